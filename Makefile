@@ -82,7 +82,7 @@ soak:
 	$(CARGO) test -p segue --test bars -- --ignored --nocapture without_a_configuration unplugged fifty_hosts
 	$(CARGO) test -p segue --test daemons -- --ignored --nocapture soak_
 	FAULT_FIRST=$(FAULT_FIRST) FAULT_SEEDS=$(FAULT_SEEDS) \
-		$(CARGO) test -p segue-sim --test faults -- --ignored --nocapture soak
+		$(CARGO) test -p segue-faults --test faults -- --ignored --nocapture soak
 	$(CARGO) build --release -p segue
 	target/release/segue sim run examples/million.toml
 	$(MAKE) properties

@@ -169,16 +169,7 @@ fn probe(seq: u32) -> Probe {
 }
 
 fn orders(paths: u32, seq: u32) -> Vec<ProbeOrder> {
-    let order = |slot| ProbeOrder {
-        slot,
-        kind: ProbeKind::Request,
-        k: 3,
-        probe: probe(seq),
-        held_since: 0,
-        report: false,
-        question: false,
-        age: 0,
-    };
+    let order = |slot| ProbeOrder::plain(slot, ProbeKind::Request, 3, probe(seq));
     (0..paths).map(order).collect()
 }
 

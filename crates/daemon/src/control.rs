@@ -21,6 +21,7 @@ use tokio::net::UnixListener;
 use tokio::sync::{mpsc, oneshot};
 
 mod events;
+mod metrics;
 mod place;
 pub mod tunnels;
 
@@ -50,6 +51,11 @@ pub trait Vocabulary: Clone + Debug + 'static {
     type Status: Serialize + DeserializeOwned + Send + Debug;
     /// What an event says, beside when it was and of what kind.
     type Event: Serialize + DeserializeOwned + Clone + Send + Debug;
+
+    /// Its metrics, for Prometheus.
+    fn metrics(_status: &Status<Self>) -> String {
+        String::new()
+    }
 }
 
 /// A request to a daemon.
@@ -121,9 +127,22 @@ pub struct Head {
     pub next_event: u64,
 }
 
-/// A role's default control socket.
-pub fn default_path(role: &str) -> PathBuf {
-    PathBuf::from(format!("/run/segue/{role}.sock"))
+/// Where control sockets are.
+const SOCKETS: &str = "/run/segue";
+
+/// A role's default control socket; that of an instance has its name.
+pub fn default_path(role: &str, instance: Option<&str>) -> PathBuf {
+    let dash = instance.map(|name| format!("-{name}")).unwrap_or_default();
+    PathBuf::from(format!("{SOCKETS}/{role}{dash}.sock"))
+}
+
+/// What is in the usual place of control sockets, in order.
+pub fn sockets() -> Vec<PathBuf> {
+    let found = std::fs::read_dir(SOCKETS).into_iter().flatten().flatten();
+    let is_socket = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "sock");
+    let mut all: Vec<PathBuf> = found.map(|entry| entry.path()).filter(is_socket).collect();
+    all.sort();
+    all
 }
 
 /// Asks a daemon.

@@ -109,6 +109,10 @@ impl<M: Side> Engine for TunnelEnd<M> {
         Turn::at_deadline(queue.packets.waiting())
     }
 
+    fn refresh(&mut self) -> Self::Turn {
+        Turn::reading(self.end.machine.slots())
+    }
+
     /// There is none: hosts and anchors signal over the connections of their roles.
     fn send(&mut self, _: Datagram) {}
 

@@ -37,6 +37,9 @@ pub trait Engine {
     /// Does what is due. What waits in the queue and bears on it goes first.
     fn at_deadline(&mut self, queue: &mut Self::Queue) -> Self::Turn;
 
+    /// Brings up to date what its status will say.
+    fn refresh(&mut self) -> Self::Turn;
+
     /// Sends a datagram of the machine.
     fn send(&mut self, datagram: Datagram);
 

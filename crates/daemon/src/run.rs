@@ -99,11 +99,6 @@ pub trait Role: Sized {
     /// Answers a request specific to this role; the loop answers the common ones.
     fn on_request(&mut self, request: RequestOf<Self>) -> anyhow::Result<Response<Self::Words>>;
 
-    /// Brings up to date what the status will say.
-    fn refresh(&mut self) -> anyhow::Result<()> {
-        Ok(())
-    }
-
     /// Its name, if daemons of this role have one.
     fn name(&self) -> String {
         String::new()
@@ -111,11 +106,6 @@ pub trait Role: Sized {
 
     /// Its part of the status. `drops` has what the engine refused; it adds what the role's other parts did.
     fn status(&mut self, drops: &mut BTreeMap<String, u64>) -> <Self::Words as Vocabulary>::Status;
-
-    /// Its metrics, for Prometheus.
-    fn metrics(_status: &Status<Self::Words>) -> String {
-        String::new()
-    }
 
     /// Waits for a chore. Must be cancel-safe: the loop drops the future and calls again.
     fn chore(&mut self) -> impl Future<Output = Self::Chore> {
@@ -241,7 +231,8 @@ impl<E: Engine, V: Vocabulary> Core<E, V> {
 
 /// The status of a daemon, with the events from this number on.
 fn status<R: Role>(role: &mut R, events_from: u64) -> anyhow::Result<Status<R::Words>> {
-    role.refresh()?;
+    let turn = role.core().end.refresh();
+    role.follow(turn)?;
     let (now, name, core) = (monotonic(), role.name(), role.core());
     let mut drops = core.end.drops();
     let uptime_s = now.since(core.started).as_secs_f64();
@@ -259,7 +250,7 @@ pub async fn run<R: Role>(settings: R::Settings) -> anyhow::Result<()> {
     let monitor = Monitor::new().await?;
     check_interfaces(&common.interfaces, monitor.current())?;
     let (asked_in, asked) = mpsc::channel::<Asked<R::Words>>(ASKED);
-    scrape::start(common.metrics, asked_in.clone(), R::metrics)?;
+    scrape::start(common.metrics, asked_in.clone(), R::Words::metrics)?;
     let _control = control::Server::start(&common.control, common.control_group, asked_in)?;
     let (signals, signalled) = mpsc::channel(R::SIGNALS);
     let (mut role, packets) = R::start(settings, signals)?;

@@ -5,19 +5,13 @@
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 
-use segue_probe::metrics::{Label, Page, Server, names};
+use segue_probe::metrics::Server;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot};
 use tracing::info;
 
-use crate::control::{Asked, Count, PathStatus, Request, Response, Status, Tunnels, Vocabulary};
-
-/// Most paths with measurements on the page, the same limit as for a listener's clients;
-/// `segue_paths` counts all.
-const PATHS_MAX: usize = 1_000;
-/// The states of a path.
-const STATES: [&str; 5] = ["setup", "starting", "up", "down", "unwatched"];
+use crate::control::{Asked, Request, Response, Status, Vocabulary};
 
 /// Serves `page` at `address`, if there is one, for as long as the process runs.
 ///
@@ -47,73 +41,4 @@ pub fn start<V: Vocabulary>(
         }
     });
     Ok(())
-}
-
-/// The metrics of a host or an anchor.
-pub fn of_tunnels(status: &Status<Tunnels>) -> String {
-    let mut page = Page::default();
-    let Status { head, body: status, .. } = status;
-    let told = [("role", &head.role), ("version", &head.version), ("datapath", &status.datapath)];
-    page.add(&names::INFO, &told.map(|(name, value)| (name, value.clone())), &[], 1.0);
-    page.one(&names::UPTIME, head.uptime_s);
-    match head.role.as_str() {
-        "host" => page.one(&names::REGISTERED, f64::from(u8::from(status.registered))),
-        _ => page.one(&names::HOSTS, status.hosts.len() as f64),
-    }
-    for state in STATES {
-        let there = status.paths.iter().filter(|path| path.state == state).count();
-        page.add(&names::PATHS, &[("state", state.to_owned())], &[], there as f64);
-    }
-    page.one(&names::REINJECTED, status.reinjected as f64);
-    for (reason, count) in &head.drops {
-        page.add(&names::DROPS, &[("reason", reason.clone())], &[], *count as f64);
-    }
-    for path in status.paths.iter().take(PATHS_MAX) {
-        measured(&mut page, head.role == "anchor", path);
-    }
-    page.text()
-}
-
-fn measured(page: &mut Page, anchor: bool, path: &PathStatus) {
-    let mut labels: Vec<Label> = vec![("path", path.name.clone())];
-    if anchor {
-        labels.insert(0, ("host", path.host.clone()));
-    }
-    let seconds = |ms: f64| ms / 1e3;
-    if let Some(rtt_ms) = path.rtt_last_ms {
-        page.add(&names::RTT, &labels, &[], seconds(rtt_ms));
-        page.add(&names::RTT_UNCERTAINTY, &labels, &[], seconds(path.uncertainty_ms));
-    }
-    let tau = |i: usize| ("tau", format!("{}s", path.tau_s.get(i).copied().unwrap_or_default()));
-    for (i, average_ms) in path.rtt_ms.iter().enumerate() {
-        page.add(&names::RTT_AVERAGE, &labels, &[tau(i)], seconds(*average_ms));
-    }
-    for (way, losses) in [("up", &path.owl_up), ("down", &path.owl_down), ("both", &path.rtl)] {
-        for (i, loss) in losses.iter().enumerate() {
-            page.add(&names::LOSS, &labels, &[("direction", way.to_owned()), tau(i)], *loss);
-        }
-    }
-    for (way, Count { sent, lost }) in [("up", path.up), ("down", path.down)] {
-        let way = [("direction", way.to_owned())];
-        page.add(&names::PACKETS_SENT, &labels, &way, sent as f64);
-        page.add(&names::PACKETS_RECEIVED, &labels, &way, sent.saturating_sub(lost) as f64);
-    }
-    let (up, down) = match anchor {
-        true => (path.rx_bytes, path.tx_bytes),
-        false => (path.tx_bytes, path.rx_bytes),
-    };
-    for (way, bytes) in [("up", up), ("down", down)] {
-        page.add(&names::BYTES, &labels, &[("direction", way.to_owned())], bytes as f64);
-    }
-    for state in STATES {
-        let value = f64::from(u8::from(path.state == state));
-        page.add(&names::STATE, &labels, &[("state", state.to_owned())], value);
-    }
-    for (metric, value) in [
-        (&names::TRANSITIONS, path.transitions),
-        (&names::PROBES_SENT, path.probes_sent),
-        (&names::PROBES_RECEIVED, path.probes_received),
-    ] {
-        page.add(metric, &labels, &[], value as f64);
-    }
 }

@@ -109,6 +109,8 @@ where
         self.machine.tick(monotonic());
     }
 
+    fn refresh(&mut self) {}
+
     fn send(&mut self, datagram: Datagram) {
         if let Err(error) = self.try_send(&datagram) {
             self.unsent += 1;

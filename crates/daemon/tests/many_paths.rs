@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use segue_clock::{Span, Time};
 use segue_daemon::packets::{self, Packets};
-use segue_daemon::settings::Choice;
+use segue_daemon::settings::{Choice, Tunnel};
 use segue_daemon::until;
 use segue_datapath::ebpf::{Ebpf, EbpfOptions, Xdp};
 use segue_datapath::{
@@ -155,16 +155,7 @@ fn cookie(slot: u32) -> u64 {
 fn order(slot: u32, t_ka: Span) -> ProbeOrder {
     let t_ka_ms = (t_ka.0 / 1_000_000) as u16;
     let probe = Probe { t_ka_ms, heard: u16::MAX, ..Probe::default() };
-    ProbeOrder {
-        slot,
-        kind: ProbeKind::Request,
-        k: 3,
-        probe,
-        held_since: 0,
-        report: false,
-        question: false,
-        age: 0,
-    }
+    ProbeOrder::plain(slot, ProbeKind::Request, 3, probe)
 }
 
 /// An anchor's machine and datapath, driven as the daemon drives them.
@@ -184,7 +175,9 @@ struct Driver {
 
 async fn watch(grants: Sender<(u32, PathGrant)>, t_ka: Span) {
     let before = memory();
-    let opened = packets::open(Choice::Ebpf, &setup(Role::Anchor), OPTIONS, false).unwrap();
+    let (device, port, datapath) = ("segue0".into(), PORT, Choice::Ebpf);
+    let settings = Tunnel { device, port, datapath, realtime: false };
+    let opened = packets::open(&settings, &setup(Role::Anchor), OPTIONS).unwrap();
     let (mut datapath, _reserved) = (opened.datapath, opened.reserved);
     datapath.attach(link::index_of("sgm").unwrap()).unwrap();
     let mut driver = Driver {

@@ -432,16 +432,7 @@ fn end_of_tunnel(role: Role, end: u8, xdp: Xdp, sink: EventSink) -> Result<Ebpf,
 }
 
 fn request(datapath: &mut Ebpf) -> Result<(), segue_datapath::DatapathError> {
-    let order = ProbeOrder {
-        slot: HOST,
-        kind: ProbeKind::Request,
-        k: 3,
-        probe: Probe::default(),
-        held_since: 0,
-        report: false,
-        question: false,
-        age: 0,
-    };
+    let order = ProbeOrder::plain(HOST, ProbeKind::Request, 3, Probe::default());
     datapath.send_probes(&[order])
 }
 

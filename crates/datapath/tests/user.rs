@@ -147,16 +147,7 @@ fn a_probe_is_answered_with_stamps_and_counters_of_its_own_instant() {
         let probe = Probe { seq: 9, heard: 1, ..Probe::default() };
         let kind = ProbeKind::Unsolicited;
         let held_since = request.arrival.at.micros32();
-        let order = ProbeOrder {
-            slot: ANCHOR_SLOT,
-            kind,
-            k: 4,
-            probe,
-            held_since,
-            report: false,
-            question: false,
-            age: 0,
-        };
+        let order = ProbeOrder { held_since, ..ProbeOrder::plain(ANCHOR_SLOT, kind, 4, probe) };
         lab.anchor.with(|u| u.send_probes(&[order]).unwrap());
         let event = expect_probe(&lab.host.probes, "unsolicited response");
         assert_eq!((event.kind, event.arrival.sent_at), (ProbeKind::Unsolicited, None));

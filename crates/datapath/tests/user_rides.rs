@@ -196,11 +196,8 @@ fn a_response_waits_only_where_data_leaves_and_no_longer_than_a_period() {
 fn not_inflated(response: &segue_datapath::ProbeEvent, held_us: u32) {
     assert!(response.arrival.probe.dt >= held_us, "{response:?}");
     let arrival = Arrival {
-        probe: response.arrival.probe,
-        at: response.arrival.at,
-        received: response.arrival.received,
         sent_at: response.arrival.sent_at,
-        uncertainty: Span::ZERO,
+        ..Arrival::new(response.arrival.probe, response.arrival.at, response.arrival.received)
     };
     let rtt = client_rtt(&arrival, segue_clock::Time(0)).expect("a sample");
     let total = response.arrival.at.micros32().wrapping_sub(response.arrival.probe.t_sc);

@@ -108,16 +108,12 @@ fn a_probe_is_answered_with_k_as_agreed_and_the_word_heard() {
         let elapsed = response.arrival.at.micros32().wrapping_sub(response.arrival.probe.t_sc);
         assert!(response.arrival.probe.dt <= elapsed, "{response:?}");
 
-        let order = ProbeOrder {
-            slot: ANCHOR_SLOT,
-            kind: ProbeKind::Unsolicited,
-            k: 1,
-            probe: Probe { seq: 1, ..Probe::default() },
-            held_since: 0,
-            report: false,
-            question: false,
-            age: 0,
-        };
+        let order = ProbeOrder::plain(
+            ANCHOR_SLOT,
+            ProbeKind::Unsolicited,
+            1,
+            Probe { seq: 1, ..Probe::default() },
+        );
         lab.anchor.with(|u| u.send_probes(&[order]).unwrap());
         assert_eq!(expect_probe(&lab.host.probes, "word").kind, ProbeKind::Unsolicited);
         let order = ProbeOrder {

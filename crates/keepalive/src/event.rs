@@ -22,6 +22,14 @@ pub struct Arrival {
     pub uncertainty: Span,
 }
 
+impl Arrival {
+    /// A probe whose stamps are exact, and whose request left at the stamp that is echoed.
+    #[must_use]
+    pub const fn new(probe: Probe, at: Time, received: u32) -> Arrival {
+        Arrival { probe, at, received, sent_at: None, uncertainty: Span::ZERO }
+    }
+}
+
 /// What a datapath that measures knows about a path, as of `at` ([`crate::config::Source::Readings`]).
 /// The driver gives one before each tick that is due.
 ///

@@ -72,7 +72,7 @@ fn answer(client: &mut Client, sent: Time, rtt: Span, request: Probe) {
     let probe = Probe { t_sc: sent.micros32(), ss: request.seq, r: request.seq, ..request };
     let at = sent + rtt;
     let received = request.seq;
-    let arrival = Arrival { probe, at, received, sent_at: None, uncertainty: Span::ZERO };
+    let arrival = Arrival::new(probe, at, received);
     client.handle(at, ClientInput::Response(arrival));
     while client.poll().is_some() {}
 }

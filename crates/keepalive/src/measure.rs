@@ -8,6 +8,7 @@ use segue_wire::ProbeReport;
 
 use crate::ewma;
 use crate::loss::{OneWayLoss, RoundTripLoss};
+use crate::planted::fault;
 use crate::rtt::MAX_RTT;
 use crate::seq::Order;
 use crate::{Estimates, Tau};
@@ -91,7 +92,7 @@ impl Measure {
         }
         e.rtt_last = Some(rtt);
         e.rtt_min = Some(e.rtt_min.map_or(rtt, |min| min.min(rtt)));
-        e.rtt_max = Some(e.rtt_max.map_or(rtt, |max| max.max(rtt)));
+        e.rtt_max = Some(e.rtt_max.filter(|max| fault(21) || *max > rtt).unwrap_or(rtt));
         average(&mut self.rtt, &mut e.rtt_ewma, scale, at, rtt.as_secs_f64());
     }
 
@@ -170,6 +171,9 @@ impl Measure {
 
     /// The other end began again: its counters start from new baselines.
     pub(crate) fn restart(&mut self) {
+        if fault(22) {
+            return;
+        }
         self.up.reset();
         self.down.reset();
     }

@@ -52,13 +52,7 @@ fn build(
     (probe, at, received, sent_at): (Probe, Option<u64>, u32, Option<u64>),
     now: Time,
 ) -> Arrival {
-    Arrival {
-        probe,
-        at: at.map_or(now, Time),
-        received,
-        sent_at: sent_at.map(Time),
-        uncertainty: Span::ZERO,
-    }
+    Arrival { sent_at: sent_at.map(Time), ..Arrival::new(probe, at.map_or(now, Time), received) }
 }
 
 fn config() -> impl Strategy<Value = Config> {

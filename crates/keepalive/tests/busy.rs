@@ -74,8 +74,7 @@ impl Host {
             self.last = Some(at);
             if self.config.source == Source::Probes {
                 let received = self.received;
-                let arrival =
-                    Arrival { probe, at, received, sent_at: None, uncertainty: Span::ZERO };
+                let arrival = Arrival::new(probe, at, received);
                 self.handle(now, ClientInput::Response(arrival));
             }
         }
@@ -167,13 +166,7 @@ fn an_answer_that_waits_while_a_late_tick_runs_first_is_still_in_time() {
     let answer = |seq, at| {
         let probe = Probe { seq, ..Probe::default() };
         let received = seq;
-        ClientInput::Response(Arrival {
-            probe,
-            at,
-            received,
-            sent_at: None,
-            uncertainty: Span::ZERO,
-        })
+        ClientInput::Response(Arrival::new(probe, at, received))
     };
     client.tick(Time(0));
     client.handle(at_ms(10), answer(1, at_ms(10)));
@@ -195,7 +188,7 @@ fn an_answer_that_waits_while_a_late_tick_runs_first_is_still_in_time() {
 /// A request that left at `sent`, and when it arrives.
 fn request(server: &mut Server, seq: u32, sent: Time, at: Time) {
     let probe = Probe { seq, t_sc: sent.micros32(), t_ka_ms: 100, ..Probe::default() };
-    let arrival = Arrival { probe, at, received: seq, sent_at: None, uncertainty: Span::ZERO };
+    let arrival = Arrival::new(probe, at, seq);
     server.handle(at, ServerInput::Request { arrival, k: 3, report: false });
 }
 

@@ -288,13 +288,7 @@ fn a_response_that_came_in_time_is_not_overruled_by_a_late_tick() {
     while client.poll().is_some() {}
     let answer = |seq, at| {
         let probe = Probe { seq, t_sc: 0, sc: seq, ss: seq, r: seq, ..Probe::default() };
-        ClientInput::Response(Arrival {
-            probe,
-            at,
-            received: seq,
-            sent_at: None,
-            uncertainty: Span::ZERO,
-        })
+        ClientInput::Response(Arrival::new(probe, at, seq))
     };
     client.handle(at_ms(10), answer(1, at_ms(10)));
     client.tick(at_ms(100));
@@ -369,12 +363,8 @@ fn after_a_change_the_new_settings_bound_detection() {
 #[test]
 fn the_server_takes_k_and_the_period_from_the_request() {
     let mut server = Server::new(config(9, ms(5_000)), Time(0), false);
-    let request = |seq, t_ka_ms, at| Arrival {
-        probe: Probe { seq, t_sc: seq, sc: seq, t_ka_ms, ..Probe::default() },
-        at,
-        received: seq,
-        sent_at: None,
-        uncertainty: Span::ZERO,
+    let request = |seq, t_ka_ms, at| {
+        Arrival::new(Probe { seq, t_sc: seq, sc: seq, t_ka_ms, ..Probe::default() }, at, seq)
     };
     server.handle(
         at_ms(0),

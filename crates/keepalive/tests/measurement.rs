@@ -14,10 +14,6 @@ use segue_keepalive::{
 };
 use segue_wire::Probe;
 
-fn arrival(probe: Probe, at: Time, received: u32) -> Arrival {
-    Arrival { probe, at, received, sent_at: None, uncertainty: Span::ZERO }
-}
-
 /// Takes counters of the moment in which they come.
 fn observe(
     loss: &mut OneWayLoss,
@@ -65,7 +61,7 @@ fn a_gap_of_more_than_two_to_the_31_microseconds_is_no_sample() {
     assert_eq!(gap_us(0, 1), None, "a negative one neither");
     let now = Time(10_000_000_000_000);
     let old = Probe { t_sc: now.micros32().wrapping_sub((1 << 31) + 5), ..Probe::default() };
-    assert_eq!(client_rtt(&arrival(old, now, 1), Time(0)), None);
+    assert_eq!(client_rtt(&Arrival::new(old, now, 1), Time(0)), None);
 }
 
 #[test]
@@ -74,7 +70,7 @@ fn an_rtt_that_is_negative_or_absurd_is_no_sample() {
     let us = now.micros32();
     let rtt = |age: u32, dt: u32| {
         let probe = Probe { t_sc: us - age, t_ss: us - age, dt, ..Probe::default() };
-        let arrival = arrival(probe, now, 1);
+        let arrival = Arrival::new(probe, now, 1);
         (client_rtt(&arrival, Time(0)), server_rtt(&arrival, Time(0)))
     };
     let some = |us| (Some(Span::from_micros(us)), Some(Span::from_micros(us)));
@@ -91,7 +87,7 @@ fn an_rtt_that_is_negative_or_absurd_is_no_sample() {
 #[test]
 fn the_moment_of_sending_that_the_kernel_told_replaces_the_echoed_one() {
     let probe = Probe { t_sc: 1_000, dt: 2_000, ..Probe::default() };
-    let mut arrival = arrival(probe, Time(60_000_000), 1);
+    let mut arrival = Arrival::new(probe, Time(60_000_000), 1);
     assert_eq!(client_rtt(&arrival, Time(0)), Some(ms(57)));
     arrival.sent_at = Some(Time(10_000_500));
     assert_eq!(client_rtt(&arrival, Time(0)), Some(Span(47_999_500)));
@@ -102,7 +98,7 @@ fn the_moment_of_sending_that_the_kernel_told_replaces_the_echoed_one() {
 #[test]
 fn the_first_request_and_echoes_from_before_a_restart_give_the_server_no_rtt() {
     let epoch = Time(500_000_000_000);
-    let request = |t_ss, at: Time| arrival(Probe { t_ss, ..Probe::default() }, at, 1);
+    let request = |t_ss, at: Time| Arrival::new(Probe { t_ss, ..Probe::default() }, at, 1);
     assert_eq!(server_rtt(&request(0, epoch), epoch), None);
     let now = epoch + ms(50);
     assert_eq!(server_rtt(&request(now.micros32() - 40_000, now), epoch), Some(ms(40)));
@@ -393,7 +389,7 @@ fn client_after(sent: u32) -> Client {
 fn answer(seq: u32, at: Time) -> Arrival {
     let t_sc = at_ms(100 * u64::from(seq - 1)).micros32();
     let probe = Probe { seq, t_sc, sc: seq, t_ss: t_sc, ss: seq, r: seq, ..Probe::default() };
-    arrival(probe, at, seq)
+    Arrival::new(probe, at, seq)
 }
 
 #[test]
@@ -414,7 +410,7 @@ fn a_duplicate_is_counted_and_does_nothing_else() {
     for at in [at_ms(10), at_ms(20)] {
         server.handle(
             at,
-            ServerInput::Request { arrival: arrival(request, at, 1), k: 3, report: false },
+            ServerInput::Request { arrival: Arrival::new(request, at, 1), k: 3, report: false },
         );
     }
     assert_eq!(server.poll(), Some(ServerOutput::State(State::Up)));
@@ -480,7 +476,7 @@ fn an_unsolicited_response_repeats_the_last_request() {
     let mut server = Server::new(config(3, ms(100)), Time(0), true);
     let probe = Probe { seq: 9, t_sc: 5_000, sc: 44, t_ka_ms: 50, ..Probe::default() };
     let input =
-        ServerInput::Request { arrival: arrival(probe, at_ms(30), 40), k: 3, report: false };
+        ServerInput::Request { arrival: Arrival::new(probe, at_ms(30), 40), k: 3, report: false };
     server.handle(at_ms(30), input);
     assert_eq!(server.poll(), Some(ServerOutput::State(State::Up)));
     assert_eq!(server.deadline(), Some((at_ms(105), "unsolicited response due")));

@@ -30,7 +30,7 @@ fn handle(client: &mut Client, now: Time, input: ClientInput) -> Vec<Probe> {
 }
 
 fn arrival(probe: Probe, at: Time) -> Arrival {
-    Arrival { probe, at, received: probe.seq, sent_at: None, uncertainty: Span::ZERO }
+    Arrival::new(probe, at, probe.seq)
 }
 
 /// Ticks everything that is due until `until`.

@@ -274,8 +274,7 @@ fn after_a_late_tick_an_answer_that_may_have_waited_for_a_ride_does_not_end_what
     let (t_ka, rtt) = (ms(100), ms(20));
     let answer = |seq, sent: Time, at| {
         let probe = Probe { seq, t_sc: sent.micros32(), sc: seq, ..Probe::default() };
-        let uncertainty = Span::ZERO;
-        let arrival = Arrival { probe, at, received: seq, sent_at: None, uncertainty };
+        let arrival = Arrival::new(probe, at, seq);
         ClientInput::Response(arrival)
     };
     for (rides, after, excused) in [

@@ -28,10 +28,10 @@ const LOSS_INTERVAL_MAX: i64 = 1_000_000;
 #[command(after_help = "\
 Exit status: 0 if every target answered, 1 if one did not, 2 for any other error.")]
 pub struct Args {
-    /// Whom to measure; IPv6 addresses with a port in brackets [default port: 5005; STAMP: 862]
+    /// Hosts to measure; an IPv6 address with a port needs brackets [default port: 5005; STAMP: 862]
     #[arg(value_name = "HOST[:PORT]", required_unless_present_any = ["listen", "peer"])]
     targets: Vec<String>,
-    /// Answer the probes of others on this address
+    /// Answer probes on this address
     #[arg(
         short,
         long,
@@ -41,16 +41,16 @@ pub struct Args {
         conflicts_with_all = ["targets", "count", "deadline", "tau_rise", "tau_fall", "v4", "v6"]
     )]
     listen: Option<String>,
-    /// Measure with a peer that does the same: both ends ask, and one becomes the client
+    /// Measure with a peer that does the same: both ends send requests, and one becomes the client
     #[arg(long, value_name = "ADDR[:PORT]", conflicts_with_all = ["targets", "listen", "count"])]
     peer: Option<String>,
-    /// With --peer, the address that this end uses
+    /// With --peer, the local address
     #[arg(long, value_name = "ADDR[:PORT]", default_value = "[::]:5005", requires = "peer")]
     bind: String,
     /// With --listen, answer only these networks
     #[arg(long, value_name = "CIDR,…", value_delimiter = ',', requires = "listen")]
     allow: Vec<String>,
-    /// With --listen, answers per second to each address (IPv6: each /64) [STAMP: 2000]
+    /// With --listen, most answers per second to one address (IPv6: one /64) [STAMP: 2000]
     #[arg(
         long,
         value_name = "N",
@@ -58,7 +58,7 @@ pub struct Args {
         value_parser = clap::value_parser!(u32).range(1..)
     )]
     rate_limit: Option<u32>,
-    /// With --listen, answers per second to all together [STAMP: 20000]
+    /// With --listen, most answers per second in total [STAMP: 20000]
     #[arg(
         long,
         value_name = "N",
@@ -69,10 +69,10 @@ pub struct Args {
     /// Mark requests with this DSCP: a name (ef, af41, cs1) or a number
     #[arg(long, value_name = "DSCP", conflicts_with = "listen", value_parser = dscp::parse)]
     dscp: Option<u8>,
-    /// Do not give answers the DSCP of their requests
+    /// Do not copy the DSCP of requests into answers
     #[arg(long)]
     no_dscp_echo: bool,
-    /// Bytes of UDP payload in a request and its answer, never fragmented
+    /// UDP payload of a request and its answer in bytes, never fragmented
     #[arg(
         short,
         long,
@@ -90,13 +90,13 @@ pub struct Args {
         default_missing_value = ":9105"
     )]
     metrics: Option<String>,
-    /// Stay an ordinary thread, where the system would allow a realtime one
+    /// Do not use realtime scheduling, even where it is allowed
     #[arg(long)]
     no_realtime: bool,
     /// Send over this interface
     #[arg(short = 'I', long, value_name = "IFACE")]
     interface: Option<String>,
-    /// T_KA, the time between requests
+    /// Time between requests (T_KA)
     #[arg(short, long, value_name = "TIME", default_value = "200ms", value_parser = units::duration)]
     interval: Span,
     /// Stop after this many requests
@@ -120,7 +120,7 @@ pub struct Args {
     /// Time constant of the main average while it falls
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     tau_fall: Option<Span>,
-    /// Probes in a loss interval
+    /// Probes per loss interval
     #[arg(
         long,
         value_name = "N",
@@ -128,20 +128,20 @@ pub struct Args {
         value_parser = clap::value_parser!(u32).range(1..=LOSS_INTERVAL_MAX)
     )]
     loss_interval: u32,
-    /// Lost probes in a row that make a path down
+    /// Lost probes in a row after which a path is down
     #[arg(short, value_name = "K", default_value = "3", value_parser = clap::value_parser!(u8).range(1..))]
     k: u8,
-    /// Authenticate probes with the hexadecimal digits in this file, on both ends: 32, or 32 to 128 for
-    /// the HMAC of STAMP
+    /// Authenticate probes with the hexadecimal digits in this file, the same at both ends: 32, or 32 to 128 for the
+    /// HMAC of STAMP
     #[arg(long, alias = "key-file", value_name = "FILE")]
     key: Option<PathBuf>,
-    /// Print one JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
-    /// Print the summary alone
+    /// Print only the summary
     #[arg(short, long)]
     quiet: bool,
-    /// Speak STAMP (RFC 8762), which routers reflect too, instead of the compact probe
+    /// Use STAMP (RFC 8762), which routers reflect too, instead of the compact probe
     #[arg(long, conflicts_with_all = ["peer", "tau", "tau_rise", "tau_fall", "loss_interval"])]
     stamp: bool,
     #[command(flatten)]

@@ -122,13 +122,7 @@ impl Session {
         self.kernel_stamps += u32::from(datagram.kernel_stamp);
         let (uncertainty, stamps) = self.uncertainty(datagram, probe);
         self.answer(end, datagram, header, probe, echo_class)?;
-        let arrival = Arrival {
-            probe: *probe,
-            at: datagram.at,
-            received: self.received,
-            sent_at: None,
-            uncertainty,
-        };
+        let arrival = Arrival { uncertainty, ..Arrival::new(*probe, datagram.at, self.received) };
         Ok(self.learn(arrival, header, stamps))
     }
 
@@ -139,13 +133,7 @@ impl Session {
         header: &Header,
         probe: &Probe,
     ) -> Vec<News> {
-        let arrival = Arrival {
-            probe: *probe,
-            at: datagram.at,
-            received: self.received,
-            sent_at: None,
-            uncertainty: Span::ZERO,
-        };
+        let arrival = Arrival::new(*probe, datagram.at, self.received);
         self.learn(arrival, header, Stamps::default())
     }
 

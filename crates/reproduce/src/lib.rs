@@ -35,22 +35,22 @@ use self::results::Results;
 #[derive(clap::Args)]
 #[command(after_help = "\
 Example: segue reproduce salsano-fig16 salsano-fig8
-Exit status: 0 if all experiments ran, 1 if one could not, 2 for any other error. What differs from the \
-paper is said, and changes nothing.")]
+Exit status: 0 if all experiments ran, 1 if one could not, 2 for any other error. Differences from \
+the papers are reported, and do not change it.")]
 pub struct Args {
-    /// The experiments
+    /// Experiments to run
     #[arg(value_name = "ID", required_unless_present_any = ["all", "list"], conflicts_with = "all")]
     ids: Vec<String>,
     /// Run every experiment
     #[arg(long, conflicts_with = "list")]
     all: bool,
-    /// Show what there is, how long it takes and what it needs
+    /// List the experiments, how long they take and what they need
     #[arg(long, conflicts_with = "ids")]
     list: bool,
-    /// Where the page, the figures and the tables go
+    /// Directory for the page, the figures and the tables
     #[arg(long, value_name = "DIR", default_value = "segue-reproduce")]
     out: PathBuf,
-    /// Print the result as JSON, and nothing else
+    /// Print only the result, as JSON
     #[arg(long)]
     json: bool,
 }

@@ -48,13 +48,7 @@ impl VirtualPath {
                 self.answers.pop_front();
                 self.now = at;
                 self.received += 1;
-                let arrival = Arrival {
-                    probe,
-                    at,
-                    received: self.received,
-                    sent_at: None,
-                    uncertainty: Span::ZERO,
-                };
+                let arrival = Arrival::new(probe, at, self.received);
                 self.client.handle(self.now, ClientInput::Response(arrival));
             }
             _ => {

@@ -20,31 +20,31 @@ use super::trace::{self, Trace};
 pub struct Args {
     /// The scenario (docs/simulator/scenarios.md).
     file: PathBuf,
-    /// In place of the scenario's seed.
+    /// Override the scenario's seed
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// In place of the scenario's duration.
+    /// Override the scenario's duration
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     duration: Option<Span>,
-    /// In place of a value of the scenario, for example link.wifi.loss=1%; may be given several times.
+    /// Override a value of the scenario, for example link.wifi.loss=1%; repeatable
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
     set: Vec<(String, String)>,
-    /// Threads for the shards of a population; as many as there are processors, if it is not given.
+    /// Threads for the shards of a population [default: one for each processor]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// Print what each link and the nodes counted, too.
+    /// Also print the counters of links and nodes
     #[arg(long)]
     links: bool,
-    /// Write PREFIX.pcapng and PREFIX.log; the prefix is the scenario's name in this directory if none is given.
+    /// Write PREFIX.pcapng and PREFIX.log [default prefix: the scenario's name, in this directory]
     #[arg(long, value_name = "PREFIX", num_args = 0..=1, require_equals = true)]
     trace: Option<Option<PathBuf>>,
-    /// Write packets of this node or interface only; may be given several times.
+    /// Write only the packets of this node or interface; repeatable
     #[arg(long, value_name = "NODE[:INTERFACE]", requires = "trace")]
     trace_at: Vec<String>,
-    /// Most bytes of a packet in the trace.
+    /// Most bytes of a packet in the trace
     #[arg(long, value_name = "BYTES", requires = "trace", default_value_t = 256, value_parser = clap::value_parser!(u32).range(64..=65_535))]
     snaplen: u32,
 }

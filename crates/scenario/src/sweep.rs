@@ -22,19 +22,19 @@ use store::{Kept, Store};
 pub struct SweepArgs {
     /// A scenario with a table [sweep] (docs/simulator/sweeps.md).
     file: PathBuf,
-    /// Where results go. A directory of the same sweep is gone on with.
+    /// Directory for the results; one with results of the same sweep is continued
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Values of a key, beside the axes of the file or in place of one; may be given several times.
+    /// Values of a key, in addition to the axes of the file or replacing one; repeatable
     #[arg(long, value_name = "KEY=VALUE,VALUE", value_parser = plan::set)]
     set: Vec<(String, Vec<String>)>,
-    /// Seeds in place of the file's: how many, from 1, or a list.
+    /// Override the seeds of the file: how many, from 1, or a list
     #[arg(long, value_name = "N|LIST", value_parser = plan::seeds)]
     seeds: Option<plan::Seeds>,
-    /// Runs at one time [default: a run for each processor].
+    /// Runs at the same time [default: one for each processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
-    /// Do a share of the runs: the I-th of N, from 1. Then `segue sim merge` makes the tables.
+    /// Run only the I-th of N shares, from 1; `segue sim merge` then makes the tables
     #[arg(long, value_name = "I/N", default_value = "1/1")]
     shard: Shard,
     /// Print the summary as JSON.

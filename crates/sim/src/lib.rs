@@ -19,8 +19,6 @@ extern crate alloc;
 
 pub mod agent;
 pub mod echo;
-#[allow(unreachable_pub)]
-pub mod faults;
 pub mod net;
 pub mod packet;
 pub mod queue;

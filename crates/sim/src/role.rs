@@ -167,6 +167,14 @@ impl<R: Role> RoleAgent<R> {
         self.orders.insert(place, (at, order));
     }
 
+    /// Carries out an order at once.
+    pub fn obey(&mut self, io: &mut Io<'_>, order: Order<R::Order>) {
+        match order {
+            Order::Own(order) => R::order(self, io, order),
+            Order::Restart(rest) => self.crash(io, rest),
+        }
+    }
+
     /// Has it know what an earlier start stored, before the run.
     pub fn recall(&mut self, records: impl IntoIterator<Item = RecordOf<R>>) {
         for record in records {
@@ -209,8 +217,8 @@ impl<R: Role> RoleAgent<R> {
     }
 
     /// Takes something out of its store.
-    pub fn forget(&mut self, key: &str) {
-        self.records.remove(key);
+    pub fn forget(&mut self, key: &str) -> Option<RecordOf<R>> {
+        self.records.remove(key)
     }
 
     /// Gives the engine an input, unless it is dead, and does what it asks for.
@@ -304,10 +312,8 @@ impl<R: Role> Agent for RoleAgent<R> {
             self.start_anew(io);
         }
         while self.orders.front().is_some_and(|(at, _)| *at <= io.now) {
-            match self.orders.pop_front() {
-                Some((_, Order::Own(order))) => R::order(self, io, order),
-                Some((_, Order::Restart(rest))) => self.crash(io, rest),
-                None => {}
+            if let Some((_, order)) = self.orders.pop_front() {
+                self.obey(io, order);
             }
         }
         if self.dead_until.is_none() {

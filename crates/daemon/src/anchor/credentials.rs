@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use segue_clock::{Span, Time};
-use segue_linux::clock::{monotonic, realtime_ns};
+use segue_linux::clock::monotonic;
 use segue_text::errors::Told;
 use segue_text::units::date;
 use segue_tunnel::{AnchorInput, ConnId, Ending};
@@ -19,17 +19,13 @@ use super::enrolment::{LINE_LIFETIME, RenewError};
 use crate::control::EnrolmentStatus;
 use crate::identity::check_name;
 use crate::locator::Locator;
+use crate::now_s;
 use crate::run::Role;
 
 /// Minimum time between log lines about refusals; those in between are counted.
 const REFUSAL_PACE: Span = Span::from_secs(1);
 /// How often certificates are reviewed within their lifetime.
 const LOOKS: u32 = 12;
-
-/// Seconds since 1970.
-pub fn now_s() -> u64 {
-    realtime_ns() / 1_000_000_000
-}
 
 /// How often to check for due or expired certificates, for certificates of this lifetime.
 pub fn review_period(lifetime: Duration) -> Duration {

@@ -21,6 +21,10 @@ impl Vocabulary for Tunnels {
     type Answer = TunnelAnswer;
     type Status = TunnelStatus;
     type Event = TunnelEvent;
+
+    fn metrics(status: &Status<Tunnels>) -> String {
+        super::metrics::of_tunnels(status)
+    }
 }
 
 /// A request to a host or an anchor.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
-/* A request turned round in place: it leaves as its response over the interface that it came by. */
+/* Turns a request round in place: it leaves as its response, over the interface by which it came. */
 #ifndef SEGUE_ANSWER_H
 #define SEGUE_ANSWER_H
 
@@ -48,7 +48,7 @@ static __always_inline int turn_addresses_round(struct __sk_buff *skb, const str
 	return bpf_skb_store_bytes(skb, outer->at - sizeof(struct udphdr), ports, sizeof(ports), 0);
 }
 
-/* `challenge`: what the source has to echo in place of t_Ss; 0 if it need not. */
+/* `challenge`: what the source must echo instead of t_Ss; 0 for none. */
 static __always_inline int answer(struct __sk_buff *skb, const struct outer *outer,
 				  const struct path_config *path, struct path_state *state,
 				  const struct probe_packet *request,
@@ -63,7 +63,7 @@ static __always_inline int answer(struct __sk_buff *skb, const struct outer *out
 		return drop(DROP_ENCAPSULATION);
 	*reply = *request;
 	reply->header.version_type = HEADER_VERSION << 4 | TYPE_RESPONSE;
-	reply->header.flags &= FLAG_QUESTION; /* a request's others say something else */
+	reply->header.flags &= FLAG_QUESTION; /* the other flags of a request mean something else */
 	reply->header.age = 0;
 	reply->header.index = path->tx_index;
 	reply->header.cookie = path->tx_cookie;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
-/* Probes that arrive: what they say of the path is kept here, and the daemon hears what is new. */
+/* Arriving probes: what they say about the path is kept here, and the daemon is told what is new. */
 #ifndef SEGUE_ARRIVE_H
 #define SEGUE_ARRIVE_H
 
@@ -25,8 +25,8 @@ static __always_inline __u64 newest_after(__u64 last, __u32 seq, const struct pr
 	       (__u64)bpf_ntohs(packet->probe.t_ka_ms) << NEWEST_T_KA_SHIFT | seq;
 }
 
-/* Takes note of a sequence number; false if it is not newer than the last. Of two copies on two
- * processors one wins. `*last` is the word before. */
+/* Records a sequence number; false if it is not newer than the last. Of two copies on two
+ * processors one wins. `*last` is the previous word. */
 static __always_inline int is_newer(__u64 *newest, __u32 seq, const struct probe_packet *packet,
 				    __u64 *last)
 {
@@ -36,7 +36,7 @@ static __always_inline int is_newer(__u64 *newest, __u32 seq, const struct probe
 	return __sync_val_compare_and_swap(newest, *last, newest_after(*last, seq, packet)) == *last;
 }
 
-/* Takes note of a response's number: each counts once, and late ones up to 64 behind the newest.
+/* Records a response's number. Each counts once, late ones if they are at most 64 behind the newest.
  * Returns 0 for the newest, 1 for a late one, -1 for what must not count. */
 static __always_inline int place_response(struct path_state *state, struct host_state *host,
 					  __u32 seq, const struct probe_packet *packet, __u64 *last)
@@ -99,7 +99,7 @@ static __always_inline void report(__u32 slot, __u8 kind, __u8 wants, __u64 at_n
 		count(DROP_QUEUE_FULL);
 }
 
-/* Whether the other end says something else than before: what it hears, K or T_KA. */
+/* Whether the other end says something new: what it hears, K or T_KA. */
 static __always_inline int says_new(struct path_state *state, __u64 last, __u64 now, __u16 heard)
 {
 	const __u64 stated = 0xffULL << NEWEST_K_SHIFT | 0xffffULL << NEWEST_T_KA_SHIFT;
@@ -114,7 +114,7 @@ static __always_inline __u8 report_flag(const struct tunnel_header *header)
 	return (header->version_type & 15) == TYPE_RIDE ? FLAG_RIDE_REPORT : FLAG_REPORT;
 }
 
-/* The client's averages in place of own ones. */
+/* Takes the client's averages instead of computing them. */
 static __always_inline void adopt(struct path_state *state, __u32 loss, __u32 rtt_us)
 {
 	state->up.average[0] = loss;
@@ -202,7 +202,7 @@ static __always_inline void measure_response(struct path_state *state, struct ho
 				idle_before(state, host, at_ns), state->received + 1);
 }
 
-/* Takes a request that counts into the path's state. */
+/* Enters a request that counts into the path's state. */
 static __always_inline void take_request(struct path_state *state, const struct path_config *path,
 					 __u64 at_ns, __u32 received,
 					 const struct probe_packet *packet)
@@ -219,7 +219,7 @@ static __always_inline void take_request(struct path_state *state, const struct 
 	state->heard_at = tick(at_ns);
 }
 
-/* The same of a response; what the next request echoes is of the newest. */
+/* The same for a response; the next request echoes the newest. */
 static __always_inline void take_response(struct path_state *state, struct host_state *host,
 					  const struct path_config *path, __u64 at_ns,
 					  __u32 received, const struct probe_packet *packet,
@@ -236,8 +236,8 @@ static __always_inline void take_response(struct path_state *state, struct host_
 	host->held_since = stamp_us(at_ns);
 }
 
-/* Takes a request that counts; true if a threshold was crossed. Not static: so the verifier goes through
- * the averages once, and not for every way here. */
+/* Takes a request that counts; true if a threshold was crossed. Not static, so that the verifier
+ * goes through the averages once and not once per caller. */
 __noinline int take_counted_request(__u32 slot, __u64 at_ns, __u32 received,
 				    const struct probe_packet *packet)
 {
@@ -250,7 +250,7 @@ __noinline int take_counted_request(__u32 slot, __u64 at_ns, __u32 received,
 	return crosses(state);
 }
 
-/* The same of a response. */
+/* The same for a response. */
 __noinline int take_counted_response(__u32 slot, __u64 at_ns, __u32 received,
 				     const struct probe_packet *packet, int late)
 {
@@ -264,7 +264,7 @@ __noinline int take_counted_response(__u32 slot, __u64 at_ns, __u32 received,
 	return crosses_at_host(state, host);
 }
 
-/* Has the response that still waited when the next request came sent. */
+/* Sends the response that was still waiting when the next request came. */
 static __noinline int release_held(__u32 slot, __u8 family, struct path_state *state, __u64 newest)
 {
 	struct probe_packet packet = {};
@@ -276,8 +276,8 @@ static __noinline int release_held(__u32 slot, __u8 family, struct path_state *s
 	return 0;
 }
 
-/* Takes a request, which `received` packets have come with. Returns whether it must be answered with
- * the packet itself, or -1 for a replay. */
+/* Takes a request; `received` packets have come, this one included. Returns whether it must be
+ * answered with the packet itself, or -1 for a replay. */
 static __always_inline int accept_request(struct __sk_buff *skb, __u32 slot,
 					const struct outer *outer, const struct path_config *path,
 					struct path_state *state,
@@ -300,7 +300,7 @@ static __always_inline int accept_request(struct __sk_buff *skb, __u32 slot,
 	new |= says_new(state, last, state->newest, packet->probe.heard);
 	new |= alone && packet->header.age;
 	new |= take_counted_request(slot, at_ns, *received, packet);
-	/* Who asks alone may be in doubt, and the answer to a question cannot ride. */
+	/* A request that comes alone may mean doubt, and the answer to a question cannot ride. */
 	if (rides && !*challenge &&
 	    !(alone && (path->flags & PATH_FOLLOWS_USE || !packet_count(&packet->header))) &&
 	    hold(slot, path, state, at_ns, seq))
@@ -366,7 +366,7 @@ static __always_inline int accept_response(__u32 slot, const struct outer *outer
 	return 0;
 }
 
-/* A test of the packet size, or the answer to one, which the daemon has to see. It counts nowhere. */
+/* A test of the packet size, or the answer to one: the daemon must see it, and it is not counted. */
 static __noinline int handle_size(struct __sk_buff *skb, __u32 slot, const struct outer *outer)
 {
 	struct path_config *path = path_of(slot);
@@ -431,8 +431,8 @@ static __always_inline int read_ride(struct __sk_buff *skb, const struct outer *
 	return probe_mac(packet, path->key0, path->key1) == packet->mac ? -1 : DROP_MAC;
 }
 
-/* The probe of a ride, behind which `received` packets have come. What is wrong with it alone is
- * counted; the inner packet has its own fate. */
+/* Takes the probe of a ride. A fault of the probe alone is counted, and does not affect the inner
+ * packet. */
 static __noinline int take_ride(struct __sk_buff *skb, __u32 slot, const struct outer *outer,
 				const struct probe_packet *packet, __u32 received)
 {
@@ -443,7 +443,7 @@ static __noinline int take_ride(struct __sk_buff *skb, __u32 slot, const struct 
 
 	if (!path || !state || !outer || !packet || !room)
 		return 0;
-	/* An answer goes to the endpoint that is known. */
+	/* The answer goes to the known endpoint. */
 	if (is_anchor ? accept_request(skb, slot, outer, path, state, packet, at_ns, 0, &received,
 				       &room->challenge) < 0
 		      : accept_response(slot, outer, path, state, packet, at_ns, 0, received))

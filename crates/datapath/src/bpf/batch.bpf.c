@@ -21,7 +21,7 @@ struct {
 	__type(value, struct batch);
 } segue_batch SEC(".maps");
 
-/* The frame back from an earlier use holds anything: all of it is written. */
+/* A reused frame may hold anything, so all of it is written. */
 static __always_inline void write_ethernet(struct ethhdr *eth, const struct batch *batch,
 					   __u16 ethertype)
 {
@@ -76,8 +76,9 @@ static __always_inline int write_v6(struct xdp_md *ctx, const struct batch *batc
 
 #define TOUCH(field) ((void)*(const volatile typeof(field) *)&(field))
 
-/* Reads what the order after this one will need. Of many paths none is in the cache, and an atomic
- * operation waits for its line alone: so they come together, while the authenticator is computed. */
+/* Reads what the next order will need. With many paths nothing is in the cache, and each atomic
+ * operation would wait for its own line: this fetches them together, while the authenticator is
+ * computed. */
 static __always_inline void fetch(__u32 at)
 {
 	struct batch_order *order = bpf_map_lookup_elem(&segue_orders, &at);
@@ -104,8 +105,8 @@ static __always_inline void fetch(__u32 at)
 	TOUCH(route->endpoint.local);
 }
 
-/* Makes the frame the request of an order and says where it goes; 0 if it cannot be. `next` is the order
- * after it. */
+/* Turns the frame into the request of an order and returns where it goes, or 0 if that fails.
+ * `next` is the order after it. */
 static __always_inline __u32 write_request(struct xdp_md *ctx, const struct batch *batch,
 					   const struct batch_order *ordered, __u32 next)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
-/* Maps, load-time settings and what every hook uses. */
+/* Maps, settings fixed when loading, and what every hook uses. */
 #ifndef SEGUE_COMMON_H
 #define SEGUE_COMMON_H
 
@@ -102,7 +102,7 @@ struct inner_key {
 	__u32 address[4];
 };
 
-/* The machine's own addresses, each with its number: what goes elsewhere is not ours, whatever its
+/* The machine's own addresses, each with its number: packets to others are not ours, whatever their
  * port. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -175,7 +175,7 @@ static __always_inline int drop(enum drop_reason reason)
 	return TC_ACT_SHOT;
 }
 
-/* The daemon has not said for some seconds that it lives: act as if not there. */
+/* The daemon has given no sign of life for some seconds: act as if this program were absent. */
 static __always_inline int daemon_is_gone(__u64 now_ns)
 {
 	__u32 zero = 0;
@@ -184,8 +184,8 @@ static __always_inline int daemon_is_gone(__u64 now_ns)
 	return !alive || (__s64)(now_ns - alive->at_ns) > (__s64)HEARTBEAT_TIMEOUT_NS;
 }
 
-/* When a packet arrived: by the kernel's own stamp where it took one, which is before the packet waited for
- * this processor, else now. The stamp is of the wall clock, hence by its age. */
+/* When a packet arrived: by the kernel's stamp if it took one, before the packet waited for this
+ * processor; else now. The stamp is of the wall clock, so its age is what counts. */
 static __always_inline __u64 arrival_ns(struct __sk_buff *skb)
 {
 	__u64 now_ns = bpf_ktime_get_ns(), stamp_ns = skb->tstamp;
@@ -212,8 +212,8 @@ static __always_inline __u8 mode_of(const struct path_config *path)
 	return path->scale >> MODE_SHIFT;
 }
 
-/* What tells a path from those that had its slot before: the last half of the cookie that its packets bring
- * (network order), which is random and new with each. */
+/* What tells a path from its predecessors in the slot: the last half of the cookie in its packets
+ * (network order), which is drawn anew for each path. */
 static __always_inline __u32 generation_of(__u64 rx_cookie)
 {
 	return rx_cookie >> 32;
@@ -275,7 +275,7 @@ static __always_inline __u32 local_id(const __u32 address[4])
 	return id ? *id : 0;
 }
 
-/* The same, with a look at `guess` first, which is cheap: a path's packets mostly come to one address. */
+/* The same, trying `guess` first, which is cheap: a path's packets mostly arrive at one address. */
 static __always_inline __u32 local_id_near(const __u32 address[4], __u16 guess)
 {
 	__u32 id = guess;
@@ -291,9 +291,9 @@ static __always_inline int is_mapped(const __u32 address[4])
 	return !address[0] && !address[1] && address[2] == bpf_htonl(0xffff);
 }
 
-/* The endpoint of a path at this moment, never one that is half written; 0 if it is known. Readers
- * rely on loads being done in order, which holds where it matters most; elsewhere a packet that
- * leaves in the very nanoseconds of a change may go astray. */
+/* The current endpoint of a path, never half written; returns 0 if it is known. This relies on
+ * loads being done in order, as the common processors do; on others a packet that leaves within
+ * nanoseconds of a change may go astray. */
 static __always_inline int read_endpoint(__u32 slot, struct path_state *state,
 					 struct endpoint *to)
 {
@@ -318,7 +318,7 @@ static __always_inline int read_endpoint(__u32 slot, struct path_state *state,
 	return -1;
 }
 
-/* Where packets of a path go; 0 if that is known. */
+/* Where packets of a path go; returns 0 if that is known. */
 static __always_inline int ends_of(__u32 slot, struct path_state *state, struct outer_ends *ends)
 {
 	struct local_address *local;

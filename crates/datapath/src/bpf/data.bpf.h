@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
-/* What data say of a path: that it is used, that it lives, and when its other end heard this one. */
+/* What data say about a path: that it is in use, that it works, and when the other end last heard this one. */
 #ifndef SEGUE_DATA_H
 #define SEGUE_DATA_H
 
 #include "common.bpf.h"
 
-/* A time as `data_at` and `heard_at` have it. */
+/* A time in the unit of `data_at` and `heard_at`. */
 static __always_inline __u16 tick(__u64 now_ns)
 {
 	return now_ns >> TICK_SHIFT;
 }
 
-/* The age that data of an anchor state. What was heard longer ago than a byte can say is said to be so, for
- * 275 s: by then a path is down. */
+/* The age that an anchor's data state. Ages beyond the range of a byte are stated as its maximum,
+ * correctly for 275 s: by then a path is down. */
 static __always_inline __u8 stated_age(const struct path_state *state, __u64 now_ns)
 {
 	__u16 ticks = tick(now_ns) - state->heard_at;
@@ -20,7 +20,7 @@ static __always_inline __u8 stated_age(const struct path_state *state, __u64 now
 	return ticks >= 254 ? 255 : ticks + 1;
 }
 
-/* Tells the daemon something of a path that is no probe. */
+/* Tells the daemon about a path, without a probe. */
 static __always_inline void tell(__u32 slot, __u64 now_ns, __u8 kind)
 {
 	struct probe_event event = { .at_ns = now_ns, .slot = slot, .kind = kind };
@@ -35,7 +35,7 @@ static __always_inline void have_looked_at(__u32 slot, __u64 now_ns)
 	tell(slot, now_ns, KIND_LOOK);
 }
 
-/* Whether data that go now follow a silence. */
+/* Whether data that leave now follow a silence. */
 static __always_inline int is_after_silence(const struct host_state *host, __u64 now_ns)
 {
 	__u64 last = host->data_out_ns > host->data_in_ns ? host->data_out_ns : host->data_in_ns;

@@ -20,7 +20,7 @@ struct outer_v6 {
 	(BPF_F_ADJ_ROOM_ENCAP_L4_UDP | BPF_F_ADJ_ROOM_ENCAP_L2(sizeof(struct tunnel_header)) |     \
 	 BPF_F_ADJ_ROOM_FIXED_GSO)
 
-/* 0: encapsulated; 1: untouched, the kernel does not encapsulate this; -1: spoilt. */
+/* 0: encapsulated; 1: untouched, since the kernel does not encapsulate this; -1: unusable. */
 static __always_inline int encapsulate_v4(struct __sk_buff *skb, const struct outer_ends *to,
 					  const struct tunnel_header *header, __u8 tos)
 {
@@ -55,9 +55,9 @@ static __always_inline int encapsulate_v6(struct __sk_buff *skb, const struct ou
 	return push_ethernet(skb, bpf_htons(ETH_P_IPV6)) ? -1 : 0;
 }
 
-/* The path that a packet of a flow takes, one `via` followed; null if it is gone. Another path in the slot
- * of a former one is not it, and no packet goes over another host's path. `over`: it left on the flow's own path
- * before, and nobody is to learn from the way that it takes the second time. */
+/* The path of a packet of a flow, after one `via`; null if it is gone. A new path in the slot of an
+ * old one does not count, and no packet goes over another host's path. `over`: the packet has left
+ * before on the flow's own path, and nobody must learn from its second way. */
 static __always_inline struct path_config *route(__u32 *slot, __u32 generation, __u8 *flags, int over)
 {
 	struct path_config *path = path_of(*slot), *via;
@@ -73,7 +73,7 @@ static __always_inline struct path_config *route(__u32 *slot, __u32 generation, 
 	return via && via->owner == path->owner ? via : 0;
 }
 
-/* `again`: the daemon has had it already, so that passing it on would make a loop. `over`: see `route`. */
+/* `again`: the daemon has had it already, so passing it on would make a loop. `over`: see `route`. */
 static __always_inline int send_data(struct __sk_buff *skb, __u64 now_ns, int again, int over)
 {
 	struct tunnel_header header = { .version_type = HEADER_VERSION << 4 | TYPE_DATA };

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
 /*
- * A response that waits for a ride (docs/wire/tunnel-and-probe.md, "Rides"). It stands nowhere by
- * itself: it answers the newest request, whose fields the state has, as long as GUARD_HELD is set. Who
- * clears that bit owns the response, and none is lost to a request that comes in the same instant:
+ * A response that waits for a ride (docs/wire/tunnel-and-probe.md, "Rides"). It is not stored:
+ * while GUARD_HELD is set, it is the answer to the newest request, whose fields are in the state.
+ * Whoever clears that bit owns the response, and a request that arrives at the same instant loses
+ * none:
  *
  * - The next request first becomes the newest, then takes the bit if it is set, then writes its own
- *   fields. So it has those of the response as long as it needs them.
+ *   fields. So it can still read those of the response.
  * - A ride, and the sweep, copy the fields first, see that their request is still the newest, and
- *   take the bit last: with it they own what they have copied.
- * - Who sets the bit looks afterwards whether it still has the newest request. A newer one that did not see
- *   the bit is seen here.
+ *   take the bit last: then they own what they copied.
+ * - Whoever sets the bit checks afterwards that its request is still the newest. So it sees a newer
+ *   one that did not see the bit.
  *
- * The number beside the bit says whose it is. Loads are taken to be done in order.
+ * The number beside the bit says whose response it is. Loads are assumed to be done in order.
  */
 #ifndef SEGUE_HELD_H
 #define SEGUE_HELD_H
@@ -19,7 +20,7 @@
 #include "data.bpf.h"
 #include "probe.bpf.h"
 
-/* Whose responses wait, and until when: for the daemon's sweep. */
+/* Which paths' responses wait, and until when; for the daemon's sweep. */
 struct {
 	__uint(type, BPF_MAP_TYPE_QUEUE);
 	__uint(max_entries, 1); /* set before loading */
@@ -42,7 +43,7 @@ static __always_inline int take_held(struct path_state *state, __u32 seq)
 {
 	__u32 guard;
 
-	/* Anything else in the word may change meanwhile, but not so often. */
+	/* The rest of the word may change meanwhile, but not that often. */
 	for (int i = 0; i < 4; i++) {
 		guard = *(volatile __u32 *)&state->guard;
 		if (!is_held(guard, seq))
@@ -53,8 +54,8 @@ static __always_inline int take_held(struct path_state *state, __u32 seq)
 	return 0;
 }
 
-/* How long a response may wait, in microseconds: T_KA as it is set or as the host states it, and not for long where
- * detection follows use. */
+/* How long a response may wait, in microseconds: T_KA as set or as the host states it, and only
+ * briefly where detection follows use. */
 static __always_inline __u32 longest_wait(const struct path_config *path, __u64 newest)
 {
 	__u32 stated = (newest >> NEWEST_T_KA_SHIFT & 0xffff) * 1000, wait = path->t_ka_us;
@@ -66,7 +67,7 @@ static __always_inline __u32 longest_wait(const struct path_config *path, __u64 
 	return wait;
 }
 
-/* The request that the response answers, as it came but for what the response has of its own; `r` is
+/* The request that is answered, as it came, except for the response's own fields, of which `r` is
  * filled. */
 static __always_inline void copy_held(const struct path_state *state, __u64 newest,
 				      struct probe_packet *packet)
@@ -79,7 +80,7 @@ static __always_inline void copy_held(const struct path_state *state, __u64 newe
 	packet->probe.t_ka_ms = bpf_htons(newest >> NEWEST_T_KA_SHIFT & 0xffff);
 }
 
-/* Copies the response that waits, if there is one and it is whole. Returns 0, or what `take_read` needs. */
+/* Copies the waiting response, if there is one and the copy is consistent. Returns 0, or what `take_read` needs. */
 static __always_inline __u32 read_held(const struct path_state *state, struct probe_packet *packet,
 				       __u64 *received_ns)
 {
@@ -99,13 +100,13 @@ static __always_inline __u32 read_held(const struct path_state *state, struct pr
 	return guard;
 }
 
-/* Takes the response that has been read; false if it is not there any more. */
+/* Takes the response that was read; false if it is gone. */
 static __always_inline int take_read(struct path_state *state, __u32 guard)
 {
 	return __sync_val_compare_and_swap(&state->guard, guard, guard & ~GUARD_HELD) == guard;
 }
 
-/* Has a response sent by itself, by the thread that takes events: what `copy_held` filled. */
+/* Has the response that `copy_held` filled in sent alone, by the thread that takes events. */
 static __always_inline void have_sent(__u32 slot, __u8 family, __u64 received_ns,
 				      const struct probe_packet *packet)
 {
@@ -127,8 +128,8 @@ static __always_inline void have_sent(__u32 slot, __u8 family, __u64 received_ns
 	bpf_ringbuf_submit(event, 0);
 }
 
-/* Keeps the response to the newest request, number `seq`, back if packets leave that could take it; false
- * if it must go at once. */
+/* Holds back the response to the newest request, number `seq`, if packets leave that could carry
+ * it; false if it must leave at once. */
 static __noinline int hold(__u32 slot, const struct path_config *path,
 				struct path_state *state, __u64 at_ns, __u32 seq)
 {

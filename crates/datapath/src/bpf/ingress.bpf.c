@@ -4,8 +4,8 @@
 #include "arrive.bpf.h"
 #include "parse.bpf.h"
 
-/* What answers STAMP behind these programs, by whether there is a frame header. Called by tail, it has a
- * stack of its own and costs tunnel packets nothing. */
+/* The programs that answer STAMP behind these, with and without a frame header. A tail call gives
+ * them a stack of their own, and costs tunnel packets nothing. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, 2);
@@ -15,7 +15,7 @@ struct {
 	.values = { (void *)&segue_stamp_bare, (void *)&segue_stamp },
 };
 
-/* Whether an address is one of an anchor's pools, given to somebody or not. */
+/* Whether an address is in one of an anchor's pools, assigned or not. */
 static __always_inline int is_of_pool(const struct sign_of_life *alive, const __u32 address[4])
 {
 	for (int i = 0; i < POOLS; i++) {
@@ -30,8 +30,8 @@ static __always_inline int is_of_pool(const struct sign_of_life *alive, const __
 	return 0;
 }
 
-/* Whether the anchor's settings let a host begin a flow. An address of a pool that nobody has at the moment is
- * another host's: a flow there would still stand when that host comes. */
+/* Whether the anchor's settings let a host begin a flow. An unassigned address of a pool counts as
+ * another host's: a flow to it would still exist when that host comes. */
 static __always_inline int may_begin(const struct flow_key *arrived)
 {
 	struct inner_owner *to = bpf_map_lookup_elem(&segue_inner, arrived->dst);
@@ -50,8 +50,8 @@ static __always_inline int may_begin(const struct flow_key *arrived)
 	return !(alive->denied & asked);
 }
 
-/* Whether a flow more from this address is within its share: one host must not push the others' flows out of
- * the table. */
+/* Whether one more flow from this address is within its share, so that one host cannot push the
+ * others' flows out of the table. */
 static __always_inline int has_share(struct inner_owner *from, __u64 now_ns)
 {
 	__u64 paid_ns = from->paid_ns;
@@ -104,8 +104,8 @@ static __noinline int learn_flow(const struct flow_key *arrived, struct inner_ow
 	return -1;
 }
 
-/* Whether a packet that did not come through the tunnel is to an inner address of this host, or at an anchor
- * from one of its pools: somebody on the link made it up. */
+/* Whether a packet outside the tunnel goes to an inner address of this host or, at an anchor, comes
+ * from one of its pools: somebody on the link forged it. */
 static __noinline int is_past_tunnel(struct __sk_buff *skb, __u32 link)
 {
 	struct sign_of_life *alive;
@@ -144,7 +144,7 @@ static __always_inline __u16 flags_and_age(const struct tunnel_header *header)
 /* Between two events of packets in one piece. */
 #define UNCUT_NS 10000000
 
-/* Several packets came in one piece, which a device should have cut: only the first could be taken. */
+/* Several packets came in one piece that a device should have cut: only the first could be used. */
 static __noinline int uncut(__u32 slot)
 {
 	struct scratch *room = scratch();
@@ -241,7 +241,7 @@ static __always_inline int deliver_stripped(struct __sk_buff *skb, __u32 slot, _
 	__u32 received;
 	int reason;
 
-	/* It may have waited for others to be merged with, and its slot have another path by now. */
+	/* It may have waited to be merged with others, and its slot may hold another path by now. */
 	if (!path || !state || !room || generation_of(path->rx_cookie) != generation)
 		return drop(DROP_UNKNOWN_INDEX);
 	__builtin_memset(&room->inner, 0, sizeof(room->inner));

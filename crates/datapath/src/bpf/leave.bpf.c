@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
 /*
  * TC egress of an access interface, the last hook before its driver. Probes come here from the TUN
- * device, over a route and a neighbour that had to be looked up or even asked for; their times are set
- * to this moment. They are whole before, and leave as they are where this program is not reached.
+ * device, over a route and a neighbour that had to be looked up or even solicited; their times are
+ * set to this moment. They are complete before, and leave unchanged where this program is not
+ * reached.
  */
 #include "common.bpf.h"
 #include "probe.bpf.h"
 
-/* Sets the time of departure, and what the other end's stamp was held until then. */
+/* Sets the time of departure, and how long the other end's stamp was held until then. */
 static __always_inline void stamp_again(struct probe_packet *packet)
 {
 	__u8 type = packet->header.version_type & 15;
@@ -39,7 +40,7 @@ int segue_leave(struct __sk_buff *skb)
 	path = path_of(skb->cb[CB_SLOT]);
 	if (!path || bpf_skb_load_bytes(skb, at, &before, sizeof(before)) ||
 	    before.header.index != path->tx_index || before.header.cookie != path->tx_cookie)
-		return PASS; /* other bytes than were marked, or the path is another one by now */
+		return PASS; /* not the bytes that were marked, or the slot holds another path by now */
 	packet = before;
 	stamp_again(&packet);
 	packet.mac = probe_mac(&packet, path->key0, path->key1);

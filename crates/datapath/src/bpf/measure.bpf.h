@@ -5,8 +5,8 @@
  * computes in floating point and is the reference; a test runs both over one trace.
  *
  * Times are microseconds modulo 2^32. One probe of a path is taken at a time: of two that arrive at
- * once on two processors the caller lets only the newer in, and a race between two different ones
- * costs a sample, not more.
+ * once on two processors the caller admits only the newer, and a race between two different ones
+ * costs one sample at most.
  */
 #ifndef SEGUE_MEASURE_H
 #define SEGUE_MEASURE_H
@@ -31,15 +31,15 @@ struct sample {
 	__u32 up_received; /* Rs */
 	__u32 down_sent; /* Ss */
 	__u32 down_received; /* Rc */
-	__u32 down_us;  /* when the counters downwards were so */
+	__u32 down_us;  /* the time of the downlink counters */
 	__u8 has_stamp;
 	__u8 has_up;
 	__u8 has_down;
-	__u8 late;      /* overtaken by a newer one: of its fields only the RTT is used */
-	__u8 echoed;    /* the counters downwards are those of the last response that came */
+	__u8 late;      /* overtaken by a newer one: only its RTT is used */
+	__u8 echoed;    /* the downlink counters are those of the last response that came */
 };
 
-/* What the estimator is to know of a path. */
+/* What the estimator must know about a path. */
 struct pace {
 	__u32 t_l_us;     /* loss interval */
 	__u8 silence;     /* as in path_config */
@@ -87,7 +87,7 @@ static __always_inline __u64 weight(__u32 elapsed_us, __u64 rate)
 	return n ? ONE - ((ONE - sum) >> (n & 63)) : sum;
 }
 
-/* The average moved towards the sample `x`: eq. 13 with a time constant for each direction. */
+/* Moves the average towards the sample `x`: eq. 13 with one time constant for each direction. */
 static __always_inline __u64 moved(__u64 average, __u64 x, __u32 elapsed_us,
 				   const struct scale *scale, int i)
 {
@@ -96,14 +96,14 @@ static __always_inline __u64 moved(__u64 average, __u64 x, __u32 elapsed_us,
 	return average - times(average - x, weight(elapsed_us, scale->fall[i]));
 }
 
-/* Whether a silence is beyond what signed differences of the clock show. */
+/* Whether a silence exceeds the range of signed differences of the clock. */
 static __always_inline int is_long(__u64 silence_ns)
 {
 	return silence_ns >= HALF_RANGE * 1000ULL;
 }
 
-/* Microseconds between two samples. The clock wraps after 71 minutes; what an average was so long ago
- * no longer matters, and `silence_ns` tells. */
+/* Microseconds between two samples. The clock wraps after 71 minutes: an average that old no longer
+ * matters, and `silence_ns` reveals the gap. */
 static __always_inline __u32 elapsed_since(__u32 at_us, __u32 last_us, __u64 silence_ns)
 {
 	if (is_long(silence_ns))
@@ -143,8 +143,8 @@ static __always_inline void take_rtt(struct path_state *state, const struct scal
 	state->known |= KNOWN_RTT;
 }
 
-/* The RTT that a probe shows; 0 if there is none: a gap of half the clock's range cannot be told from
- * a negative one, and what is negative or above a minute is not believed. */
+/* The RTT that a probe shows; 0 if it shows none. A gap of half the clock's range looks like a
+ * negative one, and values below zero or above a minute are not believed. */
 static __always_inline int rtt_of(const struct sample *sample, __u32 at_us, __u32 *rtt_us)
 {
 	__u32 total = at_us - sample->stamp;
@@ -186,7 +186,7 @@ static __always_inline int is_due(struct loss *loss, __u32 at_us, __u32 t_l_us, 
 				  __u32 in_interval)
 {
 	__u64 silence_us = silence_ns / 1000;
-	/* The clock tells the low bits of it, and the silence the others. */
+	/* The clock gives its low bits, and the silence the others. */
 	__s64 over = silence_us - (__s32)((__u32)silence_us - (at_us - loss->due_us));
 
 	if (over < 0 || (!in_interval && !is_long(silence_ns)))
@@ -246,15 +246,15 @@ static __always_inline __u64 silence_us(__u8 silence)
 	return sixteenth ? us * ((ONE - sixteenths[(16 - sixteenth) & 15]) >> 8) >> 23 : us;
 }
 
-/* Packets of one direction since the last probe, of which some came. */
+/* Packets of one direction since the last probe, and how many of them came. */
 struct grown {
 	__u32 sent;
 	__u32 received;
 };
 
-/* So many of the packets `sent`, at least the last of which is not among them, in the lower half; in the upper
- * half those received of them, the lost ones divided alike: segue_keepalive::loss. Not static: so the verifier
- * goes through it once. */
+/* In the lower half a part of the packets `sent`, without the last at least; in the upper half how
+ * many of that part were received, the losses being divided evenly (segue_keepalive::loss). Not
+ * static, so that the verifier goes through it once. */
 __noinline __u64 part_of(__u32 sent, __u32 received, __u64 part, __u32 at_us)
 {
 	__u32 others = sent > 1 ? sent - 1 : 1, chance = at_us * 2654435761U;
@@ -273,14 +273,14 @@ static __always_inline struct grown kept_of(struct grown all, __u64 part, __u32 
 	return (struct grown){ .sent = kept, .received = kept >> 32 };
 }
 
-/* Puts off an interval by a time that is no part of it. */
+/* Postpones an interval by a time that does not belong to it. */
 static __always_inline void put_off(struct loss *loss, __u32 time_us)
 {
 	loss->at_us += time_us;
 	loss->due_us += time_us;
 }
 
-/* Leaves out of the interval what is lost while the path is declared down, and its time. */
+/* Leaves what is lost while the path is declared down, and that time, out of the interval. */
 static __always_inline void leave_out(struct loss *loss, __u8 known, const struct pace *pace,
 				      struct grown all, int echoed, __u32 at_us, __u64 silence_ns)
 {
@@ -289,7 +289,7 @@ static __always_inline void leave_out(struct loss *loss, __u8 known, const struc
 	int out = (known & OUT_BITS) == out_bits(pace->silence);
 
 	if (!out && pace->deaf) {
-		/* While the host echoes the same, nothing counts, and no time does. */
+		/* While the host echoes the same values, neither packets nor time count. */
 		kept = kept_of(all, silence_us(pace->silence) / SILENCE_UNIT_US, at_us);
 	} else if (!out && echoed) {
 		kept = all; /* from before */
@@ -307,7 +307,7 @@ static __always_inline void leave_out(struct loss *loss, __u8 known, const struc
 	put_off(loss, time_us);
 }
 
-/* One-way loss (section 4.2) from the counters that a probe brought, which were so at `of_us`. */
+/* One-way loss (section 4.2) from the counters that a probe brought, as they were at `of_us`. */
 static __always_inline void take_pair(struct loss *loss, __u8 *known, __u8 bit,
 				      const struct scale *scale, const struct pace *pace,
 				      const struct sample *sample, __u32 of_us, int echoed,
@@ -430,7 +430,7 @@ static __always_inline void take_sample(struct path_state *state, const struct s
 			  sample->down_received);
 	else if (is_long(silence_ns))
 		is_due(&state->down, at_us, pace->t_l_us, silence_ns, 0);
-	/* Of a host that hears nothing it begins with the first echo that differs. */
+	/* For a host that hears nothing it begins with the first echo that differs. */
 	if (pace->deaf && (state->known & OUT_BITS) != out_bits(pace->silence) &&
 	    state->down.sent == echoed)
 		return;
@@ -465,7 +465,7 @@ static __always_inline int crosses(struct path_state *state)
 	return crosses_with(state, 0);
 }
 
-/* The same of a host, which may have a loss of the round trip. */
+/* The same for a host, which may measure the loss of round trips. */
 static __always_inline int crosses_at_host(struct path_state *state, const struct host_state *host)
 {
 	int lossy = host->known & KNOWN_UP_AVERAGE && host->round_trip.average[0] > LOSS_LIMIT;

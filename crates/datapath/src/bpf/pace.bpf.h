@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
-/* What the estimator is to know of a path, and what it does when a request leaves. */
+/* What the estimator must know about a path, and what it does when a request leaves. */
 #ifndef SEGUE_PACE_H
 #define SEGUE_PACE_H
 
@@ -23,8 +23,8 @@ static __always_inline struct pace pace_of(const struct path_config *path, __u64
 	return pace;
 }
 
-/* Before another request leaves, or when it has `left` just now: the round-trip loss of an interval that is
- * over. So there is one while nothing comes (Patriarca et al., "When sending out a probe"). */
+/* Before a request leaves, or when it has just `left`: the round-trip loss of an interval that has
+ * ended. So there is one even while nothing arrives (Patriarca et al., "When sending out a probe"). */
 static __noinline int measure_sending(struct path_state *state, struct host_state *host,
 				      const struct path_config *path, __u64 at_ns,
 				      __u32 left)

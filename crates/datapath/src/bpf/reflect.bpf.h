@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
-/* A request answered where its frame lies, by an anchor's XDP program. Only what is plainly valid is
- * taken; the rest passes as it is, and the TC program refuses it, counts it, or holds its response. */
+/* Answers a request in its frame, in an anchor's XDP program. Only clearly valid requests are
+ * taken; the rest passes unchanged, and the TC program refuses it, counts it, or holds its
+ * response. */
 #ifndef SEGUE_REFLECT_H
 #define SEGUE_REFLECT_H
 
@@ -21,7 +22,7 @@ static __always_inline void turn_ethernet_round(struct ethhdr *eth)
 	half[5] = rest;
 }
 
-/* Takes a request into the state. False if another copy was faster. */
+/* Enters a request into the state; false if another copy was faster. */
 static __always_inline int take(__u32 slot, const struct outer *outer, __u32 ifindex,
 				const struct path_config *path, struct path_state *state,
 				const struct probe_packet *packet, __u64 at_ns, __u32 *received,
@@ -49,16 +50,16 @@ static __always_inline int take(__u32 slot, const struct outer *outer, __u32 ifi
 _Static_assert(__builtin_offsetof(struct tunnel_header, k) == 2, "K in the first word");
 _Static_assert(__builtin_offsetof(struct probe_packet, probe.t_ka_ms) == 5 * 8 + 6, "T_KA in the sixth");
 
-/* Makes the request its response but for the addresses. It leaves within the microsecond that it came
- * in, so that one look at the clock is both stamps. */
+/* Turns the request into its response, except for the addresses. It leaves within the microsecond
+ * in which it came, so that one reading of the clock serves for both stamps. */
 static __always_inline void respond(const struct outer *outer, const struct path_config *path,
 				    struct path_state *state, struct probe_datagram *datagram,
 				    __u64 at_ns, __u32 received, __u32 challenge)
 {
 	__u64 *packet = (void *)&datagram->packet;
 	__u32 sent = __sync_fetch_and_add(&state->tx_packets, 1) + 1;
-	/* Whole words: what is written in parts is slow to read again for the authenticator. Of the request
-	 * stay K, its number, t_Sc, Sc and T_KA. */
+	/* Writes whole words, since the authenticator would read partly written ones slowly. K, the
+	 * number, t_Sc, Sc and T_KA of the request stay. */
 	__u64 word[MAC_WORDS] = {
 		(HEADER_VERSION << 4 | TYPE_RESPONSE) | (packet[0] & K_OF_WORD) |
 			(__u64)path->tx_index << 32,
@@ -80,7 +81,7 @@ static __always_inline void respond(const struct outer *outer, const struct path
 		datagram->udp.check = datagram_checksum(outer->local, outer->remote, datagram);
 }
 
-/* True if the datagram, which is for our port, was a valid request; it is its response then. `outer`
+/* True if the datagram, which is for our port, was a valid request; then it has become the response. `outer`
  * has both addresses and the family. */
 static __always_inline int reflect(struct xdp_md *ctx, struct outer *outer,
 				   struct probe_datagram *datagram)

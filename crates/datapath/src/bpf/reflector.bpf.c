@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
 /* The reflector alone, for a machine that has no tunnels: STAMP on one port, the compact probe without a
- * key on another (`port`, 0 for none). What it does not take passes to the sockets in user space. */
+ * key on another (`port`, 0 for none). The rest passes to the sockets in user space. */
 #include <stddef.h>
 
 #include "stamp.bpf.h"
@@ -21,7 +21,7 @@ struct probe_session {
 	__u32 sent;
 };
 
-/* One more takes the place of the one silent for longest. */
+/* A new one replaces the one silent for longest. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, PROBE_SESSIONS);
@@ -40,7 +40,7 @@ static __always_inline struct probe_session *session_of(const struct tunnel_head
 	return bpf_map_lookup_elem(&probe_sessions, &id);
 }
 
-/* Takes note of a request's number; false if it came before or is too old to tell. A second answer would
+/* Records a request's number; false if it came before or is too old to tell. A second answer would
  * hide a loss in the counters. */
 static __always_inline int is_first(struct probe_session *session, __u32 seq)
 {
@@ -62,7 +62,7 @@ static __always_inline int is_first(struct probe_session *session, __u32 seq)
 	return 0; /* lost, as on any busy machine */
 }
 
-/* Answers a request without key, flags and faults. The verdict, or PASS for what is not this program's. */
+/* Answers a valid request without key and flags. The verdict, or PASS for what is not this program's. */
 static __always_inline int answer_probe(struct __sk_buff *skb, const struct stamp_outer *outer)
 {
 	struct probe_packet request ALIGNED, reply ALIGNED;
@@ -91,7 +91,7 @@ static __always_inline int answer_probe(struct __sk_buff *skb, const struct stam
 		return TC_ACT_SHOT;
 	reply = request;
 	reply.header.version_type = HEADER_VERSION << 4 | TYPE_RESPONSE;
-	/* Bit 0: the client is heard. The rest would be how late answers leave, which is not known. */
+	/* Bit 0: the client is heard. The others would say how late answers leave, which is not known. */
 	reply.probe.heard = bpf_htons(1);
 	reply.probe.r = bpf_htonl(__sync_fetch_and_add(&session->received, 1) + 1);
 	reply.probe.ss = bpf_htonl(__sync_fetch_and_add(&session->sent, 1) + 1);

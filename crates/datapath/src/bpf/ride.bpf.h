@@ -30,7 +30,7 @@ static __always_inline int push_ethernet(struct __sk_buff *skb, __u16 ethertype)
 	       bpf_skb_store_bytes(skb, offsetof(struct ethhdr, h_proto), &ethertype, 2, 0);
 }
 
-/* Puts a report in place of the echo if the path's mode wants one now; true if so. In `reports` that is the
+/* Replaces the echo with a report if the path's mode wants one now; true if so. In `reports` that is the
  * averages, once the first loss interval has ended; in `round_trip_loss` the loss of each interval once. */
 static __always_inline int put_report(struct probe_data *probe, const struct path_config *path,
 				      const struct path_state *state, struct host_state *host)
@@ -55,8 +55,8 @@ static __always_inline int put_report(struct probe_data *probe, const struct pat
 	return 1;
 }
 
-/* Numbers, counts and stamps a request as the last thing before it leaves, with the echo of the last
- * response; true if it has a report in its place. `counted`: what it adds to the packets sent. */
+/* Numbers, counts and stamps a request just before it leaves, and enters the echo of the last
+ * response; true if a report replaces the echo. `counted`: what it adds to the packets sent. */
 static __always_inline int number_request(struct probe_packet *packet,
 					  const struct path_config *path, struct path_state *state,
 					  struct host_state *host, __u64 now_ns,
@@ -76,7 +76,7 @@ static __always_inline int number_request(struct probe_packet *packet,
 	return put_report(&packet->probe, path, state, host);
 }
 
-/* Counts and stamps a response as the last thing before it leaves. */
+/* Counts and stamps a response just before it leaves. */
 static __always_inline void finish_response(struct probe_packet *packet,
 					    const struct path_config *path,
 					    struct path_state *state, __u64 received_ns)
@@ -89,8 +89,8 @@ static __always_inline void finish_response(struct probe_packet *packet,
 	packet->probe.heard = bpf_htons(path->heard);
 }
 
-/* Whether a request is to go with a packet that leaves now. Of two packets on two processors one wins:
- * a step of the grid has one ride. */
+/* Whether a packet that leaves now shall carry a request. Of two packets on two processors one
+ * wins: a step of the grid has one ride. */
 static __always_inline int claim_request(__u32 slot, const struct path_config *path,
 					 const struct path_state *state, struct host_state *host,
 					 __u64 now_ns)
@@ -127,7 +127,7 @@ static __always_inline void fill_request(struct probe_packet *packet,
 	__sync_fetch_and_add(&host->rode, 1);
 }
 
-/* Puts headers, probe and authenticator in front: 0, 1 (untouched) or -1 (spoilt). */
+/* Puts headers, probe and authenticator in front: 0, 1 (untouched) or -1 (unusable). */
 static __always_inline int push_ride(struct __sk_buff *skb, const struct outer_ends *to, __u8 tos,
 				     __u32 len, struct probe_packet *packet)
 {
@@ -150,8 +150,8 @@ static __always_inline int push_ride(struct __sk_buff *skb, const struct outer_e
 	}
 }
 
-/* Makes room for all of it at once: a probe behind the inner packet would be summed into its
- * checksum where the device computes that. */
+/* Makes room for all of it at once: a device that computes the inner packet's checksum would
+ * include a probe behind that packet. */
 static __always_inline int make_room(struct __sk_buff *skb, __u8 family)
 {
 	if (family == 4)

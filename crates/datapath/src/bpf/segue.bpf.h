@@ -46,7 +46,7 @@ struct tunnel_header {
 	__u8 version_type;
 	__u8 flags;
 	__u8 k;
-	__u8 age; /* when the sender heard this path, of a request another one in doubt: segue_wire::age */
+	__u8 age; /* when the sender last heard this path, or (a request) another path in doubt: segue_wire::age */
 	__u32 index;
 	__u64 cookie;
 };
@@ -64,7 +64,7 @@ enum heartbeat {
 #define FLAG_DATA_ONE_WAY 1
 #define FLAG_UNSOLICITED 1
 #define FLAG_REPORT 1
-#define FLAG_QUESTION 2 /* of a request, and of the response to it: neither is counted */
+#define FLAG_QUESTION 2 /* a request and its response that do not count */
 #define FLAG_RIDE_ONE_WAY 1
 #define FLAG_RIDE_RESPONSE 2
 #define FLAG_RIDE_REPORT 4
@@ -93,7 +93,7 @@ enum probe_kind {
 	KIND_REQUEST = 0,
 	KIND_RESPONSE = 1,
 	KIND_UNSOLICITED = 2,
-	KIND_LOOK = 3, /* of an event: no probe, but the daemon is to look at the path's state */
+	KIND_LOOK = 3, /* an event: no probe, but the daemon must look at the path's state */
 	KIND_UNCUT = 4, /* likewise: several packets came in one piece */
 	KIND_SIZE = 5,  /* a test of the packet size (segue_wire::Size) */
 };
@@ -143,7 +143,7 @@ struct flow_key {
 	__u32 label;
 };
 
-/* A binding. Slot and generation are read and written as one word: half of each would be another path. */
+/* A binding. Slot and generation are read and written as one word, since halves of two bindings would name another path. */
 struct flow_value {
 	__u32 slot;
 	__u32 generation; /* of the path, see `generation_of` */
@@ -152,8 +152,8 @@ struct flow_value {
 	__u64 last_seen_ns;
 };
 
-/* An entry of `segue_addresses`. One that has left the machine stays, not `present`, for paths that go on
- * sending from it. */
+/* An entry of `segue_addresses`. One that has left the machine stays without `present`, for paths
+ * that still send from it. */
 struct local_address {
 	__u32 address[4];
 	__u32 present;
@@ -176,7 +176,7 @@ enum path_flag {
 	PATH_RIDES = 16, /* probes may ride on data packets */
 	PATH_FOLLOWS_USE = 32, /* a host's daemon is told when data follow a silence; an anchor answers soon */
 	PATH_OVER = 64, /* packets with MARK_OVER take `via_slot` */
-	PATH_DEAF = 128, /* anchor: `silence` is of the way down alone, and counts packets */
+	PATH_DEAF = 128, /* anchor: `silence` is of the downlink alone, and counts packets */
 };
 
 /* Who measures: segue_wire::Mode. In the upper bits of `scale`. */
@@ -204,7 +204,7 @@ struct path_config {
 	__u8 scale;      /* entry of `segue_scales`, and enum path_mode */
 	__u16 heard;
 	__u8 k;
-	__u8 silence;    /* 0 but while it is declared down: how long nothing had come then */
+	__u8 silence;    /* while it is declared down, how long it had been silent then; otherwise 0 */
 };
 
 /* The low bits of `silence`, from 1, stand for 2^((silence - 1)/8) times this, in microseconds; the highest
@@ -272,7 +272,7 @@ enum crossed {
 /* The longest that a response waits for a ride, in microseconds: segue_wire::HELD_AT_MOST_MS. */
 #define HELD_AT_MOST_US 24000
 
-/* Written by the programs; the daemon clears it when a path begins. docs/memory.md. */
+/* Written by the programs, cleared by the daemon when a path begins (docs/memory.md). */
 struct path_state {
 	__u64 tx_bytes;
 	__u64 rx_bytes;
@@ -299,7 +299,7 @@ struct path_state {
 	struct loss down;
 };
 
-/* The data that left last on a path, kept for the case that they did not arrive: segue_keepalive::Copies. Of each
+/* The data that left last on a path, kept in case they did not arrive: segue_keepalive::Copies. Of each
  * window of 2^COPY_WINDOW_SHIFT ns the first are kept, of a super-packet its first segment. */
 #define COPIES 4
 #define COPY_WINDOW_SHIFT 24
@@ -319,7 +319,7 @@ struct copies {
 	struct copy copy[COPIES];
 };
 
-/* What only a host needs; written by the programs, cleared with `path_state`. */
+/* What only a host needs: written by the programs, cleared with `path_state`. */
 struct host_state {
 	__u32 echo_t_ss;   /* of the newest response, for the next request; machine's order */
 	__u32 echo_ss;
@@ -340,8 +340,8 @@ struct host_state {
 	__u32 unreported;  /* loss of the last interval plus one, until a request has reported it; else 0 */
 	__u64 data_out_ns; /* when data last left */
 	__u64 data_in_ns;  /* when data last arrived */
-	__u64 heard_back_ns; /* until when the anchor heard this end, by what its data say */
-	struct loss round_trip; /* of probes, in the modes that report it; in place of packets' loss */
+	__u64 heard_back_ns; /* the last time at which the anchor had heard this end, according to its data */
+	struct loss round_trip; /* of probes, in the modes that report it; instead of the loss of packets */
 	__u32 data_packets; /* that arrived */
 	__u8 known;        /* what of `round_trip` holds: KNOWN_UP, KNOWN_UP_AVERAGE */
 	__u8 reserved[7];
@@ -361,7 +361,7 @@ struct scale {
 	__u64 fall[2];
 };
 
-/* What an anchor's hosts may not reach. */
+/* What hosts may not reach through an anchor. */
 enum denied {
 	DENY_HOSTS = 1,
 	DENY_ANCHOR = 2, /* all but ICMP */
@@ -369,8 +369,8 @@ enum denied {
 	DENY_ROUTED = 8,
 };
 
-/* A network of inner addresses. Of one that there is not, no bit of `mask` is set and all of `address` are, so
- * that it holds nothing. */
+/* A network of inner addresses. Where there is none, `mask` has no bit set and `address` has all,
+ * so that nothing matches. */
 struct inner_pool {
 	__u32 address[4];
 	__u32 mask[4];
@@ -378,7 +378,7 @@ struct inner_pool {
 
 #define POOLS 2 /* one of each family */
 
-/* The daemon lives, what it knows of the clocks, what it lets hosts reach, and where their addresses are. */
+/* That the daemon is alive, what it knows of the clocks, what hosts may reach, and the pools of their addresses. */
 struct sign_of_life {
 	__u64 at_ns;
 	__s64 tai_offset_ns; /* of CLOCK_TAI from CLOCK_REALTIME */
@@ -394,11 +394,11 @@ struct own_device {
 	__u8 reserved[2];
 };
 
-/* The daemon writes it; the programs count the flows that begin there, whoever has the address. */
+/* Written by the daemon; the programs count the flows that begin at the address, whoever has it. */
 struct inner_owner {
 	__u32 owner; /* at an anchor a host, or 0 for the anchor itself */
 	__u32 reserved;
-	__u64 paid_ns; /* when all flows from this address so far would have begun at the pace */
+	__u64 paid_ns; /* when the last flow from this address would have begun at that pace */
 };
 
 /* Flows that may begin from one inner address at once, a sixteenth of an anchor's table, and then the time from
@@ -435,7 +435,7 @@ struct held {
 #define LOCALS_MAX 4096
 #define SCALES_MAX 64 /* what `scale` holds in 6 bits */
 
-/* What the XDP program tells the TC program of a packet that it stripped. */
+/* What the XDP program tells the TC program about a packet that it stripped. */
 struct xdp_meta {
 	__u32 magic;
 	__u32 slot;

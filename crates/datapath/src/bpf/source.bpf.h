@@ -8,12 +8,12 @@
 #include "scratch.bpf.h"
 
 #define CHALLENGE_BITS 30
-/* Of a path's first requests so many are compared however fast they come, then one in so long. */
+/* So many of a path's first requests are compared at any pace, later ones once in this time. */
 #define CHALLENGE_FREE 4
 #define CHALLENGE_GAP_NS 4000000LL
 
-/* What stands for t_Ss in answers to a source that has not shown yet that it receives them. It lies
- * ahead of the clock, so that no end takes it for a stamp, and another one follows after 18 minutes. */
+/* What replaces t_Ss in answers to a source that has not yet shown that it receives them. It lies
+ * ahead of the clock, so that neither end takes it for a stamp, and changes every 18 minutes. */
 static __always_inline __u32 challenge_for(__u32 slot, const struct outer *outer, __u64 at_ns)
 {
 	struct scratch *room = scratch();
@@ -32,11 +32,11 @@ static __always_inline __u32 challenge_for(__u32 slot, const struct outer *outer
 	words->probe.dt = outer->remote[3];
 	words->probe.sc = outer->remote_port;
 	mac = probe_mac(words, challenge_key[0], challenge_key[1]);
-	/* Zero says that there is no echo. */
+	/* Zero means that there is no echo. */
 	return ((__u32)(epoch + 1) << CHALLENGE_BITS) + (mac & ((1U << CHALLENGE_BITS) - 1)) ?: 1;
 }
 
-/* Whether a request's echo may be compared with a challenge: not as often as somebody could guess. */
+/* Whether a request's echo may be compared with a challenge now: too rarely for anybody to guess it. */
 static __always_inline int may_compare(const struct path_state *state, __u64 at_ns)
 {
 	return state->received < CHALLENGE_FREE ||
@@ -49,8 +49,8 @@ static __always_inline int is_remote(const struct endpoint *to, const struct out
 	       same_address(to->remote, outer->remote);
 }
 
-/* A request came another way than the one before. Its source becomes the path's remote end if it is
- * that already or echoes its challenge; returns what it has to echo first, or 0. */
+/* A request came from elsewhere than the one before. Its source becomes the path's remote end if it
+ * already is, or echoes its challenge; returns what it must echo first, or 0. */
 static __noinline __u32 learn_source(__u32 slot, const struct outer *outer, __u32 ifindex,
 				     const struct probe_packet *request, __u64 at_ns)
 {
@@ -82,8 +82,8 @@ static __noinline __u32 learn_source(__u32 slot, const struct outer *outer, __u3
 	return 0;
 }
 
-/* Takes note of where a request came from, before it counts; true if packets of the path go there from
- * now on and did not before. `*challenge`: what its source has to echo first, or 0. */
+/* Records where a request came from, before it counts; true if packets of the path now go there and
+ * did not before. `*challenge`: what its source must echo first, or 0. */
 static __always_inline int learn_endpoint(__u32 slot, const struct path_state *state,
 					  const struct outer *outer, __u32 ifindex,
 					  const struct probe_packet *request, __u64 at_ns,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
 /*
- * STAMP (RFC 8762): unauthenticated requests without extensions are answered in place. All else, HMAC
- * and the extensions of RFC 8972 above all, passes to the socket of the reflector in user space, which
- * also gives this half the time of day.
+ * STAMP (RFC 8762): unauthenticated requests without extensions are answered in place. Everything
+ * else, above all HMAC and the extensions of RFC 8972, passes to the reflector's socket in user
+ * space, which also gives these programs the time of day.
  */
 #ifndef SEGUE_STAMP_H
 #define SEGUE_STAMP_H
@@ -49,13 +49,13 @@ struct stamp_clock {
 struct stamp_count {
 	__u64 answered;
 	__u64 limited;
-	__u64 second_ns; /* start of the second that is under way */
+	__u64 second_ns; /* start of the current second */
 	__u64 in_second; /* requests in it */
 	__u64 probes;    /* answers to compact probes */
 	__u64 replayed;  /* compact probes that came again */
 };
 
-/* Who shares a rate: an IPv4 address, or an IPv6 network of 64 bits. */
+/* What shares a rate: an IPv4 address, or an IPv6 network of 64 bits. */
 struct stamp_source {
 	__u32 prefix[2];
 };
@@ -91,7 +91,7 @@ struct {
 	__type(value, struct stamp_count);
 } stamp_counts SEC(".maps");
 
-/* Answers sent in each session. One more session takes the place of the one silent for longest. */
+/* Answers sent in each session. A new session replaces the one silent for longest. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, STAMP_SESSIONS);
@@ -99,8 +99,8 @@ struct {
 	__type(value, __u32);
 } stamp_sessions SEC(".maps");
 
-/* One more takes the place of the one silent for longest, and begins with its whole rate: the rate for
- * all bounds what many sources can do together. */
+/* A new one replaces the one silent for longest, and begins with its full rate: the total rate
+ * bounds what many sources can do together. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, STAMP_SOURCES);
@@ -162,7 +162,7 @@ static __always_inline int stamp_read(struct __sk_buff *skb, struct stamp_outer 
 	return 1;
 }
 
-/* Another reflector, or a service that answers whatever comes (echo, chargen): the two would never end. */
+/* Another reflector, or a service that answers everything (echo, chargen): the two would never stop. */
 static __always_inline int stamp_may_loop(__u16 remote_port)
 {
 	return bpf_ntohs(remote_port) < SENDER_PORTS || remote_port == stamp_port;
@@ -232,7 +232,7 @@ static __always_inline int stamp_turn_round(struct __sk_buff *skb, const struct 
 	return bpf_skb_store_bytes(skb, outer->at - sizeof(struct udphdr), ports, sizeof(ports), 0);
 }
 
-/* Counts a request into the second that is under way; false if that has had `rate` of them. */
+/* Counts a request into the current second; false if it has had `rate` of them. */
 static __always_inline int stamp_within(__u64 *second_ns, __u64 *in_second, __u32 rate, __u64 now_ns)
 {
 	if (now_ns - *second_ns >= NS_PER_S) {
@@ -242,7 +242,7 @@ static __always_inline int stamp_within(__u64 *second_ns, __u64 *in_second, __u3
 	return __sync_fetch_and_add(in_second, 1) < rate;
 }
 
-/* The source's rate comes first, so that one that asks too much takes nothing from the others. */
+/* The source's rate comes first, so that a source that asks too much takes nothing from others. */
 static __always_inline int stamp_permitted(struct stamp_count *count,
 					   const struct stamp_outer *outer, __u64 now_ns)
 {
@@ -268,7 +268,7 @@ static __always_inline int stamp_permitted(struct stamp_count *count,
 	return 0;
 }
 
-/* The clock; 0 when nobody keeps it any more: act as if not there. */
+/* The clock; null when nobody keeps it any more: act as if this program were absent. */
 static __always_inline struct stamp_clock *stamp_clock_at(__u64 now_ns)
 {
 	__u32 zero = 0;
@@ -292,7 +292,7 @@ static __always_inline int stamp_send(struct __sk_buff *skb, const struct stamp_
 	return bpf_redirect(skb->ifindex, 0);
 }
 
-/* Answers a STAMP request. The verdict, or PASS for what is not this program's to answer. */
+/* Answers a STAMP request. Returns the verdict, or PASS for what this program does not answer. */
 static __always_inline int answer_stamp(struct __sk_buff *skb, struct stamp_outer *outer)
 {
 	struct stamp_packet request, reply = {};

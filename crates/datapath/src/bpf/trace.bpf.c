@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
-/* For tests alone, and loaded only by them: takes probes of a trace, on its virtual time, into the
- * state of path 0 by the same functions as those that arrive. */
+/* For tests, and loaded only by them: enters the probes of a trace, on its virtual time, into the
+ * state of path 0, by the functions that arriving probes go through. */
 #include "arrive.bpf.h"
 
 struct trace_step {

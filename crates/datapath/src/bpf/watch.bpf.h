@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
-/* Tells a host's daemon when requests cease to ride, or responses to come, so that it may sleep meanwhile. */
+/* Tells a host's daemon when requests stop riding or responses stop coming, so that it may sleep until then. */
 #ifndef SEGUE_WATCH_H
 #define SEGUE_WATCH_H
 
@@ -18,7 +18,7 @@ struct {
 	__type(value, struct watch);
 } segue_watches SEC(".maps");
 
-/* The timer of a path has come. One that was put off meanwhile comes again. */
+/* A path's timer has fired. If it was put off meanwhile, it is set again. */
 static int on_watch(void *map, __u32 *slot, struct watch *watch)
 {
 	struct host_state *host = host_of(*slot);
@@ -30,8 +30,8 @@ static int on_watch(void *map, __u32 *slot, struct watch *watch)
 	return 0;
 }
 
-/* A request rides now, in the step that began at `step_ns`: another must have left by the end of the next
- * step. The daemon's time-out without a response may come before that. */
+/* A request rides now, in the step that began at `step_ns`: another must leave by the end of the
+ * next step. The daemon's time-out for responses may come before that. */
 static __always_inline void watch_rides(__u32 slot, const struct path_config *path,
 					const struct path_state *state, struct host_state *host,
 					__u64 step_ns, __u64 now_ns)

@@ -2,8 +2,8 @@
 /*
  * XDP on an access interface: strips valid data packets before the device's GRO, so that it merges
  * the inner segments, and leaves the path in the metadata; at an anchor, answers valid requests in
- * their frames. All that is plainly neither passes as it is: the TC program refuses, counts and
- * answers. That program must be attached before this one and outlive it.
+ * their frames. Everything else passes unchanged: the TC program refuses, counts and answers it.
+ * That program must be attached before this one and outlive it.
  */
 #include "reflect.bpf.h"
 
@@ -14,7 +14,7 @@ struct {
 	__type(value, struct own_device);
 } segue_devices SEC(".maps");
 
-/* Whether a frame is to the device itself: bridge ports and devices that listen to all see others' too. */
+/* Whether a frame is for the device itself: bridge ports and promiscuous devices see others too. */
 static __always_inline int is_to_device(struct xdp_md *ctx, const struct ethhdr *eth)
 {
 	__u32 key = ctx->ingress_ifindex % DEVICES_MAX;
@@ -43,7 +43,7 @@ struct frame_v6 {
 	__u8 inner[20];
 } __attribute__((packed));
 
-/* Cuts `strip` bytes out between frame header and inner packet. */
+/* Cuts out `strip` bytes between frame header and inner packet. */
 static __always_inline int strip_outer(struct xdp_md *ctx, int strip, __u16 ethertype,
 				       const struct ethhdr *frame,
 				       const struct tunnel_header *header)

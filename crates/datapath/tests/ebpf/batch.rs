@@ -39,14 +39,13 @@ fn set_many(world: &World, remote: u8, count: u32) {
 fn order_many(world: &World, slots: impl Iterator<Item = u32>, question: bool) {
     let orders: Vec<ProbeOrder> = slots
         .map(|slot| ProbeOrder {
-            slot,
-            kind: ProbeKind::Request,
-            k: 3,
-            probe: Probe { t_ka_ms: 200, heard: 3, ..Probe::default() },
-            held_since: 0,
-            report: false,
             question,
-            age: 0,
+            ..ProbeOrder::plain(
+                slot,
+                ProbeKind::Request,
+                3,
+                Probe { t_ka_ms: 200, heard: 3, ..Probe::default() },
+            )
         })
         .collect();
     world.host.datapath.lock().unwrap().send_probes(&orders).unwrap();

@@ -128,18 +128,8 @@ fn a_replayed_request_is_not_answered_and_a_fresh_one_moves_the_endpoint_once_it
         assert_eq!((head.index, head.cookie), (host_slot(0), 0xb000));
         assert_eq!(remote(), before, "its source has not shown that it receives");
         // An unsolicited response goes to the source that has echoed.
-        let (slot, kind, probe) =
-            (anchor_slot(0), ProbeKind::Unsolicited, Probe { seq: 70, ..Probe::default() });
-        let order = ProbeOrder {
-            slot,
-            kind,
-            k: 4,
-            probe,
-            held_since: 0,
-            report: false,
-            question: false,
-            age: 0,
-        };
+        let probe = Probe { seq: 70, ..Probe::default() };
+        let order = ProbeOrder::plain(anchor_slot(0), ProbeKind::Unsolicited, 4, probe);
         world.anchor.datapath.lock().unwrap().send_probes(&[order]).unwrap();
         world
             .host
@@ -231,17 +221,7 @@ fn unsolicited_responses_reach_the_host_once() {
     let world = World::ready(Family::V6, Wire::Whole, 1, EbpfOptions::default());
     let probe = Probe { seq: 77, ..Probe::default() };
     world.anchor.datapath.lock().unwrap().set_heard(&[anchor_slot(0)], 2);
-    let kind = ProbeKind::Unsolicited;
-    let order = ProbeOrder {
-        slot: anchor_slot(0),
-        kind,
-        k: 4,
-        probe,
-        held_since: 0,
-        report: false,
-        question: false,
-        age: 0,
-    };
+    let order = ProbeOrder::plain(anchor_slot(0), ProbeKind::Unsolicited, 4, probe);
     world.anchor.datapath.lock().unwrap().send_probes(&[order, order]).unwrap();
     let seen = world.host.wait_for_probe(|e| e.kind == ProbeKind::Unsolicited);
     assert_eq!(

@@ -169,17 +169,7 @@ fn a_quiet_path_reports_what_is_new_and_nothing_else() {
 
     let faster = Probe { t_ka_ms: 100, heard: 3, ..Probe::default() };
     for (k, probe) in [(3, faster), (4, faster), (4, Probe { heard: 7, ..faster })] {
-        let kind = ProbeKind::Request;
-        let order = ProbeOrder {
-            slot: host_slot(0),
-            kind,
-            k,
-            probe,
-            report: false,
-            question: false,
-            age: 0,
-            held_since: 0,
-        };
+        let order = ProbeOrder::plain(host_slot(0), ProbeKind::Request, k, probe);
         world.host.datapath.lock().unwrap().send_probes(&[order, order]).unwrap();
     }
     received(12);

@@ -55,13 +55,11 @@ fn reading(end: &End, slot: u32) -> Reading {
 
 /// What arrived, to the microsecond: the resolution of the programs' clock.
 fn arrival(event: &ProbeEvent) -> Arrival {
-    Arrival {
-        probe: event.arrival.probe,
-        at: Time(event.arrival.at.0 / 1000 * 1000),
-        received: event.arrival.received,
-        sent_at: None,
-        uncertainty: Span::ZERO,
-    }
+    Arrival::new(
+        event.arrival.probe,
+        Time(event.arrival.at.0 / 1000 * 1000),
+        event.arrival.received,
+    )
 }
 
 /// Half a percent, the bar of averages in fixed point.

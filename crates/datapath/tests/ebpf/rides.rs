@@ -117,17 +117,7 @@ fn answers_ride(world: &World, wire: Wire, family: Family) {
         leave(&mut packet);
         let (before, seq) = (rode(), sent(host, host_slot(0)).sent + 1);
         let probe = Probe { heard: 3, ..Probe::default() };
-        let (slot, kind) = (host_slot(0), ProbeKind::Request);
-        let order = ProbeOrder {
-            slot,
-            kind,
-            k: 4,
-            probe,
-            held_since: 0,
-            report: false,
-            question: false,
-            age: 0,
-        };
+        let order = ProbeOrder::plain(host_slot(0), ProbeKind::Request, 4, probe);
         host.datapath.lock().unwrap().send_probes(&[order]).unwrap();
         anchor.wait_for_probe(|event| event.arrival.probe.seq == seq);
         leave(&mut packet);

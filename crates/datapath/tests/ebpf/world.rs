@@ -244,14 +244,8 @@ impl World {
     pub(crate) fn order_as(&self, path: u32, seq: u32, question: bool) {
         let probe = Probe { seq, t_ka_ms: 200, heard: 3, ..Probe::default() };
         let order = ProbeOrder {
-            slot: host_slot(path),
-            kind: ProbeKind::Request,
-            k: 3,
-            probe,
-            held_since: 0,
-            report: false,
             question,
-            age: 0,
+            ..ProbeOrder::plain(host_slot(path), ProbeKind::Request, 3, probe)
         };
         self.host.datapath.lock().unwrap().send_probes(&[order]).unwrap();
     }

@@ -365,7 +365,7 @@ impl Plane {
             self.respond(probe, self.now);
         }
         if self.config.source == Source::Probes || !self.quiet[1] {
-            let arrival = arrival(probe, self.now, self.anchor.received);
+            let arrival = Arrival::new(probe, self.now, self.anchor.received);
             let k = self.config.k;
             self.server.handle(self.now, ServerInput::Request { arrival, k, report: false });
             self.drain_server();
@@ -396,7 +396,7 @@ impl Plane {
         if self.config.source == Source::Readings && self.quiet[0] {
             return;
         }
-        let arrival = arrival(probe, self.now, self.host.received);
+        let arrival = Arrival::new(probe, self.now, self.host.received);
         let input = if unsolicited {
             ClientInput::Unsolicited(arrival)
         } else {
@@ -445,10 +445,6 @@ impl Plane {
         self.count += 1;
         self.queue.insert((at, self.count), happening);
     }
-}
-
-fn arrival(probe: Probe, at: Time, received: u32) -> Arrival {
-    Arrival { probe, at, received, sent_at: None, uncertainty: Span::ZERO }
 }
 
 /// No data at all.

@@ -179,13 +179,7 @@ impl World {
             Packet::Response(probe, _) | Packet::Unsolicited(probe) => {
                 let counts = !matches!(packet, Packet::Response(_, true));
                 self.rc = self.rc.wrapping_add(counts.into());
-                let arrival = Arrival {
-                    probe,
-                    at: self.now,
-                    received: self.rc,
-                    sent_at: None,
-                    uncertainty: Span::ZERO,
-                };
+                let arrival = Arrival::new(probe, self.now, self.rc);
                 let input = if matches!(packet, Packet::Response(..)) {
                     ClientInput::Response(arrival)
                 } else {
@@ -210,8 +204,7 @@ impl World {
             ..probe
         };
         self.carry(Dir::Down, Packet::Response(response, question), self.now + self.hold);
-        let arrival =
-            Arrival { probe, at: here, received: self.rs, sent_at: None, uncertainty: Span::ZERO };
+        let arrival = Arrival::new(probe, here, self.rs);
         self.server.handle(here, ServerInput::Request { arrival, k, report });
         self.drain_server();
     }

@@ -32,7 +32,7 @@ const KEY_MIN_BYTES: usize = 16;
 /// What STAMP adds to the options of a probe.
 #[derive(clap::Args)]
 pub struct StampArgs {
-    /// Session identifier (SSID) to send; without, none is sent
+    /// Session identifier (SSID) to send [default: none]
     #[arg(
         long,
         value_name = "N",
@@ -41,10 +41,10 @@ pub struct StampArgs {
         value_parser = clap::value_parser!(u16).range(1..)
     )]
     session_id: Option<u16>,
-    /// Ask for packet counters (Direct Measurement), which tell the loss of each direction
+    /// Ask for packet counters (Direct Measurement), which show the loss in each direction
     #[arg(long, requires = "stamp", conflicts_with = "listen")]
     direct: bool,
-    /// Ask when answers really left (Follow-Up Telemetry)
+    /// Ask for the true departure times of answers (Follow-Up Telemetry)
     #[arg(long, requires = "stamp", conflicts_with = "listen")]
     follow_up: bool,
     /// Ask for answers with this DSCP (Class of Service)
@@ -59,8 +59,7 @@ pub struct StampArgs {
     /// Answer without keeping sessions
     #[arg(long, requires_all = ["stamp", "listen"])]
     stateless: bool,
-    /// Answer in the kernel, on the interface given with -I (root): STAMP, and the compact probe on its
-    /// own port
+    /// Answer in the kernel, on the interface given with -I (root): STAMP, and the compact probe on its own port
     #[arg(long, requires_all = ["stamp", "listen", "interface"])]
     kernel: bool,
 }

@@ -241,6 +241,7 @@ fn reason(why: Lost) -> &'static str {
         Lost::Link(DropCause::Loss) => "loss of the link",
         Lost::Link(DropCause::Queue) => "queue full",
         Lost::Link(DropCause::Silent) => "link silent",
+        Lost::TooLarge => "too large for the link",
         Lost::NoRoute => "no route",
         Lost::NoListener => "no listener",
         Lost::Ttl => "too many routers",

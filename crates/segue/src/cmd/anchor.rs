@@ -12,13 +12,13 @@ pub struct Args {
     /// Configuration file (TOML)
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Which datapath
+    /// Datapath to use
     #[arg(long, value_enum)]
     datapath: Option<Choice>,
-    /// File of the anchor's state
+    /// File for the anchor's state
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
-    /// Translate the hosts' addresses to the anchor's own on their way to other networks, as in `nat = true`
+    /// Translate hosts' addresses to the anchor's own on their way to other networks, as `nat = true` does
     #[arg(long)]
     nat: bool,
     /// Control socket

@@ -14,7 +14,7 @@ use segue_text::units;
 
 mod show;
 
-/// Measure what Segue costs on this machine, beside other ways of doing the same.
+/// Measure what Segue costs on this machine, compared with other ways of doing the same.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -32,17 +32,17 @@ enum What {
 #[derive(clap::Args)]
 #[command(after_help = "Example: segue bench probes --only syscall,tc,xdp --runs 3")]
 struct ProbesArgs {
-    /// Only these: sip, java, c, syscall, batched, af_xdp, tc, xdp, xdp-bare, raw (frames without socket
+    /// Measure only these: sip, java, c, syscall, batched, af_xdp, tc, xdp, xdp-bare, raw (frames without socket
     /// buffers: of xdp and xdp-bare), sending (10 000 paths).
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<Part>,
-    /// Times that each part is measured.
+    /// Measurements of each part.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
     runs: u16,
-    /// How long each measurement takes.
+    /// Duration of each measurement.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::duration)]
     duration: Span,
-    /// Only requests that arrive so many at a time (1 to 64) [default: 32, and 1].
+    /// Only requests that arrive N at a time (1 to 64) [default: 32 and 1].
     #[arg(long, value_name = "N")]
     burst: Option<usize>,
     /// Print JSON (docs/bench.md has its fields).

@@ -14,16 +14,16 @@ use serde_json::json;
 
 use self::summary::Row;
 
-/// Read a configuration or scenario, and say what would be in force or all that is wrong with it.
+/// Check a configuration or scenario: show what would be in force, or every mistake.
 ///
-/// Host and anchor files, test networks of `segue lab` and scenarios of `segue sim` are told apart by their content,
-/// or where that fits several by their name. Nothing is changed, and no permission is needed but to read the file. What
-/// depends on a key that must be there, and is wrong, is told when that is mended.
+/// Host and anchor files, networks of `segue lab` and scenarios of `segue sim` are recognised by their content, or by
+/// their name where the content fits several. Nothing is changed, and only permission to read the file is needed. A
+/// mistake that depends on a required key is reported once that key is right.
 #[derive(clap::Args)]
 pub struct Args {
     /// The file
     file: PathBuf,
-    /// What the file is
+    /// Read the file as this kind
     #[arg(long = "as", value_enum, value_name = "KIND")]
     kind: Option<FileKind>,
     /// Print JSON

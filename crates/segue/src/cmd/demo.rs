@@ -19,20 +19,19 @@ use segue_linux::netns;
 use segue_report::Page;
 use segue_text::units;
 
-/// Watch a device lose its Wi-Fi's uplink silently and no session die (takes 35 seconds).
+/// Show that sessions survive a silent Wi-Fi outage (takes 35 seconds).
 #[derive(clap::Args)]
 pub struct Args {
-    /// Which datapath
+    /// Datapath to use
     #[arg(long, value_enum, default_value = "auto")]
     datapath: Choice,
-    /// Mean time to notice a silent outage (T_Ravg), by probes of a fixed period; without it
-    /// detection follows use, as it does without a configuration
+    /// Mean time to detect a silent outage (T_Ravg), with probes at a fixed period; without it, detection follows use
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     responsiveness: Option<segue_clock::Span>,
     /// When the Wi-Fi falls silent
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = units::duration)]
     silent_at: segue_clock::Span,
-    /// When it comes back
+    /// When it recovers
     #[arg(long, value_name = "TIME", default_value = "20s", value_parser = units::duration)]
     back_at: segue_clock::Span,
     /// When the demonstration ends
@@ -41,10 +40,10 @@ pub struct Args {
     /// Translate addresses (NAT) in both access networks
     #[arg(long)]
     nat: bool,
-    /// Where the report goes
+    /// Directory for the report
     #[arg(long, value_name = "DIR", default_value = "segue-demo")]
     out: PathBuf,
-    /// Print the result as JSON, and nothing else
+    /// Print only the result, as JSON
     #[arg(long)]
     json: bool,
 }

@@ -17,17 +17,17 @@ use segue_wire::SIGNAL_PORT;
 use super::check::{FileKind, kind_of};
 use finding::{Finding, Verdict, ok};
 
-/// Look at this machine: can a host or anchor run here, and if not, what is to be done?
+/// Check whether this machine can run a host or an anchor, and say what to do if not.
 ///
-/// Each line is ok, or says what to do, or what it cannot know; without root that is more. Nothing is changed. The exit
-/// status is 1 if something is to be done.
+/// Each line says ok, what to do, or what could not be determined, which is more without root. Nothing is changed. The
+/// exit status is 1 if there is something to do.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Configuration of the host or anchor (default: that in /etc/segue whose daemon runs or has a state here, else a
+    /// Configuration of the host or anchor (default: the file in /etc/segue whose daemon runs or has state here, else a
     /// host's defaults)
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// An anchor to reach, in place of that of the host's join line
+    /// Try to reach this anchor, instead of the one in the host's join line
     #[arg(long, value_name = "ADDR[:PORT]")]
     anchor: Option<String>,
     /// Control socket of the daemon
@@ -49,8 +49,8 @@ impl Role {
     /// the role that ran before.
     fn of(given: Option<&Path>, running: Option<&Status<Tunnels>>) -> anyhow::Result<Role> {
         let state = |of_host: bool| match of_host {
-            true => config::default_host_state(),
-            false => config::default_state(),
+            true => config::default_host_state(None),
+            false => config::default_state(None),
         };
         let here = |of_host: bool| match running {
             Some(status) => (status.head.role == "host") == of_host,
@@ -97,8 +97,8 @@ impl Role {
 
 /// Runs the verb.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let usual =
-        || ["host", "anchor"].map(control::default_path).iter().find_map(|path| daemon(path));
+    let all = ["host", "anchor"].map(|role| control::default_path(role, None));
+    let usual = || all.iter().find_map(|path| daemon(path));
     let running = match (&args.control, &args.config) {
         (Some(socket), _) => daemon(socket),
         (None, None) => usual(),

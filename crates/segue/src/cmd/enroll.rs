@@ -8,41 +8,42 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use segue_daemon::anchor::{Enrolment, LINE_LIFETIME, now_s};
+use segue_daemon::anchor::{Enrolment, LINE_LIFETIME};
 use segue_daemon::config::default_state;
 use segue_daemon::control::{
     self, EnrolmentStatus, Response, TunnelAnswer, TunnelRequest, tunnels,
 };
 use segue_daemon::locator::Locator;
+use segue_daemon::now_s;
 use segue_store::Embedded;
 use segue_text::units::{self, date};
 use segue_wire::SIGNAL_PORT;
 
-/// Make the line by which a host joins this anchor, once: `segue host --join`.
+/// Create the line with which a host joins this anchor: `segue host --join`.
 ///
-/// The line is a secret until it has been used. The host then has a key that it made itself, and a certificate, which
-/// it renews by itself.
+/// The line works once, and is secret until then. With it the host obtains a certificate for a key of its own, which it
+/// renews by itself.
 #[derive(clap::Args)]
 pub struct Args {
     /// The host's name
     #[arg(required_unless_present = "list")]
     name: Option<String>,
-    /// Where the host finds this anchor, best first (default: the anchor's own addresses)
+    /// Where the host reaches this anchor, best first (default: the anchor's own addresses)
     #[arg(long = "at", value_name = "ADDRESS|NAME[:PORT]")]
     addresses: Vec<String>,
-    /// How long the line is good [default: 1d]
+    /// How long the line is valid [default: 1d]
     #[arg(long, value_name = "TIME", value_parser = whole_seconds)]
     valid: Option<u64>,
     /// Write the line to a file that only its owner can read
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Replace the file if there is one
+    /// Replace an existing file
     #[arg(long, requires = "out")]
     force: bool,
     /// End the host's enrolment
     #[arg(long, conflicts_with_all = ["addresses", "valid", "out", "list"])]
     remove: bool,
-    /// Show who is enrolled
+    /// List the enrolled hosts
     #[arg(long, conflicts_with_all = ["name", "addresses", "valid", "out"])]
     list: bool,
     /// Print JSON
@@ -51,7 +52,7 @@ pub struct Args {
     /// Control socket of the running anchor
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
-    /// State file to use where no anchor runs; it is made if it is not there
+    /// State file to use if no anchor is running; created if missing
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
 }
@@ -149,11 +150,12 @@ enum Anchor {
 
 impl Anchor {
     fn find(control: Option<&Path>, state: Option<&Path>) -> anyhow::Result<Anchor> {
-        let control = control.map_or_else(|| control::default_path("anchor"), Path::to_owned);
+        let usual = || control::default_path("anchor", None);
+        let control = control.map_or_else(usual, Path::to_owned);
         if std::os::unix::net::UnixStream::connect(&control).is_ok() {
             return Ok(Anchor::Running(control));
         }
-        let file = state.map_or_else(default_state, Path::to_owned);
+        let file = state.map_or_else(|| default_state(None), Path::to_owned);
         if state.is_none() && !file.exists() {
             bail!(
                 "no anchor runs here, and none ever did: start segue anchor first, or name a state file \

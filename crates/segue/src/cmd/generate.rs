@@ -11,7 +11,7 @@ use clap_complete::Shell;
 #[derive(clap::Args)]
 #[command(hide = true)]
 pub struct Args {
-    /// The directory; `man1`, `bash`, `zsh` and `fish` are made in it
+    /// Target directory; `man1`, `bash`, `zsh` and `fish` are created in it
     directory: PathBuf,
 }
 

@@ -17,17 +17,17 @@ pub struct Args {
     /// Configuration file (TOML)
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The line that `segue enroll` printed, a secret until it has been used; `-` reads it from standard input, for
-    /// other users can see a process's arguments. Needed once: then the host has a key and a certificate of its own
+    /// The line that `segue enroll` printed; `-` reads it from standard input, since other users can see a process's
+    /// arguments. It is needed once, and secret until then: afterwards the host has its own key and certificate
     #[arg(long, value_name = "LINE", conflicts_with = "join_file")]
     join: Option<String>,
-    /// A file with that line, which only its owner may read; it may go once it has been used
+    /// A file with that line, readable only by its owner; no longer needed after enrolment
     #[arg(long, value_name = "FILE")]
     join_file: Option<PathBuf>,
-    /// File of the host's state: its key and certificate
+    /// File for the host's state: its key and certificate
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
-    /// Which datapath
+    /// Datapath to use
     #[arg(long, value_enum)]
     datapath: Option<Choice>,
     /// Use only these interfaces
@@ -90,5 +90,6 @@ fn join_line(args: &Args, file: &HostFile) -> anyhow::Result<Option<String>> {
 }
 
 fn has_state(file: &HostFile) -> bool {
-    file.state.clone().unwrap_or_else(config::default_host_state).exists()
+    let usual = || config::default_host_state(file.instance.as_deref());
+    file.state.clone().unwrap_or_else(usual).exists()
 }

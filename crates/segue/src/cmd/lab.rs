@@ -28,13 +28,13 @@ pub struct Args {
 enum Verb {
     /// Bring a network up and keep it until Ctrl-C: the one of a file, or the demonstration's.
     Up {
-        /// Description of the network in TOML (docs/lab.md has the keys).
+        /// Network description in TOML (docs/lab.md)
         file: Option<PathBuf>,
         /// Translate addresses in the demonstration's access router.
         #[arg(long, conflicts_with = "file")]
         nat: bool,
     },
-    /// List the networks that are up and what dead processes left.
+    /// List the networks that are up, and what dead processes left.
     List {
         /// Print JSON.
         #[arg(long)]
@@ -44,16 +44,16 @@ enum Verb {
     Shell {
         /// The node, `host`, or the namespace's full name.
         node: String,
-        /// The command, $SHELL if there is none.
+        /// The command [default: $SHELL]
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         command: Vec<String>,
     },
-    /// End a network that `segue lab up` keeps, and remove what dead processes left.
+    /// Stop a network that `segue lab up` keeps, and remove what dead processes left.
     Down {
-        /// The network, as `segue lab up` named it; it may be left out where there is one.
+        /// The network, as `segue lab up` named it; may be omitted if there is only one
         #[arg(conflicts_with = "all")]
         network: Option<String>,
-        /// End all of them, also those of other people at this machine.
+        /// Stop all networks, including those of other users
         #[arg(long)]
         all: bool,
     },

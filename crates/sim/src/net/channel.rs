@@ -1,9 +1,12 @@
 //! One direction of a link.
 
+use alloc::boxed::Box;
+
 use segue_clock::Time;
 use segue_netem::{DropCause, LinkModel, Verdict};
 
-use super::NodeId;
+use super::faulty::FaultyLink;
+use super::{Lost, NodeId};
 
 /// Which direction of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,11 +23,14 @@ pub struct Channel {
     /// Since when it is cut. What starts serialisation while it is cut is lost, what is on the wire
     /// arrives.
     cut: Option<Time>,
+    /// The interface at its end is away.
+    pub(super) deaf: bool,
+    pub(super) faults: Option<Box<FaultyLink>>,
 }
 
 impl Channel {
     pub(super) fn new(from: (NodeId, u32), to: (NodeId, u32), model: LinkModel) -> Channel {
-        Channel { from, to, model, cut: None }
+        Channel { from, to, model, cut: None, deaf: false, faults: None }
     }
 
     /// What the link model counted. A packet that waits while its channel is cut counts as delivered until
@@ -40,6 +46,12 @@ impl Channel {
         self.model.spec()
     }
 
+    /// Its faults, where it can have some ([`make_faulty`](super::Network::make_faulty)).
+    #[must_use]
+    pub fn faults(&self) -> Option<&FaultyLink> {
+        self.faults.as_deref()
+    }
+
     pub(super) fn offer(&mut self, now: Time, bytes: u32) -> Verdict {
         match self.model.offer(now, bytes) {
             // One that waits may start when the channel is whole again.
@@ -47,8 +59,23 @@ impl Channel {
                 self.model.withdraw(bytes);
                 Verdict::Drop(DropCause::Silent)
             }
+            Verdict::Deliver { .. } if self.deaf => {
+                self.model.withdraw(bytes);
+                Verdict::Drop(DropCause::Silent)
+            }
             verdict => verdict,
         }
+    }
+
+    /// What its faults do to a packet that its model lets arrive at this instant: when it does, or why not, and when a copy
+    /// does.
+    pub(super) fn befalls(&mut self, at: Time, bytes: u32) -> (Result<Time, Lost>, Option<Time>) {
+        let Some(faults) = &mut self.faults else { return (Ok(at), None) };
+        let fate = faults.send(at, bytes);
+        if fate.0.is_err() {
+            self.model.withdraw(bytes);
+        }
+        fate
     }
 
     /// Cuts it; whether it was whole.

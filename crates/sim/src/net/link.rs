@@ -1,4 +1,4 @@
-//! What a node knows of the links at its interfaces: what their other ends are, and what happens to them.
+//! What the agents of a node hear of its links, and packets of link scope.
 
 use core::net::IpAddr;
 
@@ -7,36 +7,8 @@ use alloc::vec::Vec;
 use segue_clock::Time;
 use segue_ip::{DownReason, LinkEvent};
 
-use super::{AgentId, CellId, Channel, ChannelId, Network, Node, NodeId, RadioId};
+use super::{AgentId, CellId, ChannelId, Network, NodeId, RadioId, neighbour};
 use crate::packet::Packet;
-
-/// Whether packets to an address stay on the link on which they are sent: 224.0.0.0/24 (RFC 5771, section 4) and
-/// ff02::/16 with any flags (RFC 4291, section 2.7).
-#[must_use]
-pub fn is_link_scope(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(a) => matches!(a.octets(), [224, 0, 0, _]),
-        IpAddr::V6(a) => a.segments()[0] & 0xff0f == 0xff02,
-    }
-}
-
-/// The interface of a node over which the one that has an address is reached without a router between. A radio has its
-/// neighbours in the cells to which it is attached, a cell has those that are attached to it.
-pub(crate) fn neighbour(
-    node: &Node,
-    nodes: &[Node],
-    channels: &[Channel],
-    address: IpAddr,
-) -> Option<u32> {
-    let found = node.adapters.iter().find(|adapter| {
-        let Some(out) = adapter.out else { return false };
-        let (there, index) = channels[out.0 as usize].to;
-        let there = &nodes[there.0 as usize];
-        let at_end = there.adapter(index).is_some_and(|a| a.interface.addresses.contains(&address));
-        at_end || there.addresses.contains(&address)
-    });
-    found.map(|adapter| adapter.interface.index)
-}
 
 impl Network {
     /// As [`Io::neighbour`](crate::Io::neighbour), from outside.
@@ -83,6 +55,34 @@ impl Network {
                 false => LinkEvent::Down { interface, poa, why },
             },
         );
+    }
+
+    /// The interface from which `out` leads away goes; `back` leads to it.
+    pub(super) fn unplug(&mut self, out: ChannelId, back: ChannelId) {
+        let (node, index) = self.channel(out).from;
+        if self.node_mut(node).adapter_mut(index).out.take().is_none() {
+            return;
+        }
+        self.channels[back.0 as usize].deaf = true;
+        self.lose_in_flight(back, |_| true);
+        self.tell_interfaces(node);
+    }
+
+    /// It comes back under another index.
+    pub(super) fn plug(&mut self, out: ChannelId, back: ChannelId) {
+        let (node, index) = self.channel(out).from;
+        let adapters = &mut self.node_mut(node).adapters;
+        if adapters[index as usize - 1].out.is_some() {
+            return;
+        }
+        let mut adapter = core::mem::take(&mut adapters[index as usize - 1]);
+        let new = adapters.len() as u32 + 1;
+        (adapter.interface.index, adapter.out) = (new, Some(out));
+        adapters.push(adapter);
+        self.channels[out.0 as usize].from = (node, new);
+        let back = &mut self.channels[back.0 as usize];
+        (back.to, back.deaf) = ((node, new), false);
+        self.tell_interfaces(node);
     }
 
     /// Tells both ends that a radio will leave a cell, if it is there.

@@ -1,12 +1,16 @@
 //! The network: nodes, channels between them, and what happens when.
 
+mod attachment;
 mod channel;
+mod faulty;
+mod ids;
 mod link;
 mod nat;
 mod node;
 mod routes;
 mod run;
 mod shortest;
+mod translation;
 mod wireless;
 
 #[cfg(test)]
@@ -23,13 +27,14 @@ use segue_ip::Interface;
 use segue_netem::{Counters, DropCause, LinkModel, LinkSpec, SpecError};
 
 pub use channel::{Channel, ChannelId};
-pub use link::is_link_scope;
-pub(crate) use link::neighbour;
+pub use faulty::{FaultyLink, LinkFault};
+pub use ids::{AgentId, CellId, NodeId, RadioId};
 pub use nat::{Behaviour, Nat, NatConfig, NatCounters, NatError, NatRefusal};
-pub use node::{Adapter, Node, NodeId};
+pub(crate) use node::neighbour;
+pub use node::{Adapter, Node, is_link_scope};
 pub use routes::{Hop, Routes, Rule};
-pub use run::AT_ONCE;
-pub use wireless::{CellConfig, CellId, RadioConfig, RadioId, Walk, WirelessError};
+pub use run::{AT_ONCE, Happened};
+pub use wireless::{CellConfig, RadioConfig, Walk, WirelessError};
 
 use crate::agent::{Action, Agent};
 use crate::packet::Packet;
@@ -41,15 +46,13 @@ use wireless::Wireless;
 /// What an interface says that it takes. Links take packets of any size.
 const MTU_BYTES: u32 = 1_500;
 
-/// Which agent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct AgentId(pub u32);
-
 /// Why a packet went no further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lost {
     /// On a link.
     Link(DropCause),
+    /// On a link that takes no packet of its size.
+    TooLarge,
     /// A node has no route to its destination.
     NoRoute,
     /// No agent at its destination listens on its port.
@@ -76,6 +79,10 @@ pub trait Observer {
     fn dropped(&mut self, now: Time, node: NodeId, packet: &Packet, why: Lost);
     /// A node has something to tell.
     fn said(&mut self, now: Time, node: NodeId, line: &str);
+    /// Whether it listens to that; if not, nodes need not say it.
+    fn listens(&self) -> bool {
+        true
+    }
 }
 
 struct Slot {
@@ -86,7 +93,7 @@ struct Slot {
     armed: Option<Time>,
 }
 
-/// Something that happens to the network at a time known before.
+/// Something that happens to the network, at a time known before or at once ([`Network::happen`]).
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
     /// One direction of a link is cut or mended.
@@ -101,6 +108,14 @@ pub enum Change {
     /// The translator of this node forgets its mappings, and has this outside address from then on; routes
     /// to the old one lead to the new one. It must be an address that no node has.
     RebindNat(NodeId, Option<IpAddr>),
+    /// A fault of one direction of a link, which was [made faulty](Network::make_faulty) before.
+    Fault(ChannelId, LinkFault),
+    /// The interface goes from which the first of these directions of a link leads away, and with it what is under way to it.
+    Unplug(ChannelId, ChannelId),
+    /// It comes back under the next index, as in a kernel.
+    Plug(ChannelId, ChannelId),
+    /// An interface has these addresses from now on.
+    Renumber(NodeId, u32, Vec<IpAddr>),
 }
 
 /// Packets that nodes dropped, by reason.
@@ -132,7 +147,7 @@ impl Refused {
             Lost::NotForwarded => self.not_forwarded += 1,
             Lost::Loop => self.loops += 1,
             Lost::Nat(_) => self.nat += 1,
-            Lost::Link(_) => {}
+            Lost::Link(_) | Lost::TooLarge => {}
         }
     }
 }
@@ -182,6 +197,12 @@ impl Network {
             before_now: 0,
             started: false,
         }
+    }
+
+    /// An empty network whose time begins at `start`.
+    #[must_use]
+    pub fn starting_at(start: Time, seed: u64) -> Network {
+        Network { now: start, ..Network::new(seed) }
     }
 
     /// Adds a node.

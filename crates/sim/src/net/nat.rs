@@ -9,7 +9,6 @@
 //! A packet between inside interfaces is not translated, nor one that the node's own programs send or
 //! receive. There is no hairpinning: what comes from inside for the outside address ends at the node.
 
-use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::fmt;
@@ -17,7 +16,6 @@ use core::net::IpAddr;
 
 use segue_clock::{Span, Time};
 
-use super::{Network, NodeId};
 use crate::packet::Packet;
 
 /// Remote endpoints that a mapping lets in at most; of more the one that was sent to longest ago is
@@ -184,7 +182,7 @@ struct Mapping {
 /// A translator at work.
 #[derive(Clone, Debug)]
 pub struct Nat {
-    config: NatConfig,
+    pub(super) config: NatConfig,
     by_key: BTreeMap<Key, u16>,
     by_port: BTreeMap<(u8, u16), Mapping>,
     /// Where the search for a free port begins.
@@ -195,7 +193,7 @@ pub struct Nat {
 }
 
 impl Nat {
-    fn new(config: NatConfig) -> Nat {
+    pub(super) fn new(config: NatConfig) -> Nat {
         Nat {
             next: config.ports.0,
             config,
@@ -374,76 +372,11 @@ impl Nat {
     }
 
     /// Forgets all mappings. Ports go on where they were, so that the next mappings differ.
-    fn rebind(&mut self, outside: Option<IpAddr>) {
+    pub(super) fn rebind(&mut self, outside: Option<IpAddr>) {
         self.by_key.clear();
         self.by_port.clear();
         self.quiet_until = Time::ZERO;
         self.counters.rebindings += 1;
         self.config.outside = outside.unwrap_or(self.config.outside);
-    }
-}
-
-impl Network {
-    /// Makes a node a translator.
-    ///
-    /// # Errors
-    /// Parameters that make no translator.
-    pub fn add_nat(&mut self, node: NodeId, config: NatConfig) -> Result<(), NatError> {
-        let at = self.node_mut(node);
-        if at.nat.is_some() {
-            return Err(NatError::Second);
-        }
-        if config.inside.is_empty() && !config.cells_inside {
-            return Err(NatError::NoInside);
-        }
-        if let Some(index) = config.inside.iter().find(|index| at.adapter(**index).is_none()) {
-            return Err(NatError::NoInterface(*index));
-        }
-        let within = |address| {
-            let inside = config.inside.iter().filter_map(|index| at.adapter(*index));
-            inside.flat_map(|adapter| &adapter.interface.addresses).any(|known| *known == address)
-        };
-        if !at.owns(config.outside) || within(config.outside) {
-            return Err(NatError::NotOutside(config.outside));
-        }
-        let (first, last) = config.ports;
-        if first == 0 || first > last {
-            return Err(NatError::Ports(first, last));
-        }
-        if config.udp_timeout == Span::ZERO || config.tcp_timeout == Span::ZERO {
-            return Err(NatError::ZeroTimeout);
-        }
-        let mut nat = Nat::new(config);
-        for interface in self.air_interfaces(node) {
-            nat.add_air(interface);
-        }
-        self.node_mut(node).nat = Some(Box::new(nat));
-        Ok(())
-    }
-
-    /// Forgets a translator's mappings and, with another outside address, moves the routes to the old one.
-    /// A node without a translator stays as it is.
-    pub(super) fn rebind(&mut self, node: NodeId, outside: Option<IpAddr>) {
-        let at = &mut self.nodes[node.0 as usize];
-        let Some(nat) = &mut at.nat else { return };
-        let old = nat.config.outside;
-        nat.rebind(outside);
-        if let Some(new) = outside.filter(|new| *new != old) {
-            let adapters = at.adapters.iter_mut();
-            let interfaces = adapters.flat_map(|a| &mut a.interface.addresses);
-            for address in at.addresses.iter_mut().chain(interfaces) {
-                if *address == old {
-                    *address = new;
-                }
-            }
-            for node in &mut self.nodes {
-                node.routes.rename(old, new);
-            }
-            self.tell_interfaces(node);
-        }
-        self.say(node, || match outside {
-            Some(address) => alloc::format!("NAT: mappings forgotten, outside address {address}"),
-            None => alloc::string::String::from("NAT: mappings forgotten"),
-        });
     }
 }

@@ -7,14 +7,10 @@ use core::net::IpAddr;
 
 use segue_ip::{Interface, Route};
 
+use super::ids::CellId;
 use super::nat::Nat;
 use super::routes::Routes;
-use super::wireless::CellId;
-use super::{AgentId, ChannelId};
-
-/// Which node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct NodeId(pub u32);
+use super::{AgentId, Channel, ChannelId};
 
 /// Where a node meets a link: an interface, and what is at the other end of it.
 #[derive(Clone, Debug, Default)]
@@ -110,4 +106,32 @@ impl Node {
         let place = find((protocol, port)).or_else(|_| find((protocol, 0))).ok()?;
         Some(self.ports[place].1)
     }
+}
+
+/// Whether packets to an address stay on the link on which they are sent: 224.0.0.0/24 (RFC 5771, section 4) and
+/// ff02::/16 with any flags (RFC 4291, section 2.7).
+#[must_use]
+pub fn is_link_scope(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(a) => matches!(a.octets(), [224, 0, 0, _]),
+        IpAddr::V6(a) => a.segments()[0] & 0xff0f == 0xff02,
+    }
+}
+
+/// The interface of a node over which the one that has an address is reached without a router between. A radio has its
+/// neighbours in the cells to which it is attached, a cell has those that are attached to it.
+pub(crate) fn neighbour(
+    node: &Node,
+    nodes: &[Node],
+    channels: &[Channel],
+    address: IpAddr,
+) -> Option<u32> {
+    let found = node.adapters.iter().find(|adapter| {
+        let Some(out) = adapter.out else { return false };
+        let (there, index) = channels[out.0 as usize].to;
+        let there = &nodes[there.0 as usize];
+        let at_end = there.adapter(index).is_some_and(|a| a.interface.addresses.contains(&address));
+        at_end || there.addresses.contains(&address)
+    });
+    found.map(|adapter| adapter.interface.index)
 }

@@ -6,8 +6,8 @@ use segue_clock::Time;
 use segue_ip::Forward;
 use segue_netem::{DropCause, Verdict};
 
-use super::link::is_link_scope;
 use super::nat::{Inward, NatRefusal};
+use super::node::is_link_scope;
 use super::{AgentId, Change, ChannelId, Hop, Lost, Network, Node, NodeId};
 use crate::agent::{Action, Agent, Io};
 use crate::packet::Packet;
@@ -18,6 +18,17 @@ const LOCAL_STEPS: u32 = 1_000;
 
 /// Events at one instant after which a network is [stuck](Network::stuck).
 pub const AT_ONCE: u64 = 10_000_000;
+
+/// What a step of a network was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Happened {
+    /// A packet came out of a channel.
+    Arrival(ChannelId),
+    /// The time of an agent had come.
+    Wake(AgentId),
+    /// Something happened to the network.
+    Change,
+}
 
 pub(super) enum Event {
     /// A packet in flight comes out of a channel.
@@ -46,34 +57,72 @@ impl Network {
     ///
     /// A network whose time stands still, see [`stuck`](Self::stuck), goes no further.
     pub fn run_until(&mut self, end: Time) {
+        while self.step(end).is_some() {}
+    }
+
+    /// Lets the next thing happen that comes up to and at `end`, and says what; otherwise it is `end` afterwards.
+    pub fn step(&mut self, end: Time) -> Option<Happened> {
         if self.stuck() {
+            return None;
+        }
+        self.start();
+        let Some((at, event)) = self.queue.pop_until(end) else {
+            if end > self.now {
+                (self.now, self.before_now) = (end, self.events);
+            }
+            return None;
+        };
+        if at > self.now {
+            (self.now, self.before_now) = (at, self.events);
+        }
+        self.events += 1;
+        if self.stuck() {
+            return None;
+        }
+        let happened = match event {
+            Event::Arrive(channel, packet) => {
+                self.on_arrival(channel, packet);
+                Happened::Arrival(channel)
+            }
+            Event::Wake(agent) => {
+                self.on_wake(agent);
+                Happened::Wake(agent)
+            }
+            Event::Change(number) => {
+                self.on_change(self.changes[number as usize].clone());
+                Happened::Change
+            }
+        };
+        self.settle();
+        Some(happened)
+    }
+
+    /// Lets the run begin: every agent is told. Otherwise it begins with the first step.
+    pub fn start(&mut self) {
+        if self.started {
             return;
         }
-        if !self.started {
-            self.started = true;
-            for agent in 0..self.agents.len() {
-                self.call(AgentId(agent as u32), |agent, io| agent.start(io));
-                self.settle();
-            }
-        }
-        while let Some((at, event)) = self.queue.pop_until(end) {
-            if at > self.now {
-                (self.now, self.before_now) = (at, self.events);
-            }
-            self.events += 1;
-            if self.stuck() {
-                return;
-            }
-            match event {
-                Event::Arrive(channel, packet) => self.on_arrival(channel, packet),
-                Event::Wake(agent) => self.on_wake(agent),
-                Event::Change(number) => self.on_change(number),
-            }
+        self.started = true;
+        for agent in 0..self.agents.len() {
+            self.call(AgentId(agent as u32), |agent, io| agent.start(io));
             self.settle();
         }
-        if end > self.now {
-            (self.now, self.before_now) = (end, self.events);
-        }
+    }
+
+    /// Lets something happen to the network at once.
+    pub fn happen(&mut self, change: Change) {
+        self.on_change(change);
+        self.settle();
+    }
+
+    /// Gives an agent an order at once, for a caller that knows its type.
+    pub fn command<A: Agent>(&mut self, id: AgentId, order: impl FnOnce(&mut A, &mut Io<'_>)) {
+        self.call(id, |agent, io| {
+            if let Some(agent) = agent.as_any_mut().downcast_mut() {
+                order(agent, io);
+            }
+        });
+        self.settle();
     }
 
     /// Whether more than [`AT_ONCE`] events came at one instant: packets that go round over links without
@@ -106,8 +155,8 @@ impl Network {
         }
     }
 
-    fn on_change(&mut self, number: u32) {
-        match self.changes[number as usize].clone() {
+    fn on_change(&mut self, change: Change) {
+        match change {
             Change::Cut(channel, true) => {
                 if self.channels[channel.0 as usize].cut(self.now) {
                     self.tell_carrier(channel, false);
@@ -124,6 +173,17 @@ impl Network {
             Change::Detach(radio, cell) => self.detach(radio, cell),
             Change::Announce(radio, cell, at) => self.announce(radio, cell, at),
             Change::RebindNat(node, address) => self.rebind(node, address),
+            Change::Fault(channel, fault) => {
+                if let Some(link) = &mut self.channels[channel.0 as usize].faults {
+                    link.inject(self.now, fault);
+                }
+            }
+            Change::Unplug(out, back) => self.unplug(out, back),
+            Change::Plug(out, back) => self.plug(out, back),
+            Change::Renumber(node, index, addresses) => {
+                self.node_mut(node).adapter_mut(index).interface.addresses = addresses;
+                self.tell_interfaces(node);
+            }
         }
     }
 
@@ -245,37 +305,47 @@ impl Network {
 
     /// Gives a packet to a channel.
     fn launch(&mut self, id: ChannelId, packet: Packet) {
-        let flying = Some(InFlight { packet, channel: id, start: self.now });
-        let number = match self.free.pop() {
+        let number = self.take_off(InFlight { packet, channel: id, start: self.now });
+        self.offer(id, number);
+    }
+
+    /// A packet is in flight; its number.
+    fn take_off(&mut self, flying: InFlight) -> u32 {
+        match self.free.pop() {
             Some(number) => {
-                self.flight[number as usize] = flying;
+                self.flight[number as usize] = Some(flying);
                 number
             }
             None => {
-                self.flight.push(flying);
+                self.flight.push(Some(flying));
                 self.flight.len() as u32 - 1
             }
-        };
-        self.offer(id, number);
+        }
     }
 
     /// Gives a packet that is in flight to a channel, perhaps to its next one.
     fn offer(&mut self, id: ChannelId, number: u32) {
         let Some(flying) = &mut self.flight[number as usize] else { return };
-        let verdict = self.channels[id.0 as usize].offer(self.now, flying.packet.bytes);
-        if let Some(observer) = &mut self.observer {
-            let at = match verdict {
-                Verdict::Deliver { at, .. } => Ok(at),
-                Verdict::Drop(cause) => Err(Lost::Link(cause)),
-            };
-            observer.sent(self.now, id, &flying.packet, at);
-        }
-        match verdict {
+        let channel = &mut self.channels[id.0 as usize];
+        let (at, copy) = match channel.offer(self.now, flying.packet.bytes) {
             Verdict::Deliver { start, at } => {
                 (flying.channel, flying.start) = (id, start);
-                self.queue.schedule(at, Event::Arrive(id, number));
+                channel.befalls(at, flying.packet.bytes)
             }
-            Verdict::Drop(_) => drop(self.land(number)),
+            Verdict::Drop(cause) => (Err(Lost::Link(cause)), None),
+        };
+        if let Some(observer) = &mut self.observer {
+            observer.sent(self.now, id, &flying.packet, at);
+        }
+        if let Some(copy) = copy {
+            let InFlight { packet, start, .. } = flying;
+            let flying = InFlight { packet: packet.clone(), channel: id, start: *start };
+            let number = self.take_off(flying);
+            self.queue.schedule(copy, Event::Arrive(id, number));
+        }
+        match at {
+            Ok(at) => self.queue.schedule(at, Event::Arrive(id, number)),
+            Err(_) => drop(self.land(number)),
         }
     }
 
@@ -330,7 +400,7 @@ impl Network {
             nodes: &self.nodes,
             channels: &self.channels,
             actions: &mut actions,
-            logged: self.observer.is_some(),
+            logged: self.observer.as_ref().is_some_and(|observer| observer.listens()),
         };
         call(slot.agent.as_mut(), &mut io);
         self.arm(id);

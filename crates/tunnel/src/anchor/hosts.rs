@@ -79,6 +79,7 @@ impl Anchor {
         {
             if let Some(old) = host.conn.replace(conn)
                 && old != conn
+                && !fault(25)
             {
                 self.conns.remove(&old);
                 self.out.push_back(Output::own(AnchorOutput::Close(old)));

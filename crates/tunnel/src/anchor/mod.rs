@@ -34,6 +34,7 @@ pub use host::RegisteredHost;
 pub use path::AnchorPath;
 
 use crate::maps::DenseMap;
+use crate::planted::fault;
 use crate::secrets::Secrets;
 use crate::{AnchorConfig, AnchorInput, AnchorOutput, ConnId, Known, Order, Output, Ticket};
 
@@ -167,7 +168,7 @@ impl Anchor {
 
     fn on_record(&mut self, known: Known) {
         // One that rested before and was given away since is its new owner's.
-        self.resting.retain(|(_, address)| !known.inner.contains(address));
+        self.resting.retain(|(_, address)| fault(33) || !known.inner.contains(address));
         self.taken.extend(&known.inner);
         self.known.insert(known.name.clone(), known);
     }
@@ -332,8 +333,7 @@ mod tests {
     fn request(slot: u32, seq: u32, now: Time) -> ProbeEvent {
         let t_sc = now.micros32();
         let probe = Probe { seq, t_sc, sc: seq, heard: u16::MAX, t_ka_ms: 200, ..Probe::default() };
-        let uncertainty = Span::ZERO;
-        let arrival = Arrival { probe, at: now, received: seq, sent_at: None, uncertainty };
+        let arrival = Arrival::new(probe, now, seq);
         ProbeEvent {
             slot,
             kind: ProbeKind::Request,

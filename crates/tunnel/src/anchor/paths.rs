@@ -12,6 +12,7 @@ use super::scales::{Taus, wanted};
 use super::{Anchor, Timer};
 use crate::config::{TOO_BIG_PAUSE, UNCUT_PAUSE};
 use crate::host::LEAST_INNER;
+use crate::planted::fault;
 use crate::{AnchorConfig, AnchorOutput, ConnId, Order, Output, PathSetup, Report};
 
 /// The shortest probe period a host may ask for: bounds the anchor's work for one path.
@@ -128,7 +129,7 @@ impl Anchor {
             path.setup.probing = probing(&keepalive, offer, encapsulation);
             self.out.push_back(Output::Order(Order::SetPath(slot, path.setup.clone())));
             if other_mode {
-                path.server = Server::new(keepalive, now, true);
+                path.server = Server::new(keepalive, now, true).without_samples();
                 path.down_at = None;
                 self.tell_down(now, slot, State::Starting);
                 self.review(now, slot);
@@ -141,6 +142,9 @@ impl Anchor {
 
     /// The free slot that was used least recently.
     fn take_slot(&mut self) -> Option<u32> {
+        if fault(24) && !self.free_slots.is_empty() {
+            return self.free_slots.pop_back();
+        }
         if self.fresh_slot < self.config.max_paths {
             self.fresh_slot += 1;
             return Some(self.fresh_slot - 1);
@@ -178,7 +182,7 @@ impl Anchor {
             offer: offer.clone(),
             grant: grant.clone(),
             setup: setup.clone(),
-            server: Server::new(keepalive, now, true),
+            server: Server::new(keepalive, now, true).without_samples(),
             on: true,
             down_at: None,
             heard_once: false,
@@ -275,7 +279,8 @@ impl Anchor {
             Source::Readings => path.look_at(now),
             Source::Probes => path.deadline(),
         };
-        if due == path.armed {
+        let later = fault(17) && path.armed.is_some() && due < path.armed;
+        if due == path.armed || later {
             return;
         }
         let before = core::mem::replace(&mut path.armed, due);
@@ -300,7 +305,9 @@ impl Anchor {
         self.out.push_back(Output::Order(Order::RemovePath(slot)));
         let report = Report::PathRemoved { host: self.name_of(owner), path: name };
         self.out.push_back(Output::report(report));
-        self.say_heard(owner);
+        if !fault(28) {
+            self.say_heard(owner);
+        }
         self.review_quiet(owner);
         self.fit(owner);
     }

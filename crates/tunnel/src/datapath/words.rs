@@ -124,6 +124,14 @@ pub struct ProbeOrder {
     pub age: u8,
 }
 
+impl ProbeOrder {
+    /// A probe that echoes no stamp, states no age, and is neither a report nor a question.
+    #[must_use]
+    pub const fn plain(slot: u32, kind: ProbeKind, k: u8, probe: Probe) -> ProbeOrder {
+        ProbeOrder { slot, kind, k, probe, held_since: 0, report: false, question: false, age: 0 }
+    }
+}
+
 /// Which kind of probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeKind {

@@ -161,6 +161,7 @@ impl Host {
     fn refresh_path(&mut self, now: Time, number: u8, interface: &Interface) {
         let Some((local, remote, gateway)) = self.ends(interface) else { return };
         let Some(path) = self.paths.get_mut(&number) else { return };
+        let local = if fault(30) { path.local } else { local };
         let new = (interface.index, local, remote.ip(), gateway);
         if new != (path.ifindex, path.local, path.remote.ip(), path.gateway) {
             (path.ifindex, path.local, path.remote, path.gateway) =
@@ -184,7 +185,9 @@ impl Host {
             self.redirect_dead_paths(now);
             self.unbind_from(if fault(10) { u8::MAX } else { number });
             self.out.push_back(Output::Order(Order::RemovePath(u32::from(number))));
-            self.tell_riders();
+            if !fault(31) {
+                self.tell_riders();
+            }
         }
         if self.registered() {
             self.out

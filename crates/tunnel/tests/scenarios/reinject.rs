@@ -72,8 +72,7 @@ impl Asked {
     fn request(&mut self, at: Time, heard: u16, age: u8) -> Vec<Reinjection> {
         let seq = at.micros32();
         let probe = Probe { seq, t_sc: seq, sc: seq, heard, t_ka_ms: 60, ..Probe::default() };
-        let uncertainty = Span::ZERO;
-        let arrival = Arrival { probe, at, received: 1, sent_at: None, uncertainty };
+        let arrival = Arrival::new(probe, at, 1);
         let (slot, kind) = (self.slot(1), ProbeKind::Request);
         let probe = ProbeEvent {
             slot,

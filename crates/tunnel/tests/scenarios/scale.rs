@@ -129,7 +129,7 @@ fn request(slot: u32, seq: u32, now: Time) -> ProbeEvent {
         heard: u16::MAX,
         t_ka_ms: 200,
     };
-    let arrival = Arrival { probe, at: now, received: seq, sent_at: None, uncertainty: Span::ZERO };
+    let arrival = Arrival::new(probe, now, seq);
     ProbeEvent {
         slot,
         kind: ProbeKind::Request,

@@ -18,13 +18,13 @@ use super::which::Which;
 pub struct EventsArgs {
     #[command(flatten)]
     which: Which,
-    /// Go on with what happens next, until Ctrl-C
+    /// Continue with new events, until Ctrl-C
     #[arg(short, long)]
     follow: bool,
-    /// Begin with the last COUNT events
+    /// Start with the last COUNT events
     #[arg(short = 'n', long, value_name = "COUNT")]
     last: Option<usize>,
-    /// Print one JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
 }

@@ -10,24 +10,24 @@ use segue_text::units;
 
 use super::which::{Paper, Which};
 
-/// Show the flows of a running daemon and the path of each.
+/// Show the flows of a running daemon, and the path of each.
 #[derive(clap::Args)]
 pub struct FlowsArgs {
     #[command(flatten)]
     which: Which,
-    /// Say why each flow is where it is
+    /// Explain why each flow is on its path
     #[arg(long)]
     why: bool,
-    /// Those of one host alone (anchor)
+    /// Only the flows of this host (anchor)
     #[arg(long)]
     host: Option<String>,
-    /// Which come first
+    /// Order of the flows
     #[arg(long, value_enum, default_value = "busy")]
     sort: Sort,
-    /// Show this many [default: as many as the terminal has room for, elsewhere all]
+    /// Show at most N flows [default: what fits on the terminal, elsewhere all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     limit: Option<u32>,
-    /// Print JSON: all flows, in no order
+    /// Print JSON: all flows, unordered
     #[arg(long, conflicts_with_all = ["sort", "limit"])]
     json: bool,
 }

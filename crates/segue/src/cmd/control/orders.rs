@@ -6,31 +6,31 @@ use segue_daemon::control::{TunnelRequest, tunnels};
 
 use super::which::Which;
 
-/// Move flows to another path, or leave them to the steering again.
+/// Move flows to another path, or return them to automatic steering.
 #[derive(clap::Args)]
 pub struct HandoverArgs {
     #[command(flatten)]
     which: Which,
-    /// One flow, as `segue flows` prints it
+    /// Only this flow, as `segue flows` prints it
     #[arg(long, conflicts_with = "class")]
     flow: Option<String>,
-    /// One class: voice, interactive, bulk or default
+    /// Only this class: voice, interactive, bulk or default
     #[arg(long)]
     class: Option<String>,
     /// The path to move to
     #[arg(long, required_unless_present = "auto")]
     to: Option<String>,
-    /// End an earlier order
+    /// Return to automatic steering
     #[arg(long, conflicts_with = "to")]
     auto: bool,
 }
 
-/// Switch probes of one of the host's paths on or off. Without probes a path counts as up while its interface is there.
+/// Turn probing of a host's path on or off. A path without probes counts as up while its interface is present.
 #[derive(clap::Args)]
 pub struct KeepaliveArgs {
     #[command(flatten)]
     which: Which,
-    /// The path
+    /// Name of the path
     path: String,
     /// on or off
     #[arg(value_enum)]
@@ -40,9 +40,9 @@ pub struct KeepaliveArgs {
 /// Whether a path is probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Switch {
-    /// Probe it.
+    /// Probe the path
     On,
-    /// Do not.
+    /// Do not probe the path
     Off,
 }
 

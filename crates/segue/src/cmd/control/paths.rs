@@ -13,7 +13,7 @@ use super::which::{Paper, Which};
 pub struct PathsArgs {
     #[command(flatten)]
     which: Which,
-    /// Say why each path is probed as it is
+    /// Explain how each path is probed
     #[arg(long)]
     why: bool,
     /// Print JSON

@@ -13,15 +13,15 @@ use segue_text::terminal::{Live, Stream, Tone};
 use super::paths;
 use super::which::{Paper, Which};
 
-/// Show how a running daemon stands.
+/// Show the status of a running daemon.
 #[derive(clap::Args)]
 pub struct StatusArgs {
     #[command(flatten)]
     which: Which,
-    /// Show it again every second, until Ctrl-C
+    /// Repeat every second, until Ctrl-C
     #[arg(long)]
     watch: bool,
-    /// Print JSON; with --watch one object a line, each with the events since the one before
+    /// Print JSON; with --watch one object per line, each with the events since the previous one
     #[arg(long)]
     json: bool,
 }

@@ -25,39 +25,39 @@ pub struct Args {
     /// Loss from anchor to host, instead of --loss.
     #[arg(long, value_name = "RATIO", value_parser = units::ratio)]
     pub(super) loss_down: Option<f64>,
-    /// Mean number of probes in a row that a burst of losses takes (Gilbert model, one step for each
-    /// probe) [default: losses are independent].
+    /// Mean number of successive probes that a burst of losses takes (Gilbert model, one step per probe) [default:
+    /// independent losses]
     #[arg(long, value_name = "PROBES")]
     pub(super) burst: Option<f64>,
-    /// Plan for detection that follows use, as a host without a configuration has it: how it asks in doubt, and what
-    /// an idle path costs. Needs --rtt alone; --responsiveness is that of an idle path.
+    /// Plan for detection that follows use, a host's default: how it asks when in doubt, and what an idle path costs.
+    /// Needs only --rtt; --responsiveness is that of an idle path
     #[arg(long = "use", conflicts_with_all = ["burst", "rides", "t_ka_min"])]
     pub(super) in_use: bool,
-    /// With --use: mean time that a burst of losses lasts.
+    /// With --use: mean duration of a burst of losses
     #[arg(long, value_name = "TIME", value_parser = units::duration, requires = "in_use")]
     pub(super) burst_time: Option<Span>,
     /// Plan for probes that may ride on data (`rides = true`).
     #[arg(long)]
     pub(super) rides: bool,
-    /// A fault is found within this time on average (T_Ravg).
+    /// Detect a fault within this time on average (T_Ravg)
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub(super) responsiveness: Option<Span>,
-    /// A fault is found within this time at worst (T_Rmax), instead of --responsiveness.
+    /// Detect a fault within this time at worst (T_Rmax), instead of --responsiveness
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub(super) responsiveness_max: Option<Span>,
-    /// Mean time between false positives (T_fp) that must be exceeded, for example 1e5s.
+    /// Lower bound for the mean time between false positives (T_fp), for example 1e5s
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub(super) false_positive_interval: Option<Span>,
     /// Shortest period to consider [default: 10ms, in a sweep 1ms].
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub(super) t_ka_min: Option<Span>,
-    /// Largest K to consider, or to show with --t-ka (default there: 10) and --sweep k.
+    /// Largest K to consider, or to show with --t-ka (default there: 10) or --sweep k
     #[arg(long, value_name = "N")]
     pub(super) k_max: Option<u8>,
     /// Fix the period and show what each K gives; no targets are needed.
     #[arg(long, value_name = "TIME", value_parser = units::duration, conflicts_with = "sweep")]
     pub(super) t_ka: Option<Span>,
-    /// Vary one quantity and show K* and T_KA* for each value, or (k) the periods that each K allows.
+    /// Vary one quantity, and show K* and T_KA* for each value; for k, the periods that each K allows
     #[arg(long, value_enum, value_name = "WHAT")]
     pub(super) sweep: Option<Sweep>,
     /// First value of the sweep, for example 0.5% or 80ms.
@@ -69,8 +69,7 @@ pub struct Args {
     /// Number of values of the sweep.
     #[arg(long, value_name = "N", requires = "sweep", value_parser = clap::value_parser!(u32).range(2..=10_000))]
     pub(super) points: Option<u32>,
-    /// An average shall have covered 90 % of a step after this time (T_tml): its time constant. Alone, or
-    /// beside a plan.
+    /// Show the time constant of an average that covers 90 % of a step within this time (T_tml), alone or beside a plan
     #[arg(long, value_name = "TIME", value_parser = units::duration, conflicts_with_all = ["sweep", "t_ka"])]
     pub(super) t_tml: Option<Span>,
     /// Print a table as comma-separated values.

@@ -18,7 +18,7 @@ const MAX_WINDOW: u32 = 1 << 20;
 /// One greedy TCP sender over one link, for comparison with other simulators.
 ///
 /// The sender starts at 0 s without a handshake, its packets are numbered from 0, and each arriving packet
-/// is acknowledged unless --delayed-ack says otherwise. What an option does not set, the profile does.
+/// is acknowledged unless --delayed-ack says otherwise. The profile sets what no option does.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Example: segue sim dumbbell --variant newreno --drop-at 10s:1,20s:2,30s:3 --json"
@@ -27,7 +27,7 @@ pub struct Args {
     /// The sender: tahoe, reno, newreno, sack, fack, vegas, cubic or rack.
     #[arg(long, value_parser = variant)]
     variant: Variant,
-    /// What sets all that no option does.
+    /// Profile, which sets what no other option does.
     #[arg(long, value_enum, default_value = "ns-2.35")]
     profile: Profile,
     /// Rate of the link, both ways.
@@ -48,8 +48,8 @@ pub struct Args {
     /// How long the sender sends.
     #[arg(long, value_name = "TIME", value_parser = units::duration, allow_hyphen_values = true, default_value = "100s")]
     duration: Span,
-    /// Losses, as TIME:COUNT,…: at TIME a counter is set to COUNT (whatever it was); while it is positive,
-    /// every data packet that starts serialisation is lost and takes one from it.
+    /// Losses, as TIME:COUNT,…: at TIME a counter is set to COUNT; while it is positive, each data packet that starts
+    /// serialisation is lost and decrements it.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = drop_at)]
     drop_at: Vec<(Span, u32)>,
     /// Write time, cwnd, ssthresh and sequence of every segment that leaves, as CSV, in packets.
@@ -64,12 +64,12 @@ pub struct Args {
 
 /// Parameters of the connection that take the place of the profile's.
 #[derive(clap::Args, Debug)]
-#[command(next_help_heading = "In place of the profile's")]
+#[command(next_help_heading = "Overriding the profile")]
 struct Settings {
-    /// What windows count.
+    /// Unit of windows.
     #[arg(long, value_enum)]
     count: Option<Count>,
-    /// What makes the window of sack (modern profile), cubic and rack.
+    /// Window algorithm of sack (modern profile), cubic and rack.
     #[arg(long, value_enum)]
     congestion: Option<Window>,
     /// First congestion window, in packets.
@@ -93,10 +93,10 @@ struct Settings {
     /// Acknowledge every second packet, or after TIME (100ms if none is given); "off" acknowledges each.
     #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "100ms", value_parser = delayed_ack)]
     delayed_ack: Option<Delay>,
-    /// Duplicate acknowledgements that make a loss.
+    /// Duplicate acknowledgements that signal a loss.
     #[arg(long, value_name = "N")]
     dupack_threshold: Option<u32>,
-    /// Whether a duplicate below the threshold lets a new packet go (RFC 3042).
+    /// Whether a duplicate below the threshold sends a new packet (RFC 3042).
     #[arg(long, value_enum)]
     limited_transmit: Option<Switch>,
     /// Bytes of an acknowledgement on the wire.

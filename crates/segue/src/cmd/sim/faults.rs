@@ -10,8 +10,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use segue_sim::faults::report::{SHRINK_RUNS, replay_seed, report};
-use segue_sim::faults::{
+use segue_faults::report::{SHRINK_RUNS, replay_seed, report};
+use segue_faults::{
     Failure, Machines, Outcome, Schedule, Shrunk, Violation, run as simulate, shrink,
 };
 use segue_text::terminal;
@@ -25,7 +25,7 @@ const LISTED: usize = 20;
 /// The longest schedule file that is read.
 const MAX_FILE: u64 = 1 << 20;
 
-/// Host and anchor under seeded faults, with invariants checked after every event
+/// Run host and anchor under seeded faults, and check invariants after every event
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Example: segue sim faults --seeds 1000. docs/simulator/faults.md says what is injected \
@@ -38,7 +38,7 @@ pub struct Args {
     /// The first seed.
     #[arg(long, value_name = "SEED", default_value_t = 0, conflicts_with_all = ["seed", "schedule"])]
     first: u64,
-    /// Run this seed alone.
+    /// Run only this seed
     #[arg(long, value_name = "SEED", conflicts_with = "schedule")]
     seed: Option<u64>,
     /// Run the schedule in this file.
@@ -47,10 +47,10 @@ pub struct Args {
     /// Machines to run: tunnel (hosts and anchor) or keepalive (the estimators) [default: both].
     #[arg(long, value_name = "NAME", value_parser = machines, conflicts_with = "schedule")]
     machines: Option<Machines>,
-    /// Do not look for a smaller schedule that fails alike.
+    /// Do not look for a smaller schedule that fails in the same way
     #[arg(long)]
     no_shrink: bool,
-    /// Print the schedules of the seeds and run nothing.
+    /// Print the schedules of the seeds without running them
     #[arg(long, conflicts_with = "schedule")]
     print: bool,
     /// Runs at the same time [default: one for each processor].
@@ -62,7 +62,7 @@ pub struct Args {
 }
 
 fn machines(name: &str) -> Result<Machines, String> {
-    let names = Machines::ALL.map(Machines::name).join(" or ");
+    let names = Machines::ALL.map(|machines| machines.name()).join(" or ");
     Machines::from_name(name).ok_or_else(|| format!("the machines are {names}"))
 }
 

@@ -44,17 +44,7 @@ fn measure(lab: &Lab, count: u32, interval: Duration, make: Make) -> Reported {
     let [mut host, mut anchor] = roles.map(|role| end(lab, role, make, &events));
     for seq in 1..=count {
         let probe = Probe { seq, t_ka_ms: 200, ..Probe::default() };
-        let kind = ProbeKind::Request;
-        let order = ProbeOrder {
-            slot: SLOT,
-            kind,
-            k: 7,
-            probe,
-            held_since: 0,
-            report: false,
-            question: false,
-            age: 0,
-        };
+        let order = ProbeOrder::plain(SLOT, ProbeKind::Request, 7, probe);
         host.send_probes(&[order]).unwrap();
         std::thread::sleep(interval);
         host.heartbeat();

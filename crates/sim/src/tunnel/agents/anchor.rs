@@ -86,7 +86,12 @@ impl Role for AnchorRole {
             }
             Enrolment::End(host) => {
                 agent.role_mut().enrolled.remove(&host);
-                agent.forget(&host);
+                let until = io.now + agent.role().config.rest;
+                let record = agent.forget(&host);
+                let rests = record.map(|known| known.inner).unwrap_or_default();
+                let resting = &mut agent.role_mut().config.resting;
+                resting.retain(|(address, _)| !rests.contains(address));
+                resting.extend(rests.into_iter().map(|address| (address, until)));
                 agent.handle(io, AnchorInput::End { host, why: Ending::Removed });
             }
         }

@@ -63,6 +63,12 @@ impl HostAgent {
 }
 
 impl HostRole {
+    /// The epoch of its last start.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.config.epoch
+    }
+
     fn set_addresses(&self, io: &mut Io<'_>, inner: Vec<IpAddr>) {
         let given = |old: &&IpAddr| !inner.contains(old) && self.given.contains(old);
         let old: Vec<IpAddr> = io.node.addresses.iter().filter(given).copied().collect();

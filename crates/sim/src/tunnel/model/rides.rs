@@ -56,7 +56,8 @@ impl<P: Clone> Model<P> {
             meter.on_order(now, false, &mut probe);
             let silent = meter.silent_at(t_ka * (u64::from(k) + 2) + t_ka.half());
             let until = step + t_ka * 2;
-            let until = silent.filter(|at| *at > now).map_or(until, |at| at.min(until));
+            let until =
+                silent.filter(|at| *at > now && !fault(35)).map_or(until, |at| at.min(until));
             rides.watched = Some(until);
             self.set_timer(slot, Some(until).filter(|_| !fault(15)));
         } else {

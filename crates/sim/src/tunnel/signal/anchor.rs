@@ -77,6 +77,18 @@ impl AnchorSignal {
         AnchorSignal::default()
     }
 
+    /// A connection that stands.
+    #[must_use]
+    pub fn conn(&self, number: ConnId) -> Option<&Conn> {
+        self.by_number.get(&number).and_then(|id| self.conns.get(id)).map(|served| &served.conn)
+    }
+
+    /// How many connections this host has.
+    #[must_use]
+    pub fn count_of(&self, name: &str) -> usize {
+        self.conns.values().filter(|served| served.told && served.name == name).count()
+    }
+
     /// How many connections there are.
     #[must_use]
     pub fn len(&self) -> usize {

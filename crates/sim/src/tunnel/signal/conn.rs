@@ -148,6 +148,18 @@ impl Conn {
         self.phase == Phase::Ended
     }
 
+    /// Whether all that was written has arrived.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.outgoing.is_empty()
+    }
+
+    /// When it last heard the other end.
+    #[must_use]
+    pub fn last_heard(&self) -> Time {
+        self.last_heard
+    }
+
     /// The newest packet that has come.
     #[must_use]
     pub fn largest(&self) -> Option<u64> {

@@ -119,6 +119,20 @@ impl HostSignal {
         self.flush(now);
     }
 
+    /// Ends the connection at once.
+    pub fn close(&mut self, now: Time) {
+        if let Some(current) = &mut self.current {
+            current.conn.close();
+        }
+        self.flush(now);
+    }
+
+    /// The connection, and the interface that carries it.
+    #[must_use]
+    pub fn current(&self) -> Option<(&Conn, &str)> {
+        self.current.as_ref().map(|current| (&current.conn, current.interface.as_str()))
+    }
+
     /// Takes a datagram.
     pub fn receive(&mut self, now: Time, datagram: Datagram) {
         let id = datagram.conn;

@@ -1,0 +1,41 @@
+//! What an anchor's signalling tells.
+
+use segue_tunnel::AnchorInput;
+use segue_wire::signal::FromHost;
+
+use super::Daemon;
+use super::signal::SignalEvent;
+use crate::run::Role;
+
+impl Daemon {
+    pub(super) fn on_signalled(&mut self, event: SignalEvent) -> anyhow::Result<()> {
+        match event {
+            SignalEvent::Connected { conn, certificate, established } => {
+                // TLS has asked too, but a moment has passed.
+                let Some(host) = self.enrolment.name_of(&certificate) else {
+                    established.refuse();
+                    return Ok(());
+                };
+                self.signal.admit(conn, &host, established);
+                self.on_shown(conn, &host, certificate);
+                self.feed(AnchorInput::Connected { conn, host })
+            }
+            SignalEvent::Enrol { asked, from, back } => {
+                let _ = back.send(self.on_enrol(&asked, from));
+                Ok(())
+            }
+            SignalEvent::Message { conn, message: FromHost::Renew { request } } => {
+                self.on_renew(conn, &request);
+                Ok(())
+            }
+            SignalEvent::Message { conn, message } => {
+                self.feed(AnchorInput::Signal { conn, message })
+            }
+            SignalEvent::Closed { conn } => {
+                self.on_hidden(conn);
+                self.signal.forget(conn);
+                self.feed(AnchorInput::Disconnected { conn })
+            }
+        }
+    }
+}

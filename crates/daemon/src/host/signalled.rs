@@ -1,0 +1,86 @@
+//! What a host's signalling tells: that it is enrolled, refused or reached, what the anchor says, and renewals of its
+//! certificate.
+
+use anyhow::bail;
+use segue_linux::clock::monotonic;
+use segue_tunnel::Report;
+use segue_wire::signal::{FromAnchor, FromHost, Refusal};
+use tracing::info;
+
+use super::Daemon;
+use super::signal::{Rejected, SignalEvent};
+use crate::run::Role;
+
+impl Daemon {
+    pub(super) fn on_signalled(&mut self, event: SignalEvent) -> anyhow::Result<()> {
+        match &event {
+            SignalEvent::Enrolled { certificate } => {
+                self.member.enrolled(certificate.clone())?;
+                self.signal.show(self.member.shown()?);
+                info!("enrolled as {}", self.member.join().name);
+            }
+            SignalEvent::Connected { round, established } if self.signal.is_present(*round) => {
+                self.on_reached(established.anchor);
+            }
+            SignalEvent::Found { addresses } => self.on_found(addresses)?,
+            SignalEvent::Rejected { round, why } if self.signal.is_present(*round) => {
+                self.on_rejected(*why)?;
+            }
+            SignalEvent::Message { round, message } if self.signal.is_present(*round) => {
+                match message {
+                    FromAnchor::Registered { .. } => self.signal.registered(),
+                    FromAnchor::Renew => self.renew(),
+                    FromAnchor::Renewed { certificate } => self.on_renewed(certificate.clone()),
+                    FromAnchor::WaysOut(ways_out) => self.on_ways_out(*ways_out)?,
+                    _ => {}
+                }
+            }
+            _ => {}
+        }
+        match self.signal.filter(event) {
+            Some(input) => self.feed(input),
+            None => Ok(()),
+        }
+    }
+
+    /// If the host has registered before, it logs the problem and carries on with what it has;
+    /// otherwise the daemon ends.
+    fn on_rejected(&mut self, why: Rejected) -> anyhow::Result<()> {
+        let advice = self.member.advice(why);
+        if self.core.end.machine.inner().is_empty() {
+            bail!(advice);
+        }
+        self.core.trouble.tell(monotonic(), &anyhow::anyhow!(advice));
+        Ok(())
+    }
+
+    /// The certificate is due for renewal. After a failure the anchor asks again.
+    fn renew(&mut self) {
+        match self.member.renewal() {
+            Ok(request) => self.signal.send(FromHost::Renew { request }),
+            Err(error) => self.core.trouble.tell(monotonic(), &error),
+        }
+    }
+
+    fn on_renewed(&mut self, certificate: Vec<u8>) {
+        match self.member.renewed(certificate).and_then(|()| self.member.shown()) {
+            Ok(shown) => {
+                self.signal.show(shown);
+                info!("the host's certificate was renewed");
+            }
+            Err(error) => self.core.trouble.tell(monotonic(), &error),
+        }
+    }
+
+    /// Ends the daemon if the anchor refuses a host that has never registered.
+    pub(super) fn check_refusal(&self, report: &Report) -> anyhow::Result<()> {
+        // The present holder of the registration may leave.
+        if let Report::Refused { reason, .. } = report
+            && *reason != Refusal::Held
+            && self.core.end.machine.inner().is_empty()
+        {
+            bail!("the anchor refused this host: {reason}");
+        }
+        Ok(())
+    }
+}

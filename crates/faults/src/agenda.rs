@@ -1,0 +1,34 @@
+//! The next event in a small world. [`segue_sim::EventQueue`], in contrast, is for millions of events and does not say when
+//! the next one is.
+
+use alloc::collections::BTreeMap;
+
+use segue_clock::Time;
+
+/// Events in the order of their time, those of one instant in the order in which they were scheduled.
+pub(super) struct Agenda<E> {
+    events: BTreeMap<(Time, u64), E>,
+    serial: u64,
+}
+
+impl<E> Agenda<E> {
+    pub(crate) fn new() -> Agenda<E> {
+        Agenda { events: BTreeMap::new(), serial: 0 }
+    }
+
+    pub(crate) fn schedule(&mut self, at: Time, event: E) {
+        self.events.insert((at, self.serial), event);
+        self.serial += 1;
+    }
+
+    pub(crate) fn next_at(&self) -> Option<Time> {
+        self.events.first_key_value().map(|((at, _), _)| *at)
+    }
+
+    /// Takes the next event if it lies at or before `end`.
+    pub(crate) fn pop_until(&mut self, end: Time) -> Option<(Time, E)> {
+        let entry = self.events.first_entry().filter(|entry| entry.key().0 <= end)?;
+        let ((at, _), event) = entry.remove_entry();
+        Some((at, event))
+    }
+}

@@ -1,0 +1,322 @@
+//! What must hold of the two ends of a path's measurement.
+
+use alloc::format;
+
+use segue_clock::{Span, Time};
+use segue_keepalive::{Client, Config, Estimates, Sample, Server, State};
+
+use segue_sim::net::FaultyLink;
+
+use super::super::{Violation, counters_of};
+
+/// Stamps are whole microseconds, two in a round trip.
+const STAMPS: Span = Span::from_micros(2);
+/// Requests and unsolicited responses per second beyond 1/T_KA: one for the second's edge, and one for each start or
+/// switch.
+const SPARE_PROBES: u32 = 2;
+/// Averages of loss after the quiet time: more than ten of the main time constant and two loss intervals.
+const LOSS_FORGOTTEN: f64 = 0.01;
+
+/// The reference: since when each end has been in its state, and what was last seen of it.
+pub(super) struct Watch {
+    config: Config,
+    client: End,
+    server: End,
+    second: u64,
+    sent: Sent,
+}
+
+/// What the client has sent since its requests have arrived.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sent {
+    /// The client's start, and the greatest number of its requests that have arrived.
+    start: u32,
+    newest: u32,
+    /// The Sc from which on it counts, and the greatest that has arrived.
+    from: u32,
+    to: u32,
+    /// By earlier starts.
+    before: u64,
+    /// Starts cannot be told from each other any more.
+    blurred: bool,
+}
+
+/// What is known of one end.
+struct End {
+    /// It began, or was switched on.
+    since: Time,
+    on: bool,
+    /// The number of its last probe.
+    last_seq: u32,
+    /// In the current second.
+    probes: u32,
+    disturbed: u32,
+    counters: [u64; 9],
+}
+
+impl End {
+    fn new(now: Time) -> End {
+        End { since: now, on: true, last_seq: 0, probes: 0, disturbed: 0, counters: [0; 9] }
+    }
+
+    fn begin(&mut self, now: Time) {
+        let (probes, disturbed) = (self.probes, self.disturbed + 1);
+        *self = End { probes, disturbed, ..End::new(now) };
+    }
+
+    fn switch(&mut self, now: Time, on: bool) {
+        if on != self.on {
+            (self.on, self.since) = (on, now);
+            self.disturbed += 1;
+        }
+    }
+
+    /// Takes the number of a probe, which follows the last one.
+    fn on_probe(&mut self, seq: u32, who: &str) -> Result<(), Violation> {
+        let follows = seq == self.last_seq.wrapping_add(1);
+        Violation::unless(follows, "probe numbers grow", || {
+            format!("the {who} sends number {seq} after {}", self.last_seq)
+        })?;
+        self.last_seq = seq;
+        self.probes += 1;
+        Ok(())
+    }
+
+    fn expect_counters(&mut self, estimates: &Estimates, who: &str) -> Result<(), Violation> {
+        let counters = counters_of(estimates);
+        let grow = counters.iter().zip(&self.counters).all(|(now, before)| now >= before);
+        Violation::unless(grow, "counters grow", || {
+            format!("the {who} had {:?} and has {counters:?}", self.counters)
+        })?;
+        self.counters = counters;
+        Ok(())
+    }
+}
+
+impl Watch {
+    pub(super) fn new(config: &Config, start: Time) -> Watch {
+        let config = config.clone();
+        let (client, server) = (End::new(start), End::new(start));
+        Watch { config, client, server, second: 0, sent: Sent::default() }
+    }
+
+    pub(super) fn client_began(&mut self, now: Time) {
+        self.client.begin(now);
+    }
+
+    /// A request of this start of the client arrives, with its number and Sc.
+    pub(super) fn on_arrival(&mut self, start: u32, seq: u32, sc: u32) {
+        let Sent { start: known, newest, from, to, .. } = self.sent;
+        if start < known {
+            // What is overtaken by a successor's looks like a further start.
+            self.sent.blurred = true;
+        } else if start == known && newest > 0 {
+            self.sent.newest = newest.max(seq);
+            self.sent.to = to.max(sc);
+        } else {
+            self.sent.before += u64::from(to - from);
+            // A start whose first number is greater than the last before it looks like no start.
+            let goes_on = newest > 0 && seq > newest && sc > to;
+            let from = if goes_on { to } else { sc };
+            self.sent = Sent { start, newest: seq, from, to: sc, ..self.sent };
+        }
+    }
+
+    pub(super) fn server_began(&mut self, now: Time) {
+        self.sent = Sent { start: self.sent.start, ..Sent::default() };
+        self.server.begin(now);
+    }
+
+    pub(super) fn client_switched(&mut self, now: Time, on: bool) {
+        self.client.switch(now, on);
+    }
+
+    pub(super) fn server_switched(&mut self, now: Time, on: bool) {
+        self.server.switch(now, on);
+    }
+
+    fn turn_second(&mut self, now: Time) {
+        let second = now.0 / 1_000_000_000;
+        if second != self.second {
+            self.second = second;
+            for end in [&mut self.client, &mut self.server] {
+                (end.probes, end.disturbed) = (0, 0);
+            }
+        }
+    }
+
+    fn most_probes(&self, disturbed: u32) -> u32 {
+        (1_000_000_000 / self.config.t_ka.0) as u32 + SPARE_PROBES + disturbed
+    }
+
+    pub(super) fn on_request(&mut self, now: Time, seq: u32) -> Result<(), Violation> {
+        self.turn_second(now);
+        self.client.on_probe(seq, "client")?;
+        self.expect_no_storm()
+    }
+
+    pub(super) fn on_unsolicited(&mut self, now: Time, seq: u32) -> Result<(), Violation> {
+        self.turn_second(now);
+        self.server.on_probe(seq, "server")?;
+        self.expect_no_storm()
+    }
+
+    fn expect_no_storm(&self) -> Result<(), Violation> {
+        let disturbed = self.client.disturbed + self.server.disturbed;
+        let most = self.most_probes(disturbed);
+        for (who, end) in [("client", &self.client), ("server", &self.server)] {
+            Violation::unless(end.probes <= most, "storm", || {
+                format!("the {who} sends {} probes in a second, {most} at most", end.probes)
+            })?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn on_sample(
+        &self,
+        who: &str,
+        sample: &Sample,
+        up: (Span, Span),
+        down: (Span, Span),
+    ) -> Result<(), Violation> {
+        if let Some(rtt) = sample.rtt {
+            let (least, most) = (up.0 + down.0, up.1 + down.1);
+            let possible = (least - STAMPS..=most + STAMPS).contains(&rtt);
+            Violation::unless(possible, "round trips are possible", || {
+                format!("the {who} measures {rtt}, the links give {least} to {most}")
+            })?;
+        }
+        for loss in [sample.owl_up, sample.owl_down, sample.rtl].into_iter().flatten() {
+            Violation::unless((0.0..=1.0).contains(&loss), "loss is a share", || {
+                format!("the {who} measures a loss of {loss}")
+            })?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn check(
+        &mut self,
+        now: Time,
+        client: &Client,
+        server: &Server,
+        up: &FaultyLink,
+        down: &FaultyLink,
+    ) -> Result<(), Violation> {
+        self.client.expect_counters(client.estimates(), "client")?;
+        self.server.expect_counters(server.estimates(), "server")?;
+        for (who, estimates) in [("client", client.estimates()), ("server", server.estimates())] {
+            expect_sense(who, estimates, up, down)?;
+        }
+        let sent = self.sent.before + u64::from(self.sent.to - self.sent.from);
+        let counted = server.estimates().up.sent;
+        let holds = counted <= sent || self.sent.blurred;
+        Violation::unless(holds, "counts are of what was sent", || {
+            format!("the server counts {counted} packets, the client sent {sent} since it began")
+        })?;
+        self.expect_detection(now, client, server, up, down)?;
+        self.expect_no_false_alarm(now, client, server, up, down)
+    }
+
+    /// Eq. 1 for the client's round trip, its downlink and the server's uplink.
+    fn expect_detection(
+        &self,
+        now: Time,
+        client: &Client,
+        server: &Server,
+        up: &FaultyLink,
+        down: &FaultyLink,
+    ) -> Result<(), Violation> {
+        let rtt_max = up.delays().1 + down.delays().1;
+        let bound = self.config.t_r_max(rtt_max);
+        let overdue = |end: &End, dead: Option<Time>| {
+            dead.is_some_and(|dead| end.on && now > dead.max(end.since) + bound)
+        };
+        let either = up.dead_since().into_iter().chain(down.dead_since()).min();
+        for (what, overdue) in [
+            ("client up", overdue(&self.client, either) && client.state() == State::Up),
+            ("client hears", overdue(&self.client, down.dead_since()) && client.heard()),
+            ("server up", overdue(&self.server, up.dead_since()) && server.state() == State::Up),
+        ] {
+            Violation::unless(!overdue, "detection within eq. 1", || {
+                format!(
+                    "{what} though up is dead since {:?}, down {:?}, bound {bound}",
+                    up.dead_since(),
+                    down.dead_since()
+                )
+            })?;
+        }
+        Ok(())
+    }
+
+    /// After a cause has gone, a time-out may still run out until the next answer comes: one period and a round trip.
+    /// Then `up_after` answers to consecutive requests bring the path back. A restarted client may mistake answers to
+    /// its predecessor's requests, which have the same numbers, for its own while they are under way: a round trip
+    /// more.
+    fn expect_no_false_alarm(
+        &self,
+        now: Time,
+        client: &Client,
+        server: &Server,
+        up: &FaultyLink,
+        down: &FaultyLink,
+    ) -> Result<(), Violation> {
+        let (Some(up_clean), Some(down_clean)) = (up.clean_since(), down.clean_since()) else {
+            return Ok(());
+        };
+        let rtt_max = up.delays().1 + down.delays().1;
+        let periods = u64::from(self.config.up_after) + 1;
+        let settle = self.config.t_ka * periods + rtt_max;
+        let began = (self.client.since + rtt_max).max(self.server.since);
+        let clean = up_clean.max(down_clean).max(began);
+        if now <= clean + settle || !self.client.on || !self.server.on {
+            return Ok(());
+        }
+        let well = (client.state(), client.heard(), server.state());
+        Violation::unless(well == (State::Up, true, State::Up), "no false alarm", || {
+            format!(
+                "client {:?}, heard {}, server {:?} though all is well for {}",
+                well.0,
+                well.1,
+                well.2,
+                now.since(clean)
+            )
+        })
+    }
+
+    pub(super) fn finish(&self, client: &Client, server: &Server) -> Result<(), Violation> {
+        for (who, e) in [("client", client.estimates()), ("server", server.estimates())] {
+            for loss in [&e.owl_up, &e.owl_down, &e.rtl].into_iter().filter_map(|l| l.first()) {
+                Violation::unless(*loss < LOSS_FORGOTTEN, "recovered", || {
+                    format!("the {who} still has an average loss of {loss}")
+                })?;
+            }
+        }
+        let well = client.state() == State::Up && client.heard() && server.state() == State::Up;
+        Violation::unless(well, "recovered", || {
+            format!("client {:?}, server {:?}", client.state(), server.state())
+        })
+    }
+}
+
+fn expect_sense(
+    who: &str,
+    e: &Estimates,
+    up: &FaultyLink,
+    down: &FaultyLink,
+) -> Result<(), Violation> {
+    for loss in e.owl_up.iter().chain(&e.owl_down).chain(&e.rtl) {
+        Violation::unless((0.0..=1.0).contains(loss), "loss is a share", || {
+            format!("the {who} has an average loss of {loss}")
+        })?;
+    }
+    let least = (up.delays().0 + down.delays().0 - STAMPS).as_secs_f64();
+    let most = (up.delays().1 + down.delays().1 + STAMPS).as_secs_f64();
+    let ordered = e.rtt_min <= e.rtt_last && e.rtt_last <= e.rtt_max;
+    Violation::unless(ordered, "round trips are possible", || format!("the {who}: {e:?}"))?;
+    for rtt in &e.rtt_ewma {
+        Violation::unless((least..=most).contains(rtt), "round trips are possible", || {
+            format!("the {who} has an average of {rtt} s, the links give {least} to {most}")
+        })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,129 @@
+//! What a protocol brings to the harness, and those that have joined.
+
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+use core::ops::Deref;
+use core::panic::RefUnwindSafe;
+
+use segue_clock::{Rng, Time};
+
+use crate::schedule::{Entry, HostShape, PathRef};
+use crate::{Schedule, Words, World};
+
+/// A protocol whose machines are run under faults.
+///
+/// A schedule has one or more hosts, which have one or more paths each. What else it says is the protocol's own, and
+/// the harness has it as text: `settings` of the run, those of each host, and orders among the faults.
+pub trait Protocol: Sync + RefUnwindSafe {
+    /// Its name in schedules and on the command line.
+    fn name(&self) -> &'static str;
+
+    /// The nodes beside the hosts that can restart, by name.
+    fn fixed(&self) -> &'static [&'static str];
+
+    /// Whether its hosts have interfaces and addresses, which change.
+    fn moves(&self) -> bool {
+        true
+    }
+
+    /// Draws the settings of a run, a line each, and its hosts.
+    fn draw(&self, rng: &mut Rng) -> (Vec<String>, Vec<HostShape>);
+
+    /// Draws an order of its own about this path, or its host; `None` for a protocol without orders. The word behind the
+    /// verb is the host or the path.
+    fn draw_order(&self, _rng: &mut Rng, _at: PathRef) -> Option<String> {
+        None
+    }
+
+    /// Adds to what was drawn until the quiet time begins.
+    fn draw_more(
+        &self,
+        _seed: u64,
+        _hosts: &[HostShape],
+        _quiet_ms: u64,
+        _entries: &mut Vec<Entry>,
+    ) {
+    }
+
+    /// Checks a line of settings.
+    ///
+    /// # Errors
+    /// What is wrong, and what would be right.
+    fn check_setting(&self, words: &mut Words<'_>) -> Result<(), String> {
+        Err(format!("\"{}\" is none of host, at, quiet", words.next("the setting")?))
+    }
+
+    /// Checks the settings of a host, up to the word `paths`.
+    ///
+    /// # Errors
+    /// As for [`Protocol::check_setting`].
+    fn check_host(&self, _words: &mut Words<'_>) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Checks an order of its own.
+    ///
+    /// # Errors
+    /// As for [`Protocol::check_setting`].
+    fn check_order(&self, words: &mut Words<'_>, _hosts: &[HostShape]) -> Result<(), String> {
+        let verb = words.next("the fault")?;
+        Err(format!("\"{verb}\" is no fault; docs/simulator/faults.md has the list"))
+    }
+
+    /// Checks a whole schedule.
+    ///
+    /// # Errors
+    /// As for [`Protocol::check_setting`].
+    fn check(&self, _schedule: &Schedule) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Schedules with simpler settings than this one's, for shrinking.
+    fn simpler(&self, _schedule: &Schedule) -> Vec<Schedule> {
+        Vec::new()
+    }
+
+    /// The machines of a schedule at `start`.
+    fn world(&self, schedule: &Schedule, start: Time) -> Box<dyn World>;
+}
+
+/// A protocol that has joined.
+#[derive(Clone, Copy)]
+pub struct Machines(&'static dyn Protocol);
+
+impl Machines {
+    /// All of them.
+    pub const ALL: [Machines; 2] =
+        [Machines(&crate::tunnel::Tunnel), Machines(&crate::estimators::Keepalive)];
+
+    /// The machines of that name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Machines> {
+        Machines::ALL.into_iter().find(|machines| machines.name() == name)
+    }
+}
+
+impl Deref for Machines {
+    type Target = dyn Protocol;
+
+    fn deref(&self) -> &(dyn Protocol + 'static) {
+        self.0
+    }
+}
+
+impl fmt::Debug for Machines {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl PartialEq for Machines {
+    fn eq(&self, other: &Machines) -> bool {
+        self.name() == other.name()
+    }
+}
+
+impl Eq for Machines {}

@@ -1,0 +1,542 @@
+//! A network of the simulator with faults: hosts whose interfaces each have an access network of their own, and a core
+//! with the others.
+//!
+//! ```text
+//!   host ── if0 ══ faulty link ══ NAT ──┐
+//!        ── if1 ══ faulty link ══ NAT ──┼── core
+//! ```
+//!
+//! A [`Scene`] puts its agents on these nodes and watches them; [`Staged`] is the [`World`] of it.
+
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::net::{IpAddr, Ipv4Addr};
+
+use segue_clock::{Span, Time};
+use segue_ip::Prefix;
+use segue_netem::LinkSpec;
+use segue_sim::net::{Change, FaultyLink, Happened, Hop, LinkFault, NatConfig};
+use segue_sim::role::Order;
+use segue_sim::{Agent, AgentId, ChannelId, Network, NodeId, Role, RoleAgent};
+
+use crate::schedule::{Fault, Node, PathRef, PathShape, Schedule};
+use crate::{Record, Violation, World};
+
+/// Where the core is.
+pub const CORE: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1));
+/// Directions of the links of a path: to the core, and back.
+const CHANNELS: usize = 4;
+/// An agent that wakes more often than this at one instant never comes to rest.
+const MAX_WAKES: u32 = 50;
+
+/// A protocol on a stage: its reference model and its invariants.
+pub trait Scene {
+    /// The stage.
+    fn stage(&self) -> &Stage;
+
+    /// The stage, to change it.
+    fn stage_mut(&mut self) -> &mut Stage;
+
+    /// When something of its own happens next, such as a packet of an application.
+    fn next(&self) -> Option<Time> {
+        None
+    }
+
+    /// That happens; whom it concerns.
+    fn happen(&mut self, _now: Time, _record: &mut Record) -> Touched {
+        Touched::All
+    }
+
+    /// A fault comes, which the stage carries out then.
+    fn on_fault(&mut self, _now: Time, _fault: &Fault) {}
+
+    /// A node has restarted.
+    fn restarted(&mut self, _now: Time, _node: Node) {}
+
+    /// An order of the protocol, in its own words.
+    fn order(&mut self, _now: Time, _order: &str) {}
+
+    /// All is mended: what is the protocol's own, too.
+    fn mend(&mut self, _now: Time) {}
+
+    /// The quiet time begins.
+    fn quiet(&mut self, _now: Time) {}
+
+    /// What must hold after every event, of those whom it concerns.
+    ///
+    /// # Errors
+    /// An invariant that does not hold.
+    fn check(&mut self, now: Time, at: Touched, record: &mut Record) -> Result<(), Violation>;
+
+    /// What must hold at the end.
+    ///
+    /// # Errors
+    /// An invariant that does not hold.
+    fn finish(&mut self, now: Time) -> Result<(), Violation>;
+
+    /// The state of its machines, for a person who examines a failure.
+    fn describe(&self) -> String;
+}
+
+/// Whom an event concerns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Touched {
+    /// Anybody.
+    All,
+    /// A host.
+    Host(usize),
+    /// The core, with a packet of this host.
+    Core(usize),
+    /// The core and this host.
+    Both(usize),
+}
+
+impl Touched {
+    /// The hosts, of so many.
+    #[must_use]
+    pub fn hosts(self, all: usize) -> core::ops::Range<usize> {
+        match self {
+            Touched::All => 0..all,
+            Touched::Host(host) | Touched::Core(host) | Touched::Both(host) => host..host + 1,
+        }
+    }
+}
+
+/// An interface of a host and the access network behind it.
+pub struct Access {
+    /// Of the interface.
+    pub name: String,
+    /// The directions of its link: away from the host, and to it.
+    pub up: ChannelId,
+    /// See `up`.
+    pub down: ChannelId,
+    /// The access network's translator.
+    pub router: NodeId,
+    /// Since when the interface has been gone.
+    pub absent_since: Option<Time>,
+    /// When the interface came, went, or changed its address or the NAT's.
+    pub changed: Time,
+}
+
+/// A host.
+pub struct Host {
+    /// Its node.
+    pub node: NodeId,
+    /// Its interfaces.
+    pub accesses: Vec<Access>,
+    /// When it last started.
+    pub began: Time,
+    /// Time of the last fault that concerns it.
+    pub disturbed: Time,
+}
+
+/// An agent that restarts.
+struct Actor {
+    agent: AgentId,
+    restart: fn(&mut Network, AgentId),
+}
+
+/// The network of a schedule, and the truth about it.
+pub struct Stage {
+    /// The network.
+    pub network: Network,
+    /// Its hosts.
+    pub hosts: Vec<Host>,
+    /// The node of the others.
+    pub core: NodeId,
+    actors: Vec<(Node, Actor)>,
+    /// In the order of their channels.
+    paths: Vec<PathRef>,
+    /// New addresses of interfaces and translators.
+    serial: u16,
+    wakes: (Time, Option<AgentId>, u32),
+}
+
+/// An access with the truth about its link.
+#[derive(Clone, Copy)]
+pub struct Truth<'a> {
+    /// The access.
+    pub access: &'a Access,
+    /// The direction away from the host.
+    pub up: &'a FaultyLink,
+    /// The direction to it.
+    pub down: &'a FaultyLink,
+}
+
+impl Truth<'_> {
+    /// Since when nothing that the host sends arrives.
+    #[must_use]
+    pub fn uplink_dead_since(&self) -> Option<Time> {
+        self.access.absent_since.into_iter().chain(self.up.dead_since()).min()
+    }
+
+    /// Since when nothing arrives at the host.
+    #[must_use]
+    pub fn downlink_dead_since(&self) -> Option<Time> {
+        self.access.absent_since.into_iter().chain(self.down.dead_since()).min()
+    }
+
+    /// Whether nothing arrives in one direction.
+    #[must_use]
+    pub fn is_dead(&self) -> bool {
+        self.uplink_dead_since().is_some() || self.downlink_dead_since().is_some()
+    }
+
+    /// Since when the path has been unchanged and without any fault; `None` while it has one.
+    #[must_use]
+    pub fn clean_since(&self) -> Option<Time> {
+        if self.access.absent_since.is_some() {
+            return None;
+        }
+        Some(self.up.clean_since()?.max(self.down.clean_since()?).max(self.access.changed))
+    }
+
+    /// The smallest and the largest RTT that its links can have caused.
+    #[must_use]
+    pub fn rtt(&self) -> (Span, Span) {
+        let (up, down) = (self.up.delays(), self.down.delays());
+        (up.0 + down.0, up.1 + down.1)
+    }
+}
+
+impl Stage {
+    /// The nodes and links of a schedule at `start`, without agents.
+    #[must_use]
+    pub fn new(schedule: &Schedule, start: Time) -> Stage {
+        let mut network = Network::starting_at(start, schedule.seed);
+        let core = network.add_node("core");
+        network.node_mut(core).addresses.push(CORE);
+        let mut stage = Stage {
+            network,
+            hosts: Vec::new(),
+            core,
+            actors: Vec::new(),
+            paths: Vec::new(),
+            serial: 0,
+            wakes: (start, None, 0),
+        };
+        for (number, shape) in schedule.hosts.iter().enumerate() {
+            let node = stage.network.add_node(format!("host{number}"));
+            stage.network.node_mut(node).forwards = false;
+            let mut host = Host { node, accesses: Vec::new(), began: start, disturbed: start };
+            for (path, shape) in shape.paths.iter().enumerate() {
+                let at = PathRef { host: number, path };
+                host.accesses.push(stage.access_network(node, at, shape, start));
+                stage.paths.push(at);
+            }
+            stage.hosts.push(host);
+        }
+        stage
+    }
+
+    fn access_network(
+        &mut self,
+        node: NodeId,
+        at: PathRef,
+        shape: &PathShape,
+        now: Time,
+    ) -> Access {
+        let net = &mut self.network;
+        let router = net.add_node(format!("nat{at}"));
+        let name = format!("if{}", at.path);
+        let own = net.add_interface(node, name.clone());
+        let [inner, outer] = ["inside", "outside"].map(|side| net.add_interface(router, side));
+        let there = net.add_interface(self.core, format!("to{at}"));
+        let mut connect = |a, b| {
+            let (spec, back) = (LinkSpec::default(), LinkSpec::default());
+            net.connect(a, b, spec, back).expect("a link without delay and rate is one")
+        };
+        let (up, down) = connect((node, own), (router, inner));
+        connect((router, outer), (self.core, there));
+        net.make_faulty(up, Span::from_millis(shape.up_ms.into()));
+        net.make_faulty(down, Span::from_millis(shape.down_ms.into()));
+        let inside = Ipv4Addr::new(198, 18, at.host as u8, at.path as u8 + 1);
+        let outside = outside(at, 0);
+        let interface = &mut net.node_mut(node).adapters[own as usize - 1].interface;
+        interface.addresses.push(inside.into());
+        let at_router = net.node_mut(router);
+        at_router.addresses.push(outside);
+        at_router.routes.set(Prefix::host(CORE), Hop::Interface(outer));
+        at_router.routes.set(Prefix::default_of(false), Hop::Interface(inner));
+        net.add_nat(router, NatConfig::new(Vec::from([inner]), outside))
+            .expect("its parameters are those of a translator");
+        net.node_mut(self.core).routes.set(Prefix::host(outside), Hop::Interface(there));
+        Access { name, up, down, router, absent_since: None, changed: now }
+    }
+
+    /// Puts an agent on the node of a host or of the others, listening to these protocols and ports.
+    pub fn add_agent(&mut self, node: Node, ports: &[(u8, u16)], agent: impl Agent) -> AgentId {
+        let (id, name) = match node {
+            Node::Host(host) => (self.hosts[host].node, format!("host{host}")),
+            Node::Fixed(number) => (self.core, format!("core{number}")),
+        };
+        self.network.add_agent(id, name, ports, Box::new(agent))
+    }
+
+    /// The agent that is this node of the schedule, and restarts with it.
+    pub fn cast<R: Role>(&mut self, node: Node, agent: AgentId) {
+        let restart = |network: &mut Network, agent| {
+            network.command(agent, |agent: &mut RoleAgent<R>, io| {
+                agent.obey(io, Order::Restart(Span::ZERO));
+            });
+        };
+        self.actors.push((node, Actor { agent, restart }));
+    }
+
+    /// Whom an event concerns; `None` for routers, which only forward.
+    fn touched(&self, happened: Happened) -> Option<Touched> {
+        let channel = match happened {
+            Happened::Arrival(channel) => channel,
+            Happened::Wake(agent) => {
+                let known = self.actors.iter().find(|(_, actor)| actor.agent == agent);
+                return Some(match known {
+                    Some((Node::Host(host), _)) => Touched::Host(*host),
+                    _ => Touched::All,
+                });
+            }
+            Happened::Change => return Some(Touched::All),
+        };
+        let path = self.paths.get(channel.0 as usize / CHANNELS);
+        match (path, channel.0 as usize % CHANNELS) {
+            (Some(at), 1) => Some(Touched::Host(at.host)),
+            (Some(at), 2) => Some(Touched::Core(at.host)),
+            (Some(_), _) => None,
+            (None, _) => Some(Touched::All),
+        }
+    }
+
+    /// An access of a host, with the truth about it.
+    #[must_use]
+    pub fn truth(&self, at: PathRef) -> Truth<'_> {
+        let access = &self.hosts[at.host].accesses[at.path];
+        let link = |channel| self.network.channel(channel).faults().expect("it was made faulty");
+        Truth { access, up: link(access.up), down: link(access.down) }
+    }
+
+    /// All paths of all hosts, in the order of their channels.
+    #[must_use]
+    pub fn paths(&self) -> &[PathRef] {
+        &self.paths
+    }
+
+    /// All of a host.
+    pub fn truths(&self, host: usize) -> impl Iterator<Item = Truth<'_>> + Clone {
+        (0..self.hosts[host].accesses.len()).map(move |path| self.truth(PathRef { host, path }))
+    }
+
+    /// The largest RTT of any path of a host.
+    #[must_use]
+    pub fn rtt_max(&self, host: usize) -> Span {
+        self.truths(host).map(|truth| truth.rtt().1).max().unwrap_or_default()
+    }
+
+    /// Gives an agent an order.
+    pub fn command<A: Agent>(
+        &mut self,
+        agent: AgentId,
+        order: impl FnOnce(&mut A, &mut segue_sim::Io<'_>),
+    ) {
+        self.network.command(agent, order);
+    }
+
+    /// An agent, by the type that its protocol knows.
+    ///
+    /// # Panics
+    /// It is another one.
+    #[must_use]
+    pub fn agent<A: Agent>(&self, id: AgentId) -> &A {
+        self.network.agent(id).expect("an agent of this type was added")
+    }
+
+    fn inject(&mut self, now: Time, fault: &Fault) {
+        match *fault {
+            Fault::Link(at, way, fault) => {
+                let Access { up, down, .. } = self.hosts[at.host].accesses[at.path];
+                for (channel, hit) in [(up, way.up()), (down, way.down())] {
+                    if hit {
+                        self.network.happen(Change::Fault(channel, fault));
+                    }
+                }
+            }
+            Fault::CutAll(host) => self.on_all(host, LinkFault::Cut),
+            Fault::Gone(at) => {
+                let access = &mut self.hosts[at.host].accesses[at.path];
+                if access.absent_since.is_none() {
+                    (access.absent_since, access.changed) = (Some(now), now);
+                    let change = Change::Unplug(access.up, access.down);
+                    self.network.happen(change);
+                }
+            }
+            Fault::Back(at) => {
+                let access = &mut self.hosts[at.host].accesses[at.path];
+                if access.absent_since.take().is_some() {
+                    access.changed = now;
+                    let change = Change::Plug(access.up, access.down);
+                    self.network.happen(change);
+                }
+            }
+            Fault::Renumber(at) => {
+                self.serial += 1;
+                let [high, low] = self.serial.to_be_bytes();
+                let access = &mut self.hosts[at.host].accesses[at.path];
+                access.changed = now;
+                let (node, index) = self.network.channel(access.up).from;
+                let inside = Ipv4Addr::new(172, 16 + at.host as u8, high, low);
+                self.network.happen(Change::Renumber(node, index, Vec::from([inside.into()])));
+            }
+            Fault::Rename(at) => self.rename(now, at),
+            Fault::Rebind(at) => {
+                self.serial += 1;
+                let to = outside(at, self.serial);
+                let access = &mut self.hosts[at.host].accesses[at.path];
+                access.changed = now;
+                self.network.happen(Change::RebindNat(access.router, Some(to)));
+            }
+            Fault::Restart(node) => {
+                let known = self.actors.iter().find(|(known, _)| *known == node);
+                if let Some((_, actor)) = known {
+                    (actor.restart)(&mut self.network, actor.agent);
+                }
+                if let Node::Host(host) = node {
+                    self.hosts[host].began = now;
+                }
+            }
+            Fault::MendAll => {
+                for host in 0..self.hosts.len() {
+                    self.hosts[host].disturbed = now;
+                    self.on_all(host, LinkFault::Mend);
+                    for path in 0..self.hosts[host].accesses.len() {
+                        self.inject(now, &Fault::Back(PathRef { host, path }));
+                    }
+                }
+            }
+            Fault::Own(_) => {}
+        }
+    }
+
+    /// The interface goes, and one with another name comes in its place, unless it is away.
+    fn rename(&mut self, now: Time, at: PathRef) {
+        self.serial += 1;
+        let access = &mut self.hosts[at.host].accesses[at.path];
+        access.name = format!("if{}-{}", at.path, self.serial);
+        access.changed = now;
+        let (name, up, down) = (access.name.clone(), access.up, access.down);
+        let present = access.absent_since.is_none();
+        self.network.happen(Change::Unplug(up, down));
+        let (node, index) = self.network.channel(up).from;
+        self.network.node_mut(node).adapters[index as usize - 1].interface.name = name;
+        if present {
+            self.network.happen(Change::Plug(up, down));
+        }
+    }
+
+    fn on_all(&mut self, host: usize, fault: LinkFault) {
+        for path in 0..self.hosts[host].accesses.len() {
+            let Access { up, down, .. } = self.hosts[host].accesses[path];
+            for channel in [up, down] {
+                self.network.happen(Change::Fault(channel, fault));
+            }
+        }
+    }
+
+    /// Counts how often one agent is woken at one instant.
+    fn expect_rest(&mut self, now: Time, woken: AgentId) -> Result<(), Violation> {
+        let again = (self.wakes.0, self.wakes.1) == (now, Some(woken));
+        self.wakes = (now, Some(woken), if again { self.wakes.2 + 1 } else { 0 });
+        Violation::unless(self.wakes.2 <= MAX_WAKES, "storm", || {
+            format!("{:?} never comes to rest", self.touched(Happened::Wake(woken)))
+        })
+    }
+}
+
+/// The source that the core sees after a NAT's choice.
+fn outside(at: PathRef, choice: u16) -> IpAddr {
+    let [high, low] = choice.to_be_bytes();
+    Ipv4Addr::new(100, 64 + (at.host * 8 + at.path) as u8, high, low).into()
+}
+
+/// A scene as a world.
+pub struct Staged<S>(pub S);
+
+impl<S: Scene> Staged<S> {
+    fn happened(
+        &mut self,
+        now: Time,
+        happened: Happened,
+        record: &mut Record,
+    ) -> Result<(), Violation> {
+        let stage = self.0.stage_mut();
+        if let Happened::Wake(agent) = happened {
+            stage.expect_rest(now, agent)?;
+        }
+        let Some(at) = stage.touched(happened) else { return Ok(()) };
+        let words = match happened {
+            Happened::Arrival(channel) => [1, channel.0.into()],
+            Happened::Wake(agent) => [2, agent.0.into()],
+            Happened::Change => [3, 0],
+        };
+        record.note(now, &words, || match happened {
+            Happened::Arrival(_) => format!("a packet at {at:?}"),
+            _ => format!("tick of {at:?}"),
+        });
+        self.0.check(now, at, record)
+    }
+}
+
+impl<S: Scene> World for Staged<S> {
+    fn now(&self) -> Time {
+        self.0.stage().network.now()
+    }
+
+    fn step(&mut self, end: Time, record: &mut Record) -> Result<bool, Violation> {
+        let own = self.0.next().filter(|at| *at <= end);
+        let network = &mut self.0.stage_mut().network;
+        let happened = network.step(own.unwrap_or(end));
+        let now = network.now();
+        match happened {
+            Some(happened) => self.happened(now, happened, record)?,
+            None if network.stuck() => {
+                return Err(Violation::new("storm", "time stands still".to_string()));
+            }
+            None if own.is_some() => {
+                let at = self.0.happen(now, record);
+                self.0.check(now, at, record)?;
+            }
+            None => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn inject(&mut self, fault: &Fault, record: &mut Record) -> Result<(), Violation> {
+        let now = self.now();
+        if let Some(host) = fault.host().and_then(|host| self.0.stage_mut().hosts.get_mut(host)) {
+            host.disturbed = now;
+        }
+        self.0.on_fault(now, fault);
+        self.0.stage_mut().inject(now, fault);
+        match fault {
+            Fault::Restart(node) => self.0.restarted(now, *node),
+            Fault::Own(order) => self.0.order(now, order),
+            Fault::MendAll => self.0.mend(now),
+            _ => {}
+        }
+        self.0.check(now, Touched::All, record)
+    }
+
+    fn quiet(&mut self) -> Result<(), Violation> {
+        let now = self.now();
+        self.0.quiet(now);
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), Violation> {
+        let now = self.now();
+        self.0.finish(now)
+    }
+
+    fn describe(&self) -> String {
+        self.0.describe()
+    }
+}

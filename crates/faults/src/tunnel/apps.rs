@@ -1,0 +1,116 @@
+//! Applications on hosts and their correspondent, and an old copy of a host.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::any::Any;
+use core::net::{IpAddr, SocketAddr};
+
+use segue_clock::Time;
+use segue_sim::tunnel::signal::{Datagram, HostSignal, HostSignalOutput, SIGNAL_PORT};
+use segue_sim::{Agent, Io, Packet, Raw, Results};
+use segue_wire::signal::{FromAnchor, FromHost, SIGNAL_VERSION};
+
+use super::tap::Tag;
+
+/// Takes the packets of all flows of its node.
+#[derive(Default)]
+pub(super) struct Apps {
+    /// What arrived since the last look.
+    pub arrived: Vec<Tag>,
+}
+
+impl Agent for Apps {
+    fn start(&mut self, _io: &mut Io<'_>) {}
+
+    fn receive(&mut self, _io: &mut Io<'_>, _over: Option<u32>, packet: Packet) {
+        self.arrived.extend(packet.value::<Tag>());
+    }
+
+    fn wake(&mut self, _io: &mut Io<'_>) {}
+
+    fn deadline(&self) -> Option<Time> {
+        None
+    }
+
+    fn report(&self, _name: &str, _now: Time, _results: &mut Results) {}
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
+/// A machine with a host's keys that registers an epoch of before, once for each order.
+pub(super) struct Copy {
+    from: IpAddr,
+    epoch: u64,
+    signal: HostSignal,
+    /// The anchor has taken it.
+    pub registered: bool,
+}
+
+impl Copy {
+    pub(super) fn new(name: String, from: IpAddr, anchor: IpAddr, seed: u64) -> Copy {
+        let anchors = Vec::from([SocketAddr::new(anchor, SIGNAL_PORT)]);
+        let signal = HostSignal::new(name, anchors, seed);
+        Copy { from, epoch: 0, signal, registered: false }
+    }
+
+    pub(super) fn register(&mut self, io: &mut Io<'_>, epoch: u64) {
+        self.epoch = epoch;
+        self.signal.connect(io.now, &[String::new()]);
+        self.work(io);
+    }
+
+    fn work(&mut self, io: &mut Io<'_>) {
+        while let Some(output) = self.signal.poll() {
+            match output {
+                HostSignalOutput::Transmit { to, datagram, .. } => {
+                    let to = (to.ip(), to.port());
+                    io.send(Packet::udp((self.from, SIGNAL_PORT), to, datagram.encode()));
+                }
+                HostSignalOutput::Up { .. } => {
+                    let (version, epoch) = (SIGNAL_VERSION, self.epoch);
+                    self.signal.send(io.now, &FromHost::Register { version, epoch });
+                    self.signal.finish(io.now);
+                }
+                HostSignalOutput::Message(FromAnchor::Registered { .. }) => self.registered = true,
+                HostSignalOutput::Message(_) | HostSignalOutput::Down => {}
+            }
+        }
+    }
+}
+
+impl Agent for Copy {
+    fn start(&mut self, _io: &mut Io<'_>) {}
+
+    fn receive(&mut self, io: &mut Io<'_>, _over: Option<u32>, packet: Packet) {
+        let datagram = packet.value::<Raw>().and_then(|raw| Datagram::decode(&raw.bytes));
+        if let Some(datagram) = datagram {
+            self.signal.receive(io.now, datagram);
+            self.work(io);
+        }
+    }
+
+    fn wake(&mut self, io: &mut Io<'_>) {
+        self.signal.tick(io.now);
+        self.work(io);
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.signal.deadline()
+    }
+
+    fn report(&self, _name: &str, _now: Time, _results: &mut Results) {}
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}

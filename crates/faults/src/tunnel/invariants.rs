@@ -1,0 +1,487 @@
+//! What must hold after every event, for one end or for a flow's path.
+
+mod answers;
+mod outages;
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use segue_clock::{Span, Time};
+use segue_keepalive::{Config as Keepalive, Estimates};
+use segue_sim::tunnel::Wrong;
+use segue_sim::tunnel::signal::Datagram;
+use segue_tunnel::ProbeKind;
+use segue_wire::signal::FromAnchor;
+use segue_wire::{Header, MAX_PATHS, Probe};
+
+use self::answers::Answers;
+use super::streams::Said;
+use super::tap::Place;
+use super::{APP_PORT, Host, MAX_SLOTS, Tunnels};
+use crate::schedule::PathRef;
+use crate::stage::Truth;
+use crate::{Violation, counters_of};
+
+/// Most messages and probes of one input or tick, for each path of the end: the offers of a registration, and more.
+const MAX_OUTPUTS_PER_PATH: usize = 16;
+/// Signalling messages of a host per second: a registration with its offers, twice, and moves. A host that has had many
+/// interfaces names all that are gone.
+const SIGNALS: u32 = 25;
+/// More of them for each fault in this second or the one before.
+const SIGNALS_PER_FAULT: u32 = 15;
+/// Requests per second on each path beyond 1/T_KA: the second's edge, a start, two to show a new address, and two on
+/// the way to the instants of another path.
+const SPARE_PROBES: u32 = 6;
+/// Requests per second on each path: twice as many where they ride, since on a path that is not up bare requests leave
+/// too.
+fn per_second(keepalive: &Keepalive) -> u32 {
+    let periods = (1_000_000_000 / keepalive.t_ka.0) as u32;
+    if keepalive.rides { periods * 2 } else { periods }
+}
+
+/// Requests per second where detection follows use: questions come eight milliseconds apart, and for those about one
+/// path the others have one each.
+const QUESTIONS: u32 = 250;
+/// Periods more until ends with rides agree: see [`settle`].
+const RIDES_SETTLE: u64 = 4;
+/// For signalling that finds its way again, after all has settled.
+const LOOK: Span = Span::from_millis(100);
+/// Stamps are whole microseconds, two in a round trip.
+const STAMPS: Span = Span::from_micros(2);
+
+/// What was last seen of a path at one end.
+#[derive(Clone, Debug)]
+struct Seen {
+    /// Index and cookie under which the other end receives: another path has others.
+    tx: (u32, u64),
+    began: Time,
+    counters: [u64; 9],
+}
+
+/// What was seen of the machines, for comparison with the next state.
+pub(super) struct Watch {
+    hosts: Vec<Load>,
+    host_paths: Vec<BTreeMap<u8, Seen>>,
+    anchor_paths: BTreeMap<u32, Seen>,
+    /// Slots of the anchor that know where their packets go.
+    shown: BTreeSet<u32>,
+    /// Slots that a path has had since the anchor's start.
+    used: BTreeSet<u32>,
+    /// K and T_KA in the newest request with each key.
+    stated: BTreeMap<[u8; 16], (u8, Span)>,
+    /// Number of the last probe to each index with its cookie and key.
+    numbers: BTreeMap<(u32, u64, [u8; 16]), u32>,
+    answers: Answers,
+    /// Messages and probes that left within one event, of each host and of the anchor.
+    outputs: Vec<usize>,
+    /// The quiet time begins.
+    quiet: Time,
+}
+
+/// What a host and the anchor said to each other in the current second.
+#[derive(Clone, Debug, Default)]
+struct Load {
+    second: u64,
+    signals: u32,
+    most_signals: u32,
+    requests: u32,
+    faults: [u32; 2],
+    paths: u32,
+    per_second: u32,
+}
+
+impl Load {
+    fn turn(&mut self, now: Time) {
+        let second = now.0 / 1_000_000_000;
+        if second != self.second {
+            let before = if second == self.second + 1 { self.faults[0] } else { 0 };
+            (self.second, self.signals, self.requests) = (second, 0, 0);
+            self.faults = [0, before];
+        }
+    }
+
+    fn recent_faults(&self) -> u32 {
+        self.faults[0] + self.faults[1]
+    }
+}
+
+impl Watch {
+    pub(super) fn new(hosts: &[Host], quiet: Time) -> Watch {
+        let load = |host: &Host| Load {
+            paths: host.paths.len() as u32,
+            most_signals: SIGNALS + if host.worn { MAX_PATHS as u32 * 2 } else { 0 },
+            per_second: if host.follows_use { QUESTIONS } else { per_second(&host.keepalive) },
+            ..Load::default()
+        };
+        Watch {
+            hosts: hosts.iter().map(load).collect(),
+            host_paths: vec![BTreeMap::new(); hosts.len()],
+            anchor_paths: BTreeMap::new(),
+            shown: BTreeSet::new(),
+            used: BTreeSet::new(),
+            stated: BTreeMap::new(),
+            numbers: BTreeMap::new(),
+            answers: Answers::default(),
+            outputs: vec![0; hosts.len() + 1],
+            quiet,
+        }
+    }
+
+    pub(super) fn host_began(&mut self, host: usize) {
+        self.host_paths[host].clear();
+    }
+
+    /// A path goes, and its number may go to another at the same instant.
+    pub(super) fn path_gone(&mut self, host: usize, number: u8) {
+        if let Some(gone) = self.host_paths[host].remove(&number) {
+            self.numbers.retain(|(index, cookie, _), _| (*index, *cookie) != gone.tx);
+        }
+    }
+
+    pub(super) fn anchor_began(&mut self) {
+        self.anchor_paths.clear();
+        self.used.clear();
+        self.answers = Answers::default();
+    }
+
+    /// A fault about a host, or about all.
+    pub(super) fn on_fault(&mut self, now: Time, host: Option<usize>) {
+        for (number, load) in self.hosts.iter_mut().enumerate() {
+            load.turn(now);
+            load.faults[0] += u32::from(host.is_none_or(|host| host == number));
+        }
+    }
+
+    /// What leaves from now on belongs to another event.
+    pub(super) fn begin(&mut self) {
+        self.outputs.fill(0);
+    }
+
+    /// What left within one event, without packets of flows.
+    pub(super) fn expect_few_outputs(&self) -> Result<(), Violation> {
+        let all: u32 = self.hosts.iter().map(|load| load.paths).sum();
+        let paths = self.hosts.iter().map(|load| load.paths).chain([all]);
+        for (number, (count, paths)) in self.outputs.iter().zip(paths).enumerate() {
+            let most = MAX_OUTPUTS_PER_PATH * paths as usize;
+            Violation::unless(*count <= most, "storm", || {
+                let who = if number == self.hosts.len() { "the anchor" } else { "a host" };
+                format!("{who} says {count} things at once, {most} at most")
+            })?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn on_signal(&mut self, now: Time, host: usize) -> Result<(), Violation> {
+        let load = &mut self.hosts[host];
+        load.turn(now);
+        load.signals += 1;
+        let most = load.most_signals + SIGNALS_PER_FAULT * load.recent_faults();
+        Violation::unless(load.signals <= most, "storm", || {
+            format!("{} messages of host {host} in a second, {most} at most", load.signals)
+        })
+    }
+
+    fn on_request(&mut self, now: Time, host: usize) -> Result<(), Violation> {
+        let load = &mut self.hosts[host];
+        load.turn(now);
+        load.requests += 1;
+        let most = load.paths * (load.per_second + SPARE_PROBES + 2 * load.recent_faults());
+        Violation::unless(load.requests <= most, "storm", || {
+            format!("{} requests of host {host} in a second, {most} at most", load.requests)
+        })
+    }
+
+    /// Requests and unsolicited responses of a path have growing numbers.
+    fn expect_newer(&mut self, to: (u32, u64), key: [u8; 16], seq: u32) -> Result<(), Violation> {
+        let before = self.numbers.insert((to.0, to.1, key), seq);
+        let newer = before.is_none_or(|before| seq.wrapping_sub(before).cast_signed() > 0);
+        Violation::unless(newer, "probe numbers grow", || {
+            format!("number {seq} after {before:?} to index {}", to.0)
+        })
+    }
+
+    /// Since when a path of a host is the one it is.
+    pub(super) fn host_path_began(&self, host: usize, number: u8) -> Option<Time> {
+        self.host_paths[host].get(&number).map(|seen| seen.began)
+    }
+
+    /// The same for a slot of the anchor.
+    pub(super) fn slot_began(&self, slot: u32) -> Option<Time> {
+        self.anchor_paths.get(&slot).map(|seen| seen.began)
+    }
+
+    pub(super) fn quiet(&self) -> Time {
+        self.quiet
+    }
+}
+
+fn expect_obeyed(wrong: Option<Wrong>, who: &dyn core::fmt::Display) -> Result<(), Violation> {
+    match wrong {
+        None => Ok(()),
+        Some(wrong) => Err(Violation::new("paths exist", format!("{who}: {wrong:?}"))),
+    }
+}
+
+/// Takes the counts of a path: they never decrease on the same path.
+fn note(
+    seen: &mut Seen,
+    now: Time,
+    tx: (u32, u64),
+    e: &Estimates,
+    what: &dyn core::fmt::Display,
+) -> Result<(), Violation> {
+    let counters = counters_of(e);
+    if seen.tx != tx {
+        *seen = Seen { tx, began: now, counters };
+        return Ok(());
+    }
+    let grow = counters.iter().zip(&seen.counters).all(|(now, before)| now >= before);
+    Violation::unless(grow, "counters grow", || {
+        format!("{what} had {:?} and has {counters:?}", seen.counters)
+    })?;
+    seen.counters = counters;
+    Ok(())
+}
+
+fn expect_sense(
+    truth: Truth<'_>,
+    e: &Estimates,
+    what: &dyn core::fmt::Display,
+) -> Result<(), Violation> {
+    let mut losses = e.owl_up.iter().chain(&e.owl_down).chain(&e.rtl);
+    Violation::unless(losses.all(|loss| (0.0..=1.0).contains(loss)), "loss is a share", || {
+        format!("{what}: {e:?}")
+    })?;
+    let (least, most) = truth.rtt();
+    let (least, most) = (least - STAMPS, most + STAMPS);
+    let ordered = e.rtt_min <= e.rtt_last && e.rtt_last <= e.rtt_max;
+    Violation::unless(ordered, "round trips are possible", || format!("{what}: {e:?}"))?;
+    let spans = [e.rtt_last, e.rtt_min, e.rtt_max].into_iter().flatten();
+    let averages = e.rtt_ewma.iter().map(|seconds| Span::from_secs_f64(*seconds));
+    for rtt in spans.chain(averages) {
+        Violation::unless((least..=most).contains(&rtt), "round trips are possible", || {
+            format!("{what} measures {rtt}, the links give {least} to {most}")
+        })?;
+    }
+    Ok(())
+}
+
+/// Time from when no path has a fault until both ends have it up and know this of each other: a period until the next
+/// request, `up_after` answers a period apart, a period and a one-way delay until the report of it; and round trips for
+/// the answer, for what was under way, and for an offer and its grant, whose messages may have to be sent again. Where
+/// probes ride a request may come a period later, three times: the first, the last that brings it up, and the one with
+/// the report; and a response may wait a period for its ride.
+pub(super) fn settle(keepalive: &Keepalive, rtt_max: Span) -> Span {
+    let rides = if keepalive.rides { RIDES_SETTLE } else { 0 };
+    let periods = u64::from(keepalive.up_after) + 2 + rides;
+    keepalive.t_ka * periods + rtt_max * 7 + LOOK
+}
+
+impl Tunnels {
+    /// A packet of the tunnels was seen; `data` if it takes a packet of a flow along.
+    pub(super) fn watch_tunnel(
+        &mut self,
+        now: Time,
+        at: PathRef,
+        place: Place,
+        header: &Header,
+        probe: Option<&(ProbeKind, Probe)>,
+        data: bool,
+    ) -> Result<(), Violation> {
+        let to = (header.index, header.cookie);
+        let from_host = place == Place::FromHost;
+        if !data && (from_host || place == Place::FromAnchor) {
+            let who = if from_host { at.host } else { self.hosts.len() };
+            self.watch.outputs[who] += 1;
+        }
+        let Some((kind, probe)) = probe else { return Ok(()) };
+        match place {
+            Place::FromHost => self.watch_request(now, at.host, to, probe),
+            Place::ToAnchor if *kind == ProbeKind::Request => {
+                let datapath = &self.anchor_end().datapath;
+                let key = datapath.key_of(to.0).filter(|key| datapath.is_path(to.0, to.1, key));
+                // Not answered is, with the eBPF programs, one that rode before it was shown where the host receives.
+                if let Some(key) = key {
+                    let waits = !data || self.watch.shown.contains(&to.0);
+                    let newest = self.watch.answers.on_request(now, to.0, key, probe.seq, waits);
+                    if newest {
+                        let t_ka = Span::from_millis(probe.t_ka_ms.into());
+                        self.watch.stated.insert(key.0, (header.k, t_ka));
+                    }
+                }
+                Ok(())
+            }
+            Place::FromAnchor => {
+                let datapath = &self.anchor_end().datapath;
+                let slot = datapath.slots().find(|slot| datapath.tx_of(*slot) == Some(to));
+                let Some(key) = slot.and_then(|slot| datapath.key_of(slot)) else { return Ok(()) };
+                match kind {
+                    ProbeKind::Unsolicited => self.watch.expect_newer(to, key.0, probe.seq),
+                    ProbeKind::Response => {
+                        self.watch.answers.on_response(key, probe.seq);
+                        Ok(())
+                    }
+                    ProbeKind::Request => Ok(()),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn watch_request(
+        &mut self,
+        now: Time,
+        host: usize,
+        to: (u32, u64),
+        probe: &Probe,
+    ) -> Result<(), Violation> {
+        let end = self.host_end(host);
+        let known = end.machine.paths().fold(0u16, |word, (number, _)| word | 1 << number);
+        let slot = end.datapath.slots().find(|slot| end.datapath.tx_of(*slot) == Some(to));
+        let key = slot.and_then(|slot| end.datapath.key_of(slot));
+        Violation::unless(probe.heard & !known == 0, "paths exist", || {
+            format!("host {host} hears {:b}, its paths are {known:b}", probe.heard)
+        })?;
+        self.watch.on_request(now, host)?;
+        key.map_or(Ok(()), |key| self.watch.expect_newer(to, key.0, probe.seq))
+    }
+
+    /// A datagram of a signalling connection was seen.
+    pub(super) fn watch_signal(
+        &mut self,
+        now: Time,
+        at: PathRef,
+        place: Place,
+        datagram: &Datagram,
+    ) -> Result<(), Violation> {
+        let (from_host, host) = (place == Place::FromHost, at.host);
+        if !from_host && place != Place::FromAnchor {
+            return Ok(());
+        }
+        self.watch.outputs[if from_host { host } else { self.hosts.len() }] += 1;
+        for said in self.streams.on_datagram(datagram, from_host) {
+            self.watch.on_signal(now, host)?;
+            if let Said::Anchor(FromAnchor::Registered { inner, .. }) = said {
+                let agent =
+                    self.stage.agent::<segue_sim::tunnel::HostAgent>(self.hosts[host].agent);
+                let current = agent.signal().current().map(|(conn, _)| conn.id());
+                let running = (current == Some(datagram.conn)).then(|| agent.role().epoch());
+                let anchor = self.stage.agent::<segue_sim::tunnel::AnchorAgent>(self.anchor);
+                let known = anchor.records().find(|known| known.name == self.hosts[host].name);
+                self.reference.on_registered(now, host, &inner, (known, running))?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn check_host(&mut self, now: Time, host: usize) -> Result<(), Violation> {
+        let end = self.stage.agent::<segue_sim::tunnel::HostAgent>(self.hosts[host].agent).end();
+        expect_obeyed(end.wrong(), &format_args!("host {host}"))?;
+        let there = |slot: u8| end.machine.paths().any(|(number, _)| number == slot);
+        let bound =
+            end.datapath.bindings_hold() && end.machine.flows().all(|(_, flow)| there(flow.path));
+        Violation::unless(bound, "paths exist", || {
+            format!("a flow of host {host} is bound to a path that is gone")
+        })?;
+        let Watch { host_paths, numbers, .. } = &mut self.watch;
+        let seen = &mut host_paths[host];
+        // An interface that is back may, for a moment, get the grant sent for its former path.
+        for (_, gone) in seen.iter().filter(|(number, _)| !there(**number)) {
+            numbers.retain(|(index, cookie, _), _| (*index, *cookie) != gone.tx);
+        }
+        seen.retain(|number, _| there(*number));
+        for (number, path) in end.machine.paths() {
+            let Some(client) = path.client() else { continue };
+            let Some(tx) = end.datapath.tx_of(u32::from(number)) else { continue };
+            let accesses = &self.stage.hosts[host].accesses;
+            let place = accesses.iter().position(|access| access.name == path.name());
+            let Some(place) = place else { continue };
+            let truth = self.stage.truth(PathRef { host, path: place });
+            let what = format_args!("path {number} of host {host}");
+            let before = seen.entry(number).or_insert(Seen { tx, began: now, counters: [0; 9] });
+            note(before, now, tx, client.estimates(), &what)?;
+            expect_sense(truth, client.estimates(), &what)?;
+        }
+        self.expect_own_orders(host)
+    }
+
+    pub(super) fn check_anchor(&mut self, now: Time) -> Result<(), Violation> {
+        let end = self.stage.agent::<segue_sim::tunnel::AnchorAgent>(self.anchor).end();
+        expect_obeyed(end.wrong(), &"the anchor")?;
+        Violation::unless(
+            end.datapath.flows_reach_their_hosts(),
+            "flows reach their hosts",
+            || "a flow goes over a path of another host than its destination's".into(),
+        )?;
+        for host in end.machine.hosts() {
+            let known = host.paths.keys().fold(0u16, |word, number| word | 1 << number);
+            for slot in host.paths.values() {
+                let word = end.datapath.heard(*slot);
+                Violation::unless(word.is_some_and(|w| w & !known == 0), "paths exist", || {
+                    format!("the anchor hears {word:?} of {}, whose paths are {known:b}", host.name)
+                })?;
+            }
+        }
+        let machine = &end.machine;
+        let Watch { anchor_paths, shown, used, stated, .. } = &mut self.watch;
+        anchor_paths.retain(|slot, _| machine.path(*slot).is_some());
+        shown.clear();
+        for (slot, path) in machine.paths() {
+            let via = path.via().is_none_or(|via| machine.path(via.slot).is_some());
+            Violation::unless(via, "paths exist", || {
+                format!("slot {slot} goes over {:?}, which is gone", path.via())
+            })?;
+            if end.datapath.is_shown(slot) {
+                shown.insert(slot);
+            }
+            let Some(tx) = end.datapath.tx_of(slot) else { continue };
+            let seen = Seen { tx, began: now, counters: [0; 9] };
+            let what = format_args!("the anchor's slot {slot}");
+            if anchor_paths.get(&slot).is_none_or(|before| before.tx != tx) {
+                let rests = used.insert(slot) || used.len() as u32 + 1 >= MAX_SLOTS;
+                Violation::unless(rests, "slots rest", || {
+                    format!("{what} is used again while others have not been used")
+                })?;
+            }
+            let before = anchor_paths.entry(slot).or_insert(seen);
+            note(before, now, tx, path.server().estimates(), &what)?;
+            let key = end.datapath.key_of(slot).filter(|_| !self.readings);
+            let says = key.and_then(|key| stated.get(&key.0)).copied();
+            let in_force = path.keepalive();
+            Violation::unless(
+                says.is_none_or(|says| says == in_force),
+                "the newest settings",
+                || format!("{what} has {in_force:?}, the newest request said {says:?}"),
+            )?;
+        }
+        Ok(())
+    }
+
+    /// What an operator has ordered of an interface does not hold for another one under its number.
+    fn expect_own_orders(&self, host: usize) -> Result<(), Violation> {
+        let machine = &self.host_end(host).machine;
+        let (flows, classes) = &self.hosts[host].pins;
+        let name = |path: usize| self.stage.hosts[host].accesses[path].name.as_str();
+        for (key, flow) in machine.flows() {
+            let pinned = flow.pinned.and_then(|n| machine.paths().find(|(number, _)| *number == n));
+            let Some((_, path)) = pinned else { continue };
+            let number = usize::from(key.sport.wrapping_sub(APP_PORT));
+            let ordered = flows.get(number).copied().flatten().map(name);
+            Violation::unless(ordered == Some(path.name()), "orders end with their path", || {
+                format!("flow {host}.{number} is pinned to {}, ordered is {ordered:?}", path.name())
+            })?;
+        }
+        for (class, path) in machine.orders() {
+            let ordered = classes[class as usize].map(name);
+            Violation::unless(ordered == Some(path), "orders end with their path", || {
+                format!(
+                    "{} of host {host} is pinned to {path}, ordered is {ordered:?}",
+                    class.name()
+                )
+            })?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,314 @@
+//! What a schedule says of hosts and an anchor, and the orders that they get.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt;
+
+use segue_clock::{Rng, Span};
+use segue_keepalive::{Aims, Config as Keepalive, Source};
+use segue_steering::Class;
+use segue_tunnel::{HostConfig, PathConfig};
+use segue_wire::Encapsulation;
+
+use super::{ANCHOR, FLOWS, PORT, class_of};
+use crate::schedule::{HostShape, PathRef, Way};
+use crate::{Schedule, Words};
+
+/// K and T_KA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Period {
+    /// Lost probes in a row that declare a path down.
+    pub k: u8,
+    /// T_KA in milliseconds.
+    pub t_ka_ms: u16,
+}
+
+impl Default for Period {
+    fn default() -> Period {
+        Period { k: 3, t_ka_ms: 60 }
+    }
+}
+
+impl Period {
+    /// K from 1 to 5, T_KA from 20 to 200 ms.
+    #[must_use]
+    pub fn draw(rng: &mut Rng) -> Period {
+        Period { k: 1 + rng.below(5) as u8, t_ka_ms: 20 + rng.below(181) as u16 }
+    }
+
+    /// Reads `k 3 t-ka 60ms`.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn read(words: &mut Words<'_>) -> Result<Period, String> {
+        words.expect("k")?;
+        let k = words.number("K", 1, 20)?;
+        words.expect("t-ka")?;
+        let t_ka = words.millis("T_KA", 10_000)?;
+        if t_ka < 5 {
+            return Err("T_KA is below 5ms, the least an anchor grants".to_string());
+        }
+        Ok(Period { k, t_ka_ms: t_ka as u16 })
+    }
+
+    /// T_KA.
+    #[must_use]
+    pub fn t_ka(self) -> Span {
+        Span::from_millis(self.t_ka_ms.into())
+    }
+}
+
+impl fmt::Display for Period {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "k {} t-ka {}ms", self.k, self.t_ka_ms)
+    }
+}
+
+/// Settings of a host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct HostSettings {
+    pub period: Period,
+    /// Its probes ride on data.
+    pub rides: bool,
+    /// It has had so many interfaces that numbers of paths are used again.
+    pub worn: bool,
+}
+
+impl HostSettings {
+    pub(super) fn draw(rng: &mut Rng) -> HostSettings {
+        HostSettings { period: Period::draw(rng), rides: rng.chance(0.4), worn: rng.chance(0.3) }
+    }
+
+    pub(super) fn read(words: &mut Words<'_>) -> Result<HostSettings, String> {
+        let mut settings = HostSettings { period: Period::read(words)?, ..Default::default() };
+        while let Some(word) = words.peek().filter(|word| *word != "paths") {
+            match word {
+                "rides" => settings.rides = true,
+                "worn" => settings.worn = true,
+                other => return Err(format!("\"{other}\" is none of rides, worn, paths")),
+            }
+            words.next(word)?;
+        }
+        Ok(settings)
+    }
+
+    /// Of a host in a schedule that was checked.
+    pub(super) fn of(shape: &HostShape) -> HostSettings {
+        HostSettings::read(&mut Words::of(&shape.settings)).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for HostSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = |on, word| if on { word } else { "" };
+        let (rides, worn) = (word(self.rides, " rides"), word(self.worn, " worn"));
+        write!(f, "{}{rides}{worn}", self.period)
+    }
+}
+
+/// Settings of all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Settings {
+    /// The packet paths measure by themselves, and the machines learn from readings.
+    pub readings: bool,
+    /// Detection follows use, as without a configuration: the bounds are derived from the hosts' K and T_KA.
+    pub follows_use: bool,
+}
+
+impl Settings {
+    pub(super) fn draw(rng: &mut Rng) -> Settings {
+        Settings { readings: rng.chance(0.3), follows_use: rng.chance(0.3) }
+    }
+
+    /// Takes a line.
+    pub(super) fn take(&mut self, words: &mut Words<'_>) -> Result<(), String> {
+        let word = words.next("a setting")?;
+        let setting = match word {
+            "readings" => &mut self.readings,
+            "follows-use" => &mut self.follows_use,
+            other => {
+                return Err(format!(
+                    "\"{other}\" is none of machines, seed, readings, follows-use, host, at, quiet"
+                ));
+            }
+        };
+        *setting = words.switch(word)?;
+        Ok(())
+    }
+
+    /// Of a schedule that was checked.
+    pub(super) fn of(schedule: &Schedule) -> Settings {
+        let mut settings = Settings::default();
+        for line in &schedule.settings {
+            let _ = settings.take(&mut Words::of(line));
+        }
+        settings
+    }
+
+    pub(super) fn lines(self) -> Vec<String> {
+        let line = |name, on: bool| format!("{name} {}", if on { "on" } else { "off" });
+        Vec::from([line("readings", self.readings), line("follows-use", self.follows_use)])
+    }
+
+    pub(super) fn source(self) -> Source {
+        if self.readings { Source::Readings } else { Source::Probes }
+    }
+}
+
+/// K and T_KA that find an outage as late as when detection follows use: after at most one idle period, before data
+/// show it.
+const FOLLOWS_USE: (u8, Span) = (3, Span::from_millis(1_500));
+
+pub(super) fn host_config(host: HostSettings, settings: Settings) -> HostConfig {
+    let (k, t_ka) = match settings.follows_use {
+        true => FOLLOWS_USE,
+        false => (host.period.k, host.period.t_ka()),
+    };
+    HostConfig {
+        anchor: Vec::from([ANCHOR]),
+        epoch: 1_000,
+        port: PORT,
+        path: PathConfig {
+            keepalive: Keepalive { k, t_ka, rides: host.rides, ..Keepalive::default() },
+            enabled: true,
+            adaptive: settings.follows_use.then(Aims::default),
+            price: 0.0,
+            preference: 0.0,
+            encapsulation: Encapsulation::Segue,
+        },
+        paths: Default::default(),
+        steering: segue_steering::Config::default(),
+        source: settings.source(),
+    }
+}
+
+/// What an operator moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Moved {
+    /// All flows.
+    All,
+    /// Those of a class.
+    Class(Class),
+    /// One, by number.
+    Flow(usize),
+}
+
+/// An order in a schedule: of the operator, of applications, or of what is around the machines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// A router on the way says, truly or not, that a packet was too big for this many bytes.
+    TooBig(PathRef, Way, u16),
+    /// A host's signalling connection ends at both ends.
+    BreakSignal(usize),
+    /// A copy of the host with its keys and an older epoch registers.
+    OldCopy(usize),
+    /// A host's enrolment ends.
+    Unenrol(usize),
+    /// The host is enrolled again.
+    Enrol(usize),
+    /// The operator moves flows of a host to a path, or leaves them to the steering again.
+    Handover(usize, Moved, Option<usize>),
+    /// The operator switches a path's keepalive.
+    Keepalive(PathRef, bool),
+    /// A flow of a host, by number, starts or stops.
+    Flow(usize, usize, bool),
+}
+
+impl Order {
+    pub(super) fn draw(rng: &mut Rng, at: PathRef) -> Order {
+        let on = rng.chance(0.6);
+        let moved = match rng.below(4) {
+            0 => Moved::Class(class_of(rng.below(FLOWS as u64) as usize)),
+            1 | 2 => Moved::Flow(rng.below(FLOWS as u64) as usize),
+            _ => Moved::All,
+        };
+        match rng.below(20) {
+            0..3 => Order::Keepalive(at, on),
+            3..5 => Order::Flow(at.host, rng.below(FLOWS as u64) as usize, on),
+            5..9 => Order::BreakSignal(at.host),
+            9..11 => Order::OldCopy(at.host),
+            11..13 => Order::Unenrol(at.host),
+            13..15 => Order::Enrol(at.host),
+            _ => Order::Handover(at.host, moved, on.then_some(at.path)),
+        }
+    }
+
+    pub(super) fn read(words: &mut Words<'_>, hosts: &[HostShape]) -> Result<Order, String> {
+        let verb = words.next("the fault")?;
+        Ok(match verb {
+            "too-big" => {
+                let (at, way) = (words.path(hosts)?, words.way()?);
+                Order::TooBig(at, way, words.number("the size", 0, u16::MAX)?)
+            }
+            "break-signal" => Order::BreakSignal(words.host(hosts)?),
+            "old-copy" => Order::OldCopy(words.host(hosts)?),
+            "unenrol" => Order::Unenrol(words.host(hosts)?),
+            "enrol" => Order::Enrol(words.host(hosts)?),
+            "handover" => {
+                let host = words.host(hosts)?;
+                let moved = match words.peek() {
+                    Some(word @ "flow") => {
+                        words.next(word)?;
+                        Moved::Flow(words.number("the flow", 0, FLOWS - 1)?)
+                    }
+                    Some(word @ "class") => {
+                        words.next(word)?;
+                        let classes = Class::ALL.map(|class| (class.name(), class));
+                        Moved::Class(words.one_of("the class", &classes)?)
+                    }
+                    _ => Moved::All,
+                };
+                let moves = words.one_of("the order", &[("to", true), ("free", false)])?;
+                let last = hosts[host].paths.len() - 1;
+                let to = if moves { Some(words.number("the path", 0, last)?) } else { None };
+                Order::Handover(host, moved, to)
+            }
+            "keepalive" => {
+                let at = words.path(hosts)?;
+                Order::Keepalive(at, words.switch("the keepalive")?)
+            }
+            "flow" => {
+                let host = words.host(hosts)?;
+                let flow = words.number("the flow", 0, FLOWS - 1)?;
+                let on = words.one_of("it", &[("start", true), ("stop", false)])?;
+                Order::Flow(host, flow, on)
+            }
+            _ => {
+                return Err(format!(
+                    "\"{verb}\" is no fault; docs/simulator/faults.md has the list"
+                ));
+            }
+        })
+    }
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Order::TooBig(at, way, mtu) => write!(f, "too-big {at} {} {mtu}", way.name()),
+            Order::BreakSignal(host) => write!(f, "break-signal {host}"),
+            Order::OldCopy(host) => write!(f, "old-copy {host}"),
+            Order::Unenrol(host) => write!(f, "unenrol {host}"),
+            Order::Enrol(host) => write!(f, "enrol {host}"),
+            Order::Handover(host, moved, to) => {
+                write!(f, "handover {host} ")?;
+                match moved {
+                    Moved::All => {}
+                    Moved::Class(class) => write!(f, "class {} ", class.name())?,
+                    Moved::Flow(flow) => write!(f, "flow {flow} ")?,
+                }
+                match to {
+                    Some(path) => write!(f, "to {path}"),
+                    None => f.write_str("free"),
+                }
+            }
+            Order::Keepalive(at, on) => {
+                write!(f, "keepalive {at} {}", if *on { "on" } else { "off" })
+            }
+            Order::Flow(host, flow, on) => {
+                write!(f, "flow {host} {flow} {}", if *on { "start" } else { "stop" })
+            }
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! What passes on the links, read from its bytes: what the invariants know of the machines' messages.
+
+use alloc::format;
+use alloc::rc::Rc;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::cell::RefCell;
+
+use segue_clock::Time;
+use segue_sim::net::Lost;
+use segue_sim::packet::Payload;
+use segue_sim::tunnel::signal::{Datagram, Frame, SIGNAL_PORT};
+use segue_sim::{ChannelId, NodeId, Observer, Packet, Raw};
+use segue_tunnel::ProbeKind;
+use segue_wire::header::flags;
+use segue_wire::{Header, PacketType, Probe};
+
+use super::{LARGE, PORT};
+use crate::schedule::PathRef;
+
+/// What a packet of a flow says about itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Tag {
+    pub host: u8,
+    pub flow: u8,
+    pub counts: bool,
+    /// Of those that count, from 0.
+    pub number: u32,
+    pub up: bool,
+}
+
+impl Payload for Tag {
+    fn copy(&self) -> alloc::boxed::Box<dyn Payload> {
+        alloc::boxed::Box::new(*self)
+    }
+
+    fn write(&self, _packet: &Packet, _image: &mut Vec<u8>) {}
+}
+
+/// A packet between the ends.
+#[derive(Clone, Debug)]
+pub(super) enum What {
+    Tunnel {
+        header: Header,
+        /// The probe that it is, or takes along.
+        probe: Option<(ProbeKind, Probe)>,
+        /// Of the flow whose packet it takes along.
+        tag: Option<Tag>,
+    },
+    Signal(Datagram),
+    /// A packet of a flow, and whether a probe rides on it.
+    Data(Tag, bool),
+}
+
+/// Where a packet was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// It leaves the host.
+    FromHost,
+    /// It reaches the core.
+    ToAnchor,
+    /// It leaves the core.
+    FromAnchor,
+    /// It was too large for the link, on its way up or down.
+    TooLarge(bool),
+    /// It was sent over a link that may lose those that are too large, and was not; up or down.
+    Fits(bool),
+    /// It reaches the host.
+    ToHost,
+}
+
+/// What was seen since the last look, in order.
+#[derive(Default)]
+pub(super) struct Tape {
+    pub seen: Vec<(PathRef, Place, What)>,
+}
+
+/// Listens on the links between hosts and core.
+pub(super) struct Tap {
+    tape: Rc<RefCell<Tape>>,
+    /// The paths, in the order in which the stage made them, with four channels each.
+    paths: Vec<PathRef>,
+    core: NodeId,
+}
+
+impl Tap {
+    pub(super) fn new(paths: Vec<PathRef>, core: NodeId) -> (Tap, Rc<RefCell<Tape>>) {
+        let tape = Rc::new(RefCell::new(Tape::default()));
+        (Tap { tape: tape.clone(), paths, core }, tape)
+    }
+
+    fn note(&self, at: PathRef, place: Place, packet: &Packet) {
+        if let Some(what) = read(packet) {
+            self.tape.borrow_mut().seen.push((at, place, what));
+        }
+    }
+}
+
+impl Observer for Tap {
+    fn sent(&mut self, _: Time, channel: ChannelId, packet: &Packet, at: Result<Time, Lost>) {
+        let Some(path) = self.paths.get(channel.0 as usize / 4).copied() else { return };
+        match channel.0 % 4 {
+            0 => {
+                self.note(path, Place::FromHost, packet);
+                self.size(path, true, packet, at);
+            }
+            1 => self.size(path, false, packet, at),
+            3 => self.note(path, Place::FromAnchor, packet),
+            _ => {}
+        }
+    }
+
+    fn arrived(&mut self, _: Time, channel: ChannelId, packet: &Packet) {
+        let Some(path) = self.paths.get(channel.0 as usize / 4).copied() else { return };
+        match channel.0 % 4 {
+            1 => self.note(path, Place::ToHost, packet),
+            2 => self.note(path, Place::ToAnchor, packet),
+            _ => {}
+        }
+    }
+
+    fn dropped(&mut self, _: Time, node: NodeId, packet: &Packet, why: Lost) {
+        // What the anchor sends to a source that a NAT has forgotten. Nobody asks over which path it would have gone.
+        if node == self.core && why == Lost::NoRoute && packet.ports.0 == PORT {
+            self.note(PathRef { host: 0, path: 0 }, Place::FromAnchor, packet);
+        }
+    }
+
+    fn said(&mut self, _: Time, _: NodeId, _: &str) {}
+
+    fn listens(&self) -> bool {
+        false
+    }
+}
+
+impl Tap {
+    /// Notes of data whether they were too large.
+    fn size(&self, path: PathRef, up: bool, packet: &Packet, at: Result<Time, Lost>) {
+        let Some(raw) = packet.value::<Raw>() else { return };
+        let Some(tag) = raw.inner.as_ref().and_then(|inner| inner.value::<Tag>()) else { return };
+        let too_large = at == Err(Lost::TooLarge);
+        if too_large || usize::from(tag.flow) == LARGE {
+            let place = if too_large { Place::TooLarge(up) } else { Place::Fits(up) };
+            self.tape.borrow_mut().seen.push((
+                path,
+                place,
+                What::Data(*tag, raw.bytes.len() > Header::LEN),
+            ));
+        }
+    }
+}
+
+/// Reads a packet between the ends; `None` if it is none.
+fn read(packet: &Packet) -> Option<What> {
+    let raw = packet.value::<Raw>()?;
+    if packet.ports.0 == SIGNAL_PORT || packet.ports.1 == SIGNAL_PORT {
+        return Datagram::decode(&raw.bytes).map(What::Signal);
+    }
+    let header = Header::parse(&raw.bytes).ok()?;
+    let has = |flag: u8| header.flags & flag != 0;
+    let kind = match header.packet_type {
+        PacketType::Request => Some(ProbeKind::Request),
+        PacketType::Response if has(flags::RESPONSE_UNSOLICITED) => Some(ProbeKind::Unsolicited),
+        PacketType::Response => Some(ProbeKind::Response),
+        PacketType::Ride if has(flags::RIDE_RESPONSE) => Some(ProbeKind::Response),
+        PacketType::Ride => Some(ProbeKind::Request),
+        PacketType::Data | PacketType::Size => None,
+    };
+    let behind = raw.bytes.get(Header::LEN..Header::LEN + Probe::LEN);
+    let bytes = behind.and_then(|bytes| bytes.first_chunk());
+    let probe = kind.zip(bytes.map(Probe::parse));
+    let tag = raw.inner.as_ref().and_then(|inner| inner.value::<Tag>()).copied();
+    Some(What::Tunnel { header, probe, tag })
+}
+
+/// A sighting in words.
+pub(super) fn text((at, place, what): &(PathRef, Place, What)) -> String {
+    match what {
+        What::Tunnel { header, probe, tag } => {
+            let data = tag.map(|tag| format!(" flow {}.{}", tag.host, tag.flow));
+            let says =
+                probe.as_ref().map(|(kind, p)| format!(" {kind:?} {}, heard {:b}", p.seq, p.heard));
+            let (data, says) = (data.unwrap_or_default(), says.unwrap_or_default());
+            format!(
+                "{at} {place:?}: {:?} to index {}{data}{says}",
+                header.packet_type, header.index
+            )
+        }
+        What::Data(tag, _) => format!("{at} {place:?}: flow {}.{}", tag.host, tag.flow),
+        What::Signal(datagram) => {
+            let frame = match &datagram.frame {
+                Frame::Stream { offset, bytes } => {
+                    format!("stream {offset}, {} bytes", bytes.len())
+                }
+                other => format!("{other:?}"),
+            };
+            format!("{at} {place:?}: connection {:x}, {frame}", datagram.conn)
+        }
+    }
+}

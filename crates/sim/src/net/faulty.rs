@@ -1,0 +1,238 @@
+//! What can go wrong on one direction of a link beside what its model does, switched by hand while it runs.
+
+use alloc::boxed::Box;
+
+use segue_clock::{Rng, Span, Time};
+use segue_netem::DropCause;
+
+use super::{ChannelId, Lost, MTU_BYTES, Network};
+
+/// How much later than the first a copy arrives, at most.
+const COPY_LATER: Span = Span::from_millis(20);
+
+/// Something that begins on one direction of a link, or ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LinkFault {
+    /// Packets are lost with this probability, in thousandths.
+    Loss(u16),
+    /// This many of the next packets are lost.
+    Burst(u16),
+    /// Packets arrive twice with this probability, in thousandths; the copy up to 20 ms later.
+    Duplicate(u16),
+    /// Packets are held up with this probability, in thousandths, by up to this many milliseconds, and overtaken.
+    Reorder(u16, u16),
+    /// Packets are this late from now on, in milliseconds, beside the link's own delay; their order stays.
+    Delay(u16),
+    /// Packets above this size are lost silently from now on, in bytes, IP header included.
+    Narrow(u16),
+    /// Nothing arrives any more; what is under way does.
+    Cut,
+    /// Loss, burst, duplication, reordering and cut end; the delay stays, and the size.
+    Mend,
+}
+
+/// One direction of a link with its faults, and the truth about it.
+#[derive(Clone, Debug)]
+pub struct FaultyLink {
+    rng: Rng,
+    delay: Span,
+    loss: f64,
+    burst: u16,
+    duplicate: f64,
+    reorder: f64,
+    held_up: Span,
+    /// Bytes of the largest packet that passes.
+    takes: u32,
+    cut: bool,
+    /// Arrival of the last packet that was not held up: the order of sending is kept.
+    last_arrival: Time,
+    dead_since: Option<Time>,
+    settled_since: Time,
+    /// The smallest and largest delay of its packets.
+    least: Span,
+    most: Span,
+}
+
+impl FaultyLink {
+    /// A link without faults that delays packets by this much.
+    #[must_use]
+    pub fn new(delay: Span, seed: u64, now: Time) -> FaultyLink {
+        FaultyLink {
+            rng: Rng::new(seed),
+            delay,
+            loss: 0.0,
+            burst: 0,
+            duplicate: 0.0,
+            reorder: 0.0,
+            held_up: Span::ZERO,
+            takes: MTU_BYTES,
+            cut: false,
+            last_arrival: now,
+            dead_since: None,
+            settled_since: now,
+            least: delay,
+            most: delay,
+        }
+    }
+
+    /// A packet of this many bytes that would arrive at `now` without the faults: when it arrives, or why it does not, and
+    /// when its copy does if it is doubled.
+    pub fn send(&mut self, now: Time, bytes: u32) -> (Result<Time, Lost>, Option<Time>) {
+        if bytes > self.takes {
+            return (Err(Lost::TooLarge), None);
+        }
+        if self.cut || self.chance(self.loss) {
+            return (Err(Lost::Link(DropCause::Loss)), None);
+        }
+        if self.burst > 0 {
+            self.burst -= 1;
+            if self.burst == 0 {
+                self.settled_since = now;
+            }
+            return (Err(Lost::Link(DropCause::Loss)), None);
+        }
+        let mut at = self.last_arrival.max(now + self.delay);
+        if self.chance(self.reorder) {
+            at += Span(self.rng.below(self.held_up.0 + 1));
+        } else {
+            self.last_arrival = at;
+        }
+        let copy = self.chance(self.duplicate).then(|| at + Span(self.rng.below(COPY_LATER.0)));
+        self.least = self.least.min(at.since(now));
+        self.most = self.most.max(copy.unwrap_or(at).since(now));
+        (Ok(at), copy)
+    }
+
+    fn chance(&mut self, share: f64) -> bool {
+        share > 0.0 && self.rng.chance(share)
+    }
+
+    /// A fault begins or ends.
+    pub fn inject(&mut self, now: Time, fault: LinkFault) {
+        let share = |permille: u16| f64::from(permille.min(1_000)) / 1_000.0;
+        match fault {
+            LinkFault::Loss(permille) => self.loss = share(permille),
+            LinkFault::Burst(count) => self.burst = count,
+            LinkFault::Duplicate(permille) => self.duplicate = share(permille),
+            LinkFault::Reorder(permille, ms) => {
+                self.reorder = share(permille);
+                self.held_up = Span::from_millis(ms.into());
+            }
+            LinkFault::Delay(ms) => self.delay = Span::from_millis(ms.into()),
+            // Small packets do not notice: for them the link is as clean as before.
+            LinkFault::Narrow(bytes) => {
+                self.takes = bytes.into();
+                return;
+            }
+            LinkFault::Cut => {
+                self.cut = true;
+                self.dead_since.get_or_insert(now);
+            }
+            LinkFault::Mend if self.is_faulty() => {
+                (self.loss, self.duplicate, self.reorder) = (0.0, 0.0, 0.0);
+                (self.burst, self.cut, self.dead_since) = (0, false, None);
+            }
+            LinkFault::Mend => return,
+        }
+        self.settled_since = now;
+    }
+
+    fn is_faulty(&self) -> bool {
+        let shares = self.loss + self.duplicate + self.reorder;
+        shares > 0.0 || self.burst > 0 || self.cut
+    }
+
+    /// Since when nothing arrives.
+    #[must_use]
+    pub fn dead_since(&self) -> Option<Time> {
+        self.dead_since
+    }
+
+    /// Since when it has carried everything in order and at one delay; `None` while it does not.
+    #[must_use]
+    pub fn clean_since(&self) -> Option<Time> {
+        (!self.is_faulty()).then_some(self.settled_since)
+    }
+
+    /// Bytes of the largest packet that passes, IP header included.
+    #[must_use]
+    pub fn takes(&self) -> u32 {
+        self.takes
+    }
+
+    /// The smallest and the largest delay of any packet so far.
+    #[must_use]
+    pub fn delays(&self) -> (Span, Span) {
+        (self.least.min(self.delay), self.most.max(self.delay))
+    }
+}
+
+impl Network {
+    /// Makes a direction of a link faulty, and delays its packets by this much beside its own delay.
+    pub fn make_faulty(&mut self, id: ChannelId, delay: Span) {
+        let seed = self.seed_of(0x6661_756c, id.0);
+        let link = FaultyLink::new(delay, seed, self.now);
+        self.channels[id.0 as usize].faults = Some(Box::new(link));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    const SMALL: u32 = 100;
+
+    fn ms(ms: u64) -> Time {
+        Time(ms * 1_000_000)
+    }
+
+    /// When a packet of this many bytes arrives.
+    fn arrival(link: &mut FaultyLink, at: u64, bytes: u32) -> Option<Time> {
+        let (arrival, copy) = link.send(ms(at), bytes);
+        assert_eq!(copy, None);
+        arrival.ok()
+    }
+
+    #[test]
+    fn a_link_delivers_in_order_once_unless_told_otherwise() {
+        let mut link = FaultyLink::new(Span::from_millis(10), 1, ms(0));
+        assert_eq!(arrival(&mut link, 1, SMALL), Some(ms(11)));
+        link.inject(ms(2), LinkFault::Delay(3));
+        assert_eq!(arrival(&mut link, 2, SMALL), Some(ms(11)), "none overtakes");
+        link.inject(ms(20), LinkFault::Burst(2));
+        assert_eq!(link.clean_since(), None);
+        assert_eq!([21, 22].map(|at| arrival(&mut link, at, SMALL)), [None; 2]);
+        assert_eq!(link.clean_since(), Some(ms(22)));
+        assert_eq!(arrival(&mut link, 23, SMALL), Some(ms(26)));
+        link.inject(ms(30), LinkFault::Duplicate(1_000));
+        let (Ok(first), Some(copy)) = link.send(ms(30), SMALL) else { panic!("no copy") };
+        assert!(first == ms(33) && copy >= first && copy < ms(53));
+        link.inject(ms(40), LinkFault::Cut);
+        assert_eq!((arrival(&mut link, 41, SMALL), link.dead_since()), (None, Some(ms(40))));
+        link.inject(ms(50), LinkFault::Mend);
+        assert_eq!(arrival(&mut link, 60, SMALL), Some(ms(63)));
+        assert_eq!((link.dead_since(), link.clean_since()), (None, Some(ms(50))));
+    }
+
+    #[test]
+    fn losses_and_hold_ups_have_the_given_frequency() {
+        let mut link = FaultyLink::new(Span::from_millis(10), 1, ms(0));
+        link.inject(ms(0), LinkFault::Loss(300));
+        let lost = (0..10_000).filter(|i| arrival(&mut link, *i, SMALL).is_none()).count();
+        assert!((2_800..3_200).contains(&lost), "{lost}");
+        link.inject(ms(0), LinkFault::Mend);
+        link.inject(ms(0), LinkFault::Reorder(500, 100));
+        let late = |i: &u64| arrival(&mut link, 20_000 + *i, SMALL) > Some(ms(20_010 + *i));
+        let late = (0..10_000).filter(late).count();
+        assert!((4_800..5_200).contains(&late), "{late}");
+    }
+
+    #[test]
+    fn a_narrow_link_loses_what_is_larger_and_nothing_else() {
+        let mut link = FaultyLink::new(Span::from_millis(10), 1, ms(0));
+        link.inject(ms(5), LinkFault::Narrow(1_400));
+        assert_eq!(arrival(&mut link, 6, 1_400), Some(ms(16)));
+        assert_eq!(arrival(&mut link, 6, 1_401), None);
+        link.inject(ms(7), LinkFault::Mend);
+        assert_eq!((link.takes(), link.clean_since()), (1_400, Some(ms(0))));
+    }
+}
