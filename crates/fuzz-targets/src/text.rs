@@ -4,13 +4,13 @@ use std::sync::OnceLock;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use segue::cmd::lab::file;
 use segue_clock::Span;
 use segue_daemon::config::{AnchorFile, HostFile};
 use segue_daemon::control::{Request, Response, Tunnels};
 use segue_daemon::identity::{Authority, Join};
 use segue_grammar::parse;
 use segue_ip::Prefix;
+use segue_lab::file;
 use segue_probe::parse_key;
 use segue_scenario::file::Scenario;
 use segue_text::units as people;

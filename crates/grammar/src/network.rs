@@ -39,6 +39,8 @@ pub struct Ends {
     /// Addresses of the first end and of the second, reached only over this link.
     #[serde(default)]
     pub addresses: [Vec<Spanned<EndAddress>>; 2],
+    /// Both ends notice when it is cut or mended; in scenarios only.
+    pub senses: Option<Spanned<bool>>,
     /// Of losses and jitter; in test networks only.
     pub seed: Option<Spanned<u64>>,
 }

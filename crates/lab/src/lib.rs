@@ -1,9 +1,10 @@
 //! Test networks in namespaces with link emulation: a [`Lab`] holds nodes and links, an [`emulator`] in the middle of
 //! a link adds delay, a rate limit or loss, and [`DemoNet`] is the network of the demonstration. Everything is
-//! removed when the lab is dropped.
+//! removed when the lab is dropped. A [`file`] may describe the network.
 
 pub mod demo;
 pub mod emulator;
+pub mod file;
 pub mod frame;
 pub mod log;
 mod nat;

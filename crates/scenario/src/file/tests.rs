@@ -359,6 +359,44 @@ fn a_host_that_restarts_may_stay_down_for_a_while() {
     assert_eq!([connections("for = \"3s\""), connections("for = \"10s\"")], [int(2), int(1)]);
 }
 
+/// What a link with a telephone call through a tunnel was offered, with these keys for the host's probes.
+fn offered(keepalive: &str) -> u64 {
+    let text = format!(
+        "{BASE}delay = \"5ms\"\n[[anchor]]\nname = \"x\"\nnode = \"b\"\n\
+         [[host]]\nname = \"h\"\nnode = \"a\"\nanchor = \"x\"\nkeepalive = {{ {keepalive} }}\n\
+         [[voip]]\nname = \"v\"\nfrom = \"a\"\nto = \"b\"\n"
+    );
+    let mut built = Scenario::parse(&text, "s.toml").unwrap().build();
+    built.run(|_, _| ()).unwrap();
+    built.network.counters(built.links[0].1[0]).offered
+}
+
+#[test]
+fn probes_ride_on_data_only_where_the_file_says_so() {
+    let fixed = "k = 3, period = \"100ms\"";
+    let alone = offered(fixed);
+    assert_eq!(offered(&format!("{fixed}, rides = false")), alone);
+    assert!(offered(&format!("{fixed}, rides = true")) + 80 < alone, "{alone}");
+}
+
+#[test]
+fn links_that_sense_and_moves_that_are_announced_reach_the_network() {
+    let cells = "[[cell]]\nname = \"c\"\nrouter = \"r\"\n[[cell]]\nname = \"d\"\nrouter = \"r\"\n\
+                 [[walk]]\nnode = \"a:air\"\ncells = [\"c\", \"d\"]\nperiod = \"2s\"\n";
+    let events = |walk: &str| {
+        let text = format!("{BASE}senses = true\n{cells}{walk}\n");
+        let mut built = Scenario::parse(&text, "s.toml").unwrap().build();
+        built.run(|_, _| ()).unwrap();
+        let senses = built.network.nodes().flat_map(|(_, node)| &node.adapters);
+        let senses: Vec<bool> = senses.map(|adapter| adapter.senses).collect();
+        // Two at the link that says so; radios and the other link notice nothing.
+        assert_eq!(senses.iter().filter(|senses| **senses).count(), 2, "{senses:?}");
+        built.network.events()
+    };
+    // Handovers at 2, 4, 6 and 8 s, and one at the end, announced before.
+    assert_eq!(events("notice = \"100ms\""), events("") + 5);
+}
+
 #[test]
 fn values_from_outside_go_before_those_of_the_file_and_are_checked_with_it() {
     let scenario = Scenario::parse(BASE, "s.toml").unwrap();

@@ -13,7 +13,6 @@ use segue_text::errors::Told;
 use serde_json::json;
 
 use self::summary::Row;
-use super::lab;
 
 /// Check a configuration or scenario: show what would be in force, or every mistake.
 ///
@@ -210,7 +209,7 @@ fn read(kind: FileKind, path: &Path, text: &str) -> anyhow::Result<Vec<Row>> {
             let file: AnchorFile = segue_grammar::parse(text, &name)?;
             Ok(summary::anchor(&file, &file.clone().validate()?))
         }
-        FileKind::Lab => Ok(summary::lab(&lab::file::parse(text, &name)?)),
+        FileKind::Lab => Ok(summary::lab(&segue_lab::file::parse(text, &name)?)),
         FileKind::Scenario => {
             if let Some(spec) = population::parse(text, &name, &[])? {
                 return Ok(summary::population(&spec));

@@ -9,14 +9,13 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::signalfd::SignalFd;
 use nix::unistd::Pid;
+use segue_lab::file;
 use segue_lab::topology::{self, alive};
 use segue_lab::verify::{self, Report, Spread, Verdict};
 use segue_lab::{DemoNet, DemoOptions, Direction, Lab};
 use segue_linux::netns::{self, Netns};
 use serde_json::json;
 use std::os::fd::AsFd;
-
-pub mod file;
 
 /// Test networks in namespaces, with emulated links.
 #[derive(clap::Args)]

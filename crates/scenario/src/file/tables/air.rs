@@ -80,6 +80,8 @@ struct Walk {
     overlap: Option<Duration>,
     /// How long it is attached to neither.
     gap: Option<Duration>,
+    /// How long before it leaves a cell both ends learn of it.
+    notice: Option<Duration>,
     /// It walks back from the last cell.
     back_and_forth: Option<bool>,
     /// Of this many hosts that take turns … …
@@ -135,6 +137,7 @@ impl Table for Walk {
             begin,
             overlap: self.overlap.map_or(Span::ZERO, |d| d.0),
             gap: self.gap.map_or(Span::ZERO, |d| d.0),
+            notice: self.notice.map_or(Span::ZERO, |d| d.0),
             back_and_forth: self.back_and_forth.unwrap_or(true),
             ..Way::new(radio, cells, period.0, handovers as u32)
         };

@@ -44,7 +44,10 @@ impl Table for Link {
             let node = builder.end_node(end)?;
             let interface = end.get_ref().interface.as_deref().unwrap_or(name);
             let addresses = addresses.iter().map(|a| Spanned::new(a.span(), a.get_ref().address));
-            ends.push((node, builder.add_end(node, interface, addresses, end)?));
+            let index = builder.add_end(node, interface, addresses, end)?;
+            let senses = link.senses.as_ref().is_some_and(|senses| *senses.get_ref());
+            builder.network.node_mut(node).adapters[index as usize - 1].senses = senses;
+            ends.push((node, index));
         }
         if ends[0].0 == ends[1].0 {
             let message = format!("a link from {} to itself", link.ends[1].get_ref().node);

@@ -232,17 +232,11 @@ impl Host {
         if all.paths.values().chain([&all.path]).any(upmt) {
             return Err(Mistake::beside(&self.name, "path", "upmt is not simulated: leave it out"));
         }
-        let keys = self.path.values().map(|path| &path.keepalive).chain([&self.keepalive]);
-        if keys.into_iter().any(KeepaliveKeys::asks_for_rides) {
-            return Err(Mistake::beside(
-                &self.name,
-                "keepalive",
-                "rides are not simulated: leave them out",
-            ));
+        // Without a key in the file, probes would ride where data decide.
+        all.path.keepalive.rides = self.keepalive.asks_for_rides();
+        for (name, path) in &mut all.paths {
+            path.keepalive.rides = self.path[name].keepalive.asks_for_rides();
         }
-        // Without a key in the file, probes would ride.
-        let each = all.paths.values_mut().chain([&mut all.path]);
-        each.for_each(|path| path.keepalive.rides = false);
         Ok(all)
     }
 

@@ -5,12 +5,11 @@ use segue_daemon::settings::Choice;
 use segue_daemon::{anchor, host, nat};
 use segue_datapath::Services;
 use segue_ip::Prefix;
+use segue_lab::file::Plan;
 use segue_population::Spec;
 use segue_scenario::file::Scenario;
 use segue_tunnel::{PathConfig, Pool};
 use segue_wire::Mode;
-
-use crate::cmd::lab::file::Plan;
 
 /// A key with its value in words.
 pub(super) struct Row {

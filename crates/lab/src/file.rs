@@ -6,10 +6,11 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use segue_grammar::{EndAddress, Link, Mistake, Node, Part, Source, hint, known, tables};
 use segue_ip::Prefix;
-use segue_lab::topology::End;
-use segue_lab::{EmulatorSpec, Lab};
 use toml::Spanned;
 use toml::de::DeValue;
+
+use crate::emulator::EmulatorSpec;
+use crate::topology::{End, Lab};
 
 /// A network as described, checked as far as possible without building it.
 #[derive(Debug)]
@@ -77,6 +78,10 @@ fn link_plan(link: Link, nodes: &[&str]) -> Result<Planned, Mistake> {
             let message = format!("there is no node {node}{}", hint(node, nodes));
             return Err(Mistake::of(end, message));
         }
+    }
+    if let Some(senses) = &own.senses {
+        let message = "a link of a test network keeps its carrier whatever happens: leave it out";
+        return Err(Mistake::of(senses, message));
     }
     let prefix = |written: &Spanned<EndAddress>| match *written.get_ref() {
         EndAddress { address, length: Some(length) } => Ok(Prefix::new(address, length)),
@@ -174,8 +179,8 @@ mod tests {
 
     #[test]
     fn the_example_is_taken_and_the_documentation_has_every_key() {
-        let example = include_str!("../../../../../examples/lab.toml");
-        let documentation = include_str!("../../../../../docs/lab.md");
+        let example = include_str!("../../../examples/lab.toml");
+        let documentation = include_str!("../../../docs/lab.md");
         assert_eq!(parse(example, "f").unwrap().links.len(), 2);
         for table in ["[[node]]", "[[link]]", "[[link]]\n[link.up]"] {
             // The parser names the valid keys.
@@ -215,6 +220,7 @@ mod tests {
             ("loss = { trace = \"x\" }", "8: link.l.loss: a trace of losses is for segue sim"),
             ("addresses = [[\"10.0.0.1\"], []]", "8: link.l.addresses: 10.0.0.1 needs the length"),
             ("[[node]]\nname = \"c\"\naddresses = [\"::1\"]", "10: node.c.addresses: in a test"),
+            ("senses = true", "8: link.l.senses: a link of a test network keeps its carrier"),
             ("[[voip]]\nname = \"v\"", "8: voip: unknown key (known: node, link)"),
         ] {
             let error = link(rest).unwrap_err();
