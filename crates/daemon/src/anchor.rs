@@ -1,49 +1,40 @@
 //! The anchor's daemon: drives [`Anchor`] with QUIC, a datapath, the store and the clock.
 
+mod asked;
 mod credentials;
 mod enrolment;
+mod interfaces;
 mod pools;
 mod signal;
+mod start;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use std::sync::Arc;
 
-use anyhow::Context;
-use segue_clock::{Machine, Span};
 use segue_datapath::ebpf::EbpfOptions;
-use segue_datapath::{FlowCursor, Setup};
-use segue_ip::{Input, Output};
-use segue_keepalive::Source;
+use segue_ip::Output;
 use segue_linux::clock::monotonic;
 use segue_linux::monitor::Device;
-use segue_store::{Embedded, StoreExt};
-use segue_text::errors::Told;
-use segue_tunnel::{
-    Anchor, AnchorConfig, AnchorInput, AnchorOutput, ConnId, End, Known, Pool, Turn,
-};
-use segue_wire::signal::{FromHost, WaysOut};
+use segue_store::Embedded;
+use segue_tunnel::{Anchor, AnchorInput, AnchorOutput, ConnId, Known, Turn};
+use segue_wire::signal::FromHost;
 use tokio::sync::mpsc;
 use tokio::time::Interval;
-use tracing::warn;
 
 pub use self::credentials::now_s;
 use self::credentials::{Credentials, review_period};
 pub use self::enrolment::{Enrolment, LINE_LIFETIME};
-use self::enrolment::{LEASES, Lease, REST, encoded};
+use self::enrolment::{LEASES, Lease, encoded};
 use self::pools::Pools;
 use self::signal::{Signal, SignalEvent};
 use super::ends::{TunnelEnd, Waiting};
-use super::packets::{self, MARK};
+use super::packets::{self};
 use super::run::{self, Core, Role, Unwritten};
 use super::stamp::{self, Stamp};
-use super::{random_seed, scrape, status};
-use crate::control::{
-    FlowsPage, Response, Status, TunnelAnswer, TunnelRequest, TunnelStatus, Tunnels,
-};
+use super::{scrape, status};
+use crate::control::{Response, Status, TunnelRequest, TunnelStatus, Tunnels};
 use crate::engine::ToLoop;
 use crate::ledger::{Entry, Ledger, Table};
-use crate::locator::Locator;
 pub use crate::settings::Anchor as Settings;
 
 /// The role of an anchor.
@@ -68,73 +59,12 @@ pub enum Chore {
     Review,
 }
 
-/// For each family: everything if an interface other than the tunnel has a default route, otherwise
-/// only the pool.
-fn ways_out(all: &[Device], settings: &Settings) -> WaysOut {
-    let tunnel = &settings.tunnel.device;
-    let others = all.iter().filter(|d| d.up && !d.loopback && d.interface.name != *tunnel);
-    let destinations = others.flat_map(|d| &d.routes).map(|route| route.destination);
-    let defaults = destinations.filter(|to| to.len == 0);
-    let leads = |v6| defaults.clone().any(|to| to.addr.is_ipv6() == v6);
-    let of = |v6, pool: &Option<Pool>| match pool {
-        Some(pool) if !leads(v6) => pool.prefix(),
-        _ => 0,
-    };
-    WaysOut { v4: of(false, &settings.pool_v4), v6: of(true, &settings.pool_v6) }
-}
-
 /// The connection that an output is for.
 fn conn_of(output: &ToLoop<TunnelEnd<Anchor>>) -> Option<ConnId> {
     match output {
         Output::Own(AnchorOutput::Signal(conn, _) | AnchorOutput::Close(conn)) => Some(*conn),
         _ => None,
     }
-}
-
-fn answer(result: anyhow::Result<Response<Tunnels>>) -> Response<Tunnels> {
-    result.unwrap_or_else(|error| Response::Error(Told(&error).to_string()))
-}
-
-fn setup(settings: &Settings) -> Setup {
-    Setup {
-        tun_name: settings.tunnel.device.clone(),
-        tun_mtu: settings.mtu,
-        port: settings.tunnel.port,
-        role: segue_datapath::Role::Anchor,
-        max_paths: settings.max_paths,
-        max_flows: 1 << 20,
-        mark: MARK,
-    }
-}
-
-/// What earlier starts stored.
-fn known_hosts(store: &Embedded) -> anyhow::Result<impl Iterator<Item = Known>> {
-    let leases: Vec<(String, Lease)> =
-        store.list_as(LEASES).context("the anchor's leases are unreadable")?;
-    let known =
-        |(name, lease): (String, Lease)| Known { name, epoch: lease.epoch, inner: lease.inner };
-    Ok(leases.into_iter().map(known))
-}
-
-fn machine_config(
-    settings: &Settings,
-    store: &Embedded,
-    source: Source,
-) -> anyhow::Result<AnchorConfig> {
-    let (now, now_s) = (monotonic(), credentials::now_s());
-    let rest = |until_s: u64| now + Span::from_secs(until_s.saturating_sub(now_s));
-    let resting = Enrolment::resting(store)?.into_iter().map(|(ip, until_s)| (ip, rest(until_s)));
-    Ok(AnchorConfig {
-        port: settings.tunnel.port,
-        pool_v4: settings.pool_v4.clone(),
-        pool_v6: settings.pool_v6.clone(),
-        max_paths: settings.max_paths,
-        expiry: settings.expiry,
-        rest: Span::from_secs(REST.as_secs()),
-        resting: resting.collect(),
-        source,
-        allow_upmt: settings.allow_upmt,
-    })
 }
 
 impl Role for Daemon {
@@ -166,15 +96,10 @@ impl Role for Daemon {
             stamp: settings.stamp.as_ref().and_then(stamp::Settings::in_kernel),
             ..EbpfOptions::default()
         };
-        let (datapath, realtime) = (settings.tunnel.datapath, settings.tunnel.realtime);
-        let mut opened = packets::open(datapath, &setup(&settings), options, realtime)?;
+        let mut opened = packets::open(&settings.tunnel, &start::setup(&settings), options)?;
         let pools = Pools::serve(&settings, opened.datapath.as_mut())?;
-        let config = machine_config(&settings, &store, opened.source())?;
-        let mut anchor = Anchor::new(config, random_seed()?);
-        for known in known_hosts(&store)? {
-            anchor.handle(monotonic(), Input::Record(known));
-        }
-        let (end, waiting) = TunnelEnd::new(anchor, opened);
+        let machine = start::machine(&settings, &store, opened.source())?;
+        let (end, waiting) = TunnelEnd::new(machine, opened);
         let daemon = Daemon {
             core: Core::new(end, ledger),
             pools,
@@ -269,52 +194,11 @@ impl Role for Daemon {
     }
 
     fn on_interfaces(&mut self, all: &[Device]) -> anyhow::Result<()> {
-        self.interfaces = all.to_vec();
-        self.feed(AnchorInput::WaysOut(ways_out(all, &self.settings)))?;
-        let wanted = |d: &&Device| {
-            let (listed, name) = (&self.settings.common.interfaces, &d.interface.name);
-            d.up && !d.loopback
-                && *name != self.settings.tunnel.device
-                && (listed.is_empty() || listed.contains(name))
-        };
-        let wanted = all.iter().filter(wanted).map(|device| &device.interface);
-        let present: BTreeMap<u32, String> = wanted.map(|i| (i.index, i.name.clone())).collect();
-        for gone in self.attached.iter().filter(|index| !present.contains_key(index)) {
-            self.core.end.datapath.detach(*gone);
-        }
-        self.attached.retain(|index| present.contains_key(index));
-        for (index, name) in present {
-            if self.attached.contains(&index) {
-                continue;
-            }
-            match self.core.end.datapath.attach(index) {
-                Ok(()) => {
-                    self.attached.insert(index);
-                }
-                Err(error) => warn!("{name} cannot be served: {error}"),
-            }
-        }
-        Ok(())
+        self.use_interfaces(all)
     }
 
     fn on_request(&mut self, request: TunnelRequest) -> anyhow::Result<Response<Tunnels>> {
-        Ok(match request {
-            TunnelRequest::Flows { from, host } => {
-                let flows = self.flows(from, host.as_deref());
-                answer(flows.map(|page| Response::Own(TunnelAnswer::Flows(page))))
-            }
-            TunnelRequest::Handover { .. } | TunnelRequest::Keepalive { .. } => {
-                Response::Error("this is an anchor; its hosts decide on paths and handovers".into())
-            }
-            TunnelRequest::Enroll { name, addresses, valid_s } => {
-                answer(self.enroll(&name, &addresses, valid_s).map(Response::Done))
-            }
-            TunnelRequest::Unenroll { name } => answer(self.unenroll(&name).map(Response::Done)),
-            TunnelRequest::Enrolments => {
-                let all = self.enrolments();
-                answer(all.map(|all| Response::Own(TunnelAnswer::Enrolments(all))))
-            }
-        })
+        Ok(self.answer(request))
     }
 
     fn refresh(&mut self) -> anyhow::Result<()> {
@@ -341,57 +225,15 @@ impl Role for Daemon {
     }
 
     fn status(&mut self, drops: &mut BTreeMap<String, u64>) -> TunnelStatus {
-        let pools = [&self.settings.pool_v4, &self.settings.pool_v6].into_iter().flatten();
-        let common = self.core.end.status(&self.settings.tunnel.device);
-        let End { machine: anchor, datapath, .. } = &mut *self.core.end;
-        let (anchor, datapath) = (&*anchor, datapath.as_mut());
         let stamp = self.stamp.as_ref().map(Stamp::drops).unwrap_or_default();
         drops.extend(stamp.into_iter().map(|(reason, n)| (format!("stamp_{reason}"), n)));
-        match datapath.stamp_limited() {
+        match self.core.end.datapath.stamp_limited() {
             0 => {}
             n => *drops.entry("stamp_rate_limit".into()).or_default() += n,
         }
-        TunnelStatus {
-            registered: true,
-            inner: pools.map(|pool| pool.anchor().to_string()).collect(),
-            hosts: status::hosts(anchor),
-            paths: status::anchor_paths(anchor, datapath),
-            ..common
-        }
-    }
-}
-
-impl Daemon {
-    fn flows(&mut self, from: u64, host: Option<&str>) -> anyhow::Result<FlowsPage> {
-        let owner = host
-            .map(|name| {
-                let owner = self.core.end.machine.owner(name);
-                owner.with_context(|| format!("no host {name:?} is registered"))
-            })
-            .transpose()?;
-        let End { machine, datapath, .. } = &mut *self.core.end;
-        let from = FlowCursor(from);
-        Ok(status::anchor_flows(machine, datapath.as_mut(), monotonic(), from, owner))
-    }
-
-    fn enroll(
-        &mut self,
-        name: &str,
-        addresses: &[Locator],
-        valid_s: Option<u64>,
-    ) -> anyhow::Result<String> {
-        let own = || {
-            let all = self.interfaces.iter().map(|device| &device.interface);
-            let global = all.filter(|i| i.name != self.settings.tunnel.device);
-            let port = self.settings.signal_port;
-            let all = global.flat_map(|i| &i.addresses);
-            all.map(|a| Locator::Address(SocketAddr::new(*a, port))).collect()
-        };
-        let addresses: Vec<Locator> = match (addresses, &self.settings.addresses) {
-            ([], configured) if !configured.is_empty() => configured.clone(),
-            ([], _) => own(),
-            (given, _) => given.to_vec(),
-        };
-        self.invite(name, addresses, valid_s)
+        let pools = [&self.settings.pool_v4, &self.settings.pool_v6].into_iter().flatten();
+        let inner = pools.map(|pool| pool.anchor().to_string()).collect();
+        let common = self.core.end.status(&self.settings.tunnel.device);
+        TunnelStatus { registered: true, inner, ..status::of_anchor(&mut self.core.end, common) }
     }
 }

@@ -6,6 +6,7 @@ mod host;
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use nix::unistd::{Gid, Group};
@@ -25,6 +26,22 @@ fn device(name: Option<String>) -> anyhow::Result<String> {
         bail!("the tunnel device must be called segue…, with at most 15 characters: {name:?}");
     }
     Ok(name)
+}
+
+/// The name of one of several daemons of a role: short, and good as a part of a file's name. None if it is empty.
+fn instance(name: Option<String>) -> anyhow::Result<Option<String>> {
+    let Some(name) = name.filter(|name| !name.is_empty()) else { return Ok(None) };
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    if name.len() > 32 || !name.chars().all(fits) {
+        bail!("instance: at most 32 letters, digits, - and _, not {name:?}");
+    }
+    Ok(Some(name))
+}
+
+/// Where a role keeps its state unless told otherwise.
+fn state(role: &str, instance: Option<&str>) -> PathBuf {
+    let dash = instance.map(|name| format!("-{name}")).unwrap_or_default();
+    PathBuf::from(format!("/var/lib/segue/{role}{dash}.db"))
 }
 
 /// The group of this name; none if it is empty.

@@ -121,9 +121,22 @@ pub struct Head {
     pub next_event: u64,
 }
 
-/// A role's default control socket.
-pub fn default_path(role: &str) -> PathBuf {
-    PathBuf::from(format!("/run/segue/{role}.sock"))
+/// Where control sockets are.
+const SOCKETS: &str = "/run/segue";
+
+/// A role's default control socket; that of an instance has its name.
+pub fn default_path(role: &str, instance: Option<&str>) -> PathBuf {
+    let dash = instance.map(|name| format!("-{name}")).unwrap_or_default();
+    PathBuf::from(format!("{SOCKETS}/{role}{dash}.sock"))
+}
+
+/// What is in the usual place of control sockets, in order.
+pub fn sockets() -> Vec<PathBuf> {
+    let found = std::fs::read_dir(SOCKETS).into_iter().flatten().flatten();
+    let is_socket = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "sock");
+    let mut all: Vec<PathBuf> = found.map(|entry| entry.path()).filter(is_socket).collect();
+    all.sort();
+    all
 }
 
 /// Asks a daemon.

@@ -209,7 +209,7 @@ impl<M: Side> Role for Daemon<M> {
     type Chore = Infallible;
 
     fn common(args: &Args) -> run::Settings {
-        let usual = || control::default_path(M::NAME);
+        let usual = || control::default_path(M::NAME, None);
         run::Settings::at(args.control.clone().unwrap_or_else(usual))
     }
 

@@ -1,11 +1,13 @@
 //! The mobile host's daemon: drives [`Host`] with netlink, QUIC, a datapath and the clock.
 
 mod asked;
+mod credentials;
 mod interfaces;
 mod member;
 mod names;
 mod routes;
 mod signal;
+mod start;
 mod unreached;
 
 use std::collections::BTreeMap;
@@ -15,22 +17,21 @@ use std::time::Duration;
 
 use anyhow::bail;
 use segue_datapath::ebpf::EbpfOptions;
-use segue_datapath::{FlowCursor, Kind, Setup};
-use segue_keepalive::Source;
+use segue_datapath::{FlowCursor, Kind};
 use segue_linux::clock::{monotonic, realtime_ns};
 use segue_linux::monitor::Device;
-use segue_tunnel::{End, Host, HostConfig, HostInput, HostOutput, Report, Turn};
-use segue_wire::signal::{FromAnchor, FromHost, Refusal, WaysOut};
-use segue_wire::{DropReason, TUNNEL_PORT};
+use segue_tunnel::{Host, HostInput, HostOutput, Report, Turn};
+use segue_wire::DropReason;
+use segue_wire::signal::{FromAnchor, Refusal, WaysOut};
 use tokio::sync::mpsc;
 use tokio::time::{Interval, MissedTickBehavior};
 use tracing::info;
 
 use self::member::Member;
 pub use self::member::{Membership, membership};
-use self::signal::{Rejected, Signal, SignalEvent};
+use self::signal::{Signal, SignalEvent};
 use super::ends::{TunnelEnd, Waiting};
-use super::packets::{self, MARK};
+use super::packets::{self};
 use super::past::Guard;
 use super::routing::Routing;
 use super::run::{self, Core, Role};
@@ -41,9 +42,6 @@ pub use crate::settings::Host as Settings;
 
 /// How often the daemon scans the datapath's flow table.
 const SWEEP: Duration = Duration::from_secs(5);
-/// Outer headers over IPv4 (20 + 8 + 16) and IPv6 (40 + 8 + 16), in bytes.
-const OVERHEAD: [u32; 2] = [44, 64];
-
 /// The role of a mobile host.
 pub struct Daemon {
     settings: Settings,
@@ -66,41 +64,6 @@ pub struct Daemon {
     sweep: Interval,
     /// Where the scan of the flow table continues; `None` until the next [`SWEEP`].
     swept: Option<FlowCursor>,
-}
-
-fn setup(settings: &Settings, anchors: &[SocketAddr], has_names: bool) -> Setup {
-    let v6 = has_names || anchors.iter().any(SocketAddr::is_ipv6);
-    Setup {
-        tun_name: settings.tunnel.device.clone(),
-        tun_mtu: settings.mtu.unwrap_or(1_500 - OVERHEAD[usize::from(v6)]),
-        port: settings.tunnel.port,
-        role: segue_datapath::Role::Host,
-        max_paths: segue_wire::MAX_PATHS as u32,
-        max_flows: 65_536,
-        mark: MARK,
-    }
-}
-
-/// Tunnel address of the anchor that signals from here, until it names another port.
-fn tunnel_of(anchor: &SocketAddr) -> SocketAddr {
-    (anchor.ip(), TUNNEL_PORT).into()
-}
-
-fn machine_config(
-    settings: &Settings,
-    anchors: &[SocketAddr],
-    source: Source,
-    epoch: u64,
-) -> HostConfig {
-    HostConfig {
-        anchor: anchors.iter().map(tunnel_of).collect(),
-        epoch,
-        port: settings.tunnel.port,
-        path: settings.path.clone(),
-        paths: settings.paths.clone(),
-        steering: settings.steering.clone(),
-        source,
-    }
 }
 
 impl Role for Daemon {
@@ -129,15 +92,10 @@ impl Role for Daemon {
             true => Routing::at_closed_host(device, &routes::wanted(&settings))?,
             false => Routing::at_host(device),
         };
-        let setup = setup(&settings, &anchors, signal.has_names());
+        let setup = start::setup(&settings, &anchors, signal.has_names());
         let epoch = member.next_epoch(realtime_ns());
-        let opened = packets::open(
-            settings.tunnel.datapath,
-            &setup,
-            EbpfOptions::default(),
-            settings.tunnel.realtime,
-        )?;
-        let config = machine_config(&settings, &anchors, opened.source(), epoch);
+        let opened = packets::open(&settings.tunnel, &setup, EbpfOptions::default())?;
+        let config = start::machine(&settings, &anchors, opened.source(), epoch);
         let (end, waiting) = TunnelEnd::new(Host::new(config, random_seed()?), opened);
         let core = Core::new(end, Ledger::without_store());
         let mut sweep = tokio::time::interval(SWEEP);
@@ -287,65 +245,14 @@ impl Role for Daemon {
     fn status(&mut self, drops: &mut BTreeMap<String, u64>) -> TunnelStatus {
         let now = monotonic();
         let common = self.core.end.status(&self.settings.tunnel.device);
-        let End { machine: host, datapath, .. } = &mut *self.core.end;
-        let (host, datapath) = (&*host, datapath.as_mut());
-        let classes = segue_steering::Class::ALL.into_iter().filter_map(|class| {
-            let current = host.steering().current(class)?;
-            let path = host.paths().find(|(number, _)| *number == current.0)?.1;
-            Some((class.name().to_owned(), path.name().to_owned()))
+        match status::repeated(&self.core.end) {
+            0 => {}
+            n => *drops.entry(DropReason::Replay.name().to_owned()).or_default() += n,
+        }
+        let trouble = self.signal.why_unreached().map(|(why, at)| TroubleStatus {
+            why: why.to_owned(),
+            ago_s: now.since(at).as_secs_f64(),
         });
-        // Only the measuring side recognises duplicate answers: a datapath that measures has
-        // counted them.
-        let clients = host.paths().filter_map(|(_, path)| path.client());
-        let repeated: u64 = clients.map(|client| client.estimates().duplicates).sum();
-        if repeated > 0 && !datapath.measures() {
-            *drops.entry(DropReason::Replay.name().to_owned()).or_default() += repeated;
-        }
-        let orders = host.orders().map(|(class, path)| (class.name().to_owned(), path.to_owned()));
-        TunnelStatus {
-            registered: host.registered(),
-            anchor: host.anchor().map(|anchor| anchor.to_string()),
-            inner: host.inner().iter().map(ToString::to_string).collect(),
-            signalling: host.signal_interface().map(str::to_owned),
-            trouble: self.signal.why_unreached().map(|(why, at)| TroubleStatus {
-                why: why.to_owned(),
-                ago_s: now.since(at).as_secs_f64(),
-            }),
-            paths: status::host_paths(host, datapath, now),
-            classes: classes.collect(),
-            orders: orders.collect(),
-            ..common
-        }
-    }
-}
-
-impl Daemon {
-    /// If the host has registered before, it logs the problem and carries on with what it has;
-    /// otherwise the daemon ends.
-    fn on_rejected(&mut self, why: Rejected) -> anyhow::Result<()> {
-        let advice = self.member.advice(why);
-        if self.core.end.machine.inner().is_empty() {
-            bail!(advice);
-        }
-        self.core.trouble.tell(monotonic(), &anyhow::anyhow!(advice));
-        Ok(())
-    }
-
-    /// The certificate is due for renewal. After a failure the anchor asks again.
-    fn renew(&mut self) {
-        match self.member.renewal() {
-            Ok(request) => self.signal.send(FromHost::Renew { request }),
-            Err(error) => self.core.trouble.tell(monotonic(), &error),
-        }
-    }
-
-    fn on_renewed(&mut self, certificate: Vec<u8>) {
-        match self.member.renewed(certificate).and_then(|()| self.member.shown()) {
-            Ok(shown) => {
-                self.signal.show(shown);
-                info!("the host's certificate was renewed");
-            }
-            Err(error) => self.core.trouble.tell(monotonic(), &error),
-        }
+        TunnelStatus { trouble, ..status::of_host(&mut self.core.end, common, now) }
     }
 }

@@ -21,6 +21,7 @@ pub mod ledger;
 pub mod locator;
 pub mod nat;
 pub mod nft;
+pub mod number;
 pub mod packets;
 pub mod past;
 pub mod routers;

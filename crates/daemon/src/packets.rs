@@ -23,7 +23,7 @@ use tracing::{debug, error, info, warn};
 use super::events::Trouble;
 use super::shares::Shares;
 use super::turns;
-use crate::settings::Choice;
+use crate::settings::{Choice, Tunnel};
 
 /// Firewall mark of everything that a daemon sends outside the tunnel.
 pub const MARK: u32 = 0x5e60;
@@ -58,15 +58,11 @@ pub struct Opened {
     pub reserved: Option<UdpSocket>,
 }
 
-/// Opens the datapath in the current network namespace. With `realtime` the calling thread, and the one
+/// Opens the datapath in the current network namespace. If `settings` want it, the calling thread, and the one
 /// that takes the programs' events, run before ordinary ones where the system allows it; those that carry
 /// packets in user space stay ordinary. `options` are eBPF's.
-pub fn open(
-    choice: Choice,
-    setup: &Setup,
-    options: EbpfOptions,
-    realtime: bool,
-) -> anyhow::Result<Opened> {
+pub fn open(settings: &Tunnel, setup: &Setup, options: EbpfOptions) -> anyhow::Result<Opened> {
+    let (choice, realtime) = (settings.datapath, settings.realtime);
     let reserved = reserve(setup.port)?;
     let (sink, events, shares) = queue(setup.max_paths);
     let shed = Arc::clone(&events.shed);

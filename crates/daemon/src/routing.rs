@@ -31,18 +31,10 @@ use segue_text::errors::{First, Told};
 use tracing::{debug, warn};
 
 use super::forwarding::Forwarding;
+use super::number::Number;
 use super::packets::MARK;
 use super::seldom::Seldom;
 
-/// Routing table of the host's tunnel.
-pub const TABLE: u32 = 0x5e60;
-/// Priority of the first of the two rules.
-const PRIORITY: u32 = 5_210;
-/// Priorities of the rules that close IPv6 for sockets bound to an interface: what passes, what
-/// does not, and where the lookup continues.
-const PASSES: u32 = PRIORITY + 2;
-const CLOSED: u32 = PRIORITY + 3;
-const ON: u32 = PRIORITY + 4;
 /// Smallest MTU of a route that the kernel accepts, over IPv4 and IPv6.
 const LEAST_MTU: [u32; 2] = [576, 1_280];
 /// Routes to single hosts checked in one go: an anchor may have many, and none is urgent.
@@ -53,6 +45,7 @@ const LAST_METRIC: u32 = u32::MAX - 1;
 /// The addresses, routes and rules of a daemon.
 pub struct Routing {
     device: String,
+    number: Number,
     at_anchor: bool,
     addresses: Vec<IpAddr>,
     /// The rules that were added.
@@ -77,17 +70,18 @@ pub struct Routing {
 impl Routing {
     /// Nothing set up yet at a host; removes what an earlier run left behind.
     pub fn at_host(device: &str) -> Routing {
-        remove_rules();
-        remove_unreachable();
+        remove_rules(Number::of(device));
+        remove_unreachable(Number::of(device));
         Routing::new(device, false)
     }
 
     /// The same at a host that fails closed: from here on, traffic to `routes` leaves only through
     /// the tunnel. What an earlier such run left stays in force throughout.
     pub fn at_closed_host(device: &str, routes: &[Prefix]) -> anyhow::Result<Routing> {
+        let number = Number::of(device);
         let mut closed = Vec::new();
         for destination in routes {
-            match add_unreachable(*destination, TABLE, LAST_METRIC) {
+            match add_unreachable(*destination, number.table(), LAST_METRIC) {
                 // A system without IPv6 has nothing to close.
                 Err(error) if destination.addr.is_ipv6() && is_no_family(&error) => {
                     warn!("{error}");
@@ -99,7 +93,8 @@ impl Routing {
             }
         }
         let present = rules().context("fail_closed: the routing rules cannot be read")?;
-        let mut wanted: Vec<Rule> = tunnel_rules().chain(closing_rules(routes)).collect();
+        let mut wanted: Vec<Rule> =
+            tunnel_rules(number).chain(closing_rules(number, routes)).collect();
         let mut refused = Vec::new();
         for rule in wanted.iter().filter(|rule| !present.contains(rule)) {
             match add_rule(rule) {
@@ -112,8 +107,8 @@ impl Routing {
             }
         }
         wanted.retain(|rule| !refused.contains(rule));
-        remove(present.iter().filter(|rule| is_ours(rule) && !wanted.contains(rule)));
-        remove_unreachable_but(routes);
+        remove(present.iter().filter(|rule| is_of(number, rule) && !wanted.contains(rule)));
+        remove_unreachable_but(number, routes);
         let mut routing = Routing::new(device, false);
         (routing.rules, routing.closed) = (wanted, Some(closed));
         Ok(routing)
@@ -128,6 +123,7 @@ impl Routing {
     fn new(device: &str, at_anchor: bool) -> Routing {
         Routing {
             device: device.to_owned(),
+            number: Number::of(device),
             at_anchor,
             addresses: Vec::new(),
             rules: Vec::new(),
@@ -144,8 +140,8 @@ impl Routing {
     /// Opens a closed host again, because the daemon was told to end.
     pub fn open(&mut self) {
         if self.closed.is_some() {
-            remove_rules();
-            remove_unreachable();
+            remove_rules(self.number);
+            remove_unreachable(self.number);
         }
     }
 
@@ -154,7 +150,7 @@ impl Routing {
         self.set_addresses(inner)?;
         for old in self.routes.iter().filter(|old| !routes.contains(old)) {
             // A route whose source address was removed has gone with it.
-            if let Err(error) = delete_route(&self.onto(*old)?.table(TABLE)) {
+            if let Err(error) = delete_route(&self.onto(*old)?.table(self.number.table())) {
                 debug!("{error}");
             }
         }
@@ -162,8 +158,7 @@ impl Routing {
         self.set_routes()?;
         if self.rules.is_empty() {
             let without_ipv6 = is_without_ipv6();
-            for rule in main_rules().chain(tunnel_rules()).filter(|rule| !rule.v6 || !without_ipv6)
-            {
+            for rule in host_rules(self.number).filter(|rule| !rule.v6 || !without_ipv6) {
                 add_rule(&rule).context("cannot add the tunnel's routing rules")?;
                 self.rules.push(rule);
             }
@@ -193,7 +188,7 @@ impl Routing {
                     continue;
                 }
                 route.mtu_bytes = self.mtu_v4.filter(|_| destination.addr.is_ipv4());
-                route = route.table(TABLE);
+                route = route.table(self.number.table());
             }
             let done = put(&route);
             first.note(done.with_context(|| format!("cannot route {destination} into the tunnel")));
@@ -247,7 +242,7 @@ impl Routing {
             }
         }
         for destination in self.closed.iter().flatten() {
-            let closed = add_unreachable(*destination, TABLE, LAST_METRIC);
+            let closed = add_unreachable(*destination, self.number.table(), LAST_METRIC);
             if first.note(closed.context("fail_closed: the routes cannot be closed")) == Some(true)
             {
                 back.push("routes");
@@ -394,16 +389,16 @@ impl Drop for Routing {
     fn drop(&mut self) {
         // A closed host stays closed when its daemon fails.
         if !self.rules.is_empty() && self.closed.is_none() {
-            remove_rules();
+            remove_rules(self.number);
         }
     }
 }
 
 /// Unmarked packets use the main table, except for its default routes.
-fn main_rules() -> impl Iterator<Item = Rule> {
-    [false, true].into_iter().map(|v6| Rule {
+fn main_rules(number: Number) -> impl Iterator<Item = Rule> {
+    [false, true].into_iter().map(move |v6| Rule {
         v6,
-        priority: PRIORITY,
+        priority: number.priority(),
         table: MAIN_TABLE,
         suppress_prefix_length: Some(0),
         ..Rule::default()
@@ -411,20 +406,31 @@ fn main_rules() -> impl Iterator<Item = Rule> {
 }
 
 /// Then they use the tunnel's table.
-fn tunnel_rules() -> impl Iterator<Item = Rule> {
-    [false, true].into_iter().map(|v6| Rule {
+fn tunnel_rules(number: Number) -> impl Iterator<Item = Rule> {
+    [false, true].into_iter().map(move |v6| Rule {
         v6,
-        priority: PRIORITY + 1,
-        table: TABLE,
+        priority: number.priority() + 1,
+        table: number.table(),
         fwmark: Some(MARK),
         invert: true,
         ..Rule::default()
     })
 }
 
+fn host_rules(number: Number) -> impl Iterator<Item = Rule> {
+    main_rules(number).chain(tunnel_rules(number))
+}
+
+/// Priorities of the rules that close IPv6 for sockets bound to an interface: what passes, what
+/// does not, and where the lookup continues.
+fn closing_priorities(number: Number) -> [u32; 3] {
+    [2, 3, 4].map(|n| number.priority() + n)
+}
+
 /// Then the rules that close IPv6 for these destinations. Marked packets pass, and so do packets to
 /// a neighbour's link-local address, which no route can divert.
-fn closing_rules(routes: &[Prefix]) -> Vec<Rule> {
+fn closing_rules(number: Number, routes: &[Prefix]) -> Vec<Rule> {
+    let [passes, refuses, on] = closing_priorities(number);
     let closed = routes.iter().filter(|route| route.addr.is_ipv6());
     // Compare with what the kernel has.
     let closed: Vec<Prefix> = closed.map(Prefix::network).flat_map(halves).collect();
@@ -432,14 +438,14 @@ fn closing_rules(routes: &[Prefix]) -> Vec<Rule> {
         return Vec::new();
     }
     let link_local = Prefix::new(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10);
-    let pass = Rule { v6: true, priority: PASSES, then: Then::Goto(ON), ..Rule::default() };
+    let pass = Rule { v6: true, priority: passes, then: Then::Goto(on), ..Rule::default() };
     let mut all = vec![
-        Rule { priority: ON, then: Then::Nothing, ..pass.clone() },
+        Rule { priority: on, then: Then::Nothing, ..pass.clone() },
         Rule { fwmark: Some(MARK), ..pass.clone() },
         Rule { to: Some(link_local), ..pass.clone() },
     ];
     all.extend(closed.into_iter().map(|route| Rule {
-        priority: CLOSED,
+        priority: refuses,
         to: Some(route),
         then: Then::Unreachable,
         ..pass.clone()
@@ -456,20 +462,30 @@ fn halves(route: Prefix) -> Vec<Prefix> {
     [0, 0x8000].map(|first| Prefix::new(Ipv6Addr::new(first, 0, 0, 0, 0, 0, 0, 0), 1)).into()
 }
 
-/// Whether a host daemon sets such rules.
-fn is_ours(rule: &Rule) -> bool {
-    let closing = rule.v6 && (PASSES..=ON).contains(&rule.priority) && rule.then != Then::Lookup;
-    closing || main_rules().chain(tunnel_rules()).any(|one| one == *rule)
+/// Whether the host daemon of this number sets such rules.
+fn is_of(number: Number, rule: &Rule) -> bool {
+    let is_closing = closing_priorities(number).contains(&rule.priority);
+    let closes = rule.v6 && is_closing && rule.then != Then::Lookup;
+    closes || host_rules(number).any(|one| one == *rule)
 }
 
-/// The number of rules set by host daemons.
-pub fn count_rules() -> usize {
-    rules().unwrap_or_default().iter().filter(|rule| is_ours(rule)).count()
+/// The numbers of host daemons that have left rules or closed routes, running or not.
+pub fn numbers() -> Vec<Number> {
+    let present = rules().unwrap_or_default();
+    let closed =
+        |number: Number| unreachables(number.table(), LAST_METRIC).is_ok_and(|all| !all.is_empty());
+    let has = |of: &Number| present.iter().any(|rule| is_of(*of, rule)) || closed(*of);
+    Number::all().filter(has).collect()
 }
 
-/// Removes every rule set by host daemons; returns how many there were.
-pub fn remove_rules() -> usize {
-    remove(rules().unwrap_or_default().iter().filter(|rule| is_ours(rule)))
+/// The number of rules set by a host daemon.
+pub fn count_rules(number: Number) -> usize {
+    rules().unwrap_or_default().iter().filter(|rule| is_of(number, rule)).count()
+}
+
+/// Removes every rule set by a host daemon; returns how many there were.
+pub fn remove_rules(number: Number) -> usize {
+    remove(rules().unwrap_or_default().iter().filter(|rule| is_of(number, rule)))
 }
 
 fn remove<'a>(rules: impl Iterator<Item = &'a Rule>) -> usize {
@@ -488,15 +504,15 @@ fn is_no_family(error: &LinuxError) -> bool {
 }
 
 /// Removes the unreachable routes of a host that failed closed; returns how many there were.
-pub fn remove_unreachable() -> usize {
-    remove_unreachable_but(&[])
+pub fn remove_unreachable(number: Number) -> usize {
+    remove_unreachable_but(number, &[])
 }
 
-fn remove_unreachable_but(wanted: &[Prefix]) -> usize {
+fn remove_unreachable_but(number: Number, wanted: &[Prefix]) -> usize {
     let is_wanted = |old: &Prefix| wanted.iter().any(|prefix| prefix.network() == *old);
-    let closed = unreachables(TABLE, LAST_METRIC).unwrap_or_default();
+    let closed = unreachables(number.table(), LAST_METRIC).unwrap_or_default();
     let opened = |prefix: &Prefix| {
-        let opened = delete_unreachable(*prefix, TABLE, LAST_METRIC);
+        let opened = delete_unreachable(*prefix, number.table(), LAST_METRIC);
         opened.inspect_err(|error| warn!("{error}")).is_ok()
     };
     closed.iter().filter(|old| !is_wanted(old)).filter(|old| opened(old)).count()
@@ -523,7 +539,7 @@ mod tests {
     }
 
     fn closed() -> Vec<Prefix> {
-        let mut all = unreachables(TABLE, LAST_METRIC).unwrap();
+        let mut all = unreachables(Number::of("segue0").table(), LAST_METRIC).unwrap();
         all.sort_by_key(|prefix| (prefix.addr, prefix.len));
         all
     }

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use nix::unistd::Gid;
 use segue_clock::Span;
-use segue_datapath::Reach;
+use segue_datapath::{Reach, Role, Setup};
 use segue_ip::Prefix;
 use segue_tunnel::{PathConfig, Pool};
 use segue_wire::stamp::StampKey;
 
 use crate::identity::Join;
 use crate::locator::Locator;
+use crate::packets::MARK;
 
 /// Which datapath the operator wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
@@ -59,6 +60,15 @@ pub struct Tunnel {
     pub datapath: Choice,
     /// Run before ordinary threads where the system allows it.
     pub realtime: bool,
+}
+
+impl Tunnel {
+    /// What the datapath of a role needs to know, for at most so many paths and flows.
+    #[must_use]
+    pub fn setup(&self, role: Role, mtu: u32, (max_paths, max_flows): (u32, u32)) -> Setup {
+        let (tun_name, port) = (self.device.clone(), self.port);
+        Setup { tun_name, tun_mtu: mtu, port, role, max_paths, max_flows, mark: MARK }
+    }
 }
 
 /// Everything that a host daemon needs to know, validated.

@@ -8,10 +8,12 @@ use segue_keepalive::size::Direction;
 use segue_keepalive::{Counted, Estimates, Why};
 use segue_steering::Class;
 use segue_tunnel::host::Path;
-use segue_tunnel::{Anchor, Host};
+use segue_tunnel::{Anchor, End, Host};
 use segue_wire::{Encapsulation, Mode};
 
-use crate::control::{Count, FlowStatus, FlowsPage, HostStatus, PathStatus, WhyStatus};
+use crate::control::{
+    Count, FlowStatus, FlowsPage, HostStatus, PathStatus, TunnelStatus, WhyStatus,
+};
 
 /// The state of a path that is not watched.
 const UNWATCHED: &str = "unwatched";
@@ -22,6 +24,44 @@ fn ms(span: Span) -> f64 {
 
 fn count(counted: Counted) -> Count {
     Count { sent: counted.sent, lost: counted.sent.saturating_sub(counted.received) }
+}
+
+/// What an end of tunnels is, whose machine and packet path are these.
+type Over<M> = End<M, Box<dyn LinuxDatapath>>;
+
+/// What an anchor's machine and packet path have to say, beside what is `common` to both sides.
+pub(crate) fn of_anchor(end: &mut Over<Anchor>, common: TunnelStatus) -> TunnelStatus {
+    let End { machine: anchor, datapath, .. } = end;
+    let paths = anchor_paths(anchor, datapath.as_mut());
+    TunnelStatus { hosts: hosts(anchor), paths, ..common }
+}
+
+/// The same of a host's.
+pub(crate) fn of_host(end: &mut Over<Host>, common: TunnelStatus, now: Time) -> TunnelStatus {
+    let End { machine: host, datapath, .. } = end;
+    let classes = Class::ALL.into_iter().filter_map(|class| {
+        let current = host.steering().current(class)?;
+        let path = host.paths().find(|(number, _)| *number == current.0)?.1;
+        Some((class.name().to_owned(), path.name().to_owned()))
+    });
+    let orders = host.orders().map(|(class, path)| (class.name().to_owned(), path.to_owned()));
+    TunnelStatus {
+        registered: host.registered(),
+        anchor: host.anchor().map(|anchor| anchor.to_string()),
+        inner: host.inner().iter().map(ToString::to_string).collect(),
+        signalling: host.signal_interface().map(str::to_owned),
+        paths: host_paths(host, datapath.as_mut(), now),
+        classes: classes.collect(),
+        orders: orders.collect(),
+        ..common
+    }
+}
+
+/// Answers that came twice. Only the measuring side recognises them: a datapath that measures has counted them.
+pub(crate) fn repeated(end: &Over<Host>) -> u64 {
+    let clients = end.machine.paths().filter_map(|(_, path)| path.client());
+    let repeated = clients.map(|client| client.estimates().duplicates).sum();
+    if end.datapath.measures() { 0 } else { repeated }
 }
 
 /// Fills what comes from the measurement.

@@ -1,5 +1,5 @@
 //! An echo with a lease: the smallest protocol of this project. It serves nobody; it is the pattern for others, and the
-//! test that a protocol needs no more than this (docs/simulator/extending.md goes through it file by file).
+//! test that a protocol needs no more than this (docs/adding-a-protocol.md goes through it file by file).
 //!
 //! A [`Client`] asks a [`Server`] for an address, puts it on its interface, and renews the lease at half its time. While
 //! it has the lease it sends echoes, which the server answers. No two clients ever have the same address: a client

@@ -128,19 +128,19 @@ pub fn anchor_config(data: &[u8]) {
     }
 }
 
-/// The description of a test network: an error is one line with the number of the line. An accepted one is read the
+/// The description of a test network: an error is one line with file and line. An accepted one is read the
 /// same again, and refused with an unknown key appended.
 pub fn lab_file(data: &[u8]) {
     let Some(text) = text(data) else { return };
-    match file::parse(text) {
+    match file::parse(text, "f") {
         Ok(plan) => {
-            let again =
-                file::parse(&format!("{text}\n# The end.\n")).expect("a comment is allowed");
-            assert_eq!(format!("{again:?}"), format!("{plan:?}"));
+            let again = file::parse(&format!("{text}\n# The end.\n"), "f");
+            assert_eq!(format!("{:?}", again.expect("a comment is allowed")), format!("{plan:?}"));
             let more = format!("{text}\n[[node]]\nname = \"z\"\nno_such_key = 1\n");
-            expect_line(&file::parse(&more).expect_err("an unknown key"), &more);
+            let error = file::parse(&more, "f").expect_err("an unknown key");
+            expect_file_error(&error.to_string(), &more);
         }
-        Err(error) => expect_line(&error, text),
+        Err(error) => expect_file_error(&error.to_string(), text),
     }
 }
 

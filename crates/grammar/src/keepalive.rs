@@ -6,8 +6,11 @@ use segue_keepalive::planner::{self, Responsiveness, Targets};
 use segue_keepalive::{Aims, Config as Keepalive, Tau};
 use segue_wire::Mode;
 use serde::Deserialize;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
-use super::{Duration, Ratio};
+use crate::part::inherit;
+use crate::values::{Duration, Ratio};
 
 /// Default for riding on data if the file does not say. With fixed K and T_KA, riding slows
 /// detection on a path without data; if data decide, it slows nothing.
@@ -79,43 +82,53 @@ pub struct Probed {
     pub adaptive: Option<Aims>,
 }
 
+/// Completes each `path.NAME.keepalive` of a host's table from its `keepalive`. K and period count more than
+/// `adaptive` of another table.
+pub fn complete(host: &mut DeTable<'_>) {
+    let fixed = |keys: &DeTable<'_>| keys.contains_key("k") || keys.contains_key("period");
+    let yields = |keys: &mut DeTable<'_>| {
+        // Any other value is read for its mistake, or says the same.
+        if keys.get("adaptive").and_then(|value| value.get_ref().as_bool()) == Some(true) {
+            keys.remove("adaptive");
+        }
+    };
+    let Some(DeValue::Table(base)) = host.get_mut("keepalive").map(Spanned::get_mut) else {
+        return;
+    };
+    if fixed(base) {
+        yields(base);
+    }
+    let base = base.clone();
+    let Some(DeValue::Table(paths)) = host.get_mut("path").map(Spanned::get_mut) else { return };
+    for (name, path) in paths {
+        let DeValue::Table(path) = path.get_mut() else { continue };
+        let place = name.span();
+        let own = path.entry(Spanned::new(place.clone(), "keepalive".into()));
+        let own = own.or_insert(Spanned::new(place, DeValue::Table(DeTable::new())));
+        let DeValue::Table(own) = own.get_mut() else { continue };
+        let mut base = base.clone();
+        if fixed(own) {
+            yields(&mut base);
+        } else if fixed(&base) {
+            yields(own);
+        }
+        inherit(own, &base);
+    }
+}
+
 impl KeepaliveKeys {
     /// Whether these keys explicitly ask for rides.
     pub fn asks_for_rides(&self) -> bool {
         self.rides == Some(true)
     }
 
-    /// These keys, completed from `base`. A path's own K and period override adaptation in `base`.
-    pub fn over(&self, base: &KeepaliveKeys) -> anyhow::Result<KeepaliveKeys> {
+    /// How a path with these keys is probed.
+    pub fn validate(&self) -> anyhow::Result<Probed> {
         if self.adaptive == Some(true) && (self.k.is_some() || self.period.is_some()) {
             bail!(
                 "adaptive chooses k and period by itself: leave them out, or set adaptive = false"
             );
         }
-        let fixed = self.k.is_some() || self.period.is_some();
-        let adaptive = if fixed { Some(false) } else { self.adaptive.or(base.adaptive) };
-        Ok(KeepaliveKeys {
-            enabled: self.enabled.or(base.enabled),
-            mode: self.mode.or(base.mode),
-            rides: self.rides.or(base.rides),
-            adaptive,
-            idle_responsiveness: self.idle_responsiveness.or(base.idle_responsiveness),
-            probe_budget: self.probe_budget.or(base.probe_budget),
-            responsiveness: self.responsiveness.or(base.responsiveness),
-            false_positive_interval: self.false_positive_interval.or(base.false_positive_interval),
-            rtt: self.rtt.or(base.rtt),
-            loss: self.loss.or(base.loss),
-            k: self.k.or(base.k),
-            period: self.period.or(base.period),
-            tau: self.tau.clone().or_else(|| base.tau.clone()),
-            tau_rise: self.tau_rise.or(base.tau_rise),
-            tau_fall: self.tau_fall.or(base.tau_fall),
-            loss_interval: self.loss_interval.or(base.loss_interval),
-        })
-    }
-
-    /// How a path with these keys is probed.
-    pub fn validate(&self) -> anyhow::Result<Probed> {
         let mut keepalive = match (self.k, self.period) {
             (Some(k), Some(Duration(t_ka))) => Keepalive { k, t_ka, ..Keepalive::default() },
             (None, None) => self.plan()?,
@@ -214,11 +227,24 @@ fn seconds(given: Option<Duration>, default: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parse;
+    use crate::{Config, PathKeys, parse};
+    use std::collections::BTreeMap;
+
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Host {
+        #[expect(dead_code, reason = "its values are in those of paths")]
+        keepalive: KeepaliveKeys,
+        path: BTreeMap<String, PathKeys>,
+    }
+
+    impl Config for Host {
+        const PATHS: bool = true;
+    }
 
     fn probed(base: &str, own: &str) -> anyhow::Result<Probed> {
-        let keys = |text: &str| parse::<KeepaliveKeys>(text, "x");
-        keys(own)?.over(&keys(base)?)?.validate()
+        let text = format!("[keepalive]\n{base}\n[path.wifi.keepalive]\n{own}\n");
+        parse::<Host>(&text, "x")?.path["wifi"].keepalive.validate()
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! What files are written in, whether they configure a daemon, a scenario or a lab: TOML with values
-//! that carry their units ([`Duration`], [`Ratio`]), the parameters of links ([`link`]), and how paths
+//! that carry their units ([`Duration`], [`Ratio`]), nodes and links ([`Node`], [`Link`], [`link`]), and how paths
 //! are probed and flows move ([`KeepaliveKeys`], [`PathKeys`], [`SteeringKeys`]). Every error is one
 //! line with file, line and key.
 
@@ -7,128 +7,19 @@
 
 #[macro_use]
 mod from_text;
+mod config;
 mod keepalive;
 pub mod link;
+mod network;
+mod part;
 mod paths;
+mod source;
+mod values;
 
-use std::fmt;
-use std::path::Path;
-
-use anyhow::{Context, anyhow};
-use segue_clock::Span;
-use segue_text::units;
-use serde::Deserialize;
-use serde::de::{DeserializeOwned, Error, Visitor};
-
-pub use keepalive::{KeepaliveKeys, Probed};
+pub use config::{Config, parse, read};
+pub use keepalive::{KeepaliveKeys, Probed, complete};
+pub use network::{Address, End, EndAddress, Ends, Link, Node, PrefixText, RouteText};
+pub use part::{Part, known, tables, value};
 pub use paths::{PathKeys, Paths, SteeringKeys};
-
-/// Reads a TOML file; every error is one line with file, line and key.
-pub fn read<T: DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
-    let text =
-        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    parse(&text, &path.display().to_string())
-}
-
-/// Reads the text of the TOML file `name`; every error is one line with file, line and key.
-pub fn parse<T: DeserializeOwned>(text: &str, name: &str) -> anyhow::Result<T> {
-    toml::from_str(text).map_err(|error: toml::de::Error| {
-        let offset = error.span().map_or(0, |span| span.start.min(text.len()));
-        let line = text[..offset].matches('\n').count() + 1;
-        let message = error.message().trim_end().replace('\n', ", ");
-        anyhow!("{name}:{line}: {}", printable(&in_numbers(&message)))
-    })
-}
-
-/// Replaces the type that the library names in a message by the range of a number.
-fn in_numbers(message: &str) -> String {
-    let ranges = [
-        ("expected u8", u64::from(u8::MAX)),
-        ("expected u16", u64::from(u16::MAX)),
-        ("expected u32", u64::from(u32::MAX)),
-        ("expected u64", i64::MAX as u64),
-        ("expected usize", i64::MAX as u64),
-    ];
-    let named = ranges.iter().find(|(end, _)| message.ends_with(end));
-    match named.and_then(|(end, most)| Some((message.strip_suffix(end)?, most))) {
-        Some((head, most)) => format!("{head}expected a whole number from 0 to {most}"),
-        None => message.replace("expected f64", "expected a number"),
-    }
-}
-
-/// Makes a message one line: it may quote the file, for example a key with a line break in it.
-#[must_use]
-pub fn printable(message: &str) -> String {
-    message.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
-}
-
-/// A duration with a unit, as in `"200ms"`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Duration(pub Span);
-
-/// A share, as in `"5%"` or `0.05`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Ratio(pub f64);
-
-struct Text<T>(fn(&str) -> Result<T, String>, &'static str);
-
-impl<T> Visitor<'_> for Text<T> {
-    type Value = T;
-    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str(self.1)
-    }
-    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
-        (self.0)(text).map_err(E::custom)
-    }
-    fn visit_f64<E: Error>(self, number: f64) -> Result<T, E> {
-        (self.0)(&number.to_string()).map_err(E::custom)
-    }
-}
-
-impl<'de> Deserialize<'de> for Duration {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let visitor = Text(units::duration, "a duration with its unit, like \"200ms\"");
-        deserializer.deserialize_any(visitor).map(Duration)
-    }
-}
-
-impl<'de> Deserialize<'de> for Ratio {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let visitor = Text(units::ratio, "a share, like \"5%\" or 0.05");
-        deserializer.deserialize_any(visitor).map(Ratio)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[derive(Debug, Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Small {
-        wait: Option<Duration>,
-        share: Option<Ratio>,
-    }
-
-    #[test]
-    fn durations_and_shares_read_with_their_units() {
-        let small: Small = parse("wait = \"1.5s\"\nshare = 0.05", "x").unwrap();
-        assert_eq!(small.wait, Some(Duration(Span::from_millis(1_500))));
-        assert_eq!(small.share, Some(Ratio(0.05)));
-        assert_eq!(parse::<Small>("share = \"5%\"", "x").unwrap().share, Some(Ratio(0.05)));
-    }
-
-    #[test]
-    fn an_error_is_one_line_with_file_line_and_what_is_wrong() {
-        for (text, part) in [
-            ("\nwait = 5", "unit"),
-            ("\nwiat = \"5s\"", "wiat"),
-            ("\nwait = \"5 parsecs\"", "parsecs"),
-            ("\nwait = ", "x:2"),
-        ] {
-            let error = parse::<Small>(text, "x").unwrap_err().to_string();
-            assert!(error.starts_with("x:2: ") && error.contains(part), "{error}");
-            assert!(!error.contains('\n'), "{error:?}");
-        }
-    }
-}
+pub use source::{Mistake, Name, Source, hint, printable};
+pub use values::{Duration, Ratio};

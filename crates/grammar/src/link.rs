@@ -9,74 +9,90 @@ use segue_text::units;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
-use super::{Duration, Ratio};
+use crate::part::{Part, inherit, pick, value};
+use crate::source::{Mistake, Name};
+use crate::values::{Duration, Ratio};
 
-/// Defines the table of a link: the given keys, then those of [`Way`] for both directions, with a
-/// method `both` that gathers the latter. A single list lets the parser name every valid key in its
-/// errors; a flattened struct would lose the positions of values.
-#[macro_export]
-macro_rules! link_table {
-    ($(#[$meta:meta])* $vis:vis struct $name:ident { $($keys:tt)* }) => {
-        $crate::link_keys! {
-            { $(#[$meta])* $vis struct $name } { $($keys)* }
-        }
+/// Parameters of a link or of one direction.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Way {
+    /// Propagation delay, one way.
+    pub delay: Option<Duration>,
+    /// Variation of the delay.
+    pub jitter: Option<JitterText>,
+    /// Whether packets may overtake each other.
+    pub reordering: Option<bool>,
+    /// Serialisation rate.
+    pub rate: Option<Rate>,
+    /// Bound of the queue.
+    pub queue: Option<QueueText>,
+    /// The loss process.
+    pub loss: Option<LossText>,
+    /// Drops everything.
+    pub silent: Option<bool>,
+    /// Changes with time.
+    pub profile: Option<Vec<Step>>,
+    /// Time after which the profile repeats.
+    pub period: Option<Duration>,
+}
 
-        impl $name {
-            /// The parameters for both directions.
-            fn both(&self) -> $crate::link::Way {
-                $crate::link::Way {
-                    delay: self.delay,
-                    jitter: self.jitter.clone(),
-                    reordering: self.reordering,
-                    rate: self.rate,
-                    queue: self.queue.clone(),
-                    loss: self.loss.clone(),
-                    silent: self.silent,
-                    profile: self.profile.clone(),
-                    period: self.period,
-                }
+/// A table with the parameters of a link: those for both directions, and in `up` and `down` those that differ.
+#[derive(Clone, Debug)]
+pub struct OverLink<T> {
+    /// Its other keys.
+    pub own: T,
+    /// Up and down; `None` if it says nothing of its link.
+    pub ways: Option<[Way; 2]>,
+}
+
+impl<T> OverLink<T> {
+    /// Up and down of the link with this name. `read` reads files of recorded losses.
+    ///
+    /// # Errors
+    /// The error of `read`, or parameters that make no link.
+    pub fn specs(
+        &self,
+        name: &Name,
+        mut read: impl FnMut(&str) -> Result<LossTrace, String>,
+    ) -> Result<[LinkSpec; 2], Mistake> {
+        let [up, down] = self.ways.clone().unwrap_or_default();
+        let mut spec = |which: &str, way: Way| {
+            let way = way.load(&mut read).map_err(|error| Mistake::beside(name, "loss", error))?;
+            let spec = way.spec();
+            spec.check().map_err(|error| Mistake::of(name, format!("{which}: {error}")))?;
+            Ok(spec)
+        };
+        Ok([spec("up", up)?, spec("down", down)?])
+    }
+}
+
+impl<T: Part> Part for OverLink<T> {
+    fn keys() -> Vec<&'static str> {
+        [T::keys(), vec!["up", "down"], Way::keys()].concat()
+    }
+
+    fn take(table: &mut Spanned<DeTable<'_>>) -> Result<OverLink<T>, Mistake> {
+        let ways = ["up", "down"].map(|way| table.get_mut().remove(way));
+        let both = pick(table.get_mut(), &Way::keys());
+        let says = !both.is_empty() || ways.iter().any(Option::is_some);
+        let read = |written: Option<Spanned<DeValue<'_>>>| {
+            let nothing = || Spanned::new(table.span(), DeValue::Table(DeTable::new()));
+            let mut way = written.unwrap_or_else(nothing);
+            if let DeValue::Table(way) = way.get_mut() {
+                inherit(way, &both);
             }
-        }
-    };
-}
-
-/// Defines a struct with the given fields, followed by the parameters of a link.
-#[macro_export]
-macro_rules! link_keys {
-    ({ $(#[$meta:meta])* $vis:vis struct $name:ident } { $($keys:tt)* }) => {
-        $(#[$meta])*
-        $vis struct $name {
-            $($keys)*
-            /// Propagation delay, one way.
-            pub delay: Option<$crate::Duration>,
-            /// Variation of the delay.
-            pub jitter: Option<$crate::link::JitterText>,
-            /// Whether packets may overtake each other.
-            pub reordering: Option<bool>,
-            /// Serialisation rate.
-            pub rate: Option<$crate::link::Rate>,
-            /// Bound of the queue.
-            pub queue: Option<$crate::link::QueueText>,
-            /// The loss process.
-            pub loss: Option<$crate::link::LossText>,
-            /// Drops everything.
-            pub silent: Option<bool>,
-            /// Changes with time.
-            pub profile: Option<Vec<$crate::link::Step>>,
-            /// Time after which the profile repeats.
-            pub period: Option<$crate::Duration>,
-        }
-    };
-}
-
-link_keys! {
-    {
-        /// Parameters of a link or of one direction.
-        #[derive(Clone, Debug, Default, Deserialize)]
-        #[serde(deny_unknown_fields)]
-        pub struct Way
-    } {}
+            value::<Way>(way)
+        };
+        // What both directions override is read for its mistakes.
+        read(None)?;
+        let [up, down] = ways;
+        let ways = [read(up)?, read(down)?];
+        Ok(OverLink { own: T::take(table)?, ways: says.then_some(ways) })
+    }
 }
 
 /// A change in a profile.
@@ -112,37 +128,6 @@ pub enum LossText {
 pub struct Rate(pub Option<u64>);
 
 impl Way {
-    /// Whether nothing is set.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        let Way { delay, jitter, reordering, rate, queue, loss, silent, profile, period } = self;
-        delay.is_none()
-            && jitter.is_none()
-            && reordering.is_none()
-            && rate.is_none()
-            && queue.is_none()
-            && loss.is_none()
-            && silent.is_none()
-            && profile.is_none()
-            && period.is_none()
-    }
-
-    /// These values, completed from `other`.
-    #[must_use]
-    pub fn over(self, other: &Way) -> Way {
-        Way {
-            delay: self.delay.or(other.delay),
-            jitter: self.jitter.or(other.jitter),
-            reordering: self.reordering.or(other.reordering),
-            rate: self.rate.or(other.rate),
-            queue: self.queue.or(other.queue),
-            loss: self.loss.or_else(|| other.loss.clone()),
-            silent: self.silent.or(other.silent),
-            profile: self.profile.or_else(|| other.profile.clone()),
-            period: self.period.or(other.period),
-        }
-    }
-
     /// Replaces files of losses by their content.
     ///
     /// # Errors

@@ -7,13 +7,14 @@ use segue_tunnel::PathConfig;
 use segue_wire::Encapsulation;
 use serde::Deserialize;
 
-use super::{Duration, KeepaliveKeys};
+use crate::keepalive::KeepaliveKeys;
+use crate::values::Duration;
 
 /// One interface.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PathKeys {
-    /// As in `[keepalive]`, for this path only.
+    /// As in `[keepalive]`, completed from there.
     #[serde(default)]
     pub keepalive: KeepaliveKeys,
     /// Form of the packets, `segue` or `upmt`.
@@ -65,7 +66,7 @@ impl Paths {
         user: bool,
     ) -> anyhow::Result<Paths> {
         let path_config = |keys: &PathKeys, what: &str| {
-            let probed = keys.keepalive.over(keepalive).and_then(|keys| keys.validate());
+            let probed = keys.keepalive.validate();
             let (price, preference) = (keys.price.unwrap_or(0.0), keys.preference.unwrap_or(0.0));
             if !(price.is_finite() && price >= 0.0 && preference.is_finite()) {
                 bail!("{what:?}: price must be zero or more, and preference a number");
@@ -85,7 +86,8 @@ impl Paths {
                 encapsulation: if upmt { Encapsulation::Upmt } else { Encapsulation::Segue },
             })
         };
-        let path = path_config(&PathKeys::default(), "keepalive")?;
+        let all = PathKeys { keepalive: keepalive.clone(), ..PathKeys::default() };
+        let path = path_config(&all, "keepalive")?;
         let paths = path_keys
             .iter()
             .map(|(name, keys)| Ok((name.clone(), path_config(keys, &format!("path.{name}"))?)))

@@ -48,6 +48,7 @@ pub struct Server {
     config: Config,
     state: State,
     sends_unsolicited: bool,
+    gives_samples: bool,
     /// K and T_KA in force.
     k: u8,
     t_ka: Span,
@@ -87,6 +88,7 @@ impl Server {
         Server {
             state: State::Starting,
             sends_unsolicited: unsolicited,
+            gives_samples: true,
             k: config.k,
             t_ka: config.t_ka,
             config,
@@ -103,6 +105,12 @@ impl Server {
             deaf: false,
             outputs: VecDeque::new(),
         }
+    }
+
+    /// It gives no [`ServerOutput::Sample`], for a caller with very many paths that needs the estimates alone.
+    #[must_use]
+    pub fn without_samples(self) -> Server {
+        Server { gives_samples: false, ..self }
     }
 
     /// The state of the uplink.
@@ -280,7 +288,7 @@ impl Server {
                 sample.owl_down = self.measure.down(scale, (at, of), probe.ss, probe.r);
             }
         }
-        if !sample.is_empty() {
+        if self.gives_samples && !sample.is_empty() {
             self.outputs.push_back(ServerOutput::Sample(sample));
         }
     }

@@ -95,6 +95,8 @@ pub struct Sizes {
     /// Average share of the short packets that were not answered.
     loss: f64,
     ways: [Search; 2],
+    /// The deadline, which is asked for much more often than it changes.
+    due: Deadline,
     out: VecDeque<SizeOutput>,
 }
 
@@ -140,7 +142,8 @@ impl Sizes {
     pub fn new(now: Time, largest: u16, overhead: u16) -> Sizes {
         let search = |way| Search::new(now, way, largest);
         let ways = [search(Direction::Up), search(Direction::Down)];
-        Sizes { overhead, token: 0, loss: 0.0, ways, out: VecDeque::new() }
+        let due = earliest(&ways, overhead);
+        Sizes { overhead, token: 0, loss: 0.0, ways, due, out: VecDeque::new() }
     }
 
     /// The largest UDP payload that this way takes, as far as is known.
@@ -189,6 +192,7 @@ impl Sizes {
 
     fn review_both(&mut self, now: Time) {
         (0..self.ways.len()).for_each(|way| self.review(now, way));
+        self.due = earliest(&self.ways, self.overhead);
     }
 
     fn review(&mut self, now: Time, way: usize) {
@@ -317,16 +321,17 @@ impl Search {
         None
     }
 
-    fn deadline(&self, overhead: u16) -> Option<Time> {
+    fn deadline(&self, overhead: u16) -> Deadline {
+        const WHY: &str = "packet size";
         if let Some(test) = self.test {
-            return Some(test.until);
+            return Some((test.until, WHY));
         }
         if self.next(overhead).is_some() {
-            return Some(Time::ZERO);
+            return Some((Time::ZERO, WHY));
         }
-        let raise = (self.fails <= self.largest).then_some(self.raise_at);
-        let confirm = self.passes.map(|_| self.known_at + CONFIRM);
-        raise.into_iter().chain(confirm).min().filter(|at| *at < self.used_until)
+        let raise = (self.fails <= self.largest).then_some((self.raise_at, WHY));
+        let confirm = self.passes.map(|_| (self.known_at + CONFIRM, WHY));
+        earlier(raise, confirm).filter(|(at, _)| *at < self.used_until)
     }
 }
 
@@ -380,9 +385,12 @@ impl Machine for Sizes {
     }
 
     fn deadline(&self) -> Deadline {
-        let at = |search: &Search| search.deadline(self.overhead).map(|at| (at, "packet size"));
-        self.ways.iter().fold(None, |first, search| earlier(first, at(search)))
+        self.due
     }
+}
+
+fn earliest([up, down]: &[Search; 2], overhead: u16) -> Deadline {
+    earlier(up.deadline(overhead), down.deadline(overhead))
 }
 
 #[cfg(test)]

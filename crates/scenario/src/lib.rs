@@ -3,7 +3,6 @@
 //! parameters and seeds ([`sweep`]). `segue sim run`, `sweep` and `merge` have their options here.
 
 #![forbid(unsafe_code)]
-#![allow(unreachable_pub)]
 
 pub mod file;
 mod population;

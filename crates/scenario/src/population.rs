@@ -37,7 +37,7 @@ struct Cost {
 /// # Errors
 /// If a machine broke its contract, or results cannot be printed. A deviation from the equations is
 /// not an error: it is printed and shown in the exit status.
-pub fn run(spec: &Spec, threads: Option<usize>, json: bool) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(spec: &Spec, threads: Option<usize>, json: bool) -> anyhow::Result<ExitCode> {
     let begun = Instant::now();
     let (mut all, costs) = run_shards(spec, threads);
     let wall = begun.elapsed();

@@ -6,7 +6,7 @@ use segue_sim::{Results, Value};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 /// Results as one JSON object, in their order.
-pub struct Json<'a>(pub &'a Results);
+pub(crate) struct Json<'a>(pub &'a Results);
 
 impl Serialize for Json<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
@@ -26,7 +26,7 @@ impl Serialize for Json<'_> {
 /// Distributions appear only in JSON: shares above a bound, and shares of handovers by packets
 /// lost.
 #[must_use]
-pub fn table(results: &Results) -> String {
+pub(crate) fn table(results: &Results) -> String {
     let short = |name: &str| name.split_once('.').map_or(0, |(_, rest)| rest.chars().count());
     let shown = |(name, _): &(&str, &Value)| {
         let bound = name.contains("_above_") || name.contains("handover_lost_");
@@ -52,7 +52,7 @@ pub fn table(results: &Results) -> String {
 
 /// Six significant digits.
 #[must_use]
-pub fn number(x: f64) -> String {
+pub(crate) fn number(x: f64) -> String {
     if x == 0.0 {
         return "0".into();
     }

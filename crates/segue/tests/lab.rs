@@ -18,7 +18,10 @@ fn a_description_with_a_mistake_is_refused_in_one_line_with_status_two() {
     let text = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{text}");
     assert_eq!(text.lines().count(), 1, "{text}");
-    assert!(text.contains("net.toml:3: ruter: unknown field"), "{text}");
+    assert!(
+        text.contains("net.toml:3: node.a.ruter: unknown key (did you mean router?)"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -114,6 +114,7 @@ impl<E> EventQueue<E> {
     }
 
     /// Takes the next event if it lies at or before `end`.
+    #[inline]
     pub fn pop_until(&mut self, end: Time) -> Option<(Time, E)> {
         while self.current.is_empty() {
             self.refill(end.0)?;

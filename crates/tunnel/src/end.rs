@@ -275,20 +275,23 @@ impl<M: Side, D: Datapath> End<M, D> {
 
     /// Takes an event of the packet path.
     pub fn on_event(&mut self, now: Time, event: Event<D::Packet>) -> Turn<D::Error> {
-        let input = match event {
+        match event {
             Event::Probe(probe) => {
                 self.probed = true;
-                Some(M::probe(probe))
+                self.handle(now, M::probe(probe))
             }
-            Event::Uncut(slot) => Some(M::uncut(slot)),
-            Event::Look(slot) => return Turn::reading(vec![slot]),
-            Event::Size(slot, token) => M::sized(slot, token),
+            Event::Uncut(slot) => self.handle(now, M::uncut(slot)),
+            Event::Look(slot) => Turn::reading(vec![slot]),
+            Event::Size(slot, token) => match M::sized(slot, token) {
+                Some(input) => self.handle(now, input),
+                None => Turn::default(),
+            },
             Event::Miss(packet) => {
                 let (key, dscp) = (packet.key(), packet.dscp());
-                Some(M::miss(key, dscp, self.keep(packet)))
+                let ticket = self.keep(packet);
+                self.handle(now, M::miss(key, dscp, ticket))
             }
-        };
-        input.map_or_else(Turn::default, |input| self.handle(now, input))
+        }
     }
 
     /// The machine's next output for its driver; `None` when all is done. `clock` gives the present instant, which
@@ -333,43 +336,44 @@ impl<M: Side, D: Datapath> End<M, D> {
 
     /// Gives the machine the next thing it has to know. Returns whether there was one.
     fn go_on(&mut self, turn: &mut Turn<D::Error>, clock: &impl Fn() -> Time) -> bool {
-        // A path that was taken down has no counts to compare with its earlier ones.
-        if let Some(slot) = turn.carried.take().filter(|slot| self.datapath.is_set(*slot)) {
-            // Probes that were ordered count.
-            self.flush(turn);
-            let carried = || self.datapath.counters(slot).carried();
-            if let Some(input) = M::carried(slot, carried) {
-                self.machine.handle(clock(), input.into());
+        loop {
+            // A path that was taken down has no counts to compare with its earlier ones.
+            if let Some(slot) = turn.carried.take().filter(|slot| self.datapath.is_set(*slot)) {
+                // Probes that were ordered count.
+                self.flush(turn);
+                let carried = || self.datapath.counters(slot).carried();
+                if let Some(input) = M::carried(slot, carried) {
+                    self.machine.handle(clock(), input.into());
+                    return true;
+                }
+            } else if let Some(probe) = turn.waiting.next() {
+                self.probed = true;
+                self.machine.handle(clock(), M::probe(probe).into());
+                return true;
+            } else if let Some(slot) = turn.to_read.next() {
+                if turn.to_read.len() % PASS == PASS - 1 {
+                    self.datapath.heartbeat();
+                }
+                turn.carried = (M::ROLE == Role::Host).then_some(slot);
+                if let Some(reading) = self.datapath.reading(slot) {
+                    self.machine.handle(clock(), M::reading(slot, reading).into());
+                    return true;
+                }
+            } else {
+                match turn.stage {
+                    Stage::Idle => return false,
+                    Stage::Due => {
+                        turn.to_read = self.machine.due(clock()).into_iter();
+                        turn.stage = Stage::Tick;
+                    }
+                    Stage::Tick => {
+                        self.machine.tick(clock());
+                        turn.stage = Stage::Idle;
+                        return true;
+                    }
+                }
             }
-            return true;
         }
-        if let Some(probe) = turn.waiting.next() {
-            self.probed = true;
-            self.machine.handle(clock(), M::probe(probe).into());
-            return true;
-        }
-        if let Some(slot) = turn.to_read.next() {
-            if turn.to_read.len() % PASS == PASS - 1 {
-                self.datapath.heartbeat();
-            }
-            turn.carried = (M::ROLE == Role::Host).then_some(slot);
-            if let Some(reading) = self.datapath.reading(slot) {
-                self.machine.handle(clock(), M::reading(slot, reading).into());
-            }
-            return true;
-        }
-        match turn.stage {
-            Stage::Idle => return false,
-            Stage::Due => {
-                turn.to_read = self.machine.due(clock()).into_iter();
-                turn.stage = Stage::Tick;
-            }
-            Stage::Tick => {
-                self.machine.tick(clock());
-                turn.stage = Stage::Idle;
-            }
-        }
-        true
     }
 
     /// Carries out one order of the machine to its packet path.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use segue_clock::Span;
 use segue_datapath::{Reach, Services};
-use segue_grammar::Duration;
+use segue_grammar::{Config, Duration};
 use segue_ip::Prefix;
 use segue_tunnel::Pool;
 use segue_wire::stamp::PORT as STAMP_PORT;
@@ -21,6 +21,8 @@ use crate::settings::{Anchor, Choice, Common, Stamp, Tunnel};
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AnchorFile {
+    /// Name of this daemon, if several of its role run here; it names the control socket and the state file. None.
+    pub instance: Option<String>,
     /// Tunnel device, `segue0`.
     pub device: Option<String>,
     /// MTU of the tunnel device, 1436: fits outer IPv4 and IPv6 in 1500 bytes.
@@ -84,14 +86,18 @@ pub enum ServicesKey {
 }
 
 /// Where an anchor keeps its state unless told otherwise.
-pub fn default_state() -> PathBuf {
-    PathBuf::from("/var/lib/segue/anchor.db")
+pub fn default_state(instance: Option<&str>) -> PathBuf {
+    super::state("anchor", instance)
 }
+
+impl Config for AnchorFile {}
 
 impl AnchorFile {
     /// The settings of a daemon.
     pub fn validate(self) -> anyhow::Result<Anchor> {
         let device = super::device(self.device)?;
+        let instance = super::instance(self.instance)?;
+        let instance = instance.as_deref();
         let mtu = self.mtu.unwrap_or(1_436);
         super::check_mtu(mtu)?;
         let expiry = self.expiry.map_or(Span::from_secs(60), |Duration(span)| span);
@@ -127,7 +133,7 @@ impl AnchorFile {
         Ok(Anchor {
             common: Common {
                 interfaces: self.interfaces.unwrap_or_default(),
-                control: self.control.unwrap_or_else(|| control::default_path("anchor")),
+                control: self.control.unwrap_or_else(|| control::default_path("anchor", instance)),
                 control_group: super::group(self.control_group)?,
                 metrics: super::metrics(self.metrics)?,
             },
@@ -157,7 +163,7 @@ impl AnchorFile {
                 },
                 routed: self.reach_routed.unwrap_or(true),
             },
-            state: self.state.unwrap_or_else(default_state),
+            state: self.state.unwrap_or_else(|| default_state(instance)),
         })
     }
 }

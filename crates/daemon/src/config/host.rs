@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use anyhow::Context;
-use segue_grammar::{KeepaliveKeys, PathKeys, Paths, SteeringKeys};
+use segue_grammar::{Config, KeepaliveKeys, PathKeys, Paths, SteeringKeys};
 use segue_wire::TUNNEL_PORT;
 use serde::Deserialize;
 
@@ -16,6 +16,8 @@ use crate::settings::{Choice, Common, Host, Tunnel};
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostFile {
+    /// Name of this daemon, if several of its role run here; it names the control socket and the state file. None.
+    pub instance: Option<String>,
     /// File with the join line.
     pub join_file: Option<PathBuf>,
     /// File of the host's state, `/var/lib/segue/host.db`.
@@ -56,8 +58,12 @@ pub struct HostFile {
 }
 
 /// Where a host keeps its state unless told otherwise.
-pub fn default_host_state() -> PathBuf {
-    PathBuf::from("/var/lib/segue/host.db")
+pub fn default_host_state(instance: Option<&str>) -> PathBuf {
+    super::state("host", instance)
+}
+
+impl Config for HostFile {
+    const PATHS: bool = true;
 }
 
 impl HostFile {
@@ -67,6 +73,8 @@ impl HostFile {
     /// The first invalid key.
     pub fn validate(self) -> anyhow::Result<Host> {
         let device = super::device(self.device)?;
+        let instance = super::instance(self.instance)?;
+        let instance = instance.as_deref();
         self.mtu.map_or(Ok(()), super::check_mtu)?;
         let prefix = |text: &String| text.parse().with_context(|| format!("routes: {text:?}"));
         let routes = self.routes.map(|all| all.iter().map(prefix).collect::<anyhow::Result<_>>());
@@ -76,7 +84,7 @@ impl HostFile {
         Ok(Host {
             common: Common {
                 interfaces: self.interfaces.unwrap_or_default(),
-                control: self.control.unwrap_or_else(|| control::default_path("host")),
+                control: self.control.unwrap_or_else(|| control::default_path("host", instance)),
                 control_group: super::group(self.control_group)?,
                 metrics: super::metrics(self.metrics)?,
             },
@@ -87,7 +95,7 @@ impl HostFile {
                 realtime: self.realtime.unwrap_or(true),
             },
             join: None,
-            state: self.state.unwrap_or_else(default_host_state),
+            state: self.state.unwrap_or_else(|| default_host_state(instance)),
             mtu: self.mtu,
             routes: routes.transpose()?,
             fail_closed: self.fail_closed.unwrap_or(false),

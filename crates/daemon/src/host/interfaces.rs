@@ -9,7 +9,8 @@ use segue_linux::{link, neighbour};
 use segue_tunnel::HostInput;
 use tracing::{debug, info, warn};
 
-use super::{Daemon, Settings, names, tunnel_of};
+use super::start::tunnel_of;
+use super::{Daemon, Settings, names};
 use crate::run::Role;
 
 impl Daemon {

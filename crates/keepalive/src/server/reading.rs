@@ -63,7 +63,7 @@ impl Server {
             rtl: None,
             uncertainty: self.measure.estimates.uncertainty,
         };
-        if !sample.is_empty() {
+        if self.gives_samples && !sample.is_empty() {
             self.outputs.push_back(ServerOutput::Sample(sample));
         }
     }

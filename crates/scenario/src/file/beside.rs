@@ -39,7 +39,7 @@ fn bounded(path: &Path, most: u64) -> Result<String, String> {
 /// Files that a scenario names. Each is read only once, so every run of a scenario sees the same
 /// content.
 #[derive(Clone, Debug)]
-pub struct Beside {
+pub(super) struct Beside {
     /// Their directory; `None` if the scenario may name no files.
     directory: Option<PathBuf>,
     known: Arc<Mutex<BTreeMap<String, Arc<str>>>>,
@@ -47,7 +47,7 @@ pub struct Beside {
 
 impl Beside {
     /// Files in this directory.
-    pub fn new(directory: Option<PathBuf>) -> Beside {
+    pub(super) fn new(directory: Option<PathBuf>) -> Beside {
         Beside { directory, known: Arc::default() }
     }
 
@@ -55,7 +55,7 @@ impl Beside {
     ///
     /// # Errors
     /// It cannot be read, or no file may be named.
-    pub fn read(&self, name: &str) -> Result<Arc<str>, String> {
+    pub(super) fn read(&self, name: &str) -> Result<Arc<str>, String> {
         let Some(directory) = &self.directory else {
             return Err("this scenario may name no files".into());
         };
@@ -73,7 +73,7 @@ impl Beside {
     ///
     /// # Errors
     /// What is wrong, with the line of that file.
-    pub fn losses(&self, name: &str) -> Result<LossTrace, String> {
+    pub(super) fn losses(&self, name: &str) -> Result<LossTrace, String> {
         losses(&self.read(name)?).map_err(|message| format!("{name}:{message}"))
     }
 }

@@ -1,38 +1,33 @@
 //! Scenarios: a TOML file is read and checked into a network that can run.
 //!
 //! ```text
-//!  text ── source ──► tree of values, some set from outside ── tables ──► what was written
-//!                                                               network, …  ──► Built: a Network and its names
+//!  text ── Source ──► tree of values, some set from outside ── tables ──► what was written
+//!                                                    plan, place, reach ──► Built: a Network and its names
 //! ```
 //!
 //! Building the network once finds every mistake; a run builds it again.
 
-mod air;
 mod beside;
-mod common;
-mod events;
-mod network;
+mod builder;
+mod event;
 pub mod population;
 mod reach;
-mod source;
+mod table;
 mod tables;
-mod tcp;
-mod tunnels;
-mod udp;
 
 use std::path::Path;
 
 use anyhow::bail;
 use segue_clock::{Span, Time};
+use segue_grammar::{Mistake, Part, Source};
 use segue_sim::net::AT_ONCE;
 use segue_sim::{ChannelId, Network, Observer, Results};
 
 pub use beside::text;
-pub use source::{Mistake, Source, hint};
 
 use beside::Beside;
-use network::Builder;
-use tables::File;
+use builder::Builder;
+use tables::{File, Top};
 
 /// A valid scenario.
 pub struct Scenario {
@@ -114,13 +109,12 @@ impl Scenario {
         beside: Beside,
     ) -> anyhow::Result<Scenario> {
         let source = Source::new(name, text, sets)?;
-        let file: File = source.read().map_err(|mistake| source.tell(&mistake))?;
+        let file = File::read(&source).map_err(|mistake| source.tell(&mistake))?;
         // A shortened run may keep later times in the file.
-        let written = sets.iter().any(|(key, _)| key == "duration");
-        let whole: Option<File> =
-            written.then(|| Source::new(name, text, &[]).ok()?.read().ok()).flatten();
-        let ends = [Some(&file), whole.as_ref()].into_iter().flatten();
-        let limit = ends.map(|file| file.duration.get_ref().0).max().unwrap_or(Span::ZERO);
+        let written = Source::new(name, text, &[])?;
+        let written = Top::take(&mut written.values()).ok();
+        let ends = [Some(&file.top), written.as_ref()].into_iter().flatten();
+        let limit = ends.map(|top| top.duration.get_ref().0).max().unwrap_or(Span::ZERO);
         let (name, text) = (name.to_owned(), text.to_owned());
         let scenario = Scenario { name, text, beside, source, file, limit };
         scenario.checked_build().map_err(|mistake| scenario.source.tell(&mistake))?;
@@ -128,7 +122,8 @@ impl Scenario {
     }
 
     fn checked_build(&self) -> Result<Built, Mistake> {
-        Builder::build(&self.file, self.limit, &self.beside)
+        let Builder { network, links, .. } = self.file.build(self.limit, &self.beside)?;
+        Ok(Built { network, end: Time(self.duration().0), links })
     }
 
     /// Makes the network.
@@ -140,19 +135,19 @@ impl Scenario {
     /// How long the run lasts.
     #[must_use]
     pub fn duration(&self) -> Span {
-        self.file.duration.get_ref().0
+        self.file.top.duration.get_ref().0
     }
 
     /// The seed of all randomness.
     #[must_use]
     pub fn seed(&self) -> u64 {
-        self.file.seed
+        self.file.top.seed
     }
 
     /// Whether it has a table `[sweep]`.
     #[must_use]
     pub fn is_swept(&self) -> bool {
-        self.file.sweep.is_some()
+        self.file.top.sweep.is_some()
     }
 
     /// The text of the file, without the overrides.

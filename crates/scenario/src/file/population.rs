@@ -2,27 +2,21 @@
 
 use segue_clock::Span;
 use segue_grammar::link::{JitterText, LossText, Way};
-use segue_grammar::{Duration, Ratio};
+use segue_grammar::{Duration, Mistake, Ratio, Source, hint};
 use segue_keepalive::Source as Measuring;
 use segue_netem::Jitter;
 use segue_population::{Class, Flows, Outages, Silent, Spec};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::source::{Mistake, Source, hint};
-
 /// A file with `[population]`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    #[serde(default = "first_seed")]
+    #[serde(default = "super::tables::first_seed")]
     seed: u64,
     duration: Duration,
     population: Spanned<Population>,
-}
-
-fn first_seed() -> u64 {
-    1
 }
 
 /// The table `[population]`.
@@ -175,7 +169,7 @@ fn class(table: &ClassTable) -> Result<Class, Mistake> {
     let jitter = table.jitter.as_ref().map(|jitter| *jitter.get_ref());
     let way = Way { jitter, loss: table.loss.clone(), ..Way::default() };
     let refused = |_: &str| Err("a population has no traces of losses");
-    let way = way.load(refused).map_err(|message| Mistake::of(&table.name, message))?;
+    let way = way.load(refused).map_err(Mistake::at(&table.name))?;
     let link = way.spec();
     let jitter = match (link.jitter, &table.jitter) {
         (Jitter::None, _) => Span::ZERO,

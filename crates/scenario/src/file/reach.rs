@@ -10,7 +10,7 @@ const MAX_HOPS: u32 = 64;
 
 /// A packet for looking up a way.
 #[must_use]
-pub fn probe(from: (IpAddr, u16), to: (IpAddr, u16), protocol: u8, dscp: u8) -> Packet {
+pub(super) fn probe(from: (IpAddr, u16), to: (IpAddr, u16), protocol: u8, dscp: u8) -> Packet {
     Packet { dscp, ..Packet::new(protocol, from, to, 0, Raw::default()) }
 }
 
@@ -19,7 +19,7 @@ pub fn probe(from: (IpAddr, u16), to: (IpAddr, u16), protocol: u8, dscp: u8) -> 
 ///
 /// # Errors
 /// Where it ends.
-pub fn follow(network: &Network, from: NodeId, packet: &Packet) -> Result<bool, String> {
+pub(super) fn follow(network: &Network, from: NodeId, packet: &Packet) -> Result<bool, String> {
     follow_from(network, from, from, packet)
 }
 
@@ -27,7 +27,7 @@ pub fn follow(network: &Network, from: NodeId, packet: &Packet) -> Result<bool, 
 ///
 /// # Errors
 /// Where it ends.
-pub fn follow_over(
+pub(super) fn follow_over(
     network: &Network,
     from: NodeId,
     index: u32,

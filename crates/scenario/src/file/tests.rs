@@ -107,6 +107,28 @@ const NETWORK: &[(&str, &str)] = &[
     ("[[node]]\nname = 5", "16: node.4.name: invalid type: integer `5`, expected a string"),
     ("[[nod]]\nname = \"x\"", "15: nod: unknown key (did you mean node?)"),
     (
+        "[[foobar]]\nname = \"x\"",
+        "15: foobar: unknown key (known: seed, duration, sweep, node, link, cell, nat, walk, route, host, anchor, tcp, ftp, web, voip, video, conference, event)",
+    ),
+    (
+        "[[node]]\nname = \"c\"\nno_such_key = 1",
+        "17: node.c.no_such_key: unknown key (known: name, addresses, router, transit, routes)",
+    ),
+    (
+        "[[event]]\nno_such_key = 1",
+        "16: event.1.no_such_key: unknown key (known: at, cut, way, for, mend, attach, cell, detach, rebind, address, restart, handover, to)",
+    ),
+    ("[[event]]\ncut = \"wifi\"", "15: event.1: the key at is missing"),
+    (
+        "[[node]]\nname = \"c\"\nroutes = [\"default via 10.0.0.1\"]",
+        "17: node.c.routes: routes are for segue lab: write a [[route]]",
+    ),
+    (
+        "[[node]]\nname = \"c\"\nroutes = [\"default\"]",
+        "17: node.c.routes: \"default\" is no route: write PREFIX|default via GATEWAY [metric N]",
+    ),
+    ("seed = 5", "15: link.wire.seed: a run has one seed, at the top"),
+    (
         "[[event]]\nat = \"11s\"\ncut = \"wifi\"",
         "16: event.1.at: the run has ended by then, at 10.000 s",
     ),
@@ -295,15 +317,11 @@ const MOBILE: &[(&str, &str)] = &[
     ),
     (
         "[[event]]\nat = \"1s\"\nmend = \"wifi\"\nfor = \"1s\"",
-        "18: event.1.for: this key is for cut, and the restart of an anchor",
+        "18: event.1.for: this key is for cut and restart",
     ),
     (
         "[[anchor]]\nname = \"x\"\nnode = \"r\"\n[[host]]\nname = \"h\"\nnode = \"a\"\nanchor = \"x\"\n[[event]]\nat = \"1s\"\nhandover = \"h\"\nto = \"lan\"",
         "25: event.1.to: a has no interface lan (known: wifi)",
-    ),
-    (
-        "[[anchor]]\nname = \"x\"\nnode = \"r\"\n[[host]]\nname = \"h\"\nnode = \"a\"\nanchor = \"x\"\n[[event]]\nat = \"1s\"\nrestart = \"h\"\nfor = \"1s\"",
-        "25: event.1.for: this key is for cut, and the restart of an anchor",
     ),
 ];
 
@@ -323,6 +341,23 @@ const FORM: &[(&str, &str, &str)] = &[
     ),
     ("name = \"r\"", "name = \"r\"\nname = \"r\"", "6: name: duplicate key"),
 ];
+
+#[test]
+fn a_host_that_restarts_may_stay_down_for_a_while() {
+    let connections = |down: &str| {
+        let text = format!(
+            "{BASE}[[anchor]]\nname = \"x\"\nnode = \"b\"\n\
+             [[host]]\nname = \"h\"\nnode = \"a\"\nanchor = \"x\"\n\
+             [[event]]\nat = \"1s\"\nrestart = \"h\"\n{down}\n"
+        );
+        let scenario =
+            Scenario::parse(&text.replace("\"wifi\"", "\"wifi\"\ndelay = \"5ms\""), "s.toml");
+        let results = scenario.unwrap().run(None).unwrap();
+        results.get("h.connections").map(|value| format!("{value:?}"))
+    };
+    let int = |n| Some(format!("{:?}", segue_sim::Value::Int(n)));
+    assert_eq!([connections("for = \"3s\""), connections("for = \"10s\"")], [int(2), int(1)]);
+}
 
 #[test]
 fn values_from_outside_go_before_those_of_the_file_and_are_checked_with_it() {
@@ -354,10 +389,10 @@ fn values_from_outside_go_before_those_of_the_file_and_are_checked_with_it() {
     }
     // Missing tables are created within existing ones.
     let lossy = scenario.with(&sets(&[("link.2.down.loss", "[1, 2]")])).unwrap();
-    assert!(matches!(
-        { lossy.file.link[1].ways() }[1].clone().spec().loss,
-        segue_netem::Loss::Exact(_)
-    ));
+    let links = lossy.source.values().into_inner().remove("link").unwrap();
+    let links = segue_grammar::tables::<segue_grammar::Link>(links).unwrap();
+    let [_, down] = links[1].ways.clone().unwrap();
+    assert!(matches!(down.spec().loss, segue_netem::Loss::Exact(_)));
 }
 
 #[test]
@@ -384,10 +419,10 @@ fn the_documentation_has_every_key() {
         "[population]",
         "[[population.class]]",
     ] {
-        let text = format!("{table}\nno_such_key = 1\n");
+        let text = format!("duration = \"1s\"\n{table}\nno_such_key = 1\n");
         let population = table.contains("population");
         let error = match population {
-            true => super::population::parse(&format!("duration = \"1s\"\n{text}"), "x", &[]).err(),
+            true => super::population::parse(&text, "x", &[]).err(),
             false => Scenario::parse(&text, "x").err(),
         };
         let error = error.map(|error| error.to_string()).unwrap_or_default();

@@ -5,11 +5,12 @@ use std::fmt;
 use std::str::FromStr;
 
 use anyhow::{anyhow, bail};
+use segue_grammar::Mistake;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use toml::{Spanned, Value};
 
-use crate::file::{Mistake, Scenario};
+use crate::file::Scenario;
 
 /// Most runs of a sweep; each has its own file until the end.
 const MAX_RUNS: u64 = 1_000_000;
@@ -20,7 +21,7 @@ const TRIES: u64 = 100;
 
 /// A grid of runs. Two sweeps with the same plan have the same results.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Plan {
+pub(super) struct Plan {
     /// The version that made it: another version may have other results.
     version: String,
     /// The text of the scenario.
@@ -31,7 +32,7 @@ pub struct Plan {
 
 /// A key of the scenario and the values it takes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Axis {
+pub(super) struct Axis {
     /// Dotted, with names of list elements.
     pub key: String,
     /// The values as written in the scenario.
@@ -40,7 +41,7 @@ pub struct Axis {
 
 /// The parameters of one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Point<'a> {
+pub(super) struct Point<'a> {
     /// From 0.
     pub run: u64,
     /// The seed.
@@ -51,11 +52,11 @@ pub struct Point<'a> {
 
 /// How many seeds, or which.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seeds(Vec<u64>);
+pub(super) struct Seeds(Vec<u64>);
 
 /// A share of the runs: its number from 0, and the number of shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shard {
+pub(super) struct Shard {
     index: u64,
     of: u64,
 }
@@ -65,7 +66,7 @@ impl Plan {
     ///
     /// # Errors
     /// An invalid axis, or too many runs; with file, line and key.
-    pub fn of(
+    pub(super) fn of(
         scenario: &Scenario,
         sets: &[(String, Vec<String>)],
         seeds: Option<Seeds>,
@@ -98,7 +99,7 @@ impl Plan {
     ///
     /// # Errors
     /// One line with file, line and key.
-    pub fn check(&self, scenario: &Scenario) -> anyhow::Result<()> {
+    pub(super) fn check(&self, scenario: &Scenario) -> anyhow::Result<()> {
         for axis in &self.axes {
             for value in &axis.values {
                 let alone = scenario.with(&[(axis.key.clone(), value.clone())]);
@@ -116,19 +117,19 @@ impl Plan {
     }
 
     /// Keys and values of the axes, the slowest first.
-    pub fn axes(&self) -> &[Axis] {
+    pub(super) fn axes(&self) -> &[Axis] {
         &self.axes
     }
 
     /// How many runs.
-    pub fn runs(&self) -> u64 {
+    pub(super) fn runs(&self) -> u64 {
         let counts = self.axes.iter().map(|axis| axis.values.len() as u64);
         counts.fold(self.seeds.len() as u64, u64::saturating_mul)
     }
 
     /// The parameters of a run: the seed varies fastest, then the last axis, and the first axis
     /// slowest.
-    pub fn point(&self, run: u64) -> Point<'_> {
+    pub(super) fn point(&self, run: u64) -> Point<'_> {
         let seeds = self.seeds.len() as u64;
         let (mut rest, seed) = (run / seeds, self.seeds[(run % seeds) as usize]);
         let mut values = Vec::new();
@@ -142,17 +143,17 @@ impl Plan {
     }
 
     /// The runs of a shard.
-    pub fn share(&self, shard: Shard) -> Vec<u64> {
+    pub(super) fn share(&self, shard: Shard) -> Vec<u64> {
         (0..self.runs()).filter(|run| run % shard.of == shard.index).collect()
     }
 
     /// Whether it has an allowed number of runs: it may come from a file.
-    pub fn is_one(&self) -> bool {
+    pub(super) fn is_one(&self) -> bool {
         (1..=MAX_RUNS).contains(&self.runs())
     }
 
     /// How another plan differs, in words.
-    pub fn difference(&self, other: &Plan) -> &'static str {
+    pub(super) fn difference(&self, other: &Plan) -> &'static str {
         match () {
             () if self.version != other.version => "was made by another version",
             () if self.scenario != other.scenario => "has another scenario",
@@ -182,7 +183,7 @@ fn place(scenario: &Scenario, axis: &Axis, error: &anyhow::Error) -> anyhow::Err
 
 impl Point<'_> {
     /// The overrides of the scenario.
-    pub fn sets(&self) -> Vec<(String, String)> {
+    pub(super) fn sets(&self) -> Vec<(String, String)> {
         let axes = self.values.iter().map(|(key, value)| ((*key).into(), (*value).into()));
         axes.chain([("seed".into(), self.seed.to_string())]).collect()
     }
@@ -199,7 +200,7 @@ impl fmt::Display for Point<'_> {
 
 impl Shard {
     /// Whether it is all runs.
-    pub fn is_whole(self) -> bool {
+    pub(super) fn is_whole(self) -> bool {
         self.of == 1
     }
 }
@@ -291,7 +292,7 @@ fn listed(seeds: Vec<u64>) -> Result<Seeds, String> {
 }
 
 /// `--seeds`: a number, or several.
-pub fn seeds(text: &str) -> Result<Seeds, String> {
+pub(super) fn seeds(text: &str) -> Result<Seeds, String> {
     let number =
         |text: &str| text.trim().parse::<u64>().map_err(|_| format!("{text:?} is no seed"));
     let numbers: Vec<u64> = text.split(',').map(number).collect::<Result<_, _>>()?;
@@ -302,7 +303,7 @@ pub fn seeds(text: &str) -> Result<Seeds, String> {
 }
 
 /// `--set`: a key, and values separated by commas outside brackets and quotation marks.
-pub fn set(text: &str) -> Result<(String, Vec<String>), String> {
+pub(super) fn set(text: &str) -> Result<(String, Vec<String>), String> {
     let (key, rest) = text.split_once('=').ok_or_else(|| format!("{text:?} is no KEY=VALUE"))?;
     let (mut values, mut depth, mut quoted) = (vec![String::new()], 0i32, false);
     for c in rest.chars() {

@@ -12,13 +12,13 @@ use serde::{Deserialize, Serialize};
 use super::plan::Plan;
 
 /// Where a sweep's runs are kept.
-pub struct Store {
+pub(super) struct Store {
     runs: PathBuf,
 }
 
 /// The stored result of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Kept {
+pub(super) struct Kept {
     /// Its number.
     pub run: u64,
     /// Why it did not finish.
@@ -30,7 +30,7 @@ pub struct Kept {
 /// A value. Fractional numbers are texts that parse to the same bits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Figure {
+pub(super) enum Figure {
     /// A whole number.
     Int(u64),
     /// The shortest text of the number.
@@ -41,7 +41,7 @@ pub enum Figure {
 
 impl Kept {
     /// A finished run.
-    pub fn of(run: u64, outcome: Result<Results, String>) -> Kept {
+    pub(super) fn of(run: u64, outcome: Result<Results, String>) -> Kept {
         let figure = |value: &Value| match value {
             Value::Int(n) => Figure::Int(*n),
             Value::Float(x) => Figure::Float(format!("{x:?}")),
@@ -60,7 +60,7 @@ impl Store {
     ///
     /// # Errors
     /// A directory of another sweep, or an unwritable one.
-    pub fn open(dir: &Path, plan: &Plan) -> anyhow::Result<Store> {
+    pub(super) fn open(dir: &Path, plan: &Plan) -> anyhow::Result<Store> {
         let runs = dir.join("runs");
         fs::create_dir_all(&runs).with_context(|| format!("cannot make {}", runs.display()))?;
         match read_plan(dir)? {
@@ -85,12 +85,12 @@ impl Store {
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn keep(&self, kept: &Kept) -> anyhow::Result<()> {
+    pub(super) fn keep(&self, kept: &Kept) -> anyhow::Result<()> {
         write(&self.path(kept.run), &serde_json::to_vec(kept).context("a run")?)
     }
 
     /// Whether a run is stored and readable.
-    pub fn has(&self, run: u64) -> bool {
+    pub(super) fn has(&self, run: u64) -> bool {
         self.load(run).is_ok()
     }
 
@@ -98,7 +98,7 @@ impl Store {
     ///
     /// # Errors
     /// It is missing or malformed.
-    pub fn load(&self, run: u64) -> anyhow::Result<Kept> {
+    pub(super) fn load(&self, run: u64) -> anyhow::Result<Kept> {
         let path = self.path(run);
         let bytes = fs::read(&path).with_context(|| path.display().to_string())?;
         let kept: Kept =
@@ -121,7 +121,7 @@ impl Store {
 ///
 /// # Errors
 /// It cannot be written.
-pub fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+pub(super) fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let wrong = || format!("cannot write {}", path.display());
     let name = path.file_name().map_or_else(Default::default, |name| name.to_string_lossy());
     let aside = path.with_file_name(format!(".{name}.{}", std::process::id()));
@@ -150,7 +150,7 @@ fn read_plan(dir: &Path) -> anyhow::Result<Option<Plan>> {
 ///
 /// # Errors
 /// Directories of different sweeps, two different results of one run, or a missing run.
-pub fn gather(dirs: &[PathBuf]) -> anyhow::Result<(Plan, Vec<Kept>)> {
+pub(super) fn gather(dirs: &[PathBuf]) -> anyhow::Result<(Plan, Vec<Kept>)> {
     let mut plan: Option<Plan> = None;
     for dir in dirs {
         let found = read_plan(dir)?.ok_or_else(|| anyhow!("{} holds no sweep", dir.display()))?;

@@ -42,7 +42,7 @@ struct Column {
 }
 
 /// All runs.
-pub struct Table {
+pub(super) struct Table {
     columns: Vec<Column>,
 }
 
@@ -51,7 +51,7 @@ impl Table {
     ///
     /// # Errors
     /// Two columns with the same name.
-    pub fn of(plan: &Plan, kept: &[Kept]) -> anyhow::Result<Table> {
+    pub(super) fn of(plan: &Plan, kept: &[Kept]) -> anyhow::Result<Table> {
         let rows = kept.len();
         let points: Vec<_> = kept.iter().map(|run| plan.point(run.run)).collect();
         let numbers = points.iter().map(|point| Some(Cell::Unsigned(point.run))).collect();
@@ -83,7 +83,7 @@ impl Table {
 
     /// Comma-separated values with a heading.
     #[must_use]
-    pub fn csv(&self) -> Vec<u8> {
+    pub(super) fn csv(&self) -> Vec<u8> {
         let rows = self.columns[0].cells.len();
         let mut text = String::new();
         let heading = self.columns.iter().map(|column| quoted(&column.name)).collect::<Vec<_>>();
@@ -104,7 +104,7 @@ impl Table {
     ///
     /// # Errors
     /// Does not happen for tables made here.
-    pub fn parquet(&self) -> anyhow::Result<Vec<u8>> {
+    pub(super) fn parquet(&self) -> anyhow::Result<Vec<u8>> {
         let fields = self.columns.iter().map(|column| column.field().map(Arc::new));
         let fields = fields.collect::<Result<Vec<_>, _>>().context("Parquet schema")?;
         let schema = Type::group_type_builder("sweep").with_fields(fields).build()?;

@@ -16,7 +16,7 @@ use super::store::{Kept, Store};
 ///
 /// # Errors
 /// A run that cannot be stored; the others under way are stored first.
-pub fn execute(
+pub(super) fn execute(
     plan: &Plan,
     store: &Store,
     runs: &[u64],

@@ -210,10 +210,7 @@ fn read(kind: FileKind, path: &Path, text: &str) -> anyhow::Result<Vec<Row>> {
             let file: AnchorFile = segue_grammar::parse(text, &name)?;
             Ok(summary::anchor(&file, &file.clone().validate()?))
         }
-        FileKind::Lab => {
-            let plan = lab::file::parse(text).map_err(|error| anyhow::anyhow!("{name}:{error}"))?;
-            Ok(summary::lab(&plan))
-        }
+        FileKind::Lab => Ok(summary::lab(&lab::file::parse(text, &name)?)),
         FileKind::Scenario => {
             if let Some(spec) = population::parse(text, &name, &[])? {
                 return Ok(summary::population(&spec));

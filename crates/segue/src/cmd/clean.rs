@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use segue_daemon::control::{self, Place};
+use segue_daemon::number::Number;
 use segue_daemon::{check_permission, forwarding, nat, nft, past, routing};
 use segue_linux::link::{self, Link};
 
@@ -33,15 +34,17 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     for link in &living {
         println!("{} belongs to a running daemon and is left alone", link.name);
     }
+    let (mut rules, mut routes) = (0, 0);
+    for number in without_daemon(&living) {
+        rules += routing::remove_rules(number);
+        routes += routing::remove_unreachable(number);
+    }
     if living.is_empty() {
-        match routing::remove_rules() + forwarding::clean() {
-            0 => {}
-            n => removed.push(format!("{n} routing rules")),
-        }
-        match routing::remove_unreachable() {
-            0 => {}
-            n => removed.push(format!("{n} unreachable routes")),
-        }
+        rules += forwarding::clean();
+    }
+    let counted = [(rules, "routing rules"), (routes, "unreachable routes")].into_iter();
+    removed.extend(counted.filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")));
+    if living.is_empty() {
         let gone = tables().filter(|name| nft::remove_table(name));
         removed.extend(gone.map(|name| format!("nftables table {name}")));
         for link in &links {
@@ -72,11 +75,14 @@ pub fn leftovers() -> anyhow::Result<Vec<String>> {
         links.iter().filter(|link| is_tunnel(link)).partition(|link| link.running);
     let mut found: Vec<String> =
         dead.iter().map(|link| format!("tunnel device {}", link.name)).collect();
+    let mut rules = without_daemon(&living).map(routing::count_rules).sum::<usize>();
     if living.is_empty() {
-        match routing::count_rules() + forwarding::count_rules() {
-            0 => {}
-            n => found.push(format!("{n} routing rules")),
-        }
+        rules += forwarding::count_rules();
+    }
+    if rules > 0 {
+        found.push(format!("{rules} routing rules"));
+    }
+    if living.is_empty() {
         found.extend(tables().map(|name| format!("nftables table {name}")));
     }
     found.extend(
@@ -91,8 +97,14 @@ fn tables() -> impl Iterator<Item = String> {
 
 /// Sockets of daemons that are gone: in the usual places, and `more`.
 fn stale_sockets(more: Option<PathBuf>) -> Vec<PathBuf> {
-    let all = ["host", "anchor"].map(control::default_path).into_iter().chain(more);
+    let all = control::sockets().into_iter().chain(more);
     all.filter(|path| Place::of(path).is_ok_and(|place| place == Place::Stale)).collect()
+}
+
+/// The numbers of hosts that have left something and run no more.
+fn without_daemon(living: &[&Link]) -> impl Iterator<Item = Number> {
+    let present: Vec<Number> = living.iter().map(|link| Number::of(&link.name)).collect();
+    routing::numbers().into_iter().filter(move |number| !present.contains(number))
 }
 
 /// Whether the device has no link layer and a name that only our daemons use.

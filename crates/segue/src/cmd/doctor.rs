@@ -49,8 +49,8 @@ impl Role {
     /// the role that ran before.
     fn of(given: Option<&Path>, running: Option<&Status<Tunnels>>) -> anyhow::Result<Role> {
         let state = |of_host: bool| match of_host {
-            true => config::default_host_state(),
-            false => config::default_state(),
+            true => config::default_host_state(None),
+            false => config::default_state(None),
         };
         let here = |of_host: bool| match running {
             Some(status) => (status.head.role == "host") == of_host,
@@ -97,8 +97,8 @@ impl Role {
 
 /// Runs the verb.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let usual =
-        || ["host", "anchor"].map(control::default_path).iter().find_map(|path| daemon(path));
+    let all = ["host", "anchor"].map(|role| control::default_path(role, None));
+    let usual = || all.iter().find_map(|path| daemon(path));
     let running = match (&args.control, &args.config) {
         (Some(socket), _) => daemon(socket),
         (None, None) => usual(),

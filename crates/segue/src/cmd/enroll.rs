@@ -149,11 +149,12 @@ enum Anchor {
 
 impl Anchor {
     fn find(control: Option<&Path>, state: Option<&Path>) -> anyhow::Result<Anchor> {
-        let control = control.map_or_else(|| control::default_path("anchor"), Path::to_owned);
+        let usual = || control::default_path("anchor", None);
+        let control = control.map_or_else(usual, Path::to_owned);
         if std::os::unix::net::UnixStream::connect(&control).is_ok() {
             return Ok(Anchor::Running(control));
         }
-        let file = state.map_or_else(default_state, Path::to_owned);
+        let file = state.map_or_else(|| default_state(None), Path::to_owned);
         if state.is_none() && !file.exists() {
             bail!(
                 "no anchor runs here, and none ever did: start segue anchor first, or name a state file \

@@ -90,5 +90,6 @@ fn join_line(args: &Args, file: &HostFile) -> anyhow::Result<Option<String>> {
 }
 
 fn has_state(file: &HostFile) -> bool {
-    file.state.clone().unwrap_or_else(config::default_host_state).exists()
+    let usual = || config::default_host_state(file.instance.as_deref());
+    file.state.clone().unwrap_or_else(usual).exists()
 }

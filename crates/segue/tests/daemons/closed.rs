@@ -133,7 +133,7 @@ fn what_enters_the_tunnel_is_what_the_hosts_own_file_says() {
         format!("routes = [\"198.18.0.0/15\"]\n{}", CLOSED.replace("fail_closed = true\n", ""));
     let host = world.host_in(node, "host", &join, &config);
     host.wait("two paths up", |status| paths_up(status) == 2);
-    let table = format!("table {} ", segue_daemon::routing::TABLE);
+    let table = format!("table {} ", segue_daemon::number::Number::of("segue0").table());
     let entering = |family: &str| -> Vec<String> {
         let all = ip(node, &format!("{family} route show table all"));
         let own = all.lines().filter(|line| format!("{line} ").contains(&table));

@@ -1,7 +1,8 @@
 //! Two hosts at one anchor: neither gets the other's packets or can impersonate the other.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use nix::sys::signal::Signal;
 use segue_ip::Prefix;
 use segue_lab::Lab;
 use segue_lab::topology::End;
@@ -10,12 +11,16 @@ use segue_linux::netns::Netns;
 
 use crate::over_both;
 use crate::traffic::{UdpEcho, one_datagram, udp};
-use crate::world::{Daemon, PATIENCE, drops, inner, paths_up, possible, registered, tag, text};
+use crate::world::{
+    Daemon, HOST_FILE, PATIENCE, SEGUE, World, drops, inner, inventory, paths_up, possible,
+    registered, tag, text,
+};
 
 over_both! { among_others:
     two_hosts_are_kept_apart_and_may_not_borrow_addresses
     packets_for_a_host_that_has_left_reach_no_other
     what_a_crash_left_is_cleaned_by_hand
+    two_hosts_on_one_machine_have_tables_and_rules_of_their_own
 }
 
 /// An anchor with hosts `a` and `b` and a correspondent `cn`, each on its own network beside it.
@@ -223,4 +228,45 @@ fn what_a_crash_left_is_cleaned_by_hand(datapath: &'static str) {
     assert_eq!(crate::world::inventory(two.node("a")), before);
     assert!(!host.socket().exists());
     assert!(clean(&host).contains("nothing to clean"));
+}
+
+fn two_hosts_on_one_machine_have_tables_and_rules_of_their_own(datapath: &'static str) {
+    let Some(world) = World::new(datapath) else { return };
+    let (anchor, first) = world.running();
+    let node = world.net.host();
+    let own = |number: u32| {
+        let lines = inventory(node).into_iter();
+        let of = |line: &String| match number {
+            0 => ["24160", " 5210:", " 5211:"].iter().any(|mine| line.contains(mine)),
+            _ => ["24162", " 5215:", " 5216:", "segue1"].iter().any(|mine| line.contains(mine)),
+        };
+        lines.filter(of).collect::<Vec<_>>()
+    };
+    let of_first = own(0);
+    assert!(!of_first.is_empty() && own(1).is_empty());
+    let join = world.enroll(&anchor, "second");
+    let config = format!("device = \"segue1\"\nport = 5105\n{HOST_FILE}");
+    let mut second = world.host_in(node, "second", &join, &config);
+    second.wait("both paths of the second", |status| registered(status) && paths_up(status) == 2);
+    let status = first.wait("both paths of the first", |status| paths_up(status) == 2);
+    assert!(own(1).iter().any(|line| line.contains("24162")), "{:#?}", inventory(node));
+
+    // Each is reached over its own tunnel.
+    let (a, b) = (inner(&status).0, inner(&second.status()).0);
+    assert_ne!(a, b);
+    let pings = |to: Ipv4Addr| {
+        let args = ["-c", "3", "-i", "0.2", "-W", "2", &to.to_string()];
+        world.net.anchor().command("ping").args(args).status().unwrap().success()
+    };
+    assert!(pings(a) && pings(b));
+
+    // What the second leaves behind in a crash is cleaned up beside the first, which stays as it was.
+    second.end(Signal::SIGKILL);
+    assert_ne!(own(1), Vec::<String>::new());
+    let mut command = node.command(SEGUE);
+    let cleaned = command.arg("clean").arg("--control").arg(second.socket()).output().unwrap();
+    let said = text(&cleaned.stdout);
+    assert!(said.contains("removed 4 routing rules") && said.contains("second.sock"), "{said}");
+    assert_eq!((own(0), own(1)), (of_first, Vec::new()));
+    assert!(pings(a));
 }

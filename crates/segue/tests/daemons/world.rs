@@ -24,7 +24,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) const K: u64 = 6;
 pub(crate) const PERIOD_MS: u64 = 50;
 
-const HOST_FILE: &str = "[keepalive]\nk = 6\nperiod = \"50ms\"\n";
+pub(crate) const HOST_FILE: &str = "[keepalive]\nk = 6\nperiod = \"50ms\"\n";
 
 /// Returns false and says so if the tests cannot run.
 pub(crate) fn possible() -> bool {

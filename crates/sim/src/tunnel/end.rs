@@ -178,9 +178,14 @@ impl<M: Modelled, P: Clone> SimEnd<M, P> {
     /// When to call [`SimEnd::tick`].
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
-        let deadline = self.end.deadline().map(|(at, _)| at);
-        self.told.set(deadline);
-        deadline.into_iter().chain(self.end.datapath.calls_at()).min()
+        if self.told.get() == Some(Time::ZERO) {
+            self.told.set(self.end.deadline().map(|(at, _)| at));
+        }
+        let told = self.told.get();
+        match self.end.datapath.calls_at() {
+            Some(call) => Some(told.map_or(call, |told| told.min(call))),
+            None => told,
+        }
     }
 
     /// Something is due for the machine.
@@ -201,8 +206,8 @@ impl<M: Modelled, P: Clone> SimEnd<M, P> {
         input: impl Into<Input<M::Own, M::Record>>,
         effects: &mut Effects<P, M>,
     ) {
-        let turn = self.end.handle(now, input);
-        self.follow(now, turn, effects);
+        let mut turn = self.end.handle(now, input);
+        self.follow(now, &mut turn, effects);
     }
 
     /// Tells the machine when flows were last in use. A daemon does it every [`SWEEP`].
@@ -235,7 +240,7 @@ impl<M: Modelled, P: Clone> SimEnd<M, P> {
                 effects.extend(noted::<M, P>(output, &mut self.end.datapath));
             }
         }
-        self.follow(now, turn, effects);
+        self.follow(now, &mut turn, effects);
     }
 
     /// The deadline has come: the machine's, or that of a packet path that then calls its driver, which sleeps while
@@ -249,7 +254,7 @@ impl<M: Modelled, P: Clone> SimEnd<M, P> {
         if called && !self.is_due(now) {
             return;
         }
-        self.follow(now, Turn::at_deadline(Vec::new()), effects);
+        self.follow(now, &mut Turn::at_deadline(Vec::new()), effects);
     }
 
     /// Takes a packet that is to go through the tunnels.
@@ -300,11 +305,13 @@ impl<M: Modelled, P: Clone> SimEnd<M, P> {
             }
             Received::Probe(probe, answer) => {
                 leave(&mut self.end.datapath, effects);
-                effects.extend(answer.map(|(outer, message)| Effect::Transmit(outer, message)));
+                if let Some((outer, message)) = answer {
+                    effects.push(Effect::Transmit(outer, message));
+                }
                 // The probe lets a host do what is due, so there is no tick for it.
                 if M::ROLE == Role::Host && self.is_due(now) {
                     let due = self.end.machine.due(now);
-                    self.follow(now, Turn::reading(due), effects);
+                    self.follow(now, &mut Turn::reading(due), effects);
                 }
                 self.on_event(now, Event::Probe(probe), effects);
                 Arrived::Probe
@@ -315,7 +322,9 @@ impl<M: Modelled, P: Clone> SimEnd<M, P> {
             }
             Received::Quiet(answer) => {
                 leave(&mut self.end.datapath, effects);
-                effects.extend(answer.map(|(outer, message)| Effect::Transmit(outer, message)));
+                if let Some((outer, message)) = answer {
+                    effects.push(Effect::Transmit(outer, message));
+                }
                 if is_size { Arrived::Size } else { Arrived::Quiet }
             }
             Received::Nothing => Arrived::Refused,
@@ -323,8 +332,8 @@ impl<M: Modelled, P: Clone> SimEnd<M, P> {
     }
 
     fn on_event(&mut self, now: Time, event: Event<Unbound>, effects: &mut Effects<P, M>) {
-        let turn = self.end.on_event(now, event);
-        self.follow(now, turn, effects);
+        let mut turn = self.end.on_event(now, event);
+        self.follow(now, &mut turn, effects);
     }
 
     /// Has the machine look at a path if its packet path calls for that at once, because data follow a silence.
@@ -335,17 +344,17 @@ impl<M: Modelled, P: Clone> SimEnd<M, P> {
     }
 
     /// Carries out the machine's outputs until there are none.
-    fn follow(&mut self, now: Time, mut turn: Turn<Infallible>, effects: &mut Effects<P, M>) {
+    fn follow(&mut self, now: Time, turn: &mut Turn<Infallible>, effects: &mut Effects<P, M>) {
         self.told.set(Some(Time::ZERO));
         self.end.datapath.now = now;
         let mut injects = false;
         let mut notice = |order: &Order| injects |= matches!(order, Order::Inject(_));
-        while let Some(output) = self.end.poll_with(&mut turn, || now, &mut notice) {
+        while let Some(output) = self.end.poll_with(turn, || now, &mut notice) {
             leave(&mut self.end.datapath, effects);
             effects.extend(noted::<M, P>(output, &mut self.end.datapath));
         }
         leave(&mut self.end.datapath, effects);
-        for failure in turn.failures {
+        for failure in turn.failures.drain(..) {
             match failure {
                 Failure::Order(never) | Failure::Probes(never) => match never {},
                 Failure::Ticket(ticket) => self.end.datapath.note(Wrong::NoTicket(ticket)),

@@ -128,7 +128,7 @@ impl Anchor {
             path.setup.probing = probing(&keepalive, offer, encapsulation);
             self.out.push_back(Output::Order(Order::SetPath(slot, path.setup.clone())));
             if other_mode {
-                path.server = Server::new(keepalive, now, true);
+                path.server = Server::new(keepalive, now, true).without_samples();
                 path.down_at = None;
                 self.tell_down(now, slot, State::Starting);
                 self.review(now, slot);
@@ -178,7 +178,7 @@ impl Anchor {
             offer: offer.clone(),
             grant: grant.clone(),
             setup: setup.clone(),
-            server: Server::new(keepalive, now, true),
+            server: Server::new(keepalive, now, true).without_samples(),
             on: true,
             down_at: None,
             heard_once: false,

@@ -33,8 +33,9 @@ impl Anchor {
         if arrival.probe.t_ka_ms != 0 {
             arrival.probe.t_ka_ms = arrival.probe.t_ka_ms.max(MIN_T_KA_MS);
         }
-        let request = ServerInput::Request { arrival, k: probe.k, report: probe.report };
-        self.feed(now, probe.slot, request);
+        self.drive(now, probe.slot, |server| {
+            server.handle(now, ServerInput::Request { arrival, k: probe.k, report: probe.report });
+        });
         self.reinject(now, owner, probe);
         if news {
             self.review_deaf(now, owner, probe.slot);
@@ -122,6 +123,7 @@ impl Anchor {
                     self.tell_down(now, slot, state);
                     self.on_state(now, slot, state);
                 }
+                // None are given.
                 ServerOutput::Sample(_) => {}
             }
         }

@@ -139,13 +139,20 @@ impl Host {
     /// Asks the steering about every class and moves what it wants moved.
     pub(super) fn evaluate(&mut self, now: Time) {
         self.decide(now);
+        // With each sample, and mostly there are none.
+        if !self.flows.is_empty() {
+            self.rebind_all(now);
+        }
+        self.serve_waiting(now);
+    }
+
+    fn rebind_all(&mut self, now: Time) {
         for class in Class::ALL {
             for ((from, to), flows) in self.rebind(now, class, false) {
                 let cause = self.cause(class);
                 self.report_handover(Some(class), from, to, cause, flows);
             }
         }
-        self.serve_waiting(now);
     }
 
     /// Lets the steering hear the news; remembers why each class moved last.
@@ -205,9 +212,6 @@ impl Host {
     /// of a path whose uplink alone is dead stay bound to it unless `whole` says that they move in both directions: its
     /// redirection carries them, marked one-way.
     fn rebind(&mut self, now: Time, class: Class, whole: bool) -> BTreeMap<(u8, u8), usize> {
-        if self.flows.is_empty() {
-            return BTreeMap::new();
-        }
         let one_way = |n: &u8| {
             self.paths.get(n).and_then(|path| path.via).is_some_and(|redirect| redirect.one_way)
         };

@@ -163,8 +163,8 @@ impl Host {
     #[must_use]
     pub fn due(&self, now: Time) -> Vec<u32> {
         let due = |path: &Path| path.deadline().is_some_and(|(at, _)| at <= now);
-        let awake = self.paths.values().any(|path| due(path));
-        let asked = |path: &Path| due(path) || awake && path.is_carried();
+        let awake = || self.paths.values().any(|path| due(path));
+        let asked = |path: &Path| due(path) || path.is_carried() && awake();
         self.paths.iter().filter(|(_, path)| asked(path)).map(|(n, _)| u32::from(*n)).collect()
     }
 
@@ -503,12 +503,12 @@ impl Machine for Host {
     }
 
     fn poll(&mut self) -> Option<Output<HostOutput, Infallible>> {
-        let output = self.out.pop_front()?;
-        if self.out.is_empty() {
+        match self.out.len() {
+            0 => None,
             // Outputs are large: with very many hosts, each would keep room for the most it ever had.
-            self.out = VecDeque::new();
+            1 => core::mem::take(&mut self.out).pop_front(),
+            _ => self.out.pop_front(),
         }
-        Some(output)
     }
 
     fn deadline(&self) -> Deadline {

@@ -44,13 +44,18 @@ impl Path {
 
     /// The largest inner packet that the path takes in a direction.
     pub(super) fn inner(&self, way: Direction) -> u16 {
-        let rides = self.keepalive().rides && self.mtu(way) < ETHERNET;
+        self.inside(self.mtu(way))
+    }
+
+    /// The largest inner packet in an IP packet of this size.
+    fn inside(&self, mtu: u16) -> u16 {
+        let rides = self.keepalive().rides && mtu < ETHERNET;
         let header = match (self.encapsulation(), rides) {
             (Encapsulation::Upmt, _) => 0,
             (Encapsulation::Segue, false) => Header::LEN,
             (Encapsulation::Segue, true) => Probe::PACKET_LEN,
         };
-        (self.mtu(way) - self.overhead()).saturating_sub(header as u16)
+        (mtu - self.overhead()).saturating_sub(header as u16)
     }
 
     pub(super) fn sizes_deadline(&self) -> Deadline {
@@ -59,7 +64,7 @@ impl Path {
 
     /// The largest inner packet that it takes in both directions.
     fn inner_both(&self) -> u16 {
-        self.inner(Direction::Up).min(self.inner(Direction::Down))
+        self.inside(self.mtu(Direction::Up).min(self.mtu(Direction::Down)))
     }
 
     /// It takes less than every path should.

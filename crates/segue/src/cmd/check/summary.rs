@@ -77,6 +77,7 @@ pub(super) fn host(file: &HostFile, settings: &host::Settings) -> Vec<Row> {
             listed(&settings.nameservers, "those of the system"),
             file.nameservers.is_none(),
         ),
+        row("instance", file.instance.as_deref().unwrap_or("none"), file.instance.is_none()),
         row("control", settings.common.control.display(), file.control.is_none()),
         row(
             "control_group",
@@ -175,6 +176,7 @@ pub(super) fn anchor(file: &AnchorFile, settings: &anchor::Settings) -> Vec<Row>
         ),
         row("allow_upmt", settings.allow_upmt, file.allow_upmt.is_none()),
         row("state", settings.state.display(), file.state.is_none()),
+        row("instance", file.instance.as_deref().unwrap_or("none"), file.instance.is_none()),
         row("control", settings.common.control.display(), file.control.is_none()),
         row(
             "control_group",

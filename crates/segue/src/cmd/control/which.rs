@@ -11,13 +11,16 @@ pub(super) struct Which {
     /// Control socket (default: the host's, else the anchor's)
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
+    /// Name of the daemon, if several of a role run here (`instance` in its configuration)
+    #[arg(long, value_name = "NAME", conflicts_with = "control")]
+    instance: Option<String>,
 }
 
 impl Which {
     pub(super) fn socket(&self) -> PathBuf {
         self.control.clone().unwrap_or_else(|| {
-            let host = control::default_path("host");
-            if host.exists() { host } else { control::default_path("anchor") }
+            let of = |role| control::default_path(role, self.instance.as_deref());
+            if of("host").exists() { of("host") } else { of("anchor") }
         })
     }
 

@@ -1,173 +1,98 @@
-//! The description of a test network in TOML.
-//!
-//! ```toml
-//! [[node]]
-//! name = "host"
-//! routes = ["default via 10.0.1.1 metric 100"]
-//!
-//! [[node]]
-//! name = "router"
-//! router = true
-//!
-//! [[link]]
-//! name = "wifi"
-//! ends = ["host:wifi0", "router:lan"]
-//! addresses = [["10.0.1.2/24"], ["10.0.1.1/24"]]
-//! delay = "10ms"                          # both directions
-//! jitter = "1ms"                          # uniform, or { normal = "1ms" }
-//! rate = "50mbit"
-//! queue = 100                             # packets, or { bytes = 150000 }
-//! loss = "0.5%"                           # or [3, 4, 5], or { p = "1%", r = "25%" }
-//! up = { loss = "1%" }                    # what differs from the first end to the second
-//! profile = [{ at = "3s", delay = "200ms" }, { at = "9s", silent = true }]
-//! period = "20s"
-//! ```
-//!
-//! A link with none of the keys from `delay` on is a plain one, without an emulator.
+//! The description of a test network in TOML: `[[node]]` and `[[link]]` as in scenarios (docs/lab.md). A link that says
+//! nothing of its parameters is a plain one, without an emulator.
 
-use std::net::IpAddr;
 use std::path::Path;
 
-use anyhow::{Context, Result, anyhow};
-use segue_grammar::link::Way;
-use segue_grammar::{from_text, link_table, printable};
+use anyhow::{Context, Result};
+use segue_grammar::{EndAddress, Link, Mistake, Node, Part, Source, hint, known, tables};
 use segue_ip::Prefix;
 use segue_lab::topology::End;
 use segue_lab::{EmulatorSpec, Lab};
-use serde::Deserialize;
 use toml::Spanned;
+use toml::de::DeValue;
 
 /// A network as described, checked as far as possible without building it.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug)]
 pub struct Plan {
-    #[serde(default, rename = "node")]
     nodes: Vec<Node>,
-    #[serde(default, rename = "link")]
-    links: Vec<Link>,
+    links: Vec<Planned>,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Node {
-    name: Spanned<String>,
-    #[serde(default)]
-    router: bool,
-    #[serde(default)]
-    routes: Vec<RouteText>,
+/// A link.
+#[derive(Debug)]
+struct Planned {
+    link: Link,
+    /// Of the first end and of the second.
+    addresses: [Vec<Prefix>; 2],
+    /// `None` if nothing is to be emulated.
+    emulator: Option<EmulatorSpec>,
 }
-
-link_table! {
-    #[derive(Debug, Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Link {
-        name: Spanned<String>,
-        ends: [Spanned<EndText>; 2],
-        #[serde(default)]
-        addresses: [Vec<AddressText>; 2],
-        #[serde(default)]
-        seed: u64,
-        up: Option<Way>,
-        down: Option<Way>,
-    }
-}
-
-/// A device's address with the length of its prefix.
-#[derive(Clone, Copy, Debug)]
-struct AddressText(Prefix);
-#[derive(Clone, Debug)]
-struct EndText {
-    node: String,
-    device: String,
-}
-#[derive(Clone, Copy, Debug)]
-struct RouteText {
-    destination: Prefix,
-    gateway: IpAddr,
-    metric: Option<u32>,
-}
-
-from_text!(AddressText, |s: &str| s.parse().map(AddressText));
-from_text!(EndText, end);
-from_text!(RouteText, route);
 
 /// Reads the description of a network.
 ///
 /// # Errors
 /// One line with file, line, key and what is wrong.
 pub fn read(path: &Path) -> Result<Plan> {
-    let name = path.display();
+    let name = path.display().to_string();
     let text = std::fs::read_to_string(path).with_context(|| format!("read {name}"))?;
-    parse(&text).map_err(|e| anyhow!("{name}:{e}"))
+    parse(&text, &name)
 }
 
-/// Reads the text of such a file.
+/// Reads the text of the file `name`.
 ///
 /// # Errors
-/// `LINE: KEY: message`, in one line.
-pub fn parse(text: &str) -> Result<Plan, String> {
-    let plan: Plan =
-        toml::from_str(text).map_err(|e| at(text, e.span().map_or(0, |s| s.start), e.message()))?;
-    for link in &plan.links {
-        for end in &link.ends {
-            let node = &end.get_ref().node;
-            if !plan.nodes.iter().any(|n| n.name.get_ref() == node) {
-                return Err(at(text, end.span().start, &format!("there is no node {node}")));
-            }
-        }
-        for way in [Some(link.both()), link.up.clone(), link.down.clone()].into_iter().flatten() {
-            let refused = way.load(|_| Err("a trace of losses is for segue sim: write a list"));
-            refused.map_err(|e| at(text, link.name.span().start, e))?;
-        }
-        let spec = link.emulator();
-        for (way, spec) in spec.iter().flat_map(|s| [("up", &s.up), ("down", &s.down)]) {
-            spec.check().map_err(|e| at(text, link.name.span().start, &format!("{way}: {e}")))?;
-        }
-    }
-    if plan.nodes.is_empty() {
-        return Err(
-            "1: no network: a file has a [[node]] for each machine, and links between them".into(),
-        );
-    }
-    Ok(plan)
+/// One line with file, line, key and what is wrong.
+pub fn parse(text: &str, name: &str) -> Result<Plan> {
+    let source = Source::new(name, text, &[])?;
+    plan(&source).map_err(|mistake| source.tell(&mistake))
 }
 
-/// `LINE: KEY: message`, where the key is the text before that line's equals sign.
-fn at(text: &str, offset: usize, message: &str) -> String {
-    let before = text.get(..offset).unwrap_or(text);
-    let number = before.matches('\n').count() + 1;
-    let line = text.lines().nth(number - 1).unwrap_or_default();
-    printable(&match line.split_once('=') {
-        Some((key, _)) => format!("{number}: {}: {message}", key.trim()),
-        None => format!("{number}: {message}"),
-    })
-}
-
-fn end(text: &str) -> Result<EndText, String> {
-    match text.split_once(':') {
-        Some((node, device)) if !node.is_empty() && !device.is_empty() => {
-            Ok(EndText { node: node.to_owned(), device: device.to_owned() })
-        }
-        _ => Err(format!("{text:?} is no end of a link: write node:device")),
+fn plan(source: &Source) -> Result<Plan, Mistake> {
+    let mut file = source.values();
+    known(file.get_ref(), &["node", "link"])?;
+    let nodes: Vec<Node> = list(file.get_mut().remove("node"))?;
+    let links: Vec<Link> = list(file.get_mut().remove("link"))?;
+    if let Some(address) = nodes.iter().flat_map(|node| &node.addresses).next() {
+        let message = "in a test network the ends of links have addresses, and nodes have none";
+        return Err(Mistake::of(address, message));
     }
+    let names: Vec<&str> = nodes.iter().map(|node| node.name.get_ref().as_str()).collect();
+    let links = links.into_iter().map(|link| link_plan(link, &names)).collect::<Result<_, _>>()?;
+    if nodes.is_empty() {
+        let message = "no network: a file has a [[node]] for each machine, and links between them";
+        return Err(Mistake::of(&file, message));
+    }
+    Ok(Plan { nodes, links })
 }
 
-fn route(text: &str) -> Result<RouteText, String> {
-    let bad = || format!("{text:?} is no route: write PREFIX|default via GATEWAY [metric N]");
-    let words: Vec<&str> = text.split_whitespace().collect();
-    let (destination, gateway, metric) = match words[..] {
-        [destination, "via", gateway] => (destination, gateway, None),
-        [destination, "via", gateway, "metric", n] => {
-            (destination, gateway, Some(n.parse().map_err(|_| bad())?))
+fn list<T: Part>(written: Option<Spanned<DeValue<'_>>>) -> Result<Vec<T>, Mistake> {
+    written.map_or(Ok(Vec::new()), tables)
+}
+
+fn link_plan(link: Link, nodes: &[&str]) -> Result<Planned, Mistake> {
+    let own = &link.own;
+    for end in &own.ends {
+        let node = &end.get_ref().node;
+        if !nodes.contains(&node.as_str()) {
+            let message = format!("there is no node {node}{}", hint(node, nodes));
+            return Err(Mistake::of(end, message));
         }
-        _ => return Err(bad()),
+    }
+    let prefix = |written: &Spanned<EndAddress>| match *written.get_ref() {
+        EndAddress { address, length: Some(length) } => Ok(Prefix::new(address, length)),
+        EndAddress { address, length: None } => {
+            let message = format!("{address} needs the length of its prefix here: {address}/24");
+            Err(Mistake::of(written, message))
+        }
     };
-    let gateway: IpAddr = gateway.parse().map_err(|_| bad())?;
-    let destination = match destination {
-        "default" => Prefix::default_of(gateway.is_ipv6()),
-        other => other.parse().map_err(|_| bad())?,
-    };
-    Ok(RouteText { destination, gateway, metric })
+    let prefixes = |list: &[_]| list.iter().map(prefix).collect::<Result<Vec<_>, _>>();
+    let [first, second] = &own.addresses;
+    let addresses = [prefixes(first)?, prefixes(second)?];
+    let unread = |_: &str| Err("a trace of losses is for segue sim: write a list".to_owned());
+    let [up, down] = link.specs(&own.name, unread)?;
+    let seed = own.seed.as_ref().map_or(0, |seed| *seed.get_ref());
+    let emulator = link.ways.is_some().then_some(EmulatorSpec { up, down, seed, log: false });
+    Ok(Planned { link, addresses, emulator })
 }
 
 impl Plan {
@@ -175,7 +100,8 @@ impl Plan {
     #[must_use]
     pub fn names(&self) -> (Vec<&str>, Vec<&str>) {
         let nodes = self.nodes.iter().map(|node| node.name.get_ref().as_str());
-        (nodes.collect(), self.links.iter().map(|link| link.name.get_ref().as_str()).collect())
+        let links = self.links.iter().map(|planned| planned.link.own.name.get_ref().as_str());
+        (nodes.collect(), links.collect())
     }
 
     /// Builds the network.
@@ -185,37 +111,27 @@ impl Plan {
     pub fn build(&self, tag: &str) -> Result<Lab> {
         let mut lab = Lab::new(tag)?;
         for node in &self.nodes {
-            lab.add_node(node.name.get_ref(), node.router)?;
+            lab.add_node(node.name.get_ref(), node.transit)?;
         }
-        for link in &self.links {
-            let addresses =
-                link.addresses.each_ref().map(|a| a.iter().map(|p| p.0).collect::<Vec<_>>());
+        for Planned { link, addresses, emulator } in &self.links {
+            let name = link.own.name.get_ref();
             let [a, b] = [0, 1].map(|i| {
-                let EndText { node, device } = link.ends[i].get_ref();
-                End { node, device, addresses: &addresses[i] }
+                let end = link.own.ends[i].get_ref();
+                let device = end.interface.as_deref().unwrap_or(name);
+                End { node: &end.node, device, addresses: &addresses[i] }
             });
-            match link.emulator() {
-                Some(spec) => lab.emulate(link.name.get_ref(), a, b, &spec)?,
+            match emulator {
+                Some(spec) => lab.emulate(name, a, b, spec)?,
                 None => lab.connect(a, b)?,
             }
         }
         for node in &self.nodes {
-            for r in &node.routes {
+            for route in &node.routes {
+                let r = route.get_ref();
                 lab.route(node.name.get_ref(), r.destination, r.gateway, r.metric)?;
             }
         }
         Ok(lab)
-    }
-}
-
-impl Link {
-    /// `None` if nothing is to be emulated.
-    fn emulator(&self) -> Option<EmulatorSpec> {
-        let both = self.both();
-        let plain = both.is_empty() && self.up.is_none() && self.down.is_none();
-        let way = |own: &Option<Way>| own.clone().unwrap_or_default().over(&both).spec();
-        let (up, down) = (way(&self.up), way(&self.down));
-        (!plain).then_some(EmulatorSpec { up, down, seed: self.seed, log: false })
     }
 }
 
@@ -228,7 +144,8 @@ mod tests {
     const NODES: &str = "[[node]]\nname = \"a\"\n[[node]]\nname = \"b\"\n";
 
     fn link(rest: &str) -> Result<Plan, String> {
-        parse(&format!("{NODES}[[link]]\nname = \"l\"\nends = [\"a:x\", \"b:y\"]\n{rest}\n"))
+        let link = "[[link]]\nname = \"l\"\nends = [\"a:x\", \"b:y\"]\n";
+        parse(&format!("{NODES}{link}{rest}\n"), "f").map_err(|error| error.to_string())
     }
 
     #[test]
@@ -240,7 +157,7 @@ mod tests {
              down = { loss = [1, 5], rate = \"unlimited\", jitter = \"2ms\" }\n\
              profile = [{ at = \"3s\", delay = \"200ms\" }, { at = \"9s\", silent = true }]",
         );
-        let spec = plan.unwrap().links[0].emulator().unwrap();
+        let spec = { plan.unwrap().links }.remove(0).emulator.unwrap();
         let EmulatorSpec { up, down, seed, .. } = spec;
         assert_eq!((seed, up.rate_bps, down.rate_bps), (4, Some(50_000_000), None));
         assert_eq!((up.delay, down.delay), (Span::from_millis(10), Span::from_millis(10)));
@@ -259,12 +176,12 @@ mod tests {
     fn the_example_is_taken_and_the_documentation_has_every_key() {
         let example = include_str!("../../../../../examples/lab.toml");
         let documentation = include_str!("../../../../../docs/lab.md");
-        assert_eq!(parse(example).unwrap().links.len(), 2);
+        assert_eq!(parse(example, "f").unwrap().links.len(), 2);
         for table in ["[[node]]", "[[link]]", "[[link]]\n[link.up]"] {
             // The parser names the valid keys.
-            let error = parse(&format!("{table}\nno_such_key = 1\n")).unwrap_err();
-            let (_, expected) = error.split_once("expected one of").unwrap();
-            for key in expected.split('`').skip(1).step_by(2) {
+            let error = parse(&format!("{table}\nno_such_key = 1\n"), "f").unwrap_err().to_string();
+            let (_, known) = error.split_once("(known: ").unwrap();
+            for key in known.trim_end_matches(')').split(", ") {
                 assert!(documentation.contains(&format!("`{key}`")), "{table} {key}");
             }
         }
@@ -272,36 +189,41 @@ mod tests {
 
     #[test]
     fn a_link_that_says_nothing_is_not_emulated() {
-        assert!(link("").unwrap().links[0].emulator().is_none());
-        assert!(link("loss = \"0%\"").unwrap().links[0].emulator().is_some());
+        assert!(link("").unwrap().links[0].emulator.is_none());
+        assert!(link("loss = \"0%\"").unwrap().links[0].emulator.is_some());
     }
 
     #[test]
-    fn routes_are_read_with_and_without_a_metric() {
-        let r = route("default via fd00::1 metric 7").unwrap();
-        assert_eq!((r.destination, r.metric), (Prefix::default_of(true), Some(7)));
-        assert_eq!(route("10.9.0.0/16 via 10.0.0.1").unwrap().destination.len, 16);
-        for bad in ["default", "default via x", "1.2.3.4 via 1.2.3.4", "default via ::1 metric x"] {
-            assert!(route(bad).is_err(), "{bad}");
-        }
+    fn a_node_is_a_router_in_either_word_and_an_interface_may_have_the_links_name() {
+        let text = "[[node]]\nname = \"a\"\nrouter = true\n[[node]]\nname = \"b\"\ntransit = true\n\
+                    [[link]]\nname = \"l\"\nends = [\"a\", \"b:y\"]\n";
+        let plan = parse(text, "f").unwrap();
+        assert!(plan.nodes.iter().all(|node| node.transit));
+        assert_eq!(plan.links[0].link.own.ends[0].get_ref().interface, None);
     }
 
     #[test]
     fn a_mistake_is_told_in_one_line_with_its_line_and_key() {
         for (rest, expected) in [
-            ("delay = \"10\"", "8: delay: \"10\" has no unit"),
-            ("dely = \"10ms\"", "8: dely: unknown field"),
-            ("loss = \"120%\"", "8: loss: "),
-            ("rate = 5", "8: rate: "),
-            ("delay = \"1ms\"\nperiod = \"0s\"", "6: name: up: the profile's period is 0"),
+            ("delay = \"10\"", "8: link.l.delay: \"10\" has no unit"),
+            ("dely = \"10ms\"", "8: link.l.dely: unknown key (did you mean delay?)"),
+            ("loss = \"120%\"", "8: link.l.loss: "),
+            ("rate = 5", "8: link.l.rate: "),
+            ("delay = \"1ms\"\nperiod = \"0s\"", "6: link.l.name: up: the profile's period is 0"),
             ("delay = ", "8: delay: "),
-            ("up = { loss = [2, 1] }", "6: name: up: entry 2 of the loss list"),
+            ("up = { loss = [2, 1] }", "6: link.l.name: up: entry 2 of the loss list"),
+            ("loss = { trace = \"x\" }", "8: link.l.loss: a trace of losses is for segue sim"),
+            ("addresses = [[\"10.0.0.1\"], []]", "8: link.l.addresses: 10.0.0.1 needs the length"),
+            ("[[node]]\nname = \"c\"\naddresses = [\"::1\"]", "10: node.c.addresses: in a test"),
+            ("[[voip]]\nname = \"v\"", "8: voip: unknown key (known: node, link)"),
         ] {
             let error = link(rest).unwrap_err();
-            assert!(error.starts_with(expected), "{rest}: {error}");
+            assert!(error.starts_with(&format!("f:{expected}")), "{rest}: {error}");
             assert!(!error.contains('\n'), "{error}");
         }
-        let error = parse("[[link]]\nname = \"l\"\nends = [\"a:x\", \"b:y\"]\n").unwrap_err();
-        assert_eq!(error, "3: ends: there is no node a");
+        let error = parse("[[link]]\nname = \"l\"\nends = [\"a:x\", \"b:y\"]\n", "f").unwrap_err();
+        assert_eq!(error.to_string(), "f:3: link.l.ends: there is no node a");
+        let error = parse("", "f").unwrap_err().to_string();
+        assert!(error.starts_with("f:1: no network"), "{error}");
     }
 }

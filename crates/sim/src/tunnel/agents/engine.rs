@@ -1,6 +1,5 @@
 //! What runs for either end of tunnels: the end over its model, and its signalling beside it.
 
-use alloc::collections::VecDeque;
 use core::net::SocketAddr;
 
 use segue_clock::Time;
@@ -92,7 +91,8 @@ pub struct Tunnels<M: Modelled, S> {
     /// When a host next looks at its flow table.
     sweep_at: Option<Time>,
     effects: Effects<Packet, M>,
-    asked: VecDeque<Effect<Packet, M::Wish, M::Record>>,
+    /// What it asked for earlier and is not done, the last first.
+    asked: Effects<Packet, M>,
 }
 
 /// What an end of tunnels leaves to its role.
@@ -112,7 +112,7 @@ impl<M: Modelled, S: Signalling> Tunnels<M, S> {
             traffic: Traffic::default(),
             sweep_at: M::SWEEPS.then_some(next),
             effects: Effects::<Packet, M>::new(),
-            asked: VecDeque::new(),
+            asked: Effects::<Packet, M>::new(),
         }
     }
 }
@@ -191,8 +191,11 @@ where
         io: &mut Io<'_>,
     ) -> Option<Output<Wish<M::Wish, S::Output>, Report, M::Record>> {
         loop {
-            self.asked.extend(self.effects.drain(..));
-            let Some(effect) = self.asked.pop_front() else {
+            if self.asked.is_empty() {
+                core::mem::swap(&mut self.asked, &mut self.effects);
+                self.asked.reverse();
+            }
+            let Some(effect) = self.asked.pop() else {
                 return self.signal.poll().map(|output| Output::Own(Wish::Signal(output)));
             };
             match effect {

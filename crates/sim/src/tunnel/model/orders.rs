@@ -12,7 +12,6 @@ use segue_tunnel::{PathSetup, ProbeOrder, Reinjection, Ticket, Via};
 use segue_wire::{FlowKey, Size};
 
 use super::super::message::{Body, Message, Outer};
-use super::super::rides::Rides;
 use super::super::slot::Slot;
 use super::{Bound, Inner, Model, Wrong};
 
@@ -227,7 +226,11 @@ impl<P: Clone> Model<P> {
         let rides = path.rides.as_deref();
         if !self.measures {
             let calls = !self.is_anchor && path.setup.probing.follows_use;
-            let reading = rides.map(Rides::reading).or(calls.then(Reading::default))?;
+            let reading = match rides {
+                Some(rides) => rides.reading(),
+                None if calls => Reading::default(),
+                None => return None,
+            };
             return Some(Reading { at: now, traffic, ..reading });
         }
         let (rode, watched) = rides.map_or((0, None), |rides| (rides.rode, rides.watched));

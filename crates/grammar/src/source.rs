@@ -1,13 +1,15 @@
-//! The text of a scenario, its overrides, and the place of each value.
+//! The text of a file, its overrides, and the place of each value.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use anyhow::anyhow;
-use segue_grammar::printable;
 use serde::de::DeserializeOwned;
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
+
+/// A name with its place.
+pub type Name = Spanned<String>;
 
 /// Something wrong at a place of the text.
 #[derive(Debug)]
@@ -24,13 +26,30 @@ impl Mistake {
         Mistake { at: value.span().start, key: None, message: message.into() }
     }
 
+    /// What is wrong with a value, as a function of the message.
+    pub fn at<T, E: ToString>(value: &Spanned<T>) -> impl FnOnce(E) -> Mistake + use<T, E> {
+        let at = value.span().start;
+        move |error| Mistake { at, key: None, message: error.to_string() }
+    }
+
+    /// What the parser says of a value.
+    pub(crate) fn read(error: &toml::de::Error) -> Mistake {
+        let at = error.span().map_or(0, |span| span.start);
+        Mistake { at, key: None, message: plain(&one_line(error.message())) }
+    }
+
+    /// What the parser says of a value that has lost its place.
+    pub fn refused<T>(value: &Spanned<T>, error: &toml::de::Error) -> Mistake {
+        Mistake { at: value.span().start, ..Mistake::read(error) }
+    }
+
     /// What is wrong with the value of another key in the table of this one.
     pub fn beside<T>(value: &Spanned<T>, key: &'static str, message: impl Into<String>) -> Mistake {
         Mistake { key: Some(key), ..Mistake::of(value, message) }
     }
 }
 
-/// A scenario's text and its overrides. Overrides have places beyond the end of the file.
+/// A file's text and its overrides. Overrides have places beyond the end of the file.
 pub struct Source {
     name: String,
     file: String,
@@ -82,11 +101,7 @@ impl Source {
     /// A value that does not fit, or an unknown key.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, Mistake> {
         let values = toml::Deserializer::from(self.values());
-        T::deserialize(values).map_err(|error| Mistake {
-            at: error.span().map_or(0, |span| span.start),
-            key: None,
-            message: plain(&one_line(error.message())),
-        })
+        T::deserialize(values).map_err(|error| Mistake::read(&error))
     }
 
     /// `FILE:LINE: KEY: message`, or `FILE: KEY=VALUE: message` for an override.
@@ -116,11 +131,12 @@ impl Source {
         DeTable::parse(&self.file)
     }
 
-    fn values(&self) -> Spanned<DeTable<'_>> {
+    /// All values, each with its place.
+    #[must_use]
+    pub fn values(&self) -> Spanned<DeTable<'_>> {
         self.tree().map_err(|(_, message)| message).expect("it was read once when it was made")
     }
 
-    /// All values, each with its place.
     fn tree(&self) -> Result<Spanned<DeTable<'_>>, (&Set, String)> {
         let mut tree = self.parsed().expect("it was parsed once when it was made");
         for set in &self.sets {
@@ -238,6 +254,12 @@ fn line_at(text: &str, offset: usize) -> (usize, &str) {
     let before = text.get(..offset).unwrap_or(text);
     let number = before.matches('\n').count() + 1;
     (number, text.lines().nth(number - 1).unwrap_or_default())
+}
+
+/// Makes a message one line: it may quote the file, for example a key with a line break in it.
+#[must_use]
+pub fn printable(message: &str) -> String {
+    message.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 fn one_line(message: &str) -> String {

@@ -1,0 +1,55 @@
+//! What an anchor starts with.
+
+use anyhow::Context;
+use segue_clock::{Machine, Span};
+use segue_datapath::{Role, Setup};
+use segue_ip::Input;
+use segue_keepalive::Source;
+use segue_linux::clock::monotonic;
+use segue_store::{Embedded, StoreExt};
+use segue_tunnel::{Anchor, AnchorConfig, Known};
+
+use super::enrolment::{Enrolment, LEASES, Lease, REST};
+use super::{Settings, now_s};
+use crate::random_seed;
+
+/// What its datapath needs to know.
+pub(super) fn setup(settings: &Settings) -> Setup {
+    settings.tunnel.setup(Role::Anchor, settings.mtu, (settings.max_paths, 1 << 20))
+}
+
+/// What earlier starts stored.
+fn known_hosts(store: &Embedded) -> anyhow::Result<impl Iterator<Item = Known>> {
+    let leases: Vec<(String, Lease)> =
+        store.list_as(LEASES).context("the anchor's leases are unreadable")?;
+    let known =
+        |(name, lease): (String, Lease)| Known { name, epoch: lease.epoch, inner: lease.inner };
+    Ok(leases.into_iter().map(known))
+}
+
+/// The machine, told of the hosts that it has in the store.
+pub(super) fn machine(
+    settings: &Settings,
+    store: &Embedded,
+    source: Source,
+) -> anyhow::Result<Anchor> {
+    let (now, now_s) = (monotonic(), now_s());
+    let rest = |until_s: u64| now + Span::from_secs(until_s.saturating_sub(now_s));
+    let resting = Enrolment::resting(store)?.into_iter().map(|(ip, until_s)| (ip, rest(until_s)));
+    let config = AnchorConfig {
+        port: settings.tunnel.port,
+        pool_v4: settings.pool_v4.clone(),
+        pool_v6: settings.pool_v6.clone(),
+        max_paths: settings.max_paths,
+        expiry: settings.expiry,
+        rest: Span::from_secs(REST.as_secs()),
+        resting: resting.collect(),
+        source,
+        allow_upmt: settings.allow_upmt,
+    };
+    let mut anchor = Anchor::new(config, random_seed()?);
+    for known in known_hosts(store)? {
+        anchor.handle(now, Input::Record(known));
+    }
+    Ok(anchor)
+}

@@ -1,0 +1,46 @@
+//! What a host starts with.
+
+use std::net::SocketAddr;
+
+use segue_datapath::{Role, Setup};
+use segue_keepalive::Source;
+use segue_tunnel::HostConfig;
+use segue_wire::TUNNEL_PORT;
+
+use super::Settings;
+
+/// Outer headers over IPv4 (20 + 8 + 16) and IPv6 (40 + 8 + 16), in bytes.
+const OVERHEAD: [u32; 2] = [44, 64];
+
+/// Most flows that its packet path knows at a time.
+const FLOWS: u32 = 65_536;
+
+/// What its datapath needs to know.
+pub(super) fn setup(settings: &Settings, anchors: &[SocketAddr], has_names: bool) -> Setup {
+    let v6 = has_names || anchors.iter().any(SocketAddr::is_ipv6);
+    let mtu = settings.mtu.unwrap_or(1_500 - OVERHEAD[usize::from(v6)]);
+    settings.tunnel.setup(Role::Host, mtu, (segue_wire::MAX_PATHS as u32, FLOWS))
+}
+
+/// Tunnel address of the anchor that signals from here, until it names another port.
+pub(super) fn tunnel_of(anchor: &SocketAddr) -> SocketAddr {
+    (anchor.ip(), TUNNEL_PORT).into()
+}
+
+/// What its machine needs to know.
+pub(super) fn machine(
+    settings: &Settings,
+    anchors: &[SocketAddr],
+    source: Source,
+    epoch: u64,
+) -> HostConfig {
+    HostConfig {
+        anchor: anchors.iter().map(tunnel_of).collect(),
+        epoch,
+        port: settings.tunnel.port,
+        path: settings.path.clone(),
+        paths: settings.paths.clone(),
+        steering: settings.steering.clone(),
+        source,
+    }
+}

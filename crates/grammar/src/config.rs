@@ -1,0 +1,96 @@
+//! Configuration files of daemons.
+
+use std::path::Path;
+
+use anyhow::{Context, anyhow};
+use serde::de::DeserializeOwned;
+use toml::de::{DeTable, Deserializer};
+
+use crate::keepalive::complete;
+use crate::source::printable;
+
+/// What a file is read into.
+pub trait Config: DeserializeOwned {
+    /// Whether it has tables `path.NAME`, which are completed.
+    const PATHS: bool = false;
+}
+
+/// Reads a TOML file; every error is one line with file, line and key.
+pub fn read<T: Config>(path: &Path) -> anyhow::Result<T> {
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    parse(&text, &path.display().to_string())
+}
+
+/// Reads the text of the TOML file `name`; every error is one line with file, line and key.
+pub fn parse<T: Config>(text: &str, name: &str) -> anyhow::Result<T> {
+    let read = |text| {
+        let mut file = DeTable::parse(text)?;
+        if T::PATHS {
+            complete(file.get_mut());
+        }
+        T::deserialize(Deserializer::from(file))
+    };
+    read(text).map_err(|error: toml::de::Error| {
+        let offset = error.span().map_or(0, |span| span.start.min(text.len()));
+        let line = text[..offset].matches('\n').count() + 1;
+        let message = error.message().trim_end().replace('\n', ", ");
+        anyhow!("{name}:{line}: {}", printable(&in_numbers(&message)))
+    })
+}
+
+/// Replaces the type that the library names in a message by the range of a number.
+fn in_numbers(message: &str) -> String {
+    let ranges = [
+        ("expected u8", u64::from(u8::MAX)),
+        ("expected u16", u64::from(u16::MAX)),
+        ("expected u32", u64::from(u32::MAX)),
+        ("expected u64", i64::MAX as u64),
+        ("expected usize", i64::MAX as u64),
+    ];
+    let named = ranges.iter().find(|(end, _)| message.ends_with(end));
+    match named.and_then(|(end, most)| Some((message.strip_suffix(end)?, most))) {
+        Some((head, most)) => format!("{head}expected a whole number from 0 to {most}"),
+        None => message.replace("expected f64", "expected a number"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use segue_clock::Span;
+    use serde::Deserialize;
+
+    use super::*;
+    use crate::values::{Duration, Ratio};
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Small {
+        wait: Option<Duration>,
+        share: Option<Ratio>,
+    }
+
+    impl Config for Small {}
+
+    #[test]
+    fn durations_and_shares_read_with_their_units() {
+        let small: Small = parse("wait = \"1.5s\"\nshare = 0.05", "x").unwrap();
+        assert_eq!(small.wait, Some(Duration(Span::from_millis(1_500))));
+        assert_eq!(small.share, Some(Ratio(0.05)));
+        assert_eq!(parse::<Small>("share = \"5%\"", "x").unwrap().share, Some(Ratio(0.05)));
+    }
+
+    #[test]
+    fn an_error_is_one_line_with_file_line_and_what_is_wrong() {
+        for (text, part) in [
+            ("\nwait = 5", "unit"),
+            ("\nwiat = \"5s\"", "wiat"),
+            ("\nwait = \"5 parsecs\"", "parsecs"),
+            ("\nwait = ", "x:2"),
+        ] {
+            let error = parse::<Small>(text, "x").unwrap_err().to_string();
+            assert!(error.starts_with("x:2: ") && error.contains(part), "{error}");
+            assert!(!error.contains('\n'), "{error:?}");
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! `[[node]]` and `[[link]]`, the same in test networks and scenarios. What only one of the two can do, the other
+//! refuses.
+
+use std::net::IpAddr;
+
+use segue_ip::Prefix;
+use serde::Deserialize;
+use toml::Spanned;
+
+use crate::link::OverLink;
+use crate::source::Name;
+
+/// A host or router.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Node {
+    /// Unique among nodes.
+    pub name: Name,
+    /// Reached over any of its interfaces; in scenarios only.
+    #[serde(default)]
+    pub addresses: Vec<Spanned<Address>>,
+    /// Carries packets for others.
+    #[serde(default, alias = "router")]
+    pub transit: bool,
+    /// Where it sends what; in test networks only.
+    #[serde(default)]
+    pub routes: Vec<Spanned<RouteText>>,
+}
+
+/// A link between two nodes; up is from the first to the second.
+pub type Link = OverLink<Ends>;
+
+/// What a link is, beside its parameters.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Ends {
+    /// Unique among links.
+    pub name: Name,
+    /// `node` or `node:interface`; an interface without a name has the link's.
+    pub ends: [Spanned<End>; 2],
+    /// Addresses of the first end and of the second, reached only over this link.
+    #[serde(default)]
+    pub addresses: [Vec<Spanned<EndAddress>>; 2],
+    /// Of losses and jitter; in test networks only.
+    pub seed: Option<Spanned<u64>>,
+}
+
+/// An address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address(pub IpAddr);
+
+/// Addresses with the same first bits, or one address.
+#[derive(Clone, Copy, Debug)]
+pub struct PrefixText(pub Prefix);
+
+/// The address of a link's end, in test networks with the length of its prefix.
+#[derive(Clone, Copy, Debug)]
+pub struct EndAddress {
+    /// The address.
+    pub address: IpAddr,
+    /// How many of its first bits the other end has too.
+    pub length: Option<u8>,
+}
+
+/// A node, optionally with the name of one of its interfaces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct End {
+    /// The node.
+    pub node: String,
+    /// The interface.
+    pub interface: Option<String>,
+}
+
+/// Where a node of a test network sends some packets.
+#[derive(Clone, Copy, Debug)]
+pub struct RouteText {
+    /// Which.
+    pub destination: Prefix,
+    /// The next hop.
+    pub gateway: IpAddr,
+    /// Of several, the one with the least.
+    pub metric: Option<u32>,
+}
+
+from_text!(Address, |text: &str| {
+    let parsed = text.parse().map(Address);
+    parsed.map_err(|_| format!("{text:?} is no address"))
+});
+from_text!(PrefixText, |text: &str| {
+    let parsed = Prefix::parse_network(text).map(PrefixText);
+    parsed.map_err(|_| format!("{text:?} is no prefix: write ADDRESS/LENGTH, or an address"))
+});
+from_text!(EndAddress, |text: &str| match text.parse::<Prefix>() {
+    Ok(prefix) => Ok(EndAddress { address: prefix.addr, length: Some(prefix.len) }),
+    Err(_) => match text.parse() {
+        Ok(address) => Ok(EndAddress { address, length: None }),
+        Err(_) => Err(format!("{text:?} is no address")),
+    },
+});
+from_text!(End, end);
+from_text!(RouteText, route);
+
+fn end(text: &str) -> Result<End, String> {
+    let (node, interface) = text.split_once(':').map_or((text, None), |(n, i)| (n, Some(i)));
+    if node.is_empty() || interface == Some("") {
+        return Err(format!("{text:?} is no end of a link: write node or node:interface"));
+    }
+    Ok(End { node: node.to_owned(), interface: interface.map(str::to_owned) })
+}
+
+fn route(text: &str) -> Result<RouteText, String> {
+    let bad = || format!("{text:?} is no route: write PREFIX|default via GATEWAY [metric N]");
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let (destination, gateway, metric) = match words[..] {
+        [destination, "via", gateway] => (destination, gateway, None),
+        [destination, "via", gateway, "metric", n] => {
+            (destination, gateway, Some(n.parse().map_err(|_| bad())?))
+        }
+        _ => return Err(bad()),
+    };
+    let gateway: IpAddr = gateway.parse().map_err(|_| bad())?;
+    let destination = match destination {
+        "default" => Prefix::default_of(gateway.is_ipv6()),
+        other => other.parse().map_err(|_| bad())?,
+    };
+    Ok(RouteText { destination, gateway, metric })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn routes_are_read_with_and_without_a_metric() {
+        let r = route("default via fd00::1 metric 7").unwrap();
+        assert_eq!((r.destination, r.metric), (Prefix::default_of(true), Some(7)));
+        assert_eq!(route("10.9.0.0/16 via 10.0.0.1").unwrap().destination.len, 16);
+        for bad in ["default", "default via x", "1.2.3.4 via 1.2.3.4", "default via ::1 metric x"] {
+            assert!(route(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Tables as structs. Several structs may share the keys of one table, as by serde's `flatten`; but values keep the
+//! places where they were written, and one table may be completed from another before it is read.
+
+use std::collections::BTreeMap;
+
+use serde::de::value::Error as NoValue;
+use serde::de::{DeserializeOwned, Deserializer, Error, IgnoredAny, Visitor};
+use serde::forward_to_deserialize_any;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue, ValueDeserializer};
+
+use crate::source::{Mistake, hint};
+
+/// A table, or some of its keys.
+pub trait Part: Sized {
+    /// The keys.
+    fn keys() -> Vec<&'static str>;
+
+    /// Takes these keys out of a table and reads them.
+    ///
+    /// # Errors
+    /// A value that does not fit, or a key that is missing.
+    fn take(table: &mut Spanned<DeTable<'_>>) -> Result<Self, Mistake>;
+}
+
+impl<T: DeserializeOwned> Part for T {
+    fn keys() -> Vec<&'static str> {
+        let mut keys: &[&str] = &[];
+        // It ends as soon as the struct has named its fields.
+        let _ = T::deserialize(Fields(&mut keys));
+        keys.to_vec()
+    }
+
+    fn take(table: &mut Spanned<DeTable<'_>>) -> Result<T, Mistake> {
+        let own = pick(table.get_mut(), &T::keys());
+        value(Spanned::new(table.span(), DeValue::Table(own)))
+    }
+}
+
+/// Reads a value.
+///
+/// # Errors
+/// It does not fit.
+pub fn value<T: DeserializeOwned>(value: Spanned<DeValue<'_>>) -> Result<T, Mistake> {
+    T::deserialize(ValueDeserializer::from(value)).map_err(|error| Mistake::read(&error))
+}
+
+/// Reads a list of tables.
+///
+/// # Errors
+/// A value that does not fit, or a key that is missing or unknown.
+pub fn tables<T: Part>(list: Spanned<DeValue<'_>>) -> Result<Vec<T>, Mistake> {
+    // Of anything else, this says what is wrong.
+    value::<Vec<BTreeMap<String, IgnoredAny>>>(list.clone())?;
+    let DeValue::Array(list) = list.into_inner() else { return Ok(Vec::new()) };
+    let tables = list.into_iter().filter_map(|value| match (value.span(), value.into_inner()) {
+        (span, DeValue::Table(table)) => Some(Spanned::new(span, table)),
+        _ => None,
+    });
+    let keys = T::keys();
+    let read = |mut table: Spanned<DeTable<'_>>| {
+        known(table.get_ref(), &keys)?;
+        T::take(&mut table)
+    };
+    tables.map(read).collect()
+}
+
+/// Refuses other keys than these.
+///
+/// # Errors
+/// The first other key.
+pub fn known(table: &DeTable<'_>, keys: &[&str]) -> Result<(), Mistake> {
+    match table.keys().find(|key| !keys.contains(&key.get_ref().as_ref())) {
+        Some(key) => Err(Mistake::of(key, format!("unknown key{}", hint(key.get_ref(), keys)))),
+        None => Ok(()),
+    }
+}
+
+/// Takes some keys out of a table.
+pub(crate) fn pick<'a>(table: &mut DeTable<'a>, keys: &[&str]) -> DeTable<'a> {
+    keys.iter().filter_map(|key| table.remove_entry(*key)).collect()
+}
+
+/// Completes a table from another.
+pub(crate) fn inherit<'a>(table: &mut DeTable<'a>, other: &DeTable<'a>) {
+    for (key, value) in other {
+        if !table.contains_key(key) {
+            table.insert(key.clone(), value.clone());
+        }
+    }
+}
+
+/// Takes the names of a struct's fields in place of reading it.
+struct Fields<'a>(&'a mut &'static [&'static str]);
+
+impl<'de> Deserializer<'de> for Fields<'_> {
+    type Error = NoValue;
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        fields: &'static [&'static str],
+        _: V,
+    ) -> Result<V::Value, NoValue> {
+        *self.0 = fields;
+        Err(NoValue::custom("only its fields were asked for"))
+    }
+
+    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, NoValue> {
+        Err(NoValue::custom("it is no struct"))
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct
+        newtype_struct seq tuple tuple_struct map enum identifier ignored_any
+    }
+}

@@ -1,0 +1,367 @@
+//! A network under construction, and what its tables ask of it.
+
+use std::any::{Any, TypeId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use segue_clock::{Span, Time};
+use segue_grammar::link::OverLink;
+use segue_grammar::{Duration, End, Mistake, Name, hint};
+use segue_netem::LinkSpec;
+use segue_sim::net::Adapter;
+use segue_sim::role::Order;
+use segue_sim::{AgentId, ChannelId, Network, NodeId, Role, RoleAgent};
+use toml::Spanned;
+
+use super::beside::Beside;
+
+/// Network for nodes without an address; the host part is the node's number in the file.
+const GIVEN: [u8; 2] = [10, 255];
+
+/// Seeds of applications (`Network::seed_of`).
+const APP: u64 = 0x61_7070;
+
+/// Restarts a role on virtual time, after a while.
+type Restart = fn(&mut Network, AgentId, Time, Span);
+
+/// A network under construction.
+pub(super) struct Builder<'a> {
+    /// The network so far.
+    pub(super) network: Network,
+    /// Links by name.
+    pub(super) links: Vec<(String, [ChannelId; 2])>,
+    /// Inner addresses of hosts' nodes.
+    pub(super) inner: BTreeMap<NodeId, Vec<IpAddr>>,
+    limit: Span,
+    nodes: BTreeMap<String, NodeId>,
+    /// The name of each node, and whether it carries packets for others.
+    written: Vec<(Name, bool)>,
+    addresses: BTreeMap<IpAddr, NodeId>,
+    roles: BTreeMap<String, (AgentId, Restart)>,
+    /// Names of what has results.
+    names: BTreeSet<String>,
+    /// Node, protocol and port, with the owner's name.
+    ports: BTreeMap<(NodeId, u8, u16), String>,
+    kept: BTreeMap<TypeId, Box<dyn Any>>,
+    beside: &'a Beside,
+    apps: u32,
+}
+
+impl<'a> Builder<'a> {
+    /// A network without nodes; times in the file are at most `limit`.
+    pub(super) fn new(seed: u64, limit: Span, beside: &'a Beside) -> Builder<'a> {
+        Builder {
+            network: Network::new(seed),
+            links: Vec::new(),
+            inner: BTreeMap::new(),
+            limit,
+            nodes: BTreeMap::new(),
+            written: Vec::new(),
+            addresses: BTreeMap::new(),
+            roles: BTreeMap::new(),
+            names: BTreeSet::new(),
+            ports: BTreeMap::new(),
+            kept: BTreeMap::new(),
+            beside,
+            apps: 0,
+        }
+    }
+
+    /// What tables of a kind keep here for each other, and for events: one value of each type.
+    pub(super) fn kept<T: Default + 'static>(&mut self) -> &mut T {
+        let kept = self.kept.entry(TypeId::of::<T>()).or_insert_with(|| Box::<T>::default());
+        kept.downcast_mut().expect("it stands under its type")
+    }
+
+    /// A seed for the next application.
+    pub(super) fn app_seed(&mut self) -> u64 {
+        self.apps += 1;
+        self.network.seed_of(APP, self.apps)
+    }
+
+    /// The text of a file that the scenario names.
+    pub(super) fn read_beside(&self, name: &Name) -> Result<Arc<str>, Mistake> {
+        self.beside.read(name.get_ref()).map_err(Mistake::at(name))
+    }
+
+    /// Up and down of the link or cell with this name.
+    pub(super) fn specs<T>(
+        &self,
+        link: &OverLink<T>,
+        name: &Name,
+    ) -> Result<[LinkSpec; 2], Mistake> {
+        link.specs(name, |file| self.beside.losses(file))
+    }
+
+    /// The link with this name, up and down.
+    pub(super) fn link(&self, name: &Name) -> Result<[ChannelId; 2], Mistake> {
+        let links = self.links.iter().cloned().collect();
+        named("link", name, &links)
+    }
+
+    /// Adds a node.
+    pub(super) fn add_node(&mut self, name: &Name, transit: bool) -> Result<NodeId, Mistake> {
+        check_name(name)?;
+        let id = self.network.add_node(name.get_ref());
+        if self.nodes.insert(name.get_ref().clone(), id).is_some() {
+            return Err(Mistake::of(name, format!("there is another node {}", name.get_ref())));
+        }
+        self.written.push((name.clone(), transit));
+        Ok(id)
+    }
+
+    /// Gives a node an address, which stands at this place; fails if another has it.
+    pub(super) fn own<T>(
+        &mut self,
+        id: NodeId,
+        ip: IpAddr,
+        place: &Spanned<T>,
+    ) -> Result<(), Mistake> {
+        if ip.is_unspecified() || ip.is_multicast() {
+            return Err(Mistake::of(place, format!("{ip} is no address of a node")));
+        }
+        match self.addresses.insert(ip, id) {
+            None => Ok(()),
+            Some(other) => {
+                let other = &self.network.node(other).name;
+                Err(Mistake::of(place, format!("{other} has the address {ip}")))
+            }
+        }
+    }
+
+    /// The node with this name.
+    pub(super) fn node(&self, name: &Name) -> Result<NodeId, Mistake> {
+        named("node", name, &self.nodes)
+    }
+
+    /// The node of an end.
+    pub(super) fn end_node(&self, end: &Spanned<End>) -> Result<NodeId, Mistake> {
+        self.node(&Spanned::new(end.span(), end.get_ref().node.clone()))
+    }
+
+    /// Adds an interface with these addresses to a node.
+    pub(super) fn add_end(
+        &mut self,
+        id: NodeId,
+        interface: &str,
+        addresses: impl IntoIterator<Item = Spanned<IpAddr>>,
+        end: &Spanned<End>,
+    ) -> Result<u32, Mistake> {
+        let node = &end.get_ref().node;
+        if self.network.node(id).interfaces().any(|known| known.name == interface) {
+            let message = format!("{node} has another interface {interface}");
+            return Err(Mistake::of(end, message));
+        }
+        let index = self.network.add_interface(id, interface);
+        for address in addresses {
+            self.own(id, *address.get_ref(), &address)?;
+            let adapter = &mut self.network.node_mut(id).adapters[index as usize - 1];
+            adapter.interface.addresses.push(address.into_inner());
+        }
+        Ok(index)
+    }
+
+    /// Whether a node has this address.
+    pub(super) fn owned(&self, address: IpAddr) -> bool {
+        self.addresses.contains_key(&address)
+    }
+
+    /// Whether a node carries packets for others.
+    pub(super) fn transit(&self) -> impl Fn(NodeId) -> bool + use<> {
+        let transit: Vec<bool> = self.written.iter().map(|(_, transit)| *transit).collect();
+        move |node| transit[node.0 as usize]
+    }
+
+    /// Upper bound of times in the file.
+    pub(super) fn limit(&self) -> Span {
+        self.limit
+    }
+
+    /// Gives an address to each node without one.
+    pub(super) fn give_addresses(&mut self) -> Result<(), Mistake> {
+        for (number, (name, _)) in (0..).zip(self.written.clone()) {
+            let node = self.network.node(NodeId(number));
+            let of_interfaces = node.interfaces().any(|i| !i.addresses.is_empty());
+            if of_interfaces || !node.addresses.is_empty() {
+                continue;
+            }
+            let [_, _, high, low] = (number + 1).to_be_bytes();
+            let address = IpAddr::from([GIVEN[0], GIVEN[1], high, low]);
+            self.own(NodeId(number), address, &name)?;
+            self.network.node_mut(NodeId(number)).addresses.push(address);
+        }
+        Ok(())
+    }
+
+    /// Gives nodes their shortest paths.
+    pub(super) fn find_routes(&mut self) {
+        let transit = self.transit();
+        for node in (0..self.written.len() as u32).map(NodeId) {
+            self.network.node_mut(node).forwards = transit(node);
+        }
+        self.network.route_all(&transit);
+        self.network.route_cells(&transit);
+    }
+
+    /// The index of a node's interface by its name.
+    pub(super) fn interface(&self, node: NodeId, name: &str) -> Result<u32, String> {
+        let node = self.network.node(node);
+        let mut interfaces = node.interfaces();
+        interfaces.find(|known| known.name == name).map(|known| known.index).ok_or_else(|| {
+            let known: Vec<&str> = node.interfaces().map(|i| i.name.as_str()).collect();
+            format!("{} has no interface {name}{}", node.name, hint(name, &known))
+        })
+    }
+
+    /// The interface of a node with this name, or the one to the neighbour with this name.
+    pub(super) fn way_out(&self, node: NodeId, via: &str) -> Result<u32, String> {
+        let at = self.network.node(node);
+        let named = |adapter: &&Adapter| {
+            let neighbour = adapter.out.map(|out| self.network.channel(out).to.0);
+            let leads_there = |n| self.network.node(n).name == via;
+            adapter.interface.name == via || neighbour.is_some_and(leads_there)
+        };
+        let found = at.adapters.iter().filter(named).map(|adapter| adapter.interface.index);
+        let found: Vec<u32> = found.collect();
+        match found[..] {
+            [index] => Ok(index),
+            [] => {
+                let known: Vec<&str> = at.interfaces().map(|i| i.name.as_str()).collect();
+                let name = &at.name;
+                Err(format!("{name} has no interface or neighbour {via}{}", hint(via, &known)))
+            }
+            _ => Err(format!("{via} is reached over several interfaces: name one of them")),
+        }
+    }
+
+    /// The addresses of an end: those of its interface if it names one; else the inner ones of a
+    /// tunnel, then the node's, then those of its interfaces.
+    pub(super) fn addresses(&self, end: &Spanned<End>, id: NodeId) -> Result<Vec<IpAddr>, Mistake> {
+        let node = self.network.node(id);
+        let Some(name) = &end.get_ref().interface else {
+            let of_interfaces = node.interfaces().flat_map(|i| &i.addresses);
+            let inner = self.inner.get(&id).into_iter().flatten();
+            return Ok(inner.chain(&node.addresses).chain(of_interfaces).copied().collect());
+        };
+        let index = self.interface(id, name).map_err(Mistake::at(end))?;
+        let addresses = node.adapter(index).map_or(&[][..], |a| &a.interface.addresses);
+        if addresses.is_empty() {
+            let message = format!("{}:{name} has no address of its own", node.name);
+            return Err(Mistake::of(end, message));
+        }
+        Ok(addresses.to_vec())
+    }
+
+    /// A time within the run.
+    pub(super) fn within(&self, at: &Spanned<Duration>) -> Result<Time, Mistake> {
+        let Span(ns) = at.get_ref().0;
+        if ns > self.limit.0 {
+            return Err(Mistake::of(at, format!("the run has ended by then, at {}", self.limit)));
+        }
+        Ok(Time(ns))
+    }
+
+    /// Reserves the name of something that has results, which must be unique.
+    pub(super) fn take_name(&mut self, name: &Name) -> Result<(), Mistake> {
+        check_name(name)?;
+        let text = name.get_ref();
+        if RESERVED.contains(&text.as_str()) {
+            return Err(Mistake::of(name, format!("{text} is the name of other results")));
+        }
+        if !self.names.insert(text.clone()) {
+            return Err(Mistake::of(name, format!("something else has the name {text}")));
+        }
+        Ok(())
+    }
+
+    /// Takes ports for `owner`; fails if another has one of them.
+    pub(super) fn take_ports(
+        &mut self,
+        node: NodeId,
+        protocol: u8,
+        port: &Spanned<u16>,
+        count: u16,
+        owner: &str,
+    ) -> Result<u16, Mistake> {
+        let first = *port.get_ref();
+        if first == 0 || first.checked_add(count - 1).is_none() {
+            return Err(Mistake::of(port, "a port lies between 1 and 65535"));
+        }
+        for number in first..=first + (count - 1) {
+            if let Some(other) = self.ports.get(&(node, protocol, number)) {
+                let node = &self.network.node(node).name;
+                let message = format!("port {number} of {node} is used by {other}");
+                return Err(Mistake::of(port, message));
+            }
+        }
+        self.mark_ports(node, protocol, first, count, owner);
+        Ok(first)
+    }
+
+    /// Takes the first free run of this many ports for `owner`.
+    pub(super) fn free_ports(
+        &mut self,
+        node: NodeId,
+        protocol: u8,
+        from: u16,
+        count: u16,
+        owner: &str,
+    ) -> u16 {
+        let free = |first: &u16| {
+            (*first..first + count).all(|n| !self.ports.contains_key(&(node, protocol, n)))
+        };
+        let range = (from..u16::MAX - count).step_by(usize::from(count));
+        let first = { range }.find(free).unwrap_or(from);
+        self.mark_ports(node, protocol, first, count, owner);
+        first
+    }
+
+    fn mark_ports(&mut self, node: NodeId, protocol: u8, first: u16, count: u16, owner: &str) {
+        for number in first..first + count {
+            self.ports.insert((node, protocol, number), owner.to_owned());
+        }
+    }
+
+    /// Names a role, so that events can restart it.
+    pub(super) fn add_role<R: Role>(&mut self, name: &str, id: AgentId) {
+        let restart: Restart = |network, id, at, down| {
+            let agent = network.agent_mut::<RoleAgent<R>>(id).expect("it is of this role");
+            agent.order(at, Order::Restart(down));
+        };
+        self.roles.insert(name.to_owned(), (id, restart));
+    }
+
+    /// Has the role with this name crash, and start anew after a while.
+    pub(super) fn restart(&mut self, name: &Name, at: Time, down: Span) -> Result<(), Mistake> {
+        let (id, restart) = named("host", name, &self.roles)?;
+        restart(&mut self.network, id, at, down);
+        Ok(())
+    }
+}
+
+/// Names of results that nothing else may use.
+const RESERVED: [&str; 2] = ["link", "nodes"];
+
+/// What has this name.
+pub(super) fn named<T: Clone>(
+    what: &str,
+    name: &Name,
+    known: &BTreeMap<String, T>,
+) -> Result<T, Mistake> {
+    known.get(name.get_ref()).cloned().ok_or_else(|| {
+        let known: Vec<&str> = known.keys().map(String::as_str).collect();
+        let hint = hint(name.get_ref(), &known);
+        Mistake::of(name, format!("there is no {what} {}{hint}", name.get_ref()))
+    })
+}
+
+/// Checks a name, since names are parts of dotted keys and of columns.
+pub(super) fn check_name(name: &Name) -> Result<(), Mistake> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    if name.get_ref().is_empty() || !name.get_ref().chars().all(fits) {
+        let message = format!("{:?}: a name has letters, digits, - and _", name.get_ref());
+        return Err(Mistake::of(name, message));
+    }
+    Ok(())
+}

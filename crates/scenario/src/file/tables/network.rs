@@ -1,0 +1,161 @@
+//! `[[node]]`, `[[link]]` and `[[route]]`.
+
+use segue_clock::Time;
+use segue_grammar::{Duration, Link, Mistake, Name, Node, PrefixText, from_text};
+use segue_sim::net::{Change, Hop, Rule};
+use serde::Deserialize;
+use toml::Spanned;
+
+use crate::file::builder::{Builder, check_name};
+use crate::file::event::{Event, EventKind};
+use crate::file::table::{Kind, Table};
+
+pub(super) const NODE: Kind = Kind::of::<Node>("node", &[]);
+pub(super) const LINK: Kind = Kind::of::<Link>("link", &[CUT, MEND]);
+pub(super) const ROUTE: Kind = Kind::of::<Route>("route", &[]);
+
+impl Table for Node {
+    fn plan(&self, builder: &mut Builder<'_>) -> Result<(), Mistake> {
+        if let Some(route) = self.routes.first() {
+            return Err(Mistake::of(route, "routes are for segue lab: write a [[route]]"));
+        }
+        let id = builder.add_node(&self.name, self.transit)?;
+        for address in &self.addresses {
+            builder.own(id, address.get_ref().0, address)?;
+            builder.network.node_mut(id).addresses.push(address.get_ref().0);
+        }
+        Ok(())
+    }
+}
+
+impl Table for Link {
+    fn plan(&self, builder: &mut Builder<'_>) -> Result<(), Mistake> {
+        let link = &self.own;
+        if let Some(seed) = &link.seed {
+            return Err(Mistake::of(seed, "a run has one seed, at the top"));
+        }
+        check_name(&link.name)?;
+        let name = link.name.get_ref();
+        if builder.links.iter().any(|(known, _)| known == name) {
+            return Err(Mistake::of(&link.name, format!("there is another link {name}")));
+        }
+        let mut ends = Vec::new();
+        for (end, addresses) in link.ends.iter().zip(&link.addresses) {
+            let node = builder.end_node(end)?;
+            let interface = end.get_ref().interface.as_deref().unwrap_or(name);
+            let addresses = addresses.iter().map(|a| Spanned::new(a.span(), a.get_ref().address));
+            ends.push((node, builder.add_end(node, interface, addresses, end)?));
+        }
+        if ends[0].0 == ends[1].0 {
+            let message = format!("a link from {} to itself", link.ends[1].get_ref().node);
+            return Err(Mistake::of(&link.ends[1], message));
+        }
+        let [up, down] = builder.specs(self, &link.name)?;
+        let channels = builder.network.connect(ends[0], ends[1], up, down);
+        let (up, down) = channels.expect("both were checked");
+        builder.links.push((name.clone(), [up, down]));
+        Ok(())
+    }
+}
+
+/// Where a node sends some packets, before it considers the shortest paths.
+#[derive(Deserialize)]
+struct Route {
+    /// The node.
+    node: Name,
+    /// Sources it is for.
+    from: Option<PrefixText>,
+    /// Destinations it is for.
+    to: Option<PrefixText>,
+    /// Code point it is for.
+    dscp: Option<Spanned<u8>>,
+    /// `"tcp"` or `"udp"`.
+    protocol: Option<Protocol>,
+    /// Destination port it is for.
+    dport: Option<u16>,
+    /// An interface of the node, a neighbour, or `"reject"`.
+    via: Name,
+}
+
+impl Table for Route {
+    fn reach(&self, builder: &mut Builder<'_>) -> Result<(), Mistake> {
+        let node = builder.node(&self.node)?;
+        if let Some(dscp) = self.dscp.as_ref().filter(|dscp| *dscp.get_ref() > 63) {
+            return Err(Mistake::of(dscp, "a code point lies between 0 and 63"));
+        }
+        let out = |via| builder.way_out(node, via).map_err(Mistake::at(&self.via));
+        let hop = match self.via.get_ref().as_str() {
+            "reject" => Hop::Reject,
+            via => Hop::Interface(out(via)?),
+        };
+        builder.network.node_mut(node).routes.add_rule(Rule {
+            from: self.from.map(|p| p.0),
+            to: self.to.map(|p| p.0),
+            dscp: self.dscp.as_ref().map(|dscp| *dscp.get_ref()),
+            protocol: self.protocol.map(|p| p.0),
+            dport: self.dport,
+            hop,
+        });
+        Ok(())
+    }
+}
+
+/// A protocol above IP.
+#[derive(Clone, Copy)]
+struct Protocol(u8);
+
+from_text!(Protocol, |text: &str| match text {
+    "tcp" => Ok(Protocol(6)),
+    "udp" => Ok(Protocol(17)),
+    _ => Err(format!("{text:?} is no protocol: write \"tcp\" or \"udp\"")),
+});
+
+const CUT: EventKind = EventKind {
+    name: "cut",
+    with: &["way", "for"],
+    add: |builder, event, at, link| {
+        set_cut(builder, event, at, link, true)?;
+        match event.get("for")? {
+            Some(Duration(lasting)) => set_cut(builder, event, at + lasting, link, false),
+            None => Ok(()),
+        }
+    },
+};
+
+const MEND: EventKind = EventKind {
+    name: "mend",
+    with: &["way"],
+    add: |builder, event, at, link| set_cut(builder, event, at, link, false),
+};
+
+/// Which directions of a link.
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Direction {
+    /// From the first end to the second.
+    Up,
+    /// From the second end to the first.
+    Down,
+    /// Either.
+    #[default]
+    Both,
+}
+
+fn set_cut(
+    builder: &mut Builder<'_>,
+    event: &Event,
+    at: Time,
+    link: &Name,
+    cut: bool,
+) -> Result<(), Mistake> {
+    let both = builder.link(link)?;
+    let channels = match event.get("way")?.unwrap_or_default() {
+        Direction::Up => &both[..1],
+        Direction::Down => &both[1..],
+        Direction::Both => &both[..],
+    };
+    for channel in channels {
+        builder.network.schedule(at, Change::Cut(*channel, cut));
+    }
+    Ok(())
+}

@@ -1,0 +1,318 @@
+//! `[[voip]]`, `[[video]]`, `[[conference]]`: applications over UDP, and how they are measured.
+
+use std::sync::Arc;
+
+use segue_clock::Time;
+use segue_grammar::link::Rate;
+use segue_grammar::{Duration, Mistake, Name};
+use segue_traffic::apps::{
+    ConferenceConfig, Forwarding, MeterConfig, Spurts, Trace, TraceUnits, VideoConfig, VoipConfig,
+    links_of,
+};
+use serde::{Deserialize, Deserializer, de};
+use toml::Spanned;
+
+use super::apps::{App, Common, Placed, UDP};
+use crate::file::builder::Builder;
+use crate::file::table::{Kind, Table};
+
+pub(super) const VOIP: Kind = Kind::of::<App<Measured, Voip>>("voip", &[]);
+pub(super) const VIDEO: Kind = Kind::of::<App<Measured, Video>>("video", &[]);
+pub(super) const CONFERENCE: Kind = Kind::of::<App<Measured, Conference>>("conference", &[]);
+
+/// How an application is measured.
+#[derive(Deserialize)]
+struct Measured {
+    /// Code point of its packets.
+    dscp: Option<Spanned<u8>>,
+    /// Time after which a packet counts as lost.
+    loss_after: Option<Spanned<Duration>>,
+    /// What delay variance is counted from.
+    #[serde(default)]
+    forwarding: ForwardingName,
+    /// Instants of handovers that no interface change shows.
+    #[serde(default)]
+    handovers: Vec<Spanned<Duration>>,
+    /// How long before its instant a handover's interval begins.
+    handover_lead: Option<Duration>,
+    /// How long the interval of a handover is.
+    handover_span: Option<Duration>,
+}
+
+/// A telephone call.
+#[derive(Deserialize)]
+struct Voip {
+    /// Supplies the missing keys among those below.
+    #[serde(default)]
+    codec: Codec,
+    /// Time between packets.
+    packet_interval: Option<Duration>,
+    /// Bytes of speech in a packet.
+    payload_bytes: Option<u32>,
+    /// Talk spurts and pauses.
+    spurts: Option<SpurtsText>,
+}
+
+/// A stream of video from the second end to the first.
+#[derive(Deserialize)]
+struct Video {
+    /// A file of frames, named from the scenario's directory.
+    trace: Option<Name>,
+    /// Unit of the times in the file.
+    #[serde(default)]
+    trace_time: TimeUnit,
+    /// Unit of the sizes in the file.
+    #[serde(default)]
+    trace_size: SizeUnit,
+    /// Most bytes of video in a datagram.
+    max_payload_bytes: Option<u32>,
+    /// Spreads the datagrams of a frame over its time.
+    paced: Option<bool>,
+}
+
+/// A videoconference.
+#[derive(Deserialize)]
+struct Conference {
+    /// A file of frames for both ends, named from the scenario's directory.
+    trace: Option<Name>,
+    /// Unit of the times in the file.
+    #[serde(default)]
+    trace_time: TimeUnit,
+    /// Unit of the sizes in the file.
+    #[serde(default)]
+    trace_size: SizeUnit,
+    /// Rate of the pictures.
+    rate: Option<Rate>,
+    /// Frames a second.
+    frames_per_s: Option<u32>,
+    /// Most bytes of video in a datagram.
+    max_payload_bytes: Option<u32>,
+    /// Speech.
+    #[serde(default = "Codec::of_conferences")]
+    codec: Codec,
+}
+
+impl Measured {
+    fn dscp(&self, default: u8) -> Result<u8, Mistake> {
+        match &self.dscp {
+            Some(dscp) if *dscp.get_ref() > 63 => {
+                Err(Mistake::of(dscp, "a code point lies between 0 and 63"))
+            }
+            dscp => Ok(dscp.as_ref().map_or(default, |dscp| *dscp.get_ref())),
+        }
+    }
+
+    fn meter(
+        &self,
+        common: &Common,
+        builder: &Builder<'_>,
+        placed: &Placed,
+        dscp: u8,
+    ) -> Result<MeterConfig, Mistake> {
+        let default = MeterConfig::default();
+        let loss_after = self.loss_after.as_ref().map_or(default.loss_after, |d| d.get_ref().0);
+        if let Some(written) = self.loss_after.as_ref().filter(|_| loss_after.0 == 0) {
+            return Err(Mistake::of(written, "every packet would be lost"));
+        }
+        let mut handovers: Vec<Time> = Vec::new();
+        for at in &self.handovers {
+            let instant = builder.within(at)?;
+            if handovers.last().is_some_and(|last| *last >= instant) {
+                return Err(Mistake::of(at, "it is not later than the one before it"));
+            }
+            handovers.push(instant);
+        }
+        let forwarding = match self.forwarding {
+            ForwardingName::Minimum => Forwarding::Minimum,
+            ForwardingName::Links => {
+                let links = |back| {
+                    let (node, probe) = placed.probe(UDP, dscp, back);
+                    links_of(&builder.network, node, &probe).ok_or_else(|| {
+                        let message = "its way leads into a tunnel: minimum is for that";
+                        Mistake::beside(&common.name, "forwarding", message)
+                    })
+                };
+                Forwarding::EachWay { up: links(false)?, down: links(true)? }
+            }
+        };
+        let handover_lead = self.handover_lead.map_or(default.handover_lead, |d| d.0);
+        let handover_span = self.handover_span.map(|d| d.0).or(default.handover_span);
+        Ok(MeterConfig {
+            loss_after,
+            forwarding,
+            handover_lead: handover_lead.min(loss_after),
+            handover_span,
+            handovers,
+            ..default
+        })
+    }
+}
+
+impl Table for App<Measured, Voip> {
+    fn reach(&self, builder: &mut Builder<'_>) -> Result<(), Mistake> {
+        let App { common, over, own } = self;
+        let codec = own.codec.config();
+        let dscp = over.dscp(codec.dscp)?;
+        let placed = common.place(builder, UDP, (1, 1), dscp)?;
+        let config = VoipConfig {
+            packet_interval: own.packet_interval.map_or(codec.packet_interval, |d| d.0),
+            payload_bytes: own.payload_bytes.unwrap_or(codec.payload_bytes),
+            spurts: own.spurts.map(|s| s.0),
+            period: common.period(builder)?,
+            dscp,
+            meter: over.meter(common, builder, &placed, dscp)?,
+        };
+        let seed = builder.app_seed();
+        common.add(builder, &placed, config.pair(&placed.ends, seed))
+    }
+}
+
+impl Table for App<Measured, Video> {
+    fn reach(&self, builder: &mut Builder<'_>) -> Result<(), Mistake> {
+        let App { common, over, own } = self;
+        let default = VideoConfig::default();
+        let dscp = over.dscp(default.dscp)?;
+        let placed = common.place(builder, UDP, (1, 1), dscp)?;
+        let trace = read_trace(builder, own.trace.as_ref(), own.trace_time, own.trace_size)?;
+        let config = VideoConfig {
+            trace: trace.unwrap_or(default.trace),
+            max_payload_bytes: own.max_payload_bytes.unwrap_or(default.max_payload_bytes),
+            paced: own.paced.unwrap_or(default.paced),
+            period: common.period(builder)?,
+            dscp,
+            meter: over.meter(common, builder, &placed, dscp)?,
+        };
+        common.add(builder, &placed, config.pair(&placed.ends))
+    }
+}
+
+impl Table for App<Measured, Conference> {
+    fn reach(&self, builder: &mut Builder<'_>) -> Result<(), Mistake> {
+        let App { common, over, own } = self;
+        let default = ConferenceConfig::default();
+        let dscp = over.dscp(default.dscp)?;
+        let placed = common.place(builder, UDP, (2, 2), dscp)?;
+        let trace = read_trace(builder, own.trace.as_ref(), own.trace_time, own.trace_size)?;
+        let mut pictures = default.pictures;
+        pictures.frames_per_s = own.frames_per_s.unwrap_or(pictures.frames_per_s);
+        pictures.rate_bps = own.rate.and_then(|r| r.0).unwrap_or(pictures.rate_bps);
+        let config = ConferenceConfig {
+            pictures,
+            trace,
+            max_payload_bytes: own.max_payload_bytes.unwrap_or(default.max_payload_bytes),
+            dscp,
+            voice: own.codec.config(),
+            period: common.period(builder)?,
+            meter: over.meter(common, builder, &placed, dscp)?,
+        };
+        let seed = builder.app_seed();
+        common.add(builder, &placed, config.pair(&placed.ends, seed))
+    }
+}
+
+fn read_trace(
+    builder: &Builder<'_>,
+    file: Option<&Name>,
+    time: TimeUnit,
+    size: SizeUnit,
+) -> Result<Option<Arc<Trace>>, Mistake> {
+    let Some(file) = file else { return Ok(None) };
+    let text = builder.read_beside(file)?;
+    let units = TraceUnits { seconds: time == TimeUnit::S, bits: size == SizeUnit::Bits };
+    let trace = Trace::parse(&text, units);
+    let trace = trace.map_err(|e| Mistake::of(file, format!("{}:{e}", file.get_ref())))?;
+    Ok(Some(Arc::new(trace)))
+}
+
+/// What delay variance is counted from.
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum ForwardingName {
+    /// The least delay that was seen.
+    #[default]
+    Minimum,
+    /// Rates and delays of the links.
+    Links,
+}
+
+/// Speech as it is coded.
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Codec {
+    /// 160 bytes every 20 ms.
+    #[default]
+    G711,
+    /// 20 bytes every 20 ms.
+    G729,
+}
+
+impl Codec {
+    fn of_conferences() -> Codec {
+        Codec::G729
+    }
+
+    fn config(self) -> VoipConfig {
+        match self {
+            Codec::G711 => VoipConfig::g711(),
+            Codec::G729 => VoipConfig::g729(),
+        }
+    }
+}
+
+/// Unit of the times in a trace of frames.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum TimeUnit {
+    /// Milliseconds.
+    #[default]
+    Ms,
+    /// Seconds.
+    S,
+}
+
+/// Unit of the sizes in a trace of frames.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum SizeUnit {
+    /// Bytes.
+    #[default]
+    Bytes,
+    /// Bits.
+    Bits,
+}
+
+/// Talk spurts: by name, or their mean lengths.
+#[derive(Clone, Copy)]
+struct SpurtsText(Spurts);
+
+impl<'de> Deserialize<'de> for SpurtsText {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = SpurtsText;
+            fn expecting(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+                f.write_str("\"p59\", \"goodman-wei\", or { talk, pause }")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<SpurtsText, E> {
+                match text {
+                    "p59" => Ok(SpurtsText(Spurts::P59)),
+                    "goodman-wei" => Ok(SpurtsText(Spurts::GOODMAN_WEI)),
+                    _ => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
+                }
+            }
+            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<SpurtsText, A::Error> {
+                #[derive(Deserialize)]
+                #[serde(deny_unknown_fields)]
+                struct Means {
+                    talk: Duration,
+                    pause: Duration,
+                }
+                let means = de::value::MapAccessDeserializer::new(map);
+                let Means { talk, pause } = Means::deserialize(means)?;
+                let (talk_s, pause_s) = (talk.0.as_secs_f64(), pause.0.as_secs_f64());
+                Ok(SpurtsText(Spurts { talk_s, pause_s }))
+            }
+        }
+        from.deserialize_any(Visitor)
+    }
+}
