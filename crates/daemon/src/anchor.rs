@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use segue_datapath::ebpf::EbpfOptions;
 use segue_ip::Output;
-use segue_linux::clock::monotonic;
+use segue_linux::clock::{monotonic, realtime_s};
 use segue_linux::monitor::Device;
 use segue_store::Embedded;
 use segue_tunnel::{Anchor, AnchorInput, AnchorOutput, ConnId, Known, Turn};
@@ -21,7 +21,6 @@ use segue_wire::signal::FromHost;
 use tokio::sync::mpsc;
 use tokio::time::Interval;
 
-pub use self::credentials::now_s;
 use self::credentials::{Credentials, review_period};
 pub use self::enrolment::{Enrolment, LINE_LIFETIME};
 use self::enrolment::{LEASES, Lease, encoded};
@@ -142,7 +141,7 @@ impl Role for Daemon {
     }
 
     fn entry(&self, known: Known) -> anyhow::Result<Entry> {
-        let seen_s = Some(credentials::now_s());
+        let seen_s = Some(realtime_s());
         let value = encoded(&Lease { epoch: known.epoch, inner: known.inner, seen_s })?;
         Ok(Entry { lane: known.name.clone(), key: known.name, value })
     }

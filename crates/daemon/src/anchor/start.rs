@@ -5,12 +5,12 @@ use segue_clock::{Machine, Span};
 use segue_datapath::{Role, Setup};
 use segue_ip::Input;
 use segue_keepalive::Source;
-use segue_linux::clock::monotonic;
+use segue_linux::clock::{monotonic, realtime_s};
 use segue_store::{Embedded, StoreExt};
 use segue_tunnel::{Anchor, AnchorConfig, Known};
 
+use super::Settings;
 use super::enrolment::{Enrolment, LEASES, Lease, REST};
-use super::{Settings, now_s};
 use crate::random_seed;
 
 /// What its datapath needs to know.
@@ -33,7 +33,7 @@ pub(super) fn machine(
     store: &Embedded,
     source: Source,
 ) -> anyhow::Result<Anchor> {
-    let (now, now_s) = (monotonic(), now_s());
+    let (now, now_s) = (monotonic(), realtime_s());
     let rest = |until_s: u64| now + Span::from_secs(until_s.saturating_sub(now_s));
     let resting = Enrolment::resting(store)?.into_iter().map(|(ip, until_s)| (ip, rest(until_s)));
     let config = AnchorConfig {
