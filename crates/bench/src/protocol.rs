@@ -100,14 +100,7 @@ impl Format {
 }
 
 fn header(slot: u32) -> Header {
-    Header {
-        packet_type: PacketType::Request,
-        flags: 0,
-        k: 3,
-        age: 0,
-        index: slot,
-        cookie: cookie(slot),
-    }
+    Header::new(PacketType::Request, 3, slot, cookie(slot))
 }
 
 /// A request whose echoes say that the last answer took 60 µs on its way and was kept for 40 µs. The responder thus
@@ -242,8 +235,7 @@ mod tests {
     fn an_answer_must_be_of_the_right_kind_number_and_key() {
         let id = Id { slot: 7, seq: 3 };
         let (index, cookie) = peer(7);
-        let good =
-            Header { packet_type: PacketType::Response, flags: 0, k: 3, age: 0, index, cookie };
+        let good = Header::new(PacketType::Response, 3, index, cookie);
         let probe = Probe { ss: 3, r: 3, ..request(id, 1000) };
         assert_eq!(Format::Probe.answer(&probe.seal(&good, &key(7))), Some(id));
         assert_eq!(Format::Probe.answer(&probe.seal(&good, &key(8))), None);

@@ -187,14 +187,7 @@ impl Plain {
     fn send(&mut self, orders: &[ProbeOrder]) -> Result<(), BenchError> {
         for ProbeOrder { slot, k, probe, .. } in orders {
             let slot = *slot;
-            let header = Header {
-                packet_type: PacketType::Request,
-                flags: 0,
-                k: *k,
-                age: 0,
-                index: slot,
-                cookie: cookie(slot),
-            };
+            let header = Header::new(PacketType::Request, *k, slot, cookie(slot));
             let now_us = (monotonic().0 / 1000) as u32;
             let packet = Probe { t_sc: now_us, ..*probe }.seal(&header, &key(slot));
             self.socket.send_to(&packet, (FAR, SERVICE_PORT)).map_err(system("send a probe"))?;

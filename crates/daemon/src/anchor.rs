@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use segue_datapath::ebpf::EbpfOptions;
 use segue_ip::Output;
-use segue_linux::clock::monotonic;
+use segue_linux::clock::{monotonic, realtime_s};
 use segue_linux::monitor::Device;
 use segue_store::Embedded;
 use segue_tunnel::{Anchor, AnchorOutput, ConnId, Known};
@@ -136,7 +136,7 @@ impl Role for Daemon {
     }
 
     fn entry(&self, known: Known) -> anyhow::Result<Entry> {
-        let seen_s = Some(crate::now_s());
+        let seen_s = Some(realtime_s());
         let value = encoded(&Lease { epoch: known.epoch, inner: known.inner, seen_s })?;
         Ok(Entry { lane: known.name.clone(), key: known.name, value })
     }

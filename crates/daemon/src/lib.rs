@@ -41,15 +41,10 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use segue_clock::Time;
-use segue_linux::clock::{monotonic, realtime_ns};
+use segue_linux::clock::monotonic;
 use segue_linux::monitor::Device;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
-
-/// Seconds since 1970.
-pub fn now_s() -> u64 {
-    realtime_ns() / 1_000_000_000
-}
 
 /// 32 bytes from the system's generator.
 fn random_seed() -> anyhow::Result<[u8; 32]> {

@@ -443,7 +443,7 @@ fn everything_works_in_an_unprivileged_user_namespace() {
 }
 
 fn header(packet_type: PacketType, index: u32, cookie: u64) -> Header {
-    Header { packet_type, flags: 0, k: 0, age: 0, index, cookie }
+    Header::new(packet_type, 0, index, cookie)
 }
 
 /// An inner UDP datagram.
@@ -557,14 +557,7 @@ fn the_inner_class_is_copied_out_and_congestion_on_the_way_is_carried_in() {
 
 /// A data packet from the host with an inner datagram of the class given.
 fn tunnelled(port: u16, class: u8) -> Vec<u8> {
-    let header = Header {
-        packet_type: PacketType::Data,
-        flags: 0,
-        k: 0,
-        age: 0,
-        index: ANCHOR_SLOT,
-        cookie: ANCHOR_COOKIE,
-    };
+    let header = Header::new(PacketType::Data, 0, ANCHOR_SLOT, ANCHOR_COOKIE);
     let (IpAddr::V4(from), IpAddr::V4(to)) = (inner(false, 1), inner(false, 2)) else {
         unreachable!("asked for IPv4");
     };

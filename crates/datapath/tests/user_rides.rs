@@ -298,14 +298,8 @@ fn rides_that_are_wrong_are_refused_by_their_reason() {
     let data = raw::packet(inner(false, 1), inner(false, 2), 9, b"good");
     let foreign = raw::packet(inner(false, 7), inner(false, 2), 9, b"foreign");
     let ride = |flags, seq, key: ProbeKey, inner: &[u8]| {
-        let header = Header {
-            packet_type: PacketType::Ride,
-            flags,
-            k: 4,
-            age: 0,
-            index: ANCHOR_SLOT,
-            cookie: ANCHOR_COOKIE,
-        };
+        let header =
+            Header { flags, ..Header::new(PacketType::Ride, 4, ANCHOR_SLOT, ANCHOR_COOKIE) };
         let probe = Probe { seq, ..Probe::default() };
         [&probe.seal(&header, &key)[..], inner].concat()
     };
@@ -358,14 +352,7 @@ fn a_host_refuses_requests_that_ride_and_answers_to_what_it_never_sent() {
     let to = SocketAddr::new(outer(false, 1), PORT);
     let data = raw::packet(inner(false, 2), inner(false, 1), 9, b"good");
     let ride = |flags, seq| {
-        let header = Header {
-            packet_type: PacketType::Ride,
-            flags,
-            k: 4,
-            age: 0,
-            index: HOST_SLOT,
-            cookie: HOST_COOKIE,
-        };
+        let header = Header { flags, ..Header::new(PacketType::Ride, 4, HOST_SLOT, HOST_COOKIE) };
         let probe = Probe { seq, ..Probe::default() };
         [&probe.seal(&header, &KEY)[..], &data].concat()
     };

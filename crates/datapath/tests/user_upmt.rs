@@ -213,9 +213,7 @@ fn an_anchor_refuses_what_is_wrong_by_its_reason() {
     *flipped.last_mut().unwrap() ^= 1;
     expect_refused(&dry, FROM, &flipped, DropReason::Field);
     let config = anchor_config();
-    let header = |packet_type, cookie| {
-        Header { packet_type, flags: 0, k: 0, age: 0, index: ANCHOR_SLOT, cookie }.emit()
-    };
+    let header = |packet_type, cookie| Header::new(packet_type, 0, ANCHOR_SLOT, cookie).emit();
     let ours = [&header(PacketType::Data, config.rx_cookie)[..], &data].concat();
     expect_refused(&dry, FROM, &ours, DropReason::Version);
 

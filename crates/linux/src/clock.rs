@@ -19,6 +19,12 @@ pub fn realtime_ns() -> u64 {
     read(ClockId::CLOCK_REALTIME).0
 }
 
+/// Time of day in seconds since 1970.
+#[must_use]
+pub fn realtime_s() -> u64 {
+    realtime_ns() / 1_000_000_000
+}
+
 /// Processor time that the calling thread has used.
 #[must_use]
 pub fn thread_cpu() -> Span {

@@ -203,14 +203,7 @@ mod tests {
 
     #[test]
     fn padding_follows_the_authenticator_and_does_not_count() {
-        let header = Header {
-            packet_type: segue_wire::PacketType::Request,
-            flags: 0,
-            k: 3,
-            age: 0,
-            index: 7,
-            cookie: 9,
-        };
+        let header = Header::new(segue_wire::PacketType::Request, 3, 7, 9);
         let probe = Probe { seq: 5, ..Probe::default() };
         let (mut near, far) = (endpoint(), endpoint());
         let to = far.socket().local_addr().unwrap();

@@ -431,8 +431,7 @@ mod tests {
     }
 
     fn request(listener: &mut Listener, index: u32, seq: u32) -> Result<(), &'static str> {
-        let header =
-            Header { packet_type: PacketType::Request, flags: 0, k: 3, age: 0, index, cookie: 1 };
+        let header = Header::new(PacketType::Request, 3, index, 1);
         let probe = Probe { seq, t_sc: seq, ..Probe::default() };
         let packet = probe.seal(&header, &ProbeKey::default());
         let at = clock::monotonic();
@@ -483,14 +482,7 @@ mod tests {
     fn requests_that_waited_in_the_queue_of_a_busy_process_came_in_time() {
         let mut listener = listener(8, open());
         let start = clock::monotonic();
-        let header = Header {
-            packet_type: PacketType::Request,
-            flags: 0,
-            k: 3,
-            age: 0,
-            index: 1,
-            cookie: 1,
-        };
+        let header = Header::new(PacketType::Request, 3, 1, 1);
         // A request every 20 ms for a second, and this process sees them all after that second.
         for n in 0..50 {
             let probe = Probe { seq: n + 1, t_sc: n + 1, t_ka_ms: 20, ..Probe::default() };

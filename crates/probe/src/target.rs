@@ -149,14 +149,7 @@ impl Target {
         let cookie = u64::from_be_bytes(cookie).max(1);
         let mut end = Endpoint::new(socket, key).context("cannot forbid fragments")?;
         end.receive_icmp().context("cannot ask for ICMP errors")?;
-        let header = Header {
-            packet_type: PacketType::Request,
-            flags: 0,
-            k: config.k,
-            age: 0,
-            index,
-            cookie,
-        };
+        let header = Header::new(PacketType::Request, config.k, index, cookie);
         Ok(Target {
             name: name.into(),
             address,

@@ -84,6 +84,12 @@ impl Header {
     /// Length in bytes.
     pub const LEN: usize = 16;
 
+    /// A header without flags that states no age.
+    #[must_use]
+    pub const fn new(packet_type: PacketType, k: u8, index: u32, cookie: u64) -> Header {
+        Header { packet_type, flags: 0, k, age: 0, index, cookie }
+    }
+
     /// Reads the header in front of `bytes`.
     ///
     /// # Errors

@@ -74,7 +74,7 @@ mod tests {
     /// Header of a data packet to index 7 with cookie 9, and a little of what follows, in UDP.
     fn udp() -> Vec<u8> {
         let packet_type = PacketType::Data;
-        let header = Header { packet_type, flags: 0, k: 0, age: 0, index: 7, cookie: 9 };
+        let header = Header::new(packet_type, 0, 7, 9);
         [&[0x13, 0x8d, 0x13, 0x8d, 5, 0x58, 0, 0][..], &header.emit(), &[0x45; 20]].concat()
     }
 

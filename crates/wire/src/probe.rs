@@ -209,7 +209,7 @@ mod tests {
     }
 
     fn header() -> Header {
-        Header { packet_type: PacketType::Request, flags: 0, k: 3, age: 0, index: 7, cookie: 9 }
+        Header::new(PacketType::Request, 3, 7, 9)
     }
 
     fn probe() -> Probe {

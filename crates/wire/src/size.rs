@@ -98,7 +98,7 @@ mod tests {
 
     fn header() -> Header {
         let packet_type = PacketType::Size;
-        Header { packet_type, flags: 0, k: 0, age: 0, index: 7, cookie: 9 }
+        Header::new(packet_type, 0, 7, 9)
     }
 
     fn sealed(size: Size) -> Vec<u8> {

@@ -159,12 +159,8 @@ fn an_independent_dissector_reads_the_fields_of_probes() {
         t_ka_ms: 200,
     };
     let header = |packet_type, flags| Header {
-        packet_type,
         flags,
-        k: 3,
-        age: 0,
-        index: 0x0102_0304,
-        cookie: 0xfedc_ba98_7654_3210,
+        ..Header::new(packet_type, 3, 0x0102_0304, 0xfedc_ba98_7654_3210)
     };
     let headers = [
         header(PacketType::Request, 0),
@@ -207,14 +203,7 @@ fn an_independent_dissector_reads_the_fields_of_probes() {
 
 #[test]
 fn an_independent_dissector_hands_inner_packets_to_its_own_and_finds_them_right() {
-    let header = Header {
-        packet_type: PacketType::Data,
-        flags: DATA_ONE_WAY,
-        k: 0,
-        age: 0,
-        index: 7,
-        cookie: 9,
-    };
+    let header = Header { flags: DATA_ONE_WAY, ..Header::new(PacketType::Data, 0, 7, 9) };
     let (v4, v6) = (
         [Ipv4Addr::new(10, 77, 0, 2), Ipv4Addr::new(10, 77, 0, 1)],
         [
@@ -260,8 +249,7 @@ fn an_independent_dissector_hands_inner_packets_to_its_own_and_finds_them_right(
 fn an_independent_dissector_reads_both_parts_of_a_ride() {
     let probe = Probe { seq: 77, t_sc: 2, r: 7, heard: 0x8001, ..Probe::default() };
     let flags = [0, RIDE_ONE_WAY | RIDE_RESPONSE, RIDE_REPORT];
-    let header =
-        |flags| Header { packet_type: PacketType::Ride, flags, k: 3, age: 0, index: 7, cookie: 9 };
+    let header = |flags| Header { flags, ..Header::new(PacketType::Ride, 3, 7, 9) };
     let mut inner = vec![Vec::new(); 2];
     let (ipv4, ipv6) = (
         PacketBuilder::ipv4([10, 77, 0, 2], [10, 77, 0, 1], 64),
@@ -294,8 +282,7 @@ fn an_independent_dissector_reads_both_parts_of_a_ride() {
 
 #[test]
 fn an_independent_dissector_reads_tests_of_the_packet_size() {
-    let header =
-        Header { packet_type: PacketType::Size, flags: 0, k: 0, age: 0, index: 7, cookie: 9 };
+    let header = Header::new(PacketType::Size, 0, 7, 9);
     let asked = Size { token: 0x0102_0304, size: 1_400, answer: 56 };
     let sealed = |size: Size| {
         let mut packet = Vec::new();
@@ -328,8 +315,7 @@ fn an_independent_dissector_reads_tests_of_the_packet_size() {
 
 #[test]
 fn an_independent_dissector_marks_what_the_parser_refuses() {
-    let request =
-        Header { packet_type: PacketType::Request, flags: 0, k: 3, age: 0, index: 7, cookie: 9 };
+    let request = Header::new(PacketType::Request, 3, 7, 9);
     let good = Probe::default().seal(&request, &ProbeKey([7; 16]));
     let spoilt = |at: usize, value: u8| {
         let mut packet = good.to_vec();

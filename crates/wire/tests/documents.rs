@@ -53,14 +53,7 @@ fn expect_same(document: &str, emitted: &[(&str, Vec<u8>)]) {
 }
 
 fn request() -> (Header, Probe) {
-    let header = Header {
-        packet_type: PacketType::Request,
-        flags: 0,
-        k: 3,
-        age: 0,
-        index: 7,
-        cookie: 0x1122_3344_5566_7788,
-    };
+    let header = Header::new(PacketType::Request, 3, 7, 0x1122_3344_5566_7788);
     let probe =
         Probe { seq: 1, t_sc: 1_000_000, sc: 1, heard: 1, t_ka_ms: 200, ..Probe::default() };
     (header, probe)

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use segue_clock::{Span, Time};
-use segue_linux::clock::monotonic;
+use segue_linux::clock::{monotonic, realtime_s};
 use segue_text::errors::Told;
 use segue_text::units::date;
 use segue_tunnel::{AnchorInput, ConnId, Ending};
@@ -19,7 +19,6 @@ use super::enrolment::{LINE_LIFETIME, RenewError};
 use crate::control::EnrolmentStatus;
 use crate::identity::check_name;
 use crate::locator::Locator;
-use crate::now_s;
 use crate::run::Role;
 
 /// Minimum time between log lines about refusals; those in between are counted.
@@ -55,7 +54,7 @@ impl Daemon {
         valid_s: Option<u64>,
     ) -> anyhow::Result<String> {
         let lifetime = valid_s.map_or(LINE_LIFETIME, Duration::from_secs);
-        let now_s = now_s();
+        let now_s = realtime_s();
         self.settle()?;
         let join =
             self.enrolment.invite(self.store.as_ref(), name, addresses, (now_s, lifetime))?;
@@ -71,7 +70,7 @@ impl Daemon {
     /// Ends an enrolment.
     pub fn unenroll(&mut self, name: &str) -> anyhow::Result<String> {
         self.settle()?;
-        self.enrolment.remove(self.store.as_ref(), name, now_s())?;
+        self.enrolment.remove(self.store.as_ref(), name, realtime_s())?;
         self.core.ledger.forget(name);
         self.credentials.seen.remove(name);
         info!("audit: {name} removed");
@@ -81,7 +80,7 @@ impl Daemon {
 
     /// The enrolled hosts, and when each was last seen.
     pub fn enrolments(&self) -> anyhow::Result<Vec<EnrolmentStatus>> {
-        let now_s = now_s();
+        let now_s = realtime_s();
         let mut all = self.enrolment.list(self.store.as_ref(), now_s)?;
         let connected: BTreeSet<&str> =
             self.credentials.shown.values().map(|(name, _)| name.as_str()).collect();
@@ -96,7 +95,7 @@ impl Daemon {
     /// Answers a client that wants to be enrolled.
     pub fn on_enrol(&mut self, asked: &ToEnrol, from: SocketAddr) -> Enrolled {
         let ToEnrol::Enrol { name, .. } = asked;
-        let now_s = now_s();
+        let now_s = realtime_s();
         let lifetime = self.settings.certificate_lifetime;
         // Each attempt costs a certificate and a log line, and some cost a write. It has a pace of
         // its own, so that a client with a used line cannot suppress the host's other log lines.
@@ -123,7 +122,7 @@ impl Daemon {
             self.core.trouble.tell(monotonic(), &error);
         }
         self.credentials.shown.insert(conn, (name.to_owned(), certificate));
-        self.ask_to_renew(conn, now_s());
+        self.ask_to_renew(conn, realtime_s());
     }
 
     /// The host's connection has ended.
@@ -131,13 +130,13 @@ impl Daemon {
         if let Some((name, _)) = self.credentials.shown.remove(&conn)
             && self.enrolment.knows(&name)
         {
-            self.credentials.seen.insert(name, now_s());
+            self.credentials.seen.insert(name, realtime_s());
         }
     }
 
     /// Finds certificates that are due for renewal, and those that have expired.
     pub fn review_certificates(&mut self) -> anyhow::Result<()> {
-        let now_s = now_s();
+        let now_s = realtime_s();
         let conns: Vec<ConnId> = self.credentials.shown.keys().copied().collect();
         for conn in conns {
             self.ask_to_renew(conn, now_s);
@@ -166,7 +165,7 @@ impl Daemon {
 
     /// A host asks for its next certificate. It gets none unless it was asked to renew.
     pub fn on_renew(&mut self, conn: ConnId, request: &[u8]) {
-        let now_s = now_s();
+        let now_s = realtime_s();
         let shown = self.credentials.shown.get(&conn);
         let due = shown.filter(|(_, shown)| self.enrolment.is_due(shown, now_s));
         let Some((name, _)) = due.cloned() else {

@@ -5,13 +5,13 @@ use segue_clock::{Machine, Span};
 use segue_datapath::{Role, Setup};
 use segue_ip::Input;
 use segue_keepalive::Source;
-use segue_linux::clock::monotonic;
+use segue_linux::clock::{monotonic, realtime_s};
 use segue_store::{Embedded, StoreExt};
 use segue_tunnel::{Anchor, AnchorConfig, Known};
 
 use super::enrolment::{Enrolment, LEASES, Lease, REST};
+use crate::random_seed;
 use crate::settings::Anchor as Settings;
-use crate::{now_s, random_seed};
 
 /// What its datapath needs to know.
 pub(super) fn setup(settings: &Settings) -> Setup {
@@ -33,7 +33,7 @@ pub(super) fn machine(
     store: &Embedded,
     source: Source,
 ) -> anyhow::Result<Anchor> {
-    let (now, now_s) = (monotonic(), now_s());
+    let (now, now_s) = (monotonic(), realtime_s());
     let rest = |until_s: u64| now + Span::from_secs(until_s.saturating_sub(now_s));
     let resting = Enrolment::resting(store)?.into_iter().map(|(ip, until_s)| (ip, rest(until_s)));
     let config = AnchorConfig {

@@ -83,14 +83,7 @@ fn weigh(programs: &Programs, batch: BorrowedFd<'_>) -> BTreeMap<String, u64> {
 
 /// Sends one request over a path and returns the response.
 fn ask(programs: &Programs, slot: u32, probe: &Probe) -> Probe {
-    let head = Header {
-        packet_type: PacketType::Request,
-        flags: 0,
-        k: 3,
-        age: 0,
-        index: slot,
-        cookie: u64::from(slot) + (1 << 41),
-    };
+    let head = Header::new(PacketType::Request, 3, slot, u64::from(slot) + (1 << 41));
     let (from, to) = (Outer::V4.address(1), Outer::V4.address(2));
     let packet = frame(Outer::V4, from, to, PORT, &probe.seal(&head, &KEY));
     let (verdict, out) = run(programs.ingress.as_fd(), &packet, None);

@@ -101,7 +101,7 @@ pub(super) fn to_us(outer: Outer, payload: &[u8]) -> Vec<u8> {
 
 pub(super) fn header(packet_type: PacketType) -> Header {
     let k = if packet_type == PacketType::Data { 0 } else { 3 };
-    Header { packet_type, flags: 0, k, age: 0, index: SLOT, cookie: COOKIE }
+    Header::new(packet_type, k, SLOT, COOKIE)
 }
 
 pub(super) fn data(inner: &[u8]) -> Vec<u8> {

@@ -118,14 +118,7 @@ impl Kernel {
 
     /// At a client: another request is about to leave, after `sent`.
     fn send(&mut self, at: Time, sent: u32) {
-        let header = Header {
-            packet_type: PacketType::Request,
-            flags: 0,
-            k: 3,
-            age: 0,
-            index: 0,
-            cookie: 0,
-        };
+        let header = Header::new(PacketType::Request, 3, 0, 0);
         let packet = Probe::default().seal(&header, &ProbeKey::default());
         assert_eq!(self.run(Step { at_ns: at.0, received: 0, sent, packet }), 0);
     }

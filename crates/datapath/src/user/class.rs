@@ -65,8 +65,7 @@ mod tests {
     use crate::checksum::Sum;
 
     fn data(inner: &[u8]) -> Vec<u8> {
-        let header =
-            Header { packet_type: PacketType::Data, flags: 0, k: 0, age: 0, index: 1, cookie: 2 };
+        let header = Header::new(PacketType::Data, 0, 1, 2);
         [&header.emit()[..], inner].concat()
     }
 

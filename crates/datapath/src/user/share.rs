@@ -76,14 +76,7 @@ mod tests {
         let far = SocketAddr::from(([192, 0, 2, 1], 5005));
         // Returns how many of that many flows begin.
         let begin = |owner: u32, flows: std::ops::Range<u32>| {
-            let head = Header {
-                packet_type: PacketType::Data,
-                flags: 0,
-                k: 0,
-                age: 0,
-                index: owner,
-                cookie: owner.into(),
-            };
+            let head = Header::new(PacketType::Data, 0, owner, owner.into());
             let begins = |n: &u32| {
                 let mut packet = head.emit().to_vec();
                 packet.extend([0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 8, 0, 1, 192, 0]);

@@ -173,14 +173,7 @@ fn congestion_marked_on_the_way_reaches_a_capable_receiver_and_drops_for_others(
 
 /// A data packet of path 0 with an inner datagram of the class given.
 pub(crate) fn tunnelled(port: u16, tos: u8) -> Vec<u8> {
-    let header = Header {
-        packet_type: PacketType::Data,
-        flags: 0,
-        k: 0,
-        age: 0,
-        index: anchor_slot(0),
-        cookie: 0xa000,
-    };
+    let header = Header::new(PacketType::Data, 0, anchor_slot(0), 0xa000);
     let mut inner = Vec::new();
     let builder = PacketBuilder::ipv4([10, 8, 0, 1], [10, 8, 0, 2], 9).udp(4000, port);
     builder.write(&mut inner, b"marked").unwrap();

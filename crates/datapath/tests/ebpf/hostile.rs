@@ -13,14 +13,7 @@ use crate::world::{
 };
 
 fn request_header() -> Header {
-    Header {
-        packet_type: PacketType::Request,
-        flags: 0,
-        k: 3,
-        age: 0,
-        index: anchor_slot(0),
-        cookie: 0xa000,
-    }
+    Header::new(PacketType::Request, 3, anchor_slot(0), 0xa000)
 }
 
 pub(crate) fn request(seq: u32) -> [u8; Probe::PACKET_LEN] {

@@ -176,14 +176,7 @@ fn a_quiet_path_reports_what_is_new_and_nothing_else() {
     // From another address: the source is new once it has echoed.
     let moved = stranger(&world, 6000);
     let request = |seq, t_ss| {
-        let header = Header {
-            packet_type: PacketType::Request,
-            flags: 0,
-            k: 4,
-            age: 0,
-            index: anchor_slot(0),
-            cookie: 0xa000,
-        };
+        let header = Header::new(PacketType::Request, 4, anchor_slot(0), 0xa000);
         moved.send(&Probe { seq, t_ss, heard: 7, ..faster }.seal(&header, &KEY)).unwrap();
     };
     request(13, 0);
@@ -267,14 +260,7 @@ fn a_repeated_response_is_refused_and_does_not_hide_loss() {
         (9, RESPONSE_UNSOLICITED, true),
         (9, RESPONSE_UNSOLICITED, false),
     ] {
-        let header = Header {
-            packet_type: PacketType::Response,
-            flags,
-            k: 3,
-            age: 0,
-            index: host_slot(0),
-            cookie: 0xb000,
-        };
+        let header = Header { flags, ..Header::new(PacketType::Response, 3, host_slot(0), 0xb000) };
         let before = world.host.counters(host_slot(0)).rx_packets;
         socket.send(&Probe { seq, ..Probe::default() }.seal(&header, &KEY)).unwrap();
         refused += u64::from(!counts);

@@ -189,7 +189,7 @@ impl Asking {
             ..*request
         };
         let (packet_type, index, cookie) = (PacketType::Response, host_slot(0), 0xb000);
-        let header = Header { packet_type, flags: 0, k: 255, age: 0, index, cookie };
+        let header = Header::new(packet_type, 255, index, cookie);
         self.wire.send(&response.seal(&header, &KEY)).unwrap();
         let event = self.world.host.wait_for_probe(|e| e.arrival.probe.seq == request.seq);
         let arrival = arrival(&event);
@@ -286,7 +286,7 @@ fn an_anchor_makes_of_reports_what_the_machine_makes_of_the_same_packets() {
             let report = ProbeReport::new(f64::from(seq % 13) / 20.0, rtt);
             let (probe, flags) =
                 if reports { (report.pack(probe), REQUEST_REPORT) } else { (probe, 0) };
-            let header = Header { packet_type, flags, k: 255, age: 0, index, cookie };
+            let header = Header { flags, ..Header::new(packet_type, 255, index, cookie) };
             wire.send(&probe.seal(&header, &KEY)).unwrap();
             let n = wire.recv(&mut bytes).unwrap();
             let arrived = monotonic().micros32();

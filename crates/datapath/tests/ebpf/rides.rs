@@ -292,7 +292,7 @@ fn rides_that_are_wrong_are_refused_by_their_reason() {
     let foreign = raw::packet(Family::V4.inner(7), Family::V4.inner(2), 9, b"foreign");
     let ride = |flags, seq, key: ProbeKey, inner: &[u8]| {
         let (packet_type, index, cookie) = (PacketType::Ride, anchor_slot(0), 0xa000);
-        let header = Header { packet_type, flags, k: 4, age: 0, index, cookie };
+        let header = Header { flags, ..Header::new(packet_type, 4, index, cookie) };
         let probe = Probe { seq, ..Probe::default() };
         [&probe.seal(&header, &key)[..], inner].concat()
     };
@@ -347,7 +347,7 @@ fn every_request_has_one_answer_also_where_data_leaves_in_the_same_instant() {
     // Answers to a source that has not echoed yet do not wait.
     let request = |seq, t_ss| {
         let (packet_type, index, cookie) = (PacketType::Request, anchor_slot(0), 0xa000);
-        let header = Header { packet_type, flags: 0, k: 4, age: 0, index, cookie };
+        let header = Header::new(packet_type, 4, index, cookie);
         let probe = Probe { seq, t_sc: seq * 7, t_ss, sc: seq * 3, ..Probe::default() };
         wire.send(&probe.seal(&header, &KEY)).unwrap();
     };

@@ -109,14 +109,7 @@ fn what_leaves_is_the_header_and_the_inner_packet() {
             sender.send_to(b"what an application says", (inner.inner(2), 80)).unwrap();
             let mut bytes = [0; 200];
             let n = wire.recv(&mut bytes).unwrap();
-            let expected = Header {
-                packet_type: PacketType::Data,
-                flags: 0,
-                k: 0,
-                age: 0,
-                index: anchor_slot(0),
-                cookie: 0xa000,
-            };
+            let expected = Header::new(PacketType::Data, 0, anchor_slot(0), 0xa000);
             assert_eq!(Header::parse(&bytes[..n]).unwrap(), expected);
             let packet = &bytes[Header::LEN..n];
             let sliced = SlicedPacket::from_ip(packet).unwrap();

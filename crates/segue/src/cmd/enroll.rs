@@ -14,7 +14,7 @@ use segue_daemon::control::{
     self, EnrolmentStatus, Response, TunnelAnswer, TunnelRequest, tunnels,
 };
 use segue_daemon::locator::Locator;
-use segue_daemon::now_s;
+use segue_linux::clock::realtime_s;
 use segue_store::Embedded;
 use segue_text::units::{self, date};
 use segue_wire::SIGNAL_PORT;
@@ -178,7 +178,7 @@ impl Anchor {
             Anchor::Stored(store) => {
                 let lifetime = valid_s.map_or(LINE_LIFETIME, std::time::Duration::from_secs);
                 let mut enrolment = Enrolment::load(store)?;
-                let join = enrolment.invite(store, &name, addresses, (now_s(), lifetime))?;
+                let join = enrolment.invite(store, &name, addresses, (realtime_s(), lifetime))?;
                 Ok(join.to_string())
             }
         }
@@ -188,7 +188,7 @@ impl Anchor {
         match self {
             Anchor::Running(control) => tunnels::order(control, TunnelRequest::Unenroll { name }),
             Anchor::Stored(store) => {
-                Enrolment::load(store)?.remove(store, &name, now_s())?;
+                Enrolment::load(store)?.remove(store, &name, realtime_s())?;
                 Ok(format!("{name} is no longer enrolled"))
             }
         }
@@ -200,7 +200,7 @@ impl Anchor {
                 Response::Own(TunnelAnswer::Enrolments(all)) => Ok(all),
                 _ => bail!("the anchor's answer makes no sense"),
             },
-            Anchor::Stored(store) => Enrolment::load(store)?.list(store, now_s()),
+            Anchor::Stored(store) => Enrolment::load(store)?.list(store, realtime_s()),
         }
     }
 }

@@ -183,21 +183,14 @@ impl Drop for Peer {
 
 /// A request of a path.
 pub(crate) fn request(grant: &PathGrant, key: &ProbeKey, seq: u32) -> [u8; Probe::PACKET_LEN] {
-    let header = Header {
-        packet_type: PacketType::Request,
-        flags: 0,
-        k: K,
-        age: 0,
-        index: grant.index,
-        cookie: grant.cookie,
-    };
+    let header = Header::new(PacketType::Request, K, grant.index, grant.cookie);
     let t_ka_ms = T_KA.as_millis() as u16;
     Probe { seq, sc: seq, heard: u16::MAX, t_ka_ms, ..Probe::default() }.seal(&header, key)
 }
 
 /// A datagram in the tunnel.
 pub(crate) fn data(index: u32, cookie: u64, from: SocketAddrV4, to: SocketAddrV4) -> Vec<u8> {
-    let header = Header { packet_type: PacketType::Data, flags: 0, k: 0, age: 0, index, cookie };
+    let header = Header::new(PacketType::Data, 0, index, cookie);
     let mut packet = header.emit().to_vec();
     PacketBuilder::ipv4(from.ip().octets(), to.ip().octets(), 64)
         .udp(from.port(), to.port())

@@ -153,8 +153,7 @@ fn what_is_no_request_is_counted_by_reason_and_changes_nothing() {
     socket.connect(listener.address).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let key = ProbeKey::default();
-    let header =
-        Header { packet_type: PacketType::Request, flags: 0, k: 3, age: 0, index: 7, cookie: 9 };
+    let header = Header::new(PacketType::Request, 3, 7, 9);
     let good = |seq| {
         Probe { seq, t_sc: seq, sc: seq, t_ka_ms: 200, ..Probe::default() }.seal(&header, &key)
     };
@@ -209,8 +208,7 @@ fn what_is_no_request_is_counted_by_reason_and_changes_nothing() {
 #[test]
 fn a_client_that_moves_to_another_port_stays_the_same_session() {
     let listener = Listener::start(&["--listen", "127.0.0.1:0"]);
-    let header =
-        Header { packet_type: PacketType::Request, flags: 0, k: 3, age: 0, index: 7, cookie: 9 };
+    let header = Header::new(PacketType::Request, 3, 7, 9);
     for seq in 1..=2 {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();

@@ -27,14 +27,7 @@ impl Asker {
 
     fn send(&mut self, listener: &Listener, length: usize, class: Option<u8>) {
         self.seq += 1;
-        let header = Header {
-            packet_type: PacketType::Request,
-            flags: 0,
-            k: 3,
-            age: 0,
-            index: 7,
-            cookie: 9,
-        };
+        let header = Header::new(PacketType::Request, 3, 7, 9);
         let probe = Probe { seq: self.seq, t_sc: self.seq, sc: self.seq, ..Probe::default() };
         let mut packet = probe.seal(&header, &self.key).to_vec();
         packet.resize(length, 0xaa);

@@ -137,7 +137,7 @@ impl Forger {
                 for (to, index) in to.iter().flat_map(|to| (1..=FORGED).map(move |n| (to, n))) {
                     let cookie = if index % 2 == 0 { u64::MAX } else { 0 };
                     let packet_type = PacketType::Request;
-                    let header = Header { packet_type, flags: 0, k: 3, age: 0, index, cookie };
+                    let header = Header::new(packet_type, 3, index, cookie);
                     let probe = Probe { seq, t_sc: seq, t_ss: seq, sc: seq, ..Probe::default() };
                     // No process listens there yet, or any more: that is fine.
                     let socket = &sockets[usize::from(index > FORGED / 2)];

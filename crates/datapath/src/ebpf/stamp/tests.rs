@@ -160,14 +160,7 @@ fn alone_compact_probes_are_answered_with_their_length_class_and_counters() {
     };
     let key = ProbeKey::default();
     for (index, outer) in (5..).zip(Outer::BOTH) {
-        let header = Header {
-            packet_type: PacketType::Request,
-            flags: 0,
-            k: 3,
-            age: 0,
-            index,
-            cookie: 1 << 60,
-        };
+        let header = Header::new(PacketType::Request, 3, index, 1 << 60);
         let ask = |seq: u32, padding: usize| {
             let probe = Probe { seq, t_sc: 9, sc: seq, t_ka_ms: 200, ..Probe::default() };
             let payload = [&probe.seal(&header, &key)[..], &vec![7; padding]].concat();
@@ -209,8 +202,7 @@ fn alone_compact_probes_are_answered_with_their_length_class_and_counters() {
 #[test]
 fn alone_what_is_no_valid_compact_probe_passes_as_it_is() {
     let Some(loaded) = alone(OPTIONS) else { return };
-    let header =
-        Header { packet_type: PacketType::Request, flags: 0, k: 3, age: 0, index: 5, cookie: 1 };
+    let header = Header::new(PacketType::Request, 3, 5, 1);
     let probe = Probe { seq: 1, ..Probe::default() };
     for outer in Outer::BOTH {
         let packet =

@@ -3,7 +3,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use nix::sched::{CloneFlags, unshare};
 use segue_daemon::config::HostFile;
@@ -174,15 +173,14 @@ pub(super) fn enrolment(
     }
 }
 
-fn now_s() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
-}
-
 /// Whether the host's certificate is valid.
 pub(super) fn credentials(seen: &Membership) -> Finding {
     let anchors: Vec<String> = seen.anchor.iter().map(ToString::to_string).collect();
     let anchors = anchors.join(", ");
-    match seen.expires_s.map(|end| (end.saturating_sub(now_s()) / 86_400, end <= now_s())) {
+    match seen
+        .expires_s
+        .map(|end| (end.saturating_sub(clock::realtime_s()) / 86_400, end <= clock::realtime_s()))
+    {
         None => ok("enrolment", format!("a join line for {anchors}")),
         Some((_, true)) => todo(
             "enrolment",
@@ -199,8 +197,8 @@ pub(super) fn credentials(seen: &Membership) -> Finding {
 pub(super) fn clock() -> Finding {
     // From 2026, since the program was not built earlier, to 2100.
     const PLAUSIBLE: std::ops::Range<u64> = 1_767_225_600..4_102_444_800;
-    let year = 1970 + now_s() / 31_556_952;
-    if !PLAUSIBLE.contains(&now_s()) {
+    let year = 1970 + clock::realtime_s() / 31_556_952;
+    if !PLAUSIBLE.contains(&clock::realtime_s()) {
         return todo("clock", format!("it says {year}: set it, certificates are dated by it"));
     }
     match clock::realtime_quality().synchronised {
