@@ -130,6 +130,12 @@ impl Client {
         self.state
     }
 
+    /// Its address, and until when it has it.
+    #[must_use]
+    pub fn lease(&self) -> Option<(Prefix, Time)> {
+        self.lease
+    }
+
     /// Its address.
     #[must_use]
     pub fn address(&self) -> Option<Prefix> {

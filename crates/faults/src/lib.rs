@@ -18,6 +18,7 @@
 extern crate alloc;
 
 mod agenda;
+pub mod echo;
 pub mod estimators;
 pub mod protocol;
 pub mod record;

@@ -96,8 +96,11 @@ pub struct Machines(&'static dyn Protocol);
 
 impl Machines {
     /// All of them.
-    pub const ALL: [Machines; 2] =
-        [Machines(&crate::tunnel::Tunnel), Machines(&crate::estimators::Keepalive)];
+    pub const ALL: [Machines; 3] = [
+        Machines(&crate::tunnel::Tunnel),
+        Machines(&crate::estimators::Keepalive),
+        Machines(&crate::echo::Echo),
+    ];
 
     /// The machines of that name.
     #[must_use]
