@@ -111,9 +111,8 @@ impl Observer for Tap {
 
     fn arrived(&mut self, _: Time, channel: ChannelId, packet: &Packet) {
         let Some(path) = self.paths.get(channel.0 as usize / 4).copied() else { return };
-        match channel.0 % 4 {
-            2 => self.note(path, Place::ToAnchor, packet),
-            _ => {}
+        if channel.0 % 4 == 2 {
+            self.note(path, Place::ToAnchor, packet);
         }
     }
 
