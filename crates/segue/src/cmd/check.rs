@@ -314,7 +314,7 @@ mod tests {
     #[test]
     fn a_value_that_was_taken_out_is_not_told_as_missing_too() {
         let text =
-            "[[node]]\nname = \"a\"\n[[link]]\nname = \"w\"\nends = [\"a\", \"a:x\"]\ndelay = 3\n";
+            "[[node]]\nname = \"a\"\n[[link]]\nname = \"w\"\nends = [\"a\", \"b:x\"]\ndelay = 3\n";
         let found = mistakes(FileKind::Lab, text);
         assert!(found.iter().all(|(_, what)| !what.contains("missing")), "{found:#?}");
         assert!(found.iter().any(|(line, _)| *line == Some(5)), "{found:#?}");

@@ -42,11 +42,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if living.is_empty() {
         rules += forwarding::clean();
     }
+    let gone = tables(&living).filter(|name| nft::remove_table(name));
     let counted = [(rules, "routing rules"), (routes, "unreachable routes")].into_iter();
     removed.extend(counted.filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")));
+    removed.extend(gone.map(|name| format!("nftables table {name}")));
     if living.is_empty() {
-        let gone = tables().filter(|name| nft::remove_table(name));
-        removed.extend(gone.map(|name| format!("nftables table {name}")));
         for link in &links {
             let filters = segue_datapath::ebpf::remove_stale_filters(link.index);
             removed.extend(filters.iter().map(|name| format!("filter {name} on {}", link.name)));
@@ -82,17 +82,18 @@ pub fn leftovers() -> anyhow::Result<Vec<String>> {
     if rules > 0 {
         found.push(format!("{rules} routing rules"));
     }
-    if living.is_empty() {
-        found.extend(tables().map(|name| format!("nftables table {name}")));
-    }
+    found.extend(tables(&living).map(|name| format!("nftables table {name}")));
     found.extend(
         stale_sockets(None).iter().map(|path| format!("control socket {}", path.display())),
     );
     Ok(found)
 }
 
-fn tables() -> impl Iterator<Item = String> {
-    past::tables().into_iter().chain(nat::tables())
+/// The nftables tables of daemons that run no more.
+fn tables(living: &[&Link]) -> impl Iterator<Item = String> {
+    let present: Vec<String> = living.iter().map(|link| nft::table_name("_", &link.name)).collect();
+    let all = past::tables().into_iter().chain(nat::tables());
+    all.filter(move |table| !present.iter().any(|device| table.ends_with(device)))
 }
 
 /// Sockets of daemons that are gone: in the usual places, and `more`.
