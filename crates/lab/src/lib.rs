@@ -1,6 +1,6 @@
 //! Test networks in namespaces with link emulation: a [`Lab`] holds nodes and links, an [`emulator`] in the middle of
 //! a link adds delay, a rate limit or loss, and [`DemoNet`] is the network of the demonstration. Everything is
-//! removed when the lab is dropped. A [`file`] may describe the network.
+//! removed when the lab is dropped. A [file](mod@file) may describe the network.
 
 pub mod demo;
 pub mod emulator;

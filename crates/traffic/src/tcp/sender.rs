@@ -15,7 +15,7 @@ use super::sack::SackReno;
 use super::tahoe::Tahoe;
 use super::vegas::Vegas;
 
-/// What happens to a sender. Numbers count units: whole segments or bytes ([`Counting`]).
+/// What happens to a sender. Numbers count units: whole segments or bytes ([`Counting`](super::config::Counting)).
 #[derive(Clone, Copy, Debug)]
 pub enum Input {
     /// The connection opens.
