@@ -486,10 +486,12 @@ fn is_of(number: Number, rule: &Rule) -> bool {
 
 /// The numbers of host daemons that have left rules or closed routes, running or not.
 pub fn numbers() -> Vec<Number> {
-    let present = rules().unwrap_or_default();
-    let closed =
-        |number: Number| unreachables(number.table(), LAST_METRIC).is_ok_and(|all| !all.is_empty());
-    let has = |of: &Number| present.iter().any(|rule| is_of(*of, rule)) || closed(*of);
+    let (rules, closed) =
+        (rules().unwrap_or_default(), unreachables(LAST_METRIC).unwrap_or_default());
+    let has = |number: &Number| {
+        rules.iter().any(|rule| is_of(*number, rule))
+            || closed.iter().any(|route| route.table == number.table())
+    };
     Number::all().filter(has).collect()
 }
 
@@ -523,9 +525,15 @@ pub fn remove_unreachable(number: Number) -> usize {
     remove_unreachable_but(number, &[])
 }
 
+/// The destinations that the host daemon of this number has closed.
+fn closed_by(number: Number) -> segue_linux::error::Result<Vec<Prefix>> {
+    let own = unreachables(LAST_METRIC)?.into_iter().filter(|route| route.table == number.table());
+    Ok(own.map(|route| route.destination).collect())
+}
+
 fn remove_unreachable_but(number: Number, wanted: &[Prefix]) -> usize {
     let is_wanted = |old: &Prefix| wanted.iter().any(|prefix| prefix.network() == *old);
-    let closed = unreachables(number.table(), LAST_METRIC).unwrap_or_default();
+    let closed = closed_by(number).unwrap_or_default();
     let opened = |prefix: &Prefix| {
         let opened = delete_unreachable(*prefix, number.table(), LAST_METRIC);
         opened.inspect_err(|error| warn!("{error}")).is_ok()
@@ -554,7 +562,7 @@ mod tests {
     }
 
     fn closed() -> Vec<Prefix> {
-        let mut all = unreachables(Number::of("segue0").table(), LAST_METRIC).unwrap();
+        let mut all = closed_by(Number::of("segue0")).unwrap();
         all.sort_by_key(|prefix| (prefix.addr, prefix.len));
         all
     }

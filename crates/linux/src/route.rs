@@ -83,11 +83,11 @@ pub fn delete_unreachable(destination: Prefix, table: u32, metric: u32) -> Resul
         .map_err(|e| route_error("open", &route, e))
 }
 
-/// The unreachable destinations of a table with this metric.
+/// The unreachable destinations with this metric, in all tables: reading one table costs as much.
 ///
 /// # Errors
 /// When netlink is refused.
-pub fn unreachables(table: u32, metric: u32) -> Result<Vec<Prefix>> {
+pub fn unreachables(metric: u32) -> Result<Vec<Route>> {
     let all = netlink::dump(RouteNetlinkMessage::GetRoute(RouteMessage::default()))
         .map_err(|e| LinuxError::refused("list routes", e))?;
     let read = |message| match message {
@@ -97,8 +97,8 @@ pub fn unreachables(table: u32, metric: u32) -> Result<Vec<Prefix>> {
         }
         _ => None,
     };
-    let ours = |route: &Route| route.table == table && route.metric == Some(metric);
-    Ok(all.into_iter().filter_map(read).filter(ours).map(|route| route.destination).collect())
+    let ours = |route: &Route| route.metric == Some(metric);
+    Ok(all.into_iter().filter_map(read).filter(ours).collect())
 }
 
 fn unreachable(destination: Prefix, table: u32, metric: u32) -> (Route, RouteMessage) {
