@@ -4,7 +4,6 @@
 //! name ([`locator`]). Other programs talk to a daemon over its control socket.
 
 #![forbid(unsafe_code)]
-#![allow(unreachable_pub)]
 
 pub mod anchor;
 pub mod config;

@@ -27,13 +27,13 @@ const REFUSAL_PACE: Span = Span::from_secs(1);
 const LOOKS: u32 = 12;
 
 /// How often to check for due or expired certificates, for certificates of this lifetime.
-pub fn review_period(lifetime: Duration) -> Duration {
+pub(super) fn review_period(lifetime: Duration) -> Duration {
     (lifetime / LOOKS).clamp(Duration::from_secs(1), Duration::from_secs(3_600))
 }
 
 /// What is known of connections and refusals beyond the store.
 #[derive(Default)]
-pub struct Credentials {
+pub(super) struct Credentials {
     /// Each connection's host, and the certificate that it has shown or has since been given.
     shown: BTreeMap<ConnId, (String, Vec<u8>)>,
     /// When hosts without a connection were last seen, in seconds since 1970. At most one entry for

@@ -25,7 +25,7 @@ use segue_wire::enrol::{ENROL_VERSION, EnrolRefusal, TOKEN_LEN, ToEnrol, Token};
 use sha2::{Digest, Sha256};
 
 use self::records::{Certificate, Host, Invitation};
-pub use self::records::{Lease, encoded};
+pub(super) use self::records::{Lease, encoded};
 use crate::control::EnrolmentStatus;
 use crate::identity::{Authority, Join, check_name};
 use crate::locator::Locator;
@@ -40,14 +40,14 @@ const INVITATIONS: &str = "invitations";
 /// Table of enrolled hosts: name to [`Host`].
 const HOSTS: &str = "enrolled";
 /// Table of what must survive a restart of the anchor, per host.
-pub const LEASES: &str = "registrations";
+pub(super) const LEASES: &str = "registrations";
 /// Table of resting addresses, with the time at which the rest ends.
 const RESTING: &str = "resting";
 
 /// How long a join line is valid unless the operator says otherwise.
 pub const LINE_LIFETIME: Duration = Duration::from_secs(86_400);
 /// How long the addresses of a removed host rest before another host may get them.
-pub const REST: Duration = Duration::from_secs(86_400);
+pub(super) const REST: Duration = Duration::from_secs(86_400);
 /// Minimum time between two renewals of one host for different keys.
 const RENEWAL_PACE_S: u64 = 60;
 

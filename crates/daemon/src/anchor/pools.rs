@@ -13,7 +13,7 @@ use crate::past::Guard;
 use crate::routing::Routing;
 
 /// Dropping this removes all of it.
-pub struct Pools {
+pub(super) struct Pools {
     // Dropped first: forwarding ends before the translation does.
     pub routing: Routing,
     _nat: Option<Nat>,
@@ -22,7 +22,10 @@ pub struct Pools {
 
 impl Pools {
     /// Makes the packet path and the system serve the pools.
-    pub fn serve(settings: &Settings, datapath: &mut dyn LinuxDatapath) -> anyhow::Result<Pools> {
+    pub(super) fn serve(
+        settings: &Settings,
+        datapath: &mut dyn LinuxDatapath,
+    ) -> anyhow::Result<Pools> {
         let pools: Vec<&Pool> =
             [&settings.pool_v4, &settings.pool_v6].into_iter().flatten().collect();
         let own: Vec<IpAddr> = pools.iter().map(|pool| pool.anchor()).collect();

@@ -79,7 +79,7 @@ impl Established {
 }
 
 /// The anchor's side of signalling.
-pub struct Signal {
+pub(super) struct Signal {
     endpoint: Endpoint,
     /// With the name of the host, from the first message to the end of the connection: connections
     /// that are closing count too.
@@ -89,7 +89,7 @@ pub struct Signal {
 
 impl Signal {
     /// Listens on `port`, in both families if the system has IPv6.
-    pub fn listen(
+    pub(super) fn listen(
         port: u16,
         enrolment: &Enrolment,
         events: mpsc::Sender<SignalEvent>,
@@ -105,7 +105,7 @@ impl Signal {
     }
 
     /// Accepts a connection of an enrolled host.
-    pub fn admit(&mut self, conn: ConnId, host: &str, established: Established) {
+    pub(super) fn admit(&mut self, conn: ConnId, host: &str, established: Established) {
         // A crashed host falls silent long before its connection times out.
         let now = Instant::now();
         for (name, before) in self.connections.values_mut() {
@@ -124,7 +124,7 @@ impl Signal {
     }
 
     /// Queues a message.
-    pub fn send(&mut self, conn: ConnId, message: FromAnchor) {
+    pub(super) fn send(&mut self, conn: ConnId, message: FromAnchor) {
         if let Some((_, established)) = self.connections.get(&conn)
             && let Some(outbox) = &established.outbox
             && outbox.try_send(message).is_err()
@@ -134,32 +134,32 @@ impl Signal {
     }
 
     /// The host at the other end, as long as it may be sent messages.
-    pub fn host_of(&self, conn: ConnId) -> Option<&str> {
+    pub(super) fn host_of(&self, conn: ConnId) -> Option<&str> {
         let open = self.connections.get(&conn).filter(|(_, known)| known.outbox.is_some());
         open.map(|(host, _)| host.as_str())
     }
 
     /// Ends a connection at once; queued messages are lost.
-    pub fn end(&mut self, conn: ConnId, why: &[u8]) {
+    pub(super) fn end(&mut self, conn: ConnId, why: &[u8]) {
         if let Some((_, established)) = self.connections.remove(&conn) {
             established.connection.close(4u8.into(), why);
         }
     }
 
     /// Ends a connection once its messages have left.
-    pub fn close_after(&mut self, conn: ConnId) {
+    pub(super) fn close_after(&mut self, conn: ConnId) {
         if let Some((_, established)) = self.connections.get_mut(&conn) {
             established.outbox = None;
         }
     }
 
     /// A connection has ended.
-    pub fn forget(&mut self, conn: ConnId) {
+    pub(super) fn forget(&mut self, conn: ConnId) {
         self.connections.remove(&conn);
     }
 
     /// Tells every host that the anchor is shutting down.
-    pub async fn close(&mut self) {
+    pub(super) async fn close(&mut self) {
         self.connections.clear();
         self.endpoint.close(0u8.into(), b"the anchor stops");
         let _ = tokio::time::timeout(Duration::from_millis(500), self.endpoint.wait_idle()).await;

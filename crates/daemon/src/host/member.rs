@@ -60,7 +60,7 @@ enum State {
 }
 
 /// A host's enrolment, in force or under way.
-pub struct Member {
+pub(super) struct Member {
     store: Embedded,
     state: State,
 }
@@ -99,7 +99,7 @@ pub fn membership(state: &Path) -> anyhow::Result<Option<Membership>> {
 impl Member {
     /// Opens the host's state. A join line that is new to the state begins an enrolment. Without a
     /// line, or with the used one, the stored enrolment counts.
-    pub fn open(state: &Path, line: Option<Join>) -> anyhow::Result<Member> {
+    pub(super) fn open(state: &Path, line: Option<Join>) -> anyhow::Result<Member> {
         let store = Embedded::open(state)?;
         let unreadable = || format!("the enrolment in {} is unreadable", state.display());
         let standing: Option<Standing> = store.get_as(TABLE, MEMBER).with_context(unreadable)?;
@@ -123,7 +123,7 @@ impl Member {
     }
 
     /// The join line of the host's enrolment, done or under way.
-    pub fn join(&self) -> &Join {
+    pub(super) fn join(&self) -> &Join {
         match &self.state {
             State::Standing(standing) => &standing.join,
             State::Pending(pending) => &pending.join,
@@ -131,7 +131,7 @@ impl Member {
     }
 
     /// The anchor's known addresses: those in the line, and those that its names last resolved to.
-    pub fn anchors(&self) -> Vec<SocketAddr> {
+    pub(super) fn anchors(&self) -> Vec<SocketAddr> {
         let mut anchors = self.join().addresses();
         if !self.join().names().is_empty() {
             let found: Vec<SocketAddr> =
@@ -142,7 +142,7 @@ impl Member {
     }
 
     /// What the host shows to its anchor.
-    pub fn shown(&self) -> anyhow::Result<Shown> {
+    pub(super) fn shown(&self) -> anyhow::Result<Shown> {
         Ok(match &self.state {
             State::Standing(Standing { join, host, .. }) => {
                 Shown::Certificate(client_config(&join.authority, host)?)
@@ -161,7 +161,7 @@ impl Member {
     }
 
     /// The anchor has enrolled the host.
-    pub fn enrolled(&mut self, certificate: Vec<u8>) -> anyhow::Result<()> {
+    pub(super) fn enrolled(&mut self, certificate: Vec<u8>) -> anyhow::Result<()> {
         let State::Pending(Pending { join, key }) = &self.state else { return Ok(()) };
         let host = Credentials { certificate, key: key.0.clone() };
         self.keep(Standing { join: join.clone(), host, next: None })
@@ -169,7 +169,7 @@ impl Member {
 
     /// A request for the next certificate, for a new key. It stays the same until there is an
     /// answer.
-    pub fn renewal(&mut self) -> anyhow::Result<Vec<u8>> {
+    pub(super) fn renewal(&mut self) -> anyhow::Result<Vec<u8>> {
         let State::Standing(standing) = &self.state else { bail!("there is nothing to renew yet") };
         if let Some(next) = &standing.next {
             return request(&next.0);
@@ -181,7 +181,7 @@ impl Member {
     }
 
     /// Takes the answer. A certificate for another key is refused.
-    pub fn renewed(&mut self, certificate: Vec<u8>) -> anyhow::Result<()> {
+    pub(super) fn renewed(&mut self, certificate: Vec<u8>) -> anyhow::Result<()> {
         let State::Standing(standing) = &self.state else { return Ok(()) };
         let Some(next) = &standing.next else { return Ok(()) };
         let host = Credentials { certificate, key: next.0.clone() };
@@ -191,7 +191,7 @@ impl Member {
     }
 
     /// Advice for the operator if the anchor refuses what this host shows.
-    pub fn advice(&self, why: Rejected) -> String {
+    pub(super) fn advice(&self, why: Rejected) -> String {
         let name = &self.join().name;
         format!(
             "{why}: run `segue enroll {name}` at the anchor and start this host with the line that it prints"
@@ -200,7 +200,7 @@ impl Member {
 
     /// The epoch of this start: the time of day, or one past the last start's epoch if the clock
     /// was set back.
-    pub fn next_epoch(&self, now_ns: u64) -> u64 {
+    pub(super) fn next_epoch(&self, now_ns: u64) -> u64 {
         let last: Option<u64> = self.store.get_as(TABLE, EPOCH).ok().flatten();
         let epoch = last.map_or(now_ns, |last| now_ns.max(last.saturating_add(1)));
         // If it cannot be stored, the anchor tells the next start where to continue.
@@ -211,7 +211,7 @@ impl Member {
     }
 
     /// Stores the addresses of the anchor's names, for a start without a reachable name server.
-    pub fn keep_found(&self, addresses: &[SocketAddr]) {
+    pub(super) fn keep_found(&self, addresses: &[SocketAddr]) {
         if let Err(error) = self.store.put_as(TABLE, FOUND, &addresses) {
             tracing::debug!("{error}");
         }

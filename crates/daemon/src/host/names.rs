@@ -35,11 +35,11 @@ const RESOLV_CONF: &str = "/etc/resolv.conf";
 const DNS: u16 = 53;
 
 /// A name of the anchor, and its port.
-pub type Named = (String, u16);
+pub(super) type Named = (String, u16);
 
 /// A name server, and the interface over which it is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Way {
+pub(super) struct Way {
     server: IpAddr,
     interface: String,
 }
@@ -53,7 +53,7 @@ impl std::fmt::Display for Way {
 /// The ways to the name servers, each over every interface that has a route to it. If the operator
 /// names no servers, the system's are used. Servers on this machine, such as systemd-resolved, are
 /// left to the system.
-pub fn ways(servers: &[IpAddr], all: &[Device], wanted: &[String]) -> Vec<Way> {
+pub(super) fn ways(servers: &[IpAddr], all: &[Device], wanted: &[String]) -> Vec<Way> {
     let of_system = if servers.is_empty() { system_servers() } else { Vec::new() };
     let servers = servers.iter().chain(&of_system).filter(|server| !server.is_loopback());
     let over = |server: &IpAddr| {
@@ -78,7 +78,7 @@ fn system_servers() -> Vec<IpAddr> {
 ///
 /// # Errors
 /// If nothing was found: what went wrong on each way.
-pub async fn find(names: &[Named], ways: &[Way]) -> anyhow::Result<Vec<SocketAddr>> {
+pub(super) async fn find(names: &[Named], ways: &[Way]) -> anyhow::Result<Vec<SocketAddr>> {
     let mut asked = JoinSet::new();
     for way in ways {
         let (names, way) = (names.to_vec(), way.clone());

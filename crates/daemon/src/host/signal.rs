@@ -67,7 +67,7 @@ pub enum Rejected {
 
 /// What a host shows to an anchor.
 #[derive(Clone)]
-pub enum Shown {
+pub(super) enum Shown {
     /// The token of its join line, to be enrolled first.
     Line(Arc<Line>),
     /// Its certificate.
@@ -75,7 +75,7 @@ pub enum Shown {
 }
 
 /// What enrols a host.
-pub struct Line {
+pub(super) struct Line {
     /// The enrolment request.
     pub asked: ToEnrol,
     /// The anchor's authority.
@@ -94,7 +94,7 @@ pub struct Established {
 }
 
 /// The host's side of signalling.
-pub struct Signal {
+pub(super) struct Signal {
     worker: Worker,
     anchors: Vec<SocketAddr>,
     names: Vec<Named>,
@@ -112,7 +112,7 @@ pub struct Signal {
 
 impl Signal {
     /// Starts unconnected.
-    pub fn new(
+    pub(super) fn new(
         anchors: Vec<SocketAddr>,
         names: Vec<Named>,
         shown: Shown,
@@ -135,27 +135,27 @@ impl Signal {
     }
 
     /// Sets what the host shows from the next connection on.
-    pub fn show(&mut self, shown: Shown) {
+    pub(super) fn show(&mut self, shown: Shown) {
         self.shown = shown;
     }
 
     /// Whether the anchor has names, whose addresses may change.
-    pub fn has_names(&self) -> bool {
+    pub(super) fn has_names(&self) -> bool {
         !self.names.is_empty()
     }
 
     /// Whether a connection is up.
-    pub fn is_up(&self) -> bool {
+    pub(super) fn is_up(&self) -> bool {
         self.current.is_some()
     }
 
     /// Sets the anchor's addresses for the next attempts.
-    pub fn set_anchors(&mut self, anchors: Vec<SocketAddr>) {
+    pub(super) fn set_anchors(&mut self, anchors: Vec<SocketAddr>) {
         self.anchors = anchors;
     }
 
     /// Looks up the anchor's names until they resolve; does nothing while a connection is up.
-    pub fn look_up(&mut self, ways: Vec<Way>) {
+    pub(super) fn look_up(&mut self, ways: Vec<Way>) {
         if let Some((by, task)) = &self.looking
             && !task.is_finished()
         {
@@ -187,13 +187,13 @@ impl Signal {
     }
 
     /// Whether `round` is the current one.
-    pub fn is_present(&self, round: u64) -> bool {
+    pub(super) fn is_present(&self, round: u64) -> bool {
         round == self.round
     }
 
     /// Tries to connect over all of these interfaces at once, so that a dead one delays nothing.
     /// Each further address of the anchor starts a little later.
-    pub fn connect(&mut self, interfaces: &[String]) {
+    pub(super) fn connect(&mut self, interfaces: &[String]) {
         if !self.waiting.is_empty() {
             let ways = std::mem::take(&mut self.waiting).join(", nor ");
             self.unreached.note(monotonic(), format!("no answer from the anchor at {ways}"));
@@ -222,7 +222,7 @@ impl Signal {
 
     /// Moves the connection to another interface; QUIC migrates it. A failure shows as silence and
     /// ends the connection, after which the machine connects anew.
-    pub fn move_to(&mut self, interface: &str) {
+    pub(super) fn move_to(&mut self, interface: &str) {
         let Some(current) = &mut self.current else { return };
         let _there = self.worker.handle().enter();
         let moved = signalling::socket(current.anchor.is_ipv6(), interface, MARK)
@@ -234,7 +234,7 @@ impl Signal {
     }
 
     /// Queues a message.
-    pub fn send(&mut self, message: FromHost) {
+    pub(super) fn send(&mut self, message: FromHost) {
         if let Some(current) = &self.current
             && current.outbox.try_send(message).is_err()
         {
@@ -243,7 +243,7 @@ impl Signal {
     }
 
     /// Keeps the current round's events and turns them into the machine's input.
-    pub fn filter(&mut self, event: SignalEvent) -> Option<HostInput> {
+    pub(super) fn filter(&mut self, event: SignalEvent) -> Option<HostInput> {
         match event {
             SignalEvent::Connected { round, established } if round == self.round => {
                 self.waiting.clear();
@@ -282,17 +282,17 @@ impl Signal {
     }
 
     /// The registration stands.
-    pub fn registered(&mut self) {
+    pub(super) fn registered(&mut self) {
         self.unreached.reached();
     }
 
     /// The last known reason why the anchor is not reached, and since when.
-    pub fn why_unreached(&self) -> Option<(&str, Time)> {
+    pub(super) fn why_unreached(&self) -> Option<(&str, Time)> {
         self.unreached.why()
     }
 
     /// Says goodbye and waits a moment for it to leave.
-    pub async fn close(&mut self) {
+    pub(super) async fn close(&mut self) {
         let Some(current) = self.current.take() else { return };
         drop(current.outbox);
         tokio::time::sleep(Duration::from_millis(50)).await;

@@ -7,7 +7,7 @@ use crate::seldom::Seldom;
 
 /// The reasons since the anchor was last reached.
 #[derive(Default)]
-pub struct Unreached {
+pub(super) struct Unreached {
     told: Seldom,
     /// The last one.
     last: Option<(String, Time)>,
@@ -15,7 +15,7 @@ pub struct Unreached {
 
 impl Unreached {
     /// An attempt has failed.
-    pub fn note(&mut self, now: Time, why: String) {
+    pub(super) fn note(&mut self, now: Time, why: String) {
         if self.told.is_due(now, &why) {
             warn!("{why}; trying again");
         }
@@ -23,7 +23,7 @@ impl Unreached {
     }
 
     /// The registration stands.
-    pub fn reached(&mut self) {
+    pub(super) fn reached(&mut self) {
         if self.last.take().is_some() {
             info!("the anchor is reached");
         }
@@ -31,7 +31,7 @@ impl Unreached {
     }
 
     /// The last known reason why the anchor is not reached, and since when.
-    pub fn why(&self) -> Option<(&str, Time)> {
+    pub(super) fn why(&self) -> Option<(&str, Time)> {
         self.last.as_ref().map(|(why, at)| (why.as_str(), *at))
     }
 }

@@ -21,14 +21,14 @@ const ID_BYTES: usize = 8;
 const TAG_BYTES: usize = 32;
 
 /// The key of an anchor's reset tokens.
-pub struct Key {
+pub(super) struct Key {
     hkdf: &'static dyn Hkdf,
     key: OkmBlock,
 }
 
 impl Key {
     /// Derived from the anchor's private key.
-    pub fn of(authority: &Authority) -> anyhow::Result<Key> {
+    pub(super) fn of(authority: &Authority) -> anyhow::Result<Key> {
         // Only with TLS 1.2 compiled in there is another kind.
         #[allow(unreachable_patterns)]
         let suite = match TLS13_AES_128_GCM_SHA256 {
@@ -60,7 +60,7 @@ impl HmacKey for Key {
 }
 
 /// Random connection IDs.
-pub struct AnyId;
+pub(super) struct AnyId;
 
 impl ConnectionIdGenerator for AnyId {
     fn generate_cid(&mut self) -> ConnectionId {

@@ -45,7 +45,7 @@ impl Roster {
 
 /// Accepts certificates that `signed` accepts and the roster lists.
 #[derive(Debug)]
-pub struct Listed {
+pub(super) struct Listed {
     /// Checks who signed a certificate, its times and its use.
     pub signed: Arc<dyn ClientCertVerifier>,
     /// The list.

@@ -9,7 +9,7 @@ use crate::identity::Issued;
 
 /// A join line that its host has not used yet.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Invitation {
+pub(super) struct Invitation {
     /// SHA-256 of its token.
     pub token: [u8; 32],
     pub from_s: u64,
@@ -18,7 +18,7 @@ pub struct Invitation {
 
 /// An enrolled host.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Host {
+pub(super) struct Host {
     pub since_s: u64,
     /// SHA-256 of the token it was enrolled with.
     pub token: [u8; 32],
@@ -30,14 +30,14 @@ pub struct Host {
 
 impl Host {
     /// The certificates that it may show.
-    pub fn certificates(&self) -> impl Iterator<Item = &Certificate> {
+    pub(super) fn certificates(&self) -> impl Iterator<Item = &Certificate> {
         [&self.current].into_iter().chain(&self.next)
     }
 }
 
 /// A host's certificate.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Certificate {
+pub(super) struct Certificate {
     pub der: Vec<u8>,
     /// The public key in it.
     pub key: Vec<u8>,
@@ -46,12 +46,12 @@ pub struct Certificate {
 }
 
 impl Certificate {
-    pub fn of(issued: Issued, from_s: u64, until_s: u64) -> Certificate {
+    pub(super) fn of(issued: Issued, from_s: u64, until_s: u64) -> Certificate {
         Certificate { der: issued.certificate, key: issued.key, from_s, until_s }
     }
 
     /// Two thirds of its lifetime are over.
-    pub fn is_due(&self, now_s: u64) -> bool {
+    pub(super) fn is_due(&self, now_s: u64) -> bool {
         let lifetime_s = self.until_s.saturating_sub(self.from_s);
         now_s >= self.from_s.saturating_add(lifetime_s / 3 * 2 + lifetime_s % 3 * 2 / 3)
     }
@@ -59,13 +59,13 @@ impl Certificate {
 
 /// A host's epoch and addresses, and when it registered last.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Lease {
+pub(crate) struct Lease {
     pub epoch: u64,
     pub inner: Vec<IpAddr>,
     pub seen_s: Option<u64>,
 }
 
 /// A value as it is stored.
-pub fn encoded<T: Serialize>(value: &T) -> anyhow::Result<Vec<u8>> {
+pub(crate) fn encoded<T: Serialize>(value: &T) -> anyhow::Result<Vec<u8>> {
     postcard::to_allocvec(value).context("a value that cannot be stored")
 }

@@ -13,7 +13,7 @@ use crate::signalling::{self, Messages};
 
 /// Passes the client's question to the daemon. Each step of the client has a time limit, and the
 /// connection ends with the answer.
-pub async fn converse(
+pub(super) async fn converse(
     connection: &Connection,
     events: &mpsc::Sender<SignalEvent>,
 ) -> anyhow::Result<()> {

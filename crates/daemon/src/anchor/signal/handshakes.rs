@@ -16,24 +16,24 @@ use super::pace::Pace;
 
 /// From this many handshakes under way, a source must first prove that it receives at its address
 /// (RFC 9000, section 8.1.2). This stops handshakes with a spoofed source.
-pub const UNASKED: usize = 32;
+pub(super) const UNASKED: usize = 32;
 /// The same, per network.
-pub const UNASKED_OF_NETWORK: usize = 8;
+pub(super) const UNASKED_OF_NETWORK: usize = 8;
 /// Most handshakes under way, including the host's first message; further ones are not answered.
-pub const MOST: usize = 512;
+pub(super) const MOST: usize = 512;
 /// Most of them per network.
-pub const MOST_OF_NETWORK: usize = 64;
+pub(super) const MOST_OF_NETWORK: usize = 64;
 /// Burst of handshakes per network. Beyond it, a source must first prove that it receives, and is
 /// not answered even then.
-pub const BURST: u32 = 128;
+pub(super) const BURST: u32 = 128;
 /// Time between two handshakes of a network that has used its burst.
-pub const PACE: Duration = Duration::from_millis(20);
+pub(super) const PACE: Duration = Duration::from_millis(20);
 /// Networks remembered before idle ones are forgotten. A network is idle if it has no handshake
 /// under way and none left to pay off, which takes [`PACE`] each.
 const REMEMBERED: usize = 1_024;
 
 /// What to do with a handshake that begins.
-pub enum Verdict {
+pub(super) enum Verdict {
     /// Go on; dropping the place ends the handshake.
     Serve(Place),
     /// The source must first prove that it receives.
@@ -44,7 +44,7 @@ pub enum Verdict {
 
 /// The handshakes under way. Clones share them.
 #[derive(Clone, Default)]
-pub struct Handshakes(Arc<Mutex<State>>);
+pub(super) struct Handshakes(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
@@ -59,7 +59,7 @@ struct Network {
 }
 
 /// A handshake under way.
-pub struct Place {
+pub(super) struct Place {
     handshakes: Handshakes,
     network: IpAddr,
 }
@@ -67,7 +67,7 @@ pub struct Place {
 impl Handshakes {
     /// What to do with a handshake from `source`; `validated` if the source has proved that it
     /// receives.
-    pub fn begin(&self, source: IpAddr, validated: bool, now: Instant) -> Verdict {
+    pub(super) fn begin(&self, source: IpAddr, validated: bool, now: Instant) -> Verdict {
         let network = network_of(source);
         let mut state = self.lock();
         let known = state.networks.get(&network);

@@ -8,46 +8,46 @@ use segue_wire::signal::FromHost;
 use tokio::time::Instant;
 
 /// Burst of messages per host: twice what sixteen paths need at a start.
-pub const BURST: u32 = 64;
+pub(super) const BURST: u32 = 64;
 /// Time between two messages of a host that sends more.
-pub const PACE: Duration = Duration::from_millis(50);
+pub(super) const PACE: Duration = Duration::from_millis(50);
 /// Burst of registrations per host. Each start and each new connection of a host is one.
-pub const REGISTRATIONS: u32 = 8;
+pub(super) const REGISTRATIONS: u32 = 8;
 /// Time between two registrations of a host that makes more.
-pub const REGISTRATION_PACE: Duration = Duration::from_secs(1);
+pub(super) const REGISTRATION_PACE: Duration = Duration::from_secs(1);
 
 /// The longest wait: a host that asked too often in error is not shut out for long.
 const LONGEST: Duration = Duration::from_secs(10);
 
 /// Lets a burst through, then holds to a steady pace.
 #[derive(Clone, Copy, Default)]
-pub struct Pace {
+pub(super) struct Pace {
     /// When everything so far would have come at that pace.
     settled: Option<Instant>,
 }
 
 impl Pace {
     /// How long the next one must wait, if `burst` may come at once and then one per `pace`.
-    pub fn wait(&self, pace: Duration, burst: u32, now: Instant) -> Duration {
+    pub(super) fn wait(&self, pace: Duration, burst: u32, now: Instant) -> Duration {
         let ahead = self.settled.unwrap_or(now).saturating_duration_since(now);
         ahead.saturating_sub(pace * (burst - 1))
     }
 
     /// Counts one.
-    pub fn spend(&mut self, pace: Duration, burst: u32, now: Instant) {
+    pub(super) fn spend(&mut self, pace: Duration, burst: u32, now: Instant) {
         let settled = self.settled.unwrap_or(now).max(now) + pace;
         self.settled = Some(settled.min(now + pace * burst + LONGEST));
     }
 
     /// Whether nothing that came counts any more.
-    pub fn is_settled(&self, now: Instant) -> bool {
+    pub(super) fn is_settled(&self, now: Instant) -> bool {
         self.settled.is_none_or(|settled| settled <= now)
     }
 }
 
 /// The allowances of all hosts, by name. Clones share them.
 #[derive(Clone, Default)]
-pub struct Allowances(Arc<Mutex<BTreeMap<String, Allowance>>>);
+pub(super) struct Allowances(Arc<Mutex<BTreeMap<String, Allowance>>>);
 
 #[derive(Default)]
 struct Allowance {
@@ -59,7 +59,13 @@ impl Allowances {
     /// Counts a message of a host; returns how long it has to wait. QUIC's flow control makes the
     /// sender wait meanwhile. Hosts with full allowances are forgotten when there are more than
     /// `hosts`, the number enrolled.
-    pub fn take(&self, host: &str, message: &FromHost, hosts: usize, now: Instant) -> Duration {
+    pub(super) fn take(
+        &self,
+        host: &str,
+        message: &FromHost,
+        hosts: usize,
+        now: Instant,
+    ) -> Duration {
         let mut all = self.lock();
         if all.len() > hosts {
             all.retain(|_, own| {
