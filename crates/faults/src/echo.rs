@@ -18,7 +18,7 @@ use segue_sim::packet::UDP;
 use segue_sim::role::Order as At;
 use segue_sim::{AgentId, RoleAgent};
 
-use crate::schedule::{HostShape, Node, PathRef, PathShape};
+use crate::fault::{HostShape, Node, PathRef, PathShape};
 use crate::stage::{CORE, Touched};
 use crate::{Protocol, Record, Scene, Schedule, Stage, Staged, Violation, Words, World};
 

@@ -1,4 +1,4 @@
-//! What a protocol brings to the harness, and those that have joined.
+//! What a protocol brings to the harness.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -10,7 +10,7 @@ use core::panic::RefUnwindSafe;
 
 use segue_clock::{Rng, Time};
 
-use crate::schedule::{Entry, HostShape, PathRef};
+use crate::fault::{Entry, HostShape, PathRef};
 use crate::{Schedule, Words, World};
 
 /// A protocol whose machines are run under faults.
@@ -92,22 +92,7 @@ pub trait Protocol: Sync + RefUnwindSafe {
 
 /// A protocol that has joined.
 #[derive(Clone, Copy)]
-pub struct Machines(&'static dyn Protocol);
-
-impl Machines {
-    /// All of them.
-    pub const ALL: [Machines; 3] = [
-        Machines(&crate::tunnel::Tunnel),
-        Machines(&crate::estimators::Keepalive),
-        Machines(&crate::echo::Echo),
-    ];
-
-    /// The machines of that name.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Machines> {
-        Machines::ALL.into_iter().find(|machines| machines.name() == name)
-    }
-}
+pub struct Machines(pub(crate) &'static dyn Protocol);
 
 impl Deref for Machines {
     type Target = dyn Protocol;

@@ -6,7 +6,8 @@ use alloc::vec::Vec;
 
 use segue_sim::net::LinkFault;
 
-use super::schedule::{Entry, Fault, Schedule, Way};
+use super::fault::{Entry, Fault, Way};
+use super::schedule::Schedule;
 
 /// The result of shrinking.
 #[derive(Clone, Debug)]
@@ -160,8 +161,8 @@ fn simpler(fault: &Fault) -> Vec<Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fault::PathRef;
     use crate::protocol::Machines;
-    use crate::schedule::PathRef;
 
     const AT: PathRef = PathRef { host: 0, path: 0 };
 

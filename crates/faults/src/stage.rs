@@ -21,8 +21,8 @@ use segue_sim::net::{Change, FaultyLink, Happened, Hop, LinkFault, NatConfig};
 use segue_sim::role::Order;
 use segue_sim::{Agent, AgentId, ChannelId, Network, NodeId, Role, RoleAgent};
 
-use crate::schedule::{Fault, Node, PathRef, PathShape, Schedule};
-use crate::{Record, Violation, World};
+use crate::fault::{Fault, Node, PathRef, PathShape};
+use crate::{Record, Schedule, Violation, World};
 
 /// Where the core is.
 pub const CORE: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1));

@@ -7,7 +7,7 @@ use segue_keepalive::{Client, Config, Estimates, Sample, Server, State};
 
 use segue_sim::net::FaultyLink;
 
-use super::super::{Violation, counters_of};
+use crate::violation::{Violation, counters_of};
 
 /// Stamps are whole microseconds, two in a round trip.
 const STAMPS: Span = Span::from_micros(2);

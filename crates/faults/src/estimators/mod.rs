@@ -20,8 +20,9 @@ use segue_wire::Probe;
 
 use self::invariants::Watch;
 use super::agenda::Agenda;
+use super::fault::{Entry, Fault, HostShape, Node, PathRef, PathShape};
 use super::protocol::Protocol;
-use super::schedule::{Entry, Fault, HostShape, Node, PathRef, PathShape, Schedule};
+use super::schedule::Schedule;
 use super::tunnel::shape::Period;
 use super::{Record, Violation, Words, World};
 

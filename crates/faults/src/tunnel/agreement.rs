@@ -7,9 +7,10 @@ use core::fmt::Write;
 use segue_clock::{Span, Time};
 
 use super::invariants::settle;
-use super::{FLOWS, LARGE, SILENT, Tunnels, shape_of};
+use super::layout::{FLOWS, LARGE, SILENT, shape_of};
+use super::state::Tunnels;
 use crate::Violation;
-use crate::schedule::PathRef;
+use crate::fault::PathRef;
 use crate::stage::Truth;
 
 /// Data may be lost for their size no longer than this, the bar of the mtu tests, for each path of their host that
@@ -193,7 +194,7 @@ impl Tunnels {
     /// No path takes a flow's packets that are too large for it for longer than [`BLACK_HOLE`].
     fn expect_large_packets_pass(&self, host: usize, due: Time) -> Result<(), Violation> {
         let paths = self.hosts[host].paths.iter().filter(|path| path.keepalive.0);
-        let lost = |path: &super::Path| path.too_large.iter().any(Option::is_some);
+        let lost = |path: &super::host::Path| path.too_large.iter().any(Option::is_some);
         if !paths.clone().any(lost) {
             return Ok(());
         }

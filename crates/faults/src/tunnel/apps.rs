@@ -1,16 +1,23 @@
 //! Applications on hosts and their correspondent, and an old copy of a host.
 
+use alloc::boxed::Box;
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::any::Any;
-use core::net::{IpAddr, SocketAddr};
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use segue_clock::Time;
+use segue_ip::Prefix;
+use segue_netem::LinkSpec;
+use segue_sim::net::Hop;
+use segue_sim::packet::UDP;
 use segue_sim::tunnel::signal::{Datagram, HostSignal, HostSignalOutput, SIGNAL_PORT};
-use segue_sim::{Agent, Io, Packet, Raw, Results};
+use segue_sim::{Agent, AgentId, Io, Packet, Raw, Results};
 use segue_wire::signal::{FromAnchor, FromHost, SIGNAL_VERSION};
 
 use super::tap::Tag;
+use crate::stage::{CORE, Stage};
 
 /// Takes the packets of all flows of its node.
 #[derive(Default)]
@@ -113,4 +120,20 @@ impl Agent for Copy {
     fn as_any_mut(&mut self) -> &mut dyn Any {
         self
     }
+}
+
+/// Puts a machine with a host's keys beside the anchor.
+pub(super) fn add_copy(stage: &mut Stage, host: usize, name: String) -> AgentId {
+    let from = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 100 + host as u8));
+    let seed = stage.network.seed_of(3, host as u32);
+    let (net, core) = (&mut stage.network, stage.core);
+    let node = net.add_node(format!("copy{host}"));
+    net.node_mut(node).addresses.push(from);
+    let (own, there) = (net.add_interface(node, "if0"), net.add_interface(core, "copy"));
+    net.connect((node, own), (core, there), LinkSpec::default(), LinkSpec::default())
+        .expect("a link without delay and rate is one");
+    net.node_mut(node).routes.set(Prefix::host(CORE), Hop::Interface(own));
+    net.node_mut(core).routes.set(Prefix::host(from), Hop::Interface(there));
+    let agent = Box::new(Copy::new(name, from, CORE, seed));
+    net.add_agent(node, "copy", &[(UDP, SIGNAL_PORT)], agent)
 }

@@ -3,10 +3,7 @@
 mod answers;
 mod outages;
 
-use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
-use alloc::vec;
-use alloc::vec::Vec;
 
 use segue_clock::{Span, Time};
 use segue_keepalive::{Config as Keepalive, Estimates};
@@ -14,36 +11,17 @@ use segue_sim::tunnel::Wrong;
 use segue_sim::tunnel::signal::Datagram;
 use segue_tunnel::ProbeKind;
 use segue_wire::signal::FromAnchor;
-use segue_wire::{Header, MAX_PATHS, Probe};
+use segue_wire::{Header, Probe};
 
-use self::answers::Answers;
+use super::layout::{APP_PORT, MAX_SLOTS};
+use super::state::Tunnels;
 use super::streams::Said;
 use super::tap::Place;
-use super::{APP_PORT, Host, MAX_SLOTS, Tunnels};
-use crate::schedule::PathRef;
+use super::watch::{Seen, Watch};
+use crate::fault::PathRef;
 use crate::stage::Truth;
-use crate::{Violation, counters_of};
+use crate::violation::{Violation, counters_of};
 
-/// Most messages and probes of one input or tick, for each path of the end: the offers of a registration, and more.
-const MAX_OUTPUTS_PER_PATH: usize = 16;
-/// Signalling messages of a host per second: a registration with its offers, twice, and moves. A host that has had many
-/// interfaces names all that are gone.
-const SIGNALS: u32 = 25;
-/// More of them for each fault in this second or the one before.
-const SIGNALS_PER_FAULT: u32 = 15;
-/// Requests per second on each path beyond 1/T_KA: the second's edge, a start, two to show a new address, and two on
-/// the way to the instants of another path.
-const SPARE_PROBES: u32 = 6;
-/// Requests per second on each path: twice as many where they ride, since on a path that is not up bare requests leave
-/// too.
-fn per_second(keepalive: &Keepalive) -> u32 {
-    let periods = (1_000_000_000 / keepalive.t_ka.0) as u32;
-    if keepalive.rides { periods * 2 } else { periods }
-}
-
-/// Requests per second where detection follows use: questions come eight milliseconds apart, and for those about one
-/// path the others have one each.
-const QUESTIONS: u32 = 250;
 /// Slots that may have been taken and let go within one event, which nobody saw.
 const FEW: u32 = 3;
 /// Periods more until ends with rides agree: see [`settle`].
@@ -52,172 +30,6 @@ const RIDES_SETTLE: u64 = 4;
 const LOOK: Span = Span::from_millis(100);
 /// Stamps are whole microseconds, two in a round trip.
 const STAMPS: Span = Span::from_micros(2);
-
-/// What was last seen of a path at one end.
-#[derive(Clone, Debug)]
-struct Seen {
-    /// Index and cookie under which the other end receives: another path has others.
-    tx: (u32, u64),
-    began: Time,
-    counters: [u64; 9],
-}
-
-/// What was seen of the machines, for comparison with the next state.
-pub(super) struct Watch {
-    hosts: Vec<Load>,
-    host_paths: Vec<BTreeMap<u8, Seen>>,
-    anchor_paths: BTreeMap<u32, Seen>,
-    /// Slots of the anchor that know where their packets go.
-    shown: BTreeSet<u32>,
-    /// Slots that a path has had since the anchor's start.
-    used: BTreeSet<u32>,
-    /// K and T_KA in the newest request with each key.
-    stated: BTreeMap<[u8; 16], (u8, Span)>,
-    /// Number of the last probe to each index with its cookie and key.
-    numbers: BTreeMap<(u32, u64, [u8; 16]), u32>,
-    answers: Answers,
-    /// Messages and probes that left within one event, of each host and of the anchor.
-    outputs: Vec<usize>,
-    /// The quiet time begins.
-    quiet: Time,
-}
-
-/// What a host and the anchor said to each other in the current second.
-#[derive(Clone, Debug, Default)]
-struct Load {
-    second: u64,
-    signals: u32,
-    most_signals: u32,
-    requests: u32,
-    faults: [u32; 2],
-    paths: u32,
-    per_second: u32,
-}
-
-impl Load {
-    fn turn(&mut self, now: Time) {
-        let second = now.0 / 1_000_000_000;
-        if second != self.second {
-            let before = if second == self.second + 1 { self.faults[0] } else { 0 };
-            (self.second, self.signals, self.requests) = (second, 0, 0);
-            self.faults = [0, before];
-        }
-    }
-
-    fn recent_faults(&self) -> u32 {
-        self.faults[0] + self.faults[1]
-    }
-}
-
-impl Watch {
-    pub(super) fn new(hosts: &[Host], quiet: Time) -> Watch {
-        let load = |host: &Host| Load {
-            paths: host.paths.len() as u32,
-            most_signals: SIGNALS + if host.worn { MAX_PATHS as u32 * 2 } else { 0 },
-            per_second: if host.follows_use { QUESTIONS } else { per_second(&host.keepalive) },
-            ..Load::default()
-        };
-        Watch {
-            hosts: hosts.iter().map(load).collect(),
-            host_paths: vec![BTreeMap::new(); hosts.len()],
-            anchor_paths: BTreeMap::new(),
-            shown: BTreeSet::new(),
-            used: BTreeSet::new(),
-            stated: BTreeMap::new(),
-            numbers: BTreeMap::new(),
-            answers: Answers::default(),
-            outputs: vec![0; hosts.len() + 1],
-            quiet,
-        }
-    }
-
-    pub(super) fn host_began(&mut self, host: usize) {
-        self.host_paths[host].clear();
-    }
-
-    /// A path goes, and its number may go to another at the same instant.
-    pub(super) fn path_gone(&mut self, host: usize, number: u8) {
-        if let Some(gone) = self.host_paths[host].remove(&number) {
-            self.numbers.retain(|(index, cookie, _), _| (*index, *cookie) != gone.tx);
-        }
-    }
-
-    pub(super) fn anchor_began(&mut self) {
-        self.anchor_paths.clear();
-        self.used.clear();
-        self.answers = Answers::default();
-    }
-
-    /// A fault about a host, or about all.
-    pub(super) fn on_fault(&mut self, now: Time, host: Option<usize>) {
-        for (number, load) in self.hosts.iter_mut().enumerate() {
-            load.turn(now);
-            load.faults[0] += u32::from(host.is_none_or(|host| host == number));
-        }
-    }
-
-    /// What leaves from now on belongs to another event.
-    pub(super) fn begin(&mut self) {
-        self.outputs.fill(0);
-    }
-
-    /// What left within one event, without packets of flows.
-    pub(super) fn expect_few_outputs(&self) -> Result<(), Violation> {
-        let all: u32 = self.hosts.iter().map(|load| load.paths).sum();
-        let paths = self.hosts.iter().map(|load| load.paths).chain([all]);
-        for (number, (count, paths)) in self.outputs.iter().zip(paths).enumerate() {
-            let most = MAX_OUTPUTS_PER_PATH * paths as usize;
-            Violation::unless(*count <= most, "storm", || {
-                let who = if number == self.hosts.len() { "the anchor" } else { "a host" };
-                format!("{who} says {count} things at once, {most} at most")
-            })?;
-        }
-        Ok(())
-    }
-
-    pub(super) fn on_signal(&mut self, now: Time, host: usize) -> Result<(), Violation> {
-        let load = &mut self.hosts[host];
-        load.turn(now);
-        load.signals += 1;
-        let most = load.most_signals + SIGNALS_PER_FAULT * load.recent_faults();
-        Violation::unless(load.signals <= most, "storm", || {
-            format!("{} messages of host {host} in a second, {most} at most", load.signals)
-        })
-    }
-
-    fn on_request(&mut self, now: Time, host: usize) -> Result<(), Violation> {
-        let load = &mut self.hosts[host];
-        load.turn(now);
-        load.requests += 1;
-        let most = load.paths * (load.per_second + SPARE_PROBES + 2 * load.recent_faults());
-        Violation::unless(load.requests <= most, "storm", || {
-            format!("{} requests of host {host} in a second, {most} at most", load.requests)
-        })
-    }
-
-    /// Requests and unsolicited responses of a path have growing numbers.
-    fn expect_newer(&mut self, to: (u32, u64), key: [u8; 16], seq: u32) -> Result<(), Violation> {
-        let before = self.numbers.insert((to.0, to.1, key), seq);
-        let newer = before.is_none_or(|before| seq.wrapping_sub(before).cast_signed() > 0);
-        Violation::unless(newer, "probe numbers grow", || {
-            format!("number {seq} after {before:?} to index {}", to.0)
-        })
-    }
-
-    /// Since when a path of a host is the one it is.
-    pub(super) fn host_path_began(&self, host: usize, number: u8) -> Option<Time> {
-        self.host_paths[host].get(&number).map(|seen| seen.began)
-    }
-
-    /// The same for a slot of the anchor.
-    pub(super) fn slot_began(&self, slot: u32) -> Option<Time> {
-        self.anchor_paths.get(&slot).map(|seen| seen.began)
-    }
-
-    pub(super) fn quiet(&self) -> Time {
-        self.quiet
-    }
-}
 
 fn expect_obeyed(wrong: Option<Wrong>, who: &dyn core::fmt::Display) -> Result<(), Violation> {
     match wrong {

@@ -10,90 +10,40 @@
 
 mod agreement;
 mod apps;
+mod host;
 mod invariants;
+mod layout;
 mod orders;
 mod reference;
 pub mod shape;
+mod state;
 mod streams;
 mod tap;
+mod watch;
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeSet;
 use alloc::format;
-use alloc::rc::Rc;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use core::cell::RefCell;
-use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use segue_clock::{Rng, Span, Time};
-use segue_ip::Prefix;
-use segue_keepalive::Config as Keepalive;
+use segue_clock::{Rng, Time};
+use segue_sim::net::LinkFault;
 use segue_sim::packet::UDP;
-use segue_sim::tunnel::{
-    AnchorAgent, AnchorEnd, AnchorRole, HostAgent, HostEnd, HostRole, add_anchor, add_host,
-};
 use segue_sim::{AgentId, Packet};
-use segue_steering::Class;
 use segue_tunnel::host::LEAST_INNER;
-use segue_tunnel::{AnchorConfig, Pool};
-use segue_wire::FlowKey;
 
 use self::apps::Apps;
-use self::invariants::Watch;
-use self::reference::Reference;
-use self::shape::{HostSettings, Moved, Order, Settings, host_config};
-use self::streams::Streams;
-use self::tap::{Place, Tag, Tap, Tape, What};
-use crate::agenda::Agenda;
+use self::layout::{FLOWS, LARGE, PAUSE, SILENT, SMALL, shape_of};
+use self::shape::{HostSettings, Moved, Order, Settings};
+use self::state::Tunnels;
+use self::tap::{Place, Tag, What};
+use crate::fault::{Entry, Fault, HostShape, Node, PathRef, PathShape, Way};
 use crate::protocol::Protocol;
-use crate::schedule::{Entry, Fault, HostShape, Node, PathRef, PathShape, QUIET_MS, Way};
-use crate::stage::{CORE, Scene, Stage, Staged, Touched, Truth};
+use crate::stage::{Scene, Stage, Staged, Touched};
 use crate::{Record, Schedule, Violation, Words, World};
-use segue_sim::net::LinkFault;
 
-/// Port of the tunnels.
-const PORT: u16 = 5005;
-/// Where the anchor listens.
-const ANCHOR: SocketAddr = SocketAddr::new(CORE, PORT);
-/// With whom the hosts' applications talk, on the anchor's node.
-const SERVER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 99));
-/// Ports of the applications: the server's, and the first of a host.
-const SERVER_PORT: u16 = 7_000;
-const APP_PORT: u16 = 40_000;
-/// Few, so that slots are used again within a run.
-const MAX_SLOTS: u32 = 14;
-/// A host without a sign of life for this long is forgotten; short, so that it happens within a run.
-const EXPIRY: Span = Span::from_secs(6);
-/// How long no host gets the address of a removed one; short, so that it ends within a run.
-const REST: Span = Span::from_secs(2);
-/// Packets of flows are counted in the last seconds of the quiet time, until the second span before the end.
-const COUNTED: Span = Span::from_secs(5);
-const IN_FLIGHT: Span = Span::from_secs(1);
-/// Bytes of a packet of a flow without large ones.
-const SMALL: u16 = 200;
-/// Flows of each host.
-const FLOWS: usize = 3;
-/// The flow whose packets are as large as the tunnel takes.
-const LARGE: usize = 1;
-/// The flow that only comes down: the anchor learns nothing from it.
-const SILENT: usize = 2;
-/// A flow that sends nothing large over a path for this long has left it.
-const PAUSE: Span = Span::from_millis(500);
 /// Sizes that a narrowed link takes, or is said to: those of tunnels of many kinds, and one below any IPv6 link's.
 const MTUS: [u16; 8] = [1_280, 1_330, 1_358, 1_400, 1_420, 1_492, 1_500, 1_000];
-
-/// What a flow is like: distance of its packets and code point.
-fn shape_of(flow: usize) -> (Span, u8) {
-    // Voice (EF), bulk (CS1) and default.
-    let (ms, dscp) = [(40, 46), (70, 8), (110, 0)][flow];
-    (Span::from_millis(ms), dscp)
-}
-
-/// The class that its code point gives it.
-fn class_of(flow: usize) -> Class {
-    [Class::Voice, Class::Bulk, Class::Default][flow]
-}
 
 /// Hosts and an anchor as a protocol.
 pub struct Tunnel;
@@ -170,7 +120,11 @@ impl Protocol for Tunnel {
     }
 
     fn world(&self, schedule: &Schedule, start: Time) -> Box<dyn World> {
-        Box::new(Staged(Tunnels::new(schedule, start)))
+        let mut tunnels = Tunnels::new(schedule, start);
+        for host in 0..tunnels.hosts.len() {
+            tunnels.wear(host);
+        }
+        Box::new(Staged(tunnels))
     }
 }
 
@@ -199,199 +153,7 @@ fn draw_pairs(rng: &mut Rng, hosts: &[HostShape], quiet_ms: u64, entries: &mut V
     entries.extend(pairs);
 }
 
-/// A host, and what is known of it beside the machine.
-struct Host {
-    name: String,
-    keepalive: Keepalive,
-    follows_use: bool,
-    agent: AgentId,
-    apps: AgentId,
-    copy: AgentId,
-    enrolled: bool,
-    worn: bool,
-    /// What the operator has ordered and not ended, by flow and by class.
-    pins: ([Option<usize>; FLOWS], [Option<usize>; Class::ALL.len()]),
-    flows: [Flow; FLOWS],
-    /// Over which slot each flow goes up, and since when.
-    routes: [(Option<u32>, Time); FLOWS],
-    paths: Vec<Path>,
-    /// When a probe was last lost on a packet that was too large.
-    lost_probe: Time,
-    /// Since when nothing has happened to it and signalling stands, and from when on what was under way then has arrived.
-    settled: Option<(Time, Time)>,
-}
-
-/// What is known of a path of a host.
-#[derive(Clone, Copy)]
-struct Path {
-    /// Since when the operator's setting stands.
-    keepalive: (bool, Time),
-    /// By direction, since when data have been lost for their size and none of their flow has passed, and when last.
-    too_large: [Option<(Time, Time)>; 2],
-    /// When one was last lost on its way up.
-    lost_up: Option<Time>,
-}
-
-/// Two streams, up and down, of one flow.
-#[derive(Clone, Copy, Debug, Default)]
-struct Flow {
-    runs: bool,
-    /// How often it began.
-    round: u32,
-    /// Packets sent in the last seconds of the quiet time, up and down, and how many of those arrived.
-    sent: [u32; 2],
-    received: [u32; 2],
-}
-
-/// Puts a host's agents on the stage.
-fn add_mobile(
-    stage: &mut Stage,
-    number: usize,
-    name: String,
-    shape: &HostShape,
-    settings: Settings,
-    pools: &[Prefix],
-) -> Host {
-    let own = HostSettings::of(shape);
-    let config = host_config(own, settings);
-    let keepalive = config.path.keepalive.clone();
-    let seed = stage.network.seed_of(2, number as u32);
-    let (node, start) = (stage.hosts[number].node, stage.network.now());
-    let agent = HostAgent::new(name.clone(), config, seed);
-    let agent = add_host(&mut stage.network, node, name.clone(), agent, pools);
-    stage.cast::<HostRole>(Node::Host(number), agent);
-    let ports = [0, 1, 2].map(|flow| (UDP, APP_PORT + flow));
-    let apps = stage.add_agent(Node::Host(number), &ports, Apps::default());
-    let copy = orders::add_copy(stage, number, name.clone());
-    let path = Path { keepalive: (true, start), too_large: [None; 2], lost_up: None };
-    Host {
-        name,
-        keepalive,
-        follows_use: settings.follows_use,
-        agent,
-        apps,
-        copy,
-        enrolled: true,
-        worn: own.worn,
-        pins: Default::default(),
-        flows: [Flow::default(); FLOWS],
-        routes: [(None, start); FLOWS],
-        paths: Vec::from_iter(shape.paths.iter().map(|_| path)),
-        lost_probe: start,
-        settled: None,
-    }
-}
-
-/// The scene. See the module's text.
-struct Tunnels {
-    stage: Stage,
-    tape: Rc<RefCell<Tape>>,
-    shapes: Vec<HostShape>,
-    hosts: Vec<Host>,
-    anchor: AgentId,
-    server: AgentId,
-    /// When flows send: host, flow, and which round of it.
-    queue: Agenda<(usize, usize, u32)>,
-    /// The packet paths measure.
-    readings: bool,
-    reference: Reference,
-    streams: Streams,
-    watch: Watch,
-    /// Flows' packets of this time count.
-    counted: (Time, Time),
-    /// Those that arrived, and those that were too large for a link.
-    arrived: BTreeSet<Tag>,
-    too_large: BTreeSet<Tag>,
-}
-
 impl Tunnels {
-    /// The network of a schedule at `start`.
-    fn new(schedule: &Schedule, start: Time) -> Tunnels {
-        let settings = Settings::of(schedule);
-        let mut stage = Stage::new(schedule, start);
-        let (tap, tape) = Tap::new(stage.paths().to_vec(), stage.core);
-        stage.network.observe(Box::new(tap));
-        let pool = Pool::new(Ipv4Addr::new(10, 7, 0, 0).into(), 28);
-        let pools = [Prefix::new(Ipv4Addr::new(10, 7, 0, 0), 28)];
-        let config = AnchorConfig {
-            port: PORT,
-            pool_v4: pool,
-            pool_v6: None,
-            max_paths: MAX_SLOTS,
-            expiry: EXPIRY,
-            rest: REST,
-            resting: Vec::new(),
-            source: settings.source(),
-            allow_upmt: false,
-        };
-        let names: Vec<String> = (0..stage.hosts.len()).map(|host| format!("host{host}")).collect();
-        let agent = AnchorAgent::new(config, names.iter().cloned(), stage.network.seed_of(1, 0));
-        let core = stage.core;
-        let anchor = add_anchor(&mut stage.network, core, "anchor", agent, &pools, |_| false);
-        stage.cast::<AnchorRole>(Node::Fixed(0), anchor);
-        stage.network.node_mut(core).addresses.push(SERVER);
-        let server = stage.add_agent(Node::Fixed(1), &[(UDP, SERVER_PORT)], Apps::default());
-        let hosts = names.into_iter().zip(&schedule.hosts).enumerate();
-        let hosts = hosts.map(|(number, (name, shape))| {
-            add_mobile(&mut stage, number, name, shape, settings, &pools)
-        });
-        let hosts: Vec<Host> = hosts.collect();
-        stage.network.start();
-        let end = start + Span::from_millis(schedule.end_ms());
-        let mut tunnels = Tunnels {
-            watch: Watch::new(&hosts, end - Span::from_millis(QUIET_MS)),
-            reference: Reference::new(hosts.len(), start),
-            streams: Streams::default(),
-            readings: settings.readings,
-            stage,
-            tape,
-            shapes: schedule.hosts.clone(),
-            hosts,
-            anchor,
-            server,
-            queue: Agenda::new(),
-            counted: (end - COUNTED, end - IN_FLIGHT),
-            arrived: BTreeSet::new(),
-            too_large: BTreeSet::new(),
-        };
-        for host in 0..tunnels.hosts.len() {
-            tunnels.wear(host);
-        }
-        tunnels
-    }
-
-    fn host_agent(&self, host: usize) -> &HostAgent {
-        self.stage.agent(self.hosts[host].agent)
-    }
-
-    fn host_end(&self, host: usize) -> &HostEnd<Packet> {
-        self.host_agent(host).end()
-    }
-
-    fn anchor_agent(&self) -> &AnchorAgent {
-        self.stage.agent(self.anchor)
-    }
-
-    fn anchor_end(&self) -> &AnchorEnd<Packet> {
-        self.anchor_agent().end()
-    }
-
-    /// The truth of a path of a host's machine, by its number.
-    fn truth_of(&self, host: usize, slot: u32) -> Option<(PathRef, Truth<'_>)> {
-        let (_, path) = self.host_end(host).machine.paths().find(|(n, _)| u32::from(*n) == slot)?;
-        let accesses = &self.stage.hosts[host].accesses;
-        let path = accesses.iter().position(|access| access.name == path.name())?;
-        let at = PathRef { host, path };
-        Some((at, self.stage.truth(at)))
-    }
-
-    /// A flow as the host's packets carry it; `None` before the host has an address.
-    fn key(&self, host: usize, flow: usize) -> Option<FlowKey> {
-        let src = *self.host_end(host).machine.inner().first()?;
-        let (sport, dport) = (APP_PORT + flow as u16, SERVER_PORT);
-        Some(FlowKey { src, dst: SERVER, sport, dport, protocol: UDP, label: 0 })
-    }
-
     fn run_flow(&mut self, now: Time, host: usize, flow: usize) {
         let (pace, dscp) = shape_of(flow);
         let round = self.hosts[host].flows[flow].round;

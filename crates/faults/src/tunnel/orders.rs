@@ -1,18 +1,12 @@
 //! What the orders of a schedule do.
 
-use alloc::boxed::Box;
 use alloc::string::String;
-use core::net::{IpAddr, Ipv4Addr};
+use core::net::IpAddr;
 
 use alloc::vec::Vec;
 use segue_clock::Time;
-use segue_ip::{Input, Interface, Prefix};
-use segue_netem::LinkSpec;
-use segue_sim::AgentId;
-use segue_sim::net::Hop;
-use segue_sim::packet::UDP;
+use segue_ip::{Input, Interface};
 use segue_sim::role::Order as RoleOrder;
-use segue_sim::tunnel::signal::SIGNAL_PORT;
 use segue_sim::tunnel::{AnchorAgent, Enrolment, HostAgent};
 use segue_steering::Class;
 use segue_tunnel::{AnchorInput, HostInput};
@@ -20,26 +14,10 @@ use segue_wire::MAX_PATHS;
 use segue_wire::TooBig;
 
 use super::apps::Copy;
+use super::layout::class_of;
 use super::shape::{Moved, Order};
-use super::{Tunnels, class_of};
-use crate::schedule::{PathRef, Way};
-use crate::stage::{CORE, Stage};
-
-/// Puts a machine with a host's keys beside the anchor.
-pub(super) fn add_copy(stage: &mut Stage, host: usize, name: String) -> AgentId {
-    let from = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 100 + host as u8));
-    let seed = stage.network.seed_of(3, host as u32);
-    let (net, core) = (&mut stage.network, stage.core);
-    let node = net.add_node(alloc::format!("copy{host}"));
-    net.node_mut(node).addresses.push(from);
-    let (own, there) = (net.add_interface(node, "if0"), net.add_interface(core, "copy"));
-    net.connect((node, own), (core, there), LinkSpec::default(), LinkSpec::default())
-        .expect("a link without delay and rate is one");
-    net.node_mut(node).routes.set(Prefix::host(CORE), Hop::Interface(own));
-    net.node_mut(core).routes.set(Prefix::host(from), Hop::Interface(there));
-    let agent = Box::new(Copy::new(name, from, CORE, seed));
-    net.add_agent(node, "copy", &[(UDP, SIGNAL_PORT)], agent)
-}
+use super::state::Tunnels;
+use crate::fault::{PathRef, Way};
 
 impl Tunnels {
     pub(super) fn obey(&mut self, now: Time, order: Order) {

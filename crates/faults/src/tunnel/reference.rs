@@ -9,7 +9,7 @@ use core::net::IpAddr;
 use segue_clock::Time;
 use segue_tunnel::Known;
 
-use super::REST;
+use super::layout::REST;
 use crate::Violation;
 
 /// The account.

@@ -11,8 +11,8 @@ use segue_steering::Class;
 use segue_tunnel::{HostConfig, PathConfig};
 use segue_wire::Encapsulation;
 
-use super::{ANCHOR, FLOWS, PORT, class_of};
-use crate::schedule::{HostShape, PathRef, Way};
+use super::layout::{ANCHOR, FLOWS, PORT, class_of};
+use crate::fault::{HostShape, PathRef, Way};
 use crate::{Schedule, Words};
 
 /// K and T_KA.

@@ -16,8 +16,8 @@ use segue_tunnel::ProbeKind;
 use segue_wire::header::flags;
 use segue_wire::{Header, PacketType, Probe};
 
-use super::{LARGE, PORT};
-use crate::schedule::PathRef;
+use super::layout::{LARGE, PORT};
+use crate::fault::PathRef;
 
 /// What a packet of a flow says about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,48 +1,13 @@
 //! Each request that reaches the anchor is answered, and in time: at once, or where probes ride after the longest wait.
 
-use alloc::collections::BTreeMap;
 use alloc::format;
 
 use segue_clock::{Span, Time};
 use segue_wire::{HELD_AT_MOST_MS, ProbeKey};
 
-use super::super::{Host, Tunnels};
+use super::super::host::Host;
+use super::super::state::Tunnels;
 use crate::Violation;
-
-/// Requests that have arrived, by the key of their path.
-#[derive(Debug, Default)]
-pub(super) struct Answers {
-    newest: BTreeMap<[u8; 16], u32>,
-    /// Those that are not answered: when they came, and to which slot.
-    open: BTreeMap<([u8; 16], u32), (Time, u32)>,
-}
-
-impl Answers {
-    /// A request to a slot arrives; whether it is the newest. An old one is not answered; nor need it be unless `waits`.
-    pub(super) fn on_request(
-        &mut self,
-        now: Time,
-        slot: u32,
-        key: ProbeKey,
-        seq: u32,
-        waits: bool,
-    ) -> bool {
-        let newest = self.newest.entry(key.0).or_insert(seq.wrapping_sub(1));
-        let newer = seq.wrapping_sub(*newest).cast_signed() > 0;
-        if newer {
-            *newest = seq;
-            if waits {
-                self.open.insert((key.0, seq), (now, slot));
-            }
-        }
-        newer
-    }
-
-    /// A response leaves.
-    pub(super) fn on_response(&mut self, key: ProbeKey, seq: u32) {
-        self.open.remove(&(key.0, seq));
-    }
-}
 
 /// How long the anchor may keep a response to this host.
 fn longest_wait(host: &Host) -> Span {

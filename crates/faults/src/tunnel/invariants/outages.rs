@@ -5,7 +5,9 @@ use alloc::format;
 use segue_clock::Time;
 use segue_keepalive::Config as Keepalive;
 
-use super::super::{FLOWS, Path, Tunnels};
+use super::super::host::Path;
+use super::super::layout::FLOWS;
+use super::super::state::Tunnels;
 use super::settle;
 use crate::Violation;
 use crate::stage::Truth;

@@ -1,0 +1,18 @@
+//! The protocols that have joined.
+
+use crate::Machines;
+
+impl Machines {
+    /// All of them.
+    pub const ALL: [Machines; 3] = [
+        Machines(&crate::tunnel::Tunnel),
+        Machines(&crate::estimators::Keepalive),
+        Machines(&crate::echo::Echo),
+    ];
+
+    /// The machines of that name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Machines> {
+        Machines::ALL.into_iter().find(|machines| machines.name() == name)
+    }
+}
