@@ -27,7 +27,8 @@ use self::enrolment::{LEASES, Lease, encoded};
 use self::pools::Pools;
 use self::signal::{Signal, SignalEvent};
 use super::ends::{TunnelEnd, Waiting};
-use super::packets::{self};
+use super::kept::Kept;
+use super::packets;
 use super::run::{self, Core, Role, Unwritten};
 use super::stamp::{self, Stamp};
 use super::status;
@@ -91,11 +92,12 @@ impl Role for Daemon {
             ..EbpfOptions::default()
         };
         let mut opened = packets::open(&settings.tunnel, &start::setup(&settings), options)?;
-        let pools = Pools::serve(&settings, opened.datapath.as_mut())?;
+        let mut kept = Kept::default();
+        let pools = Pools::serve(&settings, opened.datapath.as_mut(), &mut kept)?;
         let machine = start::machine(&settings, &store, opened.source())?;
         let (end, waiting) = TunnelEnd::new(machine, opened);
         let daemon = Daemon {
-            core: Core::new(end, ledger),
+            core: Core::new(end, ledger).keeping(kept),
             pools,
             attached: BTreeSet::new(),
             interfaces: Vec::new(),
@@ -115,7 +117,7 @@ impl Role for Daemon {
     }
 
     fn on_heartbeat(&mut self) -> anyhow::Result<()> {
-        self.pools.routing.look_after(monotonic());
+        self.pools.look_after(monotonic());
         Ok(())
     }
 
@@ -127,9 +129,8 @@ impl Role for Daemon {
             AnchorOutput::Close(conn) => self.signal.close_after(conn),
             AnchorOutput::SetMtu(address, mtu) => {
                 let (mtu, device) = (mtu.map(u32::from), self.settings.mtu);
-                if let Err(error) = self.pools.routing.fit(address, mtu, device) {
-                    self.core.trouble.tell(monotonic(), &error);
-                }
+                let fitted = self.pools.fit(&mut self.core.kept, address, mtu, device);
+                self.core.trouble.note(monotonic(), fitted);
             }
         }
         Ok(())

@@ -10,11 +10,15 @@
 //! crash leaves both; the next start sees from the rules that the forwarding is ours.
 
 use anyhow::Context;
-use segue_ip::{Prefix, Route, Rule, Then};
+use segue_clock::Time;
+use segue_ip::{Forward, Prefix, Route, Rule, Then};
 use segue_linux::link;
-use segue_linux::route::{add_missing_route, add_missing_rule, delete_rule, replace_route, rules};
-use segue_text::errors::First;
+use segue_linux::route::{delete_rule, rules};
+use segue_text::errors::Told;
 use tracing::{info, warn};
+
+use crate::kept::Kept;
+use crate::seldom::Seldom;
 
 /// Routing table for packets into the tunnel.
 const TABLE: u32 = 0x5e61;
@@ -32,20 +36,27 @@ const OTHERS: u32 = 5_203;
 const ON: u32 = 5_204;
 
 /// Forwarding that the anchor switched on. Dropping this switches it off.
-pub struct Forwarding {
+pub(crate) struct Forwarding {
     device: String,
-    pools: Vec<Prefix>,
     /// The families, by whether they are IPv6.
     families: Vec<bool>,
+    /// Paces the log lines about what others have switched off.
+    told: Seldom,
 }
 
 impl Forwarding {
-    /// Allows forwarding to these pools and from the device.
-    pub fn start(device: &str, pools: &[Prefix]) -> anyhow::Result<Forwarding> {
-        let (device, pools) = (device.to_owned(), pools.to_vec());
-        let mut forwarding = Forwarding { device, pools, families: Vec::new() };
+    /// Allows forwarding to these pools and from the device. Another anchor may share rules and routes, so they last until
+    /// the last one ends.
+    pub(crate) fn start(
+        kept: &mut Kept,
+        device: &str,
+        pools: &[Prefix],
+    ) -> anyhow::Result<Forwarding> {
+        let (index, device) = (link::index_of(device)?, device.to_owned());
+        let mut forwarding = Forwarding { device, families: Vec::new(), told: Seldom::default() };
         for v6 in [false, true] {
-            if forwarding.pools(v6).next().is_none() {
+            let mut pools = pools.iter().filter(|pool| pool.addr.is_ipv6() == v6).peekable();
+            if pools.peek().is_none() {
                 continue;
             }
             let present = rules().context("the routing rules cannot be read")?;
@@ -54,64 +65,38 @@ impl Forwarding {
                 info!("{family} was forwarded before the anchor: for whom is not its business");
             } else {
                 forwarding.families.push(v6);
-                for pool in forwarding.pools(v6) {
-                    replace_route(&forwarding.route(*pool)?).with_context(|| lost(*pool))?;
+                for pool in pools {
+                    let route = Forward::Route(Route::on(*pool, index).table(TABLE));
+                    let put = kept.put_lasting(route);
+                    put.with_context(|| format!("cannot route {pool} into the tunnel"))?;
                 }
-                forwarding.restrict(v6, &present)?;
+                // The rules that pass packets come before the one that prohibits them.
+                let device = &forwarding.device;
+                for rule in [local(v6), into(v6), on(v6), out_of(device, v6), others(v6)] {
+                    let put = kept.put_lasting(Forward::Rule(rule));
+                    put.context("cannot restrict forwarding to the tunnel")?;
+                }
             }
             switch(v6, true).context("cannot switch forwarding on")?;
         }
         Ok(forwarding)
     }
 
-    fn pools(&self, v6: bool) -> impl Iterator<Item = &Prefix> {
-        self.pools.iter().filter(move |pool| pool.addr.is_ipv6() == v6)
-    }
-
-    fn route(&self, pool: Prefix) -> anyhow::Result<Route> {
-        Ok(Route::on(pool, link::index_of(&self.device)?).table(TABLE))
-    }
-
-    /// Adds each missing rule, even if another fails; returns whether any was missing.
-    fn restrict(&self, v6: bool, present: &[Rule]) -> anyhow::Result<bool> {
-        // The rules that pass packets come before the one that prohibits them.
-        let wanted = [local(v6), into(v6), on(v6), out_of(&self.device, v6), others(v6)];
-        let (mut first, mut added) = (First::default(), false);
-        for rule in wanted.iter().filter(|rule| !present.contains(rule)) {
-            let new = add_missing_rule(rule).context("cannot restrict forwarding to the tunnel");
-            added |= first.note(new) == Some(true);
-        }
-        first.result().map(|()| added)
-    }
-
-    /// Restores those of these rules that others have removed, and says which. One failure does not
-    /// keep the rest from being restored.
-    pub fn mend(&self, present: &[Rule], back: &mut Vec<&'static str>) -> anyhow::Result<()> {
-        let mut first = First::default();
-        for v6 in &self.families {
-            if first.note(self.restrict(*v6, present)) == Some(true) {
-                back.push("routing rules");
-            }
-            for pool in self.pools(*v6) {
-                let route = self.route(*pool);
-                let new = route.and_then(|route| Ok(add_missing_route(&route)?));
-                if first.note(new.with_context(|| lost(*pool))) == Some(true) {
-                    back.push("routes");
+    /// Switches forwarding on again if others have switched it off, and logs it.
+    pub(crate) fn look_after(&mut self, now: Time) {
+        for v6 in self.families.iter().copied().filter(|v6| is_off(*v6)) {
+            let line = match switch(v6, true).context("cannot switch forwarding on") {
+                Ok(()) => {
+                    let family = if v6 { "IPv6" } else { "IPv4" };
+                    format!("somebody switched forwarding of {family} off: switched on again")
                 }
-            }
-            if is_off(*v6) {
-                let on = switch(*v6, true).context("cannot switch forwarding on");
-                if first.note(on).is_some() {
-                    back.push(if *v6 { "forwarding of IPv6" } else { "forwarding of IPv4" });
-                }
+                Err(error) => Told(&error).to_string(),
+            };
+            if self.told.is_due(now, &line) {
+                warn!("{line}");
             }
         }
-        first.result()
     }
-}
-
-fn lost(pool: Prefix) -> String {
-    format!("cannot route {pool} into the tunnel")
 }
 
 impl Drop for Forwarding {

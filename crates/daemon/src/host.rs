@@ -29,6 +29,7 @@ pub use self::member::{Membership, membership};
 use self::signal::{Signal, SignalEvent};
 use self::sweep::Sweep;
 use super::ends::{TunnelEnd, Waiting};
+use super::kept::Kept;
 use super::packets;
 use super::past::Guard;
 use super::routing::Routing;
@@ -82,15 +83,16 @@ impl Role for Daemon {
         let anchors = member.anchors();
         let signal = Signal::new(anchors.clone(), member.join().names(), member.shown()?, signals)?;
         let device = &settings.tunnel.device;
+        let mut kept = Kept::default();
         let routing = match settings.fail_closed {
-            true => Routing::at_closed_host(device, &routes::wanted(&settings))?,
-            false => Routing::at_host(device),
+            true => Routing::closed(&mut kept, device, &routes::wanted(&settings))?,
+            false => Routing::open(device)?,
         };
         let setup = start::setup(&settings, &anchors, signal.has_names());
         let opened = packets::open(&settings.tunnel, &setup, EbpfOptions::default())?;
         let machine = start::machine(&settings, &anchors, opened.source(), &member)?;
         let (end, waiting) = TunnelEnd::new(machine, opened);
-        let core = Core::new(end, Ledger::without_store());
+        let core = Core::new(end, Ledger::without_store()).keeping(kept);
         let guard = Guard::at_start(device, core.end.datapath.kind() == Kind::User);
         let daemon = Daemon {
             core,
@@ -116,7 +118,6 @@ impl Role for Daemon {
 
     /// Once a second; the only regular wakeup while all requests ride on data.
     fn on_heartbeat(&mut self) -> anyhow::Result<()> {
-        self.routing.look_after(monotonic());
         let carried = self.core.end.machine.carried();
         self.follow(Turn::reading(carried))
     }
@@ -132,11 +133,9 @@ impl Role for Daemon {
             HostOutput::Addresses { inner, anchor } => {
                 self.guard.iter().for_each(|guard| guard.set_host(&inner));
                 self.anchor_inner = anchor;
-                self.routing.set_host(&inner, &self.routes())?;
+                self.set_routes(&inner)?;
             }
-            HostOutput::SetMtu(mtu) => {
-                self.routing.set_mtu(u32::from(mtu).min(self.tun_mtu))?;
-            }
+            HostOutput::SetMtu(mtu) => self.set_mtu(mtu)?,
         }
         Ok(())
     }
@@ -176,7 +175,7 @@ impl Role for Daemon {
     async fn stop(mut self) -> anyhow::Result<()> {
         self.feed(HostInput::Stop)?;
         self.signal.close().await;
-        self.routing.open();
+        self.routing.end(&mut self.core.kept);
         Ok(())
     }
 

@@ -1,52 +1,220 @@
-//! What machines want of this system's forwarding: given to it, put back when others have removed it, and taken back
+//! What a daemon wants of this system's forwarding: given to it, put back when others have removed it, and taken back
 //! at the end.
 
-use segue_ip::{Forward, Forwarding};
-use segue_linux::{Kernel, LinuxError};
+use std::collections::BTreeMap;
+use std::ops::Bound;
 
-/// Parts that are given again in one go: none is urgent.
+use nix::errno::Errno;
+use segue_clock::Time;
+use segue_ip::{Forward, Forwarding, Prefix, Route, Rule};
+use segue_linux::route::{add_missing_route, add_missing_rule, replace_route, rules};
+use segue_linux::{Kernel, LinuxError, link};
+use segue_text::errors::{First, Told};
+use tracing::warn;
+
+use crate::seldom::Seldom;
+
+/// Routes to single hosts that are looked at in one go: there may be many, and none is urgent.
 const LOOKED_AT: usize = 64;
 
 /// The parts of forwarding that a daemon has given to the kernel. Dropping this takes them back.
+///
+/// A part that the kernel refuses is kept too, and given again later.
 #[derive(Default)]
 pub struct Kept {
-    parts: Vec<Forward>,
-    /// Where the next look begins.
-    next: usize,
+    addresses: Vec<(u32, Prefix)>,
+    rules: Vec<Rule>,
+    routes: BTreeMap<Place, Route>,
+    /// The parts that outlive this.
+    lasting: Vec<Forward>,
+    /// The last route to a single host that was looked at.
+    looked_at: Option<Place>,
+    /// Paces the log lines about what others have removed.
+    told: Seldom,
+}
+
+/// What sets a route apart from others.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    /// Those to single hosts come last.
+    single: bool,
+    table: u32,
+    destination: Prefix,
+    metric: Option<u32>,
+}
+
+impl Place {
+    fn of(route: &Route) -> Place {
+        let Route { destination, table, metric, .. } = *route;
+        Place { single: destination.is_host(), table, destination: destination.network(), metric }
+    }
 }
 
 impl Kept {
     /// Gives the kernel a part.
     pub fn put(&mut self, part: Forward) -> Result<(), LinuxError> {
         let done = Kernel.put(&part);
-        if !self.parts.contains(&part) {
-            self.parts.push(part);
+        match part {
+            Forward::Address { interface, prefix } => {
+                if !self.addresses.contains(&(interface, prefix)) {
+                    self.addresses.push((interface, prefix));
+                }
+            }
+            Forward::Rule(rule) => {
+                if !self.rules.contains(&rule) {
+                    self.rules.push(rule);
+                }
+            }
+            Forward::Route(route) => {
+                self.routes.insert(Place::of(&route), route);
+            }
         }
         done
     }
 
+    /// Gives the kernel a part that stays when this is dropped. Whoever gives it takes it back.
+    pub fn put_lasting(&mut self, part: Forward) -> Result<(), LinuxError> {
+        if !self.lasting.contains(&part) {
+            self.lasting.push(part.clone());
+        }
+        self.put(part)
+    }
+
     /// Takes a part back.
     pub fn take_back(&mut self, part: &Forward) -> Result<(), LinuxError> {
-        self.parts.retain(|known| known != part);
+        self.forget(part);
         Kernel.take_back(part)
     }
 
-    /// Puts back what others have removed, a bounded number of parts at a time.
-    pub fn look_after(&mut self) -> Result<(), LinuxError> {
-        if self.next >= self.parts.len() {
-            self.next = 0;
+    /// Looks after a part no longer, and leaves it where it is.
+    pub fn forget(&mut self, part: &Forward) {
+        match part {
+            Forward::Address { interface, prefix } => {
+                self.addresses.retain(|known| *known != (*interface, *prefix));
+            }
+            Forward::Rule(rule) => self.rules.retain(|known| known != rule),
+            Forward::Route(route) => drop(self.routes.remove(&Place::of(route))),
         }
-        let looked_at = self.parts.iter().skip(self.next).take(LOOKED_AT);
-        self.next += LOOKED_AT;
-        looked_at.map(|part| Kernel.put(part)).fold(Ok(()), Result::and)
+        self.lasting.retain(|known| known != part);
+    }
+
+    /// Leaves all lasting parts where they are.
+    pub fn forget_lasting(&mut self) {
+        std::mem::take(&mut self.lasting).iter().for_each(|part| self.forget(part));
+    }
+
+    /// Puts back what others have removed, and logs it: network managers remove foreign rules and routes, an operator
+    /// flushes a table, a device that was briefly down has lost its IPv6 addresses.
+    pub fn look_after(&mut self, now: Time) {
+        let (mut first, mut back) = (First::default(), Vec::new());
+        self.mend(&mut first, &mut back);
+        if !back.is_empty() {
+            let line =
+                format!("somebody removed {} that this daemon had set: put back", back.join(", "));
+            self.tell(now, line);
+        }
+        if let Err(error) = first.result() {
+            let down = error.downcast_ref::<LinuxError>().and_then(LinuxError::errno)
+                == Some(Errno::ENETDOWN);
+            match down.then(|| self.switched_off()).flatten() {
+                Some(device) => self.tell(
+                    now,
+                    format!(
+                        "{device} is switched off, so that nothing leaves over it: ip link set {device} up"
+                    ),
+                ),
+                None => self.tell(now, Told(&error).to_string()),
+            }
+        }
+    }
+
+    fn tell(&mut self, now: Time, line: String) {
+        if self.told.is_due(now, &line) {
+            warn!("{line}");
+        }
+    }
+
+    /// The name of an interface with routes of ours that is down.
+    fn switched_off(&self) -> Option<String> {
+        let is_used = |index: u32| self.routes.values().any(|route| route.index == index);
+        let all = link::links().ok()?;
+        all.into_iter().find(|link| !link.up && is_used(link.index)).map(|link| link.name)
+    }
+
+    /// Puts back what is missing; one failure does not keep the rest away. Says of what kind it was.
+    fn mend(&mut self, first: &mut First, back: &mut Vec<&'static str>) {
+        if self.mend_rules(first) {
+            back.push("routing rules");
+        }
+        let addresses = self.mend_addresses(first);
+        if addresses {
+            back.push("addresses");
+            // With an address, the kernel drops it as the source of routes; with the last of a family, all of the
+            // family's routes.
+            for route in self.routes.values() {
+                first.note(replace_route(route));
+            }
+            return;
+        }
+        let general = self.routes.range(..).take_while(|(place, _)| !place.single);
+        let mut lost = false;
+        for (_, route) in general {
+            lost |= first.note(add_missing_route(route)) == Some(true);
+        }
+        if self.mend_single(lost, first) || lost {
+            back.push("routes");
+        }
+    }
+
+    fn mend_rules(&self, first: &mut First) -> bool {
+        let present = if self.rules.is_empty() { Some(Vec::new()) } else { first.note(rules()) };
+        let Some(present) = present else { return false };
+        let missing = self.rules.iter().filter(|rule| !present.contains(rule));
+        missing.fold(false, |lost, rule| first.note(add_missing_rule(rule)) == Some(true) || lost)
+    }
+
+    fn mend_addresses(&self, first: &mut First) -> bool {
+        if self.addresses.is_empty() {
+            return false;
+        }
+        let Some(there) = first.note(link::addresses()) else { return false };
+        let is_there =
+            |own: &(u32, Prefix)| there.iter().any(|one| (one.index, one.prefix) == *own);
+        let mut lost = false;
+        for (interface, prefix) in self.addresses.iter().copied().filter(|own| !is_there(own)) {
+            lost |= first.note(Kernel.put(&Forward::Address { interface, prefix })).is_some();
+        }
+        lost
+    }
+
+    /// Looks at routes to single hosts, only at some or at `all`.
+    fn mend_single(&mut self, all: bool, first: &mut First) -> bool {
+        let begin =
+            Place { single: true, table: 0, destination: Prefix::default_of(false), metric: None };
+        let after = self.looked_at.filter(|_| !all);
+        let after = after.map_or(Bound::Included(begin), Bound::Excluded);
+        let most = if all { usize::MAX } else { LOOKED_AT };
+        let (mut lost, mut seen, mut last) = (false, 0, None);
+        for (place, route) in self.routes.range((after, Bound::Unbounded)).take(most) {
+            lost |= first.note(add_missing_route(route)) == Some(true);
+            (seen, last) = (seen + 1, Some(*place));
+        }
+        // After the last, start again at the first.
+        self.looked_at = last.filter(|_| seen == most);
+        lost
     }
 }
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        for part in self.parts.iter().rev() {
-            if let Err(error) = Kernel.take_back(part) {
-                tracing::warn!("{error}");
+        self.forget_lasting();
+        let routes = std::mem::take(&mut self.routes).into_values().map(Forward::Route);
+        let rules = std::mem::take(&mut self.rules).into_iter().rev().map(Forward::Rule);
+        let addresses = std::mem::take(&mut self.addresses).into_iter();
+        let addresses = addresses.map(|(interface, prefix)| Forward::Address { interface, prefix });
+        for part in rules.chain(routes).chain(addresses) {
+            if let Err(error) = Kernel.take_back(&part) {
+                warn!("{error}");
             }
         }
     }

@@ -3,8 +3,12 @@
 //! They go by the number at the end of the tunnel device's name: 0 for `segue0`, 1 for `segue1`. Packets of every daemon have
 //! the same mark, so that no daemon's packets go through the tunnel of another.
 
+use std::io;
 use std::net::IpAddr;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
 
+use anyhow::{Context, bail};
 use segue_ip::{Prefix, Rule};
 
 /// Numbers of daemons are below this.
@@ -17,6 +21,9 @@ const SOURCES: u32 = PRIORITY - 1;
 /// Priorities that each host has.
 const RULES: u32 = 5;
 
+/// A number that no other host of this network namespace can take until this is dropped.
+pub struct Claim(#[expect(dead_code, reason = "it is bound")] UnixListener);
+
 /// The number of a daemon on its machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Number(u32);
@@ -27,6 +34,21 @@ impl Number {
         let name = device.trim_end_matches(|c: char| c.is_ascii_digit());
         let number = device.strip_prefix(name).and_then(|digits| digits.parse().ok());
         Number(number.filter(|number| *number < NUMBERS).unwrap_or(0))
+    }
+
+    /// Takes the number for the host that is about to start: its rules and table are then no other's. What an abstract
+    /// socket is bound to ends with the process, and is the network namespace's own, as rules and tables are.
+    pub fn claim(self) -> anyhow::Result<Claim> {
+        let address = SocketAddr::from_abstract_name(format!("segue-host-{}", self.0))?;
+        match UnixListener::bind_addr(&address) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => bail!(
+                "a host runs here whose device ends in the number {0}, or in none if that is 0: give this one another \
+                 `device`, such as segue{1}",
+                self.0,
+                self.0 + 1
+            ),
+            bound => bound.map(Claim).context("the number of the host cannot be claimed"),
+        }
     }
 
     /// All that there can be.
@@ -78,6 +100,18 @@ mod tests {
         for (one, next) in Number::all().zip(Number::all().skip(1)) {
             assert_eq!(next.priority() - one.priority(), 5);
         }
+    }
+
+    #[test]
+    fn a_number_is_one_hosts_until_that_ends() {
+        // A number that no host of a test has.
+        let number = Number(97);
+        let claim = number.claim().unwrap();
+        let refused = number.claim().err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(refused.contains("number 97") && refused.contains("segue98"), "{refused}");
+        Number(96).claim().unwrap();
+        drop(claim);
+        number.claim().unwrap();
     }
 
     #[test]

@@ -75,6 +75,8 @@ pub fn open(settings: &Tunnel, setup: &Setup, options: EbpfOptions) -> anyhow::R
                 info!("datapath: {}", kind_name(datapath.kind()));
                 return Ok(Opened { datapath, events, shares, shed, reserved: Some(reserved) });
             }
+            // User space cannot take it either.
+            Err(error @ DatapathError::Taken { .. }) => return Err(error.into()),
             Err(error) if choice == Choice::Ebpf => {
                 return Err(error).context("the eBPF datapath cannot be had here");
             }
@@ -84,7 +86,10 @@ pub fn open(settings: &Tunnel, setup: &Setup, options: EbpfOptions) -> anyhow::R
     }
     // The sockets of this datapath are bound to the port themselves, one for each path.
     drop(reserved);
-    let user = User::new(setup, sink).context("the tunnel device cannot be set up")?;
+    let user = match User::new(setup, sink) {
+        Err(error @ DatapathError::Taken { .. }) => return Err(error.into()),
+        user => user.context("the tunnel device cannot be set up")?,
+    };
     info!("datapath: user space");
     prefer(realtime);
     Ok(Opened { datapath: Box::new(user), events, shares, shed, reserved: None })

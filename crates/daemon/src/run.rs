@@ -227,6 +227,11 @@ impl<E: Engine, V: Vocabulary> Core<E, V> {
         let (events, trouble, started) = (Events::default(), Trouble::default(), monotonic());
         Core { end, ledger, kept: Kept::default(), events, trouble, started }
     }
+
+    /// The same with what it had the kernel forward before it was there.
+    pub fn keeping(self, kept: Kept) -> Core<E, V> {
+        Core { kept, ..self }
+    }
 }
 
 /// The status of a daemon, with the events from this number on.
@@ -245,6 +250,8 @@ fn status<R: Role>(role: &mut R, events_from: u64) -> anyhow::Result<Status<R::W
 
 /// Runs a role until SIGINT or SIGTERM.
 pub async fn run<R: Role>(settings: R::Settings) -> anyhow::Result<()> {
+    // First: whoever ends the daemon while it starts is to find nothing left.
+    let mut interrupt = termination()?;
     check_permission(R::TASK)?;
     let common = R::common(&settings);
     let monitor = Monitor::new().await?;
@@ -255,15 +262,15 @@ pub async fn run<R: Role>(settings: R::Settings) -> anyhow::Result<()> {
     let (signals, signalled) = mpsc::channel(R::SIGNALS);
     let (mut role, packets) = R::start(settings, signals)?;
     role.on_interfaces(monitor.current())?;
-    serve(&mut role, Sources::new(packets, signalled, asked, monitor)).await?;
+    serve(&mut role, &mut interrupt, Sources::new(packets, signalled, asked, monitor)).await?;
     role.stop().await
 }
 
 async fn serve<R: Role>(
     role: &mut R,
+    interrupt: &mut mpsc::Receiver<()>,
     mut sources: Sources<<R::Engine as Engine>::Queue, R::Signal, R::Words>,
 ) -> anyhow::Result<()> {
-    let mut interrupt = termination()?;
     let mut heartbeat = tokio::time::interval(HEARTBEAT);
     let written = role.core().ledger.told();
     loop {
@@ -275,7 +282,7 @@ async fn serve<R: Role>(
                 let core = role.core();
                 core.end.heartbeat()?;
                 core.ledger.writes()?;
-                core.trouble.note(monotonic(), core.kept.look_after());
+                core.kept.look_after(monotonic());
                 role.on_heartbeat()?;
             }
             () = until(deadline) => {

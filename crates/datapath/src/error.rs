@@ -15,6 +15,12 @@ pub enum DatapathError {
         #[source]
         source: io::Error,
     },
+    /// Another program has the tunnel device.
+    #[error("another program uses the device {device}: give this daemon another `device`")]
+    Taken {
+        /// The device's name.
+        device: String,
+    },
     /// A thread that carries packets has ended.
     #[error("no packets are carried any more, the thread {thread} has ended: {why}")]
     Ended {
@@ -56,4 +62,16 @@ pub enum DatapathError {
         /// Which table.
         what: &'static str,
     },
+}
+
+impl DatapathError {
+    /// The TUN device cannot be made.
+    pub(crate) fn of_device(device: impl AsRef<[u8]>, source: io::Error) -> DatapathError {
+        match source.kind() {
+            io::ErrorKind::ResourceBusy => DatapathError::Taken {
+                device: String::from_utf8_lossy(device.as_ref()).into_owned(),
+            },
+            _ => DatapathError::Kernel { what: "create the TUN device", source },
+        }
+    }
 }

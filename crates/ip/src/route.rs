@@ -8,7 +8,7 @@ use crate::Prefix;
 /// The number of Linux's main routing table.
 pub const MAIN_TABLE: u32 = 254;
 
-/// A unicast route.
+/// A route: a way to a destination, or that there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
     /// Destination; [`Prefix::default_of`] for a default route.
@@ -25,6 +25,8 @@ pub struct Route {
     pub source: Option<IpAddr>,
     /// The largest packet that takes this route, in bytes; `None` leaves it to the interface.
     pub mtu_bytes: Option<u32>,
+    /// There is no way: packets that take this route are refused.
+    pub unreachable: bool,
 }
 
 impl Route {
@@ -45,7 +47,14 @@ impl Route {
             metric: None,
             source: None,
             mtu_bytes: None,
+            unreachable: false,
         }
+    }
+
+    /// In the main table: the destination is unreachable, unless there is a better route to it.
+    #[must_use]
+    pub fn unreachable(destination: Prefix) -> Route {
+        Route { unreachable: true, ..Route::on(destination, 0) }
     }
 
     /// The same route in `table`.

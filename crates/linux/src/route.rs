@@ -53,60 +53,14 @@ pub fn replace_route(route: &Route) -> Result<()> {
 /// No such route, no permission.
 pub fn delete_route(route: &Route) -> Result<()> {
     let mut message = route_message(route);
-    // With these three left open, the route is found by the rest.
+    // With these left open, the route is found by the rest.
     message.header.scope = RouteScope::NoWhere;
     message.header.protocol = RouteProtocol::Unspec;
-    message.header.kind = RouteType::Unspec;
+    if !route.unreachable {
+        message.header.kind = RouteType::Unspec;
+    }
     netlink::request(RouteNetlinkMessage::DelRoute(message), 0)
         .map_err(|e| route_error("delete", route, e))
-}
-
-/// Makes a destination unreachable unless a table has a better route to it, of any device. The entry stays when
-/// devices go; an existing one stays. Returns whether it is new.
-///
-/// # Errors
-/// No permission, no such family.
-pub fn add_unreachable(destination: Prefix, table: u32, metric: u32) -> Result<bool> {
-    let (route, message) = unreachable(destination, table, metric);
-    netlink::request(RouteNetlinkMessage::NewRoute(message), NLM_F_CREATE | NLM_F_EXCL)
-        .map_or_else(if_new, |()| Ok(true))
-        .map_err(|e| route_error("close", &route, e))
-}
-
-/// Undoes [`add_unreachable`].
-///
-/// # Errors
-/// There is none, no permission.
-pub fn delete_unreachable(destination: Prefix, table: u32, metric: u32) -> Result<()> {
-    let (route, message) = unreachable(destination, table, metric);
-    netlink::request(RouteNetlinkMessage::DelRoute(message), 0)
-        .map_err(|e| route_error("open", &route, e))
-}
-
-/// The unreachable destinations with this metric, in all tables: reading one table costs as much.
-///
-/// # Errors
-/// When netlink is refused.
-pub fn unreachables(metric: u32) -> Result<Vec<Route>> {
-    let all = netlink::dump(RouteNetlinkMessage::GetRoute(RouteMessage::default()))
-        .map_err(|e| LinuxError::refused("list routes", e))?;
-    let read = |message| match message {
-        RouteNetlinkMessage::NewRoute(mut route) if route.header.kind == RouteType::Unreachable => {
-            route.header.kind = RouteType::Unicast;
-            read_route(&route)
-        }
-        _ => None,
-    };
-    let ours = |route: &Route| route.metric == Some(metric);
-    Ok(all.into_iter().filter_map(read).filter(ours).collect())
-}
-
-fn unreachable(destination: Prefix, table: u32, metric: u32) -> (Route, RouteMessage) {
-    let route = Route::on(destination, 0).table(table).metric(metric);
-    let mut message = route_message(&route);
-    message.header.kind = RouteType::Unreachable;
-    message.header.scope = RouteScope::Universe;
-    (route, message)
 }
 
 /// The unicast routes of all tables except the kernel's own local one, in the kernel's order.
@@ -114,6 +68,20 @@ fn unreachable(destination: Prefix, table: u32, metric: u32) -> (Route, RouteMes
 /// # Errors
 /// When netlink is refused.
 pub fn routes() -> Result<Vec<Route>> {
+    let all = all_routes()?;
+    Ok(all.into_iter().filter(|route| !route.unreachable).collect())
+}
+
+/// The unreachable destinations, in all tables: reading one table costs as much.
+///
+/// # Errors
+/// When netlink is refused.
+pub fn unreachables() -> Result<Vec<Route>> {
+    let all = all_routes()?;
+    Ok(all.into_iter().filter(|route| route.unreachable).collect())
+}
+
+fn all_routes() -> Result<Vec<Route>> {
     let all = netlink::dump(RouteNetlinkMessage::GetRoute(RouteMessage::default()))
         .map_err(|e| LinuxError::refused("list routes", e))?;
     let read = |message| match message {
@@ -181,14 +149,14 @@ fn route_error(verb: &str, route: &Route, e: io::Error) -> LinuxError {
 }
 
 fn route_message(route: &Route) -> RouteMessage {
-    let on_link = route.gateway.is_none() && route.destination.addr.is_ipv4();
+    let on_link = route.gateway.is_none() && route.destination.addr.is_ipv4() && !route.unreachable;
     let mut message = RouteMessage::default();
     let header = &mut message.header;
     header.address_family = family(route.destination.addr.is_ipv6());
     header.destination_prefix_length = route.destination.len;
     header.scope = if on_link { RouteScope::Link } else { RouteScope::Universe };
     header.protocol = RouteProtocol::Static;
-    header.kind = RouteType::Unicast;
+    header.kind = if route.unreachable { RouteType::Unreachable } else { RouteType::Unicast };
     let attributes = &mut message.attributes;
     if route.destination.len > 0 {
         attributes.push(RouteAttribute::Destination(route.destination.network().addr.into()));
@@ -208,11 +176,13 @@ fn route_message(route: &Route) -> RouteMessage {
 fn read_route(message: &RouteMessage) -> Option<Route> {
     let header = &message.header;
     let v6 = is_v6(header.address_family)?;
-    if header.kind != RouteType::Unicast {
-        return None;
-    }
+    let unreachable = match header.kind {
+        RouteType::Unicast => false,
+        RouteType::Unreachable => true,
+        _ => return None,
+    };
     let destination = Prefix { len: header.destination_prefix_length, ..Prefix::default_of(v6) };
-    let mut route = Route::on(destination, 0).table(header.table.into());
+    let mut route = Route { unreachable, ..Route::on(destination, 0).table(header.table.into()) };
     for attribute in &message.attributes {
         match attribute {
             RouteAttribute::Destination(addr) => route.destination.addr = ip(addr)?,

@@ -114,6 +114,7 @@ impl Io<'_> {
                 "there is no such interface"
             }
             Forward::Route(route) if route.table != MAIN_TABLE => "nodes have one table",
+            Forward::Route(route) if route.unreachable => "nodes have no routes that refuse",
             Forward::Route(route) if self.node.way_of(route).is_none() => {
                 "no interface leads there"
             }

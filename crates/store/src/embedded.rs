@@ -1,6 +1,7 @@
 //! The store in one file, for a single anchor and for hosts.
 
 use std::fs::{DirBuilder, OpenOptions, Permissions};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -222,14 +223,41 @@ impl Store for Embedded {
 }
 
 /// Opens or creates the file, and closes it to others.
+/// Opens the file, or puts a new one in its place that is whole from the first instant on.
 fn open_file(path: &Path) -> Result<Database, StoreError> {
+    if path.exists() {
+        return open_at(path, path);
+    }
+    let mut new = path.as_os_str().to_owned();
+    new.push(format!(".new-{}", std::process::id()));
+    let new = PathBuf::from(new);
+    let database = open_at(&new, path);
+    // A link replaces nothing: another process may have been first.
+    let linked = match &database {
+        Ok(_) => std::fs::hard_link(&new, path),
+        Err(_) => Ok(()),
+    };
+    let removed = std::fs::remove_file(&new);
+    match linked {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => open_at(path, path),
+        Err(error) => Err(StoreError::io("create", path)(error)),
+        Ok(()) => {
+            let database = database?;
+            removed.map_err(StoreError::io("remove", &new))?;
+            Ok(database)
+        }
+    }
+}
+
+/// Opens or creates the file at `at`, which errors call `path`.
+fn open_at(at: &Path, path: &Path) -> Result<Database, StoreError> {
     let file = OpenOptions::new()
         .read(true)
         .write(true)
         .create(true)
         .truncate(false)
         .mode(0o600)
-        .open(path)
+        .open(at)
         .map_err(StoreError::io("open", path))?;
     let database = Database::builder()
         .create_file(file.try_clone().map_err(StoreError::io("open", path))?)

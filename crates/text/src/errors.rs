@@ -27,8 +27,8 @@ pub struct First(Option<anyhow::Error>);
 
 impl First {
     /// Records a step's result; returns its value.
-    pub fn note<T>(&mut self, step: anyhow::Result<T>) -> Option<T> {
-        step.map_err(|error| self.0.get_or_insert(error)).ok()
+    pub fn note<T>(&mut self, step: Result<T, impl Into<anyhow::Error>>) -> Option<T> {
+        step.map_err(|error| self.0.get_or_insert(error.into())).ok()
     }
 
     /// The first failure, if there was one.

@@ -1,21 +1,30 @@
 //! Serves an anchor's inner addresses: the packet path, routes and forwarding, and the guard or
 //! translation by the system's packet filter where needed.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use anyhow::Context;
+use segue_clock::Time;
 use segue_datapath::{Kind, LinuxDatapath};
-use segue_ip::Prefix;
+use segue_ip::{Forward, Prefix, Route};
+use segue_linux::link;
 use segue_tunnel::Pool;
 
 use super::Settings;
+use crate::forwarding::Forwarding;
+use crate::kept::Kept;
 use crate::nat::Nat;
 use crate::past::Guard;
-use crate::routing::Routing;
+use crate::routing::{LEAST_MTU, put_routes, set_addresses};
 
 /// Dropping this removes all of it.
 pub(super) struct Pools {
     // Dropped first: forwarding ends before the translation does.
-    pub routing: Routing,
+    forwarding: Forwarding,
+    device: String,
+    /// The largest packets to hosts, if smaller than the device's.
+    fitted: BTreeMap<IpAddr, u32>,
     _nat: Option<Nat>,
     _guard: Option<Guard>,
 }
@@ -25,6 +34,7 @@ impl Pools {
     pub(super) fn serve(
         settings: &Settings,
         datapath: &mut dyn LinuxDatapath,
+        kept: &mut Kept,
     ) -> anyhow::Result<Pools> {
         let pools: Vec<&Pool> =
             [&settings.pool_v4, &settings.pool_v6].into_iter().flatten().collect();
@@ -37,8 +47,46 @@ impl Pools {
         guard.iter().for_each(|guard| guard.set_anchor(&networks));
         // Translation comes first, so that nothing is forwarded untranslated.
         let nat = Nat::start(&settings.tunnel.device, &networks, settings.nat)?;
-        let mut routing = Routing::at_anchor(&settings.tunnel.device);
-        routing.set_anchor(&own, &networks)?;
-        Ok(Pools { routing, _nat: nat, _guard: guard })
+        let device = settings.tunnel.device.clone();
+        set_addresses(kept, &device, &mut Vec::new(), &own)?;
+        let index = link::index_of(&device)?;
+        put_routes(kept, networks.iter().map(|pool| Route::on(*pool, index)))?;
+        let forwarding = Forwarding::start(kept, &device, &networks)?;
+        let fitted = BTreeMap::new();
+        Ok(Pools { forwarding, device, fitted, _nat: nat, _guard: guard })
+    }
+
+    /// Once a second.
+    pub(super) fn look_after(&mut self, now: Time) {
+        self.forwarding.look_after(now);
+    }
+
+    /// Lets packets of `mtu` bytes at most to a host's inner address, where the device takes `most` bytes; `None` lifts
+    /// the limit.
+    pub(super) fn fit(
+        &mut self,
+        kept: &mut Kept,
+        address: IpAddr,
+        mtu: Option<u32>,
+        most: u32,
+    ) -> anyhow::Result<()> {
+        let least = LEAST_MTU[usize::from(address.is_ipv6())];
+        let mtu_bytes = mtu.map(|mtu| mtu.max(least)).filter(|mtu| *mtu < most);
+        if self.fitted.get(&address).copied() == mtu_bytes {
+            return Ok(());
+        }
+        let route = Route::on(Prefix::host(address), link::index_of(&self.device)?);
+        let route = Forward::Route(Route { mtu_bytes, ..route });
+        match mtu_bytes {
+            Some(mtu) => {
+                self.fitted.insert(address, mtu);
+                kept.put(route)
+            }
+            None => {
+                self.fitted.remove(&address);
+                kept.take_back(&route)
+            }
+        }
+        .with_context(|| format!("cannot fit packets to {address} to its paths"))
     }
 }

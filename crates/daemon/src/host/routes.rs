@@ -35,6 +35,17 @@ impl Daemon {
         routes.unwrap_or_else(|| by_default(self.ways_out, &self.anchor_inner))
     }
 
+    /// Sets the inner addresses, and sends through the tunnel what belongs there.
+    pub(super) fn set_routes(&mut self, inner: &[IpAddr]) -> anyhow::Result<()> {
+        let destinations = self.routes();
+        self.routing.set(&mut self.core.kept, inner, &destinations)
+    }
+
+    /// Lets packets of this size at most into the tunnel.
+    pub(super) fn set_mtu(&mut self, mtu: u16) -> anyhow::Result<()> {
+        self.routing.set_mtu(&mut self.core.kept, self.tun_mtu.min(mtu.into()))
+    }
+
     /// The anchor has reported what it can reach.
     pub(super) fn on_ways_out(&mut self, ways_out: WaysOut) -> anyhow::Result<()> {
         let before = std::mem::replace(&mut self.ways_out, ways_out);
@@ -55,9 +66,9 @@ impl Daemon {
                 );
             }
         }
-        match self.core.end.machine.inner().is_empty() {
-            true => Ok(()),
-            false => self.routing.set_host(self.core.end.machine.inner(), &self.routes()),
+        match self.core.end.machine.inner().to_vec() {
+            inner if inner.is_empty() => Ok(()),
+            inner => self.set_routes(&inner),
         }
     }
 }

@@ -45,7 +45,7 @@ impl Tun {
             (libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as libc::c_short;
         // SAFETY: TUNSETIFF reads and writes one ifreq, which outlives the call.
         check(unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) })
-            .map_err(failed("create the TUN device"))?;
+            .map_err(|source| DatapathError::of_device(name, source))?;
         // Without UDP segmentation: such packets must reach the programs' user-space half segmented, since the kernel
         // cannot segment them behind a tunnel header.
         let offload = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;

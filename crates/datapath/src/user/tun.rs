@@ -25,7 +25,7 @@ pub(super) fn open(setup: &Setup) -> Result<SyncDevice, DatapathError> {
         .offload(true)
         .enable(false)
         .build_sync()
-        .map_err(kernel("creating the TUN device"))?;
+        .map_err(|source| DatapathError::of_device(&setup.tun_name, source))?;
     // Without a link-local address the kernel solicits no routers and reports no groups on a device
     // that leads to hosts, not to a link. A kernel without IPv6 has no such setting.
     let key = format!("net/ipv6/conf/{}/addr_gen_mode", setup.tun_name);

@@ -31,7 +31,7 @@ fn mended(node: &Netns, daemon: &Daemon, deeds: &[(&str, Option<&str>)]) {
     for (lines, told) in deeds {
         lines.split(';').for_each(|line| run(node, line));
         if let Some(told) = told {
-            let line = format!("somebody removed {told} of the tunnel: put back");
+            let line = format!("somebody {told}");
             let said = || daemon.log().lines().filter(|said| said.ends_with(&line)).count();
             wait_for(&line, || said() == 1);
         }
@@ -58,10 +58,16 @@ fn what_others_take_away_from_a_host_comes_back(datapath: &'static str) {
         &[
             (
                 "ip -4 rule del pref 5210;ip -6 rule del pref 5210;ip -4 rule del pref 5211",
-                Some("routing rules"),
+                Some("removed routing rules that this daemon had set: put back"),
             ),
-            ("ip -4 route flush table 24160;ip -6 route flush table 24160", Some("routes")),
-            (&format!("ip addr del {}/128 dev segue0", own.1), Some("inner addresses")),
+            (
+                "ip -4 route flush table 24160;ip -6 route flush table 24160",
+                Some("removed routes that this daemon had set: put back"),
+            ),
+            (
+                &format!("ip addr del {}/128 dev segue0", own.1),
+                Some("removed addresses that this daemon had set: put back"),
+            ),
             ("ip link set segue0 down;ip link set segue0 up", None),
         ],
     );
@@ -80,8 +86,14 @@ fn what_others_take_away_from_a_host_comes_back(datapath: &'static str) {
         node,
         &host,
         &[
-            ("ip -6 rule del pref 5213;ip -6 rule del pref 5211", Some("routing rules")),
-            ("ip -4 route flush table 24160;ip -6 route flush table 24160", Some("routes")),
+            (
+                "ip -6 rule del pref 5213;ip -6 rule del pref 5211",
+                Some("removed routing rules that this daemon had set: put back"),
+            ),
+            (
+                "ip -4 route flush table 24160;ip -6 route flush table 24160",
+                Some("removed routes that this daemon had set: put back"),
+            ),
         ],
     );
 }
@@ -99,11 +111,20 @@ fn what_others_take_away_from_an_anchor_comes_back(datapath: &'static str) {
         &[
             (
                 "ip -4 rule del pref 5203;ip -6 rule del pref 5202;ip -6 rule del pref 5203",
-                Some("routing rules"),
+                Some("removed routing rules that this daemon had set: put back"),
             ),
-            ("ip -4 route flush dev segue0;ip -6 route flush table 24161", Some("routes")),
-            ("sysctl -qw net.ipv4.ip_forward=0", Some("forwarding of IPv4")),
-            ("sysctl -qw net.ipv6.conf.all.forwarding=0", Some("forwarding of IPv6")),
+            (
+                "ip -4 route flush dev segue0;ip -6 route flush table 24161",
+                Some("removed routes that this daemon had set: put back"),
+            ),
+            (
+                "sysctl -qw net.ipv4.ip_forward=0",
+                Some("switched forwarding of IPv4 off: switched on again"),
+            ),
+            (
+                "sysctl -qw net.ipv6.conf.all.forwarding=0",
+                Some("switched forwarding of IPv6 off: switched on again"),
+            ),
         ],
     );
     for key in ["net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"] {
@@ -133,10 +154,13 @@ fn the_mtu_of_single_hosts_comes_back_with_what_others_took_away_from_an_anchor(
         node,
         &anchor,
         &[
-            ("ip -4 addr flush dev segue0", Some("inner addresses, routes")),
+            (
+                "ip -4 addr flush dev segue0",
+                Some("removed addresses that this daemon had set: put back"),
+            ),
             (
                 &format!("ip -4 route del {}/32;ip -6 route del {}/128", own.0, own.1),
-                Some("routes"),
+                Some("removed routes that this daemon had set: put back"),
             ),
             ("ip link set segue0 down;ip link set segue0 up", None),
         ],
