@@ -65,7 +65,9 @@ impl Network {
         if self.stuck() {
             return None;
         }
-        self.start();
+        if !self.started {
+            self.start();
+        }
         let Some((at, event)) = self.queue.pop_until(end) else {
             if end > self.now {
                 (self.now, self.before_now) = (end, self.events);
@@ -76,9 +78,6 @@ impl Network {
             (self.now, self.before_now) = (at, self.events);
         }
         self.events += 1;
-        if self.stuck() {
-            return None;
-        }
         let happened = match event {
             Event::Arrive(channel, packet) => {
                 self.on_arrival(channel, packet);
@@ -132,26 +131,26 @@ impl Network {
         self.events - self.before_now > AT_ONCE
     }
 
+    /// Does what is left to do within an event; mostly nothing.
+    #[inline]
     fn settle(&mut self) {
         let mut steps = 0;
         while let Some(step) = self.todo.pop_front() {
             steps += 1;
-            if steps > LOCAL_STEPS {
-                let (node, packet) = match step {
-                    Step::Deliver(node, packet) => (node, packet),
-                    Step::Receive(agent, packet) => (self.agents[agent.0 as usize].node, packet),
-                    Step::Addresses(_) => continue,
-                };
-                self.drop(node, &packet, Lost::Loop);
-                continue;
+            self.take_step(step, steps > LOCAL_STEPS);
+        }
+    }
+
+    fn take_step(&mut self, step: Step, too_many: bool) {
+        match step {
+            Step::Deliver(node, packet) if too_many => self.drop(node, &packet, Lost::Loop),
+            Step::Receive(id, packet) if too_many => {
+                self.drop(self.agents[id.0 as usize].node, &packet, Lost::Loop);
             }
-            match step {
-                Step::Deliver(node, packet) => self.deliver(node, packet),
-                Step::Receive(id, packet) => {
-                    self.call(id, |agent, io| agent.receive(io, None, packet));
-                }
-                Step::Addresses(id) => self.call(id, |agent, io| agent.interfaces_changed(io)),
-            }
+            Step::Addresses(_) if too_many => {}
+            Step::Deliver(node, packet) => self.deliver(node, packet),
+            Step::Receive(id, packet) => self.call(id, |agent, io| agent.receive(io, None, packet)),
+            Step::Addresses(id) => self.call(id, |agent, io| agent.interfaces_changed(io)),
         }
     }
 
