@@ -14,7 +14,6 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::any::Any;
 
 use segue_clock::{Machine, Rng, Span, Time};
 use segue_ip::{Datagram, Forward, Forwarding, Input, Interface, LinkEvent, Output};
@@ -343,14 +342,6 @@ impl<R: Role> Agent for RoleAgent<R> {
 
     fn report(&self, name: &str, _now: Time, results: &mut Results) {
         self.role.results(&self.engine, self.starts, name, results);
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
     }
 }
 

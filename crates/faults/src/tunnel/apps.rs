@@ -2,7 +2,6 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::any::Any;
 use core::net::{IpAddr, SocketAddr};
 
 use segue_clock::Time;
@@ -20,26 +19,8 @@ pub(super) struct Apps {
 }
 
 impl Agent for Apps {
-    fn start(&mut self, _io: &mut Io<'_>) {}
-
     fn receive(&mut self, _io: &mut Io<'_>, _over: Option<u32>, packet: Packet) {
         self.arrived.extend(packet.value::<Tag>());
-    }
-
-    fn wake(&mut self, _io: &mut Io<'_>) {}
-
-    fn deadline(&self) -> Option<Time> {
-        None
-    }
-
-    fn report(&self, _name: &str, _now: Time, _results: &mut Results) {}
-
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
     }
 }
 
@@ -85,8 +66,6 @@ impl Copy {
 }
 
 impl Agent for Copy {
-    fn start(&mut self, _io: &mut Io<'_>) {}
-
     fn receive(&mut self, io: &mut Io<'_>, _over: Option<u32>, packet: Packet) {
         let datagram = packet.value::<Raw>().and_then(|raw| Datagram::decode(&raw.bytes));
         if let Some(datagram) = datagram {
@@ -102,15 +81,5 @@ impl Agent for Copy {
 
     fn deadline(&self) -> Option<Time> {
         self.signal.deadline()
-    }
-
-    fn report(&self, _name: &str, _now: Time, _results: &mut Results) {}
-
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
     }
 }

@@ -21,6 +21,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::any::Any;
 use core::net::IpAddr;
 
 use segue_clock::{Rng, Time};
@@ -270,12 +271,12 @@ impl Network {
     /// An agent, for a caller that knows its type.
     #[must_use]
     pub fn agent<A: Agent>(&self, id: AgentId) -> Option<&A> {
-        self.agents[id.0 as usize].agent.as_any().downcast_ref()
+        (&*self.agents[id.0 as usize].agent as &dyn Any).downcast_ref()
     }
 
     /// An agent, to change it before the run.
     pub fn agent_mut<A: Agent>(&mut self, id: AgentId) -> Option<&mut A> {
-        self.agents[id.0 as usize].agent.as_any_mut().downcast_mut()
+        (&mut *self.agents[id.0 as usize].agent as &mut dyn Any).downcast_mut()
     }
 
     /// Packets that nodes dropped.

@@ -1,5 +1,6 @@
 //! What happens when: events, the way of a packet through a node, calls of agents.
 
+use core::any::Any;
 use core::net::IpAddr;
 
 use segue_clock::Time;
@@ -117,7 +118,7 @@ impl Network {
     /// Gives an agent an order at once, for a caller that knows its type.
     pub fn command<A: Agent>(&mut self, id: AgentId, order: impl FnOnce(&mut A, &mut Io<'_>)) {
         self.call(id, |agent, io| {
-            if let Some(agent) = agent.as_any_mut().downcast_mut() {
+            if let Some(agent) = (agent as &mut dyn Any).downcast_mut() {
                 order(agent, io);
             }
         });
