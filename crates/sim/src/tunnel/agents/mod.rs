@@ -13,7 +13,6 @@
 mod anchor;
 mod engine;
 mod host;
-mod line;
 mod signalling;
 
 use alloc::boxed::Box;
