@@ -44,7 +44,7 @@ use crate::packet::Packet;
 use crate::queue::EventQueue;
 use crate::results::Results;
 use lost::MTU_BYTES;
-use run::{Event, InFlight, Step};
+use run::{Due, InFlight, Step};
 use wireless::Wireless;
 
 /// Sees what happens. It cannot change anything, so that a run with it and one without are the same.
@@ -99,7 +99,7 @@ pub enum Change {
 /// Nodes, channels, agents, and the events to come.
 pub struct Network {
     now: Time,
-    queue: EventQueue<Event>,
+    queue: EventQueue<Due>,
     nodes: Vec<Node>,
     channels: Vec<Channel>,
     agents: Vec<Slot>,
@@ -227,7 +227,7 @@ impl Network {
     /// Lets something happen to the network at `at`.
     pub fn schedule(&mut self, at: Time, change: Change) {
         self.changes.push(change);
-        self.queue.schedule(at, Event::Change(self.changes.len() as u32 - 1));
+        self.queue.schedule(at, Due::Change(self.changes.len() as u32 - 1));
     }
 
     /// Who sees what happens.

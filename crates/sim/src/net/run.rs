@@ -31,7 +31,8 @@ pub enum Happened {
     Change,
 }
 
-pub(super) enum Event {
+/// What the queue holds: something that is due at its instant.
+pub(super) enum Due {
     /// A packet in flight comes out of a channel.
     Arrive(ChannelId, u32),
     Wake(AgentId),
@@ -80,15 +81,15 @@ impl Network {
         }
         self.events += 1;
         let happened = match event {
-            Event::Arrive(channel, packet) => {
+            Due::Arrive(channel, packet) => {
                 self.on_arrival(channel, packet);
                 Happened::Arrival(channel)
             }
-            Event::Wake(agent) => {
+            Due::Wake(agent) => {
                 self.on_wake(agent);
                 Happened::Wake(agent)
             }
-            Event::Change(number) => {
+            Due::Change(number) => {
                 self.on_change(self.changes[number as usize].clone());
                 Happened::Change
             }
@@ -341,10 +342,10 @@ impl Network {
             let InFlight { packet, start, .. } = flying;
             let flying = InFlight { packet: packet.clone(), channel: id, start: *start };
             let number = self.take_off(flying);
-            self.queue.schedule(copy, Event::Arrive(id, number));
+            self.queue.schedule(copy, Due::Arrive(id, number));
         }
         match at {
-            Ok(at) => self.queue.schedule(at, Event::Arrive(id, number)),
+            Ok(at) => self.queue.schedule(at, Due::Arrive(id, number)),
             Err(_) => drop(self.land(number)),
         }
     }
@@ -460,7 +461,7 @@ impl Network {
         let at = at.max(self.now);
         if slot.armed.is_none_or(|armed| at < armed) {
             slot.armed = Some(at);
-            self.queue.schedule(at, Event::Wake(id));
+            self.queue.schedule(at, Due::Wake(id));
         }
     }
 }
