@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
 use segue_clock::Time;
-use segue_sim::tunnel::signal::{Datagram, HostSignal, HostSignalOutput, SIGNAL_PORT};
-use segue_sim::{Agent, Io, Packet, Raw, Results};
+use segue_sim::tunnel::signal::{Datagram, HostSignal, HostSignalOutput, SIGNAL_PORT, Signalling};
+use segue_sim::{Agent, Io, Packet, Raw};
 use segue_wire::signal::{FromAnchor, FromHost, SIGNAL_VERSION};
 
 use super::tap::Tag;
@@ -69,7 +69,8 @@ impl Agent for Copy {
     fn receive(&mut self, io: &mut Io<'_>, _over: Option<u32>, packet: Packet) {
         let datagram = packet.value::<Raw>().and_then(|raw| Datagram::decode(&raw.bytes));
         if let Some(datagram) = datagram {
-            self.signal.receive(io.now, datagram);
+            let (from, to) = ((packet.src, packet.ports.0), (packet.dst, packet.ports.1));
+            self.signal.receive(io.now, from.into(), to.into(), datagram);
             self.work(io);
         }
     }
