@@ -169,8 +169,11 @@ impl Kept {
     fn mend_rules(&self, first: &mut First) -> bool {
         let present = if self.rules.is_empty() { Some(Vec::new()) } else { first.note(rules()) };
         let Some(present) = present else { return false };
-        let missing = self.rules.iter().filter(|rule| !present.contains(rule));
-        missing.fold(false, |lost, rule| first.note(add_missing_rule(rule)) == Some(true) || lost)
+        let mut lost = false;
+        for rule in self.rules.iter().filter(|rule| !present.contains(rule)) {
+            lost |= first.note(add_missing_rule(rule)) == Some(true);
+        }
+        lost
     }
 
     fn mend_addresses(&self, first: &mut First) -> bool {

@@ -5,6 +5,7 @@
 mod frames;
 mod packets;
 mod stamp;
+mod stand_in;
 mod take;
 mod text;
 mod tunnel;
@@ -13,6 +14,7 @@ mod values;
 pub use frames::frame;
 pub use packets::{coalesce, receive, segment};
 pub use stamp::stamp;
+pub use stand_in::stand_in;
 pub use text::{
     anchor_config, certificate_request, control, host_config, join, lab_file, prefix, probe_key,
     scenario, units, video_trace,
@@ -24,7 +26,7 @@ pub use values::{link, plan};
 pub type Target = fn(&[u8]);
 
 /// Every target by the name of its directory in `fuzz/corpus/`.
-pub const ALL: [(&str, Target); 28] = [
+pub const ALL: [(&str, Target); 29] = [
     ("header", header),
     ("probe", probe),
     ("ride", ride),
@@ -53,4 +55,5 @@ pub const ALL: [(&str, Target); 28] = [
     ("link", link),
     ("frame", frame),
     ("stamp", stamp),
+    ("stand_in", stand_in),
 ];

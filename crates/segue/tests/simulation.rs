@@ -283,7 +283,9 @@ fn a_trace_changes_nothing_and_has_what_was_lost() {
     let traced = run(&[&scenario, "--duration", "14s", "--json", &option]);
     assert_eq!(text(&plain.stdout), text(&traced.stdout), "{}", text(&traced.stderr));
     let log = std::fs::read_to_string(format!("{prefix}.log")).unwrap();
-    for part in ["registered with 10.7.0.2", "lost on wifi.up, link silent: ", "silent for "] {
+    for part in
+        ["registered, inner addresses 10.7.0.2", "lost on wifi.up, link silent: ", "silent for "]
+    {
         assert!(log.contains(part), "{part}");
     }
     assert!(log.lines().all(|line| line.split(' ').next().unwrap().len() >= 11));

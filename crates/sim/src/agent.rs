@@ -17,17 +17,19 @@ use crate::results::Results;
 /// requested in [`Io`]; then it arms [`deadline`](Agent::deadline).
 pub trait Agent: Any {
     /// The run begins.
-    fn start(&mut self, io: &mut Io<'_>);
+    fn start(&mut self, _io: &mut Io<'_>) {}
 
     /// A packet for one of its ports or its prefixes has arrived over the interface with the index `over`. `None`: it was
     /// sent by a program on this node, or came out of a tunnel.
     fn receive(&mut self, io: &mut Io<'_>, over: Option<u32>, packet: Packet);
 
     /// Its deadline has come.
-    fn wake(&mut self, io: &mut Io<'_>);
+    fn wake(&mut self, _io: &mut Io<'_>) {}
 
     /// When to wake it.
-    fn deadline(&self) -> Option<Time>;
+    fn deadline(&self) -> Option<Time> {
+        None
+    }
 
     /// Interfaces of its node came, went or changed their addresses, or the node's own addresses changed.
     fn interfaces_changed(&mut self, _io: &mut Io<'_>) {}
@@ -37,13 +39,7 @@ pub trait Agent: Any {
     fn link_changed(&mut self, _io: &mut Io<'_>, _event: LinkEvent) {}
 
     /// Adds its results to those of the run; `name` is its name in the scenario.
-    fn report(&self, name: &str, now: Time, results: &mut Results);
-
-    /// For a caller that knows the agent's type.
-    fn as_any(&self) -> &dyn Any;
-
-    /// For a caller that knows the agent's type and changes it.
-    fn as_any_mut(&mut self) -> &mut dyn Any;
+    fn report(&self, _name: &str, _now: Time, _results: &mut Results) {}
 }
 
 /// What an agent requests.

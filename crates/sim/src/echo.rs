@@ -3,7 +3,7 @@
 use alloc::string::{String, ToString};
 use core::convert::Infallible;
 
-use segue_echo::{Client, ClientConfig, Lease, Order, Report, Server, ServerConfig};
+use segue_echo::{Client, ClientConfig, Lease, Order, Server, ServerConfig};
 use segue_ip::Input;
 
 use crate::role::{Pure, Role, RoleAgent, Start};
@@ -32,13 +32,10 @@ impl Role for EchoServer {
         lease.place.to_string()
     }
 
-    fn line(report: &Report) -> String {
-        report.to_string()
-    }
-
-    fn results(&self, engine: &Pure<Server>, starts: u64, name: &str, results: &mut Results) {
-        results.int(alloc::format!("{name}.leases"), engine.0.leases().count() as u64);
-        results.int(alloc::format!("{name}.starts"), starts);
+    fn results(agent: &RoleAgent<EchoServer>, name: &str, results: &mut Results) {
+        let leases = agent.engine().0.leases().count();
+        results.int(alloc::format!("{name}.leases"), leases as u64);
+        results.int(alloc::format!("{name}.starts"), agent.starts());
     }
 }
 
@@ -66,13 +63,9 @@ impl Role for EchoClient {
         match *never {}
     }
 
-    fn line(report: &Report) -> String {
-        report.to_string()
-    }
-
-    fn results(&self, engine: &Pure<Client>, starts: u64, name: &str, results: &mut Results) {
-        results.int(alloc::format!("{name}.answers"), engine.0.answers());
-        results.int(alloc::format!("{name}.starts"), starts);
+    fn results(agent: &RoleAgent<EchoClient>, name: &str, results: &mut Results) {
+        results.int(alloc::format!("{name}.answers"), agent.engine().0.answers());
+        results.int(alloc::format!("{name}.starts"), agent.starts());
     }
 }
 

@@ -12,9 +12,9 @@ mod tests;
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use core::any::Any;
+use core::fmt::Display;
 
 use segue_clock::{Machine, Rng, Span, Time};
 use segue_ip::{Datagram, Forward, Forwarding, Input, Interface, LinkEvent, Output};
@@ -30,8 +30,8 @@ pub trait Engine: 'static {
     type Own;
     /// What it asks for beside what every role does.
     type Wish;
-    /// Its news.
-    type Report;
+    /// Its news, as lines of the event log.
+    type Report: Display;
     /// What it stores.
     type Record: Clone;
 
@@ -68,7 +68,7 @@ pub trait Role: Sized + 'static {
     /// Starts the engine. What earlier starts stored comes to it afterwards.
     fn start(&mut self, start: &Start) -> Self::Engine;
     /// It crashes; what it had given to its node goes.
-    fn crash(&mut self, _io: &mut Io<'_>, _engine: &Self::Engine) {}
+    fn crash(&mut self, _io: &mut Io<'_>) {}
     /// Carries out an order, by [`RoleAgent::handle`] as a rule.
     fn order(agent: &mut RoleAgent<Self>, io: &mut Io<'_>, order: Self::Order);
     /// Does what the engine asks for.
@@ -79,12 +79,8 @@ pub trait Role: Sized + 'static {
     }
     /// What a record is about: a later one about the same takes its place.
     fn key(record: &RecordOf<Self>) -> String;
-    /// A report as a line of the event log.
-    fn line(report: &ReportOf<Self>) -> String;
-    /// Counts a report.
-    fn count(&mut self, _now: Time, _report: &ReportOf<Self>) {}
-    /// Adds its results, always under the same names; `starts` is how often it was started anew.
-    fn results(&self, engine: &Self::Engine, starts: u64, name: &str, results: &mut Results);
+    /// Adds its results, always under the same names.
+    fn results(agent: &RoleAgent<Self>, name: &str, results: &mut Results);
 }
 
 /// One start of a role.
@@ -205,6 +201,12 @@ impl<R: Role> RoleAgent<R> {
         &mut self.engine
     }
 
+    /// How often it was started anew.
+    #[must_use]
+    pub fn starts(&self) -> u64 {
+        self.starts
+    }
+
     /// What it reported, and when.
     #[must_use]
     pub fn reports(&self) -> &[(Time, ReportOf<R>)] {
@@ -240,8 +242,7 @@ impl<R: Role> RoleAgent<R> {
                     self.records.insert(R::key(&record), record);
                 }
                 Output::Report(report) => {
-                    self.role.count(io.now, &report);
-                    io.log(|| R::line(&report));
+                    io.log(|| report.to_string());
                     self.reports.push((io.now, report));
                 }
                 Output::Own(wish) => self.role.apply(io, &mut self.engine, wish),
@@ -269,7 +270,7 @@ impl<R: Role> RoleAgent<R> {
     }
 
     fn crash(&mut self, io: &mut Io<'_>, rest: Span) {
-        self.role.crash(io, &self.engine);
+        self.role.crash(io);
         for part in core::mem::take(&mut self.parts) {
             let _ = io.take_back(&part);
         }
@@ -342,15 +343,7 @@ impl<R: Role> Agent for RoleAgent<R> {
     }
 
     fn report(&self, name: &str, _now: Time, results: &mut Results) {
-        self.role.results(&self.engine, self.starts, name, results);
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
+        R::results(self, name, results);
     }
 }
 
@@ -360,6 +353,7 @@ pub struct Pure<M>(pub M);
 impl<M, I, O, N, P> Engine for Pure<M>
 where
     M: Machine<Input = Input<I, P>, Output = Output<O, N, P>> + 'static,
+    N: Display,
     P: Clone,
 {
     type Own = I;

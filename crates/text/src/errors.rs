@@ -46,11 +46,11 @@ mod tests {
     #[test]
     fn of_several_failures_the_first_is_kept() {
         let mut first = First::default();
-        assert_eq!(first.note(Ok(1)), Some(1));
+        assert_eq!(first.note(anyhow::Ok(1)), Some(1));
         for why in ["this", "that"] {
             assert_eq!(first.note(Err::<(), _>(anyhow::anyhow!(why))), None);
         }
-        assert_eq!(first.note(Ok(2)), Some(2));
+        assert_eq!(first.note(anyhow::Ok(2)), Some(2));
         assert_eq!(first.result().unwrap_err().to_string(), "this");
         assert!(First::default().result().is_ok());
     }

@@ -4,7 +4,6 @@ use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::any::Any;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use segue_clock::Time;
@@ -12,8 +11,8 @@ use segue_ip::Prefix;
 use segue_netem::LinkSpec;
 use segue_sim::net::Hop;
 use segue_sim::packet::UDP;
-use segue_sim::tunnel::signal::{Datagram, HostSignal, HostSignalOutput, SIGNAL_PORT};
-use segue_sim::{Agent, AgentId, Io, Packet, Raw, Results};
+use segue_sim::tunnel::signal::{Datagram, HostSignal, HostSignalOutput, SIGNAL_PORT, Signalling};
+use segue_sim::{Agent, AgentId, Io, Packet, Raw};
 use segue_wire::signal::{FromAnchor, FromHost, SIGNAL_VERSION};
 
 use super::tap::Tag;
@@ -27,26 +26,8 @@ pub(super) struct Apps {
 }
 
 impl Agent for Apps {
-    fn start(&mut self, _io: &mut Io<'_>) {}
-
     fn receive(&mut self, _io: &mut Io<'_>, _over: Option<u32>, packet: Packet) {
         self.arrived.extend(packet.value::<Tag>());
-    }
-
-    fn wake(&mut self, _io: &mut Io<'_>) {}
-
-    fn deadline(&self) -> Option<Time> {
-        None
-    }
-
-    fn report(&self, _name: &str, _now: Time, _results: &mut Results) {}
-
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
     }
 }
 
@@ -92,12 +73,11 @@ impl Copy {
 }
 
 impl Agent for Copy {
-    fn start(&mut self, _io: &mut Io<'_>) {}
-
     fn receive(&mut self, io: &mut Io<'_>, _over: Option<u32>, packet: Packet) {
         let datagram = packet.value::<Raw>().and_then(|raw| Datagram::decode(&raw.bytes));
         if let Some(datagram) = datagram {
-            self.signal.receive(io.now, datagram);
+            let (from, to) = ((packet.src, packet.ports.0), (packet.dst, packet.ports.1));
+            self.signal.receive(io.now, from.into(), to.into(), datagram);
             self.work(io);
         }
     }
@@ -109,16 +89,6 @@ impl Agent for Copy {
 
     fn deadline(&self) -> Option<Time> {
         self.signal.deadline()
-    }
-
-    fn report(&self, _name: &str, _now: Time, _results: &mut Results) {}
-
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
     }
 }
 

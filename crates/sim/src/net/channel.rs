@@ -6,11 +6,8 @@ use segue_clock::Time;
 use segue_netem::{DropCause, LinkModel, Verdict};
 
 use super::faulty::FaultyLink;
-use super::{Lost, NodeId};
-
-/// Which direction of a link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ChannelId(pub u32);
+use super::ids::NodeId;
+use super::lost::Lost;
 
 /// One direction of a link between two nodes.
 #[derive(Clone, Debug)]

@@ -1,11 +1,9 @@
 //! What can go wrong on one direction of a link beside what its model does, switched by hand while it runs.
 
-use alloc::boxed::Box;
-
 use segue_clock::{Rng, Span, Time};
 use segue_netem::DropCause;
 
-use super::{ChannelId, Lost, MTU_BYTES, Network};
+use super::lost::{Lost, MTU_BYTES};
 
 /// How much later than the first a copy arrives, at most.
 const COPY_LATER: Span = Span::from_millis(20);
@@ -164,15 +162,6 @@ impl FaultyLink {
     #[must_use]
     pub fn delays(&self) -> (Span, Span) {
         (self.least.min(self.delay), self.most.max(self.delay))
-    }
-}
-
-impl Network {
-    /// Makes a direction of a link faulty, and delays its packets by this much beside its own delay.
-    pub fn make_faulty(&mut self, id: ChannelId, delay: Span) {
-        let seed = self.seed_of(0x6661_756c, id.0);
-        let link = FaultyLink::new(delay, seed, self.now);
-        self.channels[id.0 as usize].faults = Some(Box::new(link));
     }
 }
 

@@ -1,16 +1,24 @@
-//! What the agents of a node hear of its links, and packets of link scope.
+//! What the agents of a node hear of its links, their faults, and packets of link scope.
 
 use core::net::IpAddr;
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use segue_clock::Time;
+use segue_clock::{Span, Time};
 use segue_ip::{DownReason, LinkEvent};
 
-use super::{AgentId, CellId, ChannelId, Network, NodeId, RadioId, neighbour};
+use super::{AgentId, CellId, ChannelId, FaultyLink, Network, NodeId, RadioId, neighbour};
 use crate::packet::Packet;
 
 impl Network {
+    /// Makes a direction of a link faulty, and delays its packets by this much beside its own delay.
+    pub fn make_faulty(&mut self, id: ChannelId, delay: Span) {
+        let seed = self.seed_of(0x6661_756c, id.0);
+        let link = FaultyLink::new(delay, seed, self.now);
+        self.channels[id.0 as usize].faults = Some(Box::new(link));
+    }
+
     /// As [`Io::neighbour`](crate::Io::neighbour), from outside.
     #[must_use]
     pub fn neighbour(&self, node: NodeId, address: IpAddr) -> Option<u32> {

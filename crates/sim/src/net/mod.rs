@@ -5,6 +5,7 @@ mod channel;
 mod faulty;
 mod ids;
 mod link;
+mod lost;
 mod nat;
 mod node;
 mod routes;
@@ -20,15 +21,17 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::any::Any;
 use core::net::IpAddr;
 
 use segue_clock::{Rng, Time};
 use segue_ip::Interface;
-use segue_netem::{Counters, DropCause, LinkModel, LinkSpec, SpecError};
+use segue_netem::{Counters, LinkModel, LinkSpec, SpecError};
 
-pub use channel::{Channel, ChannelId};
+pub use channel::Channel;
 pub use faulty::{FaultyLink, LinkFault};
-pub use ids::{AgentId, CellId, NodeId, RadioId};
+pub use ids::{AgentId, CellId, ChannelId, NodeId, RadioId};
+pub use lost::{Lost, Refused};
 pub use nat::{Behaviour, Nat, NatConfig, NatCounters, NatError, NatRefusal};
 pub(crate) use node::neighbour;
 pub use node::{Adapter, Node, is_link_scope};
@@ -40,34 +43,9 @@ use crate::agent::{Action, Agent};
 use crate::packet::Packet;
 use crate::queue::EventQueue;
 use crate::results::Results;
-use run::{Event, InFlight, Step};
+use lost::MTU_BYTES;
+use run::{Due, InFlight, Step};
 use wireless::Wireless;
-
-/// What an interface says that it takes. Links take packets of any size.
-const MTU_BYTES: u32 = 1_500;
-
-/// Why a packet went no further.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Lost {
-    /// On a link.
-    Link(DropCause),
-    /// On a link that takes no packet of its size.
-    TooLarge,
-    /// A node has no route to its destination.
-    NoRoute,
-    /// No agent at its destination listens on its port.
-    NoListener,
-    /// It passed too many routers.
-    Ttl,
-    /// It was sent over an interface that is attached to nothing.
-    Detached,
-    /// A node that does not forward is not its destination.
-    NotForwarded,
-    /// The agents of a node pass it round among themselves.
-    Loop,
-    /// An address translator refused it.
-    Nat(NatRefusal),
-}
 
 /// Sees what happens. It cannot change anything, so that a run with it and one without are the same.
 pub trait Observer {
@@ -118,44 +96,10 @@ pub enum Change {
     Renumber(NodeId, u32, Vec<IpAddr>),
 }
 
-/// Packets that nodes dropped, by reason.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Refused {
-    /// No route.
-    pub no_route: u64,
-    /// No listener.
-    pub no_listener: u64,
-    /// Too many routers.
-    pub ttl: u64,
-    /// Interface attached to nothing.
-    pub detached: u64,
-    /// Not for this node, which does not forward.
-    pub not_forwarded: u64,
-    /// Passed round among the agents of a node.
-    pub loops: u64,
-    /// Address translators, by what they say themselves: [`Nat::counters`].
-    pub nat: u64,
-}
-
-impl Refused {
-    fn count(&mut self, why: Lost) {
-        match why {
-            Lost::NoRoute => self.no_route += 1,
-            Lost::NoListener => self.no_listener += 1,
-            Lost::Ttl => self.ttl += 1,
-            Lost::Detached => self.detached += 1,
-            Lost::NotForwarded => self.not_forwarded += 1,
-            Lost::Loop => self.loops += 1,
-            Lost::Nat(_) => self.nat += 1,
-            Lost::Link(_) | Lost::TooLarge => {}
-        }
-    }
-}
-
 /// Nodes, channels, agents, and the events to come.
 pub struct Network {
     now: Time,
-    queue: EventQueue<Event>,
+    queue: EventQueue<Due>,
     nodes: Vec<Node>,
     channels: Vec<Channel>,
     agents: Vec<Slot>,
@@ -283,7 +227,7 @@ impl Network {
     /// Lets something happen to the network at `at`.
     pub fn schedule(&mut self, at: Time, change: Change) {
         self.changes.push(change);
-        self.queue.schedule(at, Event::Change(self.changes.len() as u32 - 1));
+        self.queue.schedule(at, Due::Change(self.changes.len() as u32 - 1));
     }
 
     /// Who sees what happens.
@@ -327,12 +271,12 @@ impl Network {
     /// An agent, for a caller that knows its type.
     #[must_use]
     pub fn agent<A: Agent>(&self, id: AgentId) -> Option<&A> {
-        self.agents[id.0 as usize].agent.as_any().downcast_ref()
+        (&*self.agents[id.0 as usize].agent as &dyn Any).downcast_ref()
     }
 
     /// An agent, to change it before the run.
     pub fn agent_mut<A: Agent>(&mut self, id: AgentId) -> Option<&mut A> {
-        self.agents[id.0 as usize].agent.as_any_mut().downcast_mut()
+        (&mut *self.agents[id.0 as usize].agent as &mut dyn Any).downcast_mut()
     }
 
     /// Packets that nodes dropped.

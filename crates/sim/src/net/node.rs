@@ -7,10 +7,10 @@ use core::net::IpAddr;
 
 use segue_ip::{Interface, Route};
 
-use super::ids::CellId;
+use super::channel::Channel;
+use super::ids::{AgentId, CellId, ChannelId};
 use super::nat::Nat;
 use super::routes::Routes;
-use super::{AgentId, Channel, ChannelId};
 
 /// Where a node meets a link: an interface, and what is at the other end of it.
 #[derive(Clone, Debug, Default)]

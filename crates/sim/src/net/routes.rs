@@ -56,8 +56,8 @@ impl Rule {
 #[derive(Clone, Debug, Default)]
 pub struct Routes {
     rules: Vec<Rule>,
-    /// Single addresses, in ascending order.
-    hosts: Vec<(IpAddr, Hop)>,
+    /// Single addresses as [`number`]s, in ascending order.
+    hosts: Vec<(u128, Hop)>,
     /// Wider networks, longest first.
     prefixes: Vec<(Prefix, Hop)>,
 }
@@ -77,9 +77,9 @@ impl Routes {
     pub fn set(&mut self, prefix: Prefix, hop: Hop) {
         let prefix = prefix.network();
         if prefix.is_host() {
-            match self.hosts.binary_search_by_key(&prefix.addr, |(a, _)| *a) {
+            match self.place(prefix.addr) {
                 Ok(place) => self.hosts[place].1 = hop,
-                Err(place) => self.hosts.insert(place, (prefix.addr, hop)),
+                Err(place) => self.hosts.insert(place, (number(prefix.addr), hop)),
             }
             return;
         }
@@ -95,7 +95,11 @@ impl Routes {
     /// Forgets a prefix.
     pub fn remove(&mut self, prefix: Prefix) {
         let prefix = prefix.network();
-        self.hosts.retain(|(address, _)| Prefix::host(*address) != prefix);
+        if prefix.is_host()
+            && let Ok(place) = self.place(prefix.addr)
+        {
+            self.hosts.remove(place);
+        }
         self.prefixes.retain(|(known, _)| *known != prefix);
     }
 
@@ -103,9 +107,10 @@ impl Routes {
     #[must_use]
     pub fn get(&self, prefix: Prefix) -> Option<Hop> {
         let prefix = prefix.network();
-        let host = |(address, _): &&(IpAddr, Hop)| Prefix::host(*address) == prefix;
-        let known = self.prefixes.iter().find(|(known, _)| *known == prefix).map(|(_, hop)| *hop);
-        known.or_else(|| self.hosts.iter().find(host).map(|(_, hop)| *hop))
+        if prefix.is_host() {
+            return self.host(prefix.addr);
+        }
+        self.prefixes.iter().find(|(known, _)| *known == prefix).map(|(_, hop)| *hop)
     }
 
     /// Sends `new` where `old` went, and forgets `old`.
@@ -128,10 +133,24 @@ impl Routes {
     /// Where the table sends an address, without the rules.
     #[must_use]
     pub fn towards(&self, address: IpAddr) -> Option<Hop> {
-        if let Ok(place) = self.hosts.binary_search_by_key(&address, |(a, _)| *a) {
-            return Some(self.hosts[place].1);
-        }
-        self.prefixes.iter().find(|(prefix, _)| prefix.contains(address)).map(|(_, hop)| *hop)
+        let wider = |(prefix, _): &&(Prefix, Hop)| prefix.contains(address);
+        self.host(address).or_else(|| self.prefixes.iter().find(wider).map(|(_, hop)| *hop))
+    }
+
+    fn host(&self, address: IpAddr) -> Option<Hop> {
+        self.place(address).ok().map(|place| self.hosts[place].1)
+    }
+
+    fn place(&self, address: IpAddr) -> Result<usize, usize> {
+        self.hosts.binary_search_by_key(&number(address), |(known, _)| *known)
+    }
+}
+
+/// An address as a number, which compares in no time; of IPv4 as RFC 4291, section 2.5.5.2 maps it.
+fn number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
+        IpAddr::V6(address) => address.to_bits(),
     }
 }
 

@@ -1,5 +1,6 @@
 //! What happens when: events, the way of a packet through a node, calls of agents.
 
+use core::any::Any;
 use core::net::IpAddr;
 
 use segue_clock::Time;
@@ -30,7 +31,8 @@ pub enum Happened {
     Change,
 }
 
-pub(super) enum Event {
+/// What the queue holds: something that is due at its instant.
+pub(super) enum Due {
     /// A packet in flight comes out of a channel.
     Arrive(ChannelId, u32),
     Wake(AgentId),
@@ -65,7 +67,9 @@ impl Network {
         if self.stuck() {
             return None;
         }
-        self.start();
+        if !self.started {
+            self.start();
+        }
         let Some((at, event)) = self.queue.pop_until(end) else {
             if end > self.now {
                 (self.now, self.before_now) = (end, self.events);
@@ -76,19 +80,16 @@ impl Network {
             (self.now, self.before_now) = (at, self.events);
         }
         self.events += 1;
-        if self.stuck() {
-            return None;
-        }
         let happened = match event {
-            Event::Arrive(channel, packet) => {
+            Due::Arrive(channel, packet) => {
                 self.on_arrival(channel, packet);
                 Happened::Arrival(channel)
             }
-            Event::Wake(agent) => {
+            Due::Wake(agent) => {
                 self.on_wake(agent);
                 Happened::Wake(agent)
             }
-            Event::Change(number) => {
+            Due::Change(number) => {
                 self.on_change(self.changes[number as usize].clone());
                 Happened::Change
             }
@@ -118,7 +119,7 @@ impl Network {
     /// Gives an agent an order at once, for a caller that knows its type.
     pub fn command<A: Agent>(&mut self, id: AgentId, order: impl FnOnce(&mut A, &mut Io<'_>)) {
         self.call(id, |agent, io| {
-            if let Some(agent) = agent.as_any_mut().downcast_mut() {
+            if let Some(agent) = (agent as &mut dyn Any).downcast_mut() {
                 order(agent, io);
             }
         });
@@ -132,26 +133,26 @@ impl Network {
         self.events - self.before_now > AT_ONCE
     }
 
+    /// Does what is left to do within an event; mostly nothing.
+    #[inline]
     fn settle(&mut self) {
         let mut steps = 0;
         while let Some(step) = self.todo.pop_front() {
             steps += 1;
-            if steps > LOCAL_STEPS {
-                let (node, packet) = match step {
-                    Step::Deliver(node, packet) => (node, packet),
-                    Step::Receive(agent, packet) => (self.agents[agent.0 as usize].node, packet),
-                    Step::Addresses(_) => continue,
-                };
-                self.drop(node, &packet, Lost::Loop);
-                continue;
+            self.take_step(step, steps > LOCAL_STEPS);
+        }
+    }
+
+    fn take_step(&mut self, step: Step, too_many: bool) {
+        match step {
+            Step::Deliver(node, packet) if too_many => self.drop(node, &packet, Lost::Loop),
+            Step::Receive(id, packet) if too_many => {
+                self.drop(self.agents[id.0 as usize].node, &packet, Lost::Loop);
             }
-            match step {
-                Step::Deliver(node, packet) => self.deliver(node, packet),
-                Step::Receive(id, packet) => {
-                    self.call(id, |agent, io| agent.receive(io, None, packet));
-                }
-                Step::Addresses(id) => self.call(id, |agent, io| agent.interfaces_changed(io)),
-            }
+            Step::Addresses(_) if too_many => {}
+            Step::Deliver(node, packet) => self.deliver(node, packet),
+            Step::Receive(id, packet) => self.call(id, |agent, io| agent.receive(io, None, packet)),
+            Step::Addresses(id) => self.call(id, |agent, io| agent.interfaces_changed(io)),
         }
     }
 
@@ -341,10 +342,10 @@ impl Network {
             let InFlight { packet, start, .. } = flying;
             let flying = InFlight { packet: packet.clone(), channel: id, start: *start };
             let number = self.take_off(flying);
-            self.queue.schedule(copy, Event::Arrive(id, number));
+            self.queue.schedule(copy, Due::Arrive(id, number));
         }
         match at {
-            Ok(at) => self.queue.schedule(at, Event::Arrive(id, number)),
+            Ok(at) => self.queue.schedule(at, Due::Arrive(id, number)),
             Err(_) => drop(self.land(number)),
         }
     }
@@ -460,7 +461,7 @@ impl Network {
         let at = at.max(self.now);
         if slot.armed.is_none_or(|armed| at < armed) {
             slot.armed = Some(at);
-            self.queue.schedule(at, Event::Wake(id));
+            self.queue.schedule(at, Due::Wake(id));
         }
     }
 }

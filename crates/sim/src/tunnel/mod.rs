@@ -21,8 +21,8 @@ pub mod signal;
 mod slot;
 
 pub use agents::{
-    AnchorAgent, AnchorOrder, AnchorRole, Enrolment, HostAgent, HostOrder, HostRole, Signalling,
-    Tunnels, Wish, add_anchor, add_host,
+    AnchorAgent, AnchorOrder, AnchorRole, Enrolment, HostAgent, HostOrder, HostRole, Tunnels, Wish,
+    add_anchor, add_host,
 };
 pub use end::{AnchorEffect, AnchorEnd, Effect, HostEffect, HostEnd, SWEEP, SimEnd};
 pub use message::{Body, Inner, Message, Outer, Ride};

@@ -1,6 +1,5 @@
 //! Two ends that send numbered datagrams to each other and keep what arrives.
 
-use std::any::Any;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
@@ -140,13 +139,5 @@ impl Agent for Talker {
     fn report(&self, name: &str, _now: Time, results: &mut Results) {
         results.int(format!("{name}.sent"), self.sent);
         results.int(format!("{name}.received"), self.got.len() as u64);
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
     }
 }

@@ -5,7 +5,6 @@ use alloc::collections::VecDeque;
 use alloc::format;
 use alloc::rc::Rc;
 use alloc::vec;
-use core::any::Any;
 use core::cell::RefCell;
 
 use segue_clock::{Span, Time};
@@ -187,13 +186,5 @@ impl Agent for FtpAgent {
         report::transport(&format!("{name}."), &shared.sent, results);
         results.int(format!("{name}.files"), shared.times.count());
         report::times(&format!("{name}.file_"), &shared.times, results);
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
     }
 }

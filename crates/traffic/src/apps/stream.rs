@@ -3,7 +3,6 @@
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
-use core::any::Any;
 use core::net::IpAddr;
 
 use segue_clock::{Span, Time};
@@ -215,13 +214,5 @@ impl Agent for Endpoint {
             let prefix = [name, ".", direction.name, "."].concat();
             report::stream(&prefix, direction.kind, &direction.meter.finished(now), results);
         }
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
     }
 }

@@ -13,7 +13,6 @@ use alloc::format;
 use alloc::rc::Rc;
 use alloc::vec;
 use alloc::vec::Vec;
-use core::any::Any;
 use core::cell::RefCell;
 
 use segue_clock::{Rng, Span, Time};
@@ -207,16 +206,6 @@ impl Agent for Server {
 
     fn deadline(&self) -> Option<Time> {
         self.connections.iter().filter_map(Connection::deadline).min()
-    }
-
-    fn report(&self, _name: &str, _now: Time, _results: &mut Results) {}
-
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
     }
 }
 
@@ -416,13 +405,5 @@ impl Agent for Browser {
             fast_retransmits: sum.fast_retransmits + s.fast_retransmits,
         });
         report::transport(&format!("{name}."), &sent, results);
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
     }
 }

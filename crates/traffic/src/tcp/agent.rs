@@ -4,7 +4,6 @@
 //! that do nothing else.
 
 use alloc::vec::Vec;
-use core::any::Any;
 use core::net::IpAddr;
 
 use segue_clock::{Machine, Time};
@@ -294,14 +293,6 @@ impl Agent for SourceAgent {
         results.int(alloc::format!("{name}.retransmissions"), sent.retransmissions);
         results.int(alloc::format!("{name}.timeouts"), sent.timeouts);
     }
-
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
-    }
 }
 
 /// An agent that acknowledges what arrives.
@@ -319,8 +310,6 @@ impl SinkAgent {
 }
 
 impl Agent for SinkAgent {
-    fn start(&mut self, _io: &mut Io<'_>) {}
-
     fn receive(&mut self, io: &mut Io<'_>, _over: Option<u32>, packet: Packet) {
         self.sink.receive(io.now, &packet);
         self.flush(io);
@@ -339,13 +328,5 @@ impl Agent for SinkAgent {
         let bytes = self.sink.delivered();
         results.int(alloc::format!("{name}.delivered_bytes"), bytes);
         results.float(alloc::format!("{name}.goodput_bps"), bytes as f64 * 8.0 / now.as_secs_f64());
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
     }
 }

@@ -134,23 +134,11 @@ fn an_interfaces_own_address_is_reached_over_its_own_link_even_if_that_is_longer
 struct End(Option<(IpAddr, IpAddr)>);
 
 impl Agent for End {
-    fn start(&mut self, _io: &mut Io<'_>) {}
     fn receive(&mut self, io: &mut Io<'_>, _over: Option<u32>, packet: Packet) {
         match self.0 {
             None => io.arrive(opened(packet).expect("it is encapsulated")),
             Some((src, dst)) => io.send(encapsulate(src, dst, packet)),
         }
-    }
-    fn wake(&mut self, _io: &mut Io<'_>) {}
-    fn deadline(&self) -> Option<Time> {
-        None
-    }
-    fn report(&self, _name: &str, _now: Time, _results: &mut Results) {}
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
     }
 }
 

@@ -7,8 +7,6 @@ mod nat;
 mod paper4;
 mod wireless;
 
-use core::any::Any;
-
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::rc::Rc;
@@ -99,8 +97,6 @@ impl Desk {
 }
 
 impl Agent for Desk {
-    fn start(&mut self, _io: &mut Io<'_>) {}
-
     fn receive(&mut self, io: &mut Io<'_>, over: Option<u32>, packet: Packet) {
         self.over.push(over);
         if self.echo {
@@ -139,16 +135,6 @@ impl Agent for Desk {
     fn interfaces_changed(&mut self, io: &mut Io<'_>) {
         let cells = io.node.adapters.iter().flat_map(|a| a.cells.iter().copied()).collect();
         self.told.push((io.now, cells));
-    }
-
-    fn report(&self, _name: &str, _now: Time, _results: &mut Results) {}
-
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
     }
 }
 

@@ -65,24 +65,12 @@ struct Switch {
 }
 
 impl Agent for Switch {
-    fn start(&mut self, _io: &mut Io<'_>) {}
     fn receive(&mut self, io: &mut Io<'_>, _over: Option<u32>, packet: Packet) {
         let inner = opened(packet).unwrap_or_else(|packet| packet);
         match self.next {
             Some(next) => io.send(encapsulate(self.own, next, inner)),
             None => io.arrive(inner),
         }
-    }
-    fn wake(&mut self, _io: &mut Io<'_>) {}
-    fn deadline(&self) -> Option<Time> {
-        None
-    }
-    fn report(&self, _name: &str, _now: Time, _results: &mut Results) {}
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
     }
 }
 

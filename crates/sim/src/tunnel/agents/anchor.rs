@@ -3,16 +3,14 @@
 use alloc::collections::BTreeSet;
 use alloc::string::String;
 
-use segue_clock::Time;
 use segue_tunnel::{
     Anchor, AnchorConfig, AnchorInput, AnchorOutput, ConnId, Ending, Known, Report,
 };
 
 use super::super::AnchorEnd;
-use super::super::signal::{AnchorSignal, AnchorSignalOutput};
+use super::super::signal::AnchorSignal;
 use super::engine::{Tunnels, Wish};
-use super::line::line;
-use crate::role::{Order, Role, RoleAgent, Start};
+use crate::role::{Order, Role, RoleAgent, Start, WishOf};
 use crate::{Io, Results};
 
 /// The anchor's end of all tunnels on its node, with its signalling.
@@ -35,8 +33,6 @@ pub struct AnchorRole {
     pub(super) enrolled: BTreeSet<String>,
     pub(super) admitted: BTreeSet<ConnId>,
     pub(super) messages: u64,
-    path_downs: u64,
-    handovers: u64,
 }
 
 impl AnchorAgent {
@@ -52,8 +48,6 @@ impl AnchorAgent {
             enrolled: enrolled.into_iter().collect(),
             admitted: BTreeSet::new(),
             messages: 0,
-            path_downs: 0,
-            handovers: 0,
         };
         RoleAgent::of(role, seed)
     }
@@ -75,7 +69,7 @@ impl Role for AnchorRole {
         Tunnels::new(start.now, end, AnchorSignal::new())
     }
 
-    fn crash(&mut self, io: &mut Io<'_>, _engine: &Self::Engine) {
+    fn crash(&mut self, io: &mut Io<'_>) {
         io.log(|| "the anchor crashes".into());
     }
 
@@ -97,12 +91,7 @@ impl Role for AnchorRole {
         }
     }
 
-    fn apply(
-        &mut self,
-        io: &mut Io<'_>,
-        engine: &mut Self::Engine,
-        wish: Wish<AnchorOutput, AnchorSignalOutput>,
-    ) {
+    fn apply(&mut self, io: &mut Io<'_>, engine: &mut Self::Engine, wish: WishOf<Self>) {
         match wish {
             Wish::Signal(output) => self.on_signal(io, engine, output),
             Wish::Machine(AnchorOutput::Signal(conn, message)) => {
@@ -117,31 +106,24 @@ impl Role for AnchorRole {
         known.name.clone()
     }
 
-    fn line(report: &Report) -> String {
-        line(report)
-    }
-
-    fn count(&mut self, _now: Time, report: &Report) {
-        match report {
-            Report::PathState { silent: Some(_), .. } => self.path_downs += 1,
-            Report::Handover { .. } => self.handovers += 1,
-            _ => {}
-        }
-    }
-
-    fn results(&self, engine: &Self::Engine, starts: u64, name: &str, results: &mut Results) {
-        let traffic = &engine.traffic;
+    fn results(agent: &AnchorAgent, name: &str, results: &mut Results) {
+        let (end, traffic) = (agent.end(), &agent.engine().traffic);
+        let count = |kind: fn(&Report) -> bool| {
+            agent.reports().iter().filter(|(_, report)| kind(report)).count() as u64
+        };
+        let went_down =
+            |report: &Report| matches!(report, Report::PathState { silent: Some(_), .. });
         for (what, count) in [
-            ("hosts", engine.end.machine.hosts().count() as u64),
-            ("paths", engine.end.machine.paths().count() as u64),
+            ("hosts", end.machine.hosts().count() as u64),
+            ("paths", end.machine.paths().count() as u64),
             ("probes", traffic.probes),
             ("probes_quiet", traffic.quiet),
             ("packets", traffic.data),
-            ("messages", self.messages),
-            ("path_downs", self.path_downs),
-            ("handovers", self.handovers),
-            ("restarts", starts),
-            ("packets_refused", engine.end.datapath.refused()),
+            ("messages", agent.role().messages),
+            ("path_downs", count(went_down)),
+            ("handovers", count(|report| matches!(report, Report::Handover { .. }))),
+            ("restarts", agent.starts()),
+            ("packets_refused", end.datapath.refused()),
         ] {
             results.int(alloc::format!("{name}.{what}"), count);
         }

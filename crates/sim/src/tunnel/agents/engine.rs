@@ -1,7 +1,5 @@
 //! What runs for either end of tunnels: the end over its model, and its signalling beside it.
 
-use core::net::SocketAddr;
-
 use segue_clock::Time;
 use segue_ip::{Input, Output};
 use segue_tunnel::Report;
@@ -9,67 +7,10 @@ use segue_tunnel::Report;
 use super::super::bytes::inner;
 use super::super::end::{Effects, Modelled, SimEnd};
 use super::super::packets::{Came, came, tunnelled};
-use super::super::signal::{
-    AnchorSignal, AnchorSignalOutput, Datagram, HostSignal, HostSignalOutput,
-};
+use super::super::signal::Signalling;
 use super::super::{Arrived, Effect, SWEEP};
 use crate::role::{Engine, Role, RoleAgent};
 use crate::{Io, Packet};
-
-/// The signalling of either side.
-pub trait Signalling: 'static {
-    /// What it orders or reports.
-    type Output;
-
-    /// Takes a datagram that came from `from` to the own address `to`.
-    fn receive(&mut self, now: Time, from: SocketAddr, to: SocketAddr, datagram: Datagram);
-    /// Something may be due.
-    fn tick(&mut self, now: Time);
-    /// When to call [`tick`](Signalling::tick).
-    fn deadline(&self) -> Option<Time>;
-    /// The next thing to do.
-    fn poll(&mut self) -> Option<Self::Output>;
-}
-
-impl Signalling for HostSignal {
-    type Output = HostSignalOutput;
-
-    fn receive(&mut self, now: Time, _from: SocketAddr, _to: SocketAddr, datagram: Datagram) {
-        self.receive(now, datagram);
-    }
-
-    fn tick(&mut self, now: Time) {
-        self.tick(now);
-    }
-
-    fn deadline(&self) -> Option<Time> {
-        self.deadline()
-    }
-
-    fn poll(&mut self) -> Option<HostSignalOutput> {
-        self.poll()
-    }
-}
-
-impl Signalling for AnchorSignal {
-    type Output = AnchorSignalOutput;
-
-    fn receive(&mut self, now: Time, from: SocketAddr, to: SocketAddr, datagram: Datagram) {
-        self.receive(now, from, to, datagram);
-    }
-
-    fn tick(&mut self, now: Time) {
-        self.tick(now);
-    }
-
-    fn deadline(&self) -> Option<Time> {
-        self.deadline()
-    }
-
-    fn poll(&mut self) -> Option<AnchorSignalOutput> {
-        self.poll()
-    }
-}
 
 /// What its packet path did, at all its starts.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,21 +1,19 @@
 //! A mobile host on a node.
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::convert::Infallible;
 use core::net::{IpAddr, SocketAddr};
 
-use segue_clock::{Rng, Span, Time};
+use segue_clock::{Rng, Span};
 use segue_ip::Interface;
 use segue_tunnel::{Host, HostConfig, HostInput, HostOutput, Report};
 
 use super::super::HostEnd;
-use super::super::signal::{HostSignal, HostSignalOutput, SIGNAL_PORT};
+use super::super::signal::{HostSignal, SIGNAL_PORT};
 use super::engine::{Tunnels, Wish};
-use super::line::line;
-use crate::role::{Order, Role, RoleAgent, Start};
+use crate::role::{Order, Role, RoleAgent, Start, WishOf};
 use crate::{Io, Results};
 
 /// The end of a host's tunnels on its node, with its signalling.
@@ -27,32 +25,17 @@ pub type HostOrder = Order<Box<HostInput>>;
 pub struct HostRole {
     name: String,
     pub(super) config: HostConfig,
-    /// The addresses that the anchor has ever given it.
-    given: BTreeSet<IpAddr>,
-    registered: Option<Time>,
+    /// The addresses that its node has of the anchor.
+    given: Vec<IpAddr>,
     connections: u64,
-    handovers: u64,
-    flows_moved: u64,
-    path_downs: u64,
-    worst_silence: Span,
 }
 
 impl HostAgent {
     /// A host with this name at its anchor. `seed` differs from that of any other.
     #[must_use]
     pub fn new(name: impl Into<String>, config: HostConfig, seed: u64) -> HostAgent {
-        let role = HostRole {
-            name: name.into(),
-            config,
-            given: BTreeSet::new(),
-            registered: None,
-            connections: 0,
-            handovers: 0,
-            flows_moved: 0,
-            path_downs: 0,
-            worst_silence: Span::ZERO,
-        };
-        RoleAgent::of(role, seed)
+        let (given, connections) = (Vec::new(), 0);
+        RoleAgent::of(HostRole { name: name.into(), config, given, connections }, seed)
     }
 
     /// Port of its tunnels.
@@ -69,15 +52,14 @@ impl HostRole {
         self.config.epoch
     }
 
-    fn set_addresses(&self, io: &mut Io<'_>, inner: Vec<IpAddr>) {
-        let given = |old: &&IpAddr| !inner.contains(old) && self.given.contains(old);
-        let old: Vec<IpAddr> = io.node.addresses.iter().filter(given).copied().collect();
-        for address in old {
-            io.set_address(address, false);
+    fn set_addresses(&mut self, io: &mut Io<'_>, inner: Vec<IpAddr>) {
+        for old in self.given.iter().filter(|old| !inner.contains(old)) {
+            io.set_address(*old, false);
         }
-        for address in inner {
-            io.set_address(address, true);
+        for address in &inner {
+            io.set_address(*address, true);
         }
+        self.given = inner;
     }
 }
 
@@ -94,10 +76,8 @@ impl Role for HostRole {
         Tunnels::new(start.now, end, HostSignal::new(self.name.clone(), anchors, ids))
     }
 
-    fn crash(&mut self, io: &mut Io<'_>, engine: &Self::Engine) {
-        for address in engine.end.machine.inner() {
-            io.set_address(*address, false);
-        }
+    fn crash(&mut self, io: &mut Io<'_>) {
+        self.set_addresses(io, Vec::new());
     }
 
     fn order(agent: &mut HostAgent, io: &mut Io<'_>, order: Box<HostInput>) {
@@ -109,23 +89,17 @@ impl Role for HostRole {
         }
     }
 
-    fn apply(
-        &mut self,
-        io: &mut Io<'_>,
-        engine: &mut Self::Engine,
-        wish: Wish<HostOutput, HostSignalOutput>,
-    ) {
-        let signal = &mut engine.signal;
+    fn apply(&mut self, io: &mut Io<'_>, engine: &mut Self::Engine, wish: WishOf<Self>) {
         match wish {
             Wish::Signal(output) => self.on_signal(io, engine, output),
             Wish::Machine(HostOutput::Connect { interfaces }) => {
                 self.connections += 1;
-                signal.connect(io.now, &interfaces);
+                engine.signal.connect(io.now, &interfaces);
             }
             Wish::Machine(HostOutput::MoveSignal { interface }) => {
-                signal.move_to(io.now, &interface);
+                engine.signal.move_to(io.now, &interface);
             }
-            Wish::Machine(HostOutput::Signal(message)) => signal.send(io.now, &message),
+            Wish::Machine(HostOutput::Signal(message)) => engine.signal.send(io.now, &message),
             Wish::Machine(HostOutput::Addresses { inner, .. }) => self.set_addresses(io, inner),
             Wish::Machine(HostOutput::SetMtu(_)) => {}
         }
@@ -140,42 +114,37 @@ impl Role for HostRole {
         match *record {}
     }
 
-    fn line(report: &Report) -> String {
-        line(report)
-    }
-
-    fn count(&mut self, now: Time, report: &Report) {
-        match report {
-            Report::Registered { inner, .. } => {
-                self.registered = self.registered.or(Some(now));
-                self.given.extend(inner);
+    fn results(agent: &HostAgent, name: &str, results: &mut Results) {
+        let (mut handovers, mut flows_moved, mut path_downs) = (0, 0, 0);
+        let (mut registered_after, mut worst_silence) = (f64::NAN, Span::ZERO);
+        for (at, report) in agent.reports() {
+            match report {
+                Report::Registered { .. } if registered_after.is_nan() => {
+                    registered_after = at.as_secs_f64();
+                }
+                Report::Handover { flows, .. } if *flows > 0 => {
+                    handovers += 1;
+                    flows_moved += *flows as u64;
+                }
+                Report::PathState { silent: Some(silent), .. } => {
+                    path_downs += 1;
+                    worst_silence = worst_silence.max(*silent);
+                }
+                _ => {}
             }
-            Report::Handover { flows, .. } if *flows > 0 => {
-                self.handovers += 1;
-                self.flows_moved += *flows as u64;
-            }
-            Report::PathState { silent: Some(silent), .. } => {
-                self.path_downs += 1;
-                self.worst_silence = self.worst_silence.max(*silent);
-            }
-            _ => {}
         }
-    }
-
-    fn results(&self, engine: &Self::Engine, _starts: u64, name: &str, results: &mut Results) {
         for (what, count) in [
-            ("registered", u64::from(engine.end.machine.registered())),
-            ("connections", self.connections),
-            ("handovers", self.handovers),
-            ("flows_moved", self.flows_moved),
-            ("path_downs", self.path_downs),
-            ("probes_sent", engine.traffic.probes_sent),
-            ("packets_refused", engine.end.datapath.refused()),
+            ("registered", u64::from(agent.end().machine.registered())),
+            ("connections", agent.role().connections),
+            ("handovers", handovers),
+            ("flows_moved", flows_moved),
+            ("path_downs", path_downs),
+            ("probes_sent", agent.engine().traffic.probes_sent),
+            ("packets_refused", agent.end().datapath.refused()),
         ] {
             results.int(alloc::format!("{name}.{what}"), count);
         }
-        let since_start = self.registered.map_or(f64::NAN, Time::as_secs_f64);
-        results.float(alloc::format!("{name}.registered_after_s"), since_start);
-        results.float(alloc::format!("{name}.worst_silence_s"), self.worst_silence.as_secs_f64());
+        results.float(alloc::format!("{name}.registered_after_s"), registered_after);
+        results.float(alloc::format!("{name}.worst_silence_s"), worst_silence.as_secs_f64());
     }
 }

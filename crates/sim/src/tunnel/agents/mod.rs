@@ -13,7 +13,6 @@
 mod anchor;
 mod engine;
 mod host;
-mod line;
 mod signalling;
 
 use alloc::boxed::Box;
@@ -27,7 +26,7 @@ use crate::packet::UDP;
 use crate::{AgentId, Network, NodeId};
 
 pub use anchor::{AnchorAgent, AnchorOrder, AnchorRole, Enrolment};
-pub use engine::{Signalling, Tunnels, Wish};
+pub use engine::{Tunnels, Wish};
 pub use host::{HostAgent, HostOrder, HostRole};
 
 /// Puts a host on a node. Packets whose source is in one of `pools`, the addresses that its anchor gives away, go to

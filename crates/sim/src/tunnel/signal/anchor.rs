@@ -10,7 +10,7 @@ use segue_clock::Time;
 use segue_tunnel::ConnId;
 use segue_wire::signal::{FromAnchor, FromHost, decode, encode};
 
-use super::{Conn, Datagram, Event, Frame};
+use super::{Conn, Datagram, Frame, Signalling, Transition};
 
 /// Connections of one host; one more ends its oldest.
 const CONNECTIONS: usize = 4;
@@ -60,7 +60,7 @@ struct Served {
     due: Option<Time>,
 }
 
-/// An anchor's signalling. After each call, call [`AnchorSignal::poll`] until it returns nothing.
+/// An anchor's signalling. It is driven as a [`Signalling`].
 #[derive(Default)]
 pub struct AnchorSignal {
     conns: BTreeMap<u64, Served>,
@@ -101,32 +101,6 @@ impl AnchorSignal {
         self.conns.is_empty()
     }
 
-    /// Takes a datagram that came from `from` to the own address `to`.
-    pub fn receive(&mut self, now: Time, from: SocketAddr, to: SocketAddr, datagram: Datagram) {
-        let id = datagram.conn;
-        if !self.conns.contains_key(&id) {
-            match &datagram.frame {
-                Frame::Hello { name } => self.admit(now, id, name.clone(), (from, to)),
-                // An answer to it would be answered in turn, for ever.
-                Frame::Reset | Frame::Close => return,
-                _ => {
-                    let reset = Datagram { number: 0, ack: None, frame: Frame::Reset, ..datagram };
-                    let (from, to) = (to, from);
-                    self.out.push_back(AnchorSignalOutput::Transmit { from, to, datagram: reset });
-                    return;
-                }
-            }
-        }
-        let Some(served) = self.conns.get_mut(&id) else { return };
-        // RFC 9000, section 9.3: the newest packet says where the host is.
-        if served.conn.largest().is_none_or(|largest| datagram.number > largest) {
-            (served.peer, served.local) = (from, to);
-        }
-        let event = served.conn.receive(now, datagram);
-        self.on_event(id, event);
-        self.settle(now, id);
-    }
-
     fn admit(&mut self, now: Time, id: u64, name: String, ends: (SocketAddr, SocketAddr)) {
         let (peer, local) = ends;
         let number = ConnId(self.next);
@@ -136,9 +110,9 @@ impl AnchorSignal {
         self.conns.insert(id, Served { conn, number, name, told: false, peer, local, due: None });
     }
 
-    fn on_event(&mut self, id: u64, event: Option<Event>) {
+    fn follow(&mut self, id: u64, transition: Option<Transition>) {
         let Some(served) = self.conns.get_mut(&id) else { return };
-        if event == Some(Event::Opened) {
+        if transition == Some(Transition::Opened) {
             served.told = true;
             let (conn, host) = (served.number, served.name.clone());
             self.out.push_back(AnchorSignalOutput::Connected { conn, host });
@@ -199,29 +173,6 @@ impl AnchorSignal {
         self.settle(now, id);
     }
 
-    /// When to call [`AnchorSignal::tick`].
-    #[must_use]
-    pub fn deadline(&self) -> Option<Time> {
-        self.deadlines.first().map(|(at, _)| *at)
-    }
-
-    /// Something may be due.
-    pub fn tick(&mut self, now: Time) {
-        while let Some((_, id)) = self.deadlines.first().copied().filter(|(at, _)| *at <= now) {
-            self.deadlines.pop_first();
-            let Some(served) = self.conns.get_mut(&id) else { continue };
-            served.due = None;
-            let event = served.conn.tick(now);
-            self.on_event(id, event);
-            self.settle(now, id);
-        }
-    }
-
-    /// The next thing to do.
-    pub fn poll(&mut self) -> Option<AnchorSignalOutput> {
-        self.out.pop_front()
-    }
-
     /// Sends what a connection has to send, and forgets it if it has ended.
     fn settle(&mut self, now: Time, id: u64) {
         let Some(served) = self.conns.get_mut(&id) else { return };
@@ -245,5 +196,53 @@ impl AnchorSignal {
                 self.out.push_back(AnchorSignalOutput::Closed { conn: ended.number });
             }
         }
+    }
+}
+
+impl Signalling for AnchorSignal {
+    type Output = AnchorSignalOutput;
+
+    fn receive(&mut self, now: Time, from: SocketAddr, to: SocketAddr, datagram: Datagram) {
+        let id = datagram.conn;
+        if !self.conns.contains_key(&id) {
+            match &datagram.frame {
+                Frame::Hello { name } => self.admit(now, id, name.clone(), (from, to)),
+                // An answer to it would be answered in turn, for ever.
+                Frame::Reset | Frame::Close => return,
+                _ => {
+                    let reset = Datagram { number: 0, ack: None, frame: Frame::Reset, ..datagram };
+                    let (from, to) = (to, from);
+                    self.out.push_back(AnchorSignalOutput::Transmit { from, to, datagram: reset });
+                    return;
+                }
+            }
+        }
+        let Some(served) = self.conns.get_mut(&id) else { return };
+        // RFC 9000, section 9.3: the newest packet says where the host is.
+        if served.conn.largest().is_none_or(|largest| datagram.number > largest) {
+            (served.peer, served.local) = (from, to);
+        }
+        let transition = served.conn.receive(now, datagram);
+        self.follow(id, transition);
+        self.settle(now, id);
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.deadlines.first().map(|(at, _)| *at)
+    }
+
+    fn tick(&mut self, now: Time) {
+        while let Some((_, id)) = self.deadlines.first().copied().filter(|(at, _)| *at <= now) {
+            self.deadlines.pop_first();
+            let Some(served) = self.conns.get_mut(&id) else { continue };
+            served.due = None;
+            let transition = served.conn.tick(now);
+            self.follow(id, transition);
+            self.settle(now, id);
+        }
+    }
+
+    fn poll(&mut self) -> Option<AnchorSignalOutput> {
+        self.out.pop_front()
     }
 }

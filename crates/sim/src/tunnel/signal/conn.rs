@@ -27,9 +27,9 @@ const LINGER: Span = Span::from_secs(1);
 /// How long the anchor waits for a host's first message.
 const PATIENCE: Span = Span::from_secs(5);
 
-/// The result of a datagram.
+/// What a datagram, or the time, made of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum Transition {
     /// The handshake is done: at the anchor, the host's first message has begun to come.
     Opened,
     /// The connection ended.
@@ -208,13 +208,13 @@ impl Conn {
     }
 
     /// Takes a datagram of this connection.
-    pub fn receive(&mut self, now: Time, datagram: Datagram) -> Option<Event> {
+    pub fn receive(&mut self, now: Time, datagram: Datagram) -> Option<Transition> {
         if matches!(self.phase, Phase::Ended | Phase::Closing) {
             return None;
         }
         if matches!(datagram.frame, Frame::Close | Frame::Reset) {
             self.phase = Phase::Ended;
-            return Some(Event::Closed);
+            return Some(Transition::Closed);
         }
         self.largest = self.largest.max(Some(datagram.number));
         (self.last_heard, self.idle_since, self.asked) = (now, now, false);
@@ -229,14 +229,14 @@ impl Conn {
             }
             Frame::Accept if self.phase == Phase::Greeting => {
                 self.phase = Phase::Open;
-                Some(Event::Opened)
+                Some(Transition::Opened)
             }
             Frame::Stream { offset, bytes } => self.on_stream(offset, bytes),
             _ => None,
         }
     }
 
-    fn on_stream(&mut self, offset: u64, bytes: Vec<u8>) -> Option<Event> {
+    fn on_stream(&mut self, offset: u64, bytes: Vec<u8>) -> Option<Transition> {
         if offset > self.received {
             if self.ahead.len() < MAX_AHEAD {
                 self.ahead.insert(offset, bytes);
@@ -255,7 +255,7 @@ impl Conn {
         if opens {
             self.phase = Phase::Open;
         }
-        opens.then_some(Event::Opened)
+        opens.then_some(Transition::Opened)
     }
 
     /// Takes the new bytes of a part of the stream that leaves no gap.
@@ -336,12 +336,12 @@ impl Conn {
     }
 
     /// Something may be due.
-    pub fn tick(&mut self, now: Time) -> Option<Event> {
+    pub fn tick(&mut self, now: Time) -> Option<Transition> {
         match self.phase {
             Phase::Ended | Phase::Closing => return None,
             Phase::Greeted { until } if until <= now => {
                 self.close();
-                return Some(Event::Closed);
+                return Some(Transition::Closed);
             }
             Phase::Finishing { until } if until <= now => self.close(),
             _ => {}
@@ -349,7 +349,7 @@ impl Conn {
         if self.idle_at() <= now {
             // RFC 9000, section 10.1: it ends in silence.
             self.phase = Phase::Ended;
-            return Some(Event::Closed);
+            return Some(Transition::Closed);
         }
         if self.probe_at().is_some_and(|at| at <= now) {
             self.backoff += 1;

@@ -10,7 +10,7 @@ use core::net::SocketAddr;
 use segue_clock::{Rng, Span, Time};
 use segue_wire::signal::{FromAnchor, FromHost, decode, encode};
 
-use super::{Conn, Datagram, Event};
+use super::{Conn, Datagram, Signalling, Transition};
 
 /// Head start of each address of the anchor over the next.
 const STAGGER: Span = Span::from_millis(150);
@@ -47,7 +47,7 @@ struct Attempt {
     to: SocketAddr,
 }
 
-/// A host's signalling. After each call, call [`HostSignal::poll`] until it returns nothing.
+/// A host's signalling. It is driven as a [`Signalling`].
 pub struct HostSignal {
     name: String,
     anchors: Vec<SocketAddr>,
@@ -133,22 +133,6 @@ impl HostSignal {
         self.current.as_ref().map(|current| (&current.conn, current.interface.as_str()))
     }
 
-    /// Takes a datagram.
-    pub fn receive(&mut self, now: Time, datagram: Datagram) {
-        let id = datagram.conn;
-        if let Some(current) = self.current.as_mut().filter(|current| current.conn.id() == id) {
-            current.conn.receive(now, datagram);
-            self.read();
-        } else if let Some(place) = self.attempts.iter().position(|a| a.conn.id() == id) {
-            match self.attempts[place].conn.receive(now, datagram) {
-                Some(Event::Opened) => self.win(now, place),
-                Some(Event::Closed) => self.lose(place),
-                None => {}
-            }
-        }
-        self.flush(now);
-    }
-
     fn win(&mut self, now: Time, place: usize) {
         let winner = self.attempts.swap_remove(place);
         self.abandon(now);
@@ -176,33 +160,6 @@ impl HostSignal {
         }
     }
 
-    /// When to call [`HostSignal::tick`].
-    #[must_use]
-    pub fn deadline(&self) -> Option<Time> {
-        let waiting = self.waiting.front().map(|(at, ..)| *at);
-        let conns = self.attempts.iter().chain(&self.current);
-        conns.filter_map(|attempt| attempt.conn.deadline()).chain(waiting).min()
-    }
-
-    /// Something may be due.
-    pub fn tick(&mut self, now: Time) {
-        self.begin(now);
-        if let Some(current) = &mut self.current {
-            current.conn.tick(now);
-        }
-        for place in (0..self.attempts.len()).rev() {
-            if self.attempts[place].conn.tick(now) == Some(Event::Closed) {
-                self.lose(place);
-            }
-        }
-        self.flush(now);
-    }
-
-    /// The next thing to do.
-    pub fn poll(&mut self) -> Option<HostSignalOutput> {
-        self.out.pop_front()
-    }
-
     /// Ends the connection and all attempts, without reporting their end.
     fn abandon(&mut self, now: Time) {
         self.waiting.clear();
@@ -225,5 +182,47 @@ impl HostSignal {
         if self.current.take_if(|current| current.conn.has_ended()).is_some() {
             self.out.push_back(HostSignalOutput::Down);
         }
+    }
+}
+
+impl Signalling for HostSignal {
+    type Output = HostSignalOutput;
+
+    fn receive(&mut self, now: Time, _from: SocketAddr, _to: SocketAddr, datagram: Datagram) {
+        let id = datagram.conn;
+        if let Some(current) = self.current.as_mut().filter(|current| current.conn.id() == id) {
+            current.conn.receive(now, datagram);
+            self.read();
+        } else if let Some(place) = self.attempts.iter().position(|a| a.conn.id() == id) {
+            match self.attempts[place].conn.receive(now, datagram) {
+                Some(Transition::Opened) => self.win(now, place),
+                Some(Transition::Closed) => self.lose(place),
+                None => {}
+            }
+        }
+        self.flush(now);
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        let waiting = self.waiting.front().map(|(at, ..)| *at);
+        let conns = self.attempts.iter().chain(&self.current);
+        conns.filter_map(|attempt| attempt.conn.deadline()).chain(waiting).min()
+    }
+
+    fn tick(&mut self, now: Time) {
+        self.begin(now);
+        if let Some(current) = &mut self.current {
+            current.conn.tick(now);
+        }
+        for place in (0..self.attempts.len()).rev() {
+            if self.attempts[place].conn.tick(now) == Some(Transition::Closed) {
+                self.lose(place);
+            }
+        }
+        self.flush(now);
+    }
+
+    fn poll(&mut self) -> Option<HostSignalOutput> {
+        self.out.pop_front()
     }
 }

@@ -22,11 +22,12 @@ mod tests;
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::net::SocketAddr;
 
-use segue_clock::Span;
+use segue_clock::{Span, Time};
 
 pub use anchor::{AnchorSignal, AnchorSignalOutput};
-pub use conn::{Conn, Event};
+pub use conn::{Conn, Transition};
 pub use host::{HostSignal, HostSignalOutput};
 pub use segue_wire::SIGNAL_PORT;
 
@@ -42,6 +43,21 @@ const HANDSHAKE_BYTES: usize = 1_200;
 const PACKET_BYTES: usize = 1 + 8 + 2 + 16;
 /// A frame's own fields, and those of an acknowledgement, in bytes.
 const FRAME_BYTES: usize = 6;
+
+/// The signalling of either side. After each call, call [`poll`](Signalling::poll) until it returns nothing.
+pub trait Signalling: 'static {
+    /// What it orders or reports.
+    type Output;
+
+    /// Takes a datagram that came from `from` to the own address `to`.
+    fn receive(&mut self, now: Time, from: SocketAddr, to: SocketAddr, datagram: Datagram);
+    /// Something may be due.
+    fn tick(&mut self, now: Time);
+    /// When to call [`tick`](Signalling::tick).
+    fn deadline(&self) -> Option<Time>;
+    /// The next thing to do.
+    fn poll(&mut self) -> Option<Self::Output>;
+}
 
 /// One UDP datagram of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]

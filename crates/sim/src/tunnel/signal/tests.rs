@@ -274,7 +274,8 @@ impl World {
                     let from = source_of(&interface);
                     self.anchor.receive(self.now, from, ANCHOR.parse().unwrap(), datagram);
                 } else {
-                    self.host.receive(self.now, datagram);
+                    let to = source_of(&interface);
+                    self.host.receive(self.now, ANCHOR.parse().unwrap(), to, datagram);
                 }
             }
         }
