@@ -20,11 +20,13 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, oneshot};
 
+mod any;
 mod events;
 mod metrics;
 mod place;
 pub mod tunnels;
 
+pub use any::Any;
 pub use events::{EventRecord, EventsPage, News};
 pub use place::Place;
 pub use tunnels::{
@@ -148,6 +150,22 @@ pub fn sockets() -> Vec<PathBuf> {
 /// Asks a daemon.
 pub fn ask<V: Vocabulary>(path: &Path, request: &Request<V>) -> anyhow::Result<Response<V>> {
     Client::connect(path)?.ask(request)
+}
+
+/// The status of a daemon, with the events from this number on.
+pub fn status<V: Vocabulary>(path: &Path, events_from: u64) -> anyhow::Result<Status<V>> {
+    match ask(path, &Request::Status { events_from })? {
+        Response::Status(status) => Ok(*status),
+        _ => bail!(NO_SENSE),
+    }
+}
+
+/// The events of a daemon of any role from this number on.
+pub fn events(path: &Path, from: u64) -> anyhow::Result<EventsPage<Any>> {
+    match ask(path, &Request::Events { from })? {
+        Response::Events(page) => Ok(page),
+        _ => bail!(NO_SENSE),
+    }
 }
 
 /// A connection to a daemon.

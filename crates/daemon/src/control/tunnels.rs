@@ -3,13 +3,16 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use segue_clock::Span;
 use segue_tunnel::{Report, Takes};
 use serde::{Deserialize, Serialize};
 
-use super::{Client, EventsPage, NO_SENSE, News, Request, Response, Status, Vocabulary};
+use super::{Any, Client, NO_SENSE, News, Request, Response, Status, Vocabulary};
 use crate::locator::Locator;
+
+/// The roles that speak these.
+pub const ROLES: [&str; 2] = ["host", "anchor"];
 
 /// What hosts and anchors say.
 #[derive(Clone, Copy, Debug)]
@@ -432,18 +435,14 @@ pub fn order(path: &Path, order: TunnelRequest) -> anyhow::Result<String> {
 
 /// The status of a host or an anchor, with the events from this number on.
 pub fn status(path: &Path, events_from: u64) -> anyhow::Result<Status<Tunnels>> {
-    match Client::connect(path)?.ask(&Request::Status { events_from })? {
-        Response::Status(status) => Ok(*status),
-        _ => bail!(NO_SENSE),
-    }
-}
-
-/// The events of a host or an anchor from this number on.
-pub fn events(path: &Path, from: u64) -> anyhow::Result<EventsPage<Tunnels>> {
-    match Client::connect(path)?.ask(&Request::Events { from })? {
-        Response::Events(page) => Ok(page),
-        _ => bail!(NO_SENSE),
-    }
+    super::status(path, events_from).map_err(|error| match super::status::<Any>(path, u64::MAX) {
+        Ok(Status { head, .. }) if !ROLES.contains(&&*head.role) => anyhow!(
+            "{} is the socket of a daemon with the role {}: this is for hosts and anchors",
+            path.display(),
+            head.role
+        ),
+        _ => error,
+    })
 }
 
 /// All flows of a daemon, or those of one host (anchor); `each` page as it comes.

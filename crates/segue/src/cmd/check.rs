@@ -5,7 +5,7 @@ mod summary;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use segue_daemon::config::{AnchorFile, HostFile};
 use segue_scenario::file::{Scenario, population};
 use segue_scenario::sweep;
@@ -57,6 +57,9 @@ struct Mistake {
 /// Runs the verb.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let name = args.file.display().to_string();
+    if std::fs::metadata(&args.file).is_ok_and(|found| !found.is_file() && !found.is_dir()) {
+        bail!("{name} is no file that can be checked, but a pipe or a device");
+    }
     let text =
         std::fs::read_to_string(&args.file).with_context(|| format!("cannot read {name}"))?;
     let kind = args.kind.unwrap_or_else(|| kind_of(&args.file, &text));

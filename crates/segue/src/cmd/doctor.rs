@@ -98,7 +98,7 @@ impl Role {
 /// Runs the verb.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let all = ["host", "anchor"].map(|role| control::default_path(role, None));
-    let usual = || all.iter().find_map(|path| daemon(path));
+    let usual = || all.into_iter().chain(control::sockets()).find_map(|path| daemon(&path));
     let running = match (&args.control, &args.config) {
         (Some(socket), _) => daemon(socket),
         (None, None) => usual(),

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use segue_clock::Span;
-use segue_daemon::control::{EventRecord, EventsPage, Tunnels, tunnels};
+use segue_daemon::control::{self, Any, EventRecord, EventsPage};
 use segue_linux::clock;
 use segue_linux::stop_signals::StopSignals;
 use segue_text::errors::Told;
@@ -71,12 +71,12 @@ pub fn events(args: EventsArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn ask(which: &Which, from: u64) -> anyhow::Result<EventsPage<Tunnels>> {
-    tunnels::events(&which.socket(), from)
+fn ask(which: &Which, from: u64) -> anyhow::Result<EventsPage<Any>> {
+    control::events(&which.socket()?, from)
 }
 
 /// Why the page does not continue at event number `next`; `None` if it does.
-fn gap(next: u64, page: &EventsPage<Tunnels>) -> Option<String> {
+fn gap(next: u64, page: &EventsPage<Any>) -> Option<String> {
     if page.next < next {
         return Some("the daemon was started anew".into());
     }
@@ -84,7 +84,7 @@ fn gap(next: u64, page: &EventsPage<Tunnels>) -> Option<String> {
     Some(format!("{missed} events were forgotten before they could be printed"))
 }
 
-fn print(page: &EventsPage<Tunnels>, json: bool) -> anyhow::Result<()> {
+fn print(page: &EventsPage<Any>, json: bool) -> anyhow::Result<()> {
     let now_ns = clock::realtime_ns();
     for event in &page.events {
         if json {
@@ -97,7 +97,7 @@ fn print(page: &EventsPage<Tunnels>, json: bool) -> anyhow::Result<()> {
 }
 
 /// The time of day of an event, if the daemon's clock shows `daemon_ns` when the time of day is `now_ns`.
-fn when(event: &EventRecord<Tunnels>, daemon_ns: u64, now_ns: u64) -> String {
+fn when(event: &EventRecord<Any>, daemon_ns: u64, now_ns: u64) -> String {
     let at_ns = now_ns.saturating_sub(daemon_ns.saturating_sub(event.at_ns));
     let (s, ms) = (at_ns / 1_000_000_000, at_ns / 1_000_000 % 1_000);
     let date = units::date(s);
@@ -106,16 +106,14 @@ fn when(event: &EventRecord<Tunnels>, daemon_ns: u64, now_ns: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use segue_daemon::control::TunnelEvent;
-
     use super::*;
 
-    fn event(number: u64, at_ns: u64) -> EventRecord<Tunnels> {
+    fn event(number: u64, at_ns: u64) -> EventRecord<Any> {
         let (kind, host, text) = ("gone".into(), "bob".into(), "bob: gone".into());
-        EventRecord { number, at_ns, kind, host, text, about: TunnelEvent::default() }
+        EventRecord { number, at_ns, kind, host, text, about: serde_json::Map::new() }
     }
 
-    fn page(numbers: std::ops::Range<u64>) -> EventsPage<Tunnels> {
+    fn page(numbers: std::ops::Range<u64>) -> EventsPage<Any> {
         let next = numbers.end;
         EventsPage { events: numbers.map(|number| event(number, 0)).collect(), next, now_ns: 0 }
     }

@@ -58,7 +58,7 @@ const COLUMNS: [Column; 6] = [
 /// Runs `segue flows`.
 pub fn flows(args: FlowsArgs) -> anyhow::Result<ExitCode> {
     let mut flows = Vec::new();
-    tunnels::flows(&args.which.socket(), args.host.as_deref(), |page| {
+    tunnels::flows(&args.which.socket()?, args.host.as_deref(), |page| {
         flows.extend(page);
         Ok(())
     })?;

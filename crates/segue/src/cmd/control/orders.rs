@@ -49,13 +49,13 @@ pub(super) enum Switch {
 /// Runs `segue keepalive`.
 pub fn keepalive(args: KeepaliveArgs) -> anyhow::Result<ExitCode> {
     let order = TunnelRequest::Keepalive { path: args.path, on: args.switch == Switch::On };
-    println!("{}", tunnels::order(&args.which.socket(), order)?);
+    println!("{}", tunnels::order(&args.which.socket()?, order)?);
     Ok(ExitCode::SUCCESS)
 }
 
 /// Runs `segue handover`.
 pub fn handover(args: HandoverArgs) -> anyhow::Result<ExitCode> {
     let order = TunnelRequest::Handover { flow: args.flow, class: args.class, to: args.to };
-    println!("{}", tunnels::order(&args.which.socket(), order)?);
+    println!("{}", tunnels::order(&args.which.socket()?, order)?);
     Ok(ExitCode::SUCCESS)
 }

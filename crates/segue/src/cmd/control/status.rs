@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use segue_clock::Span;
-use segue_daemon::control::{EventRecord, Status, Tunnels};
+use segue_daemon::control::{self, Any, EventRecord, Status, Tunnels, tunnels};
 use segue_linux::clock;
 use segue_linux::stop_signals::StopSignals;
 use segue_text::errors::Told;
@@ -36,6 +36,11 @@ pub fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
     if args.watch {
         return watch(&args);
     }
+    let socket = args.which.socket()?;
+    let any = control::status::<Any>(&socket, 0)?;
+    if !tunnels::ROLES.contains(&&*any.head.role) {
+        return of_another_role(&args, &any);
+    }
     let status = args.which.status(0)?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&status)?);
@@ -43,6 +48,24 @@ pub fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
         let paper = Paper::output();
         print(&lines(&status, paper), &events(&status, paper));
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What every daemon has, and the rest as it comes.
+fn of_another_role(args: &StatusArgs, status: &Status<Any>) -> anyhow::Result<ExitCode> {
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(status)?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    println!("{}, up {:.0} s", status.head.role, status.head.uptime_s);
+    for (key, value) in &status.body {
+        println!("{key:10} {value}");
+    }
+    for (reason, count) in status.head.drops.iter().filter(|(_, count)| **count > 0) {
+        println!("dropped    {count} {reason}");
+    }
+    let skipped = status.events.len().saturating_sub(EVENTS);
+    status.events.iter().skip(skipped).for_each(|event| println!("event      {}", event.text));
     Ok(ExitCode::SUCCESS)
 }
 

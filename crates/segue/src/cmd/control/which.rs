@@ -2,13 +2,14 @@
 
 use std::path::PathBuf;
 
+use anyhow::bail;
 use segue_daemon::control::{self, Status, Tunnels, tunnels};
 use segue_text::terminal::{Colours, Live, Stream};
 
 /// Which daemon.
 #[derive(clap::Args)]
 pub(super) struct Which {
-    /// Control socket (default: the host's, else the anchor's)
+    /// Control socket (default: the host's, else the anchor's, else the only one here)
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
     /// Name of the daemon, if several of a role run here (`instance` in its configuration)
@@ -17,15 +18,29 @@ pub(super) struct Which {
 }
 
 impl Which {
-    pub(super) fn socket(&self) -> PathBuf {
-        self.control.clone().unwrap_or_else(|| {
-            let of = |role| control::default_path(role, self.instance.as_deref());
-            if of("host").exists() { of("host") } else { of("anchor") }
-        })
+    pub(super) fn socket(&self) -> anyhow::Result<PathBuf> {
+        if let Some(path) = &self.control {
+            return Ok(path.clone());
+        }
+        let instance = self.instance.as_deref();
+        let usual = ["host", "anchor"].map(|role| control::default_path(role, instance));
+        if let Some(path) = usual.iter().find(|path| path.exists()) {
+            return Ok(path.clone());
+        }
+        match &control::sockets()[..] {
+            // As good a name as any for the message that nothing answers there.
+            [] => Ok(usual[1].clone()),
+            [only] if instance.is_none() => Ok(only.clone()),
+            all => {
+                let all: Vec<String> = all.iter().map(|path| path.display().to_string()).collect();
+                bail!("which daemon? Name one with --control: {}", all.join(", "))
+            }
+        }
     }
 
+    /// The status of a host or an anchor.
     pub(super) fn status(&self, events_from: u64) -> anyhow::Result<Status<Tunnels>> {
-        tunnels::status(&self.socket(), events_from)
+        tunnels::status(&self.socket()?, events_from)
     }
 }
 
