@@ -260,6 +260,16 @@ fn two_hosts_on_one_machine_have_tables_and_rules_of_their_own(datapath: &'stati
     };
     assert!(pings(a) && pings(b));
 
+    // A third with the number of the first does not start, and takes nothing from it.
+    let join = world.enroll(&anchor, "third");
+    let config = format!("device = \"segue-b0\"\nport = 5205\n{HOST_FILE}");
+    let mut third = world.host_in(node, "third", &join, &config);
+    assert_eq!(third.ended().code(), Some(2));
+    let said = third.log();
+    assert!(said.contains("ends in the number 0") && said.contains("segue1"), "{said}");
+    assert_eq!(own(0), of_first);
+    assert!(!first.log().contains("somebody removed"), "{}", first.log());
+
     // What the second leaves behind in a crash is cleaned up beside the first, which stays as it was.
     second.end(Signal::SIGKILL);
     assert_ne!(own(1), Vec::<String>::new());
