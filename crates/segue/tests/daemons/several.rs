@@ -261,11 +261,17 @@ fn two_hosts_on_one_machine_have_tables_and_rules_of_their_own(datapath: &'stati
     assert!(pings(a) && pings(b));
 
     // A third with the number of the first does not start, and takes nothing from it.
-    let join = world.enroll(&anchor, "third");
+    let join = world.file("third.join", &world.enroll(&anchor, "third"));
+    std::fs::set_permissions(&join, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     let config = format!("device = \"segue-b0\"\nport = 5205\n{HOST_FILE}");
-    let mut third = world.host_in(node, "third", &join, &config);
-    assert_eq!(third.ended().code(), Some(2));
-    let said = third.log();
+    let config = world.file("third.toml", &config);
+    let (state, socket) = (world.path("third.db"), world.path("third.sock"));
+    let mut command = node.command(SEGUE);
+    command.args(["host", "--datapath", datapath, "-c", &config, "--join-file", &join]);
+    command.arg("--state").arg(state).arg("--control").arg(socket);
+    let third = command.output().unwrap();
+    assert_eq!(third.status.code(), Some(2), "{}", text(&third.stderr));
+    let said = text(&third.stderr);
     assert!(said.contains("ends in the number 0") && said.contains("segue1"), "{said}");
     assert_eq!(own(0), of_first);
     assert!(!first.log().contains("somebody removed"), "{}", first.log());
