@@ -20,7 +20,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, oneshot};
 
-mod any;
+pub mod any;
 mod events;
 mod metrics;
 mod place;
@@ -156,14 +156,6 @@ pub fn ask<V: Vocabulary>(path: &Path, request: &Request<V>) -> anyhow::Result<R
 pub fn status<V: Vocabulary>(path: &Path, events_from: u64) -> anyhow::Result<Status<V>> {
     match ask(path, &Request::Status { events_from })? {
         Response::Status(status) => Ok(*status),
-        _ => bail!(NO_SENSE),
-    }
-}
-
-/// The events of a daemon of any role from this number on.
-pub fn events(path: &Path, from: u64) -> anyhow::Result<EventsPage<Any>> {
-    match ask(path, &Request::Events { from })? {
-        Response::Events(page) => Ok(page),
         _ => bail!(NO_SENSE),
     }
 }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use segue_clock::Span;
-use segue_daemon::control::{self, Any, EventRecord, EventsPage};
+use segue_daemon::control::{Any, EventRecord, EventsPage, any};
 use segue_linux::clock;
 use segue_linux::stop_signals::StopSignals;
 use segue_text::errors::Told;
@@ -72,7 +72,7 @@ pub fn events(args: EventsArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn ask(which: &Which, from: u64) -> anyhow::Result<EventsPage<Any>> {
-    control::events(&which.socket()?, from)
+    any::events(&which.socket()?, from)
 }
 
 /// Why the page does not continue at event number `next`; `None` if it does.
