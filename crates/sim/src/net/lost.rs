@@ -45,7 +45,7 @@ pub struct Refused {
     pub not_forwarded: u64,
     /// Passed round among the agents of a node.
     pub loops: u64,
-    /// Address translators, by what they say themselves: [`Nat::counters`].
+    /// Address translators, by what they say themselves: [`Nat::counters`](super::nat::Nat::counters).
     pub nat: u64,
 }
 
