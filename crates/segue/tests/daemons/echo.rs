@@ -90,6 +90,12 @@ fn addresses_are_leased_stored_set_and_taken_away() {
     assert_eq!(kinds.collect::<Vec<_>>(), ["leased", "ended"]);
     server = serve();
     wait_for("a lease anew", || !leases(&a).is_empty() && second());
+    // The verbs show a daemon of any role; those for tunnels say what they met.
+    let shown = [&["status"][..], &["events"]].map(|verb| text(&a.cli(verb).stdout));
+    assert!(shown[0].starts_with("echo-client, up") && !shown[1].is_empty(), "{shown:?}");
+    let refused = text(&a.cli(&["paths"]).stderr);
+    assert!(refused.contains("with the role echo-client"), "{refused}");
+
     let released = ask(&a.socket(), &Request::<Words>::Own(Ask::Release)).unwrap();
     assert!(matches!(released, Response::Done(_)), "{released:?}");
     let refused = ask(&server.socket(), &Request::<Words>::Own(Ask::Release));

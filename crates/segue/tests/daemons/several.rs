@@ -266,8 +266,18 @@ fn two_hosts_on_one_machine_have_tables_and_rules_of_their_own(datapath: &'stati
     let config = format!("device = \"segue-b0\"\nport = 5205\n{HOST_FILE}");
     let config = world.file("third.toml", &config);
     let (state, socket) = (world.path("third.db"), world.path("third.sock"));
-    let mut command = node.command(SEGUE);
-    command.args(["host", "--datapath", datapath, "-c", &config, "--join-file", &join]);
+    let mut command = node.command("timeout");
+    command.args([
+        "20",
+        SEGUE,
+        "host",
+        "--datapath",
+        datapath,
+        "-c",
+        &config,
+        "--join-file",
+        &join,
+    ]);
     command.arg("--state").arg(state).arg("--control").arg(socket);
     let third = command.output().unwrap();
     assert_eq!(third.status.code(), Some(2), "{}", text(&third.stderr));
