@@ -222,7 +222,6 @@ impl Store for Embedded {
     }
 }
 
-/// Opens or creates the file, and closes it to others.
 /// Opens the file, or puts a new one in its place that is whole from the first instant on.
 fn open_file(path: &Path) -> Result<Database, StoreError> {
     if path.exists() {
@@ -249,7 +248,7 @@ fn open_file(path: &Path) -> Result<Database, StoreError> {
     }
 }
 
-/// Opens or creates the file at `at`, which errors call `path`.
+/// Opens or creates the file at `at`, which errors call `path`, and closes it to others.
 fn open_at(at: &Path, path: &Path) -> Result<Database, StoreError> {
     let file = OpenOptions::new()
         .read(true)

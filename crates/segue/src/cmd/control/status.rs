@@ -36,12 +36,15 @@ pub fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
     if args.watch {
         return watch(&args);
     }
-    let socket = args.which.socket()?;
-    let any = control::status::<Any>(&socket, 0)?;
-    if !tunnels::ROLES.contains(&&*any.head.role) {
-        return of_another_role(&args, &any);
-    }
-    let status = args.which.status(0)?;
+    let status = match args.which.status(0) {
+        Ok(status) => status,
+        Err(error) => match control::status::<Any>(&args.which.socket()?, 0) {
+            Ok(other) if !tunnels::ROLES.contains(&&*other.head.role) => {
+                return of_another_role(&args, &other);
+            }
+            _ => return Err(error),
+        },
+    };
     if args.json {
         println!("{}", serde_json::to_string_pretty(&status)?);
     } else {
