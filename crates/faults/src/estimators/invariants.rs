@@ -6,6 +6,7 @@ use segue_clock::{Span, Time};
 use segue_keepalive::{Client, Config, Estimates, Sample, Server, State};
 
 use segue_sim::net::FaultyLink;
+use segue_wire::Probe;
 
 use crate::violation::{Violation, counters_of};
 
@@ -19,7 +20,14 @@ const LOSS_FORGOTTEN: f64 = 0.01;
 
 /// The reference: since when each end has been in its state, and what was last seen of it.
 pub(super) struct Watch {
+    /// The client's.
     config: Config,
+    /// The longest T_KA since the client began, for what it hears: the server learns of a shorter one with a request only.
+    slowest: Span,
+    /// The shortest in the last second and in this one: a longer one is announced first.
+    fastest: [Span; 2],
+    /// K and T_KA of the newest request that has arrived, or those that the server began with.
+    stated: (u8, Span),
     client: End,
     server: End,
     second: u64,
@@ -97,15 +105,35 @@ impl Watch {
     pub(super) fn new(config: &Config, start: Time) -> Watch {
         let config = config.clone();
         let (client, server) = (End::new(start), End::new(start));
-        Watch { config, client, server, second: 0, sent: Sent::default() }
+        let (t_ka, stated) = (config.t_ka, (config.k, config.t_ka));
+        let (slowest, fastest) = (t_ka, [t_ka; 2]);
+        Watch { config, slowest, fastest, stated, client, server, second: 0, sent: Sent::default() }
     }
 
-    pub(super) fn client_began(&mut self, now: Time) {
+    pub(super) fn client_began(&mut self, now: Time, config: &Config) {
         self.client.begin(now);
+        self.slowest = config.t_ka;
     }
 
-    /// A request of this start of the client arrives, with its number and Sc.
-    pub(super) fn on_arrival(&mut self, start: u32, seq: u32, sc: u32) {
+    /// The client has other settings.
+    pub(super) fn client_configured(&mut self, now: Time, config: &Config) {
+        self.turn_second(now);
+        self.config = config.clone();
+        self.slowest = self.slowest.max(config.t_ka);
+        self.fastest[1] = self.fastest[1].min(config.t_ka);
+        self.client.since = self.client.since.max(now);
+        self.client.disturbed += 1;
+    }
+
+    /// A request of this start of the client arrives, and states K.
+    pub(super) fn on_arrival(&mut self, now: Time, start: u32, probe: &Probe, k: u8) {
+        let (seq, sc) = (probe.seq, probe.sc);
+        let newer = start > self.sent.start || self.sent.newest == 0 || seq > self.sent.newest;
+        let stated = (k, Span::from_millis(probe.t_ka_ms.into()));
+        if newer && start >= self.sent.start && stated != self.stated {
+            self.stated = stated;
+            self.server.since = self.server.since.max(now);
+        }
         let Sent { start: known, newest, from, to, .. } = self.sent;
         if start < known {
             // What is overtaken by a successor's looks like a further start.
@@ -122,7 +150,8 @@ impl Watch {
         }
     }
 
-    pub(super) fn server_began(&mut self, now: Time) {
+    pub(super) fn server_began(&mut self, now: Time, config: &Config) {
+        self.stated = (config.k, config.t_ka);
         self.sent = Sent { start: self.sent.start, ..Sent::default() };
         self.server.begin(now);
     }
@@ -138,7 +167,7 @@ impl Watch {
     fn turn_second(&mut self, now: Time) {
         let second = now.0 / 1_000_000_000;
         if second != self.second {
-            self.second = second;
+            (self.second, self.fastest) = (second, [self.fastest[1], self.config.t_ka]);
             for end in [&mut self.client, &mut self.server] {
                 (end.probes, end.disturbed) = (0, 0);
             }
@@ -146,7 +175,7 @@ impl Watch {
     }
 
     fn most_probes(&self, disturbed: u32) -> u32 {
-        (1_000_000_000 / self.config.t_ka.0) as u32 + SPARE_PROBES + disturbed
+        (1_000_000_000 / self.fastest[0].min(self.fastest[1]).0) as u32 + SPARE_PROBES + disturbed
     }
 
     pub(super) fn on_request(&mut self, now: Time, seq: u32) -> Result<(), Violation> {
@@ -213,6 +242,11 @@ impl Watch {
         Violation::unless(holds, "counts are of what was sent", || {
             format!("the server counts {counted} packets, the client sent {sent} since it began")
         })?;
+        let in_force = server.in_force();
+        let newest = in_force == self.stated || self.sent.blurred;
+        Violation::unless(newest, "the newest settings", || {
+            format!("the server has {in_force:?}, the newest request said {:?}", self.stated)
+        })?;
         self.expect_detection(now, client, server, up, down)?;
         self.expect_no_false_alarm(now, client, server, up, down)
     }
@@ -227,15 +261,26 @@ impl Watch {
         down: &FaultyLink,
     ) -> Result<(), Violation> {
         let rtt_max = up.delays().1 + down.delays().1;
-        let bound = self.config.t_r_max(rtt_max);
-        let overdue = |end: &End, dead: Option<Time>| {
+        let bound = |(k, t_ka)| Config { k, t_ka, ..self.config.clone() }.t_r_max(rtt_max);
+        let k = self.config.k;
+        let overdue = |end: &End, dead: Option<Time>, bound: Span| {
             dead.is_some_and(|dead| end.on && now > dead.max(end.since) + bound)
         };
         let either = up.dead_since().into_iter().chain(down.dead_since()).min();
-        for (what, overdue) in [
-            ("client up", overdue(&self.client, either) && client.state() == State::Up),
-            ("client hears", overdue(&self.client, down.dead_since()) && client.heard()),
-            ("server up", overdue(&self.server, up.dead_since()) && server.state() == State::Up),
+        let own = bound((k, self.config.t_ka));
+        let (hears, theirs) = (bound((k, self.slowest)), bound(self.stated));
+        for (what, overdue, bound) in [
+            ("client up", overdue(&self.client, either, own) && client.state() == State::Up, own),
+            (
+                "client hears",
+                overdue(&self.client, down.dead_since(), hears) && client.heard(),
+                hears,
+            ),
+            (
+                "server up",
+                overdue(&self.server, up.dead_since(), theirs) && server.state() == State::Up,
+                theirs,
+            ),
         ] {
             Violation::unless(!overdue, "detection within eq. 1", || {
                 format!(

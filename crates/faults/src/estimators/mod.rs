@@ -20,7 +20,7 @@ use segue_wire::Probe;
 
 use self::invariants::Watch;
 use super::agenda::Agenda;
-use super::fault::{Entry, Fault, HostShape, Node, PathRef, PathShape};
+use super::fault::{Entry, Fault, HostShape, Node, PathRef, PathShape, Way};
 use super::protocol::Protocol;
 use super::schedule::Schedule;
 use super::tunnel::shape::Period;
@@ -67,13 +67,14 @@ enum Event {
 /// Flows between the ends.
 const FLOWS: usize = 3;
 
-/// The two ends as a protocol. Its orders are `keepalive 0.0 on|off` and `flow 0 N start|stop`.
+/// The two ends as a protocol. Its orders are `keepalive 0.0 on|off`, `flow 0 N start|stop` and `period 0.0 k 3 t-ka 60ms`.
 pub struct Keepalive;
 
 /// An order.
 enum Order {
     Keepalive(bool),
     Flow(usize, bool),
+    Period(Period),
 }
 
 impl Order {
@@ -89,6 +90,10 @@ impl Order {
                 let flow = words.number("the flow", 0, FLOWS - 1)?;
                 let runs = words.one_of("it", &[("start", true), ("stop", false)])?;
                 Ok(Order::Flow(flow, runs))
+            }
+            "period" => {
+                words.path(hosts)?;
+                Ok(Order::Period(Period::read(words)?))
             }
             _ => Err(format!("\"{verb}\" is no fault; docs/simulator/faults.md has the list")),
         }
@@ -124,8 +129,25 @@ impl Protocol for Keepalive {
         })
     }
 
-    fn draw_more(&self, _: u64, _: &[HostShape], _: u64, entries: &mut Vec<Entry>) {
+    /// A flow runs. In half of the runs K and T_KA change, once to four times, and in half of those where packets overtake
+    /// each other.
+    fn draw_more(&self, schedule: &mut Schedule) {
+        let mut rng = Rng::new(schedule.seed ^ 0x7065_7269_6f64);
+        let Schedule { entries, quiet_ms, .. } = schedule;
         entries.push(Entry { at_ms: 1_000, fault: Fault::Own("flow 0 0 start".to_string()) });
+        if !rng.chance(0.5) {
+            return;
+        }
+        let at = PathRef { host: 0, path: 0 };
+        for _ in 0..1 + rng.below(4) {
+            let at_ms = 1_000 + rng.below(*quiet_ms - 1_000);
+            let order = format!("period {at} {}", Period::draw(&mut rng));
+            entries.push(Entry { at_ms, fault: Fault::Own(order) });
+            if rng.chance(0.5) {
+                let overtakes = LinkFault::Reorder(500, 100);
+                entries.push(Entry { at_ms, fault: Fault::Link(at, Way::Up, overtakes) });
+            }
+        }
     }
 
     fn check_host(&self, words: &mut Words<'_>) -> Result<(), String> {
@@ -300,7 +322,7 @@ impl Estimators {
     fn at_server(&mut self, now: Time, packet: Packet) -> Result<(), Violation> {
         self.rs = self.rs.wrapping_add(packet.counted());
         let Packet::Request(probe, k, report, question, start) = packet else { return Ok(()) };
-        self.watch.on_arrival(start, probe.seq, probe.sc);
+        self.watch.on_arrival(now, start, &probe, k);
         let local = now + self.offset;
         self.ss = self.ss.wrapping_add(packet.counted());
         let answer = Probe { t_ss: local.micros32(), dt: 0, ss: self.ss, r: self.rs, ..probe };
@@ -355,7 +377,7 @@ impl Estimators {
         self.client = Client::new(self.config.clone(), now, self.rng.next_u64());
         (self.sc, self.rc) = (0, 0);
         self.starts += 1;
-        self.watch.client_began(now);
+        self.watch.client_began(now, &self.config);
         let at = now + self.up.delays().1;
         self.schedule(at, Event::Switch(self.keys, true));
     }
@@ -364,7 +386,7 @@ impl Estimators {
         self.keys += 1;
         self.server = Server::new(self.config.clone(), now + self.offset, true);
         (self.ss, self.rs) = (0, 0);
-        self.watch.server_began(now);
+        self.watch.server_began(now, &self.config);
     }
 
     fn switch(&mut self, now: Time, on: bool) -> Result<(), Violation> {
@@ -414,6 +436,11 @@ impl Estimators {
         match Order::read(&mut Words::of(order), &self.hosts) {
             Ok(Order::Keepalive(on)) => self.switch(now, on)?,
             Ok(Order::Flow(flow, on)) => self.run_flow(now, flow, on),
+            Ok(Order::Period(period)) => {
+                (self.config.k, self.config.t_ka) = (period.k, period.t_ka());
+                self.watch.client_configured(now, &self.config);
+                self.tell_client(now, ClientInput::Reconfigure(self.config.clone()))?;
+            }
             Err(_) => {}
         }
         Ok(())
