@@ -54,11 +54,12 @@ impl Protocol for Tunnel {
         &["anchor"]
     }
 
-    /// One to three hosts with two or three paths each; probes that ride at two hosts of five.
+    /// One to three hosts, of which one in eight has one path and the others have two or three; probes that ride at two
+    /// hosts of five.
     fn draw(&self, rng: &mut Rng) -> (Vec<String>, Vec<HostShape>) {
         let host = |rng: &mut Rng| HostShape {
             settings: HostSettings::draw(rng).to_string(),
-            paths: (0..2 + rng.below(2)).map(|_| PathShape::draw(rng)).collect(),
+            paths: (0..1 + rng.below(8).div_ceil(4)).map(|_| PathShape::draw(rng)).collect(),
         };
         let settings = Settings::draw(rng).lines();
         (settings, (0..1 + rng.below(3)).map(|_| host(rng)).collect())
