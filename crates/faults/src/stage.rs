@@ -130,6 +130,27 @@ pub struct Host {
     pub began: Time,
     /// Time of the last fault that concerns it.
     pub disturbed: Time,
+    /// When it last stood still.
+    pub still: Still,
+}
+
+/// How long a node has stood still.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Still {
+    /// Until when it last did, or does.
+    pub until: Time,
+    /// For how long in all.
+    pub lasted: Span,
+}
+
+impl Still {
+    fn stall(&mut self, now: Time, lasts: Span) -> bool {
+        let begins = self.until <= now;
+        if begins {
+            *self = Still { until: now + lasts, lasted: self.lasted + lasts };
+        }
+        begins
+    }
 }
 
 /// An agent that restarts.
@@ -146,6 +167,8 @@ pub struct Stage {
     pub hosts: Vec<Host>,
     /// The node of the others.
     pub core: NodeId,
+    /// When that one last stood still.
+    pub still: Still,
     actors: Vec<(Node, Actor)>,
     /// In the order of their channels.
     paths: Vec<PathRef>,
@@ -163,6 +186,8 @@ pub struct Truth<'a> {
     pub up: &'a FaultyLink,
     /// The direction to it.
     pub down: &'a FaultyLink,
+    /// How long packets may have waited at either end.
+    pub waits: Span,
 }
 
 impl Truth<'_> {
@@ -193,11 +218,11 @@ impl Truth<'_> {
         Some(self.up.clean_since()?.max(self.down.clean_since()?).max(self.access.changed))
     }
 
-    /// The smallest and the largest RTT that its links can have caused.
+    /// The smallest and the largest RTT that its links, and ends that stood still, can have caused.
     #[must_use]
     pub fn rtt(&self) -> (Span, Span) {
         let (up, down) = (self.up.delays(), self.down.delays());
-        (up.0 + down.0, up.1 + down.1)
+        (up.0 + down.0, up.1 + down.1 + self.waits)
     }
 }
 
@@ -212,6 +237,7 @@ impl Stage {
             network,
             hosts: Vec::new(),
             core,
+            still: Still::default(),
             actors: Vec::new(),
             paths: Vec::new(),
             serial: 0,
@@ -220,7 +246,8 @@ impl Stage {
         for (number, shape) in schedule.hosts.iter().enumerate() {
             let node = stage.network.add_node(format!("host{number}"));
             stage.network.node_mut(node).forwards = false;
-            let mut host = Host { node, accesses: Vec::new(), began: start, disturbed: start };
+            let (began, disturbed, still) = (start, start, Still::default());
+            let mut host = Host { node, accesses: Vec::new(), began, disturbed, still };
             for (path, shape) in shape.paths.iter().enumerate() {
                 let at = PathRef { host: number, path };
                 host.accesses.push(stage.access_network(node, at, shape, start));
@@ -310,9 +337,17 @@ impl Stage {
     /// An access of a host, with the truth about it.
     #[must_use]
     pub fn truth(&self, at: PathRef) -> Truth<'_> {
-        let access = &self.hosts[at.host].accesses[at.path];
+        let host = &self.hosts[at.host];
+        let access = &host.accesses[at.path];
         let link = |channel| self.network.channel(channel).faults().expect("it was made faulty");
-        Truth { access, up: link(access.up), down: link(access.down) }
+        let waits = host.still.lasted + self.still.lasted;
+        Truth { access, up: link(access.up), down: link(access.down), waits }
+    }
+
+    /// When this host and the core had gone on, if they stood still.
+    #[must_use]
+    pub fn resumed(&self, host: usize) -> Time {
+        self.hosts[host].still.until.max(self.still.until)
     }
 
     /// All paths of all hosts, in the order of their channels.
@@ -412,7 +447,20 @@ impl Stage {
                     }
                 }
             }
-            Fault::Stall(..) | Fault::Own(_) => {}
+            Fault::Stall(node, ms) => {
+                let lasts = Span::from_millis(ms.into());
+                let (still, node) = match node {
+                    Node::Host(host) => {
+                        let host = &mut self.hosts[host];
+                        (&mut host.still, host.node)
+                    }
+                    Node::Fixed(_) => (&mut self.still, self.core),
+                };
+                if still.stall(now, lasts) {
+                    self.network.happen(Change::Stall(node, now + lasts));
+                }
+            }
+            Fault::Own(_) => {}
         }
     }
 

@@ -486,25 +486,6 @@ impl Client {
         self.run_doubt(now);
     }
 
-    /// See "Late ticks" at [`Client`].
-    fn excuse_lateness(&mut self, now: Time) {
-        let t_ka = self.config.t_ka;
-        let mut late = Span::ZERO;
-        if self.schedule.last.is_some() && now >= self.schedule.next {
-            // A shorter period that begins in the past makes nothing late.
-            late = now.since(self.schedule.next.max(self.configured));
-            let in_flight = self.measure.estimates.rtt_max.unwrap_or(Span::ZERO);
-            let waits = if self.config.rides { t_ka } else { Span::ZERO };
-            self.excuse.on_request(now, late, t_ka, in_flight + waits);
-        }
-        let grace = Span(t_ka.0 / 4);
-        let unread = |at: Time| now.since(at) > grace || late > grace && at < now + grace;
-        let out = [self.down_at(), self.unheard_at()];
-        if self.excuse.put_off.is_none() && out.into_iter().flatten().any(unread) {
-            self.excuse.put_off = Some(now + grace);
-        }
-    }
-
     /// A `question` is outside the grid: see [`Request::question`].
     fn send(&mut self, now: Time, question: bool) {
         if self.schedule.last.is_none() {

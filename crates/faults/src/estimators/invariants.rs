@@ -3,7 +3,7 @@
 use alloc::format;
 
 use segue_clock::{Span, Time};
-use segue_keepalive::{Client, Config, Estimates, Sample, Server, State};
+use segue_keepalive::{Arrival, Client, Config, Estimates, Sample, Server, State};
 
 use segue_sim::net::FaultyLink;
 use segue_wire::Probe;
@@ -24,7 +24,8 @@ const LOSS_FORGOTTEN: f64 = 0.01;
 pub(super) struct Watch {
     /// The client's.
     config: Config,
-    /// The longest T_KA since the client began, for what it hears: the server learns of a shorter one with a request only.
+    /// The longest T_KA of either end since the client began, for what it hears: the server learns of a shorter one with a
+    /// request only.
     slowest: Span,
     /// The shortest at either end in the last second and in this one: a longer one is announced first.
     fastest: [Span; 2],
@@ -85,8 +86,8 @@ struct End {
     /// When it last began to stand still, and when it had gone on and had read what had waited.
     stalled: Time,
     resumed: Time,
-    /// From when on its time-outs count: they move by as long as it stood still, whatever came meanwhile.
-    counts: Time,
+    /// By how much its time-outs may have moved: by as long as it stood still, until the first answer of later.
+    moved: Span,
 }
 
 impl End {
@@ -102,7 +103,7 @@ impl End {
             counters: [0; 9],
             stalled: now,
             resumed: now,
-            counts: now,
+            moved: Span::ZERO,
         }
     }
 
@@ -152,7 +153,7 @@ impl Watch {
 
     pub(super) fn client_began(&mut self, now: Time, config: &Config) {
         self.client.begin(now);
-        self.slowest = config.t_ka;
+        self.slowest = config.t_ka.max(self.stated.1);
         self.still = None;
     }
 
@@ -190,7 +191,7 @@ impl Watch {
         }
         self.still = Some(Still { until: reads, transitions, silent, due, answer: None });
         (self.client.stalled, self.client.resumed) = (now, reads);
-        self.client.counts = self.client.counts.max(reads) + reads.since(now);
+        self.client.moved = self.client.moved + reads.since(now);
     }
 
     /// A response waits for a client that stands still.
@@ -202,20 +203,27 @@ impl Watch {
     }
 
     /// The client reads a response.
-    pub(super) fn client_reads(&mut self, probe: &Probe) {
-        self.client.answered = self.client.answered.max(probe.seq);
+    pub(super) fn client_reads(&mut self, arrival: &Arrival, rtt_max: Span) {
+        let client = &mut self.client;
+        if arrival.probe.seq > client.answered {
+            client.answered = arrival.probe.seq;
+            if arrival.at > client.resumed + rtt_max {
+                client.moved = Span::ZERO;
+            }
+        }
     }
 
     pub(super) fn server_stalls(&mut self, reads: Time) {
-        (self.server.resumed, self.server.counts) = (reads, reads);
+        self.server.resumed = reads;
     }
 
     /// "Late ticks" at [`Client`]: a time-out whose tick was late waits for what waits.
     fn expect_put_off(&mut self, now: Time, client: &Client) -> Result<(), Violation> {
         let Some(still) = self.still.take_if(|still| now > still.until) else { return Ok(()) };
         let (Some(silent), Some(answer)) = (still.silent, still.answer) else { return Ok(()) };
-        let late = still.due > silent + Span(self.config.t_ka.0 / 4) && still.due < still.until;
-        let in_time = answer + self.config.time_out() > still.due + MOMENT;
+        let late =
+            still.due > silent + Span(self.config.t_ka.0 / 4) && still.due + MOMENT < still.until;
+        let in_time = answer + self.config.time_out() > now;
         let kept = client.estimates().transitions == still.transitions;
         Violation::unless(kept || !late || !in_time || !self.client.on, "no false alarm", || {
             format!(
@@ -370,7 +378,9 @@ impl Watch {
         let bound = |(k, t_ka)| Config { k, t_ka, ..self.config.clone() }.t_r_max(rtt_max);
         let k = self.config.k;
         let overdue = |end: &End, dead: Option<Time>, bound: Span| {
-            dead.is_some_and(|dead| end.on && now > dead.max(end.since).max(end.counts) + bound)
+            dead.is_some_and(|dead| {
+                end.on && now > dead.max(end.since).max(end.resumed) + end.moved + bound
+            })
         };
         let either = up.dead_since().into_iter().chain(down.dead_since()).min();
         let own = bound((k, self.config.t_ka));

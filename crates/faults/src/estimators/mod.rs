@@ -4,6 +4,7 @@
 //! host numbers from 1 again and keeps talking to the same server. A restarted anchor has other keys, so both ends
 //! begin again and packets under way do not count.
 
+mod draw;
 mod invariants;
 
 use alloc::boxed::Box;
@@ -20,7 +21,7 @@ use segue_wire::Probe;
 
 use self::invariants::Watch;
 use super::agenda::Agenda;
-use super::fault::{Entry, Fault, HostShape, Node, PathRef, PathShape, Way};
+use super::fault::{Fault, HostShape, Node, PathRef, PathShape};
 use super::protocol::Protocol;
 use super::schedule::Schedule;
 use super::tunnel::shape::Period;
@@ -74,6 +75,8 @@ enum Event {
 
 /// Flows between the ends.
 const FLOWS: usize = 3;
+
+const AT: PathRef = PathRef { host: 0, path: 0 };
 
 /// The two ends as a protocol. Its orders are `keepalive 0.0 on|off`, `flow 0 N start|stop` and `period 0.0 k 3 t-ka 60ms`.
 pub struct Keepalive;
@@ -137,19 +140,8 @@ impl Protocol for Keepalive {
         })
     }
 
-    /// A flow runs. In half of the runs K and T_KA change, in a third an end stands still now and then, and in a sixth the
-    /// client does so again and again, just when answers were missing.
     fn draw_more(&self, schedule: &mut Schedule) {
-        schedule.entries.push(own(1_000, "flow 0 0 start".to_string()));
-        let mut rng = Rng::new(schedule.seed ^ 0x7065_7269_6f64);
-        if rng.chance(0.5) {
-            periods(&mut rng, schedule);
-        }
-        match rng.below(6) {
-            0 | 1 => stalls(&mut rng, schedule),
-            2 => stalls_in_silence(&mut rng, schedule),
-            _ => {}
-        }
+        draw::more(schedule);
     }
 
     fn check_host(&self, words: &mut Words<'_>) -> Result<(), String> {
@@ -170,53 +162,6 @@ impl Protocol for Keepalive {
     fn world(&self, schedule: &Schedule, start: Time) -> Box<dyn World> {
         Box::new(Estimators::new(schedule, start))
     }
-}
-
-const AT: PathRef = PathRef { host: 0, path: 0 };
-
-fn own(at_ms: u64, order: String) -> Entry {
-    Entry { at_ms, fault: Fault::Own(order) }
-}
-
-/// K and T_KA change, once to four times, and at half of those where packets overtake each other.
-fn periods(rng: &mut Rng, schedule: &mut Schedule) {
-    for _ in 0..1 + rng.below(4) {
-        let at_ms = 1_000 + rng.below(schedule.quiet_ms - 1_000);
-        schedule.entries.push(own(at_ms, format!("period {AT} {}", Period::draw(rng))));
-        if rng.chance(0.5) {
-            let overtakes = Fault::Link(AT, Way::Up, LinkFault::Reorder(500, 100));
-            schedule.entries.push(Entry { at_ms, fault: overtakes });
-        }
-    }
-}
-
-/// An end stands still, once to six times.
-fn stalls(rng: &mut Rng, schedule: &mut Schedule) {
-    for _ in 0..1 + rng.below(6) {
-        let at_ms = 1_000 + rng.below(schedule.quiet_ms - 1_000);
-        let node = if rng.chance(0.5) { Node::Host(0) } else { Node::Fixed(0) };
-        let fault = Fault::Stall(node, 10 + rng.below(1_500) as u16);
-        schedule.entries.push(Entry { at_ms, fault });
-    }
-}
-
-/// After all was mended answers are missing for about a time-out, come again, and the client stands still before it has
-/// read one: eight times.
-fn stalls_in_silence(rng: &mut Rng, schedule: &mut Schedule) {
-    let mut at_ms = schedule.quiet_ms;
-    schedule.entries.push(Entry { at_ms, fault: Fault::MendAll });
-    let period = Period::read(&mut Words::of(&schedule.hosts[0].settings)).unwrap_or_default();
-    let (k, t_ka) = (u64::from(period.k), u64::from(period.t_ka_ms));
-    for _ in 0..8 {
-        at_ms += 2_000;
-        schedule.entries.push(Entry { at_ms, fault: Fault::Link(AT, Way::Down, LinkFault::Cut) });
-        at_ms += k * t_ka + rng.below(t_ka);
-        schedule.entries.push(Entry { at_ms, fault: Fault::Link(AT, Way::Both, LinkFault::Mend) });
-        at_ms += rng.below(t_ka);
-        let fault = Fault::Stall(Node::Host(0), (t_ka + rng.below(3 * t_ka)) as u16);
-        schedule.entries.push(Entry { at_ms, fault });
-    }
-    schedule.quiet_ms = at_ms + 1_000;
 }
 
 /// The world. See the module's text.
@@ -302,7 +247,7 @@ impl Estimators {
 
     fn tell_client(&mut self, now: Time, input: ClientInput) -> Result<(), Violation> {
         if let ClientInput::Response(arrival) = &input {
-            self.watch.client_reads(&arrival.probe);
+            self.watch.client_reads(arrival, self.up.delays().1 + self.down.delays().1);
         }
         self.client.handle(now, input);
         self.drain_client(now)

@@ -45,7 +45,8 @@ impl Tunnels {
     /// Since when nothing has happened to a host or the anchor, and signalling stands; `None` while something is wrong.
     fn calm_since(&self, host: usize) -> Option<Time> {
         let node = &self.stage.hosts[host];
-        let mut since = node.disturbed.max(node.began).max(self.reference.anchor_began);
+        let began = node.began.max(self.reference.anchor_began);
+        let mut since = node.disturbed.max(began).max(self.stage.resumed(host));
         for truth in self.stage.truths(host) {
             if truth.access.absent_since.is_none() {
                 since = since.max(truth.clean_since()?);

@@ -31,6 +31,7 @@ pub(super) fn more(schedule: &mut Schedule) {
     match rng.below(100) {
         0..12 => downlinks_die_in_turn(&mut rng, schedule),
         12..16 => addresses_come_round(&mut rng, schedule),
+        16..26 => stalls(&mut rng, schedule),
         _ => {}
     }
 }
@@ -75,6 +76,17 @@ fn sizes(rng: &mut Rng, schedule: &mut Schedule) {
             true => Entry { at_ms, fault: Fault::Link(at, way, LinkFault::Narrow(mtu)) },
             false => own(at_ms, Order::TooBig(at, way, mtu)),
         });
+    }
+}
+
+/// A node stands still, once to three times.
+fn stalls(rng: &mut Rng, schedule: &mut Schedule) {
+    for _ in 0..1 + rng.below(3) {
+        let host = rng.below(schedule.hosts.len() as u64) as usize;
+        let node = if rng.chance(0.6) { Node::Host(host) } else { Node::Fixed(0) };
+        let at_ms = 1_000 + rng.below(schedule.quiet_ms - 1_000);
+        let fault = Fault::Stall(node, 20 + rng.below(380) as u16);
+        schedule.entries.push(Entry { at_ms, fault });
     }
 }
 

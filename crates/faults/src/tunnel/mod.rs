@@ -119,7 +119,8 @@ impl Tunnels {
             [self.host_end(host).datapath.mtu(), self.anchor_end().datapath.mtu_to(key.src)];
         let ends = [(key.src, key.sport), (key.dst, key.dport)];
         for (way, up) in [true, false].into_iter().enumerate() {
-            if up && flow == SILENT {
+            let still = if up { self.stage.hosts[host].still } else { self.stage.still };
+            if up && flow == SILENT || now < still.until {
                 continue;
             }
             let state = &mut self.hosts[host].flows[flow];

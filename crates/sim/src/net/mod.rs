@@ -92,6 +92,8 @@ pub enum Change {
     Unplug(ChannelId, ChannelId),
     /// It comes back under the next index, as in a kernel.
     Plug(ChannelId, ChannelId),
+    /// A node stands still until then: what arrives waits, and so do its agents' times.
+    Stall(NodeId, Time),
     /// An interface has these addresses from now on.
     Renumber(NodeId, u32, Vec<IpAddr>),
 }

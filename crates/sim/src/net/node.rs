@@ -5,6 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
+use segue_clock::Time;
 use segue_ip::{Interface, Route};
 
 use super::channel::Channel;
@@ -46,6 +47,8 @@ pub struct Node {
     /// Protocol, port and agent, in ascending order. Port 0 takes all that no other takes.
     pub(super) ports: Vec<((u8, u16), AgentId)>,
     pub(super) nat: Option<Box<Nat>>,
+    /// Until when it stands still.
+    pub(super) stalled: Time,
 }
 
 impl Node {
@@ -58,6 +61,7 @@ impl Node {
             forwards: true,
             ports: Vec::new(),
             nat: None,
+            stalled: Time::ZERO,
         }
     }
 

@@ -181,6 +181,7 @@ impl Network {
             }
             Change::Unplug(out, back) => self.unplug(out, back),
             Change::Plug(out, back) => self.plug(out, back),
+            Change::Stall(node, until) => self.node_mut(node).stalled = until,
             Change::Renumber(node, index, addresses) => {
                 self.node_mut(node).adapter_mut(index).interface.addresses = addresses;
                 self.tell_interfaces(node);
@@ -206,6 +207,12 @@ impl Network {
         if slot.armed != Some(self.now) {
             return;
         }
+        let resumes = self.nodes[slot.node.0 as usize].stalled;
+        if resumes > self.now {
+            slot.armed = Some(resumes);
+            self.queue.schedule(resumes, Due::Wake(id));
+            return;
+        }
         slot.armed = None;
         if slot.agent.deadline().is_some_and(|at| at <= self.now) {
             self.call(id, |agent, io| agent.wake(io));
@@ -226,10 +233,14 @@ impl Network {
             self.drop_in_flight(number, sender, Lost::Link(DropCause::Silent));
             return;
         }
+        let at = &mut self.nodes[node.0 as usize];
+        if at.stalled > self.now {
+            self.queue.schedule(at.stalled, Due::Arrive(id, number));
+            return;
+        }
         if let Some(observer) = &mut self.observer {
             observer.arrived(self.now, id, &flying.packet);
         }
-        let at = &mut self.nodes[node.0 as usize];
         match fate(at, self.now, Some(over), &mut flying.packet) {
             // Forwarded where it lies: a packet is larger than its number.
             Fate::Over(index) => match at.adapter(index).and_then(|adapter| adapter.out) {

@@ -40,7 +40,8 @@ impl Tunnels {
             let Some(dead) = dead.into_iter().flatten().min().filter(|_| state.0) else { continue };
             let began = self.watch.host_path_began(host, number).unwrap_or(now);
             let bound = known.keepalive.t_r_max(truth.rtt().1);
-            let holds = now <= dead.max(state.1).max(began) + bound;
+            let since = dead.max(state.1).max(began).max(self.stage.resumed(host));
+            let holds = now <= since + bound;
             Violation::unless(holds, "detection within eq. 1", || {
                 let (name, for_how_long) = (path.name(), now.since(dead));
                 format!("host {host} has {name} up, dead for {for_how_long}, bound {bound}")
@@ -65,7 +66,7 @@ impl Tunnels {
                 && path.is_some_and(|(_, path)| path.is_up())
         };
         let began = self.watch.host_path_began(host, slot as u8).unwrap_or(now);
-        let since = dead.max(switched.1).max(began);
+        let since = dead.max(switched.1).max(began).max(self.stage.resumed(host));
         let bound = known.keepalive.t_r_max(truth.rtt().1);
         let holds = now <= since + bound || !self.stage.truths(host).any(lives);
         Violation::unless(holds, "no flow on a dead path", || {
@@ -92,7 +93,8 @@ impl Tunnels {
         };
         let Some(dead) = truth.downlink_dead_since() else { return Ok(()) };
         let began = self.watch.slot_began(slot).unwrap_or(now);
-        let since = dead.max(state.keepalive.1).max(began).max(self.stage.hosts[host].began);
+        let resumed = self.stage.resumed(host).max(self.stage.hosts[host].began);
+        let since = dead.max(state.keepalive.1).max(began).max(resumed);
         let bound = known.keepalive.t_r_max(truth.rtt().1);
         let lives = |(other, state): (Truth<'_>, &Path)| {
             let name = &other.access.name;
@@ -138,7 +140,7 @@ impl Tunnels {
             let Some((truth, state)) = on.filter(|(_, state)| state.keepalive.0) else { continue };
             let Some(dead) = truth.uplink_dead_since() else { continue };
             let began = self.watch.slot_began(slot).unwrap_or(now);
-            let since = dead.max(state.keepalive.1).max(began);
+            let since = dead.max(state.keepalive.1).max(began).max(self.stage.resumed(host));
             let (k, t_ka) = path.keepalive();
             let keepalive = Keepalive { k, t_ka, ..known.keepalive.clone() };
             let bound = keepalive.t_r_max(truth.rtt().1);
