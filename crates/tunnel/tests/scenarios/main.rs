@@ -21,3 +21,4 @@ mod rides;
 mod scale;
 mod silent_outage;
 mod sizes;
+mod stage;
