@@ -59,9 +59,4 @@ impl Net {
         };
         reports.filter_map(|(_, report)| cause(report)).collect()
     }
-
-    /// Packets that the host's paths have received since they were set up.
-    pub(crate) fn probes_heard(&self, host: usize) -> u32 {
-        self.hosts[host].end.datapath.received()
-    }
 }

@@ -30,7 +30,7 @@ fn outage(seed: u64, config: HostConfig, one_way: [Span; 2], jitter: Span, after
     let mut stage = Stage::new(seed);
     let host = stage.add_host("alice", config);
     for (name, delay) in ["wifi", "lte"].into_iter().zip(one_way) {
-        stage.add_link(host, name, delay, jitter);
+        stage.add_jittery_link(host, name, delay, jitter);
     }
     stage.run_for(secs(2));
     let voice = stage.add_voice(host);

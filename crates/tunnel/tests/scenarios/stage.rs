@@ -1,20 +1,23 @@
 //! Hosts and an anchor on a network of the simulator: each interface of a host has a link of its own to the node where
 //! the anchor and the applications' peers are. The same seed gives the same run.
 
-use std::any::Any;
+use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr};
+use std::rc::Rc;
 
 use segue_clock::{Span, Time};
 use segue_ip::Prefix;
 use segue_netem::{Jitter, LinkSpec};
-use segue_sim::net::{Change, Hop, LinkFault};
+use segue_sim::net::{Change, Hop, LinkFault, Lost};
 use segue_sim::packet::UDP;
+use segue_sim::role::Order;
 use segue_sim::tunnel::{AnchorAgent, Enrolment, HostAgent, add_anchor, add_host};
-use segue_sim::{Agent, AgentId, ChannelId, Io, Network, NodeId, Packet, Payload, Results};
-use segue_tunnel::HostConfig;
+use segue_sim::{Agent, AgentId, ChannelId, Io, Network, NodeId, Observer, Packet, Payload};
+use segue_steering::Class;
+use segue_tunnel::{AnchorConfig, Cause, HostConfig, HostInput, Report};
 use segue_wire::FlowKey;
 
-use crate::net::{BYTES, Data, Stream, Way, anchor_config, ms, secs};
+use crate::net::{BYTES, Data, NO_APP, Stream, Way, anchor_config, ms, secs};
 
 /// Where the applications' peers are.
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 99));
@@ -30,31 +33,41 @@ impl Payload for Data {
     fn write(&self, _packet: &Packet, _image: &mut Vec<u8>) {}
 }
 
-/// Keeps what arrives, until it is looked at.
-#[derive(Default)]
-struct Sink(Vec<(Time, Data)>);
+/// The direction of a link that something came out of last.
+type Last = Rc<Cell<ChannelId>>;
+
+/// Sees over which link a packet comes.
+struct Watch(Last);
+
+impl Observer for Watch {
+    fn arrived(&mut self, _now: Time, channel: ChannelId, _packet: &Packet) {
+        self.0.set(channel);
+    }
+
+    fn sent(&mut self, _: Time, _: ChannelId, _: &Packet, _: Result<Time, Lost>) {}
+
+    fn dropped(&mut self, _: Time, _: NodeId, _: &Packet, _: Lost) {}
+
+    fn said(&mut self, _: Time, _: NodeId, _: &str) {}
+
+    fn listens(&self) -> bool {
+        false
+    }
+}
+
+/// Keeps what arrives, with the direction of the link that it came over, until it is looked at.
+struct Sink {
+    got: Vec<(Time, ChannelId, Data)>,
+    last: Last,
+}
 
 impl Agent for Sink {
-    fn start(&mut self, _io: &mut Io<'_>) {}
-
     fn receive(&mut self, io: &mut Io<'_>, _over: Option<u32>, packet: Packet) {
-        self.0.push((io.now, *packet.value().expect("the packet of an application")));
-    }
-
-    fn wake(&mut self, _io: &mut Io<'_>) {}
-
-    fn deadline(&self) -> Option<Time> {
-        None
-    }
-
-    fn report(&self, _name: &str, _now: Time, _results: &mut Results) {}
-
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
+        self.got.push((
+            io.now,
+            self.last.get(),
+            *packet.value().expect("the packet of an application"),
+        ));
     }
 }
 
@@ -77,8 +90,9 @@ pub(crate) struct App {
     pub key: FlowKey,
     dscp: u8,
     pub interval: Span,
+    pub running: bool,
     /// When it sends next.
-    next: Option<Time>,
+    next: Time,
     round: u32,
     sink: AgentId,
     pub up: Stream,
@@ -91,28 +105,35 @@ pub(crate) struct Stage {
     anchor: AgentId,
     /// What applications send up arrives there.
     peer: AgentId,
+    last: Last,
     hosts: Vec<HostNode>,
     pub apps: Vec<App>,
 }
 
 impl Stage {
     pub(crate) fn new(seed: u64) -> Stage {
+        Stage::with_anchor(seed, anchor_config())
+    }
+
+    pub(crate) fn with_anchor(seed: u64, config: AnchorConfig) -> Stage {
         let mut network = Network::starting_at(Time(1_000_000_000), seed);
         let core = network.add_node("core");
         network.node_mut(core).addresses = vec![Ipv4Addr::new(203, 0, 113, 1).into(), PEER];
-        let agent = AnchorAgent::new(anchor_config(), [], network.seed_of(1, 0));
+        let agent = AnchorAgent::new(config, [], network.seed_of(1, 0));
         let anchor = add_anchor(&mut network, core, "anchor", agent, &[pool()], |_| false);
-        let sink = Box::new(Sink::default());
+        let last = Rc::new(Cell::new(ChannelId(0)));
+        network.observe(Box::new(Watch(last.clone())));
+        let sink = Box::new(Sink { got: Vec::new(), last: last.clone() });
         let peer = network.add_agent(core, "peer", &[(UDP, PEER_PORT)], sink);
-        Stage { network, core, anchor, peer, hosts: Vec::new(), apps: Vec::new() }
+        Stage { network, core, anchor, peer, last, hosts: Vec::new(), apps: Vec::new() }
     }
 
     /// A registered host with Wi-Fi (20 ms RTT) and LTE (60 ms RTT), two seconds after its start.
     pub(crate) fn two_paths(seed: u64, config: HostConfig) -> (Stage, usize) {
         let mut stage = Stage::new(seed);
         let host = stage.add_host("alice", config);
-        stage.add_link(host, "wifi", ms(10), Span::ZERO);
-        stage.add_link(host, "lte", ms(30), Span::ZERO);
+        stage.add_link(host, "wifi", ms(10));
+        stage.add_link(host, "lte", ms(30));
         stage.run_for(secs(2));
         assert!(stage.host(host).end().machine.registered());
         (stage, host)
@@ -123,7 +144,7 @@ impl Stage {
         let number = self.hosts.len();
         let enrol = Enrolment::Begin(name.into());
         self.network.command(self.anchor, |anchor: &mut AnchorAgent, io| {
-            anchor.obey(io, segue_sim::role::Order::Own(enrol));
+            anchor.obey(io, Order::Own(enrol));
         });
         let node = self.network.add_node(name);
         self.network.node_mut(node).forwards = false;
@@ -133,8 +154,19 @@ impl Stage {
         number
     }
 
-    /// An interface with a link to the core: packets take `one_way` and up to `jitter` more, in their order.
-    pub(crate) fn add_link(&mut self, host: usize, name: &str, one_way: Span, jitter: Span) {
+    /// An interface with a link to the core.
+    pub(crate) fn add_link(&mut self, host: usize, name: &str, one_way: Span) {
+        self.add_jittery_link(host, name, one_way, Span::ZERO);
+    }
+
+    /// The same, where packets take up to `jitter` longer, in their order.
+    pub(crate) fn add_jittery_link(
+        &mut self,
+        host: usize,
+        name: &str,
+        one_way: Span,
+        jitter: Span,
+    ) {
         let node = self.hosts[host].node;
         let index = self.network.add_interface(node, name);
         let there = self.network.add_interface(self.core, format!("{host}{name}"));
@@ -153,15 +185,49 @@ impl Stage {
         self.hosts[host].links.push(Link { name: name.into(), up, down });
     }
 
-    /// Kills or revives directions of a link.
-    pub(crate) fn set_alive(&mut self, host: usize, name: &str, way: Way, alive: bool) {
-        let fault = if alive { LinkFault::Mend } else { LinkFault::Cut };
-        let link = self.hosts[host].links.iter().find(|link| link.name == name).unwrap();
-        for (channel, other) in [(link.up, Way::Down), (link.down, Way::Up)] {
+    fn link(&self, host: usize, name: &str) -> &Link {
+        self.hosts[host].links.iter().find(|link| link.name == name).unwrap()
+    }
+
+    fn fault(&mut self, host: usize, name: &str, way: Way, fault: LinkFault) {
+        let &Link { up, down, .. } = self.link(host, name);
+        for (channel, other) in [(up, Way::Down), (down, Way::Up)] {
             if way != other {
                 self.network.happen(Change::Fault(channel, fault));
             }
         }
+    }
+
+    /// Kills directions of a link, or revives them.
+    pub(crate) fn set_alive(&mut self, host: usize, name: &str, way: Way, alive: bool) {
+        let fault = if alive { LinkFault::Mend } else { LinkFault::Cut };
+        self.fault(host, name, way, fault);
+    }
+
+    /// An interface goes, or comes back.
+    pub(crate) fn set_present(&mut self, host: usize, name: &str, present: bool) {
+        let &Link { up, down, .. } = self.link(host, name);
+        let change = if present { Change::Plug(up, down) } else { Change::Unplug(up, down) };
+        self.network.happen(change);
+    }
+
+    pub(crate) fn tell_host(&mut self, host: usize, input: HostInput) {
+        let order = Order::Own(Box::new(input));
+        self.network.command(self.hosts[host].agent, |agent: &mut HostAgent, io| {
+            agent.obey(io, order);
+        });
+        self.check();
+    }
+
+    pub(crate) fn handover(
+        &mut self,
+        host: usize,
+        flow: Option<FlowKey>,
+        class: Option<Class>,
+        to: Option<&str>,
+    ) {
+        let to = to.map(String::from);
+        self.tell_host(host, HostInput::Handover { flow, class, to });
     }
 
     pub(crate) fn now(&self) -> Time {
@@ -176,19 +242,52 @@ impl Stage {
         self.network.agent(self.anchor).unwrap()
     }
 
-    /// 50 packets a second both ways, marked EF, from now on.
-    pub(crate) fn add_voice(&mut self, host: usize) -> usize {
+    /// A flow of `interval` with both directions, from now on.
+    pub(crate) fn add_app(&mut self, host: usize, sport: u16, dscp: u8, interval: Span) -> usize {
         let src = self.host(host).end().machine.inner()[0];
-        let app = self.apps.len();
-        let sport = 40_000 + app as u16;
         let (dst, dport) = (PEER, PEER_PORT);
         let key = FlowKey { src, dst, sport, dport, protocol: UDP, label: 0 };
-        let (node, sink) = (self.hosts[host].node, Box::new(Sink::default()));
+        let (node, app) = (self.hosts[host].node, self.apps.len());
+        let sink = Box::new(Sink { got: Vec::new(), last: self.last.clone() });
         let sink = self.network.add_agent(node, format!("app{app}"), &[(UDP, sport)], sink);
-        let (up, down, next) = (Stream::default(), Stream::default(), Some(self.now()));
-        let (interval, round, dscp) = (ms(20), 0, 46);
-        self.apps.push(App { host, key, dscp, interval, next, round, sink, up, down });
+        let (up, down, next) = (Stream::default(), Stream::default(), self.now());
+        let (running, round) = (true, 0);
+        let new = App { host, key, dscp, interval, running, next, round, sink, up, down };
+        self.apps.push(new);
         app
+    }
+
+    /// 50 packets a second both ways, marked EF.
+    pub(crate) fn add_voice(&mut self, host: usize) -> usize {
+        let sport = 40_000 + self.apps.len() as u16;
+        self.add_app(host, sport, 46, ms(20))
+    }
+
+    /// 200 packets a second both ways, marked CS1.
+    pub(crate) fn add_bulk(&mut self, host: usize) -> usize {
+        let sport = 40_000 + self.apps.len() as u16;
+        self.add_app(host, sport, 8, ms(5))
+    }
+
+    /// Ends the applications and lets everything in flight arrive.
+    pub(crate) fn stop_apps(&mut self) {
+        for app in &mut self.apps {
+            app.running = false;
+        }
+        self.run_for(ms(500));
+    }
+
+    /// A packet of a flow that no application has.
+    pub(crate) fn miss_at_anchor(&mut self, key: FlowKey) {
+        let data = Data { app: NO_APP, round: 0 };
+        self.send(self.peer, key, 0, data);
+    }
+
+    fn send(&mut self, from: AgentId, key: FlowKey, dscp: u8, data: Data) {
+        let packet = Packet::new(UDP, (key.src, key.sport), (key.dst, key.dport), BYTES, data);
+        self.network.command(from, |_: &mut Sink, io| {
+            io.send(Packet { dscp, sent: io.now, ..packet });
+        });
     }
 
     pub(crate) fn reset_streams(&mut self) {
@@ -215,53 +314,91 @@ impl Stage {
         self.routes(app) == (Some(interface.into()), Some(interface.into()))
     }
 
+    /// Runs in small steps until `done` or for at most `span`; whether it is done.
+    pub(crate) fn run_while_not(&mut self, span: Span, done: impl Fn(&Stage) -> bool) -> bool {
+        let end = self.now() + span;
+        while !done(self) {
+            if self.now() >= end {
+                return false;
+            }
+            self.run_for(ms(1));
+        }
+        true
+    }
+
     pub(crate) fn run_for(&mut self, span: Span) {
         let end = self.now() + span;
-        let mut at_once = (self.now(), 0);
+        let mut steps = 0;
         loop {
-            let app = (0..self.apps.len()).filter_map(|app| Some((self.apps[app].next?, app)));
-            let app = app.filter(|(at, _)| *at <= end).min();
+            let running = self.apps.iter().enumerate().filter(|(_, app)| app.running);
+            let app = running.map(|(number, app)| (app.next, number)).min();
+            let app = app.filter(|(at, _)| *at <= end);
+            let before = self.now();
             if self.network.step(app.map_or(end, |(at, _)| at)).is_none() {
                 let Some((_, app)) = app else { break };
                 self.run_app(app);
             }
-            at_once =
-                if at_once.0 == self.now() { (at_once.0, at_once.1 + 1) } else { (self.now(), 0) };
-            assert!(at_once.1 < MAX_STEPS, "an end never comes to rest");
+            steps = if self.now() > before { 0 } else { steps + 1 };
+            assert!(steps < MAX_STEPS, "an end never comes to rest");
             self.check();
         }
         self.collect();
     }
 
-    fn run_app(&mut self, app: usize) {
-        let App { key, dscp, interval, next, round, sink, up, down, .. } = &mut self.apps[app];
-        *next = next.map(|at| at + *interval);
-        let (dscp, data) = (*dscp, Data { app, round: *round });
-        for (key, from, stream) in [(*key, *sink, up), (key.reversed(), self.peer, down)] {
-            if stream.silent {
-                continue;
-            }
-            stream.sent += 1;
-            let (from_end, to_end) = ((key.src, key.sport), (key.dst, key.dport));
-            let packet = Packet::new(UDP, from_end, to_end, BYTES, data);
-            self.network.command(from, |_: &mut Sink, io| {
-                io.send(Packet { dscp, sent: io.now, ..packet });
-            });
+    fn run_app(&mut self, number: usize) {
+        let (now, peer) = (self.now(), self.peer);
+        let App { key, dscp, interval, next, round, sink, up, down, .. } = &mut self.apps[number];
+        *next = now + *interval;
+        let (dscp, data) = (*dscp, Data { app: number, round: *round });
+        let both = [(*key, *sink, up), (key.reversed(), peer, down)];
+        let said = both.map(|(key, from, stream)| {
+            stream.sent += u64::from(!stream.silent);
+            (!stream.silent).then_some((key, from))
+        });
+        for (key, from) in said.into_iter().flatten() {
+            self.send(from, key, dscp, data);
         }
     }
 
     /// Notes what has arrived at applications.
     fn collect(&mut self) {
-        let mut take = |sink| std::mem::take(&mut self.network.agent_mut::<Sink>(sink).unwrap().0);
-        for (at, data) in take(self.peer) {
-            let app = &mut self.apps[data.app];
-            app.up.arrived(at, "", data.round == app.round);
-        }
-        for app in &mut self.apps {
-            for (at, data) in take(app.sink) {
-                app.down.arrived(at, "", data.round == app.round);
+        let sinks = self.apps.iter().map(|app| app.sink).chain([self.peer]);
+        for sink in sinks.collect::<Vec<_>>() {
+            let got = std::mem::take(&mut self.network.agent_mut::<Sink>(sink).unwrap().got);
+            for (at, channel, data) in got {
+                let Some(app) = self.apps.get_mut(data.app) else { continue };
+                let links = &self.hosts[app.host].links;
+                let over = links.iter().find(|link| [link.up, link.down].contains(&channel));
+                let stream = if sink == self.peer { &mut app.up } else { &mut app.down };
+                stream.arrived(at, &over.unwrap().name, data.round == app.round);
             }
         }
+    }
+
+    /// No path of either end sends its packets over another one.
+    pub(crate) fn expect_no_redirections(&self) {
+        for host in 0..self.hosts.len() {
+            for (number, path) in self.host(host).end().machine.paths() {
+                assert_eq!(path.via(), None, "host {host}, path {number}");
+            }
+        }
+        for (slot, path) in self.anchor().end().machine.paths() {
+            assert_eq!(path.via(), None, "anchor, path {slot}");
+        }
+    }
+
+    /// Why the flows of a host moved, each time.
+    pub(crate) fn causes(&self, host: usize) -> Vec<Cause> {
+        let cause = |report: &Report| match report {
+            Report::Handover { cause, flows, .. } if *flows > 0 => Some(*cause),
+            _ => None,
+        };
+        self.host(host).reports().iter().filter_map(|(_, report)| cause(report)).collect()
+    }
+
+    /// Packets that the host's paths have received since they were set up.
+    pub(crate) fn probes_heard(&self, host: usize) -> u32 {
+        self.host(host).end().datapath.received()
     }
 
     /// What holds at every instant.
