@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "the network of the tests may panic")]
 
+#[allow(dead_code, reason = "it goes with the scenarios that leave it")]
 #[path = "../net/mod.rs"]
 mod net;
 

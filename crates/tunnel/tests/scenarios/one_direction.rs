@@ -5,8 +5,7 @@ use segue_keepalive::Source;
 use segue_tunnel::{AnchorConfig, Cause, HostConfig, Report};
 use segue_wire::FlowKey;
 
-use crate::net::{Way, anchor_config, host_config, ms, secs};
-use crate::stage::Stage;
+use crate::stage::{Stage, Way, anchor_config, host_config, ms, secs};
 
 const SEEDS: u64 = 300;
 

@@ -4,8 +4,7 @@ use segue_clock::Rng;
 use segue_steering::Class;
 use segue_tunnel::{Cause, Report};
 
-use crate::net::{Way, host_config, ms, secs};
-use crate::stage::Stage;
+use crate::stage::{Stage, Way, host_config, ms, secs};
 
 /// Nothing was lost, sent twice or late.
 fn expect_nothing_lost(stage: &mut Stage) {

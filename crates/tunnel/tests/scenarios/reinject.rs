@@ -9,7 +9,7 @@ use segue_tunnel::{
 use segue_wire::signal::{FromHost, PathOffer, SIGNAL_VERSION, Timescale};
 use segue_wire::{Encapsulation, Mode, Probe, age};
 
-use crate::net::{Net, Way, anchor_config, host_config, ms, secs};
+use crate::stage::{Stage, Way, anchor_config, host_config, ms, secs};
 
 /// An anchor with three paths of one host. The packets of the last are not followed.
 struct Asked(Anchor);
@@ -116,44 +116,44 @@ fn what_a_host_says_it_did_not_hear_goes_over_the_path_that_says_so_at_once_and_
 }
 
 /// A host whose voice flow takes Wi-Fi, which falls silent in both directions at the time that is told.
-fn silenced() -> (Net, usize, Time) {
+fn silenced() -> (Stage, usize, Time) {
     let mut config = host_config(3, 1_000);
     config.path.keepalive.doubt = Some(Asking { k: 5, spacing: ms(20) });
-    let (mut net, host) = Net::two_paths(1, config);
-    let voice = net.add_voice(host);
-    net.run_for(secs(5));
-    assert!(net.flows_use(voice, "wifi"));
-    net.set_alive(host, "wifi", Way::Both, false);
-    let fault = net.now;
-    (net, host, fault)
+    let (mut stage, host) = Stage::two_paths(1, config);
+    let voice = stage.add_voice(host);
+    stage.run_for(secs(5));
+    assert!(stage.flows_use(voice, "wifi"));
+    stage.set_alive(host, "wifi", Way::Both, false);
+    let fault = stage.now();
+    (stage, host, fault)
 }
 
 #[test]
 fn a_host_in_doubt_sends_what_left_again_and_tells_the_anchor_since_when_it_hears_nothing() {
-    let (mut net, host, fault) = silenced();
-    let doubts = |net: &Net| {
-        let reports = &net.hosts[host].reports;
+    let (mut stage, host, fault) = silenced();
+    let doubts = |stage: &Stage| {
+        let reports = &stage.host(host).reports();
         let doubt = |report: &Report| matches!(report, Report::PathDoubt { .. });
         reports.iter().find(|(at, report)| *at > fault && doubt(report)).map(|(at, _)| *at)
     };
-    assert!(net.run_while_not(secs(1), |net| doubts(net).is_some()));
-    let doubted = doubts(&net).unwrap();
+    assert!(stage.run_while_not(secs(1), |stage| doubts(stage).is_some()));
+    let doubted = doubts(&stage).unwrap();
     assert!(doubted.since(fault) < ms(100), "{}", doubted.since(fault));
 
     // The same once more, up to that moment.
-    let (mut net, host, _) = silenced();
-    net.run_until(doubted - Span(1));
-    let number = |net: &Net, name| net.hosts[host].end.machine.path_named(name).unwrap();
-    let (wifi, lte) = (number(&net, "wifi"), number(&net, "lte"));
-    net.run_until(doubted - Span(1));
+    let (mut stage, host, _) = silenced();
+    stage.run_until(doubted - Span(1));
+    let number = |stage: &Stage, name| stage.host(host).end().machine.path_named(name).unwrap();
+    let (wifi, lte) = (number(&stage, "wifi"), number(&stage, "lte"));
+    stage.run_until(doubted - Span(1));
     // As its datapath would: what data did is read before the tick.
-    let node = &mut net.hosts[host];
-    if let Some(reading) = node.end.datapath.reading_at(doubted, wifi.into()) {
-        node.end.machine.handle(doubted, HostInput::Reading(wifi.into(), reading).into());
-    }
-    node.end.machine.tick(doubted);
-    let machine = &mut node.end.machine;
-    let outputs: Vec<_> = std::iter::from_fn(|| machine.poll()).collect();
+    let outputs: Vec<_> = stage.at_host_end(host, |end, _, _| {
+        if let Some(reading) = end.datapath.reading_at(doubted, wifi.into()) {
+            end.machine.handle(doubted, HostInput::Reading(wifi.into(), reading).into());
+        }
+        end.machine.tick(doubted);
+        std::iter::from_fn(|| end.machine.poll()).collect()
+    });
     let again = outputs.iter().find_map(|output| match output {
         Output::Order(Order::Reinject(again)) => Some(*again),
         _ => None,
@@ -169,6 +169,7 @@ fn a_host_in_doubt_sends_what_left_again_and_tells_the_anchor_since_when_it_hear
         _ => None,
     });
     let ages: Vec<(u32, u8)> = ages.collect();
+    let machine = &stage.host(host).end().machine;
     let (_, path) = machine.paths().find(|(_, path)| path.name() == "wifi").unwrap();
     let silence = doubted.since(path.client().unwrap().heard_at()) + ms(40);
     assert!(ages.contains(&(u32::from(lte), age::encode(silence.0))), "{silence}: {ages:?}");

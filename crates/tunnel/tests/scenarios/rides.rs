@@ -5,8 +5,7 @@ use segue_clock::{Span, Time};
 use segue_keepalive::{Reading, Source, State};
 use segue_tunnel::{AnchorConfig, HostConfig, Report};
 
-use crate::net::{Way, anchor_config, host_config, keepalive, ms, secs};
-use crate::stage::Stage;
+use crate::stage::{Stage, Way, anchor_config, host_config, keepalive, ms, secs};
 
 const K: u8 = 3;
 const T_KA: u64 = 100;

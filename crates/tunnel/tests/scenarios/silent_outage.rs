@@ -4,8 +4,7 @@ use segue_clock::{Rng, Span, Time};
 use segue_keepalive::State;
 use segue_tunnel::{HostConfig, Report};
 
-use crate::net::{Way, host_config, ms, secs};
-use crate::stage::Stage;
+use crate::stage::{Stage, Way, host_config, ms, secs};
 
 const SEEDS: u64 = 1_000;
 
