@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use segue_clock::{Span, Time};
-use segue_ip::Prefix;
+use segue_ip::{Interface, Prefix};
 use segue_netem::{Jitter, LinkSpec};
 use segue_sim::net::{Change, Hop, LinkFault};
 use segue_sim::packet::UDP;
@@ -30,6 +30,8 @@ use tap::{Tap, Tape};
 /// Where the applications' peers are.
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 99));
 const PEER_PORT: u16 = 7_000;
+/// What interfaces of hosts call their router.
+const GATEWAY: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 /// An end that acts more often than this at one instant never comes to rest.
 const MAX_STEPS: u32 = 1_000;
 
@@ -147,11 +149,18 @@ impl Stage {
             self.network.make_faulty(channel, Span::ZERO);
         }
         self.hosts[host].links.push(Link { name: name.into(), up, down });
+        self.interface(host, name).gateways = vec![GATEWAY];
         self.renumber(host, name, IpAddr::from([198, 51, host as u8, index as u8]));
     }
 
     fn link(&self, host: usize, name: &str) -> &Link {
         self.hosts[host].links.iter().find(|link| link.name == name).unwrap()
+    }
+
+    /// What an interface of a host is like. The host is not told of a change.
+    pub(crate) fn interface(&mut self, host: usize, name: &str) -> &mut Interface {
+        let (node, index) = self.network.channel(self.link(host, name).up).from;
+        &mut self.network.node_mut(node).adapters[index as usize - 1].interface
     }
 
     /// An interface gets an address in place of what it had.
@@ -200,6 +209,11 @@ impl Stage {
 
     pub(crate) fn anchor(&self) -> &AnchorAgent {
         self.network.agent(self.anchor).unwrap()
+    }
+
+    /// The number of the connection that a host has.
+    pub(crate) fn connection(&self, host: usize) -> Option<u64> {
+        self.host(host).signal().current().map(|(conn, _)| conn.id())
     }
 
     /// The anchor's connection of the host with this name.
