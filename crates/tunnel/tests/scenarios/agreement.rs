@@ -12,7 +12,7 @@ use segue_tunnel::{
 use segue_wire::signal::{FromAnchor, FromHost, PathOffer, SIGNAL_VERSION};
 use segue_wire::{Encapsulation, Mode};
 
-use crate::stage::{Stage, Way, anchor_config, host_config, ms, secs};
+use crate::stage::{Stage, Way, anchor_config, host_config, ms, offer, secs};
 
 fn in_mode(mode: Mode) -> HostConfig {
     let mut config = host_config(3, 60);
@@ -96,25 +96,6 @@ fn the_anchor_averages_over_the_times_that_the_host_asks_for() {
     assert_eq!(stage.anchor().end().machine.paths().count(), 2);
 }
 
-/// An offer of a path whose packets the host takes with this index and cookie.
-fn offer(index: u32, cookie: u64) -> PathOffer {
-    PathOffer {
-        path: 0,
-        name: "wifi".into(),
-        index,
-        cookie,
-        k: 3,
-        t_ka_ms: 60,
-        mode: Mode::Both,
-        rides: false,
-        encapsulation: Encapsulation::Segue,
-        n: 10,
-        taus: [segue_wire::signal::Timescale::symmetric(1_000); 2],
-        follows_use: false,
-        largest: 1_456,
-    }
-}
-
 #[test]
 fn an_offer_with_other_terms_changes_a_standing_path() {
     let (mut stage, host) = Stage::two_paths(1, host_config(3, 60));
@@ -127,12 +108,13 @@ fn an_offer_with_other_terms_changes_a_standing_path() {
     let receiver = stage.anchor().end().datapath.tx_of(cookie.0).unwrap();
     let conn = stage.conn_of("alice").unwrap();
     let offer = PathOffer {
-        path: number,
         name: "lte".into(),
+        index: receiver.0,
+        cookie: receiver.1,
         k: 4,
         t_ka_ms: 80,
         rides: true,
-        ..offer(receiver.0, receiver.1)
+        ..offer(number)
     };
     let message = FromHost::AddPath(offer);
     let said = stage.tell_anchor(AnchorInput::Signal { conn, message });
@@ -297,7 +279,7 @@ fn the_pace_and_the_form_of_an_offer_are_in_force_before_any_request_and_after_e
             (7, 4_000, Encapsulation::Upmt),
             (3, 60, Encapsulation::Segue),
         ] {
-            let offer = PathOffer { k, t_ka_ms, encapsulation: wanted, ..offer(1, 2) };
+            let offer = PathOffer { k, t_ka_ms, encapsulation: wanted, ..offer(0) };
             let message = FromHost::AddPath(offer);
             let outputs = tell(AnchorInput::Signal { conn, message });
             let form = if allow_upmt { wanted } else { Encapsulation::Segue };

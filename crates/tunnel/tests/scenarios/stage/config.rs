@@ -6,6 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use segue_clock::Span;
 use segue_keepalive::Config as Keepalive;
 use segue_tunnel::{AnchorConfig, HostConfig, PathConfig, Pool};
+use segue_wire::signal::{PathOffer, Timescale};
+use segue_wire::{Encapsulation, Mode};
 
 /// Where the anchor listens.
 pub(crate) const ANCHOR: SocketAddr =
@@ -34,7 +36,7 @@ pub(crate) fn host_config(k: u8, t_ka_ms: u64) -> HostConfig {
             adaptive: None,
             price: 0.0,
             preference: 0.0,
-            encapsulation: segue_wire::Encapsulation::Segue,
+            encapsulation: Encapsulation::Segue,
         },
         paths: BTreeMap::new(),
         steering: segue_steering::Config::default(),
@@ -53,5 +55,24 @@ pub(crate) fn anchor_config() -> AnchorConfig {
         resting: Vec::new(),
         source: segue_keepalive::Source::Probes,
         allow_upmt: false,
+    }
+}
+
+/// An offer as a host makes it that no machine runs for.
+pub(crate) fn offer(path: u8) -> PathOffer {
+    PathOffer {
+        path,
+        name: format!("if{path}"),
+        index: path.into(),
+        cookie: 7,
+        k: 3,
+        t_ka_ms: 60,
+        mode: Mode::Both,
+        rides: false,
+        encapsulation: Encapsulation::Segue,
+        n: 10,
+        taus: [Timescale::symmetric(1_000); 2],
+        follows_use: false,
+        largest: 1_456,
     }
 }

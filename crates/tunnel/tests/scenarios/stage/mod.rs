@@ -7,6 +7,7 @@ mod config;
 mod orders;
 mod tap;
 
+use std::cell::Ref;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -15,7 +16,6 @@ use segue_ip::{Interface, Prefix};
 use segue_netem::{Jitter, LinkSpec};
 use segue_sim::net::{Change, Hop, LinkFault};
 use segue_sim::packet::UDP;
-use segue_sim::role::Order;
 use segue_sim::tunnel::{AnchorAgent, Enrolment, HostAgent, add_anchor, add_host};
 use segue_sim::{AgentId, ChannelId, Network, NodeId};
 use segue_tunnel::{AnchorConfig, ConnId, HostConfig};
@@ -23,7 +23,8 @@ use segue_wire::signal::FromAnchor;
 
 pub(crate) use apps::App;
 use apps::Sink;
-pub(crate) use config::{ANCHOR, anchor_config, host_config, keepalive, ms, secs};
+pub(crate) use config::{ANCHOR, anchor_config, host_config, keepalive, ms, offer, secs};
+pub(crate) use orders::stray;
 pub(crate) use tap::Load;
 use tap::{Tap, Tape};
 
@@ -114,7 +115,7 @@ impl Stage {
     /// An enrolled host without interfaces.
     pub(crate) fn add_host(&mut self, name: &str, config: HostConfig) -> usize {
         let number = self.hosts.len();
-        self.order_anchor(Order::Own(Enrolment::Begin(name.into())));
+        self.enrol(Enrolment::Begin(name.into()));
         let node = self.network.add_node(name);
         self.network.node_mut(node).forwards = false;
         let agent = HostAgent::new(name, config, self.network.seed_of(2, number as u32));
@@ -225,9 +226,9 @@ impl Stage {
         self.tape.borrow().load
     }
 
-    /// How much of what the anchor has said, over connections that stand, is like this.
-    pub(crate) fn said(&self, like: impl Fn(&FromAnchor) -> bool) -> usize {
-        self.tape.borrow().said.iter().filter(|message| like(message)).count()
+    /// What the anchor has said over connections of hosts.
+    pub(crate) fn said(&self) -> Ref<'_, [FromAnchor]> {
+        Ref::map(self.tape.borrow(), |seen| &seen.said[..])
     }
 
     /// Runs in small steps until `done` or for at most `span`; whether it is done.

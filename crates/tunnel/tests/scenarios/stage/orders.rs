@@ -2,18 +2,17 @@
 
 use std::convert::Infallible;
 
-use segue_clock::{Machine, Time};
+use segue_clock::{Machine, Span, Time};
 use segue_ip::Input;
 use segue_sim::role::Order;
 use segue_sim::tunnel::{
-    AnchorAgent, AnchorEffect, AnchorEnd, AnchorOrder, Effect, HostAgent, HostEffect, HostEnd,
-    Inner,
+    AnchorAgent, AnchorEffect, AnchorEnd, Effect, Enrolment, HostAgent, HostEffect, HostEnd, Inner,
 };
 use segue_sim::{Io, Packet};
 use segue_steering::Class;
 use segue_tunnel::{AnchorInput, AnchorOutput, ConnId, HostInput, Known};
 use segue_wire::FlowKey;
-use segue_wire::signal::FromAnchor;
+use segue_wire::signal::{FromAnchor, FromHost};
 
 use super::Stage;
 use super::apps::{BYTES, Data, NO_APP, packet};
@@ -93,14 +92,19 @@ impl Stage {
         self.tell_host(host, HostInput::Handover { flow, class, to });
     }
 
-    pub(super) fn order_anchor(&mut self, order: AnchorOrder) {
-        self.at_anchor(|agent, io| agent.obey(io, order));
-    }
-
     /// Gives the anchor's machine an input; what it says to hosts at once, over whatever connection.
     pub(crate) fn tell_anchor(&mut self, input: AnchorInput) -> Vec<(ConnId, FromAnchor)> {
-        let (said, closed) = self.at_anchor_end(|end, now, effects| {
-            end.handle(now, input, effects);
+        self.tell_anchor_at(self.now(), input)
+    }
+
+    /// The same at a later time.
+    pub(crate) fn tell_anchor_at(
+        &mut self,
+        at: Time,
+        input: AnchorInput,
+    ) -> Vec<(ConnId, FromAnchor)> {
+        let (said, closed) = self.at_anchor_end(|end, _, effects| {
+            end.handle(at, input, effects);
             let (mut said, mut closed) = (Vec::new(), Vec::new());
             for effect in &*effects {
                 match effect {
@@ -125,6 +129,12 @@ impl Stage {
         conn
     }
 
+    /// What the anchor answers to a message over a connection.
+    pub(crate) fn say(&mut self, conn: ConnId, message: FromHost) -> Vec<FromAnchor> {
+        let said = self.tell_anchor(AnchorInput::Signal { conn, message }).into_iter();
+        said.filter(|(to, _)| *to == conn).map(|(_, answer)| answer).collect()
+    }
+
     /// The connections opened by hand that the anchor has closed end.
     pub(super) fn tell_of_closed(&mut self) {
         for conn in std::mem::take(&mut self.closed) {
@@ -142,7 +152,12 @@ impl Stage {
 
     /// A new anchor in the place of the old one, with what that wrote down.
     pub(crate) fn restart_anchor(&mut self) {
-        self.order_anchor(Order::Restart(segue_clock::Span::ZERO));
+        self.at_anchor(|agent, io| agent.obey(io, Order::Restart(Span::ZERO)));
+    }
+
+    /// A host is enrolled, or no longer.
+    pub(crate) fn enrol(&mut self, enrolment: Enrolment) {
+        self.at_anchor(|agent, io| agent.obey(io, Order::Own(enrolment)));
     }
 
     /// Before the run: what an earlier start of the anchor wrote down.
@@ -180,7 +195,8 @@ impl Stage {
     }
 }
 
-fn stray(now: Time, key: FlowKey, dscp: u8) -> Inner<Packet> {
+/// A packet of a flow that no application has.
+pub(crate) fn stray(now: Time, key: FlowKey, dscp: u8) -> Inner<Packet> {
     let payload = packet(now, key, dscp, Data { app: NO_APP, round: 0 });
     Inner { key, dscp, bytes: BYTES, payload }
 }

@@ -22,7 +22,7 @@ pub(super) struct Seen {
     pub last: Option<ChannelId>,
     /// Requests that left since the last look, alone or on data.
     pub requests: Vec<(ChannelId, Header, Probe)>,
-    /// What the anchor has said over connections that stand.
+    /// What the anchor has said over connections of hosts.
     pub said: Vec<FromAnchor>,
     pub load: Load,
     /// By connection and sender, the host first.
