@@ -2,10 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "the network of the tests may panic")]
 
-#[allow(dead_code, reason = "it goes with the scenarios that leave it")]
-#[path = "../net/mod.rs"]
-mod net;
-
 mod adaptive;
 mod agreement;
 mod hostile_peers;

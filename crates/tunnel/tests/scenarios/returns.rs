@@ -235,7 +235,7 @@ fn moves_off(stage: &Stage, host: usize, path: &str) -> [usize; 2] {
             |report: &Report| matches!(report, Report::Handover { from, .. } if from == path);
         reports.iter().filter(|(_, report)| moved(report)).count()
     };
-    [off(&stage.host(host).reports()), off(&stage.anchor().reports())]
+    [off(stage.host(host).reports()), off(stage.anchor().reports())]
 }
 
 #[test]

@@ -11,7 +11,7 @@ use segue_tunnel::{
 use segue_wire::signal::{FromHost, PathOffer, SIGNAL_VERSION};
 use segue_wire::{Encapsulation, MAX_PATHS, Mode, Probe};
 
-use crate::net::{anchor_config, ms};
+use crate::stage::{anchor_config, ms};
 
 const T_KA: Span = Span::from_millis(200);
 

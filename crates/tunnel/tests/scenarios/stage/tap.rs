@@ -102,7 +102,7 @@ impl Observer for Tap {
 impl Seen {
     /// A datagram leaves its sender. Channels up have even numbers.
     fn on_datagram(&mut self, now: Time, channel: ChannelId, datagram: &Datagram) {
-        let from_host = channel.0 % 2 == 0;
+        let from_host = channel.0.is_multiple_of(2);
         let stream = self.streams.entry((datagram.conn, from_host)).or_default();
         // The first, or the connection has moved.
         let elsewhere = stream.over.replace(channel) != Some(channel);
