@@ -15,7 +15,6 @@ mod registration;
 mod reinject;
 mod returns;
 mod rides;
-mod scale;
 mod silent_outage;
 mod sizes;
 mod stage;
