@@ -5,7 +5,6 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use segue_clock::{Rng, Time};
-use segue_ip::Input;
 use segue_ip::Interface;
 use segue_keepalive::{Arrival, Source};
 use segue_steering::Class;
@@ -163,7 +162,7 @@ fn disturb_host(stage: &mut Stage, host: usize, rng: &mut Rng) {
     let input = match rng.below(11) {
         0 => return stage.tick_host_unread(host),
         9 => HostInput::Keepalive { path: name.into(), on: rng.chance(0.5) },
-        1 => return stage.feed_host(host, Input::Interfaces(interfaces(rng))),
+        1 => return stage.announce_falsely(host, interfaces(rng)),
         2 => return stage.announce(host),
         3 => HostInput::SignalUp { interface: name.into(), anchor: ANCHOR },
         4 => HostInput::SignalDown,

@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 
 use segue_clock::{Span, Time};
-use segue_ip::Input;
 use segue_tunnel::{HostInput, Report};
 use segue_wire::signal::FromAnchor;
 
@@ -214,7 +213,7 @@ fn what_has_waited_for_a_path_for_more_than_a_second_is_not_sent() {
     let (mut stage, host) = Stage::two_paths(1, host_config(3, 60));
     let voice = stage.add_voice(host);
     stage.run_for(secs(2));
-    stage.feed_host(host, Input::Interfaces(Vec::new()));
+    stage.announce_falsely(host, Vec::new());
     stage.run_for(ms(100));
     stage.reset_streams();
     stage.run_for(secs(5));

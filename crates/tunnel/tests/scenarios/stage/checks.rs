@@ -9,6 +9,7 @@ use super::Stage;
 impl Stage {
     /// What holds at every instant.
     pub(super) fn check(&mut self) {
+        self.expect_own_sources();
         self.expect_sensible_requests();
         for host in 0..self.hosts.len() {
             self.check_host(host);
@@ -28,6 +29,17 @@ impl Stage {
         let numbers: Vec<u8> = end.machine.paths().map(|(number, _)| number).collect();
         for (key, flow) in end.machine.flows() {
             assert!(numbers.contains(&flow.path), "{key} is bound to path {}", flow.path);
+        }
+    }
+
+    /// What a host sends has an address of the interface over which it leaves, unless it was told of others.
+    fn expect_own_sources(&mut self) {
+        let sources = std::mem::take(&mut self.tape.borrow_mut().sources);
+        for (channel, source) in sources {
+            let (node, index) = self.network.channel(channel).from;
+            let adapter = self.network.node(node).adapter(index).unwrap();
+            let own = adapter.interface.addresses.contains(&source);
+            assert!(own || self.lied, "{source} sends over {}", adapter.interface.name);
         }
     }
 

@@ -71,6 +71,8 @@ pub(crate) struct Stage {
     /// How many connections were opened by hand, and those of them that the anchor has closed since the last run.
     opened: u64,
     closed: Vec<ConnId>,
+    /// A host was told of interfaces that it does not have.
+    lied: bool,
 }
 
 impl Stage {
@@ -88,8 +90,8 @@ impl Stage {
         let tape = Tape::default();
         network.observe(Box::new(Tap(tape.clone())));
         let peer = network.add_agent(core, "peer", &[(UDP, PEER_PORT)], Sink::new(&tape));
-        let (hosts, apps, opened, closed) = (Vec::new(), Vec::new(), 0, Vec::new());
-        Stage { network, core, anchor, max_paths, peer, tape, hosts, apps, opened, closed }
+        let (hosts, apps, opened, closed, lied) = (Vec::new(), Vec::new(), 0, Vec::new(), false);
+        Stage { network, core, anchor, max_paths, peer, tape, hosts, apps, opened, closed, lied }
     }
 
     /// A registered host with Wi-Fi (20 ms RTT) and LTE (60 ms RTT), two seconds after its start.
@@ -171,6 +173,7 @@ impl Stage {
         let routes = &mut self.network.node_mut(core).routes;
         routes.set(Prefix::host(address), Hop::Interface(there));
         self.network.happen(Change::Renumber(node, index, vec![address]));
+        self.check();
     }
 
     /// A fault of directions of a link begins, or ends.
@@ -194,6 +197,7 @@ impl Stage {
         let &Link { up, down, .. } = self.link(host, name);
         let change = if present { Change::Plug(up, down) } else { Change::Unplug(up, down) };
         self.network.happen(change);
+        self.check();
     }
 
     pub(crate) fn now(&self) -> Time {

@@ -1,9 +1,7 @@
 //! What no network brings: orders, and inputs as a peer that lies would cause them.
 
-use std::convert::Infallible;
-
 use segue_clock::{Machine, Span, Time};
-use segue_ip::Input;
+use segue_ip::{Input, Interface};
 use segue_sim::role::Order;
 use segue_sim::tunnel::{
     AnchorAgent, AnchorEffect, AnchorEnd, Effect, Enrolment, HostAgent, HostEffect, HostEnd, Inner,
@@ -68,9 +66,10 @@ impl Stage {
         self.at_host(host, |agent, io| agent.obey(io, Order::Own(Box::new(input))));
     }
 
-    /// Gives a host's machine an input that every role has.
-    pub(crate) fn feed_host(&mut self, host: usize, input: Input<HostInput, Infallible>) {
-        self.at_host(host, |agent, io| agent.handle(io, input));
+    /// Tells a host's machine of interfaces as they are not.
+    pub(crate) fn announce_falsely(&mut self, host: usize, interfaces: Vec<Interface>) {
+        self.lied = true;
+        self.at_host(host, |agent, io| agent.handle(io, Input::Interfaces(interfaces)));
     }
 
     /// Tells a host's machine of its interfaces as they are.
@@ -78,7 +77,7 @@ impl Stage {
         let adapters = self.network.node(self.hosts[host].node).adapters.iter();
         let present = adapters.filter(|adapter| adapter.out.is_some());
         let interfaces = present.map(|adapter| adapter.interface.clone()).collect();
-        self.feed_host(host, Input::Interfaces(interfaces));
+        self.at_host(host, |agent, io| agent.handle(io, Input::Interfaces(interfaces)));
     }
 
     pub(crate) fn handover(

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::rc::Rc;
 
 use segue_clock::Time;
@@ -20,6 +21,8 @@ pub(super) type Tape = Rc<RefCell<Seen>>;
 pub(super) struct Seen {
     /// The direction of a link that something came out of last.
     pub last: Option<ChannelId>,
+    /// The sources of what hosts have sent since the last look. Channels up have even numbers.
+    pub sources: Vec<(ChannelId, IpAddr)>,
     /// Requests that left since the last look, alone or on data.
     pub requests: Vec<(ChannelId, Header, Probe)>,
     /// What the anchor has said over connections of hosts.
@@ -80,6 +83,9 @@ impl Observer for Tap {
 
     fn sent(&mut self, now: Time, channel: ChannelId, packet: &Packet, _: Result<Time, Lost>) {
         let mut seen = self.0.borrow_mut();
+        if is_up(channel) {
+            seen.sources.push((channel, packet.src));
+        }
         if packet.ports.1 == SIGNAL_PORT || packet.ports.0 == SIGNAL_PORT {
             let raw = packet.value::<Raw>();
             if let Some(datagram) = raw.and_then(|raw| Datagram::decode(&raw.bytes)) {
@@ -100,9 +106,9 @@ impl Observer for Tap {
 }
 
 impl Seen {
-    /// A datagram leaves its sender. Channels up have even numbers.
+    /// A datagram leaves its sender.
     fn on_datagram(&mut self, now: Time, channel: ChannelId, datagram: &Datagram) {
-        let from_host = channel.0.is_multiple_of(2);
+        let from_host = is_up(channel);
         let stream = self.streams.entry((datagram.conn, from_host)).or_default();
         // The first, or the connection has moved.
         let elsewhere = stream.over.replace(channel) != Some(channel);
@@ -125,6 +131,10 @@ impl Seen {
         }
         self.load.count(now, signals, 0);
     }
+}
+
+fn is_up(channel: ChannelId) -> bool {
+    channel.0.is_multiple_of(2)
 }
 
 fn header(packet: &Packet) -> Option<Header> {
