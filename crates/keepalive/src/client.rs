@@ -67,8 +67,8 @@ use crate::{
 /// response still in the driver's queue during the tick counts as missing.
 ///
 /// **Late ticks.** What a busy host did not send, the path did not lose: if the tick of a request is late by more than
-/// T_KA/4, time-outs move by as much. A time-out whose own tick is late is put off once, by T_KA/4, for answers that
-/// wait in a queue.
+/// T_KA/4, time-outs move by as much. A time-out that ran out before a late tick, or is about to, is put off once, until
+/// T_KA/4 after it, for answers that wait in a queue.
 ///
 /// **Switched off** ([`ClientInput::Switch`]) it sends nothing more once one answer has come, and the
 /// state stays as it is.
@@ -425,7 +425,7 @@ impl Client {
         let rtt = self.measure.estimates.rtt_max.unwrap_or(Span::ZERO);
         let time_out = self.time_out();
         let fair = now + time_out + rtt;
-        self.alive = self.alive.max(fair.min(old_down_at) - time_out);
+        self.alive = self.alive.max(fair.min(old_down_at) - time_out - self.excuse.span());
     }
 
     fn time_out(&self) -> Span {
@@ -454,8 +454,12 @@ impl Client {
         }
         let t_ka = self.config.t_ka.max(self.unsolicited_t_ka).max(self.known_t_ka);
         let time_out = self.config.time_out_at(t_ka).max(t_ka * 2);
+        let heard_at = self.heard_at();
+        // What came after this end had gone on needs no excuse.
+        let excuse = if heard_at > self.excuse.until { Span::ZERO } else { self.excuse.span() };
         // A change of settings moves `alive` forward, and what answers would do anything may do.
-        Some(self.heard_at().max(self.alive) + self.excuse.span() + time_out)
+        let put_off = self.excuse.put_off.unwrap_or_default();
+        Some((heard_at.max(self.alive) + excuse + time_out).max(put_off))
     }
 
     fn run_timers(&mut self, now: Time) {
@@ -485,13 +489,18 @@ impl Client {
     /// See "Late ticks" at [`Client`].
     fn excuse_lateness(&mut self, now: Time) {
         let t_ka = self.config.t_ka;
+        let mut late = Span::ZERO;
         if self.schedule.last.is_some() && now >= self.schedule.next {
+            // A shorter period that begins in the past makes nothing late.
+            late = now.since(self.schedule.next.max(self.configured));
             let in_flight = self.measure.estimates.rtt_max.unwrap_or(Span::ZERO);
             let waits = if self.config.rides { t_ka } else { Span::ZERO };
-            self.excuse.on_request(now, now.since(self.schedule.next), t_ka, in_flight + waits);
+            self.excuse.on_request(now, late, t_ka, in_flight + waits);
         }
         let grace = Span(t_ka.0 / 4);
-        if self.excuse.put_off.is_none() && self.down_at().is_some_and(|at| now.since(at) > grace) {
+        let unread = |at: Time| now.since(at) > grace || late > grace && at < now + grace;
+        let out = [self.down_at(), self.unheard_at()];
+        if self.excuse.put_off.is_none() && out.into_iter().flatten().any(unread) {
             self.excuse.put_off = Some(now + grace);
         }
     }

@@ -26,7 +26,7 @@ pub(super) struct Watch {
     config: Config,
     /// The longest T_KA since the client began, for what it hears: the server learns of a shorter one with a request only.
     slowest: Span,
-    /// The shortest in the last second and in this one: a longer one is announced first.
+    /// The shortest at either end in the last second and in this one: a longer one is announced first.
     fastest: [Span; 2],
     /// K and T_KA of the newest request that has arrived, or those that the server began with.
     stated: (u8, Span),
@@ -82,7 +82,8 @@ struct End {
     probes: u32,
     disturbed: u32,
     counters: [u64; 9],
-    /// When it last went on, and had read what had waited, after it had stood still.
+    /// When it last began to stand still, and when it had gone on and had read what had waited.
+    stalled: Time,
     resumed: Time,
     /// From when on its time-outs count: they move by as long as it stood still, whatever came meanwhile.
     counts: Time,
@@ -99,6 +100,7 @@ impl End {
             probes: 0,
             disturbed: 0,
             counters: [0; 9],
+            stalled: now,
             resumed: now,
             counts: now,
         }
@@ -173,19 +175,22 @@ impl Watch {
         up: &FaultyLink,
         down: &FaultyLink,
     ) {
-        let well = self.well_from(up, down).is_some_and(|from| now > from);
-        if !well {
-            self.excused = reads;
-        }
         // A second time in one silence it is not put off.
         let (before, transitions) = (self.client.resumed, client.estimates().transitions);
         let read = client.last_response();
         let judges = client.state() == State::Up && read > before;
-        let silent = judges.then(|| read + self.config.time_out());
+        let out = read + self.config.time_out();
         let due = self.client.last_sent + self.config.t_ka;
+        let silent = judges.then_some(out);
+        let well = self.well_from(up, down).is_some_and(|from| now > from);
+        // It does not notice that it is late by less than that.
+        let notices = reads.since(due.min(out)) > Span(self.config.t_ka.0 / 4) + MOMENT;
+        if !well || !notices {
+            self.excused = reads;
+        }
         self.still = Some(Still { until: reads, transitions, silent, due, answer: None });
-        self.client.resumed = reads;
-        self.client.counts = reads + reads.since(now);
+        (self.client.stalled, self.client.resumed) = (now, reads);
+        self.client.counts = self.client.counts.max(reads) + reads.since(now);
     }
 
     /// A response waits for a client that stands still.
@@ -225,7 +230,9 @@ impl Watch {
         let newer = start > self.sent.start || self.sent.newest == 0 || seq > self.sent.newest;
         let stated = (k, Span::from_millis(probe.t_ka_ms.into()));
         if newer && start >= self.sent.start && stated != self.stated {
+            self.turn_second(now);
             self.stated = stated;
+            self.fastest[1] = self.fastest[1].min(stated.1);
             self.server.since = self.server.since.max(now);
         }
         let Sent { start: known, newest, from, to, .. } = self.sent;
@@ -261,7 +268,8 @@ impl Watch {
     fn turn_second(&mut self, now: Time) {
         let second = now.0 / 1_000_000_000;
         if second != self.second {
-            (self.second, self.fastest) = (second, [self.fastest[1], self.config.t_ka]);
+            let t_ka = self.config.t_ka.min(self.stated.1);
+            (self.second, self.fastest) = (second, [self.fastest[1], t_ka]);
             for end in [&mut self.client, &mut self.server] {
                 (end.probes, end.disturbed) = (0, 0);
             }
@@ -401,7 +409,10 @@ impl Watch {
         let periods = u64::from(self.config.up_after) + 1;
         let settle = self.config.t_ka * periods + rtt_max;
         let began = (self.client.since + rtt_max).max(self.server.since);
-        Some(up_clean.max(down_clean).max(began).max(self.excused) + settle)
+        // A fault while the client stands still meets it afterwards.
+        let (clean, stalled) = (up_clean.max(down_clean), self.client.stalled);
+        let clean = if clean < stalled { clean } else { clean.max(self.client.resumed) };
+        Some(clean.max(began).max(self.excused) + settle)
     }
 
     /// That an end stands still is its own fault: a client that does is well all the same, the server has to hear it

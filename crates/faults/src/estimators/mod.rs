@@ -65,6 +65,8 @@ enum Event {
     /// An end that stood still reads what waited for it.
     ClientReads(u32, ClientInput),
     ServerReads(u32, ServerInput),
+    /// An order that waited for the client.
+    Order(u32, String),
     /// The server hears over signalling that the keepalive is on or off.
     Switch(u32, bool),
     Flow(usize, u32),
@@ -421,10 +423,12 @@ impl Estimators {
                 self.tell_client(now, input)
             }
             Event::ServerReads(keys, input) if keys == self.keys => self.tell_server(now, input),
+            Event::Order(start, order) if start == self.starts => self.on_order(now, &order),
             Event::AtServer(..)
             | Event::AtClient(..)
             | Event::ClientReads(..)
-            | Event::ServerReads(..) => Ok(()),
+            | Event::ServerReads(..)
+            | Event::Order(..) => Ok(()),
             Event::Switch(keys, on) if keys == self.keys => {
                 self.watch.server_switched(now, on);
                 self.tell_server(now, ServerInput::Switch(on))
@@ -507,7 +511,7 @@ impl Estimators {
                 Event::AtClient(..) => 2,
                 Event::Switch(..) => 3,
                 Event::Flow(..) => 4,
-                Event::ClientReads(..) | Event::ServerReads(..) => 6,
+                Event::ClientReads(..) | Event::ServerReads(..) | Event::Order(..) => 6,
             };
             record.note(now, &[kind], || describe(&event));
             return self.happen(now, event);
@@ -530,7 +534,13 @@ impl Estimators {
     }
 
     fn on_order(&mut self, now: Time, order: &str) -> Result<(), Violation> {
-        match Order::read(&mut Words::of(order), &self.hosts) {
+        let read = Order::read(&mut Words::of(order), &self.hosts);
+        if now < self.stalled.client && !matches!(read, Ok(Order::Flow(..))) {
+            let waits = Event::Order(self.starts, order.to_string());
+            self.schedule(self.stalled.client + READS, waits);
+            return Ok(());
+        }
+        match read {
             Ok(Order::Keepalive(on)) => self.switch(now, on)?,
             Ok(Order::Flow(flow, on)) => self.run_flow(now, flow, on),
             Ok(Order::Period(period)) => {
@@ -591,7 +601,7 @@ impl World for Estimators {
                 self.up.inject(now, fault);
                 self.down.inject(now, fault);
                 if mend {
-                    self.switch(now, true)?;
+                    self.on_order(now, &format!("keepalive {AT} on"))?;
                 }
             }
             Fault::Restart(Node::Host(_)) => self.restart_client(now),
@@ -649,6 +659,7 @@ fn describe(event: &Event) -> String {
         Event::AtClient(_, what) => format!("{} arrives at the client", packet(what)),
         Event::Switch(_, on) => format!("the server hears: keepalive {on}"),
         Event::Flow(flow, _) => format!("flow {flow} sends"),
+        Event::Order(_, order) => format!("the client is ordered: {order}"),
         Event::ClientReads(..) => "the client reads what waited".into(),
         Event::ServerReads(..) => "the server reads what waited".into(),
     }
