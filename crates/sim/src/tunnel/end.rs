@@ -218,13 +218,6 @@ impl<M: Modelled, P: Clone> SimEnd<M, P> {
         }
     }
 
-    /// Tells the machine what an earlier start stored.
-    pub fn recall(&mut self, now: Time, records: impl IntoIterator<Item = M::Record>) {
-        for record in records {
-            self.machine.handle(now, Input::Record(record));
-        }
-    }
-
     /// Carries out an output that the caller took from the machine itself.
     pub fn carry_out(
         &mut self,

@@ -6,8 +6,8 @@
 //!   packets ────────►         └ Datapath                          └ Datapath  ──► effects
 //! ```
 //!
-//! The ends are without queue and links, so that a network of nodes, the fault harness and a population
-//! of many hosts drive the same ones.
+//! The ends are without queue and links, so that a network of nodes and a population of many hosts drive the same
+//! ones.
 
 mod agents;
 mod bytes;

@@ -5,13 +5,14 @@ use std::collections::BTreeSet;
 use segue_clock::{Machine, Span, Time};
 use segue_ip::Output::Own;
 use segue_keepalive::{Reading, Source, Tau};
+use segue_sim::net::LinkFault;
 use segue_tunnel::{
     Anchor, AnchorConfig, AnchorInput, AnchorOutput, ConnId, HostConfig, HostInput, Order, Output,
 };
 use segue_wire::signal::{FromAnchor, FromHost, PathOffer, SIGNAL_VERSION};
 use segue_wire::{Encapsulation, Mode};
 
-use crate::net::{Net, Way, anchor_config, host_config, ms, secs};
+use crate::stage::{Stage, Way, anchor_config, host_config, ms, offer, secs};
 
 fn in_mode(mode: Mode) -> HostConfig {
     let mut config = host_config(3, 60);
@@ -25,13 +26,13 @@ fn both_ends_have_the_mode_and_the_form_that_was_granted() {
         let mut config = in_mode(mode);
         config.path.encapsulation = Encapsulation::Upmt;
         config.path.keepalive.rides = true;
-        let (net, host) = Net::two_paths(1, config);
-        for (_, path) in net.hosts[host].end.machine.paths() {
+        let (stage, host) = Stage::two_paths(1, config);
+        for (_, path) in stage.host(host).end().machine.paths() {
             assert!(path.is_up());
             assert_eq!((path.keepalive().mode, path.keepalive().rides), (mode, true));
             assert_eq!(path.encapsulation(), Encapsulation::Segue, "the anchor has no other");
         }
-        for (_, path) in net.anchor.machine.paths() {
+        for (_, path) in stage.anchor().end().machine.paths() {
             assert_eq!((path.mode(), path.rides()), (mode, true));
             assert_eq!(path.server().config().mode, mode);
             assert_eq!(path.is_watched(), mode != Mode::Client);
@@ -42,19 +43,21 @@ fn both_ends_have_the_mode_and_the_form_that_was_granted() {
 #[test]
 fn where_the_client_alone_measures_the_downlink_follows_the_host() {
     for seed in 0..20 {
-        let (mut net, host) = Net::two_paths(seed, in_mode(Mode::Client));
-        let bulk = net.add_bulk(host);
-        net.run_for(secs(3) + ms(seed * 7));
-        assert!(net.flows_use(bulk, "wifi"), "{:?}", net.routes(bulk));
-        net.set_alive(host, "wifi", Way::Both, false);
-        net.run_for(ms(60 * 4 + 20 + 100));
-        assert!(net.flows_use(bulk, "lte"), "seed {seed}: {:?}", net.routes(bulk));
-        net.set_alive(host, "wifi", Way::Both, true);
-        net.run_for(secs(5));
-        assert!(net.flows_use(bulk, "wifi"), "seed {seed}: {:?}", net.routes(bulk));
-        net.expect_no_redirections();
+        let (mut stage, host) = Stage::two_paths(seed, in_mode(Mode::Client));
+        let bulk = stage.add_bulk(host);
+        stage.run_for(secs(3) + ms(seed * 7));
+        assert!(stage.flows_use(bulk, "wifi"), "{:?}", stage.routes(bulk));
+        stage.set_alive(host, "wifi", Way::Both, false);
+        stage.run_for(ms(60 * 4 + 20 + 100));
+        assert!(stage.flows_use(bulk, "lte"), "seed {seed}: {:?}", stage.routes(bulk));
+        stage.set_alive(host, "wifi", Way::Both, true);
+        stage.run_for(secs(5));
+        assert!(stage.flows_use(bulk, "wifi"), "seed {seed}: {:?}", stage.routes(bulk));
+        stage.expect_no_redirections();
         assert!(
-            net.anchor_reports
+            stage
+                .anchor()
+                .reports()
                 .iter()
                 .all(|(_, report)| { !matches!(report, segue_tunnel::Report::PathState { .. }) })
         );
@@ -64,14 +67,13 @@ fn where_the_client_alone_measures_the_downlink_follows_the_host() {
 #[test]
 fn where_only_the_loss_of_the_round_trip_is_known_half_of_it_steers() {
     for mode in [Mode::RoundTripLoss, Mode::Both] {
-        let (mut net, host) = Net::two_paths(3, in_mode(mode));
-        let bulk = net.add_bulk(host);
-        net.run_for(secs(3));
-        assert!(net.flows_use(bulk, "wifi"), "{mode:?}: {:?}", net.routes(bulk));
-        let wifi = net.link(host, "wifi");
-        (wifi.up.loss, wifi.down.loss) = (0.03, 0.03);
-        let moved = net.run_while_not(secs(90), |net| net.flows_use(bulk, "lte"));
-        assert!(moved, "{mode:?}: {:?}", net.routes(bulk));
+        let (mut stage, host) = Stage::two_paths(3, in_mode(mode));
+        let bulk = stage.add_bulk(host);
+        stage.run_for(secs(3));
+        assert!(stage.flows_use(bulk, "wifi"), "{mode:?}: {:?}", stage.routes(bulk));
+        stage.fault(host, "wifi", Way::Both, LinkFault::Loss(30));
+        let moved = stage.run_while_not(secs(90), |stage| stage.flows_use(bulk, "lte"));
+        assert!(moved, "{mode:?}: {:?}", stage.routes(bulk));
     }
 }
 
@@ -84,109 +86,93 @@ fn the_anchor_averages_over_the_times_that_the_host_asks_for() {
     let mut slow = config.path.clone();
     slow.keepalive.taus = vec![tau(90_000, 90_000)];
     config.paths.insert("lte".into(), slow);
-    let (mut net, _) = Net::two_paths(1, config);
-    net.run_for(secs(2));
-    for (_, path) in net.anchor.machine.paths() {
+    let (mut stage, _) = Stage::two_paths(1, config);
+    stage.run_for(secs(2));
+    for (_, path) in stage.anchor().end().machine.paths() {
         let of = path.server().config();
         let wanted = if path.name == "wifi" { taus.clone() } else { vec![tau(90_000, 90_000); 2] };
         assert_eq!((&of.taus, of.n), (&wanted, 25), "{}", path.name);
     }
-    assert_eq!(net.anchor.machine.paths().count(), 2);
-}
-
-/// An offer of a path whose packets the host takes with this index and cookie.
-fn offer(index: u32, cookie: u64) -> PathOffer {
-    PathOffer {
-        path: 0,
-        name: "wifi".into(),
-        index,
-        cookie,
-        k: 3,
-        t_ka_ms: 60,
-        mode: Mode::Both,
-        rides: false,
-        encapsulation: Encapsulation::Segue,
-        n: 10,
-        taus: [segue_wire::signal::Timescale::symmetric(1_000); 2],
-        follows_use: false,
-        largest: 1_456,
-    }
+    assert_eq!(stage.anchor().end().machine.paths().count(), 2);
 }
 
 #[test]
 fn an_offer_with_other_terms_changes_a_standing_path() {
-    let (mut net, host) = Net::two_paths(1, host_config(3, 60));
+    let (mut stage, host) = Stage::two_paths(1, host_config(3, 60));
     let (number, cookie, before) = {
-        let (slot, path) = net.anchor.machine.paths().find(|(_, path)| path.name == "lte").unwrap();
+        let (slot, path) =
+            stage.anchor().end().machine.paths().find(|(_, path)| path.name == "lte").unwrap();
         (path.number, (slot, path.server().estimates().received), path.keepalive())
     };
     assert_eq!(before, (3, ms(60)));
-    let receiver = net.anchor.datapath.tx_of(cookie.0).unwrap();
-    let conn = net.hosts[host].conn.unwrap();
+    let receiver = stage.anchor().end().datapath.tx_of(cookie.0).unwrap();
+    let conn = stage.conn_of("alice").unwrap();
     let offer = PathOffer {
-        path: number,
         name: "lte".into(),
+        index: receiver.0,
+        cookie: receiver.1,
         k: 4,
         t_ka_ms: 80,
         rides: true,
-        ..offer(receiver.0, receiver.1)
+        ..offer(number)
     };
-    net.tell_anchor(AnchorInput::Signal { conn, message: FromHost::AddPath(offer) });
-    let (slot, path) = net.anchor.machine.paths().find(|(_, path)| path.name == "lte").unwrap();
+    let message = FromHost::AddPath(offer);
+    let said = stage.tell_anchor(AnchorInput::Signal { conn, message });
+    let (slot, path) =
+        stage.anchor().end().machine.paths().find(|(_, path)| path.name == "lte").unwrap();
     assert_eq!(slot, cookie.0, "it is the same path");
     assert!(path.rides() && path.is_up());
     assert_eq!(path.server().estimates().received, cookie.1);
-    let granted = net.said.last().map(|(_, message)| message.clone());
+    let granted = said.last().map(|(_, message)| message.clone());
     assert!(
         matches!(&granted, Some(segue_wire::signal::FromAnchor::PathReady(g)) if g.index == slot && g.rides),
         "{granted:?}"
     );
     // The host takes what is granted, though it did not ask.
-    net.run_for(secs(1));
-    let (_, path) = net.hosts[host].end.machine.paths().find(|(_, p)| p.name() == "lte").unwrap();
+    stage.run_for(secs(1));
+    let (_, path) =
+        stage.host(host).end().machine.paths().find(|(_, p)| p.name() == "lte").unwrap();
     assert!(path.keepalive().rides && path.is_up());
 }
 
-fn switch(net: &mut Net, host: usize, path: &str, on: bool) {
-    net.tell_host(host, HostInput::Keepalive { path: path.into(), on });
+fn switch(stage: &mut Stage, host: usize, path: &str, on: bool) {
+    stage.tell_host(host, HostInput::Keepalive { path: path.into(), on });
 }
 
 #[test]
 fn a_path_that_is_not_watched_sends_nothing_and_keeps_its_flows() {
     for source in [Source::Probes, Source::Readings] {
-        let mut net = Net::with_anchor(1, AnchorConfig { source, ..anchor_config() });
-        let host = net.add_host("alice", HostConfig { source, ..host_config(3, 60) });
-        net.add_link(host, "wifi", ms(10));
-        net.add_link(host, "lte", ms(30));
-        net.announce(host);
-        net.run_for(secs(2));
-        let bulk = net.add_bulk(host);
-        net.run_for(secs(3));
-        assert!(net.flows_use(bulk, "wifi"));
-        switch(&mut net, host, "wifi", false);
-        net.run_for(secs(1));
-        let sent = |net: &Net| {
-            let machine = &net.hosts[host].end.machine;
+        let anchor = AnchorConfig { source, ..anchor_config() };
+        let (mut stage, host) =
+            Stage::two_paths_to(1, HostConfig { source, ..host_config(3, 60) }, anchor);
+        let bulk = stage.add_bulk(host);
+        stage.run_for(secs(3));
+        assert!(stage.flows_use(bulk, "wifi"));
+        switch(&mut stage, host, "wifi", false);
+        stage.run_for(secs(1));
+        let sent = |stage: &Stage| {
+            let machine = &stage.host(host).end().machine;
             let (_, path) = machine.paths().find(|(_, p)| p.name() == "wifi").unwrap();
             (path.is_unwatched(), path.is_up(), path.client().unwrap().estimates().sent)
         };
-        let before = sent(&net);
+        let before = sent(&stage);
         assert_eq!((before.0, before.1), (true, true));
-        let at_anchor = net.anchor.machine.paths().find(|(_, path)| path.name == "wifi").unwrap().1;
+        let at_anchor =
+            stage.anchor().end().machine.paths().find(|(_, path)| path.name == "wifi").unwrap().1;
         assert!(!at_anchor.is_watched());
         // Its death goes unnoticed, and nothing is sent or moved.
-        net.set_alive(host, "wifi", Way::Both, false);
-        net.run_for(secs(5));
-        assert_eq!(sent(&net), before);
-        assert!(net.flows_use(bulk, "wifi"), "{source:?}: {:?}", net.routes(bulk));
+        stage.set_alive(host, "wifi", Way::Both, false);
+        stage.run_for(secs(5));
+        assert_eq!(sent(&stage), before);
+        assert!(stage.flows_use(bulk, "wifi"), "{source:?}: {:?}", stage.routes(bulk));
         // Watched again, it is found dead.
-        switch(&mut net, host, "wifi", true);
-        net.run_for(ms(60 * 4 + 20 + 150));
-        assert!(net.flows_use(bulk, "lte"), "{source:?}: {:?}", net.routes(bulk));
-        net.set_alive(host, "wifi", Way::Both, true);
-        net.run_for(secs(5));
-        assert!(net.flows_use(bulk, "wifi"), "{source:?}: {:?}", net.routes(bulk));
-        net.expect_no_redirections();
+        switch(&mut stage, host, "wifi", true);
+        stage.run_for(ms(60 * 4 + 20 + 150));
+        assert!(stage.flows_use(bulk, "lte"), "{source:?}: {:?}", stage.routes(bulk));
+        stage.set_alive(host, "wifi", Way::Both, true);
+        stage.run_for(secs(5));
+        assert!(stage.flows_use(bulk, "wifi"), "{source:?}: {:?}", stage.routes(bulk));
+        stage.expect_no_redirections();
     }
 }
 
@@ -194,57 +180,52 @@ fn a_path_that_is_not_watched_sends_nothing_and_keeps_its_flows() {
 fn a_path_that_shall_not_be_watched_is_probed_until_its_anchor_knows_it_also_after_a_new_address() {
     let mut config = host_config(3, 60);
     config.path.enabled = false;
-    let (mut net, host) = Net::two_paths(1, config);
-    let voice = net.add_voice(host);
-    net.run_for(secs(1));
+    let (mut stage, host) = Stage::two_paths(1, config);
+    let voice = stage.add_voice(host);
+    stage.run_for(secs(1));
     assert!(
-        net.hosts[host].end.machine.paths().all(|(_, path)| path.is_unwatched() && path.is_up())
+        stage.host(host).end().machine.paths().all(|(_, path)| path.is_unwatched() && path.is_up())
     );
-    let over = net.routes(voice);
+    let over = stage.routes(voice);
     assert!(over.0.is_some() && over.0 == over.1, "{over:?}");
-    let sent = |net: &Net| -> u64 {
-        let paths = net.hosts[host].end.machine.paths();
+    let sent = |stage: &Stage| -> u64 {
+        let paths = stage.host(host).end().machine.paths();
         paths.map(|(_, path)| path.client().unwrap().estimates().sent).sum()
     };
-    let before = sent(&net);
-    net.run_for(secs(5));
-    assert_eq!(sent(&net), before);
+    let before = sent(&stage);
+    stage.run_for(secs(5));
+    assert_eq!(sent(&stage), before);
     // A new address: the downlink finds it.
     let name = over.0.unwrap();
-    net.link(host, &name).address = "198.51.100.77".parse().unwrap();
-    net.announce(host);
-    net.run_for(secs(1));
-    net.reset_streams();
-    net.run_for(secs(2));
-    net.stop_apps();
-    assert_eq!(net.apps[voice].down.sent, net.apps[voice].down.received);
-    assert!(net.hosts[host].end.machine.paths().all(|(_, path)| path.is_unwatched()));
+    stage.renumber(host, &name, "198.51.100.77".parse().unwrap());
+    stage.run_for(secs(1));
+    stage.reset_streams();
+    stage.run_for(secs(2));
+    stage.stop_apps();
+    assert_eq!(stage.apps[voice].down.sent, stage.apps[voice].down.received);
+    assert!(stage.host(host).end().machine.paths().all(|(_, path)| path.is_unwatched()));
     // An order outlives the interface.
-    switch(&mut net, host, &name, true);
-    net.link(host, &name).present = false;
-    net.announce(host);
-    net.link(host, &name).present = true;
-    net.announce(host);
-    net.run_for(secs(2));
-    let machine = &net.hosts[host].end.machine;
+    switch(&mut stage, host, &name, true);
+    stage.set_present(host, &name, false);
+    stage.set_present(host, &name, true);
+    stage.run_for(secs(2));
+    let machine = &stage.host(host).end().machine;
     assert!(machine.paths().all(|(_, path)| path.is_unwatched() == (path.name() != name)));
 }
 
 #[test]
 fn packet_paths_that_measure_keep_the_probes_of_live_paths_to_themselves() {
     let source = Source::Readings;
-    let mut net = Net::with_anchor(3, AnchorConfig { source, ..anchor_config() });
-    let host = net.add_host("alice", HostConfig { source, ..host_config(3, 60) });
-    net.add_link(host, "wifi", ms(10));
-    net.add_link(host, "lte", ms(30));
-    net.announce(host);
-    net.run_for(secs(2));
-    let before = net.quiet;
-    net.run_for(secs(10));
+    let anchor = AnchorConfig { source, ..anchor_config() };
+    let (mut stage, host) =
+        Stage::two_paths_to(3, HostConfig { source, ..host_config(3, 60) }, anchor);
+    let quiet = |stage: &Stage| stage.host(host).probes_quiet() + stage.anchor().probes_quiet();
+    let before = quiet(&stage);
+    stage.run_for(secs(10));
     // Two paths, each end hears one probe in a period.
-    let all = 10_000 / 60 * 4;
-    assert!(net.quiet - before >= all - 8, "{} of {all}", net.quiet - before);
-    for (_, path) in net.hosts[host].end.machine.paths() {
+    let (all, quiet) = (10_000 / 60 * 4, quiet(&stage));
+    assert!(quiet - before >= all - 8, "{} of {all}", quiet - before);
+    for (_, path) in stage.host(host).end().machine.paths() {
         let estimates = path.client().unwrap().estimates();
         assert!(path.is_up() && estimates.received > 150, "{estimates:?}");
     }
@@ -253,20 +234,19 @@ fn packet_paths_that_measure_keep_the_probes_of_live_paths_to_themselves() {
 #[test]
 fn paths_of_one_period_send_their_requests_at_the_same_instants() {
     let mut host = HostTicks::default();
-    let (mut net, at) = Net::two_paths(5, host_config(3, 60));
-    let end = net.now + secs(3);
-    while net.now < end {
-        let due = net.hosts[at].end.machine.deadline().unwrap().0;
-        net.run_until(due - Span(1));
-        let machine = &mut net.hosts[at].end.machine;
-        machine.tick(due);
-        let mut requests = 0;
-        let mut orders = Vec::new();
-        while let Some(output) = machine.poll() {
-            requests += u32::from(matches!(output, Output::Order(Order::SendProbe(_))));
-            orders.push(output);
-        }
-        net.carry_out(at, due, orders);
+    let (mut stage, at) = Stage::two_paths(5, host_config(3, 60));
+    let end = stage.now() + secs(3);
+    while stage.now() < end {
+        let due = stage.host(at).end().machine.deadline().unwrap().0;
+        stage.run_until(due - Span(1));
+        let requests = stage.at_host_end(at, |end, _, effects| {
+            end.machine.tick(due);
+            let outputs: Vec<_> = std::iter::from_fn(|| end.machine.poll()).collect();
+            let request = |output: &&_| matches!(output, Output::Order(Order::SendProbe(_)));
+            let requests = outputs.iter().filter(request).count() as u32;
+            outputs.into_iter().for_each(|output| end.carry_out(due, output, effects));
+            requests
+        });
         host.ticks += u32::from(requests > 0);
         host.requests += requests;
     }
@@ -299,7 +279,7 @@ fn the_pace_and_the_form_of_an_offer_are_in_force_before_any_request_and_after_e
             (7, 4_000, Encapsulation::Upmt),
             (3, 60, Encapsulation::Segue),
         ] {
-            let offer = PathOffer { k, t_ka_ms, encapsulation: wanted, ..offer(1, 2) };
+            let offer = PathOffer { k, t_ka_ms, encapsulation: wanted, ..offer(0) };
             let message = FromHost::AddPath(offer);
             let outputs = tell(AnchorInput::Signal { conn, message });
             let form = if allow_upmt { wanted } else { Encapsulation::Segue };
@@ -331,21 +311,19 @@ fn a_path_whose_requests_ride_is_read_of_with_the_others_and_not_waited_for() {
     let source = Source::Readings;
     let mut config = HostConfig { source, ..host_config(3, 60) };
     config.path.keepalive.rides = true;
-    let mut net = Net::with_anchor(1, AnchorConfig { source, ..anchor_config() });
-    let host = net.add_host("alice", config);
-    net.add_link(host, "wifi", ms(10));
-    net.add_link(host, "lte", ms(30));
-    net.announce(host);
-    net.run_for(secs(2));
-    assert_eq!(net.hosts[host].end.machine.carried(), []);
+    let anchor = AnchorConfig { source, ..anchor_config() };
+    let (mut stage, host) = Stage::two_paths_to(1, config, anchor);
+    // Between two requests.
+    stage.run_for(ms(10));
+    assert_eq!(stage.host(host).end().machine.carried(), []);
     // The packet path says that a request has just ridden, and that it calls if no other does.
-    let now = net.now;
-    let wifi = u32::from(net.hosts[host].end.machine.path_named("wifi").unwrap());
-    let reading = net.hosts[host].end.datapath.reading_at(now, wifi).unwrap();
+    let now = stage.now();
+    let wifi = u32::from(stage.host(host).end().machine.path_named("wifi").unwrap());
+    let reading = stage.host(host).end().datapath.reading_at(now, wifi).unwrap();
     let watched = Some(now + ms(60));
     let reading = Reading { rode: 1, last_sent: Some(now), watched, ..reading };
-    net.tell_host(host, HostInput::Reading(wifi, reading));
-    let machine = &net.hosts[host].end.machine;
+    stage.tell_host(host, HostInput::Reading(wifi, reading));
+    let machine = &stage.host(host).end().machine;
     assert_eq!(machine.carried(), [wifi]);
     // It is due with the other path, which sends by itself, and never before.
     let (at, _) = machine.deadline().unwrap();
@@ -356,49 +334,49 @@ fn a_path_whose_requests_ride_is_read_of_with_the_others_and_not_waited_for() {
 }
 
 /// Slots of a path at its host and at the anchor.
-fn slots(net: &Net, host: usize, name: &str) -> (u32, u32) {
-    let number = net.hosts[host].end.machine.path_named(name).unwrap();
-    let (slot, _) = net.anchor.machine.paths().find(|(_, path)| path.name == name).unwrap();
+fn slots(stage: &Stage, host: usize, name: &str) -> (u32, u32) {
+    let number = stage.host(host).end().machine.path_named(name).unwrap();
+    let (slot, _) =
+        stage.anchor().end().machine.paths().find(|(_, path)| path.name == name).unwrap();
     (u32::from(number), slot)
 }
 
 #[test]
 fn an_end_that_gets_several_packets_in_one_piece_has_the_other_send_one_by_one() {
-    let (mut net, host) = Net::two_paths(1, host_config(3, 60));
+    let (mut stage, host) = Stage::two_paths(1, host_config(3, 60));
     let ((wifi, wifi_at_anchor), (lte, lte_at_anchor)) =
-        (slots(&net, host, "wifi"), slots(&net, host, "lte"));
-    let state = |net: &Net| {
-        let (at_host, at_anchor) = (&net.hosts[host].end.datapath, &net.anchor.datapath);
+        (slots(&stage, host, "wifi"), slots(&stage, host, "lte"));
+    let state = |stage: &Stage| {
+        let (at_host, at_anchor) =
+            (&stage.host(host).end().datapath, &stage.anchor().end().datapath);
         [
             [wifi, lte].map(|slot| at_host.is_one_by_one(slot)),
             [wifi_at_anchor, lte_at_anchor].map(|slot| at_anchor.is_one_by_one(slot)),
         ]
     };
-    net.tell_host(host, HostInput::Uncut(wifi));
-    net.run_for(ms(100));
-    assert_eq!(state(&net), [[false, false], [true, false]]);
-    net.tell_anchor(AnchorInput::Uncut(lte_at_anchor));
-    net.run_for(ms(100));
-    assert_eq!(state(&net), [[false, true], [true, false]]);
+    stage.tell_host(host, HostInput::Uncut(wifi));
+    stage.run_for(ms(100));
+    assert_eq!(state(&stage), [[false, false], [true, false]]);
+    stage.tell_anchor(AnchorInput::Uncut(lte_at_anchor));
+    stage.run_for(ms(100));
+    assert_eq!(state(&stage), [[false, true], [true, false]]);
     // What is under way meanwhile is not told again and again, and what goes on is.
-    let told = |net: &mut Net, wait: Span| {
-        net.run_for(wait);
-        let before = net.said.len();
-        (0..5).for_each(|_| net.tell_anchor(AnchorInput::Uncut(lte_at_anchor)));
-        net.said.len() - before
+    let told = |stage: &mut Stage, wait: Span| {
+        stage.run_for(wait);
+        let mut again = || stage.tell_anchor(AnchorInput::Uncut(lte_at_anchor)).len();
+        (0..5).map(|_| again()).sum::<usize>()
     };
-    assert_eq!([ms(0), secs(1), ms(500)].map(|wait| told(&mut net, wait)), [0, 1, 0]);
+    assert_eq!([ms(0), secs(1), ms(500)].map(|wait| told(&mut stage, wait)), [0, 1, 0]);
     // Without a connection nothing is said, of paths that there are not neither.
-    net.break_signal(host);
-    let before = net.said.len();
-    net.run_for(ms(1));
-    net.tell_anchor(AnchorInput::Uncut(wifi_at_anchor));
-    net.tell_host(host, HostInput::Uncut(lte));
-    net.tell_host(host, HostInput::Uncut(u32::MAX));
-    assert_eq!(net.said.len(), before);
-    net.run_for(secs(3));
-    assert_eq!(state(&net), [[false, true], [true, false]], "the paths stand");
-    net.tell_host(host, HostInput::Uncut(lte));
-    net.run_for(ms(100));
-    assert_eq!(state(&net)[1], [true, true]);
+    stage.break_signal(host);
+    stage.tell_host(host, HostInput::Uncut(lte));
+    stage.tell_host(host, HostInput::Uncut(u32::MAX));
+    // The anchor has heard of its end, and the next one does not stand.
+    stage.run_for(ms(15));
+    assert_eq!(stage.tell_anchor(AnchorInput::Uncut(wifi_at_anchor)), []);
+    stage.run_for(secs(3));
+    assert_eq!(state(&stage), [[false, true], [true, false]], "the paths stand");
+    stage.tell_host(host, HostInput::Uncut(lte));
+    stage.run_for(ms(100));
+    assert_eq!(state(&stage)[1], [true, true]);
 }

@@ -1,65 +1,40 @@
 //! Peers that have keys and lie.
 
-use core::net::IpAddr;
+use core::net::{IpAddr, SocketAddr};
 use std::convert::Infallible;
 
 use segue_clock::{Machine, Time};
 use segue_ip::Input;
 use segue_ip::Interface;
 use segue_ip::Output::Own;
-use segue_keepalive::{Arrival, Estimates, Reading, Source};
+use segue_keepalive::{Estimates, Reading, Source};
+use segue_sim::tunnel::{Arrived, Body, Message};
 use segue_tunnel::{
     Anchor, AnchorConfig, AnchorInput, ConnId, Host, HostInput, HostOutput, Order, Output,
-    ProbeEvent, ProbeKind, Report,
+    ProbeKind, Report,
 };
-use segue_wire::Probe;
 use segue_wire::signal::{
     FromAnchor, FromHost, MAX_NAME, PathGrant, PathOffer, Refusal, SIGNAL_VERSION,
 };
+use segue_wire::{Probe, ProbeKey};
 
-use crate::net::{Net, anchor_config, host_config, ms, secs};
+use crate::stage::{ANCHOR, Stage, anchor_config, host_config, ms, offer, secs};
 
 #[test]
 fn a_paths_name_cannot_write_on_the_operators_terminal() {
-    let mut net = Net::new(1);
-    let host = net.add_host("alice", host_config(3, 60));
-    net.add_link(host, "wifi", ms(10));
-    net.announce(host);
-    net.enrolled.insert("mallory".into());
-    let conn = net.open(host, "wifi", "mallory");
-    let version = SIGNAL_VERSION;
-    net.tell_anchor(segue_tunnel::AnchorInput::Signal {
-        conn,
-        message: FromHost::Register { version, epoch: 1 },
-    });
+    let mut stage = Stage::new(1);
+    let conn = stage.open("mallory");
+    stage.say(conn, FromHost::Register { version: SIGNAL_VERSION, epoch: 1 });
     let colour = "\u{1b}[31mwifi";
     let reversed = "\u{202e}ifiw\u{2066}";
     let long = "x".repeat(4_000);
     for (path, name) in [(0, colour), (1, reversed), (2, &long), (3, "\u{9b}2J\n")] {
-        let offer = |cookie| {
-            let name = name.into();
-            let index = u32::from(path);
-            FromHost::AddPath(PathOffer {
-                path,
-                name,
-                index,
-                cookie,
-                k: 3,
-                t_ka_ms: 60,
-                mode: segue_wire::Mode::Both,
-                rides: false,
-                encapsulation: segue_wire::Encapsulation::Segue,
-                n: 10,
-                taus: [segue_wire::signal::Timescale::symmetric(1_000); 2],
-                follows_use: false,
-                largest: 1_456,
-            })
-        };
         // Offered, offered again as it stands, and replaced.
         for cookie in [1, 1, 2] {
-            let message = offer(cookie);
-            net.tell_anchor(segue_tunnel::AnchorInput::Signal { conn, message });
-            let (_, shown) = net.anchor.machine.paths().find(|(_, p)| p.number == path).unwrap();
+            let offer = PathOffer { name: name.into(), cookie, ..offer(path) };
+            stage.say(conn, FromHost::AddPath(offer));
+            let mut paths = stage.anchor().end().machine.paths();
+            let (_, shown) = paths.find(|(_, p)| p.number == path).unwrap();
             assert!(shown.name.bytes().all(|b| b.is_ascii_graphic()), "{:?}", shown.name);
             assert!(!shown.name.is_empty() && shown.name.len() <= MAX_NAME, "{:?}", shown.name);
         }
@@ -151,25 +126,10 @@ fn anchor_that_reads() -> (Anchor, u32) {
     let config = AnchorConfig { source: Source::Readings, ..anchor_config() };
     let mut anchor = Anchor::new(config, [3; 32]);
     let (conn, version) = (ConnId(1), SIGNAL_VERSION);
-    let offer = FromHost::AddPath(PathOffer {
-        path: 0,
-        name: "wifi".into(),
-        index: 0,
-        cookie: 7,
-        k: 3,
-        t_ka_ms: 60,
-        mode: segue_wire::Mode::Both,
-        rides: false,
-        encapsulation: segue_wire::Encapsulation::Segue,
-        n: 10,
-        taus: [segue_wire::signal::Timescale::symmetric(1_000); 2],
-        follows_use: false,
-        largest: 1_456,
-    });
     for input in [
         AnchorInput::Connected { conn, host: "mallory".into() },
         AnchorInput::Signal { conn, message: FromHost::Register { version, epoch: 1 } },
-        AnchorInput::Signal { conn, message: offer },
+        AnchorInput::Signal { conn, message: FromHost::AddPath(offer(0)) },
     ] {
         anchor.handle(Time(1), input.into());
         while anchor.poll().is_some() {}
@@ -214,31 +174,25 @@ fn a_stated_period_below_the_least_does_not_make_the_anchor_work_more() {
 }
 
 /// What the anchor has granted, in order: index, cookie, key.
-fn grants(net: &Net) -> Vec<(u32, u64, [u8; 16])> {
-    let grant = |(_, message): &(ConnId, FromAnchor)| match message {
+fn grants(stage: &Stage) -> Vec<(u32, u64, [u8; 16])> {
+    let grant = |message: &FromAnchor| match message {
         FromAnchor::PathReady(grant) => Some((grant.index, grant.cookie, grant.key)),
         _ => None,
     };
-    net.said.iter().filter_map(grant).collect()
+    stage.said().iter().filter_map(grant).collect()
 }
 
 #[test]
 fn each_set_up_of_a_path_has_new_secrets() {
-    let mut net = Net::new(5);
-    let host = net.add_host("alice", host_config(3, 60));
-    net.add_link(host, "wifi", ms(10));
-    net.add_link(host, "lte", ms(30));
-    net.announce(host);
-    net.run_for(secs(2));
+    let (mut stage, host) = Stage::two_paths(5, host_config(3, 60));
     // The interface goes and comes back; then the anchor starts again.
     for present in [false, true] {
-        net.link(host, "wifi").present = present;
-        net.announce(host);
-        net.run_for(secs(2));
+        stage.set_present(host, "wifi", present);
+        stage.run_for(secs(2));
     }
-    net.restart_anchor();
-    net.run_for(secs(20));
-    let granted = grants(&net);
+    stage.restart_anchor();
+    stage.run_for(secs(20));
+    let granted = grants(&stage);
     assert!(granted.len() >= 5, "{granted:?}");
     for (n, (_, cookie, key)) in granted.iter().enumerate() {
         for (_, other_cookie, other_key) in &granted[..n] {
@@ -249,67 +203,57 @@ fn each_set_up_of_a_path_has_new_secrets() {
 
 #[test]
 fn false_heard_words_move_nobody_elses_downlink() {
-    let (mut net, alice) = Net::two_paths(4, host_config(3, 60));
-    let mallory = net.add_host("mallory", host_config(3, 60));
-    net.add_link(mallory, "wifi", ms(10));
-    net.add_link(mallory, "lte", ms(30));
-    net.announce(mallory);
-    net.run_for(secs(2));
-    let voice = net.add_voice(alice);
-    net.run_for(secs(1));
-    net.reset_streams();
-    let slots: Vec<(u32, String)> = net
-        .anchor
-        .machine
-        .paths()
-        .filter(|(_, path)| net.anchor.machine.host_name(path.owner) == Some("mallory"))
-        .map(|(slot, path)| (slot, path.name.clone()))
-        .collect();
-    assert_eq!(slots.len(), 2);
+    let (mut stage, alice) = Stage::two_paths(4, host_config(3, 60));
+    let voice = stage.add_voice(alice);
+    stage.run_for(secs(1));
+    stage.reset_streams();
+    let conn = stage.open("mallory");
+    stage.say(conn, FromHost::Register { version: SIGNAL_VERSION, epoch: 1 });
+    let grants = [0, 1].map(|path| match stage.say(conn, FromHost::AddPath(offer(path))).pop() {
+        Some(FromAnchor::PathReady(grant)) => grant,
+        other => panic!("{other:?}"),
+    });
+    let from = SocketAddr::from(([192, 0, 2, 1], 5005));
     let mut moved = 0;
     for n in 0..200u32 {
         // That it hears none of its paths, all that there could be, or one of the two.
         let heard = [0, u16::MAX, 1, 2][n as usize % 4];
-        let slot = slots[n as usize % 2].0;
-        let now = net.now;
-        let probe = Probe {
-            seq: 1_000_000 + n,
-            t_sc: 2_000_000_000 + n * 10_000,
-            heard,
-            t_ka_ms: 60,
-            ..Probe::default()
-        };
-        let arrival = Arrival::new(probe, now, n);
-        let kind = ProbeKind::Request;
-        net.tell_anchor(AnchorInput::Probe(ProbeEvent {
-            slot,
-            kind,
+        let grant = &grants[n as usize % 2];
+        let (seq, t_sc) = (1 + n, 2_000_000_000 + n * 10_000);
+        let probe = Probe { seq, t_sc, heard, t_ka_ms: 60, ..Probe::default() };
+        let request = Body::Probe {
+            kind: ProbeKind::Request,
             k: 3,
             report: false,
+            question: false,
             age: 0,
-            arrival,
-            remote: ([192, 0, 2, 1], 5005).into(),
-            kernel_stamp: true,
-        }));
-        for (slot, path) in net.anchor.machine.paths() {
-            let whose = net.anchor.machine.host_name(path.owner).unwrap();
+            probe,
+            key: ProbeKey(grant.key),
+        };
+        let request = Message { index: grant.index, cookie: grant.cookie, body: request };
+        let arrived = stage
+            .at_anchor_end(|end, now, effects| end.receive(now, from, ANCHOR, request, effects));
+        assert_eq!(arrived, Arrived::Probe);
+        let anchor = &stage.anchor().end().machine;
+        for (slot, path) in anchor.paths() {
+            let whose = anchor.host_name(path.owner).unwrap();
             assert!(path.via().is_none() || whose == "mallory", "slot {slot}");
             moved += usize::from(path.via().is_some());
         }
-        net.run_for(ms(10));
+        stage.run_for(ms(10));
     }
     assert!(moved > 0, "the words are looked at");
-    net.stop_apps();
-    let app = &net.apps[voice];
+    stage.stop_apps();
+    let app = &stage.apps[voice];
     assert_eq!((app.up.sent, app.down.sent), (app.up.received, app.down.received));
     assert_eq!(app.down.count_over("wifi"), app.down.received);
 }
 
 #[test]
 fn a_grant_that_nobody_asked_for_changes_nothing() {
-    let (mut net, host) = Net::two_paths(4, host_config(3, 60));
-    let slots = |net: &Net| net.hosts[host].end.datapath.slots().collect::<Vec<_>>();
-    let before = slots(&net);
+    let (mut stage, host) = Stage::two_paths(4, host_config(3, 60));
+    let slots = |stage: &Stage| stage.host(host).end().datapath.slots().collect::<Vec<_>>();
+    let before = slots(&stage);
     assert_eq!(before.len(), 2);
     for path in 2..=u8::MAX {
         let grant = PathGrant {
@@ -321,15 +265,15 @@ fn a_grant_that_nobody_asked_for_changes_nothing() {
             rides: false,
             encapsulation: segue_wire::Encapsulation::Segue,
         };
-        net.tell_host(host, HostInput::Signal(FromAnchor::PathReady(grant)));
+        stage.tell_host(host, HostInput::Signal(FromAnchor::PathReady(grant)));
         let refused = FromAnchor::PathRefused { path, reason: Refusal::NoPath };
-        net.tell_host(host, HostInput::Signal(refused));
+        stage.tell_host(host, HostInput::Signal(refused));
     }
-    assert_eq!(slots(&net), before);
-    assert_eq!(net.hosts[host].end.machine.paths().count(), 2);
-    let voice = net.add_voice(host);
-    net.run_for(secs(2));
-    net.stop_apps();
-    let app = &net.apps[voice];
+    assert_eq!(slots(&stage), before);
+    assert_eq!(stage.host(host).end().machine.paths().count(), 2);
+    let voice = stage.add_voice(host);
+    stage.run_for(secs(2));
+    stage.stop_apps();
+    let app = &stage.apps[voice];
     assert_eq!((app.up.sent, app.down.sent), (app.up.received, app.down.received));
 }

@@ -9,184 +9,173 @@ use segue_ip::Interface;
 use segue_ip::Output::Own;
 use segue_tunnel::{Cause, Host, HostConfig, HostInput, HostOutput, Output};
 
-use crate::net::{Net, Way, host_config, ms, secs};
+use crate::stage::{Stage, Way, host_config, ms, secs};
 
 #[test]
 fn flows_leave_an_interface_that_goes_away_and_return_to_it() {
-    let (mut net, host) = Net::two_paths(1, host_config(3, 60));
-    let bulk = net.add_bulk(host);
-    net.run_for(secs(3));
-    net.reset_streams();
-    net.link(host, "wifi").present = false;
-    net.announce(host);
-    net.run_for(ms(200));
-    assert!(net.flows_use(bulk, "lte"), "{:?}", net.routes(bulk));
-    assert!(net.causes(host).contains(&Cause::InterfaceGone));
-    net.run_for(secs(1));
-    let app = &net.apps[bulk];
+    let (mut stage, host) = Stage::two_paths(1, host_config(3, 60));
+    let bulk = stage.add_bulk(host);
+    stage.run_for(secs(3));
+    stage.reset_streams();
+    stage.set_present(host, "wifi", false);
+    stage.run_for(ms(200));
+    assert!(stage.flows_use(bulk, "lte"), "{:?}", stage.routes(bulk));
+    assert!(stage.causes(host).contains(&Cause::InterfaceGone));
+    stage.run_for(secs(1));
+    let app = &stage.apps[bulk];
     // The anchor hears of it over the other path: the downlink waits for that delay only.
     assert!(app.down.gap(app.interval) <= ms(30 + 30 + 20), "{:?}", app.down);
-    assert_eq!(net.anchor.machine.paths().count(), 1);
-    assert_eq!(net.hosts[host].end.machine.signal_interface(), Some("lte"));
+    assert_eq!(stage.anchor().end().machine.paths().count(), 1);
+    assert_eq!(stage.host(host).end().machine.signal_interface(), Some("lte"));
 
-    net.link(host, "wifi").present = true;
-    net.link(host, "wifi").address = Ipv4Addr::new(198, 51, 0, 77).into();
-    net.announce(host);
-    assert!(net.run_while_not(secs(2), |net| net.flows_use(bulk, "wifi")));
-    assert_eq!(net.anchor.machine.paths().count(), 2);
+    stage.renumber(host, "wifi", Ipv4Addr::new(198, 51, 0, 77).into());
+    stage.set_present(host, "wifi", true);
+    assert!(stage.run_while_not(secs(2), |stage| stage.flows_use(bulk, "wifi")));
+    assert_eq!(stage.anchor().end().machine.paths().count(), 2);
 }
 
 /// Found by the fault harness, seed 1271: the anchor kept the path for as long as the host lived.
 #[test]
 fn an_interface_that_goes_while_signalling_is_broken_goes_at_the_anchor_too() {
-    let (mut net, host) = Net::two_paths(1, host_config(3, 60));
-    net.break_signal(host);
-    net.link(host, "lte").present = false;
-    net.announce(host);
-    net.run_for(secs(5));
-    assert!(net.hosts[host].end.machine.registered());
-    let paths: Vec<_> = net.anchor.machine.paths().map(|(_, path)| path.name.clone()).collect();
+    let (mut stage, host) = Stage::two_paths(1, host_config(3, 60));
+    stage.break_signal(host);
+    stage.set_present(host, "lte", false);
+    stage.run_for(secs(5));
+    assert!(stage.is_registered(host));
+    let paths: Vec<_> =
+        stage.anchor().end().machine.paths().map(|(_, path)| path.name.clone()).collect();
     assert_eq!(paths, ["wifi"]);
 }
 
 #[test]
 fn a_new_address_or_gateway_is_followed_at_once() {
-    let (mut net, host) = Net::two_paths(2, host_config(3, 60));
-    let voice = net.add_voice(host);
-    net.handover(host, None, None, Some("wifi"));
-    net.run_for(secs(2));
-    net.reset_streams();
+    let (mut stage, host) = Stage::two_paths(2, host_config(3, 60));
+    let voice = stage.add_voice(host);
+    stage.handover(host, None, None, Some("wifi"));
+    stage.run_for(secs(2));
+    stage.reset_streams();
     let new: IpAddr = Ipv4Addr::new(198, 51, 0, 88).into();
-    net.link(host, "wifi").address = new;
-    net.link(host, "wifi").gateway = None;
-    net.announce(host);
-    net.run_for(secs(2));
-    assert!(net.flows_use(voice, "wifi"));
-    let (_, path) = net.hosts[host].end.machine.paths().find(|(_, p)| p.name() == "wifi").unwrap();
+    stage.interface(host, "wifi").gateways.clear();
+    stage.renumber(host, "wifi", new);
+    stage.run_for(secs(2));
+    assert!(stage.flows_use(voice, "wifi"));
+    let (_, path) =
+        stage.host(host).end().machine.paths().find(|(_, p)| p.name() == "wifi").unwrap();
     assert_eq!(path.local(), new);
-    let app = &net.apps[voice];
+    let app = &stage.apps[voice];
     assert_eq!(app.up.sent, app.up.received + 1, "all but the one in flight");
     // The anchor learns the address from the next request.
     assert!(app.down.gap(app.interval) <= ms(60 + 20 + 20), "{:?}", app.down);
-    assert!(net.causes(host).iter().all(|cause| *cause == Cause::Requested));
+    assert!(stage.causes(host).iter().all(|cause| *cause == Cause::Requested));
 }
 
 #[test]
 fn an_interface_that_appears_gets_a_path_and_takes_over_if_it_is_better() {
-    let mut net = Net::new(3);
-    let host = net.add_host("alice", host_config(3, 60));
-    net.add_link(host, "lte", ms(30));
-    net.announce(host);
-    net.run_for(secs(1));
-    let bulk = net.add_bulk(host);
-    net.run_for(secs(1));
-    net.reset_streams();
-    net.add_link(host, "wifi", ms(10));
-    net.announce(host);
-    assert!(net.run_while_not(secs(2), |net| net.flows_use(bulk, "wifi")));
-    net.stop_apps();
-    let app = &net.apps[bulk];
+    let mut stage = Stage::new(3);
+    let host = stage.add_host("alice", host_config(3, 60));
+    stage.add_link(host, "lte", ms(30));
+    stage.run_for(secs(1));
+    let bulk = stage.add_bulk(host);
+    stage.run_for(secs(1));
+    stage.reset_streams();
+    stage.add_link(host, "wifi", ms(10));
+    assert!(stage.run_while_not(secs(2), |stage| stage.flows_use(bulk, "wifi")));
+    stage.stop_apps();
+    let app = &stage.apps[bulk];
     assert_eq!((app.up.sent, app.down.sent), (app.up.received, app.down.received));
 }
 
 #[test]
 fn all_interfaces_may_go_and_come_back() {
     for pause in [ms(500), secs(20), secs(50)] {
-        let (mut net, host) = Net::two_paths(4, host_config(3, 60));
-        let bulk = net.add_bulk(host);
-        net.run_for(secs(2));
-        let inner = net.hosts[host].end.machine.inner().to_vec();
+        let (mut stage, host) = Stage::two_paths(4, host_config(3, 60));
+        let bulk = stage.add_bulk(host);
+        stage.run_for(secs(2));
+        let inner = stage.host(host).end().machine.inner().to_vec();
         for name in ["wifi", "lte"] {
-            net.link(host, name).present = false;
+            stage.set_present(host, name, false);
         }
-        net.announce(host);
-        assert_eq!(net.hosts[host].end.machine.paths().count(), 0);
-        net.run_for(pause);
-        net.link(host, "lte").present = true;
-        net.announce(host);
-        let through = |path: &'static str| move |net: &Net| net.flows_use(bulk, path);
-        assert!(net.run_while_not(secs(9), through("lte")), "{pause}: {:?}", net.routes(bulk));
-        net.link(host, "wifi").present = true;
-        net.announce(host);
-        assert!(net.run_while_not(secs(9), through("wifi")), "{pause}: {:?}", net.routes(bulk));
-        assert_eq!(net.hosts[host].end.machine.inner(), inner);
-        assert!(net.load.worst_signals <= 20, "{:?}", net.load);
+        assert_eq!(stage.host(host).end().machine.paths().count(), 0);
+        stage.run_for(pause);
+        stage.set_present(host, "lte", true);
+        let through = |path: &'static str| move |stage: &Stage| stage.flows_use(bulk, path);
+        assert!(stage.run_while_not(secs(9), through("lte")), "{pause}: {:?}", stage.routes(bulk));
+        stage.set_present(host, "wifi", true);
+        assert!(stage.run_while_not(secs(9), through("wifi")), "{pause}: {:?}", stage.routes(bulk));
+        assert_eq!(stage.host(host).end().machine.inner(), inner);
+        assert!(stage.load().worst_signals <= 20, "{:?}", stage.load());
     }
 }
 
 #[test]
 fn a_host_without_interfaces_is_quiet_and_one_without_a_live_one_asks_less_and_less() {
-    let mut net = Net::new(5);
-    let host = net.add_host("alice", host_config(3, 60));
-    net.announce(host);
-    net.run_for(secs(10));
-    assert_eq!(net.load.worst_signals, 0);
-    net.add_link(host, "wifi", ms(10));
-    net.set_alive(host, "wifi", Way::Both, false);
+    let mut stage = Stage::new(5);
+    let host = stage.add_host("alice", host_config(3, 60));
+    stage.add_link(host, "wifi", ms(10));
+    stage.set_alive(host, "wifi", Way::Both, false);
+    stage.set_present(host, "wifi", false);
+    stage.announce(host);
+    stage.run_for(secs(10));
+    assert_eq!(stage.load().worst_signals, 0);
+    stage.set_present(host, "wifi", true);
     for _ in 0..100 {
         // News without news is no reason to ask again.
-        net.announce(host);
-        net.run_for(ms(100));
+        stage.announce(host);
+        stage.run_for(ms(100));
     }
-    net.run_for(secs(60));
-    assert!(net.load.worst_signals <= 2, "{:?}", net.load);
-    net.set_alive(host, "wifi", Way::Both, true);
-    assert!(net.run_while_not(secs(14), |net| net.hosts[host].end.machine.registered()));
+    stage.run_for(secs(60));
+    assert!(stage.load().worst_signals <= 2, "{:?}", stage.load());
+    stage.set_alive(host, "wifi", Way::Both, true);
+    assert!(stage.run_while_not(secs(14), |stage| stage.is_registered(host)));
 }
 
 #[test]
 fn signalling_takes_its_interface_again_when_that_comes_back_as_another() {
-    let mut net = Net::new(8);
-    let host = net.add_host("alice", host_config(3, 60));
-    net.add_link(host, "wifi", ms(10));
-    net.announce(host);
-    net.run_for(secs(1));
-    let conn = net.hosts[host].conn;
-    net.link(host, "wifi").present = false;
-    net.announce(host);
-    net.run_for(ms(500));
-    net.link(host, "wifi").present = true;
-    net.link(host, "wifi").ifindex = 9;
-    net.announce(host);
-    net.run_for(ms(100));
-    assert!(net.hosts[host].end.machine.paths().all(|(_, path)| path.is_up()));
-    assert_eq!(net.hosts[host].conn, conn, "the connection outlived it");
+    let mut stage = Stage::new(8);
+    let host = stage.add_host("alice", host_config(3, 60));
+    stage.add_link(host, "wifi", ms(10));
+    stage.run_for(secs(1));
+    let conn = stage.connection(host);
+    stage.set_present(host, "wifi", false);
+    stage.run_for(ms(500));
+    stage.set_present(host, "wifi", true);
+    stage.run_for(ms(100));
+    assert!(stage.host(host).end().machine.paths().all(|(_, path)| path.is_up()));
+    assert_eq!(stage.connection(host), conn, "the connection outlived it");
 }
 
 #[test]
 fn an_interface_is_tried_as_soon_as_it_has_an_address() {
-    let mut net = Net::new(7);
-    let host = net.add_host("alice", host_config(3, 60));
-    net.add_link(host, "wifi", ms(10));
-    let mut interface = net.link(host, "wifi").interface();
-    let addresses = std::mem::take(&mut interface.addresses);
-    net.tell_host(host, Input::Interfaces(vec![interface.clone()]));
-    net.run_for(secs(30));
-    assert_eq!(net.load.worst_signals, 0);
-    interface.addresses = addresses;
-    net.tell_host(host, Input::Interfaces(vec![interface]));
-    net.run_for(ms(100));
-    assert!(net.hosts[host].end.machine.registered());
+    let mut stage = Stage::new(7);
+    let host = stage.add_host("alice", host_config(3, 60));
+    stage.add_link(host, "wifi", ms(10));
+    let addresses = std::mem::take(&mut stage.interface(host, "wifi").addresses);
+    stage.announce(host);
+    stage.run_for(secs(30));
+    assert_eq!(stage.load().worst_signals, 0);
+    stage.interface(host, "wifi").addresses = addresses;
+    stage.announce(host);
+    stage.run_for(ms(100));
+    assert!(stage.is_registered(host));
 }
 
 #[test]
 fn more_interfaces_than_paths_use_what_there_is() {
-    let mut net = Net::new(6);
-    let host = net.add_host("alice", host_config(3, 200));
+    let mut stage = Stage::new(6);
+    let host = stage.add_host("alice", host_config(3, 200));
     for i in 0..20 {
-        net.add_link(host, &format!("if{i}"), ms(10 + i));
+        stage.add_link(host, &format!("if{i}"), ms(10 + i));
     }
-    net.announce(host);
-    net.run_for(secs(2));
-    let up = |net: &Net| net.hosts[host].end.machine.paths().filter(|(_, p)| p.is_up()).count();
-    assert_eq!(up(&net), 16);
+    stage.run_for(secs(2));
+    let up =
+        |stage: &Stage| stage.host(host).end().machine.paths().filter(|(_, p)| p.is_up()).count();
+    assert_eq!(up(&stage), 16);
     // When others go, those that had none get theirs.
     for i in 0..10 {
-        net.link(host, &format!("if{i}")).present = false;
+        stage.set_present(host, &format!("if{i}"), false);
     }
-    net.announce(host);
-    net.run_for(secs(2));
-    assert_eq!(up(&net), 10);
+    stage.run_for(secs(2));
+    assert_eq!(up(&stage), 10);
 }
 
 #[test]

@@ -2,9 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "the network of the tests may panic")]
 
-#[path = "../net/mod.rs"]
-mod net;
-
 mod adaptive;
 mod agreement;
 mod hostile_peers;
@@ -18,6 +15,6 @@ mod registration;
 mod reinject;
 mod returns;
 mod rides;
-mod scale;
 mod silent_outage;
 mod sizes;
+mod stage;

@@ -5,17 +5,18 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use segue_clock::{Rng, Time};
-use segue_ip::Input;
 use segue_ip::Interface;
 use segue_keepalive::{Arrival, Source};
 use segue_steering::Class;
-use segue_tunnel::{AnchorInput, ConnId, Ending, HostConfig, HostInput, ProbeEvent, ProbeKind};
+use segue_tunnel::{
+    AnchorConfig, AnchorInput, ConnId, Ending, HostConfig, HostInput, Pool, ProbeEvent, ProbeKind,
+};
 use segue_wire::signal::{
     FromAnchor, FromHost, PathGrant, PathOffer, Refusal, SIGNAL_VERSION, WaysOut,
 };
 use segue_wire::{FlowKey, Mode, Probe};
 
-use crate::net::{ANCHOR, Net, Way, host_config, ms};
+use crate::stage::{ANCHOR, Stage, Way, anchor_config, host_config, ms};
 
 const SEEDS: u64 = 400;
 const STEPS: usize = 250;
@@ -156,84 +157,82 @@ fn from_host(rng: &mut Rng) -> FromHost {
     }
 }
 
-fn disturb_host(net: &mut Net, host: usize, rng: &mut Rng) {
+fn disturb_host(stage: &mut Stage, host: usize, rng: &mut Rng) {
     let name = pick(rng, &LINKS);
     let input = match rng.below(11) {
-        0 => return net.tick_host_unread(host),
+        0 => return stage.tick_host_unread(host),
         9 => HostInput::Keepalive { path: name.into(), on: rng.chance(0.5) },
-        1 => return net.tell_host(host, Input::Interfaces(interfaces(rng))),
-        2 => return net.announce(host),
-        3 => HostInput::SignalUp { interface: name.into(), anchor: ANCHOR.parse().unwrap() },
+        1 => return stage.announce_falsely(host, interfaces(rng)),
+        2 => return stage.announce(host),
+        3 => HostInput::SignalUp { interface: name.into(), anchor: ANCHOR },
         4 => HostInput::SignalDown,
         5 => HostInput::Signal(from_anchor(rng)),
-        6 => HostInput::Probe(probe(rng, net.now)),
+        6 => HostInput::Probe(probe(rng, stage.now())),
         7 => HostInput::Flows {
             seen: (0..9).map(|_| (key(rng), Time(rng.below(1 << 40)))).collect(),
             last: rng.chance(0.5),
         },
         8 if rng.chance(0.02) => HostInput::Stop,
-        8 => return net.miss_at_host(host, key(rng), rng.below(64) as u8),
+        8 => return stage.miss_at_host(host, key(rng), rng.below(64) as u8),
         _ => HostInput::Handover {
             flow: rng.chance(0.3).then(|| key(rng)),
             class: rng.chance(0.3).then(|| Class::ALL[rng.below(4) as usize]),
             to: rng.chance(0.7).then(|| name.into()),
         },
     };
-    net.tell_host(host, input);
+    stage.tell_host(host, input);
 }
 
 fn ending(rng: &mut Rng) -> Ending {
     [Ending::Removed, Ending::Replaced, Ending::Expired][rng.below(3) as usize]
 }
 
-fn disturb_anchor(net: &mut Net, rng: &mut Rng) {
+fn disturb_anchor(stage: &mut Stage, rng: &mut Rng) {
     let conn = ConnId(rng.below(12));
     let name = pick(rng, &NAMES).to_string();
     let input = match rng.below(8) {
-        0 => return net.tick_anchor_unread(),
+        0 => return stage.tick_anchor_unread(),
         1 => AnchorInput::Connected { conn, host: name },
         2 => AnchorInput::Disconnected { conn },
         3 if rng.chance(0.2) => AnchorInput::End { host: name, why: ending(rng) },
-        3 => AnchorInput::Probe(probe(rng, net.now)),
-        4 => return net.miss_at_anchor(key(rng)),
+        3 => AnchorInput::Probe(probe(rng, stage.now())),
+        4 => return stage.miss_at_anchor(key(rng)),
         _ => AnchorInput::Signal { conn, message: from_host(rng) },
     };
-    net.tell_anchor(input);
+    stage.tell_anchor(input);
 }
 
 /// One walk; what the ends reported, to compare runs.
 fn walk(seed: u64) -> String {
     let mut rng = Rng::new(seed);
-    let mut net = Net::new(seed);
-    net.anchor_config.max_paths = 10;
-    net.anchor_config.pool_v6 = segue_tunnel::Pool::new("fd00::".parse().unwrap(), 64);
     let source = if rng.chance(0.3) { Source::Readings } else { Source::Probes };
-    net.anchor_config.source = source;
-    net.restart_anchor();
+    let pool_v6 = Pool::new("fd00::".parse().unwrap(), 64);
+    let config = AnchorConfig { max_paths: 10, pool_v6, source, ..anchor_config() };
+    let mut stage = Stage::with_anchor(seed, config);
     for name in &NAMES[..2] {
         let config = host_config(1 + rng.below(4) as u8, 20 + rng.below(200));
-        let host = net.add_host(name, HostConfig { source, ..config });
+        let host = stage.add_host(name, HostConfig { source, ..config });
         for link in LINKS {
-            net.add_link(host, link, ms(1 + rng.below(100)));
+            stage.add_link(host, link, ms(1 + rng.below(100)));
         }
-        net.announce(host);
+        stage.announce(host);
     }
     for _ in 0..STEPS {
         let host = rng.below(2) as usize;
         match rng.below(4) {
-            0 => disturb_host(&mut net, host, &mut rng),
-            1 => disturb_anchor(&mut net, &mut rng),
+            0 => disturb_host(&mut stage, host, &mut rng),
+            1 => disturb_anchor(&mut stage, &mut rng),
             2 => {
                 let way = [Way::Up, Way::Down, Way::Both][rng.below(3) as usize];
-                net.set_alive(host, pick(&mut rng, &LINKS), way, rng.chance(0.6));
+                stage.set_alive(host, pick(&mut rng, &LINKS), way, rng.chance(0.6));
             }
-            _ if rng.chance(0.01) => net.restart_anchor(),
-            _ => net.run_for(ms(rng.below(400))),
+            _ if rng.chance(0.01) => stage.restart_anchor(),
+            _ => stage.run_for(ms(rng.below(400))),
         }
     }
-    net.run_for(ms(5_000));
-    let hosts: Vec<_> = net.hosts.iter().map(|host| &host.reports).collect();
-    format!("{hosts:?} {:?} {:?}", net.anchor_reports, net.load)
+    stage.run_for(ms(5_000));
+    let hosts = [0, 1].map(|host| stage.host(host).reports());
+    format!("{hosts:?} {:?} {:?}", stage.anchor().reports(), stage.load())
 }
 
 #[test]

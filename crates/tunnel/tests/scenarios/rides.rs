@@ -5,26 +5,25 @@ use segue_clock::{Span, Time};
 use segue_keepalive::{Reading, Source, State};
 use segue_tunnel::{AnchorConfig, HostConfig, Report};
 
-use crate::net::{Net, Way, anchor_config, host_config, keepalive, ms, secs};
+use crate::stage::{Stage, Way, anchor_config, host_config, keepalive, ms, secs};
 
 const K: u8 = 3;
 const T_KA: u64 = 100;
 const BOTH: [Source; 2] = [Source::Probes, Source::Readings];
 
 /// A host whose probes ride, with Wi-Fi (20 ms RTT) and LTE (60 ms RTT), and voice on Wi-Fi.
-fn riding(source: Source) -> (Net, usize, usize) {
-    let mut net = Net::with_anchor(1, AnchorConfig { source, ..anchor_config() });
+fn riding(source: Source) -> (Stage, usize, usize) {
+    let mut stage = Stage::with_anchor(1, AnchorConfig { source, ..anchor_config() });
     let mut config = HostConfig { source, ..host_config(K, T_KA) };
     config.path.keepalive.rides = true;
-    let host = net.add_host("alice", config);
-    net.add_link(host, "wifi", ms(10));
-    net.add_link(host, "lte", ms(30));
-    net.announce(host);
-    net.run_for(secs(2));
-    let voice = net.add_voice(host);
-    net.run_for(secs(3));
-    assert!(net.flows_use(voice, "wifi"));
-    (net, host, voice)
+    let host = stage.add_host("alice", config);
+    stage.add_link(host, "wifi", ms(10));
+    stage.add_link(host, "lte", ms(30));
+    stage.run_for(secs(2));
+    let voice = stage.add_voice(host);
+    stage.run_for(secs(3));
+    assert!(stage.flows_use(voice, "wifi"));
+    (stage, host, voice)
 }
 
 fn bound(round_trip: Span) -> Span {
@@ -33,44 +32,44 @@ fn bound(round_trip: Span) -> Span {
     keepalive.t_r_max(round_trip)
 }
 
-fn reading(net: &Net, host: usize, path: &str) -> Reading {
-    let end = &net.hosts[host].end;
+fn reading(stage: &Stage, host: usize, path: &str) -> Reading {
+    let end = stage.host(host).end();
     let slot = end.machine.path_named(path).unwrap();
-    end.datapath.reading_at(net.now, slot.into()).unwrap()
+    end.datapath.reading_at(stage.now(), slot.into()).unwrap()
 }
 
 /// When a path went down last.
-fn down_at(net: &Net, host: usize, path: &str) -> Option<Time> {
+fn down_at(stage: &Stage, host: usize, path: &str) -> Option<Time> {
     let down = |(at, report): &(Time, Report)| match report {
         Report::PathState { path: name, state: State::Down, .. } => {
             (**name == *path).then_some(*at)
         }
         _ => None,
     };
-    net.hosts[host].reports.iter().rev().find_map(down)
+    stage.host(host).reports().iter().rev().find_map(down)
 }
 
 #[test]
 fn while_data_run_one_request_rides_in_each_period_and_none_goes_alone() {
     for source in BOTH {
-        let (mut net, host, voice) = riding(source);
-        let before = reading(&net, host, "wifi");
-        net.run_for(secs(10));
-        let after = reading(&net, host, "wifi");
+        let (mut stage, host, voice) = riding(source);
+        let before = reading(&stage, host, "wifi");
+        stage.run_for(secs(10));
+        let after = reading(&stage, host, "wifi");
         let (sent, rode) = (after.sent - before.sent, after.rode - before.rode);
         assert_eq!((sent, rode), (100, 100), "{source:?}");
         // Without data nothing rides.
-        let idle = reading(&net, host, "lte");
+        let idle = reading(&stage, host, "lte");
         assert_eq!(idle.rode, 0, "{source:?}");
         // The requests were answered on time: the path is up, and its round trip is that of the links.
-        let client = net.hosts[host].end.machine.paths().next().unwrap().1.client().unwrap();
+        let client = stage.host(host).end().machine.paths().next().unwrap().1.client().unwrap();
         assert_eq!(client.state(), State::Up);
         assert_eq!(client.estimates().rtt_max, Some(ms(20)), "{source:?}");
-        assert_eq!(net.apps[voice].down.worst, ms(20));
+        assert_eq!(stage.apps[voice].down.worst, ms(20));
         // The responses rode too, and the anchor measures by what requests echo.
         let (slot, path) =
-            net.anchor.machine.paths().find(|(_, path)| path.name == "wifi").unwrap();
-        let answered = net.anchor.datapath.reading_at(net.now, slot).unwrap();
+            stage.anchor().end().machine.paths().find(|(_, path)| path.name == "wifi").unwrap();
+        let answered = stage.anchor().end().datapath.reading_at(stage.now(), slot).unwrap();
         assert!((100..=after.sent).contains(&answered.rode), "{source:?}: {}", answered.rode);
         let measured = match source {
             Source::Probes => path.server().estimates().rtt_max,
@@ -82,27 +81,27 @@ fn while_data_run_one_request_rides_in_each_period_and_none_goes_alone() {
 
 #[test]
 fn a_host_whose_requests_ride_sleeps() {
-    let (mut net, host, _) = riding(Source::Readings);
-    let end = &net.hosts[host].end;
+    let (mut stage, host, _) = riding(Source::Readings);
+    let end = stage.host(host).end();
     let path = end.machine.carried();
     assert_eq!(path, [u32::from(end.machine.path_named("wifi").unwrap())]);
-    let watched = reading(&net, host, "wifi").watched.unwrap();
-    assert!(watched > net.now && watched <= net.now + ms(2 * T_KA));
+    let watched = reading(&stage, host, "wifi").watched.unwrap();
+    assert!(watched > stage.now() && watched <= stage.now() + ms(2 * T_KA));
     // It is called for the requests of the other path and to look, no more.
-    net.stop_apps();
-    assert_eq!(net.hosts[host].end.machine.carried(), [], "it is awake when rides are over");
+    stage.stop_apps();
+    assert_eq!(stage.host(host).end().machine.carried(), [], "it is awake when rides are over");
 }
 
 #[test]
 fn an_outage_while_requests_ride_and_after_rides_are_over_is_found_within_the_bound() {
     for source in BOTH {
         for (way, stops) in [Way::Up, Way::Down, Way::Both].into_iter().zip([true, false, true]) {
-            let (mut net, host, voice) = riding(source);
-            net.apps[voice].running = !stops;
-            net.set_alive(host, "wifi", way, false);
-            let died = net.now;
-            net.run_for(secs(2));
-            let found = down_at(&net, host, "wifi").unwrap().since(died);
+            let (mut stage, host, voice) = riding(source);
+            stage.apps[voice].running = !stops;
+            stage.set_alive(host, "wifi", way, false);
+            let died = stage.now();
+            stage.run_for(secs(2));
+            let found = down_at(&stage, host, "wifi").unwrap().since(died);
             assert!(found <= bound(ms(20)), "{source:?}, {way:?}, {stops}: {found}");
             assert!(found >= ms(T_KA * u64::from(K)), "{source:?}, {way:?}, {stops}: {found}");
         }
@@ -113,26 +112,27 @@ fn an_outage_while_requests_ride_and_after_rides_are_over_is_found_within_the_bo
 #[test]
 fn the_anchor_hears_of_a_dead_downlink_from_requests_that_ride() {
     for source in BOTH {
-        let (mut net, host, voice) = riding(source);
-        let key = net.apps[voice].key;
+        let (mut stage, host, voice) = riding(source);
+        let key = stage.apps[voice].key;
         // A second flow keeps the other path's requests riding.
-        let other = net.add_voice(host);
-        net.run_for(ms(100));
-        let moved = net.apps[other].key;
-        net.handover(host, Some(moved), None, Some("lte"));
-        net.run_for(secs(3));
-        assert!(net.flows_use(other, "lte"), "{:?}", net.routes(other));
-        net.handover(host, Some(key), None, Some("wifi"));
-        net.apps[voice].up.silent = true;
-        net.run_for(secs(1));
-        let before = reading(&net, host, "lte");
-        net.set_alive(host, "wifi", Way::Down, false);
+        let other = stage.add_voice(host);
+        stage.run_for(ms(100));
+        let moved = stage.apps[other].key;
+        stage.handover(host, Some(moved), None, Some("lte"));
+        stage.run_for(secs(3));
+        assert!(stage.flows_use(other, "lte"), "{:?}", stage.routes(other));
+        stage.handover(host, Some(key), None, Some("wifi"));
+        stage.apps[voice].up.silent = true;
+        stage.run_for(secs(1));
+        let before = reading(&stage, host, "lte");
+        stage.set_alive(host, "wifi", Way::Down, false);
         // What the host needs to miss it, two periods until the next ride, and the way there.
-        net.run_for(bound(ms(20)) + ms(2 * T_KA + 30));
-        let down = net.anchor.datapath.route(&key.reversed());
-        let down = down.and_then(|slot| net.anchor.machine.path(slot)).map(|path| &*path.name);
+        stage.run_for(bound(ms(20)) + ms(2 * T_KA + 30));
+        let down = stage.anchor().end().datapath.route(&key.reversed());
+        let down =
+            down.and_then(|slot| stage.anchor().end().machine.path(slot)).map(|path| &*path.name);
         assert_eq!(down, Some("lte"), "{source:?}");
-        let after = reading(&net, host, "lte");
+        let after = reading(&stage, host, "lte");
         assert_eq!(after.sent - before.sent, after.rode - before.rode, "all of them rode");
     }
 }
@@ -140,14 +140,14 @@ fn the_anchor_hears_of_a_dead_downlink_from_requests_that_ride() {
 #[test]
 fn a_response_without_a_ride_is_sent_when_its_time_is_up() {
     for source in BOTH {
-        let (mut net, host, voice) = riding(source);
+        let (mut stage, host, voice) = riding(source);
         // The anchor's next packet would come too late for the next response.
-        net.apps[voice].down.silent = true;
-        let before = reading(&net, host, "wifi").rode;
-        net.run_for(secs(5));
-        assert!(reading(&net, host, "wifi").rode - before >= 49, "{source:?}");
-        assert_eq!(down_at(&net, host, "wifi"), None, "{source:?}");
-        let client = net.hosts[host].end.machine.paths().next().unwrap().1.client().unwrap();
+        stage.apps[voice].down.silent = true;
+        let before = reading(&stage, host, "wifi").rode;
+        stage.run_for(secs(5));
+        assert!(reading(&stage, host, "wifi").rode - before >= 49, "{source:?}");
+        assert_eq!(down_at(&stage, host, "wifi"), None, "{source:?}");
+        let client = stage.host(host).end().machine.paths().next().unwrap().1.client().unwrap();
         assert_eq!(client.estimates().rtt_max, Some(ms(20)), "{source:?}");
     }
 }

@@ -4,7 +4,7 @@ use segue_clock::{Rng, Span, Time};
 use segue_keepalive::State;
 use segue_tunnel::{HostConfig, Report};
 
-use crate::net::{Net, Way, host_config, ms, secs};
+use crate::stage::{Stage, Way, host_config, ms, secs};
 
 const SEEDS: u64 = 1_000;
 
@@ -26,47 +26,44 @@ struct Outcome {
 /// Kills the path that a voice flow uses, `after` the host settled.
 fn outage(seed: u64, config: HostConfig, one_way: [Span; 2], jitter: Span, after: Span) -> Outcome {
     let keepalive = config.path.keepalive.clone();
-    let mut net = Net::new(seed);
-    let host = net.add_host("alice", config);
+    let mut stage = Stage::new(seed);
+    let host = stage.add_host("alice", config);
     for (name, delay) in ["wifi", "lte"].into_iter().zip(one_way) {
-        net.add_link(host, name, delay);
-        net.link(host, name).up.jitter = jitter;
-        net.link(host, name).down.jitter = jitter;
+        stage.add_jittery_link(host, name, delay, jitter);
     }
-    net.announce(host);
-    net.run_for(secs(2));
-    let voice = net.add_voice(host);
-    net.run_for(secs(2) + keepalive.t_ka * 4 + after);
-    let (Some(dead), Some(down)) = net.routes(voice) else { panic!("{seed}: no route") };
+    stage.run_for(secs(2));
+    let voice = stage.add_voice(host);
+    stage.run_for(secs(2) + keepalive.t_ka * 4 + after);
+    let (Some(dead), Some(down)) = stage.routes(voice) else { panic!("{seed}: no route") };
     assert_eq!(dead, down, "seed {seed}: both directions use one path");
     let other = if dead == "wifi" { "lte" } else { "wifi" };
 
-    net.reset_streams();
-    net.set_alive(host, &dead, Way::Both, false);
-    let fault = net.now;
-    net.run_for(keepalive.t_ka * (u64::from(keepalive.k) + 2) + secs(2));
+    stage.reset_streams();
+    stage.set_alive(host, &dead, Way::Both, false);
+    let fault = stage.now();
+    stage.run_for(keepalive.t_ka * (u64::from(keepalive.k) + 2) + secs(2));
 
-    assert!(net.flows_use(voice, other), "seed {seed}: {:?}", net.routes(voice));
-    let link = net.link(host, &dead).clone();
-    let rtt = link.up.delay + link.down.delay + jitter * 2;
+    assert!(stage.flows_use(voice, other), "seed {seed}: {:?}", stage.routes(voice));
+    let delay = |name: &str| one_way[usize::from(name == "lte")];
+    let rtt = delay(&dead) * 2 + jitter * 2;
     let k = u64::from(keepalive.k);
-    let other_delay = net.link(host, other).up.delay + jitter;
-    let app = &net.apps[voice];
-    assert!(app.up.last_arrival.is_some_and(|at| net.now.since(at) < ms(40)), "seed {seed}");
+    let other_delay = delay(other) + jitter;
+    let app = &stage.apps[voice];
+    assert!(app.up.last_arrival.is_some_and(|at| stage.now().since(at) < ms(40)), "seed {seed}");
     Outcome {
-        detection: down_at(&net, host, &dead).since(fault),
+        detection: down_at(&stage, host, &dead).since(fault),
         bound: keepalive.t_ka * (k + 1) + rtt,
         mean: keepalive.t_ka * k + keepalive.t_ka.half() + (rtt - jitter).half(),
         gap_up: app.up.gap(app.interval),
         gap_down: app.down.gap(app.interval),
-        rtt: link.up.delay + link.down.delay,
+        rtt: delay(&dead) * 2,
         half_period: keepalive.t_ka.half(),
         other_delay,
     }
 }
 
-fn down_at(net: &Net, host: usize, name: &str) -> Time {
-    let reports = net.hosts[host].reports.iter().rev();
+fn down_at(stage: &Stage, host: usize, name: &str) -> Time {
+    let reports = stage.host(host).reports().iter().rev();
     let mut downs = reports.filter_map(|(at, report)| match report {
         Report::PathState { path, state: State::Down, .. } if path == name => Some(*at),
         _ => None,
@@ -98,21 +95,21 @@ fn an_outage_at_any_instant_is_seen_within_the_bound_and_voice_moves_within_20_m
 #[test]
 fn a_flow_that_only_comes_down_moves_as_well_and_returns() {
     for seed in 0..200 {
-        let (mut net, host) = Net::two_paths(seed, host_config(4, 30));
-        let voice = net.add_voice(host);
-        net.apps[voice].up.silent = true;
-        net.run_for(secs(2) + Span(Rng::new(seed).below(1_000_000_000)));
-        let path = |net: &Net| net.routes(voice).1;
-        assert_eq!(path(&net).as_deref(), Some("wifi"));
-        net.reset_streams();
-        net.set_alive(host, "wifi", Way::Both, false);
-        net.run_for(secs(1));
-        assert_eq!(path(&net).as_deref(), Some("lte"));
-        let app = &net.apps[voice];
+        let (mut stage, host) = Stage::two_paths(seed, host_config(4, 30));
+        let voice = stage.add_voice(host);
+        stage.apps[voice].up.silent = true;
+        stage.run_for(secs(2) + Span(Rng::new(seed).below(1_000_000_000)));
+        let path = |stage: &Stage| stage.routes(voice).1;
+        assert_eq!(path(&stage).as_deref(), Some("wifi"));
+        stage.reset_streams();
+        stage.set_alive(host, "wifi", Way::Both, false);
+        stage.run_for(secs(1));
+        assert_eq!(path(&stage).as_deref(), Some("lte"));
+        let app = &stage.apps[voice];
         assert!(app.down.gap(app.interval) <= ms(30 * 5 + 20 + 20), "{seed}: {:?}", app.down);
-        net.set_alive(host, "wifi", Way::Both, true);
-        net.run_for(ms(300));
-        assert_eq!(path(&net).as_deref(), Some("wifi"));
+        stage.set_alive(host, "wifi", Way::Both, true);
+        stage.run_for(ms(300));
+        assert_eq!(path(&stage).as_deref(), Some("wifi"));
     }
 }
 
@@ -144,7 +141,7 @@ fn the_bound_holds_for_any_k_period_delay_and_jitter() {
 }
 
 /// The bounds in the reports of a path's end at the host and at the anchor.
-fn reported_bounds(net: &Net, host: usize, name: &str) -> [Span; 2] {
+fn reported_bounds(stage: &Stage, host: usize, name: &str) -> [Span; 2] {
     let of = |reports: &[(Time, Report)]| {
         let bound = |report: &Report| match report {
             Report::PathState { path, state: State::Down, bound, .. } if path == name => {
@@ -154,7 +151,7 @@ fn reported_bounds(net: &Net, host: usize, name: &str) -> [Span; 2] {
         };
         reports.iter().find_map(|(_, report)| bound(report)).expect("it was reported")
     };
-    [of(&net.hosts[host].reports), of(&net.anchor_reports)]
+    [of(stage.host(host).reports()), of(stage.anchor().reports())]
 }
 
 #[test]
@@ -167,9 +164,9 @@ fn the_bound_that_is_reported_is_equation_1_with_the_largest_round_trip_time() {
     ] {
         let mut config = host_config(3, 60);
         config.path.keepalive.rides = rides;
-        let (mut net, host) = Net::two_paths(1, config);
-        net.set_alive(host, name, Way::Both, false);
-        net.run_for(secs(2));
-        assert_eq!(reported_bounds(&net, host, name), [bound; 2], "{name}, rides: {rides}");
+        let (mut stage, host) = Stage::two_paths(1, config);
+        stage.set_alive(host, name, Way::Both, false);
+        stage.run_for(secs(2));
+        assert_eq!(reported_bounds(&stage, host, name), [bound; 2], "{name}, rides: {rides}");
     }
 }

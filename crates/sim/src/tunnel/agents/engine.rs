@@ -1,5 +1,7 @@
 //! What runs for either end of tunnels: the end over its model, and its signalling beside it.
 
+use alloc::vec::Vec;
+
 use segue_clock::Time;
 use segue_ip::{Input, Output};
 use segue_tunnel::Report;
@@ -79,6 +81,23 @@ where
     /// Its signalling, to end a connection; [`work`](RoleAgent::work) follows.
     pub fn signal_mut(&mut self) -> &mut S {
         &mut self.engine_mut().signal
+    }
+
+    /// Lets something happen at its end that no network brings, and does what follows.
+    pub fn at_end(
+        &mut self,
+        io: &mut Io<'_>,
+        happen: impl FnOnce(&mut SimEnd<M, Packet>, Time, &mut Vec<Effect<Packet, M::Wish, M::Record>>),
+    ) {
+        let Tunnels { end, effects, .. } = self.engine_mut();
+        happen(end, io.now, effects);
+        self.work(io);
+    }
+
+    /// Probes that its packet path has kept to itself, at all its starts.
+    #[must_use]
+    pub fn probes_quiet(&self) -> u64 {
+        self.engine().traffic.quiet
     }
 }
 

@@ -1,0 +1,63 @@
+//! The anchor's machine with inputs made by hand.
+
+extern crate std;
+
+mod reinject;
+mod scale;
+
+use alloc::format;
+use alloc::vec::Vec;
+use core::net::IpAddr;
+
+use segue_clock::{Span, Time};
+use segue_keepalive::{Arrival, Source};
+use segue_wire::signal::{PathOffer, Timescale};
+use segue_wire::{Encapsulation, Mode, Probe};
+
+use crate::{AnchorConfig, Pool, ProbeEvent, ProbeKind};
+
+fn config(max_paths: u32) -> AnchorConfig {
+    AnchorConfig {
+        port: 5005,
+        pool_v4: Pool::new(IpAddr::from([10, 0, 0, 0]), 8),
+        pool_v6: None,
+        max_paths,
+        expiry: Span::from_secs(60),
+        rest: Span::from_secs(60),
+        resting: Vec::new(),
+        source: Source::Probes,
+        allow_upmt: false,
+    }
+}
+
+fn offer(path: u8) -> PathOffer {
+    PathOffer {
+        path,
+        name: format!("if{path}"),
+        index: u32::from(path),
+        cookie: 7,
+        k: 3,
+        t_ka_ms: 200,
+        mode: Mode::Both,
+        rides: false,
+        encapsulation: Encapsulation::Segue,
+        n: 10,
+        taus: [Timescale::symmetric(1_000); 2],
+        follows_use: false,
+        largest: 1_456,
+    }
+}
+
+/// A request that came over a path in this slot, with so many packets before it.
+fn request(slot: u32, at: Time, received: u32, probe: Probe) -> ProbeEvent {
+    ProbeEvent {
+        slot,
+        kind: ProbeKind::Request,
+        k: 3,
+        report: false,
+        age: 0,
+        arrival: Arrival::new(probe, at, received),
+        remote: ([192, 0, 2, 1], 5005).into(),
+        kernel_stamp: true,
+    }
+}
