@@ -5,6 +5,7 @@
 //! begin again and packets under way do not count.
 
 mod draw;
+mod event;
 mod invariants;
 
 use alloc::boxed::Box;
@@ -19,6 +20,7 @@ use segue_keepalive::{
 use segue_sim::net::{FaultyLink, LinkFault};
 use segue_wire::Probe;
 
+use self::event::{Event, Packet, describe};
 use self::invariants::Watch;
 use super::agenda::Agenda;
 use super::fault::{Fault, HostShape, Node, PathRef, PathShape};
@@ -37,41 +39,6 @@ const MAX_SERVER_OUTPUTS: usize = 4;
 const READS: Span = Span::from_millis(1);
 /// Bytes of any packet: none is too large for a link.
 const BYTES: u32 = 100;
-
-#[derive(Clone, Copy, Debug)]
-enum Packet {
-    /// K, whether it is a report, whether a question, and which start of the client sent it.
-    Request(Probe, u8, bool, bool, u32),
-    /// Whether it answers a question: neither counts.
-    Response(Probe, bool),
-    Unsolicited(Probe),
-    Data,
-}
-
-impl Packet {
-    /// What it adds to the counters.
-    fn counted(self) -> u32 {
-        match self {
-            Packet::Request(_, _, _, question, _) | Packet::Response(_, question) => {
-                (!question).into()
-            }
-            Packet::Unsolicited(_) | Packet::Data => 1,
-        }
-    }
-}
-
-enum Event {
-    AtServer(u32, Packet),
-    AtClient(u32, Packet),
-    /// An end that stood still reads what waited for it.
-    ClientReads(u32, ClientInput),
-    ServerReads(u32, ServerInput),
-    /// An order that waited for the client.
-    Order(u32, String),
-    /// The server hears over signalling that the keepalive is on or off.
-    Switch(u32, bool),
-    Flow(usize, u32),
-}
 
 /// Flows between the ends.
 const FLOWS: usize = 3;
@@ -590,22 +557,4 @@ impl World for Estimators {
 
 fn arrival(at: Time, probe: Probe, received: u32) -> Arrival {
     Arrival { probe, at, received, sent_at: None, uncertainty: Span::ZERO }
-}
-
-fn describe(event: &Event) -> String {
-    let packet = |packet: &Packet| match packet {
-        Packet::Request(probe, ..) => format!("request {}", probe.seq),
-        Packet::Response(probe, _) => format!("response {}", probe.seq),
-        Packet::Unsolicited(probe) => format!("unsolicited response {}", probe.seq),
-        Packet::Data => "data".into(),
-    };
-    match event {
-        Event::AtServer(_, what) => format!("{} arrives at the server", packet(what)),
-        Event::AtClient(_, what) => format!("{} arrives at the client", packet(what)),
-        Event::Switch(_, on) => format!("the server hears: keepalive {on}"),
-        Event::Flow(flow, _) => format!("flow {flow} sends"),
-        Event::Order(_, order) => format!("the client is ordered: {order}"),
-        Event::ClientReads(..) => "the client reads what waited".into(),
-        Event::ServerReads(..) => "the server reads what waited".into(),
-    }
 }
