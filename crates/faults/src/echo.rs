@@ -67,6 +67,13 @@ impl Protocol for Echo {
         words.host(hosts).map(drop)
     }
 
+    fn check(&self, schedule: &Schedule) -> Result<(), String> {
+        match schedule.hosts.iter().any(|host| host.paths.iter().any(|path| path.v6)) {
+            true => Err("the server has an address of IPv4 alone".into()),
+            false => Ok(()),
+        }
+    }
+
     fn world(&self, schedule: &Schedule, start: Time) -> Box<dyn World> {
         Box::new(Staged(Echoes::new(schedule, start)))
     }

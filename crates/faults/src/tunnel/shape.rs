@@ -11,7 +11,7 @@ use segue_steering::Class;
 use segue_tunnel::{HostConfig, PathConfig};
 use segue_wire::Encapsulation;
 
-use super::layout::{ANCHOR, FLOWS, PORT, class_of};
+use super::layout::{ANCHOR, ANCHOR_V6, FLOWS, PORT, class_of};
 use crate::fault::{HostShape, PathRef, Way};
 use crate::{Schedule, Words};
 
@@ -166,7 +166,7 @@ pub(super) fn host_config(host: HostSettings, settings: Settings) -> HostConfig 
         false => (host.period.k, host.period.t_ka()),
     };
     HostConfig {
-        anchor: Vec::from([ANCHOR]),
+        anchor: Vec::from([ANCHOR, ANCHOR_V6]),
         epoch: 1_000,
         port: PORT,
         path: PathConfig {
