@@ -302,7 +302,7 @@ mod tests {
             (4, "at 5ms flow 0 3 start", "from 0 to 2"),
             (4, "host k 0 t-ka 60ms paths 1ms/1ms", "K \"0\""),
             (4, "host k 3 t-ka 60ms paths", "1 to 4 paths"),
-            (4, "host k 3 t-ka 60ms walks 1ms/1ms", "none of rides, worn, paths"),
+            (4, "host k 3 t-ka 60ms walks 1ms/1ms", "none of rides, worn, mode, paths"),
             (4, "weather bad", "\"weather\" is none of"),
             (5, "quiet 5ms\nseed 3", "last line"),
             (0, "", "quiet"),
