@@ -99,6 +99,7 @@ impl Protocol for Tunnel {
             let period = HostSettings::of(shape).period;
             let plain = HostSettings { period, ..HostSettings::default() };
             shape.settings = plain.to_string();
+            shape.paths.iter_mut().for_each(|path| path.v6 = false);
             simpler.push(candidate);
         }
         simpler
