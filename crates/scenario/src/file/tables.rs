@@ -2,6 +2,7 @@
 
 mod air;
 mod apps;
+mod echo;
 mod nat;
 mod network;
 mod tcp;
@@ -29,6 +30,8 @@ const KINDS: &[Kind] = &[
     network::ROUTE,
     tunnels::HOST,
     tunnels::ANCHOR,
+    echo::SERVER,
+    echo::CLIENT,
     tcp::TCP,
     tcp::FTP,
     tcp::WEB,
@@ -36,6 +39,11 @@ const KINDS: &[Kind] = &[
     udp::VIDEO,
     udp::CONFERENCE,
 ];
+
+/// The names of all kinds.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    KINDS.iter().map(|kind| kind.name)
+}
 
 /// A scenario, read.
 pub(super) struct File {
@@ -66,8 +74,7 @@ impl File {
     /// Reads a scenario; only the form of its tables is checked.
     pub(super) fn read(source: &Source) -> Result<File, Mistake> {
         let mut file = source.values();
-        let names = KINDS.iter().map(|kind| kind.name);
-        let keys: Vec<&str> = Top::keys().into_iter().chain(names).chain(["event"]).collect();
+        let keys: Vec<&str> = Top::keys().into_iter().chain(names()).chain(["event"]).collect();
         known(file.get_ref(), &keys)?;
         let mut tables = Tables::new();
         for kind in KINDS {
