@@ -78,6 +78,8 @@ pub enum Fault {
     Rebind(PathRef),
     /// A node restarts with what it has stored.
     Restart(Node),
+    /// A node stands still for so many milliseconds; what comes meanwhile waits.
+    Stall(Node, u16),
     /// All is mended at once: links, interfaces, and what the protocol mends.
     MendAll,
     /// An order of the protocol, in its own words.
@@ -157,7 +159,9 @@ impl Fault {
     #[must_use]
     pub fn host(&self) -> Option<usize> {
         match self {
-            Fault::Restart(Node::Host(host)) | Fault::CutAll(host) => Some(*host),
+            Fault::Restart(Node::Host(host))
+            | Fault::Stall(Node::Host(host), _)
+            | Fault::CutAll(host) => Some(*host),
             Fault::Own(order) => order.split_whitespace().nth(1)?.split('.').next()?.parse().ok(),
             _ => self.path().map(|at| at.host),
         }

@@ -10,7 +10,7 @@ use core::panic::RefUnwindSafe;
 
 use segue_clock::{Rng, Time};
 
-use crate::fault::{Entry, HostShape, PathRef};
+use crate::fault::{HostShape, PathRef};
 use crate::{Schedule, Words, World};
 
 /// A protocol whose machines are run under faults.
@@ -38,15 +38,8 @@ pub trait Protocol: Sync + RefUnwindSafe {
         None
     }
 
-    /// Adds to what was drawn until the quiet time begins.
-    fn draw_more(
-        &self,
-        _seed: u64,
-        _hosts: &[HostShape],
-        _quiet_ms: u64,
-        _entries: &mut Vec<Entry>,
-    ) {
-    }
+    /// Adds to what was drawn: before the quiet time begins, or behind, where it then begins later.
+    fn draw_more(&self, _schedule: &mut Schedule) {}
 
     /// Checks a line of settings.
     ///

@@ -64,9 +64,10 @@ impl Schedule {
             }
         }
         let quiet_ms = at_ms + 500;
-        machines.draw_more(seed, &hosts, quiet_ms, &mut entries);
-        entries.sort_by_key(|entry| entry.at_ms);
-        Schedule { machines, seed, settings, hosts, entries, quiet_ms }
+        let mut schedule = Schedule { machines, seed, settings, hosts, entries, quiet_ms };
+        machines.draw_more(&mut schedule);
+        schedule.entries.sort_by_key(|entry| entry.at_ms);
+        schedule
     }
 
     /// When the run ends, in milliseconds.

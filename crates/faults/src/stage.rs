@@ -412,7 +412,7 @@ impl Stage {
                     }
                 }
             }
-            Fault::Own(_) => {}
+            Fault::Stall(..) | Fault::Own(_) => {}
         }
     }
 

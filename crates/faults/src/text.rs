@@ -59,10 +59,10 @@ struct Named<'a>(&'a Fault, Machines);
 
 impl fmt::Display for Named<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = |number: &usize| *self.1.fixed().get(*number).unwrap_or(&"nothing");
         match self.0 {
-            Fault::Restart(Node::Fixed(number)) => {
-                write!(f, "restart {}", self.1.fixed().get(*number).unwrap_or(&"nothing"))
-            }
+            Fault::Restart(Node::Fixed(number)) => write!(f, "restart {}", name(number)),
+            Fault::Stall(Node::Fixed(number), ms) => write!(f, "stall {} {ms}ms", name(number)),
             fault => fault.fmt(f),
         }
     }
@@ -200,15 +200,10 @@ impl Draft {
             "renumber" => Fault::Renumber(words.path(&self.hosts)?),
             "rename" => Fault::Rename(words.path(&self.hosts)?),
             "rebind" => Fault::Rebind(words.path(&self.hosts)?),
-            "restart" => {
-                let fixed = self.machines()?.fixed();
-                match fixed.iter().position(|name| Some(*name) == words.peek()) {
-                    Some(number) => {
-                        words.next("the node")?;
-                        Fault::Restart(Node::Fixed(number))
-                    }
-                    None => Fault::Restart(Node::Host(words.host(&self.hosts)?)),
-                }
+            "restart" => Fault::Restart(self.node(words)?),
+            "stall" => {
+                let node = self.node(words)?;
+                Fault::Stall(node, words.millis("the stall", 10_000)? as u16)
             }
             "mend-all" => Fault::MendAll,
             _ => {
@@ -217,6 +212,14 @@ impl Draft {
                 Fault::Own(order.0.collect::<Vec<_>>().join(" "))
             }
         })
+    }
+
+    fn node(&self, words: &mut Words<'_>) -> Result<Node, String> {
+        let fixed = self.machines()?.fixed();
+        match fixed.iter().position(|name| Some(*name) == words.peek()) {
+            Some(number) => words.next("the node").map(|_| Node::Fixed(number)),
+            None => words.host(&self.hosts).map(Node::Host),
+        }
     }
 
     fn fault_of_link(&self, verb: &str, words: &mut Words<'_>) -> Result<Option<Fault>, String> {

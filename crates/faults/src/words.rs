@@ -194,6 +194,8 @@ impl fmt::Display for Fault {
             Fault::Rebind(at) => write!(f, "rebind {at}"),
             Fault::Restart(Node::Host(host)) => write!(f, "restart {host}"),
             Fault::Restart(Node::Fixed(number)) => write!(f, "restart node {number}"),
+            Fault::Stall(Node::Host(host), ms) => write!(f, "stall {host} {ms}ms"),
+            Fault::Stall(Node::Fixed(number), ms) => write!(f, "stall node {number} {ms}ms"),
             Fault::MendAll => f.write_str("mend-all"),
             Fault::Own(order) => f.write_str(order),
         }

@@ -362,7 +362,7 @@ impl Client {
         }
         if at > self.alive {
             self.alive = at;
-            self.excuse.put_off = None;
+            self.excuse.put_off = self.excuse.put_off.filter(|_| fault(23));
         }
         if at > self.excuse.until {
             (self.excuse.skipped, self.excuse.late) = (Span::ZERO, Span::ZERO);

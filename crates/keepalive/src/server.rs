@@ -183,7 +183,7 @@ impl Server {
             }
             self.adopt(k, probe.t_ka_ms);
             self.last = Some(LastRequest { at, seq: probe.seq, t_sc: probe.t_sc, sc: probe.sc });
-            self.expect_next(at);
+            self.expect_next(now, at);
         } else if fault(18) {
             self.adopt(k, probe.t_ka_ms);
         }
@@ -207,11 +207,12 @@ impl Server {
         }
     }
 
-    /// When an unsolicited response is due if no request follows the one that came at `at`.
-    fn expect_next(&mut self, at: Time) {
+    /// When an unsolicited response is due if no request follows the one that came at `at`. Not at once if that is long ago:
+    /// where one was read late, more may wait in a queue.
+    fn expect_next(&mut self, now: Time, at: Time) {
         let wait = self.t_ka + self.t_ka.half() + self.ride_wait();
         let sends = self.on && self.sends_unsolicited;
-        self.next_unsolicited = sends.then(|| at + wait);
+        self.next_unsolicited = sends.then(|| (at + wait).max(now + Span(self.t_ka.0 / 4)));
     }
 
     /// How much later a request may come than without rides.

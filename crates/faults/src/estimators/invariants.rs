@@ -6,11 +6,14 @@ use segue_clock::{Span, Time};
 use segue_keepalive::{Client, Config, Estimates, Sample, Server, State};
 
 use segue_sim::net::FaultyLink;
+use segue_wire::Probe;
 
 use crate::violation::{Violation, counters_of};
 
 /// Stamps are whole microseconds, two in a round trip.
 const STAMPS: Span = Span::from_micros(2);
+/// What waited for an end that stood still is read so much after its time-outs.
+const MOMENT: Span = Span::from_millis(2);
 /// Requests and unsolicited responses per second beyond 1/T_KA: one for the second's edge, and one for each start or
 /// switch.
 const SPARE_PROBES: u32 = 2;
@@ -19,11 +22,35 @@ const LOSS_FORGOTTEN: f64 = 0.01;
 
 /// The reference: since when each end has been in its state, and what was last seen of it.
 pub(super) struct Watch {
+    /// The client's.
     config: Config,
+    /// The longest T_KA since the client began, for what it hears: the server learns of a shorter one with a request only.
+    slowest: Span,
+    /// The shortest in the last second and in this one: a longer one is announced first.
+    fastest: [Span; 2],
+    /// K and T_KA of the newest request that has arrived, or those that the server began with.
+    stated: (u8, Span),
     client: End,
     server: End,
     second: u64,
     sent: Sent,
+    /// From when on the client has to be well, if links and ends are, because it stood still before it was.
+    excused: Time,
+    still: Option<Still>,
+}
+
+/// A client that stands still, or has gone on without having read yet.
+#[derive(Clone, Copy, Debug)]
+struct Still {
+    until: Time,
+    /// Its changes of state until then.
+    transitions: u64,
+    /// When its time-out ran out, by what it had read; `None` if it had reason to have run out before.
+    silent: Option<Time>,
+    /// When its next request was due.
+    due: Time,
+    /// When the last answer to a request came that it had not had an answer to.
+    answer: Option<Time>,
 }
 
 /// What the client has sent since its requests have arrived.
@@ -46,17 +73,35 @@ struct End {
     /// It began, or was switched on.
     since: Time,
     on: bool,
-    /// The number of its last probe.
+    /// The number of its last probe, and when it left.
     last_seq: u32,
+    last_sent: Time,
+    /// The greatest number to which it has read an answer.
+    answered: u32,
     /// In the current second.
     probes: u32,
     disturbed: u32,
     counters: [u64; 9],
+    /// When it last went on, and had read what had waited, after it had stood still.
+    resumed: Time,
+    /// From when on its time-outs count: they move by as long as it stood still, whatever came meanwhile.
+    counts: Time,
 }
 
 impl End {
     fn new(now: Time) -> End {
-        End { since: now, on: true, last_seq: 0, probes: 0, disturbed: 0, counters: [0; 9] }
+        End {
+            since: now,
+            on: true,
+            last_seq: 0,
+            last_sent: now,
+            answered: 0,
+            probes: 0,
+            disturbed: 0,
+            counters: [0; 9],
+            resumed: now,
+            counts: now,
+        }
     }
 
     fn begin(&mut self, now: Time) {
@@ -72,12 +117,12 @@ impl End {
     }
 
     /// Takes the number of a probe, which follows the last one.
-    fn on_probe(&mut self, seq: u32, who: &str) -> Result<(), Violation> {
+    fn on_probe(&mut self, now: Time, seq: u32, who: &str) -> Result<(), Violation> {
         let follows = seq == self.last_seq.wrapping_add(1);
         Violation::unless(follows, "probe numbers grow", || {
             format!("the {who} sends number {seq} after {}", self.last_seq)
         })?;
-        self.last_seq = seq;
+        (self.last_seq, self.last_sent) = (seq, now);
         self.probes += 1;
         Ok(())
     }
@@ -97,15 +142,92 @@ impl Watch {
     pub(super) fn new(config: &Config, start: Time) -> Watch {
         let config = config.clone();
         let (client, server) = (End::new(start), End::new(start));
-        Watch { config, client, server, second: 0, sent: Sent::default() }
+        let (t_ka, stated) = (config.t_ka, (config.k, config.t_ka));
+        let (slowest, fastest) = (t_ka, [t_ka; 2]);
+        let (second, sent, excused, still) = (0, Sent::default(), start, None);
+        Watch { config, slowest, fastest, stated, client, server, second, sent, excused, still }
     }
 
-    pub(super) fn client_began(&mut self, now: Time) {
+    pub(super) fn client_began(&mut self, now: Time, config: &Config) {
         self.client.begin(now);
+        self.slowest = config.t_ka;
+        self.still = None;
     }
 
-    /// A request of this start of the client arrives, with its number and Sc.
-    pub(super) fn on_arrival(&mut self, start: u32, seq: u32, sc: u32) {
+    /// The client has other settings.
+    pub(super) fn client_configured(&mut self, now: Time, config: &Config) {
+        self.turn_second(now);
+        self.config = config.clone();
+        self.slowest = self.slowest.max(config.t_ka);
+        self.fastest[1] = self.fastest[1].min(config.t_ka);
+        self.client.since = self.client.since.max(now);
+        self.client.disturbed += 1;
+        self.still = None;
+    }
+
+    /// The client stands still from now on, and reads what waited at `reads`.
+    pub(super) fn client_stalls(
+        &mut self,
+        (now, reads): (Time, Time),
+        client: &Client,
+        up: &FaultyLink,
+        down: &FaultyLink,
+    ) {
+        let well = self.well_from(up, down).is_some_and(|from| now > from);
+        if !well {
+            self.excused = reads;
+        }
+        // A second time in one silence it is not put off.
+        let (before, transitions) = (self.client.resumed, client.estimates().transitions);
+        let read = client.last_response();
+        let judges = client.state() == State::Up && read > before;
+        let silent = judges.then(|| read + self.config.time_out());
+        let due = self.client.last_sent + self.config.t_ka;
+        self.still = Some(Still { until: reads, transitions, silent, due, answer: None });
+        self.client.resumed = reads;
+        self.client.counts = reads + reads.since(now);
+    }
+
+    /// A response waits for a client that stands still.
+    pub(super) fn waits_for_client(&mut self, now: Time, probe: &Probe) {
+        let newer = probe.seq > self.client.answered;
+        if let Some(still) = self.still.as_mut().filter(|_| newer) {
+            still.answer = Some(now);
+        }
+    }
+
+    /// The client reads a response.
+    pub(super) fn client_reads(&mut self, probe: &Probe) {
+        self.client.answered = self.client.answered.max(probe.seq);
+    }
+
+    pub(super) fn server_stalls(&mut self, reads: Time) {
+        (self.server.resumed, self.server.counts) = (reads, reads);
+    }
+
+    /// "Late ticks" at [`Client`]: a time-out whose tick was late waits for what waits.
+    fn expect_put_off(&mut self, now: Time, client: &Client) -> Result<(), Violation> {
+        let Some(still) = self.still.take_if(|still| now > still.until) else { return Ok(()) };
+        let (Some(silent), Some(answer)) = (still.silent, still.answer) else { return Ok(()) };
+        let late = still.due > silent + Span(self.config.t_ka.0 / 4) && still.due < still.until;
+        let in_time = answer + self.config.time_out() > still.due + MOMENT;
+        let kept = client.estimates().transitions == still.transitions;
+        Violation::unless(kept || !late || !in_time || !self.client.on, "no false alarm", || {
+            format!(
+                "the client went down while an answer waited, which came at {answer:?}: {still:?}"
+            )
+        })
+    }
+
+    /// A request of this start of the client arrives, and states K.
+    pub(super) fn on_arrival(&mut self, now: Time, start: u32, probe: &Probe, k: u8) {
+        let (seq, sc) = (probe.seq, probe.sc);
+        let newer = start > self.sent.start || self.sent.newest == 0 || seq > self.sent.newest;
+        let stated = (k, Span::from_millis(probe.t_ka_ms.into()));
+        if newer && start >= self.sent.start && stated != self.stated {
+            self.stated = stated;
+            self.server.since = self.server.since.max(now);
+        }
         let Sent { start: known, newest, from, to, .. } = self.sent;
         if start < known {
             // What is overtaken by a successor's looks like a further start.
@@ -122,7 +244,8 @@ impl Watch {
         }
     }
 
-    pub(super) fn server_began(&mut self, now: Time) {
+    pub(super) fn server_began(&mut self, now: Time, config: &Config) {
+        self.stated = (config.k, config.t_ka);
         self.sent = Sent { start: self.sent.start, ..Sent::default() };
         self.server.begin(now);
     }
@@ -138,7 +261,7 @@ impl Watch {
     fn turn_second(&mut self, now: Time) {
         let second = now.0 / 1_000_000_000;
         if second != self.second {
-            self.second = second;
+            (self.second, self.fastest) = (second, [self.fastest[1], self.config.t_ka]);
             for end in [&mut self.client, &mut self.server] {
                 (end.probes, end.disturbed) = (0, 0);
             }
@@ -146,23 +269,25 @@ impl Watch {
     }
 
     fn most_probes(&self, disturbed: u32) -> u32 {
-        (1_000_000_000 / self.config.t_ka.0) as u32 + SPARE_PROBES + disturbed
+        (1_000_000_000 / self.fastest[0].min(self.fastest[1]).0) as u32 + SPARE_PROBES + disturbed
     }
 
     pub(super) fn on_request(&mut self, now: Time, seq: u32) -> Result<(), Violation> {
         self.turn_second(now);
-        self.client.on_probe(seq, "client")?;
+        self.client.on_probe(now, seq, "client")?;
         self.expect_no_storm()
     }
 
     pub(super) fn on_unsolicited(&mut self, now: Time, seq: u32) -> Result<(), Violation> {
         self.turn_second(now);
-        self.server.on_probe(seq, "server")?;
+        self.server.on_probe(now, seq, "server")?;
         self.expect_no_storm()
     }
 
     fn expect_no_storm(&self) -> Result<(), Violation> {
-        let disturbed = self.client.disturbed + self.server.disturbed;
+        let ends = [&self.client, &self.server];
+        let resumes = |end: &End| end.resumed.0 / 1_000_000_000 == self.second;
+        let disturbed = ends.map(|end| end.disturbed + u32::from(resumes(end))).iter().sum();
         let most = self.most_probes(disturbed);
         for (who, end) in [("client", &self.client), ("server", &self.server)] {
             Violation::unless(end.probes <= most, "storm", || {
@@ -213,6 +338,13 @@ impl Watch {
         Violation::unless(holds, "counts are of what was sent", || {
             format!("the server counts {counted} packets, the client sent {sent} since it began")
         })?;
+        let in_force = server.in_force();
+        let waits = now <= self.server.resumed;
+        let newest = in_force == self.stated || self.sent.blurred || waits;
+        Violation::unless(newest, "the newest settings", || {
+            format!("the server has {in_force:?}, the newest request said {:?}", self.stated)
+        })?;
+        self.expect_put_off(now, client)?;
         self.expect_detection(now, client, server, up, down)?;
         self.expect_no_false_alarm(now, client, server, up, down)
     }
@@ -227,15 +359,26 @@ impl Watch {
         down: &FaultyLink,
     ) -> Result<(), Violation> {
         let rtt_max = up.delays().1 + down.delays().1;
-        let bound = self.config.t_r_max(rtt_max);
-        let overdue = |end: &End, dead: Option<Time>| {
-            dead.is_some_and(|dead| end.on && now > dead.max(end.since) + bound)
+        let bound = |(k, t_ka)| Config { k, t_ka, ..self.config.clone() }.t_r_max(rtt_max);
+        let k = self.config.k;
+        let overdue = |end: &End, dead: Option<Time>, bound: Span| {
+            dead.is_some_and(|dead| end.on && now > dead.max(end.since).max(end.counts) + bound)
         };
         let either = up.dead_since().into_iter().chain(down.dead_since()).min();
-        for (what, overdue) in [
-            ("client up", overdue(&self.client, either) && client.state() == State::Up),
-            ("client hears", overdue(&self.client, down.dead_since()) && client.heard()),
-            ("server up", overdue(&self.server, up.dead_since()) && server.state() == State::Up),
+        let own = bound((k, self.config.t_ka));
+        let (hears, theirs) = (bound((k, self.slowest)), bound(self.stated));
+        for (what, overdue, bound) in [
+            ("client up", overdue(&self.client, either, own) && client.state() == State::Up, own),
+            (
+                "client hears",
+                overdue(&self.client, down.dead_since(), hears) && client.heard(),
+                hears,
+            ),
+            (
+                "server up",
+                overdue(&self.server, up.dead_since(), theirs) && server.state() == State::Up,
+                theirs,
+            ),
         ] {
             Violation::unless(!overdue, "detection within eq. 1", || {
                 format!(
@@ -248,10 +391,21 @@ impl Watch {
         Ok(())
     }
 
-    /// After a cause has gone, a time-out may still run out until the next answer comes: one period and a round trip.
-    /// Then `up_after` answers to consecutive requests bring the path back. A restarted client may mistake answers to
-    /// its predecessor's requests, which have the same numbers, for its own while they are under way: a round trip
-    /// more.
+    /// From when on the client has to be well. After a cause has gone, a time-out may still run out until the next answer
+    /// comes: one period and a round trip. Then `up_after` answers to consecutive requests bring the path back. A
+    /// restarted client may mistake answers to its predecessor's requests, which have the same numbers, for its own while
+    /// they are under way: a round trip more.
+    fn well_from(&self, up: &FaultyLink, down: &FaultyLink) -> Option<Time> {
+        let (up_clean, down_clean) = (up.clean_since()?, down.clean_since()?);
+        let rtt_max = up.delays().1 + down.delays().1;
+        let periods = u64::from(self.config.up_after) + 1;
+        let settle = self.config.t_ka * periods + rtt_max;
+        let began = (self.client.since + rtt_max).max(self.server.since);
+        Some(up_clean.max(down_clean).max(began).max(self.excused) + settle)
+    }
+
+    /// That an end stands still is its own fault: a client that does is well all the same, the server has to hear it
+    /// again.
     fn expect_no_false_alarm(
         &self,
         now: Time,
@@ -260,25 +414,21 @@ impl Watch {
         up: &FaultyLink,
         down: &FaultyLink,
     ) -> Result<(), Violation> {
-        let (Some(up_clean), Some(down_clean)) = (up.clean_since(), down.clean_since()) else {
-            return Ok(());
-        };
+        let from = self.well_from(up, down).filter(|_| self.client.on && self.server.on);
+        let Some(from) = from.filter(|from| now > *from) else { return Ok(()) };
         let rtt_max = up.delays().1 + down.delays().1;
         let periods = u64::from(self.config.up_after) + 1;
-        let settle = self.config.t_ka * periods + rtt_max;
-        let began = (self.client.since + rtt_max).max(self.server.since);
-        let clean = up_clean.max(down_clean).max(began);
-        if now <= clean + settle || !self.client.on || !self.server.on {
-            return Ok(());
-        }
+        let resumed = self.client.resumed.max(self.server.resumed);
+        let heard_again = now > resumed + self.config.t_ka * periods + rtt_max;
         let well = (client.state(), client.heard(), server.state());
-        Violation::unless(well == (State::Up, true, State::Up), "no false alarm", || {
+        let fine = (well.0, well.1) == (State::Up, true) && (well.2 == State::Up || !heard_again);
+        Violation::unless(fine, "no false alarm", || {
             format!(
-                "client {:?}, heard {}, server {:?} though all is well for {}",
+                "client {:?}, heard {}, server {:?} though all should have been well {} ago",
                 well.0,
                 well.1,
                 well.2,
-                now.since(clean)
+                now.since(from)
             )
         })
     }

@@ -20,7 +20,7 @@ use segue_wire::Probe;
 
 use self::invariants::Watch;
 use super::agenda::Agenda;
-use super::fault::{Entry, Fault, HostShape, Node, PathRef, PathShape};
+use super::fault::{Entry, Fault, HostShape, Node, PathRef, PathShape, Way};
 use super::protocol::Protocol;
 use super::schedule::Schedule;
 use super::tunnel::shape::Period;
@@ -31,6 +31,9 @@ const MAX_TICKS: u32 = 8;
 /// Most outputs of one input or tick of a client and of a server, by their own documentation.
 const MAX_CLIENT_OUTPUTS: usize = 8;
 const MAX_SERVER_OUTPUTS: usize = 4;
+/// Time from when an end goes on, and looks at its time-outs, until it reads what has waited. Shorter than the quarter of
+/// T_KA for which a client waits for that.
+const READS: Span = Span::from_millis(1);
 /// Bytes of any packet: none is too large for a link.
 const BYTES: u32 = 100;
 
@@ -59,6 +62,9 @@ impl Packet {
 enum Event {
     AtServer(u32, Packet),
     AtClient(u32, Packet),
+    /// An end that stood still reads what waited for it.
+    ClientReads(u32, ClientInput),
+    ServerReads(u32, ServerInput),
     /// The server hears over signalling that the keepalive is on or off.
     Switch(u32, bool),
     Flow(usize, u32),
@@ -67,13 +73,14 @@ enum Event {
 /// Flows between the ends.
 const FLOWS: usize = 3;
 
-/// The two ends as a protocol. Its orders are `keepalive 0.0 on|off` and `flow 0 N start|stop`.
+/// The two ends as a protocol. Its orders are `keepalive 0.0 on|off`, `flow 0 N start|stop` and `period 0.0 k 3 t-ka 60ms`.
 pub struct Keepalive;
 
 /// An order.
 enum Order {
     Keepalive(bool),
     Flow(usize, bool),
+    Period(Period),
 }
 
 impl Order {
@@ -89,6 +96,10 @@ impl Order {
                 let flow = words.number("the flow", 0, FLOWS - 1)?;
                 let runs = words.one_of("it", &[("start", true), ("stop", false)])?;
                 Ok(Order::Flow(flow, runs))
+            }
+            "period" => {
+                words.path(hosts)?;
+                Ok(Order::Period(Period::read(words)?))
             }
             _ => Err(format!("\"{verb}\" is no fault; docs/simulator/faults.md has the list")),
         }
@@ -124,8 +135,19 @@ impl Protocol for Keepalive {
         })
     }
 
-    fn draw_more(&self, _: u64, _: &[HostShape], _: u64, entries: &mut Vec<Entry>) {
-        entries.push(Entry { at_ms: 1_000, fault: Fault::Own("flow 0 0 start".to_string()) });
+    /// A flow runs. In half of the runs K and T_KA change, in a third an end stands still now and then, and in a sixth the
+    /// client does so again and again, just when answers were missing.
+    fn draw_more(&self, schedule: &mut Schedule) {
+        schedule.entries.push(own(1_000, "flow 0 0 start".to_string()));
+        let mut rng = Rng::new(schedule.seed ^ 0x7065_7269_6f64);
+        if rng.chance(0.5) {
+            periods(&mut rng, schedule);
+        }
+        match rng.below(6) {
+            0 | 1 => stalls(&mut rng, schedule),
+            2 => stalls_in_silence(&mut rng, schedule),
+            _ => {}
+        }
     }
 
     fn check_host(&self, words: &mut Words<'_>) -> Result<(), String> {
@@ -146,6 +168,53 @@ impl Protocol for Keepalive {
     fn world(&self, schedule: &Schedule, start: Time) -> Box<dyn World> {
         Box::new(Estimators::new(schedule, start))
     }
+}
+
+const AT: PathRef = PathRef { host: 0, path: 0 };
+
+fn own(at_ms: u64, order: String) -> Entry {
+    Entry { at_ms, fault: Fault::Own(order) }
+}
+
+/// K and T_KA change, once to four times, and at half of those where packets overtake each other.
+fn periods(rng: &mut Rng, schedule: &mut Schedule) {
+    for _ in 0..1 + rng.below(4) {
+        let at_ms = 1_000 + rng.below(schedule.quiet_ms - 1_000);
+        schedule.entries.push(own(at_ms, format!("period {AT} {}", Period::draw(rng))));
+        if rng.chance(0.5) {
+            let overtakes = Fault::Link(AT, Way::Up, LinkFault::Reorder(500, 100));
+            schedule.entries.push(Entry { at_ms, fault: overtakes });
+        }
+    }
+}
+
+/// An end stands still, once to six times.
+fn stalls(rng: &mut Rng, schedule: &mut Schedule) {
+    for _ in 0..1 + rng.below(6) {
+        let at_ms = 1_000 + rng.below(schedule.quiet_ms - 1_000);
+        let node = if rng.chance(0.5) { Node::Host(0) } else { Node::Fixed(0) };
+        let fault = Fault::Stall(node, 10 + rng.below(1_500) as u16);
+        schedule.entries.push(Entry { at_ms, fault });
+    }
+}
+
+/// After all was mended answers are missing for about a time-out, come again, and the client stands still before it has
+/// read one: eight times.
+fn stalls_in_silence(rng: &mut Rng, schedule: &mut Schedule) {
+    let mut at_ms = schedule.quiet_ms;
+    schedule.entries.push(Entry { at_ms, fault: Fault::MendAll });
+    let period = Period::read(&mut Words::of(&schedule.hosts[0].settings)).unwrap_or_default();
+    let (k, t_ka) = (u64::from(period.k), u64::from(period.t_ka_ms));
+    for _ in 0..8 {
+        at_ms += 2_000;
+        schedule.entries.push(Entry { at_ms, fault: Fault::Link(AT, Way::Down, LinkFault::Cut) });
+        at_ms += k * t_ka + rng.below(t_ka);
+        schedule.entries.push(Entry { at_ms, fault: Fault::Link(AT, Way::Both, LinkFault::Mend) });
+        at_ms += rng.below(t_ka);
+        let fault = Fault::Stall(Node::Host(0), (t_ka + rng.below(3 * t_ka)) as u16);
+        schedule.entries.push(Entry { at_ms, fault });
+    }
+    schedule.quiet_ms = at_ms + 1_000;
 }
 
 /// The world. See the module's text.
@@ -173,7 +242,16 @@ struct Estimators {
     queue: Agenda<Event>,
     rng: Rng,
     ticks: (Time, u32),
+    /// Until when each end stands still.
+    stalled: Stalls,
     watch: Watch,
+}
+
+/// Until when the client and the server stand still.
+#[derive(Default)]
+struct Stalls {
+    client: Time,
+    server: Time,
 }
 
 /// Distance of a flow's packets, which tells flows apart.
@@ -212,6 +290,7 @@ impl Estimators {
             queue: Agenda::new(),
             rng,
             ticks: (start, 0),
+            stalled: Stalls::default(),
         }
     }
 
@@ -220,6 +299,9 @@ impl Estimators {
     }
 
     fn tell_client(&mut self, now: Time, input: ClientInput) -> Result<(), Violation> {
+        if let ClientInput::Response(arrival) = &input {
+            self.watch.client_reads(&arrival.probe);
+        }
         self.client.handle(now, input);
         self.drain_client(now)
     }
@@ -300,33 +382,49 @@ impl Estimators {
     fn at_server(&mut self, now: Time, packet: Packet) -> Result<(), Violation> {
         self.rs = self.rs.wrapping_add(packet.counted());
         let Packet::Request(probe, k, report, question, start) = packet else { return Ok(()) };
-        self.watch.on_arrival(start, probe.seq, probe.sc);
+        self.watch.on_arrival(now, start, &probe, k);
         let local = now + self.offset;
         self.ss = self.ss.wrapping_add(packet.counted());
         let answer = Probe { t_ss: local.micros32(), dt: 0, ss: self.ss, r: self.rs, ..probe };
         let arrival = arrival(local, probe, self.rs);
         self.send_down(now, Packet::Response(answer, question));
-        self.tell_server(now, ServerInput::Request { arrival, k, report })
+        let input = ServerInput::Request { arrival, k, report };
+        if now < self.stalled.server {
+            self.schedule(self.stalled.server + READS, Event::ServerReads(self.keys, input));
+            return Ok(());
+        }
+        self.tell_server(now, input)
     }
 
     fn at_client(&mut self, now: Time, packet: Packet) -> Result<(), Violation> {
         self.rc = self.rc.wrapping_add(packet.counted());
-        match packet {
-            Packet::Response(probe, _) => {
-                self.tell_client(now, ClientInput::Response(arrival(now, probe, self.rc)))
+        let input = match packet {
+            Packet::Response(probe, _) => ClientInput::Response(arrival(now, probe, self.rc)),
+            Packet::Unsolicited(probe) => ClientInput::Unsolicited(arrival(now, probe, self.rc)),
+            Packet::Request(..) | Packet::Data => return Ok(()),
+        };
+        if now < self.stalled.client {
+            if let ClientInput::Response(arrival) = &input {
+                self.watch.waits_for_client(now, &arrival.probe);
             }
-            Packet::Unsolicited(probe) => {
-                self.tell_client(now, ClientInput::Unsolicited(arrival(now, probe, self.rc)))
-            }
-            Packet::Request(..) | Packet::Data => Ok(()),
+            self.schedule(self.stalled.client + READS, Event::ClientReads(self.starts, input));
+            return Ok(());
         }
+        self.tell_client(now, input)
     }
 
     fn happen(&mut self, now: Time, event: Event) -> Result<(), Violation> {
         match event {
             Event::AtServer(keys, packet) if keys == self.keys => self.at_server(now, packet),
             Event::AtClient(keys, packet) if keys == self.keys => self.at_client(now, packet),
-            Event::AtServer(..) | Event::AtClient(..) => Ok(()),
+            Event::ClientReads(start, input) if start == self.starts => {
+                self.tell_client(now, input)
+            }
+            Event::ServerReads(keys, input) if keys == self.keys => self.tell_server(now, input),
+            Event::AtServer(..)
+            | Event::AtClient(..)
+            | Event::ClientReads(..)
+            | Event::ServerReads(..) => Ok(()),
             Event::Switch(keys, on) if keys == self.keys => {
                 self.watch.server_switched(now, on);
                 self.tell_server(now, ServerInput::Switch(on))
@@ -346,8 +444,9 @@ impl Estimators {
 
     /// The earlier of both ends' deadlines, and whether it is the client's.
     fn deadline(&self) -> Option<(Time, bool)> {
-        let client = self.client.deadline().map(|(at, _)| (at, true));
-        let server = self.server.deadline().map(|(at, _)| (at - self.offset, false));
+        let client = self.client.deadline().map(|(at, _)| (at.max(self.stalled.client), true));
+        let server = self.server.deadline();
+        let server = server.map(|(at, _)| ((at - self.offset).max(self.stalled.server), false));
         client.into_iter().chain(server).min_by_key(|(at, _)| *at)
     }
 
@@ -355,7 +454,8 @@ impl Estimators {
         self.client = Client::new(self.config.clone(), now, self.rng.next_u64());
         (self.sc, self.rc) = (0, 0);
         self.starts += 1;
-        self.watch.client_began(now);
+        self.stalled.client = now;
+        self.watch.client_began(now, &self.config);
         let at = now + self.up.delays().1;
         self.schedule(at, Event::Switch(self.keys, true));
     }
@@ -364,7 +464,25 @@ impl Estimators {
         self.keys += 1;
         self.server = Server::new(self.config.clone(), now + self.offset, true);
         (self.ss, self.rs) = (0, 0);
-        self.watch.server_began(now);
+        self.stalled.server = now;
+        self.watch.server_began(now, &self.config);
+    }
+
+    /// An end stands still, unless it does already.
+    fn stall(&mut self, now: Time, node: Node, lasts: Span) {
+        let until = now + lasts;
+        match node {
+            Node::Host(_) if self.stalled.client <= now => {
+                self.stalled.client = until;
+                let times = (now, until + READS);
+                self.watch.client_stalls(times, &self.client, &self.up, &self.down);
+            }
+            Node::Fixed(_) if self.stalled.server <= now => {
+                self.stalled.server = until;
+                self.watch.server_stalls(until + READS);
+            }
+            _ => {}
+        }
     }
 
     fn switch(&mut self, now: Time, on: bool) -> Result<(), Violation> {
@@ -389,6 +507,7 @@ impl Estimators {
                 Event::AtClient(..) => 2,
                 Event::Switch(..) => 3,
                 Event::Flow(..) => 4,
+                Event::ClientReads(..) | Event::ServerReads(..) => 6,
             };
             record.note(now, &[kind], || describe(&event));
             return self.happen(now, event);
@@ -414,6 +533,11 @@ impl Estimators {
         match Order::read(&mut Words::of(order), &self.hosts) {
             Ok(Order::Keepalive(on)) => self.switch(now, on)?,
             Ok(Order::Flow(flow, on)) => self.run_flow(now, flow, on),
+            Ok(Order::Period(period)) => {
+                (self.config.k, self.config.t_ka) = (period.k, period.t_ka());
+                self.watch.client_configured(now, &self.config);
+                self.tell_client(now, ClientInput::Reconfigure(self.config.clone()))?;
+            }
             Err(_) => {}
         }
         Ok(())
@@ -475,6 +599,7 @@ impl World for Estimators {
                 self.restart_server(now);
                 self.restart_client(now);
             }
+            Fault::Stall(node, ms) => self.stall(now, *node, Span::from_millis((*ms).into())),
             Fault::Own(order) => self.on_order(now, order)?,
             _ => {}
         }
@@ -524,5 +649,7 @@ fn describe(event: &Event) -> String {
         Event::AtClient(_, what) => format!("{} arrives at the client", packet(what)),
         Event::Switch(_, on) => format!("the server hears: keepalive {on}"),
         Event::Flow(flow, _) => format!("flow {flow} sends"),
+        Event::ClientReads(..) => "the client reads what waited".into(),
+        Event::ServerReads(..) => "the server reads what waited".into(),
     }
 }

@@ -63,10 +63,12 @@ impl Copy {
                 HostSignalOutput::Up { .. } => {
                     let (version, epoch) = (SIGNAL_VERSION, self.epoch);
                     self.signal.send(io.now, &FromHost::Register { version, epoch });
+                }
+                HostSignalOutput::Message(reply) => {
+                    self.registered |= matches!(reply, FromAnchor::Registered { .. });
                     self.signal.finish(io.now);
                 }
-                HostSignalOutput::Message(FromAnchor::Registered { .. }) => self.registered = true,
-                HostSignalOutput::Message(_) | HostSignalOutput::Down => {}
+                HostSignalOutput::Down => {}
             }
         }
     }

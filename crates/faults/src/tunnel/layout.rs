@@ -16,6 +16,9 @@ pub(super) const SERVER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 99));
 /// Ports of the applications: the server's, and the first of a host.
 pub(super) const SERVER_PORT: u16 = 7_000;
 pub(super) const APP_PORT: u16 = 40_000;
+/// Length of the pool's prefix, and hosts that have an address in it. Few, so that addresses come round within a run.
+pub(super) const POOL_LEN: u8 = 29;
+pub(super) const POOL_HOSTS: usize = 5;
 /// Few, so that slots are used again within a run.
 pub(super) const MAX_SLOTS: u32 = 14;
 /// A host without a sign of life for this long is forgotten; short, so that it happens within a run.

@@ -10,6 +10,7 @@
 
 mod agreement;
 mod apps;
+mod draw;
 mod host;
 mod invariants;
 mod layout;
@@ -27,7 +28,6 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use segue_clock::{Rng, Time};
-use segue_sim::net::LinkFault;
 use segue_sim::packet::UDP;
 use segue_sim::{AgentId, Packet};
 use segue_tunnel::host::LEAST_INNER;
@@ -37,13 +37,10 @@ use self::layout::{FLOWS, LARGE, PAUSE, SILENT, SMALL, shape_of};
 use self::shape::{HostSettings, Moved, Order, Settings};
 use self::state::Tunnels;
 use self::tap::{Place, Tag, What};
-use crate::fault::{Entry, Fault, HostShape, Node, PathRef, PathShape, Way};
+use crate::fault::{Fault, HostShape, Node, PathRef, PathShape};
 use crate::protocol::Protocol;
 use crate::stage::{Scene, Stage, Staged, Touched};
 use crate::{Record, Schedule, Violation, Words, World};
-
-/// Sizes that a narrowed link takes, or is said to: those of tunnels of many kinds, and one below any IPv6 link's.
-const MTUS: [u16; 8] = [1_280, 1_330, 1_358, 1_400, 1_420, 1_492, 1_500, 1_000];
 
 /// Hosts and an anchor as a protocol.
 pub struct Tunnel;
@@ -57,11 +54,12 @@ impl Protocol for Tunnel {
         &["anchor"]
     }
 
-    /// One to three hosts with two or three paths each; probes that ride at two hosts of five.
+    /// One to three hosts, of which one in eight has one path and the others have two or three; probes that ride at two
+    /// hosts of five.
     fn draw(&self, rng: &mut Rng) -> (Vec<String>, Vec<HostShape>) {
         let host = |rng: &mut Rng| HostShape {
             settings: HostSettings::draw(rng).to_string(),
-            paths: (0..2 + rng.below(2)).map(|_| PathShape::draw(rng)).collect(),
+            paths: (0..1 + rng.below(8).div_ceil(4)).map(|_| PathShape::draw(rng)).collect(),
         };
         let settings = Settings::draw(rng).lines();
         (settings, (0..1 + rng.below(3)).map(|_| host(rng)).collect())
@@ -71,26 +69,8 @@ impl Protocol for Tunnel {
         Some(Order::draw(rng, at).to_string())
     }
 
-    /// The first flow of each host runs. In two of five runs, links change their MTU, or are said to, one to six times;
-    /// the first path of a host always takes a handshake of QUIC.
-    fn draw_more(&self, seed: u64, hosts: &[HostShape], quiet_ms: u64, entries: &mut Vec<Entry>) {
-        let own = |at_ms, order: Order| Entry { at_ms, fault: Fault::Own(order.to_string()) };
-        entries.extend((0..hosts.len()).map(|host| own(1_000, Order::Flow(host, 0, true))));
-        draw_pairs(&mut Rng::new(seed ^ 0x7061_6972), hosts, quiet_ms, entries);
-        let mut rng = Rng::new(seed ^ 0x7369_7a65);
-        if !rng.chance(0.4) {
-            return;
-        }
-        for _ in 0..1 + rng.below(6) {
-            let (at, way) = (PathRef::draw(&mut rng, hosts), Way::draw(&mut rng));
-            let sizes = MTUS.len() as u64 - u64::from(at.path == 0);
-            let mtu = MTUS[rng.below(sizes) as usize];
-            let at_ms = 1_000 + rng.below(quiet_ms - 1_000);
-            entries.push(match rng.chance(0.8) {
-                true => Entry { at_ms, fault: Fault::Link(at, way, LinkFault::Narrow(mtu)) },
-                false => own(at_ms, Order::TooBig(at, way, mtu)),
-            });
-        }
+    fn draw_more(&self, schedule: &mut Schedule) {
+        draw::more(schedule);
     }
 
     fn check_setting(&self, words: &mut Words<'_>) -> Result<(), String> {
@@ -126,31 +106,6 @@ impl Protocol for Tunnel {
         }
         Box::new(Staged(tunnels))
     }
-}
-
-/// Orders that seldom meet what they concern: at half of the broken connections a keepalive is switched while none stands,
-/// and at half of the worn hosts a flow is pinned to an interface that gets another name.
-fn draw_pairs(rng: &mut Rng, hosts: &[HostShape], quiet_ms: u64, entries: &mut Vec<Entry>) {
-    let own = |at_ms, order: Order| Entry { at_ms, fault: Fault::Own(order.to_string()) };
-    let mut pairs = Vec::new();
-    for entry in entries.iter() {
-        let breaks = matches!(&entry.fault, Fault::Own(order) if order.starts_with("break-signal"));
-        let Some(host) = entry.fault.host().filter(|_| breaks && rng.chance(0.5)) else { continue };
-        let path = rng.below(hosts[host].paths.len() as u64) as usize;
-        let order = Order::Keepalive(PathRef { host, path }, rng.chance(0.5));
-        pairs.push(own((entry.at_ms + rng.below(20)).min(quiet_ms - 1), order));
-    }
-    for (host, shape) in hosts.iter().enumerate() {
-        if HostSettings::of(shape).worn && rng.chance(0.5) {
-            let at = PathRef { host, path: rng.below(shape.paths.len() as u64) as usize };
-            let half = (quiet_ms - 1_000) / 2;
-            let at_ms = 1_000 + rng.below(half);
-            pairs.push(own(at_ms, Order::Handover(host, Moved::Flow(0), Some(at.path))));
-            let at_ms = at_ms + rng.below(half);
-            pairs.push(Entry { at_ms, fault: Fault::Rename(at) });
-        }
-    }
-    entries.extend(pairs);
 }
 
 impl Tunnels {

@@ -42,11 +42,13 @@ impl Tunnels {
             }
             Order::Handover(host, moved, to) => self.hand_over(host, moved, to),
             Order::Keepalive(at, on) => {
+                let path = self.stage.hosts[at.host].accesses[at.path].name.clone();
+                let machine = &self.host_end(at.host).machine;
+                let there = machine.paths().any(|(_, known)| known.name() == path);
                 let known = &mut self.hosts[at.host].paths[at.path].keepalive;
-                if known.0 != on {
+                if known.0 != on && there {
                     *known = (on, now);
                 }
-                let path = self.stage.hosts[at.host].accesses[at.path].name.clone();
                 self.tell(at.host, HostInput::Keepalive { path, on });
             }
             Order::Flow(host, flow, on) => {

@@ -20,7 +20,7 @@ use segue_wire::FlowKey;
 use super::apps::Apps;
 use super::host::{Host, add_mobile};
 use super::layout::{
-    APP_PORT, COUNTED, EXPIRY, IN_FLIGHT, MAX_SLOTS, PORT, REST, SERVER, SERVER_PORT,
+    APP_PORT, COUNTED, EXPIRY, IN_FLIGHT, MAX_SLOTS, POOL_LEN, PORT, REST, SERVER, SERVER_PORT,
 };
 use super::reference::Reference;
 use super::shape::Settings;
@@ -62,8 +62,8 @@ impl Tunnels {
         let mut stage = Stage::new(schedule, start);
         let (tap, tape) = Tap::new(stage.paths().to_vec(), stage.core);
         stage.network.observe(Box::new(tap));
-        let pool = Pool::new(Ipv4Addr::new(10, 7, 0, 0).into(), 28);
-        let pools = [Prefix::new(Ipv4Addr::new(10, 7, 0, 0), 28)];
+        let pool = Pool::new(Ipv4Addr::new(10, 7, 0, 0).into(), POOL_LEN);
+        let pools = [Prefix::new(Ipv4Addr::new(10, 7, 0, 0), POOL_LEN)];
         let config = AnchorConfig {
             port: PORT,
             pool_v4: pool,

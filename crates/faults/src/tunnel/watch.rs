@@ -67,7 +67,8 @@ pub(super) struct Watch {
 pub(super) struct Load {
     second: u64,
     signals: u32,
-    most_signals: u32,
+    /// Paths of a host that has had many interfaces, each of which it may name as gone.
+    gone: u32,
     requests: u32,
     faults: [u32; 2],
     paths: u32,
@@ -93,7 +94,7 @@ impl Watch {
     pub(super) fn new(hosts: &[Host], quiet: Time) -> Watch {
         let load = |host: &Host| Load {
             paths: host.paths.len() as u32,
-            most_signals: SIGNALS + if host.worn { MAX_PATHS as u32 * 2 } else { 0 },
+            gone: if host.worn { MAX_PATHS as u32 } else { 0 },
             per_second: if host.follows_use { QUESTIONS } else { per_second(&host.keepalive) },
             ..Load::default()
         };
@@ -144,9 +145,9 @@ impl Watch {
     /// What left within one event, without packets of flows.
     pub(super) fn expect_few_outputs(&self) -> Result<(), Violation> {
         let all: u32 = self.hosts.iter().map(|load| load.paths).sum();
-        let paths = self.hosts.iter().map(|load| load.paths).chain([all]);
-        for (number, (count, paths)) in self.outputs.iter().zip(paths).enumerate() {
-            let most = MAX_OUTPUTS_PER_PATH * paths as usize;
+        let ends = self.hosts.iter().map(|load| (load.paths, load.gone)).chain([(all, 0)]);
+        for (number, (count, (paths, gone))) in self.outputs.iter().zip(ends).enumerate() {
+            let most = MAX_OUTPUTS_PER_PATH * paths as usize + gone as usize;
             Violation::unless(*count <= most, "storm", || {
                 let who = if number == self.hosts.len() { "the anchor" } else { "a host" };
                 format!("{who} says {count} things at once, {most} at most")
@@ -159,7 +160,7 @@ impl Watch {
         let load = &mut self.hosts[host];
         load.turn(now);
         load.signals += 1;
-        let most = load.most_signals + SIGNALS_PER_FAULT * load.recent_faults();
+        let most = SIGNALS + 2 * load.gone + SIGNALS_PER_FAULT * load.recent_faults();
         Violation::unless(load.signals <= most, "storm", || {
             format!("{} messages of host {host} in a second, {most} at most", load.signals)
         })

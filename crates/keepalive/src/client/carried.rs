@@ -17,14 +17,17 @@ impl Client {
     }
 
     /// Sleeps, if the datapath calls before anything could be due: another request within 2·T_KA of the last, and the
-    /// time-out. If the settings have changed since the last ride, the datapath may not.
+    /// time-out. If the settings have changed since the last ride, the datapath may not; nor after a silence as long as
+    /// the time-out, as while the keepalive was off: rides that follow do not end it, and it calls for its end once.
     pub(super) fn carry(&mut self, now: Time, reading: &Reading) {
         let t_ka = self.config.t_ka;
         let steady =
             self.state == State::Up && self.config.rides && self.on && self.config.doubt.is_none();
         let calls = reading.watched.filter(|at| steady && *at > now);
         let (Some(at), Some(last_sent)) = (calls, reading.last_sent) else { return };
-        let in_time = at <= last_sent + t_ka * 2
+        let hears = reading.last_received.is_some_and(|at| at + self.config.time_out() > now);
+        let in_time = hears
+            && at <= last_sent + t_ka * 2
             && self.down_at().is_none_or(|down_at| at <= down_at)
             && self.unheard_at().is_none_or(|unheard_at| at <= unheard_at);
         if in_time && self.schedule.announce.is_none() {

@@ -26,7 +26,27 @@ impl Tunnels {
             self.expect_uplink_alive(now, host, flow)?;
             self.expect_downlink_alive(now, host, flow)?;
         }
+        self.expect_detection_at_host(now, host)?;
         self.expect_detection_at_anchor(now, host)
+    }
+
+    /// Eq. 1 for the host: of a path of which either direction is dead it says so in time.
+    fn expect_detection_at_host(&self, now: Time, host: usize) -> Result<(), Violation> {
+        let known = &self.hosts[host];
+        for (number, path) in self.host_end(host).machine.paths().filter(|(_, path)| path.is_up()) {
+            let Some((at, truth)) = self.truth_of(host, u32::from(number)) else { continue };
+            let state = known.paths[at.path].keepalive;
+            let dead = [truth.uplink_dead_since(), truth.downlink_dead_since()];
+            let Some(dead) = dead.into_iter().flatten().min().filter(|_| state.0) else { continue };
+            let began = self.watch.host_path_began(host, number).unwrap_or(now);
+            let bound = known.keepalive.t_r_max(truth.rtt().1);
+            let holds = now <= dead.max(state.1).max(began) + bound;
+            Violation::unless(holds, "detection within eq. 1", || {
+                let (name, for_how_long) = (path.name(), now.since(dead));
+                format!("host {host} has {name} up, dead for {for_how_long}, bound {bound}")
+            })?;
+        }
+        Ok(())
     }
 
     fn expect_uplink_alive(&self, now: Time, host: usize, flow: usize) -> Result<(), Violation> {

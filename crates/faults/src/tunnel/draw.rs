@@ -1,0 +1,130 @@
+//! What is drawn for tunnels beside single faults: orders that seldom meet what they concern, sizes of links, and scenes
+//! that only a row of faults leads to.
+
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use segue_clock::Rng;
+use segue_sim::net::LinkFault;
+
+use super::layout::{POOL_HOSTS, REST, SILENT};
+use super::shape::{HostSettings, Moved, Order};
+use crate::Schedule;
+use crate::fault::{Entry, Fault, Node, PathRef, Way};
+use crate::schedule::CALM_MS;
+
+/// Sizes that a narrowed link takes, or is said to: those of tunnels of many kinds, and one below any IPv6 link's.
+const MTUS: [u16; 8] = [1_280, 1_330, 1_358, 1_400, 1_420, 1_492, 1_500, 1_000];
+
+fn own(at_ms: u64, order: Order) -> Entry {
+    Entry { at_ms, fault: Fault::Own(order.to_string()) }
+}
+
+/// The first flow of each host runs.
+pub(super) fn more(schedule: &mut Schedule) {
+    let seed = schedule.seed;
+    let flows = (0..schedule.hosts.len()).map(|host| own(1_000, Order::Flow(host, 0, true)));
+    schedule.entries.extend(flows);
+    pairs(&mut Rng::new(seed ^ 0x7061_6972), schedule);
+    sizes(&mut Rng::new(seed ^ 0x7369_7a65), schedule);
+    let mut rng = Rng::new(seed ^ 0x7363_656e_6573);
+    match rng.below(100) {
+        0..12 => downlinks_die_in_turn(&mut rng, schedule),
+        12..16 => addresses_come_round(&mut rng, schedule),
+        _ => {}
+    }
+}
+
+/// Orders that seldom meet what they concern: at half of the broken connections a keepalive is switched while none stands,
+/// and at half of the worn hosts a flow is pinned to an interface that gets another name.
+fn pairs(rng: &mut Rng, schedule: &mut Schedule) {
+    let Schedule { hosts, entries, quiet_ms, .. } = schedule;
+    let mut pairs = Vec::new();
+    for entry in entries.iter() {
+        let breaks = matches!(&entry.fault, Fault::Own(order) if order.starts_with("break-signal"));
+        let Some(host) = entry.fault.host().filter(|_| breaks && rng.chance(0.5)) else { continue };
+        let path = rng.below(hosts[host].paths.len() as u64) as usize;
+        let order = Order::Keepalive(PathRef { host, path }, rng.chance(0.5));
+        pairs.push(own((entry.at_ms + rng.below(20)).min(*quiet_ms - 1), order));
+    }
+    for (host, shape) in hosts.iter().enumerate() {
+        if HostSettings::of(shape).worn && rng.chance(0.5) {
+            let at = PathRef { host, path: rng.below(shape.paths.len() as u64) as usize };
+            let half = (*quiet_ms - 1_000) / 2;
+            let at_ms = 1_000 + rng.below(half);
+            pairs.push(own(at_ms, Order::Handover(host, Moved::Flow(0), Some(at.path))));
+            let at_ms = at_ms + rng.below(half);
+            pairs.push(Entry { at_ms, fault: Fault::Rename(at) });
+        }
+    }
+    entries.extend(pairs);
+}
+
+/// In two of five runs, links change their MTU, or are said to, one to six times; the first path of a host always takes
+/// a handshake of QUIC.
+fn sizes(rng: &mut Rng, schedule: &mut Schedule) {
+    if !rng.chance(0.4) {
+        return;
+    }
+    for _ in 0..1 + rng.below(6) {
+        let (at, way) = (PathRef::draw(rng, &schedule.hosts), Way::draw(rng));
+        let sizes = MTUS.len() as u64 - u64::from(at.path == 0);
+        let mtu = MTUS[rng.below(sizes) as usize];
+        let at_ms = 1_000 + rng.below(schedule.quiet_ms - 1_000);
+        schedule.entries.push(match rng.chance(0.8) {
+            true => Entry { at_ms, fault: Fault::Link(at, way, LinkFault::Narrow(mtu)) },
+            false => own(at_ms, Order::TooBig(at, way, mtu)),
+        });
+    }
+}
+
+/// After calm, the downlinks of a host die one after the other but for the last, as a rule from the fastest path on, while
+/// a flow runs in both directions and one only down.
+fn downlinks_die_in_turn(rng: &mut Rng, schedule: &mut Schedule) {
+    let mut at_ms = calm(schedule);
+    let host = rng.below(schedule.hosts.len() as u64) as usize;
+    let paths = &schedule.hosts[host].paths;
+    let mut order: Vec<usize> = (0..paths.len()).collect();
+    order.sort_by_key(|path| paths[*path].up_ms + paths[*path].down_ms);
+    if rng.chance(0.2) {
+        order.reverse();
+    }
+    order.pop();
+    let flows = [0, SILENT].map(|flow| own(at_ms, Order::Flow(host, flow, true)));
+    schedule.entries.extend(flows);
+    for path in order {
+        at_ms += 1_500 + rng.below(4_500);
+        let cut = Fault::Link(PathRef { host, path }, Way::Down, LinkFault::Cut);
+        schedule.entries.push(Entry { at_ms, fault: cut });
+    }
+    schedule.quiet_ms = at_ms + 6_000;
+}
+
+/// After calm, hosts are enrolled again in turn, until one has an address that another had first; then the anchor starts
+/// again, and a further host is given one.
+fn addresses_come_round(rng: &mut Rng, schedule: &mut Schedule) {
+    let mut at_ms = calm(schedule);
+    let hosts = schedule.hosts.len();
+    let again = |at_ms: &mut u64, rng: &mut Rng, host| {
+        let begins = own(*at_ms + 1 + rng.below(300), Order::Enrol(host));
+        let both = [own(*at_ms, Order::Unenrol(host)), begins];
+        *at_ms += REST.0 / 1_000_000 + 500 + rng.below(1_000);
+        both
+    };
+    let mut last = 0;
+    for host in (0..hosts).cycle().take(POOL_HOSTS - hosts + 1) {
+        schedule.entries.extend(again(&mut at_ms, rng, host));
+        last = host;
+    }
+    schedule.entries.push(Entry { at_ms, fault: Fault::Restart(Node::Fixed(0)) });
+    at_ms += 2_000;
+    schedule.entries.extend(again(&mut at_ms, rng, (last + 1) % hosts));
+    schedule.quiet_ms = at_ms;
+}
+
+/// All is mended at the end of what was drawn; returns when it has been calm.
+fn calm(schedule: &mut Schedule) -> u64 {
+    let at_ms = schedule.quiet_ms;
+    schedule.entries.push(Entry { at_ms, fault: Fault::MendAll });
+    at_ms + CALM_MS
+}
