@@ -94,7 +94,7 @@ impl Role for Daemon {
         let mut opened = packets::open(&settings.tunnel, &start::setup(&settings), options)?;
         let mut kept = Kept::default();
         let pools = Pools::serve(&settings, opened.datapath.as_mut(), &mut kept)?;
-        let machine = start::machine(&settings, &store, opened.source())?;
+        let machine = start::machine(&settings, &store, opened.measured_by())?;
         let (end, waiting) = TunnelEnd::new(machine, opened);
         let daemon = Daemon {
             core: Core::new(end, ledger).keeping(kept),

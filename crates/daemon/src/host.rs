@@ -90,7 +90,7 @@ impl Role for Daemon {
         };
         let setup = start::setup(&settings, &anchors, signal.has_names());
         let opened = packets::open(&settings.tunnel, &setup, EbpfOptions::default())?;
-        let machine = start::machine(&settings, &anchors, opened.source(), &member)?;
+        let machine = start::machine(&settings, &anchors, opened.measured_by(), &member)?;
         let (end, waiting) = TunnelEnd::new(machine, opened);
         let core = Core::new(end, Ledger::without_store()).keeping(kept);
         let guard = Guard::at_start(device, core.end.datapath.kind() == Kind::User);

@@ -12,7 +12,7 @@ use segue_datapath::user::User;
 use segue_datapath::{
     DatapathError, Event, EventSink, Kind, LinuxDatapath, MissPacket, ProbeEvent, Setup,
 };
-use segue_keepalive::Source;
+use segue_keepalive::MeasuredBy;
 use segue_linux::clock::monotonic;
 use segue_linux::thread::{self, Precision};
 use segue_tunnel::Failure;
@@ -182,16 +182,16 @@ pub fn kind_name(kind: Kind) -> &'static str {
 }
 
 impl Opened {
-    /// Where the machine's estimates come from.
+    /// What makes the estimates.
     #[must_use]
-    pub fn source(&self) -> Source {
-        source(self.datapath.as_ref())
+    pub fn measured_by(&self) -> MeasuredBy {
+        measured_by(self.datapath.as_ref())
     }
 }
 
-/// Where the machines' estimates come from with this datapath.
-pub fn source(datapath: &dyn LinuxDatapath) -> Source {
-    if datapath.measures() { Source::Readings } else { Source::Probes }
+/// What makes the estimates with this datapath.
+pub fn measured_by(datapath: &dyn LinuxDatapath) -> MeasuredBy {
+    if datapath.measures() { MeasuredBy::PacketPath } else { MeasuredBy::Machine }
 }
 
 /// Logs what an end could not do.

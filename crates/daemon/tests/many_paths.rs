@@ -19,7 +19,7 @@ use segue_datapath::{
 };
 use segue_ip::Output as ToDriver;
 use segue_ip::Prefix;
-use segue_keepalive::{Probing, Source, State};
+use segue_keepalive::{MeasuredBy, Probing, State};
 use segue_linux::clock::{monotonic, thread_cpu};
 use segue_linux::link;
 use segue_linux::netns::Netns;
@@ -211,7 +211,7 @@ async fn watch(grants: Sender<(u32, PathGrant)>, t_ka: Span) {
 }
 
 fn config(datapath: &dyn LinuxDatapath) -> AnchorConfig {
-    assert_eq!(packets::source(datapath), Source::Readings);
+    assert_eq!(packets::measured_by(datapath), MeasuredBy::PacketPath);
     AnchorConfig {
         port: PORT,
         pool_v4: Pool::new("10.64.0.0".parse().unwrap(), 10),
@@ -220,7 +220,7 @@ fn config(datapath: &dyn LinuxDatapath) -> AnchorConfig {
         expiry: Span::from_secs(600),
         rest: Span::ZERO,
         resting: Vec::new(),
-        source: Source::Readings,
+        measured_by: MeasuredBy::PacketPath,
         allow_upmt: false,
     }
 }

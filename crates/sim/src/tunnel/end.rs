@@ -120,8 +120,8 @@ impl<P: Clone> SimEnd<Host, P> {
     /// A host that has seen nothing yet. `seed` differs from that of any other end.
     #[must_use]
     pub fn new(config: HostConfig, seed: [u8; 32]) -> HostEnd<P> {
-        let source = config.source;
-        SimEnd::over(Host::new(config, seed), Model::of_host(source))
+        let measured_by = config.measured_by;
+        SimEnd::over(Host::new(config, seed), Model::of_host(measured_by))
     }
 }
 
@@ -129,8 +129,8 @@ impl<P: Clone> SimEnd<Anchor, P> {
     /// An anchor that knows no host. `seed` differs from that of any other end and start.
     #[must_use]
     pub fn new(config: AnchorConfig, seed: [u8; 32]) -> AnchorEnd<P> {
-        let source = config.source;
-        SimEnd::over(Anchor::new(config, seed), Model::of_anchor(source))
+        let measured_by = config.measured_by;
+        SimEnd::over(Anchor::new(config, seed), Model::of_anchor(measured_by))
     }
 }
 

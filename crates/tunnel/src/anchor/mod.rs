@@ -264,7 +264,7 @@ mod tests {
                 expiry: Span::from_secs(60),
                 rest: Span::from_secs(60),
                 resting: Vec::new(),
-                source: segue_keepalive::Source::Probes,
+                measured_by: segue_keepalive::MeasuredBy::Machine,
                 allow_upmt: false,
             };
             let (anchor, now) = (Anchor::new(config, [3; 32]), Time(1_000_000_000));

@@ -87,7 +87,7 @@ pub trait Datapath {
         None
     }
     /// Whether a [`reading`](Datapath::reading) has estimates: the daemon's machines are then made with
-    /// [`segue_keepalive::Source::Readings`].
+    /// [`segue_keepalive::MeasuredBy::PacketPath`].
     fn measures(&self) -> bool {
         false
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use segue_clock::{Machine, Span, Time};
 use segue_ip::Output::Own;
-use segue_keepalive::{Reading, Source, Tau};
+use segue_keepalive::{MeasuredBy, Reading, Tau};
 use segue_tunnel::{
     Anchor, AnchorConfig, AnchorInput, AnchorOutput, ConnId, HostConfig, HostInput, Order, Output,
 };
@@ -153,9 +153,9 @@ fn switch(net: &mut Net, host: usize, path: &str, on: bool) {
 
 #[test]
 fn a_path_that_is_not_watched_sends_nothing_and_keeps_its_flows() {
-    for source in [Source::Probes, Source::Readings] {
-        let mut net = Net::with_anchor(1, AnchorConfig { source, ..anchor_config() });
-        let host = net.add_host("alice", HostConfig { source, ..host_config(3, 60) });
+    for measured_by in [MeasuredBy::Machine, MeasuredBy::PacketPath] {
+        let mut net = Net::with_anchor(1, AnchorConfig { measured_by, ..anchor_config() });
+        let host = net.add_host("alice", HostConfig { measured_by, ..host_config(3, 60) });
         net.add_link(host, "wifi", ms(10));
         net.add_link(host, "lte", ms(30));
         net.announce(host);
@@ -178,14 +178,14 @@ fn a_path_that_is_not_watched_sends_nothing_and_keeps_its_flows() {
         net.set_alive(host, "wifi", Way::Both, false);
         net.run_for(secs(5));
         assert_eq!(sent(&net), before);
-        assert!(net.flows_use(bulk, "wifi"), "{source:?}: {:?}", net.routes(bulk));
+        assert!(net.flows_use(bulk, "wifi"), "{measured_by:?}: {:?}", net.routes(bulk));
         // Watched again, it is found dead.
         switch(&mut net, host, "wifi", true);
         net.run_for(ms(60 * 4 + 20 + 150));
-        assert!(net.flows_use(bulk, "lte"), "{source:?}: {:?}", net.routes(bulk));
+        assert!(net.flows_use(bulk, "lte"), "{measured_by:?}: {:?}", net.routes(bulk));
         net.set_alive(host, "wifi", Way::Both, true);
         net.run_for(secs(5));
-        assert!(net.flows_use(bulk, "wifi"), "{source:?}: {:?}", net.routes(bulk));
+        assert!(net.flows_use(bulk, "wifi"), "{measured_by:?}: {:?}", net.routes(bulk));
         net.expect_no_redirections();
     }
 }
@@ -232,9 +232,9 @@ fn a_path_that_shall_not_be_watched_is_probed_until_its_anchor_knows_it_also_aft
 
 #[test]
 fn packet_paths_that_measure_keep_the_probes_of_live_paths_to_themselves() {
-    let source = Source::Readings;
-    let mut net = Net::with_anchor(3, AnchorConfig { source, ..anchor_config() });
-    let host = net.add_host("alice", HostConfig { source, ..host_config(3, 60) });
+    let measured_by = MeasuredBy::PacketPath;
+    let mut net = Net::with_anchor(3, AnchorConfig { measured_by, ..anchor_config() });
+    let host = net.add_host("alice", HostConfig { measured_by, ..host_config(3, 60) });
     net.add_link(host, "wifi", ms(10));
     net.add_link(host, "lte", ms(30));
     net.announce(host);
@@ -328,10 +328,10 @@ fn the_pace_and_the_form_of_an_offer_are_in_force_before_any_request_and_after_e
 
 #[test]
 fn a_path_whose_requests_ride_is_read_of_with_the_others_and_not_waited_for() {
-    let source = Source::Readings;
-    let mut config = HostConfig { source, ..host_config(3, 60) };
+    let measured_by = MeasuredBy::PacketPath;
+    let mut config = HostConfig { measured_by, ..host_config(3, 60) };
     config.path.keepalive.rides = true;
-    let mut net = Net::with_anchor(1, AnchorConfig { source, ..anchor_config() });
+    let mut net = Net::with_anchor(1, AnchorConfig { measured_by, ..anchor_config() });
     let host = net.add_host("alice", config);
     net.add_link(host, "wifi", ms(10));
     net.add_link(host, "lte", ms(30));

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use segue_clock::{Rng, Time};
 use segue_ip::Input;
 use segue_ip::Interface;
-use segue_keepalive::{Arrival, Source};
+use segue_keepalive::{Arrival, MeasuredBy};
 use segue_steering::Class;
 use segue_tunnel::{AnchorInput, ConnId, Ending, HostConfig, HostInput, ProbeEvent, ProbeKind};
 use segue_wire::signal::{
@@ -207,12 +207,12 @@ fn walk(seed: u64) -> String {
     let mut net = Net::new(seed);
     net.anchor_config.max_paths = 10;
     net.anchor_config.pool_v6 = segue_tunnel::Pool::new("fd00::".parse().unwrap(), 64);
-    let source = if rng.chance(0.3) { Source::Readings } else { Source::Probes };
-    net.anchor_config.source = source;
+    let measured_by = if rng.chance(0.3) { MeasuredBy::PacketPath } else { MeasuredBy::Machine };
+    net.anchor_config.measured_by = measured_by;
     net.restart_anchor();
     for name in &NAMES[..2] {
         let config = host_config(1 + rng.below(4) as u8, 20 + rng.below(200));
-        let host = net.add_host(name, HostConfig { source, ..config });
+        let host = net.add_host(name, HostConfig { measured_by, ..config });
         for link in LINKS {
             net.add_link(host, link, ms(1 + rng.below(100)));
         }
