@@ -15,7 +15,8 @@ use segue_daemon::settings::{Choice, Tunnel};
 use segue_daemon::until;
 use segue_datapath::ebpf::{Ebpf, EbpfOptions, Xdp};
 use segue_datapath::{
-    Datapath, DatapathError, Event, LinuxDatapath, PathSetup, ProbeKind, ProbeOrder, Role, Setup,
+    Datapath, DatapathError, DatapathEvent, LinuxDatapath, PathSetup, ProbeKind, ProbeOrder, Role,
+    Setup,
 };
 use segue_ip::Output as ToDriver;
 use segue_ip::Prefix;
@@ -280,8 +281,8 @@ impl Driver {
         self.follow(Turn::at_deadline(waiting));
     }
 
-    fn on_event(&mut self, event: Event) {
-        self.told += u64::from(matches!(event, Event::Probe(_)));
+    fn on_event(&mut self, event: DatapathEvent) {
+        self.told += u64::from(matches!(event, DatapathEvent::Probe(_)));
         let turn = self.end.on_event(monotonic(), event);
         self.follow(turn);
     }
@@ -345,7 +346,7 @@ impl Driver {
 }
 
 /// Takes what the daemon's loop would take in a turn.
-async fn turn(queue: &mut Packets) -> Vec<Event> {
+async fn turn(queue: &mut Packets) -> Vec<DatapathEvent> {
     std::future::poll_fn(|context| {
         let mut events = Vec::new();
         queue.take(context, |event| events.push(event));

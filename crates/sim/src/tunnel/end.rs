@@ -8,7 +8,7 @@ use core::ops::{Deref, DerefMut};
 
 use segue_clock::{Span, Time};
 use segue_ip::{Datagram, Forward, Input, Output};
-use segue_tunnel::datapath::{Event, Order, Role};
+use segue_tunnel::datapath::{DatapathEvent, Order, Role};
 use segue_tunnel::{
     Anchor, AnchorConfig, AnchorInput, AnchorOutput, End, Failure, Host, HostConfig, HostInput,
     HostOutput, Known, Report, Side, ToDriver, Turn,
@@ -249,7 +249,7 @@ impl<M: Modelled, P: Clone> SimEnd<M, P> {
         let mut called = false;
         while let Some(slot) = self.end.datapath.take_due_call(now) {
             called = true;
-            self.on_event(now, Event::Look(slot), effects);
+            self.on_event(now, DatapathEvent::Look(slot), effects);
         }
         if called && !self.is_due(now) {
             return;
@@ -264,7 +264,7 @@ impl<M: Modelled, P: Clone> SimEnd<M, P> {
                 effects.push(Effect::Transmit(outer, message));
                 self.look(now, effects);
             }
-            Sent::Miss(packet) => self.on_event(now, Event::Miss(packet), effects),
+            Sent::Miss(packet) => self.on_event(now, DatapathEvent::Miss(packet), effects),
             Sent::Nothing => {}
         }
     }
@@ -313,11 +313,11 @@ impl<M: Modelled, P: Clone> SimEnd<M, P> {
                     let due = self.end.machine.due(now);
                     self.follow(now, &mut Turn::reading(due), effects);
                 }
-                self.on_event(now, Event::Probe(probe), effects);
+                self.on_event(now, DatapathEvent::Probe(probe), effects);
                 Arrived::Probe
             }
             Received::Size(slot, token) => {
-                self.on_event(now, Event::Size(slot, token), effects);
+                self.on_event(now, DatapathEvent::Size(slot, token), effects);
                 Arrived::Size
             }
             Received::Quiet(answer) => {
@@ -331,7 +331,7 @@ impl<M: Modelled, P: Clone> SimEnd<M, P> {
         }
     }
 
-    fn on_event(&mut self, now: Time, event: Event<Unbound>, effects: &mut Effects<P, M>) {
+    fn on_event(&mut self, now: Time, event: DatapathEvent<Unbound>, effects: &mut Effects<P, M>) {
         let mut turn = self.end.on_event(now, event);
         self.follow(now, &mut turn, effects);
     }
@@ -339,7 +339,7 @@ impl<M: Modelled, P: Clone> SimEnd<M, P> {
     /// Has the machine look at a path if its packet path calls for that at once, because data follow a silence.
     fn look(&mut self, now: Time, effects: &mut Effects<P, M>) {
         if let Some(slot) = self.end.datapath.take_call() {
-            self.on_event(now, Event::Look(slot), effects);
+            self.on_event(now, DatapathEvent::Look(slot), effects);
         }
     }
 
