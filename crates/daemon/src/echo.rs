@@ -205,7 +205,7 @@ impl<M: Side> Role for Daemon<M> {
     type Settings = Args;
     type Engine = Sockets<M>;
     type Words = Words;
-    type Signal = Infallible;
+    type Signalling = Infallible;
     type Chore = Infallible;
 
     fn common(args: &Args) -> run::Settings {

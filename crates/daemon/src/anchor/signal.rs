@@ -41,7 +41,7 @@ const SILENT: Duration = Duration::from_secs(3);
 /// while it moves.
 const CONNECTIONS: usize = 4;
 /// Events of the connections.
-pub enum SignalEvent {
+pub enum SignallingEvent {
     /// A host has authenticated itself with this certificate.
     Connected { conn: ConnId, certificate: Vec<u8>, established: Established },
     /// A message came.
@@ -79,7 +79,7 @@ impl Established {
 }
 
 /// The anchor's side of signalling.
-pub(super) struct Signal {
+pub(super) struct Signalling {
     endpoint: Endpoint,
     /// With the name of the host, from the first message to the end of the connection: connections
     /// that are closing count too.
@@ -87,13 +87,13 @@ pub(super) struct Signal {
     _worker: Worker,
 }
 
-impl Signal {
+impl Signalling {
     /// Listens on `port`, in both families if the system has IPv6.
     pub(super) fn listen(
         port: u16,
         enrolment: &Enrolment,
-        events: mpsc::Sender<SignalEvent>,
-    ) -> anyhow::Result<Signal> {
+        events: mpsc::Sender<SignallingEvent>,
+    ) -> anyhow::Result<Signalling> {
         let worker = Worker::start()?;
         let endpoint = {
             let _there = worker.handle().enter();
@@ -101,7 +101,7 @@ impl Signal {
         };
         let gate = Gate { roster: enrolment.roster(), allowances: Allowances::default() };
         worker.handle().spawn(accept(endpoint.clone(), gate, events));
-        Ok(Signal { endpoint, connections: BTreeMap::new(), _worker: worker })
+        Ok(Signalling { endpoint, connections: BTreeMap::new(), _worker: worker })
     }
 
     /// Accepts a connection of an enrolled host.
@@ -186,7 +186,7 @@ fn listener(port: u16) -> anyhow::Result<UdpSocket> {
     Ok(socket.into())
 }
 
-async fn accept(endpoint: Endpoint, gate: Gate, events: mpsc::Sender<SignalEvent>) {
+async fn accept(endpoint: Endpoint, gate: Gate, events: mpsc::Sender<SignallingEvent>) {
     let handshakes = Handshakes::default();
     let mut next = 0;
     while let Some(incoming) = endpoint.accept().await {
@@ -210,7 +210,7 @@ async fn accept(endpoint: Endpoint, gate: Gate, events: mpsc::Sender<SignalEvent
             if let Err(error) = serve(conn, incoming, place, &gate, &events).await {
                 debug!("signalling connection {}: {error:#}", conn.0);
             }
-            let _ = events.send(SignalEvent::Closed { conn }).await;
+            let _ = events.send(SignallingEvent::Closed { conn }).await;
         });
     }
 }
@@ -227,7 +227,7 @@ async fn serve(
     incoming: quinn::Incoming,
     handshake: Place,
     gate: &Gate,
-    events: &mpsc::Sender<SignalEvent>,
+    events: &mpsc::Sender<SignallingEvent>,
 ) -> anyhow::Result<()> {
     let connection = tokio::time::timeout(PATIENCE, incoming).await.context("no handshake")??;
     if signalling::is_enrolment(&connection) {
@@ -257,7 +257,7 @@ async fn serve(
         outbox: Some(outbox),
         heard: (0, Instant::now()),
     };
-    events.send(SignalEvent::Connected { conn, certificate, established }).await?;
+    events.send(SignallingEvent::Connected { conn, certificate, established }).await?;
     let writer = async {
         while let Some(message) = queued.recv().await {
             let sent = tokio::time::timeout(PATIENCE, signalling::send(&mut write, &message)).await;
@@ -277,7 +277,7 @@ async fn serve(
             let hosts = gate.roster.count();
             let wait = gate.allowances.take(&host, &message, hosts, Instant::now());
             tokio::time::sleep(wait).await;
-            events.send(SignalEvent::Message { conn, message }).await?;
+            events.send(SignallingEvent::Message { conn, message }).await?;
             next = messages.next::<FromHost>().await?;
         }
         anyhow::Ok(())
@@ -302,8 +302,8 @@ mod tests {
     const NOW: (u64, Duration) = (2_000_000_000, Duration::from_secs(1_000_000_000));
 
     struct Listening {
-        signal: Signal,
-        events: mpsc::Receiver<SignalEvent>,
+        signalling: Signalling,
+        events: mpsc::Receiver<SignallingEvent>,
         join: Member,
         anchor: SocketAddr,
         enrolment: Enrolment,
@@ -322,8 +322,8 @@ mod tests {
         let store = Embedded::open(&directory.path().join("anchor.db")).unwrap();
         let mut enrolment = Enrolment::load(&store).unwrap();
         let (sender, events) = mpsc::channel(1_024);
-        let signal = Signal::listen(0, &enrolment, sender).unwrap();
-        let port = signal.endpoint.local_addr().unwrap().port();
+        let signalling = Signalling::listen(0, &enrolment, sender).unwrap();
+        let port = signalling.endpoint.local_addr().unwrap().port();
         let anchor = SocketAddr::from(([127, 0, 0, 1], port));
         let join = enrolment.invite(&store, "mallory", vec![anchor.into()], NOW).unwrap();
         let key = new_key().unwrap();
@@ -335,7 +335,7 @@ mod tests {
         };
         let (certificate, _) = enrolment.enrol(&store, &asked, NOW).unwrap();
         let join = Member { authority: join.authority, host: Credentials { certificate, key } };
-        Listening { signal, events, join, anchor, enrolment, store }
+        Listening { signalling, events, join, anchor, enrolment, store }
     }
 
     fn client(join: &Member) -> Endpoint {
@@ -354,7 +354,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_host_holds_no_more_than_its_share_of_connections() {
-        let Listening { mut signal, mut events, join, anchor, .. } = listening();
+        let Listening { mut signalling, mut events, join, anchor, .. } = listening();
         let endpoint = client(&join);
         let mut held = Vec::new();
         for epoch in 0..CONNECTIONS as u64 + 3 {
@@ -365,8 +365,8 @@ mod tests {
             held.push((connection, write, _read));
             loop {
                 let event = events.recv().await.unwrap();
-                if let SignalEvent::Connected { conn, established, .. } = event {
-                    signal.admit(conn, "mallory", established);
+                if let SignallingEvent::Connected { conn, established, .. } = event {
+                    signalling.admit(conn, "mallory", established);
                     break;
                 }
             }
@@ -375,13 +375,13 @@ mod tests {
             let why = connection.closed().await.to_string();
             assert!(why.contains("too many"), "{why}");
         }
-        assert_eq!(signal.connections.len(), CONNECTIONS);
+        assert_eq!(signalling.connections.len(), CONNECTIONS);
         assert!(held[3..].iter().all(|(connection, ..)| connection.close_reason().is_none()));
     }
 
     #[tokio::test]
     async fn a_host_that_floods_is_heard_at_a_steady_pace() {
-        let Listening { signal: _signal, mut events, join, anchor, .. } = listening();
+        let Listening { signalling: _signalling, mut events, join, anchor, .. } = listening();
         let endpoint = client(&join);
         let connection = connect(&endpoint, anchor).await;
         let (mut write, _read) = connection.open_bi().await.unwrap();
@@ -393,9 +393,9 @@ mod tests {
         let mut heard = 0u32;
         while heard < BURST + 20 {
             match events.recv().await.unwrap() {
-                SignalEvent::Connected { established, .. } => admitted.push(established),
-                SignalEvent::Message { .. } => heard += 1,
-                SignalEvent::Closed { .. } | SignalEvent::Enrol { .. } => {
+                SignallingEvent::Connected { established, .. } => admitted.push(established),
+                SignallingEvent::Message { .. } => heard += 1,
+                SignallingEvent::Closed { .. } | SignallingEvent::Enrol { .. } => {
                     panic!("the connection was to be slowed, not ended")
                 }
             }
@@ -407,7 +407,7 @@ mod tests {
     /// How many messages the anchor takes from a host that floods every connection it may have, and
     /// in how many seconds.
     async fn heard(message: fn(u64) -> FromHost) -> (u32, f64) {
-        let Listening { mut signal, mut events, join, anchor, .. } = listening();
+        let Listening { mut signalling, mut events, join, anchor, .. } = listening();
         let endpoint = client(&join);
         let flood = tokio::spawn(async move {
             let mut held = Vec::new();
@@ -431,11 +431,11 @@ mod tests {
         let _ = tokio::time::timeout(Duration::from_secs(2), async {
             while let Some(event) = events.recv().await {
                 match event {
-                    SignalEvent::Connected { conn, established, .. } => {
-                        signal.admit(conn, "mallory", established);
+                    SignallingEvent::Connected { conn, established, .. } => {
+                        signalling.admit(conn, "mallory", established);
                     }
-                    SignalEvent::Message { .. } => count += 1,
-                    SignalEvent::Closed { .. } | SignalEvent::Enrol { .. } => {}
+                    SignallingEvent::Message { .. } => count += 1,
+                    SignallingEvent::Closed { .. } | SignallingEvent::Enrol { .. } => {}
                 }
             }
         })
@@ -461,7 +461,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_host_that_was_removed_is_refused_by_tls() {
-        let Listening { signal: _signal, mut events, join, anchor, mut enrolment, store } =
+        let Listening { signalling: _signalling, mut events, join, anchor, mut enrolment, store } =
             listening();
         let endpoint = client(&join);
         let attempt = || async {
@@ -474,7 +474,7 @@ mod tests {
             (connection, None)
         };
         let _good = attempt().await;
-        assert!(matches!(events.recv().await, Some(SignalEvent::Connected { .. })));
+        assert!(matches!(events.recv().await, Some(SignallingEvent::Connected { .. })));
         enrolment.remove(&store, "mallory", NOW.0).unwrap();
         let (connection, _streams) = attempt().await;
         let why = connection.closed().await;
@@ -483,16 +483,16 @@ mod tests {
         assert_eq!(close.error_code, quinn::TransportErrorCode::crypto(revoked), "{why}");
         loop {
             match events.recv().await.unwrap() {
-                SignalEvent::Connected { .. } => panic!("the daemon hears nothing of it"),
-                SignalEvent::Closed { .. } => break,
-                SignalEvent::Message { .. } | SignalEvent::Enrol { .. } => {} // of the good one
+                SignallingEvent::Connected { .. } => panic!("the daemon hears nothing of it"),
+                SignallingEvent::Closed { .. } => break,
+                SignallingEvent::Message { .. } | SignallingEvent::Enrol { .. } => {} // of the good one
             }
         }
     }
 
     #[tokio::test]
     async fn a_network_that_fills_its_share_of_handshakes_keeps_no_other_out() {
-        let Listening { signal: _signal, events: _events, join, anchor, .. } = listening();
+        let Listening { signalling: _signalling, events: _events, join, anchor, .. } = listening();
         let from = |ip: [u8; 4]| {
             let socket = UdpSocket::bind(SocketAddr::from((ip, 0))).unwrap();
             socket.set_nonblocking(true).unwrap();
@@ -518,7 +518,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_client_without_a_certificate_can_ask_to_be_enrolled_and_nothing_else() {
-        let Listening { signal: _signal, mut events, join, anchor, .. } = listening();
+        let Listening { signalling: _signalling, mut events, join, anchor, .. } = listening();
         let mut endpoint = client(&join);
         let ask = ToEnrol::Enrol {
             version: ENROL_VERSION,
@@ -536,12 +536,12 @@ mod tests {
             signalling::send(&mut write, &register).await.unwrap();
             connection.closed().await;
             let event = events.recv().await.unwrap();
-            assert!(matches!(event, SignalEvent::Closed { .. }), "{alpn:?}");
+            assert!(matches!(event, SignallingEvent::Closed { .. }), "{alpn:?}");
         }
         let connection = connect(&endpoint, anchor).await;
         let (mut write, read) = connection.open_bi().await.unwrap();
         signalling::send(&mut write, &ask).await.unwrap();
-        let Some(SignalEvent::Enrol { asked, back, .. }) = events.recv().await else {
+        let Some(SignallingEvent::Enrol { asked, back, .. }) = events.recv().await else {
             panic!("the daemon is asked");
         };
         assert_eq!(asked, ask);
@@ -551,12 +551,12 @@ mod tests {
         // The client can do nothing else on this connection.
         let _ = signalling::send(&mut write, &FromHost::Leave).await;
         connection.close(0u8.into(), b"done");
-        assert!(matches!(events.recv().await, Some(SignalEvent::Closed { .. })));
+        assert!(matches!(events.recv().await, Some(SignallingEvent::Closed { .. })));
     }
 
     #[tokio::test]
     async fn a_connection_that_says_nothing_ends() {
-        let Listening { signal: _signal, mut events, join, anchor, .. } = listening();
+        let Listening { signalling: _signalling, mut events, join, anchor, .. } = listening();
         let endpoint = client(&join);
         let silent = connect(&endpoint, anchor).await;
         let half = connect(&endpoint, anchor).await;
@@ -569,27 +569,27 @@ mod tests {
         assert!(start.elapsed() < PATIENCE + Duration::from_secs(20), "{:?}", start.elapsed());
         for _ in 0..2 {
             let event = events.recv().await.unwrap();
-            assert!(matches!(event, SignalEvent::Closed { .. }), "nobody heard of it before");
+            assert!(matches!(event, SignallingEvent::Closed { .. }), "nobody heard of it before");
         }
     }
 
     #[tokio::test]
     async fn a_host_that_does_not_read_is_cut_off() {
-        let Listening { mut signal, mut events, join, anchor, .. } = listening();
+        let Listening { mut signalling, mut events, join, anchor, .. } = listening();
         let endpoint = client(&join);
         let connection = connect(&endpoint, anchor).await;
         let (mut write, _unread) = connection.open_bi().await.unwrap();
         signalling::send(&mut write, &FromHost::Leave).await.unwrap();
-        let Some(SignalEvent::Connected { conn, established, .. }) = events.recv().await else {
+        let Some(SignallingEvent::Connected { conn, established, .. }) = events.recv().await else {
             panic!("the connection stands");
         };
-        signal.admit(conn, "mallory", established);
+        signalling.admit(conn, "mallory", established);
         // More than can leave meanwhile or fit into the connection.
         for path in 0..OUTBOX * 10_000 {
-            if signal.connections[&conn].1.connection.close_reason().is_some() {
+            if signalling.connections[&conn].1.connection.close_reason().is_some() {
                 break;
             }
-            signal
+            signalling
                 .send(conn, FromAnchor::PathRefused { path: path as u8, reason: Refusal::NoPath });
         }
         let why = connection.closed().await.to_string();
@@ -607,7 +607,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_host_that_lets_nothing_leave_holds_neither_a_connection_nor_more_than_its_share() {
-        let Listening { mut signal, mut events, join, anchor, .. } = listening();
+        let Listening { mut signalling, mut events, join, anchor, .. } = listening();
         let mut endpoint = client(&join);
         let config = signalling::client_config(&join.authority, &join.host).unwrap();
         endpoint.set_default_client_config(closed_client(config));
@@ -618,18 +618,18 @@ mod tests {
             signalling::send(&mut write, &FromHost::RemovePath { path: 1 }).await.unwrap();
             held.push((connection, write, read));
             let conn = loop {
-                if let SignalEvent::Connected { conn, established, .. } =
+                if let SignallingEvent::Connected { conn, established, .. } =
                     events.recv().await.unwrap()
                 {
-                    signal.admit(conn, "mallory", established);
+                    signalling.admit(conn, "mallory", established);
                     break conn;
                 }
             };
             // As for every message out of turn.
             let refused = FromAnchor::Refused { reason: Refusal::Protocol };
-            signal.send(conn, refused);
-            signal.close_after(conn);
-            assert_eq!(signal.host_of(conn), None);
+            signalling.send(conn, refused);
+            signalling.close_after(conn);
+            assert_eq!(signalling.host_of(conn), None);
         }
         let whole = async {
             for (n, (connection, ..)) in held.iter().enumerate() {
@@ -639,16 +639,16 @@ mod tests {
             }
         };
         tokio::time::timeout(PATIENCE * 3, whole).await.expect("they end");
-        while !signal.connections.is_empty() {
-            if let SignalEvent::Closed { conn } = events.recv().await.unwrap() {
-                signal.forget(conn);
+        while !signalling.connections.is_empty() {
+            if let SignallingEvent::Closed { conn } = events.recv().await.unwrap() {
+                signalling.forget(conn);
             }
         }
     }
 
     #[tokio::test]
     async fn who_asks_to_be_enrolled_and_lets_no_answer_leave_holds_no_place() {
-        let Listening { signal: _signal, mut events, join, anchor, .. } = listening();
+        let Listening { signalling: _signalling, mut events, join, anchor, .. } = listening();
         let mut endpoint = client(&join);
         let config = signalling::enrolment_config(&join.authority).unwrap();
         endpoint.set_default_client_config(closed_client(config));
@@ -657,13 +657,13 @@ mod tests {
         let (name, token) = ("mallory".into(), Token([0; TOKEN_LEN]));
         let ask = ToEnrol::Enrol { version: ENROL_VERSION, name, token, request: vec![] };
         signalling::send(&mut write, &ask).await.unwrap();
-        let Some(SignalEvent::Enrol { back, .. }) = events.recv().await else {
+        let Some(SignallingEvent::Enrol { back, .. }) = events.recv().await else {
             panic!("the daemon is asked");
         };
         back.send(Enrolled::Refused { reason: EnrolRefusal::Unknown }).unwrap();
         let closed = tokio::time::timeout(PATIENCE * 3, connection.closed()).await;
         closed.expect("it ends");
-        assert!(matches!(events.recv().await, Some(SignalEvent::Closed { .. })));
+        assert!(matches!(events.recv().await, Some(SignallingEvent::Closed { .. })));
     }
 
     /// The first datagram of a connection attempt.
@@ -683,7 +683,7 @@ mod tests {
     async fn when_many_handshakes_hang_a_new_source_must_show_that_it_receives() {
         /// Long header, fixed bit, type Retry (RFC 9000, section 17.2.5).
         const RETRY: u8 = 0xf0;
-        let Listening { signal: _signal, events: _events, join, anchor, .. } = listening();
+        let Listening { signalling: _signalling, events: _events, join, anchor, .. } = listening();
         let mut retries = Vec::new();
         for _ in 0..UNASKED + 4 {
             let first = initial(&join).await;
