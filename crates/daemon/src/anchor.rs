@@ -34,7 +34,7 @@ use super::stamp::{self, Stamp};
 use super::status;
 use crate::control::{Response, TunnelRequest, TunnelStatus, Tunnels};
 use crate::engine::ToLoop;
-use crate::ledger::{Entry, Ledger, Table};
+use crate::ledger::{Entry, Ledger, StoreTable};
 pub use crate::settings::Anchor as Settings;
 
 /// The role of an anchor.
@@ -84,7 +84,7 @@ impl Role for Daemon {
         let enrolment = Enrolment::load(store.as_ref())?;
         let signalling = Signalling::listen(settings.signal_port, &enrolment, signalling)?;
         // Started before the packet path's threads, which may have a higher scheduling priority.
-        let table = Table { name: LEASES, of: "registration" };
+        let table = StoreTable { name: LEASES, of: "registration" };
         let ledger = Ledger::start(store.clone(), table)?;
         let stamp = settings.stamp.as_ref().map(Stamp::start).transpose()?;
         let options = EbpfOptions {

@@ -17,12 +17,12 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use crate::control::{self, News, Response, Vocabulary};
-use crate::ledger::{Entry, Ledger, Table};
+use crate::ledger::{Entry, Ledger, StoreTable};
 use crate::run::{self, Core, Role};
 use crate::sockets::{Arrivals, Sockets};
 
 /// Where a server's leases are stored.
-const LEASES: Table = Table { name: "echo", of: "lease" };
+const LEASES: StoreTable = StoreTable { name: "echo", of: "lease" };
 
 /// Lease an address, and echo: the pattern for further protocols.
 #[derive(clap::Args)]

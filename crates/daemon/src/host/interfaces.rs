@@ -57,7 +57,11 @@ impl Daemon {
     pub(super) fn look_up(&mut self) {
         if self.signalling.has_names() {
             let Settings { nameservers, common, .. } = &self.settings;
-            self.signalling.look_up(names::ways(nameservers, &self.seen, &common.interfaces));
+            self.signalling.look_up(names::name_servers(
+                nameservers,
+                &self.seen,
+                &common.interfaces,
+            ));
         }
     }
 

@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tracing::{debug, warn};
 
-use super::names::{self, Named, Way};
+use super::names::{self, NameServer, Named};
 use super::unreached::Unreached;
 use crate::identity::{ANCHOR_NAME, Credentials};
 use crate::packets::MARK;
@@ -98,8 +98,8 @@ pub(super) struct Signalling {
     worker: Worker,
     anchors: Vec<SocketAddr>,
     names: Vec<Named>,
-    /// The name lookup under way, with its ways.
-    looking: Option<(Vec<Way>, AbortHandle)>,
+    /// The name lookup under way, with the servers that it asks.
+    looking: Option<(Vec<NameServer>, AbortHandle)>,
     shown: Shown,
     events: mpsc::Sender<SignallingEvent>,
     round: u64,
@@ -155,11 +155,11 @@ impl Signalling {
     }
 
     /// Looks up the anchor's names until they resolve; does nothing while a connection is up.
-    pub(super) fn look_up(&mut self, ways: Vec<Way>) {
+    pub(super) fn look_up(&mut self, servers: Vec<NameServer>) {
         if let Some((by, task)) = &self.looking
             && !task.is_finished()
         {
-            if *by == ways {
+            if *by == servers {
                 return;
             }
             task.abort();
@@ -167,7 +167,7 @@ impl Signalling {
         if self.is_up() {
             return;
         }
-        let (names, by, events) = (self.names.clone(), ways.clone(), self.events.clone());
+        let (names, by, events) = (self.names.clone(), servers.clone(), self.events.clone());
         let task = self.worker.handle().spawn(async move {
             let mut pause = LOOK_AGAIN.0;
             loop {
@@ -183,7 +183,7 @@ impl Signalling {
                 pause = (pause * 2).min(LOOK_AGAIN.1);
             }
         });
-        self.looking = Some((ways, task.abort_handle()));
+        self.looking = Some((servers, task.abort_handle()));
     }
 
     /// Whether `round` is the current one.
