@@ -14,7 +14,7 @@ use segue_netem::LossTrace;
 /// Most bytes of a scenario.
 const MAX_SCENARIO: u64 = 8 << 20;
 /// Most bytes of a file that a scenario names.
-const MAX_BESIDE: u64 = 128 << 20;
+const MAX_NAMED: u64 = 128 << 20;
 
 /// The text of a scenario's file.
 ///
@@ -39,16 +39,16 @@ fn bounded(path: &Path, most: u64) -> Result<String, String> {
 /// Files that a scenario names. Each is read only once, so every run of a scenario sees the same
 /// content.
 #[derive(Clone, Debug)]
-pub(super) struct Beside {
+pub(super) struct Files {
     /// Their directory; `None` if the scenario may name no files.
     directory: Option<PathBuf>,
     known: Arc<Mutex<BTreeMap<String, Arc<str>>>>,
 }
 
-impl Beside {
+impl Files {
     /// Files in this directory.
-    pub(super) fn new(directory: Option<PathBuf>) -> Beside {
-        Beside { directory, known: Arc::default() }
+    pub(super) fn new(directory: Option<PathBuf>) -> Files {
+        Files { directory, known: Arc::default() }
     }
 
     /// The text of a file.
@@ -63,7 +63,7 @@ impl Beside {
         if let Some(text) = known.get(name) {
             return Ok(text.clone());
         }
-        let text: Arc<str> = bounded(&directory.join(name), MAX_BESIDE)?.into();
+        let text: Arc<str> = bounded(&directory.join(name), MAX_NAMED)?.into();
         known.insert(name.to_owned(), text.clone());
         Ok(text)
     }
