@@ -111,8 +111,7 @@ impl Scenario {
         let source = Source::new(name, text, sets)?;
         let file = File::read(&source).map_err(|mistake| source.tell(&mistake))?;
         // A shortened run may keep later times in the file.
-        let written = Source::new(name, text, &[])?;
-        let written = Top::take(&mut written.values()).ok();
+        let written = (!sets.is_empty()).then(|| Top::take(&mut source.written()).ok()).flatten();
         let ends = [Some(&file.top), written.as_ref()].into_iter().flatten();
         let limit = ends.map(|top| top.duration.get_ref().0).max().unwrap_or(Span::ZERO);
         let (name, text) = (name.to_owned(), text.to_owned());
