@@ -19,11 +19,9 @@ use std::path::Path;
 
 use anyhow::bail;
 use segue_clock::{Span, Time};
-use segue_grammar::{Mistake, Part, Source};
+use segue_grammar::{Mistake, Part, Source, text};
 use segue_sim::net::AT_ONCE;
 use segue_sim::{ChannelId, Network, Observer, Results};
-
-pub use files::text;
 
 use builder::Builder;
 use files::Files;
