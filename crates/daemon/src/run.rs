@@ -258,17 +258,19 @@ pub async fn run<R: Role>(settings: R::Settings) -> anyhow::Result<()> {
     check_interfaces(&common.interfaces, monitor.current())?;
     let (asked_in, asked) = mpsc::channel::<Asked<R::Words>>(ASKED);
     scrape::start(common.metrics, asked_in.clone(), R::Words::metrics)?;
-    let _control = control::Server::start(&common.control, common.control_group, asked_in)?;
+    let mut control = control::Server::start(&common.control, common.control_group, asked_in)?;
     let (signalling, signalled) = mpsc::channel(R::SIGNALLED);
     let (mut role, packets) = R::start(settings, signalling)?;
     role.on_interfaces(monitor.current())?;
-    serve(&mut role, &mut interrupt, Sources::new(packets, signalled, asked, monitor)).await?;
+    let sources = Sources::new(packets, signalled, asked, monitor);
+    serve(&mut role, &mut interrupt, &mut control, sources).await?;
     role.stop().await
 }
 
 async fn serve<R: Role>(
     role: &mut R,
     interrupt: &mut mpsc::Receiver<()>,
+    control: &mut control::Server,
     mut sources: Sources<<R::Engine as Engine>::Queue, R::Signalling, R::Words>,
 ) -> anyhow::Result<()> {
     let mut heartbeat = tokio::time::interval(HEARTBEAT);
@@ -283,6 +285,7 @@ async fn serve<R: Role>(
                 core.end.heartbeat()?;
                 core.ledger.writes()?;
                 core.kept.look_after(monotonic());
+                control.look_after();
                 role.on_heartbeat()?;
             }
             () = until(deadline) => {
