@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use segue_clock::{Machine, Span};
 use segue_echo::{Client, ClientConfig, Lease, Order, PORT, Refused, Report, Server, ServerConfig};
 use segue_ip::{Input, Output, Prefix};
@@ -150,6 +150,12 @@ impl Side for Server {
         let (pool, lifetime) = (args.pool.context("no pool")?, Span::from_secs(args.lifetime));
         let mut server = Server::new(ServerConfig { pool, lifetime });
         let store = Arc::new(Embedded::open(&args.state)?);
+        if let Some(other) = store.tables()?.iter().find(|table| *table != LEASES.name) {
+            let path = args.state.display();
+            bail!(
+                "{path} is the state of another role (it has {other}): name another with --state"
+            );
+        }
         for (key, value) in store.list(LEASES.name)? {
             let (Ok(place), Ok(owner)) = (key.parse(), value.try_into()) else { continue };
             let lease = Lease { place, owner: u64::from_be_bytes(owner) };
