@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use segue_clock::{Rng, Span};
-use segue_keepalive::{Aims, Config as Keepalive, Source};
+use segue_keepalive::{Aims, Config as Keepalive, MeasuredBy};
 use segue_steering::Class;
 use segue_tunnel::{HostConfig, PathConfig};
 use segue_wire::{Encapsulation, Mode};
@@ -166,8 +166,8 @@ impl Settings {
         Vec::from([line("readings", self.readings), line("follows-use", self.follows_use)])
     }
 
-    pub(super) fn source(self) -> Source {
-        if self.readings { Source::Readings } else { Source::Probes }
+    pub(super) fn measured_by(self) -> MeasuredBy {
+        if self.readings { MeasuredBy::PacketPath } else { MeasuredBy::Machine }
     }
 }
 
@@ -200,7 +200,7 @@ pub(super) fn host_config(host: HostSettings, settings: Settings) -> HostConfig 
         },
         paths: Default::default(),
         steering: segue_steering::Config::default(),
-        source: settings.source(),
+        measured_by: settings.measured_by(),
     }
 }
 

@@ -77,7 +77,7 @@ impl Tunnels {
             expiry: EXPIRY,
             rest: REST,
             resting: Vec::new(),
-            source: settings.source(),
+            measured_by: settings.measured_by(),
             allow_upmt: false,
         };
         let names: Vec<String> = (0..stage.hosts.len()).map(|host| format!("host{host}")).collect();
