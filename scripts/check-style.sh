@@ -23,8 +23,8 @@ pure=$(scripts/pure --list)
 for crate in $pure; do
   grep -qF '#![forbid(unsafe_code)]' "crates/$crate/src/lib.rs" ||
     complain "crates/$crate/src/lib.rs: a pure crate needs #![forbid(unsafe_code)]"
-  cmp -s "crates/$crate/clippy.toml" crates/clock/clippy.toml ||
-    complain "crates/$crate/clippy.toml: a pure crate has the rules of crates/clock/clippy.toml"
+  [ ! -e "crates/$crate/clippy.toml" ] ||
+    complain "crates/$crate/clippy.toml: a pure crate has the rules of the top, which forbid hash maps"
 done
 for lib in $(grep -lF '#![no_std]' crates/*/src/lib.rs); do
   crate=$(basename "${lib%/src/lib.rs}")

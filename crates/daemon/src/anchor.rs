@@ -25,7 +25,7 @@ use self::credentials::{Credentials, review_period};
 pub use self::enrolment::{Enrolment, LINE_LIFETIME};
 use self::enrolment::{LEASES, Lease, encoded};
 use self::pools::Pools;
-use self::signal::{Signal, SignalEvent};
+use self::signal::{Signalling, SignallingEvent};
 use super::ends::{TunnelEnd, Waiting};
 use super::kept::Kept;
 use super::packets;
@@ -34,7 +34,7 @@ use super::stamp::{self, Stamp};
 use super::status;
 use crate::control::{Response, TunnelRequest, TunnelStatus, Tunnels};
 use crate::engine::ToLoop;
-use crate::ledger::{Entry, Ledger, Table};
+use crate::ledger::{Entry, Ledger, StoreTable};
 pub use crate::settings::Anchor as Settings;
 
 /// The role of an anchor.
@@ -47,7 +47,7 @@ pub struct Daemon {
     credentials: Credentials,
     /// When to review certificates.
     review: Interval,
-    signal: Signal,
+    signalling: Signalling,
     stamp: Option<Stamp>,
     attached: BTreeSet<u32>,
     interfaces: Vec<Device>,
@@ -64,11 +64,11 @@ fn conn_of(output: &ToLoop<TunnelEnd<Anchor>>) -> Option<ConnId> {
 impl Role for Daemon {
     const NAME: &'static str = "anchor";
     const TASK: &'static str = "run an anchor";
-    const SIGNALS: usize = 1_024;
+    const SIGNALLED: usize = 1_024;
     type Settings = Settings;
     type Engine = TunnelEnd<Anchor>;
     type Words = Tunnels;
-    type Signal = SignalEvent;
+    type Signalling = SignallingEvent;
     /// A review of certificates.
     type Chore = ();
 
@@ -78,13 +78,13 @@ impl Role for Daemon {
 
     fn start(
         settings: Settings,
-        signals: mpsc::Sender<SignalEvent>,
+        signalling: mpsc::Sender<SignallingEvent>,
     ) -> anyhow::Result<(Daemon, Waiting)> {
         let store = Arc::new(Embedded::open(&settings.state)?);
         let enrolment = Enrolment::load(store.as_ref())?;
-        let signal = Signal::listen(settings.signal_port, &enrolment, signals)?;
+        let signalling = Signalling::listen(settings.signal_port, &enrolment, signalling)?;
         // Started before the packet path's threads, which may have a higher scheduling priority.
-        let table = Table { name: LEASES, of: "registration" };
+        let table = StoreTable { name: LEASES, of: "registration" };
         let ledger = Ledger::start(store.clone(), table)?;
         let stamp = settings.stamp.as_ref().map(Stamp::start).transpose()?;
         let options = EbpfOptions {
@@ -94,7 +94,7 @@ impl Role for Daemon {
         let mut opened = packets::open(&settings.tunnel, &start::setup(&settings), options)?;
         let mut kept = Kept::default();
         let pools = Pools::serve(&settings, opened.datapath.as_mut(), &mut kept)?;
-        let machine = start::machine(&settings, &store, opened.source())?;
+        let machine = start::machine(&settings, &store, opened.measured_by())?;
         let (end, waiting) = TunnelEnd::new(machine, opened);
         let daemon = Daemon {
             core: Core::new(end, ledger).keeping(kept),
@@ -106,7 +106,7 @@ impl Role for Daemon {
             enrolment,
             credentials: Credentials::default(),
             review: tokio::time::interval(review_period(settings.certificate_lifetime)),
-            signal,
+            signalling,
             settings,
         };
         Ok((daemon, waiting))
@@ -125,8 +125,8 @@ impl Role for Daemon {
     /// others.
     fn apply(&mut self, output: AnchorOutput) -> anyhow::Result<()> {
         match output {
-            AnchorOutput::Signal(conn, message) => self.signal.send(conn, message),
-            AnchorOutput::Close(conn) => self.signal.close_after(conn),
+            AnchorOutput::Signal(conn, message) => self.signalling.send(conn, message),
+            AnchorOutput::Close(conn) => self.signalling.close_after(conn),
             AnchorOutput::SetMtu(address, mtu) => {
                 let (mtu, device) = (mtu.map(u32::from), self.settings.mtu);
                 let fitted = self.pools.fit(&mut self.core.kept, address, mtu, device);
@@ -144,7 +144,7 @@ impl Role for Daemon {
 
     /// What a host hears waits for its own lease.
     fn lane(&self, output: &ToLoop<TunnelEnd<Anchor>>) -> Option<String> {
-        Some(self.signal.host_of(conn_of(output)?)?.to_owned())
+        Some(self.signalling.host_of(conn_of(output)?)?.to_owned())
     }
 
     fn on_unwritten(&mut self, output: ToLoop<TunnelEnd<Anchor>>, why: Unwritten) {
@@ -153,11 +153,11 @@ impl Role for Daemon {
             Unwritten::TooMuch => b"too much waits for the anchor's disk",
         };
         if let Some(conn) = conn_of(&output) {
-            self.signal.end(conn, why);
+            self.signalling.end(conn, why);
         }
     }
 
-    fn on_signal(&mut self, event: SignalEvent) -> anyhow::Result<()> {
+    fn on_signalling(&mut self, event: SignallingEvent) -> anyhow::Result<()> {
         self.on_signalled(event)
     }
 
@@ -178,7 +178,7 @@ impl Role for Daemon {
     }
 
     async fn stop(mut self) -> anyhow::Result<()> {
-        self.signal.close().await;
+        self.signalling.close().await;
         Ok(())
     }
 

@@ -14,11 +14,14 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use nix::unistd::Gid;
 use segue_linux::peer;
+use segue_text::errors::Told;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::AbortHandle;
+use tracing::warn;
 
 pub mod any;
 mod events;
@@ -210,9 +213,15 @@ pub type Asked<V> = (Request<V>, oneshot::Sender<Response<V>>);
 /// The listening control socket; dropping it removes its file.
 pub struct Server {
     path: PathBuf,
+    listening: anyhow::Result<Listening>,
+    listen: Box<dyn Fn() -> anyhow::Result<Listening> + Send>,
+}
+
+struct Listening {
     /// Device and inode of the socket's file: any other file at the same path belongs to another
     /// process.
     file: (u64, u64),
+    task: AbortHandle,
 }
 
 impl Server {
@@ -223,6 +232,39 @@ impl Server {
         group: Option<Gid>,
         sink: mpsc::Sender<Asked<V>>,
     ) -> anyhow::Result<Server> {
+        let (at, sink) = (path.to_owned(), sink);
+        let listen = Box::new(move || Server::listen::<V>(&at, group, sink.clone()));
+        Ok(Server { path: path.to_owned(), listening: Ok(listen()?), listen })
+    }
+
+    /// Listens anew if the socket's file was removed. To be called now and then.
+    pub fn look_after(&mut self) {
+        let found = std::fs::symlink_metadata(&self.path);
+        if !found.is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+            return;
+        }
+        let path = self.path.display();
+        match ((self.listen)(), &self.listening) {
+            (Ok(listening), before) => {
+                before.iter().for_each(|before| before.task.abort());
+                warn!("the control socket {path} was removed, and is there again");
+                self.listening = Ok(listening);
+            }
+            (Err(error), Ok(before)) => {
+                before.task.abort();
+                warn!("the control socket {path} was removed: {}", Told(&error));
+                self.listening = Err(error);
+            }
+            // That was said.
+            (Err(_), Err(_)) => {}
+        }
+    }
+
+    fn listen<V: Vocabulary>(
+        path: &Path,
+        group: Option<Gid>,
+        sink: mpsc::Sender<Asked<V>>,
+    ) -> anyhow::Result<Listening> {
         let cannot = || format!("cannot listen at {}", path.display());
         if let Some(directory) = path.parent() {
             std::fs::create_dir_all(directory)
@@ -241,7 +283,7 @@ impl Server {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
         group.map_or(Ok(()), |group| open_to(path, group))?;
         let file = identity(path).with_context(cannot)?;
-        tokio::spawn(async move {
+        let task = tokio::spawn(async move {
             loop {
                 match listener.accept().await {
                     Ok((stream, _)) if may_ask(&stream, group) => {
@@ -253,13 +295,14 @@ impl Server {
                 }
             }
         });
-        Ok(Server { path: path.to_owned(), file })
+        Ok(Listening { file, task: task.abort_handle() })
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        if identity(&self.path).is_ok_and(|file| file == self.file) {
+        let own = |file: (u64, u64)| self.listening.as_ref().is_ok_and(|own| own.file == file);
+        if identity(&self.path).is_ok_and(own) {
             let _ = std::fs::remove_file(&self.path);
         }
     }

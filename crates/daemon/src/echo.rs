@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use segue_clock::{Machine, Span};
 use segue_echo::{Client, ClientConfig, Lease, Order, PORT, Refused, Report, Server, ServerConfig};
 use segue_ip::{Input, Output, Prefix};
@@ -17,12 +17,12 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use crate::control::{self, News, Response, Vocabulary};
-use crate::ledger::{Entry, Ledger, Table};
+use crate::ledger::{Entry, Ledger, StoreTable};
 use crate::run::{self, Core, Role};
 use crate::sockets::{Arrivals, Sockets};
 
 /// Where a server's leases are stored.
-const LEASES: Table = Table { name: "echo", of: "lease" };
+const LEASES: StoreTable = StoreTable { name: "echo", of: "lease" };
 
 /// Lease an address, and echo: the pattern for further protocols.
 #[derive(clap::Args)]
@@ -150,6 +150,12 @@ impl Side for Server {
         let (pool, lifetime) = (args.pool.context("no pool")?, Span::from_secs(args.lifetime));
         let mut server = Server::new(ServerConfig { pool, lifetime });
         let store = Arc::new(Embedded::open(&args.state)?);
+        if let Some(other) = store.tables()?.iter().find(|table| *table != LEASES.name) {
+            let path = args.state.display();
+            bail!(
+                "{path} is the state of another role (it has {other}): name another with --state"
+            );
+        }
         for (key, value) in store.list(LEASES.name)? {
             let (Ok(place), Ok(owner)) = (key.parse(), value.try_into()) else { continue };
             let lease = Lease { place, owner: u64::from_be_bytes(owner) };
@@ -205,7 +211,7 @@ impl<M: Side> Role for Daemon<M> {
     type Settings = Args;
     type Engine = Sockets<M>;
     type Words = Words;
-    type Signal = Infallible;
+    type Signalling = Infallible;
     type Chore = Infallible;
 
     fn common(args: &Args) -> run::Settings {

@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut};
 use std::task::Context;
 
 use segue_clock::Time;
-use segue_datapath::{DatapathError, Event, LinuxDatapath, Role};
+use segue_datapath::{DatapathError, DatapathEvent, LinuxDatapath, Role};
 use segue_ip::{Datagram, Input};
 use segue_linux::clock::monotonic;
 use segue_tunnel::{End, Order, Report, Side, Turn};
@@ -35,7 +35,7 @@ pub struct TunnelEnd<M: Side> {
 /// What comes from below.
 pub enum Below {
     /// An event of the packet path.
-    Packet(Event),
+    Packet(DatapathEvent),
     /// A router's message that a packet was too big.
     TooBig(TooBig),
 }

@@ -26,7 +26,7 @@ use tokio::sync::mpsc;
 
 use self::member::Member;
 pub use self::member::{Membership, membership};
-use self::signal::{Signal, SignalEvent};
+use self::signal::{Signalling, SignallingEvent};
 use self::sweep::Sweep;
 use super::ends::{TunnelEnd, Waiting};
 use super::kept::Kept;
@@ -46,7 +46,7 @@ pub struct Daemon {
     member: Member,
     routing: Routing,
     guard: Option<Guard>,
-    signal: Signal,
+    signalling: Signalling,
     /// The anchor's known addresses, and the present interfaces.
     anchors: Vec<SocketAddr>,
     seen: Vec<Device>,
@@ -67,7 +67,7 @@ impl Role for Daemon {
     type Settings = Settings;
     type Engine = TunnelEnd<Host>;
     type Words = Tunnels;
-    type Signal = SignalEvent;
+    type Signalling = SignallingEvent;
     /// A scan of the flow table, from this position on.
     type Chore = FlowCursor;
 
@@ -77,20 +77,21 @@ impl Role for Daemon {
 
     fn start(
         settings: Settings,
-        signals: mpsc::Sender<SignalEvent>,
+        signalling: mpsc::Sender<SignallingEvent>,
     ) -> anyhow::Result<(Daemon, Waiting)> {
         let member = Member::open(&settings.state, settings.join.clone())?;
         let anchors = member.anchors();
-        let signal = Signal::new(anchors.clone(), member.join().names(), member.shown()?, signals)?;
+        let signalling =
+            Signalling::new(anchors.clone(), member.join().names(), member.shown()?, signalling)?;
         let device = &settings.tunnel.device;
         let mut kept = Kept::default();
         let routing = match settings.fail_closed {
             true => Routing::closed(&mut kept, device, &routes::wanted(&settings))?,
             false => Routing::open(device)?,
         };
-        let setup = start::setup(&settings, &anchors, signal.has_names());
+        let setup = start::setup(&settings, &anchors, signalling.has_names());
         let opened = packets::open(&settings.tunnel, &setup, EbpfOptions::default())?;
-        let machine = start::machine(&settings, &anchors, opened.source(), &member)?;
+        let machine = start::machine(&settings, &anchors, opened.measured_by(), &member)?;
         let (end, waiting) = TunnelEnd::new(machine, opened);
         let core = Core::new(end, Ledger::without_store()).keeping(kept);
         let guard = Guard::at_start(device, core.end.datapath.kind() == Kind::User);
@@ -98,7 +99,7 @@ impl Role for Daemon {
             core,
             routing,
             guard,
-            signal,
+            signalling,
             anchors,
             seen: Vec::new(),
             anchor_inner: Vec::new(),
@@ -125,11 +126,11 @@ impl Role for Daemon {
     fn apply(&mut self, output: HostOutput) -> anyhow::Result<()> {
         match output {
             HostOutput::Connect { interfaces } => {
-                self.signal.connect(&interfaces);
+                self.signalling.connect(&interfaces);
                 self.look_up();
             }
-            HostOutput::MoveSignal { interface } => self.signal.move_to(&interface),
-            HostOutput::Signal(message) => self.signal.send(message),
+            HostOutput::MoveSignal { interface } => self.signalling.move_to(&interface),
+            HostOutput::Signal(message) => self.signalling.send(message),
             HostOutput::Addresses { inner, anchor } => {
                 self.guard.iter().for_each(|guard| guard.set_host(&inner));
                 self.anchor_inner = anchor;
@@ -148,7 +149,7 @@ impl Role for Daemon {
         self.check_refusal(report)
     }
 
-    fn on_signal(&mut self, event: SignalEvent) -> anyhow::Result<()> {
+    fn on_signalling(&mut self, event: SignallingEvent) -> anyhow::Result<()> {
         self.on_signalled(event)
     }
 
@@ -174,7 +175,7 @@ impl Role for Daemon {
 
     async fn stop(mut self) -> anyhow::Result<()> {
         self.feed(HostInput::Stop)?;
-        self.signal.close().await;
+        self.signalling.close().await;
         self.routing.end(&mut self.core.kept);
         Ok(())
     }
@@ -190,7 +191,7 @@ impl Role for Daemon {
             0 => {}
             n => *drops.entry(DropReason::Replay.name().to_owned()).or_default() += n,
         }
-        let trouble = self.signal.why_unreached().map(|(why, at)| TroubleStatus {
+        let trouble = self.signalling.why_unreached().map(|(why, at)| TroubleStatus {
             why: why.to_owned(),
             ago_s: now.since(at).as_secs_f64(),
         });

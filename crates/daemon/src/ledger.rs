@@ -21,7 +21,7 @@ const MOST_HELD: usize = 64;
 
 /// Where a ledger's records go.
 #[derive(Clone, Copy, Debug)]
-pub struct Table {
+pub struct StoreTable {
     /// Its name in the store.
     pub name: &'static str,
     /// What a record is, in errors: a `registration`.
@@ -87,7 +87,7 @@ impl<H> Ledger<H> {
     }
 
     /// Starts the writing thread, with the caller's scheduling.
-    pub fn start(store: Arc<dyn Store>, table: Table) -> anyhow::Result<Ledger<H>> {
+    pub fn start(store: Arc<dyn Store>, table: StoreTable) -> anyhow::Result<Ledger<H>> {
         let desk = Arc::new(Desk::default());
         let theirs = Arc::clone(&desk);
         let thread = std::thread::Builder::new()
@@ -298,7 +298,7 @@ impl Drop for Ended<'_> {
 }
 
 /// Writes records in one transaction.
-fn write(store: &dyn Store, table: Table, batch: &Batch) -> anyhow::Result<()> {
+fn write(store: &dyn Store, table: StoreTable, batch: &Batch) -> anyhow::Result<()> {
     let mut writes = Vec::new();
     for Waiting { entry: Entry { key, value, .. }, .. } in batch.values() {
         writes.push(Write::Put { table: table.name, key, value, lifetime: None });

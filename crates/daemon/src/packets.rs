@@ -10,9 +10,9 @@ use anyhow::Context;
 use segue_datapath::ebpf::{Ebpf, EbpfOptions};
 use segue_datapath::user::User;
 use segue_datapath::{
-    DatapathError, Event, EventSink, Kind, LinuxDatapath, MissPacket, ProbeEvent, Setup,
+    DatapathError, DatapathEvent, EventSink, Kind, LinuxDatapath, MissPacket, ProbeEvent, Setup,
 };
-use segue_keepalive::Source;
+use segue_keepalive::MeasuredBy;
 use segue_linux::clock::monotonic;
 use segue_linux::thread::{self, Precision};
 use segue_tunnel::Failure;
@@ -33,7 +33,7 @@ const PROBES: usize = 65_536;
 /// flood of new flows from displacing probes. It holds the full shares of 64 hosts
 /// (`datapath/src/misses.rs`).
 const MISSES: usize = 16_384;
-/// Paths that wait for the daemon's look ([`Event::Look`] and the like); more are dropped. A path
+/// Paths that wait for the daemon's look ([`DatapathEvent::Look`] and the like); more are dropped. A path
 /// is reported when its rides end, at most once in two periods, and once for each time that data
 /// follow a silence of [`segue_keepalive::SILENCE`].
 const NOTES: usize = 1_024;
@@ -105,7 +105,7 @@ fn prefer(realtime: bool) {
 pub struct Packets {
     probes: mpsc::Receiver<ProbeEvent>,
     misses: mpsc::Receiver<MissPacket>,
-    notes: mpsc::Receiver<Event>,
+    notes: mpsc::Receiver<DatapathEvent>,
     shed: Shed,
 }
 
@@ -114,10 +114,14 @@ pub type Shed = Arc<AtomicU64>;
 
 impl Packets {
     /// Takes a turn's batch of each kind; wakes the task when there is more.
-    pub fn take(&mut self, context: &mut TaskContext<'_>, mut into: impl FnMut(Event)) {
-        turns::take(&mut self.probes, PROBES_A_TURN, context, |probe| into(Event::Probe(probe)));
+    pub fn take(&mut self, context: &mut TaskContext<'_>, mut into: impl FnMut(DatapathEvent)) {
+        turns::take(&mut self.probes, PROBES_A_TURN, context, |probe| {
+            into(DatapathEvent::Probe(probe))
+        });
         turns::take(&mut self.notes, NOTES_A_TURN, context, &mut into);
-        turns::take(&mut self.misses, MISSES_A_TURN, context, |miss| into(Event::Miss(miss)));
+        turns::take(&mut self.misses, MISSES_A_TURN, context, |miss| {
+            into(DatapathEvent::Miss(miss))
+        });
     }
 
     /// The probes that wait right now.
@@ -138,11 +142,13 @@ fn queue(max_paths: u32) -> (EventSink, Packets, Shares) {
     let (shares, within) = Shares::new(max_paths);
     let sink: EventSink = Arc::new(move |event| {
         let taken = match event {
-            Event::Probe(probe) => {
+            DatapathEvent::Probe(probe) => {
                 within(probe.slot, probe.arrival.at) && probe_in.try_send(probe).is_ok()
             }
-            Event::Miss(miss) => miss_in.try_send(miss).is_ok(),
-            Event::Look(_) | Event::Uncut(_) | Event::Size(..) => note_in.try_send(event).is_ok(),
+            DatapathEvent::Miss(miss) => miss_in.try_send(miss).is_ok(),
+            DatapathEvent::Look(_) | DatapathEvent::Uncut(_) | DatapathEvent::Size(..) => {
+                note_in.try_send(event).is_ok()
+            }
         };
         if !taken {
             counted.fetch_add(1, Ordering::Relaxed);
@@ -182,16 +188,16 @@ pub fn kind_name(kind: Kind) -> &'static str {
 }
 
 impl Opened {
-    /// Where the machine's estimates come from.
+    /// What makes the estimates.
     #[must_use]
-    pub fn source(&self) -> Source {
-        source(self.datapath.as_ref())
+    pub fn measured_by(&self) -> MeasuredBy {
+        measured_by(self.datapath.as_ref())
     }
 }
 
-/// Where the machines' estimates come from with this datapath.
-pub fn source(datapath: &dyn LinuxDatapath) -> Source {
-    if datapath.measures() { Source::Readings } else { Source::Probes }
+/// What makes the estimates with this datapath.
+pub fn measured_by(datapath: &dyn LinuxDatapath) -> MeasuredBy {
+    if datapath.measures() { MeasuredBy::PacketPath } else { MeasuredBy::Machine }
 }
 
 /// Logs what an end could not do.
@@ -216,8 +222,8 @@ mod tests {
     use segue_datapath::ProbeKind;
     use segue_keepalive::Arrival;
 
-    fn probe(slot: u32, at_ms: u64) -> Event {
-        Event::Probe(ProbeEvent {
+    fn probe(slot: u32, at_ms: u64) -> DatapathEvent {
+        DatapathEvent::Probe(ProbeEvent {
             slot,
             kind: ProbeKind::Request,
             report: false,

@@ -35,7 +35,7 @@ pub trait Role: Sized {
     /// The task that needs the permission, for the error message.
     const TASK: &'static str;
     /// Events of signalling that wait; the connections wait when there are more.
-    const SIGNALS: usize = 256;
+    const SIGNALLED: usize = 256;
     /// Everything that it needs to know.
     type Settings;
     /// Its machine, and what is below that.
@@ -43,17 +43,17 @@ pub trait Role: Sized {
     /// What it says on the control socket.
     type Words: Vocabulary<News = <Self::Engine as Engine>::News>;
     /// Its signalling's events.
-    type Signal;
+    type Signalling;
     /// Work of its own, beside what the sources bring.
     type Chore;
 
     /// What every daemon needs to know.
     fn common(settings: &Self::Settings) -> Settings;
 
-    /// Opens what the role needs. Its signalling reports through `signals`.
+    /// Opens what the role needs. Its signalling reports through `signalling`.
     fn start(
         settings: Self::Settings,
-        signals: mpsc::Sender<Self::Signal>,
+        signalling: mpsc::Sender<Self::Signalling>,
     ) -> anyhow::Result<(Self, <Self::Engine as Engine>::Queue)>;
 
     /// What every role has.
@@ -85,7 +85,7 @@ pub trait Role: Sized {
     }
 
     /// Signalling of its own tells something.
-    fn on_signal(&mut self, _event: Self::Signal) -> anyhow::Result<()> {
+    fn on_signalling(&mut self, _event: Self::Signalling) -> anyhow::Result<()> {
         Ok(())
     }
 
@@ -258,18 +258,20 @@ pub async fn run<R: Role>(settings: R::Settings) -> anyhow::Result<()> {
     check_interfaces(&common.interfaces, monitor.current())?;
     let (asked_in, asked) = mpsc::channel::<Asked<R::Words>>(ASKED);
     scrape::start(common.metrics, asked_in.clone(), R::Words::metrics)?;
-    let _control = control::Server::start(&common.control, common.control_group, asked_in)?;
-    let (signals, signalled) = mpsc::channel(R::SIGNALS);
-    let (mut role, packets) = R::start(settings, signals)?;
+    let mut control = control::Server::start(&common.control, common.control_group, asked_in)?;
+    let (signalling, signalled) = mpsc::channel(R::SIGNALLED);
+    let (mut role, packets) = R::start(settings, signalling)?;
     role.on_interfaces(monitor.current())?;
-    serve(&mut role, &mut interrupt, Sources::new(packets, signalled, asked, monitor)).await?;
+    let sources = Sources::new(packets, signalled, asked, monitor);
+    serve(&mut role, &mut interrupt, &mut control, sources).await?;
     role.stop().await
 }
 
 async fn serve<R: Role>(
     role: &mut R,
     interrupt: &mut mpsc::Receiver<()>,
-    mut sources: Sources<<R::Engine as Engine>::Queue, R::Signal, R::Words>,
+    control: &mut control::Server,
+    mut sources: Sources<<R::Engine as Engine>::Queue, R::Signalling, R::Words>,
 ) -> anyhow::Result<()> {
     let mut heartbeat = tokio::time::interval(HEARTBEAT);
     let written = role.core().ledger.told();
@@ -283,6 +285,7 @@ async fn serve<R: Role>(
                 core.end.heartbeat()?;
                 core.ledger.writes()?;
                 core.kept.look_after(monotonic());
+                control.look_after();
                 role.on_heartbeat()?;
             }
             () = until(deadline) => {
@@ -305,14 +308,14 @@ async fn serve<R: Role>(
 
 fn on_work<R: Role>(
     role: &mut R,
-    work: Work<<R::Engine as Engine>::Event, R::Signal, R::Words>,
+    work: Work<<R::Engine as Engine>::Event, R::Signalling, R::Words>,
 ) -> anyhow::Result<()> {
     match work {
         Work::Below(event) => {
             let turn = role.core().end.on_event(event);
             role.follow(turn)
         }
-        Work::Signal(event) => role.on_signal(event),
+        Work::Signalling(event) => role.on_signalling(event),
         Work::Asked((request, back)) => {
             let _ = back.send(match request {
                 Request::Status { events_from } => {

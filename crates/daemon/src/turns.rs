@@ -12,7 +12,7 @@ use crate::control::{Asked, Vocabulary};
 use crate::engine::Queue;
 
 /// Messages and changes of signalling connections in a turn.
-const SIGNALS: usize = 16;
+const SIGNALLED: usize = 16;
 /// Requests over the control socket in a turn.
 const ASKED: usize = 4;
 
@@ -21,7 +21,7 @@ pub enum Work<B, S, V: Vocabulary> {
     /// An event from below the machine.
     Below(B),
     /// An event of signalling.
-    Signal(S),
+    Signalling(S),
     /// A request over the control socket.
     Asked(Asked<V>),
     /// The interfaces have changed.
@@ -53,7 +53,9 @@ impl<Q: Queue, S, V: Vocabulary> Sources<Q, S, V> {
         poll_fn(|context| {
             let mut works = Vec::new();
             self.below.take(context, |event| works.push(Work::Below(event)));
-            take(&mut self.signalled, SIGNALS, context, |event| works.push(Work::Signal(event)));
+            take(&mut self.signalled, SIGNALLED, context, |event| {
+                works.push(Work::Signalling(event))
+            });
             take(&mut self.asked, ASKED, context, |asked| works.push(Work::Asked(asked)));
             take(&mut self.interfaces, 1, context, |all| works.push(Work::Interfaces(all)));
             if works.is_empty() { Poll::Pending } else { Poll::Ready(works) }

@@ -15,11 +15,12 @@ use segue_daemon::settings::{Choice, Tunnel};
 use segue_daemon::until;
 use segue_datapath::ebpf::{Ebpf, EbpfOptions, Xdp};
 use segue_datapath::{
-    Datapath, DatapathError, Event, LinuxDatapath, PathSetup, ProbeKind, ProbeOrder, Role, Setup,
+    Datapath, DatapathError, DatapathEvent, LinuxDatapath, PathSetup, ProbeKind, ProbeOrder, Role,
+    Setup,
 };
 use segue_ip::Output as ToDriver;
 use segue_ip::Prefix;
-use segue_keepalive::{Probing, Source, State};
+use segue_keepalive::{MeasuredBy, Probing, State};
 use segue_linux::clock::{monotonic, thread_cpu};
 use segue_linux::link;
 use segue_linux::netns::Netns;
@@ -211,7 +212,7 @@ async fn watch(grants: Sender<(u32, PathGrant)>, t_ka: Span) {
 }
 
 fn config(datapath: &dyn LinuxDatapath) -> AnchorConfig {
-    assert_eq!(packets::source(datapath), Source::Readings);
+    assert_eq!(packets::measured_by(datapath), MeasuredBy::PacketPath);
     AnchorConfig {
         port: PORT,
         pool_v4: Pool::new("10.64.0.0".parse().unwrap(), 10),
@@ -220,7 +221,7 @@ fn config(datapath: &dyn LinuxDatapath) -> AnchorConfig {
         expiry: Span::from_secs(600),
         rest: Span::ZERO,
         resting: Vec::new(),
-        source: Source::Readings,
+        measured_by: MeasuredBy::PacketPath,
         allow_upmt: false,
     }
 }
@@ -280,8 +281,8 @@ impl Driver {
         self.follow(Turn::at_deadline(waiting));
     }
 
-    fn on_event(&mut self, event: Event) {
-        self.told += u64::from(matches!(event, Event::Probe(_)));
+    fn on_event(&mut self, event: DatapathEvent) {
+        self.told += u64::from(matches!(event, DatapathEvent::Probe(_)));
         let turn = self.end.on_event(monotonic(), event);
         self.follow(turn);
     }
@@ -345,7 +346,7 @@ impl Driver {
 }
 
 /// Takes what the daemon's loop would take in a turn.
-async fn turn(queue: &mut Packets) -> Vec<Event> {
+async fn turn(queue: &mut Packets) -> Vec<DatapathEvent> {
     std::future::poll_fn(|context| {
         let mut events = Vec::new();
         queue.take(context, |event| events.push(event));

@@ -27,7 +27,8 @@ use std::time::Duration;
 
 use segue_datapath::ebpf::{Ebpf, EbpfOptions, Xdp};
 use segue_datapath::{
-    Datapath, Event, EventSink, LinuxDatapath, PathSetup, ProbeKind, ProbeOrder, Role, Setup,
+    Datapath, DatapathEvent, EventSink, LinuxDatapath, PathSetup, ProbeKind, ProbeOrder, Role,
+    Setup,
 };
 use segue_ip::Prefix;
 use segue_linux::link::{self, Feature, set_feature};
@@ -439,7 +440,7 @@ fn request(datapath: &mut Ebpf) -> Result<(), segue_datapath::DatapathError> {
 fn daemon(
     mut datapath: Ebpf,
     slot: u32,
-    events: &Receiver<Event>,
+    events: &Receiver<DatapathEvent>,
     stop: &AtomicBool,
     ready: &std::sync::mpsc::Sender<()>,
 ) {
@@ -448,18 +449,19 @@ fn daemon(
     while !stop.load(Ordering::Relaxed) {
         datapath.heartbeat();
         match events.recv_timeout(Duration::from_millis(200)) {
-            Ok(Event::Miss(packet)) => {
+            Ok(DatapathEvent::Miss(packet)) => {
                 if datapath.bind_flow(packet.key, slot).is_ok() {
                     datapath.inject(packet);
                 }
             }
-            Ok(Event::Probe(_)) => {
+            Ok(DatapathEvent::Probe(_)) => {
                 let _ = ready.send(());
                 if core::mem::take(&mut echoes) {
                     let _ = request(&mut datapath);
                 }
             }
-            Ok(Event::Look(_) | Event::Uncut(_) | Event::Size(..)) | Err(_) => {}
+            Ok(DatapathEvent::Look(_) | DatapathEvent::Uncut(_) | DatapathEvent::Size(..))
+            | Err(_) => {}
         }
     }
 }

@@ -2,7 +2,7 @@
 //! probe answers. Two implementations of one trait: eBPF ([`ebpf`]) and user space ([`user`]).
 //!
 //! The daemon decides and calls [`Datapath`]; the datapath carries packets and reports through the
-//! [`EventSink`]. A flow that has no binding reaches the daemon once, as [`Event::Miss`]; the daemon
+//! [`EventSink`]. A flow that has no binding reaches the daemon once, as [`DatapathEvent::Miss`]; the daemon
 //! binds it and gives the packet back with [`Datapath::inject`], so that the first packet is not lost.
 
 pub mod ebpf;
@@ -24,8 +24,8 @@ pub use segue_tunnel::datapath::{
 };
 use types::FLOWS_A_PAGE;
 pub use types::{
-    Event, EventSink, FLOW_PACE, FLOWS_AT_ONCE, FlowCursor, FlowEntry, FlowPage, Kind, MissPacket,
-    Reach, STAMP_TO_WIRE, Services, Setup,
+    DatapathEvent, EventSink, FLOW_PACE, FLOWS_AT_ONCE, FlowCursor, FlowEntry, FlowPage, Kind,
+    MissPacket, Reach, STAMP_TO_WIRE, Services, Setup,
 };
 
 use std::collections::BTreeMap;

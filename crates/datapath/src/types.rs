@@ -146,7 +146,7 @@ impl Missed for MissPacket {
 }
 
 /// What the datapath reports.
-pub type Event = datapath::Event<MissPacket>;
+pub type DatapathEvent = datapath::DatapathEvent<MissPacket>;
 
 /// Takes the datapath's events; called from its threads, must not block.
-pub type EventSink = Arc<dyn Fn(Event) + Send + Sync>;
+pub type EventSink = Arc<dyn Fn(DatapathEvent) + Send + Sync>;

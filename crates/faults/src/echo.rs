@@ -14,11 +14,12 @@ use segue_clock::{Rng, Span, Time};
 use segue_echo::{ClientConfig, Order, PORT, ServerConfig};
 use segue_ip::Prefix;
 use segue_sim::echo::{EchoClient, EchoServer};
+use segue_sim::net::LinkFault;
 use segue_sim::packet::UDP;
 use segue_sim::role::Order as At;
 use segue_sim::{AgentId, RoleAgent};
 
-use crate::fault::{HostShape, Node, PathRef, PathShape};
+use crate::fault::{Entry, Fault, HostShape, Node, PathRef, PathShape, Way};
 use crate::stage::{CORE, Touched};
 use crate::{Protocol, Record, Scene, Schedule, Stage, Staged, Violation, Words, World};
 
@@ -57,6 +58,29 @@ impl Protocol for Echo {
         Some(format!("release {}", at.host))
     }
 
+    /// In one run of five a host gives its address up again and again while answers to it are held up for long, and some of
+    /// its questions are lost.
+    fn draw_more(&self, schedule: &mut Schedule) {
+        let mut rng = Rng::new(schedule.seed ^ 0x6f6c_6465_72);
+        if !rng.chance(0.2) {
+            return;
+        }
+        let at = PathRef::draw(&mut rng, &schedule.hosts);
+        let mut at_ms = schedule.quiet_ms;
+        schedule.entries.push(Entry { at_ms, fault: Fault::MendAll });
+        let held_up = Fault::Link(at, Way::Down, LinkFault::Reorder(500, 2_000));
+        let lost = Fault::Link(at, Way::Up, LinkFault::Loss(400));
+        for fault in [held_up, lost] {
+            schedule.entries.push(Entry { at_ms: at_ms + 1_000, fault });
+        }
+        for _ in 0..12 {
+            at_ms += 1_000 + rng.below(1_500);
+            let release = Fault::Own(format!("release {}", at.host));
+            schedule.entries.push(Entry { at_ms, fault: release });
+        }
+        schedule.quiet_ms = at_ms + 500;
+    }
+
     fn check_setting(&self, words: &mut Words<'_>) -> Result<(), String> {
         words.expect("pool")?;
         words.one_of("the pool", &[("29", ()), ("30", ())])
@@ -65,6 +89,13 @@ impl Protocol for Echo {
     fn check_order(&self, words: &mut Words<'_>, hosts: &[HostShape]) -> Result<(), String> {
         words.expect("release")?;
         words.host(hosts).map(drop)
+    }
+
+    fn check(&self, schedule: &Schedule) -> Result<(), String> {
+        match schedule.hosts.iter().any(|host| host.paths.iter().any(|path| path.v6)) {
+            true => Err("the server has an address of IPv4 alone".into()),
+            false => Ok(()),
+        }
     }
 
     fn world(&self, schedule: &Schedule, start: Time) -> Box<dyn World> {

@@ -102,6 +102,8 @@ pub struct PathShape {
     pub up_ms: u16,
     /// One-way delay to the host, in milliseconds.
     pub down_ms: u16,
+    /// Its addresses are of IPv6, without a translator on the way.
+    pub v6: bool,
 }
 
 /// A host at the start.
@@ -114,11 +116,11 @@ pub struct HostShape {
 }
 
 impl PathShape {
-    /// Delays from 1 to 80 ms, each direction its own.
+    /// Delays from 1 to 80 ms, each direction its own. Of IPv4.
     #[must_use]
     pub fn draw(rng: &mut Rng) -> PathShape {
         let mut delay = || 1 + rng.below(80) as u16;
-        PathShape { up_ms: delay(), down_ms: delay() }
+        PathShape { up_ms: delay(), down_ms: delay(), v6: false }
     }
 }
 

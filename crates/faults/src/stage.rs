@@ -12,7 +12,7 @@ use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use core::net::{IpAddr, Ipv4Addr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use segue_clock::{Span, Time};
 use segue_ip::Prefix;
@@ -26,6 +26,8 @@ use crate::{Record, Schedule, Violation, World};
 
 /// Where the core is.
 pub const CORE: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1));
+/// Its other address.
+pub const CORE_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1));
 /// Directions of the links of a path: to the core, and back.
 const CHANNELS: usize = 4;
 /// An agent that wakes more often than this at one instant never comes to rest.
@@ -112,8 +114,9 @@ pub struct Access {
     pub up: ChannelId,
     /// See `up`.
     pub down: ChannelId,
-    /// The access network's translator.
+    /// The access network's router; of IPv4 it is a translator.
     pub router: NodeId,
+    v6: bool,
     /// Since when the interface has been gone.
     pub absent_since: Option<Time>,
     /// When the interface came, went, or changed its address or the NAT's.
@@ -232,7 +235,7 @@ impl Stage {
     pub fn new(schedule: &Schedule, start: Time) -> Stage {
         let mut network = Network::starting_at(start, schedule.seed);
         let core = network.add_node("core");
-        network.node_mut(core).addresses.push(CORE);
+        network.node_mut(core).addresses.extend([CORE, CORE_V6]);
         let mut stage = Stage {
             network,
             hosts: Vec::new(),
@@ -279,18 +282,27 @@ impl Stage {
         connect((router, outer), (self.core, there));
         net.make_faulty(up, Span::from_millis(shape.up_ms.into()));
         net.make_faulty(down, Span::from_millis(shape.down_ms.into()));
-        let inside = Ipv4Addr::new(198, 18, at.host as u8, at.path as u8 + 1);
-        let outside = outside(at, 0);
+        let v6 = shape.v6;
+        let inside = match v6 {
+            true => inside_v6(at, 0),
+            false => Ipv4Addr::new(198, 18, at.host as u8, at.path as u8 + 1).into(),
+        };
         let interface = &mut net.node_mut(node).adapters[own as usize - 1].interface;
-        interface.addresses.push(inside.into());
+        interface.addresses.push(inside);
         let at_router = net.node_mut(router);
-        at_router.addresses.push(outside);
-        at_router.routes.set(Prefix::host(CORE), Hop::Interface(outer));
-        at_router.routes.set(Prefix::default_of(false), Hop::Interface(inner));
-        net.add_nat(router, NatConfig::new(Vec::from([inner]), outside))
-            .expect("its parameters are those of a translator");
-        net.node_mut(self.core).routes.set(Prefix::host(outside), Hop::Interface(there));
-        Access { name, up, down, router, absent_since: None, changed: now }
+        let core = if v6 { CORE_V6 } else { CORE };
+        at_router.routes.set(Prefix::host(core), Hop::Interface(outer));
+        at_router.routes.set(Prefix::default_of(v6), Hop::Interface(inner));
+        let mut behind = Prefix { addr: inside, len: 64 };
+        if !v6 {
+            let outside = outside(at, 0);
+            at_router.addresses.push(outside);
+            net.add_nat(router, NatConfig::new(Vec::from([inner]), outside))
+                .expect("its parameters are those of a translator");
+            behind = Prefix::host(outside);
+        }
+        net.node_mut(self.core).routes.set(behind, Hop::Interface(there));
+        Access { name, up, down, router, v6, absent_since: None, changed: now }
     }
 
     /// Puts an agent on the node of a host or of the others, listening to these protocols and ports.
@@ -418,10 +430,14 @@ impl Stage {
                 let access = &mut self.hosts[at.host].accesses[at.path];
                 access.changed = now;
                 let (node, index) = self.network.channel(access.up).from;
-                let inside = Ipv4Addr::new(172, 16 + at.host as u8, high, low);
-                self.network.happen(Change::Renumber(node, index, Vec::from([inside.into()])));
+                let inside = match access.v6 {
+                    true => inside_v6(at, self.serial),
+                    false => Ipv4Addr::new(172, 16 + at.host as u8, high, low).into(),
+                };
+                self.network.happen(Change::Renumber(node, index, Vec::from([inside])));
             }
             Fault::Rename(at) => self.rename(now, at),
+            Fault::Rebind(at) if self.hosts[at.host].accesses[at.path].v6 => {}
             Fault::Rebind(at) => {
                 self.serial += 1;
                 let to = outside(at, self.serial);
@@ -497,6 +513,11 @@ impl Stage {
             format!("{:?} never comes to rest", self.touched(Happened::Wake(woken)))
         })
     }
+}
+
+/// An address of a host's interface, of those that lead to this path.
+fn inside_v6(at: PathRef, choice: u16) -> IpAddr {
+    Ipv6Addr::new(0x2001, 0xdb8, 1 + at.host as u16, at.path as u16, 0, 0, choice, 1).into()
 }
 
 /// The source that the core sees after a NAT's choice.

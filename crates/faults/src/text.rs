@@ -12,7 +12,7 @@
 //! quiet 4000ms
 //! ```
 //!
-//! A path is `host.path`, both counted from 0; a delay `up/down`. `loss` and `duplicate` take thousandths,
+//! A path is `host.path`, both counted from 0; a delay `up/down`, with `/v6` behind it for a path of IPv6. `loss` and `duplicate` take thousandths,
 //! `reorder` thousandths and a time. What is no word of the harness is one of the protocol.
 
 use alloc::format;
@@ -79,6 +79,9 @@ impl fmt::Display for Schedule {
             write!(f, "host {} paths", host.settings)?;
             for path in &host.paths {
                 write!(f, " {}ms/{}ms", path.up_ms, path.down_ms)?;
+                if path.v6 {
+                    f.write_str("/v6")?;
+                }
             }
             writeln!(f)?;
         }
@@ -159,11 +162,13 @@ impl Draft {
         words.expect("paths")?;
         let mut paths = Vec::new();
         for word in words.0.by_ref() {
-            let (up, down) = word
+            let (delays, v6) =
+                word.strip_suffix("/v6").map_or((word, false), |delays| (delays, true));
+            let (up, down) = delays
                 .split_once('/')
                 .ok_or_else(|| format!("delays \"{word}\" are not of the form 10ms/10ms"))?;
             let delay = |word| millis(word, "the delay", 2_000).map(|ms| ms as u16);
-            paths.push(PathShape { up_ms: delay(up)?, down_ms: delay(down)? });
+            paths.push(PathShape { up_ms: delay(up)?, down_ms: delay(down)?, v6 });
         }
         if paths.is_empty() || paths.len() > MAX_PATHS || self.hosts.len() == MAX_HOSTS {
             return Err(format!(
@@ -297,7 +302,7 @@ mod tests {
             (4, "at 5ms flow 0 3 start", "from 0 to 2"),
             (4, "host k 0 t-ka 60ms paths 1ms/1ms", "K \"0\""),
             (4, "host k 3 t-ka 60ms paths", "1 to 4 paths"),
-            (4, "host k 3 t-ka 60ms walks 1ms/1ms", "none of rides, worn, paths"),
+            (4, "host k 3 t-ka 60ms walks 1ms/1ms", "none of rides, worn, mode, paths"),
             (4, "weather bad", "\"weather\" is none of"),
             (5, "quiet 5ms\nseed 3", "last line"),
             (0, "", "quiet"),

@@ -5,7 +5,7 @@ use segue_lab::frame::{Ports, ports, stays_on_link};
 
 /// An Ethernet frame: if another parser finds a whole UDP or TCP packet, the ports are the same; packets between
 /// link-local addresses stay on the link. A truncated frame may say less than the whole one, never something else.
-pub fn frame(data: &[u8]) {
+pub(crate) fn frame(data: &[u8]) {
     let (whole, stays) = (ports(data), stays_on_link(data));
     for n in 0..data.len().min(128) {
         let cut = ports(&data[..n]);

@@ -1,5 +1,5 @@
 //! One function for each parser: it takes any bytes, hands them to the parser and panics if a property does not hold.
-//! The fuzzer (`fuzz/`) calls these with generated inputs, an ordinary `cargo test` with the inputs kept in
+//! The fuzzer (`fuzz/`) calls them with generated inputs, an ordinary `cargo test` with the inputs kept in
 //! `fuzz/corpus/`. `docs/fuzzing.md` lists the properties.
 
 mod frames;
@@ -11,22 +11,24 @@ mod text;
 mod tunnel;
 mod values;
 
-pub use frames::frame;
-pub use packets::{coalesce, receive, segment};
-pub use stamp::stamp;
-pub use stand_in::stand_in;
-pub use text::{
+use segue_echo::Message;
+
+use frames::frame;
+use packets::{coalesce, receive, segment};
+use stamp::stamp;
+use stand_in::stand_in;
+use text::{
     anchor_config, certificate_request, control, host_config, join, lab_file, prefix, probe_key,
     scenario, units, video_trace,
 };
-pub use tunnel::{enrol, from_anchor, from_host, header, icmp, inner, probe, ride, size, upmt};
-pub use values::{link, plan};
+use tunnel::{enrol, from_anchor, from_host, header, icmp, inner, probe, ride, size, upmt};
+use values::{link, plan};
 
 /// A target: takes any bytes, panics if a property does not hold.
 pub type Target = fn(&[u8]);
 
 /// Every target by the name of its directory in `fuzz/corpus/`.
-pub const ALL: [(&str, Target); 29] = [
+pub const ALL: &[(&str, Target)] = &[
     ("header", header),
     ("probe", probe),
     ("ride", ride),
@@ -56,4 +58,24 @@ pub const ALL: [(&str, Target); 29] = [
     ("frame", frame),
     ("stamp", stamp),
     ("stand_in", stand_in),
+    ("echo", |data| reads_back(data, Message::parse, Message::emit)),
 ];
+
+/// Gives a target an input.
+///
+/// # Panics
+/// There is no such target, or a property does not hold.
+pub fn run(name: &str, data: &[u8]) {
+    let found = ALL.iter().find(|(known, _)| *known == name);
+    let (_, target) = found.expect("a target's name");
+    target(data);
+}
+
+/// Messages of a datagram each: whatever is read, of the whole or of a part, goes back to the very bytes.
+fn reads_back<M>(data: &[u8], parse: fn(&[u8]) -> Option<M>, emit: fn(&M) -> Vec<u8>) {
+    for n in 0..=data.len() {
+        if let Some(message) = parse(&data[..n]) {
+            assert_eq!(emit(&message), data[..n]);
+        }
+    }
+}

@@ -123,7 +123,7 @@ impl Rules {
 /// Receiving: every packet of a datagram is delivered, taken as a probe or refused with the reason
 /// that the formats' own parsers give, whatever came before it. The first bytes say how the rest is
 /// made into packets that get past the first checks.
-pub fn receive(data: &[u8]) {
+pub(crate) fn receive(data: &[u8]) {
     let mut data = data;
     let [choice, size] = take(&mut data);
     let role = if choice & 1 == 0 { Role::Host } else { Role::Anchor };
@@ -202,7 +202,7 @@ fn mend(packet: &mut [u8], choice: u8) {
 
 /// Cutting a packet from the TUN device: the pieces have the announced number and lengths, and carry the whole
 /// payload in order.
-pub fn segment(data: &[u8]) {
+pub(crate) fn segment(data: &[u8]) {
     let Some((vnet, packet)) = VnetHeader::split(data) else { return };
     let Ok(inner) = Inner::parse(packet) else { return };
     let mut packet = packet[..inner.len].to_vec();
@@ -273,7 +273,7 @@ fn packets(mut data: &[u8]) -> Vec<Vec<u8>> {
 }
 
 /// Coalescing segments: the output, cut again, is the input.
-pub fn coalesce(data: &[u8]) {
+pub(crate) fn coalesce(data: &[u8]) {
     let mut packets = packets(data);
     // Open checksums leave finished.
     packets.retain(|packet| partial::left_open(packet).is_none());

@@ -8,7 +8,7 @@ use crate::take::take;
 /// The reflector answers what has the length and the HMAC of a request, in its length, and changes only the fields it
 /// must fill; its answer is read back with the numbers that went in. The first byte says whether there is a key, and
 /// whether the HMACs are mended.
-pub fn stamp(data: &[u8]) {
+pub(crate) fn stamp(data: &[u8]) {
     let mut data = data;
     let [choice, tos, dscp] = take(&mut data);
     let key = StampKey::new(b"a key for the fuzzer");

@@ -10,7 +10,7 @@ const DEADLINES: u32 = 100;
 
 /// A datagram reads back from its own bytes, and one that is cut is the same or none. An anchor that takes it behind a
 /// host's first one forgets the connection when nothing more comes.
-pub fn stand_in(data: &[u8]) {
+pub(crate) fn stand_in(data: &[u8]) {
     let Some(datagram) = Datagram::decode(data) else { return };
     assert_eq!(Datagram::decode(&datagram.encode()).as_ref(), Some(&datagram));
     for n in 0..data.len() {

@@ -27,7 +27,7 @@ fn expect_one_line(error: &str) {
 
 /// The join line: what is read is read back from its own line; a refusal does not repeat the line, which is a secret.
 /// Input that is no line is tried as the content of one.
-pub fn join(data: &[u8]) {
+pub(crate) fn join(data: &[u8]) {
     if let Some(line) = text(data) {
         expect_join(line);
     }
@@ -52,7 +52,7 @@ fn expect_join(line: &str) {
 }
 
 /// A request for a certificate: the certificate is for the key that the request proves to have, or there is one line.
-pub fn certificate_request(data: &[u8]) {
+pub(crate) fn certificate_request(data: &[u8]) {
     static AUTHORITY: OnceLock<Authority> = OnceLock::new();
     let authority = AUTHORITY.get_or_init(|| Authority::generate().expect("random numbers"));
     match authority.certify("laptop", data, 2_000_000_000) {
@@ -81,7 +81,7 @@ fn expect_line(error: &str, text: &str) {
 
 /// A host's configuration: an error is one line with file and line, or with the key; an accepted one is usable by a
 /// daemon.
-pub fn host_config(data: &[u8]) {
+pub(crate) fn host_config(data: &[u8]) {
     let Some(text) = text(data) else { return };
     let file = match parse::<HostFile>(text, "f") {
         Ok(file) => file,
@@ -109,7 +109,7 @@ pub fn host_config(data: &[u8]) {
 }
 
 /// An anchor's configuration, like [`host_config`].
-pub fn anchor_config(data: &[u8]) {
+pub(crate) fn anchor_config(data: &[u8]) {
     let Some(text) = text(data) else { return };
     let file = match parse::<AnchorFile>(text, "f") {
         Ok(file) => file,
@@ -130,7 +130,7 @@ pub fn anchor_config(data: &[u8]) {
 
 /// The description of a test network: an error is one line with file and line. An accepted one is read the
 /// same again, and refused with an unknown key appended.
-pub fn lab_file(data: &[u8]) {
+pub(crate) fn lab_file(data: &[u8]) {
     let Some(text) = text(data) else { return };
     match file::parse(text, "f") {
         Ok(plan) => {
@@ -146,7 +146,7 @@ pub fn lab_file(data: &[u8]) {
 
 /// A scenario: an error is one line with file and line. An accepted one is accepted again with a comment appended,
 /// and refused with an unknown key appended; setting its seed to its own value changes nothing.
-pub fn scenario(data: &[u8]) {
+pub(crate) fn scenario(data: &[u8]) {
     let Some(text) = text(data) else { return };
     match Scenario::parse_alone(text, "f") {
         Ok(scenario) => {
@@ -165,7 +165,7 @@ pub fn scenario(data: &[u8]) {
 
 /// The file that `segue probe --key` reads: a key is accepted exactly if there are 32 hexadecimal digits and
 /// otherwise only white space, and its value is theirs. Input that is no text is tried as the content of a file.
-pub fn probe_key(data: &[u8]) {
+pub(crate) fn probe_key(data: &[u8]) {
     let digits = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
     if let Some(text) = text(data) {
         let inner = text.trim();
@@ -178,7 +178,7 @@ pub fn probe_key(data: &[u8]) {
 }
 
 /// The control socket: a message is written in a form that reads back the same.
-pub fn control(data: &[u8]) {
+pub(crate) fn control(data: &[u8]) {
     let write = |value: &dyn Fn() -> serde_json::Result<String>| value().expect("written");
     if let Ok(request) = serde_json::from_slice::<Request<Tunnels>>(data) {
         let line = write(&|| serde_json::to_string(&request));
@@ -195,7 +195,7 @@ pub fn control(data: &[u8]) {
 }
 
 /// Durations, shares and rates as users type them: in range, or one line that says why not.
-pub fn units(data: &[u8]) {
+pub(crate) fn units(data: &[u8]) {
     let Some(text) = text(data) else { return };
     match people::duration(text) {
         Ok(span) => {
@@ -216,7 +216,7 @@ pub fn units(data: &[u8]) {
 
 /// A trace of video frames: an error is one line with the number of the line. An accepted one is read the same from
 /// its own text and with a comment appended, and refused with a line that is no frame.
-pub fn video_trace(data: &[u8]) {
+pub(crate) fn video_trace(data: &[u8]) {
     let Some(text) = text(data) else { return };
     for (seconds, bits) in [(false, false), (true, true)] {
         let units = TraceUnits { seconds, bits };
@@ -241,7 +241,7 @@ pub fn video_trace(data: &[u8]) {
 }
 
 /// An address with a prefix length: reads back from its own text.
-pub fn prefix(data: &[u8]) {
+pub(crate) fn prefix(data: &[u8]) {
     let Some(text) = text(data) else { return };
     match text.parse::<Prefix>() {
         Ok(prefix) => {

@@ -12,7 +12,7 @@ use crate::take::take;
 
 /// The tunnel header: a parsed header is emitted as the same bytes, and a refusal names the fault in these very
 /// bytes.
-pub fn header(data: &[u8]) {
+pub(crate) fn header(data: &[u8]) {
     match Header::parse(data) {
         Ok(header) => assert_eq!(header.emit(), data[..Header::LEN]),
         Err(WireError::TooShort { got, min, .. }) => {
@@ -36,7 +36,7 @@ pub fn header(data: &[u8]) {
 
 /// The probe: bytes with a right authenticator are what sealing gives; a sealed probe opens, but not with a changed
 /// bit or another key.
-pub fn probe(data: &[u8]) {
+pub(crate) fn probe(data: &[u8]) {
     let key = ProbeKey(core::array::from_fn(|i| i as u8));
     if let (Ok(header), Ok(probe)) = (Header::parse(data), Probe::open(data, &key)) {
         assert_eq!(probe.seal(&header, &key)[..], *data);
@@ -63,7 +63,7 @@ pub fn probe(data: &[u8]) {
 
 /// The test of a packet size: what opens is what sealing gives, it does not open with a changed bit or another key,
 /// and a test of another length than it states is refused.
-pub fn size(data: &[u8]) {
+pub(crate) fn size(data: &[u8]) {
     let key = ProbeKey(core::array::from_fn(|i| i as u8));
     for from_host in [true, false] {
         if let Ok(size) = Size::open(data, &key, from_host) {
@@ -102,7 +102,7 @@ pub fn size(data: &[u8]) {
 
 /// A router's message about a packet that was too big: what is found is in the quoted packet, as another parser reads
 /// it.
-pub fn icmp(data: &[u8]) {
+pub(crate) fn icmp(data: &[u8]) {
     for (v6, said) in [(false, TooBig::parse_v4(data)), (true, TooBig::parse_v6(data))] {
         let Some(said) = said else { continue };
         let quote = match v6 {
@@ -128,7 +128,7 @@ pub fn icmp(data: &[u8]) {
 
 /// The inner packet: what is read does not depend on bytes behind the packet, lies in its ranges,
 /// reverses twice to itself, and agrees with another parser where that one accepts the packet.
-pub fn inner(data: &[u8]) {
+pub(crate) fn inner(data: &[u8]) {
     // A zero length means "as long as it is" to the other parser; ours takes it literally.
     let stated = match data.first().map(|first| first >> 4) {
         Some(4) => data.get(2..4),
@@ -178,7 +178,7 @@ pub fn inner(data: &[u8]) {
 
 /// A ride: sealed, its probe and inner packet come out as they went in; with any bit of the first 56 bytes changed it
 /// is refused. Arbitrary bytes: what opens is what was sealed.
-pub fn ride(data: &[u8]) {
+pub(crate) fn ride(data: &[u8]) {
     let key = ProbeKey([42; 16]);
     if let Ok((probe, inner)) = Probe::open_ride(data, &key) {
         if let Ok(header) = Header::parse(data) {
@@ -201,7 +201,7 @@ pub fn ride(data: &[u8]) {
 
 /// UPMT's packets: the fields of a probe or a trailer are read back from its own bytes, and a trailer with any bit
 /// changed is refused.
-pub fn upmt(data: &[u8]) {
+pub(crate) fn upmt(data: &[u8]) {
     if let Some(Ok(probe)) = ProbePacket::parse(data) {
         assert_eq!(ProbePacket::parse(&probe.emit()), Some(Ok(probe)));
     }
@@ -216,17 +216,17 @@ pub fn upmt(data: &[u8]) {
 }
 
 /// Messages from a host.
-pub fn from_host(data: &[u8]) {
+pub(crate) fn from_host(data: &[u8]) {
     stream::<FromHost>(data);
 }
 
 /// Messages from an anchor.
-pub fn from_anchor(data: &[u8]) {
+pub(crate) fn from_anchor(data: &[u8]) {
     stream::<FromAnchor>(data);
 }
 
 /// Messages of the enrolment, either way.
-pub fn enrol(data: &[u8]) {
+pub(crate) fn enrol(data: &[u8]) {
     stream::<ToEnrol>(data);
     stream::<Enrolled>(data);
 }

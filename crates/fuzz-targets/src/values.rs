@@ -19,7 +19,7 @@ fn number(data: &mut &[u8]) -> f64 {
 }
 
 /// The planner: a plan meets its targets, within rounding, and is usable.
-pub fn plan(data: &[u8]) {
+pub(crate) fn plan(data: &[u8]) {
     let mut data = data;
     let [choice, k_max] = take(&mut data);
     let time = number(&mut data);
@@ -116,7 +116,7 @@ fn link_spec(data: &mut &[u8]) -> LinkSpec {
 
 /// A link: one that passes its check carries packets, loses none without a reason and, unless it may reorder,
 /// delivers in order.
-pub fn link(data: &[u8]) {
+pub(crate) fn link(data: &[u8]) {
     let mut data = data;
     let spec = link_spec(&mut data);
     let reordering = spec.reordering;

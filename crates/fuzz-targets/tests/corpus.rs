@@ -6,7 +6,7 @@ use std::path::Path;
 #[test]
 fn every_kept_input_of_every_target_holds() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
-    for (name, target) in segue_fuzz_targets::ALL {
+    for (name, target) in segue_fuzz_targets::ALL.iter().copied() {
         let mut inputs = 0;
         for entry in fs::read_dir(corpus.join(name)).unwrap_or_else(|e| panic!("{name}: {e}")) {
             let path = entry.expect("a readable directory").path();
@@ -21,17 +21,20 @@ fn every_kept_input_of_every_target_holds() {
 }
 
 #[test]
-fn the_fuzzer_has_a_file_for_every_target_and_no_other() {
+fn the_fuzzer_has_a_program_and_inputs_for_every_target_and_no_other() {
     let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz");
     let mut expected: Vec<&str> = segue_fuzz_targets::ALL.iter().map(|(name, _)| *name).collect();
     expected.sort_unstable();
-    for directory in ["fuzz_targets", "corpus"] {
-        let files = fs::read_dir(fuzz.join(directory)).expect("the fuzzer's directory");
-        let mut found: Vec<String> = files
-            .map(|file| file.expect("readable").path())
-            .map(|path| path.file_stem().expect("a name").to_string_lossy().into_owned())
-            .collect();
-        found.sort_unstable();
-        assert_eq!(found, expected, "{directory}");
-    }
+    let manifest = fs::read_to_string(fuzz.join("Cargo.toml")).expect("its manifest");
+    let manifest: toml::Table = manifest.parse().expect("a manifest");
+    let programs = manifest["bin"].as_array().expect("a list of programs").iter();
+    let mut programs: Vec<&str> = programs.filter_map(|bin| bin["name"].as_str()).collect();
+    programs.sort_unstable();
+    assert_eq!(programs, expected);
+    let files = fs::read_dir(fuzz.join("corpus")).expect("the fuzzer's directory");
+    let mut inputs: Vec<String> = files
+        .map(|file| file.expect("readable").file_name().to_string_lossy().into_owned())
+        .collect();
+    inputs.sort_unstable();
+    assert_eq!(inputs, expected);
 }

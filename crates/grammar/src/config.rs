@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use serde::de::DeserializeOwned;
 use toml::de::{DeTable, Deserializer};
 
@@ -17,9 +17,7 @@ pub trait Config: DeserializeOwned {
 
 /// Reads a TOML file; every error is one line with file, line and key.
 pub fn read<T: Config>(path: &Path) -> anyhow::Result<T> {
-    let text =
-        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    parse(&text, &path.display().to_string())
+    parse(&crate::text(path)?, &path.display().to_string())
 }
 
 /// Reads the text of the TOML file `name`; every error is one line with file, line and key.

@@ -82,22 +82,12 @@ pub struct Probed {
     pub adaptive: Option<Aims>,
 }
 
-/// Completes each `path.NAME.keepalive` of a host's table from its `keepalive`. K and period count more than
-/// `adaptive` of another table.
+/// Completes each `path.NAME.keepalive` of a host's table from its `keepalive`. A path's own K and period count more than
+/// `adaptive` of `keepalive`.
 pub fn complete(host: &mut DeTable<'_>) {
-    let fixed = |keys: &DeTable<'_>| keys.contains_key("k") || keys.contains_key("period");
-    let yields = |keys: &mut DeTable<'_>| {
-        // Any other value is read for its mistake, or says the same.
-        if keys.get("adaptive").and_then(|value| value.get_ref().as_bool()) == Some(true) {
-            keys.remove("adaptive");
-        }
-    };
     let Some(DeValue::Table(base)) = host.get_mut("keepalive").map(Spanned::get_mut) else {
         return;
     };
-    if fixed(base) {
-        yields(base);
-    }
     let base = base.clone();
     let Some(DeValue::Table(paths)) = host.get_mut("path").map(Spanned::get_mut) else { return };
     for (name, path) in paths {
@@ -107,10 +97,8 @@ pub fn complete(host: &mut DeTable<'_>) {
         let own = own.or_insert(Spanned::new(place, DeValue::Table(DeTable::new())));
         let DeValue::Table(own) = own.get_mut() else { continue };
         let mut base = base.clone();
-        if fixed(own) {
-            yields(&mut base);
-        } else if fixed(&base) {
-            yields(own);
+        if own.contains_key("k") || own.contains_key("period") {
+            base.remove("adaptive");
         }
         inherit(own, &base);
     }
@@ -126,7 +114,8 @@ impl KeepaliveKeys {
     pub fn validate(&self) -> anyhow::Result<Probed> {
         if self.adaptive == Some(true) && (self.k.is_some() || self.period.is_some()) {
             bail!(
-                "adaptive chooses k and period by itself: leave them out, or set adaptive = false"
+                "adaptive chooses k and period by itself: leave them out, in [keepalive] too, or set \
+                 adaptive = false"
             );
         }
         let mut keepalive = match (self.k, self.period) {
@@ -261,7 +250,19 @@ mod tests {
             let probed = probed(base, own).unwrap();
             assert_eq!(probed.adaptive.is_some(), adaptive, "{base:?} {own:?}");
         }
-        assert!(probed("", "adaptive = true\nk = 3\nperiod = \"100ms\"").is_err());
+    }
+
+    #[test]
+    fn who_asks_for_adaptation_and_gives_k_and_period_is_told() {
+        let fixed = "k = 3\nperiod = \"100ms\"";
+        let both = format!("adaptive = true\n{fixed}");
+        for (base, own) in [("", &*both), (&*both, ""), (fixed, "adaptive = true")] {
+            let error = probed(base, own).err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(
+                error.starts_with("adaptive chooses k and period"),
+                "{base:?} {own:?}: {error}"
+            );
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod network;
 mod part;
 mod paths;
 mod source;
+mod text;
 mod values;
 
 pub use config::{Config, parse, read};
@@ -22,4 +23,5 @@ pub use network::{Address, End, EndAddress, Ends, Link, Node, PrefixText, RouteT
 pub use part::{Part, known, tables, value};
 pub use paths::{PathKeys, Paths, SteeringKeys};
 pub use source::{Mistake, Name, Source, hint, printable};
+pub use text::{text, text_up_to};
 pub use values::{Duration, Ratio};

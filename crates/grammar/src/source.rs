@@ -72,23 +72,23 @@ impl Source {
     /// # Errors
     /// One line with file, line and key.
     pub fn new(name: &str, text: &str, sets: &[(String, String)]) -> anyhow::Result<Source> {
-        let (name, file) = (name.to_owned(), text.to_owned());
-        let mut source = Source { name, file, sets: Vec::new() };
-        source.parsed().map_err(|error| {
+        let mut start = text.len() + 1;
+        let placed = sets.iter().map(|(key, value)| {
+            let padded = format!("{}{VALUE}{value}", " ".repeat(start));
+            let place = start..padded.len() + 1;
+            start = place.end;
+            Set { key: key.clone(), value: value.clone(), place, padded }
+        });
+        let sets = placed.collect();
+        let source = Source { name: name.to_owned(), file: text.to_owned(), sets };
+        let written = source.parsed().map_err(|error| {
             let offset = error.span().map_or(0, |span| span.start);
             let (line, content) = line_at(text, offset);
             let key = content.split_once('=').map(|(key, _)| format!("{}: ", key.trim()));
             let (key, message) = (key.unwrap_or_default(), one_line(error.message()));
             anyhow!("{}:{line}: {}", source.name, printable(&format!("{key}{message}")))
         })?;
-        let mut start = text.len() + 1;
-        for (key, value) in sets {
-            let padded = format!("{}{VALUE}{value}", " ".repeat(start));
-            let place = start..padded.len() + 1;
-            start = place.end;
-            source.sets.push(Set { key: key.clone(), value: value.clone(), place, padded });
-        }
-        source.tree().map_err(|(set, message)| {
+        source.overridden(written).map_err(|(set, message)| {
             let message = format!("{}={}: {message}", set.key, set.value);
             anyhow!("{}: {}", source.name, printable(&message))
         })?;
@@ -134,11 +134,20 @@ impl Source {
     /// All values, each with its place.
     #[must_use]
     pub fn values(&self) -> Spanned<DeTable<'_>> {
-        self.tree().map_err(|(_, message)| message).expect("it was read once when it was made")
+        let values = self.overridden(self.written()).map_err(|(_, message)| message);
+        values.expect("they were overridden once when it was made")
     }
 
-    fn tree(&self) -> Result<Spanned<DeTable<'_>>, (&Set, String)> {
-        let mut tree = self.parsed().expect("it was parsed once when it was made");
+    /// The values of the file, without overrides.
+    #[must_use]
+    pub fn written(&self) -> Spanned<DeTable<'_>> {
+        self.parsed().expect("it was parsed once when it was made")
+    }
+
+    fn overridden<'a>(
+        &'a self,
+        mut tree: Spanned<DeTable<'a>>,
+    ) -> Result<Spanned<DeTable<'a>>, (&'a Set, String)> {
         for set in &self.sets {
             set.apply(tree.get_mut()).map_err(|message| (set, message))?;
         }

@@ -8,6 +8,8 @@ use segue_wire::{Mode, Probe, ProbeReport};
 mod carried;
 mod doubt;
 mod excuse;
+mod lapses;
+mod rate;
 mod reading;
 mod round_trip;
 mod schedule;
@@ -15,11 +17,12 @@ mod stream;
 
 pub use self::carried::LOOK;
 use self::doubt::Kept;
-pub use self::doubt::{Lapses, SILENCE};
+pub use self::doubt::SILENCE;
 use self::excuse::Excuse;
+pub use self::lapses::Lapses;
 use self::schedule::Schedule;
 use crate::bursts::Bursts;
-use crate::config::{Source, stated_ms};
+use crate::config::{MeasuredBy, stated_ms};
 use crate::counts::Run;
 use crate::measure::{Measure, Scale};
 use crate::planted::fault;
@@ -60,7 +63,7 @@ use crate::{
 /// cease: the reading that follows the call decides. The client asks for a reading [`LOOK`] after the last, for its
 /// estimates and in case a call was lost, and at once after a response that is given.
 ///
-/// **Readings** ([`Source::Readings`]). The datapath then keeps counts, estimates and the times of the last probes; a
+/// **Readings** ([`MeasuredBy::PacketPath`]). The datapath then keeps counts, estimates and the times of the last probes; a
 /// response given in addition counts for liveness only.
 ///
 /// **The driver** gives arrivals, and a reading where the datapath measures or rides, before a tick that is due. A
@@ -257,7 +260,7 @@ impl Client {
             return;
         }
         let order = self.responses.observe_once(probe.seq);
-        let readings = self.config.source == Source::Readings;
+        let readings = self.config.measured_by == MeasuredBy::PacketPath;
         if !readings {
             self.measure.count(order);
         }
@@ -285,7 +288,7 @@ impl Client {
     /// Whether this machine numbers the requests. Where they ride or are measured the datapath does, and
     /// refuses answers to what it never sent.
     fn numbers(&self) -> bool {
-        self.config.source == Source::Probes && !self.config.rides
+        self.config.measured_by == MeasuredBy::Machine && !self.config.rides
     }
 
     /// The averages that a new response brings.
@@ -335,7 +338,7 @@ impl Client {
         self.look(now);
         let probe = &arrival.probe;
         let order = self.unsolicited.observe_once(probe.seq);
-        if self.config.source == Source::Probes {
+        if self.config.measured_by == MeasuredBy::Machine {
             self.measure.count_aside(order);
         }
         if matches!(order, Order::Duplicate | Order::Stale) {
@@ -495,7 +498,7 @@ impl Client {
         self.schedule.advance(now, self.config.t_ka);
         self.schedule.last = Some(now);
         self.seq = self.seq.wrapping_add(1);
-        if self.config.source == Source::Probes {
+        if self.config.measured_by == MeasuredBy::Machine {
             self.measure.estimates.sent += 1;
         }
         let probe = Probe {

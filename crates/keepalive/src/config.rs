@@ -27,8 +27,8 @@ pub struct Config {
     /// Probes may ride on data packets (section 5.3): requests are up to 2·T_KA apart, and responses
     /// up to T_KA late.
     pub rides: bool,
-    /// Where estimates come from.
-    pub source: Source,
+    /// What makes the estimates.
+    pub measured_by: MeasuredBy,
     /// How the client looks into silence; `None`: only K and T_KA decide.
     pub doubt: Option<Asking>,
 }
@@ -42,15 +42,15 @@ pub struct Asking {
     pub spacing: Span,
 }
 
-/// Where a machine's estimates come from.
+/// What makes the estimates of a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Source {
-    /// The machine computes them, and sees every probe.
+pub enum MeasuredBy {
+    /// The machine, which sees every probe.
     #[default]
-    Probes,
-    /// The datapath computes them and sends probes of its own; the machine learns of both from
-    /// [`crate::Reading`]s, and sees only probes that say something new.
-    Readings,
+    Machine,
+    /// The packet path, which sends probes of its own, too; the machine learns of both from [`crate::Reading`]s, and sees
+    /// only probes that say something new.
+    PacketPath,
 }
 
 /// What a datapath that measures must know about the probes of a path.
@@ -115,7 +115,7 @@ impl Default for Config {
             up_after: 3,
             mode: Mode::Both,
             rides: false,
-            source: Source::Probes,
+            measured_by: MeasuredBy::Machine,
             doubt: None,
         }
     }

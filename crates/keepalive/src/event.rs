@@ -30,7 +30,7 @@ impl Arrival {
     }
 }
 
-/// What a datapath that measures knows about a path, as of `at` ([`crate::config::Source::Readings`]).
+/// What a datapath that measures knows about a path, as of `at` ([`crate::config::MeasuredBy::PacketPath`]).
 /// The driver gives one before each tick that is due.
 ///
 /// A datapath that does not measure but puts requests onto data gives readings to its client too; of

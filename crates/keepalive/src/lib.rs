@@ -62,7 +62,7 @@ pub mod size;
 
 pub use adapt::{Adaptive, Aims, Why};
 pub use client::{Client, LOOK, Lapses, SILENCE};
-pub use config::{Asking, Config, Probing, Source, Tau};
+pub use config::{Asking, Config, MeasuredBy, Probing, Tau};
 pub use copies::{COPIES, COPY_WINDOW_SHIFT, Copies, is_stale};
 pub use estimates::{Counted, Estimates};
 pub use event::{

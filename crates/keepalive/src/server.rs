@@ -7,7 +7,7 @@ use segue_wire::{Mode, Probe, ProbeReport};
 
 mod reading;
 
-use crate::config::{Source, stated_ms};
+use crate::config::{MeasuredBy, stated_ms};
 use crate::counts::Run;
 use crate::measure::{Measure, Scale};
 use crate::planted::fault;
@@ -36,7 +36,7 @@ pub const UNSOLICITED_FOR: Span = Span::from_secs(30);
 /// true once anything has come, and it never says down. [`Mode::Reports`]: it has the timer, and takes the client's
 /// averages as its own. [`Mode::RoundTripLoss`]: it measures the RTT, and averages the losses that the client reports.
 ///
-/// **Readings** ([`Source::Readings`]). As for the client. The datapath fills in what an unsolicited response repeats
+/// **Readings** ([`MeasuredBy::PacketPath`]). As for the client. The datapath fills in what an unsolicited response repeats
 /// from the last request.
 ///
 /// **Unsolicited responses.** From 1.5·T_KA (2.5·T_KA with rides) after the last request one goes every T_KA, for at
@@ -163,7 +163,7 @@ impl Server {
             return;
         }
         let order = self.requests.observe(probe.seq, Some(probe.t_sc));
-        let measures = self.config.source == Source::Probes;
+        let measures = self.config.measured_by == MeasuredBy::Machine;
         if measures {
             self.measure.count(order);
         }
@@ -365,7 +365,7 @@ impl Server {
 
     fn send_unsolicited(&mut self, last: LastRequest) {
         self.unsolicited_seq = self.unsolicited_seq.wrapping_add(1);
-        if self.config.source == Source::Probes {
+        if self.config.measured_by == MeasuredBy::Machine {
             self.measure.estimates.sent += 1;
         }
         let probe = Probe {

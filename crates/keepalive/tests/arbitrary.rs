@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use segue_clock::{Machine, Span, Time};
 use segue_keepalive::rtt::MAX_RTT;
 use segue_keepalive::{
-    Arrival, Asking, Client, ClientInput, ClientOutput, Config, Estimates, Reading, Sample, Server,
-    ServerInput, ServerOutput, Source, State, Tau, Traffic,
+    Arrival, Asking, Client, ClientInput, ClientOutput, Config, Estimates, MeasuredBy, Reading,
+    Sample, Server, ServerInput, ServerOutput, State, Tau, Traffic,
 };
 use segue_wire::{Mode, Probe};
 
@@ -62,7 +62,7 @@ fn config() -> impl Strategy<Value = Config> {
         prop_oneof![0u32..20, any::<u32>()],
         proptest::collection::vec((any::<u64>(), 0..2_000_000_000u64), 0..4),
         any::<(u8, bool, Option<(u8, u64)>)>(),
-        proptest::sample::select(vec![Source::Probes, Source::Readings]),
+        proptest::sample::select(vec![MeasuredBy::Machine, MeasuredBy::PacketPath]),
         proptest::sample::select(vec![
             Mode::Both,
             Mode::Client,
@@ -70,14 +70,14 @@ fn config() -> impl Strategy<Value = Config> {
             Mode::RoundTripLoss,
         ]),
     )
-        .prop_map(|(k, t_ka, n, taus, (up_after, rides, doubt), source, mode)| Config {
+        .prop_map(|(k, t_ka, n, taus, (up_after, rides, doubt), measured_by, mode)| Config {
             k,
             t_ka: Span(t_ka),
             n,
             taus: taus.into_iter().map(|(r, f)| Tau { rise: Span(r), fall: Span(f) }).collect(),
             up_after,
             rides,
-            source,
+            measured_by,
             mode,
             doubt: doubt.map(|(k, spacing)| Asking { k, spacing: Span(spacing) }),
         })

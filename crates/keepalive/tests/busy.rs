@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 use common::{at_ms, config, ms};
 use segue_clock::{Machine, Rng, Span, Time};
 use segue_keepalive::{
-    Arrival, Client, ClientInput, ClientOutput, Config, Estimates, Reading, Server, ServerInput,
-    Source, State,
+    Arrival, Client, ClientInput, ClientOutput, Config, Estimates, MeasuredBy, Reading, Server,
+    ServerInput, State,
 };
 use segue_wire::Probe;
 
@@ -30,10 +30,10 @@ struct Host {
 }
 
 impl Host {
-    fn new(seed: u64, source: Source, dies: Time) -> Host {
+    fn new(seed: u64, measured_by: MeasuredBy, dies: Time) -> Host {
         let mut rng = Rng::new(seed);
         let (k, t_ka) = (1 + rng.below(4) as u8, ms(40 + rng.below(400)));
-        let config = Config { source, ..config(k, t_ka) };
+        let config = Config { measured_by, ..config(k, t_ka) };
         Host {
             client: Client::new(config.clone(), Time(0), seed),
             rtt: Span(rng.below(t_ka.0 * 2)),
@@ -72,13 +72,13 @@ impl Host {
             let (at, probe) = self.answers.pop_front().unwrap();
             self.received += 1;
             self.last = Some(at);
-            if self.config.source == Source::Probes {
+            if self.config.measured_by == MeasuredBy::Machine {
                 let received = self.received;
                 let arrival = Arrival::new(probe, at, received);
                 self.handle(now, ClientInput::Response(arrival));
             }
         }
-        if self.config.source == Source::Readings {
+        if self.config.measured_by == MeasuredBy::PacketPath {
             let reading = self.reading(now);
             self.handle(now, ClientInput::Reading(reading));
         }
@@ -125,23 +125,27 @@ impl Host {
 
 #[test]
 fn a_driver_that_sleeps_never_makes_a_living_path_look_down() {
-    for source in [Source::Probes, Source::Readings] {
+    for measured_by in [MeasuredBy::Machine, MeasuredBy::PacketPath] {
         for seed in 0..200 {
-            let mut host = Host::new(seed, source, Time(u64::MAX));
+            let mut host = Host::new(seed, measured_by, Time(u64::MAX));
             host.run(at_ms(120_000), true);
             let (k, t_ka, rtt) = (host.config.k, host.config.t_ka, host.rtt);
             assert!(host.slept > Span::from_secs(5));
-            assert_eq!(host.downs, [], "{source:?}, seed {seed}: K {k}, T_KA {t_ka}, RTT {rtt}");
+            assert_eq!(
+                host.downs,
+                [],
+                "{measured_by:?}, seed {seed}: K {k}, T_KA {t_ka}, RTT {rtt}"
+            );
         }
     }
 }
 
 #[test]
 fn a_dead_path_is_found_by_a_busy_host_later_by_no_more_than_it_slept() {
-    for source in [Source::Probes, Source::Readings] {
+    for measured_by in [MeasuredBy::Machine, MeasuredBy::PacketPath] {
         for seed in 0..100 {
             let dies = at_ms(30_000);
-            let mut host = Host::new(seed, source, dies);
+            let mut host = Host::new(seed, measured_by, dies);
             host.run(dies - ms(5_000), true);
             let awake = host.now + ms(2_000);
             host.run(awake.max(dies - ms(2_000)), false);
@@ -152,10 +156,10 @@ fn a_dead_path_is_found_by_a_busy_host_later_by_no_more_than_it_slept() {
             host.wake(woken);
             let bound = host.config.t_r_max(host.rtt);
             host.run(woken + Span::from_secs(60), false);
-            assert_eq!(host.downs.len(), 1, "{source:?}, seed {seed}");
+            assert_eq!(host.downs.len(), 1, "{measured_by:?}, seed {seed}");
             let took = host.downs[0].since(host.dies);
             let late = slept + host.config.t_ka + ms(4);
-            assert!(took <= bound + late, "{source:?}, seed {seed}: {took}, {bound}, {slept}");
+            assert!(took <= bound + late, "{measured_by:?}, seed {seed}: {took}, {bound}, {slept}");
         }
     }
 }

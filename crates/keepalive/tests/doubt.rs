@@ -7,7 +7,7 @@ use common::datapath::{Plane, Traffic, idle};
 use common::{Dir, Link, at_ms, config, ms};
 use segue_clock::{Rng, Span, Time};
 use segue_keepalive::questions::{Silence, evaluate};
-use segue_keepalive::{Asking, Config, Source, State};
+use segue_keepalive::{Asking, Config, MeasuredBy, State};
 use segue_wire::Mode;
 
 /// What a path carries.
@@ -41,9 +41,9 @@ fn traffic(of: Use, phase: Span) -> Traffic {
     })
 }
 
-fn settings(source: Source, rides: bool, t_ka: Span) -> Config {
+fn settings(measured_by: MeasuredBy, rides: bool, t_ka: Span) -> Config {
     let doubt = Some(Asking { k: 3, spacing: ms(8) });
-    Config { doubt, source, rides, ..config(4, t_ka) }
+    Config { doubt, measured_by, rides, ..config(4, t_ka) }
 }
 
 /// Passes everything with this delay until the fault, and then only the directions that live.
@@ -57,7 +57,7 @@ struct Found {
     heard: usize,
 }
 
-fn outages(of: Use, source: Source, rides: bool, dead: [bool; 2], one_way: Span) -> Found {
+fn outages(of: Use, measured_by: MeasuredBy, rides: bool, dead: [bool; 2], one_way: Span) -> Found {
     let (mut after, mut heard) = (Vec::new(), 0);
     for seed in 0..100 {
         let mut rng = Rng::new(seed);
@@ -66,9 +66,9 @@ fn outages(of: Use, source: Source, rides: bool, dead: [bool; 2], one_way: Span)
         let t_ka = if idle { ms(4_800) } else { ms(250) };
         let link = until(fault, one_way, dead);
         let phase = Span(rng.below(50_000_000));
-        let mut plane = Plane::new(settings(source, rides, t_ka), link, traffic(of, phase));
+        let mut plane = Plane::new(settings(measured_by, rides, t_ka), link, traffic(of, phase));
         plane.run_until(fault + ms(8_000));
-        let case = format!("{of:?} {source:?} rides {rides} dead {dead:?} seed {seed}");
+        let case = format!("{of:?} {measured_by:?} rides {rides} dead {dead:?} seed {seed}");
         let (at, state) = *plane.states.last().unwrap();
         assert_eq!((plane.states.len(), state), (2, State::Down), "{case}: {:?}", plane.states);
         heard += usize::from(plane.client.heard());
@@ -78,11 +78,11 @@ fn outages(of: Use, source: Source, rides: bool, dead: [bool; 2], one_way: Span)
     Found { after, heard }
 }
 
-const SOURCES: [(Source, bool); 4] = [
-    (Source::Probes, false),
-    (Source::Readings, false),
-    (Source::Probes, true),
-    (Source::Readings, true),
+const MEASURED_BY: [(MeasuredBy, bool); 4] = [
+    (MeasuredBy::Machine, false),
+    (MeasuredBy::PacketPath, false),
+    (MeasuredBy::Machine, true),
+    (MeasuredBy::PacketPath, true),
 ];
 
 #[test]
@@ -101,18 +101,18 @@ fn an_outage_of_a_used_path_is_found_within_its_bar() {
         // Up to 200 ms pass from the fault to the next key.
         (Use::Keys(200), both, 250.0, 360.0),
     ] {
-        for (source, rides) in SOURCES {
-            let found = outages(of, source, rides, dead, ms(10));
+        for (measured_by, rides) in MEASURED_BY {
+            let found = outages(of, measured_by, rides, dead, ms(10));
             let at = |share: usize| found.after[(found.after.len() - 1) * share / 100];
             println!(
-                "{of:?} {dead:?} {source:?} rides {rides}: {:.0} {:.0} {:.0} ms, {} heard",
+                "{of:?} {dead:?} {measured_by:?} rides {rides}: {:.0} {:.0} {:.0} ms, {} heard",
                 at(0),
                 at(50),
                 at(100),
                 found.heard
             );
-            assert!(at(50) <= median, "{of:?} {dead:?} {source:?} {rides}: median {}", at(50));
-            assert!(at(100) <= most, "{of:?} {dead:?} {source:?} {rides}: most {}", at(100));
+            assert!(at(50) <= median, "{of:?} {dead:?} {measured_by:?} {rides}: median {}", at(50));
+            assert!(at(100) <= most, "{of:?} {dead:?} {measured_by:?} {rides}: most {}", at(100));
         }
     }
 }
@@ -122,7 +122,7 @@ fn an_outage_of_a_used_path_is_found_within_its_bar() {
 #[test]
 fn answers_to_what_another_path_carries_do_not_end_a_doubt() {
     let (fault, one_way) = (at_ms(9_003), ms(10));
-    for (source, rides) in SOURCES {
+    for (measured_by, rides) in MEASURED_BY {
         let acks_end = fault + one_way;
         let data: Traffic = Box::new(move |dir, now| {
             let next = (now + ms(5)).max(at_ms(200));
@@ -136,9 +136,9 @@ fn answers_to_what_another_path_carries_do_not_end_a_doubt() {
             Some((acks_end + ms(60 + burst * 40 + into)).max(now + ms(1)))
         });
         let link = until(fault, one_way, [true, false]);
-        let mut plane = Plane::new(settings(source, rides, ms(250)), link, data);
+        let mut plane = Plane::new(settings(measured_by, rides, ms(250)), link, data);
         plane.run_until(fault + ms(3_000));
-        let case = format!("{source:?} rides {rides}");
+        let case = format!("{measured_by:?} rides {rides}");
         let (at, state) = *plane.states.last().unwrap();
         assert_eq!((plane.states.len(), state), (2, State::Down), "{case}: {:?}", plane.states);
         assert!(at.since(fault) < ms(120), "{case}: {:?}", at.since(fault));
@@ -148,8 +148,8 @@ fn answers_to_what_another_path_carries_do_not_end_a_doubt() {
 
 #[test]
 fn an_idle_path_is_found_dead_within_a_period_and_the_time_of_the_questions() {
-    for (source, rides) in SOURCES {
-        let found = outages(Use::Nothing, source, rides, [true, true], ms(10));
+    for (measured_by, rides) in MEASURED_BY {
+        let found = outages(Use::Nothing, measured_by, rides, [true, true], ms(10));
         let mean = found.after.iter().sum::<f64>() / found.after.len() as f64;
         assert!(found.after.iter().all(|ms| *ms <= 4_800.0 + 150.0), "{:?}", found.after);
         assert!((2_000.0..2_900.0).contains(&mean), "{mean}");
@@ -158,9 +158,9 @@ fn an_idle_path_is_found_dead_within_a_period_and_the_time_of_the_questions() {
 
 #[test]
 fn only_the_direction_that_died_is_called_dead() {
-    for (source, rides) in SOURCES {
-        assert_eq!(outages(Use::Both(10), source, rides, [true, false], ms(10)).heard, 100);
-        assert_eq!(outages(Use::Both(10), source, rides, [false, true], ms(10)).heard, 0);
+    for (measured_by, rides) in MEASURED_BY {
+        assert_eq!(outages(Use::Both(10), measured_by, rides, [true, false], ms(10)).heard, 100);
+        assert_eq!(outages(Use::Both(10), measured_by, rides, [false, true], ms(10)).heard, 0);
     }
 }
 
@@ -168,7 +168,7 @@ fn only_the_direction_that_died_is_called_dead() {
 /// asks, the probes keep the pace that the anchor was told last.
 #[test]
 fn frequent_retries_do_not_make_a_living_downlink_dead() {
-    for (source, rides) in SOURCES {
+    for (measured_by, rides) in MEASURED_BY {
         for (lasts, mode) in
             [(ms(160), Mode::Both), (ms(5_000), Mode::Both), (ms(5_000), Mode::Client)]
         {
@@ -177,13 +177,14 @@ fn frequent_retries_do_not_make_a_living_downlink_dead() {
             let mut both = traffic(Use::Both(10), Span::ZERO);
             let data: Traffic =
                 Box::new(move |dir, now| both(dir, now).filter(|at| *at < fault + lasts));
-            let config = Config { mode, ..settings(source, rides, ms(250)) };
+            let config = Config { mode, ..settings(measured_by, rides, ms(250)) };
             let mut plane = Plane::new(config, link, data);
             plane.run_until(fault + ms(150));
             assert_eq!(plane.client.state(), State::Down);
             plane.set_pace(4, ms(20));
             plane.run_until(fault + ms(5_000));
-            let case = format!("{lasts:?} {mode:?} {source:?} rides {rides}: {:?}", plane.heard);
+            let case =
+                format!("{lasts:?} {mode:?} {measured_by:?} rides {rides}: {:?}", plane.heard);
             let before = plane.heard.iter().filter(|(at, _)| *at < fault + ms(150)).count();
             assert_eq!(plane.heard.len(), before, "{case}");
             assert!(plane.client.heard(), "{case}");
@@ -194,7 +195,7 @@ fn frequent_retries_do_not_make_a_living_downlink_dead() {
 /// A stream that pauses costs only a few questions.
 #[test]
 fn pauses_of_the_applications_are_no_outages() {
-    for (source, rides) in SOURCES {
+    for (measured_by, rides) in MEASURED_BY {
         for seed in 0..20 {
             let mut pauses = Rng::new(seed);
             // Talk of one second, silence of one, independent in each direction.
@@ -205,9 +206,9 @@ fn pauses_of_the_applications_are_no_outages() {
             });
             let mut jitter = Rng::new(seed);
             let link: Link = Box::new(move |_, _| Some(ms(10) + Span(jitter.below(3_000_000))));
-            let mut plane = Plane::new(settings(source, rides, ms(250)), link, talks);
+            let mut plane = Plane::new(settings(measured_by, rides, ms(250)), link, talks);
             plane.run_until(at_ms(60_000));
-            assert_eq!(plane.states.len(), 1, "{source:?} {rides} {seed}: {:?}", plane.states);
+            assert_eq!(plane.states.len(), 1, "{measured_by:?} {rides} {seed}: {:?}", plane.states);
             let doubts = plane.doubts.iter().filter(|(_, doubt)| *doubt).count();
             assert!((5..=120).contains(&doubts), "{doubts}");
             let ended = plane.doubts.len() - doubts;
@@ -230,7 +231,7 @@ fn the_pauses_between_frames_are_learned() {
             });
             let fault = at_ms(60_000);
             let link: Link = Box::new(move |_, at| (at < fault).then_some(ms(way)));
-            let mut plane = Plane::new(settings(Source::Probes, rides, ms(250)), link, frames);
+            let mut plane = Plane::new(settings(MeasuredBy::Machine, rides, ms(250)), link, frames);
             plane.run_until(fault);
             let begun = plane.doubts.iter().filter(|(_, doubt)| *doubt).count();
             println!(
@@ -252,7 +253,7 @@ fn the_pauses_between_frames_are_learned() {
 /// The answers to questions asked while a stream paused come behind the burst with which it resumes.
 #[test]
 fn a_burst_after_a_pause_that_delays_the_answers_is_no_outage() {
-    for (source, rides) in SOURCES {
+    for (measured_by, rides) in MEASURED_BY {
         let (pause, again) = (at_ms(9_000), at_ms(9_036));
         let frames: Traffic = Box::new(move |dir, now| {
             let next =
@@ -266,9 +267,9 @@ fn a_burst_after_a_pause_that_delays_the_answers_is_no_outage() {
             let full = at < again + ms(300);
             Some(ms(10) + if full { queued.min(ms(55)) } else { ms(0) })
         });
-        let mut plane = Plane::new(settings(source, rides, ms(250)), link, frames);
+        let mut plane = Plane::new(settings(measured_by, rides, ms(250)), link, frames);
         plane.run_until(at_ms(12_000));
-        let case = format!("{source:?} rides {rides}: {:?}", plane.doubts);
+        let case = format!("{measured_by:?} rides {rides}: {:?}", plane.doubts);
         assert_eq!(plane.states.len(), 1, "{case} {:?}", plane.states);
         assert!(plane.doubts.iter().any(|(at, doubt)| *doubt && *at < at_ms(9_100)), "{case}");
     }
@@ -276,9 +277,9 @@ fn a_burst_after_a_pause_that_delays_the_answers_is_no_outage() {
 
 #[test]
 fn a_path_without_data_is_asked_once_in_a_period() {
-    for (source, rides) in SOURCES {
+    for (measured_by, rides) in MEASURED_BY {
         let link: Link = Box::new(|_, _| Some(ms(10)));
-        let mut plane = Plane::new(settings(source, rides, ms(4_800)), link, idle());
+        let mut plane = Plane::new(settings(measured_by, rides, ms(4_800)), link, idle());
         plane.run_until(at_ms(480_000));
         assert!((100..=101).contains(&plane.requests.len()), "{}", plane.requests.len());
         assert!(plane.doubts.is_empty());
@@ -288,10 +289,10 @@ fn a_path_without_data_is_asked_once_in_a_period() {
 /// While data run both ways each direction proves the other: no requests but those of the period.
 #[test]
 fn data_in_both_directions_need_no_questions() {
-    for (source, rides) in SOURCES {
+    for (measured_by, rides) in MEASURED_BY {
         let link: Link = Box::new(|_, _| Some(ms(10)));
         let data = traffic(Use::Both(20), Span::ZERO);
-        let mut plane = Plane::new(settings(source, rides, ms(250)), link, data);
+        let mut plane = Plane::new(settings(measured_by, rides, ms(250)), link, data);
         plane.run_until(at_ms(60_000));
         assert!((236..=244).contains(&plane.requests.len()), "{}", plane.requests.len());
         assert!(plane.doubts.is_empty(), "{:?}", plane.doubts);
@@ -351,8 +352,8 @@ fn false_alarms_are_as_rare_as_the_planner_says() {
 
 #[test]
 fn the_bound_of_an_idle_path_is_a_period_an_answer_and_the_questions() {
-    for (source, rides) in SOURCES {
-        let config = settings(source, rides, ms(4_800));
+    for (measured_by, rides) in MEASURED_BY {
+        let config = settings(measured_by, rides, ms(4_800));
         let link = until(at_ms(60_000), ms(10), [true, true]);
         let mut plane = Plane::new(config, link, traffic(Use::Nothing, Span::ZERO));
         plane.run_until(at_ms(20_000));
@@ -363,7 +364,7 @@ fn the_bound_of_an_idle_path_is_a_period_an_answer_and_the_questions() {
         for (k, spacing) in [(3, ms(8)), (1, ms(8)), (5, ms(20))] {
             let bound = plane.client.detection_bound(Asking { k, spacing }, false);
             let expected = ms(4_800) + answer + held + spacing * u64::from(k - 1) + answer;
-            assert_eq!(bound, expected, "{source:?}, rides {rides}, K {k}");
+            assert_eq!(bound, expected, "{measured_by:?}, rides {rides}, K {k}");
         }
     }
 }

@@ -7,8 +7,8 @@ use common::datapath::{Plane, idle};
 use common::{Dir, Link, at_ms, config, ms};
 use segue_clock::{Machine, Rng, Span, Time};
 use segue_keepalive::{
-    Asking, Client, ClientInput, ClientOutput, Config, Estimates, Reading, Server, ServerInput,
-    ServerOutput, Source, State, Traffic,
+    Asking, Client, ClientInput, ClientOutput, Config, Estimates, MeasuredBy, Reading, Server,
+    ServerInput, ServerOutput, State, Traffic,
 };
 use segue_wire::Mode;
 
@@ -22,11 +22,11 @@ fn random_losses(seed: u64, one_way: Span) -> Link {
     })
 }
 
-fn run(source: Source, seed: u64, end: Time) -> Plane {
+fn run(measured_by: MeasuredBy, seed: u64, end: Time) -> Plane {
     let mut rng = Rng::new(seed);
     let (k, t_ka) = (1 + rng.below(4) as u8, ms(40 + rng.below(100)));
     let one_way = Span(rng.below(t_ka.0));
-    let config = Config { source, ..config(k, t_ka) };
+    let config = Config { measured_by, ..config(k, t_ka) };
     let mut plane = Plane::new(config, random_losses(seed, one_way), idle());
     plane.run_until(end);
     plane
@@ -37,7 +37,8 @@ fn readings_and_probes_give_the_same_changes_of_state_at_the_same_time() {
     let mut changes = 0;
     for seed in 0..60 {
         let end = at_ms(60_000);
-        let (probes, readings) = (run(Source::Probes, seed, end), run(Source::Readings, seed, end));
+        let (probes, readings) =
+            (run(MeasuredBy::Machine, seed, end), run(MeasuredBy::PacketPath, seed, end));
         let times = |plane: &Plane| plane.requests.iter().map(|(at, _)| *at).collect::<Vec<_>>();
         assert_eq!(times(&probes), times(&readings), "seed {seed}");
         assert_eq!(probes.states, readings.states, "seed {seed}");
@@ -60,14 +61,14 @@ fn round_trip_loss_from_readings_is_that_from_probes() {
                 (!lost).then_some(ms(10))
             })
         };
-        let mean = |source| {
-            let config = Config { source, ..config(7, ms(100)) };
+        let mean = |measured_by| {
+            let config = Config { measured_by, ..config(7, ms(100)) };
             let mut plane = Plane::new(config, link(), idle());
             plane.run_until(at_ms(300_000));
             let values: Vec<f64> = plane.samples.iter().filter_map(|s| s.rtl).collect();
             values.iter().sum::<f64>() / values.len() as f64
         };
-        let (probes, readings) = (mean(Source::Probes), mean(Source::Readings));
+        let (probes, readings) = (mean(MeasuredBy::Machine), mean(MeasuredBy::PacketPath));
         assert!((probes - readings).abs() < 0.01, "seed {seed}: {probes}, {readings}");
     }
 }
@@ -102,7 +103,7 @@ fn reading(at: Time, received: u32) -> Reading {
 
 #[test]
 fn a_reading_is_the_truth_for_counts_and_averages_and_gives_one_sample_if_it_is_new() {
-    let config = Config { source: Source::Readings, ..config(3, ms(100)) };
+    let config = Config { measured_by: MeasuredBy::PacketPath, ..config(3, ms(100)) };
     let mut client = Client::new(config, Time(0), 1);
     let samples = |client: &mut Client, at, received| {
         client.handle(at, ClientInput::Reading(reading(at, received)));
@@ -121,7 +122,7 @@ fn a_reading_is_the_truth_for_counts_and_averages_and_gives_one_sample_if_it_is_
 
 #[test]
 fn a_server_takes_k_and_t_ka_from_a_reading() {
-    let config = Config { source: Source::Readings, ..config(3, ms(100)) };
+    let config = Config { measured_by: MeasuredBy::PacketPath, ..config(3, ms(100)) };
     let mut server = Server::new(config, Time(0), true);
     server.handle(at_ms(20), ServerInput::Reading(reading(at_ms(20), 1)));
     assert_eq!(server.in_force(), (5, ms(300)));
@@ -135,7 +136,7 @@ fn a_server_takes_k_and_t_ka_from_a_reading() {
 
 #[test]
 fn a_run_from_before_the_outage_does_not_bring_a_path_up() {
-    let config = Config { source: Source::Readings, ..config(3, ms(100)) };
+    let config = Config { measured_by: MeasuredBy::PacketPath, ..config(3, ms(100)) };
     let mut client = Client::new(config, Time(0), 1);
     client.tick(Time(0));
     client.handle(at_ms(20), ClientInput::Reading(reading(at_ms(20), 1)));
@@ -155,7 +156,7 @@ fn the_round_trip_loss_is_the_datapaths_in_modes_that_report_it() {
     for (mode, want) in
         [(Mode::Both, &[][..]), (Mode::Reports, &[0.125][..]), (Mode::RoundTripLoss, &[0.125][..])]
     {
-        let config = Config { source: Source::Readings, mode, ..config(3, ms(100)) };
+        let config = Config { measured_by: MeasuredBy::PacketPath, mode, ..config(3, ms(100)) };
         let mut client = Client::new(config, Time(0), 1);
         let mut reading = reading(at_ms(20), 1);
         reading.estimates.rtl = vec![0.125];
@@ -167,7 +168,7 @@ fn the_round_trip_loss_is_the_datapaths_in_modes_that_report_it() {
 #[test]
 fn data_show_use_and_that_the_path_is_heard_also_where_no_questions_are_asked() {
     for doubt in [None, Some(Asking { k: 3, spacing: ms(8) })] {
-        let config = Config { source: Source::Readings, doubt, ..config(3, ms(100)) };
+        let config = Config { measured_by: MeasuredBy::PacketPath, doubt, ..config(3, ms(100)) };
         let mut client = Client::new(config, Time(0), 1);
         assert_eq!(client.use_of_path().0, Time(0));
         let (sent_at, received_at) = (Some(at_ms(40)), Some(at_ms(70)));
@@ -183,7 +184,8 @@ fn data_show_use_and_that_the_path_is_heard_also_where_no_questions_are_asked() 
 #[test]
 fn where_the_client_alone_measures_a_server_takes_what_requests_state_and_nothing_before_any_came()
 {
-    let config = Config { source: Source::Readings, mode: Mode::Client, ..config(3, ms(100)) };
+    let config =
+        Config { measured_by: MeasuredBy::PacketPath, mode: Mode::Client, ..config(3, ms(100)) };
     let mut server = Server::new(config, Time(0), true);
     server.handle(at_ms(100), ServerInput::Reading(reading(at_ms(100), 0)));
     assert_eq!((server.state(), server.in_force()), (State::Starting, (3, ms(100))));

@@ -6,11 +6,11 @@ mod common;
 use common::datapath::{Plane, Traffic, bursts, flow, idle};
 use common::{Dir, Link, at_ms, config, ms, steady};
 use segue_clock::{Machine, Rng, Span, Time};
-use segue_keepalive::{Arrival, Client, ClientInput, Config, LOOK, Source, State};
+use segue_keepalive::{Arrival, Client, ClientInput, Config, LOOK, MeasuredBy, State};
 use segue_wire::Probe;
 
-fn riding(k: u8, t_ka: Span, source: Source) -> Config {
-    Config { rides: true, source, ..config(k, t_ka) }
+fn riding(k: u8, t_ka: Span, measured_by: MeasuredBy) -> Config {
+    Config { rides: true, measured_by, ..config(k, t_ka) }
 }
 
 /// Alternates between a flow, nothing and bursts, each for some periods.
@@ -38,11 +38,11 @@ fn traffics(seed: u64) -> Vec<(&'static str, Traffic)> {
 
 #[test]
 fn requests_are_never_more_than_two_periods_apart_and_one_in_each_period() {
-    for source in [Source::Probes, Source::Readings] {
+    for measured_by in [MeasuredBy::Machine, MeasuredBy::PacketPath] {
         for seed in 0..20 {
             for (name, traffic) in traffics(seed) {
                 let t_ka = ms(200);
-                let mut plane = Plane::new(riding(3, t_ka, source), steady(ms(15)), traffic);
+                let mut plane = Plane::new(riding(3, t_ka, measured_by), steady(ms(15)), traffic);
                 plane.run_until(at_ms(60_000));
                 let apart = plane.requests.windows(2).map(|pair| pair[1].0.since(pair[0].0));
                 assert!(apart.max().unwrap() <= t_ka * 2, "{name}, seed {seed}");
@@ -60,7 +60,8 @@ fn requests_are_never_more_than_two_periods_apart_and_one_in_each_period() {
 fn nineteen_probes_of_twenty_ride_on_fifty_packets_a_second() {
     for phase in 0..20 {
         let traffic = flow(ms(20), ms(phase));
-        let mut plane = Plane::new(riding(3, ms(200), Source::Readings), steady(ms(15)), traffic);
+        let mut plane =
+            Plane::new(riding(3, ms(200), MeasuredBy::PacketPath), steady(ms(15)), traffic);
         plane.run_until(at_ms(120_000));
         let rode = plane.requests.iter().filter(|(_, rode)| *rode).count();
         let share = rode as f64 / plane.requests.len() as f64;
@@ -70,7 +71,7 @@ fn nineteen_probes_of_twenty_ride_on_fifty_packets_a_second() {
 
 #[test]
 fn nothing_is_called_down_without_loss_at_any_phase() {
-    for source in [Source::Probes, Source::Readings] {
+    for measured_by in [MeasuredBy::Machine, MeasuredBy::PacketPath] {
         for seed in 0..40 {
             let mut rng = Rng::new(seed);
             let (k, t_ka) = (1 + rng.below(4) as u8, ms(50 + rng.below(300)));
@@ -78,9 +79,9 @@ fn nothing_is_called_down_without_loss_at_any_phase() {
             for (name, traffic) in traffics(seed) {
                 let mut jitter = Rng::new(seed);
                 let link: Link = Box::new(move |_, _| Some(delay + Span(jitter.below(t_ka.0 / 5))));
-                let mut plane = Plane::new(riding(k, t_ka, source), link, traffic);
+                let mut plane = Plane::new(riding(k, t_ka, measured_by), link, traffic);
                 plane.run_until(at_ms(60_000));
-                let case = format!("{source:?}, {name}, seed {seed}, K {k}, T_KA {t_ka}");
+                let case = format!("{measured_by:?}, {name}, seed {seed}, K {k}, T_KA {t_ka}");
                 assert_eq!(plane.states.len(), 1, "{case}: {:?}", plane.states);
                 assert_eq!(plane.server_states.len(), 1, "{case}");
                 assert_eq!(plane.heard.len(), 1, "{case}");
@@ -108,7 +109,7 @@ fn one_loss_less_than_k_does_not_bring_a_riding_path_down() {
                     };
                     (!lost).then_some(ms(15))
                 });
-                let config = riding(k, ms(200), Source::Readings);
+                let config = riding(k, ms(200), MeasuredBy::PacketPath);
                 let mut plane = Plane::new(config, link, traffic);
                 plane.run_until(at_ms(60_000));
                 assert_eq!(plane.states.len(), 1, "K {k}, {name}, seed {seed}");
@@ -128,7 +129,7 @@ fn faults_are_found_within_the_bound_and_on_average_within_theirs() {
             let one_way = Span(rng.below(t_ka.0 / 2));
             let fault = Time(0) + t_ka * 20 + Span(rng.below(t_ka.0 * 20));
             for (name, traffic) in traffics(seed) {
-                let config = riding(k, t_ka, Source::Readings);
+                let config = riding(k, t_ka, MeasuredBy::PacketPath);
                 let (t_r_max, t_r_avg) = (config.t_r_max(one_way * 2), config.t_r_avg(one_way * 2));
                 let link: Link = Box::new(move |dir, at| {
                     let crossing = at + one_way.half();
@@ -157,7 +158,7 @@ fn faults_are_found_within_the_bound_and_on_average_within_theirs() {
 #[test]
 fn the_rtt_is_right_when_the_response_waits_for_a_ride() {
     let traffic = flow(ms(130), ms(7));
-    let mut plane = Plane::new(riding(3, ms(200), Source::Probes), steady(ms(15)), traffic);
+    let mut plane = Plane::new(riding(3, ms(200), MeasuredBy::Machine), steady(ms(15)), traffic);
     plane.run_until(at_ms(60_000));
     assert!(plane.requests.iter().filter(|(_, rode)| *rode).count() > 250);
     let e = plane.client.estimates();
@@ -173,7 +174,7 @@ fn while_requests_ride_the_client_is_woken_for_a_look_alone() {
     for (t_ka, every) in [(ms(200), ms(20)), (ms(30), ms(20)), (ms(1_000), ms(300))] {
         for seed in 0..20 {
             let mut rng = Rng::new(seed);
-            let config = riding(3, t_ka, Source::Readings);
+            let config = riding(3, t_ka, MeasuredBy::PacketPath);
             let traffic = flow(every, Span(rng.below(every.0)));
             let mut plane = Plane::new(config, steady(ms(15)), traffic);
             let settled = Time(0) + t_ka * 10;
@@ -195,7 +196,7 @@ fn when_the_flow_ends_requests_go_on_alone_and_the_client_wakes_for_each() {
         let end = at_ms(10_000) + Span(rng.below(1_000_000_000));
         let traffic: Traffic =
             Box::new(move |_, now| Some(now + ms(20)).filter(|next| *next < end));
-        let config = riding(3, ms(200), Source::Readings);
+        let config = riding(3, ms(200), MeasuredBy::PacketPath);
         let mut plane = Plane::new(config, steady(ms(15)), traffic);
         plane.run_until(end);
         plane.wakes.clear();
@@ -215,7 +216,7 @@ fn a_call_that_is_lost_delays_what_it_tells_by_a_look_at_most() {
         let mut rng = Rng::new(seed);
         let fault = at_ms(10_000) + Span(rng.below(1_000_000_000));
         let link: Link = Box::new(move |_, at| (at < fault).then_some(ms(15)));
-        let config = riding(3, ms(200), Source::Readings);
+        let config = riding(3, ms(200), MeasuredBy::PacketPath);
         let bound = config.t_r_max(ms(30)) + LOOK;
         let mut plane = Plane::new(config, link, flow(ms(20), ms(seed % 20)));
         plane.lost_calls = Some(1);
@@ -232,12 +233,12 @@ fn other_settings_while_requests_ride_bring_no_false_alarm_and_no_gap() {
     for seed in 0..200 {
         let mut rng = Rng::new(seed);
         let t_ka = |rng: &mut Rng| ms(30 + rng.below(600));
-        let first = riding(3, t_ka(&mut rng), Source::Readings);
+        let first = riding(3, t_ka(&mut rng), MeasuredBy::PacketPath);
         let mut plane = Plane::new(first.clone(), steady(ms(15)), flow(ms(20), ms(seed % 20)));
         let mut longest = first.t_ka;
         for step in 1..8 {
             plane.run_until(at_ms(step * 4_000) + Span(rng.below(500_000_000)));
-            let config = riding(2 + rng.below(3) as u8, t_ka(&mut rng), Source::Readings);
+            let config = riding(2 + rng.below(3) as u8, t_ka(&mut rng), MeasuredBy::PacketPath);
             longest = longest.max(config.t_ka);
             plane.reconfigure(config);
         }
@@ -254,16 +255,16 @@ fn other_settings_while_requests_ride_bring_no_false_alarm_and_no_gap() {
 /// never comes.
 #[test]
 fn a_longer_period_is_told_though_requests_rode_just_before() {
-    for source in [Source::Probes, Source::Readings] {
+    for measured_by in [MeasuredBy::Machine, MeasuredBy::PacketPath] {
         // A packet every 20 ms for two seconds, then nothing.
         let data: Traffic = Box::new(|_, now| Some(now + ms(20)).filter(|at| *at < at_ms(2_000)));
-        let mut plane = Plane::new(riding(4, ms(250), source), steady(ms(15)), data);
+        let mut plane = Plane::new(riding(4, ms(250), measured_by), steady(ms(15)), data);
         plane.run_until(at_ms(2_100));
         assert!(plane.requests.iter().any(|(_, rode)| *rode));
         plane.set_pace(4, ms(4_800));
         plane.run_until(at_ms(60_000));
-        assert_eq!(plane.server_states.len(), 1, "{source:?}: {:?}", plane.server_states);
-        assert_eq!(plane.states.len(), 1, "{source:?}: {:?}", plane.states);
+        assert_eq!(plane.server_states.len(), 1, "{measured_by:?}: {:?}", plane.server_states);
+        assert_eq!(plane.states.len(), 1, "{measured_by:?}: {:?}", plane.states);
     }
 }
 
@@ -311,10 +312,10 @@ fn after_a_late_tick_an_answer_that_may_have_waited_for_a_ride_does_not_end_what
 /// The answer to a request that rides may go to this end's former address, so no ride ever brings the path back.
 #[test]
 fn on_a_path_that_is_down_requests_go_alone_beside_those_that_ride() {
-    for source in [Source::Probes, Source::Readings] {
+    for measured_by in [MeasuredBy::Machine, MeasuredBy::PacketPath] {
         let t_ka = ms(200);
         let dies: Link = Box::new(|_, now| (now < at_ms(5_000)).then_some(ms(15)));
-        let mut plane = Plane::new(riding(3, t_ka, source), dies, flow(ms(20), ms(3)));
+        let mut plane = Plane::new(riding(3, t_ka, measured_by), dies, flow(ms(20), ms(3)));
         plane.run_until(at_ms(20_000));
         let (down_at, state) = *plane.states.last().unwrap();
         assert_eq!(state, State::Down);
@@ -322,7 +323,11 @@ fn on_a_path_that_is_down_requests_go_alone_beside_those_that_ride() {
         type Requests = Vec<(Time, bool)>;
         let (rode, alone): (Requests, Requests) = while_down.partition(|(_, rode)| *rode);
         let apart = alone.windows(2).map(|pair| pair[1].0.since(pair[0].0));
-        assert!(apart.max().unwrap() <= t_ka && alone.len() > 60, "{source:?}: {}", alone.len());
-        assert!(rode.len() > 60, "{source:?}: {}", rode.len());
+        assert!(
+            apart.max().unwrap() <= t_ka && alone.len() > 60,
+            "{measured_by:?}: {}",
+            alone.len()
+        );
+        assert!(rode.len() > 60, "{measured_by:?}: {}", rode.len());
     }
 }

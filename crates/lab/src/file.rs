@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use segue_grammar::{EndAddress, Link, Mistake, Node, Part, Source, hint, known, tables};
 use segue_ip::Prefix;
 use toml::Spanned;
@@ -35,7 +35,7 @@ struct Planned {
 /// One line with file, line, key and what is wrong.
 pub fn read(path: &Path) -> Result<Plan> {
     let name = path.display().to_string();
-    let text = std::fs::read_to_string(path).with_context(|| format!("read {name}"))?;
+    let text = segue_grammar::text(path)?;
     parse(&text, &name)
 }
 

@@ -38,7 +38,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The result of [`run`].
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct Verification {
     /// Imposed and achieved delay.
     pub delay: DelayReport,
     /// Imposed and achieved loss.
@@ -134,7 +134,7 @@ pub struct RateReport {
 ///
 /// # Errors
 /// No permission to make namespaces.
-pub fn run(seed: u64) -> Result<Report> {
+pub fn run(seed: u64) -> Result<Verification> {
     let (delay, health) = measure_delay(seed)?;
     let (loss, overruns) = measure_loss(seed)?;
     let rate = measure_rate(seed)?;
@@ -144,15 +144,15 @@ pub fn run(seed: u64) -> Result<Report> {
         segue_linux::thread::Precision::Ordinary => "ordinary",
     };
     let netem = measure_netem()?;
-    let mut report = Report { delay, loss, rate, netem, scheduling, verdicts: Vec::new() };
+    let mut report = Verification { delay, loss, rate, netem, scheduling, verdicts: Vec::new() };
     report.verdicts = verdicts(&report, overruns);
     Ok(report)
 }
 
 /// The bounds are generous: a busy machine is late, a wrong emulator is far off. A packet can be early only by the
 /// clocks' resolution, and the ends' own scheduling only adds.
-fn verdicts(report: &Report, overruns: u64) -> Vec<Verdict> {
-    let Report { delay, loss, rate, .. } = report;
+fn verdicts(report: &Verification, overruns: u64) -> Vec<Verdict> {
+    let Verification { delay, loss, rate, .. } = report;
     let ratio = rate.achieved_bps as f64 / rate.imposed_bps as f64;
     let unexplained = loss.missing as f64 - loss.dropped as f64;
     vec![
@@ -343,7 +343,7 @@ mod tests {
     #[test]
     fn what_is_out_of_bounds_on_either_side_does_not_hold_and_nothing_else() {
         let spread = Spread { mean_us: 90.0, p50_us: 80.0, p99_us: 200.0, max_us: 9_000.0 };
-        let good = Report {
+        let good = Verification {
             delay: DelayReport {
                 imposed_ms: 20.0,
                 packets: 400,
@@ -369,7 +369,7 @@ mod tests {
             scheduling: "nice",
             verdicts: Vec::new(),
         };
-        let broken = |report: &Report, overruns| {
+        let broken = |report: &Verification, overruns| {
             verdicts(report, overruns).into_iter().filter(|verdict| !verdict.holds).count()
         };
         assert_eq!(broken(&good, 0), 0);

@@ -6,7 +6,7 @@
 use std::fs::read_to_string;
 
 use segue_clock::{Span, Time};
-use segue_keepalive::Source;
+use segue_keepalive::MeasuredBy;
 use segue_netem::Loss;
 use segue_population::{Class, Flows, Outages, Shard, Silent, Spec};
 
@@ -17,7 +17,8 @@ fn main() {
     };
     let (hosts, seconds) = (number(0, 20_000), number(1, 20));
     let readings = args.get(2).is_some_and(|mode| mode == "readings");
-    let spec = spec(hosts, seconds, if readings { Source::Readings } else { Source::Probes });
+    let spec =
+        spec(hosts, seconds, if readings { MeasuredBy::PacketPath } else { MeasuredBy::Machine });
     spec.check().expect("the scenario is one");
     let empty = resident_kb();
     let mut shards: Vec<Shard> = (0..spec.shards).map(|n| Shard::new(&spec, n)).collect();
@@ -39,7 +40,7 @@ fn main() {
     );
 }
 
-fn spec(hosts: u32, seconds: u32, source: Source) -> Spec {
+fn spec(hosts: u32, seconds: u32, measured_by: MeasuredBy) -> Spec {
     let class = |name: &str, delay, jitter, loss, every| Class {
         name: name.into(),
         delay: Span::from_millis(delay),
@@ -61,7 +62,7 @@ fn spec(hosts: u32, seconds: u32, source: Source) -> Spec {
         start_over,
         k: 3,
         t_ka: Span::from_secs(2),
-        source,
+        measured_by,
         classes: vec![class("wlan", 10, 5, 0.02, 600), class("cell", 35, 10, 0.01, 1_200)],
         paths: vec![0, 1],
         flows: Some(Flows { share: 0.01, interval: Span::from_secs(1), bytes: 200 }),

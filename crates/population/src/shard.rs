@@ -82,7 +82,7 @@ impl Shard {
             stats: Stats::new(spec.classes.len(), 0),
             first,
             warm_in: 0,
-            reads: spec.source == segue_keepalive::Source::Readings,
+            reads: spec.measured_by == segue_keepalive::MeasuredBy::PacketPath,
             host_effects: Vec::new(),
             anchor_effects: Vec::new(),
             spec: spec.clone(),
@@ -107,7 +107,7 @@ impl Shard {
             expiry: Span::from_secs(3_600),
             rest: Span::ZERO,
             resting: Vec::new(),
-            source: self.spec.source,
+            measured_by: self.spec.measured_by,
             allow_upmt: false,
         };
         let end = AnchorEnd::new(config, seed);
@@ -130,7 +130,7 @@ impl Shard {
             },
             paths: alloc::collections::BTreeMap::new(),
             steering: segue_steering::Config::default(),
-            source: self.spec.source,
+            measured_by: self.spec.measured_by,
         };
         let end = HostEnd::new(config, seed(self.spec.seed, 6, number));
         self.hosts.push(HostPlace { end, connection: Connection::default(), armed: None });

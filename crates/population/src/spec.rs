@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use segue_clock::{Span, Time};
-use segue_keepalive::{Config as Keepalive, Source};
+use segue_keepalive::{Config as Keepalive, MeasuredBy};
 use segue_netem::Loss;
 use segue_wire::MAX_PATHS;
 
@@ -37,7 +37,7 @@ pub struct Spec {
     /// See `k`.
     pub t_ka: Span,
     /// Whether the machines see each probe, or the packet path measures for them.
-    pub source: Source,
+    pub measured_by: MeasuredBy,
     /// Kinds of access paths.
     pub classes: Vec<Class>,
     /// The kinds of a host's paths, by their place in `classes`.
@@ -181,7 +181,12 @@ impl Spec {
     /// K and T_KA with what a host has by default.
     #[must_use]
     pub fn keepalive(&self) -> Keepalive {
-        Keepalive { k: self.k, t_ka: self.t_ka, source: self.source, ..Keepalive::default() }
+        Keepalive {
+            k: self.k,
+            t_ka: self.t_ka,
+            measured_by: self.measured_by,
+            ..Keepalive::default()
+        }
     }
 
     /// The hosts of a shard: the first, and how many.

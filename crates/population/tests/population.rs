@@ -1,19 +1,18 @@
 //! Populations of a few hundred hosts: everything that the million's run says, on virtual time.
 
 use segue_clock::{Span, Time};
-use segue_keepalive::Source;
+use segue_keepalive::MeasuredBy;
 use segue_netem::Loss;
 use segue_population::{
     Class, Distribution, Flows, Outages, Shard, Silent, Spec, Stats, results, verdicts,
 };
 
-const PROBES: Source = Source::Probes;
-const READINGS: Source = Source::Readings;
+const BOTH: [MeasuredBy; 2] = [MeasuredBy::Machine, MeasuredBy::PacketPath];
 
 #[test]
 fn every_host_registers_and_every_path_comes_up_with_the_load_that_the_period_gives() {
-    for source in [PROBES, READINGS] {
-        let spec = spec(300, source);
+    for measured_by in BOTH {
+        let spec = spec(300, measured_by);
         let stats = run(&spec);
         assert_eq!((stats.registered, stats.accounted), (300, 600));
         assert_eq!((stats.refused, stats.wrong), (0, 0));
@@ -29,7 +28,7 @@ fn every_host_registers_and_every_path_comes_up_with_the_load_that_the_period_gi
 
 #[test]
 fn a_seed_gives_the_same_findings_each_time_and_in_any_order_of_the_shards() {
-    let spec = Spec { shards: 3, anchors: 5, ..eventful(200, PROBES) };
+    let spec = Spec { shards: 3, anchors: 5, ..eventful(200, MeasuredBy::Machine) };
     let forward: Vec<Stats> = (0..3).map(|number| shard(&spec, number)).collect();
     let mut backward: Vec<Stats> = (0..3).rev().map(|number| shard(&spec, number)).collect();
     backward.reverse();
@@ -41,7 +40,7 @@ fn a_seed_gives_the_same_findings_each_time_and_in_any_order_of_the_shards() {
 
 #[test]
 fn outages_of_one_class_are_the_same_whatever_the_other_class_does() {
-    let quiet = eventful(100, PROBES);
+    let quiet = eventful(100, MeasuredBy::Machine);
     let mut noisy = quiet.clone();
     noisy.classes[1].loss = Loss::Bernoulli(0.2);
     noisy.classes[1].outages = None;
@@ -52,8 +51,8 @@ fn outages_of_one_class_are_the_same_whatever_the_other_class_does() {
 
 #[test]
 fn each_outage_is_found_within_eq_1_and_on_average_when_the_time_out_says() {
-    for source in [PROBES, READINGS] {
-        let spec = Spec { flows: None, planned_every: None, ..eventful(500, source) };
+    for measured_by in BOTH {
+        let spec = Spec { flows: None, planned_every: None, ..eventful(500, measured_by) };
         let stats = run(&spec);
         expect_no_failure(&spec, &stats, 16);
         for class in &stats.classes {
@@ -72,7 +71,7 @@ fn each_outage_is_found_within_eq_1_and_on_average_when_the_time_out_says() {
 #[test]
 fn an_outage_of_the_uplink_alone_is_found_by_both_ends_and_one_of_the_downlink_by_the_host() {
     for (direction, anchor_sees) in [(Silent::Up, true), (Silent::Down, false)] {
-        let mut spec = eventful(200, PROBES);
+        let mut spec = eventful(200, MeasuredBy::Machine);
         spec.classes.iter_mut().for_each(|class| {
             class.outages.as_mut().unwrap().direction = direction;
         });
@@ -87,8 +86,8 @@ fn an_outage_of_the_uplink_alone_is_found_by_both_ends_and_one_of_the_downlink_b
 
 #[test]
 fn false_positives_are_as_frequent_as_eq_4_and_the_chain_of_answers_say() {
-    for source in [PROBES, READINGS] {
-        let mut spec = spec(400, source);
+    for measured_by in BOTH {
+        let mut spec = spec(400, measured_by);
         spec.classes[0].loss = Loss::Bernoulli(0.25);
         spec.classes[1].loss = Loss::Bernoulli(0.15);
         let stats = run(&spec);
@@ -105,7 +104,7 @@ fn false_positives_are_as_frequent_as_eq_4_and_the_chain_of_answers_say() {
 
 #[test]
 fn flows_survive_outages_and_orders_and_the_gaps_of_planned_handovers_are_those_of_the_delays() {
-    let spec = Spec { duration: Span::from_secs(120), ..eventful(300, PROBES) };
+    let spec = Spec { duration: Span::from_secs(120), ..eventful(300, MeasuredBy::Machine) };
     let stats = run(&spec);
     expect_no_failure(&spec, &stats, 16);
     let [down, _, _, _, requested, _] = stats.handovers;
@@ -134,7 +133,7 @@ fn expect_no_failure(spec: &Spec, stats: &Stats, judged: usize) {
 }
 
 /// Two clean classes; T_KA is a second.
-fn spec(hosts: u32, source: Source) -> Spec {
+fn spec(hosts: u32, measured_by: MeasuredBy) -> Spec {
     let class = |name: &str, delay, jitter| Class {
         name: name.into(),
         delay: Span::from_millis(delay),
@@ -151,7 +150,7 @@ fn spec(hosts: u32, source: Source) -> Spec {
         start_over: Span::from_secs(5),
         k: 3,
         t_ka: Span::from_secs(1),
-        source,
+        measured_by,
         classes: vec![class("wlan", 10, 5), class("cell", 35, 10)],
         paths: vec![0, 1],
         flows: None,
@@ -162,8 +161,8 @@ fn spec(hosts: u32, source: Source) -> Spec {
 }
 
 /// With losses, outages, flows and orders.
-fn eventful(hosts: u32, source: Source) -> Spec {
-    let mut spec = spec(hosts, source);
+fn eventful(hosts: u32, measured_by: MeasuredBy) -> Spec {
+    let mut spec = spec(hosts, measured_by);
     for (class, loss) in spec.classes.iter_mut().zip([0.01, 0.005]) {
         class.loss = Loss::Bernoulli(loss);
         class.outages = Some(Outages {

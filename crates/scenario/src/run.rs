@@ -63,7 +63,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     sets.extend(args.seed.map(|seed| ("seed".into(), seed.to_string())));
     sets.extend(args.duration.map(|span| ("duration".into(), format!("\"{}ns\"", span.0))));
     // Read it only once: it may be a pipe.
-    let text = file::text(&args.file)?;
+    let text = segue_grammar::text(&args.file)?;
     let name = args.file.display().to_string();
     if let Some(spec) = file::population::parse(&text, &name, &sets)? {
         if args.trace.is_some() || args.links {

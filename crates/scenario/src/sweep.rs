@@ -60,7 +60,7 @@ pub struct MergeArgs {
 /// # Errors
 /// Bad input, or a file that cannot be read or written.
 pub fn sweep(args: SweepArgs) -> anyhow::Result<ExitCode> {
-    let text = file::text(&args.file)?;
+    let text = segue_grammar::text(&args.file)?;
     if file::population::is_one(&text) {
         let name = args.file.display();
         bail!("{name}: a population is not swept: segue sim run it with --seed and --set");

@@ -46,6 +46,32 @@ fn every_example_is_ok_and_known_for_what_it_is() {
 }
 
 #[test]
+fn a_file_that_might_be_of_any_kind_is_told_to_be_a_guess_and_what_is_no_text_is_told_alike() {
+    let directory = tempfile::tempdir().unwrap();
+    for (text, code) in [("port = 6000\n", 0), ("port = 0\nprot = 1\n", 2)] {
+        let output = check(&[&written(directory.path(), "x.toml", text)]);
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8(said).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{said}");
+        assert!(said.contains("a host's configuration (a guess: "), "{said}");
+    }
+    let binary = directory.path().join("binary.toml");
+    std::fs::write(&binary, [0xff, b'\n']).unwrap();
+    let binary = binary.to_str().unwrap();
+    for words in [
+        &["check", binary][..],
+        &["host", "-c", binary],
+        &["lab", "up", binary],
+        &["sim", "run", binary],
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_segue")).args(words).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        let expected = format!("segue: cannot read {binary}: it is no UTF-8 text\n");
+        assert_eq!(said, expected, "{words:?}");
+    }
+}
+
+#[test]
 fn what_is_in_force_names_every_key_and_marks_defaults() {
     let directory = tempfile::tempdir().unwrap();
     let file = written(directory.path(), "anchor.toml", "nat = true\nport = 6000\n");

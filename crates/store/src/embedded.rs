@@ -54,6 +54,18 @@ impl Embedded {
         Ok(store)
     }
 
+    /// The tables that were ever written to.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub fn tables(&self) -> Result<Vec<String>, StoreError> {
+        self.with(|database| {
+            let transaction = database.begin_read().map_err(self.fail())?;
+            let tables = transaction.list_tables().map_err(self.fail())?;
+            Ok(tables.map(|table| table.name().to_owned()).collect())
+        })
+    }
+
     /// Reopens the file after a failed write, as the next start would.
     fn mend(&self) -> Result<(), StoreError> {
         if !self.failed.load(Ordering::Acquire) {

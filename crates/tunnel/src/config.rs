@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
 use segue_clock::{Span, Time};
-use segue_keepalive::{Aims, Config as Keepalive, Source};
+use segue_keepalive::{Aims, Config as Keepalive, MeasuredBy};
 use segue_wire::Encapsulation;
 
 use crate::Pool;
@@ -33,8 +33,8 @@ pub struct HostConfig {
     pub paths: BTreeMap<String, PathConfig>,
     /// How flows are classed and moved.
     pub steering: segue_steering::Config,
-    /// Whether the datapath measures by itself.
-    pub source: Source,
+    /// Whether the packet path measures by itself.
+    pub measured_by: MeasuredBy,
 }
 
 /// Settings of a path.
@@ -73,8 +73,8 @@ pub struct AnchorConfig {
     pub rest: Span,
     /// Addresses that rest from before, and until when.
     pub resting: Vec<(IpAddr, Time)>,
-    /// Whether the datapath measures by itself.
-    pub source: Source,
+    /// Whether the packet path measures by itself.
+    pub measured_by: MeasuredBy,
     /// Whether a host may have paths with the packets of [`Encapsulation::Upmt`], which no cookie
     /// protects; it gets [`Encapsulation::Segue`] otherwise.
     pub allow_upmt: bool,

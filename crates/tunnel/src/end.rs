@@ -11,7 +11,7 @@ use segue_keepalive::Reading;
 use segue_wire::{FlowKey, TooBig};
 
 use crate::datapath::{
-    Carried, Datapath, Event, Missed, Order, ProbeEvent, ProbeOrder, Role, Ticket,
+    Carried, Datapath, DatapathEvent, Missed, Order, ProbeEvent, ProbeOrder, Role, Ticket,
 };
 use crate::planted::fault;
 use crate::{
@@ -294,19 +294,19 @@ impl<M: Side, D: Datapath> End<M, D> {
     }
 
     /// Takes an event of the packet path.
-    pub fn on_event(&mut self, now: Time, event: Event<D::Packet>) -> Turn<D::Error> {
+    pub fn on_event(&mut self, now: Time, event: DatapathEvent<D::Packet>) -> Turn<D::Error> {
         match event {
-            Event::Probe(probe) => {
+            DatapathEvent::Probe(probe) => {
                 self.probed = true;
                 self.handle(now, M::probe(probe))
             }
-            Event::Uncut(slot) => self.handle(now, M::uncut(slot)),
-            Event::Look(slot) => Turn::reading(vec![slot]),
-            Event::Size(slot, token) => match M::sized(slot, token) {
+            DatapathEvent::Uncut(slot) => self.handle(now, M::uncut(slot)),
+            DatapathEvent::Look(slot) => Turn::reading(vec![slot]),
+            DatapathEvent::Size(slot, token) => match M::sized(slot, token) {
                 Some(input) => self.handle(now, input),
                 None => Turn::default(),
             },
-            Event::Miss(packet) => {
+            DatapathEvent::Miss(packet) => {
                 let (key, dscp) = (packet.key(), packet.dscp());
                 let ticket = self.keep(packet);
                 self.handle(now, M::miss(key, dscp, ticket))

@@ -159,7 +159,7 @@ impl Daemon {
     fn ask_to_renew(&mut self, conn: ConnId, now_s: u64) {
         let shown = self.credentials.shown.get(&conn);
         if shown.is_some_and(|(_, shown)| self.enrolment.is_due(shown, now_s)) {
-            self.signal.send(conn, FromAnchor::Renew);
+            self.signalling.send(conn, FromAnchor::Renew);
         }
     }
 
@@ -178,7 +178,7 @@ impl Daemon {
                 let until_s = now_s.saturating_add(lifetime.as_secs());
                 info!("audit: {name} renewed its certificate, good until {}", date(until_s));
                 self.credentials.shown.insert(conn, (name, certificate.clone()));
-                self.signal.send(conn, FromAnchor::Renewed { certificate });
+                self.signalling.send(conn, FromAnchor::Renewed { certificate });
             }
             Err(RenewError::Asked(error)) => {
                 let now = monotonic();

@@ -4,36 +4,36 @@ use segue_tunnel::AnchorInput;
 use segue_wire::signal::FromHost;
 
 use super::Daemon;
-use super::signal::SignalEvent;
+use super::signal::SignallingEvent;
 use crate::run::Role;
 
 impl Daemon {
-    pub(super) fn on_signalled(&mut self, event: SignalEvent) -> anyhow::Result<()> {
+    pub(super) fn on_signalled(&mut self, event: SignallingEvent) -> anyhow::Result<()> {
         match event {
-            SignalEvent::Connected { conn, certificate, established } => {
+            SignallingEvent::Connected { conn, certificate, established } => {
                 // TLS has asked too, but a moment has passed.
                 let Some(host) = self.enrolment.name_of(&certificate) else {
                     established.refuse();
                     return Ok(());
                 };
-                self.signal.admit(conn, &host, established);
+                self.signalling.admit(conn, &host, established);
                 self.on_shown(conn, &host, certificate);
                 self.feed(AnchorInput::Connected { conn, host })
             }
-            SignalEvent::Enrol { asked, from, back } => {
+            SignallingEvent::Enrol { asked, from, back } => {
                 let _ = back.send(self.on_enrol(&asked, from));
                 Ok(())
             }
-            SignalEvent::Message { conn, message: FromHost::Renew { request } } => {
+            SignallingEvent::Message { conn, message: FromHost::Renew { request } } => {
                 self.on_renew(conn, &request);
                 Ok(())
             }
-            SignalEvent::Message { conn, message } => {
+            SignallingEvent::Message { conn, message } => {
                 self.feed(AnchorInput::Signal { conn, message })
             }
-            SignalEvent::Closed { conn } => {
+            SignallingEvent::Closed { conn } => {
                 self.on_hidden(conn);
-                self.signal.forget(conn);
+                self.signalling.forget(conn);
                 self.feed(AnchorInput::Disconnected { conn })
             }
         }

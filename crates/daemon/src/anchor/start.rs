@@ -4,7 +4,7 @@ use anyhow::Context;
 use segue_clock::{Machine, Span};
 use segue_datapath::{Role, Setup};
 use segue_ip::Input;
-use segue_keepalive::Source;
+use segue_keepalive::MeasuredBy;
 use segue_linux::clock::{monotonic, realtime_s};
 use segue_store::{Embedded, StoreExt};
 use segue_tunnel::{Anchor, AnchorConfig, Known};
@@ -31,7 +31,7 @@ fn known_hosts(store: &Embedded) -> anyhow::Result<impl Iterator<Item = Known>> 
 pub(super) fn machine(
     settings: &Settings,
     store: &Embedded,
-    source: Source,
+    measured_by: MeasuredBy,
 ) -> anyhow::Result<Anchor> {
     let (now, now_s) = (monotonic(), realtime_s());
     let rest = |until_s: u64| now + Span::from_secs(until_s.saturating_sub(now_s));
@@ -44,7 +44,7 @@ pub(super) fn machine(
         expiry: settings.expiry,
         rest: Span::from_secs(REST.as_secs()),
         resting: resting.collect(),
-        source,
+        measured_by,
         allow_upmt: settings.allow_upmt,
     };
     let mut anchor = Anchor::new(config, random_seed()?);

@@ -117,4 +117,21 @@ mod tests {
         drop(second);
         assert_eq!(Place::of(&path).unwrap(), Place::Free);
     }
+
+    #[tokio::test]
+    async fn a_socket_that_was_removed_is_made_again_and_that_of_another_is_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("run/control.sock");
+        let mut server = start(&path).unwrap();
+        std::fs::remove_dir_all(path.parent().unwrap()).unwrap();
+        server.look_after();
+        assert_eq!(Place::of(&path).unwrap(), Place::InUse);
+        std::fs::remove_file(&path).unwrap();
+        let other = start(&path).unwrap();
+        server.look_after();
+        drop(server);
+        assert_eq!(Place::of(&path).unwrap(), Place::InUse, "it is the other's");
+        drop(other);
+        assert_eq!(Place::of(&path).unwrap(), Place::Free);
+    }
 }

@@ -55,9 +55,13 @@ impl Daemon {
 
     /// Resolves the anchor's names over the present interfaces, unless a connection is up.
     pub(super) fn look_up(&mut self) {
-        if self.signal.has_names() {
+        if self.signalling.has_names() {
             let Settings { nameservers, common, .. } = &self.settings;
-            self.signal.look_up(names::ways(nameservers, &self.seen, &common.interfaces));
+            self.signalling.look_up(names::name_servers(
+                nameservers,
+                &self.seen,
+                &common.interfaces,
+            ));
         }
     }
 
@@ -66,7 +70,7 @@ impl Daemon {
     pub(super) fn on_found(&mut self, found: &[SocketAddr]) -> anyhow::Result<()> {
         let unknown = |address: &&SocketAddr| !self.anchors.contains(address);
         let new: Vec<SocketAddr> = found.iter().filter(unknown).copied().collect();
-        if self.signal.is_up() || new.is_empty() {
+        if self.signalling.is_up() || new.is_empty() {
             return Ok(());
         }
         let listed: Vec<String> = new.iter().map(SocketAddr::to_string).collect();
@@ -85,7 +89,7 @@ impl Daemon {
 
     /// A connection to the anchor at this address is up.
     pub(super) fn on_reached(&mut self, anchor: SocketAddr) {
-        if self.signal.has_names()
+        if self.signalling.has_names()
             && let Some(at) = self.anchors.iter().position(|address| *address == anchor)
         {
             self.anchors[..=at].rotate_right(1);
@@ -94,7 +98,7 @@ impl Daemon {
     }
 
     fn keep_anchors(&mut self) {
-        self.signal.set_anchors(self.anchors.clone());
+        self.signalling.set_anchors(self.anchors.clone());
         let given = self.member.join().addresses();
         let found = self.anchors.iter().filter(|address| !given.contains(address));
         self.member.keep_found(&found.copied().collect::<Vec<_>>());

@@ -39,29 +39,33 @@ pub(super) type Named = (String, u16);
 
 /// A name server, and the interface over which it is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Way {
-    server: IpAddr,
+pub(super) struct NameServer {
+    address: IpAddr,
     interface: String,
 }
 
-impl std::fmt::Display for Way {
+impl std::fmt::Display for NameServer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} over {}", self.server, self.interface)
+        write!(f, "{} over {}", self.address, self.interface)
     }
 }
 
-/// The ways to the name servers, each over every interface that has a route to it. If the operator
+/// The name servers, each over every interface that has a route to it. If the operator
 /// names no servers, the system's are used. Servers on this machine, such as systemd-resolved, are
 /// left to the system.
-pub(super) fn ways(servers: &[IpAddr], all: &[Device], wanted: &[String]) -> Vec<Way> {
+pub(super) fn name_servers(
+    servers: &[IpAddr],
+    all: &[Device],
+    wanted: &[String],
+) -> Vec<NameServer> {
     let of_system = if servers.is_empty() { system_servers() } else { Vec::new() };
     let servers = servers.iter().chain(&of_system).filter(|server| !server.is_loopback());
     let over = |server: &IpAddr| {
         let candidates = physical_candidates(all, *server);
         let names = candidates.into_iter().map(|device| device.interface.name);
         let listed = names.filter(|name| wanted.is_empty() || wanted.contains(name));
-        let server = *server;
-        listed.map(move |interface| Way { server, interface }).collect::<Vec<_>>()
+        let address = *server;
+        listed.map(move |interface| NameServer { address, interface }).collect::<Vec<_>>()
     };
     servers.flat_map(over).collect()
 }
@@ -77,12 +81,15 @@ fn system_servers() -> Vec<IpAddr> {
 /// The addresses of these names, IPv4 first.
 ///
 /// # Errors
-/// If nothing was found: what went wrong on each way.
-pub(super) async fn find(names: &[Named], ways: &[Way]) -> anyhow::Result<Vec<SocketAddr>> {
+/// If nothing was found: what went wrong with each server.
+pub(super) async fn find(
+    names: &[Named],
+    servers: &[NameServer],
+) -> anyhow::Result<Vec<SocketAddr>> {
     let mut asked = JoinSet::new();
-    for way in ways {
-        let (names, way) = (names.to_vec(), way.clone());
-        asked.spawn(async move { ask(&names, &way).await });
+    for server in servers {
+        let (names, server) = (names.to_vec(), server.clone());
+        asked.spawn(async move { ask(&names, &server).await });
     }
     for (name, port) in names.iter().cloned() {
         asked.spawn(async move {
@@ -120,11 +127,11 @@ struct Open<'a> {
     v6: bool,
 }
 
-async fn ask(names: &[Named], way: &Way) -> anyhow::Result<Vec<SocketAddr>> {
-    let socket = signalling::socket(way.server.is_ipv6(), &way.interface, MARK)?;
+async fn ask(names: &[Named], server: &NameServer) -> anyhow::Result<Vec<SocketAddr>> {
+    let socket = signalling::socket(server.address.is_ipv6(), &server.interface, MARK)?;
     let socket = UdpSocket::from_std(socket)?;
-    let unanswered = || format!("no answer from the name server {way}");
-    socket.connect(SocketAddr::new(way.server, DNS)).await.with_context(unanswered)?;
+    let unanswered = || format!("no answer from the name server {server}");
+    socket.connect(SocketAddr::new(server.address, DNS)).await.with_context(unanswered)?;
     let mut open = BTreeMap::new();
     for named in names {
         for v6 in [false, true] {
@@ -164,7 +171,7 @@ async fn ask(names: &[Named], way: &Way) -> anyhow::Result<Vec<SocketAddr>> {
     }
     match (found.is_empty(), answered) {
         (false, _) => Ok(found),
-        (true, true) => bail!("the name server {way} knows no address"),
+        (true, true) => bail!("the name server {server} knows no address"),
         (true, false) => bail!(unanswered()),
     }
 }

@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tracing::{debug, warn};
 
-use super::names::{self, Named, Way};
+use super::names::{self, NameServer, Named};
 use super::unreached::Unreached;
 use crate::identity::{ANCHOR_NAME, Credentials};
 use crate::packets::MARK;
@@ -32,9 +32,9 @@ const LOOK_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from
 /// Messages that wait to be written.
 const OUTBOX: usize = 256;
 
-/// Events of the connection's tasks. `round` numbers the calls of [`Signal::connect`]; events of an
+/// Events of the connection's tasks. `round` numbers the calls of [`Signalling::connect`]; events of an
 /// older round are ignored.
-pub enum SignalEvent {
+pub enum SignallingEvent {
     /// An attempt succeeded.
     Connected { round: u64, established: Established },
     /// An attempt failed; others may still run.
@@ -94,14 +94,14 @@ pub struct Established {
 }
 
 /// The host's side of signalling.
-pub(super) struct Signal {
+pub(super) struct Signalling {
     worker: Worker,
     anchors: Vec<SocketAddr>,
     names: Vec<Named>,
-    /// The name lookup under way, with its ways.
-    looking: Option<(Vec<Way>, AbortHandle)>,
+    /// The name lookup under way, with the servers that it asks.
+    looking: Option<(Vec<NameServer>, AbortHandle)>,
     shown: Shown,
-    events: mpsc::Sender<SignalEvent>,
+    events: mpsc::Sender<SignallingEvent>,
     round: u64,
     tasks: Vec<AbortHandle>,
     /// The targets of this round's attempts that are still under way.
@@ -110,16 +110,16 @@ pub(super) struct Signal {
     unreached: Unreached,
 }
 
-impl Signal {
+impl Signalling {
     /// Starts unconnected.
     pub(super) fn new(
         anchors: Vec<SocketAddr>,
         names: Vec<Named>,
         shown: Shown,
-        events: mpsc::Sender<SignalEvent>,
-    ) -> anyhow::Result<Signal> {
+        events: mpsc::Sender<SignallingEvent>,
+    ) -> anyhow::Result<Signalling> {
         let worker = Worker::start()?;
-        Ok(Signal {
+        Ok(Signalling {
             worker,
             anchors,
             names,
@@ -155,11 +155,11 @@ impl Signal {
     }
 
     /// Looks up the anchor's names until they resolve; does nothing while a connection is up.
-    pub(super) fn look_up(&mut self, ways: Vec<Way>) {
+    pub(super) fn look_up(&mut self, servers: Vec<NameServer>) {
         if let Some((by, task)) = &self.looking
             && !task.is_finished()
         {
-            if *by == ways {
+            if *by == servers {
                 return;
             }
             task.abort();
@@ -167,15 +167,15 @@ impl Signal {
         if self.is_up() {
             return;
         }
-        let (names, by, events) = (self.names.clone(), ways.clone(), self.events.clone());
+        let (names, by, events) = (self.names.clone(), servers.clone(), self.events.clone());
         let task = self.worker.handle().spawn(async move {
             let mut pause = LOOK_AGAIN.0;
             loop {
                 let event = match names::find(&names, &by).await {
-                    Ok(addresses) => SignalEvent::Found { addresses },
-                    Err(error) => SignalEvent::Unnamed { why: error.to_string() },
+                    Ok(addresses) => SignallingEvent::Found { addresses },
+                    Err(error) => SignallingEvent::Unnamed { why: error.to_string() },
                 };
-                let found = matches!(event, SignalEvent::Found { .. });
+                let found = matches!(event, SignallingEvent::Found { .. });
                 if events.send(event).await.is_err() || found {
                     return;
                 }
@@ -183,7 +183,7 @@ impl Signal {
                 pause = (pause * 2).min(LOOK_AGAIN.1);
             }
         });
-        self.looking = Some((ways, task.abort_handle()));
+        self.looking = Some((servers, task.abort_handle()));
     }
 
     /// Whether `round` is the current one.
@@ -243,30 +243,30 @@ impl Signal {
     }
 
     /// Keeps the current round's events and turns them into the machine's input.
-    pub(super) fn filter(&mut self, event: SignalEvent) -> Option<HostInput> {
+    pub(super) fn filter(&mut self, event: SignallingEvent) -> Option<HostInput> {
         match event {
-            SignalEvent::Connected { round, established } if round == self.round => {
+            SignallingEvent::Connected { round, established } if round == self.round => {
                 self.waiting.clear();
                 let interface = established.interface.clone();
                 let anchor = SocketAddr::new(established.anchor.ip(), TUNNEL_PORT);
                 self.current = Some(established);
                 Some(HostInput::SignalUp { interface, anchor })
             }
-            SignalEvent::Message { round, message } if round == self.round => {
+            SignallingEvent::Message { round, message } if round == self.round => {
                 Some(HostInput::Signal(message))
             }
-            SignalEvent::Failed { round, why } if round == self.round => {
+            SignallingEvent::Failed { round, why } if round == self.round => {
                 let concerns = |way: &str| why.ends_with(way) || why.contains(&format!("{way}:"));
                 self.waiting.retain(|way| !concerns(way));
                 self.unreached.note(monotonic(), why);
                 None
             }
             // An unresolved name does not matter while the anchor is reached.
-            SignalEvent::Unnamed { why } if !self.is_up() => {
+            SignallingEvent::Unnamed { why } if !self.is_up() => {
                 self.unreached.note(monotonic(), why);
                 None
             }
-            SignalEvent::Closed { round, why } if round == self.round => {
+            SignallingEvent::Closed { round, why } if round == self.round => {
                 // Failed attempts were noted already; note this once per lost connection.
                 if self.current.is_some() {
                     warn!("signalling: {why}; trying again");
@@ -388,7 +388,7 @@ async fn enrol(connection: &Connection, asked: &ToEnrol) -> anyhow::Result<Vec<u
 }
 
 /// Waits for the first attempt that succeeds, then reads its messages until it ends.
-async fn race(round: u64, attempts: Vec<Attempt>, events: mpsc::Sender<SignalEvent>) {
+async fn race(round: u64, attempts: Vec<Attempt>, events: mpsc::Sender<SignallingEvent>) {
     let ended = match first(round, attempts, &events).await {
         Ok(connected) => converse(round, connected, &events).await,
         Err(error) => Err(error),
@@ -396,16 +396,16 @@ async fn race(round: u64, attempts: Vec<Attempt>, events: mpsc::Sender<SignalEve
     if let Err(error) = &ended
         && let Some(why) = error.downcast_ref::<Rejected>().copied()
     {
-        let _ = events.send(SignalEvent::Rejected { round, why }).await;
+        let _ = events.send(SignallingEvent::Rejected { round, why }).await;
     }
     let why = ended.map_or_else(|error| format!("{error:#}"), |()| "the anchor closed".into());
-    let _ = events.send(SignalEvent::Closed { round, why }).await;
+    let _ = events.send(SignallingEvent::Closed { round, why }).await;
 }
 
 async fn first(
     round: u64,
     mut attempts: Vec<Attempt>,
-    events: &mpsc::Sender<SignalEvent>,
+    events: &mpsc::Sender<SignallingEvent>,
 ) -> anyhow::Result<Connected> {
     let mut last = anyhow::anyhow!("no interface to connect over");
     while !attempts.is_empty() {
@@ -432,7 +432,7 @@ async fn first(
             Ok(Err(error)) if error.is::<Rejected>() => return Err(error),
             Ok(Err(error)) => {
                 let why = Told(&error).to_string();
-                let _ = events.send(SignalEvent::Failed { round, why }).await;
+                let _ = events.send(SignallingEvent::Failed { round, why }).await;
                 last = error;
             }
             Err(_) => bail!("abandoned"),
@@ -444,17 +444,17 @@ async fn first(
 async fn converse(
     round: u64,
     connected: Connected,
-    events: &mpsc::Sender<SignalEvent>,
+    events: &mpsc::Sender<SignallingEvent>,
 ) -> anyhow::Result<()> {
     let Connected { interface, anchor, endpoint, connection, certificate } = connected;
     if let Some(certificate) = certificate {
-        let _ = events.send(SignalEvent::Enrolled { certificate }).await;
+        let _ = events.send(SignallingEvent::Enrolled { certificate }).await;
     }
     let (mut write, read) = connection.open_bi().await?;
     let (outbox, mut queued) = mpsc::channel::<FromHost>(OUTBOX);
     let own = connection.clone();
     let established = Established { interface, anchor, endpoint, connection, outbox };
-    let _ = events.send(SignalEvent::Connected { round, established }).await;
+    let _ = events.send(SignallingEvent::Connected { round, established }).await;
     let writer = async {
         while let Some(message) = queued.recv().await {
             signalling::send(&mut write, &message).await?;
@@ -465,7 +465,7 @@ async fn converse(
     let reader = async {
         let mut messages = Messages::new(read);
         while let Some(message) = messages.next::<FromAnchor>().await? {
-            if events.send(SignalEvent::Message { round, message }).await.is_err() {
+            if events.send(SignallingEvent::Message { round, message }).await.is_err() {
                 break;
             }
         }

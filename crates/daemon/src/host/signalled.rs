@@ -8,27 +8,29 @@ use segue_wire::signal::{FromAnchor, FromHost, Refusal};
 use tracing::info;
 
 use super::Daemon;
-use super::signal::{Rejected, SignalEvent};
+use super::signal::{Rejected, SignallingEvent};
 use crate::run::Role;
 
 impl Daemon {
-    pub(super) fn on_signalled(&mut self, event: SignalEvent) -> anyhow::Result<()> {
+    pub(super) fn on_signalled(&mut self, event: SignallingEvent) -> anyhow::Result<()> {
         match &event {
-            SignalEvent::Enrolled { certificate } => {
+            SignallingEvent::Enrolled { certificate } => {
                 self.member.enrolled(certificate.clone())?;
-                self.signal.show(self.member.shown()?);
+                self.signalling.show(self.member.shown()?);
                 info!("enrolled as {}", self.member.join().name);
             }
-            SignalEvent::Connected { round, established } if self.signal.is_present(*round) => {
+            SignallingEvent::Connected { round, established }
+                if self.signalling.is_present(*round) =>
+            {
                 self.on_reached(established.anchor);
             }
-            SignalEvent::Found { addresses } => self.on_found(addresses)?,
-            SignalEvent::Rejected { round, why } if self.signal.is_present(*round) => {
+            SignallingEvent::Found { addresses } => self.on_found(addresses)?,
+            SignallingEvent::Rejected { round, why } if self.signalling.is_present(*round) => {
                 self.on_rejected(*why)?;
             }
-            SignalEvent::Message { round, message } if self.signal.is_present(*round) => {
+            SignallingEvent::Message { round, message } if self.signalling.is_present(*round) => {
                 match message {
-                    FromAnchor::Registered { .. } => self.signal.registered(),
+                    FromAnchor::Registered { .. } => self.signalling.registered(),
                     FromAnchor::Renew => self.renew(),
                     FromAnchor::Renewed { certificate } => self.on_renewed(certificate.clone()),
                     FromAnchor::WaysOut(ways_out) => self.on_ways_out(*ways_out)?,
@@ -37,7 +39,7 @@ impl Daemon {
             }
             _ => {}
         }
-        match self.signal.filter(event) {
+        match self.signalling.filter(event) {
             Some(input) => self.feed(input),
             None => Ok(()),
         }
@@ -57,7 +59,7 @@ impl Daemon {
     /// The certificate is due for renewal. After a failure the anchor asks again.
     fn renew(&mut self) {
         match self.member.renewal() {
-            Ok(request) => self.signal.send(FromHost::Renew { request }),
+            Ok(request) => self.signalling.send(FromHost::Renew { request }),
             Err(error) => self.core.trouble.tell(monotonic(), &error),
         }
     }
@@ -65,7 +67,7 @@ impl Daemon {
     fn on_renewed(&mut self, certificate: Vec<u8>) {
         match self.member.renewed(certificate).and_then(|()| self.member.shown()) {
             Ok(shown) => {
-                self.signal.show(shown);
+                self.signalling.show(shown);
                 info!("the host's certificate was renewed");
             }
             Err(error) => self.core.trouble.tell(monotonic(), &error),

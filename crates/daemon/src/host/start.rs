@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use segue_datapath::{Role, Setup};
-use segue_keepalive::Source;
+use segue_keepalive::MeasuredBy;
 use segue_linux::clock::realtime_ns;
 use segue_tunnel::{Host, HostConfig};
 use segue_wire::TUNNEL_PORT;
@@ -34,7 +34,7 @@ pub(super) fn tunnel_of(anchor: &SocketAddr) -> SocketAddr {
 pub(super) fn machine(
     settings: &Settings,
     anchors: &[SocketAddr],
-    source: Source,
+    measured_by: MeasuredBy,
     member: &Member,
 ) -> anyhow::Result<Host> {
     let config = HostConfig {
@@ -44,7 +44,7 @@ pub(super) fn machine(
         path: settings.path.clone(),
         paths: settings.paths.clone(),
         steering: settings.steering.clone(),
-        source,
+        measured_by,
     };
     Ok(Host::new(config, random_seed()?))
 }

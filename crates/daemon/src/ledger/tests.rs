@@ -5,7 +5,7 @@ use segue_store::{Condition, Embedded, StoreError, StoreExt};
 
 use super::*;
 
-const TABLE: Table = Table { name: "registrations", of: "registration" };
+const TABLE: StoreTable = StoreTable { name: "registrations", of: "registration" };
 
 /// A store whose writes wait for the test, and fail if the test says so.
 struct Slow {

@@ -23,7 +23,7 @@ use super::tables::{Tables, unmapped};
 use crate::drops::Drops;
 use crate::misses::{Missed, Misses};
 use crate::sync::lock;
-use crate::{Event, EventSink, MissPacket, ProbeEvent, ProbeKind, Role, STAMP_TO_WIRE};
+use crate::{DatapathEvent, EventSink, MissPacket, ProbeEvent, ProbeKind, Role, STAMP_TO_WIRE};
 
 /// Time between two sweeps for packets whose decision never came.
 const SWEEP_NS: u64 = 1_000_000_000;
@@ -67,7 +67,7 @@ impl Shore {
     }
 
     /// Handles a test of the packet size: returns the order to answer at an anchor, an event at a host.
-    fn take_size(&self, event: &probe_event) -> Option<Result<(probe_order, u16), Event>> {
+    fn take_size(&self, event: &probe_event) -> Option<Result<(probe_order, u16), DatapathEvent>> {
         let words = read_probe(&event.probe);
         let length = words.t_sc >> 16;
         let size = Size::read(&words, length as usize, self.role == Role::Anchor).ok()?;
@@ -75,7 +75,7 @@ impl Shore {
             Role::Anchor => {
                 Ok((kernel_size(event.slot, size.answered()), outer_ethertype(event.family)))
             }
-            Role::Host => Err(Event::Size(event.slot, size.token)),
+            Role::Host => Err(DatapathEvent::Size(event.slot, size.token)),
         })
     }
 
@@ -157,14 +157,14 @@ pub(super) fn run(
                     .push((kernel_answer(&event), outer_ethertype(event.family)));
             }
             match event.kind {
-                LOOK => on_event(Event::Look(event.slot)),
-                UNCUT => on_event(Event::Uncut(event.slot)),
+                LOOK => on_event(DatapathEvent::Look(event.slot)),
+                UNCUT => on_event(DatapathEvent::Uncut(event.slot)),
                 SIZE => match shore.take_size(&event) {
                     Some(Ok(answer)) => unanswered.borrow_mut().push(answer),
                     Some(Err(event)) => on_event(event),
                     None => shore.drops.add(DropReason::Field, 1),
                 },
-                _ if event.wants & QUIET == 0 => on_event(Event::Probe(read_event(&event))),
+                _ if event.wants & QUIET == 0 => on_event(DatapathEvent::Probe(read_event(&event))),
                 _ => {}
             }
             // In a flood there are always more, and answers and packets would wait behind them.
@@ -235,7 +235,7 @@ fn read_packets(shore: &Shore, sink: &EventSink, buffers: &mut [Vec<u8>]) {
                 shore
                     .hold(owner, &inner, bytes, now)
                     .into_iter()
-                    .for_each(|m| sink(Event::Miss(m)));
+                    .for_each(|m| sink(DatapathEvent::Miss(m)));
             }
         }
     }

@@ -22,7 +22,7 @@ use super::tun;
 use crate::drops::Drops;
 use crate::misses::Misses;
 use crate::sync::lock;
-use crate::{Event, FlowEntry, PathSetup, ProbeEvent, Reach, Role};
+use crate::{DatapathEvent, FlowEntry, PathSetup, ProbeEvent, Reach, Role};
 
 /// Tables filled once, then fed with datagrams.
 pub struct DryRun {
@@ -115,7 +115,7 @@ impl DryRun {
         take_datagram(&mut intake, &arrival, bytes, size);
         let work = intake.work;
         let probe = |event| match event {
-            Event::Probe(probe) => Some(probe),
+            DatapathEvent::Probe(probe) => Some(probe),
             _ => None,
         };
         Outcome {

@@ -18,7 +18,7 @@ use super::shared::{Core, Shared};
 use super::tun;
 use crate::misses::Missed;
 use crate::sync::lock;
-use crate::{Event, MissPacket, Reinjection, Role, copies};
+use crate::{DatapathEvent, MissPacket, Reinjection, Role, copies};
 
 /// Bytes read before they are sent: enough for many small packets, few enough for the cache.
 const BATCH_BYTES: usize = 65_536;
@@ -91,7 +91,7 @@ fn classify(
     arena: &[u8],
     spans: &[Range<usize>],
     now: Time,
-) -> (Vec<Job>, Vec<Event>) {
+) -> (Vec<Job>, Vec<DatapathEvent>) {
     let mut jobs = Vec::with_capacity(spans.len());
     let mut events = Vec::new();
     let mut core = lock(&shared.core);
@@ -122,7 +122,7 @@ fn classify(
             continue;
         };
         match core.misses.take(owner, inner.key, inner.dscp, &arena[span.clone()], now) {
-            Missed::Report(packet) => events.push(Event::Miss(packet)),
+            Missed::Report(packet) => events.push(DatapathEvent::Miss(packet)),
             Missed::Held => {}
             Missed::Full => shared.drops.add(DropReason::QueueFull, u64::from(cut.count)),
         }
@@ -271,7 +271,7 @@ impl Sender {
     fn send_group(&mut self, shared: &Shared, arena: &mut [u8], group: &[Job]) {
         let Some(first) = group.first() else { return };
         if first.path.data_left(shared.role, monotonic()) {
-            (shared.sink)(Event::Look(first.path.slot));
+            (shared.sink)(DatapathEvent::Look(first.path.slot));
         }
         keep(arena, group);
         let rides = first.path.config.probing.rides;

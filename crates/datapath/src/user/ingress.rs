@@ -20,7 +20,7 @@ use super::socket::{Batch, Endpoint, Socket};
 use super::take::{Arrival, Head, Intake, Take, UNDISTURBED};
 use super::{probes, tun, upmt};
 use crate::sync::lock;
-use crate::{Event, Role};
+use crate::{DatapathEvent, Role};
 
 /// Error of the conversion between clocks, generously.
 const SKEW: Span = Span::from_millis(1);
@@ -222,7 +222,7 @@ fn take_packet<'a>(
             let size = Size::open(packet, &path.config.key, role == Role::Anchor)?;
             match role {
                 Role::Anchor => intake.work.sizes.push((path.clone(), size.answered())),
-                Role::Host => intake.work.events.push(Event::Size(path.slot, size.token)),
+                Role::Host => intake.work.events.push(DatapathEvent::Size(path.slot, size.token)),
             }
             Ok(())
         }

@@ -20,7 +20,7 @@ use super::rides::Pending;
 use super::shared::{Core, Shared};
 use super::socket::Endpoint;
 use crate::sync::lock;
-use crate::{Event, ProbeEvent, ProbeKind, Role, STAMP_TO_WIRE};
+use crate::{DatapathEvent, ProbeEvent, ProbeKind, Role, STAMP_TO_WIRE};
 
 /// Most time that reading both clocks takes without an interruption.
 pub(super) const UNDISTURBED: Span = Span::from_micros(10);
@@ -32,7 +32,7 @@ pub(super) struct Work<'a> {
     pub answers: Vec<Answer>,
     /// Answers to tests of the packet size.
     pub sizes: Vec<(Arc<Path>, Size)>,
-    pub events: Vec<Event>,
+    pub events: Vec<DatapathEvent>,
 }
 
 /// A datagram's circumstances.
@@ -98,7 +98,7 @@ impl<'s, 'a> Intake<'s, 'a> {
             rx.bytes += inner.map_or(0, |inner| inner.len) as u64;
         }
         if path.data_came(self.shared.role, arrival.at, head.age) {
-            self.work.events.push(Event::Look(path.slot));
+            self.work.events.push(DatapathEvent::Look(path.slot));
         }
         let inner = inner?;
         let host = self.shared.role == Role::Host;
@@ -180,7 +180,7 @@ impl Take<'_> {
         work.answers.push(Answer { path: path.clone(), response });
         let mut event = self.event(ProbeKind::Request, &rx);
         event.arrival.uncertainty = event.arrival.uncertainty + rx.call(probe.t_ss);
-        work.events.push(Event::Probe(event));
+        work.events.push(DatapathEvent::Probe(event));
         Ok(())
     }
 
@@ -205,7 +205,7 @@ impl Take<'_> {
             let own = taken.sent_at.map_or_else(|| rx.call(probe.seq), |_| UNDISTURBED);
             taken.uncertainty = taken.uncertainty + own;
         }
-        work.events.push(Event::Probe(event));
+        work.events.push(DatapathEvent::Probe(event));
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 use segue_clock::{Machine, Span, Time};
 use segue_datapath::{Datapath, LinuxDatapath, PathSetup, ProbeKind, ProbeOrder};
 use segue_keepalive::{
-    Client, ClientInput, ClientOutput, Config, LOOK, Probing, Reading, Source, State,
+    Client, ClientInput, ClientOutput, Config, LOOK, MeasuredBy, Probing, Reading, State,
 };
 use segue_linux::clock::monotonic;
 use segue_wire::header::flags::{RIDE_ONE_WAY, RIDE_RESPONSE};
@@ -520,7 +520,13 @@ fn a_host_sleeps_while_requests_ride_and_is_called_when_they_cease() {
     }
     let t_ka = Span::from_millis(300);
     let world = riding(Family::V4, Wire::Whole, t_ka);
-    let config = Config { k: 4, t_ka, rides: true, source: Source::Readings, ..Config::default() };
+    let config = Config {
+        k: 4,
+        t_ka,
+        rides: true,
+        measured_by: MeasuredBy::PacketPath,
+        ..Config::default()
+    };
     let client = Client::new(config, monotonic(), 1);
     let mut driver = Driver { world: &world, client, wakes: [0; 2] };
     let (host, anchor) = flow(&world);

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use segue_datapath::ebpf::{Ebpf, EbpfOptions};
 use segue_datapath::{
-    Datapath, Event, LinuxDatapath, PathCounters, PathSetup, ProbeEvent, ProbeKind, ProbeOrder,
-    Role, Setup,
+    Datapath, DatapathEvent, LinuxDatapath, PathCounters, PathSetup, ProbeEvent, ProbeKind,
+    ProbeOrder, Role, Setup,
 };
 use segue_ip::Prefix;
 use segue_linux::link::{self, Feature, set_feature};
@@ -290,14 +290,14 @@ impl End {
         end
     }
 
-    fn daemon(&self, events: Receiver<Event>) -> JoinHandle<()> {
+    fn daemon(&self, events: Receiver<DatapathEvent>) -> JoinHandle<()> {
         let (datapath, probes) = (Arc::clone(&self.datapath), Arc::clone(&self.probes));
         let (misses, bind_to) = (Arc::clone(&self.misses), Arc::clone(&self.bind_to));
         let (stop, rides_over) = (Arc::clone(&self.stop), Arc::clone(&self.rides_over));
         std::thread::spawn(move || {
             while !stop.load(Ordering::Relaxed) {
                 match events.recv_timeout(Duration::from_millis(100)) {
-                    Ok(Event::Miss(packet)) => {
+                    Ok(DatapathEvent::Miss(packet)) => {
                         misses.fetch_add(1, Ordering::Relaxed);
                         let mut datapath = datapath.lock().unwrap();
                         let slot = bind_to.load(Ordering::Relaxed);
@@ -306,9 +306,11 @@ impl End {
                             datapath.inject(packet);
                         }
                     }
-                    Ok(Event::Probe(probe)) => probes.lock().unwrap().push(probe),
-                    Ok(Event::Look(slot)) => rides_over.lock().unwrap().push(slot),
-                    Ok(event @ (Event::Uncut(_) | Event::Size(..))) => panic!("unasked: {event:?}"),
+                    Ok(DatapathEvent::Probe(probe)) => probes.lock().unwrap().push(probe),
+                    Ok(DatapathEvent::Look(slot)) => rides_over.lock().unwrap().push(slot),
+                    Ok(event @ (DatapathEvent::Uncut(_) | DatapathEvent::Size(..))) => {
+                        panic!("unasked: {event:?}")
+                    }
                     Err(RecvTimeoutError::Timeout) => {}
                     Err(RecvTimeoutError::Disconnected) => break,
                 }

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use segue_datapath::user::User;
 use segue_datapath::{
-    Datapath, Event, EventSink, LinuxDatapath, MissPacket, PathSetup, ProbeEvent, ProbeKind,
-    ProbeOrder, Role, Setup,
+    Datapath, DatapathEvent, EventSink, LinuxDatapath, MissPacket, PathSetup, ProbeEvent,
+    ProbeKind, ProbeOrder, Role, Setup,
 };
 use segue_ip::Prefix;
 use segue_keepalive::Probing;
@@ -173,12 +173,12 @@ fn sink(
     Arc::new(move |event| {
         let senders = senders.lock().unwrap();
         match event {
-            Event::Probe(probe) => drop(senders.0.send(probe)),
-            Event::Miss(packet) => {
+            DatapathEvent::Probe(probe) => drop(senders.0.send(probe)),
+            DatapathEvent::Miss(packet) => {
                 count.fetch_add(1, Ordering::Relaxed);
                 drop(senders.1.send(packet));
             }
-            Event::Look(_) | Event::Uncut(_) | Event::Size(..) => {}
+            DatapathEvent::Look(_) | DatapathEvent::Uncut(_) | DatapathEvent::Size(..) => {}
         }
     })
 }

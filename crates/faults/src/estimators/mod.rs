@@ -303,7 +303,7 @@ impl Estimators {
         let arrival = arrival(local, probe, self.rs);
         self.send_down(now, Packet::Response(answer, question));
         let input = ServerInput::Request { arrival, k, report };
-        if now < self.stalled.server {
+        if now <= self.stalled.server + READS {
             self.schedule(self.stalled.server + READS, Event::ServerReads(self.keys, input));
             return Ok(());
         }
@@ -317,7 +317,7 @@ impl Estimators {
             Packet::Unsolicited(probe) => ClientInput::Unsolicited(arrival(now, probe, self.rc)),
             Packet::Request(..) | Packet::Data => return Ok(()),
         };
-        if now < self.stalled.client {
+        if now <= self.stalled.client + READS {
             if let ClientInput::Response(arrival) = &input {
                 self.watch.waits_for_client(now, &arrival.probe);
             }
@@ -370,7 +370,7 @@ impl Estimators {
         self.client = Client::new(self.config.clone(), now, self.rng.next_u64());
         (self.sc, self.rc) = (0, 0);
         self.starts += 1;
-        self.stalled.client = now;
+        self.stalled.client = Time::ZERO;
         self.watch.client_began(now, &self.config);
         let at = now + self.up.delays().1;
         self.schedule(at, Event::Switch(self.keys, true));
@@ -380,7 +380,7 @@ impl Estimators {
         self.keys += 1;
         self.server = Server::new(self.config.clone(), now + self.offset, true);
         (self.ss, self.rs) = (0, 0);
-        self.stalled.server = now;
+        self.stalled.server = Time::ZERO;
         self.watch.server_began(now, &self.config);
     }
 
@@ -447,7 +447,7 @@ impl Estimators {
 
     fn on_order(&mut self, now: Time, order: &str) -> Result<(), Violation> {
         let read = Order::read(&mut Words::of(order), &self.hosts);
-        if now < self.stalled.client && !matches!(read, Ok(Order::Flow(..))) {
+        if now < self.stalled.client + READS && !matches!(read, Ok(Order::Flow(..))) {
             let waits = Event::Order(self.starts, order.to_string());
             self.schedule(self.stalled.client + READS, waits);
             return Ok(());

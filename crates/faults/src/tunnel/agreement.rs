@@ -5,6 +5,7 @@ use alloc::string::String;
 use core::fmt::Write;
 
 use segue_clock::{Span, Time};
+use segue_wire::Mode;
 
 use super::invariants::settle;
 use super::layout::{FLOWS, LARGE, SILENT, shape_of};
@@ -132,14 +133,16 @@ impl Tunnels {
             return agree(false, || format!("{name} of host {} is not at both ends", at.host));
         };
         let watched = self.hosts[at.host].paths[at.path].keepalive.0;
+        // Where only the host measures, the anchor keeps no timer.
+        let there = watched && self.hosts[at.host].keepalive.mode != Mode::Client;
         let back = anchor.datapath.tx_of(slot).map(|(index, _)| index);
         for (holds, what) in [
             (at_host.is_up(), "it is not up at the host"),
             (at_host.is_unwatched() != watched, "the host does not probe it as ordered"),
             (at_host.client().is_some_and(|client| client.heard()), "the host does not hear it"),
             (at_host.via().is_none(), "the host redirects it"),
-            (at_anchor.is_watched() == watched, "the anchor does not watch it as ordered"),
-            (at_anchor.is_up() || !watched, "it is not up at the anchor"),
+            (at_anchor.is_watched() == there, "the anchor does not watch it as ordered"),
+            (at_anchor.is_up() || !there, "it is not up at the anchor"),
             (at_anchor.via().is_none(), "the anchor redirects it"),
             (at_anchor.name == *name, "it has another name at the anchor"),
             (at_anchor.number == number, "it has another number at the anchor"),
@@ -196,7 +199,9 @@ impl Tunnels {
     fn expect_large_packets_pass(&self, host: usize, due: Time) -> Result<(), Violation> {
         let paths = self.hosts[host].paths.iter().filter(|path| path.keepalive.0);
         let lost = |path: &super::host::Path| path.too_large.iter().any(Option::is_some);
-        if !paths.clone().any(lost) {
+        // Where only one end measures, nobody counts what a direction has lost: see the limits.
+        let counts = self.hosts[host].keepalive.mode == Mode::Both;
+        if !counts || !paths.clone().any(lost) {
             return Ok(());
         }
         let narrow = |truth: &Truth<'_>| truth.up.takes().min(truth.down.takes()) < MTU;

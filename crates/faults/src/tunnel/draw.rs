@@ -29,9 +29,9 @@ pub(super) fn more(schedule: &mut Schedule) {
     sizes(&mut Rng::new(seed ^ 0x7369_7a65), schedule);
     let mut rng = Rng::new(seed ^ 0x7363_656e_6573);
     match rng.below(100) {
-        0..12 => downlinks_die_in_turn(&mut rng, schedule),
-        12..16 => addresses_come_round(&mut rng, schedule),
-        16..26 => stalls(&mut rng, schedule),
+        0..14 => paths_die_in_turn(&mut rng, schedule),
+        14..20 => addresses_come_round(&mut rng, schedule),
+        20..30 => stalls(&mut rng, schedule),
         _ => {}
     }
 }
@@ -90,9 +90,9 @@ fn stalls(rng: &mut Rng, schedule: &mut Schedule) {
     }
 }
 
-/// After calm, the downlinks of a host die one after the other but for the last, as a rule from the fastest path on, while
-/// a flow runs in both directions and one only down.
-fn downlinks_die_in_turn(rng: &mut Rng, schedule: &mut Schedule) {
+/// After calm, the paths of a host die one after the other but for the last, in half of the cases their downlinks alone, as
+/// a rule from the fastest on, while a flow runs in both directions and one only down.
+fn paths_die_in_turn(rng: &mut Rng, schedule: &mut Schedule) {
     let mut at_ms = calm(schedule);
     let host = rng.below(schedule.hosts.len() as u64) as usize;
     let paths = &schedule.hosts[host].paths;
@@ -102,11 +102,12 @@ fn downlinks_die_in_turn(rng: &mut Rng, schedule: &mut Schedule) {
         order.reverse();
     }
     order.pop();
+    let way = if rng.chance(0.5) { Way::Down } else { Way::draw(rng) };
     let flows = [0, SILENT].map(|flow| own(at_ms, Order::Flow(host, flow, true)));
     schedule.entries.extend(flows);
     for path in order {
         at_ms += 1_500 + rng.below(4_500);
-        let cut = Fault::Link(PathRef { host, path }, Way::Down, LinkFault::Cut);
+        let cut = Fault::Link(PathRef { host, path }, way, LinkFault::Cut);
         schedule.entries.push(Entry { at_ms, fault: cut });
     }
     schedule.quiet_ms = at_ms + 6_000;

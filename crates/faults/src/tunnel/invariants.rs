@@ -48,7 +48,7 @@ fn note(
 ) -> Result<(), Violation> {
     let counters = counters_of(e);
     if seen.tx != tx {
-        *seen = Seen { tx, began: now, counters };
+        *seen = Seen { tx, began: now, watched: None, counters };
         return Ok(());
     }
     let grow = counters.iter().zip(&seen.counters).all(|(now, before)| now >= before);
@@ -214,7 +214,12 @@ impl Tunnels {
             let Some(place) = place else { continue };
             let truth = self.stage.truth(PathRef { host, path: place });
             let what = format_args!("path {number} of host {host}");
-            let before = seen.entry(number).or_insert(Seen { tx, began: now, counters: [0; 9] });
+            let before = seen.entry(number).or_insert(Seen {
+                tx,
+                began: now,
+                watched: None,
+                counters: [0; 9],
+            });
             note(before, now, tx, client.estimates(), &what)?;
             expect_sense(truth, client.estimates(), &what)?;
         }
@@ -253,7 +258,7 @@ impl Tunnels {
                 shown.insert(slot);
             }
             let Some(tx) = end.datapath.tx_of(slot) else { continue };
-            let seen = Seen { tx, began: now, counters: [0; 9] };
+            let seen = Seen { tx, began: now, watched: None, counters: [0; 9] };
             let what = format_args!("the anchor's slot {slot}");
             if anchor_paths.get(&slot).is_none_or(|before| before.tx != tx) {
                 let rests = used.insert(slot) || taken + FEW >= MAX_SLOTS;
@@ -263,7 +268,9 @@ impl Tunnels {
             }
             let before = anchor_paths.entry(slot).or_insert(seen);
             note(before, now, tx, path.server().estimates(), &what)?;
-            let key = end.datapath.key_of(slot).filter(|_| !self.readings);
+            before.watched = path.is_watched().then(|| before.watched.unwrap_or(now));
+            let sees = !self.readings && path.is_watched();
+            let key = end.datapath.key_of(slot).filter(|_| sees);
             let says = key.and_then(|key| stated.get(&key.0)).copied();
             let in_force = path.keepalive();
             Violation::unless(

@@ -1,24 +1,28 @@
 //! Addresses, ports, times and flows of every run.
 
-use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use segue_clock::Span;
 use segue_steering::Class;
 
-use crate::stage::CORE;
+use crate::stage::{CORE, CORE_V6};
 
 /// Port of the tunnels.
 pub(super) const PORT: u16 = 5005;
 /// Where the anchor listens.
 pub(super) const ANCHOR: SocketAddr = SocketAddr::new(CORE, PORT);
+pub(super) const ANCHOR_V6: SocketAddr = SocketAddr::new(CORE_V6, PORT);
 /// With whom the hosts' applications talk, on the anchor's node.
 pub(super) const SERVER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 99));
+pub(super) const SERVER_V6: IpAddr =
+    IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 99));
 /// Ports of the applications: the server's, and the first of a host.
 pub(super) const SERVER_PORT: u16 = 7_000;
 pub(super) const APP_PORT: u16 = 40_000;
-/// Length of the pool's prefix, and hosts that have an address in it. Few, so that addresses come round within a run.
+/// Length of the pool's prefix of IPv4, and hosts that have an address in it. Few, so that addresses come round within a run.
 pub(super) const POOL_LEN: u8 = 29;
 pub(super) const POOL_HOSTS: usize = 5;
+pub(super) const POOL_LEN_V6: u8 = 125;
 /// Few, so that slots are used again within a run.
 pub(super) const MAX_SLOTS: u32 = 14;
 /// A host without a sign of life for this long is forgotten; short, so that it happens within a run.
@@ -34,7 +38,7 @@ pub(super) const SMALL: u16 = 200;
 pub(super) const FLOWS: usize = 3;
 /// The flow whose packets are as large as the tunnel takes.
 pub(super) const LARGE: usize = 1;
-/// The flow that only comes down: the anchor learns nothing from it.
+/// The flow that only comes down, over IPv6: the anchor learns nothing from it.
 pub(super) const SILENT: usize = 2;
 /// A flow that sends nothing large over a path for this long has left it.
 pub(super) const PAUSE: Span = Span::from_millis(500);

@@ -55,14 +55,19 @@ impl Protocol for Tunnel {
     }
 
     /// One to three hosts, of which one in eight has one path and the others have two or three; probes that ride at two
-    /// hosts of five.
+    /// hosts of five, and at one of four, each path may be of IPv6.
     fn draw(&self, rng: &mut Rng) -> (Vec<String>, Vec<HostShape>) {
         let host = |rng: &mut Rng| HostShape {
             settings: HostSettings::draw(rng).to_string(),
             paths: (0..1 + rng.below(8).div_ceil(4)).map(|_| PathShape::draw(rng)).collect(),
         };
         let settings = Settings::draw(rng).lines();
-        (settings, (0..1 + rng.below(3)).map(|_| host(rng)).collect())
+        let mut hosts: Vec<HostShape> = (0..1 + rng.below(3)).map(|_| host(rng)).collect();
+        for host in &mut hosts {
+            let both = rng.chance(0.25);
+            host.paths.iter_mut().for_each(|path| path.v6 = both && rng.chance(0.5));
+        }
+        (settings, hosts)
     }
 
     fn draw_order(&self, rng: &mut Rng, at: PathRef) -> Option<String> {
@@ -94,6 +99,7 @@ impl Protocol for Tunnel {
             let period = HostSettings::of(shape).period;
             let plain = HostSettings { period, ..HostSettings::default() };
             shape.settings = plain.to_string();
+            shape.paths.iter_mut().for_each(|path| path.v6 = false);
             simpler.push(candidate);
         }
         simpler

@@ -6,12 +6,12 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use segue_clock::{Rng, Span};
-use segue_keepalive::{Aims, Config as Keepalive, Source};
+use segue_keepalive::{Aims, Config as Keepalive, MeasuredBy};
 use segue_steering::Class;
 use segue_tunnel::{HostConfig, PathConfig};
-use segue_wire::Encapsulation;
+use segue_wire::{Encapsulation, Mode};
 
-use super::layout::{ANCHOR, FLOWS, PORT, class_of};
+use super::layout::{ANCHOR, ANCHOR_V6, FLOWS, PORT, class_of};
 use crate::fault::{HostShape, PathRef, Way};
 use crate::{Schedule, Words};
 
@@ -73,22 +73,35 @@ pub(super) struct HostSettings {
     pub rides: bool,
     /// It has had so many interfaces that numbers of paths are used again.
     pub worn: bool,
+    /// Which end measures.
+    pub mode: Mode,
 }
+
+/// Modes by their words; the usual one goes without saying.
+const MODES: [(&str, Mode); 4] = [
+    ("both", Mode::Both),
+    ("client", Mode::Client),
+    ("reports", Mode::Reports),
+    ("round-trip-loss", Mode::RoundTripLoss),
+];
 
 impl HostSettings {
     pub(super) fn draw(rng: &mut Rng) -> HostSettings {
-        HostSettings { period: Period::draw(rng), rides: rng.chance(0.4), worn: rng.chance(0.3) }
+        let (rides, worn) = (rng.chance(0.4), rng.chance(0.3));
+        let mode = if rng.chance(0.25) { MODES[rng.below(4) as usize].1 } else { Mode::Both };
+        HostSettings { period: Period::draw(rng), rides, worn, mode }
     }
 
     pub(super) fn read(words: &mut Words<'_>) -> Result<HostSettings, String> {
         let mut settings = HostSettings { period: Period::read(words)?, ..Default::default() };
         while let Some(word) = words.peek().filter(|word| *word != "paths") {
+            words.next(word)?;
             match word {
                 "rides" => settings.rides = true,
                 "worn" => settings.worn = true,
-                other => return Err(format!("\"{other}\" is none of rides, worn, paths")),
+                "mode" => settings.mode = words.one_of("the mode", &MODES)?,
+                other => return Err(format!("\"{other}\" is none of rides, worn, mode, paths")),
             }
-            words.next(word)?;
         }
         Ok(settings)
     }
@@ -103,7 +116,9 @@ impl fmt::Display for HostSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let word = |on, word| if on { word } else { "" };
         let (rides, worn) = (word(self.rides, " rides"), word(self.worn, " worn"));
-        write!(f, "{}{rides}{worn}", self.period)
+        write!(f, "{}{rides}{worn}", self.period)?;
+        let mode = MODES.iter().find(|(_, mode)| *mode == self.mode && *mode != Mode::Both);
+        mode.map_or(Ok(()), |(name, _)| write!(f, " mode {name}"))
     }
 }
 
@@ -151,8 +166,8 @@ impl Settings {
         Vec::from([line("readings", self.readings), line("follows-use", self.follows_use)])
     }
 
-    pub(super) fn source(self) -> Source {
-        if self.readings { Source::Readings } else { Source::Probes }
+    pub(super) fn measured_by(self) -> MeasuredBy {
+        if self.readings { MeasuredBy::PacketPath } else { MeasuredBy::Machine }
     }
 }
 
@@ -166,11 +181,17 @@ pub(super) fn host_config(host: HostSettings, settings: Settings) -> HostConfig 
         false => (host.period.k, host.period.t_ka()),
     };
     HostConfig {
-        anchor: Vec::from([ANCHOR]),
+        anchor: Vec::from([ANCHOR, ANCHOR_V6]),
         epoch: 1_000,
         port: PORT,
         path: PathConfig {
-            keepalive: Keepalive { k, t_ka, rides: host.rides, ..Keepalive::default() },
+            keepalive: Keepalive {
+                k,
+                t_ka,
+                rides: host.rides,
+                mode: host.mode,
+                ..Keepalive::default()
+            },
             enabled: true,
             adaptive: settings.follows_use.then(Aims::default),
             price: 0.0,
@@ -179,7 +200,7 @@ pub(super) fn host_config(host: HostSettings, settings: Settings) -> HostConfig 
         },
         paths: Default::default(),
         steering: segue_steering::Config::default(),
-        source: settings.source(),
+        measured_by: settings.measured_by(),
     }
 }
 

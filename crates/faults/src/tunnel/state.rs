@@ -7,7 +7,7 @@ use alloc::rc::Rc;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::cell::RefCell;
-use core::net::Ipv4Addr;
+use core::net::{Ipv4Addr, Ipv6Addr};
 
 use segue_clock::{Span, Time};
 use segue_ip::Prefix;
@@ -20,7 +20,8 @@ use segue_wire::FlowKey;
 use super::apps::Apps;
 use super::host::{Host, add_mobile};
 use super::layout::{
-    APP_PORT, COUNTED, EXPIRY, IN_FLIGHT, MAX_SLOTS, POOL_LEN, PORT, REST, SERVER, SERVER_PORT,
+    APP_PORT, COUNTED, EXPIRY, IN_FLIGHT, MAX_SLOTS, POOL_LEN, POOL_LEN_V6, PORT, REST, SERVER,
+    SERVER_PORT, SERVER_V6, SILENT,
 };
 use super::reference::Reference;
 use super::shape::Settings;
@@ -63,16 +64,20 @@ impl Tunnels {
         let (tap, tape) = Tap::new(stage.paths().to_vec(), stage.core);
         stage.network.observe(Box::new(tap));
         let pool = Pool::new(Ipv4Addr::new(10, 7, 0, 0).into(), POOL_LEN);
-        let pools = [Prefix::new(Ipv4Addr::new(10, 7, 0, 0), POOL_LEN)];
+        let network_v6 = Ipv6Addr::new(0xfd07, 0, 0, 0, 0, 0, 0, 0);
+        let pools = [
+            Prefix::new(Ipv4Addr::new(10, 7, 0, 0), POOL_LEN),
+            Prefix::new(network_v6, POOL_LEN_V6),
+        ];
         let config = AnchorConfig {
             port: PORT,
             pool_v4: pool,
-            pool_v6: None,
+            pool_v6: Pool::new(network_v6.into(), POOL_LEN_V6),
             max_paths: MAX_SLOTS,
             expiry: EXPIRY,
             rest: REST,
             resting: Vec::new(),
-            source: settings.source(),
+            measured_by: settings.measured_by(),
             allow_upmt: false,
         };
         let names: Vec<String> = (0..stage.hosts.len()).map(|host| format!("host{host}")).collect();
@@ -80,7 +85,7 @@ impl Tunnels {
         let core = stage.core;
         let anchor = add_anchor(&mut stage.network, core, "anchor", agent, &pools, |_| false);
         stage.cast::<AnchorRole>(Node::Fixed(0), anchor);
-        stage.network.node_mut(core).addresses.push(SERVER);
+        stage.network.node_mut(core).addresses.extend([SERVER, SERVER_V6]);
         let server = stage.add_agent(Node::Fixed(1), &[(UDP, SERVER_PORT)], Apps::default());
         let hosts = names.into_iter().zip(&schedule.hosts).enumerate();
         let hosts = hosts.map(|(number, (name, shape))| {
@@ -134,8 +139,11 @@ impl Tunnels {
 
     /// A flow as the host's packets carry it; `None` before the host has an address.
     pub(super) fn key(&self, host: usize, flow: usize) -> Option<FlowKey> {
-        let src = *self.host_end(host).machine.inner().first()?;
+        let v6 = flow == SILENT;
+        let inner = self.host_end(host).machine.inner();
+        let src = *inner.iter().find(|address| address.is_ipv6() == v6)?;
+        let dst = if v6 { SERVER_V6 } else { SERVER };
         let (sport, dport) = (APP_PORT + flow as u16, SERVER_PORT);
-        Some(FlowKey { src, dst: SERVER, sport, dport, protocol: UDP, label: 0 })
+        Some(FlowKey { src, dst, sport, dport, protocol: UDP, label: 0 })
     }
 }

@@ -39,6 +39,8 @@ pub(super) struct Seen {
     /// Index and cookie under which the other end receives: another path has others.
     pub(super) tx: (u32, u64),
     pub(super) began: Time,
+    /// Since when the anchor watches it, if this is there.
+    pub(super) watched: Option<Time>,
     pub(super) counters: [u64; 9],
 }
 
@@ -193,6 +195,11 @@ impl Watch {
     /// Since when a path of a host is the one it is.
     pub(super) fn host_path_began(&self, host: usize, number: u8) -> Option<Time> {
         self.host_paths[host].get(&number).map(|seen| seen.began)
+    }
+
+    /// Since when the anchor has watched the path in this slot.
+    pub(super) fn watched(&self, slot: u32) -> Option<Time> {
+        self.anchor_paths.get(&slot).and_then(|seen| seen.watched)
     }
 
     /// The same for a slot of the anchor.

@@ -18,9 +18,11 @@ use core::ops::{Deref, DerefMut};
 use segue_clock::{Deadline, Span, Time, earlier};
 
 use super::Client;
+use super::lapses::{BURST_AT_MOST, Lapses};
+use super::rate::Rate;
 use super::stream::{STREAM, Stream};
 use crate::config::Asking;
-use crate::questions::{MARGIN, QUESTION_GAP};
+use crate::questions::MARGIN;
 use crate::{ClientOutput, State, Traffic};
 
 /// The longest time that an answer is given, and the time before anything was measured.
@@ -29,15 +31,6 @@ const UNMEASURED: Span = Span::from_secs(1);
 /// How far a stated age may be rounded up ([`segue_wire::age`]). Programs in the kernel have a coarser clock for data
 /// and sometimes round up by twice as much: this costs an unnecessary question.
 const ROUNDED: Span = Span::from_millis(5);
-/// Bytes of a question and its answer: IPv4, UDP and a probe packet, twice.
-const QUESTION: f64 = (2 * (20 + 8 + segue_wire::Probe::PACKET_LEN)) as f64;
-/// The share of unanswered data's bytes that questions about them may cost, the most credit saved (in questions), the
-/// minimum distance of questions, and their distance where data do not pay for them.
-const QUESTION_SHARE: f64 = 0.3;
-const QUESTION_CREDIT: f64 = 5.0;
-const QUESTION_RARE: Span = Span::from_secs(1);
-/// Over how many seconds the rate is averaged.
-const RATE_OVER: f64 = 1.0;
 /// For how long after its last packet of data a path is in use.
 const USED_FOR: Span = Span::from_secs(2);
 /// A datapath calls its driver when data follow a silence longer than this, on a path that is [asked
@@ -53,9 +46,6 @@ const TOLD: Span = Span::from_secs(1);
 /// If data of the other end come further apart than this, in seconds, the client does not wait for them in place of an
 /// answer.
 const SELDOM: f64 = 0.1;
-/// An outage that ends this soon was a burst of losses. Applications notice longer ones: flows had better leave.
-const BURST_AT_MOST: Span = Span::from_millis(400);
-
 /// Doubt, allocated when it is first needed: most of a million simulated hosts ask nothing.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Kept(Option<Box<Doubt>>);
@@ -101,7 +91,7 @@ pub(super) struct Doubt {
 impl Doubt {
     const NEW: Doubt = Doubt {
         traffic: Traffic::NONE,
-        rate: Rate { last: None, average: 0.0, credit: 0.0, asked: None },
+        rate: Rate::NEW,
         stream: Stream::NEW,
         looked: Time::ZERO,
         look_at: None,
@@ -140,118 +130,6 @@ impl Episode {
     fn lasting(&self, rtt: Span) -> Time {
         self.lost.max(self.began - rtt)
     }
-}
-
-/// What a path carries, and what questions about it may cost.
-#[derive(Clone, Copy, Debug)]
-struct Rate {
-    last: Option<(u64, Time)>,
-    /// Bytes per second.
-    average: f64,
-    /// Bytes that questions may still cost.
-    credit: f64,
-    /// When the last question about a missing answer was asked.
-    asked: Option<Time>,
-}
-
-impl Rate {
-    fn observe(&mut self, now: Time, bytes: u64) {
-        let last = self.last.replace((bytes, now));
-        let Some((before, at)) = last else { return };
-        let more = bytes.saturating_sub(before) as f64;
-        let seconds = now.since(at).as_secs_f64();
-        self.credit = (self.credit + more * QUESTION_SHARE).min(QUESTION * QUESTION_CREDIT);
-        let keep = libm::exp(-seconds / RATE_OVER);
-        let now_is = if seconds > 0.0 { more / seconds } else { self.average };
-        self.average = now_is * (1.0 - keep) + self.average * keep;
-    }
-
-    /// When a question about a missing answer may be asked: soon after the last while data pay for it, seldom
-    /// otherwise.
-    fn may_ask_at(&self, due: Time) -> Time {
-        self.asked.map_or(due, |asked| due.max(asked + self.apart()))
-    }
-
-    fn apart(&self) -> Span {
-        if self.credit >= QUESTION { QUESTION_GAP } else { QUESTION_RARE }
-    }
-
-    /// The longest that the next question may have to wait for data to pay for it.
-    fn longest_apart(&self) -> Span {
-        let earned = QUESTION_SHARE * self.average.max(1.0);
-        let missing = (QUESTION - self.credit).max(0.0);
-        Span::from_secs_f64(missing / earned).clamp(QUESTION_GAP, QUESTION_RARE)
-    }
-
-    fn ask(&mut self, now: Time) {
-        self.asked = Some(now);
-        self.credit = (self.credit - QUESTION).max(0.0);
-    }
-}
-
-/// Silences that ended: how long they last, later ones with more weight, and how often they come.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Lapses {
-    /// How many doubts there were.
-    pub doubts: u64,
-    /// Sum of the weights of those in which something was lost.
-    pub weight: f64,
-    /// Weighted sum of how long those lasted, in seconds.
-    pub lasted: f64,
-    /// The longest recent one, in seconds: it fades.
-    pub longest: f64,
-    /// When the last one ended.
-    pub at: Time,
-}
-
-impl Lapses {
-    const NONE: Lapses =
-        Lapses { doubts: 0, weight: 0.0, lasted: 0.0, longest: 0.0, at: Time::ZERO };
-    /// The weight of an older lapse relative to the next.
-    const KEEP: f64 = 0.98;
-    /// Seconds without a lapse over which they are forgotten.
-    const FADES: f64 = 180.0;
-    /// A mean of fewer says nothing.
-    const FEW: f64 = 3.5;
-
-    /// A lapse that ended between these two lengths. Its end was not observed between two questions, so it gets its
-    /// expected length, given that the others' lengths are exponential with their mean.
-    fn push(&mut self, now: Time, least: Span, most: Span) {
-        let least = least.min(BURST_AT_MOST).as_secs_f64();
-        let width = (most.min(BURST_AT_MOST).as_secs_f64() - least).max(0.0);
-        let Lapses { doubts, weight, lasted: sum, longest, .. } = self.as_of(now);
-        let mean = if weight >= Self::FEW { sum / weight } else { f64::INFINITY };
-        let lasted = least + expected(width, mean);
-        *self = Lapses {
-            doubts,
-            weight: weight * Self::KEEP + 1.0,
-            lasted: sum * Self::KEEP + lasted,
-            longest: (longest * Self::KEEP).max(lasted),
-            at: now,
-        };
-    }
-
-    /// How much of them still counts.
-    fn as_of(&self, now: Time) -> Lapses {
-        let keep = libm::exp(-now.since(self.at).as_secs_f64() / Self::FADES);
-        let Lapses { weight, lasted, longest, .. } = *self;
-        Lapses { weight: weight * keep, lasted: lasted * keep, longest: longest * keep, ..*self }
-    }
-
-    /// The mean length in seconds plus one standard deviation, since false alarms are exponential in it; `None` while
-    /// there were few.
-    #[must_use]
-    pub fn mean(&self) -> Option<f64> {
-        let spread = 1.0 + 1.0 / libm::sqrt(self.weight.max(1.0));
-        (self.weight >= Self::FEW).then(|| self.lasted / self.weight * spread)
-    }
-}
-
-/// The mean of an exponential variable with mean `mean`, given that it is below `width`: half of that if nothing is
-/// known.
-fn expected(width: f64, mean: f64) -> f64 {
-    let x = width / mean.max(1e-9);
-    if x >= 1e-3 { mean - width / libm::expm1(x) } else { width / 2.0 }
 }
 
 impl Client {
@@ -580,111 +458,5 @@ impl Client {
         if next > now {
             self.schedule.next = next;
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn near(found: f64, expected: f64) {
-        assert!((found - expected).abs() < 1e-9, "{found}, not {expected}");
-    }
-
-    #[test]
-    fn data_pay_for_questions_and_their_rate_is_averaged_over_a_second() {
-        let (at, second) = (Time(7_000_000_000), Span::from_secs(1));
-        let mut rate = Doubt::NEW.rate;
-        rate.observe(at, 1_000_000);
-        near(rate.average, 0.0);
-        near(rate.credit, 0.0);
-        rate.observe(at + second, 1_000_500);
-        let average = 500.0 * (1.0 - libm::exp(-1.0));
-        near(rate.average, average);
-        near(rate.credit, 150.0);
-        // A second reading at the same instant says nothing about the rate.
-        rate.observe(at + second, 1_000_600);
-        near(rate.average, average);
-        near(rate.credit, 180.0);
-        rate.observe(at + second * 3, 1_000_600);
-        near(rate.average, average * libm::exp(-2.0));
-        near(rate.credit, 180.0);
-        // Credit covers at most five more questions; counters that begin again cost nothing.
-        rate.observe(at + second * 4, 9_000_000);
-        near(rate.credit, 5.0 * QUESTION);
-        rate.observe(at + second * 5, 10);
-        near(rate.credit, 5.0 * QUESTION);
-    }
-
-    #[test]
-    fn questions_that_data_pay_for_are_close_and_others_a_second_apart() {
-        let at = Time(7_000_000_000);
-        let mut rate = Doubt::NEW.rate;
-        assert_eq!(rate.may_ask_at(at), at, "none was asked");
-        (rate.credit, rate.average) = (1.5 * QUESTION, 4.0 * QUESTION);
-        rate.ask(at);
-        near(rate.credit, 0.5 * QUESTION);
-        assert_eq!(rate.may_ask_at(at), at + Span::from_secs(1));
-        assert_eq!(rate.may_ask_at(at + Span::from_secs(2)), at + Span::from_secs(2));
-        // Half a question is missing; the path earns 1.2 per second.
-        near(rate.longest_apart().as_secs_f64(), 0.5 / 1.2);
-        rate.credit = QUESTION;
-        assert_eq!(rate.may_ask_at(at), at + QUESTION_GAP);
-        assert_eq!(rate.longest_apart(), QUESTION_GAP);
-        rate.ask(at);
-        near(rate.credit, 0.0);
-        rate.average = 0.0;
-        assert_eq!(rate.longest_apart(), QUESTION_RARE);
-        rate.ask(at);
-        near(rate.credit, 0.0);
-    }
-
-    #[test]
-    fn lapses_that_end_between_two_questions_are_as_long_as_is_to_be_expected() {
-        let (ms, at) = (Span::from_millis, Time(7_000_000_000));
-        let mut lapses = Lapses::NONE;
-        // Nothing is known: half way between.
-        lapses.push(at, ms(100), ms(140));
-        near(lapses.lasted, 0.12);
-        near(lapses.weight, 1.0);
-        near(lapses.longest, 0.12);
-        assert_eq!(lapses.mean(), None);
-        for _ in 0..3 {
-            lapses.push(at, ms(50), ms(50));
-        }
-        let weight = 1.0 + 0.98 + 0.98 * 0.98 + 0.98 * 0.98 * 0.98;
-        let lasted = 0.05 * (1.0 + 0.98 + 0.98 * 0.98) + 0.12 * 0.98 * 0.98 * 0.98;
-        near(lapses.weight, weight);
-        near(lapses.lasted, lasted);
-        near(lapses.longest, 0.12 * 0.98 * 0.98 * 0.98);
-        let mean = lasted / weight;
-        near(lapses.mean().unwrap_or(0.0), mean * (1.0 + 1.0 / libm::sqrt(weight)));
-
-        // In three minutes they fade to a third. The next lapse is taken as exponential with their mean.
-        let later = at + Span::from_secs(180);
-        let faded = lapses.as_of(later);
-        near(faded.weight, weight / core::f64::consts::E);
-        near(faded.lasted, lasted / core::f64::consts::E);
-        near(faded.longest, lapses.longest / core::f64::consts::E);
-        lapses.push(at, ms(20), ms(220));
-        // The mean of an exponential variable, given that it is below 0.2 s, summed up by hand.
-        let (mut sum, mut all) = (0.0, 0.0);
-        for n in 0..200_000 {
-            let t = (f64::from(n) + 0.5) * 1e-6;
-            let density = libm::exp(-t / mean);
-            (sum, all) = (sum + t * density, all + density);
-        }
-        let expected = (lapses.lasted - lasted * 0.98) - 0.02;
-        assert!((expected - sum / all).abs() < 1e-6, "{expected}, not {}", sum / all);
-    }
-
-    #[test]
-    fn what_is_longer_than_a_burst_counts_as_one_of_the_longest() {
-        let mut lapses = Lapses::NONE;
-        lapses.push(Time(0), Span::from_millis(300), Span::from_secs(9));
-        near(lapses.longest, 0.35);
-        lapses.push(Time(0), Span::from_secs(5), Span::from_secs(9));
-        near(lapses.longest, 0.4);
-        near(lapses.lasted, 0.35 * 0.98 + 0.4);
     }
 }

@@ -4,7 +4,7 @@ use segue_clock::{Span, Time};
 use segue_wire::Mode;
 
 use super::Client;
-use crate::config::Source;
+use crate::config::MeasuredBy;
 use crate::counts::grown;
 use crate::measure::Scale;
 use crate::{ClientOutput, Counted, Estimates, Reading, Sample};
@@ -26,7 +26,7 @@ impl Client {
         if let Some(last_sent) = reading.last_sent {
             self.schedule.on_sent(now, last_sent, rode != 0);
         }
-        if self.config.source == Source::Probes {
+        if self.config.measured_by == MeasuredBy::Machine {
             self.measure.estimates.sent += u64::from(rode);
             self.seq = self.seq.wrapping_add(rode);
             return;
@@ -56,7 +56,7 @@ impl Client {
     /// Whether the datapath evaluates the round-trip loss and reports it. Otherwise the client does.
     pub(super) fn is_told_rtl(&self) -> bool {
         let reports = matches!(self.config.mode, Mode::Reports | Mode::RoundTripLoss);
-        reports && self.config.source == Source::Readings
+        reports && self.config.measured_by == MeasuredBy::PacketPath
     }
 
     /// Requests sent within a round trip before the reading may still be answered.

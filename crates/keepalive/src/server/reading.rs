@@ -4,7 +4,7 @@ use segue_clock::Time;
 use segue_wire::Mode;
 
 use super::{LastRequest, Server};
-use crate::config::{Source, stated_ms};
+use crate::config::{MeasuredBy, stated_ms};
 use crate::counts::grown;
 use crate::{Reading, Sample, ServerOutput};
 
@@ -25,7 +25,7 @@ impl LastCounts {
 
 impl Server {
     pub(super) fn on_reading(&mut self, now: Time, mut reading: Reading) {
-        if self.config.source == Source::Probes {
+        if self.config.measured_by == MeasuredBy::Machine {
             return;
         }
         if self.config.mode == Mode::Client {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use segue_clock::{Machine, Rng, Span, Time};
 use segue_keepalive::{
-    Arrival, Client, ClientInput, ClientOutput, Config, Estimates, Reading, SILENCE, Sample,
-    Server, ServerInput, ServerOutput, Source, State,
+    Arrival, Client, ClientInput, ClientOutput, Config, Estimates, MeasuredBy, Reading, SILENCE,
+    Sample, Server, ServerInput, ServerOutput, State,
 };
 use segue_wire::Probe;
 
@@ -209,7 +209,7 @@ impl Plane {
     fn tick_client(&mut self) {
         self.wakes.push(self.now);
         if self.config.rides
-            || self.config.source == Source::Readings
+            || self.config.measured_by == MeasuredBy::PacketPath
             || self.config.doubt.is_some()
         {
             self.client.handle(self.now, ClientInput::Reading(self.reading()));
@@ -220,7 +220,7 @@ impl Plane {
     }
 
     fn tick_server(&mut self) {
-        if self.config.source == Source::Readings {
+        if self.config.measured_by == MeasuredBy::PacketPath {
             self.server.handle(self.now, ServerInput::Reading(self.anchor.reading(self.now)));
             self.drain_server();
         }
@@ -309,7 +309,7 @@ impl Plane {
 
     /// A datapath that measures watches that another request rides, and that responses come.
     fn watch(&mut self, until: Time) {
-        if self.config.source == Source::Readings {
+        if self.config.measured_by == MeasuredBy::PacketPath {
             let silent = self.host.last_received.map(|at| at + self.config.time_out());
             let until = silent.filter(|at| *at > self.now).map_or(until, |at| at.min(until));
             self.host.watched = Some(until);
@@ -364,7 +364,7 @@ impl Plane {
         } else {
             self.respond(probe, self.now);
         }
-        if self.config.source == Source::Probes || !self.quiet[1] {
+        if self.config.measured_by == MeasuredBy::Machine || !self.quiet[1] {
             let arrival = Arrival::new(probe, self.now, self.anchor.received);
             let k = self.config.k;
             self.server.handle(self.now, ServerInput::Request { arrival, k, report: false });
@@ -393,7 +393,7 @@ impl Plane {
             let us = self.now.micros32().wrapping_sub(probe.t_sc).wrapping_sub(probe.dt);
             self.host.rtt = Some(Span::from_micros(us.into()));
         }
-        if self.config.source == Source::Readings && self.quiet[0] {
+        if self.config.measured_by == MeasuredBy::PacketPath && self.quiet[0] {
             return;
         }
         let arrival = Arrival::new(probe, self.now, self.host.received);

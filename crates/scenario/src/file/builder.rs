@@ -14,7 +14,7 @@ use segue_sim::role::Order;
 use segue_sim::{AgentId, ChannelId, Network, NodeId, Role, RoleAgent};
 use toml::Spanned;
 
-use super::beside::Beside;
+use super::files::Files;
 
 /// Network for nodes without an address; the host part is the node's number in the file.
 const GIVEN: [u8; 2] = [10, 255];
@@ -44,13 +44,13 @@ pub(super) struct Builder<'a> {
     /// Node, protocol and port, with the owner's name.
     ports: BTreeMap<(NodeId, u8, u16), String>,
     kept: BTreeMap<TypeId, Box<dyn Any>>,
-    beside: &'a Beside,
+    files: &'a Files,
     apps: u32,
 }
 
 impl<'a> Builder<'a> {
     /// A network without nodes; times in the file are at most `limit`.
-    pub(super) fn new(seed: u64, limit: Span, beside: &'a Beside) -> Builder<'a> {
+    pub(super) fn new(seed: u64, limit: Span, files: &'a Files) -> Builder<'a> {
         Builder {
             network: Network::new(seed),
             links: Vec::new(),
@@ -63,7 +63,7 @@ impl<'a> Builder<'a> {
             names: BTreeSet::new(),
             ports: BTreeMap::new(),
             kept: BTreeMap::new(),
-            beside,
+            files,
             apps: 0,
         }
     }
@@ -81,8 +81,8 @@ impl<'a> Builder<'a> {
     }
 
     /// The text of a file that the scenario names.
-    pub(super) fn read_beside(&self, name: &Name) -> Result<Arc<str>, Mistake> {
-        self.beside.read(name.get_ref()).map_err(Mistake::at(name))
+    pub(super) fn read_file(&self, name: &Name) -> Result<Arc<str>, Mistake> {
+        self.files.read(name.get_ref()).map_err(Mistake::at(name))
     }
 
     /// Up and down of the link or cell with this name.
@@ -91,7 +91,7 @@ impl<'a> Builder<'a> {
         link: &OverLink<T>,
         name: &Name,
     ) -> Result<[LinkSpec; 2], Mistake> {
-        link.specs(name, |file| self.beside.losses(file))
+        link.specs(name, |file| self.files.losses(file))
     }
 
     /// The link with this name, up and down.

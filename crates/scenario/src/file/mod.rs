@@ -7,9 +7,9 @@
 //!
 //! Building the network once finds every mistake; a run builds it again.
 
-mod beside;
 mod builder;
 mod event;
+mod files;
 pub mod population;
 mod reach;
 mod table;
@@ -19,21 +19,19 @@ use std::path::Path;
 
 use anyhow::bail;
 use segue_clock::{Span, Time};
-use segue_grammar::{Mistake, Part, Source};
+use segue_grammar::{Mistake, Part, Source, text};
 use segue_sim::net::AT_ONCE;
 use segue_sim::{ChannelId, Network, Observer, Results};
 
-pub use beside::text;
-
-use beside::Beside;
 use builder::Builder;
+use files::Files;
 use tables::{File, Top};
 
 /// A valid scenario.
 pub struct Scenario {
     name: String,
     text: String,
-    beside: Beside,
+    files: Files,
     source: Source,
     file: File,
     /// Upper bound of times in the file.
@@ -89,7 +87,7 @@ impl Scenario {
     /// # Errors
     /// One line with file, line and key.
     pub fn parse_alone(text: &str, name: &str) -> anyhow::Result<Scenario> {
-        Scenario::make(name, text, &[], Beside::new(None))
+        Scenario::make(name, text, &[], Files::new(None))
     }
 
     /// The same scenario with some values overridden. Keys are dotted, and a list element is
@@ -99,30 +97,29 @@ impl Scenario {
     /// # Errors
     /// One line with file and key.
     pub fn with(&self, sets: &[(String, String)]) -> anyhow::Result<Scenario> {
-        Scenario::make(&self.name, &self.text, sets, self.beside.clone())
+        Scenario::make(&self.name, &self.text, sets, self.files.clone())
     }
 
     fn make(
         name: &str,
         text: &str,
         sets: &[(String, String)],
-        beside: Beside,
+        files: Files,
     ) -> anyhow::Result<Scenario> {
         let source = Source::new(name, text, sets)?;
         let file = File::read(&source).map_err(|mistake| source.tell(&mistake))?;
         // A shortened run may keep later times in the file.
-        let written = Source::new(name, text, &[])?;
-        let written = Top::take(&mut written.values()).ok();
+        let written = (!sets.is_empty()).then(|| Top::take(&mut source.written()).ok()).flatten();
         let ends = [Some(&file.top), written.as_ref()].into_iter().flatten();
         let limit = ends.map(|top| top.duration.get_ref().0).max().unwrap_or(Span::ZERO);
         let (name, text) = (name.to_owned(), text.to_owned());
-        let scenario = Scenario { name, text, beside, source, file, limit };
+        let scenario = Scenario { name, text, files, source, file, limit };
         scenario.checked_build().map_err(|mistake| scenario.source.tell(&mistake))?;
         Ok(scenario)
     }
 
     fn checked_build(&self) -> Result<Built, Mistake> {
-        let Builder { network, links, .. } = self.file.build(self.limit, &self.beside)?;
+        let Builder { network, links, .. } = self.file.build(self.limit, &self.files)?;
         Ok(Built { network, end: Time(self.duration().0), links })
     }
 
@@ -177,8 +174,8 @@ impl Scenario {
 }
 
 /// The directory of a file.
-fn directory(name: &str) -> Beside {
-    Beside::new(Path::new(name).parent().map(Path::to_owned))
+fn directory(name: &str) -> Files {
+    Files::new(Path::new(name).parent().map(Path::to_owned))
 }
 
 /// Progress reports per run.

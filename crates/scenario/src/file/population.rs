@@ -3,7 +3,7 @@
 use segue_clock::Span;
 use segue_grammar::link::{JitterText, LossText, Way};
 use segue_grammar::{Duration, Mistake, Ratio, Source, hint};
-use segue_keepalive::Source as Measuring;
+use segue_keepalive::MeasuredBy as Measuring;
 use segue_netem::Jitter;
 use segue_population::{Class, Flows, Outages, Silent, Spec};
 use serde::Deserialize;
@@ -137,9 +137,9 @@ fn spec(file: &File) -> Result<Spec, Mistake> {
         start_over: table.start_over.0,
         k: *table.k.get_ref(),
         t_ka: table.t_ka.get_ref().0,
-        source: match table.measured_by {
-            MeasuredBy::Machines => Measuring::Probes,
-            MeasuredBy::PacketPath => Measuring::Readings,
+        measured_by: match table.measured_by {
+            MeasuredBy::Machines => Measuring::Machine,
+            MeasuredBy::PacketPath => Measuring::PacketPath,
         },
         classes,
         paths,

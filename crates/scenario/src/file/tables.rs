@@ -1,9 +1,10 @@
 //! The tables of scenarios. A new one is a file below and its lines here.
 
-mod air;
 mod apps;
+mod echo;
 mod nat;
 mod network;
+mod radio;
 mod tcp;
 mod tunnels;
 mod udp;
@@ -14,21 +15,23 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use toml::Spanned;
 
-use super::beside::Beside;
 use super::builder::Builder;
 use super::event::{Event, EventKind};
+use super::files::Files;
 use super::table::{Kind, Tables};
 
 /// All kinds, in the order in which they take each step.
 const KINDS: &[Kind] = &[
     network::NODE,
     network::LINK,
-    air::CELL,
+    radio::CELL,
     nat::NAT,
-    air::WALK,
+    radio::WALK,
     network::ROUTE,
     tunnels::HOST,
     tunnels::ANCHOR,
+    echo::SERVER,
+    echo::CLIENT,
     tcp::TCP,
     tcp::FTP,
     tcp::WEB,
@@ -36,6 +39,11 @@ const KINDS: &[Kind] = &[
     udp::VIDEO,
     udp::CONFERENCE,
 ];
+
+/// The names of all kinds.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    KINDS.iter().map(|kind| kind.name)
+}
 
 /// A scenario, read.
 pub(super) struct File {
@@ -66,8 +74,7 @@ impl File {
     /// Reads a scenario; only the form of its tables is checked.
     pub(super) fn read(source: &Source) -> Result<File, Mistake> {
         let mut file = source.values();
-        let names = KINDS.iter().map(|kind| kind.name);
-        let keys: Vec<&str> = Top::keys().into_iter().chain(names).chain(["event"]).collect();
+        let keys: Vec<&str> = Top::keys().into_iter().chain(names()).chain(["event"]).collect();
         known(file.get_ref(), &keys)?;
         let mut tables = Tables::new();
         for kind in KINDS {
@@ -80,15 +87,11 @@ impl File {
     }
 
     /// Makes the network. Times in the file are at most `limit`.
-    pub(super) fn build<'a>(
-        &self,
-        limit: Span,
-        beside: &'a Beside,
-    ) -> Result<Builder<'a>, Mistake> {
+    pub(super) fn build<'a>(&self, limit: Span, files: &'a Files) -> Result<Builder<'a>, Mistake> {
         if self.top.duration.get_ref().0 == Span::ZERO {
             return Err(Mistake::of(&self.top.duration, "a run of no time"));
         }
-        let mut builder = Builder::new(self.top.seed, limit, beside);
+        let mut builder = Builder::new(self.top.seed, limit, files);
         self.tables.iter().try_for_each(|table| table.plan(&mut builder))?;
         builder.give_addresses()?;
         self.tables.iter().try_for_each(|table| table.place(&mut builder))?;

@@ -5,7 +5,7 @@ mod summary;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use segue_daemon::config::{AnchorFile, HostFile};
 use segue_scenario::file::{Scenario, population};
 use segue_scenario::sweep;
@@ -47,6 +47,9 @@ pub enum FileKind {
 /// Most mistakes reported for one file.
 const MISTAKES_MAX: usize = 50;
 
+/// Behind the kind of a file that might be of another.
+const GUESS: &str = " (a guess: neither content nor name tells the kind; name it with --as)";
+
 /// A mistake, with its line if known.
 #[derive(Debug, PartialEq, Eq)]
 struct Mistake {
@@ -60,9 +63,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if std::fs::metadata(&args.file).is_ok_and(|found| !found.is_file() && !found.is_dir()) {
         bail!("{name} is no file that can be checked, but a pipe or a device");
     }
-    let text =
-        std::fs::read_to_string(&args.file).with_context(|| format!("cannot read {name}"))?;
-    let kind = args.kind.unwrap_or_else(|| kind_of(&args.file, &text));
+    let text = segue_grammar::text(&args.file)?;
+    let known = args.kind.or_else(|| kind_of(&args.file, &text));
+    let kind = known.unwrap_or(FileKind::Host);
+    let guess = if known.is_some() { "" } else { GUESS };
     match check(kind, &args.file, &text) {
         Ok(rows) if args.json => {
             let in_force: serde_json::Map<_, _> = rows
@@ -73,7 +77,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             println!("{told:#}");
         }
         Ok(rows) => {
-            println!("{name}: ok, {}", kind.describe());
+            println!("{name}: ok, {}{guess}", kind.describe());
             let widest = rows.iter().map(|row| row.key.len()).max().unwrap_or(0);
             for Row { key, value, default } in rows {
                 let mark = if default { "  (default)" } else { "" };
@@ -90,6 +94,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
                 for Mistake { line, what } in &mistakes {
                     let line = line.map(|n| format!(":{n}")).unwrap_or_default();
                     eprintln!("segue: {name}{line}: {what}");
+                }
+                if !guess.is_empty() {
+                    eprintln!("segue: {name}: read as {}{guess}", kind.describe());
                 }
             }
             return Ok(ExitCode::from(2));
@@ -118,8 +125,8 @@ impl FileKind {
     }
 }
 
-/// The kind of a file: by tables and keys that only one kind has, else by its name, else a host's.
-pub(crate) fn kind_of(path: &Path, text: &str) -> FileKind {
+/// The kind of a file, by tables and keys that only one kind has, else by its name.
+pub(crate) fn kind_of(path: &Path, text: &str) -> Option<FileKind> {
     let keys: Vec<&str> = text.lines().filter_map(key_of).collect();
     let has = |wanted: &[&str]| keys.iter().any(|key| wanted.contains(key));
     let top = |wanted: &[&str]| {
@@ -128,11 +135,11 @@ pub(crate) fn kind_of(path: &Path, text: &str) -> FileKind {
     };
     if has(&["[[node]]", "[[link]]", "[population]"]) {
         // A test network has no time: it runs until it is ended.
-        return if top(&["duration", "seed"]) || has(&["[population]"]) {
+        return Some(if top(&["duration", "seed"]) || has(&["[population]"]) {
             FileKind::Scenario
         } else {
             FileKind::Lab
-        };
+        });
     }
     let of_anchor = [
         "pool_v4",
@@ -152,11 +159,12 @@ pub(crate) fn kind_of(path: &Path, text: &str) -> FileKind {
     let of_host = ["[keepalive]", "[steering]", "join_file", "routes", "fail_closed"];
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     match (top(&of_anchor), has(&of_host)) {
-        (true, false) => FileKind::Anchor,
-        (false, true) => FileKind::Host,
-        _ if name.contains("anchor") => FileKind::Anchor,
-        _ if name.contains("lab") => FileKind::Lab,
-        _ => FileKind::Host,
+        (true, false) => Some(FileKind::Anchor),
+        (false, true) => Some(FileKind::Host),
+        _ if name.contains("anchor") => Some(FileKind::Anchor),
+        _ if name.contains("lab") => Some(FileKind::Lab),
+        _ if name.contains("host") => Some(FileKind::Host),
+        _ => None,
     }
 }
 
@@ -185,8 +193,11 @@ fn check(kind: FileKind, path: &Path, text: &str) -> Result<Vec<Row>, Vec<Mistak
             Err(error) => Told(&error).to_string(),
         };
         let (line, what) = place(path, &lines, &error);
-        // A key missing because it was removed is no separate mistake.
-        let follows = what.contains("missing") && taken.iter().any(|key| is_word(&what, key));
+        // A key missing because it was removed, or mistyped, is no separate mistake.
+        let lacks = what.contains("missing") || what.contains("go together");
+        let follows = lacks && taken.iter().any(|key| is_word(&what, key));
+        let meant = what.split_once("did you mean ").and_then(|(_, rest)| rest.split_once('?'));
+        taken.extend(meant.map(|(key, _)| key.to_owned()));
         if !follows {
             mistakes.push(Mistake { line, what });
         }
@@ -321,15 +332,30 @@ mod tests {
         let found = mistakes(FileKind::Lab, text);
         assert!(found.iter().all(|(_, what)| !what.contains("missing")), "{found:#?}");
         assert!(found.iter().any(|(line, _)| *line == Some(5)), "{found:#?}");
+        for (kind, text, line) in [
+            (FileKind::Scenario, "duration = \"1s\"\n[[node]]\nnam = \"a\"\n", 3),
+            (FileKind::Scenario, "duratio = \"1s\"\n[[node]]\nname = \"a\"\n", 1),
+            (
+                FileKind::Lab,
+                "[[node]]\nname = \"a\"\n[[link]]\nname = \"w\"\nend = [\"a\", \"b\"]\n",
+                5,
+            ),
+            (FileKind::Host, "[keepalive]\nk = 300\nperiod = \"100ms\"\n", 2),
+        ] {
+            let lines: Vec<_> = mistakes(kind, text).into_iter().map(|(line, _)| line).collect();
+            assert_eq!(lines, [Some(line)], "{text}");
+        }
     }
 
     #[test]
     fn a_file_is_known_by_what_only_its_kind_has() {
-        let of = |name: &str, text: &str| kind_of(Path::new(name), text);
+        let known = |name: &str, text: &str| kind_of(Path::new(name), text);
+        let of = |name: &str, text: &str| known(name, text).unwrap();
         assert_eq!(of("x.toml", "nat = true\n"), FileKind::Anchor);
         assert_eq!(of("x.toml", "[steering]\nmargin = 1.0\n"), FileKind::Host);
         assert_eq!(of("my-anchor.toml", "port = 1\n"), FileKind::Anchor);
-        assert_eq!(of("x.toml", "#nat = true\nport = 1\n"), FileKind::Host);
+        assert_eq!(of("my-host.toml", "port = 1\n"), FileKind::Host);
+        assert_eq!(known("x.toml", "#nat = true\nport = 1\n"), None);
         assert_eq!(of("x.toml", "[[node]]\nname = \"a\"\n"), FileKind::Lab);
         assert_eq!(of("x.toml", "seed = 1\nduration = \"1s\"\n[[node]]\n"), FileKind::Scenario);
         // A scenario's node table may share keys with an anchor.

@@ -68,10 +68,9 @@ impl Role {
                 Ok(Role::Host(Box::default(), Box::new(HostFile::default().validate()?)))
             };
         };
-        let text = std::fs::read_to_string(&path)
-            .with_context(|| format!("cannot read {}", path.display()))?;
+        let text = segue_grammar::text(&path)?;
         let name = path.display().to_string();
-        match kind_of(&path, &text) {
+        match kind_of(&path, &text).unwrap_or(FileKind::Host) {
             FileKind::Host => {
                 let file: HostFile = segue_grammar::parse(&text, &name)?;
                 let settings = file.clone().validate().with_context(|| name)?;

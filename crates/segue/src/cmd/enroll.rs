@@ -52,6 +52,9 @@ pub struct Args {
     /// Control socket of the running anchor
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
+    /// Name of the anchor, if several run here (`instance` in its configuration)
+    #[arg(long, value_name = "NAME", conflicts_with = "control")]
+    instance: Option<String>,
     /// State file to use if no anchor is running; created if missing
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
@@ -62,6 +65,16 @@ fn whole_seconds(text: &str) -> Result<u64, String> {
     if seconds == 0 { Err(format!("{text:?} is less than a second")) } else { Ok(seconds) }
 }
 
+impl Args {
+    /// The control socket of the anchor, and its state.
+    fn places(&self) -> (PathBuf, PathBuf) {
+        let instance = self.instance.as_deref();
+        let control = || control::default_path("anchor", instance);
+        let state = || default_state(instance);
+        (self.control.clone().unwrap_or_else(control), self.state.clone().unwrap_or_else(state))
+    }
+}
+
 /// Runs the verb.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let addresses: Vec<Locator> = args
@@ -69,7 +82,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         .iter()
         .map(|text| Locator::parse(text, SIGNAL_PORT))
         .collect::<anyhow::Result<_>>()?;
-    let anchor = Anchor::find(args.control.as_deref(), args.state.as_deref())?;
+    let anchor = Anchor::find(&args)?;
     let name = args.name.unwrap_or_default();
     if args.list {
         let all = anchor.list()?;
@@ -149,14 +162,12 @@ enum Anchor {
 }
 
 impl Anchor {
-    fn find(control: Option<&Path>, state: Option<&Path>) -> anyhow::Result<Anchor> {
-        let usual = || control::default_path("anchor", None);
-        let control = control.map_or_else(usual, Path::to_owned);
+    fn find(args: &Args) -> anyhow::Result<Anchor> {
+        let (control, file) = args.places();
         if std::os::unix::net::UnixStream::connect(&control).is_ok() {
             return Ok(Anchor::Running(control));
         }
-        let file = state.map_or_else(|| default_state(None), Path::to_owned);
-        if state.is_none() && !file.exists() {
+        if args.state.is_none() && !file.exists() {
             bail!(
                 "no anchor runs here, and none ever did: start segue anchor first, or name a state file \
                  for the anchor to come with --state"
@@ -228,5 +239,34 @@ fn print(all: &[EnrolmentStatus]) {
             host.inner.join(" ")
         );
         println!("{}", line.trim_end());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn an_instance_has_a_socket_and_a_state_of_its_own() {
+        let places = |words: &[&str]| {
+            let words = ["enroll", "laptop"].iter().chain(words);
+            let (control, state) = Cli::parse_from(words).args.places();
+            [control, state].map(|path| path.display().to_string())
+        };
+        let [usual, own] = ["", "-east"].map(|dash| {
+            [format!("/run/segue/anchor{dash}.sock"), format!("/var/lib/segue/anchor{dash}.db")]
+        });
+        assert_eq!(places(&[]), usual);
+        assert_eq!(places(&["--instance", "east"]), own);
+        let [control, _] = own;
+        assert_eq!(places(&["--instance", "east", "--state", "x"]), [control, "x".into()]);
     }
 }

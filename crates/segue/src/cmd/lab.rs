@@ -11,7 +11,7 @@ use nix::sys::signalfd::SignalFd;
 use nix::unistd::Pid;
 use segue_lab::file;
 use segue_lab::topology::{self, alive};
-use segue_lab::verify::{self, Report, Spread, Verdict};
+use segue_lab::verify::{self, Spread, Verdict, Verification};
 use segue_lab::{DemoNet, DemoOptions, Direction, Lab};
 use segue_linux::netns::{self, Netns};
 use serde_json::json;
@@ -318,7 +318,7 @@ fn is_segue(pid: i32) -> bool {
     own.is_some() && std::fs::read_to_string(format!("/proc/{pid}/comm")).ok() == own
 }
 
-fn show(r: &Report) {
+fn show(r: &Verification) {
     let spread = |name: &str, s: &Spread| {
         println!(
             "  {name:<28} mean {:7.1}  p50 {:7.1}  p99 {:7.1}  max {:7.1} µs",

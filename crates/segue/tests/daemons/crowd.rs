@@ -1,7 +1,7 @@
 //! As many flows as fit an anchor's table: listing them delays nothing else, and no host gets more
 //! than its share.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -125,7 +125,7 @@ fn half_a_million_flows_are_listed_once_each_while_the_anchor_sees_to_its_paths(
     let copies = format!(" {NET}.");
     let listed = all.iter().filter(|flow| flow.contains(&copies)).count();
     assert_eq!(listed, live as usize, "those of a path that is gone are not there");
-    assert_eq!(all.iter().collect::<HashSet<_>>().len(), all.len(), "each once");
+    assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len(), "each once");
     assert!(slowest < HELD_UP && held_up < HELD_UP, "{slowest:?} {held_up:?}");
     assert!(asked > 20, "{asked}");
     for (daemon, before) in [&anchor, &host].into_iter().zip(before) {
@@ -183,7 +183,7 @@ fn a_host_that_opens_flows_at_full_rate_has_its_share_and_the_others_have_theirs
         });
         let senders: Vec<UdpSocket> =
             (0..NEW).map(|_| udp(two.node("a"), (near, 0).into())).collect();
-        let mut arrived = HashSet::new();
+        let mut arrived = BTreeSet::new();
         wait_for("the other host's new flows", || {
             senders.iter().for_each(|sender| drop(sender.send_to(b"!", to)));
             while let Ok((_, from)) = correspondent.recv_from(&mut [0; 8]) {

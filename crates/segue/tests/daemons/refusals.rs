@@ -151,6 +151,15 @@ fn a_missing_or_damaged_join_line_is_refused() {
 }
 
 #[test]
+fn the_pattern_does_not_write_to_the_state_of_an_anchor() {
+    let _turn = crate::among_others();
+    let Some(place) = Place::new() else { return };
+    let (control, state) = (place.path("echo.sock"), place.path("enrol.db"));
+    let echo = ["echo", "--pool", "10.9.0.0/24", "--control", &control, "--state", &state];
+    expect_one_line(&place.run(&echo), "enrol.db is the state of another role");
+}
+
+#[test]
 fn an_interface_that_is_not_there_is_refused() {
     let _turn = crate::among_others();
     let Some(place) = Place::new() else { return };

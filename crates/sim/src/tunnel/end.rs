@@ -8,7 +8,7 @@ use core::ops::{Deref, DerefMut};
 
 use segue_clock::{Span, Time};
 use segue_ip::{Datagram, Forward, Input, Output};
-use segue_tunnel::datapath::{Event, Order, Role};
+use segue_tunnel::datapath::{DatapathEvent, Order, Role};
 use segue_tunnel::{
     Anchor, AnchorConfig, AnchorOutput, End, Failure, Host, HostConfig, HostOutput, Known, Report,
     Side, Turn,
@@ -79,8 +79,8 @@ impl<P: Clone> SimEnd<Host, P> {
     /// A host that has seen nothing yet. `seed` differs from that of any other end.
     #[must_use]
     pub fn new(config: HostConfig, seed: [u8; 32]) -> HostEnd<P> {
-        let source = config.source;
-        SimEnd::over(Host::new(config, seed), Model::of_host(source))
+        let measured_by = config.measured_by;
+        SimEnd::over(Host::new(config, seed), Model::of_host(measured_by))
     }
 }
 
@@ -88,8 +88,8 @@ impl<P: Clone> SimEnd<Anchor, P> {
     /// An anchor that knows no host. `seed` differs from that of any other end and start.
     #[must_use]
     pub fn new(config: AnchorConfig, seed: [u8; 32]) -> AnchorEnd<P> {
-        let source = config.source;
-        SimEnd::over(Anchor::new(config, seed), Model::of_anchor(source))
+        let measured_by = config.measured_by;
+        SimEnd::over(Anchor::new(config, seed), Model::of_anchor(measured_by))
     }
 }
 
@@ -199,7 +199,7 @@ impl<M: Side, P: Clone> SimEnd<M, P> {
         let mut called = false;
         while let Some(slot) = self.end.datapath.take_due_call(now) {
             called = true;
-            self.on_event(now, Event::Look(slot), effects);
+            self.on_event(now, DatapathEvent::Look(slot), effects);
         }
         if called && !self.is_due(now) {
             return;
@@ -214,7 +214,7 @@ impl<M: Side, P: Clone> SimEnd<M, P> {
                 effects.push(Effect::Transmit(outer, message));
                 self.look(now, effects);
             }
-            Sent::Miss(packet) => self.on_event(now, Event::Miss(packet), effects),
+            Sent::Miss(packet) => self.on_event(now, DatapathEvent::Miss(packet), effects),
             Sent::Nothing => {}
         }
     }
@@ -263,11 +263,11 @@ impl<M: Side, P: Clone> SimEnd<M, P> {
                     let due = self.end.machine.due(now);
                     self.follow(now, &mut Turn::reading(due), effects);
                 }
-                self.on_event(now, Event::Probe(probe), effects);
+                self.on_event(now, DatapathEvent::Probe(probe), effects);
                 Arrived::Probe
             }
             Received::Size(slot, token) => {
-                self.on_event(now, Event::Size(slot, token), effects);
+                self.on_event(now, DatapathEvent::Size(slot, token), effects);
                 Arrived::Size
             }
             Received::Quiet(answer) => {
@@ -281,7 +281,7 @@ impl<M: Side, P: Clone> SimEnd<M, P> {
         }
     }
 
-    fn on_event(&mut self, now: Time, event: Event<Unbound>, effects: &mut Effects<P, M>) {
+    fn on_event(&mut self, now: Time, event: DatapathEvent<Unbound>, effects: &mut Effects<P, M>) {
         let mut turn = self.end.on_event(now, event);
         self.follow(now, &mut turn, effects);
     }
@@ -289,7 +289,7 @@ impl<M: Side, P: Clone> SimEnd<M, P> {
     /// Has the machine look at a path if its packet path calls for that at once, because data follow a silence.
     fn look(&mut self, now: Time, effects: &mut Effects<P, M>) {
         if let Some(slot) = self.end.datapath.take_call() {
-            self.on_event(now, Event::Look(slot), effects);
+            self.on_event(now, DatapathEvent::Look(slot), effects);
         }
     }
 

@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
 use segue_clock::{Span, Time};
-use segue_keepalive::{Arrival, Copies, Source};
+use segue_keepalive::{Arrival, Copies, MeasuredBy};
 use segue_tunnel::{ProbeEvent, ProbeKind, Ticket};
 use segue_wire::{FlowKey, Probe, ProbeKey};
 
@@ -139,17 +139,17 @@ pub struct Model<P> {
 impl<P: Clone> Model<P> {
     /// An anchor's, which measures by itself if its machine learns from readings.
     #[must_use]
-    pub fn of_anchor(source: Source) -> Model<P> {
-        Model { is_anchor: true, ..Model::of_host(source) }
+    pub fn of_anchor(measured_by: MeasuredBy) -> Model<P> {
+        Model { is_anchor: true, ..Model::of_host(measured_by) }
     }
 
     /// A host's.
     #[must_use]
-    pub fn of_host(source: Source) -> Model<P> {
+    pub fn of_host(measured_by: MeasuredBy) -> Model<P> {
         Model {
             now: Time::ZERO,
             is_anchor: false,
-            measures: source == Source::Readings,
+            measures: measured_by == MeasuredBy::PacketPath,
             slots: Vec::new(),
             flows: BTreeMap::new(),
             inner: BTreeMap::new(),

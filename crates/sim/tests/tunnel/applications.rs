@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use segue_clock::Time;
-use segue_keepalive::Source;
+use segue_keepalive::MeasuredBy;
 use segue_sim::net::Lost;
 use segue_sim::{ChannelId, NodeId, Observer, Packet, Value};
 use segue_traffic::apps::{Ends, FtpConfig};
@@ -19,8 +19,8 @@ fn known() -> Vec<Known> {
 
 #[test]
 fn a_download_goes_on_over_the_other_path() {
-    for source in [Source::Probes, Source::Readings] {
-        let mut world = World::new(&Setup { source, known: known(), ..Setup::default() });
+    for measured_by in [MeasuredBy::Machine, MeasuredBy::PacketPath] {
+        let mut world = World::new(&Setup { measured_by, known: known(), ..Setup::default() });
         let ends = Ends { first: (ip(INNER), 4_000), second: (ip(SERVER), 80) };
         let ftp =
             FtpConfig { file_bytes: Some(20_000_000), files: Some(1), ..FtpConfig::default() };
@@ -47,7 +47,7 @@ fn delivered(world: &World) -> u64 {
 fn the_same_seed_gives_the_same_record() {
     let record = |seed| {
         let jitter = MS(3);
-        let setup = Setup { seed, source: Source::Readings, jitter, ..Setup::default() };
+        let setup = Setup { seed, measured_by: MeasuredBy::PacketPath, jitter, ..Setup::default() };
         let mut world = World::new(&setup);
         let lines = Rc::new(RefCell::new(String::new()));
         world.network.observe(Box::new(Record(lines.clone())));

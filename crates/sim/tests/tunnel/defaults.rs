@@ -1,14 +1,14 @@
 //! What an outage costs applications with the settings that a host has without a configuration.
 
 use segue_clock::{Rng, Span, Time};
-use segue_keepalive::{Source, State};
+use segue_keepalive::{MeasuredBy, State};
 use segue_netem::{LinkSpec, Queue};
 use segue_traffic::apps::{Ends, FtpConfig, Period};
 use segue_tunnel::{Known, Report};
 
 use crate::world::{INNER, MS, SECS, SERVER, Setup, World, ip};
 
-const SOURCES: [Source; 2] = [Source::Probes, Source::Readings];
+const MEASURED_BY: [MeasuredBy; 2] = [MeasuredBy::Machine, MeasuredBy::PacketPath];
 const WAYS: [[bool; 2]; 3] = [[true, true], [true, false], [false, true]];
 /// What the other access is longer, there and back.
 const LONGER: u64 = 40;
@@ -26,8 +26,8 @@ enum Talk {
     Keys(u64),
 }
 
-fn world(talk: Talk, source: Source, seed: u64) -> (World, [segue_sim::AgentId; 2]) {
-    let mut world = World::new(&Setup { seed, source, adaptive: true, ..Setup::default() });
+fn world(talk: Talk, measured_by: MeasuredBy, seed: u64) -> (World, [segue_sim::AgentId; 2]) {
+    let mut world = World::new(&Setup { seed, measured_by, adaptive: true, ..Setup::default() });
     let (every, up, down) = match talk {
         Talk::Both(every) | Talk::Keys(every) => (every, Time(u64::MAX), Time(u64::MAX)),
         Talk::Up(every) => (every, Time(u64::MAX), Time(3_000_000_000)),
@@ -39,8 +39,8 @@ fn world(talk: Talk, source: Source, seed: u64) -> (World, [segue_sim::AgentId; 
 }
 
 /// The gap of an outage of these directions in the talk's own directions, in milliseconds.
-fn gap(talk: Talk, source: Source, seed: u64, ways: [bool; 2]) -> f64 {
-    let (mut world, [up, down]) = world(talk, source, seed);
+fn gap(talk: Talk, measured_by: MeasuredBy, seed: u64, ways: [bool; 2]) -> f64 {
+    let (mut world, [up, down]) = world(talk, measured_by, seed);
     let fault = Time(20_000_000_000) + Span(Rng::new(seed).below(1_000_000_000));
     world.cut_ways("wifi", ways, fault, None);
     world.run(fault + SECS(4));
@@ -51,7 +51,7 @@ fn gap(talk: Talk, source: Source, seed: u64, ways: [bool; 2]) -> f64 {
     };
     let gaps = ends.iter().map(|end| {
         let talker = world.talker(*end);
-        assert!(talker.got.last().unwrap().0 > fault + SECS(3), "{talk:?} {source:?} {seed}");
+        assert!(talker.got.last().unwrap().0 > fault + SECS(3), "{talk:?} {measured_by:?} {seed}");
         talker.gap_since(fault)
     });
     gaps.max().unwrap().as_secs_f64() * 1e3
@@ -59,7 +59,7 @@ fn gap(talk: Talk, source: Source, seed: u64, ways: [bool; 2]) -> f64 {
 
 #[test]
 fn an_outage_of_the_path_in_use_is_a_short_gap() {
-    for source in SOURCES {
+    for measured_by in MEASURED_BY {
         for (talk, ways) in [
             (Talk::Both(10), [true, true]),
             (Talk::Both(10), [true, false]),
@@ -75,14 +75,21 @@ fn an_outage_of_the_path_in_use_is_a_short_gap() {
             (Talk::Keys(200), [true, false]),
             (Talk::Keys(200), [false, true]),
         ] {
-            let mut gaps: Vec<f64> = (0..20).map(|seed| gap(talk, source, seed, ways)).collect();
+            let mut gaps: Vec<f64> =
+                (0..20).map(|seed| gap(talk, measured_by, seed, ways)).collect();
             gaps.sort_by(f64::total_cmp);
             println!(
-                "{source:?} {talk:?} {ways:?}: median {:.0}, most {:.0} ms",
+                "{measured_by:?} {talk:?} {ways:?}: median {:.0}, most {:.0} ms",
                 gaps[10], gaps[19]
             );
-            assert!(gaps[10] <= (150 + LONGER) as f64, "{source:?} {talk:?} {ways:?}: {gaps:?}");
-            assert!(gaps[18] <= (250 + LONGER) as f64, "{source:?} {talk:?} {ways:?}: {gaps:?}");
+            assert!(
+                gaps[10] <= (150 + LONGER) as f64,
+                "{measured_by:?} {talk:?} {ways:?}: {gaps:?}"
+            );
+            assert!(
+                gaps[18] <= (250 + LONGER) as f64,
+                "{measured_by:?} {talk:?} {ways:?}: {gaps:?}"
+            );
         }
     }
 }
@@ -90,10 +97,10 @@ fn an_outage_of_the_path_in_use_is_a_short_gap() {
 /// The anchor has sent it over the dead path: what left since it was told of the silence follows.
 #[test]
 fn the_echo_of_what_was_reinjected_follows_at_once() {
-    for source in SOURCES {
+    for measured_by in MEASURED_BY {
         for seed in 0..20 {
-            let gap = gap(Talk::Keys(200), source, seed, [true, true]);
-            assert!(gap <= 130.0, "{source:?} {seed}: {gap}");
+            let gap = gap(Talk::Keys(200), measured_by, seed, [true, true]);
+            assert!(gap <= 130.0, "{measured_by:?} {seed}: {gap}");
         }
     }
 }
@@ -102,11 +109,11 @@ fn the_echo_of_what_was_reinjected_follows_at_once() {
 #[test]
 fn of_a_sparse_stream_an_outage_loses_nothing() {
     let mut longest = Span::ZERO;
-    for source in SOURCES {
+    for measured_by in MEASURED_BY {
         for (every, ways) in [50, 200].into_iter().flat_map(|every| WAYS.map(|ways| (every, ways)))
         {
             for seed in 0..10 {
-                let (mut world, [up, down]) = world(Talk::Both(every), source, seed);
+                let (mut world, [up, down]) = world(Talk::Both(every), measured_by, seed);
                 let fault = Time(20_000_000_000) + Span(Rng::new(seed).below(1_000_000_000));
                 world.cut_ways("wifi", ways, fault, None);
                 world.run(fault + SECS(4) + MS(7));
@@ -116,7 +123,7 @@ fn of_a_sparse_stream_an_outage_loses_nothing() {
                     // What is under way at the end is not missing; before the first path there was none.
                     let late = |n: &u64| (from.sent / 2..from.sent - 2).contains(n);
                     let missing: Vec<u64> = to.missing(from).into_iter().filter(late).collect();
-                    assert_eq!(missing, [], "{source:?} {every} {ways:?} {seed}");
+                    assert_eq!(missing, [], "{measured_by:?} {every} {ways:?} {seed}");
                     let delay = to.longest_delay(from, fault - SECS(1));
                     longest = longest.max(delay);
                 }
@@ -130,17 +137,17 @@ fn of_a_sparse_stream_an_outage_loses_nothing() {
 /// The path died since anything was seen of it: the first packet itself finds that out.
 #[test]
 fn the_first_packet_over_a_path_that_died_a_moment_ago_arrives_over_another() {
-    for source in SOURCES {
+    for measured_by in MEASURED_BY {
         for seed in 0..10 {
-            let setup = Setup { seed, source, adaptive: true, ..Setup::default() };
+            let setup = Setup { seed, measured_by, adaptive: true, ..Setup::default() };
             let mut world = World::new(&setup);
             let began = Time(610_000_000_000) + Span(Rng::new(seed).below(5_000_000_000));
             let ends = world.talk_from(began, 7_000);
             world.cut("wifi", began - MS(300), None);
             world.run(began + SECS(2));
             let (first, number) = world.talker(ends[1]).got[0];
-            assert_eq!(number, 0, "{source:?} {seed}");
-            assert!(first <= began + MS(300), "{source:?} {seed}: {}", first.since(began));
+            assert_eq!(number, 0, "{measured_by:?} {seed}");
+            assert!(first <= began + MS(300), "{measured_by:?} {seed}: {}", first.since(began));
         }
     }
 }
@@ -148,9 +155,9 @@ fn the_first_packet_over_a_path_that_died_a_moment_ago_arrives_over_another() {
 /// To the host the next idle probe finds it out, and the packet arrives then.
 #[test]
 fn the_first_packet_to_a_host_whose_path_died_a_moment_ago_arrives_late() {
-    for source in SOURCES {
+    for measured_by in MEASURED_BY {
         for seed in 0..10 {
-            let setup = Setup { seed, source, adaptive: true, ..Setup::default() };
+            let setup = Setup { seed, measured_by, adaptive: true, ..Setup::default() };
             let mut world = World::new(&setup);
             let ends = world.talk_every(SECS(60), 7_000, [Time(5_000_000_000), Time(u64::MAX)]);
             let began = Time(610_000_000_000) + Span(Rng::new(seed).below(5_000_000_000));
@@ -158,24 +165,24 @@ fn the_first_packet_to_a_host_whose_path_died_a_moment_ago_arrives_late() {
             world.cut("wifi", began - MS(300), None);
             world.run(began + SECS(8));
             let (first, number) = world.talker(ends[0]).got[0];
-            assert_eq!(number, 0, "{source:?} {seed}");
-            assert!(first <= began + SECS(6), "{source:?} {seed}: {}", first.since(began));
+            assert_eq!(number, 0, "{measured_by:?} {seed}");
+            assert!(first <= began + SECS(6), "{measured_by:?} {seed}: {}", first.since(began));
         }
     }
 }
 
 #[test]
 fn the_first_packet_after_idle_minutes_finds_the_living_path() {
-    for source in SOURCES {
+    for measured_by in MEASURED_BY {
         for seed in 0..5 {
-            let setup = Setup { seed, source, adaptive: true, ..Setup::default() };
+            let setup = Setup { seed, measured_by, adaptive: true, ..Setup::default() };
             let mut world = World::new(&setup);
             let began = Time(610_000_000_000);
             let [_, down] = world.talk_from(began, 7_000);
             world.cut("wifi", Time(10_000_000_000), None);
             world.run(began + SECS(1));
             let (first, _) = world.talker(down).got[0];
-            assert!(first <= began + MS(100), "{source:?} {seed}: {}", first.since(began));
+            assert!(first <= began + MS(100), "{measured_by:?} {seed}: {}", first.since(began));
         }
     }
 }
@@ -183,8 +190,8 @@ fn the_first_packet_after_idle_minutes_finds_the_living_path() {
 /// 84 bytes each of request and response over IPv4, 104 over IPv6.
 #[test]
 fn an_idle_path_costs_less_than_four_megabytes_a_day() {
-    for source in SOURCES {
-        let mut world = World::new(&Setup { source, adaptive: true, ..Setup::default() });
+    for measured_by in MEASURED_BY {
+        let mut world = World::new(&Setup { measured_by, adaptive: true, ..Setup::default() });
         world.run(Time(60_000_000_000));
         let sent = |world: &World| -> Vec<u64> {
             let paths = world.host().end().machine.paths();
@@ -194,7 +201,7 @@ fn an_idle_path_costs_less_than_four_megabytes_a_day() {
         world.run(Time(660_000_000_000));
         for (before, after) in before.iter().zip(sent(&world)) {
             let a_day = (after - before) as f64 * 208.0 / 600.0 * 86_400.0;
-            assert!(after > *before && a_day <= 4e6, "{source:?}: {a_day} bytes a day");
+            assert!(after > *before && a_day <= 4e6, "{measured_by:?}: {a_day} bytes a day");
         }
     }
 }
@@ -225,19 +232,19 @@ fn share(world: &mut World, from: Time, packets: u64) -> f64 {
 
 #[test]
 fn probing_is_a_small_share_of_what_a_path_carries() {
-    for source in SOURCES {
+    for measured_by in MEASURED_BY {
         // G.711 and G.729 in packets of 20 ms.
         for bytes in [200, 60] {
-            let (mut world, ends) = world(Talk::Both(20), source, 1);
+            let (mut world, ends) = world(Talk::Both(20), measured_by, 1);
             ends.into_iter().for_each(|end| world.talker_mut(end).bytes = bytes);
             let share = share(&mut world, Time(60_000_000_000), 5_990);
-            println!("{source:?} voice of {bytes} bytes: {share:.4}");
-            assert!(share <= 0.05, "{source:?} voice of {bytes} bytes: {share}");
+            println!("{measured_by:?} voice of {bytes} bytes: {share:.4}");
+            assert!(share <= 0.05, "{measured_by:?} voice of {bytes} bytes: {share}");
         }
         let known = vec![Known { name: "alice".into(), epoch: 0, inner: vec![ip(INNER)] }];
         let spec = LinkSpec { rate_bps: Some(5_000_000), delay: MS(20), ..LinkSpec::default() };
         let setup =
-            Setup { source, adaptive: true, known, wifi_link: Some(spec), ..Setup::default() };
+            Setup { measured_by, adaptive: true, known, wifi_link: Some(spec), ..Setup::default() };
         let mut world = World::new(&setup);
         let ends = Ends { first: (ip(INNER), 4_000), second: (ip(SERVER), 80) };
         let period = Period { start: SECS(6), ..Period::default() };
@@ -245,8 +252,8 @@ fn probing_is_a_small_share_of_what_a_path_carries() {
         let nodes = (world.mobile, world.server);
         ftp.pair(&ends).unwrap().add(&mut world.network, nodes, "ftp");
         let share = share(&mut world, Time(30_000_000_000), 0);
-        println!("{source:?} download: {share:.5}");
-        assert!(share <= 0.005, "{source:?} download: {share}");
+        println!("{measured_by:?} download: {share:.5}");
+        assert!(share <= 0.005, "{measured_by:?} download: {share}");
     }
 }
 
@@ -260,9 +267,9 @@ fn downs(world: &World) -> usize {
 /// 10⁵ s are asked between two false alarms of a path. Two hours of each, and three talks at once.
 #[test]
 fn losses_are_no_outages() {
-    for source in SOURCES {
+    for measured_by in MEASURED_BY {
         for loss in [0.01, 0.05, 0.2] {
-            let setup = Setup { source, adaptive: true, loss, ..Setup::default() };
+            let setup = Setup { measured_by, adaptive: true, loss, ..Setup::default() };
             let mut world = World::new(&setup);
             for (port, every) in [(7_000, 20), (7_001, 110), (7_002, 1_300)] {
                 world.talk_every(MS(every), port, [Time(u64::MAX); 2]);
@@ -271,10 +278,10 @@ fn losses_are_no_outages() {
             let learned = downs(&world);
             world.run(Time(3_660_000_000_000));
             println!(
-                "{source:?} {loss}: {learned} downs in a minute, {} later",
+                "{measured_by:?} {loss}: {learned} downs in a minute, {} later",
                 downs(&world) - learned
             );
-            assert!(learned <= 1 && downs(&world) - learned <= 1, "{source:?} {loss}");
+            assert!(learned <= 1 && downs(&world) - learned <= 1, "{measured_by:?} {loss}");
         }
     }
 }
@@ -282,10 +289,10 @@ fn losses_are_no_outages() {
 /// Silences of both directions, of 50 ms on average, twenty times a minute.
 #[test]
 fn bursts_are_no_outages_once_they_are_known() {
-    for source in SOURCES {
+    for measured_by in MEASURED_BY {
         let (mut early, mut later, mut learnt) = (0, 0, Vec::new());
         for seed in 0..4 {
-            let setup = Setup { seed, source, adaptive: true, ..Setup::default() };
+            let setup = Setup { seed, measured_by, adaptive: true, ..Setup::default() };
             let mut world = World::new(&setup);
             world.talk_every(MS(20), 7_000, [Time(u64::MAX); 2]);
             let (mut rng, mut at) = (Rng::new(seed), Time(5_000_000_000));
@@ -304,20 +311,23 @@ fn bursts_are_no_outages_once_they_are_known() {
             learnt.push(why.0.known.burst.unwrap());
         }
         println!(
-            "{source:?}: {early} downs in four times three minutes, {later} in the hours after"
+            "{measured_by:?}: {early} downs in four times three minutes, {later} in the hours after"
         );
-        assert!(early <= 20 && later <= 1, "{source:?}: {early}, {later}");
+        assert!(early <= 20 && later <= 1, "{measured_by:?}: {early}, {later}");
         // What is taken for a burst makes questions slow: at most twice as long as they are, at least as long.
         let mean = learnt.iter().sum::<f64>() / learnt.len() as f64;
-        println!("{source:?}: bursts of 50 ms are taken to last {:.0} ms on average", mean * 1e3);
-        assert!((0.05..0.1).contains(&mean), "{source:?}: {learnt:?}");
+        println!(
+            "{measured_by:?}: bursts of 50 ms are taken to last {:.0} ms on average",
+            mean * 1e3
+        );
+        assert!((0.05..0.1).contains(&mean), "{measured_by:?}: {learnt:?}");
     }
 }
 
 #[test]
 fn each_of_several_outages_is_found_as_soon() {
-    for source in SOURCES {
-        let (mut world, [up, down]) = world(Talk::Both(10), source, 1);
+    for measured_by in MEASURED_BY {
+        let (mut world, [up, down]) = world(Talk::Both(10), measured_by, 1);
         let mut at = Time(20_000_000_000);
         for outage in 0..6 {
             let mends = at + MS(1_500);
@@ -329,14 +339,14 @@ fn each_of_several_outages_is_found_as_soon() {
             let why = why.0.to_string();
             drop(paths);
             let short = gaps.iter().all(|gap| *gap <= 190.0);
-            assert!(short, "{source:?} outage {outage}: {gaps:?} {why}");
+            assert!(short, "{measured_by:?} outage {outage}: {gaps:?} {why}");
             at = mends + SECS(6);
             world.run(at);
             // The steering comes back later each time to a path that keeps failing.
             while world.way_of(up).as_deref() != Some("wifi") {
                 at += SECS(1);
                 world.run(at);
-                assert!(at < mends + SECS(60), "{source:?} outage {outage}");
+                assert!(at < mends + SECS(60), "{measured_by:?} outage {outage}");
             }
             at += SECS(2);
             world.run(at);
@@ -354,13 +364,13 @@ fn downloads_that_fill_their_queue_are_no_outages() {
         queue: Queue::Packets(100),
         ..LinkSpec::default()
     };
-    for source in SOURCES {
+    for measured_by in MEASURED_BY {
         let (mut downs, mut most, mut dropped) = (0, Span::ZERO, 0);
         for seed in 0..100 {
             let known = vec![Known { name: "alice".into(), epoch: 0, inner: vec![ip(INNER)] }];
             let wifi_link = Some(spec.clone());
             let setup =
-                Setup { seed, source, adaptive: true, known, wifi_link, ..Setup::default() };
+                Setup { seed, measured_by, adaptive: true, known, wifi_link, ..Setup::default() };
             let mut world = World::new(&setup);
             let ends = Ends { first: (ip(INNER), 4_000), second: (ip(SERVER), 80) };
             let start = SECS(6) + Span(Rng::new(seed).below(1_000_000_000));
@@ -378,9 +388,11 @@ fn downloads_that_fill_their_queue_are_no_outages() {
             most = most.max(estimates.rtt_max.unwrap());
             dropped += estimates.down.sent - estimates.down.received;
         }
-        println!("{source:?}: {downs} downs; round trips up to {most}, {dropped} packets dropped");
+        println!(
+            "{measured_by:?}: {downs} downs; round trips up to {most}, {dropped} packets dropped"
+        );
         assert!(most > MS(100), "the queue must be felt: {most}");
-        assert!(source == Source::Readings || dropped > 1_000, "{dropped}");
-        assert_eq!(downs, 0, "{source:?}");
+        assert!(measured_by == MeasuredBy::PacketPath || dropped > 1_000, "{dropped}");
+        assert_eq!(downs, 0, "{measured_by:?}");
     }
 }

@@ -1,7 +1,7 @@
 //! Translators and cells: outer addresses that are not the host's own, or change.
 
 use segue_clock::{Span, Time};
-use segue_keepalive::Source;
+use segue_keepalive::MeasuredBy;
 use segue_sim::net::Change;
 use segue_tunnel::Report;
 
@@ -9,8 +9,8 @@ use crate::world::{MS, SECS, Setup, Wifi, World, ip, rtt};
 
 #[test]
 fn a_translator_that_forgets_its_mappings_costs_the_downlink_a_few_probes_and_no_path() {
-    for source in [Source::Probes, Source::Readings] {
-        let setup = Setup { source, wifi: Wifi::Nat, ..Setup::default() };
+    for measured_by in [MeasuredBy::Machine, MeasuredBy::PacketPath] {
+        let setup = Setup { measured_by, wifi: Wifi::Nat, ..Setup::default() };
         let mut world = World::new(&setup);
         let [up, down] = world.talk(7_000, Time(u64::MAX));
         let at = Time(5_010_000_000);
@@ -39,8 +39,8 @@ fn a_translator_that_forgets_its_mappings_costs_the_downlink_a_few_probes_and_no
 
 #[test]
 fn a_host_that_walks_out_of_one_cell_into_another_keeps_its_flows() {
-    for source in [Source::Probes, Source::Readings] {
-        let setup = Setup { source, wifi: Wifi::Cells, ..Setup::default() };
+    for measured_by in [MeasuredBy::Machine, MeasuredBy::PacketPath] {
+        let setup = Setup { measured_by, wifi: Wifi::Cells, ..Setup::default() };
         let mut world = World::new(&setup);
         let [up, down] = world.talk_as(8, 7_000, Time(u64::MAX));
         let left = Time(10_000_000_000);
@@ -55,7 +55,7 @@ fn a_host_that_walks_out_of_one_cell_into_another_keeps_its_flows() {
         for talker in [up, down].map(|end| world.talker(end)) {
             // The host knows at once; the anchor from the host's next packet.
             let gap = talker.gap_since(left - SECS(1).half());
-            assert!(gap <= MS(20 + 20 + 41), "{source:?}: {gap}");
+            assert!(gap <= MS(20 + 20 + 41), "{measured_by:?}: {gap}");
         }
     }
 }

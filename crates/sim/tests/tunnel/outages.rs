@@ -1,7 +1,7 @@
 //! Paths that die, ends that begin again, and what flows notice of it.
 
 use segue_clock::{Rng, Span, Time};
-use segue_keepalive::{Source, State};
+use segue_keepalive::{MeasuredBy, State};
 use segue_sim::tunnel::{AnchorOrder, HostOrder};
 use segue_tunnel::{HostInput, Report};
 
@@ -9,8 +9,8 @@ use crate::world::{INNER, MS, SECS, Setup, World, ip, rtt};
 
 #[test]
 fn a_host_registers_over_its_networks_and_applications_get_to_know_the_address() {
-    for source in [Source::Probes, Source::Readings] {
-        let mut world = World::new(&Setup { source, ..Setup::default() });
+    for measured_by in [MeasuredBy::Machine, MeasuredBy::PacketPath] {
+        let mut world = World::new(&Setup { measured_by, ..Setup::default() });
         let [up, down] = world.talk(7_000, Time(9_000_000_000));
         world.run(Time(10_000_000_000));
         assert_eq!(world.host().end().machine.inner(), [ip(INNER)]);
@@ -35,10 +35,10 @@ fn a_host_registers_over_its_networks_and_applications_get_to_know_the_address()
 
 #[test]
 fn a_silent_outage_holds_no_flow_for_longer_than_the_bound() {
-    for source in [Source::Probes, Source::Readings] {
+    for measured_by in [MeasuredBy::Machine, MeasuredBy::PacketPath] {
         for seed in 0..25 {
             let jitter = MS(seed % 3);
-            let setup = Setup { seed, source, k: 4, t_ka: MS(30), jitter, ..Setup::default() };
+            let setup = Setup { seed, measured_by, k: 4, t_ka: MS(30), jitter, ..Setup::default() };
             let mut world = World::new(&setup);
             let [up, down] = world.talk(7_000, Time(u64::MAX));
             let fault = Time(4_000_000_000) + Span(Rng::new(seed).below(1_000_000_000));
@@ -55,7 +55,7 @@ fn a_silent_outage_holds_no_flow_for_longer_than_the_bound() {
             for end in [up, down] {
                 let talker = world.talker(end);
                 let gap = talker.gap_since(fault);
-                assert!(gap <= allowed, "{source:?}, seed {seed}: {gap} of {allowed}");
+                assert!(gap <= allowed, "{measured_by:?}, seed {seed}: {gap} of {allowed}");
                 assert!(talker.got.last().unwrap().0 + MS(60) > fault + SECS(3));
             }
         }
@@ -64,8 +64,8 @@ fn a_silent_outage_holds_no_flow_for_longer_than_the_bound() {
 
 #[test]
 fn a_path_that_comes_back_has_its_flows_again() {
-    for source in [Source::Probes, Source::Readings] {
-        let mut world = World::new(&Setup { source, ..Setup::default() });
+    for measured_by in [MeasuredBy::Machine, MeasuredBy::PacketPath] {
+        let mut world = World::new(&Setup { measured_by, ..Setup::default() });
         // Much data; for a conversation both paths are good enough, so it stays.
         let [up, _] = world.talk_as(8, 7_000, Time(u64::MAX));
         let fault = Time(4_000_000_000);
@@ -86,7 +86,7 @@ fn a_path_that_comes_back_has_its_flows_again() {
 
 #[test]
 fn a_planned_handover_loses_nothing() {
-    for source in [Source::Probes, Source::Readings] {
+    for measured_by in [MeasuredBy::Machine, MeasuredBy::PacketPath] {
         for seed in 0..10 {
             let to = |name: Option<&str>| {
                 let to = name.map(String::from);
@@ -99,7 +99,7 @@ fn a_planned_handover_loses_nothing() {
                 host.order(at + SECS(4), to(Some("lte")));
             };
             let mut world =
-                World::with(&Setup { seed, source, ..Setup::default() }, orders, |_| {});
+                World::with(&Setup { seed, measured_by, ..Setup::default() }, orders, |_| {});
             let [up, down] = world.talk(7_000, Time(12_000_000_000));
             for (after, over) in [(1, "lte"), (3, "wifi"), (5, "lte")] {
                 world.run(at + SECS(after));
@@ -117,12 +117,12 @@ fn a_planned_handover_loses_nothing() {
 
 #[test]
 fn an_anchor_that_begins_again_has_its_hosts_back_with_their_addresses() {
-    for (source, dead) in [(Source::Probes, MS(0)), (Source::Readings, SECS(3))] {
+    for (measured_by, dead) in [(MeasuredBy::Machine, MS(0)), (MeasuredBy::PacketPath, SECS(3))] {
         let at = Time(5_000_000_000);
         let restart = |anchor: &mut segue_sim::tunnel::AnchorAgent| {
             anchor.order(at, AnchorOrder::Restart(dead));
         };
-        let mut world = World::with(&Setup { source, ..Setup::default() }, |_| {}, restart);
+        let mut world = World::with(&Setup { measured_by, ..Setup::default() }, |_| {}, restart);
         let [up, down] = world.talk(7_000, Time(u64::MAX));
         world.run(at);
         world.run(at + dead + SECS(12));
@@ -133,19 +133,19 @@ fn an_anchor_that_begins_again_has_its_hosts_back_with_their_addresses() {
         world.run(at + dead + SECS(14));
         for (end, before) in [up, down].into_iter().zip(before) {
             let more = world.talker(end).got.len() - before;
-            assert!((99..=101).contains(&more), "{source:?}: {more} in 2 s");
+            assert!((99..=101).contains(&more), "{measured_by:?}: {more} in 2 s");
         }
     }
 }
 
 #[test]
 fn a_host_that_begins_again_has_its_address_back() {
-    for source in [Source::Probes, Source::Readings] {
+    for measured_by in [MeasuredBy::Machine, MeasuredBy::PacketPath] {
         let at = Time(5_000_000_000);
         let restart = |host: &mut segue_sim::tunnel::HostAgent| {
             host.order(at, HostOrder::Restart(Span::ZERO))
         };
-        let mut world = World::with(&Setup { source, ..Setup::default() }, restart, |_| {});
+        let mut world = World::with(&Setup { measured_by, ..Setup::default() }, restart, |_| {});
         let [up, down] = world.talk(7_000, Time(u64::MAX));
         world.run(at + MS(1));
         assert!(!world.network.node(world.mobile).owns(ip(INNER)));

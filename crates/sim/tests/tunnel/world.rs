@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use segue_clock::{Span, Time};
 use segue_ip::Prefix;
-use segue_keepalive::{Aims, Config as Keepalive, Source};
+use segue_keepalive::{Aims, Config as Keepalive, MeasuredBy};
 use segue_netem::{Jitter, LinkSpec, Loss};
 use segue_sim::net::{CellConfig, Change, NatConfig, RadioConfig, Walk};
 use segue_sim::tunnel::{AnchorAgent, HostAgent, add_anchor, add_host};
@@ -32,7 +32,7 @@ pub(crate) fn pool() -> Prefix {
 #[derive(Clone)]
 pub(crate) struct Setup {
     pub seed: u64,
-    pub source: Source,
+    pub measured_by: MeasuredBy,
     pub k: u8,
     pub t_ka: Span,
     pub jitter: Span,
@@ -63,7 +63,7 @@ impl Default for Setup {
     fn default() -> Setup {
         Setup {
             seed: 1,
-            source: Source::Probes,
+            measured_by: MeasuredBy::Machine,
             k: 3,
             t_ka: MS(60),
             jitter: Span::ZERO,
@@ -298,7 +298,7 @@ pub(crate) fn host_config(setup: &Setup) -> HostConfig {
         },
         paths: BTreeMap::new(),
         steering: segue_steering::Config::default(),
-        source: setup.source,
+        measured_by: setup.measured_by,
     }
 }
 
@@ -311,7 +311,7 @@ fn anchor_config(setup: &Setup) -> AnchorConfig {
         expiry: SECS(60),
         rest: Span::ZERO,
         resting: Vec::new(),
-        source: setup.source,
+        measured_by: setup.measured_by,
         allow_upmt: false,
     }
 }

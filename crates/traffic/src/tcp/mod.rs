@@ -14,6 +14,7 @@ mod conservative;
 mod control;
 pub mod cubic;
 mod fack;
+mod min_rtt;
 mod newreno;
 pub mod prr;
 pub mod rack;

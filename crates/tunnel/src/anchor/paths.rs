@@ -3,7 +3,7 @@
 use alloc::string::{String, ToString};
 
 use segue_clock::{Span, Time};
-use segue_keepalive::{Config as Keepalive, Probing, Server, ServerInput, Source, State};
+use segue_keepalive::{Config as Keepalive, MeasuredBy, Probing, Server, ServerInput, State};
 use segue_wire::signal::{FromAnchor, MAX_NAME, PathGrant, PathOffer, Refusal};
 use segue_wire::{Encapsulation, MAX_PATHS, ProbeKey, TooBig};
 
@@ -28,7 +28,7 @@ fn settings(config: &AnchorConfig, offer: &PathOffer, grant: &PathGrant, taus: &
         up_after: 3,
         mode: grant.mode,
         rides: grant.rides,
-        source: config.source,
+        measured_by: config.measured_by,
         doubt: None,
     }
 }
@@ -275,9 +275,9 @@ impl Anchor {
     /// Sets the path's timer to what its server waits for; where the datapath measures, to a look before.
     pub(super) fn arm(&mut self, now: Time, slot: u32) {
         let Some(path) = self.slots.get_mut(&slot) else { return };
-        let due = match self.config.source {
-            Source::Readings => path.look_at(now),
-            Source::Probes => path.deadline(),
+        let due = match self.config.measured_by {
+            MeasuredBy::PacketPath => path.look_at(now),
+            MeasuredBy::Machine => path.deadline(),
         };
         let later = fault(17) && path.armed.is_some() && due < path.armed;
         if due == path.armed || later {

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use segue_clock::{Machine, Span, Time};
-use segue_keepalive::{Reading, Request, Server, ServerInput, ServerOutput, Source, State};
+use segue_keepalive::{MeasuredBy, Reading, Request, Server, ServerInput, ServerOutput, State};
 use segue_wire::Probe;
 
 use super::Anchor;
@@ -60,9 +60,11 @@ impl Anchor {
             }
         }
         for (slot, deaf) in changed {
-            match self.config.source {
-                Source::Probes => self.feed(now, slot, ServerInput::Deaf(deaf)),
-                Source::Readings => self.out.push_back(Output::Order(Order::SetDeaf(slot, deaf))),
+            match self.config.measured_by {
+                MeasuredBy::Machine => self.feed(now, slot, ServerInput::Deaf(deaf)),
+                MeasuredBy::PacketPath => {
+                    self.out.push_back(Output::Order(Order::SetDeaf(slot, deaf)))
+                }
             }
         }
     }
@@ -188,7 +190,7 @@ impl Anchor {
     /// Tells a datapath that measures when an outage begins and ends.
     pub(super) fn tell_down(&mut self, now: Time, slot: u32, state: State) {
         let Some(path) = self.slots.get(&slot) else { return };
-        if self.config.source == Source::Readings {
+        if self.config.measured_by == MeasuredBy::PacketPath {
             let last = path.server.last_request();
             let silence = last.filter(|_| state == State::Down).map(|at| now.since(at));
             self.out.push_back(Output::Order(Order::SetDown(slot, silence)));
@@ -198,7 +200,7 @@ impl Anchor {
     /// Lets the datapath keep probes that say nothing new, on paths that are up. While it is unknown whether a host
     /// still hears a path from which no request comes, each of its reports says something new.
     pub(super) fn review_quiet(&mut self, owner: u32) {
-        if self.config.source != Source::Readings {
+        if self.config.measured_by != MeasuredBy::PacketPath {
             return;
         }
         let Some(host) = self.hosts.get(&owner) else { return };

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use segue_clock::{Span, Time};
-use segue_keepalive::{Arrival, Source};
+use segue_keepalive::{Arrival, MeasuredBy};
 use segue_wire::signal::{PathOffer, Timescale};
 use segue_wire::{Encapsulation, Mode, Probe};
 
@@ -25,7 +25,7 @@ fn config(max_paths: u32) -> AnchorConfig {
         expiry: Span::from_secs(60),
         rest: Span::from_secs(60),
         resting: Vec::new(),
-        source: Source::Probes,
+        measured_by: MeasuredBy::Machine,
         allow_upmt: false,
     }
 }

@@ -1,7 +1,7 @@
 //! The packet path as the machines and their drivers see it: its words, and what it is asked to do.
 //!
 //! Programs in the kernel, threads in user space and the simulator's model implement [`Datapath`]. It carries packets and
-//! reports through [`Event`]s; its driver decides.
+//! reports through [`DatapathEvent`]s; its driver decides.
 
 mod boxed;
 mod words;
@@ -87,7 +87,7 @@ pub trait Datapath {
         None
     }
     /// Whether a [`reading`](Datapath::reading) has estimates: the daemon's machines are then made with
-    /// [`segue_keepalive::Source::Readings`].
+    /// [`segue_keepalive::MeasuredBy::PacketPath`].
     fn measures(&self) -> bool {
         false
     }
@@ -113,7 +113,7 @@ pub trait Datapath {
 
 /// What the datapath reports.
 #[derive(Debug)]
-pub enum Event<P> {
+pub enum DatapathEvent<P> {
     /// A probe arrived.
     Probe(ProbeEvent),
     /// A packet has no binding. At most one event for a flow until it is injected or 100 ms have passed; the

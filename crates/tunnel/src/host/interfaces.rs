@@ -101,7 +101,7 @@ impl Host {
         let Some(number) = self.number_for(&interface.name) else { return };
         let config = self.config.paths.get(&interface.name).unwrap_or(&self.config.path);
         let mut config = config.clone();
-        config.keepalive.source = self.config.source;
+        config.keepalive.measured_by = self.config.measured_by;
         let following = config.adaptive.map(|aims| Following::new(Adaptive::new(aims)));
         let following = following.map(Box::new);
         let ordered = self.switched.get(&interface.name).copied();

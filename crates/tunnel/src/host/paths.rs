@@ -5,7 +5,9 @@ use alloc::vec::Vec;
 use core::net::SocketAddr;
 
 use segue_clock::{Machine, Span, Time};
-use segue_keepalive::{Client, ClientInput, ClientOutput, Config as Keepalive, Source, State, Tau};
+use segue_keepalive::{
+    Client, ClientInput, ClientOutput, Config as Keepalive, MeasuredBy, State, Tau,
+};
 use segue_steering::PathView;
 use segue_wire::signal::{FromHost, PathGrant, PathOffer, Timescale};
 use segue_wire::{Probe, ProbeKey};
@@ -282,7 +284,7 @@ impl Host {
         let unproven = path.client.as_ref().map(|client| now.since(client.proof()));
         path.note_outage(now, state, silent.unwrap_or_default());
         path.down_at = (state == State::Down).then_some(now);
-        if self.config.source == Source::Readings {
+        if self.config.measured_by == MeasuredBy::PacketPath {
             self.out.push_back(Output::Order(Order::SetDown(u32::from(number), down)));
         }
         match state {
@@ -409,7 +411,7 @@ impl Host {
 
     /// Lets a datapath that measures keep probes without news to itself.
     pub(super) fn set_quiet(&mut self, number: u8, quiet: bool) {
-        if self.config.source == Source::Readings
+        if self.config.measured_by == MeasuredBy::PacketPath
             && let Some(path) = self.paths.get_mut(&number)
             && path.quiet != quiet
         {

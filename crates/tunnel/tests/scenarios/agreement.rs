@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use segue_clock::{Machine, Span, Time};
 use segue_ip::Output::Own;
-use segue_keepalive::{Reading, Source, Tau};
+use segue_keepalive::{MeasuredBy, Reading, Tau};
 use segue_sim::net::LinkFault;
 use segue_tunnel::{
     Anchor, AnchorConfig, AnchorInput, AnchorOutput, ConnId, HostConfig, HostInput, Order, Output,
@@ -141,10 +141,10 @@ fn switch(stage: &mut Stage, host: usize, path: &str, on: bool) {
 
 #[test]
 fn a_path_that_is_not_watched_sends_nothing_and_keeps_its_flows() {
-    for source in [Source::Probes, Source::Readings] {
-        let anchor = AnchorConfig { source, ..anchor_config() };
+    for measured_by in [MeasuredBy::Machine, MeasuredBy::PacketPath] {
+        let anchor = AnchorConfig { measured_by, ..anchor_config() };
         let (mut stage, host) =
-            Stage::two_paths_to(1, HostConfig { source, ..host_config(3, 60) }, anchor);
+            Stage::two_paths_to(1, HostConfig { measured_by, ..host_config(3, 60) }, anchor);
         let bulk = stage.add_bulk(host);
         stage.run_for(secs(3));
         assert!(stage.flows_use(bulk, "wifi"));
@@ -164,14 +164,14 @@ fn a_path_that_is_not_watched_sends_nothing_and_keeps_its_flows() {
         stage.set_alive(host, "wifi", Way::Both, false);
         stage.run_for(secs(5));
         assert_eq!(sent(&stage), before);
-        assert!(stage.flows_use(bulk, "wifi"), "{source:?}: {:?}", stage.routes(bulk));
+        assert!(stage.flows_use(bulk, "wifi"), "{measured_by:?}: {:?}", stage.routes(bulk));
         // Watched again, it is found dead.
         switch(&mut stage, host, "wifi", true);
         stage.run_for(ms(60 * 4 + 20 + 150));
-        assert!(stage.flows_use(bulk, "lte"), "{source:?}: {:?}", stage.routes(bulk));
+        assert!(stage.flows_use(bulk, "lte"), "{measured_by:?}: {:?}", stage.routes(bulk));
         stage.set_alive(host, "wifi", Way::Both, true);
         stage.run_for(secs(5));
-        assert!(stage.flows_use(bulk, "wifi"), "{source:?}: {:?}", stage.routes(bulk));
+        assert!(stage.flows_use(bulk, "wifi"), "{measured_by:?}: {:?}", stage.routes(bulk));
         stage.expect_no_redirections();
     }
 }
@@ -215,10 +215,10 @@ fn a_path_that_shall_not_be_watched_is_probed_until_its_anchor_knows_it_also_aft
 
 #[test]
 fn packet_paths_that_measure_keep_the_probes_of_live_paths_to_themselves() {
-    let source = Source::Readings;
-    let anchor = AnchorConfig { source, ..anchor_config() };
+    let measured_by = MeasuredBy::PacketPath;
+    let anchor = AnchorConfig { measured_by, ..anchor_config() };
     let (mut stage, host) =
-        Stage::two_paths_to(3, HostConfig { source, ..host_config(3, 60) }, anchor);
+        Stage::two_paths_to(3, HostConfig { measured_by, ..host_config(3, 60) }, anchor);
     let quiet = |stage: &Stage| stage.host(host).probes_quiet() + stage.anchor().probes_quiet();
     let before = quiet(&stage);
     stage.run_for(secs(10));
@@ -308,10 +308,10 @@ fn the_pace_and_the_form_of_an_offer_are_in_force_before_any_request_and_after_e
 
 #[test]
 fn a_path_whose_requests_ride_is_read_of_with_the_others_and_not_waited_for() {
-    let source = Source::Readings;
-    let mut config = HostConfig { source, ..host_config(3, 60) };
+    let measured_by = MeasuredBy::PacketPath;
+    let mut config = HostConfig { measured_by, ..host_config(3, 60) };
     config.path.keepalive.rides = true;
-    let anchor = AnchorConfig { source, ..anchor_config() };
+    let anchor = AnchorConfig { measured_by, ..anchor_config() };
     let (mut stage, host) = Stage::two_paths_to(1, config, anchor);
     // Between two requests.
     stage.run_for(ms(10));

@@ -7,7 +7,7 @@ use segue_clock::{Machine, Time};
 use segue_ip::Input;
 use segue_ip::Interface;
 use segue_ip::Output::Own;
-use segue_keepalive::{Estimates, Reading, Source};
+use segue_keepalive::{Estimates, MeasuredBy, Reading};
 use segue_sim::tunnel::{Arrived, Body, Message};
 use segue_tunnel::{
     Anchor, AnchorConfig, AnchorInput, ConnId, Host, HostInput, HostOutput, Order, Output,
@@ -123,7 +123,7 @@ fn an_anchor_can_give_a_host_an_address_of_somebody_on_the_internet() {
 
 /// An anchor whose datapath measures, with one path of one host.
 fn anchor_that_reads() -> (Anchor, u32) {
-    let config = AnchorConfig { source: Source::Readings, ..anchor_config() };
+    let config = AnchorConfig { measured_by: MeasuredBy::PacketPath, ..anchor_config() };
     let mut anchor = Anchor::new(config, [3; 32]);
     let (conn, version) = (ConnId(1), SIGNAL_VERSION);
     for input in [

@@ -1,7 +1,7 @@
 //! A path dies in one direction only: both ends move the flows of that direction.
 
 use segue_clock::{Rng, Span};
-use segue_keepalive::Source;
+use segue_keepalive::MeasuredBy;
 use segue_tunnel::{AnchorConfig, Cause, HostConfig, Report};
 use segue_wire::FlowKey;
 
@@ -24,9 +24,9 @@ fn settled(seed: u64) -> Setting {
     let mut rng = Rng::new(seed);
     let (k, t_ka) = (1 + rng.below(5) as u8, 20 + rng.below(100));
     // Every third run with packet paths that measure, so that few probes reach the machines.
-    let source = if seed % 3 == 2 { Source::Readings } else { Source::Probes };
-    let mut stage = Stage::with_anchor(seed, AnchorConfig { source, ..anchor_config() });
-    let host = stage.add_host("alice", HostConfig { source, ..host_config(k, t_ka) });
+    let measured_by = if seed % 3 == 2 { MeasuredBy::PacketPath } else { MeasuredBy::Machine };
+    let mut stage = Stage::with_anchor(seed, AnchorConfig { measured_by, ..anchor_config() });
+    let host = stage.add_host("alice", HostConfig { measured_by, ..host_config(k, t_ka) });
     let other = ms(20 + rng.below(60));
     stage.add_link(host, "wifi", ms(10));
     stage.add_link(host, "lte", other);

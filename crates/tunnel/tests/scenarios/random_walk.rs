@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use segue_clock::{Rng, Time};
 use segue_ip::Interface;
-use segue_keepalive::{Arrival, Source};
+use segue_keepalive::{Arrival, MeasuredBy};
 use segue_steering::Class;
 use segue_tunnel::{
     AnchorConfig, AnchorInput, ConnId, Ending, HostConfig, HostInput, Pool, ProbeEvent, ProbeKind,
@@ -205,13 +205,13 @@ fn disturb_anchor(stage: &mut Stage, rng: &mut Rng) {
 /// One walk; what the ends reported, to compare runs.
 fn walk(seed: u64) -> String {
     let mut rng = Rng::new(seed);
-    let source = if rng.chance(0.3) { Source::Readings } else { Source::Probes };
+    let measured_by = if rng.chance(0.3) { MeasuredBy::PacketPath } else { MeasuredBy::Machine };
     let pool_v6 = Pool::new("fd00::".parse().unwrap(), 64);
-    let config = AnchorConfig { max_paths: 10, pool_v6, source, ..anchor_config() };
+    let config = AnchorConfig { max_paths: 10, pool_v6, measured_by, ..anchor_config() };
     let mut stage = Stage::with_anchor(seed, config);
     for name in &NAMES[..2] {
         let config = host_config(1 + rng.below(4) as u8, 20 + rng.below(200));
-        let host = stage.add_host(name, HostConfig { source, ..config });
+        let host = stage.add_host(name, HostConfig { measured_by, ..config });
         for link in LINKS {
             stage.add_link(host, link, ms(1 + rng.below(100)));
         }

@@ -8,14 +8,14 @@ use segue_wire::enrol::{EnrolRefusal, Enrolled, ToEnrol};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-use super::{PATIENCE, SignalEvent};
+use super::{PATIENCE, SignallingEvent};
 use crate::signalling::{self, Messages};
 
 /// Passes the client's question to the daemon. Each step of the client has a time limit, and the
 /// connection ends with the answer.
 pub(super) async fn converse(
     connection: &Connection,
-    events: &mpsc::Sender<SignalEvent>,
+    events: &mpsc::Sender<SignallingEvent>,
 ) -> anyhow::Result<()> {
     let streams = timeout(PATIENCE, connection.accept_bi()).await.context("no stream in time")?;
     let (mut write, read) = streams?;
@@ -26,7 +26,7 @@ pub(super) async fn converse(
     let (back, answer) = oneshot::channel();
     let from = connection.remote_address();
     let from = SocketAddr::new(from.ip().to_canonical(), from.port());
-    events.send(SignalEvent::Enrol { asked, from, back }).await?;
+    events.send(SignallingEvent::Enrol { asked, from, back }).await?;
     let later = Enrolled::Refused { reason: EnrolRefusal::Later };
     let answer = answer.await.unwrap_or(later);
     let sent = timeout(PATIENCE, signalling::send(&mut write, &answer)).await;

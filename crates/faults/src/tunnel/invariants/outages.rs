@@ -139,8 +139,9 @@ impl Tunnels {
             let on = truths.clone().find(|(truth, _)| truth.access.name == path.name);
             let Some((truth, state)) = on.filter(|(_, state)| state.keepalive.0) else { continue };
             let Some(dead) = truth.uplink_dead_since() else { continue };
-            let began = self.watch.slot_began(slot).unwrap_or(now);
-            let since = dead.max(state.keepalive.1).max(began).max(self.stage.resumed(host));
+            // It may have heard late that it is to watch, and where only the host measures it keeps no timer.
+            let Some(watched) = self.watch.watched(slot) else { continue };
+            let since = dead.max(state.keepalive.1).max(watched).max(self.stage.resumed(host));
             let (k, t_ka) = path.keepalive();
             let keepalive = Keepalive { k, t_ka, ..known.keepalive.clone() };
             let bound = keepalive.t_r_max(truth.rtt().1);

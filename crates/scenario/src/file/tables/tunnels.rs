@@ -9,7 +9,7 @@ use segue_grammar::{
     SteeringKeys, complete,
 };
 use segue_ip::Prefix;
-use segue_keepalive::Source;
+use segue_keepalive::MeasuredBy;
 use segue_sim::net::Adapter;
 use segue_sim::tunnel::{
     AnchorAgent, AnchorRole, HostAgent, HostOrder, HostRole, add_anchor, add_host,
@@ -152,7 +152,7 @@ impl Table for Anchor {
             expiry: self.expiry.map_or(Span::from_secs(60), |d| d.0),
             rest: Span::ZERO,
             resting: Vec::new(),
-            source: Source::Readings,
+            measured_by: MeasuredBy::PacketPath,
             allow_upmt: false,
         };
         let prefixes: Vec<Prefix> = pools.iter().map(|(prefix, _)| *prefix).collect();
@@ -204,7 +204,7 @@ impl Table for Host {
             path,
             paths,
             steering,
-            source: Source::Readings,
+            measured_by: MeasuredBy::PacketPath,
         };
         let name = self.name.get_ref().clone();
         let pools: Vec<Prefix> = anchor.pools.iter().map(|(prefix, _)| *prefix).collect();

@@ -217,7 +217,7 @@ fn read_trace(
     size: SizeUnit,
 ) -> Result<Option<Arc<Trace>>, Mistake> {
     let Some(file) = file else { return Ok(None) };
-    let text = builder.read_beside(file)?;
+    let text = builder.read_file(file)?;
     let units = TraceUnits { seconds: time == TimeUnit::S, bits: size == SizeUnit::Bits };
     let trace = Trace::parse(&text, units);
     let trace = trace.map_err(|e| Mistake::of(file, format!("{}:{e}", file.get_ref())))?;

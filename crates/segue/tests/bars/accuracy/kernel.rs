@@ -8,7 +8,8 @@ use segue_clock::Time;
 use segue_datapath::ebpf::{Ebpf, EbpfOptions, Xdp};
 use segue_datapath::user::User;
 use segue_datapath::{
-    Event, EventSink, LinuxDatapath, PathSetup, ProbeEvent, ProbeKind, ProbeOrder, Role, Setup,
+    DatapathEvent, EventSink, LinuxDatapath, PathSetup, ProbeEvent, ProbeKind, ProbeOrder, Role,
+    Setup,
 };
 use segue_lab::Lab;
 use segue_linux::link::index_of;
@@ -95,7 +96,7 @@ fn end(
     };
     let events = Arc::clone(events);
     let sink = Arc::new(move |event| {
-        if let Event::Probe(probe) = event {
+        if let DatapathEvent::Probe(probe) = event {
             events.lock().unwrap().push(probe);
         }
     });

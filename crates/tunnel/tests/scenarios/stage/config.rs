@@ -40,7 +40,7 @@ pub(crate) fn host_config(k: u8, t_ka_ms: u64) -> HostConfig {
         },
         paths: BTreeMap::new(),
         steering: segue_steering::Config::default(),
-        source: segue_keepalive::Source::Probes,
+        measured_by: segue_keepalive::MeasuredBy::Machine,
     }
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn anchor_config() -> AnchorConfig {
         expiry: secs(60),
         rest: secs(86_400),
         resting: Vec::new(),
-        source: segue_keepalive::Source::Probes,
+        measured_by: segue_keepalive::MeasuredBy::Machine,
         allow_upmt: false,
     }
 }

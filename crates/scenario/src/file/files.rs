@@ -1,54 +1,29 @@
-//! Files: the scenario's own, and those that it names.
+//! Files that a scenario names.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs::File;
-use std::io::{Error, Read};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::anyhow;
-use segue_grammar::printable;
+use segue_grammar::text_up_to;
 use segue_netem::LossTrace;
 
-/// Most bytes of a scenario.
-const MAX_SCENARIO: u64 = 8 << 20;
 /// Most bytes of a file that a scenario names.
-const MAX_BESIDE: u64 = 128 << 20;
-
-/// The text of a scenario's file.
-///
-/// # Errors
-/// It cannot be read, is no text, or is too long.
-pub fn text(path: &Path) -> anyhow::Result<String> {
-    bounded(path, MAX_SCENARIO).map_err(|error| anyhow!("{}", printable(&error)))
-}
-
-fn bounded(path: &Path, most: u64) -> Result<String, String> {
-    let name = path.display();
-    let wrong = |error: Error| format!("cannot read {name}: {error}");
-    let mut bytes = Vec::new();
-    let file = File::open(path).map_err(wrong)?;
-    file.take(most + 1).read_to_end(&mut bytes).map_err(wrong)?;
-    if bytes.len() as u64 > most {
-        return Err(format!("cannot read {name}: it has more than {} MiB", most >> 20));
-    }
-    String::from_utf8(bytes).map_err(|_| format!("cannot read {name}: it is no UTF-8 text"))
-}
+const MAX_NAMED: u64 = 128 << 20;
 
 /// Files that a scenario names. Each is read only once, so every run of a scenario sees the same
 /// content.
 #[derive(Clone, Debug)]
-pub(super) struct Beside {
+pub(super) struct Files {
     /// Their directory; `None` if the scenario may name no files.
     directory: Option<PathBuf>,
     known: Arc<Mutex<BTreeMap<String, Arc<str>>>>,
 }
 
-impl Beside {
+impl Files {
     /// Files in this directory.
-    pub(super) fn new(directory: Option<PathBuf>) -> Beside {
-        Beside { directory, known: Arc::default() }
+    pub(super) fn new(directory: Option<PathBuf>) -> Files {
+        Files { directory, known: Arc::default() }
     }
 
     /// The text of a file.
@@ -63,7 +38,7 @@ impl Beside {
         if let Some(text) = known.get(name) {
             return Ok(text.clone());
         }
-        let text: Arc<str> = bounded(&directory.join(name), MAX_BESIDE)?.into();
+        let text: Arc<str> = text_up_to(&directory.join(name), MAX_NAMED)?.into();
         known.insert(name.to_owned(), text.clone());
         Ok(text)
     }
@@ -123,11 +98,5 @@ mod tests {
         let long = "0 ".repeat(1 << 24);
         assert_eq!(losses(&long).map(|trace| trace.len()), Ok(1 << 24));
         assert!(losses(&format!("{long}\n1")).is_err_and(|e| e == "2: more than 16777216 packets"));
-    }
-
-    #[test]
-    fn a_file_without_an_end_is_refused() {
-        let error = text(Path::new("/dev/zero")).unwrap_err().to_string();
-        assert_eq!(error, "cannot read /dev/zero: it has more than 8 MiB");
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use segue_clock::{Span, Time};
 use segue_grammar::link::OverLink;
 use segue_grammar::{Address, Duration, End, Mistake, Name, PrefixText};
-use segue_sim::net::{CellConfig, CellId, Change, RadioConfig, RadioId, Walk as Way};
+use segue_sim::net::{self, CellConfig, CellId, Change, RadioConfig, RadioId};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -21,7 +21,7 @@ const MAX_HANDOVERS: u64 = 1_000_000;
 
 /// What is in the air.
 #[derive(Default)]
-struct Air {
+struct Radios {
     cells: BTreeMap<String, CellId>,
     /// By node and interface.
     radios: BTreeMap<String, RadioId>,
@@ -44,7 +44,7 @@ impl Table for OverLink<Cell> {
     fn plan(&self, builder: &mut Builder<'_>) -> Result<(), Mistake> {
         let Cell { name, router, prefix, gateway } = &self.own;
         check_name(name)?;
-        if builder.kept::<Air>().cells.contains_key(name.get_ref()) {
+        if builder.kept::<Radios>().cells.contains_key(name.get_ref()) {
             return Err(Mistake::of(name, format!("there is another cell {}", name.get_ref())));
         }
         let router = builder.node(router)?;
@@ -55,7 +55,10 @@ impl Table for OverLink<Cell> {
         let gateway = gateway.as_ref().map(|a| a.get_ref().0);
         let prefix = prefix.map(|p| p.0);
         let id = builder.network.add_cell(CellConfig { router, gateway, prefix, down, up });
-        builder.kept::<Air>().cells.insert(name.get_ref().clone(), id.map_err(Mistake::at(name))?);
+        builder
+            .kept::<Radios>()
+            .cells
+            .insert(name.get_ref().clone(), id.map_err(Mistake::at(name))?);
         Ok(())
     }
 }
@@ -108,12 +111,12 @@ impl Table for Walk {
         let at_once = if self.overlap.is_some() { 2 } else { 1 };
         let radio = builder.network.add_radio(RadioConfig { node, interface, at_once });
         let radio = radio.map_err(Mistake::at(&self.node))?;
-        builder.kept::<Air>().radios.insert(self.radio(), radio);
+        builder.kept::<Radios>().radios.insert(self.radio(), radio);
         Ok(())
     }
 
     fn reach(&self, builder: &mut Builder<'_>) -> Result<(), Mistake> {
-        let Air { cells, radios } = builder.kept();
+        let Radios { cells, radios } = builder.kept();
         let radio = radios[&self.radio()];
         let names = self.cells.get_ref().iter();
         let cells = names.map(|name| named("cell", name, cells)).collect::<Result<Vec<_>, _>>()?;
@@ -132,14 +135,14 @@ impl Table for Walk {
             let message = format!("{handovers} handovers are more than {MAX_HANDOVERS}");
             return Err(Mistake::of(&self.cells, message));
         }
-        let mut way = Way {
+        let mut way = net::Walk {
             first,
             begin,
             overlap: self.overlap.map_or(Span::ZERO, |d| d.0),
             gap: self.gap.map_or(Span::ZERO, |d| d.0),
             notice: self.notice.map_or(Span::ZERO, |d| d.0),
             back_and_forth: self.back_and_forth.unwrap_or(true),
-            ..Way::new(radio, cells, period.0, handovers as u32)
+            ..net::Walk::new(radio, cells, period.0, handovers as u32)
         };
         if let Some(turns) = self.turns {
             let turn = self.turn.unwrap_or(0);
@@ -172,7 +175,7 @@ fn change(
     radio: &Name,
     change: fn(RadioId, CellId) -> Change,
 ) -> Result<(), Mistake> {
-    let Air { cells, radios } = builder.kept();
+    let Radios { cells, radios } = builder.kept();
     let found = named("radio", radio, radios)?;
     let cell = event.placed("cell")?.ok_or_else(|| Mistake::of(radio, "which cell?"))?;
     let change = change(found, named("cell", &cell, cells)?);
