@@ -46,6 +46,20 @@ pub enum Output<O, R, P> {
     Own(O),
 }
 
+impl<O, R, P> Output<O, R, P> {
+    /// The same, with the role's own in another form.
+    pub fn map_own<T>(self, form: impl FnOnce(O) -> T) -> Output<T, R, P> {
+        match self {
+            Output::Send(datagram) => Output::Send(datagram),
+            Output::Forward(part) => Output::Forward(part),
+            Output::Withdraw(part) => Output::Withdraw(part),
+            Output::Persist(record) => Output::Persist(record),
+            Output::Report(report) => Output::Report(report),
+            Output::Own(own) => Output::Own(form(own)),
+        }
+    }
+}
+
 /// A datagram of a protocol above IP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Datagram {

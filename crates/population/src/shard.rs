@@ -6,7 +6,7 @@ use core::convert::Infallible;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use segue_clock::{Span, Time};
-use segue_ip::{Input, Interface, Prefix};
+use segue_ip::{Input, Interface, Output, Prefix};
 use segue_keepalive::State;
 use segue_tunnel::{
     AnchorConfig, AnchorInput, AnchorOutput, ConnId, HostConfig, HostInput, HostOutput, PathConfig,
@@ -258,15 +258,17 @@ impl Shard {
         match effect {
             HostEffect::Transmit(outer, message) => self.transmit_up(&outer, message),
             HostEffect::Deliver(inner, place) => self.delivered(inner.payload, false, place),
-            HostEffect::Own(HostOutput::Connect { interfaces }) => self.connect(host, &interfaces),
-            HostEffect::Own(HostOutput::MoveSignal { interface }) => {
+            HostEffect::Ask(Output::Own(HostOutput::Connect { interfaces })) => {
+                self.connect(host, &interfaces)
+            }
+            HostEffect::Ask(Output::Own(HostOutput::MoveSignal { interface })) => {
                 self.move_signal(host, &interface)
             }
-            HostEffect::Own(HostOutput::Signal(message)) => self.signal_up(host, message),
-            HostEffect::Own(HostOutput::Addresses { .. } | HostOutput::SetMtu(_))
-            | HostEffect::Send(_)
-            | HostEffect::Forward(..) => {}
-            HostEffect::Report(report) => self.host_report(host, &report),
+            HostEffect::Ask(Output::Own(HostOutput::Signal(message))) => {
+                self.signal_up(host, message)
+            }
+            HostEffect::Ask(Output::Report(report)) => self.host_report(host, &report),
+            HostEffect::Ask(_) => {}
         }
     }
 
@@ -337,18 +339,15 @@ impl Shard {
                     let number = self.anchors[anchor].end.machine.path(slot).map(|p| p.number);
                     self.delivered(inner.payload, true, number.unwrap_or(0).into());
                 }
-                AnchorEffect::Own(AnchorOutput::Signal(ConnId(host), message)) => {
+                AnchorEffect::Ask(Output::Own(AnchorOutput::Signal(ConnId(host), message))) => {
                     self.signal_down(host as u32, Some(message));
                 }
-                AnchorEffect::Own(AnchorOutput::Close(conn)) => {
+                AnchorEffect::Ask(Output::Own(AnchorOutput::Close(conn))) => {
                     self.signal_down(conn.0 as u32, None);
                     self.tell_anchor(anchor, AnchorInput::Disconnected { conn });
                 }
-                AnchorEffect::Own(AnchorOutput::SetMtu(..))
-                | AnchorEffect::Persist(_)
-                | AnchorEffect::Send(_)
-                | AnchorEffect::Forward(..) => {}
-                AnchorEffect::Report(report) => self.anchor_report(&report),
+                AnchorEffect::Ask(Output::Report(report)) => self.anchor_report(&report),
+                AnchorEffect::Ask(_) => {}
             }
         }
         self.anchor_effects = effects;

@@ -7,7 +7,7 @@ use core::net::SocketAddr;
 use core::ops::{Deref, DerefMut};
 
 use segue_clock::{Span, Time};
-use segue_ip::{Datagram, Forward, Input, Output};
+use segue_ip::{Input, Output};
 use segue_tunnel::datapath::{DatapathEvent, Order, Role};
 use segue_tunnel::{
     Anchor, AnchorConfig, AnchorOutput, End, Failure, Host, HostConfig, HostOutput, Known, Report,
@@ -30,29 +30,8 @@ pub enum Effect<P, O, S> {
     Transmit(Outer, Message<P>),
     /// An inner packet that came over the path in this slot.
     Deliver(Inner<P>, u32),
-    /// The role's own wish.
-    Own(O),
-    /// Something to store.
-    Persist(S),
-    /// News.
-    Report(Report),
-    /// A datagram of the machine itself.
-    Send(Datagram),
-    /// The node gets this part of its forwarding, or loses it.
-    Forward(Forward, bool),
-}
-
-impl<P, O, S> From<Output<O, Report, S>> for Effect<P, O, S> {
-    fn from(output: Output<O, Report, S>) -> Effect<P, O, S> {
-        match output {
-            Output::Own(own) => Effect::Own(own),
-            Output::Persist(record) => Effect::Persist(record),
-            Output::Report(report) => Effect::Report(report),
-            Output::Send(datagram) => Effect::Send(datagram),
-            Output::Forward(part) => Effect::Forward(part, true),
-            Output::Withdraw(part) => Effect::Forward(part, false),
-        }
-    }
+    /// What the machine asks of its driver.
+    Ask(Output<O, Report, S>),
 }
 
 /// Of a host's end.
@@ -188,7 +167,7 @@ impl<M: Side, P: Clone> SimEnd<M, P> {
         let mut turn = Turn::default();
         match output {
             segue_tunnel::Output::Order(order) => self.end.carry_out(&mut turn, order),
-            segue_tunnel::Output::Driver(output) => effects.push(output.into()),
+            segue_tunnel::Output::Driver(output) => effects.push(Effect::Ask(output)),
         }
         self.follow(now, &mut turn, effects);
     }
@@ -301,7 +280,7 @@ impl<M: Side, P: Clone> SimEnd<M, P> {
         let mut notice = |order: &Order| injects |= matches!(order, Order::Inject(_));
         while let Some(output) = self.end.poll_with(turn, || now, &mut notice) {
             leave(&mut self.end.datapath, effects);
-            effects.push(output.into());
+            effects.push(Effect::Ask(output));
         }
         leave(&mut self.end.datapath, effects);
         for failure in turn.failures.drain(..) {

@@ -183,12 +183,7 @@ where
                     self.traffic.data += 1;
                     io.arrive(inner.payload);
                 }
-                Effect::Own(own) => return Some(Output::Own(Wish::Machine(own))),
-                Effect::Persist(record) => return Some(Output::Persist(record)),
-                Effect::Report(report) => return Some(Output::Report(report)),
-                Effect::Send(datagram) => return Some(Output::Send(datagram)),
-                Effect::Forward(part, true) => return Some(Output::Forward(part)),
-                Effect::Forward(part, false) => return Some(Output::Withdraw(part)),
+                Effect::Ask(output) => return Some(output.map_own(Wish::Machine)),
             }
         }
     }

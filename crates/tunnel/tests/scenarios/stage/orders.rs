@@ -1,7 +1,7 @@
 //! What no network brings: orders, and inputs as a peer that lies would cause them.
 
 use segue_clock::{Machine, Span, Time};
-use segue_ip::{Input, Interface};
+use segue_ip::{Input, Interface, Output};
 use segue_sim::role::Order;
 use segue_sim::tunnel::{
     AnchorAgent, AnchorEffect, AnchorEnd, Effect, Enrolment, HostAgent, HostEffect, HostEnd, Inner,
@@ -107,10 +107,10 @@ impl Stage {
             let (mut said, mut closed) = (Vec::new(), Vec::new());
             for effect in &*effects {
                 match effect {
-                    Effect::Own(AnchorOutput::Signal(conn, message)) => {
+                    Effect::Ask(Output::Own(AnchorOutput::Signal(conn, message))) => {
                         said.push((*conn, message.clone()));
                     }
-                    Effect::Own(AnchorOutput::Close(conn)) => closed.push(*conn),
+                    Effect::Ask(Output::Own(AnchorOutput::Close(conn))) => closed.push(*conn),
                     _ => {}
                 }
             }
