@@ -490,8 +490,7 @@ impl Client {
 
     /// See "Late ticks" at [`Client`].
     fn excuse_lateness(&mut self, now: Time) {
-        let t_ka = self.config.t_ka;
-        let mut late = Span::ZERO;
+        let (t_ka, mut late) = (self.config.t_ka, Span::ZERO);
         if self.schedule.last.is_some() && now >= self.schedule.next {
             // A shorter period that begins in the past makes nothing late.
             late = now.since(self.schedule.next.max(self.configured));
