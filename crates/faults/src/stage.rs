@@ -340,18 +340,7 @@ impl Stage {
                     self.network.happen(change);
                 }
             }
-            Fault::Renumber(at) => {
-                self.serial += 1;
-                let [high, low] = self.serial.to_be_bytes();
-                let access = &mut self.hosts[at.host].accesses[at.path];
-                access.changed = now;
-                let (node, index) = self.network.channel(access.up).from;
-                let inside = match access.v6 {
-                    true => inside_v6(at, self.serial),
-                    false => Ipv4Addr::new(172, 16 + at.host as u8, high, low).into(),
-                };
-                self.network.happen(Change::Renumber(node, index, Vec::from([inside])));
-            }
+            Fault::Renumber(at) => self.renumber(now, at),
             Fault::Rename(at) => self.rename(now, at),
             Fault::Rebind(at) if self.hosts[at.host].accesses[at.path].v6 => {}
             Fault::Rebind(at) => {
@@ -379,20 +368,36 @@ impl Stage {
                     }
                 }
             }
-            Fault::Stall(node, ms) => {
-                let lasts = Span::from_millis(ms.into());
-                let (still, node) = match node {
-                    Node::Host(host) => {
-                        let host = &mut self.hosts[host];
-                        (&mut host.still, host.node)
-                    }
-                    Node::Fixed(_) => (&mut self.still, self.core),
-                };
-                if still.stall(now, lasts) {
-                    self.network.happen(Change::Stall(node, now + lasts));
-                }
-            }
+            Fault::Stall(node, ms) => self.stall(now, node, Span::from_millis(ms.into())),
             Fault::Own(_) => {}
+        }
+    }
+
+    /// The interface gets another address of its family.
+    fn renumber(&mut self, now: Time, at: PathRef) {
+        self.serial += 1;
+        let [high, low] = self.serial.to_be_bytes();
+        let access = &mut self.hosts[at.host].accesses[at.path];
+        access.changed = now;
+        let (node, index) = self.network.channel(access.up).from;
+        let inside = match access.v6 {
+            true => inside_v6(at, self.serial),
+            false => Ipv4Addr::new(172, 16 + at.host as u8, high, low).into(),
+        };
+        self.network.happen(Change::Renumber(node, index, Vec::from([inside])));
+    }
+
+    /// A node stands still, unless it does already.
+    fn stall(&mut self, now: Time, node: Node, lasts: Span) {
+        let (still, node) = match node {
+            Node::Host(host) => {
+                let host = &mut self.hosts[host];
+                (&mut host.still, host.node)
+            }
+            Node::Fixed(_) => (&mut self.still, self.core),
+        };
+        if still.stall(now, lasts) {
+            self.network.happen(Change::Stall(node, now + lasts));
         }
     }
 
