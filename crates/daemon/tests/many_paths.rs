@@ -215,7 +215,7 @@ fn config(datapath: &dyn LinuxDatapath) -> AnchorConfig {
     assert_eq!(packets::measured_by(datapath), MeasuredBy::PacketPath);
     AnchorConfig {
         port: PORT,
-        pool_v4: Pool::new("10.64.0.0".parse().unwrap(), 10),
+        pool_v4: Pool::new("10.64.0.0/10".parse().unwrap()),
         pool_v6: None,
         max_paths: PATHS + 1,
         expiry: Span::from_secs(600),

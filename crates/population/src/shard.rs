@@ -6,7 +6,7 @@ use core::convert::Infallible;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use segue_clock::{Span, Time};
-use segue_ip::{Input, Interface};
+use segue_ip::{Input, Interface, Prefix};
 use segue_keepalive::State;
 use segue_tunnel::{
     AnchorConfig, AnchorInput, AnchorOutput, ConnId, HostConfig, HostInput, HostOutput, PathConfig,
@@ -101,7 +101,7 @@ impl Shard {
     fn add_anchor(&mut self, seed: [u8; 32], hosts: u32) {
         let config = AnchorConfig {
             port: PORT,
-            pool_v4: Pool::new(Ipv4Addr::new(10, 0, 0, 0).into(), 8),
+            pool_v4: Pool::new(Prefix::new([10, 0, 0, 0], 8)),
             pool_v6: None,
             max_paths: hosts * self.spec.paths.len() as u32 + 1,
             expiry: Span::from_secs(3_600),

@@ -51,6 +51,8 @@ pub trait Side:
     fn carried(slot: u32, carried: impl FnOnce() -> Carried) -> Option<Self::Own>;
     /// A flow has no binding; its packet is held.
     fn miss(key: FlowKey, dscp: u8, ticket: Ticket) -> Self::Own;
+    /// When all flows were last in use, for a side that forgets those that ended.
+    fn in_use(seen: Vec<(FlowKey, Time)>) -> Option<Self::Own>;
     /// Several packets came in one piece on a path.
     fn uncut(slot: u32) -> Self::Own;
     /// A test of the packet size was answered, for a side that asks.
@@ -87,6 +89,10 @@ impl Side for Host {
 
     fn miss(key: FlowKey, dscp: u8, ticket: Ticket) -> HostInput {
         HostInput::Miss { key, dscp, ticket }
+    }
+
+    fn in_use(seen: Vec<(FlowKey, Time)>) -> Option<HostInput> {
+        Some(HostInput::Flows { seen, last: true })
     }
 
     fn uncut(slot: u32) -> HostInput {
@@ -130,6 +136,10 @@ impl Side for Anchor {
 
     fn miss(key: FlowKey, _: u8, ticket: Ticket) -> AnchorInput {
         AnchorInput::Miss { key, ticket }
+    }
+
+    fn in_use(_: Vec<(FlowKey, Time)>) -> Option<AnchorInput> {
+        None
     }
 
     fn uncut(slot: u32) -> AnchorInput {

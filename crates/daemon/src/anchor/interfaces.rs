@@ -19,7 +19,7 @@ fn ways_out(all: &[Device], settings: &Settings) -> WaysOut {
     let defaults = destinations.filter(|to| to.len == 0);
     let leads = |v6| defaults.clone().any(|to| to.addr.is_ipv6() == v6);
     let of = |v6, pool: &Option<Pool>| match pool {
-        Some(pool) if !leads(v6) => pool.prefix(),
+        Some(pool) if !leads(v6) => pool.prefix().len,
         _ => 0,
     };
     WaysOut { v4: of(false, &settings.pool_v4), v6: of(true, &settings.pool_v6) }

@@ -39,8 +39,7 @@ impl Pools {
         let pools: Vec<&Pool> =
             [&settings.pool_v4, &settings.pool_v6].into_iter().flatten().collect();
         let own: Vec<IpAddr> = pools.iter().map(|pool| pool.anchor()).collect();
-        let networks: Vec<Prefix> =
-            pools.iter().map(|pool| Prefix::new(pool.network(), pool.prefix())).collect();
+        let networks: Vec<Prefix> = pools.iter().map(|pool| pool.prefix()).collect();
         datapath.set_reach(settings.reach, &networks)?;
         own.iter().try_for_each(|own| datapath.set_inner(*own, 0))?;
         let guard = Guard::at_start(&settings.tunnel.device, datapath.kind() == Kind::User);

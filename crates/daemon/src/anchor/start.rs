@@ -38,8 +38,8 @@ pub(super) fn machine(
     let resting = Enrolment::resting(store)?.into_iter().map(|(ip, until_s)| (ip, rest(until_s)));
     let config = AnchorConfig {
         port: settings.tunnel.port,
-        pool_v4: settings.pool_v4.clone(),
-        pool_v6: settings.pool_v6.clone(),
+        pool_v4: settings.pool_v4,
+        pool_v6: settings.pool_v6,
         max_paths: settings.max_paths,
         expiry: settings.expiry,
         rest: Span::from_secs(REST.as_secs()),

@@ -201,8 +201,7 @@ fn pool(key: &str, text: &str, v6: bool) -> anyhow::Result<Option<Pool>> {
     if prefix.addr.is_ipv6() != v6 {
         bail!("{key}: {text} is of the other address family");
     }
-    let pool = Pool::new(prefix.addr, prefix.len);
-    pool.map(Some).with_context(|| {
+    Pool::new(prefix).map(Some).with_context(|| {
         format!("{key}: {text} must be a network without host bits that has room for hosts")
     })
 }

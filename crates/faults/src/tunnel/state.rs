@@ -64,7 +64,6 @@ impl Tunnels {
         let mut stage = Stage::new(schedule, start);
         let (tap, tape) = Tap::new(stage.paths().to_vec(), stage.core);
         stage.network.observe(Box::new(tap));
-        let pool = Pool::new(Ipv4Addr::new(10, 7, 0, 0).into(), POOL_LEN);
         let network_v6 = Ipv6Addr::new(0xfd07, 0, 0, 0, 0, 0, 0, 0);
         let pools = [
             Prefix::new(Ipv4Addr::new(10, 7, 0, 0), POOL_LEN),
@@ -72,8 +71,8 @@ impl Tunnels {
         ];
         let config = AnchorConfig {
             port: PORT,
-            pool_v4: pool,
-            pool_v6: Pool::new(network_v6.into(), POOL_LEN_V6),
+            pool_v4: Pool::new(pools[0]),
+            pool_v6: Pool::new(pools[1]),
             max_paths: MAX_SLOTS,
             expiry: EXPIRY,
             rest: REST,

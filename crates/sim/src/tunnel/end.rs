@@ -10,11 +10,9 @@ use segue_clock::{Span, Time};
 use segue_ip::{Datagram, Forward, Input, Output};
 use segue_tunnel::datapath::{DatapathEvent, Order, Role};
 use segue_tunnel::{
-    Anchor, AnchorConfig, AnchorInput, AnchorOutput, End, Failure, Host, HostConfig, HostInput,
-    HostOutput, Known, Report, Side, ToDriver, Turn,
+    Anchor, AnchorConfig, AnchorOutput, End, Failure, Host, HostConfig, HostOutput, Known, Report,
+    Side, Turn,
 };
-
-use segue_wire::FlowKey;
 
 use super::Arrived;
 use super::bytes;
@@ -68,48 +66,9 @@ pub type HostEnd<P> = SimEnd<Host, P>;
 /// An anchor's.
 pub type AnchorEnd<P> = SimEnd<Anchor, P>;
 
-/// A side whose packet path is modelled.
-pub trait Modelled: Side {
-    /// Whether it wants to know every [`SWEEP`] when flows were last in use, so that it forgets those that ended.
-    const SWEEPS: bool;
-
-    /// When flows were last in use, as an input.
-    fn in_use(seen: Vec<(FlowKey, Time)>) -> Option<Self::Own>;
-    /// Applies to the model what the machine tells its driver, and returns what is left to do.
-    fn note<P: Clone>(own: Self::Wish, model: &mut Model<P>) -> Option<Self::Wish>;
-}
-
-impl Modelled for Host {
-    const SWEEPS: bool = true;
-
-    fn in_use(seen: Vec<(FlowKey, Time)>) -> Option<HostInput> {
-        Some(HostInput::Flows { seen, last: true })
-    }
-
-    fn note<P: Clone>(own: HostOutput, model: &mut Model<P>) -> Option<HostOutput> {
-        let HostOutput::SetMtu(mtu) = own else { return Some(own) };
-        model.set_mtu(mtu);
-        None
-    }
-}
-
-impl Modelled for Anchor {
-    const SWEEPS: bool = false;
-
-    fn in_use(_seen: Vec<(FlowKey, Time)>) -> Option<AnchorInput> {
-        None
-    }
-
-    fn note<P: Clone>(own: AnchorOutput, model: &mut Model<P>) -> Option<AnchorOutput> {
-        let AnchorOutput::SetMtu(address, mtu) = own else { return Some(own) };
-        model.set_mtu_to(address, mtu);
-        None
-    }
-}
-
 /// An [`End`] over the [`Model`]. It has no clock, queue, link or connection: its driver calls [`SimEnd::tick`] at its
 /// [`SimEnd::deadline`] and carries out the effects.
-pub struct SimEnd<M: Modelled, P: Clone> {
+pub struct SimEnd<M: Side, P: Clone> {
     end: End<M, Model<P>>,
     /// Nothing is due before this instant; zero when the machine may have changed since it was computed. To compute it
     /// means to look at every path.
@@ -134,7 +93,7 @@ impl<P: Clone> SimEnd<Anchor, P> {
     }
 }
 
-impl<M: Modelled> SimEnd<M, Packet> {
+impl<M: Side> SimEnd<M, Packet> {
     /// Takes the UDP payload of a packet of the other side, as [`SimEnd::receive`] takes its message.
     pub(crate) fn receive_raw(
         &mut self,
@@ -155,7 +114,7 @@ impl<M: Modelled> SimEnd<M, Packet> {
     }
 }
 
-impl<M: Modelled, P: Clone> Deref for SimEnd<M, P> {
+impl<M: Side, P: Clone> Deref for SimEnd<M, P> {
     type Target = End<M, Model<P>>;
 
     fn deref(&self) -> &End<M, Model<P>> {
@@ -163,14 +122,14 @@ impl<M: Modelled, P: Clone> Deref for SimEnd<M, P> {
     }
 }
 
-impl<M: Modelled, P: Clone> DerefMut for SimEnd<M, P> {
+impl<M: Side, P: Clone> DerefMut for SimEnd<M, P> {
     fn deref_mut(&mut self) -> &mut End<M, Model<P>> {
         self.told.set(Some(Time::ZERO));
         &mut self.end
     }
 }
 
-impl<M: Modelled, P: Clone> SimEnd<M, P> {
+impl<M: Side, P: Clone> SimEnd<M, P> {
     fn over(machine: M, model: Model<P>) -> SimEnd<M, P> {
         SimEnd { end: End::new(machine, model), told: Cell::new(Some(Time::ZERO)) }
     }
@@ -229,9 +188,7 @@ impl<M: Modelled, P: Clone> SimEnd<M, P> {
         let mut turn = Turn::default();
         match output {
             segue_tunnel::Output::Order(order) => self.end.carry_out(&mut turn, order),
-            segue_tunnel::Output::Driver(output) => {
-                effects.extend(noted::<M, P>(output, &mut self.end.datapath));
-            }
+            segue_tunnel::Output::Driver(output) => effects.push(output.into()),
         }
         self.follow(now, &mut turn, effects);
     }
@@ -344,7 +301,7 @@ impl<M: Modelled, P: Clone> SimEnd<M, P> {
         let mut notice = |order: &Order| injects |= matches!(order, Order::Inject(_));
         while let Some(output) = self.end.poll_with(turn, || now, &mut notice) {
             leave(&mut self.end.datapath, effects);
-            effects.extend(noted::<M, P>(output, &mut self.end.datapath));
+            effects.push(output.into());
         }
         leave(&mut self.end.datapath, effects);
         for failure in turn.failures.drain(..) {
@@ -357,17 +314,6 @@ impl<M: Modelled, P: Clone> SimEnd<M, P> {
         if injects {
             self.look(now, effects);
         }
-    }
-}
-
-/// The effect of what a machine asks of its driver, unless the model takes it.
-fn noted<M: Modelled, P: Clone>(
-    output: ToDriver<M>,
-    model: &mut Model<P>,
-) -> Option<Effect<P, M::Wish, M::Record>> {
-    match output {
-        Output::Own(own) => M::note(own, model).map(Effect::Own),
-        other => Some(other.into()),
     }
 }
 

@@ -305,7 +305,7 @@ pub(crate) fn host_config(setup: &Setup) -> HostConfig {
 fn anchor_config(setup: &Setup) -> AnchorConfig {
     AnchorConfig {
         port: 5005,
-        pool_v4: Pool::new(ip("10.7.0.0"), 24),
+        pool_v4: Pool::new(Prefix::new([10, 7, 0, 0], 24)),
         pool_v6: None,
         max_paths: 64,
         expiry: SECS(60),

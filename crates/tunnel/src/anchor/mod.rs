@@ -65,7 +65,7 @@ pub struct Anchor {
     free_slots: VecDeque<u32>,
     scales: scales::Scales,
     /// Where the search for a free address begins, in each pool.
-    free_from: [u128; 2],
+    free_from: [u32; 2],
     /// Where packets can go on from here, once that is known.
     ways_out: Option<WaysOut>,
     out: VecDeque<Output<AnchorOutput, Known>>,

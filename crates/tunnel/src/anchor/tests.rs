@@ -7,9 +7,9 @@ mod scale;
 
 use alloc::format;
 use alloc::vec::Vec;
-use core::net::IpAddr;
 
 use segue_clock::{Span, Time};
+use segue_ip::Prefix;
 use segue_keepalive::{Arrival, MeasuredBy};
 use segue_wire::signal::{PathOffer, Timescale};
 use segue_wire::{Encapsulation, Mode, Probe};
@@ -19,7 +19,7 @@ use crate::{AnchorConfig, Pool, ProbeEvent, ProbeKind};
 fn config(max_paths: u32) -> AnchorConfig {
     AnchorConfig {
         port: 5005,
-        pool_v4: Pool::new(IpAddr::from([10, 0, 0, 0]), 8),
+        pool_v4: Pool::new(Prefix::new([10, 0, 0, 0], 8)),
         pool_v6: None,
         max_paths,
         expiry: Span::from_secs(60),

@@ -206,7 +206,7 @@ fn disturb_anchor(stage: &mut Stage, rng: &mut Rng) {
 fn walk(seed: u64) -> String {
     let mut rng = Rng::new(seed);
     let measured_by = if rng.chance(0.3) { MeasuredBy::PacketPath } else { MeasuredBy::Machine };
-    let pool_v6 = Pool::new("fd00::".parse().unwrap(), 64);
+    let pool_v6 = Pool::new("fd00::/64".parse().unwrap());
     let config = AnchorConfig { max_paths: 10, pool_v6, measured_by, ..anchor_config() };
     let mut stage = Stage::with_anchor(seed, config);
     for name in &NAMES[..2] {

@@ -110,7 +110,7 @@ fn a_path_refused_for_want_of_room_is_offered_again() {
 #[test]
 fn a_full_pool_refuses_and_the_others_keep_their_addresses() {
     let mut config = anchor_config();
-    config.pool_v4 = Pool::new("10.7.0.0".parse().unwrap(), 30);
+    config.pool_v4 = Pool::new("10.7.0.0/30".parse().unwrap());
     let (mut stage, host) = bystander(config);
     let conn = stage.open("bob");
     let refused = [FromAnchor::Refused { reason: Refusal::NoAddress }];

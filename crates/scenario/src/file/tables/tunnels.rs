@@ -56,7 +56,7 @@ struct Planned {
     node: NodeId,
     /// Its outer addresses.
     addresses: Vec<IpAddr>,
-    pools: Vec<(Prefix, Pool)>,
+    pools: Vec<Pool>,
 }
 
 /// An anchor.
@@ -106,21 +106,17 @@ impl Table for Anchor {
         take_ports(builder, node, &self.node, &self.name)?;
         let default = [Spanned::new(self.name.span(), PrefixText(Prefix::new(POOL.0, POOL.1)))];
         let written = if self.pool.is_empty() { &default[..] } else { &self.pool };
-        let mut pools: Vec<(Prefix, Pool)> = Vec::new();
+        let mut pools: Vec<Pool> = Vec::new();
         for text in written {
             let PrefixText(prefix) = *text.get_ref();
-            let network = prefix.nth(0);
-            let pool = network.and_then(|network| Pool::new(network, prefix.len));
-            let Some(pool) = pool else {
+            let Some(pool) = Pool::new(prefix.network()) else {
                 return Err(Mistake::of(text, "a pool needs room for the anchor and a host"));
             };
-            let family =
-                |known: &(Prefix, Pool)| known.1.network().is_ipv4() == pool.network().is_ipv4();
-            if pools.iter().any(family) {
+            if pools.iter().any(|known| is_v4(known) == is_v4(&pool)) {
                 return Err(Mistake::of(text, "an anchor has one pool of each family"));
             }
             builder.own(node, pool.anchor(), text)?;
-            pools.push((prefix, pool));
+            pools.push(pool);
         }
         if let Some(paths) = self.max_paths.filter(|paths| !(2..=1 << 20).contains(paths)) {
             let message = format!("{paths} does not lie between 2 and {}", 1 << 20);
@@ -140,10 +136,7 @@ impl Table for Anchor {
         let Ends { anchors, known, .. } = builder.kept();
         let Planned { node, pools, .. } = anchors[&name].clone();
         let known = known.remove(&name).unwrap_or_default();
-        let of = |v4: bool| {
-            let mut found = pools.iter().filter(|(_, pool)| pool.network().is_ipv4() == v4);
-            found.next().map(|(_, pool)| pool.clone())
-        };
+        let of = |v4: bool| pools.iter().find(|pool| is_v4(pool) == v4).copied();
         let config = AnchorConfig {
             port: TUNNEL_PORT,
             pool_v4: of(true),
@@ -155,7 +148,7 @@ impl Table for Anchor {
             measured_by: MeasuredBy::PacketPath,
             allow_upmt: false,
         };
-        let prefixes: Vec<Prefix> = pools.iter().map(|(prefix, _)| *prefix).collect();
+        let prefixes: Vec<Prefix> = pools.iter().map(Pool::prefix).collect();
         let names = known.iter().map(|k| k.name.clone());
         let mut agent = AnchorAgent::new(config, names, seed);
         agent.recall(known);
@@ -207,7 +200,7 @@ impl Table for Host {
             measured_by: MeasuredBy::PacketPath,
         };
         let name = self.name.get_ref().clone();
-        let pools: Vec<Prefix> = anchor.pools.iter().map(|(prefix, _)| *prefix).collect();
+        let pools: Vec<Prefix> = anchor.pools.iter().map(Pool::prefix).collect();
         let agent = HostAgent::new(name.clone(), config, seed);
         let id = add_host(&mut builder.network, node, name.clone(), agent, &pools);
         builder.add_role::<HostRole>(&name, id);
@@ -250,19 +243,19 @@ impl Host {
         let mut inner = Vec::new();
         for address in &self.inner {
             let Address(ip) = *address.get_ref();
-            if !anchor.pools.iter().any(|(prefix, _)| prefix.contains(ip)) {
+            if !anchor.pools.iter().any(|pool| pool.prefix().contains(ip)) {
                 let message = format!("{ip} is not in a pool of {}", self.anchor.get_ref());
                 return Err(Mistake::of(address, message));
             }
             builder.own(node, ip, address)?;
             inner.push(ip);
         }
-        for (prefix, pool) in &anchor.pools {
-            if inner.iter().any(|ip| ip.is_ipv4() == pool.network().is_ipv4()) {
+        for pool in &anchor.pools {
+            if inner.iter().any(|ip| ip.is_ipv4() == is_v4(pool)) {
                 continue;
             }
             // The first two are the network and the anchor.
-            let mut candidates = (2..u32::MAX).map_while(|n| prefix.nth(n));
+            let mut candidates = (2..u32::MAX).map_while(|n| pool.prefix().nth(n));
             let Some(ip) = candidates.find(|ip| !builder.owned(*ip)) else {
                 return Err(Mistake::of(&self.anchor, "its pool has no address left"));
             };
@@ -355,3 +348,7 @@ const HANDOVER: EventKind = EventKind {
         Ok(())
     },
 };
+
+fn is_v4(pool: &Pool) -> bool {
+    pool.prefix().addr.is_ipv4()
+}

@@ -8,7 +8,7 @@ use segue_ip::Prefix;
 use segue_lab::file::Plan;
 use segue_population::Spec;
 use segue_scenario::file::Scenario;
-use segue_tunnel::{PathConfig, Pool};
+use segue_tunnel::PathConfig;
 use segue_wire::Mode;
 
 /// A key with its value in words.
@@ -133,9 +133,7 @@ fn probing(path: &PathConfig) -> String {
 
 /// An anchor's.
 pub(super) fn anchor(file: &AnchorFile, settings: &anchor::Settings) -> Vec<Row> {
-    let pool =
-        |pool: &Option<Pool>| pool.as_ref().map(|pool| Prefix::new(pool.network(), pool.prefix()));
-    let (v4, v6) = (pool(&settings.pool_v4), pool(&settings.pool_v6));
+    let [v4, v6] = [settings.pool_v4, settings.pool_v6].map(|pool| pool.map(|pool| pool.prefix()));
     let pools: Vec<Prefix> = [v4, v6].into_iter().flatten().collect();
     let in_force = nat::in_force(&pools, settings.nat);
     let anchor_services = match settings.reach.anchor {

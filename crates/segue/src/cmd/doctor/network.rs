@@ -8,7 +8,7 @@ use anyhow::Context;
 use segue_daemon::control::{Status, Tunnels};
 use segue_daemon::locator::Locator;
 use segue_daemon::{anchor, host, nat, nft, past};
-use segue_ip::{Interface, Prefix};
+use segue_ip::Interface;
 use segue_linux::monitor::{Device, physical_candidates, snapshot};
 use segue_tunnel::host::LEAST_INNER;
 
@@ -287,7 +287,7 @@ pub(crate) fn anchor_ways(
             ));
             continue;
         }
-        let network = Prefix::new(pool.network(), pool.prefix());
+        let network = pool.prefix();
         let back = match (translates.unwrap_or(settings.nat), nat::is_private(network.addr)) {
             (false, true) if settings.nat => todo(
                 "way back",

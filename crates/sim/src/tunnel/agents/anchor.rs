@@ -98,7 +98,9 @@ impl Role for AnchorRole {
                 engine.signal.send(io.now, conn, &message);
             }
             Wish::Machine(AnchorOutput::Close(conn)) => engine.signal.finish(io.now, conn),
-            Wish::Machine(AnchorOutput::SetMtu(..)) => {}
+            Wish::Machine(AnchorOutput::SetMtu(address, mtu)) => {
+                engine.end.datapath.set_mtu_to(address, mtu);
+            }
         }
     }
 

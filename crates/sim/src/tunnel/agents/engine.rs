@@ -4,10 +4,11 @@ use alloc::vec::Vec;
 
 use segue_clock::Time;
 use segue_ip::{Input, Output};
-use segue_tunnel::Report;
+use segue_tunnel::datapath;
+use segue_tunnel::{Report, Side};
 
 use super::super::bytes::inner;
-use super::super::end::{Effects, Modelled, SimEnd};
+use super::super::end::{Effects, SimEnd};
 use super::super::packets::{Came, came, tunnelled};
 use super::super::signal::Signalling;
 use super::super::{Arrived, Effect, SWEEP};
@@ -27,7 +28,7 @@ pub(super) struct Traffic {
 }
 
 /// An end of tunnels with its signalling.
-pub struct Tunnels<M: Modelled, S> {
+pub struct Tunnels<M: Side, S> {
     pub(super) end: SimEnd<M, Packet>,
     pub(super) signal: S,
     pub(super) traffic: Traffic,
@@ -46,14 +47,14 @@ pub enum Wish<W, S> {
     Signal(S),
 }
 
-impl<M: Modelled, S: Signalling> Tunnels<M, S> {
+impl<M: Side, S: Signalling> Tunnels<M, S> {
     pub(super) fn new(now: Time, end: SimEnd<M, Packet>, signal: S) -> Tunnels<M, S> {
         let next = Time::ZERO + SWEEP * (now.0 / SWEEP.0 + 1);
         Tunnels {
             end,
             signal,
             traffic: Traffic::default(),
-            sweep_at: M::SWEEPS.then_some(next),
+            sweep_at: (M::ROLE == datapath::Role::Host).then_some(next),
             effects: Effects::<Packet, M>::new(),
             asked: Effects::<Packet, M>::new(),
         }
@@ -63,7 +64,7 @@ impl<M: Modelled, S: Signalling> Tunnels<M, S> {
 impl<R, M, S> RoleAgent<R>
 where
     R: Role<Engine = Tunnels<M, S>>,
-    M: Modelled<Own: 'static, Wish: 'static, Record: Clone + 'static> + 'static,
+    M: Side<Own: 'static, Wish: 'static, Record: Clone + 'static> + 'static,
     S: Signalling,
 {
     /// Its end of the tunnels.
@@ -103,7 +104,7 @@ where
 
 impl<M, S> Engine for Tunnels<M, S>
 where
-    M: Modelled<Own: 'static, Wish: 'static, Record: Clone + 'static> + 'static,
+    M: Side<Own: 'static, Wish: 'static, Record: Clone + 'static> + 'static,
     S: Signalling,
 {
     type Own = M::Own;

@@ -101,7 +101,7 @@ impl Role for HostRole {
             }
             Wish::Machine(HostOutput::Signal(message)) => engine.signal.send(io.now, &message),
             Wish::Machine(HostOutput::Addresses { inner, .. }) => self.set_addresses(io, inner),
-            Wish::Machine(HostOutput::SetMtu(_)) => {}
+            Wish::Machine(HostOutput::SetMtu(mtu)) => engine.end.datapath.set_mtu(mtu),
         }
     }
 

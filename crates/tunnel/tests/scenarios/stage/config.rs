@@ -47,7 +47,7 @@ pub(crate) fn host_config(k: u8, t_ka_ms: u64) -> HostConfig {
 pub(crate) fn anchor_config() -> AnchorConfig {
     AnchorConfig {
         port: 5005,
-        pool_v4: Pool::new(Ipv4Addr::new(10, 7, 0, 0).into(), 24),
+        pool_v4: Pool::new("10.7.0.0/24".parse().unwrap()),
         pool_v6: None,
         max_paths: 64,
         expiry: secs(60),
