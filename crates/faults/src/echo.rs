@@ -61,7 +61,7 @@ impl Protocol for Echo {
     /// In one run of five a host gives its address up again and again while answers to it are held up for long, and some of
     /// its questions are lost.
     fn draw_more(&self, schedule: &mut Schedule) {
-        let mut rng = Rng::new(schedule.seed ^ 0x6f6c_6465_72);
+        let mut rng = Rng::new(schedule.seed ^ 0x6f_6c64_6572);
         if !rng.chance(0.2) {
             return;
         }

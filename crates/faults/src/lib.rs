@@ -30,6 +30,7 @@ pub mod schedule;
 pub mod shrink;
 pub mod stage;
 pub mod text;
+pub mod truth;
 pub mod tunnel;
 mod violation;
 pub mod words;

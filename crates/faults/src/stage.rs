@@ -17,11 +17,12 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use segue_clock::{Span, Time};
 use segue_ip::Prefix;
 use segue_netem::LinkSpec;
-use segue_sim::net::{Change, FaultyLink, Happened, Hop, LinkFault, NatConfig};
+use segue_sim::net::{Change, Happened, Hop, LinkFault, NatConfig};
 use segue_sim::role::Order;
-use segue_sim::{Agent, AgentId, ChannelId, Network, NodeId, Role, RoleAgent};
+use segue_sim::{Agent, AgentId, Network, NodeId, Role, RoleAgent};
 
 use crate::fault::{Fault, Node, PathRef, PathShape};
+use crate::truth::{Access, Still, Truth};
 use crate::{Record, Schedule, Violation, World};
 
 /// Where the core is.
@@ -106,23 +107,6 @@ impl Touched {
     }
 }
 
-/// An interface of a host and the access network behind it.
-pub struct Access {
-    /// Of the interface.
-    pub name: String,
-    /// The directions of its link: away from the host, and to it.
-    pub up: ChannelId,
-    /// See `up`.
-    pub down: ChannelId,
-    /// The access network's router; of IPv4 it is a translator.
-    pub router: NodeId,
-    v6: bool,
-    /// Since when the interface has been gone.
-    pub absent_since: Option<Time>,
-    /// When the interface came, went, or changed its address or the NAT's.
-    pub changed: Time,
-}
-
 /// A host.
 pub struct Host {
     /// Its node.
@@ -135,25 +119,6 @@ pub struct Host {
     pub disturbed: Time,
     /// When it last stood still.
     pub still: Still,
-}
-
-/// How long a node has stood still.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Still {
-    /// Until when it last did, or does.
-    pub until: Time,
-    /// For how long in all.
-    pub lasted: Span,
-}
-
-impl Still {
-    fn stall(&mut self, now: Time, lasts: Span) -> bool {
-        let begins = self.until <= now;
-        if begins {
-            *self = Still { until: now + lasts, lasted: self.lasted + lasts };
-        }
-        begins
-    }
 }
 
 /// An agent that restarts.
@@ -178,55 +143,6 @@ pub struct Stage {
     /// New addresses of interfaces and translators.
     serial: u16,
     wakes: (Time, Option<AgentId>, u32),
-}
-
-/// An access with the truth about its link.
-#[derive(Clone, Copy)]
-pub struct Truth<'a> {
-    /// The access.
-    pub access: &'a Access,
-    /// The direction away from the host.
-    pub up: &'a FaultyLink,
-    /// The direction to it.
-    pub down: &'a FaultyLink,
-    /// How long packets may have waited at either end.
-    pub waits: Span,
-}
-
-impl Truth<'_> {
-    /// Since when nothing that the host sends arrives.
-    #[must_use]
-    pub fn uplink_dead_since(&self) -> Option<Time> {
-        self.access.absent_since.into_iter().chain(self.up.dead_since()).min()
-    }
-
-    /// Since when nothing arrives at the host.
-    #[must_use]
-    pub fn downlink_dead_since(&self) -> Option<Time> {
-        self.access.absent_since.into_iter().chain(self.down.dead_since()).min()
-    }
-
-    /// Whether nothing arrives in one direction.
-    #[must_use]
-    pub fn is_dead(&self) -> bool {
-        self.uplink_dead_since().is_some() || self.downlink_dead_since().is_some()
-    }
-
-    /// Since when the path has been unchanged and without any fault; `None` while it has one.
-    #[must_use]
-    pub fn clean_since(&self) -> Option<Time> {
-        if self.access.absent_since.is_some() {
-            return None;
-        }
-        Some(self.up.clean_since()?.max(self.down.clean_since()?).max(self.access.changed))
-    }
-
-    /// The smallest and the largest RTT that its links, and ends that stood still, can have caused.
-    #[must_use]
-    pub fn rtt(&self) -> (Span, Span) {
-        let (up, down) = (self.up.delays(), self.down.delays());
-        (up.0 + down.0, up.1 + down.1 + self.waits)
-    }
 }
 
 impl Stage {
@@ -424,18 +340,7 @@ impl Stage {
                     self.network.happen(change);
                 }
             }
-            Fault::Renumber(at) => {
-                self.serial += 1;
-                let [high, low] = self.serial.to_be_bytes();
-                let access = &mut self.hosts[at.host].accesses[at.path];
-                access.changed = now;
-                let (node, index) = self.network.channel(access.up).from;
-                let inside = match access.v6 {
-                    true => inside_v6(at, self.serial),
-                    false => Ipv4Addr::new(172, 16 + at.host as u8, high, low).into(),
-                };
-                self.network.happen(Change::Renumber(node, index, Vec::from([inside])));
-            }
+            Fault::Renumber(at) => self.renumber(now, at),
             Fault::Rename(at) => self.rename(now, at),
             Fault::Rebind(at) if self.hosts[at.host].accesses[at.path].v6 => {}
             Fault::Rebind(at) => {
@@ -463,20 +368,36 @@ impl Stage {
                     }
                 }
             }
-            Fault::Stall(node, ms) => {
-                let lasts = Span::from_millis(ms.into());
-                let (still, node) = match node {
-                    Node::Host(host) => {
-                        let host = &mut self.hosts[host];
-                        (&mut host.still, host.node)
-                    }
-                    Node::Fixed(_) => (&mut self.still, self.core),
-                };
-                if still.stall(now, lasts) {
-                    self.network.happen(Change::Stall(node, now + lasts));
-                }
-            }
+            Fault::Stall(node, ms) => self.stall(now, node, Span::from_millis(ms.into())),
             Fault::Own(_) => {}
+        }
+    }
+
+    /// The interface gets another address of its family.
+    fn renumber(&mut self, now: Time, at: PathRef) {
+        self.serial += 1;
+        let [high, low] = self.serial.to_be_bytes();
+        let access = &mut self.hosts[at.host].accesses[at.path];
+        access.changed = now;
+        let (node, index) = self.network.channel(access.up).from;
+        let inside = match access.v6 {
+            true => inside_v6(at, self.serial),
+            false => Ipv4Addr::new(172, 16 + at.host as u8, high, low).into(),
+        };
+        self.network.happen(Change::Renumber(node, index, Vec::from([inside])));
+    }
+
+    /// A node stands still, unless it does already.
+    fn stall(&mut self, now: Time, node: Node, lasts: Span) {
+        let (still, node) = match node {
+            Node::Host(host) => {
+                let host = &mut self.hosts[host];
+                (&mut host.still, host.node)
+            }
+            Node::Fixed(_) => (&mut self.still, self.core),
+        };
+        if still.stall(now, lasts) {
+            self.network.happen(Change::Stall(node, now + lasts));
         }
     }
 

@@ -425,9 +425,8 @@ impl Client {
         if down_at >= old_down_at {
             return;
         }
-        let rtt = self.measure.estimates.rtt_max.unwrap_or(Span::ZERO);
         let time_out = self.time_out();
-        let fair = now + time_out + rtt;
+        let fair = now + time_out + self.measure.estimates.rtt_max.unwrap_or_default();
         self.alive = self.alive.max(fair.min(old_down_at) - time_out - self.excuse.span());
     }
 
@@ -441,9 +440,9 @@ impl Client {
         // Where the client looks into silence, that decides.
         let judged = self.config.doubt.is_none() || self.state == State::Starting;
         let runs = self.runs() && self.state != State::Down && judged;
-        let put_off = self.excuse.put_off.unwrap_or_default();
         let alive = if fault(12) { self.last_heard } else { self.alive };
-        runs.then(|| (alive + self.excuse.span() + self.time_out()).max(put_off))
+        let at = alive + self.excuse.span() + self.time_out();
+        runs.then(|| at.max(self.excuse.put_off.unwrap_or_default()))
     }
 
     /// Whether requests are sent and time-outs run; while switched off, only until the first answer.
@@ -461,8 +460,8 @@ impl Client {
         // What came after this end had gone on needs no excuse.
         let excuse = if heard_at > self.excuse.until { Span::ZERO } else { self.excuse.span() };
         // A change of settings moves `alive` forward, and what answers would do anything may do.
-        let put_off = self.excuse.put_off.unwrap_or_default();
-        Some((heard_at.max(self.alive) + excuse + time_out).max(put_off))
+        let at = heard_at.max(self.alive) + excuse + time_out;
+        Some(at.max(self.excuse.put_off.unwrap_or_default()))
     }
 
     fn run_timers(&mut self, now: Time) {
@@ -487,6 +486,19 @@ impl Client {
             self.send(now, false);
         }
         self.run_doubt(now);
+    }
+
+    /// See "Late ticks" at [`Client`].
+    fn excuse_lateness(&mut self, now: Time) {
+        let (t_ka, mut late) = (self.config.t_ka, Span::ZERO);
+        if self.schedule.last.is_some() && now >= self.schedule.next {
+            // A shorter period that begins in the past makes nothing late.
+            late = now.since(self.schedule.next.max(self.configured));
+            let in_flight = self.measure.estimates.rtt_max.unwrap_or_default();
+            let waits = if self.config.rides { t_ka } else { Span::ZERO };
+            self.excuse.on_request(now, late, t_ka, in_flight + waits);
+        }
+        self.excuse.put_off(now, late, t_ka, [self.down_at(), self.unheard_at()]);
     }
 
     /// A `question` is outside the grid: see [`Request::question`].

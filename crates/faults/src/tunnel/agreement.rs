@@ -12,7 +12,7 @@ use super::layout::{FLOWS, LARGE, SILENT, shape_of};
 use super::state::Tunnels;
 use crate::Violation;
 use crate::fault::PathRef;
-use crate::stage::Truth;
+use crate::truth::Truth;
 
 /// Data may be lost for their size no longer than this, the bar of the mtu tests, for each path of their host that
 /// takes less than its interface: while one is being found out, they may meet the next.

@@ -19,7 +19,7 @@ use super::streams::Said;
 use super::tap::Place;
 use super::watch::{Seen, Watch};
 use crate::fault::PathRef;
-use crate::stage::Truth;
+use crate::truth::Truth;
 use crate::violation::{Violation, counters_of};
 
 /// Slots that may have been taken and let go within one event, which nobody saw.

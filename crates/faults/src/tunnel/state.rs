@@ -32,7 +32,8 @@ use crate::Schedule;
 use crate::agenda::Agenda;
 use crate::fault::{HostShape, Node, PathRef};
 use crate::schedule::QUIET_MS;
-use crate::stage::{Stage, Truth};
+use crate::stage::Stage;
+use crate::truth::Truth;
 
 /// The scene. See the module's text.
 pub(super) struct Tunnels {

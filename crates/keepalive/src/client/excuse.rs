@@ -2,8 +2,6 @@
 
 use segue_clock::{Span, Time};
 
-use super::Client;
-
 /// This end's own share of the silence: its driver did not run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Excuse {
@@ -36,25 +34,14 @@ impl Excuse {
             self.until = now + in_flight;
         }
     }
-}
 
-impl Client {
-    /// See "Late ticks" at [`Client`].
-    pub(super) fn excuse_lateness(&mut self, now: Time) {
-        let t_ka = self.config.t_ka;
-        let mut late = Span::ZERO;
-        if self.schedule.last.is_some() && now >= self.schedule.next {
-            // A shorter period that begins in the past makes nothing late.
-            late = now.since(self.schedule.next.max(self.configured));
-            let in_flight = self.measure.estimates.rtt_max.unwrap_or(Span::ZERO);
-            let waits = if self.config.rides { t_ka } else { Span::ZERO };
-            self.excuse.on_request(now, late, t_ka, in_flight + waits);
-        }
+    /// One of these time-outs ran out before a tick that was `late`, or is about to: it is put off once, for answers that
+    /// wait in a queue.
+    pub(super) fn put_off(&mut self, now: Time, late: Span, t_ka: Span, outs: [Option<Time>; 2]) {
         let grace = Span(t_ka.0 / 4);
         let unread = |at: Time| now.since(at) > grace || late > grace && at < now + grace;
-        let out = [self.down_at(), self.unheard_at()];
-        if self.excuse.put_off.is_none() && out.into_iter().flatten().any(unread) {
-            self.excuse.put_off = Some(now + grace);
+        if self.put_off.is_none() && outs.into_iter().flatten().any(unread) {
+            self.put_off = Some(now + grace);
         }
     }
 }

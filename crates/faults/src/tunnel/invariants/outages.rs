@@ -10,7 +10,7 @@ use super::super::layout::FLOWS;
 use super::super::state::Tunnels;
 use super::settle;
 use crate::Violation;
-use crate::stage::Truth;
+use crate::truth::Truth;
 
 impl Tunnels {
     /// No flow's packets go where they are lost for longer than eq. 1 allows, while another path lives.
