@@ -14,11 +14,12 @@ mod reading;
 mod round_trip;
 mod schedule;
 mod stream;
+mod time_outs;
 
 pub use self::carried::LOOK;
 use self::doubt::Kept;
 pub use self::doubt::SILENCE;
-use self::excuse::Excuse;
+use self::excuse::{Excuse, TimeOut};
 pub use self::lapses::Lapses;
 use self::schedule::Schedule;
 use crate::bursts::Bursts;
@@ -99,6 +100,8 @@ pub struct Client {
     seq: u32,
     /// The start of the round-trip time-out.
     alive: Time,
+    /// A start of both time-outs that a change of settings has put off.
+    fresh: Time,
     /// The start of the downlink's time-out.
     last_heard: Time,
     /// The period that the last unsolicited response stated; zero before any and after a response.
@@ -167,6 +170,7 @@ impl Client {
             carried: None,
             seq: 0,
             alive: now,
+            fresh: Time::ZERO,
             last_heard: now,
             unsolicited_t_ka: Span::ZERO,
             known_t_ka: Span::ZERO,
@@ -350,6 +354,7 @@ impl Client {
 
     fn on_heard(&mut self, now: Time, at: Time) {
         self.last_heard = self.last_heard.max(at.min(now));
+        self.excuse.ends(TimeOut::Unheard);
         if !self.heard {
             self.heard = true;
             self.outputs.push_back(ClientOutput::Heard(true));
@@ -365,10 +370,10 @@ impl Client {
         }
         if at > self.alive {
             self.alive = at;
-            self.excuse.put_off = self.excuse.put_off.filter(|_| fault(23));
-        }
-        if at > self.excuse.until {
-            (self.excuse.skipped, self.excuse.late) = (Span::ZERO, Span::ZERO);
+            self.excuse.on_answer(at);
+            if !fault(23) {
+                self.excuse.ends(TimeOut::Down);
+            }
         }
     }
 
@@ -402,6 +407,7 @@ impl Client {
 
     fn on_reconfigure(&mut self, now: Time, config: Config) {
         self.land(now);
+        self.excuse_lateness(now);
         let config = config.sane();
         let old_down_at = self.down_at();
         // What the server still expects: an announcement may be under way.
@@ -417,51 +423,9 @@ impl Client {
         self.schedule.announce = slower.then_some((told, self.config.k));
     }
 
-    /// After a change to a shorter time-out. The answers on their way still have the old distance, so the new time-out
-    /// counts from when the first faster request can be answered. It never expires later than the old one would have,
-    /// nor earlier than the new one allows.
-    fn rebase(&mut self, now: Time, old_down_at: Time) {
-        let Some(down_at) = self.down_at() else { return };
-        if down_at >= old_down_at {
-            return;
-        }
-        let time_out = self.time_out();
-        let fair = now + time_out + self.measure.estimates.rtt_max.unwrap_or_default();
-        self.alive = self.alive.max(fair.min(old_down_at) - time_out - self.excuse.span());
-    }
-
-    fn time_out(&self) -> Span {
-        let extra =
-            if self.state == State::Starting { self.config.t_ka.half() } else { Span::ZERO };
-        self.config.time_out() + extra
-    }
-
-    fn down_at(&self) -> Option<Time> {
-        // Where the client looks into silence, that decides.
-        let judged = self.config.doubt.is_none() || self.state == State::Starting;
-        let runs = self.runs() && self.state != State::Down && judged;
-        let alive = if fault(12) { self.last_heard } else { self.alive };
-        let at = alive + self.excuse.span() + self.time_out();
-        runs.then(|| at.max(self.excuse.put_off.unwrap_or_default()))
-    }
-
     /// Whether requests are sent and time-outs run; while switched off, only until the first answer.
     fn runs(&self) -> bool {
         self.on || !self.answered
-    }
-
-    fn unheard_at(&self) -> Option<Time> {
-        if !self.heard || !self.runs() {
-            return None;
-        }
-        let t_ka = self.config.t_ka.max(self.unsolicited_t_ka).max(self.known_t_ka);
-        let time_out = self.config.time_out_at(t_ka).max(t_ka * 2);
-        let heard_at = self.heard_at();
-        // What came after this end had gone on needs no excuse.
-        let excuse = if heard_at > self.excuse.until { Span::ZERO } else { self.excuse.span() };
-        // A change of settings moves `alive` forward, and what answers would do anything may do.
-        let at = heard_at.max(self.alive) + excuse + time_out;
-        Some(at.max(self.excuse.put_off.unwrap_or_default()))
     }
 
     fn run_timers(&mut self, now: Time) {
@@ -486,19 +450,6 @@ impl Client {
             self.send(now, false);
         }
         self.run_doubt(now);
-    }
-
-    /// See "Late ticks" at [`Client`].
-    fn excuse_lateness(&mut self, now: Time) {
-        let (t_ka, mut late) = (self.config.t_ka, Span::ZERO);
-        if self.schedule.last.is_some() && now >= self.schedule.next {
-            // A shorter period that begins in the past makes nothing late.
-            late = now.since(self.schedule.next.max(self.configured));
-            let in_flight = self.measure.estimates.rtt_max.unwrap_or_default();
-            let waits = if self.config.rides { t_ka } else { Span::ZERO };
-            self.excuse.on_request(now, late, t_ka, in_flight + waits);
-        }
-        self.excuse.put_off(now, late, t_ka, [self.down_at(), self.unheard_at()]);
     }
 
     /// A `question` is outside the grid: see [`Request::question`].
@@ -542,6 +493,7 @@ impl Client {
 
     fn on_ask(&mut self, now: Time) {
         if self.runs() {
+            self.excuse_lateness(now);
             self.schedule.hasten_to(now);
             self.send(now, false);
         }

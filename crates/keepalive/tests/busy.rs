@@ -164,6 +164,46 @@ fn a_dead_path_is_found_by_a_busy_host_later_by_no_more_than_it_slept() {
     }
 }
 
+/// Ticks come at multiples of a period that is not T_KA's, so that requests are late all the time, until the path dies.
+#[test]
+fn a_driver_that_is_always_late_finds_a_dead_path_as_soon_as_one_that_slept_once() {
+    for measured_by in [MeasuredBy::Machine, MeasuredBy::PacketPath] {
+        for (every, lasts) in [(10, 60_000), (130, 60_000), (150, 600_000), (250, 60_000)] {
+            let mut host = Host::new(1, measured_by, at_ms(lasts));
+            host.config = config(2, ms(100));
+            host.config.measured_by = measured_by;
+            host.client = Client::new(host.config.clone(), host.now, 9);
+            host.rtt = ms(100);
+            while host.now < host.dies {
+                host.wake(host.now + ms(every));
+            }
+            assert_eq!(host.downs, [], "{measured_by:?}, every {every} ms");
+            host.run(host.dies + Span::from_secs(10), false);
+            let took = host.downs.first().map(|at| at.since(host.dies));
+            let bound = host.config.t_r_max(host.rtt) + ms(every) * 2;
+            assert!(took.is_some_and(|took| took <= bound), "{every} ms: {took:?}, {bound}");
+        }
+    }
+}
+
+/// New settings, or a question, come first after a sleep: what was not sent is excused all the same.
+#[test]
+fn orders_that_come_before_a_late_tick_end_no_excuse() {
+    for order in [ClientInput::Reconfigure(config(2, ms(100))), ClientInput::Ask] {
+        let mut host = Host::new(1, MeasuredBy::Machine, Time(u64::MAX));
+        host.config = config(2, ms(100));
+        host.client = Client::new(host.config.clone(), host.now, 9);
+        host.rtt = ms(60);
+        host.run(at_ms(5_000), false);
+        let woken = host.now + ms(1_000);
+        host.answers.clear();
+        host.handle(woken, order);
+        host.now = woken;
+        host.run(woken + ms(1_000), false);
+        assert_eq!(host.downs, []);
+    }
+}
+
 #[test]
 fn an_answer_that_waits_while_a_late_tick_runs_first_is_still_in_time() {
     let mut client = Client::new(config(1, ms(100)), Time(0), 9);
