@@ -146,6 +146,9 @@ impl<F: Fn(&Schedule) -> bool> Search<F> {
 
 /// The same fault with simpler values: all or nothing replaces now and then, both directions replace one.
 fn simpler(fault: &Fault) -> Vec<Fault> {
+    if let Fault::Stall(node, ms @ 2..) = fault {
+        return Vec::from([Fault::Stall(*node, ms / 2)]);
+    }
     let Fault::Link(at, way, of) = fault else { return Vec::new() };
     let link = |way, fault| Vec::from([Fault::Link(*at, way, fault)]);
     match *of {

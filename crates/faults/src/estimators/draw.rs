@@ -8,13 +8,18 @@ use segue_sim::net::LinkFault;
 
 use super::super::tunnel::shape::Period;
 use super::AT;
+use super::settings::Settings;
 use crate::fault::{Entry, Fault, Node, Way};
 use crate::{Schedule, Words};
 
-/// A flow runs. In half of the runs K and T_KA change, in a third an end stands still now and then, and in a sixth the client
+/// A flow runs. Where the client's driver is not late all the time: in half of the runs K and T_KA change, in a third an end stands still now and then, and in a sixth the client
 /// does so again and again, just when answers were missing.
 pub(super) fn more(schedule: &mut Schedule) {
     schedule.entries.push(own(1_000, "flow 0 0 start".to_string()));
+    let settings = Settings::read(&mut Words::of(&schedule.hosts[0].settings));
+    if settings.is_ok_and(|settings| settings.late_ms > 0) {
+        return;
+    }
     let mut rng = Rng::new(schedule.seed ^ 0x7065_7269_6f64);
     if rng.chance(0.5) {
         periods(&mut rng, schedule);
@@ -49,6 +54,13 @@ fn stalls(rng: &mut Rng, schedule: &mut Schedule) {
         let node = if rng.chance(0.5) { Node::Host(0) } else { Node::Fixed(0) };
         let fault = Fault::Stall(node, 10 + rng.below(1_500) as u16);
         schedule.entries.push(Entry { at_ms, fault });
+        if rng.chance(0.3) {
+            // What is ordered meanwhile may come first, and may change nothing.
+            let settings = Settings::read(&mut Words::of(&schedule.hosts[0].settings));
+            let same = settings.unwrap_or_default().period;
+            let period = if rng.chance(0.5) { same } else { Period::draw(rng) };
+            schedule.entries.push(own(at_ms, format!("period {AT} {period}")));
+        }
     }
 }
 
@@ -57,7 +69,8 @@ fn stalls(rng: &mut Rng, schedule: &mut Schedule) {
 fn stalls_in_silence(rng: &mut Rng, schedule: &mut Schedule) {
     let mut at_ms = schedule.quiet_ms;
     schedule.entries.push(Entry { at_ms, fault: Fault::MendAll });
-    let period = Period::read(&mut Words::of(&schedule.hosts[0].settings)).unwrap_or_default();
+    let settings = Settings::read(&mut Words::of(&schedule.hosts[0].settings));
+    let period = settings.unwrap_or_default().period;
     let (k, t_ka) = (u64::from(period.k), u64::from(period.t_ka_ms));
     for _ in 0..8 {
         at_ms += 2_000;

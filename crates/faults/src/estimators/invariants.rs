@@ -24,6 +24,8 @@ const LOSS_FORGOTTEN: f64 = 0.01;
 pub(super) struct Watch {
     /// The client's.
     config: Config,
+    /// By how much its ticks may be late at most.
+    late: Span,
     /// The longest T_KA of either end since the client began, for what it hears: the server learns of a shorter one with a
     /// request only.
     slowest: Span,
@@ -142,13 +144,25 @@ impl End {
 }
 
 impl Watch {
-    pub(super) fn new(config: &Config, start: Time) -> Watch {
+    pub(super) fn new(config: &Config, late: Span, start: Time) -> Watch {
         let config = config.clone();
         let (client, server) = (End::new(start), End::new(start));
         let (t_ka, stated) = (config.t_ka, (config.k, config.t_ka));
         let (slowest, fastest) = (t_ka, [t_ka; 2]);
         let (second, sent, excused, still) = (0, Sent::default(), start, None);
-        Watch { config, slowest, fastest, stated, client, server, second, sent, excused, still }
+        Watch {
+            config,
+            late,
+            slowest,
+            fastest,
+            stated,
+            client,
+            server,
+            second,
+            sent,
+            excused,
+            still,
+        }
     }
 
     pub(super) fn client_began(&mut self, now: Time, config: &Config) {
@@ -159,6 +173,9 @@ impl Watch {
 
     /// The client has other settings.
     pub(super) fn client_configured(&mut self, now: Time, config: &Config) {
+        if *config == self.config {
+            return;
+        }
         self.turn_second(now);
         self.config = config.clone();
         self.slowest = self.slowest.max(config.t_ka);
@@ -186,7 +203,7 @@ impl Watch {
         let well = self.well_from(up, down).is_some_and(|from| now > from);
         // It does not notice that it is late by less than that.
         let notices = reads.since(due.min(out)) > Span(self.config.t_ka.0 / 4) + MOMENT;
-        if !well || !notices {
+        if !well || !notices || self.late > Span::ZERO {
             self.excused = reads;
         }
         self.still = Some(Still { until: reads, transitions, silent, due, answer: None });
@@ -220,7 +237,8 @@ impl Watch {
     /// "Late ticks" at [`Client`]: a time-out whose tick was late waits for what waits.
     fn expect_put_off(&mut self, now: Time, client: &Client) -> Result<(), Violation> {
         let Some(still) = self.still.take_if(|still| now > still.until) else { return Ok(()) };
-        let (Some(silent), Some(answer)) = (still.silent, still.answer) else { return Ok(()) };
+        let silent = still.silent.filter(|_| self.late == Span::ZERO);
+        let (Some(silent), Some(answer)) = (silent, still.answer) else { return Ok(()) };
         let late =
             still.due > silent + Span(self.config.t_ka.0 / 4) && still.due + MOMENT < still.until;
         let in_time = answer + self.config.time_out() > now;
@@ -376,6 +394,12 @@ impl Watch {
     ) -> Result<(), Violation> {
         let rtt_max = up.delays().1 + down.delays().1;
         let bound = |(k, t_ka)| Config { k, t_ka, ..self.config.clone() }.t_r_max(rtt_max);
+        // A client that is always late excuses what it may have left out within a round trip before, and counts on by one
+        // period for each request, however late.
+        let late = |t_ka: Span| t_ka.max(self.late);
+        let requests = 2 + self.late.0 / self.config.t_ka.0;
+        let always = self.late > Span::ZERO;
+        let more = if always { self.late * 2 + rtt_max * requests } else { Span::ZERO };
         let k = self.config.k;
         let overdue = |end: &End, dead: Option<Time>, bound: Span| {
             dead.is_some_and(|dead| {
@@ -383,8 +407,9 @@ impl Watch {
             })
         };
         let either = up.dead_since().into_iter().chain(down.dead_since()).min();
-        let own = bound((k, self.config.t_ka));
-        let (hears, theirs) = (bound((k, self.slowest)), bound(self.stated));
+        let own = bound((k, late(self.config.t_ka))) + more;
+        let hears = bound((k, late(self.slowest))) + more;
+        let theirs = bound(self.stated);
         for (what, overdue, bound) in [
             ("client up", overdue(&self.client, either, own) && client.state() == State::Up, own),
             (
@@ -417,7 +442,7 @@ impl Watch {
         let (up_clean, down_clean) = (up.clean_since()?, down.clean_since()?);
         let rtt_max = up.delays().1 + down.delays().1;
         let periods = u64::from(self.config.up_after) + 1;
-        let settle = self.config.t_ka * periods + rtt_max;
+        let settle = self.config.t_ka.max(self.late) * periods + self.late * 2 + rtt_max;
         let began = (self.client.since + rtt_max).max(self.server.since);
         // A fault while the client stands still meets it afterwards.
         let (clean, stalled) = (up_clean.max(down_clean), self.client.stalled);
@@ -440,7 +465,9 @@ impl Watch {
         let rtt_max = up.delays().1 + down.delays().1;
         let periods = u64::from(self.config.up_after) + 1;
         let resumed = self.client.resumed.max(self.server.resumed);
-        let heard_again = now > resumed + self.config.t_ka * periods + rtt_max;
+        // A server hears of a client that is always late too seldom.
+        let settles = self.config.t_ka * periods + rtt_max;
+        let heard_again = self.late == Span::ZERO && now > resumed + settles;
         let well = (client.state(), client.heard(), server.state());
         let fine = (well.0, well.1) == (State::Up, true) && (well.2 == State::Up || !heard_again);
         Violation::unless(fine, "no false alarm", || {
@@ -457,12 +484,15 @@ impl Watch {
     pub(super) fn finish(&self, client: &Client, server: &Server) -> Result<(), Violation> {
         for (who, e) in [("client", client.estimates()), ("server", server.estimates())] {
             for loss in [&e.owl_up, &e.owl_down, &e.rtl].into_iter().filter_map(|l| l.first()) {
-                Violation::unless(*loss < LOSS_FORGOTTEN, "recovered", || {
+                // One that is always late has fewer intervals in that time.
+                let forgotten = *loss < LOSS_FORGOTTEN || self.late > Span::ZERO;
+                Violation::unless(forgotten, "recovered", || {
                     format!("the {who} still has an average loss of {loss}")
                 })?;
             }
         }
-        let well = client.state() == State::Up && client.heard() && server.state() == State::Up;
+        let hears = server.state() == State::Up || self.late > Span::ZERO;
+        let well = client.state() == State::Up && client.heard() && hears;
         Violation::unless(well, "recovered", || {
             format!("client {:?}, server {:?}", client.state(), server.state())
         })

@@ -7,6 +7,7 @@
 mod draw;
 mod event;
 mod invariants;
+mod settings;
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -22,6 +23,7 @@ use segue_wire::Probe;
 
 use self::event::{Event, Packet, describe};
 use self::invariants::Watch;
+use self::settings::Settings;
 use super::agenda::Agenda;
 use super::fault::{Fault, HostShape, Node, PathRef, PathShape};
 use super::protocol::Protocol;
@@ -91,8 +93,12 @@ impl Protocol for Keepalive {
         false
     }
 
+    /// In one of five runs the client's driver is late all the time.
     fn draw(&self, rng: &mut Rng) -> (Vec<String>, Vec<HostShape>) {
-        let settings = Period::draw(rng).to_string();
+        let period = Period::draw(rng);
+        let late_ms =
+            if rng.chance(0.2) { 1 + rng.below(2 * u64::from(period.t_ka_ms)) } else { 0 };
+        let settings = Settings { period, late_ms }.to_string();
         let host = HostShape { settings, paths: Vec::from([PathShape::draw(rng)]) };
         (Vec::new(), Vec::from([host]))
     }
@@ -112,7 +118,7 @@ impl Protocol for Keepalive {
     }
 
     fn check_host(&self, words: &mut Words<'_>) -> Result<(), String> {
-        Period::read(words).map(drop)
+        Settings::read(words).map(drop)
     }
 
     fn check_order(&self, words: &mut Words<'_>, hosts: &[HostShape]) -> Result<(), String> {
@@ -158,6 +164,8 @@ struct Estimators {
     ticks: (Time, u32),
     /// Until when each end stands still.
     stalled: Stalls,
+    /// The client's driver wakes at multiples of this alone.
+    late: Span,
     watch: Watch,
 }
 
@@ -166,6 +174,8 @@ struct Estimators {
 struct Stalls {
     client: Time,
     server: Time,
+    /// How long afterwards the client gets its orders: before it looks at its time-outs, or when it has read what waited.
+    orders: Span,
 }
 
 /// Distance of a flow's packets, which tells flows apart.
@@ -178,7 +188,8 @@ impl Estimators {
     fn new(schedule: &Schedule, start: Time) -> Estimators {
         let shape = &schedule.hosts[0];
         let path = shape.paths[0];
-        let period = Period::read(&mut Words::of(&shape.settings)).unwrap_or_default();
+        let settings = Settings::read(&mut Words::of(&shape.settings)).unwrap_or_default();
+        let (period, late) = (settings.period, Span::from_millis(settings.late_ms));
         let config = Config { k: period.k, t_ka: period.t_ka(), ..Config::default() };
         let link = |ms: u16, seed| FaultyLink::new(Span::from_millis(ms.into()), seed, start);
         let mut rng = Rng::new(schedule.seed);
@@ -187,7 +198,8 @@ impl Estimators {
         Estimators {
             client: Client::new(config.clone(), start, rng.next_u64()),
             server: Server::new(config.clone(), start + offset, true),
-            watch: Watch::new(&config, start),
+            watch: Watch::new(&config, late, start),
+            late,
             config,
             offset,
             up: link(path.up_ms, up_seed),
@@ -360,7 +372,12 @@ impl Estimators {
 
     /// The earlier of both ends' deadlines, and whether it is the client's.
     fn deadline(&self) -> Option<(Time, bool)> {
-        let client = self.client.deadline().map(|(at, _)| (at.max(self.stalled.client), true));
+        let grid = |at: Time| match self.late.0 {
+            0 => at,
+            late => Time(at.0.div_ceil(late) * late),
+        };
+        let client = self.client.deadline();
+        let client = client.map(|(at, _)| (grid(at).max(self.stalled.client), true));
         let server = self.server.deadline();
         let server = server.map(|(at, _)| ((at - self.offset).max(self.stalled.server), false));
         client.into_iter().chain(server).min_by_key(|(at, _)| *at)
@@ -390,6 +407,7 @@ impl Estimators {
         match node {
             Node::Host(_) if self.stalled.client <= now => {
                 self.stalled.client = until;
+                self.stalled.orders = if self.rng.chance(0.5) { READS } else { Span::ZERO };
                 let times = (now, until + READS);
                 self.watch.client_stalls(times, &self.client, &self.up, &self.down);
             }
@@ -447,9 +465,9 @@ impl Estimators {
 
     fn on_order(&mut self, now: Time, order: &str) -> Result<(), Violation> {
         let read = Order::read(&mut Words::of(order), &self.hosts);
-        if now < self.stalled.client + READS && !matches!(read, Ok(Order::Flow(..))) {
+        if now < self.stalled.client && !matches!(read, Ok(Order::Flow(..))) {
             let waits = Event::Order(self.starts, order.to_string());
-            self.schedule(self.stalled.client + READS, waits);
+            self.schedule(self.stalled.client + self.stalled.orders, waits);
             return Ok(());
         }
         match read {

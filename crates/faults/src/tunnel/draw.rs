@@ -93,15 +93,20 @@ fn stalls(rng: &mut Rng, schedule: &mut Schedule) {
 /// After calm, the paths of a host die one after the other but for the last, in half of the cases their downlinks alone, as
 /// a rule from the fastest on, while a flow runs in both directions and one only down.
 fn paths_die_in_turn(rng: &mut Rng, schedule: &mut Schedule) {
-    let mut at_ms = calm(schedule);
-    let host = rng.below(schedule.hosts.len() as u64) as usize;
-    let paths = &schedule.hosts[host].paths;
+    let hosts = schedule.hosts.iter().enumerate().filter(|(_, host)| host.paths.len() > 1);
+    let hosts: Vec<usize> = hosts.map(|(host, _)| host).collect();
+    if hosts.is_empty() {
+        return;
+    }
+    let host = hosts[rng.below(hosts.len() as u64) as usize];
+    let paths = schedule.hosts[host].paths.clone();
     let mut order: Vec<usize> = (0..paths.len()).collect();
     order.sort_by_key(|path| paths[*path].up_ms + paths[*path].down_ms);
     if rng.chance(0.2) {
         order.reverse();
     }
     order.pop();
+    let mut at_ms = calm(schedule);
     let way = if rng.chance(0.5) { Way::Down } else { Way::draw(rng) };
     let flows = [0, SILENT].map(|flow| own(at_ms, Order::Flow(host, flow, true)));
     schedule.entries.extend(flows);
