@@ -28,14 +28,22 @@ fn device(name: Option<String>) -> anyhow::Result<String> {
     Ok(name)
 }
 
-/// The name of one of several daemons of a role: short, and good as a part of a file's name. None if it is empty.
+/// The name of one of several daemons of a role; none if it is empty.
 fn instance(name: Option<String>) -> anyhow::Result<Option<String>> {
-    let Some(name) = name.filter(|name| !name.is_empty()) else { return Ok(None) };
+    let name = name.filter(|name| !name.is_empty());
+    name.map(|name| instance_name(&name).context("instance")).transpose()
+}
+
+/// The name of one of several daemons of a role: short, and good as a part of a file's name.
+///
+/// # Errors
+/// It is not.
+pub fn instance_name(name: &str) -> anyhow::Result<String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
-    if name.len() > 32 || !name.chars().all(fits) {
-        bail!("instance: at most 32 letters, digits, - and _, not {name:?}");
+    if name.is_empty() || name.len() > 32 || !name.chars().all(fits) {
+        bail!("at most 32 letters, digits, - and _, not {name:?}");
     }
-    Ok(Some(name))
+    Ok(name.to_string())
 }
 
 /// Where a role keeps its state unless told otherwise.

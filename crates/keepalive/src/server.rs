@@ -39,8 +39,9 @@ pub const UNSOLICITED_FOR: Span = Span::from_secs(30);
 /// **Readings** ([`MeasuredBy::PacketPath`]). As for the client. The datapath fills in what an unsolicited response repeats
 /// from the last request.
 ///
-/// **Unsolicited responses.** From 1.5·T_KA (2.5·T_KA with rides) after the last request one goes every T_KA, for at
-/// most [`UNSOLICITED_FOR`], so that a client whose uplink alone has died knows that its downlink lives.
+/// **Unsolicited responses.** From 1.5·T_KA (2.5·T_KA with rides) after the last request, and not within T_KA/4 after one
+/// was read, one goes every T_KA, for at most [`UNSOLICITED_FOR`], so that a client whose uplink alone has died knows that
+/// its downlink lives.
 ///
 /// Outputs are at most four per input or tick.
 #[derive(Clone, Debug)]

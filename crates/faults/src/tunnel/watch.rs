@@ -14,9 +14,11 @@ use crate::Violation;
 
 /// Most messages and probes of one input or tick, for each path of the end: the offers of a registration, and more.
 const MAX_OUTPUTS_PER_PATH: usize = 16;
-/// Signalling messages of a host per second: a registration with its offers, twice, and moves. A host that has had many
-/// interfaces names all that are gone.
+/// Signalling messages of a host with two paths per second: a registration with its offers, twice, and moves. A host that
+/// has had many interfaces names all that are gone.
 const SIGNALS: u32 = 25;
+/// More of them for each further path: its offer, grant and sizes.
+const SIGNALS_PER_PATH: u32 = 5;
 /// More of them for each fault in this second or the one before.
 const SIGNALS_PER_FAULT: u32 = 15;
 /// Requests per second on each path beyond 1/T_KA: the second's edge, a start, two to show a new address, and two on
@@ -162,7 +164,8 @@ impl Watch {
         let load = &mut self.hosts[host];
         load.turn(now);
         load.signals += 1;
-        let most = SIGNALS + 2 * load.gone + SIGNALS_PER_FAULT * load.recent_faults();
+        let paths = SIGNALS_PER_PATH * load.paths.saturating_sub(2);
+        let most = SIGNALS + paths + 2 * load.gone + SIGNALS_PER_FAULT * load.recent_faults();
         Violation::unless(load.signals <= most, "storm", || {
             format!("{} messages of host {host} in a second, {most} at most", load.signals)
         })

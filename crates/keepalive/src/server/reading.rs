@@ -46,6 +46,7 @@ impl Server {
         let last = self.last.map_or((0, 0, 0), |last| (last.seq, last.t_sc, last.sc));
         if self.last.is_none_or(|last| at > last.at) {
             self.last = Some(LastRequest { at, seq: last.0, t_sc: last.1, sc: last.2 });
+            // Nothing waits behind a reading.
             self.expect_next(at, at);
         }
         let since = self.taken.received.wrapping_sub(self.taken.marked);

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use segue_daemon::anchor::{Enrolment, LINE_LIFETIME};
-use segue_daemon::config::default_state;
+use segue_daemon::config::{default_state, instance_name};
 use segue_daemon::control::{
     self, EnrolmentStatus, Response, TunnelAnswer, TunnelRequest, tunnels,
 };
@@ -53,7 +53,7 @@ pub struct Args {
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
     /// Name of the anchor, if several run here (`instance` in its configuration)
-    #[arg(long, value_name = "NAME", conflicts_with = "control")]
+    #[arg(long, value_name = "NAME", conflicts_with = "control", value_parser = instance_name)]
     instance: Option<String>,
     /// State file to use if no anchor is running; created if missing
     #[arg(long, value_name = "FILE")]
@@ -268,5 +268,8 @@ mod tests {
         assert_eq!(places(&["--instance", "east"]), own);
         let [control, _] = own;
         assert_eq!(places(&["--instance", "east", "--state", "x"]), [control, "x".into()]);
+        for none in ["", "../x"] {
+            assert!(Cli::try_parse_from(["enroll", "laptop", "--instance", none]).is_err());
+        }
     }
 }

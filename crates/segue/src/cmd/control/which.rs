@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::bail;
+use segue_daemon::config::instance_name;
 use segue_daemon::control::{self, Status, Tunnels, tunnels};
 use segue_text::terminal::{Colours, Live, Stream};
 
@@ -13,7 +14,7 @@ pub(super) struct Which {
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
     /// Name of the daemon, if several of a role run here (`instance` in its configuration)
-    #[arg(long, value_name = "NAME", conflicts_with = "control")]
+    #[arg(long, value_name = "NAME", conflicts_with = "control", value_parser = instance_name)]
     instance: Option<String>,
 }
 
