@@ -75,8 +75,7 @@ impl Protocol for Echo {
         }
         for _ in 0..12 {
             at_ms += 1_000 + rng.below(1_500);
-            let release = Fault::Own(format!("release {}", at.host));
-            schedule.entries.push(Entry { at_ms, fault: release });
+            schedule.entries.push(Entry::own(at_ms, format!("release {}", at.host)));
         }
         schedule.quiet_ms = at_ms + 500;
     }

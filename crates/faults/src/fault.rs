@@ -1,6 +1,6 @@
 //! Faults, and the hosts and paths that they happen to.
 
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use segue_clock::Rng;
@@ -113,6 +113,14 @@ pub struct HostShape {
     pub settings: String,
     /// Its paths.
     pub paths: Vec<PathShape>,
+}
+
+impl Entry {
+    /// An order of the protocol.
+    #[must_use]
+    pub fn own(at_ms: u64, order: impl ToString) -> Entry {
+        Entry { at_ms, fault: Fault::Own(order.to_string()) }
+    }
 }
 
 impl PathShape {

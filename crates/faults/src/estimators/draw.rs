@@ -1,7 +1,6 @@
 //! What is drawn for two ends beside single faults: other settings, and ends that stand still.
 
 use alloc::format;
-use alloc::string::{String, ToString};
 
 use segue_clock::Rng;
 use segue_sim::net::LinkFault;
@@ -9,15 +8,14 @@ use segue_sim::net::LinkFault;
 use super::super::tunnel::shape::Period;
 use super::AT;
 use super::settings::Settings;
+use crate::Schedule;
 use crate::fault::{Entry, Fault, Node, Way};
-use crate::{Schedule, Words};
 
-/// A flow runs. Where the client's driver is not late all the time: in half of the runs K and T_KA change, in a third an end stands still now and then, and in a sixth the client
-/// does so again and again, just when answers were missing.
+/// A flow runs. Where the client's driver is not late all the time: in half of the runs K and T_KA change, in a third an
+/// end stands still now and then, and in a sixth the client does so again and again, just when answers were missing.
 pub(super) fn more(schedule: &mut Schedule) {
-    schedule.entries.push(own(1_000, "flow 0 0 start".to_string()));
-    let settings = Settings::read(&mut Words::of(&schedule.hosts[0].settings));
-    if settings.is_ok_and(|settings| settings.late_ms > 0) {
+    schedule.entries.push(Entry::own(1_000, "flow 0 0 start"));
+    if Settings::of(&schedule.hosts[0]).late_ms > 0 {
         return;
     }
     let mut rng = Rng::new(schedule.seed ^ 0x7065_7269_6f64);
@@ -31,15 +29,11 @@ pub(super) fn more(schedule: &mut Schedule) {
     }
 }
 
-fn own(at_ms: u64, order: String) -> Entry {
-    Entry { at_ms, fault: Fault::Own(order) }
-}
-
 /// K and T_KA change, once to four times, and at half of those where packets overtake each other.
 fn periods(rng: &mut Rng, schedule: &mut Schedule) {
     for _ in 0..1 + rng.below(4) {
         let at_ms = 1_000 + rng.below(schedule.quiet_ms - 1_000);
-        schedule.entries.push(own(at_ms, format!("period {AT} {}", Period::draw(rng))));
+        schedule.entries.push(Entry::own(at_ms, format!("period {AT} {}", Period::draw(rng))));
         if rng.chance(0.5) {
             let overtakes = Fault::Link(AT, Way::Up, LinkFault::Reorder(500, 100));
             schedule.entries.push(Entry { at_ms, fault: overtakes });
@@ -56,10 +50,9 @@ fn stalls(rng: &mut Rng, schedule: &mut Schedule) {
         schedule.entries.push(Entry { at_ms, fault });
         if rng.chance(0.3) {
             // What is ordered meanwhile may come first, and may change nothing.
-            let settings = Settings::read(&mut Words::of(&schedule.hosts[0].settings));
-            let same = settings.unwrap_or_default().period;
+            let same = Settings::of(&schedule.hosts[0]).period;
             let period = if rng.chance(0.5) { same } else { Period::draw(rng) };
-            schedule.entries.push(own(at_ms, format!("period {AT} {period}")));
+            schedule.entries.push(Entry::own(at_ms, format!("period {AT} {period}")));
         }
     }
 }
@@ -69,8 +62,7 @@ fn stalls(rng: &mut Rng, schedule: &mut Schedule) {
 fn stalls_in_silence(rng: &mut Rng, schedule: &mut Schedule) {
     let mut at_ms = schedule.quiet_ms;
     schedule.entries.push(Entry { at_ms, fault: Fault::MendAll });
-    let settings = Settings::read(&mut Words::of(&schedule.hosts[0].settings));
-    let period = settings.unwrap_or_default().period;
+    let period = Settings::of(&schedule.hosts[0]).period;
     let (k, t_ka) = (u64::from(period.k), u64::from(period.t_ka_ms));
     for _ in 0..8 {
         at_ms += 2_000;

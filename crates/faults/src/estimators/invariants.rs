@@ -434,6 +434,12 @@ impl Watch {
         Ok(())
     }
 
+    /// Time until a path is up after its cause to be down has gone.
+    fn settle(&self, rtt_max: Span) -> Span {
+        let periods = u64::from(self.config.up_after) + 1;
+        self.config.t_ka.max(self.late) * periods + self.late * 2 + rtt_max
+    }
+
     /// From when on the client has to be well. After a cause has gone, a time-out may still run out until the next answer
     /// comes: one period and a round trip. Then `up_after` answers to consecutive requests bring the path back. A
     /// restarted client may mistake answers to its predecessor's requests, which have the same numbers, for its own while
@@ -441,8 +447,7 @@ impl Watch {
     fn well_from(&self, up: &FaultyLink, down: &FaultyLink) -> Option<Time> {
         let (up_clean, down_clean) = (up.clean_since()?, down.clean_since()?);
         let rtt_max = up.delays().1 + down.delays().1;
-        let periods = u64::from(self.config.up_after) + 1;
-        let settle = self.config.t_ka.max(self.late) * periods + self.late * 2 + rtt_max;
+        let settle = self.settle(rtt_max);
         let began = (self.client.since + rtt_max).max(self.server.since);
         // A fault while the client stands still meets it afterwards.
         let (clean, stalled) = (up_clean.max(down_clean), self.client.stalled);
@@ -462,12 +467,10 @@ impl Watch {
     ) -> Result<(), Violation> {
         let from = self.well_from(up, down).filter(|_| self.client.on && self.server.on);
         let Some(from) = from.filter(|from| now > *from) else { return Ok(()) };
-        let rtt_max = up.delays().1 + down.delays().1;
-        let periods = u64::from(self.config.up_after) + 1;
+        let settle = self.settle(up.delays().1 + down.delays().1);
         let resumed = self.client.resumed.max(self.server.resumed);
         // A server hears of a client that is always late too seldom.
-        let settles = self.config.t_ka * periods + rtt_max;
-        let heard_again = self.late == Span::ZERO && now > resumed + settles;
+        let heard_again = self.late == Span::ZERO && now > resumed + settle;
         let well = (client.state(), client.heard(), server.state());
         let fine = (well.0, well.1) == (State::Up, true) && (well.2 == State::Up || !heard_again);
         Violation::unless(fine, "no false alarm", || {

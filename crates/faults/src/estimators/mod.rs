@@ -188,7 +188,7 @@ impl Estimators {
     fn new(schedule: &Schedule, start: Time) -> Estimators {
         let shape = &schedule.hosts[0];
         let path = shape.paths[0];
-        let settings = Settings::read(&mut Words::of(&shape.settings)).unwrap_or_default();
+        let settings = Settings::of(shape);
         let (period, late) = (settings.period, Span::from_millis(settings.late_ms));
         let config = Config { k: period.k, t_ka: period.t_ka(), ..Config::default() };
         let link = |ms: u16, seed| FaultyLink::new(Span::from_millis(ms.into()), seed, start);

@@ -5,6 +5,7 @@ use core::fmt;
 
 use super::super::tunnel::shape::Period;
 use crate::Words;
+use crate::fault::HostShape;
 
 /// Settings of the ends.
 #[derive(Clone, Copy, Default)]
@@ -15,6 +16,11 @@ pub(super) struct Settings {
 }
 
 impl Settings {
+    /// Of a host in a schedule that was checked.
+    pub(super) fn of(shape: &HostShape) -> Settings {
+        Settings::read(&mut Words::of(&shape.settings)).unwrap_or_default()
+    }
+
     /// Reads `k 3 t-ka 60ms`, and perhaps `late 20ms`.
     pub(super) fn read(words: &mut Words<'_>) -> Result<Settings, String> {
         let period = Period::read(words)?;

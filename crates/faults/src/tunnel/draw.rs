@@ -1,7 +1,6 @@
 //! What is drawn for tunnels beside single faults: orders that seldom meet what they concern, sizes of links, and scenes
 //! that only a row of faults leads to.
 
-use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use segue_clock::Rng;
@@ -16,14 +15,10 @@ use crate::schedule::CALM_MS;
 /// Sizes that a narrowed link takes, or is said to: those of tunnels of many kinds, and one below any IPv6 link's.
 const MTUS: [u16; 8] = [1_280, 1_330, 1_358, 1_400, 1_420, 1_492, 1_500, 1_000];
 
-fn own(at_ms: u64, order: Order) -> Entry {
-    Entry { at_ms, fault: Fault::Own(order.to_string()) }
-}
-
 /// The first flow of each host runs.
 pub(super) fn more(schedule: &mut Schedule) {
     let seed = schedule.seed;
-    let flows = (0..schedule.hosts.len()).map(|host| own(1_000, Order::Flow(host, 0, true)));
+    let flows = (0..schedule.hosts.len()).map(|host| Entry::own(1_000, Order::Flow(host, 0, true)));
     schedule.entries.extend(flows);
     pairs(&mut Rng::new(seed ^ 0x7061_6972), schedule);
     sizes(&mut Rng::new(seed ^ 0x7369_7a65), schedule);
@@ -46,14 +41,14 @@ fn pairs(rng: &mut Rng, schedule: &mut Schedule) {
         let Some(host) = entry.fault.host().filter(|_| breaks && rng.chance(0.5)) else { continue };
         let path = rng.below(hosts[host].paths.len() as u64) as usize;
         let order = Order::Keepalive(PathRef { host, path }, rng.chance(0.5));
-        pairs.push(own((entry.at_ms + rng.below(20)).min(*quiet_ms - 1), order));
+        pairs.push(Entry::own((entry.at_ms + rng.below(20)).min(*quiet_ms - 1), order));
     }
     for (host, shape) in hosts.iter().enumerate() {
         if HostSettings::of(shape).worn && rng.chance(0.5) {
             let at = PathRef { host, path: rng.below(shape.paths.len() as u64) as usize };
             let half = (*quiet_ms - 1_000) / 2;
             let at_ms = 1_000 + rng.below(half);
-            pairs.push(own(at_ms, Order::Handover(host, Moved::Flow(0), Some(at.path))));
+            pairs.push(Entry::own(at_ms, Order::Handover(host, Moved::Flow(0), Some(at.path))));
             let at_ms = at_ms + rng.below(half);
             pairs.push(Entry { at_ms, fault: Fault::Rename(at) });
         }
@@ -74,7 +69,7 @@ fn sizes(rng: &mut Rng, schedule: &mut Schedule) {
         let at_ms = 1_000 + rng.below(schedule.quiet_ms - 1_000);
         schedule.entries.push(match rng.chance(0.8) {
             true => Entry { at_ms, fault: Fault::Link(at, way, LinkFault::Narrow(mtu)) },
-            false => own(at_ms, Order::TooBig(at, way, mtu)),
+            false => Entry::own(at_ms, Order::TooBig(at, way, mtu)),
         });
     }
 }
@@ -108,7 +103,7 @@ fn paths_die_in_turn(rng: &mut Rng, schedule: &mut Schedule) {
     order.pop();
     let mut at_ms = calm(schedule);
     let way = if rng.chance(0.5) { Way::Down } else { Way::draw(rng) };
-    let flows = [0, SILENT].map(|flow| own(at_ms, Order::Flow(host, flow, true)));
+    let flows = [0, SILENT].map(|flow| Entry::own(at_ms, Order::Flow(host, flow, true)));
     schedule.entries.extend(flows);
     for path in order {
         at_ms += 1_500 + rng.below(4_500);
@@ -124,8 +119,8 @@ fn addresses_come_round(rng: &mut Rng, schedule: &mut Schedule) {
     let mut at_ms = calm(schedule);
     let hosts = schedule.hosts.len();
     let again = |at_ms: &mut u64, rng: &mut Rng, host| {
-        let begins = own(*at_ms + 1 + rng.below(300), Order::Enrol(host));
-        let both = [own(*at_ms, Order::Unenrol(host)), begins];
+        let begins = Entry::own(*at_ms + 1 + rng.below(300), Order::Enrol(host));
+        let both = [Entry::own(*at_ms, Order::Unenrol(host)), begins];
         *at_ms += REST.0 / 1_000_000 + 500 + rng.below(1_000);
         both
     };
