@@ -1,6 +1,8 @@
 # Targets for users: `make demo` and `make test`. Both install missing system packages and say so.
 
 CARGO ?= cargo
+# Where cargo builds.
+TARGET := $(or $(CARGO_TARGET_DIR),target)
 export PATH := $(PATH):/usr/sbin:/sbin
 
 .PHONY: build demo test lint unit bench properties mutants soak fuzz install uninstall
@@ -13,7 +15,7 @@ build:
 demo:
 	scripts/deps.sh build
 	$(CARGO) build -p segue --profile demo
-	target/demo/segue demo
+	$(TARGET)/demo/segue demo
 
 test: lint unit
 
@@ -35,10 +37,10 @@ unit:
 bench:
 	scripts/deps.sh bench
 	$(CARGO) build --release --examples -p segue-datapath
-	target/release/examples/tunnel_bench
-	target/release/examples/user_bench
+	$(TARGET)/release/examples/tunnel_bench
+	$(TARGET)/release/examples/user_bench
 	$(CARGO) build --release -p segue
-	target/release/segue bench probes
+	$(TARGET)/release/segue bench probes
 	scripts/compare-ns2
 	$(CARGO) test -p segue-bench -- --ignored --nocapture raw_frames_and_sending
 	$(CARGO) test -p segue --test bars -- --ignored --nocapture errors_of_round_trip_times
@@ -84,7 +86,7 @@ soak:
 	FAULT_FIRST=$(FAULT_FIRST) FAULT_SEEDS=$(FAULT_SEEDS) \
 		$(CARGO) test -p segue-faults --test faults -- --ignored --nocapture soak
 	$(CARGO) build --release -p segue
-	target/release/segue sim run examples/million.toml
+	$(TARGET)/release/segue sim run examples/million.toml
 	$(MAKE) properties
 	for run in 1 2 3; do $(MAKE) unit || exit 1; done
 	$(MAKE) fuzz FUZZ_SECONDS=600
@@ -93,7 +95,7 @@ soak:
 ## BINARY names an already built program. Existing files in /etc/segue stay unchanged.
 PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc
-RELEASE := target/release/segue
+RELEASE := $(TARGET)/release/segue
 BINARY ?= $(RELEASE)
 bindir = $(DESTDIR)$(PREFIX)/bin
 unitdir = $(DESTDIR)$(PREFIX)/lib/systemd/system
