@@ -8,10 +8,13 @@
 pub mod ebpf;
 pub mod user;
 
+mod attach;
 mod checksum;
 mod copies;
+mod device;
 mod drops;
 mod error;
+mod maps;
 mod misses;
 mod paid;
 mod sync;

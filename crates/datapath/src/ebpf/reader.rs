@@ -16,11 +16,13 @@ use segue_wire::header::flags::REQUEST_REPORT;
 use segue_wire::{DropReason, Probe, Size};
 
 use super::convert::{kernel_answer, kernel_size};
-use super::device::{Injector, Tun, VNET_LEN};
 use super::locals::{self, Watch};
-use super::skel::{Shared, event_flag, probe_data, probe_event, probe_kind, probe_order};
-use super::tables::{Tables, unmapped};
+use super::skel::{event_flag, probe_data, probe_event, probe_kind, probe_order};
+use super::tables::Tables;
+use crate::device::{Injector, Tun, VNET_LEN};
 use crate::drops::Drops;
+use crate::maps::Shared;
+use crate::maps::unmapped;
 use crate::misses::{Missed, Misses};
 use crate::sync::lock;
 use crate::{DatapathEvent, EventSink, MissPacket, ProbeEvent, ProbeKind, Role, STAMP_TO_WIRE};
