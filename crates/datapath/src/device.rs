@@ -3,6 +3,7 @@
 use std::ffi::CStr;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
+use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
@@ -16,6 +17,8 @@ use crate::DatapathError;
 
 /// Bytes of the virtio network header in front of each packet of the TUN descriptor.
 pub(crate) const VNET_LEN: usize = 10;
+/// Longest packet of the TUN descriptor, header included.
+pub(crate) const PACKET_MAX: usize = VNET_LEN + 65_536;
 /// Bytes of buffer for packets on their way from user space into the programs.
 const SEND_BUFFER: usize = 4 << 20;
 
@@ -176,6 +179,22 @@ impl Injector {
             sll_halen: 0,
             sll_addr: [0; 8],
         }
+    }
+}
+
+/// Neighbour discovery, multicast and the like: not for a tunnel of unicast flows.
+pub(crate) fn is_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => v4.is_multicast() || v4.is_broadcast() || v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_multicast() || v6.is_unicast_link_local() || v6.is_unspecified(),
+    }
+}
+
+/// The EtherType of an inner packet behind its virtio header.
+pub(crate) fn ethertype(bytes: &[u8]) -> u16 {
+    match bytes.get(VNET_LEN).map(|b| b >> 4) {
+        Some(6) => libc::ETH_P_IPV6 as u16,
+        _ => libc::ETH_P_IP as u16,
     }
 }
 

@@ -1,9 +1,12 @@
 //! The programs' maps as bytes: plain types that both sides share, and how they are written and read.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 
 use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle};
+
+use segue_wire::DropReason;
 
 use crate::DatapathError;
 
@@ -86,6 +89,21 @@ pub(crate) fn put<K: Shared, V: Shared>(
 
 pub(crate) fn get<K: Shared, V: Shared>(map: &MapHandle, key: &K) -> Option<V> {
     Shared::from_bytes(&map.lookup(key.bytes(), MapFlags::ANY).ok()??)
+}
+
+/// Takes an entry away, if there is one.
+pub(crate) fn take<K: Shared>(map: &MapHandle, key: &K) {
+    let _ = map.delete(key.bytes());
+}
+
+/// The counts of a table of refused packets that are not zero.
+pub(crate) fn refused(drops: &MapHandle) -> BTreeMap<DropReason, u64> {
+    let count = |reason: DropReason| {
+        let cpus = drops.lookup_percpu((reason as u32).bytes(), MapFlags::ANY).ok()??;
+        Some(cpus.iter().filter_map(|v| u64::from_bytes(v)).sum())
+    };
+    let counts = DropReason::ALL.map(|reason| (reason, count(reason).unwrap_or(0)));
+    counts.into_iter().filter(|(_, count)| *count > 0).collect()
 }
 
 /// A refusal of libbpf as the datapath's error.

@@ -18,7 +18,7 @@ use super::skel::{
     local_address, own_device, path_config, path_state, scale, sign_of_life,
 };
 use super::states::States;
-use crate::maps::{Shared, get, mapped, put};
+use crate::maps::{Shared, get, mapped, put, refused};
 use crate::paid::Paid;
 use crate::sync::lock;
 use crate::{DatapathError, FlowCursor, FlowEntry, FlowPage, Reach};
@@ -289,18 +289,7 @@ impl Tables {
     }
 
     pub(super) fn drops(&self) -> BTreeMap<DropReason, u64> {
-        let mut found = BTreeMap::new();
-        for reason in DropReason::ALL {
-            let key = reason as u32;
-            let Ok(Some(cpus)) = self.drops.lookup_percpu(key.bytes(), MapFlags::ANY) else {
-                continue;
-            };
-            let sum = cpus.iter().filter_map(|v| u64::from_bytes(v)).sum();
-            if sum > 0 {
-                found.insert(reason, sum);
-            }
-        }
-        found
+        refused(&self.drops)
     }
 
     /// The next response that the programs have begun to hold, the oldest first; `None` if every one was returned
