@@ -14,7 +14,6 @@ mod forged;
 #[cfg(test)]
 mod leave;
 mod load;
-mod locals;
 #[cfg(test)]
 mod many;
 mod neighbour;
@@ -65,7 +64,6 @@ use self::convert::{
     family, generation, kernel_endpoint, kernel_path, kernel_route, kernel_size, kernel_sweep,
 };
 use self::load::{Programs, load};
-use self::locals::Watch;
 pub use self::options::{EbpfOptions, Xdp};
 use self::outage::Outage;
 use self::paths::{Path, same_cookies};
@@ -77,6 +75,7 @@ use self::waiting::Waiting;
 pub use crate::attach::remove_stale_filters;
 use crate::attach::{Attached, Side, messages_to_log};
 use crate::device::{DeviceKind, Injector, Tun};
+use crate::locals::Watch;
 use crate::sync::lock;
 use crate::{
     Datapath, DatapathError, EventSink, FlowCursor, FlowPage, Kind, LinuxDatapath, MissPacket,
@@ -150,7 +149,7 @@ impl Ebpf {
             what: "have arriving packets stamped",
             source,
         })?;
-        locals::refresh(&tables)?;
+        tables.refresh_locals()?;
         let probes = Injector::open(tun.ifindex, MARK_PROBE, false)?;
         let again = Injector::open(tun.ifindex, MARK_AGAIN, true)?;
         let over = Injector::open(tun.ifindex, MARK_OVER, true)?;
@@ -489,7 +488,7 @@ impl LinuxDatapath for Ebpf {
             });
         }
         // Its addresses may have come a moment ago, before the watching thread heard of them.
-        locals::refresh(&self.shore.tables)?;
+        self.shore.tables.refresh_locals()?;
         let device = DeviceKind::of(ifindex).map_err(|source| DatapathError::Kernel {
             what: "look at the access interface",
             source,

@@ -16,6 +16,7 @@ mod copies;
 mod device;
 mod drops;
 mod error;
+mod locals;
 mod maps;
 mod misses;
 mod paid;

@@ -31,6 +31,7 @@ use self::skel::{
 use self::tables::{Programs, load};
 use crate::attach::{Attached, Side, messages_to_log};
 use crate::device::{DeviceKind, Injector, Tun};
+use crate::locals::Watch;
 use crate::maps::Shared;
 use crate::sync::lock;
 use crate::{DatapathError, MissPacket};
@@ -157,6 +158,8 @@ impl Relay {
         let tun = Tun::create(&setup.device, setup.mtu_bytes)?;
         let (programs, tables) = load(setup, tun.ifindex)?;
         tables.set_alive(monotonic())?;
+        let watch = Watch::open()?;
+        tables.refresh_locals()?;
         let again = Injector::open(tun.ifindex, order_mark::MARK_AGAIN.0, true)?;
         let egress = Attached::tc(programs.egress.as_fd(), tun.ifindex, Side::Egress, true)?;
         let shore = Arc::new(Shore::new(tun, tables, again, sink));
@@ -168,7 +171,7 @@ impl Relay {
             .spawn({
                 let (shore, ended) = (Arc::clone(&shore), Arc::clone(&ended));
                 move || {
-                    if let Err(error) = reader::run(&shore, &stopped) {
+                    if let Err(error) = reader::run(&shore, &watch, &stopped) {
                         *lock(&ended) = Some(error);
                     }
                 }
@@ -228,7 +231,8 @@ impl Relay {
         }
         for placed in self.tunnels.values_mut() {
             let ifindex = way_of(&placed.tunnel);
-            if ifindex == placed.ifindex {
+            // A route to the other end that leads to the relay would send packets round and round.
+            if ifindex == placed.ifindex || ifindex == self.shore.tun.ifindex {
                 continue;
             }
             placed.ifindex = ifindex;
@@ -411,8 +415,9 @@ impl Relay {
     fn bind(&mut self, Binding { traffic, exit }: Binding) -> Result<(), DatapathError> {
         let old = self.bindings.get(&traffic).map(|bound| (bound.exit, bound.queue));
         let waits = matches!(exit, Exit::Hold { .. } | Exit::Ask);
+        let same = |old: Exit| std::mem::discriminant(&old) == std::mem::discriminant(&exit);
         let queue = match old {
-            Some((_, queue)) if queue > 0 => queue,
+            Some((old, queue)) if same(old) || !waits => queue,
             _ if waits => self.next_queue(),
             _ => 0,
         };
@@ -428,8 +433,12 @@ impl Relay {
                 let within = Span::from_millis(within_ms.into());
                 let surplus = shore.with(|reading| reading.holds.set(queue, packets, within));
                 shore.drops.add(DropReason::HoldFull, surplus);
+                if !matches!(old, Some((Exit::Hold { .. }, _))) {
+                    shore.tables.begin_queue(queue)?;
+                }
                 bind(to)?;
             }
+            (Some((Exit::Hold { .. }, held)), Exit::Ask) => shore.ask(held, || bind(to))?,
             (Some((Exit::Hold { .. }, _)), _) => {
                 let releasing = relay_exit { kind: skel::HOLD, release: to.kind, ..to };
                 shore.release(queue, || bind(releasing), || bind(to))?;

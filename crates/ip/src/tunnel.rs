@@ -14,7 +14,7 @@ pub struct Tunnel {
     pub local: IpAddr,
     /// The other end's address, of the same family.
     pub remote: IpAddr,
-    /// Index of the interface that it leaves over; `None` for the one that routes choose.
+    /// Index of the interface that it leaves over; `None` for the one that routes choose, unless they lead to the relay.
     pub interface: Option<u32>,
     /// What is around inner packets.
     pub form: Form,

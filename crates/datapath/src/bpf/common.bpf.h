@@ -74,10 +74,6 @@ struct {
 	__type(value, struct copies);
 } segue_copies SEC(".maps");
 
-struct inner_key {
-	__u32 address[4];
-};
-
 /* The machine's own addresses, each with its number: packets to others are not ours, whatever their
  * port. */
 struct {

@@ -33,6 +33,10 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "written for little-en
 #define DECAP_L3_IPV4 (1ULL << 7)
 #define DECAP_L3_IPV6 (1ULL << 8)
 
+struct inner_key {
+	__u32 address[4];
+};
+
 const volatile __u32 mark = 0;
 const volatile __u32 tun_ifindex = 0;
 

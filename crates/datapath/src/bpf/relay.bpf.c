@@ -52,6 +52,23 @@ struct {
 	__type(value, struct relay_exit);
 } relay_prefixes SEC(".maps");
 
+/* How many packets user space was given of each queue; how many of them it has given back, or dropped. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, QUEUES);
+	__type(key, __u32);
+	__type(value, __u32);
+} relay_passed SEC(".maps"), relay_returned SEC(".maps");
+
+/* The node's own addresses. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct inner_key);
+	__type(value, __u32);
+} relay_locals SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1 << 18);
@@ -64,6 +81,7 @@ const volatile enum relay_exit_kind type_of_exit = EXIT_NONE;
 const volatile struct relay_message type_of_message = {};
 const volatile enum order_mark type_of_mark = MARK_AGAIN;
 
+#include "relay_optimized.bpf.h"
 #include "relay_out.bpf.h"
 #include "relay_in.bpf.h"
 

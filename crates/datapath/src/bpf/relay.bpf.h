@@ -75,9 +75,13 @@ enum relay_exit_kind {
 	EXIT_ASK = 5,
 };
 
+/* Packets that are held, by the number of their queue modulo QUEUES; a hint, by which those that are released stay in
+ * order. */
+#define QUEUES 65536
+
 struct relay_exit {
 	__u8 kind;
-	__u8 release;     /* EXIT_HOLD: kind of where packets go that were held */
+	__u8 release;     /* EXIT_HOLD: what was held goes, to where this kind leads */
 	__u8 next_family; /* EXIT_LINK: 4 or 6; 0: the destination itself is the next hop */
 	__u8 reserved;
 	__u32 number; /* a tunnel's slot, an interface's index */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
 /* Packets that come out of the relay's tunnels. */
 
-#define NEXT_OPTIONS 60
 #define ENCAPSULATION_LIMIT 4 /* RFC 2473, 4.1.1: a destination option, which Linux puts in by default */
 
 struct arrived {
@@ -88,6 +87,12 @@ static __always_inline int read_front(struct __sk_buff *skb, struct arrived *in)
 	return in->next == NEXT_IPV4 || in->next == NEXT_IPV6 ? 0 : -1;
 }
 
+/* Whether there may be home addresses in front of what a packet carries. */
+static __always_inline int may_be_optimized(const struct arrived *in)
+{
+	return in->family == 6 && (in->next == NEXT_ROUTING || in->next == NEXT_OPTIONS);
+}
+
 static __always_inline int take_out(struct __sk_buff *skb, const struct arrived *in,
 				    const struct inner *inner)
 {
@@ -115,8 +120,10 @@ static __always_inline int arrive(struct __sk_buff *skb, __u32 link)
 	struct amount amount;
 	__u32 *slot, len;
 
-	if (skb->pkt_type == 3 /* PACKET_OTHERHOST */ || read_front(skb, &in))
+	if (skb->pkt_type == 3 /* PACKET_OTHERHOST */)
 		return PASS;
+	if (read_front(skb, &in))
+		return may_be_optimized(&in) ? arrive_optimized(skb, link) : PASS;
 	slot = bpf_map_lookup_elem(&relay_ends, &in.end);
 	if (!slot || daemon_is_gone(bpf_ktime_get_coarse_ns()))
 		return PASS;

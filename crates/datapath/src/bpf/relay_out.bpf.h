@@ -194,7 +194,10 @@ static __always_inline int into_tunnel(struct __sk_buff *skb, struct relay_tunne
 	if (skb->gso_size && inner->key.protocol != PROTO_TCP)
 		return again ? drop(DROP_ENCAPSULATION) : PASS;
 	amount = measure(skb, 0, skb->len, inner); /* adjust_room zeroes gso_segs */
-	result = tunnel->family == 4 ? put_in_v4(skb, tunnel, inner) : put_in_v6(skb, tunnel, inner);
+	if (tunnel->form == FORM_OPTIMIZED)
+		result = put_home_away(skb, tunnel);
+	else
+		result = tunnel->family == 4 ? put_in_v4(skb, tunnel, inner) : put_in_v6(skb, tunnel, inner);
 	if (result > 0 && !again)
 		return PASS;
 	if (result)
@@ -222,6 +225,28 @@ static __always_inline int out_of_link(struct __sk_buff *skb, const struct relay
 		copy_address(next.ipv6_nh, exit->next);
 	}
 	return bpf_redirect_neigh(ifindex, &next, sizeof(next), 0);
+}
+
+/* The exit of a packet whose traffic is held; EXIT_HOLD if it goes to user space. A packet that comes while what was
+ * held is released goes straight only if user space has none of those before it. */
+static __always_inline int held_exit(struct __sk_buff *skb, const struct relay_exit *exit,
+				     const struct inner *inner, int again)
+{
+	__u32 queue = exit->queue % QUEUES, *passed, *returned;
+
+	passed = bpf_map_lookup_elem(&relay_passed, &queue);
+	returned = bpf_map_lookup_elem(&relay_returned, &queue);
+	if (!passed || !returned)
+		return EXIT_HOLD;
+	if (again) {
+		__sync_fetch_and_add(returned, 1);
+		return exit->release;
+	}
+	if (exit->release && (__s32)(*(volatile __u32 *)passed - *(volatile __u32 *)returned) <= 0)
+		return exit->release;
+	/* The device cuts what is not TCP. */
+	__sync_fetch_and_add(passed, skb->gso_segs && inner->key.protocol != PROTO_TCP ? skb->gso_segs : 1);
+	return EXIT_HOLD;
 }
 
 /* Multicast and what is of this link alone: no traffic of hosts. */
@@ -256,8 +281,8 @@ int relay_egress(struct __sk_buff *skb)
 	if (!exit)
 		return drop(DROP_NO_BINDING);
 	kind = exit->kind;
-	if (again && kind == EXIT_HOLD)
-		kind = exit->release;
+	if (kind == EXIT_HOLD)
+		kind = held_exit(skb, exit, &inner, again);
 	if (kind == EXIT_HOLD || kind == EXIT_ASK)
 		return again ? drop(DROP_NO_BINDING) : PASS;
 	if (kind == EXIT_DROP)

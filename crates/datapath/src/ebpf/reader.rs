@@ -16,11 +16,11 @@ use segue_wire::header::flags::REQUEST_REPORT;
 use segue_wire::{DropReason, Probe, Size};
 
 use super::convert::{kernel_answer, kernel_size};
-use super::locals::{self, Watch};
 use super::skel::{event_flag, probe_data, probe_event, probe_kind, probe_order};
 use super::tables::Tables;
 use crate::device::{Injector, PACKET_MAX, Tun, VNET_LEN, ethertype, is_local};
 use crate::drops::Drops;
+use crate::locals::Watch;
 use crate::maps::Shared;
 use crate::maps::unmapped;
 use crate::misses::{Missed, Misses};
@@ -195,7 +195,7 @@ pub(super) fn run(
         }
         if fds[3].any() == Some(true) {
             watch.drain();
-            if let Err(error) = locals::refresh(&shore.tables) {
+            if let Err(error) = shore.tables.refresh_locals() {
                 tracing::warn!(%error, "the addresses of this machine could not be brought up to date");
             }
         }

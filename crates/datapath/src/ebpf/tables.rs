@@ -18,6 +18,7 @@ use super::skel::{
     local_address, own_device, path_config, path_state, scale, sign_of_life,
 };
 use super::states::States;
+use crate::locals;
 use crate::maps::{Shared, get, mapped, put, refused};
 use crate::paid::Paid;
 use crate::sync::lock;
@@ -174,6 +175,12 @@ impl Tables {
     }
 
     /// Makes `present` the machine's own addresses; those that stay are never missing meanwhile.
+    /// Tells the programs which addresses the calling thread's namespace has.
+    pub(super) fn refresh_locals(&self) -> Result<(), DatapathError> {
+        let _alone = lock(&self.refreshing);
+        self.set_locals(&locals::present()?)
+    }
+
     pub(super) fn set_locals(&self, present: &BTreeSet<IpAddr>) -> Result<(), DatapathError> {
         present.iter().try_for_each(|address| self.add_local(*address).map(drop))?;
         let mut numbers = lock(&self.numbers);

@@ -17,6 +17,8 @@ pub(super) struct Holds {
 struct Queue {
     most: usize,
     within: Span,
+    /// Packets that it was given, modulo 2³².
+    seen: u32,
     packets: VecDeque<(Time, Vec<u8>)>,
 }
 
@@ -24,7 +26,7 @@ impl Holds {
     /// Sets a queue's bounds: packets, and how long each stays. What is in it stays; returns how many packets are too
     /// many now.
     pub(super) fn set(&mut self, queue: u32, most: u16, within: Span) -> u64 {
-        let empty = || Queue { most: 0, within, packets: VecDeque::new() };
+        let empty = || Queue { most: 0, within, seen: 0, packets: VecDeque::new() };
         let kept = self.queues.entry(queue).or_insert_with(empty);
         (kept.most, kept.within) = (most.into(), within);
         let surplus = kept.packets.len().saturating_sub(kept.most);
@@ -37,6 +39,7 @@ impl Holds {
     /// is no room for the packet itself, or no such queue.
     pub(super) fn take(&mut self, queue: u32, packet: &[u8], now: Time) -> u64 {
         let Some(queue) = self.queues.get_mut(&queue) else { return 1 };
+        queue.seen = queue.seen.wrapping_add(1);
         let mut dropped = 0;
         let full =
             |held: usize, bytes: usize| held >= queue.most || bytes + packet.len() > HELD_BYTES;
@@ -56,6 +59,12 @@ impl Holds {
         let packets: Vec<_> = queue.packets.drain(..).map(|(_, packet)| packet).collect();
         self.bytes -= packets.iter().map(Vec::len).sum::<usize>();
         packets
+    }
+
+    /// How many of the packets that a queue was given it has no more, modulo 2³².
+    pub(super) fn gone(&self, queue: u32) -> u32 {
+        let gone = |queue: &Queue| queue.seen.wrapping_sub(queue.packets.len() as u32);
+        self.queues.get(&queue).map_or(0, gone)
     }
 
     /// Ends a queue. Returns how many packets were in it.

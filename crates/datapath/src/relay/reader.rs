@@ -16,15 +16,18 @@ use super::holds::Holds;
 use super::skel::{ASK, relay_message};
 use super::tables::Tables;
 use super::{RelayEvent, RelaySink};
-use crate::MissPacket;
 use crate::device::{Injector, PACKET_MAX, Tun, VNET_LEN, ethertype, is_local};
 use crate::drops::Drops;
+use crate::locals::Watch;
 use crate::maps::Shared;
 use crate::misses::{Missed, Misses};
 use crate::sync::lock;
+use crate::{DatapathError, MissPacket};
 
 /// Time between two sweeps for packets whose decision never came.
 const SWEEP: Span = Span::from_secs(1);
+/// Most times that a queue is looked at again before what follows may overtake it.
+const ROUNDS: usize = 1_000;
 /// Packets read before the thread looks at its other work.
 const BATCH: usize = 64;
 
@@ -62,27 +65,32 @@ impl Shore {
         change(&mut lock(&self.reading))
     }
 
-    /// Lets what a queue holds go and then, by `bind`, what comes after it. `bind` must make the programs send what has
-    /// been held while the traffic is still bound to be held.
+    /// Lets what a queue holds go, and then what comes after it. With `let_go` the programs send what was held, and new
+    /// packets as soon as user space has none that came before; with `bind` they forget the queue.
     pub(super) fn release<E>(
         &self,
         queue: u32,
         let_go: impl FnOnce() -> Result<(), E>,
         bind: impl FnOnce() -> Result<(), E>,
-    ) -> Result<(), E> {
+    ) -> Result<(), E>
+    where
+        E: From<DatapathError>,
+    {
         let mut reading = lock(&self.reading);
         let_go()?;
-        loop {
-            let read = self.read(&mut reading);
+        self.tables.set_returned(queue, reading.holds.gone(queue))?;
+        // On a machine too busy to catch up, order is given up.
+        for _ in 0..ROUNDS {
             let held = reading.holds.drain(queue);
-            if read == 0 && held.is_empty() {
+            self.send_again(held.iter().map(Vec::as_slice));
+            if self.read(&mut reading) == 0 && held.is_empty() {
                 break;
             }
-            self.send_again(held.iter().map(Vec::as_slice));
         }
         bind()?;
-        // What came between the last look and the binding.
         while self.read(&mut reading) > 0 {}
+        let left = reading.holds.remove(queue);
+        self.drops.add(DropReason::NoBinding, left);
         Ok(())
     }
 
@@ -104,40 +112,60 @@ impl Shore {
         self.drops.add(DropReason::QueueFull, self.again.send(&batch));
     }
 
+    /// Has asked about what a queue holds, and then about what comes after it.
+    pub(super) fn ask<E>(&self, queue: u32, bind: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+        let mut reading = lock(&self.reading);
+        bind()?;
+        let (held, now) = (reading.holds.drain(queue), monotonic());
+        let again = held.iter().filter(|bytes| self.place(&mut reading, bytes, now));
+        self.send_again(again.map(Vec::as_slice).collect::<Vec<_>>().into_iter());
+        reading.holds.remove(queue);
+        Ok(())
+    }
+
     /// Reads a batch of packets; returns how many.
     fn read(&self, reading: &mut Reading) -> usize {
-        let Reading { holds, misses, buffers } = reading;
+        let mut buffers = std::mem::take(&mut reading.buffers);
         let now = monotonic();
         let (mut read, mut again) = (0, Vec::new());
-        for buffer in buffers {
+        for buffer in &mut buffers {
             let Some(n) = self.tun.read(buffer) else { break };
             read += 1;
             let bytes = &buffer[..n];
-            let Ok(inner) = Inner::parse(bytes.get(VNET_LEN..).unwrap_or_default()) else {
-                self.drops.add(DropReason::InnerPacket, 1);
-                continue;
-            };
-            if is_local(inner.key.src) || is_local(inner.key.dst) {
-                continue;
-            }
-            match self.tables.left_to_us(&inner.key) {
-                // The kernel does not encapsulate this kind; here it is segmented and plain. Or it was held, or asked about,
-                // until a moment ago.
-                None => again.push(bytes),
-                Some(exit) if exit.kind == ASK => {
-                    match misses.take(exit.queue, inner.key, inner.dscp, bytes, now) {
-                        Missed::Report(packet) => (self.sink)(RelayEvent::Miss(packet)),
-                        Missed::Held => {}
-                        Missed::Full => self.drops.add(DropReason::QueueFull, 1),
-                    }
-                }
-                Some(exit) => {
-                    self.drops.add(DropReason::HoldFull, holds.take(exit.queue, bytes, now));
-                }
+            if self.place(reading, bytes, now) {
+                again.push(bytes);
             }
         }
         self.send_again(again.into_iter());
+        reading.buffers = buffers;
         read
+    }
+
+    /// Keeps a packet, or asks about it; true if it must be sent again.
+    fn place(&self, reading: &mut Reading, bytes: &[u8], now: Time) -> bool {
+        let Ok(inner) = Inner::parse(bytes.get(VNET_LEN..).unwrap_or_default()) else {
+            self.drops.add(DropReason::InnerPacket, 1);
+            return false;
+        };
+        if is_local(inner.key.src) || is_local(inner.key.dst) {
+            return false;
+        }
+        match self.tables.left_to_us(&inner.key) {
+            // The kernel does not encapsulate this kind; here it is segmented and plain. Or it was held, or asked about,
+            // until a moment ago.
+            None => return true,
+            Some(exit) if exit.kind == ASK => {
+                match reading.misses.take(exit.queue, inner.key, inner.dscp, bytes, now) {
+                    Missed::Report(packet) => (self.sink)(RelayEvent::Miss(packet)),
+                    Missed::Held => {}
+                    Missed::Full => self.drops.add(DropReason::QueueFull, 1),
+                }
+            }
+            Some(exit) => {
+                self.drops.add(DropReason::HoldFull, reading.holds.take(exit.queue, bytes, now));
+            }
+        }
+        false
     }
 
     /// Drops what has waited too long; returns when to look again.
@@ -153,7 +181,7 @@ impl Shore {
 }
 
 /// The thread's body; returns when the other end of `stop` closes.
-pub(super) fn run(shore: &Shore, stop: &UnixStream) -> Result<(), String> {
+pub(super) fn run(shore: &Shore, watch: &Watch, stop: &UnixStream) -> Result<(), String> {
     let text = |error: libbpf_rs::Error| format!("{error:#}");
     let mut builder = RingBufferBuilder::new();
     builder
@@ -175,6 +203,7 @@ pub(super) fn run(shore: &Shore, stop: &UnixStream) -> Result<(), String> {
             PollFd::new(shore.tun.as_fd(), PollFlags::POLLIN),
             PollFd::new(messages_fd, PollFlags::POLLIN),
             PollFd::new(stop.as_fd(), PollFlags::POLLIN),
+            PollFd::new(watch.as_fd(), PollFlags::POLLIN),
         ];
         let wait_ms = next.since(monotonic()).0.div_ceil(1_000_000);
         let wait = PollTimeout::try_from(wait_ms).unwrap_or(PollTimeout::from(1000u16));
@@ -185,6 +214,12 @@ pub(super) fn run(shore: &Shore, stop: &UnixStream) -> Result<(), String> {
         if fds[0].revents().is_some_and(|is| is.intersects(PollFlags::POLLERR | PollFlags::POLLHUP))
         {
             return Err("the relay's device is gone".into());
+        }
+        if fds[3].any() == Some(true) {
+            watch.drain();
+            if let Err(error) = shore.tables.refresh_locals() {
+                tracing::warn!(%error, "the addresses of this machine could not be brought up to date");
+            }
         }
         messages.consume().map_err(text)?;
         shore.with(|reading| shore.read(reading));

@@ -14,13 +14,14 @@ mod generated {
 }
 
 pub(super) use generated::types::{
-    flow_key, order_mark, relay_direction, relay_end, relay_exit, relay_exit_kind, relay_form,
-    relay_message, relay_prefix, relay_source, relay_tunnel, sign_of_life,
+    flow_key, inner_key, order_mark, relay_direction, relay_end, relay_exit, relay_exit_kind,
+    relay_form, relay_message, relay_prefix, relay_source, relay_tunnel, sign_of_life,
 };
 pub(super) use generated::{OpenRelaySkel, RelaySkelBuilder};
 
 shared!(
     flow_key,
+    inner_key,
     relay_end,
     relay_exit,
     relay_message,

@@ -1,23 +1,30 @@
 //! The relay's maps with typed keys and values, and its programs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem::MaybeUninit;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Mutex;
 
-use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::MapHandle;
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use segue_clock::Time;
 use segue_ip::Traffic;
 use segue_linux::clock::tai_offset_ns;
 use segue_wire::{DropReason, FlowKey};
 
 use super::skel::{
-    ASK, HOLD, OpenRelaySkel, RelaySkelBuilder, flow_key, kernel_prefix, relay_direction,
-    relay_end, relay_exit, relay_source, relay_tunnel, sign_of_life, whole,
+    ASK, HOLD, OpenRelaySkel, RelaySkelBuilder, flow_key, inner_key, kernel_prefix,
+    relay_direction, relay_end, relay_exit, relay_source, relay_tunnel, sign_of_life, whole,
 };
 use super::{RelayRoom, RelaySetup};
 use crate::DatapathError;
-use crate::maps::{get, kernel, put, refused, take};
+use crate::locals;
+use crate::maps::{get, kernel, mapped, put, refused, take};
+use crate::sync::lock;
+
+/// `QUEUES` of relay.bpf.h.
+const QUEUES: u32 = 65_536;
 
 /// The programs as they were loaded.
 pub(super) struct Programs {
@@ -36,6 +43,11 @@ pub(super) struct Tables {
     links: MapHandle,
     flows: MapHandle,
     prefixes: MapHandle,
+    locals: MapHandle,
+    /// The addresses that the programs know.
+    known: Mutex<BTreeSet<IpAddr>>,
+    passed: MapHandle,
+    returned: MapHandle,
     drops: MapHandle,
     alive: MapHandle,
     pub(super) messages: MapHandle,
@@ -76,6 +88,10 @@ pub(super) fn load(
         links: kept(&maps.relay_links)?,
         flows: kept(&maps.relay_flows)?,
         prefixes: kept(&maps.relay_prefixes)?,
+        locals: kept(&maps.relay_locals)?,
+        known: Mutex::default(),
+        passed: kept(&maps.relay_passed)?,
+        returned: kept(&maps.relay_returned)?,
         drops: kept(&maps.segue_drops)?,
         alive: kept(&maps.segue_alive)?,
         messages: kept(&maps.relay_messages)?,
@@ -176,6 +192,29 @@ impl Tables {
         let to = get(&self.prefixes, &whole(relay_direction::RELAY_TO, key.dst)).filter(ours);
         to.or_else(|| get(&self.prefixes, &whole(relay_direction::RELAY_FROM, key.src)))
             .filter(ours)
+    }
+
+    /// Tells the programs which addresses the calling thread's namespace has.
+    pub(super) fn refresh_locals(&self) -> Result<(), DatapathError> {
+        let mut known = lock(&self.known);
+        let present = locals::present()?;
+        let key = |address: &IpAddr| inner_key { address: mapped(*address) };
+        for address in present.difference(&known) {
+            put(&self.locals, "write an address of this machine", &key(address), &1u32)?;
+        }
+        known.difference(&present).for_each(|address| take(&self.locals, &key(address)));
+        *known = present;
+        Ok(())
+    }
+
+    /// Begins to count the packets of a queue.
+    pub(super) fn begin_queue(&self, queue: u32) -> Result<(), DatapathError> {
+        put(&self.passed, "begin a queue", &(queue % QUEUES), &0u32)
+    }
+
+    /// Says how many packets of a queue user space has read, all of which it has given back or dropped.
+    pub(super) fn set_returned(&self, queue: u32, packets: u32) -> Result<(), DatapathError> {
+        put(&self.returned, "release a queue", &(queue % QUEUES), &packets)
     }
 
     pub(super) fn drops(&self) -> BTreeMap<DropReason, u64> {

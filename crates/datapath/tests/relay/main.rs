@@ -2,6 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panic, as tests do")]
 
+mod bindings;
+mod guards;
+mod optimized;
+#[path = "../user_lab/raw.rs"]
+mod raw;
 #[path = "../ebpf/traffic.rs"]
 mod traffic;
 mod world;

@@ -16,7 +16,11 @@ use segue_linux::netns::Netns;
 use segue_linux::route::{add_route, add_rule};
 use segue_wire::DropReason;
 
+use crate::raw::is_local;
+
 pub(crate) const TUNNEL: u32 = 7;
+/// Of the relay's device: that of the wires less IPv6, and GRE with a key or UDP.
+const MTU: u32 = 1_500 - 40 - 8;
 const UPLINK: u32 = 100;
 
 /// How the virtual wires treat packets.
@@ -71,7 +75,7 @@ pub(crate) fn may_run() -> bool {
     root
 }
 
-fn wire_up(device: &str, addresses: [&str; 2], wire: Wire) {
+pub(crate) fn wire_up(device: &str, addresses: [&str; 2], wire: Wire) {
     for (address, len) in addresses.iter().zip([64, 24]) {
         link::add_address(device, Prefix::new(ip(address), len)).unwrap();
     }
@@ -86,7 +90,7 @@ fn wire_up(device: &str, addresses: [&str; 2], wire: Wire) {
     link::set_up(device, true).unwrap();
 }
 
-fn namespace(name: &str) -> Netns {
+pub(crate) fn namespace(name: &str) -> Netns {
     let ns = Netns::create(name).unwrap();
     ns.run(|| {
         for which in ["all", "default"] {
@@ -101,7 +105,7 @@ fn namespace(name: &str) -> Netns {
     ns
 }
 
-fn pair(device: &str, from: &Netns, to: &Netns) {
+pub(crate) fn pair(device: &str, from: &Netns, to: &Netns) {
     from.run(|| link::create_veth(device, device, Some(to))).unwrap().unwrap();
 }
 
@@ -136,12 +140,8 @@ impl World {
             wire_up("sgc", ["fd0d::1", "10.60.0.1"], Wire::Whole);
         })
         .unwrap();
-        let world = World {
-            host,
-            access: Router::start(mag),
-            anchor: Router::start(lma),
-            correspondent,
-        };
+        let world =
+            World { host, access: Router::start(mag), anchor: Router::start(lma), correspondent };
         world.set_tunnel(form, outer_v6);
         world.serve();
         world
@@ -151,11 +151,11 @@ impl World {
     pub(crate) fn set_tunnel(&self, form: Form, outer_v6: bool) {
         let family = usize::from(!outer_v6);
         let (anchor, access) = (ip(ANCHOR_OUTER[family]), ip(ACCESS_OUTER[family]));
-        let tunnel = |local, remote, form| {
-            Forward::Tunnel(Tunnel { number: TUNNEL, local, remote, interface: None, form })
-        };
-        self.anchor.put(tunnel(anchor, access, form));
-        self.access.put(tunnel(access, anchor, turned(form)));
+        let number = TUNNEL;
+        let there = Tunnel { number, local: anchor, remote: access, interface: None, form };
+        let here = Tunnel { local: access, remote: anchor, form: turned(form), ..there };
+        self.anchor.put(Forward::Tunnel(there));
+        self.access.put(Forward::Tunnel(here));
     }
 
     /// Binds the host's traffic to the tunnel and routes it to the relays.
@@ -195,6 +195,11 @@ impl World {
     }
 }
 
+/// Waits until packets to an address of the calling thread's namespace are taken in.
+pub(crate) fn takes_in(address: &str) {
+    eventually("an address", || is_local(ip(address)));
+}
+
 /// The same form as the other end has it.
 fn turned(form: Form) -> Form {
     match form {
@@ -212,7 +217,7 @@ fn defaults(gateways: &[&str]) {
 }
 
 impl Router {
-    fn start(ns: Netns) -> Router {
+    pub(crate) fn start(ns: Netns) -> Router {
         let events = Arc::<Mutex<Vec<RelayEvent>>>::default();
         let sink = Arc::new({
             let events = Arc::clone(&events);
@@ -220,7 +225,7 @@ impl Router {
         });
         let setup = RelaySetup {
             device: "segue0".into(),
-            mtu_bytes: 1_452,
+            mtu_bytes: MTU,
             mark: 0x5e6,
             room: RelayRoom::default(),
         };
@@ -243,6 +248,15 @@ impl Router {
             }
         });
         Router { ns, relay, events, stop, heart: Some(heart) }
+    }
+
+    /// The tunnel over IPv6 without further headers.
+    pub(crate) fn tunnel(&self, number: u32) -> Tunnel {
+        let [local, remote] = match self.ns.name().unwrap().ends_with('l') {
+            true => [ANCHOR_OUTER[0], ACCESS_OUTER[0]],
+            false => [ACCESS_OUTER[0], ANCHOR_OUTER[0]],
+        };
+        Tunnel { number, local: ip(local), remote: ip(remote), interface: None, form: Form::Ip }
     }
 
     pub(crate) fn put(&self, part: Forward) {
