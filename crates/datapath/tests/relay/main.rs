@@ -4,9 +4,9 @@
 
 mod bindings;
 mod guards;
+#[path = "../user_lab/local.rs"]
+mod local;
 mod optimized;
-#[path = "../user_lab/raw.rs"]
-mod raw;
 #[path = "../ebpf/traffic.rs"]
 mod traffic;
 mod world;

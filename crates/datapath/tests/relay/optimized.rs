@@ -261,7 +261,7 @@ fn data_without_a_binding_is_counted_and_told_and_a_strange_routing_header_is_th
     ];
     for (n, packet) in wrong.iter().enumerate() {
         send_raw(&pair.mobile, FAR[0], packet);
-        assert_eq!(given(&pair.other, 1), [packet.clone()]);
+        assert_eq!(given(&pair.other, 1), std::slice::from_ref(packet));
         assert_eq!(pair.other.dropped(DropReason::NoBinding), n as u64 + 1);
     }
     assert_eq!(errors_sent(&pair.other), 0);

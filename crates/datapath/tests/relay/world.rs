@@ -16,7 +16,7 @@ use segue_linux::netns::Netns;
 use segue_linux::route::{add_route, add_rule};
 use segue_wire::DropReason;
 
-use crate::raw::is_local;
+use crate::local::is_local;
 
 pub(crate) const TUNNEL: u32 = 7;
 /// Of the relay's device: that of the wires less IPv6, and GRE with a key or UDP.
