@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | [`SequenceOrder`], [`TimestampOrder`] | which registration of two is the newer one |
 //! | [`Retransmission`] | when a message without an answer is sent again |
+//! | [`Pool`], [`Leases`] | who has which address or prefix, and for whom one rests |
 //! | [`Lifetime`] | for how long a binding is asked for and granted |
 
 #![no_std]
@@ -12,10 +13,15 @@
 
 extern crate alloc;
 
+mod free;
+mod leases;
 mod lifetime;
 mod order;
+mod pool;
 mod retransmission;
 
+pub use leases::{Leases, Taken};
 pub use lifetime::Lifetime;
 pub use order::{OutOfWindow, SequenceOrder, TimestampOrder, Untimely};
+pub use pool::Pool;
 pub use retransmission::{Backoff, Retransmission, Silence};
