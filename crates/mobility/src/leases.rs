@@ -170,6 +170,15 @@ impl<K: Ord + Clone> Leases<K> {
         self.numbers_of(key).filter_map(|number| self.pool.part(number))
     }
 
+    /// To whom a part is leased.
+    #[must_use]
+    pub fn whose(&self, part: Prefix) -> Option<&K> {
+        match self.slots.get(&self.pool.number(part)?)? {
+            Slot::Leased(key, _) => Some(key),
+            Slot::Resting(..) => None,
+        }
+    }
+
     /// All leases by number: what, whose, and until when.
     pub fn iter(&self) -> impl Iterator<Item = (Prefix, &K, Option<Time>)> {
         self.slots.iter().filter_map(|(number, slot)| match slot {

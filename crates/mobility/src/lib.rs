@@ -6,6 +6,7 @@
 //! | [`SequenceOrder`], [`TimestampOrder`] | which registration of two is the newer one |
 //! | [`Retransmission`] | when a message without an answer is sent again |
 //! | [`Pool`], [`Leases`] | who has which address or prefix, and for whom one rests |
+//! | [`BindingCache`] | who is where; bounded, with a share for each peer |
 //! | [`Lifetime`] | for how long a binding is asked for and granted |
 
 #![no_std]
@@ -13,6 +14,7 @@
 
 extern crate alloc;
 
+mod cache;
 mod free;
 mod leases;
 mod lifetime;
@@ -20,6 +22,7 @@ mod order;
 mod pool;
 mod retransmission;
 
+pub use cache::{Binding, BindingCache, Entered, Full};
 pub use leases::{Leases, Taken};
 pub use lifetime::Lifetime;
 pub use order::{OutOfWindow, SequenceOrder, TimestampOrder, Untimely};

@@ -219,6 +219,11 @@ fn compare(now: Time, model: &mut Model, leases: &mut Leases<u64>) {
     let expected: Vec<_> = (0..model.parts.len()).filter_map(leased).collect();
     let found: Vec<_> = leases.iter().map(|(part, key, until)| (part, *key, until)).collect();
     assert_eq!(found, expected);
+    for (part, key, _) in &expected {
+        assert_eq!(leases.whose(*part), Some(key));
+    }
+    let not_leased = (0..model.parts.len()).find(|at| leased(*at).is_none());
+    assert_eq!(not_leased.and_then(|at| leases.whose(model.name(at))), None);
     for key in 0..KEYS {
         let of: Vec<Prefix> = model.of(key).into_iter().map(|at| model.name(at)).collect();
         assert_eq!(leases.of(&key).collect::<Vec<_>>(), of);
