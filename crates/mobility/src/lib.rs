@@ -7,6 +7,7 @@
 //! | [`Retransmission`] | when a message without an answer is sent again |
 //! | [`Pool`], [`Leases`] | who has which address or prefix, and for whom one rests |
 //! | [`BindingCache`] | who is where; bounded, with a share for each peer |
+//! | [`Secrets`], [`Nonces`] | cookies and keys; nonces that follow each other |
 //! | [`Lifetime`] | for how long a binding is asked for and granted |
 
 #![no_std]
@@ -18,13 +19,17 @@ mod cache;
 mod free;
 mod leases;
 mod lifetime;
+mod nonces;
 mod order;
 mod pool;
 mod retransmission;
+mod secrets;
 
 pub use cache::{Binding, BindingCache, Entered, Full};
 pub use leases::{Leases, Taken};
 pub use lifetime::Lifetime;
+pub use nonces::{Nonce, NonceExpired, Nonces};
 pub use order::{OutOfWindow, SequenceOrder, TimestampOrder, Untimely};
 pub use pool::Pool;
 pub use retransmission::{Backoff, Retransmission, Silence};
+pub use secrets::Secrets;

@@ -31,12 +31,6 @@ impl Backoff {
     pub const fn from_secs(initial: u64, longest: u64, tries: Option<u32>) -> Backoff {
         Backoff { initial: Span::from_secs(initial), longest: Span::from_secs(longest), tries }
     }
-
-    /// The same wait each time, for ever.
-    #[must_use]
-    pub const fn every(wait: Span) -> Backoff {
-        Backoff { initial: wait, longest: wait, tries: None }
-    }
 }
 
 /// A message that was sent and has no answer yet. Its owner drops it when the answer comes.
@@ -131,8 +125,6 @@ mod tests {
         assert_eq!(sent(Backoff::REVOCATION, 0), (s(&[0, 1]), Some(3_000)));
         assert_eq!(sent(Backoff::NOTIFICATION, 0), (s(&[0, 1]), Some(2_000)));
         assert_eq!(sent(Backoff::from_secs(3, 30, Some(1)), 0), (s(&[0]), Some(3_000)));
-        let every = sent(Backoff::every(Span::from_secs(1)), 0).0;
-        assert_eq!(every, s(&Vec::from_iter(0..120)));
     }
 
     #[test]

@@ -29,7 +29,7 @@ use core::net::IpAddr;
 
 use segue_clock::{Deadline, Machine, Time};
 use segue_ip::{Input, Prefix};
-use segue_mobility::Leases;
+use segue_mobility::{Leases, Secrets};
 use segue_wire::FlowKey;
 use segue_wire::signal::WaysOut;
 
@@ -38,7 +38,6 @@ pub use path::AnchorPath;
 
 use crate::maps::DenseMap;
 use crate::planted::fault;
-use crate::secrets::Secrets;
 use crate::{AnchorConfig, AnchorInput, AnchorOutput, ConnId, Known, Order, Output, Ticket};
 
 /// The anchor's machine. See the module's text.
