@@ -38,21 +38,20 @@ impl UnixTime {
         Span::from_micros(self.0.saturating_sub(earlier.0))
     }
 
-    /// As in a Timestamp option (RFC 5213, section 8.8): 48 bits of seconds since 1970, then 16 bits of 1/65536 s, rounded
-    /// down.
+    /// As in a Timestamp option (RFC 5213, section 8.8): seconds since 1970, and 1/65536 s, rounded down.
     #[must_use]
-    pub const fn to_timestamp(self) -> u64 {
+    pub const fn to_timestamp(self) -> (u64, u16) {
         let fraction = ((self.0 % US_PER_S) << 16) / US_PER_S;
-        self.as_secs() << 16 | fraction
+        (self.as_secs(), fraction as u16)
     }
 
     /// What a Timestamp option says. Seconds beyond the year 500 000 are the last instant that there is.
     ///
     /// No two timestamps before that are the same instant, and [`to_timestamp`](UnixTime::to_timestamp) gives each back.
     #[must_use]
-    pub const fn from_timestamp(timestamp: u64) -> UnixTime {
-        let fraction_us = ((timestamp & 0xffff) * US_PER_S).div_ceil(1 << 16);
-        UnixTime((timestamp >> 16).saturating_mul(US_PER_S).saturating_add(fraction_us))
+    pub const fn from_timestamp(seconds: u64, fraction_65536ths: u16) -> UnixTime {
+        let fraction_us = (fraction_65536ths as u64 * US_PER_S).div_ceil(1 << 16);
+        UnixTime(seconds.saturating_mul(US_PER_S).saturating_add(fraction_us))
     }
 }
 
@@ -75,21 +74,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_timestamp_has_seconds_before_the_point_and_comes_back_bit_by_bit() {
-        assert_eq!(UnixTime::from_secs(5).to_timestamp(), 5 << 16);
-        assert_eq!(UnixTime(7_500_000).to_timestamp(), 7 << 16 | 0x8000);
-        assert_eq!(UnixTime(7_999_999).to_timestamp(), 7 << 16 | 0xffff);
+    fn a_timestamp_has_seconds_and_parts_of_one_and_comes_back_bit_by_bit() {
+        let timestamp = |us| UnixTime(us).to_timestamp();
+        assert_eq!(timestamp(5_000_000), (5, 0));
+        assert_eq!(timestamp(7_500_000), (7, 0x8000));
+        assert_eq!(timestamp(7_999_999), (7, 0xffff));
+        let seconds = 1_700_000_000;
         for fraction in 0..=0xffff {
-            let timestamp = 1_700_000_000 << 16 | fraction;
-            assert_eq!(UnixTime::from_timestamp(timestamp).to_timestamp(), timestamp);
+            let time = UnixTime::from_timestamp(seconds, fraction);
+            assert_eq!(time.to_timestamp(), (seconds, fraction));
         }
-        let error = |us| UnixTime::from_timestamp(UnixTime(us).to_timestamp()).0.abs_diff(us);
+        let back = |(seconds, fraction)| UnixTime::from_timestamp(seconds, fraction).0;
+        let error = |us| back(timestamp(us)).abs_diff(us);
         assert!((0..2_000_000).all(|us| error(us) <= 15), "1/65536 s is 15.3 µs");
     }
 
     #[test]
     fn what_no_clock_shows_is_the_last_instant() {
-        assert_eq!(UnixTime::from_timestamp(u64::MAX), UnixTime(u64::MAX));
+        assert_eq!(UnixTime::from_timestamp((1 << 48) - 1, 7), UnixTime(u64::MAX));
         assert_eq!(UnixTime::from_secs(u64::MAX), UnixTime(u64::MAX));
     }
 

@@ -8,6 +8,7 @@
 //! | [`Pool`], [`Leases`] | who has which address or prefix, and for whom one rests |
 //! | [`BindingCache`] | who is where; bounded, with a share for each peer |
 //! | [`Secrets`], [`Nonces`] | cookies and keys; nonces that follow each other |
+//! | [`FlowBindings`] | which flow goes where |
 //! | [`Lifetime`] | for how long a binding is asked for and granted |
 
 #![no_std]
@@ -16,6 +17,7 @@
 extern crate alloc;
 
 mod cache;
+mod flows;
 mod free;
 mod leases;
 mod lifetime;
@@ -26,6 +28,7 @@ mod retransmission;
 mod secrets;
 
 pub use cache::{Binding, BindingCache, Entered, Full};
+pub use flows::{Action, Classified, FlowBinding, FlowBindings, FlowUpdate, Verdict, selects};
 pub use leases::{Leases, Taken};
 pub use lifetime::Lifetime;
 pub use nonces::{Nonce, NonceExpired, Nonces};

@@ -2,7 +2,8 @@
 
 use segue_clock::{Span, Time};
 
-/// The lifetime of a binding in units of 4 s, as in binding updates and acknowledgements (RFC 6275, section 6.1.7). Of the
+/// The lifetime of a binding in units of 4 s, as `lifetime_4s` of binding updates and
+/// acknowledgements (RFC 6275, section 6.1.7). Of the
 /// same unit is the interval of a Binding Refresh Advice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lifetime(pub u16);

@@ -1,6 +1,7 @@
 //! Which of two registrations is the newer one.
 
 use segue_clock::{Span, UnixTime};
+use segue_wire::mobility::Status;
 
 /// The sequence numbers of one sender's registrations (RFC 6275, section 9.5.1): a number is newer than the last one if it is
 /// less than 2¹⁵ ahead of it modulo 2¹⁶.
@@ -17,8 +18,8 @@ pub struct OutOfWindow {
 }
 
 impl OutOfWindow {
-    /// Status of the acknowledgement: sequence number out of window.
-    pub const STATUS: u8 = 135;
+    /// Of the acknowledgement.
+    pub const STATUS: Status = Status::SEQUENCE_OUT_OF_WINDOW;
 }
 
 impl SequenceOrder {
@@ -87,12 +88,12 @@ pub enum Untimely {
 }
 
 impl Untimely {
-    /// Status of the acknowledgement.
+    /// Of the acknowledgement.
     #[must_use]
-    pub const fn status(&self) -> u8 {
+    pub const fn status(&self) -> Status {
         match self {
-            Untimely::Mismatch { .. } => 156,
-            Untimely::NotLater { .. } => 157,
+            Untimely::Mismatch { .. } => Status::TIMESTAMP_MISMATCH,
+            Untimely::NotLater { .. } => Status::TIMESTAMP_LOWER_THAN_PREV_ACCEPTED,
         }
     }
 }
@@ -202,7 +203,7 @@ mod tests {
         // One that is neither is told of the clock, which its sender must set first.
         assert_eq!(order.check(ms(1), own, WINDOW), Err(Untimely::Mismatch { own }));
         let statuses = [Untimely::Mismatch { own }, Untimely::NotLater { last: own }];
-        assert_eq!(statuses.map(|why| why.status()), [156, 157]);
+        assert_eq!(statuses.map(|why| why.status().0), [156, 157]);
     }
 
     #[test]
