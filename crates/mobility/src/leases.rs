@@ -264,6 +264,7 @@ mod tests {
         leases.release(Time(20), &"a");
         assert_eq!(lease(&mut leases, 30, "b"), "10.7.0.2");
         assert_eq!(lease(&mut leases, 30, "a"), "none");
+        assert_eq!(leases.of.len(), 1, "a key without anything is forgotten");
     }
 
     #[test]

@@ -21,9 +21,9 @@ impl Backoff {
     /// detection: InitialBindackTimeoutFirstReg 1.5 s.
     pub const FIRST_BINDING: Backoff =
         Backoff { initial: Span::from_millis(1_500), ..Backoff::BINDING };
-    /// Binding revocation (RFC 5846, section 11): InitialBindingRevocationTimeout 1 s, MAX_BRACK_TIMEOUT 2 s, one more try.
+    /// Binding revocation (RFC 5846, section 11): InitMINDelayBRIs 1 s, MAXDelayBRIs 2 s, BRIMaxRetriesNumber 1.
     pub const REVOCATION: Backoff = Backoff::from_secs(1, 2, Some(2));
-    /// Update notifications (RFC 7077, section 7): MIN_DELAY_BETWEEN_UPN_REPLAY 1 s, MAX_UPN_REPLAYS 1.
+    /// Update notifications (RFC 7077, section 7): one more try after 1 s.
     pub const NOTIFICATION: Backoff = Backoff::from_secs(1, 1, Some(2));
 
     /// With whole seconds.

@@ -1,7 +1,9 @@
 //! The binding cache against a plain model: a list that is looked through from its start.
 
-use segue_clock::{Rng, Span, Time};
-use segue_mobility::{Binding, BindingCache, Entered, Full, OutOfWindow, SequenceOrder};
+use segue_clock::{Rng, Span, Time, UnixTime};
+use segue_mobility::{
+    Binding, BindingCache, Entered, Full, OutOfWindow, SequenceOrder, TimestampOrder, Untimely,
+};
 
 const RUNS: u64 = 500;
 const STEPS: u64 = 2_000;
@@ -9,9 +11,15 @@ const KEYS: u64 = 40;
 /// The products of two numbers below 4.
 const PEERS: u8 = 10;
 
-/// A binding's value: its sequence numbers.
-type Cache = BindingCache<u64, u8, SequenceOrder>;
-type Entry = Binding<u8, SequenceOrder>;
+/// A binding's value: the last of its sequence numbers and of its timestamps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Last {
+    sequence: SequenceOrder,
+    timestamp: TimestampOrder,
+}
+
+type Cache = BindingCache<u64, u8, Last>;
+type Entry = Binding<u8, Last>;
 
 struct Model {
     capacity: usize,
@@ -29,7 +37,7 @@ impl Model {
         Some(self.bindings.swap_remove(at).1)
     }
 
-    fn enter(&mut self, key: u64, binding: Entry) -> Result<Entered<u64, u8, SequenceOrder>, Full> {
+    fn enter(&mut self, key: u64, binding: Entry) -> Result<Entered<u64, u8, Last>, Full> {
         let before = if let Some(former) = self.remove(key) {
             Entered::Replaced(former)
         } else if self.bindings.len() < self.capacity {
@@ -59,31 +67,57 @@ fn is_newer(received: u16, last: u16) -> bool {
     (1..0x8000).contains(&((u32::from(received) + 0x1_0000 - u32::from(last)) % 0x1_0000))
 }
 
+/// Whether a registration with this number is accepted, and then its number is the last.
+fn is_numbered_later(rng: &mut Rng, order: &mut SequenceOrder) -> bool {
+    // Often near the last number, on either side of the circle's end.
+    let number = match order.last() {
+        Some(last) if rng.chance(0.8) => last.wrapping_add(rng.below(5) as u16).wrapping_sub(1),
+        _ => rng.next_u64() as u16,
+    };
+    let refused = order.last().filter(|last| !is_newer(number, *last));
+    assert_eq!(order.check(number).err(), refused.map(|last| OutOfWindow { last }));
+    if refused.is_none() {
+        order.accept(number);
+    }
+    refused.is_none()
+}
+
+/// The same for a timestamp, at this time of day.
+fn is_stamped_later(rng: &mut Rng, day: UnixTime, order: &mut TimestampOrder) -> bool {
+    let window = 300_000;
+    let received = UnixTime(day.0 + rng.below(2 * window + 20_000) - window - 10_000);
+    let expected = match order.last() {
+        _ if received.0.abs_diff(day.0) > window => Err(Untimely::Mismatch { own: day }),
+        // One from before the clock stepped back does not count.
+        Some(last) if last.0 <= day.0 + window && last >= received => {
+            Err(Untimely::NotLater { last })
+        }
+        _ => Ok(()),
+    };
+    assert_eq!(order.check(received, day, Span::from_micros(window)), expected);
+    if expected.is_ok() {
+        order.accept(received);
+    }
+    expected.is_ok()
+}
+
 /// A registration, or what ends one.
-fn step(rng: &mut Rng, now: Time, model: &mut Model, cache: &mut Cache) {
+fn step(rng: &mut Rng, (now, day): (Time, UnixTime), model: &mut Model, cache: &mut Cache) {
     let key = rng.below(KEYS);
     // Some peers want much more than others.
     let peer = (rng.below(4) * rng.below(4)) as u8;
-    let until = now + Span(1 + rng.below(300));
+    let until = now + Span::from_millis(1 + rng.below(300));
     match rng.below(10) {
         0..6 => {
-            let last = cache.get(&key).and_then(|binding| binding.value.last());
-            // Often near the last number, on either side of the circle's end.
-            let number = match last {
-                Some(last) if rng.chance(0.8) => {
-                    last.wrapping_add(rng.below(5) as u16).wrapping_sub(1)
-                }
-                _ => rng.next_u64() as u16,
+            let mut value = cache.get(&key).map_or(Last::default(), |binding| binding.value);
+            let accepted = match rng.chance(0.5) {
+                true => is_stamped_later(rng, day, &mut value.timestamp),
+                false => is_numbered_later(rng, &mut value.sequence),
             };
-            let mut order = cache.get(&key).map_or(SequenceOrder::new(), |binding| binding.value);
-            let refused = last.filter(|last| !is_newer(number, *last));
-            assert_eq!(order.check(number).err(), refused.map(|last| OutOfWindow { last }));
-            if refused.is_some() {
-                return;
+            if accepted {
+                let binding = Binding { peer, until, value };
+                assert_eq!(cache.enter(key, binding), model.enter(key, binding), "{key} of {peer}");
             }
-            order.accept(number);
-            let binding = Binding { peer, until, value: order };
-            assert_eq!(cache.enter(key, binding), model.enter(key, binding), "{key} of {peer}");
         }
         6 => {
             let renewed = model.bindings.iter_mut().find(|(own, _)| *own == key);
@@ -92,11 +126,10 @@ fn step(rng: &mut Rng, now: Time, model: &mut Model, cache: &mut Cache) {
         }
         7 => assert_eq!(cache.remove(&key), model.remove(key)),
         8 => {
-            let value = cache.value_mut(&key).map(|value| value.accept(rng.below(9) as u16));
-            let now_has = cache.get(&key).map(|binding| binding.value);
+            let number = rng.below(9) as u16;
+            let value = cache.value_mut(&key).map(|value| value.sequence.accept(number));
             let own = model.bindings.iter_mut().find(|(own, _)| *own == key);
-            assert_eq!(value.is_some(), own.is_some());
-            own.zip(now_has).map(|((_, binding), value)| binding.value = value);
+            assert_eq!(value, own.map(|(_, binding)| binding.value.sequence.accept(number)));
         }
         _ => {}
     }
@@ -135,19 +168,25 @@ fn compare(now: Time, model: &mut Model, cache: &mut Cache) {
 
 #[test]
 fn the_cache_agrees_with_a_plain_model_over_a_million_steps() {
-    let mut full = 0_u64;
+    let (mut full, mut stepped) = (0_u64, 0_u64);
     for run in 0..RUNS {
         let mut rng = Rng::new(run);
         let capacity = 1 + rng.below(30) as usize;
         let mut model = Model { capacity, bindings: Vec::new() };
         let mut cache = Cache::new(capacity);
-        let mut now = Time(0);
+        let (mut now, mut day) = (Time(0), UnixTime::from_secs(1_700_000_000));
         for _ in 0..STEPS {
-            now += Span(if rng.chance(0.5) { 0 } else { rng.below(20) });
+            let passed = Span::from_millis(if rng.chance(0.5) { 0 } else { rng.below(20) });
+            (now, day) = (now + passed, day + passed);
+            if rng.chance(0.02) {
+                day = day - Span::from_millis(rng.below(1_000));
+                stepped += 1;
+            }
             compare(now, &mut model, &mut cache);
             full += u64::from(cache.len() == capacity);
-            step(&mut rng, now, &mut model, &mut cache);
+            step(&mut rng, (now, day), &mut model, &mut cache);
         }
     }
     assert!(full > RUNS * STEPS / 10, "the cache was full in {full} steps only");
+    assert!(stepped > RUNS, "the clock stepped back {stepped} times only");
 }
