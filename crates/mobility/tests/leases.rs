@@ -1,5 +1,7 @@
 //! Leases against a plain model: a list of parts that is looked through from its start.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use segue_clock::{Rng, Span, Time, UnixTime};
 use segue_ip::Prefix;
 use segue_mobility::{Leases, Pool, Taken};
