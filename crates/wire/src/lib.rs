@@ -12,6 +12,7 @@
 extern crate alloc;
 
 pub mod age;
+pub mod checksum;
 mod drop_reason;
 pub mod enrol;
 pub mod error;
