@@ -1,7 +1,7 @@
 //! Byte formats and nothing else: the tunnel header ([`header`]), the keepalive probe ([`probe`]), the
 //! flow key read from an inner packet ([`flow`]), tests of a path's packet size ([`size`]), the signalling messages ([`signal`]) and those of the
 //! enrolment ([`enrol`]),
-//! STAMP ([`stamp`]), the packets of UPMT itself ([`upmt`]) and the reasons for which a packet is refused ([`DropReason`]).
+//! STAMP ([`stamp`]), neighbour discovery ([`nd`]), the packets of UPMT itself ([`upmt`]) and the reasons for which a packet is refused ([`DropReason`]).
 //!
 //! Parsing never panics, never allocates (signalling messages excepted) and names the field and the
 //! value that it refuses. The formats are specified byte by byte in `docs/wire/`.
@@ -19,6 +19,7 @@ pub mod error;
 pub mod flow;
 pub mod header;
 pub mod icmp;
+pub mod nd;
 pub mod probe;
 pub mod signal;
 pub mod size;
