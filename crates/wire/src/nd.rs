@@ -21,12 +21,9 @@ mod option;
 mod view;
 
 pub use check::{Envelope, Refusal, check};
-pub use message::{Message, Preference, RouterAdvertisement};
-pub use option::{NdOption, PrefixInformation};
-pub use view::{Kind, OptionView, View};
-
-/// The next header value of ICMPv6.
-pub const PROTOCOL: u8 = 58;
+pub use message::{Message, RouterAdvertisement};
+pub use option::{NdOption, Preference, PrefixInformation};
+pub use view::{Kind, OptionView, PROTOCOL, View};
 
 #[cfg(test)]
 mod tests;

@@ -3,10 +3,9 @@
 use core::fmt;
 use core::net::Ipv6Addr;
 
-use super::PROTOCOL;
 use super::message::Message;
 use super::option::NdOption;
-use super::view::View;
+use super::view::{PROTOCOL, View};
 use crate::{WireError, checksum};
 
 /// What the checks need of the IPv6 header.

@@ -5,9 +5,8 @@ use core::net::Ipv6Addr;
 
 use serde::Serialize;
 
-use super::PROTOCOL;
-use super::option::{NdOption, address};
-use super::view::{Kind, View};
+use super::option::{NdOption, Preference, address};
+use super::view::{Kind, PROTOCOL, View};
 use crate::{WireError, checksum};
 
 /// A message. Reserved fields are written as zeros; a code other than zero and reserved fields are not kept.
@@ -115,44 +114,6 @@ pub struct RouterAdvertisement {
     pub retrans_timer: u32,
     /// In their order.
     pub options: Vec<NdOption>,
-}
-
-/// How a router is preferred (RFC 4191, 2.1).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Preference {
-    /// To those of medium preference.
-    High,
-    /// Where nothing is stated.
-    #[default]
-    Medium,
-    /// After those of medium preference.
-    Low,
-    /// 10, which is not sent: in an advertisement it is taken for medium, in a route option it voids the option.
-    Reserved,
-}
-
-impl Preference {
-    /// Reads bits 3 and 4 (0x18) of a byte of flags.
-    pub(super) fn of(flags: u8) -> Preference {
-        match flags >> 3 & 3 {
-            0b01 => Preference::High,
-            0b00 => Preference::Medium,
-            0b11 => Preference::Low,
-            _ => Preference::Reserved,
-        }
-    }
-
-    /// The same bits.
-    pub(super) fn bits(self) -> u8 {
-        let bits = match self {
-            Preference::High => 0b01,
-            Preference::Medium => 0b00,
-            Preference::Low => 0b11,
-            Preference::Reserved => 0b10,
-        };
-        bits << 3
-    }
 }
 
 impl Message {

@@ -7,7 +7,6 @@ use core::net::Ipv6Addr;
 use serde::{Serialize, Serializer};
 
 use super::domain;
-use super::message::Preference;
 use super::view::OptionView;
 use crate::WireError;
 
@@ -19,46 +18,39 @@ const ADDRESSES_MAX: usize = 127;
 /// An option. What does not fit into the 2040 bytes of one is left out when it is written; data that do not fill it are
 /// followed by zeros.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(tag = "option")]
+#[serde(tag = "option", rename_all = "snake_case")]
 pub enum NdOption {
     /// Type 1 (RFC 4861, 4.6.1).
-    #[serde(rename = "Source Link-Layer Address")]
     SourceLinkLayerAddress {
         /// 6 bytes for Ethernet, else 8 more each, with what the link adds to fill the option.
         #[serde(serialize_with = "link_layer")]
         link_layer_address: Vec<u8>,
     },
     /// Type 2 (RFC 4861, 4.6.1).
-    #[serde(rename = "Target Link-Layer Address")]
     TargetLinkLayerAddress {
         /// As that of the source.
         #[serde(serialize_with = "link_layer")]
         link_layer_address: Vec<u8>,
     },
     /// Type 3.
-    #[serde(rename = "Prefix Information")]
     PrefixInformation(PrefixInformation),
     /// Type 4 (RFC 4861, 4.6.3).
-    #[serde(rename = "Redirected Header")]
     RedirectedHeader {
         /// The beginning of the packet, a multiple of 8 bytes.
         #[serde(serialize_with = "hex")]
         packet: Vec<u8>,
     },
     /// Type 5 (RFC 4861, 4.6.4).
-    #[serde(rename = "MTU")]
     Mtu {
         /// The recommended MTU of the link in bytes.
         mtu: u32,
     },
     /// Type 7 (RFC 6275, 7.3).
-    #[serde(rename = "Advertisement Interval")]
     AdvertisementInterval {
         /// The longest time between advertisements, in milliseconds.
         advertisement_interval: u32,
     },
     /// Type 8 (RFC 6275, 7.4).
-    #[serde(rename = "Home Agent Information")]
     HomeAgentInformation {
         /// Higher is preferred; 0 where it is not stated.
         home_agent_preference: u16,
@@ -66,7 +58,6 @@ pub enum NdOption {
         home_agent_lifetime: u16,
     },
     /// Type 24 (RFC 4191, 2.3).
-    #[serde(rename = "Route Information")]
     RouteInformation {
         /// The option's length in units of 8 bytes, which says how much of the prefix is sent: 1 to 3.
         length: u8,
@@ -80,7 +71,6 @@ pub enum NdOption {
         prefix: Ipv6Addr,
     },
     /// Type 25 (RFC 8106, 5.1).
-    #[serde(rename = "Recursive DNS Server")]
     RecursiveDnsServer {
         /// Seconds; all ones stand for ever.
         lifetime: u32,
@@ -88,7 +78,6 @@ pub enum NdOption {
         addresses: Vec<Ipv6Addr>,
     },
     /// Type 31 (RFC 8106, 5.2).
-    #[serde(rename = "DNS Search List")]
     DnsSearchList {
         /// Seconds; all ones stand for ever.
         lifetime: u32,
@@ -96,10 +85,10 @@ pub enum NdOption {
         domain_names: Vec<String>,
     },
     /// Any other type; receivers skip it.
-    #[serde(rename = "Other")]
-    Other {
+    Unknown {
         /// Its type.
-        r#type: u8,
+        #[serde(rename = "type")]
+        kind: u8,
         /// What follows type and length.
         #[serde(serialize_with = "hex")]
         data: Vec<u8>,
@@ -133,6 +122,44 @@ pub struct PrefixInformation {
     pub preferred_lifetime: u32,
     /// The prefix, or an address with it.
     pub prefix: Ipv6Addr,
+}
+
+/// How a router is preferred (RFC 4191, 2.1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Preference {
+    /// To those of medium preference.
+    High,
+    /// Where nothing is stated.
+    #[default]
+    Medium,
+    /// After those of medium preference.
+    Low,
+    /// 10, which is not sent: in an advertisement it is taken for medium, in a route option it voids the option.
+    Reserved,
+}
+
+impl Preference {
+    /// Reads bits 3 and 4 (0x18) of a byte of flags.
+    pub(super) fn of(flags: u8) -> Preference {
+        match flags >> 3 & 3 {
+            0b01 => Preference::High,
+            0b00 => Preference::Medium,
+            0b11 => Preference::Low,
+            _ => Preference::Reserved,
+        }
+    }
+
+    /// The same bits.
+    pub(super) fn bits(self) -> u8 {
+        let bits = match self {
+            Preference::High => 0b01,
+            Preference::Medium => 0b00,
+            Preference::Low => 0b11,
+            Preference::Reserved => 0b10,
+        };
+        bits << 3
+    }
 }
 
 impl NdOption {
@@ -208,7 +235,7 @@ impl NdOption {
                 let domain_names = domain::read(&data[6..])?;
                 NdOption::DnsSearchList { lifetime: word(2), domain_names }
             }
-            r#type => NdOption::Other { r#type, data: data.to_vec() },
+            kind => NdOption::Unknown { kind, data: data.to_vec() },
         })
     }
 
@@ -219,7 +246,7 @@ impl NdOption {
         match self {
             NdOption::SourceLinkLayerAddress { link_layer_address: data }
             | NdOption::TargetLinkLayerAddress { link_layer_address: data }
-            | NdOption::Other { data, .. } => out.extend(data.iter().take(DATA_MAX)),
+            | NdOption::Unknown { data, .. } => out.extend(data.iter().take(DATA_MAX)),
             NdOption::PrefixInformation(prefix) => prefix.emit(out),
             NdOption::RedirectedHeader { packet } => {
                 out.extend([0; 6]);
@@ -275,7 +302,7 @@ impl NdOption {
             NdOption::RouteInformation { .. } => 24,
             NdOption::RecursiveDnsServer { .. } => 25,
             NdOption::DnsSearchList { .. } => 31,
-            NdOption::Other { r#type, .. } => *r#type,
+            NdOption::Unknown { kind, .. } => *kind,
         }
     }
 }

@@ -95,7 +95,7 @@ fn full() -> Message {
                 lifetime: 120,
                 domain_names: vec!["example.com".into(), "corp\\000\\046.example".into()],
             },
-            NdOption::Other { r#type: 14, data: vec![1, 2, 3, 4, 5, 6] },
+            NdOption::Unknown { kind: 14, data: vec![1, 2, 3, 4, 5, 6] },
         ],
     })
 }
@@ -218,8 +218,8 @@ fn what_does_not_fit_into_an_option_is_left_out() {
         Message::parse(&message).unwrap().options().to_vec().remove(0)
     };
     let data = vec![7; 3_000];
-    let other = emitted(NdOption::Other { r#type: 99, data: data.clone() });
-    assert_eq!(other, NdOption::Other { r#type: 99, data: vec![7; 2_038] });
+    let other = emitted(NdOption::Unknown { kind: 99, data: data.clone() });
+    assert_eq!(other, NdOption::Unknown { kind: 99, data: vec![7; 2_038] });
     let redirected = emitted(NdOption::RedirectedHeader { packet: data });
     assert_eq!(redirected, NdOption::RedirectedHeader { packet: vec![7; 2_032] });
     let addresses = vec![address("::1"); 200];
@@ -408,7 +408,7 @@ fn any_option() -> impl Strategy<Value = NdOption> {
         (any::<u32>(), list(any_name(), 0..4)).prop_map(|(lifetime, domain_names)| {
             NdOption::DnsSearchList { lifetime, domain_names }
         }),
-        other.prop_map(|(r#type, data)| NdOption::Other { r#type, data }),
+        other.prop_map(|(kind, data)| NdOption::Unknown { kind, data }),
     ]
 }
 

@@ -2,6 +2,9 @@
 
 use crate::WireError;
 
+/// The next header value of ICMPv6.
+pub const PROTOCOL: u8 = 58;
+
 /// A type of message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
