@@ -1,18 +1,6 @@
-//! The Internet checksum (RFC 1071), and that of messages over IPv6 (RFC 8200, section 8.1).
+//! The Internet checksum (RFC 1071) and the pseudo-header of IPv6 (RFC 8200, 8.1).
 
 use core::net::Ipv6Addr;
-
-/// The checksum of a message over IPv6: of ICMPv6 (58), the Mobility Header (135), UDP (17).
-///
-/// With zero in the message's checksum field, this is what belongs there; a message with the right checksum in place
-/// gives 0. Where a Home Address option or a type 2 routing header stands before the message, the home address takes the
-/// place of the address that it stands for (RFC 6275, 6.1.1).
-#[must_use]
-pub fn ipv6(source: Ipv6Addr, destination: Ipv6Addr, protocol: u8, message: &[u8]) -> u16 {
-    let addresses = [source, destination].map(|address| u64::from(sum(&address.octets())));
-    let length = message.len() as u64;
-    !fold(addresses[0] + addresses[1] + length + u64::from(protocol) + u64::from(sum(message)))
-}
 
 /// One's-complement sum; an odd byte at the end is the upper half of a word.
 pub(crate) fn sum(bytes: &[u8]) -> u16 {
@@ -22,6 +10,7 @@ pub(crate) fn sum(bytes: &[u8]) -> u16 {
     fold(words.sum())
 }
 
+/// The sum with its carries added in.
 pub(crate) fn fold(mut sum: u64) -> u16 {
     while sum >> 16 != 0 {
         sum = (sum & 0xffff) + (sum >> 16);
@@ -29,12 +18,25 @@ pub(crate) fn fold(mut sum: u64) -> u16 {
     sum as u16
 }
 
+/// Sum over the pseudo-header and a message of an upper layer: `0xffff` where the message holds the right checksum,
+/// the complement of the checksum where its field holds zero.
+pub(crate) fn pseudo_sum(
+    source: Ipv6Addr,
+    destination: Ipv6Addr,
+    next_header: u8,
+    message: &[u8],
+) -> u16 {
+    let parts = [sum(&source.octets()), sum(&destination.octets()), sum(message)];
+    let parts: u64 = parts.into_iter().map(u64::from).sum();
+    fold(parts + message.len() as u64 + u64::from(next_header))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_checksum_is_that_of_another_implementation() {
+    fn sums_are_those_of_another_implementation() {
         let (source, destination) = (Ipv6Addr::from([0xfd; 16]), Ipv6Addr::from([0xfe; 16]));
         for length in [0, 1, 7, 64] {
             let mut packet = alloc::vec::Vec::new();
@@ -43,10 +45,10 @@ mod tests {
                 .write(&mut packet, &alloc::vec![0xab; length])
                 .unwrap();
             let udp = &mut packet[40..];
-            assert_eq!(ipv6(source, destination, 17, udp), 0);
+            assert_eq!(pseudo_sum(source, destination, 17, udp), 0xffff);
             let written = u16::from_be_bytes([udp[6], udp[7]]);
             udp[6..8].fill(0);
-            assert_eq!(ipv6(source, destination, 17, udp), written);
+            assert_eq!(!pseudo_sum(source, destination, 17, udp), written);
         }
     }
 }

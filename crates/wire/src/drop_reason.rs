@@ -115,7 +115,7 @@ impl From<crate::WireError> for DropReason {
             E::TooShort { .. } => DropReason::Truncated,
             E::Version { .. } => DropReason::Version,
             E::Type { .. } => DropReason::Type,
-            E::Field { .. } | E::Signal => DropReason::Field,
+            E::Field { .. } | E::Length { .. } | E::Signal => DropReason::Field,
             E::Mac => DropReason::Mac,
         }
     }

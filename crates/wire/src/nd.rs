@@ -23,7 +23,9 @@ mod view;
 pub use check::{Envelope, Refusal, check};
 pub use message::{Message, RouterAdvertisement};
 pub use option::{NdOption, Preference, PrefixInformation};
-pub use view::{Kind, OptionView, PROTOCOL, View};
+pub use view::{
+    CHECKSUM_AT, Kind, NEXT_HEADER, OptionView, View, checksum, fill_checksum, verify_checksum,
+};
 
 #[cfg(test)]
 mod tests;

@@ -5,8 +5,8 @@ use core::net::Ipv6Addr;
 
 use super::message::Message;
 use super::option::NdOption;
-use super::view::{PROTOCOL, View};
-use crate::{WireError, checksum};
+use super::view::{View, verify_checksum};
+use crate::WireError;
 
 /// What the checks need of the IPv6 header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ pub fn check(bytes: &[u8], envelope: &Envelope) -> Result<Message, Refusal> {
     if view.kind().is_of_the_link() && hop_limit != 255 {
         return Err(Refusal::HopLimit { got: hop_limit });
     }
-    if checksum::ipv6(source, destination, PROTOCOL, view.bytes()) != 0 {
+    if !verify_checksum(source, destination, bytes) {
         return Err(Refusal::Checksum { got: view.checksum() });
     }
     if view.code() != 0 {

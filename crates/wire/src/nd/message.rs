@@ -6,8 +6,8 @@ use core::net::Ipv6Addr;
 use serde::Serialize;
 
 use super::option::{NdOption, Preference, address};
-use super::view::{Kind, PROTOCOL, View};
-use crate::{WireError, checksum};
+use super::view::{Kind, View, fill_checksum};
+use crate::WireError;
 
 /// A message. Reserved fields are written as zeros; a code other than zero and reserved fields are not kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -216,12 +216,11 @@ impl Message {
         out
     }
 
-    /// The message with its checksum.
+    /// The message with its [`checksum`](super::checksum).
     #[must_use]
-    pub fn emit_between(&self, source: Ipv6Addr, destination: Ipv6Addr) -> Vec<u8> {
+    pub fn emit_with_checksum(&self, source: Ipv6Addr, destination: Ipv6Addr) -> Vec<u8> {
         let mut out = self.emit();
-        let sum = checksum::ipv6(source, destination, PROTOCOL, &out);
-        out[2..4].copy_from_slice(&sum.to_be_bytes());
+        fill_checksum(source, destination, &mut out);
         out
     }
 

@@ -104,7 +104,7 @@ fn full() -> Message {
 fn captured_messages_are_accepted_and_come_back_byte_for_byte() {
     for (envelope, bytes) in captured() {
         let message = check(&bytes, &envelope).unwrap();
-        assert_eq!(message.emit_between(envelope.source, envelope.destination), bytes);
+        assert_eq!(message.emit_with_checksum(envelope.source, envelope.destination), bytes);
     }
 }
 
@@ -244,7 +244,7 @@ fn judged(
     message: &Message,
 ) -> Result<(), Refusal> {
     let (source, destination) = (address(source), address(destination));
-    let bytes = message.emit_between(source, destination);
+    let bytes = message.emit_with_checksum(source, destination);
     check(&bytes, &Envelope { source, destination, hop_limit }).map(|_| ())
 }
 
@@ -334,11 +334,7 @@ fn wrong_checksums_codes_and_lengths_are_named() {
         assert!(expected, "byte {at}: {refused}");
     }
     let mut code = spoilt(1);
-    let sum = crate::checksum::ipv6(envelope.source, envelope.destination, PROTOCOL, &{
-        code[2..4].fill(0);
-        code.clone()
-    });
-    code[2..4].copy_from_slice(&sum.to_be_bytes());
+    fill_checksum(envelope.source, envelope.destination, &mut code);
     assert_eq!(check(&code, &envelope), Err(Refusal::Code { got: 1 }));
     assert_eq!(Refusal::Code { got: 1 }.to_string(), "code 1, must be 0");
 }

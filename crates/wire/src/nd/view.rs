@@ -1,9 +1,15 @@
 //! A message as it lies in memory, its lengths checked once.
 
+use core::net::Ipv6Addr;
+use core::ops::Range;
+
 use crate::WireError;
+use crate::checksum::{fold, pseudo_sum};
 
 /// The next header value of ICMPv6.
-pub const PROTOCOL: u8 = 58;
+pub const NEXT_HEADER: u8 = 58;
+/// Where the checksum stands.
+pub const CHECKSUM_AT: Range<usize> = 2..4;
 
 /// A type of message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,7 +136,7 @@ impl<'a> View<'a> {
         self.bytes[1]
     }
 
-    /// Its checksum as it arrived ([`crate::checksum::ipv6`] says whether it is right).
+    /// Its checksum as it arrived ([`verify_checksum`] says whether it is right).
     #[must_use]
     pub fn checksum(&self) -> u16 {
         u16::from_be_bytes([self.bytes[2], self.bytes[3]])
@@ -144,11 +150,6 @@ impl<'a> View<'a> {
             rest = behind;
             Some(option)
         })
-    }
-
-    /// The whole message.
-    pub(super) fn bytes(&self) -> &'a [u8] {
-        self.bytes
     }
 
     /// What follows the fixed part.
@@ -177,5 +178,29 @@ impl<'a> OptionView<'a> {
         }
         let (option, rest) = bytes.split_at_checked(end).ok_or(short(end))?;
         Ok((OptionView { kind, data: &option[2..] }, rest))
+    }
+}
+
+/// The checksum of a message whose field holds anything. `source` is the home address where the packet has a Home
+/// Address option, `destination` that of a type 2 routing header if there is one.
+#[must_use]
+pub fn checksum(source: Ipv6Addr, destination: Ipv6Addr, message: &[u8]) -> u16 {
+    let sum = pseudo_sum(source, destination, NEXT_HEADER, message);
+    let field =
+        message.get(CHECKSUM_AT).map_or(0, |field| u16::from_be_bytes([field[0], field[1]]));
+    !fold(u64::from(sum) + u64::from(!field))
+}
+
+/// Whether a message holds its [`checksum`].
+#[must_use]
+pub fn verify_checksum(source: Ipv6Addr, destination: Ipv6Addr, message: &[u8]) -> bool {
+    pseudo_sum(source, destination, NEXT_HEADER, message) == 0xffff
+}
+
+/// Puts the [`checksum`] into a message.
+pub fn fill_checksum(source: Ipv6Addr, destination: Ipv6Addr, message: &mut [u8]) {
+    let sum = checksum(source, destination, message);
+    if let Some(field) = message.get_mut(CHECKSUM_AT) {
+        field.copy_from_slice(&sum.to_be_bytes());
     }
 }
