@@ -21,8 +21,10 @@ mod option;
 mod view;
 
 pub use check::{Envelope, Refusal, check};
-pub use message::{Message, RouterAdvertisement};
-pub use option::{NdOption, Preference, PrefixInformation};
+pub use message::{
+    Message, NeighborAdvertisementFlags, RouterAdvertisement, RouterAdvertisementFlags,
+};
+pub use option::{NdOption, Preference, PrefixFlags, PrefixInformation};
 pub use view::{
     CHECKSUM_AT, Kind, NEXT_HEADER, OptionView, View, checksum, fill_checksum, verify_checksum,
 };

@@ -3,7 +3,7 @@
 use core::fmt;
 use core::net::Ipv6Addr;
 
-use super::message::Message;
+use super::message::{Message, NeighborAdvertisementFlags};
 use super::option::NdOption;
 use super::view::{View, verify_checksum};
 use crate::WireError;
@@ -106,7 +106,10 @@ fn check_addresses(
         Message::NeighborSolicitation { .. } if told_by_nobody => {
             Err(Refusal::SourceLinkLayerAddress)
         }
-        Message::NeighborAdvertisement { s: true, .. } if destination.is_multicast() => {
+        Message::NeighborAdvertisement { flags, .. }
+            if flags.contains(NeighborAdvertisementFlags::SOLICITED)
+                && destination.is_multicast() =>
+        {
             Err(Refusal::Solicited)
         }
         Message::Redirect { destination_address, .. } if destination_address.is_multicast() => {

@@ -8,8 +8,9 @@ use serde::Serialize;
 use super::option::{NdOption, Preference, address};
 use super::view::{Kind, View, fill_checksum};
 use crate::WireError;
+use crate::layout::flags;
 
-/// A message. Reserved fields are written as zeros; a code other than zero and reserved fields are not kept.
+/// A message. Reserved fields are written as zeros; a code other than zero and reserved fields are not kept, reserved flags are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Message {
@@ -29,12 +30,8 @@ pub enum Message {
     },
     /// Type 136 (RFC 4861, 4.4).
     NeighborAdvertisement {
-        /// The sender is a router.
-        r: bool,
-        /// It answers a solicitation.
-        s: bool,
-        /// It overrides what is cached.
-        o: bool,
+        /// What it is.
+        flags: NeighborAdvertisementFlags,
         /// Whose link-layer address is told.
         target_address: Ipv6Addr,
         /// In their order.
@@ -72,13 +69,35 @@ pub enum Message {
     MobilePrefixAdvertisement {
         /// Of the solicitation, or zero.
         identifier: u16,
-        /// Managed address configuration, as in a router advertisement.
-        m: bool,
-        /// Other configuration.
-        o: bool,
+        /// [`RouterAdvertisementFlags::MANAGED`] and [`RouterAdvertisementFlags::OTHER`].
+        flags: RouterAdvertisementFlags,
         /// In their order.
         options: Vec<NdOption>,
     },
+}
+
+flags! {
+    /// Flags of a router advertisement.
+    pub struct RouterAdvertisementFlags(u8) {
+        /// Managed address configuration: addresses by DHCPv6.
+        MANAGED = 0x80 "M",
+        /// Other configuration by DHCPv6.
+        OTHER = 0x40 "O",
+        /// The router is a home agent of this link.
+        HOME_AGENT = 0x20 "H",
+        /// The router is a proxy for neighbour discovery.
+        PROXY = 0x04 "P",
+    }
+
+    /// Flags of a neighbour advertisement.
+    pub struct NeighborAdvertisementFlags(u8) {
+        /// The sender is a router.
+        ROUTER = 0x80 "R",
+        /// It answers a solicitation.
+        SOLICITED = 0x40 "S",
+        /// It overrides what is cached.
+        OVERRIDE = 0x20 "O",
+    }
 }
 
 /// A router advertisement (RFC 4861, 4.2; RFC 4191, 2.2; RFC 6275, 7.1; RFC 4389).
@@ -96,16 +115,10 @@ pub enum Message {
 pub struct RouterAdvertisement {
     /// For packets of hosts; 0 if not stated.
     pub cur_hop_limit: u8,
-    /// Managed address configuration: addresses by DHCPv6.
-    pub m: bool,
-    /// Other configuration by DHCPv6.
-    pub o: bool,
-    /// The router is a home agent of this link.
-    pub h: bool,
+    /// All but the two bits of the preference.
+    pub flags: RouterAdvertisementFlags,
     /// As a default router.
     pub prf: Preference,
-    /// The router is a proxy for neighbour discovery.
-    pub p: bool,
     /// As a default router, in seconds; 0 for none.
     pub router_lifetime: u16,
     /// Milliseconds; 0 if not stated.
@@ -127,17 +140,13 @@ impl Message {
         let word = |at: usize| {
             u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
         };
-        let flag = |at: usize, mask: u8| bytes[at] & mask != 0;
         let options = view.options().map(NdOption::parse).collect::<Result<Vec<_>, _>>()?;
         Ok(match view.kind() {
             Kind::RouterSolicitation => Message::RouterSolicitation { options },
             Kind::RouterAdvertisement => Message::RouterAdvertisement(RouterAdvertisement {
                 cur_hop_limit: bytes[4],
-                m: flag(5, 0x80),
-                o: flag(5, 0x40),
-                h: flag(5, 0x20),
+                flags: RouterAdvertisementFlags(bytes[5] & !Preference::BITS),
                 prf: Preference::of(bytes[5]),
-                p: flag(5, 0x04),
                 router_lifetime: half(6),
                 reachable_time: word(8),
                 retrans_timer: word(12),
@@ -147,9 +156,7 @@ impl Message {
                 Message::NeighborSolicitation { target_address: address(&bytes[8..]), options }
             }
             Kind::NeighborAdvertisement => Message::NeighborAdvertisement {
-                r: flag(4, 0x80),
-                s: flag(4, 0x40),
-                o: flag(4, 0x20),
+                flags: NeighborAdvertisementFlags(bytes[4]),
                 target_address: address(&bytes[8..]),
                 options,
             },
@@ -170,8 +177,7 @@ impl Message {
             }
             Kind::MobilePrefixAdvertisement => Message::MobilePrefixAdvertisement {
                 identifier: half(4),
-                m: flag(6, 0x80),
-                o: flag(6, 0x40),
+                flags: RouterAdvertisementFlags(bytes[6]),
                 options,
             },
         })
@@ -188,8 +194,8 @@ impl Message {
                 out.extend([0; 4]);
                 out.extend(target_address.octets());
             }
-            Message::NeighborAdvertisement { r, s, o, target_address, .. } => {
-                out.extend([flags([*r, *s, *o]), 0, 0, 0]);
+            Message::NeighborAdvertisement { flags, target_address, .. } => {
+                out.extend([flags.0, 0, 0, 0]);
                 out.extend(target_address.octets());
             }
             Message::Redirect { target_address, destination_address, .. } => {
@@ -207,9 +213,9 @@ impl Message {
                 out.extend([0; 2]);
                 out.extend(home_agent_addresses.iter().flat_map(Ipv6Addr::octets));
             }
-            Message::MobilePrefixAdvertisement { identifier, m, o, .. } => {
+            Message::MobilePrefixAdvertisement { identifier, flags, .. } => {
                 out.extend(identifier.to_be_bytes());
-                out.extend([flags([*m, *o, false]), 0]);
+                out.extend([flags.0, 0]);
             }
         }
         self.options().iter().for_each(|option| option.emit(&mut out));
@@ -261,17 +267,11 @@ impl Message {
 
 impl RouterAdvertisement {
     fn emit(&self, out: &mut Vec<u8>) {
-        let flags = flags([self.m, self.o, self.h]) | self.prf.bits() | u8::from(self.p) << 2;
-        out.extend([self.cur_hop_limit, flags]);
+        out.extend([self.cur_hop_limit, self.flags.0 | self.prf.bits()]);
         out.extend(self.router_lifetime.to_be_bytes());
         out.extend(self.reachable_time.to_be_bytes());
         out.extend(self.retrans_timer.to_be_bytes());
     }
-}
-
-/// Flags from the first bit on.
-fn flags(set: [bool; 3]) -> u8 {
-    set.iter().zip([0x80, 0x40, 0x20]).map(|(set, mask)| u8::from(*set) * mask).sum()
 }
 
 fn addresses(bytes: &[u8]) -> Result<Vec<Ipv6Addr>, WireError> {

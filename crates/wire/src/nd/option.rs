@@ -1,5 +1,6 @@
 //! The options of neighbour discovery as values.
 
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::Ipv6Addr;
@@ -9,6 +10,7 @@ use serde::{Serialize, Serializer};
 use super::domain;
 use super::view::OptionView;
 use crate::WireError;
+use crate::layout::{flags, hex};
 
 /// The longest data of an option: 255 times 8 bytes less type and length.
 const DATA_MAX: usize = 2038;
@@ -95,6 +97,18 @@ pub enum NdOption {
     },
 }
 
+flags! {
+    /// Flags of a prefix (RFC 4861, 4.6.2; RFC 6275, 7.2).
+    pub struct PrefixFlags(u8) {
+        /// The prefix is on the link.
+        ON_LINK = 0x80 "L",
+        /// Hosts may make addresses of the prefix.
+        AUTONOMOUS = 0x40 "A",
+        /// The field holds the router's whole address.
+        ROUTER_ADDRESS = 0x20 "R",
+    }
+}
+
 /// The Prefix Information option (RFC 4861, 4.6.2; RFC 6275, 7.2).
 ///
 /// ```text
@@ -110,12 +124,8 @@ pub enum NdOption {
 pub struct PrefixInformation {
     /// 0 to 128.
     pub prefix_length: u8,
-    /// The prefix is on the link.
-    pub l: bool,
-    /// Hosts may make addresses of the prefix.
-    pub a: bool,
-    /// `prefix` is the router's whole address.
-    pub r: bool,
+    /// What the prefix is for.
+    pub flags: PrefixFlags,
     /// Seconds; all ones stand for ever.
     pub valid_lifetime: u32,
     /// Seconds; all ones stand for ever.
@@ -140,7 +150,10 @@ pub enum Preference {
 }
 
 impl Preference {
-    /// Reads bits 3 and 4 (0x18) of a byte of flags.
+    /// Its bits in a byte of flags.
+    pub(super) const BITS: u8 = 0x18;
+
+    /// Reads them.
     pub(super) fn of(flags: u8) -> Preference {
         match flags >> 3 & 3 {
             0b01 => Preference::High,
@@ -150,7 +163,7 @@ impl Preference {
         }
     }
 
-    /// The same bits.
+    /// Writes them.
     pub(super) fn bits(self) -> u8 {
         let bits = match self {
             Preference::High => 0b01,
@@ -186,9 +199,7 @@ impl NdOption {
                 of_length(&[4])?;
                 NdOption::PrefixInformation(PrefixInformation {
                     prefix_length: prefix_length(data[0])?,
-                    l: data[1] & 0x80 != 0,
-                    a: data[1] & 0x40 != 0,
-                    r: data[1] & 0x20 != 0,
+                    flags: PrefixFlags(data[1]),
                     valid_lifetime: word(2),
                     preferred_lifetime: word(6),
                     prefix: address(&data[14..]),
@@ -309,8 +320,7 @@ impl NdOption {
 
 impl PrefixInformation {
     fn emit(&self, out: &mut Vec<u8>) {
-        let flags = u8::from(self.l) << 7 | u8::from(self.a) << 6 | u8::from(self.r) << 5;
-        out.extend([self.prefix_length, flags]);
+        out.extend([self.prefix_length, self.flags.0]);
         for word in [self.valid_lifetime, self.preferred_lifetime, 0] {
             out.extend(word.to_be_bytes());
         }
@@ -330,22 +340,8 @@ pub(super) fn address(bytes: &[u8]) -> Ipv6Addr {
     octets.into()
 }
 
-fn hex<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(&Hex(bytes, ""))
-}
-
+/// Bytes with colons between them.
 fn link_layer<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(&Hex(bytes, ":"))
-}
-
-/// Bytes in hexadecimal digits, with something between them.
-struct Hex<'a>(&'a [u8], &'static str);
-
-impl core::fmt::Display for Hex<'_> {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        for (i, byte) in self.0.iter().enumerate() {
-            write!(f, "{}{byte:02x}", if i > 0 { self.1 } else { "" })?;
-        }
-        Ok(())
-    }
+    let digits: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    serializer.serialize_str(&digits.join(":"))
 }

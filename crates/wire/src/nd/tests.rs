@@ -56,11 +56,8 @@ fn captured() -> impl Iterator<Item = (Envelope, Vec<u8>)> {
 fn full() -> Message {
     Message::RouterAdvertisement(RouterAdvertisement {
         cur_hop_limit: 64,
-        m: true,
-        o: false,
-        h: true,
+        flags: RouterAdvertisementFlags::MANAGED | RouterAdvertisementFlags::HOME_AGENT,
         prf: Preference::Low,
-        p: false,
         router_lifetime: 1_800,
         reachable_time: 30_000,
         retrans_timer: 1_000,
@@ -69,9 +66,7 @@ fn full() -> Message {
             NdOption::TargetLinkLayerAddress { link_layer_address: vec![2, 0, 0, 0, 0, 2] },
             NdOption::PrefixInformation(PrefixInformation {
                 prefix_length: 64,
-                l: true,
-                a: false,
-                r: true,
+                flags: PrefixFlags::ON_LINK | PrefixFlags::ROUTER_ADDRESS,
                 valid_lifetime: u32::MAX,
                 preferred_lifetime: 3_600,
                 prefix: address("2001:db8::1"),
@@ -113,20 +108,15 @@ fn the_fields_of_a_captured_advertisement_are_those_that_another_implementation_
     let (_, bytes) = captured().nth(1).unwrap();
     let expected = RouterAdvertisement {
         cur_hop_limit: 64,
-        m: false,
-        o: false,
-        h: false,
+        flags: RouterAdvertisementFlags::default(),
         prf: Preference::Medium,
-        p: false,
         router_lifetime: 3,
         reachable_time: 0,
         retrans_timer: 0,
         options: vec![
             NdOption::PrefixInformation(PrefixInformation {
                 prefix_length: 64,
-                l: true,
-                a: true,
-                r: true,
+                flags: PrefixFlags(0xe0),
                 valid_lifetime: 86_400,
                 preferred_lifetime: 14_400,
                 prefix: address("2001:db8:1::"),
@@ -278,9 +268,7 @@ fn a_receiver_discards_what_its_rfc_has_it_discard() {
     assert_eq!(judged("::", "ff02::1:ff00:1", 255, &told), Err(Refusal::SourceLinkLayerAddress));
 
     let answer = |s, target: &str| Message::NeighborAdvertisement {
-        r: true,
-        s,
-        o: true,
+        flags: NeighborAdvertisementFlags(if s { 0xe0 } else { 0xa0 }),
         target_address: address(target),
         options: vec![],
     };
@@ -363,14 +351,12 @@ fn any_name() -> impl Strategy<Value = String> {
 }
 
 fn any_option() -> impl Strategy<Value = NdOption> {
-    let prefix = (0..=128u8, any::<[bool; 3]>(), any::<[u32; 2]>(), any_address());
-    let prefix = prefix.prop_map(|(prefix_length, [l, a, r], lifetimes, prefix)| {
+    let prefix = (0..=128u8, any::<u8>(), any::<[u32; 2]>(), any_address());
+    let prefix = prefix.prop_map(|(prefix_length, flags, lifetimes, prefix)| {
         let [valid_lifetime, preferred_lifetime] = lifetimes;
         NdOption::PrefixInformation(PrefixInformation {
             prefix_length,
-            l,
-            a,
-            r,
+            flags: PrefixFlags(flags),
             valid_lifetime,
             preferred_lifetime,
             prefix,
@@ -411,31 +397,32 @@ fn any_option() -> impl Strategy<Value = NdOption> {
 fn any_message() -> impl Strategy<Value = Message> {
     let parts = (
         0..9usize,
-        any::<[bool; 4]>(),
+        any::<u8>(),
         any_preference(),
         any::<(u8, u16, u32, u32)>(),
         (any_address(), any_address()),
         list(any_option(), 0..5),
     );
-    parts.prop_map(|(which, [a, b, c, p], prf, numbers, addresses, options)| {
+    parts.prop_map(|(which, flags, prf, numbers, addresses, options)| {
         let (cur_hop_limit, identifier, reachable_time, retrans_timer) = numbers;
         let (target_address, destination_address) = addresses;
         match which {
             0 => Message::RouterSolicitation { options },
             1 => Message::RouterAdvertisement(RouterAdvertisement {
                 cur_hop_limit,
-                m: a,
-                o: b,
-                h: c,
+                flags: RouterAdvertisementFlags(flags & !0x18),
                 prf,
-                p,
                 router_lifetime: identifier,
                 reachable_time,
                 retrans_timer,
                 options,
             }),
             2 => Message::NeighborSolicitation { target_address, options },
-            3 => Message::NeighborAdvertisement { r: a, s: b, o: c, target_address, options },
+            3 => Message::NeighborAdvertisement {
+                flags: NeighborAdvertisementFlags(flags),
+                target_address,
+                options,
+            },
             4 => Message::Redirect { target_address, destination_address, options },
             5 => Message::HomeAgentAddressDiscoveryRequest { identifier },
             6 => Message::HomeAgentAddressDiscoveryReply {
@@ -443,7 +430,11 @@ fn any_message() -> impl Strategy<Value = Message> {
                 home_agent_addresses: vec![target_address, destination_address],
             },
             7 => Message::MobilePrefixSolicitation { identifier, options },
-            _ => Message::MobilePrefixAdvertisement { identifier, m: a, o: b, options },
+            _ => Message::MobilePrefixAdvertisement {
+                identifier,
+                flags: RouterAdvertisementFlags(flags),
+                options,
+            },
         }
     })
 }
