@@ -1,7 +1,7 @@
 //! Neighbour discovery.
 
 use segue_wire::WireError;
-use segue_wire::nd::{Envelope, Message, Refusal, View, check};
+use segue_wire::nd::{Envelope, Message, Refusal, View, check, fill_checksum};
 
 /// A message: what is read has one reading and its own type; one that is cut is refused or is shorter; what a
 /// receiver accepts is what was read.
@@ -28,10 +28,9 @@ pub(crate) fn nd(data: &[u8]) {
     let mut data = data.to_vec();
     let (source, destination) = ([0xfe; 16].into(), [0xff; 16].into());
     let envelope = Envelope { source, destination, hop_limit: 255 };
-    if let (Ok(message), [_, code, c0, c1, ..]) = (&read, &mut data[..]) {
-        (*code, *c0, *c1) = (0, 0, 0);
-        let sum = segue_wire::checksum::ipv6(source, destination, 58, &data);
-        data[2..4].copy_from_slice(&sum.to_be_bytes());
+    if let Ok(message) = &read {
+        data[1] = 0;
+        fill_checksum(source, destination, &mut data);
         match check(&data, &envelope) {
             Ok(accepted) => assert_eq!(accepted, *message),
             Err(Refusal::Address { .. } | Refusal::Solicited) => {}
