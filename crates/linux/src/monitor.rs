@@ -1,134 +1,195 @@
 //! A watch on interfaces that come and go.
 //!
-//! [`snapshot`] lists the devices of the caller's network namespace with the addresses and routes
-//! that matter for paths; a [`Monitor`] waits for the next list that differs. The notifications of rtnetlink only
-//! wake it up, and it always reads the state in full, so a lost notification (a full socket buffer) cannot leave a
-//! wrong picture behind. Call from a tokio runtime; a current-thread one is enough.
+//! [`snapshot`] lists the devices of the caller's network namespace with the addresses and routes that matter for
+//! paths. A [`Monitor`] tells what changes:
+//!
+//! - A link that comes up or goes down, at once, from the kernel's own notice ([`Change::Link`]). Notices of links have
+//!   a socket to themselves, so that a flood of routes neither delays nor displaces them.
+//! - The list of all devices, when it differs ([`Change::Devices`]). A change comes in pieces (a link, its addresses, its
+//!   routes), and the list is read in full when they have all come, so that a notice that was lost (a full socket buffer)
+//!   leaves no wrong picture behind.
+//!
+//! The order of what it tells: the events of a link alternate, in the order in which the kernel told them, also where
+//! the link was back before anybody looked. A list follows the events that led to it at once, and never shows a link
+//! otherwise than they said; addresses and routes in it may be older, and a further list brings them. A link that was up
+//! at the start has no event. If the kernel lost notices, or a reading shows first what it is about to tell, the events
+//! follow from the reading.
+//!
+//! When the kernel tells of a lost carrier is up to it: of devices whose driver reports no more than that it looks once a
+//! second at most (`net/core/link_watch.c`). A wireless link's point of attachment is not known here.
+//!
+//! Call from a tokio runtime; a current-thread one is enough.
 
 mod device;
+mod notices;
 mod reading;
+mod view;
 
-use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::collections::VecDeque;
+use std::pin::Pin;
 use std::time::Duration;
 
-use nix::errno::Errno;
-use nix::sys::socket::{
-    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, socket,
-};
 use rtnetlink::MulticastGroup;
-use tokio::io::unix::AsyncFd;
+use segue_ip::LinkEvent;
+use tokio::time::Instant;
 
 pub use device::{Device, physical_candidates};
+use notices::{Notice, Notices};
+use reading::fail;
 pub use reading::{MonitorError, snapshot};
-use reading::{fail, read_links, with_netlink};
+use view::View;
 
-/// Changes come in groups (a link, its addresses, its routes); they are reported together when
-/// nothing has come for this long, …
+/// The devices are read in full when nothing has come for this long, …
 const QUIET: Duration = Duration::from_millis(50);
-/// … but at the latest after this long if changes never stop, and at once when a link went down.
+/// … but at the latest after this long if changes never stop.
 const PATIENCE: Duration = Duration::from_millis(500);
+
+/// What has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A link has come up or gone down. Its point of attachment is not said.
+    Link(LinkEvent),
+    /// The devices differ from those last told: all of them, by index.
+    Devices(Vec<Device>),
+}
 
 /// Waits for changes of the interfaces in the network namespace in which it was made.
 pub struct Monitor {
-    socket: AsyncFd<OwnedFd>,
+    links: Notices,
+    others: Notices,
+    view: View,
+    /// Events to be told.
+    events: VecDeque<LinkEvent>,
+    /// The view may differ from what was last told.
+    differs: bool,
     last: Vec<Device>,
+    due: Option<Due>,
+    reading: Option<Reading>,
+}
+
+type Reading = Pin<Box<dyn Future<Output = Result<Vec<Device>, MonitorError>> + Send>>;
+
+/// When the devices are to be read.
+struct Due {
+    /// When the first change came that has not been read.
+    since: Instant,
+    at: Instant,
+}
+
+/// What ended a wait.
+enum Woken {
+    Links,
+    Others,
+    Due,
+    Read(Vec<Device>),
 }
 
 impl Monitor {
-    /// Starts to watch; reports every change from here on.
+    /// Starts to watch; tells of every change from here on.
     ///
     /// # Errors
     /// If netlink is unavailable.
     pub async fn new() -> Result<Monitor, MonitorError> {
-        let socket = listen().map_err(fail("watch interfaces"))?;
+        let of = |groups: &[MulticastGroup]| Notices::of(groups).map_err(fail("watch interfaces"));
+        let links = of(&[MulticastGroup::Link])?;
+        let others = of(&[
+            MulticastGroup::Ipv4Ifaddr,
+            MulticastGroup::Ipv6Ifaddr,
+            MulticastGroup::Ipv4Route,
+            MulticastGroup::Ipv6Route,
+        ])?;
         let last = snapshot().await?;
-        Ok(Monitor { socket, last })
+        let (view, events) = (View::new(last.clone()), VecDeque::new());
+        let (differs, due, reading) = (false, None, None);
+        Ok(Monitor { links, others, view, events, differs, last, due, reading })
     }
 
-    /// The list last reported.
+    /// The list last told.
     #[must_use]
     pub fn current(&self) -> &[Device] {
         &self.last
     }
 
-    /// Waits until the interfaces differ from [`Monitor::current`] and returns them. May be dropped
-    /// at any point without losing a change.
+    /// Waits for the next change. May be dropped at any point without losing one.
     ///
     /// # Errors
     /// If netlink fails.
-    pub async fn changed(&mut self) -> Result<Vec<Device>, MonitorError> {
+    pub async fn changed(&mut self) -> Result<Change, MonitorError> {
         loop {
-            // A change that an earlier, dropped call took from the socket shows up here.
-            let devices = snapshot().await?;
-            if devices != self.last {
-                self.last.clone_from(&devices);
-                return Ok(devices);
+            if let Some(event) = self.events.pop_front() {
+                return Ok(Change::Link(event));
             }
-            self.notified().await.map_err(fail("watch interfaces"))?;
-            // No delay once a link is down.
-            let settled = async {
-                while self.all_up().await? {
-                    match tokio::time::timeout(QUIET, self.notified()).await {
-                        Ok(result) => result.map_err(fail("watch interfaces"))?,
-                        Err(_) => break,
+            if std::mem::take(&mut self.differs) && self.view.devices() != self.last {
+                self.last = self.view.devices().to_vec();
+                return Ok(Change::Devices(self.last.clone()));
+            }
+            match self.woken().await? {
+                Woken::Links => self.hear()?,
+                Woken::Others => {
+                    if self.others.skip().map_err(fail("watch interfaces"))? {
+                        self.read_after(QUIET);
                     }
                 }
-                Ok(())
-            };
-            if let Ok(result) = tokio::time::timeout(PATIENCE, settled).await {
-                result?;
-            }
-        }
-    }
-
-    /// Whether the devices last reported as up still are.
-    async fn all_up(&self) -> Result<bool, MonitorError> {
-        let links = with_netlink(async |handle| read_links(&handle).await).await?;
-        let is_up = |old: &Device| links.get(&old.interface.index).is_some_and(|new| new.up);
-        Ok(self.last.iter().filter(|old| old.up).all(is_up))
-    }
-
-    /// Waits for notifications and takes all that are there. A full buffer counts as one.
-    async fn notified(&self) -> io::Result<()> {
-        loop {
-            let mut guard = self.socket.readable().await?;
-            let mut any = false;
-            let mut buffer = [0; 4096];
-            let end = loop {
-                match recv(self.socket.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
-                    Ok(_) | Err(Errno::ENOBUFS) => any = true,
-                    Err(Errno::EINTR) => {}
-                    Err(error) => break error,
+                Woken::Due => {
+                    self.due = None;
+                    self.view.begin();
+                    self.reading = Some(Box::pin(snapshot()));
                 }
-            };
-            if end != Errno::EAGAIN {
-                return Err(end.into());
-            }
-            guard.clear_ready();
-            if any {
-                return Ok(());
+                Woken::Read(devices) => {
+                    self.reading = None;
+                    // What has come meanwhile is newer.
+                    self.hear()?;
+                    self.events.extend(self.view.take(devices));
+                    self.differs = true;
+                }
             }
         }
     }
-}
 
-fn listen() -> io::Result<AsyncFd<OwnedFd>> {
-    let groups = [
-        MulticastGroup::Link,
-        MulticastGroup::Ipv4Ifaddr,
-        MulticastGroup::Ipv6Ifaddr,
-        MulticastGroup::Ipv4Route,
-        MulticastGroup::Ipv6Route,
-    ];
-    let mask = groups.iter().fold(0, |mask, group| mask | 1 << (*group as u32 - 1));
-    let fd = socket(
-        AddressFamily::Netlink,
-        SockType::Raw,
-        SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC,
-        SockProtocol::NetlinkRoute,
-    )?;
-    bind(fd.as_raw_fd(), &NetlinkAddr::new(0, mask))?;
-    // SAFETY: an `OwnedFd` is open, and stays the same descriptor as long as it is owned.
-    Ok(unsafe { AsyncFd::register(fd) }?)
+    async fn woken(&mut self) -> Result<Woken, MonitorError> {
+        let watch = fail("watch interfaces");
+        let due = self.due.as_ref().filter(|_| self.reading.is_none()).map(|due| due.at);
+        let read = async {
+            match &mut self.reading {
+                Some(reading) => reading.await,
+                None => std::future::pending().await,
+            }
+        };
+        let wait = async {
+            match due {
+                Some(at) => tokio::time::sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            heard = self.links.wait() => heard.map_err(watch).map(|()| Woken::Links),
+            heard = self.others.wait() => heard.map_err(watch).map(|()| Woken::Others),
+            devices = read => devices.map(Woken::Read),
+            () = wait => Ok(Woken::Due),
+        }
+    }
+
+    /// Takes the notices of links that wait, at most what the socket holds.
+    fn hear(&mut self) -> Result<(), MonitorError> {
+        while let Some(notice) = self.links.next().map_err(fail("watch interfaces"))? {
+            let Notice::Messages(messages) = notice else {
+                self.read_after(Duration::ZERO);
+                continue;
+            };
+            self.events.extend(messages.iter().filter_map(|message| self.view.hear(message)));
+            self.read_after(QUIET);
+        }
+        self.differs |= !self.events.is_empty();
+        Ok(())
+    }
+
+    /// Something has changed: reads when nothing more has come for this long.
+    fn read_after(&mut self, quiet: Duration) {
+        let now = Instant::now();
+        if self.due.as_ref().is_some_and(|due| due.at <= now) {
+            return;
+        }
+        let since = self.due.as_ref().map_or(now, |due| due.since);
+        self.due = Some(Due { since, at: (now + quiet).min(since + PATIENCE) });
+    }
 }

@@ -84,7 +84,7 @@ async fn read_with(handle: &Handle) -> Result<Vec<Device>, MonitorError> {
     Ok(devices.into_values().map(finished).collect())
 }
 
-fn link(message: &LinkMessage) -> Device {
+pub(super) fn link(message: &LinkMessage) -> Device {
     let header = &message.header;
     let mut device = Device {
         interface: Interface { index: header.index, ..Interface::default() },
