@@ -15,6 +15,7 @@ pub mod monitor;
 pub mod neighbour;
 mod netlink;
 pub mod netns;
+mod option;
 pub mod packet;
 pub mod peer;
 pub mod process;
