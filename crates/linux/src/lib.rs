@@ -19,6 +19,7 @@ mod option;
 pub mod packet;
 pub mod peer;
 pub mod process;
+pub mod raw;
 pub mod route;
 pub mod stop_signals;
 pub mod thread;
