@@ -39,6 +39,8 @@ bench:
 	$(CARGO) build --release --examples -p segue-datapath
 	$(TARGET)/release/examples/tunnel_bench
 	$(TARGET)/release/examples/user_bench
+	$(CARGO) build --release -p segue-daemon --example link_bench
+	$(TARGET)/release/examples/link_bench
 	$(CARGO) build --release -p segue
 	$(TARGET)/release/segue bench probes
 	scripts/compare-ns2

@@ -64,7 +64,7 @@ where
 }
 
 /// Walks the messages of one datagram; true when the answer is complete.
-fn read_datagram<M>(mut rest: &[u8], answers: &mut Vec<M>) -> io::Result<bool>
+pub(crate) fn read_datagram<M>(mut rest: &[u8], answers: &mut Vec<M>) -> io::Result<bool>
 where
     M: NetlinkDeserializable + Debug,
 {
