@@ -44,6 +44,7 @@ bench:
 	$(CARGO) build --release --examples -p segue-datapath
 	$(TARGET)/release/examples/tunnel_bench
 	$(TARGET)/release/examples/user_bench
+	$(TARGET)/release/examples/relay_bench
 	$(CARGO) build --release -p segue-daemon --example link_bench
 	$(TARGET)/release/examples/link_bench
 	$(CARGO) build --release -p segue
