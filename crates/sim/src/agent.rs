@@ -7,7 +7,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use segue_clock::Time;
-use segue_ip::{Forward, Forwarding, LinkEvent, MAIN_TABLE};
+use segue_ip::{Form, Forward, Forwarding, LinkEvent, MAIN_TABLE};
 
 use crate::net::{Channel, Node, NodeId, neighbour};
 use crate::packet::Packet;
@@ -115,7 +115,9 @@ impl Io<'_> {
                 "no interface leads there"
             }
             Forward::Rule(_) => "nodes have one table",
-            Forward::Tunnel(_) | Forward::Source(_) | Forward::Bind(_) => "nodes have no tunnels",
+            Forward::Tunnel(tunnel) if matches!(tunnel.form, Form::Optimized { .. }) => {
+                "packets have no extension headers"
+            }
             _ => {
                 self.actions.push(Action::Forward(part.clone(), present));
                 return Ok(());

@@ -1,6 +1,7 @@
 //! Why packets go no further, and how many did not.
 
 use segue_netem::DropCause;
+use segue_wire::DropReason;
 
 use super::nat::NatRefusal;
 
@@ -28,6 +29,8 @@ pub enum Lost {
     Loop,
     /// An address translator refused it.
     Nat(NatRefusal),
+    /// A node's tunnels refused it.
+    Relay(DropReason),
 }
 
 /// Packets that nodes dropped, by reason.
@@ -47,6 +50,8 @@ pub struct Refused {
     pub loops: u64,
     /// Address translators, by what they say themselves: [`Nat::counters`](super::nat::Nat::counters).
     pub nat: u64,
+    /// Tunnels, by what they say themselves: [`Relay::refused`](super::relay::Relay::refused).
+    pub relay: u64,
 }
 
 impl Refused {
@@ -59,6 +64,7 @@ impl Refused {
             Lost::NotForwarded => self.not_forwarded += 1,
             Lost::Loop => self.loops += 1,
             Lost::Nat(_) => self.nat += 1,
+            Lost::Relay(_) => self.relay += 1,
             Lost::Link(_) | Lost::TooLarge => {}
         }
     }

@@ -11,6 +11,7 @@ use segue_ip::{Interface, Route};
 use super::channel::Channel;
 use super::ids::{AgentId, CellId, ChannelId};
 use super::nat::Nat;
+use super::relay::Relay;
 use super::routes::Routes;
 
 /// Where a node meets a link: an interface, and what is at the other end of it.
@@ -47,6 +48,8 @@ pub struct Node {
     /// Protocol, port and agent, in ascending order. Port 0 takes all that no other takes.
     pub(super) ports: Vec<((u8, u16), AgentId)>,
     pub(super) nat: Option<Box<Nat>>,
+    /// Once an agent has asked for a part of it.
+    pub(super) relay: Option<Box<Relay>>,
     /// Until when it stands still.
     pub(super) stalled: Time,
 }
@@ -61,6 +64,7 @@ impl Node {
             forwards: true,
             ports: Vec::new(),
             nat: None,
+            relay: None,
             stalled: Time::ZERO,
         }
     }
@@ -99,6 +103,12 @@ impl Node {
     #[must_use]
     pub fn nat(&self) -> Option<&Nat> {
         self.nat.as_deref()
+    }
+
+    /// Its tunnels, if agents have asked for any.
+    #[must_use]
+    pub fn relay(&self) -> Option<&Relay> {
+        self.relay.as_deref()
     }
 
     pub(super) fn adapter_mut(&mut self, index: u32) -> &mut Adapter {

@@ -4,11 +4,13 @@ use core::any::Any;
 use core::net::IpAddr;
 
 use segue_clock::Time;
-use segue_ip::Forward;
+use segue_ip::{Forward, Traffic};
 use segue_netem::{DropCause, Verdict};
+use segue_wire::DropReason;
 
 use super::nat::{Inward, NatRefusal};
 use super::node::is_link_scope;
+use super::relay::Led;
 use super::{AgentId, Change, ChannelId, Hop, Lost, Network, Node, NodeId};
 use crate::agent::{Action, Agent, Io};
 use crate::packet::Packet;
@@ -268,6 +270,8 @@ impl Network {
             Fate::Unclaimed => self.unclaimed(node, over, &packet),
             Fate::Listeners => self.deliver_on_link(node, over, &packet),
             Fate::Over(index) => self.transmit(node, index, packet),
+            Fate::Out(tunnel) => self.take_out(node, tunnel, packet),
+            Fate::Bound(traffic) => self.lead(node, traffic, packet),
             Fate::Lost(why) => self.drop(node, &packet, why),
         }
     }
@@ -285,6 +289,10 @@ impl Network {
         let at = &self.nodes[node.0 as usize];
         if at.owns(packet.dst) {
             self.todo.push_back(Step::Deliver(node, packet));
+            return;
+        }
+        if let Some(traffic) = at.relay().and_then(|relay| relay.binding_of(None, &packet)) {
+            self.lead(node, traffic, packet);
             return;
         }
         match at.routes.look_up(&packet) {
@@ -422,7 +430,7 @@ impl Network {
                 Action::SendOn(index, packet) => self.transmit(node, index, packet),
                 Action::Arrive(packet) => self.todo.push_back(Step::Deliver(node, packet)),
                 Action::Address(address, present) => self.set_address(id, address, present),
-                Action::Forward(part, present) => self.forward(node, &part, present),
+                Action::Forward(part, present) => self.forward(id, &part, present),
                 Action::Log(line) => self.say(node, || line),
             }
         }
@@ -444,7 +452,8 @@ impl Network {
     }
 
     /// Gives a node a part of its forwarding or takes it away. That it can have it has been looked at.
-    fn forward(&mut self, node: NodeId, part: &Forward, present: bool) {
+    fn forward(&mut self, by: AgentId, part: &Forward, present: bool) {
+        let node = self.agents[by.0 as usize].node;
         let at = &mut self.nodes[node.0 as usize];
         match part {
             Forward::Address { interface, prefix } => {
@@ -461,8 +470,58 @@ impl Network {
                 Some(index) => at.routes.set(route.destination, Hop::Interface(index)),
                 None => at.routes.remove(route.destination),
             },
-            // An agent was told that nodes have none of these.
-            Forward::Rule(_) | Forward::Tunnel(_) | Forward::Source(_) | Forward::Bind(_) => {}
+            // An agent was told that nodes have none.
+            Forward::Rule(_) => {}
+            Forward::Tunnel(_) | Forward::Source(_) | Forward::Bind(_) => {
+                self.change_relay(by, node, part, present);
+            }
+        }
+    }
+
+    /// Gives a node a part of its tunnels or takes it away.
+    fn change_relay(&mut self, by: AgentId, node: NodeId, part: &Forward, present: bool) {
+        let relay = self.nodes[node.0 as usize].relay.get_or_insert_default();
+        let released = match (part, present) {
+            (Forward::Tunnel(tunnel), true) => {
+                relay.set_tunnel(*tunnel);
+                return;
+            }
+            (Forward::Tunnel(tunnel), false) => return relay.remove_tunnel(tunnel.number),
+            (Forward::Source(source), true) => return relay.allow(*source),
+            (Forward::Source(source), false) => return relay.forbid(source),
+            (Forward::Bind(binding), true) => relay.bind(self.now, by, *binding),
+            (Forward::Bind(binding), false) => return relay.unbind(&binding.traffic),
+            _ => return,
+        };
+        for packet in released {
+            if let Forward::Bind(binding) = part {
+                self.lead(node, binding.traffic, packet);
+            }
+        }
+    }
+
+    /// Sends a packet where its traffic is bound to.
+    fn lead(&mut self, node: NodeId, traffic: Traffic, packet: Packet) {
+        let at = &mut self.nodes[node.0 as usize];
+        let Some(relay) = &mut at.relay else { return };
+        match relay.lead(self.now, traffic, packet) {
+            Led::Into(outer) => match at.routes.look_up(&outer) {
+                Some(Hop::Interface(index)) => self.transmit(node, index, outer),
+                _ => self.drop(node, &outer, Lost::NoRoute),
+            },
+            Led::Over(index, packet) => self.transmit(node, index, packet),
+            Led::Ask(agent, packet) => self.todo.push_back(Step::Receive(agent, packet)),
+            Led::Held => {}
+            Led::Refused(packet, why) => self.drop(node, &packet, Lost::Relay(why)),
+        }
+    }
+
+    /// A packet of a tunnel has reached the tunnel's end.
+    fn take_out(&mut self, node: NodeId, tunnel: u32, packet: Packet) {
+        let Some(relay) = &mut self.nodes[node.0 as usize].relay else { return };
+        match relay.take_out(tunnel, packet) {
+            Ok(inner) => self.todo.push_back(Step::Deliver(node, inner)),
+            Err(packet) => self.drop(node, &packet, Lost::Relay(DropReason::InnerSource)),
         }
     }
 
@@ -490,6 +549,10 @@ enum Fate {
     Over(u32),
     /// No further.
     Lost(Lost),
+    /// It comes out of this tunnel.
+    Out(u32),
+    /// It goes where this is bound to.
+    Bound(Traffic),
 }
 
 /// The fate of a packet that has reached a node over an interface, or out of a tunnel. If it is forwarded it has a hop
@@ -501,6 +564,9 @@ fn fate(at: &mut Node, now: Time, over: Option<u32>, packet: &mut Packet) -> Fat
         return Fate::Lost(Lost::Nat(cause));
     }
     if at.owns(packet.dst) {
+        if let Some(tunnel) = at.relay().and_then(|relay| relay.tunnel_of(packet)) {
+            return Fate::Out(tunnel);
+        }
         let agent = at.agent_at(packet.protocol, packet.ports.1);
         return agent.map_or(Fate::Unclaimed, Fate::Agent);
     }
@@ -514,6 +580,14 @@ fn fate(at: &mut Node, now: Time, over: Option<u32>, packet: &mut Packet) -> Fat
         return Fate::Lost(Lost::Ttl);
     }
     packet.ttl -= 1;
+    if let Some(relay) = &mut at.relay
+        && let Some(traffic) = relay.binding_of(over, packet)
+    {
+        return match relay.has_good_source(over, packet) {
+            true => Fate::Bound(traffic),
+            false => Fate::Lost(Lost::Relay(DropReason::InnerSource)),
+        };
+    }
     match at.routes.look_up(packet) {
         Some(Hop::Interface(index)) => {
             if let Some(nat) = &mut at.nat

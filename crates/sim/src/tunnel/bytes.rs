@@ -6,18 +6,12 @@ use alloc::vec::Vec;
 
 use segue_tunnel::ProbeKind;
 use segue_wire::header::flags;
-use segue_wire::{FlowKey, Header, PacketType, Probe, ProbeKey, Size};
+use segue_wire::{Header, PacketType, Probe, ProbeKey, Size};
 
 use super::message::{Body, Inner, Message, Ride};
 use crate::Packet;
+use crate::net::flow_key;
 use crate::packet::Raw;
-
-/// The flow of a packet, as the packet paths see it.
-fn flow_key(packet: &Packet) -> FlowKey {
-    let (sport, dport) = packet.ports;
-    let label = if (sport, dport) == (0, 0) { packet.label } else { 0 };
-    FlowKey { src: packet.src, dst: packet.dst, sport, dport, protocol: packet.protocol, label }
-}
 
 pub(super) fn inner(packet: Packet) -> Inner<Packet> {
     Inner { key: flow_key(&packet), dscp: packet.dscp, bytes: packet.bytes, payload: packet }

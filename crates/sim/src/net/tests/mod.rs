@@ -5,6 +5,7 @@ mod link;
 mod links;
 mod nat;
 mod paper4;
+mod relay;
 mod wireless;
 
 use alloc::boxed::Box;

@@ -1,0 +1,275 @@
+//! A node's tunnels, and the traffic bound to them: what `segue-datapath`'s relay does with packets of this network.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::net::IpAddr;
+
+use segue_clock::{Span, Time};
+use segue_ip::{Binding, Exit, FlowKey, Form, Port, Prefix, Source, Traffic, Tunnel};
+use segue_wire::DropReason;
+
+use super::AgentId;
+use crate::packet::{Packet, Raw, encapsulate, ip_header_bytes};
+
+/// Protocol number of GRE (RFC 2784).
+const GRE: u8 = 47;
+/// The flag of a key (RFC 2890).
+const KEYED: [u8; 2] = [0x20, 0];
+
+/// Tunnels, inner sources and bindings of a node.
+#[derive(Clone, Debug, Default)]
+pub struct Relay {
+    tunnels: BTreeMap<u32, Tunnel>,
+    sources: Vec<Source>,
+    bindings: BTreeMap<Traffic, Bound>,
+    refused: BTreeMap<DropReason, u64>,
+}
+
+#[derive(Clone, Debug)]
+struct Bound {
+    exit: Exit,
+    /// Whom to ask.
+    by: AgentId,
+    held: VecDeque<(Time, Packet)>,
+}
+
+/// What becomes of a packet that is bound to somewhere.
+#[derive(Debug)]
+pub(super) enum Led {
+    /// It goes by the routes, in a tunnel's header.
+    Into(Packet),
+    /// It leaves over this interface.
+    Over(u32, Packet),
+    /// This agent is asked.
+    Ask(AgentId, Packet),
+    /// It is held.
+    Held,
+    /// It is refused.
+    Refused(Packet, DropReason),
+}
+
+impl Relay {
+    /// Refused packets by reason.
+    #[must_use]
+    pub fn refused(&self) -> &BTreeMap<DropReason, u64> {
+        &self.refused
+    }
+
+    pub(super) fn set_tunnel(&mut self, tunnel: Tunnel) {
+        self.tunnels.insert(tunnel.number, tunnel);
+    }
+
+    /// Its sources go with it.
+    pub(super) fn remove_tunnel(&mut self, number: u32) {
+        self.tunnels.remove(&number);
+        self.sources.retain(|source| source.port != Port::Tunnel(number));
+    }
+
+    pub(super) fn allow(&mut self, source: Source) {
+        if !self.sources.contains(&source) {
+            self.sources.push(source);
+        }
+    }
+
+    pub(super) fn forbid(&mut self, source: &Source) {
+        self.sources.retain(|known| known != source);
+    }
+
+    /// Binds traffic. Returns what was held of it and may go now, the oldest first.
+    pub(super) fn bind(&mut self, now: Time, by: AgentId, binding: Binding) -> Vec<Packet> {
+        let Binding { traffic, exit } = binding;
+        let held = self.bindings.remove(&traffic).map(|bound| (bound.exit, bound.held));
+        let mut bound = Bound { exit, by, held: VecDeque::new() };
+        let mut released = Vec::new();
+        if let Some((Exit::Hold { within_ms, .. }, held)) = held {
+            let all = held.len();
+            let young = |since: Time| now.since(since) < Span::from_millis(within_ms.into());
+            let kept: VecDeque<_> = held.into_iter().filter(|(since, _)| young(*since)).collect();
+            self.refuse(DropReason::HoldExpired, (all - kept.len()) as u64);
+            match exit {
+                Exit::Hold { packets, .. } => {
+                    let surplus = kept.len().saturating_sub(packets.into());
+                    self.refuse(DropReason::HoldFull, surplus as u64);
+                    bound.held = kept.into_iter().skip(surplus).collect();
+                }
+                _ => released = kept.into_iter().map(|(_, packet)| packet).collect(),
+            }
+        }
+        self.bindings.insert(traffic, bound);
+        released
+    }
+
+    /// What was held is dropped.
+    pub(super) fn unbind(&mut self, traffic: &Traffic) {
+        if let Some(bound) = self.bindings.remove(traffic) {
+            self.refuse(DropReason::NoBinding, bound.held.len() as u64);
+        }
+    }
+
+    /// The tunnel that a packet to this node comes out of.
+    pub(super) fn tunnel_of(&self, packet: &Packet) -> Option<u32> {
+        let raw = packet.value::<Raw>()?;
+        raw.inner.as_ref()?;
+        let is_of = |tunnel: &&Tunnel| {
+            (tunnel.local, tunnel.remote) == (packet.dst, packet.src)
+                && match tunnel.form {
+                    Form::Ip => matches!(packet.protocol, 4 | 41),
+                    Form::Gre { receive, .. } => {
+                        packet.protocol == GRE && raw.bytes == gre(receive, v6(raw))
+                    }
+                    Form::Udp { local, remote } => {
+                        packet.protocol == 17 && packet.ports == (remote, local)
+                    }
+                    Form::Optimized { .. } => false,
+                }
+        };
+        self.tunnels.values().find(is_of).map(|tunnel| tunnel.number)
+    }
+
+    /// What is in a packet of a tunnel.
+    ///
+    /// # Errors
+    /// The packet inside, if its source may not come out of the tunnel.
+    pub(super) fn take_out(&mut self, number: u32, packet: Packet) -> Result<Packet, Packet> {
+        let raw = packet.into_value::<Raw>();
+        let inner = match raw.map(|raw| raw.inner) {
+            Ok(Some(inner)) => inner,
+            Ok(None) => unreachable!("tunnel_of has seen it"),
+            Err(packet) => return Err(packet),
+        };
+        if self.may_bring(Port::Tunnel(number), inner.src) {
+            return Ok(inner);
+        }
+        self.refuse(DropReason::InnerSource, 1);
+        Err(inner)
+    }
+
+    /// What a packet that came over an interface, or is the node's own, is bound to.
+    pub(super) fn binding_of(&self, over: Option<u32>, packet: &Packet) -> Option<Traffic> {
+        let flow = Traffic::Flow(flow_key(packet));
+        if self.bindings.contains_key(&flow) {
+            return Some(flow);
+        }
+        let to = || self.longest(Traffic::To, packet.dst);
+        let from = || self.longest(Traffic::From, packet.src);
+        if over.is_some_and(|link| self.is_checked(link)) {
+            return from().or_else(to);
+        }
+        to().or_else(from)
+    }
+
+    fn longest(&self, traffic: fn(Prefix) -> Traffic, address: IpAddr) -> Option<Traffic> {
+        let of = |len| traffic(Prefix::new(address, len).network());
+        (0..=Prefix::host(address).len).rev().map(of).find(|of| self.bindings.contains_key(of))
+    }
+
+    /// Whether a packet that the node forwards may have its source.
+    pub(super) fn has_good_source(&mut self, over: Option<u32>, packet: &Packet) -> bool {
+        let Some(link) = over else { return true };
+        let good = if self.is_checked(link) {
+            self.may_bring(Port::Link(link), packet.src)
+        } else {
+            self.longest(Traffic::To, packet.src).is_none()
+        };
+        self.refuse(DropReason::InnerSource, u64::from(!good));
+        good
+    }
+
+    /// Sends a packet where its traffic is bound to.
+    pub(super) fn lead(&mut self, now: Time, traffic: Traffic, packet: Packet) -> Led {
+        let Some(bound) = self.bindings.get_mut(&traffic) else {
+            return self.refused_as(packet, DropReason::NoBinding);
+        };
+        match bound.exit {
+            Exit::Tunnel(number) => match self.tunnels.get(&number) {
+                Some(tunnel) => match put_into(tunnel, packet) {
+                    Ok(outer) => Led::Into(outer),
+                    Err(packet) => self.refused_as(packet, DropReason::Encapsulation),
+                },
+                None => self.refused_as(packet, DropReason::NoRemote),
+            },
+            Exit::Link { interface, .. } => Led::Over(interface, packet),
+            Exit::Ask => Led::Ask(bound.by, packet),
+            Exit::Drop => self.refused_as(packet, DropReason::Denied),
+            Exit::Hold { packets, within_ms } => {
+                let within = Span::from_millis(within_ms.into());
+                let (mut full, mut expired) = (0, 0);
+                while bound.held.front().is_some_and(|(since, _)| now.since(*since) >= within) {
+                    bound.held.pop_front();
+                    expired += 1;
+                }
+                bound.held.push_back((now, packet));
+                while bound.held.len() > packets.into() {
+                    bound.held.pop_front();
+                    full += 1;
+                }
+                self.refuse(DropReason::HoldExpired, expired);
+                self.refuse(DropReason::HoldFull, full);
+                Led::Held
+            }
+        }
+    }
+
+    fn refused_as(&mut self, packet: Packet, why: DropReason) -> Led {
+        self.refuse(why, 1);
+        Led::Refused(packet, why)
+    }
+
+    fn refuse(&mut self, why: DropReason, packets: u64) {
+        if packets > 0 {
+            *self.refused.entry(why).or_default() += packets;
+        }
+    }
+
+    fn is_checked(&self, link: u32) -> bool {
+        self.sources.iter().any(|source| source.port == Port::Link(link))
+    }
+
+    fn may_bring(&self, port: Port, source: IpAddr) -> bool {
+        self.sources.iter().any(|known| known.port == port && known.prefix.contains(source))
+    }
+}
+
+/// The flow of a packet, as packet paths see it.
+pub(crate) fn flow_key(packet: &Packet) -> FlowKey {
+    let (sport, dport) = packet.ports;
+    let label = if (sport, dport) == (0, 0) { packet.label } else { 0 };
+    FlowKey { src: packet.src, dst: packet.dst, sport, dport, protocol: packet.protocol, label }
+}
+
+fn v6(raw: &Raw) -> bool {
+    raw.inner.as_ref().is_some_and(|inner| inner.src.is_ipv6())
+}
+
+/// A GRE header in front of IPv6, or of IPv4.
+fn gre(key: Option<u32>, v6: bool) -> Vec<u8> {
+    let protocol: [u8; 2] = if v6 { [0x86, 0xdd] } else { [0x08, 0x00] };
+    match key {
+        Some(key) => [&KEYED[..], &protocol, &key.to_be_bytes()].concat(),
+        None => vec![0, 0, protocol[0], protocol[1]],
+    }
+}
+
+/// A packet in a tunnel's headers.
+///
+/// # Errors
+/// The packet, where the form is one that packets of this network do not have.
+fn put_into(tunnel: &Tunnel, packet: Packet) -> Result<Packet, Packet> {
+    let Tunnel { local, remote, .. } = *tunnel;
+    let (dscp, sent) = (packet.dscp, packet.sent);
+    let outer = match tunnel.form {
+        Form::Ip => return Ok(encapsulate(local, remote, packet)),
+        Form::Gre { send, .. } => {
+            let bytes = gre(send, packet.src.is_ipv6());
+            let length = ip_header_bytes(local) + bytes.len() as u32 + packet.bytes;
+            let raw = Raw { bytes, inner: Some(packet) };
+            Packet::new(GRE, (local, 0), (remote, 0), length, raw)
+        }
+        Form::Udp { local: from, remote: to } => {
+            Packet::carrying((local, from), (remote, to), Vec::new(), Some(packet))
+        }
+        Form::Optimized { .. } => return Err(packet),
+    };
+    Ok(Packet { dscp, sent, ..outer })
+}
