@@ -249,6 +249,7 @@ fn reason(why: Lost) -> &'static str {
         Lost::NotForwarded => "node does not forward",
         Lost::Loop => "passed round within the node",
         Lost::Nat(_) => "refused by the NAT",
+        Lost::Relay(_) => "refused by the tunnels of the node",
     }
 }
 
