@@ -19,6 +19,18 @@ pub(crate) enum Side {
     Egress,
 }
 
+/// Whose program it is: each packet path has a filter of its own on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Owner {
+    Paths = 1,
+    Relay = 2,
+}
+
+impl Owner {
+    const ALL: [Owner; 2] = [Owner::Paths, Owner::Relay];
+}
+
 /// A program attached to a device; detached when dropped.
 #[derive(Debug)]
 pub(crate) enum Attached {
@@ -29,7 +41,7 @@ pub(crate) enum Attached {
     Parked { _sockets: (UnixDatagram, UnixDatagram) },
     /// A filter of the clsact queueing discipline, for kernels before 6.6. It outlives a crash; the
     /// program lets packets pass when the heartbeat stops.
-    Filter { program: OwnedFd, ifindex: u32, side: Side, netns: Netns },
+    Filter { program: OwnedFd, ifindex: u32, side: Side, owner: Owner, netns: Netns },
 }
 
 impl Attached {
@@ -38,6 +50,7 @@ impl Attached {
         program: BorrowedFd<'_>,
         ifindex: u32,
         side: Side,
+        owner: Owner,
         tcx: bool,
     ) -> Result<Attached, DatapathError> {
         let kind = match side {
@@ -53,7 +66,7 @@ impl Attached {
                 }
             }
         }
-        Attached::filter(program, ifindex, side)
+        Attached::filter(program, ifindex, side, owner)
     }
 
     /// Attaches to a driver's XDP hook; fails if the driver has none.
@@ -88,6 +101,7 @@ impl Attached {
         program: BorrowedFd<'_>,
         ifindex: u32,
         side: Side,
+        owner: Owner,
     ) -> Result<Attached, DatapathError> {
         let netns = Netns::current().map_err(|e| DatapathError::Kernel {
             what: "remember the network namespace",
@@ -96,10 +110,10 @@ impl Attached {
         let program = program
             .try_clone_to_owned()
             .map_err(|source| DatapathError::Kernel { what: "keep an eBPF program", source })?;
-        let mut hook = filter_hook(program.as_fd(), ifindex, side);
+        let mut hook = filter_hook(program.as_fd(), ifindex, side, owner);
         hook.create().map_err(|e| kernel("add the clsact queueing discipline", &e))?;
         hook.attach().map_err(|e| kernel("attach a TC filter", &e))?;
-        Ok(Attached::Filter { program, ifindex, side, netns })
+        Ok(Attached::Filter { program, ifindex, side, owner, netns })
     }
 }
 
@@ -119,8 +133,9 @@ pub fn remove_stale_filters(ifindex: u32) -> Vec<String> {
     // Querying or detaching a hook needs no program.
     let nothing = io::stdin();
     let mut removed = Vec::new();
-    for side in [Side::Ingress, Side::Egress] {
-        let mut hook = filter_hook(nothing.as_fd(), ifindex, side);
+    let both = |owner| [Side::Ingress, Side::Egress].map(|side| (owner, side));
+    for (owner, side) in Owner::ALL.into_iter().flat_map(both) {
+        let mut hook = filter_hook(nothing.as_fd(), ifindex, side, owner);
         let Ok(id) = hook.query() else { continue };
         let name = ProgInfoIter::default()
             .find(|program| program.id == id)
@@ -134,7 +149,7 @@ pub fn remove_stale_filters(ifindex: u32) -> Vec<String> {
     removed
 }
 
-fn filter_hook(program: BorrowedFd<'_>, ifindex: u32, side: Side) -> TcHook {
+fn filter_hook(program: BorrowedFd<'_>, ifindex: u32, side: Side, owner: Owner) -> TcHook {
     let point = match side {
         Side::Ingress => TC_INGRESS,
         Side::Egress => TC_EGRESS,
@@ -142,17 +157,17 @@ fn filter_hook(program: BorrowedFd<'_>, ifindex: u32, side: Side) -> TcHook {
     TcHookBuilder::new(program)
         .ifindex(ifindex as i32)
         .replace(true)
-        .handle(1)
+        .handle(owner as u32)
         .priority(5005)
         .hook(point)
 }
 
 impl Drop for Attached {
     fn drop(&mut self) {
-        if let Attached::Filter { program, ifindex, side, netns } = self {
+        if let Attached::Filter { program, ifindex, side, owner, netns } = self {
             // The caller may have changed its namespace. A device that is gone took its filters along. The queueing
             // discipline stays: others may use it.
-            let _ = netns.run(|| filter_hook(program.as_fd(), *ifindex, *side).detach());
+            let _ = netns.run(|| filter_hook(program.as_fd(), *ifindex, *side, *owner).detach());
         }
     }
 }

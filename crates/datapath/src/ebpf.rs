@@ -73,7 +73,7 @@ use self::skel::{endpoint, heartbeat, order_mark, path_config, path_state};
 pub use self::stamp::{StampAnswers, StampCounts, StampOptions};
 use self::waiting::Waiting;
 pub use crate::attach::remove_stale_filters;
-use crate::attach::{Attached, Side, messages_to_log};
+use crate::attach::{Attached, Owner, Side, messages_to_log};
 use crate::device::{DeviceKind, Injector, Tun};
 use crate::locals::Watch;
 use crate::sync::lock;
@@ -153,7 +153,13 @@ impl Ebpf {
         let probes = Injector::open(tun.ifindex, MARK_PROBE, false)?;
         let again = Injector::open(tun.ifindex, MARK_AGAIN, true)?;
         let over = Injector::open(tun.ifindex, MARK_OVER, true)?;
-        let egress = Attached::tc(programs.egress.as_fd(), tun.ifindex, Side::Egress, options.tcx)?;
+        let egress = Attached::tc(
+            programs.egress.as_fd(),
+            tun.ifindex,
+            Side::Egress,
+            Owner::Paths,
+            options.tcx,
+        )?;
         let shore = Arc::new(Shore::new(tun, tables, setup.role, [again, over, probes]));
         let failed = |what| move |source: io::Error| DatapathError::Kernel { what, source };
         let ended = Arc::<Mutex<Option<String>>>::default();
@@ -497,11 +503,11 @@ impl LinuxDatapath for Ebpf {
             true => self.programs.ingress.as_fd(),
             false => self.programs.bare.as_fd(),
         };
-        let tc = Attached::tc(program, ifindex, Side::Ingress, self.options.tcx)?
+        let tc = Attached::tc(program, ifindex, Side::Ingress, Owner::Paths, self.options.tcx)?
             .outlive()
             .map_err(|source| DatapathError::Kernel { what: "keep a link", source })?;
         let leave = self.programs.leave.as_fd();
-        let leave = Attached::tc(leave, ifindex, Side::Egress, self.options.tcx)?;
+        let leave = Attached::tc(leave, ifindex, Side::Egress, Owner::Paths, self.options.tcx)?;
         let wanted = match self.options.xdp {
             Xdp::Auto => device.ethernet && !device.veth,
             Xdp::On => device.ethernet,

@@ -29,7 +29,7 @@ use self::skel::{
     kernel_end, kernel_exit, kernel_source, kernel_tunnel, order_mark, relay_exit, relay_tunnel,
 };
 use self::tables::{Programs, load};
-use crate::attach::{Attached, Side, messages_to_log};
+use crate::attach::{Attached, Owner, Side, messages_to_log};
 use crate::device::{DeviceKind, Injector, Tun};
 use crate::locals::Watch;
 use crate::maps::Shared;
@@ -161,7 +161,8 @@ impl Relay {
         let watch = Watch::open()?;
         tables.refresh_locals()?;
         let again = Injector::open(tun.ifindex, order_mark::MARK_AGAIN.0, true)?;
-        let egress = Attached::tc(programs.egress.as_fd(), tun.ifindex, Side::Egress, true)?;
+        let egress =
+            Attached::tc(programs.egress.as_fd(), tun.ifindex, Side::Egress, Owner::Relay, true)?;
         let shore = Arc::new(Shore::new(tun, tables, again, sink));
         let failed = |what| move |source: io::Error| DatapathError::Kernel { what, source };
         let ended = Arc::<Mutex<Option<String>>>::default();
@@ -214,7 +215,8 @@ impl Relay {
             true => self.programs.ingress.as_fd(),
             false => self.programs.bare.as_fd(),
         };
-        self.interfaces.insert(ifindex, Attached::tc(program, ifindex, Side::Ingress, true)?);
+        self.interfaces
+            .insert(ifindex, Attached::tc(program, ifindex, Side::Ingress, Owner::Relay, true)?);
         Ok(())
     }
 

@@ -144,4 +144,8 @@ fn add_links(built: &Built, results: &mut Results) {
     ] {
         results.int(format!("nodes.{key}"), value);
     }
+    // Only where there are any.
+    if refused.relay > 0 {
+        results.int("nodes.relay", refused.relay);
+    }
 }

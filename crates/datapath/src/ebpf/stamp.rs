@@ -19,7 +19,7 @@ use segue_wire::stamp::ErrorEstimate;
 use self::generated::ReflectorSkelBuilder;
 use self::generated::types::{stamp_clock, stamp_count};
 use crate::DatapathError;
-use crate::attach::{Attached, Side, messages_to_log};
+use crate::attach::{Attached, Owner, Side, messages_to_log};
 use crate::device::DeviceKind;
 use crate::maps::Shared;
 use crate::maps::{kernel, mapped};
@@ -134,7 +134,7 @@ impl StampAnswers {
             .map_err(|source| DatapathError::Kernel { what: "look at the interface", source })?;
         let Loaded { maps, locals, framed, bare } = load(options, probes)?;
         let program = if device.ethernet { framed } else { bare };
-        let attached = Attached::tc(program.as_fd(), ifindex, Side::Ingress, true)?;
+        let attached = Attached::tc(program.as_fd(), ifindex, Side::Ingress, Owner::Paths, true)?;
         Ok(StampAnswers { maps, locals, known: BTreeSet::new(), _attached: attached })
     }
 
