@@ -3,6 +3,7 @@
 //! `fuzz/corpus/`. `docs/fuzzing.md` lists the properties.
 
 mod frames;
+mod mobility;
 mod packets;
 mod stamp;
 mod stand_in;
@@ -14,6 +15,7 @@ mod values;
 use segue_echo::Message;
 
 use frames::frame;
+use mobility::{extension, mobility};
 use packets::{coalesce, receive, segment};
 use stamp::stamp;
 use stand_in::stand_in;
@@ -57,6 +59,8 @@ pub const ALL: &[(&str, Target)] = &[
     ("link", link),
     ("frame", frame),
     ("stamp", stamp),
+    ("mobility", mobility),
+    ("extension", extension),
     ("stand_in", stand_in),
     ("echo", |data| reads_back(data, Message::parse, Message::emit)),
 ];
