@@ -2,6 +2,7 @@
 //! The fuzzer (`fuzz/`) calls them with generated inputs, an ordinary `cargo test` with the inputs kept in
 //! `fuzz/corpus/`. `docs/fuzzing.md` lists the properties.
 
+mod discovery;
 mod frames;
 mod mobility;
 mod packets;
@@ -14,6 +15,7 @@ mod values;
 
 use segue_echo::Message;
 
+use discovery::nd;
 use frames::frame;
 use mobility::{extension, mobility};
 use packets::{coalesce, receive, segment};
@@ -36,6 +38,7 @@ pub const ALL: &[(&str, Target)] = &[
     ("ride", ride),
     ("size", size),
     ("icmp", icmp),
+    ("nd", nd),
     ("upmt", upmt),
     ("inner", inner),
     ("from_host", from_host),
