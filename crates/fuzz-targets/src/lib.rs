@@ -4,6 +4,7 @@
 
 mod discovery;
 mod frames;
+mod mobility;
 mod packets;
 mod stamp;
 mod stand_in;
@@ -16,6 +17,7 @@ use segue_echo::Message;
 
 use discovery::nd;
 use frames::frame;
+use mobility::{extension, mobility};
 use packets::{coalesce, receive, segment};
 use stamp::stamp;
 use stand_in::stand_in;
@@ -60,6 +62,8 @@ pub const ALL: &[(&str, Target)] = &[
     ("link", link),
     ("frame", frame),
     ("stamp", stamp),
+    ("mobility", mobility),
+    ("extension", extension),
     ("stand_in", stand_in),
     ("echo", |data| reads_back(data, Message::parse, Message::emit)),
 ];

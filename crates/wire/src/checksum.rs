@@ -1,6 +1,7 @@
-//! The Internet checksum (RFC 1071) and the pseudo-header of IPv6 (RFC 8200, 8.1).
+//! The Internet checksum (RFC 1071) and that of messages over IPv6 (RFC 8200, 8.1).
 
 use core::net::Ipv6Addr;
+use core::ops::Range;
 
 /// One's-complement sum; an odd byte at the end is the upper half of a word.
 pub(crate) fn sum(bytes: &[u8]) -> u16 {
@@ -18,17 +19,39 @@ pub(crate) fn fold(mut sum: u64) -> u16 {
     sum as u16
 }
 
-/// Sum over the pseudo-header and a message of an upper layer: `0xffff` where the message holds the right checksum,
-/// the complement of the checksum where its field holds zero.
-pub(crate) fn pseudo_sum(
-    source: Ipv6Addr,
-    destination: Ipv6Addr,
-    next_header: u8,
-    message: &[u8],
-) -> u16 {
-    let parts = [sum(&source.octets()), sum(&destination.octets()), sum(message)];
-    let parts: u64 = parts.into_iter().map(u64::from).sum();
-    fold(parts + message.len() as u64 + u64::from(next_header))
+/// What a message over IPv6 counts, and where its checksum stands.
+pub(crate) struct Ipv6Checksum {
+    pub(crate) next_header: u8,
+    pub(crate) at: Range<usize>,
+}
+
+impl Ipv6Checksum {
+    /// The checksum of a message whose field holds anything.
+    pub(crate) fn of(&self, source: Ipv6Addr, destination: Ipv6Addr, message: &[u8]) -> u16 {
+        let field = message.get(self.at.clone());
+        let field = field.map_or(0, |field| u16::from_be_bytes([field[0], field[1]]));
+        !fold(u64::from(self.sum(source, destination, message)) + u64::from(!field))
+    }
+
+    /// Whether a message holds its checksum.
+    pub(crate) fn is_right(&self, source: Ipv6Addr, destination: Ipv6Addr, message: &[u8]) -> bool {
+        self.sum(source, destination, message) == 0xffff
+    }
+
+    /// Puts the checksum into a message.
+    pub(crate) fn fill(&self, source: Ipv6Addr, destination: Ipv6Addr, message: &mut [u8]) {
+        let checksum = self.of(source, destination, message);
+        if let Some(field) = message.get_mut(self.at.clone()) {
+            field.copy_from_slice(&checksum.to_be_bytes());
+        }
+    }
+
+    /// Over pseudo-header and message: `0xffff` where the checksum is right.
+    fn sum(&self, source: Ipv6Addr, destination: Ipv6Addr, message: &[u8]) -> u16 {
+        let parts = [sum(&source.octets()), sum(&destination.octets()), sum(message)];
+        let parts: u64 = parts.into_iter().map(u64::from).sum();
+        fold(parts + message.len() as u64 + u64::from(self.next_header))
+    }
 }
 
 #[cfg(test)]
@@ -45,10 +68,12 @@ mod tests {
                 .write(&mut packet, &alloc::vec![0xab; length])
                 .unwrap();
             let udp = &mut packet[40..];
-            assert_eq!(pseudo_sum(source, destination, 17, udp), 0xffff);
-            let written = u16::from_be_bytes([udp[6], udp[7]]);
-            udp[6..8].fill(0);
-            assert_eq!(!pseudo_sum(source, destination, 17, udp), written);
+            let checksum = Ipv6Checksum { next_header: 17, at: 6..8 };
+            assert!(checksum.is_right(source, destination, udp));
+            let written = udp.to_vec();
+            udp[6..8].fill(7);
+            checksum.fill(source, destination, udp);
+            assert_eq!(udp, written);
         }
     }
 }

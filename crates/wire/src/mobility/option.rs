@@ -225,11 +225,13 @@ pub(super) fn parse_all(bytes: &[u8], profile: &Profile) -> Result<Vec<MobilityO
     let mut options = Vec::new();
     while let Some(option) = raw.next() {
         let RawOption { kind, data, .. } = option?;
-        let mut data = data.to_vec();
-        if kind == TIMESTAMP && profile.little_endian_timestamp {
+        let option = if kind == TIMESTAMP && profile.little_endian_timestamp {
+            let mut data = data.to_vec();
             swap_halves(&mut data);
-        }
-        let option = MobilityOption::read(kind, &data)?;
+            MobilityOption::read(kind, &data)?
+        } else {
+            MobilityOption::read(kind, data)?
+        };
         if option.is_last() && raw.left() > 0 {
             let field = "octets behind the last option";
             return Err(WireError::Field { field, got: raw.left() as u32 });

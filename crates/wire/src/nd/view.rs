@@ -4,12 +4,13 @@ use core::net::Ipv6Addr;
 use core::ops::Range;
 
 use crate::WireError;
-use crate::checksum::{fold, pseudo_sum};
+use crate::checksum::Ipv6Checksum;
 
 /// The next header value of ICMPv6.
 pub const NEXT_HEADER: u8 = 58;
 /// Where the checksum stands.
 pub const CHECKSUM_AT: Range<usize> = 2..4;
+const CHECKSUM: Ipv6Checksum = Ipv6Checksum { next_header: NEXT_HEADER, at: CHECKSUM_AT };
 
 /// A type of message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,22 +186,16 @@ impl<'a> OptionView<'a> {
 /// Address option, `destination` that of a type 2 routing header if there is one.
 #[must_use]
 pub fn checksum(source: Ipv6Addr, destination: Ipv6Addr, message: &[u8]) -> u16 {
-    let sum = pseudo_sum(source, destination, NEXT_HEADER, message);
-    let field =
-        message.get(CHECKSUM_AT).map_or(0, |field| u16::from_be_bytes([field[0], field[1]]));
-    !fold(u64::from(sum) + u64::from(!field))
+    CHECKSUM.of(source, destination, message)
 }
 
 /// Whether a message holds its [`checksum`].
 #[must_use]
 pub fn verify_checksum(source: Ipv6Addr, destination: Ipv6Addr, message: &[u8]) -> bool {
-    pseudo_sum(source, destination, NEXT_HEADER, message) == 0xffff
+    CHECKSUM.is_right(source, destination, message)
 }
 
 /// Puts the [`checksum`] into a message.
 pub fn fill_checksum(source: Ipv6Addr, destination: Ipv6Addr, message: &mut [u8]) {
-    let sum = checksum(source, destination, message);
-    if let Some(field) = message.get_mut(CHECKSUM_AT) {
-        field.copy_from_slice(&sum.to_be_bytes());
-    }
+    CHECKSUM.fill(source, destination, message);
 }
