@@ -30,3 +30,25 @@ pub(crate) fn pseudo_sum(
     let parts: u64 = parts.into_iter().map(u64::from).sum();
     fold(parts + message.len() as u64 + u64::from(next_header))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_are_those_of_another_implementation() {
+        let (source, destination) = (Ipv6Addr::from([0xfd; 16]), Ipv6Addr::from([0xfe; 16]));
+        for length in [0, 1, 7, 64] {
+            let mut packet = alloc::vec::Vec::new();
+            etherparse::PacketBuilder::ipv6(source.octets(), destination.octets(), 64)
+                .udp(1, 2)
+                .write(&mut packet, &alloc::vec![0xab; length])
+                .unwrap();
+            let udp = &mut packet[40..];
+            assert_eq!(pseudo_sum(source, destination, 17, udp), 0xffff);
+            let written = u16::from_be_bytes([udp[6], udp[7]]);
+            udp[6..8].fill(0);
+            assert_eq!(!pseudo_sum(source, destination, 17, udp), written);
+        }
+    }
+}
