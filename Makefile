@@ -36,6 +36,7 @@ unit:
 ## What needs a distribution's kernel: tests in a virtual machine without network (segue lab vm).
 vm:
 	scripts/deps.sh vm
+	$(CARGO) build -p segue-datapath --example relay_end
 	$(CARGO) test -p segue --test vm -- --ignored --show-output --test-threads 1
 
 ## Side-by-side figures; quiet machine, as root.

@@ -63,3 +63,15 @@ fn doctor_and_probe_run_there() {
     let Some(output) = run("segue_runs.sh", &[]) else { return };
     assert!(output.status.success());
 }
+
+#[test]
+#[ignore = "make vm runs it"]
+fn the_kernels_tunnels_and_its_mobile_ipv6_are_peers_of_the_relay() {
+    let relay = Path::new(env!("CARGO_BIN_EXE_segue")).with_file_name("examples/relay_end");
+    if !relay.exists() {
+        println!("skipped: build it first: cargo build -p segue-datapath --example relay_end");
+        return;
+    }
+    let Some(output) = run("relay_peers.sh", &[relay.to_str().unwrap()]) else { return };
+    assert!(output.status.success());
+}
