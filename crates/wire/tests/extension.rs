@@ -114,7 +114,9 @@ fn the_walk_stops_at_fragments_and_what_it_does_not_know() {
 fn a_header_cut_by_the_packets_own_length_is_refused() {
     let headers = [&routing(DESTINATION_OPTIONS)[..], &home_address(MOBILITY)].concat();
     for n in 1..headers.len() {
-        let refused = Chain::parse(&packet(ROUTING, &headers[..n]));
+        // What follows is not the packet's.
+        let bytes = [&packet(ROUTING, &headers[..n])[..], &headers[n..]].concat();
+        let refused = Chain::parse(&bytes);
         let what = if n < 24 { "Routing Header" } else { "Destination Options" };
         // Cut between the two, the second is missing as a whole.
         assert!(matches!(refused, Err(WireError::TooShort { what: named, .. }) if named == what));

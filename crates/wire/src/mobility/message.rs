@@ -51,7 +51,7 @@ impl Message {
         for option in others.into_iter().chain(last) {
             option.emit(profile, &mut out)?;
         }
-        if !profile.unpadded_end || out.len() < 8 {
+        if !profile.unpadded_end {
             pad_to(&mut out, 8);
         }
         let too_long = WireError::Length { what: "Mobility Header", got: out.len() };

@@ -114,6 +114,15 @@ fn an_unknown_option_is_kept_as_it_came() {
 }
 
 #[test]
+fn an_unknown_option_has_the_alignment_that_its_type_has() {
+    for (kind, at) in [(9, 13), (10, 18), (11, 12), (52, 12), (55, 18)] {
+        let option = MobilityOption::Unknown(Unknown { kind, data: vec![7; 5] });
+        let bytes = update(vec![option]).emit(&Profile::STRICT).unwrap();
+        assert_eq!(bytes[at..at + 3], [kind, 5, 7]);
+    }
+}
+
+#[test]
 fn nothing_may_follow_an_option_that_is_the_last() {
     let data = [&[1, 0, 5, 12][..], &[3; 12]].concat();
     assert!(parse(&request(&data)).is_ok());

@@ -144,7 +144,10 @@ fn a_flow_binding_has_bindings_and_a_selector() {
         ],
     };
     assert_eq!(read.options, [MobilityOption::FlowIdentification(flow)]);
+    // Each sub-option begins at an even octet, with the least padding.
     let emitted = read.emit(&Profile::STRICT).unwrap();
+    let behind = [3, 7, 1, 0, 0, 8, 0, 0, 17, 0, 3, 4, 9, 0, 1, 2, 77, 0, 1, 2, 0, 0];
+    assert_eq!(emitted[26..], behind);
     assert_eq!(Message::parse(&emitted, &Profile::STRICT), Ok(read));
 }
 
