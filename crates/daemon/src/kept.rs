@@ -1,14 +1,15 @@
 //! What a daemon wants of this system's forwarding: given to it, put back when others have removed it, and taken back
 //! at the end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::ops::Bound;
 
 use nix::errno::Errno;
 use segue_clock::Time;
 use segue_ip::{Forward, Forwarding, Prefix, Route, Rule};
 use segue_linux::route::{add_missing_route, add_missing_rule, replace_route, rules};
-use segue_linux::{Kernel, LinuxError, link};
+use segue_linux::{Kernel, LinuxError, link, neighbour};
 use segue_text::errors::{First, Told};
 use tracing::warn;
 
@@ -25,6 +26,7 @@ pub struct Kept {
     addresses: Vec<(u32, Prefix)>,
     rules: Vec<Rule>,
     routes: BTreeMap<Place, Route>,
+    proxies: BTreeSet<(u32, IpAddr)>,
     /// The parts that outlive this.
     lasting: Vec<Forward>,
     /// The last route to a single host that was looked at.
@@ -68,6 +70,9 @@ impl Kept {
             Forward::Route(route) => {
                 self.routes.insert(Place::of(&route), route);
             }
+            Forward::Proxy { interface, address } => {
+                self.proxies.insert((interface, address));
+            }
         }
         done
     }
@@ -94,6 +99,9 @@ impl Kept {
             }
             Forward::Rule(rule) => self.rules.retain(|known| known != rule),
             Forward::Route(route) => drop(self.routes.remove(&Place::of(route))),
+            Forward::Proxy { interface, address } => {
+                self.proxies.remove(&(*interface, *address));
+            }
         }
         self.lasting.retain(|known| known != part);
     }
@@ -146,6 +154,9 @@ impl Kept {
         if self.mend_rules(first) {
             back.push("routing rules");
         }
+        if self.mend_proxies(first) {
+            back.push("addresses that it answers for");
+        }
         let addresses = self.mend_addresses(first);
         if addresses {
             back.push("addresses");
@@ -172,6 +183,17 @@ impl Kept {
         let mut lost = false;
         for rule in self.rules.iter().filter(|rule| !present.contains(rule)) {
             lost |= first.note(add_missing_rule(rule)) == Some(true);
+        }
+        lost
+    }
+
+    fn mend_proxies(&self, first: &mut First) -> bool {
+        let there = if self.proxies.is_empty() { None } else { first.note(neighbour::proxies()) };
+        let Some(there) = there else { return false };
+        let there: BTreeSet<(u32, IpAddr)> = there.into_iter().collect();
+        let mut lost = false;
+        for (interface, address) in self.proxies.difference(&there).copied() {
+            lost |= first.note(Kernel.put(&Forward::Proxy { interface, address })).is_some();
         }
         lost
     }
@@ -215,7 +237,9 @@ impl Drop for Kept {
         let rules = std::mem::take(&mut self.rules).into_iter().rev().map(Forward::Rule);
         let addresses = std::mem::take(&mut self.addresses).into_iter();
         let addresses = addresses.map(|(interface, prefix)| Forward::Address { interface, prefix });
-        for part in rules.chain(routes).chain(addresses) {
+        let proxies = std::mem::take(&mut self.proxies).into_iter();
+        let proxies = proxies.map(|(interface, address)| Forward::Proxy { interface, address });
+        for part in proxies.chain(rules).chain(routes).chain(addresses) {
             if let Err(error) = Kernel.take_back(&part) {
                 warn!("{error}");
             }

@@ -106,7 +106,9 @@ impl Io<'_> {
 
     fn forward(&mut self, part: &Forward, present: bool) -> Result<(), CannotForward> {
         let why = match part {
-            Forward::Address { interface, .. } if self.node.adapter(*interface).is_none() => {
+            Forward::Address { interface, .. } | Forward::Proxy { interface, .. }
+                if self.node.adapter(*interface).is_none() =>
+            {
                 "there is no such interface"
             }
             Forward::Route(route) if route.table != MAIN_TABLE => "nodes have one table",

@@ -29,6 +29,8 @@ pub struct Adapter {
     pub air: bool,
     /// The cells that a radio is attached to, the newest last.
     pub cells: Vec<CellId>,
+    /// Addresses that the node answers for on the link.
+    pub proxied: Vec<IpAddr>,
 }
 
 /// A host or router.
@@ -134,7 +136,9 @@ pub(crate) fn neighbour(
         let Some(out) = adapter.out else { return false };
         let (there, index) = channels[out.0 as usize].to;
         let there = &nodes[there.0 as usize];
-        let at_end = there.adapter(index).is_some_and(|a| a.interface.addresses.contains(&address));
+        let has =
+            |a: &Adapter| a.interface.addresses.contains(&address) || a.proxied.contains(&address);
+        let at_end = there.adapter(index).is_some_and(has);
         at_end || there.addresses.contains(&address)
     });
     found.map(|adapter| adapter.interface.index)

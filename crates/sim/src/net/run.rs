@@ -462,6 +462,11 @@ impl Network {
                 None => at.routes.remove(route.destination),
             },
             Forward::Rule(_) => {}
+            Forward::Proxy { interface, address } => {
+                let proxied = &mut at.adapter_mut(*interface).proxied;
+                proxied.retain(|known| known != address);
+                proxied.extend(present.then_some(*address));
+            }
         }
     }
 
