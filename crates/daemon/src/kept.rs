@@ -73,6 +73,8 @@ impl Kept {
             Forward::Proxy { interface, address } => {
                 self.proxies.insert((interface, address));
             }
+            // Nobody else removes what is in a packet path.
+            Forward::Tunnel(_) | Forward::Source(_) | Forward::Bind(_) => {}
         }
         done
     }
@@ -102,6 +104,7 @@ impl Kept {
             Forward::Proxy { interface, address } => {
                 self.proxies.remove(&(*interface, *address));
             }
+            Forward::Tunnel(_) | Forward::Source(_) | Forward::Bind(_) => {}
         }
         self.lasting.retain(|known| known != part);
     }

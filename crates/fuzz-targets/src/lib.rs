@@ -2,6 +2,7 @@
 //! The fuzzer (`fuzz/`) calls them with generated inputs, an ordinary `cargo test` with the inputs kept in
 //! `fuzz/corpus/`. `docs/fuzzing.md` lists the properties.
 
+mod discovery;
 mod frames;
 mod packets;
 mod stamp;
@@ -13,6 +14,7 @@ mod values;
 
 use segue_echo::Message;
 
+use discovery::nd;
 use frames::frame;
 use packets::{coalesce, receive, segment};
 use stamp::stamp;
@@ -34,6 +36,7 @@ pub const ALL: &[(&str, Target)] = &[
     ("ride", ride),
     ("size", size),
     ("icmp", icmp),
+    ("nd", nd),
     ("upmt", upmt),
     ("inner", inner),
     ("from_host", from_host),

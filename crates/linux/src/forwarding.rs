@@ -22,6 +22,7 @@ impl Forwarding for Kernel {
             Forward::Route(route) => replace_route(route),
             Forward::Rule(rule) => add_missing_rule(rule).map(drop),
             Forward::Proxy { interface, address } => put_proxy(*interface, *address),
+            Forward::Tunnel(_) | Forward::Source(_) | Forward::Bind(_) => Err(of_the_relay()),
         }
     }
 
@@ -32,10 +33,16 @@ impl Forwarding for Kernel {
             Forward::Route(route) => delete_route(route),
             Forward::Rule(rule) => delete_rule(rule),
             Forward::Proxy { interface, address } => take_proxy(*interface, *address),
+            Forward::Tunnel(_) | Forward::Source(_) | Forward::Bind(_) => Err(of_the_relay()),
         };
         match taken {
             Err(error) if is_gone(&error) => Ok(()),
             taken => taken,
         }
     }
+}
+
+/// What the kernel does only with programs of a packet path.
+fn of_the_relay() -> LinuxError {
+    LinuxError::refused("carry a tunnel", std::io::Error::from(std::io::ErrorKind::Unsupported))
 }

@@ -14,6 +14,13 @@ pub enum WireError {
         /// Bytes needed.
         min: usize,
     },
+    /// A length that the format does not have, or one that disagrees with the bytes present.
+    Length {
+        /// The format that was expected.
+        what: &'static str,
+        /// The length found, in bytes.
+        got: usize,
+    },
     /// A version that this program does not speak.
     Version {
         /// The version found.
@@ -42,6 +49,9 @@ impl fmt::Display for WireError {
         match self {
             WireError::TooShort { what, got, min } => {
                 write!(f, "{what}: {got} bytes, at least {min} needed")
+            }
+            WireError::Length { what, got } => {
+                write!(f, "{what}: a length of {got} bytes is wrong")
             }
             WireError::Version { got } => write!(f, "version {got} is not known"),
             WireError::Type { got } => write!(f, "packet type {got} is not known"),

@@ -1,7 +1,7 @@
 //! Byte formats and nothing else: the tunnel header ([`header`]), the keepalive probe ([`probe`]), the
 //! flow key read from an inner packet ([`flow`]), tests of a path's packet size ([`size`]), the signalling messages ([`signal`]) and those of the
 //! enrolment ([`enrol`]),
-//! STAMP ([`stamp`]), the packets of UPMT itself ([`upmt`]) and the reasons for which a packet is refused ([`DropReason`]).
+//! the Mobility Header ([`mobility`]) and the IPv6 extension headers around it ([`extension`]), neighbour discovery ([`nd`]), STAMP ([`stamp`]), the packets of UPMT itself ([`upmt`]) and the reasons for which a packet is refused ([`DropReason`]).
 //!
 //! Parsing never panics, never allocates (signalling messages excepted) and names the field and the
 //! value that it refuses. The formats are specified byte by byte in `docs/wire/`.
@@ -12,12 +12,18 @@
 extern crate alloc;
 
 pub mod age;
+mod checksum;
 mod drop_reason;
 pub mod enrol;
 pub mod error;
+pub mod extension;
 pub mod flow;
 pub mod header;
 pub mod icmp;
+mod layout;
+pub mod mobility;
+pub mod nd;
+pub mod padded;
 pub mod probe;
 pub mod signal;
 pub mod size;
@@ -26,10 +32,10 @@ pub mod upmt;
 
 pub use drop_reason::DropReason;
 pub use error::WireError;
-pub use flow::FlowKey;
 pub use header::{Header, PacketType};
 pub use icmp::TooBig;
 pub use probe::{Probe, ProbeKey, ProbeReport};
+pub use segue_ip::FlowKey;
 pub use signal::{Encapsulation, Mode};
 pub use size::Size;
 

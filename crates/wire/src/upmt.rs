@@ -5,6 +5,7 @@
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use crate::checksum::{fold, sum};
 use crate::{MAX_PATHS, Probe, WireError};
 
 /// Inner port of the anchor's end of a probe.
@@ -199,21 +200,6 @@ fn addresses(packet: &[u8]) -> Option<(usize, IpAddr, IpAddr, u16)> {
     let source = Ipv4Addr::from(s);
     let destination = Ipv4Addr::new(d0, d1, d2, d3);
     Some((20, source.into(), destination.into(), u16::from_be_bytes([i0, i1])))
-}
-
-/// One's-complement sum (RFC 1071); an odd byte at the end is the upper half of a word.
-fn sum(bytes: &[u8]) -> u16 {
-    let words = bytes
-        .chunks(2)
-        .map(|pair| u64::from(pair[0]) << 8 | pair.get(1).copied().map_or(0, u64::from));
-    fold(words.sum())
-}
-
-fn fold(mut sum: u64) -> u16 {
-    while sum >> 16 != 0 {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    sum as u16
 }
 
 /// The sum that UDP's checksum is made of: addresses, protocol, length, and all from `at` on.

@@ -461,12 +461,13 @@ impl Network {
                 Some(index) => at.routes.set(route.destination, Hop::Interface(index)),
                 None => at.routes.remove(route.destination),
             },
-            Forward::Rule(_) => {}
             Forward::Proxy { interface, address } => {
                 let proxied = &mut at.adapter_mut(*interface).proxied;
                 proxied.retain(|known| known != address);
                 proxied.extend(present.then_some(*address));
             }
+            // An agent was told that nodes have none of these.
+            Forward::Rule(_) | Forward::Tunnel(_) | Forward::Source(_) | Forward::Bind(_) => {}
         }
     }
 

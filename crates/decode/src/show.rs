@@ -1,0 +1,92 @@
+//! Elements as text.
+
+use std::fmt::{self, Display, Formatter};
+
+use crate::{Element, Tree};
+
+/// A message's line, then its fields, indented, values in a column.
+impl Display for Element {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{:>4}  ", self.packet)?;
+        if let (Some(source), Some(destination)) = (&self.source, &self.destination) {
+            write!(f, "{source} > {destination}  ")?;
+        }
+        match (self.message, &self.error) {
+            (Some(message), _) => writeln!(f, "{message}")?,
+            (None, error) => writeln!(f, "{}", error.as_deref().unwrap_or("not decoded"))?,
+        }
+        for outer in &self.within {
+            writeln!(f, "      in {}  {} > {}", outer.tunnel, outer.source, outer.destination)?;
+        }
+        if self.message.is_none() {
+            return Ok(());
+        }
+        object(f, &self.fields, 6)?;
+        if !self.reencodes {
+            writeln!(f, "      (written again, this is not the same bytes)")?;
+        }
+        Ok(())
+    }
+}
+
+/// The fields of an object, one a line; those that are lists of objects or objects follow their names indented.
+fn object(f: &mut Formatter<'_>, tree: &Tree, indent: usize) -> fmt::Result {
+    let Tree::Object(fields) = tree else { return Ok(()) };
+    let flat = |value: &Tree| inline(value).is_some();
+    let widths = fields.iter().filter(|(_, value)| flat(value)).map(|(name, _)| name.len());
+    let width = widths.max().unwrap_or(0);
+    for (name, value) in fields {
+        if let Some(text) = inline(value) {
+            writeln!(f, "{:indent$}{name:width$}  {text}", "")?;
+            continue;
+        }
+        writeln!(f, "{:indent$}{name}", "")?;
+        match value {
+            Tree::List(items) => {
+                for item in items {
+                    entry(f, item, indent + 2)?;
+                }
+            }
+            other => object(f, other, indent + 2)?,
+        }
+    }
+    Ok(())
+}
+
+/// An object in a list: under its first field, which names it if it is an option.
+fn entry(f: &mut Formatter<'_>, tree: &Tree, indent: usize) -> fmt::Result {
+    let Tree::Object(fields) = tree else { return object(f, tree, indent) };
+    match fields.split_first() {
+        Some(((name, Tree::Text(option)), rest)) if name == "option" => {
+            writeln!(f, "{:indent$}{option}", "")?;
+            object(f, &Tree::Object(rest.to_vec()), indent + 2)
+        }
+        _ => {
+            writeln!(f, "{:indent$}-", "")?;
+            object(f, tree, indent + 2)
+        }
+    }
+}
+
+/// A value that fits behind its name.
+fn inline(tree: &Tree) -> Option<String> {
+    match tree {
+        Tree::Null => Some("unknown".into()),
+        Tree::Bool(true) => Some("yes".into()),
+        Tree::Bool(false) => Some("no".into()),
+        Tree::Number(number) => Some(number.to_string()),
+        Tree::Text(text) => Some(text.clone()),
+        Tree::List(items) if items.is_empty() => Some("none".into()),
+        Tree::List(items) => {
+            let items: Option<Vec<String>> = items
+                .iter()
+                .map(|item| match item {
+                    Tree::List(_) | Tree::Object(_) => None,
+                    plain => inline(plain),
+                })
+                .collect();
+            items.map(|items| items.join(" "))
+        }
+        Tree::Object(_) => None,
+    }
+}

@@ -1,0 +1,133 @@
+//! The header's fixed part: lengths, checksum, what an authenticator covers.
+
+use core::net::Ipv6Addr;
+use core::ops::Range;
+
+use super::option::BINDING_AUTHORIZATION_DATA;
+use super::{MessageType, body};
+use crate::WireError;
+use crate::checksum::{fold, pseudo_sum};
+use crate::padded::RawOptions;
+
+/// Next header of IPv6 in front of a Mobility Header.
+pub const NEXT_HEADER: u8 = 135;
+/// Where the checksum stands.
+pub const CHECKSUM_AT: Range<usize> = 4..6;
+/// Payload Proto: nothing follows.
+const NO_NEXT_HEADER: u8 = 59;
+/// Length of the fixed part.
+pub(super) const FIXED_LEN: usize = 6;
+
+/// Where a peer departs from the standards and is understood all the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Profile {
+    /// Messages have no padding at their end, and Header Len says up to seven octets less than there are.
+    pub unpadded_end: bool,
+    /// The Timestamp option is in the byte order of x86, each half by itself.
+    pub little_endian_timestamp: bool,
+}
+
+impl Profile {
+    /// What the RFCs say.
+    pub const STRICT: Profile = Profile { unpadded_end: false, little_endian_timestamp: false };
+    /// OAI-PMIPv6-FM, as measured. Its other habits are values that any message may have.
+    pub const OAI: Profile = Profile { unpadded_end: true, little_endian_timestamp: true };
+}
+
+/// A view over a message whose lengths have been checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MobilityHeader<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> MobilityHeader<'a> {
+    /// Looks at a message, which is all of `bytes`.
+    ///
+    /// # Errors
+    /// [`WireError::TooShort`]; [`WireError::Length`] where there are more bytes than Header Len says;
+    /// [`WireError::Field`] for a Payload Proto other than 59.
+    pub fn parse(bytes: &'a [u8], profile: &Profile) -> Result<MobilityHeader<'a>, WireError> {
+        let (what, got) = ("Mobility Header", bytes.len());
+        let too_short = |min| WireError::TooShort { what, got, min };
+        let [proto, header_len, ..] = *bytes else { return Err(too_short(8)) };
+        if proto != NO_NEXT_HEADER {
+            return Err(WireError::Field { field: "Payload Proto", got: proto.into() });
+        }
+        let said = (usize::from(header_len) + 1) * 8;
+        let most = if profile.unpadded_end { said + 7 } else { said };
+        match got {
+            _ if got < said => Err(too_short(said)),
+            _ if got > most => Err(WireError::Length { what, got }),
+            _ => Ok(MobilityHeader { bytes }),
+        }
+    }
+
+    /// All of the message.
+    #[must_use]
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// Header Len: octets in units of eight, without the first eight.
+    #[must_use]
+    pub fn header_len(&self) -> u8 {
+        self.bytes[1]
+    }
+
+    /// MH Type.
+    #[must_use]
+    pub fn message_type(&self) -> MessageType {
+        MessageType(self.bytes[2])
+    }
+
+    /// The checksum as it was sent.
+    #[must_use]
+    pub fn checksum(&self) -> u16 {
+        u16::from_be_bytes([self.bytes[4], self.bytes[5]])
+    }
+}
+
+/// The checksum of a message whose field holds anything. `source` is the home address where the packet has a Home
+/// Address option, `destination` that of a type 2 routing header if there is one.
+#[must_use]
+pub fn checksum(source: Ipv6Addr, destination: Ipv6Addr, message: &[u8]) -> u16 {
+    let sum = pseudo_sum(source, destination, NEXT_HEADER, message);
+    let field =
+        message.get(CHECKSUM_AT).map_or(0, |field| u16::from_be_bytes([field[0], field[1]]));
+    !fold(u64::from(sum) + u64::from(!field))
+}
+
+/// Whether a message holds its [`checksum`].
+#[must_use]
+pub fn verify_checksum(source: Ipv6Addr, destination: Ipv6Addr, message: &[u8]) -> bool {
+    pseudo_sum(source, destination, NEXT_HEADER, message) == 0xffff
+}
+
+/// Puts the [`checksum`] into a message. The last thing to do: it covers the authenticator, which takes it as zero.
+pub fn fill_checksum(source: Ipv6Addr, destination: Ipv6Addr, message: &mut [u8]) {
+    let sum = checksum(source, destination, message);
+    if let Some(field) = message.get_mut(CHECKSUM_AT) {
+        field.copy_from_slice(&sum.to_be_bytes());
+    }
+}
+
+/// What the authenticator of a Binding Authorization Data option covers of a message, with the checksum taken as zero:
+/// all up to and with the option's type and length (RFC 6275, 6.2.7). The authenticator follows. `None` if the
+/// message has no such option.
+///
+/// # Errors
+/// As [`Message::parse`](super::Message::parse), for what stands in front of the option.
+pub fn authenticated_range(
+    message: &[u8],
+    profile: &Profile,
+) -> Result<Option<Range<usize>>, WireError> {
+    let header = MobilityHeader::parse(message, profile)?;
+    let (_, at) = body::Body::parse(&header)?;
+    for option in RawOptions::new("Mobility Options", &message[at..]) {
+        let option = option?;
+        if option.kind == BINDING_AUTHORIZATION_DATA {
+            return Ok(Some(0..at + option.at + 2));
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,149 @@
+//! Options of flow bindings (RFC 6089) and their sub-options.
+
+use alloc::vec::Vec;
+
+use serde::Serialize;
+
+use crate::WireError;
+use crate::layout::{Reader, Wire, codes, hex, layout};
+use crate::mobility::{Family, TrafficSelector};
+use crate::padded::{Alignment, RawOption, RawOptions, push};
+
+codes! {
+    /// Status of a Flow Identification.
+    pub struct FlowStatus(u8) {
+        SUCCESS = 0 "Flow binding successful",
+        PROHIBITED = 128 "Administratively prohibited",
+        REJECTED = 129 "Flow binding rejected, reason unspecified",
+        MALFORMED = 130 "Flow Identification option malformed",
+        BID_NOT_FOUND = 131 "BID not found",
+        FID_NOT_FOUND = 132 "FID not found",
+        SELECTOR_FORMAT_NOT_SUPPORTED = 133 "Traffic selector format not supported",
+    }
+}
+
+layout! {
+    /// Flow Summary (RFC 6089, 4.3): the flow bindings to keep as they are.
+    pub struct FlowSummary {
+        /// Their FIDs.
+        fids: Vec<u16>,
+    }
+
+    /// Flow Identification (RFC 6089, 4.2).
+    ///
+    /// ```text
+    ///                                 |             FID               |
+    /// |           FID-PRI             |   Reserved    |    Status     |
+    /// ~                         sub-options                           ~
+    /// ```
+    pub struct FlowIdentification {
+        /// Flow Identifier, not 0.
+        fid: u16,
+        /// Priority, not 0; the lowest number comes first.
+        fid_pri: u16,
+        /// In an answer, what became of it.
+        [1] status: FlowStatus,
+        /// Where to, and which packets.
+        sub_options: Vec<FlowSubOption>,
+    }
+
+    /// Binding Reference (RFC 6089, 4.2.1.3).
+    pub struct BindingReference {
+        /// The bindings to send to, by their BIDs.
+        bids: Vec<u16>,
+    }
+
+    /// A traffic selector in a format that is not known.
+    pub struct OtherTrafficSelector {
+        /// TS Format.
+        ts_format: u8,
+        /// The selector.
+        #[serde(serialize_with = "hex")]
+        [1] traffic_selector: Vec<u8>,
+    }
+}
+
+/// Sub-options of a Flow Identification.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "sub_option", rename_all = "snake_case")]
+pub enum FlowSubOption {
+    /// Binding Reference (2).
+    BindingReference(BindingReference),
+    /// Traffic Selector (3).
+    TrafficSelector(TrafficSelector),
+    /// Traffic Selector (3) in a format that is not known.
+    OtherTrafficSelector(OtherTrafficSelector),
+    /// Any other.
+    Unknown(super::Unknown),
+}
+
+const BINDING_REFERENCE: u8 = 2;
+const TRAFFIC_SELECTOR: u8 = 3;
+
+impl FlowSubOption {
+    /// RFC 6089 asks Binding Reference to be at even octets. RFC 6088 has its fields at their natural alignments, which
+    /// no place of the option gives; at even octets they are packed.
+    const ALIGNMENT: Alignment = Alignment::At { n: 2, offset: 0 };
+
+    fn read(raw: &RawOption<'_>) -> Result<FlowSubOption, WireError> {
+        let selector = |data| Reader::new("Traffic Selector", data, 0);
+        match (raw.kind, raw.data) {
+            (BINDING_REFERENCE, data) => {
+                let mut reader = Reader::new("Binding Reference", data, 0);
+                Ok(FlowSubOption::BindingReference(Wire::read(&mut reader)?))
+            }
+            (TRAFFIC_SELECTOR, data) => match data.first().and_then(|f| Family::of_ts_format(*f)) {
+                Some(family) => {
+                    selector(data).take(2)?;
+                    TrafficSelector::parse(family, &data[2..]).map(FlowSubOption::TrafficSelector)
+                }
+                None => Ok(FlowSubOption::OtherTrafficSelector(Wire::read(&mut selector(data))?)),
+            },
+            (kind, data) => {
+                Ok(FlowSubOption::Unknown(super::Unknown { kind, data: data.to_vec() }))
+            }
+        }
+    }
+
+    /// Its name, type and data.
+    fn data(&self) -> (&'static str, u8, Vec<u8>) {
+        let mut data = Vec::new();
+        let (name, kind) = match self {
+            FlowSubOption::BindingReference(reference) => {
+                reference.write(&mut data);
+                ("Binding Reference", BINDING_REFERENCE)
+            }
+            FlowSubOption::TrafficSelector(selector) => {
+                data.extend([selector.family.ts_format(), 0]);
+                selector.write(&mut data);
+                ("Traffic Selector", TRAFFIC_SELECTOR)
+            }
+            FlowSubOption::OtherTrafficSelector(selector) => {
+                selector.write(&mut data);
+                ("Traffic Selector", TRAFFIC_SELECTOR)
+            }
+            FlowSubOption::Unknown(option) => {
+                data.extend(&option.data);
+                ("Flow Identification sub-option", option.kind)
+            }
+        };
+        (name, kind, data)
+    }
+}
+
+/// All that are left.
+impl Wire for Vec<FlowSubOption> {
+    fn read(reader: &mut Reader<'_>) -> Result<Self, WireError> {
+        let options = RawOptions::new(reader.what, reader.rest());
+        options.map(|raw| FlowSubOption::read(&raw?)).collect()
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        for option in self {
+            let (name, kind, data) = option.data();
+            // More than 255 octets do not fit the option itself, which is refused when it is emitted.
+            let short = &data[..data.len().min(255)];
+            let _ = push(out, name, kind, FlowSubOption::ALIGNMENT, short);
+        }
+    }
+}

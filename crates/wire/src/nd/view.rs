@@ -1,0 +1,206 @@
+//! A message as it lies in memory, its lengths checked once.
+
+use core::net::Ipv6Addr;
+use core::ops::Range;
+
+use crate::WireError;
+use crate::checksum::{fold, pseudo_sum};
+
+/// The next header value of ICMPv6.
+pub const NEXT_HEADER: u8 = 58;
+/// Where the checksum stands.
+pub const CHECKSUM_AT: Range<usize> = 2..4;
+
+/// A type of message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// RFC 4861, 4.1.
+    RouterSolicitation = 133,
+    /// RFC 4861, 4.2.
+    RouterAdvertisement = 134,
+    /// RFC 4861, 4.3.
+    NeighborSolicitation = 135,
+    /// RFC 4861, 4.4.
+    NeighborAdvertisement = 136,
+    /// RFC 4861, 4.5.
+    Redirect = 137,
+    /// RFC 6275, 6.5.
+    HomeAgentAddressDiscoveryRequest = 144,
+    /// RFC 6275, 6.6.
+    HomeAgentAddressDiscoveryReply = 145,
+    /// RFC 6275, 6.7.
+    MobilePrefixSolicitation = 146,
+    /// RFC 6275, 6.8.
+    MobilePrefixAdvertisement = 147,
+}
+
+impl Kind {
+    /// The kind of an ICMPv6 type, if it is one of these.
+    #[must_use]
+    pub fn of(icmp_type: u8) -> Option<Kind> {
+        Some(match icmp_type {
+            133 => Kind::RouterSolicitation,
+            134 => Kind::RouterAdvertisement,
+            135 => Kind::NeighborSolicitation,
+            136 => Kind::NeighborAdvertisement,
+            137 => Kind::Redirect,
+            144 => Kind::HomeAgentAddressDiscoveryRequest,
+            145 => Kind::HomeAgentAddressDiscoveryReply,
+            146 => Kind::MobilePrefixSolicitation,
+            147 => Kind::MobilePrefixAdvertisement,
+            _ => return None,
+        })
+    }
+
+    /// The RFC's name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::RouterSolicitation => "Router Solicitation",
+            Kind::RouterAdvertisement => "Router Advertisement",
+            Kind::NeighborSolicitation => "Neighbor Solicitation",
+            Kind::NeighborAdvertisement => "Neighbor Advertisement",
+            Kind::Redirect => "Redirect",
+            Kind::HomeAgentAddressDiscoveryRequest => "Home Agent Address Discovery Request",
+            Kind::HomeAgentAddressDiscoveryReply => "Home Agent Address Discovery Reply",
+            Kind::MobilePrefixSolicitation => "Mobile Prefix Solicitation",
+            Kind::MobilePrefixAdvertisement => "Mobile Prefix Advertisement",
+        }
+    }
+
+    /// Whether it belongs to neighbour discovery, whose messages never leave their link.
+    #[must_use]
+    pub fn is_of_the_link(self) -> bool {
+        (self as u8) < 144
+    }
+
+    /// Bytes up to the options, or to the addresses of a reply.
+    pub(super) fn fixed_len(self) -> usize {
+        match self {
+            Kind::RouterAdvertisement => 16,
+            Kind::NeighborSolicitation | Kind::NeighborAdvertisement => 24,
+            Kind::Redirect => 40,
+            _ => 8,
+        }
+    }
+
+    pub(super) fn has_options(self) -> bool {
+        let discovery =
+            [Kind::HomeAgentAddressDiscoveryRequest, Kind::HomeAgentAddressDiscoveryReply];
+        !discovery.contains(&self)
+    }
+}
+
+/// A message of a known type whose fixed part is whole, and whose options fill the rest exactly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct View<'a> {
+    kind: Kind,
+    bytes: &'a [u8],
+}
+
+impl<'a> View<'a> {
+    /// Looks at an ICMPv6 message from its type on.
+    ///
+    /// # Errors
+    /// [`WireError::Type`] for another type; [`WireError::TooShort`] for a message or an option that is cut;
+    /// [`WireError::Field`] for an option whose length is zero.
+    pub fn new(bytes: &'a [u8]) -> Result<View<'a>, WireError> {
+        let Some(icmp_type) = bytes.first() else {
+            return Err(WireError::TooShort { what: "ICMPv6", got: 0, min: 4 });
+        };
+        let kind = Kind::of(*icmp_type).ok_or(WireError::Type { got: *icmp_type })?;
+        let (got, min) = (bytes.len(), kind.fixed_len());
+        if got < min {
+            return Err(WireError::TooShort { what: kind.name(), got, min });
+        }
+        let view = View { kind, bytes };
+        if kind.has_options() {
+            let mut rest = view.rest();
+            while !rest.is_empty() {
+                (_, rest) = OptionView::split(rest)?;
+            }
+        }
+        Ok(view)
+    }
+
+    /// Its type.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Its code, zero in all these types.
+    #[must_use]
+    pub fn code(&self) -> u8 {
+        self.bytes[1]
+    }
+
+    /// Its checksum as it arrived ([`verify_checksum`] says whether it is right).
+    #[must_use]
+    pub fn checksum(&self) -> u16 {
+        u16::from_be_bytes([self.bytes[2], self.bytes[3]])
+    }
+
+    /// Its options in order; none for types that have none.
+    pub fn options(&self) -> impl Iterator<Item = OptionView<'a>> + use<'a> {
+        let mut rest = if self.kind.has_options() { self.rest() } else { &[] };
+        core::iter::from_fn(move || {
+            let (option, behind) = OptionView::split(rest).ok()?;
+            rest = behind;
+            Some(option)
+        })
+    }
+
+    /// What follows the fixed part.
+    pub(super) fn rest(&self) -> &'a [u8] {
+        &self.bytes[self.kind.fixed_len()..]
+    }
+}
+
+/// An option, whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OptionView<'a> {
+    /// Its type.
+    pub kind: u8,
+    /// What follows its type and length: 6 bytes, or 8 more each.
+    pub data: &'a [u8],
+}
+
+impl<'a> OptionView<'a> {
+    /// The first option of some, and what follows it. Refuses a length of zero, which would never end.
+    fn split(bytes: &'a [u8]) -> Result<(OptionView<'a>, &'a [u8]), WireError> {
+        let short = |min| WireError::TooShort { what: "option", got: bytes.len(), min };
+        let [kind, length, ..] = *bytes else { return Err(short(8)) };
+        let end = usize::from(length) * 8;
+        if end == 0 {
+            return Err(WireError::Field { field: "option length", got: 0 });
+        }
+        let (option, rest) = bytes.split_at_checked(end).ok_or(short(end))?;
+        Ok((OptionView { kind, data: &option[2..] }, rest))
+    }
+}
+
+/// The checksum of a message whose field holds anything. `source` is the home address where the packet has a Home
+/// Address option, `destination` that of a type 2 routing header if there is one.
+#[must_use]
+pub fn checksum(source: Ipv6Addr, destination: Ipv6Addr, message: &[u8]) -> u16 {
+    let sum = pseudo_sum(source, destination, NEXT_HEADER, message);
+    let field =
+        message.get(CHECKSUM_AT).map_or(0, |field| u16::from_be_bytes([field[0], field[1]]));
+    !fold(u64::from(sum) + u64::from(!field))
+}
+
+/// Whether a message holds its [`checksum`].
+#[must_use]
+pub fn verify_checksum(source: Ipv6Addr, destination: Ipv6Addr, message: &[u8]) -> bool {
+    pseudo_sum(source, destination, NEXT_HEADER, message) == 0xffff
+}
+
+/// Puts the [`checksum`] into a message.
+pub fn fill_checksum(source: Ipv6Addr, destination: Ipv6Addr, message: &mut [u8]) {
+    let sum = checksum(source, destination, message);
+    if let Some(field) = message.get_mut(CHECKSUM_AT) {
+        field.copy_from_slice(&sum.to_be_bytes());
+    }
+}
