@@ -7,7 +7,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use segue_clock::Time;
-use segue_ip::{Forward, Forwarding, LinkEvent, MAIN_TABLE};
+use segue_ip::{Forward, Forwarding, LinkEvent};
 
 use crate::net::{Channel, Node, NodeId, neighbour};
 use crate::packet::Packet;
@@ -111,12 +111,14 @@ impl Io<'_> {
             {
                 "there is no such interface"
             }
-            Forward::Route(route) if route.table != MAIN_TABLE => "nodes have one table",
             Forward::Route(route) if route.unreachable => "nodes have no routes that refuse",
             Forward::Route(route) if self.node.way_of(route).is_none() => {
                 "no interface leads there"
             }
-            Forward::Rule(_) => "nodes have one table",
+            Forward::Rule(rule) if rule.fwmark.is_some() => "packets have no marks",
+            Forward::Rule(rule) if rule.suppress_prefix_length.is_some() => {
+                "results are not ignored by their length"
+            }
             Forward::Tunnel(_) | Forward::Source(_) | Forward::Bind(_) => "nodes have no tunnels",
             _ => {
                 self.actions.push(Action::Forward(part.clone(), present));
@@ -134,7 +136,7 @@ impl Io<'_> {
     }
 }
 
-/// Nodes have addresses and one table of routes.
+/// Nodes have addresses, those that they answer for, and tables of routes with their rules.
 impl Forwarding for Io<'_> {
     type Error = CannotForward;
 

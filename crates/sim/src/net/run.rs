@@ -287,7 +287,7 @@ impl Network {
             self.todo.push_back(Step::Deliver(node, packet));
             return;
         }
-        match at.routes.look_up(&packet) {
+        match at.way_out(&packet) {
             Some(Hop::Interface(index)) => self.transmit(node, index, packet),
             Some(Hop::Agent(agent)) if from != agent => {
                 self.todo.push_back(Step::Receive(agent, packet));
@@ -458,16 +458,18 @@ impl Network {
                 self.todo.extend(agents.map(|(_, id)| Step::Addresses(AgentId(id))));
             }
             Forward::Route(route) => match at.way_of(route).filter(|_| present) {
-                Some(index) => at.routes.set(route.destination, Hop::Interface(index)),
-                None => at.routes.remove(route.destination),
+                Some(index) => at.table(route.table).set(route.destination, Hop::Interface(index)),
+                None => at.table(route.table).remove(route.destination),
             },
+            Forward::Rule(rule) if present => at.policy.add(rule),
+            Forward::Rule(rule) => at.policy.remove(rule),
             Forward::Proxy { interface, address } => {
                 let proxied = &mut at.adapter_mut(*interface).proxied;
                 proxied.retain(|known| known != address);
                 proxied.extend(present.then_some(*address));
             }
             // An agent was told that nodes have none of these.
-            Forward::Rule(_) | Forward::Tunnel(_) | Forward::Source(_) | Forward::Bind(_) => {}
+            Forward::Tunnel(_) | Forward::Source(_) | Forward::Bind(_) => {}
         }
     }
 
@@ -519,7 +521,7 @@ fn fate(at: &mut Node, now: Time, over: Option<u32>, packet: &mut Packet) -> Fat
         return Fate::Lost(Lost::Ttl);
     }
     packet.ttl -= 1;
-    match at.routes.look_up(packet) {
+    match at.way_on(over, packet) {
         Some(Hop::Interface(index)) => {
             if let Some(nat) = &mut at.nat
                 && let Err(cause) = nat.outward(now, over, index, packet)
