@@ -249,3 +249,46 @@ impl Drop for Kept {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use nix::sched::{CloneFlags, unshare};
+    use segue_linux::clock::monotonic;
+
+    use super::*;
+
+    #[test]
+    fn addresses_that_it_answers_for_come_back_when_others_remove_them_and_go_at_the_end() {
+        // The namespace lives and dies with this thread.
+        let thread = std::thread::spawn(|| {
+            if unshare(CloneFlags::CLONE_NEWNET).is_err() {
+                println!("skipped: a new network namespace needs root");
+                return;
+            }
+            link::create_veth("sgk0", "sgk1", None).unwrap();
+            link::set_up("sgk0", true).unwrap();
+            let index = link::index_of("sgk0").unwrap();
+            let proxies: [(u32, IpAddr); 2] =
+                ["fd61::7", "10.61.0.7"].map(|address| (index, address.parse().unwrap()));
+            let there = || BTreeSet::from_iter(neighbour::proxies().unwrap());
+            let mut kept = Kept::default();
+            for (interface, address) in proxies {
+                kept.put(Forward::Proxy { interface, address }).unwrap();
+            }
+            assert_eq!(there(), proxies.into());
+            // A device that was briefly down has lost them.
+            link::set_up("sgk0", false).unwrap();
+            link::set_up("sgk0", true).unwrap();
+            assert!(there().is_empty());
+            kept.look_after(monotonic());
+            assert_eq!(there(), proxies.into());
+            let (interface, address) = proxies[0];
+            kept.take_back(&Forward::Proxy { interface, address }).unwrap();
+            kept.look_after(monotonic());
+            assert_eq!(there(), [proxies[1]].into());
+            drop(kept);
+            assert!(there().is_empty());
+        });
+        thread.join().unwrap();
+    }
+}
