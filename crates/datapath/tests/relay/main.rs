@@ -7,6 +7,7 @@ mod guards;
 #[path = "../user_lab/local.rs"]
 mod local;
 mod optimized;
+mod peers;
 #[path = "../ebpf/traffic.rs"]
 mod traffic;
 mod world;
