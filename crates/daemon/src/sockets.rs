@@ -328,19 +328,25 @@ mod tests {
         };
         let port = (address, 5009);
         let udp = Datagram { from: port, to: port, protocol: UDP, ..header.clone() };
-        for datagram in [&header, &udp] {
-            end.handle(Input::Own(datagram.clone()));
-            while let Some(Output::Send(datagram)) = end.poll(&mut ()) {
-                end.send(datagram);
+        // The kernel delivers to a new address a moment after it was set.
+        for _ in 0..400 {
+            for datagram in [&header, &udp] {
+                end.handle(Input::Own(datagram.clone()));
+                while let Some(Output::Send(datagram)) = end.poll(&mut ()) {
+                    end.send(datagram);
+                }
+            }
+            let both = poll_fn(|context| {
+                arrivals.take(context, |datagram| end.on_event(datagram));
+                if end.machine.came.len() >= 2 { Poll::Ready(()) } else { Poll::Pending }
+            });
+            if tokio::time::timeout(Duration::from_millis(50), both).await.is_ok() {
+                break;
             }
         }
         assert_eq!(end.drops(), BTreeMap::new(), "{:?}", end.last_error);
-        let both = poll_fn(|context| {
-            arrivals.take(context, |datagram| end.on_event(datagram));
-            if end.machine.came.len() == 2 { Poll::Ready(()) } else { Poll::Pending }
-        });
-        tokio::time::timeout(Duration::from_secs(20), both).await.unwrap();
         end.machine.came.sort_by_key(|datagram| datagram.protocol);
+        end.machine.came.dedup();
         assert_eq!(end.machine.came, [udp, header.clone()]);
         // There is no socket for this one.
         end.send(Datagram { protocol: 58, ..header });
