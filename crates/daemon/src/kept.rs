@@ -1,14 +1,15 @@
 //! What a daemon wants of this system's forwarding: given to it, put back when others have removed it, and taken back
 //! at the end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::ops::Bound;
 
 use nix::errno::Errno;
 use segue_clock::Time;
 use segue_ip::{Forward, Forwarding, Prefix, Route, Rule};
 use segue_linux::route::{add_missing_route, add_missing_rule, replace_route, rules};
-use segue_linux::{Kernel, LinuxError, link};
+use segue_linux::{Kernel, LinuxError, link, neighbour};
 use segue_text::errors::{First, Told};
 use tracing::warn;
 
@@ -25,6 +26,7 @@ pub struct Kept {
     addresses: Vec<(u32, Prefix)>,
     rules: Vec<Rule>,
     routes: BTreeMap<Place, Route>,
+    proxies: BTreeSet<(u32, IpAddr)>,
     /// The parts that outlive this.
     lasting: Vec<Forward>,
     /// The last route to a single host that was looked at.
@@ -68,6 +70,9 @@ impl Kept {
             Forward::Route(route) => {
                 self.routes.insert(Place::of(&route), route);
             }
+            Forward::Proxy { interface, address } => {
+                self.proxies.insert((interface, address));
+            }
             // Nobody else removes what is in a packet path.
             Forward::Tunnel(_) | Forward::Source(_) | Forward::Bind(_) => {}
         }
@@ -96,6 +101,9 @@ impl Kept {
             }
             Forward::Rule(rule) => self.rules.retain(|known| known != rule),
             Forward::Route(route) => drop(self.routes.remove(&Place::of(route))),
+            Forward::Proxy { interface, address } => {
+                self.proxies.remove(&(*interface, *address));
+            }
             Forward::Tunnel(_) | Forward::Source(_) | Forward::Bind(_) => {}
         }
         self.lasting.retain(|known| known != part);
@@ -149,6 +157,9 @@ impl Kept {
         if self.mend_rules(first) {
             back.push("routing rules");
         }
+        if self.mend_proxies(first) {
+            back.push("addresses that it answers for");
+        }
         let addresses = self.mend_addresses(first);
         if addresses {
             back.push("addresses");
@@ -175,6 +186,17 @@ impl Kept {
         let mut lost = false;
         for rule in self.rules.iter().filter(|rule| !present.contains(rule)) {
             lost |= first.note(add_missing_rule(rule)) == Some(true);
+        }
+        lost
+    }
+
+    fn mend_proxies(&self, first: &mut First) -> bool {
+        let there = if self.proxies.is_empty() { None } else { first.note(neighbour::proxies()) };
+        let Some(there) = there else { return false };
+        let there: BTreeSet<(u32, IpAddr)> = there.into_iter().collect();
+        let mut lost = false;
+        for (interface, address) in self.proxies.difference(&there).copied() {
+            lost |= first.note(Kernel.put(&Forward::Proxy { interface, address })).is_some();
         }
         lost
     }
@@ -218,10 +240,55 @@ impl Drop for Kept {
         let rules = std::mem::take(&mut self.rules).into_iter().rev().map(Forward::Rule);
         let addresses = std::mem::take(&mut self.addresses).into_iter();
         let addresses = addresses.map(|(interface, prefix)| Forward::Address { interface, prefix });
-        for part in rules.chain(routes).chain(addresses) {
+        let proxies = std::mem::take(&mut self.proxies).into_iter();
+        let proxies = proxies.map(|(interface, address)| Forward::Proxy { interface, address });
+        for part in proxies.chain(rules).chain(routes).chain(addresses) {
             if let Err(error) = Kernel.take_back(&part) {
                 warn!("{error}");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::sched::{CloneFlags, unshare};
+    use segue_linux::clock::monotonic;
+
+    use super::*;
+
+    #[test]
+    fn addresses_that_it_answers_for_come_back_when_others_remove_them_and_go_at_the_end() {
+        // The namespace lives and dies with this thread.
+        let thread = std::thread::spawn(|| {
+            if unshare(CloneFlags::CLONE_NEWNET).is_err() {
+                println!("skipped: a new network namespace needs root");
+                return;
+            }
+            link::create_veth("sgk0", "sgk1", None).unwrap();
+            link::set_up("sgk0", true).unwrap();
+            let index = link::index_of("sgk0").unwrap();
+            let proxies: [(u32, IpAddr); 2] =
+                ["fd61::7", "10.61.0.7"].map(|address| (index, address.parse().unwrap()));
+            let there = || BTreeSet::from_iter(neighbour::proxies().unwrap());
+            let mut kept = Kept::default();
+            for (interface, address) in proxies {
+                kept.put(Forward::Proxy { interface, address }).unwrap();
+            }
+            assert_eq!(there(), proxies.into());
+            // A device that was briefly down has lost them.
+            link::set_up("sgk0", false).unwrap();
+            link::set_up("sgk0", true).unwrap();
+            assert!(there().is_empty());
+            kept.look_after(monotonic());
+            assert_eq!(there(), proxies.into());
+            let (interface, address) = proxies[0];
+            kept.take_back(&Forward::Proxy { interface, address }).unwrap();
+            kept.look_after(monotonic());
+            assert_eq!(there(), [proxies[1]].into());
+            drop(kept);
+            assert!(there().is_empty());
+        });
+        thread.join().unwrap();
     }
 }

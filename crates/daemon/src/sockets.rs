@@ -1,7 +1,8 @@
-//! A machine that speaks over UDP sockets: all that is below it.
+//! A machine that speaks over sockets: all that is below it. UDP has a socket for each port; ICMPv6 and the Mobility
+//! Header have one each, through the IP stack.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
@@ -9,8 +10,9 @@ use std::rc::Rc;
 use std::task::Context;
 
 use segue_clock::{Machine, Time};
-use segue_ip::{Datagram, Input, Output};
+use segue_ip::{Datagram, Input, Interface, Output};
 use segue_linux::clock::monotonic;
+use segue_linux::raw::RawSocket;
 use segue_linux::udp::{Leave, TimestampedSocket};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
@@ -26,11 +28,13 @@ const A_TURN: usize = 64;
 /// The longest datagram.
 const LONGEST: usize = 65_535;
 
-/// A machine over its sockets. What it sends leaves from the socket of the port that it names.
+/// A machine over its sockets. What it sends leaves from the socket of the port that it names, or of its protocol.
 pub struct Sockets<M> {
     /// The machine.
     pub machine: M,
     sockets: BTreeMap<u16, Shared>,
+    /// By protocol number.
+    raw: BTreeMap<u8, Raw>,
     /// Datagrams that could not be sent.
     unsent: u64,
     last_error: Option<anyhow::Error>,
@@ -38,11 +42,34 @@ pub struct Sockets<M> {
 
 type Shared = Rc<RefCell<TimestampedSocket>>;
 
+/// A protocol right above IPv6.
+struct Raw {
+    socket: Rc<RefCell<RawSocket>>,
+    /// What it listens to on every interface.
+    groups: Vec<Ipv6Addr>,
+}
+
 /// Where datagrams wait: in the sockets.
 pub struct Arrivals {
-    /// Each with the runtime's view of it, which tells when it is readable.
-    sockets: Vec<(u16, Shared, UdpSocket)>,
+    sockets: Vec<(Source, Readiness)>,
     buffer: Vec<u8>,
+}
+
+/// A socket that datagrams come from.
+enum Source {
+    /// UDP, with its port.
+    Udp(u16, Shared),
+    Raw(Rc<RefCell<RawSocket>>),
+}
+
+/// The runtime's view of a socket of any kind, which tells when it is readable.
+struct Readiness(UdpSocket);
+
+impl Readiness {
+    fn of(socket: &impl AsFd) -> io::Result<Readiness> {
+        let own = std::net::UdpSocket::from(socket.as_fd().try_clone_to_owned()?);
+        UdpSocket::from_std(own).map(Readiness)
+    }
 }
 
 impl<M> Sockets<M> {
@@ -54,18 +81,56 @@ impl<M> Sockets<M> {
             let mut socket = TimestampedSocket::bind(any, None)?;
             socket.receive_stamps_only();
             socket.receive_ttl()?;
-            let readiness = std::net::UdpSocket::from(socket.as_fd().try_clone_to_owned()?);
-            let readiness = UdpSocket::from_std(readiness)?;
+            let readiness = Readiness::of(&socket)?;
             let socket = Rc::new(RefCell::new(socket));
-            arrivals.push((*port, Rc::clone(&socket), readiness));
+            arrivals.push((Source::Udp(*port, Rc::clone(&socket)), readiness));
             sockets.insert(*port, socket);
         }
-        let end = Sockets { machine, sockets, unsent: 0, last_error: None };
+        let raw = BTreeMap::new();
+        let end = Sockets { machine, sockets, raw, unsent: 0, last_error: None };
         Ok((end, Arrivals { sockets: arrivals, buffer: vec![0; LONGEST] }))
+    }
+
+    /// Has the machine speak this protocol too, one socket for each, and listen to these groups on every interface that
+    /// it is told of.
+    pub fn speak(
+        &mut self,
+        arrivals: &mut Arrivals,
+        socket: RawSocket,
+        groups: &[Ipv6Addr],
+    ) -> io::Result<()> {
+        let (protocol, readiness) = (socket.protocol(), Readiness::of(&socket)?);
+        let socket = Rc::new(RefCell::new(socket));
+        arrivals.sockets.push((Source::Raw(Rc::clone(&socket)), readiness));
+        self.raw.insert(protocol, Raw { socket, groups: groups.to_vec() });
+        Ok(())
+    }
+
+    /// The socket of this protocol, to join further groups or to send behind further headers.
+    #[must_use]
+    pub fn raw(&self, protocol: u8) -> Option<&RefCell<RawSocket>> {
+        self.raw.get(&protocol).map(|raw| &*raw.socket)
+    }
+
+    /// Listens to the groups on these interfaces.
+    fn listen(&mut self, interfaces: &[Interface]) {
+        let present: BTreeSet<u32> = interfaces.iter().map(|interface| interface.index).collect();
+        for Raw { socket, groups } in self.raw.values() {
+            let mut socket = socket.borrow_mut();
+            socket.keep(&present);
+            for (interface, group) in present.iter().flat_map(|i| groups.iter().map(|g| (*i, *g))) {
+                if let Err(error) = socket.join(group, interface) {
+                    self.last_error = Some(error.into());
+                }
+            }
+        }
     }
 
     fn try_send(&self, datagram: &Datagram) -> anyhow::Result<()> {
         let Datagram { interface, from, to, hop_limit, .. } = *datagram;
+        if let Some(raw) = self.raw.get(&datagram.protocol) {
+            return Ok(raw.socket.borrow().send(datagram)?);
+        }
         let socket = self.sockets.get(&from.1).filter(|_| datagram.protocol == UDP);
         let Some(socket) = socket else {
             anyhow::bail!(
@@ -98,6 +163,9 @@ where
     }
 
     fn handle(&mut self, input: Input<I, P>) {
+        if let Input::Interfaces(all) = &input {
+            self.listen(all);
+        }
         self.machine.handle(monotonic(), input);
     }
 
@@ -144,14 +212,22 @@ impl Queue for Arrivals {
 
     fn take(&mut self, context: &mut Context<'_>, mut into: impl FnMut(Datagram)) {
         let Arrivals { sockets, buffer } = self;
-        for (port, socket, readiness) in sockets {
+        for (source, Readiness(readiness)) in sockets {
             let mut left = A_TURN;
             while left > 0 && readiness.poll_recv_ready(context).is_ready() {
-                let take = || receive(&socket.borrow(), *port, buffer);
+                let take = || match source {
+                    Source::Udp(port, socket) => receive(&socket.borrow(), *port, buffer),
+                    Source::Raw(socket) => {
+                        socket.borrow().receive(buffer)?.ok_or(ErrorKind::WouldBlock.into())
+                    }
+                };
                 match readiness.try_io(Interest::READABLE, take) {
                     Ok(datagram) => into(datagram),
                     Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                    Err(error) => debug!("nothing received on port {port}: {error}"),
+                    Err(error) => match source {
+                        Source::Udp(port, _) => debug!("nothing received on port {port}: {error}"),
+                        Source::Raw(_) => debug!("nothing received: {error}"),
+                    },
                 }
                 left -= 1;
             }
@@ -173,4 +249,125 @@ fn receive(socket: &TimestampedSocket, port: u16, buffer: &mut [u8]) -> io::Resu
         hop_limit: came.ttl.unwrap_or(0),
         bytes: buffer.get(..came.len).unwrap_or_default().to_vec(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::future::poll_fn;
+    use std::task::Poll;
+    use std::time::Duration;
+
+    use nix::sched::{CloneFlags, unshare};
+    use segue_ip::Prefix;
+    use segue_linux::link;
+    use segue_linux::raw::MOBILITY;
+
+    use super::*;
+
+    const ADDRESS: Ipv6Addr = Ipv6Addr::new(0xfd61, 0x79, 0, 0, 0, 0, 0, 1);
+    const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
+
+    /// It sends what it is told to, and keeps what comes.
+    #[derive(Default)]
+    struct Echo {
+        came: Vec<Datagram>,
+        outputs: VecDeque<Output<(), (), ()>>,
+    }
+
+    impl Machine for Echo {
+        type Input = Input<Datagram, ()>;
+        type Output = Output<(), (), ()>;
+
+        fn handle(&mut self, _: Time, input: Self::Input) {
+            match input {
+                Input::Own(datagram) => self.outputs.push_back(Output::Send(datagram)),
+                Input::Datagram(datagram) => self.came.push(datagram),
+                _ => {}
+            }
+        }
+
+        fn tick(&mut self, _: Time) {}
+
+        fn poll(&mut self) -> Option<Self::Output> {
+            self.outputs.pop_front()
+        }
+
+        fn deadline(&self) -> segue_clock::Deadline {
+            None
+        }
+    }
+
+    fn joined(group: &str) -> bool {
+        let groups = std::fs::read_to_string("/proc/thread-self/net/igmp6").unwrap();
+        groups.lines().any(|line| line.contains("sgs0") && line.contains(group))
+    }
+
+    async fn scenario() {
+        let (mut end, mut arrivals) = Sockets::open(Echo::default(), &[5009]).unwrap();
+        let socket = RawSocket::mobility().unwrap();
+        end.speak(&mut arrivals, socket, &[ALL_ROUTERS]).unwrap();
+        let name = "sgs0".to_owned();
+        let index = link::index_of(&name).unwrap();
+        let all_routers = "ff020000000000000000000000000002";
+        assert!(!joined(all_routers));
+        end.handle(Input::Interfaces(vec![Interface { name, index, ..Interface::default() }]));
+        assert!(joined(all_routers));
+        end.handle(Input::Interfaces(Vec::new()));
+        assert!(!joined(all_routers));
+
+        let address = IpAddr::from(ADDRESS);
+        let bytes = vec![59, 0, 1, 0, 0xbe, 0xef, 0, 0];
+        let header = Datagram {
+            interface: Some(1),
+            from: (address, 0),
+            to: (address, 0),
+            protocol: MOBILITY,
+            hop_limit: 9,
+            bytes,
+        };
+        let port = (address, 5009);
+        let udp = Datagram { from: port, to: port, protocol: UDP, ..header.clone() };
+        // The kernel delivers to a new address a moment after it was set.
+        for _ in 0..400 {
+            for datagram in [&header, &udp] {
+                end.handle(Input::Own(datagram.clone()));
+                while let Some(Output::Send(datagram)) = end.poll(&mut ()) {
+                    end.send(datagram);
+                }
+            }
+            let both = poll_fn(|context| {
+                arrivals.take(context, |datagram| end.on_event(datagram));
+                if end.machine.came.len() >= 2 { Poll::Ready(()) } else { Poll::Pending }
+            });
+            if tokio::time::timeout(Duration::from_millis(50), both).await.is_ok() {
+                break;
+            }
+        }
+        assert_eq!(end.drops(), BTreeMap::new(), "{:?}", end.last_error);
+        end.machine.came.sort_by_key(|datagram| datagram.protocol);
+        end.machine.came.dedup();
+        assert_eq!(end.machine.came, [udp, header.clone()]);
+        // There is no socket for this one.
+        end.send(Datagram { protocol: 58, ..header });
+        assert_eq!(end.drops(), [("unsent".to_owned(), 1)].into());
+    }
+
+    #[test]
+    fn a_machine_speaks_over_udp_and_right_above_ipv6() {
+        // The namespace lives and dies with this thread.
+        let thread = std::thread::spawn(|| {
+            if unshare(CloneFlags::CLONE_NEWNET).is_err() {
+                println!("skipped: a new network namespace needs root");
+                return;
+            }
+            link::set_up("lo", true).unwrap();
+            link::create_veth("sgs0", "sgs1", None).unwrap();
+            link::set_up("sgs0", true).unwrap();
+            link::add_address("lo", Prefix { addr: ADDRESS.into(), len: 128 }).unwrap();
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.unwrap().block_on(scenario());
+        });
+        thread.join().unwrap();
+    }
 }

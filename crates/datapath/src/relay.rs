@@ -490,7 +490,10 @@ impl Forwarding for Relay {
             Forward::Tunnel(tunnel) => self.set_tunnel(*tunnel),
             Forward::Source(source) => self.allow(*source),
             Forward::Bind(binding) => self.bind(*binding),
-            Forward::Address { .. } | Forward::Route(_) | Forward::Rule(_) => Ok(Kernel.put(part)?),
+            Forward::Address { .. }
+            | Forward::Route(_)
+            | Forward::Rule(_)
+            | Forward::Proxy { .. } => Ok(Kernel.put(part)?),
         }
     }
 
@@ -502,9 +505,10 @@ impl Forwarding for Relay {
                 self.unbind(&binding.traffic);
                 Ok(())
             }
-            Forward::Address { .. } | Forward::Route(_) | Forward::Rule(_) => {
-                Ok(Kernel.take_back(part)?)
-            }
+            Forward::Address { .. }
+            | Forward::Route(_)
+            | Forward::Rule(_)
+            | Forward::Proxy { .. } => Ok(Kernel.take_back(part)?),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! What a machine asks of the forwarding of its node.
 
+use core::net::IpAddr;
+
 use crate::{Binding, Prefix, Route, Rule, Source, Tunnel};
 
 /// A part of a node's forwarding. The node has it or not: to give it twice changes nothing.
@@ -16,6 +18,14 @@ pub enum Forward {
     Route(Route),
     /// A rule that chooses among routing tables.
     Rule(Rule),
+    /// An address that the node answers for on the link of an interface, when neighbours ask who has it (RFC 4861,
+    /// 7.2.8). What they send there is forwarded.
+    Proxy {
+        /// Index of the interface.
+        interface: u32,
+        /// The address.
+        address: IpAddr,
+    },
     /// A tunnel. One with the same number takes its place; what is bound to it stays so.
     Tunnel(Tunnel),
     /// Inner sources that a tunnel or a link may bring.

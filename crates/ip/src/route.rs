@@ -95,6 +95,8 @@ pub struct Rule {
     pub to: Option<Prefix>,
     /// Only packets that came by this interface; what this machine sends comes by `lo`.
     pub iif: Option<String>,
+    /// Only packets whose sender is bound to this interface; what is forwarded never is.
+    pub oif: Option<String>,
     /// What becomes of the packets.
     pub then: Then,
     /// Ignores results with a prefix this long or shorter: 0 hides default routes.

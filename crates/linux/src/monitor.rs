@@ -15,8 +15,8 @@
 //! at the start has no event. If the kernel lost notices, or a reading shows first what it is about to tell, the events
 //! follow from the reading.
 //!
-//! When the kernel tells of a lost carrier is up to it: of devices whose driver reports no more than that it looks once a
-//! second at most (`net/core/link_watch.c`). A wireless link's point of attachment is not known here.
+//! The kernel itself may tell of a lost carrier late: of a physical card's once a second at most
+//! (`net/core/link_watch.c`). A wireless link's point of attachment is not known here.
 //!
 //! Call from a tokio runtime; a current-thread one is enough.
 

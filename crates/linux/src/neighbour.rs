@@ -1,14 +1,16 @@
-//! The kernel's table of neighbours.
+//! The kernel's table of neighbours, and of those that it answers for.
 
 use std::net::IpAddr;
 
 use nix::errno::Errno;
+use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 use rtnetlink::packet_route::RouteNetlinkMessage;
 use rtnetlink::packet_route::neighbour::{
-    NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
+    NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
 };
 
 use crate::error::{LinuxError, Result};
+use crate::link::{family, is_gone, sysctl};
 use crate::netlink;
 
 /// Forgets the link-layer address of a neighbour on the device with this index, and drops the packets that wait for
@@ -31,6 +33,69 @@ pub fn forget(index: u32, address: IpAddr) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Answers for an address on the device with this index. The kernel does so where it forwards, and for IPv4 only if
+/// the address is routed over another device; for IPv6 the device's own switch (`proxy_ndp`) is set here. With a device
+/// that goes down it forgets what it answered for there.
+///
+/// # Errors
+/// No such device, or no permission.
+pub fn put_proxy(index: u32, address: IpAddr) -> Result<()> {
+    let refused = |e| LinuxError::refused(format!("answer for {address}"), e);
+    if address.is_ipv6() {
+        let name = nix::net::if_::if_indextoname(index).map_err(|e| refused(e.into()))?;
+        sysctl(&format!("net/ipv6/conf/{}/proxy_ndp", name.to_string_lossy()), "1")?;
+    }
+    let message = RouteNetlinkMessage::NewNeighbour(proxy(index, address));
+    netlink::request(message, NLM_F_CREATE | NLM_F_REPLACE).map_err(refused)
+}
+
+/// Answers for an address no longer. One that it did not answer for is no error.
+///
+/// # Errors
+/// No permission.
+pub fn take_proxy(index: u32, address: IpAddr) -> Result<()> {
+    let message = RouteNetlinkMessage::DelNeighbour(proxy(index, address));
+    let taken = netlink::request(message, 0)
+        .map_err(|e| LinuxError::refused(format!("answer for {address} no longer"), e));
+    match taken {
+        Err(error) if is_gone(&error) => Ok(()),
+        taken => taken,
+    }
+}
+
+/// The addresses that the kernel answers for, with the index of the device.
+///
+/// # Errors
+/// When netlink is refused.
+pub fn proxies() -> Result<Vec<(u32, IpAddr)>> {
+    let mut question = NeighbourMessage::default();
+    question.header.flags = NeighbourFlags::Proxy;
+    let all = netlink::dump(RouteNetlinkMessage::GetNeighbour(question))
+        .map_err(|e| LinuxError::refused("list the addresses that are answered for", e))?;
+    let read = |message| match message {
+        RouteNetlinkMessage::NewNeighbour(entry)
+            if entry.header.flags.contains(NeighbourFlags::Proxy) =>
+        {
+            Some((entry.header.ifindex, address_of(&entry)?))
+        }
+        _ => None,
+    };
+    Ok(all.into_iter().filter_map(read).collect())
+}
+
+fn proxy(index: u32, address: IpAddr) -> NeighbourMessage {
+    let mut message = NeighbourMessage::default();
+    message.header.family = family(address.is_ipv6());
+    message.header.ifindex = index;
+    message.header.state = NeighbourState::Permanent;
+    message.header.flags = NeighbourFlags::Proxy;
+    message.attributes = vec![NeighbourAttribute::Destination(match address {
+        IpAddr::V4(address) => NeighbourAddress::Inet(address),
+        IpAddr::V6(address) => NeighbourAddress::Inet6(address),
+    })];
+    message
 }
 
 fn is_set(entry: &NeighbourMessage) -> bool {

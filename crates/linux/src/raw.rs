@@ -166,6 +166,9 @@ impl RawSocket {
     /// `EMSGSIZE` if the packet is too long for the interface.
     pub fn send_behind(&mut self, headers: &[Extension<'_>], message: &Datagram) -> io::Result<()> {
         let (from, to) = self.ends(message)?;
+        if from.is_unspecified() {
+            return Err(ErrorKind::InvalidInput.into());
+        }
         let packet = packet(headers, message, from, to)?;
         let whole = match &mut self.whole {
             Some(whole) => whole,
@@ -249,7 +252,7 @@ fn new_whole(protocol: u8) -> io::Result<Socket> {
 }
 
 /// A whole packet (RFC 8200, section 3).
-fn packet(
+pub(crate) fn packet(
     headers: &[Extension<'_>],
     message: &Datagram,
     from: Ipv6Addr,
@@ -260,7 +263,7 @@ fn packet(
         |header: &Extension<'_>| !header.bytes.is_empty() && header.bytes.len().is_multiple_of(8);
     let length = headers.iter().map(|header| header.bytes.len()).sum::<usize>();
     let Ok(length) = u16::try_from(length + message.bytes.len()) else { return Err(invalid) };
-    if from.is_unspecified() || !headers.iter().all(fits) {
+    if !headers.iter().all(fits) {
         return Err(invalid);
     }
     let mut next = headers.iter().map(|header| header.protocol).chain([message.protocol]);
@@ -326,7 +329,6 @@ mod tests {
         assert_eq!(whole[72..], message.bytes);
         let odd = [Extension { protocol: 60, bytes: &options[..7] }];
         assert!(packet(&odd, &message, address(1), address(2)).is_err());
-        assert!(packet(&headers, &message, Ipv6Addr::UNSPECIFIED, address(2)).is_err());
     }
 
     #[test]

@@ -258,6 +258,7 @@ fn rule_message(rule: &Rule) -> RuleMessage {
     attributes.extend(rule.from.map(|p| RuleAttribute::Source(p.network().addr)));
     attributes.extend(rule.to.map(|p| RuleAttribute::Destination(p.network().addr)));
     attributes.extend(rule.iif.clone().map(RuleAttribute::Iifname));
+    attributes.extend(rule.oif.clone().map(RuleAttribute::Oifname));
     attributes.extend(rule.suppress_prefix_length.map(RuleAttribute::SuppressPrefixLen));
     message
 }
@@ -291,6 +292,7 @@ fn read_rule(message: &RuleMessage) -> Option<Rule> {
                 rule.to = Some(Prefix { addr: *addr, len: header.dst_len });
             }
             RuleAttribute::Iifname(name) => rule.iif = Some(name.clone()),
+            RuleAttribute::Oifname(name) => rule.oif = Some(name.clone()),
             RuleAttribute::Goto(priority) => rule.then = Then::Goto(*priority),
             _ => (),
         }

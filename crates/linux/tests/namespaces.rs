@@ -9,7 +9,8 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use nix::errno::Errno;
-use segue_ip::{Prefix, Route, Rule, Then};
+use segue_ip::{Forward, Forwarding, Prefix, Route, Rule, Then};
+use segue_linux::Kernel;
 use segue_linux::link::{self, Feature};
 use segue_linux::neighbour;
 use segue_linux::netns::{self, Netns};
@@ -27,6 +28,10 @@ fn name(node: &str) -> String {
 }
 
 fn prefix(text: &str) -> Prefix {
+    text.parse().unwrap()
+}
+
+fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
@@ -78,6 +83,140 @@ fn a_dropped_namespace_is_gone_and_an_opened_one_is_left_alone() {
     drop(made);
     assert!(netns::list_with_prefix(&name).is_empty());
     assert!(Netns::open(&name).is_err());
+}
+
+/// A middle namespace that forwards between two others, whose addresses have one prefix.
+fn middle(tag: &str) -> [Netns; 3] {
+    let ends = [
+        Netns::create(&name(&format!("{tag}0"))).unwrap(),
+        Netns::create(&name(&format!("{tag}1"))).unwrap(),
+    ];
+    let middle = Netns::create(&name(&format!("{tag}m"))).unwrap();
+    for (end, n) in ends.iter().zip(0..) {
+        let port = format!("sgm{n}");
+        middle.run(|| link::create_veth(&port, "sg0", Some(end)).unwrap()).unwrap();
+        middle.run(|| link::set_up(&port, true).unwrap()).unwrap();
+        end.run(|| {
+            link::add_address("sg0", prefix(&format!("10.61.77.{}/24", n + 1))).unwrap();
+            link::add_address("sg0", prefix(&format!("fd61:77::{}/64", n + 1))).unwrap();
+            link::set_up("sg0", true).unwrap();
+        })
+        .unwrap();
+    }
+    middle
+        .run(|| {
+            link::sysctl("net.ipv4.ip_forward", "1").unwrap();
+            link::sysctl("net.ipv6.conf.all.forwarding", "1").unwrap();
+            link::add_address("sgm0", prefix("10.61.78.1/24")).unwrap();
+        })
+        .unwrap();
+    let [first, second] = ends;
+    [first, middle, second]
+}
+
+/// Whether a datagram from the first to the second end arrives within this time.
+fn crosses(first: &Netns, second: &Netns, from: &str, to: &str, within: Duration) -> bool {
+    let [from, to] = [from, to].map(ip);
+    let server = second.run(|| UdpSocket::bind((to, 5005)).unwrap()).unwrap();
+    server.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    let client = first.run(|| UdpSocket::bind((from, 0)).unwrap()).unwrap();
+    let until = std::time::Instant::now() + within;
+    while std::time::Instant::now() < until {
+        // Without a neighbour the kernel may say so on the next call.
+        let _ = client.send_to(b"across", (to, 5005));
+        if server.recv_from(&mut [0; 16]).is_ok() {
+            return true;
+        }
+    }
+    false
+}
+
+#[test]
+fn addresses_that_a_router_answers_for_are_reached_through_it_until_they_are_taken_back() {
+    if !root() {
+        return;
+    }
+    let [first, router, second] = middle("p");
+    let index = |device: &str| router.run(|| link::index_of(device).unwrap()).unwrap();
+    let ways = [index("sgm0"), index("sgm1")];
+    let put = |part: Forward| router.run(|| Kernel.put(&part).unwrap()).unwrap();
+    for (from, to) in [("10.61.77.1", "10.61.77.2"), ("fd61:77::1", "fd61:77::2")] {
+        let ends = [from, to].map(ip);
+        for (address, way) in ends.into_iter().zip(ways) {
+            put(Forward::Route(Route::on(Prefix::host(address), way)));
+        }
+        let across = |within| crosses(&first, &second, from, to, Duration::from_secs(within));
+        assert!(!across(1), "{to} before anybody answers for it");
+        let proxies = [0, 1].map(|n: usize| (ways[n], ends[1 - n]));
+        for (interface, address) in [proxies[0], proxies[1], proxies[1]] {
+            put(Forward::Proxy { interface, address });
+        }
+        let listed = || router.run(|| neighbour::proxies().unwrap()).unwrap();
+        assert!(proxies.iter().all(|proxy| listed().contains(proxy)), "{:?}", listed());
+        assert!(across(20), "{to}");
+        for (interface, address) in [proxies[0], proxies[1], proxies[1]] {
+            let part = Forward::Proxy { interface, address };
+            router.run(|| Kernel.take_back(&part).unwrap()).unwrap();
+        }
+        assert!(listed().is_empty(), "{:?}", listed());
+        let device = first.run(|| link::index_of("sg0").unwrap()).unwrap();
+        first.run(|| neighbour::forget(device, ends[1]).unwrap()).unwrap();
+        assert!(!across(1), "{to} afterwards");
+    }
+    let nowhere = Forward::Proxy { interface: 9999, address: ip("fd61:77::9") };
+    assert!(router.run(|| Kernel.put(&nowhere).is_err()).unwrap());
+}
+
+#[test]
+fn what_is_forwarded_takes_the_table_of_the_interface_that_it_came_by() {
+    if !root() {
+        return;
+    }
+    let [first, router, second] = middle("i");
+    let index = |device: &str| router.run(|| link::index_of(device).unwrap()).unwrap();
+    let ways = [index("sgm0"), index("sgm1")];
+    for (v6, from, to, gateway) in [
+        (false, "10.61.77.1", "10.62.0.1", "10.61.77.2"),
+        (true, "fd61:77::1", "fd62::1", "fd61:77::2"),
+    ] {
+        let route = Route::on(Prefix::host(ip(from)), ways[0]);
+        let onward = Route::via(prefix(if v6 { "fd62::/64" } else { "10.62.0.0/24" }), ip(gateway));
+        let link_of_gateway = Route::on(Prefix::host(ip(gateway)), ways[1]);
+        let inside = |ns: &Netns, part: Forward| ns.run(|| Kernel.put(&part).unwrap()).unwrap();
+        inside(&router, Forward::Route(route));
+        inside(&router, Forward::Route(link_of_gateway));
+        inside(&router, Forward::Route(onward.index(ways[1]).table(77)));
+        let lo = second
+            .run(|| {
+                link::set_up("lo", true).unwrap();
+                link::index_of("lo").unwrap()
+            })
+            .unwrap();
+        inside(&second, Forward::Address { interface: lo, prefix: Prefix::host(ip(to)) });
+        // The router is the first end's gateway, on the link; it answers for itself.
+        let router_address = if v6 { "fd61:77::99" } else { "10.61.77.99" };
+        let own = Forward::Address { interface: ways[0], prefix: Prefix::host(ip(router_address)) };
+        inside(&router, own);
+        inside(&first, Forward::Route(Route::via(Prefix::default_of(v6), ip(router_address))));
+        let across = |within| crosses(&first, &second, from, to, Duration::from_secs(within));
+        let rule = |iif: &str| Rule {
+            v6,
+            priority: 700,
+            table: 77,
+            iif: Some(iif.to_owned()),
+            ..Rule::default()
+        };
+        inside(&router, Forward::Rule(rule("sgm1")));
+        assert!(!across(1), "{to}: by another interface");
+        inside(&router, Forward::Rule(rule("sgm0")));
+        assert!(across(20), "{to}: by the interface of the rule");
+        router.run(|| Kernel.take_back(&Forward::Rule(rule("sgm0"))).unwrap()).unwrap();
+        assert!(!across(1), "{to}: afterwards");
+        let bound = Rule { oif: Some("sgm1".to_owned()), iif: None, ..rule("") };
+        inside(&router, Forward::Rule(bound.clone()));
+        assert!(router.run(|| link::rules().unwrap()).unwrap().contains(&bound));
+        assert!(!across(1), "{to}: nothing that is forwarded is bound");
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test stops at the first failure")]
 
 use std::io::ErrorKind;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddrV6, UdpSocket};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -43,13 +43,14 @@ fn pair(tag: &str) -> Option<(Netns, Netns)> {
         })
         .unwrap();
     }
-    // Groups can be reached from then on.
-    let ready = |ns: &Netns| {
-        let links = ns.run(|| link::links().unwrap()).unwrap();
-        links.iter().all(|link| link.loopback || link.running)
+    // The kernel has routes to groups a moment after the link is up.
+    let ready = |ns: &Netns, device| {
+        let nodes = SocketAddrV6::new(ip("ff02::1"), 9, 0, index(ns, device));
+        let socket = ns.run(|| UdpSocket::bind("[::]:0").unwrap()).unwrap();
+        socket.send_to(b"", nodes).is_ok()
     };
     let until = Instant::now() + SOON;
-    while !(ready(&left) && ready(&right)) {
+    while !(ready(&left, "sgr0") && ready(&right, "sgr1")) {
         assert!(Instant::now() < until, "the link does not come up");
         std::thread::sleep(Duration::from_millis(2));
     }
@@ -226,6 +227,9 @@ fn headers_with_home_addresses_stand_before_the_message_on_the_wire() {
     let packet = &frame[14..len];
     assert_eq!(packet[packet.len() - UPDATE.len()..], UPDATE, "with the sender's checksum");
     assert_eq!((packet[7], packet.len()), (77, 40 + 24 + 24 + UPDATE.len()));
+    let from = (Ipv6Addr::UNSPECIFIED.into(), 0);
+    let sent = left.run(|| here.send_behind(&headers, &Datagram { from, ..update.clone() }));
+    assert_eq!(sent.unwrap().unwrap_err().kind(), ErrorKind::InvalidInput);
     let long = Datagram { bytes: vec![0; 1500], ..update.clone() };
     let sent = left.run(|| here.send_behind(&headers, &long)).unwrap();
     assert_eq!(sent.unwrap_err().raw_os_error(), Some(libc::EMSGSIZE));

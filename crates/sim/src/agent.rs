@@ -7,7 +7,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use segue_clock::Time;
-use segue_ip::{Form, Forward, Forwarding, LinkEvent, MAIN_TABLE};
+use segue_ip::{Form, Forward, Forwarding, LinkEvent};
 
 use crate::net::{Channel, Node, NodeId, neighbour};
 use crate::packet::Packet;
@@ -106,15 +106,19 @@ impl Io<'_> {
 
     fn forward(&mut self, part: &Forward, present: bool) -> Result<(), CannotForward> {
         let why = match part {
-            Forward::Address { interface, .. } if self.node.adapter(*interface).is_none() => {
+            Forward::Address { interface, .. } | Forward::Proxy { interface, .. }
+                if self.node.adapter(*interface).is_none() =>
+            {
                 "there is no such interface"
             }
-            Forward::Route(route) if route.table != MAIN_TABLE => "nodes have one table",
             Forward::Route(route) if route.unreachable => "nodes have no routes that refuse",
             Forward::Route(route) if self.node.way_of(route).is_none() => {
                 "no interface leads there"
             }
-            Forward::Rule(_) => "nodes have one table",
+            Forward::Rule(rule) if rule.fwmark.is_some() => "packets have no marks",
+            Forward::Rule(rule) if rule.suppress_prefix_length.is_some() => {
+                "results are not ignored by their length"
+            }
             Forward::Tunnel(tunnel) if matches!(tunnel.form, Form::Optimized { .. }) => {
                 "packets have no extension headers"
             }
@@ -134,7 +138,7 @@ impl Io<'_> {
     }
 }
 
-/// Nodes have addresses and one table of routes.
+/// Nodes have addresses, those that they answer for, and tables of routes with their rules.
 impl Forwarding for Io<'_> {
     type Error = CannotForward;
 

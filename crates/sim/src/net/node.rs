@@ -6,13 +6,15 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use segue_clock::Time;
-use segue_ip::{Interface, Route};
+use segue_ip::{Interface, MAIN_TABLE, Route};
 
 use super::channel::Channel;
 use super::ids::{AgentId, CellId, ChannelId};
 use super::nat::Nat;
+use super::policy::Policy;
 use super::relay::Relay;
-use super::routes::Routes;
+use super::routes::{Hop, Routes};
+use crate::packet::Packet;
 
 /// Where a node meets a link: an interface, and what is at the other end of it.
 #[derive(Clone, Debug, Default)]
@@ -30,6 +32,8 @@ pub struct Adapter {
     pub air: bool,
     /// The cells that a radio is attached to, the newest last.
     pub cells: Vec<CellId>,
+    /// Addresses that the node answers for on the link.
+    pub proxied: Vec<IpAddr>,
 }
 
 /// A host or router.
@@ -41,8 +45,10 @@ pub struct Node {
     pub addresses: Vec<IpAddr>,
     /// Its adapters; index 1 is the first.
     pub adapters: Vec<Adapter>,
-    /// Where packets go from here.
+    /// Where packets go from here, unless a rule of the policy says otherwise: the main table.
     pub routes: Routes,
+    /// Further tables, and the rules that choose among all.
+    pub policy: Policy,
     /// It carries what is not for it further, as a router does.
     pub forwards: bool,
     /// Protocol, port and agent, in ascending order. Port 0 takes all that no other takes.
@@ -61,6 +67,7 @@ impl Node {
             addresses: Vec::new(),
             adapters: Vec::new(),
             routes: Routes::default(),
+            policy: Policy::default(),
             forwards: true,
             ports: Vec::new(),
             nat: None,
@@ -97,6 +104,23 @@ impl Node {
             }
             (index, _) => self.adapter(index).map(|adapter| adapter.interface.index),
         }
+    }
+
+    /// The table with this number.
+    pub(super) fn table(&mut self, number: u32) -> &mut Routes {
+        if number == MAIN_TABLE { &mut self.routes } else { self.policy.table(number) }
+    }
+
+    /// Where a packet goes that came over the interface with this index, or out of a tunnel.
+    pub(super) fn way_on(&self, over: Option<u32>, packet: &Packet) -> Option<Hop> {
+        let by = over.and_then(|index| self.adapter(index));
+        let by = by.map(|adapter| adapter.interface.name.as_str());
+        self.policy.look_up(&self.routes, by, packet)
+    }
+
+    /// Where a packet goes that the node sends.
+    pub(super) fn way_out(&self, packet: &Packet) -> Option<Hop> {
+        self.policy.look_up(&self.routes, Some("lo"), packet)
     }
 
     /// Its address translator.
@@ -144,7 +168,9 @@ pub(crate) fn neighbour(
         let Some(out) = adapter.out else { return false };
         let (there, index) = channels[out.0 as usize].to;
         let there = &nodes[there.0 as usize];
-        let at_end = there.adapter(index).is_some_and(|a| a.interface.addresses.contains(&address));
+        let has =
+            |a: &Adapter| a.interface.addresses.contains(&address) || a.proxied.contains(&address);
+        let at_end = there.adapter(index).is_some_and(has);
         at_end || there.addresses.contains(&address)
     });
     found.map(|adapter| adapter.interface.index)

@@ -10,7 +10,6 @@ use segue_wire::DropReason;
 
 use super::nat::{Inward, NatRefusal};
 use super::node::is_link_scope;
-use super::relay::Led;
 use super::{AgentId, Change, ChannelId, Hop, Lost, Network, Node, NodeId};
 use crate::agent::{Action, Agent, Io};
 use crate::packet::Packet;
@@ -270,8 +269,8 @@ impl Network {
             Fate::Unclaimed => self.unclaimed(node, over, &packet),
             Fate::Listeners => self.deliver_on_link(node, over, &packet),
             Fate::Over(index) => self.transmit(node, index, packet),
-            Fate::Out(tunnel) => self.take_out(node, tunnel, packet),
-            Fate::Bound(traffic) => self.lead(node, traffic, packet),
+            Fate::Out(tunnel) => self.take_out_at(node, tunnel, packet),
+            Fate::Bound(traffic) => self.lead_on(node, traffic, packet),
             Fate::Lost(why) => self.drop(node, &packet, why),
         }
     }
@@ -292,10 +291,10 @@ impl Network {
             return;
         }
         if let Some(traffic) = at.relay().and_then(|relay| relay.binding_of(None, &packet)) {
-            self.lead(node, traffic, packet);
+            self.lead_on(node, traffic, packet);
             return;
         }
-        match at.routes.look_up(&packet) {
+        match at.way_out(&packet) {
             Some(Hop::Interface(index)) => self.transmit(node, index, packet),
             Some(Hop::Agent(agent)) if from != agent => {
                 self.todo.push_back(Step::Receive(agent, packet));
@@ -304,7 +303,7 @@ impl Network {
         }
     }
 
-    fn transmit(&mut self, node: NodeId, index: u32, packet: Packet) {
+    pub(super) fn transmit(&mut self, node: NodeId, index: u32, packet: Packet) {
         let adapter = self.nodes[node.0 as usize].adapter(index);
         if adapter.is_some_and(|a| a.air)
             && is_link_scope(packet.dst)
@@ -381,7 +380,7 @@ impl Network {
         }
     }
 
-    fn drop(&mut self, node: NodeId, packet: &Packet, why: Lost) {
+    pub(super) fn drop(&mut self, node: NodeId, packet: &Packet, why: Lost) {
         self.refused.count(why);
         if let Some(observer) = &mut self.observer {
             observer.dropped(self.now, node, packet, why);
@@ -467,61 +466,19 @@ impl Network {
                 self.todo.extend(agents.map(|(_, id)| Step::Addresses(AgentId(id))));
             }
             Forward::Route(route) => match at.way_of(route).filter(|_| present) {
-                Some(index) => at.routes.set(route.destination, Hop::Interface(index)),
-                None => at.routes.remove(route.destination),
+                Some(index) => at.table(route.table).set(route.destination, Hop::Interface(index)),
+                None => at.table(route.table).remove(route.destination),
             },
-            // An agent was told that nodes have none.
-            Forward::Rule(_) => {}
+            Forward::Rule(rule) if present => at.policy.add(rule),
+            Forward::Rule(rule) => at.policy.remove(rule),
+            Forward::Proxy { interface, address } => {
+                let proxied = &mut at.adapter_mut(*interface).proxied;
+                proxied.retain(|known| known != address);
+                proxied.extend(present.then_some(*address));
+            }
             Forward::Tunnel(_) | Forward::Source(_) | Forward::Bind(_) => {
                 self.change_relay(by, node, part, present);
             }
-        }
-    }
-
-    /// Gives a node a part of its tunnels or takes it away.
-    fn change_relay(&mut self, by: AgentId, node: NodeId, part: &Forward, present: bool) {
-        let relay = self.nodes[node.0 as usize].relay.get_or_insert_default();
-        let released = match (part, present) {
-            (Forward::Tunnel(tunnel), true) => {
-                relay.set_tunnel(*tunnel);
-                return;
-            }
-            (Forward::Tunnel(tunnel), false) => return relay.remove_tunnel(tunnel.number),
-            (Forward::Source(source), true) => return relay.allow(*source),
-            (Forward::Source(source), false) => return relay.forbid(source),
-            (Forward::Bind(binding), true) => relay.bind(self.now, by, *binding),
-            (Forward::Bind(binding), false) => return relay.unbind(&binding.traffic),
-            _ => return,
-        };
-        for packet in released {
-            if let Forward::Bind(binding) = part {
-                self.lead(node, binding.traffic, packet);
-            }
-        }
-    }
-
-    /// Sends a packet where its traffic is bound to.
-    fn lead(&mut self, node: NodeId, traffic: Traffic, packet: Packet) {
-        let at = &mut self.nodes[node.0 as usize];
-        let Some(relay) = &mut at.relay else { return };
-        match relay.lead(self.now, traffic, packet) {
-            Led::Into(outer) => match at.routes.look_up(&outer) {
-                Some(Hop::Interface(index)) => self.transmit(node, index, outer),
-                _ => self.drop(node, &outer, Lost::NoRoute),
-            },
-            Led::Over(index, packet) => self.transmit(node, index, packet),
-            Led::Ask(agent, packet) => self.todo.push_back(Step::Receive(agent, packet)),
-            Led::Held => {}
-            Led::Refused(packet, why) => self.drop(node, &packet, Lost::Relay(why)),
-        }
-    }
-
-    /// A packet of a tunnel has reached the tunnel's end.
-    fn take_out(&mut self, node: NodeId, tunnel: u32, packet: Packet) {
-        let Some(relay) = &mut self.nodes[node.0 as usize].relay else { return };
-        match relay.take_out(tunnel, packet) {
-            Ok(inner) => self.todo.push_back(Step::Deliver(node, inner)),
-            Err(packet) => self.drop(node, &packet, Lost::Relay(DropReason::InnerSource)),
         }
     }
 
@@ -588,7 +545,7 @@ fn fate(at: &mut Node, now: Time, over: Option<u32>, packet: &mut Packet) -> Fat
             false => Fate::Lost(Lost::Relay(DropReason::InnerSource)),
         };
     }
-    match at.routes.look_up(packet) {
+    match at.way_on(over, packet) {
         Some(Hop::Interface(index)) => {
             if let Some(nat) = &mut at.nat
                 && let Err(cause) = nat.outward(now, over, index, packet)

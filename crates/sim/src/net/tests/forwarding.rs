@@ -1,6 +1,10 @@
 //! Where packets go.
 
 use super::*;
+use alloc::string::String;
+
+use segue_ip::{Forward, Forwarding, MAIN_TABLE, Route, Then};
+
 use crate::net::Rule;
 
 #[test]
@@ -190,4 +194,73 @@ fn two_agents_of_one_node_talk_in_the_order_in_which_they_speak() {
     network.run_until(Time(MS));
     let back: Vec<_> = got(&network, a).into_iter().map(|(_, number)| number).collect();
     assert_eq!(back, (0..50).collect::<Vec<_>>());
+}
+
+/// Gives its node parts of forwarding, and takes some back, at once.
+struct Asks(Vec<(Forward, bool)>);
+
+impl Agent for Asks {
+    fn start(&mut self, io: &mut Io<'_>) {
+        for (part, present) in &self.0 {
+            let done = if *present { io.put(part) } else { io.take_back(part) };
+            done.unwrap();
+        }
+    }
+
+    fn receive(&mut self, _: &mut Io<'_>, _: Option<u32>, _: Packet) {}
+}
+
+#[test]
+fn rules_choose_a_table_by_the_interface_that_a_packet_came_by() {
+    // 0 and 1 send through 2, which has three ways to 3.
+    let mut network = Network::new(1);
+    let nodes: Vec<_> = (0..4).map(|i| network.add_node(alloc::format!("n{i}"))).collect();
+    for node in &nodes[..2] {
+        link(&mut network, *node, nodes[2], spec(10, 0));
+        network.node_mut(*node).routes.set(Prefix::default_of(false), Hop::Interface(1));
+    }
+    let ways: Vec<_> =
+        (0..3).map(|_| link(&mut network, nodes[2], nodes[3], spec(10, 0)).0).collect();
+    network.node_mut(nodes[3]).addresses.push(ip("192.0.2.1"));
+    let by = |n: usize| network.node(nodes[2]).adapter(n as u32).unwrap().interface.name.clone();
+    let everything = Prefix::default_of(false);
+    let route = |way, table| Forward::Route(Route::on(everything, way).table(table));
+    let rule = |priority, iif: String, table| {
+        let iif = Some(iif);
+        segue_ip::Rule { priority, table, iif, ..Default::default() }
+    };
+    let (first, own) = (rule(100, by(1), 77), rule(100, "lo".into(), 78));
+    let gone = rule(50, by(1), 78);
+    // What comes by 1 skips the next rule, which refuses everything.
+    let skip = segue_ip::Rule { then: Then::Goto(99), ..rule(90, by(1), 0) };
+    let refuse = segue_ip::Rule { then: Then::Prohibit, invert: true, ..rule(95, by(2), 0) };
+    let own_skip = segue_ip::Rule { then: Then::Goto(99), ..rule(90, "lo".into(), 0) };
+    let other_family =
+        segue_ip::Rule { v6: true, priority: 1, then: Then::Prohibit, ..Default::default() };
+    let rules = [first, own, gone.clone(), skip, refuse, own_skip, other_family];
+    let mut parts: Vec<_> = rules.map(|rule| (Forward::Rule(rule), true)).into();
+    parts.push((Forward::Rule(gone), false));
+    parts.extend([(route(3, MAIN_TABLE), true), (route(4, 77), true), (route(5, 78), true)]);
+    network.add_agent(nodes[2], "asks", &[], Box::new(Asks(parts)));
+    for (node, packets) in [(nodes[0], 1), (nodes[1], 2), (nodes[2], 4)] {
+        let plan = (0..packets).map(|_| (MS, udp("10.0.0.0", 1, "192.0.2.1", 2, 100)));
+        network.add_agent(node, "sends", &[], Desk::sending(plan));
+    }
+    network.run_until(Time(10 * MS));
+    let taken: Vec<_> = ways.iter().map(|way| network.counters(*way).delivered).collect();
+    // By 2 the main table, by 1 the first further one, by the node itself the second.
+    assert_eq!(taken, [2, 1, 4]);
+}
+
+#[test]
+fn a_neighbour_is_found_behind_the_node_that_answers_for_it() {
+    let mut network = Network::new(1);
+    let (a, b) = (network.add_node("a"), network.add_node("b"));
+    link(&mut network, a, b, spec(10, 0));
+    let proxy = |address| Forward::Proxy { interface: 1, address: ip(address) };
+    let parts = [(proxy("10.0.0.7"), true), (proxy("10.0.0.8"), true), (proxy("10.0.0.8"), false)];
+    network.add_agent(b, "asks", &[], Box::new(Asks(parts.into())));
+    assert_eq!(network.neighbour(a, ip("10.0.0.7")), None);
+    network.run_until(Time(MS));
+    assert_eq!(["10.0.0.7", "10.0.0.8"].map(|at| network.neighbour(a, ip(at))), [Some(1), None]);
 }

@@ -1,0 +1,83 @@
+//! Tables beside the main one, and the rules that choose among them, as a kernel has them (`ip rule`).
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use segue_ip::{MAIN_TABLE, Rule, Then};
+
+use super::routes::{Hop, Routes};
+use crate::packet::Packet;
+
+/// The priority of the kernel's own rule for the main table. What a rule behind it says, counts where that has no route.
+const MAIN: u32 = 32_766;
+
+/// A node's rules and further tables.
+#[derive(Clone, Debug, Default)]
+pub struct Policy {
+    /// In the order of their priorities; among equals the first comes first.
+    rules: Vec<Rule>,
+    tables: BTreeMap<u32, Routes>,
+}
+
+impl Policy {
+    /// Adds a rule, unless it is there.
+    pub fn add(&mut self, rule: &Rule) {
+        if !self.rules.contains(rule) {
+            let place = self.rules.partition_point(|known| known.priority <= rule.priority);
+            self.rules.insert(place, rule.clone());
+        }
+    }
+
+    /// Takes a rule away.
+    pub fn remove(&mut self, rule: &Rule) {
+        self.rules.retain(|known| known != rule);
+    }
+
+    /// A table, empty at first.
+    pub fn table(&mut self, number: u32) -> &mut Routes {
+        self.tables.entry(number).or_default()
+    }
+
+    /// Where a packet goes that came by the interface of this name: `lo` for what the node sends, `None` for what came out
+    /// of a tunnel.
+    #[must_use]
+    pub fn look_up(&self, main: &Routes, by: Option<&str>, packet: &Packet) -> Option<Hop> {
+        let mut from = 0;
+        let mut is_main_due = true;
+        for rule in &self.rules {
+            if is_main_due && rule.priority >= MAIN {
+                is_main_due = false;
+                if let Some(hop) = main.look_up(packet).filter(|_| from <= MAIN) {
+                    return Some(hop);
+                }
+            }
+            if rule.priority < from || !fits(rule, by, packet) {
+                continue;
+            }
+            let table = match rule.then {
+                Then::Lookup if rule.table == MAIN_TABLE => Some(main),
+                Then::Lookup => self.tables.get(&rule.table),
+                Then::Goto(priority) => {
+                    from = priority;
+                    None
+                }
+                Then::Nothing => None,
+                Then::Unreachable | Then::Prohibit => return Some(Hop::Reject),
+            };
+            if let Some(hop) = table.and_then(|table| table.look_up(packet)) {
+                return Some(hop);
+            }
+        }
+        main.look_up(packet).filter(|_| is_main_due && from <= MAIN)
+    }
+}
+
+/// Whether a rule is for a packet. No packet has a mark, and no sender is bound to an interface.
+fn fits(rule: &Rule, by: Option<&str>, packet: &Packet) -> bool {
+    let selected = rule.fwmark.is_none()
+        && rule.oif.is_none()
+        && rule.from.is_none_or(|prefix| prefix.contains(packet.src))
+        && rule.to.is_none_or(|prefix| prefix.contains(packet.dst))
+        && rule.iif.as_deref().is_none_or(|name| by == Some(name));
+    rule.v6 == packet.dst.is_ipv6() && selected != rule.invert
+}
