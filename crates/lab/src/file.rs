@@ -158,7 +158,7 @@ mod tests {
         let plan = link(
             "delay = \"10ms\"\njitter = { normal = \"1ms\" }\nrate = \"50mbit\"\nreordering = true\n\
              queue = { bytes = 9000 }\nloss = \"0.5%\"\nsilent = false\nperiod = \"20s\"\nseed = 4\n\
-             up = { loss = { p = \"1%\", r = \"25%\" }, queue = 7 }\n\
+             up = { loss = { p = \"1%\", r = \"25%\" }, queue = { delay = \"7ms\" } }\n\
              down = { loss = [1, 5], rate = \"unlimited\", jitter = \"2ms\" }\n\
              profile = [{ at = \"3s\", delay = \"200ms\" }, { at = \"9s\", silent = true }]",
         );
@@ -166,7 +166,10 @@ mod tests {
         let EmulatorSpec { up, down, seed, .. } = spec;
         assert_eq!((seed, up.rate_bps, down.rate_bps), (4, Some(50_000_000), None));
         assert_eq!((up.delay, down.delay), (Span::from_millis(10), Span::from_millis(10)));
-        assert_eq!((up.queue, down.queue), (Queue::Packets(7), Queue::Bytes(9000)));
+        assert_eq!(
+            (up.queue, down.queue),
+            (Queue::Delay(Span::from_millis(7)), Queue::Bytes(9000))
+        );
         assert_eq!(up.jitter, Jitter::Normal(Span::from_millis(1)));
         assert_eq!(down.jitter, Jitter::Uniform(Span::from_millis(2)));
         let burst = Loss::GilbertElliott { p: 0.01, r: 0.25, loss_good: 0.0, loss_bad: 1.0 };
@@ -214,6 +217,11 @@ mod tests {
             ("dely = \"10ms\"", "8: link.l.dely: unknown key (did you mean delay?)"),
             ("loss = \"120%\"", "8: link.l.loss: "),
             ("rate = 5", "8: link.l.rate: "),
+            (
+                "queue = { bytes = 5, delay = \"1s\" }",
+                "8: link.l.queue: a queue is bounded by either",
+            ),
+            ("queue = {}", "8: link.l.queue: a queue is bounded by either"),
             ("delay = \"1ms\"\nperiod = \"0s\"", "6: link.l.name: up: the profile's period is 0"),
             ("delay = ", "8: delay: "),
             ("up = { loss = [2, 1] }", "6: link.l.name: up: entry 2 of the loss list"),

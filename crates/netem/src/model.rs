@@ -120,7 +120,7 @@ impl LinkModel {
         self.counters.offered += 1;
         self.forget_started(now);
         let start = now.max(self.busy_until);
-        if start > now && !self.has_room(bytes) {
+        if start > now && !self.has_room(bytes, start.since(now)) {
             self.counters.queue_full += 1;
             return Verdict::Drop(DropCause::Queue);
         }
@@ -214,11 +214,13 @@ impl LinkModel {
         }
     }
 
-    fn has_room(&self, bytes: u32) -> bool {
+    /// Whether a packet may wait for so long.
+    fn has_room(&self, bytes: u32, wait: Span) -> bool {
         match self.spec.queue {
             Queue::Unbounded => true,
             Queue::Packets(n) => self.waiting.len() < n as usize,
             Queue::Bytes(n) => self.waiting_bytes + u64::from(bytes) <= n,
+            Queue::Delay(longest) => wait <= longest,
         }
     }
 

@@ -5,8 +5,8 @@
 use proptest::prelude::*;
 use segue_clock::{Span, Time};
 use segue_netem::{
-    Change, DropCause, Jitter, LinkModel, LinkSpec, Loss, LossTrace, Profile, Queue, SpecError,
-    Verdict,
+    Change, Counters, DropCause, Jitter, LinkModel, LinkSpec, Loss, LossTrace, Profile, Queue,
+    SpecError, Verdict,
 };
 
 const MS: u64 = 1_000_000;
@@ -84,6 +84,56 @@ fn a_queue_of_bytes_takes_a_small_packet_where_a_large_one_has_no_room() {
     let taken: Vec<bool> =
         sizes.iter().map(|s| arrival(link.offer(Time::ZERO, *s)).is_some()).collect();
     assert_eq!(taken, [true, true, true, false, true, false]);
+}
+
+/// An overloaded queue: a packet of 1 ms every half millisecond, for this long.
+fn overloaded(bytes_each: u32, longest_ms: u64, packets: u64) -> (Counters, u64) {
+    let spec = LinkSpec {
+        rate_bps: Some(u64::from(bytes_each) * 8 * 1_000),
+        queue: Queue::Delay(Span::from_millis(longest_ms)),
+        ..LinkSpec::default()
+    };
+    let mut link = link(spec);
+    let mut longest = 0;
+    for i in 0..packets {
+        let now = i * MS / 2;
+        if let Verdict::Deliver { start, .. } = link.offer(Time(now), bytes_each) {
+            longest = longest.max(start.0 - now);
+        }
+    }
+    (link.counters(), longest)
+}
+
+#[test]
+fn a_queue_of_a_delay_holds_what_the_rate_carries_in_it_whatever_the_packets_size() {
+    for (bytes, longest_ms) in [(100, 0), (100, 1), (1_000, 7), (1_500, 50)] {
+        // The wait grows by half a millisecond a packet up to the bound, and the wire is never idle until the end:
+        // of n packets those are dropped that neither fit into the time of n/2 ms nor wait at its end.
+        let packets = 1_000;
+        let (counters, longest) = overloaded(bytes, longest_ms, packets);
+        assert_eq!(longest, longest_ms * MS, "{bytes} bytes");
+        let delivered = packets / 2 + longest_ms;
+        assert!(
+            counters.delivered.abs_diff(delivered) <= 1,
+            "{} delivered, by the formula {delivered}",
+            counters.delivered
+        );
+        assert_eq!(counters.delivered + counters.queue_full, packets);
+    }
+}
+
+#[test]
+fn a_packet_may_wait_exactly_as_long_as_the_bound_and_no_nanosecond_more() {
+    for (longest, taken) in [(2 * MS, 3), (2 * MS - 1, 2), (0, 1)] {
+        let mut link = link(LinkSpec {
+            rate_bps: Some(8_000_000),
+            queue: Queue::Delay(Span(longest)),
+            ..LinkSpec::default()
+        });
+        // At once: they would wait 0, 1, 2 and 3 ms.
+        let offered = (0..4).filter(|_| arrival(link.offer(Time::ZERO, 1_000)).is_some());
+        assert_eq!(offered.count(), taken, "{longest} ns");
+    }
 }
 
 #[test]
@@ -256,7 +306,8 @@ fn any_spec() -> impl Strategy<Value = LinkSpec> {
     let queue = prop_oneof![
         Just(Queue::Unbounded),
         (0u32..20).prop_map(Queue::Packets),
-        (0u64..9_000).prop_map(Queue::Bytes)
+        (0u64..9_000).prop_map(Queue::Bytes),
+        (0..9 * MS).prop_map(|longest| Queue::Delay(Span(longest)))
     ];
     let jitter = prop_oneof![
         Just(Jitter::None),

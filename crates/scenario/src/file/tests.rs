@@ -88,6 +88,10 @@ const NETWORK: &[(&str, &str)] = &[
     ("queue = -1", "15: link.wire.queue: a queue holds 0 packets or more, up to 4294967295"),
     ("queue = { byte = 5 }", "15: link.wire.queue.byte: unknown key (did you mean bytes?)"),
     (
+        "queue = { bytes = 5, delay = \"1s\" }",
+        "15: link.wire.queue: a queue is bounded by either bytes or delay",
+    ),
+    (
         "addresses = [[\"10.0.0.1\"], [\"10.0.0\"]]",
         "15: link.wire.addresses: \"10.0.0\" is no address",
     ),
