@@ -326,15 +326,54 @@ fn any_spec() -> impl Strategy<Value = LinkSpec> {
     )
 }
 
+/// When packets arrive that are sent every millisecond, over a link of 5 ms with these stalls.
+fn stalled(spec: LinkSpec, stalls: &[(u64, u64)]) -> Vec<u64> {
+    let mut link = link(LinkSpec { delay: Span::from_millis(5), ..spec });
+    for (from, until) in stalls {
+        link.stall(Time(from * MS), Time(until * MS));
+    }
+    (0..10).filter_map(|ms| Some(arrival(link.offer(Time(ms * MS), 1_000))? / MS)).collect()
+}
+
+#[test]
+fn a_stalled_link_holds_what_arrives_meanwhile_and_releases_it_at_once() {
+    let perfect = LinkSpec::default;
+    assert_eq!(stalled(perfect(), &[]), [5, 6, 7, 8, 9, 10, 11, 12, 13, 14]);
+    // What arrives at 7 to 11 ms comes at 12, together with what arrives then by itself.
+    let held = [5, 6, 12, 12, 12, 12, 12, 12, 13, 14];
+    assert_eq!(stalled(perfect(), &[(7, 12)]), held);
+    // In any order, one in the other, and one where the other ends.
+    assert_eq!(stalled(perfect(), &[(8, 9), (7, 12)]), held);
+    assert_eq!(stalled(perfect(), &[(9, 12), (7, 9)]), held);
+    assert_eq!(stalled(perfect(), &[(7, 10), (9, 12)]), held);
+    // One before and one after change nothing else.
+    assert_eq!(stalled(perfect(), &[(0, 5), (7, 12), (20, 30)]), held);
+}
+
+#[test]
+fn a_stall_neither_loses_anything_nor_keeps_the_wire_from_sending() {
+    // Half a millisecond for each packet: its place in the queue is not taken by what is held.
+    let narrow =
+        LinkSpec { rate_bps: Some(16_000_000), queue: Queue::Packets(0), ..LinkSpec::default() };
+    let held = stalled(narrow.clone(), &[(6, 11)]);
+    assert_eq!(held, [5, 11, 11, 11, 11, 11, 11, 12, 13, 14]);
+    assert_eq!(stalled(narrow, &[]).len(), held.len());
+}
+
 proptest! {
     #[test]
     fn every_packet_is_accounted_for_in_order_and_the_same_seed_gives_the_same_verdicts(
         spec in any_spec(),
         seed in any::<u64>(),
         packets in prop::collection::vec((0..3 * MS, 1u32..1_501), 1..200),
+        stalls in prop::collection::vec((0..300 * MS, 0..40 * MS), 0..4),
     ) {
         let mut one = LinkModel::new(spec.clone(), seed, Time::ZERO).unwrap();
         let mut two = LinkModel::new(spec, seed, Time::ZERO).unwrap();
+        for (from, lasting) in stalls {
+            one.stall(Time(from), Time(from + lasting));
+            two.stall(Time(from), Time(from + lasting));
+        }
         let (mut now, mut last) = (0, 0);
         for (gap, bytes) in packets {
             now += gap;

@@ -64,6 +64,18 @@ fn a_queue_of_packets_one_of_bytes_and_one_of_a_delay_drop_the_tail() {
 }
 
 #[test]
+fn a_stalled_link_releases_what_it_held_at_once_and_in_order() {
+    // Ten packets of 1 ms each, 10 ms on their way: without a stall they arrive at 11 to 20 ms.
+    let (mut network, id, sink) = pair(spec(8, 10_000), 10, 1_000);
+    network.stall(id, Time(27 * MS / 2), Time(17 * MS));
+    network.run_until(Time(100 * MS));
+    let expected = [11, 12, 13, 17, 17, 17, 17, 18, 19, 20].map(|ms| ms * MS);
+    let expected: Vec<_> = expected.into_iter().zip(0..).collect();
+    assert_eq!(got(&network, sink), expected);
+    consistent(&network, id);
+}
+
+#[test]
 fn a_cut_loses_what_starts_while_it_lasts_and_spares_what_is_on_the_wire_or_waits_until_it_ends() {
     // Ten packets of 1 ms each; cut from 2.5 ms to 6.5 ms: those that start at 3, 4, 5 and 6 ms are lost.
     let (mut network, id, sink) = pair(spec(8, 10_000), 10, 1_000);
