@@ -12,6 +12,7 @@ mod levels;
 mod loss_levels;
 mod planning;
 mod processor;
+mod repeat;
 mod results;
 mod round_trip_loss;
 mod schedule;
@@ -50,6 +51,9 @@ pub struct Args {
     /// Directory for the page, the figures and the tables
     #[arg(long, value_name = "DIR", default_value = "segue-reproduce")]
     out: PathBuf,
+    /// Run what is measured this often: the median of each number, with the least and the greatest
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    runs: u32,
     /// Print only the result, as JSON
     #[arg(long)]
     json: bool,
@@ -77,7 +81,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let stage = Stage { interrupts: segue_demo::interrupt::interrupts()? };
     let mut results = Results::new(out, rootless)?;
-    schedule::run(&experiments, &stage, args.json, &mut results)?;
+    let how = schedule::How { runs: args.runs, quiet: args.json };
+    schedule::run(&experiments, &stage, how, &mut results)?;
     if args.json {
         say(&(results.json()? + "\n"));
     } else {
