@@ -10,6 +10,7 @@ mod experiment;
 mod false_positives;
 mod levels;
 mod loss_levels;
+mod netem;
 mod planning;
 mod processor;
 mod repeat;
@@ -36,7 +37,7 @@ use self::results::Results;
 #[derive(clap::Args)]
 #[command(after_help = "\
 Example: segue reproduce salsano-fig16 salsano-fig8
-Exit status: 0 if all experiments ran, 1 if one could not, 2 for any other error. Differences from \
+Exit status: 0 if all experiments ran or were skipped, 1 if one could not, 2 for any other error. Differences from \
 the papers are reported, and do not change it.")]
 pub struct Args {
     /// Experiments to run

@@ -7,8 +7,9 @@ use super::experiment::{Experiment, Line, Needs, Outcome, Stage};
 /// Runs an experiment this often. What is computed comes out the same each time, and runs once.
 ///
 /// # Errors
-/// As the experiment, of its first run that fails.
+/// What it lacks on this machine ([`Skipped`](super::experiment::Skipped)), or as the experiment, of its first run that fails.
 pub(crate) fn run(experiment: &Experiment, stage: &Stage, runs: u32) -> anyhow::Result<Outcome> {
+    experiment.needs.check()?;
     let mut outcome = (experiment.run)(stage)?;
     if runs < 2 || experiment.needs == Needs::Nothing {
         return Ok(outcome);

@@ -38,6 +38,7 @@ pub(crate) fn run(
         |needs: Needs| (0..experiments.len()).filter(move |i| experiments[*i].needs == needs);
     let mut groups: Vec<Vec<usize>> =
         vec![with(Needs::Namespaces).collect(), with(Needs::Daemons).collect()];
+    groups.extend(with(Needs::Machine).map(|i| vec![i]));
     groups.extend(with(Needs::Nothing).map(|i| vec![i]));
     groups.extend(with(Needs::Processor).map(|i| vec![i]));
     groups.retain(|group| !group.is_empty());
