@@ -91,7 +91,8 @@ fn link_spec(data: &mut &[u8]) -> LinkSpec {
         queue: match choice >> 4 & 3 {
             0 => Queue::Unbounded,
             1 => Queue::Packets(queue.into()),
-            _ => Queue::Bytes(u64::from(queue) * 100),
+            2 => Queue::Bytes(u64::from(queue) * 100),
+            _ => Queue::Delay(Span(u64::from(queue) << 16)),
         },
         loss: loss(data),
         silent: choice & 64 != 0,

@@ -19,7 +19,7 @@ mod values;
 
 pub use config::{Config, parse, read};
 pub use keepalive::{KeepaliveKeys, Probed, complete};
-pub use network::{Address, End, EndAddress, Ends, Link, Node, PrefixText, RouteText};
+pub use network::{Address, End, EndAddress, Ends, Link, Node, PrefixText, RouteText, Ways};
 pub use part::{Part, known, tables, value};
 pub use paths::{PathKeys, Paths, SteeringKeys};
 pub use source::{Mistake, Name, Source, hint, printable};

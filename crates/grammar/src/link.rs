@@ -225,7 +225,7 @@ struct QueueVisitor;
 impl<'de> Visitor<'de> for QueueVisitor {
     type Value = QueueText;
     fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str("a number of packets, or { bytes = number }")
+        f.write_str("a number of packets, { bytes = number }, or { delay = time }")
     }
     fn visit_i64<E: Error>(self, packets: i64) -> Result<QueueText, E> {
         let packets = u32::try_from(packets);
@@ -236,11 +236,15 @@ impl<'de> Visitor<'de> for QueueVisitor {
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<QueueText, A::Error> {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]
-        struct Bytes {
-            bytes: u64,
+        struct Bound {
+            bytes: Option<u64>,
+            delay: Option<Duration>,
         }
-        let Bytes { bytes } = Bytes::deserialize(MapAccessDeserializer::new(map))?;
-        Ok(QueueText(Queue::Bytes(bytes)))
+        match Bound::deserialize(MapAccessDeserializer::new(map))? {
+            Bound { bytes: Some(bytes), delay: None } => Ok(QueueText(Queue::Bytes(bytes))),
+            Bound { bytes: None, delay: Some(wait) } => Ok(QueueText(Queue::Delay(wait.0))),
+            _ => Err(A::Error::custom("a queue is bounded by either bytes or delay")),
+        }
     }
 }
 

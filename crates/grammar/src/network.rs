@@ -45,6 +45,27 @@ pub struct Ends {
     pub seed: Option<Spanned<u64>>,
 }
 
+/// Which directions of a link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ways {
+    /// From the first end to the second.
+    Up,
+    /// From the second end to the first.
+    Down,
+    /// Either.
+    #[default]
+    Both,
+}
+
+impl Ways {
+    /// Those of a link's two directions, up before down.
+    pub fn of<T: Copy>(self, [up, down]: [T; 2]) -> impl Iterator<Item = T> {
+        let ways = [(self != Ways::Down).then_some(up), (self != Ways::Up).then_some(down)];
+        ways.into_iter().flatten()
+    }
+}
+
 /// An address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address(pub IpAddr);

@@ -176,6 +176,16 @@ impl Handle {
         now
     }
 
+    /// Lets one direction [stall](LinkModel::stall): what is due from `from` on is sent at `until`, also what is under way.
+    pub fn stall(&self, direction: Direction, from: Time, until: Time) {
+        let way = &mut self.lock().ways[direction as usize];
+        way.model.stall(from, until);
+        let mut later = way.pending.split_off(&(from, 0));
+        let rest = later.split_off(&(until, 0));
+        way.pending.extend(later.into_iter().map(|((_, number), held)| ((until, number), held)));
+        way.pending.extend(rest);
+    }
+
     /// Gives one direction other parameters and returns the time from which they hold. Packets under way keep their
     /// times.
     ///

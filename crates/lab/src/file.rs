@@ -1,15 +1,21 @@
-//! The description of a test network in TOML: `[[node]]` and `[[link]]` as in scenarios (docs/lab.md). A link that says
-//! nothing of its parameters is a plain one, without an emulator.
+//! The description of a test network in TOML: `[[node]]`, `[[link]]` and `[[event]]` as in scenarios (docs/lab.md). A link
+//! that says nothing of its parameters, and to which nothing happens, is a plain one, without an emulator.
 
 use std::path::Path;
 
 use anyhow::Result;
-use segue_grammar::{EndAddress, Link, Mistake, Node, Part, Source, hint, known, tables};
+use segue_clock::Span;
+use segue_grammar::{
+    Duration, EndAddress, Link, Mistake, Name, Node, Part, Source, Ways, hint, known, tables,
+};
 use segue_ip::Prefix;
+use segue_linux::clock::monotonic;
+use serde::Deserialize;
 use toml::Spanned;
 use toml::de::DeValue;
 
 use crate::emulator::EmulatorSpec;
+use crate::log::Direction;
 use crate::topology::{End, Lab};
 
 /// A network as described, checked as far as possible without building it.
@@ -27,6 +33,20 @@ struct Planned {
     addresses: [Vec<Prefix>; 2],
     /// `None` if nothing is to be emulated.
     emulator: Option<EmulatorSpec>,
+    /// When it stalls, from when the network is up, and for how long.
+    stalls: Vec<(Ways, Span, Span)>,
+}
+
+/// What happens at a preset time.
+#[derive(Deserialize)]
+struct Event {
+    at: Duration,
+    /// A link that stalls.
+    stall: Name,
+    #[serde(default)]
+    way: Ways,
+    #[serde(rename = "for")]
+    lasting: Duration,
 }
 
 /// Reads the description of a network.
@@ -50,15 +70,27 @@ pub fn parse(text: &str, name: &str) -> Result<Plan> {
 
 fn plan(source: &Source) -> Result<Plan, Mistake> {
     let mut file = source.values();
-    known(file.get_ref(), &["node", "link"])?;
+    known(file.get_ref(), &["node", "link", "event"])?;
     let nodes: Vec<Node> = list(file.get_mut().remove("node"))?;
     let links: Vec<Link> = list(file.get_mut().remove("link"))?;
+    let events: Vec<Event> = list(file.get_mut().remove("event"))?;
     if let Some(address) = nodes.iter().flat_map(|node| &node.addresses).next() {
         let message = "in a test network the ends of links have addresses, and nodes have none";
         return Err(Mistake::of(address, message));
     }
     let names: Vec<&str> = nodes.iter().map(|node| node.name.get_ref().as_str()).collect();
-    let links = links.into_iter().map(|link| link_plan(link, &names)).collect::<Result<_, _>>()?;
+    let links = links.into_iter().map(|link| link_plan(link, &names, &events));
+    let links = links.collect::<Result<Vec<_>, _>>()?;
+    let known: Vec<&str> = links.iter().map(Planned::name).collect();
+    if let Some(event) =
+        events.iter().find(|event| !known.contains(&event.stall.get_ref().as_str()))
+    {
+        let name = event.stall.get_ref();
+        return Err(Mistake::of(
+            &event.stall,
+            format!("there is no link {name}{}", hint(name, &known)),
+        ));
+    }
     if nodes.is_empty() {
         let message = "no network: a file has a [[node]] for each machine, and links between them";
         return Err(Mistake::of(&file, message));
@@ -70,7 +102,7 @@ fn list<T: Part>(written: Option<Spanned<DeValue<'_>>>) -> Result<Vec<T>, Mistak
     written.map_or(Ok(Vec::new()), tables)
 }
 
-fn link_plan(link: Link, nodes: &[&str]) -> Result<Planned, Mistake> {
+fn link_plan(link: Link, nodes: &[&str], events: &[Event]) -> Result<Planned, Mistake> {
     let own = &link.own;
     for end in &own.ends {
         let node = &end.get_ref().node;
@@ -96,8 +128,17 @@ fn link_plan(link: Link, nodes: &[&str]) -> Result<Planned, Mistake> {
     let unread = |_: &str| Err("a trace of losses is for segue sim: write a list".to_owned());
     let [up, down] = link.specs(&own.name, unread)?;
     let seed = own.seed.as_ref().map_or(0, |seed| *seed.get_ref());
-    let emulator = link.ways.is_some().then_some(EmulatorSpec { up, down, seed, log: false });
-    Ok(Planned { link, addresses, emulator })
+    let mine = events.iter().filter(|event| event.stall.get_ref() == own.name.get_ref());
+    let stalls: Vec<_> = mine.map(|event| (event.way, event.at.0, event.lasting.0)).collect();
+    let emulated = link.ways.is_some() || !stalls.is_empty();
+    let emulator = emulated.then_some(EmulatorSpec { up, down, seed, log: false });
+    Ok(Planned { link, addresses, emulator, stalls })
+}
+
+impl Planned {
+    fn name(&self) -> &str {
+        self.link.own.name.get_ref()
+    }
 }
 
 impl Plan {
@@ -105,8 +146,7 @@ impl Plan {
     #[must_use]
     pub fn names(&self) -> (Vec<&str>, Vec<&str>) {
         let nodes = self.nodes.iter().map(|node| node.name.get_ref().as_str());
-        let links = self.links.iter().map(|planned| planned.link.own.name.get_ref().as_str());
-        (nodes.collect(), links.collect())
+        (nodes.collect(), self.links.iter().map(Planned::name).collect())
     }
 
     /// Builds the network.
@@ -118,7 +158,7 @@ impl Plan {
         for node in &self.nodes {
             lab.add_node(node.name.get_ref(), node.transit)?;
         }
-        for Planned { link, addresses, emulator } in &self.links {
+        for Planned { link, addresses, emulator, .. } in &self.links {
             let name = link.own.name.get_ref();
             let [a, b] = [0, 1].map(|i| {
                 let end = link.own.ends[i].get_ref();
@@ -134,6 +174,15 @@ impl Plan {
             for route in &node.routes {
                 let r = route.get_ref();
                 lab.route(node.name.get_ref(), r.destination, r.gateway, r.metric)?;
+            }
+        }
+        let up = monotonic();
+        for planned in &self.links {
+            for (ways, at, lasting) in &planned.stalls {
+                let emulator = lab.emulator(planned.name())?;
+                for way in ways.of(Direction::ALL) {
+                    emulator.stall(way, up + *at, up + *at + *lasting);
+                }
             }
         }
         Ok(lab)
@@ -158,7 +207,7 @@ mod tests {
         let plan = link(
             "delay = \"10ms\"\njitter = { normal = \"1ms\" }\nrate = \"50mbit\"\nreordering = true\n\
              queue = { bytes = 9000 }\nloss = \"0.5%\"\nsilent = false\nperiod = \"20s\"\nseed = 4\n\
-             up = { loss = { p = \"1%\", r = \"25%\" }, queue = 7 }\n\
+             up = { loss = { p = \"1%\", r = \"25%\" }, queue = { delay = \"7ms\" } }\n\
              down = { loss = [1, 5], rate = \"unlimited\", jitter = \"2ms\" }\n\
              profile = [{ at = \"3s\", delay = \"200ms\" }, { at = \"9s\", silent = true }]",
         );
@@ -166,7 +215,10 @@ mod tests {
         let EmulatorSpec { up, down, seed, .. } = spec;
         assert_eq!((seed, up.rate_bps, down.rate_bps), (4, Some(50_000_000), None));
         assert_eq!((up.delay, down.delay), (Span::from_millis(10), Span::from_millis(10)));
-        assert_eq!((up.queue, down.queue), (Queue::Packets(7), Queue::Bytes(9000)));
+        assert_eq!(
+            (up.queue, down.queue),
+            (Queue::Delay(Span::from_millis(7)), Queue::Bytes(9000))
+        );
         assert_eq!(up.jitter, Jitter::Normal(Span::from_millis(1)));
         assert_eq!(down.jitter, Jitter::Uniform(Span::from_millis(2)));
         let burst = Loss::GilbertElliott { p: 0.01, r: 0.25, loss_good: 0.0, loss_bad: 1.0 };
@@ -182,7 +234,7 @@ mod tests {
         let example = include_str!("../../../examples/lab.toml");
         let documentation = include_str!("../../../docs/lab.md");
         assert_eq!(parse(example, "f").unwrap().links.len(), 2);
-        for table in ["[[node]]", "[[link]]", "[[link]]\n[link.up]"] {
+        for table in ["[[node]]", "[[link]]", "[[link]]\n[link.up]", "[[event]]"] {
             // The parser names the valid keys.
             let error = parse(&format!("{table}\nno_such_key = 1\n"), "f").unwrap_err().to_string();
             let (_, known) = error.split_once("(known: ").unwrap();
@@ -196,6 +248,11 @@ mod tests {
     fn a_link_that_says_nothing_is_not_emulated() {
         assert!(link("").unwrap().links[0].emulator.is_none());
         assert!(link("loss = \"0%\"").unwrap().links[0].emulator.is_some());
+        let stall = "[[event]]\nat = \"1s\"\nstall = \"l\"\nfor = \"9ms\"\nway = \"down\"";
+        let link = { link(stall).unwrap().links }.remove(0);
+        let [second, for_ms] = [Span::from_secs(1), Span::from_millis(9)];
+        assert_eq!(link.stalls, [(Ways::Down, second, for_ms)]);
+        assert!(link.emulator.is_some());
     }
 
     #[test]
@@ -214,14 +271,24 @@ mod tests {
             ("dely = \"10ms\"", "8: link.l.dely: unknown key (did you mean delay?)"),
             ("loss = \"120%\"", "8: link.l.loss: "),
             ("rate = 5", "8: link.l.rate: "),
+            (
+                "queue = { bytes = 5, delay = \"1s\" }",
+                "8: link.l.queue: a queue is bounded by either",
+            ),
+            ("queue = {}", "8: link.l.queue: a queue is bounded by either"),
             ("delay = \"1ms\"\nperiod = \"0s\"", "6: link.l.name: up: the profile's period is 0"),
             ("delay = ", "8: delay: "),
             ("up = { loss = [2, 1] }", "6: link.l.name: up: entry 2 of the loss list"),
             ("loss = { trace = \"x\" }", "8: link.l.loss: a trace of losses is for segue sim"),
             ("addresses = [[\"10.0.0.1\"], []]", "8: link.l.addresses: 10.0.0.1 needs the length"),
             ("[[node]]\nname = \"c\"\naddresses = [\"::1\"]", "10: node.c.addresses: in a test"),
+            (
+                "[[event]]\nat = \"1s\"\nstall = \"m\"\nfor = \"9ms\"",
+                "10: event.1.stall: there is no link m",
+            ),
+            ("[[event]]\nat = \"1s\"\nstall = \"l\"", "8: event.1: the key for is missing"),
             ("senses = true", "8: link.l.senses: a link of a test network keeps its carrier"),
-            ("[[voip]]\nname = \"v\"", "8: voip: unknown key (known: node, link)"),
+            ("[[voip]]\nname = \"v\"", "8: voip: unknown key (known: node, link, event)"),
         ] {
             let error = link(rest).unwrap_err();
             assert!(error.starts_with(&format!("f:{expected}")), "{rest}: {error}");

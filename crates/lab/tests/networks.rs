@@ -107,6 +107,46 @@ fn exactly_the_listed_packets_are_lost_and_the_log_accounts_for_every_one() {
 }
 
 #[test]
+fn a_stalled_direction_holds_what_comes_and_what_is_under_way_and_releases_it_in_order() {
+    if !root() {
+        return;
+    }
+    let lasting = Span::from_millis(300);
+    let delay = Span::from_millis(50);
+    let slow = LinkSpec { delay, ..LinkSpec::default() };
+    let lab = two_nodes("tstall", slow, LinkSpec::default());
+    let emulator = lab.emulator("link").unwrap();
+    let to = bind(lab.node("b").unwrap(), [10, 61, 3, 2], 5005);
+    let from = bind(lab.node("a").unwrap(), [10, 61, 3, 1], 0);
+    from.connect(to.local_addr().unwrap()).unwrap();
+    from.send(&[0]).unwrap();
+    wait_for(|| emulator.counters(Direction::Up).offered == 1);
+    let start = monotonic();
+    // The first is under way, unless the machine was away for 50 ms.
+    emulator.stall(Direction::Up, start, start + lasting);
+    for n in 1..20 {
+        from.send(&[n]).unwrap();
+    }
+    let mut got = [0; 20];
+    for byte in &mut got {
+        to.recv(std::slice::from_mut(byte)).unwrap();
+    }
+    assert_eq!(got.to_vec(), (0..20).collect::<Vec<u8>>());
+    let log = emulator.take_log();
+    let due = log.iter().filter_map(|r| match r.fate {
+        Fate::Delivered { due, .. } if r.arrival >= start => Some(due),
+        _ => None,
+    });
+    let due: Vec<_> = due.collect();
+    // Those that a busy machine sent after its end came by themselves.
+    let held = log.iter().filter(|r| r.arrival >= start && r.arrival + delay < start + lasting);
+    let held = held.count();
+    println!("{held} held of {}", due.len());
+    assert!(due[..held].iter().all(|due| *due == start + lasting));
+    assert_eq!(emulator.counters(Direction::Up).delivered, 20);
+}
+
+#[test]
 fn a_silent_direction_drops_everything_while_both_devices_stay_up() {
     if !root() {
         return;

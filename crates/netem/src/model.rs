@@ -64,6 +64,8 @@ pub struct LinkModel {
     silent: bool,
     /// Silence switched by hand, whatever the profile says.
     muted: bool,
+    /// Begin and end of its stalls that are not over, by begin.
+    stalls: VecDeque<(Time, Time)>,
     loss: LossProcess,
     /// Start of the link.
     origin: Time,
@@ -98,6 +100,7 @@ impl LinkModel {
             delay: spec.delay,
             silent: spec.silent,
             muted: false,
+            stalls: VecDeque::new(),
             loss: LossProcess::new(spec.loss.clone(), &mut loss_rng),
             origin: now,
             epoch: now,
@@ -119,8 +122,11 @@ impl LinkModel {
     pub fn offer(&mut self, now: Time, bytes: u32) -> Verdict {
         self.counters.offered += 1;
         self.forget_started(now);
+        while self.stalls.front().is_some_and(|(_, until)| *until <= now) {
+            self.stalls.pop_front();
+        }
         let start = now.max(self.busy_until);
-        if start > now && !self.has_room(bytes) {
+        if start > now && !self.has_room(bytes, start.since(now)) {
             self.counters.queue_full += 1;
             return Verdict::Drop(DropCause::Queue);
         }
@@ -143,6 +149,14 @@ impl LinkModel {
         self.counters.delivered += 1;
         self.counters.delivered_bytes += u64::from(bytes);
         Verdict::Deliver { start, at: self.arrival() }
+    }
+
+    /// Lets the link stall: what would arrive from `from` on and before `until` arrives then, all at once, in the order in
+    /// which it was sent, as behind a radio link that repeats a frame until it passes. The sender notices nothing.
+    /// Packets that were accepted before this call have their verdicts and are for the caller.
+    pub fn stall(&mut self, from: Time, until: Time) {
+        let place = self.stalls.partition_point(|stall| *stall <= (from, until));
+        self.stalls.insert(place, (from, until));
     }
 
     /// Switches silence by hand, beside what the profile says. Packets that were accepted and have not
@@ -214,11 +228,13 @@ impl LinkModel {
         }
     }
 
-    fn has_room(&self, bytes: u32) -> bool {
+    /// Whether a packet may wait for so long.
+    fn has_room(&self, bytes: u32, wait: Span) -> bool {
         match self.spec.queue {
             Queue::Unbounded => true,
             Queue::Packets(n) => self.waiting.len() < n as usize,
             Queue::Bytes(n) => self.waiting_bytes + u64::from(bytes) <= n,
+            Queue::Delay(longest) => wait <= longest,
         }
     }
 
@@ -288,6 +304,12 @@ impl LinkModel {
         let mut at = self.busy_until + self.jittered();
         if !self.spec.reordering {
             at = at.max(self.last_arrival);
+        }
+        // The end of one may lie in the next.
+        for (from, until) in &self.stalls {
+            if (*from..*until).contains(&at) {
+                at = *until;
+            }
         }
         self.last_arrival = at;
         at

@@ -51,6 +51,8 @@ pub enum Queue {
     Packets(u32),
     /// At most this many bytes wait.
     Bytes(u64),
+    /// No packet waits longer than this for its serialisation, as tc-tbf's "latency".
+    Delay(Span),
 }
 
 /// The loss process. It steps once for every packet that starts serialisation.

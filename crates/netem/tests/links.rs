@@ -5,8 +5,8 @@
 use proptest::prelude::*;
 use segue_clock::{Span, Time};
 use segue_netem::{
-    Change, DropCause, Jitter, LinkModel, LinkSpec, Loss, LossTrace, Profile, Queue, SpecError,
-    Verdict,
+    Change, Counters, DropCause, Jitter, LinkModel, LinkSpec, Loss, LossTrace, Profile, Queue,
+    SpecError, Verdict,
 };
 
 const MS: u64 = 1_000_000;
@@ -84,6 +84,56 @@ fn a_queue_of_bytes_takes_a_small_packet_where_a_large_one_has_no_room() {
     let taken: Vec<bool> =
         sizes.iter().map(|s| arrival(link.offer(Time::ZERO, *s)).is_some()).collect();
     assert_eq!(taken, [true, true, true, false, true, false]);
+}
+
+/// An overloaded queue: a packet of 1 ms every half millisecond, for this long.
+fn overloaded(bytes_each: u32, longest_ms: u64, packets: u64) -> (Counters, u64) {
+    let spec = LinkSpec {
+        rate_bps: Some(u64::from(bytes_each) * 8 * 1_000),
+        queue: Queue::Delay(Span::from_millis(longest_ms)),
+        ..LinkSpec::default()
+    };
+    let mut link = link(spec);
+    let mut longest = 0;
+    for i in 0..packets {
+        let now = i * MS / 2;
+        if let Verdict::Deliver { start, .. } = link.offer(Time(now), bytes_each) {
+            longest = longest.max(start.0 - now);
+        }
+    }
+    (link.counters(), longest)
+}
+
+#[test]
+fn a_queue_of_a_delay_holds_what_the_rate_carries_in_it_whatever_the_packets_size() {
+    for (bytes, longest_ms) in [(100, 0), (100, 1), (1_000, 7), (1_500, 50)] {
+        // The wait grows by half a millisecond a packet up to the bound, and the wire is never idle until the end:
+        // of n packets those are dropped that neither fit into the time of n/2 ms nor wait at its end.
+        let packets = 1_000;
+        let (counters, longest) = overloaded(bytes, longest_ms, packets);
+        assert_eq!(longest, longest_ms * MS, "{bytes} bytes");
+        let delivered = packets / 2 + longest_ms;
+        assert!(
+            counters.delivered.abs_diff(delivered) <= 1,
+            "{} delivered, by the formula {delivered}",
+            counters.delivered
+        );
+        assert_eq!(counters.delivered + counters.queue_full, packets);
+    }
+}
+
+#[test]
+fn a_packet_may_wait_exactly_as_long_as_the_bound_and_no_nanosecond_more() {
+    for (longest, taken) in [(2 * MS, 3), (2 * MS - 1, 2), (0, 1)] {
+        let mut link = link(LinkSpec {
+            rate_bps: Some(8_000_000),
+            queue: Queue::Delay(Span(longest)),
+            ..LinkSpec::default()
+        });
+        // At once: they would wait 0, 1, 2 and 3 ms.
+        let offered = (0..4).filter(|_| arrival(link.offer(Time::ZERO, 1_000)).is_some());
+        assert_eq!(offered.count(), taken, "{longest} ns");
+    }
 }
 
 #[test]
@@ -256,7 +306,8 @@ fn any_spec() -> impl Strategy<Value = LinkSpec> {
     let queue = prop_oneof![
         Just(Queue::Unbounded),
         (0u32..20).prop_map(Queue::Packets),
-        (0u64..9_000).prop_map(Queue::Bytes)
+        (0u64..9_000).prop_map(Queue::Bytes),
+        (0..9 * MS).prop_map(|longest| Queue::Delay(Span(longest)))
     ];
     let jitter = prop_oneof![
         Just(Jitter::None),
@@ -275,15 +326,54 @@ fn any_spec() -> impl Strategy<Value = LinkSpec> {
     )
 }
 
+/// When packets arrive that are sent every millisecond, over a link of 5 ms with these stalls.
+fn stalled(spec: LinkSpec, stalls: &[(u64, u64)]) -> Vec<u64> {
+    let mut link = link(LinkSpec { delay: Span::from_millis(5), ..spec });
+    for (from, until) in stalls {
+        link.stall(Time(from * MS), Time(until * MS));
+    }
+    (0..10).filter_map(|ms| Some(arrival(link.offer(Time(ms * MS), 1_000))? / MS)).collect()
+}
+
+#[test]
+fn a_stalled_link_holds_what_arrives_meanwhile_and_releases_it_at_once() {
+    let perfect = LinkSpec::default;
+    assert_eq!(stalled(perfect(), &[]), [5, 6, 7, 8, 9, 10, 11, 12, 13, 14]);
+    // What arrives at 7 to 11 ms comes at 12, together with what arrives then by itself.
+    let held = [5, 6, 12, 12, 12, 12, 12, 12, 13, 14];
+    assert_eq!(stalled(perfect(), &[(7, 12)]), held);
+    // In any order, one in the other, and one where the other ends.
+    assert_eq!(stalled(perfect(), &[(8, 9), (7, 12)]), held);
+    assert_eq!(stalled(perfect(), &[(9, 12), (7, 9)]), held);
+    assert_eq!(stalled(perfect(), &[(7, 10), (9, 12)]), held);
+    // One before and one after change nothing else.
+    assert_eq!(stalled(perfect(), &[(0, 5), (7, 12), (20, 30)]), held);
+}
+
+#[test]
+fn a_stall_neither_loses_anything_nor_keeps_the_wire_from_sending() {
+    // Half a millisecond for each packet: its place in the queue is not taken by what is held.
+    let narrow =
+        LinkSpec { rate_bps: Some(16_000_000), queue: Queue::Packets(0), ..LinkSpec::default() };
+    let held = stalled(narrow.clone(), &[(6, 11)]);
+    assert_eq!(held, [5, 11, 11, 11, 11, 11, 11, 12, 13, 14]);
+    assert_eq!(stalled(narrow, &[]).len(), held.len());
+}
+
 proptest! {
     #[test]
     fn every_packet_is_accounted_for_in_order_and_the_same_seed_gives_the_same_verdicts(
         spec in any_spec(),
         seed in any::<u64>(),
         packets in prop::collection::vec((0..3 * MS, 1u32..1_501), 1..200),
+        stalls in prop::collection::vec((0..300 * MS, 0..40 * MS), 0..4),
     ) {
         let mut one = LinkModel::new(spec.clone(), seed, Time::ZERO).unwrap();
         let mut two = LinkModel::new(spec, seed, Time::ZERO).unwrap();
+        for (from, lasting) in stalls {
+            one.stall(Time(from), Time(from + lasting));
+            two.stall(Time(from), Time(from + lasting));
+        }
         let (mut now, mut last) = (0, 0);
         for (gap, bytes) in packets {
             now += gap;

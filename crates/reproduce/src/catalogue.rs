@@ -4,7 +4,7 @@ use anyhow::bail;
 
 use super::experiment::Experiment;
 use super::{
-    active_pb, detection, false_positives, levels, loss_levels, planning, processor,
+    active_pb, detection, false_positives, levels, loss_levels, netem, planning, processor,
     round_trip_loss, step,
 };
 
@@ -17,6 +17,7 @@ pub(crate) fn all() -> Vec<Experiment> {
     all.extend(step::experiments());
     all.extend(levels::experiments());
     all.extend(loss_levels::experiments());
+    all.extend(netem::experiments());
     all.extend(round_trip_loss::experiments());
     all.extend(active_pb::experiments());
     all.extend(processor::experiments());

@@ -42,7 +42,21 @@ pub(crate) enum Needs {
     Daemons,
     /// The whole machine, and root: it measures processor time.
     Processor,
+    /// A virtual machine with a distribution's kernel (`segue lab vm`); it runs alone.
+    Machine,
 }
+
+/// Why an experiment did not run: this machine lacks what it needs.
+#[derive(Debug)]
+pub(crate) struct Skipped(pub String);
+
+impl std::fmt::Display for Skipped {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        write!(f, "skipped: {}", self.0)
+    }
+}
+
+impl std::error::Error for Skipped {}
 
 impl Needs {
     /// As the list of experiments shows it.
@@ -52,7 +66,20 @@ impl Needs {
             Needs::Namespaces => "namespaces",
             Needs::Daemons => "namespaces, daemons",
             Needs::Processor => "root, quiet machine",
+            Needs::Machine => "virtual machine",
         }
+    }
+
+    /// Whether this machine has it; what has to be installed.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub(crate) fn check(self) -> Result<(), Skipped> {
+        if self != Needs::Machine {
+            return Ok(());
+        }
+        let found = segue_lab::vm::Pieces::find(None);
+        found.map(|_| ()).map_err(|missing| Skipped(format!("{missing:#}")))
     }
 }
 

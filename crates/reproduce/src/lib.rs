@@ -10,8 +10,10 @@ mod experiment;
 mod false_positives;
 mod levels;
 mod loss_levels;
+mod netem;
 mod planning;
 mod processor;
+mod repeat;
 mod results;
 mod round_trip_loss;
 mod schedule;
@@ -35,7 +37,7 @@ use self::results::Results;
 #[derive(clap::Args)]
 #[command(after_help = "\
 Example: segue reproduce salsano-fig16 salsano-fig8
-Exit status: 0 if all experiments ran, 1 if one could not, 2 for any other error. Differences from \
+Exit status: 0 if all experiments ran or were skipped, 1 if one could not, 2 for any other error. Differences from \
 the papers are reported, and do not change it.")]
 pub struct Args {
     /// Experiments to run
@@ -50,6 +52,9 @@ pub struct Args {
     /// Directory for the page, the figures and the tables
     #[arg(long, value_name = "DIR", default_value = "segue-reproduce")]
     out: PathBuf,
+    /// Run what is measured this often: the median of each number, with the least and the greatest
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    runs: u32,
     /// Print only the result, as JSON
     #[arg(long)]
     json: bool,
@@ -77,7 +82,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let stage = Stage { interrupts: segue_demo::interrupt::interrupts()? };
     let mut results = Results::new(out, rootless)?;
-    schedule::run(&experiments, &stage, args.json, &mut results)?;
+    let how = schedule::How { runs: args.runs, quiet: args.json };
+    schedule::run(&experiments, &stage, how, &mut results)?;
     if args.json {
         say(&(results.json()? + "\n"));
     } else {

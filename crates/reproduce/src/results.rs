@@ -10,7 +10,7 @@ use segue_report::made;
 use segue_text::errors::Told;
 use serde::Serialize;
 
-use super::experiment::{Experiment, Line, Outcome};
+use super::experiment::{Experiment, Line, Outcome, Skipped};
 
 /// The page.
 const PAGE: &str = "index.html";
@@ -43,7 +43,10 @@ struct Done {
     title: &'static str,
     paper: &'static str,
     took_s: f64,
+    /// Or why there is none.
     result: Result<Outcome, String>,
+    /// This machine lacks what it needs.
+    skipped: bool,
 }
 
 #[derive(Serialize)]
@@ -62,6 +65,8 @@ struct ShownExperiment<'a> {
     conditions: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    skipped: Option<&'a str>,
 }
 
 impl Done {
@@ -74,8 +79,14 @@ impl Done {
             took_s: self.took_s,
             lines: outcome.map_or(&[], |outcome| &outcome.lines),
             conditions: outcome.map_or("", |outcome| &outcome.conditions),
-            error: self.result.as_ref().err().map(String::as_str),
+            error: self.result.as_ref().err().filter(|_| !self.skipped).map(String::as_str),
+            skipped: self.result.as_ref().err().filter(|_| self.skipped).map(String::as_str),
         }
+    }
+
+    /// What stands in place of a result.
+    fn none(&self) -> &'static str {
+        if self.skipped { "Skipped" } else { "No result" }
     }
 
     /// How many lines have which verdict: a row of the page's overview.
@@ -85,7 +96,7 @@ impl Done {
                 let lines = outcome.lines.iter().filter(|line| line.agrees == verdict);
                 lines.count().to_string()
             }),
-            Err(_) => ["no result".into(), String::new(), String::new()],
+            Err(_) => [self.none().to_lowercase(), String::new(), String::new()],
         };
         let [agrees, differs, open] = cells;
         [self.id.into(), self.title.into(), agrees, differs, open]
@@ -114,15 +125,17 @@ impl Results {
         took_s: f64,
         result: anyhow::Result<Outcome>,
     ) -> anyhow::Result<()> {
-        let result = result.map_err(|error| Told(&error).to_string());
+        let lacking = result.as_ref().err().and_then(|error| error.downcast_ref::<Skipped>());
+        let (skipped, lacking) = (lacking.is_some(), lacking.map(|Skipped(what)| what.clone()));
+        let result = result.map_err(|error| lacking.unwrap_or_else(|| Told(&error).to_string()));
         let Experiment { id, title, paper, .. } = *experiment;
-        self.done.insert(place, Done { id, title, paper, took_s, result });
+        self.done.insert(place, Done { id, title, paper, took_s, result, skipped });
         Ok(self.page().write(&self.directory, PAGE)?)
     }
 
-    /// Experiments that gave a result.
+    /// Experiments that gave a result or were skipped.
     pub(crate) fn ran(&self) -> usize {
-        self.done.values().filter(|done| done.result.is_ok()).count()
+        self.done.values().filter(|done| done.skipped || done.result.is_ok()).count()
     }
 
     /// All lines, for people.
@@ -147,7 +160,7 @@ impl Results {
                     }
                 }
                 Err(error) => {
-                    let _ = writeln!(text, "  no result: {error}");
+                    let _ = writeln!(text, "  {}: {error}", done.none().to_lowercase());
                 }
             }
         }
@@ -187,7 +200,7 @@ impl Results {
             page.push_heading(&format!("{}: {}", done.id, done.title));
             match &done.result {
                 Ok(outcome) => push_outcome(&mut page, done, outcome),
-                Err(error) => page.push_text(&format!("No result: {error}.")),
+                Err(error) => page.push_text(&format!("{}: {error}.", done.none())),
             }
         }
         page
@@ -212,11 +225,12 @@ fn verdict<'d>(done: impl Iterator<Item = &'d Done> + Clone) -> String {
         true => "; the bar of each stands beside it".to_owned(),
         false => format!(": {}", told.join("; ")),
     };
-    let failed: Vec<&str> = done.clone().filter(|d| d.result.is_err()).map(|d| d.id).collect();
-    let failed = match failed.is_empty() {
-        true => String::new(),
-        false => format!("; no result from {}", failed.join(", ")),
+    let without = |what: &str, skipped: bool| {
+        let all = done.clone().filter(|d| d.result.is_err() && d.skipped == skipped);
+        let all: Vec<&str> = all.map(|d| d.id).collect();
+        if all.is_empty() { String::new() } else { format!("; {what} {}", all.join(", ")) }
     };
+    let failed = without("no result from", false) + &without("skipped", true);
     if judged.is_empty() {
         return match (done.clone().next(), outcomes().next()) {
             (None, _) => String::new(),
@@ -277,7 +291,7 @@ mod tests {
 
     fn done(id: &'static str, result: Result<Vec<Line>, String>) -> Done {
         let outcome = |lines| Outcome { lines, ..Outcome::default() };
-        Done { id, title: "", paper: "", took_s: 0.0, result: result.map(outcome) }
+        Done { id, title: "", paper: "", took_s: 0.0, result: result.map(outcome), skipped: false }
     }
 
     #[test]
@@ -322,6 +336,21 @@ mod tests {
             verdict([&open, &failed].into_iter()),
             "Nothing was judged: no quantity here has a bar; no result from failed."
         );
+    }
+
+    #[test]
+    fn what_was_skipped_is_no_failure_and_stands_with_its_reason_in_text_page_and_json() {
+        let mut skipped = done("far", Err("a virtual machine needs kmod".into()));
+        skipped.skipped = true;
+        assert_eq!(verdict([&skipped].into_iter()), "Nothing was judged; skipped far.");
+        let done = BTreeMap::from([(0, skipped)]);
+        let results = Results { directory: PathBuf::new(), machine: machine(true), done };
+        assert_eq!(results.ran(), 1);
+        assert!(results.text().contains("  skipped: a virtual machine needs kmod\n"));
+        assert!(results.page().html().contains("Skipped: a virtual machine needs kmod."));
+        let json = results.json().unwrap();
+        assert!(json.contains(r#""skipped": "a virtual machine needs kmod""#), "{json}");
+        assert!(!json.contains("error"), "{json}");
     }
 
     #[test]

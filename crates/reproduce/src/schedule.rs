@@ -9,6 +9,7 @@ use segue_text::errors::Told;
 use segue_text::terminal;
 
 use super::experiment::{Experiment, Needs, Outcome, Stage};
+use super::repeat;
 use super::results::Results;
 
 /// Time between two checks for finished experiments.
@@ -16,27 +17,40 @@ const LOOK: Duration = Duration::from_millis(250);
 /// Time between two reports without a terminal.
 const REPORT: Duration = Duration::from_secs(15);
 
+/// How experiments run.
+#[derive(Clone, Copy)]
+pub(crate) struct How {
+    /// How often what is measured runs.
+    pub runs: u32,
+    /// Shows no progress.
+    pub quiet: bool,
+}
+
 /// Runs the experiments and hands over each result as it arrives. If the user asks to stop, running
 /// experiments end and no others start.
 pub(crate) fn run(
     experiments: &[Experiment],
     stage: &Stage,
-    quiet: bool,
+    how: How,
     results: &mut Results,
 ) -> anyhow::Result<()> {
     let with =
         |needs: Needs| (0..experiments.len()).filter(move |i| experiments[*i].needs == needs);
     let mut groups: Vec<Vec<usize>> =
         vec![with(Needs::Namespaces).collect(), with(Needs::Daemons).collect()];
+    groups.extend(with(Needs::Machine).map(|i| vec![i]));
     groups.extend(with(Needs::Nothing).map(|i| vec![i]));
     groups.extend(with(Needs::Processor).map(|i| vec![i]));
     groups.retain(|group| !group.is_empty());
-    let takes =
-        |group: &[usize]| group.iter().map(|i| experiments[*i].takes).max().unwrap_or_default();
+    let of = |i: &usize| {
+        let Experiment { needs, takes, .. } = experiments[*i];
+        takes * if needs == Needs::Nothing { 1 } else { how.runs }
+    };
+    let takes = |group: &[usize]| group.iter().map(of).max().unwrap_or_default();
     for (done, group) in groups.iter().enumerate() {
         let later = groups[done + 1..].iter().map(|group| takes(group)).sum();
-        let progress = Progress::new(quiet, takes(group), later);
-        together(experiments, group, stage, progress, results)?;
+        let progress = Progress::new(how.quiet, takes(group), later);
+        together(experiments, group, (stage, how.runs), progress, results)?;
     }
     Ok(())
 }
@@ -44,7 +58,7 @@ pub(crate) fn run(
 fn together(
     experiments: &[Experiment],
     group: &[usize],
-    stage: &Stage,
+    (stage, runs): (&Stage, u32),
     mut progress: Progress,
     results: &mut Results,
 ) -> anyhow::Result<()> {
@@ -55,7 +69,7 @@ fn together(
             let (sink, experiment) = (sink.clone(), &experiments[i]);
             scope.spawn(move || {
                 let start = Instant::now();
-                let result = stage.check().and_then(|()| (experiment.run)(stage));
+                let result = stage.check().and_then(|()| repeat::run(experiment, stage, runs));
                 // The receiver waits for every experiment.
                 let _ = sink.send((i, start.elapsed().as_secs_f64(), result));
             });

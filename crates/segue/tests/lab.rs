@@ -49,10 +49,14 @@ fn a_network_from_a_file_is_up_until_a_command_or_a_signal_ends_it() {
         assert_eq!(first, format!("{prefix} is up with nodes left, right"));
         assert_eq!(segue_linux::netns::list_with_prefix(&prefix).len(), 3);
         let mut input = child.stdin.take().unwrap();
-        input.write_all(b"silent l both on\nsilent m up on\n").unwrap();
+        input
+            .write_all(b"silent l both on\nsilent m up on\nstall l up 90ms\nstall l up 9\n")
+            .unwrap();
         let mut answers = lines.skip_while(|l| !l.as_ref().unwrap().starts_with("l both"));
         assert_eq!(answers.next().unwrap().unwrap(), "l both: silent on");
         assert_eq!(answers.next().unwrap().unwrap(), "there is no emulated link called m");
+        assert_eq!(answers.next().unwrap().unwrap(), "l up: stalls for 90ms");
+        assert!(answers.next().unwrap().unwrap().contains("\"9\" has no unit"));
         if by_signal {
             let pid = nix::unistd::Pid::from_raw(child.id() as i32);
             nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();

@@ -54,7 +54,10 @@ fn a_mistake_that_resembles_nothing_is_told_with_all_that_there_is() {
             "[[event]]\nno_such_key = 1",
             "16: event.1.no_such_key: unknown key (known: at, cut, way,",
         ),
-        ("[[event]]\nat = \"1s\"", "16: event.1.at: an event is one of cut, mend, attach, detach,"),
+        (
+            "[[event]]\nat = \"1s\"",
+            "16: event.1.at: an event is one of cut, mend, stall, attach, detach,",
+        ),
     ] {
         let error = refusal(rest);
         assert!(error.starts_with(&format!("s.toml:{expected}")), "{error}");
@@ -87,6 +90,10 @@ const NETWORK: &[(&str, &str)] = &[
     ("loss = { trace = \"no.txt\", p = 0.5 }", "15: link.wire.loss: a trace stands alone"),
     ("queue = -1", "15: link.wire.queue: a queue holds 0 packets or more, up to 4294967295"),
     ("queue = { byte = 5 }", "15: link.wire.queue.byte: unknown key (did you mean bytes?)"),
+    (
+        "queue = { bytes = 5, delay = \"1s\" }",
+        "15: link.wire.queue: a queue is bounded by either bytes or delay",
+    ),
     (
         "addresses = [[\"10.0.0.1\"], [\"10.0.0\"]]",
         "15: link.wire.addresses: \"10.0.0\" is no address",
@@ -300,6 +307,10 @@ const MOBILE: &[(&str, &str)] = &[
         "[[nat]]\nnode = \"r\"\ninside = [\"c\"]",
         "17: nat.1.inside: r has no interface or neighbour c (known: wifi, lan)",
     ),
+    (
+        "[[event]]\nat = \"1s\"\nstall = \"wifi\"",
+        "17: event.1.stall: a stall needs for, its length",
+    ),
     ("[[event]]\nat = \"1s\"\nrebind = \"r\"", "17: event.1.rebind: r has no NAT"),
     ("[[event]]\nat = \"1s\"\nrestart = \"x\"", "17: event.1.restart: there is no host x"),
     (
@@ -316,11 +327,11 @@ const MOBILE: &[(&str, &str)] = &[
     ),
     (
         "[[event]]\nat = \"1s\"\nrebind = \"r\"\nway = \"up\"",
-        "18: event.1.way: this key is for cut and mend",
+        "18: event.1.way: this key is for cut and mend and stall",
     ),
     (
         "[[event]]\nat = \"1s\"\nmend = \"wifi\"\nfor = \"1s\"",
-        "18: event.1.for: this key is for cut and restart",
+        "18: event.1.for: this key is for cut and stall and restart",
     ),
     (
         "[[anchor]]\nname = \"x\"\nnode = \"r\"\n[[host]]\nname = \"h\"\nnode = \"a\"\nanchor = \"x\"\n[[event]]\nat = \"1s\"\nhandover = \"h\"\nto = \"lan\"",

@@ -16,6 +16,7 @@ use segue_lab::topology::{self, alive};
 use segue_lab::verify::{self, Spread, Verdict, Verification};
 use segue_lab::vm;
 use segue_lab::{DemoNet, DemoOptions, Direction, Lab};
+use segue_linux::clock::monotonic;
 use segue_linux::netns::{self, Netns};
 use segue_text::units;
 use serde_json::json;
@@ -146,7 +147,8 @@ fn up(path: Option<PathBuf>, nat: bool) -> Result<ExitCode> {
     }
 }
 
-const COMMANDS: &str = "silent LINK up|down|both on|off; counters; end (or Ctrl-C)";
+const COMMANDS: &str =
+    "silent LINK up|down|both on|off; stall LINK up|down|both TIME; counters; end (or Ctrl-C)";
 
 /// Keeps the network until a signal comes, and takes commands from standard input.
 fn keep(lab: &Lab, signals: &SigSet, private: bool) -> Result<ExitCode> {
@@ -226,6 +228,10 @@ fn obey(lab: &Lab, line: &str) {
             Ok(()) => println!("{link} {way}: silent {state}"),
             Err(e) => println!("{e:#}"),
         },
+        ["stall", link, way, time] => match stall(lab, link, way, time) {
+            Ok(()) => println!("{link} {way}: stalls for {time}"),
+            Err(e) => println!("{e:#}"),
+        },
         _ => println!("commands: {COMMANDS}"),
     }
 }
@@ -237,16 +243,29 @@ fn silence(lab: &Lab, link: &str, way: &str, state: &str) -> Result<()> {
         "off" => false,
         _ => bail!("silence is on or off, not {state}"),
     };
-    let ways = match way {
-        "up" => &[Direction::Up][..],
-        "down" => &[Direction::Down],
-        "both" => &Direction::ALL,
-        _ => bail!("a direction is up, down or both, not {way}"),
-    };
-    for way in ways {
+    for way in ways(way)? {
         emulator.set_silent(*way, silent);
     }
     Ok(())
+}
+
+fn stall(lab: &Lab, link: &str, way: &str, time: &str) -> Result<()> {
+    let emulator = lab.emulator(link)?;
+    let lasting = units::duration(time).map_err(anyhow::Error::msg)?;
+    let now = monotonic();
+    for way in ways(way)? {
+        emulator.stall(*way, now, now + lasting);
+    }
+    Ok(())
+}
+
+fn ways(way: &str) -> Result<&'static [Direction]> {
+    Ok(match way {
+        "up" => &[Direction::Up],
+        "down" => &[Direction::Down],
+        "both" => &Direction::ALL,
+        _ => bail!("a direction is up, down or both, not {way}"),
+    })
 }
 
 fn print_counters(lab: &Lab) {

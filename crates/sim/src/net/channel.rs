@@ -93,6 +93,10 @@ impl Channel {
         self.cut.is_none_or(|cut| start < cut)
     }
 
+    pub(super) fn stall(&mut self, from: Time, until: Time) {
+        self.model.stall(from, until);
+    }
+
     /// Forgets what waits; the caller withdraws it.
     pub(super) fn flush(&mut self, now: Time) {
         self.model.flush(now);

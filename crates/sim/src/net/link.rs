@@ -19,6 +19,12 @@ impl Network {
         self.channels[id.0 as usize].faults = Some(Box::new(link));
     }
 
+    /// Lets a direction of a link [stall](segue_netem::LinkModel::stall). It must be told before the run: packets that are
+    /// under way keep their times.
+    pub fn stall(&mut self, id: ChannelId, from: Time, until: Time) {
+        self.channels[id.0 as usize].stall(from, until);
+    }
+
     /// As [`Io::neighbour`](crate::Io::neighbour), from outside.
     #[must_use]
     pub fn neighbour(&self, node: NodeId, address: IpAddr) -> Option<u32> {

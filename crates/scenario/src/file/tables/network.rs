@@ -1,8 +1,8 @@
 //! `[[node]]`, `[[link]]` and `[[route]]`.
 
 use segue_clock::Time;
-use segue_grammar::{Duration, Link, Mistake, Name, Node, PrefixText, from_text};
-use segue_sim::net::{Change, Hop, Rule};
+use segue_grammar::{Duration, Link, Mistake, Name, Node, PrefixText, Ways, from_text};
+use segue_sim::net::{Change, ChannelId, Hop, Rule};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -11,7 +11,7 @@ use crate::file::event::{Event, EventKind};
 use crate::file::table::{Kind, Table};
 
 pub(super) const NODE: Kind = Kind::of::<Node>("node", &[]);
-pub(super) const LINK: Kind = Kind::of::<Link>("link", &[CUT, MEND]);
+pub(super) const LINK: Kind = Kind::of::<Link>("link", &[CUT, MEND, STALL]);
 pub(super) const ROUTE: Kind = Kind::of::<Route>("route", &[]);
 
 impl Table for Node {
@@ -131,17 +131,27 @@ const MEND: EventKind = EventKind {
     add: |builder, event, at, link| set_cut(builder, event, at, link, false),
 };
 
-/// Which directions of a link.
-#[derive(Clone, Copy, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Direction {
-    /// From the first end to the second.
-    Up,
-    /// From the second end to the first.
-    Down,
-    /// Either.
-    #[default]
-    Both,
+const STALL: EventKind = EventKind {
+    name: "stall",
+    with: &["way", "for"],
+    add: |builder, event, at, link| {
+        let Duration(lasting) =
+            event.get("for")?.ok_or_else(|| Mistake::of(link, "a stall needs for, its length"))?;
+        for channel in channels(builder, event, link)? {
+            builder.network.stall(channel, at, at + lasting);
+        }
+        Ok(())
+    },
+};
+
+/// The directions of a link that an event names.
+fn channels(
+    builder: &Builder<'_>,
+    event: &Event,
+    link: &Name,
+) -> Result<impl Iterator<Item = ChannelId> + use<>, Mistake> {
+    let both = builder.link(link)?;
+    Ok(event.get::<Ways>("way")?.unwrap_or_default().of(both))
 }
 
 fn set_cut(
@@ -151,14 +161,8 @@ fn set_cut(
     link: &Name,
     cut: bool,
 ) -> Result<(), Mistake> {
-    let both = builder.link(link)?;
-    let channels = match event.get("way")?.unwrap_or_default() {
-        Direction::Up => &both[..1],
-        Direction::Down => &both[1..],
-        Direction::Both => &both[..],
-    };
-    for channel in channels {
-        builder.network.schedule(at, Change::Cut(*channel, cut));
+    for channel in channels(builder, event, link)? {
+        builder.network.schedule(at, Change::Cut(channel, cut));
     }
     Ok(())
 }

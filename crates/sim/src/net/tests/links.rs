@@ -36,13 +36,18 @@ fn a_chain_stores_and_forwards_to_the_nanosecond() {
 }
 
 #[test]
-fn a_queue_of_packets_and_one_of_bytes_drop_the_tail() {
+fn a_queue_of_packets_one_of_bytes_and_one_of_a_delay_drop_the_tail() {
     let packets = LinkSpec { queue: Queue::Packets(3), ..spec(8, 0) };
     let (mut network, id, sink) = pair(packets, 10, 1_000);
     network.run_until(Time(100 * MS));
     // One is sent, three wait.
     assert_eq!(got(&network, sink), [(MS, 0), (2 * MS, 1), (3 * MS, 2), (4 * MS, 3)]);
     assert_eq!(network.counters(id).queue_full, 6);
+    consistent(&network, id);
+    let delay = LinkSpec { queue: Queue::Delay(Span(2 * MS)), ..spec(8, 0) };
+    let (mut network, id, sink) = pair(delay, 10, 1_000);
+    network.run_until(Time(100 * MS));
+    assert_eq!(got(&network, sink), [(MS, 0), (2 * MS, 1), (3 * MS, 2)]);
     consistent(&network, id);
 
     let bytes = LinkSpec { queue: Queue::Bytes(2_500), ..spec(8, 0) };
@@ -56,6 +61,18 @@ fn a_queue_of_packets_and_one_of_bytes_drop_the_tail() {
     let arrived: Vec<_> = got(&network, sink).into_iter().map(|(_, number)| number).collect();
     assert_eq!(arrived, [0, 1, 2, 4]);
     consistent(&network, channels[0]);
+}
+
+#[test]
+fn a_stalled_link_releases_what_it_held_at_once_and_in_order() {
+    // Ten packets of 1 ms each, 10 ms on their way: without a stall they arrive at 11 to 20 ms.
+    let (mut network, id, sink) = pair(spec(8, 10_000), 10, 1_000);
+    network.stall(id, Time(27 * MS / 2), Time(17 * MS));
+    network.run_until(Time(100 * MS));
+    let expected = [11, 12, 13, 17, 17, 17, 17, 18, 19, 20].map(|ms| ms * MS);
+    let expected: Vec<_> = expected.into_iter().zip(0..).collect();
+    assert_eq!(got(&network, sink), expected);
+    consistent(&network, id);
 }
 
 #[test]
