@@ -18,14 +18,16 @@ mod codes;
 mod header;
 mod message;
 pub mod option;
+mod profile;
 mod selector;
 
 pub use body::Body;
 pub use codes::*;
 pub use header::{
-    CHECKSUM_AT, MobilityHeader, NEXT_HEADER, Profile, authenticated_range, checksum,
-    fill_checksum, verify_checksum,
+    CHECKSUM_AT, MobilityHeader, NEXT_HEADER, authenticated_range, checksum, fill_checksum,
+    verify_checksum,
 };
 pub use message::Message;
 pub use option::MobilityOption;
+pub use profile::Profile;
 pub use selector::{Family, Span, TrafficSelector};

@@ -15,7 +15,7 @@ use segue_wire::flow::Inner;
 use super::holds::Holds;
 use super::skel::{ASK, relay_message};
 use super::tables::Tables;
-use super::{RelayEvent, RelaySink};
+use super::words::{RelayEvent, RelaySink};
 use crate::device::{Injector, PACKET_MAX, Tun, VNET_LEN, ethertype, is_local};
 use crate::drops::Drops;
 use crate::locals::Watch;

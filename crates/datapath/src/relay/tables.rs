@@ -17,7 +17,7 @@ use super::skel::{
     ASK, HOLD, OpenRelaySkel, RelaySkelBuilder, flow_key, inner_key, kernel_prefix,
     relay_direction, relay_end, relay_exit, relay_source, relay_tunnel, sign_of_life, whole,
 };
-use super::{RelayRoom, RelaySetup};
+use super::words::{RelayRoom, RelaySetup};
 use crate::DatapathError;
 use crate::locals;
 use crate::maps::{get, kernel, mapped, put, refused, take};

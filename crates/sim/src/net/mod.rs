@@ -1,6 +1,7 @@
 //! The network: nodes, channels between them, and what happens when.
 
 mod attachment;
+mod bound;
 mod channel;
 mod faulty;
 mod ids;

@@ -6,11 +6,10 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use segue_clock::{Span, Time};
-use segue_ip::{Binding, Exit, FlowKey, Form, Forward, Port, Prefix, Source, Traffic, Tunnel};
+use segue_ip::{Binding, Exit, FlowKey, Form, Port, Prefix, Source, Traffic, Tunnel};
 use segue_wire::DropReason;
 
-use super::run::Step;
-use super::{AgentId, Hop, Lost, Network, NodeId};
+use super::ids::AgentId;
 use crate::packet::{Packet, Raw, encapsulate, ip_header_bytes};
 
 /// Protocol number of GRE (RFC 2784).
@@ -229,61 +228,6 @@ impl Relay {
 
     fn may_bring(&self, port: Port, source: IpAddr) -> bool {
         self.sources.iter().any(|known| known.port == port && known.prefix.contains(source))
-    }
-}
-
-impl Network {
-    /// Gives a node a part of its tunnels or takes it away.
-    pub(super) fn change_relay(
-        &mut self,
-        by: AgentId,
-        node: NodeId,
-        part: &Forward,
-        present: bool,
-    ) {
-        let relay = self.nodes[node.0 as usize].relay.get_or_insert_default();
-        let released = match (part, present) {
-            (Forward::Tunnel(tunnel), true) => {
-                relay.set_tunnel(*tunnel);
-                return;
-            }
-            (Forward::Tunnel(tunnel), false) => return relay.remove_tunnel(tunnel.number),
-            (Forward::Source(source), true) => return relay.allow(*source),
-            (Forward::Source(source), false) => return relay.forbid(source),
-            (Forward::Bind(binding), true) => relay.bind(self.now, by, *binding),
-            (Forward::Bind(binding), false) => return relay.unbind(&binding.traffic),
-            _ => return,
-        };
-        for packet in released {
-            if let Forward::Bind(binding) = part {
-                self.lead_on(node, binding.traffic, packet);
-            }
-        }
-    }
-
-    /// Sends a packet where its traffic is bound to.
-    pub(super) fn lead_on(&mut self, node: NodeId, traffic: Traffic, packet: Packet) {
-        let at = &mut self.nodes[node.0 as usize];
-        let Some(relay) = &mut at.relay else { return };
-        match relay.lead(self.now, traffic, packet) {
-            Led::Into(outer) => match at.way_out(&outer) {
-                Some(Hop::Interface(index)) => self.transmit(node, index, outer),
-                _ => self.drop(node, &outer, Lost::NoRoute),
-            },
-            Led::Over(index, packet) => self.transmit(node, index, packet),
-            Led::Ask(agent, packet) => self.todo.push_back(Step::Receive(agent, packet)),
-            Led::Held => {}
-            Led::Refused(packet, why) => self.drop(node, &packet, Lost::Relay(why)),
-        }
-    }
-
-    /// A packet of a tunnel has reached the tunnel's end.
-    pub(super) fn take_out_at(&mut self, node: NodeId, tunnel: u32, packet: Packet) {
-        let Some(relay) = &mut self.nodes[node.0 as usize].relay else { return };
-        match relay.take_out(tunnel, packet) {
-            Ok(inner) => self.todo.push_back(Step::Deliver(node, inner)),
-            Err(packet) => self.drop(node, &packet, Lost::Relay(DropReason::InnerSource)),
-        }
     }
 }
 

@@ -4,6 +4,7 @@ use core::net::Ipv6Addr;
 use core::ops::Range;
 
 use super::option::BINDING_AUTHORIZATION_DATA;
+use super::profile::Profile;
 use super::{MessageType, body};
 use crate::WireError;
 use crate::checksum::Ipv6Checksum;
@@ -18,22 +19,6 @@ const CHECKSUM: Ipv6Checksum = Ipv6Checksum { next_header: NEXT_HEADER, at: CHEC
 const NO_NEXT_HEADER: u8 = 59;
 /// Length of the fixed part.
 pub(super) const FIXED_LEN: usize = 6;
-
-/// Where a peer departs from the standards and is understood all the same.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Profile {
-    /// Messages have no padding at their end, and Header Len says up to seven octets less than there are.
-    pub unpadded_end: bool,
-    /// The Timestamp option is in the byte order of x86, each half by itself.
-    pub little_endian_timestamp: bool,
-}
-
-impl Profile {
-    /// What the RFCs say.
-    pub const STRICT: Profile = Profile { unpadded_end: false, little_endian_timestamp: false };
-    /// OAI-PMIPv6-FM, as measured. Its other habits are values that any message may have.
-    pub const OAI: Profile = Profile { unpadded_end: true, little_endian_timestamp: true };
-}
 
 /// A view over a message whose lengths have been checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

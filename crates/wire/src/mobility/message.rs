@@ -6,8 +6,9 @@ use core::net::Ipv6Addr;
 use serde::Serialize;
 
 use super::body::{BindingAcknowledgement, BindingRevocation, Body, UpdateNotification};
-use super::header::{CHECKSUM_AT, FIXED_LEN, MobilityHeader, Profile, fill_checksum};
+use super::header::{CHECKSUM_AT, FIXED_LEN, MobilityHeader, fill_checksum};
 use super::option::{self, MobilityOption};
+use super::profile::Profile;
 use super::{BindingAcknowledgementFlags, BindingUpdateFlags, NotificationReason};
 use crate::WireError;
 use crate::padded::pad_to;

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use serde::Serialize;
 
-use super::Profile;
+use super::profile::Profile;
 use crate::WireError;
 use crate::layout::{Reader, Wire, hex};
 use crate::padded::{Alignment, RawOption, RawOptions, push};

@@ -1,0 +1,68 @@
+//! How a relay is set up, and what it reports.
+
+use std::sync::Arc;
+
+use crate::MissPacket;
+
+/// How to set a relay up.
+#[derive(Clone, Debug)]
+pub struct RelaySetup {
+    /// Name of the TUN device. Must begin with `segue`.
+    pub device: String,
+    /// MTU of the TUN device in bytes: that of the access to the tunnels, less the longest outer headers. Routes may have
+    /// smaller ones.
+    pub mtu_bytes: u32,
+    /// Firewall mark that outer packets carry, so that the node's routing rules can tell them.
+    pub mark: u32,
+    /// Most entries of the tables.
+    pub room: RelayRoom,
+}
+
+/// Most entries of the relay's tables; only those in use take memory, except for tunnels.
+#[derive(Clone, Copy, Debug)]
+pub struct RelayRoom {
+    /// Tunnels.
+    pub tunnels: u32,
+    /// Links that are checked.
+    pub links: u32,
+    /// Inner sources of tunnels and links.
+    pub sources: u32,
+    /// Bindings of flows.
+    pub flows: u32,
+    /// Bindings of prefixes.
+    pub prefixes: u32,
+}
+
+impl Default for RelayRoom {
+    fn default() -> RelayRoom {
+        RelayRoom {
+            tunnels: 4_096,
+            links: 4_096,
+            sources: 1 << 18,
+            flows: 1 << 20,
+            prefixes: 1 << 18,
+        }
+    }
+}
+
+/// What the relay reports.
+#[derive(Debug)]
+pub enum RelayEvent {
+    /// The first packet of a flow whose traffic is bound to [`segue_ip::Exit::Ask`]. The driver binds the flow and gives the packet
+    /// back with [`inject`], or says [`refuse`].
+    ///
+    /// [`inject`]: super::Relay::inject
+    /// [`refuse`]: super::Relay::refuse
+    Miss(MissPacket),
+    /// A packet that the kernel would refuse, from its IPv6 header on: a message with a Home Address option or a type 2
+    /// routing header, or data with an option that no binding goes with.
+    Message {
+        /// Index of the interface that it came over.
+        interface: u32,
+        /// The packet.
+        bytes: Vec<u8>,
+    },
+}
+
+/// Takes the relay's events; called from its thread, must not block.
+pub type RelaySink = Arc<dyn Fn(RelayEvent) + Send + Sync>;
