@@ -4,6 +4,7 @@
 
 mod discovery;
 mod frames;
+mod mobility;
 mod packets;
 mod stamp;
 mod stand_in;
@@ -14,8 +15,9 @@ mod values;
 
 use segue_echo::Message;
 
-use discovery::nd;
+use discovery::{decode, nd};
 use frames::frame;
+use mobility::{extension, mobility};
 use packets::{coalesce, receive, segment};
 use stamp::stamp;
 use stand_in::stand_in;
@@ -37,6 +39,7 @@ pub const ALL: &[(&str, Target)] = &[
     ("size", size),
     ("icmp", icmp),
     ("nd", nd),
+    ("decode", decode),
     ("upmt", upmt),
     ("inner", inner),
     ("from_host", from_host),
@@ -60,6 +63,8 @@ pub const ALL: &[(&str, Target)] = &[
     ("link", link),
     ("frame", frame),
     ("stamp", stamp),
+    ("mobility", mobility),
+    ("extension", extension),
     ("stand_in", stand_in),
     ("echo", |data| reads_back(data, Message::parse, Message::emit)),
 ];

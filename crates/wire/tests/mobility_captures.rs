@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 
 use segue_wire::WireError;
 use segue_wire::extension::{Chain, DestinationOptions, IPV6_LEN, Type2RoutingHeader};
-use segue_wire::mobility::{self, Message, MobilityOption, Profile, verify_checksum};
+use segue_wire::mobility::{
+    self, Message, MobilityOption, Profile, authenticated_range, verify_checksum,
+};
 
 const IPV6: u8 = 41;
 
@@ -61,6 +63,34 @@ fn all_checksums_of_umip_are_right() {
         !verify_checksum(chain.checksum_source(), chain.checksum_destination(), bytes)
     });
     assert_eq!((packets.len(), wrong.count()), (42, 0));
+    // With the addresses of the IPv6 header they are not, where there is a home address.
+    let wrong = packets.iter().filter(|packet| {
+        let (chain, bytes) = message(packet);
+        !verify_checksum(chain.source, chain.destination, bytes)
+    });
+    assert_eq!(wrong.count(), 26);
+}
+
+#[test]
+fn the_authenticator_of_umip_is_found() {
+    let mut found = 0;
+    for packet in packets(include_str!("captures/umip.hex")) {
+        let (_, bytes) = message(&packet);
+        let parsed = Message::parse(bytes, &Profile::STRICT).unwrap();
+        let covered = authenticated_range(bytes, &Profile::STRICT).unwrap();
+        match parsed.options.last() {
+            Some(MobilityOption::BindingAuthorizationData(option)) => {
+                let covered = covered.unwrap();
+                assert_eq!(
+                    (covered.start, bytes[covered.end..] == option.authenticator),
+                    (0, true)
+                );
+                found += 1;
+            }
+            _ => assert_eq!(covered, None),
+        }
+    }
+    assert_eq!(found, 10);
 }
 
 #[test]
