@@ -5,7 +5,7 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 export PATH := $(PATH):/usr/sbin:/sbin
 
-.PHONY: build demo test lint unit bench properties mutants soak fuzz install uninstall
+.PHONY: build demo test lint unit vm bench properties mutants soak fuzz install uninstall
 
 build:
 	scripts/deps.sh build
@@ -33,12 +33,19 @@ unit:
 	@[ $$(id -u) -eq 0 ] || echo 'NOTE: without root the tests of namespaces and eBPF say "skipped" and test nothing.'
 	scripts/unit
 
+## What needs a distribution's kernel: tests in a virtual machine without network (segue lab vm).
+vm:
+	scripts/deps.sh vm
+	$(CARGO) test -p segue --test vm -- --ignored --show-output --test-threads 1
+
 ## Side-by-side figures; quiet machine, as root.
 bench:
 	scripts/deps.sh bench
 	$(CARGO) build --release --examples -p segue-datapath
 	$(TARGET)/release/examples/tunnel_bench
 	$(TARGET)/release/examples/user_bench
+	$(CARGO) build --release -p segue-daemon --example link_bench
+	$(TARGET)/release/examples/link_bench
 	$(CARGO) build --release -p segue
 	$(TARGET)/release/segue bench probes
 	scripts/compare-ns2

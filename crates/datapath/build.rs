@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use libbpf_cargo::SkeletonBuilder;
 
-/// Objects by the names of their sources: the tunnel's packet path, and the STAMP reflector by itself.
-const OBJECTS: [&str; 2] = ["segue", "reflector"];
+/// Objects by the names of their sources: the tunnel's packet path, the relay, and the STAMP reflector by itself.
+const OBJECTS: [&str; 3] = ["segue", "relay", "reflector"];
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("set by cargo"));

@@ -1,4 +1,4 @@
-//! Time without a clock: [`Time`] and [`Span`] in nanoseconds, the [`Machine`] contract that every
+//! Time without a clock: [`Time`] and [`Span`] in nanoseconds, time of day ([`UnixTime`]), the [`Machine`] contract that every
 //! protocol entity follows, a [`Timers`] table and a seeded generator [`Rng`].
 //!
 //! Nothing here can read a clock or ask the system for randomness. A driver (sockets and kernel
@@ -9,11 +9,13 @@
 
 extern crate alloc;
 
+mod day;
 mod machine;
 mod rng;
 mod time;
 mod timers;
 
+pub use day::UnixTime;
 pub use machine::{Deadline, Machine, earlier};
 pub use rng::Rng;
 pub use time::{Span, Time};

@@ -74,6 +74,12 @@ impl Span {
         self.0 as f64 / 1e6
     }
 
+    /// Whole microseconds of the span.
+    #[must_use]
+    pub const fn as_micros(self) -> u64 {
+        self.0 / 1_000
+    }
+
     /// Half of the span.
     #[must_use]
     pub const fn half(self) -> Span {

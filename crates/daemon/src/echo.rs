@@ -147,8 +147,11 @@ impl Side for Server {
     type Record = Lease;
 
     fn begin(args: &Args) -> anyhow::Result<(Server, Ledger<OutputOf<Server>>)> {
-        let (pool, lifetime) = (args.pool.context("no pool")?, Span::from_secs(args.lifetime));
-        let mut server = Server::new(ServerConfig { pool, lifetime });
+        let pool = args.pool.context("no pool")?;
+        let config = ServerConfig::new(pool, Span::from_secs(args.lifetime));
+        let mut server = Server::new(config.with_context(|| {
+            format!("--pool {pool} has no room for a client: give a shorter length, such as /24")
+        })?);
         let store = Arc::new(Embedded::open(&args.state)?);
         if let Some(other) = store.tables()?.iter().find(|table| *table != LEASES.name) {
             let path = args.state.display();

@@ -68,6 +68,8 @@ impl Kept {
             Forward::Route(route) => {
                 self.routes.insert(Place::of(&route), route);
             }
+            // Nobody else removes what is in a packet path.
+            Forward::Tunnel(_) | Forward::Source(_) | Forward::Bind(_) => {}
         }
         done
     }
@@ -94,6 +96,7 @@ impl Kept {
             }
             Forward::Rule(rule) => self.rules.retain(|known| known != rule),
             Forward::Route(route) => drop(self.routes.remove(&Place::of(route))),
+            Forward::Tunnel(_) | Forward::Source(_) | Forward::Bind(_) => {}
         }
         self.lasting.retain(|known| known != part);
     }

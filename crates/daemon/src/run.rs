@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use segue_clock::Time;
-use segue_ip::{Input, Output};
+use segue_ip::{Input, LinkEvent, Output};
 use segue_linux::clock::monotonic;
-use segue_linux::monitor::{Device, Monitor};
+use segue_linux::monitor::{Change, Device, Monitor};
 use tokio::sync::mpsc;
 
 use super::events::{Events, Trouble};
@@ -87,6 +87,11 @@ pub trait Role: Sized {
     /// Signalling of its own tells something.
     fn on_signalling(&mut self, _event: Self::Signalling) -> anyhow::Result<()> {
         Ok(())
+    }
+
+    /// A link has come up or gone down; [`Role::on_interfaces`] follows.
+    fn on_link(&mut self, event: LinkEvent) -> anyhow::Result<()> {
+        self.feed(Input::Link(event))
     }
 
     /// The interfaces have changed, or are known for the first time. A role that does not choose has its machine told of
@@ -328,6 +333,9 @@ fn on_work<R: Role>(
             });
             Ok(())
         }
-        Work::Interfaces(all) => role.on_interfaces(&all?),
+        Work::Interfaces(change) => match change? {
+            Change::Link(event) => role.on_link(event),
+            Change::Devices(all) => role.on_interfaces(&all),
+        },
     }
 }

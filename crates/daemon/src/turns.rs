@@ -5,7 +5,7 @@
 use std::future::poll_fn;
 use std::task::{Context, Poll};
 
-use segue_linux::monitor::{Device, Monitor, MonitorError};
+use segue_linux::monitor::{Change, Monitor, MonitorError};
 use tokio::sync::mpsc;
 
 use crate::control::{Asked, Vocabulary};
@@ -13,6 +13,8 @@ use crate::engine::Queue;
 
 /// Messages and changes of signalling connections in a turn.
 const SIGNALLED: usize = 16;
+/// Changes of interfaces in a turn.
+const CHANGED: usize = 4;
 /// Requests over the control socket in a turn.
 const ASKED: usize = 4;
 
@@ -25,7 +27,7 @@ pub enum Work<B, S, V: Vocabulary> {
     /// A request over the control socket.
     Asked(Asked<V>),
     /// The interfaces have changed.
-    Interfaces(Result<Vec<Device>, MonitorError>),
+    Interfaces(Result<Change, MonitorError>),
 }
 
 /// Where work comes from.
@@ -34,7 +36,7 @@ pub struct Sources<Q, S, V: Vocabulary> {
     pub below: Q,
     signalled: mpsc::Receiver<S>,
     asked: mpsc::Receiver<Asked<V>>,
-    interfaces: mpsc::Receiver<Result<Vec<Device>, MonitorError>>,
+    interfaces: mpsc::Receiver<Result<Change, MonitorError>>,
 }
 
 impl<Q: Queue, S, V: Vocabulary> Sources<Q, S, V> {
@@ -57,7 +59,9 @@ impl<Q: Queue, S, V: Vocabulary> Sources<Q, S, V> {
                 works.push(Work::Signalling(event))
             });
             take(&mut self.asked, ASKED, context, |asked| works.push(Work::Asked(asked)));
-            take(&mut self.interfaces, 1, context, |all| works.push(Work::Interfaces(all)));
+            take(&mut self.interfaces, CHANGED, context, |change| {
+                works.push(Work::Interfaces(change))
+            });
             if works.is_empty() { Poll::Pending } else { Poll::Ready(works) }
         })
         .await
@@ -78,8 +82,8 @@ pub fn take<T>(
 
 /// Starts a task that reports interface changes, up to the first error. Reading the interfaces
 /// costs more than waiting, so it is not restarted in each turn.
-fn watch(mut monitor: Monitor) -> mpsc::Receiver<Result<Vec<Device>, MonitorError>> {
-    let (changes, changed) = mpsc::channel(1);
+fn watch(mut monitor: Monitor) -> mpsc::Receiver<Result<Change, MonitorError>> {
+    let (changes, changed) = mpsc::channel(CHANGED);
     tokio::spawn(async move {
         loop {
             let change = monitor.changed().await;

@@ -5,18 +5,15 @@
 //! Everything acts in the network namespace of the thread that calls [`Ebpf::new`]; `attach` and
 //! `detach` must be called in the same one. One thread of its own reads the TUN device and the events.
 
-mod attach;
 mod batch;
 mod convert;
 mod copies;
-mod device;
 mod features;
 #[cfg(test)]
 mod forged;
 #[cfg(test)]
 mod leave;
 mod load;
-mod locals;
 #[cfg(test)]
 mod many;
 mod neighbour;
@@ -61,16 +58,12 @@ use segue_keepalive::{Reading, Tau};
 use segue_linux::clock::monotonic;
 use segue_wire::{DropReason, Encapsulation, FlowKey, Size};
 
-pub use self::attach::remove_stale_filters;
-use self::attach::{Attached, Side};
 use self::batch::{Batch, Exit, Exits, Hop};
 use self::convert::{
     PATH_DEAF, PATH_FOLLOWS_USE, PATH_QUIET, PATH_RIDES, PATH_VIA, PATH_VIA_ONE_WAY, both_ends,
     family, generation, kernel_endpoint, kernel_path, kernel_route, kernel_size, kernel_sweep,
 };
-use self::device::{DeviceKind, Injector, Tun};
 use self::load::{Programs, load};
-use self::locals::Watch;
 pub use self::options::{EbpfOptions, Xdp};
 use self::outage::Outage;
 use self::paths::{Path, same_cookies};
@@ -79,6 +72,10 @@ use self::reading::Totals;
 use self::skel::{endpoint, heartbeat, order_mark, path_config, path_state};
 pub use self::stamp::{StampAnswers, StampCounts, StampOptions};
 use self::waiting::Waiting;
+pub use crate::attach::remove_stale_filters;
+use crate::attach::{Attached, Side, messages_to_log};
+use crate::device::{DeviceKind, Injector, Tun};
+use crate::locals::Watch;
 use crate::sync::lock;
 use crate::{
     Datapath, DatapathError, EventSink, FlowCursor, FlowPage, Kind, LinuxDatapath, MissPacket,
@@ -142,8 +139,8 @@ impl Ebpf {
         sink: EventSink,
         options: EbpfOptions,
     ) -> Result<Ebpf, DatapathError> {
-        attach::messages_to_log();
-        let tun = Tun::create(setup)?;
+        messages_to_log();
+        let tun = Tun::create(&setup.tun_name, setup.tun_mtu)?;
         let (programs, tables, batch) = load(setup, tun.ifindex, options.stamp)?;
         tables.set_alive(monotonic())?;
         programs.stamp.set_clock()?;
@@ -152,7 +149,7 @@ impl Ebpf {
             what: "have arriving packets stamped",
             source,
         })?;
-        locals::refresh(&tables)?;
+        tables.refresh_locals()?;
         let probes = Injector::open(tun.ifindex, MARK_PROBE, false)?;
         let again = Injector::open(tun.ifindex, MARK_AGAIN, true)?;
         let over = Injector::open(tun.ifindex, MARK_OVER, true)?;
@@ -491,7 +488,7 @@ impl LinuxDatapath for Ebpf {
             });
         }
         // Its addresses may have come a moment ago, before the watching thread heard of them.
-        locals::refresh(&self.shore.tables)?;
+        self.shore.tables.refresh_locals()?;
         let device = DeviceKind::of(ifindex).map_err(|source| DatapathError::Kernel {
             what: "look at the access interface",
             source,

@@ -51,6 +51,21 @@ pub enum DatapathError {
         /// The slot.
         slot: u32,
     },
+    /// A relay was given two tunnels whose arriving packets it could not tell apart.
+    #[error("tunnel {number} has the ends and the form of another one")]
+    SameEnds {
+        /// The later one's number.
+        number: u32,
+    },
+    /// There is no such tunnel.
+    #[error("there is no tunnel {number}")]
+    NoTunnel {
+        /// Its number.
+        number: u32,
+    },
+    /// The kernel's own forwarding.
+    #[error(transparent)]
+    Linux(#[from] segue_linux::LinuxError),
     /// A path with UPMT's packets, which this datapath does not carry.
     #[error(
         "encapsulation \"upmt\" is carried in user space only: set datapath = \"user\", or use \"segue\""

@@ -1,17 +1,23 @@
 //! The packet path of a daemon: one TUN device, encapsulation and decapsulation, counters, stamps,
-//! probe answers. Two implementations of one trait: eBPF ([`ebpf`]) and user space ([`user`]).
+//! probe answers. Two implementations of one trait: eBPF ([`ebpf`]) and user space ([`user`]). Beside it
+//! the relay ([`relay`]), for tunnels without paths and probes.
 //!
 //! The daemon decides and calls [`Datapath`]; the datapath carries packets and reports through the
 //! [`EventSink`]. A flow that has no binding reaches the daemon once, as [`DatapathEvent::Miss`]; the daemon
 //! binds it and gives the packet back with [`Datapath::inject`], so that the first packet is not lost.
 
 pub mod ebpf;
+pub mod relay;
 pub mod user;
 
+mod attach;
 mod checksum;
 mod copies;
+mod device;
 mod drops;
 mod error;
+mod locals;
+mod maps;
 mod misses;
 mod paid;
 mod sync;

@@ -39,7 +39,10 @@ const REFUSED_FLOWS: usize = 1_024;
 
 /// Packets of flows without a binding.
 pub(crate) struct Misses {
-    role: Role,
+    /// Several owners share the room, as at an anchor.
+    shared: bool,
+    /// A refusal is of one flow and not of its owner.
+    by_flow: bool,
     flows: HashMap<FlowKey, Held>,
     /// By owner. One entry for each host that has flows, was refused or was reported lately.
     shares: HashMap<u32, Share>,
@@ -78,7 +81,18 @@ pub(crate) enum Missed {
 impl Misses {
     /// Nothing held yet, at this end.
     pub(crate) fn new(role: Role) -> Misses {
-        Misses { role, flows: HashMap::new(), shares: HashMap::new() }
+        let at_anchor = role == Role::Anchor;
+        Misses {
+            shared: at_anchor,
+            by_flow: !at_anchor,
+            flows: HashMap::new(),
+            shares: HashMap::new(),
+        }
+    }
+
+    /// Of a relay: each binding that asks has its shares, and what is refused is one flow.
+    pub(crate) fn of_relay() -> Misses {
+        Misses { by_flow: true, ..Misses::new(Role::Anchor) }
     }
 
     /// Takes a packet without a binding, with its virtio header. `owner` is the host that its inner
@@ -126,7 +140,7 @@ impl Misses {
 
     /// The most flows and bytes that may be held for a host.
     fn most(&self, owner: u32) -> (usize, usize) {
-        if self.role == Role::Host {
+        if !self.shared {
             return (HELD_FLOWS, HELD_BYTES);
         }
         let hosts = self.shares.len() + usize::from(!self.shares.contains_key(&owner));
@@ -149,9 +163,10 @@ impl Misses {
     pub(crate) fn refuse(&mut self, key: &FlowKey, now: Time) -> u64 {
         let Some(owner) = self.flows.get(key).map(|held| held.owner) else { return 1 };
         if let Some(share) = self.shares.get_mut(&owner) {
-            match self.role {
-                Role::Anchor => share.refused_until = now + REFUSED_FOR,
-                Role::Host => share.remember(*key, now + REFUSED_FOR),
+            if self.by_flow {
+                share.remember(*key, now + REFUSED_FOR);
+            } else {
+                share.refused_until = now + REFUSED_FOR;
             }
         }
         1 + self.settle(key).len() as u64

@@ -1,21 +1,27 @@
 //! Who has which address.
 
-use alloc::collections::{BTreeMap, VecDeque};
-use alloc::vec::Vec;
+use alloc::collections::VecDeque;
 use core::convert::Infallible;
 
 use segue_clock::{Deadline, Machine, Span, Time};
 use segue_ip::{Datagram, Input, Output, Prefix};
+use segue_mobility::{Leases, Pool};
 
 use crate::{Message, Refusal, Refused, Report, Why};
 
 /// What a server needs to know.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
-    /// The addresses to lease, but for the first of the network.
-    pub pool: Prefix,
-    /// For how long.
-    pub lifetime: Span,
+    pool: Pool,
+    lifetime: Span,
+}
+
+impl ServerConfig {
+    /// Leases the addresses of a network, but for the first, for this long. `None`: there is no room for a client.
+    #[must_use]
+    pub fn new(network: Prefix, lifetime: Span) -> Option<ServerConfig> {
+        Some(ServerConfig { pool: Pool::addresses(network.network(), 1)?, lifetime })
+    }
 }
 
 /// What a server stores: who has an address. A later record of the same address takes its place.
@@ -33,8 +39,8 @@ pub type ServerOutput = Output<Infallible, Report, Lease>;
 /// The machine of a server.
 pub struct Server {
     config: ServerConfig,
-    /// By place: whose it is, and until when.
-    leases: BTreeMap<u32, (u64, Time)>,
+    /// By owner.
+    leases: Leases<u64>,
     refused: Refused,
     out: VecDeque<ServerOutput>,
 }
@@ -43,13 +49,14 @@ impl Server {
     /// A server without leases.
     #[must_use]
     pub fn new(config: ServerConfig) -> Server {
-        Server { config, leases: BTreeMap::new(), refused: Refused::new(), out: VecDeque::new() }
+        // A client's own lease ends before the server's, so that an address can be leased again at once.
+        let leases = Leases::lowest_first(config.pool, Span::ZERO);
+        Server { config, leases, refused: Refused::new(), out: VecDeque::new() }
     }
 
     /// Who has which address.
     pub fn leases(&self) -> impl Iterator<Item = (u64, Prefix)> {
-        let all = self.leases.iter();
-        all.filter_map(|(place, (owner, _))| Some((*owner, self.address(*place)?)))
+        self.leases.iter().map(|(part, owner, _)| (*owner, self.address(part)))
     }
 
     /// What it refused.
@@ -58,29 +65,20 @@ impl Server {
         &self.refused
     }
 
-    fn address(&self, place: u32) -> Option<Prefix> {
-        Some(Prefix::new(self.config.pool.nth(place)?, self.config.pool.len))
-    }
-
-    fn place_of(&self, owner: u64) -> Option<u32> {
-        self.leases.iter().find(|(_, (known, _))| *known == owner).map(|(place, _)| *place)
-    }
-
-    fn free(&self) -> Option<u32> {
-        let mut places = 1..=u32::MAX;
-        let place = places.find(|place| !self.leases.contains_key(place))?;
-        self.address(place).map(|_| place)
+    /// An address with the prefix of the pool.
+    fn address(&self, part: Prefix) -> Prefix {
+        Prefix::new(part.addr, self.config.pool.network().len)
     }
 
     fn lease(&mut self, now: Time, owner: u64, number: u64) -> Message {
-        let place = self.place_of(owner).or_else(|| self.free());
-        let Some((place, address)) = place.and_then(|place| Some((place, self.address(place)?)))
-        else {
+        let lifetime = self.config.lifetime;
+        let is_new = self.leases.of(&owner).next().is_none();
+        let Some(part) = self.leases.lease(now, &owner, Some(now + lifetime)) else {
             *self.refused.entry(Refusal::PoolFull).or_default() += 1;
             return Message::Refuse { number, why: Why::PoolFull };
         };
-        let lifetime = self.config.lifetime;
-        if self.leases.insert(place, (owner, now + lifetime)).is_none() {
+        let address = self.address(part);
+        if is_new && let Some(place) = self.config.pool.number(part) {
             self.out.push_back(Output::Persist(Lease { place, owner }));
             self.out.push_back(Output::Report(Report::Leased { owner, address }));
         }
@@ -88,7 +86,7 @@ impl Server {
     }
 
     fn answer(&mut self, owner: u64, number: u64) -> Message {
-        if self.place_of(owner).is_some() {
+        if self.leases.of(&owner).next().is_some() {
             return Message::Answer { number };
         }
         *self.refused.entry(Refusal::NoLease).or_default() += 1;
@@ -121,7 +119,9 @@ impl Machine for Server {
             Input::Datagram(came) => self.take(now, came),
             // Its client may have asked a moment before the last end.
             Input::Record(Lease { place, owner }) => {
-                self.leases.insert(place, (owner, now + self.config.lifetime));
+                let until = Some(now + self.config.lifetime);
+                let part = self.config.pool.part(place);
+                part.and_then(|part| self.leases.restore(owner, part, until));
             }
             Input::Interfaces(_) | Input::Link(_) => {}
             Input::Own(never) => match never {},
@@ -129,13 +129,9 @@ impl Machine for Server {
     }
 
     fn tick(&mut self, now: Time) {
-        let over = self.leases.iter().filter(|(_, (_, until))| *until <= now);
-        for place in over.map(|(place, _)| *place).collect::<Vec<u32>>() {
-            if let (Some((owner, _)), Some(address)) =
-                (self.leases.remove(&place), self.address(place))
-            {
-                self.out.push_back(Output::Report(Report::Ended { owner, address }));
-            }
+        while let Some((owner, part)) = self.leases.ended(now) {
+            let address = self.address(part);
+            self.out.push_back(Output::Report(Report::Ended { owner, address }));
         }
     }
 
@@ -144,7 +140,6 @@ impl Machine for Server {
     }
 
     fn deadline(&self) -> Deadline {
-        let first = self.leases.values().map(|(_, until)| *until).min();
-        first.map(|at| (at, "a lease ends"))
+        self.leases.next_end().map(|at| (at, "a lease ends"))
     }
 }

@@ -122,7 +122,7 @@ impl Echoes {
         let (length, addresses) = *POOLS.iter().find(is).unwrap_or(&POOLS[0]);
         let pool = Prefix::new([10, 9, 0, 0], length);
         let ports = [(UDP, PORT)];
-        let config = ServerConfig { pool, lifetime: LIFETIME };
+        let config = ServerConfig::new(pool, LIFETIME).expect("each of the pools has room");
         let server = Server::of(EchoServer(config), stage.network.seed_of(1, 0));
         let server = stage.add_agent(Node::Fixed(0), &ports, server);
         stage.cast::<EchoServer>(Node::Fixed(0), server);

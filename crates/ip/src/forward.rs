@@ -1,6 +1,6 @@
 //! What a machine asks of the forwarding of its node.
 
-use crate::{Prefix, Route, Rule};
+use crate::{Binding, Prefix, Route, Rule, Source, Tunnel};
 
 /// A part of a node's forwarding. The node has it or not: to give it twice changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,9 +16,16 @@ pub enum Forward {
     Route(Route),
     /// A rule that chooses among routing tables.
     Rule(Rule),
+    /// A tunnel. One with the same number takes its place; what is bound to it stays so.
+    Tunnel(Tunnel),
+    /// Inner sources that a tunnel or a link may bring.
+    Source(Source),
+    /// Where traffic goes. One for the same traffic takes its place.
+    Bind(Binding),
 }
 
-/// A node whose forwarding can be changed: `segue-linux` does so over netlink, `segue-sim` at its nodes.
+/// A node whose forwarding can be changed: `segue-linux` does so over netlink, `segue-datapath` adds tunnels, `segue-sim`
+/// has its nodes.
 pub trait Forwarding {
     /// Why something could not be done.
     type Error;

@@ -1,5 +1,5 @@
 //! The words about IP that protocols, the simulator and Linux share, as plain values: a [`Prefix`] of addresses, an
-//! [`Interface`] of a machine, a [`LinkEvent`] at it, a [`Route`] and a [`Rule`] of its routing tables, and the envelope of what
+//! [`Interface`] of a machine, a [`LinkEvent`] at it, a [`Route`] and a [`Rule`] of its routing tables, a [`Tunnel`] and the [`Binding`] of traffic to it, and the envelope of what
 //! machines take and give ([`Input`], [`Output`]).
 //!
 //! Nothing here acts. Machines are told of interfaces and say what they want; `segue-linux` reads and writes all of it over
@@ -11,15 +11,19 @@
 extern crate alloc;
 
 mod envelope;
+mod flow;
 mod forward;
 mod interface;
 mod link;
 mod prefix;
 mod route;
+mod tunnel;
 
 pub use envelope::{Datagram, Input, Output};
+pub use flow::FlowKey;
 pub use forward::{Forward, Forwarding};
 pub use interface::Interface;
 pub use link::{DownReason, LinkEvent};
 pub use prefix::{BadPrefix, Prefix};
 pub use route::{MAIN_TABLE, Route, Rule, Then};
+pub use tunnel::{Binding, Exit, Form, Port, Source, Traffic, Tunnel};

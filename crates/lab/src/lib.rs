@@ -10,6 +10,7 @@ pub mod log;
 mod nat;
 pub mod topology;
 pub mod verify;
+pub mod vm;
 
 pub use demo::{DemoNet, DemoOptions};
 pub use emulator::{EmulatorSpec, Handle, Health};

@@ -1,7 +1,7 @@
 //! The one place where the system's clocks are read.
 
 use nix::time::{ClockId, clock_gettime};
-use segue_clock::{Span, Time};
+use segue_clock::{Span, Time, UnixTime};
 
 /// The time on `CLOCK_MONOTONIC`, which is also the clock of eBPF's `bpf_ktime_get_ns`.
 ///
@@ -17,6 +17,12 @@ pub fn monotonic() -> Time {
 #[must_use]
 pub fn realtime_ns() -> u64 {
     read(ClockId::CLOCK_REALTIME).0
+}
+
+/// Time of day, as machines take it.
+#[must_use]
+pub fn realtime() -> UnixTime {
+    UnixTime::from_nanos(realtime_ns())
 }
 
 /// Time of day in seconds since 1970.

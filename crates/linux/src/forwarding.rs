@@ -20,6 +20,7 @@ impl Forwarding for Kernel {
                 .map_err(|e| LinuxError::refused(format!("add address {prefix}"), e)),
             Forward::Route(route) => replace_route(route),
             Forward::Rule(rule) => add_missing_rule(rule).map(drop),
+            Forward::Tunnel(_) | Forward::Source(_) | Forward::Bind(_) => Err(of_the_relay()),
         }
     }
 
@@ -29,10 +30,16 @@ impl Forwarding for Kernel {
                 .map_err(|e| LinuxError::refused(format!("delete address {prefix}"), e)),
             Forward::Route(route) => delete_route(route),
             Forward::Rule(rule) => delete_rule(rule),
+            Forward::Tunnel(_) | Forward::Source(_) | Forward::Bind(_) => Err(of_the_relay()),
         };
         match taken {
             Err(error) if is_gone(&error) => Ok(()),
             taken => taken,
         }
     }
+}
+
+/// What the kernel does only with programs of a packet path.
+fn of_the_relay() -> LinuxError {
+    LinuxError::refused("carry a tunnel", std::io::Error::from(std::io::ErrorKind::Unsupported))
 }

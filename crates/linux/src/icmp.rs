@@ -8,6 +8,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::unix::AsyncFd;
 
 use crate::error::{LinuxError, Result};
+use crate::option;
 
 /// By family: the option that names the message types to block, and the type to receive.
 const FILTER: libc::c_int = 1;
@@ -36,9 +37,9 @@ impl TooBigSocket {
             true => {
                 let mut filter = [u32::MAX; 8];
                 filter[0] &= !(1 << PACKET_TOO_BIG);
-                set_option(&socket, libc::IPPROTO_ICMPV6, &filter)
+                option::set(&socket, libc::IPPROTO_ICMPV6, FILTER, &filter)
             }
-            false => set_option(&socket, SOL_RAW, &!(1u32 << UNREACHABLE)),
+            false => option::set(&socket, SOL_RAW, FILTER, &!(1u32 << UNREACHABLE)),
         }
         .map_err(|e| refused(e.into()))?;
         let fd = OwnedFd::from(socket);
@@ -63,11 +64,4 @@ impl TooBigSocket {
             }
         }
     }
-}
-
-fn set_option<T>(socket: &Socket, level: libc::c_int, value: &T) -> nix::Result<()> {
-    let length = size_of::<T>() as libc::socklen_t;
-    let (fd, value) = (socket.as_raw_fd(), std::ptr::from_ref(value).cast());
-    // SAFETY: the kernel reads `length` bytes, the size of the value.
-    Errno::result(unsafe { libc::setsockopt(fd, level, FILTER, value, length) }).map(drop)
 }

@@ -29,6 +29,11 @@ where
     exchange(protocol, message, flags | NLM_F_ACK).map(drop)
 }
 
+/// Asks for one thing.
+pub(crate) fn ask(message: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
+    exchange(NETLINK_ROUTE, message, NLM_F_ACK)
+}
+
 /// Asks for a list and returns its parts in the kernel's order.
 pub(crate) fn dump(message: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
     exchange(NETLINK_ROUTE, message, NLM_F_DUMP)
@@ -59,7 +64,7 @@ where
 }
 
 /// Walks the messages of one datagram; true when the answer is complete.
-fn read_datagram<M>(mut rest: &[u8], answers: &mut Vec<M>) -> io::Result<bool>
+pub(crate) fn read_datagram<M>(mut rest: &[u8], answers: &mut Vec<M>) -> io::Result<bool>
 where
     M: NetlinkDeserializable + Debug,
 {

@@ -12,6 +12,7 @@ use segue_clock::Time;
 use crate::clock::{monotonic, realtime_ns};
 use crate::error::{LinuxError, Result};
 use crate::link::index_of;
+use crate::option;
 
 /// Room for frames while the reader is late; at 50 Mbit/s about a second's worth.
 const RECEIVE_BUFFER_BYTES: usize = 16 << 20;
@@ -54,14 +55,15 @@ impl PacketSocket {
         if setsockopt(&fd, sockopt::RcvBufForce, &RECEIVE_BUFFER_BYTES).is_err() {
             setsockopt(&fd, sockopt::RcvBuf, &RECEIVE_BUFFER_BYTES).map_err(refused)?;
         }
-        set_option(&fd, libc::PACKET_IGNORE_OUTGOING, &1i32).map_err(refused)?;
+        option::set(&fd, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1i32).map_err(refused)?;
         let member = libc::packet_mreq {
             mr_ifindex: index as i32,
             mr_type: libc::PACKET_MR_PROMISC as u16,
             mr_alen: 0,
             mr_address: [0; 8],
         };
-        set_option(&fd, libc::PACKET_ADD_MEMBERSHIP, &member).map_err(refused)?;
+        option::set(&fd, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &member)
+            .map_err(refused)?;
         bind(&fd, index).map_err(refused)?;
         let control = nix::cmsg_space!(nix::sys::time::TimeSpec);
         Ok(PacketSocket { fd, name: name.to_owned(), control })
@@ -158,13 +160,5 @@ fn bind(fd: &OwnedFd, index: u32) -> nix::Result<()> {
     let len = size_of_val(&address) as libc::socklen_t;
     // SAFETY: `address` is a link-layer address of `len` bytes that outlives the call.
     let result = unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), len) };
-    Errno::result(result).map(drop)
-}
-
-fn set_option<T>(fd: &OwnedFd, option: i32, value: &T) -> nix::Result<()> {
-    let len = size_of::<T>() as libc::socklen_t;
-    let value = (&raw const *value).cast();
-    // SAFETY: the kernel reads `len` bytes of a value that outlives the call.
-    let result = unsafe { libc::setsockopt(fd.as_raw_fd(), libc::SOL_PACKET, option, value, len) };
     Errno::result(result).map(drop)
 }

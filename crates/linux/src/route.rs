@@ -91,6 +91,37 @@ fn all_routes() -> Result<Vec<Route>> {
     Ok(all.into_iter().filter_map(read).collect())
 }
 
+/// Index of the interface over which the routes lead to a destination; `None` if they do not.
+///
+/// # Errors
+/// When netlink is refused.
+pub fn way_to(destination: IpAddr) -> Result<Option<u32>> {
+    let mut question = RouteMessage::default();
+    question.header.address_family = family(destination.is_ipv6());
+    question.header.destination_prefix_length = Prefix::host(destination).len;
+    question.attributes.push(RouteAttribute::Destination(destination.into()));
+    let answer = match netlink::ask(RouteNetlinkMessage::GetRoute(question)) {
+        Ok(answer) => answer,
+        Err(e) if no_way(&e) => return Ok(None),
+        Err(e) => return Err(LinuxError::refused(format!("find the way to {destination}"), e)),
+    };
+    let way = |message| match message {
+        RouteNetlinkMessage::NewRoute(route) => {
+            route.attributes.iter().find_map(|attribute| match attribute {
+                RouteAttribute::Oif(index) => Some(*index),
+                _ => None,
+            })
+        }
+        _ => None,
+    };
+    Ok(answer.into_iter().find_map(way))
+}
+
+fn no_way(error: &io::Error) -> bool {
+    let errno = error.raw_os_error().map(Errno::from_raw);
+    matches!(errno, Some(Errno::ENETUNREACH | Errno::EHOSTUNREACH | Errno::EACCES))
+}
+
 /// Adds a policy rule.
 ///
 /// # Errors

@@ -115,6 +115,7 @@ impl Io<'_> {
                 "no interface leads there"
             }
             Forward::Rule(_) => "nodes have one table",
+            Forward::Tunnel(_) | Forward::Source(_) | Forward::Bind(_) => "nodes have no tunnels",
             _ => {
                 self.actions.push(Action::Forward(part.clone(), present));
                 return Ok(());

@@ -98,7 +98,7 @@ mod tests {
             network.connect((nodes[0], n as u32), (node, 1), wire.clone(), wire.clone()).unwrap();
         }
         let pool = "10.9.0.0/29".parse().unwrap();
-        let config = ServerConfig { pool, lifetime: Span::from_secs(4) };
+        let config = ServerConfig::new(pool, Span::from_secs(4)).unwrap();
         let mut server = RoleAgent::of(EchoServer(config), 9);
         server.order(Time(10_000_000_000), At::Restart(Span::from_millis(500)));
         network.add_agent(nodes[0], "server", &PORTS, Box::new(server));

@@ -39,7 +39,6 @@ mod maps;
 pub mod planted;
 mod pool;
 mod report;
-mod secrets;
 
 pub use anchor::Anchor;
 pub use config::{AnchorConfig, HostConfig, Known, PathConfig};

@@ -47,11 +47,19 @@ pub enum DropReason {
     TooManyFlows = 18,
     /// Several packets in one piece, which a device on the way should have cut and none did.
     Uncut = 19,
+    /// Nothing says where the relay sends it.
+    NoBinding = 20,
+    /// Its traffic is bound to be dropped.
+    Denied = 21,
+    /// It was held, and too many others were after it.
+    HoldFull = 22,
+    /// It was held for as long as its binding allows.
+    HoldExpired = 23,
 }
 
 impl DropReason {
     /// Every reason, in the order of its number.
-    pub const ALL: [DropReason; 20] = [
+    pub const ALL: [DropReason; 24] = [
         DropReason::Truncated,
         DropReason::Version,
         DropReason::Type,
@@ -72,6 +80,10 @@ impl DropReason {
         DropReason::NotAllowed,
         DropReason::TooManyFlows,
         DropReason::Uncut,
+        DropReason::NoBinding,
+        DropReason::Denied,
+        DropReason::HoldFull,
+        DropReason::HoldExpired,
     ];
 
     /// The name used in output and metrics.
@@ -98,6 +110,10 @@ impl DropReason {
             DropReason::NotAllowed => "not_allowed",
             DropReason::TooManyFlows => "too_many_flows",
             DropReason::Uncut => "uncut",
+            DropReason::NoBinding => "no_binding",
+            DropReason::Denied => "denied",
+            DropReason::HoldFull => "hold_full",
+            DropReason::HoldExpired => "hold_expired",
         }
     }
 }

@@ -32,10 +32,10 @@ pub mod upmt;
 
 pub use drop_reason::DropReason;
 pub use error::WireError;
-pub use flow::FlowKey;
 pub use header::{Header, PacketType};
 pub use icmp::TooBig;
 pub use probe::{Probe, ProbeKey, ProbeReport};
+pub use segue_ip::FlowKey;
 pub use signal::{Encapsulation, Mode};
 pub use size::Size;
 

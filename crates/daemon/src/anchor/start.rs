@@ -1,11 +1,11 @@
 //! What an anchor starts with.
 
 use anyhow::Context;
-use segue_clock::{Machine, Span};
+use segue_clock::{Machine, Span, UnixTime};
 use segue_datapath::{Role, Setup};
 use segue_ip::Input;
 use segue_keepalive::MeasuredBy;
-use segue_linux::clock::{monotonic, realtime_s};
+use segue_linux::clock::{monotonic, realtime};
 use segue_store::{Embedded, StoreExt};
 use segue_tunnel::{Anchor, AnchorConfig, Known};
 
@@ -33,8 +33,8 @@ pub(super) fn machine(
     store: &Embedded,
     measured_by: MeasuredBy,
 ) -> anyhow::Result<Anchor> {
-    let (now, now_s) = (monotonic(), realtime_s());
-    let rest = |until_s: u64| now + Span::from_secs(until_s.saturating_sub(now_s));
+    let (now, today) = (monotonic(), realtime());
+    let rest = |until_s: u64| now + UnixTime::from_secs(until_s).since(today);
     let resting = Enrolment::resting(store)?.into_iter().map(|(ip, until_s)| (ip, rest(until_s)));
     let config = AnchorConfig {
         port: settings.tunnel.port,

@@ -1,39 +1,15 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
-/* Maps, settings fixed when loading, and what every hook uses. */
+/* Maps of paths, settings fixed when loading, and what every hook of a tunnel's end uses. */
 #ifndef SEGUE_COMMON_H
 #define SEGUE_COMMON_H
 
-#include <linux/bpf.h>
-#include <linux/if_ether.h>
-#include <linux/in.h>
-#include <linux/ip.h>
-#include <linux/ipv6.h>
-#include <linux/pkt_cls.h>
-#include <linux/udp.h>
-#include <bpf/bpf_endian.h>
-#include <bpf/bpf_helpers.h>
+#include "node.bpf.h"
 
-#include "segue.bpf.h"
-
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "written for little-endian machines");
-
-#define PASS TC_ACT_UNSPEC /* also lets programs attached after this one see the packet */
-#define FAMILY_INET 2
-#define FAMILY_INET6 10
-#define FRAGMENT_MASK 0x3fff
-#define TTL 64
-#define HEARTBEAT_TIMEOUT_NS (HEARTBEAT_TIMEOUT_S * 1000000000ULL)
 #define ARRIVAL_AGE_MAX_NS 1000000000LL
-#define PROTO_TCP 6
-#define ECN_MASK 3
-#define ECN_CE 3
 #define barrier() asm volatile("" ::: "memory")
-#define ALIGNED __attribute__((aligned(8)))
 
 const volatile __u16 port = 0;       /* network order */
 const volatile __u8 is_anchor = 0;
-const volatile __u32 mark = 0;
-const volatile __u32 tun_ifindex = 0;
 const volatile __u32 meta_magic = 0; /* random, so that what other programs leave is not ours */
 const volatile __u64 challenge_key[2] = {}; /* random and secret */
 
@@ -98,10 +74,6 @@ struct {
 	__type(value, struct copies);
 } segue_copies SEC(".maps");
 
-struct inner_key {
-	__u32 address[4];
-};
-
 /* The machine's own addresses, each with its number: packets to others are not ours, whatever their
  * port. */
 struct {
@@ -129,20 +101,6 @@ struct {
 } segue_inner SEC(".maps");
 
 struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, DROP_REASONS);
-	__type(key, __u32);
-	__type(value, __u64);
-} segue_drops SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct sign_of_life);
-} segue_alive SEC(".maps");
-
-struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1 << 18);
 } segue_events SEC(".maps");
@@ -159,30 +117,6 @@ const volatile enum event_flag type_of_event_flag = EVENT_ANSWER;
 const volatile enum known type_of_known = KNOWN_RTT;
 const volatile enum heartbeat type_of_heartbeat = HEARTBEAT_TIMEOUT_S;
 const volatile enum denied type_of_denied = DENY_HOSTS;
-
-static __always_inline void count(enum drop_reason reason)
-{
-	__u32 key = reason;
-	__u64 *value = bpf_map_lookup_elem(&segue_drops, &key);
-
-	if (value)
-		*value += 1; /* per CPU, and TC programs do not nest on one */
-}
-
-static __always_inline int drop(enum drop_reason reason)
-{
-	count(reason);
-	return TC_ACT_SHOT;
-}
-
-/* The daemon has given no sign of life for some seconds: act as if this program were absent. */
-static __always_inline int daemon_is_gone(__u64 now_ns)
-{
-	__u32 zero = 0;
-	struct sign_of_life *alive = bpf_map_lookup_elem(&segue_alive, &zero);
-
-	return !alive || (__s64)(now_ns - alive->at_ns) > (__s64)HEARTBEAT_TIMEOUT_NS;
-}
 
 /* When a packet arrived: by the kernel's stamp if it took one, before the packet waited for this
  * processor; else now. The stamp is of the wall clock, so its age is what counts. */
@@ -243,27 +177,6 @@ struct outer_ends {
 	__u8 family;       /* 4 or 6 */
 };
 
-static __always_inline void map_v4(__u32 to[4], __u32 address)
-{
-	to[0] = 0;
-	to[1] = 0;
-	to[2] = bpf_htonl(0xffff);
-	to[3] = address;
-}
-
-static __always_inline void copy_address(__u32 to[4], const __u32 from[4])
-{
-	to[0] = from[0];
-	to[1] = from[1];
-	to[2] = from[2];
-	to[3] = from[3];
-}
-
-static __always_inline int same_address(const __u32 a[4], const __u32 b[4])
-{
-	return a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == b[3];
-}
-
 /* The number of an address of this machine, 0 if it is none. */
 static __always_inline __u32 local_id(const __u32 address[4])
 {
@@ -284,11 +197,6 @@ static __always_inline __u32 local_id_near(const __u32 address[4], __u16 guess)
 	if (local && local->present && same_address(local->address, address))
 		return id;
 	return local_id(address);
-}
-
-static __always_inline int is_mapped(const __u32 address[4])
-{
-	return !address[0] && !address[1] && address[2] == bpf_htonl(0xffff);
 }
 
 /* The current endpoint of a path, never half written; returns 0 if it is known. This relies on
@@ -337,26 +245,6 @@ static __always_inline int ends_of(__u32 slot, struct path_state *state, struct 
 	ends->remote_port = to.remote_port;
 	ends->family = is_mapped(to.remote) ? 4 : 6;
 	return 0;
-}
-
-static __always_inline __u16 fold(__u64 sum)
-{
-	sum = (sum & 0xffffffff) + (sum >> 32);
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	return (__u16)sum;
-}
-
-static __always_inline __u16 ipv4_checksum(const struct iphdr *ip)
-{
-	const __u16 *word = (const void *)ip;
-	__u64 sum = 0;
-
-#pragma unroll
-	for (int i = 0; i < 10; i++)
-		sum += word[i];
-	return ~fold(sum);
 }
 
 /* Writes the headers in front of the tunnel header. `payload` is the UDP payload's length. */

@@ -2,6 +2,7 @@
 /* TC ingress of an access interface: tunnel packets become inner packets of the TUN device, requests
  * become responses. One program for interfaces with Ethernet frames, one for those without. */
 #include "arrive.bpf.h"
+#include "congestion.bpf.h"
 #include "parse.bpf.h"
 
 /* The programs that answer STAMP behind these, with and without a frame header. A tail call gives
@@ -188,26 +189,6 @@ static __always_inline int accept(struct __sk_buff *skb, __u32 slot, __u32 gener
 	if (!is_anchor)
 		return -1;
 	return learn_flow(&inner->key, owner, slot, generation, flags & FLAG_DATA_ONE_WAY);
-}
-
-/* RFC 6040, 4.2: congestion seen outside goes inside; false if the packet must be dropped for it. */
-static __always_inline int carry_congestion(struct __sk_buff *skb, __u32 at, const struct inner *inner)
-{
-	__u8 tos = inner->tos | ECN_CE, bytes[2];
-
-	if ((inner->tos & ECN_MASK) == ECN_CE)
-		return 1;
-	if (!(inner->tos & ECN_MASK))
-		return 0;
-	if (inner->version == 4)
-		return !bpf_l3_csum_replace(skb, at + offsetof(struct iphdr, check),
-					    bpf_htons(inner->tos), bpf_htons(tos), 2) &&
-		       !bpf_skb_store_bytes(skb, at + 1, &tos, 1, 0);
-	if (bpf_skb_load_bytes(skb, at, bytes, 2))
-		return 0;
-	bytes[0] = 6 << 4 | tos >> 4;
-	bytes[1] = (bytes[1] & 15) | tos << 4;
-	return !bpf_skb_store_bytes(skb, at, bytes, 2, BPF_F_RECOMPUTE_CSUM);
 }
 
 /* `front`: bytes from the tunnel header to the inner packet. */

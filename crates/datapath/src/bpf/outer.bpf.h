@@ -5,10 +5,6 @@
 
 #include "common.bpf.h"
 
-/* Kernel 6.3 and later; the names are missing from older headers. */
-#define DECAP_L3_IPV4 (1ULL << 7)
-#define DECAP_L3_IPV6 (1ULL << 8)
-
 struct outer {
 	__u32 local[4]; /* destination */
 	__u32 remote[4];

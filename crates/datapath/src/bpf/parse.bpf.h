@@ -3,7 +3,7 @@
 #ifndef SEGUE_PARSE_H
 #define SEGUE_PARSE_H
 
-#include "common.bpf.h"
+#include "node.bpf.h"
 
 #define MAX_EXTENSIONS 4
 

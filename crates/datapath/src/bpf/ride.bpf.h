@@ -23,13 +23,6 @@ struct ride_v6 {
 	struct udphdr udp;
 } __attribute__((packed));
 
-/* Puts a frame header without addresses in front; bpf_redirect_neigh fills the addresses in. */
-static __always_inline int push_ethernet(struct __sk_buff *skb, __u16 ethertype)
-{
-	return bpf_skb_change_head(skb, ETH_HLEN, 0) ||
-	       bpf_skb_store_bytes(skb, offsetof(struct ethhdr, h_proto), &ethertype, 2, 0);
-}
-
 /* Replaces the echo with a report if the path's mode wants one now; true if so. In `reports` that is the
  * averages, once the first loss interval has ended; in `round_trip_loss` the loss of each interval once. */
 static __always_inline int put_report(struct probe_data *probe, const struct path_config *path,

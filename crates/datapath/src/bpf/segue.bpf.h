@@ -31,7 +31,11 @@ enum drop_reason {
 	DROP_NOT_ALLOWED = 17,
 	DROP_TOO_MANY_FLOWS = 18,
 	DROP_UNCUT = 19,
-	DROP_REASONS = 20,
+	DROP_NO_BINDING = 20,
+	DROP_DENIED = 21,
+	DROP_HOLD_FULL = 22,
+	DROP_HOLD_EXPIRED = 23,
+	DROP_REASONS = 24,
 };
 
 /* Marks of packets that the daemon puts onto the TUN device itself. */

@@ -17,7 +17,8 @@ use segue_linux::netns::Netns;
 
 use super::features::takes_frames;
 use super::neighbour::frame_addresses;
-use super::skel::{Shared, batch, batch_order};
+use super::skel::{batch, batch_order};
+use crate::maps::Shared;
 use crate::{DatapathError, ProbeOrder};
 
 /// Most orders of one call. Starting a call costs as much as some hundred requests: the kernel patches its own code

@@ -11,7 +11,7 @@ use super::skel::{
     denied, endpoint, host_route, inner_pool, path_config, path_flag, path_mode, probe_data,
     probe_event, probe_kind, probe_order, scale,
 };
-use super::tables::mapped;
+use crate::maps::mapped;
 use crate::{PathSetup, ProbeKind, ProbeOrder, Reach, Services};
 
 /// `MODE_SHIFT`, `SILENCE_TURN` and `SILENCE_UNIT_US` of segue.bpf.h.

@@ -13,7 +13,8 @@ use super::batch::{Batch, ORDERS_MAX};
 use super::skel::{OpenSegueSkel, SegueSkelBuilder};
 use super::stamp::{StampMaps, StampOptions};
 use super::states::States;
-use super::tables::{Tables, kernel};
+use super::tables::Tables;
+use crate::maps::kernel;
 use crate::{DatapathError, Role, Setup};
 
 /// `COPIED_PATHS` of segue.bpf.h.

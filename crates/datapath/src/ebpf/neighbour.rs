@@ -8,7 +8,7 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket,
 };
 
-use super::device::hardware_address;
+use crate::device::hardware_address;
 
 const NDA_DST: u16 = 1;
 const NDA_LLADDR: u16 = 2;

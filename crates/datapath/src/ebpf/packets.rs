@@ -11,10 +11,11 @@ use segue_wire::{Header, PacketType, Probe, ProbeKey, Size};
 
 use super::convert::{kernel_order, kernel_scale};
 use super::load::may_load;
-use super::skel::Shared;
-use super::tables::{Tables, unmapped};
+use super::tables::Tables;
 use super::*;
 use crate::ProbeKind;
+use crate::maps::Shared;
+use crate::maps::unmapped;
 
 pub(super) const PORT: u16 = 5005;
 pub(super) const KEY: ProbeKey = ProbeKey([42; 16]);

@@ -11,7 +11,7 @@ use super::convert::{PATH_RIDES, kernel_scale};
 use super::outage::Outage;
 use super::reading::Totals;
 use super::skel::{path_config, path_state};
-use super::tables::unmapped;
+use crate::maps::unmapped;
 use crate::{DatapathError, Role};
 
 /// `SCALES_MAX` of segue.bpf.h.

@@ -1,7 +1,7 @@
 //! The thread behind the TUN device: packets that the programs did not take, and the programs' events.
 
 use std::cell::{Cell, RefCell};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -16,11 +16,13 @@ use segue_wire::header::flags::REQUEST_REPORT;
 use segue_wire::{DropReason, Probe, Size};
 
 use super::convert::{kernel_answer, kernel_size};
-use super::device::{Injector, Tun, VNET_LEN};
-use super::locals::{self, Watch};
-use super::skel::{Shared, event_flag, probe_data, probe_event, probe_kind, probe_order};
-use super::tables::{Tables, unmapped};
+use super::skel::{event_flag, probe_data, probe_event, probe_kind, probe_order};
+use super::tables::Tables;
+use crate::device::{Injector, PACKET_MAX, Tun, VNET_LEN, ethertype, is_local};
 use crate::drops::Drops;
+use crate::locals::Watch;
+use crate::maps::Shared;
+use crate::maps::unmapped;
 use crate::misses::{Missed, Misses};
 use crate::sync::lock;
 use crate::{DatapathEvent, EventSink, MissPacket, ProbeEvent, ProbeKind, Role, STAMP_TO_WIRE};
@@ -33,7 +35,6 @@ const EVENTS: usize = 4_096;
 const ENOUGH: i32 = -libc::ECANCELED;
 /// Packets read before the thread looks at events again.
 const BATCH: usize = 64;
-const PACKET_MAX: usize = VNET_LEN + 65_536;
 
 /// What the thread and the daemon's side share.
 pub(super) struct Shore {
@@ -194,7 +195,7 @@ pub(super) fn run(
         }
         if fds[3].any() == Some(true) {
             watch.drain();
-            if let Err(error) = locals::refresh(&shore.tables) {
+            if let Err(error) = shore.tables.refresh_locals() {
                 tracing::warn!(%error, "the addresses of this machine could not be brought up to date");
             }
         }
@@ -252,21 +253,6 @@ fn inner_of(shore: &Shore, bytes: &[u8]) -> Option<Inner> {
             shore.drops.add(reason, 1);
             None
         }
-    }
-}
-
-/// Neighbour discovery, multicast and the like: not for a tunnel of unicast flows.
-fn is_local(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(v4) => v4.is_multicast() || v4.is_broadcast() || v4.is_link_local(),
-        IpAddr::V6(v6) => v6.is_multicast() || v6.is_unicast_link_local() || v6.is_unspecified(),
-    }
-}
-
-fn ethertype(bytes: &[u8]) -> u16 {
-    match bytes.get(VNET_LEN).map(|b| b >> 4) {
-        Some(6) => libc::ETH_P_IPV6 as u16,
-        _ => libc::ETH_P_IP as u16,
     }
 }
 

@@ -12,8 +12,8 @@ use super::packets::{
     ARRIVED_ON, ETH, KEY, Lab, Outer, PORT, REDIRECT, SHOT, SLOT, XDP_PASS, frame, header, run,
     to_us,
 };
-use super::tables::unmapped;
 use super::*;
+use crate::maps::unmapped;
 
 const XDP_TX: i32 = 3;
 

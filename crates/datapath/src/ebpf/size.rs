@@ -6,8 +6,9 @@ use libbpf_rs::RingBufferBuilder;
 use segue_wire::{DropReason, Header, PacketType, Size};
 
 use super::packets::{KEY, Lab, Outer, SHOT, SLOT, header, to_us};
-use super::skel::{Shared, probe_event, probe_kind};
+use super::skel::{probe_event, probe_kind};
 use crate::Role;
+use crate::maps::Shared;
 
 #[test]
 fn a_test_of_the_size_goes_to_the_daemon_uncounted_and_what_is_not_as_it_says_is_refused() {

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use libbpf_rs::{MapCore, MapHandle};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 
-use super::skel::{Shared, path_state};
+use super::skel::path_state;
+use crate::maps::Shared;
 
 /// The kernel rounds an array's entries up to eight bytes; these already fit.
 const WORDS: usize = size_of::<path_state>() / 8;

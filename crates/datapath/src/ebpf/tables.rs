@@ -5,7 +5,7 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::Mutex;
 
-use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle};
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use segue_clock::Time;
 use segue_ip::Prefix;
 use segue_linux::clock::{monotonic, tai_offset_ns};
@@ -14,10 +14,12 @@ use segue_wire::{DropReason, FlowKey};
 use super::convert::{PATH_USED, PATH_VIA, generation, kernel_denied, kernel_pool};
 use super::pages;
 use super::skel::{
-    Shared, copies, flow_key, flow_value, held, host_route, host_state, inner_key, inner_owner,
-    inner_pool, local_address, own_device, path_config, path_state, scale, sign_of_life,
+    copies, flow_key, flow_value, held, host_route, host_state, inner_key, inner_owner, inner_pool,
+    local_address, own_device, path_config, path_state, scale, sign_of_life,
 };
 use super::states::States;
+use crate::locals;
+use crate::maps::{Shared, get, mapped, put, refused};
 use crate::paid::Paid;
 use crate::sync::lock;
 use crate::{DatapathError, FlowCursor, FlowEntry, FlowPage, Reach};
@@ -173,6 +175,12 @@ impl Tables {
     }
 
     /// Makes `present` the machine's own addresses; those that stay are never missing meanwhile.
+    /// Tells the programs which addresses the calling thread's namespace has.
+    pub(super) fn refresh_locals(&self) -> Result<(), DatapathError> {
+        let _alone = lock(&self.refreshing);
+        self.set_locals(&locals::present()?)
+    }
+
     pub(super) fn set_locals(&self, present: &BTreeSet<IpAddr>) -> Result<(), DatapathError> {
         present.iter().try_for_each(|address| self.add_local(*address).map(drop))?;
         let mut numbers = lock(&self.numbers);
@@ -213,7 +221,7 @@ impl Tables {
     /// The address of a number, unspecified if there is none.
     #[cfg(test)]
     pub(super) fn local(&self, number: u16) -> IpAddr {
-        unmapped(
+        crate::maps::unmapped(
             get::<_, local_address>(&self.addresses, &u32::from(number))
                 .unwrap_or_default()
                 .address,
@@ -230,16 +238,16 @@ impl Tables {
         // Moving a flow sends nothing.
         let last_seen_ns = self.last_seen(key).unwrap_or(now).0;
         let value = flow_value { slot, generation, last_seen_ns, ..Default::default() };
-        put(&self.flows, "bind a flow", &kernel_key(key), &value)
+        put(&self.flows, "bind a flow", &flow_key::from(key), &value)
     }
 
     pub(super) fn unbind(&self, key: &FlowKey) {
-        let _ = self.flows.delete(kernel_key(key).bytes());
+        let _ = self.flows.delete(flow_key::from(key).bytes());
     }
 
     /// When a packet of a flow was last sent or received, by the programs' clock.
     pub(super) fn last_seen(&self, key: &FlowKey) -> Option<Time> {
-        let flow = get::<_, flow_value>(&self.flows, &kernel_key(key))?;
+        let flow = get::<_, flow_value>(&self.flows, &flow_key::from(key))?;
         Some(Time(flow.last_seen_ns))
     }
 
@@ -248,7 +256,9 @@ impl Tables {
         let path = |slot: &u32| {
             get::<_, path_config>(&self.paths, slot).filter(|path| path.flags & PATH_USED != 0)
         };
-        let Some(flow) = get::<_, flow_value>(&self.flows, &kernel_key(key)) else { return false };
+        let Some(flow) = get::<_, flow_value>(&self.flows, &flow_key::from(key)) else {
+            return false;
+        };
         let bound = path(&flow.slot).filter(|path| generation(path) == flow.generation);
         bound.is_some_and(|bound| {
             let via = || path(&bound.via_slot).filter(|via| via.owner == bound.owner);
@@ -265,7 +275,7 @@ impl Tables {
         let (raw, next) = pages::page(&self.flows, from);
         let wanted = raw.iter().filter(|(_, flow)| wanted(flow.slot, flow.generation));
         let entry = |(key, flow): &(flow_key, flow_value)| FlowEntry {
-            key: flow_of(key),
+            key: FlowKey::from(key),
             slot: flow.slot,
             packets: flow.packets,
             bytes: flow.bytes,
@@ -286,18 +296,7 @@ impl Tables {
     }
 
     pub(super) fn drops(&self) -> BTreeMap<DropReason, u64> {
-        let mut found = BTreeMap::new();
-        for reason in DropReason::ALL {
-            let key = reason as u32;
-            let Ok(Some(cpus)) = self.drops.lookup_percpu(key.bytes(), MapFlags::ANY) else {
-                continue;
-            };
-            let sum = cpus.iter().filter_map(|v| u64::from_bytes(v)).sum();
-            if sum > 0 {
-                found.insert(reason, sum);
-            }
-        }
-        found
+        refused(&self.drops)
     }
 
     /// The next response that the programs have begun to hold, the oldest first; `None` if every one was returned
@@ -343,74 +342,6 @@ impl Tables {
     }
 }
 
-fn put<K: Shared, V: Shared>(
-    map: &MapHandle,
-    what: &'static str,
-    key: &K,
-    value: &V,
-) -> Result<(), DatapathError> {
-    map.update(key.bytes(), value.bytes(), MapFlags::ANY).map_err(|e| kernel(what, &e))
-}
-
-fn get<K: Shared, V: Shared>(map: &MapHandle, key: &K) -> Option<V> {
-    Shared::from_bytes(&map.lookup(key.bytes(), MapFlags::ANY).ok()??)
-}
-
-/// A refusal of libbpf as the datapath's error.
-pub(super) fn kernel(what: &'static str, error: &libbpf_rs::Error) -> DatapathError {
-    let kind = match error.kind() {
-        ErrorKind::PermissionDenied => io::ErrorKind::PermissionDenied,
-        ErrorKind::OutOfMemory => io::ErrorKind::OutOfMemory,
-        ErrorKind::NotFound => io::ErrorKind::NotFound,
-        ErrorKind::InvalidInput => io::ErrorKind::InvalidInput,
-        _ => io::ErrorKind::Other,
-    };
-    DatapathError::Kernel { what, source: io::Error::new(kind, format!("{error:#}")) }
-}
-
-/// The address as the programs keep it: v4-mapped, bytes in network order.
-pub(super) fn mapped(address: IpAddr) -> [u32; 4] {
-    let octets = match address {
-        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
-        IpAddr::V6(v6) => v6.octets(),
-    };
-    std::array::from_fn(|i| {
-        u32::from_ne_bytes([octets[4 * i], octets[4 * i + 1], octets[4 * i + 2], octets[4 * i + 3]])
-    })
-}
-
-/// The address that [`mapped`] was made from.
-pub(super) fn unmapped(words: [u32; 4]) -> IpAddr {
-    let mut octets = [0; 16];
-    for (chunk, word) in octets.chunks_exact_mut(4).zip(words) {
-        chunk.copy_from_slice(&word.to_ne_bytes());
-    }
-    std::net::Ipv6Addr::from(octets).to_canonical()
-}
-
-fn kernel_key(key: &FlowKey) -> flow_key {
-    flow_key {
-        src: mapped(key.src),
-        dst: mapped(key.dst),
-        sport: key.sport.to_be(),
-        dport: key.dport.to_be(),
-        protocol: key.protocol,
-        reserved: [0; 3],
-        label: key.label,
-    }
-}
-
-fn flow_of(key: &flow_key) -> FlowKey {
-    FlowKey {
-        src: unmapped(key.src),
-        dst: unmapped(key.dst),
-        sport: u16::from_be(key.sport),
-        dport: u16::from_be(key.dport),
-        protocol: key.protocol,
-        label: key.label,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -426,7 +357,7 @@ mod tests {
                 protocol: 6,
                 label: 0xa_bcde,
             };
-            assert_eq!(flow_of(&kernel_key(&key)), key);
+            assert_eq!(FlowKey::from(&flow_key::from(&key)), key);
         }
         let words = mapped("10.0.0.1".parse().unwrap());
         assert_eq!(words[2].to_ne_bytes(), [0, 0, 0xff, 0xff]);

@@ -27,8 +27,9 @@ use super::convert::{kernel_path, kernel_scale, kernel_silence};
 use super::load::may_load;
 use super::outage::Outage;
 use super::reading::{Totals, read};
-use super::skel::{SegueSkelBuilder, Shared, host_state, path_config, path_state};
+use super::skel::{SegueSkelBuilder, host_state, path_config, path_state};
 use crate::PathSetup;
+use crate::maps::Shared;
 
 const T_KA_MS: u64 = 200;
 /// Largest difference that is allowed, relative; the bar of the averages.

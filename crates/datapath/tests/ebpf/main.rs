@@ -8,6 +8,8 @@ mod crash;
 mod differential;
 mod forward;
 mod hostile;
+#[path = "../user_lab/local.rs"]
+mod local;
 mod measure;
 mod modes;
 mod moves;

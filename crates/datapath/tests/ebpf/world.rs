@@ -17,7 +17,7 @@ use segue_linux::link::{self, Feature, set_feature};
 use segue_linux::netns::Netns;
 use segue_wire::{DropReason, Probe, ProbeKey};
 
-use crate::raw::is_local;
+use crate::local::is_local;
 
 pub(crate) const PORT: u16 = 5005;
 pub(crate) const OWNER: u32 = 7;

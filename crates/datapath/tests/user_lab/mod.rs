@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "each user of this module needs a part of it")]
 #![allow(clippy::unwrap_used, reason = "a test network that cannot be set up ends the run")]
 
+mod local;
 pub(crate) mod raw;
 
 use std::net::{IpAddr, SocketAddr};
@@ -136,7 +137,7 @@ impl End {
         ns.run(|| {
             link::add_address("segue0", Prefix::new(inner(false, last), 24)).unwrap();
             link::add_address("segue0", Prefix::new(inner(true, last), 64)).unwrap();
-            wait_for("an inner address", || raw::is_local(inner(true, last)));
+            wait_for("an inner address", || local::is_local(inner(true, last)));
         })
         .unwrap();
         let user = Arc::new(Mutex::new(user));

@@ -11,6 +11,7 @@ use nix::sys::socket::sockopt::{
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::{TimestampedSocket, UdpError};
+use crate::option;
 
 impl TimestampedSocket {
     /// Enlarges the receive buffer, as far as the kernel's limit allows.
@@ -86,23 +87,11 @@ impl TimestampedSocket {
     /// The kernel's.
     pub fn never_fragment(&self) -> io::Result<()> {
         if self.v6 {
-            self.set_discovery(
-                libc::IPPROTO_IPV6,
-                libc::IPV6_MTU_DISCOVER,
-                libc::IPV6_PMTUDISC_DO,
-            )?;
+            let (name, mode) = (libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO);
+            option::set(&self.socket, libc::IPPROTO_IPV6, name, &mode)?;
         }
-        self.set_discovery(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)
-    }
-
-    fn set_discovery(&self, level: i32, name: i32, value: i32) -> io::Result<()> {
-        let length = size_of_val(&value) as libc::socklen_t;
-        let fd = self.socket.as_raw_fd();
-        // SAFETY: the option is an int, which outlives the call, and its length is passed.
-        match unsafe { libc::setsockopt(fd, level, name, (&raw const value).cast(), length) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
+        let (name, mode) = (libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO);
+        Ok(option::set(&self.socket, libc::IPPROTO_IP, name, &mode)?)
     }
 }
 

@@ -1,5 +1,6 @@
 //! `segue lab`: test networks in namespaces.
 
+use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -9,11 +10,14 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::signalfd::SignalFd;
 use nix::unistd::Pid;
+use segue_clock::Span;
 use segue_lab::file;
 use segue_lab::topology::{self, alive};
 use segue_lab::verify::{self, Spread, Verdict, Verification};
+use segue_lab::vm;
 use segue_lab::{DemoNet, DemoOptions, Direction, Lab};
 use segue_linux::netns::{self, Netns};
+use segue_text::units;
 use serde_json::json;
 use std::os::fd::AsFd;
 
@@ -66,6 +70,24 @@ enum Verb {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
+    /// Run a script as root in a virtual machine with a distribution's kernel, for what this kernel lacks.
+    ///
+    /// It sees this machine's files, and what it writes vanishes. It starts in the current directory, with this segue
+    /// first in its path. Its exit status is that of the command; 2 also stands for a virtual machine that could not run
+    /// it. The processor is emulated: for behaviour, not for speed.
+    Vm {
+        /// The most time that it may take, with the five seconds of the start
+        #[arg(long, value_name = "TIME", default_value = "5m", value_parser = units::duration)]
+        limit: Span,
+        /// Directory with boot/vmlinuz-* and lib/modules/* [default: the one that scripts/deps.sh vm fetched, else /]
+        #[arg(long, value_name = "DIR")]
+        kernel: Option<PathBuf>,
+        /// A program, or a script for sh
+        script: PathBuf,
+        /// Its arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
 }
 
 /// The tag of the networks that `segue lab up` makes.
@@ -81,6 +103,11 @@ pub fn run(args: Args) -> Result<ExitCode> {
         Verb::List { json } => Ok(list(json)),
         Verb::Shell { node, command } => shell(&node, &command),
         Verb::Down { network, all } => down(network.as_deref(), all),
+        Verb::Vm { limit, kernel, script, arguments } => {
+            let pieces = vm::Pieces::find(kernel.as_deref())?;
+            let script = vm::Script { file: &script, arguments: &arguments, limit };
+            vm::run(&pieces, script).map(ExitCode::from)
+        }
         Verb::Verify { json, seed } => {
             own_namespace_without_root()?;
             let report = verify::run(seed)?;

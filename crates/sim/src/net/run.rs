@@ -461,7 +461,8 @@ impl Network {
                 Some(index) => at.routes.set(route.destination, Hop::Interface(index)),
                 None => at.routes.remove(route.destination),
             },
-            Forward::Rule(_) => {}
+            // An agent was told that nodes have none of these.
+            Forward::Rule(_) | Forward::Tunnel(_) | Forward::Source(_) | Forward::Bind(_) => {}
         }
     }
 

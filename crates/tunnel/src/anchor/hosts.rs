@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use segue_clock::Time;
+use segue_ip::Prefix;
 use segue_wire::signal::{FromAnchor, FromHost, Refusal, SIGNAL_VERSION, WaysOut};
 
 use super::host::RegisteredHost;
@@ -95,37 +96,22 @@ impl Anchor {
         Ok(self.insert(conn, name, epoch, inner))
     }
 
-    /// The addresses a host had before, as far as the pools still hold them, or new ones.
+    /// The addresses a host had before, as far as the pools still have them, or new ones.
     fn addresses(&mut self, now: Time, name: &str) -> Option<Vec<IpAddr>> {
-        while let Some((until, address)) = self.resting.first().copied()
-            && until <= now
-        {
-            self.resting.remove(&(until, address));
-            self.taken.remove(&address);
+        let key = name.to_string();
+        let leased = self.leases.iter_mut().map(|pool| pool.lease(now, &key, None));
+        let inner = leased.map(|part| Some(part?.addr)).collect::<Option<Vec<IpAddr>>>();
+        // If only the second pool is full, a new host leaves nothing behind in the first.
+        if inner.is_none() && !self.known.contains_key(name) || fault(4) {
+            self.leases.iter_mut().for_each(|pool| pool.release(now, &key));
         }
-        let had = self.known.get(name).map_or(&[][..], |known| &known.inner);
-        let pools = [&self.config.pool_v4, &self.config.pool_v6];
-        pools
-            .into_iter()
-            .zip(&mut self.free_from)
-            .filter_map(|(pool, from)| Some((pool.as_ref()?, from)))
-            .map(|(pool, from)| {
-                let kept = had.iter().find(|address| pool.contains(**address)).copied();
-                kept.or_else(|| pool.free(&self.taken, from))
-            })
-            .collect()
+        inner
     }
 
     fn insert(&mut self, conn: ConnId, name: &str, epoch: u64, inner: Vec<IpAddr>) -> u32 {
         let owner = self.next_owner;
         self.next_owner = self.next_owner.wrapping_add(1).max(1);
-        if let Some(known) = self.known.get(name) {
-            for address in &known.inner {
-                self.taken.remove(address);
-            }
-        }
         for address in &inner {
-            self.taken.extend((!fault(4)).then_some(*address));
             self.owner_of_address.insert(*address, owner);
             self.out.push_back(Output::Order(Order::SetInner(*address, owner)));
         }
@@ -267,9 +253,12 @@ impl Anchor {
         }
         match why {
             Ending::Removed => {
-                let known = self.known.remove(name).into_iter();
-                let until = now + self.config.rest;
-                self.resting.extend(known.flat_map(|k| k.inner).map(|address| (until, address)));
+                self.known.remove(name);
+                let (name, until) = (name.to_string(), now + self.config.rest);
+                for pool in &mut self.leases {
+                    let own: Vec<Prefix> = pool.of(&name).collect();
+                    own.into_iter().for_each(|part| pool.withhold(part, until));
+                }
             }
             Ending::Replaced => {
                 if let Some(known) = self.known.get_mut(name) {

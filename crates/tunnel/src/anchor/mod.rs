@@ -28,7 +28,8 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use segue_clock::{Deadline, Machine, Time};
-use segue_ip::Input;
+use segue_ip::{Input, Prefix};
+use segue_mobility::{Leases, Secrets};
 use segue_wire::FlowKey;
 use segue_wire::signal::WaysOut;
 
@@ -37,7 +38,6 @@ pub use path::AnchorPath;
 
 use crate::maps::DenseMap;
 use crate::planted::fault;
-use crate::secrets::Secrets;
 use crate::{AnchorConfig, AnchorInput, AnchorOutput, ConnId, Known, Order, Output, Ticket};
 
 /// The anchor's machine. See the module's text.
@@ -45,10 +45,8 @@ pub struct Anchor {
     config: AnchorConfig,
     secrets: Secrets,
     known: BTreeMap<String, Known>,
-    /// Addresses that hosts have, or that rest.
-    taken: BTreeSet<IpAddr>,
-    /// Until when each address rests. Every one is in a pool, which bounds them.
-    resting: BTreeSet<(Time, IpAddr)>,
+    /// Who has which address of each pool, IPv4 first, and which ones rest.
+    leases: Vec<Leases<String>>,
     /// By number. Boxed, since a look-up passes several nodes of the map.
     hosts: BTreeMap<u32, Box<RegisteredHost>>,
     owner_of: BTreeMap<String, u32>,
@@ -64,8 +62,6 @@ pub struct Anchor {
     /// Slots that were given up, the longest unused first, so that late packets of their former paths reach no path.
     free_slots: VecDeque<u32>,
     scales: scales::Scales,
-    /// Where the search for a free address begins, in each pool.
-    free_from: [u32; 2],
     /// Where packets can go on from here, once that is known.
     ways_out: Option<WaysOut>,
     out: VecDeque<Output<AnchorOutput, Known>>,
@@ -86,20 +82,16 @@ impl Anchor {
     /// An anchor that knows no host. `seed` is secret and unique to this start.
     #[must_use]
     pub fn new(config: AnchorConfig, seed: [u8; 32]) -> Anchor {
-        // The last rest counts.
-        let mut rests: BTreeMap<IpAddr, Time> = BTreeMap::new();
+        let pools = [&config.pool_v4, &config.pool_v6].into_iter().flatten();
+        let mut leases: Vec<Leases<String>> = pools.map(crate::Pool::leases).collect();
         for (address, until) in &config.resting {
-            let latest = rests.entry(*address).or_insert(*until);
-            *latest = (*latest).max(*until);
+            leases.iter_mut().for_each(|pool| pool.withhold(Prefix::host(*address), *until));
         }
-        let resting = rests.iter().map(|(address, until)| (*until, *address)).collect();
-        let taken = rests.into_keys().collect();
         Anchor {
             config,
             secrets: Secrets::new(seed),
             known: BTreeMap::new(),
-            taken,
-            resting,
+            leases,
             hosts: BTreeMap::new(),
             owner_of: BTreeMap::new(),
             owner_of_address: BTreeMap::new(),
@@ -110,7 +102,6 @@ impl Anchor {
             fresh_slot: 1,
             free_slots: VecDeque::new(),
             scales: scales::Scales::default(),
-            free_from: [0; 2],
             ways_out: None,
             out: VecDeque::new(),
         }
@@ -169,9 +160,14 @@ impl Anchor {
     }
 
     fn on_record(&mut self, known: Known) {
-        // One that rested before and was given away since is its new owner's.
-        self.resting.retain(|(_, address)| fault(33) || !known.inner.contains(address));
-        self.taken.extend(&known.inner);
+        for pool in &mut self.leases {
+            for part in known.inner.iter().copied().map(Prefix::host) {
+                // One that rested before and was given away since is its new owner's.
+                if !fault(33) || pool.take(Time(0), &known.name, part, None).is_ok() {
+                    pool.restore(known.name.clone(), part, None);
+                }
+            }
+        }
         self.known.insert(known.name.clone(), known);
     }
 

@@ -2,6 +2,7 @@
 
 extern crate std;
 
+mod addresses;
 mod reinject;
 mod scale;
 

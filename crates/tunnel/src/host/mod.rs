@@ -31,6 +31,7 @@ use core::net::{IpAddr, SocketAddr};
 use segue_clock::{Deadline, Machine, Span, Time, earlier};
 use segue_ip::{Input, Interface};
 use segue_keepalive::size::Direction;
+use segue_mobility::Secrets;
 use segue_steering::{Class, Decision, Steering};
 use segue_wire::FlowKey;
 use segue_wire::signal::{FromAnchor, FromHost, Refusal, SIGNAL_VERSION};
@@ -42,7 +43,6 @@ pub use sizes::LEAST_INNER;
 
 use crate::maps::SmallMap;
 use crate::planted::fault;
-use crate::secrets::Secrets;
 use crate::{Cause, HostConfig, HostInput, HostOutput, Order, Output, Report};
 
 /// First pause before signalling is tried again.

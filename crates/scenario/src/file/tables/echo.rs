@@ -67,13 +67,13 @@ impl Table for Server {
             return Err(Mistake::of(&self.node, "it has no address"));
         };
         let PrefixText(pool) = *self.pool.get_ref();
-        if pool.nth(1).is_none() {
-            return Err(Mistake::of(&self.pool, "a pool needs room for the network and a client"));
-        }
         let lifetime = above_zero(self.lifetime.as_ref(), Span::from_secs(60))?;
+        let Some(config) = ServerConfig::new(pool, lifetime) else {
+            return Err(Mistake::of(&self.pool, "a pool needs room for the network and a client"));
+        };
         take_port(builder, node, &self.node, &self.name)?;
         let (name, seed) = (self.name.get_ref(), seed(builder).1);
-        let agent = RoleAgent::of(EchoServer(ServerConfig { pool, lifetime }), seed);
+        let agent = RoleAgent::of(EchoServer(config), seed);
         let agent = Box::new(agent);
         let id = builder.network.add_agent(node, name, &[(UDP, PORT)], agent);
         builder.add_role::<EchoServer>(name, id);

@@ -11,16 +11,14 @@ use nix::sys::socket::{
 };
 use segue_linux::link;
 
-use super::tables::Tables;
 use crate::DatapathError;
-use crate::sync::lock;
 
 /// Becomes readable when an address of the namespace that opened it comes or goes.
 #[derive(Debug)]
-pub(super) struct Watch(OwnedFd);
+pub(crate) struct Watch(OwnedFd);
 
 impl Watch {
-    pub(super) fn open() -> Result<Watch, DatapathError> {
+    pub(crate) fn open() -> Result<Watch, DatapathError> {
         let failed = |errno: Errno| DatapathError::Kernel {
             what: "watch the addresses of this machine",
             source: errno.into(),
@@ -35,7 +33,7 @@ impl Watch {
 
     /// Takes the waiting notifications. Their content does not matter: the addresses are always read in full, so a
     /// lost one (a full socket buffer) does no harm.
-    pub(super) fn drain(&self) {
+    pub(crate) fn drain(&self) {
         let mut buffer = [0; 8192];
         while !matches!(
             recv(self.0.as_raw_fd(), &mut buffer, MsgFlags::empty()),
@@ -50,13 +48,11 @@ impl AsFd for Watch {
     }
 }
 
-/// Tells the programs which addresses the calling thread's namespace has.
-pub(super) fn refresh(tables: &Tables) -> Result<(), DatapathError> {
-    let _alone = lock(&tables.refreshing);
+/// The addresses of the calling thread's namespace.
+pub(crate) fn present() -> Result<BTreeSet<IpAddr>, DatapathError> {
     let addresses = link::addresses().map_err(|e| DatapathError::Kernel {
         what: "list the addresses of this machine",
         source: e.errno().map_or_else(|| io::Error::other(e.to_string()), Into::into),
     })?;
-    let present: BTreeSet<IpAddr> = addresses.iter().map(|a| a.prefix.addr).collect();
-    tables.set_locals(&present)
+    Ok(addresses.iter().map(|a| a.prefix.addr).collect())
 }

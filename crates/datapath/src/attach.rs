@@ -9,19 +9,19 @@ use libbpf_rs::{TC_EGRESS, TC_INGRESS, TcHook, TcHookBuilder};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use segue_linux::netns::Netns;
 
-use super::tables::kernel;
 use crate::DatapathError;
+use crate::maps::kernel;
 
 /// Which side of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
+pub(crate) enum Side {
     Ingress,
     Egress,
 }
 
 /// A program attached to a device; detached when dropped.
 #[derive(Debug)]
-pub(super) enum Attached {
+pub(crate) enum Attached {
     /// A BPF link: the kernel detaches it when the descriptor closes, also after a crash.
     Link { fd: OwnedFd },
     /// A link whose only descriptor is on its way from one socket to the other: see
@@ -34,7 +34,7 @@ pub(super) enum Attached {
 
 impl Attached {
     /// Attaches to TC: through tcx where the kernel has it and `tcx` allows it, else as a filter.
-    pub(super) fn tc(
+    pub(crate) fn tc(
         program: BorrowedFd<'_>,
         ifindex: u32,
         side: Side,
@@ -57,7 +57,7 @@ impl Attached {
     }
 
     /// Attaches to a driver's XDP hook; fails if the driver has none.
-    pub(super) fn xdp(program: BorrowedFd<'_>, ifindex: u32) -> io::Result<Attached> {
+    pub(crate) fn xdp(program: BorrowedFd<'_>, ifindex: u32) -> io::Result<Attached> {
         let fd = link(program, ifindex, libbpf_sys::BPF_XDP, libbpf_sys::XDP_FLAGS_DRV_MODE)?;
         Ok(Attached::Link { fd })
     }
@@ -70,7 +70,7 @@ impl Attached {
     ///
     /// # Errors
     /// When there are no more descriptors; the link is gone then.
-    pub(super) fn outlive(self) -> io::Result<Attached> {
+    pub(crate) fn outlive(self) -> io::Result<Attached> {
         let Attached::Link { fd } = &self else { return Ok(self) };
         let sockets = UnixDatagram::pair()?;
         let fds = [fd.as_raw_fd()];
@@ -105,7 +105,7 @@ impl Attached {
 
 /// The library's messages, including a verifier's log of hundreds of lines, go to the log and not to standard error:
 /// the returned error has what a person needs to know.
-pub(super) fn messages_to_log() {
+pub(crate) fn messages_to_log() {
     libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, |_, text| {
         tracing::debug!("libbpf: {}", text.trim_end());
     })));

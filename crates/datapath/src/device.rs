@@ -3,6 +3,7 @@
 use std::ffi::CStr;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
+use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
@@ -12,25 +13,27 @@ use nix::sys::socket::{
 };
 use segue_linux::link;
 
-use crate::{DatapathError, Setup};
+use crate::DatapathError;
 
 /// Bytes of the virtio network header in front of each packet of the TUN descriptor.
-pub(super) const VNET_LEN: usize = 10;
+pub(crate) const VNET_LEN: usize = 10;
+/// Longest packet of the TUN descriptor, header included.
+pub(crate) const PACKET_MAX: usize = VNET_LEN + 65_536;
 /// Bytes of buffer for packets on their way from user space into the programs.
 const SEND_BUFFER: usize = 4 << 20;
 
 /// The TUN device; removed when this is dropped.
 #[derive(Debug)]
-pub(super) struct Tun {
+pub(crate) struct Tun {
     file: File,
-    pub(super) ifindex: u32,
+    pub(crate) ifindex: u32,
 }
 
 impl Tun {
     /// Makes the device in the calling thread's namespace and brings it up.
-    pub(super) fn create(setup: &Setup) -> Result<Tun, DatapathError> {
+    pub(crate) fn create(device: &str, mtu: u32) -> Result<Tun, DatapathError> {
         let failed = |what| move |source| DatapathError::Kernel { what, source };
-        let name = setup.tun_name.as_bytes();
+        let name = device.as_bytes();
         if !name.starts_with(b"segue") || name.len() >= libc::IFNAMSIZ || name.contains(&0) {
             return Err(failed("name the TUN device")(io::ErrorKind::InvalidInput.into()));
         }
@@ -57,15 +60,15 @@ impl Tun {
                 failed(what)(e.errno().map_or_else(|| io::Error::other(e.to_string()), Into::into))
             }
         };
-        link::set_mtu(&setup.tun_name, setup.tun_mtu).map_err(linux("set the TUN device's MTU"))?;
-        link::set_up(&setup.tun_name, true).map_err(linux("bring the TUN device up"))?;
-        let ifindex = link::index_of(&setup.tun_name).map_err(linux("find the TUN device"))?;
+        link::set_mtu(device, mtu).map_err(linux("set the TUN device's MTU"))?;
+        link::set_up(device, true).map_err(linux("bring the TUN device up"))?;
+        let ifindex = link::index_of(device).map_err(linux("find the TUN device"))?;
         limit_super_packets(ifindex).map_err(failed("limit the TUN device's super-packets"))?;
         Ok(Tun { file, ifindex })
     }
 
     /// Reads a packet with its virtio header; `None` if there is none.
-    pub(super) fn read(&self, buffer: &mut [u8]) -> Option<usize> {
+    pub(crate) fn read(&self, buffer: &mut [u8]) -> Option<usize> {
         (&self.file).read(buffer).ok()
     }
 }
@@ -78,14 +81,14 @@ impl AsFd for Tun {
 
 /// Puts packets onto the TUN device as if an application had sent them.
 #[derive(Debug)]
-pub(super) struct Injector {
+pub(crate) struct Injector {
     socket: OwnedFd,
     ifindex: u32,
 }
 
 impl Injector {
     /// `vnet`: packets come with a virtio network header.
-    pub(super) fn open(ifindex: u32, mark: u32, vnet: bool) -> Result<Injector, DatapathError> {
+    pub(crate) fn open(ifindex: u32, mark: u32, vnet: bool) -> Result<Injector, DatapathError> {
         let failed =
             |e: io::Error| DatapathError::Kernel { what: "open a packet socket", source: e };
         // Protocol 0: it never receives.
@@ -112,7 +115,7 @@ impl Injector {
 
     /// Sends packets, each with its outer or inner family's EtherType. Returns how many found no room; a program
     /// counts the packets that it refuses itself.
-    pub(super) fn send(&self, packets: &[(&[u8], u16)]) -> u64 {
+    pub(crate) fn send(&self, packets: &[(&[u8], u16)]) -> u64 {
         let mut full = 0;
         let mut rest = packets;
         while !rest.is_empty() {
@@ -179,20 +182,36 @@ impl Injector {
     }
 }
 
+/// Neighbour discovery, multicast and the like: not for a tunnel of unicast flows.
+pub(crate) fn is_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => v4.is_multicast() || v4.is_broadcast() || v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_multicast() || v6.is_unicast_link_local() || v6.is_unspecified(),
+    }
+}
+
+/// The EtherType of an inner packet behind its virtio header.
+pub(crate) fn ethertype(bytes: &[u8]) -> u16 {
+    match bytes.get(VNET_LEN).map(|b| b >> 4) {
+        Some(6) => libc::ETH_P_IPV6 as u16,
+        _ => libc::ETH_P_IP as u16,
+    }
+}
+
 /// What kind of device an access interface is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct DeviceKind {
+pub(crate) struct DeviceKind {
     /// Packets arrive with an Ethernet header.
-    pub(super) ethernet: bool,
+    pub(crate) ethernet: bool,
     /// A virtual Ethernet pair, which carries super-packets whole unless XDP is attached.
-    pub(super) veth: bool,
+    pub(crate) veth: bool,
     /// Its hardware address, where it is an Ethernet device.
-    pub(super) address: [u8; 6],
+    pub(crate) address: [u8; 6],
 }
 
 impl DeviceKind {
     /// Asks the kernel about a device of the calling thread's namespace.
-    pub(super) fn of(ifindex: u32) -> io::Result<DeviceKind> {
+    pub(crate) fn of(ifindex: u32) -> io::Result<DeviceKind> {
         let name = nix::net::if_::if_indextoname(ifindex)?;
         let kind = (AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC);
         let socket = socket(kind.0, kind.1, kind.2, None)?;
@@ -213,7 +232,7 @@ impl DeviceKind {
 }
 
 /// The frame address of a device of the calling thread's namespace.
-pub(super) fn hardware_address(ifindex: u32) -> io::Result<[u8; 6]> {
+pub(crate) fn hardware_address(ifindex: u32) -> io::Result<[u8; 6]> {
     let name = nix::net::if_::if_indextoname(ifindex)?;
     let kind = (AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC);
     let socket = socket(kind.0, kind.1, kind.2, None)?;

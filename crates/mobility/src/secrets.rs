@@ -1,4 +1,4 @@
-//! Cookies and probe keys, from a seed given at construction.
+//! Cookies, keys and nonces, from a seed given at construction.
 
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -6,15 +6,17 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 /// A cryptographic generator (ChaCha20). A daemon seeds it from the system, the simulator from its
 /// own seed.
 #[derive(Clone)]
-pub(crate) struct Secrets(ChaCha20Rng);
+pub struct Secrets(ChaCha20Rng);
 
 impl Secrets {
-    pub(crate) fn new(seed: [u8; 32]) -> Secrets {
+    /// A generator whose secrets nobody foresees who does not know the seed.
+    #[must_use]
+    pub fn new(seed: [u8; 32]) -> Secrets {
         Secrets(ChaCha20Rng::from_seed(seed))
     }
 
     /// A cookie, never zero: zero is what an unset table entry holds.
-    pub(crate) fn cookie(&mut self) -> u64 {
+    pub fn cookie(&mut self) -> u64 {
         loop {
             let cookie = self.0.next_u64();
             if cookie != 0 {
@@ -23,13 +25,15 @@ impl Secrets {
         }
     }
 
-    pub(crate) fn key(&mut self) -> [u8; 16] {
-        let mut key = [0; 16];
+    /// A key of so many bytes.
+    pub fn key<const N: usize>(&mut self) -> [u8; N] {
+        let mut key = [0; N];
         self.0.fill_bytes(&mut key);
         key
     }
 
-    pub(crate) fn seed(&mut self) -> u64 {
+    /// The seed of a generator that need not be cryptographic.
+    pub fn seed(&mut self) -> u64 {
         self.0.next_u64()
     }
 }

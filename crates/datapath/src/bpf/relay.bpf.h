@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
+/* What the relay's programs and its daemon share, in the manner of segue.bpf.h. */
+#ifndef SEGUE_RELAY_H
+#define SEGUE_RELAY_H
+
+#include "segue.bpf.h"
+
+/* What is around inner packets: segue_ip::Form. */
+enum relay_form {
+	FORM_IP = 0,
+	FORM_GRE = 1,
+	FORM_UDP = 2,
+	FORM_OPTIMIZED = 3,
+};
+
+/* segue_ip::Tunnel, in the entry of its slot, and what it has carried. */
+struct relay_tunnel {
+	__u32 local[4];
+	__u32 remote[4];
+	__u32 home[4]; /* FORM_OPTIMIZED: all zero is none */
+	__u32 peer[4];
+	__u32 key;     /* FORM_GRE: in what goes in, network order */
+	__u16 local_port; /* FORM_UDP, network order */
+	__u16 remote_port;
+	__u32 ifindex; /* that it leaves over */
+	__u8 form;
+	__u8 family; /* of the outer header, 4 or 6; 0: there is no tunnel */
+	__u8 keyed;  /* FORM_GRE: there is a key */
+	__u8 reserved[5];
+	__u64 sent_packets;
+	__u64 sent_bytes; /* of inner packets */
+	__u64 received_packets;
+	__u64 received_bytes;
+};
+
+/* By what an arriving packet's tunnel is known. */
+struct relay_end {
+	__u32 local[4];
+	__u32 remote[4];
+	__u32 home[4]; /* FORM_OPTIMIZED: this node's, in a routing header */
+	__u32 peer[4]; /* the other's, in a Home Address option */
+	__u32 key;     /* FORM_GRE: network order; FORM_UDP: both ports as they stand in packets */
+	__u8 form;
+	__u8 keyed;
+	__u8 reserved[2];
+};
+
+/* Inner sources at a port: a tunnel's slot, or LINK_PORT and an interface. For longest prefixes. */
+#define LINK_PORT 0x80000000U
+struct relay_source {
+	__u32 bits; /* that count: 32 of the port and those of the prefix */
+	__u32 port;
+	__u32 address[4];
+};
+
+enum relay_direction {
+	RELAY_TO = 0,
+	RELAY_FROM = 1,
+};
+
+/* A prefix of destinations or sources, likewise. */
+struct relay_prefix {
+	__u32 bits;
+	__u32 direction;
+	__u32 address[4];
+};
+
+/* segue_ip::Exit. */
+enum relay_exit_kind {
+	EXIT_NONE = 0,
+	EXIT_TUNNEL = 1,
+	EXIT_LINK = 2,
+	EXIT_HOLD = 3,
+	EXIT_DROP = 4,
+	EXIT_ASK = 5,
+};
+
+/* Packets that are held, by the number of their queue modulo QUEUES; a hint, by which those that are released stay in
+ * order. */
+#define QUEUES 65536
+
+struct relay_exit {
+	__u8 kind;
+	__u8 release;     /* EXIT_HOLD: what was held goes, to where this kind leads */
+	__u8 next_family; /* EXIT_LINK: 4 or 6; 0: the destination itself is the next hop */
+	__u8 reserved;
+	__u32 number; /* a tunnel's slot, an interface's index */
+	__u32 next[4];
+	__u32 queue; /* EXIT_HOLD, EXIT_ASK: in user space */
+	__u32 reserved_queue;
+	__u64 packets;
+	__u64 bytes;
+	__u64 last_seen_ns;
+};
+
+/* A packet for the daemon that the kernel would refuse. */
+#define MESSAGE_MAX 1536
+struct relay_message {
+	__u32 ifindex; /* that it came over */
+	__u32 len;
+	__u8 bytes[MESSAGE_MAX]; /* from its IPv6 header on */
+};
+
+_Static_assert(sizeof(struct relay_tunnel) == 120, "tunnel");
+_Static_assert(sizeof(struct relay_end) == 72, "end of a tunnel");
+_Static_assert(sizeof(struct relay_source) == 24, "inner sources");
+_Static_assert(sizeof(struct relay_prefix) == 24, "prefix");
+_Static_assert(sizeof(struct relay_exit) == 56, "exit");
+
+#endif

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
+/* Packets that leave through the relay's TUN device. */
+
+#define ALL_BITS 160 /* of a port or direction, and of an address */
+#define GRE_KEY bpf_htons(0x2000)
+#define NEXT_IPV4 4
+#define NEXT_IPV6 41
+#define NEXT_GRE 47
+
+static __always_inline int may_come_from(__u32 port, const __u32 source[4])
+{
+	struct relay_source key = { .bits = ALL_BITS, .port = port };
+
+	copy_address(key.address, source);
+	return bpf_map_lookup_elem(&relay_sources, &key) != 0;
+}
+
+static __always_inline struct relay_exit *exit_of_prefix(__u32 direction, const __u32 address[4])
+{
+	struct relay_prefix key = { .bits = ALL_BITS, .direction = direction };
+
+	copy_address(key.address, address);
+	return bpf_map_lookup_elem(&relay_prefixes, &key);
+}
+
+/* Where a packet goes; null if nothing says so. `checked`: it came over a checked link. */
+static __always_inline struct relay_exit *exit_of(const struct flow_key *key, int checked)
+{
+	struct relay_exit *exit = bpf_map_lookup_elem(&relay_flows, key);
+
+	if (exit)
+		return exit;
+	exit = checked ? exit_of_prefix(RELAY_FROM, key->src) : exit_of_prefix(RELAY_TO, key->dst);
+	if (exit)
+		return exit;
+	return checked ? exit_of_prefix(RELAY_TO, key->dst) : exit_of_prefix(RELAY_FROM, key->src);
+}
+
+/* Whether a packet that the node forwards may have its source. What came out of tunnels was checked there. Over a
+ * link without sources come packets of the rest of the world, and none of ours: whose destination is a binding's
+ * is behind a tunnel or a checked link. */
+static __always_inline int has_good_source(__u32 link, const struct flow_key *key, int *checked)
+{
+	if (!link || link == tun_ifindex)
+		return 1;
+	*checked = bpf_map_lookup_elem(&relay_links, &link) != 0;
+	if (*checked)
+		return may_come_from(LINK_PORT | link, key->src);
+	return !exit_of_prefix(RELAY_TO, key->src);
+}
+
+struct gre {
+	__u16 flags;
+	__u16 protocol;
+	__u32 key; /* only with GRE_KEY */
+} __attribute__((packed));
+
+/* The outer headers of every form: the IP header and up to eight bytes. */
+struct outer_head_v4 {
+	struct iphdr ip;
+	union {
+		struct gre gre;
+		struct udphdr udp;
+	};
+} __attribute__((packed));
+
+struct outer_head_v6 {
+	struct ipv6hdr ip;
+	union {
+		struct gre gre;
+		struct udphdr udp;
+	};
+} __attribute__((packed));
+
+/* Bytes between the outer IP header and the inner packet. */
+static __always_inline __u32 shim_of(const struct relay_tunnel *tunnel)
+{
+	if (tunnel->form == FORM_UDP)
+		return sizeof(struct udphdr);
+	if (tunnel->form == FORM_GRE)
+		return tunnel->keyed ? sizeof(struct gre) : offsetof(struct gre, key);
+	return 0;
+}
+
+/* adjust_room's flags beside those of the outer family. */
+static __always_inline __u64 shim_flags(const struct relay_tunnel *tunnel)
+{
+	if (tunnel->form == FORM_UDP)
+		return BPF_F_ADJ_ROOM_FIXED_GSO | BPF_F_ADJ_ROOM_ENCAP_L4_UDP;
+	if (tunnel->form == FORM_GRE)
+		return BPF_F_ADJ_ROOM_FIXED_GSO | BPF_F_ADJ_ROOM_ENCAP_L4_GRE;
+	return BPF_F_ADJ_ROOM_FIXED_GSO;
+}
+
+static __always_inline __u8 next_header(const struct relay_tunnel *tunnel, __u8 version)
+{
+	if (tunnel->form == FORM_UDP)
+		return IPPROTO_UDP;
+	if (tunnel->form == FORM_GRE)
+		return NEXT_GRE;
+	return version == 4 ? NEXT_IPV4 : NEXT_IPV6;
+}
+
+static __always_inline void fill_gre(struct gre *gre, const struct relay_tunnel *tunnel, __u8 version)
+{
+	gre->flags = tunnel->keyed ? GRE_KEY : 0;
+	gre->protocol = version == 4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
+	gre->key = tunnel->key;
+}
+
+/* `payload`: bytes behind the UDP header. No checksum: RFC 768, and RFC 6935 for tunnels over IPv6. */
+static __always_inline void fill_udp(struct udphdr *udp, const struct relay_tunnel *tunnel, __u32 payload)
+{
+	udp->source = tunnel->local_port;
+	udp->dest = tunnel->remote_port;
+	udp->len = bpf_htons(payload + sizeof(*udp));
+	udp->check = 0;
+}
+
+static __always_inline int store_head(struct __sk_buff *skb, void *head, __u32 ip, __u32 shim)
+{
+	/* The lengths must be constants for the verifier. */
+	if (shim == 8)
+		return bpf_skb_store_bytes(skb, 0, head, ip + 8, 0);
+	if (shim == 4)
+		return bpf_skb_store_bytes(skb, 0, head, ip + 4, 0);
+	return bpf_skb_store_bytes(skb, 0, head, ip, 0);
+}
+
+/* 0: encapsulated; 1: untouched, since the kernel does not encapsulate this; -1: unusable. */
+static __always_inline int put_in_v4(struct __sk_buff *skb, const struct relay_tunnel *tunnel,
+				     const struct inner *inner)
+{
+	struct outer_head_v4 head ALIGNED = {};
+	__u32 len = skb->len, shim = shim_of(tunnel);
+
+	if (len + sizeof(head) > 0xffff ||
+	    bpf_skb_adjust_room(skb, sizeof(head.ip) + shim, BPF_ADJ_ROOM_MAC,
+				shim_flags(tunnel) | BPF_F_ADJ_ROOM_ENCAP_L3_IPV4))
+		return 1;
+	head.ip.version = 4;
+	head.ip.ihl = 5;
+	head.ip.tos = inner->tos;
+	head.ip.tot_len = bpf_htons(len + shim + sizeof(head.ip));
+	head.ip.frag_off = bpf_htons(0x4000);
+	head.ip.ttl = TTL;
+	head.ip.protocol = next_header(tunnel, inner->version);
+	head.ip.saddr = tunnel->local[3];
+	head.ip.daddr = tunnel->remote[3];
+	head.ip.check = ipv4_checksum(&head.ip);
+	if (tunnel->form == FORM_UDP)
+		fill_udp(&head.udp, tunnel, len);
+	else
+		fill_gre(&head.gre, tunnel, inner->version);
+	if (store_head(skb, &head, sizeof(head.ip), shim))
+		return -1;
+	return push_ethernet(skb, bpf_htons(ETH_P_IP)) ? -1 : 0;
+}
+
+static __always_inline int put_in_v6(struct __sk_buff *skb, const struct relay_tunnel *tunnel,
+				     const struct inner *inner)
+{
+	struct outer_head_v6 head ALIGNED = {};
+	__u32 len = skb->len, shim = shim_of(tunnel);
+
+	if (len + sizeof(head) > 0xffff ||
+	    bpf_skb_adjust_room(skb, sizeof(head.ip) + shim, BPF_ADJ_ROOM_MAC,
+				shim_flags(tunnel) | BPF_F_ADJ_ROOM_ENCAP_L3_IPV6))
+		return 1;
+	*(__be32 *)&head.ip = bpf_htonl(6u << 28 | (__u32)inner->tos << 20);
+	head.ip.payload_len = bpf_htons(len + shim);
+	head.ip.nexthdr = next_header(tunnel, inner->version);
+	head.ip.hop_limit = TTL;
+	copy_address(head.ip.saddr.s6_addr32, tunnel->local);
+	copy_address(head.ip.daddr.s6_addr32, tunnel->remote);
+	if (tunnel->form == FORM_UDP)
+		fill_udp(&head.udp, tunnel, len);
+	else
+		fill_gre(&head.gre, tunnel, inner->version);
+	if (store_head(skb, &head, sizeof(head.ip), shim))
+		return -1;
+	return push_ethernet(skb, bpf_htons(ETH_P_IPV6)) ? -1 : 0;
+}
+
+/* `again`: the daemon has had the packet, so passing it on would make a loop. */
+static __always_inline int into_tunnel(struct __sk_buff *skb, struct relay_tunnel *tunnel,
+				       const struct inner *inner, int again)
+{
+	struct amount amount;
+	int result;
+
+	if (!tunnel || !tunnel->family)
+		return drop(DROP_NO_REMOTE);
+	if (skb->gso_size && inner->key.protocol != PROTO_TCP)
+		return again ? drop(DROP_ENCAPSULATION) : PASS;
+	amount = measure(skb, 0, skb->len, inner); /* adjust_room zeroes gso_segs */
+	if (tunnel->form == FORM_OPTIMIZED)
+		result = put_home_away(skb, tunnel);
+	else
+		result = tunnel->family == 4 ? put_in_v4(skb, tunnel, inner) : put_in_v6(skb, tunnel, inner);
+	if (result > 0 && !again)
+		return PASS;
+	if (result)
+		return drop(DROP_ENCAPSULATION);
+	__sync_fetch_and_add(&tunnel->sent_packets, amount.packets);
+	__sync_fetch_and_add(&tunnel->sent_bytes, amount.bytes);
+	skb->mark = mark;
+	return bpf_redirect_neigh(tunnel->ifindex, 0, 0, 0);
+}
+
+static __always_inline int out_of_link(struct __sk_buff *skb, const struct relay_exit *exit)
+{
+	struct bpf_redir_neigh next = {};
+	__u32 ifindex = exit->number;
+
+	if (push_ethernet(skb, skb->protocol))
+		return drop(DROP_ENCAPSULATION);
+	if (!exit->next_family)
+		return bpf_redirect_neigh(ifindex, 0, 0, 0);
+	if (exit->next_family == 4) {
+		next.nh_family = FAMILY_INET;
+		next.ipv4_nh = exit->next[3];
+	} else {
+		next.nh_family = FAMILY_INET6;
+		copy_address(next.ipv6_nh, exit->next);
+	}
+	return bpf_redirect_neigh(ifindex, &next, sizeof(next), 0);
+}
+
+/* The exit of a packet whose traffic is held; EXIT_HOLD if it goes to user space. A packet that comes while what was
+ * held is released goes straight only if user space has none of those before it. */
+static __always_inline int held_exit(struct __sk_buff *skb, const struct relay_exit *exit,
+				     const struct inner *inner, int again)
+{
+	__u32 queue = exit->queue % QUEUES, *passed, *returned;
+
+	passed = bpf_map_lookup_elem(&relay_passed, &queue);
+	returned = bpf_map_lookup_elem(&relay_returned, &queue);
+	if (!passed || !returned)
+		return EXIT_HOLD;
+	if (again) {
+		__sync_fetch_and_add(returned, 1);
+		return exit->release;
+	}
+	if (exit->release && (__s32)(*(volatile __u32 *)passed - *(volatile __u32 *)returned) <= 0)
+		return exit->release;
+	/* The device cuts what is not TCP. */
+	__sync_fetch_and_add(passed, skb->gso_segs && inner->key.protocol != PROTO_TCP ? skb->gso_segs : 1);
+	return EXIT_HOLD;
+}
+
+/* Multicast and what is of this link alone: no traffic of hosts. */
+static __always_inline int stays_here(const struct inner *inner)
+{
+	__u32 first = bpf_ntohl(inner->key.dst[0]), v4 = bpf_ntohl(inner->key.dst[3]);
+
+	if (inner->version == 6)
+		return first >> 24 == 0xff || first >> 22 == 0xfe80 >> 6 ||
+		       bpf_ntohl(inner->key.src[0]) >> 22 == 0xfe80 >> 6;
+	return v4 >> 28 == 14 || v4 == 0xffffffff || v4 >> 16 == 0xa9fe;
+}
+
+SEC("tc")
+int relay_egress(struct __sk_buff *skb)
+{
+	__u64 now_ns = bpf_ktime_get_coarse_ns();
+	int again = skb->mark == MARK_AGAIN, checked = 0, kind;
+	struct inner inner = {};
+	struct relay_exit *exit;
+	__u32 slot;
+
+	if (daemon_is_gone(now_ns))
+		return again ? TC_ACT_SHOT : PASS;
+	if (parse_inner(skb, 0, skb->len, &inner))
+		return drop(DROP_INNER_PACKET);
+	if (stays_here(&inner))
+		return PASS;
+	if (!again && !has_good_source(skb->ingress_ifindex, &inner.key, &checked))
+		return drop(DROP_INNER_SOURCE);
+	exit = exit_of(&inner.key, checked);
+	if (!exit)
+		return drop(DROP_NO_BINDING);
+	kind = exit->kind;
+	if (kind == EXIT_HOLD)
+		kind = held_exit(skb, exit, &inner, again);
+	if (kind == EXIT_HOLD || kind == EXIT_ASK)
+		return again ? drop(DROP_NO_BINDING) : PASS;
+	if (kind == EXIT_DROP)
+		return drop(DROP_DENIED);
+	__sync_fetch_and_add(&exit->packets, skb->gso_segs ? skb->gso_segs : 1);
+	__sync_fetch_and_add(&exit->bytes, skb->len);
+	exit->last_seen_ns = now_ns;
+	if (kind == EXIT_LINK)
+		return out_of_link(skb, exit);
+	slot = exit->number;
+	return into_tunnel(skb, bpf_map_lookup_elem(&relay_tunnels, &slot), &inner, again);
+}

@@ -1,0 +1,228 @@
+//! The thread behind the relay's TUN device: packets that are held or asked about, packets that the programs could not
+//! send, and messages for the daemon.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Mutex;
+
+use libbpf_rs::RingBufferBuilder;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use segue_clock::{Span, Time};
+use segue_linux::clock::monotonic;
+use segue_wire::DropReason;
+use segue_wire::flow::Inner;
+
+use super::holds::Holds;
+use super::skel::{ASK, relay_message};
+use super::tables::Tables;
+use super::{RelayEvent, RelaySink};
+use crate::device::{Injector, PACKET_MAX, Tun, VNET_LEN, ethertype, is_local};
+use crate::drops::Drops;
+use crate::locals::Watch;
+use crate::maps::Shared;
+use crate::misses::{Missed, Misses};
+use crate::sync::lock;
+use crate::{DatapathError, MissPacket};
+
+/// Time between two sweeps for packets whose decision never came.
+const SWEEP: Span = Span::from_secs(1);
+/// Most times that a queue is looked at again before what follows may overtake it.
+const ROUNDS: usize = 1_000;
+/// Packets read before the thread looks at its other work.
+const BATCH: usize = 64;
+
+/// What the thread and the daemon's side share.
+pub(super) struct Shore {
+    pub(super) tun: Tun,
+    pub(super) tables: Tables,
+    again: Injector,
+    /// Who has it may read the TUN device, and knows that nobody else has packets of it.
+    reading: Mutex<Reading>,
+    pub(super) drops: Drops,
+    sink: RelaySink,
+}
+
+/// What waits in user space.
+pub(super) struct Reading {
+    pub(super) holds: Holds,
+    misses: Misses,
+    buffers: Vec<Vec<u8>>,
+}
+
+impl Shore {
+    pub(super) fn new(tun: Tun, tables: Tables, again: Injector, sink: RelaySink) -> Shore {
+        let reading = Reading {
+            holds: Holds::default(),
+            misses: Misses::of_relay(),
+            buffers: vec![vec![0; PACKET_MAX]; BATCH],
+        };
+        let drops = Drops::default();
+        Shore { tun, tables, again, reading: Mutex::new(reading), drops, sink }
+    }
+
+    /// Changes what waits while nobody reads.
+    pub(super) fn with<T>(&self, change: impl FnOnce(&mut Reading) -> T) -> T {
+        change(&mut lock(&self.reading))
+    }
+
+    /// Lets what a queue holds go, and then what comes after it. With `let_go` the programs send what was held, and new
+    /// packets as soon as user space has none that came before; with `bind` they forget the queue.
+    pub(super) fn release<E>(
+        &self,
+        queue: u32,
+        let_go: impl FnOnce() -> Result<(), E>,
+        bind: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(), E>
+    where
+        E: From<DatapathError>,
+    {
+        let mut reading = lock(&self.reading);
+        let_go()?;
+        self.tables.set_returned(queue, reading.holds.gone(queue))?;
+        // On a machine too busy to catch up, order is given up.
+        for _ in 0..ROUNDS {
+            let held = reading.holds.drain(queue);
+            self.send_again(held.iter().map(Vec::as_slice));
+            if self.read(&mut reading) == 0 && held.is_empty() {
+                break;
+            }
+        }
+        bind()?;
+        while self.read(&mut reading) > 0 {}
+        let left = reading.holds.remove(queue);
+        self.drops.add(DropReason::NoBinding, left);
+        Ok(())
+    }
+
+    /// Sends a packet that was asked about, and those of its flow that wait behind it.
+    pub(super) fn inject(&self, packet: MissPacket) {
+        let waiting = self.with(|reading| reading.misses.settle(&packet.key));
+        self.send_again(std::iter::once(packet.bytes.as_slice()));
+        self.send_again(waiting.iter().map(Vec::as_slice));
+    }
+
+    /// Gives up a packet that was asked about, and those of its flow that wait behind it.
+    pub(super) fn refuse(&self, packet: &MissPacket) {
+        let refused = self.with(|reading| reading.misses.refuse(&packet.key, monotonic()));
+        self.drops.add(DropReason::NoBinding, refused);
+    }
+
+    fn send_again<'a>(&self, packets: impl Iterator<Item = &'a [u8]>) {
+        let batch: Vec<(&[u8], u16)> = packets.map(|bytes| (bytes, ethertype(bytes))).collect();
+        self.drops.add(DropReason::QueueFull, self.again.send(&batch));
+    }
+
+    /// Has asked about what a queue holds, and then about what comes after it.
+    pub(super) fn ask<E>(&self, queue: u32, bind: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+        let mut reading = lock(&self.reading);
+        bind()?;
+        let (held, now) = (reading.holds.drain(queue), monotonic());
+        let again = held.iter().filter(|bytes| self.place(&mut reading, bytes, now));
+        self.send_again(again.map(Vec::as_slice).collect::<Vec<_>>().into_iter());
+        reading.holds.remove(queue);
+        Ok(())
+    }
+
+    /// Reads a batch of packets; returns how many.
+    fn read(&self, reading: &mut Reading) -> usize {
+        let mut buffers = std::mem::take(&mut reading.buffers);
+        let now = monotonic();
+        let (mut read, mut again) = (0, Vec::new());
+        for buffer in &mut buffers {
+            let Some(n) = self.tun.read(buffer) else { break };
+            read += 1;
+            let bytes = &buffer[..n];
+            if self.place(reading, bytes, now) {
+                again.push(bytes);
+            }
+        }
+        self.send_again(again.into_iter());
+        reading.buffers = buffers;
+        read
+    }
+
+    /// Keeps a packet, or asks about it; true if it must be sent again.
+    fn place(&self, reading: &mut Reading, bytes: &[u8], now: Time) -> bool {
+        let Ok(inner) = Inner::parse(bytes.get(VNET_LEN..).unwrap_or_default()) else {
+            self.drops.add(DropReason::InnerPacket, 1);
+            return false;
+        };
+        if is_local(inner.key.src) || is_local(inner.key.dst) {
+            return false;
+        }
+        match self.tables.left_to_us(&inner.key) {
+            // The kernel does not encapsulate this kind; here it is segmented and plain. Or it was held, or asked about,
+            // until a moment ago.
+            None => return true,
+            Some(exit) if exit.kind == ASK => {
+                match reading.misses.take(exit.queue, inner.key, inner.dscp, bytes, now) {
+                    Missed::Report(packet) => (self.sink)(RelayEvent::Miss(packet)),
+                    Missed::Held => {}
+                    Missed::Full => self.drops.add(DropReason::QueueFull, 1),
+                }
+            }
+            Some(exit) => {
+                self.drops.add(DropReason::HoldFull, reading.holds.take(exit.queue, bytes, now));
+            }
+        }
+        false
+    }
+
+    /// Drops what has waited too long; returns when to look again.
+    fn expire(&self, now: Time, swept: &mut Time) -> Time {
+        let mut reading = lock(&self.reading);
+        self.drops.add(DropReason::HoldExpired, reading.holds.expire(now));
+        if now.since(*swept) >= SWEEP {
+            *swept = now;
+            self.drops.add(DropReason::NoBinding, reading.misses.purge(now));
+        }
+        reading.holds.next().unwrap_or(now + SWEEP).min(now + SWEEP)
+    }
+}
+
+/// The thread's body; returns when the other end of `stop` closes.
+pub(super) fn run(shore: &Shore, watch: &Watch, stop: &UnixStream) -> Result<(), String> {
+    let text = |error: libbpf_rs::Error| format!("{error:#}");
+    let mut builder = RingBufferBuilder::new();
+    builder
+        .add(&shore.tables.messages, |bytes| {
+            if let Some(message) = relay_message::from_bytes(bytes) {
+                let len = (message.len as usize).min(message.bytes.len());
+                let bytes = message.bytes[..len].to_vec();
+                (shore.sink)(RelayEvent::Message { interface: message.ifindex, bytes });
+            }
+            0
+        })
+        .map_err(text)?;
+    let messages = builder.build().map_err(text)?;
+    // SAFETY: the descriptor belongs to `messages`, which lives until this function returns.
+    let messages_fd = unsafe { BorrowedFd::borrow_raw(messages.epoll_fd()) };
+    let (mut swept, mut next) = (monotonic(), monotonic());
+    loop {
+        let mut fds = [
+            PollFd::new(shore.tun.as_fd(), PollFlags::POLLIN),
+            PollFd::new(messages_fd, PollFlags::POLLIN),
+            PollFd::new(stop.as_fd(), PollFlags::POLLIN),
+            PollFd::new(watch.as_fd(), PollFlags::POLLIN),
+        ];
+        let wait_ms = next.since(monotonic()).0.div_ceil(1_000_000);
+        let wait = PollTimeout::try_from(wait_ms).unwrap_or(PollTimeout::from(1000u16));
+        let _ = poll(&mut fds, wait);
+        if fds[2].any() == Some(true) {
+            return Ok(());
+        }
+        if fds[0].revents().is_some_and(|is| is.intersects(PollFlags::POLLERR | PollFlags::POLLHUP))
+        {
+            return Err("the relay's device is gone".into());
+        }
+        if fds[3].any() == Some(true) {
+            watch.drain();
+            if let Err(error) = shore.tables.refresh_locals() {
+                tracing::warn!(%error, "the addresses of this machine could not be brought up to date");
+            }
+        }
+        messages.consume().map_err(text)?;
+        shore.with(|reading| shore.read(reading));
+        next = shore.expire(monotonic(), &mut swept);
+    }
+}

@@ -1,0 +1,229 @@
+//! The relay's maps with typed keys and values, and its programs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem::MaybeUninit;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Mutex;
+
+use libbpf_rs::MapHandle;
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use segue_clock::Time;
+use segue_ip::Traffic;
+use segue_linux::clock::tai_offset_ns;
+use segue_wire::{DropReason, FlowKey};
+
+use super::skel::{
+    ASK, HOLD, OpenRelaySkel, RelaySkelBuilder, flow_key, inner_key, kernel_prefix,
+    relay_direction, relay_end, relay_exit, relay_source, relay_tunnel, sign_of_life, whole,
+};
+use super::{RelayRoom, RelaySetup};
+use crate::DatapathError;
+use crate::locals;
+use crate::maps::{get, kernel, mapped, put, refused, take};
+use crate::sync::lock;
+
+/// `QUEUES` of relay.bpf.h.
+const QUEUES: u32 = 65_536;
+
+/// The programs as they were loaded.
+pub(super) struct Programs {
+    pub(super) egress: OwnedFd,
+    pub(super) ingress: OwnedFd,
+    /// Ingress of interfaces without frame header.
+    pub(super) bare: OwnedFd,
+}
+
+/// Handles on the maps; usable from any thread.
+#[derive(Debug)]
+pub(super) struct Tables {
+    tunnels: MapHandle,
+    ends: MapHandle,
+    sources: MapHandle,
+    links: MapHandle,
+    flows: MapHandle,
+    prefixes: MapHandle,
+    locals: MapHandle,
+    /// The addresses that the programs know.
+    known: Mutex<BTreeSet<IpAddr>>,
+    passed: MapHandle,
+    returned: MapHandle,
+    drops: MapHandle,
+    alive: MapHandle,
+    pub(super) messages: MapHandle,
+}
+
+/// Loads the programs for a TUN device.
+pub(super) fn load(
+    setup: &RelaySetup,
+    tun_ifindex: u32,
+) -> Result<(Programs, Tables), DatapathError> {
+    let mut storage = MaybeUninit::uninit();
+    let mut open = RelaySkelBuilder::default()
+        .open(&mut storage)
+        .map_err(|e| kernel("open the relay's programs", &e))?;
+    if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
+        rodata.mark = setup.mark;
+        rodata.tun_ifindex = tun_ifindex;
+    }
+    size_tables(&mut open, &setup.room).map_err(|e| kernel("size the relay's tables", &e))?;
+    let skel = open.load().map_err(|e| kernel("load the relay's programs", &e))?;
+    let fd = |program: &dyn AsFd| {
+        program
+            .as_fd()
+            .try_clone_to_owned()
+            .map_err(|source| DatapathError::Kernel { what: "keep a program", source })
+    };
+    let kept = |map| MapHandle::try_from(map).map_err(|e| kernel("keep a table", &e));
+    let programs = Programs {
+        egress: fd(&skel.progs.relay_egress)?,
+        ingress: fd(&skel.progs.relay_ingress)?,
+        bare: fd(&skel.progs.relay_bare)?,
+    };
+    let maps = &skel.maps;
+    let tables = Tables {
+        tunnels: kept(&maps.relay_tunnels)?,
+        ends: kept(&maps.relay_ends)?,
+        sources: kept(&maps.relay_sources)?,
+        links: kept(&maps.relay_links)?,
+        flows: kept(&maps.relay_flows)?,
+        prefixes: kept(&maps.relay_prefixes)?,
+        locals: kept(&maps.relay_locals)?,
+        known: Mutex::default(),
+        passed: kept(&maps.relay_passed)?,
+        returned: kept(&maps.relay_returned)?,
+        drops: kept(&maps.segue_drops)?,
+        alive: kept(&maps.segue_alive)?,
+        messages: kept(&maps.relay_messages)?,
+    };
+    Ok((programs, tables))
+}
+
+fn size_tables(open: &mut OpenRelaySkel<'_>, room: &RelayRoom) -> Result<(), libbpf_rs::Error> {
+    open.maps.relay_tunnels.set_max_entries(room.tunnels.max(1))?;
+    open.maps.relay_ends.set_max_entries(room.tunnels.max(1))?;
+    open.maps.relay_sources.set_max_entries(room.sources.max(1))?;
+    open.maps.relay_links.set_max_entries(room.links.max(1))?;
+    open.maps.relay_flows.set_max_entries(room.flows.max(1))?;
+    open.maps.relay_prefixes.set_max_entries(room.prefixes.max(1))
+}
+
+impl Tables {
+    pub(super) fn set_tunnel(&self, slot: u32, to: &relay_tunnel) -> Result<(), DatapathError> {
+        put(&self.tunnels, "write a tunnel", &slot, to)
+    }
+
+    pub(super) fn tunnel(&self, slot: u32) -> Option<relay_tunnel> {
+        get(&self.tunnels, &slot)
+    }
+
+    pub(super) fn set_end(&self, end: &relay_end, slot: u32) -> Result<(), DatapathError> {
+        put(&self.ends, "write the end of a tunnel", end, &slot)
+    }
+
+    /// The slot of the tunnel with this end.
+    pub(super) fn end(&self, end: &relay_end) -> Option<u32> {
+        get(&self.ends, end)
+    }
+
+    pub(super) fn remove_end(&self, end: &relay_end) {
+        take(&self.ends, end);
+    }
+
+    pub(super) fn set_source(&self, source: &relay_source) -> Result<(), DatapathError> {
+        put(&self.sources, "allow an inner source", source, &1u32)
+    }
+
+    pub(super) fn remove_source(&self, source: &relay_source) {
+        take(&self.sources, source);
+    }
+
+    /// How many sources a link has; without any it is not checked.
+    pub(super) fn set_link(&self, interface: u32, sources: u32) -> Result<(), DatapathError> {
+        if sources > 0 {
+            return put(&self.links, "have a link checked", &interface, &sources);
+        }
+        take(&self.links, &interface);
+        Ok(())
+    }
+
+    /// Binds traffic. If it `was` bound, what it has carried so far is counted on.
+    pub(super) fn bind(
+        &self,
+        traffic: &Traffic,
+        exit: relay_exit,
+        was: bool,
+    ) -> Result<(), DatapathError> {
+        const WHAT: &str = "bind traffic";
+        let old = self.exit(traffic).filter(|_| was).unwrap_or_default();
+        let relay_exit { packets, bytes, last_seen_ns, .. } = old;
+        let exit = relay_exit { packets, bytes, last_seen_ns, ..exit };
+        match (traffic, kernel_prefix(traffic)) {
+            (_, Some(prefix)) => put(&self.prefixes, WHAT, &prefix, &exit),
+            (Traffic::Flow(key), None) => put(&self.flows, WHAT, &flow_key::from(key), &exit),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn unbind(&self, traffic: &Traffic) {
+        match (traffic, kernel_prefix(traffic)) {
+            (_, Some(prefix)) => take(&self.prefixes, &prefix),
+            (Traffic::Flow(key), None) => take(&self.flows, &flow_key::from(key)),
+            _ => {}
+        }
+    }
+
+    /// The binding of this traffic; if there is none for just this prefix, that of a shorter one.
+    pub(super) fn exit(&self, traffic: &Traffic) -> Option<relay_exit> {
+        match (traffic, kernel_prefix(traffic)) {
+            (_, Some(prefix)) => get(&self.prefixes, &prefix),
+            (Traffic::Flow(key), None) => get(&self.flows, &flow_key::from(key)),
+            _ => None,
+        }
+    }
+
+    /// Where a packet goes that the programs have left to user space: the binding that holds it, or has it asked about;
+    /// `None` if there is none any more.
+    pub(super) fn left_to_us(&self, key: &FlowKey) -> Option<relay_exit> {
+        let ours = |exit: &relay_exit| matches!(exit.kind, HOLD | ASK);
+        if let Some(exit) = get::<_, relay_exit>(&self.flows, &flow_key::from(key)) {
+            return Some(exit).filter(ours);
+        }
+        let to = get(&self.prefixes, &whole(relay_direction::RELAY_TO, key.dst)).filter(ours);
+        to.or_else(|| get(&self.prefixes, &whole(relay_direction::RELAY_FROM, key.src)))
+            .filter(ours)
+    }
+
+    /// Tells the programs which addresses the calling thread's namespace has.
+    pub(super) fn refresh_locals(&self) -> Result<(), DatapathError> {
+        let mut known = lock(&self.known);
+        let present = locals::present()?;
+        let key = |address: &IpAddr| inner_key { address: mapped(*address) };
+        for address in present.difference(&known) {
+            put(&self.locals, "write an address of this machine", &key(address), &1u32)?;
+        }
+        known.difference(&present).for_each(|address| take(&self.locals, &key(address)));
+        *known = present;
+        Ok(())
+    }
+
+    /// Begins to count the packets of a queue.
+    pub(super) fn begin_queue(&self, queue: u32) -> Result<(), DatapathError> {
+        put(&self.passed, "begin a queue", &(queue % QUEUES), &0u32)
+    }
+
+    /// Says how many packets of a queue user space has read, all of which it has given back or dropped.
+    pub(super) fn set_returned(&self, queue: u32, packets: u32) -> Result<(), DatapathError> {
+        put(&self.returned, "release a queue", &(queue % QUEUES), &packets)
+    }
+
+    pub(super) fn drops(&self) -> BTreeMap<DropReason, u64> {
+        refused(&self.drops)
+    }
+
+    pub(super) fn set_alive(&self, now: Time) -> Result<(), DatapathError> {
+        let tai_offset_ns = tai_offset_ns();
+        let sign = sign_of_life { at_ns: now.0, tai_offset_ns, ..sign_of_life::default() };
+        put(&self.alive, "write the heartbeat", &0u32, &sign)
+    }
+}

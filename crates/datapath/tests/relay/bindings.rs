@@ -1,0 +1,213 @@
+//! Where traffic goes: by flow before prefix, asked about, held and released, out of a link.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
+use segue_datapath::MissPacket;
+use segue_datapath::relay::RelayEvent;
+use segue_ip::{Exit, FlowKey, Form, Forward, Prefix, Route, Traffic};
+use segue_wire::DropReason;
+
+use crate::traffic::{bulk_tcp, set_option};
+use crate::world::{
+    CORRESPONDENT, HOME, HOST, TUNNEL, Wire, World, eventually, ip, may_run, prefix,
+};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn world() -> World {
+    World::new(Wire::Whole, Wire::Whole, Form::Ip, true)
+}
+
+/// Numbered datagrams from the correspondent to the host.
+struct Stream {
+    sender: UdpSocket,
+    receiver: UdpSocket,
+    to: SocketAddr,
+}
+
+impl Stream {
+    fn new(world: &World, port: u16) -> Stream {
+        let bound = |ns: &segue_linux::netns::Netns, at: &str, port| {
+            ns.run(|| UdpSocket::bind((ip(at), port))).unwrap().unwrap()
+        };
+        let sender = bound(&world.correspondent, CORRESPONDENT[0], port);
+        let receiver = bound(&world.host, HOST[0], port);
+        receiver.set_read_timeout(Some(PATIENCE)).unwrap();
+        set_option(&receiver, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 8 << 20);
+        Stream { sender, receiver, to: SocketAddr::new(ip(HOST[0]), port) }
+    }
+
+    fn send(&self, number: u32) {
+        self.sender.send_to(&number.to_be_bytes(), self.to).unwrap();
+    }
+
+    fn next(&self) -> u32 {
+        let mut number = [0; 4];
+        self.receiver.recv(&mut number).unwrap();
+        u32::from_be_bytes(number)
+    }
+
+    fn key(&self) -> FlowKey {
+        let from = self.sender.local_addr().unwrap();
+        FlowKey {
+            src: from.ip(),
+            dst: self.to.ip(),
+            sport: from.port(),
+            dport: self.to.port(),
+            protocol: 17,
+            label: 0,
+        }
+    }
+}
+
+fn to_home() -> Traffic {
+    Traffic::To(prefix(HOME[0]))
+}
+
+/// The next packet that the anchor's relay asks about.
+fn asked(world: &World) -> MissPacket {
+    let mut found = None;
+    eventually("a question", || {
+        let mut events = world.anchor.events.lock().unwrap();
+        let at = events.iter().position(|event| matches!(event, RelayEvent::Miss(_)));
+        found = at.map(|at| events.remove(at));
+        found.is_some()
+    });
+    let Some(RelayEvent::Miss(packet)) = found else { unreachable!() };
+    packet
+}
+
+#[test]
+fn a_flow_goes_where_it_is_bound_to_whatever_its_prefix_is_bound_to() {
+    if !may_run() {
+        return;
+    }
+    let world = world();
+    let (named, other) = (Stream::new(&world, 7_001), Stream::new(&world, 7_002));
+    world.anchor.bind(Traffic::Flow(named.key()), Exit::Tunnel(TUNNEL));
+    world.anchor.bind(to_home(), Exit::Drop);
+    other.send(1);
+    named.send(2);
+    assert_eq!(named.next(), 2);
+    eventually("the drop", || world.anchor.dropped(DropReason::Denied) == 1);
+    // The longest prefix counts.
+    world.anchor.bind(Traffic::To(Prefix::host(ip(HOST[0]))), Exit::Tunnel(TUNNEL));
+    other.send(3);
+    assert_eq!(other.next(), 3);
+    let relay = world.anchor.relay.lock().unwrap();
+    let carried = relay.traffic_carried(&Traffic::Flow(named.key()));
+    assert_eq!((carried.sent_packets, carried.sent_bytes), (1, 52));
+    assert!(carried.last_sent.is_some());
+    assert_eq!(relay.traffic_carried(&Traffic::Flow(other.key())).sent_packets, 0);
+}
+
+#[test]
+fn a_flow_is_asked_about_once_and_nothing_of_it_is_lost_or_out_of_order() {
+    if !may_run() {
+        return;
+    }
+    let world = world();
+    world.anchor.bind(to_home(), Exit::Ask);
+    let (one, other) = (Stream::new(&world, 7_001), Stream::new(&world, 7_002));
+    (0..20).for_each(|n| one.send(n));
+    let packet = asked(&world);
+    assert_eq!(packet.key, one.key());
+    world.anchor.bind(Traffic::Flow(packet.key), Exit::Tunnel(TUNNEL));
+    world.anchor.relay.lock().unwrap().inject(packet);
+    (20..30).for_each(|n| one.send(n));
+    (0..30).for_each(|n| assert_eq!(one.next(), n));
+    // One that is refused is not asked about again for a moment.
+    other.send(0);
+    let packet = asked(&world);
+    assert_eq!(packet.key, other.key());
+    world.anchor.relay.lock().unwrap().refuse(&packet);
+    let refused = world.anchor.dropped(DropReason::NoBinding);
+    assert_eq!(refused, 1);
+    other.send(1);
+    eventually("the refusal", || world.anchor.dropped(DropReason::QueueFull) == 1);
+    assert!(world.anchor.events.lock().unwrap().is_empty());
+}
+
+#[test]
+fn what_is_held_is_bounded_the_oldest_goes_first_and_the_rest_leaves_in_order() {
+    if !may_run() {
+        return;
+    }
+    let world = world();
+    let stream = Stream::new(&world, 7_001);
+    world.anchor.bind(to_home(), Exit::Hold { packets: 100, within_ms: 60_000 });
+    (0..150).for_each(|n| stream.send(n));
+    eventually("the bound", || world.anchor.dropped(DropReason::HoldFull) == 50);
+    world.anchor.bind(to_home(), Exit::Hold { packets: 90, within_ms: 60_000 });
+    assert_eq!(world.anchor.dropped(DropReason::HoldFull), 60);
+    world.anchor.bind(to_home(), Exit::Tunnel(TUNNEL));
+    (60..150).for_each(|n| assert_eq!(stream.next(), n));
+    stream.send(150);
+    assert_eq!(stream.next(), 150);
+    // A hold that ends in a drop.
+    world.anchor.bind(to_home(), Exit::Hold { packets: 100, within_ms: 60_000 });
+    (0..3).for_each(|n| stream.send(n));
+    world.anchor.bind(to_home(), Exit::Drop);
+    eventually("the drops", || world.anchor.dropped(DropReason::Denied) == 3);
+    world.anchor.bind(to_home(), Exit::Hold { packets: 100, within_ms: 20 });
+    (0..3).for_each(|n| stream.send(n));
+    eventually("the end of their time", || world.anchor.dropped(DropReason::HoldExpired) == 3);
+}
+
+/// A call goes on while its packets are held for a moment, again and again.
+#[test]
+fn a_stream_that_is_held_and_released_keeps_its_order() {
+    if !may_run() {
+        return;
+    }
+    const PACKETS: u32 = 4_000;
+    // A virtual pair has a queue for each processor, and what leaves on two of them may overtake.
+    let mut one = CpuSet::new();
+    one.set(0).unwrap();
+    sched_setaffinity(Pid::from_raw(0), &one).unwrap();
+    let world = world();
+    let stream = Stream::new(&world, 7_001);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let start = Instant::now();
+            for n in 0..PACKETS {
+                stream.send(n);
+                let due = start + Duration::from_micros(250) * (n + 1);
+                std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            }
+        });
+        scope.spawn(|| {
+            for _ in 0..10 {
+                world.anchor.bind(to_home(), Exit::Hold { packets: 5_000, within_ms: 60_000 });
+                std::thread::sleep(Duration::from_millis(50));
+                world.anchor.bind(to_home(), Exit::Tunnel(TUNNEL));
+                std::thread::sleep(Duration::from_millis(30));
+            }
+        });
+        (0..PACKETS).for_each(|n| assert_eq!(stream.next(), n));
+    });
+}
+
+/// The access router relays also what comes out of the tunnel, to the host on its link: this is how it can be held.
+#[test]
+fn traffic_goes_out_of_a_link_to_the_destination_or_a_next_hop() {
+    if !may_run() {
+        return;
+    }
+    let world = world();
+    let relay = world.access.relay.lock().unwrap().tun_ifindex();
+    let interface = world.access.index("sga");
+    for (family, host) in HOST.iter().map(|host| Prefix::host(ip(host))).enumerate() {
+        world.access.put(Forward::Route(Route::on(host, relay)));
+        for next in [None, Some(host.addr)] {
+            world.access.bind(Traffic::To(host), Exit::Link { interface, next });
+            let before = world.access.relay.lock().unwrap().traffic_carried(&Traffic::To(host));
+            bulk_tcp(&world.host, &world.correspondent, ip(CORRESPONDENT[family]), 1 << 20);
+            let after = world.access.relay.lock().unwrap().traffic_carried(&Traffic::To(host));
+            assert!(after.sent_bytes > before.sent_bytes + (1 << 20), "{after:?}");
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! What must not pass: inner sources of others, from either side of a tunnel.
+
+use std::net::UdpSocket;
+use std::time::Duration;
+
+use segue_ip::{Binding, Exit, Form, Forward, Port, Prefix, Route, Source, Traffic};
+use segue_linux::link;
+use segue_linux::netns::Netns;
+use segue_wire::DropReason;
+
+use crate::world::{
+    CORRESPONDENT, HOME, HOST, Router, TUNNEL, Wire, World, eventually, ip, may_run, prefix,
+};
+
+/// Addresses of another host behind the same access router, which its home prefixes would be.
+const OTHER: [&str; 2] = ["fd0e::2", "10.71.0.2"];
+const OTHER_HOME: [&str; 2] = ["fd0e::/64", "10.71.0.0/24"];
+
+fn world() -> World {
+    World::new(Wire::Whole, Wire::Whole, Form::Ip, true)
+}
+
+/// Sends a datagram from one of the node's addresses, which it is given first.
+fn send(node: &Netns, device: &str, from: &str, to: &str) {
+    node.run(|| {
+        let _ = link::add_address(device, Prefix::host(ip(from)));
+        let sender = UdpSocket::bind((ip(from), 0)).unwrap();
+        sender.send_to(b"mine", (ip(to), 7_000)).unwrap();
+    })
+    .unwrap();
+}
+
+/// A socket that nothing must arrive at but what is good.
+fn receiver(node: &Netns, at: &str) -> UdpSocket {
+    let socket = node.run(|| UdpSocket::bind((ip(at), 7_000))).unwrap().unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    socket
+}
+
+fn arrives_from(socket: &UdpSocket, from: &str) {
+    let mut buffer = [0; 100];
+    let (_, sender) = socket.recv_from(&mut buffer).unwrap();
+    assert_eq!(sender.ip(), ip(from), "nothing else has arrived");
+}
+
+fn counted(router: &Router, reason: DropReason, packets: u64) {
+    eventually("the count of what was refused", || router.dropped(reason) == packets);
+}
+
+#[test]
+fn a_host_that_sends_with_anothers_source_is_stopped_at_its_link() {
+    if !may_run() {
+        return;
+    }
+    let world = world();
+    for (family, to) in CORRESPONDENT.iter().enumerate() {
+        let at = receiver(&world.correspondent, to);
+        send(&world.host, "sga", OTHER[family], to);
+        counted(&world.access, DropReason::InnerSource, family as u64 + 1);
+        send(&world.host, "sga", HOST[family], to);
+        arrives_from(&at, HOST[family]);
+    }
+    assert_eq!(world.anchor.dropped(DropReason::InnerSource), 0, "it was stopped before");
+}
+
+/// The access router does not check, or is not what it says: the anchor does not rely on it.
+#[test]
+fn what_comes_out_of_a_tunnel_has_a_source_that_was_allowed_there() {
+    if !may_run() {
+        return;
+    }
+    let world = world();
+    let link = Port::Link(world.access.index("sga"));
+    for (family, to) in CORRESPONDENT.iter().enumerate() {
+        let other = prefix(OTHER_HOME[family]);
+        world.access.put(Forward::Source(Source { port: link, prefix: other }));
+        world.access.bind(Traffic::From(other), Exit::Tunnel(TUNNEL));
+        let at = receiver(&world.correspondent, to);
+        send(&world.host, "sga", OTHER[family], to);
+        counted(&world.anchor, DropReason::InnerSource, family as u64 + 1);
+        send(&world.host, "sga", HOST[family], to);
+        arrives_from(&at, HOST[family]);
+        let allowed = Source { port: Port::Tunnel(TUNNEL), prefix: other };
+        world.anchor.put(Forward::Source(allowed));
+        send(&world.host, "sga", OTHER[family], to);
+        arrives_from(&at, OTHER[family]);
+        world.anchor.take_back(Forward::Source(allowed));
+    }
+}
+
+/// Somebody on the anchor's other side pretends to be a host.
+#[test]
+fn a_hosts_source_does_not_come_from_the_rest_of_the_world() {
+    if !may_run() {
+        return;
+    }
+    let world = world();
+    let relay = world.anchor.relay.lock().unwrap().tun_ifindex();
+    for (family, home) in OTHER_HOME.iter().map(|home| prefix(home)).enumerate() {
+        world.anchor.put(Forward::Route(Route::on(home, relay)));
+        world.anchor.bind(Traffic::To(home), Exit::Tunnel(TUNNEL));
+        let at = receiver(&world.host, HOST[family]);
+        send(&world.correspondent, "sgc", OTHER[family], HOST[family]);
+        counted(&world.anchor, DropReason::InnerSource, family as u64 + 1);
+        send(&world.correspondent, "sgc", CORRESPONDENT[family], HOST[family]);
+        arrives_from(&at, CORRESPONDENT[family]);
+    }
+}
+
+#[test]
+fn a_link_is_checked_as_long_as_it_has_a_source_and_sources_of_a_tunnel_go_with_it() {
+    if !may_run() {
+        return;
+    }
+    let world = world();
+    let link = Port::Link(world.access.index("sga"));
+    let [home, _] = HOME.map(prefix);
+    let scope = Source { port: link, prefix: prefix("fe80::/10") };
+    world.access.put(Forward::Source(scope));
+    world.access.take_back(Forward::Source(Source { port: link, prefix: home }));
+    let at = receiver(&world.correspondent, CORRESPONDENT[0]);
+    send(&world.host, "sga", HOST[0], CORRESPONDENT[0]);
+    counted(&world.access, DropReason::InnerSource, 1);
+    world.access.put(Forward::Source(Source { port: link, prefix: home }));
+    send(&world.host, "sga", HOST[0], CORRESPONDENT[0]);
+    arrives_from(&at, HOST[0]);
+    // A tunnel that comes again has the sources that it is given again.
+    let tunnel = world.anchor.tunnel(TUNNEL);
+    world.anchor.take_back(Forward::Tunnel(tunnel));
+    world.anchor.put(Forward::Tunnel(tunnel));
+    send(&world.host, "sga", HOST[0], CORRESPONDENT[0]);
+    counted(&world.anchor, DropReason::InnerSource, 1);
+    let port = Port::Tunnel(TUNNEL);
+    world.anchor.put(Forward::Source(Source { port, prefix: home }));
+    send(&world.host, "sga", HOST[0], CORRESPONDENT[0]);
+    arrives_from(&at, HOST[0]);
+}
+
+/// Routes lead more to the relay than anything is bound.
+#[test]
+fn what_is_bound_to_nothing_is_dropped_and_counted() {
+    if !may_run() {
+        return;
+    }
+    let world = world();
+    let [home, _] = HOME.map(prefix);
+    let at = receiver(&world.host, HOST[0]);
+    let to_home = |exit| Binding { traffic: Traffic::To(home), exit };
+    world.anchor.take_back(Forward::Bind(to_home(Exit::Tunnel(TUNNEL))));
+    send(&world.correspondent, "sgc", CORRESPONDENT[0], HOST[0]);
+    counted(&world.anchor, DropReason::NoBinding, 1);
+    world.anchor.bind(Traffic::To(home), Exit::Drop);
+    send(&world.correspondent, "sgc", CORRESPONDENT[0], HOST[0]);
+    counted(&world.anchor, DropReason::Denied, 1);
+    world.anchor.bind(Traffic::To(home), Exit::Tunnel(99));
+    send(&world.correspondent, "sgc", CORRESPONDENT[0], HOST[0]);
+    counted(&world.anchor, DropReason::NoRemote, 1);
+    world.anchor.bind(Traffic::To(home), Exit::Tunnel(TUNNEL));
+    send(&world.correspondent, "sgc", CORRESPONDENT[0], HOST[0]);
+    arrives_from(&at, CORRESPONDENT[0]);
+    // Without the tunnel what is bound to it is refused; with it, it goes there again.
+    let tunnel = world.anchor.tunnel(TUNNEL);
+    world.anchor.take_back(Forward::Tunnel(tunnel));
+    send(&world.correspondent, "sgc", CORRESPONDENT[0], HOST[0]);
+    counted(&world.anchor, DropReason::NoRemote, 2);
+    world.anchor.put(Forward::Tunnel(tunnel));
+    send(&world.correspondent, "sgc", CORRESPONDENT[0], HOST[0]);
+    arrives_from(&at, CORRESPONDENT[0]);
+}

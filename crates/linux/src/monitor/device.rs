@@ -1,0 +1,161 @@
+//! A device, and whether a path may run over it.
+
+use std::net::IpAddr;
+
+use segue_ip::{Interface, Prefix, Route};
+
+/// A network device, as far as paths are concerned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// What protocols are told about it. Its addresses are those that a new socket may use (neither tentative nor
+    /// deprecated), in ascending order; its gateways are the next hops of the best default routes over it, if they
+    /// have one.
+    pub interface: Interface,
+    /// It carries packets: administratively up, and the link below is up or does not say.
+    pub up: bool,
+    /// A loopback device.
+    pub loopback: bool,
+    /// The kind of a virtual device (`tun`, `veth`, `wireguard`…); hardware has none.
+    pub kind: Option<String>,
+    /// Packets on it begin with an Ethernet header.
+    pub ethernet: bool,
+    /// Lowest metric of the default routes over it.
+    pub metric: Option<u32>,
+    /// The main table has a default route over it, of either family.
+    pub default_route: bool,
+    /// The unicast routes of the main table over it, default routes included, without preferred source and MTU; the
+    /// most specific first, then by metric.
+    pub routes: Vec<Route>,
+}
+
+impl Device {
+    /// The route of packets to `destination` that must leave over this device.
+    #[must_use]
+    pub fn route_to(&self, destination: IpAddr) -> Option<&Route> {
+        self.routes.iter().find(|route| route.destination.contains(destination))
+    }
+
+    /// It has an address of `anchor`'s family, and a route towards it.
+    #[must_use]
+    fn reaches(&self, anchor: IpAddr) -> bool {
+        self.interface.addresses.iter().any(|a| a.is_ipv4() == anchor.is_ipv4())
+            && self.route_to(anchor).is_some()
+    }
+}
+
+/// The devices over which a path to `anchor` may run. They are up, are neither loopback nor a device of this program
+/// (whose names begin with `segue`; test networks' are excepted, being no TUN devices), and have an address of the
+/// anchor's family and a route to it.
+#[must_use]
+pub fn physical_candidates(devices: &[Device], anchor: IpAddr) -> Vec<Device> {
+    let named = |d: &Device| d.interface.name.starts_with("segue");
+    let ours = |d: &Device| d.kind.as_deref() == Some("tun") && named(d);
+    devices
+        .iter()
+        .filter(|d| d.up && !d.loopback && !ours(d) && d.reaches(anchor))
+        .cloned()
+        .collect()
+}
+
+/// Sorts lists, so that equal states compare equal, and sums the default routes up.
+pub(super) fn finished(mut device: Device) -> Device {
+    device.interface.addresses.sort_unstable();
+    // The kernel does not mention an IPv4 route's metric of 0.
+    let metric = |r: &Route| r.metric.unwrap_or(0);
+    let order = |r: &Route| {
+        let Prefix { addr, len } = r.destination;
+        (std::cmp::Reverse(len), metric(r), addr, r.gateway)
+    };
+    device.routes.sort_unstable_by_key(order);
+    let defaults = || device.routes.iter().filter(|route| route.destination.len == 0);
+    // Routes are in order of their metrics, so the first of a family is its best. Its next hop may be of the other.
+    let best = |v6: bool| {
+        let first = defaults().find(|route| route.destination.addr.is_ipv6() == v6)?;
+        first.gateway.filter(|gateway| gateway.is_ipv6() == v6)
+    };
+    device.interface.gateways = [best(false), best(true)].into_iter().flatten().collect();
+    device.metric = defaults().map(metric).min();
+    device.default_route = device.metric.is_some();
+    device
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route(destination: &str, gateway: Option<&str>, metric: u32) -> Route {
+        let gateway = gateway.map(|g| g.parse().unwrap());
+        Route { gateway, ..Route::on(destination.parse().unwrap(), 3).metric(metric) }
+    }
+
+    fn wlan() -> Device {
+        finished(Device {
+            interface: Interface {
+                index: 3,
+                name: "wlan0".into(),
+                addresses: vec!["192.0.2.7".parse().unwrap()],
+                gateways: Vec::new(),
+                mtu_bytes: 1500,
+            },
+            up: true,
+            loopback: false,
+            kind: None,
+            ethernet: true,
+            metric: None,
+            default_route: false,
+            routes: vec![
+                route("0.0.0.0/0", Some("192.0.2.9"), 600),
+                Route { metric: None, ..route("192.0.2.0/24", None, 0) },
+                route("0.0.0.0/0", Some("192.0.2.1"), 100),
+            ],
+        })
+    }
+
+    #[test]
+    fn the_default_route_with_the_lowest_metric_gives_the_gateway() {
+        let wlan = wlan();
+        assert_eq!(wlan.interface.gateways, [IpAddr::from([192, 0, 2, 1])]);
+        assert_eq!((wlan.metric, wlan.default_route), (Some(100), true));
+    }
+
+    #[test]
+    fn each_family_has_one_gateway_at_most_and_one_of_its_own() {
+        let gateways = |routes: &[Route]| {
+            let device = finished(Device { routes: routes.to_vec(), ..wlan() });
+            device.interface.gateways.iter().map(IpAddr::to_string).collect::<Vec<_>>()
+        };
+        let v4 = route("0.0.0.0/0", Some("192.0.2.1"), 100);
+        let v6 = route("::/0", Some("fe80::1"), 50);
+        assert_eq!(gateways(&[v6, v4]), ["192.0.2.1", "fe80::1"]);
+        // The best one decides, whatever its next hop (RFC 5549).
+        let first = route("0.0.0.0/0", Some("fe80::1"), 50);
+        assert_eq!(gateways(&[v4, first, v6]), ["fe80::1"]);
+        assert_eq!(gateways(&[v4, Route { metric: None, gateway: None, ..v4 }]), [""; 0]);
+    }
+
+    #[test]
+    fn the_most_specific_route_leads_to_a_destination() {
+        let wlan = wlan();
+        let via = |a: &str| wlan.route_to(a.parse().unwrap()).map(|r| r.gateway);
+        assert_eq!(via("192.0.2.200"), Some(None));
+        assert_eq!(via("198.51.100.1"), Some(Some("192.0.2.1".parse().unwrap())));
+        assert_eq!(via("2001:db8::1"), None);
+    }
+
+    #[test]
+    fn only_devices_that_can_carry_a_path_are_candidates() {
+        let anchor = "198.51.100.1".parse().unwrap();
+        let chosen = |change: fn(&mut Device)| {
+            let mut device = wlan();
+            change(&mut device);
+            !physical_candidates(&[device], anchor).is_empty()
+        };
+        assert!(chosen(|_| {}));
+        assert!(chosen(|d| (d.interface.name, d.kind) = ("segue-w".into(), Some("veth".into()))));
+        assert!(!chosen(|d| d.up = false));
+        assert!(!chosen(|d| d.loopback = true));
+        assert!(!chosen(|d| (d.interface.name, d.kind) = ("segue0".into(), Some("tun".into()))));
+        assert!(!chosen(|d| d.interface.addresses = vec!["2001:db8::7".parse().unwrap()]));
+        assert!(!chosen(|d| d.routes.retain(|r| r.destination.len > 0)));
+    }
+}
