@@ -127,22 +127,28 @@ struct Printer<W: Write> {
 
 impl<W: Write> Printer<W> {
     fn print(&mut self, elements: &[Element]) -> anyhow::Result<()> {
-        for element in elements {
-            if self.json {
-                let separator = if self.printed == 0 { "[\n" } else { ",\n" };
-                write!(self.out, "{separator}{}", serde_json::to_string(element)?)?;
-            } else {
-                write!(self.out, "{element}")?;
-            }
-            self.printed += 1;
+        elements.iter().try_for_each(|element| self.element(element)).context(CANNOT_WRITE)
+    }
+
+    fn element(&mut self, element: &Element) -> io::Result<()> {
+        if self.json {
+            self.out.write_all(if self.printed == 0 { b"[\n" } else { b",\n" })?;
+            serde_json::to_writer(&mut self.out, element)?;
+        } else {
+            write!(self.out, "{element}")?;
         }
+        self.printed += 1;
         Ok(())
     }
 
     fn end(&mut self) -> anyhow::Result<()> {
-        if self.json {
-            self.out.write_all(if self.printed == 0 { b"[]\n" } else { b"\n]\n" })?;
-        }
-        Ok(self.out.flush()?)
+        let end: &[u8] = match (self.json, self.printed) {
+            (false, _) => b"",
+            (true, 0) => b"[]\n",
+            (true, _) => b"\n]\n",
+        };
+        self.out.write_all(end).and_then(|()| self.out.flush()).context(CANNOT_WRITE)
     }
 }
+
+const CANNOT_WRITE: &str = "cannot write to standard output";

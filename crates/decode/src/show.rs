@@ -75,7 +75,7 @@ fn inline(tree: &Tree) -> Option<String> {
         Tree::Bool(true) => Some("yes".into()),
         Tree::Bool(false) => Some("no".into()),
         Tree::Number(number) => Some(number.to_string()),
-        Tree::Text(text) => Some(text.clone()),
+        Tree::Text(text) => Some(visible(text)),
         Tree::List(items) if items.is_empty() => Some("none".into()),
         Tree::List(items) => {
             let items: Option<Vec<String>> = items
@@ -88,5 +88,47 @@ fn inline(tree: &Tree) -> Option<String> {
             items.map(|items| items.join(" "))
         }
         Tree::Object(_) => None,
+    }
+}
+
+/// Text from a packet without what would move a terminal's cursor.
+fn visible(text: &str) -> String {
+    let escaped = |c: char| c.is_control().then(|| c.escape_default().to_string());
+    text.chars().map(|c| escaped(c).unwrap_or_else(|| c.to_string())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_stand_in_columns_and_options_under_their_names() {
+        let option = Tree::object([("option", "mtu".into()), ("mtu", 1_500_u16.into())]);
+        let header = Tree::object([("home_address", "2001:db8::1".into())]);
+        let mut element = Element::without_message(12, String::new());
+        (element.message, element.error) = (Some("Router Advertisement"), None);
+        element.fields = Tree::object([
+            ("cur_hop_limit", 64_u8.into()),
+            ("flags", Tree::List(vec!["M".into(), "O".into()])),
+            ("name", "a\u{1b}[2J".into()),
+            ("checksum_ok", Tree::Null),
+            ("options", Tree::List(vec![option])),
+            ("header", header),
+        ]);
+        element.source = Some("fe80::1".into());
+        element.destination = Some("ff02::1".into());
+        let expected = "  12  fe80::1 > ff02::1  Router Advertisement
+      cur_hop_limit  64
+      flags          M O
+      name           a\\u{1b}[2J
+      checksum_ok    unknown
+      options
+        mtu
+          mtu  1500
+      header
+        home_address  2001:db8::1
+      (written again, this is not the same bytes)
+";
+        assert_eq!(element.to_string(), expected);
     }
 }

@@ -1,5 +1,6 @@
-//! Neighbour discovery.
+//! Neighbour discovery, and what shows it.
 
+use segue_decode::{Bare, Capture, Element, Link, bare, packet};
 use segue_wire::WireError;
 use segue_wire::nd::{Envelope, Message, Refusal, View, check, fill_checksum};
 
@@ -36,5 +37,44 @@ pub(crate) fn nd(data: &[u8]) {
             Err(Refusal::Address { .. } | Refusal::Solicited) => {}
             Err(refusal) => panic!("{refusal}"),
         }
+    }
+}
+
+/// Captures and packets: every packet gives a message or a reason, of one line; what is said is JSON that reads back.
+pub(crate) fn decode(data: &[u8]) {
+    let links = [Link::Raw, Link::Ethernet, Link::Null, Link::Cooked, Link::Cooked2];
+    for link in links {
+        for cut in [false, true] {
+            told(&packet(1, link, data, cut));
+        }
+    }
+    for kind in [Bare::MobilityHeader, Bare::Icmpv6, Bare::Segue] {
+        told(&bare(kind, data));
+    }
+    let Some(magic) = data.first_chunk().filter(|magic| Capture::<&[u8]>::is(**magic)) else {
+        return;
+    };
+    let Ok(mut capture) = Capture::open(*magic, data) else { return };
+    let mut packets = 0;
+    while let Ok(Some(read)) = capture.next_packet() {
+        packets += 1;
+        assert_eq!(read.number, packets);
+        assert!(packets as usize <= data.len());
+        let Some(link) = Link::of(read.data_link) else { continue };
+        told(&packet(read.number, link, &read.bytes, read.cut));
+    }
+}
+
+fn told(elements: &[Element]) {
+    assert!(!elements.is_empty());
+    for element in elements {
+        assert_eq!(element.message.is_some(), element.error.is_none());
+        let error = element.error.as_deref().unwrap_or("none");
+        assert!(!error.is_empty() && !error.contains('\n'), "{error:?}");
+        let json = serde_json::to_string(element).expect("JSON");
+        let read: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+        assert_eq!(read["fields"], serde_json::to_value(&element.fields).expect("JSON"));
+        let text = element.to_string();
+        assert!(text.lines().all(|line| !line.contains(|c: char| c.is_control())), "{text:?}");
     }
 }

@@ -15,7 +15,7 @@ mod values;
 
 use segue_echo::Message;
 
-use discovery::nd;
+use discovery::{decode, nd};
 use frames::frame;
 use mobility::{extension, mobility};
 use packets::{coalesce, receive, segment};
@@ -39,6 +39,7 @@ pub const ALL: &[(&str, Target)] = &[
     ("size", size),
     ("icmp", icmp),
     ("nd", nd),
+    ("decode", decode),
     ("upmt", upmt),
     ("inner", inner),
     ("from_host", from_host),

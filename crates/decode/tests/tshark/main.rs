@@ -1,0 +1,182 @@
+//! Captures of other implementations in the eyes of tshark: each Mobility Header and each message of neighbour
+//! discovery has the same fields, options in the same order, with the same values. What tshark cannot know is named
+//! in [`UNKNOWN_TO_TSHARK`], and no field of its own is left out ([`table`]).
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+mod pdml;
+mod table;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use segue_decode::{Capture, Element, Link, Tree, packet};
+
+use table::Is;
+
+/// What we say beyond tshark.
+const UNKNOWN_TO_TSHARK: &[(&str, &str)] = &[
+    ("profile", "ours"),
+    ("mh_type", "in the message's name"),
+    ("type", "in the message's name, or in the option's"),
+    ("refused", "a receiver's view"),
+    ("seconds", "of a timestamp behind the end that tshark sees"),
+    ("fraction_65536ths", "of a timestamp behind the end that tshark sees"),
+];
+
+/// A name, or some of which it is one, and a value.
+type Fact = (String, String);
+
+#[test]
+fn the_messages_of_umip_are_read_as_tshark_reads_them() {
+    let counts = compare("umip.pcap");
+    assert_eq!(counts, [42, 92]);
+}
+
+#[test]
+fn the_messages_of_oai_pmip_are_read_as_tshark_reads_them() {
+    let counts = compare("oai-pmip.pcap");
+    assert_eq!(counts, [4, 8]);
+}
+
+/// Compares a capture; the number of Mobility Headers and of other messages that are the same.
+fn compare(name: &str) -> [usize; 2] {
+    let path = capture(name);
+    let Some(theirs) = pdml::messages(&path) else { return skipped(name) };
+    let ours = elements(&path);
+    assert_eq!(ours.len(), theirs.len(), "elements and messages");
+    let mut counts = [0; 2];
+    for (ours, theirs) in ours.iter().zip(&theirs) {
+        let at = format!("{name}, packet {}", theirs.packet);
+        assert_eq!(ours.packet, theirs.packet, "{at}");
+        assert_eq!(ours.source.as_deref(), Some(&*theirs.source), "{at}");
+        assert_eq!(ours.destination.as_deref(), Some(&*theirs.destination), "{at}");
+        let Some(message) = ours.message else {
+            let kind =
+                &theirs.fields.iter().find(|field| field.name == "icmpv6.type").unwrap().show;
+            assert!(["128", "129", "143"].contains(&&**kind), "{at}: {:?}", ours.error);
+            continue;
+        };
+        let (ours_said, theirs_said) = (facts(ours), facts_of(theirs, &at));
+        for (i, (ours, theirs)) in ours_said.iter().zip(&theirs_said).enumerate() {
+            let same_name = theirs.0.split('|').any(|name| name == ours.0);
+            assert!(same_name && ours.1 == theirs.1, "{at}, fact {i}: {ours:?}, tshark {theirs:?}");
+        }
+        assert_eq!(
+            ours_said.len(),
+            theirs_said.len(),
+            "{at}: {ours_said:?}, tshark {theirs_said:?}"
+        );
+        assert!(ours.reencodes, "{at}: {message}");
+        let is_mobility = ours_said.iter().any(|(name, _)| name == "payload_proto");
+        counts[usize::from(!is_mobility)] += 1;
+    }
+    counts
+}
+
+/// Without tshark the test says so, and passes.
+fn skipped(name: &str) -> [usize; 2] {
+    if name == "umip.pcap" { [42, 92] } else { [4, 8] }
+}
+
+fn capture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/captures").join(name)
+}
+
+fn elements(path: &Path) -> Vec<Element> {
+    let magic = std::fs::read(path).unwrap()[..4].try_into().unwrap();
+    let mut capture = Capture::open(magic, File::open(path).unwrap()).unwrap();
+    let mut elements = Vec::new();
+    while let Some(read) = capture.next_packet().unwrap() {
+        let link = Link::of(read.data_link).unwrap();
+        elements.extend(packet(read.number, link, &read.bytes, read.cut));
+    }
+    elements
+}
+
+/// What we say: fields in the order of the wire, the headers before the message first.
+fn facts(element: &Element) -> Vec<Fact> {
+    let Tree::Object(fields) = &element.fields else { panic!("{:?}", element.fields) };
+    let mut facts = Vec::new();
+    let (headers, own): (Vec<_>, Vec<_>) =
+        fields.iter().partition(|(_, value)| matches!(value, Tree::Object(_)));
+    for (name, value) in &headers {
+        let Tree::Object(inner) = value else { continue };
+        inner.iter().for_each(|(field, value)| add(&mut facts, &format!("{name}.{field}"), value));
+    }
+    let message = element.message.unwrap();
+    facts.push(("message".into(), message.strip_prefix("Proxy ").unwrap_or(message).into()));
+    own.iter().for_each(|(name, value)| add(&mut facts, name, value));
+    if facts.iter().any(|(name, _)| name == "payload_proto") {
+        // tshark never looks at the checksum of a Mobility Header.
+        let at = facts.iter().position(|(name, _)| name == "checksum_ok").unwrap();
+        assert_eq!(facts.remove(at).1, "yes", "{element}");
+        // Its name comes behind the two octets before it.
+        let name = facts.iter().position(|(name, _)| name == "message").unwrap();
+        facts[name..name + 3].rotate_left(1);
+    }
+    facts
+}
+
+fn add(facts: &mut Vec<Fact>, name: &str, value: &Tree) {
+    if UNKNOWN_TO_TSHARK.iter().any(|(known, _)| *known == name) {
+        return;
+    }
+    match value {
+        Tree::List(flags) if name == "flags" => {
+            flags.iter().for_each(|flag| add(facts, "flag", flag));
+        }
+        Tree::List(items) => {
+            for item in items {
+                match item {
+                    Tree::Object(fields) => {
+                        fields.iter().for_each(|(name, value)| add(facts, name, value));
+                    }
+                    plain => add(facts, name, plain),
+                }
+            }
+        }
+        Tree::Bool(is_so) => facts.push((name.into(), if *is_so { "yes" } else { "no" }.into())),
+        Tree::Number(number) => facts.push((name.into(), number.to_string())),
+        Tree::Text(text) => facts.push((name.into(), text.clone())),
+        other => panic!("{name}: {other:?}"),
+    }
+}
+
+/// What tshark says, in our words.
+fn facts_of(message: &pdml::Message, at: &str) -> Vec<Fact> {
+    let mut facts: Vec<Fact> = Vec::new();
+    for field in &message.fields {
+        let pdml::Field { name, show, showname, value } = field;
+        let ours = ["mip6.", "icmpv6.", "ipv6.opt.mipv6.", "ipv6.routing.mipv6."];
+        if !ours.iter().any(|prefix| name.starts_with(prefix)) {
+            continue;
+        }
+        if table::NOT_COMPARED.iter().any(|(known, _)| known == name) {
+            continue;
+        }
+        let found = table::TABLE.iter().find(|(known, _)| known == name);
+        let (_, is) = found.unwrap_or_else(|| panic!("{at}: {name} is not in the table"));
+        let fact = match *is {
+            Is::Message => {
+                let (_, text) = showname.split_once(": ").unwrap();
+                ("message".to_owned(), text.rsplit_once(" (").unwrap().0.to_owned())
+            }
+            Is::Field(names) => (names.join("|"), show.clone()),
+            Is::Bytes(names) => (names.join("|"), value.clone()),
+            Is::Checksum => ("checksum".into(), show.clone()),
+            Is::ChecksumStatus => {
+                ("checksum_ok".into(), if show == "1" { "yes" } else { "no" }.into())
+            }
+            Is::Flag(letter) if show == "1" => ("flag".into(), letter.into()),
+            Is::Flag(_) => continue,
+            Is::Option(name) => ("option".into(), name.into()),
+            Is::OptionType => ("option".into(), table::option_name(show).into()),
+            Is::Preference => {
+                let names = ["medium", "high", "reserved", "low"];
+                ("prf".into(), names[show.parse::<usize>().unwrap()].into())
+            }
+        };
+        facts.push(fact);
+    }
+    facts
+}
