@@ -85,12 +85,13 @@ struct relay_exit {
 	__u8 next_family; /* EXIT_LINK: 4 or 6; 0: the destination itself is the next hop */
 	__u8 reserved;
 	__u32 number; /* a tunnel's slot, an interface's index */
-	__u32 next[4];
-	__u32 queue; /* EXIT_HOLD, EXIT_ASK: in user space */
-	__u32 reserved_queue;
+	/* In a table of flows these end a line of the cache that has the end of the key. */
 	__u64 packets;
 	__u64 bytes;
 	__u64 last_seen_ns;
+	__u32 next[4];
+	__u32 queue; /* EXIT_HOLD, EXIT_ASK: in user space */
+	__u32 reserved_queue;
 };
 
 /* A packet for the daemon that the kernel would refuse. */

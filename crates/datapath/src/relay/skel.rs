@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(size_of::<relay_source>(), 24);
         assert_eq!(size_of::<relay_prefix>(), 24);
         assert_eq!(size_of::<relay_exit>(), 56);
-        assert_eq!(offset_of!(relay_exit, packets), 32);
+        assert_eq!(offset_of!(relay_exit, packets), 8);
         assert_eq!(size_of::<relay_message>(), 8 + 1_536);
     }
 }

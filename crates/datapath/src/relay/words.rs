@@ -39,7 +39,7 @@ impl Default for RelayRoom {
             tunnels: 4_096,
             links: 4_096,
             sources: 1 << 18,
-            flows: 1 << 20,
+            flows: 1 << 18,
             prefixes: 1 << 18,
         }
     }

@@ -130,7 +130,7 @@ pub struct RouterAdvertisement {
 }
 
 impl Message {
-    /// Reads an ICMPv6 message from its type on. What RFC 4861 has a receiver look at besides, [`super::check`] does.
+    /// Reads an ICMPv6 message from its type on. What RFC 4861 has a receiver look at besides, [`check()`](super::check()) does.
     ///
     /// # Errors
     /// Those of [`View::new`] and [`NdOption::parse`]; [`WireError::Field`] where a reply holds a part of an address.
