@@ -35,5 +35,10 @@ found=$(tracked | grep -v '^Cargo.lock$' | xargs grep -nIE "$words") &&
   complain "Words that have no place here:"$'\n'"$found"
 found=$(tracked 'crates/*.rs' | xargs grep -nE 'failure_persistence: *None|RngSeed::Random') &&
   complain "A property forgets its failures, or draws other cases each time:"$'\n'"$found"
+# `scripts/unit` runs none, so a block that rustdoc takes for a test must not be there.
+found=$(tracked 'crates/*.rs' | xargs awk '/^ *\/\/[\/!] *```/ {
+  if (!(FILENAME in open) && /```$/) print FILENAME ":" FNR
+  if (FILENAME in open) delete open[FILENAME]; else open[FILENAME] = 1 }')
+[ -z "$found" ] || complain "A block of code in documents that says no language (text):"$'\n'"$found"
 grep -q '^PROPTEST_RNG_SEED = ' .cargo/config.toml || complain ".cargo/config.toml: properties have no fixed seed"
 exit "$failed"
