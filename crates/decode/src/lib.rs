@@ -1,7 +1,7 @@
 //! `segue decode`: the messages of mobility protocols in captures and single packets, field by field ([`Args`],
 //! [`run`]).
 //!
-//! A packet is walked from its link layer inwards, through extension headers and tunnels ([`walk`]). Each message on
+//! A packet is walked from its link layer inwards, through extension headers and tunnels ([`packet`]). Each message on
 //! the way becomes an [`Element`], read and written by `segue-wire`; so does each packet that holds none, with the
 //! reason.
 
