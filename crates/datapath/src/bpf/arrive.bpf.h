@@ -319,15 +319,14 @@ static __always_inline int handle_request(struct __sk_buff *skb, __u32 slot,
 					  struct path_state *state, struct scratch *room, __u64 at_ns)
 {
 	struct probe_packet *packet = &room->packet;
-	__u32 received = 0;
-	int answers = accept_request(skb, slot, outer, path, state, packet, at_ns, 1, &received,
+	int answers = accept_request(skb, slot, outer, path, state, packet, at_ns, 1, &room->received,
 				     &room->challenge);
 
 	if (answers < 0)
 		return drop(DROP_REPLAY);
 	if (!answers)
 		return TC_ACT_SHOT; /* consumed */
-	return answer(skb, outer, path, state, packet, &room->held, at_ns, received,
+	return answer(skb, outer, path, state, packet, &room->held, at_ns, room->received,
 		      room->challenge);
 }
 
@@ -387,20 +386,21 @@ static __noinline int handle_size(struct __sk_buff *skb, __u32 slot, const struc
 	return TC_ACT_SHOT; /* consumed */
 }
 
-static __noinline int handle_probe(struct __sk_buff *skb, __u32 slot, const struct outer *outer)
+/* A probe with the outer headers that are in the scratch room. */
+static __noinline int handle_probe(struct __sk_buff *skb, __u32 slot)
 {
 	struct path_config *path = path_of(slot);
 	struct path_state *state = state_of(slot);
-	__u8 type;
 	__u64 at_ns = arrival_ns(skb);
 	struct scratch *room = scratch();
+	const struct outer *outer;
 	struct probe_packet *packet;
 
-	if (!path || !state || !outer || !room)
+	if (!path || !state || !room)
 		return drop(DROP_UNKNOWN_INDEX);
+	outer = &room->outer;
 	packet = &room->packet;
-	type = outer->header.version_type & 15;
-	if (type != (is_anchor ? TYPE_REQUEST : TYPE_RESPONSE))
+	if ((outer->header.version_type & 15) != (is_anchor ? TYPE_REQUEST : TYPE_RESPONSE))
 		return drop(DROP_TYPE);
 	if (outer->payload < sizeof(*packet))
 		return drop(DROP_TRUNCATED);

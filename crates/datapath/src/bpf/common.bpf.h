@@ -180,11 +180,8 @@ struct outer_ends {
 /* The number of an address of this machine, 0 if it is none. */
 static __always_inline __u32 local_id(const __u32 address[4])
 {
-	struct inner_key key;
-	__u32 *id;
+	__u32 *id = bpf_map_lookup_elem(&segue_locals, address);
 
-	copy_address(key.address, address);
-	id = bpf_map_lookup_elem(&segue_locals, &key);
 	return id ? *id : 0;
 }
 

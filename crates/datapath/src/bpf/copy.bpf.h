@@ -36,7 +36,10 @@ static __noinline int keep_copy(struct __sk_buff *skb, __u32 slot, __u64 now_ns)
 		return 0;
 	if (len > COPY_MAX && gso_size)
 		len = COPY_MAX;
-	if (!len || len > COPY_MAX)
+	if (len < sizeof(struct iphdr))
+		return 0;
+	apart(len);
+	if (len > COPY_MAX)
 		return 0;
 	number = __sync_fetch_and_add(&copies->next, 1);
 	copy = &copies->copy[number % COPIES];

@@ -233,22 +233,24 @@ static __always_inline int deliver_stripped(struct __sk_buff *skb, __u32 slot, _
 	return bpf_redirect(tun_ifindex, BPF_F_INGRESS);
 }
 
+static __always_inline __u8 type_of(const struct outer *outer)
+{
+	return outer->header.version_type & 15;
+}
+
 /* `link`: bytes of frame header. */
 static __always_inline int receive(struct __sk_buff *skb, __u32 link)
 {
 	struct scratch *room = scratch();
-	struct probe_packet *packet;
 	struct outer *outer;
 	struct inner *inner;
 	struct path_config *path;
 	struct path_state *state;
 	__u32 slot, received, front = sizeof(struct tunnel_header);
-	__u8 type;
 	int reason;
 
 	if (skb->pkt_type == 3 /* PACKET_OTHERHOST */ || !room)
 		return PASS;
-	packet = &room->packet;
 	outer = &room->outer;
 	inner = &room->inner;
 	__builtin_memset(outer, 0, sizeof(*outer));
@@ -279,22 +281,21 @@ static __always_inline int receive(struct __sk_buff *skb, __u32 link)
 		return drop(DROP_UNKNOWN_INDEX);
 	if (outer->header.cookie != path->rx_cookie)
 		return drop(DROP_COOKIE);
-	type = outer->header.version_type & 15;
-	if (type == TYPE_SIZE)
+	if (type_of(outer) == TYPE_SIZE)
 		return handle_size(skb, slot, outer);
-	if (type > TYPE_RIDE)
-		return handle_probe(skb, slot, outer);
-	if (type == TYPE_RIDE) {
-		reason = read_ride(skb, outer, path, packet);
+	if (type_of(outer) > TYPE_RIDE)
+		return handle_probe(skb, slot);
+	if (type_of(outer) == TYPE_RIDE) {
+		reason = read_ride(skb, outer, path, &room->packet);
 		if (reason >= 0)
 			return drop(reason);
-		front = sizeof(*packet);
+		front = sizeof(room->packet);
 	}
 	reason = accept(skb, slot, generation_of(outer->header.cookie), path, state,
 			outer->at + front, outer->payload - front, flags_and_age(&outer->header),
 			inner, &received);
-	if (type == TYPE_RIDE)
-		take_ride(skb, slot, outer, packet, received);
+	if (type_of(outer) == TYPE_RIDE)
+		take_ride(skb, slot, outer, &room->packet, received);
 	if (reason >= 0)
 		return drop(reason);
 	return decapsulate(skb, outer, inner, front);

@@ -118,7 +118,10 @@ static __always_inline int give_to_daemon(struct __sk_buff *skb, __u32 link)
 	struct relay_message *message;
 	__u32 len = skb->len - link;
 
-	if (len < sizeof(struct ipv6hdr) || len > MESSAGE_MAX)
+	if (len < sizeof(struct ipv6hdr))
+		return drop(DROP_TRUNCATED);
+	apart(len);
+	if (len > MESSAGE_MAX)
 		return drop(DROP_TRUNCATED);
 	message = bpf_ringbuf_reserve(&relay_messages, sizeof(*message), 0);
 	if (!message)

@@ -12,7 +12,7 @@ struct scratch {
 	struct probe_packet held; /* a response on its way out */
 	struct probe_packet words; /* what a challenge is made of */
 	__u32 challenge; /* what a request's source has to echo, or 0 */
-	__u32 reserved;
+	__u32 received; /* packets of a request's path, this one included */
 	struct probe_packet packet;
 	struct outer outer;
 	struct inner inner;
