@@ -46,9 +46,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
+use std::sync::Arc;
 
 use nix::sys::socket::SockFlag;
 use nix::sys::socket::sockopt::ReceiveTimestampns;
@@ -76,7 +74,7 @@ pub use crate::attach::remove_stale_filters;
 use crate::attach::{Attached, Owner, Side, messages_to_log};
 use crate::device::{DeviceKind, Injector, Tun};
 use crate::locals::Watch;
-use crate::sync::lock;
+use crate::worker::Worker;
 use crate::{
     Datapath, DatapathError, EventSink, FlowCursor, FlowPage, Kind, LinuxDatapath, MissPacket,
     PathCounters, PathSetup, ProbeOrder, Reach, Reinjection, Role, Setup, Via,
@@ -96,12 +94,13 @@ struct Interface {
     _leave: Attached,
 }
 
-/// The eBPF datapath; everything it put into the kernel goes when it is dropped.
+/// The eBPF datapath; everything it put into the kernel goes when it is dropped, in the order of its fields.
 pub struct Ebpf {
+    interfaces: BTreeMap<u32, Interface>,
+    _egress: Attached,
+    worker: Worker,
     /// While it is open the kernel stamps each packet on arrival, before the packet waits for a processor.
     _stamps: OwnedFd,
-    interfaces: BTreeMap<u32, Interface>,
-    egress: Option<Attached>,
     programs: Programs,
     paths: BTreeMap<u32, Path>,
     /// The sets of time constants that the programs have.
@@ -115,10 +114,6 @@ pub struct Ebpf {
     /// Responses that the programs have begun to hold.
     held: Waiting,
     shore: Arc<Shore>,
-    stop: Option<UnixStream>,
-    thread: Option<JoinHandle<()>>,
-    /// Why the thread has ended, if it said.
-    ended: Arc<Mutex<Option<String>>>,
 }
 
 impl Ebpf {
@@ -161,25 +156,15 @@ impl Ebpf {
             options.tcx,
         )?;
         let shore = Arc::new(Shore::new(tun, tables, setup.role, [again, over, probes]));
-        let failed = |what| move |source: io::Error| DatapathError::Kernel { what, source };
-        let ended = Arc::<Mutex<Option<String>>>::default();
-        let (stop, stopped) =
-            UnixStream::pair().map_err(failed("make the packet path's stop signal"))?;
-        let thread = std::thread::Builder::new()
-            .name(THREAD.into())
-            .spawn({
-                let (shore, ended) = (Arc::clone(&shore), Arc::clone(&ended));
-                move || {
-                    if let Err(error) = reader::run(&shore, &sink, &watch, &stopped) {
-                        *lock(&ended) = Some(error);
-                    }
-                }
-            })
-            .map_err(failed("start the packet path's thread"))?;
+        let worker = Worker::start(THREAD, {
+            let shore = Arc::clone(&shore);
+            move |stopped| reader::run(&shore, &sink, &watch, stopped)
+        })?;
         Ok(Ebpf {
-            _stamps: stamps,
             interfaces: BTreeMap::new(),
-            egress: Some(egress),
+            _egress: egress,
+            worker,
+            _stamps: stamps,
             programs,
             paths: BTreeMap::new(),
             scales: Vec::new(),
@@ -190,9 +175,6 @@ impl Ebpf {
             exits: Exits::default(),
             held: Waiting::default(),
             shore,
-            stop: Some(stop),
-            thread: Some(thread),
-            ended,
         })
     }
 
@@ -547,24 +529,6 @@ impl LinuxDatapath for Ebpf {
     }
 
     fn carries(&self) -> Result<(), DatapathError> {
-        if self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
-            return Ok(());
-        }
-        let why = lock(&self.ended).clone();
-        Err(DatapathError::Ended {
-            thread: THREAD,
-            why: why.unwrap_or_else(|| "it panicked".into()),
-        })
-    }
-}
-
-impl Drop for Ebpf {
-    fn drop(&mut self) {
-        self.interfaces.clear();
-        self.egress = None;
-        self.stop = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        self.worker.runs()
     }
 }

@@ -22,6 +22,7 @@ mod misses;
 mod paid;
 mod sync;
 mod types;
+mod worker;
 
 pub use ebpf::{StampAnswers, StampCounts, StampOptions};
 pub use error::DatapathError;

@@ -13,14 +13,11 @@ mod tables;
 mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
+use std::sync::Arc;
 
 use segue_clock::{Span, Time};
-use segue_ip::{Binding, Exit, Forward, Forwarding, Port, Source, Traffic, Tunnel};
+use segue_ip::{Binding, Exit, Forward, Forwarding, Port, Prefix, Source, Traffic, Tunnel};
 use segue_linux::clock::monotonic;
 use segue_linux::{Kernel, route};
 use segue_wire::DropReason;
@@ -35,7 +32,7 @@ use crate::attach::{Attached, Owner, Side, messages_to_log};
 use crate::device::{DeviceKind, Injector, Tun};
 use crate::locals::Watch;
 use crate::maps::Shared;
-use crate::sync::lock;
+use crate::worker::Worker;
 use crate::{DatapathError, MissPacket};
 
 const THREAD: &str = "segue-relay";
@@ -55,10 +52,11 @@ pub struct Carried {
     pub last_sent: Option<Time>,
 }
 
-/// The relay; everything it put into the kernel goes when it is dropped.
+/// The relay; everything it put into the kernel goes when it is dropped, in the order of its fields.
 pub struct Relay {
     interfaces: BTreeMap<u32, Attached>,
-    egress: Option<Attached>,
+    _egress: Attached,
+    worker: Worker,
     programs: Programs,
     slots: Slots,
     tunnels: BTreeMap<u32, Placed>,
@@ -69,10 +67,6 @@ pub struct Relay {
     /// The queue given last.
     queue: u32,
     shore: Arc<Shore>,
-    stop: Option<UnixStream>,
-    thread: Option<JoinHandle<()>>,
-    /// Why the thread has ended, if it said.
-    ended: Arc<Mutex<Option<String>>>,
 }
 
 /// A tunnel in its place in the table.
@@ -106,23 +100,14 @@ impl Relay {
         let egress =
             Attached::tc(programs.egress.as_fd(), tun.ifindex, Side::Egress, Owner::Relay, true)?;
         let shore = Arc::new(Shore::new(tun, tables, again, sink));
-        let failed = |what| move |source: io::Error| DatapathError::Kernel { what, source };
-        let ended = Arc::<Mutex<Option<String>>>::default();
-        let (stop, stopped) = UnixStream::pair().map_err(failed("make the relay's stop signal"))?;
-        let thread = std::thread::Builder::new()
-            .name(THREAD.into())
-            .spawn({
-                let (shore, ended) = (Arc::clone(&shore), Arc::clone(&ended));
-                move || {
-                    if let Err(error) = reader::run(&shore, &watch, &stopped) {
-                        *lock(&ended) = Some(error);
-                    }
-                }
-            })
-            .map_err(failed("start the relay's thread"))?;
+        let worker = Worker::start(THREAD, {
+            let shore = Arc::clone(&shore);
+            move |stopped| reader::run(&shore, &watch, stopped)
+        })?;
         Ok(Relay {
             interfaces: BTreeMap::new(),
-            egress: Some(egress),
+            _egress: egress,
+            worker,
             programs,
             slots: Slots { next: 0, most: setup.room.tunnels, freed: Vec::new() },
             tunnels: BTreeMap::new(),
@@ -131,9 +116,6 @@ impl Relay {
             led: BTreeMap::new(),
             queue: 0,
             shore,
-            stop: Some(stop),
-            thread: Some(thread),
-            ended,
         })
     }
 
@@ -246,11 +228,7 @@ impl Relay {
     /// # Errors
     /// [`DatapathError::Ended`] once the relay's thread has ended: nothing brings it back.
     pub fn carries(&self) -> Result<(), DatapathError> {
-        if self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
-            return Ok(());
-        }
-        let why = lock(&self.ended).clone().unwrap_or_else(|| "it panicked".into());
-        Err(DatapathError::Ended { thread: THREAD, why })
+        self.worker.runs()
     }
 
     fn set_tunnel(&mut self, tunnel: Tunnel) -> Result<(), DatapathError> {
@@ -289,9 +267,7 @@ impl Relay {
     fn remove_tunnel(&mut self, number: u32) -> Result<(), DatapathError> {
         let Some(placed) = self.tunnels.remove(&number) else { return Ok(()) };
         self.shore.tables.remove_end(&kernel_end(&placed.tunnel));
-        let port = Port::Tunnel(number);
-        let sources: Vec<Source> =
-            self.sources.iter().filter(|source| source.port == port).copied().collect();
+        let sources: Vec<Source> = self.sources_at(Port::Tunnel(number)).copied().collect();
         for source in sources {
             self.shore.tables.remove_source(&kernel_source(&source, placed.slot));
             self.sources.remove(&source);
@@ -326,21 +302,22 @@ impl Relay {
         let tables = &self.shore.tables;
         tables.set_source(&kernel_source(&source, self.slot_of_port(source.port)))?;
         if let Port::Link(interface) = source.port {
-            tables.set_link(interface, self.sources_of(interface) + 1)?;
+            tables.check_link(interface)?;
         }
         self.sources.insert(source);
         Ok(())
     }
 
-    fn forbid(&mut self, source: &Source) -> Result<(), DatapathError> {
+    fn forbid(&mut self, source: &Source) {
         if !self.sources.remove(source) {
-            return Ok(());
+            return;
         }
         let tables = &self.shore.tables;
         tables.remove_source(&kernel_source(source, self.slot_of_port(source.port)));
-        match source.port {
-            Port::Link(interface) => tables.set_link(interface, self.sources_of(interface)),
-            Port::Tunnel(_) => Ok(()),
+        if let Port::Link(interface) = source.port
+            && self.sources_at(source.port).next().is_none()
+        {
+            tables.check_link_no_more(interface);
         }
     }
 
@@ -351,9 +328,10 @@ impl Relay {
         }
     }
 
-    fn sources_of(&self, interface: u32) -> u32 {
-        let port = Port::Link(interface);
-        self.sources.iter().filter(|source| source.port == port).count() as u32
+    fn sources_at(&self, port: Port) -> impl Iterator<Item = &Source> {
+        // The least prefix there is.
+        let first = Source { port, prefix: Prefix::default_of(false) };
+        self.sources.range(first..).take_while(move |source| source.port == port)
     }
 
     fn bind(&mut self, Binding { traffic, exit }: Binding) -> Result<(), DatapathError> {
@@ -442,7 +420,10 @@ impl Forwarding for Relay {
     fn take_back(&mut self, part: &Forward) -> Result<(), DatapathError> {
         match part {
             Forward::Tunnel(tunnel) => self.remove_tunnel(tunnel.number),
-            Forward::Source(source) => self.forbid(source),
+            Forward::Source(source) => {
+                self.forbid(source);
+                Ok(())
+            }
             Forward::Bind(binding) => {
                 self.unbind(&binding.traffic);
                 Ok(())
@@ -451,17 +432,6 @@ impl Forwarding for Relay {
             | Forward::Route(_)
             | Forward::Rule(_)
             | Forward::Proxy { .. } => Ok(Kernel.take_back(part)?),
-        }
-    }
-}
-
-impl Drop for Relay {
-    fn drop(&mut self) {
-        self.interfaces.clear();
-        self.egress = None;
-        self.stop = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
         }
     }
 }

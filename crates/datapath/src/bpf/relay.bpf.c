@@ -28,7 +28,7 @@ struct {
 	__type(value, __u32);
 } relay_sources SEC(".maps");
 
-/* How many sources each checked link has. */
+/* The checked links: those with a source. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);

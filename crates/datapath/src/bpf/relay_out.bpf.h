@@ -55,24 +55,23 @@ struct gre {
 	__u32 key; /* only with GRE_KEY */
 } __attribute__((packed));
 
-/* The outer headers of every form: the IP header and up to eight bytes. */
+/* What is between the outer IP header and the inner packet. */
+union shim {
+	struct gre gre;
+	struct udphdr udp;
+};
+
 struct outer_head_v4 {
 	struct iphdr ip;
-	union {
-		struct gre gre;
-		struct udphdr udp;
-	};
+	union shim shim;
 } __attribute__((packed));
 
 struct outer_head_v6 {
 	struct ipv6hdr ip;
-	union {
-		struct gre gre;
-		struct udphdr udp;
-	};
+	union shim shim;
 } __attribute__((packed));
 
-/* Bytes between the outer IP header and the inner packet. */
+/* Its bytes. */
 static __always_inline __u32 shim_of(const struct relay_tunnel *tunnel)
 {
 	if (tunnel->form == FORM_UDP)
@@ -101,30 +100,35 @@ static __always_inline __u8 next_header(const struct relay_tunnel *tunnel, __u8 
 	return version == 4 ? NEXT_IPV4 : NEXT_IPV6;
 }
 
-static __always_inline void fill_gre(struct gre *gre, const struct relay_tunnel *tunnel, __u8 version)
+/* `len`: of the inner packet. UDP has no checksum: RFC 768, and RFC 6935 for tunnels over IPv6. */
+static __always_inline void fill_shim(union shim *shim, const struct relay_tunnel *tunnel,
+				      __u8 version, __u32 len)
 {
-	gre->flags = tunnel->keyed ? GRE_KEY : 0;
-	gre->protocol = version == 4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
-	gre->key = tunnel->key;
+	if (tunnel->form == FORM_UDP) {
+		shim->udp.source = tunnel->local_port;
+		shim->udp.dest = tunnel->remote_port;
+		shim->udp.len = bpf_htons(len + sizeof(shim->udp));
+		return;
+	}
+	shim->gre.flags = tunnel->keyed ? GRE_KEY : 0;
+	shim->gre.protocol = version == 4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
+	shim->gre.key = tunnel->key;
 }
 
-/* `payload`: bytes behind the UDP header. No checksum: RFC 768, and RFC 6935 for tunnels over IPv6. */
-static __always_inline void fill_udp(struct udphdr *udp, const struct relay_tunnel *tunnel, __u32 payload)
+/* Writes an IP header of `ip` bytes and a shim, and a frame header in front; 0 or -1. */
+static __always_inline int put_head(struct __sk_buff *skb, void *head, __u32 ip, __u32 shim,
+				    __u16 ethertype)
 {
-	udp->source = tunnel->local_port;
-	udp->dest = tunnel->remote_port;
-	udp->len = bpf_htons(payload + sizeof(*udp));
-	udp->check = 0;
-}
+	int failed;
 
-static __always_inline int store_head(struct __sk_buff *skb, void *head, __u32 ip, __u32 shim)
-{
 	/* The lengths must be constants for the verifier. */
 	if (shim == 8)
-		return bpf_skb_store_bytes(skb, 0, head, ip + 8, 0);
-	if (shim == 4)
-		return bpf_skb_store_bytes(skb, 0, head, ip + 4, 0);
-	return bpf_skb_store_bytes(skb, 0, head, ip, 0);
+		failed = bpf_skb_store_bytes(skb, 0, head, ip + 8, 0);
+	else if (shim == 4)
+		failed = bpf_skb_store_bytes(skb, 0, head, ip + 4, 0);
+	else
+		failed = bpf_skb_store_bytes(skb, 0, head, ip, 0);
+	return failed || push_ethernet(skb, bpf_htons(ethertype)) ? -1 : 0;
 }
 
 /* 0: encapsulated; 1: untouched, since the kernel does not encapsulate this; -1: unusable. */
@@ -148,13 +152,8 @@ static __always_inline int put_in_v4(struct __sk_buff *skb, const struct relay_t
 	head.ip.saddr = tunnel->local[3];
 	head.ip.daddr = tunnel->remote[3];
 	head.ip.check = ipv4_checksum(&head.ip);
-	if (tunnel->form == FORM_UDP)
-		fill_udp(&head.udp, tunnel, len);
-	else
-		fill_gre(&head.gre, tunnel, inner->version);
-	if (store_head(skb, &head, sizeof(head.ip), shim))
-		return -1;
-	return push_ethernet(skb, bpf_htons(ETH_P_IP)) ? -1 : 0;
+	fill_shim(&head.shim, tunnel, inner->version, len);
+	return put_head(skb, &head, sizeof(head.ip), shim, ETH_P_IP);
 }
 
 static __always_inline int put_in_v6(struct __sk_buff *skb, const struct relay_tunnel *tunnel,
@@ -173,27 +172,20 @@ static __always_inline int put_in_v6(struct __sk_buff *skb, const struct relay_t
 	head.ip.hop_limit = TTL;
 	copy_address(head.ip.saddr.s6_addr32, tunnel->local);
 	copy_address(head.ip.daddr.s6_addr32, tunnel->remote);
-	if (tunnel->form == FORM_UDP)
-		fill_udp(&head.udp, tunnel, len);
-	else
-		fill_gre(&head.gre, tunnel, inner->version);
-	if (store_head(skb, &head, sizeof(head.ip), shim))
-		return -1;
-	return push_ethernet(skb, bpf_htons(ETH_P_IPV6)) ? -1 : 0;
+	fill_shim(&head.shim, tunnel, inner->version, len);
+	return put_head(skb, &head, sizeof(head.ip), shim, ETH_P_IPV6);
 }
 
 /* `again`: the daemon has had the packet, so passing it on would make a loop. */
 static __always_inline int into_tunnel(struct __sk_buff *skb, struct relay_tunnel *tunnel,
-				       const struct inner *inner, int again)
+				       const struct inner *inner, struct amount amount, int again)
 {
-	struct amount amount;
 	int result;
 
 	if (!tunnel || !tunnel->family)
 		return drop(DROP_NO_REMOTE);
 	if (skb->gso_size && inner->key.protocol != PROTO_TCP)
 		return again ? drop(DROP_ENCAPSULATION) : PASS;
-	amount = measure(skb, 0, skb->len, inner); /* adjust_room zeroes gso_segs */
 	if (tunnel->form == FORM_OPTIMIZED)
 		result = put_home_away(skb, tunnel);
 	else
@@ -264,9 +256,10 @@ SEC("tc")
 int relay_egress(struct __sk_buff *skb)
 {
 	__u64 now_ns = bpf_ktime_get_coarse_ns();
-	int again = skb->mark == MARK_AGAIN, checked = 0, kind;
+	int again = skb->mark == MARK_AGAIN, checked = 0, kind, action;
 	struct inner inner = {};
 	struct relay_exit *exit;
+	struct amount amount;
 	__u32 slot;
 
 	if (daemon_is_gone(now_ns))
@@ -287,11 +280,22 @@ int relay_egress(struct __sk_buff *skb)
 		return again ? drop(DROP_NO_BINDING) : PASS;
 	if (kind == EXIT_DROP)
 		return drop(DROP_DENIED);
-	__sync_fetch_and_add(&exit->packets, skb->gso_segs ? skb->gso_segs : 1);
-	__sync_fetch_and_add(&exit->bytes, skb->len);
+	amount = measure(skb, 0, skb->len, &inner); /* adjust_room zeroes gso_segs */
+	if (kind == EXIT_LINK) {
+		/* A device cuts what is not TCP too. */
+		if (inner.key.protocol != PROTO_TCP && skb->gso_segs)
+			amount.packets = skb->gso_segs;
+		action = out_of_link(skb, exit);
+	} else {
+		slot = exit->number;
+		action = into_tunnel(skb, bpf_map_lookup_elem(&relay_tunnels, &slot), &inner, amount,
+				     again);
+	}
+	/* What goes to user space first is counted when it comes again. */
+	if (action != TC_ACT_REDIRECT)
+		return action;
+	__sync_fetch_and_add(&exit->packets, amount.packets);
+	__sync_fetch_and_add(&exit->bytes, amount.bytes);
 	exit->last_seen_ns = now_ns;
-	if (kind == EXIT_LINK)
-		return out_of_link(skb, exit);
-	slot = exit->number;
-	return into_tunnel(skb, bpf_map_lookup_elem(&relay_tunnels, &slot), &inner, again);
+	return action;
 }

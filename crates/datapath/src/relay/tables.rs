@@ -138,13 +138,12 @@ impl Tables {
         take(&self.sources, source);
     }
 
-    /// How many sources a link has; without any it is not checked.
-    pub(super) fn set_link(&self, interface: u32, sources: u32) -> Result<(), DatapathError> {
-        if sources > 0 {
-            return put(&self.links, "have a link checked", &interface, &sources);
-        }
+    pub(super) fn check_link(&self, interface: u32) -> Result<(), DatapathError> {
+        put(&self.links, "have a link checked", &interface, &1u32)
+    }
+
+    pub(super) fn check_link_no_more(&self, interface: u32) {
         take(&self.links, &interface);
-        Ok(())
     }
 
     /// Binds traffic. If it `was` bound, what it has carried so far is counted on.

@@ -1,0 +1,65 @@
+//! A thread that serves a packet path until that is dropped.
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use crate::DatapathError;
+use crate::sync::lock;
+
+/// The thread; told to stop and waited for when this is dropped.
+pub(crate) struct Worker {
+    name: &'static str,
+    stop: Option<UnixStream>,
+    thread: Option<JoinHandle<()>>,
+    /// Why it has ended, if it said.
+    ended: Arc<Mutex<Option<String>>>,
+}
+
+impl Worker {
+    /// Starts a thread. `body` returns when the other end of its socket closes, or with what keeps it from going on.
+    ///
+    /// # Errors
+    /// When the system has no more descriptors or threads.
+    pub(crate) fn start(
+        name: &'static str,
+        body: impl FnOnce(&UnixStream) -> Result<(), String> + Send + 'static,
+    ) -> Result<Worker, DatapathError> {
+        let failed = |what| move |source: io::Error| DatapathError::Kernel { what, source };
+        let ended = Arc::<Mutex<Option<String>>>::default();
+        let (stop, stopped) =
+            UnixStream::pair().map_err(failed("make the packet path's stop signal"))?;
+        let why = Arc::clone(&ended);
+        let thread = std::thread::Builder::new()
+            .name(name.into())
+            .spawn(move || {
+                if let Err(error) = body(&stopped) {
+                    *lock(&why) = Some(error);
+                }
+            })
+            .map_err(failed("start the packet path's thread"))?;
+        Ok(Worker { name, stop: Some(stop), thread: Some(thread), ended })
+    }
+
+    /// Whether it still runs.
+    ///
+    /// # Errors
+    /// [`DatapathError::Ended`] if not: nothing brings it back.
+    pub(crate) fn runs(&self) -> Result<(), DatapathError> {
+        if self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
+            return Ok(());
+        }
+        let why = lock(&self.ended).clone().unwrap_or_else(|| "it panicked".into());
+        Err(DatapathError::Ended { thread: self.name, why })
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
