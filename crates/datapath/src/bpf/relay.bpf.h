@@ -48,8 +48,9 @@ struct relay_end {
 /* Inner sources at a port: a tunnel's slot, or LINK_PORT and an interface. For longest prefixes. */
 #define LINK_PORT 0x80000000U
 struct relay_source {
-	__u32 bits; /* that count: 32 of the port and those of the prefix */
+	__u32 bits; /* that count: 64 of the port and what is reserved, and those of the prefix */
 	__u32 port;
+	__u32 reserved;
 	__u32 address[4];
 };
 
@@ -58,10 +59,12 @@ enum relay_direction {
 	RELAY_FROM = 1,
 };
 
-/* A prefix of destinations or sources, likewise. */
+/* A prefix of destinations or sources, likewise. The kernel puts an entry just behind what follows `bits`: only with a
+ * multiple of eight bytes there do its counters not straddle lines of the cache, which locks the whole bus. */
 struct relay_prefix {
 	__u32 bits;
 	__u32 direction;
+	__u32 reserved;
 	__u32 address[4];
 };
 
@@ -104,8 +107,9 @@ struct relay_message {
 
 _Static_assert(sizeof(struct relay_tunnel) == 120, "tunnel");
 _Static_assert(sizeof(struct relay_end) == 72, "end of a tunnel");
-_Static_assert(sizeof(struct relay_source) == 24, "inner sources");
-_Static_assert(sizeof(struct relay_prefix) == 24, "prefix");
+_Static_assert(sizeof(struct relay_source) == 28, "inner sources");
+_Static_assert(sizeof(struct relay_prefix) == 28, "prefix");
+_Static_assert((sizeof(struct relay_prefix) - sizeof(__u32)) % 8 == 0, "counters in line");
 _Static_assert(sizeof(struct relay_exit) == 56, "exit");
 
 #endif

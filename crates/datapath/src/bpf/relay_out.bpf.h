@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
 /* Packets that leave through the relay's TUN device. */
 
-#define ALL_BITS 160 /* of a port or direction, and of an address */
+#define ALL_BITS 192 /* in front of an address, and its own */
 #define GRE_KEY bpf_htons(0x2000)
 #define NEXT_IPV4 4
 #define NEXT_IPV6 41

@@ -37,7 +37,7 @@ pub(super) const ASK: u8 = relay_exit_kind::EXIT_ASK.0 as u8;
 /// `LINK_PORT` of relay.bpf.h.
 pub(super) const LINK_PORT: u32 = 0x8000_0000;
 /// Bits in front of the address in keys of longest prefixes.
-const HEAD_BITS: u32 = 32;
+const HEAD_BITS: u32 = 64;
 
 fn words(address: Option<Ipv6Addr>) -> [u32; 4] {
     address.map_or([0; 4], |address| mapped(address.into()))
@@ -114,7 +114,12 @@ pub(super) fn kernel_source(source: &Source, slot: u32) -> relay_source {
     };
     let prefix = source.prefix.network();
     // As the programs' addresses are compared byte by byte, so is the word in front of them.
-    relay_source { bits: bits(prefix), port, address: mapped(prefix.addr) }
+    relay_source {
+        bits: bits(prefix),
+        port,
+        address: mapped(prefix.addr),
+        ..relay_source::default()
+    }
 }
 
 /// A prefix of destinations or sources; `None` for a flow.
@@ -125,13 +130,15 @@ pub(super) fn kernel_prefix(traffic: &Traffic) -> Option<relay_prefix> {
         Traffic::From(prefix) => (relay_direction::RELAY_FROM, prefix.network()),
     };
     let direction = direction.0;
-    Some(relay_prefix { bits: bits(prefix), direction, address: mapped(prefix.addr) })
+    let address = mapped(prefix.addr);
+    Some(relay_prefix { bits: bits(prefix), direction, address, ..relay_prefix::default() })
 }
 
 /// The key under which a whole address is looked up.
 pub(super) fn whole(direction: relay_direction, address: IpAddr) -> relay_prefix {
     let direction = direction.0;
-    relay_prefix { bits: HEAD_BITS + 128, direction, address: mapped(address) }
+    let address = mapped(address);
+    relay_prefix { bits: HEAD_BITS + 128, direction, address, ..relay_prefix::default() }
 }
 
 /// `slot`: of the tunnel that it leads to; `queue`: where user space keeps what is held, or asked about.
@@ -165,8 +172,8 @@ mod tests {
         assert_eq!(size_of::<relay_tunnel>(), 120);
         assert_eq!(offset_of!(relay_tunnel, sent_packets), 88);
         assert_eq!(size_of::<relay_end>(), 72);
-        assert_eq!(size_of::<relay_source>(), 24);
-        assert_eq!(size_of::<relay_prefix>(), 24);
+        assert_eq!(size_of::<relay_source>(), 28);
+        assert_eq!(size_of::<relay_prefix>(), 28);
         assert_eq!(size_of::<relay_exit>(), 56);
         assert_eq!(offset_of!(relay_exit, packets), 8);
         assert_eq!(size_of::<relay_message>(), 8 + 1_536);
