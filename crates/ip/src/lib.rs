@@ -10,6 +10,7 @@
 
 extern crate alloc;
 
+mod bound;
 mod envelope;
 mod flow;
 mod forward;
@@ -19,6 +20,7 @@ mod prefix;
 mod route;
 mod tunnel;
 
+pub use bound::{Bindings, Sources};
 pub use envelope::{Datagram, Input, Output};
 pub use flow::FlowKey;
 pub use forward::{Forward, Forwarding};

@@ -83,6 +83,18 @@ pub enum Traffic {
     From(Prefix),
 }
 
+impl Traffic {
+    /// The same without host bits of its prefix, which mean nothing.
+    #[must_use]
+    pub fn network(self) -> Traffic {
+        match self {
+            Traffic::Flow(_) => self,
+            Traffic::To(prefix) => Traffic::To(prefix.network()),
+            Traffic::From(prefix) => Traffic::From(prefix.network()),
+        }
+    }
+}
+
 /// Where packets go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {

@@ -3,10 +3,9 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
-use core::net::IpAddr;
 
 use segue_clock::{Span, Time};
-use segue_ip::{Binding, Exit, FlowKey, Form, Port, Prefix, Source, Traffic, Tunnel};
+use segue_ip::{Binding, Bindings, Exit, FlowKey, Form, Port, Source, Sources, Traffic, Tunnel};
 use segue_wire::DropReason;
 
 use super::ids::AgentId;
@@ -21,8 +20,8 @@ const KEYED: [u8; 2] = [0x20, 0];
 #[derive(Clone, Debug, Default)]
 pub struct Relay {
     tunnels: BTreeMap<u32, Tunnel>,
-    sources: Vec<Source>,
-    bindings: BTreeMap<Traffic, Bound>,
+    sources: Sources,
+    bindings: Bindings<Bound>,
     refused: BTreeMap<DropReason, u64>,
 }
 
@@ -63,17 +62,18 @@ impl Relay {
     /// Its sources go with it.
     pub(super) fn remove_tunnel(&mut self, number: u32) {
         self.tunnels.remove(&number);
-        self.sources.retain(|source| source.port != Port::Tunnel(number));
-    }
-
-    pub(super) fn allow(&mut self, source: Source) {
-        if !self.sources.contains(&source) {
-            self.sources.push(source);
+        let sources: Vec<Source> = self.sources.at(Port::Tunnel(number)).copied().collect();
+        for source in sources {
+            self.sources.forbid(&source);
         }
     }
 
+    pub(super) fn allow(&mut self, source: Source) {
+        self.sources.allow(source);
+    }
+
     pub(super) fn forbid(&mut self, source: &Source) {
-        self.sources.retain(|known| known != source);
+        self.sources.forbid(source);
     }
 
     /// Binds traffic. Returns what was held of it and may go now, the oldest first.
@@ -138,7 +138,7 @@ impl Relay {
             Ok(None) => unreachable!("tunnel_of has seen it"),
             Err(packet) => return Err(packet),
         };
-        if self.may_bring(Port::Tunnel(number), inner.src) {
+        if self.sources.may_bring(Port::Tunnel(number), inner.src) {
             return Ok(inner);
         }
         self.refuse(DropReason::InnerSource, 1);
@@ -147,30 +147,17 @@ impl Relay {
 
     /// What a packet that came over an interface, or is the node's own, is bound to.
     pub(super) fn binding_of(&self, over: Option<u32>, packet: &Packet) -> Option<Traffic> {
-        let flow = Traffic::Flow(flow_key(packet));
-        if self.bindings.contains_key(&flow) {
-            return Some(flow);
-        }
-        let to = || self.longest(Traffic::To, packet.dst);
-        let from = || self.longest(Traffic::From, packet.src);
-        if over.is_some_and(|link| self.is_checked(link)) {
-            return from().or_else(to);
-        }
-        to().or_else(from)
-    }
-
-    fn longest(&self, traffic: fn(Prefix) -> Traffic, address: IpAddr) -> Option<Traffic> {
-        let of = |len| traffic(Prefix::new(address, len).network());
-        (0..=Prefix::host(address).len).rev().map(of).find(|of| self.bindings.contains_key(of))
+        let checked = over.is_some_and(|link| self.sources.is_checked(link));
+        self.bindings.of(&flow_key(packet), checked)
     }
 
     /// Whether a packet that the node forwards may have its source.
     pub(super) fn has_good_source(&mut self, over: Option<u32>, packet: &Packet) -> bool {
         let Some(link) = over else { return true };
-        let good = if self.is_checked(link) {
-            self.may_bring(Port::Link(link), packet.src)
+        let good = if self.sources.is_checked(link) {
+            self.sources.may_bring(Port::Link(link), packet.src)
         } else {
-            self.longest(Traffic::To, packet.src).is_none()
+            self.bindings.to(packet.src).is_none()
         };
         self.refuse(DropReason::InnerSource, u64::from(!good));
         good
@@ -220,14 +207,6 @@ impl Relay {
         if packets > 0 {
             *self.refused.entry(why).or_default() += packets;
         }
-    }
-
-    fn is_checked(&self, link: u32) -> bool {
-        self.sources.iter().any(|source| source.port == Port::Link(link))
-    }
-
-    fn may_bring(&self, port: Port, source: IpAddr) -> bool {
-        self.sources.iter().any(|known| known.port == port && known.prefix.contains(source))
     }
 }
 

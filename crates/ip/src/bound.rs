@@ -1,0 +1,236 @@
+//! Which binding a packet goes by, and whether it may have its source: the tables of a node that relays, as the words
+//! of [`Traffic`] and [`Port`] say it. Whoever carries packets without the kernel's programs looks them up here.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use core::net::IpAddr;
+
+use crate::{FlowKey, Port, Prefix, Source, Traffic};
+
+/// Traffic, and a value for each.
+#[derive(Clone, Debug)]
+pub struct Bindings<V> {
+    bound: BTreeMap<Traffic, V>,
+    to: Lengths,
+    from: Lengths,
+}
+
+/// The inner sources that ports may bring.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    known: BTreeSet<Source>,
+    lengths: Lengths,
+}
+
+/// How many prefixes of each length a table has, so that a look-up tries no others.
+#[derive(Clone, Debug, Default)]
+struct Lengths {
+    v4: BTreeMap<u8, usize>,
+    v6: BTreeMap<u8, usize>,
+}
+
+impl<V> Default for Bindings<V> {
+    fn default() -> Bindings<V> {
+        Bindings { bound: BTreeMap::new(), to: Lengths::default(), from: Lengths::default() }
+    }
+}
+
+impl<V> Bindings<V> {
+    /// Binds traffic; returns what it was bound to.
+    pub fn insert(&mut self, traffic: Traffic, value: V) -> Option<V> {
+        let traffic = traffic.network();
+        let old = self.bound.insert(traffic, value);
+        if old.is_none()
+            && let Some((lengths, prefix)) = self.lengths(&traffic)
+        {
+            lengths.add(prefix);
+        }
+        old
+    }
+
+    /// Binds traffic to nothing; returns what it was bound to.
+    pub fn remove(&mut self, traffic: &Traffic) -> Option<V> {
+        let traffic = traffic.network();
+        let old = self.bound.remove(&traffic)?;
+        if let Some((lengths, prefix)) = self.lengths(&traffic) {
+            lengths.remove(prefix);
+        }
+        Some(old)
+    }
+
+    /// What just this traffic is bound to.
+    #[must_use]
+    pub fn get(&self, traffic: &Traffic) -> Option<&V> {
+        self.bound.get(&traffic.network())
+    }
+
+    /// The same, to be changed.
+    pub fn get_mut(&mut self, traffic: &Traffic) -> Option<&mut V> {
+        self.bound.get_mut(&traffic.network())
+    }
+
+    /// All of it, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&Traffic, &V)> {
+        self.bound.iter()
+    }
+
+    /// The traffic that a packet of this flow belongs to; `checked` says that it came over a checked link, where its
+    /// source counts before its destination.
+    #[must_use]
+    pub fn of(&self, key: &FlowKey, checked: bool) -> Option<Traffic> {
+        let flow = Traffic::Flow(*key);
+        if self.bound.contains_key(&flow) {
+            return Some(flow);
+        }
+        let (to, from) = (|| self.to(key.dst), || self.from(key.src));
+        if checked { from().or_else(to) } else { to().or_else(from) }
+    }
+
+    /// The longest prefix of destinations that is bound and has this address.
+    #[must_use]
+    pub fn to(&self, address: IpAddr) -> Option<Traffic> {
+        let bound = |traffic: &Traffic| self.bound.contains_key(traffic);
+        self.to.networks(address).map(Traffic::To).find(bound)
+    }
+
+    /// The same of sources.
+    #[must_use]
+    pub fn from(&self, address: IpAddr) -> Option<Traffic> {
+        let bound = |traffic: &Traffic| self.bound.contains_key(traffic);
+        self.from.networks(address).map(Traffic::From).find(bound)
+    }
+
+    fn lengths(&mut self, traffic: &Traffic) -> Option<(&mut Lengths, Prefix)> {
+        match *traffic {
+            Traffic::Flow(_) => None,
+            Traffic::To(prefix) => Some((&mut self.to, prefix)),
+            Traffic::From(prefix) => Some((&mut self.from, prefix)),
+        }
+    }
+}
+
+impl Sources {
+    /// Lets a port bring packets from a prefix; false if it already may.
+    pub fn allow(&mut self, source: Source) -> bool {
+        let source = Source { prefix: source.prefix.network(), ..source };
+        let new = self.known.insert(source);
+        if new {
+            self.lengths.add(source.prefix);
+        }
+        new
+    }
+
+    /// Takes that back; false if it might not.
+    pub fn forbid(&mut self, source: &Source) -> bool {
+        let source = Source { prefix: source.prefix.network(), ..*source };
+        let known = self.known.remove(&source);
+        if known {
+            self.lengths.remove(source.prefix);
+        }
+        known
+    }
+
+    /// What a port may bring.
+    pub fn at(&self, port: Port) -> impl Iterator<Item = &Source> {
+        // The least prefix there is.
+        let first = Source { port, prefix: Prefix::default_of(false) };
+        self.known.range(first..).take_while(move |source| source.port == port)
+    }
+
+    /// Whether packets that come in at a port may have this source.
+    #[must_use]
+    pub fn may_bring(&self, port: Port, source: IpAddr) -> bool {
+        self.lengths.networks(source).any(|prefix| self.known.contains(&Source { port, prefix }))
+    }
+
+    /// Whether what comes over an interface is checked: it has a source.
+    #[must_use]
+    pub fn is_checked(&self, interface: u32) -> bool {
+        self.at(Port::Link(interface)).next().is_some()
+    }
+}
+
+impl Lengths {
+    fn add(&mut self, prefix: Prefix) {
+        *self.of(prefix).entry(prefix.len).or_default() += 1;
+    }
+
+    fn remove(&mut self, prefix: Prefix) {
+        let lengths = self.of(prefix);
+        if let Some(count) = lengths.get_mut(&prefix.len) {
+            *count -= 1;
+            if *count == 0 {
+                lengths.remove(&prefix.len);
+            }
+        }
+    }
+
+    fn of(&mut self, prefix: Prefix) -> &mut BTreeMap<u8, usize> {
+        if prefix.addr.is_ipv6() { &mut self.v6 } else { &mut self.v4 }
+    }
+
+    /// The networks of these lengths that an address is in, the longest first.
+    fn networks(&self, address: IpAddr) -> impl Iterator<Item = Prefix> {
+        let lengths = if address.is_ipv6() { &self.v6 } else { &self.v4 };
+        lengths.keys().rev().map(move |len| Prefix::new(address, *len).network())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prefix(text: &str) -> Prefix {
+        text.parse().unwrap()
+    }
+
+    fn flow(src: &str, dst: &str) -> FlowKey {
+        let (src, dst) = (src.parse().unwrap(), dst.parse().unwrap());
+        FlowKey { src, dst, sport: 1, dport: 2, protocol: 17, label: 0 }
+    }
+
+    #[test]
+    fn a_packet_goes_by_its_flow_then_by_the_longest_prefix_of_the_end_that_counts_first() {
+        let mut bindings = Bindings::default();
+        let wide = Traffic::To(prefix("10.0.0.0/8"));
+        let (to, from) = (Traffic::To(prefix("10.1.0.0/16")), Traffic::From(prefix("fd00::/64")));
+        let by_source = Traffic::From(prefix("192.0.2.0/24"));
+        for (n, traffic) in [wide, to, from, by_source].into_iter().enumerate() {
+            assert_eq!(bindings.insert(traffic, n), None);
+        }
+        let key = flow("192.0.2.9", "10.1.2.3");
+        assert_eq!(
+            (bindings.of(&key, false), bindings.of(&key, true)),
+            (Some(to), Some(by_source))
+        );
+        assert_eq!(bindings.remove(&to), Some(1));
+        assert_eq!(bindings.of(&key, false), Some(wide));
+        assert_eq!(bindings.insert(Traffic::Flow(key), 9), None);
+        assert_eq!(bindings.of(&key, true), Some(Traffic::Flow(key)));
+        assert_eq!(bindings.of(&flow("fd00::1", "fd01::1"), false), Some(from));
+        assert_eq!(bindings.of(&flow("fd02::1", "fd01::1"), true), None);
+        // The host bits of a prefix mean nothing.
+        assert_eq!(bindings.insert(Traffic::To(prefix("10.9.9.9/8")), 7), Some(0));
+        assert_eq!(bindings.remove(&wide), Some(7));
+        assert_eq!((bindings.to(key.dst), bindings.remove(&wide)), (None, None));
+    }
+
+    #[test]
+    fn a_port_brings_what_it_was_allowed_and_nothing_of_another_port() {
+        let mut sources = Sources::default();
+        let (link, tunnel) = (Port::Link(3), Port::Tunnel(3));
+        let source = |port, text| Source { port, prefix: prefix(text) };
+        assert!(sources.allow(source(link, "fd0c::/64")));
+        assert!(!sources.allow(source(link, "fd0c::1/64")));
+        assert!(sources.allow(source(tunnel, "0.0.0.0/0")));
+        let ip = |text: &str| text.parse().unwrap();
+        assert!(sources.may_bring(link, ip("fd0c::9")) && !sources.may_bring(link, ip("fd0d::9")));
+        assert!(
+            !sources.may_bring(link, ip("10.0.0.1")) && sources.may_bring(tunnel, ip("10.0.0.1"))
+        );
+        assert!(!sources.may_bring(tunnel, ip("fd0c::9")));
+        assert!(sources.is_checked(3) && !sources.is_checked(4));
+        assert!(sources.forbid(&source(link, "fd0c::/64")) && !sources.is_checked(3));
+        assert!(!sources.forbid(&source(link, "fd0c::/64")));
+        assert_eq!(sources.at(tunnel).count(), 1);
+    }
+}
