@@ -19,7 +19,6 @@ pub mod kept;
 pub mod ledger;
 pub mod locator;
 pub mod nat;
-pub mod nft;
 pub mod number;
 pub mod packets;
 pub mod past;

@@ -9,9 +9,8 @@ use std::net::IpAddr;
 
 use anyhow::Context;
 use segue_ip::Prefix;
+use segue_linux::nft;
 use tracing::info;
-
-use super::nft;
 
 /// Prefix of the table names; the device's name follows.
 const PREFIX: &str = "segue_nat_";
@@ -48,7 +47,7 @@ impl Nat {
 
 impl Drop for Nat {
     fn drop(&mut self) {
-        nft::remove_table(&self.table);
+        let _ = nft::remove_table(&self.table);
     }
 }
 

@@ -5,10 +5,9 @@
 use std::net::IpAddr;
 
 use segue_ip::Prefix;
+use segue_linux::nft;
 use segue_text::errors::Told;
 use tracing::warn;
-
-use super::nft;
 
 /// Prefix of the table names; the device's name follows.
 const PREFIX: &str = "segue_past_";
@@ -69,7 +68,7 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         // Without `nft` there is no table.
-        nft::remove_table(&self.table);
+        let _ = nft::remove_table(&self.table);
     }
 }
 

@@ -16,6 +16,7 @@ pub mod monitor;
 pub mod neighbour;
 mod netlink;
 pub mod netns;
+pub mod nft;
 mod option;
 pub mod packet;
 pub mod peer;

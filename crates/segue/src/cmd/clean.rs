@@ -5,8 +5,9 @@ use std::process::ExitCode;
 
 use segue_daemon::control::{self, Place};
 use segue_daemon::number::Number;
-use segue_daemon::{check_permission, forwarding, nat, nft, past, routing};
+use segue_daemon::{check_permission, forwarding, nat, past, routing};
 use segue_linux::link::{self, Link};
+use segue_linux::nft;
 
 /// Remove what a crashed daemon or test network left behind.
 ///
@@ -92,7 +93,8 @@ pub fn leftovers() -> anyhow::Result<Vec<String>> {
 /// The nftables tables of daemons that run no more.
 fn tables(living: &[&Link]) -> impl Iterator<Item = String> {
     let present: Vec<String> = living.iter().map(|link| nft::table_name("_", &link.name)).collect();
-    let all = past::tables().into_iter().chain(nat::tables());
+    let all =
+        past::tables().into_iter().chain(nat::tables()).chain(segue_datapath::relay::tables());
     all.filter(move |table| !present.iter().any(|device| table.ends_with(device)))
 }
 

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use segue_daemon::control::{Status, Tunnels};
 use segue_daemon::locator::Locator;
-use segue_daemon::{anchor, host, nat, nft, past};
+use segue_daemon::{anchor, host, nat, past};
 use segue_ip::Interface;
 use segue_linux::monitor::{Device, physical_candidates, snapshot};
+use segue_linux::nft;
 use segue_tunnel::host::LEAST_INNER;
 
 use super::finding::{Finding, ok, todo, told, unknown};
