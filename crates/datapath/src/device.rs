@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
@@ -13,7 +13,7 @@ use nix::sys::socket::{
 };
 use segue_linux::link;
 
-use crate::DatapathError;
+use crate::{DatapathError, option};
 
 /// Bytes of the virtio network header in front of each packet of the TUN descriptor.
 pub(crate) const VNET_LEN: usize = 10;
@@ -71,6 +71,11 @@ impl Tun {
     pub(crate) fn read(&self, buffer: &mut [u8]) -> Option<usize> {
         (&self.file).read(buffer).ok()
     }
+
+    /// Writes a packet with its virtio header: it has arrived at the device.
+    pub(crate) fn write(&self, packet: &[u8]) -> io::Result<()> {
+        (&self.file).write(packet).map(drop)
+    }
 }
 
 impl AsFd for Tun {
@@ -98,18 +103,8 @@ impl Injector {
         setsockopt(&socket, sockopt::SndBufForce, &SEND_BUFFER)
             .or_else(|_| setsockopt(&socket, sockopt::SndBuf, &SEND_BUFFER))
             .map_err(|e| failed(e.into()))?;
-        let on: libc::c_int = vnet.into();
-        // SAFETY: PACKET_VNET_HDR reads one int, which outlives the call.
-        let set = unsafe {
-            libc::setsockopt(
-                socket.as_raw_fd(),
-                libc::SOL_PACKET,
-                libc::PACKET_VNET_HDR,
-                (&raw const on).cast(),
-                size_of_val(&on) as libc::socklen_t,
-            )
-        };
-        check(set).map_err(failed)?;
+        option::set(&socket, libc::SOL_PACKET, libc::PACKET_VNET_HDR, vnet.into())
+            .map_err(failed)?;
         Ok(Injector { socket, ifindex })
     }
 

@@ -63,6 +63,14 @@ pub enum DatapathError {
         /// Its number.
         number: u32,
     },
+    /// A tunnel with home addresses in its packets' headers, which the relay does not carry in user space.
+    #[error(
+        "tunnel {number} has home addresses in its headers, which only the relay's programs in the kernel carry"
+    )]
+    HomeAddresses {
+        /// Its number.
+        number: u32,
+    },
     /// The kernel's own forwarding.
     #[error(transparent)]
     Linux(#[from] segue_linux::LinuxError),

@@ -19,6 +19,7 @@ mod error;
 mod locals;
 mod maps;
 mod misses;
+mod option;
 mod paid;
 mod sync;
 mod types;

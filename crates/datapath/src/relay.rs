@@ -1,67 +1,59 @@
 //! The relay: tunnels to other nodes in the forms that standards have, and traffic bound to them by prefix or by flow. It
-//! carries out [`Forward::Tunnel`], [`Forward::Source`] and [`Forward::Bind`] with programs (`src/bpf/relay*`); addresses,
-//! routes and rules are the kernel's.
+//! carries out [`Forward::Tunnel`], [`Forward::Source`] and [`Forward::Bind`]; addresses, routes and rules are the
+//! kernel's. Packets are carried by programs in the kernel (`src/bpf/relay*`), or in user space where there can be none.
 //!
 //! Routes lead packets to the relay's TUN device; from there they go where their traffic is bound to. What comes out of a
 //! tunnel arrives at that device, and the kernel's routes take it from there. Everything acts in the network namespace of
 //! the thread that calls [`Relay::new`].
 
+pub mod dry_run;
+mod end;
 mod holds;
+mod kernel;
+mod plane;
 mod reader;
 mod skel;
 mod tables;
+mod user;
 mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use segue_clock::{Span, Time};
-use segue_ip::{Binding, Exit, Forward, Forwarding, Port, Prefix, Source, Traffic, Tunnel};
-use segue_linux::clock::monotonic;
+use segue_clock::Span;
+use segue_ip::{
+    Binding, Bindings, Exit, Forward, Forwarding, Port, Source, Sources, Traffic, Tunnel,
+};
 use segue_linux::{Kernel, route};
 use segue_wire::DropReason;
 
+use self::end::End;
+use self::kernel::KernelPlane;
+use self::plane::{Plane, Way};
 use self::reader::Shore;
-use self::skel::{
-    kernel_end, kernel_exit, kernel_source, kernel_tunnel, order_mark, relay_exit, relay_tunnel,
-};
-use self::tables::{Programs, load};
-pub use self::words::{RelayEvent, RelayRoom, RelaySetup, RelaySink};
-use crate::attach::{Attached, Owner, Side, messages_to_log};
-use crate::device::{DeviceKind, Injector, Tun};
+use self::user::UserPlane;
+pub use self::words::{Carried, RelayEvent, RelayRoom, RelaySetup, RelaySink};
 use crate::locals::Watch;
-use crate::maps::Shared;
 use crate::worker::Worker;
 use crate::{DatapathError, MissPacket};
 
 const THREAD: &str = "segue-relay";
 
-/// What a tunnel, or bound traffic, has carried.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Carried {
-    /// Packets into a tunnel, or of the traffic, as they were cut for the wire.
-    pub sent_packets: u64,
-    /// Bytes of these, inner headers included.
-    pub sent_bytes: u64,
-    /// Packets out of a tunnel.
-    pub received_packets: u64,
-    /// Bytes of these.
-    pub received_bytes: u64,
-    /// When a packet of the traffic was last sent.
-    pub last_sent: Option<Time>,
+/// The packet filter's tables of relays in user space, running or gone; none if `nft` cannot tell.
+#[must_use]
+pub fn tables() -> Vec<String> {
+    user::tables()
 }
 
-/// The relay; everything it put into the kernel goes when it is dropped, in the order of its fields.
+/// The relay; everything it put into the kernel goes when it is dropped.
 pub struct Relay {
-    interfaces: BTreeMap<u32, Attached>,
-    _egress: Attached,
     worker: Worker,
-    programs: Programs,
     slots: Slots,
     tunnels: BTreeMap<u32, Placed>,
-    sources: BTreeSet<Source>,
-    bindings: BTreeMap<Traffic, Bound>,
+    /// By what packets that come out of tunnels are told apart.
+    ends: BTreeMap<End, u32>,
+    sources: Sources,
+    bindings: Bindings<Bound>,
     /// What is bound to tunnels, by their numbers.
     led: BTreeMap<u32, BTreeSet<Traffic>>,
     /// The queue given last.
@@ -90,29 +82,37 @@ impl Relay {
     /// # Errors
     /// When the kernel refuses the device or the programs.
     pub fn new(setup: &RelaySetup, sink: RelaySink) -> Result<Relay, DatapathError> {
-        messages_to_log();
-        let tun = Tun::create(&setup.device, setup.mtu_bytes)?;
-        let (programs, tables) = load(setup, tun.ifindex)?;
-        tables.set_alive(monotonic())?;
+        Relay::over(Box::new(KernelPlane::new(setup)?), setup, sink)
+    }
+
+    /// The same without programs, for kernels and containers that have none: packets pass through this process. Home
+    /// addresses in headers ([`segue_ip::Form::Optimized`]) are refused.
+    ///
+    /// # Errors
+    /// When the kernel refuses the device or a socket, or `nft` is missing, which checks the sources of what hosts send.
+    pub fn in_user_space(setup: &RelaySetup, sink: RelaySink) -> Result<Relay, DatapathError> {
+        Relay::over(Box::new(UserPlane::new(setup)?), setup, sink)
+    }
+
+    fn over(
+        plane: Box<dyn Plane>,
+        setup: &RelaySetup,
+        sink: RelaySink,
+    ) -> Result<Relay, DatapathError> {
         let watch = Watch::open()?;
-        tables.refresh_locals()?;
-        let again = Injector::open(tun.ifindex, order_mark::MARK_AGAIN.0, true)?;
-        let egress =
-            Attached::tc(programs.egress.as_fd(), tun.ifindex, Side::Egress, Owner::Relay, true)?;
-        let shore = Arc::new(Shore::new(tun, tables, again, sink));
+        plane.refresh()?;
+        let shore = Arc::new(Shore::new(plane, sink));
         let worker = Worker::start(THREAD, {
             let shore = Arc::clone(&shore);
             move |stopped| reader::run(&shore, &watch, stopped)
         })?;
         Ok(Relay {
-            interfaces: BTreeMap::new(),
-            _egress: egress,
             worker,
-            programs,
             slots: Slots { next: 0, most: setup.room.tunnels, freed: Vec::new() },
             tunnels: BTreeMap::new(),
-            sources: BTreeSet::new(),
-            bindings: BTreeMap::new(),
+            ends: BTreeMap::new(),
+            sources: Sources::default(),
+            bindings: Bindings::default(),
             led: BTreeMap::new(),
             queue: 0,
             shore,
@@ -122,51 +122,37 @@ impl Relay {
     /// Index of the TUN device: where routes lead what is to be relayed.
     #[must_use]
     pub fn tun_ifindex(&self) -> u32 {
-        self.shore.tun.ifindex
+        self.shore.plane.tun().ifindex
     }
 
     /// Starts to take packets out of tunnels that arrive on an interface; does nothing if it already does.
     ///
     /// # Errors
-    /// When there is no such interface, or the kernel refuses the program.
+    /// When there is no such interface, or the kernel refuses the program or the socket.
     pub fn attach(&mut self, ifindex: u32) -> Result<(), DatapathError> {
-        if self.interfaces.contains_key(&ifindex) {
-            return Ok(());
-        }
-        let device = DeviceKind::of(ifindex)
-            .map_err(|source| DatapathError::Kernel { what: "look at the interface", source })?;
-        let program = match device.ethernet {
-            true => self.programs.ingress.as_fd(),
-            false => self.programs.bare.as_fd(),
-        };
-        self.interfaces
-            .insert(ifindex, Attached::tc(program, ifindex, Side::Ingress, Owner::Relay, true)?);
-        Ok(())
+        self.shore.plane.attach(ifindex)
     }
 
     /// Stops that; does nothing if it is not attached or gone.
     pub fn detach(&mut self, ifindex: u32) {
-        self.interfaces.remove(&ifindex);
+        self.shore.plane.detach(ifindex);
     }
 
     /// Says that the driver lives, and looks which way the routes lead; to be called once a second. When it stops, the
     /// programs let packets pass untouched after a while.
     pub fn heartbeat(&mut self) {
-        if let Err(error) = self.shore.tables.set_alive(monotonic()) {
+        if let Err(error) = self.shore.plane.beat() {
             tracing::warn!(%error, "the heartbeat could not be written");
         }
         for placed in self.tunnels.values_mut() {
             let ifindex = way_of(&placed.tunnel);
             // A route to the other end that leads to the relay would send packets round and round.
-            if ifindex == placed.ifindex || ifindex == self.shore.tun.ifindex {
+            if ifindex == placed.ifindex || ifindex == self.shore.plane.tun().ifindex {
                 continue;
             }
             placed.ifindex = ifindex;
-            if let Some(mut tunnel) = self.shore.tables.tunnel(placed.slot) {
-                tunnel.ifindex = ifindex;
-                if let Err(error) = self.shore.tables.set_tunnel(placed.slot, &tunnel) {
-                    tracing::warn!(%error, "a tunnel's way could not be written");
-                }
+            if let Err(error) = self.shore.plane.set_way(placed.slot, ifindex) {
+                tracing::warn!(%error, "a tunnel's way could not be written");
             }
         }
     }
@@ -185,38 +171,23 @@ impl Relay {
     /// What a tunnel has carried; zero for an unknown one.
     #[must_use]
     pub fn tunnel_carried(&self, number: u32) -> Carried {
-        let slot = self.tunnels.get(&number).map(|placed| placed.slot);
-        let Some(tunnel) = slot.and_then(|slot| self.shore.tables.tunnel(slot)) else {
-            return Carried::default();
-        };
-        Carried {
-            sent_packets: tunnel.sent_packets,
-            sent_bytes: tunnel.sent_bytes,
-            received_packets: tunnel.received_packets,
-            received_bytes: tunnel.received_bytes,
-            last_sent: None,
-        }
+        let placed = self.tunnels.get(&number);
+        placed.map_or_else(Carried::default, |at| self.shore.plane.tunnel_carried(at.slot))
     }
 
     /// What bound traffic has carried; zero if it is not bound.
     #[must_use]
     pub fn traffic_carried(&self, traffic: &Traffic) -> Carried {
-        let known = self.bindings.contains_key(traffic);
-        let Some(exit) = known.then(|| self.shore.tables.exit(traffic)).flatten() else {
-            return Carried::default();
-        };
-        Carried {
-            sent_packets: exit.packets,
-            sent_bytes: exit.bytes,
-            last_sent: (exit.last_seen_ns > 0).then_some(Time(exit.last_seen_ns)),
-            ..Carried::default()
+        match self.bindings.get(traffic) {
+            Some(_) => self.shore.plane.traffic_carried(traffic),
+            None => Carried::default(),
         }
     }
 
     /// Refused packets by reason, those above zero.
     #[must_use]
     pub fn drops(&self) -> BTreeMap<DropReason, u64> {
-        let mut drops = self.shore.tables.drops();
+        let mut drops = self.shore.plane.drops();
         for (reason, counted) in self.shore.drops.counts() {
             *drops.entry(reason).or_default() += counted;
         }
@@ -232,57 +203,51 @@ impl Relay {
     }
 
     fn set_tunnel(&mut self, tunnel: Tunnel) -> Result<(), DatapathError> {
-        let (end, ifindex) = (kernel_end(&tunnel), way_of(&tunnel));
-        let old = self.tunnels.get(&tunnel.number).map(|old| (old.slot, kernel_end(&old.tunnel)));
-        let tables = &self.shore.tables;
-        match tables.end(&end) {
-            Some(slot) if old.is_none_or(|(old, _)| old != slot) => {
-                return Err(DatapathError::SameEnds { number: tunnel.number });
-            }
-            _ => {}
+        let (number, ifindex) = (tunnel.number, way_of(&tunnel));
+        let end = End::of(&tunnel);
+        if self.ends.get(&end).is_some_and(|other| *other != number) {
+            return Err(DatapathError::SameEnds { number });
         }
+        let old = self.tunnels.get(&number).map(|old| (old.slot, old.tunnel));
         let slot = match old {
             Some((slot, _)) => slot,
             None => self.slots.take().ok_or(DatapathError::Full { what: "tunnel" })?,
         };
-        let mut kernel = kernel_tunnel(&tunnel, ifindex);
-        if let Some(had) = old.and_then(|_| tables.tunnel(slot)) {
-            kernel.sent_packets = had.sent_packets;
-            kernel.sent_bytes = had.sent_bytes;
-            kernel.received_packets = had.received_packets;
-            kernel.received_bytes = had.received_bytes;
-        }
-        let put = tables.set_tunnel(slot, &kernel).and_then(|()| tables.set_end(&end, slot));
-        match old {
-            None if put.is_err() => self.slots.give_back(slot),
-            Some((_, old)) if put.is_ok() && old.bytes() != end.bytes() => tables.remove_end(&old),
-            _ => {}
+        let old = old.map(|(_, tunnel)| tunnel);
+        let put = self.shore.plane.set_tunnel(slot, &tunnel, ifindex, old.as_ref());
+        if put.is_err() && old.is_none() {
+            self.slots.give_back(slot);
         }
         put?;
-        self.tunnels.insert(tunnel.number, Placed { tunnel, slot, ifindex });
-        if old.is_none() { self.lead_again(tunnel.number) } else { Ok(()) }
+        if let Some(old) = &old {
+            self.ends.remove(&End::of(old));
+        }
+        self.ends.insert(end, number);
+        self.tunnels.insert(number, Placed { tunnel, slot, ifindex });
+        if old.is_none() { self.lead_again(number) } else { Ok(()) }
     }
 
     /// Its sources go with it. What is bound to it is refused until there is such a tunnel again.
     fn remove_tunnel(&mut self, number: u32) -> Result<(), DatapathError> {
         let Some(placed) = self.tunnels.remove(&number) else { return Ok(()) };
-        self.shore.tables.remove_end(&kernel_end(&placed.tunnel));
-        let sources: Vec<Source> = self.sources_at(Port::Tunnel(number)).copied().collect();
-        for source in sources {
-            self.shore.tables.remove_source(&kernel_source(&source, placed.slot));
-            self.sources.remove(&source);
-        }
+        self.ends.remove(&End::of(&placed.tunnel));
+        let sources: Vec<Source> = self.sources.at(Port::Tunnel(number)).copied().collect();
         self.lead_again(number)?;
-        self.shore.tables.set_tunnel(placed.slot, &relay_tunnel::default())?;
+        self.shore.plane.remove_tunnel(placed.slot, &placed.tunnel)?;
+        for source in sources {
+            self.shore.plane.forbid(&source, placed.slot, false);
+            self.sources.forbid(&source);
+        }
         self.slots.give_back(placed.slot);
         Ok(())
     }
 
     /// Has what is bound to a tunnel go where the tunnel is now.
     fn lead_again(&self, number: u32) -> Result<(), DatapathError> {
-        let exit = kernel_exit(Exit::Tunnel(number), self.slot_of(number), 0);
+        let (exit, slot) = (Exit::Tunnel(number), self.slot_of(number));
+        let way = Way { exit, slot, queue: 0, releasing: false };
         let led = self.led.get(&number).into_iter().flatten();
-        led.copied().try_for_each(|traffic| self.shore.tables.bind(&traffic, exit, true))
+        led.copied().try_for_each(|traffic| self.shore.plane.bind(&traffic, way, true))
     }
 
     /// Beyond the table if there is no such tunnel, so that what goes there is refused.
@@ -291,33 +256,25 @@ impl Relay {
     }
 
     fn allow(&mut self, source: Source) -> Result<(), DatapathError> {
-        if self.sources.contains(&source) {
-            return Ok(());
-        }
         if let Port::Tunnel(number) = source.port
             && !self.tunnels.contains_key(&number)
         {
             return Err(DatapathError::NoTunnel { number });
         }
-        let tables = &self.shore.tables;
-        tables.set_source(&kernel_source(&source, self.slot_of_port(source.port)))?;
-        if let Port::Link(interface) = source.port {
-            tables.check_link(interface)?;
+        let slot = self.slot_of_port(source.port);
+        if self.sources.allow(source)
+            && let Err(error) = self.shore.plane.allow(&source, slot)
+        {
+            self.sources.forbid(&source);
+            return Err(error);
         }
-        self.sources.insert(source);
         Ok(())
     }
 
     fn forbid(&mut self, source: &Source) {
-        if !self.sources.remove(source) {
-            return;
-        }
-        let tables = &self.shore.tables;
-        tables.remove_source(&kernel_source(source, self.slot_of_port(source.port)));
-        if let Port::Link(interface) = source.port
-            && self.sources_at(source.port).next().is_none()
-        {
-            tables.check_link_no_more(interface);
+        if self.sources.forbid(source) {
+            let last = self.sources.at(source.port).next().is_none();
+            self.shore.plane.forbid(source, self.slot_of_port(source.port), last);
         }
     }
 
@@ -328,13 +285,8 @@ impl Relay {
         }
     }
 
-    fn sources_at(&self, port: Port) -> impl Iterator<Item = &Source> {
-        // The least prefix there is.
-        let first = Source { port, prefix: Prefix::default_of(false) };
-        self.sources.range(first..).take_while(move |source| source.port == port)
-    }
-
     fn bind(&mut self, Binding { traffic, exit }: Binding) -> Result<(), DatapathError> {
+        let traffic = traffic.network();
         let old = self.bindings.get(&traffic).map(|bound| (bound.exit, bound.queue));
         let waits = matches!(exit, Exit::Hold { .. } | Exit::Ask);
         let same = |old: Exit| std::mem::discriminant(&old) == std::mem::discriminant(&exit);
@@ -347,22 +299,22 @@ impl Relay {
             Exit::Tunnel(number) => self.slot_of(number),
             _ => 0,
         };
-        let to = kernel_exit(exit, slot, queue);
+        let to = Way { exit, slot, queue, releasing: false };
         let shore = &self.shore;
-        let bind = |exit| shore.tables.bind(&traffic, exit, old.is_some());
+        let bind = |way| shore.plane.bind(&traffic, way, old.is_some());
         match (old, exit) {
             (_, Exit::Hold { packets, within_ms }) => {
                 let within = Span::from_millis(within_ms.into());
                 let surplus = shore.with(|reading| reading.holds.set(queue, packets, within));
                 shore.drops.add(DropReason::HoldFull, surplus);
                 if !matches!(old, Some((Exit::Hold { .. }, _))) {
-                    shore.tables.begin_queue(queue)?;
+                    shore.plane.begin_queue(queue)?;
                 }
                 bind(to)?;
             }
             (Some((Exit::Hold { .. }, held)), Exit::Ask) => shore.ask(held, || bind(to))?,
             (Some((Exit::Hold { .. }, _)), _) => {
-                let releasing = relay_exit { kind: skel::HOLD, release: to.kind, ..to };
+                let releasing = Way { releasing: true, ..to };
                 shore.release(queue, || bind(releasing), || bind(to))?;
             }
             _ => bind(to)?,
@@ -378,8 +330,9 @@ impl Relay {
     }
 
     fn unbind(&mut self, traffic: &Traffic) {
+        let traffic = &traffic.network();
         let Some(bound) = self.bindings.remove(traffic) else { return };
-        self.shore.tables.unbind(traffic);
+        self.shore.plane.unbind(traffic);
         self.leads_no_more(bound.exit, traffic);
         let dropped = self.shore.with(|reading| reading.holds.remove(bound.queue));
         self.shore.drops.add(DropReason::NoBinding, dropped);

@@ -37,9 +37,9 @@ use share::Shares;
 use shared::{Core, Shared};
 use socket::{Endpoint, Socket};
 
-mod class;
+pub(crate) mod class;
 pub mod coalesce;
-mod control;
+pub(crate) mod control;
 pub mod dry_run;
 mod egress;
 mod flows;

@@ -6,6 +6,7 @@ mod discovery;
 mod frames;
 mod mobility;
 mod packets;
+mod relay;
 mod stamp;
 mod stand_in;
 mod take;
@@ -19,6 +20,7 @@ use discovery::{decode, nd};
 use frames::frame;
 use mobility::{extension, mobility};
 use packets::{coalesce, receive, segment};
+use relay::relay;
 use stamp::stamp;
 use stand_in::stand_in;
 use text::{
@@ -49,6 +51,7 @@ pub const ALL: &[(&str, Target)] = &[
     ("receive", receive),
     ("segment", segment),
     ("coalesce", coalesce),
+    ("relay", relay),
     ("join", join),
     ("host_config", host_config),
     ("anchor_config", anchor_config),

@@ -1,11 +1,10 @@
 //! The thread behind the relay's TUN device: packets that are held or asked about, packets that the programs could not
 //! send, and messages for the daemon.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Mutex;
 
-use libbpf_rs::RingBufferBuilder;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use segue_clock::{Span, Time};
 use segue_linux::clock::monotonic;
@@ -13,13 +12,11 @@ use segue_wire::DropReason;
 use segue_wire::flow::Inner;
 
 use super::holds::Holds;
-use super::skel::{ASK, relay_message};
-use super::tables::Tables;
+use super::plane::{Plane, Waits};
 use super::words::{RelayEvent, RelaySink};
-use crate::device::{Injector, PACKET_MAX, Tun, VNET_LEN, ethertype, is_local};
+use crate::device::{PACKET_MAX, VNET_LEN, is_local};
 use crate::drops::Drops;
 use crate::locals::Watch;
-use crate::maps::Shared;
 use crate::misses::{Missed, Misses};
 use crate::sync::lock;
 use crate::{DatapathError, MissPacket};
@@ -33,9 +30,7 @@ const BATCH: usize = 64;
 
 /// What the thread and the daemon's side share.
 pub(super) struct Shore {
-    pub(super) tun: Tun,
-    pub(super) tables: Tables,
-    again: Injector,
+    pub(super) plane: Box<dyn Plane>,
     /// Who has it may read the TUN device, and knows that nobody else has packets of it.
     reading: Mutex<Reading>,
     pub(super) drops: Drops,
@@ -50,14 +45,14 @@ pub(super) struct Reading {
 }
 
 impl Shore {
-    pub(super) fn new(tun: Tun, tables: Tables, again: Injector, sink: RelaySink) -> Shore {
+    pub(super) fn new(plane: Box<dyn Plane>, sink: RelaySink) -> Shore {
         let reading = Reading {
             holds: Holds::default(),
             misses: Misses::of_relay(),
             buffers: vec![vec![0; PACKET_MAX]; BATCH],
         };
         let drops = Drops::default();
-        Shore { tun, tables, again, reading: Mutex::new(reading), drops, sink }
+        Shore { plane, reading: Mutex::new(reading), drops, sink }
     }
 
     /// Changes what waits while nobody reads.
@@ -78,11 +73,11 @@ impl Shore {
     {
         let mut reading = lock(&self.reading);
         let_go()?;
-        self.tables.set_returned(queue, reading.holds.gone(queue))?;
+        self.plane.set_returned(queue, reading.holds.gone(queue))?;
         // On a machine too busy to catch up, order is given up.
         for _ in 0..ROUNDS {
             let held = reading.holds.drain(queue);
-            self.send_again(held.iter().map(Vec::as_slice));
+            self.send(held.iter().map(Vec::as_slice));
             if self.read(&mut reading) == 0 && held.is_empty() {
                 break;
             }
@@ -97,8 +92,8 @@ impl Shore {
     /// Sends a packet that was asked about, and those of its flow that wait behind it.
     pub(super) fn inject(&self, packet: MissPacket) {
         let waiting = self.with(|reading| reading.misses.settle(&packet.key));
-        self.send_again(std::iter::once(packet.bytes.as_slice()));
-        self.send_again(waiting.iter().map(Vec::as_slice));
+        self.send(std::iter::once(packet.bytes.as_slice()));
+        self.send(waiting.iter().map(Vec::as_slice));
     }
 
     /// Gives up a packet that was asked about, and those of its flow that wait behind it.
@@ -107,9 +102,11 @@ impl Shore {
         self.drops.add(DropReason::NoBinding, refused);
     }
 
-    fn send_again<'a>(&self, packets: impl Iterator<Item = &'a [u8]>) {
-        let batch: Vec<(&[u8], u16)> = packets.map(|bytes| (bytes, ethertype(bytes))).collect();
-        self.drops.add(DropReason::QueueFull, self.again.send(&batch));
+    fn send<'a>(&self, packets: impl Iterator<Item = &'a [u8]>) {
+        let batch: Vec<&[u8]> = packets.collect();
+        if !batch.is_empty() {
+            self.plane.send(&batch);
+        }
     }
 
     /// Has asked about what a queue holds, and then about what comes after it.
@@ -117,8 +114,8 @@ impl Shore {
         let mut reading = lock(&self.reading);
         bind()?;
         let (held, now) = (reading.holds.drain(queue), monotonic());
-        let again = held.iter().filter(|bytes| self.place(&mut reading, bytes, now));
-        self.send_again(again.map(Vec::as_slice).collect::<Vec<_>>().into_iter());
+        let go = held.iter().filter(|bytes| self.place(&mut reading, bytes, now));
+        self.send(go.map(Vec::as_slice));
         reading.holds.remove(queue);
         Ok(())
     }
@@ -127,21 +124,21 @@ impl Shore {
     fn read(&self, reading: &mut Reading) -> usize {
         let mut buffers = std::mem::take(&mut reading.buffers);
         let now = monotonic();
-        let (mut read, mut again) = (0, Vec::new());
+        let (mut read, mut go) = (0, Vec::new());
         for buffer in &mut buffers {
-            let Some(n) = self.tun.read(buffer) else { break };
+            let Some(n) = self.plane.tun().read(buffer) else { break };
             read += 1;
             let bytes = &buffer[..n];
             if self.place(reading, bytes, now) {
-                again.push(bytes);
+                go.push(bytes);
             }
         }
-        self.send_again(again.into_iter());
+        self.send(go.into_iter());
         reading.buffers = buffers;
         read
     }
 
-    /// Keeps a packet, or asks about it; true if it must be sent again.
+    /// Keeps a packet, or asks about it; true if it is to be sent.
     fn place(&self, reading: &mut Reading, bytes: &[u8], now: Time) -> bool {
         let Ok(inner) = Inner::parse(bytes.get(VNET_LEN..).unwrap_or_default()) else {
             self.drops.add(DropReason::InnerPacket, 1);
@@ -150,19 +147,17 @@ impl Shore {
         if is_local(inner.key.src) || is_local(inner.key.dst) {
             return false;
         }
-        match self.tables.left_to_us(&inner.key) {
-            // The kernel does not encapsulate this kind; here it is segmented and plain. Or it was held, or asked about,
-            // until a moment ago.
+        match self.plane.waits(&inner.key) {
             None => return true,
-            Some(exit) if exit.kind == ASK => {
-                match reading.misses.take(exit.queue, inner.key, inner.dscp, bytes, now) {
+            Some(Waits::Asked(queue)) => {
+                match reading.misses.take(queue, inner.key, inner.dscp, bytes, now) {
                     Missed::Report(packet) => (self.sink)(RelayEvent::Miss(packet)),
                     Missed::Held => {}
                     Missed::Full => self.drops.add(DropReason::QueueFull, 1),
                 }
             }
-            Some(exit) => {
-                self.drops.add(DropReason::HoldFull, reading.holds.take(exit.queue, bytes, now));
+            Some(Waits::Held(queue)) => {
+                self.drops.add(DropReason::HoldFull, reading.holds.take(queue, bytes, now));
             }
         }
         false
@@ -182,26 +177,12 @@ impl Shore {
 
 /// The thread's body; returns when the other end of `stop` closes.
 pub(super) fn run(shore: &Shore, watch: &Watch, stop: &UnixStream) -> Result<(), String> {
-    let text = |error: libbpf_rs::Error| format!("{error:#}");
-    let mut builder = RingBufferBuilder::new();
-    builder
-        .add(&shore.tables.messages, |bytes| {
-            if let Some(message) = relay_message::from_bytes(bytes) {
-                let len = (message.len as usize).min(message.bytes.len());
-                let bytes = message.bytes[..len].to_vec();
-                (shore.sink)(RelayEvent::Message { interface: message.ifindex, bytes });
-            }
-            0
-        })
-        .map_err(text)?;
-    let messages = builder.build().map_err(text)?;
-    // SAFETY: the descriptor belongs to `messages`, which lives until this function returns.
-    let messages_fd = unsafe { BorrowedFd::borrow_raw(messages.epoll_fd()) };
+    let mut arrivals = shore.plane.arrivals(&shore.sink)?;
     let (mut swept, mut next) = (monotonic(), monotonic());
     loop {
         let mut fds = [
-            PollFd::new(shore.tun.as_fd(), PollFlags::POLLIN),
-            PollFd::new(messages_fd, PollFlags::POLLIN),
+            PollFd::new(shore.plane.tun().as_fd(), PollFlags::POLLIN),
+            PollFd::new(arrivals.as_fd(), PollFlags::POLLIN),
             PollFd::new(stop.as_fd(), PollFlags::POLLIN),
             PollFd::new(watch.as_fd(), PollFlags::POLLIN),
         ];
@@ -217,11 +198,11 @@ pub(super) fn run(shore: &Shore, watch: &Watch, stop: &UnixStream) -> Result<(),
         }
         if fds[3].any() == Some(true) {
             watch.drain();
-            if let Err(error) = shore.tables.refresh_locals() {
+            if let Err(error) = shore.plane.refresh() {
                 tracing::warn!(%error, "the addresses of this machine could not be brought up to date");
             }
         }
-        messages.consume().map_err(text)?;
+        arrivals.take()?;
         shore.with(|reading| shore.read(reading));
         next = shore.expire(monotonic(), &mut swept);
     }

@@ -121,11 +121,6 @@ impl Tables {
         put(&self.ends, "write the end of a tunnel", end, &slot)
     }
 
-    /// The slot of the tunnel with this end.
-    pub(super) fn end(&self, end: &relay_end) -> Option<u32> {
-        get(&self.ends, end)
-    }
-
     pub(super) fn remove_end(&self, end: &relay_end) {
         take(&self.ends, end);
     }

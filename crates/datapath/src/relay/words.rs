@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use segue_clock::Time;
+
 use crate::MissPacket;
 
 /// How to set a relay up.
@@ -43,6 +45,21 @@ impl Default for RelayRoom {
             prefixes: 1 << 18,
         }
     }
+}
+
+/// What a tunnel, or bound traffic, has carried.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Carried {
+    /// Packets into a tunnel, or of the traffic, as they were cut for the wire.
+    pub sent_packets: u64,
+    /// Bytes of these, inner headers included.
+    pub sent_bytes: u64,
+    /// Packets out of a tunnel.
+    pub received_packets: u64,
+    /// Bytes of these.
+    pub received_bytes: u64,
+    /// When a packet of the traffic was last sent.
+    pub last_sent: Option<Time>,
 }
 
 /// What the relay reports.

@@ -12,7 +12,7 @@ const ECN: u8 = 3;
 
 /// DSCP and ECN of an IP packet that has been checked.
 #[must_use]
-pub(super) fn class_of(packet: &[u8]) -> u8 {
+pub(crate) fn class_of(packet: &[u8]) -> u8 {
     match packet {
         [first, second, ..] if first >> 4 == 4 => *second,
         [first, second, ..] => first << 4 | second >> 4,
@@ -22,13 +22,13 @@ pub(super) fn class_of(packet: &[u8]) -> u8 {
 
 /// Whether an outer class says that there was congestion on the way.
 #[must_use]
-pub(super) fn congested(class: u8) -> bool {
+pub(crate) fn congested(class: u8) -> bool {
     class & ECN == ECN
 }
 
 /// Whether a packet's ends understand marks; if not, congestion has to drop it (RFC 6040, 4.2).
 #[must_use]
-pub(super) fn capable(class: u8) -> bool {
+pub(crate) fn capable(class: u8) -> bool {
     class & ECN != 0
 }
 
@@ -46,7 +46,7 @@ pub(super) fn mark(tunnel_packet: &mut [u8]) {
 }
 
 /// Sets CE in an inner packet whose ends understand it.
-pub(super) fn mark_inner(packet: &mut [u8]) {
+pub(crate) fn mark_inner(packet: &mut [u8]) {
     if Inner::parse(packet).is_err() || !capable(class_of(packet)) {
         return;
     }

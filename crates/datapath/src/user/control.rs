@@ -5,21 +5,21 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Room for every control message that is sent or received with one datagram, aligned as
 /// `struct cmsghdr` wants it.
-pub(super) type Buffer = [u64; 32];
+pub(crate) type Buffer = [u64; 32];
 
 /// Writes control messages into a buffer.
-pub(super) struct Writer<'a> {
+pub(crate) struct Writer<'a> {
     buffer: &'a mut Buffer,
     len: usize,
 }
 
 impl<'a> Writer<'a> {
-    pub(super) fn new(buffer: &'a mut Buffer) -> Writer<'a> {
+    pub(crate) fn new(buffer: &'a mut Buffer) -> Writer<'a> {
         Writer { buffer, len: 0 }
     }
 
     /// Appends a message; `T` is the plain C type that the kernel expects.
-    pub(super) fn push<T: Copy>(&mut self, level: i32, kind: i32, value: T) {
+    pub(crate) fn push<T: Copy>(&mut self, level: i32, kind: i32, value: T) {
         // SAFETY: both compute lengths only.
         let (len, space) = unsafe {
             (libc::CMSG_LEN(size_of::<T>() as u32), libc::CMSG_SPACE(size_of::<T>() as u32))
@@ -39,7 +39,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Appends the source address that a datagram is to leave from.
-    pub(super) fn push_source(&mut self, source: IpAddr, ifindex: u32) {
+    pub(crate) fn push_source(&mut self, source: IpAddr, ifindex: u32) {
         match source {
             IpAddr::V4(source) => self.push(
                 libc::IPPROTO_IP,
@@ -62,7 +62,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Bytes written.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 }

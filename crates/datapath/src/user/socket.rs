@@ -12,6 +12,7 @@ use socket2::{Domain, Protocol, SockAddr, Type};
 
 use super::class::{congested, mark};
 use super::control::{self, Received, Writer};
+use crate::option;
 use crate::sync::lock;
 
 /// Datagrams (each may stand for many) taken from the kernel in one call.
@@ -69,23 +70,28 @@ impl Socket {
         // Nothing is fragmented. Sizes are tested; a router's word decides nothing, since an attacker could forge it.
         if bound.is_ipv6() {
             inner.set_only_v6(true)?;
-            option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)?;
-            option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1)?;
-            option(fd, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE)?;
+            option::set(&fd, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)?;
+            option::set(&fd, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1)?;
+            option::set(
+                &fd,
+                libc::IPPROTO_IPV6,
+                libc::IPV6_MTU_DISCOVER,
+                libc::IPV6_PMTUDISC_PROBE,
+            )?;
             // A peer that encapsulates in eBPF sends no outer checksum.
-            let _ = option(fd, libc::SOL_UDP, libc::UDP_NO_CHECK6_RX, 1);
+            let _ = option::set(&fd, libc::SOL_UDP, libc::UDP_NO_CHECK6_RX, 1);
         } else {
-            option(fd, libc::IPPROTO_IP, libc::IP_PKTINFO, 1)?;
-            option(fd, libc::IPPROTO_IP, libc::IP_RECVTOS, 1)?;
-            option(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE)?;
+            option::set(&fd, libc::IPPROTO_IP, libc::IP_PKTINFO, 1)?;
+            option::set(&fd, libc::IPPROTO_IP, libc::IP_RECVTOS, 1)?;
+            option::set(&fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE)?;
         }
-        if option(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, RECEIVE_BUFFER).is_err() {
-            let _ = option(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, RECEIVE_BUFFER);
+        if option::set(&fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, RECEIVE_BUFFER).is_err() {
+            let _ = option::set(&fd, libc::SOL_SOCKET, libc::SO_RCVBUF, RECEIVE_BUFFER);
         }
-        let _ = option(fd, libc::SOL_UDP, libc::UDP_GRO, 1);
+        let _ = option::set(&fd, libc::SOL_UDP, libc::UDP_GRO, 1);
         // Each send asks for its transmit stamp; this option only lets the kernel report stamps.
         let stamps = libc::SOF_TIMESTAMPING_SOFTWARE | libc::SOF_TIMESTAMPING_RX_SOFTWARE;
-        let _ = option(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, stamps as i32);
+        let _ = option::set(&fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, stamps as i32);
         inner.bind(&bound.into())?;
         asker.bind(&SocketAddr::new(bound.ip(), 0).into())?;
         let (gso, asker) = (AtomicBool::new(true), Mutex::new(asker));
@@ -318,14 +324,6 @@ pub(super) fn wait(fd: RawFd, events: i16, timeout_ms: i32) {
     let mut poll = libc::pollfd { fd, events, revents: 0 };
     // SAFETY: one valid pollfd.
     unsafe { libc::poll(&mut poll, 1, timeout_ms) };
-}
-
-fn option(fd: RawFd, level: i32, name: i32, value: i32) -> io::Result<()> {
-    // SAFETY: the value is an int, its size is given.
-    let result = unsafe {
-        libc::setsockopt(fd, level, name, (&raw const value).cast(), size_of::<i32>() as u32)
-    };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 fn bind_to_interface(socket: &socket2::Socket, ifindex: u32) -> io::Result<()> {

@@ -12,13 +12,22 @@ use segue_wire::DropReason;
 
 use crate::traffic::{bulk_tcp, set_option};
 use crate::world::{
-    CORRESPONDENT, HOME, HOST, TUNNEL, Wire, World, eventually, ip, may_run, prefix,
+    CORRESPONDENT, HOME, HOST, Path, TUNNEL, Wire, World, eventually, ip, may_run, on_both_paths,
+    prefix,
 };
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-fn world() -> World {
-    World::new(Wire::Whole, Wire::Whole, Form::Ip, true)
+on_both_paths! {
+    a_flow_goes_where_it_is_bound_to_whatever_its_prefix_is_bound_to,
+    a_flow_is_asked_about_once_and_nothing_of_it_is_lost_or_out_of_order,
+    what_is_held_is_bounded_the_oldest_goes_first_and_the_rest_leaves_in_order,
+    a_stream_that_is_held_and_released_keeps_its_order,
+    traffic_goes_out_of_a_link_to_the_destination_or_a_next_hop,
+}
+
+fn world(path: Path) -> World {
+    World::new(path, Wire::Whole, Wire::Whole, Form::Ip, true)
 }
 
 /// Numbered datagrams from the correspondent to the host.
@@ -80,12 +89,11 @@ fn asked(world: &World) -> MissPacket {
     packet
 }
 
-#[test]
-fn a_flow_goes_where_it_is_bound_to_whatever_its_prefix_is_bound_to() {
+fn a_flow_goes_where_it_is_bound_to_whatever_its_prefix_is_bound_to(path: Path) {
     if !may_run() {
         return;
     }
-    let world = world();
+    let world = world(path);
     let (named, other) = (Stream::new(&world, 7_001), Stream::new(&world, 7_002));
     world.anchor.bind(Traffic::Flow(named.key()), Exit::Tunnel(TUNNEL));
     world.anchor.bind(to_home(), Exit::Drop);
@@ -104,12 +112,11 @@ fn a_flow_goes_where_it_is_bound_to_whatever_its_prefix_is_bound_to() {
     assert_eq!(relay.traffic_carried(&Traffic::Flow(other.key())).sent_packets, 0);
 }
 
-#[test]
-fn a_flow_is_asked_about_once_and_nothing_of_it_is_lost_or_out_of_order() {
+fn a_flow_is_asked_about_once_and_nothing_of_it_is_lost_or_out_of_order(path: Path) {
     if !may_run() {
         return;
     }
-    let world = world();
+    let world = world(path);
     world.anchor.bind(to_home(), Exit::Ask);
     let (one, other) = (Stream::new(&world, 7_001), Stream::new(&world, 7_002));
     (0..20).for_each(|n| one.send(n));
@@ -131,12 +138,11 @@ fn a_flow_is_asked_about_once_and_nothing_of_it_is_lost_or_out_of_order() {
     assert!(world.anchor.events.lock().unwrap().is_empty());
 }
 
-#[test]
-fn what_is_held_is_bounded_the_oldest_goes_first_and_the_rest_leaves_in_order() {
+fn what_is_held_is_bounded_the_oldest_goes_first_and_the_rest_leaves_in_order(path: Path) {
     if !may_run() {
         return;
     }
-    let world = world();
+    let world = world(path);
     let stream = Stream::new(&world, 7_001);
     world.anchor.bind(to_home(), Exit::Hold { packets: 100, within_ms: 60_000 });
     (0..150).for_each(|n| stream.send(n));
@@ -158,8 +164,7 @@ fn what_is_held_is_bounded_the_oldest_goes_first_and_the_rest_leaves_in_order() 
 }
 
 /// A call goes on while its packets are held for a moment, again and again.
-#[test]
-fn a_stream_that_is_held_and_released_keeps_its_order() {
+fn a_stream_that_is_held_and_released_keeps_its_order(path: Path) {
     if !may_run() {
         return;
     }
@@ -168,7 +173,7 @@ fn a_stream_that_is_held_and_released_keeps_its_order() {
     let mut one = CpuSet::new();
     one.set(0).unwrap();
     sched_setaffinity(Pid::from_raw(0), &one).unwrap();
-    let world = world();
+    let world = world(path);
     let stream = Stream::new(&world, 7_001);
     // Until the kernel knows a next hop's frame address, which may take a second, it drops what is too much for it.
     stream.send(PACKETS);
@@ -195,12 +200,11 @@ fn a_stream_that_is_held_and_released_keeps_its_order() {
 }
 
 /// The access router relays also what comes out of the tunnel, to the host on its link: this is how it can be held.
-#[test]
-fn traffic_goes_out_of_a_link_to_the_destination_or_a_next_hop() {
+fn traffic_goes_out_of_a_link_to_the_destination_or_a_next_hop(path: Path) {
     if !may_run() {
         return;
     }
-    let world = world();
+    let world = world(path);
     let relay = world.access.relay.lock().unwrap().tun_ifindex();
     let interface = world.access.index("sga");
     for (family, host) in HOST.iter().map(|host| Prefix::host(ip(host))).enumerate() {

@@ -9,15 +9,24 @@ use segue_linux::netns::Netns;
 use segue_wire::DropReason;
 
 use crate::world::{
-    CORRESPONDENT, HOME, HOST, Router, TUNNEL, Wire, World, eventually, ip, may_run, prefix,
+    CORRESPONDENT, HOME, HOST, Path, Router, TUNNEL, Wire, World, eventually, ip, may_run,
+    on_both_paths, prefix,
 };
 
 /// Addresses of another host behind the same access router, which its home prefixes would be.
 const OTHER: [&str; 2] = ["fd0e::2", "10.71.0.2"];
 const OTHER_HOME: [&str; 2] = ["fd0e::/64", "10.71.0.0/24"];
 
-fn world() -> World {
-    World::new(Wire::Whole, Wire::Whole, Form::Ip, true)
+on_both_paths! {
+    a_host_that_sends_with_anothers_source_is_stopped_at_its_link,
+    what_comes_out_of_a_tunnel_has_a_source_that_was_allowed_there,
+    a_hosts_source_does_not_come_from_the_rest_of_the_world,
+    a_link_is_checked_as_long_as_it_has_a_source_and_sources_of_a_tunnel_go_with_it,
+    what_is_bound_to_nothing_is_dropped_and_counted,
+}
+
+fn world(path: Path) -> World {
+    World::new(path, Wire::Whole, Wire::Whole, Form::Ip, true)
 }
 
 /// Sends a datagram from one of the node's addresses, which it is given first.
@@ -47,12 +56,11 @@ fn counted(router: &Router, reason: DropReason, packets: u64) {
     eventually("the count of what was refused", || router.dropped(reason) == packets);
 }
 
-#[test]
-fn a_host_that_sends_with_anothers_source_is_stopped_at_its_link() {
+fn a_host_that_sends_with_anothers_source_is_stopped_at_its_link(path: Path) {
     if !may_run() {
         return;
     }
-    let world = world();
+    let world = world(path);
     for (family, to) in CORRESPONDENT.iter().enumerate() {
         let at = receiver(&world.correspondent, to);
         send(&world.host, "sga", OTHER[family], to);
@@ -64,12 +72,11 @@ fn a_host_that_sends_with_anothers_source_is_stopped_at_its_link() {
 }
 
 /// The access router does not check, or is not what it says: the anchor does not rely on it.
-#[test]
-fn what_comes_out_of_a_tunnel_has_a_source_that_was_allowed_there() {
+fn what_comes_out_of_a_tunnel_has_a_source_that_was_allowed_there(path: Path) {
     if !may_run() {
         return;
     }
-    let world = world();
+    let world = world(path);
     let link = Port::Link(world.access.index("sga"));
     for (family, to) in CORRESPONDENT.iter().enumerate() {
         let other = prefix(OTHER_HOME[family]);
@@ -89,12 +96,11 @@ fn what_comes_out_of_a_tunnel_has_a_source_that_was_allowed_there() {
 }
 
 /// Somebody on the anchor's other side pretends to be a host.
-#[test]
-fn a_hosts_source_does_not_come_from_the_rest_of_the_world() {
+fn a_hosts_source_does_not_come_from_the_rest_of_the_world(path: Path) {
     if !may_run() {
         return;
     }
-    let world = world();
+    let world = world(path);
     let relay = world.anchor.relay.lock().unwrap().tun_ifindex();
     for (family, home) in OTHER_HOME.iter().map(|home| prefix(home)).enumerate() {
         world.anchor.put(Forward::Route(Route::on(home, relay)));
@@ -107,12 +113,11 @@ fn a_hosts_source_does_not_come_from_the_rest_of_the_world() {
     }
 }
 
-#[test]
-fn a_link_is_checked_as_long_as_it_has_a_source_and_sources_of_a_tunnel_go_with_it() {
+fn a_link_is_checked_as_long_as_it_has_a_source_and_sources_of_a_tunnel_go_with_it(path: Path) {
     if !may_run() {
         return;
     }
-    let world = world();
+    let world = world(path);
     let link = Port::Link(world.access.index("sga"));
     let [home, _] = HOME.map(prefix);
     let scope = Source { port: link, prefix: prefix("fe80::/10") };
@@ -137,12 +142,11 @@ fn a_link_is_checked_as_long_as_it_has_a_source_and_sources_of_a_tunnel_go_with_
 }
 
 /// Routes lead more to the relay than anything is bound.
-#[test]
-fn what_is_bound_to_nothing_is_dropped_and_counted() {
+fn what_is_bound_to_nothing_is_dropped_and_counted(path: Path) {
     if !may_run() {
         return;
     }
-    let world = world();
+    let world = world(path);
     let [home, _] = HOME.map(prefix);
     let at = receiver(&world.host, HOST[0]);
     let to_home = |exit| Binding { traffic: Traffic::To(home), exit };

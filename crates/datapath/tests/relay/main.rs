@@ -14,7 +14,7 @@ mod world;
 
 use segue_ip::Form;
 use traffic::{bulk_tcp, datagrams};
-use world::{CORRESPONDENT, HOST, TUNNEL, Wire, World, ip, may_run};
+use world::{CORRESPONDENT, HOST, Path, TUNNEL, Wire, World, ip, may_run, on_both_paths};
 
 const FORMS: [(Form, bool); 8] = [
     (Form::Ip, true),
@@ -27,12 +27,19 @@ const FORMS: [(Form, bool); 8] = [
     (Form::Udp { local: 5437, remote: 5437 }, false),
 ];
 
-fn carries_everything(core: Wire, access: Wire) {
+on_both_paths! {
+    every_form_carries_everything_with_offloads_whole,
+    every_form_carries_everything_without_segmentation_offload,
+    every_form_carries_everything_without_checksum_offload,
+    super_packets_out_of_a_tunnel_are_cut_for_an_access_without_offloads,
+}
+
+fn carries_everything(path: Path, core: Wire, access: Wire) {
     if !may_run() {
         return;
     }
     let (form, outer_v6) = FORMS[0];
-    let world = World::new(core, access, form, outer_v6);
+    let world = World::new(path, core, access, form, outer_v6);
     for (form, outer_v6) in FORMS {
         world.set_tunnel(form, outer_v6);
         println!("{core:?} {access:?} {form:?} over IPv6: {outer_v6}");
@@ -55,22 +62,18 @@ fn carries_everything(core: Wire, access: Wire) {
     }
 }
 
-#[test]
-fn every_form_carries_everything_with_offloads_whole() {
-    carries_everything(Wire::Whole, Wire::Whole);
+fn every_form_carries_everything_with_offloads_whole(path: Path) {
+    carries_everything(path, Wire::Whole, Wire::Whole);
 }
 
-#[test]
-fn every_form_carries_everything_without_segmentation_offload() {
-    carries_everything(Wire::NoGso, Wire::NoGso);
+fn every_form_carries_everything_without_segmentation_offload(path: Path) {
+    carries_everything(path, Wire::NoGso, Wire::NoGso);
 }
 
-#[test]
-fn every_form_carries_everything_without_checksum_offload() {
-    carries_everything(Wire::NoChecksum, Wire::Whole);
+fn every_form_carries_everything_without_checksum_offload(path: Path) {
+    carries_everything(path, Wire::NoChecksum, Wire::Whole);
 }
 
-#[test]
-fn super_packets_out_of_a_tunnel_are_cut_for_an_access_without_offloads() {
-    carries_everything(Wire::Whole, Wire::NoChecksum);
+fn super_packets_out_of_a_tunnel_are_cut_for_an_access_without_offloads(path: Path) {
+    carries_everything(path, Wire::Whole, Wire::NoChecksum);
 }

@@ -16,7 +16,7 @@ use segue_wire::DropReason;
 
 use crate::traffic::{bulk_tcp, datagrams};
 use crate::world::{
-    Router, TUNNEL, Wire, eventually, ip, may_run, namespace, pair, takes_in, wire_up,
+    Path, Router, TUNNEL, Wire, eventually, ip, may_run, namespace, pair, takes_in, wire_up,
 };
 
 /// Addresses on the link between the two, of either family.
@@ -52,8 +52,8 @@ impl Pair {
         a.run(|| takes_in(NEAR[0])).unwrap();
         b.run(|| takes_in(FAR[0])).unwrap();
         let pair = Pair {
-            mobile: Router::start(a),
-            other: Router::start(b),
+            mobile: Router::start(Path::Kernel, a),
+            other: Router::start(Path::Kernel, b),
             at: [ip(if both { FAR_HOME } else { FAR[0] }), ip(HOME)],
         };
         let far_home = both.then(|| v6(FAR_HOME));

@@ -4,7 +4,13 @@ use segue_ip::Form;
 use segue_linux::link::set_mtu;
 
 use crate::traffic::{bulk_tcp, datagrams};
-use crate::world::{CORRESPONDENT, HOST, Router, TUNNEL, Wire, World, ip, may_run};
+use crate::world::{
+    CORRESPONDENT, HOST, Path, Router, TUNNEL, Wire, World, ip, may_run, on_both_paths,
+};
+
+on_both_paths! {
+    the_kernels_own_tunnel_is_a_peer,
+}
 
 /// Runs `ip` with these arguments; each line is one command.
 fn configure(router: &Router, commands: &str) {
@@ -34,13 +40,12 @@ fn by_the_kernel(world: &World) {
     );
 }
 
-#[test]
-fn the_kernels_own_tunnel_is_a_peer() {
+fn the_kernels_own_tunnel_is_a_peer(path: Path) {
     if !may_run() {
         return;
     }
     for core in [Wire::Whole, Wire::NoGso, Wire::NoChecksum] {
-        let world = World::new(core, Wire::Whole, Form::Ip, true);
+        let world = World::new(path, core, Wire::Whole, Form::Ip, true);
         by_the_kernel(&world);
         // As an access router advertises it: segment routing tells nobody that its packets grow.
         world.host.run(|| set_mtu("sga", 1_452)).unwrap().unwrap();

@@ -34,6 +34,29 @@ pub(crate) enum Wire {
     NoChecksum,
 }
 
+/// Who carries the relays' packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Path {
+    /// Programs in the kernel.
+    Kernel,
+    /// User space.
+    User,
+}
+
+/// Makes tests for each packet path of functions that take one.
+macro_rules! on_both_paths {
+    ($($name:ident),* $(,)?) => {
+        mod kernel {
+            $(#[test] fn $name() { super::$name(crate::world::Path::Kernel); })*
+        }
+        mod user {
+            $(#[test] fn $name() { super::$name(crate::world::Path::User); })*
+        }
+    };
+}
+
+pub(crate) use on_both_paths;
+
 /// A router: its relay, and what that reported.
 pub(crate) struct Router {
     pub(crate) ns: Netns,
@@ -111,7 +134,7 @@ pub(crate) fn pair(device: &str, from: &Netns, to: &Netns) {
 
 impl World {
     /// `core` between the routers, `access` between access router and host; the tunnel has this form.
-    pub(crate) fn new(core: Wire, access: Wire, form: Form, outer_v6: bool) -> World {
+    pub(crate) fn new(path: Path, core: Wire, access: Wire, form: Form, outer_v6: bool) -> World {
         static SERIAL: AtomicU32 = AtomicU32::new(0);
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
         let name = |node| format!("segue-r{}-{serial}{node}", std::process::id());
@@ -140,8 +163,8 @@ impl World {
             wire_up("sgc", ["fd0d::1", "10.60.0.1"], Wire::Whole);
         })
         .unwrap();
-        let world =
-            World { host, access: Router::start(mag), anchor: Router::start(lma), correspondent };
+        let [access, anchor] = [mag, lma].map(|ns| Router::start(path, ns));
+        let world = World { host, access, anchor, correspondent };
         world.set_tunnel(form, outer_v6);
         world.serve();
         world
@@ -217,7 +240,7 @@ fn defaults(gateways: &[&str]) {
 }
 
 impl Router {
-    pub(crate) fn start(ns: Netns) -> Router {
+    pub(crate) fn start(path: Path, ns: Netns) -> Router {
         let events = Arc::<Mutex<Vec<RelayEvent>>>::default();
         let sink = Arc::new({
             let events = Arc::clone(&events);
@@ -229,7 +252,11 @@ impl Router {
             mark: 0x5e6,
             room: RelayRoom::default(),
         };
-        let relay = ns.run(|| Relay::new(&setup, sink)).unwrap().unwrap();
+        let start = match path {
+            Path::Kernel => Relay::new,
+            Path::User => Relay::in_user_space,
+        };
+        let relay = ns.run(|| start(&setup, sink)).unwrap().unwrap();
         let relay = Arc::new(Mutex::new(relay));
         let index = ns.run(|| link::index_of("sg0")).unwrap().unwrap();
         ns.run(|| relay.lock().unwrap().attach(index)).unwrap().unwrap();

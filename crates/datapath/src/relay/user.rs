@@ -1,0 +1,321 @@
+//! The relay's packets in user space. What routes lead to the TUN device is read there, put into headers and sent by raw
+//! sockets; packets of tunnels are copied from the interfaces by packet sockets and written to the device. All of it is
+//! the work of the relay's one thread.
+
+mod frames;
+mod head;
+mod links;
+mod raw;
+pub(super) mod state;
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind, IoSlice};
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Mutex;
+
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use segue_ip::{Port, Source, Traffic, Tunnel};
+use segue_linux::clock::monotonic;
+use segue_wire::flow::Inner;
+use segue_wire::{DropReason, FlowKey};
+
+use self::frames::Frames;
+pub(super) use self::links::tables;
+use self::links::{Known, Links};
+use self::raw::{Sender, Takers};
+use self::state::{Opened, State};
+use super::plane::{Arrivals, Plane, Waits, Way};
+use super::words::{Carried, RelaySetup, RelaySink};
+use crate::DatapathError;
+use crate::device::{PACKET_MAX, Tun};
+use crate::drops::Drops;
+use crate::locals;
+use crate::sync::lock;
+use crate::user::class::class_of;
+use crate::user::segment::{Cut, VnetHeader};
+
+/// Packets taken from an interface before the thread looks at its other work.
+const BATCH: usize = 64;
+
+/// The sockets and tables.
+pub(super) struct UserPlane {
+    links: Mutex<Links>,
+    interfaces: Mutex<BTreeMap<u32, Frames>>,
+    /// Tells that an interface has packets.
+    arrived: Epoll,
+    takers: Mutex<Takers>,
+    sender: Sender,
+    state: Mutex<State>,
+    drops: Drops,
+    /// Firewall mark of outer packets.
+    mark: u32,
+    tun: Tun,
+}
+
+impl UserPlane {
+    pub(super) fn new(setup: &RelaySetup) -> Result<UserPlane, DatapathError> {
+        let tun = Tun::create(&setup.device, setup.mtu_bytes)?;
+        Ok(UserPlane {
+            links: Mutex::new(Links::new(&setup.device, tun.ifindex)?),
+            interfaces: Mutex::default(),
+            arrived: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)
+                .map_err(|e| failed("wait for packets")(e.into()))?,
+            takers: Mutex::default(),
+            sender: Sender::open().map_err(failed("open a raw socket"))?,
+            state: Mutex::default(),
+            drops: Drops::default(),
+            mark: setup.mark,
+            tun,
+        })
+    }
+
+    /// Listens to the ports that tunnels have now.
+    fn listen(&self, takers: &Takers) -> Result<(), DatapathError> {
+        let ports = takers.ports();
+        let interfaces = lock(&self.interfaces);
+        let listen = |frames: &Frames| frames.listen_to(&ports);
+        interfaces.values().try_for_each(listen).map_err(failed("listen to a tunnel's port"))
+    }
+
+    /// Sends a packet where it is bound to, cut to size.
+    fn send_one(&self, bytes: &[u8], copy: &mut Vec<u8>) -> Result<(), DropReason> {
+        let (vnet, packet) = VnetHeader::split(bytes).ok_or(DropReason::InnerPacket)?;
+        let inner = Inner::parse(packet)?;
+        let packet = &packet[..inner.len];
+        let (v6, class) = (inner.key.dst.is_ipv6(), class_of(packet));
+        let cut = Cut::new(&vnet, packet)?;
+        copy.clear();
+        copy.extend_from_slice(packet);
+        let mut cuts = Vec::new();
+        cut.apply(copy, |headers, rest| cuts.push((headers.to_vec(), rest)));
+        let leave = lock(&self.state).leave(&inner.key, self.mark)?;
+        let len = |(headers, rest): &(Vec<u8>, Range<usize>)| headers.len() + rest.len();
+        let heads = match leave.slot {
+            None => vec![Vec::new(); cuts.len()],
+            Some(slot) => {
+                let state = lock(&self.state);
+                let head = |cut| {
+                    state.head(slot, v6, class, len(cut)).map(|(head, len)| head[..len].to_vec())
+                };
+                cuts.iter().map(head).collect::<Result<Vec<_>, _>>()?
+            }
+        };
+        let pieces: Vec<_> = heads
+            .iter()
+            .zip(&cuts)
+            .map(|(head, (headers, rest))| {
+                [head.as_slice(), headers.as_slice(), &copy[rest.clone()]].map(IoSlice::new)
+            })
+            .collect();
+        let (sent, result) = self.sender.send(&pieces, &leave.hop);
+        let bytes: usize = cuts[..sent].iter().map(len).sum();
+        lock(&self.state).count_sent(&leave, sent as u64, bytes as u64, monotonic());
+        if let Err(error) = result {
+            tracing::debug!(%error, "a packet could not be sent");
+            self.drops.add(reason_of(&error), (cuts.len() - sent) as u64);
+        }
+        Ok(())
+    }
+
+    /// Takes a packet out of its tunnel, if it is one's: what is in `at` of the buffer.
+    fn arrive(
+        &self,
+        vnet: VnetHeader,
+        buffer: &mut [u8],
+        at: Range<usize>,
+    ) -> Result<(), DropReason> {
+        let begin = at.start;
+        let opened = lock(&self.state).take_out(vnet, &mut buffer[at])?;
+        let Some(Opened { slot, vnet, inner, packets, bytes }) = opened else { return Ok(()) };
+        let (start, end) = (begin + inner.start, begin + inner.end);
+        // Outer headers are longer than this one, which takes their place.
+        let front = start - VnetHeader::LEN;
+        buffer[front..start].copy_from_slice(&vnet.emit());
+        self.tun.write(&buffer[front..end]).map_err(|_| DropReason::Decapsulation)?;
+        lock(&self.state).count_received(slot, packets.into(), bytes as u64);
+        Ok(())
+    }
+}
+
+fn reason_of(error: &io::Error) -> DropReason {
+    match (error.kind(), error.raw_os_error()) {
+        (ErrorKind::WouldBlock, _) | (_, Some(libc::ENOBUFS)) => DropReason::QueueFull,
+        (_, Some(libc::EMSGSIZE | libc::EINVAL)) => DropReason::Encapsulation,
+        _ => DropReason::NoRemote,
+    }
+}
+
+fn failed(what: &'static str) -> impl Fn(io::Error) -> DatapathError {
+    move |source| DatapathError::Kernel { what, source }
+}
+
+impl Plane for UserPlane {
+    fn tun(&self) -> &Tun {
+        &self.tun
+    }
+
+    fn attach(&self, ifindex: u32) -> Result<(), DatapathError> {
+        let ports = lock(&self.takers).ports();
+        let mut interfaces = lock(&self.interfaces);
+        if interfaces.contains_key(&ifindex) {
+            return Ok(());
+        }
+        let frames = Frames::open(ifindex, &ports).map_err(failed("listen on the interface"))?;
+        let event = EpollEvent::new(EpollFlags::EPOLLIN, ifindex.into());
+        self.arrived
+            .add(&frames, event)
+            .map_err(|e| failed("wait for packets of the interface")(e.into()))?;
+        interfaces.insert(ifindex, frames);
+        Ok(())
+    }
+
+    fn detach(&self, ifindex: u32) {
+        lock(&self.interfaces).remove(&ifindex);
+    }
+
+    /// Nothing outlives this process but the table of sources, which lets nothing pass that it should not.
+    fn beat(&self) -> Result<(), DatapathError> {
+        Ok(())
+    }
+
+    fn refresh(&self) -> Result<(), DatapathError> {
+        let own = locals::present()?;
+        lock(&self.state).set_own(own);
+        Ok(())
+    }
+
+    fn set_tunnel(
+        &self,
+        slot: u32,
+        tunnel: &Tunnel,
+        ifindex: u32,
+        old: Option<&Tunnel>,
+    ) -> Result<(), DatapathError> {
+        if let segue_ip::Form::Optimized { .. } = tunnel.form {
+            return Err(DatapathError::HomeAddresses { number: tunnel.number });
+        }
+        let mut takers = lock(&self.takers);
+        takers.add(tunnel).map_err(failed("take the packets of a tunnel"))?;
+        if let Some(old) = old {
+            takers.remove(old);
+        }
+        lock(&self.state).set_tunnel(slot, tunnel, ifindex, old);
+        self.listen(&takers)
+    }
+
+    fn remove_tunnel(&self, slot: u32, tunnel: &Tunnel) -> Result<(), DatapathError> {
+        lock(&self.state).remove_tunnel(slot, tunnel);
+        let mut takers = lock(&self.takers);
+        takers.remove(tunnel);
+        self.listen(&takers)
+    }
+
+    fn set_way(&self, slot: u32, ifindex: u32) -> Result<(), DatapathError> {
+        lock(&self.state).set_way(slot, ifindex);
+        Ok(())
+    }
+
+    fn tunnel_carried(&self, slot: u32) -> Carried {
+        lock(&self.state).tunnel_carried(slot)
+    }
+
+    fn allow(&self, source: &Source, _slot: u32) -> Result<(), DatapathError> {
+        if let Port::Link(interface) = source.port {
+            lock(&self.links).add(Known::Source(interface, source.prefix.network()))?;
+        }
+        lock(&self.state).allow(source);
+        Ok(())
+    }
+
+    fn forbid(&self, source: &Source, _slot: u32, _last: bool) {
+        lock(&self.state).forbid(source);
+        if let Port::Link(interface) = source.port {
+            let known = Known::Source(interface, source.prefix.network());
+            if let Err(error) = lock(&self.links).remove(&known) {
+                tracing::warn!(%error, "a source that a link may not bring any more is let pass");
+            }
+        }
+    }
+
+    fn bind(&self, traffic: &Traffic, way: Way, _was: bool) -> Result<(), DatapathError> {
+        if let Traffic::To(prefix) = traffic {
+            lock(&self.links).add(Known::Bound(prefix.network()))?;
+        }
+        lock(&self.state).bind(traffic, way);
+        Ok(())
+    }
+
+    fn unbind(&self, traffic: &Traffic) {
+        lock(&self.state).unbind(traffic);
+        if let Traffic::To(prefix) = traffic
+            && let Err(error) = lock(&self.links).remove(&Known::Bound(prefix.network()))
+        {
+            tracing::warn!(%error, "sources in a prefix that is not bound any more stay refused");
+        }
+    }
+
+    fn traffic_carried(&self, traffic: &Traffic) -> Carried {
+        lock(&self.state).traffic_carried(traffic)
+    }
+
+    fn waits(&self, key: &FlowKey) -> Option<Waits> {
+        lock(&self.state).waits(key)
+    }
+
+    /// Order needs no help here: whoever releases a queue keeps the thread from reading.
+    fn begin_queue(&self, _queue: u32) -> Result<(), DatapathError> {
+        Ok(())
+    }
+
+    fn set_returned(&self, _queue: u32, _packets: u32) -> Result<(), DatapathError> {
+        Ok(())
+    }
+
+    fn send(&self, packets: &[&[u8]]) {
+        let mut copy = Vec::new();
+        for bytes in packets {
+            if let Err(reason) = self.send_one(bytes, &mut copy) {
+                self.drops.add(reason, 1);
+            }
+        }
+    }
+
+    fn drops(&self) -> BTreeMap<DropReason, u64> {
+        let mut drops = self.drops.counts();
+        let refused = lock(&self.links).refused();
+        if refused > 0 {
+            *drops.entry(DropReason::InnerSource).or_default() += refused;
+        }
+        drops
+    }
+
+    fn arrivals<'a>(&'a self, _sink: &'a RelaySink) -> Result<Box<dyn Arrivals + 'a>, String> {
+        Ok(Box::new(Arrived { plane: self, buffer: vec![0; PACKET_MAX + 14] }))
+    }
+}
+
+/// What has arrived on the interfaces.
+struct Arrived<'a> {
+    plane: &'a UserPlane,
+    buffer: Vec<u8>,
+}
+
+impl Arrivals for Arrived<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.plane.arrived.0.as_fd()
+    }
+
+    fn take(&mut self) -> Result<(), String> {
+        let interfaces = lock(&self.plane.interfaces);
+        for frames in interfaces.values() {
+            for _ in 0..BATCH {
+                let Some((vnet, at)) = frames.read(&mut self.buffer) else { break };
+                if let Err(reason) = self.plane.arrive(vnet, &mut self.buffer, at) {
+                    self.plane.drops.add(reason, 1);
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,179 @@
+//! Packets as they arrive on an interface, before the kernel takes them apart: outer headers and all, super-packets whole.
+
+use std::io;
+use std::mem::{size_of, zeroed};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use socket2::{Domain, Protocol, SockFilter, Socket, Type};
+
+use super::head::{GRE, IPV4, IPV6, OPTIONS, UDP};
+use crate::device::DeviceKind;
+use crate::option;
+use crate::user::segment::VnetHeader;
+
+/// Bytes of an Ethernet header.
+const ETHERNET: usize = 14;
+/// Bytes of buffer for packets that wait: some milliseconds at 10 Gbit/s.
+const RECEIVE_BUFFER: usize = 8 << 20;
+/// Most ports that the kernel looks for; if there are more, all UDP is read here.
+const MOST_PORTS: usize = 200;
+
+/// A packet socket on one interface. It has copies: what the kernel does with the packets is another's concern.
+pub(super) struct Frames {
+    socket: Socket,
+    /// Bytes of frame header.
+    link: usize,
+}
+
+impl Frames {
+    /// Opens it for tunnels' packets, of those with UDP for these local ports.
+    pub(super) fn open(ifindex: u32, ports: &[u16]) -> io::Result<Frames> {
+        let link = if DeviceKind::of(ifindex)?.ethernet { ETHERNET } else { 0 };
+        // Protocol 0 receives nothing: no frame of another device slips in before the bind.
+        let socket = Socket::new(Domain::PACKET, Type::RAW.nonblocking(), Some(Protocol::from(0)))?;
+        option::set(&socket, libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)?;
+        option::set(&socket, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1)?;
+        // Beyond the system's limit only with CAP_NET_ADMIN outside any user namespace.
+        let forced = libc::SO_RCVBUFFORCE;
+        if option::set(&socket, libc::SOL_SOCKET, forced, RECEIVE_BUFFER as i32).is_err() {
+            socket.set_recv_buffer_size(RECEIVE_BUFFER)?;
+        }
+        let frames = Frames { socket, link };
+        frames.listen_to(ports)?;
+        frames.bind(ifindex)?;
+        Ok(frames)
+    }
+
+    /// Has the kernel pass on tunnels' packets alone, of those with UDP for these local ports.
+    pub(super) fn listen_to(&self, ports: &[u16]) -> io::Result<()> {
+        self.socket.attach_filter(&filter(ports))
+    }
+
+    /// Reads a packet: its virtio header as of the IP packet, and where in the buffer this is. `None` if none waits;
+    /// frames for other stations are passed over.
+    pub(super) fn read(&self, buffer: &mut [u8]) -> Option<(VnetHeader, std::ops::Range<usize>)> {
+        loop {
+            let (len, kind) = match self.receive(buffer) {
+                Ok(read) => read,
+                Err(error) => match error.raw_os_error() {
+                    // The interface was set down, or the kernel cannot describe a packet: the next one may be fine.
+                    Some(libc::EAGAIN) => return None,
+                    Some(libc::EINTR | libc::EINVAL | libc::ENETDOWN) => continue,
+                    _ => return None,
+                },
+            };
+            let start = VnetHeader::LEN + self.link;
+            let vnet = VnetHeader::split(buffer.get(..len).unwrap_or_default());
+            if let Some((vnet, _)) = vnet
+                && kind != libc::PACKET_OTHERHOST
+                && len > start
+            {
+                let csum_start = vnet.csum_start.saturating_sub(self.link as u16);
+                return Some((VnetHeader { csum_start, ..vnet }, start..len));
+            }
+        }
+    }
+
+    fn receive(&self, buffer: &mut [u8]) -> io::Result<(usize, u8)> {
+        // SAFETY: plain data for which all zero is a valid value.
+        let mut address: libc::sockaddr_ll = unsafe { zeroed() };
+        let mut address_len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+        // SAFETY: the kernel writes at most the lengths given, those of buffer and address.
+        let len = unsafe {
+            libc::recvfrom(
+                self.socket.as_raw_fd(),
+                buffer.as_mut_ptr().cast(),
+                buffer.len(),
+                libc::MSG_DONTWAIT,
+                (&raw mut address).cast(),
+                &raw mut address_len,
+            )
+        };
+        let len = usize::try_from(len).map_err(|_| io::Error::last_os_error())?;
+        Ok((len, address.sll_pkttype))
+    }
+
+    fn bind(&self, ifindex: u32) -> io::Result<()> {
+        // SAFETY: plain data for which all zero is a valid value.
+        let mut address: libc::sockaddr_ll = unsafe { zeroed() };
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+        address.sll_ifindex = ifindex.cast_signed();
+        let len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+        // SAFETY: the address outlives the call, and its length is passed.
+        let bound =
+            unsafe { libc::bind(self.socket.as_raw_fd(), (&raw const address).cast(), len) };
+        if bound < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+}
+
+impl AsFd for Frames {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// A socket filter (Linux, Documentation/networking/filter.rst) for packets of the tunnels' protocols. Offsets are those
+/// of the IP header, whatever frame header there is.
+fn filter(ports: &[u16]) -> Vec<SockFilter> {
+    /// The offset that means the EtherType (linux/filter.h).
+    const PROTOCOL: u32 = (-0x1000i32).cast_unsigned();
+    let v4 = of_family((9, 22), &[IPV4, IPV6, GRE], ports);
+    let v6 = of_family((6, 42), &[IPV4, IPV6, GRE, OPTIONS], ports);
+    // The parts are too long for the offsets of conditional jumps.
+    let jump = |over: usize| code(libc::BPF_JMP | libc::BPF_JA, over as u32);
+    let mut program = vec![
+        code(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, PROTOCOL),
+        equal(libc::ETH_P_IP as u32, 0, 1),
+        jump(3),
+        equal(libc::ETH_P_IPV6 as u32, 0, 1),
+        jump(1 + v4.len()),
+        refuse(),
+    ];
+    program.extend(v4);
+    program.extend(v6);
+    program
+}
+
+/// The part for one family: offsets of the protocol and of UDP's destination port, and the protocols besides UDP.
+fn of_family(
+    (protocol_at, port_at): (u32, u32),
+    protocols: &[u8],
+    ports: &[u16],
+) -> Vec<SockFilter> {
+    // Offsets from here on are in the IP header (linux/filter.h).
+    let ip = |at: u32| (-0x10_0000i32).cast_unsigned() + at;
+    let mut program = vec![code(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, ip(protocol_at))];
+    program.extend(protocols.iter().flat_map(|protocol| accept_if((*protocol).into())));
+    program.extend([equal(UDP.into(), 1, 0), refuse()]);
+    if ports.len() <= MOST_PORTS {
+        program.push(code(libc::BPF_LD | libc::BPF_H | libc::BPF_ABS, ip(port_at)));
+        program.extend(ports.iter().flat_map(|port| accept_if((*port).into())));
+        program.push(refuse());
+    } else {
+        program.push(accept());
+    }
+    program
+}
+
+fn code(what: u32, value: u32) -> SockFilter {
+    SockFilter::new(what as u16, 0, 0, value)
+}
+
+/// Goes on this far behind the next instruction.
+fn equal(value: u32, yes: u8, no: u8) -> SockFilter {
+    SockFilter::new((libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16, yes, no, value)
+}
+
+/// Accepts the packet if the value is this one.
+fn accept_if(value: u32) -> [SockFilter; 2] {
+    [equal(value, 0, 1), accept()]
+}
+
+fn accept() -> SockFilter {
+    code(libc::BPF_RET | libc::BPF_K, u32::MAX)
+}
+
+fn refuse() -> SockFilter {
+    code(libc::BPF_RET | libc::BPF_K, 0)
+}

@@ -1,0 +1,241 @@
+//! Raw sockets: one kind sends whole packets, the other takes those of tunnels off the kernel, which would tell their
+//! senders that nobody wants them.
+
+use std::collections::BTreeMap;
+use std::io::{self, IoSlice};
+use std::mem::{size_of, zeroed};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::os::fd::AsRawFd;
+
+use segue_ip::{Form, Tunnel};
+use socket2::{Domain, Protocol, SockAddr, SockFilter, Socket, Type};
+
+use super::head::{GRE, IPV4, IPV6};
+use crate::option;
+use crate::user::control::{self, Writer};
+
+/// Bytes of buffer for packets on their way out.
+const SEND_BUFFER: usize = 4 << 20;
+/// Packets that one call takes.
+const BATCH: usize = 64;
+/// How long a sender waits for room, in milliseconds.
+const SEND_WAIT_MS: i32 = 10;
+
+/// Pieces of a packet: outer headers, inner headers, payload.
+pub(super) type Pieces<'a> = [IoSlice<'a>; 3];
+
+/// Where packets go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Hop {
+    /// Destination, or next hop; of the packets' family.
+    pub(super) to: IpAddr,
+    /// Index of the interface.
+    pub(super) ifindex: u32,
+    /// Firewall mark; 0 is none.
+    pub(super) mark: u32,
+}
+
+/// Sends packets whose IP header was made here.
+pub(super) struct Sender {
+    v4: Socket,
+    /// `None` in a kernel without IPv6.
+    v6: Option<Socket>,
+}
+
+impl Sender {
+    pub(super) fn open() -> io::Result<Sender> {
+        let raw = Some(Protocol::from(libc::IPPROTO_RAW));
+        let new = |domain| -> io::Result<Socket> {
+            let socket = Socket::new(domain, Type::RAW.nonblocking(), raw)?;
+            let forced = libc::SO_SNDBUFFORCE;
+            if option::set(&socket, libc::SOL_SOCKET, forced, SEND_BUFFER as i32).is_err() {
+                socket.set_send_buffer_size(SEND_BUFFER)?;
+            }
+            Ok(socket)
+        };
+        let v6 = match new(Domain::IPV6) {
+            Ok(socket) => {
+                option::set(&socket, libc::IPPROTO_IPV6, libc::IPV6_HDRINCL, 1)?;
+                Some(socket)
+            }
+            Err(error) if error.raw_os_error() == Some(libc::EAFNOSUPPORT) => None,
+            Err(error) => return Err(error),
+        };
+        Ok(Sender { v4: new(Domain::IPV4)?, v6 })
+    }
+
+    /// Sends packets in order; waits briefly for room. Returns how many went before one could not.
+    pub(super) fn send(&self, packets: &[Pieces<'_>], hop: &Hop) -> (usize, io::Result<()>) {
+        let mut sent = 0;
+        let mut waited = false;
+        while sent < packets.len() {
+            let batch = &packets[sent..packets.len().min(sent + BATCH)];
+            match self.send_batch(batch, hop) {
+                Ok(n) => sent += n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && !waited => {
+                    waited = true;
+                    self.wait(hop);
+                }
+                Err(error) => return (sent, Err(error)),
+            }
+        }
+        (sent, Ok(()))
+    }
+
+    fn socket(&self, hop: &Hop) -> io::Result<&Socket> {
+        match hop.to {
+            IpAddr::V4(_) => Ok(&self.v4),
+            IpAddr::V6(_) => self.v6.as_ref().ok_or_else(|| io::ErrorKind::AddrNotAvailable.into()),
+        }
+    }
+
+    fn send_batch(&self, packets: &[Pieces<'_>], hop: &Hop) -> io::Result<usize> {
+        let (nobody, name) = match hop.to {
+            IpAddr::V4(to) => (IpAddr::from(Ipv4Addr::UNSPECIFIED), SocketAddr::from((to, 0))),
+            IpAddr::V6(to) => {
+                (Ipv6Addr::UNSPECIFIED.into(), SocketAddrV6::new(to, 0, 0, hop.ifindex).into())
+            }
+        };
+        let name = SockAddr::from(name);
+        let mut buffer = control::Buffer::default();
+        let mut writer = Writer::new(&mut buffer);
+        writer.push_source(nobody, hop.ifindex);
+        if hop.mark != 0 {
+            writer.push(libc::SOL_SOCKET, libc::SO_MARK, hop.mark);
+        }
+        let control_len = writer.len();
+        let control = buffer.as_mut_ptr();
+        let mut messages: Vec<libc::mmsghdr> = packets
+            .iter()
+            .map(|pieces| {
+                // SAFETY: plain data for which all zero is a valid value.
+                let mut message: libc::mmsghdr = unsafe { zeroed() };
+                let header = &mut message.msg_hdr;
+                header.msg_name = name.as_ptr().cast_mut().cast();
+                header.msg_namelen = name.len();
+                // IoSlice has the layout of iovec.
+                header.msg_iov = pieces.as_ptr().cast_mut().cast();
+                header.msg_iovlen = pieces.len();
+                header.msg_control = control.cast();
+                header.msg_controllen = control_len;
+                message
+            })
+            .collect();
+        // SAFETY: every message points to name, control messages and pieces that outlive the call; sendmmsg only reads
+        // them, and writes the lengths into the vector.
+        let sent = unsafe {
+            libc::sendmmsg(
+                self.socket(hop)?.as_raw_fd(),
+                messages.as_mut_ptr(),
+                messages.len() as libc::c_uint,
+                libc::MSG_DONTWAIT,
+            )
+        };
+        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok((sent as usize).max(1)) }
+    }
+
+    fn wait(&self, hop: &Hop) {
+        let Ok(socket) = self.socket(hop) else { return };
+        let mut poll = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
+        // SAFETY: one valid pollfd. The next send shows the outcome.
+        unsafe { libc::poll(&raw mut poll, 1, SEND_WAIT_MS) };
+    }
+}
+
+/// What of the kernel's traffic is tunnels'.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Taken {
+    Protocol { v6: bool, protocol: u8 },
+    Port(SocketAddr),
+}
+
+impl Taken {
+    fn of(tunnel: &Tunnel) -> Vec<Taken> {
+        let v6 = tunnel.local.is_ipv6();
+        match tunnel.form {
+            Form::Ip => [IPV4, IPV6].map(|protocol| Taken::Protocol { v6, protocol }).into(),
+            Form::Gre { .. } => vec![Taken::Protocol { v6, protocol: GRE }],
+            Form::Udp { local, .. } => vec![Taken::Port(SocketAddr::new(tunnel.local, local))],
+            Form::Optimized { .. } => Vec::new(),
+        }
+    }
+
+    /// A socket for it that nothing can be read from.
+    fn open(self) -> io::Result<Socket> {
+        let (v6, kind, protocol) = match self {
+            Taken::Protocol { v6, protocol } => {
+                (v6, Type::RAW, Protocol::from(i32::from(protocol)))
+            }
+            Taken::Port(at) => (at.is_ipv6(), Type::DGRAM, Protocol::UDP),
+        };
+        let domain = if v6 { Domain::IPV6 } else { Domain::IPV4 };
+        let socket = Socket::new(domain, kind.nonblocking(), Some(protocol))?;
+        let nothing = SockFilter::new((libc::BPF_RET | libc::BPF_K) as u16, 0, 0, 0);
+        socket.attach_filter(&[nothing])?;
+        if let Taken::Port(at) = self {
+            // The address may come later.
+            if v6 {
+                socket.set_only_v6(true)?;
+                option::set(&socket, libc::IPPROTO_IPV6, libc::IPV6_FREEBIND, 1)?;
+            } else {
+                option::set(&socket, libc::IPPROTO_IP, libc::IP_FREEBIND, 1)?;
+            }
+            socket.bind(&at.into())?;
+        }
+        Ok(socket)
+    }
+}
+
+/// The sockets that take tunnels' packets off the kernel, with the number of tunnels that need each.
+#[derive(Default)]
+pub(super) struct Takers(BTreeMap<Taken, (Socket, usize)>);
+
+impl Takers {
+    /// Takes a tunnel's packets.
+    ///
+    /// # Errors
+    /// Another program has its UDP port; nothing has changed.
+    pub(super) fn add(&mut self, tunnel: &Tunnel) -> io::Result<()> {
+        let mut new = Vec::new();
+        for taken in Taken::of(tunnel) {
+            if !self.0.contains_key(&taken) {
+                new.push((taken, taken.open()?));
+            }
+        }
+        self.0.extend(new.into_iter().map(|(taken, socket)| (taken, (socket, 0))));
+        for taken in Taken::of(tunnel) {
+            if let Some((_, tunnels)) = self.0.get_mut(&taken) {
+                *tunnels += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// A tunnel does not need them any more.
+    pub(super) fn remove(&mut self, tunnel: &Tunnel) {
+        for taken in Taken::of(tunnel) {
+            if let Some((_, tunnels)) = self.0.get_mut(&taken) {
+                *tunnels -= 1;
+                if *tunnels == 0 {
+                    self.0.remove(&taken);
+                }
+            }
+        }
+    }
+
+    /// The UDP ports.
+    pub(super) fn ports(&self) -> Vec<u16> {
+        let port = |taken: &Taken| match taken {
+            Taken::Port(at) => Some(at.port()),
+            Taken::Protocol { .. } => None,
+        };
+        let mut ports: Vec<u16> = self.0.keys().filter_map(port).collect();
+        ports.sort_unstable();
+        ports.dedup();
+        ports
+    }
+}
+
+/// The size of control messages is a compile-time fact: both of a packet's fit.
+const _: () = assert!(size_of::<control::Buffer>() >= 64);
