@@ -59,7 +59,7 @@ impl Guard {
             warn!(
                 "neighbours can send past the tunnel to and from inner addresses: {}; install nftables, \
                  or use the eBPF datapath",
-                Told(&error)
+                Told(&error.into())
             );
         }
     }

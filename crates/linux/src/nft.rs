@@ -84,7 +84,7 @@ fn run(args: &[&str], input: &str) -> Result<String> {
         .spawn();
     let mut child = match started {
         Err(e) if e.kind() == ErrorKind::NotFound => {
-            return Err(failed(io::Error::new(e.kind(), "it is missing (package nftables)")));
+            return Err(failed(io::Error::new(e.kind(), "nft is missing")));
         }
         started => started.map_err(failed)?,
     };
@@ -95,11 +95,11 @@ fn run(args: &[&str], input: &str) -> Result<String> {
     if !output.status.success() {
         let text = String::from_utf8_lossy(&output.stderr);
         let why = text.lines().next().unwrap_or("no reason given").to_owned();
-        return Err(failed(io::Error::other(why)));
+        return Err(failed(io::Error::other(format!("nft: {why}"))));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 fn failed(source: io::Error) -> LinuxError {
-    LinuxError::refused("configure packet filters with nft", source)
+    LinuxError::refused("configure packet filters", source)
 }
