@@ -276,3 +276,156 @@ fn behind(vnet: VnetHeader, outer: usize) -> Option<VnetHeader> {
         None => plain,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use segue_ip::{Form, Prefix};
+
+    const NUMBER: u32 = 7;
+    const SLOT: u32 = 3;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    fn prefix(text: &str) -> Prefix {
+        text.parse().unwrap()
+    }
+
+    fn tunnel(form: Form) -> Tunnel {
+        let (local, remote) = (ip("192.0.2.1"), ip("192.0.2.2"));
+        Tunnel { number: NUMBER, local, remote, interface: None, form }
+    }
+
+    /// A host behind link 5, whose traffic goes into the tunnel, from which everything may come.
+    fn state(form: Form) -> State {
+        let mut state = State::default();
+        state.set_tunnel(SLOT, &tunnel(form), 9, None);
+        let source = |port, prefix| Source { port, prefix };
+        state.allow(&source(Port::Tunnel(NUMBER), prefix("fd0d::/64")));
+        state.allow(&source(Port::Link(5), prefix("fd0c::/64")));
+        let into = |exit| Way { exit, slot: SLOT, queue: 4, releasing: false };
+        state.bind(&Traffic::From(prefix("fd0c::/64")), into(Exit::Tunnel(NUMBER)));
+        let link = Exit::Link { interface: 5, next: None };
+        state.bind(&Traffic::To(prefix("fd0c::/64")), into(link));
+        state
+    }
+
+    /// An IPv6 packet to the host with a class and without ports.
+    fn inner(from: &str, class: u8) -> Vec<u8> {
+        let mut packet = vec![0; 50];
+        packet[..2].copy_from_slice(&[0x60 | class >> 4, class << 4]);
+        packet[5..8].copy_from_slice(&[10, 59, 9]);
+        let octets = |text: &str| text.parse::<std::net::Ipv6Addr>().unwrap().octets();
+        packet[8..24].copy_from_slice(&octets(from));
+        packet[24..40].copy_from_slice(&octets("fd0c::2"));
+        packet
+    }
+
+    /// In the headers of the tunnel's other end.
+    fn outer(form: Form, class: u8, inner: &[u8]) -> Vec<u8> {
+        let there = tunnel(form);
+        let there = Tunnel { local: there.remote, remote: there.local, ..there };
+        let (head, len) = head::write(&there, true, class, inner.len()).unwrap();
+        [&head[..len], inner].concat()
+    }
+
+    #[test]
+    fn congestion_on_the_way_is_carried_in_and_drops_what_cannot_say_it() {
+        let state = state(Form::Ip);
+        for (outer_class, class, expected) in [
+            (0b11, 0b01, Ok(0b11)),
+            (0b11, 0b10, Ok(0b11)),
+            (0b11, 0b00, Err(DropReason::Decapsulation)),
+            (0b10, 0b00, Ok(0b00)),
+            (0b01, 0b10, Ok(0b10)),
+        ] {
+            let mut packet = outer(Form::Ip, outer_class, &inner("fd0d::2", class));
+            let opened = state.take_out(VnetHeader::default(), &mut packet);
+            let got = opened.map(|opened| class_of(&packet[opened.unwrap().inner]));
+            assert_eq!(got, expected, "{outer_class:02b} around {class:02b}");
+        }
+    }
+
+    #[test]
+    fn only_sources_of_the_tunnel_come_out_and_what_is_behind_them_stays() {
+        let state = state(Form::Ip);
+        for (from, allowed) in
+            [("fd0d::2", true), ("fd0c::3", false), ("fe80::1", false), ("ff02::1", false)]
+        {
+            let mut packet = outer(Form::Ip, 0, &inner(from, 0));
+            let whole = packet.len();
+            packet.extend([0xaa; 6]);
+            match state.take_out(VnetHeader::default(), &mut packet) {
+                Ok(Some(opened)) => assert!(allowed && opened.inner.end == whole, "{from}"),
+                refused => assert!(!allowed && refused.unwrap_err() == DropReason::InnerSource),
+            }
+        }
+        let stranger = Tunnel { local: ip("192.0.2.9"), ..tunnel(Form::Ip) };
+        let (head, len) = head::write(&stranger, true, 0, 50).unwrap();
+        let mut packet = [&head[..len], &inner("fd0d::2", 0)].concat();
+        assert!(state.take_out(VnetHeader::default(), &mut packet).unwrap().is_none());
+    }
+
+    #[test]
+    fn what_a_device_was_to_finish_is_the_inner_packets_then() {
+        let form = Form::Udp { local: 5437, remote: 5437 };
+        let state = state(form);
+        let packet = outer(form, 0, &inner("fd0d::2", 0));
+        let opened = |vnet, packet: &[u8]| {
+            let opened = state.take_out(vnet, &mut packet.to_vec());
+            opened.map(|opened| opened.unwrap().vnet)
+        };
+        let finish = |csum_start| VnetHeader {
+            flags: VnetHeader::NEEDS_CSUM,
+            csum_start,
+            csum_offset: 6,
+            ..VnetHeader::default()
+        };
+        // Of 28 bytes of outer headers.
+        assert_eq!(opened(finish(68), &packet), Ok(finish(40)));
+        assert_eq!(opened(finish(20), &packet), Ok(VnetHeader::default()), "the outer checksum");
+        let several = VnetHeader { gso_type: VnetHeader::GSO_UDP_L4, gso_size: 58, ..finish(20) };
+        assert_eq!(opened(several, &packet), Err(DropReason::Decapsulation));
+        let longer = [&packet[..], &packet[20..]].concat();
+        assert_eq!(opened(several, &longer), Err(DropReason::Uncut));
+    }
+
+    /// What this node says to a host, an error for instance, must not go into the tunnel as if the host had said it.
+    #[test]
+    fn what_a_host_sends_goes_by_its_source_and_what_this_node_sends_by_its_destination() {
+        let mut state = state(Form::Ip);
+        state.set_own([ip("fd0c::1")].into());
+        let key = |src, dst| FlowKey {
+            src: ip(src),
+            dst: ip(dst),
+            sport: 0,
+            dport: 0,
+            protocol: 58,
+            label: 0,
+        };
+        let slot = |src| state.leave(&key(src, "fd0c::2"), 1).unwrap().slot;
+        assert_eq!([slot("fd0c::3"), slot("fd0c::1"), slot("fd0d::2")], [Some(SLOT), None, None]);
+        assert_eq!(state.leave(&key("fd0e::1", "fd0f::1"), 1).err(), Some(DropReason::NoBinding));
+        let hold = Exit::Hold { packets: 1, within_ms: 1 };
+        let way = Way { exit: hold, slot: 0, queue: 4, releasing: false };
+        let to_host = Traffic::To(prefix("fd0c::/64"));
+        state.bind(&to_host, way);
+        assert_eq!(state.waits(&key("fd0d::2", "fd0c::2")), Some(Waits::Held(4)));
+        let exit = Exit::Tunnel(NUMBER);
+        state.bind(&to_host, Way { exit, slot: SLOT, releasing: true, ..way });
+        assert_eq!(state.waits(&key("fd0d::2", "fd0c::2")), Some(Waits::Held(4)));
+        let Ok(leave) = state.leave(&key("fd0d::2", "fd0c::2"), 1) else { panic!() };
+        assert_eq!(leave.hop, Hop { to: ip("192.0.2.2"), ifindex: 9, mark: 1 });
+        state.count_sent(&leave, 2, 90, Time(5));
+        // What it has carried stays with the traffic, and with the tunnel when its other end moves.
+        state.bind(&to_host, Way { exit: Exit::Drop, ..way });
+        assert_eq!(state.traffic_carried(&to_host).sent_bytes, 90);
+        let moved = Tunnel { remote: ip("192.0.2.3"), ..tunnel(Form::Ip) };
+        state.set_tunnel(SLOT, &moved, 9, Some(&tunnel(Form::Ip)));
+        assert_eq!(state.tunnel_carried(SLOT).sent_packets, 2);
+        let mut packet = outer(Form::Ip, 0, &inner("fd0d::2", 0));
+        assert!(state.take_out(VnetHeader::default(), &mut packet).unwrap().is_none());
+    }
+}
