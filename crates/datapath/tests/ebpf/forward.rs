@@ -1,17 +1,15 @@
 //! An anchor that forwards: a third namespace behind it.
 
 use std::net::{Ipv4Addr, UdpSocket};
-use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use etherparse::{Ipv4Header, PacketBuilder};
 use segue_datapath::LinuxDatapath;
 use segue_datapath::ebpf::{EbpfOptions, Xdp};
 use segue_ip::{Prefix, Route};
 use segue_linux::link::{self, Feature, add_route, set_feature};
 use segue_linux::netns::Netns;
 
-use crate::traffic::{bulk_tcp, datagrams, set_option};
+use crate::traffic::{bulk_tcp, datagrams, marked_datagram, received_class, set_option};
 use segue_wire::{DropReason, Header, PacketType};
 
 use crate::hostile::{request, stranger};
@@ -144,7 +142,7 @@ fn the_inner_class_is_copied_out_and_congestion_seen_outside_is_carried_in() {
         for tos in [0xb8, 0xba, 0xbb] {
             set_option(&sender, libc::IPPROTO_IP, libc::IP_TOS, tos);
             sender.send_to(b"x", to).unwrap();
-            assert_eq!(i32::from(received_tos(&receiver)), tos);
+            assert_eq!(i32::from(received_class(&receiver)), tos);
         }
     }
 }
@@ -164,7 +162,7 @@ fn congestion_marked_on_the_way_reaches_a_capable_receiver_and_drops_for_others(
         set_option(&wire, libc::IPPROTO_IP, libc::IP_TOS, 3);
         let port = receiver.local_addr().unwrap().port();
         wire.send(&tunnelled(port, 0xb9)).unwrap(); // ECT(1)
-        assert_eq!(received_tos(&receiver), 0xbb);
+        assert_eq!(received_class(&receiver), 0xbb);
         wire.send(&tunnelled(port, 0xb8)).unwrap(); // not capable
         let dropped = || world.anchor.dropped(DropReason::Decapsulation) == 1;
         eventually("the drop that stands for the mark", dropped);
@@ -174,31 +172,6 @@ fn congestion_marked_on_the_way_reaches_a_capable_receiver_and_drops_for_others(
 /// A data packet of path 0 with an inner datagram of the class given.
 pub(crate) fn tunnelled(port: u16, tos: u8) -> Vec<u8> {
     let header = Header::new(PacketType::Data, 0, anchor_slot(0), 0xa000);
-    let mut inner = Vec::new();
-    let builder = PacketBuilder::ipv4([10, 8, 0, 1], [10, 8, 0, 2], 9).udp(4000, port);
-    builder.write(&mut inner, b"marked").unwrap();
-    let (mut ip, rest) = Ipv4Header::from_slice(&inner).unwrap();
-    ip.dscp = (tos >> 2).try_into().unwrap();
-    ip.ecn = (tos & 3).try_into().unwrap();
-    ip.header_checksum = ip.calc_header_checksum();
-    let mut bytes = header.emit().to_vec();
-    ip.write(&mut bytes).unwrap();
-    bytes.extend(rest);
-    bytes
-}
-
-fn received_tos(socket: &UdpSocket) -> u8 {
-    use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrIn, recvmsg};
-    let mut bytes = [0; 16];
-    let mut parts = [std::io::IoSliceMut::new(&mut bytes)];
-    let mut space = nix::cmsg_space!(u8);
-    let message =
-        recvmsg::<SockaddrIn>(socket.as_raw_fd(), &mut parts, Some(&mut space), MsgFlags::empty())
-            .unwrap();
-    for control in message.cmsgs().unwrap() {
-        if let ControlMessageOwned::Ipv4Tos(tos) = control {
-            return tos;
-        }
-    }
-    panic!("no type of service came along");
+    let inner = marked_datagram([10, 8, 0, 1], [10, 8, 0, 2], port, tos);
+    [&header.emit()[..], &inner].concat()
 }

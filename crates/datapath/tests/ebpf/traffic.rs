@@ -1,11 +1,13 @@
 //! Applications: bulk TCP with every byte compared, datagrams one by one and in super-packets.
 
 use std::collections::BTreeSet;
-use std::io::{Read, Write};
+use std::io::{IoSliceMut, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
+use etherparse::{Ipv4Header, PacketBuilder};
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrIn, recvmsg};
 use segue_linux::netns::Netns;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -94,4 +96,33 @@ pub(crate) fn set_option(socket: &UdpSocket, level: i32, option: libc::c_int, va
         )
     };
     assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// An IPv4 packet with a datagram and this class (DSCP and ECN).
+pub(crate) fn marked_datagram(from: [u8; 4], to: [u8; 4], port: u16, class: u8) -> Vec<u8> {
+    let mut packet = Vec::new();
+    let builder = PacketBuilder::ipv4(from, to, 9).udp(4_000, port);
+    builder.write(&mut packet, b"marked").unwrap();
+    let (mut head, rest) = Ipv4Header::from_slice(&packet).unwrap();
+    head.dscp = (class >> 2).try_into().unwrap();
+    head.ecn = (class & 3).try_into().unwrap();
+    head.header_checksum = head.calc_header_checksum();
+    let mut bytes = Vec::new();
+    head.write(&mut bytes).unwrap();
+    bytes.extend(rest);
+    bytes
+}
+
+/// The class of the next datagram, which the socket must ask for (`IP_RECVTOS`).
+pub(crate) fn received_class(socket: &UdpSocket) -> u8 {
+    let mut bytes = [0; 16];
+    let mut parts = [IoSliceMut::new(&mut bytes)];
+    let mut space = nix::cmsg_space!(u8);
+    let (fd, flags) = (socket.as_raw_fd(), MsgFlags::empty());
+    let message = recvmsg::<SockaddrIn>(fd, &mut parts, Some(&mut space), flags).unwrap();
+    let class = message.cmsgs().unwrap().find_map(|control| match control {
+        ControlMessageOwned::Ipv4Tos(class) => Some(class),
+        _ => None,
+    });
+    class.expect("the type of service")
 }

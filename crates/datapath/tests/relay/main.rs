@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panic, as tests do")]
 
 mod bindings;
+mod class;
 mod guards;
 #[path = "../user_lab/local.rs"]
 mod local;

@@ -1,13 +1,8 @@
 //! Route optimization: home addresses in extension headers, put in and taken out.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddrV6};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use nix::sys::socket::sockopt::BindToDevice;
-use nix::sys::socket::{
-    AddressFamily, MsgFlags, SockFlag, SockType, SockaddrIn6, sendto, setsockopt,
-};
 use segue_datapath::relay::RelayEvent;
 use segue_ip::{Binding, Exit, Form, Forward, Prefix, Route, Traffic, Tunnel};
 use segue_linux::link;
@@ -16,7 +11,8 @@ use segue_wire::DropReason;
 
 use crate::traffic::{bulk_tcp, datagrams};
 use crate::world::{
-    Path, Router, TUNNEL, Wire, eventually, ip, may_run, namespace, pair, takes_in, wire_up,
+    Path, Router, TUNNEL, Wire, eventually, ip, may_run, namespace, pair, send_raw, takes_in,
+    wire_up,
 };
 
 /// Addresses on the link between the two, of either family.
@@ -171,27 +167,6 @@ fn home_option(home: &str) -> Vec<u8> {
 /// What follows the next header in a type 2 routing header with this home address.
 fn routing(home: &str) -> Vec<u8> {
     [&[2, 2, 1, 0, 0, 0, 0][..], &v6(home).octets()].concat()
-}
-
-/// Sends a packet as it stands.
-fn send_raw(node: &Router, to: &str, packet: &[u8]) {
-    node.ns
-        .run(|| {
-            let (family, kind) = (AddressFamily::Inet6, SockType::Raw);
-            let flags = SockFlag::SOCK_CLOEXEC;
-            let protocol = libc::IPPROTO_RAW;
-            // SAFETY: socket takes its arguments by value; the descriptor is owned from here on.
-            let socket = unsafe {
-                let fd = libc::socket(family as i32, kind as i32 | flags.bits(), protocol);
-                assert!(fd >= 0, "{}", std::io::Error::last_os_error());
-                OwnedFd::from_raw_fd(fd)
-            };
-            // Routes to the other node lead to the relay.
-            setsockopt(&socket, BindToDevice, &"sg0".into()).unwrap();
-            let to = SockaddrIn6::from(SocketAddrV6::new(v6(to), 0, 0, 0));
-            sendto(socket.as_raw_fd(), packet, &to, MsgFlags::empty()).unwrap();
-        })
-        .unwrap();
 }
 
 /// The packets that the node's daemon was given.

@@ -1,12 +1,17 @@
 //! A mobile host behind an access router, an anchor router, and a correspondent, each in a namespace of its own. The
 //! routers have a tunnel between them: what the host sends goes into it, what is for the host comes through it.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddrV6};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use nix::sys::socket::sockopt::BindToDevice;
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockType, SockaddrIn6, sendto, setsockopt,
+};
 use segue_datapath::relay::{Relay, RelayEvent, RelayRoom, RelaySetup};
 use segue_ip::{
     Binding, Exit, Form, Forward, Forwarding, Port, Prefix, Route, Rule, Source, Traffic, Tunnel,
@@ -86,8 +91,8 @@ pub(crate) const HOME: [&str; 2] = ["fd0c::/64", "10.70.0.0/24"];
 /// The host's addresses.
 pub(crate) const HOST: [&str; 2] = ["fd0c::2", "10.70.0.2"];
 pub(crate) const CORRESPONDENT: [&str; 2] = ["fd0d::2", "10.60.0.2"];
-const ANCHOR_OUTER: [&str; 2] = ["fd00::1", "10.9.0.1"];
-const ACCESS_OUTER: [&str; 2] = ["fd00::2", "10.9.0.2"];
+pub(crate) const ANCHOR_OUTER: [&str; 2] = ["fd00::1", "10.9.0.1"];
+pub(crate) const ACCESS_OUTER: [&str; 2] = ["fd00::2", "10.9.0.2"];
 
 /// True if the tests may run; if not, says so.
 pub(crate) fn may_run() -> bool {
@@ -314,6 +319,27 @@ impl Drop for Router {
             let _ = heart.join();
         }
     }
+}
+
+/// Sends a packet over IPv6 as it stands, over the wire between the routers.
+pub(crate) fn send_raw(node: &Router, to: &str, packet: &[u8]) {
+    node.ns
+        .run(|| {
+            let (family, kind) = (AddressFamily::Inet6, SockType::Raw);
+            let flags = SockFlag::SOCK_CLOEXEC;
+            let protocol = libc::IPPROTO_RAW;
+            // SAFETY: socket takes its arguments by value; the descriptor is owned from here on.
+            let socket = unsafe {
+                let fd = libc::socket(family as i32, kind as i32 | flags.bits(), protocol);
+                assert!(fd >= 0, "{}", std::io::Error::last_os_error());
+                OwnedFd::from_raw_fd(fd)
+            };
+            // Routes to the other node may lead to the relay.
+            setsockopt(&socket, BindToDevice, &"sg0".into()).unwrap();
+            let to = SockaddrIn6::from(SocketAddrV6::new(to.parse().unwrap(), 0, 0, 0));
+            sendto(socket.as_raw_fd(), packet, &to, MsgFlags::empty()).unwrap();
+        })
+        .unwrap();
 }
 
 /// Waits until something holds; a busy machine has ten seconds for it.
