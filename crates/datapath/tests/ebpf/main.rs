@@ -20,6 +20,7 @@ mod reinject;
 mod reinjection;
 mod reuse;
 mod rides;
+mod stage;
 mod traffic;
 mod wire;
 mod world;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use segue_datapath::ebpf::{Ebpf, EbpfOptions};
 use segue_datapath::{
@@ -13,27 +13,17 @@ use segue_datapath::{
     ProbeOrder, Role, Setup,
 };
 use segue_ip::Prefix;
-use segue_linux::link::{self, Feature, set_feature};
+use segue_linux::link;
 use segue_linux::netns::Netns;
 use segue_wire::{DropReason, Probe, ProbeKey};
 
 use crate::local::is_local;
+pub(crate) use crate::stage::{Wire, eventually, may_run};
 
 pub(crate) const PORT: u16 = 5005;
 pub(crate) const OWNER: u32 = 7;
 pub(crate) const KEY: ProbeKey = ProbeKey([42; 16]);
 pub(crate) const OUTER_MTU: u32 = 1500;
-
-/// How the virtual wire treats packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wire {
-    /// Super-packets cross it whole.
-    Whole,
-    /// Cut to size before it.
-    NoGso,
-    /// Cut to size, and with their checksums complete.
-    NoChecksum,
-}
 
 /// Outer or inner family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,15 +92,6 @@ pub(crate) fn setup(role: Role, outer: Family) -> Setup {
         max_flows: 1024,
         mark: 0x5e6,
     }
-}
-
-/// True if the tests may run; if not, says so.
-pub(crate) fn may_run() -> bool {
-    let root = nix::unistd::geteuid().is_root();
-    if !root {
-        eprintln!("skipped: the eBPF datapath needs root");
-    }
-    root
 }
 
 impl World {
@@ -256,15 +237,7 @@ fn wire_up(device: &str, path: u32, end: u8, wire: Wire) {
         let len = if family == Family::V4 { 24 } else { 64 };
         link::add_address(device, Prefix::new(family.outer(path, end), len)).unwrap();
     }
-    set_feature(device, Feature::Gro, true).unwrap();
-    if wire != Wire::Whole {
-        set_feature(device, Feature::Tso, false).unwrap();
-        set_feature(device, Feature::Gso, false).unwrap();
-    }
-    if wire == Wire::NoChecksum {
-        set_feature(device, Feature::TxChecksum, false).unwrap();
-    }
-    link::set_up(device, true).unwrap();
+    wire.set_up(device);
 }
 
 impl End {
@@ -359,14 +332,5 @@ impl Drop for End {
         if let Some(daemon) = self.daemon.take() {
             let _ = daemon.join();
         }
-    }
-}
-
-/// Waits until something holds; a busy machine has ten seconds for it.
-pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(10);
-    while !holds() {
-        assert!(Instant::now() < end, "{what} did not come about");
-        std::thread::sleep(Duration::from_millis(2));
     }
 }

@@ -9,6 +9,8 @@ mod guards;
 mod local;
 mod optimized;
 mod peers;
+#[path = "../ebpf/stage.rs"]
+mod stage;
 #[path = "../ebpf/traffic.rs"]
 mod traffic;
 mod world;

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::socket::sockopt::BindToDevice;
 use nix::sys::socket::{
@@ -16,28 +16,18 @@ use segue_datapath::relay::{Relay, RelayEvent, RelayRoom, RelaySetup};
 use segue_ip::{
     Binding, Exit, Form, Forward, Forwarding, Port, Prefix, Route, Rule, Source, Traffic, Tunnel,
 };
-use segue_linux::link::{self, Feature, set_feature};
+use segue_linux::link;
 use segue_linux::netns::Netns;
 use segue_linux::route::{add_route, add_rule};
 use segue_wire::DropReason;
 
 use crate::local::is_local;
+pub(crate) use crate::stage::{Wire, eventually, may_run};
 
 pub(crate) const TUNNEL: u32 = 7;
 /// Of the relay's device: that of the wires less IPv6, and GRE with a key or UDP.
 const MTU: u32 = 1_500 - 40 - 8;
 const UPLINK: u32 = 100;
-
-/// How the virtual wires treat packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wire {
-    /// Super-packets cross it whole.
-    Whole,
-    /// Cut to size before it.
-    NoGso,
-    /// Cut to size, and with their checksums complete.
-    NoChecksum,
-}
 
 /// Who carries the relays' packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,28 +84,11 @@ pub(crate) const CORRESPONDENT: [&str; 2] = ["fd0d::2", "10.60.0.2"];
 pub(crate) const ANCHOR_OUTER: [&str; 2] = ["fd00::1", "10.9.0.1"];
 pub(crate) const ACCESS_OUTER: [&str; 2] = ["fd00::2", "10.9.0.2"];
 
-/// True if the tests may run; if not, says so.
-pub(crate) fn may_run() -> bool {
-    let root = nix::unistd::geteuid().is_root();
-    if !root {
-        eprintln!("skipped: the relay needs root");
-    }
-    root
-}
-
 pub(crate) fn wire_up(device: &str, addresses: [&str; 2], wire: Wire) {
     for (address, len) in addresses.iter().zip([64, 24]) {
         link::add_address(device, Prefix::new(ip(address), len)).unwrap();
     }
-    set_feature(device, Feature::Gro, true).unwrap();
-    if wire != Wire::Whole {
-        set_feature(device, Feature::Tso, false).unwrap();
-        set_feature(device, Feature::Gso, false).unwrap();
-    }
-    if wire == Wire::NoChecksum {
-        set_feature(device, Feature::TxChecksum, false).unwrap();
-    }
-    link::set_up(device, true).unwrap();
+    wire.set_up(device);
 }
 
 pub(crate) fn namespace(name: &str) -> Netns {
@@ -340,13 +313,4 @@ pub(crate) fn send_raw(node: &Router, to: &str, packet: &[u8]) {
             sendto(socket.as_raw_fd(), packet, &to, MsgFlags::empty()).unwrap();
         })
         .unwrap();
-}
-
-/// Waits until something holds; a busy machine has ten seconds for it.
-pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(10);
-    while !holds() {
-        assert!(Instant::now() < end, "{what} did not come about");
-        std::thread::sleep(Duration::from_millis(2));
-    }
 }
