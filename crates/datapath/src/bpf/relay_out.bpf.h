@@ -200,23 +200,26 @@ static __always_inline int into_tunnel(struct __sk_buff *skb, struct relay_tunne
 	return bpf_redirect_neigh(tunnel->ifindex, 0, 0, 0);
 }
 
-static __always_inline int out_of_link(struct __sk_buff *skb, const struct relay_exit *exit)
+/* A packet keeps the route that led it here. If it waits until the kernel knows the neighbour, it would leave as that
+ * route says: without a frame header. So it gets another: metadata, which is no route. For the same reason the next hop
+ * is always given: a look-up would find that route again. */
+static __always_inline int out_of_link(struct __sk_buff *skb, const struct relay_exit *exit,
+				       const struct inner *inner)
 {
+	const __u32 *to = exit->next_family ? exit->next : inner->key.dst;
 	struct bpf_redir_neigh next = {};
-	__u32 ifindex = exit->number;
+	struct bpf_tunnel_key none = {};
 
-	if (push_ethernet(skb, skb->protocol))
+	if (push_ethernet(skb, skb->protocol) || bpf_skb_set_tunnel_key(skb, &none, sizeof(none), 0))
 		return drop(DROP_ENCAPSULATION);
-	if (!exit->next_family)
-		return bpf_redirect_neigh(ifindex, 0, 0, 0);
-	if (exit->next_family == 4) {
+	if ((exit->next_family ?: inner->version) == 4) {
 		next.nh_family = FAMILY_INET;
-		next.ipv4_nh = exit->next[3];
+		next.ipv4_nh = to[3];
 	} else {
 		next.nh_family = FAMILY_INET6;
-		copy_address(next.ipv6_nh, exit->next);
+		copy_address(next.ipv6_nh, to);
 	}
-	return bpf_redirect_neigh(ifindex, &next, sizeof(next), 0);
+	return bpf_redirect_neigh(exit->number, &next, sizeof(next), 0);
 }
 
 /* The exit of a packet whose traffic is held; EXIT_HOLD if it goes to user space. A packet that comes while what was
@@ -285,7 +288,7 @@ int relay_egress(struct __sk_buff *skb)
 		/* A device cuts what is not TCP too. */
 		if (inner.key.protocol != PROTO_TCP && skb->gso_segs)
 			amount.packets = skb->gso_segs;
-		action = out_of_link(skb, exit);
+		action = out_of_link(skb, exit, &inner);
 	} else {
 		slot = exit->number;
 		action = into_tunnel(skb, bpf_map_lookup_elem(&relay_tunnels, &slot), &inner, amount,

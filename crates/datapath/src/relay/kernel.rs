@@ -177,7 +177,7 @@ impl Plane for KernelPlane {
 
     /// The kernel does not encapsulate what it would have to segment as it does UDP: here that is segmented and plain,
     /// and goes again. So does what was held, or asked about, until a moment ago.
-    fn waits(&self, key: &FlowKey) -> Option<Waits> {
+    fn waits(&self, key: &FlowKey, _bytes: &[u8]) -> Option<Waits> {
         let exit = self.tables.left_to_us(key)?;
         Some(if exit.kind == ASK { Waits::Asked(exit.queue) } else { Waits::Held(exit.queue) })
     }
@@ -230,7 +230,7 @@ impl Arrivals for Messages<'_> {
         unsafe { BorrowedFd::borrow_raw(self.0.epoll_fd()) }
     }
 
-    fn take(&mut self) -> Result<(), String> {
+    fn take(&mut self, _turn: &dyn Fn(&[u8])) -> Result<(), String> {
         self.0.consume().map_err(|error| format!("{error:#}"))
     }
 }

@@ -80,8 +80,8 @@ pub(super) trait Plane: Send + Sync {
     /// What bound traffic has carried.
     fn traffic_carried(&self, traffic: &Traffic) -> Carried;
 
-    /// Whether a packet that was read from the device is to wait; if not, it is to be sent.
-    fn waits(&self, key: &FlowKey) -> Option<Waits>;
+    /// Whether a packet of this flow, with its virtio header, is to wait; if not, it is to be sent.
+    fn waits(&self, key: &FlowKey, bytes: &[u8]) -> Option<Waits>;
 
     /// Begins to count the packets of a queue.
     fn begin_queue(&self, queue: u32) -> Result<(), DatapathError>;
@@ -104,6 +104,7 @@ pub(super) trait Arrivals {
     /// Readable when there are some.
     fn as_fd(&self) -> BorrowedFd<'_>;
 
-    /// Takes those that wait; an error ends the relay.
-    fn take(&mut self) -> Result<(), String>;
+    /// Takes those that wait. What came out of a tunnel and is bound again, it gives to `turn`, with a virtio header. An
+    /// error ends the relay.
+    fn take(&mut self, turn: &dyn Fn(&[u8])) -> Result<(), String>;
 }

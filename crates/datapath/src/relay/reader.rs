@@ -138,6 +138,13 @@ impl Shore {
         read
     }
 
+    /// Takes a packet that came out of a tunnel where it is bound to.
+    fn turn(&self, bytes: &[u8]) {
+        if self.with(|reading| self.place(reading, bytes, monotonic())) {
+            self.send(std::iter::once(bytes));
+        }
+    }
+
     /// Keeps a packet, or asks about it; true if it is to be sent.
     fn place(&self, reading: &mut Reading, bytes: &[u8], now: Time) -> bool {
         let Ok(inner) = Inner::parse(bytes.get(VNET_LEN..).unwrap_or_default()) else {
@@ -147,7 +154,7 @@ impl Shore {
         if is_local(inner.key.src) || is_local(inner.key.dst) {
             return false;
         }
-        match self.plane.waits(&inner.key) {
+        match self.plane.waits(&inner.key, bytes) {
             None => return true,
             Some(Waits::Asked(queue)) => {
                 match reading.misses.take(queue, inner.key, inner.dscp, bytes, now) {
@@ -202,7 +209,7 @@ pub(super) fn run(shore: &Shore, watch: &Watch, stop: &UnixStream) -> Result<(),
                 tracing::warn!(%error, "the addresses of this machine could not be brought up to date");
             }
         }
-        arrivals.take()?;
+        arrivals.take(&|bytes| shore.turn(bytes))?;
         shore.with(|reading| shore.read(reading));
         next = shore.expire(monotonic(), &mut swept);
     }

@@ -24,7 +24,7 @@ use self::frames::Frames;
 pub(super) use self::links::tables;
 use self::links::{Known, Links};
 use self::raw::{Sender, Takers};
-use self::state::{Opened, State};
+use self::state::{Opened, State, TURNED};
 use super::plane::{Arrivals, Plane, Waits, Way};
 use super::words::{Carried, RelaySetup, RelaySink};
 use crate::DatapathError;
@@ -89,7 +89,8 @@ impl UserPlane {
         copy.extend_from_slice(packet);
         let mut cuts = Vec::new();
         cut.apply(copy, |headers, rest| cuts.push((headers.to_vec(), rest)));
-        let leave = lock(&self.state).leave(&inner.key, self.mark)?;
+        let turned = vnet.flags & TURNED != 0;
+        let leave = lock(&self.state).leave(&inner.key, turned, self.mark)?;
         let len = |(headers, rest): &(Vec<u8>, Range<usize>)| headers.len() + rest.len();
         let heads = match leave.slot {
             None => vec![Vec::new(); cuts.len()],
@@ -118,21 +119,27 @@ impl UserPlane {
         Ok(())
     }
 
-    /// Takes a packet out of its tunnel, if it is one's: what is in `at` of the buffer.
+    /// Takes a packet out of its tunnel, if it is one's: what is in `at` of the buffer. One that turns round goes to `turn`.
     fn arrive(
         &self,
         vnet: VnetHeader,
         buffer: &mut [u8],
         at: Range<usize>,
+        turn: &dyn Fn(&[u8]),
     ) -> Result<(), DropReason> {
         let begin = at.start;
         let opened = lock(&self.state).take_out(vnet, &mut buffer[at])?;
-        let Some(Opened { slot, vnet, inner, packets, bytes }) = opened else { return Ok(()) };
+        let Some(Opened { slot, vnet, inner, packets, bytes, turns }) = opened else {
+            return Ok(());
+        };
         let (start, end) = (begin + inner.start, begin + inner.end);
         // Outer headers are longer than this one, which takes their place.
         let front = start - VnetHeader::LEN;
         buffer[front..start].copy_from_slice(&vnet.emit());
-        self.tun.write(&buffer[front..end]).map_err(|_| DropReason::Decapsulation)?;
+        match turns {
+            true => turn(&buffer[front..end]),
+            false => self.tun.write(&buffer[front..end]).map_err(|_| DropReason::Decapsulation)?,
+        }
         lock(&self.state).count_received(slot, packets.into(), bytes as u64);
         Ok(())
     }
@@ -259,8 +266,9 @@ impl Plane for UserPlane {
         lock(&self.state).traffic_carried(traffic)
     }
 
-    fn waits(&self, key: &FlowKey) -> Option<Waits> {
-        lock(&self.state).waits(key)
+    fn waits(&self, key: &FlowKey, bytes: &[u8]) -> Option<Waits> {
+        let turned = bytes.first().is_some_and(|flags| flags & TURNED != 0);
+        lock(&self.state).waits(key, turned)
     }
 
     /// Order needs no help here: whoever releases a queue keeps the thread from reading.
@@ -306,12 +314,12 @@ impl Arrivals for Arrived<'_> {
         self.plane.arrived.0.as_fd()
     }
 
-    fn take(&mut self) -> Result<(), String> {
+    fn take(&mut self, turn: &dyn Fn(&[u8])) -> Result<(), String> {
         let interfaces = lock(&self.plane.interfaces);
         for frames in interfaces.values() {
             for _ in 0..BATCH {
                 let Some((vnet, at)) = frames.read(&mut self.buffer) else { break };
-                if let Err(reason) = self.plane.arrive(vnet, &mut self.buffer, at) {
+                if let Err(reason) = self.plane.arrive(vnet, &mut self.buffer, at, turn) {
                     self.plane.drops.add(reason, 1);
                 }
             }

@@ -10,10 +10,10 @@ use segue_datapath::relay::RelayEvent;
 use segue_ip::{Exit, FlowKey, Form, Forward, Prefix, Route, Traffic};
 use segue_wire::DropReason;
 
-use crate::traffic::{bulk_tcp, set_option};
+use crate::traffic::{bulk_tcp, datagrams, set_option};
 use crate::world::{
-    CORRESPONDENT, HOME, HOST, Path, TUNNEL, Wire, World, eventually, ip, may_run, on_both_paths,
-    prefix,
+    CORRESPONDENT, HOME, HOST, Path, TUNNEL, Wire, World, defaults, eventually, ip, may_run,
+    namespace, on_both_paths, pair, prefix, takes_in, wire_up,
 };
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -24,6 +24,7 @@ on_both_paths! {
     what_is_held_is_bounded_the_oldest_goes_first_and_the_rest_leaves_in_order,
     a_stream_that_is_held_and_released_keeps_its_order,
     traffic_goes_out_of_a_link_to_the_destination_or_a_next_hop,
+    two_hosts_of_one_access_router_reach_each_other_through_the_anchor,
 }
 
 fn world(path: Path) -> World {
@@ -216,5 +217,52 @@ fn traffic_goes_out_of_a_link_to_the_destination_or_a_next_hop(path: Path) {
             let after = world.access.relay.lock().unwrap().traffic_carried(&Traffic::To(host));
             assert!(after.sent_bytes > before.sent_bytes + (1 << 20), "{after:?}");
         }
+    }
+}
+
+/// What the one sends goes up through the tunnel and comes down to the other, once.
+fn two_hosts_of_one_access_router_reach_each_other_through_the_anchor(path: Path) {
+    if !may_run() {
+        return;
+    }
+    const OTHER: [&str; 2] = ["fd0e::2", "10.71.0.2"];
+    const GATEWAY: [&str; 2] = ["fd0e::1", "10.71.0.1"];
+    let world = world(path);
+    let other = namespace(&format!("{}o", world.host.name().unwrap()));
+    pair("sgb", &other, &world.access.ns);
+    world.access.ns.run(|| wire_up("sgb", GATEWAY, Wire::Whole)).unwrap();
+    other
+        .run(|| {
+            wire_up("sgb", OTHER, Wire::Whole);
+            takes_in(OTHER[0]);
+            defaults(&GATEWAY);
+        })
+        .unwrap();
+    world.serve("sgb", ["fd0e::/64", "10.71.0.0/24"].map(prefix));
+    let relay = world.access.relay.lock().unwrap().tun_ifindex();
+    let interface = world.access.index("sgb");
+    for (family, to) in OTHER.iter().map(|to| Prefix::host(ip(to))).enumerate() {
+        world.access.put(Forward::Route(Route::on(to, relay)));
+        world.access.bind(Traffic::To(to), Exit::Link { interface, next: None });
+        let arrived = datagrams(&world.host, &other, ip(OTHER[family]), 100, 700, 1);
+        assert_eq!(arrived.len(), 100);
+        let carried =
+            |traffic| world.access.relay.lock().unwrap().traffic_carried(&traffic).sent_packets;
+        eventually("the count", || carried(Traffic::To(to)) == 100);
+        assert_eq!(carried(Traffic::From(prefix(HOME[family]))), 100, "each went up once");
+        // One that waits on its way down stays on its way down.
+        world.access.bind(Traffic::To(to), Exit::Hold { packets: 10, within_ms: 60_000 });
+        let receiver = other.run(|| UdpSocket::bind((ip(OTHER[family]), 7_000))).unwrap().unwrap();
+        receiver.set_read_timeout(Some(PATIENCE)).unwrap();
+        let sender = world.host.run(|| UdpSocket::bind((ip(HOST[family]), 0))).unwrap().unwrap();
+        sender.send_to(b"wait", receiver.local_addr().unwrap()).unwrap();
+        let came_down = || {
+            let relay = world.access.relay.lock().unwrap();
+            relay.tunnel_carried(TUNNEL).received_packets >= 101 * (family as u64 + 1)
+        };
+        eventually("the packet at the hold", came_down);
+        world.access.bind(Traffic::To(to), Exit::Link { interface, next: None });
+        let mut buffer = [0; 8];
+        assert_eq!(receiver.recv(&mut buffer).unwrap(), 4);
     }
 }

@@ -144,7 +144,8 @@ impl World {
         let [access, anchor] = [mag, lma].map(|ns| Router::start(path, ns));
         let world = World { host, access, anchor, correspondent };
         world.set_tunnel(form, outer_v6);
-        world.serve();
+        world.route_uplinks();
+        world.serve("sga", HOME.map(prefix));
         world
     }
 
@@ -159,10 +160,27 @@ impl World {
         self.access.put(Forward::Tunnel(here));
     }
 
-    /// Binds the host's traffic to the tunnel and routes it to the relays.
-    fn serve(&self) {
-        let access_link = self.access.index("sga");
-        for home in HOME.map(prefix) {
+    /// Leads what comes over links to the access router's relay, by a table that rules choose.
+    fn route_uplinks(&self) {
+        let relay = self.access.relay.lock().unwrap().tun_ifindex();
+        self.access
+            .ns
+            .run(|| {
+                for v6 in [true, false] {
+                    // What is for the access router itself stays there.
+                    let local = Rule { v6, priority: 4_000, table: 255, ..Rule::default() };
+                    add_rule(&local).unwrap();
+                    let everything = Prefix::default_of(v6);
+                    add_route(&Route::on(everything, relay).table(UPLINK)).unwrap();
+                }
+            })
+            .unwrap();
+    }
+
+    /// Binds the traffic of a host behind a link to the tunnel and routes it to the relays.
+    pub(crate) fn serve(&self, link: &str, homes: [Prefix; 2]) {
+        let access_link = self.access.index(link);
+        for home in homes {
             let into = |traffic| Forward::Bind(Binding { traffic, exit: Exit::Tunnel(TUNNEL) });
             let from = |port, prefix| Forward::Source(Source { port, prefix });
             self.access.put(into(Traffic::From(home)));
@@ -178,20 +196,10 @@ impl World {
                 v6,
                 priority: 5_000,
                 table: UPLINK,
-                iif: Some("sga".into()),
+                iif: Some(link.into()),
                 ..Rule::default()
             };
-            let relay = self.access.relay.lock().unwrap().tun_ifindex();
-            self.access
-                .ns
-                .run(|| {
-                    // What is for the access router itself stays there.
-                    let local = Rule { v6, priority: 4_000, table: 255, ..Rule::default() };
-                    add_rule(&local).unwrap();
-                    add_rule(&uplink).unwrap();
-                    add_route(&Route::on(everything, relay).table(UPLINK)).unwrap();
-                })
-                .unwrap();
+            self.access.ns.run(|| add_rule(&uplink)).unwrap().unwrap();
         }
     }
 }
@@ -210,7 +218,7 @@ fn turned(form: Form) -> Form {
     }
 }
 
-fn defaults(gateways: &[&str]) {
+pub(crate) fn defaults(gateways: &[&str]) {
     for gateway in gateways {
         let gateway = ip(gateway);
         add_route(&Route::via(Prefix::default_of(gateway.is_ipv6()), gateway)).unwrap();

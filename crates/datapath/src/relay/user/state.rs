@@ -11,12 +11,16 @@ use segue_wire::{DropReason, FlowKey};
 
 use super::head::{self, HEAD_MAX};
 use super::raw::Hop;
+use crate::checksum::set_ipv4;
 use crate::device::is_local;
 use crate::relay::end::{End, Front};
 use crate::relay::plane::{Waits, Way};
 use crate::relay::words::Carried;
 use crate::user::class::{capable, class_of, congested, mark_inner};
 use crate::user::segment::{Cut, VnetHeader};
+
+/// In the flags of a virtio header, where nobody else looks at it: the packet came out of a tunnel and is bound again.
+pub(super) const TURNED: u8 = 0x80;
 
 /// Tunnels by their slots, inner sources and bindings.
 #[derive(Default)]
@@ -64,6 +68,8 @@ pub(in crate::relay) struct Opened {
     pub(in crate::relay) packets: u32,
     /// Bytes of these.
     pub(in crate::relay) bytes: usize,
+    /// It goes by a binding again, and says so in its virtio header.
+    pub(in crate::relay) turns: bool,
 }
 
 impl State {
@@ -138,17 +144,21 @@ impl State {
         self.bindings.get(traffic).map_or_else(Carried::default, |bound| bound.carried)
     }
 
-    /// What a packet is bound to. Which interface it came over is not known: one with a source behind a checked link
-    /// counts as having come from there, unless the source is this node.
-    fn binding_of(&self, key: &FlowKey) -> Option<(Traffic, Way)> {
-        let is_hosts = !self.own.contains(&key.src) && self.hosts.from(key.src).is_some();
-        let traffic = self.bindings.of(key, is_hosts)?;
+    /// What a packet is bound to. Which interface it came over is not known: one with a host's source counts as having come
+    /// over a checked link, unless it came out of a tunnel and `turned`.
+    fn binding_of(&self, key: &FlowKey, turned: bool) -> Option<(Traffic, Way)> {
+        let traffic = self.bindings.of(key, !turned && self.is_hosts(key.src))?;
         self.bindings.get(&traffic).map(|bound| (traffic, bound.way))
     }
 
+    /// Whether a source is behind a checked link.
+    fn is_hosts(&self, source: IpAddr) -> bool {
+        !self.own.contains(&source) && self.hosts.from(source).is_some()
+    }
+
     /// Whether a packet waits, and where.
-    pub(super) fn waits(&self, key: &FlowKey) -> Option<Waits> {
-        match self.binding_of(key)?.1 {
+    pub(super) fn waits(&self, key: &FlowKey, turned: bool) -> Option<Waits> {
+        match self.binding_of(key, turned)?.1 {
             Way { releasing: true, queue, .. } => Some(Waits::Held(queue)),
             Way { exit: Exit::Hold { .. }, queue, .. } => Some(Waits::Held(queue)),
             Way { exit: Exit::Ask, queue, .. } => Some(Waits::Asked(queue)),
@@ -160,8 +170,13 @@ impl State {
     ///
     /// # Errors
     /// Why it is refused.
-    pub(super) fn leave(&self, key: &FlowKey, mark: u32) -> Result<Leave, DropReason> {
-        let (traffic, way) = self.binding_of(key).ok_or(DropReason::NoBinding)?;
+    pub(super) fn leave(
+        &self,
+        key: &FlowKey,
+        turned: bool,
+        mark: u32,
+    ) -> Result<Leave, DropReason> {
+        let (traffic, way) = self.binding_of(key, turned).ok_or(DropReason::NoBinding)?;
         let (slot, hop) = match way.exit {
             Exit::Tunnel(_) => {
                 let placed = self.tunnels.get(&way.slot).filter(|placed| placed.ifindex != 0);
@@ -240,8 +255,16 @@ impl State {
             }
             mark_inner(packet);
         }
+        // One of the node's hosts sends to another. Routes would lead the packet here, as if that host had sent it now.
+        let to = self.bindings.of(&parsed.key, false);
+        let turns = self.is_hosts(parsed.key.src) && to.is_some_and(is_no_source);
+        let vnet = match turns {
+            true if !one_hop_less(packet) => return Err(DropReason::Decapsulation),
+            true => VnetHeader { flags: vnet.flags | TURNED, ..vnet },
+            false => vnet,
+        };
         let cut = Cut::new(&vnet, packet)?;
-        Ok(Some(Opened { slot, vnet, inner, packets: cut.count, bytes: cut.bytes }))
+        Ok(Some(Opened { slot, vnet, inner, packets: cut.count, bytes: cut.bytes, turns }))
     }
 
     /// Whether packets of this flow may come out of the tunnel in a slot.
@@ -259,6 +282,25 @@ impl State {
             placed.carried.received_bytes += bytes;
         }
     }
+}
+
+fn is_no_source(traffic: Traffic) -> bool {
+    !matches!(traffic, Traffic::From(_))
+}
+
+/// Takes one off the hops that a packet may go; false if it had none left.
+fn one_hop_less(packet: &mut [u8]) -> bool {
+    let v4 = packet[0] >> 4 == 4;
+    let hops = &mut packet[if v4 { 8 } else { 7 }];
+    if *hops < 2 {
+        return false;
+    }
+    *hops -= 1;
+    if v4 {
+        let len = usize::from(packet[0] & 15) * 4;
+        set_ipv4(&mut packet[..len]);
+    }
+    true
 }
 
 /// A packet's virtio header without the outer headers; `None` if it does not fit the inner packet.
@@ -392,6 +434,28 @@ mod tests {
         assert_eq!(opened(several, &longer), Err(DropReason::Uncut));
     }
 
+    /// It came up over the link, and comes down to the other host: it must not go up again.
+    #[test]
+    fn what_one_host_sends_to_another_goes_to_it_when_it_comes_out_of_the_tunnel() {
+        let mut state = state(Form::Ip);
+        let everything = Source { port: Port::Tunnel(NUMBER), prefix: prefix("::/0") };
+        state.allow(&everything);
+        let mut packet = outer(Form::Ip, 0, &inner("fd0c::3", 0));
+        let opened = state.take_out(VnetHeader::default(), &mut packet).unwrap().unwrap();
+        let key = Inner::parse(&packet[opened.inner.clone()]).unwrap().key;
+        assert!(opened.turns && opened.vnet.flags == TURNED);
+        assert_eq!(packet[opened.inner.start + 7], 8, "of nine hops");
+        assert_eq!(state.leave(&key, false, 1).unwrap().slot, Some(SLOT));
+        assert_eq!(state.leave(&key, true, 1).unwrap().slot, None);
+        let mut last = inner("fd0c::3", 0);
+        last[7] = 1;
+        let refused = state.take_out(VnetHeader::default(), &mut outer(Form::Ip, 0, &last));
+        assert_eq!(refused.unwrap_err(), DropReason::Decapsulation);
+        // Nobody but a host's packet turns round.
+        let mut packet = outer(Form::Ip, 0, &inner("fd0d::2", 0));
+        assert!(!state.take_out(VnetHeader::default(), &mut packet).unwrap().unwrap().turns);
+    }
+
     /// What this node says to a host, an error for instance, must not go into the tunnel as if the host had said it.
     #[test]
     fn what_a_host_sends_goes_by_its_source_and_what_this_node_sends_by_its_destination() {
@@ -405,18 +469,21 @@ mod tests {
             protocol: 58,
             label: 0,
         };
-        let slot = |src| state.leave(&key(src, "fd0c::2"), 1).unwrap().slot;
+        let slot = |src| state.leave(&key(src, "fd0c::2"), false, 1).unwrap().slot;
         assert_eq!([slot("fd0c::3"), slot("fd0c::1"), slot("fd0d::2")], [Some(SLOT), None, None]);
-        assert_eq!(state.leave(&key("fd0e::1", "fd0f::1"), 1).err(), Some(DropReason::NoBinding));
+        assert_eq!(
+            state.leave(&key("fd0e::1", "fd0f::1"), false, 1).err(),
+            Some(DropReason::NoBinding)
+        );
         let hold = Exit::Hold { packets: 1, within_ms: 1 };
         let way = Way { exit: hold, slot: 0, queue: 4, releasing: false };
         let to_host = Traffic::To(prefix("fd0c::/64"));
         state.bind(&to_host, way);
-        assert_eq!(state.waits(&key("fd0d::2", "fd0c::2")), Some(Waits::Held(4)));
+        assert_eq!(state.waits(&key("fd0d::2", "fd0c::2"), false), Some(Waits::Held(4)));
         let exit = Exit::Tunnel(NUMBER);
         state.bind(&to_host, Way { exit, slot: SLOT, releasing: true, ..way });
-        assert_eq!(state.waits(&key("fd0d::2", "fd0c::2")), Some(Waits::Held(4)));
-        let Ok(leave) = state.leave(&key("fd0d::2", "fd0c::2"), 1) else { panic!() };
+        assert_eq!(state.waits(&key("fd0d::2", "fd0c::2"), false), Some(Waits::Held(4)));
+        let Ok(leave) = state.leave(&key("fd0d::2", "fd0c::2"), false, 1) else { panic!() };
         assert_eq!(leave.hop, Hop { to: ip("192.0.2.2"), ifindex: 9, mark: 1 });
         state.count_sent(&leave, 2, 90, Time(5));
         // What it has carried stays with the traffic, and with the tunnel when its other end moves.
