@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use segue_datapath::relay::RelayEvent;
-use segue_ip::{Binding, Exit, Form, Forward, Prefix, Route, Traffic, Tunnel};
+use segue_ip::{Binding, Exit, Form, Forward, Forwarding, Prefix, Route, Traffic, Tunnel};
 use segue_linux::link;
 use segue_linux::route::add_route;
 use segue_wire::DropReason;
@@ -247,4 +247,33 @@ fn data_without_a_binding_is_counted_and_told_and_a_strange_routing_header_is_th
     );
     eventually("the kernel's answer", || errors_sent(&pair.other) == 1);
     assert!(pair.other.events.lock().unwrap().is_empty());
+}
+
+#[test]
+fn in_user_space_home_addresses_and_a_port_in_use_are_refused_and_nothing_changes() {
+    if !may_run() {
+        return;
+    }
+    let ns = namespace(&format!("segue-r{}-refused", std::process::id()));
+    let far = namespace(&format!("segue-r{}-far", std::process::id()));
+    pair("sg0", &ns, &far);
+    let router = Router::start(Path::User, ns);
+    let taken = router.ns.run(|| std::net::UdpSocket::bind(("::", 4_191))).unwrap().unwrap();
+    let tunnel = |form| Tunnel { form, ..router.tunnel(TUNNEL) };
+    let put = |form| {
+        let part = Forward::Tunnel(tunnel(form));
+        let put = router.ns.run(|| router.relay.lock().unwrap().put(&part)).unwrap();
+        put.map_err(|error| error.to_string())
+    };
+    let homes = put(Form::Optimized { home: Some(v6(HOME)), peer: None }).unwrap_err();
+    assert!(homes.contains("home addresses"), "{homes}");
+    let udp = Form::Udp { local: 4_191, remote: 4_192 };
+    assert!(put(udp).unwrap_err().contains("in use"));
+    drop(taken);
+    put(udp).unwrap();
+    // The port of a tunnel is others' again when the tunnel is gone.
+    let bind = || router.ns.run(|| std::net::UdpSocket::bind(("::", 4_191))).unwrap();
+    assert!(bind().is_err());
+    router.take_back(Forward::Tunnel(tunnel(udp)));
+    bind().unwrap();
 }
