@@ -139,7 +139,7 @@ impl Ebpf {
         let (programs, tables, batch) = load(setup, tun.ifindex, options.stamp)?;
         tables.set_alive(monotonic())?;
         programs.stamp.set_clock()?;
-        let watch = Watch::open()?;
+        let watch = Watch::addresses()?;
         let stamps = stamp_arrivals().map_err(|source| DatapathError::Kernel {
             what: "have arriving packets stamped",
             source,

@@ -1,4 +1,4 @@
-//! The machine's own addresses as the programs know them, kept fresh by the kernel's notifications.
+//! The machine's own addresses as the programs know them, and its ways out, kept fresh by the kernel's notifications.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -13,32 +13,49 @@ use segue_linux::link;
 
 use crate::DatapathError;
 
-/// Becomes readable when an address of the namespace that opened it comes or goes.
+/// Becomes readable when something in the namespace that opened it changes.
 #[derive(Debug)]
 pub(crate) struct Watch(OwnedFd);
 
 impl Watch {
-    pub(crate) fn open() -> Result<Watch, DatapathError> {
-        let failed = |errno: Errno| DatapathError::Kernel {
-            what: "watch the addresses of this machine",
-            source: errno.into(),
-        };
+    /// An address comes or goes.
+    pub(crate) fn addresses() -> Result<Watch, DatapathError> {
+        let groups = libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR;
+        Watch::open("watch the addresses of this machine", groups)
+    }
+
+    /// The way that routes lead may be another: one of them changes, a rule, an address, or an interface.
+    pub(crate) fn ways() -> Result<Watch, DatapathError> {
+        /// Bit of RTNLGRP_IPV6_RULE.
+        const IPV6_RULE: i32 = 1 << 18;
+        let routes = libc::RTMGRP_IPV4_ROUTE | libc::RTMGRP_IPV6_ROUTE;
+        let addresses = libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR;
+        let rules = libc::RTMGRP_IPV4_RULE | IPV6_RULE;
+        let groups = routes | rules | addresses | libc::RTMGRP_LINK;
+        Watch::open("watch the routes of this machine", groups)
+    }
+
+    fn open(what: &'static str, groups: i32) -> Result<Watch, DatapathError> {
+        let failed = |errno: Errno| DatapathError::Kernel { what, source: errno.into() };
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let kind = SockProtocol::NetlinkRoute;
         let socket = socket(AddressFamily::Netlink, SockType::Raw, flags, kind).map_err(failed)?;
-        let groups = (libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR) as u32;
-        bind(socket.as_raw_fd(), &NetlinkAddr::new(0, groups)).map_err(failed)?;
+        bind(socket.as_raw_fd(), &NetlinkAddr::new(0, groups as u32)).map_err(failed)?;
         Ok(Watch(socket))
     }
 
-    /// Takes the waiting notifications. Their content does not matter: the addresses are always read in full, so a
-    /// lost one (a full socket buffer) does no harm.
-    pub(crate) fn drain(&self) {
+    /// Takes the waiting notifications; false if there were none. Their content does not matter: everything is read anew,
+    /// so a lost one (a full socket buffer) does no harm.
+    pub(crate) fn drain(&self) -> bool {
         let mut buffer = [0; 8192];
+        let mut some = false;
         while !matches!(
             recv(self.0.as_raw_fd(), &mut buffer, MsgFlags::empty()),
             Err(Errno::EAGAIN | Errno::EBADF) | Ok(0)
-        ) {}
+        ) {
+            some = true;
+        }
+        some
     }
 }
 

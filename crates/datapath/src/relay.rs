@@ -24,7 +24,8 @@ use segue_clock::Span;
 use segue_ip::{
     Binding, Bindings, Exit, Forward, Forwarding, Port, Source, Sources, Traffic, Tunnel,
 };
-use segue_linux::{Kernel, route};
+use segue_linux::Kernel;
+use segue_linux::route::{self, Hop};
 use segue_wire::DropReason;
 
 use self::end::End;
@@ -58,6 +59,8 @@ pub struct Relay {
     led: BTreeMap<u32, BTreeSet<Traffic>>,
     /// The queue given last.
     queue: u32,
+    /// Tells when the routes change.
+    ways: Watch,
     shore: Arc<Shore>,
 }
 
@@ -65,8 +68,8 @@ pub struct Relay {
 struct Placed {
     tunnel: Tunnel,
     slot: u32,
-    /// Index of the interface that it leaves over, 0 while there is none.
-    ifindex: u32,
+    /// Where it leaves; `None` while no route leads to its other end.
+    hop: Option<Hop>,
 }
 
 struct Bound {
@@ -99,7 +102,7 @@ impl Relay {
         setup: &RelaySetup,
         sink: RelaySink,
     ) -> Result<Relay, DatapathError> {
-        let watch = Watch::open()?;
+        let (watch, ways) = (Watch::addresses()?, Watch::ways()?);
         plane.refresh()?;
         let shore = Arc::new(Shore::new(plane, sink));
         let worker = Worker::start(THREAD, {
@@ -115,6 +118,7 @@ impl Relay {
             bindings: Bindings::default(),
             led: BTreeMap::new(),
             queue: 0,
+            ways,
             shore,
         })
     }
@@ -138,20 +142,24 @@ impl Relay {
         self.shore.plane.detach(ifindex);
     }
 
-    /// Says that the driver lives, and looks which way the routes lead; to be called once a second. When it stops, the
+    /// Says that the driver lives, and looks which way the routes lead if they have changed; to be called once a second. When it stops, the
     /// programs let packets pass untouched after a while.
     pub fn heartbeat(&mut self) {
         if let Err(error) = self.shore.plane.beat() {
             tracing::warn!(%error, "the heartbeat could not be written");
         }
+        if !self.ways.drain() {
+            return;
+        }
         for placed in self.tunnels.values_mut() {
-            let ifindex = way_of(&placed.tunnel);
+            let hop = hop_of(&placed.tunnel);
             // A route to the other end that leads to the relay would send packets round and round.
-            if ifindex == placed.ifindex || ifindex == self.shore.plane.tun().ifindex {
+            let round = hop.is_some_and(|hop| hop.interface == self.shore.plane.tun().ifindex);
+            if hop == placed.hop || round {
                 continue;
             }
-            placed.ifindex = ifindex;
-            if let Err(error) = self.shore.plane.set_way(placed.slot, ifindex) {
+            placed.hop = hop;
+            if let Err(error) = self.shore.plane.set_hop(placed.slot, hop) {
                 tracing::warn!(%error, "a tunnel's way could not be written");
             }
         }
@@ -203,7 +211,7 @@ impl Relay {
     }
 
     fn set_tunnel(&mut self, tunnel: Tunnel) -> Result<(), DatapathError> {
-        let (number, ifindex) = (tunnel.number, way_of(&tunnel));
+        let (number, hop) = (tunnel.number, hop_of(&tunnel));
         let end = End::of(&tunnel);
         if self.ends.get(&end).is_some_and(|other| *other != number) {
             return Err(DatapathError::SameEnds { number });
@@ -214,7 +222,7 @@ impl Relay {
             None => self.slots.take().ok_or(DatapathError::Full { what: "tunnel" })?,
         };
         let old = old.map(|(_, tunnel)| tunnel);
-        let put = self.shore.plane.set_tunnel(slot, &tunnel, ifindex, old.as_ref());
+        let put = self.shore.plane.set_tunnel(slot, &tunnel, hop, old.as_ref());
         if put.is_err() && old.is_none() {
             self.slots.give_back(slot);
         }
@@ -223,7 +231,7 @@ impl Relay {
             self.ends.remove(&End::of(old));
         }
         self.ends.insert(end, number);
-        self.tunnels.insert(number, Placed { tunnel, slot, ifindex });
+        self.tunnels.insert(number, Placed { tunnel, slot, hop });
         if old.is_none() { self.lead_again(number) } else { Ok(()) }
     }
 
@@ -389,10 +397,11 @@ impl Forwarding for Relay {
     }
 }
 
-/// Index of the interface that a tunnel leaves over; 0 while there is none.
-fn way_of(tunnel: &Tunnel) -> u32 {
-    let chosen = || route::way_to(tunnel.remote).ok().flatten();
-    tunnel.interface.or_else(chosen).unwrap_or(0)
+/// Where a tunnel leaves. Over an interface that it names, without a route there, its other end is on the link.
+fn hop_of(tunnel: &Tunnel) -> Option<Hop> {
+    let routed = route::way_to(tunnel.remote, tunnel.interface).ok().flatten();
+    let on_link = |interface| Hop { interface, next: tunnel.remote };
+    routed.or_else(|| tunnel.interface.map(on_link))
 }
 
 /// Places in the table of tunnels.

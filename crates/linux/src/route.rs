@@ -7,6 +7,7 @@ use nix::errno::Errno;
 use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use rtnetlink::packet_route::route::{
     RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
+    RouteVia,
 };
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage};
 use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
@@ -91,15 +92,25 @@ fn all_routes() -> Result<Vec<Route>> {
     Ok(all.into_iter().filter_map(read).collect())
 }
 
-/// Index of the interface over which the routes lead to a destination; `None` if they do not.
+/// Where packets to a destination go first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hop {
+    /// Index of the interface that they leave over.
+    pub interface: u32,
+    /// The next hop: a router, or the destination itself.
+    pub next: IpAddr,
+}
+
+/// The way that the routes lead to a destination, over an interface if one is named; `None` if they do not.
 ///
 /// # Errors
 /// When netlink is refused.
-pub fn way_to(destination: IpAddr) -> Result<Option<u32>> {
+pub fn way_to(destination: IpAddr, over: Option<u32>) -> Result<Option<Hop>> {
     let mut question = RouteMessage::default();
     question.header.address_family = family(destination.is_ipv6());
     question.header.destination_prefix_length = Prefix::host(destination).len;
     question.attributes.push(RouteAttribute::Destination(destination.into()));
+    question.attributes.extend(over.map(RouteAttribute::Oif));
     let answer = match netlink::ask(RouteNetlinkMessage::GetRoute(question)) {
         Ok(answer) => answer,
         Err(e) if no_way(&e) => return Ok(None),
@@ -107,10 +118,18 @@ pub fn way_to(destination: IpAddr) -> Result<Option<u32>> {
     };
     let way = |message| match message {
         RouteNetlinkMessage::NewRoute(route) => {
-            route.attributes.iter().find_map(|attribute| match attribute {
-                RouteAttribute::Oif(index) => Some(*index),
-                _ => None,
-            })
+            let (mut interface, mut next) = (None, destination);
+            for attribute in route.attributes {
+                match attribute {
+                    RouteAttribute::Oif(index) => interface = Some(index),
+                    RouteAttribute::Gateway(router) => next = ip(&router).unwrap_or(next),
+                    // A router of the other family.
+                    RouteAttribute::Via(RouteVia::Inet(router)) => next = router.into(),
+                    RouteAttribute::Via(RouteVia::Inet6(router)) => next = router.into(),
+                    _ => {}
+                }
+            }
+            interface.map(|interface| Hop { interface, next })
         }
         _ => None,
     };

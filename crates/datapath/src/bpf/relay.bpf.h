@@ -26,7 +26,8 @@ struct relay_tunnel {
 	__u8 form;
 	__u8 family; /* of the outer header, 4 or 6; 0: there is no tunnel */
 	__u8 keyed;  /* FORM_GRE: there is a key */
-	__u8 reserved[5];
+	__u8 next_family; /* of the next hop, 4 or 6 */
+	__u32 next[4];
 	__u64 sent_packets;
 	__u64 sent_bytes; /* of inner packets */
 	__u64 received_packets;
@@ -105,7 +106,7 @@ struct relay_message {
 	__u8 bytes[MESSAGE_MAX]; /* from its IPv6 header on */
 };
 
-_Static_assert(sizeof(struct relay_tunnel) == 120, "tunnel");
+_Static_assert(sizeof(struct relay_tunnel) == 128, "tunnel");
 _Static_assert(sizeof(struct relay_end) == 72, "end of a tunnel");
 _Static_assert(sizeof(struct relay_source) == 28, "inner sources");
 _Static_assert(sizeof(struct relay_prefix) == 28, "prefix");

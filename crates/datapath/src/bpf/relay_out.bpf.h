@@ -176,13 +176,36 @@ static __always_inline int put_in_v6(struct __sk_buff *skb, const struct relay_t
 	return put_head(skb, &head, sizeof(head.ip), shim, ETH_P_IPV6);
 }
 
+/* Sends a packet with a frame header over an interface to the next hop, in a word of four for IPv4.
+ *
+ * A packet keeps the route that led it here. If it waits until the kernel knows the neighbour, it would leave as that route
+ * says: without a frame header. So it gets another: metadata, which is no route. For the same reason the next hop is always
+ * given: a look-up could find that route again, or another interface's router. */
+static __always_inline int send_over(struct __sk_buff *skb, __u32 ifindex, __u8 family,
+				     const __u32 to[4])
+{
+	struct bpf_redir_neigh next = {};
+	__u64 none = 0; /* the shortest key there is */
+
+	if (bpf_skb_set_tunnel_key(skb, (void *)&none, sizeof(none), 0))
+		return drop(DROP_ENCAPSULATION);
+	if (family == 4) {
+		next.nh_family = FAMILY_INET;
+		next.ipv4_nh = to[3];
+	} else {
+		next.nh_family = FAMILY_INET6;
+		copy_address(next.ipv6_nh, to);
+	}
+	return bpf_redirect_neigh(ifindex, &next, sizeof(next), 0);
+}
+
 /* `again`: the daemon has had the packet, so passing it on would make a loop. */
 static __always_inline int into_tunnel(struct __sk_buff *skb, struct relay_tunnel *tunnel,
 				       const struct inner *inner, struct amount amount, int again)
 {
 	int result;
 
-	if (!tunnel || !tunnel->family)
+	if (!tunnel || !tunnel->family || !tunnel->ifindex)
 		return drop(DROP_NO_REMOTE);
 	if (skb->gso_size && inner->key.protocol != PROTO_TCP)
 		return again ? drop(DROP_ENCAPSULATION) : PASS;
@@ -197,29 +220,17 @@ static __always_inline int into_tunnel(struct __sk_buff *skb, struct relay_tunne
 	__sync_fetch_and_add(&tunnel->sent_packets, amount.packets);
 	__sync_fetch_and_add(&tunnel->sent_bytes, amount.bytes);
 	skb->mark = mark;
-	return bpf_redirect_neigh(tunnel->ifindex, 0, 0, 0);
+	return send_over(skb, tunnel->ifindex, tunnel->next_family, tunnel->next);
 }
 
-/* A packet keeps the route that led it here. If it waits until the kernel knows the neighbour, it would leave as that
- * route says: without a frame header. So it gets another: metadata, which is no route. For the same reason the next hop
- * is always given: a look-up would find that route again. */
 static __always_inline int out_of_link(struct __sk_buff *skb, const struct relay_exit *exit,
 				       const struct inner *inner)
 {
-	const __u32 *to = exit->next_family ? exit->next : inner->key.dst;
-	struct bpf_redir_neigh next = {};
-	struct bpf_tunnel_key none = {};
-
-	if (push_ethernet(skb, skb->protocol) || bpf_skb_set_tunnel_key(skb, &none, sizeof(none), 0))
+	if (push_ethernet(skb, skb->protocol))
 		return drop(DROP_ENCAPSULATION);
-	if ((exit->next_family ?: inner->version) == 4) {
-		next.nh_family = FAMILY_INET;
-		next.ipv4_nh = to[3];
-	} else {
-		next.nh_family = FAMILY_INET6;
-		copy_address(next.ipv6_nh, to);
-	}
-	return bpf_redirect_neigh(exit->number, &next, sizeof(next), 0);
+	if (exit->next_family)
+		return send_over(skb, exit->number, exit->next_family, exit->next);
+	return send_over(skb, exit->number, inner->version, inner->key.dst);
 }
 
 /* The exit of a packet whose traffic is held; EXIT_HOLD if it goes to user space. A packet that comes while what was

@@ -17,7 +17,7 @@ impl DryRun {
     pub fn new(tunnels: &[Tunnel], sources: &[Source]) -> DryRun {
         let mut state = State::default();
         for (tunnel, slot) in tunnels.iter().zip(0..) {
-            state.set_tunnel(slot, tunnel, 1, None);
+            state.set_tunnel(slot, tunnel, None, None);
         }
         sources.iter().for_each(|source| state.allow(source));
         DryRun(state)

@@ -8,12 +8,13 @@ use libbpf_rs::{RingBuffer, RingBufferBuilder};
 use segue_clock::Time;
 use segue_ip::{Exit, Port, Source, Traffic, Tunnel};
 use segue_linux::clock::monotonic;
+use segue_linux::route::Hop;
 use segue_wire::{DropReason, FlowKey};
 
 use super::plane::{Arrivals, Plane, Waits, Way};
 use super::skel::{
-    ASK, HOLD, kernel_end, kernel_exit, kernel_source, kernel_tunnel, order_mark, relay_exit,
-    relay_message, relay_tunnel,
+    ASK, HOLD, kernel_end, kernel_exit, kernel_hop, kernel_source, kernel_tunnel, order_mark,
+    relay_exit, relay_message, relay_tunnel,
 };
 use super::tables::{Programs, Tables, load};
 use super::words::{Carried, RelayEvent, RelaySetup, RelaySink};
@@ -93,10 +94,10 @@ impl Plane for KernelPlane {
         &self,
         slot: u32,
         tunnel: &Tunnel,
-        ifindex: u32,
+        hop: Option<Hop>,
         old: Option<&Tunnel>,
     ) -> Result<(), DatapathError> {
-        let mut kernel = kernel_tunnel(tunnel, ifindex);
+        let mut kernel = kernel_tunnel(tunnel, hop);
         if let Some(had) = old.and_then(|_| self.tables.tunnel(slot)) {
             kernel.sent_packets = had.sent_packets;
             kernel.sent_bytes = had.sent_bytes;
@@ -117,9 +118,9 @@ impl Plane for KernelPlane {
         self.tables.set_tunnel(slot, &relay_tunnel::default())
     }
 
-    fn set_way(&self, slot: u32, ifindex: u32) -> Result<(), DatapathError> {
+    fn set_hop(&self, slot: u32, hop: Option<Hop>) -> Result<(), DatapathError> {
         let Some(mut tunnel) = self.tables.tunnel(slot) else { return Ok(()) };
-        tunnel.ifindex = ifindex;
+        (tunnel.ifindex, tunnel.next, tunnel.next_family) = kernel_hop(hop);
         self.tables.set_tunnel(slot, &tunnel)
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 
 use segue_ip::{Exit, Source, Traffic, Tunnel};
+use segue_linux::route::Hop;
 use segue_wire::{DropReason, FlowKey};
 
 use super::words::{Carried, RelaySink};
@@ -47,20 +48,20 @@ pub(super) trait Plane: Send + Sync {
     /// Addresses of this machine may have come or gone.
     fn refresh(&self) -> Result<(), DatapathError>;
 
-    /// Puts a tunnel into a slot. What the `old` one there has carried is counted on.
+    /// Puts a tunnel into a slot, from which it leaves by this hop. What the `old` one there has carried is counted on.
     fn set_tunnel(
         &self,
         slot: u32,
         tunnel: &Tunnel,
-        ifindex: u32,
+        hop: Option<Hop>,
         old: Option<&Tunnel>,
     ) -> Result<(), DatapathError>;
 
     /// Empties a slot.
     fn remove_tunnel(&self, slot: u32, tunnel: &Tunnel) -> Result<(), DatapathError>;
 
-    /// Has a tunnel leave over this interface.
-    fn set_way(&self, slot: u32, ifindex: u32) -> Result<(), DatapathError>;
+    /// Has a tunnel leave by another hop, or by none.
+    fn set_hop(&self, slot: u32, hop: Option<Hop>) -> Result<(), DatapathError>;
 
     /// What the tunnel in a slot has carried.
     fn tunnel_carried(&self, slot: u32) -> Carried;

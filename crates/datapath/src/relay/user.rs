@@ -17,6 +17,7 @@ use std::sync::Mutex;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use segue_ip::{Port, Source, Traffic, Tunnel};
 use segue_linux::clock::monotonic;
+use segue_linux::route::Hop;
 use segue_wire::flow::Inner;
 use segue_wire::{DropReason, FlowKey};
 
@@ -109,7 +110,7 @@ impl UserPlane {
                 [head.as_slice(), headers.as_slice(), &copy[rest.clone()]].map(IoSlice::new)
             })
             .collect();
-        let (sent, result) = self.sender.send(&pieces, &leave.hop);
+        let (sent, result) = self.sender.send(&pieces, &leave.out);
         let bytes: usize = cuts[..sent].iter().map(len).sum();
         lock(&self.state).count_sent(&leave, sent as u64, bytes as u64, monotonic());
         if let Err(error) = result {
@@ -196,7 +197,7 @@ impl Plane for UserPlane {
         &self,
         slot: u32,
         tunnel: &Tunnel,
-        ifindex: u32,
+        hop: Option<Hop>,
         old: Option<&Tunnel>,
     ) -> Result<(), DatapathError> {
         if let segue_ip::Form::Optimized { .. } = tunnel.form {
@@ -207,7 +208,7 @@ impl Plane for UserPlane {
         if let Some(old) = old {
             takers.remove(old);
         }
-        lock(&self.state).set_tunnel(slot, tunnel, ifindex, old);
+        lock(&self.state).set_tunnel(slot, tunnel, hop, old);
         self.listen(&takers)
     }
 
@@ -218,8 +219,8 @@ impl Plane for UserPlane {
         self.listen(&takers)
     }
 
-    fn set_way(&self, slot: u32, ifindex: u32) -> Result<(), DatapathError> {
-        lock(&self.state).set_way(slot, ifindex);
+    fn set_hop(&self, slot: u32, hop: Option<Hop>) -> Result<(), DatapathError> {
+        lock(&self.state).set_hop(slot, hop);
         Ok(())
     }
 

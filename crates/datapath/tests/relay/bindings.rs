@@ -8,12 +8,14 @@ use nix::unistd::Pid;
 use segue_datapath::MissPacket;
 use segue_datapath::relay::RelayEvent;
 use segue_ip::{Exit, FlowKey, Form, Forward, Prefix, Route, Traffic};
+use segue_linux::netns::Netns;
+use segue_linux::packet::PacketSocket;
 use segue_wire::DropReason;
 
 use crate::traffic::{bulk_tcp, datagrams, set_option};
 use crate::world::{
-    CORRESPONDENT, HOME, HOST, Path, TUNNEL, Wire, World, defaults, eventually, ip, may_run,
-    namespace, on_both_paths, pair, prefix, takes_in, wire_up,
+    ANCHOR_OUTER, CORRESPONDENT, HOME, HOST, Path, TUNNEL, Wire, World, defaults, eventually, ip,
+    may_run, namespace, on_both_paths, pair, prefix, takes_in, wire_up,
 };
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -25,13 +27,14 @@ on_both_paths! {
     a_stream_that_is_held_and_released_keeps_its_order,
     traffic_goes_out_of_a_link_to_the_destination_or_a_next_hop,
     two_hosts_of_one_access_router_reach_each_other_through_the_anchor,
+    a_tunnel_follows_the_routes_to_its_other_end,
 }
 
 fn world(path: Path) -> World {
     World::new(path, Wire::Whole, Wire::Whole, Form::Ip, true)
 }
 
-/// Numbered datagrams from the correspondent to the host.
+/// Numbered datagrams, from the correspondent to the host unless it is said otherwise.
 struct Stream {
     sender: UdpSocket,
     receiver: UdpSocket,
@@ -40,14 +43,21 @@ struct Stream {
 
 impl Stream {
     fn new(world: &World, port: u16) -> Stream {
-        let bound = |ns: &segue_linux::netns::Netns, at: &str, port| {
-            ns.run(|| UdpSocket::bind((ip(at), port))).unwrap().unwrap()
-        };
-        let sender = bound(&world.correspondent, CORRESPONDENT[0], port);
-        let receiver = bound(&world.host, HOST[0], port);
+        Stream::between((&world.correspondent, CORRESPONDENT[0]), (&world.host, HOST[0]), port)
+    }
+
+    /// The other way.
+    fn up(world: &World, port: u16) -> Stream {
+        Stream::between((&world.host, HOST[0]), (&world.correspondent, CORRESPONDENT[0]), port)
+    }
+
+    fn between(from: (&Netns, &str), to: (&Netns, &str), port: u16) -> Stream {
+        let bound =
+            |(ns, at): (&Netns, &str)| ns.run(|| UdpSocket::bind((ip(at), port))).unwrap().unwrap();
+        let (sender, receiver) = (bound(from), bound(to));
         receiver.set_read_timeout(Some(PATIENCE)).unwrap();
         set_option(&receiver, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 8 << 20);
-        Stream { sender, receiver, to: SocketAddr::new(ip(HOST[0]), port) }
+        Stream { sender, receiver, to: SocketAddr::new(ip(to.1), port) }
     }
 
     fn send(&self, number: u32) {
@@ -265,4 +275,39 @@ fn two_hosts_of_one_access_router_reach_each_other_through_the_anchor(path: Path
         let mut buffer = [0; 8];
         assert_eq!(receiver.recv(&mut buffer).unwrap(), 4);
     }
+}
+
+/// The routes lead to the other end over another interface, and a router on its link.
+fn a_tunnel_follows_the_routes_to_its_other_end(path: Path) {
+    if !may_run() {
+        return;
+    }
+    const OVER: [&str; 2] = ["fd01::1", "10.91.0.1"];
+    const FROM: [&str; 2] = ["fd01::2", "10.91.0.2"];
+    let world = world(path);
+    pair("sg1", &world.access.ns, &world.anchor.ns);
+    world.access.ns.run(|| wire_up("sg1", FROM, Wire::Whole)).unwrap();
+    world.anchor.ns.run(|| wire_up("sg1", OVER, Wire::Whole)).unwrap();
+    for (router, address) in [(&world.anchor, OVER[0]), (&world.access, FROM[0])] {
+        router.ns.run(|| takes_in(address)).unwrap();
+    }
+    let second = world.anchor.index("sg1");
+    world.anchor.ns.run(|| world.anchor.relay.lock().unwrap().attach(second)).unwrap().unwrap();
+    let stream = Stream::up(&world, 7_001);
+    stream.send(1);
+    assert_eq!(stream.next(), 1);
+    let mut wire = world.anchor.ns.run(|| PacketSocket::open("sg1")).unwrap().unwrap();
+    let to_anchor = Prefix::host(ip(ANCHOR_OUTER[0]));
+    world.access.put(Forward::Route(Route::via(to_anchor, ip(OVER[0]))));
+    eventually("a packet of the tunnel on the other wire", || {
+        stream.send(2);
+        assert_eq!(stream.next(), 2);
+        let mut frame = [0; 2_000];
+        let mut received =
+            || wire.receive(&mut frame).unwrap().map(|_| (frame[14] >> 4, frame[20]));
+        std::iter::from_fn(&mut received).any(|packet| packet == (6, 41))
+    });
+    // The first one went the old way or the new one: none was lost.
+    let drops = world.access.relay.lock().unwrap().drops();
+    assert!(drops.is_empty(), "{drops:?}");
 }

@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::AsRawFd;
 
 use segue_ip::{Form, Tunnel};
+use segue_linux::route::Hop;
 use socket2::{Domain, Protocol, SockAddr, SockFilter, Socket, Type};
 
 use super::head::{GRE, IPV4, IPV6};
@@ -24,13 +25,10 @@ const SEND_WAIT_MS: i32 = 10;
 /// Pieces of a packet: outer headers, inner headers, payload.
 pub(super) type Pieces<'a> = [IoSlice<'a>; 3];
 
-/// Where packets go.
+/// How packets leave. A next hop of the other family than theirs cannot be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Hop {
-    /// Destination, or next hop; of the packets' family.
-    pub(super) to: IpAddr,
-    /// Index of the interface.
-    pub(super) ifindex: u32,
+pub(super) struct Out {
+    pub(super) hop: Hop,
     /// Firewall mark; 0 is none.
     pub(super) mark: u32,
 }
@@ -65,17 +63,17 @@ impl Sender {
     }
 
     /// Sends packets in order; waits briefly for room. Returns how many went before one could not.
-    pub(super) fn send(&self, packets: &[Pieces<'_>], hop: &Hop) -> (usize, io::Result<()>) {
+    pub(super) fn send(&self, packets: &[Pieces<'_>], out: &Out) -> (usize, io::Result<()>) {
         let mut sent = 0;
         let mut waited = false;
         while sent < packets.len() {
             let batch = &packets[sent..packets.len().min(sent + BATCH)];
-            match self.send_batch(batch, hop) {
+            match self.send_batch(batch, out) {
                 Ok(n) => sent += n,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock && !waited => {
                     waited = true;
-                    self.wait(hop);
+                    self.wait(out);
                 }
                 Err(error) => return (sent, Err(error)),
             }
@@ -83,26 +81,27 @@ impl Sender {
         (sent, Ok(()))
     }
 
-    fn socket(&self, hop: &Hop) -> io::Result<&Socket> {
-        match hop.to {
+    fn socket(&self, out: &Out) -> io::Result<&Socket> {
+        match out.hop.next {
             IpAddr::V4(_) => Ok(&self.v4),
             IpAddr::V6(_) => self.v6.as_ref().ok_or_else(|| io::ErrorKind::AddrNotAvailable.into()),
         }
     }
 
-    fn send_batch(&self, packets: &[Pieces<'_>], hop: &Hop) -> io::Result<usize> {
-        let (nobody, name) = match hop.to {
+    fn send_batch(&self, packets: &[Pieces<'_>], out: &Out) -> io::Result<usize> {
+        let (nobody, name) = match out.hop.next {
             IpAddr::V4(to) => (IpAddr::from(Ipv4Addr::UNSPECIFIED), SocketAddr::from((to, 0))),
-            IpAddr::V6(to) => {
-                (Ipv6Addr::UNSPECIFIED.into(), SocketAddrV6::new(to, 0, 0, hop.ifindex).into())
-            }
+            IpAddr::V6(to) => (
+                Ipv6Addr::UNSPECIFIED.into(),
+                SocketAddrV6::new(to, 0, 0, out.hop.interface).into(),
+            ),
         };
         let name = SockAddr::from(name);
         let mut buffer = control::Buffer::default();
         let mut writer = Writer::new(&mut buffer);
-        writer.push_source(nobody, hop.ifindex);
-        if hop.mark != 0 {
-            writer.push(libc::SOL_SOCKET, libc::SO_MARK, hop.mark);
+        writer.push_source(nobody, out.hop.interface);
+        if out.mark != 0 {
+            writer.push(libc::SOL_SOCKET, libc::SO_MARK, out.mark);
         }
         let control_len = writer.len();
         let control = buffer.as_mut_ptr();
@@ -126,7 +125,7 @@ impl Sender {
         // them, and writes the lengths into the vector.
         let sent = unsafe {
             libc::sendmmsg(
-                self.socket(hop)?.as_raw_fd(),
+                self.socket(out)?.as_raw_fd(),
                 messages.as_mut_ptr(),
                 messages.len() as libc::c_uint,
                 libc::MSG_DONTWAIT,
@@ -135,8 +134,8 @@ impl Sender {
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok((sent as usize).max(1)) }
     }
 
-    fn wait(&self, hop: &Hop) {
-        let Ok(socket) = self.socket(hop) else { return };
+    fn wait(&self, out: &Out) {
+        let Ok(socket) = self.socket(out) else { return };
         let mut poll = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
         // SAFETY: one valid pollfd. The next send shows the outcome.
         unsafe { libc::poll(&raw mut poll, 1, SEND_WAIT_MS) };

@@ -6,11 +6,12 @@ use std::ops::Range;
 
 use segue_clock::Time;
 use segue_ip::{Bindings, Exit, Port, Source, Sources, Traffic, Tunnel};
+use segue_linux::route::Hop;
 use segue_wire::flow::Inner;
 use segue_wire::{DropReason, FlowKey};
 
 use super::head::{self, HEAD_MAX};
-use super::raw::Hop;
+use super::raw::Out;
 use crate::checksum::set_ipv4;
 use crate::device::is_local;
 use crate::relay::end::{End, Front};
@@ -37,7 +38,7 @@ pub(in crate::relay) struct State {
 
 struct Placed {
     tunnel: Tunnel,
-    ifindex: u32,
+    hop: Option<Hop>,
     carried: Carried,
 }
 
@@ -52,7 +53,7 @@ pub(super) struct Leave {
     pub(super) traffic: Traffic,
     /// The slot of the tunnel that it takes.
     pub(super) slot: Option<u32>,
-    pub(super) hop: Hop,
+    pub(super) out: Out,
 }
 
 /// A packet out of a tunnel.
@@ -77,7 +78,7 @@ impl State {
         &mut self,
         slot: u32,
         tunnel: &Tunnel,
-        ifindex: u32,
+        hop: Option<Hop>,
         old: Option<&Tunnel>,
     ) {
         let had = old.and_then(|old| {
@@ -86,7 +87,7 @@ impl State {
         });
         let carried = had.map_or_else(Carried::default, |had| had.carried);
         self.ends.insert(End::of(tunnel), slot);
-        self.tunnels.insert(slot, Placed { tunnel: *tunnel, ifindex, carried });
+        self.tunnels.insert(slot, Placed { tunnel: *tunnel, hop, carried });
     }
 
     pub(super) fn remove_tunnel(&mut self, slot: u32, tunnel: &Tunnel) {
@@ -98,9 +99,9 @@ impl State {
         self.own = own;
     }
 
-    pub(super) fn set_way(&mut self, slot: u32, ifindex: u32) {
+    pub(super) fn set_hop(&mut self, slot: u32, hop: Option<Hop>) {
         if let Some(placed) = self.tunnels.get_mut(&slot) {
-            placed.ifindex = ifindex;
+            placed.hop = hop;
         }
     }
 
@@ -177,24 +178,22 @@ impl State {
         mark: u32,
     ) -> Result<Leave, DropReason> {
         let (traffic, way) = self.binding_of(key, turned).ok_or(DropReason::NoBinding)?;
-        let (slot, hop) = match way.exit {
+        let (slot, out) = match way.exit {
             Exit::Tunnel(_) => {
-                let placed = self.tunnels.get(&way.slot).filter(|placed| placed.ifindex != 0);
-                let placed = placed.ok_or(DropReason::NoRemote)?;
-                let (to, ifindex) = (placed.tunnel.remote, placed.ifindex);
-                (Some(way.slot), Hop { to, ifindex, mark })
+                let hop = self.tunnels.get(&way.slot).and_then(|placed| placed.hop);
+                (Some(way.slot), Out { hop: hop.ok_or(DropReason::NoRemote)?, mark })
             }
             Exit::Link { interface, next } => {
                 let to = next.unwrap_or(key.dst);
                 if to.is_ipv6() != key.dst.is_ipv6() {
                     return Err(DropReason::Encapsulation);
                 }
-                (None, Hop { to, ifindex: interface, mark: 0 })
+                (None, Out { hop: Hop { interface, next: to }, mark: 0 })
             }
             Exit::Drop => return Err(DropReason::Denied),
             Exit::Hold { .. } | Exit::Ask => return Err(DropReason::NoBinding),
         };
-        Ok(Leave { traffic, slot, hop })
+        Ok(Leave { traffic, slot, out })
     }
 
     /// The headers of the tunnel in a slot, for packets of this version, class and length.
@@ -326,6 +325,8 @@ mod tests {
 
     const NUMBER: u32 = 7;
     const SLOT: u32 = 3;
+    const HOP: Hop =
+        Hop { interface: 9, next: IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 254)) };
 
     fn ip(text: &str) -> IpAddr {
         text.parse().unwrap()
@@ -343,7 +344,7 @@ mod tests {
     /// A host behind link 5, whose traffic goes into the tunnel, from which everything may come.
     fn state(form: Form) -> State {
         let mut state = State::default();
-        state.set_tunnel(SLOT, &tunnel(form), 9, None);
+        state.set_tunnel(SLOT, &tunnel(form), Some(HOP), None);
         let source = |port, prefix| Source { port, prefix };
         state.allow(&source(Port::Tunnel(NUMBER), prefix("fd0d::/64")));
         state.allow(&source(Port::Link(5), prefix("fd0c::/64")));
@@ -484,13 +485,16 @@ mod tests {
         state.bind(&to_host, Way { exit, slot: SLOT, releasing: true, ..way });
         assert_eq!(state.waits(&key("fd0d::2", "fd0c::2"), false), Some(Waits::Held(4)));
         let Ok(leave) = state.leave(&key("fd0d::2", "fd0c::2"), false, 1) else { panic!() };
-        assert_eq!(leave.hop, Hop { to: ip("192.0.2.2"), ifindex: 9, mark: 1 });
+        assert_eq!(leave.out, Out { hop: HOP, mark: 1 });
         state.count_sent(&leave, 2, 90, Time(5));
         // What it has carried stays with the traffic, and with the tunnel when its other end moves.
         state.bind(&to_host, Way { exit: Exit::Drop, ..way });
         assert_eq!(state.traffic_carried(&to_host).sent_bytes, 90);
         let moved = Tunnel { remote: ip("192.0.2.3"), ..tunnel(Form::Ip) };
-        state.set_tunnel(SLOT, &moved, 9, Some(&tunnel(Form::Ip)));
+        state.set_tunnel(SLOT, &moved, None, Some(&tunnel(Form::Ip)));
+        state.bind(&to_host, Way { exit, slot: SLOT, ..way });
+        let lost = state.leave(&key("fd0d::2", "fd0c::2"), false, 1);
+        assert_eq!(lost.err(), Some(DropReason::NoRemote), "no route leads there");
         assert_eq!(state.tunnel_carried(SLOT).sent_packets, 2);
         let mut packet = outer(Form::Ip, 0, &inner("fd0d::2", 0));
         assert!(state.take_out(VnetHeader::default(), &mut packet).unwrap().is_none());
