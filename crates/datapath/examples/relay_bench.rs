@@ -1,17 +1,17 @@
-//! What the relay costs: TCP over the kernel's VXLAN and through the relay in each form, and datagrams of many flows that
-//! are each bound by a rule of their own. In namespaces of its own; needs root and `iperf3`.
+//! What the relay costs: TCP over the kernel's VXLAN and through the relay in each form, and datagrams of many flows, or to
+//! many prefixes, that are each bound by a rule of their own. In namespaces of its own; needs root and `iperf3`.
 //!
-//! `relay_bench [--json] [--rounds N] [--seconds N] [--flows N]`
+//! `relay_bench [--json] [--rounds N] [--seconds N] [--rules N]`
 //!
 //! Two kinds of wire: one that carries super-packets whole (a virtual pair's default) and one like a real one (cut to
 //! packets before it, merged by GRO behind it). The order rotates from round to round; medians are shown, next to their
-//! bars ([`CPU_BAR`], [`FLOWS_BAR`]). GRO does not look behind a UDP header that it does not know, so that form is shown
+//! bars ([`CPU_BAR`], [`RULES_BAR`]). GRO does not look behind a UDP header that it does not know, so that form is shown
 //! on the second wire without a bar.
 
 mod side_by_side;
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::process::ExitCode;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -31,9 +31,19 @@ const BEHIND: &str = "10.8.0.2";
 /// Most processor time for a gigabyte, as a multiple of VXLAN's.
 const CPU_BAR: f64 = 1.0;
 /// Most processor time for a datagram with many rules, as a multiple of that with one.
-const FLOWS_BAR: f64 = 1.2;
+const RULES_BAR: f64 = 1.2;
 /// Datagrams in a round of each.
 const DATAGRAMS: u32 = 400_000;
+
+/// What a rule binds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rules {
+    Flows,
+    Prefixes,
+}
+
+/// Nanoseconds of processor time for a datagram, with one rule and with many.
+type OneAndMany = [f64; 2];
 
 const CARRIERS: [(&str, Option<Form>); 4] = [
     ("vxlan", None),
@@ -59,7 +69,7 @@ fn bench() -> Result<(), Error> {
         at.and_then(|at| args.get(at + 1)?.parse().ok()).unwrap_or(default)
     };
     let (rounds, seconds) = (number("--rounds", 5), number("--seconds", 3));
-    let flows = number("--flows", 100_000) as u32;
+    let rules = number("--rules", 100_000) as u32;
     let net = Net::new()?;
     let mut samples: BTreeMap<(bool, usize), Vec<Sample>> = BTreeMap::new();
     for whole in [true, false] {
@@ -75,11 +85,14 @@ fn bench() -> Result<(), Error> {
     }
     let medians: BTreeMap<_, _> = samples.into_iter().map(|(k, v)| (k, median(&v))).collect();
     net.set_offloads(true)?;
-    let one_and_many = of_flows(&net, flows, rounds)?;
+    let mut datagrams = Vec::new();
+    for kind in [Rules::Flows, Rules::Prefixes] {
+        datagrams.push((kind, of_rules(&net, kind, rules, rounds)?));
+    }
     if args.iter().any(|a| a == "--json") {
-        print_json(&medians, flows, one_and_many);
+        print_json(&medians, rules, &datagrams);
     } else {
-        print_table(&medians, flows, one_and_many);
+        print_table(&medians, rules, &datagrams);
     }
     Ok(())
 }
@@ -93,7 +106,11 @@ fn bar(whole: bool, form: Option<Form>) -> Option<f64> {
     }
 }
 
-fn print_table(medians: &BTreeMap<(bool, usize), Sample>, flows: u32, [one, many]: [f64; 2]) {
+fn print_table(
+    medians: &BTreeMap<(bool, usize), Sample>,
+    rules: u32,
+    datagrams: &[(Rules, OneAndMany)],
+) {
     println!(
         "{:<10} {:<8} {:>8} {:>12} {:>12} {:>13}",
         "wire", "carrier", "Gbit/s", "own CPU s/GB", "busy s/GB", "own / vxlan"
@@ -112,14 +129,63 @@ fn print_table(medians: &BTreeMap<(bool, usize), Sample>, flows: u32, [one, many
             s.busy_s_per_gb
         );
     }
-    let ratio = many / one;
-    println!(
-        "a datagram: {one:.0} ns with one rule, {many:.0} ns with {flows}: {ratio:.2}  CPU \u{2264} {FLOWS_BAR:.2}: {}",
-        verdict(ratio <= FLOWS_BAR)
-    );
+    for (kind, [one, many]) in datagrams {
+        let ratio = many / one;
+        let bar = kind.bar().map_or_else(String::new, |bar| {
+            format!("CPU \u{2264} {bar:.2}: {}", verdict(ratio <= bar))
+        });
+        println!(
+            "a datagram, rules for {}: {one:.0} ns with one, {many:.0} ns with {rules}: {ratio:.2}  {bar}",
+            kind.name()
+        );
+    }
 }
 
-fn print_json(medians: &BTreeMap<(bool, usize), Sample>, flows: u32, [one, many]: [f64; 2]) {
+impl Rules {
+    fn name(self) -> &'static str {
+        match self {
+            Rules::Flows => "flows",
+            Rules::Prefixes => "prefixes",
+        }
+    }
+
+    /// Only flows have one.
+    fn bar(self) -> Option<f64> {
+        (self == Rules::Flows).then_some(RULES_BAR)
+    }
+
+    /// Where datagram `n` comes from and goes to, of as many as there are rules.
+    fn ends(self, n: u32) -> (u16, SocketAddr) {
+        let (sport, dport, host) = match self {
+            Rules::Flows => (n / 50_000, n % 50_000, u32::from_be_bytes([10, 8, 0, 2])),
+            Rules::Prefixes => (0, 0, u32::from_be_bytes([10, 64, 0, 0]) + n),
+        };
+        let to = SocketAddr::from((Ipv4Addr::from_bits(host), 10_000 + dport as u16));
+        (10_000 + sport as u16, to)
+    }
+
+    /// What rule `n` binds.
+    fn traffic(self, n: u32) -> Traffic {
+        let (sport, to) = self.ends(n);
+        match self {
+            Rules::Prefixes => Traffic::To(Prefix::host(to.ip())),
+            Rules::Flows => Traffic::Flow(FlowKey {
+                src: [10, 8, 0, 1].into(),
+                dst: to.ip(),
+                sport,
+                dport: to.port(),
+                protocol: 17,
+                label: 0,
+            }),
+        }
+    }
+}
+
+fn print_json(
+    medians: &BTreeMap<(bool, usize), Sample>,
+    rules: u32,
+    datagrams: &[(Rules, OneAndMany)],
+) {
     let rows: Vec<_> = medians
         .iter()
         .map(|(&(whole, at), s)| {
@@ -134,10 +200,19 @@ fn print_json(medians: &BTreeMap<(bool, usize), Sample>, flows: u32, [one, many]
             })
         })
         .collect();
-    let rules = serde_json::json!({
-        "rules": flows, "one_ns": one, "many_ns": many, "many_of_one_bar": FLOWS_BAR,
-    });
-    println!("{}", serde_json::json!({ "medians": rows, "datagrams": rules }));
+    let datagrams: Vec<_> = datagrams
+        .iter()
+        .map(|(kind, [one, many])| {
+            serde_json::json!({
+                "of": kind.name(),
+                "rules": rules,
+                "one_ns": one,
+                "many_ns": many,
+                "many_of_one_bar": kind.bar(),
+            })
+        })
+        .collect();
+    println!("{}", serde_json::json!({ "medians": rows, "datagrams": datagrams }));
 }
 
 fn outer(end: u8) -> IpAddr {
@@ -197,30 +272,24 @@ fn bind(relay: &mut Relay, traffic: Traffic) -> Result<(), segue_datapath::Datap
     relay.put(&Forward::Bind(binding))
 }
 
-/// Nanoseconds of processor time for a datagram into a tunnel: of one flow with one rule, of as many flows as rules.
-fn of_flows(net: &Net, flows: u32, rounds: usize) -> Result<[f64; 2], Error> {
+/// For a datagram into a tunnel: of one flow, or to one prefix, with one rule, and of as many as there are rules.
+fn of_rules(net: &Net, kind: Rules, rules: u32, rounds: usize) -> Result<OneAndMany, Error> {
     let [near, far] = relays(net, Form::Ip)?;
     let poisoned = |_| "a thread with the relay has panicked";
     // What arrives is refused at once, so that only the way out differs.
     let source = Source { port: Port::Tunnel(TUNNEL), prefix: Prefix::default_of(false) };
     far.relay.lock().map_err(poisoned)?.take_back(&Forward::Source(source))?;
+    let relay = near.relay.lock().map_err(poisoned)?.tun_ifindex();
+    let hosts = Route::on(Prefix::new([10, 64, 0, 0], 10), relay);
+    net.a.run(|| segue_linux::route::add_route(&hosts))??;
     let mut times: [Vec<f64>; 2] = [Vec::new(), Vec::new()];
     for many in [false, true] {
-        let rules = if many { flows } else { 1 };
+        let rules = if many { rules } else { 1 };
         for n in 0..rules {
-            let (sport, dport) = ports(n);
-            let key = FlowKey {
-                src: [10, 8, 0, 1].into(),
-                dst: [10, 8, 0, 2].into(),
-                sport,
-                dport,
-                protocol: 17,
-                label: 0,
-            };
-            bind(&mut *near.relay.lock().map_err(poisoned)?, Traffic::Flow(key))?;
+            bind(&mut *near.relay.lock().map_err(poisoned)?, kind.traffic(n))?;
         }
         for _ in 0..rounds {
-            let spent = net.a.run(|| send(rules).map_err(|e| e.to_string()))??;
+            let spent = net.a.run(|| send(kind, rules).map_err(|e| e.to_string()))??;
             times[usize::from(many)].push(spent as f64 / f64::from(DATAGRAMS));
         }
     }
@@ -230,25 +299,19 @@ fn of_flows(net: &Net, flows: u32, rounds: usize) -> Result<[f64; 2], Error> {
     }))
 }
 
-/// Flow `n`'s ports.
-fn ports(n: u32) -> (u16, u16) {
-    (10_000 + (n / 50_000) as u16, 10_000 + (n % 50_000) as u16)
-}
-
-/// Sends datagrams of so many flows in turn; returns this thread's processor time, in which the kernel's work on the way
+/// Sends datagrams by so many rules in turn; returns this thread's processor time, in which the kernel's work on the way
 /// out is done.
-fn send(flows: u32) -> Result<u64, Error> {
-    let sockets = (0..=flows / 50_000)
-        .map(|n| UdpSocket::bind(("10.8.0.1", 10_000 + n as u16)))
+fn send(kind: Rules, rules: u32) -> Result<u64, Error> {
+    let last = kind.ends(rules - 1).0;
+    let sockets = (10_000..=last)
+        .map(|port| UdpSocket::bind(("10.8.0.1", port)))
         .collect::<Result<Vec<_>, _>>()?;
     let before = thread_ns()?;
     for n in 0..DATAGRAMS {
         // Not in the order in which the rules were made.
-        let n = n.wrapping_mul(2_654_435_761) % flows;
-        let (_, dport) = ports(n);
-        let to = SocketAddr::from(([10, 8, 0, 2], dport));
+        let (sport, to) = kind.ends(n.wrapping_mul(2_654_435_761) % rules);
         // A full queue is no error of the bench.
-        let _ = sockets[(n / 50_000) as usize].send_to(&[0; 64], to);
+        let _ = sockets[usize::from(sport - 10_000)].send_to(&[0; 64], to);
     }
     Ok(thread_ns()? - before)
 }
