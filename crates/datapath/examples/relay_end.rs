@@ -1,8 +1,8 @@
 //! One end of a tunnel of the relay, to be tried against other implementations. Needs root.
 //!
-//! `relay_end FORM DEVICE LOCAL REMOTE OWN FAR`
+//! `relay_end [--user] FORM DEVICE LOCAL REMOTE OWN FAR`
 //!
-//! FORM is `ip`, `gre`, `gre:KEY`, `udp:LOCAL:REMOTE`, `home` (OWN is this node's home address, REMOTE the other node's own
+//! `--user` carries packets in user space. FORM is `ip`, `gre`, `gre:KEY`, `udp:LOCAL:REMOTE`, `home` (OWN is this node's home address, REMOTE the other node's own
 //! address) or `peer` (FAR is the other node's home address). DEVICE leads to the other end. OWN and FAR are lists of
 //! addresses with commas between: those of this end, put onto the relay's device, and those behind the tunnel. It prints
 //! "ready", runs until its standard input ends, and prints what the tunnel has carried and what was refused.
@@ -37,8 +37,12 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &[String]) -> Result<(), Error> {
+    let (start, args): (fn(&_, _) -> _, _) = match args {
+        [first, rest @ ..] if first == "--user" => (Relay::in_user_space, rest),
+        all => (Relay::new, all),
+    };
     let [form, device, local, remote, own, far] = args else {
-        return Err("give it FORM DEVICE LOCAL REMOTE OWN FAR".into());
+        return Err("give it [--user] FORM DEVICE LOCAL REMOTE OWN FAR".into());
     };
     let addresses =
         |list: &str| list.split(',').map(str::parse).collect::<Result<Vec<IpAddr>, _>>();
@@ -46,7 +50,7 @@ fn run(args: &[String]) -> Result<(), Error> {
     let interface = link::index_of(device)?;
     let setup =
         RelaySetup { device: "segue0".into(), mtu_bytes: MTU, mark: 0, room: RelayRoom::default() };
-    let mut relay = Relay::new(&setup, Arc::new(|event| eprintln!("{event:?}")))?;
+    let mut relay = start(&setup, Arc::new(|event| eprintln!("{event:?}")))?;
     relay.attach(interface)?;
     relay.put(&Forward::Tunnel(Tunnel {
         number: TUNNEL,

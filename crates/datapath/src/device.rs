@@ -27,6 +27,8 @@ const SEND_BUFFER: usize = 4 << 20;
 pub(crate) struct Tun {
     file: File,
     pub(crate) ifindex: u32,
+    /// Netlink of the namespace that the device is in, whoever asks.
+    netlink: OwnedFd,
 }
 
 impl Tun {
@@ -63,13 +65,42 @@ impl Tun {
         link::set_mtu(device, mtu).map_err(linux("set the TUN device's MTU"))?;
         link::set_up(device, true).map_err(linux("bring the TUN device up"))?;
         let ifindex = link::index_of(device).map_err(linux("find the TUN device"))?;
-        limit_super_packets(ifindex).map_err(failed("limit the TUN device's super-packets"))?;
-        Ok(Tun { file, ifindex })
+        let netlink = netlink().map_err(failed("ask about the TUN device"))?;
+        limit_super_packets(&netlink, ifindex)
+            .map_err(failed("limit the TUN device's super-packets"))?;
+        Ok(Tun { file, ifindex, netlink })
     }
 
     /// Reads a packet with its virtio header; `None` if there is none.
     pub(crate) fn read(&self, buffer: &mut [u8]) -> Option<usize> {
         (&self.file).read(buffer).ok()
+    }
+
+    /// Packets that found no room in the descriptor's queue; 0 if the kernel does not say.
+    pub(crate) fn overflowed(&self) -> u64 {
+        /// RTM_GETSTATS and its bit for `struct rtnl_link_stats64`, of which the eighth number counts these.
+        const GET_STATS: u16 = 94;
+        const LINK_64: u32 = 1;
+        const HEAD: usize = 16 + 12 + 4;
+        let mut message = Vec::with_capacity(28);
+        message.extend(28u32.to_ne_bytes()); // struct nlmsghdr
+        message.extend(GET_STATS.to_ne_bytes());
+        message.extend((libc::NLM_F_REQUEST as u16).to_ne_bytes());
+        message.extend([0; 8]);
+        message.extend([0; 4]); // struct if_stats_msg
+        message.extend(self.ifindex.to_ne_bytes());
+        message.extend(LINK_64.to_ne_bytes());
+        let fd = self.netlink.as_raw_fd();
+        let mut answer = [0; 1_024];
+        let got = send(fd, &message, MsgFlags::empty())
+            .and_then(|_| recv(fd, &mut answer, MsgFlags::empty()));
+        let number = |at: usize| answer[at..at + 8].try_into().map_or(0, u64::from_ne_bytes);
+        match got {
+            Ok(len) if len >= HEAD + 64 && answer[4..6] != libc::NLMSG_ERROR.to_ne_bytes()[..2] => {
+                number(HEAD + 56)
+            }
+            _ => 0,
+        }
     }
 
     /// Writes a packet with its virtio header: it has arrived at the device.
@@ -272,8 +303,13 @@ fn request_for(name: &[u8]) -> libc::ifreq {
 /// stay below 64 KiB; the kernel cuts larger ones (merged elsewhere and forwarded) to packets.
 const GSO_MAX: u32 = 65_000;
 
+fn netlink() -> io::Result<OwnedFd> {
+    let kind = (AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC);
+    Ok(socket(kind.0, kind.1, kind.2, SockProtocol::NetlinkRoute)?)
+}
+
 /// Sets `gso_max_size` of a device through rtnetlink.
-fn limit_super_packets(ifindex: u32) -> io::Result<()> {
+fn limit_super_packets(netlink: &OwnedFd, ifindex: u32) -> io::Result<()> {
     const IFLA_GSO_MAX_SIZE: u16 = 41;
     let flags = (libc::NLM_F_REQUEST | libc::NLM_F_ACK) as u16;
     let mut message = Vec::with_capacity(40);
@@ -287,11 +323,9 @@ fn limit_super_packets(ifindex: u32) -> io::Result<()> {
     message.extend(8u16.to_ne_bytes()); // struct rtattr
     message.extend(IFLA_GSO_MAX_SIZE.to_ne_bytes());
     message.extend(GSO_MAX.to_ne_bytes());
-    let kind = (AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC);
-    let socket = socket(kind.0, kind.1, kind.2, SockProtocol::NetlinkRoute)?;
-    send(socket.as_raw_fd(), &message, MsgFlags::empty())?;
+    send(netlink.as_raw_fd(), &message, MsgFlags::empty())?;
     let mut answer = [0; 256];
-    let n = recv(socket.as_raw_fd(), &mut answer, MsgFlags::empty())?;
+    let n = recv(netlink.as_raw_fd(), &mut answer, MsgFlags::empty())?;
     // nlmsghdr of NLMSG_ERROR, then the negative error number, 0 for an acknowledgement.
     match answer[..n].get(16..20).and_then(|bytes| bytes.try_into().ok()).map(i32::from_ne_bytes) {
         Some(0) => Ok(()),

@@ -199,6 +199,10 @@ impl Relay {
         for (reason, counted) in self.shore.drops.counts() {
             *drops.entry(reason).or_default() += counted;
         }
+        let overflowed = self.shore.plane.tun().overflowed();
+        if overflowed > 0 {
+            *drops.entry(DropReason::QueueFull).or_default() += overflowed;
+        }
         drops
     }
 

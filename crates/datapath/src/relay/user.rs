@@ -2,9 +2,10 @@
 //! sockets; packets of tunnels are copied from the interfaces by packet sockets and written to the device. All of it is
 //! the work of the relay's one thread.
 
+mod filter;
 mod frames;
 mod head;
-mod links;
+mod ports;
 mod raw;
 pub(super) mod state;
 
@@ -21,10 +22,11 @@ use segue_linux::route::Hop;
 use segue_wire::flow::Inner;
 use segue_wire::{DropReason, FlowKey};
 
+pub(super) use self::filter::tables;
+use self::filter::{Filter, Known};
 use self::frames::Frames;
-pub(super) use self::links::tables;
-use self::links::{Known, Links};
-use self::raw::{Sender, Takers};
+use self::ports::Ports;
+use self::raw::Sender;
 use self::state::{Opened, State, TURNED};
 use super::plane::{Arrivals, Plane, Waits, Way};
 use super::words::{Carried, RelaySetup, RelaySink};
@@ -41,11 +43,11 @@ const BATCH: usize = 64;
 
 /// The sockets and tables.
 pub(super) struct UserPlane {
-    links: Mutex<Links>,
+    filter: Mutex<Filter>,
     interfaces: Mutex<BTreeMap<u32, Frames>>,
     /// Tells that an interface has packets.
     arrived: Epoll,
-    takers: Mutex<Takers>,
+    ports: Mutex<Ports>,
     sender: Sender,
     state: Mutex<State>,
     drops: Drops,
@@ -58,11 +60,11 @@ impl UserPlane {
     pub(super) fn new(setup: &RelaySetup) -> Result<UserPlane, DatapathError> {
         let tun = Tun::create(&setup.device, setup.mtu_bytes)?;
         Ok(UserPlane {
-            links: Mutex::new(Links::new(&setup.device, tun.ifindex)?),
+            filter: Mutex::new(Filter::new(&setup.device, tun.ifindex)?),
             interfaces: Mutex::default(),
             arrived: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)
                 .map_err(|e| failed("wait for packets")(e.into()))?,
-            takers: Mutex::default(),
+            ports: Mutex::default(),
             sender: Sender::open().map_err(failed("open a raw socket"))?,
             state: Mutex::default(),
             drops: Drops::default(),
@@ -72,11 +74,18 @@ impl UserPlane {
     }
 
     /// Listens to the ports that tunnels have now.
-    fn listen(&self, takers: &Takers) -> Result<(), DatapathError> {
-        let ports = takers.ports();
+    fn listen(&self, ports: &Ports) -> Result<(), DatapathError> {
+        let ports = ports.all();
         let interfaces = lock(&self.interfaces);
         let listen = |frames: &Frames| frames.listen_to(&ports);
         interfaces.values().try_for_each(listen).map_err(failed("listen to a tunnel's port"))
+    }
+
+    /// The kernel may have a tunnel's packets again.
+    fn let_go(&self, tunnel: &Tunnel) {
+        if let Err(error) = lock(&self.filter).remove(&Known::of(tunnel)) {
+            tracing::warn!(%error, "packets of a tunnel that is gone are still dropped");
+        }
     }
 
     /// Sends a packet where it is bound to, cut to size.
@@ -164,7 +173,7 @@ impl Plane for UserPlane {
     }
 
     fn attach(&self, ifindex: u32) -> Result<(), DatapathError> {
-        let ports = lock(&self.takers).ports();
+        let ports = lock(&self.ports).all();
         let mut interfaces = lock(&self.interfaces);
         if interfaces.contains_key(&ifindex) {
             return Ok(());
@@ -174,12 +183,17 @@ impl Plane for UserPlane {
         self.arrived
             .add(&frames, event)
             .map_err(|e| failed("wait for packets of the interface")(e.into()))?;
+        lock(&self.filter).add(&[Known::Attached(ifindex)])?;
         interfaces.insert(ifindex, frames);
         Ok(())
     }
 
     fn detach(&self, ifindex: u32) {
-        lock(&self.interfaces).remove(&ifindex);
+        if lock(&self.interfaces).remove(&ifindex).is_some()
+            && let Err(error) = lock(&self.filter).remove(&[Known::Attached(ifindex)])
+        {
+            tracing::warn!(%error, "packets of tunnels are still dropped on an interface");
+        }
     }
 
     /// Nothing outlives this process but the table of sources, which lets nothing pass that it should not.
@@ -203,20 +217,24 @@ impl Plane for UserPlane {
         if let segue_ip::Form::Optimized { .. } = tunnel.form {
             return Err(DatapathError::HomeAddresses { number: tunnel.number });
         }
-        let mut takers = lock(&self.takers);
-        takers.add(tunnel).map_err(failed("take the packets of a tunnel"))?;
+        let mut ports = lock(&self.ports);
+        ports.add(tunnel).map_err(failed("take the UDP port of a tunnel"))?;
+        let known = lock(&self.filter).add(&Known::of(tunnel));
+        known.inspect_err(|_| ports.remove(tunnel))?;
         if let Some(old) = old {
-            takers.remove(old);
+            ports.remove(old);
+            self.let_go(old);
         }
         lock(&self.state).set_tunnel(slot, tunnel, hop, old);
-        self.listen(&takers)
+        self.listen(&ports)
     }
 
     fn remove_tunnel(&self, slot: u32, tunnel: &Tunnel) -> Result<(), DatapathError> {
         lock(&self.state).remove_tunnel(slot, tunnel);
-        let mut takers = lock(&self.takers);
-        takers.remove(tunnel);
-        self.listen(&takers)
+        let mut ports = lock(&self.ports);
+        ports.remove(tunnel);
+        self.let_go(tunnel);
+        self.listen(&ports)
     }
 
     fn set_hop(&self, slot: u32, hop: Option<Hop>) -> Result<(), DatapathError> {
@@ -230,7 +248,7 @@ impl Plane for UserPlane {
 
     fn allow(&self, source: &Source, _slot: u32) -> Result<(), DatapathError> {
         if let Port::Link(interface) = source.port {
-            lock(&self.links).add(Known::Source(interface, source.prefix.network()))?;
+            lock(&self.filter).add(&[Known::Source(interface, source.prefix.network())])?;
         }
         lock(&self.state).allow(source);
         Ok(())
@@ -240,15 +258,17 @@ impl Plane for UserPlane {
         lock(&self.state).forbid(source);
         if let Port::Link(interface) = source.port {
             let known = Known::Source(interface, source.prefix.network());
-            if let Err(error) = lock(&self.links).remove(&known) {
+            if let Err(error) = lock(&self.filter).remove(&[known]) {
                 tracing::warn!(%error, "a source that a link may not bring any more is let pass");
             }
         }
     }
 
-    fn bind(&self, traffic: &Traffic, way: Way, _was: bool) -> Result<(), DatapathError> {
-        if let Traffic::To(prefix) = traffic {
-            lock(&self.links).add(Known::Bound(prefix.network()))?;
+    fn bind(&self, traffic: &Traffic, way: Way, was: bool) -> Result<(), DatapathError> {
+        if let Traffic::To(prefix) = traffic
+            && !was
+        {
+            lock(&self.filter).add(&[Known::Bound(prefix.network())])?;
         }
         lock(&self.state).bind(traffic, way);
         Ok(())
@@ -257,7 +277,7 @@ impl Plane for UserPlane {
     fn unbind(&self, traffic: &Traffic) {
         lock(&self.state).unbind(traffic);
         if let Traffic::To(prefix) = traffic
-            && let Err(error) = lock(&self.links).remove(&Known::Bound(prefix.network()))
+            && let Err(error) = lock(&self.filter).remove(&[Known::Bound(prefix.network())])
         {
             tracing::warn!(%error, "sources in a prefix that is not bound any more stay refused");
         }
@@ -292,7 +312,7 @@ impl Plane for UserPlane {
 
     fn drops(&self) -> BTreeMap<DropReason, u64> {
         let mut drops = self.drops.counts();
-        let refused = lock(&self.links).refused();
+        let refused = lock(&self.filter).refused();
         if refused > 0 {
             *drops.entry(DropReason::InnerSource).or_default() += refused;
         }

@@ -7,7 +7,9 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use etherparse::{Ipv4Header, PacketBuilder};
-use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrIn, recvmsg};
+use nix::sys::socket::sockopt::ReceiveTimeout;
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrIn, recvmsg, setsockopt};
+use nix::sys::time::{TimeVal, TimeValLike};
 use segue_linux::netns::Netns;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -15,6 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Sends `len` bytes each way over one connection, and checks all of them.
 pub(crate) fn bulk_tcp(client: &Netns, server: &Netns, address: IpAddr, len: usize) {
     let listener = server.run(|| TcpListener::bind((address, 0))).unwrap().unwrap();
+    setsockopt(&listener, ReceiveTimeout, &TimeVal::seconds(PATIENCE.as_secs() as i64)).unwrap();
     let to = listener.local_addr().unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| both_ways(listener.accept().unwrap().0, len, 1));

@@ -28,6 +28,7 @@ on_both_paths! {
     traffic_goes_out_of_a_link_to_the_destination_or_a_next_hop,
     two_hosts_of_one_access_router_reach_each_other_through_the_anchor,
     a_tunnel_follows_the_routes_to_its_other_end,
+    what_finds_no_room_at_the_relays_device_is_counted,
 }
 
 fn world(path: Path) -> World {
@@ -310,4 +311,30 @@ fn a_tunnel_follows_the_routes_to_its_other_end(path: Path) {
     // The first one went the old way or the new one: none was lost.
     let drops = world.access.relay.lock().unwrap().drops();
     assert!(drops.is_empty(), "{drops:?}");
+}
+
+/// The relay's thread stands still while more packets come than its device keeps.
+fn what_finds_no_room_at_the_relays_device_is_counted(path: Path) {
+    if !may_run() {
+        return;
+    }
+    const PACKETS: u32 = 2_000;
+    let world = world(path);
+    let (asked_about, held) = (Stream::new(&world, 7_001), Stream::new(&world, 7_002));
+    held.send(0);
+    assert_eq!(held.next(), 0);
+    let flow = Traffic::Flow(held.key());
+    world.anchor.bind(flow, Exit::Hold { packets: u16::MAX, within_ms: 60_000 });
+    world.anchor.bind(to_home(), Exit::Ask);
+    let events = world.anchor.events.lock().unwrap();
+    asked_about.send(0);
+    (0..PACKETS).for_each(|n| held.send(n));
+    let lost = world.anchor.dropped(DropReason::QueueFull);
+    assert!(lost > 0 && lost < u64::from(PACKETS), "{lost}");
+    drop(events);
+    asked(&world);
+    world.anchor.bind(flow, Exit::Tunnel(TUNNEL));
+    let arrived: Vec<u32> = (0..u64::from(PACKETS) - lost).map(|_| held.next()).collect();
+    assert!(arrived.is_sorted());
+    assert_eq!(world.anchor.dropped(DropReason::QueueFull), lost);
 }

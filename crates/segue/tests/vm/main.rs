@@ -2,9 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops at the first failure")]
 
+use std::io::Read;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use segue_lab::vm::Pieces;
 
 /// Runs a script of this directory with arguments, or says why not.
@@ -48,6 +51,30 @@ fn a_script_that_takes_too_long_is_ended_with_its_virtual_machine() {
     assert_eq!(output.status.code(), Some(2));
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(error, "segue: the script did not end within 1 s\n");
+}
+
+#[test]
+#[ignore = "make vm runs it"]
+fn ctrl_c_ends_it_with_one_line() {
+    if let Err(missing) = Pieces::find(None) {
+        println!("skipped: {missing}");
+        return;
+    }
+    let mut command = Command::new(env!("CARGO_BIN_EXE_segue"));
+    let mut child = command
+        .args(["lab", "vm", "/bin/sh", "-c", "echo started; sleep 1000"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = [0; 8];
+    child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+    assert_eq!(&first, b"started\n");
+    kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT).unwrap();
+    // The machine has its standard output, so this ends only when the machine does.
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "segue: interrupted\n");
 }
 
 #[test]

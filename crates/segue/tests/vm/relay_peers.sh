@@ -26,10 +26,11 @@ end() {
 	ip netns del segue-vma; ip netns del segue-vmb
 }
 
-# start FORM LOCAL REMOTE OWN FAR
+# start FORM LOCAL REMOTE OWN FAR; by programs, or in user space with user=--user
+user=
 start() {
 	mkfifo /run/stop 2>/dev/null
-	$B "$relay" $1 sg0 $2 $3 $4 $5 </run/stop >/run/relay.log 2>&1 &
+	$B "$relay" $user $1 sg0 $2 $3 $4 $5 </run/stop >/run/relay.log 2>&1 &
 	relay_pid=$!
 	exec 9>/run/stop
 	for _ in $(seq 100); do grep -q ready /run/relay.log && return; sleep 0.2; done
@@ -74,10 +75,13 @@ tunnel() {
 	end
 }
 
-tunnel "ip6tnl" ip ip6tnl fd00::2 fd00::1 "mode ip6ip6 encaplimit none"
-tunnel "ip6tnl with its encapsulation limit" ip ip6tnl fd00::2 fd00::1 "mode ip6ip6"
-tunnel "ip6gre" gre ip6gre fd00::2 fd00::1 "encaplimit none"
-tunnel "ip6gre with a key" gre:77 ip6gre fd00::2 fd00::1 "key 77 encaplimit none"
+for user in "" --user; do
+	tunnel "ip6tnl $user" ip ip6tnl fd00::2 fd00::1 "mode ip6ip6 encaplimit none"
+	tunnel "ip6tnl with its encapsulation limit $user" ip ip6tnl fd00::2 fd00::1 "mode ip6ip6"
+	tunnel "ip6gre $user" gre ip6gre fd00::2 fd00::1 "encaplimit none"
+	tunnel "ip6gre with a key $user" gre:77 ip6gre fd00::2 fd00::1 "key 77 encaplimit none"
+done
+user=
 
 # The kernel as mobile node, the relay as correspondent.
 begin

@@ -1,17 +1,13 @@
-//! Raw sockets: one kind sends whole packets, the other takes those of tunnels off the kernel, which would tell their
-//! senders that nobody wants them.
+//! Raw sockets, which send whole packets.
 
-use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
 use std::mem::{size_of, zeroed};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::AsRawFd;
 
-use segue_ip::{Form, Tunnel};
 use segue_linux::route::Hop;
-use socket2::{Domain, Protocol, SockAddr, SockFilter, Socket, Type};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
-use super::head::{GRE, IPV4, IPV6};
 use crate::option;
 use crate::user::control::{self, Writer};
 
@@ -139,100 +135,6 @@ impl Sender {
         let mut poll = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
         // SAFETY: one valid pollfd. The next send shows the outcome.
         unsafe { libc::poll(&raw mut poll, 1, SEND_WAIT_MS) };
-    }
-}
-
-/// What of the kernel's traffic is tunnels'.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Taken {
-    Protocol { v6: bool, protocol: u8 },
-    Port(SocketAddr),
-}
-
-impl Taken {
-    fn of(tunnel: &Tunnel) -> Vec<Taken> {
-        let v6 = tunnel.local.is_ipv6();
-        match tunnel.form {
-            Form::Ip => [IPV4, IPV6].map(|protocol| Taken::Protocol { v6, protocol }).into(),
-            Form::Gre { .. } => vec![Taken::Protocol { v6, protocol: GRE }],
-            Form::Udp { local, .. } => vec![Taken::Port(SocketAddr::new(tunnel.local, local))],
-            Form::Optimized { .. } => Vec::new(),
-        }
-    }
-
-    /// A socket for it that nothing can be read from.
-    fn open(self) -> io::Result<Socket> {
-        let (v6, kind, protocol) = match self {
-            Taken::Protocol { v6, protocol } => {
-                (v6, Type::RAW, Protocol::from(i32::from(protocol)))
-            }
-            Taken::Port(at) => (at.is_ipv6(), Type::DGRAM, Protocol::UDP),
-        };
-        let domain = if v6 { Domain::IPV6 } else { Domain::IPV4 };
-        let socket = Socket::new(domain, kind.nonblocking(), Some(protocol))?;
-        let nothing = SockFilter::new((libc::BPF_RET | libc::BPF_K) as u16, 0, 0, 0);
-        socket.attach_filter(&[nothing])?;
-        if let Taken::Port(at) = self {
-            // The address may come later.
-            if v6 {
-                socket.set_only_v6(true)?;
-                option::set(&socket, libc::IPPROTO_IPV6, libc::IPV6_FREEBIND, 1)?;
-            } else {
-                option::set(&socket, libc::IPPROTO_IP, libc::IP_FREEBIND, 1)?;
-            }
-            socket.bind(&at.into())?;
-        }
-        Ok(socket)
-    }
-}
-
-/// The sockets that take tunnels' packets off the kernel, with the number of tunnels that need each.
-#[derive(Default)]
-pub(super) struct Takers(BTreeMap<Taken, (Socket, usize)>);
-
-impl Takers {
-    /// Takes a tunnel's packets.
-    ///
-    /// # Errors
-    /// Another program has its UDP port; nothing has changed.
-    pub(super) fn add(&mut self, tunnel: &Tunnel) -> io::Result<()> {
-        let mut new = Vec::new();
-        for taken in Taken::of(tunnel) {
-            if !self.0.contains_key(&taken) {
-                new.push((taken, taken.open()?));
-            }
-        }
-        self.0.extend(new.into_iter().map(|(taken, socket)| (taken, (socket, 0))));
-        for taken in Taken::of(tunnel) {
-            if let Some((_, tunnels)) = self.0.get_mut(&taken) {
-                *tunnels += 1;
-            }
-        }
-        Ok(())
-    }
-
-    /// A tunnel does not need them any more.
-    pub(super) fn remove(&mut self, tunnel: &Tunnel) {
-        for taken in Taken::of(tunnel) {
-            if let Some((_, tunnels)) = self.0.get_mut(&taken) {
-                *tunnels -= 1;
-                if *tunnels == 0 {
-                    self.0.remove(&taken);
-                }
-            }
-        }
-    }
-
-    /// The UDP ports.
-    pub(super) fn ports(&self) -> Vec<u16> {
-        let port = |taken: &Taken| match taken {
-            Taken::Port(at) => Some(at.port()),
-            Taken::Protocol { .. } => None,
-        };
-        let mut ports: Vec<u16> = self.0.keys().filter_map(port).collect();
-        ports.sort_unstable();
-        ports.dedup();
-        ports
     }
 }
 

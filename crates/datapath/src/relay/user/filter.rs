@@ -1,13 +1,16 @@
-//! Whether what hosts send may have its source. The TUN descriptor does not tell over which interface a packet came, so
-//! the kernel's packet filter decides before it gets there.
+//! The relay's table in the kernel's packet filter. It decides whether what hosts send may have its source, since the TUN
+//! descriptor does not tell over which interface a packet came. And it drops tunnels' packets behind the relay's packet
+//! sockets, which have copies: the kernel, or its own tunnels, would tell their senders that nobody wants them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
+use std::net::IpAddr;
 
-use segue_ip::Prefix;
+use segue_ip::{Form, Prefix, Tunnel};
 use segue_linux::netns::Netns;
 use segue_linux::{LinuxError, nft};
 
+use super::head::{GRE, IPV4, IPV6};
 use crate::DatapathError;
 
 /// Prefix of the table names; the device's name follows.
@@ -27,34 +30,70 @@ pub(super) enum Known {
     Source(u32, Prefix),
     /// A prefix that has been bound: its packets come over checked links or out of tunnels.
     Bound(Prefix),
+    /// An interface on which the relay takes tunnels' packets.
+    Attached(u32),
+    /// Packets of a protocol from a tunnel's other end.
+    Protocol { local: IpAddr, remote: IpAddr, protocol: u8 },
+    /// Packets between UDP ports, likewise.
+    Udp { local: (IpAddr, u16), remote: (IpAddr, u16) },
+}
+
+impl Known {
+    /// What of a tunnel's packets is to be dropped.
+    pub(super) fn of(tunnel: &Tunnel) -> Vec<Known> {
+        let Tunnel { local, remote, .. } = *tunnel;
+        let of = |protocol| Known::Protocol { local, remote, protocol };
+        match tunnel.form {
+            Form::Ip => vec![of(IPV4), of(IPV6)],
+            Form::Gre { .. } => vec![of(GRE)],
+            Form::Udp { local: own, remote: others } => {
+                vec![Known::Udp { local: (local, own), remote: (remote, others) }]
+            }
+            Form::Optimized { .. } => Vec::new(),
+        }
+    }
 }
 
 /// The table of one relay; removed when this is dropped.
-pub(super) struct Links {
+pub(super) struct Filter {
     table: String,
     /// The namespace that it is in.
     netns: Netns,
-    known: BTreeSet<Known>,
+    /// With how often each was added.
+    known: BTreeMap<Known, usize>,
     checked: BTreeSet<u32>,
     /// What the sets of the table have.
     installed: BTreeSet<Known>,
 }
 
-impl Links {
+impl Filter {
     /// Makes the table of a relay with this device, in the calling thread's namespace.
-    pub(super) fn new(device: &str, ifindex: u32) -> Result<Links, DatapathError> {
+    pub(super) fn new(device: &str, ifindex: u32) -> Result<Filter, DatapathError> {
         let table = nft::table_name(PREFIX, device);
         let content = format!(
             "set checked {{ type iface_index; }}
+             set attached {{ type iface_index; }}
              set sources4 {{ type iface_index . ipv4_addr; flags interval; }}
              set sources6 {{ type iface_index . ipv6_addr; flags interval; }}
              set bound4 {{ type ipv4_addr; flags interval; }}
              set bound6 {{ type ipv6_addr; flags interval; }}
+             set taken4 {{ type ipv4_addr . ipv4_addr . inet_proto; }}
+             set taken6 {{ type ipv6_addr . ipv6_addr . inet_proto; }}
+             set ports4 {{ type ipv4_addr . inet_service . ipv4_addr . inet_service; }}
+             set ports6 {{ type ipv6_addr . inet_service . ipv6_addr . inet_service; }}
              counter {REFUSED} {{ }}
              chain link {{
                  iif . ip saddr @sources4 accept
                  iif . ip6 saddr @sources6 accept
                  counter name {REFUSED} drop
+             }}
+             chain arriving {{
+                 type filter hook prerouting priority -300;
+                 iif != @attached accept
+                 ip daddr . ip saddr . meta l4proto @taken4 drop
+                 ip6 daddr . ip6 saddr . meta l4proto @taken6 drop
+                 ip daddr . udp dport . ip saddr . udp sport @ports4 drop
+                 ip6 daddr . udp dport . ip6 saddr . udp sport @ports6 drop
              }}
              chain forwarded {{
                  type filter hook forward priority -150;
@@ -68,22 +107,30 @@ impl Links {
         );
         nft::replace_table(&table, &content)?;
         let (known, checked, installed) = Default::default();
-        Ok(Links { table, netns: Netns::current()?, known, checked, installed })
+        Ok(Filter { table, netns: Netns::current()?, known, checked, installed })
     }
 
-    /// Lets the filter know this.
-    pub(super) fn add(&mut self, known: Known) -> Result<(), DatapathError> {
-        if !self.known.insert(known) {
-            return Ok(());
+    /// Lets the filter know all of this, once more.
+    pub(super) fn add(&mut self, all: &[Known]) -> Result<(), DatapathError> {
+        for known in all {
+            *self.known.entry(*known).or_default() += 1;
         }
-        self.install().inspect_err(|_| {
-            self.known.remove(&known);
-        })
+        self.install().inspect_err(|_| self.forget(all))
     }
 
-    /// Has it forget that.
-    pub(super) fn remove(&mut self, known: &Known) -> Result<(), DatapathError> {
-        if self.known.remove(known) { self.install() } else { Ok(()) }
+    /// Has it forget that, as often as it was added.
+    pub(super) fn remove(&mut self, all: &[Known]) -> Result<(), DatapathError> {
+        self.forget(all);
+        self.install()
+    }
+
+    fn forget(&mut self, all: &[Known]) {
+        for known in all {
+            match self.known.get_mut(known) {
+                Some(times) if *times > 1 => *times -= 1,
+                _ => drop(self.known.remove(known)),
+            }
+        }
     }
 
     /// Packets refused so far.
@@ -104,10 +151,10 @@ impl Links {
 
     /// Brings the table's sets up to date, in one step.
     fn install(&mut self) -> Result<(), DatapathError> {
-        let wanted = cover(&self.known);
+        let wanted = cover(self.known.keys());
         let link = |known: &Known| match known {
             Known::Source(link, _) => Some(*link),
-            Known::Bound(_) => None,
+            _ => None,
         };
         let checked: BTreeSet<u32> = wanted.iter().filter_map(link).collect();
         let mut commands = String::new();
@@ -135,14 +182,14 @@ impl Links {
     }
 }
 
-impl Drop for Links {
+impl Drop for Filter {
     fn drop(&mut self) {
         let _ = self.netns.run(|| nft::remove_table(&self.table));
     }
 }
 
 /// The same without what is in a wider prefix.
-fn cover(known: &BTreeSet<Known>) -> BTreeSet<Known> {
+fn cover<'a>(known: impl Iterator<Item = &'a Known>) -> BTreeSet<Known> {
     let mut widest: Option<Known> = None;
     let covers = |wide: &Known, narrow: &Known| match (wide, narrow) {
         (Known::Source(one, wide), Known::Source(other, narrow)) => {
@@ -159,17 +206,24 @@ fn cover(known: &BTreeSet<Known>) -> BTreeSet<Known> {
         }
         new
     };
-    known.iter().filter(keep).copied().collect()
+    known.filter(keep).copied().collect()
 }
 
 /// The set and the element, as nft has them.
 fn element(known: &Known) -> String {
-    let family = |prefix: &Prefix| if prefix.addr.is_ipv6() { 6 } else { 4 };
+    let family = |address: &IpAddr| if address.is_ipv6() { 6 } else { 4 };
     match known {
         Known::Source(link, prefix) => {
-            format!("sources{} {{ {link} . {prefix} }}", family(prefix))
+            format!("sources{} {{ {link} . {prefix} }}", family(&prefix.addr))
         }
-        Known::Bound(prefix) => format!("bound{} {{ {prefix} }}", family(prefix)),
+        Known::Bound(prefix) => format!("bound{} {{ {prefix} }}", family(&prefix.addr)),
+        Known::Attached(interface) => format!("attached {{ {interface} }}"),
+        Known::Protocol { local, remote, protocol } => {
+            format!("taken{} {{ {local} . {remote} . {protocol} }}", family(local))
+        }
+        Known::Udp { local: (local, own), remote: (remote, others) } => {
+            format!("ports{} {{ {local} . {own} . {remote} . {others} }}", family(local))
+        }
     }
 }
 
@@ -191,6 +245,7 @@ mod tests {
             Known::Bound(prefix("fd00::/64")),
         ];
         let kept = [0, 3, 4, 5, 6].map(|n| all[n]);
-        assert_eq!(cover(&all.into()), kept.into());
+        let known = BTreeSet::from(all);
+        assert_eq!(cover(known.iter()), kept.into());
     }
 }

@@ -1,0 +1,69 @@
+//! The UDP ports of tunnels, kept from other programs.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+
+use segue_ip::{Form, Tunnel};
+use socket2::{Domain, Protocol, SockFilter, Socket, Type};
+
+use crate::option;
+
+/// A socket for each, from which nothing can be read, with the number of tunnels that have it.
+#[derive(Default)]
+pub(super) struct Ports(BTreeMap<SocketAddr, (Socket, usize)>);
+
+impl Ports {
+    /// Takes a tunnel's port, if it has one.
+    ///
+    /// # Errors
+    /// Another program has it.
+    pub(super) fn add(&mut self, tunnel: &Tunnel) -> io::Result<()> {
+        let Some(at) = port_of(tunnel) else { return Ok(()) };
+        match self.0.get_mut(&at) {
+            Some((_, tunnels)) => *tunnels += 1,
+            None => drop(self.0.insert(at, (open(at)?, 1))),
+        }
+        Ok(())
+    }
+
+    /// A tunnel does not need its port any more.
+    pub(super) fn remove(&mut self, tunnel: &Tunnel) {
+        let Some(at) = port_of(tunnel) else { return };
+        match self.0.get_mut(&at) {
+            Some((_, tunnels)) if *tunnels > 1 => *tunnels -= 1,
+            _ => drop(self.0.remove(&at)),
+        }
+    }
+
+    /// All of them, each once.
+    pub(super) fn all(&self) -> Vec<u16> {
+        let mut ports: Vec<u16> = self.0.keys().map(SocketAddr::port).collect();
+        ports.sort_unstable();
+        ports.dedup();
+        ports
+    }
+}
+
+fn port_of(tunnel: &Tunnel) -> Option<SocketAddr> {
+    match tunnel.form {
+        Form::Udp { local, .. } => Some(SocketAddr::new(tunnel.local, local)),
+        _ => None,
+    }
+}
+
+fn open(at: SocketAddr) -> io::Result<Socket> {
+    let kind = Type::DGRAM.nonblocking();
+    let socket = Socket::new(Domain::for_address(at), kind, Some(Protocol::UDP))?;
+    let nothing = SockFilter::new((libc::BPF_RET | libc::BPF_K) as u16, 0, 0, 0);
+    socket.attach_filter(&[nothing])?;
+    // The address may come later.
+    if at.is_ipv6() {
+        socket.set_only_v6(true)?;
+        option::set(&socket, libc::IPPROTO_IPV6, libc::IPV6_FREEBIND, 1)?;
+    } else {
+        option::set(&socket, libc::IPPROTO_IP, libc::IP_FREEBIND, 1)?;
+    }
+    socket.bind(&at.into())?;
+    Ok(socket)
+}
