@@ -251,8 +251,8 @@ impl Port {
         (inner, peer_index): (String, u32),
         mac: [u8; 6],
     ) -> Result<Port> {
+        middle.run(|| link::create_veth_numbered(&inner, peer_index, device, Some(&netns)))??;
         let index = netns.run(|| -> Result<u32> {
-            link::create_veth_numbered(device, &inner, Some(middle), peer_index)?;
             wire_like(device)?;
             link::set_mac(device, mac)?;
             link::set_up(device, true)?;

@@ -202,7 +202,7 @@ impl Lab {
         for (i, (end, inner)) in ends.iter().zip(&inner).enumerate() {
             let node = self.node(end.node)?;
             let index = FIRST_LINK + 2 * number as u32 + i as u32;
-            node.run(|| link::create_veth_numbered(end.device, inner, Some(middle), index))??;
+            middle.run(|| link::create_veth_numbered(inner, index, end.device, Some(node)))??;
             node.run(|| wire_like(end.device).and_then(|()| configure(end)))??;
             middle.run(|| link::set_up(inner, true))??;
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use segue_clock::{Span, Time};
 use segue_ip::LinkEvent;
-use segue_lab::{Announcement, Direction, Lab, What, file};
+use segue_lab::{Announcement, Direction, Lab, What, file, topology};
 use segue_linux::clock::monotonic;
 use segue_linux::link::{self, Link};
 use segue_linux::monitor::{Change, Monitor};
@@ -73,15 +73,23 @@ fn device(lab: &Lab, node: &str, name: &str) -> Link {
     links.into_iter().find(|link| link.name == name).unwrap()
 }
 
-/// One datagram from the phone to the server and one back; how long that took, and from where the server saw it.
-fn ask(lab: &Lab, server: &UdpSocket) -> (Span, IpAddr) {
-    let phone = bind(lab.node("phone").unwrap(), [0, 0, 0, 0], 0);
+/// One datagram from a node to the server and one back; how long that took, and from where the server saw it.
+fn ask(lab: &Lab, node: &str, server: &UdpSocket) -> (Span, IpAddr) {
+    let socket = bind(lab.node(node).unwrap(), [0, 0, 0, 0], 0);
     let begin = monotonic();
-    phone.send_to(b"?", (IpAddr::from(SERVER), 5005)).unwrap();
+    socket.send_to(b"?", (IpAddr::from(SERVER), 5005)).unwrap();
     let (_, from) = server.recv_from(&mut [0; 8]).unwrap();
     server.send_to(b"!", from).unwrap();
-    assert_eq!(phone.recv(&mut [0; 8]).unwrap(), 1);
+    assert_eq!(socket.recv(&mut [0; 8]).unwrap(), 1);
     (monotonic().since(begin), from.ip())
+}
+
+/// Packets that a radio and a cell have offered to the link between them, in one direction.
+fn counted(lab: &Lab, radio: &str, cell: &str, way: Direction) -> u64 {
+    let name = format!("{radio} in {cell}");
+    let all = lab.air_counters();
+    let found = all.iter().find(|(known, _)| *known == name);
+    found.map_or(0, |(_, counters)| counters[way as usize].offered)
 }
 
 /// Hears the announcements of a lab.
@@ -138,8 +146,12 @@ fn a_radio_that_moves_keeps_its_device_and_its_address_and_is_seen_in_its_cell()
         assert_eq!((now.index, now.mac), (before.index, before.mac));
         assert!(now.running && device(&lab, "router", cell).running);
         assert!(!device(&lab, "router", other).running);
-        let (took, seen_from) = ask(&lab, &server);
+        let (took, seen_from) = ask(&lab, "phone", &server);
         assert_eq!(seen_from, IpAddr::from(FIXED));
+        // The first packet waits for the gateway's answer, which has its delays too.
+        assert!(took >= DELAY * 4, "{took}");
+        let (took, _) = ask(&lab, "phone", &server);
+        println!("there and back: {took}");
         assert!(took >= DELAY * 2, "{took}");
         // What the radio sends comes over the interface of its cell and no other.
         let router = lab.node("router").unwrap();
@@ -166,7 +178,7 @@ fn a_radio_without_an_address_gets_one_of_its_cell_and_gives_it_back() {
     for (cell, own) in [("east", "10.61.1.2"), ("west", "10.61.2.2")] {
         lab.attach("phone:radio", cell).unwrap();
         assert_eq!(addresses(), [format!("{own}/24")]);
-        assert_eq!(ask(&lab, &server).1, own.parse::<IpAddr>().unwrap());
+        assert_eq!(ask(&lab, "phone", &server).1, own.parse::<IpAddr>().unwrap());
     }
     lab.detach("phone:radio", None).unwrap();
     assert_eq!(addresses(), Vec::<String>::new());
@@ -179,7 +191,7 @@ fn a_detachment_takes_the_carrier_from_radio_and_cell_and_both_hear_of_it() {
     let Some(lab) = lab("cdown", &still("phone", Some(FIXED))) else { return };
     let server = bind(lab.node("server").unwrap(), SERVER, 5005);
     lab.attach("phone:radio", "east").unwrap();
-    ask(&lab, &server);
+    ask(&lab, "phone", &server);
     let places = [("phone", "radio"), ("router", "east")];
     let ears = places.map(|(node, _)| watch(lab.node(node).unwrap()));
     let begin = monotonic();
@@ -204,7 +216,7 @@ fn a_detachment_takes_the_carrier_from_radio_and_cell_and_both_hear_of_it() {
         let up = matches!(event, LinkEvent::Up { interface, .. } if interface == index);
         assert!(up, "{node}: {event:?}");
     }
-    ask(&lab, &server);
+    ask(&lab, "phone", &server);
 }
 
 #[test]
@@ -308,13 +320,8 @@ fn a_radio_that_can_be_in_two_cells_hears_both_and_sends_to_the_newest() {
     assert_eq!(Ear::at(&lab).next().what, What::Attached);
     lab.attach("phone:radio", "west").unwrap();
     let server = bind(lab.node("server").unwrap(), SERVER, 5005);
-    assert_eq!(ask(&lab, &server).1, IpAddr::from([10, 61, 2, 2]));
-    let up = |cell: &str| {
-        let counters = lab.air_counters();
-        let name = format!("phone:radio in {cell}");
-        let found = counters.iter().find(|(known, _)| *known == name);
-        found.unwrap().1[Direction::Up as usize].offered
-    };
+    assert_eq!(ask(&lab, "phone", &server).1, IpAddr::from([10, 61, 2, 2]));
+    let up = |cell: &str| counted(&lab, "phone:radio", cell, Direction::Up);
     for own in [[10, 61, 1, 2], [10, 61, 2, 2]] {
         let phone = bind(lab.node("phone").unwrap(), own, 5008);
         server.send_to(b"both", (IpAddr::from(own), 5008)).unwrap();
@@ -330,7 +337,70 @@ fn a_radio_that_can_be_in_two_cells_hears_both_and_sends_to_the_newest() {
     assert!(up("east") < before[0] + 10);
     lab.detach("phone:radio", Some("west")).unwrap();
     assert!(device(&lab, "phone", "radio").running);
-    assert_eq!(ask(&lab, &server).1, IpAddr::from([10, 61, 1, 2]));
+    assert_eq!(ask(&lab, "phone", &server).1, IpAddr::from([10, 61, 1, 2]));
+}
+
+#[test]
+fn an_address_that_a_radio_keeps_is_reached_over_the_newest_of_two_cells_of_a_router() {
+    let walk = "[[walk]]\nnode = \"tablet\"\ncells = []\naddresses = [\"10.61.3.7\"]\n\
+                overlap = \"1s\"\n";
+    let Some(lab) = lab("cnewest", walk) else { return };
+    let server = bind(lab.node("server").unwrap(), SERVER, 5005);
+    let down = |cell: &str| counted(&lab, "tablet:radio", cell, Direction::Down);
+    lab.attach("tablet:radio", "east").unwrap();
+    ask(&lab, "tablet", &server);
+    lab.attach("tablet:radio", "west").unwrap();
+    for (leave, newest, other) in [(None, "west", "east"), (Some("west"), "east", "west")] {
+        if leave.is_some() {
+            lab.detach("tablet:radio", leave).unwrap();
+        }
+        let before = [newest, other].map(down);
+        for _ in 0..20 {
+            assert_eq!(ask(&lab, "tablet", &server).1, IpAddr::from(FIXED));
+        }
+        // Neighbours may ask for each other in both.
+        assert!(down(newest) >= before[0] + 20 && down(other) < before[1] + 10, "{newest}");
+    }
+}
+
+#[test]
+fn what_waits_for_the_air_at_a_detachment_is_lost_and_the_air_is_free_afterwards() {
+    // A datagram of 1 000 bytes takes 100 ms.
+    let slow = "[[cell]]\nname = \"slow\"\nrouter = \"router\"\ngateway = \"10.61.4.1\"\n\
+                rate = \"80kbit\"\n";
+    let Some(lab) = lab("cslow", &(still("phone", Some(FIXED)) + slow)) else { return };
+    let server = bind(lab.node("server").unwrap(), SERVER, 5005);
+    lab.attach("phone:radio", "slow").unwrap();
+    ask(&lab, "phone", &server);
+    let phone = bind(lab.node("phone").unwrap(), FIXED, 0);
+    for _ in 0..50 {
+        phone.send_to(&[0; 972], (IpAddr::from(SERVER), 5010)).unwrap();
+    }
+    let up = || counted(&lab, "phone:radio", "slow", Direction::Up);
+    wait_for(|| up() >= 50);
+    let old = bind(lab.node("server").unwrap(), SERVER, 5010);
+    lab.detach("phone:radio", None).unwrap();
+    lab.attach("phone:radio", "slow").unwrap();
+    let (took, _) = ask(&lab, "phone", &server);
+    println!("there and back behind 50 datagrams that were lost: {took}");
+    assert!(took < Span::from_secs(2), "{took}");
+    old.set_nonblocking(true).unwrap();
+    let came = std::iter::from_fn(|| old.recv(&mut [0; 1_000]).ok()).count();
+    assert!(came < 25, "{came}");
+}
+
+#[test]
+fn a_walk_that_is_faster_than_can_be_done_does_not_keep_the_lab_from_ending() {
+    let walk = "[[walk]]\nnode = \"phone\"\ncells = [\"east\", \"west\"]\nperiod = \"1us\"\n";
+    let Some(lab) = lab("cfast", walk) else { return };
+    let mut ear = Ear::at(&lab);
+    for _ in 0..10 {
+        ear.next();
+    }
+    let begin = monotonic();
+    drop(lab);
+    let took = monotonic().since(begin);
+    assert!(took < Span::from_secs(5), "{took}");
 }
 
 #[test]
@@ -358,6 +428,20 @@ fn events_attach_and_detach_and_a_cut_link_that_senses_loses_its_carrier_until_i
     assert!(device(&lab, "router", "up0").running);
     lab.mend("wire", &[Direction::Up]).unwrap();
     wait_for(|| device(&lab, "server", "down0").running);
+    // Silence by hand is another matter.
+    let wire = lab.emulator("wire").unwrap();
+    let router = bind(lab.node("router").unwrap(), [10, 61, 8, 1], 0);
+    let silenced = || wire.counters(Direction::Up).silenced;
+    let send = || router.send_to(b"lost", (IpAddr::from(SERVER), 5005)).unwrap();
+    wire.set_silent(Direction::Up, true);
+    lab.cut("wire", &Direction::ALL).unwrap();
+    lab.mend("wire", &Direction::ALL).unwrap();
+    wait_for(|| device(&lab, "router", "up0").running);
+    let before = silenced();
+    wait_for(|| send() > 0 && silenced() > before);
+    wire.set_silent(Direction::Up, false);
+    let delivered = wire.counters(Direction::Up).delivered;
+    wait_for(|| send() > 0 && wire.counters(Direction::Up).delivered > delivered);
 }
 
 #[test]
@@ -383,8 +467,25 @@ fn who_comes_late_hears_where_radios_are_and_the_socket_goes_with_the_lab() {
 }
 
 #[test]
+fn the_socket_of_a_dead_process_is_removed_and_that_of_a_living_one_is_not() {
+    let Some(lab) = lab("cdead", &still("phone", None)) else { return };
+    let living = lab.announcements().unwrap();
+    let mut child = std::process::Command::new("true").spawn().unwrap();
+    let dead = living.with_file_name(format!("segue-cdead{}.sock", child.id()));
+    std::fs::write(&dead, "").unwrap();
+    child.wait().unwrap();
+    topology::clean();
+    assert!(!dead.exists() && living.exists());
+}
+
+#[test]
 fn what_cannot_be_is_told_in_one_line() {
-    let Some(lab) = lab("cwrong", &still("phone", None)) else { return };
+    let small = "[[cell]]\nname = \"small\"\nrouter = \"router\"\nprefix = \"10.61.5.0/30\"\n";
+    let rest = still("phone", None) + &still("tablet", None) + small;
+    let Some(lab) = lab("cwrong", &rest) else { return };
+    lab.attach("tablet:radio", "small").unwrap();
+    let error = lab.attach("phone:radio", "small").unwrap_err().to_string();
+    assert_eq!(error, "the prefix of small has no address left");
     lab.attach("phone:radio", "east").unwrap();
     let errors = [
         (lab.attach("phone", "east"), "there is no radio phone (did you mean phone:radio?)"),

@@ -99,28 +99,28 @@ pub fn index_of(name: &str) -> Result<u32> {
 /// # Errors
 /// A name that is taken or longer than 15 bytes, or no permission.
 pub fn create_veth(name: &str, peer: &str, peer_ns: Option<&Netns>) -> Result<()> {
-    create_veth_numbered(name, peer, peer_ns, 0)
+    create_veth_numbered(name, 0, peer, peer_ns)
 }
 
-/// As [`create_veth`], with the interface index of the peer; 0 lets the kernel choose. Of a device whose peer happens to
-/// have the same index, in its own namespace, the kernel tells up to a second late that it has lost its carrier
-/// (`linkwatch_urgent_event` in net/core/link_watch.c): an index that no namespace comes to by itself avoids that.
+/// As [`create_veth`], with the interface index of `name`; 0 lets the kernel choose. Of a device whose peer happens to have
+/// the same index, in its own namespace, the kernel tells up to a second late that it has lost its carrier
+/// (`linkwatch_urgent_event` in net/core/link_watch.c): an index that no namespace comes to by itself avoids that for both.
 ///
 /// # Errors
 /// As [`create_veth`], or an index that is taken.
 pub fn create_veth_numbered(
     name: &str,
+    index: u32,
     peer: &str,
     peer_ns: Option<&Netns>,
-    peer_index: u32,
 ) -> Result<()> {
     check_name(name)?;
     check_name(peer)?;
     let mut other = LinkMessage::default();
-    other.header.index = peer_index;
     other.attributes.push(LinkAttribute::IfName(peer.to_owned()));
     other.attributes.extend(peer_ns.map(|ns| LinkAttribute::NetNsFd(ns.raw_fd())));
     let mut link = LinkMessage::default();
+    link.header.index = index;
     link.attributes = vec![
         LinkAttribute::IfName(name.to_owned()),
         LinkAttribute::LinkInfo(vec![
