@@ -1,13 +1,15 @@
 //! What files are written in, whether they configure a daemon, a scenario or a lab: TOML with values
-//! that carry their units ([`Duration`], [`Ratio`]), nodes and links ([`Node`], [`Link`], [`link`]), and how paths
-//! are probed and flows move ([`KeepaliveKeys`], [`PathKeys`], [`SteeringKeys`]). Every error is one
+//! that carry their units ([`Duration`], [`Ratio`]), nodes, links and radio ([`Node`], [`Link`], [`link`], [`Cell`],
+//! [`Walk`]), what happens ([`Event`]), and how paths are probed and flows move ([`KeepaliveKeys`], [`PathKeys`], [`SteeringKeys`]). Every error is one
 //! line with file, line and key.
 
 #![forbid(unsafe_code)]
 
 #[macro_use]
 mod from_text;
+mod air;
 mod config;
+pub mod event;
 mod keepalive;
 pub mod link;
 mod network;
@@ -17,11 +19,13 @@ mod source;
 mod text;
 mod values;
 
+pub use air::{Access, Cell, Walk};
 pub use config::{Config, parse, read};
+pub use event::{Event, EventKeys};
 pub use keepalive::{KeepaliveKeys, Probed, complete};
 pub use network::{Address, End, EndAddress, Ends, Link, Node, PrefixText, RouteText, Ways};
 pub use part::{Part, known, tables, value};
 pub use paths::{PathKeys, Paths, SteeringKeys};
-pub use source::{Mistake, Name, Source, hint, printable};
+pub use source::{Mistake, Name, Source, hint, named, printable};
 pub use text::{text, text_up_to};
 pub use values::{Duration, Ratio};

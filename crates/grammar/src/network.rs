@@ -39,10 +39,18 @@ pub struct Ends {
     /// Addresses of the first end and of the second, reached only over this link.
     #[serde(default)]
     pub addresses: [Vec<Spanned<EndAddress>>; 2],
-    /// Both ends notice when it is cut or mended; in scenarios only.
+    /// Both ends notice when it is cut or mended.
     pub senses: Option<Spanned<bool>>,
     /// Of losses and jitter; in test networks only.
     pub seed: Option<Spanned<u64>>,
+}
+
+impl Ends {
+    /// Whether its ends notice when it is cut or mended.
+    #[must_use]
+    pub fn senses(&self) -> bool {
+        self.senses.as_ref().is_some_and(|senses| *senses.get_ref())
+    }
 }
 
 /// Which directions of a link.

@@ -1,6 +1,7 @@
 //! The text of a file, its overrides, and the place of each value.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use anyhow::anyhow;
@@ -287,6 +288,18 @@ fn plain(message: &str) -> String {
         Some(key) => format!("the key {} is missing", key.trim_matches('`')),
         None => message.to_owned(),
     }
+}
+
+/// What has this name among those of its kind, which is called `what`.
+///
+/// # Errors
+/// Nothing has it.
+pub fn named<T: Clone>(what: &str, name: &Name, known: &BTreeMap<String, T>) -> Result<T, Mistake> {
+    known.get(name.get_ref()).cloned().ok_or_else(|| {
+        let known: Vec<&str> = known.keys().map(String::as_str).collect();
+        let hint = hint(name.get_ref(), &known);
+        Mistake::of(name, format!("there is no {what} {}{hint}", name.get_ref()))
+    })
 }
 
 /// A suggestion for `unknown`: the nearest known word, or all of them.

@@ -4,7 +4,8 @@
 //! The thread owns both sockets and does all sending; a [`Handle`] shares the models, counters and log
 //! with it under one lock, which the thread never holds while it waits. What belongs to the link itself
 //! (ARP, neighbour discovery, link-local packets) passes at once and uncounted: the emulated part is behind the first
-//! hop, so a silent link does not look like a vanished neighbour.
+//! hop, so a silent link does not look like a vanished neighbour. Between a radio and a cell it is the first hop itself,
+//! and all frames are alike.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -95,6 +96,20 @@ struct Way {
     pending: BTreeMap<(Time, u64), Pending>,
     accepted: u64,
     last_arrival: Time,
+    gate: Gate,
+    silent: bool,
+    cut: bool,
+}
+
+/// Which frames a direction takes. The others are no concern of it, and are not counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gate {
+    /// None.
+    Closed,
+    /// Those that belong to the link itself ([`stays_on_link`](crate::frame::stays_on_link)).
+    Link,
+    /// All.
+    Open,
 }
 
 #[derive(Debug)]
@@ -111,6 +126,32 @@ struct Pending {
 /// # Errors
 /// No such device, no permission, or a spec that makes no link.
 pub fn start(netns: &Netns, first: &str, second: &str, spec: &EmulatorSpec) -> Result<Handle> {
+    start_with(netns, first, second, spec, None)
+}
+
+/// As [`start`], between the device of a radio, which has this link-layer address, and that of a cell. Both directions are
+/// closed until they are [opened](Handle::set_gate). Of what the cell sends, only what is for this radio or for all passes;
+/// and what belongs to the link itself passes as everything else, since the air is the first hop.
+///
+/// # Errors
+/// As [`start`].
+pub(crate) fn start_air(
+    netns: &Netns,
+    radio: &str,
+    cell: &str,
+    spec: &EmulatorSpec,
+    mac: [u8; 6],
+) -> Result<Handle> {
+    start_with(netns, radio, cell, spec, Some(mac))
+}
+
+fn start_with(
+    netns: &Netns,
+    first: &str,
+    second: &str,
+    spec: &EmulatorSpec,
+    air: Option<[u8; 6]>,
+) -> Result<Handle> {
     let sockets = netns.run(|| -> Result<[PacketSocket; 2]> {
         for device in [first, second] {
             wire_like(device)?;
@@ -121,7 +162,9 @@ pub fn start(netns: &Netns, first: &str, second: &str, spec: &EmulatorSpec) -> R
     let way = |spec: &LinkSpec, seed, name| -> Result<Way> {
         let model = LinkModel::new(spec.clone(), seed, now)
             .with_context(|| format!("direction {name} of the link"))?;
-        Ok(Way { model, pending: BTreeMap::new(), accepted: 0, last_arrival: now })
+        let pending = BTreeMap::new();
+        let gate = if air.is_some() { Gate::Closed } else { Gate::Open };
+        Ok(Way { model, pending, accepted: 0, last_arrival: now, gate, silent: false, cut: false })
     };
     let ways = [way(&spec.up, spec.seed, "up")?, way(&spec.down, !spec.seed, "down")?];
     let health = Health {
@@ -137,8 +180,8 @@ pub fn start(netns: &Netns, first: &str, second: &str, spec: &EmulatorSpec) -> R
     let log = spec.log.then(Vec::new);
     let state = Mutex::new(State { ways, health, log, failure: None });
     let shared = Arc::new(Shared { state, stop: AtomicBool::new(false) });
-    let worker =
-        Worker { shared: Arc::clone(&shared), sockets, spare: VecDeque::new(), housekeeping: now };
+    let (spare, housekeeping) = (VecDeque::new(), now);
+    let worker = Worker { shared: Arc::clone(&shared), sockets, air, spare, housekeeping };
     let thread = std::thread::Builder::new()
         .name("segue-emulator".to_owned())
         .spawn(move || worker.run())
@@ -162,16 +205,36 @@ impl Handle {
     /// Begins or ends silence in one direction and returns the time of the change. Packets that wait for
     /// serialisation are dropped; those on the wire arrive.
     pub fn set_silent(&self, direction: Direction, silent: bool) -> Time {
+        self.quiet(direction, |way| way.silent = silent)
+    }
+
+    /// Cuts or mends one direction and returns the time of the change: the same silence, beside that of
+    /// [`set_silent`](Self::set_silent).
+    pub(crate) fn set_cut(&self, direction: Direction, cut: bool) -> Time {
+        self.quiet(direction, |way| way.cut = cut)
+    }
+
+    /// Chooses which frames one direction takes. What waits for serialisation when it closes is dropped and counts as
+    /// silenced; what is on the wire arrives.
+    pub(crate) fn set_gate(&self, direction: Direction, gate: Gate) {
         let mut state = self.lock();
         let now = monotonic();
-        let State { ways, log, health, .. } = &mut *state;
-        let way = &mut ways[direction as usize];
+        state.ways[direction as usize].gate = gate;
+        if gate == Gate::Closed {
+            state.drop_unstarted(direction, now);
+            state.ways[direction as usize].model.flush(now);
+        }
+    }
+
+    fn quiet(&self, direction: Direction, change: impl FnOnce(&mut Way)) -> Time {
+        let mut state = self.lock();
+        let now = monotonic();
+        let way = &mut state.ways[direction as usize];
+        change(way);
+        let silent = way.silent || way.cut;
         way.model.set_silent(silent);
         if silent {
-            for pending in way.take_unstarted(now) {
-                let fate = Fate::Dropped(segue_netem::DropCause::Silent);
-                record(log, health, pending.record(direction, fate));
-            }
+            state.drop_unstarted(direction, now);
         }
         now
     }
@@ -258,6 +321,15 @@ impl Shared {
     /// A panic under the lock would have ended the emulator; its data are still worth reading.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn drop_unstarted(&mut self, direction: Direction, now: Time) {
+        for pending in self.ways[direction as usize].take_unstarted(now) {
+            let fate = Fate::Dropped(segue_netem::DropCause::Silent);
+            record(&mut self.log, &mut self.health, pending.record(direction, fate));
+        }
     }
 }
 

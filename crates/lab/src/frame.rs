@@ -33,6 +33,12 @@ pub fn stays_on_link(frame: &[u8]) -> bool {
     }
 }
 
+/// Whether a frame is for the station with this link-layer address, alone or among others.
+pub(crate) fn is_for(mac: [u8; 6], frame: &[u8]) -> bool {
+    let group = frame.first().is_some_and(|first| first & 1 == 1);
+    group || frame.starts_with(&mac)
+}
+
 /// The ports of a UDP or TCP packet; `None` for anything else, fragments and extension headers.
 pub fn ports(frame: &[u8]) -> Option<Ports> {
     let (protocol, transport) = transport(frame)?;
@@ -121,6 +127,19 @@ mod tests {
             assert_eq!(ports(&all), None);
             assert!(!stays_on_link(&all));
         }
+    }
+
+    #[test]
+    fn a_frame_is_for_one_station_or_for_a_group() {
+        let (mine, other) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 3]);
+        let mut sent = frame(IPV6, &[0; 40]);
+        for (destination, expected) in
+            [(mine, true), (other, false), ([0xff; 6], true), ([0x33, 0x33, 0, 0, 0, 1], true)]
+        {
+            sent[..6].copy_from_slice(&destination);
+            assert_eq!(is_for(mine, &sent), expected, "{destination:?}");
+        }
+        assert!(!is_for(mine, &[]));
     }
 
     #[test]

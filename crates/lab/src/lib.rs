@@ -1,7 +1,11 @@
 //! Test networks in namespaces with link emulation: a [`Lab`] holds nodes and links, an [`emulator`] in the middle of
-//! a link adds delay, a rate limit or loss, and [`DemoNet`] is the network of the demonstration. Everything is
+//! a link adds delay, a rate limit or loss, radios of nodes attach to cells of routers ([`Announcement`] tells of it), and
+//! [`DemoNet`] is the network of the demonstration. Everything is
 //! removed when the lab is dropped. A [file](mod@file) may describe the network.
 
+mod agenda;
+mod air;
+pub mod announce;
 pub mod demo;
 pub mod emulator;
 pub mod file;
@@ -12,6 +16,8 @@ pub mod topology;
 pub mod verify;
 pub mod vm;
 
+pub use air::{CellSpec, RadioSpec};
+pub use announce::{Announcement, What};
 pub use demo::{DemoNet, DemoOptions};
 pub use emulator::{EmulatorSpec, Handle, Health};
 pub use frame::Ports;

@@ -2,24 +2,35 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use segue_ip::{Prefix, Route};
 use segue_linux::link;
 use segue_linux::netns::{self, Netns};
+use segue_netem::Counters;
 
+use crate::agenda::{Agenda, Clockwork};
+use crate::air::{CellSpec, RadioSpec, SharedAir};
+use crate::announce;
 use crate::emulator::{self, EmulatorSpec, Handle, wire_like};
+use crate::log::Direction;
 
 /// The node in which the emulators' devices live.
 const EMULATORS: &str = "emu";
+/// The index of the first link's device there: no node comes to it by itself.
+const FIRST_LINK: u32 = 1_000_000;
 
 /// A network of namespaces `segue-TAGPID-NODE`. Dropping it stops its emulators and deletes its nodes.
 #[derive(Debug)]
 pub struct Lab {
     prefix: String,
-    // Emulators stop before their devices vanish: fields are dropped in this order.
-    emulators: BTreeMap<String, Emulated>,
-    nodes: BTreeMap<String, Netns>,
+    // What happens by itself ends first, and emulators stop before their devices vanish: fields are dropped in this order.
+    clockwork: Option<Clockwork>,
+    air: Option<SharedAir>,
+    emulators: BTreeMap<String, Arc<Emulated>>,
+    nodes: BTreeMap<String, Arc<Netns>>,
 }
 
 /// One end of a link: a device of this name in this node.
@@ -35,9 +46,26 @@ pub struct End<'a> {
 
 /// A link with its devices in the emulators' node, each next to the device of its end.
 #[derive(Debug)]
-struct Emulated {
+pub(crate) struct Emulated {
     devices: [String; 2],
     handle: Handle,
+    /// Its ends lose their carrier when it is cut.
+    senses: bool,
+    middle: Arc<Netns>,
+}
+
+impl Emulated {
+    /// Cuts or mends directions of it. An end that hears nothing loses its carrier, if the link senses.
+    pub(crate) fn cut(&self, ways: &[Direction], cut: bool) -> Result<()> {
+        for way in ways {
+            self.handle.set_cut(*way, cut);
+            if self.senses {
+                let hears = &self.devices[1 - *way as usize];
+                self.middle.run(|| link::set_up(hears, !cut))??;
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Lab {
@@ -51,7 +79,8 @@ impl Lab {
         }
         clean();
         let prefix = format!("segue-{tag}{}", std::process::id());
-        let mut lab = Lab { prefix, emulators: BTreeMap::new(), nodes: BTreeMap::new() };
+        let (emulators, nodes) = (BTreeMap::new(), BTreeMap::new());
+        let mut lab = Lab { prefix, clockwork: None, air: None, emulators, nodes };
         lab.add_node(EMULATORS, false)?;
         // A device of the emulator must not send packets of its own (router solicitations, MLD).
         lab.node(EMULATORS)?
@@ -88,7 +117,7 @@ impl Lab {
             }
             Ok(())
         })??;
-        self.nodes.insert(name.to_owned(), node);
+        self.nodes.insert(name.to_owned(), Arc::new(node));
         Ok(())
     }
 
@@ -97,6 +126,10 @@ impl Lab {
     /// # Errors
     /// No such node.
     pub fn node(&self, name: &str) -> Result<&Netns> {
+        self.shared_node(name).map(Arc::as_ref)
+    }
+
+    fn shared_node(&self, name: &str) -> Result<&Arc<Netns>> {
         self.nodes.get(name).with_context(|| format!("there is no node called {name}"))
     }
 
@@ -135,22 +168,142 @@ impl Lab {
     /// # Errors
     /// As [`connect`](Self::connect), or a spec that makes no link.
     pub fn emulate(&mut self, name: &str, a: End, b: End, spec: &EmulatorSpec) -> Result<()> {
+        self.join(name, [a, b], spec, false)
+    }
+
+    /// As [`emulate`](Self::emulate), but an end that hears nothing because the link was [cut](Self::cut) loses its
+    /// carrier, as a wire's does.
+    ///
+    /// # Errors
+    /// As [`emulate`](Self::emulate).
+    pub fn emulate_sensing(
+        &mut self,
+        name: &str,
+        a: End,
+        b: End,
+        spec: &EmulatorSpec,
+    ) -> Result<()> {
+        self.join(name, [a, b], spec, true)
+    }
+
+    fn join(
+        &mut self,
+        name: &str,
+        ends: [End; 2],
+        spec: &EmulatorSpec,
+        senses: bool,
+    ) -> Result<()> {
         if self.emulators.contains_key(name) {
             bail!("there are two emulated links called {name}");
         }
         let number = self.emulators.len();
         let inner = [format!("sg{number}a"), format!("sg{number}b")];
-        let middle = self.node(EMULATORS)?;
-        for (end, inner) in [a, b].iter().zip(&inner) {
+        let middle = self.shared_node(EMULATORS)?;
+        for (i, (end, inner)) in ends.iter().zip(&inner).enumerate() {
             let node = self.node(end.node)?;
-            node.run(|| link::create_veth(end.device, inner, Some(middle)))??;
+            let index = FIRST_LINK + 2 * number as u32 + i as u32;
+            middle.run(|| link::create_veth_numbered(inner, index, end.device, Some(node)))??;
             node.run(|| wire_like(end.device).and_then(|()| configure(end)))??;
             middle.run(|| link::set_up(inner, true))??;
         }
         let handle = emulator::start(middle, &inner[0], &inner[1], spec)
             .with_context(|| format!("emulated link {name}"))?;
-        self.emulators.insert(name.to_owned(), Emulated { devices: inner, handle });
+        let link = Emulated { devices: inner, handle, senses, middle: Arc::clone(middle) };
+        self.emulators.insert(name.to_owned(), Arc::new(link));
         Ok(())
+    }
+
+    /// Cuts directions of an emulated link: what comes or waits is lost until they are [mended](Self::mend). Silence by
+    /// hand ([`Handle::set_silent`]) is another matter.
+    ///
+    /// # Errors
+    /// No such link, or no permission.
+    pub fn cut(&self, name: &str, ways: &[Direction]) -> Result<()> {
+        self.emulated(name)?.cut(ways, true)
+    }
+
+    /// Mends directions of an emulated link.
+    ///
+    /// # Errors
+    /// No such link, or no permission.
+    pub fn mend(&self, name: &str, ways: &[Direction]) -> Result<()> {
+        self.emulated(name)?.cut(ways, false)
+    }
+
+    /// Gives a router a cell: an interface of its own with the cell's name, which has a carrier while a radio is in the
+    /// cell.
+    ///
+    /// # Errors
+    /// A name that is taken or fits no device, no such node, a spec that makes no link, or no permission.
+    pub fn add_cell(&mut self, name: &str, cell: &CellSpec) -> Result<()> {
+        let router = Arc::clone(self.shared_node(&cell.router)?);
+        self.air()?.lock().add_cell(name, cell, router)
+    }
+
+    /// Gives a node a radio: an interface that is attached to no cell, and has no carrier until it is. For up to a second the
+    /// kernel shows new devices as if they had one.
+    ///
+    /// # Errors
+    /// A name that is taken or fits no device, no such node, or no permission.
+    pub fn add_radio(&mut self, radio: &RadioSpec) -> Result<()> {
+        let node = Arc::clone(self.shared_node(&radio.node)?);
+        self.air()?.lock().add_radio(radio, node)
+    }
+
+    /// Attaches a radio, `NODE:INTERFACE`, to a cell; it leaves the oldest if it is attached to as many as it can be.
+    ///
+    /// # Errors
+    /// No such radio or cell, it is there already, the cell's prefix is full, or no permission.
+    pub fn attach(&self, radio: &str, cell: &str) -> Result<()> {
+        self.some_air(radio)?.lock().attach(radio, cell)
+    }
+
+    /// Detaches a radio from a cell, or from all.
+    ///
+    /// # Errors
+    /// No such radio or cell, it is not there, or no permission.
+    pub fn detach(&self, radio: &str, cell: Option<&str>) -> Result<()> {
+        self.some_air(radio)?.lock().detach(radio, cell)
+    }
+
+    /// Radios with the cells that they have met, and what has passed between them: up, down.
+    #[must_use]
+    pub fn air_counters(&self) -> Vec<(String, [Counters; 2])> {
+        self.air.as_ref().map_or(Vec::new(), |air| air.lock().counters())
+    }
+
+    /// Where [announcements](announce::Announcement) of radios can be read, if there are cells or radios.
+    #[must_use]
+    pub fn announcements(&self) -> Option<&Path> {
+        self.air.as_ref().map(SharedAir::path)
+    }
+
+    /// Waits until the devices of cells and radios, which are new, show that they have no carrier.
+    pub(crate) fn await_silence(&self) -> Result<()> {
+        self.air.as_ref().map_or(Ok(()), |air| air.lock().await_silence())
+    }
+
+    /// Lets things happen by themselves, in place of what was to happen so far.
+    pub(crate) fn follow(&mut self, agenda: Agenda) -> Result<()> {
+        if self.air.is_some() || !agenda.is_empty() {
+            self.clockwork = None;
+            self.clockwork = Some(Clockwork::start(agenda, self.air.clone())?);
+        }
+        Ok(())
+    }
+
+    /// What is in the air, which is made with the first cell or radio.
+    fn air(&mut self) -> Result<&SharedAir> {
+        if self.air.is_none() {
+            let middle = Arc::clone(self.shared_node(EMULATORS)?);
+            self.air = Some(SharedAir::new(middle, &self.prefix)?);
+            self.follow(Agenda::default())?;
+        }
+        self.air.as_ref().context("it was made above")
+    }
+
+    fn some_air(&self, radio: &str) -> Result<&SharedAir> {
+        self.air.as_ref().with_context(|| format!("there is no radio {radio}"))
     }
 
     /// Removes or restores the carrier of the first device of an emulated link.
@@ -162,7 +315,8 @@ impl Lab {
         Ok(self.node(EMULATORS)?.run(|| link::set_up(device, carrier))??)
     }
 
-    fn emulated(&self, name: &str) -> Result<&Emulated> {
+    /// The emulated link called `name`.
+    pub(crate) fn emulated(&self, name: &str) -> Result<&Arc<Emulated>> {
         self.emulators.get(name).with_context(|| format!("there is no emulated link called {name}"))
     }
 
@@ -197,6 +351,7 @@ pub fn clean() -> Vec<String> {
         let dead = pid_of(name).is_some_and(|pid| !alive(pid));
         dead && netns::delete(name).is_ok()
     });
+    announce::clean(|lab| pid_of(lab).is_some_and(|pid| !alive(pid)));
     cleaned
 }
 

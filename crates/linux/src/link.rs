@@ -99,12 +99,28 @@ pub fn index_of(name: &str) -> Result<u32> {
 /// # Errors
 /// A name that is taken or longer than 15 bytes, or no permission.
 pub fn create_veth(name: &str, peer: &str, peer_ns: Option<&Netns>) -> Result<()> {
+    create_veth_numbered(name, 0, peer, peer_ns)
+}
+
+/// As [`create_veth`], with the interface index of `name`; 0 lets the kernel choose. Of a device whose peer happens to have
+/// the same index, in its own namespace, the kernel tells up to a second late that it has lost its carrier
+/// (`linkwatch_urgent_event` in net/core/link_watch.c): an index that no namespace comes to by itself avoids that for both.
+///
+/// # Errors
+/// As [`create_veth`], or an index that is taken.
+pub fn create_veth_numbered(
+    name: &str,
+    index: u32,
+    peer: &str,
+    peer_ns: Option<&Netns>,
+) -> Result<()> {
     check_name(name)?;
     check_name(peer)?;
     let mut other = LinkMessage::default();
     other.attributes.push(LinkAttribute::IfName(peer.to_owned()));
     other.attributes.extend(peer_ns.map(|ns| LinkAttribute::NetNsFd(ns.raw_fd())));
     let mut link = LinkMessage::default();
+    link.header.index = index;
     link.attributes = vec![
         LinkAttribute::IfName(name.to_owned()),
         LinkAttribute::LinkInfo(vec![
@@ -136,6 +152,17 @@ pub fn set_up(name: &str, up: bool) -> Result<()> {
     let what = if up { "up" } else { "down" };
     netlink::request(RouteNetlinkMessage::SetLink(message), 0)
         .map_err(|e| LinuxError::refused(format!("set interface {name} {what}"), e))
+}
+
+/// Sets the link-layer address of a device.
+///
+/// # Errors
+/// No such device, an address that it cannot have, or no permission.
+pub fn set_mac(name: &str, mac: [u8; 6]) -> Result<()> {
+    let mut message = link_message(name)?;
+    message.attributes.push(LinkAttribute::Address(mac.to_vec()));
+    netlink::request(RouteNetlinkMessage::SetLink(message), 0)
+        .map_err(|e| LinuxError::refused(format!("set the link-layer address of {name}"), e))
 }
 
 /// Sets the largest packet of a device, in bytes.
@@ -196,7 +223,11 @@ pub(crate) fn family(v6: bool) -> AddressFamily {
     if v6 { AddressFamily::Inet6 } else { AddressFamily::Inet }
 }
 
-fn check_name(name: &str) -> Result<()> {
+/// Checks the name of a device.
+///
+/// # Errors
+/// It is empty, too long, or has a character that no name has.
+pub fn check_name(name: &str) -> Result<()> {
     let why = match name {
         "" => "it is empty",
         _ if name.len() >= libc::IFNAMSIZ => "it is longer than 15 bytes",

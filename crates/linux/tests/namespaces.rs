@@ -358,6 +358,37 @@ fn mtu_state_features_and_sysctls_take_effect() {
 }
 
 #[test]
+fn a_device_whose_peer_has_another_index_shows_each_loss_of_its_carrier_at_once() {
+    if !root() {
+        return;
+    }
+    let near = Netns::create(&name("nn")).unwrap();
+    let far = Netns::create(&name("nf")).unwrap();
+    // With the same index as its peer the kernel looks at a device once a second at most.
+    far.run(|| link::create_veth_numbered("sg1", 1_000_007, "sg0", Some(&near)).unwrap()).unwrap();
+    far.run(|| assert_eq!(link::index_of("sg1").unwrap(), 1_000_007)).unwrap();
+    let mac = [2, 0, 0, 0, 0, 9];
+    let running = || {
+        let links = near.run(|| link::links().unwrap()).unwrap();
+        let own = links.into_iter().find(|link| link.name == "sg0").unwrap();
+        assert_eq!(own.mac, mac);
+        own.running
+    };
+    near.run(|| link::set_mac("sg0", mac).unwrap()).unwrap();
+    near.run(|| link::set_up("sg0", true).unwrap()).unwrap();
+    let begin = std::time::Instant::now();
+    for up in [true, false].repeat(5) {
+        far.run(|| link::set_up("sg1", up).unwrap()).unwrap();
+        while running() != up {
+            assert!(begin.elapsed() < Duration::from_secs(20));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    println!("ten changes within {:?}", begin.elapsed());
+    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+}
+
+#[test]
 fn what_waits_for_a_neighbour_that_does_not_answer_is_dropped_when_that_is_forgotten() {
     if !root() {
         return;

@@ -1,4 +1,5 @@
-//! Link models: rate, delay, jitter, queue, loss and time profiles, one [`LinkModel`] per direction.
+//! Link models: rate, delay, jitter, queue, loss and time profiles, one [`LinkModel`] per direction; and ways from cell
+//! to cell ([`Walk`]).
 //!
 //! A model says what becomes of each packet; it moves none. The lab's emulator and the simulator use
 //! the same one, so a link means the same in both. All times are integer nanoseconds and all chance
@@ -17,6 +18,8 @@ extern crate alloc;
 mod loss;
 mod model;
 mod spec;
+mod walk;
 
 pub use model::{Counters, DropCause, LinkModel, Verdict};
 pub use spec::{Change, Jitter, LinkSpec, Loss, LossTrace, Profile, Queue, SpecError};
+pub use walk::{Step, Walk, WalkError};

@@ -26,6 +26,7 @@ fn every_example_is_ok_and_known_for_what_it_is() {
         ("host.toml", "host"),
         ("anchor.toml", "anchor"),
         ("lab.toml", "lab"),
+        ("cells.toml", "lab"),
         ("handover.toml", "scenario"),
         ("dumbbell.toml", "scenario"),
         ("paper4-tree.toml", "scenario"),

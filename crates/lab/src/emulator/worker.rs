@@ -14,8 +14,8 @@ use segue_linux::packet::PacketSocket;
 use segue_linux::thread::prefer_precision;
 use segue_netem::Verdict;
 
-use super::{Direction, Pending, Shared, State, ip_bytes, record, record_of};
-use crate::frame::{ETHERNET_BYTES, stays_on_link};
+use super::{Direction, Gate, Pending, Shared, State, ip_bytes, record, record_of};
+use crate::frame::{ETHERNET_BYTES, is_for, stays_on_link};
 use crate::log::Fate;
 
 /// Frames taken from one socket before the thread serves the other one and the timers.
@@ -35,6 +35,8 @@ const MAX_PENDING: usize = 65_536;
 pub(super) struct Worker {
     pub(super) shared: Arc<Shared>,
     pub(super) sockets: [PacketSocket; 2],
+    /// The link-layer address of the radio whose device is the first, if the second is a cell's.
+    pub(super) air: Option<[u8; 6]>,
     /// Buffers for reuse.
     pub(super) spare: VecDeque<Vec<u8>>,
     /// When the next figures are due.
@@ -97,7 +99,18 @@ impl Worker {
                 health.overruns += 1;
                 continue;
             };
-            if stays_on_link(frame) {
+            let of_link = stays_on_link(frame);
+            let passes = match way.gate {
+                Gate::Closed => false,
+                Gate::Link => of_link,
+                Gate::Open => true,
+            };
+            let for_other =
+                self.air.is_some_and(|mac| to == Direction::Down && !is_for(mac, frame));
+            if !passes || for_other {
+                continue;
+            }
+            if self.air.is_none() && of_link {
                 self.sockets[1 - to as usize].send(frame)?;
                 continue;
             }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use segue_clock::{Span, Time};
 use segue_grammar::link::OverLink;
-use segue_grammar::{Duration, End, Mistake, Name, hint};
+use segue_grammar::{Duration, End, Mistake, Name, hint, named};
 use segue_netem::LinkSpec;
 use segue_sim::net::Adapter;
 use segue_sim::role::Order;
@@ -342,19 +342,6 @@ impl<'a> Builder<'a> {
 
 /// Names of results that nothing else may use.
 const RESERVED: [&str; 2] = ["link", "nodes"];
-
-/// What has this name.
-pub(super) fn named<T: Clone>(
-    what: &str,
-    name: &Name,
-    known: &BTreeMap<String, T>,
-) -> Result<T, Mistake> {
-    known.get(name.get_ref()).cloned().ok_or_else(|| {
-        let known: Vec<&str> = known.keys().map(String::as_str).collect();
-        let hint = hint(name.get_ref(), &known);
-        Mistake::of(name, format!("there is no {what} {}{hint}", name.get_ref()))
-    })
-}
 
 /// Checks a name, since names are parts of dotted keys and of columns.
 pub(super) fn check_name(name: &Name) -> Result<(), Mistake> {

@@ -10,13 +10,13 @@ mod tunnels;
 mod udp;
 
 use segue_clock::Span;
-use segue_grammar::{Duration, Mistake, Part, Source, known, value};
+use segue_grammar::{Duration, Event, Mistake, Part, Source, known, value};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use toml::Spanned;
 
 use super::builder::Builder;
-use super::event::{Event, EventKind};
+use super::event::{EventKind, schedule};
 use super::files::Files;
 use super::table::{Kind, Tables};
 
@@ -98,7 +98,7 @@ impl File {
         builder.find_routes();
         self.tables.iter().try_for_each(|table| table.reach(&mut builder))?;
         let kinds: Vec<&EventKind> = KINDS.iter().flat_map(|kind| kind.events).collect();
-        self.events.iter().try_for_each(|event| event.schedule(&mut builder, &kinds))?;
+        self.events.iter().try_for_each(|event| schedule(event, &mut builder, &kinds))?;
         Ok(builder)
     }
 }

@@ -412,6 +412,23 @@ fn links_that_sense_and_moves_that_are_announced_reach_the_network() {
 }
 
 #[test]
+fn a_radio_whose_walk_has_no_cells_is_moved_by_events_alone() {
+    let text = format!(
+        "{BASE}[[cell]]\nname = \"c\"\nrouter = \"r\"\nprefix = \"10.5.0.0/24\"\n\
+         [[walk]]\nnode = \"a:air\"\ncells = []\n\
+         [[event]]\nat = \"4s\"\nattach = \"a:air\"\ncell = \"c\"\n\
+         [[event]]\nat = \"6s\"\ndetach = \"a:air\"\ncell = \"c\"\n"
+    );
+    let mut network = Scenario::parse(&text, "s.toml").unwrap().build().network;
+    let attached = [3, 5, 7].map(Span::from_secs).map(|at| {
+        network.run_until(Time(at.0));
+        let node = network.nodes().next().unwrap().1;
+        node.adapters.iter().map(|adapter| adapter.interface.addresses.len()).sum::<usize>()
+    });
+    assert_eq!(attached, [0, 1, 0]);
+}
+
+#[test]
 fn values_from_outside_go_before_those_of_the_file_and_are_checked_with_it() {
     let scenario = Scenario::parse(BASE, "s.toml").unwrap();
     let (seed, duration) = (scenario.seed(), scenario.duration());

@@ -147,8 +147,9 @@ fn up(path: Option<PathBuf>, nat: bool) -> Result<ExitCode> {
     }
 }
 
-const COMMANDS: &str =
-    "silent LINK up|down|both on|off; stall LINK up|down|both TIME; counters; end (or Ctrl-C)";
+const COMMANDS: &str = "silent LINK up|down|both on|off; stall LINK up|down|both TIME; \
+                        cut LINK [up|down|both]; mend LINK [up|down|both]; attach RADIO CELL; \
+                        detach RADIO [CELL]; counters; end (or Ctrl-C)";
 
 /// Keeps the network until a signal comes, and takes commands from standard input.
 fn keep(lab: &Lab, signals: &SigSet, private: bool) -> Result<ExitCode> {
@@ -167,6 +168,9 @@ fn keep(lab: &Lab, signals: &SigSet, private: bool) -> Result<ExitCode> {
             "enter a node: segue lab shell {node}, or: ip netns exec {}-{node} bash",
             lab.prefix()
         );
+    }
+    if let Some(path) = lab.announcements() {
+        println!("announcements of radios: {}", path.display());
     }
     println!("commands: {COMMANDS}");
     let signal = SignalFd::new(signals).context("wait for signals")?;
@@ -221,19 +225,49 @@ impl Input {
 }
 
 fn obey(lab: &Lab, line: &str) {
-    match line.split_whitespace().collect::<Vec<_>>().as_slice() {
-        [] => (),
-        ["counters"] => print_counters(lab),
-        ["silent", link, way, state] => match silence(lab, link, way, state) {
-            Ok(()) => println!("{link} {way}: silent {state}"),
-            Err(e) => println!("{e:#}"),
-        },
-        ["stall", link, way, time] => match stall(lab, link, way, time) {
-            Ok(()) => println!("{link} {way}: stalls for {time}"),
-            Err(e) => println!("{e:#}"),
-        },
-        _ => println!("commands: {COMMANDS}"),
+    let words: Vec<&str> = line.split_whitespace().collect();
+    if words == ["counters"] {
+        print_counters(lab);
+    } else if !words.is_empty() {
+        let answer = carry_out(lab, &words).unwrap_or_else(|error| format!("{error:#}"));
+        println!("{answer}");
     }
+}
+
+/// Carries out a command and returns what it has done.
+fn carry_out(lab: &Lab, words: &[&str]) -> Result<String> {
+    Ok(match *words {
+        ["silent", link, way, state] => {
+            silence(lab, link, way, state)?;
+            format!("{link} {way}: silent {state}")
+        }
+        ["stall", link, way, time] => {
+            stall(lab, link, way, time)?;
+            format!("{link} {way}: stalls for {time}")
+        }
+        ["cut" | "mend", link] => carry_out(lab, &[words[0], link, "both"])?,
+        ["cut", link, way] => {
+            lab.cut(link, ways(way)?)?;
+            format!("{link} {way}: cut")
+        }
+        ["mend", link, way] => {
+            lab.mend(link, ways(way)?)?;
+            format!("{link} {way}: mended")
+        }
+        ["attach", radio, cell] => {
+            lab.attach(radio, cell)?;
+            format!("{radio}: attached to {cell}")
+        }
+        ["detach", radio] => {
+            lab.detach(radio, None)?;
+            format!("{radio}: detached")
+        }
+        ["detach", radio, cell] => {
+            lab.detach(radio, Some(cell))?;
+            format!("{radio}: detached from {cell}")
+        }
+        _ => format!("commands: {COMMANDS}"),
+    })
 }
 
 fn silence(lab: &Lab, link: &str, way: &str, state: &str) -> Result<()> {
@@ -269,9 +303,11 @@ fn ways(way: &str) -> Result<&'static [Direction]> {
 }
 
 fn print_counters(lab: &Lab) {
-    for (name, handle) in lab.emulators() {
-        for way in Direction::ALL {
-            let c = handle.counters(way);
+    let links = lab.emulators();
+    let links = links
+        .map(|(name, handle)| (name.to_owned(), Direction::ALL.map(|way| handle.counters(way))));
+    for (name, counters) in links.chain(lab.air_counters()) {
+        for (way, c) in Direction::ALL.into_iter().zip(counters) {
             println!(
                 "{name} {:4}  offered {}  delivered {}  lost {}  queue full {}  silenced {}",
                 way.name(),

@@ -11,14 +11,14 @@ use alloc::format;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
-use segue_clock::{Span, Time};
+use segue_clock::Span;
 use segue_ip::{DownReason, LinkEvent, Prefix};
-use segue_netem::LinkModel;
+use segue_netem::{LinkModel, Step, Walk};
 
 use super::wireless::{Pair, Radio};
 use super::{
     Adapter, CellConfig, CellId, Change, Channel, ChannelId, Hop, Network, NodeId, RadioConfig,
-    RadioId, Walk, WirelessError,
+    RadioId, WirelessError,
 };
 
 impl Network {
@@ -93,60 +93,30 @@ impl Network {
     ///
     /// # Errors
     /// A walk that cannot be; then nothing is scheduled.
-    pub fn walk(&mut self, walk: &Walk) -> Result<(), WirelessError> {
-        self.check_walk(walk)?;
+    pub fn walk(&mut self, radio: RadioId, walk: &Walk<CellId>) -> Result<(), WirelessError> {
+        let known = self.wireless.radios.get(radio.0 as usize);
+        let at_once = known.ok_or(WirelessError::NoRadio(radio))?.config.at_once;
+        walk.check()?;
+        if walk.overlap > Span::ZERO && at_once < 2 {
+            return Err(WirelessError::NoOverlap);
+        }
         for cell in &walk.cells {
-            self.meet(walk.radio, *cell)?;
+            self.meet(radio, *cell)?;
         }
-        let attach = |cell| Change::Attach(walk.radio, cell);
-        let detach = |cell| Change::Detach(walk.radio, cell);
         if walk.begin == self.now() && !self.started {
-            self.attach(walk.radio, walk.cells[0]);
+            self.attach(radio, walk.cells[0]);
         } else {
-            self.schedule(walk.begin, attach(walk.cells[0]));
+            self.schedule(walk.begin, Change::Attach(radio, walk.cells[0]));
         }
-        for handover in 0..walk.handovers {
-            let (from, to) = (walk.place(handover), walk.place(handover + 1));
-            if from == to {
-                break;
-            }
-            let (from, to) = (walk.cells[from], walk.cells[to]);
-            let at = walk.begin + walk.first + walk.period * u64::from(handover);
-            let leaves = at + walk.overlap;
-            if walk.notice > Span::ZERO {
-                let notice = Time(leaves.0.saturating_sub(walk.notice.0)).max(self.now());
-                self.schedule(notice, Change::Announce(walk.radio, from, leaves));
-            }
-            if walk.overlap > Span::ZERO {
-                self.schedule(at, attach(to));
-                self.schedule(leaves, detach(from));
-            } else {
-                self.schedule(at, detach(from));
-                self.schedule(at + walk.gap, attach(to));
-            }
+        for (at, step) in (0..walk.handovers).flat_map(|number| walk.handover(number)) {
+            let change = match step {
+                Step::Attach(cell) => Change::Attach(radio, cell),
+                Step::Detach(cell) => Change::Detach(radio, cell),
+                Step::Announce(cell, leaves) => Change::Announce(radio, cell, leaves),
+            };
+            self.schedule(at.max(self.now()), change);
         }
         Ok(())
-    }
-
-    fn check_walk(&self, walk: &Walk) -> Result<(), WirelessError> {
-        let radio = self.wireless.radios.get(walk.radio.0 as usize);
-        let radio = radio.ok_or(WirelessError::NoRadio(walk.radio))?;
-        if walk.cells.len() < 2 {
-            return Err(WirelessError::FewCells);
-        }
-        if let Some(i) = walk.cells.windows(2).position(|pair| pair[0] == pair[1]) {
-            return Err(WirelessError::SameCell(i + 1));
-        }
-        let both = walk.overlap > Span::ZERO && walk.gap > Span::ZERO;
-        let shortest = walk.overlap.max(walk.gap);
-        match () {
-            () if both => Err(WirelessError::OverlapAndGap),
-            () if walk.overlap > Span::ZERO && radio.config.at_once < 2 => {
-                Err(WirelessError::NoOverlap)
-            }
-            () if walk.period <= shortest => Err(WirelessError::Period),
-            () => Ok(()),
-        }
     }
 
     /// A router's interfaces towards radios.

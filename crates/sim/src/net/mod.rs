@@ -43,7 +43,8 @@ pub use relay::Relay;
 pub(crate) use relay::flow_key;
 pub use routes::{Hop, Routes, Rule};
 pub use run::{AT_ONCE, Happened};
-pub use wireless::{CellConfig, RadioConfig, Walk, WirelessError};
+pub use segue_netem::Walk;
+pub use wireless::{CellConfig, RadioConfig, WirelessError};
 
 use crate::agent::{Action, Agent};
 use crate::packet::Packet;

@@ -1,4 +1,4 @@
-//! Wireless attachment: cells of access routers, radios that attach to them, and walks from cell to cell.
+//! Wireless attachment: cells of access routers, and radios that attach to them.
 //!
 //! A radio has a link of its own to every cell that it is attached to, with the cell's parameters in each
 //! direction: cells do not share their rate among the hosts in them. Nothing is said here about fading;
@@ -8,9 +8,8 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::net::IpAddr;
 
-use segue_clock::{Span, Time};
 use segue_ip::Prefix;
-use segue_netem::{LinkSpec, SpecError};
+use segue_netem::{LinkSpec, SpecError, WalkError};
 
 use super::ChannelId;
 use super::ids::{CellId, NodeId, RadioId};
@@ -45,69 +44,6 @@ pub struct RadioConfig {
     pub at_once: u32,
 }
 
-/// A way from cell to cell: attached to the first from its beginning, then to the next with every period.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Walk {
-    /// Who walks.
-    pub radio: RadioId,
-    /// Where it comes along.
-    pub cells: Vec<CellId>,
-    /// From the last cell it walks back; otherwise it stays there.
-    pub back_and_forth: bool,
-    /// When it attaches to the first cell.
-    pub begin: Time,
-    /// From its beginning to its first handover.
-    pub first: Span,
-    /// From one handover to the next.
-    pub period: Span,
-    /// How long it is attached to both cells; needs a radio that can.
-    pub overlap: Span,
-    /// How long it is attached to neither. One of the two is 0.
-    pub gap: Span,
-    /// How long before it leaves a cell that is announced; zero: never.
-    pub notice: Span,
-    /// How many handovers at most; those behind the end of a run cost nothing but their memory.
-    pub handovers: u32,
-}
-
-impl Walk {
-    /// A walk from time 0 back and forth, with a handover every `period`.
-    #[must_use]
-    pub fn new(radio: RadioId, cells: Vec<CellId>, period: Span, handovers: u32) -> Walk {
-        Walk {
-            radio,
-            cells,
-            back_and_forth: true,
-            begin: Time::ZERO,
-            first: period,
-            period,
-            overlap: Span::ZERO,
-            gap: Span::ZERO,
-            notice: Span::ZERO,
-            handovers,
-        }
-    }
-
-    /// The walk of host `turn` (from 0) of `hosts` who take turns: one handover in the period that was
-    /// given, by one host after the other.
-    #[must_use]
-    pub fn taking_turns(mut self, turn: u32, hosts: u32) -> Walk {
-        self.first = self.first + self.period * u64::from(turn);
-        self.period = self.period * u64::from(hosts.max(1));
-        self
-    }
-
-    /// Where the walk is after so many handovers: a place in the list of cells.
-    pub(super) fn place(&self, handovers: u32) -> usize {
-        let last = self.cells.len() - 1;
-        if !self.back_and_forth {
-            return last.min(handovers as usize);
-        }
-        let at = handovers as usize % (2 * last).max(1);
-        if at <= last { at } else { 2 * last - at }
-    }
-}
-
 /// Parameters that make no cell, radio or walk.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum WirelessError {
@@ -119,14 +55,8 @@ pub enum WirelessError {
     Connected(u32),
     /// A radio attaches to one cell at a time or to two.
     AtOnce(u32),
-    /// A walk through fewer than two cells.
-    FewCells,
-    /// A cell stands twice in succession in a walk, the second time at this position.
-    SameCell(usize),
-    /// The period is 0, or no longer than overlap or gap.
-    Period,
-    /// Overlap and gap exclude each other.
-    OverlapAndGap,
+    /// It makes no walk.
+    Walk(WalkError),
     /// An overlap for a radio that attaches to one cell at a time.
     NoOverlap,
     /// The cell's prefix has no address left.
@@ -148,14 +78,7 @@ impl fmt::Display for WirelessError {
             WirelessError::AtOnce(n) => {
                 write!(f, "a radio attaches to 1 cell at a time or to 2, not to {n}")
             }
-            WirelessError::FewCells => f.write_str("a walk needs two cells"),
-            WirelessError::SameCell(i) => {
-                write!(f, "cell {} of the walk is the one before it", i + 1)
-            }
-            WirelessError::Period => {
-                f.write_str("the walk's period is not longer than its overlap or gap")
-            }
-            WirelessError::OverlapAndGap => f.write_str("a walk has an overlap or a gap, not both"),
+            WirelessError::Walk(error) => write!(f, "{error}"),
             WirelessError::NoOverlap => {
                 f.write_str("the walk has an overlap, but its radio attaches to one cell at a time")
             }
@@ -169,6 +92,12 @@ impl fmt::Display for WirelessError {
 }
 
 impl core::error::Error for WirelessError {}
+
+impl From<WalkError> for WirelessError {
+    fn from(error: WalkError) -> WirelessError {
+        WirelessError::Walk(error)
+    }
+}
 
 impl From<SpecError> for WirelessError {
     fn from(error: SpecError) -> WirelessError {

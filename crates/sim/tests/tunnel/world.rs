@@ -279,8 +279,8 @@ fn walk(network: &mut Network, setup: &Setup, mobile: NodeId, routers: [NodeId; 
     let cells = cells.collect();
     let radio = RadioConfig { node: mobile, interface: 1, at_once: 1 };
     let radio = network.add_radio(radio).unwrap();
-    let walk = Walk { gap: SECS(2), ..Walk::new(radio, cells, SECS(10), 1) };
-    network.walk(&walk).unwrap();
+    let walk = Walk { gap: SECS(2), ..Walk::new(cells, SECS(10), 1) };
+    network.walk(radio, &walk).unwrap();
 }
 
 pub(crate) fn host_config(setup: &Setup) -> HostConfig {

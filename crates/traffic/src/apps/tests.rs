@@ -157,8 +157,8 @@ fn handovers_of_a_walk_are_seen_at_the_interfaces_with_a_gap_and_with_an_overlap
         let radio = network.add_radio(radio).unwrap();
         network.route_all(|_| true);
         let (gap, overlap) = (Span(gap * MS), Span(overlap * MS));
-        let walk = Walk { gap, overlap, ..Walk::new(radio, cells, Span(1_000 * MS), 4) };
-        network.walk(&walk).unwrap();
+        let walk = Walk { gap, overlap, ..Walk::new(cells, Span(1_000 * MS), 4) };
+        network.walk(radio, &walk).unwrap();
         let pair = VoipConfig::g711().pair(&ends(0), 1).unwrap();
         let (first, _) = pair.add(&mut network, (mobile, fixed), "a");
         network.run_until(Time(10_000 * MS));

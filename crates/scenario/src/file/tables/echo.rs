@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use segue_clock::Span;
 use segue_echo::{ClientConfig, Order, PORT, ServerConfig};
-use segue_grammar::{Duration, End, Mistake, Name, PrefixText};
+use segue_grammar::{Duration, End, EventKeys, Mistake, Name, PrefixText, named};
 use segue_sim::echo::{EchoClient, EchoServer};
 use segue_sim::role::Order as At;
 use segue_sim::{AgentId, NodeId, RoleAgent};
@@ -13,7 +13,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::apps::UDP;
-use crate::file::builder::{Builder, named};
+use crate::file::builder::Builder;
 use crate::file::event::EventKind;
 use crate::file::reach;
 use crate::file::table::{Kind, Table};
@@ -164,8 +164,7 @@ fn seed(builder: &mut Builder<'_>) -> (u32, u64) {
 
 /// A client gives its address up, and asks anew.
 const RELEASE: EventKind = EventKind {
-    name: "release",
-    with: &[],
+    keys: EventKeys { name: "release", with: &[] },
     add: |builder, _, at, name| {
         let id = named("echo client", name, &builder.kept::<Ends>().clients)?;
         let agent = builder.network.agent_mut::<RoleAgent<EchoClient>>(id);

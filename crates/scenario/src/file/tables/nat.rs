@@ -1,6 +1,6 @@
 //! `[[nat]]`.
 
-use segue_grammar::{Address, Duration, Mistake, Name};
+use segue_grammar::{Address, Duration, EventKeys, Mistake, Name};
 use segue_sim::net::{Behaviour, Change, NatConfig};
 use serde::Deserialize;
 use toml::Spanned;
@@ -88,8 +88,7 @@ impl Table for Nat {
 }
 
 const REBIND: EventKind = EventKind {
-    name: "rebind",
-    with: &["address"],
+    keys: EventKeys { name: "rebind", with: &["address"] },
     add: |builder, event, at, name| {
         let node = builder.node(name)?;
         if builder.network.node(node).nat().is_none() {

@@ -1,13 +1,13 @@
 //! `[[node]]`, `[[link]]` and `[[route]]`.
 
 use segue_clock::Time;
-use segue_grammar::{Duration, Link, Mistake, Name, Node, PrefixText, Ways, from_text};
+use segue_grammar::{Event, Link, Mistake, Name, Node, PrefixText, event, from_text};
 use segue_sim::net::{Change, ChannelId, Hop, Rule};
 use serde::Deserialize;
 use toml::Spanned;
 
 use crate::file::builder::{Builder, check_name};
-use crate::file::event::{Event, EventKind};
+use crate::file::event::EventKind;
 use crate::file::table::{Kind, Table};
 
 pub(super) const NODE: Kind = Kind::of::<Node>("node", &[]);
@@ -45,7 +45,7 @@ impl Table for Link {
             let interface = end.get_ref().interface.as_deref().unwrap_or(name);
             let addresses = addresses.iter().map(|a| Spanned::new(a.span(), a.get_ref().address));
             let index = builder.add_end(node, interface, addresses, end)?;
-            let senses = link.senses.as_ref().is_some_and(|senses| *senses.get_ref());
+            let senses = link.senses();
             builder.network.node_mut(node).adapters[index as usize - 1].senses = senses;
             ends.push((node, index));
         }
@@ -114,29 +114,25 @@ from_text!(Protocol, |text: &str| match text {
 });
 
 const CUT: EventKind = EventKind {
-    name: "cut",
-    with: &["way", "for"],
+    keys: event::CUT,
     add: |builder, event, at, link| {
         set_cut(builder, event, at, link, true)?;
-        match event.get("for")? {
-            Some(Duration(lasting)) => set_cut(builder, event, at + lasting, link, false),
+        match event.lasting()? {
+            Some(lasting) => set_cut(builder, event, at + lasting, link, false),
             None => Ok(()),
         }
     },
 };
 
 const MEND: EventKind = EventKind {
-    name: "mend",
-    with: &["way"],
+    keys: event::MEND,
     add: |builder, event, at, link| set_cut(builder, event, at, link, false),
 };
 
 const STALL: EventKind = EventKind {
-    name: "stall",
-    with: &["way", "for"],
+    keys: event::STALL,
     add: |builder, event, at, link| {
-        let Duration(lasting) =
-            event.get("for")?.ok_or_else(|| Mistake::of(link, "a stall needs for, its length"))?;
+        let lasting = event.stalled(link)?;
         for channel in channels(builder, event, link)? {
             builder.network.stall(channel, at, at + lasting);
         }
@@ -151,7 +147,7 @@ fn channels(
     link: &Name,
 ) -> Result<impl Iterator<Item = ChannelId> + use<>, Mistake> {
     let both = builder.link(link)?;
-    Ok(event.get::<Ways>("way")?.unwrap_or_default().of(both))
+    Ok(event.ways()?.of(both))
 }
 
 fn set_cut(

@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use segue_clock::Span;
 use segue_grammar::{
-    Address, Duration, End, KeepaliveKeys, Mistake, Name, PathKeys, Paths, PrefixText,
-    SteeringKeys, complete,
+    Address, Duration, End, EventKeys, KeepaliveKeys, Mistake, Name, PathKeys, Paths, PrefixText,
+    SteeringKeys, complete, named,
 };
 use segue_ip::Prefix;
 use segue_keepalive::MeasuredBy;
@@ -21,7 +21,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::apps::UDP;
-use crate::file::builder::{Builder, named};
+use crate::file::builder::Builder;
 use crate::file::event::{EventKind, RESTART};
 use crate::file::reach;
 use crate::file::table::{Kind, Table};
@@ -329,8 +329,7 @@ fn seed(builder: &mut Builder<'_>) -> u64 {
 
 /// A host is ordered to move all its flows to the interface `to`; without it an earlier order ends.
 const HANDOVER: EventKind = EventKind {
-    name: "handover",
-    with: &["to"],
+    keys: EventKeys { name: "handover", with: &["to"] },
     add: |builder, event, at, name| {
         let Ends { anchors, hosts, .. } = builder.kept();
         if anchors.contains_key(name.get_ref()) {

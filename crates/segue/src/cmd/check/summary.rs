@@ -192,7 +192,13 @@ pub(super) fn anchor(file: &AnchorFile, settings: &anchor::Settings) -> Vec<Row>
 /// A test network's.
 pub(super) fn lab(plan: &Plan) -> Vec<Row> {
     let (nodes, links) = plan.names();
-    vec![row("nodes", listed(nodes, "none"), false), row("links", listed(links, "none"), false)]
+    let (cells, radios) = plan.air();
+    vec![
+        row("nodes", listed(nodes, "none"), false),
+        row("links", listed(links, "none"), false),
+        row("cells", listed(cells, "none"), false),
+        row("radios", listed(radios, "none"), false),
+    ]
 }
 
 /// A simulated network's.

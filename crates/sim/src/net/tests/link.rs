@@ -133,8 +133,8 @@ fn a_walk_announces_each_cell_that_it_leaves_before_it_does() {
     let other = home.network.add_cell(other).unwrap();
     let ms = Span::from_millis;
     let cells = [home.cell, other].into();
-    let walk = Walk { notice: ms(4), ..Walk::new(home.radios[0], cells, ms(100), 2) };
-    home.network.walk(&walk).unwrap();
+    let walk = Walk { notice: ms(4), ..Walk::new(cells, ms(100), 2) };
+    home.network.walk(home.radios[0], &walk).unwrap();
     home.network.run_until(Time(400 * MS));
     let events = &desk(&home.network, home.agents[2]).events;
     let going = events.iter().filter_map(|(at, event)| match event {

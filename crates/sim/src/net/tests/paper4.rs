@@ -179,7 +179,7 @@ fn only_26_to_27_crosses_the_gateway_of_the_tree() {
 fn the_walk_goes_from_19_to_30_and_back_with_a_handover_a_second() {
     let (mut network, cells, radio) = build(&TREE);
     let host = network.add_agent(NodeId(31), "host", &[], Box::default() as Box<Desk>);
-    network.walk(&Walk::new(radio, cells, Span::from_secs(1), 100)).unwrap();
+    network.walk(radio, &Walk::new(cells, Span::from_secs(1), 100)).unwrap();
     network.run_until(Time(200_000 * MS));
     let told = &network.agent::<Desk>(host).unwrap().told;
     let attached: Vec<_> = told.iter().filter(|(_, cells)| !cells.is_empty()).collect();

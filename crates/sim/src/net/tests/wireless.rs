@@ -1,7 +1,7 @@
 //! Cells, radios, walks.
 
 use super::*;
-use segue_netem::{Loss, Queue};
+use segue_netem::{Loss, Queue, WalkError};
 
 const FIXED: &str = "10.9.0.1";
 
@@ -56,8 +56,8 @@ fn numbers(network: &Network, id: AgentId) -> Vec<u64> {
 fn an_address_from_the_cell_is_reached_while_the_radio_is_there() {
     // A datagram every 10 ms, to the address in the first cell and the one in the second by turns.
     let mut r = ride(2, None, 1, &["10.1.0.2", "10.1.1.2"], 10);
-    let walk = Walk::new(r.radio, r.cells.clone(), Span::from_millis(105), 2);
-    r.network.walk(&walk).unwrap();
+    let walk = Walk::new(r.cells.clone(), Span::from_millis(105), 2);
+    r.network.walk(r.radio, &walk).unwrap();
     assert_eq!(r.network.node(r.mobile).adapters[0].interface.addresses, [ip("10.1.0.2")]);
     r.network.run_until(Time(MS * 150));
     let interface = &r.network.node(r.mobile).adapters[0].interface;
@@ -110,8 +110,8 @@ fn a_fixed_address_is_kept_and_the_router_of_the_cell_reaches_it() {
     let middle = r.network.agents[r.sender.0 as usize].node;
     // The test routes the host to a fixed cell, which is right half of the time.
     r.network.node_mut(middle).routes.set(Prefix::host(ip(FIXED)), Hop::Interface(2));
-    let walk = Walk::new(r.radio, r.cells.clone(), Span::from_millis(105), 1);
-    r.network.walk(&walk).unwrap();
+    let walk = Walk::new(r.cells.clone(), Span::from_millis(105), 1);
+    r.network.walk(r.radio, &walk).unwrap();
     r.network.run_until(Time(400 * MS));
     assert_eq!(numbers(&r.network, r.host), (11..40).collect::<Vec<_>>());
     assert_eq!(r.network.node(r.mobile).adapters[0].interface.addresses, [ip(FIXED)]);
@@ -123,9 +123,9 @@ fn a_radio_that_can_is_in_both_cells_while_they_overlap() {
     let mut r = ride(2, None, 2, &["10.1.0.2", "10.1.1.2"], 10);
     let walk = Walk {
         overlap: Span::from_millis(50),
-        ..Walk::new(r.radio, r.cells.clone(), Span::from_millis(105), 1)
+        ..Walk::new(r.cells.clone(), Span::from_millis(105), 1)
     };
-    r.network.walk(&walk).unwrap();
+    r.network.walk(r.radio, &walk).unwrap();
     r.network.run_until(Time(400 * MS));
     // Even ones to the first address until 155 ms, odd ones to the second from 105 ms.
     let expected: Vec<u64> =
@@ -170,8 +170,8 @@ fn hosts_take_turns_and_walk_back_from_the_last_cell() {
         let node = network.add_node(alloc::format!("m{turn}"));
         let interface = network.add_interface(node, "wlan0");
         let radio = network.add_radio(RadioConfig { node, interface, at_once: 1 }).unwrap();
-        let walk = Walk::new(radio, cells.clone(), Span::from_secs(1), 6).taking_turns(turn, 2);
-        network.walk(&walk).unwrap();
+        let walk = Walk::new(cells.clone(), Span::from_secs(1), 6).taking_turns(turn, 2);
+        network.walk(radio, &walk).unwrap();
         hosts.push(network.add_agent(node, "h", &[], Box::default() as Box<Desk>));
     }
     network.run_until(Time(20_000 * MS));
@@ -254,24 +254,25 @@ fn radios_behind_a_translator_come_out_with_its_address() {
 #[test]
 fn what_makes_no_walk_is_refused_before_anything_is_scheduled() {
     let mut r = ride(2, None, 1, &["10.1.0.2"], 400);
-    let good = Walk::new(r.radio, r.cells.clone(), Span::from_millis(100), 5);
+    let good = Walk::new(r.cells.clone(), Span::from_millis(100), 5);
     let ms = Span::from_millis;
-    let [a, b] = [r.cells[0], r.cells[1]];
+    let a = r.cells[0];
+    let few = WirelessError::Walk(WalkError::FewCells);
     let cases = [
-        (Walk { radio: RadioId(9), ..good.clone() }, WirelessError::NoRadio(RadioId(9))),
-        (Walk { cells: [a].into(), ..good.clone() }, WirelessError::FewCells),
-        (Walk { cells: [a, b, b].into(), ..good.clone() }, WirelessError::SameCell(2)),
-        (Walk { cells: [a, CellId(7)].into(), ..good.clone() }, WirelessError::NoCell(CellId(7))),
-        (Walk { overlap: ms(1), ..good.clone() }, WirelessError::NoOverlap),
-        (Walk { overlap: ms(1), gap: ms(1), ..good.clone() }, WirelessError::OverlapAndGap),
-        (Walk { gap: ms(100), ..good.clone() }, WirelessError::Period),
-        (Walk { period: Span::ZERO, ..good.clone() }, WirelessError::Period),
+        (RadioId(9), good.clone(), WirelessError::NoRadio(RadioId(9))),
+        (r.radio, Walk { cells: [a].into(), ..good.clone() }, few),
+        (
+            r.radio,
+            Walk { cells: [a, CellId(7)].into(), ..good.clone() },
+            WirelessError::NoCell(CellId(7)),
+        ),
+        (r.radio, Walk { overlap: ms(1), ..good.clone() }, WirelessError::NoOverlap),
     ];
-    for (walk, error) in cases {
-        assert_eq!(r.network.walk(&walk), Err(error));
+    for (radio, walk, error) in cases {
+        assert_eq!(r.network.walk(radio, &walk), Err(error));
     }
     assert!(r.network.changes.is_empty());
-    assert_eq!(r.network.walk(&good), Ok(()));
+    assert_eq!(r.network.walk(r.radio, &good), Ok(()));
     let again = RadioConfig { node: r.mobile, interface: 1, at_once: 1 };
     assert_eq!(r.network.add_radio(again.clone()), Err(WirelessError::Connected(1)));
     let none = RadioConfig { interface: 2, ..again.clone() };
@@ -296,7 +297,7 @@ fn a_prefix_without_an_address_left_refuses_the_walk() {
         let node = network.add_node("m");
         let interface = network.add_interface(node, "wlan0");
         let radio = network.add_radio(RadioConfig { node, interface, at_once: 1 }).unwrap();
-        network.walk(&Walk::new(radio, [small, wide].into(), Span::from_secs(1), 1))
+        network.walk(radio, &Walk::new([small, wide].into(), Span::from_secs(1), 1))
     };
     // 10.1.0.2 is the only one beside the gateway.
     assert_eq!(walk(), Ok(()));

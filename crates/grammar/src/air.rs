@@ -1,0 +1,116 @@
+//! `[[cell]]` and `[[walk]]`, the same in test networks and scenarios: accesses of routers, and radios that attach to
+//! them.
+
+use segue_clock::{Span, Time};
+use segue_netem as netem;
+use serde::Deserialize;
+use toml::Spanned;
+
+use crate::link::OverLink;
+use crate::network::{Address, End, EndAddress, PrefixText};
+use crate::source::{Mistake, Name};
+use crate::values::Duration;
+
+/// An access of a router: a separate link for each radio in it, with up from the radio.
+pub type Cell = OverLink<Access>;
+
+/// What a cell is, beside the parameters of its links.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Access {
+    /// Unique among cells.
+    pub name: Name,
+    /// The access router.
+    pub router: Name,
+    /// Radios without an address get one from this prefix.
+    pub prefix: Option<PrefixText>,
+    /// The router's address on the air.
+    pub gateway: Option<Spanned<Address>>,
+}
+
+/// A radio, and where it goes.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Walk {
+    /// The node and the name of its radio.
+    pub node: Spanned<End>,
+    /// Cells along its way; a single one if it stays there, none if it attaches to nothing by itself.
+    pub cells: Spanned<Vec<Name>>,
+    /// Addresses that it keeps; without, it gets one in each cell.
+    #[serde(default)]
+    pub addresses: Vec<Spanned<EndAddress>>,
+    /// When it attaches to the first cell.
+    pub begin: Option<Spanned<Duration>>,
+    /// Time from one handover to the next.
+    pub period: Option<Duration>,
+    /// Time from its beginning to the first handover; by default the period.
+    pub first: Option<Duration>,
+    /// How long it is attached to both cells.
+    pub overlap: Option<Duration>,
+    /// How long it is attached to neither.
+    pub gap: Option<Duration>,
+    /// How long before it leaves a cell both ends learn of it.
+    pub notice: Option<Duration>,
+    /// It walks back from the last cell.
+    pub back_and_forth: Option<bool>,
+    /// Of this many hosts that take turns … …
+    pub turns: Option<u32>,
+    /// … it is this one, from 0.
+    pub turn: Option<u32>,
+}
+
+impl Walk {
+    /// The name of the radio at its node.
+    #[must_use]
+    pub fn interface(&self) -> &str {
+        self.node.get_ref().interface.as_deref().unwrap_or("radio")
+    }
+
+    /// What the radio is called: `NODE:INTERFACE`.
+    #[must_use]
+    pub fn radio(&self) -> String {
+        format!("{}:{}", self.node.get_ref().node, self.interface())
+    }
+
+    /// How many cells the radio can be attached to at a time: two if it has an overlap.
+    #[must_use]
+    pub fn at_once(&self) -> u32 {
+        if self.overlap.is_some() { 2 } else { 1 }
+    }
+
+    /// The way through its cells, which are given in their order, with as many handovers as there can be; `None` if it
+    /// goes through at most one. Its times count from `start`.
+    ///
+    /// # Errors
+    /// Several cells without a period, a turn that does not exist, or times that make no walk.
+    pub fn way<C: Copy + PartialEq>(
+        &self,
+        cells: Vec<C>,
+        start: Time,
+    ) -> Result<Option<netem::Walk<C>>, Mistake> {
+        let Some(Duration(period)) = self.period else {
+            if cells.len() > 1 {
+                return Err(Mistake::of(&self.cells, "a way through cells needs a period"));
+            }
+            return Ok(None);
+        };
+        let span = |written: Option<Duration>| written.map_or(Span::ZERO, |d| d.0);
+        let mut way = netem::Walk {
+            begin: start + self.begin.as_ref().map_or(Span::ZERO, |at| at.get_ref().0),
+            first: self.first.map_or(period, |d| d.0),
+            overlap: span(self.overlap),
+            gap: span(self.gap),
+            notice: span(self.notice),
+            back_and_forth: self.back_and_forth.unwrap_or(true),
+            ..netem::Walk::new(cells, period, u32::MAX)
+        };
+        if let Some(turns) = self.turns {
+            let turn = self.turn.unwrap_or(0);
+            if turn >= turns {
+                let message = format!("turn {turn} of {turns}: they count from 0");
+                return Err(Mistake::of(&self.node, message));
+            }
+            way = way.taking_turns(turn, turns);
+        }
+        way.check().map_err(Mistake::at(&self.cells))?;
+        Ok(Some(way))
+    }
+}

@@ -1,0 +1,277 @@
+//! Cells and radios: accesses of routers, and interfaces of nodes that attach to them.
+//!
+//! ```text
+//!   node ─ radio ══ sgrN ─┬─ emulator of this radio in this cell ─┬─ sgcN ══ cell ─ router
+//!                         └─ … in the next cell …                 └─ … of the next radio
+//! ```
+//!
+//! A radio and a cell have a virtual pair each, which stay for good, and an emulator of their own from when they first
+//! meet: radios in a cell share neither its rate nor what the other hears. Attaching opens the emulator. The devices in the
+//! middle are up while there is an attachment, so that the devices at the ends have a carrier then and no other time: it is
+//! what the kernel, and everything that listens to it, sees. A radio in two cells hears both, and sends to the newest, but
+//! for what belongs to the links themselves (ARP, neighbour discovery), which it sends to both: it would not be found
+//! in the older otherwise.
+
+mod attach;
+mod settings;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use anyhow::{Result, bail};
+use segue_clock::Time;
+use segue_ip::Prefix;
+use segue_linux::link;
+use segue_linux::netns::Netns;
+use segue_netem::{Counters, LinkSpec};
+
+use crate::announce::{Announcement, Listeners, Socket};
+use crate::emulator::{EmulatorSpec, Handle, wire_like};
+use crate::log::Direction;
+use settings::Setting;
+
+/// The index of the first cell's device in the emulators' node, and of the first radio's: no node comes to them by itself.
+const FIRST_CELL: u32 = 2_000_000;
+const FIRST_RADIO: u32 = 3_000_000;
+/// First bytes of link-layer addresses, locally administered, with a byte for the kind and two for the number.
+const MAC: [u8; 3] = [0x02, 0x5e, 0x67];
+
+/// An access of a router.
+#[derive(Clone, Debug, Default)]
+pub struct CellSpec {
+    /// The router.
+    pub router: String,
+    /// Radios without addresses of their own get one from this prefix while they are there: its first address and a
+    /// number, from 2.
+    pub prefix: Option<Prefix>,
+    /// The router's address in the cell, the gateway of radios that have an address of its family.
+    pub gateway: Option<IpAddr>,
+    /// From a radio to the router.
+    pub up: LinkSpec,
+    /// From the router to a radio.
+    pub down: LinkSpec,
+}
+
+/// A node's interface that attaches to cells.
+#[derive(Clone, Debug, Default)]
+pub struct RadioSpec {
+    /// The node.
+    pub node: String,
+    /// The device's name there.
+    pub interface: String,
+    /// Addresses that it keeps everywhere.
+    pub addresses: Vec<Prefix>,
+    /// Cells that it can be attached to at a time, at least 1. Attaching to one more leaves the oldest.
+    pub at_once: usize,
+}
+
+/// All cells and radios, and where they are announced.
+#[derive(Clone, Debug)]
+pub(crate) struct SharedAir {
+    air: Arc<Mutex<Air>>,
+    socket: Arc<Socket>,
+}
+
+impl SharedAir {
+    /// Nothing in the air of the lab whose namespaces' names begin with `prefix` and whose emulators' devices are in
+    /// `middle`; opens its socket.
+    pub(crate) fn new(middle: Arc<Netns>, prefix: &str) -> Result<SharedAir> {
+        let socket = Arc::new(Socket::open(prefix)?);
+        let air = Air {
+            middle,
+            cells: BTreeMap::new(),
+            radios: BTreeMap::new(),
+            socket: Arc::clone(&socket),
+            listeners: Listeners::default(),
+        };
+        Ok(SharedAir { air: Arc::new(Mutex::new(air)), socket })
+    }
+
+    /// A panic under the lock ends one event; the others go on.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Air> {
+        self.air.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.socket.path()
+    }
+}
+
+/// Cells, radios, and who hears of them.
+#[derive(Debug)]
+pub(crate) struct Air {
+    /// Where the emulators' devices are.
+    middle: Arc<Netns>,
+    cells: BTreeMap<String, Cell>,
+    /// By `NODE:INTERFACE`.
+    radios: BTreeMap<String, Radio>,
+    socket: Arc<Socket>,
+    listeners: Listeners,
+}
+
+/// A device of a node, and its peer in the middle.
+#[derive(Debug)]
+struct Port {
+    node: String,
+    netns: Arc<Netns>,
+    device: String,
+    index: u32,
+    mac: [u8; 6],
+    inner: String,
+}
+
+#[derive(Debug)]
+struct Cell {
+    number: u32,
+    port: Port,
+    prefix: Option<Prefix>,
+    gateway: Option<IpAddr>,
+    up: LinkSpec,
+    down: LinkSpec,
+    /// Addresses that radios have got from the prefix.
+    given: u32,
+}
+
+#[derive(Debug)]
+struct Radio {
+    number: u32,
+    port: Port,
+    fixed: Vec<Prefix>,
+    at_once: usize,
+    /// The cells that it is in, and since when, from the oldest on.
+    attached: Vec<(String, Time)>,
+    met: BTreeMap<String, Met>,
+    /// What its attachments have put into the system.
+    settings: Vec<Setting>,
+}
+
+/// A radio and a cell that have met.
+#[derive(Debug)]
+struct Met {
+    handle: Handle,
+    /// The radio's address in this cell, if it gets one.
+    address: Option<Prefix>,
+}
+
+impl Air {
+    pub(crate) fn add_cell(&mut self, name: &str, spec: &CellSpec, node: Arc<Netns>) -> Result<()> {
+        if self.cells.contains_key(name) {
+            bail!("there are two cells called {name}");
+        }
+        spec.up.check()?;
+        spec.down.check()?;
+        let number = self.cells.len() as u32;
+        let peer = (format!("sgc{number}"), FIRST_CELL + number);
+        let port = Port::make(&self.middle, &spec.router, node, name, peer, mac(2, number))?;
+        // A radio in two cells asks in both, and wants the answer of the one that has the address.
+        port.netns.run(|| link::sysctl(&format!("net/ipv4/conf/{name}/arp_ignore"), "1"))??;
+        if let Some(gateway) = spec.gateway {
+            let wide = spec.prefix.filter(|prefix| prefix.contains(gateway));
+            let own = wide.map_or(Prefix::host(gateway), |p| Prefix::new(gateway, p.len));
+            port.netns.run(|| link::add_address(name, own))??;
+        }
+        let CellSpec { prefix, gateway, up, down, .. } = spec.clone();
+        let cell = Cell { number, port, prefix, gateway, up, down, given: 0 };
+        self.cells.insert(name.to_owned(), cell);
+        Ok(())
+    }
+
+    pub(crate) fn add_radio(&mut self, spec: &RadioSpec, node: Arc<Netns>) -> Result<()> {
+        let name = format!("{}:{}", spec.node, spec.interface);
+        if self.radios.contains_key(&name) {
+            bail!("there are two radios called {name}");
+        }
+        let number = self.radios.len() as u32;
+        let peer = (format!("sgr{number}"), FIRST_RADIO + number);
+        let port = (&spec.node, node, &spec.interface);
+        let port = Port::make(&self.middle, port.0, port.1, port.2, peer, mac(1, number))?;
+        port.netns.run(|| -> Result<()> {
+            for address in &spec.addresses {
+                link::add_address(&port.device, *address)?;
+            }
+            Ok(())
+        })??;
+        let radio = Radio {
+            number,
+            port,
+            fixed: spec.addresses.clone(),
+            at_once: spec.at_once.max(1),
+            attached: Vec::new(),
+            met: BTreeMap::new(),
+            settings: Vec::new(),
+        };
+        self.radios.insert(name, radio);
+        Ok(())
+    }
+
+    /// What has passed between radios and the cells that they have met: up, down.
+    pub(crate) fn counters(&self) -> Vec<(String, [Counters; 2])> {
+        let all = self.radios.iter().flat_map(|(name, radio)| {
+            radio.met.iter().map(move |(cell, met)| {
+                let counters = Direction::ALL.map(|way| met.handle.counters(way));
+                (format!("{name} in {cell}"), counters)
+            })
+        });
+        all.collect()
+    }
+
+    /// Lets in who waits to hear: of the present attachments, and from here on of every event. Before an event this is called
+    /// too, so that who connected before it hears of it.
+    pub(crate) fn welcome(&mut self) {
+        while let Some(stream) = self.socket.accept() {
+            self.greet(stream);
+        }
+    }
+
+    fn greet(&mut self, stream: UnixStream) {
+        let attached = self.radios.iter().flat_map(|(name, radio)| {
+            radio.attached.iter().map(move |(cell, since)| (name, cell, *since))
+        });
+        let present: Vec<Announcement> = attached
+            .filter_map(|(radio, cell, since)| self.announcement(radio, cell, since))
+            .collect();
+        self.listeners.add(stream, &present);
+    }
+}
+
+impl Port {
+    /// Makes a device of a node, which is up and waits for its carrier, and its peer with this name and index.
+    fn make(
+        middle: &Netns,
+        node: &str,
+        netns: Arc<Netns>,
+        device: &str,
+        (inner, peer_index): (String, u32),
+        mac: [u8; 6],
+    ) -> Result<Port> {
+        middle.run(|| link::create_veth_numbered(&inner, peer_index, device, Some(&netns)))??;
+        let index = netns.run(|| -> Result<u32> {
+            wire_like(device)?;
+            link::set_mac(device, mac)?;
+            link::set_up(device, true)?;
+            Ok(link::index_of(device)?)
+        })??;
+        let (node, device) = (node.to_owned(), device.to_owned());
+        Ok(Port { node, netns, device, index, mac, inner })
+    }
+}
+
+impl Cell {
+    /// The link between it and a radio.
+    fn spec(&self, radio: u32) -> EmulatorSpec {
+        let seed = u64::from(self.number) << 32 | u64::from(radio);
+        EmulatorSpec { up: self.up.clone(), down: self.down.clone(), seed, log: false }
+    }
+}
+
+fn mac(kind: u8, number: u32) -> [u8; 6] {
+    let [.., high, low] = number.to_be_bytes();
+    [MAC[0], MAC[1], MAC[2], kind, high, low]
+}

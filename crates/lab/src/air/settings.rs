@@ -1,0 +1,112 @@
+//! What attachments put into the system: addresses and default routes of radios, and routes of routers to them.
+
+use anyhow::Result;
+use segue_ip::{Prefix, Route};
+use segue_linux::link;
+
+use super::attach::found;
+use super::{Air, Cell, Radio};
+
+/// Metric of a default route over a radio, plus the radio's number: any other that a node has goes first.
+const METRIC: u32 = 10_000;
+
+/// Something put into the system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Setting {
+    /// An address of the radio.
+    Address(Prefix),
+    /// A route of the radio's node.
+    Route(Route),
+    /// A route of the router that has this cell.
+    Way(String, Route),
+}
+
+impl Air {
+    /// Puts into the system what a radio's attachments ask for, and takes back what they do not any more. What has gone
+    /// from there meanwhile is no concern.
+    pub(super) fn settle(&mut self, name: &str) -> Result<()> {
+        let radio = self.radio(name)?;
+        let wanted = self.wanted(radio);
+        for setting in radio.settings.iter().rev().filter(|had| !wanted.contains(had)) {
+            let _ = self.take_back(radio, setting)?;
+        }
+        for setting in wanted.iter().filter(|wanted| !radio.settings.contains(wanted)) {
+            self.put(radio, setting)??;
+        }
+        found(&mut self.radios, name)?.settings = wanted;
+        Ok(())
+    }
+
+    /// In the order in which they are put: a gateway is reached before a route leads over it.
+    fn wanted(&self, radio: &Radio) -> Vec<Setting> {
+        let mut wanted = Vec::new();
+        let given = |cell: &str| radio.met.get(cell).and_then(|met| met.address);
+        let cells = radio.attached.iter().map(|(cell, _)| cell.as_str());
+        wanted.extend(cells.clone().filter_map(given).map(Setting::Address));
+        if let Some((name, cell)) = cells.clone().next_back().and_then(|name| self.known(name)) {
+            let own: Vec<Prefix> = radio.fixed.iter().copied().chain(given(name)).collect();
+            wanted.extend(routes_out(radio, cell, &own).into_iter().map(Setting::Route));
+        }
+        // Of several cells of one router, the newest leads to an address that the radio has in all.
+        let mut reached: Vec<(&str, Prefix)> = Vec::new();
+        for (name, cell) in cells.rev().filter_map(|name| self.known(name)) {
+            for address in radio.fixed.iter().copied().chain(given(name)) {
+                let host = Prefix::host(address.addr);
+                let way = (cell.port.node.as_str(), host);
+                if !reached.contains(&way) {
+                    reached.push(way);
+                    wanted.push(Setting::Way(name.to_owned(), Route::on(host, cell.port.index)));
+                }
+            }
+        }
+        wanted
+    }
+
+    fn known<'a>(&self, name: &'a str) -> Option<(&'a str, &Cell)> {
+        self.cells.get(name).map(|cell| (name, cell))
+    }
+
+    fn put(&self, radio: &Radio, setting: &Setting) -> Result<segue_linux::error::Result<()>> {
+        let port = &radio.port;
+        Ok(match setting {
+            Setting::Address(address) => {
+                port.netns.run(|| link::add_address(&port.device, *address))?
+            }
+            Setting::Route(route) => port.netns.run(|| link::replace_route(route))?,
+            Setting::Way(cell, route) => {
+                self.cell(cell)?.port.netns.run(|| link::replace_route(route))?
+            }
+        })
+    }
+
+    fn take_back(
+        &self,
+        radio: &Radio,
+        setting: &Setting,
+    ) -> Result<segue_linux::error::Result<()>> {
+        let port = &radio.port;
+        Ok(match setting {
+            Setting::Address(address) => {
+                port.netns.run(|| link::delete_address(&port.device, *address))?
+            }
+            Setting::Route(route) => port.netns.run(|| link::delete_route(route))?,
+            Setting::Way(cell, route) => {
+                self.cell(cell)?.port.netns.run(|| link::delete_route(route))?
+            }
+        })
+    }
+}
+
+/// The routes of a node whose radio has these addresses in a cell.
+fn routes_out(radio: &Radio, cell: &Cell, own: &[Prefix]) -> Vec<Route> {
+    let family = |gateway: &std::net::IpAddr| {
+        own.iter().any(|address| address.addr.is_ipv6() == gateway.is_ipv6())
+    };
+    let Some(gateway) = cell.gateway.filter(family) else { return Vec::new() };
+    let index = radio.port.index;
+    let default = Route::via(Prefix::default_of(gateway.is_ipv6()), gateway).index(index);
+    let default = default.metric(METRIC + radio.number);
+    let near = own.iter().any(|address| address.contains(gateway));
+    let beside = (!near).then(|| Route::on(Prefix::host(gateway), index));
+    beside.into_iter().chain([default]).collect()
+}
