@@ -5,8 +5,7 @@
 //!
 //! Two kinds of wire: one that carries super-packets whole (a virtual pair's default) and one like a real one (cut to
 //! packets before it, merged by GRO behind it). The order rotates from round to round; medians are shown, next to their
-//! bars ([`CPU_BAR`], [`RULES_BAR`]). GRO does not look behind a UDP header that it does not know, so that form is shown
-//! on the second wire without a bar.
+//! bars ([`CPU_BAR`], [`RULES_BAR`]).
 
 mod side_by_side;
 
@@ -98,12 +97,8 @@ fn bench() -> Result<(), Error> {
 }
 
 /// The bar of a carrier's processor time, where it has one.
-fn bar(whole: bool, form: Option<Form>) -> Option<f64> {
-    match form {
-        None => None,
-        Some(Form::Udp { .. }) if !whole => None,
-        Some(_) => Some(CPU_BAR),
-    }
+fn bar(form: Option<Form>) -> Option<f64> {
+    form.map(|_| CPU_BAR)
 }
 
 fn print_table(
@@ -118,7 +113,7 @@ fn print_table(
     for (&(whole, at), s) in medians.iter().rev() {
         let (name, form) = CARRIERS[at];
         let cpu = s.own_s_per_gb / medians[&(whole, 0)].own_s_per_gb;
-        let bar = bar(whole, form).map_or_else(String::new, |bar| {
+        let bar = bar(form).map_or_else(String::new, |bar| {
             format!("CPU \u{2264} {bar:.2}: {}", verdict(cpu <= bar))
         });
         println!(
@@ -196,7 +191,7 @@ fn print_json(
                 "gbit_s": s.gbit_s,
                 "own_cpu_s_per_gb": s.own_s_per_gb,
                 "busy_cpu_s_per_gb": s.busy_s_per_gb,
-                "cpu_of_vxlan_bar": bar(whole, form),
+                "cpu_of_vxlan_bar": bar(form),
             })
         })
         .collect();
