@@ -3,8 +3,8 @@
 //! kernel's. Packets are carried by programs in the kernel (`src/bpf/relay*`), or in user space where there can be none.
 //!
 //! Routes lead packets to the relay's TUN device; from there they go where their traffic is bound to. What comes out of a
-//! tunnel arrives at that device, and the kernel's routes take it from there. Everything acts in the network namespace of
-//! the thread that calls [`Relay::new`].
+//! tunnel arrives at that device, and the kernel's routes take it from there. A relay is of the network namespace of the
+//! thread that makes it: whoever attaches it to interfaces, changes it or calls its heartbeat must be in the same one.
 
 pub mod dry_run;
 mod end;
@@ -49,6 +49,7 @@ pub fn tables() -> Vec<String> {
 /// The relay; everything it put into the kernel goes when it is dropped.
 pub struct Relay {
     worker: Worker,
+    room: RelayRoom,
     slots: Slots,
     tunnels: BTreeMap<u32, Placed>,
     /// By what packets that come out of tunnels are told apart.
@@ -61,6 +62,8 @@ pub struct Relay {
     queue: u32,
     /// Tells when the routes change.
     ways: Watch,
+    /// A look at them failed.
+    look_again: bool,
     shore: Arc<Shore>,
 }
 
@@ -111,6 +114,7 @@ impl Relay {
         })?;
         Ok(Relay {
             worker,
+            room: setup.room,
             slots: Slots { next: 0, most: setup.room.tunnels, freed: Vec::new() },
             tunnels: BTreeMap::new(),
             ends: BTreeMap::new(),
@@ -119,6 +123,7 @@ impl Relay {
             led: BTreeMap::new(),
             queue: 0,
             ways,
+            look_again: false,
             shore,
         })
     }
@@ -148,19 +153,21 @@ impl Relay {
         if let Err(error) = self.shore.plane.beat() {
             tracing::warn!(%error, "the heartbeat could not be written");
         }
-        if !self.ways.drain() {
+        if !self.ways.drain() && !self.look_again {
             return;
         }
+        self.look_again = false;
         for placed in self.tunnels.values_mut() {
-            let hop = hop_of(&placed.tunnel);
-            // A route to the other end that leads to the relay would send packets round and round.
-            let round = hop.is_some_and(|hop| hop.interface == self.shore.plane.tun().ifindex);
-            if hop == placed.hop || round {
-                continue;
-            }
-            placed.hop = hop;
-            if let Err(error) = self.shore.plane.set_hop(placed.slot, hop) {
-                tracing::warn!(%error, "a tunnel's way could not be written");
+            let found = hop_of(&placed.tunnel, self.shore.plane.tun().ifindex).and_then(|hop| {
+                if hop != placed.hop {
+                    self.shore.plane.set_hop(placed.slot, hop)?;
+                    placed.hop = hop;
+                }
+                Ok(())
+            });
+            if let Err(error) = found {
+                tracing::warn!(%error, "the way of a tunnel could not be looked up");
+                self.look_again = true;
             }
         }
     }
@@ -215,7 +222,8 @@ impl Relay {
     }
 
     fn set_tunnel(&mut self, tunnel: Tunnel) -> Result<(), DatapathError> {
-        let (number, hop) = (tunnel.number, hop_of(&tunnel));
+        let hop = hop_of(&tunnel, self.shore.plane.tun().ifindex)?;
+        let number = tunnel.number;
         let end = End::of(&tunnel);
         if self.ends.get(&end).is_some_and(|other| *other != number) {
             return Err(DatapathError::SameEnds { number });
@@ -247,8 +255,8 @@ impl Relay {
         self.lead_again(number)?;
         self.shore.plane.remove_tunnel(placed.slot, &placed.tunnel)?;
         for source in sources {
-            self.shore.plane.forbid(&source, placed.slot, false);
             self.sources.forbid(&source);
+            self.shore.plane.forbid(&source, placed.slot, &self.sources);
         }
         self.slots.give_back(placed.slot);
         Ok(())
@@ -273,6 +281,9 @@ impl Relay {
         {
             return Err(DatapathError::NoTunnel { number });
         }
+        if self.sources.count() >= self.room.sources as usize {
+            return Err(DatapathError::Full { what: "source" });
+        }
         let slot = self.slot_of_port(source.port);
         if self.sources.allow(source)
             && let Err(error) = self.shore.plane.allow(&source, slot)
@@ -285,8 +296,7 @@ impl Relay {
 
     fn forbid(&mut self, source: &Source) {
         if self.sources.forbid(source) {
-            let last = self.sources.at(source.port).next().is_none();
-            self.shore.plane.forbid(source, self.slot_of_port(source.port), last);
+            self.shore.plane.forbid(source, self.slot_of_port(source.port), &self.sources);
         }
     }
 
@@ -300,6 +310,14 @@ impl Relay {
     fn bind(&mut self, Binding { traffic, exit }: Binding) -> Result<(), DatapathError> {
         let traffic = traffic.network();
         let old = self.bindings.get(&traffic).map(|bound| (bound.exit, bound.queue));
+        let [flows, prefixes] = self.bindings.count();
+        let (bound, room, what) = match traffic {
+            Traffic::Flow(_) => (flows, self.room.flows, "flow"),
+            Traffic::To(_) | Traffic::From(_) => (prefixes, self.room.prefixes, "prefix"),
+        };
+        if old.is_none() && bound >= room as usize {
+            return Err(DatapathError::Full { what });
+        }
         let waits = matches!(exit, Exit::Hold { .. } | Exit::Ask);
         let same = |old: Exit| std::mem::discriminant(&old) == std::mem::discriminant(&exit);
         let queue = match old {
@@ -401,11 +419,13 @@ impl Forwarding for Relay {
     }
 }
 
-/// Where a tunnel leaves. Over an interface that it names, without a route there, its other end is on the link.
-fn hop_of(tunnel: &Tunnel) -> Option<Hop> {
-    let routed = route::way_to(tunnel.remote, tunnel.interface).ok().flatten();
+/// Where a tunnel leaves; nowhere if the route leads to the relay's device, which would send packets round and round. Over
+/// an interface that it names, without a route there, its other end is on the link.
+fn hop_of(tunnel: &Tunnel, relay: u32) -> Result<Option<Hop>, DatapathError> {
+    let routed = route::way_to(tunnel.remote, tunnel.interface)?;
     let on_link = |interface| Hop { interface, next: tunnel.remote };
-    routed.or_else(|| tunnel.interface.map(on_link))
+    let hop = routed.or_else(|| tunnel.interface.map(on_link));
+    Ok(hop.filter(|hop| hop.interface != relay))
 }
 
 /// Places in the table of tunnels.

@@ -19,6 +19,8 @@ pub struct Bindings<V> {
 pub struct Sources {
     known: BTreeSet<Source>,
     lengths: Lengths,
+    /// What comes over checked links, with the number of links that may bring each prefix.
+    hosts: Bindings<usize>,
 }
 
 /// How many prefixes of each length a table has, so that a look-up tries no others.
@@ -66,6 +68,13 @@ impl<V> Bindings<V> {
     /// The same, to be changed.
     pub fn get_mut(&mut self, traffic: &Traffic) -> Option<&mut V> {
         self.bound.get_mut(&traffic.network())
+    }
+
+    /// How many flows are bound, and how many prefixes.
+    #[must_use]
+    pub fn count(&self) -> [usize; 2] {
+        let prefixes = self.to.count() + self.from.count();
+        [self.bound.len() - prefixes, prefixes]
     }
 
     /// All of it, in order.
@@ -116,6 +125,11 @@ impl Sources {
         if new {
             self.lengths.add(source.prefix);
         }
+        if new && let Port::Link(_) = source.port {
+            let from = Traffic::From(source.prefix);
+            let links = self.hosts.get(&from).copied().unwrap_or(0);
+            self.hosts.insert(from, links + 1);
+        }
         new
     }
 
@@ -125,6 +139,13 @@ impl Sources {
         let known = self.known.remove(&source);
         if known {
             self.lengths.remove(source.prefix);
+        }
+        if known && let Port::Link(_) = source.port {
+            let from = Traffic::From(source.prefix);
+            match self.hosts.get_mut(&from) {
+                Some(links) if *links > 1 => *links -= 1,
+                _ => drop(self.hosts.remove(&from)),
+            }
         }
         known
     }
@@ -140,6 +161,24 @@ impl Sources {
     #[must_use]
     pub fn may_bring(&self, port: Port, source: IpAddr) -> bool {
         self.lengths.networks(source).any(|prefix| self.known.contains(&Source { port, prefix }))
+    }
+
+    /// Whether a checked link may bring packets with this source.
+    #[must_use]
+    pub fn is_behind_link(&self, source: IpAddr) -> bool {
+        self.hosts.from(source).is_some()
+    }
+
+    /// Whether just this prefix is allowed at a link.
+    #[must_use]
+    pub fn has_at_link(&self, prefix: Prefix) -> bool {
+        self.hosts.get(&Traffic::From(prefix)).is_some()
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.known.len()
     }
 
     /// Whether what comes over an interface is checked: it has a source.
@@ -162,6 +201,10 @@ impl Lengths {
                 lengths.remove(&prefix.len);
             }
         }
+    }
+
+    fn count(&self) -> usize {
+        self.v4.values().chain(self.v6.values()).sum()
     }
 
     fn of(&mut self, prefix: Prefix) -> &mut BTreeMap<u8, usize> {
@@ -206,6 +249,7 @@ mod tests {
         assert_eq!(bindings.of(&key, false), Some(wide));
         assert_eq!(bindings.insert(Traffic::Flow(key), 9), None);
         assert_eq!(bindings.of(&key, true), Some(Traffic::Flow(key)));
+        assert_eq!(bindings.count(), [1, 3]);
         assert_eq!(bindings.of(&flow("fd00::1", "fd01::1"), false), Some(from));
         assert_eq!(bindings.of(&flow("fd02::1", "fd01::1"), true), None);
         // The host bits of a prefix mean nothing.
@@ -229,8 +273,13 @@ mod tests {
         );
         assert!(!sources.may_bring(tunnel, ip("fd0c::9")));
         assert!(sources.is_checked(3) && !sources.is_checked(4));
+        assert!(sources.is_behind_link(ip("fd0c::9")) && !sources.is_behind_link(ip("10.0.0.1")));
+        assert!(sources.allow(source(Port::Link(4), "fd0c::/64")));
+        assert!(sources.forbid(&source(Port::Link(4), "fd0c::/64")));
+        assert!(sources.is_behind_link(ip("fd0c::9")));
         assert!(sources.forbid(&source(link, "fd0c::/64")) && !sources.is_checked(3));
         assert!(!sources.forbid(&source(link, "fd0c::/64")));
-        assert_eq!(sources.at(tunnel).count(), 1);
+        assert!(!sources.is_behind_link(ip("fd0c::9")));
+        assert_eq!((sources.at(tunnel).count(), sources.count()), (1, 1));
     }
 }

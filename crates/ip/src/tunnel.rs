@@ -57,7 +57,8 @@ pub enum Port {
     /// Out of the tunnel with this number. Its packets are checked.
     Tunnel(u32),
     /// Over the interface with this index. Its packets are checked if it has at least one [`Source`]. If it has none, it is the
-    /// rest of the world's, from which nothing comes with a source that [`Traffic::To`] is bound for.
+    /// rest of the world's, from which nothing comes with a source that [`Traffic::To`] is bound for, or that a checked
+    /// interface may bring.
     Link(u32),
 }
 

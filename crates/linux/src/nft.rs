@@ -88,10 +88,14 @@ fn run(args: &[&str], input: &str) -> Result<String> {
         }
         started => started.map_err(failed)?,
     };
-    if let Some(mut stdin) = child.stdin.take() {
-        stdin.write_all(input.as_bytes()).map_err(failed)?;
-    }
+    let mut stdin = child.stdin.take();
+    let written = stdin.as_mut().map_or(Ok(()), |stdin| stdin.write_all(input.as_bytes()));
+    drop(stdin);
     let output = child.wait_with_output().map_err(failed)?;
+    // If it has not read everything it has said why.
+    if output.status.success() {
+        written.map_err(failed)?;
+    }
     if !output.status.success() {
         let text = String::from_utf8_lossy(&output.stderr);
         let why = text.lines().next().unwrap_or("no reason given").to_owned();

@@ -46,12 +46,14 @@ struct relay_end {
 	__u8 reserved[2];
 };
 
-/* Inner sources at a port: a tunnel's slot, or LINK_PORT and an interface. For longest prefixes. */
+/* Inner sources at a port: a tunnel's slot, LINK_PORT and an interface, or ANY_LINK for what at least one link may bring.
+ * For longest prefixes. */
 #define LINK_PORT 0x80000000U
+#define ANY_LINK 0xffffffffU
 struct relay_source {
-	__u32 bits; /* that count: 64 of the port and what is reserved, and those of the prefix */
+	__u32 bits; /* that count: 64 of the port and the family, and those of the prefix */
 	__u32 port;
-	__u32 reserved;
+	__u32 family; /* 4 or 6: no prefix of the one has addresses of the other */
 	__u32 address[4];
 };
 
@@ -65,7 +67,7 @@ enum relay_direction {
 struct relay_prefix {
 	__u32 bits;
 	__u32 direction;
-	__u32 reserved;
+	__u32 family;
 	__u32 address[4];
 };
 

@@ -136,7 +136,7 @@ static __always_inline int arrive(struct __sk_buff *skb, __u32 link)
 	/* Only UDP is cut into pieces that no device has put together: see DROP_UNCUT. */
 	if (skb->gso_size && in.end.form == FORM_UDP && inner.len < len)
 		return drop(DROP_UNCUT);
-	if (stays_here(&inner) || !may_come_from(*slot, inner.key.src))
+	if (stays_here(&inner) || !may_come_from(*slot, &inner))
 		return drop(DROP_INNER_SOURCE);
 	amount = measure(skb, in.inner, len, &inner);
 	__sync_fetch_and_add(&tunnel->received_packets, amount.packets);

@@ -7,46 +7,58 @@
 #define NEXT_IPV6 41
 #define NEXT_GRE 47
 
-static __always_inline int may_come_from(__u32 port, const __u32 source[4])
+static __always_inline int may_come_from(__u32 port, const struct inner *inner)
 {
-	struct relay_source key = { .bits = ALL_BITS, .port = port };
+	struct relay_source key = { .bits = ALL_BITS, .port = port, .family = inner->version };
 
-	copy_address(key.address, source);
+	copy_address(key.address, inner->key.src);
 	return bpf_map_lookup_elem(&relay_sources, &key) != 0;
 }
 
-static __always_inline struct relay_exit *exit_of_prefix(__u32 direction, const __u32 address[4])
+static __always_inline struct relay_exit *exit_of_prefix(__u32 direction, __u8 family,
+								  const __u32 address[4])
 {
-	struct relay_prefix key = { .bits = ALL_BITS, .direction = direction };
+	struct relay_prefix key = { .bits = ALL_BITS, .direction = direction, .family = family };
 
 	copy_address(key.address, address);
 	return bpf_map_lookup_elem(&relay_prefixes, &key);
 }
 
-/* Where a packet goes; null if nothing says so. `checked`: it came over a checked link. */
-static __always_inline struct relay_exit *exit_of(const struct flow_key *key, int checked)
+static __always_inline struct relay_exit *exit_to(const struct inner *inner)
 {
-	struct relay_exit *exit = bpf_map_lookup_elem(&relay_flows, key);
+	return exit_of_prefix(RELAY_TO, inner->version, inner->key.dst);
+}
+
+static __always_inline struct relay_exit *exit_from(const struct inner *inner)
+{
+	return exit_of_prefix(RELAY_FROM, inner->version, inner->key.src);
+}
+
+/* Where a packet goes; null if nothing says so. `checked`: it came over a checked link. */
+static __always_inline struct relay_exit *exit_of(const struct inner *inner, int checked)
+{
+	struct relay_exit *exit = bpf_map_lookup_elem(&relay_flows, &inner->key);
 
 	if (exit)
 		return exit;
-	exit = checked ? exit_of_prefix(RELAY_FROM, key->src) : exit_of_prefix(RELAY_TO, key->dst);
+	exit = checked ? exit_from(inner) : exit_to(inner);
 	if (exit)
 		return exit;
-	return checked ? exit_of_prefix(RELAY_TO, key->dst) : exit_of_prefix(RELAY_FROM, key->src);
+	return checked ? exit_to(inner) : exit_from(inner);
 }
 
 /* Whether a packet that the node forwards may have its source. What came out of tunnels was checked there. Over a
  * link without sources come packets of the rest of the world, and none of ours: whose destination is a binding's
  * is behind a tunnel or a checked link. */
-static __always_inline int has_good_source(__u32 link, const struct flow_key *key, int *checked)
+static __always_inline int has_good_source(__u32 link, const struct inner *inner, int *checked)
 {
 	if (!link || link == tun_ifindex)
 		return 1;
 	*checked = bpf_map_lookup_elem(&relay_links, &link) != 0;
 	if (*checked)
-		return may_come_from(LINK_PORT | link, key->src);
-	return !exit_of_prefix(RELAY_TO, key->src);
+		return may_come_from(LINK_PORT | link, inner);
+	return !exit_of_prefix(RELAY_TO, inner->version, inner->key.src) &&
+	       !may_come_from(ANY_LINK, inner);
 }
 
 struct gre {
@@ -282,9 +294,9 @@ int relay_egress(struct __sk_buff *skb)
 		return drop(DROP_INNER_PACKET);
 	if (stays_here(&inner))
 		return PASS;
-	if (!again && !has_good_source(skb->ingress_ifindex, &inner.key, &checked))
+	if (!again && !has_good_source(skb->ingress_ifindex, &inner, &checked))
 		return drop(DROP_INNER_SOURCE);
-	exit = exit_of(&inner.key, checked);
+	exit = exit_of(&inner, checked);
 	if (!exit)
 		return drop(DROP_NO_BINDING);
 	kind = exit->kind;

@@ -6,15 +6,15 @@ use std::sync::Mutex;
 
 use libbpf_rs::{RingBuffer, RingBufferBuilder};
 use segue_clock::Time;
-use segue_ip::{Exit, Port, Source, Traffic, Tunnel};
+use segue_ip::{Exit, Port, Source, Sources, Traffic, Tunnel};
 use segue_linux::clock::monotonic;
 use segue_linux::route::Hop;
 use segue_wire::{DropReason, FlowKey};
 
 use super::plane::{Arrivals, Plane, Waits, Way};
 use super::skel::{
-    ASK, HOLD, kernel_end, kernel_exit, kernel_hop, kernel_source, kernel_tunnel, order_mark,
-    relay_exit, relay_message, relay_tunnel,
+    ASK, HOLD, kernel_end, kernel_exit, kernel_hop, kernel_source, kernel_source_of_links,
+    kernel_tunnel, order_mark, relay_exit, relay_message, relay_tunnel,
 };
 use super::tables::{Programs, Tables, load};
 use super::words::{Carried, RelayEvent, RelaySetup, RelaySink};
@@ -39,6 +39,7 @@ pub(super) struct KernelPlane {
 impl KernelPlane {
     pub(super) fn new(setup: &RelaySetup) -> Result<KernelPlane, DatapathError> {
         messages_to_log();
+        super::user::remove_leftover(&setup.device);
         let tun = Tun::create(&setup.device, setup.mtu_bytes)?;
         let (programs, tables) = load(setup, tun.ifindex)?;
         tables.set_alive(monotonic())?;
@@ -137,18 +138,19 @@ impl Plane for KernelPlane {
 
     fn allow(&self, source: &Source, slot: u32) -> Result<(), DatapathError> {
         self.tables.set_source(&kernel_source(source, slot))?;
-        match source.port {
-            Port::Link(interface) => self.tables.check_link(interface),
-            Port::Tunnel(_) => Ok(()),
-        }
+        let Port::Link(interface) = source.port else { return Ok(()) };
+        self.tables.check_link(interface)?;
+        self.tables.set_source(&kernel_source_of_links(source))
     }
 
-    fn forbid(&self, source: &Source, slot: u32, last: bool) {
+    fn forbid(&self, source: &Source, slot: u32, rest: &Sources) {
         self.tables.remove_source(&kernel_source(source, slot));
-        if let Port::Link(interface) = source.port
-            && last
-        {
+        let Port::Link(interface) = source.port else { return };
+        if !rest.is_checked(interface) {
             self.tables.check_link_no_more(interface);
+        }
+        if !rest.has_at_link(source.prefix) {
+            self.tables.remove_source(&kernel_source_of_links(source));
         }
     }
 

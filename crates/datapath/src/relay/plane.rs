@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 
-use segue_ip::{Exit, Source, Traffic, Tunnel};
+use segue_ip::{Exit, Source, Sources, Traffic, Tunnel};
 use segue_linux::route::Hop;
 use segue_wire::{DropReason, FlowKey};
 
@@ -69,8 +69,8 @@ pub(super) trait Plane: Send + Sync {
     /// Lets a tunnel, which is in this slot, or a link bring packets from a source. A link is checked from then on.
     fn allow(&self, source: &Source, slot: u32) -> Result<(), DatapathError>;
 
-    /// Takes that back; with the `last` one of a link, this is not checked any more.
-    fn forbid(&self, source: &Source, slot: u32, last: bool);
+    /// Takes that back; `rest` are those that stay. A link without any is not checked any more.
+    fn forbid(&self, source: &Source, slot: u32, rest: &Sources);
 
     /// Binds traffic. If it `was` bound, what it has carried is counted on.
     fn bind(&self, traffic: &Traffic, way: Way, was: bool) -> Result<(), DatapathError>;

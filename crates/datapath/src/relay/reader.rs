@@ -23,8 +23,10 @@ use crate::{DatapathError, MissPacket};
 
 /// Time between two sweeps for packets whose decision never came.
 const SWEEP: Span = Span::from_secs(1);
-/// Most times that a queue is looked at again before what follows may overtake it.
-const ROUNDS: usize = 1_000;
+/// How long the release of a queue may take before what follows may overtake it.
+const RELEASE: Span = Span::from_millis(100);
+/// Most batches read after that, of what came before.
+const LAST_BATCHES: usize = 16;
 /// Packets read before the thread looks at its other work.
 const BATCH: usize = 64;
 
@@ -75,15 +77,22 @@ impl Shore {
         let_go()?;
         self.plane.set_returned(queue, reading.holds.gone(queue))?;
         // On a machine too busy to catch up, order is given up.
-        for _ in 0..ROUNDS {
+        let end = monotonic() + RELEASE;
+        loop {
             let held = reading.holds.drain(queue);
             self.send(held.iter().map(Vec::as_slice));
-            if self.read(&mut reading) == 0 && held.is_empty() {
+            if self.read(&mut reading) == 0 && held.is_empty() || monotonic() > end {
                 break;
             }
         }
         bind()?;
-        while self.read(&mut reading) > 0 {}
+        let held = reading.holds.drain(queue);
+        self.send(held.iter().map(Vec::as_slice));
+        for _ in 0..LAST_BATCHES {
+            if self.read(&mut reading) == 0 {
+                break;
+            }
+        }
         let left = reading.holds.remove(queue);
         self.drops.add(DropReason::NoBinding, left);
         Ok(())

@@ -38,6 +38,8 @@ pub(super) const HOLD: u8 = relay_exit_kind::EXIT_HOLD.0 as u8;
 pub(super) const ASK: u8 = relay_exit_kind::EXIT_ASK.0 as u8;
 /// `LINK_PORT` of relay.bpf.h.
 pub(super) const LINK_PORT: u32 = 0x8000_0000;
+/// `ANY_LINK` of relay.bpf.h.
+const ANY_LINK: u32 = u32::MAX;
 /// Bits in front of the address in keys of longest prefixes.
 const HEAD_BITS: u32 = 64;
 
@@ -120,19 +122,26 @@ fn bits(prefix: Prefix) -> u32 {
     HEAD_BITS + u32::from(prefix.len) + if prefix.addr.is_ipv4() { 96 } else { 0 }
 }
 
-/// `port`: a tunnel's slot in place of its number.
+/// `slot`: of the tunnel, in place of its number.
 pub(super) fn kernel_source(source: &Source, slot: u32) -> relay_source {
-    let port = match source.port {
-        Port::Tunnel(_) => slot,
-        Port::Link(interface) => LINK_PORT | interface,
-    };
+    source_at(
+        source,
+        if let Port::Link(interface) = source.port { LINK_PORT | interface } else { slot },
+    )
+}
+
+/// The same source at any link.
+pub(super) fn kernel_source_of_links(source: &Source) -> relay_source {
+    source_at(source, ANY_LINK)
+}
+
+fn source_at(source: &Source, port: u32) -> relay_source {
     let prefix = source.prefix.network();
-    // As the programs' addresses are compared byte by byte, so is the word in front of them.
     relay_source {
         bits: bits(prefix),
         port,
+        family: family(prefix.addr).into(),
         address: mapped(prefix.addr),
-        ..relay_source::default()
     }
 }
 
@@ -144,15 +153,14 @@ pub(super) fn kernel_prefix(traffic: &Traffic) -> Option<relay_prefix> {
         Traffic::From(prefix) => (relay_direction::RELAY_FROM, prefix.network()),
     };
     let direction = direction.0;
-    let address = mapped(prefix.addr);
-    Some(relay_prefix { bits: bits(prefix), direction, address, ..relay_prefix::default() })
+    let (family, address) = (family(prefix.addr).into(), mapped(prefix.addr));
+    Some(relay_prefix { bits: bits(prefix), direction, family, address })
 }
 
 /// The key under which a whole address is looked up.
 pub(super) fn whole(direction: relay_direction, address: IpAddr) -> relay_prefix {
-    let direction = direction.0;
-    let address = mapped(address);
-    relay_prefix { bits: HEAD_BITS + 128, direction, address, ..relay_prefix::default() }
+    let (direction, family) = (direction.0, family(address).into());
+    relay_prefix { bits: HEAD_BITS + 128, direction, family, address: mapped(address) }
 }
 
 /// `slot`: of the tunnel that it leads to; `queue`: where user space keeps what is held, or asked about.

@@ -16,17 +16,17 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Mutex;
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
-use segue_ip::{Port, Source, Traffic, Tunnel};
+use segue_ip::{Port, Source, Sources, Traffic, Tunnel};
 use segue_linux::clock::monotonic;
 use segue_linux::route::Hop;
 use segue_wire::flow::Inner;
 use segue_wire::{DropReason, FlowKey};
 
-pub(super) use self::filter::tables;
 use self::filter::{Filter, Known};
+pub(super) use self::filter::{remove_leftover, tables};
 use self::frames::Frames;
 use self::ports::Ports;
-use self::raw::Sender;
+use self::raw::Senders;
 use self::state::{Opened, State, TURNED};
 use super::plane::{Arrivals, Plane, Waits, Way};
 use super::words::{Carried, RelaySetup, RelaySink};
@@ -48,7 +48,7 @@ pub(super) struct UserPlane {
     /// Tells that an interface has packets.
     arrived: Epoll,
     ports: Mutex<Ports>,
-    sender: Sender,
+    senders: Mutex<Senders>,
     state: Mutex<State>,
     drops: Drops,
     /// Firewall mark of outer packets.
@@ -65,7 +65,7 @@ impl UserPlane {
             arrived: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)
                 .map_err(|e| failed("wait for packets")(e.into()))?,
             ports: Mutex::default(),
-            sender: Sender::open().map_err(failed("open a raw socket"))?,
+            senders: Mutex::default(),
             state: Mutex::default(),
             drops: Drops::default(),
             mark: setup.mark,
@@ -100,17 +100,18 @@ impl UserPlane {
         let mut cuts = Vec::new();
         cut.apply(copy, |headers, rest| cuts.push((headers.to_vec(), rest)));
         let turned = vnet.flags & TURNED != 0;
-        let leave = lock(&self.state).leave(&inner.key, turned, self.mark)?;
         let len = |(headers, rest): &(Vec<u8>, Range<usize>)| headers.len() + rest.len();
-        let heads = match leave.slot {
-            None => vec![Vec::new(); cuts.len()],
-            Some(slot) => {
-                let state = lock(&self.state);
-                let head = |cut| {
+        let (leave, heads) = {
+            let state = lock(&self.state);
+            let leave = state.leave(&inner.key, turned, self.mark)?;
+            let head = |cut| match leave.slot {
+                None => Ok(Vec::new()),
+                Some(slot) => {
                     state.head(slot, v6, class, len(cut)).map(|(head, len)| head[..len].to_vec())
-                };
-                cuts.iter().map(head).collect::<Result<Vec<_>, _>>()?
-            }
+                }
+            };
+            let heads = cuts.iter().map(head).collect::<Result<Vec<_>, _>>()?;
+            (leave, heads)
         };
         let pieces: Vec<_> = heads
             .iter()
@@ -119,7 +120,7 @@ impl UserPlane {
                 [head.as_slice(), headers.as_slice(), &copy[rest.clone()]].map(IoSlice::new)
             })
             .collect();
-        let (sent, result) = self.sender.send(&pieces, &leave.out);
+        let (sent, result) = lock(&self.senders).send(&pieces, &leave.out);
         let bytes: usize = cuts[..sent].iter().map(len).sum();
         lock(&self.state).count_sent(&leave, sent as u64, bytes as u64, monotonic());
         if let Err(error) = result {
@@ -183,21 +184,29 @@ impl Plane for UserPlane {
         self.arrived
             .add(&frames, event)
             .map_err(|e| failed("wait for packets of the interface")(e.into()))?;
-        lock(&self.filter).add(&[Known::Attached(ifindex)])?;
         interfaces.insert(ifindex, frames);
-        Ok(())
+        // The thread takes packets meanwhile.
+        drop(interfaces);
+        lock(&self.filter).add(&[Known::Attached(ifindex)]).inspect_err(|_| {
+            lock(&self.interfaces).remove(&ifindex);
+        })
     }
 
     fn detach(&self, ifindex: u32) {
-        if lock(&self.interfaces).remove(&ifindex).is_some()
-            && let Err(error) = lock(&self.filter).remove(&[Known::Attached(ifindex)])
-        {
+        let Some(frames) = lock(&self.interfaces).remove(&ifindex) else { return };
+        self.drops.add(DropReason::QueueFull, frames.overflowed());
+        if let Err(error) = lock(&self.filter).remove(&[Known::Attached(ifindex)]) {
             tracing::warn!(%error, "packets of tunnels are still dropped on an interface");
         }
     }
 
-    /// Nothing outlives this process but the table of sources, which lets nothing pass that it should not.
+    /// Whoever flushes the packet filter opens the links until the next beat.
     fn beat(&self) -> Result<(), DatapathError> {
+        if lock(&self.filter).keep()? {
+            tracing::warn!(
+                "somebody removed the relay's table from the packet filter: it is made anew"
+            );
+        }
         Ok(())
     }
 
@@ -221,12 +230,17 @@ impl Plane for UserPlane {
         ports.add(tunnel).map_err(failed("take the UDP port of a tunnel"))?;
         let known = lock(&self.filter).add(&Known::of(tunnel));
         known.inspect_err(|_| ports.remove(tunnel))?;
+        if let Err(error) = self.listen(&ports) {
+            ports.remove(tunnel);
+            self.let_go(tunnel);
+            return Err(error);
+        }
         if let Some(old) = old {
             ports.remove(old);
             self.let_go(old);
         }
         lock(&self.state).set_tunnel(slot, tunnel, hop, old);
-        self.listen(&ports)
+        Ok(())
     }
 
     fn remove_tunnel(&self, slot: u32, tunnel: &Tunnel) -> Result<(), DatapathError> {
@@ -254,7 +268,7 @@ impl Plane for UserPlane {
         Ok(())
     }
 
-    fn forbid(&self, source: &Source, _slot: u32, _last: bool) {
+    fn forbid(&self, source: &Source, _slot: u32, _rest: &Sources) {
         lock(&self.state).forbid(source);
         if let Port::Link(interface) = source.port {
             let known = Known::Source(interface, source.prefix.network());
@@ -311,6 +325,9 @@ impl Plane for UserPlane {
     }
 
     fn drops(&self) -> BTreeMap<DropReason, u64> {
+        for frames in lock(&self.interfaces).values() {
+            self.drops.add(DropReason::QueueFull, frames.overflowed());
+        }
         let mut drops = self.drops.counts();
         let refused = lock(&self.filter).refused();
         if refused > 0 {

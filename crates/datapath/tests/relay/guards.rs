@@ -9,8 +9,8 @@ use segue_linux::netns::Netns;
 use segue_wire::DropReason;
 
 use crate::world::{
-    CORRESPONDENT, HOME, HOST, Path, Router, TUNNEL, Wire, World, eventually, ip, may_run,
-    on_both_paths, prefix,
+    CORRESPONDENT, HOME, HOST, Path, Router, TUNNEL, Wire, World, defaults, eventually, ip,
+    may_run, namespace, on_both_paths, pair, prefix, wire_up,
 };
 
 /// Addresses of another host behind the same access router, which its home prefixes would be.
@@ -23,6 +23,8 @@ on_both_paths! {
     a_hosts_source_does_not_come_from_the_rest_of_the_world,
     a_link_is_checked_as_long_as_it_has_a_source_and_sources_of_a_tunnel_go_with_it,
     what_is_bound_to_nothing_is_dropped_and_counted,
+    a_hosts_source_does_not_come_over_another_link_of_its_access_router,
+    everything_of_one_family_is_nothing_of_the_other,
 }
 
 fn world(path: Path) -> World {
@@ -170,4 +172,86 @@ fn what_is_bound_to_nothing_is_dropped_and_counted(path: Path) {
     world.anchor.put(Forward::Tunnel(tunnel));
     send(&world.correspondent, "sgc", CORRESPONDENT[0], HOST[0]);
     arrives_from(&at, CORRESPONDENT[0]);
+}
+
+/// The host is behind the access router, which binds nothing by destination.
+fn a_hosts_source_does_not_come_over_another_link_of_its_access_router(path: Path) {
+    if !may_run() {
+        return;
+    }
+    let world = world(path);
+    let other = namespace(&format!("{}o", world.host.name().unwrap()));
+    pair("sgb", &other, &world.access.ns);
+    world.access.ns.run(|| wire_up("sgb", ["fd0e::1", "10.71.0.1"], Wire::Whole)).unwrap();
+    other.run(|| wire_up("sgb", OTHER, Wire::Whole)).unwrap();
+    other.run(|| defaults(&["fd0e::1", "10.71.0.1"])).unwrap();
+    world.serve("sgb", OTHER_HOME.map(prefix));
+    // The other host has left: nothing is checked on its link any more.
+    let link = Port::Link(world.access.index("sgb"));
+    for home in OTHER_HOME.map(prefix) {
+        world.access.take_back(Forward::Source(Source { port: link, prefix: home }));
+    }
+    for (family, to) in CORRESPONDENT.iter().enumerate() {
+        let at = receiver(&world.correspondent, to);
+        send(&other, "sgb", HOST[family], to);
+        counted(&world.access, DropReason::InnerSource, family as u64 + 1);
+        send(&world.host, "sga", HOST[family], to);
+        arrives_from(&at, HOST[family]);
+    }
+}
+
+/// `::/0` says nothing of IPv4, nor `0.0.0.0/0` of IPv6.
+fn everything_of_one_family_is_nothing_of_the_other(path: Path) {
+    if !may_run() {
+        return;
+    }
+    let world = world(path);
+    let port = Port::Tunnel(TUNNEL);
+    for (family, wide) in ["::/0", "0.0.0.0/0"].map(prefix).into_iter().enumerate() {
+        let at = receiver(&world.host, HOST[family]);
+        world.access.take_back(Forward::Source(Source { port, prefix: wide }));
+        send(&world.correspondent, "sgc", CORRESPONDENT[family], HOST[family]);
+        counted(&world.access, DropReason::InnerSource, family as u64 + 1);
+        world.access.put(Forward::Source(Source { port, prefix: wide }));
+        send(&world.correspondent, "sgc", CORRESPONDENT[family], HOST[family]);
+        arrives_from(&at, CORRESPONDENT[family]);
+        // Bound by everything of the other family.
+        let other = prefix(["0.0.0.0/0", "::/0"][family]);
+        let home = prefix(HOME[family]);
+        let to = |traffic| Binding { traffic, exit: Exit::Tunnel(TUNNEL) };
+        world.anchor.put(Forward::Bind(to(Traffic::From(other))));
+        world.anchor.take_back(Forward::Bind(to(Traffic::To(home))));
+        send(&world.correspondent, "sgc", CORRESPONDENT[family], HOST[family]);
+        counted(&world.anchor, DropReason::NoBinding, family as u64 + 1);
+        world.anchor.put(Forward::Bind(to(Traffic::To(home))));
+        world.anchor.take_back(Forward::Bind(to(Traffic::From(other))));
+    }
+}
+
+/// An operator reloads the packet filter, or takes a single element away.
+#[test]
+fn the_packet_filters_table_comes_back() {
+    if !may_run() {
+        return;
+    }
+    let world = world(Path::User);
+    let nft = |command: &str| {
+        let done = world.access.ns.command("nft").args(command.split(' ')).status().unwrap();
+        assert!(done.success(), "nft {command}");
+    };
+    let at = receiver(&world.correspondent, CORRESPONDENT[0]);
+    send(&world.host, "sga", OTHER[0], CORRESPONDENT[0]);
+    counted(&world.access, DropReason::InnerSource, 1);
+    nft("flush ruleset");
+    let table = || segue_linux::nft::tables("segue_relay_").unwrap();
+    eventually("the table", || !world.access.ns.run(table).unwrap().is_empty());
+    send(&world.host, "sga", OTHER[0], CORRESPONDENT[0]);
+    counted(&world.access, DropReason::InnerSource, 2);
+    nft("flush set inet segue_relay_segue0 sources6");
+    let link = Port::Link(world.access.index("sga"));
+    let home = Source { port: link, prefix: prefix(HOME[0]) };
+    world.access.take_back(Forward::Source(home));
+    world.access.put(Forward::Source(home));
+    send(&world.host, "sga", HOST[0], CORRESPONDENT[0]);
+    arrives_from(&at, HOST[0]);
 }

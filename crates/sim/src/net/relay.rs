@@ -157,7 +157,7 @@ impl Relay {
         let good = if self.sources.is_checked(link) {
             self.sources.may_bring(Port::Link(link), packet.src)
         } else {
-            self.bindings.to(packet.src).is_none()
+            self.bindings.to(packet.src).is_none() && !self.sources.is_behind_link(packet.src)
         };
         self.refuse(DropReason::InnerSource, u64::from(!good));
         good

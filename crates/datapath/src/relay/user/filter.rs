@@ -23,6 +23,11 @@ pub(in crate::relay) fn tables() -> Vec<String> {
     nft::tables(PREFIX).unwrap_or_default()
 }
 
+/// Removes the table that a relay with this device left when it was killed.
+pub(in crate::relay) fn remove_leftover(device: &str) {
+    let _ = nft::remove_table(&nft::table_name(PREFIX, device));
+}
+
 /// What the filter goes by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Known {
@@ -57,6 +62,8 @@ impl Known {
 /// The table of one relay; removed when this is dropped.
 pub(super) struct Filter {
     table: String,
+    /// Of the relay's device.
+    ifindex: u32,
     /// The namespace that it is in.
     netns: Netns,
     /// With how often each was added.
@@ -64,13 +71,28 @@ pub(super) struct Filter {
     checked: BTreeSet<u32>,
     /// What the sets of the table have.
     installed: BTreeSet<Known>,
+    /// What the counter has shown, and those of tables before.
+    counted: u64,
+    counted_before: u64,
 }
 
 impl Filter {
     /// Makes the table of a relay with this device, in the calling thread's namespace.
     pub(super) fn new(device: &str, ifindex: u32) -> Result<Filter, DatapathError> {
         let table = nft::table_name(PREFIX, device);
-        let content = format!(
+        let (known, checked, installed) = Default::default();
+        let netns = Netns::current()?;
+        let (counted, counted_before) = (0, 0);
+        let mut filter =
+            Filter { table, ifindex, netns, known, checked, installed, counted, counted_before };
+        filter.rebuild()?;
+        Ok(filter)
+    }
+
+    /// The table without elements.
+    fn empty(&self) -> String {
+        let ifindex = self.ifindex;
+        format!(
             "set checked {{ type iface_index; }}
              set attached {{ type iface_index; }}
              set sources4 {{ type iface_index . ipv4_addr; flags interval; }}
@@ -99,15 +121,46 @@ impl Filter {
                  type filter hook forward priority -150;
                  oif != {ifindex} accept
                  iif {ifindex} accept
+                 fib saddr type local counter name {REFUSED} drop
                  iif @checked goto link
                  ip saddr @bound4 counter name {REFUSED} drop
                  ip6 saddr @bound6 counter name {REFUSED} drop
              }}
             "
+        )
+    }
+
+    /// Makes the table anew, with all that is known, in one step.
+    fn rebuild(&mut self) -> Result<(), DatapathError> {
+        let installed = std::mem::take(&mut self.installed);
+        let checked = std::mem::take(&mut self.checked);
+        let (commands, wanted, links) = self.changes();
+        let table = &self.table;
+        let made = format!(
+            "table inet {table}\ndelete table inet {table}\ntable inet {table} {{\n{}}}\n{commands}",
+            self.empty()
         );
-        nft::replace_table(&table, &content)?;
-        let (known, checked, installed) = Default::default();
-        Ok(Filter { table, netns: Netns::current()?, known, checked, installed })
+        match self.here(|| nft::apply(&made)) {
+            Ok(()) => {
+                (self.installed, self.checked) = (wanted, links);
+                self.counted_before += std::mem::take(&mut self.counted);
+                Ok(())
+            }
+            Err(error) => {
+                (self.installed, self.checked) = (installed, checked);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Makes the table anew if somebody has removed it; true if so.
+    pub(super) fn keep(&mut self) -> Result<bool, DatapathError> {
+        let tables = self.here(|| nft::tables(&self.table))?;
+        let gone = !tables.contains(&self.table);
+        if gone {
+            self.rebuild()?;
+        }
+        Ok(gone)
     }
 
     /// Lets the filter know all of this, once more.
@@ -134,11 +187,12 @@ impl Filter {
     }
 
     /// Packets refused so far.
-    pub(super) fn refused(&self) -> u64 {
-        self.here(|| nft::counted(&self.table, REFUSED)).unwrap_or_else(|error| {
-            tracing::warn!(%error, "packets with wrong sources are not counted");
-            0
-        })
+    pub(super) fn refused(&mut self) -> u64 {
+        match self.here(|| nft::counted(&self.table, REFUSED)) {
+            Ok(counted) => self.counted = counted,
+            Err(error) => tracing::warn!(%error, "packets with wrong sources are not counted"),
+        }
+        self.counted_before + self.counted
     }
 
     /// Whoever asks may be in another namespace.
@@ -149,9 +203,31 @@ impl Filter {
         self.netns.run(ask)?
     }
 
-    /// Brings the table's sets up to date, in one step.
+    /// Brings the table's sets up to date, in one step. If the kernel has other elements than it was given, since somebody
+    /// changed them, the table is made anew.
     fn install(&mut self) -> Result<(), DatapathError> {
-        let wanted = cover(self.known.keys());
+        let (commands, wanted, checked) = self.changes();
+        if commands.is_empty() {
+            return Ok(());
+        }
+        if let Err(error) = self.here(|| nft::apply(&commands)) {
+            tracing::warn!(%error, table = self.table, "the packet filter's table is made anew");
+            return self.rebuild();
+        }
+        (self.installed, self.checked) = (wanted, checked);
+        Ok(())
+    }
+
+    /// The commands that bring the sets up to date, what these have then, and the checked links.
+    fn changes(&self) -> (String, BTreeSet<Known>, BTreeSet<u32>) {
+        // A host behind a checked link is nowhere else.
+        let also = |known: &Known| match *known {
+            Known::Source(_, prefix) => Some(Known::Bound(prefix)),
+            _ => None,
+        };
+        let all: BTreeSet<Known> =
+            self.known.keys().flat_map(|known| [Some(*known), also(known)]).flatten().collect();
+        let wanted = cover(all.iter());
         let link = |known: &Known| match known {
             Known::Source(link, _) => Some(*link),
             _ => None,
@@ -174,11 +250,7 @@ impl Filter {
         for new in checked.difference(&self.checked) {
             change(&mut commands, "add", &format!("checked {{ {new} }}"));
         }
-        if !commands.is_empty() {
-            self.here(|| nft::apply(&commands))?;
-        }
-        (self.installed, self.checked) = (wanted, checked);
-        Ok(())
+        (commands, wanted, checked)
     }
 }
 

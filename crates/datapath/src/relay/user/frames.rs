@@ -49,15 +49,13 @@ impl Frames {
         self.socket.attach_filter(&filter(ports))
     }
 
-    /// Reads a packet: its virtio header as of the IP packet, and where in the buffer this is. `None` if none waits;
-    /// frames for other stations are passed over.
+    /// Reads a packet: its virtio header as of the IP packet, and where in the buffer this is. `None` if none waits.
     pub(super) fn read(&self, buffer: &mut [u8]) -> Option<(VnetHeader, std::ops::Range<usize>)> {
         loop {
-            let (len, kind) = match self.receive(buffer) {
-                Ok(read) => read,
+            let len = match self.receive(buffer) {
+                Ok(len) => len,
                 Err(error) => match error.raw_os_error() {
                     // The interface was set down, or the kernel cannot describe a packet: the next one may be fine.
-                    Some(libc::EAGAIN) => return None,
                     Some(libc::EINTR | libc::EINVAL | libc::ENETDOWN) => continue,
                     _ => return None,
                 },
@@ -65,7 +63,6 @@ impl Frames {
             let start = VnetHeader::LEN + self.link;
             let vnet = VnetHeader::split(buffer.get(..len).unwrap_or_default());
             if let Some((vnet, _)) = vnet
-                && kind != libc::PACKET_OTHERHOST
                 && len > start
             {
                 let csum_start = vnet.csum_start.saturating_sub(self.link as u16);
@@ -74,23 +71,28 @@ impl Frames {
         }
     }
 
-    fn receive(&self, buffer: &mut [u8]) -> io::Result<(usize, u8)> {
-        // SAFETY: plain data for which all zero is a valid value.
-        let mut address: libc::sockaddr_ll = unsafe { zeroed() };
-        let mut address_len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-        // SAFETY: the kernel writes at most the lengths given, those of buffer and address.
-        let len = unsafe {
-            libc::recvfrom(
+    /// Packets that found no room in the socket, since the last call.
+    pub(super) fn overflowed(&self) -> u64 {
+        let mut stats = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
+        let mut len = size_of::<libc::tpacket_stats>() as libc::socklen_t;
+        // SAFETY: the kernel writes at most `len` bytes, the size of the structure.
+        let got = unsafe {
+            libc::getsockopt(
                 self.socket.as_raw_fd(),
-                buffer.as_mut_ptr().cast(),
-                buffer.len(),
-                libc::MSG_DONTWAIT,
-                (&raw mut address).cast(),
-                &raw mut address_len,
+                libc::SOL_PACKET,
+                libc::PACKET_STATISTICS,
+                (&raw mut stats).cast(),
+                &raw mut len,
             )
         };
-        let len = usize::try_from(len).map_err(|_| io::Error::last_os_error())?;
-        Ok((len, address.sll_pkttype))
+        if got == 0 { stats.tp_drops.into() } else { 0 }
+    }
+
+    fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        let (at, len) = (buffer.as_mut_ptr().cast(), buffer.len());
+        // SAFETY: the kernel writes at most the length given, that of the buffer.
+        let len = unsafe { libc::recv(self.socket.as_raw_fd(), at, len, libc::MSG_DONTWAIT) };
+        usize::try_from(len).map_err(|_| io::Error::last_os_error())
     }
 
     fn bind(&self, ifindex: u32) -> io::Result<()> {
@@ -113,17 +115,27 @@ impl AsFd for Frames {
     }
 }
 
-/// A socket filter (Linux, Documentation/networking/filter.rst) for packets of the tunnels' protocols. Offsets are those
+/// A socket filter (Linux, Documentation/networking/filter.rst) for packets of the tunnels' protocols, without tag, to this
+/// station. Offsets are those
 /// of the IP header, whatever frame header there is.
 fn filter(ports: &[u16]) -> Vec<SockFilter> {
-    /// The offset that means the EtherType (linux/filter.h).
+    /// Offsets that mean the EtherType, the kind of frame and whether a VLAN's tag was taken off (linux/filter.h).
     const PROTOCOL: u32 = (-0x1000i32).cast_unsigned();
+    const KIND: u32 = PROTOCOL + 4;
+    const TAGGED: u32 = PROTOCOL + 48;
     let v4 = of_family((9, 22), &[IPV4, IPV6, GRE], ports);
     let v6 = of_family((6, 42), &[IPV4, IPV6, GRE, OPTIONS], ports);
     // The parts are too long for the offsets of conditional jumps.
     let jump = |over: usize| code(libc::BPF_JMP | libc::BPF_JA, over as u32);
+    let load = |at| code(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at);
     let mut program = vec![
-        code(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, PROTOCOL),
+        load(TAGGED),
+        equal(0, 1, 0),
+        refuse(),
+        load(KIND),
+        equal(libc::PACKET_OTHERHOST.into(), 0, 1),
+        refuse(),
+        load(PROTOCOL),
         equal(libc::ETH_P_IP as u32, 0, 1),
         jump(3),
         equal(libc::ETH_P_IPV6 as u32, 0, 1),

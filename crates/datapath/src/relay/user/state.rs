@@ -29,8 +29,6 @@ pub(in crate::relay) struct State {
     tunnels: BTreeMap<u32, Placed>,
     ends: BTreeMap<End, u32>,
     sources: Sources,
-    /// What comes over checked links, with the number of links that may bring each prefix.
-    hosts: Bindings<u32>,
     /// This node's addresses.
     own: BTreeSet<IpAddr>,
     bindings: Bindings<Bound>,
@@ -111,25 +109,12 @@ impl State {
 
     /// Lets a port bring packets from a source.
     pub(in crate::relay) fn allow(&mut self, source: &Source) {
-        if self.sources.allow(*source)
-            && let Port::Link(_) = source.port
-        {
-            let from = Traffic::From(source.prefix);
-            let links = self.hosts.get(&from).copied().unwrap_or(0);
-            self.hosts.insert(from, links + 1);
-        }
+        self.sources.allow(*source);
     }
 
     /// Takes that back.
     pub(super) fn forbid(&mut self, source: &Source) {
-        let from = Traffic::From(source.prefix);
-        if !self.sources.forbid(source) || matches!(source.port, Port::Tunnel(_)) {
-            return;
-        }
-        match self.hosts.get_mut(&from) {
-            Some(links) if *links > 1 => *links -= 1,
-            _ => drop(self.hosts.remove(&from)),
-        }
+        self.sources.forbid(source);
     }
 
     pub(super) fn bind(&mut self, traffic: &Traffic, way: Way) {
@@ -154,7 +139,7 @@ impl State {
 
     /// Whether a source is behind a checked link.
     fn is_hosts(&self, source: IpAddr) -> bool {
-        !self.own.contains(&source) && self.hosts.from(source).is_some()
+        !self.own.contains(&source) && self.sources.is_behind_link(source)
     }
 
     /// Whether a packet waits, and where.
@@ -180,8 +165,12 @@ impl State {
         let (traffic, way) = self.binding_of(key, turned).ok_or(DropReason::NoBinding)?;
         let (slot, out) = match way.exit {
             Exit::Tunnel(_) => {
-                let hop = self.tunnels.get(&way.slot).and_then(|placed| placed.hop);
-                (Some(way.slot), Out { hop: hop.ok_or(DropReason::NoRemote)?, mark })
+                let placed = self.tunnels.get(&way.slot).ok_or(DropReason::NoRemote)?;
+                let hop = placed.hop.ok_or(DropReason::NoRemote)?;
+                // The kernel finds a router of the other family by itself.
+                let same = hop.next.is_ipv6() == placed.tunnel.remote.is_ipv6();
+                let next = if same { hop.next } else { placed.tunnel.remote };
+                (Some(way.slot), Out { hop: Hop { next, ..hop }, mark })
             }
             Exit::Link { interface, next } => {
                 let to = next.unwrap_or(key.dst);
@@ -255,8 +244,13 @@ impl State {
             mark_inner(packet);
         }
         // One of the node's hosts sends to another. Routes would lead the packet here, as if that host had sent it now.
-        let to = self.bindings.of(&parsed.key, false);
-        let turns = self.is_hosts(parsed.key.src) && to.is_some_and(is_no_source);
+        let to = self.bindings.of(&parsed.key, false).filter(is_no_source);
+        let turns = self.is_hosts(parsed.key.src) && to.is_some();
+        let way = to.and_then(|to| self.bindings.get(&to)).map(|bound| bound.way);
+        let back = |way: Way| matches!(way.exit, Exit::Tunnel(_)) && way.slot == slot;
+        if turns && way.is_some_and(back) {
+            return Err(DropReason::NoBinding);
+        }
         let vnet = match turns {
             true if !one_hop_less(packet) => return Err(DropReason::Decapsulation),
             true => VnetHeader { flags: vnet.flags | TURNED, ..vnet },
@@ -283,7 +277,7 @@ impl State {
     }
 }
 
-fn is_no_source(traffic: Traffic) -> bool {
+fn is_no_source(traffic: &Traffic) -> bool {
     !matches!(traffic, Traffic::From(_))
 }
 
@@ -452,6 +446,13 @@ mod tests {
         last[7] = 1;
         let refused = state.take_out(VnetHeader::default(), &mut outer(Form::Ip, 0, &last));
         assert_eq!(refused.unwrap_err(), DropReason::Decapsulation);
+        // Not back into the tunnel that it came out of.
+        let to_other = Traffic::To(prefix("fd0c::2/128"));
+        let exit = Exit::Tunnel(NUMBER);
+        state.bind(&to_other, Way { exit, slot: SLOT, queue: 0, releasing: false });
+        let mut packet = outer(Form::Ip, 0, &inner("fd0c::3", 0));
+        let refused = state.take_out(VnetHeader::default(), &mut packet);
+        assert_eq!(refused.unwrap_err(), DropReason::NoBinding);
         // Nobody but a host's packet turns round.
         let mut packet = outer(Form::Ip, 0, &inner("fd0d::2", 0));
         assert!(!state.take_out(VnetHeader::default(), &mut packet).unwrap().unwrap().turns);
