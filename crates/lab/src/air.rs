@@ -14,6 +14,7 @@
 
 mod attach;
 mod settings;
+mod state;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -22,22 +23,16 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Result, bail};
-use segue_clock::Time;
 use segue_ip::Prefix;
 use segue_linux::link;
 use segue_linux::netns::Netns;
 use segue_netem::{Counters, LinkSpec};
 
 use crate::announce::{Announcement, Listeners, Socket};
-use crate::emulator::{EmulatorSpec, Handle, wire_like};
 use crate::log::Direction;
-use settings::Setting;
+use state::{Cell, FIRST_CELL, FIRST_RADIO, Port, Radio, mac};
 
-/// The index of the first cell's device in the emulators' node, and of the first radio's: no node comes to them by itself.
-const FIRST_CELL: u32 = 2_000_000;
-const FIRST_RADIO: u32 = 3_000_000;
-/// First bytes of link-layer addresses, locally administered, with a byte for the kind and two for the number.
-const MAC: [u8; 3] = [0x02, 0x5e, 0x67];
+pub(crate) use state::Air;
 
 /// An access of a router.
 #[derive(Clone, Debug, Default)]
@@ -102,62 +97,6 @@ impl SharedAir {
     pub(crate) fn path(&self) -> &Path {
         self.socket.path()
     }
-}
-
-/// Cells, radios, and who hears of them.
-#[derive(Debug)]
-pub(crate) struct Air {
-    /// Where the emulators' devices are.
-    middle: Arc<Netns>,
-    cells: BTreeMap<String, Cell>,
-    /// By `NODE:INTERFACE`.
-    radios: BTreeMap<String, Radio>,
-    socket: Arc<Socket>,
-    listeners: Listeners,
-}
-
-/// A device of a node, and its peer in the middle.
-#[derive(Debug)]
-struct Port {
-    node: String,
-    netns: Arc<Netns>,
-    device: String,
-    index: u32,
-    mac: [u8; 6],
-    inner: String,
-}
-
-#[derive(Debug)]
-struct Cell {
-    number: u32,
-    port: Port,
-    prefix: Option<Prefix>,
-    gateway: Option<IpAddr>,
-    up: LinkSpec,
-    down: LinkSpec,
-    /// Addresses that radios have got from the prefix.
-    given: u32,
-}
-
-#[derive(Debug)]
-struct Radio {
-    number: u32,
-    port: Port,
-    fixed: Vec<Prefix>,
-    at_once: usize,
-    /// The cells that it is in, and since when, from the oldest on.
-    attached: Vec<(String, Time)>,
-    met: BTreeMap<String, Met>,
-    /// What its attachments have put into the system.
-    settings: Vec<Setting>,
-}
-
-/// A radio and a cell that have met.
-#[derive(Debug)]
-struct Met {
-    handle: Handle,
-    /// The radio's address in this cell, if it gets one.
-    address: Option<Prefix>,
 }
 
 impl Air {
@@ -239,39 +178,4 @@ impl Air {
             .collect();
         self.listeners.add(stream, &present);
     }
-}
-
-impl Port {
-    /// Makes a device of a node, which is up and waits for its carrier, and its peer with this name and index.
-    fn make(
-        middle: &Netns,
-        node: &str,
-        netns: Arc<Netns>,
-        device: &str,
-        (inner, peer_index): (String, u32),
-        mac: [u8; 6],
-    ) -> Result<Port> {
-        middle.run(|| link::create_veth_numbered(&inner, peer_index, device, Some(&netns)))??;
-        let index = netns.run(|| -> Result<u32> {
-            wire_like(device)?;
-            link::set_mac(device, mac)?;
-            link::set_up(device, true)?;
-            Ok(link::index_of(device)?)
-        })??;
-        let (node, device) = (node.to_owned(), device.to_owned());
-        Ok(Port { node, netns, device, index, mac, inner })
-    }
-}
-
-impl Cell {
-    /// The link between it and a radio.
-    fn spec(&self, radio: u32) -> EmulatorSpec {
-        let seed = u64::from(self.number) << 32 | u64::from(radio);
-        EmulatorSpec { up: self.up.clone(), down: self.down.clone(), seed, log: false }
-    }
-}
-
-fn mac(kind: u8, number: u32) -> [u8; 6] {
-    let [.., high, low] = number.to_be_bytes();
-    [MAC[0], MAC[1], MAC[2], kind, high, low]
 }

@@ -4,20 +4,17 @@
 
 mod air;
 mod events;
+mod places;
 
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Result;
-use segue_grammar::{
-    EndAddress, Ends, Event, Link, Mistake, Node, Part, Source, hint, known, tables,
-};
+use segue_grammar::{EndAddress, Ends, Event, Link, Mistake, Node, Part, Source, known, tables};
 use segue_ip::Prefix;
 use segue_linux::clock::monotonic;
-use segue_linux::link::check_name;
 use toml::Spanned;
 use toml::de::DeValue;
 
@@ -26,6 +23,7 @@ use crate::emulator::EmulatorSpec;
 use crate::topology::{End, Lab};
 use air::{PlannedCell, PlannedRadio};
 use events::Happening;
+use places::{Places, unread};
 
 /// A network as described, checked as far as possible without building it.
 #[derive(Debug)]
@@ -104,46 +102,6 @@ fn plan(source: &Source) -> Result<Plan, Mistake> {
 
 fn list<T: Part>(written: Option<Spanned<DeValue<'_>>>) -> Result<Vec<T>, Mistake> {
     written.map_or(Ok(Vec::new()), tables)
-}
-
-/// The nodes of a file, and the devices that they get.
-struct Places<'a> {
-    nodes: Vec<&'a str>,
-    devices: BTreeMap<String, Vec<String>>,
-}
-
-impl<'a> Places<'a> {
-    fn of(nodes: &'a [Node]) -> Places<'a> {
-        let nodes = nodes.iter().map(|node| node.name.get_ref().as_str()).collect();
-        Places { nodes, devices: BTreeMap::new() }
-    }
-
-    /// Checks that there is a node with this name, which stands at this place.
-    fn check<T>(&self, node: &str, place: &Spanned<T>) -> Result<(), Mistake> {
-        if self.nodes.contains(&node) {
-            return Ok(());
-        }
-        let message = format!("there is no node {node}{}", hint(node, &self.nodes));
-        Err(Mistake::of(place, message))
-    }
-
-    /// Takes the name of a device at a node, which stands at this place.
-    fn take<T>(&mut self, node: &str, device: &str, place: &Spanned<T>) -> Result<(), Mistake> {
-        self.check(node, place)?;
-        check_name(device).map_err(Mistake::at(place))?;
-        let taken = self.devices.entry(node.to_owned()).or_default();
-        if taken.iter().any(|other| other == device) {
-            let message = format!("{node} has another interface {device}");
-            return Err(Mistake::of(place, message));
-        }
-        taken.push(device.to_owned());
-        Ok(())
-    }
-}
-
-/// A test network has no files of recorded losses.
-fn unread<T>(_: &str) -> Result<T, String> {
-    Err("a trace of losses is for segue sim: write a list".to_owned())
 }
 
 /// A link, to which something happens if it is `busy`.

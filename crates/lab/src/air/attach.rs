@@ -1,18 +1,16 @@
 //! Attachment: what happens when a radio comes to a cell, and when it leaves.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use segue_clock::Time;
-use segue_grammar::hint;
 use segue_ip::Prefix;
 use segue_linux::clock::monotonic;
 use segue_linux::link;
 use segue_linux::netns::Netns;
 
-use super::{Air, Cell, Met, Port, Radio};
+use super::state::{Air, Met, Port, Radio, found};
 use crate::announce::{Announcement, What, mac_text};
 use crate::emulator::{Gate, start_air};
 use crate::log::Direction;
@@ -174,25 +172,6 @@ impl Air {
     fn is_busy(&self, cell: &str) -> bool {
         self.radios.values().any(|radio| radio.attached.iter().any(|(there, _)| there == cell))
     }
-
-    pub(super) fn cell(&self, name: &str) -> Result<&Cell> {
-        let known = || self.cells.keys().map(String::as_str).collect::<Vec<_>>();
-        let cell = self.cells.get(name);
-        cell.with_context(|| format!("there is no cell {name}{}", hint(name, &known())))
-    }
-
-    pub(super) fn radio(&self, name: &str) -> Result<&Radio> {
-        let known = || self.radios.keys().map(String::as_str).collect::<Vec<_>>();
-        let radio = self.radios.get(name);
-        radio.with_context(|| format!("there is no radio {name}{}", hint(name, &known())))
-    }
-}
-
-pub(super) fn found<'a>(
-    radios: &'a mut BTreeMap<String, Radio>,
-    name: &str,
-) -> Result<&'a mut Radio> {
-    radios.get_mut(name).with_context(|| format!("there is no radio {name}"))
 }
 
 fn chosen(ports: [(bool, &Port); 2]) -> Vec<&Port> {

@@ -4,22 +4,10 @@ use anyhow::Result;
 use segue_ip::{Prefix, Route};
 use segue_linux::link;
 
-use super::attach::found;
-use super::{Air, Cell, Radio};
+use super::state::{Air, Cell, Radio, Setting, found};
 
 /// Metric of a default route over a radio, plus the radio's number: any other that a node has goes first.
 const METRIC: u32 = 10_000;
-
-/// Something put into the system.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Setting {
-    /// An address of the radio.
-    Address(Prefix),
-    /// A route of the radio's node.
-    Route(Route),
-    /// A route of the router that has this cell.
-    Way(String, Route),
-}
 
 impl Air {
     /// Puts into the system what a radio's attachments ask for, and takes back what they do not any more. What has gone

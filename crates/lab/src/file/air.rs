@@ -7,7 +7,7 @@ use segue_grammar::{Access, Cell, Mistake, Walk, named};
 use segue_ip::Prefix;
 use segue_netem::{self as netem, Step};
 
-use super::{Places, unread};
+use super::places::{Places, unread};
 use crate::agenda::{Act, Agenda};
 use crate::air::{CellSpec, RadioSpec};
 
