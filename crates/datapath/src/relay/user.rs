@@ -65,7 +65,7 @@ impl UserPlane {
             arrived: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)
                 .map_err(|e| failed("wait for packets")(e.into()))?,
             ports: Mutex::default(),
-            senders: Mutex::default(),
+            senders: Mutex::new(Senders::new()?),
             state: Mutex::default(),
             drops: Drops::default(),
             mark: setup.mark,

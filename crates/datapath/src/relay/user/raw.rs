@@ -7,6 +7,8 @@ use std::mem::{size_of, zeroed};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::AsRawFd;
 
+use segue_linux::LinuxError;
+use segue_linux::netns::Netns;
 use segue_linux::route::Hop;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
@@ -31,10 +33,18 @@ pub(super) struct Out {
 
 /// Sends packets whose IP header was made here: by a socket for each interface and family, so that what waits for a slow
 /// interface keeps nothing from the others.
-#[derive(Default)]
-pub(super) struct Senders(BTreeMap<(u32, bool), Socket>);
+pub(super) struct Senders {
+    sockets: BTreeMap<(u32, bool), Socket>,
+    /// The namespace that they are of, whoever sends first.
+    netns: Netns,
+}
 
 impl Senders {
+    /// Of the calling thread's namespace.
+    pub(super) fn new() -> Result<Senders, LinuxError> {
+        Ok(Senders { sockets: BTreeMap::new(), netns: Netns::current()? })
+    }
+
     /// Sends packets in order. Returns how many went before one could not; it never waits for room.
     pub(super) fn send(&mut self, packets: &[Pieces<'_>], out: &Out) -> (usize, io::Result<()>) {
         let socket = match self.socket(out) {
@@ -54,9 +64,13 @@ impl Senders {
     }
 
     fn socket(&mut self, out: &Out) -> io::Result<&Socket> {
-        match self.0.entry((out.hop.interface, out.hop.next.is_ipv6())) {
+        let v6 = out.hop.next.is_ipv6();
+        match self.sockets.entry((out.hop.interface, v6)) {
             Entry::Occupied(there) => Ok(there.into_mut()),
-            Entry::Vacant(none) => Ok(none.insert(open(out.hop.next.is_ipv6())?)),
+            Entry::Vacant(none) => {
+                let socket = self.netns.run(|| open(v6)).map_err(io::Error::other)??;
+                Ok(none.insert(socket))
+            }
         }
     }
 }
