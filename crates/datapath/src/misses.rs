@@ -138,6 +138,18 @@ impl Misses {
         Missed::Report(MissPacket { key, dscp, bytes })
     }
 
+    /// Keeps a packet behind those of its flow that wait; `None` if none do.
+    pub(crate) fn follow(&mut self, key: &FlowKey, bytes: &[u8]) -> Option<Missed> {
+        let held = self.flows.get_mut(key)?;
+        let share = self.shares.get_mut(&held.owner)?;
+        if held.packets.len() >= HELD_PER_FLOW {
+            return Some(Missed::Full);
+        }
+        share.bytes += bytes.len();
+        held.packets.push_back(bytes.to_vec());
+        Some(Missed::Held)
+    }
+
     /// The most flows and bytes that may be held for a host.
     fn most(&self, owner: u32) -> (usize, usize) {
         if !self.shared {

@@ -48,7 +48,8 @@ pub enum As {
 /// Input that is neither a capture nor digits, a capture that is broken (behind what was before that), digits that hold
 /// no message.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let mut out = Printer { out: BufWriter::new(io::stdout().lock()), json: args.json, printed: 0 };
+    let (live, out) = (args.input == "-", BufWriter::new(io::stdout().lock()));
+    let mut out = Printer { out, json: args.json, live, printed: 0 };
     if args.input != "-" && !Path::new(&args.input).exists() {
         let Some(bytes) = hex::parse(&args.input) else {
             bail!("{}: there is no such file, and these are no hexadecimal digits", args.input);
@@ -122,12 +123,18 @@ fn one(bytes: &[u8], what: As, out: &mut Printer<impl Write>) -> anyhow::Result<
 struct Printer<W: Write> {
     out: W,
     json: bool,
+    /// What is printed is shown at once: the input may go on for long.
+    live: bool,
     printed: u64,
 }
 
 impl<W: Write> Printer<W> {
     fn print(&mut self, elements: &[Element]) -> anyhow::Result<()> {
-        elements.iter().try_for_each(|element| self.element(element)).context(CANNOT_WRITE)
+        let mut printed = elements.iter().try_for_each(|element| self.element(element));
+        if self.live {
+            printed = printed.and_then(|()| self.out.flush());
+        }
+        printed.context(CANNOT_WRITE)
     }
 
     fn element(&mut self, element: &Element) -> io::Result<()> {

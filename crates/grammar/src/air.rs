@@ -73,7 +73,7 @@ impl Walk {
     /// How many cells the radio can be attached to at a time: two if it has an overlap.
     #[must_use]
     pub fn at_once(&self) -> u32 {
-        if self.overlap.is_some() { 2 } else { 1 }
+        if self.overlap.is_some_and(|Duration(overlap)| overlap > Span::ZERO) { 2 } else { 1 }
     }
 
     /// The way through its cells, which are given in their order, with as many handovers as there can be; `None` if it

@@ -161,6 +161,17 @@ impl Air {
         all.collect()
     }
 
+    /// What has gone wrong between radios and the cells that they have met.
+    pub(crate) fn troubles(&self) -> Vec<(String, Vec<String>)> {
+        let all = self.radios.iter().flat_map(|(name, radio)| {
+            let of = move |(cell, met): (&String, &state::Met)| {
+                (format!("{name} in {cell}"), met.handle.troubles())
+            };
+            radio.met.iter().map(of)
+        });
+        all.collect()
+    }
+
     /// Lets in who waits to hear: of the present attachments, and from here on of every event. Before an event this is called
     /// too, so that who connected before it hears of it.
     pub(crate) fn welcome(&mut self) {

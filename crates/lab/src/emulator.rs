@@ -298,6 +298,22 @@ impl Handle {
         self.lock().failure.clone()
     }
 
+    /// What has gone wrong, in words: packets that it lost against its model, and why it has ended.
+    #[must_use]
+    pub fn troubles(&self) -> Vec<String> {
+        let Health { overruns, send_failures, .. } = self.health();
+        let mut troubles = Vec::new();
+        if overruns > 0 {
+            troubles
+                .push(format!("{overruns} packets were too many for the emulator, and are lost"));
+        }
+        if send_failures > 0 {
+            troubles.push(format!("{send_failures} packets were not taken by the far device"));
+        }
+        troubles.extend(self.failure().map(|why| format!("the emulator has ended: {why}")));
+        troubles
+    }
+
     /// Stops the thread and waits for it; the counters and the log stay readable.
     pub fn stop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);

@@ -266,6 +266,14 @@ impl Lab {
         self.some_air(radio)?.lock().detach(radio, cell)
     }
 
+    /// What has gone wrong with emulated links and in the air, in words; nothing for what is well.
+    #[must_use]
+    pub fn troubles(&self) -> Vec<(String, Vec<String>)> {
+        let links = self.emulators().map(|(name, handle)| (name.to_owned(), handle.troubles()));
+        let air = self.air.iter().flat_map(|air| air.lock().troubles());
+        links.chain(air).filter(|(_, troubles)| !troubles.is_empty()).collect()
+    }
+
     /// Radios with the cells that they have met, and what has passed between them: up, down.
     #[must_use]
     pub fn air_counters(&self) -> Vec<(String, [Counters; 2])> {

@@ -34,11 +34,16 @@ const FIXED: [u8; 4] = [10, 61, 3, 7];
 const SERVER: [u8; 4] = [10, 61, 8, 2];
 
 fn lab(tag: &str, rest: &str) -> Option<Lab> {
-    if !nix::unistd::geteuid().is_root() {
+    root().then(|| file::parse(&format!("{NETWORK}{rest}"), tag).unwrap().build(tag).unwrap())
+}
+
+/// Whether the tests may run; if not, says so.
+fn root() -> bool {
+    let root = nix::unistd::geteuid().is_root();
+    if !root {
         println!("skipped: needs root");
-        return None;
     }
-    Some(file::parse(&format!("{NETWORK}{rest}"), tag).unwrap().build(tag).unwrap())
+    root
 }
 
 /// A radio that goes nowhere by itself.
@@ -480,6 +485,48 @@ fn the_socket_of_a_dead_process_is_removed_and_that_of_a_living_one_is_not() {
     child.wait().unwrap();
     topology::clean();
     assert!(!dead.exists() && living.exists());
+}
+
+/// An operator has set the router's device down while a radio comes.
+#[test]
+fn what_could_not_be_put_when_a_radio_came_is_put_by_the_next_attachment() {
+    let Some(lab) = lab("cheal", &still("phone", None)) else { return };
+    let west = |up| lab.node("router").unwrap().run(|| link::set_up("west", up)).unwrap().unwrap();
+    lab.attach("phone:radio", "east").unwrap();
+    west(false);
+    assert!(lab.attach("phone:radio", "west").is_err(), "a route over a device that is down");
+    west(true);
+    assert!(lab.attach("phone:radio", "west").is_err(), "it is there");
+    let server = bind(lab.node("server").unwrap(), SERVER, 5005);
+    assert_eq!(ask(&lab, "phone", &server).1, IpAddr::from([10, 61, 2, 2]));
+    lab.detach("phone:radio", None).unwrap();
+    lab.attach("phone:radio", "east").unwrap();
+    assert_eq!(ask(&lab, "phone", &server).1, IpAddr::from([10, 61, 1, 2]));
+}
+
+#[test]
+fn no_radio_gets_the_routers_address() {
+    let network = NETWORK.replace("10.61.1.1\"\ndelay", "10.61.1.3\"\ndelay");
+    let rest = [still("phone", None), still("tablet", None)].concat();
+    let text = format!("{network}{rest}");
+    let Some(lab) = root().then(|| file::parse(&text, "x").unwrap().build("cgate").unwrap()) else {
+        return;
+    };
+    let server = bind(lab.node("server").unwrap(), SERVER, 5005);
+    for (node, last) in [("phone", 2), ("tablet", 4)] {
+        lab.attach(&format!("{node}:radio"), "east").unwrap();
+        assert_eq!(ask(&lab, node, &server).1, IpAddr::from([10, 61, 1, last]));
+    }
+}
+
+#[test]
+fn what_has_gone_wrong_with_a_link_is_told() {
+    let Some(lab) = lab("cwrong", "") else { return };
+    assert!(lab.troubles().is_empty());
+    lab.node("server").unwrap().run(|| link::delete("down0")).unwrap().unwrap();
+    wait_for(|| !lab.troubles().is_empty());
+    let (name, why) = &lab.troubles()[0];
+    assert!(name == "wire" && why[0].starts_with("the emulator has ended: "), "{name}: {why:?}");
 }
 
 #[test]

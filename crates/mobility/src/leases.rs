@@ -13,8 +13,8 @@ use crate::free::Free;
 /// is over *rests*: for the time of the hold the same key gets it again and nobody else does, since packets to the one that
 /// had it may still be on their way.
 ///
-/// The pool bounds it. At each instant call [`ended`](Leases::ended) until `None` before anything else. The cost of each
-/// call grows with the logarithm of the number of leases.
+/// The pool bounds it. At each instant call [`ended`](Leases::ended) until `None` before anything else. The cost of a
+/// call grows with the logarithm of the number of leases, and with the number that one key has.
 #[derive(Clone, Debug)]
 pub struct Leases<K> {
     pool: Pool,

@@ -31,10 +31,10 @@ impl Pool {
     }
 
     /// The parts of a network with prefixes of this length, but for the first `kept_back`. `None` if host bits are set, the
-    /// network has no such part, or nothing is left.
+    /// length is 0, the network has no such part, or nothing is left.
     #[must_use]
     pub fn prefixes(network: Prefix, len: u8, kept_back: u32) -> Option<Pool> {
-        let fits = network.len <= len && len <= Prefix::host(network.addr).len;
+        let fits = 0 < len && network.len <= len && len <= Prefix::host(network.addr).len;
         fits.then(|| Pool::new(network, len, kept_back, parts(network, len)))?
     }
 
@@ -133,9 +133,13 @@ mod tests {
         assert_eq!(parts[0xffff], "2001:db8:7:ffff::/64");
         assert_eq!(all(of("10.0.0.0/30", 31, 1).unwrap()), ["10.0.0.2/31"]);
         assert_eq!(all(of("2001:db8::/64", 64, 0).unwrap()), ["2001:db8::/64"]);
-        for (none, len, kept_back) in
-            [("2001:db8::/64", 63, 0), ("2001:db8::1/48", 64, 0), ("2001:db8::/64", 64, 1)]
-        {
+        for (none, len, kept_back) in [
+            ("2001:db8::/64", 63, 0),
+            ("::/0", 0, 0),
+            ("0.0.0.0/0", 0, 0),
+            ("2001:db8::1/48", 64, 0),
+            ("2001:db8::/64", 64, 1),
+        ] {
             assert_eq!(of(none, len, kept_back), None, "{none} {len}");
         }
         assert_eq!(of("10.0.0.0/24", 33, 0), None);

@@ -100,9 +100,12 @@ impl Shore {
 
     /// Sends a packet that was asked about, and those of its flow that wait behind it.
     pub(super) fn inject(&self, packet: MissPacket) {
-        let waiting = self.with(|reading| reading.misses.settle(&packet.key));
-        self.send(std::iter::once(packet.bytes.as_slice()));
-        self.send(waiting.iter().map(Vec::as_slice));
+        // Nobody reads meanwhile, so that what comes now stays behind.
+        self.with(|reading| {
+            let waiting = reading.misses.settle(&packet.key);
+            let all = std::iter::once(&packet.bytes).chain(&waiting);
+            self.send(all.map(Vec::as_slice));
+        });
     }
 
     /// Gives up a packet that was asked about, and those of its flow that wait behind it.
@@ -164,7 +167,12 @@ impl Shore {
             return false;
         }
         match self.plane.waits(&inner.key, bytes) {
-            None => return true,
+            // The flow has been bound, and the packet that was asked about has not come back yet.
+            None => match reading.misses.follow(&inner.key, bytes) {
+                None => return true,
+                Some(Missed::Full) => self.drops.add(DropReason::QueueFull, 1),
+                Some(Missed::Held | Missed::Report(_)) => {}
+            },
             Some(Waits::Asked(queue)) => {
                 match reading.misses.take(queue, inner.key, inner.dscp, bytes, now) {
                     Missed::Report(packet) => (self.sink)(RelayEvent::Miss(packet)),

@@ -15,20 +15,21 @@ use segue_wire::DropReason;
 use crate::traffic::{bulk_tcp, datagrams, set_option};
 use crate::world::{
     ANCHOR_OUTER, CORRESPONDENT, HOME, HOST, Path, TUNNEL, Wire, World, defaults, eventually, ip,
-    may_run, namespace, on_both_paths, pair, prefix, takes_in, wire_up,
+    may_run, namespace, over_both, pair, prefix, takes_in, wire_up,
 };
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-on_both_paths! {
-    a_flow_goes_where_it_is_bound_to_whatever_its_prefix_is_bound_to,
-    a_flow_is_asked_about_once_and_nothing_of_it_is_lost_or_out_of_order,
-    what_is_held_is_bounded_the_oldest_goes_first_and_the_rest_leaves_in_order,
-    a_stream_that_is_held_and_released_keeps_its_order,
-    traffic_goes_out_of_a_link_to_the_destination_or_a_next_hop,
-    two_hosts_of_one_access_router_reach_each_other_through_the_anchor,
-    a_tunnel_follows_the_routes_to_its_other_end,
-    what_finds_no_room_at_the_relays_device_is_counted,
+over_both! {
+    a_flow_goes_where_it_is_bound_to_whatever_its_prefix_is_bound_to
+    a_flow_is_asked_about_once_and_nothing_of_it_is_lost_or_out_of_order
+    what_is_held_is_bounded_the_oldest_goes_first_and_the_rest_leaves_in_order
+    a_stream_that_is_held_and_released_keeps_its_order
+    traffic_goes_out_of_a_link_to_the_destination_or_a_next_hop
+    two_hosts_of_one_access_router_reach_each_other_through_the_anchor
+    a_tunnel_follows_the_routes_to_its_other_end
+    what_finds_no_room_at_the_relays_device_is_counted
+    what_waits_for_a_slow_link_keeps_nothing_from_the_others
 }
 
 fn world(path: Path) -> World {
@@ -337,4 +338,40 @@ fn what_finds_no_room_at_the_relays_device_is_counted(path: Path) {
     let arrived: Vec<u32> = (0..u64::from(PACKETS) - lost).map(|_| held.next()).collect();
     assert!(arrived.is_sorted());
     assert_eq!(world.anchor.dropped(DropReason::QueueFull), lost);
+}
+
+/// More is sent to a host than its link takes.
+fn what_waits_for_a_slow_link_keeps_nothing_from_the_others(path: Path) {
+    if !may_run() {
+        return;
+    }
+    const OTHER: [&str; 2] = ["fd0e::2", "10.71.0.2"];
+    let world = world(path);
+    let other = namespace(&format!("{}o", world.host.name().unwrap()));
+    pair("sgb", &other, &world.access.ns);
+    world.access.ns.run(|| wire_up("sgb", ["fd0e::1", "10.71.0.1"], Wire::Whole)).unwrap();
+    other.run(|| wire_up("sgb", OTHER, Wire::Whole)).unwrap();
+    other.run(|| takes_in(OTHER[0])).unwrap();
+    world.serve("sgb", ["fd0e::/64", "10.71.0.0/24"].map(prefix));
+    let slow = "qdisc add dev sgb root tbf rate 1mbit burst 16kb limit 100mb";
+    let done = world.access.ns.command("tc").args(slow.split(' ')).status().unwrap();
+    assert!(done.success(), "tc {slow}");
+    let relay = world.access.relay.lock().unwrap().tun_ifindex();
+    let interface = world.access.index("sgb");
+    let to = Prefix::host(ip(OTHER[0]));
+    world.access.put(Forward::Route(Route::on(to, relay)));
+    world.access.bind(Traffic::To(to), Exit::Link { interface, next: None });
+    let flood = world.correspondent.run(|| UdpSocket::bind((ip(CORRESPONDENT[0]), 0)));
+    let flood = flood.unwrap().unwrap();
+    let sent = || world.access.relay.lock().unwrap().traffic_carried(&Traffic::To(to));
+    // More than a socket's buffer holds.
+    for n in 0..20_000 {
+        flood.send_to(&[0; 1_300], (ip(OTHER[0]), 7_000)).unwrap();
+        if n % 100 == 0 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    assert!(sent().sent_packets > 3_000, "{:?}", sent());
+    let arrived = datagrams(&world.host, &world.correspondent, ip(CORRESPONDENT[0]), 100, 700, 1);
+    assert_eq!(arrived.len(), 100);
 }

@@ -10,15 +10,15 @@ use segue_wire::DropReason;
 use crate::traffic::{marked_datagram, received_class, set_option};
 use crate::world::{
     ACCESS_OUTER, ANCHOR_OUTER, CORRESPONDENT, HOST, Path, Wire, World, eventually, ip, may_run,
-    on_both_paths, send_raw,
+    over_both, send_raw,
 };
 
 /// The port that the test's packets go to.
-const PORT: u16 = 7_000;
+pub(crate) const PORT: u16 = 7_000;
 
-on_both_paths! {
-    the_inner_class_is_copied_to_the_outer_header,
-    congestion_marked_on_the_way_reaches_a_capable_receiver_and_drops_for_others,
+over_both! {
+    the_inner_class_is_copied_to_the_outer_header
+    congestion_marked_on_the_way_reaches_a_capable_receiver_and_drops_for_others
 }
 
 fn the_inner_class_is_copied_to_the_outer_header(path: Path) {
@@ -66,7 +66,7 @@ fn congestion_marked_on_the_way_reaches_a_capable_receiver_and_drops_for_others(
 }
 
 /// A datagram of the host as its access router sends it, with the class of either header.
-fn tunnelled(outer: u8, inner: u8) -> Vec<u8> {
+pub(crate) fn tunnelled(outer: u8, inner: u8) -> Vec<u8> {
     let octets = |text: &str| text.parse::<std::net::Ipv4Addr>().unwrap().octets();
     let packet = marked_datagram(octets(HOST[1]), octets(CORRESPONDENT[1]), PORT, inner);
     let mut bytes = vec![0x60 | outer >> 4, outer << 4, 0, 0];

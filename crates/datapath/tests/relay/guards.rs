@@ -6,25 +6,29 @@ use std::time::Duration;
 use segue_ip::{Binding, Exit, Form, Forward, Port, Prefix, Route, Source, Traffic};
 use segue_linux::link;
 use segue_linux::netns::Netns;
+use segue_linux::packet::PacketSocket;
 use segue_wire::DropReason;
 
+use crate::class;
+use crate::traffic::{received_class, set_option};
 use crate::world::{
     CORRESPONDENT, HOME, HOST, Path, Router, TUNNEL, Wire, World, defaults, eventually, ip,
-    may_run, namespace, on_both_paths, pair, prefix, wire_up,
+    may_run, namespace, over_both, pair, prefix, wire_up,
 };
 
 /// Addresses of another host behind the same access router, which its home prefixes would be.
 const OTHER: [&str; 2] = ["fd0e::2", "10.71.0.2"];
 const OTHER_HOME: [&str; 2] = ["fd0e::/64", "10.71.0.0/24"];
 
-on_both_paths! {
-    a_host_that_sends_with_anothers_source_is_stopped_at_its_link,
-    what_comes_out_of_a_tunnel_has_a_source_that_was_allowed_there,
-    a_hosts_source_does_not_come_from_the_rest_of_the_world,
-    a_link_is_checked_as_long_as_it_has_a_source_and_sources_of_a_tunnel_go_with_it,
-    what_is_bound_to_nothing_is_dropped_and_counted,
-    a_hosts_source_does_not_come_over_another_link_of_its_access_router,
-    everything_of_one_family_is_nothing_of_the_other,
+over_both! {
+    a_host_that_sends_with_anothers_source_is_stopped_at_its_link
+    what_comes_out_of_a_tunnel_has_a_source_that_was_allowed_there
+    a_hosts_source_does_not_come_from_the_rest_of_the_world
+    a_link_is_checked_as_long_as_it_has_a_source_and_sources_of_a_tunnel_go_with_it
+    what_is_bound_to_nothing_is_dropped_and_counted
+    a_hosts_source_does_not_come_over_another_link_of_its_access_router
+    everything_of_one_family_is_nothing_of_the_other
+    a_frame_with_a_vlans_tag_is_not_the_interfaces
 }
 
 fn world(path: Path) -> World {
@@ -254,4 +258,28 @@ fn the_packet_filters_table_comes_back() {
     world.access.put(Forward::Source(home));
     send(&world.host, "sga", HOST[0], CORRESPONDENT[0]);
     arrives_from(&at, HOST[0]);
+}
+
+/// The VLAN is another link.
+fn a_frame_with_a_vlans_tag_is_not_the_interfaces(path: Path) {
+    if !may_run() {
+        return;
+    }
+    let world = world(path);
+    let to = CORRESPONDENT[1];
+    let at = world.correspondent.run(|| UdpSocket::bind((ip(to), class::PORT))).unwrap().unwrap();
+    at.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    set_option(&at, libc::IPPROTO_IP, libc::IP_RECVTOS, 1);
+    let mac = |router: &Router| {
+        let links = router.ns.run(link::links).unwrap().unwrap();
+        links.into_iter().find(|link| link.name == "sg0").unwrap().mac
+    };
+    let frame = |tag: &[u8], class| {
+        let packet = class::tunnelled(0, class);
+        [&mac(&world.anchor)[..], &mac(&world.access), tag, &[0x86, 0xdd], &packet].concat()
+    };
+    let wire = world.access.ns.run(|| PacketSocket::open("sg0")).unwrap().unwrap();
+    let tag = [0x81, 0, 0, 5];
+    assert!(wire.send(&frame(&tag, 0x20)).unwrap() && wire.send(&frame(&[], 0x40)).unwrap());
+    assert_eq!(received_class(&at), 0x40, "nothing has arrived before");
 }

@@ -5,11 +5,11 @@ use segue_linux::link::set_mtu;
 
 use crate::traffic::{bulk_tcp, datagrams};
 use crate::world::{
-    CORRESPONDENT, HOST, Path, Router, TUNNEL, Wire, World, ip, may_run, on_both_paths,
+    CORRESPONDENT, HOST, Path, Router, TUNNEL, Wire, World, ip, may_run, over_both,
 };
 
-on_both_paths! {
-    the_kernels_own_tunnel_is_a_peer,
+over_both! {
+    the_kernels_own_tunnel_is_a_peer
 }
 
 /// Runs `ip` with these arguments; each line is one command.

@@ -39,8 +39,8 @@ pub(crate) enum Path {
 }
 
 /// Makes tests for each packet path of functions that take one.
-macro_rules! on_both_paths {
-    ($($name:ident),* $(,)?) => {
+macro_rules! over_both {
+    ($($name:ident)*) => {
         mod kernel {
             $(#[test] fn $name() { super::$name(crate::world::Path::Kernel); })*
         }
@@ -50,7 +50,7 @@ macro_rules! on_both_paths {
     };
 }
 
-pub(crate) use on_both_paths;
+pub(crate) use over_both;
 
 /// A router: its relay, and what that reported.
 pub(crate) struct Router {

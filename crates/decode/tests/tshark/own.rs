@@ -226,7 +226,7 @@ fn handovers() -> Vec<Message> {
             )],
         ),
         message(
-            Body::FastBindingAcknowledgement(FastBindingAcknowledgement {
+            Body::FastBindingAcknowledgment(FastBindingAcknowledgment {
                 status: FastStatus(1),
                 flags: BindingAcknowledgementFlags(0x80),
                 sequence: 12,

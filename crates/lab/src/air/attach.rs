@@ -26,6 +26,8 @@ impl Air {
     /// Attaches a radio to a cell.
     pub(crate) fn attach(&mut self, radio: &str, cell: &str) -> Result<()> {
         if !self.come(radio, cell)? {
+            // What could not be put when it came may be possible now.
+            self.settle(radio)?;
             bail!("{radio} is in {cell} already");
         }
         Ok(())
@@ -154,7 +156,11 @@ impl Air {
         let address = match cell.prefix.filter(|_| radio.fixed.is_empty()) {
             None => None,
             Some(prefix) => {
-                let own = prefix.nth(cell.given + 2);
+                let mut own = prefix.nth(cell.given + 2);
+                if own.is_some() && own == cell.gateway {
+                    cell.given += 1;
+                    own = prefix.nth(cell.given + 2);
+                }
                 let own =
                     own.with_context(|| format!("the prefix of {name} has no address left"))?;
                 cell.given += 1;

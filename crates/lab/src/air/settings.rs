@@ -11,18 +11,26 @@ const METRIC: u32 = 10_000;
 
 impl Air {
     /// Puts into the system what a radio's attachments ask for, and takes back what they do not any more. What has gone
-    /// from there meanwhile is no concern.
+    /// from there meanwhile is no concern. What cannot be put is tried again the next time; the first error is returned.
     pub(super) fn settle(&mut self, name: &str) -> Result<()> {
         let radio = self.radio(name)?;
         let wanted = self.wanted(radio);
         for setting in radio.settings.iter().rev().filter(|had| !wanted.contains(had)) {
             let _ = self.take_back(radio, setting)?;
         }
-        for setting in wanted.iter().filter(|wanted| !radio.settings.contains(wanted)) {
-            self.put(radio, setting)??;
+        let (mut there, mut refused) = (Vec::new(), Ok(()));
+        for setting in wanted {
+            let put = match radio.settings.contains(&setting) {
+                true => Ok(()),
+                false => self.put(radio, &setting).and_then(|put| Ok(put?)),
+            };
+            match put {
+                Ok(()) => there.push(setting),
+                Err(error) => refused = refused.and(Err(error)),
+            }
         }
-        found(&mut self.radios, name)?.settings = wanted;
-        Ok(())
+        found(&mut self.radios, name)?.settings = there;
+        refused
     }
 
     /// In the order in which they are put: a gateway is reached before a route leads over it.

@@ -18,6 +18,7 @@ use segue_lab::vm;
 use segue_lab::{DemoNet, DemoOptions, Direction, Lab};
 use segue_linux::clock::monotonic;
 use segue_linux::netns::{self, Netns};
+use segue_text::errors::Told;
 use segue_text::units;
 use serde_json::json;
 use std::os::fd::AsFd;
@@ -138,6 +139,7 @@ fn up(path: Option<PathBuf>, nat: bool) -> Result<ExitCode> {
     let signals: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().collect();
     signals.thread_block().context("block signals")?;
     let private = own_namespace_without_root()?;
+    super::start_log()?;
     match plan {
         Some(plan) => keep(&plan.build(TAG)?, &signals, private),
         None => {
@@ -201,6 +203,9 @@ fn keep(lab: &Lab, signals: &SigSet, private: bool) -> Result<ExitCode> {
     }
 }
 
+/// Bytes of a command that are kept.
+const LONGEST_LINE: usize = 4_096;
+
 /// Bytes from standard input until they make lines. The standard library's own buffer would hide
 /// lines from `poll`.
 #[derive(Default)]
@@ -212,8 +217,14 @@ impl Input {
         let mut chunk = [0; 1_024];
         let len = nix::unistd::read(from, &mut chunk).context("read commands")?;
         self.0.extend_from_slice(&chunk[..len]);
-        // Lines are short: anything longer than this is not a line.
-        self.0.truncate(chunk.len() * 4);
+        // Lines are short: of a longer one the end makes no command.
+        if self.0.len() > LONGEST_LINE && !self.0.contains(&b'\n') {
+            self.0.drain(..self.0.len() - LONGEST_LINE);
+        }
+        // The last line may have no end.
+        if len == 0 && !self.0.is_empty() {
+            self.0.push(b'\n');
+        }
         Ok(len > 0)
     }
 
@@ -229,7 +240,7 @@ fn obey(lab: &Lab, line: &str) {
     if words == ["counters"] {
         print_counters(lab);
     } else if !words.is_empty() {
-        let answer = carry_out(lab, &words).unwrap_or_else(|error| format!("{error:#}"));
+        let answer = carry_out(lab, &words).unwrap_or_else(|error| Told(&error).to_string());
         println!("{answer}");
     }
 }
@@ -317,6 +328,11 @@ fn print_counters(lab: &Lab) {
                 c.queue_full,
                 c.silenced
             );
+        }
+    }
+    for (name, troubles) in lab.troubles() {
+        for trouble in troubles {
+            println!("{name}: {trouble}");
         }
     }
 }

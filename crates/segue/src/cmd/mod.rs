@@ -23,6 +23,17 @@ use tracing_subscriber::filter::LevelFilter;
 
 /// Runs a daemon on one thread; its log goes to standard error (`SEGUE_LOG` filters it).
 pub fn block_on(daemon: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<ExitCode> {
+    start_log()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("no event loop")?;
+    runtime.block_on(daemon)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Has what the program logs shown on standard error (`SEGUE_LOG` filters it).
+pub fn start_log() -> anyhow::Result<()> {
     let filter = log_filter(std::env::var("SEGUE_LOG").ok().as_deref())?;
     // A log that cannot be written must not end the daemon: the default reports it with a panic.
     tracing_subscriber::fmt()
@@ -31,12 +42,7 @@ pub fn block_on(daemon: impl Future<Output = anyhow::Result<()>>) -> anyhow::Res
         .with_target(false)
         .with_writer(std::io::stderr)
         .init();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("no event loop")?;
-    runtime.block_on(daemon)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Which log lines are shown. A single word that is not a level is refused: the library would take

@@ -159,7 +159,11 @@ impl Network {
             Some(prefix) => {
                 let earlier = self.wireless.pairs.iter().filter(|p| p.cell == cell);
                 let number = earlier.filter(|p| p.address.is_some()).count() as u32 + 2;
-                Some(prefix.nth(number).ok_or(WirelessError::PrefixFull(cell))?)
+                // The router's own address is left out.
+                let taken = (2..=number)
+                    .any(|n| prefix.nth(n) == config.gateway && prefix.nth(n).is_some());
+                let own = prefix.nth(number + u32::from(taken));
+                Some(own.ok_or(WirelessError::PrefixFull(cell))?)
             }
         };
         let name = {

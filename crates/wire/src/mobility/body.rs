@@ -57,7 +57,7 @@ bodies! {
     BINDING_ACKNOWLEDGEMENT => BindingAcknowledgement,
     BINDING_ERROR => BindingError,
     FAST_BINDING_UPDATE => FastBindingUpdate,
-    FAST_BINDING_ACKNOWLEDGEMENT => FastBindingAcknowledgement,
+    FAST_BINDING_ACKNOWLEDGMENT => FastBindingAcknowledgment,
     HEARTBEAT => Heartbeat,
     HANDOVER_INITIATE => HandoverInitiate,
     HANDOVER_ACKNOWLEDGE => HandoverAcknowledge,
@@ -158,7 +158,7 @@ layout! {
     }
 
     /// Fast Binding Acknowledgment (RFC 5568, 6.2.3).
-    pub struct FastBindingAcknowledgement {
+    pub struct FastBindingAcknowledgment {
         /// What became of the update.
         status: FastStatus,
         /// K.

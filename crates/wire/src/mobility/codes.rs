@@ -14,7 +14,7 @@ codes! {
         BINDING_ACKNOWLEDGEMENT = 6 "Binding Acknowledgement",
         BINDING_ERROR = 7 "Binding Error",
         FAST_BINDING_UPDATE = 8 "Fast Binding Update",
-        FAST_BINDING_ACKNOWLEDGEMENT = 9 "Fast Binding Acknowledgement",
+        FAST_BINDING_ACKNOWLEDGMENT = 9 "Fast Binding Acknowledgment",
         FAST_NEIGHBOR_ADVERTISEMENT = 10 "Fast Neighbor Advertisement",
         EXPERIMENTAL = 11 "Experimental Mobility Header",
         HOME_AGENT_SWITCH = 12 "Home Agent Switch",

@@ -303,7 +303,7 @@ fn binding_body() -> impl Strategy<Value = Body> {
             flags: flags(),
             lifetime_s: word(),
         }),
-        FastBindingAcknowledgement: fields!(FastBindingAcknowledgement {
+        FastBindingAcknowledgment: fields!(FastBindingAcknowledgment {
             status: any::<u8>().prop_map(FastStatus),
             flags: ack_flags(),
             sequence: word(),
