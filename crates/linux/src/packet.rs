@@ -111,19 +111,7 @@ impl PacketSocket {
     /// Frames lost because the receive buffer was full, since the last call.
     #[must_use]
     pub fn overruns(&self) -> u64 {
-        let mut stats = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
-        let mut len = size_of_val(&stats) as libc::socklen_t;
-        // SAFETY: the kernel writes at most `len` bytes, the size of the structure.
-        let result = unsafe {
-            libc::getsockopt(
-                self.fd.as_raw_fd(),
-                libc::SOL_PACKET,
-                libc::PACKET_STATISTICS,
-                (&raw mut stats).cast(),
-                &raw mut len,
-            )
-        };
-        if result == 0 { u64::from(stats.tp_drops) } else { 0 }
+        overruns(&self.fd)
     }
 }
 
@@ -151,7 +139,29 @@ fn on_monotonic(stamp_ns: Option<u64>) -> Time {
     now - segue_clock::Span(age.unwrap_or(0))
 }
 
-fn bind(fd: &OwnedFd, index: u32) -> nix::Result<()> {
+/// Frames that a packet socket lost because its receive buffer was full, since the last call.
+#[must_use]
+pub fn overruns(socket: &impl AsFd) -> u64 {
+    let mut stats = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
+    let mut len = size_of_val(&stats) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes, the size of the structure.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_STATISTICS,
+            (&raw mut stats).cast(),
+            &raw mut len,
+        )
+    };
+    if result == 0 { u64::from(stats.tp_drops) } else { 0 }
+}
+
+/// Has a packet socket receive the frames of all protocols that arrive on the device with this index.
+///
+/// # Errors
+/// No such device, or it is down.
+pub fn bind(socket: &impl AsFd, index: u32) -> nix::Result<()> {
     // SAFETY: plain data for which all zero is a valid value.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     address.sll_family = libc::AF_PACKET as u16;
@@ -159,6 +169,7 @@ fn bind(fd: &OwnedFd, index: u32) -> nix::Result<()> {
     address.sll_ifindex = index as i32;
     let len = size_of_val(&address) as libc::socklen_t;
     // SAFETY: `address` is a link-layer address of `len` bytes that outlives the call.
-    let result = unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), len) };
+    let result =
+        unsafe { libc::bind(socket.as_fd().as_raw_fd(), (&raw const address).cast(), len) };
     Errno::result(result).map(drop)
 }

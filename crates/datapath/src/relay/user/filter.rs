@@ -33,6 +33,8 @@ pub(in crate::relay) fn remove_leftover(device: &str) {
 pub(super) enum Known {
     /// A checked link's index, and a prefix from which it may bring packets.
     Source(u32, Prefix),
+    /// A link that has sources.
+    Checked(u32),
     /// A prefix that has been bound: its packets come over checked links or out of tunnels.
     Bound(Prefix),
     /// An interface on which the relay takes tunnels' packets.
@@ -68,7 +70,6 @@ pub(super) struct Filter {
     netns: Netns,
     /// With how often each was added.
     known: BTreeMap<Known, usize>,
-    checked: BTreeSet<u32>,
     /// What the sets of the table have.
     installed: BTreeSet<Known>,
     /// What the counter has shown, and those of tables before.
@@ -80,11 +81,11 @@ impl Filter {
     /// Makes the table of a relay with this device, in the calling thread's namespace.
     pub(super) fn new(device: &str, ifindex: u32) -> Result<Filter, DatapathError> {
         let table = nft::table_name(PREFIX, device);
-        let (known, checked, installed) = Default::default();
+        let (known, installed) = Default::default();
         let netns = Netns::current()?;
         let (counted, counted_before) = (0, 0);
         let mut filter =
-            Filter { table, ifindex, netns, known, checked, installed, counted, counted_before };
+            Filter { table, ifindex, netns, known, installed, counted, counted_before };
         filter.rebuild()?;
         Ok(filter)
     }
@@ -132,25 +133,16 @@ impl Filter {
 
     /// Makes the table anew, with all that is known, in one step.
     fn rebuild(&mut self) -> Result<(), DatapathError> {
-        let installed = std::mem::take(&mut self.installed);
-        let checked = std::mem::take(&mut self.checked);
-        let (commands, wanted, links) = self.changes();
-        let table = &self.table;
+        let wanted = self.wanted();
+        let (table, commands) = (&self.table, self.changes(&BTreeSet::new(), &wanted));
         let made = format!(
             "table inet {table}\ndelete table inet {table}\ntable inet {table} {{\n{}}}\n{commands}",
             self.empty()
         );
-        match self.here(|| nft::apply(&made)) {
-            Ok(()) => {
-                (self.installed, self.checked) = (wanted, links);
-                self.counted_before += std::mem::take(&mut self.counted);
-                Ok(())
-            }
-            Err(error) => {
-                (self.installed, self.checked) = (installed, checked);
-                Err(error.into())
-            }
-        }
+        self.here(|| nft::apply(&made))?;
+        self.installed = wanted;
+        self.counted_before += std::mem::take(&mut self.counted);
+        Ok(())
     }
 
     /// Makes the table anew if somebody has removed it; true if so.
@@ -206,7 +198,8 @@ impl Filter {
     /// Brings the table's sets up to date, in one step. If the kernel has other elements than it was given, since somebody
     /// changed them, the table is made anew.
     fn install(&mut self) -> Result<(), DatapathError> {
-        let (commands, wanted, checked) = self.changes();
+        let wanted = self.wanted();
+        let commands = self.changes(&self.installed, &wanted);
         if commands.is_empty() {
             return Ok(());
         }
@@ -214,43 +207,31 @@ impl Filter {
             tracing::warn!(%error, table = self.table, "the packet filter's table is made anew");
             return self.rebuild();
         }
-        (self.installed, self.checked) = (wanted, checked);
+        self.installed = wanted;
         Ok(())
     }
 
-    /// The commands that bring the sets up to date, what these have then, and the checked links.
-    fn changes(&self) -> (String, BTreeSet<Known>, BTreeSet<u32>) {
-        // A host behind a checked link is nowhere else.
+    /// What the sets are to have.
+    fn wanted(&self) -> BTreeSet<Known> {
+        // A link with sources is checked, and a host behind it is nowhere else.
         let also = |known: &Known| match *known {
-            Known::Source(_, prefix) => Some(Known::Bound(prefix)),
-            _ => None,
+            Known::Source(link, prefix) => vec![*known, Known::Checked(link), Known::Bound(prefix)],
+            known => vec![known],
         };
-        let all: BTreeSet<Known> =
-            self.known.keys().flat_map(|known| [Some(*known), also(known)]).flatten().collect();
-        let wanted = cover(all.iter());
-        let link = |known: &Known| match known {
-            Known::Source(link, _) => Some(*link),
-            _ => None,
-        };
-        let checked: BTreeSet<u32> = wanted.iter().filter_map(link).collect();
-        let mut commands = String::new();
+        let all: BTreeSet<Known> = self.known.keys().flat_map(also).collect();
+        cover(all.iter())
+    }
+
+    /// The commands that bring the sets from these elements to those.
+    fn changes(&self, from: &BTreeSet<Known>, to: &BTreeSet<Known>) -> String {
         // Deletions first, since the prefixes of a set may not overlap.
-        let change = |commands: &mut String, verb: &str, what: &str| {
-            let _ = writeln!(commands, "{verb} element inet {} {what}", self.table);
-        };
-        for gone in self.installed.difference(&wanted) {
-            change(&mut commands, "delete", &element(gone));
+        let gone = from.difference(to).map(|known| ("delete", known));
+        let new = to.difference(from).map(|known| ("add", known));
+        let mut commands = String::new();
+        for (verb, known) in gone.chain(new) {
+            let _ = writeln!(commands, "{verb} element inet {} {}", self.table, element(known));
         }
-        for new in wanted.difference(&self.installed) {
-            change(&mut commands, "add", &element(new));
-        }
-        for gone in self.checked.difference(&checked) {
-            change(&mut commands, "delete", &format!("checked {{ {gone} }}"));
-        }
-        for new in checked.difference(&self.checked) {
-            change(&mut commands, "add", &format!("checked {{ {new} }}"));
-        }
-        (commands, wanted, checked)
+        commands
     }
 }
 
@@ -288,6 +269,7 @@ fn element(known: &Known) -> String {
         Known::Source(link, prefix) => {
             format!("sources{} {{ {link} . {prefix} }}", family(&prefix.addr))
         }
+        Known::Checked(link) => format!("checked {{ {link} }}"),
         Known::Bound(prefix) => format!("bound{} {{ {prefix} }}", family(&prefix.addr)),
         Known::Attached(interface) => format!("attached {{ {interface} }}"),
         Known::Protocol { local, remote, protocol } => {

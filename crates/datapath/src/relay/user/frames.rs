@@ -1,9 +1,9 @@
 //! Packets as they arrive on an interface, before the kernel takes them apart: outer headers and all, super-packets whole.
 
 use std::io;
-use std::mem::{size_of, zeroed};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
+use segue_linux::packet;
 use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 
 use super::head::{GRE, IPV4, IPV6, OPTIONS, UDP};
@@ -40,7 +40,7 @@ impl Frames {
         }
         let frames = Frames { socket, link };
         frames.listen_to(ports)?;
-        frames.bind(ifindex)?;
+        packet::bind(&frames.socket, ifindex)?;
         Ok(frames)
     }
 
@@ -73,19 +73,7 @@ impl Frames {
 
     /// Packets that found no room in the socket, since the last call.
     pub(super) fn overflowed(&self) -> u64 {
-        let mut stats = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
-        let mut len = size_of::<libc::tpacket_stats>() as libc::socklen_t;
-        // SAFETY: the kernel writes at most `len` bytes, the size of the structure.
-        let got = unsafe {
-            libc::getsockopt(
-                self.socket.as_raw_fd(),
-                libc::SOL_PACKET,
-                libc::PACKET_STATISTICS,
-                (&raw mut stats).cast(),
-                &raw mut len,
-            )
-        };
-        if got == 0 { stats.tp_drops.into() } else { 0 }
+        packet::overruns(&self.socket)
     }
 
     fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
@@ -93,19 +81,6 @@ impl Frames {
         // SAFETY: the kernel writes at most the length given, that of the buffer.
         let len = unsafe { libc::recv(self.socket.as_raw_fd(), at, len, libc::MSG_DONTWAIT) };
         usize::try_from(len).map_err(|_| io::Error::last_os_error())
-    }
-
-    fn bind(&self, ifindex: u32) -> io::Result<()> {
-        // SAFETY: plain data for which all zero is a valid value.
-        let mut address: libc::sockaddr_ll = unsafe { zeroed() };
-        address.sll_family = libc::AF_PACKET as u16;
-        address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
-        address.sll_ifindex = ifindex.cast_signed();
-        let len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-        // SAFETY: the address outlives the call, and its length is passed.
-        let bound =
-            unsafe { libc::bind(self.socket.as_raw_fd(), (&raw const address).cast(), len) };
-        if bound < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 }
 
