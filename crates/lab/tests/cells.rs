@@ -497,6 +497,9 @@ fn what_could_not_be_put_when_a_radio_came_is_put_by_the_next_attachment() {
     assert!(lab.attach("phone:radio", "west").is_err(), "a route over a device that is down");
     west(true);
     assert!(lab.attach("phone:radio", "west").is_err(), "it is there");
+    let routes = lab.node("router").unwrap().run(|| link::routes().unwrap()).unwrap();
+    let to_phone = "10.61.2.2/32".parse().unwrap();
+    assert!(routes.iter().any(|route| route.destination == to_phone), "{routes:?}");
     let server = bind(lab.node("server").unwrap(), SERVER, 5005);
     assert_eq!(ask(&lab, "phone", &server).1, IpAddr::from([10, 61, 2, 2]));
     lab.detach("phone:radio", None).unwrap();
