@@ -7,6 +7,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use crate::link::OverLink;
+use crate::names::{check_address, check_name};
 use crate::network::{Address, End, EndAddress, PrefixText};
 use crate::source::{Mistake, Name};
 use crate::values::Duration;
@@ -22,9 +23,32 @@ pub struct Access {
     /// The access router.
     pub router: Name,
     /// Radios without an address get one from this prefix.
-    pub prefix: Option<PrefixText>,
+    pub prefix: Option<Spanned<PrefixText>>,
     /// The router's address on the air.
     pub gateway: Option<Spanned<Address>>,
+}
+
+/// The number in a cell's prefix of the first address that a radio gets.
+pub const FIRST_ADDRESS: u32 = 2;
+
+impl Access {
+    /// Checks its name, its prefix and its gateway.
+    ///
+    /// # Errors
+    /// A name or a gateway that cannot be, or a prefix without an address for a radio.
+    pub fn check(&self) -> Result<(), Mistake> {
+        check_name(&self.name)?;
+        let gateway = self.gateway.as_ref();
+        if let Some(written) = &self.prefix {
+            let prefix = written.get_ref().0;
+            let first = (FIRST_ADDRESS..FIRST_ADDRESS + 2).filter_map(|n| prefix.nth(n));
+            if { first }.all(|address| gateway.is_some_and(|own| own.get_ref().0 == address)) {
+                let message = format!("{prefix} has no room for a radio");
+                return Err(Mistake::of(written, message));
+            }
+        }
+        gateway.map_or(Ok(()), |gateway| check_address(gateway.get_ref().0, gateway))
+    }
 }
 
 /// A radio, and where it goes.
@@ -76,11 +100,24 @@ impl Walk {
         if self.overlap.is_some_and(|Duration(overlap)| overlap > Span::ZERO) { 2 } else { 1 }
     }
 
+    /// A key that says how it goes from cell to cell. An overlap also says that it can be in two cells at a time.
+    fn of_handovers(&self) -> Option<&'static str> {
+        let keys = [
+            ("first", self.first.is_some()),
+            ("gap", self.gap.is_some()),
+            ("notice", self.notice.is_some()),
+            ("back_and_forth", self.back_and_forth.is_some()),
+            ("turns", self.turns.is_some()),
+            ("turn", self.turn.is_some()),
+        ];
+        keys.into_iter().find_map(|(key, written)| written.then_some(key))
+    }
+
     /// The way through its cells, which are given in their order, with as many handovers as there can be; `None` if it
     /// goes through at most one. Its times count from `start`.
     ///
     /// # Errors
-    /// Several cells without a period, a turn that does not exist, or times that make no walk.
+    /// Several cells, or a word on handovers, without a period, a turn that does not exist, or times that make no walk.
     pub fn way<C: Copy + PartialEq>(
         &self,
         cells: Vec<C>,
@@ -89,6 +126,9 @@ impl Walk {
         let Some(Duration(period)) = self.period else {
             if cells.len() > 1 {
                 return Err(Mistake::of(&self.cells, "a way through cells needs a period"));
+            }
+            if let Some(key) = self.of_handovers() {
+                return Err(Mistake::beside(&self.cells, key, "it needs a period"));
             }
             return Ok(None);
         };
@@ -109,6 +149,9 @@ impl Walk {
                 return Err(Mistake::of(&self.node, message));
             }
             way = way.taking_turns(turn, turns);
+        }
+        if self.turn.is_some() && self.turns.is_none() {
+            return Err(Mistake::beside(&self.cells, "turn", "it needs turns, of how many it is"));
         }
         way.check().map_err(Mistake::at(&self.cells))?;
         Ok(Some(way))

@@ -8,7 +8,8 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use crate::link::OverLink;
-use crate::source::Name;
+use crate::names::{check_address, check_name};
+use crate::source::{Mistake, Name};
 
 /// A host or router.
 #[derive(Clone, Debug, Deserialize)]
@@ -46,6 +47,21 @@ pub struct Ends {
 }
 
 impl Ends {
+    /// Checks its name, its ends and their addresses.
+    ///
+    /// # Errors
+    /// A name or an address that cannot be, or both ends at one node.
+    pub fn check(&self) -> Result<(), Mistake> {
+        check_name(&self.name)?;
+        let [first, second] = &self.ends;
+        if first.get_ref().node == second.get_ref().node {
+            let message = format!("a link from {} to itself", second.get_ref().node);
+            return Err(Mistake::of(second, message));
+        }
+        let mut addresses = self.addresses.iter().flatten();
+        addresses.try_for_each(|written| check_address(written.get_ref().address, written))
+    }
+
     /// Whether its ends notice when it is cut or mended.
     #[must_use]
     pub fn senses(&self) -> bool {

@@ -50,6 +50,15 @@ pub struct CellSpec {
     pub down: LinkSpec,
 }
 
+impl CellSpec {
+    /// The router's address in the cell, with the length of the cell's prefix if that has it.
+    pub(crate) fn own_address(&self) -> Option<Prefix> {
+        let gateway = self.gateway?;
+        let wide = self.prefix.filter(|prefix| prefix.contains(gateway));
+        Some(wide.map_or(Prefix::host(gateway), |prefix| Prefix::new(gateway, prefix.len)))
+    }
+}
+
 /// A node's interface that attaches to cells.
 #[derive(Clone, Debug, Default)]
 pub struct RadioSpec {
@@ -111,9 +120,7 @@ impl Air {
         let port = Port::make(&self.middle, &spec.router, node, name, peer, mac(2, number))?;
         // A radio in two cells asks in both, and wants the answer of the one that has the address.
         port.netns.run(|| link::sysctl(&format!("net/ipv4/conf/{name}/arp_ignore"), "1"))??;
-        if let Some(gateway) = spec.gateway {
-            let wide = spec.prefix.filter(|prefix| prefix.contains(gateway));
-            let own = wide.map_or(Prefix::host(gateway), |p| Prefix::new(gateway, p.len));
+        if let Some(own) = spec.own_address() {
             port.netns.run(|| link::add_address(name, own))??;
         }
         let CellSpec { prefix, gateway, up, down, .. } = spec.clone();

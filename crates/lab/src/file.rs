@@ -77,16 +77,25 @@ fn plan(source: &Source) -> Result<Plan, Mistake> {
         let message = "in a test network the ends of links have addresses, and nodes have none";
         return Err(Mistake::of(address, message));
     }
-    let mut places = Places::of(&nodes);
-    for Ends { name, ends, .. } in links.iter().map(|link| &link.own) {
-        for end in ends {
+    let mut places = Places::of(&nodes)?;
+    for (number, own) in links.iter().map(|link| &link.own).enumerate() {
+        own.check()?;
+        let Ends { name, ends, addresses, .. } = own;
+        if links[..number].iter().any(|other| other.own.name.get_ref() == name.get_ref()) {
+            return Err(Mistake::of(name, format!("there is another link {}", name.get_ref())));
+        }
+        for (end, addresses) in ends.iter().zip(addresses) {
             let (node, device) = (&end.get_ref().node, &end.get_ref().interface);
             places.take(node, device.as_ref().unwrap_or(name.get_ref()), end)?;
+            for address in addresses {
+                places.own(node, with_length(address)?, address)?;
+            }
         }
     }
     let cells = air::cells(cells, &mut places)?;
     let radios = air::radios(walks, &cells, &mut places)?;
     let happenings = events::happenings(&events, &links, &cells, &radios)?;
+    nodes.iter().try_for_each(|node| places.check_routes(node))?;
     let links = links.into_iter().map(|link| {
         let name = link.own.name.get_ref();
         let busy = happenings.iter().any(|happening| happening.is_of_link(name));
@@ -104,17 +113,20 @@ fn list<T: Part>(written: Option<Spanned<DeValue<'_>>>) -> Result<Vec<T>, Mistak
     written.map_or(Ok(Vec::new()), tables)
 }
 
+/// The address of an end, with the length of its prefix.
+fn with_length(written: &Spanned<EndAddress>) -> Result<Prefix, Mistake> {
+    let EndAddress { address, length } = *written.get_ref();
+    let length = length.ok_or_else(|| {
+        let message = format!("{address} needs the length of its prefix here: {address}/24");
+        Mistake::of(written, message)
+    })?;
+    Ok(Prefix::new(address, length))
+}
+
 /// A link, to which something happens if it is `busy`.
 fn link_plan(link: Link, busy: bool) -> Result<Planned, Mistake> {
     let own = &link.own;
-    let prefix = |written: &Spanned<EndAddress>| match *written.get_ref() {
-        EndAddress { address, length: Some(length) } => Ok(Prefix::new(address, length)),
-        EndAddress { address, length: None } => {
-            let message = format!("{address} needs the length of its prefix here: {address}/24");
-            Err(Mistake::of(written, message))
-        }
-    };
-    let prefixes = |list: &[_]| list.iter().map(prefix).collect::<Result<Vec<_>, _>>();
+    let prefixes = |list: &[_]| list.iter().map(with_length).collect::<Result<Vec<_>, _>>();
     let [first, second] = &own.addresses;
     let addresses = [prefixes(first)?, prefixes(second)?];
     let [up, down] = link.specs(&own.name, unread)?;

@@ -18,7 +18,7 @@ use crate::emulator::{self, EmulatorSpec, Handle, wire_like};
 use crate::log::Direction;
 
 /// The node in which the emulators' devices live.
-const EMULATORS: &str = "emu";
+pub(crate) const EMULATORS: &str = "emu";
 /// The index of the first link's device there: no node comes to it by itself.
 const FIRST_LINK: u32 = 1_000_000;
 

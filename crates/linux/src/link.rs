@@ -230,6 +230,8 @@ pub(crate) fn family(v6: bool) -> AddressFamily {
 pub fn check_name(name: &str) -> Result<()> {
     let why = match name {
         "" => "it is empty",
+        "." | ".." => "it means a directory",
+        _ if name.contains('%') => "the kernel makes a name of a %",
         _ if name.len() >= libc::IFNAMSIZ => "it is longer than 15 bytes",
         _ if name.contains(['/', ':']) || name.contains(char::is_whitespace) => {
             "it contains a slash, a colon or white space"

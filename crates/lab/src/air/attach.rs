@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use segue_clock::Time;
+use segue_grammar::FIRST_ADDRESS;
 use segue_ip::Prefix;
 use segue_linux::clock::monotonic;
 use segue_linux::link;
@@ -156,10 +157,10 @@ impl Air {
         let address = match cell.prefix.filter(|_| radio.fixed.is_empty()) {
             None => None,
             Some(prefix) => {
-                let mut own = prefix.nth(cell.given + 2);
+                let mut own = prefix.nth(cell.given + FIRST_ADDRESS);
                 if own.is_some() && own == cell.gateway {
                     cell.given += 1;
-                    own = prefix.nth(cell.given + 2);
+                    own = prefix.nth(cell.given + FIRST_ADDRESS);
                 }
                 let own =
                     own.with_context(|| format!("the prefix of {name} has no address left"))?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use segue_clock::{Span, Time};
-use segue_grammar::{Access, Cell, Mistake, Walk, named};
+use segue_grammar::{Access, Cell, EndAddress, Mistake, Walk, named};
 use segue_ip::Prefix;
 use segue_netem::{self as netem, Step};
 
@@ -42,6 +42,7 @@ pub(super) fn cells(
 ) -> Result<Vec<PlannedCell>, Mistake> {
     let mut cells: Vec<PlannedCell> = Vec::new();
     for cell in written {
+        cell.own.check()?;
         let Access { name, router, prefix, gateway } = &cell.own;
         if cells.iter().any(|other| other.name == *name.get_ref()) {
             return Err(Mistake::of(name, format!("there is another cell {}", name.get_ref())));
@@ -49,8 +50,17 @@ pub(super) fn cells(
         places.check(router.get_ref(), router)?;
         places.take(router.get_ref(), name.get_ref(), name)?;
         let [up, down] = cell.specs(name, unread)?;
-        let (prefix, gateway) = (prefix.map(|p| p.0), gateway.as_ref().map(|g| g.get_ref().0));
-        let spec = CellSpec { router: router.get_ref().clone(), prefix, gateway, up, down };
+        let prefix = prefix.as_ref().map(|prefix| prefix.get_ref().0);
+        let spec = CellSpec {
+            router: router.get_ref().clone(),
+            prefix,
+            gateway: gateway.as_ref().map(|gateway| gateway.get_ref().0),
+            up,
+            down,
+        };
+        if let Some((own, written)) = spec.own_address().zip(gateway.as_ref()) {
+            places.own(router.get_ref(), own, written)?;
+        }
         cells.push(PlannedCell { name: name.get_ref().clone(), spec });
     }
     Ok(cells)
@@ -74,15 +84,16 @@ pub(super) fn radios(
             (None, Some(cell)) => Goes::To(cell, begin),
             (None, None) => Goes::Nowhere,
         };
+        let node = &walk.node.get_ref().node;
         let addresses = walk.addresses.iter().map(|written| {
-            let written = written.get_ref();
-            let host = Prefix::host(written.address);
-            Prefix::new(written.address, written.length.unwrap_or(host.len))
+            let EndAddress { address, length } = *written.get_ref();
+            let own = Prefix::new(address, length.unwrap_or(Prefix::host(address).len));
+            places.own(node, own, written).map(|()| own)
         });
         let spec = RadioSpec {
-            node: walk.node.get_ref().node.clone(),
+            node: node.clone(),
             interface: walk.interface().to_owned(),
-            addresses: addresses.collect(),
+            addresses: addresses.collect::<Result<_, _>>()?,
             at_once: walk.at_once() as usize,
         };
         Ok(PlannedRadio { name: walk.radio(), spec, goes })

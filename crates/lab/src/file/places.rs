@@ -2,20 +2,37 @@
 
 use std::collections::BTreeMap;
 
-use segue_grammar::{Mistake, Node, hint};
-use segue_linux::link::check_name;
+use segue_grammar::{Mistake, Node, RouteText, check_address, check_name, hint};
+use segue_ip::Prefix;
+use segue_linux::link;
 use toml::Spanned;
 
-/// The nodes of a file, and the devices that they get.
+use crate::topology::EMULATORS;
+
+/// The nodes of a file, and what they get.
 pub(super) struct Places<'a> {
     nodes: Vec<&'a str>,
     devices: BTreeMap<String, Vec<String>>,
+    /// By node, with the length of their prefixes.
+    addresses: BTreeMap<String, Vec<Prefix>>,
 }
 
 impl<'a> Places<'a> {
-    pub(super) fn of(nodes: &'a [Node]) -> Places<'a> {
-        let nodes = nodes.iter().map(|node| node.name.get_ref().as_str()).collect();
-        Places { nodes, devices: BTreeMap::new() }
+    pub(super) fn of(nodes: &'a [Node]) -> Result<Places<'a>, Mistake> {
+        let mut names: Vec<&str> = Vec::new();
+        for node in nodes {
+            check_name(&node.name)?;
+            let name = node.name.get_ref().as_str();
+            if name == EMULATORS {
+                let message = format!("{name} is the node of the emulators: choose another name");
+                return Err(Mistake::of(&node.name, message));
+            }
+            if names.contains(&name) {
+                return Err(Mistake::of(&node.name, format!("there is another node {name}")));
+            }
+            names.push(name);
+        }
+        Ok(Places { nodes: names, devices: BTreeMap::new(), addresses: BTreeMap::new() })
     }
 
     /// Checks that there is a node with this name, which stands at this place.
@@ -35,7 +52,11 @@ impl<'a> Places<'a> {
         place: &Spanned<T>,
     ) -> Result<(), Mistake> {
         self.check(node, place)?;
-        check_name(device).map_err(Mistake::at(place))?;
+        link::check_name(device).map_err(Mistake::at(place))?;
+        if RESERVED.contains(&device) {
+            let message = format!("{device} means something else to the kernel: choose another");
+            return Err(Mistake::of(place, message));
+        }
         let taken = self.devices.entry(node.to_owned()).or_default();
         if taken.iter().any(|other| other == device) {
             let message = format!("{node} has another interface {device}");
@@ -44,7 +65,49 @@ impl<'a> Places<'a> {
         taken.push(device.to_owned());
         Ok(())
     }
+
+    /// Gives a node an address with the length of its prefix; the address stands at this place.
+    pub(super) fn own<T>(
+        &mut self,
+        node: &str,
+        address: Prefix,
+        place: &Spanned<T>,
+    ) -> Result<(), Mistake> {
+        check_address(address.addr, place)?;
+        self.addresses.entry(node.to_owned()).or_default().push(address);
+        Ok(())
+    }
+
+    /// Checks the routes of a node, when all addresses are given.
+    pub(super) fn check_routes(&self, node: &Node) -> Result<(), Mistake> {
+        let name = node.name.get_ref();
+        let own = self.addresses.get(name).map_or(&[][..], Vec::as_slice);
+        for (number, route) in node.routes.iter().enumerate() {
+            let RouteText { destination, gateway, metric } = *route.get_ref();
+            check_address(gateway, route)?;
+            if destination.addr.is_ipv6() != gateway.is_ipv6() {
+                let message = format!("{destination} and {gateway} are of different families");
+                return Err(Mistake::of(route, message));
+            }
+            if !own.iter().any(|a| a.contains(gateway) && a.addr != gateway) {
+                let message = format!("no link of {name} has the gateway {gateway}");
+                return Err(Mistake::of(route, message));
+            }
+            let same = |other: &Spanned<RouteText>| {
+                let other = other.get_ref();
+                other.destination.network() == destination.network() && other.metric == metric
+            };
+            if node.routes[..number].iter().any(same) {
+                let message = format!("{name} has another route to {destination} of this metric");
+                return Err(Mistake::of(route, message));
+            }
+        }
+        Ok(())
+    }
 }
+
+/// Words of `sysctl`, and the device that each namespace has.
+const RESERVED: [&str; 3] = ["all", "default", "lo"];
 
 /// A test network has no files of recorded losses.
 pub(super) fn unread<T>(_: &str) -> Result<T, String> {

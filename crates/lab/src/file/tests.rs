@@ -104,6 +104,30 @@ fn a_mistake_is_told_in_one_line_with_its_line_and_key() {
             "[[event]]\nat = \"1s\"\nstall = \"l\"",
             "10: event.1.stall: a stall needs for, its length",
         ),
+        ("[[node]]\nname = \"a\"", "9: node.a.name: there is another node a"),
+        ("[[node]]\nname = \"emu\"", "9: node.emu.name: emu is the node of the emulators"),
+        ("[[node]]\nname = \"a/b\"", "9: node.a/b.name: \"a/b\": a name has letters"),
+        (
+            "[[link]]\nname = \"l\"\nends = [\"a:z\", \"b:z\"]",
+            "9: link.l.name: there is another link l",
+        ),
+        ("[[link]]\nname = \"m\"\nends = [\"a:z\", \"a:w\"]", "10: link.m.ends: a link from a to"),
+        ("[[link]]\nname = \"m\"\nends = [\"a:lo\", \"b:w\"]", "10: link.m.ends: lo means"),
+        ("[[link]]\nname = \"all\"\nends = [\"a\", \"b:w\"]", "10: link.all.ends: all means"),
+        ("[[link]]\nname = \"m\"\nends = [\"a:..\", \"b:w\"]", "10: link.m.ends: \"..\""),
+        ("addresses = [[\"224.0.0.1/4\"], []]", "8: link.l.addresses: 224.0.0.1 is no address"),
+        (
+            "[[node]]\nname = \"c\"\nroutes = [\"default via 10.0.0.1\"]",
+            "10: node.c.routes: no link of c has the gateway 10.0.0.1",
+        ),
+        (
+            "[[node]]\nname = \"c\"\nroutes = [\"::/0 via 10.0.0.1\"]",
+            "10: node.c.routes: ::/0 and 10.0.0.1 are of different families",
+        ),
+        (
+            "[[node]]\nname = \"c\"\nroutes = [\"default via 255.255.255.255\"]",
+            "10: node.c.routes: 255.255.255.255 is no address",
+        ),
         ("[[voip]]\nname = \"v\"", "8: voip: unknown key (known: node, link, cell, walk, event)"),
     ] {
         let error = link(rest).unwrap_err();
@@ -160,6 +184,26 @@ fn a_mistake_about_cells_and_radios_is_told_in_one_line_with_its_line_and_key() 
             "[[cell]]\nname = \"a_name_too_long_\"\nrouter = \"b\"",
             "12: cell.a_name_too_long_.name: ",
         ),
+        (
+            "[[cell]]\nname = \"e\"\nrouter = \"b\"\nprefix = \"10.0.0.0/31\"",
+            "14: cell.e.prefix: 10.0.0.0/31 has no room for a radio",
+        ),
+        (
+            "[[cell]]\nname = \"e\"\nrouter = \"b\"\nprefix = \"10.0.0.0/30\"\ngateway = \"10.0.0.2\"",
+            "14: cell.e.prefix: 10.0.0.0/30 has no room for a radio",
+        ),
+        (
+            "[[cell]]\nname = \"e\"\nrouter = \"b\"\ngateway = \"::\"",
+            "14: cell.e.gateway: :: is no address of a node",
+        ),
+        (
+            "[[walk]]\nnode = \"a\"\ncells = [\"c\"]\ngap = \"1s\"",
+            "14: walk.1.gap: it needs a period",
+        ),
+        (
+            "[[walk]]\nnode = \"a\"\ncells = [\"c\", \"d\"]\nperiod = \"1s\"\nturn = 1",
+            "15: walk.1.turn: it needs turns",
+        ),
         ("[[walk]]\nnode = \"z\"\ncells = []", "12: walk.1.node: there is no node z"),
         ("[[walk]]\nnode = \"a:x\"\ncells = [\"e\"]", "13: walk.1.cells: there is no cell e"),
         ("[[walk]]\nnode = \"b:c\"\ncells = []", "12: walk.1.node: b has another interface c"),
@@ -186,4 +230,19 @@ fn a_mistake_about_cells_and_radios_is_told_in_one_line_with_its_line_and_key() 
         assert!(error.starts_with(&format!("f:{expected}")), "{rest}: {error}");
         assert!(!error.contains('\n'), "{error}");
     }
+}
+
+#[test]
+fn a_route_leads_over_a_gateway_on_a_link_and_two_of_a_destination_differ_in_metric() {
+    let with = |routes: &str| {
+        let node = format!("[[node]]\nname = \"a\"\nroutes = [{routes}]\n");
+        let rest = "[[node]]\nname = \"b\"\n[[link]]\nname = \"l\"\nends = [\"a\", \"b\"]\n\
+                    addresses = [[\"10.0.0.2/24\", \"10.0.1.2/24\"], []]\n";
+        parse(&format!("{node}{rest}"), "f").map(|_| ()).map_err(|error| error.to_string())
+    };
+    assert_eq!(with("\"default via 10.0.0.1\", \"default via 10.0.1.1 metric 5\""), Ok(()));
+    let twice = with("\"default via 10.0.0.1\", \"default via 10.0.1.1\"").unwrap_err();
+    assert!(twice.ends_with("a has another route to 0.0.0.0/0 of this metric"), "{twice}");
+    let itself = with("\"default via 10.0.0.2\"").unwrap_err();
+    assert!(itself.ends_with("no link of a has the gateway 10.0.0.2"), "{itself}");
 }

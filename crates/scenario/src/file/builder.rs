@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use segue_clock::{Span, Time};
 use segue_grammar::link::OverLink;
-use segue_grammar::{Duration, End, Mistake, Name, hint, named};
+use segue_grammar::{Duration, End, Mistake, Name, check_address, check_name, hint, named};
 use segue_netem::LinkSpec;
 use segue_sim::net::Adapter;
 use segue_sim::role::Order;
@@ -118,9 +118,7 @@ impl<'a> Builder<'a> {
         ip: IpAddr,
         place: &Spanned<T>,
     ) -> Result<(), Mistake> {
-        if ip.is_unspecified() || ip.is_multicast() {
-            return Err(Mistake::of(place, format!("{ip} is no address of a node")));
-        }
+        check_address(ip, place)?;
         match self.addresses.insert(ip, id) {
             None => Ok(()),
             Some(other) => {
@@ -342,13 +340,3 @@ impl<'a> Builder<'a> {
 
 /// Names of results that nothing else may use.
 const RESERVED: [&str; 2] = ["link", "nodes"];
-
-/// Checks a name, since names are parts of dotted keys and of columns.
-pub(super) fn check_name(name: &Name) -> Result<(), Mistake> {
-    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
-    if name.get_ref().is_empty() || !name.get_ref().chars().all(fits) {
-        let message = format!("{:?}: a name has letters, digits, - and _", name.get_ref());
-        return Err(Mistake::of(name, message));
-    }
-    Ok(())
-}

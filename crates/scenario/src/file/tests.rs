@@ -110,7 +110,7 @@ const NETWORK: &[(&str, &str)] = &[
         "[[link]]\nname = \"l\"\nends = [\"a\", \"c\"]",
         "17: link.l.ends: there is no node c (known: a, b, r)",
     ),
-    ("[[link]]\nname = \"l\"\nends = [\"a\", \"a\"]", "17: link.l.ends: a has another interface l"),
+    ("[[link]]\nname = \"l\"\nends = [\"a\", \"a\"]", "17: link.l.ends: a link from a to itself"),
     (
         "[[link]]\nname = \"l\"\nends = [\"a:x\", \"a:y\"]",
         "17: link.l.ends: a link from a to itself",

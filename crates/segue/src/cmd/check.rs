@@ -2,6 +2,8 @@
 
 mod summary;
 
+use std::collections::BTreeSet;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -180,12 +182,29 @@ fn key_of(line: &str) -> Option<&str> {
     line.split_once('=').map(|(key, _)| key.trim())
 }
 
+/// What a message says that there is not.
+fn unknown(what: &str) -> Option<&str> {
+    let words = what.split_once("there is no ").map(|(_, rest)| rest.split(' ').nth(1));
+    let place = || what.split_once("no link of ").map(|(_, rest)| rest.split(' ').next());
+    words.or_else(place).flatten()
+}
+
+/// The numbers of the lines of the table with this one.
+fn table_of(lines: &[String], number: usize) -> Range<usize> {
+    let is_head = |line: &String| line.starts_with('[');
+    let first = lines[..number].iter().rposition(is_head).unwrap_or(0);
+    let rest = lines[number..].iter().position(is_head);
+    first + 1..rest.map_or(lines.len(), |rest| number + rest) + 1
+}
+
 /// The settings that would be in force, or every mistake. The readers stop at the first mistake, so
 /// it is removed from the text and the rest is read again.
 fn check(kind: FileKind, path: &Path, text: &str) -> Result<Vec<Row>, Vec<Mistake>> {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     let mut mistakes: Vec<Mistake> = Vec::new();
     let mut taken: Vec<String> = Vec::new();
+    let written = lines.clone();
+    let mut doubted: BTreeSet<usize> = BTreeSet::new();
     loop {
         let error = match read(kind, path, &(lines.join("\n") + "\n")) {
             Ok(rows) if mistakes.is_empty() => return Ok(rows),
@@ -193,18 +212,26 @@ fn check(kind: FileKind, path: &Path, text: &str) -> Result<Vec<Row>, Vec<Mistak
             Err(error) => Told(&error).to_string(),
         };
         let (line, what) = place(path, &lines, &error);
-        // A key missing because it was removed, or mistyped, is no separate mistake.
-        let lacks = what.contains("missing") || what.contains("go together");
-        let follows = lacks && taken.iter().any(|key| is_word(&what, key));
+        // A key missing because it was removed, or mistyped, is no separate mistake, and neither is a name that nobody has
+        // because its table is not read any more.
+        let lacks = ["missing", "go together"].iter().any(|word| what.contains(word));
+        let own = line.map_or(0..0, |line| table_of(&written, line));
+        let torn = what.contains(" is one of ") && own.clone().any(|line| doubted.contains(&line));
+        let mut elsewhere = doubted.iter().filter(|line| !own.contains(line));
+        let mut named = |name| elsewhere.any(|line| is_word(&written[line - 1], name));
+        let follows = torn
+            || unknown(&what).is_some_and(&mut named)
+            || lacks && taken.iter().any(|key| is_word(&what, key));
         let meant = what.split_once("did you mean ").and_then(|(_, rest)| rest.split_once('?'));
         taken.extend(meant.map(|(key, _)| key.to_owned()));
         if !follows {
             mistakes.push(Mistake { line, what });
         }
         let Some(line) = line.filter(|line| !lines[line - 1].trim().is_empty()) else { break };
-        if follows || mistakes.len() == MISTAKES_MAX {
+        if mistakes.len() == MISTAKES_MAX {
             break;
         }
+        doubted.extend(table_of(&written, line));
         taken.extend(key_of(&lines[line - 1]).map(str::to_owned));
         take_out(&mut lines, line);
     }
@@ -344,6 +371,32 @@ mod tests {
         ] {
             let lines: Vec<_> = mistakes(kind, text).into_iter().map(|(line, _)| line).collect();
             assert_eq!(lines, [Some(line)], "{text}");
+        }
+    }
+
+    #[test]
+    fn what_follows_from_a_mistake_is_not_told_as_another() {
+        let nodes = "[[node]]\nname = \"a\"\n[[node]]\nname = \"b\"\n";
+        for (text, lines) in [
+            // A link that is not read is named by an event; a bad address takes a route's gateway away.
+            (
+                "[[link]]\nname = \"l\"\nends = [\"a\", \"b:\"]\n\
+                 [[event]]\nat = \"1s\"\ncut = \"l\"\nfor = 5\n[[event]]\nat = 1\ncut = \"m\"\n",
+                &[7, 13][..],
+            ),
+            (
+                "[[link]]\nname = \"l\"\nends = [\"a\", \"c\"]\naddresses = [[\"10.0.0.1\"], []]\n\
+                 [[node]]\nname = \"c\"\nroutes = [\"default via 10.0.0.1\"]\n",
+                &[8],
+            ),
+            (
+                "[[link]]\nname = \"l\"\nends = [\"a\", \"d\"]\n[[cell]]\nname = \"e\"\nrouter = \"f\"\n",
+                &[7, 10],
+            ),
+        ] {
+            let found = mistakes(FileKind::Lab, &format!("{nodes}{text}"));
+            let told: Vec<_> = found.iter().filter_map(|(line, _)| *line).collect();
+            assert_eq!(told, lines, "{text}\n{found:#?}");
         }
     }
 

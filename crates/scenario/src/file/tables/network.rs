@@ -6,7 +6,7 @@ use segue_sim::net::{Change, ChannelId, Hop, Rule};
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::file::builder::{Builder, check_name};
+use crate::file::builder::Builder;
 use crate::file::event::EventKind;
 use crate::file::table::{Kind, Table};
 
@@ -34,7 +34,7 @@ impl Table for Link {
         if let Some(seed) = &link.seed {
             return Err(Mistake::of(seed, "a run has one seed, at the top"));
         }
-        check_name(&link.name)?;
+        link.check()?;
         let name = link.name.get_ref();
         if builder.links.iter().any(|(known, _)| known == name) {
             return Err(Mistake::of(&link.name, format!("there is another link {name}")));
@@ -48,10 +48,6 @@ impl Table for Link {
             let senses = link.senses();
             builder.network.node_mut(node).adapters[index as usize - 1].senses = senses;
             ends.push((node, index));
-        }
-        if ends[0].0 == ends[1].0 {
-            let message = format!("a link from {} to itself", link.ends[1].get_ref().node);
-            return Err(Mistake::of(&link.ends[1], message));
         }
         let [up, down] = builder.specs(self, &link.name)?;
         let channels = builder.network.connect(ends[0], ends[1], up, down);

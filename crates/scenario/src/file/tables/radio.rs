@@ -7,7 +7,7 @@ use segue_grammar::{Access, Cell, Event, Mistake, Name, Walk, event, named};
 use segue_sim::net::{CellConfig, CellId, Change, RadioConfig, RadioId};
 use toml::Spanned;
 
-use crate::file::builder::{Builder, check_name};
+use crate::file::builder::Builder;
 use crate::file::event::EventKind;
 use crate::file::table::{Kind, Table};
 
@@ -28,7 +28,7 @@ struct Radios {
 impl Table for Cell {
     fn plan(&self, builder: &mut Builder<'_>) -> Result<(), Mistake> {
         let Access { name, router, prefix, gateway } = &self.own;
-        check_name(name)?;
+        self.own.check()?;
         if builder.kept::<Radios>().cells.contains_key(name.get_ref()) {
             return Err(Mistake::of(name, format!("there is another cell {}", name.get_ref())));
         }
@@ -38,7 +38,7 @@ impl Table for Cell {
         }
         let [up, down] = builder.specs(self, name)?;
         let gateway = gateway.as_ref().map(|a| a.get_ref().0);
-        let prefix = prefix.map(|p| p.0);
+        let prefix = prefix.as_ref().map(|prefix| prefix.get_ref().0);
         let id = builder.network.add_cell(CellConfig { router, gateway, prefix, down, up });
         builder
             .kept::<Radios>()
