@@ -27,6 +27,9 @@ const VOICE_BYTES: usize = 160;
 const EF: u32 = 46 << 2;
 /// How often a receiver checks whether it should stop.
 const LOOK: Duration = Duration::from_millis(100);
+/// How a look that finds nothing ends; the last if the kernel interrupts the thread (signal(7)).
+const NOTHING_YET: [ErrorKind; 3] =
+    [ErrorKind::WouldBlock, ErrorKind::TimedOut, ErrorKind::Interrupted];
 
 /// Traffic under way.
 pub struct Traffic {
@@ -223,7 +226,7 @@ fn tcp_server(shared: &Arc<Shared>, cn: &Netns) -> anyhow::Result<Box<dyn FnOnce
             while !shared.stopped() {
                 match stream.write(&block) {
                     Ok(_) => {}
-                    Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+                    Err(e) if NOTHING_YET.contains(&e.kind()) => {}
                     Err(_) => break,
                 }
             }
@@ -255,7 +258,8 @@ fn tcp_client(shared: &Arc<Shared>, host: &Netns) -> anyhow::Result<Box<dyn FnOn
                         tcp.bytes += n as u64;
                         tcp.reads.push((at, n));
                     }
-                    Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+                    // A wait with a time-out also ends when the kernel interrupts the thread (signal(7)).
+                    Err(e) if NOTHING_YET.contains(&e.kind()) => {}
                     Ok(_) | Err(_) => {
                         if !shared.stopped() {
                             lock(&shared.tcp).broken += 1;

@@ -3,6 +3,7 @@
 //! Two nodes with one emulated link, real sockets at both ends. What the emulator says about each packet
 //! (its stamps, its counters) is compared with what was imposed and with what the ends see.
 
+use std::io::ErrorKind;
 use std::net::UdpSocket;
 use std::time::Duration;
 
@@ -235,12 +236,18 @@ impl Bench {
 fn receive(socket: &UdpSocket) -> Vec<(Time, Time)> {
     let mut all = Vec::new();
     let mut buffer = [0; 2_048];
-    while socket.recv(&mut buffer).is_ok() {
-        let now = monotonic();
-        let sent = buffer.first_chunk().map_or(0, |b| u64::from_be_bytes(*b));
-        all.push((Time(sent), now));
+    loop {
+        match socket.recv(&mut buffer) {
+            Ok(_) => {
+                let now = monotonic();
+                let sent = buffer.first_chunk().map_or(0, |b| u64::from_be_bytes(*b));
+                all.push((Time(sent), now));
+            }
+            // A wait with a time-out ends early when the kernel interrupts the thread (signal(7)).
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(_) => return all,
+        }
     }
-    all
 }
 
 fn bind(node: &Netns, addr: [u8; 4]) -> Result<UdpSocket> {

@@ -1,7 +1,7 @@
 //! Applications: bulk TCP with every byte compared, datagrams one by one and in super-packets.
 
 use std::collections::BTreeSet;
-use std::io::{IoSliceMut, Read, Write};
+use std::io::{self, ErrorKind, IoSliceMut, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
@@ -68,13 +68,23 @@ pub(crate) fn datagrams(
         next += group.len() as u32;
         // In step, so that no socket buffer decides what arrives.
         for _ in &group {
-            let Ok((n, _)) = receiver.recv_from(&mut buffer) else { break };
+            let Ok(n) = receive(&receiver, &mut buffer) else { break };
             let number = u32::from_be_bytes(buffer[..4].try_into().unwrap());
             assert!(buffer[..n] == numbered(number, len), "datagram {number} is spoilt");
             arrived.insert(number);
         }
     }
     arrived
+}
+
+/// The kernel ends a call that waits with a time-out early when it interrupts the thread, even if no handler ran (signal(7)).
+fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match socket.recv(buffer) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
 }
 
 fn numbered(number: u32, len: usize) -> Vec<u8> {

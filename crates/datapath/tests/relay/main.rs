@@ -15,8 +15,6 @@ mod stage;
 mod traffic;
 mod world;
 
-use std::sync::{Mutex, PoisonError};
-
 use segue_ip::Form;
 use traffic::{bulk_tcp, datagrams};
 use world::{CORRESPONDENT, HOST, Path, TUNNEL, Wire, World, ip, may_run, over_both};
@@ -39,15 +37,10 @@ over_both! {
     super_packets_out_of_a_tunnel_are_cut_for_an_access_without_offloads
 }
 
-/// One at a time: beside each other, one of some ten thousand datagrams in user space was lost. Why is not known
-/// (docs/progress.md).
-static FLOOD: Mutex<()> = Mutex::new(());
-
 fn carries_everything(path: Path, core: Wire, access: Wire) {
     if !may_run() {
         return;
     }
-    let _flood = FLOOD.lock().unwrap_or_else(PoisonError::into_inner);
     let (form, outer_v6) = FORMS[0];
     let world = World::new(path, core, access, form, outer_v6);
     for (form, outer_v6) in FORMS {

@@ -1,6 +1,6 @@
 //! Applications: echoing correspondents, numbered datagrams in both directions, a checked TCP stream.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -309,7 +309,10 @@ fn read_some(stream: &mut TcpStream, buffer: &mut [u8]) -> Option<usize> {
     match stream.read(buffer) {
         Ok(0) => None,
         Ok(len) => Some(len),
-        Err(error) if matches!(error.kind(), std::io::ErrorKind::WouldBlock) => Some(0),
+        // A wait with a time-out also ends when the kernel interrupts the thread (signal(7)).
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+            Some(0)
+        }
         Err(_) => None,
     }
 }

@@ -18,6 +18,9 @@ use super::finding::{Finding, ok, todo, told, unknown};
 /// How long to wait for an anchor, and how long until it is asked again: satellites take 700 ms.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_secs(1);
+/// How a wait for an answer ends; the last if the kernel interrupts the thread (signal(7)).
+const UNANSWERED: [ErrorKind; 3] =
+    [ErrorKind::WouldBlock, ErrorKind::TimedOut, ErrorKind::Interrupted];
 /// Outer headers over IPv4 and IPv6 in bytes.
 const OVERHEAD: [u32; 2] = [44, 64];
 
@@ -128,7 +131,7 @@ fn ask(address: SocketAddr) -> Result<Duration, String> {
                     "the machine answers, but nothing listens there: is the anchor running?".into(),
                 );
             }
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+            Err(error) if UNANSWERED.contains(&error.kind()) => {}
             Err(error) => return Err(told(error)),
         }
     }
