@@ -2,7 +2,7 @@
 
 use core::ops::{Add, Sub};
 
-use crate::Span;
+use crate::{Span, Time};
 
 /// Microseconds since 1970 (UTC, without leap seconds) on a clock that people set: it may step back.
 ///
@@ -52,6 +52,34 @@ impl UnixTime {
     pub const fn from_timestamp(seconds: u64, fraction_65536ths: u16) -> UnixTime {
         let fraction_us = (fraction_65536ths as u64 * US_PER_S).div_ceil(1 << 16);
         UnixTime(seconds.saturating_mul(US_PER_S).saturating_add(fraction_us))
+    }
+}
+
+/// A time of day that a driver has told, and what it is by now: a machine adds what has passed on its own clock. The driver
+/// tells it anew now and then, and when somebody has set the clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DayClock {
+    told: Time,
+    day: UnixTime,
+}
+
+impl DayClock {
+    /// At `told` it was this time of day.
+    #[must_use]
+    pub const fn new(told: Time, day: UnixTime) -> DayClock {
+        DayClock { told, day }
+    }
+
+    /// The time of day at `now`.
+    #[must_use]
+    pub fn at(&self, now: Time) -> UnixTime {
+        self.day + now.since(self.told)
+    }
+
+    /// When it is this time of day; at once if it was already.
+    #[must_use]
+    pub fn when(&self, day: UnixTime, now: Time) -> Time {
+        now + day.since(self.at(now))
     }
 }
 

@@ -15,7 +15,7 @@ mod rng;
 mod time;
 mod timers;
 
-pub use day::UnixTime;
+pub use day::{DayClock, UnixTime};
 pub use machine::{Deadline, Machine, earlier};
 pub use rng::Rng;
 pub use time::{Span, Time};

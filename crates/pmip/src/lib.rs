@@ -1,0 +1,42 @@
+//! Proxy Mobile IPv6 (RFC 5213) with flow mobility (RFC 7864): hosts keep their prefixes while they move, and change nothing
+//! themselves. An [`Lma`] anchors the prefixes, and a [`Mag`] at each access registers the hosts that it finds there.
+//!
+//! ```text
+//!   host ── attaches ──► MAG ── PBU {MN-ID, handoff, access, link-layer id, timestamp} ──► LMA
+//!                        MAG ◄── PBA {home network prefixes, lifetime} ──────────────────  LMA
+//!   host ◄── RA (to it alone) ── MAG          traffic of the host: a tunnel between MAG and LMA
+//!                        MAG ── PBU {lifetime 0} ──► LMA      when the host has left
+//!                        MAG ◄── heartbeat, restart counter ──► LMA      (RFC 5847)
+//!                        MAG ◄── BRI ── LMA,  MAG ── BRA ──► LMA         (RFC 5846)
+//! ```
+//!
+//! What either wants of its node is forwarding: tunnels, the inner sources that may come out of them, and which prefix goes
+//! where. Signalling goes right above IPv6 (Mobility Header), where IPsec of the kernel protects it.
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod heart;
+mod lma;
+mod mag;
+mod message;
+mod names;
+mod news;
+
+pub use lma::{
+    Allowed, Lma, LmaConfig, LmaInput, LmaOutput, LmaRecord, Nodes, Session, SessionState,
+    StoredLease, StoredSession,
+};
+pub use mag::{
+    Access, AttachBy, FIXED_LINK_LOCAL, FIXED_MAC, Identity, Mag, MagConfig, MagInput, MagOutput,
+    MagRecord, Station, StationState, StoredStation, Wish,
+};
+pub use names::{LinkLayer, NodeId};
+pub use news::{Refusal, Refused, Report};
+
+/// The protocol number of the Mobility Header.
+pub const MOBILITY: u8 = segue_wire::mobility::NEXT_HEADER;
+/// Hop limit of what either sends.
+const HOPS: u8 = 64;

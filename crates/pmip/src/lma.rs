@@ -1,0 +1,398 @@
+//! The local mobility anchor: who is where, and which prefix is whose.
+
+mod hosts;
+mod lookup;
+mod register;
+mod revoke;
+mod stored;
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+use core::convert::Infallible;
+use core::net::Ipv6Addr;
+
+use segue_clock::{DayClock, Deadline, Machine, Span, Time, UnixTime, earlier};
+use segue_ip::{Datagram, Input, Output, Prefix};
+use segue_mobility::{
+    BindingCache, Leases, Lifetime, Pool, Retransmission, SequenceOrder, TimestampOrder,
+};
+use segue_wire::mobility::body::{BindingRevocation, BindingUpdate, Heartbeat};
+use segue_wire::mobility::option::AccessTechnology;
+use segue_wire::mobility::{
+    BindingUpdateFlags, Body, HeartbeatFlags, Message, MobilityOption, Profile,
+};
+
+use crate::heart::{self, Heart, Pulse};
+use crate::message::{Registration, Update, ends, read};
+use crate::news::Why;
+use crate::{LinkLayer, NodeId, Refusal, Refused, Report};
+use hosts::Host;
+use register::Waiting;
+pub use stored::{StoredLease, StoredSession};
+
+/// What an anchor needs to know.
+#[derive(Clone, Debug)]
+pub struct LmaConfig {
+    /// Its address (LMAA).
+    pub address: Ipv6Addr,
+    /// The home network prefixes that it gives away.
+    pub pool: Pool,
+    /// How long a prefix rests for its host when the host's last binding has ended.
+    pub prefix_hold: Span,
+    /// Which gateways may register hosts; of several that fit, the longest prefix counts.
+    pub gateways: Vec<Allowed>,
+    /// Which hosts it serves.
+    pub nodes: Nodes,
+    /// The longest lifetime that it grants.
+    pub longest: Lifetime,
+    /// By how much the clocks of both ends may differ (TimestampValidityWindow).
+    pub window: Span,
+    /// How long a binding stays after its host has left (MinDelayBeforeBCEDelete).
+    pub delete_delay: Span,
+    /// How long a registration whose handoff state is unknown waits for the end of another (MaxDelayBeforeNewBCEAssign).
+    pub assign_delay: Span,
+    /// Most bindings.
+    pub capacity: usize,
+    /// How often it has started, this start included (RFC 5847).
+    pub restart_counter: u32,
+    /// The time of day.
+    pub clock: DayClock,
+}
+
+impl LmaConfig {
+    /// With the defaults of RFC 5213, for prefixes of this pool.
+    #[must_use]
+    pub fn new(address: Ipv6Addr, pool: Pool, clock: DayClock) -> LmaConfig {
+        LmaConfig {
+            address,
+            pool,
+            prefix_hold: Span::from_secs(3_600),
+            gateways: Vec::new(),
+            nodes: Nodes::All,
+            longest: Lifetime::of(Span::from_secs(3_600)),
+            window: TimestampOrder::WINDOW,
+            delete_delay: Span::from_millis(10_000),
+            assign_delay: Span::from_millis(1_500),
+            capacity: 1 << 20,
+            restart_counter: 1,
+            clock,
+        }
+    }
+}
+
+/// Gateways that may register hosts, and how they speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allowed {
+    /// Their addresses.
+    pub prefix: Prefix,
+    /// Where they depart from the standards.
+    pub profile: Profile,
+}
+
+/// Hosts that an anchor serves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Nodes {
+    /// Any.
+    All,
+    /// These; with `false` they are known, but not allowed to be moved by proxies.
+    Listed(BTreeMap<NodeId, bool>),
+}
+
+/// What an anchor's operator orders, and what its driver tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LmaInput {
+    /// It is this time of day: told now and then, and when somebody has set the clock.
+    TimeOfDay(UnixTime),
+    /// End a host's bindings (RFC 5846).
+    Revoke(NodeId),
+}
+
+/// What an anchor stores. A later record of the same key takes its place; `None` takes it away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LmaRecord {
+    /// A binding, by its number.
+    Session(u32, Option<StoredSession>),
+    /// Whose a prefix is.
+    Lease(Prefix, Option<StoredLease>),
+}
+
+/// What an anchor asks of its driver; there is nothing of its own.
+pub type LmaOutput = Output<Infallible, Report, LmaRecord>;
+
+/// A binding: one interface of a host, and the gateway where it is. The gateway's address is the peer of its place in the
+/// cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Session {
+    /// The host.
+    pub node: NodeId,
+    /// Its interface.
+    pub link_layer: LinkLayer,
+    /// Of the access.
+    pub access: AccessTechnology,
+    /// What it was given, unlike any other binding's unless it shares.
+    pub prefixes: Vec<Prefix>,
+    /// Its number among the bindings of the host (BID), not 0.
+    pub bid: u16,
+    /// Whether it is there.
+    pub state: SessionState,
+    /// When it came to its gateway.
+    pub since: Time,
+    order: Order,
+}
+
+/// Whether a host's interface is where its binding says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionState {
+    /// It is.
+    Active,
+    /// It has left; what is for it alone is dropped, and a registration in time finds the binding.
+    Leaving,
+}
+
+/// What came last, so that nothing older counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Order {
+    timestamp: TimestampOrder,
+    sequence: SequenceOrder,
+}
+
+/// A gateway with bindings.
+#[derive(Clone, Debug)]
+struct Peer {
+    /// The number of the tunnel to it.
+    tunnel: u32,
+    heart: Heart,
+}
+
+/// A revocation that is not acknowledged.
+#[derive(Clone, Debug)]
+struct Revocation {
+    sequence: u16,
+    session: u32,
+    again: Retransmission,
+    to: Ipv6Addr,
+    options: Vec<MobilityOption>,
+}
+
+/// The machine of an anchor.
+pub struct Lma {
+    config: LmaConfig,
+    /// By number; peers are gateways.
+    sessions: BindingCache<u32, Ipv6Addr, Session>,
+    hosts: BTreeMap<NodeId, Host>,
+    /// Those that have each prefix.
+    holders: BTreeMap<Prefix, BTreeSet<u32>>,
+    leases: Leases<(NodeId, LinkLayer)>,
+    peers: BTreeMap<Ipv6Addr, Peer>,
+    /// Where peers' heartbeats are due.
+    beats: BTreeSet<(Time, Ipv6Addr)>,
+    /// Registrations that wait for the end of another binding, by when they no longer do.
+    waiting: BTreeMap<(Time, u64), Waiting>,
+    revocations: BTreeMap<u16, Revocation>,
+    /// The number given last, of bindings, tunnels, revocations and what waits.
+    numbers: [u64; 4],
+    /// All records of earlier starts have come.
+    started: bool,
+    refused: Refused,
+    out: VecDeque<LmaOutput>,
+}
+
+impl Lma {
+    /// An anchor without bindings.
+    #[must_use]
+    pub fn new(config: LmaConfig) -> Lma {
+        Lma {
+            sessions: BindingCache::new(config.capacity),
+            hosts: BTreeMap::new(),
+            holders: BTreeMap::new(),
+            leases: Leases::new(config.pool, config.prefix_hold),
+            peers: BTreeMap::new(),
+            beats: BTreeSet::new(),
+            waiting: BTreeMap::new(),
+            revocations: BTreeMap::new(),
+            numbers: [0; 4],
+            started: false,
+            refused: Refused::new(),
+            out: VecDeque::new(),
+            config,
+        }
+    }
+
+    /// What it knows.
+    #[must_use]
+    pub fn config(&self) -> &LmaConfig {
+        &self.config
+    }
+
+    /// All bindings, by number: the gateway, until when, and what.
+    pub fn sessions(&self) -> impl Iterator<Item = (u32, Ipv6Addr, Time, &Session)> {
+        self.sessions.iter().map(|(number, at)| (*number, at.peer, at.until, &at.value))
+    }
+
+    /// The tunnels to gateways with bindings: number and gateway.
+    pub fn tunnels(&self) -> impl Iterator<Item = (u32, Ipv6Addr)> {
+        self.peers.iter().map(|(peer, known)| (known.tunnel, *peer))
+    }
+
+    /// What it refused.
+    #[must_use]
+    pub fn refused(&self) -> &Refused {
+        &self.refused
+    }
+
+    fn refuse(&mut self, why: Refusal) {
+        *self.refused.entry(why).or_default() += 1;
+    }
+
+    fn report(&mut self, report: Report) {
+        self.out.push_back(Output::Report(report));
+    }
+
+    fn send(&mut self, datagram: Option<Datagram>) {
+        self.out.extend(datagram.map(Output::Send));
+    }
+
+    fn allowed(&self, gateway: Ipv6Addr) -> Option<Profile> {
+        let fits = self.config.gateways.iter().filter(|a| a.prefix.contains(gateway.into()));
+        fits.max_by_key(|allowed| allowed.prefix.len).map(|allowed| allowed.profile)
+    }
+
+    fn take(&mut self, now: Time, came: &Datagram) -> Result<(), Refusal> {
+        let (from, to) = ends(came)?;
+        let allowed = self.allowed(from);
+        let profile = allowed.unwrap_or(Profile::STRICT);
+        let Message { body, options } = read(came, (from, to), &profile)?;
+        if let Body::BindingUpdate(BindingUpdate { sequence, flags, lifetime_4s }) = body {
+            if !flags.contains(BindingUpdateFlags::PROXY) {
+                return Err(Refusal::NotServed);
+            }
+            let (asked, lifetime) = (Registration::of(&options), Lifetime(lifetime_4s));
+            self.update(now, Update { sequence, lifetime, asked, options, from, to, profile });
+            return Ok(());
+        }
+        if allowed.is_none() {
+            return Err(Refusal::Stranger);
+        }
+        match body {
+            Body::Heartbeat(beat) => self.on_beat(&beat, &options, from, to),
+            Body::BindingRevocation(BindingRevocation::Acknowledgement(answer)) => {
+                self.revoked(now, &answer, from)
+            }
+            _ => Err(Refusal::NotServed),
+        }
+    }
+
+    fn on_beat(
+        &mut self,
+        beat: &Heartbeat,
+        options: &[MobilityOption],
+        from: Ipv6Addr,
+        to: Ipv6Addr,
+    ) -> Result<(), Refusal> {
+        if !beat.flags.contains(HeartbeatFlags::RESPONSE) {
+            let counter = self.config.restart_counter;
+            self.send(heart::response(Some(beat.sequence), counter, to, from));
+            return Ok(());
+        }
+        let peer = self.peers.get_mut(&from).ok_or(Refusal::Stale)?;
+        let counter = Registration::of(options).restart_counter;
+        let pulse = peer.heart.on_response(beat, counter).ok_or(Refusal::Stale)?;
+        match pulse {
+            // It registers its hosts anew, or lets their lifetimes end.
+            Some(Pulse::Restarted) => self.report(Report::Restarted { peer: from }),
+            Some(Pulse::Back) => self.report(Report::Answers { peer: from }),
+            Some(Pulse::Silent) | None => {}
+        }
+        Ok(())
+    }
+
+    fn beat(&mut self, now: Time) {
+        while let Some((_, gateway)) = self.beats.first().copied().filter(|(at, _)| *at <= now) {
+            self.beats.pop_first();
+            let Some(peer) = self.peers.get_mut(&gateway) else { continue };
+            let (ask, pulse) = peer.heart.tick(now);
+            self.beats.insert((peer.heart.deadline(), gateway));
+            let own = self.config.address;
+            self.send(ask.and_then(|sequence| heart::request(sequence, own, gateway)));
+            if pulse == Some(Pulse::Silent) {
+                self.report(Report::Silent { peer: gateway });
+            }
+        }
+    }
+
+    /// Tells the gateways of bindings from before that this is another start, so that they register their hosts anew.
+    fn greet(&mut self, now: Time) {
+        if core::mem::replace(&mut self.started, true) {
+            return;
+        }
+        self.settle(now);
+        let gateways: Vec<Ipv6Addr> = self.peers.keys().copied().collect();
+        for gateway in gateways {
+            let (own, counter) = (self.config.address, self.config.restart_counter);
+            self.send(heart::response(None, counter, own, gateway));
+        }
+    }
+
+    /// The next number of a kind.
+    fn number(&mut self, kind: usize) -> u64 {
+        self.numbers[kind] += 1;
+        self.numbers[kind]
+    }
+}
+
+/// Kinds of [`Lma::number`].
+const SESSION: usize = 0;
+const TUNNEL: usize = 1;
+const REVOCATION: usize = 2;
+const WAITING: usize = 3;
+
+impl Machine for Lma {
+    type Input = Input<LmaInput, LmaRecord>;
+    type Output = LmaOutput;
+
+    fn handle(&mut self, now: Time, input: Self::Input) {
+        if let Input::Record(record) = input {
+            self.restore(now, record);
+            return;
+        }
+        self.greet(now);
+        // What is due comes first: a prefix that is free by now can be leased again.
+        self.tick(now);
+        match input {
+            Input::Datagram(came) => {
+                if let Err(why) = self.take(now, &came) {
+                    self.refuse(why);
+                }
+            }
+            Input::Own(LmaInput::TimeOfDay(day)) => self.config.clock = DayClock::new(now, day),
+            Input::Own(LmaInput::Revoke(node)) => self.revoke(now, &node),
+            Input::Interfaces(_) | Input::Link(_) | Input::Record(_) => {}
+        }
+    }
+
+    fn tick(&mut self, now: Time) {
+        while let Some((number, ended)) = self.sessions.ended(now) {
+            let why = match ended.value.state {
+                SessionState::Active => Why::Expired,
+                SessionState::Leaving => Why::Detached,
+            };
+            self.ended(now, number, ended, why);
+        }
+        self.wait_no_longer(now);
+        self.revoke_again(now);
+        self.beat(now);
+    }
+
+    fn poll(&mut self) -> Option<LmaOutput> {
+        self.out.pop_front()
+    }
+
+    fn deadline(&self) -> Deadline {
+        let end = self.sessions.next_end().map(|at| (at, "a binding ends"));
+        let wait = self.waiting.first_key_value().map(|((at, _), _)| (*at, "to wait no longer"));
+        let revoke = self.revocations.values().map(|r| r.again.deadline()).min();
+        let beat = self.beats.first().map(|(at, _)| (*at, "a heartbeat is due"));
+        let first = earlier(earlier(end, wait), beat);
+        earlier(first, revoke.map(|at| (at, "to revoke again")))
+    }
+}

@@ -1,0 +1,452 @@
+//! Registrations: what is checked in which order (RFC 5213, 5.3), and what becomes of bindings.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::net::Ipv6Addr;
+
+use segue_clock::{Time, UnixTime};
+use segue_ip::{Output, Prefix};
+use segue_mobility::{Binding, Entered, Lifetime, Untimely};
+use segue_wire::mobility::body::BindingAcknowledgement;
+use segue_wire::mobility::option::{AccessTechnology, MobileNodeIdentifier};
+use segue_wire::mobility::{BindingAcknowledgementFlags, Body, MobilityOption, Status};
+
+use super::lookup::Found;
+use super::{Lma, LmaRecord, Nodes, SESSION, Session, SessionState, WAITING};
+use crate::message::{ANY_PREFIX, Registration, Update, datagram, home_network_prefix, timestamp};
+use crate::news::Why;
+use crate::{NodeId, Refusal, Report};
+
+/// Most registrations that wait for the end of another binding.
+const WAITING_MAX: usize = 4_096;
+
+/// A registration that waits for the end of this binding.
+#[derive(Clone, Debug)]
+pub(super) struct Waiting {
+    session: u32,
+    update: Update,
+}
+
+/// What becomes of an update.
+enum Outcome {
+    /// Accepted: these prefixes for so long.
+    Granted(Vec<Prefix>, Lifetime),
+    /// It is answered when this binding has ended, or has not for a while.
+    Later(u32),
+}
+
+/// Why an update is not accepted.
+enum Denial {
+    /// The other end learns this; with an own time of day where clocks differ.
+    Status(Status, Option<UnixTime>),
+    /// It does not.
+    Silent(Refusal),
+}
+
+impl From<Status> for Denial {
+    fn from(status: Status) -> Denial {
+        Denial::Status(status, None)
+    }
+}
+
+impl Lma {
+    /// Takes an update and answers it.
+    pub(super) fn update(&mut self, now: Time, update: Update) {
+        match self.register(now, &update, true) {
+            Ok(Outcome::Granted(prefixes, lifetime)) => {
+                self.acknowledge(&update, Status::ACCEPTED, lifetime, &prefixes, None);
+            }
+            Ok(Outcome::Later(session)) => {
+                // A gateway that repeats itself is answered once, and its last word counts.
+                let same = |waits: &&mut Waiting| waits.update.is_repeated_by(&update);
+                if let Some(waits) = self.waiting.values_mut().find(same) {
+                    waits.update = update;
+                    return;
+                }
+                if self.waiting.len() >= WAITING_MAX {
+                    self.refuse(Refusal::Full);
+                    return;
+                }
+                let key = (now + self.config.assign_delay, self.number(WAITING));
+                self.waiting.insert(key, Waiting { session, update });
+            }
+            Err(Denial::Silent(why)) => self.refuse(why),
+            Err(Denial::Status(status, own_time)) => {
+                self.refuse(Refusal::Denied(status));
+                let (node, with) = (update.asked.node.clone(), update.from);
+                self.report(Report::Denied { node, status, with });
+                self.acknowledge(&update, status, Lifetime::ZERO, &[], own_time);
+            }
+        }
+    }
+
+    fn register(&mut self, now: Time, update: &Update, may_wait: bool) -> Result<Outcome, Denial> {
+        let asked = &update.asked;
+        let node = asked.node.clone().ok_or(Status::MISSING_MN_IDENTIFIER_OPTION)?;
+        let coa = update.proxy_coa();
+        if self.allowed(update.from).is_none() || self.allowed(coa).is_none() {
+            return Err(Status::MAG_NOT_AUTHORIZED_FOR_PROXY_REG.into());
+        }
+        if let Nodes::Listed(nodes) = &self.config.nodes {
+            match nodes.get(&node) {
+                None => return Err(Status::NOT_LMA_FOR_THIS_MOBILE_NODE.into()),
+                Some(false) => return Err(Status::PROXY_REG_NOT_ENABLED.into()),
+                Some(true) => {}
+            }
+        }
+        // What has waited was in order when it came.
+        if may_wait {
+            self.check_order(now, &node, update)?;
+        }
+        if asked.prefixes.is_empty() {
+            return Err(Status::MISSING_HOME_NETWORK_PREFIX_OPTION.into());
+        }
+        asked.handoff.ok_or(Status::MISSING_HANDOFF_INDICATOR_OPTION)?;
+        let access = asked.access.ok_or(Status::MISSING_ACCESS_TECH_TYPE_OPTION)?;
+        let found = self.look_up(&node, update);
+        if update.lifetime.is_zero() {
+            return self.leave(now, &found, update);
+        }
+        let number = match found {
+            Found::Session(number) => Some(number),
+            Found::Perhaps(number) if may_wait => return Ok(Outcome::Later(number)),
+            Found::New | Found::Shares | Found::Perhaps(_) => None,
+            Found::Denied(status) => return Err(status.into()),
+        };
+        let lifetime = update.lifetime.grant(self.config.longest);
+        let number = match number {
+            Some(number) => self.renew(now, number, update, access, lifetime),
+            None => {
+                let prefixes = match found {
+                    Found::Shares => self.shared(&node, update),
+                    _ => self.allocate(now, &node, update)?,
+                };
+                self.create(now, node, update, access, prefixes, lifetime)?
+            }
+        };
+        let session = self.sessions.get(&number);
+        Ok(Outcome::Granted(session.map_or(Vec::new(), |at| at.value.prefixes.clone()), lifetime))
+    }
+
+    fn check_order(&self, now: Time, node: &NodeId, update: &Update) -> Result<(), Denial> {
+        let before = self.ordered_by(node, update).map(|session| session.order);
+        let order = before.unwrap_or_default();
+        match update.asked.timestamp {
+            Some(sent) => {
+                let own = self.config.clock.at(now);
+                order.timestamp.check(sent, own, self.config.window).map_err(|why| {
+                    let own = matches!(why, Untimely::Mismatch { .. }).then_some(own);
+                    Denial::Status(why.status(), own)
+                })
+            }
+            None => order
+                .sequence
+                .check(update.sequence)
+                .map_err(|_| Denial::Status(Status::SEQUENCE_OUT_OF_WINDOW, None)),
+        }
+    }
+
+    /// The prefixes of a binding that shares them.
+    fn shared(&self, node: &NodeId, update: &Update) -> Vec<Prefix> {
+        if update.names_prefixes() {
+            return update.asked.prefixes.clone();
+        }
+        let host = self.hosts.get(node);
+        let numbers = host.into_iter().flat_map(|host| &host.sessions);
+        let first = { numbers }.find_map(|number| self.sessions.get(number));
+        first.map_or(Vec::new(), |at| at.value.prefixes.clone())
+    }
+
+    /// Leases what a new binding asks for: each prefix that it names, or one.
+    fn allocate(
+        &mut self,
+        now: Time,
+        node: &NodeId,
+        update: &Update,
+    ) -> Result<Vec<Prefix>, Denial> {
+        let key = (node.clone(), update.asked.link_layer.clone());
+        let named = update.asked.prefixes.iter().filter(|prefix| !prefix.addr.is_unspecified());
+        let named: Vec<Prefix> = named.copied().collect();
+        let mut leased = Vec::new();
+        for prefix in &named {
+            let taken = self.leases.take(now, &key, *prefix, None);
+            if self.holders.contains_key(prefix) || taken.is_err() {
+                self.give_back(now, node, &leased);
+                return Err(Status::NOT_AUTHORIZED_FOR_HOME_NETWORK_PREFIX.into());
+            }
+            leased.push(*prefix);
+        }
+        if named.is_empty() {
+            // One that the interface had before, unless it moved on to another interface.
+            let free = |prefix: &Prefix| !self.holders.contains_key(prefix);
+            let own = self.leases.of(&key).find(free);
+            let prefix = own.or_else(|| self.leases.another(now, &key, None));
+            leased.push(prefix.ok_or(Status::INSUFFICIENT_RESOURCES)?);
+        }
+        Ok(leased)
+    }
+
+    /// Ends the leases of prefixes that a host was to have.
+    fn give_back(&mut self, now: Time, node: &NodeId, prefixes: &[Prefix]) {
+        let kept = |prefix: &&Prefix| {
+            self.hosts.get(node).is_some_and(|host| host.prefixes.contains_key(prefix))
+        };
+        let given: Vec<Prefix> = prefixes.iter().filter(|prefix| !kept(prefix)).copied().collect();
+        given.into_iter().for_each(|prefix| self.leases.release_one(now, prefix));
+    }
+
+    fn create(
+        &mut self,
+        now: Time,
+        node: NodeId,
+        update: &Update,
+        access: AccessTechnology,
+        prefixes: Vec<Prefix>,
+        lifetime: Lifetime,
+    ) -> Result<u32, Denial> {
+        let number = loop {
+            let number = self.number(SESSION) as u32;
+            if self.sessions.get(&number).is_none() {
+                break number;
+            }
+        };
+        let link_layer = update.asked.link_layer.clone();
+        let session = Session {
+            node: node.clone(),
+            link_layer: link_layer.clone(),
+            access,
+            prefixes: prefixes.clone(),
+            bid: self.free_bid(&node),
+            state: SessionState::Active,
+            since: now,
+            order: super::Order::default(),
+        };
+        let (peer, until) = (update.proxy_coa(), lifetime.end(now));
+        match self.sessions.enter(number, Binding { peer, until, value: session }) {
+            Err(_) => {
+                self.give_back(now, &node, &prefixes);
+                return Err(Status::INSUFFICIENT_RESOURCES.into());
+            }
+            Ok(Entered::Displaced(other, binding)) => {
+                self.ended(now, other, binding, Why::Displaced);
+            }
+            Ok(_) => {}
+        }
+        self.reach(now, peer);
+        let host = self.hosts.entry(node.clone()).or_default();
+        host.sessions.insert(number);
+        let mut leased = Vec::new();
+        for prefix in &prefixes {
+            self.holders.entry(*prefix).or_default().insert(number);
+            if !host.prefixes.contains_key(prefix) {
+                host.prefixes.insert(*prefix, link_layer.clone());
+                leased.push(*prefix);
+            }
+        }
+        for prefix in leased {
+            self.store_lease(prefix, &node, link_layer.clone(), false);
+        }
+        self.accept(number, update);
+        self.follow(now, &node);
+        let prefix = prefixes.first().copied();
+        self.report(Report::Registered { node, link_layer, with: peer, prefix });
+        Ok(number)
+    }
+
+    /// A binding goes on, here or at another gateway.
+    fn renew(
+        &mut self,
+        now: Time,
+        number: u32,
+        update: &Update,
+        access: AccessTechnology,
+        lifetime: Lifetime,
+    ) -> u32 {
+        let Some(Binding { peer: before, mut value, .. }) = self.sessions.remove(&number) else {
+            return number;
+        };
+        let peer = update.proxy_coa();
+        let (node, link_layer) = (value.node.clone(), update.asked.link_layer.clone());
+        let moved = before != peer;
+        if moved || value.state == SessionState::Leaving {
+            value.since = now;
+        }
+        (value.link_layer, value.access) = (link_layer.clone(), access);
+        value.state = SessionState::Active;
+        // There is room: it was there a moment ago.
+        let _ = self.sessions.enter(number, Binding { peer, until: lifetime.end(now), value });
+        self.reach(now, peer);
+        self.accept(number, update);
+        self.follow(now, &node);
+        if moved {
+            self.leave_gateway(before);
+            self.report(Report::Moved { node, link_layer, from: before, to: peer });
+        }
+        number
+    }
+
+    /// Nothing older than this update counts from here on.
+    fn accept(&mut self, number: u32, update: &Update) {
+        if let Some(session) = self.sessions.value_mut(&number) {
+            if let Some(sent) = update.asked.timestamp {
+                session.order.timestamp.accept(sent);
+            }
+            session.order.sequence.accept(update.sequence);
+        }
+        self.store(number);
+    }
+
+    /// Stores a binding, or that there is none.
+    pub(super) fn store(&mut self, number: u32) {
+        let stored = self.sessions.get(&number).map(|at| self.stored(at));
+        self.out.push_back(Output::Persist(LmaRecord::Session(number, stored)));
+    }
+
+    /// A host's interface has left its gateway. The binding stays for a while.
+    fn leave(&mut self, now: Time, found: &Found, update: &Update) -> Result<Outcome, Denial> {
+        let Found::Session(number) = *found else {
+            return Err(Denial::Silent(Refusal::NoBinding));
+        };
+        let until = now + self.config.delete_delay;
+        let Some(at) = self.sessions.get(&number).filter(|at| at.peer == update.proxy_coa()) else {
+            return Err(Denial::Silent(Refusal::NoBinding));
+        };
+        let (node, prefixes) = (at.value.node.clone(), at.value.prefixes.clone());
+        if at.value.state == SessionState::Active {
+            self.sessions.renew(&number, until);
+            if let Some(session) = self.sessions.value_mut(&number) {
+                session.state = SessionState::Leaving;
+            }
+            self.follow(now, &node);
+        }
+        self.accept(number, update);
+        self.end_waits(now, number);
+        Ok(Outcome::Granted(prefixes, Lifetime::ZERO))
+    }
+
+    /// A binding has ended and is out of the cache.
+    pub(super) fn ended(
+        &mut self,
+        now: Time,
+        number: u32,
+        Binding { peer, value, .. }: Binding<Ipv6Addr, Session>,
+        why: Why,
+    ) {
+        for prefix in &value.prefixes {
+            if let Some(holders) = self.holders.get_mut(prefix) {
+                holders.remove(&number);
+                if holders.is_empty() {
+                    self.holders.remove(prefix);
+                }
+            }
+        }
+        if let Some(host) = self.hosts.get_mut(&value.node) {
+            host.sessions.remove(&number);
+        }
+        self.store(number);
+        self.follow(now, &value.node);
+        self.leave_gateway(peer);
+        let Session { node, link_layer, .. } = value;
+        self.report(Report::Left { node, link_layer, why });
+        self.end_waits(now, number);
+    }
+
+    /// Registrations that have waited for this binding are taken up.
+    fn end_waits(&mut self, now: Time, session: u32) {
+        let due = self.waiting.extract_if(.., |_, waits| waits.session == session);
+        let due: BTreeMap<(Time, u64), Waiting> = due.collect();
+        self.take_up(now, due);
+    }
+
+    /// Registrations that have waited long enough are of a further interface.
+    pub(super) fn wait_no_longer(&mut self, now: Time) {
+        let due: BTreeMap<(Time, u64), Waiting> =
+            self.waiting.extract_if(..=(now, u64::MAX), |_, _| true).collect();
+        self.take_up(now, due);
+    }
+
+    fn take_up(&mut self, now: Time, due: BTreeMap<(Time, u64), Waiting>) {
+        for Waiting { update, .. } in due.into_values() {
+            match self.register(now, &update, false) {
+                Ok(Outcome::Granted(prefixes, lifetime)) => {
+                    self.acknowledge(&update, Status::ACCEPTED, lifetime, &prefixes, None);
+                }
+                Ok(Outcome::Later(_)) => {}
+                Err(Denial::Silent(why)) => self.refuse(why),
+                Err(Denial::Status(status, _)) => {
+                    self.refuse(Refusal::Denied(status));
+                    self.acknowledge(&update, status, Lifetime::ZERO, &[], None);
+                }
+            }
+        }
+    }
+
+    /// Answers an update. What the standard has repeated is repeated as it came.
+    fn acknowledge(
+        &mut self,
+        update: &Update,
+        status: Status,
+        lifetime: Lifetime,
+        prefixes: &[Prefix],
+        own_time: Option<UnixTime>,
+    ) {
+        let asked = &update.asked;
+        let named: Vec<Prefix> = if !prefixes.is_empty() {
+            prefixes.to_vec()
+        } else if asked.prefixes.is_empty() {
+            Vec::from([ANY_PREFIX])
+        } else {
+            asked.prefixes.clone()
+        };
+        let mut options = Vec::new();
+        let mut homes = Some(named);
+        for option in &update.options {
+            match option {
+                MobilityOption::HomeNetworkPrefix(_) => {
+                    let named = homes.take().into_iter().flatten();
+                    options.extend(named.map(home_network_prefix));
+                }
+                MobilityOption::Timestamp(_) => {
+                    options.push(own_time.map_or_else(|| option.clone(), timestamp));
+                }
+                MobilityOption::MobileNodeIdentifier(_)
+                | MobilityOption::HandoffIndicator(_)
+                | MobilityOption::AccessTechnologyType(_)
+                | MobilityOption::MobileNodeLinkLayerIdentifier(_)
+                | MobilityOption::LinkLocalAddress(_) => options.push(option.clone()),
+                _ => {}
+            }
+        }
+        options.extend(homes.into_iter().flatten().map(home_network_prefix));
+        if !update.options.iter().any(|o| matches!(o, MobilityOption::MobileNodeIdentifier(_))) {
+            options.push(MobilityOption::MobileNodeIdentifier(MobileNodeIdentifier::nai("")));
+        }
+        let missing = Registration {
+            handoff: asked.handoff.is_none().then(Default::default),
+            access: asked.access.is_none().then(Default::default),
+            ..Registration::default()
+        };
+        options.extend(missing.options());
+        let last = || {
+            let node = asked.node.as_ref()?;
+            self.ordered_by(node, update)?.order.sequence.last()
+        };
+        let sequence = match status {
+            Status::SEQUENCE_OUT_OF_WINDOW => last().unwrap_or(update.sequence),
+            _ => update.sequence,
+        };
+        let flags = BindingAcknowledgementFlags::PROXY;
+        let lifetime_4s = lifetime.0;
+        let body = BindingAcknowledgement { status, flags, sequence, lifetime_4s };
+        let body = Body::BindingAcknowledgement(body);
+        let answer = datagram(body, options, update.to, update.from, &update.profile);
+        self.send(answer);
+    }
+
+    fn free_bid(&self, node: &NodeId) -> u16 {
+        let numbers = self.hosts.get(node).into_iter().flat_map(|host| &host.sessions);
+        let used: Vec<u16> =
+            numbers.filter_map(|n| self.sessions.get(n)).map(|at| at.value.bid).collect();
+        (1..=u16::MAX).find(|bid| !used.contains(bid)).unwrap_or(u16::MAX)
+    }
+}

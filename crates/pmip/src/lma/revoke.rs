@@ -1,0 +1,104 @@
+//! Ending a host's bindings from here (RFC 5846).
+
+use alloc::vec::Vec;
+use core::net::Ipv6Addr;
+
+use segue_clock::Time;
+use segue_mobility::{Backoff, Retransmission, Silence};
+use segue_wire::mobility::body::{
+    BindingRevocation, BindingRevocationAcknowledgement, BindingRevocationIndication,
+};
+use segue_wire::mobility::{
+    Body, MobilityOption, Profile, RevocationFlags, RevocationStatus, RevocationTrigger,
+};
+
+use super::{Lma, REVOCATION, Revocation};
+use crate::message::{datagram, home_network_prefix};
+use crate::news::Why;
+use crate::{NodeId, Refusal};
+
+/// Most that are not acknowledged at a time.
+const OPEN_MAX: usize = 1 << 12;
+
+impl Lma {
+    /// Tells the gateways of a host's bindings that these end.
+    pub(super) fn revoke(&mut self, now: Time, node: &NodeId) {
+        let Some(host) = self.hosts.get(node) else { return };
+        let sessions: Vec<u32> = host.sessions.iter().copied().collect();
+        for session in sessions {
+            let Some(at) = self.sessions.get(&session) else { continue };
+            if self.revocations.len() >= OPEN_MAX
+                || self.revocations.values().any(|open| open.session == session)
+            {
+                continue;
+            }
+            let mut options = Vec::from([MobilityOption::MobileNodeIdentifier(node.option())]);
+            options.extend(at.value.prefixes.iter().map(|prefix| home_network_prefix(*prefix)));
+            let to = at.peer;
+            let sequence = loop {
+                let sequence = self.number(REVOCATION) as u16;
+                if !self.revocations.contains_key(&sequence) {
+                    break sequence;
+                }
+            };
+            let again = Retransmission::new(now, Backoff::REVOCATION);
+            let open = Revocation { sequence, session, again, to, options };
+            self.indicate(&open);
+            self.revocations.insert(sequence, open);
+        }
+    }
+
+    fn indicate(&mut self, open: &Revocation) {
+        let indication = BindingRevocationIndication {
+            revocation_trigger: RevocationTrigger::ADMINISTRATIVE_REASON,
+            sequence: open.sequence,
+            flags: RevocationFlags::PROXY,
+        };
+        let body = Body::BindingRevocation(BindingRevocation::Indication(indication));
+        let (own, options) = (self.config.address, open.options.clone());
+        self.send(datagram(body, options, own, open.to, &Profile::STRICT));
+    }
+
+    /// A gateway has ended a binding, or never had it.
+    pub(super) fn revoked(
+        &mut self,
+        now: Time,
+        answer: &BindingRevocationAcknowledgement,
+        from: Ipv6Addr,
+    ) -> Result<(), Refusal> {
+        let open = self.revocations.get(&answer.sequence).filter(|open| open.to == from);
+        let session = open.ok_or(Refusal::Stale)?.session;
+        self.revocations.remove(&answer.sequence);
+        if answer.status != RevocationStatus::MN_ATTACHED {
+            self.end_revoked(now, session);
+        }
+        Ok(())
+    }
+
+    /// Sends again what is not acknowledged; after the last time the binding ends all the same.
+    pub(super) fn revoke_again(&mut self, now: Time) {
+        let due = self.revocations.values().filter(|open| open.again.deadline() <= now);
+        let due: Vec<u16> = due.map(|open| open.sequence).collect();
+        for sequence in due {
+            let Some(open) = self.revocations.get_mut(&sequence) else { continue };
+            match open.again.on_silence(now) {
+                Silence::Wait => {}
+                Silence::Again => {
+                    let open = open.clone();
+                    self.indicate(&open);
+                }
+                Silence::GiveUp => {
+                    let session = open.session;
+                    self.revocations.remove(&sequence);
+                    self.end_revoked(now, session);
+                }
+            }
+        }
+    }
+
+    fn end_revoked(&mut self, now: Time, session: u32) {
+        if let Some(binding) = self.sessions.remove(&session) {
+            self.ended(now, session, binding, Why::Revoked);
+        }
+    }
+}

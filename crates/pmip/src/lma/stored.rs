@@ -1,0 +1,137 @@
+//! What outlives an anchor's process.
+
+use alloc::vec::Vec;
+use core::net::Ipv6Addr;
+
+use segue_clock::{Time, UnixTime};
+use segue_ip::Prefix;
+use segue_mobility::{Binding, Entered, SequenceOrder, TimestampOrder};
+use segue_wire::mobility::option::AccessTechnology;
+
+use super::{Lma, LmaRecord, Order, SESSION, Session, SessionState};
+use crate::news::Why;
+use crate::{LinkLayer, NodeId};
+
+/// A binding as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredSession {
+    /// The host.
+    pub node: NodeId,
+    /// Its interface.
+    pub link_layer: LinkLayer,
+    /// Of the access.
+    pub access: AccessTechnology,
+    /// What it was given.
+    pub prefixes: Vec<Prefix>,
+    /// Its number among those of the host.
+    pub bid: u16,
+    /// Whether its host has left.
+    pub leaving: bool,
+    /// The gateway.
+    pub gateway: Ipv6Addr,
+    /// When it ends.
+    pub until: UnixTime,
+    /// The last timestamp that was accepted.
+    pub timestamp: Option<UnixTime>,
+    /// The last sequence number that was accepted.
+    pub sequence: Option<u16>,
+}
+
+/// Whose a prefix is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredLease {
+    /// The host.
+    pub node: NodeId,
+    /// Its interface.
+    pub link_layer: LinkLayer,
+    /// The host has no binding, and the prefix rests for it.
+    pub rests: bool,
+}
+
+impl Lma {
+    pub(super) fn stored(&self, at: &Binding<Ipv6Addr, Session>) -> StoredSession {
+        let Session { node, link_layer, access, prefixes, bid, state, order, .. } = &at.value;
+        StoredSession {
+            node: node.clone(),
+            link_layer: link_layer.clone(),
+            access: *access,
+            prefixes: prefixes.clone(),
+            bid: *bid,
+            leaving: *state == SessionState::Leaving,
+            gateway: at.peer,
+            until: self.config.clock.at(at.until),
+            timestamp: order.timestamp.last(),
+            sequence: order.sequence.last(),
+        }
+    }
+
+    /// Takes a record of an earlier start. A binding whose time was over is none; its gateway registers it anew.
+    pub(super) fn restore(&mut self, now: Time, record: LmaRecord) {
+        match record {
+            LmaRecord::Session(number, Some(stored)) => self.restore_session(now, number, stored),
+            LmaRecord::Lease(prefix, Some(StoredLease { node, link_layer, rests })) => {
+                let key = (node.clone(), link_layer.clone());
+                if self.leases.restore(key, prefix, None).is_none() {
+                    return;
+                }
+                if rests {
+                    self.leases.release_one(now, prefix);
+                } else {
+                    let host = self.hosts.entry(node.clone()).or_default();
+                    host.prefixes.insert(prefix, link_layer);
+                    self.follow_if_bound(now, &node);
+                }
+            }
+            LmaRecord::Session(_, None) | LmaRecord::Lease(_, None) => {}
+        }
+    }
+
+    fn restore_session(&mut self, now: Time, number: u32, stored: StoredSession) {
+        let until = self.config.clock.when(stored.until, now);
+        if until <= now {
+            return;
+        }
+        let timestamp = stored.timestamp.map_or(TimestampOrder::new(), TimestampOrder::behind);
+        let sequence = stored.sequence.map_or(SequenceOrder::new(), SequenceOrder::behind);
+        let state = if stored.leaving { SessionState::Leaving } else { SessionState::Active };
+        let StoredSession { node, link_layer, access, prefixes, bid, gateway, .. } = stored;
+        let value = Session {
+            node: node.clone(),
+            link_layer,
+            access,
+            prefixes: prefixes.clone(),
+            bid,
+            state,
+            since: now,
+            order: Order { timestamp, sequence },
+        };
+        match self.sessions.enter(number, Binding { peer: gateway, until, value }) {
+            Err(_) => return,
+            Ok(Entered::Displaced(other, binding)) => {
+                self.ended(now, other, binding, Why::Displaced)
+            }
+            Ok(Entered::New | Entered::Replaced(_)) => {}
+        }
+        self.numbers[SESSION] = self.numbers[SESSION].max(number.into());
+        for prefix in prefixes {
+            self.holders.entry(prefix).or_default().insert(number);
+        }
+        self.reach(now, gateway);
+        self.hosts.entry(node.clone()).or_default().sessions.insert(number);
+        self.follow(now, &node);
+    }
+
+    /// While records come, a host may have prefixes before it has a binding.
+    fn follow_if_bound(&mut self, now: Time, node: &NodeId) {
+        if self.hosts.get(node).is_some_and(|host| !host.sessions.is_empty()) {
+            self.follow(now, node);
+        }
+    }
+
+    /// All records have come: prefixes of hosts without a binding rest.
+    pub(super) fn settle(&mut self, now: Time) {
+        let unbound = self.hosts.iter().filter(|(_, host)| host.sessions.is_empty());
+        let unbound: Vec<NodeId> = unbound.map(|(node, _)| node.clone()).collect();
+        unbound.iter().for_each(|node| self.follow(now, node));
+    }
+}

@@ -1,0 +1,139 @@
+//! What a gateway says to hosts: advertisements to each alone (RFC 6085), and questions whether they are still there.
+
+use alloc::vec::Vec;
+use core::net::{IpAddr, Ipv6Addr};
+
+use segue_clock::{Span, Time};
+use segue_ip::{Datagram, Output};
+use segue_wire::nd::{
+    self, Envelope, Message, NdOption, Preference, PrefixFlags, PrefixInformation,
+    RouterAdvertisement, RouterAdvertisementFlags,
+};
+
+use super::{AttachBy, FIXED_LINK_LOCAL, Mag, Place, Task, Wish};
+use crate::news::Why;
+use crate::{LinkLayer, Refusal};
+
+/// The protocol number of ICMPv6.
+const ICMPV6: u8 = nd::NEXT_HEADER;
+const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+/// Time between solicitations of a host (RetransTimer, RFC 4861, 10), and how many there are (MAX_UNICAST_SOLICIT).
+const RETRANS: Span = Span::from_secs(1);
+const SOLICITATIONS: u32 = 3;
+/// Seconds that a host may use its prefix for new connections, and at all, after an advertisement.
+const PREFERRED_S: u32 = 14_400;
+const VALID_S: u32 = 86_400;
+
+impl Mag {
+    /// A message of neighbour discovery.
+    pub(super) fn discover(&mut self, now: Time, came: &Datagram) -> Result<(), Refusal> {
+        let (IpAddr::V6(source), IpAddr::V6(destination)) = (came.from.0, came.to.0) else {
+            return Err(Refusal::Malformed);
+        };
+        let interface = came.interface.ok_or(Refusal::Malformed)?;
+        let Some(access) = self.access(interface) else { return Ok(()) };
+        let by_itself = access.by == AttachBy::Solicitation;
+        let envelope = Envelope { source, destination, hop_limit: came.hop_limit };
+        match nd::check(&came.bytes, &envelope).map_err(|_| Refusal::Malformed)? {
+            Message::RouterSolicitation { options } => {
+                let station = options.iter().find_map(link_layer).ok_or(Refusal::NoStation)?;
+                let place = (interface, station);
+                let link_local = Some(source).filter(Ipv6Addr::is_unicast_link_local);
+                if by_itself || self.stations.contains_key(&place) {
+                    self.attach(now, place.clone(), link_local);
+                }
+                if self.stations.get(&place).is_some_and(|at| at.state.is_served()) {
+                    self.advertise(now, &place);
+                }
+            }
+            Message::NeighborAdvertisement { target_address, .. } => {
+                let here = self.stations.iter().filter(|((i, _), at)| {
+                    *i == interface && at.link_local == Some(target_address)
+                });
+                let here: Vec<Place> = here.map(|(place, _)| place.clone()).collect();
+                here.iter().for_each(|place| self.answered(now, place));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Tells a host of its prefixes, and when to tell it again.
+    pub(super) fn advertise(&mut self, now: Time, place: &Place) {
+        let Some(at) = self.stations.get(place).filter(|at| at.state.is_served()) else { return };
+        let config = &self.config;
+        let mut options = Vec::from([
+            NdOption::SourceLinkLayerAddress { link_layer_address: config.mac.to_vec() },
+            NdOption::Mtu { mtu: config.mtu_bytes },
+        ]);
+        options.extend(at.prefixes.iter().filter_map(|prefix| match prefix.addr {
+            IpAddr::V6(addr) => Some(NdOption::PrefixInformation(PrefixInformation {
+                prefix_length: prefix.len,
+                // Not on-link: what is for others of the prefix goes to the gateway too.
+                flags: PrefixFlags::AUTONOMOUS,
+                valid_lifetime: VALID_S,
+                preferred_lifetime: PREFERRED_S,
+                prefix: addr,
+            })),
+            IpAddr::V4(_) => None,
+        }));
+        let lifetime_s = (config.advertise_every.as_micros() / 1_000_000 * 3).clamp(1, 9_000);
+        if !config.name_servers.is_empty() {
+            options.push(NdOption::RecursiveDnsServer {
+                lifetime: lifetime_s as u32,
+                addresses: config.name_servers.clone(),
+            });
+        }
+        let message = Message::RouterAdvertisement(RouterAdvertisement {
+            cur_hop_limit: 64,
+            flags: RouterAdvertisementFlags(0),
+            prf: Preference::Medium,
+            router_lifetime: lifetime_s as u16,
+            reachable_time: 0,
+            retrans_timer: 0,
+            options,
+        });
+        let next = now + config.advertise_every;
+        self.to_station(place, &message, ALL_NODES);
+        self.timers.set((place.clone(), Task::Advertise), next);
+    }
+
+    /// Asks a host whether it is there; one that has not answered for long enough has left.
+    pub(super) fn probe(&mut self, now: Time, place: &Place) {
+        let Some(at) = self.stations.get_mut(place) else { return };
+        let Some(target_address) = at.link_local else { return };
+        if at.probes >= SOLICITATIONS {
+            self.detach(now, place, Why::Unreachable);
+            return;
+        }
+        at.probes += 1;
+        let link_layer_address = self.config.mac.to_vec();
+        let options = Vec::from([NdOption::SourceLinkLayerAddress { link_layer_address }]);
+        let message = Message::NeighborSolicitation { target_address, options };
+        self.to_station(place, &message, target_address);
+        self.timers.set((place.clone(), Task::Probe), now + RETRANS);
+    }
+
+    fn to_station(&mut self, place: &Place, message: &Message, to: Ipv6Addr) {
+        let Ok(mac) = <[u8; 6]>::try_from(&place.1.0[..]) else { return };
+        let datagram = Datagram {
+            interface: Some(place.0),
+            from: (FIXED_LINK_LOCAL.into(), 0),
+            to: (to.into(), 0),
+            protocol: ICMPV6,
+            hop_limit: 255,
+            bytes: message.emit_with_checksum(FIXED_LINK_LOCAL, to),
+        };
+        self.out.push_back(Output::Own(Wish::ToStation { mac, datagram }));
+    }
+}
+
+/// The link-layer address of a message's sender.
+fn link_layer(option: &NdOption) -> Option<LinkLayer> {
+    match option {
+        NdOption::SourceLinkLayerAddress { link_layer_address } => {
+            Some(LinkLayer(link_layer_address.clone()))
+        }
+        _ => None,
+    }
+}

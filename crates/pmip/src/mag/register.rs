@@ -1,0 +1,603 @@
+//! Registrations of hosts with their anchors (RFC 5213, 6.9), and what anchors say of themselves.
+
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::net::Ipv6Addr;
+
+use segue_clock::{Span, Time};
+use segue_ip::{
+    Binding as Bind, Exit, Form, Forward, Output, Port, Prefix, Source, Traffic, Tunnel,
+};
+use segue_mobility::{Backoff, Lifetime, Retransmission, Silence};
+use segue_wire::mobility::body::{
+    BindingAcknowledgement, BindingRevocation, BindingRevocationAcknowledgement,
+    BindingRevocationIndication, BindingUpdate, UpdateNotification,
+    UpdateNotificationAcknowledgement,
+};
+use segue_wire::mobility::option::Handoff;
+use segue_wire::mobility::{
+    BindingUpdateFlags, Body, MobilityOption, NotificationReason, NotificationStatus, Profile,
+    RevocationStatus, Status, UpdateNotificationFlags,
+};
+
+use super::state::{Event, Next, StationState};
+use super::{Anchor, Identity, Mag, Place, Station, Task, Wish};
+use crate::heart::Heart;
+use crate::message::{ANY_PREFIX, Registration, datagram};
+use crate::news::Why;
+use crate::{NodeId, Refusal, Report};
+
+/// Updates in a row that are repeated at once when an anchor refuses their order.
+const HURRIED_MAX: u32 = 3;
+/// How long the end of a registration waits for its confirmation.
+const GOODBYE: Span = Span::from_secs(1);
+
+impl Mag {
+    pub(super) fn new_station(
+        &self,
+        now: Time,
+        interface: u32,
+        link_local: Option<Ipv6Addr>,
+    ) -> Option<Station> {
+        Some(Station {
+            access: *self.links.get(&interface)?,
+            identity: None,
+            state: StationState::Identifying,
+            prefixes: Vec::new(),
+            off_link: Vec::new(),
+            until: now,
+            since: now,
+            registered: None,
+            link_local,
+            open: None,
+            hurried: 0,
+            probes: 0,
+            given: Vec::new(),
+        })
+    }
+
+    /// A host is at an access. One that is known there is left as it is, unless it was about to go.
+    pub(super) fn attach(&mut self, now: Time, place: Place, link_local: Option<Ipv6Addr>) {
+        match self.stations.get_mut(&place) {
+            Some(at) if at.state == StationState::Leaving => self.forget(&place),
+            Some(at) => {
+                at.link_local = link_local.or(at.link_local);
+                return;
+            }
+            None => {}
+        }
+        if self.stations.len() >= self.config.capacity {
+            self.refuse(Refusal::Full);
+            return;
+        }
+        let Some(at) = self.new_station(now, place.0, link_local) else { return };
+        self.stations.insert(place.clone(), at);
+        match &self.config.identities {
+            Some(identities) => {
+                let identity = identities.known.get(&place.1).cloned();
+                let identity = identity.or_else(|| {
+                    let realm = identities.realm.as_ref()?;
+                    let name: String = place.1.0.iter().map(|byte| format!("{byte:02x}")).collect();
+                    let node = NodeId::nai(&format!("{name}@{realm}"));
+                    Some(Identity { node, anchor: None, prefixes: Vec::new() })
+                });
+                self.identified(now, place, identity);
+            }
+            None => {
+                let (interface, station) = place;
+                self.out.push_back(Output::Own(Wish::Identify { interface, station }));
+            }
+        }
+    }
+
+    /// It is known who a host is, or that it may not be served.
+    pub(super) fn identified(&mut self, now: Time, place: Place, identity: Option<Identity>) {
+        let Some(at) = self.stations.get_mut(&place) else { return };
+        let event = if identity.is_some() { Event::Identified } else { Event::Refused };
+        match at.state.next(event) {
+            Next::To(state) => (at.state, at.identity) = (state, identity),
+            Next::Gone => {
+                self.forget(&place);
+                return;
+            }
+            Next::Same => return,
+        }
+        self.reach(now, &place);
+        self.send_update(now, &place);
+    }
+
+    /// A host has left.
+    pub(super) fn detach(&mut self, now: Time, place: &Place, why: Why) {
+        let Some(at) = self.stations.get_mut(place) else { return };
+        match at.state.next(Event::Left) {
+            Next::To(state) => at.state = state,
+            Next::Gone => {
+                self.forget(place);
+                return;
+            }
+            Next::Same => return,
+        }
+        if let Some((sequence, ..)) = at.open.take() {
+            self.open.remove(&sequence);
+        }
+        let (registered, identity) = (at.registered, at.identity.clone());
+        if let (Some(since), Some(identity)) = (registered, &identity) {
+            self.stays.add(&identity.node, now.since(since));
+            self.end_service(place);
+            let (node, link_layer) = (identity.node.clone(), place.1.clone());
+            self.report(Report::Left { node, link_layer, why });
+        }
+        for task in [Task::Again, Task::Renew, Task::Probe, Task::Advertise, Task::End] {
+            self.timers.cancel(&(place.clone(), task));
+        }
+        self.send_update(now, place);
+    }
+
+    /// What is known of a station ends without a word to anyone.
+    pub(super) fn forget(&mut self, place: &Place) {
+        self.end_service(place);
+        if let Some(at) = self.stations.remove(place) {
+            if let Some((sequence, ..)) = at.open {
+                self.open.remove(&sequence);
+            }
+            if let Some(identity) = &at.identity {
+                let coa = self.config.accesses[at.access].proxy_coa;
+                self.leave_anchor(coa, identity.anchor.unwrap_or(self.config.anchor));
+            }
+        }
+        for task in [Task::Again, Task::Renew, Task::Probe, Task::Advertise, Task::End] {
+            self.timers.cancel(&(place.clone(), task));
+        }
+    }
+
+    /// Asks a host's anchor for what its state needs: a registration, its renewal or its end.
+    pub(super) fn send_update(&mut self, now: Time, place: &Place) {
+        let Some(at) = self.stations.get(place) else { return };
+        let access = &self.config.accesses[at.access];
+        let (technology, coa) = (access.technology, access.proxy_coa);
+        let Some(identity) = at.identity.clone() else { return };
+        let leaves = at.state == StationState::Leaving;
+        let handoff = match at.state {
+            StationState::Leaving => Handoff::UNKNOWN,
+            StationState::Active | StationState::Probing => Handoff::REREGISTRATION,
+            StationState::Registering | StationState::Identifying => access.handoff,
+        };
+        let known = if at.prefixes.is_empty() { &identity.prefixes } else { &at.prefixes };
+        let prefixes = if known.is_empty() { Vec::from([ANY_PREFIX]) } else { known.clone() };
+        let lifetime = match leaves {
+            true => Lifetime::ZERO,
+            false => Lifetime::of(self.stays.lifetime(&identity.node, &self.config.lifetime)),
+        };
+        let asked = Registration {
+            node: Some(identity.node.clone()),
+            prefixes,
+            handoff: Some(handoff),
+            access: Some(technology),
+            link_layer: place.1.clone(),
+            timestamp: Some(self.config.clock.at(now)),
+            ..Registration::default()
+        };
+        let sequence = self.next_sequence();
+        let flags = BindingUpdateFlags::ACKNOWLEDGE | BindingUpdateFlags::PROXY;
+        let body = BindingUpdate { sequence, flags, lifetime_4s: lifetime.0 };
+        let anchor = identity.anchor.unwrap_or(self.config.anchor);
+        let profile = self.config.profile;
+        let update = datagram(Body::BindingUpdate(body), asked.options(), coa, anchor, &profile);
+        self.send(update);
+        let backoff = if leaves {
+            Backoff { initial: GOODBYE, longest: GOODBYE, tries: Some(1) }
+        } else {
+            Backoff::BINDING
+        };
+        let Some(at) = self.stations.get_mut(place) else { return };
+        let again = match at.open.take() {
+            Some((before, _, again)) => {
+                self.open.remove(&before);
+                again
+            }
+            None => Retransmission::new(now, backoff),
+        };
+        self.timers.set((place.clone(), Task::Again), again.deadline());
+        at.open = Some((sequence, now, again));
+        self.open.insert(sequence, place.clone());
+    }
+
+    /// An update has no answer.
+    pub(super) fn again(&mut self, now: Time, place: &Place) {
+        let Some((_, _, again)) = self.stations.get_mut(place).and_then(|at| at.open.as_mut())
+        else {
+            return;
+        };
+        match again.on_silence(now) {
+            Silence::Wait => {}
+            Silence::Again => self.send_update(now, place),
+            Silence::GiveUp => self.confirmed(place),
+        }
+    }
+
+    /// An anchor has confirmed that a host has left, or has not for long enough.
+    fn confirmed(&mut self, place: &Place) {
+        if self.stations.get(place).is_some_and(|at| at.state.next(Event::Confirmed) == Next::Gone)
+        {
+            self.forget_stored(place);
+        }
+    }
+
+    /// A host is forgotten, also on disk.
+    fn forget_stored(&mut self, place: &Place) {
+        let access = self.stations.get(place).map(|at| at.access);
+        self.forget(place);
+        if let Some(access) = access {
+            self.note(access, place, None);
+        }
+    }
+
+    /// An anchor has answered an update.
+    pub(super) fn acknowledged(
+        &mut self,
+        now: Time,
+        answer: &BindingAcknowledgement,
+        options: &[MobilityOption],
+        from: Ipv6Addr,
+    ) -> Result<(), Refusal> {
+        let place = self.open.get(&answer.sequence).cloned();
+        // An anchor that found the number old says which it had last.
+        let by_options = || self.place_of(&Registration::of(options), from);
+        let is_old = answer.status == Status::SEQUENCE_OUT_OF_WINDOW;
+        let place = place.or_else(|| is_old.then(by_options)?).ok_or(Refusal::Stale)?;
+        let at = self.stations.get(&place).ok_or(Refusal::Stale)?;
+        let identity = at.identity.as_ref().ok_or(Refusal::Stale)?;
+        if identity.anchor.unwrap_or(self.config.anchor) != from {
+            return Err(Refusal::Stranger);
+        }
+        let told = Registration::of(options);
+        if !self.is_echo(&told, &place, at) {
+            return Err(Refusal::Stale);
+        }
+        let (node, asked_at) = (identity.node.clone(), at.open.map_or(now, |(_, at, _)| at));
+        if at.state == StationState::Leaving {
+            self.confirmed(&place);
+            return Ok(());
+        }
+        if !answer.status.is_accepted() {
+            self.denied(now, &place, node, answer, from);
+            return Ok(());
+        }
+        self.closed(&place);
+        let Some(at) = self.stations.get_mut(&place) else { return Ok(()) };
+        let lifetime = Lifetime(answer.lifetime_4s);
+        if lifetime.is_zero() || told.prefixes.is_empty() {
+            self.lost(&place, Why::Refused);
+            return Ok(());
+        }
+        if let Next::To(state) = at.state.next(Event::Accepted) {
+            at.state = state;
+        }
+        let changed = at.prefixes != told.prefixes;
+        at.prefixes.clone_from(&told.prefixes);
+        at.hurried = 0;
+        if !told.off_link.is_empty() {
+            at.off_link.clone_from(&told.off_link);
+        }
+        at.until = lifetime.end(asked_at);
+        let is_new = at.registered.is_none();
+        at.registered.get_or_insert(now);
+        let prefix = at.prefixes.first().copied();
+        self.timers.set((place.clone(), Task::Renew), lifetime.refresh(asked_at, None));
+        self.timers.set((place.clone(), Task::End), lifetime.end(asked_at));
+        self.follow(&place);
+        self.store(&place);
+        if changed {
+            self.advertise(now, &place);
+        }
+        if is_new {
+            let link_layer = place.1.clone();
+            self.report(Report::Registered { node, link_layer, with: from, prefix });
+        }
+        Ok(())
+    }
+
+    /// Nothing is asked of the anchor about a station any more.
+    fn closed(&mut self, place: &Place) {
+        if let Some((sequence, ..)) = self.stations.get_mut(place).and_then(|at| at.open.take()) {
+            self.open.remove(&sequence);
+        }
+        self.timers.cancel(&(place.clone(), Task::Again));
+    }
+
+    /// Whether an answer repeats what was asked. Some anchors leave some out.
+    fn is_echo(&self, told: &Registration, place: &Place, at: &Station) -> bool {
+        let lenient = self.config.profile != Profile::STRICT;
+        let node = at.identity.as_ref().map(|identity| &identity.node);
+        let access = self.config.accesses[at.access].technology;
+        told.node.as_ref() == node
+            && (told.link_layer == place.1)
+            && (told.access == Some(access) || lenient && told.access.is_none())
+            && (told.handoff.is_some() || lenient)
+    }
+
+    /// The station that an answer is about, by what it repeats.
+    fn place_of(&self, told: &Registration, from: Ipv6Addr) -> Option<Place> {
+        let mut all = self.stations.iter();
+        let found = all.find(|((_, link_layer), at)| {
+            let identity = at.identity.as_ref();
+            identity.is_some_and(|identity| {
+                Some(&identity.node) == told.node.as_ref()
+                    && identity.anchor.unwrap_or(self.config.anchor) == from
+            }) && at.open.is_some()
+                && *link_layer == told.link_layer
+        });
+        found.map(|(place, _)| place.clone())
+    }
+
+    fn denied(
+        &mut self,
+        now: Time,
+        place: &Place,
+        node: NodeId,
+        answer: &BindingAcknowledgement,
+        from: Ipv6Addr,
+    ) {
+        let status = answer.status;
+        self.report(Report::Denied { node: Some(node), status, with: from });
+        let Some(at) = self.stations.get_mut(place) else { return };
+        let hurry = at.hurried < HURRIED_MAX;
+        at.hurried += 1;
+        match status {
+            // Another gateway was faster, or the numbers are those of an earlier start: once more, with new ones.
+            Status::TIMESTAMP_LOWER_THAN_PREV_ACCEPTED if hurry => self.send_update(now, place),
+            Status::SEQUENCE_OUT_OF_WINDOW if hurry => {
+                self.sequence = answer.sequence;
+                self.send_update(now, place);
+            }
+            // They pass: the update is repeated as if there had been no answer.
+            Status::TIMESTAMP_LOWER_THAN_PREV_ACCEPTED
+            | Status::SEQUENCE_OUT_OF_WINDOW
+            | Status::TIMESTAMP_MISMATCH
+            | Status::REASON_UNSPECIFIED
+            | Status::INSUFFICIENT_RESOURCES => {}
+            _ => self.lost(place, Why::Refused),
+        }
+    }
+
+    /// A registration has ended by the anchor's will.
+    fn lost(&mut self, place: &Place, why: Why) {
+        let Some(at) = self.stations.get(place) else { return };
+        if let (Some(_), Some(identity)) = (at.registered, &at.identity) {
+            let (node, link_layer) = (identity.node.clone(), place.1.clone());
+            self.report(Report::Left { node, link_layer, why });
+        }
+        self.forget_stored(place);
+    }
+
+    /// The registration is to be renewed: a host with a known address is asked first whether it is there.
+    pub(super) fn renew(&mut self, now: Time, place: &Place) {
+        let Some(at) = self.stations.get_mut(place) else { return };
+        if at.link_local.is_none() {
+            self.send_update(now, place);
+            return;
+        }
+        if let Next::To(state) = at.state.next(Event::Asked) {
+            at.state = state;
+            at.probes = 0;
+            self.probe(now, place);
+        }
+    }
+
+    /// A host has answered.
+    pub(super) fn answered(&mut self, now: Time, place: &Place) {
+        let Some(at) = self.stations.get_mut(place) else { return };
+        if let Next::To(state) = at.state.next(Event::Answered) {
+            at.state = state;
+            self.timers.cancel(&(place.clone(), Task::Probe));
+            self.send_update(now, place);
+        }
+    }
+
+    /// An anchor has started anew: all its hosts are registered again.
+    pub(super) fn register_again(&mut self, now: Time, anchor: Ipv6Addr) {
+        let usual = self.config.anchor;
+        let is_of = |at: &Station| {
+            let identity = at.identity.as_ref();
+            at.state.is_served() && identity.is_some_and(|i| i.anchor.unwrap_or(usual) == anchor)
+        };
+        let all: Vec<Place> = self
+            .stations
+            .iter()
+            .filter(|(_, at)| is_of(at))
+            .map(|(place, _)| place.clone())
+            .collect();
+        all.iter().for_each(|place| self.send_update(now, place));
+    }
+
+    /// An anchor revokes bindings (RFC 5846).
+    pub(super) fn revoke(
+        &mut self,
+        _now: Time,
+        indication: &BindingRevocationIndication,
+        options: &[MobilityOption],
+        from: Ipv6Addr,
+        to: Ipv6Addr,
+    ) {
+        let asked = Registration::of(options);
+        let places = self.places(&asked, from);
+        let status = match (&asked.node, places.is_empty()) {
+            (None, _) => RevocationStatus::IDENTITY_REQUIRED,
+            (Some(_), true) => RevocationStatus::BINDING_DOES_NOT_EXIST,
+            (Some(_), false) => RevocationStatus::SUCCESS,
+        };
+        places.iter().for_each(|place| self.lost(place, Why::Revoked));
+        let (sequence, flags) = (indication.sequence, indication.flags);
+        let body = BindingRevocationAcknowledgement { status, sequence, flags };
+        let body = Body::BindingRevocation(BindingRevocation::Acknowledgement(body));
+        let answer = datagram(body, identifying(options), to, from, &self.config.profile);
+        self.send(answer);
+    }
+
+    /// An anchor notifies (RFC 7077): of flows that move here (RFC 7864), or that it wants registrations again.
+    pub(super) fn notified(
+        &mut self,
+        now: Time,
+        notification: &UpdateNotification,
+        options: &[MobilityOption],
+        from: Ipv6Addr,
+        to: Ipv6Addr,
+    ) {
+        let told = Registration::of(options);
+        let named = Registration { prefixes: Vec::new(), ..told.clone() };
+        let places = self.places(&named, from);
+        let status = match notification.notification_reason {
+            _ if places.is_empty() => NotificationStatus::MN_NOT_ATTACHED,
+            NotificationReason::FORCE_REREGISTRATION => {
+                places.iter().for_each(|place| self.send_update(now, place));
+                NotificationStatus::SUCCESS
+            }
+            NotificationReason::FLOW_MOBILITY => {
+                for place in &places {
+                    if let Some(at) = self.stations.get_mut(place) {
+                        at.off_link.clone_from(&told.off_link);
+                    }
+                    self.follow(place);
+                }
+                NotificationStatus::SUCCESS
+            }
+            _ => NotificationStatus::REASON_UNSPECIFIED,
+        };
+        if notification.flags.contains(UpdateNotificationFlags::ACKNOWLEDGE) {
+            let body =
+                UpdateNotificationAcknowledgement { sequence: notification.sequence, status };
+            let body = Body::UpdateNotificationAcknowledgement(body);
+            let answer = datagram(body, identifying(options), to, from, &self.config.profile);
+            self.send(answer);
+        }
+    }
+
+    /// The stations of a host with an anchor that have a prefix, or all of them if none is named.
+    fn places(&self, asked: &Registration, anchor: Ipv6Addr) -> Vec<Place> {
+        let Some(node) = &asked.node else { return Vec::new() };
+        let usual = self.config.anchor;
+        let fits = |at: &Station| {
+            let identity = at.identity.as_ref();
+            at.state.is_served()
+                && identity.is_some_and(|i| i.node == *node && i.anchor.unwrap_or(usual) == anchor)
+                && (asked.prefixes.is_empty()
+                    || asked.prefixes.iter().any(|prefix| at.prefixes.contains(prefix)))
+        };
+        let found = self.stations.iter().filter(|(_, at)| fits(at));
+        found.map(|(place, _)| place.clone()).collect()
+    }
+
+    /// There is a host of this anchor here: counts it, and listens to the anchor.
+    pub(super) fn reach(&mut self, now: Time, place: &Place) {
+        let Some((anchor, coa)) = self.tunnel_ends(place) else { return };
+        let new =
+            || Anchor { heart: Heart::new(now), tunnels: alloc::collections::BTreeMap::new() };
+        let known = self.anchors.entry(anchor).or_insert_with(new);
+        self.beats.insert((known.heart.deadline(), anchor));
+        if let Some((_, stations)) = known.tunnels.get_mut(&coa) {
+            *stations += 1;
+            return;
+        }
+        self.tunnel = self.tunnel.wrapping_add(1) % (1 << 31);
+        let number = self.tunnel;
+        known.tunnels.insert(coa, (number, 1));
+        let tunnel = tunnel(number, coa, anchor);
+        // An anchor says itself whose packets it lets through.
+        let source = Source { port: Port::Tunnel(number), prefix: Prefix::default_of(true) };
+        self.out.push_back(Output::Forward(Forward::Tunnel(tunnel)));
+        self.out.push_back(Output::Forward(Forward::Source(source)));
+    }
+
+    fn leave_anchor(&mut self, coa: Ipv6Addr, anchor: Ipv6Addr) {
+        let Some(known) = self.anchors.get_mut(&anchor) else { return };
+        let Some((number, stations)) = known.tunnels.get_mut(&coa) else { return };
+        *stations -= 1;
+        if *stations > 0 {
+            return;
+        }
+        let part = Forward::Tunnel(tunnel(*number, coa, anchor));
+        known.tunnels.remove(&coa);
+        if known.tunnels.is_empty() {
+            self.beats.remove(&(known.heart.deadline(), anchor));
+            self.anchors.remove(&anchor);
+        }
+        self.out.push_back(Output::Withdraw(part));
+    }
+
+    /// The anchor of a station, and the address that it is registered at.
+    fn tunnel_ends(&self, place: &Place) -> Option<(Ipv6Addr, Ipv6Addr)> {
+        let at = self.stations.get(place)?;
+        let (identity, coa) = (at.identity.as_ref()?, self.config.accesses[at.access].proxy_coa);
+        Some((identity.anchor.unwrap_or(self.config.anchor), coa))
+    }
+
+    fn tunnel_of(&self, place: &Place) -> Option<u32> {
+        let (anchor, coa) = self.tunnel_ends(place)?;
+        self.anchors.get(&anchor)?.tunnels.get(&coa).map(|(number, _)| *number)
+    }
+
+    /// Gives the node what a station needs now, and takes back what it needs no longer.
+    pub(super) fn follow(&mut self, place: &Place) {
+        let Some(at) = self.stations.get(place) else { return };
+        let wanted = match self.tunnel_of(place).filter(|_| at.state.is_served()) {
+            Some(tunnel) => forwarding(at, place.0, tunnel),
+            None => Vec::new(),
+        };
+        let new = wanted.iter().filter(|part| !at.given.contains(part)).cloned();
+        let old = at.given.iter().filter(|part| !wanted.contains(part)).cloned();
+        self.out.extend(new.map(Output::Forward));
+        self.out.extend(old.map(Output::Withdraw));
+        if let Some(at) = self.stations.get_mut(place) {
+            at.given = wanted;
+        }
+    }
+
+    /// Carries nothing more for a station.
+    fn end_service(&mut self, place: &Place) {
+        if let Some(at) = self.stations.get_mut(place) {
+            let given = core::mem::take(&mut at.given);
+            self.out.extend(given.into_iter().rev().map(Output::Withdraw));
+        }
+    }
+
+    fn next_sequence(&mut self) -> u16 {
+        loop {
+            self.sequence = self.sequence.wrapping_add(1);
+            if !self.open.contains_key(&self.sequence) {
+                return self.sequence;
+            }
+        }
+    }
+}
+
+/// What a station needs: its packets into the tunnel and out of it, with no other sources than its own.
+fn forwarding(at: &Station, interface: u32, tunnel: u32) -> Vec<Forward> {
+    let all: BTreeSet<Prefix> = at.prefixes.iter().chain(&at.off_link).copied().collect();
+    let parts = all.into_iter().flat_map(|prefix| {
+        let bind = |traffic, exit| Forward::Bind(Bind { traffic, exit });
+        [
+            Forward::Source(Source { port: Port::Link(interface), prefix }),
+            bind(Traffic::From(prefix), Exit::Tunnel(tunnel)),
+            bind(Traffic::To(prefix), Exit::Link { interface, next: None }),
+        ]
+    });
+    parts.collect()
+}
+
+fn tunnel(number: u32, local: Ipv6Addr, remote: Ipv6Addr) -> Tunnel {
+    let (local, remote) = (local.into(), remote.into());
+    Tunnel { number, local, remote, interface: None, form: Form::Ip }
+}
+
+/// The options that say whom a message is about.
+fn identifying(options: &[MobilityOption]) -> Vec<MobilityOption> {
+    let of_whom = |option: &&MobilityOption| {
+        matches!(
+            option,
+            MobilityOption::MobileNodeIdentifier(_) | MobilityOption::HomeNetworkPrefix(_)
+        )
+    };
+    options.iter().filter(of_whom).cloned().collect()
+}

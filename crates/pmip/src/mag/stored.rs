@@ -1,0 +1,61 @@
+//! What outlives a gateway's process.
+
+use alloc::vec::Vec;
+
+use segue_clock::{Time, UnixTime};
+use segue_ip::{Output, Prefix};
+
+use super::{Identity, Mag, MagRecord, Place, StationState, Task};
+
+/// A host's interface as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredStation {
+    /// Who it is, and its anchor.
+    pub identity: Identity,
+    /// What it was given.
+    pub prefixes: Vec<Prefix>,
+    /// When its registration ends.
+    pub until: UnixTime,
+}
+
+impl Mag {
+    /// Stores a station, or that it is none any more.
+    pub(super) fn store(&mut self, place: &Place) {
+        let Some(at) = self.stations.get(place) else { return };
+        let until = self.config.clock.at(at.until);
+        let identity = at.identity.clone().filter(|_| at.state.is_served());
+        let prefixes = at.prefixes.clone();
+        let stored = identity.map(|identity| StoredStation { identity, prefixes, until });
+        self.note(at.access, place, stored);
+    }
+
+    /// Has a record written.
+    pub(super) fn note(&mut self, access: usize, place: &Place, stored: Option<StoredStation>) {
+        let access = self.config.accesses[access].interface.clone();
+        let station = place.1.clone();
+        self.out.push_back(Output::Persist(MagRecord { access, station, stored }));
+    }
+
+    /// Takes a record of an earlier start: the station is served as before, and registered anew at once, so that it is soon known
+    /// whether it and its registration are still there.
+    pub(super) fn restore(&mut self, now: Time, MagRecord { access, station, stored }: MagRecord) {
+        let of_access = |index: &usize| self.config.accesses[*index].interface == access;
+        let interface = self.links.iter().find(|(_, index)| of_access(index)).map(|(i, _)| *i);
+        let (Some(interface), Some(stored)) = (interface, stored) else { return };
+        let until = self.config.clock.when(stored.until, now);
+        let place = (interface, station);
+        if until <= now || self.stations.contains_key(&place) {
+            return;
+        }
+        let Some(mut at) = self.new_station(now, interface, None) else { return };
+        at.state = StationState::Active;
+        (at.prefixes, at.until, at.registered) = (stored.prefixes, until, Some(now));
+        at.identity = Some(stored.identity);
+        self.stations.insert(place.clone(), at);
+        self.reach(now, &place);
+        self.timers.set((place.clone(), Task::End), until);
+        self.follow(&place);
+        self.advertise(now, &place);
+        self.send_update(now, &place);
+    }
+}

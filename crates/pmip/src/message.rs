@@ -1,0 +1,182 @@
+//! Updates and acknowledgements of proxies, with the options that both sides look at.
+
+use alloc::vec::Vec;
+use core::net::{IpAddr, Ipv6Addr};
+
+use segue_clock::UnixTime;
+use segue_ip::{Datagram, Prefix};
+use segue_mobility::Lifetime;
+use segue_wire::mobility::option::{
+    AccessTechnology, AccessTechnologyType, Handoff, HandoffIndicator, HomeNetworkPrefix,
+    HomeNetworkPrefixFlags, MobileNodeLinkLayerIdentifier, Timestamp,
+};
+use segue_wire::mobility::{Body, Message, MobilityOption, Profile, verify_checksum};
+
+use crate::{HOPS, LinkLayer, MOBILITY, NodeId, Refusal};
+
+/// What an update asks for, and an acknowledgement repeats or grants.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Registration {
+    pub(crate) node: Option<NodeId>,
+    /// An unspecified one asks for any.
+    pub(crate) prefixes: Vec<Prefix>,
+    /// Not to be advertised (RFC 7864).
+    pub(crate) off_link: Vec<Prefix>,
+    pub(crate) handoff: Option<Handoff>,
+    pub(crate) access: Option<AccessTechnology>,
+    pub(crate) link_layer: LinkLayer,
+    pub(crate) link_local: Option<Ipv6Addr>,
+    pub(crate) timestamp: Option<UnixTime>,
+    pub(crate) alternate: Option<Ipv6Addr>,
+    pub(crate) restart_counter: Option<u32>,
+}
+
+impl Registration {
+    pub(crate) fn of(options: &[MobilityOption]) -> Registration {
+        let mut all = Registration::default();
+        for option in options {
+            match option {
+                MobilityOption::MobileNodeIdentifier(id) => all.node = NodeId::of(id),
+                MobilityOption::HomeNetworkPrefix(home) => {
+                    let prefix = Prefix::new(home.home_network_prefix, home.prefix_length);
+                    if home.flags.contains(HomeNetworkPrefixFlags::OFF_LINK) {
+                        all.off_link.push(prefix);
+                    } else {
+                        all.prefixes.push(prefix);
+                    }
+                }
+                MobilityOption::HandoffIndicator(handoff) => {
+                    all.handoff = Some(handoff.handoff_indicator);
+                }
+                MobilityOption::AccessTechnologyType(access) => {
+                    all.access = Some(access.access_technology_type);
+                }
+                MobilityOption::MobileNodeLinkLayerIdentifier(id) => {
+                    all.link_layer = LinkLayer(id.link_layer_identifier.clone());
+                }
+                MobilityOption::LinkLocalAddress(address) => {
+                    all.link_local = Some(address.link_local_address);
+                }
+                MobilityOption::Timestamp(Timestamp { seconds, fraction_65536ths }) => {
+                    all.timestamp = Some(UnixTime::from_timestamp(*seconds, *fraction_65536ths));
+                }
+                MobilityOption::AlternateCareOfAddress(address) => {
+                    all.alternate = Some(address.alternate_care_of_address);
+                }
+                MobilityOption::RestartCounter(counter) => {
+                    all.restart_counter = Some(counter.restart_counter);
+                }
+                _ => {}
+            }
+        }
+        all
+    }
+
+    /// Its options, in an order that needs little padding.
+    pub(crate) fn options(&self) -> Vec<MobilityOption> {
+        let mut options = Vec::new();
+        options
+            .extend(self.node.iter().map(|id| MobilityOption::MobileNodeIdentifier(id.option())));
+        options.extend(self.prefixes.iter().map(|prefix| home_network_prefix(*prefix)));
+        options.extend(self.handoff.map(|handoff_indicator| {
+            MobilityOption::HandoffIndicator(HandoffIndicator { handoff_indicator })
+        }));
+        options.extend(self.access.map(|access_technology_type| {
+            MobilityOption::AccessTechnologyType(AccessTechnologyType { access_technology_type })
+        }));
+        if self.link_layer.is_known() {
+            let link_layer_identifier = self.link_layer.0.clone();
+            let id = MobileNodeLinkLayerIdentifier { link_layer_identifier };
+            options.push(MobilityOption::MobileNodeLinkLayerIdentifier(id));
+        }
+        options.extend(self.timestamp.map(timestamp));
+        options
+    }
+}
+
+/// A Home Network Prefix option.
+pub(crate) fn home_network_prefix(prefix: Prefix) -> MobilityOption {
+    let home_network_prefix = match prefix.addr {
+        IpAddr::V6(address) => address,
+        IpAddr::V4(_) => Ipv6Addr::UNSPECIFIED,
+    };
+    let (flags, prefix_length) = (HomeNetworkPrefixFlags(0), prefix.len);
+    let home = HomeNetworkPrefix { flags, prefix_length, home_network_prefix };
+    MobilityOption::HomeNetworkPrefix(home)
+}
+
+/// A Timestamp option.
+pub(crate) fn timestamp(time: UnixTime) -> MobilityOption {
+    let (seconds, fraction_65536ths) = time.to_timestamp();
+    MobilityOption::Timestamp(Timestamp { seconds, fraction_65536ths })
+}
+
+/// Asks for any prefix.
+pub(crate) const ANY_PREFIX: Prefix = Prefix { addr: IpAddr::V6(Ipv6Addr::UNSPECIFIED), len: 0 };
+
+/// A Proxy Binding Update as it came.
+#[derive(Clone, Debug)]
+pub(crate) struct Update {
+    pub(crate) sequence: u16,
+    pub(crate) lifetime: Lifetime,
+    pub(crate) asked: Registration,
+    /// As it came, to be repeated.
+    pub(crate) options: Vec<MobilityOption>,
+    /// Whom to answer.
+    pub(crate) from: Ipv6Addr,
+    /// Its own address, to which it came.
+    pub(crate) to: Ipv6Addr,
+    pub(crate) profile: Profile,
+}
+
+impl Update {
+    /// The address to register.
+    pub(crate) fn proxy_coa(&self) -> Ipv6Addr {
+        self.asked.alternate.unwrap_or(self.from)
+    }
+
+    /// Whether another update is about the same interface at the same gateway.
+    pub(crate) fn is_repeated_by(&self, other: &Update) -> bool {
+        let who = |update: &Update| (update.asked.node.clone(), update.asked.link_layer.clone());
+        self.proxy_coa() == other.proxy_coa() && who(self) == who(other)
+    }
+
+    /// Whether it gives a prefix that it wants.
+    pub(crate) fn names_prefixes(&self) -> bool {
+        self.asked.prefixes.iter().any(|prefix| !prefix.addr.is_unspecified())
+    }
+}
+
+/// A message with its checksum, as it leaves.
+pub(crate) fn datagram(
+    body: Body,
+    options: Vec<MobilityOption>,
+    from: Ipv6Addr,
+    to: Ipv6Addr,
+    profile: &Profile,
+) -> Option<Datagram> {
+    let message = Message { body, options };
+    let bytes = message.emit_with_checksum(from, to, profile).ok()?;
+    let (from, to) = ((from.into(), 0), (to.into(), 0));
+    Some(Datagram { interface: None, from, to, protocol: MOBILITY, hop_limit: HOPS, bytes })
+}
+
+/// Who sent a message, and to which address.
+pub(crate) fn ends(came: &Datagram) -> Result<(Ipv6Addr, Ipv6Addr), Refusal> {
+    match (came.from.0, came.to.0) {
+        (IpAddr::V6(from), IpAddr::V6(to)) => Ok((from, to)),
+        _ => Err(Refusal::Malformed),
+    }
+}
+
+/// Reads a message whose checksum is right.
+pub(crate) fn read(
+    came: &Datagram,
+    (from, to): (Ipv6Addr, Ipv6Addr),
+    profile: &Profile,
+) -> Result<Message, Refusal> {
+    if !verify_checksum(from, to, &came.bytes) {
+        return Err(Refusal::Checksum);
+    }
+    Message::parse(&came.bytes, profile).map_err(|_| Refusal::Malformed)
+}

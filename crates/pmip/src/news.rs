@@ -1,0 +1,172 @@
+//! What either side tells: news for people and pages, and what it refused.
+
+use alloc::collections::BTreeMap;
+use core::fmt;
+use core::net::Ipv6Addr;
+
+use segue_ip::Prefix;
+use segue_wire::mobility::Status;
+
+use crate::{LinkLayer, NodeId};
+
+/// News of an anchor or a gateway.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// A host's interface is registered; at an anchor with this gateway, at a gateway with this anchor.
+    Registered {
+        /// The host.
+        node: NodeId,
+        /// Its interface.
+        link_layer: LinkLayer,
+        /// The other end.
+        with: Ipv6Addr,
+        /// Its first prefix.
+        prefix: Option<Prefix>,
+    },
+    /// A host's interface is at another gateway now.
+    Moved {
+        /// The host.
+        node: NodeId,
+        /// Its interface.
+        link_layer: LinkLayer,
+        /// The former gateway.
+        from: Ipv6Addr,
+        /// The gateway.
+        to: Ipv6Addr,
+    },
+    /// A host's interface has left.
+    Left {
+        /// The host.
+        node: NodeId,
+        /// Its interface.
+        link_layer: LinkLayer,
+        /// Why.
+        why: Why,
+    },
+    /// A registration is refused.
+    Denied {
+        /// The host, if it was named.
+        node: Option<NodeId>,
+        /// With this status.
+        status: Status,
+        /// The other end.
+        with: Ipv6Addr,
+    },
+    /// The other end has started anew.
+    Restarted {
+        /// The other end.
+        peer: Ipv6Addr,
+    },
+    /// The other end does not answer.
+    Silent {
+        /// The other end.
+        peer: Ipv6Addr,
+    },
+    /// The other end answers again.
+    Answers {
+        /// The other end.
+        peer: Ipv6Addr,
+    },
+}
+
+/// Why a host's interface is not registered any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// It has detached.
+    Detached,
+    /// Its lifetime is over.
+    Expired,
+    /// It does not answer.
+    Unreachable,
+    /// It was revoked (RFC 5846).
+    Revoked,
+    /// Another one took its place in a full table.
+    Displaced,
+    /// The other end refuses it.
+    Refused,
+}
+
+impl Why {
+    /// In a word.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Why::Detached => "detached",
+            Why::Expired => "expired",
+            Why::Unreachable => "unreachable",
+            Why::Revoked => "revoked",
+            Why::Displaced => "displaced",
+            Why::Refused => "refused",
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Report::Registered { node, link_layer, with, prefix } => {
+                write!(f, "{node} ({link_layer}) is registered with {with}")?;
+                prefix.map_or(Ok(()), |prefix| write!(f, " and has {prefix}"))
+            }
+            Report::Moved { node, link_layer, from, to } => {
+                write!(f, "{node} ({link_layer}) moves from {from} to {to}")
+            }
+            Report::Left { node, link_layer, why } => {
+                write!(f, "{node} ({link_layer}) is not registered any more: {}", why.name())
+            }
+            Report::Denied { node, status, with } => {
+                let name = status.name().unwrap_or("unknown status");
+                write!(f, "{with}: registration")?;
+                node.as_ref().map_or(Ok(()), |node| write!(f, " of {node}"))?;
+                write!(f, " refused: {name} ({})", status.0)
+            }
+            Report::Restarted { peer } => write!(f, "{peer} has started anew"),
+            Report::Silent { peer } => write!(f, "{peer} does not answer"),
+            Report::Answers { peer } => write!(f, "{peer} answers again"),
+        }
+    }
+}
+
+/// Why a message was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Refusal {
+    /// It is no message.
+    Malformed,
+    /// Its checksum is wrong.
+    Checksum,
+    /// It is from nobody that may send it.
+    Stranger,
+    /// It is of a kind that is not served.
+    NotServed,
+    /// It answers nothing that is open, or something else than was asked.
+    Stale,
+    /// It ends a registration that there is not, or that another has made.
+    NoBinding,
+    /// Too many wait.
+    Full,
+    /// It does not say which station it is from.
+    NoStation,
+    /// A registration, refused with this status.
+    Denied(Status),
+}
+
+impl Refusal {
+    /// Its name in counts; of a registration that of its status.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Refusal::Malformed => "malformed",
+            Refusal::Checksum => "checksum",
+            Refusal::Stranger => "stranger",
+            Refusal::NotServed => "not_served",
+            Refusal::Stale => "stale",
+            Refusal::NoBinding => "no_binding",
+            Refusal::Full => "full",
+            Refusal::NoStation => "no_station",
+            Refusal::Denied(status) => status.name().unwrap_or("denied"),
+        }
+    }
+}
+
+/// Refused messages by reason.
+pub type Refused = BTreeMap<Refusal, u64>;

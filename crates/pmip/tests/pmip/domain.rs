@@ -1,0 +1,324 @@
+//! An anchor, gateways with an access each, and what they were given.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr};
+
+use segue_clock::{DayClock, Machine, Span, Time, UnixTime};
+use segue_ip::{
+    Binding, Datagram, Exit, Forward, Input, Interface, Output, Port, Prefix, Source, Traffic,
+    Tunnel,
+};
+use segue_mobility::Pool;
+use segue_pmip::{
+    Access, Allowed, AttachBy, LinkLayer, Lma, LmaConfig, LmaInput, LmaRecord, Mag, MagConfig,
+    MagInput, MagRecord, NodeId, Report, Wish,
+};
+use segue_wire::mobility::option::{AccessTechnology, Handoff};
+use segue_wire::mobility::{Body, Message, Profile};
+use segue_wire::nd;
+
+/// The anchor's address.
+pub(crate) const LMA: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1);
+/// The index of each gateway's access.
+pub(crate) const LINK: u32 = 2;
+/// One way between anchor and gateways.
+pub(crate) const DELAY: Span = Span::from_millis(5);
+/// The time of day at the beginning.
+pub(crate) const DAY: UnixTime = UnixTime::from_secs(1_700_000_000);
+
+/// The address of a gateway.
+pub(crate) fn mag(n: usize) -> Ipv6Addr {
+    Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 1, n as u16)
+}
+
+/// A host's interface.
+pub(crate) fn station(n: u8) -> LinkLayer {
+    LinkLayer::mac([2, 0, 0, 0, 0, n])
+}
+
+/// The host to which an interface belongs if it is not said otherwise.
+pub(crate) fn node(n: u8) -> NodeId {
+    NodeId::nai(&format!("02000000000{n}@segue.invalid"))
+}
+
+pub(crate) fn s(seconds: f64) -> Time {
+    Time::ZERO + Span::from_secs_f64(seconds)
+}
+
+/// What a node was given.
+#[derive(Default)]
+pub(crate) struct Given(pub(crate) Vec<Forward>);
+
+impl Given {
+    fn put(&mut self, part: Forward) {
+        let place = self.0.iter().position(|old| match (old, &part) {
+            (Forward::Bind(old), Forward::Bind(new)) => old.traffic == new.traffic,
+            (Forward::Tunnel(old), Forward::Tunnel(new)) => old.number == new.number,
+            _ => *old == part,
+        });
+        match place {
+            Some(place) => self.0[place] = part,
+            None => self.0.push(part),
+        }
+    }
+
+    fn take(&mut self, part: &Forward) {
+        let place = self.0.iter().position(|old| old == part);
+        self.0.remove(place.unwrap_or_else(|| panic!("taken back, not given: {part:?}")));
+        // Its sources go with a tunnel.
+        if let Forward::Tunnel(Tunnel { number, .. }) = part {
+            let of_it = |part: &Forward| matches!(part, Forward::Source(Source { port, .. }) if *port == Port::Tunnel(*number));
+            self.0.retain(|part| !of_it(part));
+        }
+    }
+
+    /// Where what is for a prefix, or from it, goes.
+    pub(crate) fn exit(&self, traffic: Traffic) -> Option<Exit> {
+        self.0.iter().find_map(|part| match part {
+            Forward::Bind(Binding { traffic: bound, exit }) if *bound == traffic => Some(*exit),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn tunnel(&self, number: u32) -> Option<&Tunnel> {
+        self.0.iter().find_map(|part| match part {
+            Forward::Tunnel(tunnel) if tunnel.number == number => Some(tunnel),
+            _ => None,
+        })
+    }
+
+    /// The other ends of the tunnels that may bring a prefix.
+    pub(crate) fn brings(&self, prefix: Prefix) -> Vec<IpAddr> {
+        let tunnels = self.0.iter().filter_map(|part| match part {
+            Forward::Source(Source { port: Port::Tunnel(number), prefix: may }) => {
+                Some(*number).filter(|_| *may == prefix)
+            }
+            _ => None,
+        });
+        let mut all: Vec<IpAddr> = tunnels.map(|n| self.tunnel(n).unwrap().remote).collect();
+        all.sort_unstable();
+        all
+    }
+
+    pub(crate) fn has(&self, part: &Forward) -> bool {
+        self.0.contains(part)
+    }
+}
+
+pub(crate) struct Domain {
+    pub(crate) now: Time,
+    pub(crate) lma: Lma,
+    pub(crate) mags: Vec<Mag>,
+    /// On their way, by arrival.
+    wire: BTreeMap<(Time, u64), Datagram>,
+    sent: u64,
+    /// What is sent from now on is lost.
+    pub(crate) cut: bool,
+    /// All messages that were sent: when, from whom, what.
+    pub(crate) log: Vec<(Time, Ipv6Addr, Message)>,
+    /// Of the anchor, then of each gateway.
+    pub(crate) given: Vec<Given>,
+    pub(crate) reports: Vec<Report>,
+    /// Advertisements and solicitations to stations: the gateway, the station, what.
+    pub(crate) frames: Vec<(usize, LinkLayer, nd::Message)>,
+    pub(crate) stored: BTreeMap<String, LmaRecord>,
+    pub(crate) stored_at_mags: Vec<BTreeMap<String, MagRecord>>,
+}
+
+pub(crate) fn lma_config() -> LmaConfig {
+    let pool = Pool::prefixes("2001:db8::/48".parse().unwrap(), 64, 1).unwrap();
+    let mut config = LmaConfig::new(LMA, pool, DayClock::new(Time::ZERO, DAY));
+    let prefix = "fd00::1:0/112".parse().unwrap();
+    config.gateways = vec![Allowed { prefix, profile: Profile::STRICT }];
+    config
+}
+
+pub(crate) fn mag_config(n: usize) -> MagConfig {
+    let access = Access {
+        interface: "radio".into(),
+        technology: AccessTechnology::WLAN,
+        proxy_coa: mag(n),
+        handoff: Handoff::NEW_INTERFACE,
+        by: AttachBy::Driver,
+    };
+    MagConfig::new(LMA, vec![access], DayClock::new(Time::ZERO, DAY))
+}
+
+impl Domain {
+    pub(crate) fn new(mags: usize) -> Domain {
+        Domain::of(lma_config(), (0..mags).map(mag_config).collect())
+    }
+
+    pub(crate) fn of(lma: LmaConfig, mags: Vec<MagConfig>) -> Domain {
+        let count = mags.len();
+        let mut domain = Domain {
+            now: Time::ZERO,
+            lma: Lma::new(lma),
+            mags: mags.into_iter().map(Mag::new).collect(),
+            wire: BTreeMap::new(),
+            sent: 0,
+            cut: false,
+            log: Vec::new(),
+            given: (0..=count).map(|_| Given::default()).collect(),
+            reports: Vec::new(),
+            frames: Vec::new(),
+            stored: BTreeMap::new(),
+            stored_at_mags: vec![BTreeMap::new(); count],
+        };
+        domain.at_lma(Input::Interfaces(Vec::new()));
+        (0..count).for_each(|n| domain.has_link(n));
+        domain
+    }
+
+    pub(crate) fn has_link(&mut self, n: usize) {
+        let radio = Interface { name: "radio".into(), index: LINK, ..Interface::default() };
+        self.at_mag(n, Input::Interfaces(vec![radio]));
+    }
+
+    pub(crate) fn at_lma(&mut self, input: Input<LmaInput, LmaRecord>) {
+        self.lma.handle(self.now, input);
+        self.drain_lma();
+    }
+
+    pub(crate) fn at_mag(&mut self, n: usize, input: Input<MagInput, MagRecord>) {
+        self.mags[n].handle(self.now, input);
+        self.drain_mag(n);
+    }
+
+    pub(crate) fn attach(&mut self, n: usize, station: LinkLayer) {
+        self.at_mag(n, Input::Own(MagInput::Attached { interface: LINK, station }));
+    }
+
+    pub(crate) fn detach(&mut self, n: usize, station: LinkLayer) {
+        self.at_mag(n, Input::Own(MagInput::Detached { interface: LINK, station }));
+    }
+
+    fn drain_lma(&mut self) {
+        while let Some(output) = self.lma.poll() {
+            match output {
+                Output::Send(datagram) => self.send(datagram),
+                Output::Forward(part) => self.given[0].put(part),
+                Output::Withdraw(part) => self.given[0].take(&part),
+                Output::Persist(record) => {
+                    let key = match &record {
+                        LmaRecord::Session(number, _) => format!("s{number}"),
+                        LmaRecord::Lease(prefix, _) => format!("l{prefix}"),
+                    };
+                    self.stored.insert(key, record);
+                }
+                Output::Report(report) => self.reports.push(report),
+                Output::Own(never) => match never {},
+            }
+        }
+    }
+
+    fn drain_mag(&mut self, n: usize) {
+        while let Some(output) = self.mags[n].poll() {
+            match output {
+                Output::Send(datagram) => self.send(datagram),
+                Output::Forward(part) => self.given[n + 1].put(part),
+                Output::Withdraw(part) => self.given[n + 1].take(&part),
+                Output::Persist(record) => {
+                    let key = format!("{} {}", record.access, record.station);
+                    self.stored_at_mags[n].insert(key, record);
+                }
+                Output::Report(report) => self.reports.push(report),
+                Output::Own(Wish::ToStation { mac, datagram }) => {
+                    let message = nd::Message::parse(&datagram.bytes).unwrap();
+                    self.frames.push((n, LinkLayer::mac(mac), message));
+                }
+                Output::Own(Wish::Identify { .. }) => panic!("identities are known"),
+            }
+        }
+    }
+
+    pub(crate) fn send(&mut self, datagram: Datagram) {
+        let IpAddr::V6(from) = datagram.from.0 else { panic!("over IPv6") };
+        if let Ok(message) = Message::parse(&datagram.bytes, &Profile::STRICT) {
+            self.log.push((self.now, from, message));
+        }
+        if !self.cut {
+            self.sent += 1;
+            self.wire.insert((self.now + DELAY, self.sent), datagram);
+        }
+    }
+
+    /// Runs until an instant.
+    pub(crate) fn run(&mut self, until: Time) {
+        loop {
+            let wire = self.wire.first_key_value().map(|((at, _), _)| *at);
+            let lma = self.lma.deadline().map(|(at, _)| at);
+            let mags = self.mags.iter().filter_map(|mag| mag.deadline().map(|(at, _)| at)).min();
+            let Some(next) = wire.into_iter().chain(lma).chain(mags).min() else { break };
+            if next > until {
+                break;
+            }
+            self.now = self.now.max(next);
+            if wire == Some(next) {
+                let (_, datagram) = self.wire.pop_first().unwrap();
+                self.deliver(datagram);
+            } else if lma == Some(next) {
+                self.lma.tick(self.now);
+                self.drain_lma();
+            } else {
+                let is_due = |mag: &Mag| mag.deadline().is_some_and(|(at, _)| at <= next);
+                let n = self.mags.iter().position(is_due).unwrap();
+                self.mags[n].tick(self.now);
+                self.drain_mag(n);
+            }
+        }
+        self.now = until;
+    }
+
+    fn deliver(&mut self, datagram: Datagram) {
+        if datagram.to.0 == IpAddr::from(LMA) {
+            self.at_lma(Input::Datagram(datagram));
+        } else if let Some(n) = (0..self.mags.len()).find(|n| datagram.to.0 == mag(*n)) {
+            self.at_mag(n, Input::Datagram(datagram));
+        }
+    }
+
+    /// The prefixes that an interface has at a gateway.
+    pub(crate) fn prefixes(&self, n: usize, station: &LinkLayer) -> Vec<Prefix> {
+        let mut all = self.mags[n].stations();
+        let found = all.find(|(_, there, at)| *there == station && at.state.is_served());
+        found.map_or(Vec::new(), |(_, _, at)| at.prefixes.clone())
+    }
+
+    /// The only prefix that an interface has there.
+    pub(crate) fn prefix(&self, n: usize, station: &LinkLayer) -> Prefix {
+        let all = self.prefixes(n, station);
+        assert_eq!(all.len(), 1, "{:?}", self.log);
+        all[0]
+    }
+
+    /// Where the anchor sends what is for a prefix: a gateway, or nowhere.
+    pub(crate) fn leads(&self, prefix: Prefix) -> Option<IpAddr> {
+        match self.given[0].exit(Traffic::To(prefix)) {
+            Some(Exit::Tunnel(number)) => Some(self.given[0].tunnel(number).unwrap().remote),
+            Some(Exit::Drop) | None => None,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The messages of a kind that a node has sent.
+    pub(crate) fn sent_by(&self, from: Ipv6Addr, is: fn(&Body) -> bool) -> Vec<(Time, &Message)> {
+        let own =
+            self.log.iter().filter(|(_, sender, message)| *sender == from && is(&message.body));
+        own.map(|(at, _, message)| (*at, message)).collect()
+    }
+
+    /// How often the anchor refused something for this reason.
+    pub(crate) fn refused(&self, name: &str) -> u64 {
+        let all = self.lma.refused().iter().filter(|(why, _)| why.name() == name);
+        all.map(|(_, count)| count).sum()
+    }
+}
+
+pub(crate) fn is_update(body: &Body) -> bool {
+    matches!(body, Body::BindingUpdate(_))
+}
+
+pub(crate) fn is_acknowledgement(body: &Body) -> bool {
+    matches!(body, Body::BindingAcknowledgement(_))
+}

@@ -1,0 +1,9 @@
+//! Anchor and gateways on virtual time, with the messages as bytes between them.
+
+#![expect(clippy::unwrap_used, reason = "a test stops at the first failure")]
+
+mod anchor;
+mod domain;
+mod gateway;
+mod moves;
+mod restarts;

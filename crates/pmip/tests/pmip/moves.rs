@@ -1,0 +1,168 @@
+//! Hosts that move between gateways and between interfaces.
+
+use segue_clock::Span;
+use segue_pmip::{Identity, Report};
+use segue_wire::mobility::option::Handoff;
+
+use crate::domain::*;
+
+/// A domain whose gateways know that interfaces 1 and 2 are of one host, and say this of who attaches.
+fn of_one_host(mags: usize, handoff: Handoff) -> Domain {
+    let configs = (0..mags).map(|n| {
+        let mut config = mag_config(n);
+        config.accesses[0].handoff = handoff;
+        let identities = config.identities.as_mut().unwrap();
+        for n in [1, 2] {
+            let identity = Identity { node: node(1), anchor: None, prefixes: vec![] };
+            identities.known.insert(station(n), identity);
+        }
+        config
+    });
+    Domain::of(lma_config(), configs.collect())
+}
+
+#[test]
+fn an_interface_that_comes_to_another_gateway_keeps_its_prefix() {
+    let mut domain = Domain::new(2);
+    domain.attach(0, station(1));
+    domain.run(s(1.0));
+    let prefix = domain.prefix(0, &station(1));
+    domain.attach(1, station(1));
+    domain.run(s(1.004));
+    assert_eq!(domain.leads(prefix), Some(mag(0).into()));
+    domain.run(s(1.02));
+    assert_eq!(domain.prefix(1, &station(1)), prefix);
+    assert_eq!(domain.leads(prefix), Some(mag(1).into()));
+    assert_eq!(domain.given[0].brings(prefix), [mag(1)], "the former gateway brings nothing more");
+    let moved = Report::Moved { node: node(1), link_layer: station(1), from: mag(0), to: mag(1) };
+    assert!(domain.reports.contains(&moved));
+    assert_eq!(domain.lma.tunnels().count(), 1);
+    // The former gateway notices late: its word ends nothing.
+    domain.detach(0, station(1));
+    domain.run(s(3.0));
+    assert_eq!(domain.leads(prefix), Some(mag(1).into()));
+    assert_eq!(domain.refused("no_binding"), 1);
+    assert_eq!(domain.mags[0].stations().count(), 0);
+}
+
+#[test]
+fn a_prefix_waits_for_its_interface_for_ten_seconds_bound_and_an_hour_at_rest() {
+    let mut domain = Domain::new(1);
+    domain.attach(0, station(1));
+    domain.run(s(1.0));
+    let prefix = domain.prefix(0, &station(1));
+    domain.detach(0, station(1));
+    domain.run(s(5.0));
+    // Nothing of it goes anywhere, and the binding is there still.
+    assert_eq!((domain.leads(prefix), domain.lma.sessions().count()), (None, 1));
+    domain.attach(0, station(1));
+    domain.run(s(6.0));
+    assert_eq!((domain.prefix(0, &station(1)), domain.lma.sessions().count()), (prefix, 1));
+    domain.detach(0, station(1));
+    domain.run(s(20.0));
+    assert_eq!(domain.lma.sessions().count(), 0);
+    assert!(domain.given[0].0.is_empty(), "{:?}", domain.given[0].0);
+    domain.run(s(3_600.0));
+    domain.attach(0, station(2));
+    domain.attach(0, station(1));
+    domain.run(s(3_601.0));
+    assert_eq!(domain.prefix(0, &station(1)), prefix);
+    assert_ne!(domain.prefix(0, &station(2)), prefix);
+}
+
+#[test]
+fn each_interface_of_a_host_has_a_prefix_and_takes_over_when_the_other_leaves() {
+    let mut domain = of_one_host(2, Handoff::NEW_INTERFACE);
+    domain.attach(0, station(1));
+    domain.attach(1, station(2));
+    domain.run(s(1.0));
+    let [first, second] = [domain.prefix(0, &station(1)), domain.prefix(1, &station(2))];
+    assert_ne!(first, second);
+    assert_eq!(
+        [domain.leads(first), domain.leads(second)],
+        [Some(mag(0).into()), Some(mag(1).into())]
+    );
+    // What the host sends may come over either, whichever prefix it is from.
+    assert_eq!(domain.given[0].brings(first), [mag(0), mag(1)]);
+    let mut bids: Vec<u16> = domain.lma.sessions().map(|(.., session)| session.bid).collect();
+    bids.sort_unstable();
+    assert_eq!(bids, [1, 2]);
+    domain.detach(0, station(1));
+    domain.run(s(1.1));
+    assert_eq!(domain.leads(first), Some(mag(1).into()), "its traffic goes over the other at once");
+    assert_eq!(domain.given[0].brings(first), [mag(1)]);
+    // Long after the binding has ended the prefix is the host's, since that is still there.
+    domain.run(s(8_000.0));
+    assert_eq!(domain.lma.sessions().count(), 1);
+    assert_eq!(domain.leads(first), Some(mag(1).into()));
+    domain.attach(0, station(1));
+    domain.run(s(8_001.0));
+    assert_eq!(domain.prefix(0, &station(1)), first);
+    assert_eq!(domain.leads(first), Some(mag(0).into()));
+}
+
+#[test]
+fn a_handoff_between_interfaces_takes_the_prefix_along() {
+    let mut domain = of_one_host(2, Handoff::BETWEEN_INTERFACES);
+    domain.attach(0, station(1));
+    domain.run(s(1.0));
+    let prefix = domain.prefix(0, &station(1));
+    domain.attach(1, station(2));
+    domain.run(s(2.0));
+    assert_eq!((domain.prefix(1, &station(2)), domain.lma.sessions().count()), (prefix, 1));
+    assert_eq!(domain.leads(prefix), Some(mag(1).into()));
+    // When the first interface comes back as another one, it gets another prefix.
+    let mut config = mag_config(0);
+    config.accesses[0].handoff = Handoff::NEW_INTERFACE;
+    config.identities.clone_from(&domain.mags[0].config().identities);
+    domain.mags[0] = segue_pmip::Mag::new(config);
+    domain.given[1] = Given::default();
+    domain.has_link(0);
+    domain.attach(0, station(1));
+    domain.run(s(3.0));
+    assert_ne!(domain.prefix(0, &station(1)), prefix);
+}
+
+#[test]
+fn an_unknown_handoff_waits_for_the_end_of_the_other_binding_but_not_for_long() {
+    for leaves in [true, false] {
+        let mut domain = of_one_host(2, Handoff::UNKNOWN);
+        domain.attach(0, station(1));
+        domain.run(s(1.0));
+        let prefix = domain.prefix(0, &station(1));
+        domain.attach(1, station(2));
+        domain.run(s(1.5));
+        assert_eq!(domain.prefixes(1, &station(2)), [], "it waits");
+        if leaves {
+            domain.detach(0, station(1));
+        }
+        domain.run(s(1.52));
+        assert_eq!(domain.prefixes(1, &station(2)).len(), usize::from(leaves));
+        domain.run(s(2.6));
+        let own = domain.prefix(1, &station(2));
+        assert_eq!(own == prefix, leaves);
+        assert_eq!(domain.lma.sessions().count(), if leaves { 1 } else { 2 });
+        // The gateway repeated its question while the anchor waited; nothing was given twice.
+        let given =
+            domain.lma.sessions().map(|(.., session)| session.prefixes.len()).sum::<usize>();
+        assert_eq!(given, if leaves { 1 } else { 2 });
+    }
+}
+
+#[test]
+fn interfaces_that_share_have_the_same_prefixes() {
+    let mut domain = of_one_host(2, Handoff::NEW_INTERFACE_SHARING_PREFIXES);
+    domain.attach(0, station(1));
+    domain.run(s(1.0));
+    domain.attach(1, station(2));
+    domain.run(s(2.0));
+    let prefix = domain.prefix(0, &station(1));
+    assert_eq!(domain.prefix(1, &station(2)), prefix);
+    assert_eq!(domain.lma.sessions().count(), 2);
+    assert_eq!(domain.given[0].brings(prefix), [mag(0), mag(1)]);
+    domain.detach(0, station(1));
+    domain.run(s(2.0) + Span::from_millis(20));
+    assert_eq!(domain.leads(prefix), Some(mag(1).into()));
+    domain.run(s(30.0));
+    assert_eq!(domain.leads(prefix), Some(mag(1).into()));
+}
