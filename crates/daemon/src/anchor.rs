@@ -139,7 +139,7 @@ impl Role for Daemon {
     fn entry(&self, known: Known) -> anyhow::Result<Entry> {
         let seen_s = Some(realtime_s());
         let value = encoded(&Lease { epoch: known.epoch, inner: known.inner, seen_s })?;
-        Ok(Entry { lane: known.name.clone(), key: known.name, value })
+        Ok(Entry { lane: known.name.clone(), key: known.name, value: Some(value) })
     }
 
     /// What a host hears waits for its own lease.

@@ -3,6 +3,7 @@
 
 mod anchor;
 mod host;
+mod pmip;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -15,6 +16,7 @@ use serde::de::{Error, Unexpected, Visitor};
 
 pub use anchor::{AnchorFile, default_state};
 pub use host::{HostFile, default_host_state};
+pub use pmip::{LmaFile, MagFile};
 
 use segue_probe::metrics;
 

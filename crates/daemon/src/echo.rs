@@ -137,7 +137,8 @@ type OutputOf<S> = Output<Infallible, Report, <S as Side>::Record>;
 
 impl From<Lease> for Entry {
     fn from(Lease { place, owner }: Lease) -> Entry {
-        Entry { lane: String::new(), key: place.to_string(), value: owner.to_be_bytes().into() }
+        let value = Some(owner.to_be_bytes().into());
+        Entry { lane: String::new(), key: place.to_string(), value }
     }
 }
 

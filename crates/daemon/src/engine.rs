@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::task::Context;
 
+use anyhow::bail;
 use segue_clock::Time;
-use segue_ip::{Datagram, Input, Output};
+use segue_ip::{Datagram, Forward, Input, Output};
 
 use crate::events::Trouble;
 
@@ -45,6 +46,15 @@ pub trait Engine {
 
     /// The machine's next output, except what the engine carries out itself.
     fn poll(&mut self, turn: &mut Self::Turn) -> Option<ToLoop<Self>>;
+
+    /// Gives what is below a part of forwarding that the kernel has not: a tunnel, an inner source, a binding; or takes it
+    /// back.
+    ///
+    /// # Errors
+    /// It cannot have it.
+    fn carry(&mut self, part: &Forward, _given: bool) -> anyhow::Result<()> {
+        bail!("nothing carries {part:?} here")
+    }
 
     /// Logs what could not be done.
     fn finish(&mut self, turn: Self::Turn, trouble: &mut Trouble);

@@ -45,20 +45,29 @@ pub(crate) struct Forwarding {
 }
 
 impl Forwarding {
-    /// Allows forwarding to these pools and from the device. Another anchor may share rules and routes, so they last until
-    /// the last one ends.
+    /// Allows forwarding of the families of these pools to them and from the device. Another anchor may share rules and
+    /// routes, so they last until the last one ends.
     pub(crate) fn start(
         kept: &mut Kept,
         device: &str,
         pools: &[Prefix],
     ) -> anyhow::Result<Forwarding> {
+        let families = [false, true].into_iter();
+        let families = families.filter(|v6| pools.iter().any(|pool| pool.addr.is_ipv6() == *v6));
+        Forwarding::of(kept, device, families, pools)
+    }
+
+    /// The same for these families (`true` is IPv6), of which there may be no pool.
+    pub(crate) fn of(
+        kept: &mut Kept,
+        device: &str,
+        families: impl IntoIterator<Item = bool>,
+        pools: &[Prefix],
+    ) -> anyhow::Result<Forwarding> {
         let (index, device) = (link::index_of(device)?, device.to_owned());
         let mut forwarding = Forwarding { device, families: Vec::new(), told: Seldom::default() };
-        for v6 in [false, true] {
-            let mut pools = pools.iter().filter(|pool| pool.addr.is_ipv6() == v6).peekable();
-            if pools.peek().is_none() {
-                continue;
-            }
+        for v6 in families {
+            let pools = pools.iter().filter(|pool| pool.addr.is_ipv6() == v6);
             let present = rules().context("the routing rules cannot be read")?;
             if !present.contains(&others(v6)) && is_on(v6) {
                 let family = if v6 { "IPv6" } else { "IPv4" };

@@ -35,8 +35,8 @@ pub struct Entry {
     pub lane: String,
     /// Its key: a later entry with the same takes its place.
     pub key: String,
-    /// Its value.
-    pub value: Vec<u8>,
+    /// Its value; `None`: it is taken away.
+    pub value: Option<Vec<u8>>,
 }
 
 /// Of a role that stores nothing.
@@ -301,7 +301,11 @@ impl Drop for Ended<'_> {
 fn write(store: &dyn Store, table: StoreTable, batch: &Batch) -> anyhow::Result<()> {
     let mut writes = Vec::new();
     for Waiting { entry: Entry { key, value, .. }, .. } in batch.values() {
-        writes.push(Write::Put { table: table.name, key, value, lifetime: None });
+        let table = table.name;
+        writes.push(match value {
+            Some(value) => Write::Put { table, key, value, lifetime: None },
+            None => Write::Delete { table, key },
+        });
     }
     store.transact(&[], &writes).with_context(|| {
         let first = batch.keys().next().map_or("", String::as_str);

@@ -22,6 +22,8 @@ pub mod nat;
 pub mod number;
 pub mod packets;
 pub mod past;
+pub mod pmip;
+pub mod relayed;
 pub mod routers;
 pub mod routing;
 pub mod run;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use segue_clock::Time;
-use segue_ip::{Input, LinkEvent, Output};
+use segue_ip::{Forward, Input, LinkEvent, Output};
 use segue_linux::clock::monotonic;
 use segue_linux::monitor::{Change, Device, Monitor};
 use tokio::sync::mpsc;
@@ -164,14 +164,8 @@ pub trait Role: Sized {
                 self.on_report(&report)?;
             }
             Output::Send(datagram) => self.core().end.send(datagram),
-            Output::Forward(part) => {
-                let core = self.core();
-                core.trouble.note(now, core.kept.put(part));
-            }
-            Output::Withdraw(part) => {
-                let core = self.core();
-                core.trouble.note(now, core.kept.take_back(&part));
-            }
+            Output::Forward(part) => self.core().forward(now, part, true),
+            Output::Withdraw(part) => self.core().forward(now, part, false),
         }
         Ok(())
     }
@@ -231,6 +225,17 @@ impl<E: Engine, V: Vocabulary> Core<E, V> {
     pub fn new(end: E, ledger: Ledger<ToLoop<E>>) -> Core<E, V> {
         let (events, trouble, started) = (Events::default(), Trouble::default(), monotonic());
         Core { end, ledger, kept: Kept::default(), events, trouble, started }
+    }
+
+    /// Gives the kernel a part of forwarding, or what is below the machine if the part is not the kernel's; or takes it back.
+    fn forward(&mut self, now: Time, part: Forward, given: bool) {
+        match (part, given) {
+            (part @ (Forward::Tunnel(_) | Forward::Source(_) | Forward::Bind(_)), given) => {
+                self.trouble.note(now, self.end.carry(&part, given));
+            }
+            (part, true) => self.trouble.note(now, self.kept.put(part)),
+            (part, false) => self.trouble.note(now, self.kept.take_back(&part)),
+        }
     }
 
     /// The same with what it had the kernel forward before it was there.

@@ -9,6 +9,7 @@ use nix::unistd::Gid;
 use segue_clock::Span;
 use segue_datapath::{Reach, Role, Setup};
 use segue_ip::Prefix;
+use segue_pmip::{LmaConfig, MagConfig};
 use segue_tunnel::{PathConfig, Pool};
 use segue_wire::stamp::StampKey;
 
@@ -69,6 +70,43 @@ impl Tunnel {
         let (tun_name, port) = (self.device.clone(), self.port);
         Setup { tun_name, tun_mtu: mtu, port, role, max_paths, max_flows, mark: MARK }
     }
+}
+
+/// Settings of a relay.
+#[derive(Clone)]
+pub struct Relay {
+    /// Name of its device.
+    pub device: String,
+    /// MTU of the device in bytes.
+    pub mtu: u32,
+    /// Which datapath.
+    pub datapath: Choice,
+}
+
+/// Everything that a local mobility anchor's daemon needs to know, validated.
+pub struct Lma {
+    /// Settings of every daemon. If no interface is named, packets of tunnels come over all that carry packets.
+    pub common: Common,
+    /// Its tunnels.
+    pub relay: Relay,
+    /// File of its bindings.
+    pub state: PathBuf,
+    /// Its machine, but for what each start has of its own.
+    pub machine: LmaConfig,
+}
+
+/// Everything that a mobile access gateway's daemon needs to know, validated.
+pub struct Mag {
+    /// Settings of every daemon. If no interface is named, packets of tunnels come over all that are no accesses.
+    pub common: Common,
+    /// Its tunnels.
+    pub relay: Relay,
+    /// File of its hosts.
+    pub state: PathBuf,
+    /// Give accesses the link-layer address of RFC 6543.
+    pub fixed_mac: bool,
+    /// Its machine, but for what each start has of its own.
+    pub machine: MagConfig,
 }
 
 /// Everything that a host daemon needs to know, validated.

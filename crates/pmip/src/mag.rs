@@ -12,7 +12,9 @@ use alloc::vec::Vec;
 use core::net::Ipv6Addr;
 
 use segue_clock::{DayClock, Deadline, Machine, Span, Time, Timers, UnixTime, earlier};
-use segue_ip::{Datagram, Forward, Input, Interface, LinkEvent, Output, Port, Prefix, Source};
+use segue_ip::{
+    Datagram, Forward, Input, Interface, LinkEvent, MAIN_TABLE, Output, Port, Prefix, Source,
+};
 use segue_mobility::Retransmission;
 use segue_wire::mobility::body::{BindingRevocation, Heartbeat};
 use segue_wire::mobility::option::{AccessTechnology, Handoff};
@@ -53,6 +55,8 @@ pub struct MagConfig {
     pub advertise_every: Span,
     /// Bounds of the lifetimes that it asks for, and the one for a host that has not stayed here yet.
     pub lifetime: Lifetimes,
+    /// The routing table for what is for hosts.
+    pub table: u32,
     /// Most hosts.
     pub capacity: usize,
     /// How often it has started, this start included (RFC 5847).
@@ -77,6 +81,7 @@ impl MagConfig {
             name_servers: Vec::new(),
             advertise_every: Span::from_secs(600),
             lifetime: Lifetimes::default(),
+            table: MAIN_TABLE,
             capacity: 1 << 16,
             restart_counter: 1,
             seed: 0,

@@ -38,6 +38,7 @@ enum Verb {
     Bench(cmd::bench::Args),
     Reproduce(segue_reproduce::Args),
     Sim(cmd::sim::Args),
+    Pmip(cmd::pmip::Args),
     Decode(segue_decode::Args),
     Generate(cmd::generate::Args),
     #[command(hide = true)]
@@ -55,6 +56,7 @@ impl Verb {
                 | Verb::Demo(_)
                 | Verb::Bench(_)
                 | Verb::Reproduce(_)
+                | Verb::Pmip(_)
                 | Verb::Echo(_)
         )
     }
@@ -112,6 +114,7 @@ fn run(cli: Cli) -> ExitCode {
         Verb::Bench(args) => cmd::bench::run(args),
         Verb::Reproduce(args) => segue_reproduce::run(args),
         Verb::Sim(args) => cmd::sim::run(args),
+        Verb::Pmip(args) => cmd::pmip::run(args),
         Verb::Decode(args) => segue_decode::run(args),
         Verb::Generate(args) => cmd::generate::run(args, Cli::command()),
         Verb::Echo(args) => cmd::block_on(segue_daemon::echo::run(args)),

@@ -66,7 +66,7 @@ fn slow() -> (tempfile::TempDir, Arc<Slow>, Ledger<Said>) {
 /// A host's record, in the host's own lane.
 fn lease(host: &str, epoch: u64) -> Entry {
     let value = postcard::to_allocvec(&epoch).unwrap();
-    Entry { lane: host.into(), key: host.into(), value }
+    Entry { lane: host.into(), key: host.into(), value: Some(value) }
 }
 
 /// The thread's next result.

@@ -8,7 +8,7 @@ use core::net::Ipv6Addr;
 
 use segue_clock::{Span, Time};
 use segue_ip::{
-    Binding as Bind, Exit, Form, Forward, Output, Port, Prefix, Source, Traffic, Tunnel,
+    Binding as Bind, Exit, Form, Forward, Output, Port, Prefix, Route, Source, Traffic, Tunnel,
 };
 use segue_mobility::{Backoff, Lifetime, Retransmission, Silence};
 use segue_wire::mobility::body::{
@@ -542,7 +542,7 @@ impl Mag {
     pub(super) fn follow(&mut self, place: &Place) {
         let Some(at) = self.stations.get(place) else { return };
         let wanted = match self.tunnel_of(place).filter(|_| at.state.is_served()) {
-            Some(tunnel) => forwarding(at, place.0, tunnel),
+            Some(tunnel) => forwarding(at, place.0, tunnel, self.config.table),
             None => Vec::new(),
         };
         let new = wanted.iter().filter(|part| !at.given.contains(part)).cloned();
@@ -573,14 +573,14 @@ impl Mag {
 }
 
 /// What a station needs: its packets into the tunnel and out of it, with no other sources than its own.
-fn forwarding(at: &Station, interface: u32, tunnel: u32) -> Vec<Forward> {
+fn forwarding(at: &Station, interface: u32, tunnel: u32, table: u32) -> Vec<Forward> {
     let all: BTreeSet<Prefix> = at.prefixes.iter().chain(&at.off_link).copied().collect();
     let parts = all.into_iter().flat_map(|prefix| {
-        let bind = |traffic, exit| Forward::Bind(Bind { traffic, exit });
+        let (traffic, exit) = (Traffic::From(prefix), Exit::Tunnel(tunnel));
         [
             Forward::Source(Source { port: Port::Link(interface), prefix }),
-            bind(Traffic::From(prefix), Exit::Tunnel(tunnel)),
-            bind(Traffic::To(prefix), Exit::Link { interface, next: None }),
+            Forward::Bind(Bind { traffic, exit }),
+            Forward::Route(Route::on(prefix, interface).table(table)),
         ]
     });
     parts.collect()

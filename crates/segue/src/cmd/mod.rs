@@ -12,6 +12,7 @@ pub mod generate;
 pub mod host;
 pub mod lab;
 pub mod plan;
+pub mod pmip;
 pub mod sim;
 
 use std::future::Future;

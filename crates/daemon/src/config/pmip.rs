@@ -1,0 +1,446 @@
+//! The configuration files of Proxy Mobile IPv6's anchors and gateways.
+
+use std::net::Ipv6Addr;
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use segue_clock::{DayClock, Span, Time, UnixTime};
+use segue_grammar::{Config, Duration};
+use segue_ip::Prefix;
+use segue_mobility::{Lifetime, Pool};
+use segue_pmip::{
+    Access, Allowed, AttachBy, Identities, Identity, Lifetimes, LinkLayer, LmaConfig, MagConfig,
+    NodeId, Nodes,
+};
+use segue_wire::mobility::Profile;
+use segue_wire::mobility::option::{AccessTechnology, Handoff};
+use serde::Deserialize;
+
+use crate::control;
+use crate::settings::{Choice, Common, Lma, Mag, Relay};
+
+/// Inner packets of 1500 bytes less an IPv6 header.
+const MTU: u32 = 1_460;
+/// The longest lifetime that a message can say: 65535 times 4 s.
+const LONGEST: Span = Span::from_secs(65_535 * 4);
+
+/// The keys of an anchor's file, each with its default.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LmaFile {
+    /// Name of this daemon, if several of its role run here; it names the control socket and the state file. None.
+    pub instance: Option<String>,
+    /// Address of the anchor (LMAA), which gateways and tunnels use. Needed.
+    pub address: Option<Ipv6Addr>,
+    /// Prefixes that it gives to hosts are parts of this one. Needed.
+    pub pool: Option<String>,
+    /// Length of the prefixes, 64.
+    pub prefix_length: Option<u8>,
+    /// How long a prefix rests for a host that has left, 1 h.
+    pub prefix_hold: Option<Duration>,
+    /// Addresses or prefixes of the gateways that may register hosts. Needed.
+    pub gateways: Option<Vec<String>>,
+    /// The hosts that it serves, by their identities; all.
+    pub nodes: Option<Vec<String>>,
+    /// Where gateways depart from the standards: `standard` or `oai`; `standard`.
+    pub profile: Option<ProfileKey>,
+    /// Longest lifetime of a registration, 1 h.
+    pub lifetime: Option<Duration>,
+    /// By how much the clocks of anchor and gateways may differ, 300 ms.
+    pub timestamp_window: Option<Duration>,
+    /// How long a binding stays after its host has left, 10 s.
+    pub delete_delay: Option<Duration>,
+    /// How long a registration with unknown handoff state waits for the end of another, 1.5 s.
+    pub assign_delay: Option<Duration>,
+    /// Most bindings, 1048576.
+    pub max_bindings: Option<usize>,
+    /// Device of the relay, `segue0`.
+    pub device: Option<String>,
+    /// Its MTU, 1460.
+    pub mtu: Option<u32>,
+    /// `auto`, `ebpf` or `user`.
+    pub datapath: Option<Choice>,
+    /// Interfaces over which packets of tunnels come; all.
+    pub interfaces: Option<Vec<String>>,
+    /// File of the bindings, `/var/lib/segue/pmip-lma.db`.
+    pub state: Option<PathBuf>,
+    /// Control socket.
+    pub control: Option<PathBuf>,
+    /// The group that may use it, beside root; none.
+    pub control_group: Option<String>,
+}
+
+/// The keys of a gateway's file, each with its default.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MagFile {
+    /// Name of this daemon, if several of its role run here; it names the control socket and the state file. None.
+    pub instance: Option<String>,
+    /// Address of the hosts' anchor. Needed.
+    pub anchor: Option<Ipv6Addr>,
+    /// Where the anchor departs from the standards: `standard` or `oai`; `standard`.
+    pub profile: Option<ProfileKey>,
+    /// Its accesses, at least one.
+    #[serde(default)]
+    pub access: Vec<AccessKeys>,
+    /// Hosts that it knows by their link-layer addresses.
+    #[serde(default)]
+    pub node: Vec<NodeKeys>,
+    /// Realm of other hosts, which are called by their link-layer addresses, `segue.invalid`; if empty, they are
+    /// refused.
+    pub realm: Option<String>,
+    /// Name servers that hosts are told of; none.
+    pub name_servers: Option<Vec<Ipv6Addr>>,
+    /// Give access interfaces the link-layer address that all gateways have (RFC 6543), true.
+    pub fixed_mac: Option<bool>,
+    /// Time between advertisements to a host, 10 min.
+    pub advertise_every: Option<Duration>,
+    /// Lifetime of a host's first registration, 10 min.
+    pub lifetime_first: Option<Duration>,
+    /// Shortest lifetime to ask for, 1 min.
+    pub lifetime_min: Option<Duration>,
+    /// Longest lifetime to ask for, 1 h.
+    pub lifetime_max: Option<Duration>,
+    /// Most hosts, 65536.
+    pub max_hosts: Option<usize>,
+    /// Device of the relay, `segue0`.
+    pub device: Option<String>,
+    /// Its MTU, which hosts are told, 1460.
+    pub mtu: Option<u32>,
+    /// `auto`, `ebpf` or `user`.
+    pub datapath: Option<Choice>,
+    /// Interfaces over which packets of tunnels come; all but the accesses.
+    pub interfaces: Option<Vec<String>>,
+    /// File of the hosts that are there, `/var/lib/segue/pmip-mag.db`.
+    pub state: Option<PathBuf>,
+    /// Control socket.
+    pub control: Option<PathBuf>,
+    /// The group that may use it, beside root; none.
+    pub control_group: Option<String>,
+}
+
+/// The keys of an `[[access]]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AccessKeys {
+    /// Its interface.
+    pub interface: String,
+    /// Address that hosts there are registered at (Proxy-CoA), one of this machine's; unlike any other access's.
+    pub proxy_coa: Ipv6Addr,
+    /// Its kind: `ethernet`, `wlan`, `wimax`, `geran`, `utran`, `e-utran`, `ppp` or `virtual`; `ethernet`.
+    pub technology: Option<TechnologyKey>,
+    /// How a host that attaches came there: `new-interface`, `between-interfaces`, `between-gateways`, `unknown` or
+    /// `sharing`; `new-interface`.
+    pub handoff: Option<HandoffKey>,
+}
+
+/// The keys of a `[[node]]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeKeys {
+    /// The link-layer address of one of its interfaces.
+    pub link_layer: String,
+    /// Its identity (MN-ID), `user@realm`. Interfaces with the same identity are of one host.
+    pub name: String,
+    /// Its anchor, if it has another than the others.
+    pub anchor: Option<Ipv6Addr>,
+    /// Prefixes to ask for; any.
+    #[serde(default)]
+    pub prefixes: Vec<String>,
+}
+
+/// Where peers depart from the standards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ProfileKey {
+    /// Nowhere.
+    Standard,
+    /// As OAI-PMIPv6-FM does.
+    Oai,
+}
+
+/// Kinds of accesses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TechnologyKey {
+    /// A virtual or logical interface.
+    Virtual,
+    /// Point-to-point protocol.
+    Ppp,
+    /// IEEE 802.3.
+    Ethernet,
+    /// IEEE 802.11.
+    Wlan,
+    /// IEEE 802.16e.
+    Wimax,
+    /// 3GPP's second generation.
+    Geran,
+    /// 3GPP's third generation.
+    Utran,
+    /// 3GPP's fourth generation.
+    EUtran,
+}
+
+/// How a host came to an access (Handoff Indicator).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HandoffKey {
+    /// It is another interface of the host than those that are elsewhere.
+    NewInterface,
+    /// The host moves from one interface to another.
+    BetweenInterfaces,
+    /// The interface comes from another gateway.
+    BetweenGateways,
+    /// Nobody knows.
+    Unknown,
+    /// It is another interface, which has the same prefixes.
+    Sharing,
+}
+
+impl ProfileKey {
+    fn profile(key: Option<ProfileKey>) -> Profile {
+        match key {
+            None | Some(ProfileKey::Standard) => Profile::STRICT,
+            Some(ProfileKey::Oai) => Profile::OAI,
+        }
+    }
+}
+
+impl TechnologyKey {
+    fn code(self) -> AccessTechnology {
+        match self {
+            TechnologyKey::Virtual => AccessTechnology::VIRTUAL,
+            TechnologyKey::Ppp => AccessTechnology::PPP,
+            TechnologyKey::Ethernet => AccessTechnology::ETHERNET,
+            TechnologyKey::Wlan => AccessTechnology::WLAN,
+            TechnologyKey::Wimax => AccessTechnology::WIMAX,
+            TechnologyKey::Geran => AccessTechnology::GERAN,
+            TechnologyKey::Utran => AccessTechnology::UTRAN,
+            TechnologyKey::EUtran => AccessTechnology::E_UTRAN,
+        }
+    }
+}
+
+impl HandoffKey {
+    fn code(self) -> Handoff {
+        match self {
+            HandoffKey::NewInterface => Handoff::NEW_INTERFACE,
+            HandoffKey::BetweenInterfaces => Handoff::BETWEEN_INTERFACES,
+            HandoffKey::BetweenGateways => Handoff::BETWEEN_GATEWAYS,
+            HandoffKey::Unknown => Handoff::UNKNOWN,
+            HandoffKey::Sharing => Handoff::NEW_INTERFACE_SHARING_PREFIXES,
+        }
+    }
+}
+
+impl Config for LmaFile {}
+impl Config for MagFile {}
+
+/// Until a start sets it.
+const NO_CLOCK: DayClock = DayClock::new(Time::ZERO, UnixTime(0));
+
+impl LmaFile {
+    /// The settings of a daemon.
+    ///
+    /// # Errors
+    /// The first invalid or missing key.
+    pub fn validate(self) -> anyhow::Result<Lma> {
+        let instance = super::instance(self.instance)?;
+        let instance = instance.as_deref();
+        let relay = relay(self.device, self.mtu, self.datapath)?;
+        let address = self.address.context("address is missing: the anchor's own IPv6 address")?;
+        unicast("address", address)?;
+        let text = self.pool.context("pool is missing: a prefix, such as 2001:db8::/48")?;
+        let network: Prefix = text.parse().with_context(|| format!("pool: {text:?}"))?;
+        let length = self.prefix_length.unwrap_or(64);
+        let pool = Pool::prefixes(network, length, 0).filter(|_| network.addr.is_ipv6());
+        let pool = pool.with_context(|| {
+            format!("pool: {text} must be an IPv6 network without host bits that has parts of length {length}")
+        })?;
+        let profile = ProfileKey::profile(self.profile);
+        let gateways = self.gateways.unwrap_or_default();
+        if gateways.is_empty() {
+            bail!(
+                "gateways is missing: the addresses or prefixes of those that may register hosts"
+            );
+        }
+        let allowed = |text: &String| -> anyhow::Result<Allowed> {
+            let prefix =
+                Prefix::parse_network(text).with_context(|| format!("gateways: {text:?}"))?;
+            Ok(Allowed { prefix, profile })
+        };
+        let nodes = self.nodes.map_or(Nodes::All, |nodes| {
+            Nodes::Listed(nodes.iter().map(|node| (NodeId::nai(node), true)).collect())
+        });
+        let capacity = self.max_bindings.unwrap_or(1 << 20);
+        if capacity == 0 {
+            bail!("max_bindings must be above zero");
+        }
+        let default = LmaConfig::new(address, pool, NO_CLOCK);
+        let span = |key: Option<Duration>, usual| key.map_or(usual, |Duration(span)| span);
+        let longest = span(self.lifetime, default.longest.span());
+        check_lifetime("lifetime", longest)?;
+        Ok(Lma {
+            common: Common {
+                interfaces: self.interfaces.unwrap_or_default(),
+                control: self
+                    .control
+                    .unwrap_or_else(|| control::default_path("pmip-lma", instance)),
+                control_group: super::group(self.control_group)?,
+                metrics: None,
+            },
+            relay,
+            state: self.state.unwrap_or_else(|| super::state("pmip-lma", instance)),
+            machine: LmaConfig {
+                prefix_hold: span(self.prefix_hold, default.prefix_hold),
+                gateways: gateways.iter().map(allowed).collect::<anyhow::Result<_>>()?,
+                nodes,
+                longest: Lifetime::of(longest),
+                window: span(self.timestamp_window, default.window),
+                delete_delay: span(self.delete_delay, default.delete_delay),
+                assign_delay: span(self.assign_delay, default.assign_delay),
+                capacity,
+                ..default
+            },
+        })
+    }
+}
+
+impl MagFile {
+    /// The settings of a daemon.
+    ///
+    /// # Errors
+    /// The first invalid or missing key.
+    pub fn validate(self) -> anyhow::Result<Mag> {
+        let instance = super::instance(self.instance)?;
+        let instance = instance.as_deref();
+        let relay = relay(self.device, self.mtu, self.datapath)?;
+        let anchor = self.anchor.context("anchor is missing: the address of the hosts' anchor")?;
+        unicast("anchor", anchor)?;
+        let accesses = accesses(self.access)?;
+        let realm = self.realm.unwrap_or_else(|| "segue.invalid".into());
+        let identities = Identities {
+            known: self.node.into_iter().map(node).collect::<anyhow::Result<_>>()?,
+            realm: Some(realm).filter(|realm| !realm.is_empty()),
+        };
+        let default = MagConfig::new(anchor, accesses, NO_CLOCK);
+        let span = |key: Option<Duration>, usual| key.map_or(usual, |Duration(span)| span);
+        let lifetime = Lifetimes {
+            shortest: span(self.lifetime_min, default.lifetime.shortest),
+            first: span(self.lifetime_first, default.lifetime.first),
+            longest: span(self.lifetime_max, default.lifetime.longest),
+        };
+        check_lifetime("lifetime_min", lifetime.shortest)?;
+        check_lifetime("lifetime_first", lifetime.first)?;
+        check_lifetime("lifetime_max", lifetime.longest)?;
+        if lifetime.shortest > lifetime.longest {
+            bail!("lifetime_min is longer than lifetime_max");
+        }
+        let advertise_every = span(self.advertise_every, default.advertise_every);
+        if !(Span::from_secs(4)..=Span::from_secs(1_800)).contains(&advertise_every) {
+            bail!("advertise_every must lie between 4s and 30min (RFC 4861, 6.2.1)");
+        }
+        Ok(Mag {
+            common: Common {
+                interfaces: self.interfaces.unwrap_or_default(),
+                control: self
+                    .control
+                    .unwrap_or_else(|| control::default_path("pmip-mag", instance)),
+                control_group: super::group(self.control_group)?,
+                metrics: None,
+            },
+            state: self.state.unwrap_or_else(|| super::state("pmip-mag", instance)),
+            fixed_mac: self.fixed_mac.unwrap_or(true),
+            machine: MagConfig {
+                profile: ProfileKey::profile(self.profile),
+                identities: Some(identities),
+                mtu_bytes: relay.mtu,
+                name_servers: self.name_servers.unwrap_or_default(),
+                advertise_every,
+                lifetime,
+                capacity: self.max_hosts.unwrap_or(default.capacity),
+                ..default
+            },
+            relay,
+        })
+    }
+}
+
+fn relay(
+    device: Option<String>,
+    mtu: Option<u32>,
+    choice: Option<Choice>,
+) -> anyhow::Result<Relay> {
+    let (device, mtu) = (super::device(device)?, mtu.unwrap_or(MTU));
+    // IPv6 needs as much (RFC 8200, section 5).
+    if !(1_280..=65_535).contains(&mtu) {
+        bail!("mtu must lie between 1280 and 65535");
+    }
+    Ok(Relay { device, mtu, datapath: choice.unwrap_or(Choice::Auto) })
+}
+
+fn accesses(keys: Vec<AccessKeys>) -> anyhow::Result<Vec<Access>> {
+    let mut all: Vec<Access> = Vec::new();
+    for AccessKeys { interface, proxy_coa, technology, handoff } in keys {
+        unicast("proxy_coa", proxy_coa)?;
+        if let Some(other) = all.iter().find(|other| other.interface == interface) {
+            bail!("access: {} is there twice", other.interface);
+        }
+        if let Some(other) = all.iter().find(|other| other.proxy_coa == proxy_coa) {
+            bail!("access: {interface} and {} have the same proxy_coa", other.interface);
+        }
+        all.push(Access {
+            interface,
+            technology: technology.unwrap_or(TechnologyKey::Ethernet).code(),
+            proxy_coa,
+            handoff: handoff.unwrap_or(HandoffKey::NewInterface).code(),
+            by: AttachBy::Solicitation,
+        });
+    }
+    if all.is_empty() {
+        bail!("access is missing: an [[access]] for each link to hosts");
+    }
+    Ok(all)
+}
+
+fn node(keys: NodeKeys) -> anyhow::Result<(LinkLayer, Identity)> {
+    let NodeKeys { link_layer, name, anchor, prefixes } = keys;
+    let bytes = link_layer.split(':').map(|part| u8::from_str_radix(part, 16));
+    let bytes: Vec<u8> = bytes
+        .collect::<Result<_, _>>()
+        .ok()
+        .filter(|bytes: &Vec<u8>| bytes.len() == 6)
+        .with_context(|| {
+            format!("node: {link_layer:?} is no link-layer address, such as 02:00:00:00:00:01")
+        })?;
+    if name.is_empty() {
+        bail!("node: {link_layer} needs a name, such as user@realm");
+    }
+    let prefix = |text: &String| -> anyhow::Result<Prefix> {
+        let prefix: Prefix = text.parse().with_context(|| format!("node: {text:?}"))?;
+        if prefix != prefix.network() || prefix.addr.is_ipv4() {
+            bail!("node: {text} is no IPv6 prefix without host bits");
+        }
+        Ok(prefix)
+    };
+    let prefixes = prefixes.iter().map(prefix).collect::<anyhow::Result<_>>()?;
+    Ok((LinkLayer(bytes), Identity { node: NodeId::nai(&name), anchor, prefixes }))
+}
+
+fn unicast(key: &str, address: Ipv6Addr) -> anyhow::Result<()> {
+    let bad = address.is_unspecified()
+        || address.is_multicast()
+        || address.is_loopback()
+        || address.is_unicast_link_local();
+    if bad {
+        bail!("{key}: {address} is no address that other machines reach");
+    }
+    Ok(())
+}
+
+fn check_lifetime(key: &str, span: Span) -> anyhow::Result<()> {
+    if !(Span::from_secs(8)..=LONGEST).contains(&span) {
+        bail!("{key} must lie between 8s and {}s", LONGEST.as_micros() / 1_000_000);
+    }
+    Ok(())
+}

@@ -1,0 +1,138 @@
+//! Proxy Mobile IPv6 as daemons: a local mobility anchor ([`lma`]) and a mobile access gateway ([`mag`]). The machines are
+//! `segue-pmip`'s, a relay carries their tunnels, and what is here is the rest.
+
+pub mod lma;
+pub mod mag;
+mod records;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::bail;
+use segue_clock::{DayClock, UnixTime};
+use segue_ip::Prefix;
+use segue_linux::clock::{monotonic, realtime};
+use segue_pmip::{NodeId, Refused, Report};
+use segue_store::{Embedded, Store, StoreExt};
+use serde::{Deserialize, Serialize};
+
+use crate::control::News;
+
+/// The table of starts: how many there were, by role.
+const STARTS: &str = "starts";
+
+/// What an event is about.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct About {
+    /// The host's identity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mn_id: Option<String>,
+    /// Its interface.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub llid: Option<String>,
+    /// The anchor or the gateway.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub with: Option<String>,
+    /// The former gateway.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// The prefix.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefix: Option<String>,
+    /// Why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+}
+
+impl News<About> for Report {
+    fn kind(&self) -> &'static str {
+        match self {
+            Report::Registered { .. } => "registered",
+            Report::Moved { .. } => "moved",
+            Report::Left { .. } => "left",
+            Report::Denied { .. } => "refused",
+            Report::Restarted { .. } => "restarted",
+            Report::Silent { .. } => "silent",
+            Report::Answers { .. } => "answers",
+        }
+    }
+
+    fn warns(&self) -> bool {
+        matches!(self, Report::Denied { .. } | Report::Silent { .. } | Report::Restarted { .. })
+    }
+
+    fn about(&self) -> About {
+        let text = |node: &NodeId| Some(node.to_string());
+        match self {
+            Report::Registered { node, link_layer, with, prefix } => About {
+                mn_id: text(node),
+                llid: Some(link_layer.to_string()),
+                with: Some(with.to_string()),
+                prefix: prefix.map(|prefix: Prefix| prefix.to_string()),
+                ..About::default()
+            },
+            Report::Moved { node, link_layer, from, to } => About {
+                mn_id: text(node),
+                llid: Some(link_layer.to_string()),
+                with: Some(to.to_string()),
+                from: Some(from.to_string()),
+                ..About::default()
+            },
+            Report::Left { node, link_layer, why } => About {
+                mn_id: text(node),
+                llid: Some(link_layer.to_string()),
+                why: Some(why.name().to_owned()),
+                ..About::default()
+            },
+            Report::Denied { node, status, with } => About {
+                mn_id: node.as_ref().and_then(text),
+                with: Some(with.to_string()),
+                why: Some(status.name().map_or_else(|| status.0.to_string(), str::to_owned)),
+                ..About::default()
+            },
+            Report::Restarted { peer } | Report::Silent { peer } | Report::Answers { peer } => {
+                About { with: Some(peer.to_string()), ..About::default() }
+            }
+        }
+    }
+}
+
+/// The time of day, now.
+fn day_clock() -> DayClock {
+    DayClock::new(monotonic(), realtime())
+}
+
+/// Opens the state of a role, whose records are in this table, and counts the start.
+fn open(path: &Path, table: &'static str) -> anyhow::Result<(Arc<Embedded>, u32)> {
+    let store = Embedded::open(path)?;
+    let tables = store.tables()?;
+    if let Some(other) = tables.iter().find(|name| ![table, STARTS].contains(&name.as_str())) {
+        let path = path.display();
+        bail!("{path} is the state of another role (it has {other}): name another with `state`");
+    }
+    let before: u32 = store.get_as(STARTS, table)?.unwrap_or(0);
+    let starts = before.wrapping_add(1);
+    store.put_as(STARTS, table, &starts)?;
+    Ok((Arc::new(store), starts))
+}
+
+/// The records of a table.
+fn stored(store: &dyn Store, table: &'static str) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
+    Ok(store.list(table)?)
+}
+
+/// Refused messages, by the names that counts have: statuses in the standard's, the rest as the daemon's own.
+fn refused(all: &Refused) -> BTreeMap<String, u64> {
+    all.iter().map(|(why, count)| (why.name().to_owned(), *count)).collect()
+}
+
+/// Whole seconds until then; zero if it is over.
+fn seconds_left(until: segue_clock::Time) -> u64 {
+    until.since(monotonic()).as_micros() / 1_000_000
+}
+
+/// What a machine is told once a second.
+fn today() -> UnixTime {
+    realtime()
+}

@@ -1,0 +1,249 @@
+//! The daemon of a local mobility anchor.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context;
+use segue_clock::{Machine, Time};
+use segue_ip::{Forward, Input, Output, Route};
+use segue_linux::clock::monotonic;
+use segue_linux::monitor::Device;
+use segue_linux::raw::RawSocket;
+use segue_pmip::{Lma, LmaInput, LmaOutput, LmaRecord, NodeId, Report, SessionState};
+use segue_wire::mobility::{Message, MobilityOption, Profile};
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+
+use super::{About, day_clock, open, records, refused, seconds_left, stored, today};
+use crate::control::{Response, Vocabulary};
+use crate::forwarding::Forwarding;
+use crate::kept::Kept;
+use crate::ledger::{Entry, Ledger, StoreTable};
+use crate::relayed::{self, Relayed};
+use crate::run::{self, Core, Role};
+pub use crate::settings::Lma as Settings;
+use crate::sockets::{Arrivals, Sockets};
+
+const BINDINGS: StoreTable = StoreTable { name: "bindings", of: "binding" };
+/// The metric of the route that refuses what is for the pool while the relay is away.
+const LAST: u32 = u32::MAX - 1;
+
+/// What an anchor says on its control socket.
+#[derive(Clone, Debug)]
+pub struct Words;
+
+impl Vocabulary for Words {
+    type News = Report;
+    type Request = Ask;
+    type Answer = ();
+    type Status = LmaStatus;
+    type Event = About;
+}
+
+/// What can be asked of an anchor.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ask {
+    /// Ends the bindings of a host (RFC 5846).
+    Revoke {
+        /// Its identity.
+        mn_id: String,
+    },
+}
+
+/// The status of an anchor.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct LmaStatus {
+    /// Its address.
+    pub address: String,
+    /// What it gives prefixes of.
+    pub pool: String,
+    /// Hosts' interfaces, by host.
+    pub bindings: Vec<BindingStatus>,
+    /// Tunnels to gateways.
+    pub tunnels: Vec<TunnelStatus>,
+    /// Refused messages, by status and reason.
+    pub refused: BTreeMap<String, u64>,
+}
+
+/// A binding.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct BindingStatus {
+    /// The host's identity.
+    pub mn_id: String,
+    /// The link-layer identifier of its interface.
+    pub llid: String,
+    /// Access Technology Type.
+    pub att: String,
+    /// Its home network prefixes.
+    pub prefixes: Vec<String>,
+    /// The gateway where it is.
+    pub proxy_coa: String,
+    /// Its number among the bindings of the host.
+    pub bid: u16,
+    /// `active` or `leaving`.
+    pub state: String,
+    /// Until it ends.
+    pub lifetime_s: u64,
+}
+
+/// A tunnel to a gateway.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct TunnelStatus {
+    /// The gateway.
+    pub proxy_coa: String,
+    /// Packets into it, and out of it.
+    pub packets: [u64; 2],
+    /// Bytes of these.
+    pub bytes: [u64; 2],
+}
+
+/// The role of an anchor.
+pub struct Daemon {
+    settings: Settings,
+    core: Core<Relayed<Lma>, Words>,
+    forwarding: Forwarding,
+}
+
+impl Role for Daemon {
+    const NAME: &'static str = "pmip-lma";
+    const TASK: &'static str = "run a local mobility anchor";
+    type Settings = Settings;
+    type Engine = Relayed<Lma>;
+    type Words = Words;
+    type Signalling = std::convert::Infallible;
+    type Chore = std::convert::Infallible;
+
+    fn common(settings: &Settings) -> run::Settings {
+        settings.common.clone()
+    }
+
+    fn start(
+        mut settings: Settings,
+        _: mpsc::Sender<Self::Signalling>,
+    ) -> anyhow::Result<(Daemon, Arrivals)> {
+        let (store, starts) = open(&settings.state, BINDINGS.name)?;
+        let config = &mut settings.machine;
+        (config.clock, config.restart_counter) = (day_clock(), starts);
+        let mut machine = Lma::new(config.clone());
+        for (key, value) in stored(store.as_ref(), BINDINGS.name)? {
+            if let Some(record) = records::to_lma(&key, &value) {
+                machine.handle(monotonic(), Input::Record(record));
+            }
+        }
+        let ledger = Ledger::start(store, BINDINGS)?;
+        let (mut sockets, mut arrivals) = Sockets::open(machine, &[])?;
+        sockets.speak(&mut arrivals, RawSocket::mobility()?, &[])?;
+        let own = &settings.relay;
+        let relay = relayed::open(&own.device, own.mtu, own.datapath)?;
+        let end = Relayed::new(sockets, relay);
+        let (pool, mut kept) = (settings.machine.pool.network(), Kept::default());
+        let lead = [
+            Route::on(pool, end.device()),
+            // Stays when the device goes with a crash: what is for hosts goes nowhere else.
+            Route::unreachable(pool).metric(LAST),
+        ];
+        for route in lead {
+            let put = kept.put(Forward::Route(route));
+            put.with_context(|| format!("cannot route {pool} into the relay"))?;
+        }
+        let forwarding = Forwarding::start(&mut kept, &settings.relay.device, &[pool])?;
+        let core = Core::new(end, ledger).keeping(kept);
+        Ok((Daemon { settings, core, forwarding }, arrivals))
+    }
+
+    fn core(&mut self) -> &mut Core<Relayed<Lma>, Words> {
+        &mut self.core
+    }
+
+    fn apply(&mut self, wish: std::convert::Infallible) -> anyhow::Result<()> {
+        match wish {}
+    }
+
+    fn entry(&self, record: LmaRecord) -> anyhow::Result<Entry> {
+        records::of_lma(&record)
+    }
+
+    /// What is said of a host waits for its own records.
+    fn lane(&self, output: &LmaOutput) -> Option<String> {
+        let Output::Send(datagram) = output else { return None };
+        let message = Message::parse(&datagram.bytes, &Profile::STRICT).ok()?;
+        let node = message.options.iter().find_map(|option| match option {
+            MobilityOption::MobileNodeIdentifier(id) => {
+                let len = id.identifier.iter().rposition(|byte| *byte != 0)? + 1;
+                Some(NodeId::from_parts(id.subtype, &id.identifier[..len]))
+            }
+            _ => None,
+        });
+        node.map(|node| node.to_string())
+    }
+
+    fn on_heartbeat(&mut self) -> anyhow::Result<()> {
+        self.forwarding.look_after(monotonic());
+        self.feed(Input::Own(LmaInput::TimeOfDay(today())))
+    }
+
+    fn on_interfaces(&mut self, all: &[Device]) -> anyhow::Result<()> {
+        let own = self.core.end.device();
+        let named = &self.settings.common.interfaces;
+        let over = |device: &&Device| {
+            device.up
+                && !device.loopback
+                && device.interface.index != own
+                && (named.is_empty() || named.contains(&device.interface.name))
+        };
+        let over: Vec<&Device> = all.iter().filter(over).collect();
+        let Core { end, trouble, .. } = &mut self.core;
+        end.attach(&over, trouble, monotonic());
+        self.feed(Input::Interfaces(over.iter().map(|device| device.interface.clone()).collect()))
+    }
+
+    fn on_request(&mut self, ask: Ask) -> anyhow::Result<Response<Words>> {
+        let Ask::Revoke { mn_id } = ask;
+        let lma = &self.core.end.sockets.machine;
+        let own = lma.sessions().filter(|(.., session)| session.node.to_string() == mn_id);
+        let node = own.map(|(.., session)| session.node.clone()).next();
+        let Some(node) = node else {
+            return Ok(Response::Error(format!("there is no binding of {mn_id}")));
+        };
+        self.feed(Input::Own(LmaInput::Revoke(node)))?;
+        Ok(Response::Done(format!("the bindings of {mn_id} are being revoked")))
+    }
+
+    fn status(&mut self, _drops: &mut BTreeMap<String, u64>) -> LmaStatus {
+        let end = &self.core.end;
+        let lma = &end.sockets.machine;
+        let binding = |(_, gateway, until, session): (_, _, Time, &segue_pmip::Session)| {
+            let state = match session.state {
+                SessionState::Active => "active",
+                SessionState::Leaving => "leaving",
+            };
+            BindingStatus {
+                mn_id: session.node.to_string(),
+                llid: session.link_layer.to_string(),
+                att: session.access.name().unwrap_or("unknown").to_owned(),
+                prefixes: session.prefixes.iter().map(ToString::to_string).collect(),
+                proxy_coa: std::net::Ipv6Addr::to_string(&gateway),
+                bid: session.bid,
+                state: state.to_owned(),
+                lifetime_s: seconds_left(until),
+            }
+        };
+        let mut bindings: Vec<BindingStatus> = lma.sessions().map(binding).collect();
+        bindings.sort_by(|a, b| (&a.mn_id, a.bid).cmp(&(&b.mn_id, b.bid)));
+        let tunnels = lma.tunnels().map(|(number, gateway)| {
+            let carried = end.tunnel_carried(number);
+            TunnelStatus {
+                proxy_coa: gateway.to_string(),
+                packets: [carried.sent_packets, carried.received_packets],
+                bytes: [carried.sent_bytes, carried.received_bytes],
+            }
+        });
+        LmaStatus {
+            address: lma.config().address.to_string(),
+            pool: lma.config().pool.network().to_string(),
+            bindings,
+            tunnels: tunnels.collect(),
+            refused: refused(lma.refused()),
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! The daemon of a mobile access gateway.
+
+use std::collections::BTreeMap;
+use std::net::Ipv6Addr;
+
+use anyhow::Context;
+use segue_clock::Machine;
+use segue_ip::{Forward, Input, Prefix, Route, Rule};
+use segue_linux::clock::{monotonic, realtime_ns};
+use segue_linux::link;
+use segue_linux::monitor::Device;
+use segue_linux::raw::RawSocket;
+use segue_linux::station::Stations;
+use segue_pmip::{FIXED_MAC, Mag, MagInput, MagOutput, MagRecord, Report, Wish};
+use segue_wire::nd::Kind;
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+use tracing::{info, warn};
+
+use super::{About, day_clock, open, records, refused, seconds_left, stored, today};
+use crate::control::{Response, Vocabulary};
+use crate::forwarding::Forwarding;
+use crate::kept::Kept;
+use crate::ledger::{Entry, Ledger, StoreTable};
+use crate::relayed::{self, Relayed};
+use crate::run::{self, Core, Role};
+pub use crate::settings::Mag as Settings;
+use crate::sockets::{Arrivals, Sockets};
+
+const HOSTS: StoreTable = StoreTable { name: "hosts", of: "host" };
+/// Routing table of what comes over accesses: all of it goes into the relay.
+const FROM_HOSTS: u32 = 0x5ed0;
+/// Routing table of what comes out of the relay: it goes to hosts.
+const TO_HOSTS: u32 = 0x5ed1;
+/// Priority of the rules that lead there, before those that pass or prohibit what else is forwarded.
+const RULES: u32 = 5_190;
+/// The metric of routes that refuse what no other route takes, also after a crash.
+const LAST: u32 = u32::MAX - 1;
+const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
+
+/// What a gateway says on its control socket.
+#[derive(Clone, Debug)]
+pub struct Words;
+
+impl Vocabulary for Words {
+    type News = Report;
+    type Request = Ask;
+    type Answer = ();
+    type Status = MagStatus;
+    type Event = About;
+}
+
+/// What can be asked of a gateway; nothing so far.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ask {}
+
+/// The status of a gateway.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct MagStatus {
+    /// The usual anchor of its hosts.
+    pub anchor: String,
+    /// Hosts' interfaces that are there.
+    pub hosts: Vec<HostStatus>,
+    /// Refused messages, by reason.
+    pub refused: BTreeMap<String, u64>,
+}
+
+/// A host's interface.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct HostStatus {
+    /// The host's identity, once it is known.
+    pub mn_id: Option<String>,
+    /// The link-layer identifier of its interface.
+    pub llid: String,
+    /// The interface of the access.
+    pub access: String,
+    /// Its home network prefixes.
+    pub prefixes: Vec<String>,
+    /// Prefixes of its other interfaces, which are carried here too.
+    pub off_link: Vec<String>,
+    /// Where it is registered at.
+    pub proxy_coa: String,
+    /// `identifying`, `registering`, `active`, `probing` or `leaving`.
+    pub state: String,
+    /// Until the registration ends.
+    pub lifetime_s: u64,
+    /// From attaching to the anchor's answer, in milliseconds.
+    pub registered_ms: Option<f64>,
+}
+
+/// The role of a gateway.
+pub struct Daemon {
+    settings: Settings,
+    core: Core<Relayed<Mag>, Words>,
+    stations: Stations,
+    forwarding: Forwarding,
+    macs: Macs,
+}
+
+/// Interfaces that have the link-layer address of all gateways, with their own. Dropping this gives it back to them.
+struct Macs(Vec<(String, [u8; 6])>);
+
+impl Macs {
+    /// Gives accesses that address; where that cannot be, they keep their own, and all are told theirs.
+    fn fix(accesses: &[segue_pmip::Access]) -> (Macs, Option<[u8; 6]>) {
+        let mut own = Macs(Vec::new());
+        for access in accesses {
+            let name = &access.interface;
+            let Some(before) = mac_of(name) else { continue };
+            if let Err(error) = link::set_mac(name, FIXED_MAC) {
+                warn!(
+                    "{name} keeps its link-layer address ({error}): hosts that move resolve the gateway anew"
+                );
+                return (own, Some(before));
+            }
+            own.0.push((name.clone(), before));
+        }
+        (own, None)
+    }
+}
+
+impl Drop for Macs {
+    fn drop(&mut self) {
+        for (name, mac) in &self.0 {
+            if let Err(error) = link::set_mac(name, *mac)
+                && !link::is_gone(&error)
+            {
+                warn!("{error}");
+            }
+        }
+    }
+}
+
+/// The hardware address of an interface.
+fn mac_of(name: &str) -> Option<[u8; 6]> {
+    let text = std::fs::read_to_string(format!("/sys/class/net/{name}/address")).ok()?;
+    let parts = text.trim().split(':').map(|part| u8::from_str_radix(part, 16).ok());
+    parts.collect::<Option<Vec<u8>>>()?.try_into().ok()
+}
+
+/// Leads what comes over accesses into the relay, and what comes out of it to hosts alone.
+fn lead(settings: &Settings, device: u32, kept: &mut Kept) -> anyhow::Result<()> {
+    let everything = Prefix::default_of(true);
+    let routes = [
+        Route::on(everything, device).table(FROM_HOSTS),
+        Route::unreachable(everything).table(FROM_HOSTS).metric(LAST),
+        Route::unreachable(everything).table(TO_HOSTS).metric(LAST),
+    ];
+    let rule = |iif: &str, table| Rule {
+        v6: true,
+        priority: RULES,
+        table,
+        iif: Some(iif.to_owned()),
+        ..Rule::default()
+    };
+    let accesses = settings.machine.accesses.iter();
+    let from = accesses.map(|access| rule(&access.interface, FROM_HOSTS));
+    let rules = from.chain([rule(&settings.relay.device, TO_HOSTS)]).map(Forward::Rule);
+    for part in routes.into_iter().map(Forward::Route).chain(rules) {
+        kept.put(part).context("cannot lead hosts' packets into the relay")?;
+    }
+    Ok(())
+}
+
+impl Role for Daemon {
+    const NAME: &'static str = "pmip-mag";
+    const TASK: &'static str = "run a mobile access gateway";
+    type Settings = Settings;
+    type Engine = Relayed<Mag>;
+    type Words = Words;
+    type Signalling = std::convert::Infallible;
+    type Chore = std::convert::Infallible;
+
+    fn common(settings: &Settings) -> run::Settings {
+        settings.common.clone()
+    }
+
+    fn start(
+        mut settings: Settings,
+        _: mpsc::Sender<Self::Signalling>,
+    ) -> anyhow::Result<(Daemon, Arrivals)> {
+        let (store, starts) = open(&settings.state, HOSTS.name)?;
+        let (macs, kept_own) = match settings.fixed_mac {
+            true => Macs::fix(&settings.machine.accesses),
+            false => {
+                let first = settings.machine.accesses.first();
+                (Macs(Vec::new()), first.and_then(|access| mac_of(&access.interface)))
+            }
+        };
+        let config = &mut settings.machine;
+        (config.clock, config.restart_counter) = (day_clock(), starts);
+        (config.seed, config.table) = (realtime_ns(), TO_HOSTS);
+        config.mac = kept_own.unwrap_or(FIXED_MAC);
+        let mut machine = Mag::new(config.clone());
+        for (_, value) in stored(store.as_ref(), HOSTS.name)? {
+            if let Some(record) = records::to_mag(&value) {
+                machine.handle(monotonic(), Input::Record(record));
+            }
+        }
+        let ledger = Ledger::start(store, HOSTS)?;
+        let (mut sockets, mut arrivals) = Sockets::open(machine, &[])?;
+        sockets.speak(&mut arrivals, RawSocket::mobility()?, &[])?;
+        let discovery = [Kind::RouterSolicitation as u8, Kind::NeighborAdvertisement as u8];
+        sockets.speak(&mut arrivals, RawSocket::icmpv6(&discovery)?, &[ALL_ROUTERS])?;
+        let own = &settings.relay;
+        let relay = relayed::open(&own.device, own.mtu, own.datapath)?;
+        let end = Relayed::new(sockets, relay);
+        let mut kept = Kept::default();
+        lead(&settings, end.device(), &mut kept)?;
+        let forwarding = Forwarding::of(&mut kept, &settings.relay.device, [true], &[])?;
+        let core = Core::new(end, ledger).keeping(kept);
+        for access in &settings.machine.accesses {
+            let interface = &access.interface;
+            info!("access {interface}: hosts are registered at {}", access.proxy_coa);
+        }
+        let stations = Stations::open()?;
+        Ok((Daemon { settings, core, stations, forwarding, macs }, arrivals))
+    }
+
+    fn core(&mut self) -> &mut Core<Relayed<Mag>, Words> {
+        &mut self.core
+    }
+
+    fn apply(&mut self, wish: Wish) -> anyhow::Result<()> {
+        match wish {
+            Wish::ToStation { mac, datagram } => {
+                let sent = self.stations.send(mac, &datagram);
+                let sent = sent.context("a host cannot be told of its prefix");
+                self.core.trouble.note(monotonic(), sent);
+            }
+            Wish::Identify { interface, station } => {
+                // Without an authentication server nobody else knows.
+                let identity = None;
+                self.feed(Input::Own(MagInput::Identified { interface, station, identity }))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn entry(&self, record: MagRecord) -> anyhow::Result<Entry> {
+        records::of_mag(&record)
+    }
+
+    /// Nothing that a gateway sends follows from its records.
+    fn lane(&self, _: &MagOutput) -> Option<String> {
+        None
+    }
+
+    fn on_heartbeat(&mut self) -> anyhow::Result<()> {
+        self.forwarding.look_after(monotonic());
+        self.feed(Input::Own(MagInput::TimeOfDay(today())))
+    }
+
+    fn on_interfaces(&mut self, all: &[Device]) -> anyhow::Result<()> {
+        let own = self.core.end.device();
+        let named = &self.settings.common.interfaces;
+        let accesses = &self.settings.machine.accesses;
+        let is_access =
+            |device: &Device| accesses.iter().any(|a| a.interface == device.interface.name);
+        let over = |device: &&Device| {
+            device.up
+                && !device.loopback
+                && !is_access(device)
+                && device.interface.index != own
+                && (named.is_empty() || named.contains(&device.interface.name))
+        };
+        let over: Vec<&Device> = all.iter().filter(over).collect();
+        let here = all.iter().filter(|device| device.up && is_access(device));
+        let here = here.map(|device| device.interface.clone()).collect();
+        let Core { end, trouble, .. } = &mut self.core;
+        end.attach(&over, trouble, monotonic());
+        self.feed(Input::Interfaces(here))
+    }
+
+    fn on_request(&mut self, ask: Ask) -> anyhow::Result<Response<Words>> {
+        match ask {}
+    }
+
+    async fn stop(self) -> anyhow::Result<()> {
+        drop(self.macs);
+        Ok(())
+    }
+
+    fn status(&mut self, _drops: &mut BTreeMap<String, u64>) -> MagStatus {
+        let mag = &self.core.end.sockets.machine;
+        let hosts = mag.stations().map(|(access, station, at)| HostStatus {
+            mn_id: at.identity.as_ref().map(|identity| identity.node.to_string()),
+            llid: station.to_string(),
+            access: access.interface.clone(),
+            prefixes: at.prefixes.iter().map(ToString::to_string).collect(),
+            off_link: at.off_link.iter().map(ToString::to_string).collect(),
+            proxy_coa: access.proxy_coa.to_string(),
+            state: at.state.name().to_owned(),
+            lifetime_s: seconds_left(at.until),
+            registered_ms: at
+                .registered
+                .map(|registered| registered.since(at.since).as_millis_f64()),
+        });
+        MagStatus {
+            anchor: mag.config().anchor.to_string(),
+            hosts: hosts.collect(),
+            refused: refused(mag.refused()),
+        }
+    }
+}

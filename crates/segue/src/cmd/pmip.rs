@@ -1,0 +1,85 @@
+//! `segue pmip`
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use segue_daemon::config::{LmaFile, MagFile};
+use segue_daemon::control::{self, Request, Response};
+use segue_daemon::pmip::{lma, mag};
+use segue_daemon::run;
+use segue_daemon::settings::Choice;
+
+/// Network-based mobility: Proxy Mobile IPv6.
+///
+/// Hosts change nothing. A gateway at each access registers the hosts that it finds there with an anchor, which gives them
+/// their prefixes and leads their traffic to where they are.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Run a local mobility anchor: it gives hosts their prefixes
+    Lma(Daemon),
+    /// Run a mobile access gateway: it serves hosts at its accesses
+    Mag(Daemon),
+    /// End a host's bindings at the anchor that runs here
+    Revoke(Revoke),
+}
+
+#[derive(clap::Args)]
+struct Daemon {
+    /// Configuration file (TOML)
+    #[arg(short, long, value_name = "FILE")]
+    config: PathBuf,
+    /// Datapath to use
+    #[arg(long, value_enum)]
+    datapath: Option<Choice>,
+    /// File for the state
+    #[arg(long, value_name = "FILE")]
+    state: Option<PathBuf>,
+    /// Control socket
+    #[arg(long, value_name = "PATH")]
+    control: Option<PathBuf>,
+}
+
+#[derive(clap::Args)]
+struct Revoke {
+    /// The host's identity (MN-ID), as `segue status` shows it
+    #[arg(value_name = "MN-ID")]
+    mn_id: String,
+    /// The anchor's control socket
+    #[arg(long, value_name = "PATH")]
+    control: Option<PathBuf>,
+}
+
+/// Runs the verb.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    match args.what {
+        What::Lma(args) => {
+            let mut file: LmaFile = segue_grammar::read(&args.config)?;
+            file.datapath = args.datapath.or(file.datapath);
+            file.state = args.state.or(file.state);
+            file.control = args.control.or(file.control);
+            super::block_on(run::run::<lma::Daemon>(file.validate()?))
+        }
+        What::Mag(args) => {
+            let mut file: MagFile = segue_grammar::read(&args.config)?;
+            file.datapath = args.datapath.or(file.datapath);
+            file.state = args.state.or(file.state);
+            file.control = args.control.or(file.control);
+            super::block_on(run::run::<mag::Daemon>(file.validate()?))
+        }
+        What::Revoke(Revoke { mn_id, control }) => {
+            let path = control.unwrap_or_else(|| control::default_path("pmip-lma", None));
+            let request = Request::<lma::Words>::Own(lma::Ask::Revoke { mn_id });
+            if let Response::Done(done) = control::ask(&path, &request)? {
+                println!("{done}");
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
