@@ -63,12 +63,24 @@ enum Source {
 }
 
 /// The runtime's view of a socket of any kind, which tells when it is readable.
-struct Readiness(UdpSocket);
+pub struct Readiness(UdpSocket);
 
 impl Readiness {
-    fn of(socket: &impl AsFd) -> io::Result<Readiness> {
+    /// Of a socket that never blocks.
+    pub fn of(socket: &impl AsFd) -> io::Result<Readiness> {
         let own = std::net::UdpSocket::from(socket.as_fd().try_clone_to_owned()?);
         UdpSocket::from_std(own).map(Readiness)
+    }
+
+    /// Waits until there is something to take.
+    pub async fn ready(&self) {
+        // It ends early if the socket has failed, which who takes from it is told.
+        let _ = self.0.readable().await;
+    }
+
+    /// Takes something; if nothing is there, [`Readiness::ready`] waits again.
+    pub fn take<T>(&self, take: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        self.0.try_io(Interest::READABLE, take)
     }
 }
 
@@ -212,16 +224,16 @@ impl Queue for Arrivals {
 
     fn take(&mut self, context: &mut Context<'_>, mut into: impl FnMut(Datagram)) {
         let Arrivals { sockets, buffer } = self;
-        for (source, Readiness(readiness)) in sockets {
+        for (source, readiness) in sockets {
             let mut left = A_TURN;
-            while left > 0 && readiness.poll_recv_ready(context).is_ready() {
+            while left > 0 && readiness.0.poll_recv_ready(context).is_ready() {
                 let take = || match source {
                     Source::Udp(port, socket) => receive(&socket.borrow(), *port, buffer),
                     Source::Raw(socket) => {
                         socket.borrow().receive(buffer)?.ok_or(ErrorKind::WouldBlock.into())
                     }
                 };
-                match readiness.try_io(Interest::READABLE, take) {
+                match readiness.take(take) {
                     Ok(datagram) => into(datagram),
                     Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                     Err(error) => match source {

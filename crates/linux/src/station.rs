@@ -1,15 +1,18 @@
-//! Packets for one station of a link, whatever their destination: a router advertisement for all nodes, say, that only
-//! one of them is to have (RFC 6085).
+//! The stations of a link: packets for one of them, whatever their destination (a router advertisement for all nodes, say,
+//! that only one of them is to have: RFC 6085), and which of them are heard.
 
-use std::io::{self, ErrorKind};
-use std::net::IpAddr;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::io::{self, ErrorKind, IoSliceMut};
+use std::net::{IpAddr, Ipv6Addr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use nix::errno::Errno;
+use nix::sys::socket::{LinkAddr, MsgFlags, recvmsg};
 use segue_ip::Datagram;
+use socket2::SockFilter;
 
 use crate::error::{LinuxError, Result};
-use crate::raw::packet;
+use crate::option;
+use crate::raw::{Extension, ICMPV6, packet};
 
 /// A socket that sends to stations, over all Ethernet interfaces of its namespace. It receives nothing and never blocks.
 ///
@@ -32,6 +35,25 @@ impl Stations {
         Ok(Stations(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
+    /// Asks all nodes of an interface's link to show themselves: each answers within milliseconds (Multicast Listener Query,
+    /// RFC 3810, 5.1).
+    ///
+    /// # Errors
+    /// The kernel's, as of [`Stations::send`].
+    pub fn ask_all(&self, interface: u32, from: Ipv6Addr) -> io::Result<()> {
+        // Type, code, checksum; a response within 1 ms; any group; robustness 2, interval 125 s, no sources.
+        let mut bytes = [&[130, 0, 0, 0, 0, 1, 0, 0][..], &[0; 16], &[2, 125, 0, 0]].concat();
+        let all = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+        let sum = checksum(from, all, &bytes);
+        bytes[2..4].copy_from_slice(&sum.to_be_bytes());
+        let (from, to, protocol) = ((from.into(), 0), (all.into(), 0), ICMPV6);
+        let query =
+            Datagram { interface: Some(interface), from, to, protocol, hop_limit: 1, bytes };
+        // Router Alert (RFC 2711) and padding.
+        let alert = Extension { protocol: 0, bytes: &[0, 0, 5, 2, 0, 0, 1, 0] };
+        self.send_frame([0x33, 0x33, 0, 0, 0, 1], &[alert], &query)
+    }
+
     /// Sends a message over IPv6 in a frame from the interface that it names to the station with this link-layer
     /// address. The message has its source, its destination and its checksum.
     ///
@@ -39,12 +61,21 @@ impl Stations {
     /// `InvalidInput` if the message names no interface or is not over IPv6, or the kernel's: `EMSGSIZE` if it is too
     /// long for the interface, `ENETDOWN`, `WouldBlock` if there is no room.
     pub fn send(&self, station: [u8; 6], message: &Datagram) -> io::Result<()> {
+        self.send_frame(station, &[], message)
+    }
+
+    fn send_frame(
+        &self,
+        station: [u8; 6],
+        headers: &[Extension<'_>],
+        message: &Datagram,
+    ) -> io::Result<()> {
         let (IpAddr::V6(from), IpAddr::V6(to), Some(interface)) =
             (message.from.0, message.to.0, message.interface)
         else {
             return Err(ErrorKind::InvalidInput.into());
         };
-        let packet = packet(&[], message, from, to)?;
+        let packet = packet(headers, message, from, to)?;
         // SAFETY: plain data for which all zero is a valid value.
         let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
         address.sll_family = libc::AF_PACKET as u16;
@@ -61,3 +92,88 @@ impl Stations {
         Ok(Errno::result(sent).map(drop)?)
     }
 }
+
+/// The checksum of an ICMPv6 message whose field holds zero (RFC 8200, 8.1).
+fn checksum(from: Ipv6Addr, to: Ipv6Addr, message: &[u8]) -> u16 {
+    let length = (message.len() as u32).to_be_bytes();
+    let parts = [&from.octets()[..], &to.octets(), &length, &[0, 0, 0, ICMPV6], message];
+    let sum: u32 = parts
+        .iter()
+        .flat_map(|part| part.chunks(2))
+        .map(|two| u32::from(two[0]) << 8 | u32::from(two.get(1).copied().unwrap_or(0)))
+        .sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    !((folded & 0xffff) + (folded >> 16)) as u16
+}
+
+/// A socket that hears stations: of each ICMPv6 packet that one sends, over any interface of its namespace, it tells from whom
+/// it came. A host sends some when it comes to a link, and when it is asked ([`Stations::ask_all`]).
+#[derive(Debug)]
+pub struct Heard(OwnedFd);
+
+impl Heard {
+    /// Opens it in the calling thread's namespace.
+    ///
+    /// # Errors
+    /// No permission (needs `CAP_NET_RAW`).
+    pub fn open() -> Result<Heard> {
+        let refused = |e: Errno| LinuxError::refused("open a packet socket for ICMPv6", e);
+        let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        // Of protocol 0, no frame comes until it is bound.
+        // SAFETY: no memory is passed.
+        let fd = Errno::result(unsafe { libc::socket(libc::AF_PACKET, kind, 0) });
+        // SAFETY: a descriptor just made, with no other owner.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd.map_err(refused)?) };
+        option::set(&fd, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1i32).map_err(refused)?;
+        // The next header is ICMPv6, or options before it, as of listener reports.
+        let filter = [
+            SockFilter::new((libc::BPF_LD | libc::BPF_B | libc::BPF_ABS) as u16, 0, 0, 6),
+            SockFilter::new(
+                (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16,
+                1,
+                0,
+                ICMPV6.into(),
+            ),
+            SockFilter::new((libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16, 0, 1, 0),
+            SockFilter::new((libc::BPF_RET | libc::BPF_K) as u16, 0, 0, 40),
+            SockFilter::new((libc::BPF_RET | libc::BPF_K) as u16, 0, 0, 0),
+        ];
+        socket2::SockRef::from(&fd)
+            .attach_filter(&filter)
+            .map_err(|e| LinuxError::refused("filter a packet socket", e))?;
+        // SAFETY: plain data for which all zero is a valid value.
+        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_protocol = (libc::ETH_P_IPV6 as u16).to_be();
+        let length = size_of_val(&address) as libc::socklen_t;
+        // SAFETY: the address outlives the call, and its length is passed.
+        let bound = unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), length) };
+        Errno::result(bound).map_err(refused)?;
+        Ok(Heard(fd))
+    }
+
+    /// The next station that was heard: the index of the interface, its link-layer address; `None` if none was.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn next(&self) -> io::Result<Option<(u32, [u8; 6])>> {
+        let mut buffer = [0; 1];
+        let mut parts = [IoSliceMut::new(&mut buffer)];
+        let flags = MsgFlags::MSG_DONTWAIT;
+        let message = match recvmsg::<LinkAddr>(self.0.as_raw_fd(), &mut parts, None, flags) {
+            Ok(message) => message,
+            Err(Errno::EAGAIN | Errno::EINTR | Errno::ENETDOWN) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let address = message.address.ok_or(ErrorKind::AddrNotAvailable)?;
+        let interface = u32::try_from(address.ifindex()).unwrap_or(0);
+        Ok(address.addr().map(|mac| (interface, mac)))
+    }
+}
+
+impl AsFd for Heard {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+

@@ -34,7 +34,7 @@ pub use mag::{
     MagInput, MagOutput, MagRecord, Station, StationState, StoredStation, Wish,
 };
 pub use names::{LinkLayer, NodeId};
-pub use news::{Refusal, Refused, Report};
+pub use news::{Refusal, Refused, Report, Why};
 
 /// The protocol number of the Mobility Header.
 pub const MOBILITY: u8 = segue_wire::mobility::NEXT_HEADER;

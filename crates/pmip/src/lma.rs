@@ -19,7 +19,7 @@ use segue_mobility::{
 use segue_wire::mobility::body::{BindingRevocation, BindingUpdate, Heartbeat};
 use segue_wire::mobility::option::AccessTechnology;
 use segue_wire::mobility::{
-    BindingUpdateFlags, Body, HeartbeatFlags, Message, MobilityOption, Profile,
+    BindingUpdateFlags, Body, HeartbeatFlags, Message, MobilityOption, Profile, RevocationTrigger,
 };
 
 use crate::heart::{self, Heart, Pulse};
@@ -168,7 +168,9 @@ struct Peer {
 #[derive(Clone, Debug)]
 struct Revocation {
     sequence: u16,
-    session: u32,
+    trigger: RevocationTrigger,
+    /// The binding that ends with it; `None`: it is at another gateway already.
+    session: Option<u32>,
     again: Retransmission,
     to: Ipv6Addr,
     options: Vec<MobilityOption>,

@@ -129,6 +129,9 @@ pub struct AccessKeys {
     pub proxy_coa: Ipv6Addr,
     /// Its kind: `ethernet`, `wlan`, `wimax`, `geran`, `utran`, `e-utran`, `ppp` or `virtual`; `ethernet`.
     pub technology: Option<TechnologyKey>,
+    /// Who says that a host is there: `link`, whatever it sends over the link, or `solicitation`, the host when it asks for
+    /// routers; `link`.
+    pub attach: Option<AttachKey>,
     /// How a host that attaches came there: `new-interface`, `between-interfaces`, `between-gateways`, `unknown` or
     /// `sharing`; `new-interface`.
     pub handoff: Option<HandoffKey>,
@@ -179,6 +182,16 @@ pub enum TechnologyKey {
     Utran,
     /// 3GPP's fourth generation.
     EUtran,
+}
+
+/// Who says that a host is at an access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AttachKey {
+    /// What it sends over the link; it has left when the link goes down.
+    Link,
+    /// The host, by router solicitations; it has left when the link goes down.
+    Solicitation,
 }
 
 /// How a host came to an access (Handoff Indicator).
@@ -381,7 +394,7 @@ fn relay(
 
 fn accesses(keys: Vec<AccessKeys>) -> anyhow::Result<Vec<Access>> {
     let mut all: Vec<Access> = Vec::new();
-    for AccessKeys { interface, proxy_coa, technology, handoff } in keys {
+    for AccessKeys { interface, proxy_coa, technology, attach, handoff } in keys {
         unicast("proxy_coa", proxy_coa)?;
         if let Some(other) = all.iter().find(|other| other.interface == interface) {
             bail!("access: {} is there twice", other.interface);
@@ -394,7 +407,10 @@ fn accesses(keys: Vec<AccessKeys>) -> anyhow::Result<Vec<Access>> {
             technology: technology.unwrap_or(TechnologyKey::Ethernet).code(),
             proxy_coa,
             handoff: handoff.unwrap_or(HandoffKey::NewInterface).code(),
-            by: AttachBy::Solicitation,
+            by: match attach.unwrap_or(AttachKey::Link) {
+                AttachKey::Link => AttachBy::Driver,
+                AttachKey::Solicitation => AttachBy::Solicitation,
+            },
         });
     }
     if all.is_empty() {

@@ -1,17 +1,22 @@
 //! The daemon of a mobile access gateway.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::net::Ipv6Addr;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use segue_clock::Machine;
-use segue_ip::{Forward, Input, Prefix, Route, Rule};
+use segue_ip::{Forward, Input, LinkEvent, Prefix, Route, Rule};
 use segue_linux::clock::{monotonic, realtime_ns};
 use segue_linux::link;
 use segue_linux::monitor::Device;
 use segue_linux::raw::RawSocket;
-use segue_linux::station::Stations;
-use segue_pmip::{FIXED_MAC, Mag, MagInput, MagOutput, MagRecord, Report, Wish};
+use segue_linux::station::{Heard, Stations};
+use segue_pmip::{
+    AttachBy, FIXED_LINK_LOCAL, FIXED_MAC, LinkLayer, Mag, MagInput, MagOutput, MagRecord, Report,
+    Why, Wish,
+};
 use segue_wire::nd::Kind;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
@@ -25,7 +30,7 @@ use crate::ledger::{Entry, Ledger, StoreTable};
 use crate::relayed::{self, Relayed};
 use crate::run::{self, Core, Role};
 pub use crate::settings::Mag as Settings;
-use crate::sockets::{Arrivals, Sockets};
+use crate::sockets::{Arrivals, Readiness, Sockets};
 
 const HOSTS: StoreTable = StoreTable { name: "hosts", of: "host" };
 /// Routing table of what comes over accesses: all of it goes into the relay.
@@ -93,9 +98,67 @@ pub struct HostStatus {
 pub struct Daemon {
     settings: Settings,
     core: Core<Relayed<Mag>, Words>,
+    /// Accesses that are up: index and name.
+    links: BTreeMap<u32, String>,
     stations: Stations,
+    heard: (Heard, Readiness),
+    /// Accesses whose hosts are to be asked to show themselves, and when.
+    asks: Vec<(Instant, u32)>,
+    /// Hosts that are elsewhere by now, though they may still be heard here, until when.
+    elsewhere: BTreeMap<LinkLayer, Instant>,
     forwarding: Forwarding,
     macs: Macs,
+}
+
+/// When hosts are asked after a link has come up: an interface may be up a moment after its other end.
+const ASKS: [Duration; 3] = [Duration::ZERO, Duration::from_millis(50), Duration::from_millis(500)];
+/// How long a host that another gateway has taken over is not taken for one that comes back.
+const ELSEWHERE: Duration = Duration::from_secs(3);
+/// Stations that are taken in a turn.
+const A_TURN: usize = 64;
+
+/// What a gateway has to do beside what its sources bring.
+pub enum Chore {
+    /// Stations were heard.
+    Heard,
+    /// It is time to ask an access's hosts to show themselves.
+    Ask(u32),
+}
+
+/// Whether the daemon itself says who is at an access.
+fn listens(settings: &Settings, name: &str) -> bool {
+    let accesses = &settings.machine.accesses;
+    accesses.iter().any(|access| access.interface == name && access.by == AttachBy::Driver)
+}
+
+impl Daemon {
+    /// The name of an access with hosts that the daemon itself finds.
+    fn listened(&self, interface: u32) -> bool {
+        self.links.get(&interface).is_some_and(|name| listens(&self.settings, name))
+    }
+
+    fn take_heard(&mut self) -> anyhow::Result<()> {
+        for _ in 0..A_TURN {
+            let (heard, readiness) = &self.heard;
+            let next = || heard.next()?.ok_or(ErrorKind::WouldBlock.into());
+            let (interface, mac) = match readiness.take(next) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                heard => heard?,
+            };
+            // Neither a group nor a gateway.
+            if !self.listened(interface) || mac[0] & 1 == 1 || mac == FIXED_MAC {
+                continue;
+            }
+            let station = LinkLayer::mac(mac);
+            let now = Instant::now();
+            if self.elsewhere.get(&station).is_some_and(|until| *until > now) {
+                continue;
+            }
+            self.elsewhere.remove(&station);
+            self.feed(Input::Own(MagInput::Attached { interface, station }))?;
+        }
+        Ok(())
+    }
 }
 
 /// Interfaces that have the link-layer address of all gateways, with their own. Dropping this gives it back to them.
@@ -170,7 +233,7 @@ impl Role for Daemon {
     type Engine = Relayed<Mag>;
     type Words = Words;
     type Signalling = std::convert::Infallible;
-    type Chore = std::convert::Infallible;
+    type Chore = Chore;
 
     fn common(settings: &Settings) -> run::Settings {
         settings.common.clone()
@@ -214,8 +277,21 @@ impl Role for Daemon {
             let interface = &access.interface;
             info!("access {interface}: hosts are registered at {}", access.proxy_coa);
         }
-        let stations = Stations::open()?;
-        Ok((Daemon { settings, core, stations, forwarding, macs }, arrivals))
+        let heard = Heard::open()?;
+        let readiness = Readiness::of(&heard)?;
+        let heard = (heard, readiness);
+        let daemon = Daemon {
+            settings,
+            core,
+            links: BTreeMap::new(),
+            stations: Stations::open()?,
+            heard,
+            asks: Vec::new(),
+            elsewhere: BTreeMap::new(),
+            forwarding,
+            macs,
+        };
+        Ok((daemon, arrivals))
     }
 
     fn core(&mut self) -> &mut Core<Relayed<Mag>, Words> {
@@ -266,11 +342,76 @@ impl Role for Daemon {
                 && (named.is_empty() || named.contains(&device.interface.name))
         };
         let over: Vec<&Device> = all.iter().filter(over).collect();
-        let here = all.iter().filter(|device| device.up && is_access(device));
-        let here = here.map(|device| device.interface.clone()).collect();
+        let here: Vec<&Device> =
+            all.iter().filter(|device| device.up && is_access(device)).collect();
+        let index = |device: &&Device| device.interface.index;
+        let new = here.iter().map(index).filter(|index| !self.links.contains_key(index));
+        let now = Instant::now();
+        self.asks.extend(new.flat_map(|index| ASKS.map(|after| (now + after, index))));
+        self.links = here.iter().map(|d| (d.interface.index, d.interface.name.clone())).collect();
+        let here = here.iter().map(|device| device.interface.clone()).collect();
         let Core { end, trouble, .. } = &mut self.core;
         end.attach(&over, trouble, monotonic());
         self.feed(Input::Interfaces(here))
+    }
+
+    /// A link to hosts that comes up has new ones; one that goes down has none.
+    fn on_link(&mut self, event: LinkEvent) -> anyhow::Result<()> {
+        match event {
+            LinkEvent::Up { interface, .. } if self.listened(interface) => {
+                let now = Instant::now();
+                self.asks.extend(ASKS.map(|after| (now + after, interface)));
+            }
+            LinkEvent::Down { interface, .. } if self.listened(interface) => {
+                let name = &self.links[&interface];
+                let stations = self.core.end.sockets.machine.stations();
+                let here = stations.filter(|(access, ..)| access.interface == *name);
+                let here: Vec<LinkLayer> = here.map(|(_, station, _)| station.clone()).collect();
+                for station in here {
+                    self.feed(Input::Own(MagInput::Detached { interface, station }))?;
+                }
+            }
+            _ => {}
+        }
+        self.feed(Input::Link(event))
+    }
+
+    fn on_report(&mut self, report: &Report) -> anyhow::Result<()> {
+        if let Report::Left { link_layer, why: Why::Revoked, .. } = report {
+            self.elsewhere.retain(|_, until| *until > Instant::now());
+            self.elsewhere.insert(link_layer.clone(), Instant::now() + ELSEWHERE);
+        }
+        Ok(())
+    }
+
+    async fn chore(&mut self) -> Chore {
+        let next = self.asks.iter().min().copied();
+        let ask = async {
+            match next {
+                Some((at, interface)) => {
+                    tokio::time::sleep_until(at.into()).await;
+                    interface
+                }
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            interface = ask => Chore::Ask(interface),
+            () = self.heard.1.ready() => Chore::Heard,
+        }
+    }
+
+    fn on_chore(&mut self, chore: Chore) -> anyhow::Result<()> {
+        match chore {
+            Chore::Heard => self.take_heard(),
+            Chore::Ask(interface) => {
+                let now = Instant::now();
+                self.asks.retain(|(at, of)| *of != interface || *at > now);
+                // Another try follows, and hosts speak up by themselves.
+                let _ = self.stations.ask_all(interface, FIXED_LINK_LOCAL);
+                Ok(())
+            }
+        }
     }
 
     fn on_request(&mut self, ask: Ask) -> anyhow::Result<Response<Words>> {

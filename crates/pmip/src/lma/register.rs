@@ -8,7 +8,7 @@ use segue_clock::{Time, UnixTime};
 use segue_ip::{Output, Prefix};
 use segue_mobility::{Binding, Entered, Lifetime, Untimely};
 use segue_wire::mobility::body::BindingAcknowledgement;
-use segue_wire::mobility::option::{AccessTechnology, MobileNodeIdentifier};
+use segue_wire::mobility::option::{AccessTechnology, Handoff, MobileNodeIdentifier};
 use segue_wire::mobility::{BindingAcknowledgementFlags, Body, MobilityOption, Status};
 
 use super::lookup::Found;
@@ -113,6 +113,15 @@ impl Lma {
             Found::New | Found::Shares | Found::Perhaps(_) => None,
             Found::Denied(status) => return Err(status.into()),
         };
+        // A gateway renews what it has: if another has it by now, it has not noticed that.
+        let elsewhere = |at: &Binding<Ipv6Addr, Session>| {
+            at.peer != coa && at.value.state == SessionState::Active
+        };
+        if asked.handoff == Some(Handoff::REREGISTRATION)
+            && number.and_then(|number| self.sessions.get(&number)).is_some_and(elsewhere)
+        {
+            return Err(Status::ADMINISTRATIVELY_PROHIBITED.into());
+        }
         let lifetime = update.lifetime.grant(self.config.longest);
         let number = match number {
             Some(number) => self.renew(now, number, update, access, lifetime),
@@ -268,6 +277,8 @@ impl Lma {
         let peer = update.proxy_coa();
         let (node, link_layer) = (value.node.clone(), update.asked.link_layer.clone());
         let moved = before != peer;
+        let same_access = value.access == access;
+        let prefixes = value.prefixes.clone();
         if moved || value.state == SessionState::Leaving {
             value.since = now;
         }
@@ -280,6 +291,7 @@ impl Lma {
         self.follow(now, &node);
         if moved {
             self.leave_gateway(before);
+            self.revoke_former(now, &node, &prefixes, before, same_access);
             self.report(Report::Moved { node, link_layer, from: before, to: peer });
         }
         number

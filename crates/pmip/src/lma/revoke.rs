@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 use core::net::Ipv6Addr;
 
 use segue_clock::Time;
+use segue_ip::Prefix;
 use segue_mobility::{Backoff, Retransmission, Silence};
 use segue_wire::mobility::body::{
     BindingRevocation, BindingRevocationAcknowledgement, BindingRevocationIndication,
@@ -27,30 +28,60 @@ impl Lma {
         let sessions: Vec<u32> = host.sessions.iter().copied().collect();
         for session in sessions {
             let Some(at) = self.sessions.get(&session) else { continue };
-            if self.revocations.len() >= OPEN_MAX
-                || self.revocations.values().any(|open| open.session == session)
-            {
+            if self.revocations.values().any(|open| open.session == Some(session)) {
                 continue;
             }
-            let mut options = Vec::from([MobilityOption::MobileNodeIdentifier(node.option())]);
-            options.extend(at.value.prefixes.iter().map(|prefix| home_network_prefix(*prefix)));
-            let to = at.peer;
-            let sequence = loop {
-                let sequence = self.number(REVOCATION) as u16;
-                if !self.revocations.contains_key(&sequence) {
-                    break sequence;
-                }
-            };
-            let again = Retransmission::new(now, Backoff::REVOCATION);
-            let open = Revocation { sequence, session, again, to, options };
-            self.indicate(&open);
-            self.revocations.insert(sequence, open);
+            let (prefixes, to) = (at.value.prefixes.clone(), at.peer);
+            let trigger = RevocationTrigger::ADMINISTRATIVE_REASON;
+            self.open_revocation(now, node, &prefixes, Some(session), to, trigger);
         }
+    }
+
+    /// Tells a former gateway that a host's interface is at another one, so that it does not keep it.
+    pub(super) fn revoke_former(
+        &mut self,
+        now: Time,
+        node: &NodeId,
+        prefixes: &[Prefix],
+        former: Ipv6Addr,
+        same_access: bool,
+    ) {
+        let trigger = match same_access {
+            true => RevocationTrigger::INTER_MAG_SAME_ACCESS,
+            false => RevocationTrigger::INTER_MAG_DIFFERENT_ACCESS,
+        };
+        self.open_revocation(now, node, prefixes, None, former, trigger);
+    }
+
+    fn open_revocation(
+        &mut self,
+        now: Time,
+        node: &NodeId,
+        prefixes: &[Prefix],
+        session: Option<u32>,
+        to: Ipv6Addr,
+        trigger: RevocationTrigger,
+    ) {
+        if self.revocations.len() >= OPEN_MAX {
+            return;
+        }
+        let mut options = Vec::from([MobilityOption::MobileNodeIdentifier(node.option())]);
+        options.extend(prefixes.iter().map(|prefix| home_network_prefix(*prefix)));
+        let sequence = loop {
+            let sequence = self.number(REVOCATION) as u16;
+            if !self.revocations.contains_key(&sequence) {
+                break sequence;
+            }
+        };
+        let again = Retransmission::new(now, Backoff::REVOCATION);
+        let open = Revocation { sequence, trigger, session, again, to, options };
+        self.indicate(&open);
+        self.revocations.insert(sequence, open);
     }
 
     fn indicate(&mut self, open: &Revocation) {
         let indication = BindingRevocationIndication {
-            revocation_trigger: RevocationTrigger::ADMINISTRATIVE_REASON,
+            revocation_trigger: open.trigger,
             sequence: open.sequence,
             flags: RevocationFlags::PROXY,
         };
@@ -96,7 +127,8 @@ impl Lma {
         }
     }
 
-    fn end_revoked(&mut self, now: Time, session: u32) {
+    fn end_revoked(&mut self, now: Time, session: Option<u32>) {
+        let Some(session) = session else { return };
         if let Some(binding) = self.sessions.remove(&session) {
             self.ended(now, session, binding, Why::Revoked);
         }

@@ -272,3 +272,30 @@ fn what_is_no_message_for_it_is_counted_and_not_answered() {
     let refused = ["checksum", "not_served"].map(|name| domain.refused(name));
     assert_eq!(refused, [2, 1]);
 }
+
+#[test]
+fn a_gateway_that_has_not_noticed_that_a_host_has_moved_cannot_take_it_back() {
+    let mut domain = Domain::new(0);
+    let renews = |domain: &Domain, from| {
+        let mut asked =
+            Asked::new(domain, 1).with(MobilityOption::HandoffIndicator(HandoffIndicator {
+                handoff_indicator: Handoff::REREGISTRATION,
+            }));
+        asked.from = from;
+        asked
+    };
+    assert_eq!(status(&mut domain, &Asked::new(&Domain::new(0), 1)), Some(0));
+    domain.run(s(1.0));
+    let here = renews(&domain, mag(7));
+    assert_eq!(status(&mut domain, &here), Some(0));
+    domain.run(s(2.0));
+    let elsewhere = renews(&domain, mag(8));
+    assert_eq!(status(&mut domain, &elsewhere), Some(129));
+    // Once it has left, it may be anywhere.
+    let mut end = Asked::new(&domain, 1);
+    end.lifetime_4s = 0;
+    assert_eq!(status(&mut domain, &end), Some(0));
+    domain.run(s(3.0));
+    let elsewhere = renews(&domain, mag(8));
+    assert_eq!(status(&mut domain, &elsewhere), Some(0));
+}

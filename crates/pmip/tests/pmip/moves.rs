@@ -37,12 +37,14 @@ fn an_interface_that_comes_to_another_gateway_keeps_its_prefix() {
     let moved = Report::Moved { node: node(1), link_layer: station(1), from: mag(0), to: mag(1) };
     assert!(domain.reports.contains(&moved));
     assert_eq!(domain.lma.tunnels().count(), 1);
-    // The former gateway notices late: its word ends nothing.
-    domain.detach(0, station(1));
-    domain.run(s(3.0));
-    assert_eq!(domain.leads(prefix), Some(mag(1).into()));
-    assert_eq!(domain.refused("no_binding"), 1);
+    // The former gateway is told, and keeps nothing of it.
     assert_eq!(domain.mags[0].stations().count(), 0);
+    let revoked =
+        Report::Left { node: node(1), link_layer: station(1), why: segue_pmip::Why::Revoked };
+    assert!(domain.reports.contains(&revoked));
+    domain.run(s(30.0));
+    assert_eq!(domain.leads(prefix), Some(mag(1).into()));
+    assert_eq!(domain.refused("stale"), 0, "the anchor knows what is acknowledged");
 }
 
 #[test]
