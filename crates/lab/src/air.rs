@@ -142,6 +142,10 @@ impl Air {
             for address in &spec.addresses {
                 link::add_address(&port.device, *address)?;
             }
+            // Without addresses it is as a usual host's: it takes what routers advertise, if any does.
+            if spec.addresses.is_empty() {
+                link::sysctl(&format!("net/ipv6/conf/{}/accept_ra", port.device), "1")?;
+            }
             Ok(())
         })??;
         let radio = Radio {

@@ -176,4 +176,3 @@ impl AsFd for Heard {
         self.0.as_fd()
     }
 }
-

@@ -45,8 +45,8 @@ pub struct MagConfig {
     pub profile: Profile,
     /// Who hosts are; `None`: its driver is asked ([`Wish::Identify`]).
     pub identities: Option<Identities>,
-    /// The link-layer address that advertisements say the gateway has.
-    pub mac: [u8; 6],
+    /// The link-layer address that advertisements say the gateway has; `None`: hosts resolve it.
+    pub mac: Option<[u8; 6]>,
     /// The MTU that it advertises, in bytes: what fits into the tunnel.
     pub mtu_bytes: u32,
     /// Name servers that it advertises.
@@ -76,7 +76,7 @@ impl MagConfig {
             anchor,
             profile: Profile::STRICT,
             identities: Some(Identities::default()),
-            mac: FIXED_MAC,
+            mac: Some(FIXED_MAC),
             mtu_bytes: 1_460,
             name_servers: Vec::new(),
             advertise_every: Span::from_secs(600),

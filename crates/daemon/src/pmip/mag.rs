@@ -162,24 +162,29 @@ impl Daemon {
 }
 
 /// Interfaces that have the link-layer address of all gateways, with their own. Dropping this gives it back to them.
-struct Macs(Vec<(String, [u8; 6])>);
+#[derive(Default)]
+struct Macs(BTreeMap<String, [u8; 6]>);
 
 impl Macs {
-    /// Gives accesses that address; where that cannot be, they keep their own, and all are told theirs.
-    fn fix(accesses: &[segue_pmip::Access]) -> (Macs, Option<[u8; 6]>) {
-        let mut own = Macs(Vec::new());
-        for access in accesses {
-            let name = &access.interface;
-            let Some(before) = mac_of(name) else { continue };
-            if let Err(error) = link::set_mac(name, FIXED_MAC) {
-                warn!(
-                    "{name} keeps its link-layer address ({error}): hosts that move resolve the gateway anew"
-                );
-                return (own, Some(before));
-            }
-            own.0.push((name.clone(), before));
+    /// Gives an access that address, if it is there.
+    fn fix(&mut self, access: &str) -> anyhow::Result<()> {
+        if self.0.contains_key(access) {
+            return Ok(());
         }
-        (own, None)
+        let all = link::links()?;
+        let Some(link) = all.into_iter().find(|link| link.name == access) else { return Ok(()) };
+        link::set_mac(access, FIXED_MAC).with_context(|| {
+            format!(
+                "{access} cannot have the link-layer address of all gateways: set fixed_mac = false"
+            )
+        })?;
+        self.0.insert(access.to_owned(), link.mac);
+        Ok(())
+    }
+
+    /// Forgets interfaces that are not there any more.
+    fn keep(&mut self, present: &BTreeMap<u32, String>) {
+        self.0.retain(|name, _| present.values().any(|there| there == name));
     }
 }
 
@@ -193,13 +198,6 @@ impl Drop for Macs {
             }
         }
     }
-}
-
-/// The hardware address of an interface.
-fn mac_of(name: &str) -> Option<[u8; 6]> {
-    let text = std::fs::read_to_string(format!("/sys/class/net/{name}/address")).ok()?;
-    let parts = text.trim().split(':').map(|part| u8::from_str_radix(part, 16).ok());
-    parts.collect::<Option<Vec<u8>>>()?.try_into().ok()
 }
 
 /// Leads what comes over accesses into the relay, and what comes out of it to hosts alone.
@@ -244,17 +242,14 @@ impl Role for Daemon {
         _: mpsc::Sender<Self::Signalling>,
     ) -> anyhow::Result<(Daemon, Arrivals)> {
         let (store, starts) = open(&settings.state, HOSTS.name)?;
-        let (macs, kept_own) = match settings.fixed_mac {
-            true => Macs::fix(&settings.machine.accesses),
-            false => {
-                let first = settings.machine.accesses.first();
-                (Macs(Vec::new()), first.and_then(|access| mac_of(&access.interface)))
-            }
-        };
+        let mut macs = Macs::default();
+        for access in settings.machine.accesses.iter().filter(|_| settings.fixed_mac) {
+            macs.fix(&access.interface)?;
+        }
         let config = &mut settings.machine;
         (config.clock, config.restart_counter) = (day_clock(), starts);
         (config.seed, config.table) = (realtime_ns(), TO_HOSTS);
-        config.mac = kept_own.unwrap_or(FIXED_MAC);
+        config.mac = settings.fixed_mac.then_some(FIXED_MAC);
         let mut machine = Mag::new(config.clone());
         for (_, value) in stored(store.as_ref(), HOSTS.name)? {
             if let Some(record) = records::to_mag(&value) {
@@ -342,13 +337,20 @@ impl Role for Daemon {
                 && (named.is_empty() || named.contains(&device.interface.name))
         };
         let over: Vec<&Device> = all.iter().filter(over).collect();
-        let here: Vec<&Device> =
-            all.iter().filter(|device| device.up && is_access(device)).collect();
-        let index = |device: &&Device| device.interface.index;
-        let new = here.iter().map(index).filter(|index| !self.links.contains_key(index));
-        let now = Instant::now();
-        self.asks.extend(new.flat_map(|index| ASKS.map(|after| (now + after, index))));
+        // Also without a carrier: what is heard from a host that has just come is not to be missed.
+        let here: Vec<&Device> = all.iter().filter(|device| is_access(device)).collect();
+        let new = here.iter().filter(|d| !self.links.contains_key(&d.interface.index));
+        let new: Vec<(u32, String)> =
+            new.map(|d| (d.interface.index, d.interface.name.clone())).collect();
         self.links = here.iter().map(|d| (d.interface.index, d.interface.name.clone())).collect();
+        self.macs.keep(&self.links);
+        let now = Instant::now();
+        for (index, name) in new {
+            if self.settings.fixed_mac {
+                self.core.trouble.note(monotonic(), self.macs.fix(&name));
+            }
+            self.asks.extend(ASKS.map(|after| (now + after, index)));
+        }
         let here = here.iter().map(|device| device.interface.clone()).collect();
         let Core { end, trouble, .. } = &mut self.core;
         end.attach(&over, trouble, monotonic());

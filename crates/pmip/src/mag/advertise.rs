@@ -62,10 +62,8 @@ impl Mag {
     pub(super) fn advertise(&mut self, now: Time, place: &Place) {
         let Some(at) = self.stations.get(place).filter(|at| at.state.is_served()) else { return };
         let config = &self.config;
-        let mut options = Vec::from([
-            NdOption::SourceLinkLayerAddress { link_layer_address: config.mac.to_vec() },
-            NdOption::Mtu { mtu: config.mtu_bytes },
-        ]);
+        let mut options: Vec<NdOption> = own_link_layer(config.mac).collect();
+        options.push(NdOption::Mtu { mtu: config.mtu_bytes });
         options.extend(at.prefixes.iter().filter_map(|prefix| match prefix.addr {
             IpAddr::V6(addr) => Some(NdOption::PrefixInformation(PrefixInformation {
                 prefix_length: prefix.len,
@@ -107,8 +105,7 @@ impl Mag {
             return;
         }
         at.probes += 1;
-        let link_layer_address = self.config.mac.to_vec();
-        let options = Vec::from([NdOption::SourceLinkLayerAddress { link_layer_address }]);
+        let options = own_link_layer(self.config.mac).collect();
         let message = Message::NeighborSolicitation { target_address, options };
         self.to_station(place, &message, target_address);
         self.timers.set((place.clone(), Task::Probe), now + RETRANS);
@@ -126,6 +123,13 @@ impl Mag {
         };
         self.out.push_back(Output::Own(Wish::ToStation { mac, datagram }));
     }
+}
+
+/// What says the gateway's link-layer address.
+fn own_link_layer(mac: Option<[u8; 6]>) -> impl Iterator<Item = NdOption> {
+    let option =
+        |mac: [u8; 6]| NdOption::SourceLinkLayerAddress { link_layer_address: mac.to_vec() };
+    mac.map(option).into_iter()
 }
 
 /// The link-layer address of a message's sender.

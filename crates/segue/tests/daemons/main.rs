@@ -28,6 +28,7 @@ mod names;
 mod nat;
 mod outage;
 mod pairings;
+mod pmip;
 #[path = "../views/pty.rs"]
 mod pty;
 mod reach;

@@ -1,0 +1,341 @@
+//! Proxy Mobile IPv6 end to end: a stock host keeps its address and its connections while the network moves it.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use segue_lab::Lab;
+use segue_linux::link;
+use segue_linux::netns::Netns;
+use serde_json::Value;
+
+use crate::traffic::{Stream, UdpEcho, Voice, one_datagram};
+use crate::world::{Daemon, drops, possible, tag, text, wait_for};
+
+const CN: &str = "fd00:c::2";
+
+fn cn() -> IpAddr {
+    CN.parse().unwrap()
+}
+
+/// The examples' domain with its daemons.
+struct Domain {
+    lma: Option<Daemon>,
+    left: Option<Daemon>,
+    right: Option<Daemon>,
+    lab: Lab,
+    dir: tempfile::TempDir,
+    datapath: &'static str,
+}
+
+fn example(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/pmip").join(name)
+}
+
+impl Domain {
+    fn new(datapath: &'static str) -> Option<Domain> {
+        if !possible() {
+            return None;
+        }
+        let building = crate::building();
+        let lab = segue_lab::file::read(&example("lab.toml")).unwrap().build(&tag()).unwrap();
+        drop(building);
+        let dir = tempfile::tempdir().unwrap();
+        let mut domain = Domain { lma: None, left: None, right: None, lab, dir, datapath };
+        domain.lma = Some(domain.start("lma", "lma"));
+        domain.left = Some(domain.start("mag", "left"));
+        domain.right = Some(domain.start("mag", "right"));
+        Some(domain)
+    }
+
+    /// Starts the daemon of a node; it answers.
+    fn start(&self, role: &str, node: &str) -> Daemon {
+        let config = example(&format!("{node}.toml"));
+        let state = self.dir.path().join(format!("{node}.db"));
+        let (config, state) = (config.to_str().unwrap(), state.to_str().unwrap());
+        let args = ["pmip", role, "--datapath", self.datapath, "-c", config, "--state", state];
+        let daemon = Daemon::start(self.node(node), self.dir.path().join(node), &args);
+        daemon.wait("the daemon answers", |_| true);
+        daemon
+    }
+
+    fn node(&self, name: &str) -> &Netns {
+        self.lab.node(name).unwrap()
+    }
+
+    fn lma(&self) -> &Daemon {
+        self.lma.as_ref().unwrap()
+    }
+
+    fn attach(&self, radio: &str, cell: &str) {
+        self.lab.attach(radio, cell).unwrap();
+    }
+
+    /// Waits until an interface is bound at this gateway.
+    fn is_bound(&self, llid: &str, proxy_coa: &str) -> Value {
+        let bound = |status: &Value| {
+            binding(status, llid)
+                .is_some_and(|at| at["proxy_coa"] == proxy_coa && at["state"] == "active")
+        };
+        self.lma().wait("a binding", bound)
+    }
+
+    /// Waits for the address that a host's radio makes of its prefix.
+    fn address(&self, node: &str, radio: &str) -> Ipv6Addr {
+        let mut found = None;
+        wait_for("a global address", || {
+            found = addresses(self.node(node), radio).first().copied();
+            found.is_some()
+        });
+        found.unwrap()
+    }
+}
+
+fn binding<'a>(status: &'a Value, llid: &str) -> Option<&'a Value> {
+    status["bindings"].as_array()?.iter().find(|binding| binding["llid"] == llid)
+}
+
+/// The global addresses of an interface.
+fn addresses(node: &Netns, interface: &str) -> Vec<Ipv6Addr> {
+    let all = node.run(link::addresses).unwrap().unwrap();
+    let index = node.run(|| link::index_of(interface)).unwrap().unwrap();
+    let of_it = all.into_iter().filter(|address| address.index == index);
+    let global = of_it.filter_map(|address| match address.prefix.addr {
+        IpAddr::V6(address) if !address.is_unicast_link_local() => Some(address),
+        _ => None,
+    });
+    global.collect()
+}
+
+const FIRST: &str = "02:5e:67:01:00:00";
+const SECOND: &str = "02:5e:67:01:00:01";
+const OTHER: &str = "02:5e:67:01:00:02";
+
+fn moves(datapath: &'static str) {
+    let _turn = crate::among_others();
+    let Some(domain) = Domain::new(datapath) else { return };
+    let host = domain.node("host");
+    domain.attach("host:wlan", "wlan1");
+    domain.is_bound(FIRST, "fd00:2::2");
+    let address = domain.address("host", "wlan");
+    let echo = UdpEcho::start(domain.node("cn"), cn());
+    let (local, _) = one_datagram(host, echo.address).expect("the correspondent answers");
+    assert_eq!(local.ip(), IpAddr::V6(address));
+    // Both directions at once, and one that the host never opened.
+    let stream = Stream::start(host, domain.node("cn"), cn(), Duration::from_millis(2));
+    let voice = Voice::start(host, domain.node("cn"), cn());
+    stream.flows_on(100_000);
+    for (n, (cell, coa)) in [("wlan2", "fd00:3::2"), ("wlan1", "fd00:2::2"), ("wlan2", "fd00:3::2")]
+        .into_iter()
+        .enumerate()
+    {
+        domain.attach("host:wlan", cell);
+        domain.is_bound(FIRST, coa);
+        stream.flows_on(100_000);
+        voice.flows_on(10);
+        assert_eq!(addresses(host, "wlan"), [address], "move {n}");
+    }
+    let heard = voice.finish();
+    println!("{datapath}: gaps {:?} ms, lost {:?} of {:?}", heard.gap_ms, heard.lost, heard.sent);
+    // Three moves, and fifty packets a second: some are lost in each.
+    assert!(heard.lost.iter().all(|lost| *lost < 60), "{:?}", heard.lost);
+    let status = domain.lma().status();
+    assert_eq!(status["bindings"].as_array().unwrap().len(), 1);
+    let tunnel = &status["tunnels"][0];
+    assert_eq!(tunnel["proxy_coa"], "fd00:3::2");
+    assert!(
+        tunnel["packets"].as_array().unwrap().iter().all(|n| n.as_u64().unwrap() > 50),
+        "{tunnel}"
+    );
+    // The former gateway keeps nothing.
+    domain
+        .left
+        .as_ref()
+        .unwrap()
+        .wait("no host", |status| status["hosts"] == serde_json::json!([]));
+}
+
+#[test]
+fn a_stock_host_keeps_its_address_and_its_connections_while_it_moves() {
+    moves("ebpf");
+}
+
+#[test]
+fn a_stock_host_keeps_its_address_and_its_connections_while_it_moves_in_user_space() {
+    moves("user");
+}
+
+/// Sends a datagram from a source that need not be the node's own.
+fn send_from(node: &Netns, device: &str, from: Ipv6Addr, to: SocketAddr) {
+    node.run(|| {
+        link::add_address(device, segue_ip::Prefix::host(from)).unwrap();
+        wait_for("the address", || std::net::UdpSocket::bind((from, 0)).is_ok());
+        let socket = std::net::UdpSocket::bind((from, 0)).unwrap();
+        for _ in 0..10 {
+            socket.send_to(b"not mine", to).unwrap();
+        }
+        link::delete_address(device, segue_ip::Prefix::host(from)).unwrap();
+    })
+    .unwrap();
+}
+
+fn refuses_anothers_prefix(datapath: &'static str) {
+    let _turn = crate::among_others();
+    let Some(domain) = Domain::new(datapath) else { return };
+    domain.attach("host:wlan", "wlan1");
+    domain.attach("other:wlan", "wlan2");
+    domain.is_bound(FIRST, "fd00:2::2");
+    domain.is_bound(OTHER, "fd00:3::2");
+    let [own, others] = [("host", "wlan"), ("other", "wlan")].map(|(n, r)| domain.address(n, r));
+    assert_ne!(own.octets()[..8], others.octets()[..8]);
+    let socket = crate::traffic::udp(domain.node("cn"), SocketAddr::new(cn(), 0));
+    let to = socket.local_addr().unwrap();
+    send_from(domain.node("other"), "wlan", own, to);
+    let right = domain.right.as_ref().unwrap();
+    right.wait("it is counted at the gateway", |status| drops(status, "inner_source") >= 10);
+    assert!(socket.recv(&mut [0; 32]).is_err(), "nothing arrives");
+
+    // A gateway that lets it through: the anchor knows better. The other gateway's tunnel is the same for both.
+    let rogue = domain.node("right");
+    let packet = {
+        let mut bytes = Vec::new();
+        let builder = etherparse::PacketBuilder::ipv6(
+            "fd00:3::2".parse::<Ipv6Addr>().unwrap().octets(),
+            "fd00:1::1".parse::<Ipv6Addr>().unwrap().octets(),
+            64,
+        );
+        let mut inner = Vec::new();
+        let datagram = etherparse::PacketBuilder::ipv6(
+            own.octets(),
+            CN.parse::<Ipv6Addr>().unwrap().octets(),
+            64,
+        );
+        datagram.udp(4_000, to.port()).write(&mut inner, b"not mine").unwrap();
+        builder.write(&mut bytes, etherparse::IpNumber(41), &inner).unwrap();
+        bytes
+    };
+    rogue
+        .run(|| {
+            let kind = socket2::Type::RAW;
+            // IPPROTO_RAW: whole packets.
+            let protocol = socket2::Protocol::from(255);
+            let socket = socket2::Socket::new(socket2::Domain::IPV6, kind, Some(protocol)).unwrap();
+            let to: SocketAddr = "[fd00:1::1]:0".parse().unwrap();
+            for _ in 0..10 {
+                socket.send_to(&packet, &to.into()).unwrap();
+            }
+        })
+        .unwrap();
+    domain.lma().wait("it is counted at the anchor", |status| drops(status, "inner_source") >= 10);
+    assert!(socket.recv(&mut [0; 32]).is_err(), "nothing arrives");
+}
+
+#[test]
+fn packets_from_the_prefix_of_another_host_are_dropped_at_gateway_and_anchor() {
+    refuses_anothers_prefix("ebpf");
+}
+
+#[test]
+fn packets_from_the_prefix_of_another_host_are_dropped_at_gateway_and_anchor_in_user_space() {
+    refuses_anothers_prefix("user");
+}
+
+#[test]
+fn two_radios_have_a_prefix_each_and_one_takes_over_what_is_for_the_other() {
+    let _turn = crate::among_others();
+    let Some(domain) = Domain::new("ebpf") else { return };
+    domain.attach("host:wlan", "wlan1");
+    domain.attach("host:wwan", "lte2");
+    domain.is_bound(FIRST, "fd00:2::2");
+    let status = domain.is_bound(SECOND, "fd00:3::3");
+    let [first, second] = [FIRST, SECOND].map(|llid| binding(&status, llid).unwrap().clone());
+    assert_ne!(first["prefixes"], second["prefixes"]);
+    for (binding, att) in [(&first, "IEEE 802.11a/b/g"), (&second, "3GPP E-UTRAN")] {
+        assert_eq!(binding["mn_id"], "alice@example.org");
+        assert_eq!(binding["att"], att);
+    }
+    domain.lab.detach("host:wlan", None).unwrap();
+    domain
+        .lma()
+        .wait("it has left", |status| binding(status, FIRST).unwrap()["state"] == "leaving");
+    assert_eq!(domain.lma().status()["tunnels"].as_array().unwrap().len(), 2);
+    domain.lma().wait("its binding has ended", |status| binding(status, FIRST).is_none());
+    assert_eq!(domain.lma().status()["tunnels"].as_array().unwrap().len(), 1);
+    // It comes back: the prefix was kept for it.
+    domain.attach("host:wlan", "wlan2");
+    let status = domain.is_bound(FIRST, "fd00:3::2");
+    assert_eq!(binding(&status, FIRST).unwrap()["prefixes"], first["prefixes"]);
+}
+
+#[test]
+fn either_side_may_be_killed_under_load_and_nothing_breaks() {
+    let _turn = crate::among_others();
+    let Some(mut domain) = Domain::new("ebpf") else { return };
+    domain.attach("host:wlan", "wlan1");
+    domain.is_bound(FIRST, "fd00:2::2");
+    let address = domain.address("host", "wlan");
+    let stream =
+        Stream::start(domain.node("host"), domain.node("cn"), cn(), Duration::from_millis(2));
+    stream.flows_on(100_000);
+    domain.lma.as_mut().unwrap().end(Signal::SIGKILL);
+    let began = Instant::now();
+    domain.lma = Some(domain.start("lma", "lma"));
+    stream.flows_on(100_000);
+    println!("the anchor was away for {:?}", began.elapsed());
+    let status = domain.is_bound(FIRST, "fd00:2::2");
+    // It has told the gateway that this is another start, which has registered again.
+    domain.left.as_ref().unwrap().wait("the anchor's start is noticed", |status| {
+        let events = status["events"].as_array().unwrap();
+        events.iter().any(|event| event["kind"] == "restarted")
+    });
+    let renewed = |status: &Value| binding(status, FIRST).unwrap()["lifetime_s"].as_u64();
+    assert!(renewed(&status) > Some(500));
+    domain.left.as_mut().unwrap().end(Signal::SIGKILL);
+    domain.left = Some(domain.start("mag", "left"));
+    stream.flows_on(100_000);
+    let here = |status: &Value| status["hosts"][0]["state"] == "active";
+    domain.left.as_ref().unwrap().wait("the host is there", here);
+    assert_eq!(addresses(domain.node("host"), "wlan"), [address]);
+    // A gateway that ends takes what it has set with it, but for what refuses hosts' packets.
+    let left = domain.left.as_mut().unwrap();
+    assert!(left.end(Signal::SIGTERM).success());
+    let rules = domain.node("left").command("ip").args(["-6", "rule"]).output().unwrap();
+    assert!(!text(&rules.stdout).contains("wlan1"), "{}", text(&rules.stdout));
+}
+
+#[test]
+fn what_is_wrong_in_a_file_is_said_in_one_line() {
+    let dir = tempfile::tempdir().unwrap();
+    for (role, content, expected) in [
+        ("lma", "pool = \"2001:db8::/48\"\n", "address is missing"),
+        ("lma", "address = \"fd00::1\"\n", "pool is missing"),
+        ("lma", "address = \"fd00::1\"\npool = \"2001:db8::/65\"\n", "pool: 2001:db8::/65 must be"),
+        ("lma", "address = \"fd00::1\"\npool = \"2001:db8::/48\"\n", "gateways is missing"),
+        ("lma", "address = \"ff02::1\"\n", "address: ff02::1 is no address"),
+        ("lma", "adress = \"fd00::1\"\n", "unknown field `adress`"),
+        ("mag", "anchor = \"fd00::1\"\n", "access is missing"),
+        (
+            "mag",
+            "anchor = \"fd00::1\"\n[[access]]\ninterface = \"a\"\nproxy_coa = \"fd00::2\"\n\
+             [[access]]\ninterface = \"b\"\nproxy_coa = \"fd00::2\"\n",
+            "access: b and a have the same proxy_coa",
+        ),
+        (
+            "mag",
+            "anchor = \"fd00::1\"\n[[access]]\ninterface = \"a\"\nproxy_coa = \"fd00::2\"\n\
+             [[node]]\nlink_layer = \"02:zz\"\nname = \"x\"\n",
+            "node: \"02:zz\" is no link-layer address",
+        ),
+    ] {
+        let path = dir.path().join("x.toml");
+        std::fs::write(&path, content).unwrap();
+        let output = std::process::Command::new(crate::world::SEGUE)
+            .args(["pmip", role, "-c", path.to_str().unwrap()])
+            .output()
+            .unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{content}: {said}");
+        assert!(said.contains(expected) && said.lines().count() == 1, "{content}: {said}");
+    }
+}
