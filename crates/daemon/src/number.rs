@@ -36,6 +36,11 @@ impl Number {
         Number(number.filter(|number| *number < NUMBERS).unwrap_or(0))
     }
 
+    /// As a number.
+    pub fn get(self) -> u32 {
+        self.0
+    }
+
     /// Takes the number for the host that is about to start: its rules and table are then no other's. What an abstract
     /// socket is bound to ends with the process, and is the network namespace's own, as rules and tables are.
     pub fn claim(self) -> anyhow::Result<Claim> {

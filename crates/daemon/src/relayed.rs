@@ -2,43 +2,95 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Context;
 
-use anyhow::Context;
+use anyhow::Context as _;
 use segue_clock::{Machine, Time};
-use segue_datapath::relay::{Relay, RelayRoom, RelaySetup};
-use segue_ip::{Datagram, Forward, Forwarding, Input, Output};
+use segue_datapath::MissPacket;
+use segue_datapath::relay::{Carried, Relay, RelayEvent, RelayRoom, RelaySetup};
+use segue_ip::{Datagram, FlowKey, Forward, Forwarding, Input, Output, Traffic};
 use segue_linux::monitor::Device;
+use segue_wire::DropReason;
+use tokio::sync::mpsc;
 use tracing::{info, warn};
 
-use crate::engine::{Engine, ToLoop};
+use crate::engine::{Engine, Queue, ToLoop};
 use crate::events::Trouble;
 use crate::packets::MARK;
 use crate::settings::Choice;
 use crate::sockets::{Arrivals, Sockets};
+use crate::turns;
+
+/// First packets of flows that wait for the daemon; more are dropped.
+const MISSES: usize = 16_384;
+/// Those that the daemon takes in a turn.
+const MISSES_A_TURN: usize = 64;
+
+/// A machine that may be asked where a flow goes.
+pub trait OfFlows {
+    /// Its own input.
+    type Own;
+
+    /// The input that asks; `None` if it binds no traffic so that it is asked.
+    fn flow(key: FlowKey, dscp: u8) -> Option<Self::Own>;
+}
 
 /// The machine over its sockets, beside its relay.
 pub struct Relayed<M> {
     /// The machine over its sockets.
     pub sockets: Sockets<M>,
     relay: Relay,
+    /// First packets of flows that the machine is to place.
+    waiting: BTreeMap<FlowKey, MissPacket>,
+    /// How many of them were dropped.
+    shed: Arc<AtomicU64>,
     /// Interfaces over which packets of tunnels come.
     attached: BTreeSet<u32>,
 }
+
+/// What waits for the daemon: in the sockets, and flows that the relay asks about.
+pub struct Below {
+    arrivals: Arrivals,
+    misses: mpsc::Receiver<MissPacket>,
+}
+
+/// Something from below.
+pub enum Came {
+    /// A datagram.
+    Datagram(Datagram),
+    /// The first packet of a flow.
+    Miss(MissPacket),
+}
+
+/// First packets of flows, and how many there were too many.
+pub type Misses = (mpsc::Receiver<MissPacket>, Arc<AtomicU64>);
 
 /// Opens a relay with this device in the current network namespace.
 ///
 /// # Errors
 /// Neither packet path can be had, or not the one that the operator wants.
-pub fn open(device: &str, mtu_bytes: u32, choice: Choice) -> anyhow::Result<Relay> {
+pub fn open(device: &str, mtu_bytes: u32, choice: Choice) -> anyhow::Result<(Relay, Misses)> {
     let room = RelayRoom::default();
     let setup = RelaySetup { device: device.to_owned(), mtu_bytes, mark: MARK, room };
-    // Packets that are asked about have no flow that anyone asked for.
-    let sink = Arc::new(|_| {});
+    let (sender, receiver) = mpsc::channel(MISSES);
+    let shed = Arc::<AtomicU64>::default();
+    let sink = Arc::new({
+        let shed = Arc::clone(&shed);
+        move |event| {
+            if let RelayEvent::Miss(packet) = event
+                && sender.try_send(packet).is_err()
+            {
+                shed.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    });
+    let misses = (receiver, shed);
     if choice != Choice::User {
         match Relay::new(&setup, sink.clone()) {
             Ok(relay) => {
                 info!("datapath: eBPF");
-                return Ok(relay);
+                return Ok((relay, misses));
             }
             Err(error) if choice == Choice::Ebpf => {
                 return Err(error).context("the eBPF datapath cannot be had here");
@@ -48,13 +100,38 @@ pub fn open(device: &str, mtu_bytes: u32, choice: Choice) -> anyhow::Result<Rela
     }
     let relay = Relay::in_user_space(&setup, sink).context("the relay cannot be set up")?;
     info!("datapath: user space");
-    Ok(relay)
+    Ok((relay, misses))
 }
 
 impl<M> Relayed<M> {
     /// Nothing is attached yet.
-    pub fn new(sockets: Sockets<M>, relay: Relay) -> Relayed<M> {
-        Relayed { sockets, relay, attached: BTreeSet::new() }
+    pub fn new(
+        sockets: Sockets<M>,
+        relay: Relay,
+        arrivals: Arrivals,
+        (misses, shed): Misses,
+    ) -> (Relayed<M>, Below) {
+        let (waiting, attached) = (BTreeMap::new(), BTreeSet::new());
+        (Relayed { sockets, relay, waiting, shed, attached }, Below { arrivals, misses })
+    }
+
+    /// Lets the first packet of a flow go where the flow is bound to, and those behind it.
+    pub fn release(&mut self, key: &FlowKey) {
+        if let Some(packet) = self.waiting.remove(key) {
+            self.relay.inject(packet);
+        }
+    }
+
+    /// Drops the first packet of a flow, and those behind it.
+    pub fn refuse(&mut self, key: &FlowKey) {
+        if let Some(packet) = self.waiting.remove(key) {
+            self.relay.refuse(&packet);
+        }
+    }
+
+    /// What bound traffic has carried.
+    pub fn traffic_carried(&self, traffic: &Traffic) -> Carried {
+        self.relay.traffic_carried(traffic)
     }
 
     /// Index of the relay's device.
@@ -80,21 +157,21 @@ impl<M> Relayed<M> {
     }
 
     /// What a tunnel has carried.
-    pub fn tunnel_carried(&self, number: u32) -> segue_datapath::relay::Carried {
+    pub fn tunnel_carried(&self, number: u32) -> Carried {
         self.relay.tunnel_carried(number)
     }
 }
 
 impl<M, I, O, N, P> Engine for Relayed<M>
 where
-    M: Machine<Input = Input<I, P>, Output = Output<O, N, P>>,
+    M: Machine<Input = Input<I, P>, Output = Output<O, N, P>> + OfFlows<Own = I>,
 {
     type Own = I;
     type Wish = O;
     type News = N;
     type Record = P;
-    type Event = Datagram;
-    type Queue = Arrivals;
+    type Event = Came;
+    type Queue = Below;
     type Turn = ();
 
     fn deadline(&self) -> Option<Time> {
@@ -105,12 +182,22 @@ where
         self.sockets.handle(input);
     }
 
-    fn on_event(&mut self, datagram: Datagram) {
-        self.sockets.on_event(datagram);
+    fn on_event(&mut self, came: Came) {
+        match came {
+            Came::Datagram(datagram) => self.sockets.on_event(datagram),
+            Came::Miss(packet) => match M::flow(packet.key, packet.dscp) {
+                Some(input) => {
+                    let key = packet.key;
+                    self.waiting.insert(key, packet);
+                    self.sockets.handle(Input::Own(input));
+                }
+                None => self.relay.refuse(&packet),
+            },
+        }
     }
 
-    fn at_deadline(&mut self, queue: &mut Arrivals) {
-        self.sockets.at_deadline(queue);
+    fn at_deadline(&mut self, queue: &mut Below) {
+        self.sockets.at_deadline(&mut queue.arrivals);
     }
 
     fn refresh(&mut self) {}
@@ -141,6 +228,19 @@ where
         let mut drops = self.sockets.drops();
         let relay = self.relay.drops();
         drops.extend(relay.into_iter().map(|(why, count)| (why.name().to_owned(), count)));
+        let shed = self.shed.load(Ordering::Relaxed);
+        if shed > 0 {
+            *drops.entry(DropReason::QueueFull.name().to_owned()).or_default() += shed;
+        }
         drops
+    }
+}
+
+impl Queue for Below {
+    type Event = Came;
+
+    fn take(&mut self, context: &mut Context<'_>, mut into: impl FnMut(Came)) {
+        self.arrivals.take(context, |datagram| into(Came::Datagram(datagram)));
+        turns::take(&mut self.misses, MISSES_A_TURN, context, |packet| into(Came::Miss(packet)));
     }
 }

@@ -26,8 +26,8 @@ mod names;
 mod news;
 
 pub use lma::{
-    Allowed, Lma, LmaConfig, LmaInput, LmaOutput, LmaRecord, Nodes, Session, SessionState,
-    StoredLease, StoredSession,
+    Allowed, DECISION, Flow, Lma, LmaConfig, LmaInput, LmaOutput, LmaRecord, LmaWish, Nodes,
+    Placed, Schedule, Session, SessionState, StoredLease, StoredSession,
 };
 pub use mag::{
     Access, AttachBy, FIXED_LINK_LOCAL, FIXED_MAC, Identities, Identity, Lifetimes, Mag, MagConfig,
@@ -38,5 +38,9 @@ pub use news::{Refusal, Refused, Report, Why};
 
 /// The protocol number of the Mobility Header.
 pub const MOBILITY: u8 = segue_wire::mobility::NEXT_HEADER;
+/// The vendor of our own options: the enterprise number for examples (RFC 5612), as there is none of ours.
+pub const VENDOR: u32 = 32_473;
+/// Subtype of our option that wishes a gateway to advertise itself as the better router: one octet, 1.
+pub const PREFERENCE: u8 = 1;
 /// Hop limit of what either sends.
 const HOPS: u8 = 64;

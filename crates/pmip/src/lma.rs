@@ -1,18 +1,19 @@
 //! The local mobility anchor: who is where, and which prefix is whose.
 
+mod flows;
 mod hosts;
 mod lookup;
+mod notify;
 mod register;
 mod revoke;
 mod stored;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
-use core::convert::Infallible;
 use core::net::Ipv6Addr;
 
-use segue_clock::{DayClock, Deadline, Machine, Span, Time, UnixTime, earlier};
-use segue_ip::{Datagram, Input, Output, Prefix};
+use segue_clock::{DayClock, Deadline, Machine, Rng, Span, Time, Timers, UnixTime, earlier};
+use segue_ip::{Datagram, FlowKey, Input, Output, Prefix};
 use segue_mobility::{
     BindingCache, Leases, Lifetime, Pool, Retransmission, SequenceOrder, TimestampOrder,
 };
@@ -26,7 +27,9 @@ use crate::heart::{self, Heart, Pulse};
 use crate::message::{Registration, Update, ends, read};
 use crate::news::Why;
 use crate::{LinkLayer, NodeId, Refusal, Refused, Report};
+pub use flows::{DECISION, Flow, Placed, Schedule};
 use hosts::Host;
+use notify::{Elsewhere, Notification};
 use register::Waiting;
 pub use stored::{StoredLease, StoredSession};
 
@@ -51,6 +54,16 @@ pub struct LmaConfig {
     pub delete_delay: Span,
     /// How long a registration whose handoff state is unknown waits for the end of another (MaxDelayBeforeNewBCEAssign).
     pub assign_delay: Span,
+    /// Whether flows go to another interface of their host than the one whose prefix they have (RFC 7864).
+    pub flow_mobility: bool,
+    /// How flows are placed.
+    pub schedule: Schedule,
+    /// Have each flow placed by itself, also where there is no choice: who decides is told of all.
+    pub always_ask: bool,
+    /// Most flows that are placed by themselves.
+    pub max_flows: usize,
+    /// Any number: what the schedule by chance begins with.
+    pub seed: u64,
     /// Most bindings.
     pub capacity: usize,
     /// How often it has started, this start included (RFC 5847).
@@ -73,6 +86,11 @@ impl LmaConfig {
             window: TimestampOrder::WINDOW,
             delete_delay: Span::from_millis(10_000),
             assign_delay: Span::from_millis(1_500),
+            flow_mobility: true,
+            schedule: Schedule::Static,
+            always_ask: false,
+            max_flows: 1 << 17,
+            seed: 0,
             capacity: 1 << 20,
             restart_counter: 1,
             clock,
@@ -105,6 +123,24 @@ pub enum LmaInput {
     TimeOfDay(UnixTime),
     /// End a host's bindings (RFC 5846).
     Revoke(NodeId),
+    /// The first packet of a flow waits for a place to go to.
+    Flow {
+        /// The flow.
+        key: FlowKey,
+        /// Its differentiated services code point.
+        dscp: u8,
+    },
+    /// Nothing has come of these flows for a while.
+    FlowsEnded(Vec<FlowKey>),
+    /// A flow goes to the binding of its host with this number (BID); `None`: where the own rule says.
+    Place {
+        /// The flow.
+        key: FlowKey,
+        /// The binding.
+        bid: Option<u16>,
+    },
+    /// Whether somebody decides where flows go; if not, the own rule does.
+    Deciding(bool),
 }
 
 /// What an anchor stores. A later record of the same key takes its place; `None` takes it away.
@@ -116,8 +152,19 @@ pub enum LmaRecord {
     Lease(Prefix, Option<StoredLease>),
 }
 
-/// What an anchor asks of its driver; there is nothing of its own.
-pub type LmaOutput = Output<Infallible, Report, LmaRecord>;
+/// What an anchor asks of its driver, beside what every role does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LmaWish {
+    /// The first packet of this flow may go where the flow is bound to.
+    Release(FlowKey),
+    /// It goes nowhere.
+    Refuse(FlowKey),
+    /// Ask who decides where this flow goes, and say it ([`LmaInput::Place`]).
+    Decide(FlowKey),
+}
+
+/// What an anchor asks of its driver.
+pub type LmaOutput = Output<LmaWish, Report, LmaRecord>;
 
 /// A binding: one interface of a host, and the gateway where it is. The gateway's address is the peer of its place in the
 /// cache.
@@ -138,6 +185,17 @@ pub struct Session {
     /// When it came to its gateway.
     pub since: Time,
     order: Order,
+    /// What its gateway knows of the host's other interfaces, and what it was told last.
+    told: Option<Elsewhere>,
+    asked: Option<Elsewhere>,
+}
+
+impl Session {
+    /// Whether its gateway carries what is for a prefix.
+    fn carries(&self, prefix: Prefix) -> bool {
+        let told = self.told.as_ref().is_some_and(|told| told.prefixes.contains(&prefix));
+        told || self.prefixes.contains(&prefix)
+    }
 }
 
 /// Whether a host's interface is where its binding says.
@@ -191,8 +249,15 @@ pub struct Lma {
     /// Registrations that wait for the end of another binding, by when they no longer do.
     waiting: BTreeMap<(Time, u64), Waiting>,
     revocations: BTreeMap<u16, Revocation>,
-    /// The number given last, of bindings, tunnels, revocations and what waits.
-    numbers: [u64; 4],
+    notifications: BTreeMap<u16, Notification>,
+    flows: BTreeMap<FlowKey, Flow>,
+    by_age: BTreeSet<(Time, FlowKey)>,
+    /// Flows whose place somebody is to decide, until when.
+    undecided: Timers<FlowKey>,
+    deciding: bool,
+    rng: Rng,
+    /// The number given last, of bindings, tunnels, revocations, what waits, and notifications.
+    numbers: [u64; 5],
     /// All records of earlier starts have come.
     started: bool,
     refused: Refused,
@@ -212,7 +277,13 @@ impl Lma {
             beats: BTreeSet::new(),
             waiting: BTreeMap::new(),
             revocations: BTreeMap::new(),
-            numbers: [0; 4],
+            notifications: BTreeMap::new(),
+            flows: BTreeMap::new(),
+            by_age: BTreeSet::new(),
+            undecided: Timers::new(),
+            deciding: false,
+            rng: Rng::new(config.seed),
+            numbers: [0; 5],
             started: false,
             refused: Refused::new(),
             out: VecDeque::new(),
@@ -276,7 +347,8 @@ impl Lma {
             return Err(Refusal::Stranger);
         }
         match body {
-            Body::Heartbeat(beat) => self.on_beat(&beat, &options, from, to),
+            Body::Heartbeat(beat) => self.on_beat(now, &beat, &options, from, to),
+            Body::UpdateNotificationAcknowledgement(answer) => self.noticed(now, &answer, from),
             Body::BindingRevocation(BindingRevocation::Acknowledgement(answer)) => {
                 self.revoked(now, &answer, from)
             }
@@ -286,6 +358,7 @@ impl Lma {
 
     fn on_beat(
         &mut self,
+        now: Time,
         beat: &Heartbeat,
         options: &[MobilityOption],
         from: Ipv6Addr,
@@ -301,7 +374,10 @@ impl Lma {
         let pulse = peer.heart.on_response(beat, counter).ok_or(Refusal::Stale)?;
         match pulse {
             // It registers its hosts anew, or lets their lifetimes end.
-            Some(Pulse::Restarted) => self.report(Report::Restarted { peer: from }),
+            Some(Pulse::Restarted) => {
+                self.report(Report::Restarted { peer: from });
+                self.tell_anew(now, from);
+            }
             Some(Pulse::Back) => self.report(Report::Answers { peer: from }),
             Some(Pulse::Silent) | None => {}
         }
@@ -347,6 +423,7 @@ const SESSION: usize = 0;
 const TUNNEL: usize = 1;
 const REVOCATION: usize = 2;
 const WAITING: usize = 3;
+const NOTIFICATION: usize = 4;
 
 impl Machine for Lma {
     type Input = Input<LmaInput, LmaRecord>;
@@ -368,6 +445,14 @@ impl Machine for Lma {
             }
             Input::Own(LmaInput::TimeOfDay(day)) => self.config.clock = DayClock::new(now, day),
             Input::Own(LmaInput::Revoke(node)) => self.revoke(now, &node),
+            Input::Own(LmaInput::Flow { key, dscp }) => self.on_flow(now, key, dscp),
+            Input::Own(LmaInput::FlowsEnded(keys)) => self.flows_ended(&keys),
+            Input::Own(LmaInput::Place { key, bid }) => {
+                if !self.place(&key, bid) {
+                    self.refuse(Refusal::NoBinding);
+                }
+            }
+            Input::Own(LmaInput::Deciding(deciding)) => self.deciding = deciding,
             Input::Interfaces(_) | Input::Link(_) | Input::Record(_) => {}
         }
     }
@@ -382,6 +467,8 @@ impl Machine for Lma {
         }
         self.wait_no_longer(now);
         self.revoke_again(now);
+        self.notify_again(now);
+        self.decide_alone(now);
         self.beat(now);
     }
 
@@ -394,7 +481,10 @@ impl Machine for Lma {
         let wait = self.waiting.first_key_value().map(|((at, _), _)| (*at, "to wait no longer"));
         let revoke = self.revocations.values().map(|r| r.again.deadline()).min();
         let beat = self.beats.first().map(|(at, _)| (*at, "a heartbeat is due"));
-        let first = earlier(earlier(end, wait), beat);
+        let notify = self.notifications.values().map(|n| n.again.deadline()).min();
+        let notify = notify.map(|at| (at, "to notify again"));
+        let decide = self.undecided.next().map(|(at, _)| (at, "to place a flow alone"));
+        let first = earlier(earlier(earlier(end, wait), beat), earlier(notify, decide));
         earlier(first, revoke.map(|at| (at, "to revoke again")))
     }
 }

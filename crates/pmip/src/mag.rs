@@ -238,6 +238,8 @@ pub struct Station {
     pub prefixes: Vec<Prefix>,
     /// Prefixes of the host's other interfaces, which are carried and not advertised (RFC 7864).
     pub off_link: Vec<Prefix>,
+    /// Another access of the host is gone: it is to prefer this one.
+    pub preferred: bool,
     /// When its registration ends.
     pub until: Time,
     /// When it attached.
@@ -386,7 +388,24 @@ impl Mag {
         self.links = links;
         self.out.extend(new.into_iter().flat_map(of_link).map(Output::Forward));
         let records = core::mem::take(&mut self.records);
+        let restored = !records.is_empty();
         records.into_iter().for_each(|record| self.restore(now, record));
+        if restored {
+            self.greet();
+        }
+    }
+
+    /// Tells anchors of hosts from before that this is another start: what they said of other accesses is forgotten.
+    fn greet(&mut self) {
+        let counter = self.config.restart_counter;
+        let ends = self
+            .anchors
+            .iter()
+            .filter_map(|(anchor, known)| Some((*known.tunnels.keys().next()?, *anchor)));
+        let ends: Vec<(Ipv6Addr, Ipv6Addr)> = ends.collect();
+        for (own, anchor) in ends {
+            self.send(heart::response(None, counter, own, anchor));
+        }
     }
 
     fn link(&mut self, now: Time, event: LinkEvent) {
@@ -408,6 +427,10 @@ impl Mag {
             return self.discover(now, came);
         }
         let (from, to) = ends(came)?;
+        // That of another gateway on the same node.
+        if !self.config.accesses.iter().any(|access| access.proxy_coa == to) {
+            return Ok(());
+        }
         let profile = self.config.profile;
         let Message { body, options } = read(came, (from, to), &profile)?;
         match body {

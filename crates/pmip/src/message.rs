@@ -12,7 +12,7 @@ use segue_wire::mobility::option::{
 };
 use segue_wire::mobility::{Body, Message, MobilityOption, Profile, verify_checksum};
 
-use crate::{HOPS, LinkLayer, MOBILITY, NodeId, Refusal};
+use crate::{HOPS, LinkLayer, MOBILITY, NodeId, PREFERENCE, Refusal, VENDOR};
 
 /// What an update asks for, and an acknowledgement repeats or grants.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,6 +29,8 @@ pub(crate) struct Registration {
     pub(crate) timestamp: Option<UnixTime>,
     pub(crate) alternate: Option<Ipv6Addr>,
     pub(crate) restart_counter: Option<u32>,
+    /// The sender wishes that the host prefers this gateway.
+    pub(crate) prefer: bool,
 }
 
 impl Registration {
@@ -65,6 +67,11 @@ impl Registration {
                 }
                 MobilityOption::RestartCounter(counter) => {
                     all.restart_counter = Some(counter.restart_counter);
+                }
+                MobilityOption::VendorSpecific(own)
+                    if (own.vendor_id, own.sub_type) == (VENDOR, PREFERENCE) =>
+                {
+                    all.prefer = own.data.first() == Some(&1);
                 }
                 _ => {}
             }
@@ -103,6 +110,17 @@ pub(crate) fn home_network_prefix(prefix: Prefix) -> MobilityOption {
     let (flags, prefix_length) = (HomeNetworkPrefixFlags(0), prefix.len);
     let home = HomeNetworkPrefix { flags, prefix_length, home_network_prefix };
     MobilityOption::HomeNetworkPrefix(home)
+}
+
+/// The same of a prefix that is not to be advertised (RFC 7864).
+pub(crate) fn off_link_prefix(prefix: Prefix) -> MobilityOption {
+    match home_network_prefix(prefix) {
+        MobilityOption::HomeNetworkPrefix(home) => {
+            let flags = HomeNetworkPrefixFlags::OFF_LINK;
+            MobilityOption::HomeNetworkPrefix(HomeNetworkPrefix { flags, ..home })
+        }
+        other => other,
+    }
 }
 
 /// A Timestamp option.

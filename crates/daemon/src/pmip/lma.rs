@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use anyhow::Context;
 use segue_clock::{Machine, Time};
-use segue_ip::{Forward, Input, Output, Route};
+use segue_ip::{FlowKey, Forward, Input, Output, Route};
 use segue_linux::clock::monotonic;
 use segue_linux::monitor::Device;
 use segue_linux::raw::RawSocket;
-use segue_pmip::{Lma, LmaInput, LmaOutput, LmaRecord, NodeId, Report, SessionState};
+use segue_pmip::{Lma, LmaInput, LmaOutput, LmaRecord, LmaWish, NodeId, Report, SessionState};
 use segue_wire::mobility::{Message, MobilityOption, Profile};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
@@ -18,10 +18,10 @@ use crate::control::{Response, Vocabulary};
 use crate::forwarding::Forwarding;
 use crate::kept::Kept;
 use crate::ledger::{Entry, Ledger, StoreTable};
-use crate::relayed::{self, Relayed};
+use crate::relayed::{self, Below, OfFlows, Relayed};
 use crate::run::{self, Core, Role};
 pub use crate::settings::Lma as Settings;
-use crate::sockets::{Arrivals, Sockets};
+use crate::sockets::Sockets;
 
 const BINDINGS: StoreTable = StoreTable { name: "bindings", of: "binding" };
 /// The metric of the route that refuses what is for the pool while the relay is away.
@@ -97,6 +97,14 @@ pub struct TunnelStatus {
     pub bytes: [u64; 2],
 }
 
+impl OfFlows for Lma {
+    type Own = LmaInput;
+
+    fn flow(key: FlowKey, dscp: u8) -> Option<LmaInput> {
+        Some(LmaInput::Flow { key, dscp })
+    }
+}
+
 /// The role of an anchor.
 pub struct Daemon {
     settings: Settings,
@@ -120,7 +128,7 @@ impl Role for Daemon {
     fn start(
         mut settings: Settings,
         _: mpsc::Sender<Self::Signalling>,
-    ) -> anyhow::Result<(Daemon, Arrivals)> {
+    ) -> anyhow::Result<(Daemon, Below)> {
         let (store, starts) = open(&settings.state, BINDINGS.name)?;
         let config = &mut settings.machine;
         (config.clock, config.restart_counter) = (day_clock(), starts);
@@ -134,8 +142,8 @@ impl Role for Daemon {
         let (mut sockets, mut arrivals) = Sockets::open(machine, &[])?;
         sockets.speak(&mut arrivals, RawSocket::mobility()?, &[])?;
         let own = &settings.relay;
-        let relay = relayed::open(&own.device, own.mtu, own.datapath)?;
-        let end = Relayed::new(sockets, relay);
+        let (relay, misses) = relayed::open(&own.device, own.mtu, own.datapath)?;
+        let (end, below) = Relayed::new(sockets, relay, arrivals, misses);
         let (pool, mut kept) = (settings.machine.pool.network(), Kept::default());
         let lead = [
             Route::on(pool, end.device()),
@@ -148,15 +156,21 @@ impl Role for Daemon {
         }
         let forwarding = Forwarding::start(&mut kept, &settings.relay.device, &[pool])?;
         let core = Core::new(end, ledger).keeping(kept);
-        Ok((Daemon { settings, core, forwarding }, arrivals))
+        Ok((Daemon { settings, core, forwarding }, below))
     }
 
     fn core(&mut self) -> &mut Core<Relayed<Lma>, Words> {
         &mut self.core
     }
 
-    fn apply(&mut self, wish: std::convert::Infallible) -> anyhow::Result<()> {
-        match wish {}
+    fn apply(&mut self, wish: LmaWish) -> anyhow::Result<()> {
+        match wish {
+            LmaWish::Release(key) => self.core.end.release(&key),
+            LmaWish::Refuse(key) => self.core.end.refuse(&key),
+            // Nobody decides so far.
+            LmaWish::Decide(_) => {}
+        }
+        Ok(())
     }
 
     fn entry(&self, record: LmaRecord) -> anyhow::Result<Entry> {

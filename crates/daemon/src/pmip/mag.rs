@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use segue_clock::Machine;
-use segue_ip::{Forward, Input, LinkEvent, Prefix, Route, Rule};
+use segue_ip::{FlowKey, Forward, Input, LinkEvent, Prefix, Route, Rule};
 use segue_linux::clock::{monotonic, realtime_ns};
 use segue_linux::link;
 use segue_linux::monitor::Device;
@@ -27,16 +27,16 @@ use crate::control::{Response, Vocabulary};
 use crate::forwarding::Forwarding;
 use crate::kept::Kept;
 use crate::ledger::{Entry, Ledger, StoreTable};
-use crate::relayed::{self, Relayed};
+use crate::number::Number;
+use crate::relayed::{self, Below, OfFlows, Relayed};
 use crate::run::{self, Core, Role};
 pub use crate::settings::Mag as Settings;
-use crate::sockets::{Arrivals, Readiness, Sockets};
+use crate::sockets::{Readiness, Sockets};
 
 const HOSTS: StoreTable = StoreTable { name: "hosts", of: "host" };
-/// Routing table of what comes over accesses: all of it goes into the relay.
-const FROM_HOSTS: u32 = 0x5ed0;
-/// Routing table of what comes out of the relay: it goes to hosts.
-const TO_HOSTS: u32 = 0x5ed1;
+/// The first routing table of the first gateway on a machine; each has two, by the number of its device. In the first, what comes over
+/// accesses goes into the relay.
+const TABLES: u32 = 0x5f00;
 /// Priority of the rules that lead there, before those that pass or prohibit what else is forwarded.
 const RULES: u32 = 5_190;
 /// The metric of routes that refuse what no other route takes, also after a crash.
@@ -92,6 +92,14 @@ pub struct HostStatus {
     pub lifetime_s: u64,
     /// From attaching to the anchor's answer, in milliseconds.
     pub registered_ms: Option<f64>,
+}
+
+impl OfFlows for Mag {
+    type Own = MagInput;
+
+    fn flow(_: FlowKey, _: u8) -> Option<MagInput> {
+        None
+    }
 }
 
 /// The role of a gateway.
@@ -200,13 +208,19 @@ impl Drop for Macs {
     }
 }
 
+/// The tables of a gateway with this device: from hosts, and to hosts.
+fn tables(device: &str) -> [u32; 2] {
+    let first = TABLES + 2 * Number::of(device).get();
+    [first, first + 1]
+}
+
 /// Leads what comes over accesses into the relay, and what comes out of it to hosts alone.
 fn lead(settings: &Settings, device: u32, kept: &mut Kept) -> anyhow::Result<()> {
-    let everything = Prefix::default_of(true);
+    let (everything, [from, to]) = (Prefix::default_of(true), tables(&settings.relay.device));
     let routes = [
-        Route::on(everything, device).table(FROM_HOSTS),
-        Route::unreachable(everything).table(FROM_HOSTS).metric(LAST),
-        Route::unreachable(everything).table(TO_HOSTS).metric(LAST),
+        Route::on(everything, device).table(from),
+        Route::unreachable(everything).table(from).metric(LAST),
+        Route::unreachable(everything).table(to).metric(LAST),
     ];
     let rule = |iif: &str, table| Rule {
         v6: true,
@@ -216,8 +230,8 @@ fn lead(settings: &Settings, device: u32, kept: &mut Kept) -> anyhow::Result<()>
         ..Rule::default()
     };
     let accesses = settings.machine.accesses.iter();
-    let from = accesses.map(|access| rule(&access.interface, FROM_HOSTS));
-    let rules = from.chain([rule(&settings.relay.device, TO_HOSTS)]).map(Forward::Rule);
+    let over = accesses.map(|access| rule(&access.interface, from));
+    let rules = over.chain([rule(&settings.relay.device, to)]).map(Forward::Rule);
     for part in routes.into_iter().map(Forward::Route).chain(rules) {
         kept.put(part).context("cannot lead hosts' packets into the relay")?;
     }
@@ -240,7 +254,7 @@ impl Role for Daemon {
     fn start(
         mut settings: Settings,
         _: mpsc::Sender<Self::Signalling>,
-    ) -> anyhow::Result<(Daemon, Arrivals)> {
+    ) -> anyhow::Result<(Daemon, Below)> {
         let (store, starts) = open(&settings.state, HOSTS.name)?;
         let mut macs = Macs::default();
         for access in settings.machine.accesses.iter().filter(|_| settings.fixed_mac) {
@@ -248,7 +262,8 @@ impl Role for Daemon {
         }
         let config = &mut settings.machine;
         (config.clock, config.restart_counter) = (day_clock(), starts);
-        (config.seed, config.table) = (realtime_ns(), TO_HOSTS);
+        let [_, to_hosts] = tables(&settings.relay.device);
+        (config.seed, config.table) = (realtime_ns(), to_hosts);
         config.mac = settings.fixed_mac.then_some(FIXED_MAC);
         let mut machine = Mag::new(config.clone());
         for (_, value) in stored(store.as_ref(), HOSTS.name)? {
@@ -262,8 +277,8 @@ impl Role for Daemon {
         let discovery = [Kind::RouterSolicitation as u8, Kind::NeighborAdvertisement as u8];
         sockets.speak(&mut arrivals, RawSocket::icmpv6(&discovery)?, &[ALL_ROUTERS])?;
         let own = &settings.relay;
-        let relay = relayed::open(&own.device, own.mtu, own.datapath)?;
-        let end = Relayed::new(sockets, relay);
+        let (relay, misses) = relayed::open(&own.device, own.mtu, own.datapath)?;
+        let (end, below) = Relayed::new(sockets, relay, arrivals, misses);
         let mut kept = Kept::default();
         lead(&settings, end.device(), &mut kept)?;
         let forwarding = Forwarding::of(&mut kept, &settings.relay.device, [true], &[])?;
@@ -286,7 +301,7 @@ impl Role for Daemon {
             forwarding,
             macs,
         };
-        Ok((daemon, arrivals))
+        Ok((daemon, below))
     }
 
     fn core(&mut self) -> &mut Core<Relayed<Mag>, Words> {

@@ -7,7 +7,7 @@ use core::net::Ipv6Addr;
 
 use segue_clock::Time;
 use segue_ip::{
-    Binding as Bind, Exit, Form, Forward, Output, Port, Prefix, Source, Traffic, Tunnel,
+    Binding as Bind, Exit, FlowKey, Form, Forward, Output, Port, Prefix, Source, Traffic, Tunnel,
 };
 
 use super::{Lma, LmaRecord, Peer, SessionState, StoredLease, TUNNEL};
@@ -20,6 +20,8 @@ pub(super) struct Host {
     pub(super) sessions: BTreeSet<u32>,
     /// All that it has, and for which interface they were leased; while it has a binding it keeps them all.
     pub(super) prefixes: BTreeMap<Prefix, LinkLayer>,
+    /// Flows to it that were placed by themselves.
+    pub(super) flows: BTreeSet<FlowKey>,
     /// What the node was given for it.
     given: Vec<Forward>,
 }
@@ -32,22 +34,29 @@ impl Lma {
         active.map(|(number, at)| (number, at.peer)).collect()
     }
 
-    /// Where what is for a prefix goes: to its own interface, or else to another of the host.
-    fn exit(&self, prefix: Prefix, active: &[(u32, Ipv6Addr)]) -> Exit {
-        let has = |number: &u32| self.holders.get(&prefix).is_some_and(|all| all.contains(number));
-        let own = active.iter().find(|(number, _)| has(number)).or(active.first());
-        let peer = own.and_then(|(_, gateway)| self.peers.get(gateway));
-        peer.map_or(Exit::Drop, |peer| Exit::Tunnel(peer.tunnel))
+    /// Where what is for a prefix goes: to the only interface that can have it, or where each flow is placed.
+    fn exit(&self, node: &NodeId, prefix: Prefix) -> Exit {
+        let usable = self.usable(node, prefix);
+        let tunnel = |number: &u32| {
+            let gateway = self.sessions.get(number).map(|at| at.peer)?;
+            self.peers.get(&gateway).map(|peer| peer.tunnel)
+        };
+        let asks = usable.len() > 1 || self.config.always_ask && !usable.is_empty();
+        match usable.first().and_then(tunnel) {
+            Some(_) if asks => Exit::Ask,
+            Some(tunnel) => Exit::Tunnel(tunnel),
+            None => Exit::Drop,
+        }
     }
 
     /// What a host needs. The first lines are to be there before the later ones.
-    fn wanted(&self, host: &Host) -> Vec<Forward> {
+    fn wanted(&self, node: &NodeId, host: &Host) -> Vec<Forward> {
         let active = self.active(host);
         if host.sessions.is_empty() {
             return Vec::new();
         }
         // Any gateway that serves the host may bring any of its prefixes: flows go up where the host chooses.
-        let gateways: BTreeSet<Ipv6Addr> = active.iter().map(|(_, gateway)| *gateway).collect();
+        let gateways = Lma::gateways(&active);
         let tunnels = gateways.iter().filter_map(|gateway| self.peers.get(gateway));
         let ports: Vec<Port> = tunnels.map(|peer| Port::Tunnel(peer.tunnel)).collect();
         let prefixes = || host.prefixes.keys().copied();
@@ -55,7 +64,7 @@ impl Lma {
             ports.iter().map(move |port| Forward::Source(Source { port: *port, prefix }))
         });
         let binds = prefixes().map(|prefix| {
-            let (traffic, exit) = (Traffic::To(prefix), self.exit(prefix, &active));
+            let (traffic, exit) = (Traffic::To(prefix), self.exit(node, prefix));
             Forward::Bind(Bind { traffic, exit })
         });
         sources.chain(binds).collect()
@@ -64,8 +73,10 @@ impl Lma {
     /// Gives the node what a host needs now, and takes back what it needs no longer; forgets a host without bindings, whose
     /// prefixes rest.
     pub(super) fn follow(&mut self, now: Time, node: &NodeId) {
+        // Flows first: what is bound by itself goes on where it can while the rest is led anew.
+        self.follow_flows(node);
         let Some(host) = self.hosts.get(node) else { return };
-        let wanted = self.wanted(host);
+        let wanted = self.wanted(node, host);
         let given = &host.given;
         let new = wanted.iter().filter(|part| !given.contains(part)).cloned();
         let old = given.iter().filter(|part| !wanted.iter().any(|new| replaces(new, part)));

@@ -55,6 +55,7 @@ impl Lma {
         match self.register(now, &update, true) {
             Ok(Outcome::Granted(prefixes, lifetime)) => {
                 self.acknowledge(&update, Status::ACCEPTED, lifetime, &prefixes, None);
+                self.notify_of(now, &update);
             }
             Ok(Outcome::Later(session)) => {
                 // A gateway that repeats itself is answered once, and its last word counts.
@@ -229,6 +230,8 @@ impl Lma {
             state: SessionState::Active,
             since: now,
             order: super::Order::default(),
+            told: None,
+            asked: None,
         };
         let (peer, until) = (update.proxy_coa(), lifetime.end(now));
         match self.sessions.enter(number, Binding { peer, until, value: session }) {
@@ -281,6 +284,9 @@ impl Lma {
         let prefixes = value.prefixes.clone();
         if moved || value.state == SessionState::Leaving {
             value.since = now;
+        }
+        if moved {
+            (value.told, value.asked) = (None, None);
         }
         (value.link_layer, value.access) = (link_layer.clone(), access);
         value.state = SessionState::Active;
@@ -356,8 +362,10 @@ impl Lma {
             host.sessions.remove(&number);
         }
         self.store(number);
+        self.notifications.retain(|_, open| !open.is_of(number));
         self.follow(now, &value.node);
         self.leave_gateway(peer);
+        self.notify(now, &value.node);
         let Session { node, link_layer, .. } = value;
         self.report(Report::Left { node, link_layer, why });
         self.end_waits(now, number);
@@ -382,6 +390,7 @@ impl Lma {
             match self.register(now, &update, false) {
                 Ok(Outcome::Granted(prefixes, lifetime)) => {
                     self.acknowledge(&update, Status::ACCEPTED, lifetime, &prefixes, None);
+                    self.notify_of(now, &update);
                 }
                 Ok(Outcome::Later(_)) => {}
                 Err(Denial::Silent(why)) => self.refuse(why),
@@ -390,6 +399,13 @@ impl Lma {
                     self.acknowledge(&update, status, Lifetime::ZERO, &[], None);
                 }
             }
+        }
+    }
+
+    /// The answer comes first, so that the gateway knows of whom it is told.
+    fn notify_of(&mut self, now: Time, update: &Update) {
+        if let Some(node) = &update.asked.node {
+            self.notify(now, node);
         }
     }
 

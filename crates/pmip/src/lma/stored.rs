@@ -104,6 +104,8 @@ impl Lma {
             state,
             since: now,
             order: Order { timestamp, sequence },
+            told: None,
+            asked: None,
         };
         match self.sessions.enter(number, Binding { peer: gateway, until, value }) {
             Err(_) => return,

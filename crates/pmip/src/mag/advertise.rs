@@ -85,7 +85,7 @@ impl Mag {
         let message = Message::RouterAdvertisement(RouterAdvertisement {
             cur_hop_limit: 64,
             flags: RouterAdvertisementFlags(0),
-            prf: Preference::Medium,
+            prf: if at.preferred { Preference::High } else { Preference::Medium },
             router_lifetime: lifetime_s as u16,
             reachable_time: 0,
             retrans_timer: 0,

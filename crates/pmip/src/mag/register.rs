@@ -47,6 +47,7 @@ impl Mag {
             state: StationState::Identifying,
             prefixes: Vec::new(),
             off_link: Vec::new(),
+            preferred: false,
             until: now,
             since: now,
             registered: None,
@@ -422,7 +423,7 @@ impl Mag {
         to: Ipv6Addr,
     ) {
         let asked = Registration::of(options);
-        let places = self.places(&asked, from);
+        let places = self.places(&asked, from, to);
         let status = match (&asked.node, places.is_empty()) {
             (None, _) => RevocationStatus::IDENTITY_REQUIRED,
             (Some(_), true) => RevocationStatus::BINDING_DOES_NOT_EXIST,
@@ -447,7 +448,7 @@ impl Mag {
     ) {
         let told = Registration::of(options);
         let named = Registration { prefixes: Vec::new(), ..told.clone() };
-        let places = self.places(&named, from);
+        let places = self.places(&named, from, to);
         let status = match notification.notification_reason {
             _ if places.is_empty() => NotificationStatus::MN_NOT_ATTACHED,
             NotificationReason::FORCE_REREGISTRATION => {
@@ -456,10 +457,13 @@ impl Mag {
             }
             NotificationReason::FLOW_MOBILITY => {
                 for place in &places {
-                    if let Some(at) = self.stations.get_mut(place) {
-                        at.off_link.clone_from(&told.off_link);
-                    }
+                    let Some(at) = self.stations.get_mut(place) else { continue };
+                    at.off_link.clone_from(&told.off_link);
+                    let changes = core::mem::replace(&mut at.preferred, told.prefer) != told.prefer;
                     self.follow(place);
+                    if changes {
+                        self.advertise(now, place);
+                    }
                 }
                 NotificationStatus::SUCCESS
             }
@@ -474,13 +478,15 @@ impl Mag {
         }
     }
 
-    /// The stations of a host with an anchor that have a prefix, or all of them if none is named.
-    fn places(&self, asked: &Registration, anchor: Ipv6Addr) -> Vec<Place> {
+    /// The stations of a host that an anchor has registered at this address and that have a prefix, or all of them if none is
+    /// named.
+    fn places(&self, asked: &Registration, anchor: Ipv6Addr, coa: Ipv6Addr) -> Vec<Place> {
         let Some(node) = &asked.node else { return Vec::new() };
         let usual = self.config.anchor;
         let fits = |at: &Station| {
             let identity = at.identity.as_ref();
             at.state.is_served()
+                && self.config.accesses[at.access].proxy_coa == coa
                 && identity.is_some_and(|i| i.node == *node && i.anchor.unwrap_or(usual) == anchor)
                 && (asked.prefixes.is_empty()
                     || asked.prefixes.iter().any(|prefix| at.prefixes.contains(prefix)))
@@ -542,7 +548,14 @@ impl Mag {
     pub(super) fn follow(&mut self, place: &Place) {
         let Some(at) = self.stations.get(place) else { return };
         let wanted = match self.tunnel_of(place).filter(|_| at.state.is_served()) {
-            Some(tunnel) => forwarding(at, place.0, tunnel, self.config.table),
+            Some(tunnel) => {
+                // What a host has at another access here goes there.
+                let here = self.stations.iter().filter(|(other, _)| *other != place);
+                let here = here.filter(|(_, other)| other.state.is_served());
+                let others: BTreeSet<Prefix> =
+                    here.flat_map(|(_, other)| &other.prefixes).copied().collect();
+                forwarding(at, &others, place.0, tunnel, self.config.table)
+            }
             None => Vec::new(),
         };
         let new = wanted.iter().filter(|part| !at.given.contains(part)).cloned();
@@ -554,12 +567,18 @@ impl Mag {
         }
     }
 
-    /// Carries nothing more for a station.
+    /// Carries nothing more for a station. What it had may go to another of the same host.
     fn end_service(&mut self, place: &Place) {
-        if let Some(at) = self.stations.get_mut(place) {
-            let given = core::mem::take(&mut at.given);
-            self.out.extend(given.into_iter().rev().map(Output::Withdraw));
-        }
+        let Some(at) = self.stations.get_mut(place) else { return };
+        let given = core::mem::take(&mut at.given);
+        let own = at.prefixes.clone();
+        self.out.extend(given.into_iter().rev().map(Output::Withdraw));
+        let elsewhere = self
+            .stations
+            .iter()
+            .filter(|(_, other)| other.off_link.iter().any(|prefix| own.contains(prefix)));
+        let elsewhere: Vec<Place> = elsewhere.map(|(other, _)| other.clone()).collect();
+        elsewhere.iter().for_each(|other| self.follow(other));
     }
 
     fn next_sequence(&mut self) -> u16 {
@@ -573,8 +592,15 @@ impl Mag {
 }
 
 /// What a station needs: its packets into the tunnel and out of it, with no other sources than its own.
-fn forwarding(at: &Station, interface: u32, tunnel: u32, table: u32) -> Vec<Forward> {
-    let all: BTreeSet<Prefix> = at.prefixes.iter().chain(&at.off_link).copied().collect();
+fn forwarding(
+    at: &Station,
+    others: &BTreeSet<Prefix>,
+    interface: u32,
+    tunnel: u32,
+    table: u32,
+) -> Vec<Forward> {
+    let elsewhere = at.off_link.iter().filter(|prefix| !others.contains(prefix));
+    let all: BTreeSet<Prefix> = at.prefixes.iter().chain(elsewhere).copied().collect();
     let parts = all.into_iter().flat_map(|prefix| {
         let (traffic, exit) = (Traffic::From(prefix), Exit::Tunnel(tunnel));
         [

@@ -10,8 +10,8 @@ use segue_ip::{
 };
 use segue_mobility::Pool;
 use segue_pmip::{
-    Access, Allowed, AttachBy, LinkLayer, Lma, LmaConfig, LmaInput, LmaRecord, Mag, MagConfig,
-    MagInput, MagRecord, NodeId, Report, Wish,
+    Access, Allowed, AttachBy, LinkLayer, Lma, LmaConfig, LmaInput, LmaRecord, LmaWish, Mag,
+    MagConfig, MagInput, MagRecord, NodeId, Report, Wish,
 };
 use segue_wire::mobility::option::{AccessTechnology, Handoff};
 use segue_wire::mobility::{Body, Message, Profile};
@@ -119,6 +119,8 @@ pub(crate) struct Domain {
     /// Of the anchor, then of each gateway.
     pub(crate) given: Vec<Given>,
     pub(crate) reports: Vec<Report>,
+    /// Of the anchor.
+    pub(crate) wishes: Vec<LmaWish>,
     /// Advertisements and solicitations to stations: the gateway, the station, what.
     pub(crate) frames: Vec<(usize, LinkLayer, nd::Message)>,
     pub(crate) stored: BTreeMap<String, LmaRecord>,
@@ -161,6 +163,7 @@ impl Domain {
             log: Vec::new(),
             given: (0..=count).map(|_| Given::default()).collect(),
             reports: Vec::new(),
+            wishes: Vec::new(),
             frames: Vec::new(),
             stored: BTreeMap::new(),
             stored_at_mags: vec![BTreeMap::new(); count],
@@ -207,7 +210,7 @@ impl Domain {
                     self.stored.insert(key, record);
                 }
                 Output::Report(report) => self.reports.push(report),
-                Output::Own(never) => match never {},
+                Output::Own(wish) => self.wishes.push(wish),
             }
         }
     }
@@ -241,6 +244,14 @@ impl Domain {
             self.sent += 1;
             self.wire.insert((self.now + DELAY, self.sent), datagram);
         }
+    }
+
+    /// What is on its way is lost, but for answers to registrations.
+    pub(crate) fn drop_wire(&mut self) {
+        self.wire.retain(|_, datagram| {
+            let message = Message::parse(&datagram.bytes, &Profile::STRICT);
+            message.is_ok_and(|message| is_acknowledgement(&message.body))
+        });
     }
 
     /// Runs until an instant.
@@ -292,13 +303,23 @@ impl Domain {
         all[0]
     }
 
-    /// Where the anchor sends what is for a prefix: a gateway, or nowhere.
-    pub(crate) fn leads(&self, prefix: Prefix) -> Option<IpAddr> {
-        match self.given[0].exit(Traffic::To(prefix)) {
+    /// Where the anchor sends some traffic: to a gateway, or nowhere.
+    pub(crate) fn sends(&self, traffic: Traffic) -> Option<IpAddr> {
+        match self.given[0].exit(traffic) {
             Some(Exit::Tunnel(number)) => Some(self.given[0].tunnel(number).unwrap().remote),
             Some(Exit::Drop) | None => None,
             other => panic!("{other:?}"),
         }
+    }
+
+    /// Where the anchor sends what is for a prefix, if it does not ask for each flow.
+    pub(crate) fn leads(&self, prefix: Prefix) -> Option<IpAddr> {
+        self.sends(Traffic::To(prefix))
+    }
+
+    /// Whether the anchor asks for each flow to a prefix where it goes.
+    pub(crate) fn asks(&self, prefix: Prefix) -> bool {
+        self.given[0].exit(Traffic::To(prefix)) == Some(Exit::Ask)
     }
 
     /// The messages of a kind that a node has sent.

@@ -4,6 +4,7 @@
 
 mod anchor;
 mod domain;
+mod flows;
 mod gateway;
 mod moves;
 mod restarts;

@@ -80,10 +80,7 @@ fn each_interface_of_a_host_has_a_prefix_and_takes_over_when_the_other_leaves() 
     domain.run(s(1.0));
     let [first, second] = [domain.prefix(0, &station(1)), domain.prefix(1, &station(2))];
     assert_ne!(first, second);
-    assert_eq!(
-        [domain.leads(first), domain.leads(second)],
-        [Some(mag(0).into()), Some(mag(1).into())]
-    );
+    assert!(domain.asks(first) && domain.asks(second), "each flow may go over either");
     // What the host sends may come over either, whichever prefix it is from.
     assert_eq!(domain.given[0].brings(first), [mag(0), mag(1)]);
     let mut bids: Vec<u16> = domain.lma.sessions().map(|(.., session)| session.bid).collect();
@@ -100,7 +97,7 @@ fn each_interface_of_a_host_has_a_prefix_and_takes_over_when_the_other_leaves() 
     domain.attach(0, station(1));
     domain.run(s(8_001.0));
     assert_eq!(domain.prefix(0, &station(1)), first);
-    assert_eq!(domain.leads(first), Some(mag(0).into()));
+    assert!(domain.asks(first));
 }
 
 #[test]

@@ -1,0 +1,290 @@
+//! Which of a host's interfaces each of its flows goes to: the flow scheduler of paper 3, section III.B.
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+use core::hash::{Hash, Hasher};
+use core::net::Ipv6Addr;
+
+use segue_clock::{Span, Time};
+use segue_ip::{Binding as Bind, Exit, FlowKey, Forward, Output, Prefix, Traffic};
+
+use super::{Lma, LmaWish};
+use crate::NodeId;
+
+/// How long a decision is waited for; then the anchor's own rule decides.
+pub const DECISION: Span = Span::from_millis(20);
+
+/// How flows are placed when nobody else decides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Schedule {
+    /// Each goes to the interface whose prefix it has, and back to it when that returns.
+    #[default]
+    Static,
+    /// By its addresses, ports and protocol.
+    Hash,
+    /// By chance.
+    Random,
+    /// To the interface with the fewest flows.
+    LeastLoaded,
+}
+
+/// A flow of a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flow {
+    /// The host.
+    pub node: NodeId,
+    /// The binding that it goes to, by its number.
+    pub session: u32,
+    /// Why there.
+    pub why: Placed,
+    /// When it was seen first.
+    pub since: Time,
+    /// Its differentiated services code point.
+    pub dscp: u8,
+    /// The tunnel that it was bound to.
+    tunnel: Option<u32>,
+}
+
+/// Why a flow goes where it goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placed {
+    /// By the anchor's own rule.
+    Rule,
+    /// Somebody decided so.
+    Decision,
+    /// Where it was cannot be reached any more.
+    Moved,
+}
+
+impl Placed {
+    /// Its name in output.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Placed::Rule => "rule",
+            Placed::Decision => "decision",
+            Placed::Moved => "moved",
+        }
+    }
+}
+
+impl Lma {
+    /// All flows that were placed by themselves.
+    pub fn flows(&self) -> impl Iterator<Item = (&FlowKey, &Flow)> {
+        self.flows.iter()
+    }
+
+    /// The first packet of a flow waits.
+    pub(super) fn on_flow(&mut self, now: Time, key: FlowKey, dscp: u8) {
+        let Some((prefix, node)) = self.owner(&key) else {
+            self.out.push_back(Output::Own(LmaWish::Refuse(key)));
+            return;
+        };
+        let usable = self.usable(&node, prefix);
+        if usable.is_empty() {
+            self.out.push_back(Output::Own(LmaWish::Refuse(key)));
+            return;
+        }
+        if self.flows.len() >= self.config.max_flows
+            && let Some((_, oldest)) = self.by_age.first().copied()
+        {
+            self.forget_flow(&oldest);
+        }
+        let why = Placed::Rule;
+        let session = self.schedule(&node, prefix, &key, &usable);
+        let flow = Flow { node: node.clone(), session, why, since: now, dscp, tunnel: None };
+        self.by_age.insert((now, key));
+        self.of_host(&node, &key);
+        self.flows.insert(key, flow);
+        if self.deciding && usable.len() > 1 {
+            self.undecided.set(key, now + DECISION);
+            self.out.push_back(Output::Own(LmaWish::Decide(key)));
+            return;
+        }
+        self.lead(&key);
+        self.out.push_back(Output::Own(LmaWish::Release(key)));
+    }
+
+    /// Somebody decides where a flow goes: to the binding of its host with this number (BID), or as the own rule says.
+    pub(super) fn place(&mut self, key: &FlowKey, bid: Option<u16>) -> bool {
+        let Some((prefix, node)) = self.owner(key) else { return false };
+        let usable = self.usable(&node, prefix);
+        let by_bid = |bid: u16| {
+            let of =
+                |number: &&u32| self.sessions.get(number).is_some_and(|at| at.value.bid == bid);
+            usable.iter().find(of).copied()
+        };
+        let placed = match bid {
+            Some(bid) => by_bid(bid).map(|session| (session, Placed::Decision)),
+            None if usable.is_empty() => None,
+            None => Some((self.schedule(&node, prefix, key, &usable), Placed::Rule)),
+        };
+        let Some(((session, why), flow)) = placed.zip(self.flows.get_mut(key)) else {
+            return false;
+        };
+        (flow.session, flow.why) = (session, why);
+        self.decided(key);
+        true
+    }
+
+    /// Nobody has decided in time.
+    pub(super) fn decide_alone(&mut self, now: Time) {
+        while let Some(key) = self.undecided.pop_due(now) {
+            self.lead(&key);
+            self.out.push_back(Output::Own(LmaWish::Release(key)));
+        }
+    }
+
+    /// A flow goes where it was placed; its first packet may wait still.
+    fn decided(&mut self, key: &FlowKey) {
+        self.lead(key);
+        if self.undecided.get(key).is_some() {
+            self.undecided.cancel(key);
+            self.out.push_back(Output::Own(LmaWish::Release(*key)));
+        }
+    }
+
+    /// Flows have ended.
+    pub(super) fn flows_ended(&mut self, keys: &[FlowKey]) {
+        keys.iter().for_each(|key| self.forget_flow(key));
+    }
+
+    fn forget_flow(&mut self, key: &FlowKey) {
+        let Some(flow) = self.flows.remove(key) else { return };
+        self.by_age.remove(&(flow.since, *key));
+        if let Some(host) = self.hosts.get_mut(&flow.node) {
+            host.flows.remove(key);
+        }
+        if self.undecided.get(key).is_some() {
+            self.undecided.cancel(key);
+            self.out.push_back(Output::Own(LmaWish::Refuse(*key)));
+        }
+        if let Some(tunnel) = flow.tunnel {
+            let (traffic, exit) = (Traffic::Flow(*key), Exit::Tunnel(tunnel));
+            self.out.push_back(Output::Withdraw(Forward::Bind(Bind { traffic, exit })));
+        }
+    }
+
+    fn of_host(&mut self, node: &NodeId, key: &FlowKey) {
+        if let Some(host) = self.hosts.get_mut(node) {
+            host.flows.insert(*key);
+        }
+    }
+
+    /// Moves a host's flows off bindings that cannot carry them any more, and forgets them if none can.
+    pub(super) fn follow_flows(&mut self, node: &NodeId) {
+        let Some(host) = self.hosts.get(node) else { return };
+        let keys: Vec<FlowKey> = host.flows.iter().copied().collect();
+        for key in keys {
+            let Some((prefix, _)) = self.owner(&key) else {
+                self.forget_flow(&key);
+                continue;
+            };
+            let usable = self.usable(node, prefix);
+            let Some(flow) = self.flows.get(&key) else { continue };
+            let stays = usable.contains(&flow.session);
+            let returns = flow.why == Placed::Moved && self.config.schedule == Schedule::Static;
+            if !stays || returns {
+                if usable.is_empty() {
+                    self.forget_flow(&key);
+                    continue;
+                }
+                let session = self.schedule(node, prefix, &key, &usable);
+                let is_own = self.holds(session, prefix);
+                if let Some(flow) = self.flows.get_mut(&key) {
+                    flow.why = if is_own { Placed::Rule } else { Placed::Moved };
+                    flow.session = session;
+                }
+            }
+            if self.undecided.get(&key).is_none() {
+                self.lead(&key);
+            }
+        }
+    }
+
+    /// Binds a flow to the tunnel of its binding's gateway.
+    fn lead(&mut self, key: &FlowKey) {
+        let Some(flow) = self.flows.get(key) else { return };
+        let gateway = self.sessions.get(&flow.session).map(|at| at.peer);
+        let tunnel = gateway.and_then(|gateway| self.peers.get(&gateway)).map(|peer| peer.tunnel);
+        if flow.tunnel == tunnel {
+            return;
+        }
+        let Some((flow, number)) = self.flows.get_mut(key).zip(tunnel) else { return };
+        flow.tunnel = tunnel;
+        let (traffic, exit) = (Traffic::Flow(*key), Exit::Tunnel(number));
+        self.out.push_back(Output::Forward(Forward::Bind(Bind { traffic, exit })));
+    }
+
+    /// Whose flow it is: the prefix that it goes to, and the host.
+    fn owner(&self, key: &FlowKey) -> Option<(Prefix, NodeId)> {
+        let len = self.config.pool.part(self.config.pool.numbers().start)?.len;
+        let prefix = Prefix::new(key.dst, len).network();
+        let (node, _) = self.leases.whose(prefix)?;
+        Some((prefix, node.clone()))
+    }
+
+    /// The bindings of a host that can carry what is for a prefix, in order.
+    pub(super) fn usable(&self, node: &NodeId, prefix: Prefix) -> Vec<u32> {
+        let Some(host) = self.hosts.get(node) else { return Vec::new() };
+        let can = |number: &u32| {
+            let session = self.sessions.get(number).map(|at| &at.value);
+            session.is_some_and(|session| session.carries(prefix))
+        };
+        self.active(host).into_iter().map(|(number, _)| number).filter(can).collect()
+    }
+
+    fn holds(&self, session: u32, prefix: Prefix) -> bool {
+        self.holders.get(&prefix).is_some_and(|all| all.contains(&session))
+    }
+
+    /// Chooses one of some bindings for a flow.
+    fn schedule(&mut self, node: &NodeId, prefix: Prefix, key: &FlowKey, usable: &[u32]) -> u32 {
+        let own = usable.iter().copied().find(|number| self.holds(*number, prefix));
+        let first = own.unwrap_or(usable[0]);
+        match self.config.schedule {
+            Schedule::Static => first,
+            Schedule::Hash => {
+                let mut hasher = Fnv::default();
+                (key.src, key.sport, key.dport, key.protocol, key.label).hash(&mut hasher);
+                usable[(hasher.finish() % usable.len() as u64) as usize]
+            }
+            Schedule::Random => usable[(self.rng.next_u64() % usable.len() as u64) as usize],
+            Schedule::LeastLoaded => {
+                let keys = self.hosts.get(node).map(|host| &host.flows);
+                let there = |number: &u32| {
+                    let flows = keys.into_iter().flatten().filter_map(|key| self.flows.get(key));
+                    flows.filter(|flow| flow.session == *number).count()
+                };
+                usable.iter().copied().min_by_key(there).unwrap_or(first)
+            }
+        }
+    }
+
+    /// Gateways with a binding of a host, each once.
+    pub(super) fn gateways(active: &[(u32, Ipv6Addr)]) -> BTreeSet<Ipv6Addr> {
+        active.iter().map(|(_, gateway)| *gateway).collect()
+    }
+}
+
+/// FNV-1a, whose result is the same everywhere and in every build.
+struct Fnv(u64);
+
+impl Default for Fnv {
+    fn default() -> Fnv {
+        Fnv(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Hasher for Fnv {
+    fn finish(&self) -> u64 {
+        // The low bits of a short input hardly differ: those above them do.
+        self.0 ^ self.0 >> 32
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! What gateways are told of a host's other interfaces: flow mobility (RFC 7864, 3.2.2), by update notifications (RFC 7077).
+//!
+//! A gateway carries a flow to a prefix that it has not given only if it knows that the prefix is its host's. So each gateway of a
+//! host is told at once of all prefixes that the host has elsewhere, long before a flow moves: when an access goes, the anchor
+//! has only to lead its traffic to another one.
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+use core::net::Ipv6Addr;
+
+use segue_clock::Time;
+use segue_ip::Prefix;
+use segue_mobility::{Backoff, Retransmission, Silence};
+use segue_wire::mobility::body::{UpdateNotification, UpdateNotificationAcknowledgement};
+use segue_wire::mobility::option::VendorSpecific;
+use segue_wire::mobility::{
+    Body, MobilityOption, NotificationReason, NotificationStatus, Profile, UpdateNotificationFlags,
+};
+
+use super::{Lma, NOTIFICATION};
+use crate::message::{datagram, off_link_prefix};
+use crate::{NodeId, PREFERENCE, Refusal, VENDOR};
+
+/// Most that are not acknowledged at a time.
+const OPEN_MAX: usize = 1 << 16;
+
+/// What a gateway is to know of a host's other interfaces.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Elsewhere {
+    /// Prefixes that it is to carry and not to advertise.
+    pub(super) prefixes: Vec<Prefix>,
+    /// An access of the host is gone: the gateway is to advertise itself as the better router, since a stock host goes on
+    /// sending into an access without a carrier.
+    pub(super) prefer: bool,
+}
+
+/// A notification that is not acknowledged.
+#[derive(Clone, Debug)]
+pub(super) struct Notification {
+    sequence: u16,
+    session: u32,
+    says: Elsewhere,
+    pub(super) again: Retransmission,
+    to: Ipv6Addr,
+    options: Vec<MobilityOption>,
+}
+
+impl Notification {
+    /// Whether it is about this binding.
+    pub(super) fn is_of(&self, session: u32) -> bool {
+        self.session == session
+    }
+}
+
+impl Lma {
+    /// Tells the gateways of a host what they do not know yet.
+    pub(super) fn notify(&mut self, now: Time, node: &NodeId) {
+        if !self.config.flow_mobility {
+            return;
+        }
+        let Some(host) = self.hosts.get(node) else { return };
+        let active = self.active(host);
+        let held = |prefix: &Prefix| {
+            let holders = self.holders.get(prefix);
+            holders.is_some_and(|all| active.iter().any(|(number, _)| all.contains(number)))
+        };
+        let prefer = !host.prefixes.keys().all(held);
+        let all: BTreeSet<Prefix> = host.prefixes.keys().copied().collect();
+        for (number, to) in active {
+            let Some(session) = self.sessions.value_mut(&number) else { continue };
+            let own: BTreeSet<Prefix> = session.prefixes.iter().copied().collect();
+            let says = Elsewhere { prefixes: all.difference(&own).copied().collect(), prefer };
+            let nothing_ever = says == Elsewhere::default() && session.asked.is_none();
+            if nothing_ever || session.asked.as_ref() == Some(&says) {
+                continue;
+            }
+            session.asked = Some(says.clone());
+            // Until it is acknowledged, only what is in both is sure.
+            if let Some(told) = &mut session.told {
+                told.prefixes.retain(|prefix| says.prefixes.contains(prefix));
+            }
+            self.open_notification(now, node, number, to, says);
+        }
+    }
+
+    /// A gateway may have forgotten what it was told.
+    pub(super) fn tell_anew(&mut self, now: Time, gateway: Ipv6Addr) {
+        let there: Vec<u32> = self.sessions.of(&gateway).map(|(number, _)| *number).collect();
+        let mut nodes = BTreeSet::new();
+        for number in there {
+            if let Some(session) = self.sessions.value_mut(&number) {
+                (session.told, session.asked) = (None, None);
+                nodes.insert(session.node.clone());
+            }
+        }
+        for node in nodes {
+            self.notify(now, &node);
+            self.follow(now, &node);
+        }
+    }
+
+    fn open_notification(
+        &mut self,
+        now: Time,
+        node: &NodeId,
+        session: u32,
+        to: Ipv6Addr,
+        says: Elsewhere,
+    ) {
+        self.notifications.retain(|_, open| open.session != session);
+        if self.notifications.len() >= OPEN_MAX {
+            return;
+        }
+        let mut options = Vec::from([MobilityOption::MobileNodeIdentifier(node.option())]);
+        options.extend(says.prefixes.iter().map(|prefix| off_link_prefix(*prefix)));
+        if says.prefer {
+            let (vendor_id, sub_type, data) = (VENDOR, PREFERENCE, Vec::from([1]));
+            options.push(MobilityOption::VendorSpecific(VendorSpecific {
+                vendor_id,
+                sub_type,
+                data,
+            }));
+        }
+        let sequence = loop {
+            let sequence = self.number(NOTIFICATION) as u16;
+            if !self.notifications.contains_key(&sequence) {
+                break sequence;
+            }
+        };
+        let again = Retransmission::new(now, Backoff::NOTIFICATION);
+        let open = Notification { sequence, session, says, again, to, options };
+        self.say(&open, UpdateNotificationFlags::ACKNOWLEDGE);
+        self.notifications.insert(sequence, open);
+    }
+
+    fn say(&mut self, open: &Notification, flags: UpdateNotificationFlags) {
+        let notification_reason = NotificationReason::FLOW_MOBILITY;
+        let sequence = open.sequence;
+        let body = UpdateNotification { sequence, notification_reason, flags };
+        let (own, options) = (self.config.address, open.options.clone());
+        let body = Body::UpdateNotification(body);
+        self.send(datagram(body, options, own, open.to, &Profile::STRICT));
+    }
+
+    /// A gateway knows, or cannot.
+    pub(super) fn noticed(
+        &mut self,
+        now: Time,
+        answer: &UpdateNotificationAcknowledgement,
+        from: Ipv6Addr,
+    ) -> Result<(), Refusal> {
+        let open = self.notifications.get(&answer.sequence).filter(|open| open.to == from);
+        let open = open.ok_or(Refusal::Stale)?;
+        if answer.status != NotificationStatus::SUCCESS {
+            // It may have come before the answer to the registration: it is repeated.
+            return Ok(());
+        }
+        let (session, says) = (open.session, open.says.clone());
+        self.notifications.remove(&answer.sequence);
+        let Some(value) = self.sessions.value_mut(&session) else { return Ok(()) };
+        value.told = Some(says);
+        let node = value.node.clone();
+        self.follow(now, &node);
+        Ok(())
+    }
+
+    /// Says again what is not acknowledged; a gateway that never answers is told nothing more until something changes.
+    pub(super) fn notify_again(&mut self, now: Time) {
+        let due = self.notifications.values().filter(|open| open.again.deadline() <= now);
+        let due: Vec<u16> = due.map(|open| open.sequence).collect();
+        for sequence in due {
+            let Some(open) = self.notifications.get_mut(&sequence) else { continue };
+            match open.again.on_silence(now) {
+                Silence::Wait => {}
+                Silence::Again => {
+                    let open = open.clone();
+                    let repeated = UpdateNotificationFlags::RETRANSMISSION;
+                    self.say(&open, UpdateNotificationFlags::ACKNOWLEDGE | repeated);
+                }
+                Silence::GiveUp => drop(self.notifications.remove(&sequence)),
+            }
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! Flows of a host with two interfaces: where each goes, and what gateways know of it.
+
+use segue_clock::Span;
+use segue_ip::{FlowKey, Forward, Input, Prefix, Route, Traffic};
+use segue_pmip::{
+    DECISION, Identity, LmaConfig, LmaInput, LmaWish, PREFERENCE, Placed, Schedule, VENDOR,
+};
+use segue_wire::mobility::{Body, Message, MobilityOption, UpdateNotificationFlags};
+use segue_wire::nd::{self, Preference};
+
+use crate::domain::*;
+
+/// A host with both its interfaces at a gateway each, and their prefixes.
+fn two(config: LmaConfig) -> (Domain, [Prefix; 2]) {
+    let configs = (0..2).map(|n| {
+        let mut config = mag_config(n);
+        let identities = config.identities.as_mut().unwrap();
+        for n in [1, 2] {
+            let identity = Identity { node: node(1), anchor: None, prefixes: vec![] };
+            identities.known.insert(station(n), identity);
+        }
+        config
+    });
+    let mut domain = Domain::of(config, configs.collect());
+    domain.attach(0, station(1));
+    domain.attach(1, station(2));
+    domain.run(s(1.0));
+    let prefixes = [domain.prefix(0, &station(1)), domain.prefix(1, &station(2))];
+    (domain, prefixes)
+}
+
+fn flow(prefix: Prefix, port: u16) -> FlowKey {
+    let std::net::IpAddr::V6(network) = prefix.addr else { panic!() };
+    let dst = std::net::Ipv6Addr::from_bits(network.to_bits() | 5).into();
+    let src = "2001:db8:ffff::9".parse().unwrap();
+    FlowKey { src, dst, sport: 443, dport: port, protocol: 6, label: 0 }
+}
+
+fn first_packet(domain: &mut Domain, key: FlowKey) -> Vec<LmaWish> {
+    domain.wishes.clear();
+    domain.at_lma(Input::Own(LmaInput::Flow { key, dscp: 46 }));
+    std::mem::take(&mut domain.wishes)
+}
+
+fn goes(domain: &Domain, key: FlowKey) -> Option<std::net::IpAddr> {
+    domain.sends(Traffic::Flow(key))
+}
+
+fn is_initiate(body: &Body) -> bool {
+    matches!(body, Body::UpdateNotification(_))
+}
+
+/// The prefixes that a notification says, and whether it wishes a preference.
+fn says(message: &Message) -> (Vec<String>, bool) {
+    let prefixes = message.options.iter().filter_map(|option| match option {
+        MobilityOption::HomeNetworkPrefix(home) => {
+            assert_eq!(home.flags.0, 0x80, "not to be advertised");
+            Some(Prefix::new(home.home_network_prefix, home.prefix_length).to_string())
+        }
+        _ => None,
+    });
+    let prefer = message.options.iter().any(|option| match option {
+        MobilityOption::VendorSpecific(own) => {
+            assert_eq!((own.vendor_id, own.sub_type), (VENDOR, PREFERENCE));
+            own.data == [1]
+        }
+        _ => false,
+    });
+    (prefixes.collect(), prefer)
+}
+
+/// The router preference in the last advertisement to a station.
+fn preference(domain: &Domain, n: u8) -> Option<Preference> {
+    let own = domain.frames.iter().rev().filter(|(_, to, _)| *to == station(n));
+    own.filter_map(|(_, _, message)| match message {
+        nd::Message::RouterAdvertisement(advertisement) => Some(advertisement.prf),
+        _ => None,
+    })
+    .next()
+}
+
+#[test]
+fn gateways_know_all_prefixes_of_their_hosts_and_flows_are_placed_one_by_one() {
+    let (mut domain, [first, second]) = two(lma_config());
+    let initiates = domain.sent_by(LMA, is_initiate);
+    let said: Vec<_> = initiates.iter().map(|(_, message)| says(message)).collect();
+    assert_eq!(said, [(vec![second.to_string()], false), (vec![first.to_string()], false)]);
+    let acknowledged = |body: &Body| matches!(body, Body::UpdateNotificationAcknowledgement(_));
+    assert_eq!(domain.sent_by(mag(0), acknowledged).len(), 1);
+    for (n, other) in [(0, second), (1, first)] {
+        assert!(domain.given[n + 1].has(&Forward::Route(Route::on(other, LINK))));
+    }
+    assert!(domain.asks(first) && domain.asks(second));
+    let key = flow(first, 1);
+    assert_eq!(first_packet(&mut domain, key), [LmaWish::Release(key)]);
+    assert_eq!(goes(&domain, key), Some(mag(0).into()), "where its prefix is");
+    let stranger = flow("2001:db8:0:77::/64".parse().unwrap(), 1);
+    assert_eq!(first_packet(&mut domain, stranger), [LmaWish::Refuse(stranger)]);
+}
+
+#[test]
+fn when_an_access_goes_its_flows_are_on_the_other_in_the_same_instant_and_come_back() {
+    let (mut domain, [first, second]) = two(lma_config());
+    let keys: Vec<FlowKey> = (1..=3).map(|port| flow(first, port)).collect();
+    keys.iter().for_each(|key| drop(first_packet(&mut domain, *key)));
+    let other = flow(second, 9);
+    first_packet(&mut domain, other);
+    domain.detach(0, station(1));
+    domain.run(s(1.0) + DELAY);
+    for key in &keys {
+        assert_eq!(goes(&domain, *key), Some(mag(1).into()));
+        assert_eq!(domain.lma.flows().find(|(k, _)| *k == key).unwrap().1.why, Placed::Moved);
+    }
+    assert_eq!(domain.leads(first), Some(mag(1).into()), "new ones too, unasked");
+    assert_eq!(goes(&domain, other), Some(mag(1).into()));
+    // The gateway that is left is to be preferred, since the host would go on sending into the other access.
+    domain.run(s(1.1));
+    let (_, last) = domain.sent_by(LMA, is_initiate).pop().unwrap();
+    assert_eq!(says(last), (vec![first.to_string()], true));
+    assert_eq!(preference(&domain, 2), Some(Preference::High));
+    // Also long after the binding has ended.
+    domain.run(s(60.0));
+    assert_eq!(goes(&domain, keys[0]), Some(mag(1).into()));
+    domain.attach(0, station(1));
+    domain.run(s(61.0));
+    for key in &keys {
+        assert_eq!(goes(&domain, *key), Some(mag(0).into()));
+    }
+    assert!(domain.asks(first));
+    assert_eq!(preference(&domain, 2), Some(Preference::Medium));
+    assert_eq!(preference(&domain, 1), Some(Preference::Medium));
+}
+
+#[test]
+fn a_gateway_that_was_not_told_gets_nothing_of_anothers_prefix() {
+    let (mut domain, _) = two(lma_config());
+    domain.detach(0, station(1));
+    domain.run(s(30.0));
+    // What the anchor says now is lost.
+    domain.cut = true;
+    domain.attach(0, station(1));
+    domain.run(s(30.0));
+    let (mut domain, [first, _]) = {
+        let mut config = lma_config();
+        config.flow_mobility = false;
+        let pair = two(config);
+        drop(domain);
+        pair
+    };
+    assert_eq!(domain.sent_by(LMA, is_initiate).len(), 0);
+    assert_eq!(domain.leads(first), Some(mag(0).into()));
+    domain.detach(0, station(1));
+    domain.run(s(2.0));
+    assert_eq!(domain.leads(first), None);
+}
+
+#[test]
+fn a_notification_without_an_answer_is_repeated_once_and_marked_and_its_prefix_is_not_used() {
+    let mut domain = Domain::of(lma_config(), vec![mag_config(0), mag_config(1)]);
+    // Both are of one host, as the anchor sees it.
+    let identity = Identity { node: node(1), anchor: None, prefixes: vec![] };
+    for n in 0..2 {
+        let mut config = mag_config(n);
+        let identities = config.identities.as_mut().unwrap();
+        identities.known.insert(station(1), identity.clone());
+        identities.known.insert(station(2), identity.clone());
+        domain.mags[n] = segue_pmip::Mag::new(config);
+        domain.given[n + 1] = Given::default();
+        domain.has_link(n);
+    }
+    domain.attach(0, station(1));
+    domain.run(s(1.0));
+    domain.attach(1, station(2));
+    // The answer to the registration has left, and what the anchor says after it is lost.
+    domain.run(s(1.0) + DELAY);
+    domain.drop_wire();
+    domain.cut = true;
+    domain.run(s(5.0));
+    let first = domain.prefix(0, &station(1));
+    let initiates = domain.sent_by(LMA, is_initiate);
+    assert_eq!(initiates.len(), 4, "each gateway twice");
+    let repeated = initiates.iter().filter(|(_, message)| match &message.body {
+        Body::UpdateNotification(body) => {
+            body.flags.contains(UpdateNotificationFlags::RETRANSMISSION)
+        }
+        _ => false,
+    });
+    assert_eq!(repeated.count(), 2);
+    assert_eq!(domain.leads(first), Some(mag(0).into()), "not asked: there is no choice");
+}
+
+#[test]
+fn flows_are_placed_by_hash_by_chance_or_where_there_are_fewest() {
+    for schedule in [Schedule::Hash, Schedule::Random, Schedule::LeastLoaded] {
+        let mut config = lma_config();
+        (config.schedule, config.seed) = (schedule, 7);
+        let (mut domain, [first, _]) = two(config);
+        let keys: Vec<FlowKey> = (1..=400).map(|port| flow(first, port)).collect();
+        keys.iter().for_each(|key| drop(first_packet(&mut domain, *key)));
+        let there = keys.iter().filter(|key| goes(&domain, **key) == Some(mag(0).into())).count();
+        let even = if schedule == Schedule::LeastLoaded { 200..=200 } else { 160..=240 };
+        assert!(even.contains(&there), "{schedule:?}: {there}");
+        // They stay where they are while they can.
+        let before: Vec<_> = keys.iter().map(|key| goes(&domain, *key)).collect();
+        domain.detach(0, station(1));
+        domain.run(s(2.0));
+        assert!(keys.iter().all(|key| goes(&domain, *key) == Some(mag(1).into())));
+        assert!(before.iter().any(|place| *place == Some(mag(1).into())));
+    }
+}
+
+#[test]
+fn who_decides_is_asked_first_and_the_own_rule_decides_when_no_answer_comes() {
+    let (mut domain, [first, _]) = two(lma_config());
+    domain.at_lma(Input::Own(LmaInput::Deciding(true)));
+    let [quick, slow] = [1, 2].map(|port| flow(first, port));
+    assert_eq!(first_packet(&mut domain, quick), [LmaWish::Decide(quick)]);
+    assert_eq!(goes(&domain, quick), None);
+    let place = |domain: &mut Domain, key, bid| {
+        domain.at_lma(Input::Own(LmaInput::Place { key, bid }));
+        std::mem::take(&mut domain.wishes)
+    };
+    assert_eq!(place(&mut domain, quick, Some(2)), [LmaWish::Release(quick)]);
+    assert_eq!(goes(&domain, quick), Some(mag(1).into()));
+    assert_eq!(domain.lma.flows().next().unwrap().1.why, Placed::Decision);
+    assert_eq!(first_packet(&mut domain, slow), [LmaWish::Decide(slow)]);
+    domain.run(domain.now + DECISION - Span::from_millis(1));
+    assert_eq!((goes(&domain, slow), domain.wishes.len()), (None, 0));
+    domain.run(domain.now + Span::from_millis(1));
+    assert_eq!(domain.wishes, [LmaWish::Release(slow)]);
+    assert_eq!(goes(&domain, slow), Some(mag(0).into()));
+    domain.wishes.clear();
+    // Later it is moved, and given back to the rule; what cannot be is refused.
+    assert_eq!(place(&mut domain, slow, Some(2)), []);
+    assert_eq!(goes(&domain, slow), Some(mag(1).into()));
+    place(&mut domain, slow, None);
+    assert_eq!(goes(&domain, slow), Some(mag(0).into()));
+    place(&mut domain, slow, Some(9));
+    place(&mut domain, flow(first, 99), Some(1));
+    assert_eq!(domain.refused("no_binding"), 2);
+    assert_eq!(goes(&domain, slow), Some(mag(0).into()));
+}
+
+#[test]
+fn flows_that_have_ended_and_the_oldest_of_too_many_are_bound_to_nothing() {
+    let mut config = lma_config();
+    config.max_flows = 3;
+    let (mut domain, [first, _]) = two(config);
+    for port in 1..=4 {
+        first_packet(&mut domain, flow(first, port));
+        domain.run(domain.now + Span::from_millis(1));
+    }
+    assert_eq!(domain.lma.flows().count(), 3);
+    assert_eq!(goes(&domain, flow(first, 1)), None);
+    domain.at_lma(Input::Own(LmaInput::FlowsEnded(vec![flow(first, 3)])));
+    assert_eq!(goes(&domain, flow(first, 3)), None);
+    // With the host, the rest goes.
+    domain.detach(0, station(1));
+    domain.detach(1, station(2));
+    domain.run(s(60.0));
+    assert_eq!(domain.lma.flows().count(), 0);
+    assert!(domain.given[0].0.is_empty(), "{:?}", domain.given[0].0);
+}
+
+#[test]
+fn a_gateway_that_starts_anew_is_told_anew() {
+    let (mut domain, [first, second]) = two(lma_config());
+    domain.log.clear();
+    domain.mags[0] = segue_pmip::Mag::new(segue_pmip::MagConfig {
+        restart_counter: 2,
+        identities: domain.mags[0].config().identities.clone(),
+        clock: segue_clock::DayClock::new(
+            domain.now,
+            DAY + domain.now.since(segue_clock::Time::ZERO),
+        ),
+        ..mag_config(0)
+    });
+    domain.given[1] = Given::default();
+    for record in domain.stored_at_mags[0].clone().into_values() {
+        domain.at_mag(0, Input::Record(record));
+    }
+    domain.has_link(0);
+    assert_eq!(domain.prefix(0, &station(1)), first);
+    domain.run(s(2.0));
+    let initiates = domain.sent_by(LMA, is_initiate);
+    assert_eq!(initiates.len(), 1, "{initiates:?}");
+    assert!(domain.given[1].has(&Forward::Route(Route::on(second, LINK))));
+    assert!(domain.asks(second));
+}
