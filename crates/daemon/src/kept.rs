@@ -27,6 +27,7 @@ pub struct Kept {
     rules: Vec<Rule>,
     routes: BTreeMap<Place, Route>,
     proxies: BTreeSet<(u32, IpAddr)>,
+    neighbours: BTreeMap<(u32, IpAddr), [u8; 6]>,
     /// The parts that outlive this.
     lasting: Vec<Forward>,
     /// The last route to a single host that was looked at.
@@ -73,6 +74,9 @@ impl Kept {
             Forward::Proxy { interface, address } => {
                 self.proxies.insert((interface, address));
             }
+            Forward::Neighbour { interface, address, mac } => {
+                self.neighbours.insert((interface, address), mac);
+            }
             // Nobody else removes what is in a packet path.
             Forward::Tunnel(_) | Forward::Source(_) | Forward::Bind(_) => {}
         }
@@ -103,6 +107,9 @@ impl Kept {
             Forward::Route(route) => drop(self.routes.remove(&Place::of(route))),
             Forward::Proxy { interface, address } => {
                 self.proxies.remove(&(*interface, *address));
+            }
+            Forward::Neighbour { interface, address, .. } => {
+                self.neighbours.remove(&(*interface, *address));
             }
             Forward::Tunnel(_) | Forward::Source(_) | Forward::Bind(_) => {}
         }
@@ -160,6 +167,9 @@ impl Kept {
         if self.mend_proxies(first) {
             back.push("addresses that it answers for");
         }
+        if self.mend_neighbours(first) {
+            back.push("neighbours");
+        }
         let addresses = self.mend_addresses(first);
         if addresses {
             back.push("addresses");
@@ -197,6 +207,21 @@ impl Kept {
         let mut lost = false;
         for (interface, address) in self.proxies.difference(&there).copied() {
             lost |= first.note(Kernel.put(&Forward::Proxy { interface, address })).is_some();
+        }
+        lost
+    }
+
+    fn mend_neighbours(&self, first: &mut First) -> bool {
+        if self.neighbours.is_empty() {
+            return false;
+        }
+        let Some(there) = first.note(neighbour::known_ones()) else { return false };
+        let there: BTreeSet<(u32, IpAddr)> = there.into_iter().collect();
+        let mut lost = false;
+        for (place, mac) in self.neighbours.iter().filter(|(place, _)| !there.contains(place)) {
+            let (interface, address) = *place;
+            let part = Forward::Neighbour { interface, address, mac: *mac };
+            lost |= first.note(Kernel.put(&part)).is_some();
         }
         lost
     }
@@ -242,7 +267,13 @@ impl Drop for Kept {
         let addresses = addresses.map(|(interface, prefix)| Forward::Address { interface, prefix });
         let proxies = std::mem::take(&mut self.proxies).into_iter();
         let proxies = proxies.map(|(interface, address)| Forward::Proxy { interface, address });
-        for part in proxies.chain(rules).chain(routes).chain(addresses) {
+        let neighbours = std::mem::take(&mut self.neighbours).into_iter();
+        let neighbours = neighbours.map(|((interface, address), mac)| Forward::Neighbour {
+            interface,
+            address,
+            mac,
+        });
+        for part in proxies.chain(rules).chain(routes).chain(neighbours).chain(addresses) {
             if let Err(error) = Kernel.take_back(&part) {
                 warn!("{error}");
             }

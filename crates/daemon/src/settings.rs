@@ -91,6 +91,10 @@ pub struct Lma {
     pub relay: Relay,
     /// File of its bindings.
     pub state: PathBuf,
+    /// How long a flow of which nothing comes is remembered.
+    pub flow_idle: Span,
+    /// Socket of whoever decides where flows go.
+    pub decisions: Option<PathBuf>,
     /// Its machine, but for what each start has of its own.
     pub machine: LmaConfig,
 }

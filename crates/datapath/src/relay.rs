@@ -396,7 +396,8 @@ impl Forwarding for Relay {
             Forward::Address { .. }
             | Forward::Route(_)
             | Forward::Rule(_)
-            | Forward::Proxy { .. } => Ok(Kernel.put(part)?),
+            | Forward::Proxy { .. }
+            | Forward::Neighbour { .. } => Ok(Kernel.put(part)?),
         }
     }
 
@@ -414,7 +415,8 @@ impl Forwarding for Relay {
             Forward::Address { .. }
             | Forward::Route(_)
             | Forward::Rule(_)
-            | Forward::Proxy { .. } => Ok(Kernel.take_back(part)?),
+            | Forward::Proxy { .. }
+            | Forward::Neighbour { .. } => Ok(Kernel.take_back(part)?),
         }
     }
 }

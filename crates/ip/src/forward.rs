@@ -26,6 +26,15 @@ pub enum Forward {
         /// The address.
         address: IpAddr,
     },
+    /// A neighbour whose link-layer address is known, so that nobody asks for it. One with the same address takes its place.
+    Neighbour {
+        /// Index of the interface.
+        interface: u32,
+        /// Its address.
+        address: IpAddr,
+        /// Its link-layer address, on Ethernet and Wi-Fi.
+        mac: [u8; 6],
+    },
     /// A tunnel. One with the same number takes its place; what is bound to it stays so.
     Tunnel(Tunnel),
     /// Inner sources that a tunnel or a link may bring.

@@ -4,7 +4,7 @@ use segue_ip::{Forward, Forwarding};
 
 use crate::error::{LinuxError, Result};
 use crate::link::{is_gone, put_address, take_address};
-use crate::neighbour::{put_proxy, take_proxy};
+use crate::neighbour::{put_known, put_proxy, take_known, take_proxy};
 use crate::route::{add_missing_rule, delete_route, delete_rule, replace_route};
 
 /// The kernel of this machine, as what carries out what protocols want of it.
@@ -22,6 +22,7 @@ impl Forwarding for Kernel {
             Forward::Route(route) => replace_route(route),
             Forward::Rule(rule) => add_missing_rule(rule).map(drop),
             Forward::Proxy { interface, address } => put_proxy(*interface, *address),
+            Forward::Neighbour { interface, address, mac } => put_known(*interface, *address, *mac),
             Forward::Tunnel(_) | Forward::Source(_) | Forward::Bind(_) => Err(of_the_relay()),
         }
     }
@@ -33,6 +34,9 @@ impl Forwarding for Kernel {
             Forward::Route(route) => delete_route(route),
             Forward::Rule(rule) => delete_rule(rule),
             Forward::Proxy { interface, address } => take_proxy(*interface, *address),
+            Forward::Neighbour { interface, address, mac } => {
+                take_known(*interface, *address, *mac)
+            }
             Forward::Tunnel(_) | Forward::Source(_) | Forward::Bind(_) => Err(of_the_relay()),
         };
         match taken {

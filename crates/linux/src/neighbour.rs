@@ -65,6 +65,49 @@ pub fn take_proxy(index: u32, address: IpAddr) -> Result<()> {
     }
 }
 
+/// Sets the link-layer address of a neighbour for good, in place of what the kernel knows. With a device that goes down the
+/// kernel forgets it.
+///
+/// # Errors
+/// No such device, or no permission.
+pub fn put_known(index: u32, address: IpAddr, mac: [u8; 6]) -> Result<()> {
+    let message = RouteNetlinkMessage::NewNeighbour(known(index, address, mac));
+    netlink::request(message, NLM_F_CREATE | NLM_F_REPLACE)
+        .map_err(|e| LinuxError::refused(format!("set the link-layer address of {address}"), e))
+}
+
+/// Forgets the link-layer address of a neighbour that was set. One that was not is no error.
+///
+/// # Errors
+/// No permission.
+pub fn take_known(index: u32, address: IpAddr, mac: [u8; 6]) -> Result<()> {
+    let message = RouteNetlinkMessage::DelNeighbour(known(index, address, mac));
+    let taken = netlink::request(message, 0)
+        .map_err(|e| LinuxError::refused(format!("forget the neighbour {address}"), e));
+    match taken {
+        Err(error) if is_gone(&error) => Ok(()),
+        taken => taken,
+    }
+}
+
+/// The neighbours whose link-layer addresses were set, with the index of the device.
+///
+/// # Errors
+/// When netlink is refused.
+pub fn known_ones() -> Result<Vec<(u32, IpAddr)>> {
+    let all = netlink::dump(RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default()))
+        .map_err(|e| LinuxError::refused("list neighbours", e))?;
+    let read = |message| match message {
+        RouteNetlinkMessage::NewNeighbour(entry)
+            if entry.header.state == NeighbourState::Permanent =>
+        {
+            Some((entry.header.ifindex, address_of(&entry)?))
+        }
+        _ => None,
+    };
+    Ok(all.into_iter().filter_map(read).collect())
+}
+
 /// The addresses that the kernel answers for, with the index of the device.
 ///
 /// # Errors
@@ -95,6 +138,13 @@ fn proxy(index: u32, address: IpAddr) -> NeighbourMessage {
         IpAddr::V4(address) => NeighbourAddress::Inet(address),
         IpAddr::V6(address) => NeighbourAddress::Inet6(address),
     })];
+    message
+}
+
+fn known(index: u32, address: IpAddr, mac: [u8; 6]) -> NeighbourMessage {
+    let mut message = proxy(index, address);
+    message.header.flags = NeighbourFlags::empty();
+    message.attributes.push(NeighbourAttribute::LinkLayerAddress(mac.to_vec()));
     message
 }
 

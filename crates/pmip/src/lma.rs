@@ -302,6 +302,12 @@ impl Lma {
         self.sessions.iter().map(|(number, at)| (*number, at.peer, at.until, &at.value))
     }
 
+    /// A binding, by its number.
+    #[must_use]
+    pub fn session(&self, number: u32) -> Option<&Session> {
+        self.sessions.get(&number).map(|at| &at.value)
+    }
+
     /// The tunnels to gateways with bindings: number and gateway.
     pub fn tunnels(&self) -> impl Iterator<Item = (u32, Ipv6Addr)> {
         self.peers.iter().map(|(peer, known)| (known.tunnel, *peer))

@@ -240,6 +240,8 @@ pub struct Station {
     pub off_link: Vec<Prefix>,
     /// Another access of the host is gone: it is to prefer this one.
     pub preferred: bool,
+    /// It was to do so once.
+    was_preferred: bool,
     /// When its registration ends.
     pub until: Time,
     /// When it attached.

@@ -106,7 +106,9 @@ impl Io<'_> {
 
     fn forward(&mut self, part: &Forward, present: bool) -> Result<(), CannotForward> {
         let why = match part {
-            Forward::Address { interface, .. } | Forward::Proxy { interface, .. }
+            Forward::Address { interface, .. }
+            | Forward::Proxy { interface, .. }
+            | Forward::Neighbour { interface, .. }
                 if self.node.adapter(*interface).is_none() =>
             {
                 "there is no such interface"

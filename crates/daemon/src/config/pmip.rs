@@ -10,7 +10,7 @@ use segue_ip::Prefix;
 use segue_mobility::{Lifetime, Pool};
 use segue_pmip::{
     Access, Allowed, AttachBy, Identities, Identity, Lifetimes, LinkLayer, LmaConfig, MagConfig,
-    NodeId, Nodes,
+    NodeId, Nodes, Schedule,
 };
 use segue_wire::mobility::Profile;
 use segue_wire::mobility::option::{AccessTechnology, Handoff};
@@ -52,6 +52,18 @@ pub struct LmaFile {
     pub delete_delay: Option<Duration>,
     /// How long a registration with unknown handoff state waits for the end of another, 1.5 s.
     pub assign_delay: Option<Duration>,
+    /// Whether flows may go to another interface of their host than the one whose prefix they have, true.
+    pub flow_mobility: Option<bool>,
+    /// How flows are placed where nobody else decides: `static`, `hash`, `random` or `least-loaded`; `static`.
+    pub schedule: Option<ScheduleKey>,
+    /// Place each flow by itself, also where there is no choice, false.
+    pub every_flow: Option<bool>,
+    /// How long a flow of which nothing comes is remembered, 1 min.
+    pub flow_idle: Option<Duration>,
+    /// Most flows that are placed by themselves, 131072.
+    pub max_flows: Option<usize>,
+    /// Socket of whoever decides where flows go; none.
+    pub decisions: Option<PathBuf>,
     /// Most bindings, 1048576.
     pub max_bindings: Option<usize>,
     /// Device of the relay, `segue0`.
@@ -160,6 +172,20 @@ pub enum ProfileKey {
     Standard,
     /// As OAI-PMIPv6-FM does.
     Oai,
+}
+
+/// How flows are placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ScheduleKey {
+    /// To the interface whose prefix they have.
+    Static,
+    /// By their addresses, ports and protocol.
+    Hash,
+    /// By chance.
+    Random,
+    /// To the interface with the fewest flows.
+    LeastLoaded,
 }
 
 /// Kinds of accesses.
@@ -293,6 +319,15 @@ impl LmaFile {
         let span = |key: Option<Duration>, usual| key.map_or(usual, |Duration(span)| span);
         let longest = span(self.lifetime, default.longest.span());
         check_lifetime("lifetime", longest)?;
+        let max_flows = self.max_flows.unwrap_or(default.max_flows);
+        // As many as the relay has room for.
+        if !(1..=1 << 18).contains(&max_flows) {
+            bail!("max_flows must lie between 1 and {}", 1 << 18);
+        }
+        let flow_idle = span(self.flow_idle, Span::from_secs(60));
+        if flow_idle < Span::from_secs(1) {
+            bail!("flow_idle must be 1s or longer");
+        }
         Ok(Lma {
             common: Common {
                 interfaces: self.interfaces.unwrap_or_default(),
@@ -304,6 +339,8 @@ impl LmaFile {
             },
             relay,
             state: self.state.unwrap_or_else(|| super::state("pmip-lma", instance)),
+            flow_idle,
+            decisions: self.decisions.filter(|path| !path.as_os_str().is_empty()),
             machine: LmaConfig {
                 prefix_hold: span(self.prefix_hold, default.prefix_hold),
                 gateways: gateways.iter().map(allowed).collect::<anyhow::Result<_>>()?,
@@ -312,6 +349,15 @@ impl LmaFile {
                 window: span(self.timestamp_window, default.window),
                 delete_delay: span(self.delete_delay, default.delete_delay),
                 assign_delay: span(self.assign_delay, default.assign_delay),
+                flow_mobility: self.flow_mobility.unwrap_or(true),
+                schedule: match self.schedule.unwrap_or(ScheduleKey::Static) {
+                    ScheduleKey::Static => Schedule::Static,
+                    ScheduleKey::Hash => Schedule::Hash,
+                    ScheduleKey::Random => Schedule::Random,
+                    ScheduleKey::LeastLoaded => Schedule::LeastLoaded,
+                },
+                always_ask: self.every_flow.unwrap_or(false),
+                max_flows,
                 capacity,
                 ..default
             },

@@ -1,18 +1,22 @@
 //! The daemon of a local mobility anchor.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use anyhow::Context;
 use segue_clock::{Machine, Time};
-use segue_ip::{FlowKey, Forward, Input, Output, Route};
-use segue_linux::clock::monotonic;
+use segue_ip::{FlowKey, Forward, Input, Output, Route, Traffic};
+use segue_linux::clock::{monotonic, realtime_ns};
 use segue_linux::monitor::Device;
 use segue_linux::raw::RawSocket;
-use segue_pmip::{Lma, LmaInput, LmaOutput, LmaRecord, LmaWish, NodeId, Report, SessionState};
+use segue_pmip::{
+    Lma, LmaInput, LmaOutput, LmaRecord, LmaWish, NodeId, Refusal, Report, SessionState,
+};
 use segue_wire::mobility::{Message, MobilityOption, Profile};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
+use super::decision::{Decisions, Happened, Order, Told};
 use super::{About, day_clock, open, records, refused, seconds_left, stored, today};
 use crate::control::{Response, Vocabulary};
 use crate::forwarding::Forwarding;
@@ -59,6 +63,10 @@ pub struct LmaStatus {
     pub pool: String,
     /// Hosts' interfaces, by host.
     pub bindings: Vec<BindingStatus>,
+    /// Flows that are placed by themselves, at most 1000 of them.
+    pub flows: Vec<FlowStatus>,
+    /// How many there are.
+    pub flow_count: usize,
     /// Tunnels to gateways.
     pub tunnels: Vec<TunnelStatus>,
     /// Refused messages, by status and reason.
@@ -86,6 +94,21 @@ pub struct BindingStatus {
     pub lifetime_s: u64,
 }
 
+/// A flow.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct FlowStatus {
+    /// Its addresses, ports and protocol.
+    pub flow: String,
+    /// The host's identity.
+    pub mn_id: String,
+    /// The binding that it goes to.
+    pub bid: u16,
+    /// Why: `rule`, `decision` or `moved`.
+    pub why: String,
+    /// What it has carried towards the host, in packets.
+    pub packets: u64,
+}
+
 /// A tunnel to a gateway.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct TunnelStatus {
@@ -110,6 +133,99 @@ pub struct Daemon {
     settings: Settings,
     core: Core<Relayed<Lma>, Words>,
     forwarding: Forwarding,
+    decisions: Option<Decisions>,
+    /// The last flow that was looked at.
+    looked_at: Option<FlowKey>,
+}
+
+/// Flows that are looked at in a second, whether anything comes of them.
+const LOOKS: usize = 4_096;
+/// Flows in the status.
+const SHOWN: usize = 1_000;
+
+impl Daemon {
+    /// Ends flows of which nothing has come for a while.
+    fn end_idle(&mut self) -> anyhow::Result<()> {
+        let (now, idle) = (monotonic(), self.settings.flow_idle);
+        let lma = &self.core.end.sockets.machine;
+        let (mut ended, mut last) = (Vec::new(), None);
+        for (key, flow) in lma.flows_after(self.looked_at.as_ref()).take(LOOKS) {
+            let carried = self.core.end.traffic_carried(&Traffic::Flow(*key));
+            let heard = carried.last_sent.unwrap_or(flow.since).max(flow.since);
+            if now.since(heard) >= idle {
+                ended.push(*key);
+            }
+            last = Some(*key);
+        }
+        self.looked_at = last;
+        if let Some(decisions) = &mut self.decisions {
+            ended.iter().for_each(|key| decisions.tell(&Told::FlowEnded { flow: (*key).into() }));
+        }
+        if ended.is_empty() { Ok(()) } else { self.feed(Input::Own(LmaInput::FlowsEnded(ended))) }
+    }
+
+    /// What whoever decides is told of a flow.
+    fn told_of(&self, key: &FlowKey, asked: bool) -> Option<Told> {
+        let lma = &self.core.end.sockets.machine;
+        let flow = lma.flow(key)?;
+        let bid = lma.session(flow.session)?.bid;
+        let (mn_id, dscp) = (flow.node.to_string(), flow.dscp);
+        Some(Told::Flow { flow: (*key).into(), mn_id, dscp, bid, asked })
+    }
+
+    fn tell_of_flow(&mut self, key: &FlowKey, asked: bool) {
+        if !self.decisions.as_ref().is_some_and(Decisions::heard) {
+            return;
+        }
+        if let Some((told, decisions)) = self.told_of(key, asked).zip(self.decisions.as_mut()) {
+            decisions.tell(&told);
+        }
+    }
+
+    /// All bindings and flows, as whoever decides is told of them.
+    fn present(&self) -> Vec<Told> {
+        let lma = &self.core.end.sockets.machine;
+        let bindings = lma.sessions().map(|(_, gateway, _, session)| Told::Binding {
+            mn_id: session.node.to_string(),
+            llid: session.link_layer.to_string(),
+            bid: session.bid,
+            att: att(session),
+            prefixes: session.prefixes.iter().map(ToString::to_string).collect(),
+            proxy_coa: gateway.to_string(),
+        });
+        let flows = lma.flows().filter_map(|(key, _)| self.told_of(key, false));
+        bindings.chain(flows).collect()
+    }
+
+    fn ordered(&mut self, number: u64, order: Order) -> anyhow::Result<()> {
+        let (flow, bid) = match order {
+            Order::Decide | Order::Observe => {
+                let Some(decisions) = &mut self.decisions else { return Ok(()) };
+                decisions.decides(number, matches!(order, Order::Decide));
+                let anybody = decisions.anybody();
+                return self.feed(Input::Own(LmaInput::Deciding(anybody)));
+            }
+            Order::Place { flow, bid } | Order::Move { flow, bid } => (flow, Some(bid)),
+            Order::Default { flow } => (flow, None),
+        };
+        let key = flow.into();
+        let lma = &self.core.end.sockets.machine;
+        let refused = |lma: &Lma| lma.refused().get(&Refusal::NoBinding).copied().unwrap_or(0);
+        let before = refused(lma);
+        self.feed(Input::Own(LmaInput::Place { key, bid }))?;
+        if refused(&self.core.end.sockets.machine) > before
+            && let Some(decisions) = &mut self.decisions
+        {
+            let why = format!("{key}: there is no such flow, or no such binding of its host");
+            decisions.tell_one(number, Told::Refused { why });
+        }
+        Ok(())
+    }
+}
+
+/// Access Technology Type, in words.
+fn att(session: &segue_pmip::Session) -> String {
+    session.access.name().unwrap_or("unknown").to_owned()
 }
 
 impl Role for Daemon {
@@ -118,7 +234,7 @@ impl Role for Daemon {
     type Settings = Settings;
     type Engine = Relayed<Lma>;
     type Words = Words;
-    type Signalling = std::convert::Infallible;
+    type Signalling = Happened;
     type Chore = std::convert::Infallible;
 
     fn common(settings: &Settings) -> run::Settings {
@@ -127,11 +243,12 @@ impl Role for Daemon {
 
     fn start(
         mut settings: Settings,
-        _: mpsc::Sender<Self::Signalling>,
+        happens: mpsc::Sender<Happened>,
     ) -> anyhow::Result<(Daemon, Below)> {
         let (store, starts) = open(&settings.state, BINDINGS.name)?;
         let config = &mut settings.machine;
         (config.clock, config.restart_counter) = (day_clock(), starts);
+        config.seed = realtime_ns();
         let mut machine = Lma::new(config.clone());
         for (key, value) in stored(store.as_ref(), BINDINGS.name)? {
             if let Some(record) = records::to_lma(&key, &value) {
@@ -156,7 +273,9 @@ impl Role for Daemon {
         }
         let forwarding = Forwarding::start(&mut kept, &settings.relay.device, &[pool])?;
         let core = Core::new(end, ledger).keeping(kept);
-        Ok((Daemon { settings, core, forwarding }, below))
+        let listen = |path: &PathBuf| Decisions::listen(path, happens);
+        let decisions = settings.decisions.as_ref().map(listen).transpose()?;
+        Ok((Daemon { settings, core, forwarding, decisions, looked_at: None }, below))
     }
 
     fn core(&mut self) -> &mut Core<Relayed<Lma>, Words> {
@@ -165,10 +284,12 @@ impl Role for Daemon {
 
     fn apply(&mut self, wish: LmaWish) -> anyhow::Result<()> {
         match wish {
-            LmaWish::Release(key) => self.core.end.release(&key),
+            LmaWish::Release(key) => {
+                self.core.end.release(&key);
+                self.tell_of_flow(&key, false);
+            }
             LmaWish::Refuse(key) => self.core.end.refuse(&key),
-            // Nobody decides so far.
-            LmaWish::Decide(_) => {}
+            LmaWish::Decide(key) => self.tell_of_flow(&key, true),
         }
         Ok(())
     }
@@ -193,7 +314,63 @@ impl Role for Daemon {
 
     fn on_heartbeat(&mut self) -> anyhow::Result<()> {
         self.forwarding.look_after(monotonic());
+        self.end_idle()?;
         self.feed(Input::Own(LmaInput::TimeOfDay(today())))
+    }
+
+    fn on_report(&mut self, report: &Report) -> anyhow::Result<()> {
+        let Some(decisions) = &mut self.decisions else { return Ok(()) };
+        match report {
+            Report::Registered { node, link_layer, .. }
+            | Report::Moved { node, link_layer, .. } => {
+                let lma = &self.core.end.sockets.machine;
+                let is_it = |session: &segue_pmip::Session| {
+                    session.node == *node && session.link_layer == *link_layer
+                };
+                let found = lma.sessions().find(|(.., session)| is_it(session));
+                if let Some((_, gateway, _, session)) = found {
+                    decisions.tell(&Told::Binding {
+                        mn_id: node.to_string(),
+                        llid: link_layer.to_string(),
+                        bid: session.bid,
+                        att: att(session),
+                        prefixes: session.prefixes.iter().map(ToString::to_string).collect(),
+                        proxy_coa: gateway.to_string(),
+                    });
+                }
+            }
+            Report::Left { node, link_layer, .. } => {
+                let (mn_id, llid) = (node.to_string(), link_layer.to_string());
+                decisions.tell(&Told::Left { mn_id, llid });
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn on_signalling(&mut self, happened: Happened) -> anyhow::Result<()> {
+        match happened {
+            Happened::Connected(number, to) => {
+                let present = self.present();
+                if let Some(decisions) = &mut self.decisions {
+                    decisions.connected(number, to, present);
+                }
+                Ok(())
+            }
+            Happened::Said(number, Ok(order)) => self.ordered(number, order),
+            Happened::Said(number, Err(why)) => {
+                if let Some(decisions) = &mut self.decisions {
+                    decisions.tell_one(number, Told::Refused { why });
+                }
+                Ok(())
+            }
+            Happened::Gone(number) => {
+                let Some(decisions) = &mut self.decisions else { return Ok(()) };
+                decisions.gone(number);
+                let anybody = decisions.anybody();
+                self.feed(Input::Own(LmaInput::Deciding(anybody)))
+            }
+        }
     }
 
     fn on_interfaces(&mut self, all: &[Device]) -> anyhow::Result<()> {
@@ -234,7 +411,7 @@ impl Role for Daemon {
             BindingStatus {
                 mn_id: session.node.to_string(),
                 llid: session.link_layer.to_string(),
-                att: session.access.name().unwrap_or("unknown").to_owned(),
+                att: att(session),
                 prefixes: session.prefixes.iter().map(ToString::to_string).collect(),
                 proxy_coa: std::net::Ipv6Addr::to_string(&gateway),
                 bid: session.bid,
@@ -252,10 +429,21 @@ impl Role for Daemon {
                 bytes: [carried.sent_bytes, carried.received_bytes],
             }
         });
+        let flows = lma.flows().take(SHOWN).filter_map(|(key, flow)| {
+            Some(FlowStatus {
+                flow: key.to_string(),
+                mn_id: flow.node.to_string(),
+                bid: lma.session(flow.session)?.bid,
+                why: flow.why.name().to_owned(),
+                packets: end.traffic_carried(&Traffic::Flow(*key)).sent_packets,
+            })
+        });
         LmaStatus {
             address: lma.config().address.to_string(),
             pool: lma.config().pool.network().to_string(),
             bindings,
+            flows: flows.collect(),
+            flow_count: lma.flows().count(),
             tunnels: tunnels.collect(),
             refused: refused(lma.refused()),
         }

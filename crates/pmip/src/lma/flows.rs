@@ -4,6 +4,7 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::hash::{Hash, Hasher};
 use core::net::Ipv6Addr;
+use core::ops::Bound;
 
 use segue_clock::{Span, Time};
 use segue_ip::{Binding as Bind, Exit, FlowKey, Forward, Output, Prefix, Traffic};
@@ -72,6 +73,18 @@ impl Lma {
     /// All flows that were placed by themselves.
     pub fn flows(&self) -> impl Iterator<Item = (&FlowKey, &Flow)> {
         self.flows.iter()
+    }
+
+    /// Those behind one in their order, or all.
+    pub fn flows_after(&self, key: Option<&FlowKey>) -> impl Iterator<Item = (&FlowKey, &Flow)> {
+        let from = key.map_or(Bound::Unbounded, Bound::Excluded);
+        self.flows.range((from, Bound::Unbounded))
+    }
+
+    /// A flow that was placed by itself.
+    #[must_use]
+    pub fn flow(&self, key: &FlowKey) -> Option<&Flow> {
+        self.flows.get(key)
     }
 
     /// The first packet of a flow waits.

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv6Addr};
 
 use segue_clock::{Span, Time};
-use segue_ip::{Datagram, Output};
+use segue_ip::{Datagram, Output, Prefix};
 use segue_wire::nd::{
     self, Envelope, Message, NdOption, Preference, PrefixFlags, PrefixInformation,
     RouterAdvertisement, RouterAdvertisementFlags,
@@ -75,6 +75,20 @@ impl Mag {
             })),
             IpAddr::V4(_) => None,
         }));
+        // A stock host looks the ways of its open sockets up anew only when it gets a further route; a higher preference alone
+        // leaves them where they are until neighbour discovery fails, three seconds later. So it gets one, to the
+        // gateway itself, for as long as it is to prefer this access.
+        let marker = at.prefixes.first().filter(|_| at.was_preferred).and_then(marker);
+        options.extend(marker.map(|prefix| {
+            let lifetime = if at.preferred { VALID_S } else { 0 };
+            NdOption::PrefixInformation(PrefixInformation {
+                prefix_length: 128,
+                flags: PrefixFlags::ON_LINK,
+                valid_lifetime: lifetime,
+                preferred_lifetime: lifetime,
+                prefix,
+            })
+        }));
         let lifetime_s = (config.advertise_every.as_micros() / 1_000_000 * 3).clamp(1, 9_000);
         if !config.name_servers.is_empty() {
             options.push(NdOption::RecursiveDnsServer {
@@ -123,6 +137,13 @@ impl Mag {
         };
         self.out.push_back(Output::Own(Wish::ToStation { mac, datagram }));
     }
+}
+
+/// The gateway's address in a host's prefix, by the identifier that all gateways have (RFC 6543).
+fn marker(prefix: &Prefix) -> Option<Ipv6Addr> {
+    let IpAddr::V6(network) = prefix.addr else { return None };
+    let host = u128::MAX.checked_shr(prefix.len.into()).unwrap_or(0);
+    Some(Ipv6Addr::from_bits(network.to_bits() | FIXED_LINK_LOCAL.to_bits() & host))
 }
 
 /// What says the gateway's link-layer address.

@@ -4,7 +4,7 @@ use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::net::Ipv6Addr;
+use core::net::{IpAddr, Ipv6Addr};
 
 use segue_clock::{Span, Time};
 use segue_ip::{
@@ -48,6 +48,7 @@ impl Mag {
             prefixes: Vec::new(),
             off_link: Vec::new(),
             preferred: false,
+            was_preferred: false,
             until: now,
             since: now,
             registered: None,
@@ -460,6 +461,7 @@ impl Mag {
                     let Some(at) = self.stations.get_mut(place) else { continue };
                     at.off_link.clone_from(&told.off_link);
                     let changes = core::mem::replace(&mut at.preferred, told.prefer) != told.prefer;
+                    at.was_preferred |= told.prefer;
                     self.follow(place);
                     if changes {
                         self.advertise(now, place);
@@ -554,7 +556,7 @@ impl Mag {
                 let here = here.filter(|(_, other)| other.state.is_served());
                 let others: BTreeSet<Prefix> =
                     here.flat_map(|(_, other)| &other.prefixes).copied().collect();
-                forwarding(at, &others, place.0, tunnel, self.config.table)
+                forwarding(at, &others, place, tunnel, self.config.table)
             }
             None => Vec::new(),
         };
@@ -595,21 +597,33 @@ impl Mag {
 fn forwarding(
     at: &Station,
     others: &BTreeSet<Prefix>,
-    interface: u32,
+    (interface, link_layer): &Place,
     tunnel: u32,
     table: u32,
 ) -> Vec<Forward> {
     let elsewhere = at.off_link.iter().filter(|prefix| !others.contains(prefix));
     let all: BTreeSet<Prefix> = at.prefixes.iter().chain(elsewhere).copied().collect();
+    let interface = *interface;
+    // The link is the host's alone (RFC 5213, 6.3): all that is for it goes to its link-layer address, also what is for an address
+    // of another interface, which a stock host does not resolve here. The next hop is this one in name only.
+    let next = <[u8; 6]>::try_from(&link_layer.0[..]).ok().map(|mac| (mac, next_hop(mac)));
+    let neighbour = next.map(|(mac, address)| Forward::Neighbour { interface, address, mac });
     let parts = all.into_iter().flat_map(|prefix| {
+        let route = Route::on(prefix, interface).table(table);
+        let route = Route { gateway: next.map(|(_, address)| address), ..route };
         let (traffic, exit) = (Traffic::From(prefix), Exit::Tunnel(tunnel));
         [
             Forward::Source(Source { port: Port::Link(interface), prefix }),
             Forward::Bind(Bind { traffic, exit }),
-            Forward::Route(Route::on(prefix, interface).table(table)),
+            Forward::Route(route),
         ]
     });
-    parts.collect()
+    neighbour.into_iter().chain(parts).collect()
+}
+
+/// The next hop to a station: the address of link scope that its link-layer address gives (RFC 2464, section 4).
+pub(super) fn next_hop([a, b, c, d, e, f]: [u8; 6]) -> IpAddr {
+    IpAddr::from([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
 }
 
 fn tunnel(number: u32, local: Ipv6Addr, remote: Ipv6Addr) -> Tunnel {

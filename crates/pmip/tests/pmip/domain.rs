@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use segue_clock::{DayClock, Machine, Span, Time, UnixTime};
 use segue_ip::{
-    Binding, Datagram, Exit, Forward, Input, Interface, Output, Port, Prefix, Source, Traffic,
-    Tunnel,
+    Binding, Datagram, Exit, Forward, Input, Interface, Output, Port, Prefix, Route, Source,
+    Traffic, Tunnel,
 };
 use segue_mobility::Pool;
 use segue_pmip::{
@@ -39,6 +39,12 @@ pub(crate) fn station(n: u8) -> LinkLayer {
 /// The host to which an interface belongs if it is not said otherwise.
 pub(crate) fn node(n: u8) -> NodeId {
     NodeId::nai(&format!("02000000000{n}@segue.invalid"))
+}
+
+/// What leads a prefix to a station.
+pub(crate) fn to_station(prefix: Prefix, n: usize) -> Forward {
+    let gateway = Some(format!("fe80::ff:fe00:{n}").parse().unwrap());
+    Forward::Route(Route { gateway, ..Route::on(prefix, LINK) })
 }
 
 pub(crate) fn s(seconds: f64) -> Time {

@@ -1,7 +1,7 @@
 //! Flows of a host with two interfaces: where each goes, and what gateways know of it.
 
 use segue_clock::Span;
-use segue_ip::{FlowKey, Forward, Input, Prefix, Route, Traffic};
+use segue_ip::{FlowKey, Input, Prefix, Traffic};
 use segue_pmip::{
     DECISION, Identity, LmaConfig, LmaInput, LmaWish, PREFERENCE, Placed, Schedule, VENDOR,
 };
@@ -88,7 +88,7 @@ fn gateways_know_all_prefixes_of_their_hosts_and_flows_are_placed_one_by_one() {
     let acknowledged = |body: &Body| matches!(body, Body::UpdateNotificationAcknowledgement(_));
     assert_eq!(domain.sent_by(mag(0), acknowledged).len(), 1);
     for (n, other) in [(0, second), (1, first)] {
-        assert!(domain.given[n + 1].has(&Forward::Route(Route::on(other, LINK))));
+        assert!(domain.given[n + 1].has(&to_station(other, n + 1)));
     }
     assert!(domain.asks(first) && domain.asks(second));
     let key = flow(first, 1);
@@ -132,21 +132,10 @@ fn when_an_access_goes_its_flows_are_on_the_other_in_the_same_instant_and_come_b
 }
 
 #[test]
-fn a_gateway_that_was_not_told_gets_nothing_of_anothers_prefix() {
-    let (mut domain, _) = two(lma_config());
-    domain.detach(0, station(1));
-    domain.run(s(30.0));
-    // What the anchor says now is lost.
-    domain.cut = true;
-    domain.attach(0, station(1));
-    domain.run(s(30.0));
-    let (mut domain, [first, _]) = {
-        let mut config = lma_config();
-        config.flow_mobility = false;
-        let pair = two(config);
-        drop(domain);
-        pair
-    };
+fn without_flow_mobility_a_prefix_goes_to_its_own_interface_or_nowhere() {
+    let mut config = lma_config();
+    config.flow_mobility = false;
+    let (mut domain, [first, _]) = two(config);
     assert_eq!(domain.sent_by(LMA, is_initiate).len(), 0);
     assert_eq!(domain.leads(first), Some(mag(0).into()));
     domain.detach(0, station(1));
@@ -284,6 +273,6 @@ fn a_gateway_that_starts_anew_is_told_anew() {
     domain.run(s(2.0));
     let initiates = domain.sent_by(LMA, is_initiate);
     assert_eq!(initiates.len(), 1, "{initiates:?}");
-    assert!(domain.given[1].has(&Forward::Route(Route::on(second, LINK))));
+    assert!(domain.given[1].has(&to_station(second, 1)));
     assert!(domain.asks(second));
 }

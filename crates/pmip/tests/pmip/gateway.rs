@@ -1,7 +1,7 @@
 //! What a gateway does for a host that attaches, stays and leaves.
 
 use segue_clock::{Span, Time};
-use segue_ip::{Datagram, Exit, Forward, Input, Port, Prefix, Route, Source, Traffic};
+use segue_ip::{Datagram, Exit, Forward, Input, Port, Prefix, Source, Traffic};
 use segue_pmip::{AttachBy, FIXED_LINK_LOCAL, Report, StationState};
 use segue_wire::mobility::option::Handoff;
 use segue_wire::mobility::{Body, MobilityOption};
@@ -45,7 +45,7 @@ fn a_host_that_attaches_is_registered_then_told_of_its_prefix_alone_and_carried(
     let Some(Exit::Tunnel(tunnel)) = gateway.exit(Traffic::From(prefix)) else { panic!() };
     let there = gateway.tunnel(tunnel).unwrap();
     assert_eq!((there.local, there.remote), (mag(0).into(), LMA.into()));
-    assert!(gateway.has(&Forward::Route(Route::on(prefix, LINK))));
+    assert!(gateway.has(&to_station(prefix, 1)));
     assert!(gateway.has(&Forward::Source(Source { port: Port::Link(LINK), prefix })));
     let address = Forward::Address { interface: LINK, prefix: Prefix::new(FIXED_LINK_LOCAL, 64) };
     assert!(gateway.has(&address));
@@ -327,7 +327,7 @@ fn a_flow_of_another_interface_is_carried_without_being_advertised() {
         (answer.sequence, answer.status.0)
     };
     assert_eq!(initiate(&mut domain, 1, &[other], 7), (7, 0));
-    let out = Forward::Route(Route::on(other, LINK));
+    let out = to_station(other, 1);
     assert!(domain.given[1].has(&out));
     let may = Forward::Source(Source { port: Port::Link(LINK), prefix: other });
     assert!(domain.given[1].has(&may));

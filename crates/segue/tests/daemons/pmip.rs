@@ -1,6 +1,9 @@
 //! Proxy Mobile IPv6 end to end: a stock host keeps its address and its connections while the network moves it.
 
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -22,8 +25,8 @@ fn cn() -> IpAddr {
 /// The examples' domain with its daemons.
 struct Domain {
     lma: Option<Daemon>,
-    left: Option<Daemon>,
-    right: Option<Daemon>,
+    /// By their accesses.
+    mags: BTreeMap<&'static str, Daemon>,
     lab: Lab,
     dir: tempfile::TempDir,
     datapath: &'static str,
@@ -34,7 +37,8 @@ fn example(name: &str) -> PathBuf {
 }
 
 impl Domain {
-    fn new(datapath: &'static str) -> Option<Domain> {
+    /// With the anchor, and gateways at these accesses.
+    fn new(datapath: &'static str, accesses: &[&'static str]) -> Option<Domain> {
         if !possible() {
             return None;
         }
@@ -42,20 +46,28 @@ impl Domain {
         let lab = segue_lab::file::read(&example("lab.toml")).unwrap().build(&tag()).unwrap();
         drop(building);
         let dir = tempfile::tempdir().unwrap();
-        let mut domain = Domain { lma: None, left: None, right: None, lab, dir, datapath };
-        domain.lma = Some(domain.start("lma", "lma"));
-        domain.left = Some(domain.start("mag", "left"));
-        domain.right = Some(domain.start("mag", "right"));
+        let mut domain = Domain { lma: None, mags: BTreeMap::new(), lab, dir, datapath };
+        domain.lma = Some(domain.start("lma", "lma", ""));
+        for access in accesses {
+            domain.mags.insert(access, domain.start("mag", access, ""));
+        }
         Some(domain)
     }
 
-    /// Starts the daemon of a node; it answers.
-    fn start(&self, role: &str, node: &str) -> Daemon {
-        let config = example(&format!("{node}.toml"));
-        let state = self.dir.path().join(format!("{node}.db"));
+    /// Starts the daemon of an example's file with further keys; it answers.
+    fn start(&self, role: &str, name: &str, more: &str) -> Daemon {
+        let config = self.dir.path().join(format!("{name}.toml"));
+        let content = std::fs::read_to_string(example(&format!("{name}.toml"))).unwrap();
+        std::fs::write(&config, format!("{more}{content}")).unwrap();
+        let state = self.dir.path().join(format!("{name}.db"));
         let (config, state) = (config.to_str().unwrap(), state.to_str().unwrap());
+        let node = match name {
+            "wlan1" | "lte1" => "left",
+            "wlan2" | "lte2" => "right",
+            other => other,
+        };
         let args = ["pmip", role, "--datapath", self.datapath, "-c", config, "--state", state];
-        let daemon = Daemon::start(self.node(node), self.dir.path().join(node), &args);
+        let daemon = Daemon::start(self.node(node), self.dir.path().join(name), &args);
         daemon.wait("the daemon answers", |_| true);
         daemon
     }
@@ -114,7 +126,7 @@ const OTHER: &str = "02:5e:67:01:00:02";
 
 fn moves(datapath: &'static str) {
     let _turn = crate::among_others();
-    let Some(domain) = Domain::new(datapath) else { return };
+    let Some(domain) = Domain::new(datapath, &["wlan1", "wlan2"]) else { return };
     let host = domain.node("host");
     domain.attach("host:wlan", "wlan1");
     domain.is_bound(FIRST, "fd00:2::2");
@@ -149,11 +161,7 @@ fn moves(datapath: &'static str) {
         "{tunnel}"
     );
     // The former gateway keeps nothing.
-    domain
-        .left
-        .as_ref()
-        .unwrap()
-        .wait("no host", |status| status["hosts"] == serde_json::json!([]));
+    domain.mags["wlan1"].wait("no host", |status| status["hosts"] == serde_json::json!([]));
 }
 
 #[test]
@@ -182,7 +190,7 @@ fn send_from(node: &Netns, device: &str, from: Ipv6Addr, to: SocketAddr) {
 
 fn refuses_anothers_prefix(datapath: &'static str) {
     let _turn = crate::among_others();
-    let Some(domain) = Domain::new(datapath) else { return };
+    let Some(domain) = Domain::new(datapath, &["wlan1", "wlan2"]) else { return };
     domain.attach("host:wlan", "wlan1");
     domain.attach("other:wlan", "wlan2");
     domain.is_bound(FIRST, "fd00:2::2");
@@ -192,8 +200,8 @@ fn refuses_anothers_prefix(datapath: &'static str) {
     let socket = crate::traffic::udp(domain.node("cn"), SocketAddr::new(cn(), 0));
     let to = socket.local_addr().unwrap();
     send_from(domain.node("other"), "wlan", own, to);
-    let right = domain.right.as_ref().unwrap();
-    right.wait("it is counted at the gateway", |status| drops(status, "inner_source") >= 10);
+    domain.mags["wlan2"]
+        .wait("it is counted at the gateway", |status| drops(status, "inner_source") >= 10);
     assert!(socket.recv(&mut [0; 32]).is_err(), "nothing arrives");
 
     // A gateway that lets it through: the anchor knows better. The other gateway's tunnel is the same for both.
@@ -244,7 +252,7 @@ fn packets_from_the_prefix_of_another_host_are_dropped_at_gateway_and_anchor_in_
 #[test]
 fn two_radios_have_a_prefix_each_and_one_takes_over_what_is_for_the_other() {
     let _turn = crate::among_others();
-    let Some(domain) = Domain::new("ebpf") else { return };
+    let Some(domain) = Domain::new("ebpf", &["wlan1", "wlan2", "lte2"]) else { return };
     domain.attach("host:wlan", "wlan1");
     domain.attach("host:wwan", "lte2");
     domain.is_bound(FIRST, "fd00:2::2");
@@ -268,10 +276,124 @@ fn two_radios_have_a_prefix_each_and_one_takes_over_what_is_for_the_other() {
     assert_eq!(binding(&status, FIRST).unwrap()["prefixes"], first["prefixes"]);
 }
 
+/// Waits until each gateway has acknowledged what it is told of the host's other interface.
+fn told(domain: &Domain, accesses: &[&str]) {
+    for access in accesses {
+        domain.mags[access].wait("the prefix of the other interface", |status| {
+            status["hosts"][0]["off_link"].as_array().is_some_and(|all| !all.is_empty())
+        });
+    }
+}
+
+fn flows_move(datapath: &'static str) {
+    let _turn = crate::among_others();
+    let Some(domain) = Domain::new(datapath, &["wlan1", "lte2"]) else { return };
+    domain.attach("host:wlan", "wlan1");
+    domain.is_bound(FIRST, "fd00:2::2");
+    let address = domain.address("host", "wlan");
+    let (host, far) = (domain.node("host"), domain.node("cn"));
+    let stream = Stream::start(host, far, cn(), Duration::from_millis(2));
+    let voice = Voice::start(host, far, cn());
+    stream.flows_on(100_000);
+    domain.attach("host:wwan", "lte2");
+    domain.is_bound(SECOND, "fd00:3::3");
+    let second = domain.address("host", "wwan");
+    told(&domain, &["wlan1", "lte2"]);
+    stream.flows_on(100_000);
+    let status = domain.lma().wait("each flow is placed", |status| status["flow_count"] == 2);
+    let own = binding(&status, FIRST).unwrap()["bid"].clone();
+    for flow in status["flows"].as_array().unwrap() {
+        assert_eq!((&flow["bid"], &flow["why"]), (&own, &Value::from("rule")), "{flow}");
+    }
+    voice.mark();
+    for round in 0..2 {
+        // The access goes without a word. The host's uplink needs the advertisement: it would go on sending into it.
+        domain.lab.detach("host:wlan", None).unwrap();
+        stream.flows_on(100_000);
+        voice.flows_on(10);
+        let status = domain.lma().status();
+        let other = binding(&status, SECOND).unwrap()["bid"].clone();
+        for flow in status["flows"].as_array().unwrap() {
+            assert_eq!((&flow["bid"], &flow["why"]), (&other, &Value::from("moved")), "{flow}");
+        }
+        domain.attach("host:wlan", "wlan1");
+        domain.is_bound(FIRST, "fd00:2::2");
+        domain.lma().wait("the flows are back", |status| {
+            let flows = status["flows"].as_array().unwrap();
+            flows.iter().all(|flow| flow["bid"] == own)
+        });
+        stream.flows_on(100_000);
+        voice.flows_on(10);
+        println!("{datapath}, round {round}: longest gaps {:?} ms", voice.gap_ms());
+    }
+    assert_eq!(addresses(host, "wlan"), [address]);
+    assert_eq!(addresses(host, "wwan"), [second]);
+    let heard = voice.finish();
+    println!("{datapath}: lost {:?} of {:?}", heard.lost, heard.sent);
+    assert!(heard.lost.iter().all(|lost| *lost < 100), "{:?}", heard.lost);
+}
+
+#[test]
+fn flows_move_to_the_other_access_when_one_goes_and_come_back() {
+    flows_move("ebpf");
+}
+
+#[test]
+fn flows_move_to_the_other_access_when_one_goes_and_come_back_in_user_space() {
+    flows_move("user");
+}
+
+#[test]
+fn whoever_decides_is_told_of_flows_and_places_them() {
+    let _turn = crate::among_others();
+    let Some(mut domain) = Domain::new("ebpf", &["wlan1", "lte2"]) else { return };
+    drop(domain.lma.take());
+    let socket = domain.dir.path().join("decisions.sock");
+    let more = format!("decisions = {:?}\n", socket.to_str().unwrap());
+    domain.lma = Some(domain.start("lma", "lma", &more));
+    domain.attach("host:wlan", "wlan1");
+    domain.attach("host:wwan", "lte2");
+    domain.is_bound(FIRST, "fd00:2::2");
+    let status = domain.is_bound(SECOND, "fd00:3::3");
+    let bid = binding(&status, SECOND).unwrap()["bid"].as_u64().unwrap();
+    domain.address("host", "wlan");
+    told(&domain, &["wlan1", "lte2"]);
+
+    let mut orders = UnixStream::connect(&socket).unwrap();
+    orders.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let mut lines = BufReader::new(orders.try_clone().unwrap()).lines();
+    let mut next = || -> Value { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
+    let present = [next(), next()];
+    assert!(present.iter().all(|told| told["event"] == "binding"), "{present:?}");
+    orders.write_all(b"{\"order\":\"decide\"}\n{\"order\":\"dance\"}\n").unwrap();
+    assert_eq!(next()["event"], "refused");
+    // A datagram there and back; its answer is the first packet of a flow to the host.
+    let echo = UdpEcho::start(domain.node("cn"), cn());
+    let host = domain.node("host");
+    let waits = std::thread::scope(|scope| {
+        let asks = scope.spawn(|| one_datagram(host, echo.address));
+        let flow = next();
+        assert_eq!((&flow["event"], &flow["asked"]), (&Value::from("flow"), &Value::from(true)));
+        assert_eq!(flow["mn_id"], "alice@example.org");
+        assert_eq!(flow["flow"]["sport"], echo.address.port());
+        let order = serde_json::json!({ "order": "place", "flow": flow["flow"], "bid": bid });
+        orders.write_all(format!("{order}\n").as_bytes()).unwrap();
+        asks.join().unwrap().expect("the answer comes over the access that was ordered").1
+    });
+    println!("there and back with a decision: {waits:?}");
+    let status = domain.lma().wait("the flow", |status| status["flow_count"] == 1);
+    let flow = &status["flows"][0];
+    assert_eq!(
+        (&flow["bid"], &flow["why"]),
+        (&Value::from(bid), &Value::from("decision")),
+        "{flow}"
+    );
+}
+
 #[test]
 fn either_side_may_be_killed_under_load_and_nothing_breaks() {
     let _turn = crate::among_others();
-    let Some(mut domain) = Domain::new("ebpf") else { return };
+    let Some(mut domain) = Domain::new("ebpf", &["wlan1"]) else { return };
     domain.attach("host:wlan", "wlan1");
     domain.is_bound(FIRST, "fd00:2::2");
     let address = domain.address("host", "wlan");
@@ -280,26 +402,26 @@ fn either_side_may_be_killed_under_load_and_nothing_breaks() {
     stream.flows_on(100_000);
     domain.lma.as_mut().unwrap().end(Signal::SIGKILL);
     let began = Instant::now();
-    domain.lma = Some(domain.start("lma", "lma"));
+    domain.lma = Some(domain.start("lma", "lma", ""));
     stream.flows_on(100_000);
     println!("the anchor was away for {:?}", began.elapsed());
     let status = domain.is_bound(FIRST, "fd00:2::2");
     // It has told the gateway that this is another start, which has registered again.
-    domain.left.as_ref().unwrap().wait("the anchor's start is noticed", |status| {
+    domain.mags["wlan1"].wait("the anchor's start is noticed", |status| {
         let events = status["events"].as_array().unwrap();
         events.iter().any(|event| event["kind"] == "restarted")
     });
     let renewed = |status: &Value| binding(status, FIRST).unwrap()["lifetime_s"].as_u64();
     assert!(renewed(&status) > Some(500));
-    domain.left.as_mut().unwrap().end(Signal::SIGKILL);
-    domain.left = Some(domain.start("mag", "left"));
+    domain.mags.get_mut("wlan1").unwrap().end(Signal::SIGKILL);
+    domain.mags.insert("wlan1", domain.start("mag", "wlan1", ""));
     stream.flows_on(100_000);
     let here = |status: &Value| status["hosts"][0]["state"] == "active";
-    domain.left.as_ref().unwrap().wait("the host is there", here);
+    domain.mags["wlan1"].wait("the host is there", here);
     assert_eq!(addresses(domain.node("host"), "wlan"), [address]);
     // A gateway that ends takes what it has set with it, but for what refuses hosts' packets.
-    let left = domain.left.as_mut().unwrap();
-    assert!(left.end(Signal::SIGTERM).success());
+    let gateway = domain.mags.get_mut("wlan1").unwrap();
+    assert!(gateway.end(Signal::SIGTERM).success());
     let rules = domain.node("left").command("ip").args(["-6", "rule"]).output().unwrap();
     assert!(!text(&rules.stdout).contains("wlan1"), "{}", text(&rules.stdout));
 }

@@ -476,6 +476,8 @@ impl Network {
                 proxied.retain(|known| known != address);
                 proxied.extend(present.then_some(*address));
             }
+            // Nobody asks for link-layer addresses here.
+            Forward::Neighbour { .. } => {}
             Forward::Tunnel(_) | Forward::Source(_) | Forward::Bind(_) => {
                 self.change_relay(by, node, part, present);
             }
