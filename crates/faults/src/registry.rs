@@ -4,10 +4,11 @@ use crate::Machines;
 
 impl Machines {
     /// All of them.
-    pub const ALL: [Machines; 3] = [
+    pub const ALL: [Machines; 4] = [
         Machines(&crate::tunnel::Tunnel),
         Machines(&crate::estimators::Keepalive),
         Machines(&crate::echo::Echo),
+        Machines(&crate::pmip::Pmip),
     ];
 
     /// The machines of that name.

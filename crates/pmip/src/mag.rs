@@ -498,7 +498,7 @@ impl Mag {
             Task::Renew => self.renew(now, place),
             Task::Probe => self.probe(now, place),
             Task::Advertise => self.advertise(now, place),
-            Task::End => self.detach(now, place, Why::Expired),
+            Task::End => self.over(now, place),
         }
     }
 }

@@ -21,6 +21,7 @@ pub mod agent;
 pub mod echo;
 pub mod net;
 pub mod packet;
+pub mod pmip;
 pub mod queue;
 pub mod results;
 pub mod role;

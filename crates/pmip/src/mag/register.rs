@@ -137,6 +137,32 @@ impl Mag {
         self.send_update(now, place);
     }
 
+    /// A registration has ended. The anchor cannot be reached, or the host does not answer: one that may be there still is
+    /// registered anew as soon as the anchor answers.
+    pub(super) fn over(&mut self, now: Time, place: &Place) {
+        let Some(at) = self.stations.get_mut(place) else { return };
+        match at.state.next(Event::Over) {
+            Next::To(state) => at.state = state,
+            Next::Gone | Next::Same => {
+                self.detach(now, place, Why::Expired);
+                return;
+            }
+        }
+        let identity = at.identity.clone();
+        at.registered = None;
+        self.end_service(place);
+        self.timers.cancel(&(place.clone(), Task::Renew));
+        self.timers.cancel(&(place.clone(), Task::Advertise));
+        self.store(place);
+        if let Some(identity) = identity {
+            let (node, link_layer, why) = (identity.node, place.1.clone(), Why::Expired);
+            self.report(Report::Left { node, link_layer, why });
+        }
+        if self.stations.get(place).is_some_and(|at| at.open.is_none()) {
+            self.send_update(now, place);
+        }
+    }
+
     /// What is known of a station ends without a word to anyone.
     pub(super) fn forget(&mut self, place: &Place) {
         self.end_service(place);

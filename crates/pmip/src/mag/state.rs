@@ -28,6 +28,8 @@ pub(super) enum Event {
     Asked,
     /// The host has answered.
     Answered,
+    /// The registration has ended without an answer to its renewal.
+    Over,
     /// The host has left, or does not answer.
     Left,
     /// The anchor has confirmed that it has left, or has not for long enough.
@@ -70,6 +72,7 @@ impl StationState {
         match (self, event) {
             (Identifying, Event::Identified) => Next::To(Registering),
             (Registering | Active, Event::Accepted) => Next::To(Active),
+            (Active, Event::Over) => Next::To(Registering),
             (Active, Event::Asked) => Next::To(Probing),
             (Probing, Event::Answered) => Next::To(Active),
             (Registering | Active | Probing, Event::Left) => Next::To(Leaving),
@@ -91,7 +94,10 @@ mod tests {
         let table = [
             (Identifying, "Identified Registering, Refused gone, Left gone"),
             (Registering, "Accepted Active, Refused gone, Left Leaving"),
-            (Active, "Accepted Active, Refused gone, Asked Probing, Left Leaving"),
+            (
+                Active,
+                "Accepted Active, Refused gone, Asked Probing, Over Registering, Left Leaving",
+            ),
             (Probing, "Refused gone, Answered Active, Left Leaving"),
             (Leaving, "Refused gone, Confirmed gone"),
         ];
@@ -102,6 +108,7 @@ mod tests {
                 Event::Refused,
                 Event::Asked,
                 Event::Answered,
+                Event::Over,
                 Event::Left,
                 Event::Confirmed,
             ];

@@ -1,0 +1,432 @@
+//! Proxy Mobile IPv6 under faults: gateways on the hosts of the stage, an anchor in the core. Mobile nodes have no node of
+//! their own: orders say at which gateway each of their interfaces is.
+//!
+//! What must hold: no prefix is two nodes', at the anchor or at gateways (`unique`); each binding that is there has a tunnel
+//! to its gateway (`tunnel`); no flow goes to a binding that cannot carry it (`flow`), and the first packet of each goes on or
+//! nowhere in time (`answered`). In the end anchor and gateways agree with where each interface is, and with each other
+//! about its prefixes, which are those that it had before (`agree`).
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::net::{IpAddr, Ipv6Addr};
+
+use segue_clock::{DayClock, Rng, Span, Time, UnixTime};
+use segue_ip::{FlowKey, Prefix};
+use segue_mobility::Pool;
+use segue_pmip::{
+    Access, Allowed, AttachBy, DECISION, Identities, Identity, Lifetimes, LinkLayer, Lma,
+    LmaConfig, LmaInput, LmaWish, MOBILITY, Mag, MagConfig, MagInput, NodeId, Schedule as Placing,
+    SessionState,
+};
+use segue_sim::net::Hop;
+use segue_sim::pmip::{LmaRole, MagRole};
+use segue_sim::role::Order as At;
+use segue_sim::{AgentId, RoleAgent};
+use segue_wire::mobility::Profile;
+use segue_wire::mobility::option::{AccessTechnology, Handoff};
+
+use crate::fault::{Entry, HostShape, Node, PathRef, PathShape};
+use crate::stage::{CORE_V6, Touched};
+use crate::{Protocol, Record, Scene, Schedule, Stage, Staged, Violation, Words, World};
+
+/// Mobile nodes, and interfaces of each.
+const NODES: u8 = 4;
+const INTERFACES: u8 = 2;
+/// Registrations are short, so that many are renewed within a run.
+const LIFETIME: Span = Span::from_secs(16);
+/// An interface that is there shows itself so often.
+const HEARD: Span = Span::from_secs(2);
+/// The interface of a gateway, which is its access, too: nothing of a mobile node passes there.
+const LINK: u32 = 1;
+
+/// An anchor and its gateways as a protocol. Its orders: `attach GATEWAY NODE INTERFACE`, where the former gateway
+/// learns of it, `roam …`, where it does not, `detach GATEWAY NODE INTERFACE`, and `flow GATEWAY NODE PORT`, a flow to the
+/// node.
+pub struct Pmip;
+
+fn order(rng: &mut Rng, gateway: usize) -> String {
+    let (node, interface) = (rng.below(NODES.into()), rng.below(INTERFACES.into()));
+    match rng.below(10) {
+        0..4 => format!("attach {gateway} {node} {interface}"),
+        4..6 => format!("roam {gateway} {node} {interface}"),
+        6..8 => format!("detach {gateway} {node} {interface}"),
+        _ => format!("flow {gateway} {node} {}", 1 + rng.below(6)),
+    }
+}
+
+impl Protocol for Pmip {
+    fn name(&self) -> &'static str {
+        "pmip"
+    }
+
+    fn fixed(&self) -> &'static [&'static str] {
+        &["lma"]
+    }
+
+    fn moves(&self) -> bool {
+        false
+    }
+
+    /// Two to four gateways; in half of the runs without flow mobility, or with flows that are placed by chance.
+    fn draw(&self, rng: &mut Rng) -> (Vec<String>, Vec<HostShape>) {
+        let gateway = |rng: &mut Rng| HostShape {
+            settings: String::new(),
+            paths: Vec::from([PathShape { v6: true, ..PathShape::draw(rng) }]),
+        };
+        let flows = ["static", "static", "random", "off"][rng.below(4) as usize];
+        let handoff = ["new", "new", "unknown"][rng.below(3) as usize];
+        let settings = Vec::from([format!("flows {flows}"), format!("handoff {handoff}")]);
+        (settings, (0..2 + rng.below(3)).map(|_| gateway(rng)).collect())
+    }
+
+    fn draw_order(&self, rng: &mut Rng, at: PathRef) -> Option<String> {
+        Some(order(rng, at.host))
+    }
+
+    /// Interfaces come, move and go all the time; in one run of five there is a storm of it.
+    fn draw_more(&self, schedule: &mut Schedule) {
+        let mut rng = Rng::new(schedule.seed ^ 0x726f_616d);
+        let (storm, gateways) = (rng.chance(0.2), schedule.hosts.len() as u64);
+        let count = if storm { 150 } else { 15 + rng.below(40) };
+        for _ in 0..count {
+            let at_ms = rng.below(schedule.quiet_ms);
+            let gateway = rng.below(gateways) as usize;
+            schedule.entries.push(Entry::own(at_ms, order(&mut rng, gateway)));
+        }
+    }
+
+    fn check_setting(&self, words: &mut Words<'_>) -> Result<(), String> {
+        match words.next("the setting")? {
+            "flows" => words.one_of("flows", &[("static", ()), ("random", ()), ("off", ())]),
+            "handoff" => words.one_of("the handoff", &[("new", ()), ("unknown", ())]),
+            other => Err(format!("\"{other}\" is none of flows, handoff, host, at, quiet")),
+        }
+    }
+
+    fn check_order(&self, words: &mut Words<'_>, hosts: &[HostShape]) -> Result<(), String> {
+        let verb = words.next("the order")?;
+        if !["attach", "roam", "detach", "flow"].contains(&verb) {
+            return Err(format!("\"{verb}\" is none of attach, roam, detach, flow"));
+        }
+        words.host(hosts)?;
+        for what in ["the node", "the interface"] {
+            let text = words.next(what)?;
+            text.parse::<u8>().map_err(|_| format!("{what}: \"{text}\" is no number"))?;
+        }
+        Ok(())
+    }
+
+    fn check(&self, schedule: &Schedule) -> Result<(), String> {
+        match schedule.hosts.iter().all(|host| host.paths.len() == 1 && host.paths[0].v6) {
+            true => Ok(()),
+            false => Err("a gateway has one path of IPv6".into()),
+        }
+    }
+
+    fn world(&self, schedule: &Schedule, start: Time) -> Box<dyn World> {
+        Box::new(Staged(Domain::new(schedule, start)))
+    }
+}
+
+type Anchor = RoleAgent<LmaRole>;
+type Gateway = RoleAgent<MagRole>;
+
+/// An interface of a mobile node.
+type Place = (u8, u8);
+
+struct Domain {
+    stage: Stage,
+    lma: AgentId,
+    mags: Vec<AgentId>,
+    addresses: Vec<Ipv6Addr>,
+    /// At which gateway each interface is.
+    truth: BTreeMap<Place, usize>,
+    /// The prefixes that each interface was given first.
+    first: BTreeMap<Place, Vec<Prefix>>,
+    /// Flows that were asked about, since when.
+    asked: Vec<(FlowKey, Time)>,
+    /// Gateways do not know how interfaces come to them.
+    unknown: bool,
+    /// When gateways hear the interfaces that are there again.
+    heard: Time,
+}
+
+fn node(n: u8) -> NodeId {
+    NodeId::nai(&format!("node{n}@test"))
+}
+
+fn station((n, interface): Place) -> LinkLayer {
+    LinkLayer::mac([2, 0, 0, 0, n, interface])
+}
+
+fn every() -> impl Iterator<Item = Place> {
+    (0..NODES).flat_map(|n| (0..INTERFACES).map(move |interface| (n, interface)))
+}
+
+impl Domain {
+    fn new(schedule: &Schedule, start: Time) -> Domain {
+        let mut stage = Stage::new(schedule, start);
+        let has = |setting: &str| schedule.settings.iter().any(|line| line == setting);
+        let IpAddr::V6(anchor) = CORE_V6 else { unreachable!("it is of IPv6") };
+        // Each start sets it.
+        let clock = DayClock::new(Time::ZERO, UnixTime(0));
+        let network = Prefix::new(Ipv6Addr::new(0x2001, 0xdb9, 0, 0, 0, 0, 0, 0), 60);
+        let pool = Pool::prefixes(network, 64, 0).expect("the network has parts of this length");
+        let mut config = LmaConfig::new(anchor, pool, clock);
+        let everybody = Allowed { prefix: Prefix::default_of(true), profile: Profile::STRICT };
+        config.gateways = Vec::from([everybody]);
+        config.flow_mobility = !has("flows off");
+        config.schedule = if has("flows random") { Placing::Random } else { Placing::Static };
+        let role = LmaRole { config, wishes: Vec::new() };
+        let lma = Anchor::of(role, stage.network.seed_of(1, 0));
+        let lma = stage.add_agent(Node::Fixed(0), &[(MOBILITY, 0)], lma);
+        stage.cast::<LmaRole>(Node::Fixed(0), lma);
+        let known = every().map(|place| {
+            let (anchor, prefixes) = (None, Vec::new());
+            (station(place), Identity { node: node(place.0), anchor, prefixes })
+        });
+        let identities = Identities { known: known.collect(), realm: None };
+        let (mut mags, mut addresses) = (Vec::new(), Vec::new());
+        for gateway in 0..stage.hosts.len() {
+            let at = stage.hosts[gateway].node;
+            let interface = stage.network.node(at).adapters[0].interface.clone();
+            let Some(IpAddr::V6(proxy_coa)) = interface.addresses.first().copied() else {
+                unreachable!("its path is of IPv6")
+            };
+            stage.network.node_mut(at).routes.set(Prefix::default_of(true), Hop::Interface(LINK));
+            let access = Access {
+                interface: interface.name,
+                technology: AccessTechnology::WLAN,
+                proxy_coa,
+                handoff: if has("handoff unknown") {
+                    Handoff::UNKNOWN
+                } else {
+                    Handoff::NEW_INTERFACE
+                },
+                by: AttachBy::Driver,
+            };
+            let lifetime = Lifetimes { shortest: LIFETIME, first: LIFETIME, longest: LIFETIME };
+            let identities = Some(identities.clone());
+            let config = MagConfig::new(anchor, Vec::from([access]), clock);
+            let agent = MagRole(MagConfig { identities, lifetime, ..config });
+            let agent = Gateway::of(agent, stage.network.seed_of(2, gateway as u32));
+            let agent = stage.add_agent(Node::Host(gateway), &[(MOBILITY, 0)], agent);
+            stage.cast::<MagRole>(Node::Host(gateway), agent);
+            mags.push(agent);
+            addresses.push(proxy_coa);
+        }
+        stage.network.start();
+        let (truth, first, asked) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
+        let unknown = has("handoff unknown");
+        let heard = start + HEARD;
+        Domain { stage, lma, mags, addresses, truth, first, asked, unknown, heard }
+    }
+
+    fn lma(&self) -> &Lma {
+        &self.stage.agent::<Anchor>(self.lma).engine().0
+    }
+
+    fn mag(&self, gateway: usize) -> &Mag {
+        &self.stage.agent::<Gateway>(self.mags[gateway]).engine().0
+    }
+
+    fn at_mag(&mut self, gateway: usize, input: MagInput) {
+        self.stage.command(self.mags[gateway], |agent: &mut Gateway, io| {
+            agent.obey(io, At::Own(input));
+        });
+    }
+
+    /// The prefixes of an interface at a gateway that serves it.
+    fn served(&self, gateway: usize, place: Place) -> Option<&Vec<Prefix>> {
+        let wanted = station(place);
+        let mut all = self.mag(gateway).stations();
+        let found = all.find(|(_, there, at)| **there == wanted && at.state.is_served());
+        found.map(|(_, _, at)| &at.prefixes)
+    }
+
+    fn detach(&mut self, gateway: usize, place: Place) {
+        let (interface, station) = (LINK, station(place));
+        self.at_mag(gateway, MagInput::Detached { interface, station });
+    }
+
+    /// A first packet to the first prefix of a node.
+    fn flow(&mut self, now: Time, n: u8, port: u16) {
+        let Some(prefix) = self.first.iter().find(|((owner, _), _)| *owner == n) else { return };
+        let Some(IpAddr::V6(network)) = prefix.1.first().map(|prefix| prefix.addr) else { return };
+        let dst = Ipv6Addr::from_bits(network.to_bits() | 1).into();
+        let src = Ipv6Addr::new(0x2001, 0xdba, 0, 0, 0, 0, 0, 9).into();
+        let key = FlowKey { src, dst, sport: 443, dport: port, protocol: 17, label: 0 };
+        if self.lma().flow(&key).is_some() {
+            return;
+        }
+        self.asked.push((key, now));
+        self.stage.command(self.lma, |agent: &mut Anchor, io| {
+            agent.obey(io, At::Own(LmaInput::Flow { key, dscp: 0 }));
+        });
+    }
+}
+
+impl Scene for Domain {
+    fn stage(&self) -> &Stage {
+        &self.stage
+    }
+
+    fn stage_mut(&mut self) -> &mut Stage {
+        &mut self.stage
+    }
+
+    fn next(&self) -> Option<Time> {
+        Some(self.heard)
+    }
+
+    /// Gateways hear the interfaces that are there.
+    fn happen(&mut self, now: Time, _record: &mut Record) -> Touched {
+        self.heard = now + HEARD;
+        for (place, gateway) in self.truth.clone() {
+            let (interface, station) = (LINK, station(place));
+            self.at_mag(gateway, MagInput::Attached { interface, station });
+        }
+        Touched::All
+    }
+
+    fn order(&mut self, now: Time, order: &str) {
+        let mut words = order.split(' ');
+        let verb = words.next().unwrap_or_default();
+        let numbers: Vec<u16> = words.filter_map(|word| word.parse().ok()).collect();
+        let [gateway, n, last] = numbers[..] else { return };
+        let (gateway, place) = (usize::from(gateway), (n as u8, last as u8));
+        let known = n < NODES.into() && last < INTERFACES.into() && gateway < self.mags.len();
+        match verb {
+            "flow" => self.flow(now, n as u8, last),
+            "attach" | "roam" if known => {
+                let before = self.truth.insert(place, gateway);
+                if let Some(before) = before.filter(|before| *before != gateway && verb == "attach")
+                {
+                    self.detach(before, place);
+                }
+                let (interface, station) = (LINK, station(place));
+                self.at_mag(gateway, MagInput::Attached { interface, station });
+            }
+            "detach" if known && self.truth.get(&place) == Some(&gateway) => {
+                self.truth.remove(&place);
+                self.detach(gateway, place);
+            }
+            _ => {}
+        }
+    }
+
+    /// Link layers notice in the end who is not there any more.
+    fn mend(&mut self, _now: Time) {
+        for gateway in 0..self.mags.len() {
+            for place in
+                every().filter(|place| self.truth.get(place) != Some(&gateway)).collect::<Vec<_>>()
+            {
+                self.detach(gateway, place);
+            }
+        }
+    }
+
+    fn check(&mut self, now: Time, _at: Touched, _record: &mut Record) -> Result<(), Violation> {
+        let lma = self.lma();
+        let mut owners: BTreeMap<Prefix, NodeId> = BTreeMap::new();
+        let mut own = |prefix: Prefix, node: &NodeId| {
+            let before = owners.entry(prefix).or_insert_with(|| node.clone());
+            Violation::unless(before == node, "unique", || {
+                format!("{prefix} is {before}'s and {node}'s")
+            })
+        };
+        let tunnels: Vec<Ipv6Addr> = lma.tunnels().map(|(_, gateway)| gateway).collect();
+        for (number, gateway, _, session) in lma.sessions() {
+            session.prefixes.iter().try_for_each(|prefix| own(*prefix, &session.node))?;
+            Violation::unless(tunnels.contains(&gateway), "tunnel", || {
+                format!("binding {number} at {gateway} has none")
+            })?;
+        }
+        for gateway in 0..self.mags.len() {
+            for (_, _, at) in self.mag(gateway).stations().filter(|(.., at)| at.state.is_served()) {
+                let Some(identity) = &at.identity else { continue };
+                at.prefixes.iter().try_for_each(|prefix| own(*prefix, &identity.node))?;
+            }
+        }
+        for (key, flow) in lma.flows() {
+            let session = lma.session(flow.session);
+            let good = session.is_some_and(|session| {
+                session.node == flow.node && session.state == SessionState::Active
+            });
+            Violation::unless(good, "flow", || format!("{key} goes to {session:?}"))?;
+        }
+        for place in every() {
+            if let Some(gateway) = self.truth.get(&place)
+                && !self.first.contains_key(&place)
+                && let Some(prefixes) = self.served(*gateway, place)
+            {
+                let prefixes = prefixes.clone();
+                self.first.insert(place, prefixes);
+            }
+        }
+        let wishes = &self.stage.agent::<Anchor>(self.lma).role().wishes;
+        let answered = |key: &FlowKey| {
+            wishes.iter().any(|wish| {
+                matches!(wish, LmaWish::Release(done) | LmaWish::Refuse(done) if done == key)
+            })
+        };
+        // A start forgets what was asked: the packet path asks again.
+        let starts = self.stage.agent::<Anchor>(self.lma).starts();
+        let late = |(key, since): &(FlowKey, Time)| {
+            starts == 0 && now > *since + DECISION && !answered(key)
+        };
+        let late = self.asked.iter().find(|asked| late(asked));
+        Violation::unless(late.is_none(), "answered", || format!("{late:?}"))
+    }
+
+    fn finish(&mut self, _now: Time) -> Result<(), Violation> {
+        for place in every() {
+            let truth = self.truth.get(&place).copied();
+            let own = |session: &segue_pmip::Session| {
+                session.node == node(place.0) && session.link_layer == station(place)
+            };
+            let bound = self
+                .lma()
+                .sessions()
+                .filter(|(.., session)| own(session) && session.state == SessionState::Active);
+            let bound: Vec<_> = bound.map(|(_, at, _, session)| (at, &session.prefixes)).collect();
+            let served = (0..self.mags.len()).filter_map(|n| Some((n, self.served(n, place)?)));
+            let served: Vec<_> = served.collect();
+            let wanted = truth.map(|gateway| (gateway, self.addresses[gateway]));
+            let good = match (wanted, &bound[..], &served[..]) {
+                (None, [], []) => true,
+                (Some((gateway, coa)), [(at, prefixes)], [(n, own)]) => {
+                    (*at, *n) == (coa, gateway) && prefixes == own
+                }
+                _ => false,
+            };
+            Violation::unless(good, "agree", || {
+                format!("{place:?} is at {wanted:?}; bound {bound:?}; served {served:?}")
+            })?;
+            // Whoever does not know whether an interface is another one may give it the other's prefix.
+            let first = self.first.get(&place).filter(|_| !self.unknown);
+            if let Some((first, (_, now))) = first.zip(served.first()) {
+                Violation::unless(first == *now, "agree", || {
+                    format!("{place:?} had {first:?} and has {now:?}")
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn describe(&self) -> String {
+        let mut text = String::new();
+        for (number, gateway, until, session) in self.lma().sessions() {
+            text += &format!("binding {number} at {gateway} until {until:?}: {session:?}\n");
+        }
+        for gateway in 0..self.mags.len() {
+            for (_, station, at) in self.mag(gateway).stations() {
+                text += &format!("gateway {gateway}: {station} {at:?}\n");
+            }
+        }
+        text + &format!("where they are: {:?}\n", self.truth)
+    }
+}
