@@ -11,6 +11,7 @@ extern crate alloc;
 
 mod day;
 mod machine;
+pub mod planted;
 mod rng;
 mod time;
 mod timers;

@@ -3,7 +3,8 @@
 //!
 //! What must hold: no prefix is two nodes', at the anchor or at gateways (`unique`); each binding that is there has a tunnel
 //! to its gateway (`tunnel`); no flow goes to a binding that cannot carry it (`flow`), and the first packet of each goes on or
-//! nowhere in time (`answered`). In the end anchor and gateways agree with where each interface is, and with each other
+//! nowhere in time (`answered`); nobody is served whose registration has ended (`lapsed`); a start has all that was there
+//! before it (`restored`). In the end anchor and gateways agree with where each interface is, and with each other
 //! about its prefixes, which are those that it had before (`agree`).
 
 use alloc::boxed::Box;
@@ -150,6 +151,12 @@ struct Domain {
     asked: Vec<(FlowKey, Time)>,
     /// Gateways do not know how interfaces come to them.
     unknown: bool,
+    /// All that an anchor had bound after the last event, by number: gateway, prefixes and end; and which interfaces each
+    /// gateway served, with their ends.
+    bound: BTreeMap<u32, (Ipv6Addr, Vec<Prefix>, Time)>,
+    serving: Vec<BTreeMap<LinkLayer, Time>>,
+    /// What a start has lost.
+    lost: Option<String>,
     /// When gateways hear the interfaces that are there again.
     heard: Time,
 }
@@ -222,7 +229,21 @@ impl Domain {
         let (truth, first, asked) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
         let unknown = has("handoff unknown");
         let heard = start + HEARD;
-        Domain { stage, lma, mags, addresses, truth, first, asked, unknown, heard }
+        let (bound, serving, lost) = (BTreeMap::new(), Vec::new(), None);
+        Domain {
+            stage,
+            lma,
+            mags,
+            addresses,
+            truth,
+            first,
+            asked,
+            unknown,
+            bound,
+            serving,
+            lost,
+            heard,
+        }
     }
 
     fn lma(&self) -> &Lma {
@@ -237,6 +258,20 @@ impl Domain {
         self.stage.command(self.mags[gateway], |agent: &mut Gateway, io| {
             agent.obey(io, At::Own(input));
         });
+    }
+
+    /// What the anchor has bound.
+    fn bindings(&self) -> BTreeMap<u32, (Ipv6Addr, Vec<Prefix>, Time)> {
+        let all = self.lma().sessions();
+        let bound =
+            all.map(|(number, at, until, session)| (number, (at, session.prefixes.clone(), until)));
+        bound.collect()
+    }
+
+    /// Which interfaces a gateway serves, and until when.
+    fn serves(&self, gateway: usize) -> BTreeMap<LinkLayer, Time> {
+        let all = self.mag(gateway).stations().filter(|(.., at)| at.state.is_served());
+        all.map(|(_, station, at)| (station.clone(), at.until)).collect()
     }
 
     /// The prefixes of an interface at a gateway that serves it.
@@ -292,6 +327,31 @@ impl Scene for Domain {
         Touched::All
     }
 
+    fn restarted(&mut self, now: Time, node: Node) {
+        // The clock has microseconds: ends are that much off.
+        let same = |a: Time, b: Time| a.since(b).max(b.since(a)) <= Span::from_micros(2);
+        let lost = match node {
+            Node::Fixed(_) => {
+                let after = self.bindings();
+                let gone = self.bound.iter().find(|(number, (at, prefixes, until))| {
+                    let is_same = |(there, own, end): &(Ipv6Addr, Vec<Prefix>, Time)| {
+                        there == at && own == prefixes && same(*end, *until)
+                    };
+                    *until > now + Span::from_millis(1) && !after.get(number).is_some_and(is_same)
+                });
+                gone.map(|gone| format!("binding {gone:?} of {after:?}"))
+            }
+            Node::Host(gateway) => {
+                let after = self.serves(gateway);
+                let before = self.serving.get(gateway).into_iter().flatten();
+                let mut alive = before.filter(|(_, until)| **until > now + Span::from_millis(1));
+                let gone = alive.find(|(station, _)| !after.contains_key(station));
+                gone.map(|gone| format!("{gone:?} at gateway {gateway}"))
+            }
+        };
+        self.lost = lost;
+    }
+
     fn order(&mut self, now: Time, order: &str) {
         let mut words = order.split(' ');
         let verb = words.next().unwrap_or_default();
@@ -330,6 +390,16 @@ impl Scene for Domain {
     }
 
     fn check(&mut self, now: Time, _at: Touched, _record: &mut Record) -> Result<(), Violation> {
+        let lost = self.lost.take();
+        Violation::unless(lost.is_none(), "restored", || lost.unwrap_or_default())?;
+        self.bound = self.bindings();
+        self.serving = (0..self.mags.len()).map(|gateway| self.serves(gateway)).collect();
+        for (gateway, stations) in self.serving.iter().enumerate() {
+            let lapsed = stations.iter().find(|(_, until)| **until < now);
+            Violation::unless(lapsed.is_none(), "lapsed", || {
+                format!("{lapsed:?} at gateway {gateway}")
+            })?;
+        }
         let lma = self.lma();
         let mut owners: BTreeMap<Prefix, NodeId> = BTreeMap::new();
         let mut own = |prefix: Prefix, node: &NodeId| {

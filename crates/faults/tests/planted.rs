@@ -6,9 +6,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use segue_clock::planted::choose;
 use segue_faults::report::SHRINK_RUNS;
 use segue_faults::{Machines, Schedule, run, shrink};
-use segue_tunnel::planted::choose;
 
 /// Seeds after which a mistake counts as not found.
 const MAX_SEEDS: u64 = 1_000;
@@ -18,7 +18,7 @@ const SOUND_SEEDS: u64 = 60;
 /// One test at a time plants mistakes.
 static CHOICE: Mutex<()> = Mutex::new(());
 
-const MISTAKES: [(u8, &str, &str); 35] = [
+const MISTAKES: [(u8, &str, &str); 45] = [
     (1, "tunnel", "host: a redirection is not renewed when the path it leads to dies too"),
     (2, "tunnel", "host: a redirection is not ended when its path comes back"),
     (3, "tunnel", "anchor: registers an epoch that is older than the last"),
@@ -62,6 +62,16 @@ const MISTAKES: [(u8, &str, &str); 35] = [
     (33, "tunnel", "anchor: an address rests although another host has it"),
     (34, "keepalive", "client: takes answers to a former client's requests for its own"),
     (35, "tunnel", "packet path: waits for a ride's answer as long as for a ride"),
+    (36, "pmip", "anchor: does not tell the former gateway that its host has moved"),
+    (37, "pmip", "anchor: the former gateway's word ends the binding of another"),
+    (38, "pmip", "anchor: a renewal is not written down"),
+    (39, "pmip", "anchor: an interface that comes back gets another prefix"),
+    (40, "pmip", "gateway: a registration that is not renewed does not end"),
+    (41, "pmip", "anchor: a registration that waits is never answered"),
+    (42, "pmip", "gateway: an update that is repeated has the time of attaching"),
+    (43, "pmip", "anchor: flows stay on a binding that has ended"),
+    (44, "pmip", "anchor: forgets with a start whose the prefixes are"),
+    (45, "pmip", "gateway: forgets its hosts with a start"),
 ];
 
 /// Of those that PLANTED names (`3,18`), if it names any.

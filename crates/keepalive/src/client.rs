@@ -26,12 +26,12 @@ use crate::bursts::Bursts;
 use crate::config::{MeasuredBy, stated_ms};
 use crate::counts::Run;
 use crate::measure::{Measure, Scale};
-use crate::planted::fault;
 use crate::rtt::{client_rtt, echo_age};
 use crate::seq::{Order, SeqWindow};
 use crate::{
     Arrival, ClientInput, ClientOutput, Config, Counted, Estimates, Request, Sample, State,
 };
+use segue_clock::planted::fault;
 
 /// The client of one path (sections 4.1 to 4.3).
 ///

@@ -53,7 +53,6 @@ pub mod loss;
 mod measure;
 pub mod planner;
 #[doc(hidden)]
-pub mod planted;
 pub mod questions;
 pub mod rtt;
 pub mod seq;

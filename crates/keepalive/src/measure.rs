@@ -8,10 +8,10 @@ use segue_wire::ProbeReport;
 
 use crate::ewma;
 use crate::loss::{OneWayLoss, RoundTripLoss};
-use crate::planted::fault;
 use crate::rtt::MAX_RTT;
 use crate::seq::Order;
 use crate::{Estimates, Tau};
+use segue_clock::planted::fault;
 
 /// Periods over which estimators work.
 #[derive(Clone, Copy, Debug)]

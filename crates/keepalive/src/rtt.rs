@@ -3,7 +3,7 @@
 use segue_clock::{Span, Time};
 
 use crate::Arrival;
-use crate::planted::fault;
+use segue_clock::planted::fault;
 
 /// A round-trip time above this is not believed: no network keeps a packet that long, but an echo
 /// from before a restart can look so.

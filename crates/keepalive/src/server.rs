@@ -10,10 +10,10 @@ mod reading;
 use crate::config::{MeasuredBy, stated_ms};
 use crate::counts::Run;
 use crate::measure::{Measure, Scale};
-use crate::planted::fault;
 use crate::rtt::{echo_age, gap_us, server_rtt};
 use crate::seq::{Order, SeqWindow};
 use crate::{Arrival, Config, Estimates, Request, Sample, ServerInput, ServerOutput, State};
+use segue_clock::planted::fault;
 
 /// How long after the last request unsolicited responses are sent. By then the client has learned of the fault over
 /// another path, or is gone.

@@ -13,10 +13,10 @@ use segue_wire::{FlowKey, TooBig};
 use crate::datapath::{
     Carried, Datapath, DatapathEvent, Missed, Order, ProbeEvent, ProbeOrder, Role, Ticket,
 };
-use crate::planted::fault;
 use crate::{
     Anchor, AnchorInput, AnchorOutput, Host, HostInput, HostOutput, Known, Output, Report,
 };
+use segue_clock::planted::fault;
 
 /// Packets without a binding that wait for the machine's decision; the oldest is dropped for a new one.
 const HELD: usize = 1_024;

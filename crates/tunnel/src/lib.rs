@@ -36,7 +36,6 @@ mod event;
 pub mod host;
 mod maps;
 #[doc(hidden)]
-pub mod planted;
 mod pool;
 mod report;
 

@@ -4,7 +4,7 @@ use segue_clock::{Span, Time};
 
 use super::excuse::TimeOut;
 use super::{Client, State};
-use crate::planted::fault;
+use segue_clock::planted::fault;
 
 impl Client {
     /// After a change to a shorter time-out. The answers on their way still have the old distance, so the new time-out

@@ -9,6 +9,8 @@ use core::ops::Bound;
 use segue_clock::{Span, Time};
 use segue_ip::{Binding as Bind, Exit, FlowKey, Forward, Output, Prefix, Traffic};
 
+use segue_clock::planted::fault;
+
 use super::{Lma, LmaWish};
 use crate::NodeId;
 
@@ -186,7 +188,7 @@ impl Lma {
 
     /// Moves a host's flows off bindings that cannot carry them any more, and forgets them if none can.
     pub(super) fn follow_flows(&mut self, node: &NodeId) {
-        let Some(host) = self.hosts.get(node) else { return };
+        let Some(host) = self.hosts.get(node).filter(|_| !fault(43)) else { return };
         let keys: Vec<FlowKey> = host.flows.iter().copied().collect();
         for key in keys {
             let Some((prefix, _)) = self.owner(&key) else {

@@ -11,6 +11,8 @@ use segue_wire::mobility::body::BindingAcknowledgement;
 use segue_wire::mobility::option::{AccessTechnology, Handoff, MobileNodeIdentifier};
 use segue_wire::mobility::{BindingAcknowledgementFlags, Body, MobilityOption, Status};
 
+use segue_clock::planted::fault;
+
 use super::lookup::Found;
 use super::{Lma, LmaRecord, Nodes, SESSION, Session, SessionState, WAITING};
 use crate::message::{ANY_PREFIX, Registration, Update, datagram, home_network_prefix, timestamp};
@@ -189,7 +191,7 @@ impl Lma {
         if named.is_empty() {
             // One that the interface had before, unless it moved on to another interface.
             let free = |prefix: &Prefix| !self.holders.contains_key(prefix);
-            let own = self.leases.of(&key).find(free);
+            let own = self.leases.of(&key).find(free).filter(|_| !fault(39));
             let prefix = own.or_else(|| self.leases.another(now, &key, None));
             leased.push(prefix.ok_or(Status::INSUFFICIENT_RESOURCES)?);
         }
@@ -297,7 +299,9 @@ impl Lma {
         self.follow(now, &node);
         if moved {
             self.leave_gateway(before);
-            self.revoke_former(now, &node, &prefixes, before, same_access);
+            if !fault(36) {
+                self.revoke_former(now, &node, &prefixes, before, same_access);
+            }
             self.report(Report::Moved { node, link_layer, from: before, to: peer });
         }
         number
@@ -310,6 +314,9 @@ impl Lma {
                 session.order.timestamp.accept(sent);
             }
             session.order.sequence.accept(update.sequence);
+            if fault(38) && session.told.is_some() {
+                return;
+            }
         }
         self.store(number);
     }
@@ -317,6 +324,7 @@ impl Lma {
     /// Stores a binding, or that there is none.
     pub(super) fn store(&mut self, number: u32) {
         let stored = self.sessions.get(&number).map(|at| self.stored(at));
+
         self.out.push_back(Output::Persist(LmaRecord::Session(number, stored)));
     }
 
@@ -326,7 +334,9 @@ impl Lma {
             return Err(Denial::Silent(Refusal::NoBinding));
         };
         let until = now + self.config.delete_delay;
-        let Some(at) = self.sessions.get(&number).filter(|at| at.peer == update.proxy_coa()) else {
+        let is_its_own =
+            |at: &&Binding<Ipv6Addr, Session>| at.peer == update.proxy_coa() || fault(37);
+        let Some(at) = self.sessions.get(&number).filter(is_its_own) else {
             return Err(Denial::Silent(Refusal::NoBinding));
         };
         let (node, prefixes) = (at.value.node.clone(), at.value.prefixes.clone());
@@ -380,6 +390,9 @@ impl Lma {
 
     /// Registrations that have waited long enough are of a further interface.
     pub(super) fn wait_no_longer(&mut self, now: Time) {
+        if fault(41) {
+            return;
+        }
         let due: BTreeMap<(Time, u64), Waiting> =
             self.waiting.extract_if(..=(now, u64::MAX), |_, _| true).collect();
         self.take_up(now, due);

@@ -8,6 +8,8 @@ use segue_ip::Prefix;
 use segue_mobility::{Binding, Entered, SequenceOrder, TimestampOrder};
 use segue_wire::mobility::option::AccessTechnology;
 
+use segue_clock::planted::fault;
+
 use super::{Lma, LmaRecord, Order, SESSION, Session, SessionState};
 use crate::news::Why;
 use crate::{LinkLayer, NodeId};
@@ -71,7 +73,7 @@ impl Lma {
             LmaRecord::Session(number, Some(stored)) => self.restore_session(now, number, stored),
             LmaRecord::Lease(prefix, Some(StoredLease { node, link_layer, rests })) => {
                 let key = (node.clone(), link_layer.clone());
-                if self.leases.restore(key, prefix, None).is_none() {
+                if fault(44) || self.leases.restore(key, prefix, None).is_none() {
                     return;
                 }
                 if rests {

@@ -22,6 +22,8 @@ use segue_wire::mobility::{
     RevocationStatus, Status, UpdateNotificationFlags,
 };
 
+use segue_clock::planted::fault;
+
 use super::state::{Event, Next, StationState};
 use super::{Anchor, Identity, Mag, Place, Station, Task, Wish};
 use crate::heart::Heart;
@@ -204,7 +206,7 @@ impl Mag {
             handoff: Some(handoff),
             access: Some(technology),
             link_layer: place.1.clone(),
-            timestamp: Some(self.config.clock.at(now)),
+            timestamp: Some(self.config.clock.at(if fault(42) { at.since } else { now })),
             ..Registration::default()
         };
         let sequence = self.next_sequence();
@@ -314,7 +316,9 @@ impl Mag {
         at.registered.get_or_insert(now);
         let prefix = at.prefixes.first().copied();
         self.timers.set((place.clone(), Task::Renew), lifetime.refresh(asked_at, None));
-        self.timers.set((place.clone(), Task::End), lifetime.end(asked_at));
+        if !fault(40) {
+            self.timers.set((place.clone(), Task::End), lifetime.end(asked_at));
+        }
         self.follow(&place);
         self.store(&place);
         if changed {

@@ -5,6 +5,8 @@ use alloc::vec::Vec;
 use segue_clock::{Time, UnixTime};
 use segue_ip::{Output, Prefix};
 
+use segue_clock::planted::fault;
+
 use super::{Identity, Mag, MagRecord, Place, StationState, Task};
 
 /// A host's interface as it is stored.
@@ -44,7 +46,7 @@ impl Mag {
         let (Some(interface), Some(stored)) = (interface, stored) else { return };
         let until = self.config.clock.when(stored.until, now);
         let place = (interface, station);
-        if until <= now || self.stations.contains_key(&place) {
+        if until <= now || self.stations.contains_key(&place) || fault(45) {
             return;
         }
         let Some(mut at) = self.new_station(now, interface, None) else { return };

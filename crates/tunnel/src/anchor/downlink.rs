@@ -3,8 +3,8 @@
 use alloc::vec::Vec;
 
 use super::{Anchor, AnchorPath, RegisteredHost};
-use crate::planted::fault;
 use crate::{Cause, Order, Output, Report, Via};
+use segue_clock::planted::fault;
 
 impl Anchor {
     /// Tells the datapath which paths of a host are heard, if that changed.

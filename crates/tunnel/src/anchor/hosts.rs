@@ -14,8 +14,8 @@ use super::host::RegisteredHost;
 use super::path::AnchorPath;
 use super::paths::printable;
 use super::{Anchor, Timer};
-use crate::planted::fault;
 use crate::{AnchorOutput, ConnId, Ending, Known, Order, Output, Report};
+use segue_clock::planted::fault;
 
 impl Anchor {
     pub(super) fn on_message(&mut self, now: Time, conn: ConnId, message: FromHost) {

@@ -37,8 +37,8 @@ pub use host::RegisteredHost;
 pub use path::AnchorPath;
 
 use crate::maps::DenseMap;
-use crate::planted::fault;
 use crate::{AnchorConfig, AnchorInput, AnchorOutput, ConnId, Known, Order, Output, Ticket};
+use segue_clock::planted::fault;
 
 /// The anchor's machine. See the module's text.
 pub struct Anchor {

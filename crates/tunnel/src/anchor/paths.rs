@@ -12,8 +12,8 @@ use super::scales::{Taus, wanted};
 use super::{Anchor, Timer};
 use crate::config::{TOO_BIG_PAUSE, UNCUT_PAUSE};
 use crate::host::LEAST_INNER;
-use crate::planted::fault;
 use crate::{AnchorConfig, AnchorOutput, ConnId, Order, Output, PathSetup, Report};
+use segue_clock::planted::fault;
 
 /// The shortest probe period a host may ask for: bounds the anchor's work for one path.
 pub(super) const MIN_T_KA_MS: u16 = 5;

@@ -9,8 +9,8 @@ use segue_wire::Probe;
 use super::Anchor;
 use super::host::Word;
 use super::paths::MIN_T_KA_MS;
-use crate::planted::fault;
 use crate::{Order, Output, ProbeEvent, ProbeKind, ProbeOrder, Report};
+use segue_clock::planted::fault;
 
 /// A report older than this does not keep a newer one out, whatever their stamps say: stamps wrap.
 const WORD_LIFE: Span = Span::from_secs(600);

@@ -11,8 +11,8 @@ use segue_steering::{Class, PathId, Reason, classify};
 use segue_wire::FlowKey;
 
 use super::{Host, Path, Signalling};
-use crate::planted::fault;
 use crate::{Cause, Order, Output, Report, Ticket};
+use segue_clock::planted::fault;
 
 /// Most flows remembered; those seen longest ago are dropped first.
 const MAX_FLOWS: usize = 65_536;

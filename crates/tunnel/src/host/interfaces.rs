@@ -13,8 +13,8 @@ use segue_wire::signal::FromHost;
 
 use super::following::Following;
 use super::{Host, Path, Signalling};
-use crate::planted::fault;
 use crate::{Cause, HostOutput, Order, Output, Report};
+use segue_clock::planted::fault;
 
 impl Host {
     pub(super) fn on_interfaces(&mut self, now: Time, interfaces: Vec<Interface>) {

@@ -42,8 +42,8 @@ pub use path::Path;
 pub use sizes::LEAST_INNER;
 
 use crate::maps::SmallMap;
-use crate::planted::fault;
 use crate::{Cause, HostConfig, HostInput, HostOutput, Order, Output, Report};
+use segue_clock::planted::fault;
 
 /// First pause before signalling is tried again.
 const RETRY_MIN: Span = Span::from_millis(500);

@@ -15,10 +15,10 @@ use segue_wire::{Probe, ProbeKey};
 use super::Host;
 use super::path::Path;
 use super::sizes::prefer_wide;
-use crate::planted::fault;
 use crate::{
     Cause, HostOutput, Order, Output, PathSetup, ProbeEvent, ProbeKind, ProbeOrder, Report, Via,
 };
+use segue_clock::planted::fault;
 
 /// Steering looks at new samples at most this often.
 const EVALUATION: Span = Span::from_millis(50);

@@ -3,7 +3,7 @@
 use core::net::SocketAddr;
 
 use segue_clock::Time;
-use segue_keepalive::planted::fault;
+use segue_clock::planted::fault;
 use segue_tunnel::ProbeKind;
 use segue_wire::Probe;
 
