@@ -16,7 +16,7 @@ use serde::de::{Error, Unexpected, Visitor};
 
 pub use anchor::{AnchorFile, default_state};
 pub use host::{HostFile, default_host_state};
-pub use pmip::{LmaFile, MagFile};
+pub use pmip::{LmaFile, MagFile, ProfileKey, ScheduleKey};
 
 use segue_probe::metrics;
 

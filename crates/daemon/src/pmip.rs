@@ -2,6 +2,7 @@
 //! `segue-pmip`'s, a relay carries their tunnels, and what is here is the rest.
 
 pub mod decision;
+pub mod leading;
 pub mod lma;
 pub mod mag;
 mod records;

@@ -322,7 +322,7 @@ impl Scene for Domain {
         self.heard = now + HEARD;
         for (place, gateway) in self.truth.clone() {
             let (interface, station) = (LINK, station(place));
-            self.at_mag(gateway, MagInput::Attached { interface, station });
+            self.at_mag(gateway, MagInput::Attached { interface, station, link_local: None });
         }
         Touched::All
     }
@@ -368,7 +368,7 @@ impl Scene for Domain {
                     self.detach(before, place);
                 }
                 let (interface, station) = (LINK, station(place));
-                self.at_mag(gateway, MagInput::Attached { interface, station });
+                self.at_mag(gateway, MagInput::Attached { interface, station, link_local: None });
             }
             "detach" if known && self.truth.get(&place) == Some(&gateway) => {
                 self.truth.remove(&place);

@@ -152,12 +152,13 @@ impl Heard {
         Ok(Heard(fd))
     }
 
-    /// The next station that was heard: the index of the interface, its link-layer address; `None` if none was.
+    /// The next station that was heard: the index of the interface, its link-layer address, and the source of its packet; `None`
+    /// if none was.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn next(&self) -> io::Result<Option<(u32, [u8; 6])>> {
-        let mut buffer = [0; 1];
+    pub fn next(&self) -> io::Result<Option<(u32, [u8; 6], Ipv6Addr)>> {
+        let mut buffer = [0; 40];
         let mut parts = [IoSliceMut::new(&mut buffer)];
         let flags = MsgFlags::MSG_DONTWAIT;
         let message = match recvmsg::<LinkAddr>(self.0.as_raw_fd(), &mut parts, None, flags) {
@@ -167,7 +168,9 @@ impl Heard {
         };
         let address = message.address.ok_or(ErrorKind::AddrNotAvailable)?;
         let interface = u32::try_from(address.ifindex()).unwrap_or(0);
-        Ok(address.addr().map(|mac| (interface, mac)))
+        let mac = address.addr();
+        let source = <[u8; 16]>::try_from(&buffer[8..24]).unwrap_or_default();
+        Ok(mac.map(|mac| (interface, mac, source.into())))
     }
 }
 

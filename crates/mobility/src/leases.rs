@@ -139,6 +139,12 @@ impl<K: Ord + Clone> Leases<K> {
         }
     }
 
+    /// Notes what rests for a key since before a restart, until then. `None`: the part is none of the pool.
+    pub fn rest(&mut self, key: K, part: Prefix, until: Time) -> Option<Prefix> {
+        let number = self.pool.number(part)?;
+        self.put(number, Slot::Resting(Some(key), until))
+    }
+
     /// Nobody gets this part before then, not even the one that has it. Of two such times the later one counts.
     pub fn withhold(&mut self, part: Prefix, until: Time) {
         let Some(number) = self.pool.number(part) else { return };
@@ -157,6 +163,21 @@ impl<K: Ord + Clone> Leases<K> {
         let key = key.clone();
         let part = self.put(number, Slot::Resting(Some(key.clone()), end + self.hold))?;
         Some((key, part))
+    }
+
+    /// The next part that has rested for long enough: it is free. Who keeps records asks before anything else, as for
+    /// [`ended`](Leases::ended).
+    pub fn rested(&mut self, now: Time) -> Option<Prefix> {
+        let (_, number) = self.rests.first().copied().filter(|(until, _)| *until <= now)?;
+        self.clear(number);
+        self.free.give(number);
+        self.pool.part(number)
+    }
+
+    /// When the next part has rested for long enough.
+    #[must_use]
+    pub fn next_rested(&self) -> Option<Time> {
+        self.rests.first().map(|(until, _)| *until)
     }
 
     /// When the next lease is over.
@@ -193,12 +214,7 @@ impl<K: Ord + Clone> Leases<K> {
     }
 
     fn free_rested(&mut self, now: Time) {
-        while let Some((until, number)) = self.rests.first().copied()
-            && until <= now
-        {
-            self.clear(number);
-            self.free.give(number);
-        }
+        while self.rested(now).is_some() {}
     }
 
     /// Gives a part this slot in place of the one that it has.
@@ -265,6 +281,23 @@ mod tests {
         assert_eq!(lease(&mut leases, 30, "b"), "10.7.0.2");
         assert_eq!(lease(&mut leases, 30, "a"), "none");
         assert_eq!(leases.of.len(), 1, "a key without anything is forgotten");
+    }
+
+    #[test]
+    fn a_part_that_has_rested_is_told_once_and_one_that_is_given_again_is_not() {
+        let mut leases = leases("10.7.0.0/29");
+        let part = |n| Prefix::host([10, 7, 0, n]);
+        for key in ["a", "b"] {
+            leases.lease(Time(0), &key, None);
+            leases.release(Time(5), &key);
+        }
+        assert_eq!(leases.rest("c", part(4), Time(11)), Some(part(4)));
+        assert_eq!(leases.rest("c", Prefix::host([10, 8, 0, 1]), Time(11)), None);
+        assert_eq!((leases.rested(Time(10)), leases.next_rested()), (None, Some(Time(11))));
+        assert_eq!(leases.rested(Time(12)), Some(part(4)));
+        assert_eq!(leases.another(Time(14), &"a", None), Some(part(2)));
+        let all: Vec<_> = core::iter::from_fn(|| leases.rested(Time(15))).collect();
+        assert_eq!((all, leases.next_rested()), ([part(3)].to_vec(), None));
     }
 
     #[test]

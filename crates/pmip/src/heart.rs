@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::net::Ipv6Addr;
 
-use segue_clock::{Span, Time};
+use segue_clock::{Rng, Span, Time};
 use segue_ip::Datagram;
 use segue_wire::mobility::body::Heartbeat;
 use segue_wire::mobility::option::RestartCounter;
@@ -13,6 +13,8 @@ use crate::message::datagram;
 
 /// Time between requests (HEARTBEAT_INTERVAL).
 pub(crate) const INTERVAL: Span = Span::from_secs(60);
+/// Least time between two requests, if somebody claims that the other end has started anew.
+const PAUSE: Span = Span::from_secs(1);
 /// Requests without an answer until the other end counts as gone (MISSING_HEARTBEATS_ALLOWED).
 const MISSING_ALLOWED: u32 = 3;
 
@@ -25,6 +27,10 @@ pub(crate) struct Heart {
     open: u32,
     counter: Option<u32>,
     silent: bool,
+    /// Somebody said that it has started anew. Its answer shows whether it has.
+    suspected: bool,
+    /// When it was asked last.
+    asked: Option<Time>,
 }
 
 /// What a beat or its absence says.
@@ -39,9 +45,17 @@ pub(crate) enum Pulse {
 }
 
 impl Heart {
-    /// Asks at once: who knows no counter sees no restart.
-    pub(crate) fn new(now: Time) -> Heart {
-        Heart { sequence: 0, next: now, open: 0, counter: None, silent: false }
+    /// Asks at once: who knows no counter sees no restart. Requests are numbered from anywhere, so that nobody else answers them.
+    pub(crate) fn new(now: Time, seed: u64) -> Heart {
+        Heart {
+            sequence: Rng::new(seed).next_u64() as u32,
+            next: now,
+            open: 0,
+            counter: None,
+            silent: false,
+            suspected: false,
+            asked: None,
+        }
     }
 
     pub(crate) fn deadline(&self) -> Time {
@@ -54,20 +68,29 @@ impl Heart {
             return (None, None);
         }
         let silent = self.open >= MISSING_ALLOWED && !core::mem::replace(&mut self.silent, true);
-        self.next = now + INTERVAL;
+        (self.next, self.asked) = (now + INTERVAL, Some(now));
         self.open = self.open.saturating_add(1);
         self.sequence = self.sequence.wrapping_add(1);
         (Some(self.sequence), silent.then_some(Pulse::Silent))
     }
 
-    /// A response to the request with this number, or one that nobody asked for; `None`: it is neither.
+    /// A response to the request with this number, or one that nobody asked for; `None`: it is neither. Who sends the latter may be
+    /// anybody: if it says something new, the other end is asked, at most once a second.
     pub(crate) fn on_response(
         &mut self,
+        now: Time,
         beat: &Heartbeat,
         counter: Option<u32>,
     ) -> Option<Option<Pulse>> {
-        let unsolicited = beat.flags.contains(HeartbeatFlags::UNSOLICITED);
-        if !unsolicited && (beat.sequence != self.sequence || self.open == 0) {
+        if beat.flags.contains(HeartbeatFlags::UNSOLICITED) {
+            if counter.is_none() || counter != self.counter {
+                self.suspected = true;
+                let earliest = self.asked.map_or(now, |asked| asked + PAUSE);
+                self.next = self.next.min(earliest.max(now));
+            }
+            return Some(None);
+        }
+        if beat.sequence != self.sequence || self.open == 0 {
             return None;
         }
         self.open = 0;
@@ -75,7 +98,8 @@ impl Heart {
         self.counter = counter.or(before);
         let restarted = before.is_some_and(|before| counter.is_some_and(|now| now != before));
         let back = core::mem::replace(&mut self.silent, false);
-        Some(match (restarted || unsolicited && before.is_none(), back) {
+        let suspected = core::mem::replace(&mut self.suspected, false);
+        Some(match (restarted || suspected && before.is_none(), back) {
             (true, _) => Some(Pulse::Restarted),
             (false, true) => Some(Pulse::Back),
             (false, false) => None,
@@ -115,26 +139,47 @@ mod tests {
 
     #[test]
     fn three_requests_without_an_answer_are_silence_and_another_counter_is_a_restart() {
-        let mut heart = Heart::new(Time::ZERO);
+        let mut heart = Heart::new(Time::ZERO, 1);
+        let first = heart.sequence.wrapping_add(1);
         let mut now = Time::ZERO;
         let mut beat = |heart: &mut Heart| {
-            let beat = heart.tick(now);
+            let (asked, pulse) = heart.tick(now);
             now = now + INTERVAL;
-            beat
+            (asked.map(|n| n.wrapping_sub(first)), pulse)
         };
-        assert_eq!(beat(&mut heart), (Some(1), None));
-        assert_eq!(heart.on_response(&answer(2), Some(7)), None, "it was not asked");
-        assert_eq!(heart.on_response(&answer(1), Some(7)), Some(None));
-        assert_eq!(heart.on_response(&answer(1), Some(7)), None, "it has answered");
-        for sequence in 2..5 {
-            assert_eq!(beat(&mut heart), (Some(sequence), None));
+        let response = |heart: &mut Heart, n: u32, counter| {
+            heart.on_response(Time::ZERO, &answer(first.wrapping_add(n)), Some(counter))
+        };
+        assert_eq!(beat(&mut heart), (Some(0), None));
+        assert_eq!(response(&mut heart, 1, 7), None, "it was not asked");
+        assert_eq!(response(&mut heart, 0, 7), Some(None));
+        assert_eq!(response(&mut heart, 0, 7), None, "it has answered");
+        for n in 1..4 {
+            assert_eq!(beat(&mut heart), (Some(n), None));
         }
-        assert_eq!(beat(&mut heart), (Some(5), Some(Pulse::Silent)));
+        assert_eq!(beat(&mut heart), (Some(4), Some(Pulse::Silent)));
+        assert_eq!(beat(&mut heart), (Some(5), None));
+        assert_eq!(response(&mut heart, 5, 7), Some(Some(Pulse::Back)));
         assert_eq!(beat(&mut heart), (Some(6), None));
-        assert_eq!(heart.on_response(&answer(6), Some(7)), Some(Some(Pulse::Back)));
+        assert_eq!(response(&mut heart, 6, 8), Some(Some(Pulse::Restarted)));
+    }
+
+    #[test]
+    fn who_says_unasked_that_it_has_started_anew_is_asked_at_most_once_a_second() {
         let flags = HeartbeatFlags::RESPONSE | HeartbeatFlags::UNSOLICITED;
         let unasked = Heartbeat { flags, sequence: 0 };
-        assert_eq!(heart.on_response(&unasked, Some(8)), Some(Some(Pulse::Restarted)));
-        assert_eq!(heart.on_response(&unasked, Some(8)), Some(None));
+        let mut heart = Heart::new(Time::ZERO, 1);
+        let (asked, _) = heart.tick(Time::ZERO);
+        assert_eq!(heart.on_response(Time::ZERO, &answer(asked.unwrap()), Some(7)), Some(None));
+        let at = |ms| Time::ZERO + Span::from_millis(ms);
+        assert_eq!(heart.on_response(at(100), &unasked, Some(7)), Some(None));
+        assert_eq!(heart.deadline(), Time::ZERO + INTERVAL, "nothing new");
+        assert_eq!(heart.on_response(at(100), &unasked, Some(8)), Some(None));
+        assert_eq!(heart.deadline(), at(1_000));
+        assert_eq!(heart.on_response(at(5_000), &unasked, Some(9)), Some(None));
+        assert_eq!(heart.deadline(), at(1_000), "it is due");
+        let (asked, _) = heart.tick(at(5_000));
+        let truth = heart.on_response(at(5_000), &answer(asked.unwrap()), Some(7));
+        assert_eq!(truth, Some(None), "it has not");
     }
 }

@@ -30,8 +30,8 @@ pub use lma::{
     Placed, Schedule, Session, SessionState, StoredLease, StoredSession,
 };
 pub use mag::{
-    Access, AttachBy, FIXED_LINK_LOCAL, FIXED_MAC, Identities, Identity, Lifetimes, Mag, MagConfig,
-    MagInput, MagOutput, MagRecord, Station, StationState, StoredStation, Wish,
+    Access, AttachBy, FIXED_LINK_LOCAL, FIXED_MAC, HOSTS_MAX, Identities, Identity, Lifetimes, Mag,
+    MagConfig, MagInput, MagOutput, MagRecord, Station, StationState, StoredStation, Wish,
 };
 pub use names::{LinkLayer, NodeId};
 pub use news::{Refusal, Refused, Report, Why};

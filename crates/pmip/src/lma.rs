@@ -225,6 +225,7 @@ struct Peer {
 /// A revocation that is not acknowledged.
 #[derive(Clone, Debug)]
 struct Revocation {
+    node: NodeId,
     sequence: u16,
     trigger: RevocationTrigger,
     /// The binding that ends with it; `None`: it is at another gateway already.
@@ -252,12 +253,16 @@ pub struct Lma {
     notifications: BTreeMap<u16, Notification>,
     flows: BTreeMap<FlowKey, Flow>,
     by_age: BTreeSet<(Time, FlowKey)>,
+    /// How many flows go to a binding.
+    loads: BTreeMap<u32, usize>,
     /// Flows whose place somebody is to decide, until when.
     undecided: Timers<FlowKey>,
     deciding: bool,
     rng: Rng,
     /// The number given last, of bindings, tunnels, revocations, what waits, and notifications.
     numbers: [u64; 5],
+    /// Since when answers to strangers are counted, and how many there were.
+    strangers: (Time, u32),
     /// All records of earlier starts have come.
     started: bool,
     refused: Refused,
@@ -280,10 +285,13 @@ impl Lma {
             notifications: BTreeMap::new(),
             flows: BTreeMap::new(),
             by_age: BTreeSet::new(),
+            loads: BTreeMap::new(),
             undecided: Timers::new(),
             deciding: false,
             rng: Rng::new(config.seed),
-            numbers: [0; 5],
+            // Messages are numbered from anywhere, so that they are not those of an earlier start.
+            numbers: [0, 0, config.seed & 0xffff, 0, config.seed >> 16 & 0xffff],
+            strangers: (Time::ZERO, 0),
             started: false,
             refused: Refused::new(),
             out: VecDeque::new(),
@@ -377,8 +385,11 @@ impl Lma {
         }
         let peer = self.peers.get_mut(&from).ok_or(Refusal::Stale)?;
         let counter = Registration::of(options).restart_counter;
-        let pulse = peer.heart.on_response(beat, counter).ok_or(Refusal::Stale)?;
-        match pulse {
+        self.beats.remove(&(peer.heart.deadline(), from));
+        let pulse = peer.heart.on_response(now, beat, counter);
+        self.beats.insert((peer.heart.deadline(), from));
+        self.beat(now);
+        match pulse.ok_or(Refusal::Stale)? {
             // It registers its hosts anew, or lets their lifetimes end.
             Some(Pulse::Restarted) => {
                 self.report(Report::Restarted { peer: from });
@@ -471,6 +482,9 @@ impl Machine for Lma {
             };
             self.ended(now, number, ended, why);
         }
+        while let Some(prefix) = self.leases.rested(now) {
+            self.out.push_back(Output::Persist(LmaRecord::Lease(prefix, None)));
+        }
         self.wait_no_longer(now);
         self.revoke_again(now);
         self.notify_again(now);
@@ -490,7 +504,9 @@ impl Machine for Lma {
         let notify = self.notifications.values().map(|n| n.again.deadline()).min();
         let notify = notify.map(|at| (at, "to notify again"));
         let decide = self.undecided.next().map(|(at, _)| (at, "to place a flow alone"));
+        let rested = self.leases.next_rested().map(|at| (at, "a prefix has rested"));
         let first = earlier(earlier(earlier(end, wait), beat), earlier(notify, decide));
+        let first = earlier(first, rested);
         earlier(first, revoke.map(|at| (at, "to revoke again")))
     }
 }

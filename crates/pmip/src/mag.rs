@@ -1,6 +1,7 @@
 //! The mobile access gateway: which hosts are at its accesses, and where their traffic goes.
 
 mod advertise;
+mod carried;
 mod register;
 mod state;
 mod stays;
@@ -24,6 +25,7 @@ use crate::heart::{self, Heart, Pulse};
 use crate::message::{Registration, ends, read};
 use crate::news::Why;
 use crate::{LinkLayer, MOBILITY, NodeId, Refusal, Refused, Report};
+use carried::Carried;
 pub use state::StationState;
 use stays::Stays;
 pub use stored::StoredStation;
@@ -33,6 +35,9 @@ pub const FIXED_LINK_LOCAL: Ipv6Addr =
     Ipv6Addr::new(0xfe80, 0, 0, 0, 0x0200, 0x5eff, 0xfe00, 0x5213);
 /// The link-layer address of every gateway on every access link (RFC 6543).
 pub const FIXED_MAC: [u8; 6] = [0x00, 0x00, 0x5e, 0x00, 0x52, 0x13];
+
+/// Most hosts of a gateway: each may have an update that is not acknowledged, and these are known by numbers of 16 bits.
+pub const HOSTS_MAX: usize = 1 << 15;
 
 /// What a gateway needs to know.
 #[derive(Clone, Debug)]
@@ -57,7 +62,7 @@ pub struct MagConfig {
     pub lifetime: Lifetimes,
     /// The routing table for what is for hosts.
     pub table: u32,
-    /// Most hosts.
+    /// Most hosts, at most [`HOSTS_MAX`].
     pub capacity: usize,
     /// How often it has started, this start included (RFC 5847).
     pub restart_counter: u32,
@@ -82,7 +87,7 @@ impl MagConfig {
             advertise_every: Span::from_secs(600),
             lifetime: Lifetimes::default(),
             table: MAIN_TABLE,
-            capacity: 1 << 16,
+            capacity: HOSTS_MAX,
             restart_counter: 1,
             seed: 0,
             clock,
@@ -167,12 +172,14 @@ impl Default for Lifetimes {
 pub enum MagInput {
     /// It is this time of day: told now and then, and when somebody has set the clock.
     TimeOfDay(UnixTime),
-    /// A host has attached to the access with this interface.
+    /// A host has attached to the access with this interface, or was heard there.
     Attached {
         /// Index of the interface.
         interface: u32,
         /// The host's interface.
         station: LinkLayer,
+        /// Its address of link scope, if that is known.
+        link_local: Option<Ipv6Addr>,
     },
     /// It has left.
     Detached {
@@ -201,6 +208,11 @@ pub enum Wish {
         interface: u32,
         /// The host's interface.
         station: LinkLayer,
+    },
+    /// Have all hosts of this link show themselves, and say who was heard ([`MagInput::Attached`]).
+    Ask {
+        /// Index of the interface.
+        interface: u32,
     },
     /// Send this to one station, whatever its destination is (RFC 6085).
     ToStation {
@@ -250,13 +262,20 @@ pub struct Station {
     pub registered: Option<Time>,
     /// Its address of link scope, if it has shown it.
     link_local: Option<Ipv6Addr>,
+    /// It was heard since its registration was last accepted.
+    heard: bool,
+    /// The last notification about it, and when it came.
+    notified: Option<(u16, Time)>,
     /// The update that is not acknowledged: its number, when it was sent first, and its repetition.
     open: Option<(u16, Time, Retransmission)>,
     /// Updates that were repeated at once since the last one was accepted.
     hurried: u32,
     /// Solicitations since the last sign of life.
     probes: u32,
-    given: Vec<Forward>,
+    /// What leads to it on its link, if that was given.
+    neighbour: Option<Forward>,
+    /// Prefixes that are carried for it now, its own and others.
+    carries: BTreeSet<Prefix>,
 }
 
 /// Where a station is: index of the interface, link-layer address.
@@ -303,6 +322,10 @@ pub struct Mag {
     /// Interfaces of accesses that are there: index, and which access.
     links: BTreeMap<u32, usize>,
     stations: BTreeMap<Place, Station>,
+    /// Where each host is.
+    nodes: BTreeMap<NodeId, BTreeSet<Place>>,
+    /// Prefixes that are carried here.
+    carried: BTreeMap<Prefix, Carried>,
     /// By the number of an update that is not acknowledged.
     open: BTreeMap<u16, Place>,
     timers: Timers<(Place, Task)>,
@@ -324,6 +347,8 @@ impl Mag {
         Mag {
             links: BTreeMap::new(),
             stations: BTreeMap::new(),
+            nodes: BTreeMap::new(),
+            carried: BTreeMap::new(),
             open: BTreeMap::new(),
             timers: Timers::new(),
             anchors: BTreeMap::new(),
@@ -348,6 +373,13 @@ impl Mag {
     pub fn stations(&self) -> impl Iterator<Item = (&Access, &LinkLayer, &Station)> {
         let all = self.stations.iter();
         all.map(|((_, station), at)| (&self.config.accesses[at.access], station, at))
+    }
+
+    /// Hosts that are served at the access with this interface.
+    pub fn served_at(&self, interface: u32) -> impl Iterator<Item = &LinkLayer> {
+        let all = self.stations.range((interface, LinkLayer::default())..);
+        let here = all.take_while(move |((of, _), _)| *of == interface);
+        here.filter(|(_, at)| at.state.is_served()).map(|((_, station), _)| station)
     }
 
     /// What it refused.
@@ -379,14 +411,14 @@ impl Mag {
             Some((interface.index, access))
         });
         let links: BTreeMap<u32, usize> = found.collect();
-        let gone: Vec<u32> =
-            self.links.keys().filter(|index| !links.contains_key(index)).copied().collect();
-        gone.into_iter().for_each(|interface| self.all_leave(now, interface));
-        let new: Vec<u32> =
-            links.keys().filter(|index| !self.links.contains_key(index)).copied().collect();
-        for part in self.links.keys().filter(|i| !links.contains_key(i)).flat_map(|i| of_link(*i)) {
-            self.out.push_back(Output::Withdraw(part));
-        }
+        // An index may be another interface's by now.
+        let other = |one: &BTreeMap<u32, usize>, than: &BTreeMap<u32, usize>| -> Vec<u32> {
+            let differs = |(index, access): &(&u32, &usize)| than.get(index) != Some(access);
+            one.iter().filter(differs).map(|(index, _)| *index).collect()
+        };
+        let (gone, new) = (other(&self.links, &links), other(&links, &self.links));
+        gone.iter().for_each(|interface| self.all_leave(now, *interface));
+        self.out.extend(gone.into_iter().flat_map(of_link).map(Output::Withdraw));
         self.links = links;
         self.out.extend(new.into_iter().flat_map(of_link).map(Output::Forward));
         let records = core::mem::take(&mut self.records);
@@ -403,7 +435,7 @@ impl Mag {
         let ends = self
             .anchors
             .iter()
-            .filter_map(|(anchor, known)| Some((*known.tunnels.keys().next()?, *anchor)));
+            .flat_map(|(anchor, known)| known.tunnels.keys().map(move |own| (*own, *anchor)));
         let ends: Vec<(Ipv6Addr, Ipv6Addr)> = ends.collect();
         for (own, anchor) in ends {
             self.send(heart::response(None, counter, own, anchor));
@@ -419,8 +451,9 @@ impl Mag {
     }
 
     fn all_leave(&mut self, now: Time, interface: u32) {
-        let here = (interface, LinkLayer::default())..=(interface, LinkLayer(Vec::from([255; 32])));
-        let here: Vec<Place> = self.stations.range(here).map(|(place, _)| place.clone()).collect();
+        let here = self.stations.range((interface, LinkLayer::default())..);
+        let here = here.map(|(place, _)| place).take_while(|(of, _)| *of == interface);
+        let here: Vec<Place> = here.cloned().collect();
         here.into_iter().for_each(|place| self.detach(now, &place, Why::Detached));
     }
 
@@ -444,8 +477,7 @@ impl Mag {
                 Ok(())
             }
             Body::UpdateNotification(notification) => {
-                self.notified(now, &notification, &options, from, to);
-                Ok(())
+                self.notified(now, &notification, &options, from, to)
             }
             _ => Err(Refusal::NotServed),
         }
@@ -459,14 +491,22 @@ impl Mag {
         from: Ipv6Addr,
         to: Ipv6Addr,
     ) -> Result<(), Refusal> {
-        let anchor = self.anchors.get_mut(&from).ok_or(Refusal::Stranger)?;
         if !beat.flags.contains(HeartbeatFlags::RESPONSE) {
+            // It may ask for hosts that this start does not know.
+            if from != self.config.anchor && !self.anchors.contains_key(&from) {
+                return Err(Refusal::Stranger);
+            }
             let counter = self.config.restart_counter;
             self.send(heart::response(Some(beat.sequence), counter, to, from));
             return Ok(());
         }
+        let anchor = self.anchors.get_mut(&from).ok_or(Refusal::Stranger)?;
         let counter = Registration::of(options).restart_counter;
-        match anchor.heart.on_response(beat, counter).ok_or(Refusal::Stale)? {
+        self.beats.remove(&(anchor.heart.deadline(), from));
+        let pulse = anchor.heart.on_response(now, beat, counter);
+        self.beats.insert((anchor.heart.deadline(), from));
+        self.beat(now);
+        match pulse.ok_or(Refusal::Stale)? {
             Some(Pulse::Restarted) => {
                 self.report(Report::Restarted { peer: from });
                 self.register_again(now, from);
@@ -530,8 +570,8 @@ impl Machine for Mag {
                 }
             }
             Input::Own(MagInput::TimeOfDay(day)) => self.config.clock = DayClock::new(now, day),
-            Input::Own(MagInput::Attached { interface, station }) => {
-                self.attach(now, (interface, station), None);
+            Input::Own(MagInput::Attached { interface, station, link_local }) => {
+                self.attach(now, (interface, station), link_local);
             }
             Input::Own(MagInput::Detached { interface, station }) => {
                 self.detach(now, &(interface, station), Why::Detached);

@@ -43,7 +43,7 @@ impl Registration {
                     let prefix = Prefix::new(home.home_network_prefix, home.prefix_length);
                     if home.flags.contains(HomeNetworkPrefixFlags::OFF_LINK) {
                         all.off_link.push(prefix);
-                    } else {
+                    } else if !all.prefixes.contains(&prefix) {
                         all.prefixes.push(prefix);
                     }
                 }
@@ -157,6 +157,13 @@ impl Update {
     pub(crate) fn is_repeated_by(&self, other: &Update) -> bool {
         let who = |update: &Update| (update.asked.node.clone(), update.asked.link_layer.clone());
         self.proxy_coa() == other.proxy_coa() && who(self) == who(other)
+    }
+
+    /// Whether it is about the same interface.
+    pub(crate) fn is_of_same(&self, other: &Update) -> bool {
+        let (one, other) = (&self.asked, &other.asked);
+        one.link_layer.is_known()
+            && (&one.node, &one.link_layer) == (&other.node, &other.link_layer)
     }
 
     /// Whether it gives a prefix that it wants.

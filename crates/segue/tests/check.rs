@@ -32,6 +32,14 @@ fn every_example_is_ok_and_known_for_what_it_is() {
         ("paper4-tree.toml", "scenario"),
         ("sweep.toml", "scenario"),
         ("million.toml", "scenario"),
+        ("pmip-lma.toml", "pmip-lma"),
+        ("pmip-mag.toml", "pmip-mag"),
+        ("pmip/lab.toml", "lab"),
+        ("pmip/lma.toml", "pmip-lma"),
+        ("pmip/wlan1.toml", "pmip-mag"),
+        ("pmip/wlan2.toml", "pmip-mag"),
+        ("pmip/lte1.toml", "pmip-mag"),
+        ("pmip/lte2.toml", "pmip-mag"),
     ];
     for (name, kind) in kinds {
         let file = root().join("examples").join(name);
@@ -41,7 +49,8 @@ fn every_example_is_ok_and_known_for_what_it_is() {
         let told: Value = serde_json::from_str(&said).unwrap();
         assert_eq!((&told["kind"], &told["ok"]), (&kind.into(), &true.into()), "{name}");
     }
-    let files = std::fs::read_dir(root().join("examples")).unwrap();
+    let files = ["examples", "examples/pmip"].map(|at| std::fs::read_dir(root().join(at)).unwrap());
+    let files = files.into_iter().flatten();
     let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
     assert_eq!(names.filter(|name| name.ends_with(".toml")).count(), kinds.len());
 }

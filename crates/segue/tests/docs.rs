@@ -11,16 +11,18 @@ use tempfile::TempDir;
 /// point, before it changes anything in the system.
 const NO_SOCKET: &str = "/dev/null/segue.sock";
 
+const ROLES: [&str; 4] = ["host", "anchor", "pmip-lma", "pmip-mag"];
+
 #[test]
 fn the_examples_are_taken_as_they_stand() {
-    for role in ["host", "anchor"] {
+    for role in ROLES {
         assert_taken(role, &example(role));
     }
 }
 
 #[test]
 fn the_examples_are_taken_with_every_default_written_out() {
-    for role in ["host", "anchor"] {
+    for role in ROLES {
         let text: String = example(role).lines().map(|line| uncommented(line) + "\n").collect();
         assert!(text.len() < example(role).len(), "{role}.toml shows defaults in comments");
         assert_taken(role, &text);
@@ -44,6 +46,10 @@ fn every_key_stands_in_the_documentation_and_in_an_example() {
         ("host", "[path.x.keepalive]"),
         ("host", "[steering]"),
         ("anchor", ""),
+        ("pmip-lma", ""),
+        ("pmip-mag", ""),
+        ("pmip-mag", "[[access]]"),
+        ("pmip-mag", "[[node]]"),
     ] {
         // The program names the valid keys.
         let error = stopped_by(role, &format!("{table}\nno_such_key = 1\n"));
@@ -55,7 +61,7 @@ fn every_key_stands_in_the_documentation_and_in_an_example() {
         assert!(keys.len() > 1, "{role} {table}: {error}");
         for key in keys {
             let row = format!("| `{key}` |");
-            let table_of_keys = ["keepalive", "path", "steering"].contains(&key);
+            let table_of_keys = ["keepalive", "path", "steering", "access", "node"].contains(&key);
             assert!(
                 table_of_keys || documentation.contains(&row),
                 "{role} {table}: no row for {key}"
@@ -64,6 +70,7 @@ fn every_key_stands_in_the_documentation_and_in_an_example() {
             let shown = text.lines().map(uncommented).any(|line| {
                 line.starts_with(&format!("{key} = "))
                     || line.starts_with(&format!("[{key}"))
+                    || line.starts_with(&format!("[[{key}"))
                     || line.ends_with(&format!(".{key}]"))
             });
             assert!(shown, "examples/{role}.toml does not show {key}");
@@ -117,7 +124,7 @@ fn stopped_by(role: &str, text: &str) -> String {
     let file = directory.path().join(format!("{role}.toml"));
     std::fs::write(&file, text).unwrap();
     let mut daemon = segue();
-    daemon.args([role, "--control", NO_SOCKET, "-c"]).arg(&file);
+    daemon.args(role.split('-')).args(["--control", NO_SOCKET, "-c"]).arg(&file);
     if role == "host" {
         daemon.args(["--join", &join_line(directory.path())]);
     }

@@ -7,7 +7,8 @@ use alloc::vec::Vec;
 use segue_clock::{DayClock, Time, UnixTime};
 use segue_ip::Input;
 use segue_pmip::{
-    Lma, LmaConfig, LmaInput, LmaRecord, LmaWish, Mag, MagConfig, MagInput, MagRecord, Wish,
+    LinkLayer, Lma, LmaConfig, LmaInput, LmaRecord, LmaWish, Mag, MagConfig, MagInput, MagRecord,
+    Wish,
 };
 
 use crate::packet::{Packet, Raw, ip_header_bytes};
@@ -96,6 +97,14 @@ impl Role for MagRole {
                 let packet =
                     Packet::new(datagram.protocol, datagram.from, datagram.to, length, raw);
                 io.send_on(index, Packet { ttl: datagram.hop_limit, sent: io.now, ..packet });
+            }
+            // Hosts here show themselves when they are asked.
+            Wish::Ask { interface } => {
+                let here: Vec<LinkLayer> = engine.0.served_at(interface).cloned().collect();
+                for station in here {
+                    let own = MagInput::Attached { interface, station, link_local: None };
+                    crate::role::Engine::handle(engine, io.now, Input::Own(own));
+                }
             }
             // Nobody else knows hosts here.
             Wish::Identify { interface, station } => {

@@ -9,8 +9,8 @@ use segue_grammar::{Config, Duration};
 use segue_ip::Prefix;
 use segue_mobility::{Lifetime, Pool};
 use segue_pmip::{
-    Access, Allowed, AttachBy, Identities, Identity, Lifetimes, LinkLayer, LmaConfig, MagConfig,
-    NodeId, Nodes, Schedule,
+    Access, Allowed, AttachBy, HOSTS_MAX, Identities, Identity, Lifetimes, LinkLayer, LmaConfig,
+    MagConfig, NodeId, Nodes, Schedule,
 };
 use segue_wire::mobility::Profile;
 use segue_wire::mobility::option::{AccessTechnology, Handoff};
@@ -113,7 +113,7 @@ pub struct MagFile {
     pub lifetime_min: Option<Duration>,
     /// Longest lifetime to ask for, 1 h.
     pub lifetime_max: Option<Duration>,
-    /// Most hosts, 65536.
+    /// Most hosts, 32768.
     pub max_hosts: Option<usize>,
     /// Device of the relay, `segue0`.
     pub device: Option<String>,
@@ -395,6 +395,10 @@ impl MagFile {
         if lifetime.shortest > lifetime.longest {
             bail!("lifetime_min is longer than lifetime_max");
         }
+        let capacity = self.max_hosts.unwrap_or(default.capacity);
+        if !(1..=HOSTS_MAX).contains(&capacity) {
+            bail!("max_hosts must lie between 1 and {HOSTS_MAX}");
+        }
         let advertise_every = span(self.advertise_every, default.advertise_every);
         if !(Span::from_secs(4)..=Span::from_secs(1_800)).contains(&advertise_every) {
             bail!("advertise_every must lie between 4s and 30min (RFC 4861, 6.2.1)");
@@ -417,7 +421,7 @@ impl MagFile {
                 name_servers: self.name_servers.unwrap_or_default(),
                 advertise_every,
                 lifetime,
-                capacity: self.max_hosts.unwrap_or(default.capacity),
+                capacity,
                 ..default
             },
             relay,

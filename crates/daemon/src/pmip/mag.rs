@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use segue_clock::Machine;
-use segue_ip::{FlowKey, Forward, Input, LinkEvent, Prefix, Route, Rule};
+use segue_ip::{FlowKey, Input, LinkEvent};
 use segue_linux::clock::{monotonic, realtime_ns};
 use segue_linux::link;
 use segue_linux::monitor::Device;
@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
+use super::leading::{lead, tables};
 use super::{About, day_clock, open, records, refused, seconds_left, stored, today};
 use crate::control::{Response, Vocabulary};
 use crate::forwarding::Forwarding;
@@ -34,13 +35,6 @@ pub use crate::settings::Mag as Settings;
 use crate::sockets::{Readiness, Sockets};
 
 const HOSTS: StoreTable = StoreTable { name: "hosts", of: "host" };
-/// The first routing table of the first gateway on a machine; each has two, by the number of its device. In the first, what comes over
-/// accesses goes into the relay.
-const TABLES: u32 = 0x5f00;
-/// Priority of the rules that lead there, before those that pass or prohibit what else is forwarded.
-const RULES: u32 = 5_190;
-/// The metric of routes that refuse what no other route takes, also after a crash.
-const LAST: u32 = u32::MAX - 1;
 const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
 
 /// What a gateway says on its control socket.
@@ -149,7 +143,7 @@ impl Daemon {
         for _ in 0..A_TURN {
             let (heard, readiness) = &self.heard;
             let next = || heard.next()?.ok_or(ErrorKind::WouldBlock.into());
-            let (interface, mac) = match readiness.take(next) {
+            let (interface, mac, source) = match readiness.take(next) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 heard => heard?,
             };
@@ -163,7 +157,8 @@ impl Daemon {
                 continue;
             }
             self.elsewhere.remove(&station);
-            self.feed(Input::Own(MagInput::Attached { interface, station }))?;
+            let link_local = Some(source).filter(Ipv6Addr::is_unicast_link_local);
+            self.feed(Input::Own(MagInput::Attached { interface, station, link_local }))?;
         }
         Ok(())
     }
@@ -208,36 +203,6 @@ impl Drop for Macs {
     }
 }
 
-/// The tables of a gateway with this device: from hosts, and to hosts.
-fn tables(device: &str) -> [u32; 2] {
-    let first = TABLES + 2 * Number::of(device).get();
-    [first, first + 1]
-}
-
-/// Leads what comes over accesses into the relay, and what comes out of it to hosts alone.
-fn lead(settings: &Settings, device: u32, kept: &mut Kept) -> anyhow::Result<()> {
-    let (everything, [from, to]) = (Prefix::default_of(true), tables(&settings.relay.device));
-    let routes = [
-        Route::on(everything, device).table(from),
-        Route::unreachable(everything).table(from).metric(LAST),
-        Route::unreachable(everything).table(to).metric(LAST),
-    ];
-    let rule = |iif: &str, table| Rule {
-        v6: true,
-        priority: RULES,
-        table,
-        iif: Some(iif.to_owned()),
-        ..Rule::default()
-    };
-    let accesses = settings.machine.accesses.iter();
-    let over = accesses.map(|access| rule(&access.interface, from));
-    let rules = over.chain([rule(&settings.relay.device, to)]).map(Forward::Rule);
-    for part in routes.into_iter().map(Forward::Route).chain(rules) {
-        kept.put(part).context("cannot lead hosts' packets into the relay")?;
-    }
-    Ok(())
-}
-
 impl Role for Daemon {
     const NAME: &'static str = "pmip-mag";
     const TASK: &'static str = "run a mobile access gateway";
@@ -262,7 +227,7 @@ impl Role for Daemon {
         }
         let config = &mut settings.machine;
         (config.clock, config.restart_counter) = (day_clock(), starts);
-        let [_, to_hosts] = tables(&settings.relay.device);
+        let [_, to_hosts] = tables(Number::of(&settings.relay.device));
         (config.seed, config.table) = (realtime_ns(), to_hosts);
         config.mac = settings.fixed_mac.then_some(FIXED_MAC);
         let mut machine = Mag::new(config.clone());
@@ -280,7 +245,8 @@ impl Role for Daemon {
         let (relay, misses) = relayed::open(&own.device, own.mtu, own.datapath)?;
         let (end, below) = Relayed::new(sockets, relay, arrivals, misses);
         let mut kept = Kept::default();
-        lead(&settings, end.device(), &mut kept)?;
+        let accesses = settings.machine.accesses.iter().map(|access| access.interface.as_str());
+        lead(accesses, (&settings.relay.device, end.device()), &mut kept)?;
         let forwarding = Forwarding::of(&mut kept, &settings.relay.device, [true], &[])?;
         let core = Core::new(end, ledger).keeping(kept);
         for access in &settings.machine.accesses {
@@ -315,6 +281,8 @@ impl Role for Daemon {
                 let sent = sent.context("a host cannot be told of its prefix");
                 self.core.trouble.note(monotonic(), sent);
             }
+            // Another question follows if this one is not heard.
+            Wish::Ask { interface } => drop(self.stations.ask_all(interface, FIXED_LINK_LOCAL)),
             Wish::Identify { interface, station } => {
                 // Without an authentication server nobody else knows.
                 let identity = None;
@@ -376,6 +344,8 @@ impl Role for Daemon {
     fn on_link(&mut self, event: LinkEvent) -> anyhow::Result<()> {
         match event {
             LinkEvent::Up { interface, .. } if self.listened(interface) => {
+                // Who is heard now is here.
+                self.elsewhere.clear();
                 let now = Instant::now();
                 self.asks.extend(ASKS.map(|after| (now + after, interface)));
             }

@@ -45,7 +45,7 @@ struct Session {
 struct Lease {
     node: Node,
     link_layer: Vec<u8>,
-    rests: bool,
+    rests_until_us: Option<u64>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -56,6 +56,7 @@ struct Station {
     anchor: Option<Ipv6Addr>,
     asked: Vec<String>,
     prefixes: Vec<String>,
+    link_local: Option<Ipv6Addr>,
     until_us: u64,
 }
 
@@ -104,7 +105,8 @@ pub(super) fn of_lma(record: &LmaRecord) -> anyhow::Result<Entry> {
                 .map(|stored| {
                     let StoredLease { node, link_layer, rests } = stored;
                     let (node, link_layer) = (Node::of(node), link_layer.0.clone());
-                    postcard::to_allocvec(&Lease { node, link_layer, rests: *rests })
+                    let rests_until_us = rests.map(|until| until.0);
+                    postcard::to_allocvec(&Lease { node, link_layer, rests_until_us })
                 })
                 .transpose()?,
         },
@@ -131,8 +133,9 @@ pub(super) fn to_lma(key: &str, value: &[u8]) -> Option<LmaRecord> {
             Some(LmaRecord::Session(number.parse().ok()?, Some(session)))
         }
         ("lease", prefix) => {
-            let Lease { node, link_layer, rests } = postcard::from_bytes(value).ok()?;
-            let (node, link_layer) = (node.id(), LinkLayer(link_layer));
+            let stored: Lease = postcard::from_bytes(value).ok()?;
+            let (node, link_layer) = (stored.node.id(), LinkLayer(stored.link_layer));
+            let rests = stored.rests_until_us.map(UnixTime);
             let lease = StoredLease { node, link_layer, rests };
             Some(LmaRecord::Lease(prefix.parse().ok()?, Some(lease)))
         }
@@ -151,6 +154,7 @@ pub(super) fn of_mag(record: &MagRecord) -> anyhow::Result<Entry> {
             anchor: stored.identity.anchor,
             asked: texts(&stored.identity.prefixes),
             prefixes: texts(&stored.prefixes),
+            link_local: stored.link_local,
             until_us: stored.until.0,
         })
     });
@@ -166,8 +170,8 @@ pub(super) fn to_mag(value: &[u8]) -> Option<MagRecord> {
         prefixes: prefixes(&stored.asked)?,
     };
     let prefixes = prefixes(&stored.prefixes)?;
-    let until = UnixTime(stored.until_us);
-    let stored_station = StoredStation { identity, prefixes, until };
+    let (link_local, until) = (stored.link_local, UnixTime(stored.until_us));
+    let stored_station = StoredStation { identity, prefixes, link_local, until };
     let (access, station) = (stored.access, LinkLayer(stored.station));
     Some(MagRecord { access, station, stored: Some(stored_station) })
 }
@@ -193,7 +197,11 @@ mod tests {
             timestamp: Some(UnixTime(5)),
             sequence: None,
         };
-        let lease = StoredLease { node: node.clone(), link_layer: link_layer.clone(), rests: true };
+        let lease = StoredLease {
+            node: node.clone(),
+            link_layer: link_layer.clone(),
+            rests: Some(UnixTime(7)),
+        };
         for record in [LmaRecord::Session(9, Some(session)), LmaRecord::Lease(prefix, Some(lease))]
         {
             let Entry { lane, key, value } = of_lma(&record).unwrap();
@@ -203,7 +211,9 @@ mod tests {
         assert_eq!(of_lma(&LmaRecord::Session(9, None)).unwrap().value, None);
         assert_eq!(to_lma("session 9", b"rubbish"), None);
         let identity = Identity { node, anchor: None, prefixes: vec![prefix] };
-        let stored = StoredStation { identity, prefixes: vec![prefix], until: UnixTime(8) };
+        let link_local = Some("fe80::1".parse().unwrap());
+        let (prefixes, until) = (vec![prefix], UnixTime(8));
+        let stored = StoredStation { identity, prefixes, link_local, until };
         let record =
             MagRecord { access: "wlan0".into(), station: link_layer, stored: Some(stored) };
         assert_eq!(to_mag(&of_mag(&record).unwrap().value.unwrap()), Some(record));

@@ -100,17 +100,26 @@ impl Lma {
             self.out.push_back(Output::Own(LmaWish::Refuse(key)));
             return;
         }
+        if self.flows.contains_key(&key) {
+            // Whoever decides has its time; the first packet waits no longer than that.
+            if self.undecided.get(&key).is_none() {
+                self.lead(&key);
+                self.out.push_back(Output::Own(LmaWish::Release(key)));
+            }
+            return;
+        }
         if self.flows.len() >= self.config.max_flows
             && let Some((_, oldest)) = self.by_age.first().copied()
         {
             self.forget_flow(&oldest);
         }
         let why = Placed::Rule;
-        let session = self.schedule(&node, prefix, &key, &usable);
+        let session = self.schedule(prefix, &key, &usable);
         let flow = Flow { node: node.clone(), session, why, since: now, dscp, tunnel: None };
         self.by_age.insert((now, key));
         self.of_host(&node, &key);
         self.flows.insert(key, flow);
+        *self.loads.entry(session).or_default() += 1;
         if self.deciding && usable.len() > 1 {
             self.undecided.set(key, now + DECISION);
             self.out.push_back(Output::Own(LmaWish::Decide(key)));
@@ -132,14 +141,33 @@ impl Lma {
         let placed = match bid {
             Some(bid) => by_bid(bid).map(|session| (session, Placed::Decision)),
             None if usable.is_empty() => None,
-            None => Some((self.schedule(&node, prefix, key, &usable), Placed::Rule)),
+            None => Some((self.schedule(prefix, key, &usable), Placed::Rule)),
         };
-        let Some(((session, why), flow)) = placed.zip(self.flows.get_mut(key)) else {
+        let Some((session, why)) = placed.filter(|_| self.flows.contains_key(key)) else {
             return false;
         };
-        (flow.session, flow.why) = (session, why);
+        self.assign(key, session, why);
         self.decided(key);
         true
+    }
+
+    /// A flow goes to another binding, or for another reason.
+    fn assign(&mut self, key: &FlowKey, session: u32, why: Placed) {
+        let Some(flow) = self.flows.get_mut(key) else { return };
+        flow.why = why;
+        let before = core::mem::replace(&mut flow.session, session);
+        *self.loads.entry(session).or_default() += 1;
+        self.unload(before);
+    }
+
+    /// A flow does not go to a binding any more.
+    fn unload(&mut self, session: u32) {
+        if let Some(load) = self.loads.get_mut(&session) {
+            *load -= 1;
+            if *load == 0 {
+                self.loads.remove(&session);
+            }
+        }
     }
 
     /// Nobody has decided in time.
@@ -167,6 +195,7 @@ impl Lma {
     fn forget_flow(&mut self, key: &FlowKey) {
         let Some(flow) = self.flows.remove(key) else { return };
         self.by_age.remove(&(flow.since, *key));
+        self.unload(flow.session);
         if let Some(host) = self.hosts.get_mut(&flow.node) {
             host.flows.remove(key);
         }
@@ -204,12 +233,9 @@ impl Lma {
                     self.forget_flow(&key);
                     continue;
                 }
-                let session = self.schedule(node, prefix, &key, &usable);
+                let session = self.schedule(prefix, &key, &usable);
                 let is_own = self.holds(session, prefix);
-                if let Some(flow) = self.flows.get_mut(&key) {
-                    flow.why = if is_own { Placed::Rule } else { Placed::Moved };
-                    flow.session = session;
-                }
+                self.assign(&key, session, if is_own { Placed::Rule } else { Placed::Moved });
             }
             if self.undecided.get(&key).is_none() {
                 self.lead(&key);
@@ -254,7 +280,7 @@ impl Lma {
     }
 
     /// Chooses one of some bindings for a flow.
-    fn schedule(&mut self, node: &NodeId, prefix: Prefix, key: &FlowKey, usable: &[u32]) -> u32 {
+    fn schedule(&mut self, prefix: Prefix, key: &FlowKey, usable: &[u32]) -> u32 {
         let own = usable.iter().copied().find(|number| self.holds(*number, prefix));
         let first = own.unwrap_or(usable[0]);
         match self.config.schedule {
@@ -266,11 +292,7 @@ impl Lma {
             }
             Schedule::Random => usable[(self.rng.next_u64() % usable.len() as u64) as usize],
             Schedule::LeastLoaded => {
-                let keys = self.hosts.get(node).map(|host| &host.flows);
-                let there = |number: &u32| {
-                    let flows = keys.into_iter().flatten().filter_map(|key| self.flows.get(key));
-                    flows.filter(|flow| flow.session == *number).count()
-                };
+                let there = |number: &u32| self.loads.get(number).copied().unwrap_or(0);
                 usable.iter().copied().min_by_key(there).unwrap_or(first)
             }
         }

@@ -88,7 +88,7 @@ impl Lma {
             let host = self.hosts.remove(node).unwrap_or_default();
             for (prefix, link_layer) in host.prefixes {
                 self.leases.release_one(now, prefix);
-                self.store_lease(prefix, node, link_layer, true);
+                self.store_lease(prefix, node, link_layer, Some(now + self.config.prefix_hold));
             }
         }
     }
@@ -98,8 +98,9 @@ impl Lma {
         prefix: Prefix,
         node: &NodeId,
         link_layer: LinkLayer,
-        rests: bool,
+        rests: Option<Time>,
     ) {
+        let rests = rests.map(|until| self.config.clock.at(until));
         let lease = StoredLease { node: node.clone(), link_layer, rests };
         self.out.push_back(Output::Persist(LmaRecord::Lease(prefix, Some(lease))));
     }
@@ -120,7 +121,7 @@ impl Lma {
         let (local, remote) = (self.config.address.into(), gateway.into());
         let tunnel = Tunnel { number, local, remote, interface: None, form: Form::Ip };
         self.out.push_back(Output::Forward(Forward::Tunnel(tunnel)));
-        let heart = Heart::new(now);
+        let heart = Heart::new(now, self.rng.next_u64());
         self.beats.insert((heart.deadline(), gateway));
         self.peers.insert(gateway, Peer { tunnel: number, heart });
     }

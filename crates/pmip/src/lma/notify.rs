@@ -4,7 +4,7 @@
 //! host is told at once of all prefixes that the host has elsewhere, long before a flow moves: when an access goes, the anchor
 //! has only to lead its traffic to another one.
 
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::net::Ipv6Addr;
 
@@ -22,7 +22,7 @@ use crate::message::{datagram, off_link_prefix};
 use crate::{NodeId, PREFERENCE, Refusal, VENDOR};
 
 /// Most that are not acknowledged at a time.
-const OPEN_MAX: usize = 1 << 16;
+const OPEN_MAX: usize = 1 << 15;
 
 /// What a gateway is to know of a host's other interfaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -66,20 +66,31 @@ impl Lma {
         };
         let prefer = !host.prefixes.keys().all(held);
         let all: BTreeSet<Prefix> = host.prefixes.keys().copied().collect();
+        // A notification names the host, not its interface: it says all that one of those at a gateway lacks.
+        let mut lacks: BTreeMap<Ipv6Addr, BTreeSet<Prefix>> = BTreeMap::new();
+        for (number, gateway) in &active {
+            let own = self.sessions.get(number).map(|at| &at.value.prefixes);
+            let lacked = all.iter().filter(|prefix| own.is_some_and(|own| !own.contains(prefix)));
+            lacks.entry(*gateway).or_default().extend(lacked);
+        }
         for (number, to) in active {
             let Some(session) = self.sessions.value_mut(&number) else { continue };
-            let own: BTreeSet<Prefix> = session.prefixes.iter().copied().collect();
-            let says = Elsewhere { prefixes: all.difference(&own).copied().collect(), prefer };
+            let prefixes = lacks.get(&to).into_iter().flatten().copied().collect();
+            let says = Elsewhere { prefixes, prefer };
             let nothing_ever = says == Elsewhere::default() && session.asked.is_none();
             if nothing_ever || session.asked.as_ref() == Some(&says) {
                 continue;
             }
-            session.asked = Some(says.clone());
             // Until it is acknowledged, only what is in both is sure.
             if let Some(told) = &mut session.told {
                 told.prefixes.retain(|prefix| says.prefixes.contains(prefix));
             }
-            self.open_notification(now, node, number, to, says);
+            let asked = Some(says.clone());
+            if self.open_notification(now, node, number, to, says)
+                && let Some(session) = self.sessions.value_mut(&number)
+            {
+                session.asked = asked;
+            }
         }
     }
 
@@ -106,10 +117,10 @@ impl Lma {
         session: u32,
         to: Ipv6Addr,
         says: Elsewhere,
-    ) {
+    ) -> bool {
         self.notifications.retain(|_, open| open.session != session);
         if self.notifications.len() >= OPEN_MAX {
-            return;
+            return false;
         }
         let mut options = Vec::from([MobilityOption::MobileNodeIdentifier(node.option())]);
         options.extend(says.prefixes.iter().map(|prefix| off_link_prefix(*prefix)));
@@ -131,6 +142,7 @@ impl Lma {
         let open = Notification { sequence, session, says, again, to, options };
         self.say(&open, UpdateNotificationFlags::ACKNOWLEDGE);
         self.notifications.insert(sequence, open);
+        true
     }
 
     fn say(&mut self, open: &Notification, flags: UpdateNotificationFlags) {
@@ -164,7 +176,7 @@ impl Lma {
         Ok(())
     }
 
-    /// Says again what is not acknowledged; a gateway that never answers is told nothing more until something changes.
+    /// Says again what is not acknowledged; a gateway that never answers is told once more when it registers the host again.
     pub(super) fn notify_again(&mut self, now: Time) {
         let due = self.notifications.values().filter(|open| open.again.deadline() <= now);
         let due: Vec<u16> = due.map(|open| open.sequence).collect();
@@ -177,7 +189,13 @@ impl Lma {
                     let repeated = UpdateNotificationFlags::RETRANSMISSION;
                     self.say(&open, UpdateNotificationFlags::ACKNOWLEDGE | repeated);
                 }
-                Silence::GiveUp => drop(self.notifications.remove(&sequence)),
+                Silence::GiveUp => {
+                    let session = open.session;
+                    self.notifications.remove(&sequence);
+                    if let Some(session) = self.sessions.value_mut(&session) {
+                        session.asked = None;
+                    }
+                }
             }
         }
     }

@@ -4,7 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::net::Ipv6Addr;
 
-use segue_clock::{Time, UnixTime};
+use segue_clock::{Span, Time, UnixTime};
 use segue_ip::{Output, Prefix};
 use segue_mobility::{Binding, Entered, Lifetime, Untimely};
 use segue_wire::mobility::body::BindingAcknowledgement;
@@ -21,6 +21,12 @@ use crate::{NodeId, Refusal, Report};
 
 /// Most registrations that wait for the end of another binding.
 const WAITING_MAX: usize = 4_096;
+
+/// Most interfaces of a host, and most prefixes: what it has elsewhere fits into one message.
+const INTERFACES_MAX: usize = 16;
+const PREFIXES_MAX: usize = 48;
+/// Most answers to strangers in a second.
+const STRANGERS_MAX: u32 = 10;
 
 /// A registration that waits for the end of this binding.
 #[derive(Clone, Debug)]
@@ -56,6 +62,8 @@ impl Lma {
     pub(super) fn update(&mut self, now: Time, update: Update) {
         match self.register(now, &update, true) {
             Ok(Outcome::Granted(prefixes, lifetime)) => {
+                // What the same interface wanted before counts no more.
+                self.waiting.retain(|_, waits| !waits.update.is_of_same(&update));
                 self.acknowledge(&update, Status::ACCEPTED, lifetime, &prefixes, None);
                 self.notify_of(now, &update);
             }
@@ -76,11 +84,27 @@ impl Lma {
             Err(Denial::Silent(why)) => self.refuse(why),
             Err(Denial::Status(status, own_time)) => {
                 self.refuse(Refusal::Denied(status));
+                // Strangers write no log, and have no more packets sent to those in whose name they write.
+                if self.allowed(update.from).is_none() {
+                    if self.may_answer_stranger(now) {
+                        self.acknowledge(&update, status, Lifetime::ZERO, &[], own_time);
+                    }
+                    return;
+                }
                 let (node, with) = (update.asked.node.clone(), update.from);
                 self.report(Report::Denied { node, status, with });
                 self.acknowledge(&update, status, Lifetime::ZERO, &[], own_time);
             }
         }
+    }
+
+    fn may_answer_stranger(&mut self, now: Time) -> bool {
+        let (since, count) = &mut self.strangers;
+        if now >= *since + Span::from_secs(1) {
+            (*since, *count) = (now, 0);
+        }
+        *count += 1;
+        *count <= STRANGERS_MAX
     }
 
     fn register(&mut self, now: Time, update: &Update, may_wait: bool) -> Result<Outcome, Denial> {
@@ -176,6 +200,13 @@ impl Lma {
         node: &NodeId,
         update: &Update,
     ) -> Result<Vec<Prefix>, Denial> {
+        let host = self.hosts.get(node);
+        let more = update.asked.prefixes.len();
+        if host.is_some_and(|host| {
+            host.sessions.len() >= INTERFACES_MAX || host.prefixes.len() + more > PREFIXES_MAX
+        }) {
+            return Err(Status::INSUFFICIENT_RESOURCES.into());
+        }
         let key = (node.clone(), update.asked.link_layer.clone());
         let named = update.asked.prefixes.iter().filter(|prefix| !prefix.addr.is_unspecified());
         let named: Vec<Prefix> = named.copied().collect();
@@ -236,16 +267,14 @@ impl Lma {
             asked: None,
         };
         let (peer, until) = (update.proxy_coa(), lifetime.end(now));
-        match self.sessions.enter(number, Binding { peer, until, value: session }) {
+        let displaced = match self.sessions.enter(number, Binding { peer, until, value: session }) {
             Err(_) => {
                 self.give_back(now, &node, &prefixes);
                 return Err(Status::INSUFFICIENT_RESOURCES.into());
             }
-            Ok(Entered::Displaced(other, binding)) => {
-                self.ended(now, other, binding, Why::Displaced);
-            }
-            Ok(_) => {}
-        }
+            Ok(Entered::Displaced(other, binding)) => Some((other, binding)),
+            Ok(_) => None,
+        };
         self.reach(now, peer);
         let host = self.hosts.entry(node.clone()).or_default();
         host.sessions.insert(number);
@@ -258,7 +287,11 @@ impl Lma {
             }
         }
         for prefix in leased {
-            self.store_lease(prefix, &node, link_layer.clone(), false);
+            self.store_lease(prefix, &node, link_layer.clone(), None);
+        }
+        // Only now, since it may have been the host's own last one, whose prefixes would rest.
+        if let Some((other, binding)) = displaced {
+            self.ended(now, other, binding, Why::Displaced);
         }
         self.accept(number, update);
         self.follow(now, &node);
@@ -297,8 +330,12 @@ impl Lma {
         self.reach(now, peer);
         self.accept(number, update);
         self.follow(now, &node);
+        // The gateway has the host, whatever it was to be told of an earlier stay.
+        self.revocations
+            .retain(|_, open| open.session.is_some() || (&open.node, open.to) != (&node, peer));
         if moved {
             self.leave_gateway(before);
+            self.revoke_at(now, number, peer);
             if !fault(36) {
                 self.revoke_former(now, &node, &prefixes, before, same_access);
             }
@@ -331,6 +368,8 @@ impl Lma {
     /// A host's interface has left its gateway. The binding stays for a while.
     fn leave(&mut self, now: Time, found: &Found, update: &Update) -> Result<Outcome, Denial> {
         let Found::Session(number) = *found else {
+            // What is to end may wait to begin.
+            self.waiting.retain(|_, waits| !waits.update.is_repeated_by(update));
             return Err(Denial::Silent(Refusal::NoBinding));
         };
         let until = now + self.config.delete_delay;

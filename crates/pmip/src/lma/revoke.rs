@@ -53,6 +53,14 @@ impl Lma {
         self.open_revocation(now, node, prefixes, None, former, trigger);
     }
 
+    /// A host has moved while its binding is revoked: its gateway is another one now, which is told once it has the answer to
+    /// its registration.
+    pub(super) fn revoke_at(&mut self, now: Time, session: u32, gateway: Ipv6Addr) {
+        for open in self.revocations.values_mut().filter(|open| open.session == Some(session)) {
+            (open.to, open.again) = (gateway, Retransmission::new(now, Backoff::REVOCATION));
+        }
+    }
+
     fn open_revocation(
         &mut self,
         now: Time,
@@ -74,7 +82,8 @@ impl Lma {
             }
         };
         let again = Retransmission::new(now, Backoff::REVOCATION);
-        let open = Revocation { sequence, trigger, session, again, to, options };
+        let node = node.clone();
+        let open = Revocation { node, sequence, trigger, session, again, to, options };
         self.indicate(&open);
         self.revocations.insert(sequence, open);
     }

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::net::Ipv6Addr;
 
 use segue_clock::{Time, UnixTime};
-use segue_ip::Prefix;
+use segue_ip::{Output, Prefix};
 use segue_mobility::{Binding, Entered, SequenceOrder, TimestampOrder};
 use segue_wire::mobility::option::AccessTechnology;
 
@@ -46,8 +46,8 @@ pub struct StoredLease {
     pub node: NodeId,
     /// Its interface.
     pub link_layer: LinkLayer,
-    /// The host has no binding, and the prefix rests for it.
-    pub rests: bool,
+    /// The host has no binding, and the prefix rests for it until then.
+    pub rests: Option<UnixTime>,
 }
 
 impl Lma {
@@ -73,15 +73,21 @@ impl Lma {
             LmaRecord::Session(number, Some(stored)) => self.restore_session(now, number, stored),
             LmaRecord::Lease(prefix, Some(StoredLease { node, link_layer, rests })) => {
                 let key = (node.clone(), link_layer.clone());
-                if fault(44) || self.leases.restore(key, prefix, None).is_none() {
+                if fault(44) {
                     return;
                 }
-                if rests {
-                    self.leases.release_one(now, prefix);
-                } else {
-                    let host = self.hosts.entry(node.clone()).or_default();
-                    host.prefixes.insert(prefix, link_layer);
-                    self.follow_if_bound(now, &node);
+                let Some(until) = rests else {
+                    if self.leases.restore(key, prefix, None).is_some() {
+                        let host = self.hosts.entry(node.clone()).or_default();
+                        host.prefixes.insert(prefix, link_layer);
+                        self.follow_if_bound(now, &node);
+                    }
+                    return;
+                };
+                // The clock may have been wrong.
+                let until = self.config.clock.when(until, now).min(now + self.config.prefix_hold);
+                if until <= now || self.leases.rest(key, prefix, until).is_none() {
+                    self.out.push_back(Output::Persist(LmaRecord::Lease(prefix, None)));
                 }
             }
             LmaRecord::Session(_, None) | LmaRecord::Lease(_, None) => {}
@@ -89,8 +95,11 @@ impl Lma {
     }
 
     fn restore_session(&mut self, now: Time, number: u32, stored: StoredSession) {
+        // The clock may have been wrong.
         let until = self.config.clock.when(stored.until, now);
+        let until = until.min(now + self.config.longest.span());
         if until <= now {
+            self.out.push_back(Output::Persist(LmaRecord::Session(number, None)));
             return;
         }
         let timestamp = stored.timestamp.map_or(TimestampOrder::new(), TimestampOrder::behind);
@@ -109,19 +118,20 @@ impl Lma {
             told: None,
             asked: None,
         };
-        match self.sessions.enter(number, Binding { peer: gateway, until, value }) {
+        let displaced = match self.sessions.enter(number, Binding { peer: gateway, until, value }) {
             Err(_) => return,
-            Ok(Entered::Displaced(other, binding)) => {
-                self.ended(now, other, binding, Why::Displaced)
-            }
-            Ok(Entered::New | Entered::Replaced(_)) => {}
-        }
+            Ok(Entered::Displaced(other, binding)) => Some((other, binding)),
+            Ok(Entered::New | Entered::Replaced(_)) => None,
+        };
         self.numbers[SESSION] = self.numbers[SESSION].max(number.into());
         for prefix in prefixes {
             self.holders.entry(prefix).or_default().insert(number);
         }
         self.reach(now, gateway);
         self.hosts.entry(node.clone()).or_default().sessions.insert(number);
+        if let Some((other, binding)) = displaced {
+            self.ended(now, other, binding, Why::Displaced);
+        }
         self.follow(now, &node);
     }
 

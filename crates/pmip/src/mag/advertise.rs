@@ -113,16 +113,19 @@ impl Mag {
     /// Asks a host whether it is there; one that has not answered for long enough has left.
     pub(super) fn probe(&mut self, now: Time, place: &Place) {
         let Some(at) = self.stations.get_mut(place) else { return };
-        let Some(target_address) = at.link_local else { return };
         if at.probes >= SOLICITATIONS {
             self.detach(now, place, Why::Unreachable);
             return;
         }
         at.probes += 1;
+        self.timers.set((place.clone(), Task::Probe), now + RETRANS);
+        let Some(target_address) = at.link_local else {
+            self.out.push_back(Output::Own(Wish::Ask { interface: place.0 }));
+            return;
+        };
         let options = own_link_layer(self.config.mac).collect();
         let message = Message::NeighborSolicitation { target_address, options };
         self.to_station(place, &message, target_address);
-        self.timers.set((place.clone(), Task::Probe), now + RETRANS);
     }
 
     fn to_station(&mut self, place: &Place, message: &Message, to: Ipv6Addr) {
@@ -157,7 +160,8 @@ fn own_link_layer(mac: Option<[u8; 6]>) -> impl Iterator<Item = NdOption> {
 fn link_layer(option: &NdOption) -> Option<LinkLayer> {
     match option {
         NdOption::SourceLinkLayerAddress { link_layer_address } => {
-            Some(LinkLayer(link_layer_address.clone()))
+            // Of Ethernet, with nothing behind it.
+            <[u8; 6]>::try_from(&link_layer_address[..]).ok().map(LinkLayer::mac)
         }
         _ => None,
     }

@@ -4,12 +4,10 @@ use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::net::{IpAddr, Ipv6Addr};
+use core::net::Ipv6Addr;
 
 use segue_clock::{Span, Time};
-use segue_ip::{
-    Binding as Bind, Exit, Form, Forward, Output, Port, Prefix, Route, Source, Traffic, Tunnel,
-};
+use segue_ip::{Form, Forward, Output, Port, Prefix, Source, Tunnel};
 use segue_mobility::{Backoff, Lifetime, Retransmission, Silence};
 use segue_wire::mobility::body::{
     BindingAcknowledgement, BindingRevocation, BindingRevocationAcknowledgement,
@@ -25,7 +23,7 @@ use segue_wire::mobility::{
 use segue_clock::planted::fault;
 
 use super::state::{Event, Next, StationState};
-use super::{Anchor, Identity, Mag, Place, Station, Task, Wish};
+use super::{Anchor, AttachBy, HOSTS_MAX, Identity, Mag, Place, Station, Task, Wish};
 use crate::heart::Heart;
 use crate::message::{ANY_PREFIX, Registration, datagram};
 use crate::news::Why;
@@ -33,6 +31,8 @@ use crate::{NodeId, Refusal, Report};
 
 /// Updates in a row that are repeated at once when an anchor refuses their order.
 const HURRIED_MAX: u32 = 3;
+/// How long a notification may be on its way: after that, its number is that of another start.
+const OVERTAKEN: Span = Span::from_secs(10);
 /// How long the end of a registration waits for its confirmation.
 const GOODBYE: Span = Span::from_secs(1);
 
@@ -55,24 +55,30 @@ impl Mag {
             since: now,
             registered: None,
             link_local,
+            heard: true,
+            notified: None,
             open: None,
             hurried: 0,
             probes: 0,
-            given: Vec::new(),
+            neighbour: None,
+            carries: BTreeSet::new(),
         })
     }
 
-    /// A host is at an access. One that is known there is left as it is, unless it was about to go.
+    /// A host is at an access. One that is known there is left as it is, unless it was about to go. Its address of link scope is the
+    /// first that it showed: nobody who sends in its name changes whom the gateway asks.
     pub(super) fn attach(&mut self, now: Time, place: Place, link_local: Option<Ipv6Addr>) {
         match self.stations.get_mut(&place) {
             Some(at) if at.state == StationState::Leaving => self.forget(&place),
             Some(at) => {
-                at.link_local = link_local.or(at.link_local);
+                at.link_local = at.link_local.or(link_local);
+                at.heard = true;
+                self.answered(now, &place);
                 return;
             }
             None => {}
         }
-        if self.stations.len() >= self.config.capacity {
+        if self.stations.len() >= self.config.capacity.min(HOSTS_MAX) {
             self.refuse(Refusal::Full);
             return;
         }
@@ -101,7 +107,10 @@ impl Mag {
         let Some(at) = self.stations.get_mut(&place) else { return };
         let event = if identity.is_some() { Event::Identified } else { Event::Refused };
         match at.state.next(event) {
-            Next::To(state) => (at.state, at.identity) = (state, identity),
+            Next::To(state) => {
+                (at.state, at.identity) = (state, identity);
+                self.know(&place);
+            }
             Next::Gone => {
                 self.forget(&place);
                 return;
@@ -110,6 +119,35 @@ impl Mag {
         }
         self.reach(now, &place);
         self.send_update(now, &place);
+    }
+
+    /// It is known whose a station is.
+    pub(super) fn know(&mut self, place: &Place) {
+        let identity = self.stations.get(place).and_then(|at| at.identity.as_ref());
+        if let Some(identity) = identity {
+            self.nodes.entry(identity.node.clone()).or_default().insert(place.clone());
+        }
+    }
+
+    /// The stations of a host.
+    fn stations_of(&self, node: &NodeId) -> impl Iterator<Item = (&Place, &Station)> {
+        let places = self.nodes.get(node).into_iter().flatten();
+        places.filter_map(|place| Some((place, self.stations.get(place)?)))
+    }
+
+    /// Whether the anchor has the registration of a station as another's by now: it could not tell whose end is meant.
+    fn is_taken_over(&self, place: &Place) -> bool {
+        let Some(at) = self.stations.get(place) else { return false };
+        let Some(identity) = &at.identity else { return false };
+        let access = &self.config.accesses[at.access];
+        self.stations_of(&identity.node).any(|(other, sibling)| {
+            let its = &self.config.accesses[sibling.access];
+            other != place
+                && sibling.state.is_served()
+                && (its.technology, its.proxy_coa) == (access.technology, access.proxy_coa)
+                && its.handoff != Handoff::NEW_INTERFACE_SHARING_PREFIXES
+                && sibling.prefixes.iter().any(|prefix| at.prefixes.contains(prefix))
+        })
     }
 
     /// A host has left.
@@ -136,7 +174,11 @@ impl Mag {
         for task in [Task::Again, Task::Renew, Task::Probe, Task::Advertise, Task::End] {
             self.timers.cancel(&(place.clone(), task));
         }
-        self.send_update(now, place);
+        if self.is_taken_over(place) {
+            self.forget_stored(place);
+        } else {
+            self.send_update(now, place);
+        }
     }
 
     /// A registration has ended. The anchor cannot be reached, or the host does not answer: one that may be there still is
@@ -173,6 +215,12 @@ impl Mag {
                 self.open.remove(&sequence);
             }
             if let Some(identity) = &at.identity {
+                if let Some(places) = self.nodes.get_mut(&identity.node) {
+                    places.remove(place);
+                    if places.is_empty() {
+                        self.nodes.remove(&identity.node);
+                    }
+                }
                 let coa = self.config.accesses[at.access].proxy_coa;
                 self.leave_anchor(coa, identity.anchor.unwrap_or(self.config.anchor));
             }
@@ -209,6 +257,10 @@ impl Mag {
             timestamp: Some(self.config.clock.at(if fault(42) { at.since } else { now })),
             ..Registration::default()
         };
+        let before = self.stations.get_mut(place).and_then(|at| at.open.take());
+        if let Some((sequence, ..)) = &before {
+            self.open.remove(sequence);
+        }
         let sequence = self.next_sequence();
         let flags = BindingUpdateFlags::ACKNOWLEDGE | BindingUpdateFlags::PROXY;
         let body = BindingUpdate { sequence, flags, lifetime_4s: lifetime.0 };
@@ -222,13 +274,7 @@ impl Mag {
             Backoff::BINDING
         };
         let Some(at) = self.stations.get_mut(place) else { return };
-        let again = match at.open.take() {
-            Some((before, _, again)) => {
-                self.open.remove(&before);
-                again
-            }
-            None => Retransmission::new(now, backoff),
-        };
+        let again = before.map_or_else(|| Retransmission::new(now, backoff), |(.., again)| again);
         self.timers.set((place.clone(), Task::Again), again.deadline());
         at.open = Some((sequence, now, again));
         self.open.insert(sequence, place.clone());
@@ -259,7 +305,11 @@ impl Mag {
     fn forget_stored(&mut self, place: &Place) {
         let access = self.stations.get(place).map(|at| at.access);
         self.forget(place);
-        if let Some(access) = access {
+        // The interface may have come back under another index, and the host with it.
+        let again = |(index, of): (&u32, &usize)| {
+            Some(*of) == access && self.stations.contains_key(&(*index, place.1.clone()))
+        };
+        if let Some(access) = access.filter(|_| !self.links.iter().any(again)) {
             self.note(access, place, None);
         }
     }
@@ -307,7 +357,7 @@ impl Mag {
         }
         let changed = at.prefixes != told.prefixes;
         at.prefixes.clone_from(&told.prefixes);
-        at.hurried = 0;
+        (at.hurried, at.heard) = (0, false);
         if !told.off_link.is_empty() {
             at.off_link.clone_from(&told.off_link);
         }
@@ -352,13 +402,11 @@ impl Mag {
 
     /// The station that an answer is about, by what it repeats.
     fn place_of(&self, told: &Registration, from: Ipv6Addr) -> Option<Place> {
-        let mut all = self.stations.iter();
+        let mut all = self.stations_of(told.node.as_ref()?);
         let found = all.find(|((_, link_layer), at)| {
-            let identity = at.identity.as_ref();
-            identity.is_some_and(|identity| {
-                Some(&identity.node) == told.node.as_ref()
-                    && identity.anchor.unwrap_or(self.config.anchor) == from
-            }) && at.open.is_some()
+            let anchor = at.identity.as_ref().and_then(|identity| identity.anchor);
+            anchor.unwrap_or(self.config.anchor) == from
+                && at.open.is_some()
                 && *link_layer == told.link_layer
         });
         found.map(|(place, _)| place.clone())
@@ -404,10 +452,12 @@ impl Mag {
         self.forget_stored(place);
     }
 
-    /// The registration is to be renewed: a host with a known address is asked first whether it is there.
+    /// The registration is to be renewed: a host is asked first whether it is there. One whose address is not known shows itself
+    /// now and then where the driver hears it.
     pub(super) fn renew(&mut self, now: Time, place: &Place) {
         let Some(at) = self.stations.get_mut(place) else { return };
-        if at.link_local.is_none() {
+        let by = self.config.accesses[at.access].by;
+        if at.link_local.is_none() && (at.heard || by == AttachBy::Solicitation) {
             self.send_update(now, place);
             return;
         }
@@ -431,6 +481,8 @@ impl Mag {
     /// An anchor has started anew: all its hosts are registered again.
     pub(super) fn register_again(&mut self, now: Time, anchor: Ipv6Addr) {
         let usual = self.config.anchor;
+        // It numbers what it tells anew.
+        self.stations.values_mut().for_each(|at| at.notified = None);
         let is_of = |at: &Station| {
             let identity = at.identity.as_ref();
             at.state.is_served() && identity.is_some_and(|i| i.anchor.unwrap_or(usual) == anchor)
@@ -476,10 +528,20 @@ impl Mag {
         options: &[MobilityOption],
         from: Ipv6Addr,
         to: Ipv6Addr,
-    ) {
+    ) -> Result<(), Refusal> {
         let told = Registration::of(options);
         let named = Registration { prefixes: Vec::new(), ..told.clone() };
         let places = self.places(&named, from, to);
+        let is_overtaken = |place: &Place| {
+            let last = self.stations.get(place).and_then(|at| at.notified);
+            last.is_some_and(|(last, at)| {
+                let behind = last.wrapping_sub(notification.sequence);
+                (1..1 << 15).contains(&behind) && now < at + OVERTAKEN
+            })
+        };
+        if places.iter().any(is_overtaken) {
+            return Err(Refusal::Stale);
+        }
         let status = match notification.notification_reason {
             _ if places.is_empty() => NotificationStatus::MN_NOT_ATTACHED,
             NotificationReason::FORCE_REREGISTRATION => {
@@ -489,7 +551,10 @@ impl Mag {
             NotificationReason::FLOW_MOBILITY => {
                 for place in &places {
                     let Some(at) = self.stations.get_mut(place) else { continue };
-                    at.off_link.clone_from(&told.off_link);
+                    let others =
+                        told.off_link.iter().filter(|prefix| !at.prefixes.contains(prefix));
+                    at.off_link = others.copied().collect();
+                    at.notified = Some((notification.sequence, now));
                     let changes = core::mem::replace(&mut at.preferred, told.prefer) != told.prefer;
                     at.was_preferred |= told.prefer;
                     self.follow(place);
@@ -508,6 +573,7 @@ impl Mag {
             let answer = datagram(body, identifying(options), to, from, &self.config.profile);
             self.send(answer);
         }
+        Ok(())
     }
 
     /// The stations of a host that an anchor has registered at this address and that have a prefix, or all of them if none is
@@ -519,19 +585,20 @@ impl Mag {
             let identity = at.identity.as_ref();
             at.state.is_served()
                 && self.config.accesses[at.access].proxy_coa == coa
-                && identity.is_some_and(|i| i.node == *node && i.anchor.unwrap_or(usual) == anchor)
+                && identity.is_some_and(|i| i.anchor.unwrap_or(usual) == anchor)
                 && (asked.prefixes.is_empty()
                     || asked.prefixes.iter().any(|prefix| at.prefixes.contains(prefix)))
         };
-        let found = self.stations.iter().filter(|(_, at)| fits(at));
+        let found = self.stations_of(node).filter(|(_, at)| fits(at));
         found.map(|(place, _)| place.clone()).collect()
     }
 
     /// There is a host of this anchor here: counts it, and listens to the anchor.
     pub(super) fn reach(&mut self, now: Time, place: &Place) {
         let Some((anchor, coa)) = self.tunnel_ends(place) else { return };
-        let new =
-            || Anchor { heart: Heart::new(now), tunnels: alloc::collections::BTreeMap::new() };
+        let seed = self.config.seed ^ u64::from(self.config.restart_counter);
+        let tunnels = alloc::collections::BTreeMap::new();
+        let new = || Anchor { heart: Heart::new(now, seed), tunnels };
         let known = self.anchors.entry(anchor).or_insert_with(new);
         self.beats.insert((known.heart.deadline(), anchor));
         if let Some((_, stations)) = known.tunnels.get_mut(&coa) {
@@ -571,46 +638,9 @@ impl Mag {
         Some((identity.anchor.unwrap_or(self.config.anchor), coa))
     }
 
-    fn tunnel_of(&self, place: &Place) -> Option<u32> {
+    pub(super) fn tunnel_of(&self, place: &Place) -> Option<u32> {
         let (anchor, coa) = self.tunnel_ends(place)?;
         self.anchors.get(&anchor)?.tunnels.get(&coa).map(|(number, _)| *number)
-    }
-
-    /// Gives the node what a station needs now, and takes back what it needs no longer.
-    pub(super) fn follow(&mut self, place: &Place) {
-        let Some(at) = self.stations.get(place) else { return };
-        let wanted = match self.tunnel_of(place).filter(|_| at.state.is_served()) {
-            Some(tunnel) => {
-                // What a host has at another access here goes there.
-                let here = self.stations.iter().filter(|(other, _)| *other != place);
-                let here = here.filter(|(_, other)| other.state.is_served());
-                let others: BTreeSet<Prefix> =
-                    here.flat_map(|(_, other)| &other.prefixes).copied().collect();
-                forwarding(at, &others, place, tunnel, self.config.table)
-            }
-            None => Vec::new(),
-        };
-        let new = wanted.iter().filter(|part| !at.given.contains(part)).cloned();
-        let old = at.given.iter().filter(|part| !wanted.contains(part)).cloned();
-        self.out.extend(new.map(Output::Forward));
-        self.out.extend(old.map(Output::Withdraw));
-        if let Some(at) = self.stations.get_mut(place) {
-            at.given = wanted;
-        }
-    }
-
-    /// Carries nothing more for a station. What it had may go to another of the same host.
-    fn end_service(&mut self, place: &Place) {
-        let Some(at) = self.stations.get_mut(place) else { return };
-        let given = core::mem::take(&mut at.given);
-        let own = at.prefixes.clone();
-        self.out.extend(given.into_iter().rev().map(Output::Withdraw));
-        let elsewhere = self
-            .stations
-            .iter()
-            .filter(|(_, other)| other.off_link.iter().any(|prefix| own.contains(prefix)));
-        let elsewhere: Vec<Place> = elsewhere.map(|(other, _)| other.clone()).collect();
-        elsewhere.iter().for_each(|other| self.follow(other));
     }
 
     fn next_sequence(&mut self) -> u16 {
@@ -621,39 +651,6 @@ impl Mag {
             }
         }
     }
-}
-
-/// What a station needs: its packets into the tunnel and out of it, with no other sources than its own.
-fn forwarding(
-    at: &Station,
-    others: &BTreeSet<Prefix>,
-    (interface, link_layer): &Place,
-    tunnel: u32,
-    table: u32,
-) -> Vec<Forward> {
-    let elsewhere = at.off_link.iter().filter(|prefix| !others.contains(prefix));
-    let all: BTreeSet<Prefix> = at.prefixes.iter().chain(elsewhere).copied().collect();
-    let interface = *interface;
-    // The link is the host's alone (RFC 5213, 6.3): all that is for it goes to its link-layer address, also what is for an address
-    // of another interface, which a stock host does not resolve here. The next hop is this one in name only.
-    let next = <[u8; 6]>::try_from(&link_layer.0[..]).ok().map(|mac| (mac, next_hop(mac)));
-    let neighbour = next.map(|(mac, address)| Forward::Neighbour { interface, address, mac });
-    let parts = all.into_iter().flat_map(|prefix| {
-        let route = Route::on(prefix, interface).table(table);
-        let route = Route { gateway: next.map(|(_, address)| address), ..route };
-        let (traffic, exit) = (Traffic::From(prefix), Exit::Tunnel(tunnel));
-        [
-            Forward::Source(Source { port: Port::Link(interface), prefix }),
-            Forward::Bind(Bind { traffic, exit }),
-            Forward::Route(route),
-        ]
-    });
-    neighbour.into_iter().chain(parts).collect()
-}
-
-/// The next hop to a station: the address of link scope that its link-layer address gives (RFC 2464, section 4).
-pub(super) fn next_hop([a, b, c, d, e, f]: [u8; 6]) -> IpAddr {
-    IpAddr::from([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
 }
 
 fn tunnel(number: u32, local: Ipv6Addr, remote: Ipv6Addr) -> Tunnel {

@@ -1,6 +1,7 @@
 //! What outlives a gateway's process.
 
 use alloc::vec::Vec;
+use core::net::Ipv6Addr;
 
 use segue_clock::{Time, UnixTime};
 use segue_ip::{Output, Prefix};
@@ -16,6 +17,8 @@ pub struct StoredStation {
     pub identity: Identity,
     /// What it was given.
     pub prefixes: Vec<Prefix>,
+    /// Its address of link scope, if it has shown it.
+    pub link_local: Option<Ipv6Addr>,
     /// When its registration ends.
     pub until: UnixTime,
 }
@@ -26,8 +29,9 @@ impl Mag {
         let Some(at) = self.stations.get(place) else { return };
         let until = self.config.clock.at(at.until);
         let identity = at.identity.clone().filter(|_| at.state.is_served());
-        let prefixes = at.prefixes.clone();
-        let stored = identity.map(|identity| StoredStation { identity, prefixes, until });
+        let (prefixes, link_local) = (at.prefixes.clone(), at.link_local);
+        let stored =
+            identity.map(|identity| StoredStation { identity, prefixes, link_local, until });
         self.note(at.access, place, stored);
     }
 
@@ -44,16 +48,23 @@ impl Mag {
         let of_access = |index: &usize| self.config.accesses[*index].interface == access;
         let interface = self.links.iter().find(|(_, index)| of_access(index)).map(|(i, _)| *i);
         let (Some(interface), Some(stored)) = (interface, stored) else { return };
+        // The clock may have been wrong.
         let until = self.config.clock.when(stored.until, now);
+        let until = until.min(now + self.config.lifetime.longest);
         let place = (interface, station);
-        if until <= now || self.stations.contains_key(&place) || fault(45) {
+        if self.stations.contains_key(&place) || fault(45) {
             return;
         }
-        let Some(mut at) = self.new_station(now, interface, None) else { return };
+        let Some(mut at) = self.new_station(now, interface, stored.link_local) else { return };
+        if until <= now {
+            self.note(at.access, &place, None);
+            return;
+        }
         at.state = StationState::Active;
         (at.prefixes, at.until, at.registered) = (stored.prefixes, until, Some(now));
         at.identity = Some(stored.identity);
         self.stations.insert(place.clone(), at);
+        self.know(&place);
         self.reach(now, &place);
         self.timers.set((place.clone(), Task::End), until);
         self.follow(&place);

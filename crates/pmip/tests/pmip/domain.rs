@@ -1,6 +1,6 @@
 //! An anchor, gateways with an access each, and what they were given.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
 
 use segue_clock::{DayClock, Machine, Span, Time, UnixTime};
@@ -129,6 +129,8 @@ pub(crate) struct Domain {
     pub(crate) wishes: Vec<LmaWish>,
     /// Advertisements and solicitations to stations: the gateway, the station, what.
     pub(crate) frames: Vec<(usize, LinkLayer, nd::Message)>,
+    /// Who shows itself when asked: the gateway, the interface, the station.
+    pub(crate) here: BTreeSet<(usize, u32, LinkLayer)>,
     pub(crate) stored: BTreeMap<String, LmaRecord>,
     pub(crate) stored_at_mags: Vec<BTreeMap<String, MagRecord>>,
 }
@@ -171,6 +173,7 @@ impl Domain {
             reports: Vec::new(),
             wishes: Vec::new(),
             frames: Vec::new(),
+            here: BTreeSet::new(),
             stored: BTreeMap::new(),
             stored_at_mags: vec![BTreeMap::new(); count],
         };
@@ -195,11 +198,22 @@ impl Domain {
     }
 
     pub(crate) fn attach(&mut self, n: usize, station: LinkLayer) {
-        self.at_mag(n, Input::Own(MagInput::Attached { interface: LINK, station }));
+        self.attach_at(n, LINK, station);
+    }
+
+    pub(crate) fn attach_at(&mut self, n: usize, interface: u32, station: LinkLayer) {
+        self.here.insert((n, interface, station.clone()));
+        let link_local = None;
+        self.at_mag(n, Input::Own(MagInput::Attached { interface, station, link_local }));
     }
 
     pub(crate) fn detach(&mut self, n: usize, station: LinkLayer) {
-        self.at_mag(n, Input::Own(MagInput::Detached { interface: LINK, station }));
+        self.detach_at(n, LINK, station);
+    }
+
+    pub(crate) fn detach_at(&mut self, n: usize, interface: u32, station: LinkLayer) {
+        self.here.remove(&(n, interface, station.clone()));
+        self.at_mag(n, Input::Own(MagInput::Detached { interface, station }));
     }
 
     fn drain_lma(&mut self) {
@@ -235,6 +249,16 @@ impl Domain {
                 Output::Own(Wish::ToStation { mac, datagram }) => {
                     let message = nd::Message::parse(&datagram.bytes).unwrap();
                     self.frames.push((n, LinkLayer::mac(mac), message));
+                }
+                Output::Own(Wish::Ask { interface }) => {
+                    let asked = |(gateway, at, _): &&(usize, u32, LinkLayer)| {
+                        (*gateway, *at) == (n, interface)
+                    };
+                    let here: Vec<_> = self.here.iter().filter(asked).cloned().collect();
+                    for (.., station) in here {
+                        let own = MagInput::Attached { interface, station, link_local: None };
+                        self.mags[n].handle(self.now, Input::Own(own));
+                    }
                 }
                 Output::Own(Wish::Identify { .. }) => panic!("identities are known"),
             }
@@ -290,7 +314,12 @@ impl Domain {
     fn deliver(&mut self, datagram: Datagram) {
         if datagram.to.0 == IpAddr::from(LMA) {
             self.at_lma(Input::Datagram(datagram));
-        } else if let Some(n) = (0..self.mags.len()).find(|n| datagram.to.0 == mag(*n)) {
+            return;
+        }
+        let has = |mag: &Mag| {
+            mag.config().accesses.iter().any(|a| datagram.to.0 == IpAddr::from(a.proxy_coa))
+        };
+        if let Some(n) = self.mags.iter().position(has) {
             self.at_mag(n, Input::Datagram(datagram));
         }
     }

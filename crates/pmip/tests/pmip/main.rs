@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test stops at the first failure")]
 
 mod anchor;
+mod attacks;
 mod domain;
 mod flows;
 mod gateway;

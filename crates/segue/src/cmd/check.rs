@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::bail;
-use segue_daemon::config::{AnchorFile, HostFile};
+use segue_daemon::config::{AnchorFile, HostFile, LmaFile, MagFile};
 use segue_scenario::file::{Scenario, population};
 use segue_scenario::sweep;
 use segue_text::errors::Told;
@@ -18,7 +18,7 @@ use self::summary::Row;
 
 /// Check a configuration or scenario: show what would be in force, or every mistake.
 ///
-/// Host and anchor files, networks of `segue lab` and scenarios of `segue sim` are recognised by their content, or by
+/// Files of hosts, anchors and Proxy Mobile IPv6, networks of `segue lab` and scenarios of `segue sim` are recognised by their content, or by
 /// their name where the content fits several. Nothing is changed, and only permission to read the file is needed. A
 /// mistake that depends on a required key is reported once that key is right.
 #[derive(clap::Args)]
@@ -40,6 +40,10 @@ pub enum FileKind {
     Host,
     /// An anchor.
     Anchor,
+    /// A local mobility anchor.
+    PmipLma,
+    /// A mobile access gateway.
+    PmipMag,
     /// A test network.
     Lab,
     /// A simulated network or population.
@@ -112,6 +116,8 @@ impl FileKind {
         match self {
             FileKind::Host => "host",
             FileKind::Anchor => "anchor",
+            FileKind::PmipLma => "pmip-lma",
+            FileKind::PmipMag => "pmip-mag",
             FileKind::Lab => "lab",
             FileKind::Scenario => "scenario",
         }
@@ -121,6 +127,8 @@ impl FileKind {
         match self {
             FileKind::Host => "a host's configuration",
             FileKind::Anchor => "an anchor's configuration",
+            FileKind::PmipLma => "a configuration for `segue pmip lma`",
+            FileKind::PmipMag => "a configuration for `segue pmip mag`",
             FileKind::Lab => "a test network for `segue lab up`",
             FileKind::Scenario => "a scenario for `segue sim`",
         }
@@ -135,6 +143,9 @@ pub(crate) fn kind_of(path: &Path, text: &str) -> Option<FileKind> {
         let until_table = text.lines().take_while(|line| !line.trim_start().starts_with('['));
         until_table.filter_map(key_of).any(|key| wanted.contains(&key))
     };
+    if has(&["[[access]]"]) {
+        return Some(FileKind::PmipMag);
+    }
     if has(&["[[node]]", "[[link]]", "[population]"]) {
         // A test network has no time: it runs until it is ended.
         return Some(if top(&["duration", "seed"]) || has(&["[population]"]) {
@@ -160,10 +171,15 @@ pub(crate) fn kind_of(path: &Path, text: &str) -> Option<FileKind> {
     ];
     let of_host = ["[keepalive]", "[steering]", "join_file", "routes", "fail_closed"];
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    if top(&["gateways", "pool", "prefix_length", "max_bindings"]) {
+        return Some(FileKind::PmipLma);
+    }
     match (top(&of_anchor), has(&of_host)) {
         (true, false) => Some(FileKind::Anchor),
         (false, true) => Some(FileKind::Host),
         _ if name.contains("anchor") => Some(FileKind::Anchor),
+        _ if name.contains("lma") => Some(FileKind::PmipLma),
+        _ if name.contains("mag") => Some(FileKind::PmipMag),
         _ if name.contains("lab") => Some(FileKind::Lab),
         _ if name.contains("host") => Some(FileKind::Host),
         _ => None,
@@ -249,6 +265,14 @@ fn read(kind: FileKind, path: &Path, text: &str) -> anyhow::Result<Vec<Row>> {
         FileKind::Anchor => {
             let file: AnchorFile = segue_grammar::parse(text, &name)?;
             Ok(summary::anchor(&file, &file.clone().validate()?))
+        }
+        FileKind::PmipLma => {
+            let file: LmaFile = segue_grammar::parse(text, &name)?;
+            Ok(summary::lma(&file, &file.clone().validate()?))
+        }
+        FileKind::PmipMag => {
+            let file: MagFile = segue_grammar::parse(text, &name)?;
+            Ok(summary::mag(&file, &file.clone().validate()?))
         }
         FileKind::Lab => Ok(summary::lab(&segue_lab::file::parse(text, &name)?)),
         FileKind::Scenario => {
@@ -408,6 +432,8 @@ mod tests {
         assert_eq!(of("x.toml", "[steering]\nmargin = 1.0\n"), FileKind::Host);
         assert_eq!(of("my-anchor.toml", "port = 1\n"), FileKind::Anchor);
         assert_eq!(of("my-host.toml", "port = 1\n"), FileKind::Host);
+        assert_eq!(of("x.toml", "[[access]]\n[[node]]\n"), FileKind::PmipMag);
+        assert_eq!(of("x.toml", "gateways = []\n"), FileKind::PmipLma);
         assert_eq!(known("x.toml", "#nat = true\nport = 1\n"), None);
         assert_eq!(of("x.toml", "[[node]]\nname = \"a\"\n"), FileKind::Lab);
         assert_eq!(of("x.toml", "seed = 1\nduration = \"1s\"\n[[node]]\n"), FileKind::Scenario);

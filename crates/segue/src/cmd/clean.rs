@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use segue_daemon::control::{self, Place};
 use segue_daemon::number::Number;
+use segue_daemon::pmip::leading;
 use segue_daemon::{check_permission, forwarding, nat, past, routing};
 use segue_linux::link::{self, Link};
 use segue_linux::nft;
@@ -36,9 +37,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         println!("{} belongs to a running daemon and is left alone", link.name);
     }
     let (mut rules, mut routes) = (0, 0);
-    for number in without_daemon(&living) {
+    for number in without(&living, routing::numbers()) {
         rules += routing::remove_rules(number);
         routes += routing::remove_unreachable(number);
+    }
+    for number in without(&living, leading::numbers()) {
+        let (gone, opened) = leading::remove(number);
+        (rules, routes) = (rules + gone, routes + opened);
     }
     if living.is_empty() {
         rules += forwarding::clean();
@@ -76,7 +81,9 @@ pub fn leftovers() -> anyhow::Result<Vec<String>> {
         links.iter().filter(|link| is_tunnel(link)).partition(|link| link.running);
     let mut found: Vec<String> =
         dead.iter().map(|link| format!("tunnel device {}", link.name)).collect();
-    let mut rules = without_daemon(&living).map(routing::count_rules).sum::<usize>();
+    let hosts = without(&living, routing::numbers()).map(routing::count_rules);
+    let gateways = without(&living, leading::numbers()).map(leading::count_rules);
+    let mut rules = hosts.chain(gateways).sum::<usize>();
     if living.is_empty() {
         rules += forwarding::count_rules();
     }
@@ -104,10 +111,10 @@ fn stale_sockets(more: Option<PathBuf>) -> Vec<PathBuf> {
     all.filter(|path| Place::of(path).is_ok_and(|place| place == Place::Stale)).collect()
 }
 
-/// The numbers of hosts that have left something and run no more.
-fn without_daemon(living: &[&Link]) -> impl Iterator<Item = Number> {
+/// Those numbers of daemons that have left something whose daemon runs no more.
+fn without(living: &[&Link], left: Vec<Number>) -> impl Iterator<Item = Number> {
     let present: Vec<Number> = living.iter().map(|link| Number::of(&link.name)).collect();
-    routing::numbers().into_iter().filter(move |number| !present.contains(number))
+    left.into_iter().filter(move |number| !present.contains(number))
 }
 
 /// Whether the device has no link layer and a name that only our daemons use.

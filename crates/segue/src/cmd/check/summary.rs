@@ -1,7 +1,7 @@
 //! The settings that a valid file puts in force, defaults included.
 
-use segue_daemon::config::{AnchorFile, HostFile};
-use segue_daemon::settings::Choice;
+use segue_daemon::config::{AnchorFile, HostFile, LmaFile, MagFile, ProfileKey, ScheduleKey};
+use segue_daemon::settings::{Choice, Common, Lma, Mag, Relay};
 use segue_daemon::{anchor, host, nat};
 use segue_datapath::Services;
 use segue_ip::Prefix;
@@ -186,6 +186,113 @@ pub(super) fn anchor(file: &AnchorFile, settings: &anchor::Settings) -> Vec<Row>
             file.metrics.is_none(),
         ),
         row("realtime", settings.tunnel.realtime, file.realtime.is_none()),
+    ]
+}
+
+/// A local mobility anchor's.
+pub(super) fn lma(file: &LmaFile, settings: &Lma) -> Vec<Row> {
+    let machine = &settings.machine;
+    let nodes = file.nodes.as_ref();
+    let nodes = nodes.map_or("all that gateways register".into(), |nodes| listed(nodes, "none"));
+    let schedule = match file.schedule.unwrap_or(ScheduleKey::Static) {
+        ScheduleKey::Static => "static: to the interface whose prefix they have",
+        ScheduleKey::Hash => "hash: by their addresses, ports and protocol",
+        ScheduleKey::Random => "random",
+        ScheduleKey::LeastLoaded => "least-loaded: to the interface with the fewest flows",
+    };
+    let decisions = settings.decisions.as_ref().map(|path| path.display().to_string());
+    let mut rows = vec![
+        row("address", machine.address, false),
+        row("pool", machine.pool.network(), false),
+        row("prefix_length", file.prefix_length.unwrap_or(64), file.prefix_length.is_none()),
+        row("prefix_hold", machine.prefix_hold, file.prefix_hold.is_none()),
+        row("gateways", listed(machine.gateways.iter().map(|one| one.prefix), "none"), false),
+        row("nodes", nodes, file.nodes.is_none()),
+        row("profile", profile(file.profile), file.profile.is_none()),
+        row("lifetime", machine.longest.span(), file.lifetime.is_none()),
+        row("timestamp_window", machine.window, file.timestamp_window.is_none()),
+        row("delete_delay", machine.delete_delay, file.delete_delay.is_none()),
+        row("assign_delay", machine.assign_delay, file.assign_delay.is_none()),
+        row("flow_mobility", machine.flow_mobility, file.flow_mobility.is_none()),
+        row("schedule", schedule, file.schedule.is_none()),
+        row("every_flow", machine.always_ask, file.every_flow.is_none()),
+        row("flow_idle", settings.flow_idle, file.flow_idle.is_none()),
+        row("max_flows", machine.max_flows, file.max_flows.is_none()),
+        row("decisions", decisions.unwrap_or("nobody".into()), file.decisions.is_none()),
+        row("max_bindings", machine.capacity, file.max_bindings.is_none()),
+        row("state", settings.state.display(), file.state.is_none()),
+        row("instance", file.instance.as_deref().unwrap_or("none"), file.instance.is_none()),
+    ];
+    let given = [file.device.is_none(), file.mtu.is_none(), file.datapath.is_none()];
+    rows.extend(relay(&settings.relay, given));
+    let given = [file.interfaces.is_none(), file.control.is_none(), file.control_group.is_none()];
+    rows.extend(common(&settings.common, "all that are up", file.control_group.as_deref(), given));
+    rows
+}
+
+/// A mobile access gateway's.
+pub(super) fn mag(file: &MagFile, settings: &Mag) -> Vec<Row> {
+    let machine = &settings.machine;
+    let realm = match file.realm.as_deref() {
+        None => "segue.invalid",
+        Some("") => "none: hosts that no [[node]] names are refused",
+        Some(realm) => realm,
+    };
+    let lifetime = &machine.lifetime;
+    let mut rows = vec![
+        row("anchor", machine.anchor, false),
+        row("profile", profile(file.profile), file.profile.is_none()),
+        row("realm", realm, file.realm.is_none()),
+        row("name_servers", listed(&machine.name_servers, "none"), file.name_servers.is_none()),
+        row("fixed_mac", settings.fixed_mac, file.fixed_mac.is_none()),
+        row("advertise_every", machine.advertise_every, file.advertise_every.is_none()),
+        row("lifetime_first", lifetime.first, file.lifetime_first.is_none()),
+        row("lifetime_min", lifetime.shortest, file.lifetime_min.is_none()),
+        row("lifetime_max", lifetime.longest, file.lifetime_max.is_none()),
+        row("max_hosts", machine.capacity, file.max_hosts.is_none()),
+        row("state", settings.state.display(), file.state.is_none()),
+        row("instance", file.instance.as_deref().unwrap_or("none"), file.instance.is_none()),
+    ];
+    let given = [file.device.is_none(), file.mtu.is_none(), file.datapath.is_none()];
+    rows.extend(relay(&settings.relay, given));
+    let given = [file.interfaces.is_none(), file.control.is_none(), file.control_group.is_none()];
+    let all = "all that are up and no accesses";
+    rows.extend(common(&settings.common, all, file.control_group.as_deref(), given));
+    rows.extend(
+        machine
+            .accesses
+            .iter()
+            .map(|access| row(&format!("access.{}", access.interface), access.proxy_coa, false)),
+    );
+    rows.push(row("node", format!("{} known by link-layer address", file.node.len()), false));
+    rows
+}
+
+fn profile(key: Option<ProfileKey>) -> &'static str {
+    match key.unwrap_or(ProfileKey::Standard) {
+        ProfileKey::Standard => "standard",
+        ProfileKey::Oai => "oai",
+    }
+}
+
+fn relay(relay: &Relay, [device, mtu, datapath]: [bool; 3]) -> [Row; 3] {
+    [
+        row("device", &relay.device, device),
+        row("mtu", relay.mtu, mtu),
+        row("datapath", choice(relay.datapath), datapath),
+    ]
+}
+
+fn common(
+    common: &Common,
+    every: &str,
+    group: Option<&str>,
+    [interfaces, control, no_group]: [bool; 3],
+) -> [Row; 3] {
+    [
+        row("interfaces", listed(&common.interfaces, every), interfaces),
+        row("control", common.control.display(), control),
+        row("control_group", group.filter(|g| !g.is_empty()).unwrap_or("root alone"), no_group),
     ]
 }
 
