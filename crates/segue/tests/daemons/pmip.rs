@@ -424,6 +424,17 @@ fn either_side_may_be_killed_under_load_and_nothing_breaks() {
     assert!(gateway.end(Signal::SIGTERM).success());
     let rules = domain.node("left").command("ip").args(["-6", "rule"]).output().unwrap();
     assert!(!text(&rules.stdout).contains("wlan1"), "{}", text(&rules.stdout));
+
+    // What one leaves that is killed, `segue clean` takes away.
+    let mut gateway = domain.start("mag", "wlan1", "");
+    let shown = text(&gateway.cli(&["status"]).stdout);
+    assert!(shown.contains("access wlan1, ") && !shown.contains('{'), "{shown}");
+    gateway.end(Signal::SIGKILL);
+    let clean = domain.node("left").command(crate::world::SEGUE).arg("clean").output().unwrap();
+    let said = text(&clean.stdout);
+    assert!(said.contains("2 routing rules") && said.contains("2 unreachable routes"), "{said}");
+    let rules = domain.node("left").command("ip").args(["-6", "rule"]).output().unwrap();
+    assert!(!text(&rules.stdout).contains("wlan1"), "{}", text(&rules.stdout));
 }
 
 #[test]

@@ -9,6 +9,7 @@ use segue_linux::stop_signals::StopSignals;
 use segue_text::errors::Told;
 use segue_text::terminal::layout;
 use segue_text::terminal::{Live, Stream, Tone};
+use serde_json::Value;
 
 use super::paths;
 use super::which::{Paper, Which};
@@ -16,6 +17,9 @@ use super::which::{Paper, Which};
 /// Show the status of a running daemon.
 #[derive(clap::Args)]
 pub struct StatusArgs {
+    /// Role of the daemon, if several run here: host, anchor, pmip-lma, pmip-mag
+    #[arg(value_name = "ROLE", conflicts_with = "control")]
+    role: Option<String>,
     #[command(flatten)]
     which: Which,
     /// Repeat every second, until Ctrl-C
@@ -32,7 +36,10 @@ const EVERY: Span = Span::from_secs(1);
 const EVENTS: usize = 10;
 
 /// Runs `segue status`.
-pub fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
+pub fn status(mut args: StatusArgs) -> anyhow::Result<ExitCode> {
+    if let Some(role) = &args.role {
+        args.which.of_role(role);
+    }
     if args.watch {
         return watch(&args);
     }
@@ -62,7 +69,14 @@ fn of_another_role(args: &StatusArgs, status: &Status<Any>) -> anyhow::Result<Ex
     }
     println!("{}, up {:.0} s", status.head.role, status.head.uptime_s);
     for (key, value) in &status.body {
-        println!("{key:10} {value}");
+        match value {
+            Value::Array(items) if items.first().is_some_and(Value::is_object) => {
+                for (n, item) in items.iter().enumerate() {
+                    println!("{:10} {}", if n == 0 { key } else { "" }, words(item));
+                }
+            }
+            value => println!("{key:10} {}", words(value)),
+        }
     }
     for (reason, count) in status.head.drops.iter().filter(|(_, count)| **count > 0) {
         println!("dropped    {count} {reason}");
@@ -70,6 +84,22 @@ fn of_another_role(args: &StatusArgs, status: &Status<Any>) -> anyhow::Result<Ex
     let skipped = status.events.len().saturating_sub(EVENTS);
     status.events.iter().skip(skipped).for_each(|event| println!("event      {}", event.text));
     Ok(ExitCode::SUCCESS)
+}
+
+/// A value in words.
+fn words(value: &Value) -> String {
+    match value {
+        Value::Null => "unknown".into(),
+        Value::String(text) => text.clone(),
+        Value::Array(all) if all.is_empty() => "none".into(),
+        Value::Array(all) => all.iter().map(words).collect::<Vec<_>>().join(" "),
+        Value::Object(all) if all.is_empty() => "none".into(),
+        Value::Object(all) => {
+            let parts = all.iter().map(|(key, value)| format!("{key} {}", words(value)));
+            parts.collect::<Vec<_>>().join(", ")
+        }
+        number => number.to_string(),
+    }
 }
 
 fn print(lines: &[String], events: &[Vec<String>]) {

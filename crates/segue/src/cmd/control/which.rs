@@ -39,6 +39,12 @@ impl Which {
         }
     }
 
+    /// The daemon of this role, unless its socket is named.
+    pub(super) fn of_role(&mut self, role: &str) {
+        let usual = || control::default_path(role, self.instance.as_deref());
+        self.control = self.control.take().or_else(|| Some(usual()));
+    }
+
     /// The status of a host or an anchor.
     pub(super) fn status(&self, events_from: u64) -> anyhow::Result<Status<Tunnels>> {
         tunnels::status(&self.socket()?, events_from)
