@@ -99,6 +99,7 @@ sequence! {
         /// NETWORK_ID, as an SSID.
         network_id: OctetString,
         /// NET_AUX_ID, as an HESSID.
+        #[serde(skip_serializing_if = "Option::is_none")]
         network_aux_id: Option<OctetString>,
     }
 
@@ -155,6 +156,7 @@ sequence! {
     /// IQ_RDF_DATA, IR_RDF_DATA and IR_RDF_SCHM.
     pub struct RdfData {
         /// MIME_TYPE.
+        #[serde(skip_serializing_if = "Option::is_none")]
         mime_type: Option<OctetString>,
         /// The query, the answer or the schema.
         data: OctetString,

@@ -104,16 +104,20 @@ sequence! {
         /// The interface.
         link: LinkId,
         /// The point of attachment.
+        #[serde(skip_serializing_if = "Option::is_none")]
         poa: Option<LinkAddress>,
     }
 
     /// NETWORK_TYPE.
     pub struct NetworkType {
         /// LINK_TYPE.
+        #[serde(skip_serializing_if = "Option::is_none")]
         link_type: Option<LinkType>,
         /// LINK_SUBTYPE.
+        #[serde(skip_serializing_if = "Option::is_none")]
         subtype: Option<LinkSubtype>,
         /// TYPE_EXT.
+        #[serde(skip_serializing_if = "Option::is_none")]
         extension: Option<OctetString>,
     }
 

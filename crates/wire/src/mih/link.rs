@@ -130,6 +130,7 @@ sequence! {
         /// The parameter.
         parameter: Parameter,
         /// The threshold; without one the report is periodic.
+        #[serde(skip_serializing_if = "Option::is_none")]
         threshold: Option<Threshold>,
     }
 
@@ -138,6 +139,7 @@ sequence! {
         /// Which.
         parameter: ParameterType,
         /// TIMER_INTERVAL between reports.
+        #[serde(skip_serializing_if = "Option::is_none")]
         interval_ms: Option<u16>,
         /// TH_ACTION.
         action: ThresholdAction,
@@ -158,10 +160,13 @@ sequence! {
     /// LINK_DET_CFG: which detected links are reported.
     pub struct LinkDetectedConfiguration {
         /// NETWORK_ID.
+        #[serde(skip_serializing_if = "Option::is_none")]
         network_id: Option<OctetString>,
         /// SIG_STRENGTH, at least.
+        #[serde(skip_serializing_if = "Option::is_none")]
         signal: Option<SignalStrength>,
         /// LINK_DATA_RATE, at least.
+        #[serde(skip_serializing_if = "Option::is_none")]
         data_rate_kbps: Option<u32>,
     }
 
@@ -212,6 +217,7 @@ sequence! {
         /// The link.
         link: LinkId,
         /// LINK_ADDR of the point of attachment to which data is forwarded.
+        #[serde(skip_serializing_if = "Option::is_none")]
         address: Option<LinkAddress>,
         /// LINK_AC_TYPE.
         action: LinkActionType,
@@ -228,6 +234,7 @@ sequence! {
         /// LINK_AC_RESULT.
         result: LinkActionResult,
         /// LIST(LINK_SCAN_RSP), if it was to scan.
+        #[serde(skip_serializing_if = "Option::is_none")]
         scan: Option<Vec<LinkScanResponse>>,
     }
 

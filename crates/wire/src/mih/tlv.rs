@@ -182,7 +182,7 @@ impl Tlv {
 
 /// Reads the TLVs of a payload.
 pub(super) fn parse_all(payload: &[u8], profile: &Profile) -> Result<Vec<Tlv>, WireError> {
-    let mut reader = Reader::new("MIH TLVs", payload, 0);
+    let mut reader = Reader::new("MIH frame's TLVs", payload, 0);
     let mut tlvs = Vec::new();
     while reader.left() > 0 {
         let kind = u8::read(&mut reader)?;

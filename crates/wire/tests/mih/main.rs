@@ -51,7 +51,7 @@ proptest! {
             let mut cut = bytes[..n].to_vec();
             cut[6..8].copy_from_slice(&((n - 8) as u16).to_be_bytes());
             match Frame::parse(&cut, &Profile::STRICT) {
-                Err(WireError::TooShort { what: "MIH TLVs", .. }) => {}
+                Err(WireError::TooShort { what: "MIH frame's TLVs", .. }) => {}
                 Err(error) => prop_assert!(false, "{error}"),
                 Ok(read) => prop_assert!(
                     frame.tlvs().starts_with(read.tlvs()) && read.tlvs().len() < frame.tlvs().len()

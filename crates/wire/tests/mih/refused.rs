@@ -60,7 +60,7 @@ fn a_length_with_zeros_in_front_is_read_and_does_not_come_out_again() {
     let refused = Err(WireError::Field { field: "number of length octets", got: 5 });
     assert_eq!(parse(&[100, 0x85, 0, 0, 0, 0, 2]), refused);
     let huge = parse(&[100, 0x84, 255, 255, 255, 255]);
-    assert!(matches!(huge, Err(WireError::TooShort { what: "MIH TLVs", got: 6, .. })));
+    assert!(matches!(huge, Err(WireError::TooShort { what: "MIH frame's TLVs", got: 6, .. })));
 }
 
 #[test]
@@ -112,8 +112,8 @@ fn values_of_a_wrong_length_are_refused_by_name() {
     assert_eq!(parse(&[21, 4, 0, 0, 0, 0]), long("Time interval", 4));
     assert_eq!(parse(&[1, 3, 3, b'a', b'b']), short("Source MIHF ID", 3, 4));
     assert_eq!(parse(&[1, 3, 1, b'a', b'b']), long("Source MIHF ID", 3));
-    assert_eq!(parse(&[3, 1]), short("MIH TLVs", 2, 3));
-    assert_eq!(parse(&[3]), short("MIH TLVs", 1, 2));
+    assert_eq!(parse(&[3, 1]), short("MIH frame's TLVs", 2, 3));
+    assert_eq!(parse(&[3]), short("MIH frame's TLVs", 1, 2));
     assert_eq!(parse(&[35, 6, 0, 1, 3, 10, 0, 0]), long("IP_ADDR", 3));
     assert_eq!(parse(&[35, 7, 0, 2, 4, 10, 0, 0, 1]), long("IP_ADDR", 4));
 }
