@@ -13,8 +13,8 @@
 //! reserved bits and takes lengths in any form; emission is canonical, so that [`Frame::reencodes`] tells whether a
 //! frame was. The standard leaves room for two readings of a BITMAP: a [`Profile`] has the order of its bits.
 //!
-//! Formats of the values are those of ODTONE, an independent implementation, where the names of types are those of
-//! the standard's annex F.
+//! The standard's text is not public. Formats of values are those of ODTONE, an independent implementation
+//! (`inc/odtone/mih/types`), with the names that it and the standard's annex F give the types.
 
 pub mod codes;
 mod frame;
@@ -32,9 +32,9 @@ pub use profile::{BitOrder, Profile};
 pub use tlv::Tlv;
 pub use value::OctetString;
 
-/// UDP and TCP port, "ieee-mih" (RFC 5677, 8).
+/// UDP and TCP port, "ieee-mih" (RFC 5677).
 pub const PORT: u16 = 4551;
-/// Ethertype of frames on a link (IEEE 802.21-2008, 8.3.1).
+/// Ethertype of frames on a link (IEEE 802.21-2008).
 pub const ETHERTYPE: u16 = 0x8917;
 /// The version of the protocol.
 pub const VERSION: u8 = 1;

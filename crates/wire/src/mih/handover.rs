@@ -19,7 +19,7 @@ use crate::layout::{Reader, Wire};
 pub enum Known<T> {
     /// NULL: nothing.
     Nothing,
-    /// BOOLEAN: whether the peer's choice can stay.
+    /// BOOLEAN: whether what was asked for is there.
     Supported(bool),
     /// The value.
     Value(T),

@@ -1,10 +1,11 @@
-//! MIH frames: drawn at random, of an independent implementation, refused ones, and in tshark's eyes.
+//! MIH frames: drawn at random, of an independent implementation, octet by octet, refused ones, and in tshark's eyes.
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 mod captures;
 mod dissector;
 mod generate;
 mod refused;
+mod values;
 
 use proptest::prelude::*;
 use segue_wire::WireError;
