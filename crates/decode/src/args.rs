@@ -14,8 +14,8 @@ const TEXT_MAX: u64 = 1 << 20;
 
 /// Show the mobility messages of a capture or a packet, field by field
 ///
-/// Mobility Headers (Mobile IPv6, Proxy Mobile IPv6 and what extends them), neighbour discovery, Segue's own packets,
-/// UPMT's and STAMP's, also inside of tunnels. Every packet gives its messages, or the reason why it has none.
+/// Mobility Headers (Mobile IPv6, Proxy Mobile IPv6 and what extends them), neighbour discovery, MIH (IEEE 802.21),
+/// Segue's own packets, UPMT's and STAMP's, also inside of tunnels. Every packet gives its messages, or the reason why it has none.
 #[derive(clap::Args)]
 pub struct Args {
     /// A capture (pcap or pcapng), or hexadecimal digits: here, in a file, or with - on standard input
@@ -40,6 +40,8 @@ pub enum As {
     Icmpv6,
     /// The payload of a UDP datagram on Segue's port
     Segue,
+    /// An MIH frame
+    Mih,
 }
 
 /// Runs the verb.
@@ -110,6 +112,7 @@ fn one(bytes: &[u8], what: As, out: &mut Printer<impl Write>) -> anyhow::Result<
         As::Mh => bare(Bare::MobilityHeader, bytes),
         As::Icmpv6 => bare(Bare::Icmpv6, bytes),
         As::Segue => bare(Bare::Segue, bytes),
+        As::Mih => bare(Bare::Mih, bytes),
     };
     if elements.iter().all(|element| element.message.is_none()) {
         let error = elements.into_iter().find_map(|element| element.error);

@@ -13,8 +13,8 @@ use crate::Tree;
 pub struct Element {
     /// The packet's number in its capture, from 1.
     pub packet: u64,
-    /// Source address on the wire, with its port if there is one: of the header next to the message. None of a
-    /// message that was given by itself.
+    /// Source address on the wire, with its port if there is one: of the header next to the message, which is that of
+    /// the link for an MIH frame behind it. None of a message that was given by itself.
     pub source: Option<String>,
     /// Destination on the wire.
     pub destination: Option<String>,
@@ -88,13 +88,16 @@ impl Ends {
     }
 }
 
-/// What a datagram holds.
+/// What a datagram or a segment holds.
 pub(crate) enum Found<'a> {
     /// A message, or why there is none.
     Message(Outcome),
     /// A packet in a tunnel of this form.
     Inner(&'static str, Cow<'a, [u8]>),
 }
+
+/// The ports of a datagram or a segment, and what it holds.
+pub(crate) type Ported<'a> = Result<((u16, u16), Vec<Found<'a>>), String>;
 
 /// What a message takes from the IPv6 packet that it is in.
 pub(crate) struct Over {

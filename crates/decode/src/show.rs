@@ -41,19 +41,20 @@ fn object(f: &mut Formatter<'_>, tree: &Tree, indent: usize) -> fmt::Result {
             continue;
         }
         writeln!(f, "{:indent$}{name}", "")?;
-        match value {
-            Tree::List(items) => {
-                for item in items {
-                    entry(f, item, indent + 2)?;
-                }
-            }
-            other => object(f, other, indent + 2)?,
-        }
+        inside(f, value, indent + 2)?;
     }
     Ok(())
 }
 
-/// An object in a list: under its first field, which names it if it is an option.
+/// What stands under a name.
+fn inside(f: &mut Formatter<'_>, tree: &Tree, indent: usize) -> fmt::Result {
+    match tree {
+        Tree::List(items) => items.iter().try_for_each(|item| entry(f, item, indent)),
+        other => object(f, other, indent),
+    }
+}
+
+/// An object in a list: under its first field, which names it if it is an option or a TLV.
 fn entry(f: &mut Formatter<'_>, tree: &Tree, indent: usize) -> fmt::Result {
     let Tree::Object(fields) = tree else { return object(f, tree, indent) };
     match fields.split_first() {
@@ -61,6 +62,13 @@ fn entry(f: &mut Formatter<'_>, tree: &Tree, indent: usize) -> fmt::Result {
             writeln!(f, "{:indent$}{option}", "")?;
             object(f, &Tree::Object(rest.to_vec()), indent + 2)
         }
+        Some(((name, Tree::Text(tlv)), [(_, value)])) if name == "tlv" => match inline(value) {
+            Some(text) => writeln!(f, "{:indent$}{tlv}  {text}", ""),
+            None => {
+                writeln!(f, "{:indent$}{tlv}", "")?;
+                inside(f, value, indent + 2)
+            }
+        },
         _ => {
             writeln!(f, "{:indent$}-", "")?;
             object(f, tree, indent + 2)
@@ -75,6 +83,7 @@ fn inline(tree: &Tree) -> Option<String> {
         Tree::Bool(true) => Some("yes".into()),
         Tree::Bool(false) => Some("no".into()),
         Tree::Number(number) => Some(number.to_string()),
+        Tree::Negative(number) => Some(number.to_string()),
         Tree::Text(text) => Some(visible(text)),
         Tree::List(items) if items.is_empty() => Some("none".into()),
         Tree::List(items) => {

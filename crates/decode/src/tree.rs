@@ -15,6 +15,8 @@ pub enum Tree {
     Bool(bool),
     /// A number on the wire.
     Number(u64),
+    /// A number below zero.
+    Negative(i64),
     /// Anything else.
     Text(String),
     /// In order.
@@ -28,7 +30,7 @@ impl Tree {
     #[must_use]
     pub(crate) fn of(value: &impl Serialize) -> Tree {
         let text = serde_json::to_string(value).expect("names of fields are strings");
-        serde_json::from_str(&text).expect("formats have whole numbers, none negative")
+        serde_json::from_str(&text).expect("formats have whole numbers")
     }
 
     /// An object.
@@ -106,6 +108,7 @@ impl Serialize for Tree {
             Tree::Null => serializer.serialize_unit(),
             Tree::Bool(is_so) => serializer.serialize_bool(*is_so),
             Tree::Number(number) => serializer.serialize_u64(*number),
+            Tree::Negative(number) => serializer.serialize_i64(*number),
             Tree::Text(text) => serializer.serialize_str(text),
             Tree::List(items) => serializer.collect_seq(items),
             Tree::Object(fields) => {
@@ -131,7 +134,7 @@ impl<'de> Visitor<'de> for Reader {
     type Value = Tree;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a value without negative numbers and fractions")
+        f.write_str("a value without fractions")
     }
 
     fn visit_unit<E>(self) -> Result<Tree, E> {
@@ -144,6 +147,10 @@ impl<'de> Visitor<'de> for Reader {
 
     fn visit_u64<E>(self, number: u64) -> Result<Tree, E> {
         Ok(Tree::Number(number))
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<Tree, E> {
+        Ok(u64::try_from(number).map_or(Tree::Negative(number), Tree::Number))
     }
 
     fn visit_str<E>(self, text: &str) -> Result<Tree, E> {

@@ -2,10 +2,11 @@
 
 use std::borrow::Cow;
 
+use segue_wire::mih::PORT as MIH;
 use segue_wire::{SIGNAL_PORT, TUNNEL_PORT, stamp as wire};
 
-use crate::element::Found;
-use crate::{mh, own, stamp};
+use crate::element::{Found, Ported};
+use crate::{mh, mih, own, stamp};
 
 /// Mobile IPv6 for dual stacks (RFC 5555).
 const DSMIPV6: u16 = 4191;
@@ -16,7 +17,7 @@ const PMIPV6_DATA: u16 = 5437;
 const HEADER: usize = 8;
 
 /// The ports of a datagram, and what it holds. `cut`: the capture kept only its beginning.
-pub(crate) fn datagram(bytes: &[u8], cut: bool) -> Result<((u16, u16), Vec<Found<'_>>), String> {
+pub(crate) fn datagram(bytes: &[u8], cut: bool) -> Ported<'_> {
     let Some(header) = bytes.first_chunk::<HEADER>() else {
         return Err(format!("UDP: {} bytes, at least {HEADER} needed", bytes.len()));
     };
@@ -37,7 +38,7 @@ pub(crate) fn datagram(bytes: &[u8], cut: bool) -> Result<((u16, u16), Vec<Found
             vec![Found::Message(stamp::decode(payload, destination == wire::PORT))]
         }
         Some(SIGNAL_PORT) => not_decoded(SIGNAL_PORT, "signalling, encrypted"),
-        Some(4551) => not_decoded(4551, "MIHF"),
+        Some(MIH) => vec![Found::Message(mih::decode(payload))],
         Some(port) => not_decoded(port, "RADIUS"),
         None => vec![Found::Message(Err(format!("UDP port {destination}: not decoded")))],
     };
@@ -46,7 +47,7 @@ pub(crate) fn datagram(bytes: &[u8], cut: bool) -> Result<((u16, u16), Vec<Found
 
 /// Ports that say what a datagram is; the first three may carry any of the others.
 const KNOWN: [u16; 9] =
-    [TUNNEL_PORT, PMIPV6_DATA, DSMIPV6, PMIPV6_CONTROL, wire::PORT, SIGNAL_PORT, 4551, 1812, 1813];
+    [TUNNEL_PORT, PMIPV6_DATA, DSMIPV6, PMIPV6_CONTROL, wire::PORT, SIGNAL_PORT, MIH, 1812, 1813];
 
 fn not_decoded<'a>(port: u16, what: &str) -> Vec<Found<'a>> {
     vec![Found::Message(Err(format!("UDP port {port} ({what}): not decoded")))]

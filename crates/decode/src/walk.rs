@@ -5,11 +5,13 @@ use std::net::{IpAddr, Ipv4Addr};
 use segue_wire::extension::{Chain, FRAGMENT, IPV6_LEN};
 use segue_wire::{mobility, nd};
 
-use crate::element::{Decoded, Ends, Found, Outcome, Over};
-use crate::{Element, Link, Within, icmpv6, mh, own, udp};
+use crate::element::{Decoded, Ends, Found, Outcome, Over, Ported};
+use crate::link::Inside;
+use crate::{Element, Link, Within, icmpv6, mh, mih, own, tcp, udp};
 
 /// IP protocols.
 const IPV4: u8 = 4;
+const TCP: u8 = 6;
 const UDP: u8 = 17;
 const IPV6: u8 = 41;
 const GRE: u8 = 47;
@@ -21,8 +23,11 @@ const TUNNELS_MAX: usize = 16;
 #[must_use]
 pub fn packet(number: u64, link: Link, frame: &[u8], cut: bool) -> Vec<Element> {
     let mut walk = Walk { number, cut, elements: Vec::new() };
-    match link.ip(frame) {
-        Ok(packet) => walk.ip(packet, &[]),
+    match link.inside(frame) {
+        Ok(Inside::Ip(packet)) => walk.ip(packet, &[]),
+        Ok(Inside::Mih(frame_of_mih)) => {
+            walk.tell(link.ends(frame), &[], mih::padded(frame_of_mih));
+        }
         Err(error) => walk.say(None, &[], Err(error)),
     }
     walk.elements
@@ -37,6 +42,8 @@ pub enum Bare {
     Icmpv6,
     /// The UDP payload of a packet of Segue's or of UPMT's.
     Segue,
+    /// An MIH frame.
+    Mih,
 }
 
 /// The messages in a message that was given by itself.
@@ -46,6 +53,7 @@ pub fn bare(kind: Bare, bytes: &[u8]) -> Vec<Element> {
     match kind {
         Bare::MobilityHeader => walk.say(None, &[], mh::decode(bytes, None)),
         Bare::Icmpv6 => walk.say(None, &[], icmpv6::decode(bytes, None)),
+        Bare::Mih => walk.say(None, &[], mih::decode(bytes)),
         Bare::Segue => {
             let found = own::payload(bytes, bytes.len());
             walk.found(found, None, &[]);
@@ -65,7 +73,12 @@ struct Walk {
 impl Walk {
     /// Notes a message, or why there is none.
     fn say(&mut self, ends: Option<&Ends>, within: &[Within], outcome: Outcome) {
-        let (source, destination) = ends.map(Ends::texts).unzip();
+        self.tell(ends.map(Ends::texts), within, outcome);
+    }
+
+    /// The same between addresses of any kind.
+    fn tell(&mut self, ends: Option<(String, String)>, within: &[Within], outcome: Outcome) {
+        let (source, destination) = ends.unzip();
         let mut element = Element::without_message(self.number, String::new());
         (element.source, element.destination, element.within) =
             (source, destination, within.to_vec());
@@ -171,18 +184,12 @@ impl Walk {
                 return self.enter(form, bytes, &ends, within);
             }
             GRE => return self.gre(bytes, &ends, within),
-            UDP => match udp::datagram(bytes, self.cut) {
-                Ok((ports, found)) => {
-                    let ends = Ends { ports: Some(ports), ..ends };
-                    return self.found(found, Some(&ends), within);
-                }
-                Err(error) => Err(error),
-            },
+            TCP => return self.ported(tcp::segment(bytes), ends, within),
+            UDP => return self.ported(udp::datagram(bytes, self.cut), ends, within),
             nd::NEXT_HEADER if v6 => icmpv6::decode(bytes, over),
             mobility::NEXT_HEADER if v6 => mh::decode(bytes, over),
             FRAGMENT if v6 => Err("a fragment: not decoded".into()),
             1 => Err("ICMP: not decoded".into()),
-            6 => Err("TCP: not decoded".into()),
             50 => Err("ESP: encrypted, not decoded".into()),
             59 => Err("no payload".into()),
             other => Err(format!("IP protocol {other}: not decoded")),
@@ -190,7 +197,18 @@ impl Walk {
         self.say(Some(&ends), within, outcome);
     }
 
-    /// What a datagram holds.
+    /// What a transport with ports carries.
+    fn ported(&mut self, read: Ported<'_>, ends: Ends, within: &[Within]) {
+        match read {
+            Ok((ports, found)) => {
+                let ends = Ends { ports: Some(ports), ..ends };
+                self.found(found, Some(&ends), within);
+            }
+            Err(error) => self.say(Some(&ends), within, Err(error)),
+        }
+    }
+
+    /// What a datagram or a segment holds.
     fn found(&mut self, found: Vec<Found<'_>>, ends: Option<&Ends>, within: &[Within]) {
         for found in found {
             match (found, ends) {

@@ -151,7 +151,7 @@ fn what_a_receiver_discards_and_wrong_checksums_are_told() {
 fn packets_without_a_message_say_why() {
     let error = |bytes: &[u8]| only(bytes).error.unwrap();
     assert_eq!(error(&ipv4(6, &[0; 20])), "TCP: not decoded");
-    assert_eq!(error(&ipv4(17, &udp(9, 4551, &[1]))), "UDP port 4551 (MIHF): not decoded");
+    assert_eq!(error(&ipv4(17, &udp(9, 4551, &[1]))), "MIH frame: 1 bytes, at least 8 needed");
     assert_eq!(error(&ipv4(17, &udp(1812, 9, &[1]))), "UDP port 1812 (RADIUS): not decoded");
     assert_eq!(error(&ipv4(17, &udp(9, 10, &[1]))), "UDP port 10: not decoded");
     assert_eq!(error(&ipv4(17, &[0; 7])), "UDP: 7 bytes, at least 8 needed");

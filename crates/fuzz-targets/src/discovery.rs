@@ -48,7 +48,7 @@ pub(crate) fn decode(data: &[u8]) {
             told(&packet(1, link, data, cut));
         }
     }
-    for kind in [Bare::MobilityHeader, Bare::Icmpv6, Bare::Segue] {
+    for kind in [Bare::MobilityHeader, Bare::Icmpv6, Bare::Segue, Bare::Mih] {
         told(&bare(kind, data));
     }
     let Some(magic) = data.first_chunk().filter(|magic| Capture::<&[u8]>::is(**magic)) else {

@@ -4,6 +4,7 @@
 
 mod discovery;
 mod frames;
+mod mih;
 mod mobility;
 mod packets;
 mod relay;
@@ -18,6 +19,7 @@ use segue_echo::Message;
 
 use discovery::{decode, nd};
 use frames::frame;
+use mih::mih;
 use mobility::{extension, mobility};
 use packets::{coalesce, receive, segment};
 use relay::relay;
@@ -68,6 +70,7 @@ pub const ALL: &[(&str, Target)] = &[
     ("stamp", stamp),
     ("mobility", mobility),
     ("extension", extension),
+    ("mih", mih),
     ("stand_in", stand_in),
     ("echo", |data| reads_back(data, Message::parse, Message::emit)),
 ];
