@@ -7,7 +7,7 @@ use crate::{Span, Time};
 /// Microseconds since 1970 (UTC, without leap seconds) on a clock that people set: it may step back.
 ///
 /// For what another machine reads or what outlives a boot, never for how long something took: that is
-/// [`Time`](crate::Time). A driver gives it to machines as an input.
+/// [`Time`]. A driver gives it to machines as an input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UnixTime(pub u64);
 

@@ -144,7 +144,7 @@ mod tests {
         let mut now = Time::ZERO;
         let mut beat = |heart: &mut Heart| {
             let (asked, pulse) = heart.tick(now);
-            now = now + INTERVAL;
+            now += INTERVAL;
             (asked.map(|n| n.wrapping_sub(first)), pulse)
         };
         let response = |heart: &mut Heart, n: u32, counter| {

@@ -1,239 +1,37 @@
 //! The local mobility anchor: who is where, and which prefix is whose.
 
+mod config;
 mod flows;
 mod hosts;
+mod io;
 mod lookup;
 mod notify;
 mod register;
 mod revoke;
+mod state;
 mod stored;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::net::Ipv6Addr;
 
-use segue_clock::{DayClock, Deadline, Machine, Rng, Span, Time, Timers, UnixTime, earlier};
+use segue_clock::{DayClock, Deadline, Machine, Rng, Time, Timers, earlier};
 use segue_ip::{Datagram, FlowKey, Input, Output, Prefix};
-use segue_mobility::{
-    BindingCache, Leases, Lifetime, Pool, Retransmission, SequenceOrder, TimestampOrder,
-};
+use segue_mobility::{BindingCache, Leases, Lifetime};
 use segue_wire::mobility::body::{BindingRevocation, BindingUpdate, Heartbeat};
-use segue_wire::mobility::option::AccessTechnology;
 use segue_wire::mobility::{
-    BindingUpdateFlags, Body, HeartbeatFlags, Message, MobilityOption, Profile, RevocationTrigger,
+    BindingUpdateFlags, Body, HeartbeatFlags, Message, MobilityOption, Profile,
 };
 
-use crate::heart::{self, Heart, Pulse};
+use crate::heart::{self, Pulse};
 use crate::message::{Registration, Update, ends, read};
 use crate::news::Why;
 use crate::{LinkLayer, NodeId, Refusal, Refused, Report};
-pub use flows::{DECISION, Flow, Placed, Schedule};
-use hosts::Host;
-use notify::{Elsewhere, Notification};
-use register::Waiting;
-pub use stored::{StoredLease, StoredSession};
-
-/// What an anchor needs to know.
-#[derive(Clone, Debug)]
-pub struct LmaConfig {
-    /// Its address (LMAA).
-    pub address: Ipv6Addr,
-    /// The home network prefixes that it gives away.
-    pub pool: Pool,
-    /// How long a prefix rests for its host when the host's last binding has ended.
-    pub prefix_hold: Span,
-    /// Which gateways may register hosts; of several that fit, the longest prefix counts.
-    pub gateways: Vec<Allowed>,
-    /// Which hosts it serves.
-    pub nodes: Nodes,
-    /// The longest lifetime that it grants.
-    pub longest: Lifetime,
-    /// By how much the clocks of both ends may differ (TimestampValidityWindow).
-    pub window: Span,
-    /// How long a binding stays after its host has left (MinDelayBeforeBCEDelete).
-    pub delete_delay: Span,
-    /// How long a registration whose handoff state is unknown waits for the end of another (MaxDelayBeforeNewBCEAssign).
-    pub assign_delay: Span,
-    /// Whether flows go to another interface of their host than the one whose prefix they have (RFC 7864).
-    pub flow_mobility: bool,
-    /// How flows are placed.
-    pub schedule: Schedule,
-    /// Have each flow placed by itself, also where there is no choice: who decides is told of all.
-    pub always_ask: bool,
-    /// Most flows that are placed by themselves.
-    pub max_flows: usize,
-    /// Any number: what the schedule by chance begins with.
-    pub seed: u64,
-    /// Most bindings.
-    pub capacity: usize,
-    /// How often it has started, this start included (RFC 5847).
-    pub restart_counter: u32,
-    /// The time of day.
-    pub clock: DayClock,
-}
-
-impl LmaConfig {
-    /// With the defaults of RFC 5213, for prefixes of this pool.
-    #[must_use]
-    pub fn new(address: Ipv6Addr, pool: Pool, clock: DayClock) -> LmaConfig {
-        LmaConfig {
-            address,
-            pool,
-            prefix_hold: Span::from_secs(3_600),
-            gateways: Vec::new(),
-            nodes: Nodes::All,
-            longest: Lifetime::of(Span::from_secs(3_600)),
-            window: TimestampOrder::WINDOW,
-            delete_delay: Span::from_millis(10_000),
-            assign_delay: Span::from_millis(1_500),
-            flow_mobility: true,
-            schedule: Schedule::Static,
-            always_ask: false,
-            max_flows: 1 << 17,
-            seed: 0,
-            capacity: 1 << 20,
-            restart_counter: 1,
-            clock,
-        }
-    }
-}
-
-/// Gateways that may register hosts, and how they speak.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Allowed {
-    /// Their addresses.
-    pub prefix: Prefix,
-    /// Where they depart from the standards.
-    pub profile: Profile,
-}
-
-/// Hosts that an anchor serves.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Nodes {
-    /// Any.
-    All,
-    /// These; with `false` they are known, but not allowed to be moved by proxies.
-    Listed(BTreeMap<NodeId, bool>),
-}
-
-/// What an anchor's operator orders, and what its driver tells.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LmaInput {
-    /// It is this time of day: told now and then, and when somebody has set the clock.
-    TimeOfDay(UnixTime),
-    /// End a host's bindings (RFC 5846).
-    Revoke(NodeId),
-    /// The first packet of a flow waits for a place to go to.
-    Flow {
-        /// The flow.
-        key: FlowKey,
-        /// Its differentiated services code point.
-        dscp: u8,
-    },
-    /// Nothing has come of these flows for a while.
-    FlowsEnded(Vec<FlowKey>),
-    /// A flow goes to the binding of its host with this number (BID); `None`: where the own rule says.
-    Place {
-        /// The flow.
-        key: FlowKey,
-        /// The binding.
-        bid: Option<u16>,
-    },
-    /// Whether somebody decides where flows go; if not, the own rule does.
-    Deciding(bool),
-}
-
-/// What an anchor stores. A later record of the same key takes its place; `None` takes it away.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LmaRecord {
-    /// A binding, by its number.
-    Session(u32, Option<StoredSession>),
-    /// Whose a prefix is.
-    Lease(Prefix, Option<StoredLease>),
-}
-
-/// What an anchor asks of its driver, beside what every role does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LmaWish {
-    /// The first packet of this flow may go where the flow is bound to.
-    Release(FlowKey),
-    /// It goes nowhere.
-    Refuse(FlowKey),
-    /// Ask who decides where this flow goes, and say it ([`LmaInput::Place`]).
-    Decide(FlowKey),
-}
-
-/// What an anchor asks of its driver.
-pub type LmaOutput = Output<LmaWish, Report, LmaRecord>;
-
-/// A binding: one interface of a host, and the gateway where it is. The gateway's address is the peer of its place in the
-/// cache.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Session {
-    /// The host.
-    pub node: NodeId,
-    /// Its interface.
-    pub link_layer: LinkLayer,
-    /// Of the access.
-    pub access: AccessTechnology,
-    /// What it was given, unlike any other binding's unless it shares.
-    pub prefixes: Vec<Prefix>,
-    /// Its number among the bindings of the host (BID), not 0.
-    pub bid: u16,
-    /// Whether it is there.
-    pub state: SessionState,
-    /// When it came to its gateway.
-    pub since: Time,
-    order: Order,
-    /// What its gateway knows of the host's other interfaces, and what it was told last.
-    told: Option<Elsewhere>,
-    asked: Option<Elsewhere>,
-}
-
-impl Session {
-    /// Whether its gateway carries what is for a prefix.
-    fn carries(&self, prefix: Prefix) -> bool {
-        let told = self.told.as_ref().is_some_and(|told| told.prefixes.contains(&prefix));
-        told || self.prefixes.contains(&prefix)
-    }
-}
-
-/// Whether a host's interface is where its binding says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SessionState {
-    /// It is.
-    Active,
-    /// It has left; what is for it alone is dropped, and a registration in time finds the binding.
-    Leaving,
-}
-
-/// What came last, so that nothing older counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Order {
-    timestamp: TimestampOrder,
-    sequence: SequenceOrder,
-}
-
-/// A gateway with bindings.
-#[derive(Clone, Debug)]
-struct Peer {
-    /// The number of the tunnel to it.
-    tunnel: u32,
-    heart: Heart,
-}
-
-/// A revocation that is not acknowledged.
-#[derive(Clone, Debug)]
-struct Revocation {
-    node: NodeId,
-    sequence: u16,
-    trigger: RevocationTrigger,
-    /// The binding that ends with it; `None`: it is at another gateway already.
-    session: Option<u32>,
-    again: Retransmission,
-    to: Ipv6Addr,
-    options: Vec<MobilityOption>,
-}
+pub use config::{Allowed, LmaConfig, Nodes, Schedule};
+pub use flows::DECISION;
+pub use io::{LmaInput, LmaOutput, LmaRecord, LmaWish, StoredLease, StoredSession};
+pub use state::{Flow, Placed, Session, SessionState};
+use state::{Host, Notification, Order, Peer, Revocation, Waiting};
 
 /// The machine of an anchor.
 pub struct Lma {
@@ -434,13 +232,6 @@ impl Lma {
         self.numbers[kind]
     }
 }
-
-/// Kinds of [`Lma::number`].
-const SESSION: usize = 0;
-const TUNNEL: usize = 1;
-const REVOCATION: usize = 2;
-const WAITING: usize = 3;
-const NOTIFICATION: usize = 4;
 
 impl Machine for Lma {
     type Input = Input<LmaInput, LmaRecord>;

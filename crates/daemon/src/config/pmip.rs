@@ -289,25 +289,8 @@ impl LmaFile {
         let relay = relay(self.device, self.mtu, self.datapath)?;
         let address = self.address.context("address is missing: the anchor's own IPv6 address")?;
         unicast("address", address)?;
-        let text = self.pool.context("pool is missing: a prefix, such as 2001:db8::/48")?;
-        let network: Prefix = text.parse().with_context(|| format!("pool: {text:?}"))?;
-        let length = self.prefix_length.unwrap_or(64);
-        let pool = Pool::prefixes(network, length, 0).filter(|_| network.addr.is_ipv6());
-        let pool = pool.with_context(|| {
-            format!("pool: {text} must be an IPv6 network without host bits that has parts of length {length}")
-        })?;
-        let profile = ProfileKey::profile(self.profile);
-        let gateways = self.gateways.unwrap_or_default();
-        if gateways.is_empty() {
-            bail!(
-                "gateways is missing: the addresses or prefixes of those that may register hosts"
-            );
-        }
-        let allowed = |text: &String| -> anyhow::Result<Allowed> {
-            let prefix =
-                Prefix::parse_network(text).with_context(|| format!("gateways: {text:?}"))?;
-            Ok(Allowed { prefix, profile })
-        };
+        let pool = pool(self.pool, self.prefix_length)?;
+        let gateways = gateways(self.gateways.unwrap_or_default(), self.profile)?;
         let nodes = self.nodes.map_or(Nodes::All, |nodes| {
             Nodes::Listed(nodes.iter().map(|node| (NodeId::nai(node), true)).collect())
         });
@@ -343,7 +326,7 @@ impl LmaFile {
             decisions: self.decisions.filter(|path| !path.as_os_str().is_empty()),
             machine: LmaConfig {
                 prefix_hold: span(self.prefix_hold, default.prefix_hold),
-                gateways: gateways.iter().map(allowed).collect::<anyhow::Result<_>>()?,
+                gateways,
                 nodes,
                 longest: Lifetime::of(longest),
                 window: span(self.timestamp_window, default.window),
@@ -427,6 +410,32 @@ impl MagFile {
             relay,
         })
     }
+}
+
+/// What an anchor gives prefixes of.
+fn pool(text: Option<String>, length: Option<u8>) -> anyhow::Result<Pool> {
+    let text = text.context("pool is missing: a prefix, such as 2001:db8::/48")?;
+    let network: Prefix = text.parse().with_context(|| format!("pool: {text:?}"))?;
+    let length = length.unwrap_or(64);
+    let pool = Pool::prefixes(network, length, 0).filter(|_| network.addr.is_ipv6());
+    pool.with_context(|| {
+        format!(
+            "pool: {text} must be an IPv6 network without host bits that has parts of length {length}"
+        )
+    })
+}
+
+/// Who may register hosts.
+fn gateways(all: Vec<String>, profile: Option<ProfileKey>) -> anyhow::Result<Vec<Allowed>> {
+    if all.is_empty() {
+        bail!("gateways is missing: the addresses or prefixes of those that may register hosts");
+    }
+    let profile = ProfileKey::profile(profile);
+    let allowed = |text: &String| {
+        let prefix = Prefix::parse_network(text).with_context(|| format!("gateways: {text:?}"))?;
+        Ok(Allowed { prefix, profile })
+    };
+    all.iter().map(allowed).collect()
 }
 
 fn relay(

@@ -69,7 +69,7 @@ pub fn remove(number: Number) -> (usize, usize) {
     let Left { rules, routes } = of(number);
     let gone = |rule: &&Rule| delete_rule(rule).inspect_err(|error| warn!("{error}")).is_ok();
     let opened = |route: &&Route| {
-        let taken = Kernel.take_back(&Forward::Route((*route).clone()));
+        let taken = Kernel.take_back(&Forward::Route(**route));
         taken.inspect_err(|error| warn!("{error}")).is_ok()
     };
     (rules.iter().filter(gone).count(), routes.iter().filter(opened).count())

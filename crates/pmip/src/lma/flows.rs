@@ -11,65 +11,14 @@ use segue_ip::{Binding as Bind, Exit, FlowKey, Forward, Output, Prefix, Traffic}
 
 use segue_clock::planted::fault;
 
-use super::{Lma, LmaWish};
+use super::Lma;
+use super::config::Schedule;
+use super::io::LmaWish;
+use super::state::{Flow, Placed};
 use crate::NodeId;
 
 /// How long a decision is waited for; then the anchor's own rule decides.
 pub const DECISION: Span = Span::from_millis(20);
-
-/// How flows are placed when nobody else decides.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Schedule {
-    /// Each goes to the interface whose prefix it has, and back to it when that returns.
-    #[default]
-    Static,
-    /// By its addresses, ports and protocol.
-    Hash,
-    /// By chance.
-    Random,
-    /// To the interface with the fewest flows.
-    LeastLoaded,
-}
-
-/// A flow of a host.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Flow {
-    /// The host.
-    pub node: NodeId,
-    /// The binding that it goes to, by its number.
-    pub session: u32,
-    /// Why there.
-    pub why: Placed,
-    /// When it was seen first.
-    pub since: Time,
-    /// Its differentiated services code point.
-    pub dscp: u8,
-    /// The tunnel that it was bound to.
-    tunnel: Option<u32>,
-}
-
-/// Why a flow goes where it goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Placed {
-    /// By the anchor's own rule.
-    Rule,
-    /// Somebody decided so.
-    Decision,
-    /// Where it was cannot be reached any more.
-    Moved,
-}
-
-impl Placed {
-    /// Its name in output.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Placed::Rule => "rule",
-            Placed::Decision => "decision",
-            Placed::Moved => "moved",
-        }
-    }
-}
 
 impl Lma {
     /// All flows that were placed by themselves.

@@ -1,30 +1,20 @@
 //! Hosts, and the forwarding that they need: derived anew from their bindings at each change, so that what the node has is
 //! always what the bindings say.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::net::Ipv6Addr;
 
 use segue_clock::Time;
 use segue_ip::{
-    Binding as Bind, Exit, FlowKey, Form, Forward, Output, Port, Prefix, Source, Traffic, Tunnel,
+    Binding as Bind, Exit, Form, Forward, Output, Port, Prefix, Source, Traffic, Tunnel,
 };
 
-use super::{Lma, LmaRecord, Peer, SessionState, StoredLease, TUNNEL};
+use super::Lma;
+use super::io::{LmaRecord, StoredLease};
+use super::state::{Host, Peer, SessionState, TUNNEL};
 use crate::heart::Heart;
 use crate::{LinkLayer, NodeId};
-
-/// A host with bindings.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Host {
-    pub(super) sessions: BTreeSet<u32>,
-    /// All that it has, and for which interface they were leased; while it has a binding it keeps them all.
-    pub(super) prefixes: BTreeMap<Prefix, LinkLayer>,
-    /// Flows to it that were placed by themselves.
-    pub(super) flows: BTreeSet<FlowKey>,
-    /// What the node was given for it.
-    given: Vec<Forward>,
-}
 
 impl Lma {
     /// The sessions of a host that are there, by number: the gateway.

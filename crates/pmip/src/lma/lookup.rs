@@ -9,7 +9,8 @@ use segue_mobility::Binding;
 use segue_wire::mobility::Status;
 use segue_wire::mobility::option::Handoff;
 
-use super::{Lma, Session, SessionState};
+use super::Lma;
+use super::state::{Session, SessionState};
 use crate::NodeId;
 use crate::message::Update;
 

@@ -17,40 +17,13 @@ use segue_wire::mobility::{
     Body, MobilityOption, NotificationReason, NotificationStatus, Profile, UpdateNotificationFlags,
 };
 
-use super::{Lma, NOTIFICATION};
+use super::Lma;
+use super::state::{Elsewhere, NOTIFICATION, Notification};
 use crate::message::{datagram, off_link_prefix};
 use crate::{NodeId, PREFERENCE, Refusal, VENDOR};
 
 /// Most that are not acknowledged at a time.
 const OPEN_MAX: usize = 1 << 15;
-
-/// What a gateway is to know of a host's other interfaces.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Elsewhere {
-    /// Prefixes that it is to carry and not to advertise.
-    pub(super) prefixes: Vec<Prefix>,
-    /// An access of the host is gone: the gateway is to advertise itself as the better router, since a stock host goes on
-    /// sending into an access without a carrier.
-    pub(super) prefer: bool,
-}
-
-/// A notification that is not acknowledged.
-#[derive(Clone, Debug)]
-pub(super) struct Notification {
-    sequence: u16,
-    session: u32,
-    says: Elsewhere,
-    pub(super) again: Retransmission,
-    to: Ipv6Addr,
-    options: Vec<MobilityOption>,
-}
-
-impl Notification {
-    /// Whether it is about this binding.
-    pub(super) fn is_of(&self, session: u32) -> bool {
-        self.session == session
-    }
-}
 
 impl Lma {
     /// Tells the gateways of a host what they do not know yet.

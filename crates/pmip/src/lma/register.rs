@@ -13,8 +13,11 @@ use segue_wire::mobility::{BindingAcknowledgementFlags, Body, MobilityOption, St
 
 use segue_clock::planted::fault;
 
+use super::Lma;
+use super::config::Nodes;
+use super::io::LmaRecord;
 use super::lookup::Found;
-use super::{Lma, LmaRecord, Nodes, SESSION, Session, SessionState, WAITING};
+use super::state::{SESSION, Session, SessionState, WAITING, Waiting};
 use crate::message::{ANY_PREFIX, Registration, Update, datagram, home_network_prefix, timestamp};
 use crate::news::Why;
 use crate::{NodeId, Refusal, Report};
@@ -27,13 +30,6 @@ const INTERFACES_MAX: usize = 16;
 const PREFIXES_MAX: usize = 48;
 /// Most answers to strangers in a second.
 const STRANGERS_MAX: u32 = 10;
-
-/// A registration that waits for the end of this binding.
-#[derive(Clone, Debug)]
-pub(super) struct Waiting {
-    session: u32,
-    update: Update,
-}
 
 /// What becomes of an update.
 enum Outcome {
@@ -422,7 +418,9 @@ impl Lma {
 
     /// Registrations that have waited for this binding are taken up.
     fn end_waits(&mut self, now: Time, session: u32) {
-        let due = self.waiting.extract_if(.., |_, waits| waits.session == session);
+        let due = self.waiting.iter().filter(|(_, waits)| waits.session == session);
+        let due: Vec<(Time, u64)> = due.map(|(key, _)| *key).collect();
+        let due = due.into_iter().filter_map(|key| Some((key, self.waiting.remove(&key)?)));
         let due: BTreeMap<(Time, u64), Waiting> = due.collect();
         self.take_up(now, due);
     }
@@ -432,8 +430,8 @@ impl Lma {
         if fault(41) {
             return;
         }
-        let due: BTreeMap<(Time, u64), Waiting> =
-            self.waiting.extract_if(..=(now, u64::MAX), |_, _| true).collect();
+        let later = self.waiting.split_off(&(now, u64::MAX));
+        let due = core::mem::replace(&mut self.waiting, later);
         self.take_up(now, due);
     }
 

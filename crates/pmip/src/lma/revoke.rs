@@ -13,7 +13,8 @@ use segue_wire::mobility::{
     Body, MobilityOption, Profile, RevocationFlags, RevocationStatus, RevocationTrigger,
 };
 
-use super::{Lma, REVOCATION, Revocation};
+use super::Lma;
+use super::state::{REVOCATION, Revocation};
 use crate::message::{datagram, home_network_prefix};
 use crate::news::Why;
 use crate::{NodeId, Refusal};

@@ -3,52 +3,17 @@
 use alloc::vec::Vec;
 use core::net::Ipv6Addr;
 
-use segue_clock::{Time, UnixTime};
-use segue_ip::{Output, Prefix};
+use segue_clock::Time;
+use segue_ip::Output;
 use segue_mobility::{Binding, Entered, SequenceOrder, TimestampOrder};
-use segue_wire::mobility::option::AccessTechnology;
 
 use segue_clock::planted::fault;
 
-use super::{Lma, LmaRecord, Order, SESSION, Session, SessionState};
+use super::Lma;
+use super::io::{LmaRecord, StoredLease, StoredSession};
+use super::state::{Order, SESSION, Session, SessionState};
+use crate::NodeId;
 use crate::news::Why;
-use crate::{LinkLayer, NodeId};
-
-/// A binding as it is stored.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoredSession {
-    /// The host.
-    pub node: NodeId,
-    /// Its interface.
-    pub link_layer: LinkLayer,
-    /// Of the access.
-    pub access: AccessTechnology,
-    /// What it was given.
-    pub prefixes: Vec<Prefix>,
-    /// Its number among those of the host.
-    pub bid: u16,
-    /// Whether its host has left.
-    pub leaving: bool,
-    /// The gateway.
-    pub gateway: Ipv6Addr,
-    /// When it ends.
-    pub until: UnixTime,
-    /// The last timestamp that was accepted.
-    pub timestamp: Option<UnixTime>,
-    /// The last sequence number that was accepted.
-    pub sequence: Option<u16>,
-}
-
-/// Whose a prefix is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoredLease {
-    /// The host.
-    pub node: NodeId,
-    /// Its interface.
-    pub link_layer: LinkLayer,
-    /// The host has no binding, and the prefix rests for it until then.
-    pub rests: Option<UnixTime>,
-}
 
 impl Lma {
     pub(super) fn stored(&self, at: &Binding<Ipv6Addr, Session>) -> StoredSession {

@@ -10,7 +10,10 @@ use segue_wire::nd::{
     RouterAdvertisement, RouterAdvertisementFlags,
 };
 
-use super::{AttachBy, FIXED_LINK_LOCAL, Mag, Place, Task, Wish};
+use super::Mag;
+use super::config::{AttachBy, FIXED_LINK_LOCAL};
+use super::io::Wish;
+use super::station::{Place, Task};
 use crate::news::Why;
 use crate::{LinkLayer, Refusal};
 
@@ -106,7 +109,7 @@ impl Mag {
             options,
         });
         let next = now + config.advertise_every;
-        self.to_station(place, &message, ALL_NODES);
+        self.send_to_station(place, &message, ALL_NODES);
         self.timers.set((place.clone(), Task::Advertise), next);
     }
 
@@ -125,10 +128,10 @@ impl Mag {
         };
         let options = own_link_layer(self.config.mac).collect();
         let message = Message::NeighborSolicitation { target_address, options };
-        self.to_station(place, &message, target_address);
+        self.send_to_station(place, &message, target_address);
     }
 
-    fn to_station(&mut self, place: &Place, message: &Message, to: Ipv6Addr) {
+    fn send_to_station(&mut self, place: &Place, message: &Message, to: Ipv6Addr) {
         let Ok(mac) = <[u8; 6]>::try_from(&place.1.0[..]) else { return };
         let datagram = Datagram {
             interface: Some(place.0),

@@ -8,16 +8,8 @@ use core::net::IpAddr;
 use segue_clock::Time;
 use segue_ip::{Binding as Bind, Exit, Forward, Output, Port, Prefix, Route, Source, Traffic};
 
-use super::{Mag, Place};
-
-/// A prefix that is carried here.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Carried {
-    /// Stations that have it, as their own or as another interface's.
-    users: BTreeSet<Place>,
-    given: Vec<Forward>,
-}
-
+use super::Mag;
+use super::station::Place;
 impl Mag {
     /// Gives the node what a station needs now, and takes back what it needs no longer.
     pub(super) fn follow(&mut self, place: &Place) {

@@ -7,32 +7,25 @@ use alloc::vec::Vec;
 use core::net::Ipv6Addr;
 
 use segue_clock::{Span, Time};
-use segue_ip::{Form, Forward, Output, Port, Prefix, Source, Tunnel};
+use segue_ip::Output;
 use segue_mobility::{Backoff, Lifetime, Retransmission, Silence};
-use segue_wire::mobility::body::{
-    BindingAcknowledgement, BindingRevocation, BindingRevocationAcknowledgement,
-    BindingRevocationIndication, BindingUpdate, UpdateNotification,
-    UpdateNotificationAcknowledgement,
-};
+use segue_wire::mobility::body::{BindingAcknowledgement, BindingUpdate};
 use segue_wire::mobility::option::Handoff;
-use segue_wire::mobility::{
-    BindingUpdateFlags, Body, MobilityOption, NotificationReason, NotificationStatus, Profile,
-    RevocationStatus, Status, UpdateNotificationFlags,
-};
+use segue_wire::mobility::{BindingUpdateFlags, Body, MobilityOption, Profile, Status};
 
 use segue_clock::planted::fault;
 
+use super::Mag;
+use super::config::{AttachBy, HOSTS_MAX, Identity};
+use super::io::Wish;
 use super::state::{Event, Next, StationState};
-use super::{Anchor, AttachBy, HOSTS_MAX, Identity, Mag, Place, Station, Task, Wish};
-use crate::heart::Heart;
+use super::station::{Place, Station, Task};
 use crate::message::{ANY_PREFIX, Registration, datagram};
 use crate::news::Why;
 use crate::{NodeId, Refusal, Report};
 
 /// Updates in a row that are repeated at once when an anchor refuses their order.
 const HURRIED_MAX: u32 = 3;
-/// How long a notification may be on its way: after that, its number is that of another start.
-const OVERTAKEN: Span = Span::from_secs(10);
 /// How long the end of a registration waits for its confirmation.
 const GOODBYE: Span = Span::from_secs(1);
 
@@ -130,7 +123,7 @@ impl Mag {
     }
 
     /// The stations of a host.
-    fn stations_of(&self, node: &NodeId) -> impl Iterator<Item = (&Place, &Station)> {
+    pub(super) fn stations_of(&self, node: &NodeId) -> impl Iterator<Item = (&Place, &Station)> {
         let places = self.nodes.get(node).into_iter().flatten();
         places.filter_map(|place| Some((place, self.stations.get(place)?)))
     }
@@ -443,7 +436,7 @@ impl Mag {
     }
 
     /// A registration has ended by the anchor's will.
-    fn lost(&mut self, place: &Place, why: Why) {
+    pub(super) fn lost(&mut self, place: &Place, why: Why) {
         let Some(at) = self.stations.get(place) else { return };
         if let (Some(_), Some(identity)) = (at.registered, &at.identity) {
             let (node, link_layer) = (identity.node.clone(), place.1.clone());
@@ -496,153 +489,6 @@ impl Mag {
         all.iter().for_each(|place| self.send_update(now, place));
     }
 
-    /// An anchor revokes bindings (RFC 5846).
-    pub(super) fn revoke(
-        &mut self,
-        _now: Time,
-        indication: &BindingRevocationIndication,
-        options: &[MobilityOption],
-        from: Ipv6Addr,
-        to: Ipv6Addr,
-    ) {
-        let asked = Registration::of(options);
-        let places = self.places(&asked, from, to);
-        let status = match (&asked.node, places.is_empty()) {
-            (None, _) => RevocationStatus::IDENTITY_REQUIRED,
-            (Some(_), true) => RevocationStatus::BINDING_DOES_NOT_EXIST,
-            (Some(_), false) => RevocationStatus::SUCCESS,
-        };
-        places.iter().for_each(|place| self.lost(place, Why::Revoked));
-        let (sequence, flags) = (indication.sequence, indication.flags);
-        let body = BindingRevocationAcknowledgement { status, sequence, flags };
-        let body = Body::BindingRevocation(BindingRevocation::Acknowledgement(body));
-        let answer = datagram(body, identifying(options), to, from, &self.config.profile);
-        self.send(answer);
-    }
-
-    /// An anchor notifies (RFC 7077): of flows that move here (RFC 7864), or that it wants registrations again.
-    pub(super) fn notified(
-        &mut self,
-        now: Time,
-        notification: &UpdateNotification,
-        options: &[MobilityOption],
-        from: Ipv6Addr,
-        to: Ipv6Addr,
-    ) -> Result<(), Refusal> {
-        let told = Registration::of(options);
-        let named = Registration { prefixes: Vec::new(), ..told.clone() };
-        let places = self.places(&named, from, to);
-        let is_overtaken = |place: &Place| {
-            let last = self.stations.get(place).and_then(|at| at.notified);
-            last.is_some_and(|(last, at)| {
-                let behind = last.wrapping_sub(notification.sequence);
-                (1..1 << 15).contains(&behind) && now < at + OVERTAKEN
-            })
-        };
-        if places.iter().any(is_overtaken) {
-            return Err(Refusal::Stale);
-        }
-        let status = match notification.notification_reason {
-            _ if places.is_empty() => NotificationStatus::MN_NOT_ATTACHED,
-            NotificationReason::FORCE_REREGISTRATION => {
-                places.iter().for_each(|place| self.send_update(now, place));
-                NotificationStatus::SUCCESS
-            }
-            NotificationReason::FLOW_MOBILITY => {
-                for place in &places {
-                    let Some(at) = self.stations.get_mut(place) else { continue };
-                    let others =
-                        told.off_link.iter().filter(|prefix| !at.prefixes.contains(prefix));
-                    at.off_link = others.copied().collect();
-                    at.notified = Some((notification.sequence, now));
-                    let changes = core::mem::replace(&mut at.preferred, told.prefer) != told.prefer;
-                    at.was_preferred |= told.prefer;
-                    self.follow(place);
-                    if changes {
-                        self.advertise(now, place);
-                    }
-                }
-                NotificationStatus::SUCCESS
-            }
-            _ => NotificationStatus::REASON_UNSPECIFIED,
-        };
-        if notification.flags.contains(UpdateNotificationFlags::ACKNOWLEDGE) {
-            let body =
-                UpdateNotificationAcknowledgement { sequence: notification.sequence, status };
-            let body = Body::UpdateNotificationAcknowledgement(body);
-            let answer = datagram(body, identifying(options), to, from, &self.config.profile);
-            self.send(answer);
-        }
-        Ok(())
-    }
-
-    /// The stations of a host that an anchor has registered at this address and that have a prefix, or all of them if none is
-    /// named.
-    fn places(&self, asked: &Registration, anchor: Ipv6Addr, coa: Ipv6Addr) -> Vec<Place> {
-        let Some(node) = &asked.node else { return Vec::new() };
-        let usual = self.config.anchor;
-        let fits = |at: &Station| {
-            let identity = at.identity.as_ref();
-            at.state.is_served()
-                && self.config.accesses[at.access].proxy_coa == coa
-                && identity.is_some_and(|i| i.anchor.unwrap_or(usual) == anchor)
-                && (asked.prefixes.is_empty()
-                    || asked.prefixes.iter().any(|prefix| at.prefixes.contains(prefix)))
-        };
-        let found = self.stations_of(node).filter(|(_, at)| fits(at));
-        found.map(|(place, _)| place.clone()).collect()
-    }
-
-    /// There is a host of this anchor here: counts it, and listens to the anchor.
-    pub(super) fn reach(&mut self, now: Time, place: &Place) {
-        let Some((anchor, coa)) = self.tunnel_ends(place) else { return };
-        let seed = self.config.seed ^ u64::from(self.config.restart_counter);
-        let tunnels = alloc::collections::BTreeMap::new();
-        let new = || Anchor { heart: Heart::new(now, seed), tunnels };
-        let known = self.anchors.entry(anchor).or_insert_with(new);
-        self.beats.insert((known.heart.deadline(), anchor));
-        if let Some((_, stations)) = known.tunnels.get_mut(&coa) {
-            *stations += 1;
-            return;
-        }
-        self.tunnel = self.tunnel.wrapping_add(1) % (1 << 31);
-        let number = self.tunnel;
-        known.tunnels.insert(coa, (number, 1));
-        let tunnel = tunnel(number, coa, anchor);
-        // An anchor says itself whose packets it lets through.
-        let source = Source { port: Port::Tunnel(number), prefix: Prefix::default_of(true) };
-        self.out.push_back(Output::Forward(Forward::Tunnel(tunnel)));
-        self.out.push_back(Output::Forward(Forward::Source(source)));
-    }
-
-    fn leave_anchor(&mut self, coa: Ipv6Addr, anchor: Ipv6Addr) {
-        let Some(known) = self.anchors.get_mut(&anchor) else { return };
-        let Some((number, stations)) = known.tunnels.get_mut(&coa) else { return };
-        *stations -= 1;
-        if *stations > 0 {
-            return;
-        }
-        let part = Forward::Tunnel(tunnel(*number, coa, anchor));
-        known.tunnels.remove(&coa);
-        if known.tunnels.is_empty() {
-            self.beats.remove(&(known.heart.deadline(), anchor));
-            self.anchors.remove(&anchor);
-        }
-        self.out.push_back(Output::Withdraw(part));
-    }
-
-    /// The anchor of a station, and the address that it is registered at.
-    fn tunnel_ends(&self, place: &Place) -> Option<(Ipv6Addr, Ipv6Addr)> {
-        let at = self.stations.get(place)?;
-        let (identity, coa) = (at.identity.as_ref()?, self.config.accesses[at.access].proxy_coa);
-        Some((identity.anchor.unwrap_or(self.config.anchor), coa))
-    }
-
-    pub(super) fn tunnel_of(&self, place: &Place) -> Option<u32> {
-        let (anchor, coa) = self.tunnel_ends(place)?;
-        self.anchors.get(&anchor)?.tunnels.get(&coa).map(|(number, _)| *number)
-    }
-
     fn next_sequence(&mut self) -> u16 {
         loop {
             self.sequence = self.sequence.wrapping_add(1);
@@ -651,20 +497,4 @@ impl Mag {
             }
         }
     }
-}
-
-fn tunnel(number: u32, local: Ipv6Addr, remote: Ipv6Addr) -> Tunnel {
-    let (local, remote) = (local.into(), remote.into());
-    Tunnel { number, local, remote, interface: None, form: Form::Ip }
-}
-
-/// The options that say whom a message is about.
-fn identifying(options: &[MobilityOption]) -> Vec<MobilityOption> {
-    let of_whom = |option: &&MobilityOption| {
-        matches!(
-            option,
-            MobilityOption::MobileNodeIdentifier(_) | MobilityOption::HomeNetworkPrefix(_)
-        )
-    };
-    options.iter().filter(of_whom).cloned().collect()
 }

@@ -4,7 +4,7 @@ use alloc::collections::BTreeMap;
 
 use segue_clock::Span;
 
-use super::Lifetimes;
+use super::config::Lifetimes;
 use crate::NodeId;
 
 /// Mean stays of hosts at this gateway.

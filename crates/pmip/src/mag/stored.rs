@@ -1,28 +1,14 @@
 //! What outlives a gateway's process.
 
-use alloc::vec::Vec;
-use core::net::Ipv6Addr;
-
-use segue_clock::{Time, UnixTime};
-use segue_ip::{Output, Prefix};
+use segue_clock::Time;
+use segue_ip::Output;
 
 use segue_clock::planted::fault;
 
-use super::{Identity, Mag, MagRecord, Place, StationState, Task};
-
-/// A host's interface as it is stored.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoredStation {
-    /// Who it is, and its anchor.
-    pub identity: Identity,
-    /// What it was given.
-    pub prefixes: Vec<Prefix>,
-    /// Its address of link scope, if it has shown it.
-    pub link_local: Option<Ipv6Addr>,
-    /// When its registration ends.
-    pub until: UnixTime,
-}
-
+use super::Mag;
+use super::io::{MagRecord, StoredStation};
+use super::state::StationState;
+use super::station::{Place, Task};
 impl Mag {
     /// Stores a station, or that it is none any more.
     pub(super) fn store(&mut self, place: &Place) {

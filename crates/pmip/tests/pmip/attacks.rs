@@ -376,11 +376,11 @@ fn nobody_else_says_at_which_address_a_host_is_asked() {
     domain.run(s(1.0));
     domain.at_mag(0, solicitation("fe80::bad", station(1).0));
     domain.run(s(301.0));
-    let asked = domain.frames.iter().filter_map(|(_, _, message)| match message {
+    let mut asked = domain.frames.iter().filter_map(|(_, _, message)| match message {
         nd::Message::NeighborSolicitation { target_address, .. } => Some(*target_address),
         _ => None,
     });
-    assert_eq!(asked.last(), Some("fe80::1".parse().unwrap()));
+    assert_eq!(asked.next_back(), Some("fe80::1".parse().unwrap()));
 }
 
 #[test]

@@ -220,10 +220,10 @@ fn the_lifetime_follows_the_mean_stay() {
     let mut at = Time::ZERO;
     for stay_s in [100, 200, 200] {
         domain.attach(0, station(1));
-        at = at + Span::from_secs(stay_s);
+        at += Span::from_secs(stay_s);
         domain.run(at);
         domain.detach(0, station(1));
-        at = at + Span::from_secs(1);
+        at += Span::from_secs(1);
         domain.run(at);
     }
     let updates = domain.sent_by(mag(0), is_update);

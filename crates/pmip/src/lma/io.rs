@@ -1,0 +1,96 @@
+//! What goes into an anchor's machine, and comes out of it.
+
+use alloc::vec::Vec;
+use core::net::Ipv6Addr;
+
+use segue_clock::UnixTime;
+use segue_ip::{FlowKey, Output, Prefix};
+use segue_wire::mobility::option::AccessTechnology;
+
+use crate::{LinkLayer, NodeId, Report};
+
+/// What an anchor's operator orders, and what its driver tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LmaInput {
+    /// It is this time of day: told now and then, and when somebody has set the clock.
+    TimeOfDay(UnixTime),
+    /// End a host's bindings (RFC 5846).
+    Revoke(NodeId),
+    /// The first packet of a flow waits for a place to go to.
+    Flow {
+        /// The flow.
+        key: FlowKey,
+        /// Its differentiated services code point.
+        dscp: u8,
+    },
+    /// Nothing has come of these flows for a while.
+    FlowsEnded(Vec<FlowKey>),
+    /// A flow goes to the binding of its host with this number (BID); `None`: where the own rule says.
+    Place {
+        /// The flow.
+        key: FlowKey,
+        /// The binding.
+        bid: Option<u16>,
+    },
+    /// Whether somebody decides where flows go; if not, the own rule does.
+    Deciding(bool),
+}
+
+/// What an anchor stores. A later record of the same key takes its place; `None` takes it away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LmaRecord {
+    /// A binding, by its number.
+    Session(u32, Option<StoredSession>),
+    /// Whose a prefix is.
+    Lease(Prefix, Option<StoredLease>),
+}
+
+/// A binding as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredSession {
+    /// The host.
+    pub node: NodeId,
+    /// Its interface.
+    pub link_layer: LinkLayer,
+    /// Of the access.
+    pub access: AccessTechnology,
+    /// What it was given.
+    pub prefixes: Vec<Prefix>,
+    /// Its number among those of the host.
+    pub bid: u16,
+    /// Whether its host has left.
+    pub leaving: bool,
+    /// The gateway.
+    pub gateway: Ipv6Addr,
+    /// When it ends.
+    pub until: UnixTime,
+    /// The last timestamp that was accepted.
+    pub timestamp: Option<UnixTime>,
+    /// The last sequence number that was accepted.
+    pub sequence: Option<u16>,
+}
+
+/// Whose a prefix is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredLease {
+    /// The host.
+    pub node: NodeId,
+    /// Its interface.
+    pub link_layer: LinkLayer,
+    /// The host has no binding, and the prefix rests for it until then.
+    pub rests: Option<UnixTime>,
+}
+
+/// What an anchor asks of its driver, beside what every role does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LmaWish {
+    /// The first packet of this flow may go where the flow is bound to.
+    Release(FlowKey),
+    /// It goes nowhere.
+    Refuse(FlowKey),
+    /// Ask who decides where this flow goes, and say it ([`LmaInput::Place`]).
+    Decide(FlowKey),
+}
+
+/// What an anchor asks of its driver.
+pub type LmaOutput = Output<LmaWish, Report, LmaRecord>;

@@ -1,0 +1,178 @@
+//! What an anchor knows: bindings, hosts, gateways, flows, and messages without an answer.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use core::net::Ipv6Addr;
+
+use segue_clock::Time;
+use segue_ip::{FlowKey, Forward, Prefix};
+use segue_mobility::{Retransmission, SequenceOrder, TimestampOrder};
+use segue_wire::mobility::option::AccessTechnology;
+use segue_wire::mobility::{MobilityOption, RevocationTrigger};
+
+use crate::heart::Heart;
+use crate::message::Update;
+use crate::{LinkLayer, NodeId};
+
+// Kinds of numbers that an anchor gives.
+pub(super) const SESSION: usize = 0;
+pub(super) const TUNNEL: usize = 1;
+pub(super) const REVOCATION: usize = 2;
+pub(super) const WAITING: usize = 3;
+pub(super) const NOTIFICATION: usize = 4;
+
+/// A binding: one interface of a host, and the gateway where it is. The gateway's address is the peer of its place in the
+/// cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Session {
+    /// The host.
+    pub node: NodeId,
+    /// Its interface.
+    pub link_layer: LinkLayer,
+    /// Of the access.
+    pub access: AccessTechnology,
+    /// What it was given, unlike any other binding's unless it shares.
+    pub prefixes: Vec<Prefix>,
+    /// Its number among the bindings of the host (BID), not 0.
+    pub bid: u16,
+    /// Whether it is there.
+    pub state: SessionState,
+    /// When it came to its gateway.
+    pub since: Time,
+    pub(super) order: Order,
+    /// What its gateway knows of the host's other interfaces, and what it was told last.
+    pub(super) told: Option<Elsewhere>,
+    pub(super) asked: Option<Elsewhere>,
+}
+
+impl Session {
+    /// Whether its gateway carries what is for a prefix.
+    pub(super) fn carries(&self, prefix: Prefix) -> bool {
+        let told = self.told.as_ref().is_some_and(|told| told.prefixes.contains(&prefix));
+        told || self.prefixes.contains(&prefix)
+    }
+}
+
+/// Whether a host's interface is where its binding says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionState {
+    /// It is.
+    Active,
+    /// It has left; what is for it alone is dropped, and a registration in time finds the binding.
+    Leaving,
+}
+
+/// What came last, so that nothing older counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Order {
+    pub(super) timestamp: TimestampOrder,
+    pub(super) sequence: SequenceOrder,
+}
+
+/// A gateway with bindings.
+#[derive(Clone, Debug)]
+pub(super) struct Peer {
+    /// The number of the tunnel to it.
+    pub(super) tunnel: u32,
+    pub(super) heart: Heart,
+}
+
+/// A revocation that is not acknowledged.
+#[derive(Clone, Debug)]
+pub(super) struct Revocation {
+    pub(super) node: NodeId,
+    pub(super) sequence: u16,
+    pub(super) trigger: RevocationTrigger,
+    /// The binding that ends with it; `None`: it is at another gateway already.
+    pub(super) session: Option<u32>,
+    pub(super) again: Retransmission,
+    pub(super) to: Ipv6Addr,
+    pub(super) options: Vec<MobilityOption>,
+}
+
+/// A host with bindings.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Host {
+    pub(super) sessions: BTreeSet<u32>,
+    /// All that it has, and for which interface they were leased; while it has a binding it keeps them all.
+    pub(super) prefixes: BTreeMap<Prefix, LinkLayer>,
+    /// Flows to it that were placed by themselves.
+    pub(super) flows: BTreeSet<FlowKey>,
+    /// What the node was given for it.
+    pub(super) given: Vec<Forward>,
+}
+
+/// What a gateway is to know of a host's other interfaces.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Elsewhere {
+    /// Prefixes that it is to carry and not to advertise.
+    pub(super) prefixes: Vec<Prefix>,
+    /// An access of the host is gone: the gateway is to advertise itself as the better router, since a stock host goes on
+    /// sending into an access without a carrier.
+    pub(super) prefer: bool,
+}
+
+/// A notification that is not acknowledged.
+#[derive(Clone, Debug)]
+pub(super) struct Notification {
+    pub(super) sequence: u16,
+    pub(super) session: u32,
+    pub(super) says: Elsewhere,
+    pub(super) again: Retransmission,
+    pub(super) to: Ipv6Addr,
+    pub(super) options: Vec<MobilityOption>,
+}
+
+impl Notification {
+    /// Whether it is about this binding.
+    pub(super) fn is_of(&self, session: u32) -> bool {
+        self.session == session
+    }
+}
+
+/// A registration that waits for the end of this binding.
+#[derive(Clone, Debug)]
+pub(super) struct Waiting {
+    pub(super) session: u32,
+    pub(super) update: Update,
+}
+
+/// A flow of a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flow {
+    /// The host.
+    pub node: NodeId,
+    /// The binding that it goes to, by its number.
+    pub session: u32,
+    /// Why there.
+    pub why: Placed,
+    /// When it was seen first.
+    pub since: Time,
+    /// Its differentiated services code point.
+    pub dscp: u8,
+    /// The tunnel that it was bound to.
+    pub(super) tunnel: Option<u32>,
+}
+
+/// Why a flow goes where it goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placed {
+    /// By the anchor's own rule.
+    Rule,
+    /// Somebody decided so.
+    Decision,
+    /// Where it was cannot be reached any more.
+    Moved,
+}
+
+impl Placed {
+    /// Its name in output.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Placed::Rule => "rule",
+            Placed::Decision => "decision",
+            Placed::Moved => "moved",
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! What anchors tell by themselves: bindings that end (RFC 5846), and flows that move (RFC 7077, RFC 7864).
+
+use alloc::vec::Vec;
+use core::net::Ipv6Addr;
+
+use segue_clock::{Span, Time};
+use segue_wire::mobility::body::{
+    BindingRevocation, BindingRevocationAcknowledgement, BindingRevocationIndication,
+    UpdateNotification, UpdateNotificationAcknowledgement,
+};
+use segue_wire::mobility::{
+    Body, MobilityOption, NotificationReason, NotificationStatus, RevocationStatus,
+    UpdateNotificationFlags,
+};
+
+use super::Mag;
+use super::station::{Place, Station};
+use crate::Refusal;
+use crate::message::{Registration, datagram};
+use crate::news::Why;
+
+/// How long a notification may be on its way: after that, its number is that of another start.
+const OVERTAKEN: Span = Span::from_secs(10);
+
+impl Mag {
+    /// An anchor revokes bindings (RFC 5846).
+    pub(super) fn revoke(
+        &mut self,
+        _now: Time,
+        indication: &BindingRevocationIndication,
+        options: &[MobilityOption],
+        from: Ipv6Addr,
+        to: Ipv6Addr,
+    ) {
+        let asked = Registration::of(options);
+        let places = self.places(&asked, from, to);
+        let status = match (&asked.node, places.is_empty()) {
+            (None, _) => RevocationStatus::IDENTITY_REQUIRED,
+            (Some(_), true) => RevocationStatus::BINDING_DOES_NOT_EXIST,
+            (Some(_), false) => RevocationStatus::SUCCESS,
+        };
+        places.iter().for_each(|place| self.lost(place, Why::Revoked));
+        let (sequence, flags) = (indication.sequence, indication.flags);
+        let body = BindingRevocationAcknowledgement { status, sequence, flags };
+        let body = Body::BindingRevocation(BindingRevocation::Acknowledgement(body));
+        let answer = datagram(body, identifying(options), to, from, &self.config.profile);
+        self.send(answer);
+    }
+
+    /// An anchor notifies (RFC 7077): of flows that move here (RFC 7864), or that it wants registrations again.
+    pub(super) fn notified(
+        &mut self,
+        now: Time,
+        notification: &UpdateNotification,
+        options: &[MobilityOption],
+        from: Ipv6Addr,
+        to: Ipv6Addr,
+    ) -> Result<(), Refusal> {
+        let told = Registration::of(options);
+        let named = Registration { prefixes: Vec::new(), ..told.clone() };
+        let places = self.places(&named, from, to);
+        let is_overtaken = |place: &Place| {
+            let last = self.stations.get(place).and_then(|at| at.notified);
+            last.is_some_and(|(last, at)| {
+                let behind = last.wrapping_sub(notification.sequence);
+                (1..1 << 15).contains(&behind) && now < at + OVERTAKEN
+            })
+        };
+        if places.iter().any(is_overtaken) {
+            return Err(Refusal::Stale);
+        }
+        let status = match notification.notification_reason {
+            _ if places.is_empty() => NotificationStatus::MN_NOT_ATTACHED,
+            NotificationReason::FORCE_REREGISTRATION => {
+                places.iter().for_each(|place| self.send_update(now, place));
+                NotificationStatus::SUCCESS
+            }
+            NotificationReason::FLOW_MOBILITY => {
+                for place in &places {
+                    let Some(at) = self.stations.get_mut(place) else { continue };
+                    let others =
+                        told.off_link.iter().filter(|prefix| !at.prefixes.contains(prefix));
+                    at.off_link = others.copied().collect();
+                    at.notified = Some((notification.sequence, now));
+                    let changes = core::mem::replace(&mut at.preferred, told.prefer) != told.prefer;
+                    at.was_preferred |= told.prefer;
+                    self.follow(place);
+                    if changes {
+                        self.advertise(now, place);
+                    }
+                }
+                NotificationStatus::SUCCESS
+            }
+            _ => NotificationStatus::REASON_UNSPECIFIED,
+        };
+        if notification.flags.contains(UpdateNotificationFlags::ACKNOWLEDGE) {
+            let body =
+                UpdateNotificationAcknowledgement { sequence: notification.sequence, status };
+            let body = Body::UpdateNotificationAcknowledgement(body);
+            let answer = datagram(body, identifying(options), to, from, &self.config.profile);
+            self.send(answer);
+        }
+        Ok(())
+    }
+
+    /// The stations of a host that an anchor has registered at this address and that have a prefix, or all of them if none is
+    /// named.
+    fn places(&self, asked: &Registration, anchor: Ipv6Addr, coa: Ipv6Addr) -> Vec<Place> {
+        let Some(node) = &asked.node else { return Vec::new() };
+        let usual = self.config.anchor;
+        let fits = |at: &Station| {
+            let identity = at.identity.as_ref();
+            at.state.is_served()
+                && self.config.accesses[at.access].proxy_coa == coa
+                && identity.is_some_and(|i| i.anchor.unwrap_or(usual) == anchor)
+                && (asked.prefixes.is_empty()
+                    || asked.prefixes.iter().any(|prefix| at.prefixes.contains(prefix)))
+        };
+        let found = self.stations_of(node).filter(|(_, at)| fits(at));
+        found.map(|(place, _)| place.clone()).collect()
+    }
+}
+
+/// The options that say whom a message is about.
+fn identifying(options: &[MobilityOption]) -> Vec<MobilityOption> {
+    let of_whom = |option: &&MobilityOption| {
+        matches!(
+            option,
+            MobilityOption::MobileNodeIdentifier(_) | MobilityOption::HomeNetworkPrefix(_)
+        )
+    };
+    options.iter().filter(of_whom).cloned().collect()
+}
