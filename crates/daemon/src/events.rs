@@ -44,7 +44,7 @@ impl<V: Vocabulary> Default for Events<V> {
 impl<V: Vocabulary> Events<V> {
     /// Notes news and logs it, unless its host has had too many.
     pub fn note(&mut self, now: Time, news: &V::News) {
-        let host = news.host().to_owned();
+        let host = news.host();
         // A host's own daemon logs everything.
         if !host.is_empty() && !self.may_tell(now, &host) {
             return;

@@ -52,11 +52,26 @@ impl News<About> for Report {
         match self {
             Report::Registered { .. } => "registered",
             Report::Moved { .. } => "moved",
+            Report::Handover { .. } => "handover",
             Report::Left { .. } => "left",
             Report::Denied { .. } => "refused",
             Report::Restarted { .. } => "restarted",
             Report::Silent { .. } => "silent",
             Report::Answers { .. } => "answers",
+        }
+    }
+
+    fn host(&self) -> String {
+        match self {
+            Report::Registered { node, .. }
+            | Report::Moved { node, .. }
+            | Report::Handover { node, .. }
+            | Report::Left { node, .. }
+            | Report::Denied { node: Some(node), .. } => node.to_string(),
+            Report::Denied { with: peer, .. }
+            | Report::Restarted { peer }
+            | Report::Silent { peer }
+            | Report::Answers { peer } => peer.to_string(),
         }
     }
 
@@ -79,6 +94,13 @@ impl News<About> for Report {
                 llid: Some(link_layer.to_string()),
                 with: Some(to.to_string()),
                 from: Some(from.to_string()),
+                ..About::default()
+            },
+            Report::Handover { node, cause, from, to, .. } => About {
+                mn_id: text(node),
+                with: Some(to.to_string()),
+                from: Some(from.to_string()),
+                why: Some(cause.name().to_owned()),
                 ..About::default()
             },
             Report::Left { node, link_layer, why } => About {

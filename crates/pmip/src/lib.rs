@@ -34,7 +34,7 @@ pub use mag::{
     MagConfig, MagInput, MagOutput, MagRecord, Station, StationState, StoredStation, Wish,
 };
 pub use names::{LinkLayer, NodeId};
-pub use news::{Refusal, Refused, Report, Why};
+pub use news::{Cause, Refusal, Refused, Report, Why};
 
 /// The protocol number of the Mobility Header.
 pub const MOBILITY: u8 = segue_wire::mobility::NEXT_HEADER;

@@ -51,8 +51,12 @@ pub struct Lma {
     notifications: BTreeMap<u16, Notification>,
     flows: BTreeMap<FlowKey, Flow>,
     by_age: BTreeSet<(Time, FlowKey)>,
+    /// How many hosts have flows.
+    busy: usize,
     /// How many flows go to a binding.
     loads: BTreeMap<u32, usize>,
+    /// Flows that have gone from one gateway to another since that was told.
+    gone: BTreeMap<(Ipv6Addr, Ipv6Addr), usize>,
     /// Flows whose place somebody is to decide, until when.
     undecided: Timers<FlowKey>,
     deciding: bool,
@@ -83,7 +87,9 @@ impl Lma {
             notifications: BTreeMap::new(),
             flows: BTreeMap::new(),
             by_age: BTreeSet::new(),
+            busy: 0,
             loads: BTreeMap::new(),
+            gone: BTreeMap::new(),
             undecided: Timers::new(),
             deciding: false,
             rng: Rng::new(config.seed),
@@ -106,6 +112,16 @@ impl Lma {
     /// All bindings, by number: the gateway, until when, and what.
     pub fn sessions(&self) -> impl Iterator<Item = (u32, Ipv6Addr, Time, &Session)> {
         self.sessions.iter().map(|(number, at)| (*number, at.peer, at.until, &at.value))
+    }
+
+    /// Those of a host.
+    pub fn sessions_of(
+        &self,
+        node: &NodeId,
+    ) -> impl Iterator<Item = (u32, Ipv6Addr, Time, &Session)> {
+        let numbers = self.hosts.get(node).into_iter().flat_map(|host| &host.sessions);
+        let known = numbers.filter_map(|number| Some((*number, self.sessions.get(number)?)));
+        known.map(|(number, at)| (number, at.peer, at.until, &at.value))
     }
 
     /// A binding, by its number.
@@ -151,7 +167,16 @@ impl Lma {
             if !flags.contains(BindingUpdateFlags::PROXY) {
                 return Err(Refusal::NotServed);
             }
-            let (asked, lifetime) = (Registration::of(&options), Lifetime(lifetime_4s));
+            let (mut asked, lifetime) = (Registration::of(&options), Lifetime(lifetime_4s));
+            if profile != Profile::STRICT {
+                // It may know no name but the interface's, and says the network with a host's length.
+                let unnamed = asked.node.is_none() && asked.link_layer.is_known();
+                if unnamed {
+                    asked.node = Some(NodeId::nai(&alloc::format!("{}", asked.link_layer)));
+                }
+                let part = |home: &mut Prefix| *home = Prefix::new(home.addr, self.part_length());
+                asked.prefixes.iter_mut().filter(|home| home.len == 128).for_each(part);
+            }
             self.update(now, Update { sequence, lifetime, asked, options, from, to, profile });
             return Ok(());
         }
@@ -224,6 +249,12 @@ impl Lma {
             let (own, counter) = (self.config.address, self.config.restart_counter);
             self.send(heart::response(None, counter, own, gateway));
         }
+    }
+
+    /// The length of prefixes that it gives away.
+    fn part_length(&self) -> u8 {
+        let pool = &self.config.pool;
+        pool.part(pool.numbers().start).map_or(0, |part| part.len)
     }
 
     /// The next number of a kind.

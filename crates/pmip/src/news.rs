@@ -4,6 +4,7 @@ use alloc::collections::BTreeMap;
 use core::fmt;
 use core::net::Ipv6Addr;
 
+use segue_clock::Time;
 use segue_ip::Prefix;
 use segue_wire::mobility::Status;
 
@@ -33,6 +34,21 @@ pub enum Report {
         from: Ipv6Addr,
         /// The gateway.
         to: Ipv6Addr,
+    },
+    /// What is for a host goes another way. Only an anchor says so.
+    Handover {
+        /// The host.
+        node: NodeId,
+        /// Why.
+        cause: Cause,
+        /// The gateway that it went to.
+        from: Ipv6Addr,
+        /// The gateway that it goes to.
+        to: Ipv6Addr,
+        /// Flows that were placed by themselves and went along.
+        flows: usize,
+        /// When the anchor took that up.
+        at: Time,
     },
     /// A host's interface has left.
     Left {
@@ -67,6 +83,29 @@ pub enum Report {
         /// The other end.
         peer: Ipv6Addr,
     },
+}
+
+/// Why what is for a host goes another way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// An interface has moved to another gateway.
+    Moved,
+    /// An interface has left, and another one takes over.
+    Left,
+    /// An interface is back, and has again what is its own.
+    Back,
+}
+
+impl Cause {
+    /// In a word.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Cause::Moved => "moved",
+            Cause::Left => "left",
+            Cause::Back => "back",
+        }
+    }
 }
 
 /// Why a host's interface is not registered any more.
@@ -110,6 +149,10 @@ impl fmt::Display for Report {
             }
             Report::Moved { node, link_layer, from, to } => {
                 write!(f, "{node} ({link_layer}) moves from {from} to {to}")
+            }
+            Report::Handover { node, cause, from, to, flows, .. } => {
+                let cause = cause.name();
+                write!(f, "{node}: from {from} to {to} ({cause}), {flows} flows of its own place")
             }
             Report::Left { node, link_layer, why } => {
                 write!(f, "{node} ({link_layer}) is not registered any more: {}", why.name())

@@ -44,8 +44,8 @@ pub trait News<E>: Display {
     /// Its kind, as in output.
     fn kind(&self) -> &'static str;
     /// The host that it is about, by name; empty at the host itself.
-    fn host(&self) -> &str {
-        ""
+    fn host(&self) -> String {
+        String::new()
     }
     /// Somebody should look.
     fn warns(&self) -> bool {

@@ -374,8 +374,8 @@ impl News<TunnelEvent> for Report {
         self.kind()
     }
 
-    fn host(&self) -> &str {
-        self.host()
+    fn host(&self) -> String {
+        self.host().to_owned()
     }
 
     fn warns(&self) -> bool {

@@ -1,6 +1,6 @@
 //! The daemon of a local mobility anchor.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 
 use anyhow::Context;
@@ -67,6 +67,8 @@ pub struct LmaStatus {
     pub flows: Vec<FlowStatus>,
     /// How many there are.
     pub flow_count: usize,
+    /// The last 100 times that what is for a host went another way.
+    pub handovers: Vec<HandoverStatus>,
     /// Tunnels to gateways.
     pub tunnels: Vec<TunnelStatus>,
     /// Refused messages, by status and reason.
@@ -109,6 +111,25 @@ pub struct FlowStatus {
     pub packets: u64,
 }
 
+/// What is for a host went another way.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct HandoverStatus {
+    /// When, in seconds from the daemon's start.
+    pub at_s: f64,
+    /// The host's identity.
+    pub mn_id: String,
+    /// Why: `moved`, `left` or `back`.
+    pub cause: String,
+    /// The gateway that it went to.
+    pub from: String,
+    /// The gateway that it goes to.
+    pub to: String,
+    /// Flows that were placed by themselves and went along.
+    pub flows: usize,
+    /// From when the gateway's message was read until the node sends the other way, in milliseconds.
+    pub rebinding_ms: f64,
+}
+
 /// A tunnel to a gateway.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct TunnelStatus {
@@ -136,12 +157,16 @@ pub struct Daemon {
     decisions: Option<Decisions>,
     /// The last flow that was looked at.
     looked_at: Option<FlowKey>,
+    began: Time,
+    handovers: VecDeque<HandoverStatus>,
 }
 
 /// Flows that are looked at in a second, whether anything comes of them.
 const LOOKS: usize = 4_096;
 /// Flows in the status.
 const SHOWN: usize = 1_000;
+/// Handovers in the status.
+const HANDOVERS: usize = 100;
 
 impl Daemon {
     /// Ends flows of which nothing has come for a while.
@@ -197,6 +222,11 @@ impl Daemon {
         bindings.chain(flows).collect()
     }
 
+    /// How often the machine has refused something for this reason.
+    fn refused(&self, why: Refusal) -> u64 {
+        self.core.end.sockets.machine.refused().get(&why).copied().unwrap_or(0)
+    }
+
     fn ordered(&mut self, number: u64, order: Order) -> anyhow::Result<()> {
         let (flow, bid) = match order {
             Order::Decide | Order::Observe => {
@@ -209,11 +239,9 @@ impl Daemon {
             Order::Default { flow } => (flow, None),
         };
         let key = flow.into();
-        let lma = &self.core.end.sockets.machine;
-        let refused = |lma: &Lma| lma.refused().get(&Refusal::NoBinding).copied().unwrap_or(0);
-        let before = refused(lma);
+        let before = self.refused(Refusal::NoBinding);
         self.feed(Input::Own(LmaInput::Place { key, bid }))?;
-        if refused(&self.core.end.sockets.machine) > before
+        if self.refused(Refusal::NoBinding) > before
             && let Some(decisions) = &mut self.decisions
         {
             let why = format!("{key}: there is no such flow, or no such binding of its host");
@@ -275,7 +303,9 @@ impl Role for Daemon {
         let core = Core::new(end, ledger).keeping(kept);
         let listen = |path: &PathBuf| Decisions::listen(path, happens);
         let decisions = settings.decisions.as_ref().map(listen).transpose()?;
-        Ok((Daemon { settings, core, forwarding, decisions, looked_at: None }, below))
+        let (looked_at, began, handovers) = (None, monotonic(), VecDeque::new());
+        let daemon = Daemon { settings, core, forwarding, decisions, looked_at, began, handovers };
+        Ok((daemon, below))
     }
 
     fn core(&mut self) -> &mut Core<Relayed<Lma>, Words> {
@@ -319,15 +349,27 @@ impl Role for Daemon {
     }
 
     fn on_report(&mut self, report: &Report) -> anyhow::Result<()> {
+        if let Report::Handover { node, cause, from, to, flows, at } = report {
+            self.handovers.push_back(HandoverStatus {
+                at_s: at.since(self.began).as_secs_f64(),
+                mn_id: node.to_string(),
+                cause: cause.name().to_owned(),
+                from: from.to_string(),
+                to: to.to_string(),
+                flows: *flows,
+                rebinding_ms: monotonic().since(*at).as_millis_f64(),
+            });
+            if self.handovers.len() > HANDOVERS {
+                self.handovers.pop_front();
+            }
+        }
         let Some(decisions) = &mut self.decisions else { return Ok(()) };
         match report {
             Report::Registered { node, link_layer, .. }
             | Report::Moved { node, link_layer, .. } => {
                 let lma = &self.core.end.sockets.machine;
-                let is_it = |session: &segue_pmip::Session| {
-                    session.node == *node && session.link_layer == *link_layer
-                };
-                let found = lma.sessions().find(|(.., session)| is_it(session));
+                let mut own = lma.sessions_of(node);
+                let found = own.find(|(.., session)| session.link_layer == *link_layer);
                 if let Some((_, gateway, _, session)) = found {
                     decisions.tell(&Told::Binding {
                         mn_id: node.to_string(),
@@ -396,7 +438,11 @@ impl Role for Daemon {
         let Some(node) = node else {
             return Ok(Response::Error(format!("there is no binding of {mn_id}")));
         };
+        let before = self.refused(Refusal::Full);
         self.feed(Input::Own(LmaInput::Revoke(node)))?;
+        if self.refused(Refusal::Full) > before {
+            return Ok(Response::Error("too many revocations wait for gateways: try again".into()));
+        }
         Ok(Response::Done(format!("the bindings of {mn_id} are being revoked")))
     }
 
@@ -444,6 +490,7 @@ impl Role for Daemon {
             bindings,
             flows: flows.collect(),
             flow_count: lma.flows().count(),
+            handovers: self.handovers.iter().cloned().collect(),
             tunnels: tunnels.collect(),
             refused: refused(lma.refused()),
         }

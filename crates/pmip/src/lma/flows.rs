@@ -15,7 +15,8 @@ use super::Lma;
 use super::config::Schedule;
 use super::io::LmaWish;
 use super::state::{Flow, Placed};
-use crate::NodeId;
+use crate::news::Cause;
+use crate::{NodeId, Report};
 
 /// How long a decision is waited for; then the anchor's own rule decides.
 pub const DECISION: Span = Span::from_millis(20);
@@ -57,16 +58,14 @@ impl Lma {
             }
             return;
         }
-        if self.flows.len() >= self.config.max_flows
-            && let Some((_, oldest)) = self.by_age.first().copied()
-        {
-            self.forget_flow(&oldest);
+        if self.flows.len() >= self.config.max_flows {
+            self.make_room(&node);
         }
         let why = Placed::Rule;
         let session = self.schedule(prefix, &key, &usable);
         let flow = Flow { node: node.clone(), session, why, since: now, dscp, tunnel: None };
         self.by_age.insert((now, key));
-        self.of_host(&node, &key);
+        self.of_host(now, &node, &key);
         self.flows.insert(key, flow);
         *self.loads.entry(session).or_default() += 1;
         if self.deciding && usable.len() > 1 {
@@ -96,8 +95,16 @@ impl Lma {
             return false;
         };
         self.assign(key, session, why);
+        self.gone.clear();
         self.decided(key);
         true
+    }
+
+    /// Tells of flows that have gone another way.
+    pub(super) fn tell_gone(&mut self, now: Time, node: &NodeId, cause: Cause) {
+        for ((from, to), flows) in core::mem::take(&mut self.gone) {
+            self.report(Report::Handover { node: node.clone(), cause, from, to, flows, at: now });
+        }
     }
 
     /// A flow goes to another binding, or for another reason.
@@ -105,6 +112,12 @@ impl Lma {
         let Some(flow) = self.flows.get_mut(key) else { return };
         flow.why = why;
         let before = core::mem::replace(&mut flow.session, session);
+        let gateway = |number: u32| self.sessions.get(&number).map(|at| at.peer);
+        if before != session
+            && let Some(way) = gateway(before).zip(gateway(session))
+        {
+            *self.gone.entry(way).or_default() += 1;
+        }
         *self.loads.entry(session).or_default() += 1;
         self.unload(before);
     }
@@ -145,8 +158,10 @@ impl Lma {
         let Some(flow) = self.flows.remove(key) else { return };
         self.by_age.remove(&(flow.since, *key));
         self.unload(flow.session);
-        if let Some(host) = self.hosts.get_mut(&flow.node) {
-            host.flows.remove(key);
+        if let Some(host) = self.hosts.get_mut(&flow.node)
+            && host.flows.remove(&(flow.since, *key))
+        {
+            self.busy -= usize::from(host.flows.is_empty());
         }
         if self.undecided.get(key).is_some() {
             self.undecided.cancel(key);
@@ -158,16 +173,27 @@ impl Lma {
         }
     }
 
-    fn of_host(&mut self, node: &NodeId, key: &FlowKey) {
+    fn of_host(&mut self, now: Time, node: &NodeId, key: &FlowKey) {
         if let Some(host) = self.hosts.get_mut(node) {
-            host.flows.insert(*key);
+            self.busy += usize::from(host.flows.is_empty());
+            host.flows.insert((now, *key));
+        }
+    }
+
+    /// One flow gives way to one of this host: the oldest of all, or the host's own oldest if it has its share of the table.
+    fn make_room(&mut self, node: &NodeId) {
+        let share = self.config.max_flows / self.busy.max(1);
+        let own = self.hosts.get(node).map(|host| &host.flows);
+        let own = own.filter(|own| own.len() >= share).and_then(BTreeSet::first);
+        if let Some((_, oldest)) = own.or(self.by_age.first()).copied() {
+            self.forget_flow(&oldest);
         }
     }
 
     /// Moves a host's flows off bindings that cannot carry them any more, and forgets them if none can.
     pub(super) fn follow_flows(&mut self, node: &NodeId) {
         let Some(host) = self.hosts.get(node).filter(|_| !fault(43)) else { return };
-        let keys: Vec<FlowKey> = host.flows.iter().copied().collect();
+        let keys: Vec<FlowKey> = host.flows.iter().map(|(_, key)| *key).collect();
         for key in keys {
             let Some((prefix, _)) = self.owner(&key) else {
                 self.forget_flow(&key);
@@ -208,8 +234,7 @@ impl Lma {
 
     /// Whose flow it is: the prefix that it goes to, and the host.
     fn owner(&self, key: &FlowKey) -> Option<(Prefix, NodeId)> {
-        let len = self.config.pool.part(self.config.pool.numbers().start)?.len;
-        let prefix = Prefix::new(key.dst, len).network();
+        let prefix = Prefix::new(key.dst, self.part_length()).network();
         let (node, _) = self.leases.whose(prefix)?;
         Some((prefix, node.clone()))
     }

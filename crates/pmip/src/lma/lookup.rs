@@ -36,7 +36,7 @@ impl Lma {
             return self.by_prefixes(node, update);
         }
         let asked = &update.asked;
-        let own = self.sessions_of(node);
+        let own = self.bindings_of(node);
         let same_interface = |session: &Session| {
             session.link_layer == asked.link_layer && Some(session.access) == asked.access
         };
@@ -115,7 +115,7 @@ impl Lma {
 
     /// The binding whose order an update is in: that of the same interface, or the host's only one.
     pub(super) fn ordered_by(&self, node: &NodeId, update: &Update) -> Option<&Session> {
-        let own = self.sessions_of(node);
+        let own = self.bindings_of(node);
         let same = |(_, at): &&(u32, &Binding<Ipv6Addr, Session>)| {
             at.value.link_layer == update.asked.link_layer
         };
@@ -126,7 +126,7 @@ impl Lma {
         found.map(|(_, at)| &at.value)
     }
 
-    fn sessions_of(&self, node: &NodeId) -> Vec<(u32, &Binding<Ipv6Addr, Session>)> {
+    fn bindings_of(&self, node: &NodeId) -> Vec<(u32, &Binding<Ipv6Addr, Session>)> {
         let numbers = self.hosts.get(node).into_iter().flat_map(|host| &host.sessions);
         numbers.filter_map(|number| Some((*number, self.sessions.get(number)?))).collect()
     }

@@ -9,7 +9,7 @@ use segue_ip::{Output, Prefix};
 use segue_mobility::{Binding, Entered, Lifetime, Untimely};
 use segue_wire::mobility::body::BindingAcknowledgement;
 use segue_wire::mobility::option::{AccessTechnology, Handoff, MobileNodeIdentifier};
-use segue_wire::mobility::{BindingAcknowledgementFlags, Body, MobilityOption, Status};
+use segue_wire::mobility::{BindingAcknowledgementFlags, Body, MobilityOption, Profile, Status};
 
 use segue_clock::planted::fault;
 
@@ -19,7 +19,7 @@ use super::io::LmaRecord;
 use super::lookup::Found;
 use super::state::{SESSION, Session, SessionState, WAITING, Waiting};
 use crate::message::{ANY_PREFIX, Registration, Update, datagram, home_network_prefix, timestamp};
-use crate::news::Why;
+use crate::news::{Cause, Why};
 use crate::{NodeId, Refusal, Report};
 
 /// Most registrations that wait for the end of another binding.
@@ -290,7 +290,9 @@ impl Lma {
             self.ended(now, other, binding, Why::Displaced);
         }
         self.accept(number, update);
+        self.gone.clear();
         self.follow(now, &node);
+        self.tell_gone(now, &node, Cause::Back);
         let prefix = prefixes.first().copied();
         self.report(Report::Registered { node, link_layer, with: peer, prefix });
         Ok(number)
@@ -325,7 +327,13 @@ impl Lma {
         let _ = self.sessions.enter(number, Binding { peer, until: lifetime.end(now), value });
         self.reach(now, peer);
         self.accept(number, update);
+        self.gone.clear();
         self.follow(now, &node);
+        if moved {
+            let flows = self.loads.get(&number).copied().unwrap_or(0);
+            *self.gone.entry((before, peer)).or_default() += flows;
+        }
+        self.tell_gone(now, &node, if moved { Cause::Moved } else { Cause::Back });
         // The gateway has the host, whatever it was to be told of an earlier stay.
         self.revocations
             .retain(|_, open| open.session.is_some() || (&open.node, open.to) != (&node, peer));
@@ -380,7 +388,16 @@ impl Lma {
             if let Some(session) = self.sessions.value_mut(&number) {
                 session.state = SessionState::Leaving;
             }
+            self.gone.clear();
             self.follow(now, &node);
+            // What is placed by nobody goes along.
+            let takes =
+                prefixes.iter().find_map(|prefix| self.usable(&node, *prefix).first().copied());
+            if let Some(to) = takes.and_then(|number| self.sessions.get(&number)).map(|at| at.peer)
+            {
+                self.gone.entry((update.proxy_coa(), to)).or_default();
+            }
+            self.tell_gone(now, &node, Cause::Left);
         }
         self.accept(number, update);
         self.end_waits(now, number);
@@ -476,17 +493,25 @@ impl Lma {
         } else {
             asked.prefixes.clone()
         };
+        // Such a gateway takes what its own anchor would send: prefixes as it wrote them, and no more than it looks at.
+        let is_plain = update.profile != Profile::STRICT;
+        let home = |prefix: Prefix| match is_plain {
+            true => home_network_prefix(Prefix { len: 128, ..prefix }),
+            false => home_network_prefix(prefix),
+        };
         let mut options = Vec::new();
         let mut homes = Some(named);
         for option in &update.options {
             match option {
                 MobilityOption::HomeNetworkPrefix(_) => {
                     let named = homes.take().into_iter().flatten();
-                    options.extend(named.map(home_network_prefix));
+                    options.extend(named.map(home));
                 }
                 MobilityOption::Timestamp(_) => {
                     options.push(own_time.map_or_else(|| option.clone(), timestamp));
                 }
+                MobilityOption::HandoffIndicator(_) | MobilityOption::AccessTechnologyType(_)
+                    if is_plain => {}
                 MobilityOption::MobileNodeIdentifier(_)
                 | MobilityOption::HandoffIndicator(_)
                 | MobilityOption::AccessTechnologyType(_)
@@ -495,13 +520,13 @@ impl Lma {
                 _ => {}
             }
         }
-        options.extend(homes.into_iter().flatten().map(home_network_prefix));
+        options.extend(homes.into_iter().flatten().map(home));
         if !update.options.iter().any(|o| matches!(o, MobilityOption::MobileNodeIdentifier(_))) {
             options.push(MobilityOption::MobileNodeIdentifier(MobileNodeIdentifier::nai("")));
         }
         let missing = Registration {
-            handoff: asked.handoff.is_none().then(Default::default),
-            access: asked.access.is_none().then(Default::default),
+            handoff: (asked.handoff.is_none() && !is_plain).then(Default::default),
+            access: (asked.access.is_none() && !is_plain).then(Default::default),
             ..Registration::default()
         };
         options.extend(missing.options());
@@ -513,7 +538,10 @@ impl Lma {
             Status::SEQUENCE_OUT_OF_WINDOW => last().unwrap_or(update.sequence),
             _ => update.sequence,
         };
-        let flags = BindingAcknowledgementFlags::PROXY;
+        let flags = match is_plain {
+            true => BindingAcknowledgementFlags(0),
+            false => BindingAcknowledgementFlags::PROXY,
+        };
         let lifetime_4s = lifetime.0;
         let body = BindingAcknowledgement { status, flags, sequence, lifetime_4s };
         let body = Body::BindingAcknowledgement(body);

@@ -72,6 +72,7 @@ impl Lma {
         trigger: RevocationTrigger,
     ) {
         if self.revocations.len() >= OPEN_MAX {
+            self.refuse(Refusal::Full);
             return;
         }
         let mut options = Vec::from([MobilityOption::MobileNodeIdentifier(node.option())]);

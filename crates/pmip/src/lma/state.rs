@@ -97,7 +97,7 @@ pub(super) struct Host {
     /// All that it has, and for which interface they were leased; while it has a binding it keeps them all.
     pub(super) prefixes: BTreeMap<Prefix, LinkLayer>,
     /// Flows to it that were placed by themselves.
-    pub(super) flows: BTreeSet<FlowKey>,
+    pub(super) flows: BTreeSet<(Time, FlowKey)>,
     /// What the node was given for it.
     pub(super) given: Vec<Forward>,
 }

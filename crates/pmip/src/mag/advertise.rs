@@ -67,13 +67,16 @@ impl Mag {
         let config = &self.config;
         let mut options: Vec<NdOption> = own_link_layer(config.mac).collect();
         options.push(NdOption::Mtu { mtu: config.mtu_bytes });
-        options.extend(at.prefixes.iter().filter_map(|prefix| match prefix.addr {
+        let own = at.prefixes.iter().map(|prefix| (prefix, VALID_S, PREFERRED_S));
+        let former = at.former.iter().map(|prefix| (prefix, 0, 0));
+        let all = own.chain(former);
+        options.extend(all.filter_map(|(prefix, valid, preferred)| match prefix.addr {
             IpAddr::V6(addr) => Some(NdOption::PrefixInformation(PrefixInformation {
                 prefix_length: prefix.len,
                 // Not on-link: what is for others of the prefix goes to the gateway too.
                 flags: PrefixFlags::AUTONOMOUS,
-                valid_lifetime: VALID_S,
-                preferred_lifetime: PREFERRED_S,
+                valid_lifetime: valid,
+                preferred_lifetime: preferred,
                 prefix: addr,
             })),
             IpAddr::V4(_) => None,

@@ -41,6 +41,7 @@ impl Mag {
             identity: None,
             state: StationState::Identifying,
             prefixes: Vec::new(),
+            former: Vec::new(),
             off_link: Vec::new(),
             preferred: false,
             was_preferred: false,
@@ -349,7 +350,9 @@ impl Mag {
             at.state = state;
         }
         let changed = at.prefixes != told.prefixes;
-        at.prefixes.clone_from(&told.prefixes);
+        let before = core::mem::replace(&mut at.prefixes, told.prefixes.clone());
+        at.former.extend(before);
+        at.former.retain(|prefix| !told.prefixes.contains(prefix));
         (at.hurried, at.heard) = (0, false);
         if !told.off_link.is_empty() {
             at.off_link.clone_from(&told.off_link);

@@ -24,6 +24,8 @@ pub struct Station {
     pub state: StationState,
     /// What it was given.
     pub prefixes: Vec<Prefix>,
+    /// Prefixes that it was given before and has no longer.
+    pub(super) former: Vec<Prefix>,
     /// Prefixes of the host's other interfaces, which are carried and not advertised (RFC 7864).
     pub off_link: Vec<Prefix>,
     /// Another access of the host is gone: it is to prefer this one.

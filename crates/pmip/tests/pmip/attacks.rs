@@ -330,6 +330,73 @@ fn a_flow_that_is_told_twice_counts_once() {
 }
 
 #[test]
+fn a_host_that_has_its_share_of_the_flows_takes_none_of_anothers() {
+    let config = LmaConfig { max_flows: 8, ..lma_config() };
+    let mut configs: Vec<_> = (0..2).map(|n| of_one(n, 1..=2)).collect();
+    for config in &mut configs {
+        for k in 3..=4 {
+            let identity = Identity { node: node(3), anchor: None, prefixes: vec![] };
+            config.identities.as_mut().unwrap().known.insert(station(k), identity);
+        }
+    }
+    let mut domain = Domain::of(config, configs);
+    for (n, k) in [(0, 1), (1, 2), (0, 3), (1, 4)] {
+        domain.attach(n, station(k));
+    }
+    domain.run(s(1.0));
+    let [quiet, loud] = [1, 3].map(|k| domain.prefix(0, &station(k)));
+    for port in 1..=2 {
+        flow_comes(&mut domain, flow(quiet, port));
+    }
+    for port in 1..100 {
+        domain.run(domain.now + Span::from_millis(1));
+        flow_comes(&mut domain, flow(loud, port));
+    }
+    let of = |node| domain.lma.flows().filter(|(_, flow)| flow.node == node).count();
+    assert_eq!((of(node(1)), of(node(3))), (2, 6));
+}
+
+#[test]
+fn a_prefix_that_an_interface_has_no_longer_is_advertised_as_such() {
+    let mut domain = Domain::new(1);
+    domain.attach(0, station(1));
+    domain.run(s(1.0));
+    let first = domain.prefix(0, &station(1));
+    let lifetimes = |domain: &Domain| {
+        let last = domain.frames.iter().rev().find_map(|(_, _, message)| match message {
+            nd::Message::RouterAdvertisement(advertisement) => Some(advertisement.options.clone()),
+            _ => None,
+        });
+        let of = |option: &nd::NdOption| match option {
+            nd::NdOption::PrefixInformation(p) => {
+                Some((Prefix::new(p.prefix, p.prefix_length), p.preferred_lifetime > 0))
+            }
+            _ => None,
+        };
+        last.unwrap().iter().filter_map(of).collect::<Vec<_>>()
+    };
+    assert_eq!(lifetimes(&domain), [(first, true)]);
+    // Another anchor's answer to the renewal names another one.
+    let (_, answer) = domain.sent_by(LMA, is_acknowledgement).pop().unwrap();
+    let mut answer = answer.clone();
+    domain.run(s(299.0));
+    domain.cut = true;
+    domain.run(s(302.0));
+    let (_, update) = domain.sent_by(mag(0), is_update).pop().unwrap();
+    let Body::BindingUpdate(update) = &update.body else { panic!() };
+    let Body::BindingAcknowledgement(body) = &mut answer.body else { panic!() };
+    body.sequence = update.sequence;
+    for option in &mut answer.options {
+        if let MobilityOption::HomeNetworkPrefix(home) = option {
+            home.home_network_prefix = "2001:db8:77::".parse().unwrap();
+        }
+    }
+    domain.at_mag(0, came(&answer, LMA, mag(0)));
+    let second = domain.prefix(0, &station(1));
+    assert_eq!(lifetimes(&domain), [(second, true), (first, false)]);
+}
+
+#[test]
 fn a_registration_that_waits_ends_with_its_host() {
     let mut configs: Vec<_> = (0..2).map(|n| of_one(n, 1..=2)).collect();
     configs[1].accesses[0].handoff = Handoff::UNKNOWN;

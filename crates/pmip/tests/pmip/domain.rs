@@ -122,6 +122,8 @@ pub(crate) struct Domain {
     pub(crate) cut: bool,
     /// All messages that were sent: when, from whom, what.
     pub(crate) log: Vec<(Time, Ipv6Addr, Message)>,
+    /// The same as they left.
+    pub(crate) packets: Vec<Datagram>,
     /// Of the anchor, then of each gateway.
     pub(crate) given: Vec<Given>,
     pub(crate) reports: Vec<Report>,
@@ -169,6 +171,7 @@ impl Domain {
             sent: 0,
             cut: false,
             log: Vec::new(),
+            packets: Vec::new(),
             given: (0..=count).map(|_| Given::default()).collect(),
             reports: Vec::new(),
             wishes: Vec::new(),
@@ -270,6 +273,7 @@ impl Domain {
         if let Ok(message) = Message::parse(&datagram.bytes, &Profile::STRICT) {
             self.log.push((self.now, from, message));
         }
+        self.packets.push(datagram.clone());
         if !self.cut {
             self.sent += 1;
             self.wire.insert((self.now + DELAY, self.sent), datagram);

@@ -1,9 +1,12 @@
 //! Flows of a host with two interfaces: where each goes, and what gateways know of it.
 
+use std::net::Ipv6Addr;
+
 use segue_clock::Span;
 use segue_ip::{FlowKey, Input, Prefix, Traffic};
 use segue_pmip::{
-    DECISION, Identity, LmaConfig, LmaInput, LmaWish, PREFERENCE, Placed, Schedule, VENDOR,
+    Cause, DECISION, Identity, LmaConfig, LmaInput, LmaWish, PREFERENCE, Placed, Report, Schedule,
+    VENDOR,
 };
 use segue_wire::mobility::{Body, Message, MobilityOption, UpdateNotificationFlags};
 use segue_wire::nd::{self, Preference};
@@ -44,6 +47,15 @@ fn first_packet(domain: &mut Domain, key: FlowKey) -> Vec<LmaWish> {
 
 fn goes(domain: &Domain, key: FlowKey) -> Option<std::net::IpAddr> {
     domain.sends(Traffic::Flow(key))
+}
+
+/// What was told of handovers: why, from where to where, and how many flows.
+fn handovers(domain: &Domain) -> Vec<(Cause, Ipv6Addr, Ipv6Addr, usize)> {
+    let told = domain.reports.iter().filter_map(|report| match report {
+        Report::Handover { cause, from, to, flows, .. } => Some((*cause, *from, *to, *flows)),
+        _ => None,
+    });
+    told.collect()
 }
 
 fn is_initiate(body: &Body) -> bool {
@@ -112,6 +124,7 @@ fn when_an_access_goes_its_flows_are_on_the_other_in_the_same_instant_and_come_b
         assert_eq!(domain.lma.flows().find(|(k, _)| *k == key).unwrap().1.why, Placed::Moved);
     }
     assert_eq!(domain.leads(first), Some(mag(1).into()), "new ones too, unasked");
+    assert_eq!(handovers(&domain), [(Cause::Left, mag(0), mag(1), 3)]);
     assert_eq!(goes(&domain, other), Some(mag(1).into()));
     // The gateway that is left is to be preferred, since the host would go on sending into the other access.
     domain.run(s(1.1));
@@ -127,6 +140,8 @@ fn when_an_access_goes_its_flows_are_on_the_other_in_the_same_instant_and_come_b
         assert_eq!(goes(&domain, *key), Some(mag(0).into()));
     }
     assert!(domain.asks(first));
+    let all = [(Cause::Left, mag(0), mag(1), 3), (Cause::Back, mag(1), mag(0), 3)];
+    assert_eq!(handovers(&domain), all);
     assert_eq!(preference(&domain, 2), Some(Preference::Medium));
     assert_eq!(preference(&domain, 1), Some(Preference::Medium));
 }

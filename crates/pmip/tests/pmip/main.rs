@@ -4,8 +4,10 @@
 
 mod anchor;
 mod attacks;
+mod dissector;
 mod domain;
 mod flows;
 mod gateway;
 mod moves;
+mod oai;
 mod restarts;

@@ -27,7 +27,7 @@ over_both! { #[ignore = "minutes to an hour, and a quiet machine"] alone:
 const FLAT: u64 = 512 << 10;
 
 /// Anonymous memory of a process in bytes.
-fn memory(daemon: &Daemon) -> u64 {
+pub(crate) fn memory(daemon: &Daemon) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.process())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
     line.split_whitespace().next().unwrap().parse::<u64>().unwrap() * 1_024
