@@ -476,6 +476,18 @@ impl Scene for Domain {
             Violation::unless(good, "agree", || {
                 format!("{place:?} is at {wanted:?}; bound {bound:?}; served {served:?}")
             })?;
+            // What the anchor believes of a gateway is so.
+            let told = self.lma().sessions().find(|(.., session)| own(session));
+            let told = told.map_or(&[][..], |(.., session)| session.elsewhere());
+            let here = wanted.and_then(|(gateway, _)| {
+                let mut all = self.mag(gateway).stations();
+                all.find(|(_, there, _)| **there == station(place)).map(|(.., at)| at)
+            });
+            let known = here.is_none_or(|at| {
+                told.iter()
+                    .all(|prefix| at.off_link.contains(prefix) || at.prefixes.contains(prefix))
+            });
+            Violation::unless(known, "agree", || format!("{place:?}: {told:?}, and {here:?}"))?;
             // Whoever does not know whether an interface is another one may give it the other's prefix.
             let first = self.first.get(&place).filter(|_| !self.unknown);
             if let Some((first, (_, now))) = first.zip(served.first()) {

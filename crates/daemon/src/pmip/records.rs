@@ -56,6 +56,7 @@ struct Station {
     anchor: Option<Ipv6Addr>,
     asked: Vec<String>,
     prefixes: Vec<String>,
+    off_link: Vec<String>,
     link_local: Option<Ipv6Addr>,
     until_us: u64,
 }
@@ -154,6 +155,7 @@ pub(super) fn of_mag(record: &MagRecord) -> anyhow::Result<Entry> {
             anchor: stored.identity.anchor,
             asked: texts(&stored.identity.prefixes),
             prefixes: texts(&stored.prefixes),
+            off_link: texts(&stored.off_link),
             link_local: stored.link_local,
             until_us: stored.until.0,
         })
@@ -169,9 +171,10 @@ pub(super) fn to_mag(value: &[u8]) -> Option<MagRecord> {
         anchor: stored.anchor,
         prefixes: prefixes(&stored.asked)?,
     };
+    let off_link = prefixes(&stored.off_link)?;
     let prefixes = prefixes(&stored.prefixes)?;
     let (link_local, until) = (stored.link_local, UnixTime(stored.until_us));
-    let stored_station = StoredStation { identity, prefixes, link_local, until };
+    let stored_station = StoredStation { identity, prefixes, off_link, link_local, until };
     let (access, station) = (stored.access, LinkLayer(stored.station));
     Some(MagRecord { access, station, stored: Some(stored_station) })
 }
@@ -212,8 +215,8 @@ mod tests {
         assert_eq!(to_lma("session 9", b"rubbish"), None);
         let identity = Identity { node, anchor: None, prefixes: vec![prefix] };
         let link_local = Some("fe80::1".parse().unwrap());
-        let (prefixes, until) = (vec![prefix], UnixTime(8));
-        let stored = StoredStation { identity, prefixes, link_local, until };
+        let (prefixes, off_link, until) = (vec![prefix], vec![prefix], UnixTime(8));
+        let stored = StoredStation { identity, prefixes, off_link, link_local, until };
         let record =
             MagRecord { access: "wlan0".into(), station: link_layer, stored: Some(stored) };
         assert_eq!(to_mag(&of_mag(&record).unwrap().value.unwrap()), Some(record));

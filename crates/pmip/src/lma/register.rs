@@ -318,7 +318,8 @@ impl Lma {
         if moved || value.state == SessionState::Leaving {
             value.since = now;
         }
-        if moved {
+        // A gateway to which the host is new knows nothing of its other interfaces, also if it has had the host before.
+        if moved || update.asked.handoff != Some(Handoff::REREGISTRATION) {
             (value.told, value.asked) = (None, None);
         }
         (value.link_layer, value.access) = (link_layer.clone(), access);

@@ -46,6 +46,12 @@ pub struct Session {
 }
 
 impl Session {
+    /// Prefixes of the host's other interfaces that its gateway is known to carry.
+    #[must_use]
+    pub fn elsewhere(&self) -> &[Prefix] {
+        self.told.as_ref().map_or(&[], |told| &told.prefixes)
+    }
+
     /// Whether its gateway carries what is for a prefix.
     pub(super) fn carries(&self, prefix: Prefix) -> bool {
         let told = self.told.as_ref().is_some_and(|told| told.prefixes.contains(&prefix));

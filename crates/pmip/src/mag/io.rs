@@ -84,6 +84,8 @@ pub struct StoredStation {
     pub identity: Identity,
     /// What it was given.
     pub prefixes: Vec<Prefix>,
+    /// Prefixes of its other interfaces, which are carried too.
+    pub off_link: Vec<Prefix>,
     /// Its address of link scope, if it has shown it.
     pub link_local: Option<Ipv6Addr>,
     /// When its registration ends.

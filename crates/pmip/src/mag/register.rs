@@ -130,7 +130,7 @@ impl Mag {
     }
 
     /// Whether the anchor has the registration of a station as another's by now: it could not tell whose end is meant.
-    fn is_taken_over(&self, place: &Place) -> bool {
+    fn is_taken_over(&self, place: &Place, since_then: bool) -> bool {
         let Some(at) = self.stations.get(place) else { return false };
         let Some(identity) = &at.identity else { return false };
         let access = &self.config.accesses[at.access];
@@ -138,6 +138,7 @@ impl Mag {
             let its = &self.config.accesses[sibling.access];
             other != place
                 && sibling.state.is_served()
+                && (!since_then || sibling.registered > at.registered)
                 && (its.technology, its.proxy_coa) == (access.technology, access.proxy_coa)
                 && its.handoff != Handoff::NEW_INTERFACE_SHARING_PREFIXES
                 && sibling.prefixes.iter().any(|prefix| at.prefixes.contains(prefix))
@@ -168,7 +169,7 @@ impl Mag {
         for task in [Task::Again, Task::Renew, Task::Probe, Task::Advertise, Task::End] {
             self.timers.cancel(&(place.clone(), task));
         }
-        if self.is_taken_over(place) {
+        if self.is_taken_over(place, false) {
             self.forget_stored(place);
         } else {
             self.send_update(now, place);
@@ -351,6 +352,7 @@ impl Mag {
         }
         let changed = at.prefixes != told.prefixes;
         let before = core::mem::replace(&mut at.prefixes, told.prefixes.clone());
+        at.off_link.retain(|prefix| !told.prefixes.contains(prefix));
         at.former.extend(before);
         at.former.retain(|prefix| !told.prefixes.contains(prefix));
         (at.hurried, at.heard) = (0, false);
@@ -451,6 +453,11 @@ impl Mag {
     /// The registration is to be renewed: a host is asked first whether it is there. One whose address is not known shows itself
     /// now and then where the driver hears it.
     pub(super) fn renew(&mut self, now: Time, place: &Place) {
+        // A renewal would take it back.
+        if self.is_taken_over(place, true) {
+            self.lost(place, Why::Displaced);
+            return;
+        }
         let Some(at) = self.stations.get_mut(place) else { return };
         let by = self.config.accesses[at.access].by;
         if at.link_local.is_none() && (at.heard || by == AttachBy::Solicitation) {

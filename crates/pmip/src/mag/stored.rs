@@ -15,9 +15,15 @@ impl Mag {
         let Some(at) = self.stations.get(place) else { return };
         let until = self.config.clock.at(at.until);
         let identity = at.identity.clone().filter(|_| at.state.is_served());
-        let (prefixes, link_local) = (at.prefixes.clone(), at.link_local);
-        let stored =
-            identity.map(|identity| StoredStation { identity, prefixes, link_local, until });
+        let (prefixes, off_link) = (at.prefixes.clone(), at.off_link.clone());
+        let link_local = at.link_local;
+        let stored = identity.map(|identity| StoredStation {
+            identity,
+            prefixes,
+            off_link,
+            link_local,
+            until,
+        });
         self.note(at.access, place, stored);
     }
 
@@ -48,6 +54,7 @@ impl Mag {
         }
         at.state = StationState::Active;
         (at.prefixes, at.until, at.registered) = (stored.prefixes, until, Some(now));
+        at.off_link = stored.off_link;
         at.identity = Some(stored.identity);
         self.stations.insert(place.clone(), at);
         self.know(&place);

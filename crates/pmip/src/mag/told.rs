@@ -14,6 +14,7 @@ use segue_wire::mobility::{
 };
 
 use super::Mag;
+use super::state::StationState;
 use super::station::{Place, Station};
 use crate::Refusal;
 use crate::message::{Registration, datagram};
@@ -33,7 +34,8 @@ impl Mag {
         to: Ipv6Addr,
     ) {
         let asked = Registration::of(options);
-        let places = self.places(&asked, from, to);
+        let mut places = self.places(&asked, from, to);
+        places.retain(|place| self.stations.get(place).is_some_and(|at| at.state.is_served()));
         let status = match (&asked.node, places.is_empty()) {
             (None, _) => RevocationStatus::IDENTITY_REQUIRED,
             (Some(_), true) => RevocationStatus::BINDING_DOES_NOT_EXIST,
@@ -85,6 +87,7 @@ impl Mag {
                     let changes = core::mem::replace(&mut at.preferred, told.prefer) != told.prefer;
                     at.was_preferred |= told.prefer;
                     self.follow(place);
+                    self.store(place);
                     if changes {
                         self.advertise(now, place);
                     }
@@ -103,14 +106,14 @@ impl Mag {
         Ok(())
     }
 
-    /// The stations of a host that an anchor has registered at this address and that have a prefix, or all of them if none is
-    /// named.
+    /// The stations of a host that an anchor has registered at this address, or is about to: a notification may come before the
+    /// answer. Those that have a prefix, or all of them if none is named.
     fn places(&self, asked: &Registration, anchor: Ipv6Addr, coa: Ipv6Addr) -> Vec<Place> {
         let Some(node) = &asked.node else { return Vec::new() };
         let usual = self.config.anchor;
         let fits = |at: &Station| {
             let identity = at.identity.as_ref();
-            at.state.is_served()
+            (at.state.is_served() || at.state == StationState::Registering)
                 && self.config.accesses[at.access].proxy_coa == coa
                 && identity.is_some_and(|i| i.anchor.unwrap_or(usual) == anchor)
                 && (asked.prefixes.is_empty()

@@ -140,6 +140,8 @@ fn when_an_access_goes_its_flows_are_on_the_other_in_the_same_instant_and_come_b
         assert_eq!(goes(&domain, *key), Some(mag(0).into()));
     }
     assert!(domain.asks(first));
+    let known = |n: usize| domain.mags[n].stations().next().unwrap().2.off_link.clone();
+    assert_eq!((known(0), known(1)), (vec![second], vec![first]), "each knows of the other");
     let all = [(Cause::Left, mag(0), mag(1), 3), (Cause::Back, mag(1), mag(0), 3)];
     assert_eq!(handovers(&domain), all);
     assert_eq!(preference(&domain, 2), Some(Preference::Medium));
