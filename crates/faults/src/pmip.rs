@@ -3,9 +3,10 @@
 //!
 //! What must hold: no prefix is two nodes', at the anchor or at gateways (`unique`); each binding that is there has a tunnel
 //! to its gateway (`tunnel`); no flow goes to a binding that cannot carry it (`flow`), and the first packet of each goes on or
-//! nowhere in time (`answered`); nobody is served whose registration has ended (`lapsed`); a start has all that was there
-//! before it (`restored`). In the end anchor and gateways agree with where each interface is, and with each other
-//! about its prefixes, which are those that it had before (`agree`).
+//! nowhere in time (`answered`); nobody is served whose registration has ended (`lapsed`), nor at a gateway that the anchor
+//! has left, whose word ends nothing any more (`former`); a start has all that was there before it (`restored`). In the end
+//! anchor and gateways agree with where each interface is, and with each other about its prefixes, which are those that it had
+//! before (`agree`).
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -38,6 +39,9 @@ const NODES: u8 = 4;
 const INTERFACES: u8 = 2;
 /// Registrations are short, so that many are renewed within a run.
 const LIFETIME: Span = Span::from_secs(16);
+/// Within this time a former gateway gives a host up, if nothing is lost: four times as much as it takes to repeat what it is
+/// told.
+const FORMER: Span = Span::from_secs(4);
 /// An interface that is there shows itself so often.
 const HEARD: Span = Span::from_secs(2);
 /// The interface of a gateway, which is its access, too: nothing of a mobile node passes there.
@@ -420,6 +424,42 @@ impl Scene for Domain {
                 let Some(identity) = &at.identity else { continue };
                 at.prefixes.iter().try_for_each(|prefix| own(*prefix, &identity.node))?;
             }
+        }
+        // Whom the anchor has taken elsewhere, the gateway before is told of.
+        for (_, at, until, session) in lma.sessions() {
+            // Nobody but its gateway says that an interface has left.
+            let left = until - lma.config().delete_delay;
+            let is_leaving =
+                session.state == SessionState::Leaving && now > left + Span::from_secs(2);
+            let here = self.addresses.iter().position(|address| *address == at);
+            let stays = here.filter(|_| is_leaving).is_some_and(|gateway| {
+                self.mag(gateway).stations().any(|(_, there, station)| {
+                    *there == session.link_layer
+                        && station.state.is_served()
+                        && station.registered.is_some_and(|then| then < left)
+                })
+            });
+            Violation::unless(!stays, "former", || format!("{session:?} has not left {at}"))?;
+            let quiet = |gateway: usize| {
+                let path = PathRef { host: gateway, path: 0 };
+                let clean = self.stage.truth(path).clean_since();
+                clean.is_some_and(|clean| clean.max(self.stage.resumed(gateway)) <= session.since)
+            };
+            let keeps = |gateway: &usize| {
+                self.addresses[*gateway] != at && quiet(*gateway) && {
+                    let mut all = self.mag(*gateway).stations();
+                    all.any(|(_, there, station)| {
+                        *there == session.link_layer
+                            && station.state.is_served()
+                            && station.registered.is_some_and(|then| then < session.since)
+                    })
+                }
+            };
+            let late = now > session.since + FORMER;
+            let former = (0..self.mags.len()).filter(|_| late).find(keeps);
+            Violation::unless(former.is_none(), "former", || {
+                format!("gateway {former:?} has kept {:?}", session.link_layer)
+            })?;
         }
         for (key, flow) in lma.flows() {
             let session = lma.session(flow.session);
