@@ -278,6 +278,46 @@ impl Domain {
         all.map(|(_, station, at)| (station.clone(), at.until)).collect()
     }
 
+    /// Whom the anchor has taken elsewhere, the gateway before is told of; and it ends nothing any more.
+    fn check_former(&self, now: Time) -> Result<(), Violation> {
+        for (_, at, until, session) in self.lma().sessions() {
+            // Nobody but its gateway says that an interface has left.
+            let left = until - self.lma().config().delete_delay;
+            let is_leaving =
+                session.state == SessionState::Leaving && now > left + Span::from_secs(2);
+            let here = self.addresses.iter().position(|address| *address == at);
+            let stays = here.filter(|_| is_leaving).is_some_and(|gateway| {
+                self.mag(gateway).stations().any(|(_, there, station)| {
+                    *there == session.link_layer
+                        && station.state.is_served()
+                        && station.registered.is_some_and(|then| then < left)
+                })
+            });
+            Violation::unless(!stays, "former", || format!("{session:?} has not left {at}"))?;
+            let quiet = |gateway: usize| {
+                let path = PathRef { host: gateway, path: 0 };
+                let clean = self.stage.truth(path).clean_since();
+                clean.is_some_and(|clean| clean.max(self.stage.resumed(gateway)) <= session.since)
+            };
+            let keeps = |gateway: &usize| {
+                self.addresses[*gateway] != at && quiet(*gateway) && {
+                    let mut all = self.mag(*gateway).stations();
+                    all.any(|(_, there, station)| {
+                        *there == session.link_layer
+                            && station.state.is_served()
+                            && station.registered.is_some_and(|then| then < session.since)
+                    })
+                }
+            };
+            let late = now > session.since + FORMER;
+            let former = (0..self.mags.len()).filter(|_| late).find(keeps);
+            Violation::unless(former.is_none(), "former", || {
+                format!("gateway {former:?} has kept {:?}", session.link_layer)
+            })?;
+        }
+        Ok(())
+    }
+
     /// The prefixes of an interface at a gateway that serves it.
     fn served(&self, gateway: usize, place: Place) -> Option<&Vec<Prefix>> {
         let wanted = station(place);
@@ -425,42 +465,8 @@ impl Scene for Domain {
                 at.prefixes.iter().try_for_each(|prefix| own(*prefix, &identity.node))?;
             }
         }
-        // Whom the anchor has taken elsewhere, the gateway before is told of.
-        for (_, at, until, session) in lma.sessions() {
-            // Nobody but its gateway says that an interface has left.
-            let left = until - lma.config().delete_delay;
-            let is_leaving =
-                session.state == SessionState::Leaving && now > left + Span::from_secs(2);
-            let here = self.addresses.iter().position(|address| *address == at);
-            let stays = here.filter(|_| is_leaving).is_some_and(|gateway| {
-                self.mag(gateway).stations().any(|(_, there, station)| {
-                    *there == session.link_layer
-                        && station.state.is_served()
-                        && station.registered.is_some_and(|then| then < left)
-                })
-            });
-            Violation::unless(!stays, "former", || format!("{session:?} has not left {at}"))?;
-            let quiet = |gateway: usize| {
-                let path = PathRef { host: gateway, path: 0 };
-                let clean = self.stage.truth(path).clean_since();
-                clean.is_some_and(|clean| clean.max(self.stage.resumed(gateway)) <= session.since)
-            };
-            let keeps = |gateway: &usize| {
-                self.addresses[*gateway] != at && quiet(*gateway) && {
-                    let mut all = self.mag(*gateway).stations();
-                    all.any(|(_, there, station)| {
-                        *there == session.link_layer
-                            && station.state.is_served()
-                            && station.registered.is_some_and(|then| then < session.since)
-                    })
-                }
-            };
-            let late = now > session.since + FORMER;
-            let former = (0..self.mags.len()).filter(|_| late).find(keeps);
-            Violation::unless(former.is_none(), "former", || {
-                format!("gateway {former:?} has kept {:?}", session.link_layer)
-            })?;
-        }
+        self.check_former(now)?;
+        let lma = self.lma();
         for (key, flow) in lma.flows() {
             let session = lma.session(flow.session);
             let good = session.is_some_and(|session| {
