@@ -31,7 +31,7 @@ use super::packets::MARK;
 /// Smallest MTU of a route that the kernel accepts, over IPv4 and IPv6.
 pub(crate) const LEAST_MTU: [u32; 2] = [576, 1_280];
 /// Metric of the unreachable routes: any other route is better.
-const LAST_METRIC: u32 = u32::MAX - 1;
+pub(crate) const LAST_METRIC: u32 = u32::MAX - 1;
 
 /// The addresses, routes and rules of a host.
 pub(crate) struct Routing {
@@ -329,7 +329,8 @@ pub fn remove_rules(number: Number) -> usize {
     remove(rules().unwrap_or_default().iter().filter(|rule| is_of(number, rule)))
 }
 
-fn remove<'a>(rules: impl Iterator<Item = &'a Rule>) -> usize {
+/// Removes rules; returns how many.
+pub(crate) fn remove<'a>(rules: impl Iterator<Item = &'a Rule>) -> usize {
     let told = |rule| delete_rule(rule).inspect_err(|error| warn!("{error}")).is_ok();
     rules.filter(|rule| told(rule)).count()
 }

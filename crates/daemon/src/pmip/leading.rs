@@ -4,19 +4,18 @@
 use anyhow::Context;
 use segue_ip::{Forward, Forwarding, Prefix, Route, Rule};
 use segue_linux::Kernel;
-use segue_linux::route::{delete_rule, rules, unreachables};
+use segue_linux::route::{rules, unreachables};
 use tracing::warn;
 
 use crate::kept::Kept;
 use crate::number::Number;
+use crate::routing::{self, LAST_METRIC};
 
 /// The first routing table of the first gateway on a machine; each has two, by the number of its device. In the first, what
 /// comes over accesses goes into the relay.
 const TABLES: u32 = 0x5f00;
 /// Priority of the rules that lead there, before those that pass or prohibit what else is forwarded.
 const RULES: u32 = 5_190;
-/// The metric of routes that refuse what no other route takes, also after a crash.
-const LAST: u32 = u32::MAX - 1;
 
 /// The tables of a gateway: from hosts, and to hosts.
 pub(super) fn tables(number: Number) -> [u32; 2] {
@@ -51,43 +50,55 @@ pub(super) fn lead<'a>(
 }
 
 fn last(table: u32) -> Route {
-    Route::unreachable(Prefix::default_of(true)).table(table).metric(LAST)
+    Route::unreachable(Prefix::default_of(true)).table(table).metric(LAST_METRIC)
 }
 
 /// The numbers of gateways that have left rules or routes, running or not.
 pub fn numbers() -> Vec<Number> {
-    Number::all().filter(|number| of(*number) != Left::default()).collect()
+    let all = Left::all();
+    Number::all().filter(|number| all.of(*number) != Left::default()).collect()
 }
 
 /// The number of rules that a gateway has set.
 pub fn count_rules(number: Number) -> usize {
-    of(number).rules.len()
+    Left::all().of(number).rules.len()
 }
 
 /// Removes what a gateway has left: returns how many rules and routes.
 pub fn remove(number: Number) -> (usize, usize) {
-    let Left { rules, routes } = of(number);
-    let gone = |rule: &&Rule| delete_rule(rule).inspect_err(|error| warn!("{error}")).is_ok();
+    let Left { rules, routes } = Left::all().of(number);
     let opened = |route: &&Route| {
         let taken = Kernel.take_back(&Forward::Route(**route));
         taken.inspect_err(|error| warn!("{error}")).is_ok()
     };
-    (rules.iter().filter(gone).count(), routes.iter().filter(opened).count())
+    (routing::remove(rules.iter()), routes.iter().filter(opened).count())
 }
 
+/// Rules and routes that gateways leave.
 #[derive(Default, PartialEq)]
 struct Left {
     rules: Vec<Rule>,
     routes: Vec<Route>,
 }
 
-fn of(number: Number) -> Left {
-    let tables = tables(number);
-    let (rules, routes) = (rules().unwrap_or_default(), unreachables().unwrap_or_default());
-    let ours = |rule: &Rule| rule.priority == RULES && tables.contains(&rule.table);
-    let has = |table| routes.iter().any(|one| one.table == table && one.metric == Some(LAST));
-    Left {
-        rules: rules.into_iter().filter(ours).collect(),
-        routes: tables.into_iter().filter(|table| has(*table)).map(last).collect(),
+impl Left {
+    /// All that might be some gateway's.
+    fn all() -> Left {
+        let (mut rules, mut routes) =
+            (rules().unwrap_or_default(), unreachables().unwrap_or_default());
+        rules.retain(|rule| rule.priority == RULES);
+        routes.retain(|route| route.metric == Some(LAST_METRIC));
+        Left { rules, routes }
+    }
+
+    /// Those of one.
+    fn of(&self, number: Number) -> Left {
+        let tables = tables(number);
+        let ours = self.rules.iter().filter(|rule| tables.contains(&rule.table));
+        let has = |table: &u32| self.routes.iter().any(|route| route.table == *table);
+        Left {
+            rules: ours.cloned().collect(),
+            routes: tables.into_iter().filter(has).map(last).collect(),
+        }
     }
 }

@@ -23,13 +23,12 @@ use crate::forwarding::Forwarding;
 use crate::kept::Kept;
 use crate::ledger::{Entry, Ledger, StoreTable};
 use crate::relayed::{self, Below, OfFlows, Relayed};
+use crate::routing::LAST_METRIC;
 use crate::run::{self, Core, Role};
 pub use crate::settings::Lma as Settings;
 use crate::sockets::Sockets;
 
 const BINDINGS: StoreTable = StoreTable { name: "bindings", of: "binding" };
-/// The metric of the route that refuses what is for the pool while the relay is away.
-const LAST: u32 = u32::MAX - 1;
 
 /// What an anchor says on its control socket.
 #[derive(Clone, Debug)]
@@ -210,14 +209,8 @@ impl Daemon {
     /// All bindings and flows, as whoever decides is told of them.
     fn present(&self) -> Vec<Told> {
         let lma = &self.core.end.sockets.machine;
-        let bindings = lma.sessions().map(|(_, gateway, _, session)| Told::Binding {
-            mn_id: session.node.to_string(),
-            llid: session.link_layer.to_string(),
-            bid: session.bid,
-            att: att(session),
-            prefixes: session.prefixes.iter().map(ToString::to_string).collect(),
-            proxy_coa: gateway.to_string(),
-        });
+        let bindings =
+            lma.sessions().map(|(_, gateway, _, session)| told_binding(gateway, session));
         let flows = lma.flows().filter_map(|(key, _)| self.told_of(key, false));
         bindings.chain(flows).collect()
     }
@@ -248,6 +241,18 @@ impl Daemon {
             decisions.tell_one(number, Told::Refused { why });
         }
         Ok(())
+    }
+}
+
+/// What whoever decides is told of a binding.
+fn told_binding(gateway: std::net::Ipv6Addr, session: &segue_pmip::Session) -> Told {
+    Told::Binding {
+        mn_id: session.node.to_string(),
+        llid: session.link_layer.to_string(),
+        bid: session.bid,
+        att: att(session),
+        prefixes: session.prefixes.iter().map(ToString::to_string).collect(),
+        proxy_coa: gateway.to_string(),
     }
 }
 
@@ -293,7 +298,7 @@ impl Role for Daemon {
         let lead = [
             Route::on(pool, end.device()),
             // Stays when the device goes with a crash: what is for hosts goes nowhere else.
-            Route::unreachable(pool).metric(LAST),
+            Route::unreachable(pool).metric(LAST_METRIC),
         ];
         for route in lead {
             let put = kept.put(Forward::Route(route));
@@ -371,14 +376,7 @@ impl Role for Daemon {
                 let mut own = lma.sessions_of(node);
                 let found = own.find(|(.., session)| session.link_layer == *link_layer);
                 if let Some((_, gateway, _, session)) = found {
-                    decisions.tell(&Told::Binding {
-                        mn_id: node.to_string(),
-                        llid: link_layer.to_string(),
-                        bid: session.bid,
-                        att: att(session),
-                        prefixes: session.prefixes.iter().map(ToString::to_string).collect(),
-                        proxy_coa: gateway.to_string(),
-                    });
+                    decisions.tell(&told_binding(gateway, session));
                 }
             }
             Report::Left { node, link_layer, .. } => {
