@@ -12,7 +12,7 @@ use crate::layout::{Reader, Wire, hex};
 const FAMILY_802: u16 = 6;
 
 /// MAC_ADDR: an address of a family.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 pub struct MacAddress {
     /// IANA's number of the family, 6.
     pub family: u16,
@@ -37,6 +37,7 @@ impl Value for MacAddress {
 
 choice! {
     /// LINK_ADDR: the link-layer address of an interface or a point of attachment.
+    #[derive(PartialOrd, Ord)]
     pub enum LinkAddress "LINK_ADDR" {
         /// MAC_ADDR.
         0 Mac(MacAddress),
@@ -74,6 +75,7 @@ impl LinkAddress {
 
 sequence! {
     /// 3GPP_3G_CELL_ID.
+    #[derive(PartialOrd, Ord)]
     pub struct Cell3g {
         /// PLMN_ID.
         plmn_id: [u8; 3],
@@ -82,6 +84,7 @@ sequence! {
     }
 
     /// 3GPP_2G_CELL_ID.
+    #[derive(PartialOrd, Ord)]
     pub struct Cell2g {
         /// PLMN_ID.
         plmn_id: [u8; 3],
@@ -92,6 +95,7 @@ sequence! {
     }
 
     /// LINK_ID: an interface.
+    #[derive(PartialOrd, Ord)]
     pub struct LinkId {
         /// LINK_TYPE.
         link_type: LinkType,

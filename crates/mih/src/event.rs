@@ -1,0 +1,145 @@
+//! Events of links, and how frames carry them.
+
+use alloc::vec::Vec;
+
+use segue_wire::mih::codes::{EventList, LinkDownReason, LinkGoingDownReason};
+use segue_wire::mih::identity::{LinkAddress, LinkId, LinkTupleId};
+use segue_wire::mih::link::{LinkDetectedInfo, ParameterReport};
+use segue_wire::mih::{MessageId, Tlv};
+
+/// Something that happened to a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// The link.
+    pub link: LinkId,
+    /// Its other end, if it is known: the station of an access point.
+    pub station: Option<LinkAddress>,
+    /// What.
+    pub what: What,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// Link_Detected.
+    Detected(Vec<LinkDetectedInfo>),
+    /// Link_Up: the station is attached. Told again of one that is not about to leave any more.
+    Up,
+    /// Link_Down: it has left.
+    Down(LinkDownReason),
+    /// Link_Going_Down: it is about to leave.
+    GoingDown {
+        /// In how many milliseconds, as far as is known.
+        within_ms: u16,
+        /// Why.
+        reason: LinkGoingDownReason,
+    },
+    /// Link_Parameters_Report.
+    Parameters(Vec<ParameterReport>),
+}
+
+impl What {
+    /// Its name in a list of events.
+    #[must_use]
+    pub fn kind(&self) -> EventList {
+        match self {
+            What::Detected(_) => EventList::LINK_DETECTED,
+            What::Up => EventList::LINK_UP,
+            What::Down(_) => EventList::LINK_DOWN,
+            What::GoingDown { .. } => EventList::LINK_GOING_DOWN,
+            What::Parameters(_) => EventList::LINK_PARAMETERS_REPORT,
+        }
+    }
+
+    pub(crate) fn message(&self) -> MessageId {
+        match self {
+            What::Detected(_) => MessageId::LINK_DETECTED,
+            What::Up => MessageId::LINK_UP,
+            What::Down(_) => MessageId::LINK_DOWN,
+            What::GoingDown { .. } => MessageId::LINK_GOING_DOWN,
+            What::Parameters(_) => MessageId::LINK_PARAMETERS_REPORT,
+        }
+    }
+}
+
+impl Event {
+    /// The TLVs that follow the names. The station of Link_Up stands where the standard has the new access router and that of
+    /// Link_Down where it has the old one, as in paper 3's system; in all others it is the link's point of attachment.
+    pub(crate) fn tlvs(&self) -> Vec<Tlv> {
+        let tuple = |poa| Tlv::LinkIdentifier(LinkTupleId { link: self.link.clone(), poa });
+        let station = || self.station.clone();
+        match &self.what {
+            What::Detected(all) => Vec::from([Tlv::LinkDetectedInfoList(all.clone())]),
+            What::Up => {
+                let mut tlvs = Vec::from([tuple(None)]);
+                tlvs.extend(station().map(Tlv::NewAccessRouter));
+                tlvs
+            }
+            What::Down(reason) => {
+                let mut tlvs = Vec::from([tuple(None)]);
+                tlvs.extend(station().map(Tlv::OldAccessRouter));
+                tlvs.push(Tlv::LinkDownReason(*reason));
+                tlvs
+            }
+            What::GoingDown { within_ms, reason } => {
+                let (within, reason) =
+                    (Tlv::TimeInterval(*within_ms), Tlv::LinkGoingDownReason(*reason));
+                Vec::from([tuple(station()), within, reason])
+            }
+            What::Parameters(reports) => {
+                Vec::from([tuple(station()), Tlv::LinkParameterReportList(reports.clone())])
+            }
+        }
+    }
+
+    /// Reads an indication; `None` if it lacks something.
+    pub(crate) fn read(message: MessageId, tlvs: &[Tlv]) -> Option<Event> {
+        let tuple = tlvs.iter().find_map(|tlv| match tlv {
+            Tlv::LinkIdentifier(tuple) => Some(tuple.clone()),
+            _ => None,
+        });
+        let what = match message {
+            MessageId::LINK_DETECTED => What::Detected(tlvs.iter().find_map(|tlv| match tlv {
+                Tlv::LinkDetectedInfoList(all) => Some(all.clone()),
+                _ => None,
+            })?),
+            MessageId::LINK_UP => What::Up,
+            MessageId::LINK_DOWN => What::Down(tlvs.iter().find_map(|tlv| match tlv {
+                Tlv::LinkDownReason(reason) => Some(*reason),
+                _ => None,
+            })?),
+            MessageId::LINK_GOING_DOWN => going_down(tlvs)?,
+            MessageId::LINK_PARAMETERS_REPORT => {
+                What::Parameters(tlvs.iter().find_map(|tlv| match tlv {
+                    Tlv::LinkParameterReportList(all) => Some(all.clone()),
+                    _ => None,
+                })?)
+            }
+            _ => return None,
+        };
+        // What is detected is told of no link that is attached.
+        if let What::Detected(all) = &what {
+            let link = all.first()?.link.link.clone();
+            return Some(Event { link, station: None, what });
+        }
+        let LinkTupleId { link, poa } = tuple?;
+        let router = tlvs.iter().find_map(|tlv| match (tlv, &what) {
+            (Tlv::NewAccessRouter(station), What::Up)
+            | (Tlv::OldAccessRouter(station), What::Down(_)) => Some(station.clone()),
+            _ => None,
+        });
+        Some(Event { link, station: router.or(poa), what })
+    }
+}
+
+fn going_down(tlvs: &[Tlv]) -> Option<What> {
+    let within_ms = tlvs.iter().find_map(|tlv| match tlv {
+        Tlv::TimeInterval(within) => Some(*within),
+        _ => None,
+    })?;
+    let reason = tlvs.iter().find_map(|tlv| match tlv {
+        Tlv::LinkGoingDownReason(reason) => Some(*reason),
+        _ => None,
+    })?;
+    Some(What::GoingDown { within_ms, reason })
+}

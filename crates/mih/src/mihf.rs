@@ -1,0 +1,369 @@
+//! The function of a node.
+
+mod command;
+mod exchange;
+mod measure;
+mod pass;
+mod register;
+mod state;
+mod subscribe;
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use core::net::IpAddr;
+
+use segue_clock::{Deadline, Machine, Rng, Span, Time, Timers};
+use segue_ip::{Datagram, Input, Output};
+use segue_mobility::Retransmission;
+use segue_wire::mih::codes::{EventList, Status};
+use segue_wire::mih::identity::LinkId;
+use segue_wire::mih::{Frame, MessageId, OctetString, Opcode, Payload, Tlv};
+
+use crate::Name;
+use crate::config::{MihfConfig, Transport};
+use crate::event::Event;
+use crate::io::{MihfInput, MihfOutput};
+use crate::news::{Refusal, Refused, Report};
+use state::{Client, Endpoint, Key, Line, Open, Party, Path, Request, Task, Upstream};
+pub use state::{Link, Owner, Registered, Station};
+
+/// Most who are registered.
+const CLIENTS_MAX: usize = 1_024;
+/// Most links.
+const LINKS_MAX: usize = 4_096;
+/// Most stations of a link.
+const STATIONS_MAX: usize = 4_096;
+
+/// The machine of a function.
+pub struct Mihf {
+    config: MihfConfig,
+    clients: BTreeMap<Name, Client>,
+    functions: Vec<Upstream>,
+    links: BTreeMap<LinkId, Link>,
+    open: BTreeMap<Key, Open>,
+    /// Events that are under way.
+    lines: BTreeMap<Line, Key>,
+    /// Transactions of frames that came, so that they count once; and these in their order.
+    seen: BTreeMap<(Endpoint, MessageId, u16), Time>,
+    seen_order: VecDeque<(Endpoint, MessageId, u16)>,
+    /// Round-trip times of who has acknowledged something.
+    round_trips: BTreeMap<Endpoint, Span>,
+    timers: Timers<Task>,
+    transaction: u16,
+    /// Actions of own links that are under way, and who is to be told.
+    acting: BTreeMap<u64, command::Acting>,
+    number: u64,
+    refused: Refused,
+    out: VecDeque<MihfOutput>,
+}
+
+impl Mihf {
+    /// A function to which nobody has spoken yet.
+    #[must_use]
+    pub fn new(config: MihfConfig) -> Mihf {
+        let mut timers = Timers::new();
+        let upstream = |remote| Upstream {
+            remote,
+            name: None,
+            registered: false,
+            asking: false,
+            asked_at: Time::ZERO,
+            events: EventList(0),
+        };
+        let functions: Vec<Upstream> = config.functions.iter().copied().map(upstream).collect();
+        (0..functions.len()).for_each(|n| timers.set(Task::Register(n), Time::ZERO));
+        let own = config.links.iter().map(|own| {
+            let link = Link {
+                commands: own.commands,
+                forecasting: own.forecasting,
+                ..Link::of(Owner::Own)
+            };
+            (own.id.clone(), link)
+        });
+        Mihf {
+            clients: BTreeMap::new(),
+            functions,
+            links: own.collect(),
+            open: BTreeMap::new(),
+            lines: BTreeMap::new(),
+            seen: BTreeMap::new(),
+            seen_order: VecDeque::new(),
+            round_trips: BTreeMap::new(),
+            timers,
+            transaction: Rng::new(config.seed).next_u64() as u16 & 0xfff,
+            acting: BTreeMap::new(),
+            number: 0,
+            refused: Refused::new(),
+            out: VecDeque::new(),
+            config,
+        }
+    }
+
+    /// What it knows.
+    #[must_use]
+    pub fn config(&self) -> &MihfConfig {
+        &self.config
+    }
+
+    /// Links that it knows.
+    #[must_use]
+    pub fn links(&self) -> &BTreeMap<LinkId, Link> {
+        &self.links
+    }
+
+    /// Who is registered here.
+    pub fn registered(&self) -> impl Iterator<Item = Registered> {
+        self.clients.iter().map(|(name, client)| Registered {
+            name: name.clone(),
+            address: client.at.remote.address,
+            port: client.at.remote.port,
+            transport: client.at.remote.transport,
+            until: client.until,
+        })
+    }
+
+    /// Functions where it is to be registered: which, their names, and whether it is.
+    pub fn functions(&self) -> impl Iterator<Item = (&crate::Remote, Option<&Name>, bool)> {
+        self.functions.iter().map(|of| (&of.remote, of.name.as_ref(), of.registered))
+    }
+
+    /// Who is subscribed to a link's events, by name, and to which; a function by the name that it has told.
+    #[must_use]
+    pub fn subscribed(&self, link: &Link) -> Vec<(Name, EventList)> {
+        let name = |party: &Party| match party {
+            Party::Client(name) => Some(name.clone()),
+            Party::Function(number) => self.functions[*number].name.clone(),
+        };
+        let all = link.subscribed.iter();
+        all.filter_map(|(party, events)| Some((name(party)?, *events))).collect()
+    }
+
+    /// What it refused.
+    #[must_use]
+    pub fn refused(&self) -> &Refused {
+        &self.refused
+    }
+
+    fn refuse(&mut self, why: Refusal) {
+        *self.refused.entry(why).or_default() += 1;
+    }
+
+    fn report(&mut self, report: Report) {
+        self.out.push_back(Output::Report(report));
+    }
+
+    /// Whether who is there may register.
+    fn may_register(&self, address: IpAddr) -> bool {
+        self.config.peers.iter().any(|prefix| prefix.contains(address))
+    }
+
+    /// Who speaks, if it is known.
+    fn party(&self, from: Endpoint, name: &Name) -> Option<Party> {
+        let of = |function: &Upstream| {
+            let remote = function.remote;
+            (remote.address, remote.port, remote.transport)
+                == (from.address, from.port, from.transport)
+        };
+        if let Some(number) = self.functions.iter().position(of) {
+            return Some(Party::Function(number));
+        }
+        let client = self.clients.get(name)?;
+        (client.at.remote == from).then(|| Party::Client(name.clone()))
+    }
+
+    /// The way to somebody, and its name.
+    fn way(&self, party: &Party) -> Option<(Path, Name)> {
+        match party {
+            Party::Client(name) => Some((self.clients.get(name)?.at, name.clone())),
+            Party::Function(number) => {
+                let function = self.functions.get(*number)?;
+                let remote = function.remote;
+                let (address, port, transport) = (remote.address, remote.port, remote.transport);
+                let local = match address {
+                    IpAddr::V4(_) => core::net::Ipv4Addr::UNSPECIFIED.into(),
+                    IpAddr::V6(_) => core::net::Ipv6Addr::UNSPECIFIED.into(),
+                };
+                let path = Path { local, remote: Endpoint { address, port, transport } };
+                Some((path, function.name.clone().unwrap_or_default()))
+            }
+        }
+    }
+
+    fn take(&mut self, now: Time, came: &Datagram) -> Result<(), Refusal> {
+        let transport = Transport::of(came.protocol).ok_or(Refusal::Malformed)?;
+        let remote = Endpoint { address: came.from.0, port: came.from.1, transport };
+        let of_function = self.functions.iter().any(|f| f.remote.address == remote.address);
+        if !of_function && !self.may_register(remote.address) {
+            return Err(Refusal::Stranger);
+        }
+        let frame = Frame::parse(&came.bytes, &self.config.profile);
+        let frame = frame.map_err(|_| Refusal::Malformed)?;
+        let Payload::Tlvs(tlvs) = &frame.payload else { return Err(Refusal::Fragment) };
+        let [Tlv::SourceMihfId(name), Tlv::DestinationMihfId(to), ..] = &tlvs[..] else {
+            return Err(Refusal::Malformed);
+        };
+        // Who does not know the name yet names nobody.
+        if !to.0.is_empty() && *to != self.config.name {
+            return Err(Refusal::Destination);
+        }
+        if name.0.is_empty() || *name == self.config.name {
+            return Err(Refusal::Malformed);
+        }
+        let path = Path { local: came.to.0, remote };
+        if frame.ack_rsp {
+            let is_answer = frame.message_id.opcode() == Opcode::RESPONSE && tlvs.len() == 2;
+            let key = (is_answer.then_some(remote), frame.transaction_id);
+            self.on_acknowledgement(now, &path, key);
+            if tlvs.len() == 2 {
+                return Ok(());
+            }
+        }
+        let acknowledges = frame.ack_req && transport == Transport::Udp;
+        if acknowledges && self.is_repeated(now, remote, &frame) {
+            self.acknowledge(&path, name, &frame);
+            return Ok(());
+        }
+        let rest = &tlvs[2..];
+        match frame.message_id.opcode() {
+            Opcode::REQUEST => {
+                let mut request = Request {
+                    path,
+                    name: name.clone(),
+                    message: frame.message_id,
+                    transaction: frame.transaction_id,
+                    acknowledged: !acknowledges,
+                    link: link_of(rest),
+                };
+                let done = self.serve(now, &request, rest)?;
+                match done {
+                    Served::Now(answer) => self.answer(now, &request, answer),
+                    Served::Answered => {}
+                    Served::Later => {
+                        if acknowledges {
+                            request.acknowledged = true;
+                            self.acknowledge(&path, name, &frame);
+                        }
+                    }
+                }
+                Ok(())
+            }
+            Opcode::RESPONSE => {
+                if acknowledges {
+                    self.acknowledge(&path, name, &frame);
+                }
+                self.on_answer(now, &path, name, &frame, rest)
+            }
+            Opcode::INDICATION => {
+                let party = self.party(remote, name).ok_or(Refusal::NotRegistered)?;
+                if acknowledges {
+                    self.acknowledge(&path, name, &frame);
+                }
+                let event = Event::read(frame.message_id, rest).ok_or(Refusal::NotServed)?;
+                self.told(now, &party, event)
+            }
+            _ => Err(Refusal::NotServed),
+        }
+    }
+
+    /// Does what a request asks for.
+    fn serve(&mut self, now: Time, request: &Request, tlvs: &[Tlv]) -> Result<Served, Refusal> {
+        let (remote, name) = (request.path.remote, &request.name);
+        match request.message {
+            MessageId::REGISTER => self.register(now, request, tlvs),
+            MessageId::CAPABILITY_DISCOVER => Ok(Served::Now(self.capabilities())),
+            other => {
+                let Some(party) = self.party(remote, name) else {
+                    self.refuse(Refusal::NotRegistered);
+                    let status = Tlv::Status(Status::AUTHORIZATION_FAILURE);
+                    return Ok(Served::Now(Vec::from([status])));
+                };
+                match other {
+                    MessageId::DEREGISTER => {
+                        self.forget(now, &party);
+                        Ok(Served::Now(Vec::from([Tlv::Status(Status::SUCCESS)])))
+                    }
+                    MessageId::EVENT_SUBSCRIBE => self.subscribe(now, request, party, tlvs),
+                    MessageId::EVENT_UNSUBSCRIBE => self.unsubscribe(now, &party, tlvs),
+                    _ => self.commanded(now, request, tlvs),
+                }
+            }
+        }
+    }
+
+    fn due(&mut self, now: Time, task: Task) {
+        match task {
+            Task::Again(key) => self.again(now, key),
+            Task::Register(number) => self.register_at(now, number),
+            Task::Discover(number) => self.discover(now, number),
+            Task::Lapse(name) => self.forget(now, &Party::Client(name)),
+            Task::Settle(link) => self.settle(now, &link),
+            Task::Report(link, which) => self.report_regularly(now, &link, which),
+        }
+    }
+}
+
+/// The link that a request is about.
+fn link_of(tlvs: &[Tlv]) -> Option<LinkId> {
+    tlvs.iter().find_map(|tlv| match tlv {
+        Tlv::LinkIdentifier(tuple) => Some(tuple.link.clone()),
+        _ => None,
+    })
+}
+
+/// What becomes of a request.
+enum Served {
+    /// It is answered with these.
+    Now(Vec<Tlv>),
+    /// It is answered.
+    Answered,
+    /// It is answered when somebody else has answered.
+    Later,
+}
+
+impl Machine for Mihf {
+    type Input = Input<MihfInput, core::convert::Infallible>;
+    type Output = MihfOutput;
+
+    fn handle(&mut self, now: Time, input: Self::Input) {
+        self.tick(now);
+        match input {
+            Input::Datagram(came) => {
+                if let Err(why) = self.take(now, &came) {
+                    self.refuse(why);
+                }
+            }
+            Input::Own(MihfInput::Event(event)) => {
+                if let Err(why) = self.happened(now, event) {
+                    self.refuse(why);
+                }
+            }
+            Input::Own(MihfInput::Measured { link, station, values }) => {
+                if let Err(why) = self.measured(now, &link, station.as_ref(), &values) {
+                    self.refuse(why);
+                }
+            }
+            Input::Own(MihfInput::Command { number, command }) => {
+                self.ordered(now, number, command);
+            }
+            Input::Own(MihfInput::Acted { number, result }) => self.acted(now, number, result),
+            Input::Own(MihfInput::Closed { peer, port }) => self.closed(now, peer, port),
+            Input::Own(MihfInput::Leave) => self.leave(now),
+            Input::Interfaces(_) | Input::Link(_) => {}
+            Input::Record(none) => match none {},
+        }
+    }
+
+    fn tick(&mut self, now: Time) {
+        while let Some(task) = self.timers.pop_due(now) {
+            self.due(now, task);
+        }
+    }
+
+    fn poll(&mut self) -> Option<MihfOutput> {
+        self.out.pop_front()
+    }
+
+    fn deadline(&self) -> Deadline {
+        self.timers.next().map(|(at, task)| (at, task.why()))
+    }
+}

@@ -1,0 +1,267 @@
+//! Transactions: acknowledgements, frames that are sent again, and those that came twice (RFC 5677, 4; IEEE 802.21-2008, 8.2).
+
+use segue_mobility::{Backoff, Silence};
+
+use super::state::Purpose;
+use super::*;
+
+/// Until the first round trip is known (RFC 5677, 4.1.2: 3 s), and longer than any other.
+const FIRST: Span = Span::from_secs(3);
+const LONGEST: Span = Span::from_secs(30);
+/// Shorter than any other.
+const SHORTEST: Span = Span::from_millis(100);
+/// Times that a frame is sent.
+const TRIES: u32 = 3;
+/// How long an answer is waited for.
+const PATIENCE: Span = Span::from_secs(15);
+/// How long it is known that a frame came.
+const KNOWN: Span = Span::from_secs(30);
+/// Most of these.
+const KNOWN_MAX: usize = 8_192;
+/// Most frames without an answer, of 4096 numbers.
+const OPEN_MAX: usize = 2_048;
+/// The longest frame that one datagram carries on any way.
+const UDP_MAX: usize = 1_400;
+const HOPS: u8 = 64;
+
+impl Mihf {
+    fn next_transaction(&mut self) -> Option<u16> {
+        if self.open.len() >= OPEN_MAX {
+            return None;
+        }
+        loop {
+            self.transaction = (self.transaction + 1) & 0xfff;
+            if !self.open.contains_key(&(None, self.transaction)) {
+                return Some(self.transaction);
+            }
+        }
+    }
+
+    fn send(&mut self, to: &Path, frame: &Frame) {
+        let Ok(bytes) = frame.emit(&self.config.profile) else {
+            self.refuse(Refusal::TooLong);
+            return;
+        };
+        let Endpoint { address, port, transport } = to.remote;
+        if transport == Transport::Udp && bytes.len() > UDP_MAX {
+            self.refuse(Refusal::TooLong);
+            return;
+        }
+        self.out.push_back(Output::Send(Datagram {
+            interface: None,
+            from: (to.local, self.config.port),
+            to: (address, port),
+            protocol: transport.protocol(),
+            hop_limit: HOPS,
+            bytes,
+        }));
+    }
+
+    fn named(&self, to: &Name, tlvs: Vec<Tlv>) -> Vec<Tlv> {
+        let names =
+            [Tlv::SourceMihfId(self.config.name.clone()), Tlv::DestinationMihfId(to.clone())];
+        names.into_iter().chain(tlvs).collect()
+    }
+
+    /// Sends a request or an indication. False if there is no room for it.
+    pub(super) fn ask(
+        &mut self,
+        now: Time,
+        (path, name): (Path, Name),
+        message: MessageId,
+        tlvs: Vec<Tlv>,
+        purpose: Purpose,
+    ) -> bool {
+        let Some(transaction) = self.next_transaction() else {
+            self.refuse(Refusal::Full);
+            return false;
+        };
+        let mut frame = Frame::new(message, transaction, self.named(&name, tlvs));
+        frame.ack_req = path.remote.transport == Transport::Udp;
+        // Nothing is to be waited for where an event goes over a stream.
+        if frame.ack_req || !matches!(purpose, Purpose::Event(_)) {
+            self.await_answer(now, path, &frame, (None, transaction), purpose);
+        }
+        self.send(&path, &frame);
+        true
+    }
+
+    fn await_answer(&mut self, now: Time, to: Path, frame: &Frame, key: Key, purpose: Purpose) {
+        let initial = self.round_trips.get(&to.remote).map_or(FIRST, |round_trip| *round_trip * 4);
+        let initial = initial.max(SHORTEST).min(FIRST);
+        let again =
+            Retransmission::new(now, Backoff { initial, longest: LONGEST, tries: Some(TRIES) });
+        let (frame, ends) = (frame.clone(), now + PATIENCE);
+        let at = if frame.ack_req { again.deadline() } else { ends };
+        self.timers.set(Task::Again(key), at);
+        if let Purpose::Event(line) = &purpose {
+            self.lines.insert(line.clone(), key);
+        }
+        let (sent_at, acknowledged, next) = (now, !frame.ack_req, None);
+        let open = Open { to, frame, sent_at, again, acknowledged, ends, purpose, next };
+        self.open.insert(key, open);
+    }
+
+    /// Answers a request. Over UDP the answer acknowledges it, if nothing has yet, and is to be acknowledged itself.
+    pub(super) fn answer(&mut self, now: Time, request: &Request, tlvs: Vec<Tlv>) {
+        let message = request.message.with_opcode(Opcode::RESPONSE);
+        let tlvs = self.named(&request.name, tlvs);
+        let mut frame = Frame::new(message, request.transaction, tlvs);
+        frame.ack_rsp = !request.acknowledged;
+        frame.ack_req = request.path.remote.transport == Transport::Udp;
+        if frame.ack_req && self.open.len() < OPEN_MAX {
+            let key = (Some(request.path.remote), request.transaction);
+            self.await_answer(now, request.path, &frame, key, Purpose::Answer);
+        }
+        self.send(&request.path, &frame);
+    }
+
+    /// Says that a frame has come.
+    pub(super) fn acknowledge(&mut self, to: &Path, name: &Name, came: &Frame) {
+        let tlvs = self.named(name, Vec::new());
+        let mut frame = Frame::new(came.message_id, came.transaction_id, tlvs);
+        frame.ack_rsp = true;
+        self.send(to, &frame);
+    }
+
+    /// Whether a frame has come before.
+    pub(super) fn is_repeated(&mut self, now: Time, from: Endpoint, frame: &Frame) -> bool {
+        while let Some(oldest) = self.seen_order.front() {
+            let over = self.seen.get(oldest).is_none_or(|at| now.since(*at) > KNOWN);
+            if !over && self.seen_order.len() < KNOWN_MAX {
+                break;
+            }
+            self.seen.remove(oldest);
+            self.seen_order.pop_front();
+        }
+        let key = (from, frame.message_id, frame.transaction_id);
+        if self.seen.contains_key(&key) {
+            return true;
+        }
+        self.seen.insert(key, now);
+        self.seen_order.push_back(key);
+        false
+    }
+
+    /// Somebody has got a frame.
+    pub(super) fn on_acknowledgement(&mut self, now: Time, from: &Path, key: Key) {
+        let open = self.open.get_mut(&key).filter(|open| open.to.remote == from.remote);
+        let Some(open) = open else { return };
+        if open.acknowledged {
+            return;
+        }
+        open.acknowledged = true;
+        if open.again.sent() == 1 {
+            let took = now.since(open.sent_at);
+            let smooth = |before: Span| Span(before.0 - before.0 / 8 + took.0 / 8);
+            let known = self.round_trips.get(&from.remote).copied();
+            self.round_trips.insert(from.remote, known.map_or(took, smooth));
+        }
+        let ends = open.ends;
+        if matches!(open.purpose, Purpose::Event(_) | Purpose::Answer) {
+            self.done(now, key);
+        } else {
+            self.timers.set(Task::Again(key), ends);
+        }
+    }
+
+    /// A transaction is over; the next event in its line goes.
+    pub(super) fn done(&mut self, now: Time, key: Key) -> Option<Open> {
+        self.timers.cancel(&Task::Again(key));
+        let mut open = self.open.remove(&key)?;
+        if let Purpose::Event(line) = &open.purpose {
+            self.lines.remove(line);
+            if let Some(event) = open.next.take() {
+                self.tell(now, &line.party.clone(), &event);
+            }
+        }
+        Some(open)
+    }
+
+    /// A frame has no acknowledgement, or no answer.
+    pub(super) fn again(&mut self, now: Time, key: Key) {
+        let Some(open) = self.open.get_mut(&key) else { return };
+        if open.acknowledged {
+            self.fail(now, key);
+            return;
+        }
+        match open.again.on_silence(now) {
+            Silence::Wait => {}
+            Silence::GiveUp => self.fail(now, key),
+            Silence::Again => {
+                // A newer event takes its place: it would come too late.
+                if open.next.is_some() {
+                    self.done(now, key);
+                    return;
+                }
+                self.timers.set(Task::Again(key), open.again.deadline());
+                let (to, frame, purpose) = (open.to, open.frame.clone(), open.purpose.clone());
+                self.send(&to, &frame);
+                if let Purpose::Event(line) = purpose
+                    && let Party::Function(number) = line.party
+                {
+                    self.doubt(now, number);
+                }
+            }
+        }
+    }
+
+    /// Nothing is waited for any more.
+    fn fail(&mut self, now: Time, key: Key) {
+        let Some(open) = self.done(now, key) else { return };
+        match open.purpose {
+            Purpose::Register(number) => self.not_registered(now, number),
+            Purpose::Discover(number) => {
+                self.timers.set(Task::Discover(number), now + register::RETRY);
+            }
+            Purpose::Subscribe(link, _) => self.not_subscribed(now, &link),
+            Purpose::Command(asker) => {
+                let failed = crate::CommandAnswer::Failed(Status::NETWORK_ERROR);
+                self.conclude(now, &asker, failed);
+            }
+            Purpose::Event(Line { party: Party::Client(name), .. }) => {
+                // Who does not hear what it has asked for is not there; it registers anew if it is.
+                self.forget(now, &Party::Client(name));
+            }
+            // What it did not hear it is told when it subscribes anew.
+            Purpose::Event(Line { party: Party::Function(number), .. }) => {
+                self.not_registered(now, number);
+            }
+            Purpose::Deregister | Purpose::Unsubscribe | Purpose::Answer => {}
+        }
+    }
+
+    /// An answer has come.
+    pub(super) fn on_answer(
+        &mut self,
+        now: Time,
+        from: &Path,
+        name: &OctetString,
+        frame: &Frame,
+        tlvs: &[Tlv],
+    ) -> Result<(), Refusal> {
+        let key = (None, frame.transaction_id);
+        let open = self.open.get(&key).filter(|open| {
+            open.to.remote == from.remote
+                && open.frame.message_id.with_opcode(Opcode::RESPONSE) == frame.message_id
+        });
+        if open.is_none() {
+            return Err(Refusal::Stale);
+        }
+        self.on_acknowledgement(now, from, key);
+        let open = self.done(now, key).ok_or(Refusal::Stale)?;
+        let status = tlvs.iter().find_map(|tlv| match tlv {
+            Tlv::Status(status) => Some(*status),
+            _ => None,
+        });
+        let status = status.unwrap_or(Status::SUCCESS);
+        match open.purpose {
+            Purpose::Register(number) => self.registered_at(now, number, name, status, tlvs),
+            Purpose::Discover(number) => self.discovered(now, number, tlvs),
+            Purpose::Subscribe(link, events) => self.subscribed_at(now, &link, events, status),
+            Purpose::Command(asker) => self.command_answered(now, &asker, status, tlvs),
+            _ => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,330 @@
+//! Registrations: those here, and this function's at others.
+
+use segue_wire::mih::codes::{CommandList, EventList, RegisterRequestCode, Status, TransportList};
+use segue_wire::mih::identity::{LinkAddress, LinkId, NetworkType, NetworkTypeAddress};
+use segue_wire::mih::{MessageId, OctetString, Tlv};
+
+use super::state::{Purpose, Task};
+use super::*;
+
+/// After a function has refused or not answered.
+pub(super) const RETRY: Span = Span::from_secs(1);
+/// Between questions to a function that does not have a link yet which somebody named.
+const LOOK: Span = Span::from_secs(1);
+
+/// Events that functions pass on.
+const EVENTS: EventList = EventList(
+    EventList::LINK_DETECTED.0
+        | EventList::LINK_UP.0
+        | EventList::LINK_DOWN.0
+        | EventList::LINK_PARAMETERS_REPORT.0
+        | EventList::LINK_GOING_DOWN.0,
+);
+
+impl Mihf {
+    /// Somebody registers.
+    pub(super) fn register(
+        &mut self,
+        now: Time,
+        request: &Request,
+        tlvs: &[Tlv],
+    ) -> Result<Served, Refusal> {
+        let (path, name) = (request.path, &request.name);
+        if !self.may_register(path.remote.address) {
+            return Err(Refusal::Stranger);
+        }
+        let code = tlvs.iter().find_map(|tlv| match tlv {
+            Tlv::RegisterRequestCode(code) => Some(*code),
+            _ => None,
+        });
+        let links = tlvs.iter().find_map(|tlv| match tlv {
+            Tlv::LinkIdentifierList(links) => Some(&links[..]),
+            _ => None,
+        });
+        let rejected = Ok(Served::Now(Vec::from([Tlv::Status(Status::REJECTED)])));
+        let known = self.clients.get(name);
+        if known.is_some_and(|client| client.at.remote.address != path.remote.address) {
+            self.refuse(Refusal::NameTaken);
+            return rejected;
+        }
+        // Who renews what is not known is to subscribe anew, too.
+        let renews = code == Some(RegisterRequestCode::RE_REGISTRATION);
+        if renews && known.is_none() {
+            return rejected;
+        }
+        if known.is_none() && self.clients.len() >= CLIENTS_MAX {
+            self.refuse(Refusal::Full);
+            return rejected;
+        }
+        if !renews && known.is_some() {
+            // It has started anew.
+            self.drop_subscriptions(now, &Party::Client(name.clone()));
+        }
+        if !self.clients.contains_key(name) {
+            self.report(Report::Registered(name.clone()));
+        }
+        let until = now + self.config.validity;
+        self.clients.insert(name.clone(), Client { at: path, until });
+        self.timers.set(Task::Lapse(name.clone()), until);
+        let seconds = (self.config.validity.as_micros() / 1_000_000) as u32;
+        let granted = [Tlv::Status(Status::SUCCESS), Tlv::ValidTimeInterval(seconds)];
+        // Before its links are asked for.
+        self.answer(now, request, granted.into());
+        for link in links.unwrap_or_default() {
+            self.offered(now, link, &Owner::Client(name.clone()), renews);
+        }
+        Ok(Served::Answered)
+    }
+
+    /// Somebody has a link.
+    fn offered(&mut self, now: Time, id: &LinkId, owner: &Owner, known: bool) {
+        let taken = self.links.get(id).and_then(|link| link.owner.as_ref());
+        if taken.is_some_and(|of| of != owner) || !self.links.contains_key(id) && self.is_full() {
+            let why = if taken.is_some() { Refusal::Link } else { Refusal::Full };
+            self.refuse(why);
+            return;
+        }
+        let link = self.links.entry(id.clone()).or_insert_with(|| Link::of(owner.clone()));
+        if link.owner.is_none() || !known {
+            link.owner = Some(owner.clone());
+            (link.told, link.asking) = (EventList(0), false);
+        }
+        self.want(now, id);
+    }
+
+    fn is_full(&self) -> bool {
+        self.links.len() >= LINKS_MAX
+    }
+
+    /// What it can do: its links, and what can be asked of them.
+    pub(super) fn capabilities(&self) -> Vec<Tlv> {
+        let network_type = |of: &LinkId| NetworkType {
+            link_type: Some(of.link_type),
+            subtype: None,
+            extension: None,
+        };
+        let there = self.links.iter().filter(|(_, link)| link.owner.is_some());
+        let links = there.map(|(id, _)| NetworkTypeAddress {
+            network_type: network_type(id),
+            address: id.address.clone(),
+        });
+        Vec::from([
+            Tlv::Status(Status::SUCCESS),
+            Tlv::LinkAddressList(links.collect()),
+            Tlv::EventList(EVENTS),
+            Tlv::CommandList(
+                CommandList::LINK_GET_PARAMETERS
+                    | CommandList::LINK_CONFIGURE_THRESHOLDS
+                    | CommandList::LINK_ACTIONS,
+            ),
+            Tlv::TransportOptionList(TransportList::UDP | TransportList::TCP),
+        ])
+    }
+
+    /// Somebody is not there any more. Its links stay known while others are subscribed to them: their stations have not left
+    /// because nobody tells of them.
+    pub(super) fn forget(&mut self, now: Time, party: &Party) {
+        if let Party::Client(name) = party {
+            let Some(client) = self.clients.remove(name) else { return };
+            self.timers.cancel(&Task::Lapse(name.clone()));
+            self.round_trips.remove(&client.at.remote);
+            self.report(Report::Gone(name.clone()));
+            let to = client.at.remote;
+            let open = self.open.iter().filter(|(_, open)| open.to.remote == to);
+            let open: Vec<Key> = open.map(|(key, _)| *key).collect();
+            for key in open {
+                self.open.remove(&key);
+                self.timers.cancel(&Task::Again(key));
+            }
+            self.lines.retain(|line, _| line.party != *party);
+        }
+        self.drop_subscriptions(now, party);
+        let own = self
+            .links
+            .iter()
+            .filter(|(_, link)| link.owner.as_ref().and_then(Owner::party).as_ref() == Some(party));
+        let own: Vec<LinkId> = own.map(|(id, _)| id.clone()).collect();
+        for id in own {
+            let Some(link) = self.links.get_mut(&id) else { continue };
+            (link.owner, link.told, link.asking) = (None, EventList(0), false);
+            self.not_subscribed(now, &id);
+            let unwanted = |link: &Link| link.subscribed.is_empty();
+            if self.links.get(&id).is_some_and(unwanted) && !self.is_interesting(&id) {
+                self.links.remove(&id);
+                self.timers.cancel(&Task::Settle(id));
+            }
+        }
+    }
+
+    /// Registers at a function, or renews that.
+    pub(super) fn register_at(&mut self, now: Time, number: usize) {
+        let party = Party::Function(number);
+        let (Some(way), Some(function)) = (self.way(&party), self.functions.get_mut(number)) else {
+            return;
+        };
+        if core::mem::replace(&mut function.asking, true) {
+            return;
+        }
+        function.asked_at = now;
+        let code = if function.registered {
+            RegisterRequestCode::RE_REGISTRATION
+        } else {
+            RegisterRequestCode::REGISTRATION
+        };
+        let links = self.config.links.iter().map(|link| link.id.clone()).collect();
+        let tlvs = Vec::from([Tlv::LinkIdentifierList(links), Tlv::RegisterRequestCode(code)]);
+        if !self.ask(now, way, MessageId::REGISTER, tlvs, Purpose::Register(number)) {
+            self.not_registered(now, number);
+        }
+    }
+
+    /// A function has not answered something: whether it still knows this one is asked at once.
+    pub(super) fn doubt(&mut self, now: Time, number: usize) {
+        let function = &self.functions[number];
+        if !function.asking && now.since(function.asked_at) >= RETRY {
+            self.timers.set(Task::Register(number), now);
+        }
+    }
+
+    /// A function does not know this one.
+    pub(super) fn not_registered(&mut self, now: Time, number: usize) {
+        let Some(function) = self.functions.get_mut(number) else { return };
+        function.asking = false;
+        let was = core::mem::replace(&mut function.registered, false);
+        let name = function.name.clone().unwrap_or_default();
+        self.timers.set(Task::Register(number), now + RETRY);
+        self.timers.cancel(&Task::Discover(number));
+        if was {
+            self.report(Report::Lost(name));
+        }
+    }
+
+    /// A function has answered a registration.
+    pub(super) fn registered_at(
+        &mut self,
+        now: Time,
+        number: usize,
+        name: &OctetString,
+        status: Status,
+        tlvs: &[Tlv],
+    ) {
+        let Some(function) = self.functions.get_mut(number) else { return };
+        function.asking = false;
+        let was = function.registered;
+        if status != Status::SUCCESS {
+            self.not_registered(now, number);
+            if was {
+                // It has started anew.
+                self.timers.set(Task::Register(number), now);
+            }
+            return;
+        }
+        (function.registered, function.name) = (true, Some(name.clone()));
+        let valid = tlvs.iter().find_map(|tlv| match tlv {
+            Tlv::ValidTimeInterval(seconds) => Some(Span::from_secs((*seconds).into())),
+            _ => None,
+        });
+        let valid = valid.unwrap_or(self.config.validity).max(RETRY * 2);
+        self.timers.set(Task::Register(number), now + valid.half());
+        if !was {
+            self.report(Report::RegisteredAt(name.clone()));
+            self.drop_questions(number);
+            for link in self.links.values_mut() {
+                if link.owner == Some(Owner::Function(number)) {
+                    (link.told, link.asking) = (EventList(0), false);
+                }
+            }
+        }
+        if !self.config.interests.is_empty() {
+            self.discover(now, number);
+        }
+    }
+
+    /// Answers to what a function was asked before it knew this one anew do not count.
+    fn drop_questions(&mut self, number: usize) {
+        let Some((path, _)) = self.way(&Party::Function(number)) else { return };
+        let is_old = |open: &Open| {
+            open.to.remote == path.remote
+                && matches!(open.purpose, Purpose::Subscribe(..) | Purpose::Discover(_))
+        };
+        let old = self.open.iter().filter(|(_, open)| is_old(open)).map(|(key, _)| *key);
+        let old: Vec<Key> = old.collect();
+        for key in old {
+            self.open.remove(&key);
+            self.timers.cancel(&Task::Again(key));
+        }
+    }
+
+    /// Asks a function for its links.
+    pub(super) fn discover(&mut self, now: Time, number: usize) {
+        let Some(way) = self.way(&Party::Function(number)) else { return };
+        let ask = MessageId::CAPABILITY_DISCOVER;
+        if !self.ask(now, way, ask, Vec::new(), Purpose::Discover(number)) {
+            self.timers.set(Task::Discover(number), now + LOOK);
+        }
+    }
+
+    /// A function has told what it has.
+    pub(super) fn discovered(&mut self, now: Time, number: usize, tlvs: &[Tlv]) {
+        let links = tlvs.iter().find_map(|tlv| match tlv {
+            Tlv::LinkAddressList(links) => Some(links),
+            _ => None,
+        });
+        let events = tlvs.iter().find_map(|tlv| match tlv {
+            Tlv::EventList(events) => Some(*events),
+            _ => None,
+        });
+        self.functions[number].events = events.unwrap_or(EVENTS);
+        for found in links.into_iter().flatten() {
+            let Some(link_type) = found.network_type.link_type else { continue };
+            let id = LinkId { link_type, address: found.address.clone() };
+            if self.is_interesting(&id) {
+                self.offered(now, &id, &Owner::Function(number), true);
+            }
+        }
+        let named = self.config.interests.iter().filter_map(|interest| interest.link.as_ref());
+        let known = |address: &LinkAddress| {
+            let here =
+                |(id, link): (&LinkId, &Link)| id.address == *address && link.owner.is_some();
+            self.links.iter().any(here)
+        };
+        if !{ named }.all(known) {
+            self.timers.set(Task::Discover(number), now + LOOK);
+        }
+    }
+
+    /// A stream has ended.
+    pub(super) fn closed(&mut self, now: Time, peer: IpAddr, port: u16) {
+        let remote = Endpoint { address: peer, port, transport: Transport::Tcp };
+        let of = |name: &Name, client: &Client| (client.at.remote == remote).then(|| name.clone());
+        let client = self.clients.iter().find_map(|(name, client)| of(name, client));
+        if let Some(name) = client {
+            self.forget(now, &Party::Client(name));
+        }
+        for number in 0..self.functions.len() {
+            let at = self.functions[number].remote;
+            if (at.address, at.port, at.transport) == (peer, port, Transport::Tcp) {
+                let open = self.open.iter().filter(|(_, open)| open.to.remote == remote);
+                let open: Vec<Key> = open.map(|(key, _)| *key).collect();
+                for key in open {
+                    self.done(now, key);
+                }
+                self.not_registered(now, number);
+            }
+        }
+    }
+
+    /// Deregisters everywhere.
+    pub(super) fn leave(&mut self, now: Time) {
+        for number in 0..self.functions.len() {
+            self.timers.cancel(&Task::Register(number));
+            self.timers.cancel(&Task::Discover(number));
+            if self.functions[number].registered
+                && let Some(way) = self.way(&Party::Function(number))
+            {
+                let deregister = MessageId::DEREGISTER;
+                self.ask(now, way, deregister, Vec::new(), Purpose::Deregister);
+            }
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Subscriptions: those of others, and this function's at the owners of links.
+
+use segue_wire::mih::codes::{EventList, LinkDownReason, Status};
+use segue_wire::mih::identity::{LinkAddress, LinkId, LinkTupleId};
+use segue_wire::mih::{MessageId, Tlv};
+
+use super::state::{Purpose, Task};
+use super::*;
+use crate::event::{Event, What};
+
+/// Until who is attached has been told after a subscription; whoever was not has left.
+const SETTLE: Span = Span::from_secs(2);
+/// Most requests that wait for the owner of a link.
+const WAITING_MAX: usize = 64;
+
+/// The link and the events that a request is about.
+fn about(tlvs: &[Tlv]) -> Option<(LinkId, EventList)> {
+    let link = tlvs.iter().find_map(|tlv| match tlv {
+        Tlv::LinkIdentifier(tuple) => Some(tuple.link.clone()),
+        _ => None,
+    })?;
+    let events = tlvs.iter().find_map(|tlv| match tlv {
+        Tlv::EventList(events) => Some(*events),
+        _ => None,
+    })?;
+    Some((link, events))
+}
+
+fn answer_of(status: Status, link: &LinkId, events: EventList) -> Vec<Tlv> {
+    let tuple = LinkTupleId { link: link.clone(), poa: None };
+    Vec::from([Tlv::Status(status), Tlv::LinkIdentifier(tuple), Tlv::EventList(events)])
+}
+
+impl Mihf {
+    /// Whether this function itself wants to hear of a link.
+    pub(super) fn is_interesting(&self, id: &LinkId) -> bool {
+        self.interest(id).0 != 0
+    }
+
+    /// What this function itself wants to hear of a link.
+    pub(super) fn interest(&self, id: &LinkId) -> EventList {
+        let of = |address: &Option<_>| address.as_ref().is_none_or(|of| *of == id.address);
+        let all = self.config.interests.iter().filter(|interest| of(&interest.link));
+        all.fold(EventList(0), |events, interest| events | interest.events)
+    }
+
+    /// What anybody wants to hear of a link.
+    fn wanted(&self, id: &LinkId) -> EventList {
+        let others = self.links.get(id).into_iter().flat_map(|link| link.subscribed.values());
+        others.fold(self.interest(id), |events, one| events | *one)
+    }
+
+    /// Asks the owner of a link for what somebody wants and nobody tells yet.
+    pub(super) fn want(&mut self, now: Time, id: &LinkId) {
+        let wanted = self.wanted(id);
+        let Some(link) = self.links.get_mut(id) else { return };
+        let Some(party) = link.owner.as_ref().and_then(Owner::party) else { return };
+        if link.asking || link.told.contains(wanted) {
+            return;
+        }
+        link.asking = true;
+        // From now on: what is told may overtake the answer.
+        link.stations.values_mut().for_each(|station| station.fresh = false);
+        let tuple = LinkTupleId { link: id.clone(), poa: None };
+        let tlvs = Vec::from([Tlv::LinkIdentifier(tuple), Tlv::EventList(wanted)]);
+        let purpose = Purpose::Subscribe(id.clone(), wanted);
+        let asked = self
+            .way(&party)
+            .is_some_and(|way| self.ask(now, way, MessageId::EVENT_SUBSCRIBE, tlvs, purpose));
+        if !asked {
+            self.not_subscribed(now, id);
+        }
+    }
+
+    /// Somebody subscribes.
+    pub(super) fn subscribe(
+        &mut self,
+        now: Time,
+        request: &Request,
+        party: Party,
+        tlvs: &[Tlv],
+    ) -> Result<Served, Refusal> {
+        let (id, events) = about(tlvs).ok_or(Refusal::Malformed)?;
+        let link = self.links.get_mut(&id).filter(|link| link.owner.is_some());
+        let Some(link) = link else {
+            self.refuse(Refusal::Link);
+            return Ok(Served::Now(answer_of(Status::REJECTED, &id, EventList(0))));
+        };
+        if link.owner.as_ref().and_then(Owner::party).as_ref() == Some(&party) {
+            self.refuse(Refusal::Link);
+            return Ok(Served::Now(answer_of(Status::REJECTED, &id, EventList(0))));
+        }
+        let mine = link.subscribed.entry(party.clone()).or_default();
+        *mine = *mine | events;
+        let is_told = link.owner == Some(Owner::Own) || link.told.contains(events);
+        if is_told {
+            self.answer(now, request, answer_of(Status::SUCCESS, &id, events));
+            self.present(now, &party, &id);
+            return Ok(Served::Answered);
+        }
+        if link.waiting.len() >= WAITING_MAX {
+            return Err(Refusal::Full);
+        }
+        let request = Request { acknowledged: true, ..request.clone() };
+        link.waiting.push(request);
+        self.want(now, &id);
+        Ok(Served::Later)
+    }
+
+    /// Tells who has subscribed who is attached.
+    fn present(&mut self, now: Time, party: &Party, id: &LinkId) {
+        let Some(link) = self.links.get(id) else { return };
+        if !link.subscribed.get(party).is_some_and(|events| events.contains(EventList::LINK_UP)) {
+            return;
+        }
+        let stations = link.stations.keys();
+        let up = |station: &LinkAddress| Event {
+            link: id.clone(),
+            station: Some(station.clone()).filter(|station| *station != id.address),
+            what: What::Up,
+        };
+        let all: Vec<Event> = stations.map(up).collect();
+        all.iter().for_each(|event| self.tell(now, party, event));
+    }
+
+    /// Somebody does not want to hear any more.
+    pub(super) fn unsubscribe(
+        &mut self,
+        now: Time,
+        party: &Party,
+        tlvs: &[Tlv],
+    ) -> Result<Served, Refusal> {
+        let (id, events) = about(tlvs).ok_or(Refusal::Malformed)?;
+        let Some(link) = self.links.get_mut(&id) else {
+            self.refuse(Refusal::Link);
+            return Ok(Served::Now(answer_of(Status::REJECTED, &id, EventList(0))));
+        };
+        if let Some(mine) = link.subscribed.get_mut(party) {
+            mine.0 &= !events.0;
+            if mine.0 == 0 {
+                link.subscribed.remove(party);
+            }
+        }
+        self.shed(now, &id);
+        Ok(Served::Now(answer_of(Status::SUCCESS, &id, events)))
+    }
+
+    /// Has the owner of a link tell no more than somebody wants, and forgets a link that is nobody's.
+    fn shed(&mut self, now: Time, id: &LinkId) {
+        let wanted = self.wanted(id);
+        let Some(link) = self.links.get_mut(id) else { return };
+        if link.owner.is_none() && wanted.0 == 0 {
+            self.links.remove(id);
+            self.timers.cancel(&Task::Settle(id.clone()));
+            return;
+        }
+        let surplus = EventList(link.told.0 & !wanted.0);
+        let Some(party) = link.owner.as_ref().and_then(Owner::party) else { return };
+        if surplus.0 == 0 || link.asking {
+            return;
+        }
+        link.told = EventList(link.told.0 & wanted.0);
+        if wanted.0 == 0 {
+            // Nobody will tell when they leave.
+            link.stations.clear();
+        }
+        let tuple = LinkTupleId { link: id.clone(), poa: None };
+        let tlvs = Vec::from([Tlv::LinkIdentifier(tuple), Tlv::EventList(surplus)]);
+        if let Some(way) = self.way(&party) {
+            self.ask(now, way, MessageId::EVENT_UNSUBSCRIBE, tlvs, Purpose::Unsubscribe);
+        }
+    }
+
+    /// Somebody is not told anything any more.
+    pub(super) fn drop_subscriptions(&mut self, now: Time, party: &Party) {
+        let theirs = self.links.iter_mut().filter_map(|(id, link)| {
+            let had = link.subscribed.remove(party).is_some();
+            had.then(|| id.clone())
+        });
+        let theirs: Vec<LinkId> = theirs.collect();
+        if let Some((path, _)) = self.way(party) {
+            let waits = |request: &Request| request.path.remote == path.remote;
+            self.links.values_mut().for_each(|link| link.waiting.retain(|r| !waits(r)));
+        }
+        theirs.iter().for_each(|id| self.shed(now, id));
+    }
+
+    /// The owner of a link has answered.
+    pub(super) fn subscribed_at(
+        &mut self,
+        now: Time,
+        id: &LinkId,
+        events: EventList,
+        status: Status,
+    ) {
+        let Some(link) = self.links.get_mut(id) else { return };
+        if status != Status::SUCCESS {
+            self.not_subscribed(now, id);
+            return;
+        }
+        (link.asking, link.told) = (false, events);
+        let waiting = core::mem::take(&mut link.waiting);
+        self.timers.set(Task::Settle(id.clone()), now + SETTLE);
+        for request in waiting {
+            let party = self.party(request.path.remote, &request.name);
+            let Some(party) = party else { continue };
+            let mine = self.links.get(id).and_then(|link| link.subscribed.get(&party)).copied();
+            let tlvs = answer_of(Status::SUCCESS, id, mine.unwrap_or_default());
+            self.answer(now, &request, tlvs);
+            self.present(now, &party, id);
+        }
+        self.want(now, id);
+    }
+
+    /// The owner of a link does not tell. It is asked again when it renews its registration, or this function its own.
+    pub(super) fn not_subscribed(&mut self, now: Time, id: &LinkId) {
+        let Some(link) = self.links.get_mut(id) else { return };
+        link.asking = false;
+        for request in core::mem::take(&mut link.waiting) {
+            let party = self.party(request.path.remote, &request.name);
+            if let (Some(party), Some(link)) = (party, self.links.get_mut(id)) {
+                link.subscribed.remove(&party);
+            }
+            self.answer(now, &request, answer_of(Status::NETWORK_ERROR, id, EventList(0)));
+        }
+    }
+
+    /// Whoever was not told since the last subscription has left.
+    pub(super) fn settle(&mut self, now: Time, id: &LinkId) {
+        let Some(link) = self.links.get(id) else { return };
+        let gone = link.stations.iter().filter(|(_, station)| !station.fresh);
+        let gone: Vec<LinkAddress> = gone.map(|(address, _)| address.clone()).collect();
+        for station in gone {
+            let what = What::Down(LinkDownReason::EXPLICIT_DISCONNECT);
+            self.pass(now, Event { link: id.clone(), station: Some(station), what }, None);
+        }
+    }
+}
