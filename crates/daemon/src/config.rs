@@ -3,6 +3,7 @@
 
 mod anchor;
 mod host;
+mod mih;
 mod pmip;
 
 use std::fmt;
@@ -16,6 +17,7 @@ use serde::de::{Error, Unexpected, Visitor};
 
 pub use anchor::{AnchorFile, default_state};
 pub use host::{HostFile, default_host_state};
+pub use mih::{MihFunctionFile, MihLinkSapFile};
 pub use pmip::{LmaFile, MagFile, ProfileKey, ScheduleKey};
 
 use segue_probe::metrics;

@@ -18,6 +18,7 @@ pub mod identity;
 pub mod kept;
 pub mod ledger;
 pub mod locator;
+pub mod mih;
 pub mod nat;
 pub mod number;
 pub mod packets;
@@ -34,7 +35,9 @@ pub mod shares;
 pub mod signalling;
 pub mod sockets;
 pub mod stamp;
+pub mod stations;
 pub mod status;
+pub mod streams;
 pub mod turns;
 
 use std::time::Duration;

@@ -9,8 +9,11 @@ use nix::unistd::Gid;
 use segue_clock::Span;
 use segue_datapath::{Reach, Role, Setup};
 use segue_ip::Prefix;
+use segue_mih::{Forecasting, MihfConfig};
 use segue_pmip::{LmaConfig, MagConfig};
 use segue_tunnel::{PathConfig, Pool};
+use segue_wire::mih::codes::LinkType;
+use segue_wire::mih::identity::LinkAddress;
 use segue_wire::stamp::StampKey;
 
 use crate::identity::Join;
@@ -95,6 +98,8 @@ pub struct Lma {
     pub flow_idle: Span,
     /// Socket of whoever decides where flows go.
     pub decisions: Option<PathBuf>,
+    /// Functions of IEEE 802.21 that tell which hosts are about to leave.
+    pub mih: Option<MihfConfig>,
     /// Its machine, but for what each start has of its own.
     pub machine: LmaConfig,
 }
@@ -109,8 +114,49 @@ pub struct Mag {
     pub state: PathBuf,
     /// Give accesses the link-layer address of RFC 6543.
     pub fixed_mac: bool,
+    /// Accesses whose hosts a function of IEEE 802.21 tells of, and what their links are called there; if that is not said, by
+    /// the interfaces' own addresses.
+    pub mih_links: BTreeMap<String, Option<LinkAddress>>,
+    /// How that function is found, if there are such accesses.
+    pub mih: Option<MihfConfig>,
     /// Its machine, but for what each start has of its own.
     pub machine: MagConfig,
+}
+
+/// Everything that a daemon of IEEE 802.21 needs to know, validated.
+pub struct Mih {
+    /// Settings of every daemon. Its interfaces do not matter.
+    pub common: Common,
+    /// Links of a service access point: where each is, and who tells of it.
+    pub links: Vec<MihLink>,
+    /// Its machine, but for its links and what each start has of its own.
+    pub machine: MihfConfig,
+}
+
+/// A link of a service access point.
+#[derive(Clone, Debug)]
+pub struct MihLink {
+    /// Its interface.
+    pub interface: String,
+    /// Its kind.
+    pub link_type: LinkType,
+    /// What it is called; the interface's own address if that is not said.
+    pub address: Option<LinkAddress>,
+    /// Who tells of its stations.
+    pub source: MihSource,
+    /// When the end of an attachment is foretold.
+    pub forecasting: Option<Forecasting>,
+}
+
+/// Who tells of the stations of a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MihSource {
+    /// The wire: its carrier, and whatever a station sends.
+    Wire,
+    /// hostapd, over this control socket.
+    Hostapd(PathBuf),
+    /// The radios of a test network, over this socket.
+    Lab(PathBuf),
 }
 
 /// Everything that a host daemon needs to know, validated.

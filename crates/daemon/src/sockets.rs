@@ -1,5 +1,5 @@
 //! A machine that speaks over sockets: all that is below it. UDP has a socket for each port; ICMPv6 and the Mobility
-//! Header have one each, through the IP stack.
+//! Header have one each, through the IP stack; messages over TCP have a connection for each peer.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +20,7 @@ use tracing::debug;
 
 use crate::engine::{Engine, Queue, ToLoop};
 use crate::events::Trouble;
+use crate::streams::{Arrived, Length, Streams, TCP};
 
 /// The protocol number of UDP.
 const UDP: u8 = 17;
@@ -35,6 +36,7 @@ pub struct Sockets<M> {
     sockets: BTreeMap<u16, Shared>,
     /// By protocol number.
     raw: BTreeMap<u8, Raw>,
+    streams: Option<Streams>,
     /// Datagrams that could not be sent.
     unsent: u64,
     last_error: Option<anyhow::Error>,
@@ -52,6 +54,7 @@ struct Raw {
 /// Where datagrams wait: in the sockets.
 pub struct Arrivals {
     sockets: Vec<(Source, Readiness)>,
+    streams: Option<Arrived>,
     buffer: Vec<u8>,
 }
 
@@ -85,7 +88,7 @@ impl Readiness {
 }
 
 impl<M> Sockets<M> {
-    /// Opens a socket of both families on each port.
+    /// Opens a socket of both families on each port; 0 is a port that the system chooses, of which the machine says 0.
     pub fn open(machine: M, ports: &[u16]) -> anyhow::Result<(Sockets<M>, Arrivals)> {
         let (mut sockets, mut arrivals) = (BTreeMap::new(), Vec::new());
         for port in ports {
@@ -99,8 +102,20 @@ impl<M> Sockets<M> {
             sockets.insert(*port, socket);
         }
         let raw = BTreeMap::new();
-        let end = Sockets { machine, sockets, raw, unsent: 0, last_error: None };
-        Ok((end, Arrivals { sockets: arrivals, buffer: vec![0; LONGEST] }))
+        let end = Sockets { machine, sockets, raw, streams: None, unsent: 0, last_error: None };
+        Ok((end, Arrivals { sockets: arrivals, streams: None, buffer: vec![0; LONGEST] }))
+    }
+
+    /// Has the machine speak over TCP too, in messages of this length, and listen to a port.
+    pub fn stream(
+        &mut self,
+        arrivals: &mut Arrivals,
+        listen: Option<u16>,
+        length: Length,
+    ) -> io::Result<()> {
+        let (streams, arrived) = Streams::open(listen, length)?;
+        (self.streams, arrivals.streams) = (Some(streams), Some(arrived));
+        Ok(())
     }
 
     /// Has the machine speak this protocol too, one socket for each, and listen to these groups on every interface that
@@ -142,6 +157,9 @@ impl<M> Sockets<M> {
         let Datagram { interface, from, to, hop_limit, .. } = *datagram;
         if let Some(raw) = self.raw.get(&datagram.protocol) {
             return Ok(raw.socket.borrow().send(datagram)?);
+        }
+        if let Some(streams) = self.streams.as_ref().filter(|_| datagram.protocol == TCP) {
+            return Ok(streams.send(datagram)?);
         }
         let socket = self.sockets.get(&from.1).filter(|_| datagram.protocol == UDP);
         let Some(socket) = socket else {
@@ -223,7 +241,10 @@ impl Queue for Arrivals {
     type Event = Datagram;
 
     fn take(&mut self, context: &mut Context<'_>, mut into: impl FnMut(Datagram)) {
-        let Arrivals { sockets, buffer } = self;
+        let Arrivals { sockets, streams, buffer } = self;
+        if let Some(streams) = streams {
+            streams.take(context, &mut into);
+        }
         for (source, readiness) in sockets {
             let mut left = A_TURN;
             while left > 0 && readiness.0.poll_recv_ready(context).is_ready() {

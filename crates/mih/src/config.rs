@@ -97,7 +97,7 @@ impl Forecasting {
 pub enum Transport {
     /// UDP: each is acknowledged.
     Udp,
-    /// TCP: none is.
+    /// TCP: none is. The driver says that a stream has ended by an empty frame from there.
     Tcp,
 }
 

@@ -43,13 +43,6 @@ pub enum MihfInput {
         /// What became of it.
         result: LinkActionResult,
     },
-    /// A stream over which frames came has ended: whoever spoke over it has to register anew.
-    Closed {
-        /// The other end.
-        peer: core::net::IpAddr,
-        /// Its port.
-        port: u16,
-    },
     /// The daemon ends: it deregisters.
     Leave,
 }

@@ -196,6 +196,11 @@ impl Mihf {
         if !of_function && !self.may_register(remote.address) {
             return Err(Refusal::Stranger);
         }
+        // A stream that ends.
+        if transport == Transport::Tcp && came.bytes.is_empty() {
+            self.closed(now, remote);
+            return Ok(());
+        }
         let frame = Frame::parse(&came.bytes, &self.config.profile);
         let frame = frame.map_err(|_| Refusal::Malformed)?;
         let Payload::Tlvs(tlvs) = &frame.payload else { return Err(Refusal::Fragment) };
@@ -346,7 +351,6 @@ impl Machine for Mihf {
                 self.ordered(now, number, command);
             }
             Input::Own(MihfInput::Acted { number, result }) => self.acted(now, number, result),
-            Input::Own(MihfInput::Closed { peer, port }) => self.closed(now, peer, port),
             Input::Own(MihfInput::Leave) => self.leave(now),
             Input::Interfaces(_) | Input::Link(_) => {}
             Input::Record(none) => match none {},

@@ -6,6 +6,7 @@ mod hosts;
 mod io;
 mod lookup;
 mod notify;
+mod outlook;
 mod register;
 mod revoke;
 mod state;
@@ -49,6 +50,10 @@ pub struct Lma {
     waiting: BTreeMap<(Time, u64), Waiting>,
     revocations: BTreeMap<u16, Revocation>,
     notifications: BTreeMap<u16, Notification>,
+    /// Bindings by the interface that they are of.
+    by_link_layer: BTreeMap<LinkLayer, BTreeSet<u32>>,
+    /// Bindings that are about to end, and until when that is believed.
+    fading: BTreeSet<(Time, u32)>,
     flows: BTreeMap<FlowKey, Flow>,
     by_age: BTreeSet<(Time, FlowKey)>,
     /// How many hosts have flows.
@@ -85,6 +90,8 @@ impl Lma {
             waiting: BTreeMap::new(),
             revocations: BTreeMap::new(),
             notifications: BTreeMap::new(),
+            by_link_layer: BTreeMap::new(),
+            fading: BTreeSet::new(),
             flows: BTreeMap::new(),
             by_age: BTreeSet::new(),
             busy: 0,
@@ -292,6 +299,10 @@ impl Machine for Lma {
                 }
             }
             Input::Own(LmaInput::Deciding(deciding)) => self.deciding = deciding,
+            Input::Own(LmaInput::GoingDown { link_layer, within }) => {
+                self.going_down(now, &link_layer, within);
+            }
+            Input::Own(LmaInput::Stays { link_layer }) => self.recovered(now, &link_layer),
             Input::Interfaces(_) | Input::Link(_) | Input::Record(_) => {}
         }
     }
@@ -311,6 +322,7 @@ impl Machine for Lma {
         self.revoke_again(now);
         self.notify_again(now);
         self.decide_alone(now);
+        self.fade(now);
         self.beat(now);
     }
 
@@ -328,7 +340,8 @@ impl Machine for Lma {
         let decide = self.undecided.next().map(|(at, _)| (at, "to place a flow alone"));
         let rested = self.leases.next_rested().map(|at| (at, "a prefix has rested"));
         let first = earlier(earlier(earlier(end, wait), beat), earlier(notify, decide));
-        let first = earlier(first, rested);
+        let fade = self.fading.first().map(|(at, _)| (*at, "an interface should have left"));
+        let first = earlier(earlier(first, rested), fade);
         earlier(first, revoke.map(|at| (at, "to revoke again")))
     }
 }

@@ -92,7 +92,9 @@ pub enum Cause {
     Moved,
     /// An interface has left, and another one takes over.
     Left,
-    /// An interface is back, and has again what is its own.
+    /// An interface is about to leave, and another one takes over.
+    GoingDown,
+    /// An interface is back, or stays after all, and has again what is its own.
     Back,
 }
 
@@ -103,6 +105,7 @@ impl Cause {
         match self {
             Cause::Moved => "moved",
             Cause::Left => "left",
+            Cause::GoingDown => "going_down",
             Cause::Back => "back",
         }
     }

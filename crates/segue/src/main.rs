@@ -39,6 +39,7 @@ enum Verb {
     Reproduce(segue_reproduce::Args),
     Sim(cmd::sim::Args),
     Pmip(cmd::pmip::Args),
+    Mih(cmd::mih::Args),
     Decode(segue_decode::Args),
     Generate(cmd::generate::Args),
     #[command(hide = true)]
@@ -57,6 +58,7 @@ impl Verb {
                 | Verb::Bench(_)
                 | Verb::Reproduce(_)
                 | Verb::Pmip(_)
+                | Verb::Mih(_)
                 | Verb::Echo(_)
         )
     }
@@ -115,6 +117,7 @@ fn run(cli: Cli) -> ExitCode {
         Verb::Reproduce(args) => segue_reproduce::run(args),
         Verb::Sim(args) => cmd::sim::run(args),
         Verb::Pmip(args) => cmd::pmip::run(args),
+        Verb::Mih(args) => cmd::mih::run(args),
         Verb::Decode(args) => segue_decode::run(args),
         Verb::Generate(args) => cmd::generate::run(args, Cli::command()),
         Verb::Echo(args) => cmd::block_on(segue_daemon::echo::run(args)),

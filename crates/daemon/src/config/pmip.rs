@@ -1,5 +1,6 @@
 //! The configuration files of Proxy Mobile IPv6's anchors and gateways.
 
+use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
 use std::path::PathBuf;
 
@@ -7,15 +8,19 @@ use anyhow::{Context, bail};
 use segue_clock::{DayClock, Span, Time, UnixTime};
 use segue_grammar::{Config, Duration};
 use segue_ip::Prefix;
+use segue_mih::{Interest, MihfConfig};
 use segue_mobility::{Lifetime, Pool};
 use segue_pmip::{
     Access, Allowed, AttachBy, HOSTS_MAX, Identities, Identity, Lifetimes, LinkLayer, LmaConfig,
     MagConfig, NodeId, Nodes, Schedule,
 };
+use segue_wire::mih::codes::EventList;
+use segue_wire::mih::identity::LinkAddress;
 use segue_wire::mobility::Profile;
 use segue_wire::mobility::option::{AccessTechnology, Handoff};
 use serde::Deserialize;
 
+use super::mih::{self, MihKeys};
 use crate::control;
 use crate::settings::{Choice, Common, Lma, Mag, Relay};
 
@@ -64,6 +69,8 @@ pub struct LmaFile {
     pub max_flows: Option<usize>,
     /// Socket of whoever decides where flows go; none.
     pub decisions: Option<PathBuf>,
+    /// Functions of IEEE 802.21 that tell which hosts are about to leave; none.
+    pub mih: Option<MihKeys>,
     /// Most bindings, 1048576.
     pub max_bindings: Option<usize>,
     /// Device of the relay, `segue0`.
@@ -101,6 +108,8 @@ pub struct MagFile {
     /// Realm of other hosts, which are called by their link-layer addresses, `segue.invalid`; if empty, they are
     /// refused.
     pub realm: Option<String>,
+    /// The function of IEEE 802.21 that tells of hosts at accesses with `attach = "mih"`.
+    pub mih: Option<MihKeys>,
     /// Name servers that hosts are told of; none.
     pub name_servers: Option<Vec<Ipv6Addr>>,
     /// Give access interfaces the link-layer address that all gateways have (RFC 6543), true.
@@ -142,8 +151,10 @@ pub struct AccessKeys {
     /// Its kind: `ethernet`, `wlan`, `wimax`, `geran`, `utran`, `e-utran`, `ppp` or `virtual`; `ethernet`.
     pub technology: Option<TechnologyKey>,
     /// Who says that a host is there: `link`, whatever it sends over the link, or `solicitation`, the host when it asks for
-    /// routers; `link`.
+    /// routers, or `mih`, a function of IEEE 802.21 (`[mih]`); `link`.
     pub attach: Option<AttachKey>,
+    /// With `attach = "mih"`: what its link is called there; the interface's own address.
+    pub link: Option<String>,
     /// How a host that attaches came there: `new-interface`, `between-interfaces`, `between-gateways`, `unknown` or
     /// `sharing`; `new-interface`.
     pub handoff: Option<HandoffKey>,
@@ -218,6 +229,8 @@ pub enum AttachKey {
     Link,
     /// The host, by router solicitations; it has left when the link goes down.
     Solicitation,
+    /// A function of IEEE 802.21, by Link_Up and Link_Down.
+    Mih,
 }
 
 /// How a host came to an access (Handoff Indicator).
@@ -311,6 +324,8 @@ impl LmaFile {
         if flow_idle < Span::from_secs(1) {
             bail!("flow_idle must be 1s or longer");
         }
+        let listens = |keys: MihKeys| keys.listens(("pmip-lma", instance), mih::of_all_links());
+        let mih = self.mih.map(listens).transpose()?;
         Ok(Lma {
             common: Common {
                 interfaces: self.interfaces.unwrap_or_default(),
@@ -324,6 +339,7 @@ impl LmaFile {
             state: self.state.unwrap_or_else(|| super::state("pmip-lma", instance)),
             flow_idle,
             decisions: self.decisions.filter(|path| !path.as_os_str().is_empty()),
+            mih,
             machine: LmaConfig {
                 prefix_hold: span(self.prefix_hold, default.prefix_hold),
                 gateways,
@@ -359,7 +375,9 @@ impl MagFile {
         let relay = relay(self.device, self.mtu, self.datapath)?;
         let anchor = self.anchor.context("anchor is missing: the address of the hosts' anchor")?;
         unicast("anchor", anchor)?;
+        let mih_links = mih_links(&self.access)?;
         let accesses = accesses(self.access)?;
+        let mih = told_of(self.mih, instance, &mih_links)?;
         let realm = self.realm.unwrap_or_else(|| "segue.invalid".into());
         let identities = Identities {
             known: self.node.into_iter().map(node).collect::<anyhow::Result<_>>()?,
@@ -397,6 +415,8 @@ impl MagFile {
             },
             state: self.state.unwrap_or_else(|| super::state("pmip-mag", instance)),
             fixed_mac: self.fixed_mac.unwrap_or(true),
+            mih_links,
+            mih,
             machine: MagConfig {
                 profile: ProfileKey::profile(self.profile),
                 identities: Some(identities),
@@ -453,7 +473,7 @@ fn relay(
 
 fn accesses(keys: Vec<AccessKeys>) -> anyhow::Result<Vec<Access>> {
     let mut all: Vec<Access> = Vec::new();
-    for AccessKeys { interface, proxy_coa, technology, attach, handoff } in keys {
+    for AccessKeys { interface, proxy_coa, technology, attach, handoff, link: _ } in keys {
         unicast("proxy_coa", proxy_coa)?;
         if let Some(other) = all.iter().find(|other| other.interface == interface) {
             bail!("access: {} is there twice", other.interface);
@@ -467,7 +487,7 @@ fn accesses(keys: Vec<AccessKeys>) -> anyhow::Result<Vec<Access>> {
             proxy_coa,
             handoff: handoff.unwrap_or(HandoffKey::NewInterface).code(),
             by: match attach.unwrap_or(AttachKey::Link) {
-                AttachKey::Link => AttachBy::Driver,
+                AttachKey::Link | AttachKey::Mih => AttachBy::Driver,
                 AttachKey::Solicitation => AttachBy::Solicitation,
             },
         });
@@ -476,6 +496,41 @@ fn accesses(keys: Vec<AccessKeys>) -> anyhow::Result<Vec<Access>> {
         bail!("access is missing: an [[access]] for each link to hosts");
     }
     Ok(all)
+}
+
+/// Accesses whose hosts a function of IEEE 802.21 tells of, and what their links are called.
+fn mih_links(keys: &[AccessKeys]) -> anyhow::Result<BTreeMap<String, Option<LinkAddress>>> {
+    let mut all = BTreeMap::new();
+    for AccessKeys { interface, attach, link, .. } in keys {
+        let by_mih = *attach == Some(AttachKey::Mih);
+        if link.is_some() && !by_mih {
+            bail!("access {interface}: link counts with attach = \"mih\" alone");
+        }
+        let link = mih::link_address("link", link.clone());
+        let link = link.with_context(|| format!("access {interface}"))?;
+        if by_mih {
+            all.insert(interface.clone(), link);
+        }
+    }
+    Ok(all)
+}
+
+/// How a gateway hears of these accesses' hosts. Of a link whose address is not known yet it hears as of all.
+fn told_of(
+    keys: Option<MihKeys>,
+    instance: Option<&str>,
+    links: &BTreeMap<String, Option<LinkAddress>>,
+) -> anyhow::Result<Option<MihfConfig>> {
+    if links.is_empty() {
+        if keys.is_some() {
+            bail!("mih: no access has attach = \"mih\"");
+        }
+        return Ok(None);
+    }
+    let events = EventList::LINK_UP | EventList::LINK_DOWN;
+    let interest = |link: &Option<LinkAddress>| Interest { link: link.clone(), events };
+    let interests = links.values().map(interest).collect();
+    keys.unwrap_or_default().listens(("pmip-mag", instance), interests).map(Some)
 }
 
 fn node(keys: NodeKeys) -> anyhow::Result<(LinkLayer, Identity)> {

@@ -4,14 +4,16 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 
 use anyhow::Context;
-use segue_clock::{Machine, Time};
+use segue_clock::{Machine, Span, Time};
 use segue_ip::{FlowKey, Forward, Input, Output, Route, Traffic};
 use segue_linux::clock::{monotonic, realtime_ns};
 use segue_linux::monitor::Device;
 use segue_linux::raw::RawSocket;
+use segue_mih::What;
 use segue_pmip::{
-    Lma, LmaInput, LmaOutput, LmaRecord, LmaWish, NodeId, Refusal, Report, SessionState,
+    LinkLayer, Lma, LmaInput, LmaOutput, LmaRecord, LmaWish, NodeId, Refusal, Report, SessionState,
 };
+use segue_wire::mih::identity::LinkAddress;
 use segue_wire::mobility::{Message, MobilityOption, Profile};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
@@ -22,6 +24,7 @@ use crate::control::{Response, Vocabulary};
 use crate::forwarding::Forwarding;
 use crate::kept::Kept;
 use crate::ledger::{Entry, Ledger, StoreTable};
+use crate::mih::listener::Listener;
 use crate::relayed::{self, Below, OfFlows, Relayed};
 use crate::routing::LAST_METRIC;
 use crate::run::{self, Core, Role};
@@ -154,11 +157,16 @@ pub struct Daemon {
     core: Core<Relayed<Lma>, Words>,
     forwarding: Forwarding,
     decisions: Option<Decisions>,
+    /// Who tells which hosts are about to leave.
+    listener: Option<Listener>,
     /// The last flow that was looked at.
     looked_at: Option<FlowKey>,
     began: Time,
     handovers: VecDeque<HandoverStatus>,
 }
+
+/// Functions of IEEE 802.21 have told of links, or something is due there.
+pub struct LinksTold;
 
 /// Flows that are looked at in a second, whether anything comes of them.
 const LOOKS: usize = 4_096;
@@ -268,7 +276,7 @@ impl Role for Daemon {
     type Engine = Relayed<Lma>;
     type Words = Words;
     type Signalling = Happened;
-    type Chore = std::convert::Infallible;
+    type Chore = LinksTold;
 
     fn common(settings: &Settings) -> run::Settings {
         settings.common.clone()
@@ -309,7 +317,9 @@ impl Role for Daemon {
         let listen = |path: &PathBuf| Decisions::listen(path, happens);
         let decisions = settings.decisions.as_ref().map(listen).transpose()?;
         let (looked_at, began, handovers) = (None, monotonic(), VecDeque::new());
-        let daemon = Daemon { settings, core, forwarding, decisions, looked_at, began, handovers };
+        let listener = settings.mih.take().map(Listener::start).transpose()?;
+        let daemon =
+            Daemon { settings, core, forwarding, decisions, listener, looked_at, began, handovers };
         Ok((daemon, below))
     }
 
@@ -351,6 +361,33 @@ impl Role for Daemon {
         self.forwarding.look_after(monotonic());
         self.end_idle()?;
         self.feed(Input::Own(LmaInput::TimeOfDay(today())))
+    }
+
+    async fn chore(&mut self) -> LinksTold {
+        Listener::wait(self.listener.as_mut()).await;
+        LinksTold
+    }
+
+    /// Hosts are about to leave, or are not any more.
+    fn on_chore(&mut self, LinksTold: LinksTold) -> anyhow::Result<()> {
+        let events = self.listener.as_mut().map(Listener::turn).unwrap_or_default();
+        for event in events {
+            if !self.listener.as_ref().is_some_and(|listener| listener.is_newest(&event)) {
+                continue;
+            }
+            let mac = event.station.as_ref().and_then(LinkAddress::as_mac);
+            let Some(link_layer) = mac.map(LinkLayer::mac) else { continue };
+            let input = match event.what {
+                What::GoingDown { within_ms, .. } => {
+                    let within = Span::from_millis(within_ms.into());
+                    LmaInput::GoingDown { link_layer, within }
+                }
+                What::Up => LmaInput::Stays { link_layer },
+                _ => continue,
+            };
+            self.feed(Input::Own(input))?;
+        }
+        Ok(())
     }
 
     fn on_report(&mut self, report: &Report) -> anyhow::Result<()> {

@@ -1,7 +1,6 @@
 //! The daemon of a mobile access gateway.
 
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
 use std::net::Ipv6Addr;
 use std::time::{Duration, Instant};
 
@@ -12,11 +11,13 @@ use segue_linux::clock::{monotonic, realtime_ns};
 use segue_linux::link;
 use segue_linux::monitor::Device;
 use segue_linux::raw::RawSocket;
-use segue_linux::station::{Heard, Stations};
+use segue_mih::{Event, Interest, MihfConfig, What};
 use segue_pmip::{
     AttachBy, FIXED_LINK_LOCAL, FIXED_MAC, LinkLayer, Mag, MagInput, MagOutput, MagRecord, Report,
     Why, Wish,
 };
+use segue_wire::mih::codes::EventList;
+use segue_wire::mih::identity::LinkAddress;
 use segue_wire::nd::Kind;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
@@ -28,11 +29,13 @@ use crate::control::{Response, Vocabulary};
 use crate::forwarding::Forwarding;
 use crate::kept::Kept;
 use crate::ledger::{Entry, Ledger, StoreTable};
+use crate::mih::listener::Listener;
 use crate::number::Number;
 use crate::relayed::{self, Below, OfFlows, Relayed};
 use crate::run::{self, Core, Role};
 pub use crate::settings::Mag as Settings;
-use crate::sockets::{Readiness, Sockets};
+use crate::sockets::Sockets;
+use crate::stations::{Turn, Watch};
 
 const HOSTS: StoreTable = StoreTable { name: "hosts", of: "host" };
 const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
@@ -102,35 +105,32 @@ pub struct Daemon {
     core: Core<Relayed<Mag>, Words>,
     /// Accesses that are up: index and name.
     links: BTreeMap<u32, String>,
-    stations: Stations,
-    heard: (Heard, Readiness),
-    /// Accesses whose hosts are to be asked to show themselves, and when.
-    asks: Vec<(Instant, u32)>,
+    watch: Watch,
+    /// Who tells of hosts at accesses with links of IEEE 802.21, by the accesses' names.
+    listener: Option<Listener>,
+    mih_links: BTreeMap<String, LinkAddress>,
     /// Hosts that are elsewhere by now, though they may still be heard here, until when.
     elsewhere: BTreeMap<LinkLayer, Instant>,
     forwarding: Forwarding,
     macs: Macs,
 }
 
-/// When hosts are asked after a link has come up: an interface may be up a moment after its other end.
-const ASKS: [Duration; 3] = [Duration::ZERO, Duration::from_millis(50), Duration::from_millis(500)];
 /// How long a host that another gateway has taken over is not taken for one that comes back.
 const ELSEWHERE: Duration = Duration::from_secs(3);
-/// Stations that are taken in a turn.
-const A_TURN: usize = 64;
 
 /// What a gateway has to do beside what its sources bring.
 pub enum Chore {
-    /// Stations were heard.
-    Heard,
-    /// It is time to ask an access's hosts to show themselves.
-    Ask(u32),
+    /// Hosts show themselves, or are to.
+    Watch(Turn),
+    /// A function of IEEE 802.21 tells.
+    Told,
 }
 
 /// Whether the daemon itself says who is at an access.
 fn listens(settings: &Settings, name: &str) -> bool {
     let accesses = &settings.machine.accesses;
-    accesses.iter().any(|access| access.interface == name && access.by == AttachBy::Driver)
+    !settings.mih_links.contains_key(name)
+        && accesses.iter().any(|access| access.interface == name && access.by == AttachBy::Driver)
 }
 
 impl Daemon {
@@ -139,16 +139,10 @@ impl Daemon {
         self.links.get(&interface).is_some_and(|name| listens(&self.settings, name))
     }
 
-    fn take_heard(&mut self) -> anyhow::Result<()> {
-        for _ in 0..A_TURN {
-            let (heard, readiness) = &self.heard;
-            let next = || heard.next()?.ok_or(ErrorKind::WouldBlock.into());
-            let (interface, mac, source) = match readiness.take(next) {
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                heard => heard?,
-            };
-            // Neither a group nor a gateway.
-            if !self.listened(interface) || mac[0] & 1 == 1 || mac == FIXED_MAC {
+    fn take_heard(&mut self, turn: Turn) -> anyhow::Result<()> {
+        for (interface, mac, source) in self.watch.turn(turn)? {
+            // Not a gateway.
+            if !self.listened(interface) || mac == FIXED_MAC {
                 continue;
             }
             let station = LinkLayer::mac(mac);
@@ -162,6 +156,45 @@ impl Daemon {
         }
         Ok(())
     }
+
+    /// Hosts have come and gone, as a function of IEEE 802.21 tells.
+    fn take_told(&mut self) -> anyhow::Result<()> {
+        let events = self.listener.as_mut().map(Listener::turn).unwrap_or_default();
+        for Event { link, station, what } in events {
+            let Some(mac) = station.and_then(|station| station.as_mac()) else { continue };
+            let of = |(_, name): &(&u32, &String)| {
+                self.mih_links.get(*name).is_some_and(|own| *own == link.address)
+            };
+            let Some(interface) = self.links.iter().find(of).map(|(index, _)| *index) else {
+                continue;
+            };
+            let (station, link_local) = (LinkLayer::mac(mac), None);
+            let input = match what {
+                What::Up => MagInput::Attached { interface, station, link_local },
+                What::Down(_) => MagInput::Detached { interface, station },
+                What::GoingDown { .. } | What::Parameters(_) | What::Detected(_) => continue,
+            };
+            self.feed(Input::Own(input))?;
+        }
+        Ok(())
+    }
+}
+
+/// Addresses of links that have none in the configuration: those that their interfaces have before they get that of all
+/// gateways.
+fn own_links(
+    all: &BTreeMap<String, Option<LinkAddress>>,
+) -> anyhow::Result<BTreeMap<String, LinkAddress>> {
+    let links = link::links()?;
+    let address = |(name, address): (&String, &Option<LinkAddress>)| {
+        let own = links.iter().find(|link| link.name == *name).map(|link| link.mac);
+        let own = own.filter(|mac| *mac != FIXED_MAC).map(LinkAddress::mac);
+        let address = address.clone().or(own).with_context(|| {
+            format!("access {name}: what its link is called in IEEE 802.21 is not known: set link")
+        })?;
+        Ok((name.clone(), address))
+    };
+    all.iter().map(address).collect()
 }
 
 /// Interfaces that have the link-layer address of all gateways, with their own. Dropping this gives it back to them.
@@ -222,6 +255,7 @@ impl Role for Daemon {
     ) -> anyhow::Result<(Daemon, Below)> {
         let (store, starts) = open(&settings.state, HOSTS.name)?;
         let mut macs = Macs::default();
+        let mih_links = own_links(&settings.mih_links)?;
         for access in settings.machine.accesses.iter().filter(|_| settings.fixed_mac) {
             macs.fix(&access.interface)?;
         }
@@ -253,16 +287,21 @@ impl Role for Daemon {
             let interface = &access.interface;
             info!("access {interface}: hosts are registered at {}", access.proxy_coa);
         }
-        let heard = Heard::open()?;
-        let readiness = Readiness::of(&heard)?;
-        let heard = (heard, readiness);
+        let hears = |config: MihfConfig| {
+            // Of these links alone, whose names are known by now.
+            let events = config.interests.iter().fold(EventList(0), |all, of| all | of.events);
+            let of = |link: &LinkAddress| Interest { link: Some(link.clone()), events };
+            let interests = mih_links.values().map(of).collect();
+            Listener::start(MihfConfig { interests, ..config })
+        };
+        let listener = settings.mih.take().map(hears).transpose()?;
         let daemon = Daemon {
             settings,
             core,
             links: BTreeMap::new(),
-            stations: Stations::open()?,
-            heard,
-            asks: Vec::new(),
+            watch: Watch::open(FIXED_LINK_LOCAL)?,
+            listener,
+            mih_links,
             elsewhere: BTreeMap::new(),
             forwarding,
             macs,
@@ -277,12 +316,14 @@ impl Role for Daemon {
     fn apply(&mut self, wish: Wish) -> anyhow::Result<()> {
         match wish {
             Wish::ToStation { mac, datagram } => {
-                let sent = self.stations.send(mac, &datagram);
+                let sent = self.watch.stations.send(mac, &datagram);
                 let sent = sent.context("a host cannot be told of its prefix");
                 self.core.trouble.note(monotonic(), sent);
             }
             // Another question follows if this one is not heard.
-            Wish::Ask { interface } => drop(self.stations.ask_all(interface, FIXED_LINK_LOCAL)),
+            Wish::Ask { interface } => {
+                drop(self.watch.stations.ask_all(interface, FIXED_LINK_LOCAL))
+            }
             Wish::Identify { interface, station } => {
                 // Without an authentication server nobody else knows.
                 let identity = None;
@@ -327,12 +368,11 @@ impl Role for Daemon {
             new.map(|d| (d.interface.index, d.interface.name.clone())).collect();
         self.links = here.iter().map(|d| (d.interface.index, d.interface.name.clone())).collect();
         self.macs.keep(&self.links);
-        let now = Instant::now();
         for (index, name) in new {
             if self.settings.fixed_mac {
                 self.core.trouble.note(monotonic(), self.macs.fix(&name));
             }
-            self.asks.extend(ASKS.map(|after| (now + after, index)));
+            self.watch.is_up(index);
         }
         let here = here.iter().map(|device| device.interface.clone()).collect();
         let Core { end, trouble, .. } = &mut self.core;
@@ -346,8 +386,7 @@ impl Role for Daemon {
             LinkEvent::Up { interface, .. } if self.listened(interface) => {
                 // Who is heard now is here.
                 self.elsewhere.clear();
-                let now = Instant::now();
-                self.asks.extend(ASKS.map(|after| (now + after, interface)));
+                self.watch.is_up(interface);
             }
             LinkEvent::Down { interface, .. } if self.listened(interface) => {
                 let name = &self.links[&interface];
@@ -372,32 +411,17 @@ impl Role for Daemon {
     }
 
     async fn chore(&mut self) -> Chore {
-        let next = self.asks.iter().min().copied();
-        let ask = async {
-            match next {
-                Some((at, interface)) => {
-                    tokio::time::sleep_until(at.into()).await;
-                    interface
-                }
-                None => std::future::pending().await,
-            }
-        };
+        let Daemon { watch, listener, .. } = self;
         tokio::select! {
-            interface = ask => Chore::Ask(interface),
-            () = self.heard.1.ready() => Chore::Heard,
+            turn = watch.wait() => Chore::Watch(turn),
+            () = Listener::wait(listener.as_mut()) => Chore::Told,
         }
     }
 
     fn on_chore(&mut self, chore: Chore) -> anyhow::Result<()> {
         match chore {
-            Chore::Heard => self.take_heard(),
-            Chore::Ask(interface) => {
-                let now = Instant::now();
-                self.asks.retain(|(at, of)| *of != interface || *at > now);
-                // Another try follows, and hosts speak up by themselves.
-                let _ = self.stations.ask_all(interface, FIXED_LINK_LOCAL);
-                Ok(())
-            }
+            Chore::Watch(turn) => self.take_heard(turn),
+            Chore::Told => self.take_told(),
         }
     }
 

@@ -294,8 +294,7 @@ impl Mihf {
     }
 
     /// A stream has ended.
-    pub(super) fn closed(&mut self, now: Time, peer: IpAddr, port: u16) {
-        let remote = Endpoint { address: peer, port, transport: Transport::Tcp };
+    pub(super) fn closed(&mut self, now: Time, remote: Endpoint) {
         let of = |name: &Name, client: &Client| (client.at.remote == remote).then(|| name.clone());
         let client = self.clients.iter().find_map(|(name, client)| of(name, client));
         if let Some(name) = client {
@@ -303,7 +302,9 @@ impl Mihf {
         }
         for number in 0..self.functions.len() {
             let at = self.functions[number].remote;
-            if (at.address, at.port, at.transport) == (peer, port, Transport::Tcp) {
+            if (at.address, at.port, at.transport)
+                == (remote.address, remote.port, remote.transport)
+            {
                 let open = self.open.iter().filter(|(_, open)| open.to.remote == remote);
                 let open: Vec<Key> = open.map(|(key, _)| *key).collect();
                 for key in open {

@@ -246,7 +246,7 @@ impl Lma {
             let session = self.sessions.get(number).map(|at| &at.value);
             session.is_some_and(|session| session.carries(prefix))
         };
-        self.active(host).into_iter().map(|(number, _)| number).filter(can).collect()
+        self.lasting(self.active(host).into_iter().map(|(number, _)| number).filter(can).collect())
     }
 
     fn holds(&self, session: u32, prefix: Prefix) -> bool {

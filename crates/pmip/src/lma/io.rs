@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::net::Ipv6Addr;
 
-use segue_clock::UnixTime;
+use segue_clock::{Span, UnixTime};
 use segue_ip::{FlowKey, Output, Prefix};
 use segue_wire::mobility::option::AccessTechnology;
 
@@ -34,6 +34,19 @@ pub enum LmaInput {
     },
     /// Whether somebody decides where flows go; if not, the own rule does.
     Deciding(bool),
+    /// A host's interface is about to leave the gateway where it is: what is for it goes another way, if there is one, until it
+    /// has left or does not.
+    GoingDown {
+        /// The interface.
+        link_layer: LinkLayer,
+        /// Within this time.
+        within: Span,
+    },
+    /// It does not leave after all.
+    Stays {
+        /// The interface.
+        link_layer: LinkLayer,
+    },
 }
 
 /// What an anchor stores. A later record of the same key takes its place; `None` takes it away.

@@ -37,7 +37,15 @@ impl Lma {
             let holders = self.holders.get(prefix);
             holders.is_some_and(|all| active.iter().any(|(number, _)| all.contains(number)))
         };
-        let prefer = !host.prefixes.keys().all(held);
+        // A host goes on sending into an access that has gone, or is about to: the others are to be preferred.
+        let leaves = |number: &u32| self.session(*number).is_some_and(|s| s.leaves.is_some());
+        let any_leaves = active.iter().any(|(number, _)| leaves(number));
+        let gone = !host.prefixes.keys().all(held);
+        let preferred: BTreeSet<u32> = active
+            .iter()
+            .map(|(number, _)| *number)
+            .filter(|number| gone || any_leaves && !leaves(number))
+            .collect();
         let all: BTreeSet<Prefix> = host.prefixes.keys().copied().collect();
         // A notification names the host, not its interface: it says all that one of those at a gateway lacks.
         let mut lacks: BTreeMap<Ipv6Addr, BTreeSet<Prefix>> = BTreeMap::new();
@@ -49,7 +57,7 @@ impl Lma {
         for (number, to) in active {
             let Some(session) = self.sessions.value_mut(&number) else { continue };
             let prefixes = lacks.get(&to).into_iter().flatten().copied().collect();
-            let says = Elsewhere { prefixes, prefer };
+            let says = Elsewhere { prefixes, prefer: preferred.contains(&number) };
             let nothing_ever = says == Elsewhere::default() && session.asked.is_none();
             if nothing_ever || session.asked.as_ref() == Some(&says) {
                 continue;

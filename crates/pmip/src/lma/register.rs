@@ -258,6 +258,7 @@ impl Lma {
             bid: self.free_bid(&node),
             state: SessionState::Active,
             since: now,
+            leaves: None,
             order: super::Order::default(),
             told: None,
             asked: None,
@@ -271,6 +272,7 @@ impl Lma {
             Ok(Entered::Displaced(other, binding)) => Some((other, binding)),
             Ok(_) => None,
         };
+        self.enter_link_layer(&link_layer, number);
         self.reach(now, peer);
         let host = self.hosts.entry(node.clone()).or_default();
         host.sessions.insert(number);
@@ -310,9 +312,13 @@ impl Lma {
         let Some(Binding { peer: before, mut value, .. }) = self.sessions.remove(&number) else {
             return number;
         };
+        self.leave_link_layer(&value, number);
+        self.enter_link_layer(&update.asked.link_layer, number);
         let peer = update.proxy_coa();
         let (node, link_layer) = (value.node.clone(), update.asked.link_layer.clone());
         let moved = before != peer;
+        value.leaves = value.leaves.filter(|_| !moved);
+        self.fading.extend(value.leaves.map(|until| (until, number)));
         let same_access = value.access == access;
         let prefixes = value.prefixes.clone();
         if moved || value.state == SessionState::Leaving {
@@ -424,6 +430,7 @@ impl Lma {
         if let Some(host) = self.hosts.get_mut(&value.node) {
             host.sessions.remove(&number);
         }
+        self.leave_link_layer(&value, number);
         self.store(number);
         self.notifications.retain(|_, open| !open.is_of(number));
         self.follow(now, &value.node);

@@ -39,6 +39,8 @@ pub struct Session {
     pub state: SessionState,
     /// When it came to its gateway.
     pub since: Time,
+    /// It is about to leave: until when that is believed.
+    pub(super) leaves: Option<Time>,
     pub(super) order: Order,
     /// What its gateway knows of the host's other interfaces, and what it was told last.
     pub(super) told: Option<Elsewhere>,
@@ -50,6 +52,12 @@ impl Session {
     #[must_use]
     pub fn elsewhere(&self) -> &[Prefix] {
         self.told.as_ref().map_or(&[], |told| &told.prefixes)
+    }
+
+    /// Whether it is about to leave.
+    #[must_use]
+    pub fn is_going_down(&self) -> bool {
+        self.leaves.is_some()
     }
 
     /// Whether its gateway carries what is for a prefix.

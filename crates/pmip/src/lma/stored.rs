@@ -71,6 +71,7 @@ impl Lma {
         let sequence = stored.sequence.map_or(SequenceOrder::new(), SequenceOrder::behind);
         let state = if stored.leaving { SessionState::Leaving } else { SessionState::Active };
         let StoredSession { node, link_layer, access, prefixes, bid, gateway, .. } = stored;
+        let of_it = link_layer.clone();
         let value = Session {
             node: node.clone(),
             link_layer,
@@ -79,6 +80,7 @@ impl Lma {
             bid,
             state,
             since: now,
+            leaves: None,
             order: Order { timestamp, sequence },
             told: None,
             asked: None,
@@ -92,6 +94,7 @@ impl Lma {
         for prefix in prefixes {
             self.holders.entry(prefix).or_default().insert(number);
         }
+        self.enter_link_layer(&of_it, number);
         self.reach(now, gateway);
         self.hosts.entry(node.clone()).or_default().sessions.insert(number);
         if let Some((other, binding)) = displaced {

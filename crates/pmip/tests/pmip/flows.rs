@@ -293,3 +293,60 @@ fn a_gateway_that_starts_anew_is_told_anew() {
     assert!(domain.given[1].has(&to_station(second, 1)));
     assert!(domain.asks(second));
 }
+
+#[test]
+fn what_is_for_an_interface_that_is_about_to_leave_goes_another_way_before_it_does() {
+    let (mut domain, [first, second]) = two(lma_config());
+    let keys: Vec<FlowKey> = (1..=3).map(|port| flow(first, port)).collect();
+    keys.iter().for_each(|key| drop(first_packet(&mut domain, *key)));
+    let leaves = |domain: &mut Domain, n| {
+        let (link_layer, within) = (station(n), Span::from_millis(400));
+        domain.at_lma(Input::Own(LmaInput::GoingDown { link_layer, within }));
+    };
+    leaves(&mut domain, 1);
+    for key in &keys {
+        assert_eq!(goes(&domain, *key), Some(mag(1).into()), "at once");
+    }
+    assert_eq!(domain.leads(first), Some(mag(1).into()), "new ones too, unasked");
+    assert_eq!(domain.leads(second), Some(mag(1).into()));
+    assert_eq!(handovers(&domain), [(Cause::GoingDown, mag(0), mag(1), 3)]);
+    // The host is to send over the other access while it still hears both.
+    domain.run(domain.now + Span::from_millis(100));
+    assert_eq!(preference(&domain, 2), Some(Preference::High));
+    assert_eq!(preference(&domain, 1), Some(Preference::Medium));
+    // It leaves: nothing changes any more.
+    domain.detach(0, station(1));
+    domain.run(s(5.0));
+    assert_eq!(goes(&domain, keys[0]), Some(mag(1).into()));
+    assert_eq!(preference(&domain, 2), Some(Preference::High));
+    // With the other about to leave as well there is nowhere to go.
+    leaves(&mut domain, 2);
+    assert_eq!(goes(&domain, keys[0]), Some(mag(1).into()));
+}
+
+#[test]
+fn an_interface_that_stays_after_all_has_again_what_is_its_own() {
+    for told in [true, false] {
+        let (mut domain, [first, _]) = two(lma_config());
+        let key = flow(first, 1);
+        first_packet(&mut domain, key);
+        let (link_layer, within) = (station(1), Span::from_millis(400));
+        domain.at_lma(Input::Own(LmaInput::GoingDown { link_layer, within }));
+        assert_eq!(goes(&domain, key), Some(mag(1).into()));
+        if told {
+            let link_layer = station(1);
+            domain.at_lma(Input::Own(LmaInput::Stays { link_layer }));
+        } else {
+            // It is believed for two seconds more.
+            domain.run(s(1.0) + Span::from_millis(2_390));
+            assert_eq!(goes(&domain, key), Some(mag(1).into()));
+            domain.run(s(1.0) + Span::from_millis(2_410));
+        }
+        assert_eq!(goes(&domain, key), Some(mag(0).into()), "told: {told}");
+        assert!(domain.asks(first));
+        let all = [(Cause::GoingDown, mag(0), mag(1), 1), (Cause::Back, mag(1), mag(0), 1)];
+        assert_eq!(handovers(&domain), all);
+        domain.run(s(6.0));
+        assert_eq!(preference(&domain, 2), Some(Preference::Medium));
+    }
+}

@@ -11,6 +11,7 @@ pub mod enroll;
 pub mod generate;
 pub mod host;
 pub mod lab;
+pub mod mih;
 pub mod plan;
 pub mod pmip;
 pub mod sim;

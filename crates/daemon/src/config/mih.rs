@@ -1,0 +1,290 @@
+//! The files of IEEE 802.21's daemons, and the table with which other daemons hear of links.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use segue_clock::Span;
+use segue_grammar::{Config, Duration};
+use segue_ip::Prefix;
+use segue_mih::{Forecasting, Interest, MihfConfig, Remote, Transport};
+use segue_wire::mih::codes::{EventList, LinkType};
+use segue_wire::mih::identity::LinkAddress;
+use serde::Deserialize;
+
+use super::pmip::TechnologyKey;
+use crate::control;
+use crate::mih::source::mac_of;
+use crate::settings::{Common, Mih, MihLink, MihSource};
+
+/// The keys of a function's file, each with its default.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MihFunctionFile {
+    /// Name of this daemon, if several of its role run here; it names the control socket. None.
+    pub instance: Option<String>,
+    /// Its MIH function identifier (MIHF ID), unlike any other's; `mihf@` and the name of this machine.
+    pub name: Option<String>,
+    /// Who may register, beside this machine: addresses or prefixes. Nobody.
+    pub peers: Option<Vec<String>>,
+    /// How long a registration counts, 20 s.
+    pub validity: Option<Duration>,
+    /// Control socket.
+    pub control: Option<PathBuf>,
+    /// The group that may use it, beside root; none.
+    pub control_group: Option<String>,
+}
+
+/// The keys of a link service access point's file, each with its default.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MihLinkSapFile {
+    /// Name of this daemon, if several of its role run here; it names the control socket. None.
+    pub instance: Option<String>,
+    /// Its MIH function identifier (MIHF ID), unlike any other's; `link-sap@` and the name of this machine.
+    pub name: Option<String>,
+    /// Functions to tell, `["::1"]`.
+    pub functions: Option<Vec<IpAddr>>,
+    /// How to reach them: `udp` or `tcp`; `udp`.
+    pub transport: Option<TransportKey>,
+    /// Its links, at least one.
+    #[serde(default)]
+    pub link: Vec<LinkKeys>,
+    /// Control socket.
+    pub control: Option<PathBuf>,
+    /// The group that may use it, beside root; none.
+    pub control_group: Option<String>,
+}
+
+/// The keys of a `[[link]]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkKeys {
+    /// Its interface.
+    pub interface: String,
+    /// Its kind, as an access of a gateway has it; `ethernet`.
+    pub technology: Option<TechnologyKey>,
+    /// Its address, by which others know it; the interface's.
+    pub address: Option<String>,
+    /// Who tells of its stations: `wire`, its carrier and whatever they send; `hostapd`; or `lab`, a test network. `wire`.
+    pub source: Option<SourceKey>,
+    /// The socket of hostapd, `/run/hostapd/INTERFACE`, or of the test network.
+    pub socket: Option<PathBuf>,
+    /// Tell when an attachment is about to end, by its signal, true.
+    pub foretell: Option<bool>,
+    /// The signal below which it ends, in dBm, -85.
+    pub lost_dbm: Option<i16>,
+}
+
+/// The keys of a `[mih]` in the file of a gateway or an anchor.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MihKeys {
+    /// Functions that tell of links, `["::1"]`.
+    pub functions: Option<Vec<IpAddr>>,
+    /// How to reach them: `udp` or `tcp`; `udp`.
+    pub transport: Option<TransportKey>,
+    /// MIH function identifier of this daemon, unlike any other's; its role, instance and the name of this machine.
+    pub name: Option<String>,
+}
+
+/// How frames travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TransportKey {
+    /// UDP, each acknowledged.
+    Udp,
+    /// TCP.
+    Tcp,
+}
+
+/// Who tells of a link's stations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SourceKey {
+    /// The wire.
+    Wire,
+    /// hostapd.
+    Hostapd,
+    /// A test network.
+    Lab,
+}
+
+impl TransportKey {
+    fn transport(key: Option<TransportKey>) -> Transport {
+        match key {
+            None | Some(TransportKey::Udp) => Transport::Udp,
+            Some(TransportKey::Tcp) => Transport::Tcp,
+        }
+    }
+}
+
+impl TechnologyKey {
+    /// The kind of link, in the words of IEEE 802.21-2008, which has none for later cellular networks.
+    fn link_type(self) -> LinkType {
+        match self {
+            TechnologyKey::Ethernet | TechnologyKey::Virtual | TechnologyKey::Ppp => {
+                LinkType::ETHERNET
+            }
+            TechnologyKey::Wlan => LinkType::IEEE_802_11,
+            TechnologyKey::Wimax => LinkType::IEEE_802_16,
+            TechnologyKey::Geran => LinkType::GSM,
+            TechnologyKey::Utran => LinkType::UMTS,
+            TechnologyKey::EUtran => LinkType::WIRELESS_OTHER,
+        }
+    }
+}
+
+impl Config for MihFunctionFile {}
+impl Config for MihLinkSapFile {}
+
+/// A name that no other daemon has: what it is, its instance, and the machine.
+fn usual_name(role: &str, instance: Option<&str>) -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let dash = instance.map(|name| format!("-{name}")).unwrap_or_default();
+    format!("{role}{dash}@{}", host.trim())
+}
+
+fn named(name: Option<String>, role: &str, instance: Option<&str>) -> anyhow::Result<MihfConfig> {
+    let name = name.unwrap_or_else(|| usual_name(role, instance));
+    if name.is_empty() || name.len() > 253 {
+        bail!("name: a MIH function identifier has 1 to 253 characters, not {}", name.len());
+    }
+    Ok(MihfConfig::new(name.as_str().into()))
+}
+
+fn remotes(
+    all: Option<Vec<IpAddr>>,
+    transport: Option<TransportKey>,
+) -> anyhow::Result<Vec<Remote>> {
+    let all = all.unwrap_or_else(|| vec![std::net::Ipv6Addr::LOCALHOST.into()]);
+    if all.is_empty() {
+        bail!("functions: at least one, such as \"::1\"");
+    }
+    if let Some(bad) = all.iter().find(|address| address.is_unspecified() || address.is_multicast())
+    {
+        bail!("functions: {bad} is no address of a function");
+    }
+    let transport = TransportKey::transport(transport);
+    Ok(all.into_iter().map(|address| Remote::new(address, transport)).collect())
+}
+
+/// A link's address as the configuration has it.
+pub(super) fn link_address(key: &str, text: Option<String>) -> anyhow::Result<Option<LinkAddress>> {
+    let read = |text: String| {
+        mac_of(&text).map(LinkAddress::mac).with_context(|| {
+            format!("{key}: {text:?} is no link-layer address, such as 02:00:00:00:00:01")
+        })
+    };
+    text.map(read).transpose()
+}
+
+impl MihKeys {
+    /// A function that hears these events, of one link or of all.
+    pub(super) fn listens(
+        self,
+        (role, instance): (&str, Option<&str>),
+        interests: Vec<Interest>,
+    ) -> anyhow::Result<MihfConfig> {
+        let config = named(self.name, role, instance).context("mih")?;
+        let functions = remotes(self.functions, self.transport).context("mih")?;
+        Ok(MihfConfig { functions, interests, ..config })
+    }
+}
+
+/// What an anchor hears of all links.
+pub(super) fn of_all_links() -> Vec<Interest> {
+    let events = EventList::LINK_UP | EventList::LINK_DOWN | EventList::LINK_GOING_DOWN;
+    Vec::from([Interest { link: None, events }])
+}
+
+fn common(
+    role: &str,
+    instance: Option<&str>,
+    control: Option<PathBuf>,
+    group: Option<String>,
+) -> anyhow::Result<Common> {
+    let control = control.unwrap_or_else(|| control::default_path(role, instance));
+    Ok(Common { control_group: super::group(group)?, ..Common::at(control) })
+}
+
+impl MihFunctionFile {
+    /// The settings of a daemon.
+    ///
+    /// # Errors
+    /// The first invalid key.
+    pub fn validate(self) -> anyhow::Result<Mih> {
+        let instance = super::instance(self.instance)?;
+        let instance = instance.as_deref();
+        let common = common("mih-function", instance, self.control, self.control_group)?;
+        let mut peers = Vec::new();
+        for text in ["::1", "127.0.0.0/8"] {
+            peers.push(Prefix::parse_network(text).context("peers")?);
+        }
+        for text in self.peers.unwrap_or_default() {
+            let peer = Prefix::parse_network(&text).with_context(|| format!("peers: {text:?}"))?;
+            peers.push(peer);
+        }
+        let validity = self.validity.map_or(Span::from_secs(20), |Duration(span)| span);
+        if !(Span::from_secs(4)..=Span::from_secs(86_400)).contains(&validity) {
+            bail!("validity must lie between 4s and 24h");
+        }
+        let config = named(self.name, "mihf", instance)?;
+        let machine = MihfConfig { peers, validity, ..config };
+        Ok(Mih { common, links: Vec::new(), machine })
+    }
+}
+
+impl MihLinkSapFile {
+    /// The settings of a daemon.
+    ///
+    /// # Errors
+    /// The first invalid or missing key.
+    pub fn validate(self) -> anyhow::Result<Mih> {
+        let instance = super::instance(self.instance)?;
+        let instance = instance.as_deref();
+        let common = common("mih-link-sap", instance, self.control, self.control_group)?;
+        if self.link.is_empty() {
+            bail!("link is missing: a [[link]] for each link to tell of");
+        }
+        let mut links: Vec<MihLink> = Vec::new();
+        for keys in self.link {
+            let link = link(keys)?;
+            if links.iter().any(|other| other.interface == link.interface) {
+                bail!("link: {} is there twice", link.interface);
+            }
+            links.push(link);
+        }
+        let config = named(self.name, "link-sap", instance)?;
+        let functions = remotes(self.functions, self.transport)?;
+        Ok(Mih { common, links, machine: MihfConfig { functions, ..config } })
+    }
+}
+
+fn link(keys: LinkKeys) -> anyhow::Result<MihLink> {
+    let LinkKeys { interface, technology, address, source, socket, foretell, lost_dbm } = keys;
+    let address = link_address("address", address).with_context(|| format!("link {interface}"))?;
+    let source = match (source.unwrap_or(SourceKey::Wire), socket) {
+        (SourceKey::Wire, None) => MihSource::Wire,
+        (SourceKey::Wire, Some(_)) => bail!("link {interface}: a wire has no socket"),
+        (SourceKey::Hostapd, socket) => MihSource::Hostapd(
+            socket.unwrap_or_else(|| PathBuf::from("/run/hostapd").join(&interface)),
+        ),
+        (SourceKey::Lab, Some(socket)) => MihSource::Lab(socket),
+        (SourceKey::Lab, None) => bail!(
+            "link {interface}: socket is missing: that of the test network, which `segue lab list` shows"
+        ),
+    };
+    let lost_dbm = lost_dbm.unwrap_or(Forecasting::USUAL.lost_dbm);
+    if !(-120..=-20).contains(&lost_dbm) {
+        bail!("link {interface}: lost_dbm must lie between -120 and -20");
+    }
+    let forecasting = Forecasting { lost_dbm, ..Forecasting::USUAL };
+    Ok(MihLink {
+        interface,
+        link_type: technology.unwrap_or(TechnologyKey::Ethernet).link_type(),
+        address,
+        source,
+        forecasting: foretell.unwrap_or(true).then_some(forecasting),
+    })
+}

@@ -1,0 +1,85 @@
+//! A function of IEEE 802.21 in the daemon of another role, which hears what happens to links.
+
+use std::future::poll_fn;
+use std::task::Poll;
+
+use segue_clock::Time;
+use segue_ip::Output;
+use segue_linux::clock::realtime_ns;
+use segue_mih::{Event, Mihf, MihfConfig, MihfWish};
+use tracing::{info, warn};
+
+use super::frame_length;
+use crate::engine::{Engine, Queue};
+use crate::sockets::{Arrivals, Sockets};
+use crate::until;
+
+/// A function that listens.
+pub struct Listener {
+    end: Sockets<Mihf>,
+    arrivals: Arrivals,
+}
+
+impl Listener {
+    /// Begins to listen.
+    ///
+    /// # Errors
+    /// There is no socket for it.
+    pub fn start(config: MihfConfig) -> anyhow::Result<Listener> {
+        let machine = Mihf::new(MihfConfig { port: 0, seed: realtime_ns(), ..config });
+        let (mut end, mut arrivals) = Sockets::open(machine, &[0])?;
+        end.stream(&mut arrivals, None, frame_length)?;
+        Ok(Listener { end, arrivals })
+    }
+
+    /// Waits until something has come or is due; for ever if there is none. What comes is with the machine then.
+    pub async fn wait(listener: Option<&mut Listener>) {
+        let Some(Listener { end, arrivals }) = listener else {
+            return std::future::pending().await;
+        };
+        let deadline: Option<Time> = end.deadline();
+        let came = poll_fn(|context| {
+            let mut any = Poll::Pending;
+            arrivals.take(context, |datagram| {
+                end.on_event(datagram);
+                any = Poll::Ready(());
+            });
+            any
+        });
+        tokio::select! {
+            () = came => {}
+            () = until(deadline) => {}
+        }
+    }
+
+    /// Does what is due, and gives the events that were told.
+    pub fn turn(&mut self) -> Vec<Event> {
+        self.end.at_deadline(&mut self.arrivals);
+        let mut events = Vec::new();
+        while let Some(output) = self.end.poll(&mut ()) {
+            match output {
+                Output::Send(datagram) => self.end.send(datagram),
+                Output::Own(MihfWish::Event(event)) => events.push(event),
+                Output::Report(report @ segue_mih::Report::Lost(_)) => warn!("{report}"),
+                Output::Report(report @ segue_mih::Report::RegisteredAt(_)) => info!("{report}"),
+                _ => {}
+            }
+        }
+        events
+    }
+
+    /// What its machine knows.
+    #[must_use]
+    pub fn machine(&self) -> &Mihf {
+        &self.end.machine
+    }
+
+    /// Whether an event is about where its station came to last: where it was before, it may be missed for a while.
+    #[must_use]
+    pub fn is_newest(&self, event: &Event) -> bool {
+        let Some(station) = &event.station else { return false };
+        let all = self.end.machine.links().iter();
+        let there = all.filter_map(|(id, link)| Some((link.stations.get(station)?.since, id)));
+        there.max_by_key(|(since, _)| *since).is_none_or(|(_, id)| *id == event.link)
+    }
+}

@@ -1,0 +1,347 @@
+//! Who tells of the stations of a link: hostapd, or the radios of a test network. Each is a task of its own, which connects
+//! again when its other end has gone.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use segue_linux::link;
+use segue_mih::{Action, What};
+use segue_wire::mih::codes::{
+    LinkActionResult, LinkActionType, LinkDownReason, LinkGoingDownReason,
+};
+use serde::Deserialize;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::net::{UnixDatagram, UnixStream};
+use tokio::sync::mpsc;
+use tracing::{info, warn};
+
+use crate::settings::{MihLink, MihSource};
+
+/// How long a source waits before it connects again.
+const AGAIN: Duration = Duration::from_secs(1);
+/// How often hostapd is asked for the signal of each station.
+const LOOK: Duration = Duration::from_millis(100);
+/// How long hostapd has for an answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Orders that wait.
+const ORDERS: usize = 16;
+
+/// What a source tells.
+#[derive(Debug)]
+pub enum Told {
+    /// Something happened to a station.
+    Event([u8; 6], What),
+    /// The signal of a station, in dBm.
+    Signal([u8; 6], i16),
+    /// All stations have left, as far as anybody knows.
+    Gone,
+    /// An order was carried out, or was not.
+    Acted(u64, LinkActionResult),
+}
+
+type Tell = mpsc::Sender<(usize, Told)>;
+
+/// Where orders to a link go.
+#[derive(Debug)]
+pub struct Orders(mpsc::Sender<(u64, Action)>);
+
+impl Orders {
+    /// Gives an order. What became of it, if that is known at once.
+    #[must_use]
+    pub fn give(&self, number: u64, action: &Action) -> Option<LinkActionResult> {
+        match self.0.try_send((number, action.clone())) {
+            Ok(()) => None,
+            Err(_) => Some(LinkActionResult::FAILURE),
+        }
+    }
+}
+
+/// Starts the source of a link, if it has one of its own. Orders to it go the way that is returned.
+///
+/// # Errors
+/// A socket that names nothing.
+pub fn start(link: &MihLink, place: usize, tell: &Tell) -> anyhow::Result<Option<Orders>> {
+    let tell = tell.clone();
+    match &link.source {
+        MihSource::Wire => Ok(None),
+        MihSource::Lab(path) => {
+            tokio::spawn(lab(path.clone(), link.interface.clone(), place, tell));
+            let (orders, _) = mpsc::channel(1);
+            Ok(Some(Orders(orders)))
+        }
+        MihSource::Hostapd(path) => {
+            let (orders, ordered) = mpsc::channel(ORDERS);
+            let hostapd = Hostapd { path: path.clone(), place, tell };
+            tokio::spawn(hostapd.run(ordered));
+            Ok(Some(Orders(orders)))
+        }
+    }
+}
+
+/// What can be ordered of a wire: that its interface goes down or comes up.
+#[must_use]
+pub fn act_on_wire(interface: &str, action: &Action) -> Option<LinkActionResult> {
+    let up = match action.action {
+        LinkActionType::POWER_DOWN => false,
+        LinkActionType::POWER_UP => true,
+        _ => return Some(LinkActionResult::INCAPABLE),
+    };
+    Some(match link::set_up(interface, up) {
+        Ok(()) => LinkActionResult::SUCCESS,
+        Err(_) => LinkActionResult::FAILURE,
+    })
+}
+
+/// A link-layer address as text has it.
+#[must_use]
+pub fn mac_of(text: &str) -> Option<[u8; 6]> {
+    let bytes = text.split(':').map(|part| u8::from_str_radix(part, 16));
+    let bytes: Vec<u8> = bytes.collect::<Result<_, _>>().ok()?;
+    bytes.try_into().ok()
+}
+
+/// A line of what a test network tells (docs/lab.md).
+#[derive(Debug, Deserialize)]
+struct Announcement {
+    what: String,
+    #[serde(default)]
+    within_ms: u64,
+    mac: String,
+    router_interface: String,
+}
+
+impl Announcement {
+    fn told(&self) -> Option<Told> {
+        let what = match self.what.as_str() {
+            "attached" => What::Up,
+            "detached" => What::Down(LinkDownReason::EXPLICIT_DISCONNECT),
+            "leaving" => What::GoingDown {
+                within_ms: self.within_ms.try_into().unwrap_or(u16::MAX),
+                reason: LinkGoingDownReason::LINK_PARAMETER_DEGRADING,
+            },
+            _ => return None,
+        };
+        Some(Told::Event(mac_of(&self.mac)?, what))
+    }
+}
+
+/// Hears what happens to the radios in the cell with this interface.
+async fn lab(path: PathBuf, interface: String, place: usize, tell: Tell) {
+    let mut warned = false;
+    loop {
+        match UnixStream::connect(&path).await {
+            Ok(stream) => {
+                info!("{}: hearing of {interface}", path.display());
+                warned = false;
+                let mut lines = BufReader::new(stream).lines();
+                while let Ok(Some(line)) = lines.next_line().await {
+                    let read: Result<Announcement, _> = serde_json::from_str(&line);
+                    let own = read.ok().filter(|of| of.router_interface == interface);
+                    if let Some(told) = own.and_then(|of| of.told())
+                        && tell.send((place, told)).await.is_err()
+                    {
+                        return;
+                    }
+                }
+                if tell.send((place, Told::Gone)).await.is_err() {
+                    return;
+                }
+            }
+            Err(error) if !warned => {
+                warn!("{}: {error}; trying again", path.display());
+                warned = true;
+            }
+            Err(_) => {}
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+/// The control interface of hostapd: commands and answers, and events whose lines begin with `<`.
+struct Hostapd {
+    path: PathBuf,
+    place: usize,
+    tell: Tell,
+}
+
+/// Our end of hostapd's socket; its file goes with it.
+struct Connection {
+    socket: UnixDatagram,
+    own: PathBuf,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.own);
+    }
+}
+
+impl Connection {
+    fn open(path: &Path, place: usize) -> anyhow::Result<Connection> {
+        let own =
+            std::env::temp_dir().join(format!("segue-hostapd-{}-{place}", std::process::id()));
+        let _ = std::fs::remove_file(&own);
+        let socket = UnixDatagram::bind(&own).context("a socket for hostapd")?;
+        let connection = Connection { socket, own };
+        connection.socket.connect(path)?;
+        Ok(connection)
+    }
+
+    async fn receive(&self) -> std::io::Result<String> {
+        let mut buffer = vec![0; 4_096];
+        let len = self.socket.recv(&mut buffer).await?;
+        Ok(String::from_utf8_lossy(&buffer[..len]).into_owned())
+    }
+}
+
+/// What an event of hostapd says of a station.
+fn event_of(line: &str) -> Option<Told> {
+    let text = line.strip_prefix('<')?.split_once('>')?.1;
+    let mut words = text.split_whitespace();
+    let what = match words.next()? {
+        "AP-STA-CONNECTED" => What::Up,
+        "AP-STA-DISCONNECTED" => What::Down(LinkDownReason::EXPLICIT_DISCONNECT),
+        "AP-DISABLED" | "CTRL-EVENT-TERMINATING" => return Some(Told::Gone),
+        _ => return None,
+    };
+    Some(Told::Event(mac_of(words.next()?)?, what))
+}
+
+/// What an answer about a station says: which, whether it may send, and its signal.
+fn station_of(answer: &str) -> Option<([u8; 6], bool, Option<i16>)> {
+    let mut lines = answer.lines();
+    let station = mac_of(lines.next()?.trim())?;
+    let (mut authorized, mut signal) = (false, None);
+    for line in lines {
+        match line.split_once('=') {
+            Some(("flags", flags)) => authorized = flags.contains("[AUTHORIZED]"),
+            Some(("signal", dbm)) => signal = dbm.trim().parse().ok(),
+            _ => {}
+        }
+    }
+    Some((station, authorized, signal))
+}
+
+impl Hostapd {
+    async fn run(self, mut ordered: mpsc::Receiver<(u64, Action)>) {
+        let mut warned = false;
+        loop {
+            let path = self.path.display();
+            match Connection::open(&self.path, self.place) {
+                Ok(connection) => {
+                    info!("{path}: hearing of stations");
+                    warned = false;
+                    let Err(error) = self.listen(&connection, &mut ordered).await;
+                    warn!("{path}: {error:#}; trying again");
+                    if self.tell.send((self.place, Told::Gone)).await.is_err() {
+                        return;
+                    }
+                }
+                Err(error) if !warned => {
+                    warn!("{path}: {error:#}; trying again");
+                    warned = true;
+                }
+                Err(_) => {}
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+
+    async fn told(&self, told: Told) -> anyhow::Result<()> {
+        self.tell.send((self.place, told)).await.map_err(|_| anyhow::anyhow!("the daemon ends"))
+    }
+
+    /// Gives a command and waits for its answer; events that come before it are told.
+    async fn command(
+        &self,
+        connection: &Connection,
+        stations: &mut Vec<[u8; 6]>,
+        command: &str,
+    ) -> anyhow::Result<String> {
+        connection.socket.send(command.as_bytes()).await?;
+        loop {
+            let line = tokio::time::timeout(PATIENCE, connection.receive()).await;
+            let line = line.context("hostapd does not answer")??;
+            if !line.starts_with('<') {
+                return Ok(line);
+            }
+            self.event(stations, &line).await?;
+        }
+    }
+
+    async fn event(&self, stations: &mut Vec<[u8; 6]>, line: &str) -> anyhow::Result<()> {
+        let Some(told) = event_of(line) else { return Ok(()) };
+        match &told {
+            Told::Event(station, What::Up) if !stations.contains(station) => {
+                stations.push(*station);
+            }
+            Told::Event(station, What::Down(_)) => stations.retain(|known| known != station),
+            Told::Gone => stations.clear(),
+            _ => {}
+        }
+        self.told(told).await
+    }
+
+    async fn listen(
+        &self,
+        connection: &Connection,
+        ordered: &mut mpsc::Receiver<(u64, Action)>,
+    ) -> Result<std::convert::Infallible, anyhow::Error> {
+        let mut stations = Vec::new();
+        let answer = self.command(connection, &mut stations, "ATTACH").await?;
+        anyhow::ensure!(answer.trim() == "OK", "it says {:?} to ATTACH", answer.trim());
+        let mut next = self.command(connection, &mut stations, "STA-FIRST").await?;
+        while let Some((station, authorized, _)) = station_of(&next) {
+            if authorized && !stations.contains(&station) {
+                stations.push(station);
+                self.told(Told::Event(station, What::Up)).await?;
+            }
+            let after = format!("STA-NEXT {}", mac_text(station));
+            next = self.command(connection, &mut stations, &after).await?;
+        }
+        let mut look = tokio::time::interval(LOOK);
+        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                line = connection.receive() => self.event(&mut stations, &line?).await?,
+                Some((number, action)) = ordered.recv() => {
+                    let result = self.act(connection, &mut stations, &action).await?;
+                    self.told(Told::Acted(number, result)).await?;
+                }
+                _ = look.tick() => {
+                    for station in stations.clone() {
+                        let ask = format!("STA {}", mac_text(station));
+                        let answer = self.command(connection, &mut stations, &ask).await?;
+                        if let Some((station, _, Some(dbm))) = station_of(&answer) {
+                            self.told(Told::Signal(station, dbm)).await?;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    async fn act(
+        &self,
+        connection: &Connection,
+        stations: &mut Vec<[u8; 6]>,
+        action: &Action,
+    ) -> anyhow::Result<LinkActionResult> {
+        let station = action.station.as_ref().and_then(|station| station.as_mac());
+        let command = match (action.action, station) {
+            (LinkActionType::DISCONNECT, Some(mac)) => format!("DEAUTHENTICATE {}", mac_text(mac)),
+            (LinkActionType::POWER_DOWN, _) => "DISABLE".to_owned(),
+            (LinkActionType::POWER_UP, _) => "ENABLE".to_owned(),
+            _ => return Ok(LinkActionResult::INCAPABLE),
+        };
+        tokio::time::sleep(Duration::from_millis(action.after_ms.into())).await;
+        let answer = self.command(connection, stations, &command).await?;
+        let done = answer.trim() == "OK";
+        Ok(if done { LinkActionResult::SUCCESS } else { LinkActionResult::FAILURE })
+    }
+}
+
+fn mac_text(mac: [u8; 6]) -> String {
+    mac.map(|byte| format!("{byte:02x}")).join(":")
+}

@@ -1,0 +1,191 @@
+//! Messages over TCP: connections that are opened when something is to be sent, and those that others open. A machine sees
+//! datagrams of protocol 6; an empty one says that the stream from there has ended.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
+use std::net::{Ipv6Addr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use segue_ip::Datagram;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::OwnedReadHalf;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tracing::debug;
+
+/// IANA's protocol number of TCP.
+pub const TCP: u8 = 6;
+/// Most connections.
+const MOST: usize = 1_024;
+/// Messages of a connection that wait to be sent.
+const WAITING: usize = 64;
+/// Messages that wait for the machine.
+const ARRIVED: usize = 256;
+/// How long a connection may take to open.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How long nothing may come of the rest of a message.
+const REST: Duration = Duration::from_secs(10);
+
+/// How long the message is that some bytes begin with, once that is known; an error if they begin none.
+pub type Length = fn(&[u8]) -> Result<Option<usize>, ()>;
+
+/// Connections, by their other end.
+pub struct Streams {
+    all: Shared,
+    arrived: mpsc::Sender<Datagram>,
+    length: Length,
+}
+
+type Shared = Arc<Mutex<BTreeMap<SocketAddr, mpsc::Sender<Vec<u8>>>>>;
+
+/// Where their messages wait.
+pub struct Arrived(mpsc::Receiver<Datagram>);
+
+impl Streams {
+    /// Of messages with this length; listens on a port, if there is one.
+    pub fn open(listen: Option<u16>, length: Length) -> io::Result<(Streams, Arrived)> {
+        let (arrived, waits) = mpsc::channel(ARRIVED);
+        let streams = Streams { all: Shared::default(), arrived, length };
+        if let Some(port) = listen {
+            let any = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port);
+            let listener = std::net::TcpListener::bind(any)?;
+            listener.set_nonblocking(true)?;
+            tokio::spawn(streams.one().accept(TcpListener::from_std(listener)?));
+        }
+        Ok((streams, Arrived(waits)))
+    }
+
+    fn one(&self) -> One {
+        let (all, arrived) = (Arc::clone(&self.all), self.arrived.clone());
+        One { all, arrived, length: self.length }
+    }
+
+    /// Sends a message, over a connection that there is or a new one.
+    pub fn send(&self, datagram: &Datagram) -> io::Result<()> {
+        let to = SocketAddr::new(datagram.to.0, datagram.to.1);
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        let full = || io::Error::new(ErrorKind::WouldBlock, "the connection takes no more");
+        if let Some(connection) = all.get(&to) {
+            return connection.try_send(datagram.bytes.clone()).map_err(|_| full());
+        }
+        if all.len() >= MOST {
+            return Err(io::Error::other("too many connections"));
+        }
+        let (send, waits) = mpsc::channel(WAITING);
+        send.try_send(datagram.bytes.clone()).map_err(|_| full())?;
+        all.insert(to, send);
+        tokio::spawn(self.one().connect(to, waits));
+        Ok(())
+    }
+}
+
+/// What the task of a connection needs.
+#[derive(Clone)]
+struct One {
+    all: Shared,
+    arrived: mpsc::Sender<Datagram>,
+    length: Length,
+}
+
+impl One {
+    async fn accept(self, listener: TcpListener) {
+        loop {
+            let Ok((stream, from)) = listener.accept().await else {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            };
+            let from = SocketAddr::new(from.ip().to_canonical(), from.port());
+            let (send, waits) = mpsc::channel(WAITING);
+            {
+                let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+                if all.len() >= MOST {
+                    continue;
+                }
+                all.insert(from, send);
+            }
+            tokio::spawn(self.clone().run(stream, from, waits));
+        }
+    }
+
+    async fn connect(self, to: SocketAddr, waits: mpsc::Receiver<Vec<u8>>) {
+        match tokio::time::timeout(PATIENCE, TcpStream::connect(to)).await {
+            Ok(Ok(stream)) => self.run(stream, to, waits).await,
+            Ok(Err(error)) => {
+                debug!("no connection to {to}: {error}");
+                self.ended(to, to).await;
+            }
+            Err(_) => self.ended(to, to).await,
+        }
+    }
+
+    async fn run(self, stream: TcpStream, peer: SocketAddr, mut waits: mpsc::Receiver<Vec<u8>>) {
+        let _ = stream.set_nodelay(true);
+        let local = stream.local_addr().unwrap_or(peer);
+        let local = SocketAddr::new(local.ip().to_canonical(), local.port());
+        let (read, mut write) = stream.into_split();
+        let reads = self.read(read, (peer, local));
+        let writes = async {
+            while let Some(bytes) = waits.recv().await {
+                write.write_all(&bytes).await?;
+            }
+            Ok::<(), io::Error>(())
+        };
+        tokio::select! {
+            () = reads => {}
+            result = writes => if let Err(error) = result { debug!("{peer}: {error}"); },
+        }
+        self.ended(peer, local).await;
+    }
+
+    async fn read(&self, mut stream: OwnedReadHalf, (peer, local): (SocketAddr, SocketAddr)) {
+        let mut bytes = Vec::new();
+        loop {
+            match (self.length)(&bytes) {
+                Err(()) => return,
+                Ok(Some(length)) if bytes.len() >= length => {
+                    let rest = bytes.split_off(length);
+                    let message = std::mem::replace(&mut bytes, rest);
+                    if self.arrived.send(datagram(peer, local, message)).await.is_err() {
+                        return;
+                    }
+                    continue;
+                }
+                Ok(_) => {}
+            }
+            // Only a message that has begun has to go on.
+            let patience = if bytes.is_empty() { Duration::MAX } else { REST };
+            match tokio::time::timeout(patience, stream.read_buf(&mut bytes)).await {
+                Ok(Ok(len)) if len > 0 => {}
+                _ => return,
+            }
+        }
+    }
+
+    /// A connection has ended: the machine is told.
+    async fn ended(&self, peer: SocketAddr, local: SocketAddr) {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner).remove(&peer);
+        let _ = self.arrived.send(datagram(peer, local, Vec::new())).await;
+    }
+}
+
+fn datagram(peer: SocketAddr, local: SocketAddr, bytes: Vec<u8>) -> Datagram {
+    Datagram {
+        interface: None,
+        from: (peer.ip(), peer.port()),
+        to: (local.ip(), local.port()),
+        protocol: TCP,
+        hop_limit: 0,
+        bytes,
+    }
+}
+
+impl Arrived {
+    /// Takes what has come.
+    pub fn take(&mut self, context: &mut Context<'_>, mut into: impl FnMut(Datagram)) {
+        while let Poll::Ready(Some(datagram)) = self.0.poll_recv(context) {
+            into(datagram);
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Interfaces that are about to leave, as their links say (Link_Going_Down, IEEE 802.21): what is for them goes another way
+//! before they do, if there is one.
+
+use alloc::vec::Vec;
+
+use segue_clock::{Span, Time};
+
+use super::Lma;
+use super::state::Session;
+use crate::LinkLayer;
+use crate::news::Cause;
+
+/// How long after the time that was foretold an interface that is still there is taken for one that stays.
+const GRACE: Span = Span::from_secs(2);
+
+impl Lma {
+    /// The bindings of an interface.
+    fn numbers_of(&self, link_layer: &LinkLayer) -> Vec<u32> {
+        self.by_link_layer.get(link_layer).into_iter().flatten().copied().collect()
+    }
+
+    /// Notes whose a binding is.
+    pub(super) fn enter_link_layer(&mut self, link_layer: &LinkLayer, number: u32) {
+        self.by_link_layer.entry(link_layer.clone()).or_default().insert(number);
+    }
+
+    /// Forgets whose a binding is.
+    pub(super) fn leave_link_layer(&mut self, session: &Session, number: u32) {
+        let link_layer = &session.link_layer;
+        if let Some(all) = self.by_link_layer.get_mut(link_layer) {
+            all.remove(&number);
+            if all.is_empty() {
+                self.by_link_layer.remove(link_layer);
+            }
+        }
+        if let Some(until) = session.leaves {
+            self.fading.remove(&(until, number));
+        }
+    }
+
+    /// A binding is not taken for one that ends soon. Whether it was.
+    pub(super) fn stays(&mut self, number: u32) -> bool {
+        let until = self.sessions.value_mut(&number).and_then(|session| session.leaves.take());
+        until.is_some_and(|until| self.fading.remove(&(until, number)))
+    }
+
+    /// An interface is about to leave.
+    pub(super) fn going_down(&mut self, now: Time, link_layer: &LinkLayer, within: Span) {
+        for number in self.numbers_of(link_layer) {
+            self.stays(number);
+            let until = now + within + GRACE;
+            if let Some(session) = self.sessions.value_mut(&number) {
+                session.leaves = Some(until);
+                self.fading.insert((until, number));
+            }
+            self.turn(now, number, Cause::GoingDown);
+        }
+    }
+
+    /// An interface that was about to leave does not.
+    pub(super) fn recovered(&mut self, now: Time, link_layer: &LinkLayer) {
+        for number in self.numbers_of(link_layer) {
+            if self.stays(number) {
+                self.turn(now, number, Cause::Back);
+            }
+        }
+    }
+
+    /// Interfaces that should have left by now stay.
+    pub(super) fn fade(&mut self, now: Time) {
+        let due: Vec<u32> = self
+            .fading
+            .iter()
+            .take_while(|(at, _)| *at <= now)
+            .map(|(_, number)| *number)
+            .collect();
+        for number in due {
+            self.stays(number);
+            self.turn(now, number, Cause::Back);
+        }
+    }
+
+    /// What is for a host goes where it should now.
+    fn turn(&mut self, now: Time, number: u32, cause: Cause) {
+        let Some(at) = self.sessions.get(&number) else { return };
+        let (node, own, prefixes) = (at.value.node.clone(), at.peer, at.value.prefixes.clone());
+        self.gone.clear();
+        self.follow(now, &node);
+        // What is placed by nobody goes along.
+        let first = prefixes.iter().find_map(|prefix| self.usable(&node, *prefix).first().copied());
+        let to = first.and_then(|number| self.sessions.get(&number)).map(|at| at.peer);
+        if let Some(to) = to.filter(|to| cause == Cause::GoingDown && *to != own) {
+            self.gone.entry((own, to)).or_default();
+        }
+        self.tell_gone(now, &node, cause);
+        self.notify(now, &node);
+    }
+
+    /// Of some bindings those that are not about to end; all, if all are.
+    pub(super) fn lasting(&self, of: Vec<u32>) -> Vec<u32> {
+        let leaves =
+            |number: &u32| self.sessions.get(number).is_some_and(|at| at.value.leaves.is_some());
+        let lasting: Vec<u32> = of.iter().copied().filter(|number| !leaves(number)).collect();
+        if lasting.is_empty() { of } else { lasting }
+    }
+}
