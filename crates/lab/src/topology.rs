@@ -6,7 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
+use segue_clock::Span;
 use segue_ip::{Prefix, Route};
+use segue_linux::clock::monotonic;
 use segue_linux::link;
 use segue_linux::netns::{self, Netns};
 use segue_netem::Counters;
@@ -264,6 +266,12 @@ impl Lab {
     /// No such radio or cell, it is not there, or no permission.
     pub fn detach(&self, radio: &str, cell: Option<&str>) -> Result<()> {
         self.some_air(radio)?.lock().detach(radio, cell)
+    }
+
+    /// Tells those who listen that a radio is about to leave a cell, if it is there; it does not leave by that.
+    pub fn announce_leaving(&self, radio: &str, cell: &str, within: std::time::Duration) {
+        let leaves = monotonic() + Span(within.as_nanos() as u64);
+        self.air.iter().for_each(|air| air.lock().announce(radio, cell, leaves));
     }
 
     /// What has gone wrong with emulated links and in the air, in words; nothing for what is well.

@@ -23,6 +23,7 @@ mod keepalive;
 mod leases;
 mod life;
 mod memory;
+mod mih;
 mod mtu;
 mod names;
 mod nat;

@@ -25,27 +25,27 @@ use crate::world::{Daemon, drops, possible, tag, text, wait_for};
 
 const CN: &str = "fd00:c::2";
 
-fn cn() -> IpAddr {
+pub(crate) fn cn() -> IpAddr {
     CN.parse().unwrap()
 }
 
 /// The examples' domain with its daemons.
-struct Domain {
-    lma: Option<Daemon>,
+pub(crate) struct Domain {
+    pub(crate) lma: Option<Daemon>,
     /// By their accesses.
-    mags: BTreeMap<&'static str, Daemon>,
-    lab: Lab,
-    dir: tempfile::TempDir,
+    pub(crate) mags: BTreeMap<&'static str, Daemon>,
+    pub(crate) lab: Lab,
+    pub(crate) dir: tempfile::TempDir,
     datapath: &'static str,
 }
 
-fn example(name: &str) -> PathBuf {
+pub(crate) fn example(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/pmip").join(name)
 }
 
 impl Domain {
     /// With the anchor, and gateways at these accesses.
-    fn new(datapath: &'static str, accesses: &[&'static str]) -> Option<Domain> {
+    pub(crate) fn new(datapath: &'static str, accesses: &[&'static str]) -> Option<Domain> {
         if !possible() {
             return None;
         }
@@ -62,10 +62,15 @@ impl Domain {
     }
 
     /// Starts the daemon of an example's file with further keys; it answers.
-    fn start(&self, role: &str, name: &str, more: &str) -> Daemon {
-        let config = self.dir.path().join(format!("{name}.toml"));
+    pub(crate) fn start(&self, role: &str, name: &str, more: &str) -> Daemon {
         let content = std::fs::read_to_string(example(&format!("{name}.toml"))).unwrap();
-        std::fs::write(&config, format!("{more}{content}")).unwrap();
+        self.start_with(role, name, &format!("{more}{content}"))
+    }
+
+    /// Starts it with this file.
+    pub(crate) fn start_with(&self, role: &str, name: &str, content: &str) -> Daemon {
+        let config = self.dir.path().join(format!("{name}.toml"));
+        std::fs::write(&config, content).unwrap();
         let state = self.dir.path().join(format!("{name}.db"));
         let (config, state) = (config.to_str().unwrap(), state.to_str().unwrap());
         let node = match name {
@@ -79,20 +84,20 @@ impl Domain {
         daemon
     }
 
-    fn node(&self, name: &str) -> &Netns {
+    pub(crate) fn node(&self, name: &str) -> &Netns {
         self.lab.node(name).unwrap()
     }
 
-    fn lma(&self) -> &Daemon {
+    pub(crate) fn lma(&self) -> &Daemon {
         self.lma.as_ref().unwrap()
     }
 
-    fn attach(&self, radio: &str, cell: &str) {
+    pub(crate) fn attach(&self, radio: &str, cell: &str) {
         self.lab.attach(radio, cell).unwrap();
     }
 
     /// Waits until an interface is bound at this gateway.
-    fn is_bound(&self, llid: &str, proxy_coa: &str) -> Value {
+    pub(crate) fn is_bound(&self, llid: &str, proxy_coa: &str) -> Value {
         let bound = |status: &Value| {
             binding(status, llid)
                 .is_some_and(|at| at["proxy_coa"] == proxy_coa && at["state"] == "active")
@@ -101,7 +106,7 @@ impl Domain {
     }
 
     /// Waits for the address that a host's radio makes of its prefix.
-    fn address(&self, node: &str, radio: &str) -> Ipv6Addr {
+    pub(crate) fn address(&self, node: &str, radio: &str) -> Ipv6Addr {
         let mut found = None;
         wait_for("a global address", || {
             found = addresses(self.node(node), radio).first().copied();
@@ -111,7 +116,7 @@ impl Domain {
     }
 }
 
-fn binding<'a>(status: &'a Value, llid: &str) -> Option<&'a Value> {
+pub(crate) fn binding<'a>(status: &'a Value, llid: &str) -> Option<&'a Value> {
     status["bindings"].as_array()?.iter().find(|binding| binding["llid"] == llid)
 }
 
@@ -127,8 +132,8 @@ fn addresses(node: &Netns, interface: &str) -> Vec<Ipv6Addr> {
     global.collect()
 }
 
-const FIRST: &str = "02:5e:67:01:00:00";
-const SECOND: &str = "02:5e:67:01:00:01";
+pub(crate) const FIRST: &str = "02:5e:67:01:00:00";
+pub(crate) const SECOND: &str = "02:5e:67:01:00:01";
 const OTHER: &str = "02:5e:67:01:00:02";
 
 fn moves(datapath: &'static str) {
@@ -284,7 +289,7 @@ fn two_radios_have_a_prefix_each_and_one_takes_over_what_is_for_the_other() {
 }
 
 /// Waits until each gateway has acknowledged what it is told of the host's other interface.
-fn told(domain: &Domain, accesses: &[&str]) {
+pub(crate) fn told(domain: &Domain, accesses: &[&str]) {
     for access in accesses {
         domain.mags[access].wait("the prefix of the other interface", |status| {
             status["hosts"][0]["off_link"].as_array().is_some_and(|all| !all.is_empty())

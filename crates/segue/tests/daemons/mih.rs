@@ -1,0 +1,265 @@
+//! IEEE 802.21 end to end: service access points, functions, and the gateways and anchors that hear of links.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use crate::pmip::{Domain, FIRST, SECOND, binding, cn, example, told};
+use crate::traffic::{Stream, Voice};
+use crate::world::Daemon;
+
+/// The accesses' links, as the test network names them.
+const LINKS: [(&str, &str, &str); 4] = [
+    ("wlan1", "02:5e:67:02:00:00", "wlan"),
+    ("lte1", "02:5e:67:02:00:01", "e-utran"),
+    ("wlan2", "02:5e:67:02:00:02", "wlan"),
+    ("lte2", "02:5e:67:02:00:03", "e-utran"),
+];
+
+/// A domain where functions tell of hosts: one on each node, with a service access point for all its accesses.
+struct Told {
+    functions: Vec<Daemon>,
+    saps: Vec<Daemon>,
+    domain: Domain,
+    transport: &'static str,
+}
+
+impl Told {
+    fn new(transport: &'static str, accesses: &[&'static str]) -> Option<Told> {
+        let domain = Domain::new("ebpf", &[])?;
+        let mut all = Told { functions: Vec::new(), saps: Vec::new(), domain, transport };
+        for node in ["left", "right"] {
+            all.functions.push(all.function(node));
+            all.saps.push(all.sap(node));
+        }
+        let more = format!(
+            "[mih]\nfunctions = [\"fd00:2::2\", \"fd00:3::2\"]\ntransport = \"{transport}\"\n"
+        );
+        let content = std::fs::read_to_string(example("lma.toml")).unwrap();
+        drop(all.domain.lma.take());
+        all.domain.lma = Some(all.domain.start_with("lma", "lma", &format!("{content}{more}")));
+        for access in accesses {
+            let gateway = all.gateway(access);
+            all.domain.mags.insert(access, gateway);
+        }
+        Some(all)
+    }
+
+    fn config(&self, name: &str, content: &str) -> PathBuf {
+        let path = self.domain.dir.path().join(format!("{name}.toml"));
+        std::fs::write(&path, content).unwrap();
+        path
+    }
+
+    fn run(&self, node: &str, what: &str, name: &str, content: &str) -> Daemon {
+        let config = self.config(name, content);
+        let args = ["mih", what, "-c", config.to_str().unwrap()];
+        let daemon =
+            Daemon::start(self.domain.node(node), self.domain.dir.path().join(name), &args);
+        daemon.wait("the daemon answers", |_| true);
+        daemon
+    }
+
+    fn function(&self, node: &str) -> Daemon {
+        let content = format!("name = \"mihf@{node}\"\npeers = [\"fd00::/16\"]\n");
+        self.run(node, "function", &format!("function-{node}"), &content)
+    }
+
+    /// Of both accesses of a node; the test network tells it of its radios.
+    fn sap(&self, node: &str) -> Daemon {
+        let socket = self.domain.lab.announcements().unwrap().to_str().unwrap();
+        let links = if node == "left" { &LINKS[..2] } else { &LINKS[2..] };
+        let of = |(interface, address, technology): &(&str, &str, &str)| {
+            format!(
+                "[[link]]\ninterface = \"{interface}\"\naddress = \"{address}\"\n\
+                 technology = \"{technology}\"\nsource = \"lab\"\nsocket = \"{socket}\"\n"
+            )
+        };
+        let links: String = links.iter().map(of).collect();
+        let transport = self.transport;
+        let content = format!("name = \"link-sap@{node}\"\ntransport = \"{transport}\"\n{links}");
+        self.run(node, "link-sap", &format!("sap-{node}"), &content)
+    }
+
+    fn gateway(&self, access: &str) -> Daemon {
+        let (_, link, _) = LINKS.iter().find(|(name, ..)| *name == access).unwrap();
+        let content = std::fs::read_to_string(example(&format!("{access}.toml"))).unwrap();
+        let technology = content.lines().find(|line| line.starts_with("technology")).unwrap();
+        let by = format!("{technology}\nattach = \"mih\"\nlink = \"{link}\"");
+        let transport = self.transport;
+        let content =
+            content.replace(technology, &by) + &format!("\n[mih]\ntransport = \"{transport}\"\n");
+        self.domain.start_with("mag", access, &content)
+    }
+
+    fn is_subscribed(&self, node: usize, link: &str, count: usize) {
+        self.functions[node].wait("the link has its subscribers", |status| {
+            let links = status["links"].as_array().unwrap();
+            let of = links.iter().find(|of| of["link"] == link);
+            of.is_some_and(|of| of["subscribed"].as_object().unwrap().len() >= count)
+        });
+    }
+}
+
+fn hosts_come_and_go(transport: &'static str) {
+    let _turn = crate::among_others();
+    let Some(told) = Told::new(transport, &["wlan1", "wlan2"]) else { return };
+    let (host, far) = (told.domain.node("host"), told.domain.node("cn"));
+    told.is_subscribed(0, LINKS[0].1, 2);
+    told.is_subscribed(1, LINKS[2].1, 2);
+    told.domain.attach("host:wlan", "wlan1");
+    told.domain.is_bound(FIRST, "fd00:2::2");
+    told.domain.address("host", "wlan");
+    let stream = Stream::start(host, far, cn(), Duration::from_millis(2));
+    stream.flows_on(100_000);
+    told.domain.attach("host:wlan", "wlan2");
+    told.domain.is_bound(FIRST, "fd00:3::2");
+    stream.flows_on(100_000);
+    told.domain.lab.detach("host:wlan", None).unwrap();
+    told.domain.lma().wait("it has left", |status| {
+        binding(status, FIRST).is_none_or(|binding| binding["state"] == "leaving")
+    });
+    told.domain.attach("host:wlan", "wlan1");
+    told.domain.is_bound(FIRST, "fd00:2::2");
+    stream.flows_on(100_000);
+    for function in &told.functions {
+        assert_eq!(function.status()["refused"], serde_json::json!({}));
+    }
+}
+
+#[test]
+fn gateways_serve_hosts_that_a_function_tells_of() {
+    hosts_come_and_go("udp");
+}
+
+#[test]
+fn gateways_serve_hosts_that_a_function_tells_of_over_tcp() {
+    hosts_come_and_go("tcp");
+}
+
+#[test]
+fn any_of_those_who_tell_may_be_killed_and_hosts_keep_what_they_have() {
+    let _turn = crate::among_others();
+    for transport in ["udp", "tcp"] {
+        let Some(mut told) = Told::new(transport, &["wlan1"]) else { return };
+        let (host, far) = (told.domain.node("host"), told.domain.node("cn"));
+        told.domain.attach("host:wlan", "wlan1");
+        told.domain.is_bound(FIRST, "fd00:2::2");
+        told.domain.address("host", "wlan");
+        let stream = Stream::start(host, far, cn(), Duration::from_millis(2));
+        stream.flows_on(100_000);
+        told.functions[0].end(Signal::SIGKILL);
+        told.functions[0] = told.function("left");
+        stream.flows_on(100_000);
+        told.is_subscribed(0, LINKS[0].1, 2);
+        told.saps[0].end(Signal::SIGKILL);
+        told.saps[0] = told.sap("left");
+        stream.flows_on(100_000);
+        told.is_subscribed(0, LINKS[0].1, 2);
+        // All of them know who is there, and hear when it leaves.
+        for daemon in [&told.functions[0], &told.saps[0]] {
+            daemon.wait("the station is known", |status| {
+                let links = status["links"].as_array().unwrap();
+                links.iter().any(|link| link["stations"][0]["station"] == FIRST)
+            });
+        }
+        let status = told.domain.mags["wlan1"].status();
+        assert_eq!(status["hosts"][0]["state"], "active", "{status}");
+        let left = |status: &Value| {
+            status["events"].as_array().unwrap().iter().any(|event| event["kind"] == "left")
+        };
+        assert!(!left(&told.domain.lma().status()), "{transport}");
+        told.domain.lab.detach("host:wlan", None).unwrap();
+        told.domain.lma().wait("it has left", |status| {
+            binding(status, FIRST).is_none_or(|binding| binding["state"] == "leaving")
+        });
+    }
+}
+
+/// The host's flows go to the other access before the first one goes, as often as is asked.
+fn told_in_time(rounds: usize) {
+    let Some(told) = Told::new("udp", &["wlan1", "lte2"]) else { return };
+    told.is_subscribed(0, LINKS[0].1, 2);
+    told.is_subscribed(1, LINKS[3].1, 2);
+    told.domain.attach("host:wlan", "wlan1");
+    told.domain.attach("host:wwan", "lte2");
+    told.domain.is_bound(FIRST, "fd00:2::2");
+    told.domain.is_bound(SECOND, "fd00:3::3");
+    told.domain.address("host", "wlan");
+    told.domain.address("host", "wwan");
+    self::told(&told.domain, &["wlan1", "lte2"]);
+    let voice = Voice::start(told.domain.node("host"), told.domain.node("cn"), cn());
+    voice.flows_on(50);
+    let mut gaps = [Vec::new(), Vec::new()];
+    for round in 0..rounds {
+        voice.mark();
+        let within = Duration::from_millis(300);
+        told.domain.lab.announce_leaving("host:wlan", "wlan1", within);
+        let caused = |cause: &'static str| {
+            move |status: &Value| {
+                let last = status["handovers"].as_array().unwrap().last();
+                last.is_some_and(|last| last["cause"] == cause)
+            }
+        };
+        told.domain.lma().wait("the flows are on the other access", caused("going_down"));
+        std::thread::sleep(within);
+        told.domain.lab.detach("host:wlan", None).unwrap();
+        voice.flows_on(10);
+        for (all, gap) in gaps.iter_mut().zip(voice.gap_ms()) {
+            all.push(gap);
+        }
+        told.domain.attach("host:wlan", "wlan1");
+        told.domain.lma().wait("the flow is back", caused("back"));
+        self::told(&told.domain, &["wlan1", "lte2"]);
+        voice.flows_on(10);
+        println!("round {round}: longest distances {:?} ms", voice.gap_ms());
+    }
+    let heard = voice.finish();
+    gaps.iter_mut().for_each(|all| all.sort_unstable());
+    let [up, down] = gaps.map(|all| (all[all.len() / 2], all[all.len() * 95 / 100]));
+    println!(
+        "{rounds} handovers that were foretold; distances of packets of 20 ms, median and 95 %:"
+    );
+    println!("up {up:?} ms, down {down:?} ms; lost {:?} of {:?}", heard.lost, heard.sent);
+    assert_eq!(heard.lost[1], 0, "towards the host");
+}
+
+#[test]
+fn no_packet_to_the_host_is_lost_when_the_end_of_an_attachment_is_foretold() {
+    let _turn = crate::among_others();
+    told_in_time(3);
+}
+
+#[test]
+#[ignore = "a minute of handovers: make soak"]
+fn soak_of_thirty_handovers_that_were_foretold() {
+    let _turn = crate::alone();
+    told_in_time(30);
+}
+
+#[test]
+fn what_is_wrong_in_a_file_is_said_in_one_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let link = "[[link]]\ninterface = \"lo\"\naddress = \"02:00:00:00:00:01\"\n";
+    for (verb, content, expected) in [
+        ("function", "peers = [\"here\"]\n".to_owned(), "peers: \"here\""),
+        ("function", "validity = \"1s\"\n".to_owned(), "validity must lie"),
+        ("function", "name = \"\"\n".to_owned(), "1 to 253 characters"),
+        ("link-sap", String::new(), "link is missing"),
+        ("link-sap", format!("{link}source = \"lab\"\n"), "socket is missing"),
+        ("link-sap", format!("{link}{link}"), "lo is there twice"),
+        ("link-sap", format!("{link}lost_dbm = 3\n"), "lost_dbm must lie"),
+        ("link-sap", format!("functions = []\n{link}"), "functions: at least one"),
+        ("link-sap", "[[link]]\ninterface = \"none\"\naddress = \"x\"\n".to_owned(), "\"x\" is no"),
+    ] {
+        let file = dir.path().join("mih.toml");
+        std::fs::write(&file, &content).unwrap();
+        let args = ["mih", verb, "-c", file.to_str().unwrap()];
+        let output = std::process::Command::new(crate::world::SEGUE).args(args).output().unwrap();
+        let said = crate::world::text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{content}: {said}");
+        assert!(said.contains(expected) && said.lines().count() == 1, "{content}: {said}");
+    }
+}
