@@ -21,6 +21,7 @@ mod agenda;
 pub mod echo;
 pub mod estimators;
 pub mod fault;
+pub mod mih;
 pub mod pmip;
 pub mod protocol;
 pub mod record;

@@ -4,11 +4,12 @@ use crate::Machines;
 
 impl Machines {
     /// All of them.
-    pub const ALL: [Machines; 4] = [
+    pub const ALL: [Machines; 5] = [
         Machines(&crate::tunnel::Tunnel),
         Machines(&crate::estimators::Keepalive),
         Machines(&crate::echo::Echo),
         Machines(&crate::pmip::Pmip),
+        Machines(&crate::mih::Mih),
     ];
 
     /// The machines of that name.

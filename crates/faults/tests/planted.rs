@@ -18,7 +18,7 @@ const SOUND_SEEDS: u64 = 60;
 /// One test at a time plants mistakes.
 static CHOICE: Mutex<()> = Mutex::new(());
 
-const MISTAKES: [(u8, &str, &str); 45] = [
+const MISTAKES: [(u8, &str, &str); 49] = [
     (1, "tunnel", "host: a redirection is not renewed when the path it leads to dies too"),
     (2, "tunnel", "host: a redirection is not ended when its path comes back"),
     (3, "tunnel", "anchor: registers an epoch that is older than the last"),
@@ -72,6 +72,10 @@ const MISTAKES: [(u8, &str, &str); 45] = [
     (43, "pmip", "anchor: flows stay on a binding that has ended"),
     (44, "pmip", "anchor: forgets with a start whose the prefixes are"),
     (45, "pmip", "gateway: forgets its hosts with a start"),
+    (46, "mih", "function: stations that are not told of again stay"),
+    (47, "mih", "function: whoever subscribes is not told who is there"),
+    (48, "mih", "function: an event does not wait for the one before it"),
+    (49, "mih", "function: renews the registration of somebody whom it does not know"),
 ];
 
 /// Of those that PLANTED names (`3,18`), if it names any.

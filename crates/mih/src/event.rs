@@ -51,6 +51,11 @@ impl What {
         }
     }
 
+    /// Whether it says that a station is there, or is not.
+    pub(crate) fn is_state(&self) -> bool {
+        matches!(self, What::Up | What::Down(_))
+    }
+
     pub(crate) fn message(&self) -> MessageId {
         match self {
             What::Detected(_) => MessageId::LINK_DETECTED,

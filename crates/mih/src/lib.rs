@@ -18,7 +18,7 @@
 //! that any number of them can stand between links and users.
 //!
 //! What a function knows of links it knows from those who told it. Whoever subscribes is told at once who is attached; a
-//! function that has lost its subscriptions subscribes anew, and stations that are not told again within two seconds have left.
+//! function that has lost its subscriptions subscribes anew, and stations that are not told again within ten seconds have left.
 
 #![no_std]
 #![forbid(unsafe_code)]

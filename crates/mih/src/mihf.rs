@@ -223,6 +223,12 @@ impl Mihf {
                 return Ok(());
             }
         }
+        let is_event = frame.message_id.opcode() == Opcode::INDICATION;
+        let party = self.party(remote, name);
+        // Before it counts as having come: it comes again once its sender has registered.
+        if is_event && party.is_none() {
+            return Err(Refusal::NotRegistered);
+        }
         let acknowledges = frame.ack_req && transport == Transport::Udp;
         if acknowledges && self.is_repeated(now, remote, &frame) {
             self.acknowledge(&path, name, &frame);
@@ -259,7 +265,7 @@ impl Mihf {
                 self.on_answer(now, &path, name, &frame, rest)
             }
             Opcode::INDICATION => {
-                let party = self.party(remote, name).ok_or(Refusal::NotRegistered)?;
+                let party = party.ok_or(Refusal::NotRegistered)?;
                 if acknowledges {
                     self.acknowledge(&path, name, &frame);
                 }

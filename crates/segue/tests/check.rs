@@ -34,6 +34,8 @@ fn every_example_is_ok_and_known_for_what_it_is() {
         ("million.toml", "scenario"),
         ("pmip-lma.toml", "pmip-lma"),
         ("pmip-mag.toml", "pmip-mag"),
+        ("mih-function.toml", "mih-function"),
+        ("mih-link-sap.toml", "mih-link-sap"),
         ("pmip/lab.toml", "lab"),
         ("pmip/lma.toml", "pmip-lma"),
         ("pmip/wlan1.toml", "pmip-mag"),

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 /// point, before it changes anything in the system.
 const NO_SOCKET: &str = "/dev/null/segue.sock";
 
-const ROLES: [&str; 4] = ["host", "anchor", "pmip-lma", "pmip-mag"];
+const ROLES: [&str; 6] = ["host", "anchor", "pmip-lma", "pmip-mag", "mih-function", "mih-link-sap"];
 
 #[test]
 fn the_examples_are_taken_as_they_stand() {
@@ -50,6 +50,11 @@ fn every_key_stands_in_the_documentation_and_in_an_example() {
         ("pmip-mag", ""),
         ("pmip-mag", "[[access]]"),
         ("pmip-mag", "[[node]]"),
+        ("pmip-mag", "[mih]"),
+        ("pmip-lma", "[mih]"),
+        ("mih-function", ""),
+        ("mih-link-sap", ""),
+        ("mih-link-sap", "[[link]]"),
     ] {
         // The program names the valid keys.
         let error = stopped_by(role, &format!("{table}\nno_such_key = 1\n"));
@@ -61,7 +66,8 @@ fn every_key_stands_in_the_documentation_and_in_an_example() {
         assert!(keys.len() > 1, "{role} {table}: {error}");
         for key in keys {
             let row = format!("| `{key}` |");
-            let table_of_keys = ["keepalive", "path", "steering", "access", "node"].contains(&key);
+            let table_of_keys =
+                ["keepalive", "path", "steering", "access", "node", "mih", "link"].contains(&key);
             assert!(
                 table_of_keys || documentation.contains(&row),
                 "{role} {table}: no row for {key}"
@@ -105,8 +111,9 @@ fn every_link_between_the_documents_leads_to_a_file() {
 
 /// A line with its default in force: `#key = value` without the mark.
 fn uncommented(line: &str) -> String {
-    let key =
-        line.strip_prefix('#').filter(|rest| rest.starts_with(|c: char| c.is_ascii_lowercase()));
+    let key = line
+        .strip_prefix('#')
+        .filter(|rest| rest.starts_with(|c: char| c.is_ascii_lowercase() || c == '['));
     key.unwrap_or(line).to_owned()
 }
 
@@ -124,7 +131,7 @@ fn stopped_by(role: &str, text: &str) -> String {
     let file = directory.path().join(format!("{role}.toml"));
     std::fs::write(&file, text).unwrap();
     let mut daemon = segue();
-    daemon.args(role.split('-')).args(["--control", NO_SOCKET, "-c"]).arg(&file);
+    daemon.args(role.splitn(2, '-')).args(["--control", NO_SOCKET, "-c"]).arg(&file);
     if role == "host" {
         daemon.args(["--join", &join_line(directory.path())]);
     }

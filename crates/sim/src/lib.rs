@@ -19,6 +19,7 @@ extern crate alloc;
 
 pub mod agent;
 pub mod echo;
+pub mod mih;
 pub mod net;
 pub mod packet;
 pub mod pmip;

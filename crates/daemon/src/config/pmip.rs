@@ -503,9 +503,6 @@ fn mih_links(keys: &[AccessKeys]) -> anyhow::Result<BTreeMap<String, Option<Link
     let mut all = BTreeMap::new();
     for AccessKeys { interface, attach, link, .. } in keys {
         let by_mih = *attach == Some(AttachKey::Mih);
-        if link.is_some() && !by_mih {
-            bail!("access {interface}: link counts with attach = \"mih\" alone");
-        }
         let link = mih::link_address("link", link.clone());
         let link = link.with_context(|| format!("access {interface}"))?;
         if by_mih {
@@ -522,9 +519,6 @@ fn told_of(
     links: &BTreeMap<String, Option<LinkAddress>>,
 ) -> anyhow::Result<Option<MihfConfig>> {
     if links.is_empty() {
-        if keys.is_some() {
-            bail!("mih: no access has attach = \"mih\"");
-        }
         return Ok(None);
     }
     let events = EventList::LINK_UP | EventList::LINK_DOWN;

@@ -97,7 +97,7 @@ impl Mihf {
         if let Purpose::Event(line) = &purpose {
             self.lines.insert(line.clone(), key);
         }
-        let (sent_at, acknowledged, next) = (now, !frame.ack_req, None);
+        let (sent_at, acknowledged, next) = (now, !frame.ack_req, Vec::new());
         let open = Open { to, frame, sent_at, again, acknowledged, ends, purpose, next };
         self.open.insert(key, open);
     }
@@ -143,6 +143,16 @@ impl Mihf {
         false
     }
 
+    /// Somebody has started anew: numbers that it has used before are those of other frames.
+    pub(super) fn forget_seen(&mut self, from: Endpoint) {
+        let register = MessageId::REGISTER.with_opcode(Opcode::CONFIRM);
+        let is_old = |(of, message, _): &(Endpoint, MessageId, u16)| {
+            *of == from && message.with_opcode(Opcode::CONFIRM) != register
+        };
+        self.seen.retain(|key, _| !is_old(key));
+        self.seen_order.retain(|key| !is_old(key));
+    }
+
     /// Somebody has got a frame.
     pub(super) fn on_acknowledgement(&mut self, now: Time, from: &Path, key: Key) {
         let open = self.open.get_mut(&key).filter(|open| open.to.remote == from.remote);
@@ -171,7 +181,7 @@ impl Mihf {
         let mut open = self.open.remove(&key)?;
         if let Purpose::Event(line) = &open.purpose {
             self.lines.remove(line);
-            if let Some(event) = open.next.take() {
+            for event in core::mem::take(&mut open.next) {
                 self.tell(now, &line.party.clone(), &event);
             }
         }
@@ -190,7 +200,7 @@ impl Mihf {
             Silence::GiveUp => self.fail(now, key),
             Silence::Again => {
                 // A newer event takes its place: it would come too late.
-                if open.next.is_some() {
+                if open.is_superseded() {
                     self.done(now, key);
                     return;
                 }
@@ -209,6 +219,10 @@ impl Mihf {
     /// Nothing is waited for any more.
     fn fail(&mut self, now: Time, key: Key) {
         let Some(open) = self.done(now, key) else { return };
+        if !open.acknowledged {
+            // The way may be another one by now.
+            self.round_trips.remove(&open.to.remote);
+        }
         match open.purpose {
             Purpose::Register(number) => self.not_registered(now, number),
             Purpose::Discover(number) => {
@@ -227,7 +241,8 @@ impl Mihf {
             Purpose::Event(Line { party: Party::Function(number), .. }) => {
                 self.not_registered(now, number);
             }
-            Purpose::Deregister | Purpose::Unsubscribe | Purpose::Answer => {}
+            Purpose::Unsubscribe(link) => self.unsubscribed_at(now, &link),
+            Purpose::Deregister | Purpose::Answer => {}
         }
     }
 
@@ -259,6 +274,7 @@ impl Mihf {
             Purpose::Register(number) => self.registered_at(now, number, name, status, tlvs),
             Purpose::Discover(number) => self.discovered(now, number, tlvs),
             Purpose::Subscribe(link, events) => self.subscribed_at(now, &link, events, status),
+            Purpose::Unsubscribe(link) => self.unsubscribed_at(now, &link),
             Purpose::Command(asker) => self.command_answered(now, &asker, status, tlvs),
             _ => {}
         }

@@ -1,5 +1,6 @@
 //! Events: from links of one's own or from their owners, to who has subscribed.
 
+use segue_clock::planted::fault;
 use segue_wire::mih::identity::LinkAddress;
 use segue_wire::mih::link::{ParameterType, ParameterValue};
 
@@ -92,9 +93,10 @@ impl Mihf {
         let parameters = matches!(event.what, What::Parameters(_));
         let (link, station) = (event.link.clone(), event.station.clone());
         let line = Line { party: party.clone(), link, station, parameters };
-        let waits = self.lines.get(&line).and_then(|key| self.open.get_mut(key));
+        let waits =
+            self.lines.get(&line).filter(|_| !fault(48)).and_then(|key| self.open.get_mut(key));
         if let Some(open) = waits {
-            open.next = Some(event.clone());
+            open.queue(event);
             return;
         }
         self.ask(now, way, event.what.message(), event.tlvs(), Purpose::Event(line));

@@ -1,5 +1,6 @@
 //! Registrations: those here, and this function's at others.
 
+use segue_clock::planted::fault;
 use segue_wire::mih::codes::{CommandList, EventList, RegisterRequestCode, Status, TransportList};
 use segue_wire::mih::identity::{LinkAddress, LinkId, NetworkType, NetworkTypeAddress};
 use segue_wire::mih::{MessageId, OctetString, Tlv};
@@ -49,18 +50,28 @@ impl Mihf {
         }
         // Who renews what is not known is to subscribe anew, too.
         let renews = code == Some(RegisterRequestCode::RE_REGISTRATION);
-        if renews && known.is_none() {
+        if renews && known.is_none() && !fault(49) {
             return rejected;
         }
         if known.is_none() && self.clients.len() >= CLIENTS_MAX {
             self.refuse(Refusal::Full);
             return rejected;
         }
-        if !renews && known.is_some() {
+        let known = known.is_some();
+        if !renews {
+            self.forget_seen(path.remote);
+            // What it was asked before, it is asked anew.
+            let own = links.unwrap_or_default();
+            self.drop_open(|open| match &open.purpose {
+                Purpose::Subscribe(link, _) | Purpose::Unsubscribe(link) => own.contains(link),
+                _ => false,
+            });
+        }
+        if !renews && known {
             // It has started anew.
             self.drop_subscriptions(now, &Party::Client(name.clone()));
         }
-        if !self.clients.contains_key(name) {
+        if !known {
             self.report(Report::Registered(name.clone()));
         }
         let until = now + self.config.validity;
@@ -130,12 +141,7 @@ impl Mihf {
             self.round_trips.remove(&client.at.remote);
             self.report(Report::Gone(name.clone()));
             let to = client.at.remote;
-            let open = self.open.iter().filter(|(_, open)| open.to.remote == to);
-            let open: Vec<Key> = open.map(|(key, _)| *key).collect();
-            for key in open {
-                self.open.remove(&key);
-                self.timers.cancel(&Task::Again(key));
-            }
+            self.drop_open(|open| open.to.remote == to);
             self.lines.retain(|line, _| line.party != *party);
         }
         self.drop_subscriptions(now, party);
@@ -194,6 +200,8 @@ impl Mihf {
         let name = function.name.clone().unwrap_or_default();
         self.timers.set(Task::Register(number), now + RETRY);
         self.timers.cancel(&Task::Discover(number));
+        // The answer to a renewal would say that the function has what it has not.
+        self.drop_open(|open| matches!(open.purpose, Purpose::Register(of) if of == number));
         if was {
             self.report(Report::Lost(name));
         }
@@ -229,6 +237,9 @@ impl Mihf {
         if !was {
             self.report(Report::RegisteredAt(name.clone()));
             self.drop_questions(number);
+            if let Some((path, _)) = self.way(&Party::Function(number)) {
+                self.forget_seen(path.remote);
+            }
             for link in self.links.values_mut() {
                 if link.owner == Some(Owner::Function(number)) {
                     (link.told, link.asking) = (EventList(0), false);
@@ -245,9 +256,17 @@ impl Mihf {
         let Some((path, _)) = self.way(&Party::Function(number)) else { return };
         let is_old = |open: &Open| {
             open.to.remote == path.remote
-                && matches!(open.purpose, Purpose::Subscribe(..) | Purpose::Discover(_))
+                && matches!(
+                    open.purpose,
+                    Purpose::Subscribe(..) | Purpose::Unsubscribe(_) | Purpose::Discover(_)
+                )
         };
-        let old = self.open.iter().filter(|(_, open)| is_old(open)).map(|(key, _)| *key);
+        self.drop_open(is_old);
+    }
+
+    /// Nothing follows from these any more.
+    fn drop_open(&mut self, which: impl Fn(&Open) -> bool) {
+        let old = self.open.iter().filter(|(_, open)| which(open)).map(|(key, _)| *key);
         let old: Vec<Key> = old.collect();
         for key in old {
             self.open.remove(&key);

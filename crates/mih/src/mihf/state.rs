@@ -178,7 +178,7 @@ pub(super) enum Purpose {
     Deregister,
     Discover(usize),
     Subscribe(LinkId, EventList),
-    Unsubscribe,
+    Unsubscribe(LinkId),
     Command(Asker),
     Event(Line),
     Answer,
@@ -201,6 +201,23 @@ pub(super) enum Asker {
     Peer(Request),
 }
 
+impl Open {
+    /// Has an event wait. One that says where a station is takes the place of all that wait; another one that of the last of
+    /// its kind.
+    pub(super) fn queue(&mut self, event: &Event) {
+        if event.what.is_state() {
+            self.next.clear();
+        }
+        self.next.retain(|waits| waits.what.kind() != event.what.kind());
+        self.next.push(event.clone());
+    }
+
+    /// Whether what waits makes this one needless.
+    pub(super) fn is_superseded(&self) -> bool {
+        self.next.first().is_some_and(|next| next.what.is_state())
+    }
+}
+
 /// Which frame: an answer has its asker's number, of which others may have the same.
 pub(super) type Key = (Option<Endpoint>, u16);
 
@@ -215,8 +232,8 @@ pub(super) struct Open {
     /// When it is given up.
     pub(super) ends: Time,
     pub(super) purpose: Purpose,
-    /// The event that goes next in its line.
-    pub(super) next: Option<Event>,
+    /// Events that go next in its line.
+    pub(super) next: Vec<Event>,
 }
 
 /// What is due at a time.

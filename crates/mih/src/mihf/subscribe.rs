@@ -1,5 +1,6 @@
 //! Subscriptions: those of others, and this function's at the owners of links.
 
+use segue_clock::planted::fault;
 use segue_wire::mih::codes::{EventList, LinkDownReason, Status};
 use segue_wire::mih::identity::{LinkAddress, LinkId, LinkTupleId};
 use segue_wire::mih::{MessageId, Tlv};
@@ -9,7 +10,7 @@ use super::*;
 use crate::event::{Event, What};
 
 /// Until who is attached has been told after a subscription; whoever was not has left.
-const SETTLE: Span = Span::from_secs(2);
+const SETTLE: Span = Span::from_secs(10);
 /// Most requests that wait for the owner of a link.
 const WAITING_MAX: usize = 64;
 
@@ -109,7 +110,7 @@ impl Mihf {
 
     /// Tells who has subscribed who is attached.
     fn present(&mut self, now: Time, party: &Party, id: &LinkId) {
-        let Some(link) = self.links.get(id) else { return };
+        let Some(link) = self.links.get(id).filter(|_| !fault(47)) else { return };
         if !link.subscribed.get(party).is_some_and(|events| events.contains(EventList::LINK_UP)) {
             return;
         }
@@ -166,9 +167,22 @@ impl Mihf {
         }
         let tuple = LinkTupleId { link: id.clone(), poa: None };
         let tlvs = Vec::from([Tlv::LinkIdentifier(tuple), Tlv::EventList(surplus)]);
-        if let Some(way) = self.way(&party) {
-            self.ask(now, way, MessageId::EVENT_UNSUBSCRIBE, tlvs, Purpose::Unsubscribe);
+        // One question at a time: this one must not overtake a later subscription.
+        link.asking = true;
+        let (unsubscribe, purpose) =
+            (MessageId::EVENT_UNSUBSCRIBE, Purpose::Unsubscribe(id.clone()));
+        let asked =
+            self.way(&party).is_some_and(|way| self.ask(now, way, unsubscribe, tlvs, purpose));
+        if !asked {
+            self.unsubscribed_at(now, id);
         }
+    }
+
+    /// The owner of a link tells less from now on; somebody may want more meanwhile.
+    pub(super) fn unsubscribed_at(&mut self, now: Time, id: &LinkId) {
+        let Some(link) = self.links.get_mut(id) else { return };
+        link.asking = false;
+        self.want(now, id);
     }
 
     /// Somebody is not told anything any more.
@@ -228,7 +242,7 @@ impl Mihf {
     /// Whoever was not told since the last subscription has left.
     pub(super) fn settle(&mut self, now: Time, id: &LinkId) {
         let Some(link) = self.links.get(id) else { return };
-        let gone = link.stations.iter().filter(|(_, station)| !station.fresh);
+        let gone = link.stations.iter().filter(|(_, station)| !station.fresh && !fault(46));
         let gone: Vec<LinkAddress> = gone.map(|(address, _)| address.clone()).collect();
         for station in gone {
             let what = What::Down(LinkDownReason::EXPLICIT_DISCONNECT);

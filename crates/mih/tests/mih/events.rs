@@ -77,7 +77,7 @@ fn after_any_restart_everybody_knows_again_who_is_there() {
         } else {
             stage.happens(down(1, 1));
         }
-        stage.run(Span::from_secs(15));
+        stage.run(Span::from_secs(25));
         for knows in [FUNCTION, GATEWAY, ANCHOR] {
             assert_eq!(stage.stations(knows, 1), [station(2)], "{who} restarts: {knows}");
         }

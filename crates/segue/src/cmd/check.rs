@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::bail;
-use segue_daemon::config::{AnchorFile, HostFile, LmaFile, MagFile};
+use segue_daemon::config::{
+    AnchorFile, HostFile, LmaFile, MagFile, MihFunctionFile, MihLinkSapFile,
+};
 use segue_scenario::file::{Scenario, population};
 use segue_scenario::sweep;
 use segue_text::errors::Told;
@@ -44,6 +46,10 @@ pub enum FileKind {
     PmipLma,
     /// A mobile access gateway.
     PmipMag,
+    /// A function of IEEE 802.21.
+    MihFunction,
+    /// A link service access point of IEEE 802.21.
+    MihLinkSap,
     /// A test network.
     Lab,
     /// A simulated network or population.
@@ -118,6 +124,8 @@ impl FileKind {
             FileKind::Anchor => "anchor",
             FileKind::PmipLma => "pmip-lma",
             FileKind::PmipMag => "pmip-mag",
+            FileKind::MihFunction => "mih-function",
+            FileKind::MihLinkSap => "mih-link-sap",
             FileKind::Lab => "lab",
             FileKind::Scenario => "scenario",
         }
@@ -129,6 +137,8 @@ impl FileKind {
             FileKind::Anchor => "an anchor's configuration",
             FileKind::PmipLma => "a configuration for `segue pmip lma`",
             FileKind::PmipMag => "a configuration for `segue pmip mag`",
+            FileKind::MihFunction => "a configuration for `segue mih function`",
+            FileKind::MihLinkSap => "a configuration for `segue mih link-sap`",
             FileKind::Lab => "a test network for `segue lab up`",
             FileKind::Scenario => "a scenario for `segue sim`",
         }
@@ -145,6 +155,12 @@ pub(crate) fn kind_of(path: &Path, text: &str) -> Option<FileKind> {
     };
     if has(&["[[access]]"]) {
         return Some(FileKind::PmipMag);
+    }
+    if top(&["peers", "validity"]) {
+        return Some(FileKind::MihFunction);
+    }
+    if has(&["[[link]]"]) && has(&["interface"]) && !has(&["[[node]]"]) {
+        return Some(FileKind::MihLinkSap);
     }
     if has(&["[[node]]", "[[link]]", "[population]"]) {
         // A test network has no time: it runs until it is ended.
@@ -180,6 +196,8 @@ pub(crate) fn kind_of(path: &Path, text: &str) -> Option<FileKind> {
         _ if name.contains("anchor") => Some(FileKind::Anchor),
         _ if name.contains("lma") => Some(FileKind::PmipLma),
         _ if name.contains("mag") => Some(FileKind::PmipMag),
+        _ if name.contains("mih-function") => Some(FileKind::MihFunction),
+        _ if name.contains("link-sap") => Some(FileKind::MihLinkSap),
         _ if name.contains("lab") => Some(FileKind::Lab),
         _ if name.contains("host") => Some(FileKind::Host),
         _ => None,
@@ -273,6 +291,14 @@ fn read(kind: FileKind, path: &Path, text: &str) -> anyhow::Result<Vec<Row>> {
         FileKind::PmipMag => {
             let file: MagFile = segue_grammar::parse(text, &name)?;
             Ok(summary::mag(&file, &file.clone().validate()?))
+        }
+        FileKind::MihFunction => {
+            let file: MihFunctionFile = segue_grammar::parse(text, &name)?;
+            Ok(summary::mih_function(&file, &file.clone().validate()?))
+        }
+        FileKind::MihLinkSap => {
+            let file: MihLinkSapFile = segue_grammar::parse(text, &name)?;
+            Ok(summary::mih_link_sap(&file, &file.clone().validate()?))
         }
         FileKind::Lab => Ok(summary::lab(&segue_lab::file::parse(text, &name)?)),
         FileKind::Scenario => {

@@ -80,7 +80,12 @@ impl Role {
                 let file: AnchorFile = segue_grammar::parse(&text, &name)?;
                 Ok(Role::Anchor(Box::new(file.validate().with_context(|| name)?)))
             }
-            FileKind::PmipLma | FileKind::PmipMag | FileKind::Lab | FileKind::Scenario => {
+            FileKind::PmipLma
+            | FileKind::PmipMag
+            | FileKind::MihFunction
+            | FileKind::MihLinkSap
+            | FileKind::Lab
+            | FileKind::Scenario => {
                 bail!("{name} describes neither a host nor an anchor: try segue check {name}")
             }
         }

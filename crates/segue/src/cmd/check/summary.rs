@@ -1,11 +1,15 @@
 //! The settings that a valid file puts in force, defaults included.
 
-use segue_daemon::config::{AnchorFile, HostFile, LmaFile, MagFile, ProfileKey, ScheduleKey};
-use segue_daemon::settings::{Choice, Common, Lma, Mag, Relay};
+use segue_daemon::config::{
+    AnchorFile, HostFile, LmaFile, MagFile, MihFunctionFile, MihLinkSapFile, ProfileKey,
+    ScheduleKey,
+};
+use segue_daemon::settings::{Choice, Common, Lma, Mag, Mih, MihSource, Relay};
 use segue_daemon::{anchor, host, nat};
 use segue_datapath::Services;
 use segue_ip::Prefix;
 use segue_lab::file::Plan;
+use segue_mih::MihfConfig;
 use segue_population::Spec;
 use segue_scenario::file::Scenario;
 use segue_tunnel::PathConfig;
@@ -219,6 +223,7 @@ pub(super) fn lma(file: &LmaFile, settings: &Lma) -> Vec<Row> {
         row("flow_idle", settings.flow_idle, file.flow_idle.is_none()),
         row("max_flows", machine.max_flows, file.max_flows.is_none()),
         row("decisions", decisions.unwrap_or("nobody".into()), file.decisions.is_none()),
+        row("mih", heard(settings.mih.as_ref()), file.mih.is_none()),
         row("max_bindings", machine.capacity, file.max_bindings.is_none()),
         row("state", settings.state.display(), file.state.is_none()),
         row("instance", file.instance.as_deref().unwrap_or("none"), file.instance.is_none()),
@@ -264,7 +269,52 @@ pub(super) fn mag(file: &MagFile, settings: &Mag) -> Vec<Row> {
             .iter()
             .map(|access| row(&format!("access.{}", access.interface), access.proxy_coa, false)),
     );
+    rows.push(row("mih", heard(settings.mih.as_ref()), file.mih.is_none()));
     rows.push(row("node", format!("{} known by link-layer address", file.node.len()), false));
+    rows
+}
+
+/// Who tells of links.
+fn heard(config: Option<&MihfConfig>) -> String {
+    let functions = config.into_iter().flat_map(|config| &config.functions);
+    listed(functions.map(|function| function.address), "nobody tells of links")
+}
+
+/// What both daemons of IEEE 802.21 have.
+fn mih(
+    settings: &Mih,
+    [name, instance, control]: [bool; 3],
+    instance_name: Option<&str>,
+) -> Vec<Row> {
+    vec![
+        row("name", settings.machine.name.0.escape_ascii(), name),
+        row("instance", instance_name.unwrap_or("none"), instance),
+        row("control", settings.common.control.display(), control),
+    ]
+}
+
+/// A function's.
+pub(super) fn mih_function(file: &MihFunctionFile, settings: &Mih) -> Vec<Row> {
+    let given = [file.name.is_none(), file.instance.is_none(), file.control.is_none()];
+    let mut rows = mih(settings, given, file.instance.as_deref());
+    rows.push(row("peers", listed(&settings.machine.peers, "none"), file.peers.is_none()));
+    rows.push(row("validity", settings.machine.validity, file.validity.is_none()));
+    rows
+}
+
+/// A link service access point's.
+pub(super) fn mih_link_sap(file: &MihLinkSapFile, settings: &Mih) -> Vec<Row> {
+    let given = [file.name.is_none(), file.instance.is_none(), file.control.is_none()];
+    let mut rows = mih(settings, given, file.instance.as_deref());
+    rows.push(row("functions", heard(Some(&settings.machine)), file.functions.is_none()));
+    rows.extend(settings.links.iter().map(|link| {
+        let source = match &link.source {
+            MihSource::Wire => "the wire".to_owned(),
+            MihSource::Hostapd(path) => format!("hostapd at {}", path.display()),
+            MihSource::Lab(path) => format!("the test network at {}", path.display()),
+        };
+        row(&format!("link.{}", link.interface), source, false)
+    }));
     rows
 }
 
