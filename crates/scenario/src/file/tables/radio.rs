@@ -25,6 +25,11 @@ struct Radios {
     radios: BTreeMap<String, RadioId>,
 }
 
+/// The cell with this name.
+pub(super) fn cell(builder: &mut Builder<'_>, name: &str) -> Option<CellId> {
+    builder.kept::<Radios>().cells.get(name).copied()
+}
+
 impl Table for Cell {
     fn plan(&self, builder: &mut Builder<'_>) -> Result<(), Mistake> {
         let Access { name, router, prefix, gateway } = &self.own;
