@@ -7,7 +7,7 @@ use segue_clock::Time;
 use segue_grammar::{Event, EventKeys, Mistake, Name, PrefixText, named};
 use segue_ip::Prefix;
 use segue_pmip::{Identity, LinkLayer, LmaInput, NodeId as MnId};
-use segue_sim::net::Adapter;
+use segue_sim::net::Hop;
 use segue_sim::pmip::{LmaRole, known_lease};
 use segue_sim::role::Order;
 use segue_sim::stock::{ICMPV6, StockHost, address_in, link_layer};
@@ -92,7 +92,13 @@ impl Table for MobileNode {
     fn reach(&self, builder: &mut Builder<'_>) -> Result<(), Mistake> {
         let node = builder.node(&self.node)?;
         let own = builder.homes.range((node, 0)..=(node, u32::MAX));
-        let host = Box::new(StockHost::new(own.map(|((_, index), _)| *index)));
+        let own: Vec<u32> = own.map(|((_, index), _)| *index).collect();
+        // Over these it knows what routers advertise, and no shortest paths.
+        for index in &own {
+            let routes = &mut builder.network.node_mut(node).routes;
+            routes.remove_towards(Hop::Interface(*index));
+        }
+        let host = Box::new(StockHost::new(own));
         builder.network.add_agent(node, self.name.get_ref(), &[(ICMPV6, 0)], host);
         Ok(())
     }
@@ -121,9 +127,7 @@ impl MobileNode {
     fn indices(&self, builder: &Builder<'_>, node: NodeId) -> Result<Vec<u32>, Mistake> {
         let at = builder.network.node(node);
         let Some(written) = &self.interfaces else {
-            let linked = |adapter: &&Adapter| adapter.air || adapter.out.is_some();
-            let all = at.adapters.iter().filter(linked).map(|adapter| adapter.interface.index);
-            let all: Vec<u32> = all.collect();
+            let all: Vec<u32> = at.interfaces().map(|interface| interface.index).collect();
             return match all[..] {
                 [] => {
                     let message = "it has no interface: write a [[walk]] or a [[link]] of it";
