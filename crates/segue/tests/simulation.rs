@@ -349,6 +349,43 @@ fn wireshark_reads_probes_and_tunnels_by_the_description_of_their_format() {
     assert!(fields(&capture, "segue.type == 0 && udp.length == 180", "ip.src").len() > 50);
 }
 
+#[test]
+fn wireshark_reads_a_domain_of_proxy_mobile_ipv6_and_finds_nothing_wrong() {
+    if Command::new("tshark").arg("--version").output().is_err() {
+        eprintln!("skipped: no tshark");
+        return;
+    }
+    let directory = TempDir::new().unwrap();
+    let prefix = directory.path().join("t").display().to_string();
+    let trace = format!("--trace={prefix}");
+    let at = ["--trace-at", "phone", "--trace-at", "lte-router"];
+    let options = [&["--duration", "14s", "--json", "--snaplen", "65535"], &at[..]].concat();
+    run(&[&[example("pmip-walk").as_str(), trace.as_str()], &options[..]].concat());
+    let capture = format!("{prefix}.pcapng");
+    expect_clean(&capture);
+    let found = fields(&capture, "icmpv6.checksum.status == 0", "frame.number");
+    assert!(found.is_empty(), "{found:?}");
+    // PBU and PBA, and what the anchor says of the host's other interface.
+    let mut messages = fields(&capture, "mip6.mhtype", "mip6.mhtype");
+    messages.sort_unstable_by_key(|kind| kind.parse::<u8>().unwrap());
+    messages.dedup();
+    for kind in ["5", "6", "19", "20"] {
+        assert!(messages.iter().any(|known| known == kind), "{kind}: {messages:?}");
+    }
+    // To one alone, with the prefix of that interface, and with high preference while the other is away.
+    let advertised = "icmpv6.type == 134 && icmpv6.opt.prefix == 2001:db8:0:1::";
+    let preferences = fields(&capture, advertised, "icmpv6.nd.ra.flag.prf");
+    let high = preferences.iter().filter(|preference| *preference == "1").count();
+    assert!(high > 0 && high < preferences.len(), "{preferences:?}");
+    // While it is, the call goes through the other gateway's tunnel: IPv6 in IPv6.
+    let within = "ipv6.nxt == 41 && udp.dstport == 49152 && ipv6.dst == 2001:db8::5e:ff:fe00:1";
+    assert!(fields(&capture, within, "frame.number").len() > 150);
+    let log = std::fs::read_to_string(format!("{prefix}.log")).unwrap();
+    for part in ["(left), 2 flows of its own place", "default route over lte"] {
+        assert!(log.contains(part), "{part}");
+    }
+}
+
 /// No packet is malformed, and every checksum is right.
 fn expect_clean(capture: &str) {
     let wrong = "_ws.malformed || ip.checksum.status == 0 || udp.checksum.status == 0 || \

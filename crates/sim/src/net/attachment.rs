@@ -119,6 +119,14 @@ impl Network {
         Ok(())
     }
 
+    /// Gives a radio and a cell their air link before they meet, so that a trace that begins now has it.
+    ///
+    /// # Errors
+    /// They cannot meet.
+    pub fn prepare_air(&mut self, radio: RadioId, cell: CellId) -> Result<(), WirelessError> {
+        self.meet(radio, cell).map(drop)
+    }
+
     /// A router's interfaces towards radios.
     pub(super) fn air_interfaces(&self, router: NodeId) -> Vec<u32> {
         let here = |pair: &&Pair| self.wireless.cells[pair.cell.0 as usize].router == router;

@@ -74,6 +74,8 @@ impl Table for Walk {
         let only = cells.first().copied();
         let Some(mut way) = self.way(cells, Time::ZERO)? else {
             if let Some(cell) = only {
+                let prepared = builder.network.prepare_air(radio, cell);
+                prepared.map_err(Mistake::at(&self.cells))?;
                 builder.network.schedule(begin, Change::Attach(radio, cell));
             }
             return Ok(());
