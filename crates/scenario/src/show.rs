@@ -87,6 +87,12 @@ mod tests {
         results.text("call.codec", "g711");
         results.float("call.loss", 0.001_234_567_8);
         results.float("call.jitter_above_500us_ratio", 0.0);
+        let row = |n| {
+            let mut row = Results::new();
+            row.int("flows", n);
+            row
+        };
+        results.rows("call.handovers", [1, 2].map(row));
         let lines = [
             "f1",
             "  goodput_bps         8912346",
@@ -97,7 +103,7 @@ mod tests {
         ];
         assert_eq!(table(&results).lines().collect::<Vec<_>>(), lines);
         let json = serde_json::to_string(&Json(&results)).unwrap();
-        let expected = r#"{"f1.goodput_bps":8912345.6,"f1.timeouts":2,"call.codec":"g711","call.loss":0.0012345678,"call.jitter_above_500us_ratio":0.0}"#;
+        let expected = r#"{"f1.goodput_bps":8912345.6,"f1.timeouts":2,"call.codec":"g711","call.loss":0.0012345678,"call.jitter_above_500us_ratio":0.0,"call.handovers":[{"flows":1},{"flows":2}]}"#;
         assert_eq!(json, expected);
     }
 

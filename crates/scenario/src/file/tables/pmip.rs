@@ -326,7 +326,12 @@ impl AccessTable {
             }
             Some(_) => {}
             None => {
-                builder.interface(node, interface).map_err(Mistake::at(&self.interface))?;
+                let index = builder.interface(node, interface);
+                let index = index.map_err(Mistake::at(&self.interface))?;
+                if builder.network.node(node).adapter(index).is_some_and(|adapter| adapter.air) {
+                    let message = format!("{interface} is a cell's: name the cell");
+                    return Err(Mistake::of(&self.interface, message));
+                }
             }
         }
         let proxy_coa = match &self.proxy_coa {

@@ -327,138 +327,157 @@ fn first_packets_wait_for_a_decision_in_order_and_none_is_lost() {
     assert_eq!(int(&results, "call.down.reordered"), 0);
 }
 
+/// Some text, what stands in its place, and what is said of that.
+const MISTAKES: &[(&str, &str, &str)] = &[
+    (
+        "2001:db8::/48",
+        "2001:db8::/80",
+        "48: lma.lma.pool: 2001:db8::/80 must be an IPv6 network with prefixes of 64 bits",
+    ),
+    ("2001:db8::/48", "10.0.0.0/8", "48: lma.lma.pool: 10.0.0.0/8 must be an IPv6 network"),
+    (
+        "node = \"core\"",
+        "node = \"left\"",
+        "51: mag.wlan.node: lma is at left: an anchor or a gateway has a node alone",
+    ),
+    (
+        "node = \"core\"",
+        "node = \"desk\"",
+        "47: lma.lma.node: desk carries nothing for others: give it transit = true",
+    ),
+    (
+        "node = \"left\"\nanchor = \"lma\"",
+        "node = \"left\"\nanchor = \"lna\"",
+        "52: mag.wlan.anchor: there is no lma lna (known: lma)",
+    ),
+    (
+        "interface = \"wifi\"",
+        "interface = \"lte\"",
+        "54: mag.wlan.access.1.interface: the cell lte is not one of left",
+    ),
+    (
+        "interface = \"wifi\"",
+        "interface = \"wlan\"",
+        "54: mag.wlan.access.1.interface: left has no interface wlan (known: l, phone.wifi)",
+    ),
+    (
+        "\"wlan\"\n[[mag]]",
+        "\"wlan\"\nproxy_coa = \"fd00:3::1\"\n[[mag]]",
+        "56: mag.wlan.access.1.proxy_coa: fd00:3::1 is no IPv6 address of left",
+    ),
+    (
+        "\"wlan\"\n[[mag]]",
+        "\"wlan\"\n[[mag.access]]\ninterface = \"l\"\n[[mag]]",
+        "57: mag.wlan.access.2.interface: the gateway's node has no IPv6 address left",
+    ),
+    (
+        "\"wlan\"\n[[mag]]",
+        "\"wifi\"\n[[mag]]",
+        "55: mag.wlan.access.1.technology: unknown variant `wifi`",
+    ),
+    (
+        "[[mag.access]]\ninterface = \"wifi\"\ntechnology = \"wlan\"\n",
+        "",
+        "50: mag.wlan.name: it has no access: write a [[mag.access]]",
+    ),
+    (
+        "addresses = [\"fd00:2::1\"]\n",
+        "",
+        "53: mag.wlan.access.1.interface: the gateway's node has no IPv6 address left",
+    ),
+    (
+        "anchor = \"lma\"\n[[mag.access]]\ninterface = \"wifi\"",
+        "anchor = \"lma\"\nadvertise_every = \"1s\"\n[[mag.access]]\ninterface = \"wifi\"",
+        "53: mag.wlan.advertise_every: must lie between 4s and 30min",
+    ),
+    (
+        "anchor = \"lma\"\n[[mag.access]]\ninterface = \"wifi\"",
+        "anchor = \"lma\"\nlifetime_min = \"2h\"\n[[mag.access]]\ninterface = \"wifi\"",
+        "53: mag.wlan.lifetime_min: longer than lifetime_max",
+    ),
+    (
+        "2001:db8::/48\"",
+        "2001:db8::/48\"\nlifetime = \"1s\"",
+        "49: lma.lma.lifetime: must lie between 8s and 262140s",
+    ),
+    (
+        "2001:db8::/48\"",
+        "2001:db8::/48\"\nflow_idle = \"1ms\"",
+        "49: lma.lma.flow_idle: must be 1s or longer",
+    ),
+    (
+        "2001:db8::/48\"",
+        "2001:db8::/48\"\nmax_flows = 0",
+        "49: lma.lma.max_flows: must lie between 1 and 262144",
+    ),
+    ("node = \"phone\"\n", "node = \"left\"\n", "65: mobile_node.alice.node: left is a router"),
+    (
+        "node = \"phone\"\n",
+        "node = \"phone\"\nanchor = \"lna\"\n",
+        "66: mobile_node.alice.anchor: there is no lma lna",
+    ),
+    (
+        "node = \"phone\"\n",
+        "node = \"phone\"\nmn_id = \"\"\n",
+        "66: mobile_node.alice.mn_id: nobody is called that",
+    ),
+    (
+        "node = \"phone\"\n",
+        "node = \"phone\"\ninterfaces = [\"wlan\"]\n",
+        "66: mobile_node.alice.interfaces: phone has no interface wlan",
+    ),
+    (
+        "node = \"phone\"\n",
+        "node = \"phone\"\ninterfaces = []\n",
+        "66: mobile_node.alice.interfaces: it needs one at least",
+    ),
+    (
+        "node = \"phone\"\n",
+        "node = \"phone\"\nprefixes = [\"2001:db8::/64\"]\n",
+        "66: mobile_node.alice.prefixes: 1 prefixes for 2 interfaces",
+    ),
+    (
+        "node = \"phone\"\n",
+        "node = \"phone\"\nprefixes = [\"fd00::/64\"]\n",
+        "66: mobile_node.alice.prefixes: fd00::/64 is no prefix of 64 bits of its anchor's pool",
+    ),
+    (
+        "node = \"phone\"\n",
+        "node = \"phone\"\n[[mobile_node]]\nname = \"bob\"\nnode = \"phone\"\n",
+        "68: mobile_node.bob.node: alice is there already",
+    ),
+    (
+        "node = \"phone\"\n",
+        "node = \"phone\"\n[[event]]\nat = \"1s\"\nrevoke = \"alcie\"\n",
+        "68: event.1.revoke: there is no mobile node alcie (did you mean alice?)",
+    ),
+    (
+        "node = \"phone\"\n",
+        "node = \"phone\"\nid = \"x\"\n",
+        "66: mobile_node.alice.id: unknown key",
+    ),
+    (
+        "\"e-utran\"",
+        "\"e-utran\"\n[[mag.access]]\ninterface = \"r\"\nproxy_coa = \"fd00:3::1\"",
+        "65: mag.cellular.access.2.proxy_coa: fd00:3::1 is another access's",
+    ),
+    (
+        "\"e-utran\"",
+        "\"e-utran\"\n[[mag.access]]\ninterface = \"lte\"\nproxy_coa = \"fd00:3::1\"",
+        "64: mag.cellular.access.2.interface: lte is an access already",
+    ),
+    ("\"e-utran\"", "\"e-utran\"\nmac = true", "63: mag.cellular.access.1.mac: unknown key"),
+    (
+        "interface = \"wifi\"",
+        "interface = \"phone.wifi\"",
+        "54: mag.wlan.access.1.interface: phone.wifi is a cell's: name the cell",
+    ),
+];
+
 #[test]
 fn mistakes_have_their_place() {
     let mut wrong = Vec::new();
-    for (old, new, expected) in [
-        (
-            "2001:db8::/48",
-            "2001:db8::/80",
-            "48: lma.lma.pool: 2001:db8::/80 must be an IPv6 network with prefixes of 64 bits",
-        ),
-        ("2001:db8::/48", "10.0.0.0/8", "48: lma.lma.pool: 10.0.0.0/8 must be an IPv6 network"),
-        (
-            "node = \"core\"",
-            "node = \"left\"",
-            "51: mag.wlan.node: lma is at left: an anchor or a gateway has a node alone",
-        ),
-        (
-            "node = \"core\"",
-            "node = \"desk\"",
-            "47: lma.lma.node: desk carries nothing for others: give it transit = true",
-        ),
-        (
-            "node = \"left\"\nanchor = \"lma\"",
-            "node = \"left\"\nanchor = \"lna\"",
-            "52: mag.wlan.anchor: there is no lma lna (known: lma)",
-        ),
-        (
-            "interface = \"wifi\"",
-            "interface = \"lte\"",
-            "54: mag.wlan.access.1.interface: the cell lte is not one of left",
-        ),
-        (
-            "interface = \"wifi\"",
-            "interface = \"wlan\"",
-            "54: mag.wlan.access.1.interface: left has no interface wlan (known: l)",
-        ),
-        (
-            "\"wlan\"\n[[mag]]",
-            "\"wlan\"\nproxy_coa = \"fd00:3::1\"\n[[mag]]",
-            "56: mag.wlan.access.1.proxy_coa: fd00:3::1 is no IPv6 address of left",
-        ),
-        (
-            "\"wlan\"\n[[mag]]",
-            "\"wlan\"\n[[mag.access]]\ninterface = \"l\"\n[[mag]]",
-            "57: mag.wlan.access.2.interface: the gateway's node has no IPv6 address left",
-        ),
-        (
-            "\"wlan\"\n[[mag]]",
-            "\"wifi\"\n[[mag]]",
-            "55: mag.wlan.access.1.technology: unknown variant `wifi`",
-        ),
-        (
-            "[[mag.access]]\ninterface = \"wifi\"\ntechnology = \"wlan\"\n",
-            "",
-            "50: mag.wlan.name: it has no access: write a [[mag.access]]",
-        ),
-        (
-            "addresses = [\"fd00:2::1\"]\n",
-            "",
-            "53: mag.wlan.access.1.interface: the gateway's node has no IPv6 address left",
-        ),
-        (
-            "anchor = \"lma\"\n[[mag.access]]\ninterface = \"wifi\"",
-            "anchor = \"lma\"\nadvertise_every = \"1s\"\n[[mag.access]]\ninterface = \"wifi\"",
-            "53: mag.wlan.advertise_every: must lie between 4s and 30min",
-        ),
-        (
-            "anchor = \"lma\"\n[[mag.access]]\ninterface = \"wifi\"",
-            "anchor = \"lma\"\nlifetime_min = \"2h\"\n[[mag.access]]\ninterface = \"wifi\"",
-            "53: mag.wlan.lifetime_min: longer than lifetime_max",
-        ),
-        (
-            "2001:db8::/48\"",
-            "2001:db8::/48\"\nlifetime = \"1s\"",
-            "49: lma.lma.lifetime: must lie between 8s and 262140s",
-        ),
-        (
-            "2001:db8::/48\"",
-            "2001:db8::/48\"\nflow_idle = \"1ms\"",
-            "49: lma.lma.flow_idle: must be 1s or longer",
-        ),
-        (
-            "2001:db8::/48\"",
-            "2001:db8::/48\"\nmax_flows = 0",
-            "49: lma.lma.max_flows: must lie between 1 and 262144",
-        ),
-        ("node = \"phone\"\n", "node = \"left\"\n", "65: mobile_node.alice.node: left is a router"),
-        (
-            "node = \"phone\"\n",
-            "node = \"phone\"\nanchor = \"lna\"\n",
-            "66: mobile_node.alice.anchor: there is no lma lna",
-        ),
-        (
-            "node = \"phone\"\n",
-            "node = \"phone\"\nmn_id = \"\"\n",
-            "66: mobile_node.alice.mn_id: nobody is called that",
-        ),
-        (
-            "node = \"phone\"\n",
-            "node = \"phone\"\ninterfaces = [\"wlan\"]\n",
-            "66: mobile_node.alice.interfaces: phone has no interface wlan",
-        ),
-        (
-            "node = \"phone\"\n",
-            "node = \"phone\"\ninterfaces = []\n",
-            "66: mobile_node.alice.interfaces: it needs one at least",
-        ),
-        (
-            "node = \"phone\"\n",
-            "node = \"phone\"\nprefixes = [\"2001:db8::/64\"]\n",
-            "66: mobile_node.alice.prefixes: 1 prefixes for 2 interfaces",
-        ),
-        (
-            "node = \"phone\"\n",
-            "node = \"phone\"\nprefixes = [\"fd00::/64\"]\n",
-            "66: mobile_node.alice.prefixes: fd00::/64 is no prefix of 64 bits of its anchor's pool",
-        ),
-        (
-            "node = \"phone\"\n",
-            "node = \"phone\"\n[[mobile_node]]\nname = \"bob\"\nnode = \"phone\"\n",
-            "68: mobile_node.bob.node: alice is there already",
-        ),
-        (
-            "node = \"phone\"\n",
-            "node = \"phone\"\n[[event]]\nat = \"1s\"\nrevoke = \"alcie\"\n",
-            "68: event.1.revoke: there is no mobile node alcie (did you mean alice?)",
-        ),
-        (
-            "node = \"phone\"\n",
-            "node = \"phone\"\nid = \"x\"\n",
-            "66: mobile_node.alice.id: unknown key",
-        ),
-    ] {
+    for (old, new, expected) in MISTAKES {
         assert_eq!(DOMAIN.matches(old).count(), 1, "{old}");
         let text = DOMAIN.replace(old, new);
         let error = Scenario::parse(&text, "s.toml").err().map(|e| e.to_string());
