@@ -1,10 +1,10 @@
-use segue_clock::Time;
+use segue_clock::{Span, Time};
 use segue_pmip::LmaInput;
 use segue_sim::pmip::LmaRole;
 use segue_sim::role::Order;
 use segue_sim::{AgentId, Results, RoleAgent, Value};
 
-use crate::file::Scenario;
+use crate::file::{Built, Scenario};
 
 /// A host with Wi-Fi and cellular, a gateway at each, and an anchor in front of the correspondent; the host's table is
 /// left open.
@@ -226,6 +226,36 @@ fn a_wired_host_is_served_as_long_as_its_link_has_a_carrier() {
     assert_eq!(counted, [0, 1, 1]);
 }
 
+/// The gateway asks after its hosts every few seconds.
+const SHORT: (&str, &str) = (
+    "\"wlan\"\n[[mag]]\nname = \"cellular\"",
+    "\"wlan\"\n[[mag]]\nname = \"cellular\"\nlifetime_first = \"8s\"\nlifetime_min = \"8s\"",
+);
+
+#[test]
+fn a_host_whose_solicitation_was_lost_answers_when_it_is_asked_whether_it_is_there() {
+    let lossy = ("delay = \"10ms\"", "delay = \"10ms\"\nup = { loss = [0] }");
+    let results = run(&with(&[SHORT, lossy], ""));
+    assert_eq!(int(&results, "cellular.hosts"), 1);
+    assert_eq!(int(&results, "cellular.registrations"), 1, "it has not left meanwhile");
+    assert_eq!(int(&results, "cellular.refused"), 0);
+}
+
+#[test]
+fn a_wire_that_falls_silent_is_left_when_its_host_is_asked_in_vain() {
+    let wire = "[[link]]\nname = \"wire\"\nends = [\"phone\", \"right\"]\ndelay = \"1ms\"\n";
+    let changes = [
+        SHORT,
+        ("[[walk]]\nnode = \"phone:lte\"\ncells = [\"lte\"]\n", wire),
+        ("interface = \"lte\"", "attach = \"solicitation\"\ninterface = \"wire\""),
+    ];
+    let whole = run(&with(&changes, ""));
+    assert_eq!((int(&whole, "cellular.hosts"), int(&whole, "lma.bindings")), (1, 2));
+    let silent = run(&with(&changes, &event("8s", "cut = \"wire\"")));
+    assert_eq!((int(&silent, "cellular.hosts"), int(&silent, "lma.handovers_left")), (0, 1));
+    assert!(lost(&silent, "down") < 400, "{}", lost(&silent, "down"));
+}
+
 #[test]
 fn a_start_anew_of_anchor_or_gateway_costs_what_lies_in_it() {
     for role in ["lma", "wlan"] {
@@ -300,24 +330,28 @@ fn flows_of_which_nothing_comes_are_forgotten_and_placed_anew() {
     assert_eq!(int(&results, "early.down.received"), 50);
 }
 
+fn anchor(built: &Built) -> AgentId {
+    let is_anchor = |id: &AgentId| built.network.agent::<RoleAgent<LmaRole>>(*id).is_some();
+    (0..20).map(AgentId).find(is_anchor).expect("there is one")
+}
+
+/// Packets that wait at the anchor.
+fn waiting(built: &Built, lma: AgentId) -> usize {
+    built.network.agent::<RoleAgent<LmaRole>>(lma).unwrap().engine().waiting()
+}
+
 #[test]
 fn first_packets_wait_for_a_decision_in_order_and_none_is_lost() {
     let mut built = Scenario::parse(&with(&[], ""), "s.toml").unwrap().build();
-    let ids = (0..).map(AgentId);
-    let is_anchor = |id: &AgentId| built.network.agent::<RoleAgent<LmaRole>>(*id).is_some();
-    let lma = ids.take(20).find(is_anchor);
-    let lma = lma.unwrap();
+    let lma = anchor(&built);
     built.network.run_until(Time(900_000_000));
     built.network.command(lma, |agent: &mut RoleAgent<LmaRole>, io| {
         agent.obey(io, Order::Own(LmaInput::Deciding(true)));
     });
-    let waiting = |built: &crate::file::Built| {
-        built.network.agent::<RoleAgent<LmaRole>>(lma).unwrap().engine().waiting()
-    };
     let mut waited: Vec<u64> = Vec::new();
     for ms in 1_000..1_100 {
         built.network.run_until(Time(ms * 1_000_000));
-        waited.extend((waiting(&built) > 0).then_some(ms));
+        waited.extend((waiting(&built, lma) > 0).then_some(ms));
     }
     // Nobody decides: the anchor does after 20 ms. A second packet may have come by then.
     assert!((19..=20).contains(&waited.len()), "{waited:?}");
@@ -325,6 +359,24 @@ fn first_packets_wait_for_a_decision_in_order_and_none_is_lost() {
     let results = built.network.results();
     assert_eq!((lost(&results, "down"), int(&results, "lma.flows_nowhere")), (0, 0));
     assert_eq!(int(&results, "call.down.reordered"), 0);
+}
+
+#[test]
+fn first_packets_that_wait_at_a_crash_are_counted() {
+    let mut built = Scenario::parse(&with(&[], ""), "s.toml").unwrap().build();
+    let lma = anchor(&built);
+    built.network.run_until(Time(900_000_000));
+    let order = |built: &mut Built, order| {
+        built.network.command(lma, |agent: &mut RoleAgent<LmaRole>, io| agent.obey(io, order));
+    };
+    order(&mut built, Order::Own(LmaInput::Deciding(true)));
+    while waiting(&built, lma) == 0 {
+        let next = built.network.now() + Span::from_millis(1);
+        built.network.run_until(next);
+    }
+    order(&mut built, Order::Restart(Span::ZERO));
+    built.run(|_, _| ()).unwrap();
+    assert_eq!(int(&built.network.results(), "lma.flows_nowhere"), 1);
 }
 
 /// Some text, what stands in its place, and what is said of that.
