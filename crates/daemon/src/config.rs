@@ -18,7 +18,8 @@ use serde::de::{Error, Unexpected, Visitor};
 pub use anchor::{AnchorFile, default_state};
 pub use host::{HostFile, default_host_state};
 pub use mih::{MihFunctionFile, MihLinkSapFile};
-pub use pmip::{LmaFile, MagFile, ProfileKey, ScheduleKey};
+pub use pmip::{LmaFile, MagFile, ProfileKey};
+pub use segue_grammar::ScheduleKey;
 
 use segue_probe::metrics;
 

@@ -191,8 +191,7 @@ impl Domain {
         config.gateways = Vec::from([everybody]);
         config.flow_mobility = !has("flows off");
         config.schedule = if has("flows random") { Placing::Random } else { Placing::Static };
-        let role = LmaRole { config, wishes: Vec::new() };
-        let lma = Anchor::of(role, stage.network.seed_of(1, 0));
+        let lma = Anchor::of(LmaRole::new(config), stage.network.seed_of(1, 0));
         let lma = stage.add_agent(Node::Fixed(0), &[(MOBILITY, 0)], lma);
         stage.cast::<LmaRole>(Node::Fixed(0), lma);
         let known = every().map(|place| {
@@ -222,7 +221,7 @@ impl Domain {
             let lifetime = Lifetimes { shortest: LIFETIME, first: LIFETIME, longest: LIFETIME };
             let identities = Some(identities.clone());
             let config = MagConfig::new(anchor, Vec::from([access]), clock);
-            let agent = MagRole(MagConfig { identities, lifetime, ..config });
+            let agent = MagRole::ordered(MagConfig { identities, lifetime, ..config });
             let agent = Gateway::of(agent, stage.network.seed_of(2, gateway as u32));
             let agent = stage.add_agent(Node::Host(gateway), &[(MOBILITY, 0)], agent);
             stage.cast::<MagRole>(Node::Host(gateway), agent);
@@ -483,9 +482,9 @@ impl Scene for Domain {
                 self.first.insert(place, prefixes);
             }
         }
-        let wishes = &self.stage.agent::<Anchor>(self.lma).role().wishes;
+        let role = self.stage.agent::<Anchor>(self.lma).role();
         let answered = |key: &FlowKey| {
-            wishes.iter().any(|wish| {
+            role.wishes().any(|wish| {
                 matches!(wish, LmaWish::Release(done) | LmaWish::Refuse(done) if done == key)
             })
         };

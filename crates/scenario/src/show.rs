@@ -16,6 +16,9 @@ impl Serialize for Json<'_> {
                 Value::Int(n) => map.serialize_entry(name, n)?,
                 Value::Float(x) => map.serialize_entry(name, x)?,
                 Value::Text(text) => map.serialize_entry(name, text)?,
+                Value::Rows(rows) => {
+                    map.serialize_entry(name, &rows.iter().map(Json).collect::<Vec<_>>())?;
+                }
             }
         }
         map.end()
@@ -24,13 +27,13 @@ impl Serialize for Json<'_> {
 
 /// Results as a table: a heading for each part of the scenario, with its results below.
 /// Distributions appear only in JSON: shares above a bound, and shares of handovers by packets
-/// lost.
+/// lost. So do lists.
 #[must_use]
 pub(crate) fn table(results: &Results) -> String {
     let short = |name: &str| name.split_once('.').map_or(0, |(_, rest)| rest.chars().count());
-    let shown = |(name, _): &(&str, &Value)| {
+    let shown = |(name, value): &(&str, &Value)| {
         let bound = name.contains("_above_") || name.contains("handover_lost_");
-        !(bound && name.ends_with("_ratio"))
+        !(bound && name.ends_with("_ratio") || matches!(value, Value::Rows(_)))
     };
     let width = results.iter().filter(shown).map(|(name, _)| short(name)).max().unwrap_or(0);
     let (mut text, mut above) = (String::new(), "");
@@ -44,6 +47,7 @@ pub(crate) fn table(results: &Results) -> String {
             Value::Int(n) => n.to_string(),
             Value::Float(x) => number(*x),
             Value::Text(text) => text.clone(),
+            Value::Rows(_) => continue,
         };
         let _ = writeln!(text, "  {rest:<width$}  {value:>14}");
     }
@@ -83,6 +87,12 @@ mod tests {
         results.text("call.codec", "g711");
         results.float("call.loss", 0.001_234_567_8);
         results.float("call.jitter_above_500us_ratio", 0.0);
+        let row = |n| {
+            let mut row = Results::new();
+            row.int("flows", n);
+            row
+        };
+        results.rows("call.handovers", [1, 2].map(row));
         let lines = [
             "f1",
             "  goodput_bps         8912346",
@@ -93,7 +103,7 @@ mod tests {
         ];
         assert_eq!(table(&results).lines().collect::<Vec<_>>(), lines);
         let json = serde_json::to_string(&Json(&results)).unwrap();
-        let expected = r#"{"f1.goodput_bps":8912345.6,"f1.timeouts":2,"call.codec":"g711","call.loss":0.0012345678,"call.jitter_above_500us_ratio":0.0}"#;
+        let expected = r#"{"f1.goodput_bps":8912345.6,"f1.timeouts":2,"call.codec":"g711","call.loss":0.0012345678,"call.jitter_above_500us_ratio":0.0,"call.handovers":[{"flows":1},{"flows":2}]}"#;
         assert_eq!(json, expected);
     }
 

@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 
 use segue_clock::Time;
 use segue_ip::{Form, Forward, Forwarding, LinkEvent};
+use segue_wire::DropReason;
 
 use crate::net::{Channel, Node, NodeId, neighbour};
 use crate::packet::Packet;
@@ -49,6 +50,10 @@ pub enum Action {
     Send(Packet),
     /// Send over the interface with this index.
     SendOn(u32, Packet),
+    /// Send over the interface with this index to the one at its other end alone.
+    SendAlone(u32, Packet),
+    /// Drop a packet that the tunnels of the node had asked about.
+    Refuse(Packet, DropReason),
     /// Treat as if it had just arrived at the node: a packet that was taken out of a tunnel.
     Arrive(Packet),
     /// The node gets or loses this address.
@@ -85,6 +90,34 @@ impl Io<'_> {
     /// that cell.
     pub fn send_on(&mut self, interface: u32, packet: Packet) {
         self.actions.push(Action::SendOn(interface, packet));
+    }
+
+    /// Whether an interface is attached to something, and no carrier is missed there that it could miss.
+    #[must_use]
+    pub fn has_carrier(&self, interface: u32) -> bool {
+        let Some(adapter) = self.node.adapter(interface) else { return false };
+        let Some((there, index)) = self.other_end(interface) else { return false };
+        let back = self.nodes[there.0 as usize].adapter(index).and_then(|other| other.out);
+        let back = back.map(|back| &self.channels[back.0 as usize]);
+        !adapter.senses || back.is_some_and(|back| !back.is_cut())
+    }
+
+    /// Sends a packet over the interface with this index to the one at its other end, whatever its destination is: a frame
+    /// with a group's packet in it may be for one alone (RFC 6085).
+    pub fn send_alone(&mut self, interface: u32, packet: Packet) {
+        self.actions.push(Action::SendAlone(interface, packet));
+    }
+
+    /// Drops a packet that the tunnels of the node had asked about.
+    pub fn refuse(&mut self, packet: Packet, why: DropReason) {
+        self.actions.push(Action::Refuse(packet, why));
+    }
+
+    /// What is at the other end of an interface that is attached: a node, and the index of its interface.
+    #[must_use]
+    pub fn other_end(&self, interface: u32) -> Option<(NodeId, u32)> {
+        let out = self.node.adapter(interface)?.out?;
+        Some(self.channels[out.0 as usize].to)
     }
 
     /// The interface over which the one that has an address is reached without a router between: both ends of their link

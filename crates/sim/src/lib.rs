@@ -26,6 +26,7 @@ pub mod pmip;
 pub mod queue;
 pub mod results;
 pub mod role;
+pub mod stock;
 pub mod tunnel;
 
 pub use agent::{Agent, Io};

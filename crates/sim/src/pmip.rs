@@ -1,56 +1,133 @@
 //! Proxy Mobile IPv6 on nodes: all that the simulator needs to know of it.
+//!
+//! ```text
+//!   stock host ══ link of an access ══ Gateway (MagRole) ══ tunnel ══ Anchor (LmaRole) ── correspondent
+//!              who is there: the link's events                flows that the node's tunnels ask about
+//! ```
 
+mod anchor;
+mod gateway;
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use core::fmt::Display;
 
-use segue_clock::{DayClock, Time, UnixTime};
-use segue_ip::Input;
+use segue_clock::{DayClock, Span, Time, UnixTime};
+use segue_ip::{Input, Interface};
 use segue_pmip::{
-    LinkLayer, Lma, LmaConfig, LmaInput, LmaRecord, LmaWish, Mag, MagConfig, MagInput, MagRecord,
-    Wish,
+    Cause, FIXED_LINK_LOCAL, LinkLayer, Lma, LmaConfig, LmaInput, LmaRecord, LmaWish, MOBILITY,
+    Mag, MagConfig, MagInput, MagRecord, Refused, Report, SessionState, StoredLease, Wish,
 };
+use segue_wire::nd::Message;
 
-use crate::packet::{Packet, Raw, ip_header_bytes};
-use crate::role::{Pure, Role, RoleAgent, Start};
-use crate::{Io, Results};
+use crate::net::{Adapter, CellId, Hop, Rule};
+use crate::role::{Engine, Role, RoleAgent, Start, packet_of};
+use crate::stock::{self, ICMPV6};
+use crate::{AgentId, Io, Network, NodeId, Results};
+pub use anchor::Anchor;
+pub use gateway::Gateway;
 
 /// The time of day at the beginning of a run.
 const DAY: UnixTime = UnixTime::from_secs(1_700_000_000);
+/// Wishes that an anchor's role keeps.
+const WISHES: usize = 4_096;
 
 /// The time of day for a start.
 fn clock(start: &Start) -> DayClock {
     DayClock::new(start.now, DAY + start.now.since(Time::ZERO))
 }
 
+/// Any time of day, until a start sets it.
+#[must_use]
+pub fn no_clock() -> DayClock {
+    DayClock::new(Time::ZERO, DAY)
+}
+
+/// Who has which prefix before the run: an anchor that knows a host gives it the same again.
+#[must_use]
+pub fn known_lease(prefix: segue_ip::Prefix, node: segue_pmip::NodeId, mac: [u8; 6]) -> LmaRecord {
+    let rests = Some(UnixTime::from_secs(u32::MAX.into()));
+    LmaRecord::Lease(prefix, Some(StoredLease { node, link_layer: LinkLayer::mac(mac), rests }))
+}
+
+/// Puts an anchor on a node. Packets to its prefixes go there from everywhere.
+pub fn add_lma(
+    network: &mut Network,
+    node: NodeId,
+    name: impl Into<String>,
+    agent: RoleAgent<LmaRole>,
+    transit: impl Fn(NodeId) -> bool,
+) -> AgentId {
+    let pool = agent.engine().0.config().pool.network();
+    let id = network.add_agent(node, name, &[(MOBILITY, 0)], Box::new(agent));
+    network.route_prefix(pool, node, &transit);
+    // What its tunnels lead nowhere.
+    let rule = Rule { to: Some(pool), ..Rule::all(Hop::Agent(id)) };
+    network.node_mut(node).routes.add_rule(rule);
+    id
+}
+
+/// Puts a gateway on a node.
+pub fn add_mag(
+    network: &mut Network,
+    node: NodeId,
+    name: impl Into<String>,
+    agent: RoleAgent<MagRole>,
+) -> AgentId {
+    network.add_agent(node, name, &[(MOBILITY, 0), (ICMPV6, 0)], Box::new(agent))
+}
+
 /// The role of an anchor. Its clock, its restart counter and its seed are set at each start.
 pub struct LmaRole {
     /// What it needs to know.
     pub config: LmaConfig,
-    /// What became of first packets of flows.
-    pub wishes: Vec<LmaWish>,
+    /// How long a flow of which nothing comes is remembered.
+    pub flow_idle: Span,
+    /// What became of first packets of flows, the last of them.
+    wishes: VecDeque<LmaWish>,
+}
+
+impl LmaRole {
+    /// With the daemon's default for idle flows.
+    #[must_use]
+    pub fn new(config: LmaConfig) -> LmaRole {
+        LmaRole { config, flow_idle: Span::from_secs(60), wishes: VecDeque::new() }
+    }
+
+    /// What became of first packets of flows since its last start, the newest last.
+    pub fn wishes(&self) -> impl Iterator<Item = &LmaWish> {
+        self.wishes.iter()
+    }
 }
 
 impl Role for LmaRole {
-    type Engine = Pure<Lma>;
+    type Engine = Anchor;
     type Order = LmaInput;
 
-    fn start(&mut self, start: &Start) -> Pure<Lma> {
+    fn start(&mut self, start: &Start) -> Anchor {
         self.wishes.clear();
-        Pure(Lma::new(LmaConfig {
+        let machine = Lma::new(LmaConfig {
             clock: clock(start),
             restart_counter: start.number as u32 + 1,
             seed: start.rng().next_u64(),
             ..self.config.clone()
-        }))
+        });
+        Anchor::new(start.now, machine, self.flow_idle)
     }
 
     fn order(agent: &mut RoleAgent<LmaRole>, io: &mut Io<'_>, order: LmaInput) {
         agent.handle(io, Input::Own(order));
     }
 
-    fn apply(&mut self, _io: &mut Io<'_>, _engine: &mut Pure<Lma>, wish: LmaWish) {
-        self.wishes.push(wish);
+    fn apply(&mut self, io: &mut Io<'_>, engine: &mut Anchor, wish: LmaWish) {
+        engine.settle(io, wish);
+        if self.wishes.len() >= WISHES {
+            self.wishes.pop_front();
+        }
+        self.wishes.push_back(wish);
     }
 
     fn key(record: &LmaRecord) -> String {
@@ -64,55 +141,141 @@ impl Role for LmaRole {
         let lma = &agent.engine().0;
         results.int(format!("{name}.bindings"), lma.sessions().count() as u64);
         results.int(format!("{name}.flows"), lma.flows().count() as u64);
+        results.int(format!("{name}.flows_nowhere"), agent.engine().refused());
+        for cause in [Cause::Moved, Cause::Left, Cause::Back] {
+            let is_so = |report: &&Report| matches!(report, Report::Handover { cause: c, .. } if *c == cause);
+            let all = agent.reports().iter().map(|(_, report)| report).filter(is_so);
+            results.int(format!("{name}.handovers_{}", cause.name()), all.count() as u64);
+        }
+        refused(lma.refused(), name, results);
         results.int(format!("{name}.starts"), agent.starts());
+        let handovers = agent.reports().iter().filter_map(|(at, report)| handover(*at, report));
+        results.rows(format!("{name}.handovers"), handovers);
+        results.rows(
+            format!("{name}.bindings_at_end"),
+            lma.sessions().map(|(_, gateway, _, own)| {
+                let mut row = Results::new();
+                row.text("mn_id", own.node.to_string());
+                row.text("llid", own.link_layer.to_string());
+                row.text("att", own.access.name().unwrap_or("unknown"));
+                row.text("prefixes", words(&own.prefixes));
+                row.text("proxy_coa", gateway.to_string());
+                row.int("bid", own.bid.into());
+                let is_active = own.state == SessionState::Active;
+                row.text("state", if is_active { "active" } else { "leaving" });
+                row
+            }),
+        );
     }
 }
 
+/// A handover as the status of an anchor shows it.
+fn handover(at: Time, report: &Report) -> Option<Results> {
+    let Report::Handover { node, cause, from, to, flows, at: begun } = report else { return None };
+    let mut row = Results::new();
+    row.float("at_s", begun.as_secs_f64());
+    row.text("mn_id", node.to_string());
+    row.text("cause", cause.name());
+    row.text("from", from.to_string());
+    row.text("to", to.to_string());
+    row.int("flows", *flows as u64);
+    row.float("rebinding_ms", at.since(*begun).as_millis_f64());
+    Some(row)
+}
+
+/// Refused messages, together and by reason.
+fn refused(all: &Refused, name: &str, results: &mut Results) {
+    results.int(format!("{name}.refused"), all.values().sum());
+    results.rows(
+        format!("{name}.refused_by_reason"),
+        all.iter().map(|(why, count)| {
+            let mut row = Results::new();
+            row.text("reason", why.name());
+            row.int("messages", *count);
+            row
+        }),
+    );
+}
+
+fn words<T: Display>(all: &[T]) -> String {
+    let all: Vec<String> = all.iter().map(ToString::to_string).collect();
+    all.join(" ")
+}
+
 /// The role of a gateway. Its clock, its restart counter and its seed are set at each start.
-pub struct MagRole(pub MagConfig);
+pub struct MagRole {
+    /// What it needs to know.
+    pub config: MagConfig,
+    /// Cells that are accesses, each with the name that it has as one.
+    pub cells: BTreeMap<CellId, String>,
+    /// Links say who is at an access, where the driver has to; otherwise orders do.
+    pub watched: bool,
+}
+
+impl MagRole {
+    /// A gateway whose orders say who is there.
+    #[must_use]
+    pub fn ordered(config: MagConfig) -> MagRole {
+        MagRole { config, cells: BTreeMap::new(), watched: false }
+    }
+}
 
 impl Role for MagRole {
-    type Engine = Pure<Mag>;
+    type Engine = Gateway;
     type Order = MagInput;
 
-    fn start(&mut self, start: &Start) -> Pure<Mag> {
-        Pure(Mag::new(MagConfig {
+    fn start(&mut self, start: &Start) -> Gateway {
+        let machine = Mag::new(MagConfig {
             clock: clock(start),
             restart_counter: start.number as u32 + 1,
             seed: start.rng().next_u64(),
-            ..self.0.clone()
-        }))
+            ..self.config.clone()
+        });
+        Gateway::new(machine, self.watched)
     }
 
     fn order(agent: &mut RoleAgent<MagRole>, io: &mut Io<'_>, order: MagInput) {
         agent.handle(io, Input::Own(order));
     }
 
-    fn apply(&mut self, io: &mut Io<'_>, engine: &mut Pure<Mag>, wish: Wish) {
+    fn apply(&mut self, io: &mut Io<'_>, engine: &mut Gateway, wish: Wish) {
         match wish {
             Wish::ToStation { datagram, .. } => {
-                let Some(index) = datagram.interface else { return };
-                let length = ip_header_bytes(datagram.from.0) + datagram.bytes.len() as u32;
-                let raw = Raw { bytes: datagram.bytes, inner: None };
-                let packet =
-                    Packet::new(datagram.protocol, datagram.from, datagram.to, length, raw);
-                io.send_on(index, Packet { ttl: datagram.hop_limit, sent: io.now, ..packet });
+                if let (Some(index), packet) = packet_of(io.now, datagram) {
+                    io.send_alone(index, packet);
+                }
             }
-            // Hosts here show themselves when they are asked.
+            Wish::Ask { interface } if engine.is_watched() => {
+                let mac = engine.station(interface).map(|station| station.0.as_slice());
+                let Some(mac) = mac.and_then(|mac| mac.try_into().ok()) else { return };
+                let target_address = stock::link_local(mac);
+                let options = Vec::new();
+                let message = Message::NeighborSolicitation { target_address, options };
+                stock::send(io, interface, FIXED_LINK_LOCAL, target_address, &message);
+            }
+            // Hosts of whom orders tell show themselves when they are asked.
             Wish::Ask { interface } => {
                 let here: Vec<LinkLayer> = engine.0.served_at(interface).cloned().collect();
                 for station in here {
                     let own = MagInput::Attached { interface, station, link_local: None };
-                    crate::role::Engine::handle(engine, io.now, Input::Own(own));
+                    engine.handle(io.now, Input::Own(own));
                 }
             }
             // Nobody else knows hosts here.
             Wish::Identify { interface, station } => {
                 let identity = None;
                 let own = MagInput::Identified { interface, station, identity };
-                crate::role::Engine::handle(engine, io.now, Input::Own(own));
+                engine.handle(io.now, Input::Own(own));
             }
         }
+    }
+
+    /// A cell has an interface for each radio: all are of the cell's access.
+    fn sees(&self, adapter: &Adapter) -> Option<Interface> {
+        let own = &adapter.interface;
+        let Some(cell) = adapter.of_cell else { return Some(own.clone()) };
+        let name = self.cells.get(&cell)?.clone();
+        Some(Interface { name, ..own.clone() })
     }
 
     fn key(record: &MagRecord) -> String {
@@ -120,8 +283,31 @@ impl Role for MagRole {
     }
 
     fn results(agent: &RoleAgent<MagRole>, name: &str, results: &mut Results) {
-        let served = agent.engine().0.stations().filter(|(.., at)| at.state.is_served());
+        let mag = &agent.engine().0;
+        let served = mag.stations().filter(|(.., at)| at.state.is_served());
         results.int(format!("{name}.hosts"), served.count() as u64);
+        let is_new = |report: &&Report| matches!(report, Report::Registered { .. });
+        let new = agent.reports().iter().map(|(_, report)| report).filter(is_new);
+        results.int(format!("{name}.registrations"), new.count() as u64);
+        refused(mag.refused(), name, results);
         results.int(format!("{name}.starts"), agent.starts());
+        results.rows(
+            format!("{name}.hosts_at_end"),
+            mag.stations().map(|(access, llid, at)| {
+                let mut row = Results::new();
+                let mn_id = at.identity.as_ref().map(|identity| identity.node.to_string());
+                row.text("mn_id", mn_id.unwrap_or_default());
+                row.text("llid", llid.to_string());
+                row.text("access", access.interface.as_str());
+                row.text("prefixes", words(&at.prefixes));
+                row.text("off_link", words(&at.off_link));
+                row.text("proxy_coa", access.proxy_coa.to_string());
+                row.text("state", at.state.name());
+                if let Some(registered) = at.registered {
+                    row.float("registered_ms", registered.since(at.since).as_millis_f64());
+                }
+                row
+            }),
+        );
     }
 }

@@ -12,6 +12,8 @@ pub enum Value {
     Float(f64),
     /// A word.
     Text(String),
+    /// What there is any number of, such as handovers: each with the same names. Only JSON shows them.
+    Rows(Vec<Results>),
 }
 
 /// Values by name, in the order in which they were added. Names are dotted (`ftp1.goodput_bps`), end in
@@ -42,6 +44,11 @@ impl Results {
     /// Adds a word.
     pub fn text(&mut self, name: impl Into<String>, value: impl Into<String>) {
         self.0.push((name.into(), Value::Text(value.into())));
+    }
+
+    /// Adds a list.
+    pub fn rows(&mut self, name: impl Into<String>, rows: impl IntoIterator<Item = Results>) {
+        self.0.push((name.into(), Value::Rows(rows.into_iter().collect())));
     }
 
     /// Names and values, in order.

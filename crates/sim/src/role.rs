@@ -20,6 +20,7 @@ use segue_clock::{Machine, Rng, Span, Time};
 use segue_ip::{Datagram, Forward, Forwarding, Input, Interface, LinkEvent, Output};
 
 use crate::agent::CannotForward;
+use crate::net::Adapter;
 use crate::packet::{Raw, UDP, ip_header_bytes};
 use crate::{Agent, Io, Packet, Results};
 
@@ -73,9 +74,9 @@ pub trait Role: Sized + 'static {
     fn order(agent: &mut RoleAgent<Self>, io: &mut Io<'_>, order: Self::Order);
     /// Does what the engine asks for.
     fn apply(&mut self, io: &mut Io<'_>, engine: &mut Self::Engine, wish: WishOf<Self>);
-    /// Whether the engine is told of an attached interface.
-    fn uses(_interface: &Interface) -> bool {
-        true
+    /// What the engine is told of an attached interface, if it is told of it.
+    fn sees(&self, adapter: &Adapter) -> Option<Interface> {
+        Some(adapter.interface.clone())
     }
     /// What a record is about: a later one about the same takes its place.
     fn key(record: &RecordOf<Self>) -> String;
@@ -261,8 +262,7 @@ impl<R: Role> RoleAgent<R> {
 
     fn look_at_interfaces(&mut self, io: &mut Io<'_>) {
         let attached = io.node.adapters.iter().filter(|adapter| adapter.out.is_some());
-        let used = attached.map(|adapter| &adapter.interface).filter(|i| R::uses(i));
-        let interfaces: Vec<Interface> = used.cloned().collect();
+        let interfaces: Vec<Interface> = attached.filter_map(|a| self.role.sees(a)).collect();
         if interfaces != self.interfaces {
             self.interfaces.clone_from(&interfaces);
             self.handle(io, Input::Interfaces(interfaces));
@@ -366,13 +366,7 @@ where
     }
 
     fn receive(&mut self, io: &mut Io<'_>, over: Option<u32>, packet: Packet) {
-        let (from, to) = ((packet.src, packet.ports.0), (packet.dst, packet.ports.1));
-        let (protocol, hop_limit) = (packet.protocol, packet.ttl);
-        if let Ok(raw) = packet.into_value::<Raw>()
-            && raw.inner.is_none()
-        {
-            let (interface, bytes) = (over, raw.bytes);
-            let datagram = Datagram { interface, from, to, protocol, hop_limit, bytes };
+        if let Some(datagram) = datagram(over, packet) {
             self.0.handle(io.now, Input::Datagram(datagram));
         }
     }
@@ -390,13 +384,26 @@ where
     }
 }
 
-/// Sends a datagram over the interface that it names, or as the routes say.
-fn send(io: &mut Io<'_>, datagram: Datagram) {
+/// What a packet that carries bytes is to a machine; nothing if a packet is behind them.
+pub(crate) fn datagram(over: Option<u32>, packet: Packet) -> Option<Datagram> {
+    let (from, to) = ((packet.src, packet.ports.0), (packet.dst, packet.ports.1));
+    let (protocol, hop_limit) = (packet.protocol, packet.ttl);
+    let raw = packet.into_value::<Raw>().ok().filter(|raw| raw.inner.is_none())?;
+    Some(Datagram { interface: over, from, to, protocol, hop_limit, bytes: raw.bytes })
+}
+
+/// A machine's datagram as a packet, with the interface that it names.
+pub(crate) fn packet_of(now: Time, datagram: Datagram) -> (Option<u32>, Packet) {
     let Datagram { interface, from, to, protocol, hop_limit, bytes } = datagram;
     let header = ip_header_bytes(from.0) + if protocol == UDP { 8 } else { 0 };
     let length = header + bytes.len() as u32;
     let packet = Packet::new(protocol, from, to, length, Raw { bytes, inner: None });
-    let packet = Packet { ttl: hop_limit, sent: io.now, ..packet };
+    (interface, Packet { ttl: hop_limit, sent: now, ..packet })
+}
+
+/// Sends a datagram over the interface that it names, or as the routes say.
+fn send(io: &mut Io<'_>, datagram: Datagram) {
+    let (interface, packet) = packet_of(io.now, datagram);
     match interface {
         Some(index) => io.send_on(index, packet),
         None => io.send(packet),

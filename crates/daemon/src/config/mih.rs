@@ -5,14 +5,13 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use segue_clock::Span;
-use segue_grammar::{Config, Duration};
+use segue_grammar::{Config, Duration, TechnologyKey};
 use segue_ip::Prefix;
 use segue_mih::{Forecasting, Interest, MihfConfig, Remote, Transport};
-use segue_wire::mih::codes::{EventList, LinkType};
+use segue_wire::mih::codes::EventList;
 use segue_wire::mih::identity::LinkAddress;
 use serde::Deserialize;
 
-use super::pmip::TechnologyKey;
 use crate::control;
 use crate::mih::source::mac_of;
 use crate::settings::{Common, Mih, MihLink, MihSource};
@@ -115,22 +114,6 @@ impl TransportKey {
         match key {
             None | Some(TransportKey::Udp) => Transport::Udp,
             Some(TransportKey::Tcp) => Transport::Tcp,
-        }
-    }
-}
-
-impl TechnologyKey {
-    /// The kind of link, in the words of IEEE 802.21-2008, which has none for later cellular networks.
-    fn link_type(self) -> LinkType {
-        match self {
-            TechnologyKey::Ethernet | TechnologyKey::Virtual | TechnologyKey::Ppp => {
-                LinkType::ETHERNET
-            }
-            TechnologyKey::Wlan => LinkType::IEEE_802_11,
-            TechnologyKey::Wimax => LinkType::IEEE_802_16,
-            TechnologyKey::Geran => LinkType::GSM,
-            TechnologyKey::Utran => LinkType::UMTS,
-            TechnologyKey::EUtran => LinkType::WIRELESS_OTHER,
         }
     }
 }

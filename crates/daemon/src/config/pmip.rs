@@ -6,18 +6,17 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use segue_clock::{DayClock, Span, Time, UnixTime};
-use segue_grammar::{Config, Duration};
+use segue_grammar::{Config, Duration, HandoffKey, ScheduleKey, TechnologyKey};
 use segue_ip::Prefix;
 use segue_mih::{Interest, MihfConfig};
 use segue_mobility::{Lifetime, Pool};
 use segue_pmip::{
     Access, Allowed, AttachBy, HOSTS_MAX, Identities, Identity, Lifetimes, LinkLayer, LmaConfig,
-    MagConfig, NodeId, Nodes, Schedule,
+    MagConfig, NodeId, Nodes,
 };
 use segue_wire::mih::codes::EventList;
 use segue_wire::mih::identity::LinkAddress;
 use segue_wire::mobility::Profile;
-use segue_wire::mobility::option::{AccessTechnology, Handoff};
 use serde::Deserialize;
 
 use super::mih::{self, MihKeys};
@@ -185,42 +184,6 @@ pub enum ProfileKey {
     Oai,
 }
 
-/// How flows are placed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ScheduleKey {
-    /// To the interface whose prefix they have.
-    Static,
-    /// By their addresses, ports and protocol.
-    Hash,
-    /// By chance.
-    Random,
-    /// To the interface with the fewest flows.
-    LeastLoaded,
-}
-
-/// Kinds of accesses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum TechnologyKey {
-    /// A virtual or logical interface.
-    Virtual,
-    /// Point-to-point protocol.
-    Ppp,
-    /// IEEE 802.3.
-    Ethernet,
-    /// IEEE 802.11.
-    Wlan,
-    /// IEEE 802.16e.
-    Wimax,
-    /// 3GPP's second generation.
-    Geran,
-    /// 3GPP's third generation.
-    Utran,
-    /// 3GPP's fourth generation.
-    EUtran,
-}
-
 /// Who says that a host is at an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -233,54 +196,11 @@ pub enum AttachKey {
     Mih,
 }
 
-/// How a host came to an access (Handoff Indicator).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum HandoffKey {
-    /// It is another interface of the host than those that are elsewhere.
-    NewInterface,
-    /// The host moves from one interface to another.
-    BetweenInterfaces,
-    /// The interface comes from another gateway.
-    BetweenGateways,
-    /// Nobody knows.
-    Unknown,
-    /// It is another interface, which has the same prefixes.
-    Sharing,
-}
-
 impl ProfileKey {
     fn profile(key: Option<ProfileKey>) -> Profile {
         match key {
             None | Some(ProfileKey::Standard) => Profile::STRICT,
             Some(ProfileKey::Oai) => Profile::OAI,
-        }
-    }
-}
-
-impl TechnologyKey {
-    fn code(self) -> AccessTechnology {
-        match self {
-            TechnologyKey::Virtual => AccessTechnology::VIRTUAL,
-            TechnologyKey::Ppp => AccessTechnology::PPP,
-            TechnologyKey::Ethernet => AccessTechnology::ETHERNET,
-            TechnologyKey::Wlan => AccessTechnology::WLAN,
-            TechnologyKey::Wimax => AccessTechnology::WIMAX,
-            TechnologyKey::Geran => AccessTechnology::GERAN,
-            TechnologyKey::Utran => AccessTechnology::UTRAN,
-            TechnologyKey::EUtran => AccessTechnology::E_UTRAN,
-        }
-    }
-}
-
-impl HandoffKey {
-    fn code(self) -> Handoff {
-        match self {
-            HandoffKey::NewInterface => Handoff::NEW_INTERFACE,
-            HandoffKey::BetweenInterfaces => Handoff::BETWEEN_INTERFACES,
-            HandoffKey::BetweenGateways => Handoff::BETWEEN_GATEWAYS,
-            HandoffKey::Unknown => Handoff::UNKNOWN,
-            HandoffKey::Sharing => Handoff::NEW_INTERFACE_SHARING_PREFIXES,
         }
     }
 }
@@ -349,12 +269,7 @@ impl LmaFile {
                 delete_delay: span(self.delete_delay, default.delete_delay),
                 assign_delay: span(self.assign_delay, default.assign_delay),
                 flow_mobility: self.flow_mobility.unwrap_or(true),
-                schedule: match self.schedule.unwrap_or(ScheduleKey::Static) {
-                    ScheduleKey::Static => Schedule::Static,
-                    ScheduleKey::Hash => Schedule::Hash,
-                    ScheduleKey::Random => Schedule::Random,
-                    ScheduleKey::LeastLoaded => Schedule::LeastLoaded,
-                },
+                schedule: self.schedule.unwrap_or(ScheduleKey::Static).schedule(),
                 always_ask: self.every_flow.unwrap_or(false),
                 max_flows,
                 capacity,

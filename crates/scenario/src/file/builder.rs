@@ -33,6 +33,8 @@ pub(super) struct Builder<'a> {
     pub(super) links: Vec<(String, [ChannelId; 2])>,
     /// Inner addresses of hosts' nodes.
     pub(super) inner: BTreeMap<NodeId, Vec<IpAddr>>,
+    /// Addresses that stock hosts make of what routers advertise, by the interface.
+    pub(super) homes: BTreeMap<(NodeId, u32), IpAddr>,
     limit: Span,
     nodes: BTreeMap<String, NodeId>,
     /// The name of each node, and whether it carries packets for others.
@@ -55,6 +57,7 @@ impl<'a> Builder<'a> {
             network: Network::new(seed),
             links: Vec::new(),
             inner: BTreeMap::new(),
+            homes: BTreeMap::new(),
             limit,
             nodes: BTreeMap::new(),
             written: Vec::new(),
@@ -160,6 +163,11 @@ impl<'a> Builder<'a> {
         Ok(index)
     }
 
+    /// Whether a host makes an address of what is advertised to it: where it sends from there shows in the run.
+    pub(super) fn is_home(&self, address: IpAddr) -> bool {
+        self.homes.values().any(|home| *home == address)
+    }
+
     /// Whether a node has this address.
     pub(super) fn owned(&self, address: IpAddr) -> bool {
         self.addresses.contains_key(&address)
@@ -234,21 +242,24 @@ impl<'a> Builder<'a> {
     }
 
     /// The addresses of an end: those of its interface if it names one; else the inner ones of a
-    /// tunnel, then the node's, then those of its interfaces.
+    /// tunnel and those that it makes of prefixes, then the node's, then those of its interfaces.
     pub(super) fn addresses(&self, end: &Spanned<End>, id: NodeId) -> Result<Vec<IpAddr>, Mistake> {
         let node = self.network.node(id);
         let Some(name) = &end.get_ref().interface else {
             let of_interfaces = node.interfaces().flat_map(|i| &i.addresses);
             let inner = self.inner.get(&id).into_iter().flatten();
+            let inner = inner.chain(self.homes.range((id, 0)..=(id, u32::MAX)).map(|(_, ip)| ip));
             return Ok(inner.chain(&node.addresses).chain(of_interfaces).copied().collect());
         };
         let index = self.interface(id, name).map_err(Mistake::at(end))?;
-        let addresses = node.adapter(index).map_or(&[][..], |a| &a.interface.addresses);
+        let own = node.adapter(index).map_or(&[][..], |a| &a.interface.addresses);
+        let home = self.homes.get(&(id, index));
+        let addresses: Vec<IpAddr> = home.into_iter().chain(own).copied().collect();
         if addresses.is_empty() {
             let message = format!("{}:{name} has no address of its own", node.name);
             return Err(Mistake::of(end, message));
         }
-        Ok(addresses.to_vec())
+        Ok(addresses)
     }
 
     /// A time within the run.

@@ -2,8 +2,10 @@
 
 mod apps;
 mod echo;
+mod mobile_node;
 mod nat;
 mod network;
+mod pmip;
 mod radio;
 mod tcp;
 mod tunnels;
@@ -32,6 +34,9 @@ const KINDS: &[Kind] = &[
     tunnels::ANCHOR,
     echo::SERVER,
     echo::CLIENT,
+    pmip::LMA,
+    mobile_node::MOBILE_NODE,
+    pmip::MAG,
     tcp::TCP,
     tcp::FTP,
     tcp::WEB,

@@ -42,13 +42,16 @@ pub(super) enum Figure {
 impl Kept {
     /// A finished run.
     pub(super) fn of(run: u64, outcome: Result<Results, String>) -> Kept {
+        // A list is no figure: its length differs from run to run.
         let figure = |value: &Value| match value {
-            Value::Int(n) => Figure::Int(*n),
-            Value::Float(x) => Figure::Float(format!("{x:?}")),
-            Value::Text(text) => Figure::Text(text.clone()),
+            Value::Int(n) => Some(Figure::Int(*n)),
+            Value::Float(x) => Some(Figure::Float(format!("{x:?}"))),
+            Value::Text(text) => Some(Figure::Text(text.clone())),
+            Value::Rows(_) => None,
         };
+        let named = |(name, value): (&str, &Value)| Some((name.to_owned(), figure(value)?));
         let (error, results) = match outcome {
-            Ok(results) => (None, results.iter().map(|(n, v)| (n.to_owned(), figure(v))).collect()),
+            Ok(results) => (None, results.iter().filter_map(named).collect()),
             Err(error) => (Some(error), Vec::new()),
         };
         Kept { run, error, results }

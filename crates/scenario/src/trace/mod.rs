@@ -26,7 +26,8 @@ use segue_sim::{ChannelId, Network, NodeId, Observer, Packet, Raw};
 use segue_traffic::apps::Datagram;
 use segue_traffic::tcp::Segment;
 use segue_wire::header::flags::{RESPONSE_UNSOLICITED, RIDE_RESPONSE};
-use segue_wire::{Header, PacketType, Probe, SIGNAL_PORT};
+use segue_wire::mobility::{self, MobilityHeader, Profile};
+use segue_wire::{Header, PacketType, Probe, SIGNAL_PORT, nd};
 
 use super::file::Built;
 
@@ -273,6 +274,15 @@ fn describe(packet: &Packet) -> String {
         Some(raw) if packet.protocol == UDP => control(packet, raw),
         Some(Raw { inner: Some(inner), .. }) => {
             format!("IP {src} to {dst} with {}", describe(inner))
+        }
+        Some(raw) if packet.protocol == mobility::NEXT_HEADER => {
+            let header = MobilityHeader::parse(&raw.bytes, &Profile::STRICT).ok();
+            let name = header.and_then(|header| header.message_type().name());
+            format!("{} {src} to {dst}", name.unwrap_or("Mobility Header"))
+        }
+        Some(raw) if packet.protocol == nd::NEXT_HEADER => {
+            let name = nd::View::new(&raw.bytes).map_or("ICMPv6", |view| view.kind().name());
+            format!("{name} {src} to {dst}")
         }
         _ => format!("protocol {} {src} to {dst} of {bytes} bytes", packet.protocol),
     }

@@ -119,6 +119,14 @@ impl Network {
         Ok(())
     }
 
+    /// Gives a radio and a cell their air link before they meet, so that a trace that begins now has it.
+    ///
+    /// # Errors
+    /// They cannot meet.
+    pub fn prepare_air(&mut self, radio: RadioId, cell: CellId) -> Result<(), WirelessError> {
+        self.meet(radio, cell).map(drop)
+    }
+
     /// A router's interfaces towards radios.
     pub(super) fn air_interfaces(&self, router: NodeId) -> Vec<u32> {
         let here = |pair: &&Pair| self.wireless.cells[pair.cell.0 as usize].router == router;
@@ -174,7 +182,8 @@ impl Network {
         };
         let interface = self.add_interface(config.router, name);
         let at = self.node_mut(config.router);
-        at.adapter_mut(interface).air = true;
+        let adapter = at.adapter_mut(interface);
+        (adapter.air, adapter.of_cell) = (true, Some(cell));
         if let Some(nat) = &mut at.nat {
             nat.add_air(interface);
         }
@@ -203,9 +212,9 @@ impl Network {
             }
         };
         let pair = self.wireless.pairs[place].clone();
-        let (node, index, at_once) = {
-            let config = &self.wireless.radios[radio.0 as usize].config;
-            (config.node, config.interface, config.at_once as usize)
+        let (node, index, at_once, fixed) = {
+            let Radio { config, fixed } = &self.wireless.radios[radio.0 as usize];
+            (config.node, config.interface, config.at_once as usize, *fixed)
         };
         let cells = &self.node_mut(node).adapter_mut(index).cells;
         if cells.contains(&cell) {
@@ -221,15 +230,15 @@ impl Network {
         interface.addresses.extend(pair.address);
         *out = Some(pair.up);
         interface.gateways = gateway.into_iter().collect();
-        let addresses = interface.addresses.clone();
+        // What programs on the node have given the interface is led to it by others.
+        let addresses =
+            if fixed { interface.addresses.clone() } else { Vec::from_iter(pair.address) };
         let name = interface.name.clone();
         self.route_default(node, index, &addresses);
         let at = &mut self.nodes[router.0 as usize];
         at.adapter_mut(pair.interface).out = Some(pair.down);
         for address in &addresses {
-            if pair.address.is_none_or(|own| own == *address) {
-                at.routes.set(Prefix::host(*address), Hop::Interface(pair.interface));
-            }
+            at.routes.set(Prefix::host(*address), Hop::Interface(pair.interface));
         }
         self.say(node, || format!("{name} attached to cell {}", cell.0));
         let ends = [(node, index), (router, pair.interface)];

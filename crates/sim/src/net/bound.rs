@@ -53,6 +53,14 @@ impl Network {
         }
     }
 
+    /// Drops a packet that was asked about.
+    pub(super) fn refuse_at(&mut self, node: NodeId, packet: &Packet, why: DropReason) {
+        if let Some(relay) = &mut self.nodes[node.0 as usize].relay {
+            relay.refuse(why, 1);
+        }
+        self.drop(node, packet, Lost::Relay(why));
+    }
+
     /// A packet of a tunnel has reached the tunnel's end.
     pub(super) fn take_out_at(&mut self, node: NodeId, tunnel: u32, packet: Packet) {
         let Some(relay) = &mut self.nodes[node.0 as usize].relay else { return };

@@ -75,6 +75,12 @@ impl Channel {
         fate
     }
 
+    /// Whether it is cut.
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        self.cut.is_some()
+    }
+
     /// Cuts it; whether it was whole.
     pub(super) fn cut(&mut self, now: Time) -> bool {
         let whole = self.cut.is_none();

@@ -32,6 +32,8 @@ pub struct Adapter {
     pub air: bool,
     /// The cells that a radio is attached to, the newest last.
     pub cells: Vec<CellId>,
+    /// The cell whose router's interface towards a radio it is.
+    pub of_cell: Option<CellId>,
     /// Addresses that the node answers for on the link.
     pub proxied: Vec<IpAddr>,
 }

@@ -31,6 +31,7 @@ struct Bound {
     /// Whom to ask.
     by: AgentId,
     held: VecDeque<(Time, Packet)>,
+    last_sent: Option<Time>,
 }
 
 /// What becomes of a packet that is bound to somewhere.
@@ -80,7 +81,7 @@ impl Relay {
     pub(super) fn bind(&mut self, now: Time, by: AgentId, binding: Binding) -> Vec<Packet> {
         let Binding { traffic, exit } = binding;
         let held = self.bindings.remove(&traffic).map(|bound| (bound.exit, bound.held));
-        let mut bound = Bound { exit, by, held: VecDeque::new() };
+        let mut bound = Bound { exit, by, held: VecDeque::new(), last_sent: None };
         let mut released = Vec::new();
         if let Some((Exit::Hold { within_ms, .. }, held)) = held {
             let all = held.len();
@@ -145,14 +146,34 @@ impl Relay {
         Err(inner)
     }
 
-    /// What a packet that came over an interface, or is the node's own, is bound to.
-    pub(super) fn binding_of(&self, over: Option<u32>, packet: &Packet) -> Option<Traffic> {
+    /// What a packet of the node's own is bound to.
+    pub(super) fn binding_of(&self, packet: &Packet) -> Option<Traffic> {
+        self.bindings.of(&flow_key(packet), false)
+    }
+
+    /// What a packet that the node forwards is bound to, if it is led into tunnels. What came out of one is not led back by
+    /// its source.
+    pub(super) fn leads(
+        &mut self,
+        over: Option<u32>,
+        packet: &Packet,
+    ) -> Option<Result<Traffic, DropReason>> {
+        let key = flow_key(packet);
         let checked = over.is_some_and(|link| self.sources.is_checked(link));
-        self.bindings.of(&flow_key(packet), checked)
+        let bound = self.bindings.of(&key, checked);
+        let traffic = bound.filter(|to| over.is_some() || !matches!(to, Traffic::From(_)))?;
+        let good = self.has_good_source(over, packet);
+        Some(if good { Ok(traffic) } else { Err(DropReason::InnerSource) })
+    }
+
+    /// When a packet was last sent where just this traffic is bound to.
+    #[must_use]
+    pub fn last_sent(&self, traffic: &Traffic) -> Option<Time> {
+        self.bindings.get(traffic)?.last_sent
     }
 
     /// Whether a packet that the node forwards may have its source.
-    pub(super) fn has_good_source(&mut self, over: Option<u32>, packet: &Packet) -> bool {
+    fn has_good_source(&mut self, over: Option<u32>, packet: &Packet) -> bool {
         let Some(link) = over else { return true };
         let good = if self.sources.is_checked(link) {
             self.sources.may_bring(Port::Link(link), packet.src)
@@ -168,6 +189,7 @@ impl Relay {
         let Some(bound) = self.bindings.get_mut(&traffic) else {
             return self.refused_as(packet, DropReason::NoBinding);
         };
+        bound.last_sent = Some(now);
         match bound.exit {
             Exit::Tunnel(number) => match self.tunnels.get(&number) {
                 Some(tunnel) => match put_into(tunnel, packet) {
@@ -203,7 +225,7 @@ impl Relay {
         Led::Refused(packet, why)
     }
 
-    fn refuse(&mut self, why: DropReason, packets: u64) {
+    pub(super) fn refuse(&mut self, why: DropReason, packets: u64) {
         if packets > 0 {
             *self.refused.entry(why).or_default() += packets;
         }

@@ -103,6 +103,12 @@ impl Routes {
         self.prefixes.retain(|(known, _)| *known != prefix);
     }
 
+    /// Forgets all prefixes that lead there.
+    pub fn remove_towards(&mut self, hop: Hop) {
+        self.hosts.retain(|(_, known)| *known != hop);
+        self.prefixes.retain(|(_, known)| *known != hop);
+    }
+
     /// Where the table sends exactly this prefix.
     #[must_use]
     pub fn get(&self, prefix: Prefix) -> Option<Hop> {

@@ -6,7 +6,6 @@ use core::net::IpAddr;
 use segue_clock::Time;
 use segue_ip::{Forward, Traffic};
 use segue_netem::{DropCause, Verdict};
-use segue_wire::DropReason;
 
 use super::nat::{Inward, NatRefusal};
 use super::node::is_link_scope;
@@ -290,7 +289,7 @@ impl Network {
             self.todo.push_back(Step::Deliver(node, packet));
             return;
         }
-        if let Some(traffic) = at.relay().and_then(|relay| relay.binding_of(None, &packet)) {
+        if let Some(traffic) = at.relay().and_then(|relay| relay.binding_of(&packet)) {
             self.lead_on(node, traffic, packet);
             return;
         }
@@ -314,7 +313,12 @@ impl Network {
             }
             return;
         }
-        let out = adapter.and_then(|a| a.out);
+        self.transmit_alone(node, index, packet);
+    }
+
+    /// Sends a packet over an interface to what is at its other end.
+    fn transmit_alone(&mut self, node: NodeId, index: u32, packet: Packet) {
+        let out = self.nodes[node.0 as usize].adapter(index).and_then(|a| a.out);
         let Some(id) = out else {
             self.drop(node, &packet, Lost::Detached);
             return;
@@ -427,6 +431,8 @@ impl Network {
             match action {
                 Action::Send(packet) => self.send(node, id, packet),
                 Action::SendOn(index, packet) => self.transmit(node, index, packet),
+                Action::SendAlone(index, packet) => self.transmit_alone(node, index, packet),
+                Action::Refuse(packet, why) => self.refuse_at(node, &packet, why),
                 Action::Arrive(packet) => self.todo.push_back(Step::Deliver(node, packet)),
                 Action::Address(address, present) => self.set_address(id, address, present),
                 Action::Forward(part, present) => self.forward(id, &part, present),
@@ -540,12 +546,9 @@ fn fate(at: &mut Node, now: Time, over: Option<u32>, packet: &mut Packet) -> Fat
     }
     packet.ttl -= 1;
     if let Some(relay) = &mut at.relay
-        && let Some(traffic) = relay.binding_of(over, packet)
+        && let Some(bound) = relay.leads(over, packet)
     {
-        return match relay.has_good_source(over, packet) {
-            true => Fate::Bound(traffic),
-            false => Fate::Lost(Lost::Relay(DropReason::InnerSource)),
-        };
+        return bound.map_or_else(|why| Fate::Lost(Lost::Relay(why)), Fate::Bound);
     }
     match at.way_on(over, packet) {
         Some(Hop::Interface(index)) => {

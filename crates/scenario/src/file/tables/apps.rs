@@ -110,6 +110,9 @@ impl Common {
         let placed = Placed { nodes: (first, second), ends };
         for back in [false, true] {
             let (node, probe) = placed.probe(protocol, dscp, back);
+            if builder.is_home(probe.src) {
+                continue;
+            }
             if reach::follow(&builder.network, node, &probe).map_err(Mistake::at(&self.to))? {
                 // Translated: answers go elsewhere.
                 break;

@@ -25,6 +25,11 @@ struct Radios {
     radios: BTreeMap<String, RadioId>,
 }
 
+/// The cell with this name.
+pub(super) fn cell(builder: &mut Builder<'_>, name: &str) -> Option<CellId> {
+    builder.kept::<Radios>().cells.get(name).copied()
+}
+
 impl Table for Cell {
     fn plan(&self, builder: &mut Builder<'_>) -> Result<(), Mistake> {
         let Access { name, router, prefix, gateway } = &self.own;
@@ -69,6 +74,8 @@ impl Table for Walk {
         let only = cells.first().copied();
         let Some(mut way) = self.way(cells, Time::ZERO)? else {
             if let Some(cell) = only {
+                let prepared = builder.network.prepare_air(radio, cell);
+                prepared.map_err(Mistake::at(&self.cells))?;
                 builder.network.schedule(begin, Change::Attach(radio, cell));
             }
             return Ok(());

@@ -299,13 +299,15 @@ fn write_trace(path: &Path, trace: &[TracePoint]) -> anyhow::Result<()> {
 }
 
 fn json(results: &Results) -> String {
-    let members = results.iter().map(|(name, value)| {
+    let members = results.iter().filter_map(|(name, value)| {
         let value = match value {
             Value::Int(n) => serde_json::Value::from(*n),
             Value::Float(x) => serde_json::Value::from(*x),
             Value::Text(text) => serde_json::Value::from(text.as_str()),
+            // One connection has none.
+            Value::Rows(_) => return None,
         };
-        (name.to_owned(), value)
+        Some((name.to_owned(), value))
     });
     serde_json::Value::Object(members.collect()).to_string()
 }

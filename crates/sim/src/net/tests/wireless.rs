@@ -303,3 +303,21 @@ fn a_prefix_without_an_address_left_refuses_the_walk() {
     assert_eq!(walk(), Ok(()));
     assert_eq!(walk(), Err(WirelessError::PrefixFull(small)));
 }
+
+#[test]
+fn an_address_that_a_program_gave_a_radio_is_routed_by_programs_alone() {
+    let mut r = ride(1, None, 1, &["10.1.0.2"], 10);
+    let (router, own) = (r.routers[0], ip("fd00::7"));
+    let (down, up) = (spec(8, 0), spec(8, 0));
+    let bare = CellConfig { router, gateway: None, prefix: None, down, up };
+    let bare = r.network.add_cell(bare).unwrap();
+    r.network.node_mut(r.mobile).adapters[0].interface.addresses.push(own);
+    for cell in [r.cells[0], bare] {
+        r.network.happen(Change::Attach(r.radio, cell));
+        let routes = |node| &r.network.node(node).routes;
+        assert_eq!(routes(router).get(Prefix::host(own)), None);
+        assert_eq!(routes(r.mobile).get(Prefix::default_of(true)), None);
+    }
+    let adapter = &r.network.node(r.mobile).adapters[0];
+    assert_eq!((&adapter.interface.addresses[..], &adapter.cells[..]), (&[own][..], &[bare][..]));
+}

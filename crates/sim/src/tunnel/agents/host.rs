@@ -13,6 +13,7 @@ use segue_tunnel::{Host, HostConfig, HostInput, HostOutput, Report};
 use super::super::HostEnd;
 use super::super::signal::{HostSignal, SIGNAL_PORT};
 use super::engine::{Tunnels, Wish};
+use crate::net::Adapter;
 use crate::role::{Order, Role, RoleAgent, Start, WishOf};
 use crate::{Io, Results};
 
@@ -106,8 +107,8 @@ impl Role for HostRole {
     }
 
     /// Those that can carry a path.
-    fn uses(interface: &Interface) -> bool {
-        !interface.addresses.is_empty()
+    fn sees(&self, adapter: &Adapter) -> Option<Interface> {
+        Some(&adapter.interface).filter(|i| !i.addresses.is_empty()).cloned()
     }
 
     fn key(record: &Infallible) -> String {

@@ -1,0 +1,117 @@
+//! Words of Proxy Mobile IPv6 in the files of its daemons and in scenarios.
+
+use segue_pmip::Schedule;
+use segue_wire::mih::codes::LinkType;
+use segue_wire::mobility::option::{AccessTechnology, Handoff};
+use serde::Deserialize;
+
+/// How flows are placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ScheduleKey {
+    /// To the interface whose prefix they have.
+    Static,
+    /// By their addresses, ports and protocol.
+    Hash,
+    /// By chance.
+    Random,
+    /// To the interface with the fewest flows.
+    LeastLoaded,
+}
+
+/// Kinds of accesses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TechnologyKey {
+    /// A virtual or logical interface.
+    Virtual,
+    /// Point-to-point protocol.
+    Ppp,
+    /// IEEE 802.3.
+    Ethernet,
+    /// IEEE 802.11.
+    Wlan,
+    /// IEEE 802.16e.
+    Wimax,
+    /// 3GPP's second generation.
+    Geran,
+    /// 3GPP's third generation.
+    Utran,
+    /// 3GPP's fourth generation.
+    EUtran,
+}
+
+/// How a host came to an access (Handoff Indicator).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HandoffKey {
+    /// It is another interface of the host than those that are elsewhere.
+    NewInterface,
+    /// The host moves from one interface to another.
+    BetweenInterfaces,
+    /// The interface comes from another gateway.
+    BetweenGateways,
+    /// Nobody knows.
+    Unknown,
+    /// It is another interface, which has the same prefixes.
+    Sharing,
+}
+
+impl ScheduleKey {
+    /// What it means to an anchor.
+    #[must_use]
+    pub fn schedule(self) -> Schedule {
+        match self {
+            ScheduleKey::Static => Schedule::Static,
+            ScheduleKey::Hash => Schedule::Hash,
+            ScheduleKey::Random => Schedule::Random,
+            ScheduleKey::LeastLoaded => Schedule::LeastLoaded,
+        }
+    }
+}
+
+impl TechnologyKey {
+    /// The kind of link, in the words of IEEE 802.21-2008, which has none for later cellular networks.
+    #[must_use]
+    pub fn link_type(self) -> LinkType {
+        match self {
+            TechnologyKey::Ethernet | TechnologyKey::Virtual | TechnologyKey::Ppp => {
+                LinkType::ETHERNET
+            }
+            TechnologyKey::Wlan => LinkType::IEEE_802_11,
+            TechnologyKey::Wimax => LinkType::IEEE_802_16,
+            TechnologyKey::Geran => LinkType::GSM,
+            TechnologyKey::Utran => LinkType::UMTS,
+            TechnologyKey::EUtran => LinkType::WIRELESS_OTHER,
+        }
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn code(self) -> AccessTechnology {
+        match self {
+            TechnologyKey::Virtual => AccessTechnology::VIRTUAL,
+            TechnologyKey::Ppp => AccessTechnology::PPP,
+            TechnologyKey::Ethernet => AccessTechnology::ETHERNET,
+            TechnologyKey::Wlan => AccessTechnology::WLAN,
+            TechnologyKey::Wimax => AccessTechnology::WIMAX,
+            TechnologyKey::Geran => AccessTechnology::GERAN,
+            TechnologyKey::Utran => AccessTechnology::UTRAN,
+            TechnologyKey::EUtran => AccessTechnology::E_UTRAN,
+        }
+    }
+}
+
+impl HandoffKey {
+    /// Its number.
+    #[must_use]
+    pub fn code(self) -> Handoff {
+        match self {
+            HandoffKey::NewInterface => Handoff::NEW_INTERFACE,
+            HandoffKey::BetweenInterfaces => Handoff::BETWEEN_INTERFACES,
+            HandoffKey::BetweenGateways => Handoff::BETWEEN_GATEWAYS,
+            HandoffKey::Unknown => Handoff::UNKNOWN,
+            HandoffKey::Sharing => Handoff::NEW_INTERFACE_SHARING_PREFIXES,
+        }
+    }
+}

@@ -1,0 +1,542 @@
+use segue_clock::{Span, Time};
+use segue_pmip::LmaInput;
+use segue_sim::pmip::LmaRole;
+use segue_sim::role::Order;
+use segue_sim::{AgentId, Results, RoleAgent, Value};
+
+use crate::file::{Built, Scenario};
+
+/// A host with Wi-Fi and cellular, a gateway at each, and an anchor in front of the correspondent; the host's table is
+/// left open.
+const DOMAIN: &str = r#"duration = "20s"
+[[node]]
+name = "phone"
+[[node]]
+name = "left"
+addresses = ["fd00:2::1"]
+transit = true
+[[node]]
+name = "right"
+addresses = ["fd00:3::1"]
+transit = true
+[[node]]
+name = "core"
+addresses = ["fd00:1::1"]
+transit = true
+[[node]]
+name = "desk"
+addresses = ["fd00:c::1"]
+[[link]]
+name = "l"
+ends = ["left", "core"]
+delay = "5ms"
+[[link]]
+name = "r"
+ends = ["right", "core"]
+delay = "5ms"
+[[link]]
+name = "d"
+ends = ["desk", "core"]
+delay = "1ms"
+[[cell]]
+name = "wifi"
+router = "left"
+delay = "2ms"
+[[cell]]
+name = "lte"
+router = "right"
+delay = "10ms"
+[[walk]]
+node = "phone:wifi"
+cells = ["wifi"]
+[[walk]]
+node = "phone:lte"
+cells = ["lte"]
+[[lma]]
+name = "lma"
+node = "core"
+pool = "2001:db8::/48"
+[[mag]]
+name = "wlan"
+node = "left"
+anchor = "lma"
+[[mag.access]]
+interface = "wifi"
+technology = "wlan"
+[[mag]]
+name = "cellular"
+node = "right"
+anchor = "lma"
+[[mag.access]]
+interface = "lte"
+technology = "e-utran"
+[[mobile_node]]
+name = "alice"
+node = "phone"
+"#;
+
+const CALL: &str = r#"[[voip]]
+name = "call"
+from = "phone"
+to = "desk"
+start = "1s"
+stop = "19s"
+"#;
+
+fn run(text: &str) -> Results {
+    let scenario = Scenario::parse(text, "s.toml").unwrap_or_else(|error| panic!("{error}"));
+    scenario.run(None).unwrap()
+}
+
+fn int(results: &Results, name: &str) -> u64 {
+    match results.get(name) {
+        Some(Value::Int(value)) => *value,
+        other => panic!("{name}: {other:?}"),
+    }
+}
+
+fn rows<'a>(results: &'a Results, name: &str) -> &'a [Results] {
+    match results.get(name) {
+        Some(Value::Rows(rows)) => rows,
+        other => panic!("{name}: {other:?}"),
+    }
+}
+
+fn text<'a>(row: &'a Results, name: &str) -> &'a str {
+    match row.get(name) {
+        Some(Value::Text(text)) => text,
+        other => panic!("{name}: {other:?}"),
+    }
+}
+
+fn lost(results: &Results, way: &str) -> u64 {
+    let sent = int(results, &format!("call.{way}.sent"));
+    assert!(sent > 800, "{sent}");
+    sent - int(results, &format!("call.{way}.received"))
+}
+
+#[test]
+fn a_stock_host_is_called_at_the_address_of_its_prefix_in_both_directions() {
+    let calm = run(&format!("{DOMAIN}{CALL}"));
+    assert_eq!((lost(&calm, "up"), lost(&calm, "down")), (0, 0), "{calm:?}");
+    assert_eq!((int(&calm, "lma.bindings"), int(&calm, "wlan.hosts")), (2, 1));
+    let Some(Value::Text(addresses)) = calm.get("alice.addresses") else { panic!("{calm:?}") };
+    assert!(addresses.starts_with("2001:db8::5e:ff:fe00:1 2001:db8:0:1:"), "{addresses}");
+    // Each of its gateways knows both prefixes.
+    let there = &rows(&calm, "cellular.hosts_at_end")[0];
+    let own = (text(there, "prefixes"), text(there, "off_link"), text(there, "mn_id"));
+    assert_eq!(own, ("2001:db8:0:1::/64", "2001:db8::/64", "alice@segue.invalid"));
+    assert_eq!(int(&calm, "lma.flows"), 1);
+}
+
+/// The scenario with a call, some of its text replaced, and more tables.
+fn with(changes: &[(&str, &str)], more: &str) -> String {
+    let mut text = DOMAIN.to_owned();
+    for (old, new) in changes {
+        assert_eq!(text.matches(old).count(), 1, "{old}");
+        text = text.replace(old, new);
+    }
+    format!("{text}{CALL}{more}")
+}
+
+fn event(at: &str, what: &str) -> String {
+    format!("[[event]]\nat = \"{at}\"\n{what}\n")
+}
+
+#[test]
+fn a_call_goes_on_over_the_other_interface_when_one_has_left_and_returns_with_it() {
+    let leaves = event("8s", "detach = \"phone:wifi\"\ncell = \"wifi\"");
+    let returns = event("14s", "attach = \"phone:wifi\"\ncell = \"wifi\"");
+    let results = run(&with(&[], &format!("{leaves}{returns}")));
+    // A packet every 20 ms: those on the air when the cell is left, and those sent before the other gateway has advertised
+    // itself, which takes the way from gateway to anchor to gateway to host, 10, 10 and 10 ms.
+    assert!(lost(&results, "down") <= 2, "{}", lost(&results, "down"));
+    assert!((1..=3).contains(&lost(&results, "up")), "{}", lost(&results, "up"));
+    let handovers = rows(&results, "lma.handovers");
+    let causes: Vec<&str> = handovers.iter().map(|row| text(row, "cause")).collect();
+    assert_eq!(causes, ["left", "back"], "{results:?}");
+    let (first, of) = (&handovers[0], "alice@segue.invalid");
+    assert_eq!(
+        (text(first, "mn_id"), text(first, "from"), text(first, "to")),
+        (of, "fd00:2::1", "fd00:3::1")
+    );
+    assert_eq!(int(first, "flows"), 1);
+    let Some(Value::Float(at_s)) = first.get("at_s") else { panic!("{first:?}") };
+    assert!((8.005..8.01).contains(at_s), "{at_s}");
+    let counted = ["moved", "left", "back"].map(|c| int(&results, &format!("lma.handovers_{c}")));
+    assert_eq!(counted, [0, 1, 1]);
+    // To cellular, and back again.
+    assert_eq!(int(&results, "alice.uplink_changes"), 2);
+}
+
+#[test]
+fn without_flow_mobility_a_call_breaks_off_with_its_interface() {
+    let leaves = event("8s", "detach = \"phone:wifi\"\ncell = \"wifi\"");
+    let results =
+        run(&with(&[("2001:db8::/48\"", "2001:db8::/48\"\nflow_mobility = false")], &leaves));
+    assert!(lost(&results, "down") > 500, "{results:?}");
+    assert!(rows(&results, "lma.handovers").is_empty());
+}
+
+#[test]
+fn an_interface_that_moves_to_another_gateway_keeps_its_prefix() {
+    let changes = [
+        (
+            "[[walk]]\nnode = \"phone:wifi\"\ncells = [\"wifi\"]",
+            "[[walk]]\nnode = \"phone:wifi\"\ncells = [\"wifi\", \"lte\"]\nperiod = \"9s\"",
+        ),
+        ("[[walk]]\nnode = \"phone:lte\"\ncells = [\"lte\"]\n", ""),
+        ("\"e-utran\"", "\"wlan\""),
+    ];
+    let results = run(&with(&changes, ""));
+    let (down, up) = (lost(&results, "down"), lost(&results, "up"));
+    // Two moves; a registration takes 10 ms, an advertisement 10 or 2 ms.
+    assert!((1..=6).contains(&down) && up <= 6, "{down} {up}");
+    let handovers = rows(&results, "lma.handovers");
+    let ways: Vec<_> = handovers.iter().map(|row| (text(row, "cause"), text(row, "to"))).collect();
+    assert_eq!(ways, [("moved", "fd00:3::1"), ("moved", "fd00:2::1")]);
+    let Some(Value::Text(addresses)) = results.get("alice.addresses") else { panic!() };
+    assert_eq!(addresses, "2001:db8::5e:ff:fe00:1");
+    assert_eq!(int(&results, "alice.uplink_changes"), 0, "all gateways look the same to it");
+}
+
+#[test]
+fn a_gateway_may_wait_for_its_hosts_to_ask_for_routers() {
+    let results =
+        run(&with(&[("\"wlan\"\n[[mag]]", "\"wlan\"\nattach = \"solicitation\"\n[[mag]]")], ""));
+    assert_eq!((lost(&results, "up"), lost(&results, "down")), (0, 0));
+    let there = &rows(&results, "wlan.hosts_at_end")[0];
+    let Some(Value::Float(ms)) = there.get("registered_ms") else { panic!("{there:?}") };
+    assert!((ms - 10.0).abs() < 0.01, "to the anchor and back: {ms}");
+}
+
+#[test]
+fn a_wired_host_is_served_as_long_as_its_link_has_a_carrier() {
+    let wire =
+        "[[link]]\nname = \"wire\"\nends = [\"phone\", \"left\"]\ndelay = \"1ms\"\nsenses = true\n";
+    let changes = [
+        ("[[walk]]\nnode = \"phone:wifi\"\ncells = [\"wifi\"]\n", wire),
+        ("interface = \"wifi\"\ntechnology = \"wlan\"", "interface = \"wire\""),
+    ];
+    let cut = event("8s", "cut = \"wire\"\nfor = \"4s\"");
+    let results = run(&with(&changes, &cut));
+    let (down, up) = (lost(&results, "down"), lost(&results, "up"));
+    assert!(down <= 3 && up <= 3, "{down} {up}");
+    let counted = ["moved", "left", "back"].map(|c| int(&results, &format!("lma.handovers_{c}")));
+    assert_eq!(counted, [0, 1, 1]);
+}
+
+/// The gateway asks after its hosts every few seconds.
+const SHORT: (&str, &str) = (
+    "\"wlan\"\n[[mag]]\nname = \"cellular\"",
+    "\"wlan\"\n[[mag]]\nname = \"cellular\"\nlifetime_first = \"8s\"\nlifetime_min = \"8s\"",
+);
+
+#[test]
+fn a_host_whose_solicitation_was_lost_answers_when_it_is_asked_whether_it_is_there() {
+    let lossy = ("delay = \"10ms\"", "delay = \"10ms\"\nup = { loss = [0] }");
+    let results = run(&with(&[SHORT, lossy], ""));
+    assert_eq!(int(&results, "cellular.hosts"), 1);
+    assert_eq!(int(&results, "cellular.registrations"), 1, "it has not left meanwhile");
+    assert_eq!(int(&results, "cellular.refused"), 0);
+}
+
+#[test]
+fn a_wire_that_falls_silent_is_left_when_its_host_is_asked_in_vain() {
+    let wire = "[[link]]\nname = \"wire\"\nends = [\"phone\", \"right\"]\ndelay = \"1ms\"\n";
+    let changes = [
+        SHORT,
+        ("[[walk]]\nnode = \"phone:lte\"\ncells = [\"lte\"]\n", wire),
+        ("interface = \"lte\"", "attach = \"solicitation\"\ninterface = \"wire\""),
+    ];
+    let whole = run(&with(&changes, ""));
+    assert_eq!((int(&whole, "cellular.hosts"), int(&whole, "lma.bindings")), (1, 2));
+    let silent = run(&with(&changes, &event("8s", "cut = \"wire\"")));
+    assert_eq!((int(&silent, "cellular.hosts"), int(&silent, "lma.handovers_left")), (0, 1));
+    assert!(lost(&silent, "down") < 400, "{}", lost(&silent, "down"));
+}
+
+#[test]
+fn a_start_anew_of_anchor_or_gateway_costs_what_lies_in_it() {
+    for role in ["lma", "wlan"] {
+        let results =
+            run(&with(&[], &event("8s", &format!("restart = \"{role}\"\nfor = \"200ms\""))));
+        let down = lost(&results, "down");
+        assert!((9..=12).contains(&down), "{role}: {down}");
+        assert_eq!(int(&results, &format!("{role}.starts")), 1);
+        assert_eq!((int(&results, "lma.bindings"), int(&results, "wlan.hosts")), (2, 1), "{role}");
+    }
+}
+
+#[test]
+fn a_host_that_is_revoked_reaches_nobody_any_more() {
+    let results = run(&with(&[], &event("10s", "revoke = \"alice\"")));
+    // Nor by the plain routes of its gateway: of 18 s it has 9.
+    for way in ["up", "down"] {
+        assert!((440..=460).contains(&lost(&results, way)), "{way}: {}", lost(&results, way));
+    }
+    assert_eq!(int(&results, "lma.bindings"), 0);
+}
+
+#[test]
+fn an_anchor_refuses_hosts_that_it_does_not_list() {
+    let text = with(&[("2001:db8::/48\"", "2001:db8::/48\"\nnodes = [\"bob@example.org\"]")], "");
+    let results = run(&text);
+    assert!(int(&results, "lma.refused") >= 2);
+    let reasons = rows(&results, "lma.refused_by_reason");
+    assert_eq!(text_of(reasons, "reason"), ["NOT_LMA_FOR_THIS_MOBILE_NODE"]);
+    assert_eq!(int(&results, "alice.advertisements"), 0);
+}
+
+fn text_of<'a>(rows: &'a [Results], name: &str) -> Vec<&'a str> {
+    rows.iter().map(|row| text(row, name)).collect()
+}
+
+#[test]
+fn two_hosts_in_one_cell_have_their_own_prefixes_and_reach_each_other() {
+    let other = r#"[[node]]
+name = "tablet"
+[[walk]]
+node = "tablet:wifi"
+cells = ["wifi"]
+[[mobile_node]]
+name = "bob"
+node = "tablet"
+mn_id = "bob@example.org"
+[[voip]]
+name = "between"
+from = "tablet"
+to = "phone"
+start = "1s"
+stop = "5s"
+"#;
+    let results = run(&with(&[], other));
+    for way in ["up", "down"] {
+        let [sent, received] =
+            ["sent", "received"].map(|what| int(&results, &format!("between.{way}.{what}")));
+        assert_eq!((sent, received), (200, 200), "{way}");
+    }
+    let Some(Value::Text(addresses)) = results.get("bob.addresses") else { panic!() };
+    assert_eq!(addresses, "2001:db8:0:2:5e:ff:fe05:1");
+}
+
+#[test]
+fn flows_of_which_nothing_comes_are_forgotten_and_placed_anew() {
+    let changes = [("2001:db8::/48\"", "2001:db8::/48\"\nflow_idle = \"2s\"\nevery_flow = true")];
+    let late = "[[voip]]\nname = \"early\"\nfrom = \"phone\"\nto = \"desk\"\nstart = \"1s\"\nstop = \"2s\"\n";
+    let results = run(&with(&changes, late));
+    // The call has stopped a second before the end.
+    assert_eq!(int(&results, "lma.flows"), 1);
+    assert_eq!(int(&results, "early.down.received"), 50);
+}
+
+fn anchor(built: &Built) -> AgentId {
+    let is_anchor = |id: &AgentId| built.network.agent::<RoleAgent<LmaRole>>(*id).is_some();
+    (0..20).map(AgentId).find(is_anchor).expect("there is one")
+}
+
+/// Packets that wait at the anchor.
+fn waiting(built: &Built, lma: AgentId) -> usize {
+    built.network.agent::<RoleAgent<LmaRole>>(lma).unwrap().engine().waiting()
+}
+
+#[test]
+fn first_packets_wait_for_a_decision_in_order_and_none_is_lost() {
+    let mut built = Scenario::parse(&with(&[], ""), "s.toml").unwrap().build();
+    let lma = anchor(&built);
+    built.network.run_until(Time(900_000_000));
+    built.network.command(lma, |agent: &mut RoleAgent<LmaRole>, io| {
+        agent.obey(io, Order::Own(LmaInput::Deciding(true)));
+    });
+    let mut waited: Vec<u64> = Vec::new();
+    for ms in 1_000..1_100 {
+        built.network.run_until(Time(ms * 1_000_000));
+        waited.extend((waiting(&built, lma) > 0).then_some(ms));
+    }
+    // Nobody decides: the anchor does after 20 ms. A second packet may have come by then.
+    assert!((19..=20).contains(&waited.len()), "{waited:?}");
+    built.run(|_, _| ()).unwrap();
+    let results = built.network.results();
+    assert_eq!((lost(&results, "down"), int(&results, "lma.flows_nowhere")), (0, 0));
+    assert_eq!(int(&results, "call.down.reordered"), 0);
+}
+
+#[test]
+fn first_packets_that_wait_at_a_crash_are_counted() {
+    let mut built = Scenario::parse(&with(&[], ""), "s.toml").unwrap().build();
+    let lma = anchor(&built);
+    built.network.run_until(Time(900_000_000));
+    let order = |built: &mut Built, order| {
+        built.network.command(lma, |agent: &mut RoleAgent<LmaRole>, io| agent.obey(io, order));
+    };
+    order(&mut built, Order::Own(LmaInput::Deciding(true)));
+    while waiting(&built, lma) == 0 {
+        let next = built.network.now() + Span::from_millis(1);
+        built.network.run_until(next);
+    }
+    order(&mut built, Order::Restart(Span::ZERO));
+    built.run(|_, _| ()).unwrap();
+    assert_eq!(int(&built.network.results(), "lma.flows_nowhere"), 1);
+}
+
+/// Some text, what stands in its place, and what is said of that.
+const MISTAKES: &[(&str, &str, &str)] = &[
+    (
+        "2001:db8::/48",
+        "2001:db8::/80",
+        "48: lma.lma.pool: 2001:db8::/80 must be an IPv6 network with prefixes of 64 bits",
+    ),
+    ("2001:db8::/48", "10.0.0.0/8", "48: lma.lma.pool: 10.0.0.0/8 must be an IPv6 network"),
+    (
+        "node = \"core\"",
+        "node = \"left\"",
+        "51: mag.wlan.node: lma is at left: an anchor or a gateway has a node alone",
+    ),
+    (
+        "node = \"core\"",
+        "node = \"desk\"",
+        "47: lma.lma.node: desk carries nothing for others: give it transit = true",
+    ),
+    (
+        "node = \"left\"\nanchor = \"lma\"",
+        "node = \"left\"\nanchor = \"lna\"",
+        "52: mag.wlan.anchor: there is no lma lna (known: lma)",
+    ),
+    (
+        "interface = \"wifi\"",
+        "interface = \"lte\"",
+        "54: mag.wlan.access.1.interface: the cell lte is not one of left",
+    ),
+    (
+        "interface = \"wifi\"",
+        "interface = \"wlan\"",
+        "54: mag.wlan.access.1.interface: left has no interface wlan (known: l, phone.wifi)",
+    ),
+    (
+        "\"wlan\"\n[[mag]]",
+        "\"wlan\"\nproxy_coa = \"fd00:3::1\"\n[[mag]]",
+        "56: mag.wlan.access.1.proxy_coa: fd00:3::1 is no IPv6 address of left",
+    ),
+    (
+        "\"wlan\"\n[[mag]]",
+        "\"wlan\"\n[[mag.access]]\ninterface = \"l\"\n[[mag]]",
+        "57: mag.wlan.access.2.interface: the gateway's node has no IPv6 address left",
+    ),
+    (
+        "\"wlan\"\n[[mag]]",
+        "\"wifi\"\n[[mag]]",
+        "55: mag.wlan.access.1.technology: unknown variant `wifi`",
+    ),
+    (
+        "[[mag.access]]\ninterface = \"wifi\"\ntechnology = \"wlan\"\n",
+        "",
+        "50: mag.wlan.name: it has no access: write a [[mag.access]]",
+    ),
+    (
+        "addresses = [\"fd00:2::1\"]\n",
+        "",
+        "53: mag.wlan.access.1.interface: the gateway's node has no IPv6 address left",
+    ),
+    (
+        "anchor = \"lma\"\n[[mag.access]]\ninterface = \"wifi\"",
+        "anchor = \"lma\"\nadvertise_every = \"1s\"\n[[mag.access]]\ninterface = \"wifi\"",
+        "53: mag.wlan.advertise_every: must lie between 4s and 30min",
+    ),
+    (
+        "anchor = \"lma\"\n[[mag.access]]\ninterface = \"wifi\"",
+        "anchor = \"lma\"\nlifetime_min = \"2h\"\n[[mag.access]]\ninterface = \"wifi\"",
+        "53: mag.wlan.lifetime_min: longer than lifetime_max",
+    ),
+    (
+        "2001:db8::/48\"",
+        "2001:db8::/48\"\nlifetime = \"1s\"",
+        "49: lma.lma.lifetime: must lie between 8s and 262140s",
+    ),
+    (
+        "2001:db8::/48\"",
+        "2001:db8::/48\"\nflow_idle = \"1ms\"",
+        "49: lma.lma.flow_idle: must be 1s or longer",
+    ),
+    (
+        "2001:db8::/48\"",
+        "2001:db8::/48\"\nmax_flows = 0",
+        "49: lma.lma.max_flows: must lie between 1 and 262144",
+    ),
+    ("node = \"phone\"\n", "node = \"left\"\n", "65: mobile_node.alice.node: left is a router"),
+    (
+        "node = \"phone\"\n",
+        "node = \"phone\"\nanchor = \"lna\"\n",
+        "66: mobile_node.alice.anchor: there is no lma lna",
+    ),
+    (
+        "node = \"phone\"\n",
+        "node = \"phone\"\nmn_id = \"\"\n",
+        "66: mobile_node.alice.mn_id: nobody is called that",
+    ),
+    (
+        "node = \"phone\"\n",
+        "node = \"phone\"\ninterfaces = [\"wlan\"]\n",
+        "66: mobile_node.alice.interfaces: phone has no interface wlan",
+    ),
+    (
+        "node = \"phone\"\n",
+        "node = \"phone\"\ninterfaces = []\n",
+        "66: mobile_node.alice.interfaces: it needs one at least",
+    ),
+    (
+        "node = \"phone\"\n",
+        "node = \"phone\"\nprefixes = [\"2001:db8::/64\"]\n",
+        "66: mobile_node.alice.prefixes: 1 prefixes for 2 interfaces",
+    ),
+    (
+        "node = \"phone\"\n",
+        "node = \"phone\"\nprefixes = [\"fd00::/64\"]\n",
+        "66: mobile_node.alice.prefixes: fd00::/64 is no prefix of 64 bits of its anchor's pool",
+    ),
+    (
+        "node = \"phone\"\n",
+        "node = \"phone\"\n[[mobile_node]]\nname = \"bob\"\nnode = \"phone\"\n",
+        "68: mobile_node.bob.node: alice is there already",
+    ),
+    (
+        "node = \"phone\"\n",
+        "node = \"phone\"\n[[event]]\nat = \"1s\"\nrevoke = \"alcie\"\n",
+        "68: event.1.revoke: there is no mobile node alcie (did you mean alice?)",
+    ),
+    (
+        "node = \"phone\"\n",
+        "node = \"phone\"\nid = \"x\"\n",
+        "66: mobile_node.alice.id: unknown key",
+    ),
+    (
+        "\"e-utran\"",
+        "\"e-utran\"\n[[mag.access]]\ninterface = \"r\"\nproxy_coa = \"fd00:3::1\"",
+        "65: mag.cellular.access.2.proxy_coa: fd00:3::1 is another access's",
+    ),
+    (
+        "\"e-utran\"",
+        "\"e-utran\"\n[[mag.access]]\ninterface = \"lte\"\nproxy_coa = \"fd00:3::1\"",
+        "64: mag.cellular.access.2.interface: lte is an access already",
+    ),
+    ("\"e-utran\"", "\"e-utran\"\nmac = true", "63: mag.cellular.access.1.mac: unknown key"),
+    (
+        "interface = \"wifi\"",
+        "interface = \"phone.wifi\"",
+        "54: mag.wlan.access.1.interface: phone.wifi is a cell's: name the cell",
+    ),
+];
+
+#[test]
+fn mistakes_have_their_place() {
+    let mut wrong = Vec::new();
+    for (old, new, expected) in MISTAKES {
+        assert_eq!(DOMAIN.matches(old).count(), 1, "{old}");
+        let text = DOMAIN.replace(old, new);
+        let error = Scenario::parse(&text, "s.toml").err().map(|e| e.to_string());
+        let error = error.unwrap_or_else(|| panic!("taken: {new}"));
+        if !error.starts_with(&format!("s.toml:{expected}")) {
+            wrong.push(format!("{error}\n  {expected}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

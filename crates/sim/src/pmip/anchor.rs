@@ -1,0 +1,156 @@
+//! An anchor on a node: its machine, and the first packets of flows that wait for a place.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+use segue_clock::{Machine, Span, Time};
+use segue_ip::{FlowKey, Input, Output, Traffic};
+use segue_pmip::{Lma, LmaInput, LmaRecord, LmaWish, Report};
+use segue_wire::DropReason;
+
+use crate::net::flow_key;
+use crate::role::{Engine, datagram};
+use crate::{Io, Packet};
+
+/// Flows that wait at a time, and packets of each; more are dropped. As the relay of the daemons has them.
+const FLOWS: usize = 4_096;
+const PACKETS: usize = 64;
+/// Time between two looks for flows of which nothing comes.
+const LOOK: Span = Span::from_secs(1);
+
+/// The engine of an anchor: the machine, and what its node's tunnels ask about.
+pub struct Anchor(pub Lma, Asked);
+
+/// What the tunnels of the node have asked about.
+struct Asked {
+    /// In the order in which they came.
+    waiting: BTreeMap<FlowKey, VecDeque<Packet>>,
+    /// Packets that went nowhere.
+    refused: u64,
+    /// How long a flow of which nothing comes is remembered.
+    idle: Span,
+    look_at: Time,
+    /// It is time to look.
+    looks: bool,
+}
+
+impl Anchor {
+    /// A machine that starts. It forgets flows of which nothing has come for so long.
+    #[must_use]
+    pub fn new(now: Time, machine: Lma, idle: Span) -> Anchor {
+        let (waiting, look_at) = (BTreeMap::new(), now + LOOK);
+        Anchor(machine, Asked { waiting, refused: 0, idle, look_at, looks: false })
+    }
+
+    /// Packets that wait for the machine.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.1.waiting.values().map(VecDeque::len).sum()
+    }
+
+    /// Packets of flows that went nowhere: there was no place for them, or no room.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.1.refused
+    }
+
+    /// Does what the machine says of a flow that waits.
+    pub(super) fn settle(&mut self, io: &mut Io<'_>, wish: LmaWish) {
+        match wish {
+            // Its flow is bound by now: what the node sends goes there.
+            LmaWish::Release(key) => {
+                self.1.waiting.remove(&key).into_iter().flatten().for_each(|p| io.send(p));
+            }
+            LmaWish::Refuse(key) => {
+                for packet in self.1.waiting.remove(&key).into_iter().flatten() {
+                    self.1.refuse(io, packet, DropReason::NoBinding);
+                }
+            }
+            // Nobody but the anchor decides here; it does so itself after a while.
+            LmaWish::Decide(_) => {}
+        }
+    }
+
+    /// Tells the machine of flows of which nothing has come for a while.
+    fn end_idle(&mut self, io: &Io<'_>) {
+        let heard = |key: &FlowKey| io.node.relay()?.last_sent(&Traffic::Flow(*key));
+        let ended = self.0.flows().filter(|(key, flow)| {
+            let since = heard(key).map_or(flow.since, |at| at.max(flow.since));
+            io.now.since(since) >= self.1.idle
+        });
+        let ended: Vec<FlowKey> = ended.map(|(key, _)| *key).collect();
+        if !ended.is_empty() {
+            self.0.handle(io.now, Input::Own(LmaInput::FlowsEnded(ended)));
+        }
+    }
+}
+
+impl Asked {
+    fn refuse(&mut self, io: &mut Io<'_>, packet: Packet, why: DropReason) {
+        self.refused += 1;
+        io.refuse(packet, why);
+    }
+
+    /// Keeps a packet; whether it is the first of its flow.
+    fn keep(&mut self, io: &mut Io<'_>, key: FlowKey, packet: Packet) -> bool {
+        let flows = self.waiting.len();
+        let (room, is_first) = match self.waiting.get(&key) {
+            Some(behind) => (behind.len() < PACKETS, false),
+            None => (flows < FLOWS, true),
+        };
+        if !room {
+            self.refuse(io, packet, DropReason::HoldFull);
+            return false;
+        }
+        self.waiting.entry(key).or_default().push_back(packet);
+        is_first
+    }
+}
+
+impl Engine for Anchor {
+    type Own = LmaInput;
+    type Wish = LmaWish;
+    type Report = Report;
+    type Record = LmaRecord;
+
+    /// What waited is gone with it.
+    fn follows(&mut self, before: &Anchor) {
+        self.1.refused = before.refused() + before.waiting() as u64;
+    }
+
+    fn handle(&mut self, now: Time, input: Input<LmaInput, LmaRecord>) {
+        self.0.handle(now, input);
+    }
+
+    fn receive(&mut self, io: &mut Io<'_>, over: Option<u32>, packet: Packet) {
+        if io.node.owns(packet.dst) {
+            if let Some(datagram) = datagram(over, packet) {
+                self.0.handle(io.now, Input::Datagram(datagram));
+            }
+            return;
+        }
+        let (key, dscp) = (flow_key(&packet), packet.dscp);
+        if self.1.keep(io, key, packet) {
+            self.0.handle(io.now, Input::Own(LmaInput::Flow { key, dscp }));
+        }
+    }
+
+    fn tick(&mut self, now: Time) {
+        self.0.tick(now);
+        if self.1.look_at <= now {
+            (self.1.look_at, self.1.looks) = (now + LOOK, true);
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        let look = Some(self.1.look_at).filter(|_| self.0.flows().next().is_some());
+        self.0.deadline().map(|(at, _)| at).into_iter().chain(look).min()
+    }
+
+    fn poll(&mut self, io: &mut Io<'_>) -> Option<Output<LmaWish, Report, LmaRecord>> {
+        if core::mem::take(&mut self.1.looks) {
+            self.end_idle(io);
+        }
+        self.0.poll()
+    }
+}
