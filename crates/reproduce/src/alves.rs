@@ -1,0 +1,43 @@
+//! Section IV of paper 3: what it costs to find a packet's way by its flow, and how long a flow is away when its access
+//! goes (Fig. 7 to 12, Table 4).
+//!
+//! Packets carry a number, and programs on the devices on both sides of a node stamp them ([`segue_bench::passage`]): the
+//! time in the node is measured from outside, whatever forwards them. Fig. 7 and 8 compare ways to find the flow in a node
+//! built for that ([`node`], [`classifier`]); Fig. 9 to 12 run the daemons of a domain of Proxy Mobile IPv6 ([`domain`]).
+
+mod fig7;
+mod figures;
+mod node;
+mod packets;
+mod classifier;
+mod relay;
+
+use std::time::Duration;
+
+use super::experiment::{ALVES, Experiment, Needs, Outcome, Stage};
+
+/// Fig. 7 to 12, then Table 4, which sums them up.
+pub(crate) fn experiments() -> Vec<Experiment> {
+    let of = |id, title, seconds, run| Experiment {
+        id,
+        paper: ALVES,
+        title,
+        takes: Duration::from_secs(seconds),
+        needs: Needs::Processor,
+        run,
+    };
+    vec![of("alves-fig7", "Time in the node against number of rules", 150, fig7)]
+}
+
+/// Keeps what an experiment found, for the table that sums all up.
+fn kept(id: &'static str, stage: &Stage, run: fn(&Stage) -> anyhow::Result<Outcome>) -> anyhow::Result<Outcome> {
+    let outcome = run(stage)?;
+    if let Ok(mut found) = stage.found.lock() {
+        found.insert(id, outcome.lines.clone());
+    }
+    Ok(outcome)
+}
+
+fn fig7(stage: &Stage) -> anyhow::Result<Outcome> {
+    kept("alves-fig7", stage, fig7::run)
+}
