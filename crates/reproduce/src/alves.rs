@@ -6,6 +6,7 @@
 //! built for that ([`node`], [`classifier`]); Fig. 9 to 12 run the daemons of a domain of Proxy Mobile IPv6 ([`domain`]).
 
 mod fig7;
+mod fig8;
 mod figures;
 mod node;
 mod packets;
@@ -26,7 +27,10 @@ pub(crate) fn experiments() -> Vec<Experiment> {
         needs: Needs::Processor,
         run,
     };
-    vec![of("alves-fig7", "Time in the node against number of rules", 150, fig7)]
+    vec![
+        of("alves-fig7", "Time in the node against number of rules", 150, fig7),
+        of("alves-fig8", "Time to add a rule against number of rules", 120, fig8),
+    ]
 }
 
 /// Keeps what an experiment found, for the table that sums all up.
@@ -40,4 +44,8 @@ fn kept(id: &'static str, stage: &Stage, run: fn(&Stage) -> anyhow::Result<Outco
 
 fn fig7(stage: &Stage) -> anyhow::Result<Outcome> {
     kept("alves-fig7", stage, fig7::run)
+}
+
+fn fig8(stage: &Stage) -> anyhow::Result<Outcome> {
+    kept("alves-fig8", stage, fig8::run)
 }
