@@ -5,12 +5,14 @@
 //! time in the node is measured from outside, whatever forwards them. Fig. 7 and 8 compare ways to find the flow in a node
 //! built for that ([`node`], [`classifier`]); Fig. 9 to 12 run the daemons of a domain of Proxy Mobile IPv6 ([`domain`]).
 
+mod classifier;
+mod domain;
 mod fig7;
 mod fig8;
+mod fig9;
 mod figures;
 mod node;
 mod packets;
-mod classifier;
 mod relay;
 
 use std::time::Duration;
@@ -30,6 +32,7 @@ pub(crate) fn experiments() -> Vec<Experiment> {
     vec![
         of("alves-fig7", "Time in the node against number of rules", 150, fig7),
         of("alves-fig8", "Time to add a rule against number of rules", 120, fig8),
+        of("alves-fig9", "Time in the anchor of the first packets of flows", 50, fig9),
     ]
 }
 
@@ -48,4 +51,8 @@ fn fig7(stage: &Stage) -> anyhow::Result<Outcome> {
 
 fn fig8(stage: &Stage) -> anyhow::Result<Outcome> {
     kept("alves-fig8", stage, fig8::run)
+}
+
+fn fig9(stage: &Stage) -> anyhow::Result<Outcome> {
+    kept("alves-fig9", stage, fig9::run)
 }

@@ -7,6 +7,8 @@ use anyhow::Context;
 use segue_bench::passage::payload;
 use segue_linux::netns::Netns;
 
+use crate::experiment::Stage;
+
 /// The headers of IPv6 and UDP, in bytes.
 const HEADERS: usize = 48;
 
@@ -63,4 +65,59 @@ impl Flow {
 /// Waits until an instant of a pace.
 pub(crate) fn wait_until(at: Instant) {
     std::thread::sleep(at.saturating_duration_since(Instant::now()));
+}
+
+/// A packet of a plan: when, from the plan's start, and of which flow. Its number is its place in the plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Planned {
+    pub at: Duration,
+    pub flow: usize,
+    /// Its place in its flow, from zero.
+    pub place: u32,
+}
+
+/// Packets of several flows, one beginning after the other, in the order in which they leave.
+pub(crate) fn plan(
+    begins: impl Iterator<Item = Duration>,
+    period: Duration,
+    end: Duration,
+) -> Vec<Planned> {
+    let of = |(flow, begin): (usize, Duration)| {
+        let times = (0..).map(move |place| (place, begin + period * place));
+        let own = times.take_while(move |(_, at)| *at < end);
+        own.map(move |(place, at)| Planned { at, flow, place })
+    };
+    let mut plan: Vec<Planned> = begins.enumerate().flat_map(of).collect();
+    plan.sort();
+    plan
+}
+
+/// Sends a plan. Packets that are late do not delay the others.
+///
+/// # Errors
+/// When the user wants to stop.
+pub(crate) fn send(stage: &Stage, flows: &[Flow], plan: &[Planned]) -> anyhow::Result<()> {
+    let begin = Instant::now();
+    for (number, packet) in plan.iter().enumerate() {
+        if packet.at > begin.elapsed() {
+            stage.check()?;
+            wait_until(begin + packet.at);
+        }
+        flows[packet.flow].send(number as u32);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_has_the_packets_of_all_flows_in_order() {
+        let ms = Duration::from_millis;
+        let plan = plan([0, 15].map(ms).into_iter(), ms(10), ms(30));
+        let told: Vec<_> = plan.iter().map(|p| (p.at.as_millis(), p.flow, p.place)).collect();
+        assert_eq!(told, [(0, 0, 0), (10, 0, 1), (15, 1, 0), (20, 0, 2), (25, 1, 1)]);
+        assert_eq!(Pace::of(100, ms(10)).bytes, 125);
+    }
 }
