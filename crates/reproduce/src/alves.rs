@@ -7,6 +7,8 @@
 
 mod classifier;
 mod domain;
+mod fig10;
+mod fig11;
 mod fig7;
 mod fig8;
 mod fig9;
@@ -14,6 +16,7 @@ mod figures;
 mod node;
 mod packets;
 mod relay;
+mod steady;
 
 use std::time::Duration;
 
@@ -33,6 +36,8 @@ pub(crate) fn experiments() -> Vec<Experiment> {
         of("alves-fig7", "Time in the node against number of rules", 150, fig7),
         of("alves-fig8", "Time to add a rule against number of rules", 120, fig8),
         of("alves-fig9", "Time in the anchor of the first packets of flows", 50, fig9),
+        of("alves-fig10", "Time in anchor and gateway", 100, fig10),
+        of("alves-fig11", "Time in anchor and gateway with and without flow mobility", 100, fig11),
     ]
 }
 
@@ -55,4 +60,12 @@ fn fig8(stage: &Stage) -> anyhow::Result<Outcome> {
 
 fn fig9(stage: &Stage) -> anyhow::Result<Outcome> {
     kept("alves-fig9", stage, fig9::run)
+}
+
+fn fig10(stage: &Stage) -> anyhow::Result<Outcome> {
+    kept("alves-fig10", stage, fig10::run)
+}
+
+fn fig11(stage: &Stage) -> anyhow::Result<Outcome> {
+    kept("alves-fig11", stage, fig11::run)
 }
