@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use segue_bench::passage::{Passages, Side};
-use segue_daemon::control::{self, Vocabulary};
+use segue_daemon::control::{self, EventRecord, Vocabulary};
 use segue_daemon::pmip::{lma, mag};
 use segue_demo::stage::{Daemon, own_program};
 use segue_lab::Lab;
@@ -127,9 +127,13 @@ impl Domain {
         Ok(self.status::<mag::Words>(access.name)?.body)
     }
 
-    /// All of what a daemon says.
-    pub(crate) fn status<V: Vocabulary>(&self, name: &str) -> anyhow::Result<control::Status<V>> {
+    fn status<V: Vocabulary>(&self, name: &str) -> anyhow::Result<control::Status<V>> {
         control::status(&self.socket(name), u64::MAX)
+    }
+
+    /// The events that a daemon remembers.
+    pub(crate) fn events<V: Vocabulary>(&self, name: &str) -> anyhow::Result<Vec<EventRecord<V>>> {
+        Ok(control::status::<V>(&self.socket(name), 0)?.events)
     }
 
     /// Waits until something holds.

@@ -1,0 +1,165 @@
+//! A flow whose access goes: it is moved to the host's other interface, over which other flows come already.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use segue_bench::passage::{Passages, Side};
+use segue_clock::Time;
+use segue_daemon::pmip::{lma, mag};
+use segue_linux::clock::monotonic;
+
+use super::domain::{Access, Domain, FIRST, SECOND};
+use super::packets::{Flow, Pace, wait_until};
+use crate::experiment::Stage;
+
+/// Flows besides the moved one send a packet this often.
+const PERIOD: Duration = Duration::from_millis(10);
+/// Bytes of the moved flow's packets.
+const BYTES: u32 = 125;
+/// The number of packets that nobody looks for: beyond every table.
+const UNCOUNTED: u32 = u32::MAX;
+/// Numbers of the moved flow's packets.
+const NUMBERS: u32 = 1 << 20;
+/// Between the access's end and its return: long after everything has moved.
+const AWAY: Duration = Duration::from_millis(300);
+/// How long the flow is watched before the access goes.
+const BEFORE: Duration = Duration::from_millis(60);
+
+/// What is sent: a flow to be moved, and others over the other access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Load {
+    pub others: u16,
+    /// Of each flow.
+    pub kbit_s: u32,
+}
+
+impl Load {
+    /// Of the moved flow: small packets, so that its gap is known as exactly as its rate allows.
+    fn moved(self) -> Pace {
+        let seconds = f64::from(BYTES * 8) / (f64::from(self.kbit_s) * 1e3);
+        Pace { period: Duration::from_secs_f64(seconds), bytes: BYTES as usize }
+    }
+}
+
+/// One handover, in ms.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Handover {
+    /// The distance of the last packet at the old interface and the first at the new one, less the packets' period.
+    pub delay: f64,
+    /// From the end of the link until the gateway knew, and until the anchor sent the other way.
+    pub noticed: f64,
+    pub rebound: f64,
+    /// Packets of the flow that did not arrive.
+    pub lost: u32,
+}
+
+/// Moves the flow this often under a load.
+///
+/// # Errors
+/// When the flow does not come back, or the user wants to stop.
+pub(crate) fn handovers(
+    stage: &Stage,
+    domain: &mut Domain,
+    load: Load,
+    runs: u32,
+) -> anyhow::Result<Vec<Handover>> {
+    let _sink = domain.sink()?;
+    let moved = domain.flow(&FIRST, 9_000, load.moved())?;
+    let others = Pace::of(load.kbit_s, PERIOD);
+    let others = (0..load.others).map(|flow| domain.flow(&SECOND, 10_000 + flow, others));
+    let others: Vec<Flow> = others.collect::<Result<_, _>>()?;
+    let watch = |access: &Access| domain.watch("host", NUMBERS, &[(access.radio, Side::Entry)]);
+    let arrivals = [watch(&FIRST)?, watch(&SECOND)?];
+    let (stop, next) = (AtomicBool::new(false), AtomicU32::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| run(&stop, &next, (&moved, load.moved().period), &others));
+        let mut found = Vec::new();
+        let result = (0..runs).try_for_each(|_| {
+            let one = handover(stage, domain, load, &arrivals, &next)?;
+            found.push(one);
+            anyhow::Ok(())
+        });
+        stop.store(true, Ordering::Relaxed);
+        result.map(|()| found)
+    })
+}
+
+/// Sends all flows until told to stop; `next` is the moved flow's next number.
+fn run(stop: &AtomicBool, next: &AtomicU32, moved: (&Flow, Duration), others: &[Flow]) {
+    let begin = Instant::now();
+    let step = PERIOD / others.len().max(1) as u32;
+    let (mut own, mut other) = (0u32, 0u32);
+    while !stop.load(Ordering::Relaxed) {
+        let (due, due_other) = (begin + moved.1 * own, begin + step * other);
+        if due <= due_other || others.is_empty() {
+            wait_until(due);
+            moved.0.send(next.fetch_add(1, Ordering::Relaxed));
+            own += 1;
+        } else {
+            wait_until(due_other);
+            others[other as usize % others.len()].send(UNCOUNTED);
+            other += 1;
+        }
+    }
+}
+
+fn handover(
+    stage: &Stage,
+    domain: &mut Domain,
+    load: Load,
+    arrivals: &[Passages; 2],
+    next: &AtomicU32,
+) -> anyhow::Result<Handover> {
+    let [old, new] = arrivals;
+    // It has come over the first access for a while.
+    let from = next.load(Ordering::Relaxed);
+    domain.wait(stage, "the flow over its own access", |_| Ok(came(old, from, next)?.is_some()))?;
+    let from = next.load(Ordering::Relaxed);
+    std::thread::sleep(BEFORE);
+    let began = monotonic();
+    domain.detach(&FIRST)?;
+    std::thread::sleep(AWAY);
+    let until = next.load(Ordering::Relaxed);
+    let (mut last, mut first, mut arrived) = (None, None::<Time>, 0);
+    for number in from..until {
+        let (at_old, at_new) = (old.of(number)?, new.of(number)?);
+        arrived += u32::from(at_old.is_some() || at_new.is_some());
+        last = at_old.map(|at| at.entered).or(last);
+        first = first.or(at_new.map(|at| at.entered));
+    }
+    let (last, first) = (last.context("the flow did not run")?, first.context("the flow did not move")?);
+    let gap_ms = (first.0 as f64 - last.0 as f64) / 1e6;
+    let [noticed, rebound] = told(domain, began)?;
+    domain.attach(stage, &FIRST)?;
+    domain.await_mobility(stage)?;
+    let period_ms = load.moved().period.as_secs_f64() * 1e3;
+    // What was sent last may still be on its way.
+    let lost = (until - from).saturating_sub(arrived + 1);
+    Ok(Handover { delay: gap_ms - period_ms, noticed, rebound, lost })
+}
+
+/// The last packet from this number on that came at an interface.
+fn came(at: &Passages, from: u32, next: &AtomicU32) -> anyhow::Result<Option<u32>> {
+    let numbers = from..next.load(Ordering::Relaxed);
+    for number in numbers.rev() {
+        if at.of(number)?.is_some() {
+            return Ok(Some(number));
+        }
+    }
+    Ok(None)
+}
+
+/// When the gateway knew that the host had left, and when the anchor sent the other way, in ms after the link's end.
+fn told(domain: &Domain, began: Time) -> anyhow::Result<[f64; 2]> {
+    let after = |at_ns: u64| (at_ns as f64 - began.0 as f64) / 1e6;
+    let gateway = domain.events::<mag::Words>(FIRST.name)?;
+    let left = gateway.iter().rev().find(|event| event.kind == "left" && event.at_ns >= began.0);
+    let anchor = domain.events::<lma::Words>("lma")?;
+    let moved = anchor.iter().rev().find(|event| event.kind == "handover" && event.at_ns >= began.0);
+    let handovers = domain.anchor()?.handovers;
+    let handover = handovers.iter().rev().find(|handover| handover.cause == "left");
+    let (left, moved) = (left.context("the gateway noticed nothing")?, moved.context("no handover")?);
+    let took = handover.context("no handover")?.rebinding_ms;
+    Ok([after(left.at_ns), after(moved.at_ns) + took])
+}
