@@ -115,13 +115,14 @@ impl Passages {
             Side::Entry => (&self.enter, libbpf_sys::BPF_TCX_INGRESS, FIRST),
             Side::Exit => (&self.leave, libbpf_sys::BPF_TCX_EGRESS, LAST),
         };
-        let attached = link(program, index_of(device)?, kind, place).map_err(|e| match e.kind() {
-            io::ErrorKind::InvalidInput => BenchError::Missing {
-                what: "a kernel that orders the programs of a device",
-                remedy: "Linux 6.6 and newer have it".into(),
-            },
-            _ => system("attach a program that stamps packets")(e),
-        })?;
+        let attached =
+            link(program, index_of(device)?, kind, place).map_err(|e| match e.kind() {
+                io::ErrorKind::InvalidInput => BenchError::Missing {
+                    what: "a kernel that orders the programs of a device",
+                    remedy: "Linux 6.6 and newer have it".into(),
+                },
+                _ => system("attach a program that stamps packets")(e),
+            })?;
         self.attached.push(attached);
         Ok(())
     }

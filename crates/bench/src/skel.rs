@@ -248,12 +248,7 @@ fn filter_hook(program: &OwnedFd, ifindex: u32) -> TcHook {
 }
 
 /// Attaches a program to a device of the calling thread's namespace by a link.
-pub(crate) fn link(
-    program: &OwnedFd,
-    ifindex: u32,
-    kind: u32,
-    flags: u32,
-) -> io::Result<Attached> {
+pub(crate) fn link(program: &OwnedFd, ifindex: u32, kind: u32, flags: u32) -> io::Result<Attached> {
     let options = libbpf_sys::bpf_link_create_opts {
         sz: size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,
         flags,

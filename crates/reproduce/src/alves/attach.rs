@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use segue_bench::passage::Side;
+use segue_bench::passage::{Passages, Side};
 use segue_clock::Time;
 use segue_linux::clock::monotonic;
 use segue_linux::packet::PacketSocket;
 
 use super::domain::{Domain, FIRST};
-use super::packets::Pace;
+use super::packets::{Flow, Pace};
 use crate::experiment::Stage;
 
 /// The steps, each from the end of the one before.
@@ -21,9 +21,11 @@ pub(crate) const STEPS: [&str; 5] = [
     "the host has a packet",
 ];
 const PERIOD: Duration = Duration::from_millis(1);
-/// How long the host is away before, and how long everything may take.
+/// How long the host is away before.
 const AWAY: Duration = Duration::from_millis(400);
-const WITHIN: Duration = Duration::from_millis(1_500);
+/// Packets that are sent until one arrives, and after that.
+const MOST: u32 = 20_000;
+const MORE: u32 = 100;
 /// Where frames say what they carry: behind Ethernet in the IPv6 header, and in what follows that.
 const NEXT_HEADER: usize = 20;
 const ICMP_TYPE: usize = 54;
@@ -42,37 +44,26 @@ pub(crate) fn attach(stage: &Stage, domain: &mut Domain) -> anyhow::Result<[f64;
     stage.check()?;
     let _sink = domain.sink()?;
     let flow = domain.flow(&FIRST, 8_000, Pace { period: PERIOD, bytes: 125 })?;
-    let packets = WITHIN.as_millis() as u32;
-    let arrivals = domain.watch("host", packets, &[(FIRST.radio, Side::Entry)])?;
+    let arrivals = domain.watch("host", MOST, &[(FIRST.radio, Side::Entry)])?;
     domain.detach(&FIRST)?;
     std::thread::sleep(AWAY);
-    let open = |node: &str, device: &str| -> anyhow::Result<PacketSocket> {
-        Ok(domain.node(node)?.run(|| PacketSocket::open(device))??)
-    };
-    let mut air = open(FIRST.node, FIRST.name)?;
-    let mut anchor = open("lma", "core")?;
-    let mut gateway = open(FIRST.node, "core")?;
-    let mut host = open("host", FIRST.radio)?;
+    let mac = mac(FIRST.llid).context("a link-layer address")?;
+    let mut frames = [
+        Awaited::at(domain, FIRST.node, FIRST.name, move |f| {
+            f[6..12] == mac && [0, ICMPV6].contains(&f[NEXT_HEADER])
+        })?,
+        Awaited::at(domain, "lma", "core", |f| is_mobility(f, BINDING_UPDATE))?,
+        Awaited::at(domain, FIRST.node, "core", |f| is_mobility(f, BINDING_ACKNOWLEDGEMENT))?,
+        Awaited::at(domain, "host", FIRST.radio, |f| {
+            f[NEXT_HEADER] == ICMPV6 && f[ICMP_TYPE] == ROUTER_ADVERTISEMENT
+        })?,
+    ];
     let began = monotonic();
     domain.lab.attach(&format!("host:{}", FIRST.radio), FIRST.name)?;
-    for number in 0..packets {
-        flow.send(number);
-        std::thread::sleep(PERIOD);
-    }
-    let mac = mac(FIRST.llid).context("a link-layer address")?;
-    let mobility = |kind: u8| move |f: &[u8]| f[NEXT_HEADER] == MOBILITY && f[MH_TYPE] == kind;
-    let heard = first(&mut air, |f| f[6..12] == mac && [0, ICMPV6].contains(&f[NEXT_HEADER]))?;
-    let update = first(&mut anchor, mobility(BINDING_UPDATE))?;
-    let answer = first(&mut gateway, mobility(BINDING_ACKNOWLEDGEMENT))?;
-    let advertised = first(&mut host, |f| f[NEXT_HEADER] == ICMPV6 && f[ICMP_TYPE] == ROUTER_ADVERTISEMENT)?;
-    let mut packet = None;
-    for number in 0..packets {
-        let entered = arrivals.of(number)?.map(|passage| passage.entered);
-        packet = packet.or(entered.filter(|entered| *entered >= began));
-    }
-    let steps = [heard, update, answer, advertised, packet];
+    let packet = await_all(stage, &flow, &arrivals, &mut frames)?;
     let mut done = [0.0; 5];
-    for ((done, at), what) in done.iter_mut().zip(steps).zip(STEPS) {
+    let at = frames.iter().map(|frame| frame.at).chain([packet]);
+    for ((done, at), what) in done.iter_mut().zip(at).zip(STEPS) {
         *done = at.with_context(|| format!("not seen: {what}"))?.since(began).as_millis_f64();
     }
     domain.await_host(stage, &FIRST)?;
@@ -80,13 +71,72 @@ pub(crate) fn attach(stage: &Stage, domain: &mut Domain) -> anyhow::Result<[f64;
     Ok(done)
 }
 
-/// When the first of the frames that wait came that is wanted.
-fn first(socket: &mut PacketSocket, wanted: impl Fn(&[u8]) -> bool) -> anyhow::Result<Option<Time>> {
-    let mut frame = [0; 2_048];
-    while let Some(received) = socket.receive(&mut frame)? {
-        let ipv6 = frame[12..14] == [0x86, 0xdd];
-        if ipv6 && received.len > MH_TYPE && wanted(&frame[..received.len.min(frame.len())]) {
-            return Ok(Some(received.at));
+/// A frame that is to come over a device.
+struct Awaited {
+    socket: PacketSocket,
+    wanted: Box<dyn Fn(&[u8]) -> bool>,
+    at: Option<Time>,
+}
+
+impl Awaited {
+    fn at(
+        domain: &Domain,
+        node: &str,
+        device: &str,
+        wanted: impl Fn(&[u8]) -> bool + 'static,
+    ) -> anyhow::Result<Awaited> {
+        let socket = domain.node(node)?.run(|| PacketSocket::open(device))??;
+        Ok(Awaited { socket, wanted: Box::new(wanted), at: None })
+    }
+
+    /// Takes what has come. To be called often: the kernel's stamps are believed for a second.
+    fn look(&mut self) -> anyhow::Result<()> {
+        let mut frame = [0; 2_048];
+        while let Some(received) = self.socket.receive(&mut frame)? {
+            let bytes = &frame[..received.len.min(frame.len())];
+            let is_ipv6 = bytes.len() > MH_TYPE && bytes[12..14] == [0x86, 0xdd];
+            if self.at.is_none() && is_ipv6 && (self.wanted)(bytes) {
+                self.at = Some(received.at);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_mobility(frame: &[u8], kind: u8) -> bool {
+    frame[NEXT_HEADER] == MOBILITY && frame[MH_TYPE] == kind
+}
+
+/// Sends until a packet arrives, and a few more so that everything that belongs to attaching has happened: when it arrived.
+fn await_all(
+    stage: &Stage,
+    flow: &Flow,
+    arrivals: &Passages,
+    frames: &mut [Awaited],
+) -> anyhow::Result<Option<Time>> {
+    let (mut arrived, mut end, mut number) = (None, MOST, 0);
+    while number < end {
+        flow.send(number);
+        std::thread::sleep(PERIOD);
+        frames.iter_mut().try_for_each(Awaited::look)?;
+        if arrived.is_none()
+            && let Some(first) = first_of(arrivals, number)?
+        {
+            (arrived, end) = (Some(first), MOST.min(number + MORE));
+        }
+        if number.is_multiple_of(MORE) {
+            stage.check()?;
+        }
+        number += 1;
+    }
+    Ok(arrived)
+}
+
+/// When one of the last packets came, the first of them that did.
+fn first_of(arrivals: &Passages, number: u32) -> anyhow::Result<Option<Time>> {
+    for earlier in number.saturating_sub(MORE)..=number {
+        if let Some(passage) = arrivals.of(earlier)? {
+            return Ok(Some(passage.entered));
         }
     }
     Ok(None)

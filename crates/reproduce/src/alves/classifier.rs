@@ -12,7 +12,7 @@ use segue_clock::Span;
 use segue_ip::{Binding, FlowKey, Forward, Forwarding, Traffic};
 use segue_linux::netns::Netns;
 
-use super::node::{CHOSEN, OUT, OWN, USUAL, home, measured, must, other};
+use super::node::{CHOSEN, OUT, OWN, USUAL, home, measured, must, other, scratch};
 use super::relay::{Kept, TO_CHOSEN};
 
 /// The mark of packets that go to the chosen gateway, and the table where its route is.
@@ -53,7 +53,9 @@ impl Kind {
             Kind::Rules | Kind::Map => ("nft", &["list", "tables"]),
             Kind::Ebpf => return None,
         };
-        must(Command::new(program).args(tried)).err().map(|e| format!("not available here: {e:#}"))
+        // In a namespace of its own: asking for a table of iptables makes it.
+        let found = scratch().and_then(|ns| must(ns.command(program).args(tried)));
+        found.err().map(|e| format!("not available here: {e:#}"))
     }
 
     /// A command that does nothing, to know what starting it costs.
@@ -134,8 +136,10 @@ impl Classifier<'_> {
                 took
             }
             Kind::Map => {
-                let element = |verb| format!("{verb} element ip6 segue_alves flows {{ {} }}", nft_key(&flow));
-                let took = self.timed("nft", &element("add").replacen(" }", &format!(" : {MARK} }}"), 1))?;
+                let element =
+                    |verb| format!("{verb} element ip6 segue_alves flows {{ {} }}", nft_key(&flow));
+                let took =
+                    self.timed("nft", &element("add").replacen(" }", &format!(" : {MARK} }}"), 1))?;
                 self.timed("nft", &element("delete"))?;
                 took
             }
@@ -149,7 +153,8 @@ impl Classifier<'_> {
         let mut command = self.node.command(program);
         command.args(args).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().with_context(|| format!("cannot run {program}"))?;
-        let given = child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(input.as_bytes()));
+        let given =
+            child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(input.as_bytes()));
         let output = child.wait_with_output()?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "{program}: {}", said.lines().next().unwrap_or("refused"));
@@ -196,7 +201,9 @@ fn binding(flow: FlowKey) -> Forward {
 fn routes(node: &Netns) -> anyhow::Result<()> {
     let home = home();
     let to = |gateway, table| {
-        format!("-6 route add {home} table {table} encap seg6 mode encap.red segs {gateway} dev {OUT}")
+        format!(
+            "-6 route add {home} table {table} encap seg6 mode encap.red segs {gateway} dev {OUT}"
+        )
     };
     for words in [
         format!("sr tunsrc set {OWN}"),
@@ -211,7 +218,9 @@ fn routes(node: &Netns) -> anyhow::Result<()> {
 
 fn iptables_match(flow: &FlowKey) -> String {
     let FlowKey { src, dst, sport, dport, .. } = flow;
-    format!("-s {src} -d {dst} -p udp -m udp --sport {sport} --dport {dport} -j MARK --set-mark {MARK}")
+    format!(
+        "-s {src} -d {dst} -p udp -m udp --sport {sport} --dport {dport} -j MARK --set-mark {MARK}"
+    )
 }
 
 fn iptables(flows: impl Iterator<Item = FlowKey>) -> String {
@@ -224,7 +233,9 @@ fn iptables(flows: impl Iterator<Item = FlowKey>) -> String {
 
 fn nft_match(flow: &FlowKey) -> String {
     let FlowKey { src, dst, sport, dport, .. } = flow;
-    format!("ip6 saddr {src} ip6 daddr {dst} udp sport {sport} udp dport {dport} meta mark set {MARK}")
+    format!(
+        "ip6 saddr {src} ip6 daddr {dst} udp sport {sport} udp dport {dport} meta mark set {MARK}"
+    )
 }
 
 /// An empty table with a chain for what comes in.
@@ -252,7 +263,8 @@ fn nft_map(flows: impl Iterator<Item = FlowKey>) -> String {
     let kind = "ipv6_addr . ipv6_addr . inet_proto . inet_service . inet_service : mark";
     let mut text = nft_table(&format!("map flows {{ type {kind}; }}\n"));
     for flow in flows {
-        let _ = writeln!(text, "add element ip6 segue_alves flows {{ {} : {MARK} }}", nft_key(&flow));
+        let _ =
+            writeln!(text, "add element ip6 segue_alves flows {{ {} : {MARK} }}", nft_key(&flow));
     }
     let key = "ip6 saddr . ip6 daddr . meta l4proto . udp sport . udp dport";
     let _ = writeln!(text, "add rule ip6 segue_alves pre meta mark set {key} map @flows");

@@ -200,9 +200,9 @@ impl Domain {
 
     /// The address that the host has made of the prefix of a radio.
     pub(crate) fn address(&self, access: &Access) -> anyhow::Result<Ipv6Addr> {
-        let (all, index) = self
-            .node("host")?
-            .run(|| -> anyhow::Result<_> { Ok((link::addresses()?, link::index_of(access.radio)?)) })??;
+        let (all, index) = self.node("host")?.run(|| -> anyhow::Result<_> {
+            Ok((link::addresses()?, link::index_of(access.radio)?))
+        })??;
         let mut own = all.into_iter().filter(|address| address.index == index);
         let global = own.find_map(|address| match address.prefix.addr {
             IpAddr::V6(address) if !address.is_unicast_link_local() => Some(address),
@@ -242,8 +242,9 @@ impl Domain {
         devices: &[(&str, Side)],
     ) -> anyhow::Result<Passages> {
         let mut passages = Passages::load(most)?;
-        self.node(node)?
-            .run(|| devices.iter().try_for_each(|(device, side)| passages.watch(device, *side)))??;
+        self.node(node)?.run(|| {
+            devices.iter().try_for_each(|(device, side)| passages.watch(device, *side))
+        })??;
         Ok(passages)
     }
 }

@@ -1,4 +1,4 @@
-//! Fig. 10: how long packets of 50 flows stay in the anchor and in a gateway.
+//! Fig. 10: how long packets of 50 flows stay in LMA and MAG.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use crate::experiment::{DataTable, Figure, Line, Outcome, Stage, digits, header,
 
 const FLOWS: u16 = 50;
 const RATES: [u32; 2] = [10, 100];
-const NODES: [&str; 2] = ["anchor", "gateway"];
+const NODES: [&str; 2] = ["LMA", "MAG"];
 
-/// What was measured at one rate: packets of anchor and gateway.
+/// What was measured at one rate: packets at LMA and MAG.
 struct Rate {
     kbit_s: u32,
     /// Flows that send evenly one after the other, and flows that send in the same instant.
@@ -55,9 +55,10 @@ pub(crate) fn run(stage: &Stage) -> anyhow::Result<Outcome> {
         conditions: format!(
             "{FLOWS} flows to a host with two interfaces, all placed before, packets of 125 bytes, {} s at each rate: once the \
              flows send evenly one after the other, once all in the same instant. The correspondent sends on one processor, \
-             another handles what comes to the anchor. Batched: a node got several packets in one poll of NAPI, which a trace \
+             another handles what comes to the LMA. Batched: a node got several packets in one poll of NAPI, which a trace \
              point counts; alone: one. From the first program on the device where a packet comes to the last on the one where \
-             it leaves: what it waits before the poll is in neither.",
+             it leaves: what it waits before the poll is in neither. In the MAG, what comes out of the tunnel is queued once more, \
+             behind the rest of its poll.",
             lasts.as_secs()
         ),
     })
@@ -67,31 +68,31 @@ fn lines(rates: &[Rate]) -> Vec<Line> {
     let mut lines = Vec::new();
     for rate in rates {
         let kbit_s = rate.kbit_s;
-        let [anchor, gateway] = [0, 1].map(|node| rate.of(node));
+        let [lma, mag] = [0, 1].map(|node| rate.of(node));
         let said = match kbit_s {
             10 => ["90 % slightly above 30 µs", "not noticeably affected by the rate"],
             _ => ["around 10 µs", "90 % in less than 15 µs"],
         };
-        for ((node, paper), [alone, _]) in NODES.into_iter().zip(said).zip([&anchor, &gateway]) {
+        for ((node, paper), [alone, _]) in NODES.into_iter().zip(said).zip([&lma, &mag]) {
             let what = format!("time in the {node}, {kbit_s} kbit/s, alone");
             lines.push(Line::new(what, paper, alone.told("µs")));
         }
-        let [at_gateway, at_anchor] = [&gateway[0], &anchor[0]].map(Samples::median);
-        let here = format!("{} µs and {} µs", digits(at_gateway), digits(at_anchor));
+        let [at_mag, at_lma] = [&mag[0], &lma[0]].map(Samples::median);
+        let here = format!("{} µs and {} µs", digits(at_mag), digits(at_lma));
         lines.push(
             Line::new(
-                format!("medians at gateway and anchor, {kbit_s} kbit/s, alone"),
-                "the anchor's about twice the gateway's",
+                format!("medians at MAG and LMA, {kbit_s} kbit/s, alone"),
+                "the LMA's about twice the MAG's",
                 here,
             )
-            .judged("the gateway's is at most the anchor's", at_gateway <= at_anchor),
+            .judged("the MAG's is at most the LMA's", at_mag <= at_lma),
         );
-        for (node, [alone, batched]) in NODES.into_iter().zip([&anchor, &gateway]) {
+        for (node, [alone, batched]) in NODES.into_iter().zip([&lma, &mag]) {
             let here = match batched.count() {
                 0 => "no packet came with another".to_owned(),
                 n => format!("{} times ({n} packets)", digits(batched.median() / alone.median())),
             };
-            let paper = if node == "anchor" { "less when NAPI polls" } else { "–" };
+            let paper = if node == "LMA" { "less when NAPI polls" } else { "–" };
             let what = format!("batched over alone in the {node}, {kbit_s} kbit/s, medians");
             lines.push(Line::new(what, paper, here));
         }
@@ -106,7 +107,15 @@ fn table(rates: &[Rate]) -> DataTable {
             for (how, s) in ["alone", "batched"].into_iter().zip(rate.of(node)) {
                 let us = |share| if s.count() == 0 { "–".into() } else { digits(s.share(share)) };
                 let cells = (us(0.5), us(0.9), us(0.99));
-                rows.push(row([&name, &rate.kbit_s, &how, &cells.0, &cells.1, &cells.2, &s.count()]));
+                rows.push(row([
+                    &name,
+                    &rate.kbit_s,
+                    &how,
+                    &cells.0,
+                    &cells.1,
+                    &cells.2,
+                    &s.count(),
+                ]));
             }
         }
     }
@@ -122,7 +131,9 @@ fn curves(name: &'static str, title: &str, series: Vec<Series>) -> Figure {
     let end = ends.map(|(x, _)| *x).fold(0.0, f64::max);
     Figure {
         name,
-        caption: format!("{title}: share of packets that stay no longer, up to where 99 % of each are through."),
+        caption: format!(
+            "{title}: share of packets that stay no longer, up to where 99 % of each are through."
+        ),
         plot: Plot {
             title: title.into(),
             x_label: "time in the node (µs)".into(),

@@ -12,7 +12,7 @@ use crate::experiment::{DataTable, Figure, Line, Outcome, Stage, digits, header,
 
 const FLOWS: [u16; 2] = [5, 50];
 const KBIT_S: u32 = 100;
-const NODES: [&str; 2] = ["anchor", "gateway"];
+const NODES: [&str; 2] = ["LMA", "MAG"];
 const HOW: [&str; 2] = ["without flow mobility", "with flow mobility"];
 /// Flow mobility costs at most this at 90 %, in µs.
 const MOST_US: f64 = 5.0;

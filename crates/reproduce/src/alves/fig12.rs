@@ -104,7 +104,17 @@ fn table(found: &Found) -> DataTable {
         let rebound = digits(samples(|one| one.rebound).median());
         let noticed = digits(samples(|one| one.noticed).median());
         let lost = all.iter().map(|one| one.lost).max().unwrap_or(0);
-        row([&name(*kbit_s), flows, &at(0.5), &at(0.95), &at(1.0), &noticed, &rebound, &lost, &all.len()])
+        row([
+            &name(*kbit_s),
+            flows,
+            &at(0.5),
+            &at(0.95),
+            &at(1.0),
+            &noticed,
+            &rebound,
+            &lost,
+            &all.len(),
+        ])
     });
     DataTable {
         caption: "Handovers of a flow: delay in ms; when the gateway knew and when the anchor sent the other way, in ms after \
@@ -119,13 +129,15 @@ fn table(found: &Found) -> DataTable {
 fn steps_table(attached: &[[f64; 5]]) -> DataTable {
     let rows = STEPS.into_iter().enumerate().map(|(step, name)| {
         let before = |steps: &[f64; 5]| step.checked_sub(1).map_or(0.0, |earlier| steps[earlier]);
-        let alone = Samples::new(attached.iter().map(|steps| steps[step] - before(steps)).collect());
+        let alone =
+            Samples::new(attached.iter().map(|steps| steps[step] - before(steps)).collect());
         let until = Samples::new(attached.iter().map(|steps| steps[step]).collect());
         let ms = |s: &Samples, share| format!("{:.2}", s.share(share));
         row([&name, &ms(&alone, 0.5), &ms(&alone, 0.95), &ms(&until, 0.5), &ms(&until, 0.95)])
     });
     DataTable {
-        caption: "Attaching to an access: each step from the one before, and from the link, in ms".into(),
+        caption: "Attaching to an access: each step from the one before, and from the link, in ms"
+            .into(),
         header: header(&["step", "median", "95 %", "from the link, median", "95 %"]),
         rows: rows.collect(),
     }
@@ -135,15 +147,16 @@ fn figure(found: &Found) -> Figure {
     let mut series = Vec::new();
     for (kbit_s, role) in RATES.into_iter().zip(role::MEASURED) {
         let own = || found.iter().filter(move |((rate, _), _)| *rate == kbit_s);
-        let each = own().flat_map(|((_, flows), all)| {
-            all.iter().map(|one| (f64::from(*flows), one.delay))
-        });
+        let each = own()
+            .flat_map(|((_, flows), all)| all.iter().map(|one| (f64::from(*flows), one.delay)));
         let medians = own().map(|((_, flows), all)| {
             (f64::from(*flows), Samples::new(all.iter().map(|one| one.delay).collect()).median())
         });
         let rate = name(kbit_s);
         series.push(Series::new(format!("{rate}, each"), Style::Dots, each.collect()).role(role));
-        series.push(Series::new(format!("{rate}, median"), Style::Line, medians.collect()).role(role));
+        series.push(
+            Series::new(format!("{rate}, median"), Style::Line, medians.collect()).role(role),
+        );
     }
     Figure {
         name: "",

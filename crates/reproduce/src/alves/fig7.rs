@@ -13,10 +13,7 @@ use crate::experiment::{DataTable, Figure, Line, Outcome, Stage, digits, header,
 pub(crate) fn steps(kind: Kind, stage: &Stage) -> &'static [usize] {
     match kind {
         Kind::Ebpf => stage.either(&[1, 1_000, 100_000], &[1, 10, 100, 1_000, 10_000, 100_000]),
-        _ => stage.either(
-            &[1, 1_000],
-            &[1, 100, 200, 300, 400, 500, 600, 700, 800, 900, 1_000],
-        ),
+        _ => stage.either(&[1, 1_000], &[1, 100, 200, 300, 400, 500, 600, 700, 800, 900, 1_000]),
     }
 }
 
@@ -82,12 +79,18 @@ fn lines(found: &Found, missing: &[(Kind, String)]) -> Vec<Line> {
             lines.push(Line::new(format!("time in the node, {name}"), paper, why));
             continue;
         };
-        lines.push(Line::new(format!("time in the node, {name}, {many} rules"), paper, at_many.told("µs")));
+        lines.push(Line::new(
+            format!("time in the node, {name}, {many} rules"),
+            paper,
+            at_many.told("µs"),
+        ));
         let ratio = at_many.median() / at_few.median();
         let what = format!("{name}: medians with {many} rules over {few}");
         let here = format!("{} times", digits(ratio));
         lines.push(match kind {
-            Kind::Ebpf => Line::new(what, "–", here).judged(format!("at most {MOST} times"), ratio <= MOST),
+            Kind::Ebpf => {
+                Line::new(what, "–", here).judged(format!("at most {MOST} times"), ratio <= MOST)
+            }
             Kind::Iptables => Line::new(what, "no noticeable delay; the drawing rises", here)
                 .judged("rises: more than 1 times", ratio > 1.0),
             _ => Line::new(what, "–", here),
@@ -99,7 +102,14 @@ fn lines(found: &Found, missing: &[(Kind, String)]) -> Vec<Line> {
 fn table(found: &Found) -> DataTable {
     let us = |x: f64| digits(x);
     let rows = found.iter().map(|((kind, rules), s)| {
-        row([&kind.name(), rules, &us(s.median()), &us(s.share(0.9)), &us(s.share(1.0)), &s.count()])
+        row([
+            &kind.name(),
+            rules,
+            &us(s.median()),
+            &us(s.share(0.9)),
+            &us(s.share(1.0)),
+            &s.count(),
+        ])
     });
     DataTable {
         caption: "Time in the node, in µs".into(),

@@ -80,7 +80,9 @@ fn paper(kind: Kind) -> &'static str {
 fn told(found: &Found, kind: Kind) -> Vec<Line> {
     let of: Vec<(usize, &Samples)> =
         found.range((kind, 0)..=(kind, usize::MAX)).map(|((_, rules), s)| (*rules, s)).collect();
-    let (Some((few, first)), Some((many, last))) = (of.first(), of.last()) else { return Vec::new() };
+    let (Some((few, first)), Some((many, last))) = (of.first(), of.last()) else {
+        return Vec::new();
+    };
     let name = kind.name();
     let here = format!(
         "median {} µs with {few}, {} µs with {many}",

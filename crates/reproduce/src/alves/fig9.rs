@@ -43,9 +43,9 @@ pub(crate) fn run(stage: &Stage) -> anyhow::Result<Outcome> {
     let fifth = flows / 5;
     let ratio = late.median() / steady.median();
     let lines = vec![
-        Line::new("time in the anchor, packet 1 of a flow", "an extra cost", at(0..1).told("µs"))
+        Line::new("time in the LMA, packet 1 of a flow", "an extra cost", at(0..1).told("µs"))
             .judged(format!("median under {NEW_FLOW_US} µs"), at(0..1).median() < NEW_FLOW_US),
-        Line::new("time in the anchor, packets 6 to 10", "under 40 µs", late.told("µs")),
+        Line::new("time in the LMA, packets 6 to 10", "under 40 µs", late.told("µs")),
         Line::new(
             "packets 6 to 10 over those of steady flows, medians",
             "soon as short as ever after the fifth",
@@ -91,7 +91,12 @@ fn measure(stage: &Stage, round: u16, count: usize) -> anyhow::Result<Found> {
             found.push((packet.flow, packet.place, took.as_secs_f64() * 1e6));
         }
     }
-    anyhow::ensure!(2 * found.len() > plan.len(), "{} of {} packets passed", found.len(), plan.len());
+    anyhow::ensure!(
+        2 * found.len() > plan.len(),
+        "{} of {} packets passed",
+        found.len(),
+        plan.len()
+    );
     Ok(found)
 }
 
@@ -112,7 +117,7 @@ fn table(found: &Found, steady: &Samples) -> DataTable {
         row([&name, &us(0.5), &us(0.9), &us(1.0), &s.count()])
     });
     DataTable {
-        caption: "Time in the anchor by the packet's place in its flow, in µs".into(),
+        caption: "Time in the LMA by the packet's place in its flow, in µs".into(),
         header: header(&["packet", "median", "90 %", "most", "packets"]),
         rows: rows.collect(),
     }
@@ -127,11 +132,11 @@ fn figure(found: &Found) -> Figure {
     };
     Figure {
         name: "",
-        caption: "Time in the anchor of the first ten packets of new flows.".into(),
+        caption: "Time in the LMA of the first ten packets of new flows.".into(),
         plot: Plot {
             title: "The first packets of a flow".into(),
             x_label: "packet".into(),
-            y_label: "time in the anchor (µs)".into(),
+            y_label: "time in the LMA (µs)".into(),
             series: vec![
                 curve("median", 0.5, role::MEASURED[0]),
                 curve("90 %", 0.9, role::MEASURED[1]),
@@ -156,7 +161,7 @@ fn by_flow(found: &Found) -> Figure {
         plot: Plot {
             title: "The first packets by flow".into(),
             x_label: "flow".into(),
-            y_label: "time in the anchor (µs)".into(),
+            y_label: "time in the LMA (µs)".into(),
             series: series.collect(),
             y_log: true,
             ..Plot::default()

@@ -36,7 +36,11 @@ impl Samples {
 
     /// In words: median and 90 %.
     pub(crate) fn told(&self, unit: &str) -> String {
-        format!("median {} {unit}, 90 % within {} {unit}", digits(self.median()), digits(self.share(0.9)))
+        format!(
+            "median {} {unit}, 90 % within {} {unit}",
+            digits(self.median()),
+            digits(self.share(0.9))
+        )
     }
 
     /// The share of samples up to each value, in percent.
@@ -54,7 +58,10 @@ mod tests {
     #[test]
     fn shares_of_samples_are_values_that_were_measured() {
         let samples = Samples::new((0..=100).rev().map(f64::from).collect());
-        assert_eq!([0.0, 0.5, 0.9, 1.0].map(|share| samples.share(share)), [0.0, 50.0, 90.0, 100.0]);
+        assert_eq!(
+            [0.0, 0.5, 0.9, 1.0].map(|share| samples.share(share)),
+            [0.0, 50.0, 90.0, 100.0]
+        );
         assert_eq!(samples.told("ms"), "median 50.00 ms, 90 % within 90.00 ms");
         assert!(Samples::default().median().is_nan());
     }

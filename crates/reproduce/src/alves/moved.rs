@@ -21,8 +21,8 @@ const BYTES: u32 = 125;
 const UNCOUNTED: u32 = u32::MAX;
 /// Numbers of the moved flow's packets.
 const NUMBERS: u32 = 1 << 20;
-/// Between the access's end and its return: long after everything has moved.
-const AWAY: Duration = Duration::from_millis(300);
+/// How long it is watched after it has moved: longer than packets are on their way.
+const AFTER: Duration = Duration::from_millis(100);
 /// How long the flow is watched before the access goes.
 const BEFORE: Duration = Duration::from_millis(60);
 
@@ -119,7 +119,9 @@ fn handover(
     std::thread::sleep(BEFORE);
     let began = monotonic();
     domain.detach(&FIRST)?;
-    std::thread::sleep(AWAY);
+    domain
+        .wait(stage, "the flow over the other access", |_| Ok(came(new, from, next)?.is_some()))?;
+    std::thread::sleep(AFTER);
     let until = next.load(Ordering::Relaxed);
     let (mut last, mut first, mut arrived) = (None, None::<Time>, 0);
     for number in from..until {
@@ -128,7 +130,8 @@ fn handover(
         last = at_old.map(|at| at.entered).or(last);
         first = first.or(at_new.map(|at| at.entered));
     }
-    let (last, first) = (last.context("the flow did not run")?, first.context("the flow did not move")?);
+    let (last, first) =
+        (last.context("the flow did not run")?, first.context("the flow did not move")?);
     let gap_ms = (first.0 as f64 - last.0 as f64) / 1e6;
     let [noticed, rebound] = told(domain, began)?;
     domain.attach(stage, &FIRST)?;
@@ -156,10 +159,12 @@ fn told(domain: &Domain, began: Time) -> anyhow::Result<[f64; 2]> {
     let gateway = domain.events::<mag::Words>(FIRST.name)?;
     let left = gateway.iter().rev().find(|event| event.kind == "left" && event.at_ns >= began.0);
     let anchor = domain.events::<lma::Words>("lma")?;
-    let moved = anchor.iter().rev().find(|event| event.kind == "handover" && event.at_ns >= began.0);
+    let moved =
+        anchor.iter().rev().find(|event| event.kind == "handover" && event.at_ns >= began.0);
     let handovers = domain.anchor()?.handovers;
     let handover = handovers.iter().rev().find(|handover| handover.cause == "left");
-    let (left, moved) = (left.context("the gateway noticed nothing")?, moved.context("no handover")?);
+    let (left, moved) =
+        (left.context("the gateway noticed nothing")?, moved.context("no handover")?);
     let took = handover.context("no handover")?.rebinding_ms;
     Ok([after(left.at_ns), after(moved.at_ns) + took])
 }

@@ -81,11 +81,7 @@ impl Node {
     /// # Errors
     /// Without root, or when the kernel refuses a part.
     pub(crate) fn new() -> anyhow::Result<Node> {
-        static SERIAL: AtomicU32 = AtomicU32::new(0);
-        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-        let name = |end| format!("segue-alves{}-{serial}{end}", std::process::id());
-        let make = |end| namespace(&name(end));
-        let (correspondent, ns, gateways) = (make('c')?, make('n')?, make('g')?);
+        let (correspondent, ns, gateways) = (scratch()?, scratch()?, scratch()?);
         correspondent.run(|| link::create_veth(IN, IN, Some(&ns)))??;
         ns.run(|| link::create_veth(OUT, OUT, Some(&gateways)))??;
         for (node, device, addresses) in [
@@ -137,10 +133,17 @@ impl Node {
             let Some(passage) = self.passages.of(number)? else { continue };
             let Some(time) = passage.took() else { continue };
             let [.., last] = CHOSEN.segments();
-            ensure!(passage.towards == u32::from(last), "a packet took the way of those without rules");
+            ensure!(
+                passage.towards == u32::from(last),
+                "a packet took the way of those without rules"
+            );
             took.push(time.as_secs_f64() * 1e6);
         }
-        ensure!(2 * took.len() > samples as usize, "only {} of {samples} packets came through", took.len());
+        ensure!(
+            2 * took.len() > samples as usize,
+            "only {} of {samples} packets came through",
+            took.len()
+        );
         Ok(Samples::new(took))
     }
 
@@ -162,7 +165,12 @@ impl Node {
     }
 
     /// The flow's sender, once the kernel takes the address.
-    fn opened(&self, from: (Ipv6Addr, u16), to: (Ipv6Addr, u16), pace: Pace) -> anyhow::Result<Flow> {
+    fn opened(
+        &self,
+        from: (Ipv6Addr, u16),
+        to: (Ipv6Addr, u16),
+        pace: Pace,
+    ) -> anyhow::Result<Flow> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             match Flow::new(&self.correspondent, from, to, pace) {
@@ -173,8 +181,14 @@ impl Node {
     }
 }
 
-fn namespace(name: &str) -> anyhow::Result<Netns> {
-    let ns = Netns::create(name)?;
+/// A namespace that forwards, with nothing in it.
+///
+/// # Errors
+/// Without root.
+pub(crate) fn scratch() -> anyhow::Result<Netns> {
+    static SERIAL: AtomicU32 = AtomicU32::new(0);
+    let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+    let ns = Netns::create(&format!("segue-alves{}-{serial}", std::process::id()))?;
     ns.run(|| -> anyhow::Result<()> {
         for which in ["all", "default"] {
             link::sysctl(&format!("net.ipv6.conf.{which}.accept_dad"), "0")?;

@@ -40,7 +40,13 @@ impl Kept {
         relay.attach(link::index_of(OUT)?)?;
         for (number, remote) in [(USUALLY, USUAL), (2, CHOSEN)] {
             let (local, remote) = (OWN.into(), remote.into());
-            relay.put(&Forward::Tunnel(Tunnel { number, local, remote, interface: None, form: Form::Ip }))?;
+            relay.put(&Forward::Tunnel(Tunnel {
+                number,
+                local,
+                remote,
+                interface: None,
+                form: Form::Ip,
+            }))?;
         }
         let usual = Binding { traffic: Traffic::To(home()), exit: Exit::Tunnel(USUALLY) };
         relay.put(&Forward::Bind(usual))?;

@@ -39,7 +39,8 @@ impl Load {
     }
 
     fn plan(&self) -> Vec<Planned> {
-        let step = if self.together { Duration::ZERO } else { self.period() / u32::from(self.flows) };
+        let step =
+            if self.together { Duration::ZERO } else { self.period() / u32::from(self.flows) };
         let begins = (0..self.flows).map(|flow| step * u32::from(flow));
         plan(begins, self.period(), WARM_UP + self.lasts)
     }
@@ -66,11 +67,15 @@ impl Stay {
 }
 
 /// Has what comes to the anchor handled by another processor than the sender's, as a card's interrupts would have it: by the
-/// sender's, each packet would be through before the next is sent, and none would ever wait.
+/// sender's, each packet would be through before the next is sent, and none would ever wait. A machine with one processor has no
+/// other way.
 ///
 /// # Errors
 /// When the kernel does not steer packets.
 pub(crate) fn steer(domain: &Domain) -> anyhow::Result<()> {
+    if std::thread::available_parallelism().is_ok_and(|all| all.get() < 2) {
+        return Ok(());
+    }
     let name = domain.node("lma")?.name().unwrap_or_default();
     let steer = "echo 2 > /sys/class/net/outside/queues/rx-0/rps_cpus";
     // Only there does /sys show the node's devices.
