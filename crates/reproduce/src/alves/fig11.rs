@@ -51,7 +51,8 @@ pub(crate) fn run(stage: &Stage) -> anyhow::Result<Outcome> {
         conditions: format!(
             "Flows of 100 kbit/s (125 bytes every 10 ms), evenly one after the other, {} s of each in {rounds} rounds with new \
              daemons, as in Fig. 10; packets that came alone. Without: the host has one interface, and one binding for its \
-             prefix. With: it has two, and each flow has a binding.",
+             prefix. With: it has two, and each flow has a binding. The MAG does the same in both: its difference shows how far \
+             two measurements are from each other.",
             lasts.as_secs()
         ),
     })
