@@ -15,6 +15,7 @@ mod fig7;
 mod fig8;
 mod fig9;
 mod figures;
+mod frames;
 mod moved;
 mod node;
 mod packets;

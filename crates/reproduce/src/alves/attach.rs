@@ -6,9 +6,11 @@ use anyhow::Context;
 use segue_bench::passage::{Passages, Side};
 use segue_clock::Time;
 use segue_linux::clock::monotonic;
-use segue_linux::packet::PacketSocket;
 
 use super::domain::{Domain, FIRST};
+use super::frames::{
+    Awaited, BINDING_ACKNOWLEDGEMENT, BINDING_UPDATE, ICMP_TYPE, ICMPV6, NEXT_HEADER, is_mobility,
+};
 use super::packets::{Flow, Pace};
 use crate::experiment::Stage;
 
@@ -26,14 +28,6 @@ const AWAY: Duration = Duration::from_millis(400);
 /// Packets that are sent until one arrives, and after that.
 const MOST: u32 = 20_000;
 const MORE: u32 = 100;
-/// Where frames say what they carry: behind Ethernet in the IPv6 header, and in what follows that.
-const NEXT_HEADER: usize = 20;
-const ICMP_TYPE: usize = 54;
-const MH_TYPE: usize = 56;
-const ICMPV6: u8 = 58;
-const MOBILITY: u8 = 135;
-const BINDING_UPDATE: u8 = 5;
-const BINDING_ACKNOWLEDGEMENT: u8 = 6;
 const ROUTER_ADVERTISEMENT: u8 = 134;
 
 /// Has the host leave its access and come back; when each step was done, in ms after the link.
@@ -69,42 +63,6 @@ pub(crate) fn attach(stage: &Stage, domain: &mut Domain) -> anyhow::Result<[f64;
     domain.await_host(stage, &FIRST)?;
     domain.await_mobility(stage)?;
     Ok(done)
-}
-
-/// A frame that is to come over a device.
-struct Awaited {
-    socket: PacketSocket,
-    wanted: Box<dyn Fn(&[u8]) -> bool>,
-    at: Option<Time>,
-}
-
-impl Awaited {
-    fn at(
-        domain: &Domain,
-        node: &str,
-        device: &str,
-        wanted: impl Fn(&[u8]) -> bool + 'static,
-    ) -> anyhow::Result<Awaited> {
-        let socket = domain.node(node)?.run(|| PacketSocket::open(device))??;
-        Ok(Awaited { socket, wanted: Box::new(wanted), at: None })
-    }
-
-    /// Takes what has come. To be called often: the kernel's stamps are believed for a second.
-    fn look(&mut self) -> anyhow::Result<()> {
-        let mut frame = [0; 2_048];
-        while let Some(received) = self.socket.receive(&mut frame)? {
-            let bytes = &frame[..received.len.min(frame.len())];
-            let is_ipv6 = bytes.len() > MH_TYPE && bytes[12..14] == [0x86, 0xdd];
-            if self.at.is_none() && is_ipv6 && (self.wanted)(bytes) {
-                self.at = Some(received.at);
-            }
-        }
-        Ok(())
-    }
-}
-
-fn is_mobility(frame: &[u8], kind: u8) -> bool {
-    frame[NEXT_HEADER] == MOBILITY && frame[MH_TYPE] == kind
 }
 
 /// Sends until a packet arrives, and a few more so that everything that belongs to attaching has happened: when it arrived.

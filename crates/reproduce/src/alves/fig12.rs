@@ -8,7 +8,7 @@ use segue_report::{Plot, Series, Style};
 use super::attach::{STEPS, attach};
 use super::domain::Domain;
 use super::figures::Samples;
-use super::moved::{Handover, Load, handovers};
+use super::moved::{Clock, Handover, Load, handovers};
 use crate::experiment::{DataTable, Figure, Line, Outcome, Stage, digits, header, role, row};
 
 /// The flows' rates.
@@ -25,11 +25,12 @@ pub(crate) fn run(stage: &Stage) -> anyhow::Result<Outcome> {
     let steps: &[u16] = stage.either(&[1, 50], &[1, 10, 25, 50]);
     let mut domain = Domain::start(stage)?;
     domain.attach_both(stage)?;
+    let clock = Clock::of_anchor(stage, &mut domain)?;
     let mut found = Found::new();
     for kbit_s in RATES {
         for flows in steps {
             let load = Load { others: *flows, kbit_s };
-            found.insert((kbit_s, *flows), handovers(stage, &mut domain, load, runs)?);
+            found.insert((kbit_s, *flows), handovers(stage, &mut domain, &clock, load, runs)?);
         }
     }
     let attached: Vec<[f64; 5]> =
@@ -79,9 +80,9 @@ fn lines(found: &Found, attached: &[[f64; 5]]) -> Vec<Line> {
             lines.push(line.judged(format!("at most {bar} ms"), value <= bar));
         }
         let here = format!(
-            "{}; the gateway knows after {:.1} ms (median)",
+            "{}; the gateway's message is there after {:.1} ms (median)",
             of(found, kbit_s, |one| one.rebound).told("ms"),
-            of(found, kbit_s, |one| one.noticed).median()
+            of(found, kbit_s, |one| one.told).median()
         );
         lines.push(Line::new(format!("from the link's end to rebinding, {rate}"), "–", here));
         let lost = of(found, kbit_s, |one| one.lost.into());
@@ -102,7 +103,7 @@ fn table(found: &Found) -> DataTable {
         let delay = samples(|one| one.delay);
         let at = |share| tenths(delay.share(share));
         let rebound = digits(samples(|one| one.rebound).median());
-        let noticed = digits(samples(|one| one.noticed).median());
+        let told = digits(samples(|one| one.told).median());
         let lost = all.iter().map(|one| one.lost).max().unwrap_or(0);
         row([
             &name(*kbit_s),
@@ -110,17 +111,17 @@ fn table(found: &Found) -> DataTable {
             &at(0.5),
             &at(0.95),
             &at(1.0),
-            &noticed,
+            &told,
             &rebound,
             &lost,
             &all.len(),
         ])
     });
     DataTable {
-        caption: "Handovers of a flow: delay in ms; when the gateway knew and when the anchor sent the other way, in ms after \
+        caption: "Handovers of a flow: delay in ms; when the gateway's message was at the anchor and when the anchor sent the other way, in ms after \
                   the link's end (medians); most packets lost in one"
             .into(),
-        header: header(&["rate", "flows", "median", "95 %", "most", "known", "rebound", "lost", "runs"]),
+        header: header(&["rate", "flows", "median", "95 %", "most", "told", "rebound", "lost", "runs"]),
         rows: rows.collect(),
     }
 }

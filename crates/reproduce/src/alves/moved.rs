@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use segue_bench::passage::{Passages, Side};
 use segue_clock::Time;
-use segue_daemon::pmip::{lma, mag};
+use segue_daemon::pmip::lma;
 use segue_linux::clock::monotonic;
 
 use super::domain::{Access, Domain, FIRST, SECOND};
+use super::frames::{Awaited, BINDING_UPDATE, is_mobility};
 use super::packets::{Flow, Pace, wait_until};
 use crate::experiment::Stage;
 
@@ -47,8 +48,8 @@ impl Load {
 pub(crate) struct Handover {
     /// The distance of the last packet at the old interface and the first at the new one, less the packets' period.
     pub delay: f64,
-    /// From the end of the link until the gateway knew, and until the anchor sent the other way.
-    pub noticed: f64,
+    /// From the end of the link until the gateway's message was at the anchor, and until the anchor sent the other way.
+    pub told: f64,
     pub rebound: f64,
     /// Packets of the flow that did not arrive.
     pub lost: u32,
@@ -61,6 +62,7 @@ pub(crate) struct Handover {
 pub(crate) fn handovers(
     stage: &Stage,
     domain: &mut Domain,
+    clock: &Clock,
     load: Load,
     runs: u32,
 ) -> anyhow::Result<Vec<Handover>> {
@@ -76,7 +78,7 @@ pub(crate) fn handovers(
         scope.spawn(|| run(&stop, &next, (&moved, load.moved().period), &others));
         let mut found = Vec::new();
         let result = (0..runs).try_for_each(|_| {
-            let one = handover(stage, domain, load, &arrivals, &next)?;
+            let one = handover(stage, domain, (clock, load), &arrivals, &next)?;
             found.push(one);
             anyhow::Ok(())
         });
@@ -107,7 +109,7 @@ fn run(stop: &AtomicBool, next: &AtomicU32, moved: (&Flow, Duration), others: &[
 fn handover(
     stage: &Stage,
     domain: &mut Domain,
-    load: Load,
+    (clock, load): (&Clock, Load),
     arrivals: &[Passages; 2],
     next: &AtomicU32,
 ) -> anyhow::Result<Handover> {
@@ -117,11 +119,13 @@ fn handover(
     domain.wait(stage, "the flow over its own access", |_| Ok(came(old, from, next)?.is_some()))?;
     let from = next.load(Ordering::Relaxed);
     std::thread::sleep(BEFORE);
+    let mut message = Awaited::at(domain, "lma", "core", |f| is_mobility(f, BINDING_UPDATE))?;
     let began = monotonic();
     domain.detach(&FIRST)?;
     domain
         .wait(stage, "the flow over the other access", |_| Ok(came(new, from, next)?.is_some()))?;
     std::thread::sleep(AFTER);
+    message.look()?;
     let until = next.load(Ordering::Relaxed);
     let (mut last, mut first, mut arrived) = (None, None::<Time>, 0);
     for number in from..until {
@@ -133,13 +137,14 @@ fn handover(
     let (last, first) =
         (last.context("the flow did not run")?, first.context("the flow did not move")?);
     let gap_ms = (first.0 as f64 - last.0 as f64) / 1e6;
-    let [noticed, rebound] = told(domain, began)?;
+    let told = message.at.context("the gateway said nothing")?.since(began).as_millis_f64();
+    let rebound = (clock.rebound_ns(domain)? - began.0 as f64) / 1e6;
     domain.attach(stage, &FIRST)?;
     domain.await_mobility(stage)?;
     let period_ms = load.moved().period.as_secs_f64() * 1e3;
     // What was sent last may still be on its way.
     let lost = (until - from).saturating_sub(arrived + 1);
-    Ok(Handover { delay: gap_ms - period_ms, noticed, rebound, lost })
+    Ok(Handover { delay: gap_ms - period_ms, told, rebound, lost })
 }
 
 /// The last packet from this number on that came at an interface.
@@ -153,18 +158,32 @@ fn came(at: &Passages, from: u32, next: &AtomicU32) -> anyhow::Result<Option<u32
     Ok(None)
 }
 
-/// When the gateway knew that the host had left, and when the anchor sent the other way, in ms after the link's end.
-fn told(domain: &Domain, began: Time) -> anyhow::Result<[f64; 2]> {
-    let after = |at_ns: u64| (at_ns as f64 - began.0 as f64) / 1e6;
-    let gateway = domain.events::<mag::Words>(FIRST.name)?;
-    let left = gateway.iter().rev().find(|event| event.kind == "left" && event.at_ns >= began.0);
-    let anchor = domain.events::<lma::Words>("lma")?;
-    let moved =
-        anchor.iter().rev().find(|event| event.kind == "handover" && event.at_ns >= began.0);
-    let handovers = domain.anchor()?.handovers;
-    let handover = handovers.iter().rev().find(|handover| handover.cause == "left");
-    let (left, moved) =
-        (left.context("the gateway noticed nothing")?, moved.context("no handover")?);
-    let took = handover.context("no handover")?.rebinding_ms;
-    Ok([after(left.at_ns), after(moved.at_ns) + took])
+/// The anchor's clock: when its daemon began, in ns. It tells the times of handovers from then on; its events, which have the
+/// machine's clock, it tells of a host only so often.
+pub(crate) struct Clock(f64);
+
+impl Clock {
+    /// By a first handover, which the daemon tells both ways.
+    ///
+    /// # Errors
+    /// When the host's access goes and nothing is moved.
+    pub(crate) fn of_anchor(stage: &Stage, domain: &mut Domain) -> anyhow::Result<Clock> {
+        domain.detach(&FIRST)?;
+        domain.wait(stage, "a handover", |domain| Ok(!domain.anchor()?.handovers.is_empty()))?;
+        let events = domain.events::<lma::Words>("lma")?;
+        let event = events.iter().find(|event| event.kind == "handover");
+        let handovers = domain.anchor()?.handovers;
+        let (event, handover) = (event.context("no event")?, handovers.first().context("none")?);
+        domain.attach(stage, &FIRST)?;
+        domain.await_mobility(stage)?;
+        Ok(Clock(event.at_ns as f64 - handover.at_s * 1e9))
+    }
+
+    /// When the anchor sent the other way, of the last handover; in ns.
+    fn rebound_ns(&self, domain: &Domain) -> anyhow::Result<f64> {
+        let handovers = domain.anchor()?.handovers;
+        let last = handovers.iter().rev().find(|handover| handover.cause == "left");
+        let last = last.context("the anchor tells of no handover")?;
+        Ok(self.0 + last.at_s * 1e9 + last.rebinding_ms * 1e6)
+    }
 }
