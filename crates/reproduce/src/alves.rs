@@ -27,8 +27,11 @@ use std::time::Duration;
 
 use super::experiment::{ALVES, Experiment, Needs, Outcome, Stage};
 
+/// How an experiment runs.
+type Run = fn(&Stage) -> anyhow::Result<Outcome>;
+
 /// The figures' experiments.
-const FIGURES: [(&str, fn(&Stage) -> anyhow::Result<Outcome>); 6] = [
+const FIGURES: [(&str, Run); 6] = [
     ("alves-fig7", fig7::run),
     ("alves-fig8", fig8::run),
     ("alves-fig9", fig9::run),

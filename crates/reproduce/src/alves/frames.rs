@@ -14,10 +14,13 @@ const MOBILITY: u8 = 135;
 pub(crate) const BINDING_UPDATE: u8 = 5;
 pub(crate) const BINDING_ACKNOWLEDGEMENT: u8 = 6;
 
+/// Says whether a frame is the one.
+type Wanted = Box<dyn Fn(&[u8]) -> bool>;
+
 /// A frame that is to come over a device.
 pub(crate) struct Awaited {
     socket: PacketSocket,
-    wanted: Box<dyn Fn(&[u8]) -> bool>,
+    wanted: Wanted,
     /// When the first one came.
     pub at: Option<Time>,
 }
