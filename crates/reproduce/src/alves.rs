@@ -52,13 +52,13 @@ pub(crate) fn experiments() -> Vec<Experiment> {
     };
     vec![
         of("alves-fig7", "Time in the node against number of rules", 150, |s| figure(s, 0)),
-        of("alves-fig8", "Time to add a rule against number of rules", 120, |s| figure(s, 1)),
+        of("alves-fig8", "Time to add a rule against number of rules", 90, |s| figure(s, 1)),
         of("alves-fig9", "Time in the LMA of a flow's first packets", 60, |s| figure(s, 2)),
         of("alves-fig10", "Time in LMA and MAG", 100, |s| figure(s, 3)),
         of("alves-fig11", "Time in LMA and MAG with and without flow mobility", 120, |s| {
             figure(s, 4)
         }),
-        of("alves-fig12", "Handover delay of a flow, and attaching step by step", 500, |s| {
+        of("alves-fig12", "Handover delay of a flow, and attaching step by step", 130, |s| {
             figure(s, 5)
         }),
         of("alves-table4", "Main results of Fig. 7 to 12", 5, table4),

@@ -22,7 +22,7 @@ type Found = BTreeMap<(u32, u16), Vec<Handover>>;
 
 pub(crate) fn run(stage: &Stage) -> anyhow::Result<Outcome> {
     let (runs, returns) = stage.either((3, 3), (30, 30));
-    let steps: &[u16] = stage.either(&[1, 50], &[1, 10, 25, 50]);
+    let steps: &[u16] = stage.either(&[1, 50], &[1, 10, 20, 30, 40, 50]);
     let mut domain = Domain::start(stage)?;
     domain.attach_both(stage)?;
     let clock = Clock::of_anchor(stage, &mut domain)?;

@@ -138,3 +138,29 @@ fn figure(found: &Found) -> Figure {
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_way_that_this_machine_lacks_has_its_reason_and_no_number() {
+        let samples = |us| Samples::new(vec![us; 3]);
+        let found = Found::from([
+            ((Kind::Rules, 1), samples(10.0)),
+            ((Kind::Rules, 1_000), samples(80.0)),
+            ((Kind::Ebpf, 1), samples(10.0)),
+            ((Kind::Ebpf, 100_000), samples(12.1)),
+        ]);
+        let missing = [(Kind::Iptables, "not available here: no such program".to_owned())];
+        let lines = lines(&found, &missing);
+        let of = |name: &str| {
+            let own = lines.iter().filter(move |line| line.what.contains(name));
+            own.map(|line| (line.here.as_str(), line.agrees)).collect::<Vec<_>>()
+        };
+        assert_eq!(of("iptables"), [("not available here: no such program", None)]);
+        assert_eq!(of("a rule for each flow: medians"), [("8.000 times", None)]);
+        assert_eq!(of("eBPF, the relay: medians"), [("1.210 times", Some(false))]);
+        assert_eq!(figure(&found).plot.series.len(), 2);
+    }
+}

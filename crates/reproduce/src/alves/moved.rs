@@ -76,15 +76,19 @@ pub(crate) fn handovers(
     let (stop, next) = (AtomicBool::new(false), AtomicU32::new(0));
     std::thread::scope(|scope| {
         scope.spawn(|| run(&stop, &next, (&moved, load.moved().period), &others));
-        let mut found = Vec::new();
-        let result = (0..runs).try_for_each(|_| {
-            let one = handover(stage, domain, (clock, load), &arrivals, &next)?;
-            found.push(one);
-            anyhow::Ok(())
-        });
-        stop.store(true, Ordering::Relaxed);
-        result.map(|()| found)
+        let _end = End(&stop);
+        let each = (0..runs).map(|_| handover(stage, domain, (clock, load), &arrivals, &next));
+        each.collect()
     })
+}
+
+/// Has the sender stop, however the handovers end.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Sends all flows until told to stop; `next` is the moved flow's next number.
