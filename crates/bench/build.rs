@@ -6,30 +6,34 @@ use std::process::Command;
 
 use libbpf_cargo::SkeletonBuilder;
 
-const SOURCE: &str = "src/bpf/bench.bpf.c";
+/// Objects by the names of their sources: the bench of probes, and stamps of packets that pass a node.
+const OBJECTS: [&str; 2] = ["bench", "passage"];
 /// The probe's format and authenticator come from the datapath.
 const SHARED: &str = "../datapath/src/bpf";
 const REFLECTOR: &str = "src/c/reflector.c";
 
 fn main() {
     let directory = PathBuf::from(env::var_os("OUT_DIR").expect("set by cargo"));
-    let out = directory.join("bench.skel.rs");
     let arch = env::var("CARGO_CFG_TARGET_ARCH").expect("set by cargo");
     // Debian keeps <asm/types.h> in a folder named after the architecture.
     let include = format!("-I/usr/include/{arch}-linux-gnu");
     let libbpf = format!("-I{}", env::var("DEP_BPF_INCLUDE").expect("set by libbpf-sys"));
     let shared = format!("-I{SHARED}");
-    SkeletonBuilder::new()
-        .source(SOURCE)
-        .clang_args(
-            ["-mcpu=v3", "-Wall", "-Werror", "-Wno-address-of-packed-member"].into_iter().chain([
-                include.as_str(),
+    for name in OBJECTS {
+        SkeletonBuilder::new()
+            .source(format!("src/bpf/{name}.bpf.c"))
+            .clang_args([
+                "-mcpu=v3",
+                "-Wall",
+                "-Werror",
+                "-Wno-address-of-packed-member",
+                &include,
                 &libbpf,
                 &shared,
-            ]),
-        )
-        .build_and_generate(&out)
-        .expect("the eBPF programs compile; clang and the kernel's headers are needed");
+            ])
+            .build_and_generate(directory.join(format!("{name}.skel.rs")))
+            .expect("the eBPF programs compile; clang and the kernel's headers are needed");
+    }
     reflector(&arch, &directory.join("reflector"));
     println!("cargo::rerun-if-changed={REFLECTOR}");
     println!("cargo::rerun-if-changed=src/bpf");

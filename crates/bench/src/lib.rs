@@ -5,11 +5,14 @@
 //! [`probes::run`] makes the table, [`probes::sweep`] the curves of paper 2 (Fig. 7 and 8). `docs/bench.md` says what
 //! is measured, and how softirqs are charged.
 //!
+//! [`passage`] stamps numbered packets where they come into a node and where they leave it.
+//!
 //! Everything needs root. Namespaces are called `segue-bench…` and are removed when a bench ends.
 
 mod account;
 mod error;
 mod generator;
+pub mod passage;
 pub mod probes;
 mod protocol;
 mod raw;

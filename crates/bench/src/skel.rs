@@ -183,11 +183,12 @@ impl Receiving<'_> {
     }
 }
 
-fn trace(program: &OwnedFd, point: &CStr) -> Result<OwnedFd, BenchError> {
+/// Has a program run at a raw trace point, until the descriptor closes.
+pub(crate) fn trace(program: &OwnedFd, point: &CStr) -> Result<OwnedFd, BenchError> {
     // SAFETY: the name is a C string that outlives the call, and the descriptor is borrowed for it.
     let fd = unsafe { libbpf_sys::bpf_raw_tracepoint_open(point.as_ptr(), program.as_raw_fd()) };
     if fd < 0 {
-        return Err(system("watch softirqs")(io::Error::from_raw_os_error(-fd)));
+        return Err(system("watch a trace point")(io::Error::from_raw_os_error(-fd)));
     }
     // SAFETY: the kernel has just given this descriptor to us alone.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
@@ -246,7 +247,8 @@ fn filter_hook(program: &OwnedFd, ifindex: u32) -> TcHook {
         .hook(TC_INGRESS)
 }
 
-fn link(program: &OwnedFd, ifindex: u32, kind: u32, flags: u32) -> io::Result<Attached> {
+/// Attaches a program to a device of the calling thread's namespace by a link.
+pub(crate) fn link(program: &OwnedFd, ifindex: u32, kind: u32, flags: u32) -> io::Result<Attached> {
     let options = libbpf_sys::bpf_link_create_opts {
         sz: size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,
         flags,

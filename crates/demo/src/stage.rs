@@ -37,10 +37,46 @@ pub struct Stage {
     name: String,
 }
 
-struct Daemon {
+/// A daemon of this program as a child process. Dropping it ends it.
+#[derive(Debug)]
+pub struct Daemon {
     name: &'static str,
     child: Child,
     log: PathBuf,
+}
+
+impl Daemon {
+    /// Starts it; what it says goes into the file `log`, and `input` is what it reads.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn spawn(
+        name: &'static str,
+        mut command: Command,
+        log: PathBuf,
+        input: Option<&str>,
+    ) -> anyhow::Result<Daemon> {
+        let out = std::fs::File::create(&log)?;
+        command.stdin(Stdio::piped()).stdout(out.try_clone()?).stderr(out);
+        let mut child = command.spawn().with_context(|| format!("cannot start the {name}"))?;
+        if let (Some(line), Some(mut stdin)) = (input, child.stdin.take()) {
+            std::io::Write::write_all(&mut stdin, line.as_bytes())?;
+        }
+        Ok(Daemon { name, child, log })
+    }
+
+    /// Fails if it has ended, with the end of its log.
+    ///
+    /// # Errors
+    /// As said.
+    pub fn check_alive(&mut self) -> anyhow::Result<()> {
+        if let Some(status) = self.child.try_wait()? {
+            let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+            let last = log.lines().last().unwrap_or("it said nothing");
+            bail!("the {} ended ({status}): {last}", self.name);
+        }
+        Ok(())
+    }
 }
 
 impl Drop for Daemon {
@@ -157,17 +193,11 @@ impl Stage {
         join: Option<&str>,
     ) -> anyhow::Result<()> {
         let log = self.file(&format!("{name}.log"));
-        let out = std::fs::File::create(&log)?;
         command.arg(name).arg("--config").arg(config);
-        command.stdin(Stdio::piped()).stdout(out.try_clone()?).stderr(out);
         if join.is_some() {
             command.args(["--join", "-"]);
         }
-        let mut child = command.spawn().with_context(|| format!("cannot start the {name}"))?;
-        if let (Some(line), Some(mut stdin)) = (join, child.stdin.take()) {
-            std::io::Write::write_all(&mut stdin, line.as_bytes())?;
-        }
-        self.daemons.borrow_mut().push(Daemon { name, child, log });
+        self.daemons.borrow_mut().push(Daemon::spawn(name, command, log, join)?);
         Ok(())
     }
 
@@ -191,14 +221,7 @@ impl Stage {
 
     /// Fails if a daemon has ended, with the end of its log.
     pub fn check_alive(&self) -> anyhow::Result<()> {
-        for daemon in self.daemons.borrow_mut().iter_mut() {
-            if let Some(status) = daemon.child.try_wait()? {
-                let log = std::fs::read_to_string(&daemon.log).unwrap_or_default();
-                let last = log.lines().last().unwrap_or("it said nothing");
-                bail!("the {} ended ({status}): {last}", daemon.name);
-            }
-        }
-        Ok(())
+        self.daemons.borrow_mut().iter_mut().try_for_each(Daemon::check_alive)
     }
 
     /// The status of the host (`host`) or the anchor (`anchor`).
@@ -291,7 +314,11 @@ fn host_lines(responsiveness: Option<Span>) -> String {
     text
 }
 
-fn own_program() -> anyhow::Result<PathBuf> {
+/// The file of this program.
+///
+/// # Errors
+/// When the kernel does not tell.
+pub fn own_program() -> anyhow::Result<PathBuf> {
     std::env::current_exe().context("the program does not know where it is")
 }
 

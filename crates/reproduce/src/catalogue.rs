@@ -4,7 +4,7 @@ use anyhow::bail;
 
 use super::experiment::Experiment;
 use super::{
-    active_pb, detection, false_positives, levels, loss_levels, netem, planning, processor,
+    active_pb, alves, detection, false_positives, levels, loss_levels, netem, planning, processor,
     round_trip_loss, step,
 };
 
@@ -21,6 +21,7 @@ pub(crate) fn all() -> Vec<Experiment> {
     all.extend(round_trip_loss::experiments());
     all.extend(active_pb::experiments());
     all.extend(processor::experiments());
+    all.extend(alves::experiments());
     all.extend(false_positives::experiments());
     all.extend(detection::experiments());
     all

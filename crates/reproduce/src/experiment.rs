@@ -1,7 +1,9 @@
 //! What an experiment is and what comes out of it. One file holds one experiment or a family of
 //! them; [`super::catalogue`] lists all.
 
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use segue_demo::interrupt::Interrupts;
@@ -12,6 +14,8 @@ use serde::Serialize;
 pub(crate) const SALSANO: &str = "Salsano et al. 2018";
 /// Paper 2.
 pub(crate) const PATRIARCA: &str = "Patriarca et al. 2012";
+/// Paper 3.
+pub(crate) const ALVES: &str = "Alves et al.";
 
 /// An experiment of one of the papers, or a test of one of their formulas.
 pub(crate) struct Experiment {
@@ -87,9 +91,23 @@ impl Needs {
 pub(crate) struct Stage {
     /// The user's request to stop.
     pub interrupts: Interrupts,
+    /// Fewer steps and samples, for those that have such a form.
+    pub quick: bool,
+    /// What experiments found in this run that another one sums up, by their names.
+    pub found: Mutex<BTreeMap<&'static str, Vec<Line>>>,
 }
 
 impl Stage {
+    /// A stage without anything found yet.
+    pub(crate) fn new(interrupts: Interrupts, quick: bool) -> Stage {
+        Stage { interrupts, quick, found: Mutex::default() }
+    }
+
+    /// One or the other, by how much is to be done.
+    pub(crate) fn either<T>(&self, quick: T, full: T) -> T {
+        if self.quick { quick } else { full }
+    }
+
     /// Fails once the user wants to stop; long experiments call it from time to time.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         anyhow::ensure!(!self.interrupts.happened(), "interrupted");

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod active_pb;
+mod alves;
 mod average;
 mod catalogue;
 mod detection;
@@ -55,6 +56,9 @@ pub struct Args {
     /// Run what is measured this often: the median of each number, with the least and the greatest
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     runs: u32,
+    /// Fewer steps and samples, in seconds where it takes minutes: to see that it works, not to judge by
+    #[arg(long)]
+    quick: bool,
     /// Print only the result, as JSON
     #[arg(long)]
     json: bool,
@@ -80,7 +84,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     {
         netns::unshare_user().context("without root the experiments need a user namespace")?;
     }
-    let stage = Stage { interrupts: segue_demo::interrupt::interrupts()? };
+    let stage = Stage::new(segue_demo::interrupt::interrupts()?, args.quick);
     let mut results = Results::new(out, rootless)?;
     let how = schedule::How { runs: args.runs, quiet: args.json };
     schedule::run(&experiments, &stage, how, &mut results)?;

@@ -152,7 +152,7 @@ mod tests {
                 Ok(Outcome { lines, conditions: "Quiet.".into(), ..Outcome::default() })
             },
         };
-        let stage = Stage { interrupts: segue_demo::interrupt::interrupts().unwrap() };
+        let stage = Stage::new(segue_demo::interrupt::interrupts().unwrap(), false);
         let measured = run(&experiment(Needs::Namespaces), &stage, 3).unwrap();
         assert_eq!(measured.lines[0].here, "1 (0 to 2)");
         assert!(

@@ -81,6 +81,9 @@ fn the_list_names_every_figure_of_the_measurements() {
     for figure in [16, 17, 18, 21, 22, 23, 24] {
         assert!(ids.contains(&format!("salsano-fig{figure}-tunnel").as_str()), "{figure}: {text}");
     }
+    for figure in ALVES {
+        assert!(ids.contains(&figure), "{figure}: {text}");
+    }
     assert_eq!(std::fs::read_dir(out.path()).unwrap().count(), 0, "a list writes nothing");
     let output = reproduce(out.path(), &["--list", "--json"]).output().unwrap();
     let list: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -313,6 +316,118 @@ fn the_daemons_asymmetric_average_follows_increases_more_closely() {
     let imposed = csv("imposed on each probe");
     follows(&imposed, &csv("measured, τ = 124 ms rising, 896 ms falling"), [124.0, 896.0]);
     follows(&imposed, &csv("measured, τ = 896 ms"), [896.0; 2]);
+}
+
+/// The experiments of paper 3.
+const ALVES: [&str; 7] = [
+    "alves-fig7",
+    "alves-fig8",
+    "alves-fig9",
+    "alves-fig10",
+    "alves-fig11",
+    "alves-fig12",
+    "alves-table4",
+];
+
+/// The median in a line's text, in µs or ms.
+fn median(text: &str) -> f64 {
+    let after = text.split_once("median ").unwrap().1;
+    after.split(' ').next().unwrap().parse().unwrap()
+}
+
+/// Paper 3 in its quick form: what holds on a busy machine too, and that nothing is left.
+#[test]
+fn the_figures_of_paper_3_come_from_classifiers_and_from_a_domains_daemons() {
+    if !root() {
+        return;
+    }
+    let out = directory();
+    let arguments = [&ALVES[..], &["--quick", "--json"]].concat();
+    let child = reproduce(out.path(), &arguments).stdout(std::process::Stdio::piped()).spawn();
+    let child = child.unwrap();
+    let pid = child.id();
+    let output = child.wait_with_output().unwrap();
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for id in ALVES {
+        for line in lines(&result, id) {
+            println!("{id}: {}: {} [{}]", line["what"], line["here"], line["agrees"]);
+        }
+    }
+    assert!(output.status.success(), "{result:#}");
+    every_verdict_has_its_bar_and_no_fact_has_two(&result);
+
+    // A rule for each flow costs each packet: far more of them than anything else here takes.
+    let at = |name: &str| series(out.path(), "alves-fig7.csv", name);
+    let rules = at("nftables, a rule for each flow");
+    let [(few, short), .., (many, long)] = rules[..] else { panic!("{rules:?}") };
+    assert_eq!((few, many), (1.0, 1_000.0));
+    assert!(long > 2.0 * short, "{rules:?}");
+    assert_eq!(at("eBPF, the relay").last().unwrap().0, 100_000.0);
+    let ours =
+        lines(&result, "alves-fig8").iter().find(|l| l["what"].as_str().unwrap().contains("eBPF"));
+    assert_eq!(ours.unwrap()["agrees"], true, "{ours:?}");
+
+    // The first packet of a flow goes through the daemon, the later ones do not.
+    let first = median(here(&result, "alves-fig9", "time in the LMA, packet 1"));
+    let later = median(here(&result, "alves-fig9", "time in the LMA, packets 6"));
+    assert!(first > 2.0 * later, "{first} µs, then {later} µs");
+    for node in ["LMA", "MAG"] {
+        let alone = here(&result, "alves-fig10", &format!("time in the {node}, 100 kbit/s, alone"));
+        assert!(median(alone) > 0.0, "{alone}");
+        let batched = format!("batched over alone in the {node}, 100 kbit/s");
+        assert!(here(&result, "alves-fig10", &batched).contains("packets"), "{result:#}");
+    }
+    assert_eq!(lines(&result, "alves-fig11").len(), 4);
+    let delay = here(&result, "alves-fig12", "handover delay of a flow, 1 Mbit/s, median");
+    assert!(delay.ends_with(" ms of 6"), "{delay}");
+    let attached = median(here(&result, "alves-fig12", "attaching"));
+    assert!(attached > 0.0 && attached < 1_500.0, "{attached} ms");
+    // The table counts the bars of the figures.
+    let bars = |id: &str| lines(&result, id).iter().filter(|l| l["bar"].is_string()).count();
+    let e = here(&result, "alves-table4", "E: ");
+    assert!(e.ends_with(&format!("of {} bars are met (alves-fig12)", bars("alves-fig12"))), "{e}");
+    let page = std::fs::read_to_string(out.path().join("index.html")).unwrap();
+    assert!(page.contains("Attaching to an access: each step"));
+    let left = segue_linux::netns::list_with_prefix("segue-");
+    assert!(left.iter().all(|name| !name.contains(&format!("alves{pid}-"))), "{left:?}");
+}
+
+#[test]
+fn an_interrupted_domain_of_paper_3_leaves_no_namespace_and_no_daemon() {
+    if !root() {
+        return;
+    }
+    let out = directory();
+    let mut command = reproduce(out.path(), &["alves-fig12", "--quick", "--json"]);
+    let child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let pid = child.id();
+    let namespaces = || {
+        let all = segue_linux::netns::list_with_prefix("segue-");
+        all.iter().filter(|name| name.contains(&format!("alves{pid}-"))).count()
+    };
+    let daemons = || -> Vec<u32> {
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        let told =
+            tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+        let told: Vec<String> = told.collect();
+        told.iter().flat_map(|all| all.split(' ')).filter_map(|pid| pid.parse().ok()).collect()
+    };
+    let patience = Instant::now() + Duration::from_secs(60);
+    while daemons().len() < 3 && Instant::now() < patience {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let running = daemons();
+    assert_eq!(running.len(), 3, "the anchor and two gateways");
+    assert!(namespaces() > 0);
+    kill(Pid::from_raw(pid as i32), Signal::SIGTERM).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(result["experiments"][0]["error"], "interrupted");
+    assert_eq!(namespaces(), 0);
+    for daemon in running {
+        assert!(!Path::new(&format!("/proc/{daemon}")).exists(), "{daemon} still runs");
+    }
 }
 
 #[test]

@@ -1,0 +1,172 @@
+//! Fig. 10: how long packets of 50 flows stay in LMA and MAG.
+
+use std::time::Duration;
+
+use segue_report::{Plot, Series, Style};
+
+use super::domain::{Domain, FIRST};
+use super::figures::Samples;
+use super::steady::{Load, Stay, measure, steer};
+use crate::experiment::{DataTable, Figure, Line, Outcome, Stage, digits, header, row};
+
+const FLOWS: u16 = 50;
+const RATES: [u32; 2] = [10, 100];
+const NODES: [&str; 2] = ["LMA", "MAG"];
+
+/// What was measured at one rate: packets at LMA and MAG.
+struct Rate {
+    kbit_s: u32,
+    /// Flows that send evenly one after the other, and flows that send in the same instant.
+    spread: [Stay; 2],
+    together: [Stay; 2],
+}
+
+impl Rate {
+    /// Of a node: what came alone, of flows one after the other; what came several in a poll.
+    fn of(&self, node: usize) -> [Samples; 2] {
+        let [alone, mut batched] = self.spread[node].samples().map(Samples::values);
+        batched.extend(&self.together[node].batched);
+        [alone, batched].map(Samples::new)
+    }
+}
+
+pub(crate) fn run(stage: &Stage) -> anyhow::Result<Outcome> {
+    let lasts = stage.either(Duration::from_secs(2), Duration::from_secs(20));
+    let mut domain = Domain::start(stage)?;
+    domain.attach_both(stage)?;
+    steer(&domain)?;
+    let mut rates = Vec::new();
+    for (place, kbit_s) in RATES.into_iter().enumerate() {
+        let load = |together: bool| Load {
+            flows: FLOWS,
+            kbit_s,
+            together,
+            lasts,
+            port: 10_000 + 200 * place as u16 + 100 * u16::from(together),
+        };
+        let spread = measure(stage, &domain, &FIRST, load(false))?;
+        let together = measure(stage, &domain, &FIRST, load(true))?;
+        rates.push(Rate { kbit_s, spread, together });
+    }
+    Ok(Outcome {
+        figures: vec![alone(&rates), batches(&rates)],
+        tables: vec![table(&rates)],
+        lines: lines(&rates),
+        conditions: format!(
+            "{FLOWS} flows to a host with two interfaces, all placed before, packets of 125 bytes, {} s at each rate: once the \
+             flows send evenly one after the other, once all in the same instant. The correspondent sends on one processor, \
+             another handles what comes to the LMA. Batched: a node got several packets in one poll of NAPI, which a trace \
+             point counts; alone: one. From the first program on the device where a packet comes to the last on the one where \
+             it leaves: what it waits before the poll is in neither. In the MAG, what comes out of the tunnel is queued once more, \
+             behind the rest of its poll.",
+            lasts.as_secs()
+        ),
+    })
+}
+
+fn lines(rates: &[Rate]) -> Vec<Line> {
+    let mut lines = Vec::new();
+    for rate in rates {
+        let kbit_s = rate.kbit_s;
+        let [lma, mag] = [0, 1].map(|node| rate.of(node));
+        let said = match kbit_s {
+            10 => ["90 % slightly above 30 µs", "not noticeably affected by the rate"],
+            _ => ["around 10 µs", "90 % in less than 15 µs"],
+        };
+        for ((node, paper), [alone, _]) in NODES.into_iter().zip(said).zip([&lma, &mag]) {
+            let what = format!("time in the {node}, {kbit_s} kbit/s, alone");
+            lines.push(Line::new(what, paper, alone.told("µs")));
+        }
+        let [at_mag, at_lma] = [&mag[0], &lma[0]].map(Samples::median);
+        let here = format!("{} µs and {} µs", digits(at_mag), digits(at_lma));
+        lines.push(
+            Line::new(
+                format!("medians at MAG and LMA, {kbit_s} kbit/s, alone"),
+                "the LMA's about twice the MAG's",
+                here,
+            )
+            .judged("the MAG's is at most the LMA's", at_mag <= at_lma),
+        );
+        for (node, [alone, batched]) in NODES.into_iter().zip([&lma, &mag]) {
+            let here = match batched.count() {
+                0 => "no packet came with another".to_owned(),
+                n => format!("{} times ({n} packets)", digits(batched.median() / alone.median())),
+            };
+            let paper = if node == "LMA" { "less when NAPI polls" } else { "–" };
+            let what = format!("batched over alone in the {node}, {kbit_s} kbit/s, medians");
+            lines.push(Line::new(what, paper, here));
+        }
+    }
+    lines
+}
+
+fn table(rates: &[Rate]) -> DataTable {
+    let mut rows = Vec::new();
+    for rate in rates {
+        for (node, name) in NODES.into_iter().enumerate() {
+            for (how, s) in ["alone", "batched"].into_iter().zip(rate.of(node)) {
+                let us = |share| if s.count() == 0 { "–".into() } else { digits(s.share(share)) };
+                let cells = (us(0.5), us(0.9), us(0.99));
+                rows.push(row([
+                    &name,
+                    &rate.kbit_s,
+                    &how,
+                    &cells.0,
+                    &cells.1,
+                    &cells.2,
+                    &s.count(),
+                ]));
+            }
+        }
+    }
+    DataTable {
+        caption: "Time in a node, in µs".into(),
+        header: header(&["node", "kbit/s", "came", "median", "90 %", "99 %", "packets"]),
+        rows,
+    }
+}
+
+fn curves(name: &'static str, title: &str, series: Vec<Series>) -> Figure {
+    let ends = series.iter().flat_map(|s| &s.points).filter(|(_, y)| *y <= 99.0);
+    let end = ends.map(|(x, _)| *x).fold(0.0, f64::max);
+    Figure {
+        name,
+        caption: format!(
+            "{title}: share of packets that stay no longer, up to where 99 % of each are through."
+        ),
+        plot: Plot {
+            title: title.into(),
+            x_label: "time in the node (µs)".into(),
+            y_label: "packets (%)".into(),
+            series,
+            y_from_zero: true,
+            x_range: (end > 0.0).then_some((0.0, end)),
+            ..Plot::default()
+        },
+    }
+}
+
+/// Rates and nodes, of what came alone.
+fn alone(rates: &[Rate]) -> Figure {
+    let all = rates.iter().flat_map(|rate| NODES.into_iter().enumerate().map(move |n| (rate, n)));
+    let series = all.enumerate().map(|(place, (rate, (node, name)))| {
+        let [alone, _] = rate.of(node);
+        alone.curve(format!("{name}, {} kbit/s", rate.kbit_s), place, Style::Line)
+    });
+    curves("", "Packets that came alone", series.collect())
+}
+
+/// Alone against batched, at the higher rate.
+fn batches(rates: &[Rate]) -> Figure {
+    let mut series = Vec::new();
+    for (node, name) in NODES.into_iter().enumerate() {
+        let Some(rate) = rates.last() else { continue };
+        let styles = [("alone", Style::Line), ("batched", Style::Dashed)];
+        for ((how, style), s) in styles.into_iter().zip(rate.of(node)) {
+            if s.count() > 0 {
+                series.push(s.curve(format!("{name}, {how}"), node, style));
+            }
+        }
+    }
+    curves("batches", "Alone and batched, 100 kbit/s", series)
+}
