@@ -4,7 +4,9 @@
 
 #![forbid(unsafe_code)]
 
+pub mod domain;
 pub mod interrupt;
+pub mod moves;
 pub mod outcome;
 pub mod page;
 pub mod stage;

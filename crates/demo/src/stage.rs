@@ -21,6 +21,7 @@ use segue_netem::DropCause;
 use segue_wire::{SIGNAL_PORT, TUNNEL_PORT};
 
 use super::interrupt::Interrupts;
+use super::traffic::Ends;
 
 /// How long daemons may take to be ready.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -63,6 +64,12 @@ impl Daemon {
             std::io::Write::write_all(&mut stdin, line.as_bytes())?;
         }
         Ok(Daemon { name, child, log })
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.name
     }
 
     /// Fails if it has ended, with the end of its log.
@@ -269,6 +276,12 @@ impl Stage {
         parsed.find(IpAddr::is_ipv4).context("the host has no inner IPv4 address")
     }
 
+    /// Between whom its traffic goes.
+    pub fn ends(&self) -> anyhow::Result<Ends<'_>> {
+        let (host, cn) = (self.net.host(), self.net.cn());
+        Ok(Ends { host, cn, address: DemoNet::CN.0.into(), inner: self.inner()? })
+    }
+
     /// What the emulators did since `start`.
     pub fn truth(&self, start: Time) -> Truth {
         let path = |name, handle: &Handle| {
@@ -322,7 +335,7 @@ pub fn own_program() -> anyhow::Result<PathBuf> {
     std::env::current_exe().context("the program does not know where it is")
 }
 
-fn choice_name(choice: Choice) -> &'static str {
+pub(crate) fn choice_name(choice: Choice) -> &'static str {
     match choice {
         Choice::Auto => "auto",
         Choice::Ebpf => "ebpf",

@@ -2,7 +2,7 @@
 //! the host's inner address and the correspondent node.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use anyhow::Context;
 use segue_clock::{Span, Time};
-use segue_lab::demo::DemoNet;
 use segue_linux::clock::monotonic;
 use segue_linux::netns::Netns;
 use socket2::{Domain, Socket, Type};
@@ -78,27 +77,48 @@ pub struct Seen {
     pub tcp: Tcp,
 }
 
+/// Between whom it goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Ends<'a> {
+    /// The host's node.
+    pub host: &'a Netns,
+    /// The correspondent node.
+    pub cn: &'a Netns,
+    /// The correspondent's address.
+    pub address: IpAddr,
+    /// The host's, of the same family.
+    pub inner: IpAddr,
+}
+
+impl Ends<'_> {
+    /// Any address of their family.
+    fn any(&self) -> IpAddr {
+        match self.address {
+            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        }
+    }
+}
+
 impl Traffic {
     /// Starts all traffic.
-    pub fn start(net: &DemoNet, inner: IpAddr, start: Time) -> anyhow::Result<Traffic> {
-        let mut traffic = Traffic::voice_alone(net, inner, start)?;
+    pub fn start(ends: &Ends<'_>, start: Time) -> anyhow::Result<Traffic> {
+        let mut traffic = Traffic::voice_alone(ends, start)?;
         let s = Arc::clone(&traffic.shared);
-        traffic.spawn(vec![tcp_server(&s, net.cn())?, tcp_client(&s, net.host())?])?;
+        traffic.spawn(vec![tcp_server(&s, ends)?, tcp_client(&s, ends)?])?;
         Ok(traffic)
     }
 
     /// Starts the voice flow and no download.
-    pub fn voice_alone(net: &DemoNet, inner: IpAddr, start: Time) -> anyhow::Result<Traffic> {
+    pub fn voice_alone(ends: &Ends<'_>, start: Time) -> anyhow::Result<Traffic> {
         let shared = Arc::new(Shared::default());
         shared.start_ns.store(start.0, Ordering::Relaxed);
         let mut traffic = Traffic { shared, threads: Vec::new() };
-        let cn = SocketAddr::new(DemoNet::CN.0.into(), VOICE_PORT);
-        let host = SocketAddr::new(inner, VOICE_PORT);
-        let at_host = Arc::new(net.host().run(|| voice_socket(host))??);
-        let at_cn =
-            Arc::new(net.cn().run(|| {
-                voice_socket(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), VOICE_PORT))
-            })??);
+        let cn = SocketAddr::new(ends.address, VOICE_PORT);
+        let host = SocketAddr::new(ends.inner, VOICE_PORT);
+        let at_host = Arc::new(ends.host.run(|| voice_socket(host))??);
+        let at_cn = SocketAddr::new(ends.any(), VOICE_PORT);
+        let at_cn = Arc::new(ends.cn.run(|| voice_socket(at_cn))??);
         let s = &traffic.shared;
         let jobs: Vec<Box<dyn FnOnce() + Send>> = vec![
             voice_sender(s, at_host.clone(), cn, |s| &s.up),
@@ -160,8 +180,11 @@ impl Shared {
 }
 
 fn voice_socket(at: SocketAddr) -> anyhow::Result<UdpSocket> {
-    let socket = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
-    socket.set_tos_v4(EF)?;
+    let socket = Socket::new(Domain::for_address(at), Type::DGRAM, None)?;
+    match at {
+        SocketAddr::V4(_) => socket.set_tos_v4(EF)?,
+        SocketAddr::V6(_) => socket.set_tclass_v6(EF)?,
+    }
     socket.bind(&at.into()).with_context(|| format!("the voice flow cannot use {at}"))?;
     let socket = UdpSocket::from(socket);
     socket.set_read_timeout(Some(LOOK))?;
@@ -210,8 +233,8 @@ fn voice_receiver(
 }
 
 /// Sends endlessly to every client.
-fn tcp_server(shared: &Arc<Shared>, cn: &Netns) -> anyhow::Result<Box<dyn FnOnce() + Send>> {
-    let listener = cn.run(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, TCP_PORT)))??;
+fn tcp_server(shared: &Arc<Shared>, ends: &Ends<'_>) -> anyhow::Result<Box<dyn FnOnce() + Send>> {
+    let listener = ends.cn.run(|| TcpListener::bind((ends.any(), TCP_PORT)))??;
     listener.set_nonblocking(true)?;
     let shared = Arc::clone(shared);
     Ok(Box::new(move || {
@@ -235,9 +258,9 @@ fn tcp_server(shared: &Arc<Shared>, cn: &Netns) -> anyhow::Result<Box<dyn FnOnce
 }
 
 /// Downloads over one connection; opens another only if that breaks, and counts it.
-fn tcp_client(shared: &Arc<Shared>, host: &Netns) -> anyhow::Result<Box<dyn FnOnce() + Send>> {
-    let server = SocketAddr::new(DemoNet::CN.0.into(), TCP_PORT);
-    let socket = || host.run(|| Socket::new(Domain::IPV4, Type::STREAM, None));
+fn tcp_client(shared: &Arc<Shared>, ends: &Ends<'_>) -> anyhow::Result<Box<dyn FnOnce() + Send>> {
+    let server = SocketAddr::new(ends.address, TCP_PORT);
+    let socket = || ends.host.run(|| Socket::new(Domain::for_address(server), Type::STREAM, None));
     let mut spare = vec![socket()??, socket()??, socket()??, socket()??];
     let shared = Arc::clone(shared);
     Ok(Box::new(move || {

@@ -47,7 +47,7 @@ fn run(stage: &Stage) -> anyhow::Result<Outcome> {
     let config = Config { rides: true, ..tracking::config(Over::Tunnel, T_KA_MS, &[(1.0, 1.0)]) };
     let tunnel = Tunnel::start(stage, "activepb", Over::Tunnel.level(RTT_MS), &config)?;
     let daemons = tunnel.daemons();
-    let traffic = Traffic::voice_alone(daemons.net(), daemons.inner()?, monotonic())?;
+    let traffic = Traffic::voice_alone(&daemons.ends()?, monotonic())?;
     let looks = || -> anyhow::Result<[[Status<Tunnels>; 2]; 2]> {
         let look = || {
             let status = |role| daemons.status(role, u64::MAX);

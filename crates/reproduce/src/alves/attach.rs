@@ -38,22 +38,22 @@ pub(crate) fn attach(stage: &Stage, domain: &mut Domain) -> anyhow::Result<[f64;
     stage.check()?;
     let _sink = domain.sink()?;
     let flow = domain.flow(&FIRST, 8_000, Pace { period: PERIOD, bytes: 125 })?;
-    let arrivals = domain.watch("host", MOST, &[(FIRST.radio, Side::Entry)])?;
+    let arrivals = domain.watch("host", MOST, &[(FIRST.radio.name, Side::Entry)])?;
     domain.detach(&FIRST)?;
     std::thread::sleep(AWAY);
-    let mac = mac(FIRST.llid).context("a link-layer address")?;
+    let mac = mac(FIRST.radio.llid).context("a link-layer address")?;
     let mut frames = [
         Awaited::at(domain, FIRST.node, FIRST.name, move |f| {
             f[6..12] == mac && [0, ICMPV6].contains(&f[NEXT_HEADER])
         })?,
         Awaited::at(domain, "lma", "core", |f| is_mobility(f, BINDING_UPDATE))?,
         Awaited::at(domain, FIRST.node, "core", |f| is_mobility(f, BINDING_ACKNOWLEDGEMENT))?,
-        Awaited::at(domain, "host", FIRST.radio, |f| {
+        Awaited::at(domain, "host", FIRST.radio.name, |f| {
             f[NEXT_HEADER] == ICMPV6 && f[ICMP_TYPE] == ROUTER_ADVERTISEMENT
         })?,
     ];
     let began = monotonic();
-    domain.lab.attach(&format!("host:{}", FIRST.radio), FIRST.name)?;
+    domain.lab().attach(&format!("host:{}", FIRST.radio.name), FIRST.name)?;
     let packet = await_all(stage, &flow, &arrivals, &mut frames)?;
     let mut done = [0.0; 5];
     let at = frames.iter().map(|frame| frame.at).chain([packet]);

@@ -71,7 +71,8 @@ pub(crate) fn handovers(
     let others = Pace::of(load.kbit_s, PERIOD);
     let others = (0..load.others).map(|flow| domain.flow(&SECOND, 10_000 + flow, others));
     let others: Vec<Flow> = others.collect::<Result<_, _>>()?;
-    let watch = |access: &Access| domain.watch("host", NUMBERS, &[(access.radio, Side::Entry)]);
+    let watch =
+        |access: &Access| domain.watch("host", NUMBERS, &[(access.radio.name, Side::Entry)]);
     let arrivals = [watch(&FIRST)?, watch(&SECOND)?];
     let (stop, next) = (AtomicBool::new(false), AtomicU32::new(0));
     std::thread::scope(|scope| {

@@ -1,6 +1,7 @@
 //! `segue demo`: shows the main job on this machine. Real daemons in network namespaces carry live
 //! traffic, a Wi-Fi's backhaul falls silent, and the results are measured.
 
+mod pmip;
 mod view;
 
 use std::path::PathBuf;
@@ -21,7 +22,10 @@ use segue_text::units;
 
 /// Show that sessions survive a silent Wi-Fi outage (takes 35 seconds).
 #[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Args {
+    #[command(subcommand)]
+    other: Option<Other>,
     /// Datapath to use
     #[arg(long, value_enum, default_value = "auto")]
     datapath: Choice,
@@ -48,6 +52,12 @@ pub struct Args {
     json: bool,
 }
 
+/// Other demonstrations.
+#[derive(clap::Subcommand)]
+enum Other {
+    Pmip(pmip::Args),
+}
+
 /// The page.
 const REPORT: &str = "report.html";
 /// How often the daemons are polled.
@@ -55,6 +65,9 @@ const POLL: Duration = Duration::from_millis(40);
 
 /// Runs the verb.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    if let Some(Other::Pmip(args)) = &args.other {
+        return pmip::run(args);
+    }
     let course = Course {
         silent_at: args.silent_at.as_secs_f64(),
         back_at: args.back_at.as_secs_f64(),
@@ -112,7 +125,7 @@ fn perform(
     interrupted: &interrupt::Interrupts,
 ) -> anyhow::Result<(outcome::Outcome, Page)> {
     let start = monotonic();
-    let traffic = Traffic::start(stage.net(), stage.inner()?, start)?;
+    let traffic = Traffic::start(&stage.ends()?, start)?;
     let mut watch = Watch::new(start);
     let mut view = view::View::new(args.json, course);
     let (mut silent, mut back) = (None, None);

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
@@ -11,6 +11,8 @@ use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::signalfd::SignalFd;
 use nix::unistd::Pid;
 use segue_clock::Span;
+use segue_daemon::settings::Choice;
+use segue_demo::domain::{Domain, LTE1, LTE2, Plan as DomainPlan, WLAN1, WLAN2};
 use segue_lab::file;
 use segue_lab::topology::{self, alive};
 use segue_lab::verify::{self, Spread, Verdict, Verification};
@@ -34,7 +36,7 @@ pub struct Args {
 enum Verb {
     /// Bring a network up and keep it until Ctrl-C: the one of a file, or the demonstration's.
     Up {
-        /// Network description in TOML (docs/lab.md)
+        /// Network description in TOML (docs/lab.md), or `pmip`: a domain of Proxy Mobile IPv6 with its daemons
         file: Option<PathBuf>,
         /// Translate addresses in the demonstration's access router.
         #[arg(long, conflicts_with = "file")]
@@ -134,12 +136,16 @@ fn own_namespace_without_root() -> Result<bool> {
 }
 
 fn up(path: Option<PathBuf>, nat: bool) -> Result<ExitCode> {
-    let plan = path.as_deref().map(file::read).transpose()?;
+    let domain = path.as_deref().is_some_and(|path| path == Path::new(DOMAIN) && !path.exists());
+    let plan = path.as_deref().filter(|_| !domain).map(file::read).transpose()?;
     // Before any thread starts, so that all inherit it and the descriptor below gets the signal.
     let signals: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().collect();
     signals.thread_block().context("block signals")?;
     let private = own_namespace_without_root()?;
     super::start_log()?;
+    if domain {
+        return keep_domain(&signals, private);
+    }
     match plan {
         Some(plan) => keep(&plan.build(TAG)?, &signals, private),
         None => {
@@ -147,6 +153,31 @@ fn up(path: Option<PathBuf>, nat: bool) -> Result<ExitCode> {
             keep(DemoNet::start(&options)?.lab(), &signals, private)
         }
     }
+}
+
+/// The network of this name is a domain of Proxy Mobile IPv6.
+const DOMAIN: &str = "pmip";
+
+/// Keeps a domain with its daemons.
+fn keep_domain(signals: &SigSet, private: bool) -> Result<ExitCode> {
+    if private {
+        bail!("segue lab up {DOMAIN} needs root: gateways send and receive below UDP");
+    }
+    let files = std::env::temp_dir().join(format!("segue-domain-{}", std::process::id()));
+    std::fs::create_dir_all(&files).with_context(|| format!("create {}", files.display()))?;
+    let accesses = &[WLAN1, LTE1, WLAN2, LTE2];
+    let plan = DomainPlan { tag: TAG, accesses, mih: true, paced: true, datapath: Choice::Auto };
+    let kept = Domain::start(&plan, &files, &|| Ok(())).and_then(|domain| {
+        println!("an anchor, four gateways, two MIH functions and four link SAPs run");
+        println!("files and logs of the daemons: {}", files.display());
+        println!("the anchor: segue status --control {}", domain.socket("lma").display());
+        println!("a host comes to an access: attach host:wlan wlan1, attach host:wwan lte2");
+        keep(domain.lab(), signals, private)
+    });
+    let removed = std::fs::remove_dir_all(&files);
+    let done = kept?;
+    removed.with_context(|| format!("remove {}", files.display()))?;
+    Ok(done)
 }
 
 const COMMANDS: &str = "silent LINK up|down|both on|off; stall LINK up|down|both TIME; \

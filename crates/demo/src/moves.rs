@@ -1,0 +1,212 @@
+//! The demonstration of network-based mobility: a stock host with a call and a download, whose accesses go and come.
+
+use std::time::Duration;
+
+use anyhow::bail;
+use segue_linux::clock::monotonic;
+use serde::Serialize;
+
+use crate::domain::{Check, Domain, LTE2, WLAN, WLAN1, WLAN2};
+use crate::traffic::{Seen, Traffic, Voice};
+
+/// How long the effects of a step are watched, in seconds.
+const WATCHED: f64 = 2.5;
+/// How long before it happens the end of an attachment is foretold.
+const FORETOLD: Duration = Duration::from_millis(300);
+/// The longest pause of a call that hardly anybody hears, in ms (paper 3: a handover takes 50 to 150 ms).
+pub const PAUSE_MAX_MS: f64 = 150.0;
+
+/// What is to happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Goes,
+    Returns,
+    Foretold,
+    Moves,
+}
+
+/// The course: after how many seconds, and what.
+const COURSE: [(f64, Step); 5] = [
+    (3.0, Step::Goes),
+    (6.0, Step::Returns),
+    (9.0, Step::Foretold),
+    (12.5, Step::Returns),
+    (15.5, Step::Moves),
+];
+/// The end, in seconds.
+pub const END: f64 = 18.5;
+
+impl Step {
+    fn words(self) -> &'static str {
+        match self {
+            Step::Goes => "Wi-Fi goes without a word",
+            Step::Returns => "Wi-Fi is back",
+            Step::Foretold => "Wi-Fi goes, as was foretold",
+            Step::Moves => "to Wi-Fi of the other node",
+        }
+    }
+}
+
+/// A step and what came of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// When it happened, in seconds from the start.
+    pub at_s: f64,
+    /// What.
+    pub what: &'static str,
+    /// Why the anchor sent another way (`left`, `back`, `going_down`, `moved`).
+    pub cause: String,
+    /// Flows that went along.
+    pub flows: usize,
+    /// From when the anchor heard of it until it sent the other way, in ms.
+    pub rebinding_ms: f64,
+    /// The longest pause of the call at the host, and at the correspondent, in ms. Packets are 20 ms apart.
+    pub pause_ms: [f64; 2],
+    /// Packets of the call that were lost: to the host, and from it.
+    pub lost: [usize; 2],
+    /// The longest time without a byte of the download, in ms.
+    pub download_pause_ms: f64,
+}
+
+/// What was seen.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    /// The steps.
+    pub steps: Vec<Row>,
+    /// The host's address, which stays.
+    pub address: String,
+    /// Whether it is the same at the end.
+    pub address_kept: bool,
+    /// Connections of the download that broke.
+    pub broken: u32,
+    /// Bytes downloaded.
+    pub bytes: u64,
+    /// Packets of the call: sent, and lost, to the host and from it.
+    pub call: [[usize; 2]; 2],
+}
+
+impl Outcome {
+    /// Whether no connection broke, the address stayed, and no pause of the call to the host was longer than [`PAUSE_MAX_MS`].
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        let short = |row: &Row| row.pause_ms[0] <= PAUSE_MAX_MS;
+        self.address_kept && self.broken == 0 && self.steps.iter().all(short)
+    }
+}
+
+/// A step that happened.
+struct Done {
+    at: f64,
+    step: Step,
+    cause: String,
+    flows: usize,
+    rebinding_ms: f64,
+}
+
+/// Performs the play; `say` is told what happens.
+///
+/// # Errors
+/// A step that has no effect, or the user wants to stop.
+pub fn perform(
+    domain: &mut Domain,
+    check: Check<'_>,
+    mut say: impl FnMut(f64, &str),
+) -> anyhow::Result<Outcome> {
+    domain.attach(check, &WLAN1)?;
+    domain.attach(check, &LTE2)?;
+    domain.await_mobility(check, [&WLAN1, &LTE2])?;
+    let address = domain.address(WLAN)?;
+    let start = monotonic();
+    let traffic = Traffic::start(&domain.ends(WLAN)?, start)?;
+    let now = || monotonic().since(start).as_secs_f64();
+    let mut done = Vec::new();
+    for (due, step) in COURSE {
+        pause(domain, check, due - now())?;
+        let (at, before) = (now(), domain.anchor()?.handovers.len());
+        say(at, step.words());
+        match step {
+            Step::Goes => domain.detach(WLAN)?,
+            Step::Returns => domain.lab().attach("host:wlan", WLAN1.name)?,
+            Step::Moves => domain.lab().attach("host:wlan", WLAN2.name)?,
+            Step::Foretold => {
+                domain.lab().announce_leaving("host:wlan", WLAN1.name, FORETOLD);
+                pause(domain, check, FORETOLD.as_secs_f64())?;
+                domain.detach(WLAN)?;
+            }
+        }
+        domain.wait(check, "another way for what is for the host", |domain| {
+            Ok(domain.anchor()?.handovers.len() > before)
+        })?;
+        let handovers = domain.anchor()?.handovers;
+        let Some(first) = handovers.get(before) else { bail!("the anchor has forgotten its last") };
+        let (cause, flows, rebinding_ms) = (first.cause.clone(), first.flows, first.rebinding_ms);
+        done.push(Done { at, step, cause, flows, rebinding_ms });
+    }
+    pause(domain, check, END - now())?;
+    let seen = traffic.stop();
+    let kept = domain.address(WLAN).is_ok_and(|now| now == address);
+    Ok(judge(&done, &seen, (address.to_string(), kept)))
+}
+
+fn pause(domain: &mut Domain, check: Check<'_>, seconds: f64) -> anyhow::Result<()> {
+    let until = monotonic().as_secs_f64() + seconds;
+    while monotonic().as_secs_f64() < until {
+        check()?;
+        domain.check_alive()?;
+        let left = (until - monotonic().as_secs_f64()).clamp(0.0, 0.05);
+        std::thread::sleep(Duration::from_secs_f64(left));
+    }
+    Ok(())
+}
+
+/// The longest distance of two of these instants of which the later is in the window, in ms.
+fn longest_ms(instants: impl Iterator<Item = f64>, window: (f64, f64)) -> f64 {
+    let (mut before, mut longest) = (None, 0.0_f64);
+    for at in instants {
+        if let Some(before) = before.filter(|_| (window.0..window.1).contains(&at)) {
+            longest = longest.max(at - before);
+        }
+        before = Some(at);
+    }
+    longest * 1e3
+}
+
+/// Packets sent in the window that did not arrive.
+fn lost(voice: &Voice, window: (f64, f64)) -> usize {
+    let mut arrived = vec![false; voice.sent.len()];
+    for (number, _) in &voice.received {
+        if let Some(place) = arrived.get_mut(*number as usize) {
+            *place = true;
+        }
+    }
+    let sent = voice.sent.iter().zip(arrived);
+    sent.filter(|(at, arrived)| (window.0..window.1).contains(*at) && !arrived).count()
+}
+
+fn judge(done: &[Done], seen: &Seen, (address, address_kept): (String, bool)) -> Outcome {
+    let both = [&seen.down, &seen.up];
+    // What was sent last may be on its way.
+    let all = (0.0, END - 0.2);
+    let steps = done.iter().map(|done| {
+        let window = (done.at, done.at + WATCHED);
+        let arrivals = |voice: &Voice| longest_ms(voice.received.iter().map(|(_, at)| *at), window);
+        Row {
+            at_s: done.at,
+            what: done.step.words(),
+            cause: done.cause.clone(),
+            flows: done.flows,
+            rebinding_ms: done.rebinding_ms,
+            pause_ms: both.map(arrivals),
+            lost: both.map(|voice| lost(voice, window)),
+            download_pause_ms: longest_ms(seen.tcp.reads.iter().map(|(at, _)| *at), window),
+        }
+    });
+    Outcome {
+        steps: steps.collect(),
+        address,
+        address_kept,
+        broken: seen.tcp.broken,
+        bytes: seen.tcp.bytes,
+        call: both.map(|voice| [voice.sent.len(), lost(voice, all)]),
+    }
+}
