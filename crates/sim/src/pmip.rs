@@ -106,6 +106,7 @@ impl Role for MagRole {
                     crate::role::Engine::handle(engine, io.now, Input::Own(own));
                 }
             }
+            Wish::Began { .. } | Wish::Ended { .. } => {}
             // Nobody else knows hosts here.
             Wish::Identify { interface, station } => {
                 let identity = None;

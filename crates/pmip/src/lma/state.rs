@@ -143,6 +143,14 @@ pub(super) struct Waiting {
     pub(super) update: Update,
 }
 
+/// A registration about which the driver is asked.
+#[derive(Clone, Debug)]
+pub(super) struct Unauthorized {
+    /// When it was asked.
+    pub(super) asked: Time,
+    pub(super) update: Update,
+}
+
 /// A flow of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flow {
