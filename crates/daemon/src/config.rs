@@ -4,6 +4,7 @@
 mod anchor;
 mod host;
 mod pmip;
+mod radius;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -17,6 +18,7 @@ use serde::de::{Error, Unexpected, Visitor};
 pub use anchor::{AnchorFile, default_state};
 pub use host::{HostFile, default_host_state};
 pub use pmip::{LmaFile, MagFile, ProfileKey, ScheduleKey};
+pub use radius::{RadiusKeys, RadiusProfileKey};
 
 use segue_probe::metrics;
 

@@ -16,6 +16,7 @@ use segue_wire::mobility::Profile;
 use segue_wire::mobility::option::{AccessTechnology, Handoff};
 use serde::Deserialize;
 
+use super::radius::RadiusKeys;
 use crate::control;
 use crate::settings::{Choice, Common, Lma, Mag, Relay};
 
@@ -64,6 +65,8 @@ pub struct LmaFile {
     pub max_flows: Option<usize>,
     /// Socket of whoever decides where flows go; none.
     pub decisions: Option<PathBuf>,
+    /// Servers that are asked which hosts may be registered; none.
+    pub radius: Option<RadiusKeys>,
     /// Most bindings, 1048576.
     pub max_bindings: Option<usize>,
     /// Device of the relay, `segue0`.
@@ -98,6 +101,8 @@ pub struct MagFile {
     /// Hosts that it knows by their link-layer addresses.
     #[serde(default)]
     pub node: Vec<NodeKeys>,
+    /// Servers that say who hosts are, in place of `node` and `realm`; none.
+    pub radius: Option<RadiusKeys>,
     /// Realm of other hosts, which are called by their link-layer addresses, `segue.invalid`; if empty, they are
     /// refused.
     pub realm: Option<String>,
@@ -294,6 +299,7 @@ impl LmaFile {
         let nodes = self.nodes.map_or(Nodes::All, |nodes| {
             Nodes::Listed(nodes.iter().map(|node| (NodeId::nai(node), true)).collect())
         });
+        let radius = self.radius.map(RadiusKeys::validate).transpose()?.flatten();
         let capacity = self.max_bindings.unwrap_or(1 << 20);
         if capacity == 0 {
             bail!("max_bindings must be above zero");
@@ -323,8 +329,8 @@ impl LmaFile {
             relay,
             state: self.state.unwrap_or_else(|| super::state("pmip-lma", instance)),
             flow_idle,
-            decisions: self.decisions.filter(|path| !path.as_os_str().is_empty()),
             machine: LmaConfig {
+                authorize: radius.is_some(),
                 prefix_hold: span(self.prefix_hold, default.prefix_hold),
                 gateways,
                 nodes,
@@ -333,17 +339,14 @@ impl LmaFile {
                 delete_delay: span(self.delete_delay, default.delete_delay),
                 assign_delay: span(self.assign_delay, default.assign_delay),
                 flow_mobility: self.flow_mobility.unwrap_or(true),
-                schedule: match self.schedule.unwrap_or(ScheduleKey::Static) {
-                    ScheduleKey::Static => Schedule::Static,
-                    ScheduleKey::Hash => Schedule::Hash,
-                    ScheduleKey::Random => Schedule::Random,
-                    ScheduleKey::LeastLoaded => Schedule::LeastLoaded,
-                },
+                schedule: schedule(self.schedule),
                 always_ask: self.every_flow.unwrap_or(false),
                 max_flows,
                 capacity,
                 ..default
             },
+            radius,
+            decisions: self.decisions.filter(|path| !path.as_os_str().is_empty()),
         })
     }
 }
@@ -360,6 +363,10 @@ impl MagFile {
         let anchor = self.anchor.context("anchor is missing: the address of the hosts' anchor")?;
         unicast("anchor", anchor)?;
         let accesses = accesses(self.access)?;
+        let radius = self.radius.map(RadiusKeys::validate).transpose()?.flatten();
+        if radius.is_some() && (self.realm.is_some() || !self.node.is_empty()) {
+            bail!("with [radius] servers say who hosts are: [[node]] and realm have no place");
+        }
         let realm = self.realm.unwrap_or_else(|| "segue.invalid".into());
         let identities = Identities {
             known: self.node.into_iter().map(node).collect::<anyhow::Result<_>>()?,
@@ -399,7 +406,7 @@ impl MagFile {
             fixed_mac: self.fixed_mac.unwrap_or(true),
             machine: MagConfig {
                 profile: ProfileKey::profile(self.profile),
-                identities: Some(identities),
+                identities: radius.is_none().then_some(identities),
                 mtu_bytes: relay.mtu,
                 name_servers: self.name_servers.unwrap_or_default(),
                 advertise_every,
@@ -407,8 +414,18 @@ impl MagFile {
                 capacity,
                 ..default
             },
+            radius,
             relay,
         })
+    }
+}
+
+fn schedule(key: Option<ScheduleKey>) -> Schedule {
+    match key.unwrap_or(ScheduleKey::Static) {
+        ScheduleKey::Static => Schedule::Static,
+        ScheduleKey::Hash => Schedule::Hash,
+        ScheduleKey::Random => Schedule::Random,
+        ScheduleKey::LeastLoaded => Schedule::LeastLoaded,
     }
 }
 
