@@ -30,30 +30,23 @@ fn cn() -> IpAddr {
 }
 
 /// The examples' domain with its daemons.
-struct Domain {
-    lma: Option<Daemon>,
+pub(crate) struct Domain {
+    pub(crate) lma: Option<Daemon>,
     /// By their accesses.
-    mags: BTreeMap<&'static str, Daemon>,
-    lab: Lab,
-    dir: tempfile::TempDir,
+    pub(crate) mags: BTreeMap<&'static str, Daemon>,
+    pub(crate) lab: Lab,
+    pub(crate) dir: tempfile::TempDir,
     datapath: &'static str,
 }
 
-fn example(name: &str) -> PathBuf {
+pub(crate) fn example(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/pmip").join(name)
 }
 
 impl Domain {
     /// With the anchor, and gateways at these accesses.
     fn new(datapath: &'static str, accesses: &[&'static str]) -> Option<Domain> {
-        if !possible() {
-            return None;
-        }
-        let building = crate::building();
-        let lab = segue_lab::file::read(&example("lab.toml")).unwrap().build(&tag()).unwrap();
-        drop(building);
-        let dir = tempfile::tempdir().unwrap();
-        let mut domain = Domain { lma: None, mags: BTreeMap::new(), lab, dir, datapath };
+        let mut domain = Domain::empty(datapath)?;
         domain.lma = Some(domain.start("lma", "lma", ""));
         for access in accesses {
             domain.mags.insert(access, domain.start("mag", access, ""));
@@ -61,11 +54,28 @@ impl Domain {
         Some(domain)
     }
 
+    /// Without daemons.
+    pub(crate) fn empty(datapath: &'static str) -> Option<Domain> {
+        if !possible() {
+            return None;
+        }
+        let building = crate::building();
+        let lab = segue_lab::file::read(&example("lab.toml")).unwrap().build(&tag()).unwrap();
+        drop(building);
+        let dir = tempfile::tempdir().unwrap();
+        Some(Domain { lma: None, mags: BTreeMap::new(), lab, dir, datapath })
+    }
+
     /// Starts the daemon of an example's file with further keys; it answers.
     fn start(&self, role: &str, name: &str, more: &str) -> Daemon {
-        let config = self.dir.path().join(format!("{name}.toml"));
         let content = std::fs::read_to_string(example(&format!("{name}.toml"))).unwrap();
-        std::fs::write(&config, format!("{more}{content}")).unwrap();
+        self.start_with(role, name, &format!("{more}{content}"))
+    }
+
+    /// The same with this file in place of the example's.
+    pub(crate) fn start_with(&self, role: &str, name: &str, content: &str) -> Daemon {
+        let config = self.dir.path().join(format!("{name}.toml"));
+        std::fs::write(&config, content).unwrap();
         let state = self.dir.path().join(format!("{name}.db"));
         let (config, state) = (config.to_str().unwrap(), state.to_str().unwrap());
         let node = match name {
@@ -79,20 +89,20 @@ impl Domain {
         daemon
     }
 
-    fn node(&self, name: &str) -> &Netns {
+    pub(crate) fn node(&self, name: &str) -> &Netns {
         self.lab.node(name).unwrap()
     }
 
-    fn lma(&self) -> &Daemon {
+    pub(crate) fn lma(&self) -> &Daemon {
         self.lma.as_ref().unwrap()
     }
 
-    fn attach(&self, radio: &str, cell: &str) {
+    pub(crate) fn attach(&self, radio: &str, cell: &str) {
         self.lab.attach(radio, cell).unwrap();
     }
 
     /// Waits until an interface is bound at this gateway.
-    fn is_bound(&self, llid: &str, proxy_coa: &str) -> Value {
+    pub(crate) fn is_bound(&self, llid: &str, proxy_coa: &str) -> Value {
         let bound = |status: &Value| {
             binding(status, llid)
                 .is_some_and(|at| at["proxy_coa"] == proxy_coa && at["state"] == "active")
@@ -101,7 +111,7 @@ impl Domain {
     }
 
     /// Waits for the address that a host's radio makes of its prefix.
-    fn address(&self, node: &str, radio: &str) -> Ipv6Addr {
+    pub(crate) fn address(&self, node: &str, radio: &str) -> Ipv6Addr {
         let mut found = None;
         wait_for("a global address", || {
             found = addresses(self.node(node), radio).first().copied();
@@ -111,7 +121,7 @@ impl Domain {
     }
 }
 
-fn binding<'a>(status: &'a Value, llid: &str) -> Option<&'a Value> {
+pub(crate) fn binding<'a>(status: &'a Value, llid: &str) -> Option<&'a Value> {
     status["bindings"].as_array()?.iter().find(|binding| binding["llid"] == llid)
 }
 
@@ -127,9 +137,9 @@ fn addresses(node: &Netns, interface: &str) -> Vec<Ipv6Addr> {
     global.collect()
 }
 
-const FIRST: &str = "02:5e:67:01:00:00";
-const SECOND: &str = "02:5e:67:01:00:01";
-const OTHER: &str = "02:5e:67:01:00:02";
+pub(crate) const FIRST: &str = "02:5e:67:01:00:00";
+pub(crate) const SECOND: &str = "02:5e:67:01:00:01";
+pub(crate) const OTHER: &str = "02:5e:67:01:00:02";
 
 fn moves(datapath: &'static str) {
     let _turn = crate::among_others();

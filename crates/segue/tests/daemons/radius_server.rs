@@ -1,0 +1,194 @@
+//! FreeRADIUS as a child process, in the foreground in a node, with a directory of its own.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use segue_linux::netns::Netns;
+
+use crate::world::wait_for;
+
+/// What it shares with those that ask it.
+pub(crate) const SECRET: &str = "a secret of 26 characters";
+
+/// A server. Dropping it ends it, and shows the end of its log if the test fails.
+pub(crate) struct RadiusServer {
+    child: Child,
+    dir: PathBuf,
+}
+
+/// Whether it is installed; says so if not.
+pub(crate) fn installed() -> bool {
+    let there = Path::new("/usr/sbin/freeradius").exists();
+    if !there {
+        println!("skipped: FreeRADIUS is not installed");
+    }
+    there
+}
+
+impl RadiusServer {
+    /// Starts one with these users (as in its file `users`), at this port and the next.
+    pub(crate) fn start(node: &Netns, dir: &Path, port: u16, users: &str) -> RadiusServer {
+        let dir = dir.join(format!("radius{port}"));
+        std::fs::create_dir(&dir).unwrap();
+        let accounting = port + 1;
+        let at = dir.display();
+        let config = format!(
+            r#"
+name = radiusd
+prefix = /usr
+confdir = {at}
+logdir = {at}
+radacctdir = {at}
+run_dir = {at}
+libdir = /usr/lib/freeradius
+pidfile = {at}/radiusd.pid
+correct_escapes = true
+max_request_time = 5
+cleanup_delay = 0
+log {{
+  destination = stdout
+}}
+security {{
+  max_attributes = 200
+  reject_delay = 0
+  status_server = no
+}}
+thread pool {{
+  start_servers = 1
+  max_servers = 2
+}}
+client all {{
+  ipv6addr = ::/0
+  secret = "{SECRET}"
+  require_message_authenticator = yes
+}}
+modules {{
+  pap {{
+  }}
+  files {{
+    filename = {at}/users
+  }}
+  detail {{
+    filename = {at}/detail
+    header = "%t"
+  }}
+}}
+server default {{
+  listen {{
+    type = auth
+    ipv6addr = ::
+    port = {port}
+  }}
+  listen {{
+    type = acct
+    ipv6addr = ::
+    port = {accounting}
+  }}
+  authorize {{
+    files
+    pap
+  }}
+  authenticate {{
+    Auth-Type PAP {{
+      pap
+    }}
+  }}
+  accounting {{
+    detail
+  }}
+}}
+"#
+        );
+        std::fs::write(dir.join("radiusd.conf"), config).unwrap();
+        std::fs::write(dir.join("users"), users).unwrap();
+        std::fs::write(dir.join("dictionary"), "").unwrap();
+        let log = File::create(dir.join("log")).unwrap();
+        let child = node
+            .command("/usr/sbin/freeradius")
+            .args(["-X", "-d"])
+            .arg(&dir)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let server = RadiusServer { child, dir };
+        wait_for("FreeRADIUS is ready", || server.log().contains("Ready to process requests"));
+        server
+    }
+
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.join("log")).unwrap_or_default()
+    }
+
+    /// The accounting records, each as it wrote it.
+    pub(crate) fn records(&self) -> Vec<String> {
+        let text = std::fs::read_to_string(self.dir.join("detail")).unwrap_or_default();
+        text.split("\n\n").filter(|record| !record.trim().is_empty()).map(str::to_owned).collect()
+    }
+}
+
+impl Drop for RadiusServer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            let log = self.log();
+            let lines: Vec<&str> = log.lines().collect();
+            println!("--- FreeRADIUS\n{}", lines[lines.len().saturating_sub(80)..].join("\n"));
+        }
+    }
+}
+
+/// What crosses an interface while this is there, in a file.
+pub(crate) struct Capture {
+    child: Child,
+    pub(crate) file: PathBuf,
+}
+
+impl Capture {
+    /// Begins.
+    pub(crate) fn start(node: &Netns, dir: &Path, interface: &str) -> Capture {
+        let file = dir.join(format!("{interface}.pcap"));
+        let child = node
+            .command("dumpcap")
+            .args(["-q", "-i", interface, "-f", "udp portrange 1812-1900", "-w"])
+            .arg(&file)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let capture = Capture { child, file };
+        wait_for("the capture has begun", || capture.file.exists());
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        capture
+    }
+
+    /// Ends, and returns the lines that tshark prints of these fields, the secret known to it.
+    pub(crate) fn read(mut self, filter: &str, fields: &[&str]) -> Vec<String> {
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        let id = nix::unistd::Pid::from_raw(self.child.id() as i32);
+        nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGINT).unwrap();
+        self.child.wait().unwrap();
+        let mut tshark = Command::new("tshark");
+        tshark.args(["-n", "-o", &format!("radius.shared_secret:{SECRET}")]);
+        tshark.args(["-o", "radius.validate_authenticator:TRUE"]);
+        tshark.args(["-Y", filter, "-T", "fields", "-r"]).arg(&self.file);
+        for field in fields {
+            tshark.args(["-e", field]);
+        }
+        let output = tshark.output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{errors}");
+        String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
