@@ -198,8 +198,8 @@ fn a_host_that_leaves_while_it_is_asked_about_has_no_verdict() {
     world.does(1, accepts(&[]));
     world.ask(1);
     world.ended(1);
-    let late = world.kept.pop().unwrap();
-    world.deliver(late);
+    let late = std::mem::take(&mut world.kept);
+    late.into_iter().for_each(|datagram| world.deliver(datagram));
     assert_eq!(world.verdicts, []);
     assert_eq!(world.refused(1, segue_aaa::Unfit::Late), 1);
     assert_eq!((world.client.open(), world.client.sessions()), (0, 0));
