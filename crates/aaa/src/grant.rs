@@ -43,7 +43,10 @@ impl Grant {
     /// Reads an Access-Accept; `None` if it does not say what it must.
     pub(crate) fn of(packet: &Packet, profile: AaaProfile, side: Side) -> Option<Grant> {
         let octets = |kind| packet.first(kind).map(|found| found.value.clone());
-        let node = octets(AttributeType::MOBILE_NODE_IDENTIFIER).filter(|node| !node.is_empty());
+        let mut node = octets(AttributeType::MOBILE_NODE_IDENTIFIER).unwrap_or_default();
+        // An identity has no zeros behind it.
+        node.truncate(node.iter().rposition(|octet| *octet != 0).map_or(0, |last| last + 1));
+        let node = Some(node).filter(|node| !node.is_empty());
         if side == Side::Gateway && node.is_none() {
             return None;
         }

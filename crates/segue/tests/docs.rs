@@ -47,7 +47,11 @@ fn every_key_stands_in_the_documentation_and_in_an_example() {
         ("host", "[steering]"),
         ("anchor", ""),
         ("pmip-lma", ""),
+        ("pmip-lma", "[radius]"),
+        ("pmip-lma", "[[radius.server]]"),
         ("pmip-mag", ""),
+        ("pmip-mag", "[radius]"),
+        ("pmip-mag", "[[radius.server]]"),
         ("pmip-mag", "[[access]]"),
         ("pmip-mag", "[[node]]"),
     ] {
@@ -61,7 +65,8 @@ fn every_key_stands_in_the_documentation_and_in_an_example() {
         assert!(keys.len() > 1, "{role} {table}: {error}");
         for key in keys {
             let row = format!("| `{key}` |");
-            let table_of_keys = ["keepalive", "path", "steering", "access", "node"].contains(&key);
+            let tables = ["keepalive", "path", "steering", "access", "node", "radius", "server"];
+            let table_of_keys = tables.contains(&key);
             assert!(
                 table_of_keys || documentation.contains(&row),
                 "{role} {table}: no row for {key}"
@@ -72,6 +77,7 @@ fn every_key_stands_in_the_documentation_and_in_an_example() {
                     || line.starts_with(&format!("[{key}"))
                     || line.starts_with(&format!("[[{key}"))
                     || line.ends_with(&format!(".{key}]"))
+                    || line.ends_with(&format!(".{key}]]"))
             });
             assert!(shown, "examples/{role}.toml does not show {key}");
         }

@@ -198,7 +198,8 @@ impl OfHosts for Mag {
             let found = self.station(*interface, station);
             found.map_or(Subject::default(), |(access, at)| Subject {
                 link_layer: station.0.clone(),
-                node: at.identity.as_ref().map(|identity| identity.node.parts().1.to_vec()),
+                // Servers know it by its link-layer address, and say its identity.
+                node: None,
                 nas: Some(access.proxy_coa),
                 port: Some(access.interface.clone()),
                 port_type: Some(port_type(access.technology)),

@@ -118,6 +118,8 @@ pub struct Daemon {
 
 /// When hosts are asked after a link has come up: an interface may be up a moment after its other end.
 const ASKS: [Duration; 3] = [Duration::ZERO, Duration::from_millis(50), Duration::from_millis(500)];
+/// When hosts are asked to show themselves after a session of one is over.
+const AGAIN: Duration = Duration::from_millis(200);
 /// How long a host that another gateway has taken over is not taken for one that comes back.
 const ELSEWHERE: Duration = Duration::from_secs(3);
 /// Stations that are taken in a turn.
@@ -367,6 +369,12 @@ impl Role for Daemon {
     }
 
     fn on_report(&mut self, told: &Told) -> anyhow::Result<()> {
+        // One whose session is over may have another, and need not speak up by itself.
+        if let Told::Role(Report::Left { why: Why::Unauthorized, .. }) = told {
+            let is_due = |index: &&u32| !self.asks.iter().any(|(_, of)| of == *index);
+            let links: Vec<u32> = self.links.keys().filter(is_due).copied().collect();
+            self.asks.extend(links.into_iter().map(|index| (Instant::now() + AGAIN, index)));
+        }
         if let Told::Role(Report::Left { link_layer, why: Why::Revoked, .. }) = told {
             self.elsewhere.retain(|_, until| *until > Instant::now());
             self.elsewhere.insert(link_layer.clone(), Instant::now() + ELSEWHERE);
