@@ -31,9 +31,8 @@ use crate::{LinkLayer, NodeId, Refusal, Refused, Report};
 pub use config::{Allowed, LmaConfig, Nodes, Schedule};
 pub use flows::DECISION;
 pub use io::{Authorization, LmaInput, LmaOutput, LmaRecord, LmaWish, StoredLease, StoredSession};
-use register::Stage;
 pub use state::{Flow, Placed, Session, SessionState};
-use state::{Host, Notification, Order, Peer, Revocation, Unauthorized, Waiting};
+use state::{Host, Notification, Order, Peer, Revocation, Stage, Unauthorized, Waiting};
 
 /// The machine of an anchor.
 pub struct Lma {

@@ -6,4 +6,5 @@ mod asking;
 mod forged;
 mod recomputed;
 mod sessions;
+mod walk;
 mod world;

@@ -8,8 +8,7 @@ use segue_wire::mobility::Status;
 
 use super::Lma;
 use super::io::{Authorization, LmaWish};
-use super::register::Stage;
-use super::state::Unauthorized;
+use super::state::{Stage, Unauthorized};
 use crate::message::Update;
 use crate::news::Why;
 use crate::{LinkLayer, NodeId, Refusal};

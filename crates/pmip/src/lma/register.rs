@@ -17,7 +17,7 @@ use super::Lma;
 use super::config::Nodes;
 use super::io::LmaRecord;
 use super::lookup::Found;
-use super::state::{SESSION, Session, SessionState, WAITING, Waiting};
+use super::state::{SESSION, Session, SessionState, Stage, WAITING, Waiting};
 use crate::message::{ANY_PREFIX, Registration, Update, datagram, home_network_prefix, timestamp};
 use crate::news::{Cause, Why};
 use crate::{NodeId, Refusal, Report};
@@ -30,17 +30,6 @@ const INTERFACES_MAX: usize = 16;
 const PREFIXES_MAX: usize = 48;
 /// Most answers to strangers in a second.
 const STRANGERS_MAX: u32 = 10;
-
-/// How far an update has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
-    /// It has just come.
-    Came,
-    /// Its host may be registered.
-    Authorized,
-    /// It has waited for the end of another binding, too.
-    Waited,
-}
 
 /// What becomes of an update.
 enum Outcome {
