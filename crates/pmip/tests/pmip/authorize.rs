@@ -2,8 +2,8 @@
 
 use segue_ip::Input;
 use segue_pmip::{
-    Authorization, Identity, LmaConfig, LmaInput, LmaWish, MagConfig, MagInput, NodeId, Report,
-    StationState, Why, Wish,
+    Authorization, Identities, Identity, LmaConfig, LmaInput, LmaWish, MagConfig, MagInput, NodeId,
+    Report, StationState, Why, Wish,
 };
 use segue_wire::mobility::{Body, Status};
 
@@ -105,9 +105,18 @@ fn without_a_verdict_there_is_no_answer_and_the_next_repetition_asks_again() {
 
 #[test]
 fn a_binding_that_is_not_allowed_any_more_is_revoked_and_no_other_of_its_host() {
-    let mut domain = asking();
+    let alice = NodeId::nai("alice@example.org");
+    let identity = Identity { node: alice.clone(), anchor: None, prefixes: vec![] };
+    let known = [1, 2].map(|n| (station(n), identity.clone())).into();
+    let identities = Some(Identities { known, realm: None });
+    let mags = [0, 1].map(|n| MagConfig { identities: identities.clone(), ..mag_config(n) });
+    let mut domain = Domain::of(LmaConfig { authorize: true, ..lma_config() }, mags.into());
+    let says = |domain: &mut Domain, n: u8, verdict| {
+        let (node, link_layer) = (alice.clone(), station(n));
+        domain.at_lma(Input::Own(LmaInput::Authorized { node, link_layer, verdict }));
+    };
     for n in [1, 2] {
-        domain.attach(0, station(n));
+        domain.attach(usize::from(n) - 1, station(n));
         domain.run(domain.now + segue_clock::Span::from_millis(50));
         says(&mut domain, n, Authorization::Allowed(vec![]));
     }
@@ -119,10 +128,9 @@ fn a_binding_that_is_not_allowed_any_more_is_revoked_and_no_other_of_its_host() 
     assert_eq!(domain.lma.sessions().count(), 2, "neither ends anything");
     says(&mut domain, 1, Authorization::Refused);
     domain.run(s(3.0));
-    let left: Vec<NodeId> = domain.lma.sessions().map(|(.., at)| at.node.clone()).collect();
-    assert_eq!(left, [node(2)]);
-    let unbound =
-        |wish: &LmaWish| matches!(wish, LmaWish::Unbound { node: of, .. } if *of == node(1));
+    let left: Vec<_> = domain.lma.sessions().map(|(.., at)| at.link_layer.clone()).collect();
+    assert_eq!(left, [station(2)]);
+    let unbound = |wish: &LmaWish| matches!(wish, LmaWish::Unbound { link_layer, .. } if *link_layer == station(1));
     assert!(domain.wishes.iter().any(unbound));
 }
 
