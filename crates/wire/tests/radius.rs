@@ -75,6 +75,10 @@ fn a_packet_that_is_cut_or_has_wrong_lengths_is_refused_and_padding_is_not() {
         assert!(matches!(with_length(21, length), Err(WireError::Length { .. })), "{length}");
     }
     assert!(matches!(with_length(3, 19), Err(WireError::Length { .. })));
+    // Of one octet alone, behind which a right one seems to begin.
+    let short = [&[2, 0, 0, 23][..], &[0; 16], &[1, 1, 2]].concat();
+    let wrong = WireError::Length { what: "RADIUS attribute", got: 1 };
+    assert_eq!(View::parse(&short), Err(wrong));
     let mut long = Packet::parse(&request).unwrap();
     let text = Attribute::octets(AttributeType::REPLY_MESSAGE, &[b'x'; 300]);
     assert_eq!(text.value.len(), Attribute::VALUE_MAX);
