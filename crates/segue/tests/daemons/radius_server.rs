@@ -11,6 +11,9 @@ use crate::world::wait_for;
 /// What it shares with those that ask it.
 pub(crate) const SECRET: &str = "a secret of 26 characters";
 
+/// Its configuration.
+const CONFIG: &str = include_str!("radiusd.conf");
+
 /// A server. Dropping it ends it, and shows the end of its log if the test fails.
 pub(crate) struct RadiusServer {
     child: Child,
@@ -31,75 +34,15 @@ impl RadiusServer {
     pub(crate) fn start(node: &Netns, dir: &Path, port: u16, users: &str) -> RadiusServer {
         let dir = dir.join(format!("radius{port}"));
         std::fs::create_dir(&dir).unwrap();
-        let accounting = port + 1;
-        let at = dir.display();
-        let config = format!(
-            r#"
-name = radiusd
-prefix = /usr
-confdir = {at}
-logdir = {at}
-radacctdir = {at}
-run_dir = {at}
-libdir = /usr/lib/freeradius
-pidfile = {at}/radiusd.pid
-correct_escapes = true
-max_request_time = 5
-cleanup_delay = 0
-log {{
-  destination = stdout
-}}
-security {{
-  max_attributes = 200
-  reject_delay = 0
-  status_server = no
-}}
-thread pool {{
-  start_servers = 1
-  max_servers = 2
-}}
-client all {{
-  ipv6addr = ::/0
-  secret = "{SECRET}"
-  require_message_authenticator = yes
-}}
-modules {{
-  pap {{
-  }}
-  files {{
-    filename = {at}/users
-  }}
-  detail {{
-    filename = {at}/detail
-    header = "%t"
-  }}
-}}
-server default {{
-  listen {{
-    type = auth
-    ipv6addr = ::
-    port = {port}
-  }}
-  listen {{
-    type = acct
-    ipv6addr = ::
-    port = {accounting}
-  }}
-  authorize {{
-    files
-    pap
-  }}
-  authenticate {{
-    Auth-Type PAP {{
-      pap
-    }}
-  }}
-  accounting {{
-    detail
-  }}
-}}
-"#
-        );
+        let filled_in = [
+            ("@DIR@", dir.display().to_string()),
+            ("@SECRET@", SECRET.to_owned()),
+            ("@PORT@", port.to_string()),
+            ("@ACCOUNTING@", (port + 1).to_string()),
+        ];
+        let config = filled_in
+            .iter()
+            .fold(CONFIG.to_owned(), |text, (word, value)| text.replace(word, value));
         std::fs::write(dir.join("radiusd.conf"), config).unwrap();
         std::fs::write(dir.join("users"), users).unwrap();
         std::fs::write(dir.join("dictionary"), "").unwrap();
