@@ -97,3 +97,25 @@ fn a_prefix_has_no_bits_behind_its_length_and_may_leave_octets_out() {
     assert_eq!((of(&[0, 129]), of(&[0]), of(&[full, vec![0]].concat())), (None, None, None));
     assert_eq!(of(&[0, 0]), Some("::/0".parse().unwrap()));
 }
+
+#[test]
+fn of_several_message_authenticators_none_counts() {
+    use hmac::{Hmac, KeyInit, Mac};
+    use md5::{Digest, Md5};
+
+    let request = [7; 16];
+    let empty = Attribute::octets(AttributeType::MESSAGE_AUTHENTICATOR, &[0; 16]);
+    let other = Attribute::octets(AttributeType::MESSAGE_AUTHENTICATOR, &[9; 16]);
+    let said = |attributes: Vec<Attribute>| {
+        let (code, id, authenticator) = (Code::ACCESS_ACCEPT, 1, request);
+        let mut bytes = Packet { code, id, authenticator, attributes }.emit().unwrap();
+        let mut mac = Hmac::<Md5>::new_from_slice(b"testing123").unwrap();
+        mac.update(&bytes);
+        bytes[22..38].copy_from_slice(&mac.finalize().into_bytes());
+        let digest = Md5::new().chain_update(&bytes).chain_update(b"testing123").finalize();
+        bytes[4..20].copy_from_slice(&digest);
+        View::parse(&bytes).unwrap().check_reply(&request, &secret(), true)
+    };
+    assert_eq!(said(vec![empty.clone()]), Ok(()));
+    assert_eq!(said(vec![empty, other]), Err(Unproven::MessageAuthenticator));
+}
