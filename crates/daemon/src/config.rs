@@ -5,6 +5,7 @@ mod anchor;
 mod host;
 mod mih;
 mod pmip;
+mod radius;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -19,6 +20,7 @@ pub use anchor::{AnchorFile, default_state};
 pub use host::{HostFile, default_host_state};
 pub use mih::{MihFunctionFile, MihLinkSapFile};
 pub use pmip::{LmaFile, MagFile, ProfileKey};
+pub use radius::{RadiusKeys, RadiusProfileKey};
 pub use segue_grammar::ScheduleKey;
 
 use segue_probe::metrics;

@@ -1,6 +1,7 @@
 //! Proxy Mobile IPv6 as daemons: a local mobility anchor ([`lma`]) and a mobile access gateway ([`mag`]). The machines are
 //! `segue-pmip`'s, a relay carries their tunnels, and what is here is the rest.
 
+pub mod aaa;
 pub mod decision;
 pub mod leading;
 pub mod lma;

@@ -6,10 +6,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use nix::unistd::Gid;
+use segue_aaa::AaaProfile;
 use segue_clock::Span;
 use segue_datapath::{Reach, Role, Setup};
 use segue_ip::Prefix;
 use segue_mih::{Forecasting, MihfConfig};
+use segue_mobility::Backoff;
 use segue_pmip::{LmaConfig, MagConfig};
 use segue_tunnel::{PathConfig, Pool};
 use segue_wire::mih::codes::LinkType;
@@ -86,6 +88,42 @@ pub struct Relay {
     pub datapath: Choice,
 }
 
+/// Servers that know hosts, and how they are asked.
+#[derive(Clone, Debug)]
+pub struct Radius {
+    /// The servers, the first choice first.
+    pub servers: Vec<RadiusServer>,
+    /// How requests are worded.
+    pub profile: AaaProfile,
+    /// What this daemon is called there.
+    pub identifier: Option<String>,
+    /// File of the password of a gateway's requests.
+    pub password_file: Option<PathBuf>,
+    /// How long a server has for an answer, and how often it is asked.
+    pub patience: Backoff,
+    /// How long a server that was silent is passed over.
+    pub dead_time: Span,
+    /// How long nobody is asked again about a host that was refused, or had no answer.
+    pub hold_off: Span,
+    /// Refuse answers without Message-Authenticator.
+    pub require_message_authenticator: bool,
+    /// Time between interim updates.
+    pub interim: Option<Span>,
+}
+
+/// A server that knows hosts.
+#[derive(Clone, Debug)]
+pub struct RadiusServer {
+    /// Its address.
+    pub address: IpAddr,
+    /// File of what it shares with this daemon.
+    pub secret_file: PathBuf,
+    /// The port where it is asked about hosts.
+    pub authentication: Option<u16>,
+    /// The port where it is told what they were served.
+    pub accounting: Option<u16>,
+}
+
 /// Everything that a local mobility anchor's daemon needs to know, validated.
 pub struct Lma {
     /// Settings of every daemon. If no interface is named, packets of tunnels come over all that carry packets.
@@ -100,6 +138,8 @@ pub struct Lma {
     pub decisions: Option<PathBuf>,
     /// Functions of IEEE 802.21 that tell which hosts are about to leave.
     pub mih: Option<MihfConfig>,
+    /// Servers that are asked which hosts may be registered.
+    pub radius: Option<Radius>,
     /// Its machine, but for what each start has of its own.
     pub machine: LmaConfig,
 }
@@ -119,6 +159,8 @@ pub struct Mag {
     pub mih_links: BTreeMap<String, Option<LinkAddress>>,
     /// How that function is found, if there are such accesses.
     pub mih: Option<MihfConfig>,
+    /// Servers that say who hosts are.
+    pub radius: Option<Radius>,
     /// Its machine, but for what each start has of its own.
     pub machine: MagConfig,
 }

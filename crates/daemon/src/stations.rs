@@ -50,6 +50,13 @@ impl Watch {
         self.asks.extend(ASKS.map(|after| (now + after, interface)));
     }
 
+    /// The stations of a link are asked after this time, if they are not to be asked anyway.
+    pub fn ask_after(&mut self, interface: u32, after: Duration) {
+        if !self.asks.iter().any(|(_, of)| *of == interface) {
+            self.asks.push((Instant::now() + after, interface));
+        }
+    }
+
     /// Waits until something is to be done.
     pub async fn wait(&self) -> Turn {
         let next = self.asks.iter().min().copied();

@@ -7,6 +7,7 @@ mod frames;
 mod mih;
 mod mobility;
 mod packets;
+mod radius;
 mod relay;
 mod stamp;
 mod stand_in;
@@ -22,6 +23,7 @@ use frames::frame;
 use mih::mih;
 use mobility::{extension, mobility};
 use packets::{coalesce, receive, segment};
+use radius::radius;
 use relay::relay;
 use stamp::stamp;
 use stand_in::stand_in;
@@ -71,6 +73,7 @@ pub const ALL: &[(&str, Target)] = &[
     ("mobility", mobility),
     ("extension", extension),
     ("mih", mih),
+    ("radius", radius),
     ("stand_in", stand_in),
     ("echo", |data| reads_back(data, Message::parse, Message::emit)),
 ];

@@ -26,8 +26,8 @@ mod names;
 mod news;
 
 pub use lma::{
-    Allowed, DECISION, Flow, Lma, LmaConfig, LmaInput, LmaOutput, LmaRecord, LmaWish, Nodes,
-    Placed, Schedule, Session, SessionState, StoredLease, StoredSession,
+    Allowed, Authorization, DECISION, Flow, Lma, LmaConfig, LmaInput, LmaOutput, LmaRecord,
+    LmaWish, Nodes, Placed, Schedule, Session, SessionState, StoredLease, StoredSession,
 };
 pub use mag::{
     Access, AttachBy, FIXED_LINK_LOCAL, FIXED_MAC, HOSTS_MAX, Identities, Identity, Lifetimes, Mag,

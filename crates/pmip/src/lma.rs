@@ -1,5 +1,6 @@
 //! The local mobility anchor: who is where, and which prefix is whose.
 
+mod authorize;
 mod config;
 mod flows;
 mod hosts;
@@ -30,9 +31,9 @@ use crate::news::Why;
 use crate::{LinkLayer, NodeId, Refusal, Refused, Report};
 pub use config::{Allowed, LmaConfig, Nodes, Schedule};
 pub use flows::DECISION;
-pub use io::{LmaInput, LmaOutput, LmaRecord, LmaWish, StoredLease, StoredSession};
+pub use io::{Authorization, LmaInput, LmaOutput, LmaRecord, LmaWish, StoredLease, StoredSession};
 pub use state::{Flow, Placed, Session, SessionState};
-use state::{Host, Notification, Order, Peer, Revocation, Waiting};
+use state::{Host, Notification, Order, Peer, Revocation, Stage, Unauthorized, Waiting};
 
 /// The machine of an anchor.
 pub struct Lma {
@@ -48,6 +49,8 @@ pub struct Lma {
     beats: BTreeSet<(Time, Ipv6Addr)>,
     /// Registrations that wait for the end of another binding, by when they no longer do.
     waiting: BTreeMap<(Time, u64), Waiting>,
+    /// Registrations about which the driver is asked.
+    unauthorized: BTreeMap<(NodeId, LinkLayer), Unauthorized>,
     revocations: BTreeMap<u16, Revocation>,
     notifications: BTreeMap<u16, Notification>,
     /// Bindings by the interface that they are of.
@@ -88,6 +91,7 @@ impl Lma {
             peers: BTreeMap::new(),
             beats: BTreeSet::new(),
             waiting: BTreeMap::new(),
+            unauthorized: BTreeMap::new(),
             revocations: BTreeMap::new(),
             notifications: BTreeMap::new(),
             by_link_layer: BTreeMap::new(),
@@ -184,7 +188,8 @@ impl Lma {
                 let part = |home: &mut Prefix| *home = Prefix::new(home.addr, self.part_length());
                 asked.prefixes.iter_mut().filter(|home| home.len == 128).for_each(part);
             }
-            self.update(now, Update { sequence, lifetime, asked, options, from, to, profile });
+            let update = Update { sequence, lifetime, asked, options, from, to, profile };
+            self.update(now, update, Stage::Came);
             return Ok(());
         }
         if allowed.is_none() {
@@ -303,6 +308,9 @@ impl Machine for Lma {
                 self.going_down(now, &link_layer, within);
             }
             Input::Own(LmaInput::Stays { link_layer }) => self.recovered(now, &link_layer),
+            Input::Own(LmaInput::Authorized { node, link_layer, verdict }) => {
+                self.authorized(now, (node, link_layer), verdict);
+            }
             Input::Interfaces(_) | Input::Link(_) | Input::Record(_) => {}
         }
     }

@@ -4,6 +4,7 @@ mod advertise;
 mod anchors;
 mod carried;
 mod config;
+mod identify;
 mod io;
 mod register;
 mod state;
@@ -91,6 +92,13 @@ impl Mag {
     pub fn stations(&self) -> impl Iterator<Item = (&Access, &LinkLayer, &Station)> {
         let all = self.stations.iter();
         all.map(|((_, station), at)| (&self.config.accesses[at.access], station, at))
+    }
+
+    /// A host's interface at the access with this interface.
+    #[must_use]
+    pub fn station(&self, interface: u32, station: &LinkLayer) -> Option<(&Access, &Station)> {
+        let at = self.stations.get(&(interface, station.clone()))?;
+        Some((&self.config.accesses[at.access], at))
     }
 
     /// Hosts that are served at the access with this interface.

@@ -126,6 +126,8 @@ pub enum Why {
     Displaced,
     /// The other end refuses it.
     Refused,
+    /// Whoever says who hosts are allows it no longer.
+    Unauthorized,
 }
 
 impl Why {
@@ -139,6 +141,7 @@ impl Why {
             Why::Revoked => "revoked",
             Why::Displaced => "displaced",
             Why::Refused => "refused",
+            Why::Unauthorized => "unauthorized",
         }
     }
 }
@@ -188,6 +191,8 @@ pub enum Refusal {
     Stale,
     /// It ends a registration that there is not, or that another has made.
     NoBinding,
+    /// Nobody has said whether the host may be served.
+    Unanswered,
     /// Too many wait.
     Full,
     /// It does not say which station it is from.
@@ -207,6 +212,7 @@ impl Refusal {
             Refusal::NotServed => "not_served",
             Refusal::Stale => "stale",
             Refusal::NoBinding => "no_binding",
+            Refusal::Unanswered => "unanswered",
             Refusal::Full => "full",
             Refusal::NoStation => "no_station",
             Refusal::Denied(status) => status.name().unwrap_or("denied"),

@@ -47,7 +47,11 @@ fn every_key_stands_in_the_documentation_and_in_an_example() {
         ("host", "[steering]"),
         ("anchor", ""),
         ("pmip-lma", ""),
+        ("pmip-lma", "[radius]"),
+        ("pmip-lma", "[[radius.server]]"),
         ("pmip-mag", ""),
+        ("pmip-mag", "[radius]"),
+        ("pmip-mag", "[[radius.server]]"),
         ("pmip-mag", "[[access]]"),
         ("pmip-mag", "[[node]]"),
         ("pmip-mag", "[mih]"),
@@ -66,8 +70,18 @@ fn every_key_stands_in_the_documentation_and_in_an_example() {
         assert!(keys.len() > 1, "{role} {table}: {error}");
         for key in keys {
             let row = format!("| `{key}` |");
-            let table_of_keys =
-                ["keepalive", "path", "steering", "access", "node", "mih", "link"].contains(&key);
+            let tables = [
+                "keepalive",
+                "path",
+                "steering",
+                "access",
+                "node",
+                "radius",
+                "server",
+                "mih",
+                "link",
+            ];
+            let table_of_keys = tables.contains(&key);
             assert!(
                 table_of_keys || documentation.contains(&row),
                 "{role} {table}: no row for {key}"
@@ -78,6 +92,7 @@ fn every_key_stands_in_the_documentation_and_in_an_example() {
                     || line.starts_with(&format!("[{key}"))
                     || line.starts_with(&format!("[[{key}"))
                     || line.ends_with(&format!(".{key}]"))
+                    || line.ends_with(&format!(".{key}]]"))
             });
             assert!(shown, "examples/{role}.toml does not show {key}");
         }

@@ -123,7 +123,7 @@ impl Role for LmaRole {
     }
 
     fn apply(&mut self, io: &mut Io<'_>, engine: &mut Anchor, wish: LmaWish) {
-        engine.settle(io, wish);
+        engine.settle(io, wish.clone());
         if self.wishes.len() >= WISHES {
             self.wishes.pop_front();
         }
@@ -142,7 +142,7 @@ impl Role for LmaRole {
         results.int(format!("{name}.bindings"), lma.sessions().count() as u64);
         results.int(format!("{name}.flows"), lma.flows().count() as u64);
         results.int(format!("{name}.flows_nowhere"), agent.engine().refused());
-        for cause in [Cause::Moved, Cause::Left, Cause::Back] {
+        for cause in [Cause::Moved, Cause::Left, Cause::GoingDown, Cause::Back] {
             let is_so = |report: &&Report| matches!(report, Report::Handover { cause: c, .. } if *c == cause);
             let all = agent.reports().iter().map(|(_, report)| report).filter(is_so);
             results.int(format!("{name}.handovers_{}", cause.name()), all.count() as u64);
@@ -261,6 +261,7 @@ impl Role for MagRole {
                     engine.handle(io.now, Input::Own(own));
                 }
             }
+            Wish::Began { .. } | Wish::Ended { .. } => {}
             // Nobody else knows hosts here.
             Wish::Identify { interface, station } => {
                 let identity = None;

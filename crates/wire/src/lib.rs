@@ -1,7 +1,7 @@
 //! Byte formats and nothing else: the tunnel header ([`header`]), the keepalive probe ([`probe`]), the
 //! flow key read from an inner packet ([`flow`]), tests of a path's packet size ([`size`]), the signalling messages ([`signal`]) and those of the
 //! enrolment ([`enrol`]),
-//! the Mobility Header ([`mobility`]) and the IPv6 extension headers around it ([`extension`]), neighbour discovery ([`nd`]), MIH ([`mih`]), STAMP ([`stamp`]), the packets of UPMT itself ([`upmt`]) and the reasons for which a packet is refused ([`DropReason`]).
+//! the Mobility Header ([`mobility`]) and the IPv6 extension headers around it ([`extension`]), neighbour discovery ([`nd`]), MIH ([`mih`]), RADIUS ([`radius`]), STAMP ([`stamp`]), the packets of UPMT itself ([`upmt`]) and the reasons for which a packet is refused ([`DropReason`]).
 //!
 //! Parsing never panics, never allocates (signalling messages excepted) and names the field and the
 //! value that it refuses. The formats are specified byte by byte in `docs/wire/`.
@@ -26,6 +26,7 @@ pub mod mobility;
 pub mod nd;
 pub mod padded;
 pub mod probe;
+pub mod radius;
 pub mod signal;
 pub mod size;
 pub mod stamp;

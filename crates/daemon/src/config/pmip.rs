@@ -20,6 +20,7 @@ use segue_wire::mobility::Profile;
 use serde::Deserialize;
 
 use super::mih::{self, MihKeys};
+use super::radius::RadiusKeys;
 use crate::control;
 use crate::settings::{Choice, Common, Lma, Mag, Relay};
 
@@ -70,6 +71,8 @@ pub struct LmaFile {
     pub decisions: Option<PathBuf>,
     /// Functions of IEEE 802.21 that tell which hosts are about to leave; none.
     pub mih: Option<MihKeys>,
+    /// Servers that are asked which hosts may be registered; none.
+    pub radius: Option<RadiusKeys>,
     /// Most bindings, 1048576.
     pub max_bindings: Option<usize>,
     /// Device of the relay, `segue0`.
@@ -104,6 +107,8 @@ pub struct MagFile {
     /// Hosts that it knows by their link-layer addresses.
     #[serde(default)]
     pub node: Vec<NodeKeys>,
+    /// Servers that say who hosts are, in place of `node` and `realm`; none.
+    pub radius: Option<RadiusKeys>,
     /// Realm of other hosts, which are called by their link-layer addresses, `segue.invalid`; if empty, they are
     /// refused.
     pub realm: Option<String>,
@@ -227,6 +232,7 @@ impl LmaFile {
         let nodes = self.nodes.map_or(Nodes::All, |nodes| {
             Nodes::Listed(nodes.iter().map(|node| (NodeId::nai(node), true)).collect())
         });
+        let radius = self.radius.map(RadiusKeys::validate).transpose()?.flatten();
         let capacity = self.max_bindings.unwrap_or(1 << 20);
         if capacity == 0 {
             bail!("max_bindings must be above zero");
@@ -261,6 +267,7 @@ impl LmaFile {
             decisions: self.decisions.filter(|path| !path.as_os_str().is_empty()),
             mih,
             machine: LmaConfig {
+                authorize: radius.is_some(),
                 prefix_hold: span(self.prefix_hold, default.prefix_hold),
                 gateways,
                 nodes,
@@ -275,6 +282,7 @@ impl LmaFile {
                 capacity,
                 ..default
             },
+            radius,
         })
     }
 }
@@ -293,6 +301,10 @@ impl MagFile {
         let mih_links = mih_links(&self.access)?;
         let accesses = accesses(self.access)?;
         let mih = told_of(self.mih, instance, &mih_links)?;
+        let radius = self.radius.map(RadiusKeys::validate).transpose()?.flatten();
+        if radius.is_some() && (self.realm.is_some() || !self.node.is_empty()) {
+            bail!("with [radius] servers say who hosts are: [[node]] and realm have no place");
+        }
         let realm = self.realm.unwrap_or_else(|| "segue.invalid".into());
         let identities = Identities {
             known: self.node.into_iter().map(node).collect::<anyhow::Result<_>>()?,
@@ -334,7 +346,7 @@ impl MagFile {
             mih,
             machine: MagConfig {
                 profile: ProfileKey::profile(self.profile),
-                identities: Some(identities),
+                identities: radius.is_none().then_some(identities),
                 mtu_bytes: relay.mtu,
                 name_servers: self.name_servers.unwrap_or_default(),
                 advertise_every,
@@ -342,6 +354,7 @@ impl MagFile {
                 capacity,
                 ..default
             },
+            radius,
             relay,
         })
     }

@@ -11,16 +11,18 @@ use segue_linux::monitor::Device;
 use segue_linux::raw::RawSocket;
 use segue_mih::What;
 use segue_pmip::{
-    LinkLayer, Lma, LmaInput, LmaOutput, LmaRecord, LmaWish, NodeId, Refusal, Report, SessionState,
+    LinkLayer, Lma, LmaInput, LmaRecord, LmaWish, NodeId, Refusal, Report, SessionState,
 };
 use segue_wire::mih::identity::LinkAddress;
 use segue_wire::mobility::{Message, MobilityOption, Profile};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
+use super::aaa::{Asking, RadiusStatus, Told as News};
 use super::decision::{Decisions, Happened, Order, Told};
 use super::{About, day_clock, open, records, refused, seconds_left, stored, today};
 use crate::control::{Response, Vocabulary};
+use crate::engine::ToLoop;
 use crate::forwarding::Forwarding;
 use crate::kept::Kept;
 use crate::ledger::{Entry, Ledger, StoreTable};
@@ -38,7 +40,7 @@ const BINDINGS: StoreTable = StoreTable { name: "bindings", of: "binding" };
 pub struct Words;
 
 impl Vocabulary for Words {
-    type News = Report;
+    type News = News;
     type Request = Ask;
     type Answer = ();
     type Status = LmaStatus;
@@ -73,6 +75,9 @@ pub struct LmaStatus {
     pub handovers: Vec<HandoverStatus>,
     /// Tunnels to gateways.
     pub tunnels: Vec<TunnelStatus>,
+    /// What has become of questions to servers that know hosts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub radius: Option<RadiusStatus>,
     /// Refused messages, by status and reason.
     pub refused: BTreeMap<String, u64>,
 }
@@ -154,7 +159,7 @@ impl OfFlows for Lma {
 /// The role of an anchor.
 pub struct Daemon {
     settings: Settings,
-    core: Core<Relayed<Lma>, Words>,
+    core: Core<Relayed<Asking<Lma>>, Words>,
     forwarding: Forwarding,
     decisions: Option<Decisions>,
     /// Who tells which hosts are about to leave.
@@ -179,7 +184,7 @@ impl Daemon {
     /// Ends flows of which nothing has come for a while.
     fn end_idle(&mut self) -> anyhow::Result<()> {
         let (now, idle) = (monotonic(), self.settings.flow_idle);
-        let lma = &self.core.end.sockets.machine;
+        let lma = &self.core.end.sockets.machine.machine;
         let (mut ended, mut last) = (Vec::new(), None);
         for (key, flow) in lma.flows_after(self.looked_at.as_ref()).take(LOOKS) {
             let carried = self.core.end.traffic_carried(&Traffic::Flow(*key));
@@ -198,7 +203,7 @@ impl Daemon {
 
     /// What whoever decides is told of a flow.
     fn told_of(&self, key: &FlowKey, asked: bool) -> Option<Told> {
-        let lma = &self.core.end.sockets.machine;
+        let lma = &self.core.end.sockets.machine.machine;
         let flow = lma.flow(key)?;
         let bid = lma.session(flow.session)?.bid;
         let (mn_id, dscp) = (flow.node.to_string(), flow.dscp);
@@ -216,7 +221,7 @@ impl Daemon {
 
     /// All bindings and flows, as whoever decides is told of them.
     fn present(&self) -> Vec<Told> {
-        let lma = &self.core.end.sockets.machine;
+        let lma = &self.core.end.sockets.machine.machine;
         let bindings =
             lma.sessions().map(|(_, gateway, _, session)| told_binding(gateway, session));
         let flows = lma.flows().filter_map(|(key, _)| self.told_of(key, false));
@@ -225,7 +230,7 @@ impl Daemon {
 
     /// How often the machine has refused something for this reason.
     fn refused(&self, why: Refusal) -> u64 {
-        self.core.end.sockets.machine.refused().get(&why).copied().unwrap_or(0)
+        self.core.end.sockets.machine.machine.refused().get(&why).copied().unwrap_or(0)
     }
 
     fn ordered(&mut self, number: u64, order: Order) -> anyhow::Result<()> {
@@ -273,7 +278,7 @@ impl Role for Daemon {
     const NAME: &'static str = "pmip-lma";
     const TASK: &'static str = "run a local mobility anchor";
     type Settings = Settings;
-    type Engine = Relayed<Lma>;
+    type Engine = Relayed<Asking<Lma>>;
     type Words = Words;
     type Signalling = Happened;
     type Chore = LinksTold;
@@ -297,7 +302,9 @@ impl Role for Daemon {
             }
         }
         let ledger = Ledger::start(store, BINDINGS)?;
-        let (mut sockets, mut arrivals) = Sockets::open(machine, &[])?;
+        let machine = Asking::new(machine, settings.radius.as_ref())?;
+        let ports = machine.ports();
+        let (mut sockets, mut arrivals) = Sockets::open(machine, ports)?;
         sockets.speak(&mut arrivals, RawSocket::mobility()?, &[])?;
         let own = &settings.relay;
         let (relay, misses) = relayed::open(&own.device, own.mtu, own.datapath)?;
@@ -323,7 +330,7 @@ impl Role for Daemon {
         Ok((daemon, below))
     }
 
-    fn core(&mut self) -> &mut Core<Relayed<Lma>, Words> {
+    fn core(&mut self) -> &mut Core<Relayed<Asking<Lma>>, Words> {
         &mut self.core
     }
 
@@ -335,6 +342,8 @@ impl Role for Daemon {
             }
             LmaWish::Refuse(key) => self.core.end.refuse(&key),
             LmaWish::Decide(key) => self.tell_of_flow(&key, true),
+            // The client's.
+            LmaWish::Authorize { .. } | LmaWish::Bound { .. } | LmaWish::Unbound { .. } => {}
         }
         Ok(())
     }
@@ -344,7 +353,7 @@ impl Role for Daemon {
     }
 
     /// What is said of a host waits for its own records.
-    fn lane(&self, output: &LmaOutput) -> Option<String> {
+    fn lane(&self, output: &ToLoop<Self::Engine>) -> Option<String> {
         let Output::Send(datagram) = output else { return None };
         let message = Message::parse(&datagram.bytes, &Profile::STRICT).ok()?;
         let node = message.options.iter().find_map(|option| match option {
@@ -390,7 +399,8 @@ impl Role for Daemon {
         Ok(())
     }
 
-    fn on_report(&mut self, report: &Report) -> anyhow::Result<()> {
+    fn on_report(&mut self, news: &News) -> anyhow::Result<()> {
+        let News::Role(report) = news else { return Ok(()) };
         if let Report::Handover { node, cause, from, to, flows, at } = report {
             self.handovers.push_back(HandoverStatus {
                 at_s: at.since(self.began).as_secs_f64(),
@@ -409,7 +419,7 @@ impl Role for Daemon {
         match report {
             Report::Registered { node, link_layer, .. }
             | Report::Moved { node, link_layer, .. } => {
-                let lma = &self.core.end.sockets.machine;
+                let lma = &self.core.end.sockets.machine.machine;
                 let mut own = lma.sessions_of(node);
                 let found = own.find(|(.., session)| session.link_layer == *link_layer);
                 if let Some((_, gateway, _, session)) = found {
@@ -467,7 +477,7 @@ impl Role for Daemon {
 
     fn on_request(&mut self, ask: Ask) -> anyhow::Result<Response<Words>> {
         let Ask::Revoke { mn_id } = ask;
-        let lma = &self.core.end.sockets.machine;
+        let lma = &self.core.end.sockets.machine.machine;
         let own = lma.sessions().filter(|(.., session)| session.node.to_string() == mn_id);
         let node = own.map(|(.., session)| session.node.clone()).next();
         let Some(node) = node else {
@@ -483,7 +493,7 @@ impl Role for Daemon {
 
     fn status(&mut self, _drops: &mut BTreeMap<String, u64>) -> LmaStatus {
         let end = &self.core.end;
-        let lma = &end.sockets.machine;
+        let lma = &end.sockets.machine.machine;
         let binding = |(_, gateway, until, session): (_, _, Time, &segue_pmip::Session)| {
             let state = match session.state {
                 SessionState::Active => "active",
@@ -527,6 +537,7 @@ impl Role for Daemon {
             flow_count: lma.flows().count(),
             handovers: self.handovers.iter().cloned().collect(),
             tunnels: tunnels.collect(),
+            radius: end.sockets.machine.radius(),
             refused: refused(lma.refused()),
         }
     }

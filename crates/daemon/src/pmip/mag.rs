@@ -13,8 +13,7 @@ use segue_linux::monitor::Device;
 use segue_linux::raw::RawSocket;
 use segue_mih::{Event, Interest, MihfConfig, What};
 use segue_pmip::{
-    AttachBy, FIXED_LINK_LOCAL, FIXED_MAC, LinkLayer, Mag, MagInput, MagOutput, MagRecord, Report,
-    Why, Wish,
+    AttachBy, FIXED_LINK_LOCAL, FIXED_MAC, LinkLayer, Mag, MagInput, MagRecord, Report, Why, Wish,
 };
 use segue_wire::mih::codes::EventList;
 use segue_wire::mih::identity::LinkAddress;
@@ -23,9 +22,11 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
+use super::aaa::{Asking, RadiusStatus, Told};
 use super::leading::{lead, tables};
 use super::{About, day_clock, open, records, refused, seconds_left, stored, today};
 use crate::control::{Response, Vocabulary};
+use crate::engine::ToLoop;
 use crate::forwarding::Forwarding;
 use crate::kept::Kept;
 use crate::ledger::{Entry, Ledger, StoreTable};
@@ -45,7 +46,7 @@ const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
 pub struct Words;
 
 impl Vocabulary for Words {
-    type News = Report;
+    type News = Told;
     type Request = Ask;
     type Answer = ();
     type Status = MagStatus;
@@ -64,6 +65,9 @@ pub struct MagStatus {
     pub anchor: String,
     /// Hosts' interfaces that are there.
     pub hosts: Vec<HostStatus>,
+    /// What has become of questions to servers that know hosts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub radius: Option<RadiusStatus>,
     /// Refused messages, by reason.
     pub refused: BTreeMap<String, u64>,
 }
@@ -102,7 +106,7 @@ impl OfFlows for Mag {
 /// The role of a gateway.
 pub struct Daemon {
     settings: Settings,
-    core: Core<Relayed<Mag>, Words>,
+    core: Core<Relayed<Asking<Mag>>, Words>,
     /// Accesses that are up: index and name.
     links: BTreeMap<u32, String>,
     watch: Watch,
@@ -115,6 +119,8 @@ pub struct Daemon {
     macs: Macs,
 }
 
+/// When hosts are asked to show themselves after a session of one is over.
+const AGAIN: Duration = Duration::from_millis(200);
 /// How long a host that another gateway has taken over is not taken for one that comes back.
 const ELSEWHERE: Duration = Duration::from_secs(3);
 
@@ -240,7 +246,7 @@ impl Role for Daemon {
     const NAME: &'static str = "pmip-mag";
     const TASK: &'static str = "run a mobile access gateway";
     type Settings = Settings;
-    type Engine = Relayed<Mag>;
+    type Engine = Relayed<Asking<Mag>>;
     type Words = Words;
     type Signalling = std::convert::Infallible;
     type Chore = Chore;
@@ -271,7 +277,9 @@ impl Role for Daemon {
             }
         }
         let ledger = Ledger::start(store, HOSTS)?;
-        let (mut sockets, mut arrivals) = Sockets::open(machine, &[])?;
+        let machine = Asking::new(machine, settings.radius.as_ref())?;
+        let ports = machine.ports();
+        let (mut sockets, mut arrivals) = Sockets::open(machine, ports)?;
         sockets.speak(&mut arrivals, RawSocket::mobility()?, &[])?;
         let discovery = [Kind::RouterSolicitation as u8, Kind::NeighborAdvertisement as u8];
         sockets.speak(&mut arrivals, RawSocket::icmpv6(&discovery)?, &[ALL_ROUTERS])?;
@@ -309,7 +317,7 @@ impl Role for Daemon {
         Ok((daemon, below))
     }
 
-    fn core(&mut self) -> &mut Core<Relayed<Mag>, Words> {
+    fn core(&mut self) -> &mut Core<Relayed<Asking<Mag>>, Words> {
         &mut self.core
     }
 
@@ -324,11 +332,8 @@ impl Role for Daemon {
             Wish::Ask { interface } => {
                 drop(self.watch.stations.ask_all(interface, FIXED_LINK_LOCAL))
             }
-            Wish::Identify { interface, station } => {
-                // Without an authentication server nobody else knows.
-                let identity = None;
-                self.feed(Input::Own(MagInput::Identified { interface, station, identity }))?;
-            }
+            // The client's.
+            Wish::Identify { .. } | Wish::Began { .. } | Wish::Ended { .. } => {}
         }
         Ok(())
     }
@@ -338,7 +343,7 @@ impl Role for Daemon {
     }
 
     /// Nothing that a gateway sends follows from its records.
-    fn lane(&self, _: &MagOutput) -> Option<String> {
+    fn lane(&self, _: &ToLoop<Self::Engine>) -> Option<String> {
         None
     }
 
@@ -390,7 +395,7 @@ impl Role for Daemon {
             }
             LinkEvent::Down { interface, .. } if self.listened(interface) => {
                 let name = &self.links[&interface];
-                let stations = self.core.end.sockets.machine.stations();
+                let stations = self.core.end.sockets.machine.machine.stations();
                 let here = stations.filter(|(access, ..)| access.interface == *name);
                 let here: Vec<LinkLayer> = here.map(|(_, station, _)| station.clone()).collect();
                 for station in here {
@@ -402,8 +407,12 @@ impl Role for Daemon {
         self.feed(Input::Link(event))
     }
 
-    fn on_report(&mut self, report: &Report) -> anyhow::Result<()> {
-        if let Report::Left { link_layer, why: Why::Revoked, .. } = report {
+    fn on_report(&mut self, told: &Told) -> anyhow::Result<()> {
+        // One whose session is over may have another, and need not speak up by itself.
+        if let Told::Role(Report::Left { why: Why::Unauthorized, .. }) = told {
+            self.links.keys().for_each(|index| self.watch.ask_after(*index, AGAIN));
+        }
+        if let Told::Role(Report::Left { link_layer, why: Why::Revoked, .. }) = told {
             self.elsewhere.retain(|_, until| *until > Instant::now());
             self.elsewhere.insert(link_layer.clone(), Instant::now() + ELSEWHERE);
         }
@@ -435,7 +444,7 @@ impl Role for Daemon {
     }
 
     fn status(&mut self, _drops: &mut BTreeMap<String, u64>) -> MagStatus {
-        let mag = &self.core.end.sockets.machine;
+        let Asking { machine: mag, .. } = &self.core.end.sockets.machine;
         let hosts = mag.stations().map(|(access, station, at)| HostStatus {
             mn_id: at.identity.as_ref().map(|identity| identity.node.to_string()),
             llid: station.to_string(),
@@ -452,6 +461,7 @@ impl Role for Daemon {
         MagStatus {
             anchor: mag.config().anchor.to_string(),
             hosts: hosts.collect(),
+            radius: self.core.end.sockets.machine.radius(),
             refused: refused(mag.refused()),
         }
     }

@@ -24,6 +24,8 @@ pub struct LmaConfig {
     pub gateways: Vec<Allowed>,
     /// Which hosts it serves.
     pub nodes: Nodes,
+    /// Whether its driver is asked about each host before a binding of it begins ([`crate::LmaWish::Authorize`]).
+    pub authorize: bool,
     /// The longest lifetime that it grants.
     pub longest: Lifetime,
     /// By how much the clocks of both ends may differ (TimestampValidityWindow).
@@ -60,6 +62,7 @@ impl LmaConfig {
             prefix_hold: Span::from_secs(3_600),
             gateways: Vec::new(),
             nodes: Nodes::All,
+            authorize: false,
             longest: Lifetime::of(Span::from_secs(3_600)),
             window: TimestampOrder::WINDOW,
             delete_delay: Span::from_millis(10_000),

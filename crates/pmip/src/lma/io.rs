@@ -7,6 +7,7 @@ use segue_clock::{Span, UnixTime};
 use segue_ip::{FlowKey, Output, Prefix};
 use segue_wire::mobility::option::AccessTechnology;
 
+use crate::news::Why;
 use crate::{LinkLayer, NodeId, Report};
 
 /// What an anchor's operator orders, and what its driver tells.
@@ -47,6 +48,26 @@ pub enum LmaInput {
         /// The interface.
         link_layer: LinkLayer,
     },
+    /// Whether a host's interface may be registered, or still be ([`LmaWish::Authorize`]).
+    Authorized {
+        /// The host.
+        node: NodeId,
+        /// Its interface.
+        link_layer: LinkLayer,
+        /// Whether it may.
+        verdict: Authorization,
+    },
+}
+
+/// Whether a host's interface may be registered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Authorization {
+    /// It may, with these prefixes; none: any.
+    Allowed(Vec<Prefix>),
+    /// It may not.
+    Refused,
+    /// Nobody has said so.
+    Unanswered,
 }
 
 /// What an anchor stores. A later record of the same key takes its place; `None` takes it away.
@@ -95,7 +116,7 @@ pub struct StoredLease {
 }
 
 /// What an anchor asks of its driver, beside what every role does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LmaWish {
     /// The first packet of this flow may go where the flow is bound to.
     Release(FlowKey),
@@ -103,6 +124,37 @@ pub enum LmaWish {
     Refuse(FlowKey),
     /// Ask who decides where this flow goes, and say it ([`LmaInput::Place`]).
     Decide(FlowKey),
+    /// Find out whether this may be registered, and say it ([`LmaInput::Authorized`]). Its gateway waits.
+    Authorize {
+        /// The host.
+        node: NodeId,
+        /// Its interface.
+        link_layer: LinkLayer,
+        /// Of the access.
+        access: AccessTechnology,
+        /// Prefixes that it asks for; none: any.
+        prefixes: Vec<Prefix>,
+    },
+    /// A host's interface is registered. Only a driver that is asked is told this, and what follows.
+    Bound {
+        /// The host.
+        node: NodeId,
+        /// Its interface.
+        link_layer: LinkLayer,
+        /// Of the access.
+        access: AccessTechnology,
+        /// Its prefixes.
+        prefixes: Vec<Prefix>,
+    },
+    /// It is not, or not any more.
+    Unbound {
+        /// The host.
+        node: NodeId,
+        /// Its interface.
+        link_layer: LinkLayer,
+        /// Why.
+        why: Why,
+    },
 }
 
 /// What an anchor asks of its driver.

@@ -17,7 +17,7 @@ use super::Lma;
 use super::config::Nodes;
 use super::io::LmaRecord;
 use super::lookup::Found;
-use super::state::{SESSION, Session, SessionState, WAITING, Waiting};
+use super::state::{SESSION, Session, SessionState, Stage, WAITING, Waiting};
 use crate::message::{ANY_PREFIX, Registration, Update, datagram, home_network_prefix, timestamp};
 use crate::news::{Cause, Why};
 use crate::{NodeId, Refusal, Report};
@@ -35,6 +35,8 @@ const STRANGERS_MAX: u32 = 10;
 enum Outcome {
     /// Accepted: these prefixes for so long.
     Granted(Vec<Prefix>, Lifetime),
+    /// It is answered when it is known whether its host may be registered.
+    Unauthorized,
     /// It is answered when this binding has ended, or has not for a while.
     Later(u32),
 }
@@ -55,14 +57,15 @@ impl From<Status> for Denial {
 
 impl Lma {
     /// Takes an update and answers it.
-    pub(super) fn update(&mut self, now: Time, update: Update) {
-        match self.register(now, &update, true) {
+    pub(super) fn update(&mut self, now: Time, update: Update, stage: Stage) {
+        match self.register(now, &update, stage) {
             Ok(Outcome::Granted(prefixes, lifetime)) => {
                 // What the same interface wanted before counts no more.
                 self.waiting.retain(|_, waits| !waits.update.is_of_same(&update));
                 self.acknowledge(&update, Status::ACCEPTED, lifetime, &prefixes, None);
                 self.notify_of(now, &update);
             }
+            Ok(Outcome::Unauthorized) => self.authorize(now, update),
             Ok(Outcome::Later(session)) => {
                 // A gateway that repeats itself is answered once, and its last word counts.
                 let same = |waits: &&mut Waiting| waits.update.is_repeated_by(&update);
@@ -78,20 +81,30 @@ impl Lma {
                 self.waiting.insert(key, Waiting { session, update });
             }
             Err(Denial::Silent(why)) => self.refuse(why),
-            Err(Denial::Status(status, own_time)) => {
-                self.refuse(Refusal::Denied(status));
-                // Strangers write no log, and have no more packets sent to those in whose name they write.
-                if self.allowed(update.from).is_none() {
-                    if self.may_answer_stranger(now) {
-                        self.acknowledge(&update, status, Lifetime::ZERO, &[], own_time);
-                    }
-                    return;
-                }
-                let (node, with) = (update.asked.node.clone(), update.from);
-                self.report(Report::Denied { node, status, with });
-                self.acknowledge(&update, status, Lifetime::ZERO, &[], own_time);
-            }
+            Err(Denial::Status(status, own_time)) => self.deny(now, &update, status, own_time),
         }
+    }
+
+    /// Refuses an update.
+    pub(super) fn deny(
+        &mut self,
+        now: Time,
+        update: &Update,
+        status: Status,
+        own_time: Option<UnixTime>,
+    ) {
+        self.tell_failed(update);
+        self.refuse(Refusal::Denied(status));
+        // Strangers write no log, and have no more packets sent to those in whose name they write.
+        if self.allowed(update.from).is_none() {
+            if self.may_answer_stranger(now) {
+                self.acknowledge(update, status, Lifetime::ZERO, &[], own_time);
+            }
+            return;
+        }
+        let (node, with) = (update.asked.node.clone(), update.from);
+        self.report(Report::Denied { node, status, with });
+        self.acknowledge(update, status, Lifetime::ZERO, &[], own_time);
     }
 
     fn may_answer_stranger(&mut self, now: Time) -> bool {
@@ -103,7 +116,7 @@ impl Lma {
         *count <= STRANGERS_MAX
     }
 
-    fn register(&mut self, now: Time, update: &Update, may_wait: bool) -> Result<Outcome, Denial> {
+    fn register(&mut self, now: Time, update: &Update, stage: Stage) -> Result<Outcome, Denial> {
         let asked = &update.asked;
         let node = asked.node.clone().ok_or(Status::MISSING_MN_IDENTIFIER_OPTION)?;
         let coa = update.proxy_coa();
@@ -118,7 +131,7 @@ impl Lma {
             }
         }
         // What has waited was in order when it came.
-        if may_wait {
+        if stage == Stage::Came {
             self.check_order(now, &node, update)?;
         }
         if asked.prefixes.is_empty() {
@@ -132,7 +145,10 @@ impl Lma {
         }
         let number = match found {
             Found::Session(number) => Some(number),
-            Found::Perhaps(number) if may_wait => return Ok(Outcome::Later(number)),
+            Found::New | Found::Shares | Found::Perhaps(_) if self.is_asked(stage) => {
+                return Ok(Outcome::Unauthorized);
+            }
+            Found::Perhaps(number) if stage != Stage::Waited => return Ok(Outcome::Later(number)),
             Found::New | Found::Shares | Found::Perhaps(_) => None,
             Found::Denied(status) => return Err(status.into()),
         };
@@ -292,6 +308,7 @@ impl Lma {
             self.ended(now, other, binding, Why::Displaced);
         }
         self.accept(number, update);
+        self.tell_bound(number);
         self.gone.clear();
         self.follow(now, &node);
         self.tell_gone(now, &node, Cause::Back);
@@ -328,12 +345,16 @@ impl Lma {
         if moved || update.asked.handoff != Some(Handoff::REREGISTRATION) {
             (value.told, value.asked) = (None, None);
         }
+        if value.link_layer != link_layer {
+            self.tell_unbound(node.clone(), value.link_layer.clone(), Why::Displaced);
+        }
         (value.link_layer, value.access) = (link_layer.clone(), access);
         value.state = SessionState::Active;
         // There is room: it was there a moment ago.
         let _ = self.sessions.enter(number, Binding { peer, until: lifetime.end(now), value });
         self.reach(now, peer);
         self.accept(number, update);
+        self.tell_bound(number);
         self.gone.clear();
         self.follow(now, &node);
         if moved {
@@ -381,6 +402,7 @@ impl Lma {
         let Found::Session(number) = *found else {
             // What is to end may wait to begin.
             self.waiting.retain(|_, waits| !waits.update.is_repeated_by(update));
+            self.unauthorized.retain(|_, asked| !asked.update.is_repeated_by(update));
             return Err(Denial::Silent(Refusal::NoBinding));
         };
         let until = now + self.config.delete_delay;
@@ -437,6 +459,7 @@ impl Lma {
         self.leave_gateway(peer);
         self.notify(now, &value.node);
         let Session { node, link_layer, .. } = value;
+        self.tell_unbound(node.clone(), link_layer.clone(), why);
         self.report(Report::Left { node, link_layer, why });
         self.end_waits(now, number);
     }
@@ -461,20 +484,7 @@ impl Lma {
     }
 
     fn take_up(&mut self, now: Time, due: BTreeMap<(Time, u64), Waiting>) {
-        for Waiting { update, .. } in due.into_values() {
-            match self.register(now, &update, false) {
-                Ok(Outcome::Granted(prefixes, lifetime)) => {
-                    self.acknowledge(&update, Status::ACCEPTED, lifetime, &prefixes, None);
-                    self.notify_of(now, &update);
-                }
-                Ok(Outcome::Later(_)) => {}
-                Err(Denial::Silent(why)) => self.refuse(why),
-                Err(Denial::Status(status, _)) => {
-                    self.refuse(Refusal::Denied(status));
-                    self.acknowledge(&update, status, Lifetime::ZERO, &[], None);
-                }
-            }
-        }
+        due.into_values().for_each(|waits| self.update(now, waits.update, Stage::Waited));
     }
 
     /// The answer comes first, so that the gateway knows of whom it is told.

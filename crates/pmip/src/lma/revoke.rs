@@ -27,7 +27,12 @@ impl Lma {
     pub(super) fn revoke(&mut self, now: Time, node: &NodeId) {
         let Some(host) = self.hosts.get(node) else { return };
         let sessions: Vec<u32> = host.sessions.iter().copied().collect();
-        for session in sessions {
+        self.revoke_sessions(now, node, &sessions);
+    }
+
+    /// Tells the gateways of some bindings of a host that these end.
+    pub(super) fn revoke_sessions(&mut self, now: Time, node: &NodeId, sessions: &[u32]) {
+        for session in sessions.iter().copied() {
             let Some(at) = self.sessions.get(&session) else { continue };
             if self.revocations.values().any(|open| open.session == Some(session)) {
                 continue;

@@ -151,6 +151,25 @@ pub(super) struct Waiting {
     pub(super) update: Update,
 }
 
+/// How far an update has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// It has just come.
+    Came,
+    /// Its host may be registered.
+    Authorized,
+    /// It has waited for the end of another binding, too.
+    Waited,
+}
+
+/// A registration about which the driver is asked.
+#[derive(Clone, Debug)]
+pub(super) struct Unauthorized {
+    /// When it was asked.
+    pub(super) asked: Time,
+    pub(super) update: Update,
+}
+
 /// A flow of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flow {

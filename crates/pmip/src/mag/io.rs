@@ -8,6 +8,7 @@ use segue_clock::UnixTime;
 use segue_ip::{Datagram, Output, Prefix};
 
 use super::config::Identity;
+use crate::news::Why;
 use crate::{LinkLayer, Report};
 
 /// What a gateway's driver tells.
@@ -31,7 +32,7 @@ pub enum MagInput {
         /// The host's interface.
         station: LinkLayer,
     },
-    /// Who it is; `None`: it may not be served.
+    /// Who it is; `None`: it may not be served, or not any longer.
     Identified {
         /// Index of the interface.
         interface: u32,
@@ -51,6 +52,22 @@ pub enum Wish {
         interface: u32,
         /// The host's interface.
         station: LinkLayer,
+    },
+    /// A station is served, or has other prefixes. Only a driver that says who hosts are is told this, and what follows.
+    Began {
+        /// Index of the interface.
+        interface: u32,
+        /// The host's interface.
+        station: LinkLayer,
+    },
+    /// It is not served any more, or is not asked about; may be said twice.
+    Ended {
+        /// Index of the interface.
+        interface: u32,
+        /// The host's interface.
+        station: LinkLayer,
+        /// Why.
+        why: Why,
     },
     /// Have all hosts of this link show themselves, and say who was heard ([`MagInput::Attached`]).
     Ask {

@@ -96,25 +96,6 @@ impl Mag {
         }
     }
 
-    /// It is known who a host is, or that it may not be served.
-    pub(super) fn identified(&mut self, now: Time, place: Place, identity: Option<Identity>) {
-        let Some(at) = self.stations.get_mut(&place) else { return };
-        let event = if identity.is_some() { Event::Identified } else { Event::Refused };
-        match at.state.next(event) {
-            Next::To(state) => {
-                (at.state, at.identity) = (state, identity);
-                self.know(&place);
-            }
-            Next::Gone => {
-                self.forget(&place);
-                return;
-            }
-            Next::Same => return,
-        }
-        self.reach(now, &place);
-        self.send_update(now, &place);
-    }
-
     /// It is known whose a station is.
     pub(super) fn know(&mut self, place: &Place) {
         let identity = self.stations.get(place).and_then(|at| at.identity.as_ref());
@@ -166,6 +147,7 @@ impl Mag {
             let (node, link_layer) = (identity.node.clone(), place.1.clone());
             self.report(Report::Left { node, link_layer, why });
         }
+        self.tell_end(place, why);
         for task in [Task::Again, Task::Renew, Task::Probe, Task::Advertise, Task::End] {
             self.timers.cancel(&(place.clone(), task));
         }
@@ -196,6 +178,7 @@ impl Mag {
         if let Some(identity) = identity {
             let (node, link_layer, why) = (identity.node, place.1.clone(), Why::Expired);
             self.report(Report::Left { node, link_layer, why });
+            self.tell_end(place, why);
         }
         if self.stations.get(place).is_some_and(|at| at.open.is_none()) {
             self.send_update(now, place);
@@ -205,6 +188,7 @@ impl Mag {
     /// What is known of a station ends without a word to anyone.
     pub(super) fn forget(&mut self, place: &Place) {
         self.end_service(place);
+        self.tell_end(place, Why::Refused);
         if let Some(at) = self.stations.remove(place) {
             if let Some((sequence, ..)) = at.open {
                 self.open.remove(&sequence);
@@ -372,6 +356,9 @@ impl Mag {
         if changed {
             self.advertise(now, &place);
         }
+        if is_new || changed {
+            self.tell_beginning(&place);
+        }
         if is_new {
             let link_layer = place.1.clone();
             self.report(Report::Registered { node, link_layer, with: from, prefix });
@@ -447,6 +434,7 @@ impl Mag {
             let (node, link_layer) = (identity.node.clone(), place.1.clone());
             self.report(Report::Left { node, link_layer, why });
         }
+        self.tell_end(place, why);
         self.forget_stored(place);
     }
 

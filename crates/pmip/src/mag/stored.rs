@@ -61,6 +61,7 @@ impl Mag {
         self.reach(now, &place);
         self.timers.set((place.clone(), Task::End), until);
         self.follow(&place);
+        self.tell_beginning(&place);
         self.advertise(now, &place);
         self.send_update(now, &place);
     }

@@ -129,6 +129,8 @@ pub(crate) struct Domain {
     pub(crate) reports: Vec<Report>,
     /// Of the anchor.
     pub(crate) wishes: Vec<LmaWish>,
+    /// What each gateway asks and tells of hosts whose identities it does not know.
+    pub(crate) asked: Vec<(usize, Wish)>,
     /// Advertisements and solicitations to stations: the gateway, the station, what.
     pub(crate) frames: Vec<(usize, LinkLayer, nd::Message)>,
     /// Who shows itself when asked: the gateway, the interface, the station.
@@ -175,6 +177,7 @@ impl Domain {
             given: (0..=count).map(|_| Given::default()).collect(),
             reports: Vec::new(),
             wishes: Vec::new(),
+            asked: Vec::new(),
             frames: Vec::new(),
             here: BTreeSet::new(),
             stored: BTreeMap::new(),
@@ -263,7 +266,7 @@ impl Domain {
                         self.mags[n].handle(self.now, Input::Own(own));
                     }
                 }
-                Output::Own(Wish::Identify { .. }) => panic!("identities are known"),
+                Output::Own(wish) => self.asked.push((n, wish)),
             }
         }
     }

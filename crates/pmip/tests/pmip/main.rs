@@ -4,6 +4,7 @@
 
 mod anchor;
 mod attacks;
+mod authorize;
 mod dissector;
 mod domain;
 mod flows;

@@ -30,8 +30,10 @@ mod nat;
 mod outage;
 mod pairings;
 mod pmip;
+mod pmip_radius;
 #[path = "../views/pty.rs"]
 mod pty;
+mod radius_server;
 mod reach;
 mod readme;
 mod reasons;

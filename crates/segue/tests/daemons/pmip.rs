@@ -46,6 +46,16 @@ pub(crate) fn example(name: &str) -> PathBuf {
 impl Domain {
     /// With the anchor, and gateways at these accesses.
     pub(crate) fn new(datapath: &'static str, accesses: &[&'static str]) -> Option<Domain> {
+        let mut domain = Domain::empty(datapath)?;
+        domain.lma = Some(domain.start("lma", "lma", ""));
+        for access in accesses {
+            domain.mags.insert(access, domain.start("mag", access, ""));
+        }
+        Some(domain)
+    }
+
+    /// Without daemons.
+    pub(crate) fn empty(datapath: &'static str) -> Option<Domain> {
         if !possible() {
             return None;
         }
@@ -53,12 +63,7 @@ impl Domain {
         let lab = segue_lab::file::read(&example("lab.toml")).unwrap().build(&tag()).unwrap();
         drop(building);
         let dir = tempfile::tempdir().unwrap();
-        let mut domain = Domain { lma: None, mags: BTreeMap::new(), lab, dir, datapath };
-        domain.lma = Some(domain.start("lma", "lma", ""));
-        for access in accesses {
-            domain.mags.insert(access, domain.start("mag", access, ""));
-        }
-        Some(domain)
+        Some(Domain { lma: None, mags: BTreeMap::new(), lab, dir, datapath })
     }
 
     /// Starts the daemon of an example's file with further keys; it answers.
@@ -134,7 +139,7 @@ fn addresses(node: &Netns, interface: &str) -> Vec<Ipv6Addr> {
 
 pub(crate) const FIRST: &str = "02:5e:67:01:00:00";
 pub(crate) const SECOND: &str = "02:5e:67:01:00:01";
-const OTHER: &str = "02:5e:67:01:00:02";
+pub(crate) const OTHER: &str = "02:5e:67:01:00:02";
 
 fn moves(datapath: &'static str) {
     let _turn = crate::among_others();

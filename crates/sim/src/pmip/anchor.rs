@@ -68,6 +68,8 @@ impl Anchor {
             }
             // Nobody but the anchor decides here; it does so itself after a while.
             LmaWish::Decide(_) => {}
+            // Nobody is asked here who may be registered.
+            LmaWish::Authorize { .. } | LmaWish::Bound { .. } | LmaWish::Unbound { .. } => {}
         }
     }
 

@@ -1,10 +1,13 @@
 //! The settings that a valid file puts in force, defaults included.
 
+use segue_aaa::AaaProfile;
 use segue_daemon::config::{
     AnchorFile, HostFile, LmaFile, MagFile, MihFunctionFile, MihLinkSapFile, ProfileKey,
     ScheduleKey,
 };
-use segue_daemon::settings::{Choice, Common, Lma, Mag, Mih, MihSource, Relay};
+use segue_daemon::settings::{
+    Choice, Common, Lma, Mag, Mih, MihSource, Radius, RadiusServer, Relay,
+};
 use segue_daemon::{anchor, host, nat};
 use segue_datapath::Services;
 use segue_ip::Prefix;
@@ -224,6 +227,7 @@ pub(super) fn lma(file: &LmaFile, settings: &Lma) -> Vec<Row> {
         row("max_flows", machine.max_flows, file.max_flows.is_none()),
         row("decisions", decisions.unwrap_or("nobody".into()), file.decisions.is_none()),
         row("mih", heard(settings.mih.as_ref()), file.mih.is_none()),
+        row("radius", radius(settings.radius.as_ref()), file.radius.is_none()),
         row("max_bindings", machine.capacity, file.max_bindings.is_none()),
         row("state", settings.state.display(), file.state.is_none()),
         row("instance", file.instance.as_deref().unwrap_or("none"), file.instance.is_none()),
@@ -239,6 +243,7 @@ pub(super) fn lma(file: &LmaFile, settings: &Lma) -> Vec<Row> {
 pub(super) fn mag(file: &MagFile, settings: &Mag) -> Vec<Row> {
     let machine = &settings.machine;
     let realm = match file.realm.as_deref() {
+        _ if settings.radius.is_some() => "servers say who hosts are",
         None => "segue.invalid",
         Some("") => "none: hosts that no [[node]] names are refused",
         Some(realm) => realm,
@@ -248,6 +253,7 @@ pub(super) fn mag(file: &MagFile, settings: &Mag) -> Vec<Row> {
         row("anchor", machine.anchor, false),
         row("profile", profile(file.profile), file.profile.is_none()),
         row("realm", realm, file.realm.is_none()),
+        row("radius", radius(settings.radius.as_ref()), file.radius.is_none()),
         row("name_servers", listed(&machine.name_servers, "none"), file.name_servers.is_none()),
         row("fixed_mac", settings.fixed_mac, file.fixed_mac.is_none()),
         row("advertise_every", machine.advertise_every, file.advertise_every.is_none()),
@@ -316,6 +322,27 @@ pub(super) fn mih_link_sap(file: &MihLinkSapFile, settings: &Mih) -> Vec<Row> {
         row(&format!("link.{}", link.interface), source, false)
     }));
     rows
+}
+
+/// Servers that know hosts.
+fn radius(radius: Option<&Radius>) -> String {
+    let Some(radius) = radius else { return "nobody is asked".into() };
+    let server = |server: &RadiusServer| {
+        let at = |what, port: Option<u16>| port.map(|port| format!("{what} at port {port}"));
+        let both = [at("asked", server.authentication), at("told", server.accounting)];
+        let both: Vec<String> = both.into_iter().flatten().collect();
+        format!("{} ({})", server.address, both.join(", "))
+    };
+    let profile = match radius.profile {
+        AaaProfile::Rfc6572 => "rfc6572",
+        AaaProfile::Paper => "paper",
+    };
+    let servers: Vec<String> = radius.servers.iter().map(server).collect();
+    let answers = match radius.require_message_authenticator {
+        true => "answers need a Message-Authenticator",
+        false => "answers need no Message-Authenticator",
+    };
+    format!("{profile}: {}; {answers}", servers.join(", then "))
 }
 
 fn profile(key: Option<ProfileKey>) -> &'static str {

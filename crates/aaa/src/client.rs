@@ -1,0 +1,427 @@
+//! The client: who is asked about, who is served, and for how long.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::format;
+use alloc::string::String;
+
+use segue_clock::{DayClock, Deadline, Machine, Time, Timers, earlier};
+use segue_ip::{Input, Output};
+use segue_wire::radius::Code;
+
+use crate::config::AaaConfig;
+use crate::exchanges::{Answer, Exchanges, Outcome, Question};
+use crate::grant::Grant;
+use crate::io::{AaaInput, AaaOutput, AaaWish, Cause, Subject, Verdict};
+use crate::news::{AaaReport, Unfit};
+use crate::request::{self, Served, Status};
+use crate::servers::{ServerStatus, Service};
+use crate::sessions::Session;
+
+/// Most hosts that nobody is asked about again for a while.
+const HELD_MAX: usize = 1 << 13;
+/// Most ended sessions whose end is still to be told.
+const ENDING_MAX: usize = 1 << 12;
+
+/// What a question is for.
+enum Purpose<K> {
+    /// Whether a host may be served.
+    Ask(K),
+    /// What a session was served, by its number.
+    Account(u64),
+    /// That the client has started.
+    On,
+}
+
+/// What falls due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Due {
+    /// A session is over.
+    Over,
+    /// Nobody has said whether it goes on.
+    Again,
+    /// What it was served so far is to be told.
+    Interim,
+}
+
+impl Due {
+    const fn why(self) -> &'static str {
+        match self {
+            Due::Over => "a session is over",
+            Due::Again => "to ask about a session again",
+            Due::Interim => "to account for a session",
+        }
+    }
+}
+
+/// The machine of a client. `K` names hosts' interfaces to its driver.
+pub struct Aaa<K> {
+    config: AaaConfig,
+    exchanges: Exchanges<Purpose<K>>,
+    /// Questions without an answer: their number, and of whom.
+    asks: BTreeMap<K, (u64, Subject)>,
+    /// Who is not asked about again until when, and whether they are refused.
+    held: BTreeMap<K, (Time, bool)>,
+    held_order: VecDeque<(Time, K)>,
+    /// By number, those included whose end is to be told.
+    sessions: BTreeMap<u64, Session<K>>,
+    current: BTreeMap<K, u64>,
+    timers: Timers<(u64, Due)>,
+    number: u64,
+    /// Questions that were answered without a server: because it was asked a moment ago, or because too many wait.
+    held_back: u64,
+    too_many: u64,
+    /// Ends of sessions that nobody was told of.
+    untold: u64,
+    greeted: bool,
+    out: VecDeque<AaaOutput<K>>,
+}
+
+impl<K: Ord + Clone> Aaa<K> {
+    /// A client that has asked nothing.
+    #[must_use]
+    pub fn new(config: AaaConfig) -> Aaa<K> {
+        Aaa {
+            exchanges: Exchanges::new(&config),
+            asks: BTreeMap::new(),
+            held: BTreeMap::new(),
+            held_order: VecDeque::new(),
+            sessions: BTreeMap::new(),
+            current: BTreeMap::new(),
+            timers: Timers::new(),
+            number: 0,
+            held_back: 0,
+            too_many: 0,
+            untold: 0,
+            greeted: false,
+            out: VecDeque::new(),
+            config,
+        }
+    }
+
+    /// What has become of each server.
+    pub fn servers(&self) -> impl Iterator<Item = &ServerStatus> {
+        self.exchanges.servers()
+    }
+
+    /// What was passed over from nobody that is asked, by reason.
+    #[must_use]
+    pub fn strangers(&self) -> &BTreeMap<Unfit, u64> {
+        self.exchanges.strangers()
+    }
+
+    /// Hosts with a session.
+    #[must_use]
+    pub fn sessions(&self) -> usize {
+        self.current.len()
+    }
+
+    /// Requests without an answer.
+    #[must_use]
+    pub fn open(&self) -> usize {
+        self.exchanges.count()
+    }
+
+    /// Questions that no server was asked: hosts that were refused a moment ago or had no answer; too many at a time; and ends
+    /// of sessions that no server was told of.
+    #[must_use]
+    pub fn passed_over(&self) -> [u64; 3] {
+        [self.held_back, self.too_many, self.untold]
+    }
+
+    fn answer(&mut self, key: K, verdict: Verdict) {
+        self.out.push_back(Output::Own(AaaWish::Answered { key, verdict }));
+    }
+
+    fn ask(&mut self, now: Time, key: K, subject: Subject) {
+        if self.asks.contains_key(&key) {
+            return;
+        }
+        if let Some((until, refused)) = self.held.get(&key)
+            && *until > now
+            && !self.current.contains_key(&key)
+        {
+            let verdict = if *refused { Verdict::Refused } else { Verdict::Unanswered };
+            self.held_back += 1;
+            self.answer(key, verdict);
+            return;
+        }
+        let session = self.current.get(&key).and_then(|number| self.sessions.get(number));
+        let is_full = session.is_none() && self.current.len() >= self.config.capacity;
+        let state = session.and_then(|session| session.grant.as_ref()?.state.clone());
+        let question = Question {
+            service: Service::Authentication,
+            attributes: request::access(&self.config, &subject, state.as_deref()),
+            password: request::password(&self.config, &subject),
+            tag: Purpose::Ask(key.clone()),
+        };
+        let number = if is_full { None } else { self.exchanges.start(now, question) };
+        match number {
+            Some(number) => {
+                self.asks.insert(key, (number, subject));
+            }
+            None => {
+                self.too_many += 1;
+                self.unanswered(now, key);
+            }
+        }
+    }
+
+    /// Nobody is asked about a host for a while.
+    fn hold(&mut self, now: Time, key: &K, refused: bool) {
+        while let Some((until, _)) = self.held_order.front()
+            && (*until <= now || self.held_order.len() >= HELD_MAX)
+        {
+            if let Some((until, key)) = self.held_order.pop_front()
+                && self.held.get(&key).is_some_and(|(held, _)| *held == until)
+            {
+                self.held.remove(&key);
+            }
+        }
+        let until = now + self.config.hold_off;
+        self.held.insert(key.clone(), (until, refused));
+        self.held_order.push_back((until, key.clone()));
+    }
+
+    fn asked(&mut self, now: Time, key: K, answer: Option<Answer>) {
+        let Some((_, subject)) = self.asks.remove(&key) else { return };
+        let Some(Answer { packet, peer }) = answer else {
+            self.unanswered(now, key);
+            return;
+        };
+        let grant = match packet.code {
+            Code::ACCESS_ACCEPT => {
+                let grant = Grant::of(&packet, self.config.profile, self.config.side);
+                if grant.is_none() {
+                    self.exchanges.peer(peer).refuse(Unfit::NoIdentity);
+                }
+                grant
+            }
+            // A challenge that cannot be met is a refusal (RFC 2865, 4.4).
+            _ => None,
+        };
+        match grant {
+            Some(grant) => self.granted(now, key, subject, grant),
+            None => {
+                let from = self.exchanges.peer(peer);
+                from.status.rejects += 1;
+                let server = from.status.address;
+                let user = request::user_name(&self.config, &subject);
+                let user = String::from_utf8_lossy(&user).into_owned();
+                self.out.push_back(Output::Report(AaaReport::Refused { user, server }));
+                self.hold(now, &key, true);
+                self.answer(key, Verdict::Refused);
+            }
+        }
+    }
+
+    /// No server has answered. Who is served stays so, and is asked about again.
+    fn unanswered(&mut self, now: Time, key: K) {
+        if let Some(number) = self.current.get(&key)
+            && self.sessions.get(number).is_some_and(|session| session.began.is_some())
+        {
+            self.timers.set((*number, Due::Again), now + self.config.hold_off);
+            return;
+        }
+        self.hold(now, &key, false);
+        self.answer(key, Verdict::Unanswered);
+    }
+
+    fn granted(&mut self, now: Time, key: K, subject: Subject, grant: Grant) {
+        self.held.remove(&key);
+        let number = match self.current.get(&key) {
+            Some(number) => *number,
+            None => self.new_session(key.clone(), subject),
+        };
+        self.timers.cancel(&(number, Due::Again));
+        match grant.session {
+            Some(session) => self.timers.set((number, Due::Over), now + session),
+            None => self.timers.cancel(&(number, Due::Over)),
+        }
+        if let Some(session) = self.sessions.get_mut(&number) {
+            session.grant = Some(grant.clone());
+        }
+        self.answer(key, Verdict::Granted(grant));
+        self.account(now, number);
+    }
+
+    fn new_session(&mut self, key: K, subject: Subject) -> u64 {
+        self.number += 1;
+        let name = format!("{:016x}", self.exchanges.random());
+        self.sessions.insert(self.number, Session::new(key.clone(), subject, name));
+        self.current.insert(key, self.number);
+        self.number
+    }
+
+    fn began(&mut self, now: Time, key: K, subject: Subject) {
+        let number = match self.current.get(&key) {
+            Some(number) => *number,
+            None if self.current.len() >= self.config.capacity => return,
+            None => self.new_session(key.clone(), subject.clone()),
+        };
+        let day = self.config.clock.at(now);
+        let Some(session) = self.sessions.get_mut(&number) else { return };
+        session.subject = subject.clone();
+        if session.began.is_none() {
+            session.began = Some((now, day));
+        }
+        if session.grant.is_none() && self.timers.get(&(number, Due::Again)).is_none() {
+            self.ask(now, key, subject);
+        }
+        self.account(now, number);
+    }
+
+    fn ended(&mut self, now: Time, key: &K, cause: Cause) {
+        if let Some((number, _)) = self.asks.remove(key) {
+            self.exchanges.cancel(now, number);
+        }
+        let Some(number) = self.current.remove(key) else { return };
+        for due in [Due::Over, Due::Again, Due::Interim] {
+            self.timers.cancel(&(number, due));
+        }
+        let day = self.config.clock.at(now);
+        if let Some(session) = self.sessions.get_mut(&number) {
+            session.ended = Some((now, day, cause));
+        }
+        self.account(now, number);
+        if self.sessions.len() - self.current.len() > ENDING_MAX {
+            let ended = |(_, session): &(&u64, &Session<K>)| session.ended.is_some();
+            let oldest = self.sessions.iter().find(ended).map(|(number, _)| *number);
+            oldest.map(|number| self.sessions.remove(&number));
+            self.untold += 1;
+        }
+    }
+
+    /// Tells what is to be told of a session next.
+    fn account(&mut self, now: Time, number: u64) {
+        let Some(session) = self.sessions.get_mut(&number) else { return };
+        if self.config.accounting.is_empty() {
+            if session.ended.is_some() {
+                self.sessions.remove(&number);
+            }
+            return;
+        }
+        if session.is_done() {
+            self.sessions.remove(&number);
+            return;
+        }
+        let Some(status) = session.next() else { return };
+        let (Some((began, day)), Some(grant)) = (session.began, &session.grant) else { return };
+        let (until, at, cause) = match (status, session.ended) {
+            (Status::Start, _) => (began, day, None),
+            (Status::Stop, Some((until, day, cause))) => (until, day, Some(cause)),
+            _ => (now, self.config.clock.at(now), None),
+        };
+        let served = Served {
+            subject: &session.subject,
+            grant,
+            session: &session.name,
+            lasted: until.since(began),
+            at,
+        };
+        let question = Question {
+            service: Service::Accounting,
+            attributes: request::accounting(&self.config, &served, status, cause),
+            password: None,
+            tag: Purpose::Account(number),
+        };
+        session.interim_due = false;
+        session.telling = Some(status);
+        let every = grant.interim.or(self.config.interim);
+        if let Some(every) = every.filter(|_| session.ended.is_none()) {
+            self.timers.set((number, Due::Interim), now + every);
+        }
+        if self.exchanges.start(now, question).is_none() {
+            self.accounted(now, number, false);
+        }
+    }
+
+    fn accounted(&mut self, now: Time, number: u64, taken: bool) {
+        let Some(session) = self.sessions.get_mut(&number) else { return };
+        if !taken && session.telling == Some(Status::Stop) {
+            self.untold += 1;
+        }
+        session.told();
+        self.account(now, number);
+    }
+
+    fn due(&mut self, now: Time, number: u64, due: Due) {
+        let Some(session) = self.sessions.get_mut(&number) else { return };
+        match due {
+            Due::Interim => {
+                session.interim_due = true;
+                self.account(now, number);
+            }
+            Due::Over if !session.grant.as_ref().is_some_and(|grant| grant.again) => {
+                let key = session.key.clone();
+                self.answer(key, Verdict::Refused);
+            }
+            Due::Over | Due::Again => {
+                let (key, subject) = (session.key.clone(), session.subject.clone());
+                self.ask(now, key, subject);
+            }
+        }
+    }
+
+    /// Follows what has become of questions, until nothing has.
+    fn follow(&mut self, now: Time) {
+        while let Some(Outcome { tag, answer }) = self.exchanges.done.pop_front() {
+            match tag {
+                Purpose::Ask(key) => self.asked(now, key, answer),
+                Purpose::Account(number) => self.accounted(now, number, answer.is_some()),
+                Purpose::On => {}
+            }
+        }
+        self.out.extend(self.exchanges.to_send.drain(..).map(Output::Send));
+        self.out.extend(self.exchanges.news.drain(..).map(Output::Report));
+    }
+
+    /// What it had told servers before it started is over.
+    fn greet(&mut self, now: Time) {
+        if core::mem::replace(&mut self.greeted, true) || self.config.accounting.is_empty() {
+            return;
+        }
+        let name = format!("{:016x}", self.exchanges.random());
+        let at = self.config.clock.at(now);
+        let attributes = request::accounting_on(&self.config, &name, at);
+        let (service, password, tag) = (Service::Accounting, None, Purpose::On);
+        self.exchanges.start(now, Question { service, attributes, password, tag });
+    }
+}
+
+impl<K: Ord + Clone> Machine for Aaa<K> {
+    type Input = Input<AaaInput<K>, ()>;
+    type Output = AaaOutput<K>;
+
+    fn handle(&mut self, now: Time, input: Self::Input) {
+        self.greet(now);
+        self.tick(now);
+        match input {
+            Input::Datagram(came) => self.exchanges.take(now, &came),
+            Input::Own(AaaInput::TimeOfDay(day)) => self.config.clock = DayClock::new(now, day),
+            Input::Own(AaaInput::Ask { key, subject }) => self.ask(now, key, subject),
+            Input::Own(AaaInput::Began { key, subject }) => self.began(now, key, subject),
+            Input::Own(AaaInput::Ended { key, cause }) => self.ended(now, &key, cause),
+            Input::Interfaces(_) | Input::Link(_) | Input::Record(()) => {}
+        }
+        self.follow(now);
+    }
+
+    fn tick(&mut self, now: Time) {
+        self.exchanges.tick(now);
+        self.follow(now);
+        while let Some((number, due)) = self.timers.pop_due(now) {
+            self.due(now, number, due);
+        }
+        self.follow(now);
+    }
+
+    fn poll(&mut self) -> Option<AaaOutput<K>> {
+        self.out.pop_front()
+    }
+
+    fn deadline(&self) -> Deadline {
+        let exchange = self.exchanges.deadline().map(|at| (at, "a server has not answered"));
+        let session = self.timers.next().map(|(at, (_, due))| (at, due.why()));
+        earlier(exchange, session)
+    }
+}

@@ -1,0 +1,88 @@
+//! What an Access-Accept says.
+
+use alloc::vec::Vec;
+use core::net::{IpAddr, Ipv6Addr};
+
+use segue_clock::Span;
+use segue_ip::Prefix;
+use segue_wire::radius::{Attribute, AttributeType, Packet};
+
+use crate::config::{AaaProfile, Side};
+
+/// Most prefixes that are taken.
+const PREFIXES_MAX: usize = 16;
+/// Most Class attributes that are taken (RFC 2865, 5.25).
+const CLASSES_MAX: usize = 8;
+/// The shortest Acct-Interim-Interval (RFC 2869, 5.16).
+const INTERIM_MIN: Span = Span::from_secs(60);
+/// Termination-Action: ask again (RFC 2865, 5.29).
+const RADIUS_REQUEST: u32 = 1;
+
+/// What a host may have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Grant {
+    /// Who it is (MN-ID).
+    pub node: Option<Vec<u8>>,
+    /// Its anchor.
+    pub anchor: Option<Ipv6Addr>,
+    /// Its prefixes.
+    pub prefixes: Vec<Prefix>,
+    /// How long it may be served.
+    pub session: Option<Span>,
+    /// Whether servers are asked again when that is over.
+    pub again: bool,
+    /// Time between interim updates.
+    pub interim: Option<Span>,
+    /// What servers want to see again in accounting.
+    pub classes: Vec<Vec<u8>>,
+    /// What they want to see again when they are asked again.
+    pub state: Option<Vec<u8>>,
+}
+
+impl Grant {
+    /// Reads an Access-Accept; `None` if it does not say what it must.
+    pub(crate) fn of(packet: &Packet, profile: AaaProfile, side: Side) -> Option<Grant> {
+        let octets = |kind| packet.first(kind).map(|found| found.value.clone());
+        let mut node = octets(AttributeType::MOBILE_NODE_IDENTIFIER).unwrap_or_default();
+        // An identity has no zeros behind it.
+        node.truncate(node.iter().rposition(|octet| *octet != 0).map_or(0, |last| last + 1));
+        let node = Some(node).filter(|node| !node.is_empty());
+        if side == Side::Gateway && node.is_none() {
+            return None;
+        }
+        let integer = |kind| packet.first(kind).and_then(Attribute::to_integer);
+        let seconds = |kind| integer(kind).map(|s| Span::from_secs(s.into()));
+        let anchor = packet.first(AttributeType::PMIP6_HOME_LMA_IPV6_ADDRESS);
+        let anchor = anchor.and_then(Attribute::to_address).and_then(|address| match address {
+            IpAddr::V6(address) if is_anchors(address) => Some(address),
+            _ => None,
+        });
+        let home = match profile {
+            AaaProfile::Rfc6572 => AttributeType::PMIP6_HOME_HN_PREFIX,
+            AaaProfile::Paper => AttributeType::FRAMED_IPV6_PREFIX,
+        };
+        // The unspecified prefix asks the anchor for any.
+        let prefixes = packet.all(home).filter_map(Attribute::to_prefix);
+        let prefixes = prefixes.filter(|prefix| !prefix.addr.is_unspecified()).take(PREFIXES_MAX);
+        let classes = packet.all(AttributeType::CLASS).map(|class| class.value.clone());
+        Some(Grant {
+            node,
+            anchor,
+            prefixes: prefixes.collect(),
+            // None at all would be asked about without end.
+            session: seconds(AttributeType::SESSION_TIMEOUT).map(|s| s.max(Span::from_secs(1))),
+            again: side == Side::Anchor
+                || integer(AttributeType::TERMINATION_ACTION) == Some(RADIUS_REQUEST),
+            interim: seconds(AttributeType::ACCT_INTERIM_INTERVAL).map(|s| s.max(INTERIM_MIN)),
+            classes: classes.take(CLASSES_MAX).collect(),
+            state: octets(AttributeType::STATE),
+        })
+    }
+}
+
+fn is_anchors(address: Ipv6Addr) -> bool {
+    !(address.is_unspecified()
+        || address.is_multicast()
+        || address.is_loopback()
+        || address.is_unicast_link_local())
+}

@@ -1,0 +1,174 @@
+//! How requests are worded.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use segue_clock::{Span, UnixTime};
+use segue_wire::radius::{Attribute, AttributeType, PMIP6_SUPPORTED};
+
+use crate::config::{AaaConfig, AaaProfile, Side};
+use crate::grant::Grant;
+use crate::io::{Cause, Subject};
+
+/// Service-Type (RFC 2865, 5.6; RFC 5176, 3.2).
+const LOGIN: u32 = 1;
+const AUTHENTICATE_ONLY: u32 = 8;
+const AUTHORIZE_ONLY: u32 = 17;
+/// The password of paper 3's gateway.
+const PAPERS_PASSWORD: &[u8] = b"linux";
+/// Acct-Authentic: RADIUS.
+const BY_RADIUS: u32 = 1;
+
+/// Acct-Status-Type (RFC 2866, 5.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Status {
+    Start = 1,
+    Stop = 2,
+    Interim = 3,
+    /// The client has started: what it had told before is over.
+    On = 7,
+}
+
+/// The User-Name of a host's interface.
+pub(crate) fn user_name(config: &AaaConfig, subject: &Subject) -> Vec<u8> {
+    match (config.profile, &subject.node) {
+        (AaaProfile::Paper, _) if config.side == Side::Gateway => {
+            format!("{:0>16}", digits(&subject.link_layer, "")).into_bytes()
+        }
+        (_, Some(node)) => node.clone(),
+        (_, None) => digits(&subject.link_layer, "-").into_bytes(),
+    }
+}
+
+/// The User-Password of a request, if it has one: an anchor does not know any.
+pub(crate) fn password(config: &AaaConfig, subject: &Subject) -> Option<Vec<u8>> {
+    if config.side == Side::Anchor {
+        return None;
+    }
+    let usual = || match config.profile {
+        AaaProfile::Rfc6572 => user_name(config, subject),
+        AaaProfile::Paper => PAPERS_PASSWORD.to_vec(),
+    };
+    Some(config.password.clone().unwrap_or_else(usual))
+}
+
+/// What an Access-Request says, but for the password.
+pub(crate) fn access(
+    config: &AaaConfig,
+    subject: &Subject,
+    state: Option<&[u8]>,
+) -> Vec<Attribute> {
+    let service = match (config.side, config.profile) {
+        (Side::Anchor, _) => AUTHORIZE_ONLY,
+        (Side::Gateway, AaaProfile::Rfc6572) => LOGIN,
+        (Side::Gateway, AaaProfile::Paper) => AUTHENTICATE_ONLY,
+    };
+    let mut all = Vec::from([Attribute::integer(AttributeType::SERVICE_TYPE, service)]);
+    all.extend(of_subject(config, subject));
+    if config.profile == AaaProfile::Rfc6572 {
+        let features = AttributeType::MIP6_FEATURE_VECTOR;
+        all.push(Attribute::integer64(features, PMIP6_SUPPORTED));
+    }
+    if config.side == Side::Anchor {
+        let node = subject.node.iter();
+        all.extend(node.map(|n| Attribute::octets(AttributeType::MOBILE_NODE_IDENTIFIER, n)));
+        all.extend(homes(subject));
+    }
+    all.extend(state.map(|state| Attribute::octets(AttributeType::STATE, state)));
+    all
+}
+
+/// What was served so far.
+pub(crate) struct Served<'a> {
+    pub(crate) subject: &'a Subject,
+    pub(crate) grant: &'a Grant,
+    /// Acct-Session-Id.
+    pub(crate) session: &'a str,
+    pub(crate) lasted: Span,
+    /// When what is told happened.
+    pub(crate) at: UnixTime,
+}
+
+/// What an Accounting-Request says.
+pub(crate) fn accounting(
+    config: &AaaConfig,
+    served: &Served<'_>,
+    status: Status,
+    cause: Option<Cause>,
+) -> Vec<Attribute> {
+    let Served { subject, grant, session, lasted, at } = served;
+    let integer = Attribute::integer;
+    let mut all = Vec::from([
+        integer(AttributeType::ACCT_STATUS_TYPE, status as u32),
+        Attribute::octets(AttributeType::ACCT_SESSION_ID, session.as_bytes()),
+        integer(AttributeType::ACCT_AUTHENTIC, BY_RADIUS),
+        integer(AttributeType::EVENT_TIMESTAMP, at.as_secs() as u32),
+    ]);
+    all.extend(of_subject(config, subject));
+    if let Some(node) = grant.node.as_ref().or(subject.node.as_ref()) {
+        all.push(Attribute::octets(AttributeType::MOBILE_NODE_IDENTIFIER, node));
+    }
+    all.extend(homes(subject));
+    let classes = grant.classes.iter();
+    all.extend(classes.map(|class| Attribute::octets(AttributeType::CLASS, class)));
+    if status != Status::Start {
+        let seconds = lasted.as_micros() / 1_000_000;
+        all.push(integer(AttributeType::ACCT_SESSION_TIME, seconds as u32));
+    }
+    all.extend(cause.map(|cause| integer(AttributeType::ACCT_TERMINATE_CAUSE, cause as u32)));
+    all
+}
+
+/// That the client has started.
+pub(crate) fn accounting_on(config: &AaaConfig, session: &str, at: UnixTime) -> Vec<Attribute> {
+    let mut all = Vec::from([
+        Attribute::integer(AttributeType::ACCT_STATUS_TYPE, Status::On as u32),
+        Attribute::octets(AttributeType::ACCT_SESSION_ID, session.as_bytes()),
+        Attribute::integer(AttributeType::EVENT_TIMESTAMP, at.as_secs() as u32),
+    ]);
+    all.extend(nas(config, &Subject::default()));
+    all
+}
+
+/// Whose it is, and where.
+fn of_subject(config: &AaaConfig, subject: &Subject) -> Vec<Attribute> {
+    let mut all =
+        Vec::from([Attribute::octets(AttributeType::USER_NAME, &user_name(config, subject))]);
+    if !subject.link_layer.is_empty() {
+        let station = digits(&subject.link_layer, "-");
+        all.push(Attribute::octets(AttributeType::CALLING_STATION_ID, station.as_bytes()));
+    }
+    all.extend(nas(config, subject));
+    all
+}
+
+/// Who asks. A request says it in one way at least (RFC 2865, 4.1).
+fn nas(config: &AaaConfig, subject: &Subject) -> Vec<Attribute> {
+    let mut all = Vec::new();
+    let address = subject.nas.map(Into::into);
+    all.extend(address.map(|nas| Attribute::address(AttributeType::NAS_IPV6_ADDRESS, nas)));
+    let identifier = config.identifier.as_deref();
+    let identifier = identifier.or_else(|| subject.nas.is_none().then_some("segue"));
+    let octets = |kind, text: &str| Attribute::octets(kind, text.as_bytes());
+    all.extend(identifier.map(|text| octets(AttributeType::NAS_IDENTIFIER, text)));
+    let kind = subject.port_type;
+    all.extend(kind.map(|kind| Attribute::integer(AttributeType::NAS_PORT_TYPE, kind)));
+    let port = subject.port.as_deref();
+    all.extend(port.map(|port| octets(AttributeType::NAS_PORT_ID, port)));
+    all
+}
+
+fn homes(subject: &Subject) -> impl Iterator<Item = Attribute> {
+    let all = subject.prefixes.iter();
+    all.map(|prefix| Attribute::prefix(AttributeType::PMIP6_HOME_HN_PREFIX, *prefix))
+}
+
+/// `02-00-00-00-00-0A`, as access points write it (RFC 3580, 3.21), or another sign or none between.
+fn digits(octets: &[u8], between: &str) -> String {
+    let case = |octet: &u8| match between.is_empty() {
+        true => format!("{octet:02x}"),
+        false => format!("{octet:02X}"),
+    };
+    octets.iter().map(case).collect::<Vec<String>>().join(between)
+}

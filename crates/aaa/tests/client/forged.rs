@@ -1,0 +1,131 @@
+//! What comes and does not count: each is counted by its reason, and changes nothing.
+
+use segue_aaa::{Side, Unfit};
+use segue_wire::radius::{Attribute, AttributeType, Code, Packet, Secret};
+
+use crate::world::*;
+
+/// A client that has asked about a host, and the true answer.
+fn asked() -> (World, segue_ip::Datagram) {
+    let mut world = World::gateway();
+    world.keeps = true;
+    world.does(1, accepts(&[]));
+    world.ask(1);
+    let answer = world.kept.pop().unwrap();
+    (world, answer)
+}
+
+#[test]
+fn an_answer_that_is_not_made_with_the_secret_changes_nothing() {
+    let (mut world, answer) = asked();
+    for bit in 0..answer.bytes.len() * 8 {
+        let mut forged = answer.clone();
+        forged.bytes[bit / 8] ^= 1 << (bit % 8);
+        world.deliver(forged);
+    }
+    assert_eq!(world.verdicts, []);
+    let refused: u64 = world.server(1, 1812).refused.values().sum();
+    assert_eq!(refused, answer.bytes.len() as u64 * 8, "each is counted");
+    assert!(world.refused(1, Unfit::Authenticator) > 300);
+    assert!(world.refused(1, Unfit::NoAnswer) > 0);
+    world.deliver(answer);
+    assert!(is_granted(&world.verdicts[0].1), "the true one counts still");
+}
+
+#[test]
+fn a_wrong_secret_is_silence_and_counted() {
+    let mut config = config(Side::Gateway);
+    config.authentication.truncate(1);
+    let mut world = World::with(config);
+    world.ask(1);
+    for _ in 0..3 {
+        let (_, request) = world.sent_to(1, 1812).pop().unwrap();
+        let packet = Packet {
+            code: Code::ACCESS_ACCEPT,
+            id: request.id,
+            authenticator: [0; 16],
+            attributes: vec![identity()],
+        };
+        let bytes = packet.seal_reply(&request.authenticator, &Secret::new(b"another"), true);
+        world.deliver(from(at(1, 1812), bytes.unwrap()));
+    }
+    assert_eq!(world.refused(1, Unfit::Authenticator), 3);
+    assert_eq!((world.verdicts.len(), world.server(1, 1812).answers), (0, 0));
+    world.run(s(8.0));
+    assert_eq!(world.verdicts, [(1, segue_aaa::Verdict::Unanswered)]);
+}
+
+#[test]
+fn an_answer_without_message_authenticator_counts_unless_it_is_required() {
+    for required in [false, true] {
+        let mut config = config(Side::Gateway);
+        config.require_message_authenticator = required;
+        let mut world = World::with(config);
+        world.with_message_authenticator = false;
+        world.does(1, accepts(&[]));
+        world.ask(1);
+        assert_eq!(world.verdicts.len(), usize::from(!required));
+        assert_eq!(world.refused(1, Unfit::NoMessageAuthenticator), u64::from(required));
+    }
+}
+
+#[test]
+fn a_message_authenticator_is_checked_also_where_none_is_required() {
+    let (mut world, _) = asked();
+    let (_, request) = world.sent_to(1, 1812).pop().unwrap();
+    let wrong = Attribute::octets(AttributeType::MESSAGE_AUTHENTICATOR, &[9; 16]);
+    for attributes in [vec![wrong.clone(), identity()], vec![wrong.clone(), wrong, identity()]] {
+        let packet = Packet {
+            code: Code::ACCESS_ACCEPT,
+            id: request.id,
+            authenticator: [0; 16],
+            attributes,
+        };
+        let bytes = packet.seal_reply(&request.authenticator, &Secret::new(SECRET), false);
+        world.deliver(from(at(1, 1812), bytes.unwrap()));
+    }
+    assert_eq!((world.verdicts.len(), world.refused(1, Unfit::MessageAuthenticator)), (0, 2));
+}
+
+#[test]
+fn strangers_and_other_ports_are_nobody() {
+    let (mut world, answer) = asked();
+    for from in [at(9, 1812), at(1, 1_900)] {
+        let mut other = answer.clone();
+        other.from = (from.ip(), from.port());
+        world.deliver(other);
+    }
+    // The other server knows the secret, and was not asked.
+    let mut other = answer.clone();
+    other.from = (at(2, 1812).ip(), 1812);
+    world.deliver(other);
+    assert_eq!(world.client.strangers()[&Unfit::Stranger], 2);
+    assert_eq!((world.verdicts.len(), world.refused(2, Unfit::Unasked)), (0, 1));
+}
+
+#[test]
+fn an_answer_that_comes_twice_or_late_counts_once() {
+    let (mut world, answer) = asked();
+    world.deliver(answer.clone());
+    world.deliver(answer.clone());
+    assert_eq!((world.verdicts.len(), world.refused(1, Unfit::Late)), (1, 1));
+    // Also when the identifier is in use again: another request has another authenticator.
+    world.does(1, Does::Nothing);
+    (2..258).for_each(|key| world.ask(key));
+    let open = world.sent_to(1, 1812).len();
+    assert_eq!(open, 257);
+    world.deliver(answer);
+    assert_eq!((world.verdicts.len(), world.refused(1, Unfit::Late)), (1, 2));
+}
+
+#[test]
+fn garbage_is_counted_and_changes_nothing() {
+    let (mut world, answer) = asked();
+    for cut in 0..answer.bytes.len() {
+        let mut cut_off = answer.clone();
+        cut_off.bytes.truncate(cut);
+        world.deliver(cut_off);
+    }
+    assert_eq!(world.refused(1, Unfit::Malformed), answer.bytes.len() as u64);
+    assert_eq!(world.verdicts, []);
+}

@@ -1,0 +1,10 @@
+//! A client on virtual time, with servers that say what a test wants.
+
+#![expect(clippy::unwrap_used, reason = "a test stops at the first failure")]
+
+mod asking;
+mod forged;
+mod recomputed;
+mod sessions;
+mod walk;
+mod world;

@@ -1,0 +1,146 @@
+//! The tables `[radius]` and `[[radius.server]]`.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use segue_aaa::AaaProfile;
+use segue_clock::Span;
+use segue_grammar::Duration;
+use segue_mobility::Backoff;
+use segue_wire::radius::{ACCOUNTING_PORT, PORT};
+use serde::Deserialize;
+
+use super::OnPort;
+use crate::settings::{Radius, RadiusServer};
+
+/// Most servers.
+const SERVERS_MAX: usize = 16;
+
+/// The keys of a `[radius]`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RadiusKeys {
+    /// Ask servers about hosts, true.
+    pub enabled: Option<bool>,
+    /// How they are asked: `rfc6572` or `paper`; `rfc6572`.
+    pub profile: Option<RadiusProfileKey>,
+    /// What this daemon is called there (NAS-Identifier); none.
+    pub identifier: Option<String>,
+    /// File of the password that a gateway's requests have; that of the profile.
+    pub password_file: Option<PathBuf>,
+    /// How long a server has for its answer before it is asked again, 1 s; then twice as long, and so on up to four times.
+    pub timeout: Option<Duration>,
+    /// How often a server is asked before the next one is, 3.
+    pub tries: Option<u32>,
+    /// How long a server that was silent is passed over, 1 min.
+    pub dead_time: Option<Duration>,
+    /// How long nobody is asked again about a host that was refused, or about which no server has answered, 10 s.
+    pub hold_off: Option<Duration>,
+    /// Refuse answers without Message-Authenticator, false.
+    pub require_message_authenticator: Option<bool>,
+    /// Time between interim updates where the server does not say so; none.
+    pub interim: Option<Duration>,
+    /// The servers, the first choice first.
+    #[serde(default)]
+    pub server: Vec<RadiusServerKeys>,
+}
+
+/// The keys of a `[[radius.server]]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RadiusServerKeys {
+    /// Its address. Needed.
+    pub address: IpAddr,
+    /// File of the secret that it shares with this daemon. Needed.
+    pub secret_file: PathBuf,
+    /// Whether it is asked about hosts, or the port to ask at, true (1812).
+    pub authentication: Option<OnPort>,
+    /// Whether it is told what hosts were served, or the port to tell it at, false (1813).
+    pub accounting: Option<OnPort>,
+}
+
+/// How servers are asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RadiusProfileKey {
+    /// As RFC 6572 has it.
+    Rfc6572,
+    /// As paper 3's gateway does.
+    Paper,
+}
+
+impl RadiusKeys {
+    /// The settings; `None` if it is switched off.
+    ///
+    /// # Errors
+    /// The first invalid or missing key.
+    pub fn validate(self) -> anyhow::Result<Option<Radius>> {
+        if self.server.len() > SERVERS_MAX {
+            bail!("radius: at most {SERVERS_MAX} servers");
+        }
+        let servers: Vec<RadiusServer> =
+            self.server.into_iter().map(server).collect::<Result<_, _>>()?;
+        if !self.enabled.unwrap_or(true) {
+            return Ok(None);
+        }
+        if servers.iter().all(|server| server.authentication.is_none()) {
+            bail!("radius needs a [[radius.server]] that is asked about hosts");
+        }
+        let span = |key: Option<Duration>, usual| key.map_or(usual, |Duration(span)| span);
+        let initial = span(self.timeout, Span::from_secs(1));
+        if !(Span::from_millis(100)..=Span::from_secs(30)).contains(&initial) {
+            bail!("timeout must lie between 100ms and 30s");
+        }
+        let tries = self.tries.unwrap_or(3);
+        if !(1..=10).contains(&tries) {
+            bail!("tries must lie between 1 and 10");
+        }
+        let interim = self.interim.map(|Duration(span)| span);
+        if interim.is_some_and(|span| span < Span::from_secs(1)) {
+            bail!("interim must be 1s or longer");
+        }
+        if self.identifier.as_ref().is_some_and(|name| name.len() > 253) {
+            bail!("identifier has more than 253 bytes");
+        }
+        let longest = Span(initial.0.saturating_mul(4));
+        Ok(Some(Radius {
+            servers,
+            profile: match self.profile.unwrap_or(RadiusProfileKey::Rfc6572) {
+                RadiusProfileKey::Rfc6572 => AaaProfile::Rfc6572,
+                RadiusProfileKey::Paper => AaaProfile::Paper,
+            },
+            identifier: self.identifier.filter(|name| !name.is_empty()),
+            password_file: self.password_file.filter(|file| !file.as_os_str().is_empty()),
+            patience: Backoff { initial, longest, tries: Some(tries) },
+            dead_time: span(self.dead_time, Span::from_secs(60)),
+            hold_off: span(self.hold_off, Span::from_secs(10)),
+            require_message_authenticator: self.require_message_authenticator.unwrap_or(false),
+            interim,
+        }))
+    }
+}
+
+fn server(keys: RadiusServerKeys) -> anyhow::Result<RadiusServer> {
+    let RadiusServerKeys { address, secret_file, authentication, accounting } = keys;
+    if address.is_unspecified() || address.is_multicast() {
+        bail!("radius.server: {address} is no server's address");
+    }
+    if secret_file.as_os_str().is_empty() {
+        return Err(anyhow::anyhow!("it is empty")).context("secret_file");
+    }
+    let at = |key: Option<OnPort>, usual, unless| match key.unwrap_or(unless) {
+        OnPort::Off => None,
+        OnPort::Usual => Some(usual),
+        OnPort::Port(port) => Some(port),
+    };
+    let authentication = at(authentication, PORT, OnPort::Usual);
+    let accounting = at(accounting, ACCOUNTING_PORT, OnPort::Off);
+    if authentication.is_none() && accounting.is_none() {
+        bail!("radius.server: {address} has nothing to do");
+    }
+    if authentication == accounting {
+        bail!("radius.server: {address} has one port for authentication and accounting");
+    }
+    Ok(RadiusServer { address, secret_file, authentication, accounting })
+}

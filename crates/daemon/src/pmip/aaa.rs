@@ -1,0 +1,474 @@
+//! Servers that know hosts: a role's machine beside a client of theirs ([`segue_aaa::Aaa`]), as one machine. What the former asks
+//! goes to the latter and comes back as an answer; the client's datagrams are those over UDP.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use anyhow::Context;
+use segue_aaa::{
+    Aaa, AaaConfig, AaaInput, AaaReport, AaaWish, Cause, Server, Side, Subject, Verdict,
+};
+use segue_clock::{Deadline, Machine, Time, UnixTime, earlier};
+use segue_ip::{FlowKey, Input, Output};
+use segue_pmip::{
+    Authorization, Identity, LinkLayer, Lma, LmaInput, LmaRecord, LmaWish, Mag, MagInput,
+    MagRecord, NodeId, Report, Why, Wish,
+};
+use segue_wire::mobility::option::{AccessTechnology, MobileNodeIdentifier};
+use segue_wire::radius::Secret;
+use serde::{Deserialize, Serialize};
+
+use super::{About, day_clock};
+use crate::control::News;
+use crate::relayed::OfFlows;
+use crate::settings::Radius;
+
+const UDP: u8 = 17;
+/// The client's socket has the port that the system gives it, and goes by this number.
+pub const ANY_PORT: u16 = 0;
+
+/// A machine whose hosts servers know.
+pub trait OfHosts: Machine<Input = InputOf<Self>, Output = OutputOf<Self>> + Sized {
+    /// Its own input.
+    type Own;
+    /// What it wants.
+    type Wish;
+    /// What it stores.
+    type Record;
+    /// How it names a host's interface.
+    type Key: Ord + Clone;
+    /// For whom servers are asked.
+    const SIDE: Side;
+
+    /// What a wish says to the client; the wish, if it is not the client's.
+    fn question(&self, wish: Self::Wish) -> Result<AaaInput<Self::Key>, Self::Wish>;
+
+    /// What servers say, as the machine is told.
+    fn verdict(key: Self::Key, verdict: Verdict) -> Self::Own;
+
+    /// The time of day, if an input says it.
+    fn day(own: &Self::Own) -> Option<UnixTime>;
+}
+
+type InputOf<M> = Input<<M as OfHosts>::Own, <M as OfHosts>::Record>;
+type OutputOf<M> = Output<<M as OfHosts>::Wish, Report, <M as OfHosts>::Record>;
+
+/// News of a role, or of its client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// The role's.
+    Role(Report),
+    /// The client's.
+    Radius(AaaReport),
+}
+
+/// A role's machine, and a client where servers know its hosts.
+pub struct Asking<M: OfHosts> {
+    /// The role's.
+    pub machine: M,
+    client: Option<Aaa<M::Key>>,
+    out: VecDeque<Output<M::Wish, Told, M::Record>>,
+}
+
+impl<M: OfHosts> Asking<M> {
+    /// With a client if there are servers.
+    ///
+    /// # Errors
+    /// A secret cannot be read.
+    pub fn new(machine: M, radius: Option<&Radius>) -> anyhow::Result<Asking<M>> {
+        let client = radius.map(|radius| config(radius, M::SIDE)).transpose()?.map(Aaa::new);
+        Ok(Asking { machine, client, out: VecDeque::new() })
+    }
+
+    /// The ports that its sockets are to have.
+    pub fn ports(&self) -> &'static [u16] {
+        if self.client.is_some() { &[ANY_PORT] } else { &[] }
+    }
+
+    /// What has become of its questions, if it asks any.
+    pub fn radius(&self) -> Option<RadiusStatus> {
+        self.client.as_ref().map(RadiusStatus::of)
+    }
+
+    /// Carries what either says to the other, until neither says anything.
+    fn settle(&mut self, now: Time) {
+        let mut answers = VecDeque::new();
+        loop {
+            let mut questions = VecDeque::new();
+            while let Some(output) = self.machine.poll() {
+                self.out.push_back(match output {
+                    Output::Own(wish) => match self.machine.question(wish) {
+                        Ok(question) => {
+                            questions.push_back(question);
+                            continue;
+                        }
+                        Err(wish) => Output::Own(wish),
+                    },
+                    Output::Report(report) => Output::Report(Told::Role(report)),
+                    Output::Send(datagram) => Output::Send(datagram),
+                    Output::Forward(part) => Output::Forward(part),
+                    Output::Withdraw(part) => Output::Withdraw(part),
+                    Output::Persist(record) => Output::Persist(record),
+                });
+            }
+            // A machine that knows its hosts itself asks nothing.
+            let Some(client) = &mut self.client else { return };
+            loop {
+                answers.extend(said(client, &mut self.out).map(|(k, v)| M::verdict(k, v)));
+                let Some(question) = questions.pop_front() else { break };
+                client.handle(now, Input::Own(question));
+            }
+            let Some(answer) = answers.pop_front() else { return };
+            self.machine.handle(now, Input::Own(answer));
+        }
+    }
+}
+
+/// What a client says: its answers; the rest goes out.
+fn said<K: Ord + Clone, W, R>(
+    client: &mut Aaa<K>,
+    out: &mut VecDeque<Output<W, Told, R>>,
+) -> impl Iterator<Item = (K, Verdict)> {
+    let mut answers = Vec::new();
+    while let Some(output) = client.poll() {
+        match output {
+            Output::Own(AaaWish::Answered { key, verdict }) => answers.push((key, verdict)),
+            Output::Send(datagram) => out.push_back(Output::Send(datagram)),
+            Output::Report(report) => out.push_back(Output::Report(Told::Radius(report))),
+            Output::Forward(_) | Output::Withdraw(_) | Output::Persist(()) => {}
+        }
+    }
+    answers.into_iter()
+}
+
+impl<M: OfHosts> Machine for Asking<M> {
+    type Input = Input<M::Own, M::Record>;
+    type Output = Output<M::Wish, Told, M::Record>;
+
+    fn handle(&mut self, now: Time, input: Self::Input) {
+        match (input, &mut self.client) {
+            (Input::Datagram(came), Some(client)) if came.protocol == UDP => {
+                client.handle(now, Input::Datagram(came));
+            }
+            (Input::Own(own), Some(client)) if M::day(&own).is_some() => {
+                if let Some(day) = M::day(&own) {
+                    client.handle(now, Input::Own(AaaInput::TimeOfDay(day)));
+                }
+                self.machine.handle(now, Input::Own(own));
+            }
+            (input, _) => self.machine.handle(now, input),
+        }
+        self.settle(now);
+    }
+
+    fn tick(&mut self, now: Time) {
+        self.machine.tick(now);
+        if let Some(client) = &mut self.client {
+            client.tick(now);
+        }
+        self.settle(now);
+    }
+
+    fn poll(&mut self) -> Option<Self::Output> {
+        self.out.pop_front()
+    }
+
+    fn deadline(&self) -> Deadline {
+        let client = self.client.as_ref().and_then(Machine::deadline);
+        earlier(self.machine.deadline(), client)
+    }
+}
+
+impl<M: OfHosts + OfFlows<Own = <M as OfHosts>::Own>> OfFlows for Asking<M> {
+    type Own = <M as OfHosts>::Own;
+
+    fn flow(key: FlowKey, dscp: u8) -> Option<<M as OfHosts>::Own> {
+        M::flow(key, dscp)
+    }
+}
+
+impl OfHosts for Mag {
+    type Own = MagInput;
+    type Wish = Wish;
+    type Record = MagRecord;
+    type Key = (u32, LinkLayer);
+    const SIDE: Side = Side::Gateway;
+
+    fn question(&self, wish: Wish) -> Result<AaaInput<Self::Key>, Wish> {
+        let subject = |(interface, station): &Self::Key| {
+            let found = self.station(*interface, station);
+            found.map_or(Subject::default(), |(access, at)| Subject {
+                link_layer: station.0.clone(),
+                // Servers know it by its link-layer address, and say its identity.
+                node: None,
+                nas: Some(access.proxy_coa),
+                port: Some(access.interface.clone()),
+                port_type: Some(port_type(access.technology)),
+                prefixes: at.prefixes.clone(),
+            })
+        };
+        match wish {
+            Wish::Identify { interface, station } => {
+                let key = (interface, station);
+                Ok(AaaInput::Ask { subject: subject(&key), key })
+            }
+            Wish::Began { interface, station } => {
+                let key = (interface, station);
+                Ok(AaaInput::Began { subject: subject(&key), key })
+            }
+            Wish::Ended { interface, station, why } => {
+                Ok(AaaInput::Ended { key: (interface, station), cause: cause(why) })
+            }
+            Wish::Ask { .. } | Wish::ToStation { .. } => Err(wish),
+        }
+    }
+
+    fn verdict((interface, station): Self::Key, verdict: Verdict) -> MagInput {
+        let identity = match verdict {
+            Verdict::Granted(grant) => grant.node.map(|node| Identity {
+                node: NodeId::from_parts(MobileNodeIdentifier::NAI, &node),
+                anchor: grant.anchor,
+                prefixes: grant.prefixes,
+            }),
+            Verdict::Refused | Verdict::Unanswered => None,
+        };
+        MagInput::Identified { interface, station, identity }
+    }
+
+    fn day(own: &MagInput) -> Option<UnixTime> {
+        if let MagInput::TimeOfDay(day) = own { Some(*day) } else { None }
+    }
+}
+
+impl OfHosts for Lma {
+    type Own = LmaInput;
+    type Wish = LmaWish;
+    type Record = LmaRecord;
+    type Key = (NodeId, LinkLayer);
+    const SIDE: Side = Side::Anchor;
+
+    fn question(&self, wish: LmaWish) -> Result<AaaInput<Self::Key>, LmaWish> {
+        let subject = |(node, link_layer): &Self::Key, access, prefixes| Subject {
+            link_layer: link_layer.0.clone(),
+            node: Some(node.parts().1.to_vec()),
+            nas: Some(self.config().address),
+            port: None,
+            port_type: Some(port_type(access)),
+            prefixes,
+        };
+        match wish {
+            LmaWish::Authorize { node, link_layer, access, prefixes } => {
+                let key = (node, link_layer);
+                Ok(AaaInput::Ask { subject: subject(&key, access, prefixes), key })
+            }
+            LmaWish::Bound { node, link_layer, access, prefixes } => {
+                let key = (node, link_layer);
+                Ok(AaaInput::Began { subject: subject(&key, access, prefixes), key })
+            }
+            LmaWish::Unbound { node, link_layer, why } => {
+                Ok(AaaInput::Ended { key: (node, link_layer), cause: cause(why) })
+            }
+            LmaWish::Release(_) | LmaWish::Refuse(_) | LmaWish::Decide(_) => Err(wish),
+        }
+    }
+
+    fn verdict((node, link_layer): Self::Key, verdict: Verdict) -> LmaInput {
+        let verdict = match verdict {
+            Verdict::Granted(grant) => Authorization::Allowed(grant.prefixes),
+            Verdict::Refused => Authorization::Refused,
+            Verdict::Unanswered => Authorization::Unanswered,
+        };
+        LmaInput::Authorized { node, link_layer, verdict }
+    }
+
+    fn day(own: &LmaInput) -> Option<UnixTime> {
+        if let LmaInput::TimeOfDay(day) = own { Some(*day) } else { None }
+    }
+}
+
+/// NAS-Port-Type of an access (RFC 2865, 5.41).
+fn port_type(access: AccessTechnology) -> u32 {
+    match access {
+        AccessTechnology::ETHERNET => 15,
+        AccessTechnology::WLAN => 19,
+        AccessTechnology::WIMAX => 27,
+        AccessTechnology::GERAN | AccessTechnology::UTRAN | AccessTechnology::E_UTRAN => 18,
+        _ => 5,
+    }
+}
+
+fn cause(why: Why) -> Cause {
+    match why {
+        Why::Detached => Cause::UserRequest,
+        Why::Expired | Why::Unreachable => Cause::LostCarrier,
+        Why::Revoked => Cause::AdminReset,
+        Why::Displaced => Cause::PortPreempted,
+        Why::Refused => Cause::LostService,
+        Why::Unauthorized => Cause::SessionTimeout,
+    }
+}
+
+/// What a client needs to know, secrets read.
+fn config(radius: &Radius, side: Side) -> anyhow::Result<AaaConfig> {
+    let secret = |file| -> anyhow::Result<Secret> {
+        let text = segue_probe::read_secret(file).context("radius")?;
+        let text = text.trim_end_matches(['\r', '\n']);
+        anyhow::ensure!(!text.is_empty(), "radius: key file {} is empty", file.display());
+        Ok(Secret::new(text.as_bytes()))
+    };
+    let (mut authentication, mut accounting) = (Vec::new(), Vec::new());
+    for server in &radius.servers {
+        let (address, secret) = (server.address, secret(&server.secret_file)?);
+        let at = |port| Server { address, port, secret: secret.clone() };
+        authentication.extend(server.authentication.map(at));
+        accounting.extend(server.accounting.map(at));
+    }
+    let password = |file| -> anyhow::Result<Vec<u8>> {
+        let text = segue_probe::read_secret(file).context("radius")?;
+        Ok(text.trim_end_matches(['\r', '\n']).as_bytes().to_vec())
+    };
+    let capacity = match side {
+        Side::Gateway => segue_pmip::HOSTS_MAX,
+        Side::Anchor => 1 << 20,
+    };
+    Ok(AaaConfig {
+        accounting,
+        profile: radius.profile,
+        password: radius.password_file.as_deref().map(password).transpose()?,
+        identifier: radius.identifier.clone(),
+        patience: radius.patience,
+        dead_time: radius.dead_time,
+        hold_off: radius.hold_off,
+        require_message_authenticator: radius.require_message_authenticator,
+        interim: radius.interim,
+        capacity,
+        seed: crate::random_seed()?,
+        ..AaaConfig::new(authentication, side, day_clock())
+    })
+}
+
+/// What has become of a daemon's questions to servers.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct RadiusStatus {
+    /// Servers, in the order in which they are asked.
+    pub servers: Vec<RadiusServerStatus>,
+    /// Hosts that servers have let in.
+    pub sessions: usize,
+    /// Requests without an answer.
+    pub open: usize,
+    /// Questions that were not asked, since the host was refused a moment ago, or had no answer.
+    pub held_back: u64,
+    /// Questions that were not asked, since too many wait.
+    pub too_many: u64,
+    /// Ends of sessions that no server was told of.
+    pub untold: u64,
+    /// What came from nobody that is asked, by reason.
+    pub refused: BTreeMap<String, u64>,
+}
+
+/// A server.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct RadiusServerStatus {
+    /// Its address and port.
+    pub address: String,
+    /// `authentication` or `accounting`.
+    pub service: String,
+    /// `answers`, `silent`, or `unknown` before its first answer.
+    pub state: String,
+    /// Requests, repetitions not counted.
+    pub requests: u64,
+    /// Repetitions.
+    pub repeated: u64,
+    /// Answers that counted.
+    pub answers: u64,
+    /// Those of them that refuse a host.
+    pub rejects: u64,
+    /// Requests that it did not answer.
+    pub unanswered: u64,
+    /// What came from it and was passed over, by reason.
+    pub refused: BTreeMap<String, u64>,
+}
+
+impl RadiusStatus {
+    fn of<K: Ord + Clone>(client: &Aaa<K>) -> RadiusStatus {
+        let named = |all: &BTreeMap<segue_aaa::Unfit, u64>| {
+            all.iter().map(|(why, count)| (why.name().to_owned(), *count)).collect()
+        };
+        let servers = client.servers().map(|server| RadiusServerStatus {
+            address: server.address.to_string(),
+            service: server.service.name().to_owned(),
+            state: match server {
+                server if server.silent => "silent",
+                server if server.answers > 0 => "answers",
+                _ => "unknown",
+            }
+            .to_owned(),
+            requests: server.requests,
+            repeated: server.repeated,
+            answers: server.answers,
+            rejects: server.rejects,
+            unanswered: server.unanswered,
+            refused: named(&server.refused),
+        });
+        let [held_back, too_many, untold] = client.passed_over();
+        RadiusStatus {
+            servers: servers.collect(),
+            sessions: client.sessions(),
+            open: client.open(),
+            held_back,
+            too_many,
+            untold,
+            refused: named(client.strangers()),
+        }
+    }
+}
+
+impl News<About> for Told {
+    fn kind(&self) -> &'static str {
+        match self {
+            Told::Role(report) => report.kind(),
+            Told::Radius(AaaReport::Refused { .. }) => "unauthorized",
+            Told::Radius(AaaReport::Silent { .. }) => "radius_silent",
+            Told::Radius(AaaReport::Answers { .. }) => "radius_answers",
+        }
+    }
+
+    fn host(&self) -> String {
+        match self {
+            Told::Role(report) => report.host(),
+            Told::Radius(AaaReport::Refused { user, .. }) => user.clone(),
+            Told::Radius(AaaReport::Silent { server } | AaaReport::Answers { server }) => {
+                server.to_string()
+            }
+        }
+    }
+
+    fn warns(&self) -> bool {
+        match self {
+            Told::Role(report) => report.warns(),
+            Told::Radius(report) => !matches!(report, AaaReport::Answers { .. }),
+        }
+    }
+
+    fn about(&self) -> About {
+        match self {
+            Told::Role(report) => report.about(),
+            Told::Radius(AaaReport::Refused { user, server }) => About {
+                mn_id: Some(user.clone()),
+                with: Some(server.to_string()),
+                ..About::default()
+            },
+            Told::Radius(AaaReport::Silent { server } | AaaReport::Answers { server }) => {
+                About { with: Some(server.to_string()), ..About::default() }
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Told {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Told::Role(report) => report.fmt(f),
+            Told::Radius(report) => report.fmt(f),
+        }
+    }
+}

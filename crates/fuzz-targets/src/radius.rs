@@ -1,0 +1,41 @@
+//! RADIUS packets.
+
+use segue_wire::WireError;
+use segue_wire::radius::{Packet, Secret, View};
+
+/// A packet that is read reads back from its own encoding, which is the bytes that were read; one that is cut says so; a
+/// sealed answer is taken with its request and its secret, and with no other.
+pub(crate) fn radius(data: &[u8]) {
+    let view = match View::parse(data) {
+        Ok(view) => view,
+        Err(WireError::TooShort { got, min, .. }) => {
+            return assert!(got == data.len() && got < min);
+        }
+        Err(error) => return assert!(matches!(error, WireError::Length { .. })),
+    };
+    assert!(data.starts_with(view.bytes()));
+    let packet = Packet::of(&view);
+    assert_eq!(packet.emit().as_deref(), Ok(view.bytes()));
+    for attribute in &packet.attributes {
+        // Whatever they say, none of these panics.
+        let _ = (attribute.to_integer(), attribute.to_integer64(), attribute.to_address());
+        if let Some(prefix) = attribute.to_prefix() {
+            assert_eq!(prefix, prefix.network());
+        }
+    }
+    let cut = View::parse(&view.bytes()[..view.bytes().len() - 1]);
+    assert!(matches!(cut, Err(WireError::TooShort { .. })));
+    let (secret, other) = (Secret::new(b"a secret"), Secret::new(b"another"));
+    let request = [0x5a; 16];
+    for with_message_authenticator in [false, true] {
+        let Ok(sealed) = packet.seal_reply(&request, &secret, with_message_authenticator) else {
+            return;
+        };
+        let sealed = View::parse(&sealed).expect("what is sealed can be read");
+        let seen = sealed.check_reply(&request, &secret, with_message_authenticator);
+        // One that the packet had before is not the seal's.
+        assert!(!with_message_authenticator || seen.is_ok());
+        assert!(sealed.check_reply(&[0; 16], &secret, false).is_err());
+        assert!(sealed.check_reply(&request, &other, false).is_err());
+    }
+}

@@ -1,0 +1,32 @@
+//! RADIUS (RFC 2865, 2866, 2869, 3162, 3579), with the attributes of Proxy Mobile IPv6 (RFC 6572).
+//!
+//! ```text
+//! |     Code      |  Identifier   |            Length             |
+//! +-------------------------------+-------------------------------+
+//! |              Request or Response Authenticator                |
+//! |                          (16 octets)                          |
+//! +-------------------------------+-------------------------------+
+//! |     Type      |    Length     ~    value, then further ones   ~
+//! ```
+//!
+//! A [`View`] is over bytes whose lengths have been checked, a [`Packet`] holds what they say. A packet is sent sealed
+//! ([`Packet::seal_request`], [`Packet::seal_reply`]), and what comes counts once its seal is checked ([`View::check_reply`],
+//! [`View::check_request`]). Message-Authenticator comes first, so that no prefix of a packet can be chosen by who knows
+//! what follows (Blast-RADIUS, CVE-2024-3596).
+
+mod attribute;
+mod packet;
+mod secret;
+
+pub use attribute::{Attribute, AttributeType};
+pub use packet::{AUTHENTICATOR_LEN, Code, Packet, Unproven, View};
+pub use secret::Secret;
+
+/// UDP port of authentication.
+pub const PORT: u16 = 1812;
+/// UDP port of accounting (RFC 2866).
+pub const ACCOUNTING_PORT: u16 = 1813;
+/// The longest packet, in octets.
+pub const LONGEST: usize = 4_096;
+/// Proxy Mobile IPv6 in the MIP6-Feature-Vector (RFC 6572, 4.1).
+pub const PMIP6_SUPPORTED: u64 = 0x0000_0100_0000_0000;

@@ -1,0 +1,304 @@
+//! Packets, and what proves where they come from.
+
+use alloc::vec::Vec;
+
+use serde::Serialize;
+
+use super::LONGEST;
+use super::attribute::{Attribute, AttributeType};
+use super::secret::Secret;
+use crate::WireError;
+use crate::layout::{codes, hex};
+
+/// Octets in front of the attributes.
+const HEADER_LEN: usize = 20;
+/// Octets of an authenticator.
+pub const AUTHENTICATOR_LEN: usize = 16;
+/// Octets of a Message-Authenticator with its header.
+const MESSAGE_AUTHENTICATOR_LEN: usize = 18;
+const ZEROS: [u8; AUTHENTICATOR_LEN] = [0; AUTHENTICATOR_LEN];
+
+codes! {
+    /// What a packet is.
+    pub struct Code(u8) {
+        ACCESS_REQUEST = 1 "Access-Request",
+        ACCESS_ACCEPT = 2 "Access-Accept",
+        ACCESS_REJECT = 3 "Access-Reject",
+        ACCOUNTING_REQUEST = 4 "Accounting-Request",
+        ACCOUNTING_RESPONSE = 5 "Accounting-Response",
+        ACCESS_CHALLENGE = 11 "Access-Challenge",
+        STATUS_SERVER = 12 "Status-Server",
+    }
+}
+
+/// What is not proven of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unproven {
+    /// Its authenticator is not made with the secret, from this request and from what it says.
+    Authenticator,
+    /// Its Message-Authenticator is not, or there are several.
+    MessageAuthenticator,
+    /// It has no Message-Authenticator, and must have one.
+    NoMessageAuthenticator,
+}
+
+/// A view over a packet whose lengths have been checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct View<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> View<'a> {
+    /// Looks at a datagram. What is behind the packet is padding (RFC 2865, 3).
+    ///
+    /// # Errors
+    /// [`WireError::TooShort`] for one that ends before it says so, [`WireError::Length`] for a length that none has, of the
+    /// packet or of an attribute.
+    pub fn parse(bytes: &'a [u8]) -> Result<View<'a>, WireError> {
+        let what = "RADIUS packet";
+        let got = bytes.len();
+        if got < HEADER_LEN {
+            return Err(WireError::TooShort { what, got, min: HEADER_LEN });
+        }
+        let len = usize::from(u16::from_be_bytes([bytes[2], bytes[3]]));
+        if !(HEADER_LEN..=LONGEST).contains(&len) {
+            return Err(WireError::Length { what, got: len });
+        }
+        let bytes = bytes.get(..len).ok_or(WireError::TooShort { what, got, min: len })?;
+        let mut rest = &bytes[HEADER_LEN..];
+        while let [_, len, ..] = rest {
+            let len = usize::from(*len);
+            let wrong = WireError::Length { what: "RADIUS attribute", got: len };
+            if len < 2 {
+                return Err(wrong);
+            }
+            rest = rest.get(len..).ok_or(wrong)?;
+        }
+        if !rest.is_empty() {
+            return Err(WireError::Length { what: "RADIUS attribute", got: rest.len() });
+        }
+        Ok(View { bytes })
+    }
+
+    /// All of the packet.
+    #[must_use]
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// What it is.
+    #[must_use]
+    pub fn code(&self) -> Code {
+        Code(self.bytes[0])
+    }
+
+    /// Which request it is, or is an answer to.
+    #[must_use]
+    pub fn id(&self) -> u8 {
+        self.bytes[1]
+    }
+
+    /// Request Authenticator, or Response Authenticator.
+    #[must_use]
+    pub fn authenticator(&self) -> [u8; AUTHENTICATOR_LEN] {
+        let mut authenticator = ZEROS;
+        authenticator.copy_from_slice(&self.bytes[4..HEADER_LEN]);
+        authenticator
+    }
+
+    /// Its attributes, in their order: where each begins, its type and its value.
+    fn places(&self) -> impl Iterator<Item = (usize, AttributeType, &'a [u8])> {
+        let bytes = self.bytes;
+        let mut at = HEADER_LEN;
+        core::iter::from_fn(move || {
+            let [kind, len, rest @ ..] = bytes.get(at..)? else { return None };
+            let value = rest.get(..usize::from(*len).checked_sub(2)?)?;
+            let place = at;
+            at += usize::from(*len);
+            Some((place, AttributeType(*kind), value))
+        })
+    }
+
+    /// Its attributes, in their order.
+    pub fn attributes(&self) -> impl Iterator<Item = (AttributeType, &'a [u8])> {
+        self.places().map(|(_, kind, value)| (kind, value))
+    }
+
+    /// Checks the Message-Authenticator, with this one in place of the packet's own authenticator.
+    fn check_message(
+        &self,
+        authenticator: &[u8; AUTHENTICATOR_LEN],
+        secret: &Secret,
+        is_required: bool,
+    ) -> Result<(), Unproven> {
+        let is_one = |(_, kind, _): &(usize, AttributeType, &[u8])| {
+            *kind == AttributeType::MESSAGE_AUTHENTICATOR
+        };
+        let mut all = self.places().filter(is_one);
+        match (all.next(), all.next()) {
+            (None, _) if is_required => Err(Unproven::NoMessageAuthenticator),
+            (None, _) => Ok(()),
+            (Some((at, _, value)), None) if value.len() == AUTHENTICATOR_LEN => {
+                let (before, behind) = (&self.bytes[HEADER_LEN..at + 2], at + 2 + value.len());
+                let text = [&self.bytes[..4], authenticator, before, &ZEROS, &self.bytes[behind..]];
+                let is_right = secret.verify(&text, value);
+                is_right.then_some(()).ok_or(Unproven::MessageAuthenticator)
+            }
+            _ => Err(Unproven::MessageAuthenticator),
+        }
+    }
+
+    /// Checks whether this is the answer of who shares the secret to the request with this authenticator.
+    ///
+    /// # Errors
+    /// What is not proven.
+    pub fn check_reply(
+        &self,
+        request: &[u8; AUTHENTICATOR_LEN],
+        secret: &Secret,
+        is_message_authenticator_required: bool,
+    ) -> Result<(), Unproven> {
+        let digest = secret.digest(&[&self.bytes[..4], request, &self.bytes[HEADER_LEN..]]);
+        // What is wrong with each octet is collected, so that the time does not tell where the first one is.
+        let differs = digest.iter().zip(self.authenticator()).fold(0, |or, (a, b)| or | (a ^ b));
+        if differs != 0 {
+            return Err(Unproven::Authenticator);
+        }
+        self.check_message(request, secret, is_message_authenticator_required)
+    }
+
+    /// Checks whether this is a request of who shares the secret. An Access-Request proves that by its
+    /// Message-Authenticator alone.
+    ///
+    /// # Errors
+    /// What is not proven.
+    pub fn check_request(&self, secret: &Secret) -> Result<(), Unproven> {
+        if self.code() != Code::ACCOUNTING_REQUEST {
+            return self.check_message(&self.authenticator(), secret, true);
+        }
+        let digest = secret.digest(&[&self.bytes[..4], &ZEROS, &self.bytes[HEADER_LEN..]]);
+        let differs = digest.iter().zip(self.authenticator()).fold(0, |or, (a, b)| or | (a ^ b));
+        if differs != 0 {
+            return Err(Unproven::Authenticator);
+        }
+        self.check_message(&ZEROS, secret, false)
+    }
+}
+
+/// A packet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Packet {
+    /// What it is.
+    pub code: Code,
+    /// Which request it is, or is an answer to.
+    pub id: u8,
+    /// Request Authenticator, or Response Authenticator.
+    #[serde(serialize_with = "hex")]
+    pub authenticator: [u8; AUTHENTICATOR_LEN],
+    /// What it says.
+    pub attributes: Vec<Attribute>,
+}
+
+impl Packet {
+    /// Reads a datagram.
+    ///
+    /// # Errors
+    /// Of [`View::parse`].
+    pub fn parse(bytes: &[u8]) -> Result<Packet, WireError> {
+        Ok(Packet::of(&View::parse(bytes)?))
+    }
+
+    /// Reads a packet that was looked at.
+    #[must_use]
+    pub fn of(view: &View<'_>) -> Packet {
+        let attribute = |(kind, value): (AttributeType, &[u8])| Attribute::octets(kind, value);
+        let attributes = view.attributes().map(attribute).collect();
+        let (code, id, authenticator) = (view.code(), view.id(), view.authenticator());
+        Packet { code, id, authenticator, attributes }
+    }
+
+    /// The first attribute of a type.
+    #[must_use]
+    pub fn first(&self, kind: AttributeType) -> Option<&Attribute> {
+        self.all(kind).next()
+    }
+
+    /// All attributes of a type.
+    pub fn all(&self, kind: AttributeType) -> impl Iterator<Item = &Attribute> {
+        self.attributes.iter().filter(move |attribute| attribute.kind == kind)
+    }
+
+    /// Its bytes, with the authenticators that it has.
+    ///
+    /// # Errors
+    /// [`WireError::Length`]: an attribute or the packet is longer than its length field, or the standard, allows.
+    pub fn emit(&self) -> Result<Vec<u8>, WireError> {
+        let mut out = Vec::from([self.code.0, self.id, 0, 0]);
+        out.extend(self.authenticator);
+        for Attribute { kind, value } in &self.attributes {
+            if value.len() > Attribute::VALUE_MAX {
+                return Err(WireError::Length { what: "RADIUS attribute", got: value.len() + 2 });
+            }
+            out.extend([kind.0, value.len() as u8 + 2]);
+            out.extend(value);
+        }
+        if out.len() > LONGEST {
+            return Err(WireError::Length { what: "RADIUS packet", got: out.len() });
+        }
+        let length = out.len() as u16;
+        out[2..4].copy_from_slice(&length.to_be_bytes());
+        Ok(out)
+    }
+
+    /// Its bytes with an empty Message-Authenticator in front of the attributes that it has.
+    fn with_empty_message_authenticator(&self) -> Result<Vec<u8>, WireError> {
+        let mut packet = self.clone();
+        packet.attributes.retain(|a| a.kind != AttributeType::MESSAGE_AUTHENTICATOR);
+        let empty = Attribute::octets(AttributeType::MESSAGE_AUTHENTICATOR, &ZEROS);
+        packet.attributes.insert(0, empty);
+        packet.emit()
+    }
+
+    /// The bytes of a request. An Access-Request gets a Message-Authenticator (RFC 3579, 3.2), any other its Request
+    /// Authenticator (RFC 2866, 3).
+    ///
+    /// # Errors
+    /// Of [`Packet::emit`].
+    pub fn seal_request(&self, secret: &Secret) -> Result<Vec<u8>, WireError> {
+        let message = HEADER_LEN + 2..HEADER_LEN + MESSAGE_AUTHENTICATOR_LEN;
+        if self.code == Code::ACCOUNTING_REQUEST {
+            let mut out = Packet { authenticator: ZEROS, ..self.clone() }.emit()?;
+            let digest = secret.digest(&[&out]);
+            out[4..HEADER_LEN].copy_from_slice(&digest);
+            return Ok(out);
+        }
+        let mut out = self.with_empty_message_authenticator()?;
+        let mac = secret.mac(&[&out]);
+        out[message].copy_from_slice(&mac);
+        Ok(out)
+    }
+
+    /// The bytes of the answer to the request with this authenticator, with or without a Message-Authenticator.
+    ///
+    /// # Errors
+    /// Of [`Packet::emit`].
+    pub fn seal_reply(
+        &self,
+        request: &[u8; AUTHENTICATOR_LEN],
+        secret: &Secret,
+        has_message_authenticator: bool,
+    ) -> Result<Vec<u8>, WireError> {
+        let packet = Packet { authenticator: *request, ..self.clone() };
+        let mut out = match has_message_authenticator {
+            true => packet.with_empty_message_authenticator()?,
+            false => packet.emit()?,
+        };
+        if has_message_authenticator {
+            let mac = secret.mac(&[&out]);
+            out[HEADER_LEN + 2..HEADER_LEN + MESSAGE_AUTHENTICATOR_LEN].copy_from_slice(&mac);
+        }
+        let digest = secret.digest(&[&out]);
+        out[4..HEADER_LEN].copy_from_slice(&digest);
+        Ok(out)
+    }
+}
