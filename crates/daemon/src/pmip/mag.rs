@@ -5,7 +5,7 @@ use std::net::Ipv6Addr;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use segue_clock::Machine;
+use segue_clock::{Machine, Time};
 use segue_ip::{FlowKey, Input, LinkEvent};
 use segue_linux::clock::{monotonic, realtime_ns};
 use segue_linux::link;
@@ -93,6 +93,21 @@ pub struct HostStatus {
     pub lifetime_s: u64,
     /// From attaching to the anchor's answer, in milliseconds.
     pub registered_ms: Option<f64>,
+    /// How long each step of attaching took.
+    pub attach: AttachStatus,
+}
+
+/// How long the steps of attaching took, in milliseconds; without those that have not happened.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct AttachStatus {
+    /// From when the link's carrier came until a function of IEEE 802.21 told of the host, where it did so within 5 s.
+    pub mih_ms: Option<f64>,
+    /// Until it was known who the host is.
+    pub aaa_ms: Option<f64>,
+    /// Until the anchor's answer.
+    pub pba_ms: Option<f64>,
+    /// Until the host was told of its prefixes.
+    pub ra_ms: Option<f64>,
 }
 
 impl OfFlows for Mag {
@@ -113,6 +128,9 @@ pub struct Daemon {
     /// Who tells of hosts at accesses with links of IEEE 802.21, by the accesses' names.
     listener: Option<Listener>,
     mih_links: BTreeMap<String, LinkAddress>,
+    /// When links came up, and how long after that a function has told of each host.
+    ups: BTreeMap<u32, Instant>,
+    told_ms: BTreeMap<(String, LinkLayer), f64>,
     /// Hosts that are elsewhere by now, though they may still be heard here, until when.
     elsewhere: BTreeMap<LinkLayer, Instant>,
     forwarding: Forwarding,
@@ -121,6 +139,8 @@ pub struct Daemon {
 
 /// When hosts are asked to show themselves after a session of one is over.
 const AGAIN: Duration = Duration::from_millis(200);
+/// How long after its link has come up a host is one that came with it.
+const NEWS: Duration = Duration::from_secs(5);
 /// How long a host that another gateway has taken over is not taken for one that comes back.
 const ELSEWHERE: Duration = Duration::from_secs(3);
 
@@ -130,6 +150,11 @@ pub enum Chore {
     Watch(Turn),
     /// A function of IEEE 802.21 tells.
     Told,
+}
+
+/// Milliseconds from one time to another, if both are known.
+fn between(from: Option<Time>, to: Option<Time>) -> Option<f64> {
+    Some(to?.since(from?).as_millis_f64())
 }
 
 /// Whether the daemon itself says who is at an access.
@@ -163,6 +188,22 @@ impl Daemon {
         Ok(())
     }
 
+    /// Notes how long after its link's carrier a host was told of.
+    fn note_told(&mut self, interface: u32, station: &LinkLayer, what: &What) {
+        let Some(name) = self.links.get(&interface) else { return };
+        let place = (name.clone(), station.clone());
+        let since = self.ups.get(&interface).map(Instant::elapsed).filter(|since| *since <= NEWS);
+        match (what, since) {
+            (What::Up, Some(since)) => {
+                self.told_ms.insert(place, since.as_secs_f64() * 1e3);
+            }
+            (What::Up | What::Down(_), _) => {
+                self.told_ms.remove(&place);
+            }
+            _ => {}
+        }
+    }
+
     /// Hosts have come and gone, as a function of IEEE 802.21 tells.
     fn take_told(&mut self) -> anyhow::Result<()> {
         let events = self.listener.as_mut().map(Listener::turn).unwrap_or_default();
@@ -175,6 +216,7 @@ impl Daemon {
                 continue;
             };
             let (station, link_local) = (LinkLayer::mac(mac), None);
+            self.note_told(interface, &station, &what);
             let input = match what {
                 What::Up => MagInput::Attached { interface, station, link_local },
                 What::Down(_) => MagInput::Detached { interface, station },
@@ -310,6 +352,8 @@ impl Role for Daemon {
             watch: Watch::open(FIXED_LINK_LOCAL)?,
             listener,
             mih_links,
+            ups: BTreeMap::new(),
+            told_ms: BTreeMap::new(),
             elsewhere: BTreeMap::new(),
             forwarding,
             macs,
@@ -387,6 +431,10 @@ impl Role for Daemon {
 
     /// A link to hosts that comes up has new ones; one that goes down has none.
     fn on_link(&mut self, event: LinkEvent) -> anyhow::Result<()> {
+        if let LinkEvent::Up { interface, .. } = event {
+            self.ups.insert(interface, Instant::now());
+            self.ups.retain(|index, _| self.links.contains_key(index));
+        }
         match event {
             LinkEvent::Up { interface, .. } if self.listened(interface) => {
                 // Who is heard now is here.
@@ -454,9 +502,13 @@ impl Role for Daemon {
             proxy_coa: access.proxy_coa.to_string(),
             state: at.state.name().to_owned(),
             lifetime_s: seconds_left(at.until),
-            registered_ms: at
-                .registered
-                .map(|registered| registered.since(at.since).as_millis_f64()),
+            registered_ms: between(Some(at.since), at.registered),
+            attach: AttachStatus {
+                mih_ms: self.told_ms.get(&(access.interface.clone(), station.clone())).copied(),
+                aaa_ms: between(Some(at.since), at.identified),
+                pba_ms: between(at.identified, at.registered),
+                ra_ms: between(at.registered, at.advertised),
+            },
         });
         MagStatus {
             anchor: mag.config().anchor.to_string(),

@@ -206,3 +206,20 @@ fn a_signal_that_falls_is_told_before_it_is_lost_and_one_that_recovers_too() {
     }
     assert_eq!(stage.news(ANCHOR), [up(1, 1)]);
 }
+
+#[test]
+fn a_command_whose_frames_come_twice_is_done_once() {
+    let mut stage = set();
+    stage.faults = (0.0, 1.0);
+    let action = Action {
+        link: link(1),
+        station: Some(station(1)),
+        action: LinkActionType::DISCONNECT,
+        attributes: LinkActionAttributes(0),
+        after_ms: 0,
+    };
+    stage.give(GATEWAY, MihfInput::Command { number: 5, command: Command::Actions(vec![action]) });
+    stage.run(Span::from_secs(1));
+    let acts = stage.wishes.iter().filter(|(_, wish)| matches!(wish, MihfWish::Act { .. }));
+    assert_eq!(acts.count(), 1);
+}

@@ -171,3 +171,16 @@ fn the_pace_of_a_frame_that_is_lost_follows_the_round_trip() {
     stage.nodes.insert(ip(FUNCTION), gone);
     assert!(stage.now > Time::ZERO);
 }
+
+#[test]
+fn an_event_that_nobody_acknowledges_shows_at_once_that_a_function_has_started_anew() {
+    let mut stage = all_four();
+    // Its next renewal is seconds away.
+    stage.happens(up(1, 1));
+    stage.run(Span::from_millis(200));
+    stage.start(FUNCTION, segue_mih::MihfConfig { seed: 77, ..function() });
+    stage.happens(down(1, 1));
+    stage.run(Span::from_millis(1_500));
+    let names: Vec<_> = stage.node(FUNCTION).registered().map(|of| of.name).collect();
+    assert!(names.contains(&"sap".into()), "{names:?}");
+}

@@ -2,6 +2,7 @@
 
 mod attacks;
 mod commands;
+mod dissector;
 mod events;
 mod forecast;
 mod stage;

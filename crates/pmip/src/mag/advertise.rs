@@ -112,6 +112,9 @@ impl Mag {
             options,
         });
         let next = now + config.advertise_every;
+        if let Some(at) = self.stations.get_mut(place) {
+            at.advertised.get_or_insert(now);
+        }
         self.send_to_station(place, &message, ALL_NODES);
         self.timers.set((place.clone(), Task::Advertise), next);
     }

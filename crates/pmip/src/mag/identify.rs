@@ -26,6 +26,7 @@ impl Mag {
         match at.state.next(event) {
             Next::To(state) => {
                 (at.state, at.identity) = (state, identity);
+                at.identified = Some(now);
                 self.know(&place);
             }
             Next::Gone => {

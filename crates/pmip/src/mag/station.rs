@@ -36,8 +36,12 @@ pub struct Station {
     pub until: Time,
     /// When it attached.
     pub since: Time,
+    /// When it was known who it is.
+    pub identified: Option<Time>,
     /// When it was registered first.
     pub registered: Option<Time>,
+    /// When it was first told of its prefixes.
+    pub advertised: Option<Time>,
     /// Its address of link scope, if it has shown it.
     pub(super) link_local: Option<Ipv6Addr>,
     /// It was heard since its registration was last accepted.

@@ -112,6 +112,12 @@ fn hosts_come_and_go(transport: &'static str) {
     told.domain.attach("host:wlan", "wlan1");
     told.domain.is_bound(FIRST, "fd00:2::2");
     told.domain.address("host", "wlan");
+    let attach = &told.domain.mags["wlan1"].status()["hosts"][0]["attach"];
+    println!("attaching over {transport}: {attach}");
+    for step in ["mih_ms", "aaa_ms", "pba_ms", "ra_ms"] {
+        let took = attach[step].as_f64().unwrap_or_else(|| panic!("{step}: {attach}"));
+        assert!((0.0..5_000.0).contains(&took), "{step}: {attach}");
+    }
     let stream = Stream::start(host, far, cn(), Duration::from_millis(2));
     stream.flows_on(100_000);
     told.domain.attach("host:wlan", "wlan2");
