@@ -226,7 +226,8 @@ fn a_session_that_is_over_ends_and_the_host_has_another_one() {
     let stop = &of_status(&freeradius, "Stop")[0];
     assert_eq!(value(stop, "Acct-Terminate-Cause").as_deref(), Some("Session-Timeout"));
     // From the anchor's answer on, which came a moment after the server's.
-    assert_eq!(value(stop, "Acct-Session-Time").as_deref(), Some("1"));
+    let lasted: u64 = value(stop, "Acct-Session-Time").unwrap().parse().unwrap();
+    assert!(lasted <= 2, "{stop}");
     let starts = of_status(&freeradius, "Start");
     assert_ne!(value(&starts[0], "Acct-Session-Id"), value(&starts[1], "Acct-Session-Id"));
     domain.is_bound(FIRST, "fd00:2::2");
