@@ -102,3 +102,12 @@ fn the_kernels_tunnels_and_its_mobile_ipv6_are_peers_of_the_relay() {
     let Some(output) = run("relay_peers.sh", &[relay.to_str().unwrap()]) else { return };
     assert!(output.status.success());
 }
+
+#[test]
+#[ignore = "make vm runs it"]
+fn a_station_roams_between_two_access_points_and_keeps_its_address() {
+    let Some(output) = run("roaming.sh", &[]) else { return };
+    assert!(output.status.success());
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.contains("skipped: needs") || said.ends_with("roamed\n"), "{said}");
+}
