@@ -17,8 +17,9 @@ use tracing::debug;
 
 /// IANA's protocol number of TCP.
 pub const TCP: u8 = 6;
-/// Most connections.
+/// Most connections, and most that one address may open.
 const MOST: usize = 1_024;
+const OF_ONE: usize = 32;
 /// Messages of a connection that wait to be sent.
 const WAITING: usize = 64;
 /// Messages that wait for the machine.
@@ -100,7 +101,8 @@ impl One {
             let (send, waits) = mpsc::channel(WAITING);
             {
                 let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-                if all.len() >= MOST {
+                let of_it = all.keys().filter(|other| other.ip() == from.ip()).count();
+                if all.len() >= MOST || of_it >= OF_ONE {
                     continue;
                 }
                 all.insert(from, send);
@@ -187,5 +189,115 @@ impl Arrived {
         while let Poll::Ready(Some(datagram)) = self.0.poll_recv(context) {
             into(datagram);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::io::{Read, Write};
+    use std::net::{Ipv4Addr, TcpStream as Peer};
+
+    use super::*;
+
+    /// Messages begin with their length, of two octets; zero begins none.
+    fn length(bytes: &[u8]) -> Result<Option<usize>, ()> {
+        match bytes {
+            [0, 0, ..] => Err(()),
+            [high, low, ..] => Ok(Some(usize::from(*high) << 8 | usize::from(*low))),
+            _ => Ok(None),
+        }
+    }
+
+    async fn next(arrived: &mut Arrived) -> Datagram {
+        let mut found = None;
+        let came = poll_fn(|context| {
+            match arrived.0.poll_recv(context) {
+                Poll::Ready(Some(datagram)) => found = Some(datagram),
+                Poll::Ready(None) => panic!("nothing comes any more"),
+                Poll::Pending => return Poll::Pending,
+            }
+            Poll::Ready(())
+        });
+        tokio::time::timeout(Duration::from_secs(10), came).await.expect("something comes");
+        found.expect("it came")
+    }
+
+    /// A port that is free, as far as anybody knows.
+    fn port() -> u16 {
+        let any = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        any.local_addr().unwrap().port()
+    }
+
+    #[tokio::test]
+    async fn messages_come_whole_and_the_end_of_a_stream_is_told() {
+        let port = port();
+        let (streams, mut arrived) = Streams::open(Some(port), length).unwrap();
+        let mut peer = Peer::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+        peer.write_all(&[0, 4, 7]).unwrap();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        peer.write_all(&[8, 0, 3, 9, 0]).unwrap();
+        let first = next(&mut arrived).await;
+        assert_eq!((first.bytes.as_slice(), first.protocol), (&[0, 4, 7, 8][..], TCP));
+        assert_eq!(next(&mut arrived).await.bytes, [0, 3, 9]);
+        // The answer goes over the connection that is there.
+        let own = (Ipv4Addr::LOCALHOST.into(), port);
+        streams.send(&Datagram { from: own, to: first.from, ..first.clone() }).unwrap();
+        let mut answer = [0; 4];
+        tokio::task::spawn_blocking(move || {
+            peer.read_exact(&mut answer).unwrap();
+            assert_eq!(answer, [0, 4, 7, 8]);
+        })
+        .await
+        .unwrap();
+        let end = next(&mut arrived).await;
+        assert_eq!((end.bytes.len(), end.from), (0, first.from));
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_is_no_messages_is_closed_and_one_that_cannot_be_opened_has_ended() {
+        let port = port();
+        let (streams, mut arrived) = Streams::open(Some(port), length).unwrap();
+        let mut peer = Peer::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+        peer.write_all(&[0, 0, 1]).unwrap();
+        assert!(next(&mut arrived).await.bytes.is_empty());
+        let nobody = (Ipv4Addr::LOCALHOST.into(), self::port());
+        let own = (Ipv4Addr::LOCALHOST.into(), port);
+        let lost = Datagram {
+            interface: None,
+            from: own,
+            to: nobody,
+            protocol: TCP,
+            hop_limit: 0,
+            bytes: vec![0, 2],
+        };
+        streams.send(&lost).unwrap();
+        let end = next(&mut arrived).await;
+        assert_eq!((end.bytes.len(), end.from), (0, nobody));
+    }
+
+    #[tokio::test]
+    async fn one_address_does_not_take_all_connections() {
+        let port = port();
+        let (_streams, mut arrived) = Streams::open(Some(port), length).unwrap();
+        let mut peers = Vec::new();
+        for n in 0..OF_ONE + 5 {
+            let mut peer = Peer::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+            let _ = peer.write_all(&[0, 3, n as u8]);
+            peers.push(peer);
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        for n in 0..OF_ONE {
+            assert_eq!(next(&mut arrived).await.bytes, [0, 3, n as u8]);
+        }
+        // Those beyond were closed; another address is let in.
+        let other = std::net::Ipv4Addr::new(127, 0, 0, 2);
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
+        let socket = socket.unwrap();
+        socket.bind(&SocketAddr::new(other.into(), 0).into()).unwrap();
+        socket.connect(&SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port).into()).unwrap();
+        Peer::from(socket).write_all(&[0, 3, 99]).unwrap();
+        let came = next(&mut arrived).await;
+        assert_eq!((came.bytes.as_slice(), came.from.0), (&[0, 3, 99][..], other.into()));
     }
 }

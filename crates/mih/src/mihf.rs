@@ -234,11 +234,23 @@ impl Mihf {
             self.acknowledge(&path, name, &frame);
             return Ok(());
         }
-        let rest = &tlvs[2..];
+        self.heed(now, &path, (name, party), &frame, acknowledges)
+    }
+
+    /// Does what a frame that has not come before asks for, tells or answers.
+    fn heed(
+        &mut self,
+        now: Time,
+        path: &Path,
+        (name, party): (&Name, Option<Party>),
+        frame: &Frame,
+        acknowledges: bool,
+    ) -> Result<(), Refusal> {
+        let rest = frame.tlvs().get(2..).unwrap_or_default();
         match frame.message_id.opcode() {
             Opcode::REQUEST => {
                 let mut request = Request {
-                    path,
+                    path: *path,
                     name: name.clone(),
                     message: frame.message_id,
                     transaction: frame.transaction_id,
@@ -252,7 +264,7 @@ impl Mihf {
                     Served::Later => {
                         if acknowledges {
                             request.acknowledged = true;
-                            self.acknowledge(&path, name, &frame);
+                            self.acknowledge(path, name, frame);
                         }
                     }
                 }
@@ -260,14 +272,14 @@ impl Mihf {
             }
             Opcode::RESPONSE => {
                 if acknowledges {
-                    self.acknowledge(&path, name, &frame);
+                    self.acknowledge(path, name, frame);
                 }
-                self.on_answer(now, &path, name, &frame, rest)
+                self.on_answer(now, path, name, frame, rest)
             }
             Opcode::INDICATION => {
                 let party = party.ok_or(Refusal::NotRegistered)?;
                 if acknowledges {
-                    self.acknowledge(&path, name, &frame);
+                    self.acknowledge(path, name, frame);
                 }
                 let event = Event::read(frame.message_id, rest).ok_or(Refusal::NotServed)?;
                 self.told(now, &party, event)

@@ -26,7 +26,7 @@ fn all() -> Stage {
 fn forge(stage: &mut Stage, from: (&str, u16), mut bytes: Vec<u8>) -> Vec<(Refusal, u64)> {
     // Each has a number of its own.
     if let Some(number) = bytes.get_mut(4..6) {
-        let n = (stage.now.0 / 1_000_000 & 0xfff) as u16;
+        let n = ((stage.now.0 / 1_000_000) & 0xfff) as u16;
         number.copy_from_slice(&n.to_be_bytes());
     }
     let before = stage.node(FUNCTION).refused().clone();

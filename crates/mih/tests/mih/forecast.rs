@@ -58,7 +58,7 @@ fn walk(seed: u64) -> Option<f64> {
             Some(Outlook::Recovered) => told = None,
             None => {}
         }
-        now = now + STEP;
+        now += STEP;
     }
     panic!("walk {seed} never leaves the cell");
 }
@@ -84,7 +84,7 @@ fn ten_minutes_of_standing_are_hardly_ever_taken_for_leaving() {
             let signal = level + shadow.over(0.02, &mut rng);
             let outlook = forecast.sample(now, read(signal, &mut rng));
             told += usize::from(matches!(outlook, Some(Outlook::GoingDown { .. })));
-            now = now + STEP;
+            now += STEP;
         }
         println!("standing at {level} dBm: told {told} times");
         assert!(told <= 1, "{told} at {level} dBm");
