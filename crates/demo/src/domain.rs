@@ -1,7 +1,8 @@
 //! A domain of Proxy Mobile IPv6, that of `examples/pmip`: one anchor, four gateways on two nodes, on each node one function and two
-//! service access points of IEEE 802.21, a correspondent, and a stock host with two radios.
+//! service access points of IEEE 802.21, FreeRADIUS, a correspondent, and a stock host with two radios.
 
 use std::net::{IpAddr, Ipv6Addr};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -19,6 +20,16 @@ use crate::traffic::Ends;
 
 /// The correspondent's address.
 pub const CORRESPONDENT: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xc, 0, 0, 0, 0, 0, 2);
+/// FreeRADIUS, as Debian and its relatives have it.
+const FREERADIUS: &str = "/usr/sbin/freeradius";
+/// What it shares with the gateways of a domain that lives for a while.
+const SECRET: &str = "a secret of 26 characters";
+/// The network's radios as it knows them, and whose they are.
+const HOSTS: [(&str, &str); 3] = [
+    ("02-5E-67-01-00-00", "alice@example.org"),
+    ("02-5E-67-01-00-01", "alice@example.org"),
+    ("02-5E-67-01-00-02", "bob@example.org"),
+];
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(10);
@@ -105,6 +116,8 @@ pub struct Plan {
     pub accesses: &'static [Access],
     /// Functions of IEEE 802.21 tell gateways and anchor of links; without them gateways listen to them themselves.
     pub mih: bool,
+    /// FreeRADIUS says who hosts are, if it is installed; otherwise gateways know them by themselves.
+    pub radius: bool,
     /// Rates and delays of the accesses; without them they have none.
     pub paced: bool,
     /// The datapath of anchor and gateways.
@@ -135,15 +148,22 @@ impl Domain {
         if plan.mih {
             domain.start_mih()?;
         }
+        let radius = plan.radius && Path::new(FREERADIUS).exists();
+        if radius {
+            domain.start_radius(check)?;
+        }
         let hears = "\n[mih]\nfunctions = [\"fd00:2::2\", \"fd00:3::2\"]\n";
         let anchor = example!("lma.toml").to_owned() + if plan.mih { hears } else { "" };
         domain.pmip(plan, ("lma", "lma", "lma"), &anchor)?;
         for access in accesses {
             let told = format!("attach = \"mih\"\nlink = \"{}\"\n", access.link);
-            let config = match access.config.split_once("proxy_coa") {
+            let mut config = match access.config.split_once("proxy_coa") {
                 Some((before, after)) if plan.mih => format!("{before}{told}proxy_coa{after}"),
                 _ => access.config.to_owned(),
             };
+            if let Some((without_hosts, _)) = config.split_once("# The radios").filter(|_| radius) {
+                config = format!("{without_hosts}{}", domain.asks(access));
+            }
             domain.pmip(plan, ("mag", access.name, access.node), &config)?;
         }
         domain.wait(check, "the anchor", |domain| Ok(domain.anchor().is_ok()))?;
@@ -177,6 +197,60 @@ impl Domain {
             self.daemon(sap, access.node, &["mih", "link-sap"], &config)?;
         }
         Ok(())
+    }
+
+    /// FreeRADIUS, which knows the radios of the network.
+    fn start_radius(&mut self, check: Check<'_>) -> anyhow::Result<()> {
+        let directory = self.files.join("freeradius");
+        std::fs::create_dir_all(&directory)?;
+        let words = [
+            ("@DIR@", directory.display().to_string()),
+            ("@SECRET@", SECRET.to_owned()),
+            ("@PORT@", "1812".to_owned()),
+            ("@ACCOUNTING@", "1813".to_owned()),
+        ];
+        let fill = |text: String, (word, value): &(&str, String)| text.replace(word, value);
+        let config = words.iter().fold(example!("radiusd.conf").to_owned(), fill);
+        std::fs::write(directory.join("radiusd.conf"), config)?;
+        std::fs::write(directory.join("dictionary"), "")?;
+        let users = HOSTS.map(|(radio, name)| {
+            format!(
+                "{radio} Cleartext-Password := \"{radio}\"\n  Mobile-Node-Identifier = \"{name}\", \
+                 Message-Authenticator = 0x00\n"
+            )
+        });
+        std::fs::write(directory.join("users"), users.concat())?;
+        let secret = self.secret();
+        std::fs::write(&secret, SECRET)?;
+        std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600))?;
+        let mut command = self.node("core")?.command(FREERADIUS);
+        command.arg("-X").arg("-d").arg(&directory);
+        let log = self.file("freeradius", "log");
+        self.daemons.push(Daemon::spawn("freeradius", command, log.clone(), None)?);
+        self.wait(check, "FreeRADIUS", |_| {
+            let said = std::fs::read_to_string(&log).unwrap_or_default();
+            Ok(said.contains("Ready to process requests"))
+        })
+    }
+
+    fn secret(&self) -> PathBuf {
+        self.files.join("freeradius.secret")
+    }
+
+    /// The table of a gateway that asks it.
+    fn asks(&self, access: &Access) -> String {
+        let server = if access.node == "left" { "fd00:2::1" } else { "fd00:3::1" };
+        format!(
+            "[radius]\nrequire_message_authenticator = true\n\n[[radius.server]]\naddress = \"{server}\"\n\
+             secret_file = {:?}\naccounting = true\n",
+            self.secret()
+        )
+    }
+
+    /// Whether FreeRADIUS says who hosts are.
+    #[must_use]
+    pub fn has_radius(&self) -> bool {
+        self.daemons.iter().any(|daemon| daemon.name() == "freeradius")
     }
 
     fn pmip(
@@ -367,6 +441,7 @@ impl Drop for Domain {
             let _ = std::fs::remove_file(self.socket(name));
             let _ = std::fs::remove_file(self.file(name, "db"));
         }
+        let _ = std::fs::remove_file(self.secret());
     }
 }
 

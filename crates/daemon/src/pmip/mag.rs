@@ -128,6 +128,7 @@ pub struct Daemon {
     /// Who tells of hosts at accesses with links of IEEE 802.21, by the accesses' names.
     listener: Option<Listener>,
     mih_links: BTreeMap<String, LinkAddress>,
+    heartbeats: u32,
     /// When links came up, and how long after that a function has told of each host.
     ups: BTreeMap<u32, Instant>,
     told_ms: BTreeMap<(String, LinkLayer), f64>,
@@ -139,6 +140,9 @@ pub struct Daemon {
 
 /// When hosts are asked to show themselves after a session of one is over.
 const AGAIN: Duration = Duration::from_millis(200);
+/// After so many heartbeats, of a second each, hosts that are attached and not served are taken for new ones: they were refused, or
+/// their session is over.
+const ATTACH_AGAIN: u32 = 10;
 /// How long after its link has come up a host is one that came with it.
 const NEWS: Duration = Duration::from_secs(5);
 /// How long a host that another gateway has taken over is not taken for one that comes back.
@@ -186,6 +190,31 @@ impl Daemon {
             self.feed(Input::Own(MagInput::Attached { interface, station, link_local }))?;
         }
         Ok(())
+    }
+
+    /// Whoever is attached, as the function says, and not known here, attaches.
+    fn attach_again(&mut self) -> anyhow::Result<()> {
+        let Some(listener) = &self.listener else { return Ok(()) };
+        let mag = &self.core.end.sockets.machine.machine;
+        let mut missing = Vec::new();
+        for (interface, name) in &self.links {
+            let Some(address) = self.mih_links.get(name) else { continue };
+            let links = listener.machine().links().iter();
+            let here = links.filter(|(id, _)| id.address == *address);
+            for mac in
+                here.flat_map(|(_, link)| link.stations.keys().filter_map(LinkAddress::as_mac))
+            {
+                let station = LinkLayer::mac(mac);
+                let mut known = mag.stations();
+                if !known.any(|(access, of, _)| access.interface == *name && *of == station) {
+                    missing.push((*interface, station));
+                }
+            }
+        }
+        missing.into_iter().try_for_each(|(interface, station)| {
+            let link_local = None;
+            self.feed(Input::Own(MagInput::Attached { interface, station, link_local }))
+        })
     }
 
     /// Notes how long after its link's carrier a host was told of.
@@ -352,6 +381,7 @@ impl Role for Daemon {
             watch: Watch::open(FIXED_LINK_LOCAL)?,
             listener,
             mih_links,
+            heartbeats: 0,
             ups: BTreeMap::new(),
             told_ms: BTreeMap::new(),
             elsewhere: BTreeMap::new(),
@@ -393,6 +423,10 @@ impl Role for Daemon {
 
     fn on_heartbeat(&mut self) -> anyhow::Result<()> {
         self.forwarding.look_after(monotonic());
+        self.heartbeats = self.heartbeats.wrapping_add(1);
+        if self.heartbeats.is_multiple_of(ATTACH_AGAIN) {
+            self.attach_again()?;
+        }
         self.feed(Input::Own(MagInput::TimeOfDay(today())))
     }
 

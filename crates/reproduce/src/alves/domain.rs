@@ -38,7 +38,8 @@ impl Domain {
     pub(crate) fn start(stage: &Stage) -> anyhow::Result<Domain> {
         let files = tempfile::Builder::new().prefix("segue-reproduce").tempdir()?;
         let (accesses, datapath) = (&[FIRST, SECOND], Choice::Ebpf);
-        let plan = Plan { tag: "alves", accesses, mih: false, paced: false, datapath };
+        let plan =
+            Plan { tag: "alves", accesses, mih: false, radius: false, paced: false, datapath };
         let base = domain::Domain::start(&plan, files.path(), &|| stage.check())?;
         Ok(Domain { base, _files: files })
     }

@@ -166,9 +166,22 @@ fn keep_domain(signals: &SigSet, private: bool) -> Result<ExitCode> {
     let files = std::env::temp_dir().join(format!("segue-domain-{}", std::process::id()));
     std::fs::create_dir_all(&files).with_context(|| format!("create {}", files.display()))?;
     let accesses = &[WLAN1, LTE1, WLAN2, LTE2];
-    let plan = DomainPlan { tag: TAG, accesses, mih: true, paced: true, datapath: Choice::Auto };
+    let plan = DomainPlan {
+        tag: TAG,
+        accesses,
+        mih: true,
+        radius: true,
+        paced: true,
+        datapath: Choice::Auto,
+    };
     let kept = Domain::start(&plan, &files, &|| Ok(())).and_then(|domain| {
         println!("an anchor, four gateways, two MIH functions and four link SAPs run");
+        let knows = if domain.has_radius() {
+            "FreeRADIUS says"
+        } else {
+            "without FreeRADIUS, gateways know"
+        };
+        println!("{knows} who hosts are");
         println!("files and logs of the daemons: {}", files.display());
         println!("the anchor: segue status --control {}", domain.socket("lma").display());
         println!("a host comes to an access: attach host:wlan wlan1, attach host:wwan lte2");

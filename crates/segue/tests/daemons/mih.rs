@@ -1,12 +1,15 @@
 //! IEEE 802.21 end to end: service access points, functions, and the gateways and anchors that hear of links.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
+use segue_wire::mih::{Frame, OctetString, Profile, Tlv};
 use serde_json::Value;
 
 use crate::pmip::{Domain, FIRST, SECOND, binding, cn, example, told};
+use crate::radius_server::{Capture, RadiusServer, SECRET, installed};
 use crate::traffic::{Stream, Voice};
 use crate::world::Daemon;
 
@@ -17,6 +20,13 @@ const LINKS: [(&str, &str, &str); 4] = [
     ("wlan2", "02:5e:67:02:00:02", "wlan"),
     ("lte2", "02:5e:67:02:00:03", "e-utran"),
 ];
+
+/// Somebody that a gateway may serve.
+const ALICE: &str = r#"
+02-5E-67-01-00-00 Cleartext-Password := "02-5E-67-01-00-00"
+  Mobile-Node-Identifier = "alice@example.org",
+  PMIP6-Home-HN-Prefix = 2001:db8:0:77::/64
+"#;
 
 /// A domain where functions tell of hosts: one on each node, with a service access point for all its accesses.
 struct Told {
@@ -248,6 +258,94 @@ fn no_packet_to_the_host_is_lost_when_the_end_of_an_attachment_is_foretold() {
 fn soak_of_thirty_handovers_that_were_foretold() {
     let _turn = crate::alone();
     told_in_time(30);
+}
+
+/// Paper 3's Fig. 6: registration, capabilities, subscription; a host's attachment, its name, its prefix. The steps' numbers are the
+/// paper's.
+#[test]
+fn a_host_attaches_in_the_fifteen_steps_of_the_papers_figure() {
+    let _turn = crate::among_others();
+    if !installed() {
+        return;
+    }
+    let Some(mut told) = Told::new("udp", &[]) else { return };
+    let dir = told.domain.dir.path().to_owned();
+    let secret = dir.join("secret");
+    std::fs::write(&secret, SECRET).unwrap();
+    std::fs::set_permissions(&secret, PermissionsExt::from_mode(0o600)).unwrap();
+    let _server = RadiusServer::start(told.domain.node("core"), &dir, 1812, ALICE);
+    // The anchor does not hear of links here, as the paper's does not.
+    drop(told.domain.lma.take());
+    told.domain.lma = Some(told.domain.start("lma", "lma", ""));
+    let filter = "udp port 4551 or udp port 1812 or ip6 proto 135 or icmp6[0] = 134";
+    let capture = Capture::of(told.domain.node("left"), &dir, "any", filter);
+    let content = std::fs::read_to_string(example("wlan1.toml")).unwrap();
+    let (content, _) = content.split_once("# The radios").unwrap();
+    let content =
+        content.replace("technology", "attach = \"mih\"\nlink = \"02:5e:67:02:00:00\"\ntechnology");
+    let servers = format!(
+        "[mih]\n[radius]\n[[radius.server]]\naddress = \"fd00:2::1\"\nsecret_file = {:?}\n",
+        secret.to_str().unwrap()
+    );
+    let mag = told.domain.start_with("mag", "wlan1", &format!("{content}\n{servers}"));
+    told.is_subscribed(0, LINKS[0].1, 1);
+    told.domain.attach("host:wlan", "wlan1");
+    told.domain.is_bound(FIRST, "fd00:2::2");
+    told.domain.address("host", "wlan");
+    let fields = ["udp.payload", "udp.dstport", "radius.code", "mip6.mhtype", "icmpv6.type"];
+    let said = capture.fields(&fields);
+    let steps: Vec<String> = said.iter().filter_map(|line| step(line)).collect();
+    let expected = [
+        "pmip-mag: MIH_Register request",
+        "mihf: MIH_Register response",
+        "pmip-mag: MIH_Capability_Discover request",
+        "mihf: MIH_Capability_Discover response",
+        "pmip-mag: MIH_Event_Subscribe request",
+        "mihf: MIH_Event_Subscribe request",
+        "link-sap: MIH_Event_Subscribe response",
+        "mihf: MIH_Event_Subscribe response",
+        "link-sap: MIH_Link_Up indication",
+        "mihf: MIH_Link_Up indication",
+        "Access-Request",
+        "Access-Accept",
+        "Proxy Binding Update",
+        "Proxy Binding Acknowledgement",
+        "Router Advertisement",
+    ];
+    // Each once, in this order, whatever else is renewed meanwhile.
+    let mut from = 0;
+    for step in expected {
+        let place = steps[from..].iter().position(|said| said == step);
+        from +=
+            1 + place.unwrap_or_else(|| panic!("{step} is not there from {from} on: {steps:#?}"));
+    }
+    assert_eq!(mag.status()["hosts"][0]["mn_id"], "alice@example.org");
+}
+
+/// What a packet is in the figure; nothing for acknowledgements alone.
+fn step(line: &str) -> Option<String> {
+    let [payload, port, radius, mobility, icmpv6] = line.split(';').collect::<Vec<_>>()[..] else {
+        panic!("{line}")
+    };
+    let named = match (radius, mobility, icmpv6) {
+        ("1", ..) => Some("Access-Request"),
+        ("2", ..) => Some("Access-Accept"),
+        (_, "5", _) => Some("Proxy Binding Update"),
+        (_, "6", _) => Some("Proxy Binding Acknowledgement"),
+        (_, _, "134") => Some("Router Advertisement"),
+        _ => None,
+    };
+    if named.is_some() || port.is_empty() {
+        return named.map(str::to_owned);
+    }
+    let bytes: Vec<u8> = (0..payload.len() / 2)
+        .map(|n| u8::from_str_radix(&payload[2 * n..2 * n + 2], 16).unwrap())
+        .collect();
+    let frame = Frame::parse(&bytes, &Profile::STRICT).unwrap();
+    let Some(Tlv::SourceMihfId(OctetString(name))) = frame.tlvs().first() else { panic!("{line}") };
+    let name = String::from_utf8(name.clone()).unwrap();
+    let who = ["pmip-mag", "mihf", "link-sap"].into_iter().find(|who| name.starts_with(who))?;
+    (!frame.ack_rsp || frame.tlvs().len() > 2).then(|| format!("{who}: {}", frame.name().unwrap()))
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::world::wait_for;
 pub(crate) const SECRET: &str = "a secret of 26 characters";
 
 /// Its configuration.
-const CONFIG: &str = include_str!("radiusd.conf");
+const CONFIG: &str = include_str!("../../../../examples/pmip/radiusd.conf");
 
 /// A server. Dropping it ends it, and shows the end of its log if the test fails.
 pub(crate) struct RadiusServer {
@@ -91,12 +91,17 @@ pub(crate) struct Capture {
 }
 
 impl Capture {
-    /// Begins.
+    /// Begins to take what is said to servers.
     pub(crate) fn start(node: &Netns, dir: &Path, interface: &str) -> Capture {
+        Capture::of(node, dir, interface, "udp portrange 1812-1900")
+    }
+
+    /// Begins to take what passes a filter.
+    pub(crate) fn of(node: &Netns, dir: &Path, interface: &str, filter: &str) -> Capture {
         let file = dir.join(format!("{interface}.pcap"));
         let child = node
             .command("dumpcap")
-            .args(["-q", "-i", interface, "-f", "udp portrange 1812-1900", "-w"])
+            .args(["-q", "-i", interface, "-f", filter, "-w"])
             .arg(&file)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -111,10 +116,7 @@ impl Capture {
 
     /// Ends, and returns a line for each packet, and one for each in which tshark, which knows the secret, finds something wrong.
     pub(crate) fn read(mut self) -> (Vec<String>, Vec<String>) {
-        std::thread::sleep(std::time::Duration::from_millis(300));
-        let id = nix::unistd::Pid::from_raw(self.child.id() as i32);
-        nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGINT).unwrap();
-        self.child.wait().unwrap();
+        self.end();
         let read = |filter: &str| {
             let mut tshark = Command::new("tshark");
             tshark.args(["-n", "-o", &format!("radius.shared_secret:{SECRET}")]);
@@ -129,6 +131,24 @@ impl Capture {
         let unproven = "radius.code in {2, 3, 5} && !(radius.authenticator.valid == 1)";
         let wrong = "_ws.malformed || radius.invalid_length || radius.authenticator.invalid == 1";
         (read("radius"), read(&format!("{wrong} || ({unproven})")))
+    }
+
+    /// Ends, and returns these fields of each packet, as tshark reads them, with a semicolon between them.
+    pub(crate) fn fields(mut self, fields: &[&str]) -> Vec<String> {
+        self.end();
+        let mut tshark = Command::new("tshark");
+        tshark.args(["-n", "-T", "fields", "-E", "separator=;", "-E", "occurrence=f", "-r"]);
+        tshark.arg(&self.file).args(fields.iter().flat_map(|field| ["-e", *field]));
+        let output = tshark.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
+    }
+
+    fn end(&mut self) {
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        let id = nix::unistd::Pid::from_raw(self.child.id() as i32);
+        nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGINT).unwrap();
+        self.child.wait().unwrap();
     }
 }
 

@@ -47,11 +47,23 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         false => Ok(()),
     };
     let accesses = &[WLAN1, LTE1, WLAN2, LTE2];
-    let plan = Plan { tag: "demo", accesses, mih: true, paced: true, datapath: args.datapath };
+    let plan = Plan {
+        tag: "demo",
+        accesses,
+        mih: true,
+        radius: true,
+        paced: true,
+        datapath: args.datapath,
+    };
     let mut domain = Domain::start(&plan, &files, &check)?;
     say(
         "An anchor, four gateways, two MIH functions and four link SAPs run. The host attaches; a call and a download begin.",
     );
+    say(if domain.has_radius() {
+        "FreeRADIUS says whose its radios are."
+    } else {
+        "FreeRADIUS is not installed: gateways know by themselves whose its radios are."
+    });
     let outcome =
         moves::perform(&mut domain, &check, |at, what| say(&format!("{at:5.1} s  {what}")))?;
     drop(domain);
