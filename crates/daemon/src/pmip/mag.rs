@@ -1,6 +1,6 @@
 //! The daemon of a mobile access gateway.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv6Addr;
 use std::time::{Duration, Instant};
 
@@ -129,6 +129,8 @@ pub struct Daemon {
     listener: Option<Listener>,
     mih_links: BTreeMap<String, LinkAddress>,
     heartbeats: u32,
+    /// Hosts that another gateway has taken over, though the function may not have missed them here.
+    taken_over: BTreeSet<LinkLayer>,
     /// When links came up, and how long after that a function has told of each host.
     ups: BTreeMap<u32, Instant>,
     told_ms: BTreeMap<(String, LinkLayer), f64>,
@@ -205,6 +207,10 @@ impl Daemon {
                 here.flat_map(|(_, link)| link.stations.keys().filter_map(LinkAddress::as_mac))
             {
                 let station = LinkLayer::mac(mac);
+                // The former access may miss it late: it is not to be taken back.
+                if self.taken_over.contains(&station) {
+                    continue;
+                }
                 let mut known = mag.stations();
                 if !known.any(|(access, of, _)| access.interface == *name && *of == station) {
                     missing.push((*interface, station));
@@ -246,6 +252,9 @@ impl Daemon {
             };
             let (station, link_local) = (LinkLayer::mac(mac), None);
             self.note_told(interface, &station, &what);
+            if matches!(what, What::Up | What::Down(_)) {
+                self.taken_over.remove(&station);
+            }
             let input = match what {
                 What::Up => MagInput::Attached { interface, station, link_local },
                 What::Down(_) => MagInput::Detached { interface, station },
@@ -382,6 +391,7 @@ impl Role for Daemon {
             listener,
             mih_links,
             heartbeats: 0,
+            taken_over: BTreeSet::new(),
             ups: BTreeMap::new(),
             told_ms: BTreeMap::new(),
             elsewhere: BTreeMap::new(),
@@ -493,6 +503,12 @@ impl Role for Daemon {
         // One whose session is over may have another, and need not speak up by itself.
         if let Told::Role(Report::Left { why: Why::Unauthorized, .. }) = told {
             self.links.keys().for_each(|index| self.watch.ask_after(*index, AGAIN));
+        }
+        if let Told::Role(Report::Left { link_layer, why: Why::Revoked | Why::Displaced, .. }) =
+            told
+            && self.listener.is_some()
+        {
+            self.taken_over.insert(link_layer.clone());
         }
         if let Told::Role(Report::Left { link_layer, why: Why::Revoked, .. }) = told {
             self.elsewhere.retain(|_, until| *until > Instant::now());
