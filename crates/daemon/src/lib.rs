@@ -67,8 +67,13 @@ pub async fn until(deadline: Option<Time>) {
     }
 }
 
-/// Receives once for each SIGINT or SIGTERM.
+/// Receives once for each SIGINT or SIGTERM, also where whoever started this process had blocked them.
 pub fn termination() -> anyhow::Result<mpsc::Receiver<()>> {
+    use nix::sys::signal::{SigSet, Signal};
+    let mut blocked = SigSet::empty();
+    blocked.add(Signal::SIGINT);
+    blocked.add(Signal::SIGTERM);
+    blocked.thread_unblock().context("signals cannot be unblocked")?;
     let (sender, receiver) = mpsc::channel(2);
     for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
         let mut stream = signal(kind).context("signals cannot be caught")?;

@@ -6,6 +6,7 @@ pub mod source;
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use segue_clock::Machine;
@@ -84,7 +85,7 @@ pub struct About {
 /// An address as text.
 fn text(address: &LinkAddress) -> String {
     match address.as_mac() {
-        Some(mac) => mac.map(|byte| format!("{byte:02x}")).join(":"),
+        Some(mac) => source::mac_text(mac),
         None => format!("{address:?}"),
     }
 }
@@ -105,11 +106,12 @@ impl News<About> for Report {
             | Report::Gone(name)
             | Report::RegisteredAt(name)
             | Report::Lost(name) => name_of(name),
+            Report::Silent(address) => address.to_string(),
         }
     }
 
     fn warns(&self) -> bool {
-        matches!(self, Report::Lost(_))
+        matches!(self, Report::Lost(_) | Report::Silent(_))
     }
 
     fn about(&self) -> About {
@@ -118,6 +120,9 @@ impl News<About> for Report {
             | Report::Gone(name)
             | Report::RegisteredAt(name)
             | Report::Lost(name) => About { peer: Some(name_of(name)), ..About::default() },
+            Report::Silent(address) => {
+                About { peer: Some(address.to_string()), ..About::default() }
+            }
             Report::Link(Event { link, station, what }) => {
                 let (within_ms, why) = match what {
                     What::GoingDown { within_ms, reason } => (Some(*within_ms), reason.name()),
@@ -382,7 +387,7 @@ impl<const SAP: bool> Role for Daemon<SAP> {
             let link = LinkConfig {
                 commands: CommandList::LINK_GET_PARAMETERS
                     | CommandList::LINK_CONFIGURE_THRESHOLDS
-                    | CommandList::LINK_ACTIONS,
+                    | if config.orders { CommandList::LINK_ACTIONS } else { CommandList(0) },
                 forecasting: config.forecasting,
                 id: id.clone(),
             };
@@ -392,8 +397,10 @@ impl<const SAP: bool> Role for Daemon<SAP> {
         let wired = own.iter().any(|own| own.config.source == MihSource::Wire);
         let watch = wired.then(|| Watch::open(FIXED_LINK_LOCAL)).transpose()?;
         let (port, listen) = (machine.port, (!SAP).then_some(machine.port));
+        let peers = machine.peers.clone();
+        let allowed = Arc::new(move |from| peers.iter().any(|peer| peer.contains(from)));
         let (mut end, mut arrivals) = Sockets::open(Mihf::new(machine), &[port])?;
-        end.stream(&mut arrivals, listen, frame_length).context("cannot listen on TCP")?;
+        end.stream(&mut arrivals, listen, frame_length, allowed).context("cannot listen on TCP")?;
         let core = Core::new(end, Ledger::without_store());
         Ok((Daemon { core, links: own, told, watch }, arrivals))
     }

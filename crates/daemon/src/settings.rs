@@ -188,6 +188,8 @@ pub struct MihLink {
     pub source: MihSource,
     /// When the end of an attachment is foretold.
     pub forecasting: Option<Forecasting>,
+    /// Whether it does what peers order (Link_Actions).
+    pub orders: bool,
 }
 
 /// Who tells of the stations of a link.

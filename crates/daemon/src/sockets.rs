@@ -20,7 +20,7 @@ use tracing::debug;
 
 use crate::engine::{Engine, Queue, ToLoop};
 use crate::events::Trouble;
-use crate::streams::{Arrived, Length, Streams, TCP};
+use crate::streams::{Allowed, Arrived, Length, Streams, TCP};
 
 /// The protocol number of UDP.
 const UDP: u8 = 17;
@@ -106,14 +106,15 @@ impl<M> Sockets<M> {
         Ok((end, Arrivals { sockets: arrivals, streams: None, buffer: vec![0; LONGEST] }))
     }
 
-    /// Has the machine speak over TCP too, in messages of this length, and listen to a port.
+    /// Has the machine speak over TCP too, in messages of this length, and listen on a port to those who may open connections.
     pub fn stream(
         &mut self,
         arrivals: &mut Arrivals,
         listen: Option<u16>,
         length: Length,
+        allowed: Allowed,
     ) -> io::Result<()> {
-        let (streams, arrived) = Streams::open(listen, length)?;
+        let (streams, arrived) = Streams::open(listen, length, allowed)?;
         (self.streams, arrivals.streams) = (Some(streams), Some(arrived));
         Ok(())
     }

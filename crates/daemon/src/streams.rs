@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -20,35 +21,50 @@ pub const TCP: u8 = 6;
 /// Most connections, and most that one address may open.
 const MOST: usize = 1_024;
 const OF_ONE: usize = 32;
-/// Messages of a connection that wait to be sent.
-const WAITING: usize = 64;
+/// Messages of a connection that wait to be sent; one that takes no more ends, so that both sides begin anew.
+const WAITING: usize = 8_192;
 /// Messages that wait for the machine.
 const ARRIVED: usize = 256;
 /// How long a connection may take to open.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// How long nothing may come of the rest of a message.
 const REST: Duration = Duration::from_secs(10);
+/// After how long without a message a peer is asked whether it is there, and how long what is sent may stay without an answer.
+const IDLE: Duration = Duration::from_secs(30);
+const SILENCE: Duration = Duration::from_secs(10);
 
 /// How long the message is that some bytes begin with, once that is known; an error if they begin none.
 pub type Length = fn(&[u8]) -> Result<Option<usize>, ()>;
+
+/// Who may open a connection.
+pub type Allowed = Arc<dyn Fn(IpAddr) -> bool + Send + Sync>;
 
 /// Connections, by their other end.
 pub struct Streams {
     all: Shared,
     arrived: mpsc::Sender<Datagram>,
     length: Length,
+    allowed: Allowed,
 }
 
-type Shared = Arc<Mutex<BTreeMap<SocketAddr, mpsc::Sender<Vec<u8>>>>>;
+/// By the other end: the number of the connection, and what is sent over it.
+type Shared = Arc<Mutex<BTreeMap<SocketAddr, (u64, mpsc::Sender<Vec<u8>>)>>>;
+
+/// Connections so far: an address may have another one by the time one ends.
+static NUMBER: AtomicU64 = AtomicU64::new(0);
 
 /// Where their messages wait.
 pub struct Arrived(mpsc::Receiver<Datagram>);
 
 impl Streams {
-    /// Of messages with this length; listens on a port, if there is one.
-    pub fn open(listen: Option<u16>, length: Length) -> io::Result<(Streams, Arrived)> {
+    /// Of messages with this length; listens on a port, if there is one, to those who may open connections.
+    pub fn open(
+        listen: Option<u16>,
+        length: Length,
+        allowed: Allowed,
+    ) -> io::Result<(Streams, Arrived)> {
         let (arrived, waits) = mpsc::channel(ARRIVED);
-        let streams = Streams { all: Shared::default(), arrived, length };
+        let streams = Streams { all: Shared::default(), arrived, length, allowed };
         if let Some(port) = listen {
             let any = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port);
             let listener = std::net::TcpListener::bind(any)?;
@@ -60,7 +76,8 @@ impl Streams {
 
     fn one(&self) -> One {
         let (all, arrived) = (Arc::clone(&self.all), self.arrived.clone());
-        One { all, arrived, length: self.length }
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        One { all, arrived, length: self.length, allowed: Arc::clone(&self.allowed), number }
     }
 
     /// Sends a message, over a connection that there is or a new one.
@@ -68,16 +85,21 @@ impl Streams {
         let to = SocketAddr::new(datagram.to.0, datagram.to.1);
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         let full = || io::Error::new(ErrorKind::WouldBlock, "the connection takes no more");
-        if let Some(connection) = all.get(&to) {
-            return connection.try_send(datagram.bytes.clone()).map_err(|_| full());
+        if let Some((_, connection)) = all.get(&to) {
+            let sent = connection.try_send(datagram.bytes.clone());
+            if sent.is_err() {
+                all.remove(&to);
+            }
+            return sent.map_err(|_| full());
         }
         if all.len() >= MOST {
             return Err(io::Error::other("too many connections"));
         }
         let (send, waits) = mpsc::channel(WAITING);
         send.try_send(datagram.bytes.clone()).map_err(|_| full())?;
-        all.insert(to, send);
-        tokio::spawn(self.one().connect(to, waits));
+        let one = self.one();
+        all.insert(to, (one.number, send));
+        tokio::spawn(one.connect(to, waits));
         Ok(())
     }
 }
@@ -88,6 +110,8 @@ struct One {
     all: Shared,
     arrived: mpsc::Sender<Datagram>,
     length: Length,
+    allowed: Allowed,
+    number: u64,
 }
 
 impl One {
@@ -98,16 +122,21 @@ impl One {
                 continue;
             };
             let from = SocketAddr::new(from.ip().to_canonical(), from.port());
+            if !(self.allowed)(from.ip()) {
+                continue;
+            }
             let (send, waits) = mpsc::channel(WAITING);
+            let number = NUMBER.fetch_add(1, Ordering::Relaxed);
             {
                 let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
                 let of_it = all.keys().filter(|other| other.ip() == from.ip()).count();
                 if all.len() >= MOST || of_it >= OF_ONE {
                     continue;
                 }
-                all.insert(from, send);
+                all.insert(from, (number, send));
             }
-            tokio::spawn(self.clone().run(stream, from, waits));
+            let one = One { number, ..self.clone() };
+            tokio::spawn(one.run(stream, from, waits));
         }
     }
 
@@ -124,6 +153,9 @@ impl One {
 
     async fn run(self, stream: TcpStream, peer: SocketAddr, mut waits: mpsc::Receiver<Vec<u8>>) {
         let _ = stream.set_nodelay(true);
+        let socket = socket2::SockRef::from(&stream);
+        let _ = socket.set_tcp_keepalive(&socket2::TcpKeepalive::new().with_time(IDLE));
+        let _ = socket.set_tcp_user_timeout(Some(SILENCE));
         let local = stream.local_addr().unwrap_or(peer);
         let local = SocketAddr::new(local.ip().to_canonical(), local.port());
         let (read, mut write) = stream.into_split();
@@ -167,7 +199,12 @@ impl One {
 
     /// A connection has ended: the machine is told.
     async fn ended(&self, peer: SocketAddr, local: SocketAddr) {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner).remove(&peer);
+        {
+            let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+            if all.get(&peer).is_some_and(|(number, _)| *number == self.number) {
+                all.remove(&peer);
+            }
+        }
         let _ = self.arrived.send(datagram(peer, local, Vec::new())).await;
     }
 }
@@ -223,6 +260,10 @@ mod tests {
         found.expect("it came")
     }
 
+    fn anybody() -> Allowed {
+        Arc::new(|_| true)
+    }
+
     /// A port that is free, as far as anybody knows.
     fn port() -> u16 {
         let any = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -232,7 +273,7 @@ mod tests {
     #[tokio::test]
     async fn messages_come_whole_and_the_end_of_a_stream_is_told() {
         let port = port();
-        let (streams, mut arrived) = Streams::open(Some(port), length).unwrap();
+        let (streams, mut arrived) = Streams::open(Some(port), length, anybody()).unwrap();
         let mut peer = Peer::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
         peer.write_all(&[0, 4, 7]).unwrap();
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -257,7 +298,7 @@ mod tests {
     #[tokio::test]
     async fn a_stream_that_is_no_messages_is_closed_and_one_that_cannot_be_opened_has_ended() {
         let port = port();
-        let (streams, mut arrived) = Streams::open(Some(port), length).unwrap();
+        let (streams, mut arrived) = Streams::open(Some(port), length, anybody()).unwrap();
         let mut peer = Peer::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
         peer.write_all(&[0, 0, 1]).unwrap();
         assert!(next(&mut arrived).await.bytes.is_empty());
@@ -279,7 +320,7 @@ mod tests {
     #[tokio::test]
     async fn one_address_does_not_take_all_connections() {
         let port = port();
-        let (_streams, mut arrived) = Streams::open(Some(port), length).unwrap();
+        let (_streams, mut arrived) = Streams::open(Some(port), length, anybody()).unwrap();
         let mut peers = Vec::new();
         for n in 0..OF_ONE + 5 {
             let mut peer = Peer::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
@@ -299,5 +340,21 @@ mod tests {
         Peer::from(socket).write_all(&[0, 3, 99]).unwrap();
         let came = next(&mut arrived).await;
         assert_eq!((came.bytes.as_slice(), came.from.0), (&[0, 3, 99][..], other.into()));
+    }
+
+    #[tokio::test]
+    async fn a_stranger_is_shut_out() {
+        let port = port();
+        let nobody: Allowed = Arc::new(|address| address != Ipv4Addr::LOCALHOST);
+        let (_streams, mut arrived) = Streams::open(Some(port), length, nobody).unwrap();
+        let mut stranger = Peer::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+        let _ = stranger.write_all(&[0, 3, 1]);
+        let other = std::net::Ipv4Addr::new(127, 0, 0, 2);
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
+        let socket = socket.unwrap();
+        socket.bind(&SocketAddr::new(other.into(), 0).into()).unwrap();
+        socket.connect(&SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port).into()).unwrap();
+        Peer::from(socket).write_all(&[0, 3, 2]).unwrap();
+        assert_eq!(next(&mut arrived).await.bytes, [0, 3, 2]);
     }
 }

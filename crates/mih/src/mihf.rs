@@ -68,6 +68,7 @@ impl Mihf {
             registered: false,
             asking: false,
             asked_at: Time::ZERO,
+            silent: false,
             events: EventList(0),
         };
         let functions: Vec<Upstream> = config.functions.iter().copied().map(upstream).collect();
@@ -293,7 +294,7 @@ impl Mihf {
         let (remote, name) = (request.path.remote, &request.name);
         match request.message {
             MessageId::REGISTER => self.register(now, request, tlvs),
-            MessageId::CAPABILITY_DISCOVER => Ok(Served::Now(self.capabilities())),
+            MessageId::CAPABILITY_DISCOVER => Ok(Served::Now(self.capabilities(remote.transport))),
             other => {
                 let Some(party) = self.party(remote, name) else {
                     self.refuse(Refusal::NotRegistered);

@@ -18,6 +18,8 @@ pub enum Report {
     RegisteredAt(Name),
     /// A function does not answer, or does not know it any more.
     Lost(Name),
+    /// A function has never answered: told once.
+    Silent(core::net::IpAddr),
     /// Something happened to a link that it knows.
     Link(Event),
 }
@@ -31,6 +33,7 @@ impl Report {
             Report::Gone(_) => "gone",
             Report::RegisteredAt(_) => "registered_at",
             Report::Lost(_) => "lost",
+            Report::Silent(_) => "silent",
             Report::Link(event) => match event.what {
                 What::Detected(_) => "link_detected",
                 What::Up => "link_up",
@@ -72,6 +75,10 @@ impl fmt::Display for Report {
             Report::Gone(name) => write!(f, "{} is not registered any more", Text(name)),
             Report::RegisteredAt(name) => write!(f, "registered at {}", Text(name)),
             Report::Lost(name) => write!(f, "not registered at {} any more", Text(name)),
+            Report::Silent(address) => write!(
+                f,
+                "the function at {address} does not answer: is it running, and are we among its peers?"
+            ),
             Report::Link(Event { link, station, what }) => {
                 let link = Address(&link.address);
                 match station {

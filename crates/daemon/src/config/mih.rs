@@ -73,6 +73,8 @@ pub struct LinkKeys {
     pub foretell: Option<bool>,
     /// The signal below which it ends, in dBm, -85.
     pub lost_dbm: Option<i16>,
+    /// Do what peers order: send a station away, go down, come up. False.
+    pub orders: Option<bool>,
 }
 
 /// The keys of a `[mih]` in the file of a gateway or an anchor.
@@ -245,7 +247,8 @@ impl MihLinkSapFile {
 }
 
 fn link(keys: LinkKeys) -> anyhow::Result<MihLink> {
-    let LinkKeys { interface, technology, address, source, socket, foretell, lost_dbm } = keys;
+    let LinkKeys { interface, technology, address, source, socket, foretell, lost_dbm, orders } =
+        keys;
     let address = link_address("address", address).with_context(|| format!("link {interface}"))?;
     let source = match (source.unwrap_or(SourceKey::Wire), socket) {
         (SourceKey::Wire, None) => MihSource::Wire,
@@ -269,5 +272,6 @@ fn link(keys: LinkKeys) -> anyhow::Result<MihLink> {
         address,
         source,
         forecasting: foretell.unwrap_or(true).then_some(forecasting),
+        orders: orders.unwrap_or(false),
     })
 }

@@ -1,6 +1,7 @@
 //! A function of IEEE 802.21 in the daemon of another role, which hears what happens to links.
 
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::task::Poll;
 
 use segue_clock::Time;
@@ -28,7 +29,7 @@ impl Listener {
     pub fn start(config: MihfConfig) -> anyhow::Result<Listener> {
         let machine = Mihf::new(MihfConfig { port: 0, seed: realtime_ns(), ..config });
         let (mut end, mut arrivals) = Sockets::open(machine, &[0])?;
-        end.stream(&mut arrivals, None, frame_length)?;
+        end.stream(&mut arrivals, None, frame_length, Arc::new(|_| false))?;
         Ok(Listener { end, arrivals })
     }
 
@@ -60,7 +61,9 @@ impl Listener {
             match output {
                 Output::Send(datagram) => self.end.send(datagram),
                 Output::Own(MihfWish::Event(event)) => events.push(event),
-                Output::Report(report @ segue_mih::Report::Lost(_)) => warn!("{report}"),
+                Output::Report(
+                    report @ (segue_mih::Report::Lost(_) | segue_mih::Report::Silent(_)),
+                ) => warn!("{report}"),
                 Output::Report(report @ segue_mih::Report::RegisteredAt(_)) => info!("{report}"),
                 _ => {}
             }

@@ -50,10 +50,17 @@ impl Orders {
     /// Gives an order. What became of it, if that is known at once.
     #[must_use]
     pub fn give(&self, number: u64, action: &Action) -> Option<LinkActionResult> {
-        match self.0.try_send((number, action.clone())) {
-            Ok(()) => None,
-            Err(_) => Some(LinkActionResult::FAILURE),
+        let order = (number, action.clone());
+        if action.after_ms == 0 {
+            return self.0.try_send(order).err().map(|_| LinkActionResult::FAILURE);
         }
+        // Whoever hears of stations does not wait for it.
+        let (sender, after) = (self.0.clone(), Duration::from_millis(action.after_ms.into()));
+        tokio::spawn(async move {
+            tokio::time::sleep(after).await;
+            let _ = sender.send(order).await;
+        });
+        None
     }
 }
 
@@ -87,6 +94,9 @@ pub fn act_on_wire(interface: &str, action: &Action) -> Option<LinkActionResult>
         LinkActionType::POWER_UP => true,
         _ => return Some(LinkActionResult::INCAPABLE),
     };
+    if action.after_ms > 0 {
+        return Some(LinkActionResult::INCAPABLE);
+    }
     Some(match link::set_up(interface, up) {
         Ok(()) => LinkActionResult::SUCCESS,
         Err(_) => LinkActionResult::FAILURE,
@@ -178,9 +188,10 @@ impl Drop for Connection {
 }
 
 impl Connection {
-    fn open(path: &Path, place: usize) -> anyhow::Result<Connection> {
-        let own =
-            std::env::temp_dir().join(format!("segue-hostapd-{}-{place}", std::process::id()));
+    fn open(path: &Path, place: usize, number: u64) -> anyhow::Result<Connection> {
+        // Another one each time: an answer that comes late is to nobody.
+        let id = std::process::id();
+        let own = std::env::temp_dir().join(format!("segue-hostapd-{id}-{place}-{number}"));
         let _ = std::fs::remove_file(&own);
         let socket = UnixDatagram::bind(&own).context("a socket for hostapd")?;
         let connection = Connection { socket, own };
@@ -225,10 +236,11 @@ fn station_of(answer: &str) -> Option<([u8; 6], bool, Option<i16>)> {
 
 impl Hostapd {
     async fn run(self, mut ordered: mpsc::Receiver<(u64, Action)>) {
-        let mut warned = false;
+        let (mut warned, mut number) = (false, 0);
         loop {
             let path = self.path.display();
-            match Connection::open(&self.path, self.place) {
+            number += 1;
+            match Connection::open(&self.path, self.place, number) {
                 Ok(connection) => {
                     info!("{path}: hearing of stations");
                     warned = false;
@@ -244,7 +256,25 @@ impl Hostapd {
                 }
                 Err(_) => {}
             }
-            tokio::time::sleep(AGAIN).await;
+            if self.refuse_for_now(&mut ordered).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Waits until it is time to connect again. What is ordered meanwhile fails: it is not to be done some time later.
+    async fn refuse_for_now(
+        &self,
+        ordered: &mut mpsc::Receiver<(u64, Action)>,
+    ) -> anyhow::Result<()> {
+        let until = tokio::time::Instant::now() + AGAIN;
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep_until(until) => return Ok(()),
+                Some((number, _)) = ordered.recv() => {
+                    self.told(Told::Acted(number, LinkActionResult::FAILURE)).await?;
+                }
+            }
         }
     }
 
@@ -306,15 +336,31 @@ impl Hostapd {
             tokio::select! {
                 line = connection.receive() => self.event(&mut stations, &line?).await?,
                 Some((number, action)) = ordered.recv() => {
-                    let result = self.act(connection, &mut stations, &action).await?;
+                    let done = self.act(connection, &mut stations, &action).await;
+                    let result = *done.as_ref().unwrap_or(&LinkActionResult::FAILURE);
                     self.told(Told::Acted(number, result)).await?;
+                    done?;
                 }
                 _ = look.tick() => {
+                    // Without stations nothing else shows that hostapd has gone.
+                    if stations.is_empty() {
+                        self.command(connection, &mut stations, "PING").await?;
+                    }
                     for station in stations.clone() {
                         let ask = format!("STA {}", mac_text(station));
                         let answer = self.command(connection, &mut stations, &ask).await?;
-                        if let Some((station, _, Some(dbm))) = station_of(&answer) {
-                            self.told(Told::Signal(station, dbm)).await?;
+                        match station_of(&answer) {
+                            Some((station, _, Some(dbm))) => {
+                                self.told(Told::Signal(station, dbm)).await?;
+                            }
+                            Some(_) => {}
+                            // Its leaving was not heard.
+                            None if stations.contains(&station) => {
+                                stations.retain(|known| *known != station);
+                                let what = What::Down(LinkDownReason::PACKET_TIMEOUT);
+                                self.told(Told::Event(station, what)).await?;
+                            }
+                            None => {}
                         }
                     }
                 }
@@ -335,13 +381,13 @@ impl Hostapd {
             (LinkActionType::POWER_UP, _) => "ENABLE".to_owned(),
             _ => return Ok(LinkActionResult::INCAPABLE),
         };
-        tokio::time::sleep(Duration::from_millis(action.after_ms.into())).await;
         let answer = self.command(connection, stations, &command).await?;
         let done = answer.trim() == "OK";
         Ok(if done { LinkActionResult::SUCCESS } else { LinkActionResult::FAILURE })
     }
 }
 
-fn mac_text(mac: [u8; 6]) -> String {
+/// A link-layer address as text.
+pub(super) fn mac_text(mac: [u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }

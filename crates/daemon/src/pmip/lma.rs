@@ -13,7 +13,7 @@ use segue_mih::What;
 use segue_pmip::{
     LinkLayer, Lma, LmaInput, LmaRecord, LmaWish, NodeId, Refusal, Report, SessionState,
 };
-use segue_wire::mih::identity::LinkAddress;
+use segue_wire::mih::identity::{LinkAddress, LinkId};
 use segue_wire::mobility::{Message, MobilityOption, Profile};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
@@ -125,7 +125,7 @@ pub struct HandoverStatus {
     pub at_s: f64,
     /// The host's identity.
     pub mn_id: String,
-    /// Why: `moved`, `left` or `back`.
+    /// Why: `moved`, `left`, `going_down` or `back`.
     pub cause: String,
     /// The gateway that it went to.
     pub from: String,
@@ -164,11 +164,16 @@ pub struct Daemon {
     decisions: Option<Decisions>,
     /// Who tells which hosts are about to leave.
     listener: Option<Listener>,
+    /// The links that hosts are about to leave.
+    leaving: BTreeMap<LinkLayer, LinkId>,
     /// The last flow that was looked at.
     looked_at: Option<FlowKey>,
     began: Time,
     handovers: VecDeque<HandoverStatus>,
 }
+
+/// No end is foretold earlier than this.
+const FORETOLD_MAX: Span = Span::from_secs(5);
 
 /// Functions of IEEE 802.21 have told of links, or something is due there.
 pub struct LinksTold;
@@ -325,8 +330,17 @@ impl Role for Daemon {
         let decisions = settings.decisions.as_ref().map(listen).transpose()?;
         let (looked_at, began, handovers) = (None, monotonic(), VecDeque::new());
         let listener = settings.mih.take().map(Listener::start).transpose()?;
-        let daemon =
-            Daemon { settings, core, forwarding, decisions, listener, looked_at, began, handovers };
+        let daemon = Daemon {
+            settings,
+            core,
+            forwarding,
+            decisions,
+            listener,
+            leaving: BTreeMap::new(),
+            looked_at,
+            began,
+            handovers,
+        };
         Ok((daemon, below))
     }
 
@@ -388,10 +402,18 @@ impl Role for Daemon {
             let Some(link_layer) = mac.map(LinkLayer::mac) else { continue };
             let input = match event.what {
                 What::GoingDown { within_ms, .. } => {
-                    let within = Span::from_millis(within_ms.into());
+                    let within = Span::from_millis(within_ms.into()).min(FORETOLD_MAX);
+                    self.leaving.insert(link_layer.clone(), event.link.clone());
                     LmaInput::GoingDown { link_layer, within }
                 }
-                What::Up => LmaInput::Stays { link_layer },
+                // One that comes to another access is still to leave the one where it is bound.
+                What::Up if self.leaving.remove(&link_layer).as_ref() == Some(&event.link) => {
+                    LmaInput::Stays { link_layer }
+                }
+                What::Down(_) => {
+                    self.leaving.remove(&link_layer);
+                    continue;
+                }
                 _ => continue,
             };
             self.feed(Input::Own(input))?;

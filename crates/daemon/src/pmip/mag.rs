@@ -1,6 +1,6 @@
 //! The daemon of a mobile access gateway.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,7 @@ use segue_mih::{Event, Interest, MihfConfig, What};
 use segue_pmip::{
     AttachBy, FIXED_LINK_LOCAL, FIXED_MAC, LinkLayer, Mag, MagInput, MagRecord, Report, Why, Wish,
 };
+use segue_store::{Embedded, StoreExt};
 use segue_wire::mih::codes::EventList;
 use segue_wire::mih::identity::LinkAddress;
 use segue_wire::nd::Kind;
@@ -24,7 +25,7 @@ use tracing::{info, warn};
 
 use super::aaa::{Asking, RadiusStatus, Told};
 use super::leading::{lead, tables};
-use super::{About, day_clock, open, records, refused, seconds_left, stored, today};
+use super::{About, STARTS, day_clock, open, records, refused, seconds_left, stored, today};
 use crate::control::{Response, Vocabulary};
 use crate::engine::ToLoop;
 use crate::forwarding::Forwarding;
@@ -128,9 +129,6 @@ pub struct Daemon {
     /// Who tells of hosts at accesses with links of IEEE 802.21, by the accesses' names.
     listener: Option<Listener>,
     mih_links: BTreeMap<String, LinkAddress>,
-    heartbeats: u32,
-    /// Hosts that another gateway has taken over, though the function may not have missed them here.
-    taken_over: BTreeSet<LinkLayer>,
     /// When links came up, and how long after that a function has told of each host.
     ups: BTreeMap<u32, Instant>,
     told_ms: BTreeMap<(String, LinkLayer), f64>,
@@ -142,9 +140,6 @@ pub struct Daemon {
 
 /// When hosts are asked to show themselves after a session of one is over.
 const AGAIN: Duration = Duration::from_millis(200);
-/// After so many heartbeats, of a second each, hosts that are attached and not served are taken for new ones: they were refused, or
-/// their session is over.
-const ATTACH_AGAIN: u32 = 10;
 /// How long after its link has come up a host is one that came with it.
 const NEWS: Duration = Duration::from_secs(5);
 /// How long a host that another gateway has taken over is not taken for one that comes back.
@@ -179,7 +174,8 @@ impl Daemon {
     fn take_heard(&mut self, turn: Turn) -> anyhow::Result<()> {
         for (interface, mac, source) in self.watch.turn(turn)? {
             // Not a gateway.
-            if !self.listened(interface) || mac == FIXED_MAC {
+            let counts = self.listened(interface) || self.is_told(interface, mac);
+            if !counts || mac == FIXED_MAC {
                 continue;
             }
             let station = LinkLayer::mac(mac);
@@ -194,33 +190,15 @@ impl Daemon {
         Ok(())
     }
 
-    /// Whoever is attached, as the function says, and not known here, attaches.
-    fn attach_again(&mut self) -> anyhow::Result<()> {
-        let Some(listener) = &self.listener else { return Ok(()) };
-        let mag = &self.core.end.sockets.machine.machine;
-        let mut missing = Vec::new();
-        for (interface, name) in &self.links {
-            let Some(address) = self.mih_links.get(name) else { continue };
-            let links = listener.machine().links().iter();
-            let here = links.filter(|(id, _)| id.address == *address);
-            for mac in
-                here.flat_map(|(_, link)| link.stations.keys().filter_map(LinkAddress::as_mac))
-            {
-                let station = LinkLayer::mac(mac);
-                // The former access may miss it late: it is not to be taken back.
-                if self.taken_over.contains(&station) {
-                    continue;
-                }
-                let mut known = mag.stations();
-                if !known.any(|(access, of, _)| access.interface == *name && *of == station) {
-                    missing.push((*interface, station));
-                }
-            }
-        }
-        missing.into_iter().try_for_each(|(interface, station)| {
-            let link_local = None;
-            self.feed(Input::Own(MagInput::Attached { interface, station, link_local }))
-        })
+    /// Whether a function tells that this station is at an access. What is heard of it there tells its address, and that it is
+    /// still there.
+    fn is_told(&self, interface: u32, mac: [u8; 6]) -> bool {
+        let address = self.links.get(&interface).and_then(|name| self.mih_links.get(name));
+        let (Some(address), Some(listener)) = (address, &self.listener) else { return false };
+        let station = LinkAddress::mac(mac);
+        let links = listener.machine().links().iter();
+        let mut here = links.filter(|(id, _)| id.address == *address);
+        here.any(|(_, link)| link.stations.contains_key(&station))
     }
 
     /// Notes how long after its link's carrier a host was told of.
@@ -252,9 +230,6 @@ impl Daemon {
             };
             let (station, link_local) = (LinkLayer::mac(mac), None);
             self.note_told(interface, &station, &what);
-            if matches!(what, What::Up | What::Down(_)) {
-                self.taken_over.remove(&station);
-            }
             let input = match what {
                 What::Up => MagInput::Attached { interface, station, link_local },
                 What::Down(_) => MagInput::Detached { interface, station },
@@ -270,11 +245,18 @@ impl Daemon {
 /// gateways.
 fn own_links(
     all: &BTreeMap<String, Option<LinkAddress>>,
+    store: &Embedded,
 ) -> anyhow::Result<BTreeMap<String, LinkAddress>> {
     let links = link::links()?;
     let address = |(name, address): (&String, &Option<LinkAddress>)| {
         let own = links.iter().find(|link| link.name == *name).map(|link| link.mac);
-        let own = own.filter(|mac| *mac != FIXED_MAC).map(LinkAddress::mac);
+        let own = own.filter(|mac| *mac != FIXED_MAC);
+        // A gateway that was killed leaves its accesses with the address of all gateways.
+        let key = format!("link-layer address of {name}");
+        if let Some(own) = own {
+            store.put_as(STARTS, &key, &own)?;
+        }
+        let own = own.or(store.get_as(STARTS, &key)?).map(LinkAddress::mac);
         let address = address.clone().or(own).with_context(|| {
             format!("access {name}: what its link is called in IEEE 802.21 is not known: set link")
         })?;
@@ -341,7 +323,7 @@ impl Role for Daemon {
     ) -> anyhow::Result<(Daemon, Below)> {
         let (store, starts) = open(&settings.state, HOSTS.name)?;
         let mut macs = Macs::default();
-        let mih_links = own_links(&settings.mih_links)?;
+        let mih_links = own_links(&settings.mih_links, store.as_ref())?;
         for access in settings.machine.accesses.iter().filter(|_| settings.fixed_mac) {
             macs.fix(&access.interface)?;
         }
@@ -390,8 +372,6 @@ impl Role for Daemon {
             watch: Watch::open(FIXED_LINK_LOCAL)?,
             listener,
             mih_links,
-            heartbeats: 0,
-            taken_over: BTreeSet::new(),
             ups: BTreeMap::new(),
             told_ms: BTreeMap::new(),
             elsewhere: BTreeMap::new(),
@@ -433,10 +413,6 @@ impl Role for Daemon {
 
     fn on_heartbeat(&mut self) -> anyhow::Result<()> {
         self.forwarding.look_after(monotonic());
-        self.heartbeats = self.heartbeats.wrapping_add(1);
-        if self.heartbeats.is_multiple_of(ATTACH_AGAIN) {
-            self.attach_again()?;
-        }
         self.feed(Input::Own(MagInput::TimeOfDay(today())))
     }
 
@@ -503,12 +479,6 @@ impl Role for Daemon {
         // One whose session is over may have another, and need not speak up by itself.
         if let Told::Role(Report::Left { why: Why::Unauthorized, .. }) = told {
             self.links.keys().for_each(|index| self.watch.ask_after(*index, AGAIN));
-        }
-        if let Told::Role(Report::Left { link_layer, why: Why::Revoked | Why::Displaced, .. }) =
-            told
-            && self.listener.is_some()
-        {
-            self.taken_over.insert(link_layer.clone());
         }
         if let Told::Role(Report::Left { link_layer, why: Why::Revoked, .. }) = told {
             self.elsewhere.retain(|_, until| *until > Instant::now());

@@ -20,13 +20,22 @@ const KNOWN: Span = Span::from_secs(30);
 const KNOWN_MAX: usize = 8_192;
 /// Most frames without an answer, of 4096 numbers.
 const OPEN_MAX: usize = 2_048;
+/// Most answers of these that nobody has acknowledged, and most to one peer: questions have room whatever peers do not say.
+const ANSWERS_MAX: usize = OPEN_MAX / 2;
+const ANSWERS_OF_ONE: usize = 64;
+/// Before all others.
+const FIRST_ENDPOINT: Endpoint = Endpoint {
+    address: IpAddr::V4(core::net::Ipv4Addr::UNSPECIFIED),
+    port: 0,
+    transport: Transport::Udp,
+};
 /// The longest frame that one datagram carries on any way.
 const UDP_MAX: usize = 1_400;
 const HOPS: u8 = 64;
 
 impl Mihf {
     fn next_transaction(&mut self) -> Option<u16> {
-        if self.open.len() >= OPEN_MAX {
+        if self.open.len() >= OPEN_MAX + ANSWERS_MAX {
             return None;
         }
         loop {
@@ -109,7 +118,10 @@ impl Mihf {
         let mut frame = Frame::new(message, request.transaction, tlvs);
         frame.ack_rsp = !request.acknowledged;
         frame.ack_req = request.path.remote.transport == Transport::Udp;
-        if frame.ack_req && self.open.len() < OPEN_MAX {
+        let of_it = (Some(request.path.remote), 0)..=(Some(request.path.remote), u16::MAX);
+        let room = self.open.range(of_it).count() < ANSWERS_OF_ONE
+            && self.open.range((Some(FIRST_ENDPOINT), 0)..).count() < ANSWERS_MAX;
+        if frame.ack_req && room {
             let key = (Some(request.path.remote), request.transaction);
             self.await_answer(now, request.path, &frame, key, Purpose::Answer);
         }
@@ -164,6 +176,10 @@ impl Mihf {
         if open.again.sent() == 1 {
             let took = now.since(open.sent_at);
             let smooth = |before: Span| Span(before.0 - before.0 / 8 + took.0 / 8);
+            // Those of peers that are gone go with them, at the latest when there are too many.
+            if self.round_trips.len() >= 2 * CLIENTS_MAX {
+                self.round_trips.clear();
+            }
             let known = self.round_trips.get(&from.remote).copied();
             self.round_trips.insert(from.remote, known.map_or(took, smooth));
         }
@@ -234,8 +250,11 @@ impl Mihf {
                 self.conclude(now, &asker, failed);
             }
             Purpose::Event(Line { party: Party::Client(name), .. }) => {
-                // Who does not hear what it has asked for is not there; it registers anew if it is.
-                self.forget(now, &Party::Client(name));
+                // Who does not hear what it has asked for is not there; it registers anew if it is. Somebody of that name may have
+                // registered from elsewhere since.
+                if self.clients.get(&name).is_some_and(|client| client.at == open.to) {
+                    self.forget(now, &Party::Client(name));
+                }
             }
             // What it did not hear it is told when it subscribes anew.
             Purpose::Event(Line { party: Party::Function(number), .. }) => {

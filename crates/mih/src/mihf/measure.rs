@@ -110,7 +110,13 @@ impl Mihf {
         let Some(link) = self.links.get_mut(id) else { return Vec::new() };
         let mut statuses = Vec::new();
         for ParameterConfiguration { parameter, interval_ms, action, thresholds } in all {
+            let unused = |of: &Configured| of.thresholds.is_empty() && of.interval.is_none();
             let place = link.thresholds.iter().position(|of| of.parameter == *parameter);
+            let place = place.or_else(|| {
+                let place = link.thresholds.iter().position(unused)?;
+                link.thresholds[place].parameter = parameter.clone();
+                Some(place)
+            });
             let place = place.or_else(|| {
                 (link.thresholds.len() < CONFIGURED_MAX).then(|| {
                     let (parameter, interval) = (parameter.clone(), None);

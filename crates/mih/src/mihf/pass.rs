@@ -99,7 +99,13 @@ impl Mihf {
             open.queue(event);
             return;
         }
-        self.ask(now, way, event.what.message(), event.tlvs(), Purpose::Event(line));
+        let asked = self.ask(now, way, event.what.message(), event.tlvs(), Purpose::Event(line));
+        // Whoever is not told everything is to subscribe anew: then it is told who is there.
+        match party {
+            _ if asked => {}
+            Party::Client(_) => self.forget(now, party),
+            Party::Function(number) => self.not_registered(now, *number),
+        }
     }
 }
 

@@ -10,6 +10,12 @@ use super::*;
 
 /// After a function has refused or not answered.
 pub(super) const RETRY: Span = Span::from_secs(1);
+/// Most links of one owner.
+const LINKS_OF_ONE: usize = 64;
+/// The longest address of a link, in octets: those of 3GPP have up to 15.
+const ADDRESS_MAX: usize = 16;
+/// Links that one datagram has room for.
+const LINKS_IN_UDP: usize = 60;
 /// Between questions to a function that does not have a link yet which somebody named.
 const LOOK: Span = Span::from_secs(1);
 
@@ -61,11 +67,17 @@ impl Mihf {
         if !renews {
             self.forget_seen(path.remote);
             // What it was asked before, it is asked anew.
-            let own = links.unwrap_or_default();
+            let (party, owner) = (Party::Client(name.clone()), Some(Owner::Client(name.clone())));
+            let is_own = |id: &&LinkId| self.links.get(id).is_some_and(|link| link.owner == owner);
+            let own: Vec<LinkId> =
+                links.unwrap_or_default().iter().filter(is_own).cloned().collect();
             self.drop_open(|open| match &open.purpose {
                 Purpose::Subscribe(link, _) | Purpose::Unsubscribe(link) => own.contains(link),
+                // It may have been elsewhere.
+                Purpose::Event(line) => line.party == party,
                 _ => false,
             });
+            self.lines.retain(|line, _| line.party != party);
         }
         if !renews && known {
             // It has started anew.
@@ -89,10 +101,16 @@ impl Mihf {
 
     /// Somebody has a link.
     fn offered(&mut self, now: Time, id: &LinkId, owner: &Owner, known: bool) {
-        let taken = self.links.get(id).and_then(|link| link.owner.as_ref());
-        if taken.is_some_and(|of| of != owner) || !self.links.contains_key(id) && self.is_full() {
-            let why = if taken.is_some() { Refusal::Link } else { Refusal::Full };
-            self.refuse(why);
+        // Users know a link by its address alone.
+        let same = self.links.iter().filter(|(other, _)| other.address == id.address);
+        let mut owners = same.filter_map(|(_, link)| link.owner.as_ref());
+        if owners.any(|of| of != owner) || length(&id.address) > ADDRESS_MAX {
+            self.refuse(Refusal::Link);
+            return;
+        }
+        let owned = self.links.values().filter(|link| link.owner.as_ref() == Some(owner)).count();
+        if !self.links.contains_key(id) && (self.is_full() || owned >= LINKS_OF_ONE) {
+            self.refuse(Refusal::Full);
             return;
         }
         let link = self.links.entry(id.clone()).or_insert_with(|| Link::of(owner.clone()));
@@ -108,13 +126,14 @@ impl Mihf {
     }
 
     /// What it can do: its links, and what can be asked of them.
-    pub(super) fn capabilities(&self) -> Vec<Tlv> {
+    pub(super) fn capabilities(&self, transport: Transport) -> Vec<Tlv> {
         let network_type = |of: &LinkId| NetworkType {
             link_type: Some(of.link_type),
             subtype: None,
             extension: None,
         };
-        let there = self.links.iter().filter(|(_, link)| link.owner.is_some());
+        let most = if transport == Transport::Udp { LINKS_IN_UDP } else { LINKS_MAX };
+        let there = self.links.iter().filter(|(_, link)| link.owner.is_some()).take(most);
         let links = there.map(|(id, _)| NetworkTypeAddress {
             network_type: network_type(id),
             address: id.address.clone(),
@@ -197,6 +216,9 @@ impl Mihf {
         let Some(function) = self.functions.get_mut(number) else { return };
         function.asking = false;
         let was = core::mem::replace(&mut function.registered, false);
+        let is_new =
+            !was && function.name.is_none() && !core::mem::replace(&mut function.silent, true);
+        let address = function.remote.address;
         let name = function.name.clone().unwrap_or_default();
         self.timers.set(Task::Register(number), now + RETRY);
         self.timers.cancel(&Task::Discover(number));
@@ -204,6 +226,8 @@ impl Mihf {
         self.drop_open(|open| matches!(open.purpose, Purpose::Register(of) if of == number));
         if was {
             self.report(Report::Lost(name));
+        } else if is_new {
+            self.report(Report::Silent(address));
         }
     }
 
@@ -232,7 +256,8 @@ impl Mihf {
             Tlv::ValidTimeInterval(seconds) => Some(Span::from_secs((*seconds).into())),
             _ => None,
         });
-        let valid = valid.unwrap_or(self.config.validity).max(RETRY * 2);
+        // Whoever sends nothing notices a restart by its renewals alone.
+        let valid = valid.unwrap_or(self.config.validity).min(self.config.validity).max(RETRY * 2);
         self.timers.set(Task::Register(number), now + valid.half());
         if !was {
             self.report(Report::RegisteredAt(name.clone()));
@@ -346,5 +371,16 @@ impl Mihf {
                 self.ask(now, way, deregister, Vec::new(), Purpose::Deregister);
             }
         }
+    }
+}
+
+/// Octets of an address.
+fn length(address: &LinkAddress) -> usize {
+    match address {
+        LinkAddress::Mac(mac) => mac.address.len(),
+        LinkAddress::Cell3g(_) | LinkAddress::Cell2g(_) => 0,
+        LinkAddress::Address3gpp(text)
+        | LinkAddress::Address3gpp2(text)
+        | LinkAddress::Other(text) => text.0.len(),
     }
 }

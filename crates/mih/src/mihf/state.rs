@@ -154,6 +154,8 @@ pub(super) struct Upstream {
     pub(super) asking: bool,
     /// When it was asked last.
     pub(super) asked_at: Time,
+    /// It was told that it does not answer.
+    pub(super) silent: bool,
     /// Events that it has links for.
     pub(super) events: EventList,
 }

@@ -60,6 +60,8 @@ impl Mihf {
             return;
         }
         link.asking = true;
+        // Only the answer to this question says who has left.
+        self.timers.cancel(&Task::Settle(id.clone()));
         // From now on: what is told may overtake the answer.
         link.stations.values_mut().for_each(|station| station.fresh = false);
         let tuple = LinkTupleId { link: id.clone(), poa: None };

@@ -3,8 +3,8 @@
 use segue_clock::{Machine, Span};
 use segue_ip::{Datagram, Input};
 use segue_mih::{Refusal, Transport};
-use segue_wire::mih::codes::{EventList, LinkDownReason, RegisterRequestCode};
-use segue_wire::mih::identity::LinkTupleId;
+use segue_wire::mih::codes::{EventList, LinkDownReason, LinkType, RegisterRequestCode};
+use segue_wire::mih::identity::{LinkId, LinkTupleId};
 use segue_wire::mih::{Frame, MessageId, Payload, Profile, Tlv};
 
 use crate::stage::*;
@@ -87,6 +87,12 @@ fn one_peer_cannot_speak_for_another() {
     // Its links neither.
     let takes = frame(MessageId::REGISTER, "other", "", vec![links, code]);
     assert_eq!(forge(&mut stage, (ANCHOR, 4551), takes), [(Refusal::Link, 1)]);
+    // Nor under another kind: users know a link by its address.
+    let LinkId { address, .. } = link(1);
+    let links = Tlv::LinkIdentifierList(vec![LinkId { link_type: LinkType::ETHERNET, address }]);
+    let code = Tlv::RegisterRequestCode(RegisterRequestCode::REGISTRATION);
+    let takes = frame(MessageId::REGISTER, "other", "", vec![links, code]);
+    assert_eq!(forge(&mut stage, (ANCHOR, 4551), takes), [(Refusal::Link, 1)]);
     assert_eq!(stage.news(GATEWAY), []);
     assert_eq!(stage.stations(FUNCTION, 1), [station(1)]);
 }
@@ -147,6 +153,22 @@ fn a_flood_of_names_and_stations_has_an_end() {
     assert_eq!(stage.node(FUNCTION).registered().count(), 1_024);
     assert_eq!(full, 1_100 + 2 - 1_024);
     // Who was there before is served.
+    stage.happens(down(1, 1));
+    stage.run(Span::from_secs(1));
+    assert_eq!(stage.news(GATEWAY), [down(1, 1)]);
+}
+
+#[test]
+fn answers_that_nobody_acknowledges_leave_room_for_events() {
+    let mut stage = all();
+    for n in 0..4_000_u16 {
+        let mut bytes = frame(MessageId::CAPABILITY_DISCOVER, "nobody", "", Vec::new());
+        bytes[4..6].copy_from_slice(&(n & 0xfff).to_be_bytes());
+        let from = (ip(&format!("fd00::5:{}", n % 100)), n);
+        let (to, now) = ((ip(FUNCTION), 4551), stage.now);
+        let datagram = Datagram { interface: None, from, to, protocol: 17, hop_limit: 64, bytes };
+        stage.node(FUNCTION).handle(now, Input::Datagram(datagram));
+    }
     stage.happens(down(1, 1));
     stage.run(Span::from_secs(1));
     assert_eq!(stage.news(GATEWAY), [down(1, 1)]);

@@ -223,3 +223,24 @@ fn a_command_whose_frames_come_twice_is_done_once() {
     let acts = stage.wishes.iter().filter(|(_, wish)| matches!(wish, MihfWish::Act { .. }));
     assert_eq!(acts.count(), 1);
 }
+
+#[test]
+fn a_link_that_takes_no_orders_does_nothing() {
+    let mut stage = Stage::new(&[
+        (FUNCTION, function()),
+        (SAP, sap(&[1], Transport::Udp)),
+        (GATEWAY, user("mag", Some(1), Transport::Udp)),
+    ]);
+    stage.run(Span::from_secs(3));
+    let action = Action {
+        link: link(1),
+        station: None,
+        action: LinkActionType::POWER_DOWN,
+        attributes: LinkActionAttributes(0),
+        after_ms: 0,
+    };
+    let answer = command(&mut stage, Command::Actions(vec![action]));
+    let CommandAnswer::Actions(all) = answer else { panic!("{answer:?}") };
+    assert_eq!(all[0].result, LinkActionResult::INCAPABLE);
+    assert!(!stage.wishes.iter().any(|(_, wish)| matches!(wish, MihfWish::Act { .. })));
+}

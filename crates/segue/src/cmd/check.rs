@@ -20,7 +20,7 @@ use self::summary::Row;
 
 /// Check a configuration or scenario: show what would be in force, or every mistake.
 ///
-/// Files of hosts, anchors and Proxy Mobile IPv6, networks of `segue lab` and scenarios of `segue sim` are recognised by their content, or by
+/// Files of hosts, anchors, Proxy Mobile IPv6 and IEEE 802.21, networks of `segue lab` and scenarios of `segue sim` are recognised by their content, or by
 /// their name where the content fits several. Nothing is changed, and only permission to read the file is needed. A
 /// mistake that depends on a required key is reported once that key is right.
 #[derive(clap::Args)]

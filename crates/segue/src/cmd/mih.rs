@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::Subcommand;
 use segue_daemon::config::{MihFunctionFile, MihLinkSapFile};
 use segue_daemon::{mih, run};
@@ -42,13 +43,20 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             let file = args.config.as_deref().map(segue_grammar::read::<MihFunctionFile>);
             let mut file = file.transpose()?.unwrap_or_default();
             file.control = args.control.or(file.control);
-            super::block_on(run::run::<mih::Daemon<false>>(file.validate()?))
+            let settings = file.validate().with_context(|| of_file(args.config.as_deref()))?;
+            super::block_on(run::run::<mih::Daemon<false>>(settings))
         }
         What::LinkSap(args) => {
             let file = args.config.as_deref().map(segue_grammar::read::<MihLinkSapFile>);
             let mut file = file.transpose()?.unwrap_or_default();
             file.control = args.control.or(file.control);
-            super::block_on(run::run::<mih::Daemon<true>>(file.validate()?))
+            let settings = file.validate().with_context(|| of_file(args.config.as_deref()))?;
+            super::block_on(run::run::<mih::Daemon<true>>(settings))
         }
     }
+}
+
+/// Where a mistake is.
+fn of_file(file: Option<&std::path::Path>) -> String {
+    file.map_or_else(|| "without -c FILE".to_owned(), |file| file.display().to_string())
 }

@@ -17,7 +17,7 @@ use super::which::{Paper, Which};
 /// Show the status of a running daemon.
 #[derive(clap::Args)]
 pub struct StatusArgs {
-    /// Role of the daemon, if several run here: host, anchor, pmip-lma, pmip-mag
+    /// Role of the daemon, if several run here: host, anchor, pmip-lma, pmip-mag, mih-function, mih-link-sap
     #[arg(value_name = "ROLE", conflicts_with = "control")]
     role: Option<String>,
     #[command(flatten)]
