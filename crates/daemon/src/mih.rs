@@ -159,6 +159,8 @@ pub struct MihStatus {
     pub functions: Vec<FunctionStatus>,
     /// Refused frames, by reason.
     pub refused: BTreeMap<String, u64>,
+    /// The last address that was refused since it is not among `peers`.
+    pub stranger: Option<String>,
 }
 
 /// A link.
@@ -262,6 +264,7 @@ pub fn status_of(mihf: &Mihf) -> MihStatus {
         registered: registered.collect(),
         functions: functions.collect(),
         refused: mihf.refused().iter().map(|(why, n)| (why.name().to_owned(), *n)).collect(),
+        stranger: mihf.stranger().map(|address| address.to_string()),
     }
 }
 
@@ -400,7 +403,8 @@ impl<const SAP: bool> Role for Daemon<SAP> {
         let peers = machine.peers.clone();
         let allowed = Arc::new(move |from| peers.iter().any(|peer| peer.contains(from)));
         let (mut end, mut arrivals) = Sockets::open(Mihf::new(machine), &[port])?;
-        end.stream(&mut arrivals, listen, frame_length, allowed).context("cannot listen on TCP")?;
+        end.stream(&mut arrivals, listen, frame_length, allowed)
+            .with_context(|| format!("TCP port {port}"))?;
         let core = Core::new(end, Ledger::without_store());
         Ok((Daemon { core, links: own, told, watch }, arrivals))
     }

@@ -54,6 +54,8 @@ pub struct Mihf {
     acting: BTreeMap<u64, command::Acting>,
     number: u64,
     refused: Refused,
+    /// The last one who may not register.
+    stranger: Option<IpAddr>,
     out: VecDeque<MihfOutput>,
 }
 
@@ -95,6 +97,7 @@ impl Mihf {
             acting: BTreeMap::new(),
             number: 0,
             refused: Refused::new(),
+            stranger: None,
             out: VecDeque::new(),
             config,
         }
@@ -143,6 +146,12 @@ impl Mihf {
     #[must_use]
     pub fn refused(&self) -> &Refused {
         &self.refused
+    }
+
+    /// The last address from which somebody spoke who may not register.
+    #[must_use]
+    pub fn stranger(&self) -> Option<IpAddr> {
+        self.stranger
     }
 
     fn refuse(&mut self, why: Refusal) {
@@ -195,6 +204,7 @@ impl Mihf {
         let remote = Endpoint { address: came.from.0, port: came.from.1, transport };
         let of_function = self.functions.iter().any(|f| f.remote.address == remote.address);
         if !of_function && !self.may_register(remote.address) {
+            self.stranger = Some(remote.address);
             return Err(Refusal::Stranger);
         }
         // A stream that ends.

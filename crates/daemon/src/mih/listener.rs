@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use segue_clock::Time;
-use segue_ip::Output;
+use segue_ip::{Input, Output};
 use segue_linux::clock::realtime_ns;
-use segue_mih::{Event, Mihf, MihfConfig, MihfWish};
+use segue_mih::{Event, Mihf, MihfConfig, MihfInput, MihfWish};
 use tracing::{info, warn};
 
 use super::frame_length;
@@ -69,6 +69,12 @@ impl Listener {
             }
         }
         events
+    }
+
+    /// Deregisters: whoever tells is not to wait for this one.
+    pub fn leave(mut self) {
+        self.end.handle(Input::Own(MihfInput::Leave));
+        drop(self.turn());
     }
 
     /// What its machine knows.

@@ -507,6 +507,9 @@ impl Role for Daemon {
     }
 
     async fn stop(self) -> anyhow::Result<()> {
+        if let Some(listener) = self.listener {
+            listener.leave();
+        }
         drop(self.macs);
         Ok(())
     }
