@@ -56,7 +56,9 @@ impl Mihf {
         }
         // Who renews what is not known is to subscribe anew, too.
         let renews = code == Some(RegisterRequestCode::RE_REGISTRATION);
-        if renews && known.is_none() && !fault(49) {
+        // Nor has one that has moved heard what it was told where it was.
+        let stayed = known.is_some_and(|client| client.at.remote == path.remote);
+        if renews && !stayed && !fault(49) {
             return rejected;
         }
         if known.is_none() && self.clients.len() >= CLIENTS_MAX {
