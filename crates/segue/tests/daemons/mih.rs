@@ -277,6 +277,12 @@ fn a_host_attaches_in_the_fifteen_steps_of_the_papers_figure() {
     // The anchor does not hear of links here, as the paper's does not.
     drop(told.domain.lma.take());
     told.domain.lma = Some(told.domain.start("lma", "lma", ""));
+    // Nobody has asked for anything yet.
+    told.saps[0].end(Signal::SIGTERM);
+    told.functions[0].end(Signal::SIGTERM);
+    told.functions[0] = told.function("left");
+    told.saps[0] = told.sap("left");
+    told.saps[0].wait("it is registered", |status| status["functions"][0]["registered"] == true);
     let filter = "udp port 4551 or udp port 1812 or ip6 proto 135 or icmp6[0] = 134";
     let capture = Capture::of(told.domain.node("left"), &dir, "any", filter);
     let content = std::fs::read_to_string(example("wlan1.toml")).unwrap();
