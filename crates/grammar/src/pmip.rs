@@ -17,6 +17,8 @@ pub enum ScheduleKey {
     Random,
     /// To the interface with the fewest flows.
     LeastLoaded,
+    /// To the interface that serves the flow's class best.
+    Quality,
 }
 
 /// Kinds of accesses.
@@ -66,6 +68,7 @@ impl ScheduleKey {
             ScheduleKey::Hash => Schedule::Hash,
             ScheduleKey::Random => Schedule::Random,
             ScheduleKey::LeastLoaded => Schedule::LeastLoaded,
+            ScheduleKey::Quality => Schedule::Quality,
         }
     }
 }

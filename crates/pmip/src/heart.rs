@@ -1,6 +1,5 @@
 //! Whether the other end lives, and whether it has started anew (RFC 5847).
 
-use alloc::vec::Vec;
 use core::net::Ipv6Addr;
 
 use segue_clock::{Rng, Span, Time};
@@ -107,16 +106,22 @@ impl Heart {
     }
 }
 
-/// A request.
-pub(crate) fn request(sequence: u32, from: Ipv6Addr, to: Ipv6Addr) -> Option<Datagram> {
+/// A request, which may carry a probe.
+pub(crate) fn request(
+    sequence: u32,
+    probe: Option<MobilityOption>,
+    from: Ipv6Addr,
+    to: Ipv6Addr,
+) -> Option<Datagram> {
     let body = Body::Heartbeat(Heartbeat { flags: HeartbeatFlags(0), sequence });
-    datagram(body, Vec::new(), from, to, &Profile::STRICT)
+    datagram(body, probe.into_iter().collect(), from, to, &Profile::STRICT)
 }
 
-/// A response, with how often this end has started; `None` for a request: nobody has asked for it.
+/// A response, with how often this end has started, and the answer to a probe; `None` for a request: nobody has asked for it.
 pub(crate) fn response(
     to_request: Option<u32>,
     restart_counter: u32,
+    probe: Option<MobilityOption>,
     from: Ipv6Addr,
     to: Ipv6Addr,
 ) -> Option<Datagram> {
@@ -126,7 +131,8 @@ pub(crate) fn response(
     };
     let body = Body::Heartbeat(Heartbeat { flags, sequence: to_request.unwrap_or(0) });
     let counter = MobilityOption::RestartCounter(RestartCounter { restart_counter });
-    datagram(body, Vec::from([counter]), from, to, &Profile::STRICT)
+    let options = [counter].into_iter().chain(probe).collect();
+    datagram(body, options, from, to, &Profile::STRICT)
 }
 
 #[cfg(test)]

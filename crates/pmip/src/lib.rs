@@ -7,6 +7,7 @@
 //!   host ◄── RA (to it alone) ── MAG          traffic of the host: a tunnel between MAG and LMA
 //!                        MAG ── PBU {lifetime 0} ──► LMA      when the host has left
 //!                        MAG ◄── heartbeat, restart counter ──► LMA      (RFC 5847)
+//!                        MAG ◄── heartbeat with a probe ──► LMA             (keepalive, where it is wanted)
 //!                        MAG ◄── BRI ── LMA,  MAG ── BRA ──► LMA         (RFC 5846)
 //! ```
 //!
@@ -19,6 +20,7 @@
 extern crate alloc;
 
 mod heart;
+mod keepalive;
 mod lma;
 mod mag;
 mod message;
@@ -26,8 +28,8 @@ mod names;
 mod news;
 
 pub use lma::{
-    Allowed, Authorization, DECISION, Flow, Lma, LmaConfig, LmaInput, LmaOutput, LmaRecord,
-    LmaWish, Nodes, Placed, Schedule, Session, SessionState, StoredLease, StoredSession,
+    Allowed, Authorization, DECISION, Flow, LinkQuality, Lma, LmaConfig, LmaInput, LmaOutput,
+    LmaRecord, LmaWish, Nodes, Placed, Schedule, Session, SessionState, StoredLease, StoredSession,
 };
 pub use mag::{
     Access, AttachBy, FIXED_LINK_LOCAL, FIXED_MAC, HOSTS_MAX, Identities, Identity, Lifetimes, Mag,
@@ -42,5 +44,7 @@ pub const MOBILITY: u8 = segue_wire::mobility::NEXT_HEADER;
 pub const VENDOR: u32 = 32_473;
 /// Subtype of our option that wishes a gateway to advertise itself as the better router: one octet, 1.
 pub const PREFERENCE: u8 = 1;
+/// Subtype of our option of heartbeats with the 32 octets of a keepalive's probe ([`segue_wire::Probe`]).
+pub const PROBE: u8 = 2;
 /// Hop limit of what either sends.
 const HOPS: u8 = 64;

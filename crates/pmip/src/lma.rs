@@ -8,6 +8,7 @@ mod io;
 mod lookup;
 mod notify;
 mod outlook;
+mod quality;
 mod register;
 mod revoke;
 mod state;
@@ -28,10 +29,11 @@ use segue_wire::mobility::{
 use crate::heart::{self, Pulse};
 use crate::message::{Registration, Update, ends, read};
 use crate::news::Why;
-use crate::{LinkLayer, NodeId, Refusal, Refused, Report};
+use crate::{LinkLayer, NodeId, Refusal, Refused, Report, keepalive};
 pub use config::{Allowed, LmaConfig, Nodes, Schedule};
 pub use flows::DECISION;
 pub use io::{Authorization, LmaInput, LmaOutput, LmaRecord, LmaWish, StoredLease, StoredSession};
+pub use quality::LinkQuality;
 pub use state::{Flow, Placed, Session, SessionState};
 use state::{Host, Notification, Order, Peer, Revocation, Stage, Unauthorized, Waiting};
 
@@ -47,6 +49,10 @@ pub struct Lma {
     peers: BTreeMap<Ipv6Addr, Peer>,
     /// Where peers' heartbeats are due.
     beats: BTreeSet<(Time, Ipv6Addr)>,
+    /// When keepalives to gateways are due.
+    probes: BTreeSet<(Time, Ipv6Addr)>,
+    /// When to look whether flows should go elsewhere.
+    review_at: Option<Time>,
     /// Registrations that wait for the end of another binding, by when they no longer do.
     waiting: BTreeMap<(Time, u64), Waiting>,
     /// Registrations about which the driver is asked.
@@ -90,6 +96,8 @@ impl Lma {
             leases: Leases::new(config.pool, config.prefix_hold),
             peers: BTreeMap::new(),
             beats: BTreeSet::new(),
+            probes: BTreeSet::new(),
+            review_at: None,
             waiting: BTreeMap::new(),
             unauthorized: BTreeMap::new(),
             revocations: BTreeMap::new(),
@@ -215,11 +223,16 @@ impl Lma {
     ) -> Result<(), Refusal> {
         if !beat.flags.contains(HeartbeatFlags::RESPONSE) {
             let counter = self.config.restart_counter;
-            self.send(heart::response(Some(beat.sequence), counter, to, from));
+            self.send(heart::response(Some(beat.sequence), counter, None, to, from));
             return Ok(());
         }
-        let peer = self.peers.get_mut(&from).ok_or(Refusal::Stale)?;
         let counter = Registration::of(options).restart_counter;
+        let answered = self.answered(now, from, beat.sequence, keepalive::probe(options));
+        let peer = self.peers.get_mut(&from).ok_or(Refusal::Stale)?;
+        // An answer to a keepalive shows a restart as well as that to a heartbeat, which is far apart: it is asked at once.
+        let unasked =
+            Heartbeat { flags: HeartbeatFlags::RESPONSE | HeartbeatFlags::UNSOLICITED, ..*beat };
+        let beat = if answered.is_some() { &unasked } else { beat };
         self.beats.remove(&(peer.heart.deadline(), from));
         let pulse = peer.heart.on_response(now, beat, counter);
         self.beats.insert((peer.heart.deadline(), from));
@@ -230,8 +243,10 @@ impl Lma {
                 self.report(Report::Restarted { peer: from });
                 self.tell_anew(now, from);
             }
-            Some(Pulse::Back) => self.report(Report::Answers { peer: from }),
-            Some(Pulse::Silent) | None => {}
+            Some(Pulse::Back) if self.config.keepalive.is_none() => {
+                self.report(Report::Answers { peer: from });
+            }
+            Some(Pulse::Back | Pulse::Silent) | None => {}
         }
         Ok(())
     }
@@ -243,8 +258,9 @@ impl Lma {
             let (ask, pulse) = peer.heart.tick(now);
             self.beats.insert((peer.heart.deadline(), gateway));
             let own = self.config.address;
-            self.send(ask.and_then(|sequence| heart::request(sequence, own, gateway)));
-            if pulse == Some(Pulse::Silent) {
+            self.send(ask.and_then(|sequence| heart::request(sequence, None, own, gateway)));
+            // Keepalives, where there are some, have said so long ago.
+            if pulse == Some(Pulse::Silent) && self.config.keepalive.is_none() {
                 self.report(Report::Silent { peer: gateway });
             }
         }
@@ -259,7 +275,7 @@ impl Lma {
         let gateways: Vec<Ipv6Addr> = self.peers.keys().copied().collect();
         for gateway in gateways {
             let (own, counter) = (self.config.address, self.config.restart_counter);
-            self.send(heart::response(None, counter, own, gateway));
+            self.send(heart::response(None, counter, None, own, gateway));
         }
     }
 
@@ -299,7 +315,7 @@ impl Machine for Lma {
             Input::Own(LmaInput::Flow { key, dscp }) => self.on_flow(now, key, dscp),
             Input::Own(LmaInput::FlowsEnded(keys)) => self.flows_ended(&keys),
             Input::Own(LmaInput::Place { key, bid }) => {
-                if !self.place(&key, bid) {
+                if !self.place(now, &key, bid) {
                     self.refuse(Refusal::NoBinding);
                 }
             }
@@ -308,6 +324,9 @@ impl Machine for Lma {
                 self.going_down(now, &link_layer, within);
             }
             Input::Own(LmaInput::Stays { link_layer }) => self.recovered(now, &link_layer),
+            Input::Own(LmaInput::Link { link_layer, quality }) => {
+                self.link_told(&link_layer, quality);
+            }
             Input::Own(LmaInput::Authorized { node, link_layer, verdict }) => {
                 self.authorized(now, (node, link_layer), verdict);
             }
@@ -332,6 +351,8 @@ impl Machine for Lma {
         self.decide_alone(now);
         self.fade(now);
         self.beat(now);
+        self.probe(now);
+        self.review(now);
     }
 
     fn poll(&mut self) -> Option<LmaOutput> {
@@ -343,6 +364,8 @@ impl Machine for Lma {
         let wait = self.waiting.first_key_value().map(|((at, _), _)| (*at, "to wait no longer"));
         let revoke = self.revocations.values().map(|r| r.again.deadline()).min();
         let beat = self.beats.first().map(|(at, _)| (*at, "a heartbeat is due"));
+        let probe = self.probes.first().map(|(at, _)| (*at, "a keepalive is due"));
+        let review = self.review_at.map(|at| (at, "to look whether flows go where they should"));
         let notify = self.notifications.values().map(|n| n.again.deadline()).min();
         let notify = notify.map(|at| (at, "to notify again"));
         let decide = self.undecided.next().map(|(at, _)| (at, "to place a flow alone"));
@@ -350,6 +373,7 @@ impl Machine for Lma {
         let first = earlier(earlier(earlier(end, wait), beat), earlier(notify, decide));
         let fade = self.fading.first().map(|(at, _)| (*at, "an interface should have left"));
         let first = earlier(earlier(first, rested), fade);
+        let first = earlier(first, earlier(probe, review));
         earlier(first, revoke.map(|at| (at, "to revoke again")))
     }
 }

@@ -22,6 +22,7 @@ use segue_ip::{Datagram, Forward, Input, Interface, LinkEvent, Output, Port, Pre
 use segue_wire::mobility::body::BindingRevocation;
 use segue_wire::mobility::{Body, Message};
 
+use crate::keepalive::Answers;
 use crate::message::{ends, read};
 use crate::news::Why;
 use crate::{LinkLayer, MOBILITY, NodeId, Refusal, Refused, Report};
@@ -49,6 +50,8 @@ pub struct Mag {
     open: BTreeMap<u16, Place>,
     timers: Timers<(Place, Task)>,
     anchors: BTreeMap<Ipv6Addr, Anchor>,
+    /// What anchors were answered, by anchor and own address.
+    answers: BTreeMap<(Ipv6Addr, Ipv6Addr), Answers>,
     beats: BTreeSet<(Time, Ipv6Addr)>,
     stays: Stays,
     /// Records of earlier starts, until the interfaces are known.
@@ -71,6 +74,7 @@ impl Mag {
             open: BTreeMap::new(),
             timers: Timers::new(),
             anchors: BTreeMap::new(),
+            answers: BTreeMap::new(),
             beats: BTreeSet::new(),
             stays: Stays::new(config.capacity),
             records: Vec::new(),

@@ -94,7 +94,11 @@ pub enum Cause {
     Left,
     /// An interface is about to leave, and another one takes over.
     GoingDown,
-    /// An interface is back, or stays after all, and has again what is its own.
+    /// The gateway of an interface does not answer keepalives, and another interface takes over.
+    Unreachable,
+    /// Another interface serves flows better.
+    Better,
+    /// An interface is back, or stays after all, or its gateway answers again, and has again what is its own.
     Back,
 }
 
@@ -106,6 +110,8 @@ impl Cause {
             Cause::Moved => "moved",
             Cause::Left => "left",
             Cause::GoingDown => "going_down",
+            Cause::Unreachable => "unreachable",
+            Cause::Better => "better",
             Cause::Back => "back",
         }
     }

@@ -27,6 +27,8 @@ pub struct PathView {
     pub loss_down: f64,
     /// Typical deviation of the one-way delay in seconds.
     pub jitter_s: f64,
+    /// The most that its link carries, in bits per second; `None` if nobody has said.
+    pub rate_bps: Option<f64>,
     /// Cost per byte relative to the operator's other paths: 0 is free, 1 a metered link.
     pub price: f64,
     /// Usable since.
@@ -79,7 +81,7 @@ const DECADES: f64 = 5.0;
 /// - Interactive: 100/(1 + t/150 ms) with the expected response time t: round trip, jitter, and for
 ///   the share of exchanges that lose a packet a retransmission timeout.
 /// - Bulk: Mathis' TCP rate MSS·√(3/2)/(RTT·√p), p being the loss of the worse direction, on a
-///   logarithmic scale: 20 points a decade, 6 a factor of two.
+///   logarithmic scale: 20 points a decade, 6 a factor of two; no more than the link's rate.
 /// - Default: half interactive, half bulk.
 ///
 /// Each class pays the price according to the bytes it moves: per unit 10 points for voice and
@@ -198,7 +200,9 @@ fn interactive(path: &PathView) -> f64 {
 fn bulk(path: &PathView) -> f64 {
     let loss = worse_loss(path).max(MIN_LOSS);
     let rate_bps = MATHIS_BITS / (rtt_s(path).max(MIN_RTT_S) * libm::sqrt(loss));
-    let share = libm::log10(rate_bps / RATE_0_BPS) / DECADES;
+    let most = path.rate_bps.filter(|rate| rate.is_finite()).map_or(rate_bps, not_negative);
+    // A rate of nothing has a score as well.
+    let share = libm::log10(rate_bps.min(most).max(1.0) / RATE_0_BPS) / DECADES;
     100.0 * share.clamp(0.0, 1.0)
 }
 
@@ -254,6 +258,7 @@ mod tests {
             loss_up: loss,
             loss_down: 0.0,
             jitter_s: 0.0,
+            rate_bps: None,
             price: 0.0,
             since: Time::ZERO,
             preference: 0.0,
@@ -289,6 +294,16 @@ mod tests {
         assert!((at_100_ms - 43.11).abs() < 0.01, "{at_100_ms}");
         let a_tenth = score(Class::Bulk, &path(1.0, 0.01)).value;
         assert!((at_100_ms - a_tenth - 20.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn bulk_is_no_faster_than_its_link() {
+        // log10(1e6 / 1e4) * 20 = 40.
+        let slow = PathView { rate_bps: Some(1e6), ..path(0.01, 0.0) };
+        assert!((score(Class::Bulk, &slow).value - 40.0).abs() < 1e-9);
+        let fast = PathView { rate_bps: Some(1e12), ..path(0.01, 0.0) };
+        assert_eq!(score(Class::Bulk, &fast).value, score(Class::Bulk, &path(0.01, 0.0)).value);
+        assert_eq!(score(Class::Voice, &slow).value, score(Class::Voice, &fast).value);
     }
 
     #[test]
@@ -342,9 +357,11 @@ mod tests {
             up in proptest::num::f64::ANY, down in proptest::num::f64::ANY,
             jitter_s in proptest::num::f64::ANY, price in 0.0..10.0f64,
             preference in proptest::num::f64::ANY,
+            rate_bps in proptest::option::of(proptest::num::f64::ANY),
         ) {
             let odd = PathView {
-                rtt_s: rtt, loss_up: up, loss_down: down, jitter_s, price, preference, ..path(0.0, 0.0)
+                rtt_s: rtt, loss_up: up, loss_down: down, jitter_s, rate_bps, price, preference,
+                ..path(0.0, 0.0)
             };
             for class in Class::ALL {
                 prop_assert!(!score(class, &odd).value.is_nan());

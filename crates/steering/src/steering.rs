@@ -191,6 +191,11 @@ fn better_anywhere(path: &PathView, other: &PathView) -> bool {
         (path.price, other.price),
         (other.preference, path.preference),
     ];
+    // A link that is slower, or of which nobody has said how fast it is, is no better for that.
+    let most = |view: &PathView| view.rate_bps.filter(|rate| rate.is_finite()).unwrap_or(f64::MAX);
+    if most(path) > most(other) {
+        return true;
+    }
     // NaN is not above anything.
     !worse.iter().all(|(more, less)| more.is_finite() && more >= less && less.is_finite())
 }

@@ -24,6 +24,7 @@ fn path(id: PathId, rtt_s: f64, price: f64) -> PathView {
         loss_up: 0.0,
         loss_down: 0.0,
         jitter_s: 0.001,
+        rate_bps: None,
         price,
         since: Time::ZERO,
         preference: 0.0,
@@ -381,10 +382,12 @@ fn similar_paths() -> impl Strategy<Value = Vec<PathView>> {
         prop_oneof![4 => Just(0.0), 1 => Just(0.1), 1 => Just(f64::NAN)],
         prop_oneof![4 => Just(0.0), 1 => Just(1.0)],
         prop_oneof![4 => Just(0.0), 1 => Just(8.0)],
+        prop_oneof![4 => Just(None), 1 => (1e5..1e8f64).prop_map(Some)],
     );
     proptest::collection::vec(one, 2..4).prop_map(|paths| {
-        let view = |(id, (usable, rtt_s, loss_down, price, preference))| PathView {
+        let view = |(id, (usable, rtt_s, loss_down, price, preference, rate_bps))| PathView {
             usable,
+            rate_bps,
             rtt_s,
             loss_down,
             preference,

@@ -38,6 +38,10 @@ pub struct LmaConfig {
     pub flow_mobility: bool,
     /// How flows are placed.
     pub schedule: Schedule,
+    /// How the ways to gateways are measured; `None`: not at all.
+    pub keepalive: Option<segue_keepalive::Config>,
+    /// Which class a flow is of, and by how much better a way must be.
+    pub steering: segue_steering::Config,
     /// Have each flow placed by itself, also where there is no choice: who decides is told of all.
     pub always_ask: bool,
     /// Most flows that are placed by themselves.
@@ -69,6 +73,8 @@ impl LmaConfig {
             assign_delay: Span::from_millis(1_500),
             flow_mobility: true,
             schedule: Schedule::Static,
+            keepalive: None,
+            steering: segue_steering::Config::default(),
             always_ask: false,
             max_flows: 1 << 17,
             seed: 0,
@@ -109,4 +115,6 @@ pub enum Schedule {
     Random,
     /// To the interface with the fewest flows.
     LeastLoaded,
+    /// To the interface that serves flows of its class best, and to another when that is better ([`segue_steering`]).
+    Quality,
 }

@@ -62,7 +62,7 @@ impl Lma {
             self.make_room(&node);
         }
         let why = Placed::Rule;
-        let session = self.schedule(prefix, &key, &usable);
+        let session = self.schedule(now, prefix, &key, dscp, &usable);
         let flow = Flow { node: node.clone(), session, why, since: now, dscp, tunnel: None };
         self.by_age.insert((now, key));
         self.of_host(now, &node, &key);
@@ -78,7 +78,7 @@ impl Lma {
     }
 
     /// Somebody decides where a flow goes: to the binding of its host with this number (BID), or as the own rule says.
-    pub(super) fn place(&mut self, key: &FlowKey, bid: Option<u16>) -> bool {
+    pub(super) fn place(&mut self, now: Time, key: &FlowKey, bid: Option<u16>) -> bool {
         let Some((prefix, node)) = self.owner(key) else { return false };
         let usable = self.usable(&node, prefix);
         let by_bid = |bid: u16| {
@@ -89,7 +89,10 @@ impl Lma {
         let placed = match bid {
             Some(bid) => by_bid(bid).map(|session| (session, Placed::Decision)),
             None if usable.is_empty() => None,
-            None => Some((self.schedule(prefix, key, &usable), Placed::Rule)),
+            None => {
+                let dscp = self.flows.get(key).map_or(0, |flow| flow.dscp);
+                Some((self.schedule(now, prefix, key, dscp, &usable), Placed::Rule))
+            }
         };
         let Some((session, why)) = placed.filter(|_| self.flows.contains_key(key)) else {
             return false;
@@ -108,7 +111,7 @@ impl Lma {
     }
 
     /// A flow goes to another binding, or for another reason.
-    fn assign(&mut self, key: &FlowKey, session: u32, why: Placed) {
+    pub(super) fn assign(&mut self, key: &FlowKey, session: u32, why: Placed) {
         let Some(flow) = self.flows.get_mut(key) else { return };
         flow.why = why;
         let before = core::mem::replace(&mut flow.session, session);
@@ -162,6 +165,9 @@ impl Lma {
             && host.flows.remove(&(flow.since, *key))
         {
             self.busy -= usize::from(host.flows.is_empty());
+            if host.flows.is_empty() {
+                host.steering = None;
+            }
         }
         if self.undecided.get(key).is_some() {
             self.undecided.cancel(key);
@@ -191,7 +197,7 @@ impl Lma {
     }
 
     /// Moves a host's flows off bindings that cannot carry them any more, and forgets them if none can.
-    pub(super) fn follow_flows(&mut self, node: &NodeId) {
+    pub(super) fn follow_flows(&mut self, now: Time, node: &NodeId) {
         let Some(host) = self.hosts.get(node).filter(|_| !fault(43)) else { return };
         let keys: Vec<FlowKey> = host.flows.iter().map(|(_, key)| *key).collect();
         for key in keys {
@@ -208,8 +214,9 @@ impl Lma {
                     self.forget_flow(&key);
                     continue;
                 }
-                let session = self.schedule(prefix, &key, &usable);
-                let is_own = self.holds(session, prefix);
+                let dscp = flow.dscp;
+                let session = self.schedule(now, prefix, &key, dscp, &usable);
+                let is_own = self.holds(session, prefix) || self.is_by_quality();
                 self.assign(&key, session, if is_own { Placed::Rule } else { Placed::Moved });
             }
             if self.undecided.get(&key).is_none() {
@@ -219,7 +226,7 @@ impl Lma {
     }
 
     /// Binds a flow to the tunnel of its binding's gateway.
-    fn lead(&mut self, key: &FlowKey) {
+    pub(super) fn lead(&mut self, key: &FlowKey) {
         let Some(flow) = self.flows.get(key) else { return };
         let gateway = self.sessions.get(&flow.session).map(|at| at.peer);
         let tunnel = gateway.and_then(|gateway| self.peers.get(&gateway)).map(|peer| peer.tunnel);
@@ -249,12 +256,24 @@ impl Lma {
         self.lasting(self.active(host).into_iter().map(|(number, _)| number).filter(can).collect())
     }
 
+    /// The bindings that can carry a flow, in order.
+    pub(super) fn flow_usable(&self, key: &FlowKey) -> Vec<u32> {
+        self.owner(key).map_or(Vec::new(), |(prefix, node)| self.usable(&node, prefix))
+    }
+
     fn holds(&self, session: u32, prefix: Prefix) -> bool {
         self.holders.get(&prefix).is_some_and(|all| all.contains(&session))
     }
 
     /// Chooses one of some bindings for a flow.
-    fn schedule(&mut self, prefix: Prefix, key: &FlowKey, usable: &[u32]) -> u32 {
+    fn schedule(
+        &mut self,
+        now: Time,
+        prefix: Prefix,
+        key: &FlowKey,
+        dscp: u8,
+        usable: &[u32],
+    ) -> u32 {
         let own = usable.iter().copied().find(|number| self.holds(*number, prefix));
         let first = own.unwrap_or(usable[0]);
         match self.config.schedule {
@@ -265,6 +284,12 @@ impl Lma {
                 usable[(hasher.finish() % usable.len() as u64) as usize]
             }
             Schedule::Random => usable[(self.rng.next_u64() % usable.len() as u64) as usize],
+            Schedule::Quality => {
+                let node = self.owner(key).map(|(_, node)| node);
+                let best = node.and_then(|node| self.best(now, &node, key, dscp));
+                // The best of all may not carry this prefix.
+                best.filter(|best| usable.contains(best)).unwrap_or(first)
+            }
             Schedule::LeastLoaded => {
                 let there = |number: &u32| self.loads.get(number).copied().unwrap_or(0);
                 usable.iter().copied().min_by_key(there).unwrap_or(first)

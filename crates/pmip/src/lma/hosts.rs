@@ -14,6 +14,7 @@ use super::Lma;
 use super::io::{LmaRecord, StoredLease};
 use super::state::{Host, Peer, SessionState, TUNNEL};
 use crate::heart::Heart;
+use crate::keepalive::Keepalive;
 use crate::{LinkLayer, NodeId};
 
 impl Lma {
@@ -64,7 +65,7 @@ impl Lma {
     /// prefixes rest.
     pub(super) fn follow(&mut self, now: Time, node: &NodeId) {
         // Flows first: what is bound by itself goes on where it can while the rest is led anew.
-        self.follow_flows(node);
+        self.follow_flows(now, node);
         let Some(host) = self.hosts.get(node) else { return };
         let wanted = self.wanted(node, host);
         let given = &host.given;
@@ -113,7 +114,9 @@ impl Lma {
         self.out.push_back(Output::Forward(Forward::Tunnel(tunnel)));
         let heart = Heart::new(now, self.rng.next_u64());
         self.beats.insert((heart.deadline(), gateway));
-        self.peers.insert(gateway, Peer { tunnel: number, heart });
+        let keepalive = self.keepalive(now, gateway);
+        let peer = Peer { tunnel: number, heart, keepalive, unreachable: false, since: now };
+        self.peers.insert(gateway, peer);
     }
 
     /// Takes back the tunnel to a gateway that has no binding any more.
@@ -123,6 +126,8 @@ impl Lma {
         }
         let Some(peer) = self.peers.remove(&gateway) else { return };
         self.beats.remove(&(peer.heart.deadline(), gateway));
+        let due = peer.keepalive.as_ref().and_then(Keepalive::deadline);
+        due.map(|at| self.probes.remove(&(at, gateway)));
         let (local, remote) = (self.config.address.into(), gateway.into());
         let number = peer.tunnel;
         let tunnel = Tunnel { number, local, remote, interface: None, form: Form::Ip };

@@ -7,6 +7,7 @@ use segue_clock::{Span, UnixTime};
 use segue_ip::{FlowKey, Output, Prefix};
 use segue_wire::mobility::option::AccessTechnology;
 
+use super::quality::LinkQuality;
 use crate::news::Why;
 use crate::{LinkLayer, NodeId, Report};
 
@@ -47,6 +48,13 @@ pub enum LmaInput {
     Stays {
         /// The interface.
         link_layer: LinkLayer,
+    },
+    /// The link to a host's interface is so good, in what is known of it.
+    Link {
+        /// The interface.
+        link_layer: LinkLayer,
+        /// What is known.
+        quality: LinkQuality,
     },
     /// Whether a host's interface may be registered, or still be ([`LmaWish::Authorize`]).
     Authorized {

@@ -37,8 +37,9 @@ impl Lma {
             let holders = self.holders.get(prefix);
             holders.is_some_and(|all| active.iter().any(|(number, _)| all.contains(number)))
         };
-        // A host goes on sending into an access that has gone, or is about to: the others are to be preferred.
-        let leaves = |number: &u32| self.session(*number).is_some_and(|s| s.leaves.is_some());
+        // A host goes on sending into an access that has gone, or is about to, or whose gateway is not reached: the others are to
+        // be preferred.
+        let leaves = |number: &u32| self.is_doubtful(*number);
         let any_leaves = active.iter().any(|(number, _)| leaves(number));
         let gone = !host.prefixes.keys().all(held);
         let preferred: BTreeSet<u32> = active

@@ -15,7 +15,7 @@ const GRACE: Span = Span::from_secs(2);
 
 impl Lma {
     /// The bindings of an interface.
-    fn numbers_of(&self, link_layer: &LinkLayer) -> Vec<u32> {
+    pub(super) fn numbers_of(&self, link_layer: &LinkLayer) -> Vec<u32> {
         self.by_link_layer.get(link_layer).into_iter().flatten().copied().collect()
     }
 
@@ -39,15 +39,19 @@ impl Lma {
     }
 
     /// A binding is not taken for one that ends soon. Whether it was.
-    pub(super) fn stays(&mut self, number: u32) -> bool {
-        let until = self.sessions.value_mut(&number).and_then(|session| session.leaves.take());
+    pub(super) fn stays(&mut self, now: Time, number: u32) -> bool {
+        let Some(session) = self.sessions.value_mut(&number) else { return false };
+        let until = session.leaves.take();
+        if until.is_some() {
+            session.steady = now;
+        }
         until.is_some_and(|until| self.fading.remove(&(until, number)))
     }
 
     /// An interface is about to leave.
     pub(super) fn going_down(&mut self, now: Time, link_layer: &LinkLayer, within: Span) {
         for number in self.numbers_of(link_layer) {
-            self.stays(number);
+            self.stays(now, number);
             let until = now + within + GRACE;
             if let Some(session) = self.sessions.value_mut(&number) {
                 session.leaves = Some(until);
@@ -60,7 +64,7 @@ impl Lma {
     /// An interface that was about to leave does not.
     pub(super) fn recovered(&mut self, now: Time, link_layer: &LinkLayer) {
         for number in self.numbers_of(link_layer) {
-            if self.stays(number) {
+            if self.stays(now, number) {
                 self.turn(now, number, Cause::Back);
             }
         }
@@ -75,13 +79,13 @@ impl Lma {
             .map(|(_, number)| *number)
             .collect();
         for number in due {
-            self.stays(number);
+            self.stays(now, number);
             self.turn(now, number, Cause::Back);
         }
     }
 
     /// What is for a host goes where it should now.
-    fn turn(&mut self, now: Time, number: u32, cause: Cause) {
+    pub(super) fn turn(&mut self, now: Time, number: u32, cause: Cause) {
         let Some(at) = self.sessions.get(&number) else { return };
         let (node, own, prefixes) = (at.value.node.clone(), at.peer, at.value.prefixes.clone());
         self.gone.clear();
@@ -89,18 +93,16 @@ impl Lma {
         // What is placed by nobody goes along.
         let first = prefixes.iter().find_map(|prefix| self.usable(&node, *prefix).first().copied());
         let to = first.and_then(|number| self.sessions.get(&number)).map(|at| at.peer);
-        if let Some(to) = to.filter(|to| cause == Cause::GoingDown && *to != own) {
+        if let Some(to) = to.filter(|to| cause != Cause::Back && *to != own) {
             self.gone.entry((own, to)).or_default();
         }
         self.tell_gone(now, &node, cause);
         self.notify(now, &node);
     }
 
-    /// Of some bindings those that are not about to end; all, if all are.
+    /// Of some bindings those that nothing speaks against; all, if something does of all.
     pub(super) fn lasting(&self, of: Vec<u32>) -> Vec<u32> {
-        let leaves =
-            |number: &u32| self.sessions.get(number).is_some_and(|at| at.value.leaves.is_some());
-        let lasting: Vec<u32> = of.iter().copied().filter(|number| !leaves(number)).collect();
+        let lasting: Vec<u32> = of.iter().copied().filter(|n| !self.is_doubtful(*n)).collect();
         if lasting.is_empty() { of } else { lasting }
     }
 }

@@ -17,6 +17,7 @@ use super::Lma;
 use super::config::Nodes;
 use super::io::LmaRecord;
 use super::lookup::Found;
+use super::quality::LinkQuality;
 use super::state::{SESSION, Session, SessionState, Stage, WAITING, Waiting};
 use crate::message::{ANY_PREFIX, Registration, Update, datagram, home_network_prefix, timestamp};
 use crate::news::{Cause, Why};
@@ -275,6 +276,8 @@ impl Lma {
             state: SessionState::Active,
             since: now,
             leaves: None,
+            link: LinkQuality::default(),
+            steady: now,
             order: super::Order::default(),
             told: None,
             asked: None,
@@ -339,7 +342,8 @@ impl Lma {
         let same_access = value.access == access;
         let prefixes = value.prefixes.clone();
         if moved || value.state == SessionState::Leaving {
-            value.since = now;
+            (value.since, value.steady) = (now, now);
+            value.link = LinkQuality::default();
         }
         // A gateway to which the host is new knows nothing of its other interfaces, also if it has had the host before.
         if moved || update.asked.handoff != Some(Handoff::REREGISTRATION) {

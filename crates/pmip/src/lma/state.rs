@@ -1,5 +1,6 @@
 //! What an anchor knows: bindings, hosts, gateways, flows, and messages without an answer.
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::net::Ipv6Addr;
@@ -7,10 +8,13 @@ use core::net::Ipv6Addr;
 use segue_clock::Time;
 use segue_ip::{FlowKey, Forward, Prefix};
 use segue_mobility::{Retransmission, SequenceOrder, TimestampOrder};
+use segue_steering::Steering;
 use segue_wire::mobility::option::AccessTechnology;
 use segue_wire::mobility::{MobilityOption, RevocationTrigger};
 
+use super::quality::LinkQuality;
 use crate::heart::Heart;
+use crate::keepalive::Keepalive;
 use crate::message::Update;
 use crate::{LinkLayer, NodeId};
 
@@ -41,6 +45,10 @@ pub struct Session {
     pub since: Time,
     /// It is about to leave: until when that is believed.
     pub(super) leaves: Option<Time>,
+    /// What is known of its link.
+    pub link: LinkQuality,
+    /// Since when it is there and not about to leave.
+    pub(super) steady: Time,
     pub(super) order: Order,
     /// What its gateway knows of the host's other interfaces, and what it was told last.
     pub(super) told: Option<Elsewhere>,
@@ -89,6 +97,12 @@ pub(super) struct Peer {
     /// The number of the tunnel to it.
     pub(super) tunnel: u32,
     pub(super) heart: Heart,
+    /// How well the way there does, if that is measured.
+    pub(super) keepalive: Option<Keepalive>,
+    /// Keepalives are not answered.
+    pub(super) unreachable: bool,
+    /// Since when they are, or are not.
+    pub(super) since: Time,
 }
 
 /// A revocation that is not acknowledged.
@@ -112,6 +126,10 @@ pub(super) struct Host {
     pub(super) prefixes: BTreeMap<Prefix, LinkLayer>,
     /// Flows to it that were placed by themselves.
     pub(super) flows: BTreeSet<(Time, FlowKey)>,
+    /// Which ways its flows go, if that is by quality.
+    pub(super) steering: Option<Box<Steering>>,
+    /// A class of flows has another way, and not all of its flows have.
+    pub(super) restless: bool,
     /// What the node was given for it.
     pub(super) given: Vec<Forward>,
 }

@@ -11,6 +11,7 @@ use segue_clock::planted::fault;
 
 use super::Lma;
 use super::io::{LmaRecord, StoredLease, StoredSession};
+use super::quality::LinkQuality;
 use super::state::{Order, SESSION, Session, SessionState};
 use crate::NodeId;
 use crate::news::Why;
@@ -81,6 +82,8 @@ impl Lma {
             state,
             since: now,
             leaves: None,
+            link: LinkQuality::default(),
+            steady: now,
             order: Order { timestamp, sequence },
             told: None,
             asked: None,

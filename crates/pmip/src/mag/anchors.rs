@@ -13,7 +13,7 @@ use super::Mag;
 use super::station::{Anchor, Place};
 use crate::heart::{self, Heart, Pulse};
 use crate::message::Registration;
-use crate::{Refusal, Report};
+use crate::{Refusal, Report, keepalive};
 
 impl Mag {
     /// Tells anchors of hosts from before that this is another start: what they said of other accesses is forgotten.
@@ -25,7 +25,7 @@ impl Mag {
             .flat_map(|(anchor, known)| known.tunnels.keys().map(move |own| (*own, *anchor)));
         let ends: Vec<(Ipv6Addr, Ipv6Addr)> = ends.collect();
         for (own, anchor) in ends {
-            self.send(heart::response(None, counter, own, anchor));
+            self.send(heart::response(None, counter, None, own, anchor));
         }
     }
 
@@ -43,7 +43,8 @@ impl Mag {
                 return Err(Refusal::Stranger);
             }
             let counter = self.config.restart_counter;
-            self.send(heart::response(Some(beat.sequence), counter, to, from));
+            let answer = self.answer(now, beat.sequence, options, from, to);
+            self.send(heart::response(Some(beat.sequence), counter, answer, to, from));
             return Ok(());
         }
         let anchor = self.anchors.get_mut(&from).ok_or(Refusal::Stranger)?;
@@ -63,6 +64,24 @@ impl Mag {
         Ok(())
     }
 
+    /// The answer to an anchor's probe, if there is one.
+    fn answer(
+        &mut self,
+        now: Time,
+        number: u32,
+        options: &[MobilityOption],
+        anchor: Ipv6Addr,
+        own: Ipv6Addr,
+    ) -> Option<MobilityOption> {
+        let probe = keepalive::probe(options)?;
+        let is_own = self.config.accesses.iter().any(|access| access.proxy_coa == own);
+        // So many as there are anchors and accesses, however many ask.
+        is_own.then(|| {
+            let answers = self.answers.entry((anchor, own)).or_default();
+            keepalive::option(&answers.answer(now, number, probe))
+        })
+    }
+
     pub(super) fn beat(&mut self, now: Time) {
         while let Some((_, address)) = self.beats.first().copied().filter(|(at, _)| *at <= now) {
             self.beats.pop_first();
@@ -70,7 +89,7 @@ impl Mag {
             let (ask, pulse) = anchor.heart.tick(now);
             self.beats.insert((anchor.heart.deadline(), address));
             let own = anchor.tunnels.keys().next().copied();
-            let request = ask.zip(own).and_then(|(n, own)| heart::request(n, own, address));
+            let request = ask.zip(own).and_then(|(n, own)| heart::request(n, None, own, address));
             self.send(request);
             if pulse == Some(Pulse::Silent) {
                 self.report(Report::Silent { peer: address });
@@ -112,6 +131,7 @@ impl Mag {
         if known.tunnels.is_empty() {
             self.beats.remove(&(known.heart.deadline(), anchor));
             self.anchors.remove(&anchor);
+            self.answers.retain(|(of, _), _| *of != anchor);
         }
         self.out.push_back(Output::Withdraw(part));
     }

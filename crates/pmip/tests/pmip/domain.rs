@@ -14,7 +14,7 @@ use segue_pmip::{
     MagConfig, MagInput, MagRecord, NodeId, Report, Wish,
 };
 use segue_wire::mobility::option::{AccessTechnology, Handoff};
-use segue_wire::mobility::{Body, Message, Profile};
+use segue_wire::mobility::{Body, Message, MobilityOption, Profile};
 use segue_wire::nd;
 
 /// The anchor's address.
@@ -111,6 +111,46 @@ impl Given {
     }
 }
 
+/// The way between the anchor and a gateway.
+#[derive(Clone, Copy)]
+pub(crate) struct Way {
+    /// One way.
+    pub(crate) delay: Span,
+    /// One of so many messages to the gateway is lost; 1: all in either direction are.
+    pub(crate) loses_one_of: Option<u64>,
+    /// The gateway knows no options of ours.
+    pub(crate) foreign: bool,
+    pub(crate) sent: u64,
+}
+
+impl Default for Way {
+    fn default() -> Way {
+        Way { delay: DELAY, loses_one_of: None, foreign: false, sent: 0 }
+    }
+}
+
+impl Way {
+    /// What of a message arrives.
+    fn carry(&mut self, datagram: Datagram, down: bool) -> Option<Datagram> {
+        self.sent += u64::from(down);
+        match self.loses_one_of {
+            Some(1) => return None,
+            Some(n) if down && self.sent.is_multiple_of(n) => return None,
+            _ => {}
+        }
+        if !self.foreign || !down {
+            return Some(datagram);
+        }
+        let mut message = Message::parse(&datagram.bytes, &Profile::STRICT).ok()?;
+        message.options.retain(|option| !matches!(option, MobilityOption::VendorSpecific(_)));
+        let (IpAddr::V6(from), IpAddr::V6(to)) = (datagram.from.0, datagram.to.0) else {
+            return None;
+        };
+        let bytes = message.emit_with_checksum(from, to, &Profile::STRICT).ok()?;
+        Some(Datagram { bytes, ..datagram })
+    }
+}
+
 pub(crate) struct Domain {
     pub(crate) now: Time,
     pub(crate) lma: Lma,
@@ -120,6 +160,8 @@ pub(crate) struct Domain {
     sent: u64,
     /// What is sent from now on is lost.
     pub(crate) cut: bool,
+    /// Ways to gateways that are not as the others.
+    pub(crate) ways: BTreeMap<Ipv6Addr, Way>,
     /// All messages that were sent: when, from whom, what.
     pub(crate) log: Vec<(Time, Ipv6Addr, Message)>,
     /// The same as they left.
@@ -172,6 +214,7 @@ impl Domain {
             wire: BTreeMap::new(),
             sent: 0,
             cut: false,
+            ways: BTreeMap::new(),
             log: Vec::new(),
             packets: Vec::new(),
             given: (0..=count).map(|_| Given::default()).collect(),
@@ -278,8 +321,12 @@ impl Domain {
         }
         self.packets.push(datagram.clone());
         if !self.cut {
+            let IpAddr::V6(to) = datagram.to.0 else { panic!("over IPv6") };
+            let down = from == LMA;
+            let way = self.ways.entry(if down { to } else { from }).or_default();
+            let Some(datagram) = way.carry(datagram, down) else { return };
             self.sent += 1;
-            self.wire.insert((self.now + DELAY, self.sent), datagram);
+            self.wire.insert((self.now + way.delay, self.sent), datagram);
         }
     }
 

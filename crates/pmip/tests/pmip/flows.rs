@@ -14,7 +14,7 @@ use segue_wire::nd::{self, Preference};
 use crate::domain::*;
 
 /// A host with both its interfaces at a gateway each, and their prefixes.
-fn two(config: LmaConfig) -> (Domain, [Prefix; 2]) {
+pub(crate) fn two(config: LmaConfig) -> (Domain, [Prefix; 2]) {
     let configs = (0..2).map(|n| {
         let mut config = mag_config(n);
         let identities = config.identities.as_mut().unwrap();
@@ -32,25 +32,25 @@ fn two(config: LmaConfig) -> (Domain, [Prefix; 2]) {
     (domain, prefixes)
 }
 
-fn flow(prefix: Prefix, port: u16) -> FlowKey {
+pub(crate) fn flow(prefix: Prefix, port: u16) -> FlowKey {
     let std::net::IpAddr::V6(network) = prefix.addr else { panic!() };
     let dst = std::net::Ipv6Addr::from_bits(network.to_bits() | 5).into();
     let src = "2001:db8:ffff::9".parse().unwrap();
     FlowKey { src, dst, sport: 443, dport: port, protocol: 6, label: 0 }
 }
 
-fn first_packet(domain: &mut Domain, key: FlowKey) -> Vec<LmaWish> {
+pub(crate) fn first_packet(domain: &mut Domain, key: FlowKey) -> Vec<LmaWish> {
     domain.wishes.clear();
     domain.at_lma(Input::Own(LmaInput::Flow { key, dscp: 46 }));
     std::mem::take(&mut domain.wishes)
 }
 
-fn goes(domain: &Domain, key: FlowKey) -> Option<std::net::IpAddr> {
+pub(crate) fn goes(domain: &Domain, key: FlowKey) -> Option<std::net::IpAddr> {
     domain.sends(Traffic::Flow(key))
 }
 
 /// What was told of handovers: why, from where to where, and how many flows.
-fn handovers(domain: &Domain) -> Vec<(Cause, Ipv6Addr, Ipv6Addr, usize)> {
+pub(crate) fn handovers(domain: &Domain) -> Vec<(Cause, Ipv6Addr, Ipv6Addr, usize)> {
     let told = domain.reports.iter().filter_map(|report| match report {
         Report::Handover { cause, from, to, flows, .. } => Some((*cause, *from, *to, *flows)),
         _ => None,
@@ -82,7 +82,7 @@ fn says(message: &Message) -> (Vec<String>, bool) {
 }
 
 /// The router preference in the last advertisement to a station.
-fn preference(domain: &Domain, n: u8) -> Option<Preference> {
+pub(crate) fn preference(domain: &Domain, n: u8) -> Option<Preference> {
     let own = domain.frames.iter().rev().filter(|(_, to, _)| *to == station(n));
     own.filter_map(|(_, _, message)| match message {
         nd::Message::RouterAdvertisement(advertisement) => Some(advertisement.prf),

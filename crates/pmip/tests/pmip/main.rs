@@ -11,4 +11,5 @@ mod flows;
 mod gateway;
 mod moves;
 mod oai;
+mod quality;
 mod restarts;

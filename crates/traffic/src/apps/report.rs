@@ -133,6 +133,7 @@ fn voice_r(measured: &Measured) -> Option<f64> {
         loss_up: measured.loss_ratio()?,
         loss_down: 0.0,
         jitter_s: measured.delay.deviation_ns()? / 1e9,
+        rate_bps: None,
         price: 0.0,
         since: Time::ZERO,
         preference: 0.0,

@@ -219,6 +219,7 @@ impl Path {
             loss_down,
             // One direction has about half of what a round trip shows.
             jitter_s: estimates.map_or(0.0, |e| e.rtt_jitter / 2.0),
+            rate_bps: None,
             price: self.config.price,
             since: self.usable_since,
             preference: self.config.preference,

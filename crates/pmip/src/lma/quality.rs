@@ -1,0 +1,253 @@
+//! How well the ways to hosts do, and which flows go where for that: the schedule by quality. The way to an interface is that to
+//! its gateway, which keepalives measure, and its link, of which others tell (Link_Parameters_Report, IEEE 802.21).
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::net::Ipv6Addr;
+
+use segue_clock::{Span, Time};
+use segue_ip::FlowKey;
+use segue_keepalive::{Estimates, State};
+use segue_steering::{Class, PathId, PathView, Steering, classify};
+use segue_wire::Probe;
+
+use super::Lma;
+use super::config::Schedule;
+use super::state::{Placed, Session};
+use crate::heart;
+use crate::keepalive::{self, Keepalive};
+use crate::news::Cause;
+use crate::{NodeId, Report};
+
+/// How often it is looked whether flows should go elsewhere.
+const REVIEW: Span = Span::from_millis(500);
+
+/// What is known of a link to a station; what is not is `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkQuality {
+    /// Data rate in kbit/s.
+    pub rate_kbps: Option<u32>,
+    /// Packet error rate in millionths.
+    pub loss_ppm: Option<u32>,
+    /// Signal in dBm.
+    pub signal_dbm: Option<i16>,
+}
+
+impl LinkQuality {
+    /// With what is newer.
+    #[must_use]
+    pub fn and(self, newer: LinkQuality) -> LinkQuality {
+        LinkQuality {
+            rate_kbps: newer.rate_kbps.or(self.rate_kbps),
+            loss_ppm: newer.loss_ppm.or(self.loss_ppm),
+            signal_dbm: newer.signal_dbm.or(self.signal_dbm),
+        }
+    }
+}
+
+impl Lma {
+    /// What keepalives say of the way to a gateway, if they are wanted.
+    #[must_use]
+    pub fn measured(&self, gateway: Ipv6Addr) -> Option<(State, &Estimates)> {
+        let keepalive = self.peers.get(&gateway)?.keepalive.as_ref()?;
+        Some((keepalive.state(), keepalive.estimates()))
+    }
+
+    /// Begins to measure the way to a gateway.
+    pub(super) fn keepalive(&mut self, now: Time, gateway: Ipv6Addr) -> Option<Keepalive> {
+        let config = self.config.keepalive.clone()?;
+        let keepalive = Keepalive::new(config, now, self.rng.next_u64());
+        self.probes.extend(keepalive.deadline().map(|at| (at, gateway)));
+        Some(keepalive)
+    }
+
+    /// Asks where it is time to.
+    pub(super) fn probe(&mut self, now: Time) {
+        while let Some((at, gateway)) = self.probes.first().copied().filter(|(at, _)| *at <= now) {
+            self.probes.remove(&(at, gateway));
+            let known = self.peers.get_mut(&gateway).and_then(|peer| peer.keepalive.as_mut());
+            let Some(keepalive) = known else { continue };
+            let outcome = keepalive.tick(now);
+            self.probes.extend(keepalive.deadline().map(|at| (at, gateway)));
+            self.probed(now, gateway, outcome);
+        }
+    }
+
+    /// A gateway answers. `None`: no probe was asked for with this number.
+    pub(super) fn answered(
+        &mut self,
+        now: Time,
+        gateway: Ipv6Addr,
+        number: u32,
+        said: Option<Probe>,
+    ) -> Option<()> {
+        let keepalive = self.peers.get_mut(&gateway)?.keepalive.as_mut()?;
+        let before = keepalive.deadline();
+        let outcome = keepalive.on_response(now, number, said)?;
+        let after = keepalive.deadline();
+        before.map(|at| self.probes.remove(&(at, gateway)));
+        self.probes.extend(after.map(|at| (at, gateway)));
+        self.probed(now, gateway, outcome);
+        Some(())
+    }
+
+    fn probed(
+        &mut self,
+        now: Time,
+        gateway: Ipv6Addr,
+        (requests, changed): (Vec<(u32, Probe)>, Option<State>),
+    ) {
+        let own = self.config.address;
+        for (number, probe) in requests {
+            self.send(heart::request(number, Some(keepalive::option(&probe)), own, gateway));
+        }
+        let Some(state) = changed else { return };
+        let Some(peer) = self.peers.get_mut(&gateway) else { return };
+        let down = state == State::Down;
+        if core::mem::replace(&mut peer.unreachable, down) == down {
+            return;
+        }
+        peer.since = now;
+        self.report(match down {
+            true => Report::Silent { peer: gateway },
+            false => Report::Answers { peer: gateway },
+        });
+        let there: Vec<u32> = self.sessions.of(&gateway).map(|(number, _)| *number).collect();
+        for number in there {
+            self.turn(now, number, if down { Cause::Unreachable } else { Cause::Back });
+        }
+    }
+
+    /// Whether something speaks against leading traffic to a binding: its interface is about to leave, or its gateway is
+    /// not reached.
+    pub(super) fn is_doubtful(&self, number: u32) -> bool {
+        self.sessions.get(&number).is_some_and(|at| {
+            at.value.leaves.is_some() || self.peers.get(&at.peer).is_some_and(|p| p.unreachable)
+        })
+    }
+
+    /// A link to a host's interface is so good.
+    pub(super) fn link_told(&mut self, link_layer: &crate::LinkLayer, quality: LinkQuality) {
+        for number in self.numbers_of(link_layer) {
+            if let Some(session) = self.sessions.value_mut(&number) {
+                session.link = session.link.and(quality);
+            }
+        }
+    }
+
+    /// Bindings of a host as ways that are compared.
+    fn views(&self, node: &NodeId) -> Vec<(u32, PathView)> {
+        let Some(host) = self.hosts.get(node) else { return Vec::new() };
+        let view = |(number, gateway): (u32, Ipv6Addr)| {
+            let session = self.session(number)?;
+            let peer = self.peers.get(&gateway)?;
+            let estimates = peer.keepalive.as_ref().map(Keepalive::estimates);
+            let usable = !self.is_doubtful(number);
+            let since = session.steady.max(peer.since);
+            Some((number, view(session, estimates, usable, since)))
+        };
+        self.active(host).into_iter().filter_map(view).collect()
+    }
+
+    /// The best binding for a flow, among all of its host.
+    pub(super) fn best(
+        &mut self,
+        now: Time,
+        node: &NodeId,
+        key: &FlowKey,
+        dscp: u8,
+    ) -> Option<u32> {
+        let class = classify(key, dscp, &self.config.steering);
+        let views = self.views(node);
+        let paths: Vec<PathView> = views.iter().map(|(_, view)| *view).collect();
+        let config = &self.config.steering;
+        let host = self.hosts.get_mut(node)?;
+        let steering = host.steering.get_or_insert_with(|| {
+            // The tables of classes are the anchor's: a host needs none of its own.
+            let (dscp, ports) = (BTreeMap::new(), BTreeMap::new());
+            Box::new(Steering::new(segue_steering::Config { dscp, ports, ..config.clone() }))
+        });
+        let decision = steering.choose(now, class, &paths)?;
+        host.restless |= decision.previous.is_some_and(|before| before != decision.path);
+        self.review_at.get_or_insert(now + REVIEW);
+        views.iter().find(|(_, view)| view.id == decision.path).map(|(number, _)| *number)
+    }
+
+    /// Moves flows to where they are served better by now.
+    pub(super) fn review(&mut self, now: Time) {
+        if self.review_at.is_none_or(|at| now < at) {
+            return;
+        }
+        let steered = self.hosts.iter().filter(|(_, host)| host.steering.is_some());
+        let steered: Vec<NodeId> = steered.map(|(node, _)| node.clone()).collect();
+        self.review_at = (!steered.is_empty()).then_some(now + REVIEW);
+        for node in steered {
+            let views = self.views(&node);
+            let paths: Vec<PathView> = views.iter().map(|(_, view)| *view).collect();
+            let Some(host) = self.hosts.get_mut(&node) else { continue };
+            let Some(steering) = host.steering.as_mut() else { continue };
+            steering.choose_all(now, &paths, |_, decision| {
+                host.restless |= decision.previous.is_some();
+            });
+            if core::mem::take(&mut host.restless) {
+                let chosen = Class::ALL.map(|class| steering.current(class));
+                self.settle_flows(now, &node, &views, chosen);
+            }
+        }
+    }
+
+    /// Leads the flows of a host that no other has placed to where their classes go.
+    fn settle_flows(
+        &mut self,
+        now: Time,
+        node: &NodeId,
+        views: &[(u32, PathView)],
+        chosen: [Option<PathId>; Class::ALL.len()],
+    ) {
+        let Some(host) = self.hosts.get(node) else { return };
+        let keys: Vec<FlowKey> = host.flows.iter().map(|(_, key)| *key).collect();
+        self.gone.clear();
+        for key in keys {
+            let Some(flow) = self.flows.get(&key).filter(|flow| flow.why != Placed::Decision)
+            else {
+                continue;
+            };
+            let class = classify(&key, flow.dscp, &self.config.steering);
+            let path = chosen[class as usize];
+            let to = views.iter().find(|(_, view)| Some(view.id) == path).map(|(n, _)| *n);
+            let Some(to) = to.filter(|to| *to != flow.session) else { continue };
+            if self.flow_usable(&key).contains(&to) {
+                self.assign(&key, to, Placed::Rule);
+                self.lead(&key);
+            }
+        }
+        self.tell_gone(now, node, Cause::Better);
+    }
+
+    /// Whether flows are placed by quality.
+    pub(super) fn is_by_quality(&self) -> bool {
+        self.config.schedule == Schedule::Quality
+    }
+}
+
+/// A binding as a way that is compared.
+fn view(session: &Session, estimates: Option<&Estimates>, usable: bool, since: Time) -> PathView {
+    let first = |of: fn(&Estimates) -> &Vec<f64>| estimates.and_then(|e| of(e).first().copied());
+    let link_loss = session.link.loss_ppm.map_or(0.0, |ppm| f64::from(ppm) / 1e6);
+    // The link is behind the way to its gateway, in both directions.
+    let loss = |way: Option<f64>| 1.0 - (1.0 - way.unwrap_or(0.0)) * (1.0 - link_loss);
+    PathView {
+        id: PathId(session.bid as u8),
+        usable,
+        rtt_s: first(|e| &e.rtt_ewma),
+        loss_up: loss(first(|e| &e.owl_down)),
+        loss_down: loss(first(|e| &e.owl_up)),
+        // One direction has about half of what a round trip shows.
+        jitter_s: estimates.map_or(0.0, |e| e.rtt_jitter / 2.0),
+        rate_bps: session.link.rate_kbps.map(|kbps| f64::from(kbps) * 1e3),
+        price: 0.0,
+        since,
+        preference: 0.0,
+    }
+}
