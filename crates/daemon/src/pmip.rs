@@ -6,6 +6,7 @@ pub mod decision;
 pub mod leading;
 pub mod lma;
 pub mod mag;
+pub mod quality;
 mod records;
 
 use std::collections::BTreeMap;

@@ -144,6 +144,14 @@ pub struct Lma {
     pub machine: LmaConfig,
 }
 
+impl Lma {
+    /// Whether anybody looks at how good links are.
+    #[must_use]
+    pub fn wants_quality(&self) -> bool {
+        self.machine.schedule == segue_pmip::Schedule::Quality || self.decisions.is_some()
+    }
+}
+
 /// Everything that a mobile access gateway's daemon needs to know, validated.
 pub struct Mag {
     /// Settings of every daemon. If no interface is named, packets of tunnels come over all that are no accesses.

@@ -1,4 +1,4 @@
-//! The keys of `[keepalive]` and `[path.NAME.keepalive]`: how a path is probed.
+//! The keys of `[keepalive]` and `[path.NAME.keepalive]`: how a path is probed, or the way to a peer without a path.
 
 use anyhow::bail;
 use segue_clock::Span;
@@ -60,6 +60,59 @@ pub struct KeepaliveKeys {
     tau_fall: Option<Duration>,
     /// Probes of a loss interval (N), 10.
     loss_interval: Option<u32>,
+}
+
+/// How the way to a peer is probed that has no path: planned once from targets, or as given.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PeerKeepaliveKeys {
+    /// Whether it is probed.
+    enabled: Option<bool>,
+    /// Mean time to notice a silent outage (T_Ravg), 500 ms.
+    responsiveness: Option<Duration>,
+    /// Mean time between false alarms (T_fp), 10⁵ s.
+    false_positive_interval: Option<Duration>,
+    /// Round-trip time to plan for, 50 ms.
+    rtt: Option<Duration>,
+    /// Loss in each direction to plan for, 2 %.
+    loss: Option<Ratio>,
+    /// K, in place of a plan; needs `period`.
+    k: Option<u8>,
+    /// T_KA, in place of a plan; needs `k`.
+    period: Option<Duration>,
+    /// Time constants of the averages, `["1s", "10s"]`.
+    tau: Option<Vec<Duration>>,
+    /// Probes of a loss interval (N), 10.
+    loss_interval: Option<u32>,
+}
+
+impl PeerKeepaliveKeys {
+    /// How it is probed; `None`: not at all. `usual` says whether it is probed where the keys do not say so.
+    ///
+    /// # Errors
+    /// The first invalid key.
+    pub fn validate(
+        keys: Option<&PeerKeepaliveKeys>,
+        usual: bool,
+    ) -> anyhow::Result<Option<Keepalive>> {
+        let enabled = keys.map_or(usual, |keys| keys.enabled.unwrap_or(true));
+        let keys = keys.cloned().unwrap_or_default();
+        let planned = KeepaliveKeys {
+            adaptive: Some(false),
+            rides: Some(false),
+            mode: Some(ModeKey::Client),
+            responsiveness: keys.responsiveness,
+            false_positive_interval: keys.false_positive_interval,
+            rtt: keys.rtt,
+            loss: keys.loss,
+            k: keys.k,
+            period: keys.period,
+            tau: keys.tau,
+            loss_interval: keys.loss_interval,
+            ..KeepaliveKeys::default()
+        };
+        Ok(Some(planned.validate()?.keepalive).filter(|_| enabled))
+    }
 }
 
 /// Who measures.

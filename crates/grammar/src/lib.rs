@@ -1,6 +1,6 @@
 //! What files are written in, whether they configure a daemon, a scenario or a lab: TOML with values
 //! that carry their units ([`Duration`], [`Ratio`]), nodes, links and radio ([`Node`], [`Link`], [`link`], [`Cell`],
-//! [`Walk`]), what happens ([`Event`]), and how paths are probed and flows move ([`KeepaliveKeys`], [`PathKeys`], [`SteeringKeys`]). Every error is one
+//! [`Walk`]), what happens ([`Event`]), and how paths are probed and flows move ([`KeepaliveKeys`], [`PathKeys`], [`PeerKeepaliveKeys`], [`SteeringKeys`]). Every error is one
 //! line with file, line and key.
 
 #![forbid(unsafe_code)]
@@ -24,7 +24,7 @@ mod values;
 pub use air::{Access, Cell, FIRST_ADDRESS, Walk};
 pub use config::{Config, parse, read};
 pub use event::{Event, EventKeys};
-pub use keepalive::{KeepaliveKeys, Probed, complete};
+pub use keepalive::{KeepaliveKeys, PeerKeepaliveKeys, Probed, complete};
 pub use names::{check_address, check_name};
 pub use network::{Address, End, EndAddress, Ends, Link, Node, PrefixText, RouteText, Ways};
 pub use part::{Part, known, tables, value};

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, bail};
+use segue_clock::Span;
 use segue_tunnel::PathConfig;
 use segue_wire::Encapsulation;
 use serde::Deserialize;
@@ -92,14 +93,25 @@ impl Paths {
             .iter()
             .map(|(name, keys)| Ok((name.clone(), path_config(keys, &format!("path.{name}"))?)))
             .collect::<anyhow::Result<BTreeMap<_, _>>>()?;
-        let mut steering = segue_steering::Config::default();
         let shortest = paths.values().chain([&path]).map(|path| path.keepalive.t_ka).min();
+        let steering = steering_keys.validate(shortest)?;
+        Ok(Paths { path, paths, steering })
+    }
+}
+
+impl SteeringKeys {
+    /// How flows move by choice, where the shortest period of probes is this.
+    ///
+    /// # Errors
+    /// The first invalid key.
+    pub fn validate(&self, shortest: Option<Span>) -> anyhow::Result<segue_steering::Config> {
+        let mut steering = segue_steering::Config::default();
         let hold = shortest.map_or(steering.hold, |t_ka| (t_ka * 4).min(steering.hold));
-        steering.hold = steering_keys.hold.map_or(hold, |Duration(span)| span);
-        steering.margin = steering_keys.margin.unwrap_or(steering.margin);
+        steering.hold = self.hold.map_or(hold, |Duration(span)| span);
+        steering.margin = self.margin.unwrap_or(steering.margin);
         if !(steering.margin.is_finite() && steering.margin >= 0.0) {
             bail!("[steering] margin must be zero or more");
         }
-        Ok(Paths { path, paths, steering })
+        Ok(steering)
     }
 }

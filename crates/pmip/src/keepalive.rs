@@ -45,6 +45,15 @@ pub(crate) struct Keepalive {
     requests: VecDeque<Sent>,
 }
 
+/// What follows from an answer, or from time.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    /// Requests to send, by the numbers of their heartbeats.
+    pub(crate) requests: Vec<(u32, Probe)>,
+    /// The state, if it has changed.
+    pub(crate) changed: Option<State>,
+}
+
 /// A request.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
@@ -77,8 +86,8 @@ impl Keepalive {
         self.client.estimates()
     }
 
-    /// Does what is due: the requests to send, by the numbers of their heartbeats, and the state if it has changed.
-    pub(crate) fn tick(&mut self, now: Time) -> (Vec<(u32, Probe)>, Option<State>) {
+    /// Does what is due.
+    pub(crate) fn tick(&mut self, now: Time) -> Outcome {
         self.client.tick(now);
         self.outcome(now)
     }
@@ -89,7 +98,7 @@ impl Keepalive {
         now: Time,
         number: u32,
         said: Option<Probe>,
-    ) -> Option<(Vec<(u32, Probe)>, Option<State>)> {
+    ) -> Option<Outcome> {
         let seq = number.wrapping_sub(self.base);
         let sent = self.requests.iter_mut().find(|sent| sent.seq == seq)?;
         let said = said.filter(|probe| probe.seq == seq);
@@ -112,8 +121,8 @@ impl Keepalive {
         Some(self.outcome(now))
     }
 
-    fn outcome(&mut self, now: Time) -> (Vec<(u32, Probe)>, Option<State>) {
-        let (mut requests, mut changed) = (Vec::new(), None);
+    fn outcome(&mut self, now: Time) -> Outcome {
+        let mut outcome = Outcome::default();
         while let Some(output) = self.client.poll() {
             match output {
                 ClientOutput::SendRequest(request) => {
@@ -128,13 +137,13 @@ impl Keepalive {
                         self.requests.pop_front();
                     }
                     self.requests.push_back(Sent { seq: probe.seq, at: now, answered: false });
-                    requests.push((self.base.wrapping_add(probe.seq), probe));
+                    outcome.requests.push((self.base.wrapping_add(probe.seq), probe));
                 }
-                ClientOutput::State(state) => changed = Some(state),
+                ClientOutput::State(state) => outcome.changed = Some(state),
                 ClientOutput::Heard(_) | ClientOutput::Doubt(_) | ClientOutput::Sample(_) => {}
             }
         }
-        (requests, changed)
+        outcome
     }
 }
 

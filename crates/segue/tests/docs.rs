@@ -47,6 +47,8 @@ fn every_key_stands_in_the_documentation_and_in_an_example() {
         ("host", "[steering]"),
         ("anchor", ""),
         ("pmip-lma", ""),
+        ("pmip-lma", "[keepalive]"),
+        ("pmip-lma", "[steering]"),
         ("pmip-lma", "[radius]"),
         ("pmip-lma", "[[radius.server]]"),
         ("pmip-mag", ""),

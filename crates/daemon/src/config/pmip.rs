@@ -6,7 +6,9 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use segue_clock::{DayClock, Span, Time, UnixTime};
-use segue_grammar::{Config, Duration, HandoffKey, ScheduleKey, TechnologyKey};
+use segue_grammar::{
+    Config, Duration, HandoffKey, PeerKeepaliveKeys, ScheduleKey, SteeringKeys, TechnologyKey,
+};
 use segue_ip::Prefix;
 use segue_mih::{Interest, MihfConfig};
 use segue_mobility::{Lifetime, Pool};
@@ -59,8 +61,13 @@ pub struct LmaFile {
     pub assign_delay: Option<Duration>,
     /// Whether flows may go to another interface of their host than the one whose prefix they have, true.
     pub flow_mobility: Option<bool>,
-    /// How flows are placed where nobody else decides: `static`, `hash`, `random` or `least-loaded`; `static`.
+    /// How flows are placed where nobody else decides: `static`, `hash`, `random`, `least-loaded` or `quality`; `static`.
     pub schedule: Option<ScheduleKey>,
+    /// How the ways to gateways are measured; with `schedule = "quality"` as planned, else not.
+    pub keepalive: Option<PeerKeepaliveKeys>,
+    /// With `schedule = "quality"`: when flows move by choice.
+    #[serde(default)]
+    pub steering: SteeringKeys,
     /// Place each flow by itself, also where there is no choice, false.
     pub every_flow: Option<bool>,
     /// How long a flow of which nothing comes is remembered, 1 min.
@@ -237,6 +244,11 @@ impl LmaFile {
         if capacity == 0 {
             bail!("max_bindings must be above zero");
         }
+        let schedule = self.schedule.unwrap_or(ScheduleKey::Static);
+        let keepalive = self.keepalive.as_ref();
+        let keepalive = PeerKeepaliveKeys::validate(keepalive, schedule == ScheduleKey::Quality)
+            .context("[keepalive]")?;
+        let steering = self.steering.validate(keepalive.as_ref().map(|probed| probed.t_ka))?;
         let default = LmaConfig::new(address, pool, NO_CLOCK);
         let span = |key: Option<Duration>, usual| key.map_or(usual, |Duration(span)| span);
         let longest = span(self.lifetime, default.longest.span());
@@ -276,7 +288,9 @@ impl LmaFile {
                 delete_delay: span(self.delete_delay, default.delete_delay),
                 assign_delay: span(self.assign_delay, default.assign_delay),
                 flow_mobility: self.flow_mobility.unwrap_or(true),
-                schedule: self.schedule.unwrap_or(ScheduleKey::Static).schedule(),
+                schedule: schedule.schedule(),
+                keepalive,
+                steering,
                 always_ask: self.every_flow.unwrap_or(false),
                 max_flows,
                 capacity,

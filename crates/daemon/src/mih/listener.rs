@@ -71,6 +71,11 @@ impl Listener {
         events
     }
 
+    /// Gives its machine an order.
+    pub fn order(&mut self, input: MihfInput) {
+        self.end.handle(Input::Own(input));
+    }
+
     /// Deregisters: whoever tells is not to wait for this one.
     pub fn leave(mut self) {
         self.end.handle(Input::Own(MihfInput::Leave));

@@ -14,6 +14,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 use tracing::info;
 
+use super::quality::{LinkStatus, QualityStatus};
 use crate::control::Place;
 
 /// Lines that wait for a connection; one that does not read them loses the connection.
@@ -98,6 +99,24 @@ pub enum Told {
     FlowEnded {
         /// The flow.
         flow: FlowName,
+    },
+    /// How well the way to a gateway does: each second, if it is measured.
+    Quality {
+        /// The gateway.
+        proxy_coa: String,
+        /// How well.
+        #[serde(flatten)]
+        quality: QualityStatus,
+    },
+    /// What is known of the link to a host's interface: each second, if anything is.
+    Link {
+        /// The host's identity.
+        mn_id: String,
+        /// Its interface.
+        llid: String,
+        /// What.
+        #[serde(flatten)]
+        link: LinkStatus,
     },
     /// An order that could not be followed.
     Refused {

@@ -1,5 +1,7 @@
 //! The daemon of a local mobility anchor.
 
+mod deciding;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 
@@ -19,7 +21,8 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use super::aaa::{Asking, RadiusStatus, Told as News};
-use super::decision::{Decisions, Happened, Order, Told};
+use super::decision::{Decisions, Happened, Told};
+use super::quality::{self, LinkStatus, QualityStatus, Reporting};
 use super::{About, day_clock, open, records, refused, seconds_left, stored, today};
 use crate::control::{Response, Vocabulary};
 use crate::engine::ToLoop;
@@ -101,6 +104,9 @@ pub struct BindingStatus {
     pub state: String,
     /// Until it ends.
     pub lifetime_s: u64,
+    /// What is known of its link.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<LinkStatus>,
 }
 
 /// A flow.
@@ -125,7 +131,7 @@ pub struct HandoverStatus {
     pub at_s: f64,
     /// The host's identity.
     pub mn_id: String,
-    /// Why: `moved`, `left`, `going_down` or `back`.
+    /// Why: `moved`, `left`, `going_down`, `unreachable`, `better` or `back`.
     pub cause: String,
     /// The gateway that it went to.
     pub from: String,
@@ -146,6 +152,9 @@ pub struct TunnelStatus {
     pub packets: [u64; 2],
     /// Bytes of these.
     pub bytes: [u64; 2],
+    /// How well the way there does, if that is measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quality: Option<QualityStatus>,
 }
 
 impl OfFlows for Lma {
@@ -164,6 +173,8 @@ pub struct Daemon {
     decisions: Option<Decisions>,
     /// Who tells which hosts are about to leave.
     listener: Option<Listener>,
+    /// Has links report, if that counts.
+    reporting: Option<Reporting>,
     /// The links that hosts are about to leave.
     leaving: BTreeMap<LinkLayer, LinkId>,
     /// The last flow that was looked at.
@@ -206,71 +217,9 @@ impl Daemon {
         if ended.is_empty() { Ok(()) } else { self.feed(Input::Own(LmaInput::FlowsEnded(ended))) }
     }
 
-    /// What whoever decides is told of a flow.
-    fn told_of(&self, key: &FlowKey, asked: bool) -> Option<Told> {
-        let lma = &self.core.end.sockets.machine.machine;
-        let flow = lma.flow(key)?;
-        let bid = lma.session(flow.session)?.bid;
-        let (mn_id, dscp) = (flow.node.to_string(), flow.dscp);
-        Some(Told::Flow { flow: (*key).into(), mn_id, dscp, bid, asked })
-    }
-
-    fn tell_of_flow(&mut self, key: &FlowKey, asked: bool) {
-        if !self.decisions.as_ref().is_some_and(Decisions::heard) {
-            return;
-        }
-        if let Some((told, decisions)) = self.told_of(key, asked).zip(self.decisions.as_mut()) {
-            decisions.tell(&told);
-        }
-    }
-
-    /// All bindings and flows, as whoever decides is told of them.
-    fn present(&self) -> Vec<Told> {
-        let lma = &self.core.end.sockets.machine.machine;
-        let bindings =
-            lma.sessions().map(|(_, gateway, _, session)| told_binding(gateway, session));
-        let flows = lma.flows().filter_map(|(key, _)| self.told_of(key, false));
-        bindings.chain(flows).collect()
-    }
-
     /// How often the machine has refused something for this reason.
     fn refused(&self, why: Refusal) -> u64 {
         self.core.end.sockets.machine.machine.refused().get(&why).copied().unwrap_or(0)
-    }
-
-    fn ordered(&mut self, number: u64, order: Order) -> anyhow::Result<()> {
-        let (flow, bid) = match order {
-            Order::Decide | Order::Observe => {
-                let Some(decisions) = &mut self.decisions else { return Ok(()) };
-                decisions.decides(number, matches!(order, Order::Decide));
-                let anybody = decisions.anybody();
-                return self.feed(Input::Own(LmaInput::Deciding(anybody)));
-            }
-            Order::Place { flow, bid } | Order::Move { flow, bid } => (flow, Some(bid)),
-            Order::Default { flow } => (flow, None),
-        };
-        let key = flow.into();
-        let before = self.refused(Refusal::NoBinding);
-        self.feed(Input::Own(LmaInput::Place { key, bid }))?;
-        if self.refused(Refusal::NoBinding) > before
-            && let Some(decisions) = &mut self.decisions
-        {
-            let why = format!("{key}: there is no such flow, or no such binding of its host");
-            decisions.tell_one(number, Told::Refused { why });
-        }
-        Ok(())
-    }
-}
-
-/// What whoever decides is told of a binding.
-fn told_binding(gateway: std::net::Ipv6Addr, session: &segue_pmip::Session) -> Told {
-    Told::Binding {
-        mn_id: session.node.to_string(),
-        llid: session.link_layer.to_string(),
-        bid: session.bid,
-        att: att(session),
-        prefixes: session.prefixes.iter().map(ToString::to_string).collect(),
-        proxy_coa: gateway.to_string(),
     }
 }
 
@@ -329,13 +278,19 @@ impl Role for Daemon {
         let listen = |path: &PathBuf| Decisions::listen(path, happens);
         let decisions = settings.decisions.as_ref().map(listen).transpose()?;
         let (looked_at, began, handovers) = (None, monotonic(), VecDeque::new());
-        let listener = settings.mih.take().map(Listener::start).transpose()?;
+        let reporting = settings.wants_quality().then(Reporting::default);
+        let mih = settings.mih.take().map(|mut mih| {
+            mih.interests.extend(reporting.is_some().then(quality::interest));
+            mih
+        });
+        let listener = mih.map(Listener::start).transpose()?;
         let daemon = Daemon {
             settings,
             core,
             forwarding,
             decisions,
             listener,
+            reporting,
             leaving: BTreeMap::new(),
             looked_at,
             began,
@@ -383,6 +338,7 @@ impl Role for Daemon {
     fn on_heartbeat(&mut self) -> anyhow::Result<()> {
         self.forwarding.look_after(monotonic());
         self.end_idle()?;
+        self.tell_quality();
         self.feed(Input::Own(LmaInput::TimeOfDay(today())))
     }
 
@@ -393,7 +349,11 @@ impl Role for Daemon {
 
     /// Hosts are about to leave, or are not any more.
     fn on_chore(&mut self, LinksTold: LinksTold) -> anyhow::Result<()> {
-        let events = self.listener.as_mut().map(Listener::turn).unwrap_or_default();
+        let Some(listener) = &mut self.listener else { return Ok(()) };
+        let events = listener.turn();
+        if let Some(reporting) = &mut self.reporting {
+            reporting.turn(listener);
+        }
         for event in events {
             if !self.listener.as_ref().is_some_and(|listener| listener.is_newest(&event)) {
                 continue;
@@ -412,6 +372,13 @@ impl Role for Daemon {
                 }
                 What::Down(_) => {
                     self.leaving.remove(&link_layer);
+                    continue;
+                }
+                What::Parameters(reports) => {
+                    let Some(quality) = quality::reported(&reports) else { continue };
+                    let input = LmaInput::Link { link_layer: link_layer.clone(), quality };
+                    self.feed(Input::Own(input))?;
+                    self.tell_of_link(&link_layer);
                     continue;
                 }
                 _ => continue,
@@ -437,23 +404,7 @@ impl Role for Daemon {
                 self.handovers.pop_front();
             }
         }
-        let Some(decisions) = &mut self.decisions else { return Ok(()) };
-        match report {
-            Report::Registered { node, link_layer, .. }
-            | Report::Moved { node, link_layer, .. } => {
-                let lma = &self.core.end.sockets.machine.machine;
-                let mut own = lma.sessions_of(node);
-                let found = own.find(|(.., session)| session.link_layer == *link_layer);
-                if let Some((_, gateway, _, session)) = found {
-                    decisions.tell(&told_binding(gateway, session));
-                }
-            }
-            Report::Left { node, link_layer, .. } => {
-                let (mn_id, llid) = (node.to_string(), link_layer.to_string());
-                decisions.tell(&Told::Left { mn_id, llid });
-            }
-            _ => {}
-        }
+        self.tell_of_bindings(report);
         Ok(())
     }
 
@@ -530,6 +481,7 @@ impl Role for Daemon {
                 bid: session.bid,
                 state: state.to_owned(),
                 lifetime_s: seconds_left(until),
+                link: LinkStatus::of(session.link),
             }
         };
         let mut bindings: Vec<BindingStatus> = lma.sessions().map(binding).collect();
@@ -540,6 +492,7 @@ impl Role for Daemon {
                 proxy_coa: gateway.to_string(),
                 packets: [carried.sent_packets, carried.received_packets],
                 bytes: [carried.sent_bytes, carried.received_bytes],
+                quality: lma.measured(gateway).map(QualityStatus::of),
             }
         });
         let flows = lma.flows().take(SHOWN).filter_map(|(key, flow)| {

@@ -14,7 +14,6 @@ use super::Lma;
 use super::io::{LmaRecord, StoredLease};
 use super::state::{Host, Peer, SessionState, TUNNEL};
 use crate::heart::Heart;
-use crate::keepalive::Keepalive;
 use crate::{LinkLayer, NodeId};
 
 impl Lma {
@@ -126,8 +125,6 @@ impl Lma {
         }
         let Some(peer) = self.peers.remove(&gateway) else { return };
         self.beats.remove(&(peer.heart.deadline(), gateway));
-        let due = peer.keepalive.as_ref().and_then(Keepalive::deadline);
-        due.map(|at| self.probes.remove(&(at, gateway)));
         let (local, remote) = (self.config.address.into(), gateway.into());
         let number = peer.tunnel;
         let tunnel = Tunnel { number, local, remote, interface: None, form: Form::Ip };

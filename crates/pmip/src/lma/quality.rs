@@ -16,7 +16,7 @@ use super::Lma;
 use super::config::Schedule;
 use super::state::{Placed, Session};
 use crate::heart;
-use crate::keepalive::{self, Keepalive};
+use crate::keepalive::{self, Keepalive, Outcome};
 use crate::news::Cause;
 use crate::{NodeId, Report};
 
@@ -28,8 +28,6 @@ const REVIEW: Span = Span::from_millis(500);
 pub struct LinkQuality {
     /// Data rate in kbit/s.
     pub rate_kbps: Option<u32>,
-    /// Packet error rate in millionths.
-    pub loss_ppm: Option<u32>,
     /// Signal in dBm.
     pub signal_dbm: Option<i16>,
 }
@@ -40,7 +38,6 @@ impl LinkQuality {
     pub fn and(self, newer: LinkQuality) -> LinkQuality {
         LinkQuality {
             rate_kbps: newer.rate_kbps.or(self.rate_kbps),
-            loss_ppm: newer.loss_ppm.or(self.loss_ppm),
             signal_dbm: newer.signal_dbm.or(self.signal_dbm),
         }
     }
@@ -67,6 +64,7 @@ impl Lma {
         while let Some((at, gateway)) = self.probes.first().copied().filter(|(at, _)| *at <= now) {
             self.probes.remove(&(at, gateway));
             let known = self.peers.get_mut(&gateway).and_then(|peer| peer.keepalive.as_mut());
+            // A gateway that has no binding any more is asked no more.
             let Some(keepalive) = known else { continue };
             let outcome = keepalive.tick(now);
             self.probes.extend(keepalive.deadline().map(|at| (at, gateway)));
@@ -92,12 +90,7 @@ impl Lma {
         Some(())
     }
 
-    fn probed(
-        &mut self,
-        now: Time,
-        gateway: Ipv6Addr,
-        (requests, changed): (Vec<(u32, Probe)>, Option<State>),
-    ) {
+    fn probed(&mut self, now: Time, gateway: Ipv6Addr, Outcome { requests, changed }: Outcome) {
         let own = self.config.address;
         for (number, probe) in requests {
             self.send(heart::request(number, Some(keepalive::option(&probe)), own, gateway));
@@ -169,7 +162,6 @@ impl Lma {
             Box::new(Steering::new(segue_steering::Config { dscp, ports, ..config.clone() }))
         });
         let decision = steering.choose(now, class, &paths)?;
-        host.restless |= decision.previous.is_some_and(|before| before != decision.path);
         self.review_at.get_or_insert(now + REVIEW);
         views.iter().find(|(_, view)| view.id == decision.path).map(|(number, _)| *number)
     }
@@ -187,11 +179,10 @@ impl Lma {
             let paths: Vec<PathView> = views.iter().map(|(_, view)| *view).collect();
             let Some(host) = self.hosts.get_mut(&node) else { continue };
             let Some(steering) = host.steering.as_mut() else { continue };
-            steering.choose_all(now, &paths, |_, decision| {
-                host.restless |= decision.previous.is_some();
-            });
-            if core::mem::take(&mut host.restless) {
-                let chosen = Class::ALL.map(|class| steering.current(class));
+            steering.choose_all(now, &paths, |_, _| {});
+            // A flow that came since may have changed the way of its class.
+            let chosen = Class::ALL.map(|class| steering.current(class));
+            if core::mem::replace(&mut host.settled, chosen) != chosen {
                 self.settle_flows(now, &node, &views, chosen);
             }
         }
@@ -234,15 +225,12 @@ impl Lma {
 /// A binding as a way that is compared.
 fn view(session: &Session, estimates: Option<&Estimates>, usable: bool, since: Time) -> PathView {
     let first = |of: fn(&Estimates) -> &Vec<f64>| estimates.and_then(|e| of(e).first().copied());
-    let link_loss = session.link.loss_ppm.map_or(0.0, |ppm| f64::from(ppm) / 1e6);
-    // The link is behind the way to its gateway, in both directions.
-    let loss = |way: Option<f64>| 1.0 - (1.0 - way.unwrap_or(0.0)) * (1.0 - link_loss);
     PathView {
         id: PathId(session.bid as u8),
         usable,
         rtt_s: first(|e| &e.rtt_ewma),
-        loss_up: loss(first(|e| &e.owl_down)),
-        loss_down: loss(first(|e| &e.owl_up)),
+        loss_up: first(|e| &e.owl_down).unwrap_or(0.0),
+        loss_down: first(|e| &e.owl_up).unwrap_or(0.0),
         // One direction has about half of what a round trip shows.
         jitter_s: estimates.map_or(0.0, |e| e.rtt_jitter / 2.0),
         rate_bps: session.link.rate_kbps.map(|kbps| f64::from(kbps) * 1e3),

@@ -8,7 +8,7 @@ use core::net::Ipv6Addr;
 use segue_clock::Time;
 use segue_ip::{FlowKey, Forward, Prefix};
 use segue_mobility::{Retransmission, SequenceOrder, TimestampOrder};
-use segue_steering::Steering;
+use segue_steering::{Class, PathId, Steering};
 use segue_wire::mobility::option::AccessTechnology;
 use segue_wire::mobility::{MobilityOption, RevocationTrigger};
 
@@ -128,8 +128,8 @@ pub(super) struct Host {
     pub(super) flows: BTreeSet<(Time, FlowKey)>,
     /// Which ways its flows go, if that is by quality.
     pub(super) steering: Option<Box<Steering>>,
-    /// A class of flows has another way, and not all of its flows have.
-    pub(super) restless: bool,
+    /// The ways of classes where flows were led last.
+    pub(super) settled: [Option<PathId>; Class::ALL.len()],
     /// What the node was given for it.
     pub(super) given: Vec<Forward>,
 }

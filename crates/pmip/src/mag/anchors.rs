@@ -74,12 +74,8 @@ impl Mag {
         own: Ipv6Addr,
     ) -> Option<MobilityOption> {
         let probe = keepalive::probe(options)?;
-        let is_own = self.config.accesses.iter().any(|access| access.proxy_coa == own);
-        // So many as there are anchors and accesses, however many ask.
-        is_own.then(|| {
-            let answers = self.answers.entry((anchor, own)).or_default();
-            keepalive::option(&answers.answer(now, number, probe))
-        })
+        let answers = self.answers.entry((anchor, own)).or_default();
+        Some(keepalive::option(&answers.answer(now, number, probe)))
     }
 
     pub(super) fn beat(&mut self, now: Time) {

@@ -1,6 +1,6 @@
 //! Keepalives between anchor and gateways, and flows that go where they are served best.
 
-use segue_clock::Span;
+use segue_clock::{Machine, Span};
 use segue_ip::{FlowKey, Input};
 use segue_keepalive::{Config, Estimates, State};
 use segue_pmip::{
@@ -94,6 +94,23 @@ fn a_gateway_that_starts_anew_is_seen_at_its_next_answer() {
 }
 
 #[test]
+fn an_anchor_that_starts_anew_measures_anew() {
+    let (mut domain, _) = two(measuring());
+    domain.run(s(20.0));
+    let config = LmaConfig { restart_counter: 2, seed: 5, ..measuring() };
+    domain.lma = segue_pmip::Lma::new(config);
+    domain.given[0] = Given::default();
+    for record in domain.stored.clone().into_values() {
+        domain.lma.handle(domain.now, Input::Record(record));
+    }
+    domain.at_lma(Input::Interfaces(Vec::new()));
+    domain.run(s(40.0));
+    let first = estimates(&domain, 0);
+    assert_eq!((first.owl_up[1], first.owl_down[1], first.duplicates), (0.0, 0.0, 0));
+    assert!(first.received > 150, "{first:?}");
+}
+
+#[test]
 fn each_flow_goes_where_its_class_is_served_best_and_moves_when_that_changes() {
     let (mut domain, [first, _]) = two(by_quality());
     domain.ways.insert(mag(0), slow(40));
@@ -127,6 +144,36 @@ fn flows_that_came_before_a_better_way_was_known_move_along_with_the_first_that_
     for key in &before {
         assert_eq!(goes(&domain, *key), Some(mag(1).into()));
     }
+}
+
+#[test]
+fn where_flows_may_not_move_the_best_way_is_their_own() {
+    let config = LmaConfig { flow_mobility: false, always_ask: true, ..by_quality() };
+    let (mut domain, [first, _]) = two(config);
+    domain.ways.insert(mag(0), lossy(5));
+    domain.run(s(15.0));
+    let key = flow(first, 1);
+    first_packet(&mut domain, key);
+    assert_eq!(goes(&domain, key), Some(mag(0).into()));
+    domain.run(s(30.0));
+    assert_eq!(goes(&domain, key), Some(mag(0).into()));
+}
+
+#[test]
+fn a_better_interface_that_stays_after_all_has_its_flows_again_soon() {
+    let (mut domain, [first, _]) = two(by_quality());
+    domain.ways.insert(mag(1), slow(40));
+    domain.run(s(20.0));
+    let key = flow(first, 1);
+    bulk(&mut domain, key);
+    let (link_layer, within) = (station(1), Span::from_millis(500));
+    domain.at_lma(Input::Own(LmaInput::GoingDown { link_layer: station(1), within }));
+    assert_eq!(goes(&domain, key), Some(mag(1).into()));
+    domain.run(s(20.5));
+    domain.at_lma(Input::Own(LmaInput::Stays { link_layer }));
+    // Half a second as one that has come anew, not the two of one that has been there; looked at twice a second.
+    domain.run(s(21.6));
+    assert_eq!(goes(&domain, key), Some(mag(0).into()));
 }
 
 #[test]
@@ -164,15 +211,18 @@ fn a_gateway_that_is_not_reached_has_no_flows_until_it_is() {
             (*cause, *from, *to) == (Cause::Unreachable, mag(0), mag(1))
         }));
         assert!(told.iter().map(|told| told.3).sum::<usize>() >= flows, "{told:?}");
-        let silent = Report::Silent { peer: mag(0) };
-        assert_eq!(domain.reports.iter().filter(|report| **report == silent).count(), 1);
         // The host goes on sending into the access whose gateway is not reached.
         domain.run(s(6.0));
         assert_eq!(preference(&domain, 2), Some(Preference::High));
         let first_at = domain.lma.sessions().find(|(_, at, ..)| *at == mag(0)).unwrap().3;
         assert_eq!(first_at.state, SessionState::Active);
+        // Longer than three heartbeats.
+        domain.run(s(300.0));
         domain.ways.insert(mag(0), Way::default());
-        domain.run(s(30.0));
+        domain.run(s(330.0));
+        let told = |report: Report| domain.reports.iter().filter(|told| **told == report).count();
+        assert_eq!(told(Report::Silent { peer: mag(0) }), 1);
+        assert_eq!(told(Report::Answers { peer: mag(0) }), 1);
         assert_eq!(preference(&domain, 2), Some(Preference::Medium));
         if schedule == Schedule::Static {
             assert_eq!(goes(&domain, keys[0]), Some(mag(0).into()));

@@ -206,7 +206,12 @@ pub(super) fn lma(file: &LmaFile, settings: &Lma) -> Vec<Row> {
         ScheduleKey::Hash => "hash: by their addresses, ports and protocol",
         ScheduleKey::Random => "random",
         ScheduleKey::LeastLoaded => "least-loaded: to the interface with the fewest flows",
+        ScheduleKey::Quality => "quality: to the interface that serves the flow's class best",
     };
+    let measured =
+        machine.keepalive.as_ref().map_or("gateways are not measured".into(), |probed| {
+            format!("every {}, {} lost: not reached", probed.t_ka, probed.k)
+        });
     let decisions = settings.decisions.as_ref().map(|path| path.display().to_string());
     let mut rows = vec![
         row("address", machine.address, false),
@@ -222,6 +227,7 @@ pub(super) fn lma(file: &LmaFile, settings: &Lma) -> Vec<Row> {
         row("assign_delay", machine.assign_delay, file.assign_delay.is_none()),
         row("flow_mobility", machine.flow_mobility, file.flow_mobility.is_none()),
         row("schedule", schedule, file.schedule.is_none()),
+        row("keepalive", measured, file.keepalive.is_none()),
         row("every_flow", machine.always_ask, file.every_flow.is_none()),
         row("flow_idle", settings.flow_idle, file.flow_idle.is_none()),
         row("max_flows", machine.max_flows, file.max_flows.is_none()),

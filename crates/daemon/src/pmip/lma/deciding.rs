@@ -1,0 +1,127 @@
+//! What an anchor's daemon tells whoever decides where flows go, and does as they order.
+
+use segue_ip::{FlowKey, Input};
+use segue_pmip::{LinkLayer, LmaInput, Refusal, Report};
+
+use super::super::decision::{Decisions, Order, Told};
+use super::super::quality::{LinkStatus, QualityStatus};
+use super::{Daemon, att};
+use crate::run::Role;
+
+impl Daemon {
+    /// What whoever decides is told of a flow.
+    fn told_of(&self, key: &FlowKey, asked: bool) -> Option<Told> {
+        let lma = &self.core.end.sockets.machine.machine;
+        let flow = lma.flow(key)?;
+        let bid = lma.session(flow.session)?.bid;
+        let (mn_id, dscp) = (flow.node.to_string(), flow.dscp);
+        Some(Told::Flow { flow: (*key).into(), mn_id, dscp, bid, asked })
+    }
+
+    /// Tells whoever decides how well the ways to hosts do.
+    pub(super) fn tell_quality(&mut self) {
+        let Some(decisions) = self.decisions.as_mut().filter(|decisions| decisions.heard()) else {
+            return;
+        };
+        let lma = &self.core.end.sockets.machine.machine;
+        for (_, gateway) in lma.tunnels() {
+            let Some(quality) = lma.measured(gateway).map(QualityStatus::of) else { continue };
+            decisions.tell(&Told::Quality { proxy_coa: gateway.to_string(), quality });
+        }
+    }
+
+    /// Tells whoever decides what is known of the link to an interface.
+    pub(super) fn tell_of_link(&mut self, link_layer: &LinkLayer) {
+        let Some(decisions) = self.decisions.as_mut().filter(|decisions| decisions.heard()) else {
+            return;
+        };
+        let lma = &self.core.end.sockets.machine.machine;
+        let own = lma.sessions().find(|(.., session)| session.link_layer == *link_layer);
+        if let Some(told) = own.and_then(|(.., session)| told_link(session)) {
+            decisions.tell(&told);
+        }
+    }
+
+    pub(super) fn tell_of_flow(&mut self, key: &FlowKey, asked: bool) {
+        if !self.decisions.as_ref().is_some_and(Decisions::heard) {
+            return;
+        }
+        if let Some((told, decisions)) = self.told_of(key, asked).zip(self.decisions.as_mut()) {
+            decisions.tell(&told);
+        }
+    }
+
+    /// All bindings and flows, as whoever decides is told of them.
+    pub(super) fn present(&self) -> Vec<Told> {
+        let lma = &self.core.end.sockets.machine.machine;
+        let bindings =
+            lma.sessions().map(|(_, gateway, _, session)| told_binding(gateway, session));
+        let flows = lma.flows().filter_map(|(key, _)| self.told_of(key, false));
+        let links = lma.sessions().filter_map(|(.., session)| told_link(session));
+        bindings.chain(links).chain(flows).collect()
+    }
+
+    /// Tells of bindings that have come, moved or gone.
+    pub(super) fn tell_of_bindings(&mut self, report: &Report) {
+        let Some(decisions) = &mut self.decisions else { return };
+        match report {
+            Report::Registered { node, link_layer, .. }
+            | Report::Moved { node, link_layer, .. } => {
+                let lma = &self.core.end.sockets.machine.machine;
+                let mut own = lma.sessions_of(node);
+                let found = own.find(|(.., session)| session.link_layer == *link_layer);
+                if let Some((_, gateway, _, session)) = found {
+                    decisions.tell(&told_binding(gateway, session));
+                }
+            }
+            Report::Left { node, link_layer, .. } => {
+                let (mn_id, llid) = (node.to_string(), link_layer.to_string());
+                decisions.tell(&Told::Left { mn_id, llid });
+            }
+            _ => {}
+        }
+    }
+
+    /// Does what is ordered.
+    pub(super) fn ordered(&mut self, number: u64, order: Order) -> anyhow::Result<()> {
+        let (flow, bid) = match order {
+            Order::Decide | Order::Observe => {
+                let Some(decisions) = &mut self.decisions else { return Ok(()) };
+                decisions.decides(number, matches!(order, Order::Decide));
+                let anybody = decisions.anybody();
+                return self.feed(Input::Own(LmaInput::Deciding(anybody)));
+            }
+            Order::Place { flow, bid } | Order::Move { flow, bid } => (flow, Some(bid)),
+            Order::Default { flow } => (flow, None),
+        };
+        let key = flow.into();
+        let before = self.refused(Refusal::NoBinding);
+        self.feed(Input::Own(LmaInput::Place { key, bid }))?;
+        if self.refused(Refusal::NoBinding) > before
+            && let Some(decisions) = &mut self.decisions
+        {
+            let why = format!("{key}: there is no such flow, or no such binding of its host");
+            decisions.tell_one(number, Told::Refused { why });
+        }
+        Ok(())
+    }
+}
+
+/// What whoever decides is told of the link to an interface, if anything is known.
+fn told_link(session: &segue_pmip::Session) -> Option<Told> {
+    let link = LinkStatus::of(session.link)?;
+    let (mn_id, llid) = (session.node.to_string(), session.link_layer.to_string());
+    Some(Told::Link { mn_id, llid, link })
+}
+
+/// What whoever decides is told of a binding.
+fn told_binding(gateway: std::net::Ipv6Addr, session: &segue_pmip::Session) -> Told {
+    Told::Binding {
+        mn_id: session.node.to_string(),
+        llid: session.link_layer.to_string(),
+        bid: session.bid,
+        att: att(session),
+        prefixes: session.prefixes.iter().map(ToString::to_string).collect(),
+        proxy_coa: gateway.to_string(),
+    }
+}
