@@ -3,7 +3,8 @@
 //!
 //! What must hold: no prefix is two nodes', at the anchor or at gateways (`unique`); each binding that is there has a tunnel
 //! to its gateway (`tunnel`); no flow goes to a binding that cannot carry it (`flow`), and the first packet of each goes on or
-//! nowhere in time (`answered`); nobody is served whose registration has ended (`lapsed`), nor at a gateway that the anchor
+//! nowhere in time (`answered`); where flows go by quality, none stays at a gateway that cannot be reached while its host has another (`reached`);
+//! nobody is served whose registration has ended (`lapsed`), nor at a gateway that the anchor
 //! has left, whose word ends nothing any more (`former`); a start has all that was there before it (`restored`). In the end
 //! anchor and gateways agree with where each interface is, and with each other about its prefixes, which are those that it had
 //! before (`agree`).
@@ -17,6 +18,7 @@ use core::net::{IpAddr, Ipv6Addr};
 
 use segue_clock::{DayClock, Rng, Span, Time, UnixTime};
 use segue_ip::{FlowKey, Prefix};
+use segue_keepalive::Config as Keepalive;
 use segue_mobility::Pool;
 use segue_pmip::{
     Access, Allowed, AttachBy, DECISION, Identities, Identity, Lifetimes, LinkLayer, Lma,
@@ -44,6 +46,12 @@ const LIFETIME: Span = Span::from_secs(16);
 const FORMER: Span = Span::from_secs(4);
 /// An interface that is there shows itself so often.
 const HEARD: Span = Span::from_secs(2);
+/// How gateways are measured where flows go by quality.
+fn keepalive() -> Keepalive {
+    Keepalive { k: 3, t_ka: Span::from_millis(100), up_after: 3, ..Keepalive::default() }
+}
+/// Time that an anchor has for what it has noticed.
+const SLACK: Span = Span::from_millis(1);
 /// The interface of a gateway, which is its access, too: nothing of a mobile node passes there.
 const LINK: u32 = 1;
 
@@ -75,13 +83,13 @@ impl Protocol for Pmip {
         false
     }
 
-    /// Two to four gateways; in half of the runs without flow mobility, or with flows that are placed by chance.
+    /// Two to four gateways; in most runs without flow mobility, or with flows that are placed by chance or by quality.
     fn draw(&self, rng: &mut Rng) -> (Vec<String>, Vec<HostShape>) {
         let gateway = |rng: &mut Rng| HostShape {
             settings: String::new(),
             paths: Vec::from([PathShape { v6: true, ..PathShape::draw(rng) }]),
         };
-        let flows = ["static", "static", "random", "off"][rng.below(4) as usize];
+        let flows = ["static", "static", "random", "off", "quality"][rng.below(5) as usize];
         let handoff = ["new", "new", "unknown"][rng.below(3) as usize];
         let settings = Vec::from([format!("flows {flows}"), format!("handoff {handoff}")]);
         (settings, (0..2 + rng.below(3)).map(|_| gateway(rng)).collect())
@@ -105,7 +113,10 @@ impl Protocol for Pmip {
 
     fn check_setting(&self, words: &mut Words<'_>) -> Result<(), String> {
         match words.next("the setting")? {
-            "flows" => words.one_of("flows", &[("static", ()), ("random", ()), ("off", ())]),
+            "flows" => {
+                let all = ["static", "random", "off", "quality"].map(|word| (word, ()));
+                words.one_of("flows", &all)
+            }
             "handoff" => words.one_of("the handoff", &[("new", ()), ("unknown", ())]),
             other => Err(format!("\"{other}\" is none of flows, handoff, host, at, quiet")),
         }
@@ -159,10 +170,14 @@ struct Domain {
     /// gateway served, with their ends.
     bound: BTreeMap<u32, (Ipv6Addr, Vec<Prefix>, Time)>,
     serving: Vec<BTreeMap<LinkLayer, Time>>,
+    /// When a binding was taken from a gateway last.
+    taken: BTreeMap<(u32, Ipv6Addr), Time>,
     /// What a start has lost.
     lost: Option<String>,
     /// When gateways hear the interfaces that are there again.
     heard: Time,
+    /// When the anchor started last.
+    began: Time,
 }
 
 fn node(n: u8) -> NodeId {
@@ -190,7 +205,12 @@ impl Domain {
         let everybody = Allowed { prefix: Prefix::default_of(true), profile: Profile::STRICT };
         config.gateways = Vec::from([everybody]);
         config.flow_mobility = !has("flows off");
-        config.schedule = if has("flows random") { Placing::Random } else { Placing::Static };
+        config.schedule = match () {
+            () if has("flows random") => Placing::Random,
+            () if has("flows quality") => Placing::Quality,
+            () => Placing::Static,
+        };
+        config.keepalive = has("flows quality").then(keepalive);
         let lma = Anchor::of(LmaRole::new(config), stage.network.seed_of(1, 0));
         let lma = stage.add_agent(Node::Fixed(0), &[(MOBILITY, 0)], lma);
         stage.cast::<LmaRole>(Node::Fixed(0), lma);
@@ -244,8 +264,10 @@ impl Domain {
             unknown,
             bound,
             serving,
+            taken: BTreeMap::new(),
             lost,
             heard,
+            began: start,
         }
     }
 
@@ -279,7 +301,7 @@ impl Domain {
 
     /// Whom the anchor has taken elsewhere, the gateway before is told of; and it ends nothing any more.
     fn check_former(&self, now: Time) -> Result<(), Violation> {
-        for (_, at, until, session) in self.lma().sessions() {
+        for (number, at, until, session) in self.lma().sessions() {
             // Nobody but its gateway says that an interface has left.
             let left = until - self.lma().config().delete_delay;
             let is_leaving =
@@ -296,7 +318,10 @@ impl Domain {
             let quiet = |gateway: usize| {
                 let path = PathRef { host: gateway, path: 0 };
                 let clean = self.stage.truth(path).clean_since();
-                clean.is_some_and(|clean| clean.max(self.stage.resumed(gateway)) <= session.since)
+                // It is told when the binding is taken from it, and not again when that returns to where it went.
+                let taken = self.taken.get(&(number, self.addresses[gateway])).copied();
+                let told = taken.unwrap_or(session.since);
+                clean.is_some_and(|clean| clean.max(self.stage.resumed(gateway)) <= told)
             };
             let keeps = |gateway: &usize| {
                 self.addresses[*gateway] != at && quiet(*gateway) && {
@@ -312,6 +337,52 @@ impl Domain {
             let former = (0..self.mags.len()).filter(|_| late).find(keeps);
             Violation::unless(former.is_none(), "former", || {
                 format!("gateway {former:?} has kept {:?}", session.link_layer)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Since when a gateway has been reached without fail, and since when not at all.
+    fn reached(&self, at: Ipv6Addr) -> (Option<Time>, Option<Time>) {
+        let Some(gateway) = self.addresses.iter().position(|address| *address == at) else {
+            return (None, None);
+        };
+        let truth = self.stage.truth(PathRef { host: gateway, path: 0 });
+        let dead = truth.uplink_dead_since().into_iter().chain(truth.downlink_dead_since()).min();
+        let clean = truth.clean_since().map(|clean| clean.max(self.stage.resumed(gateway)));
+        (clean, dead)
+    }
+
+    /// Where flows go by quality, none stays at a gateway that cannot be reached while its host has another.
+    fn check_reached(&self, now: Time) -> Result<(), Violation> {
+        let lma = self.lma();
+        let Some(probed) = &lma.config().keepalive else { return Ok(()) };
+        let rtt_max = (0..self.mags.len()).map(|n| self.stage.rtt_max(n)).max().unwrap_or_default();
+        // Before the first answer K + 1 periods, and a late look at them is put off by a quarter of one.
+        let noticed = probed.t_ka * u64::from(probed.k + 2) + rtt_max + SLACK;
+        let back = noticed + probed.t_ka * u64::from(probed.up_after + 1);
+        let settled = |at: Time, after: Span| now > at.max(self.began) + after;
+        for (key, flow) in lma.flows() {
+            let Some((_, at, _, session)) =
+                lma.sessions_of(&flow.node).find(|(number, ..)| *number == flow.session)
+            else {
+                continue;
+            };
+            // A gateway where the host has just come is asked from then on.
+            let dead = self.reached(at).1.map(|dead| dead.max(session.since));
+            let Some(dead) = dead.filter(|dead| settled(*dead, noticed)) else { continue };
+            let prefix = Prefix::new(key.dst, 64).network();
+            let other = lma.sessions_of(&flow.node).find(|(_, other, _, session)| {
+                let carries =
+                    session.prefixes.contains(&prefix) || session.elsewhere().contains(&prefix);
+                let clean = self.reached(*other).0.map(|clean| clean.max(session.since));
+                *other != at
+                    && carries
+                    && session.state == SessionState::Active
+                    && clean.is_some_and(|clean| settled(clean, back))
+            });
+            Violation::unless(other.is_none(), "reached", || {
+                format!("{key} stays at {at}, dead since {dead:?}, beside {other:?}")
             })?;
         }
         Ok(())
@@ -375,6 +446,7 @@ impl Scene for Domain {
         let same = |a: Time, b: Time| a.since(b).max(b.since(a)) <= Span::from_micros(2);
         let lost = match node {
             Node::Fixed(_) => {
+                self.began = now;
                 let after = self.bindings();
                 let gone = self.bound.iter().find(|(number, (at, prefixes, until))| {
                     let is_same = |(there, own, end): &(Ipv6Addr, Vec<Prefix>, Time)| {
@@ -435,7 +507,12 @@ impl Scene for Domain {
     fn check(&mut self, now: Time, _at: Touched, _record: &mut Record) -> Result<(), Violation> {
         let lost = self.lost.take();
         Violation::unless(lost.is_none(), "restored", || lost.unwrap_or_default())?;
-        self.bound = self.bindings();
+        let before = core::mem::replace(&mut self.bound, self.bindings());
+        for (number, (at, ..)) in before {
+            if self.bound.get(&number).is_some_and(|(now_at, ..)| *now_at != at) {
+                self.taken.insert((number, at), now);
+            }
+        }
         self.serving = (0..self.mags.len()).map(|gateway| self.serves(gateway)).collect();
         for (gateway, stations) in self.serving.iter().enumerate() {
             let lapsed = stations.iter().find(|(_, until)| **until < now);
@@ -465,6 +542,7 @@ impl Scene for Domain {
             }
         }
         self.check_former(now)?;
+        self.check_reached(now)?;
         let lma = self.lma();
         for (key, flow) in lma.flows() {
             let session = lma.session(flow.session);

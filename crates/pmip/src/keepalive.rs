@@ -150,22 +150,16 @@ impl Keepalive {
 /// The answering end, at a gateway, of one anchor.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Answers {
-    /// Whose requests are counted: one anchor's from one start.
-    base: Option<u32>,
     window: SeqWindow,
     received: u32,
     sent: u32,
 }
 
 impl Answers {
-    /// The answer to a probe in the heartbeat with this number.
-    pub(crate) fn answer(&mut self, now: Time, number: u32, probe: Probe) -> Probe {
-        let base = number.wrapping_sub(probe.seq);
-        if self.base != Some(base) {
-            *self = Answers { base: Some(base), ..Answers::default() };
-        }
+    /// The answer to a probe.
+    pub(crate) fn answer(&mut self, now: Time, probe: Probe) -> Probe {
         let order = self.window.observe(probe.seq, Some(probe.t_sc));
-        // Counted once, as nothing is lost that came twice.
+        // Counted once, as nothing is lost that came twice. An anchor that has started anew goes on from these counts.
         if !matches!(order, Order::Duplicate | Order::Stale) {
             self.received = self.received.wrapping_add(1);
             self.sent = self.sent.wrapping_add(1);

@@ -33,8 +33,7 @@ use crate::{LinkLayer, NodeId, Refusal, Refused, Report, keepalive};
 pub use config::{Allowed, LmaConfig, Nodes, Schedule};
 pub use flows::DECISION;
 pub use io::{Authorization, LmaInput, LmaOutput, LmaRecord, LmaWish, StoredLease, StoredSession};
-pub use quality::LinkQuality;
-pub use state::{Flow, Placed, Session, SessionState};
+pub use state::{Flow, LinkQuality, Placed, Session, SessionState};
 use state::{Host, Notification, Order, Peer, Revocation, Stage, Unauthorized, Waiting};
 
 /// The machine of an anchor.

@@ -103,6 +103,16 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// Every cause.
+    pub const ALL: [Cause; 6] = [
+        Cause::Moved,
+        Cause::Left,
+        Cause::GoingDown,
+        Cause::Unreachable,
+        Cause::Better,
+        Cause::Back,
+    ];
+
     /// In a word.
     #[must_use]
     pub fn name(self) -> &'static str {

@@ -142,7 +142,7 @@ impl Role for LmaRole {
         results.int(format!("{name}.bindings"), lma.sessions().count() as u64);
         results.int(format!("{name}.flows"), lma.flows().count() as u64);
         results.int(format!("{name}.flows_nowhere"), agent.engine().refused());
-        for cause in [Cause::Moved, Cause::Left, Cause::GoingDown, Cause::Back] {
+        for cause in Cause::ALL {
             let is_so = |report: &&Report| matches!(report, Report::Handover { cause: c, .. } if *c == cause);
             let all = agent.reports().iter().map(|(_, report)| report).filter(is_so);
             results.int(format!("{name}.handovers_{}", cause.name()), all.count() as u64);

@@ -7,7 +7,7 @@ use segue_clock::{Span, UnixTime};
 use segue_ip::{FlowKey, Output, Prefix};
 use segue_wire::mobility::option::AccessTechnology;
 
-use super::quality::LinkQuality;
+use super::state::LinkQuality;
 use crate::news::Why;
 use crate::{LinkLayer, NodeId, Report};
 

@@ -14,7 +14,7 @@ use segue_wire::Probe;
 
 use super::Lma;
 use super::config::Schedule;
-use super::state::{Placed, Session};
+use super::state::{LinkQuality, Placed, Session};
 use crate::heart;
 use crate::keepalive::{self, Keepalive, Outcome};
 use crate::news::Cause;
@@ -22,26 +22,6 @@ use crate::{NodeId, Report};
 
 /// How often it is looked whether flows should go elsewhere.
 const REVIEW: Span = Span::from_millis(500);
-
-/// What is known of a link to a station; what is not is `None`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LinkQuality {
-    /// Data rate in kbit/s.
-    pub rate_kbps: Option<u32>,
-    /// Signal in dBm.
-    pub signal_dbm: Option<i16>,
-}
-
-impl LinkQuality {
-    /// With what is newer.
-    #[must_use]
-    pub fn and(self, newer: LinkQuality) -> LinkQuality {
-        LinkQuality {
-            rate_kbps: newer.rate_kbps.or(self.rate_kbps),
-            signal_dbm: newer.signal_dbm.or(self.signal_dbm),
-        }
-    }
-}
 
 impl Lma {
     /// What keepalives say of the way to a gateway, if they are wanted.

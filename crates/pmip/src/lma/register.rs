@@ -17,8 +17,7 @@ use super::Lma;
 use super::config::Nodes;
 use super::io::LmaRecord;
 use super::lookup::Found;
-use super::quality::LinkQuality;
-use super::state::{SESSION, Session, SessionState, Stage, WAITING, Waiting};
+use super::state::{LinkQuality, SESSION, Session, SessionState, Stage, WAITING, Waiting};
 use crate::message::{ANY_PREFIX, Registration, Update, datagram, home_network_prefix, timestamp};
 use crate::news::{Cause, Why};
 use crate::{NodeId, Refusal, Report};
@@ -367,8 +366,11 @@ impl Lma {
         }
         self.tell_gone(now, &node, if moved { Cause::Moved } else { Cause::Back });
         // The gateway has the host, whatever it was to be told of an earlier stay.
-        self.revocations
-            .retain(|_, open| open.session.is_some() || (&open.node, open.to) != (&node, peer));
+        self.revocations.retain(|_, open| {
+            let of_it =
+                || Registration::of(&open.options).prefixes.iter().any(|p| prefixes.contains(p));
+            open.session.is_some() || (&open.node, open.to) != (&node, peer) || !of_it()
+        });
         if moved {
             self.leave_gateway(before);
             self.revoke_at(now, number, peer);

@@ -12,7 +12,6 @@ use segue_steering::{Class, PathId, Steering};
 use segue_wire::mobility::option::AccessTechnology;
 use segue_wire::mobility::{MobilityOption, RevocationTrigger};
 
-use super::quality::LinkQuality;
 use crate::heart::Heart;
 use crate::keepalive::Keepalive;
 use crate::message::Update;
@@ -24,6 +23,26 @@ pub(super) const TUNNEL: usize = 1;
 pub(super) const REVOCATION: usize = 2;
 pub(super) const WAITING: usize = 3;
 pub(super) const NOTIFICATION: usize = 4;
+
+/// What is known of a link to a station; what is not is `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkQuality {
+    /// Data rate in kbit/s.
+    pub rate_kbps: Option<u32>,
+    /// Signal in dBm.
+    pub signal_dbm: Option<i16>,
+}
+
+impl LinkQuality {
+    /// With what is newer.
+    #[must_use]
+    pub fn and(self, newer: LinkQuality) -> LinkQuality {
+        LinkQuality {
+            rate_kbps: newer.rate_kbps.or(self.rate_kbps),
+            signal_dbm: newer.signal_dbm.or(self.signal_dbm),
+        }
+    }
+}
 
 /// A binding: one interface of a host, and the gateway where it is. The gateway's address is the peer of its place in the
 /// cache.

@@ -11,8 +11,7 @@ use segue_clock::planted::fault;
 
 use super::Lma;
 use super::io::{LmaRecord, StoredLease, StoredSession};
-use super::quality::LinkQuality;
-use super::state::{Order, SESSION, Session, SessionState};
+use super::state::{LinkQuality, Order, SESSION, Session, SessionState};
 use crate::NodeId;
 use crate::news::Why;
 

@@ -43,7 +43,7 @@ impl Mag {
                 return Err(Refusal::Stranger);
             }
             let counter = self.config.restart_counter;
-            let answer = self.answer(now, beat.sequence, options, from, to);
+            let answer = self.answer(now, options, from, to);
             self.send(heart::response(Some(beat.sequence), counter, answer, to, from));
             return Ok(());
         }
@@ -68,14 +68,13 @@ impl Mag {
     fn answer(
         &mut self,
         now: Time,
-        number: u32,
         options: &[MobilityOption],
         anchor: Ipv6Addr,
         own: Ipv6Addr,
     ) -> Option<MobilityOption> {
         let probe = keepalive::probe(options)?;
         let answers = self.answers.entry((anchor, own)).or_default();
-        Some(keepalive::option(&answers.answer(now, number, probe)))
+        Some(keepalive::option(&answers.answer(now, probe)))
     }
 
     pub(super) fn beat(&mut self, now: Time) {

@@ -5,14 +5,14 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use segue_clock::Span;
 use segue_grammar::{
-    Address, Duration, End, HandoffKey, Mistake, Name, PrefixText, ScheduleKey, TechnologyKey,
-    named,
+    Address, Duration, End, HandoffKey, Mistake, Name, PeerKeepaliveKeys, PrefixText, ScheduleKey,
+    SteeringKeys, TechnologyKey, named,
 };
 use segue_ip::Prefix;
 use segue_mobility::{Lifetime, Pool};
 use segue_pmip::{
     Access, Allowed, AttachBy, HOSTS_MAX, Identities, Identity, Lifetimes, LinkLayer, LmaConfig,
-    LmaRecord, MOBILITY, MagConfig, NodeId as MnId, Nodes,
+    LmaRecord, MOBILITY, MagConfig, NodeId as MnId, Nodes, Schedule,
 };
 use segue_sim::net::CellId;
 use segue_sim::pmip::{LmaRole, MagRole, add_lma, add_mag, no_clock};
@@ -92,6 +92,10 @@ struct LmaTable {
     flow_mobility: Option<bool>,
     /// How flows are placed.
     schedule: Option<ScheduleKey>,
+    /// How the ways to gateways are measured.
+    keepalive: Option<Spanned<PeerKeepaliveKeys>>,
+    /// When flows move by choice.
+    steering: Option<Spanned<SteeringKeys>>,
     /// Place each flow by itself.
     every_flow: Option<bool>,
     /// How long a flow of which nothing comes is remembered.
@@ -212,6 +216,22 @@ impl LmaTable {
         let listed = |all: &Vec<String>| {
             Nodes::Listed(all.iter().map(|mn_id| (MnId::nai(mn_id), true)).collect())
         };
+        let schedule = self.schedule.map_or(usual.schedule, ScheduleKey::schedule);
+        let keys = self.keepalive.as_ref();
+        let keepalive =
+            PeerKeepaliveKeys::validate(keys.map(Spanned::get_ref), schedule == Schedule::Quality);
+        let keepalive = keepalive.map_err(|error| match keys {
+            Some(keys) => Mistake::of(keys, format!("keepalive: {error:#}")),
+            None => Mistake::of(&self.name, format!("{error:#}")),
+        })?;
+        let shortest = keepalive.as_ref().map(|probed| probed.t_ka);
+        let steering = match &self.steering {
+            None => SteeringKeys::default().validate(shortest).unwrap_or_default(),
+            Some(keys) => keys
+                .get_ref()
+                .validate(shortest)
+                .map_err(|error| Mistake::of(keys, format!("{error:#}")))?,
+        };
         Ok(LmaConfig {
             prefix_hold: span(self.prefix_hold, usual.prefix_hold),
             gateways: gateways.into_iter().map(allowed).collect(),
@@ -221,7 +241,9 @@ impl LmaTable {
             delete_delay: span(self.delete_delay, usual.delete_delay),
             assign_delay: span(self.assign_delay, usual.assign_delay),
             flow_mobility: self.flow_mobility.unwrap_or(usual.flow_mobility),
-            schedule: self.schedule.map_or(usual.schedule, ScheduleKey::schedule),
+            schedule,
+            keepalive,
+            steering,
             always_ask: self.every_flow.unwrap_or(usual.always_ask),
             max_flows: count(self.max_flows.as_ref(), usual.max_flows, 1 << 18)?,
             capacity: count(self.max_bindings.as_ref(), usual.capacity, usual.capacity)?,

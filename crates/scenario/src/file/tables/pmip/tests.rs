@@ -170,6 +170,28 @@ fn a_call_goes_on_over_the_other_interface_when_one_has_left_and_returns_with_it
 }
 
 #[test]
+fn a_call_goes_over_the_interface_whose_gateway_is_reached_and_best() {
+    let schedule = ("pool = \"2001:db8::/48\"", "pool = \"2001:db8::/48\"\nschedule = \"quality\"");
+    // The way to the first gateway is lossy from the beginning.
+    let lossy = ("ends = [\"left\", \"core\"]", "ends = [\"left\", \"core\"]\nloss = \"10%\"");
+    let [fixed, best] = [vec![lossy], vec![lossy, schedule]].map(|changes| {
+        let results = run(&with(&changes, ""));
+        (lost(&results, "down"), int(&results, "lma.handovers_better"))
+    });
+    assert!(fixed.0 > 50 && fixed.1 == 0, "{fixed:?}");
+    // It is known to be worse when the call begins.
+    assert!(best.0 < 5 && best.1 == 0, "{best:?}, {fixed:?}");
+    // It falls silent, and comes back; the links of the host notice nothing.
+    let silent = event("5s", "cut = \"l\"") + &event("10s", "mend = \"l\"");
+    let [kept, moved] = [vec![], vec![schedule]].map(|changes| run(&with(&changes, &silent)));
+    assert!(lost(&kept, "down") > 200, "five seconds of fifty packets");
+    // Half a second in the mean until it is noticed, and a host whose router has to be preferred first.
+    assert!(lost(&moved, "down") < 60 && lost(&moved, "up") < 70, "{moved:?}");
+    assert_eq!(int(&moved, "lma.handovers_unreachable"), 1);
+    assert_eq!(int(&kept, "lma.handovers_unreachable"), 0);
+}
+
+#[test]
 fn without_flow_mobility_a_call_breaks_off_with_its_interface() {
     let leaves = event("8s", "detach = \"phone:wifi\"\ncell = \"wifi\"");
     let results =
