@@ -165,3 +165,24 @@ fn interfaces_that_share_have_the_same_prefixes() {
     domain.run(s(30.0));
     assert_eq!(domain.leads(prefix), Some(mag(1).into()));
 }
+
+#[test]
+fn a_gateway_that_has_one_interface_back_is_still_told_that_the_other_has_gone() {
+    let mut domain = of_one_host(3, Handoff::NEW_INTERFACE);
+    domain.attach(0, station(1));
+    domain.attach(0, station(2));
+    domain.run(s(1.0));
+    domain.detach(0, station(1));
+    domain.run(s(2.0));
+    domain.ways.insert(mag(0), Way { loses_one_of: Some(1), ..Way::default() });
+    domain.attach(1, station(1));
+    domain.attach(2, station(2));
+    domain.run(s(2.5));
+    assert_eq!(domain.prefixes(0, &station(2)).len(), 1, "it was not reached");
+    domain.ways.clear();
+    domain.attach(0, station(1));
+    domain.run(s(6.0));
+    let there = [1, 2].map(|n| domain.prefixes(0, &station(n)).len());
+    assert_eq!(there, [1, 0]);
+    assert_eq!(domain.lma.sessions().count(), 2);
+}
