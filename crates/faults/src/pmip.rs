@@ -507,7 +507,8 @@ impl Scene for Domain {
     fn check(&mut self, now: Time, _at: Touched, _record: &mut Record) -> Result<(), Violation> {
         let lost = self.lost.take();
         Violation::unless(lost.is_none(), "restored", || lost.unwrap_or_default())?;
-        let before = core::mem::replace(&mut self.bound, self.bindings());
+        let bound = self.bindings();
+        let before = core::mem::replace(&mut self.bound, bound);
         for (number, (at, ..)) in before {
             if self.bound.get(&number).is_some_and(|(now_at, ..)| *now_at != at) {
                 self.taken.insert((number, at), now);
