@@ -10,7 +10,7 @@
 //! before (`agree`).
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -170,8 +170,9 @@ struct Domain {
     /// gateway served, with their ends.
     bound: BTreeMap<u32, (Ipv6Addr, Vec<Prefix>, Time)>,
     serving: Vec<BTreeMap<LinkLayer, Time>>,
-    /// When a binding was taken from a gateway last.
-    taken: BTreeMap<(u32, Ipv6Addr), Time>,
+    /// Interfaces that the anchor has at gateways, and when it had them there last.
+    had: BTreeSet<(LinkLayer, Ipv6Addr)>,
+    taken: BTreeMap<(LinkLayer, Ipv6Addr), Time>,
     /// What a start has lost.
     lost: Option<String>,
     /// When gateways hear the interfaces that are there again.
@@ -264,6 +265,7 @@ impl Domain {
             unknown,
             bound,
             serving,
+            had: BTreeSet::new(),
             taken: BTreeMap::new(),
             lost,
             heard,
@@ -301,7 +303,7 @@ impl Domain {
 
     /// Whom the anchor has taken elsewhere, the gateway before is told of; and it ends nothing any more.
     fn check_former(&self, now: Time) -> Result<(), Violation> {
-        for (number, at, until, session) in self.lma().sessions() {
+        for (_, at, until, session) in self.lma().sessions() {
             // Nobody but its gateway says that an interface has left.
             let left = until - self.lma().config().delete_delay;
             let is_leaving =
@@ -318,17 +320,22 @@ impl Domain {
             let quiet = |gateway: usize| {
                 let path = PathRef { host: gateway, path: 0 };
                 let clean = self.stage.truth(path).clean_since();
-                // It is told when the binding is taken from it, and not again when that returns to where it went.
-                let taken = self.taken.get(&(number, self.addresses[gateway])).copied();
-                let told = taken.unwrap_or(session.since);
+                // It is told when the interface is taken from it, and not again when that returns to where it went.
+                let place = (session.link_layer.clone(), self.addresses[gateway]);
+                let told = self.taken.get(&place).copied().unwrap_or(session.since);
                 clean.is_some_and(|clean| clean.max(self.stage.resumed(gateway)) <= told)
             };
             let keeps = |gateway: &usize| {
                 self.addresses[*gateway] != at && quiet(*gateway) && {
-                    let mut all = self.mag(*gateway).stations();
-                    all.any(|(_, there, station)| {
+                    let served =
+                        || self.mag(*gateway).stations().filter(|(.., at)| at.state.is_served());
+                    served().any(|(_, there, station)| {
+                        // Where another interface has its prefixes since, the gateway knows it from that one.
+                        let is_taken_over = served().any(|(_, other, at)| {
+                            other != there && at.prefixes == station.prefixes
+                        });
                         *there == session.link_layer
-                            && station.state.is_served()
+                            && !is_taken_over
                             && station.registered.is_some_and(|then| then < session.since)
                     })
                 }
@@ -507,13 +514,11 @@ impl Scene for Domain {
     fn check(&mut self, now: Time, _at: Touched, _record: &mut Record) -> Result<(), Violation> {
         let lost = self.lost.take();
         Violation::unless(lost.is_none(), "restored", || lost.unwrap_or_default())?;
-        let bound = self.bindings();
-        let before = core::mem::replace(&mut self.bound, bound);
-        for (number, (at, ..)) in before {
-            if self.bound.get(&number).is_some_and(|(now_at, ..)| *now_at != at) {
-                self.taken.insert((number, at), now);
-            }
-        }
+        self.bound = self.bindings();
+        let all = self.lma().sessions();
+        let has = all.map(|(_, at, _, session)| (session.link_layer.clone(), at)).collect();
+        let had = core::mem::replace(&mut self.had, has);
+        self.taken.extend(had.difference(&self.had).cloned().map(|place| (place, now)));
         self.serving = (0..self.mags.len()).map(|gateway| self.serves(gateway)).collect();
         for (gateway, stations) in self.serving.iter().enumerate() {
             let lapsed = stations.iter().find(|(_, until)| **until < now);
