@@ -309,7 +309,9 @@ impl Domain {
             let is_leaving =
                 session.state == SessionState::Leaving && now > left + Span::from_secs(2);
             let here = self.addresses.iter().position(|address| *address == at);
-            let stays = here.filter(|_| is_leaving).is_some_and(|gateway| {
+            // One that has started anew while it told so says in time that the interface is there after all.
+            let reached = |gateway: &usize| self.clean_since(*gateway).is_some_and(|at| at <= left);
+            let stays = here.filter(|_| is_leaving).filter(reached).is_some_and(|gateway| {
                 self.mag(gateway).stations().any(|(_, there, station)| {
                     *there == session.link_layer
                         && station.state.is_served()
@@ -318,12 +320,10 @@ impl Domain {
             });
             Violation::unless(!stays, "former", || format!("{session:?} has not left {at}"))?;
             let quiet = |gateway: usize| {
-                let path = PathRef { host: gateway, path: 0 };
-                let clean = self.stage.truth(path).clean_since();
                 // It is told when the interface is taken from it, and not again when that returns to where it went.
                 let place = (session.link_layer.clone(), self.addresses[gateway]);
                 let told = self.taken.get(&place).copied().unwrap_or(session.since);
-                clean.is_some_and(|clean| clean.max(self.stage.resumed(gateway)) <= told)
+                self.clean_since(gateway).is_some_and(|clean| clean <= told)
             };
             let keeps = |gateway: &usize| {
                 self.addresses[*gateway] != at && quiet(*gateway) && {
@@ -349,14 +349,20 @@ impl Domain {
         Ok(())
     }
 
+    /// Since when there has been no fault on the way to a gateway, nor at itself.
+    fn clean_since(&self, gateway: usize) -> Option<Time> {
+        let clean = self.stage.truth(PathRef { host: gateway, path: 0 }).clean_since();
+        clean.map(|clean| clean.max(self.stage.resumed(gateway)))
+    }
+
     /// Since when a gateway has been reached without fail, and since when not at all.
     fn reached(&self, at: Ipv6Addr) -> (Option<Time>, Option<Time>) {
         let Some(gateway) = self.addresses.iter().position(|address| *address == at) else {
             return (None, None);
         };
         let truth = self.stage.truth(PathRef { host: gateway, path: 0 });
+        let clean = self.clean_since(gateway);
         let dead = truth.uplink_dead_since().into_iter().chain(truth.downlink_dead_since()).min();
-        let clean = truth.clean_since().map(|clean| clean.max(self.stage.resumed(gateway)));
         (clean, dead)
     }
 
