@@ -56,13 +56,25 @@ impl Domain {
 
     /// Without daemons.
     pub(crate) fn empty(datapath: &'static str) -> Option<Domain> {
+        Domain::with_links(datapath, &[])
+    }
+
+    /// Without daemons; links of these names have further keys.
+    pub(crate) fn with_links(datapath: &'static str, keys: &[(&str, &str)]) -> Option<Domain> {
         if !possible() {
             return None;
         }
-        let building = crate::building();
-        let lab = segue_lab::file::read(&example("lab.toml")).unwrap().build(&tag()).unwrap();
-        drop(building);
+        let mut network = std::fs::read_to_string(example("lab.toml")).unwrap();
+        for (link, keys) in keys {
+            let name = format!("name = \"{link}\"\n");
+            network = network.replace(&name, &format!("{name}{keys}\n"));
+        }
         let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("lab.toml");
+        std::fs::write(&file, network).unwrap();
+        let building = crate::building();
+        let lab = segue_lab::file::read(&file).unwrap().build(&tag()).unwrap();
+        drop(building);
         Some(Domain { lma: None, mags: BTreeMap::new(), lab, dir, datapath })
     }
 
