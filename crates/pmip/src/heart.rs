@@ -1,15 +1,13 @@
 //! Whether the other end lives, and whether it has started anew (RFC 5847).
 
-use alloc::vec::Vec;
-use core::net::Ipv6Addr;
-
 use segue_clock::{Rng, Span, Time};
 use segue_ip::Datagram;
 use segue_wire::mobility::body::Heartbeat;
 use segue_wire::mobility::option::RestartCounter;
 use segue_wire::mobility::{Body, HeartbeatFlags, MobilityOption, Profile};
 
-use crate::message::datagram;
+use crate::message::{datagram, ipv4_care_of_address};
+use crate::peer::Ends;
 
 /// Time between requests (HEARTBEAT_INTERVAL).
 pub(crate) const INTERVAL: Span = Span::from_secs(60);
@@ -107,18 +105,18 @@ impl Heart {
     }
 }
 
-/// A request.
-pub(crate) fn request(sequence: u32, from: Ipv6Addr, to: Ipv6Addr) -> Option<Datagram> {
+/// A request. Over IPv4 a gateway says which it is, since a NAT may be between the ends.
+pub(crate) fn request(sequence: u32, ends: Ends, gateway: bool) -> Option<Datagram> {
     let body = Body::Heartbeat(Heartbeat { flags: HeartbeatFlags(0), sequence });
-    datagram(body, Vec::new(), from, to, &Profile::STRICT)
+    datagram(body, who(ends, gateway).into_iter().collect(), ends, &Profile::STRICT)
 }
 
 /// A response, with how often this end has started; `None` for a request: nobody has asked for it.
 pub(crate) fn response(
     to_request: Option<u32>,
     restart_counter: u32,
-    from: Ipv6Addr,
-    to: Ipv6Addr,
+    ends: Ends,
+    gateway: bool,
 ) -> Option<Datagram> {
     let flags = match to_request {
         Some(_) => HeartbeatFlags::RESPONSE,
@@ -126,7 +124,12 @@ pub(crate) fn response(
     };
     let body = Body::Heartbeat(Heartbeat { flags, sequence: to_request.unwrap_or(0) });
     let counter = MobilityOption::RestartCounter(RestartCounter { restart_counter });
-    datagram(body, Vec::from([counter]), from, to, &Profile::STRICT)
+    let options = [counter].into_iter().chain(who(ends, gateway));
+    datagram(body, options.collect(), ends, &Profile::STRICT)
+}
+
+fn who(ends: Ends, gateway: bool) -> Option<MobilityOption> {
+    ends.own_v4().filter(|_| gateway).map(ipv4_care_of_address)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The local mobility anchor: who is where, and which prefix is whose.
 
+mod answer;
 mod authorize;
 mod config;
 mod flows;
@@ -12,24 +13,26 @@ mod register;
 mod revoke;
 mod state;
 mod stored;
+mod transport;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
-use core::net::Ipv6Addr;
+use core::net::IpAddr;
 
 use segue_clock::{DayClock, Deadline, Machine, Rng, Time, Timers, earlier};
 use segue_ip::{Datagram, FlowKey, Input, Output, Prefix};
 use segue_mobility::{BindingCache, Leases, Lifetime};
 use segue_wire::mobility::body::{BindingRevocation, BindingUpdate, Heartbeat};
 use segue_wire::mobility::{
-    BindingUpdateFlags, Body, HeartbeatFlags, Message, MobilityOption, Profile,
+    BindingUpdateFlags, Body, HeartbeatFlags, Message, Profile,
 };
 
 use crate::heart::{self, Pulse};
-use crate::message::{Registration, Update, ends, read};
+use crate::message::{Registration, Update, read};
 use crate::news::Why;
-use crate::{LinkLayer, NodeId, Refusal, Refused, Report};
-pub use config::{Allowed, LmaConfig, Nodes, Schedule};
+use crate::peer::Ends;
+use crate::{LinkLayer, NodeId, PeerAddress, Refusal, Refused, Report};
+pub use config::{Allowed, GreUse, LmaConfig, Nodes, Schedule};
 pub use flows::DECISION;
 pub use io::{Authorization, LmaInput, LmaOutput, LmaRecord, LmaWish, StoredLease, StoredSession};
 pub use state::{Flow, Placed, Session, SessionState};
@@ -39,14 +42,16 @@ use state::{Host, Notification, Order, Peer, Revocation, Stage, Unauthorized, Wa
 pub struct Lma {
     config: LmaConfig,
     /// By number; peers are gateways.
-    sessions: BindingCache<u32, Ipv6Addr, Session>,
+    sessions: BindingCache<u32, PeerAddress, Session>,
     hosts: BTreeMap<NodeId, Host>,
     /// Those that have each prefix.
     holders: BTreeMap<Prefix, BTreeSet<u32>>,
     leases: Leases<(NodeId, LinkLayer)>,
-    peers: BTreeMap<Ipv6Addr, Peer>,
+    peers: BTreeMap<PeerAddress, Peer>,
+    /// Numbers of tunnels, to gateways and of bindings.
+    tunnels_used: BTreeSet<u32>,
     /// Where peers' heartbeats are due.
-    beats: BTreeSet<(Time, Ipv6Addr)>,
+    beats: BTreeSet<(Time, PeerAddress)>,
     /// Registrations that wait for the end of another binding, by when they no longer do.
     waiting: BTreeMap<(Time, u64), Waiting>,
     /// Registrations about which the driver is asked.
@@ -64,7 +69,7 @@ pub struct Lma {
     /// How many flows go to a binding.
     loads: BTreeMap<u32, usize>,
     /// Flows that have gone from one gateway to another since that was told.
-    gone: BTreeMap<(Ipv6Addr, Ipv6Addr), usize>,
+    gone: BTreeMap<(PeerAddress, PeerAddress), usize>,
     /// Flows whose place somebody is to decide, until when.
     undecided: Timers<FlowKey>,
     deciding: bool,
@@ -89,6 +94,7 @@ impl Lma {
             holders: BTreeMap::new(),
             leases: Leases::new(config.pool, config.prefix_hold),
             peers: BTreeMap::new(),
+            tunnels_used: BTreeSet::new(),
             beats: BTreeSet::new(),
             waiting: BTreeMap::new(),
             unauthorized: BTreeMap::new(),
@@ -121,7 +127,7 @@ impl Lma {
     }
 
     /// All bindings, by number: the gateway, until when, and what.
-    pub fn sessions(&self) -> impl Iterator<Item = (u32, Ipv6Addr, Time, &Session)> {
+    pub fn sessions(&self) -> impl Iterator<Item = (u32, PeerAddress, Time, &Session)> {
         self.sessions.iter().map(|(number, at)| (*number, at.peer, at.until, &at.value))
     }
 
@@ -129,7 +135,7 @@ impl Lma {
     pub fn sessions_of(
         &self,
         node: &NodeId,
-    ) -> impl Iterator<Item = (u32, Ipv6Addr, Time, &Session)> {
+    ) -> impl Iterator<Item = (u32, PeerAddress, Time, &Session)> {
         let numbers = self.hosts.get(node).into_iter().flat_map(|host| &host.sessions);
         let known = numbers.filter_map(|number| Some((*number, self.sessions.get(number)?)));
         known.map(|(number, at)| (number, at.peer, at.until, &at.value))
@@ -141,9 +147,10 @@ impl Lma {
         self.sessions.get(&number).map(|at| &at.value)
     }
 
-    /// The tunnels to gateways with bindings: number and gateway.
-    pub fn tunnels(&self) -> impl Iterator<Item = (u32, Ipv6Addr)> {
-        self.peers.iter().map(|(peer, known)| (known.tunnel, *peer))
+    /// The tunnels to gateways with bindings, and those of bindings that have their own: number and gateway.
+    pub fn tunnels(&self) -> impl Iterator<Item = (u32, PeerAddress)> {
+        let own = self.sessions.iter().filter_map(|(_, at)| Some((at.value.gre?.tunnel, at.peer)));
+        self.peers.iter().map(|(peer, known)| (known.tunnel, *peer)).chain(own)
     }
 
     /// What it refused.
@@ -164,16 +171,16 @@ impl Lma {
         self.out.extend(datagram.map(Output::Send));
     }
 
-    fn allowed(&self, gateway: Ipv6Addr) -> Option<Profile> {
-        let fits = self.config.gateways.iter().filter(|a| a.prefix.contains(gateway.into()));
+    fn allowed(&self, gateway: IpAddr) -> Option<Profile> {
+        let fits = self.config.gateways.iter().filter(|a| a.prefix.contains(gateway));
         fits.max_by_key(|allowed| allowed.prefix.len).map(|allowed| allowed.profile)
     }
 
     fn take(&mut self, now: Time, came: &Datagram) -> Result<(), Refusal> {
-        let (from, to) = ends(came)?;
-        let allowed = self.allowed(from);
+        let ends = Ends::of(came)?;
+        let allowed = self.allowed(ends.peer.0);
         let profile = allowed.unwrap_or(Profile::STRICT);
-        let Message { body, options } = read(came, (from, to), &profile)?;
+        let Message { body, options } = read(came, ends, &profile)?;
         if let Body::BindingUpdate(BindingUpdate { sequence, flags, lifetime_4s }) = body {
             if !flags.contains(BindingUpdateFlags::PROXY) {
                 return Err(Refusal::NotServed);
@@ -188,15 +195,17 @@ impl Lma {
                 let part = |home: &mut Prefix| *home = Prefix::new(home.addr, self.part_length());
                 asked.prefixes.iter_mut().filter(|home| home.len == 128).for_each(part);
             }
-            let update = Update { sequence, lifetime, asked, options, from, to, profile };
+            let update = Update { sequence, flags, lifetime, asked, options, ends, profile };
             self.update(now, update, Stage::Came);
             return Ok(());
         }
         if allowed.is_none() {
             return Err(Refusal::Stranger);
         }
+        let told = Registration::of(&options);
+        let from = self.peer_of(ends, &told);
         match body {
-            Body::Heartbeat(beat) => self.on_beat(now, &beat, &options, from, to),
+            Body::Heartbeat(beat) => self.on_beat(now, &beat, told.restart_counter, from, ends),
             Body::UpdateNotificationAcknowledgement(answer) => self.noticed(now, &answer, from),
             Body::BindingRevocation(BindingRevocation::Acknowledgement(answer)) => {
                 self.revoked(now, &answer, from)
@@ -209,17 +218,17 @@ impl Lma {
         &mut self,
         now: Time,
         beat: &Heartbeat,
-        options: &[MobilityOption],
-        from: Ipv6Addr,
-        to: Ipv6Addr,
+        counter: Option<u32>,
+        from: PeerAddress,
+        ends: Ends,
     ) -> Result<(), Refusal> {
+        self.learn(from, ends);
         if !beat.flags.contains(HeartbeatFlags::RESPONSE) {
             let counter = self.config.restart_counter;
-            self.send(heart::response(Some(beat.sequence), counter, to, from));
+            self.send(heart::response(Some(beat.sequence), counter, ends, false));
             return Ok(());
         }
         let peer = self.peers.get_mut(&from).ok_or(Refusal::Stale)?;
-        let counter = Registration::of(options).restart_counter;
         self.beats.remove(&(peer.heart.deadline(), from));
         let pulse = peer.heart.on_response(now, beat, counter);
         self.beats.insert((peer.heart.deadline(), from));
@@ -242,8 +251,8 @@ impl Lma {
             let Some(peer) = self.peers.get_mut(&gateway) else { continue };
             let (ask, pulse) = peer.heart.tick(now);
             self.beats.insert((peer.heart.deadline(), gateway));
-            let own = self.config.address;
-            self.send(ask.and_then(|sequence| heart::request(sequence, own, gateway)));
+            let ends = self.ends_to(gateway);
+            self.send(ask.and_then(|sequence| heart::request(sequence, ends, false)));
             if pulse == Some(Pulse::Silent) {
                 self.report(Report::Silent { peer: gateway });
             }
@@ -256,10 +265,10 @@ impl Lma {
             return;
         }
         self.settle(now);
-        let gateways: Vec<Ipv6Addr> = self.peers.keys().copied().collect();
+        let gateways: Vec<PeerAddress> = self.peers.keys().copied().collect();
         for gateway in gateways {
-            let (own, counter) = (self.config.address, self.config.restart_counter);
-            self.send(heart::response(None, counter, own, gateway));
+            let (ends, counter) = (self.ends_to(gateway), self.config.restart_counter);
+            self.send(heart::response(None, counter, ends, false));
         }
     }
 
