@@ -20,8 +20,8 @@ use segue_ip::{FlowKey, Prefix};
 use segue_mobility::Pool;
 use segue_pmip::{
     Access, Allowed, AttachBy, DECISION, Identities, Identity, Lifetimes, LinkLayer, Lma,
-    LmaConfig, LmaInput, LmaWish, MOBILITY, Mag, MagConfig, MagInput, NodeId, Schedule as Placing,
-    SessionState,
+    LmaConfig, LmaInput, LmaWish, MOBILITY, Mag, MagConfig, MagInput, NodeId, PeerAddress,
+    Schedule as Placing, SessionState,
 };
 use segue_sim::net::Hop;
 use segue_sim::pmip::{LmaRole, MagRole};
@@ -146,7 +146,7 @@ struct Domain {
     stage: Stage,
     lma: AgentId,
     mags: Vec<AgentId>,
-    addresses: Vec<Ipv6Addr>,
+    addresses: Vec<PeerAddress>,
     /// At which gateway each interface is.
     truth: BTreeMap<Place, usize>,
     /// The prefixes that each interface was given first.
@@ -157,7 +157,7 @@ struct Domain {
     unknown: bool,
     /// All that an anchor had bound after the last event, by number: gateway, prefixes and end; and which interfaces each
     /// gateway served, with their ends.
-    bound: BTreeMap<u32, (Ipv6Addr, Vec<Prefix>, Time)>,
+    bound: BTreeMap<u32, (PeerAddress, Vec<Prefix>, Time)>,
     serving: Vec<BTreeMap<LinkLayer, Time>>,
     /// What a start has lost.
     lost: Option<String>,
@@ -210,7 +210,7 @@ impl Domain {
             let access = Access {
                 interface: interface.name,
                 technology: AccessTechnology::WLAN,
-                proxy_coa,
+                proxy_coa: proxy_coa.into(),
                 handoff: if has("handoff unknown") {
                     Handoff::UNKNOWN
                 } else {
@@ -226,7 +226,7 @@ impl Domain {
             let agent = stage.add_agent(Node::Host(gateway), &[(MOBILITY, 0)], agent);
             stage.cast::<MagRole>(Node::Host(gateway), agent);
             mags.push(agent);
-            addresses.push(proxy_coa);
+            addresses.push(proxy_coa.into());
         }
         stage.network.start();
         let (truth, first, asked) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
@@ -264,7 +264,7 @@ impl Domain {
     }
 
     /// What the anchor has bound.
-    fn bindings(&self) -> BTreeMap<u32, (Ipv6Addr, Vec<Prefix>, Time)> {
+    fn bindings(&self) -> BTreeMap<u32, (PeerAddress, Vec<Prefix>, Time)> {
         let all = self.lma().sessions();
         let bound =
             all.map(|(number, at, until, session)| (number, (at, session.prefixes.clone(), until)));
@@ -377,7 +377,7 @@ impl Scene for Domain {
             Node::Fixed(_) => {
                 let after = self.bindings();
                 let gone = self.bound.iter().find(|(number, (at, prefixes, until))| {
-                    let is_same = |(there, own, end): &(Ipv6Addr, Vec<Prefix>, Time)| {
+                    let is_same = |(there, own, end): &(PeerAddress, Vec<Prefix>, Time)| {
                         there == at && own == prefixes && same(*end, *until)
                     };
                     *until > now + Span::from_millis(1) && !after.get(number).is_some_and(is_same)
@@ -451,7 +451,7 @@ impl Scene for Domain {
                 format!("{prefix} is {before}'s and {node}'s")
             })
         };
-        let tunnels: Vec<Ipv6Addr> = lma.tunnels().map(|(_, gateway)| gateway).collect();
+        let tunnels: Vec<PeerAddress> = lma.tunnels().map(|(_, gateway)| gateway).collect();
         for (number, gateway, _, session) in lma.sessions() {
             session.prefixes.iter().try_for_each(|prefix| own(*prefix, &session.node))?;
             Violation::unless(tunnels.contains(&gateway), "tunnel", || {

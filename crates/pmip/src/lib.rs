@@ -32,8 +32,9 @@ pub use lma::{
     LmaWish, Nodes, Placed, Schedule, Session, SessionState, StoredLease, StoredSession,
 };
 pub use mag::{
-    Access, AttachBy, Encapsulation, FIXED_LINK_LOCAL, FIXED_MAC, HOSTS_MAX, Identities, Identity, Lifetimes, Mag,
-    MagConfig, MagInput, MagOutput, MagRecord, Station, StationState, StoredStation, Wish,
+    Access, AttachBy, Encapsulation, FIXED_LINK_LOCAL, FIXED_MAC, HOSTS_MAX, Identities, Identity,
+    Lifetimes, Mag, MagConfig, MagInput, MagOutput, MagRecord, Station, StationState,
+    StoredStation, Wish,
 };
 pub use names::{LinkLayer, NodeId};
 pub use news::{Cause, Refusal, Refused, Report, Why};

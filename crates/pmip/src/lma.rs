@@ -20,12 +20,10 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use segue_clock::{DayClock, Deadline, Machine, Rng, Time, Timers, earlier};
-use segue_ip::{Datagram, FlowKey, Input, Output, Prefix};
+use segue_ip::{Datagram, FlowKey, Input, Output, Prefix, Tunnel};
 use segue_mobility::{BindingCache, Leases, Lifetime};
 use segue_wire::mobility::body::{BindingRevocation, BindingUpdate, Heartbeat};
-use segue_wire::mobility::{
-    BindingUpdateFlags, Body, HeartbeatFlags, Message, Profile,
-};
+use segue_wire::mobility::{BindingUpdateFlags, Body, HeartbeatFlags, Message, Profile};
 
 use crate::heart::{self, Pulse};
 use crate::message::{Registration, Update, read};
@@ -147,10 +145,14 @@ impl Lma {
         self.sessions.get(&number).map(|at| &at.value)
     }
 
-    /// The tunnels to gateways with bindings, and those of bindings that have their own: number and gateway.
-    pub fn tunnels(&self) -> impl Iterator<Item = (u32, PeerAddress)> {
-        let own = self.sessions.iter().filter_map(|(_, at)| Some((at.value.gre?.tunnel, at.peer)));
-        self.peers.iter().map(|(peer, known)| (known.tunnel, *peer)).chain(own)
+    /// The tunnels to gateways with bindings, and those of bindings that have their own, with their gateways.
+    pub fn tunnels(&self) -> impl Iterator<Item = (Tunnel, PeerAddress)> {
+        let own = self
+            .sessions
+            .iter()
+            .filter_map(|(_, at)| Some((self.keyed(at.peer, at.value.gre?), at.peer)));
+        let shared = self.peers.keys().filter_map(|peer| Some((self.tunnel_to(*peer)?, *peer)));
+        shared.chain(own)
     }
 
     /// What it refused.

@@ -27,8 +27,8 @@ use crate::news::Why;
 use crate::peer::{Ends, UDP};
 use crate::{LinkLayer, MOBILITY, NodeId, Refusal, Refused, Report};
 pub use config::{
-    Access, AttachBy, Encapsulation, FIXED_LINK_LOCAL, FIXED_MAC, HOSTS_MAX, Identities, Identity, Lifetimes,
-    MagConfig,
+    Access, AttachBy, Encapsulation, FIXED_LINK_LOCAL, FIXED_MAC, HOSTS_MAX, Identities, Identity,
+    Lifetimes, MagConfig,
 };
 pub use io::{MagInput, MagOutput, MagRecord, StoredStation, Wish};
 pub use state::StationState;

@@ -10,8 +10,8 @@ use segue_wire::mobility::option::Handoff;
 
 use super::Lma;
 use super::state::{Session, SessionState};
-use crate::{NodeId, PeerAddress};
 use crate::message::Update;
+use crate::{NodeId, PeerAddress};
 
 /// What a look-up finds.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -128,7 +128,8 @@ impl Lma {
     /// port: what is for the other goes to the port of its messages until a keepalive has come.
     fn set_data(&mut self, gateway: PeerAddress, data: Option<u16>) {
         let first = PeerAddress::from(gateway.address);
-        let here = self.peers.range(first..).take_while(|(peer, _)| peer.address == gateway.address);
+        let here =
+            self.peers.range(first..).take_while(|(peer, _)| peer.address == gateway.address);
         let has = |(peer, known): &(&PeerAddress, &Peer)| {
             **peer != gateway && data.is_some() && known.way.data == data
         };
@@ -178,7 +179,7 @@ impl Lma {
         self.take_back(tunnel);
     }
 
-    fn tunnel_to(&self, gateway: PeerAddress) -> Option<Tunnel> {
+    pub(super) fn tunnel_to(&self, gateway: PeerAddress) -> Option<Tunnel> {
         let Peer { tunnel: number, way, .. } = self.peers.get(&gateway)?;
         let form = match way.data {
             Some(remote) => Form::Udp { local: DATA_PORT, remote },

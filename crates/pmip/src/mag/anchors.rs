@@ -193,7 +193,13 @@ impl Mag {
     }
 
     /// An anchor says of the way to it whether it goes through a NAT.
-    pub(super) fn on_nat(&mut self, now: Time, coa: IpAddr, anchor: IpAddr, nat: Option<&NatDetection>) {
+    pub(super) fn on_nat(
+        &mut self,
+        now: Time,
+        coa: IpAddr,
+        anchor: IpAddr,
+        nat: Option<&NatDetection>,
+    ) {
         let Some(known) = self.anchors.get_mut(&anchor) else { return };
         let Some(way) = known.tunnels.get_mut(&coa).filter(|_| coa.is_ipv4()) else { return };
         let refresh = nat.map(|nat| {

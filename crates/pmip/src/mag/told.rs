@@ -46,7 +46,8 @@ impl Mag {
         let (sequence, flags) = (indication.sequence, indication.flags);
         let body = BindingRevocationAcknowledgement { status, sequence, flags };
         let body = Body::BindingRevocation(BindingRevocation::Acknowledgement(body));
-        let answer = datagram(body, identifying(options), Ends::between(to, from), &self.config.profile);
+        let answer =
+            datagram(body, identifying(options), Ends::between(to, from), &self.config.profile);
         self.send(answer);
     }
 
@@ -101,7 +102,8 @@ impl Mag {
             let body =
                 UpdateNotificationAcknowledgement { sequence: notification.sequence, status };
             let body = Body::UpdateNotificationAcknowledgement(body);
-            let answer = datagram(body, identifying(options), Ends::between(to, from), &self.config.profile);
+            let answer =
+                datagram(body, identifying(options), Ends::between(to, from), &self.config.profile);
             self.send(answer);
         }
         Ok(())

@@ -40,7 +40,13 @@ fn with_wire(
 ) -> MagConfig {
     let interface = "wire".into();
     let access = config.accesses[0].clone();
-    config.accesses.push(Access { interface, technology, handoff, proxy_coa: coa.into(), ..access });
+    config.accesses.push(Access {
+        interface,
+        technology,
+        handoff,
+        proxy_coa: coa.into(),
+        ..access
+    });
     config
 }
 

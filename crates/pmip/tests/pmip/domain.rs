@@ -359,9 +359,7 @@ impl Domain {
             self.at_lma(Input::Datagram(datagram));
             return;
         }
-        let has = |mag: &Mag| {
-            mag.config().accesses.iter().any(|a| datagram.to.0 == a.proxy_coa)
-        };
+        let has = |mag: &Mag| mag.config().accesses.iter().any(|a| datagram.to.0 == a.proxy_coa);
         if let Some(n) = self.mags.iter().position(has) {
             self.at_mag(n, Input::Datagram(datagram));
         }

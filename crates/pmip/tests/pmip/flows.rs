@@ -4,7 +4,10 @@ use std::net::Ipv6Addr;
 
 use segue_clock::Span;
 use segue_ip::{FlowKey, Input, Prefix, Traffic};
-use segue_pmip::{DECISION, PREFERENCE, VENDOR, Cause, Identity, LmaConfig, LmaInput, LmaWish, PeerAddress, Placed, Report, Schedule};
+use segue_pmip::{
+    Cause, DECISION, Identity, LmaConfig, LmaInput, LmaWish, PREFERENCE, PeerAddress, Placed,
+    Report, Schedule, VENDOR,
+};
 use segue_wire::mobility::{Body, Message, MobilityOption, UpdateNotificationFlags};
 use segue_wire::nd::{self, Preference};
 
@@ -54,7 +57,9 @@ fn v6(peer: PeerAddress) -> Ipv6Addr {
 /// What was told of handovers: why, from where to where, and how many flows.
 fn handovers(domain: &Domain) -> Vec<(Cause, Ipv6Addr, Ipv6Addr, usize)> {
     let told = domain.reports.iter().filter_map(|report| match report {
-        Report::Handover { cause, from, to, flows, .. } => Some((*cause, v6(*from), v6(*to), *flows)),
+        Report::Handover { cause, from, to, flows, .. } => {
+            Some((*cause, v6(*from), v6(*to), *flows))
+        }
         _ => None,
     });
     told.collect()

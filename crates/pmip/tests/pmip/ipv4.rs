@@ -211,8 +211,7 @@ fn whoever_starts_anew_behind_a_nat_finds_the_other_again() {
 #[test]
 fn gateways_behind_a_nat_are_allowed_by_the_address_of_the_nat() {
     let gateways = vec![allowed("10.0.0.0/24")];
-    let mut domain =
-        Domain::of(LmaConfig { gateways, ..anchor() }, vec![gateway(0)]);
+    let mut domain = Domain::of(LmaConfig { gateways, ..anchor() }, vec![gateway(0)]);
     domain.nat = Some(Default::default());
     domain.attach(0, station(1));
     domain.run(s(1.0));
@@ -229,7 +228,8 @@ fn udp_without_a_nat_is_to_be_allowed() {
         domain.run(s(1.0));
         let answers = domain.sent_by(LMA_V4.to_ipv6_mapped(), is_acknowledgement);
         let Body::BindingAcknowledgement(answer) = &answers[0].1.body else { panic!() };
-        let expected = if accept_udp { Status::ACCEPTED } else { Status::ADMINISTRATIVELY_PROHIBITED };
+        let expected =
+            if accept_udp { Status::ACCEPTED } else { Status::ADMINISTRATIVELY_PROHIBITED };
         assert_eq!(answer.status, expected);
         let there = [(v4(LMA_V4), v4(mag_v4(0)), in_udp(DATA_PORT))];
         assert_eq!(tunnels(&domain, 0), if accept_udp { &there[..] } else { &[] });

@@ -3,9 +3,7 @@
 use std::net::Ipv6Addr;
 
 use segue_ip::{Exit, Form, Forward, Input, Tunnel};
-use segue_pmip::{
-    Encapsulation, FIXED_LINK_LOCAL, GreUse, LmaConfig, Mag, MagConfig,
-};
+use segue_pmip::{Encapsulation, FIXED_LINK_LOCAL, GreUse, LmaConfig, Mag, MagConfig};
 use segue_wire::mobility::option::LinkLocalAddress;
 use segue_wire::mobility::{Body, Message, MobilityOption, Profile, Status};
 
@@ -69,7 +67,8 @@ fn each_interface_has_its_own_keys_and_the_anchors_stays_when_it_moves() {
     let prefix = domain.prefix(0, &station(1));
     let down = tunnel(&domain, 0, segue_ip::Traffic::To(prefix));
     let up = tunnel(&domain, 1, segue_ip::Traffic::From(prefix));
-    let (Form::Gre { send, receive }, Form::Gre { send: other, receive: own }) = (down.form, up.form)
+    let (Form::Gre { send, receive }, Form::Gre { send: other, receive: own }) =
+        (down.form, up.form)
     else {
         panic!()
     };
