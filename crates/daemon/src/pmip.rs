@@ -10,6 +10,7 @@ pub mod quality;
 mod records;
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -17,11 +18,12 @@ use anyhow::bail;
 use segue_clock::{DayClock, UnixTime};
 use segue_ip::Prefix;
 use segue_linux::clock::{monotonic, realtime};
-use segue_pmip::{NodeId, Refused, Report};
+use segue_pmip::{DATA_PORT, NodeId, Refused, Report, SIGNALLING_PORT};
 use segue_store::{Embedded, Store, StoreExt};
 use serde::{Deserialize, Serialize};
 
 use crate::control::News;
+use crate::sockets::{Arrivals, Sockets};
 
 /// The table of starts: how many there were, by role.
 const STARTS: &str = "starts";
@@ -122,6 +124,23 @@ impl News<About> for Report {
             }
         }
     }
+}
+
+/// UDP ports over IPv4: of messages, and of hosts' packets (RFC 5844).
+const PORTS: [u16; 2] = [SIGNALLING_PORT, DATA_PORT];
+
+/// Has a machine speak over IPv4 too, at those of its addresses that are of IPv4.
+fn over_v4<M>(
+    sockets: &mut Sockets<M>,
+    arrivals: &mut Arrivals,
+    own: impl Iterator<Item = IpAddr>,
+) -> anyhow::Result<()> {
+    for address in own.filter(IpAddr::is_ipv4) {
+        for port in PORTS {
+            sockets.bind(arrivals, SocketAddr::new(address, port))?;
+        }
+    }
+    Ok(())
 }
 
 /// The time of day, now.

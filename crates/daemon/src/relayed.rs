@@ -18,7 +18,7 @@ use tracing::{info, warn};
 use crate::engine::{Engine, Queue, ToLoop};
 use crate::events::Trouble;
 use crate::packets::MARK;
-use crate::settings::Choice;
+use crate::settings::{Choice, Relay as Settings};
 use crate::sockets::{Arrivals, Sockets};
 use crate::turns;
 
@@ -66,13 +66,14 @@ pub enum Came {
 /// First packets of flows, and how many there were too many.
 pub type Misses = (mpsc::Receiver<MissPacket>, Arc<AtomicU64>);
 
-/// Opens a relay with this device in the current network namespace.
+/// Opens a relay in the current network namespace, whose driver has sockets at these ports of tunnels itself.
 ///
 /// # Errors
 /// Neither packet path can be had, or not the one that the operator wants.
-pub fn open(device: &str, mtu_bytes: u32, choice: Choice) -> anyhow::Result<(Relay, Misses)> {
-    let room = RelayRoom::default();
-    let setup = RelaySetup { device: device.to_owned(), mtu_bytes, mark: MARK, room };
+pub fn open(settings: &Settings, held: &[u16]) -> anyhow::Result<(Relay, Misses)> {
+    let Settings { device, mtu, datapath: choice, tunnels } = settings.clone();
+    let (room, held) = (RelayRoom { tunnels, ..RelayRoom::default() }, held.to_vec());
+    let setup = RelaySetup { device, mtu_bytes: mtu, mark: MARK, room, held };
     let (sender, receiver) = mpsc::channel(MISSES);
     let shed = Arc::<AtomicU64>::default();
     let sink = Arc::new({

@@ -86,6 +86,8 @@ pub struct Relay {
     pub mtu: u32,
     /// Which datapath.
     pub datapath: Choice,
+    /// Most tunnels.
+    pub tunnels: u32,
 }
 
 /// Servers that know hosts, and how they are asked.

@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::task::Context;
@@ -33,7 +33,8 @@ const LONGEST: usize = 65_535;
 pub struct Sockets<M> {
     /// The machine.
     pub machine: M,
-    sockets: BTreeMap<u16, Shared>,
+    /// By the address and the port that they are bound to.
+    sockets: BTreeMap<SocketAddr, Shared>,
     /// By protocol number.
     raw: BTreeMap<u8, Raw>,
     streams: Option<Streams>,
@@ -90,20 +91,26 @@ impl Readiness {
 impl<M> Sockets<M> {
     /// Opens a socket of both families on each port; 0 is a port that the system chooses, of which the machine says 0.
     pub fn open(machine: M, ports: &[u16]) -> anyhow::Result<(Sockets<M>, Arrivals)> {
-        let (mut sockets, mut arrivals) = (BTreeMap::new(), Vec::new());
+        let (sockets, raw) = (BTreeMap::new(), BTreeMap::new());
+        let mut end = Sockets { machine, sockets, raw, streams: None, unsent: 0, last_error: None };
+        let buffer = vec![0; LONGEST];
+        let mut arrivals = Arrivals { sockets: Vec::new(), streams: None, buffer };
         for port in ports {
-            let any = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), *port);
-            let mut socket = TimestampedSocket::bind(any, None)?;
-            socket.receive_stamps_only();
-            socket.receive_ttl()?;
-            let readiness = Readiness::of(&socket)?;
-            let socket = Rc::new(RefCell::new(socket));
-            arrivals.push((Source::Udp(*port, Rc::clone(&socket)), readiness));
-            sockets.insert(*port, socket);
+            end.bind(&mut arrivals, any(*port))?;
         }
-        let raw = BTreeMap::new();
-        let end = Sockets { machine, sockets, raw, streams: None, unsent: 0, last_error: None };
-        Ok((end, Arrivals { sockets: arrivals, streams: None, buffer: vec![0; LONGEST] }))
+        Ok((end, arrivals))
+    }
+
+    /// Opens a socket on a port of one address, which is that of no other socket.
+    pub fn bind(&mut self, arrivals: &mut Arrivals, at: SocketAddr) -> anyhow::Result<()> {
+        let mut socket = TimestampedSocket::bind(at, None)?;
+        socket.receive_stamps_only();
+        socket.receive_ttl()?;
+        let readiness = Readiness::of(&socket)?;
+        let socket = Rc::new(RefCell::new(socket));
+        arrivals.sockets.push((Source::Udp(at.port(), Rc::clone(&socket)), readiness));
+        self.sockets.insert(at, socket);
+        Ok(())
     }
 
     /// Has the machine speak over TCP too, in messages of this length, and listen on a port to those who may open connections.
@@ -162,7 +169,8 @@ impl<M> Sockets<M> {
         if let Some(streams) = self.streams.as_ref().filter(|_| datagram.protocol == TCP) {
             return Ok(streams.send(datagram)?);
         }
-        let socket = self.sockets.get(&from.1).filter(|_| datagram.protocol == UDP);
+        let own = self.sockets.get(&from.into()).or_else(|| self.sockets.get(&any(from.1)));
+        let socket = own.filter(|_| datagram.protocol == UDP);
         let Some(socket) = socket else {
             anyhow::bail!(
                 "there is no socket for protocol {} from port {}",
@@ -272,13 +280,17 @@ impl Queue for Arrivals {
     }
 }
 
+/// A port of every address.
+fn any(port: u16) -> SocketAddr {
+    SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port)
+}
+
 fn receive(socket: &TimestampedSocket, port: u16, buffer: &mut [u8]) -> io::Result<Datagram> {
     let came = socket.recv(buffer)?.ok_or(ErrorKind::WouldBlock)?;
-    let any: IpAddr = Ipv6Addr::UNSPECIFIED.into();
     Ok(Datagram {
         interface: came.interface,
         from: (came.source.ip(), came.source.port()),
-        to: (came.local.unwrap_or(any), port),
+        to: (came.local.unwrap_or(any(0).ip()), port),
         protocol: UDP,
         hop_limit: came.ttl.unwrap_or(0),
         bytes: buffer.get(..came.len).unwrap_or_default().to_vec(),
@@ -289,6 +301,7 @@ fn receive(socket: &TimestampedSocket, port: u16, buffer: &mut [u8]) -> io::Resu
 mod tests {
     use std::collections::VecDeque;
     use std::future::poll_fn;
+    use std::net::IpAddr;
     use std::task::Poll;
     use std::time::Duration;
 

@@ -247,6 +247,7 @@ fn relay(end: u8, form: Form) -> Result<Relay, Error> {
         mtu_bytes: 1_452,
         mark: 0,
         room: RelayRoom::default(),
+        held: Vec::new(),
     };
     let mut relay = Relay::new(&setup, Arc::new(|_| ()))?;
     relay.attach(link::index_of(WIRE)?)?;

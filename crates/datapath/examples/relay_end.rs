@@ -48,8 +48,13 @@ fn run(args: &[String]) -> Result<(), Error> {
         |list: &str| list.split(',').map(str::parse).collect::<Result<Vec<IpAddr>, _>>();
     let (own, far) = (addresses(own)?, addresses(far)?);
     let interface = link::index_of(device)?;
-    let setup =
-        RelaySetup { device: "segue0".into(), mtu_bytes: MTU, mark: 0, room: RelayRoom::default() };
+    let setup = RelaySetup {
+        device: "segue0".into(),
+        mtu_bytes: MTU,
+        mark: 0,
+        room: RelayRoom::default(),
+        held: Vec::new(),
+    };
     let mut relay = start(&setup, Arc::new(|event| eprintln!("{event:?}")))?;
     relay.attach(interface)?;
     relay.put(&Forward::Tunnel(Tunnel {

@@ -22,8 +22,8 @@ use segue_keepalive::Config as Keepalive;
 use segue_mobility::Pool;
 use segue_pmip::{
     Access, Allowed, AttachBy, DECISION, Identities, Identity, Lifetimes, LinkLayer, Lma,
-    LmaConfig, LmaInput, LmaWish, MOBILITY, Mag, MagConfig, MagInput, NodeId, Schedule as Placing,
-    SessionState,
+    LmaConfig, LmaInput, LmaWish, MOBILITY, Mag, MagConfig, MagInput, NodeId, PeerAddress,
+    Schedule as Placing, SessionState,
 };
 use segue_sim::net::Hop;
 use segue_sim::pmip::{LmaRole, MagRole};
@@ -157,7 +157,7 @@ struct Domain {
     stage: Stage,
     lma: AgentId,
     mags: Vec<AgentId>,
-    addresses: Vec<Ipv6Addr>,
+    addresses: Vec<PeerAddress>,
     /// At which gateway each interface is.
     truth: BTreeMap<Place, usize>,
     /// The prefixes that each interface was given first.
@@ -168,11 +168,11 @@ struct Domain {
     unknown: bool,
     /// All that an anchor had bound after the last event, by number: gateway, prefixes and end; and which interfaces each
     /// gateway served, with their ends.
-    bound: BTreeMap<u32, (Ipv6Addr, Vec<Prefix>, Time)>,
+    bound: BTreeMap<u32, (PeerAddress, Vec<Prefix>, Time)>,
     serving: Vec<BTreeMap<LinkLayer, Time>>,
     /// Interfaces that the anchor has at gateways, and when it had them there last.
-    had: BTreeSet<(LinkLayer, Ipv6Addr)>,
-    taken: BTreeMap<(LinkLayer, Ipv6Addr), Time>,
+    had: BTreeSet<(LinkLayer, PeerAddress)>,
+    taken: BTreeMap<(LinkLayer, PeerAddress), Time>,
     /// What a start has lost.
     lost: Option<String>,
     /// When gateways hear the interfaces that are there again.
@@ -231,7 +231,7 @@ impl Domain {
             let access = Access {
                 interface: interface.name,
                 technology: AccessTechnology::WLAN,
-                proxy_coa,
+                proxy_coa: proxy_coa.into(),
                 handoff: if has("handoff unknown") {
                     Handoff::UNKNOWN
                 } else {
@@ -247,7 +247,7 @@ impl Domain {
             let agent = stage.add_agent(Node::Host(gateway), &[(MOBILITY, 0)], agent);
             stage.cast::<MagRole>(Node::Host(gateway), agent);
             mags.push(agent);
-            addresses.push(proxy_coa);
+            addresses.push(proxy_coa.into());
         }
         stage.network.start();
         let (truth, first, asked) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
@@ -288,7 +288,7 @@ impl Domain {
     }
 
     /// What the anchor has bound.
-    fn bindings(&self) -> BTreeMap<u32, (Ipv6Addr, Vec<Prefix>, Time)> {
+    fn bindings(&self) -> BTreeMap<u32, (PeerAddress, Vec<Prefix>, Time)> {
         let all = self.lma().sessions();
         let bound =
             all.map(|(number, at, until, session)| (number, (at, session.prefixes.clone(), until)));
@@ -356,7 +356,7 @@ impl Domain {
     }
 
     /// Since when a gateway has been reached without fail, and since when not at all.
-    fn reached(&self, at: Ipv6Addr) -> (Option<Time>, Option<Time>) {
+    fn reached(&self, at: PeerAddress) -> (Option<Time>, Option<Time>) {
         let Some(gateway) = self.addresses.iter().position(|address| *address == at) else {
             return (None, None);
         };
@@ -462,7 +462,7 @@ impl Scene for Domain {
                 self.began = now;
                 let after = self.bindings();
                 let gone = self.bound.iter().find(|(number, (at, prefixes, until))| {
-                    let is_same = |(there, own, end): &(Ipv6Addr, Vec<Prefix>, Time)| {
+                    let is_same = |(there, own, end): &(PeerAddress, Vec<Prefix>, Time)| {
                         there == at && own == prefixes && same(*end, *until)
                     };
                     *until > now + Span::from_millis(1) && !after.get(number).is_some_and(is_same)
@@ -540,7 +540,7 @@ impl Scene for Domain {
                 format!("{prefix} is {before}'s and {node}'s")
             })
         };
-        let tunnels: Vec<Ipv6Addr> = lma.tunnels().map(|(_, gateway)| gateway).collect();
+        let tunnels: Vec<PeerAddress> = lma.tunnels().map(|(_, gateway)| gateway).collect();
         for (number, gateway, _, session) in lma.sessions() {
             session.prefixes.iter().try_for_each(|prefix| own(*prefix, &session.node))?;
             Violation::unless(tunnels.contains(&gateway), "tunnel", || {

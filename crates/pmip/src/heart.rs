@@ -1,14 +1,13 @@
 //! Whether the other end lives, and whether it has started anew (RFC 5847).
 
-use core::net::Ipv6Addr;
-
 use segue_clock::{Rng, Span, Time};
 use segue_ip::Datagram;
 use segue_wire::mobility::body::Heartbeat;
 use segue_wire::mobility::option::RestartCounter;
 use segue_wire::mobility::{Body, HeartbeatFlags, MobilityOption, Profile};
 
-use crate::message::datagram;
+use crate::message::{datagram, ipv4_care_of_address};
+use crate::peer::Ends;
 
 /// Time between requests (HEARTBEAT_INTERVAL).
 pub(crate) const INTERVAL: Span = Span::from_secs(60);
@@ -106,15 +105,16 @@ impl Heart {
     }
 }
 
-/// A request, which may carry a probe.
+/// A request, which may carry a probe. Over IPv4 a gateway says which it is, since a NAT may be between the ends.
 pub(crate) fn request(
     sequence: u32,
     probe: Option<MobilityOption>,
-    from: Ipv6Addr,
-    to: Ipv6Addr,
+    ends: Ends,
+    gateway: bool,
 ) -> Option<Datagram> {
     let body = Body::Heartbeat(Heartbeat { flags: HeartbeatFlags(0), sequence });
-    datagram(body, probe.into_iter().collect(), from, to, &Profile::STRICT)
+    let options = probe.into_iter().chain(who(ends, gateway));
+    datagram(body, options.collect(), ends, &Profile::STRICT)
 }
 
 /// A response, with how often this end has started, and the answer to a probe; `None` for a request: nobody has asked for it.
@@ -122,8 +122,8 @@ pub(crate) fn response(
     to_request: Option<u32>,
     restart_counter: u32,
     probe: Option<MobilityOption>,
-    from: Ipv6Addr,
-    to: Ipv6Addr,
+    ends: Ends,
+    gateway: bool,
 ) -> Option<Datagram> {
     let flags = match to_request {
         Some(_) => HeartbeatFlags::RESPONSE,
@@ -131,8 +131,12 @@ pub(crate) fn response(
     };
     let body = Body::Heartbeat(Heartbeat { flags, sequence: to_request.unwrap_or(0) });
     let counter = MobilityOption::RestartCounter(RestartCounter { restart_counter });
-    let options = [counter].into_iter().chain(probe).collect();
-    datagram(body, options, from, to, &Profile::STRICT)
+    let options = [counter].into_iter().chain(probe).chain(who(ends, gateway));
+    datagram(body, options.collect(), ends, &Profile::STRICT)
+}
+
+fn who(ends: Ends, gateway: bool) -> Option<MobilityOption> {
+    ends.own_v4().filter(|_| gateway).map(ipv4_care_of_address)
 }
 
 #[cfg(test)]

@@ -24,16 +24,6 @@ pub(crate) fn option(probe: &Probe) -> MobilityOption {
     MobilityOption::VendorSpecific(VendorSpecific { vendor_id, sub_type, data })
 }
 
-/// The probe among options.
-pub(crate) fn probe(options: &[MobilityOption]) -> Option<Probe> {
-    options.iter().find_map(|option| match option {
-        MobilityOption::VendorSpecific(own) if (own.vendor_id, own.sub_type) == (VENDOR, PROBE) => {
-            own.data.as_slice().try_into().ok().map(Probe::parse)
-        }
-        _ => None,
-    })
-}
-
 /// The asking end, at an anchor.
 #[derive(Clone, Debug)]
 pub(crate) struct Keepalive {

@@ -12,7 +12,8 @@
 //! ```
 //!
 //! What either wants of its node is forwarding: tunnels, the inner sources that may come out of them, and which prefix goes
-//! where. Signalling goes right above IPv6 (Mobility Header), where IPsec of the kernel protects it.
+//! where. Signalling goes right above IPv6 (Mobility Header), where IPsec of the kernel protects it, or over IPv4 in UDP
+//! (RFC 5844).
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -26,17 +27,21 @@ mod mag;
 mod message;
 mod names;
 mod news;
+mod peer;
 
 pub use lma::{
-    Allowed, Authorization, DECISION, Flow, LinkQuality, Lma, LmaConfig, LmaInput, LmaOutput,
-    LmaRecord, LmaWish, Nodes, Placed, Schedule, Session, SessionState, StoredLease, StoredSession,
+    Allowed, Authorization, DECISION, Flow, GreUse, LinkQuality, Lma, LmaConfig, LmaInput,
+    LmaOutput, LmaRecord, LmaWish, Nodes, Placed, Schedule, Session, SessionState, StoredLease,
+    StoredSession,
 };
 pub use mag::{
-    Access, AttachBy, FIXED_LINK_LOCAL, FIXED_MAC, HOSTS_MAX, Identities, Identity, Lifetimes, Mag,
-    MagConfig, MagInput, MagOutput, MagRecord, Station, StationState, StoredStation, Wish,
+    Access, AttachBy, Encapsulation, FIXED_LINK_LOCAL, FIXED_MAC, HOSTS_MAX, Identities, Identity,
+    Lifetimes, Mag, MagConfig, MagInput, MagOutput, MagRecord, Station, StationState,
+    StoredStation, Wish,
 };
 pub use names::{LinkLayer, NodeId};
 pub use news::{Cause, Refusal, Refused, Report, Why};
+pub use peer::{DATA_PORT, PeerAddress, SIGNALLING_PORT};
 
 /// The protocol number of the Mobility Header.
 pub const MOBILITY: u8 = segue_wire::mobility::NEXT_HEADER;

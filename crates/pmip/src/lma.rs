@@ -1,5 +1,6 @@
 //! The local mobility anchor: who is where, and which prefix is whose.
 
+mod answer;
 mod authorize;
 mod config;
 mod flows;
@@ -13,24 +14,24 @@ mod register;
 mod revoke;
 mod state;
 mod stored;
+mod transport;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
-use core::net::Ipv6Addr;
+use core::net::IpAddr;
 
 use segue_clock::{DayClock, Deadline, Machine, Rng, Time, Timers, earlier};
-use segue_ip::{Datagram, FlowKey, Input, Output, Prefix};
+use segue_ip::{Datagram, FlowKey, Input, Output, Prefix, Tunnel};
 use segue_mobility::{BindingCache, Leases, Lifetime};
 use segue_wire::mobility::body::{BindingRevocation, BindingUpdate, Heartbeat};
-use segue_wire::mobility::{
-    BindingUpdateFlags, Body, HeartbeatFlags, Message, MobilityOption, Profile,
-};
+use segue_wire::mobility::{BindingUpdateFlags, Body, HeartbeatFlags, Message, Profile};
 
 use crate::heart::{self, Pulse};
-use crate::message::{Registration, Update, ends, read};
+use crate::message::{Registration, Update, read};
 use crate::news::Why;
-use crate::{LinkLayer, NodeId, Refusal, Refused, Report, keepalive};
-pub use config::{Allowed, LmaConfig, Nodes, Schedule};
+use crate::peer::Ends;
+use crate::{LinkLayer, NodeId, PeerAddress, Refusal, Refused, Report};
+pub use config::{Allowed, GreUse, LmaConfig, Nodes, Schedule};
 pub use flows::DECISION;
 pub use io::{Authorization, LmaInput, LmaOutput, LmaRecord, LmaWish, StoredLease, StoredSession};
 pub use state::{Flow, LinkQuality, Placed, Session, SessionState};
@@ -40,16 +41,18 @@ use state::{Host, Notification, Order, Peer, Revocation, Stage, Unauthorized, Wa
 pub struct Lma {
     config: LmaConfig,
     /// By number; peers are gateways.
-    sessions: BindingCache<u32, Ipv6Addr, Session>,
+    sessions: BindingCache<u32, PeerAddress, Session>,
     hosts: BTreeMap<NodeId, Host>,
     /// Those that have each prefix.
     holders: BTreeMap<Prefix, BTreeSet<u32>>,
     leases: Leases<(NodeId, LinkLayer)>,
-    peers: BTreeMap<Ipv6Addr, Peer>,
+    peers: BTreeMap<PeerAddress, Peer>,
+    /// Numbers of tunnels, to gateways and of bindings.
+    tunnels_used: BTreeSet<u32>,
     /// Where peers' heartbeats are due.
-    beats: BTreeSet<(Time, Ipv6Addr)>,
+    beats: BTreeSet<(Time, PeerAddress)>,
     /// When keepalives to gateways are due.
-    probes: BTreeSet<(Time, Ipv6Addr)>,
+    probes: BTreeSet<(Time, PeerAddress)>,
     /// When to look whether flows should go elsewhere.
     review_at: Option<Time>,
     /// Registrations that wait for the end of another binding, by when they no longer do.
@@ -69,7 +72,7 @@ pub struct Lma {
     /// How many flows go to a binding.
     loads: BTreeMap<u32, usize>,
     /// Flows that have gone from one gateway to another since that was told.
-    gone: BTreeMap<(Ipv6Addr, Ipv6Addr), usize>,
+    gone: BTreeMap<(PeerAddress, PeerAddress), usize>,
     /// Flows whose place somebody is to decide, until when.
     undecided: Timers<FlowKey>,
     deciding: bool,
@@ -94,6 +97,7 @@ impl Lma {
             holders: BTreeMap::new(),
             leases: Leases::new(config.pool, config.prefix_hold),
             peers: BTreeMap::new(),
+            tunnels_used: BTreeSet::new(),
             beats: BTreeSet::new(),
             probes: BTreeSet::new(),
             review_at: None,
@@ -128,7 +132,7 @@ impl Lma {
     }
 
     /// All bindings, by number: the gateway, until when, and what.
-    pub fn sessions(&self) -> impl Iterator<Item = (u32, Ipv6Addr, Time, &Session)> {
+    pub fn sessions(&self) -> impl Iterator<Item = (u32, PeerAddress, Time, &Session)> {
         self.sessions.iter().map(|(number, at)| (*number, at.peer, at.until, &at.value))
     }
 
@@ -136,7 +140,7 @@ impl Lma {
     pub fn sessions_of(
         &self,
         node: &NodeId,
-    ) -> impl Iterator<Item = (u32, Ipv6Addr, Time, &Session)> {
+    ) -> impl Iterator<Item = (u32, PeerAddress, Time, &Session)> {
         let numbers = self.hosts.get(node).into_iter().flat_map(|host| &host.sessions);
         let known = numbers.filter_map(|number| Some((*number, self.sessions.get(number)?)));
         known.map(|(number, at)| (number, at.peer, at.until, &at.value))
@@ -148,9 +152,14 @@ impl Lma {
         self.sessions.get(&number).map(|at| &at.value)
     }
 
-    /// The tunnels to gateways with bindings: number and gateway.
-    pub fn tunnels(&self) -> impl Iterator<Item = (u32, Ipv6Addr)> {
-        self.peers.iter().map(|(peer, known)| (known.tunnel, *peer))
+    /// The tunnels to gateways with bindings, and those of bindings that have their own, with their gateways.
+    pub fn tunnels(&self) -> impl Iterator<Item = (Tunnel, PeerAddress)> {
+        let own = self
+            .sessions
+            .iter()
+            .filter_map(|(_, at)| Some((self.keyed(at.peer, at.value.gre?), at.peer)));
+        let shared = self.peers.keys().filter_map(|peer| Some((self.tunnel_to(*peer)?, *peer)));
+        shared.chain(own)
     }
 
     /// What it refused.
@@ -171,16 +180,16 @@ impl Lma {
         self.out.extend(datagram.map(Output::Send));
     }
 
-    fn allowed(&self, gateway: Ipv6Addr) -> Option<Profile> {
-        let fits = self.config.gateways.iter().filter(|a| a.prefix.contains(gateway.into()));
+    fn allowed(&self, gateway: IpAddr) -> Option<Profile> {
+        let fits = self.config.gateways.iter().filter(|a| a.prefix.contains(gateway));
         fits.max_by_key(|allowed| allowed.prefix.len).map(|allowed| allowed.profile)
     }
 
     fn take(&mut self, now: Time, came: &Datagram) -> Result<(), Refusal> {
-        let (from, to) = ends(came)?;
-        let allowed = self.allowed(from);
+        let ends = Ends::of(came)?;
+        let allowed = self.allowed(ends.peer.0);
         let profile = allowed.unwrap_or(Profile::STRICT);
-        let Message { body, options } = read(came, (from, to), &profile)?;
+        let Message { body, options } = read(came, ends, &profile)?;
         if let Body::BindingUpdate(BindingUpdate { sequence, flags, lifetime_4s }) = body {
             if !flags.contains(BindingUpdateFlags::PROXY) {
                 return Err(Refusal::NotServed);
@@ -195,15 +204,17 @@ impl Lma {
                 let part = |home: &mut Prefix| *home = Prefix::new(home.addr, self.part_length());
                 asked.prefixes.iter_mut().filter(|home| home.len == 128).for_each(part);
             }
-            let update = Update { sequence, lifetime, asked, options, from, to, profile };
+            let update = Update { sequence, flags, lifetime, asked, options, ends, profile };
             self.update(now, update, Stage::Came);
             return Ok(());
         }
         if allowed.is_none() {
             return Err(Refusal::Stranger);
         }
+        let told = Registration::of(&options);
+        let from = self.peer_of(ends, &told);
         match body {
-            Body::Heartbeat(beat) => self.on_beat(now, &beat, &options, from, to),
+            Body::Heartbeat(beat) => self.on_beat(now, &beat, &told, from, ends),
             Body::UpdateNotificationAcknowledgement(answer) => self.noticed(now, &answer, from),
             Body::BindingRevocation(BindingRevocation::Acknowledgement(answer)) => {
                 self.revoked(now, &answer, from)
@@ -216,24 +227,24 @@ impl Lma {
         &mut self,
         now: Time,
         beat: &Heartbeat,
-        options: &[MobilityOption],
-        from: Ipv6Addr,
-        to: Ipv6Addr,
+        told: &Registration,
+        from: PeerAddress,
+        ends: Ends,
     ) -> Result<(), Refusal> {
+        self.learn(from, ends);
         if !beat.flags.contains(HeartbeatFlags::RESPONSE) {
             let counter = self.config.restart_counter;
-            self.send(heart::response(Some(beat.sequence), counter, None, to, from));
+            self.send(heart::response(Some(beat.sequence), counter, None, ends, false));
             return Ok(());
         }
-        let counter = Registration::of(options).restart_counter;
-        let answered = self.answered(now, from, beat.sequence, keepalive::probe(options));
+        let answered = self.answered(now, from, beat.sequence, told.probe);
         let peer = self.peers.get_mut(&from).ok_or(Refusal::Stale)?;
         // An answer to a keepalive shows a restart as well as that to a heartbeat, which is far apart: it is asked at once.
         let unasked =
             Heartbeat { flags: HeartbeatFlags::RESPONSE | HeartbeatFlags::UNSOLICITED, ..*beat };
         let beat = if answered.is_some() { &unasked } else { beat };
         self.beats.remove(&(peer.heart.deadline(), from));
-        let pulse = peer.heart.on_response(now, beat, counter);
+        let pulse = peer.heart.on_response(now, beat, told.restart_counter);
         self.beats.insert((peer.heart.deadline(), from));
         self.beat(now);
         match pulse.ok_or(Refusal::Stale)? {
@@ -256,8 +267,8 @@ impl Lma {
             let Some(peer) = self.peers.get_mut(&gateway) else { continue };
             let (ask, pulse) = peer.heart.tick(now);
             self.beats.insert((peer.heart.deadline(), gateway));
-            let own = self.config.address;
-            self.send(ask.and_then(|sequence| heart::request(sequence, None, own, gateway)));
+            let ends = self.ends_to(gateway);
+            self.send(ask.and_then(|sequence| heart::request(sequence, None, ends, false)));
             // Keepalives, where there are some, have said so long ago.
             if pulse == Some(Pulse::Silent) && self.config.keepalive.is_none() {
                 self.report(Report::Silent { peer: gateway });
@@ -271,10 +282,10 @@ impl Lma {
             return;
         }
         self.settle(now);
-        let gateways: Vec<Ipv6Addr> = self.peers.keys().copied().collect();
+        let gateways: Vec<PeerAddress> = self.peers.keys().copied().collect();
         for gateway in gateways {
-            let (own, counter) = (self.config.address, self.config.restart_counter);
-            self.send(heart::response(None, counter, None, own, gateway));
+            let (ends, counter) = (self.ends_to(gateway), self.config.restart_counter);
+            self.send(heart::response(None, counter, None, ends, false));
         }
     }
 

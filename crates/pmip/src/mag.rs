@@ -15,7 +15,7 @@ mod told;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
-use core::net::Ipv6Addr;
+use core::net::IpAddr;
 
 use segue_clock::{DayClock, Deadline, Machine, Time, Timers, earlier};
 use segue_ip::{Datagram, Forward, Input, Interface, LinkEvent, Output, Port, Prefix, Source};
@@ -23,12 +23,13 @@ use segue_wire::mobility::body::BindingRevocation;
 use segue_wire::mobility::{Body, Message};
 
 use crate::keepalive::Answers;
-use crate::message::{ends, read};
+use crate::message::{Registration, read};
 use crate::news::Why;
+use crate::peer::{Ends, UDP};
 use crate::{LinkLayer, MOBILITY, NodeId, Refusal, Refused, Report};
 pub use config::{
-    Access, AttachBy, FIXED_LINK_LOCAL, FIXED_MAC, HOSTS_MAX, Identities, Identity, Lifetimes,
-    MagConfig,
+    Access, AttachBy, Encapsulation, FIXED_LINK_LOCAL, FIXED_MAC, HOSTS_MAX, Identities, Identity,
+    Lifetimes, MagConfig,
 };
 pub use io::{MagInput, MagOutput, MagRecord, StoredStation, Wish};
 pub use state::StationState;
@@ -49,10 +50,12 @@ pub struct Mag {
     /// By the number of an update that is not acknowledged.
     open: BTreeMap<u16, Place>,
     timers: Timers<(Place, Task)>,
-    anchors: BTreeMap<Ipv6Addr, Anchor>,
+    anchors: BTreeMap<IpAddr, Anchor>,
     /// What anchors were answered, by anchor and own address.
-    answers: BTreeMap<(Ipv6Addr, Ipv6Addr), Answers>,
-    beats: BTreeSet<(Time, Ipv6Addr)>,
+    answers: BTreeMap<(IpAddr, IpAddr), Answers>,
+    beats: BTreeSet<(Time, IpAddr)>,
+    /// Keepalives through NATs: own address and anchor.
+    keepalives: Timers<(IpAddr, IpAddr)>,
     stays: Stays,
     /// Records of earlier starts, until the interfaces are known.
     records: Vec<MagRecord>,
@@ -76,6 +79,7 @@ impl Mag {
             anchors: BTreeMap::new(),
             answers: BTreeMap::new(),
             beats: BTreeSet::new(),
+            keepalives: Timers::new(),
             stays: Stays::new(config.capacity),
             records: Vec::new(),
             sequence: segue_clock::Rng::new(config.seed).next_u64() as u16,
@@ -175,19 +179,22 @@ impl Mag {
     }
 
     fn take(&mut self, now: Time, came: &Datagram) -> Result<(), Refusal> {
-        if came.protocol != MOBILITY {
+        if ![MOBILITY, UDP].contains(&came.protocol) {
             return self.discover(now, came);
         }
-        let (from, to) = ends(came)?;
+        let ends = Ends::of(came)?;
+        let (from, to) = (ends.peer.0, ends.own.0);
         // That of another gateway on the same node.
         if !self.config.accesses.iter().any(|access| access.proxy_coa == to) {
             return Ok(());
         }
         let profile = self.config.profile;
-        let Message { body, options } = read(came, (from, to), &profile)?;
+        let Message { body, options } = read(came, ends, &profile)?;
         match body {
-            Body::BindingAcknowledgement(answer) => self.acknowledged(now, &answer, &options, from),
-            Body::Heartbeat(beat) => self.on_beat(now, &beat, &options, from, to),
+            Body::BindingAcknowledgement(answer) => {
+                self.acknowledged(now, &answer, &options, (from, to))
+            }
+            Body::Heartbeat(beat) => self.on_beat(now, &beat, &Registration::of(&options), ends),
             _ if !self.anchors.contains_key(&from) => Err(Refusal::Stranger),
             Body::BindingRevocation(BindingRevocation::Indication(indication)) => {
                 self.revoke(now, &indication, &options, from, to);
@@ -256,6 +263,7 @@ impl Machine for Mag {
             self.due(now, &place, task);
         }
         self.beat(now);
+        self.keep_alive(now);
     }
 
     fn poll(&mut self) -> Option<MagOutput> {
@@ -264,6 +272,8 @@ impl Machine for Mag {
 
     fn deadline(&self) -> Deadline {
         let timer = self.timers.next().map(|(at, (_, task))| (at, task.why()));
-        earlier(timer, self.beats.first().map(|(at, _)| (*at, "a heartbeat is due")))
+        let keepalive = self.keepalives.next().map(|(at, _)| (at, "a NAT is to be kept open"));
+        let beat = self.beats.first().map(|(at, _)| (*at, "a heartbeat is due"));
+        earlier(earlier(timer, keepalive), beat)
     }
 }

@@ -1,18 +1,23 @@
 //! Updates and acknowledgements of proxies, with the options that both sides look at.
 
 use alloc::vec::Vec;
-use core::net::{IpAddr, Ipv6Addr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use segue_clock::UnixTime;
 use segue_ip::{Datagram, Prefix};
 use segue_mobility::Lifetime;
+use segue_wire::Probe;
 use segue_wire::mobility::option::{
-    AccessTechnology, AccessTechnologyType, Handoff, HandoffIndicator, HomeNetworkPrefix,
-    HomeNetworkPrefixFlags, MobileNodeLinkLayerIdentifier, Timestamp,
+    AccessTechnology, AccessTechnologyType, GreKey, Handoff, HandoffIndicator, HomeNetworkPrefix,
+    HomeNetworkPrefixFlags, Ipv4CareOfAddress, MobileNodeLinkLayerIdentifier, NatDetection,
+    Timestamp,
 };
-use segue_wire::mobility::{Body, Message, MobilityOption, Profile, verify_checksum};
+use segue_wire::mobility::{
+    BindingUpdateFlags, Body, Message, MobilityOption, Profile, verify_checksum,
+};
 
-use crate::{HOPS, LinkLayer, MOBILITY, NodeId, PREFERENCE, Refusal, VENDOR};
+use crate::peer::{Ends, UDP};
+use crate::{HOPS, LinkLayer, MOBILITY, NodeId, PREFERENCE, PROBE, PeerAddress, Refusal, VENDOR};
 
 /// What an update asks for, and an acknowledgement repeats or grants.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,9 +33,16 @@ pub(crate) struct Registration {
     pub(crate) link_local: Option<Ipv6Addr>,
     pub(crate) timestamp: Option<UnixTime>,
     pub(crate) alternate: Option<Ipv6Addr>,
+    /// Over IPv4: the address that the gateway has itself.
+    pub(crate) care_of: Option<Ipv4Addr>,
+    /// GRE is asked for, or granted: the key that the sender expects in what it gets.
+    pub(crate) gre: Option<Option<u32>>,
+    /// There is a NAT between the ends, or they are to act as if there were.
+    pub(crate) nat: Option<NatDetection>,
     pub(crate) restart_counter: Option<u32>,
     /// The sender wishes that the host prefers this gateway.
     pub(crate) prefer: bool,
+    pub(crate) probe: Option<Probe>,
 }
 
 impl Registration {
@@ -65,6 +77,11 @@ impl Registration {
                 MobilityOption::AlternateCareOfAddress(address) => {
                     all.alternate = Some(address.alternate_care_of_address);
                 }
+                MobilityOption::Ipv4CareOfAddress(address) => {
+                    all.care_of = Some(address.ipv4_care_of_address);
+                }
+                MobilityOption::GreKey(key) => all.gre = Some(key.gre_key_identifier),
+                MobilityOption::NatDetection(nat) => all.nat = Some(nat.clone()),
                 MobilityOption::RestartCounter(counter) => {
                     all.restart_counter = Some(counter.restart_counter);
                 }
@@ -72,6 +89,11 @@ impl Registration {
                     if (own.vendor_id, own.sub_type) == (VENDOR, PREFERENCE) =>
                 {
                     all.prefer = own.data.first() == Some(&1);
+                }
+                MobilityOption::VendorSpecific(own)
+                    if (own.vendor_id, own.sub_type) == (VENDOR, PROBE) =>
+                {
+                    all.probe = own.data.as_slice().try_into().ok().map(Probe::parse);
                 }
                 _ => {}
             }
@@ -97,6 +119,8 @@ impl Registration {
             options.push(MobilityOption::MobileNodeLinkLayerIdentifier(id));
         }
         options.extend(self.timestamp.map(timestamp));
+        options.extend(self.care_of.map(ipv4_care_of_address));
+        options.extend(self.gre.map(gre_key));
         options
     }
 }
@@ -129,6 +153,16 @@ pub(crate) fn timestamp(time: UnixTime) -> MobilityOption {
     MobilityOption::Timestamp(Timestamp { seconds, fraction_65536ths })
 }
 
+/// An IPv4 Care-of Address option.
+pub(crate) fn ipv4_care_of_address(ipv4_care_of_address: Ipv4Addr) -> MobilityOption {
+    MobilityOption::Ipv4CareOfAddress(Ipv4CareOfAddress { ipv4_care_of_address })
+}
+
+/// A GRE Key option.
+pub(crate) fn gre_key(gre_key_identifier: Option<u32>) -> MobilityOption {
+    MobilityOption::GreKey(GreKey { gre_key_identifier })
+}
+
 /// Asks for any prefix.
 pub(crate) const ANY_PREFIX: Prefix = Prefix { addr: IpAddr::V6(Ipv6Addr::UNSPECIFIED), len: 0 };
 
@@ -136,21 +170,26 @@ pub(crate) const ANY_PREFIX: Prefix = Prefix { addr: IpAddr::V6(Ipv6Addr::UNSPEC
 #[derive(Clone, Debug)]
 pub(crate) struct Update {
     pub(crate) sequence: u16,
+    pub(crate) flags: BindingUpdateFlags,
     pub(crate) lifetime: Lifetime,
     pub(crate) asked: Registration,
     /// As it came, to be repeated.
     pub(crate) options: Vec<MobilityOption>,
-    /// Whom to answer.
-    pub(crate) from: Ipv6Addr,
-    /// Its own address, to which it came.
-    pub(crate) to: Ipv6Addr,
+    /// Whom to answer, and from where.
+    pub(crate) ends: Ends,
     pub(crate) profile: Profile,
 }
 
 impl Update {
-    /// The address to register.
-    pub(crate) fn proxy_coa(&self) -> Ipv6Addr {
-        self.asked.alternate.unwrap_or(self.from)
+    /// The address to register. A gateway that sends from another address than it has is behind a NAT.
+    pub(crate) fn proxy_coa(&self) -> PeerAddress {
+        match self.ends.peer.0 {
+            IpAddr::V6(from) => self.asked.alternate.unwrap_or(from).into(),
+            IpAddr::V4(from) => {
+                let behind = self.asked.care_of.filter(|own| *own != from);
+                PeerAddress { address: from.into(), behind }
+            }
+        }
     }
 
     /// Whether another update is about the same interface at the same gateway.
@@ -172,35 +211,29 @@ impl Update {
     }
 }
 
-/// A message with its checksum, as it leaves.
+/// A message as it leaves: over IPv6 with its checksum, over IPv4 in UDP, which has one.
 pub(crate) fn datagram(
     body: Body,
     options: Vec<MobilityOption>,
-    from: Ipv6Addr,
-    to: Ipv6Addr,
+    Ends { own: from, peer: to }: Ends,
     profile: &Profile,
 ) -> Option<Datagram> {
     let message = Message { body, options };
-    let bytes = message.emit_with_checksum(from, to, profile).ok()?;
-    let (from, to) = ((from.into(), 0), (to.into(), 0));
-    Some(Datagram { interface: None, from, to, protocol: MOBILITY, hop_limit: HOPS, bytes })
+    let (protocol, bytes) = match (from.0, to.0) {
+        (IpAddr::V6(own), IpAddr::V6(peer)) => {
+            (MOBILITY, message.emit_with_checksum(own, peer, profile).ok()?)
+        }
+        (IpAddr::V4(_), IpAddr::V4(_)) => (UDP, message.emit(profile).ok()?),
+        _ => return None,
+    };
+    Some(Datagram { interface: None, from, to, protocol, hop_limit: HOPS, bytes })
 }
 
-/// Who sent a message, and to which address.
-pub(crate) fn ends(came: &Datagram) -> Result<(Ipv6Addr, Ipv6Addr), Refusal> {
-    match (came.from.0, came.to.0) {
-        (IpAddr::V6(from), IpAddr::V6(to)) => Ok((from, to)),
-        _ => Err(Refusal::Malformed),
-    }
-}
-
-/// Reads a message whose checksum is right.
-pub(crate) fn read(
-    came: &Datagram,
-    (from, to): (Ipv6Addr, Ipv6Addr),
-    profile: &Profile,
-) -> Result<Message, Refusal> {
-    if !verify_checksum(from, to, &came.bytes) {
+/// Reads a message whose checksum is right. In UDP it has none of its own.
+pub(crate) fn read(came: &Datagram, ends: Ends, profile: &Profile) -> Result<Message, Refusal> {
+    if let (IpAddr::V6(from), IpAddr::V6(to)) = (ends.peer.0, ends.own.0)
+        && !verify_checksum(from, to, &came.bytes)
+    {
         return Err(Refusal::Checksum);
     }
     Message::parse(&came.bytes, profile).map_err(|_| Refusal::Malformed)

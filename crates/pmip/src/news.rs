@@ -2,13 +2,12 @@
 
 use alloc::collections::BTreeMap;
 use core::fmt;
-use core::net::Ipv6Addr;
 
 use segue_clock::Time;
 use segue_ip::Prefix;
 use segue_wire::mobility::Status;
 
-use crate::{LinkLayer, NodeId};
+use crate::{LinkLayer, NodeId, PeerAddress};
 
 /// News of an anchor or a gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +19,7 @@ pub enum Report {
         /// Its interface.
         link_layer: LinkLayer,
         /// The other end.
-        with: Ipv6Addr,
+        with: PeerAddress,
         /// Its first prefix.
         prefix: Option<Prefix>,
     },
@@ -31,9 +30,9 @@ pub enum Report {
         /// Its interface.
         link_layer: LinkLayer,
         /// The former gateway.
-        from: Ipv6Addr,
+        from: PeerAddress,
         /// The gateway.
-        to: Ipv6Addr,
+        to: PeerAddress,
     },
     /// What is for a host goes another way. Only an anchor says so.
     Handover {
@@ -42,9 +41,9 @@ pub enum Report {
         /// Why.
         cause: Cause,
         /// The gateway that it went to.
-        from: Ipv6Addr,
+        from: PeerAddress,
         /// The gateway that it goes to.
-        to: Ipv6Addr,
+        to: PeerAddress,
         /// Flows that were placed by themselves and went along.
         flows: usize,
         /// When the anchor took that up.
@@ -66,22 +65,22 @@ pub enum Report {
         /// With this status.
         status: Status,
         /// The other end.
-        with: Ipv6Addr,
+        with: PeerAddress,
     },
     /// The other end has started anew.
     Restarted {
         /// The other end.
-        peer: Ipv6Addr,
+        peer: PeerAddress,
     },
     /// The other end does not answer.
     Silent {
         /// The other end.
-        peer: Ipv6Addr,
+        peer: PeerAddress,
     },
     /// The other end answers again.
     Answers {
         /// The other end.
-        peer: Ipv6Addr,
+        peer: PeerAddress,
     },
 }
 

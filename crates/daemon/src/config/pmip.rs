@@ -1,7 +1,9 @@
 //! The configuration files of Proxy Mobile IPv6's anchors and gateways.
 
+mod transport;
+
 use std::collections::BTreeMap;
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
@@ -13,14 +15,17 @@ use segue_ip::Prefix;
 use segue_mih::{Interest, MihfConfig};
 use segue_mobility::{Lifetime, Pool};
 use segue_pmip::{
-    Access, Allowed, AttachBy, HOSTS_MAX, Identities, Identity, Lifetimes, LinkLayer, LmaConfig,
-    MagConfig, NodeId, Nodes,
+    Access, Allowed, AttachBy, Encapsulation, HOSTS_MAX, Identities, Identity, Lifetimes,
+    LinkLayer, LmaConfig, MagConfig, NodeId, Nodes,
 };
 use segue_wire::mih::codes::EventList;
 use segue_wire::mih::identity::LinkAddress;
 use segue_wire::mobility::Profile;
 use serde::Deserialize;
 
+use self::transport::{
+    EncapsulationKey, GreKey, encapsulation, has_family, own_addresses, same_family, unicast,
+};
 use super::mih::{self, MihKeys};
 use super::radius::RadiusKeys;
 use crate::control;
@@ -28,6 +33,8 @@ use crate::settings::{Choice, Common, Lma, Mag, Relay};
 
 /// Inner packets of 1500 bytes less an IPv6 header.
 const MTU: u32 = 1_460;
+/// Tunnels for which a relay has room, unless a file says otherwise.
+const TUNNELS: u32 = 4_096;
 /// The longest lifetime that a message can say: 65535 times 4 s.
 const LONGEST: Span = Span::from_secs(65_535 * 4);
 
@@ -38,7 +45,15 @@ pub struct LmaFile {
     /// Name of this daemon, if several of its role run here; it names the control socket and the state file. None.
     pub instance: Option<String>,
     /// Address of the anchor (LMAA), which gateways and tunnels use. Needed.
-    pub address: Option<Ipv6Addr>,
+    pub address: Option<IpAddr>,
+    /// Beside an `address` of IPv6: one of IPv4 for gateways that are reached over IPv4; none.
+    pub address_v4: Option<Ipv4Addr>,
+    /// Let gateways have everything in UDP though there is no NAT, false.
+    pub accept_udp: Option<bool>,
+    /// Time between keepalives of gateways behind a NAT, 110 s.
+    pub nat_keepalive: Option<Duration>,
+    /// Tunnels of GRE with keys for each interface of a host: `off`, `allowed` where a gateway asks for it, or `required`; `allowed`.
+    pub gre: Option<GreKey>,
     /// Prefixes that it gives to hosts are parts of this one. Needed.
     pub pool: Option<String>,
     /// Length of the prefixes, 64.
@@ -82,6 +97,8 @@ pub struct LmaFile {
     pub radius: Option<RadiusKeys>,
     /// Most bindings, 1048576.
     pub max_bindings: Option<usize>,
+    /// Most tunnels, one for each gateway and one for each binding with GRE, 4096.
+    pub max_tunnels: Option<u32>,
     /// Device of the relay, `segue0`.
     pub device: Option<String>,
     /// Its MTU, 1460.
@@ -105,7 +122,10 @@ pub struct MagFile {
     /// Name of this daemon, if several of its role run here; it names the control socket and the state file. None.
     pub instance: Option<String>,
     /// Address of the hosts' anchor. Needed.
-    pub anchor: Option<Ipv6Addr>,
+    pub anchor: Option<IpAddr>,
+    /// What is around hosts' packets on the way to the anchor: `ip`, `gre` with keys for each interface of a host, or `udp`, over
+    /// IPv4; `ip`, and behind a NAT always UDP.
+    pub encapsulation: Option<EncapsulationKey>,
     /// Where the anchor departs from the standards: `standard` or `oai`; `standard`.
     pub profile: Option<ProfileKey>,
     /// Its accesses, at least one.
@@ -158,7 +178,7 @@ pub struct AccessKeys {
     /// Its interface.
     pub interface: String,
     /// Address that hosts there are registered at (Proxy-CoA), one of this machine's; unlike any other access's.
-    pub proxy_coa: Ipv6Addr,
+    pub proxy_coa: IpAddr,
     /// Its kind: `ethernet`, `wlan`, `wimax`, `geran`, `utran`, `e-utran`, `ppp` or `virtual`; `ethernet`.
     pub technology: Option<TechnologyKey>,
     /// Who says that a host is there: `link`, whatever it sends over the link, or `solicitation`, the host when it asks for
@@ -180,7 +200,7 @@ pub struct NodeKeys {
     /// Its identity (MN-ID), `user@realm`. Interfaces with the same identity are of one host.
     pub name: String,
     /// Its anchor, if it has another than the others.
-    pub anchor: Option<Ipv6Addr>,
+    pub anchor: Option<IpAddr>,
     /// Prefixes to ask for; any.
     #[serde(default)]
     pub prefixes: Vec<String>,
@@ -231,11 +251,13 @@ impl LmaFile {
     pub fn validate(self) -> anyhow::Result<Lma> {
         let instance = super::instance(self.instance)?;
         let instance = instance.as_deref();
-        let relay = relay(self.device, self.mtu, self.datapath)?;
-        let address = self.address.context("address is missing: the anchor's own IPv6 address")?;
-        unicast("address", address)?;
+        let max_tunnels = self.max_tunnels.unwrap_or(TUNNELS);
+        let relay = relay(self.device, self.mtu, self.datapath, max_tunnels)?;
+        let address = self.address.context("address is missing: the anchor's own IP address")?;
+        own_addresses(address, self.address_v4)?;
         let pool = pool(self.pool, self.prefix_length)?;
         let gateways = gateways(self.gateways.unwrap_or_default(), self.profile)?;
+        has_family(&gateways, address, self.address_v4)?;
         let nodes = self.nodes.map_or(Nodes::All, |nodes| {
             Nodes::Listed(nodes.iter().map(|node| (NodeId::nai(node), true)).collect())
         });
@@ -257,6 +279,10 @@ impl LmaFile {
         // As many as the relay has room for.
         if !(1..=1 << 18).contains(&max_flows) {
             bail!("max_flows must lie between 1 and {}", 1 << 18);
+        }
+        let nat_keepalive = span(self.nat_keepalive, default.nat_keepalive);
+        if !(Span::from_secs(1)..=Span::from_secs(3_600)).contains(&nat_keepalive) {
+            bail!("nat_keepalive must lie between 1s and 1h");
         }
         let flow_idle = span(self.flow_idle, Span::from_secs(60));
         if flow_idle < Span::from_secs(1) {
@@ -280,6 +306,11 @@ impl LmaFile {
             mih,
             machine: LmaConfig {
                 authorize: radius.is_some(),
+                address_v4: self.address_v4,
+                accept_udp: self.accept_udp.unwrap_or(false),
+                nat_keepalive,
+                gre: GreKey::gre(self.gre),
+                max_tunnels: max_tunnels as usize,
                 prefix_hold: span(self.prefix_hold, default.prefix_hold),
                 gateways,
                 nodes,
@@ -309,11 +340,11 @@ impl MagFile {
     pub fn validate(self) -> anyhow::Result<Mag> {
         let instance = super::instance(self.instance)?;
         let instance = instance.as_deref();
-        let relay = relay(self.device, self.mtu, self.datapath)?;
         let anchor = self.anchor.context("anchor is missing: the address of the hosts' anchor")?;
         unicast("anchor", anchor)?;
+        let encapsulation = encapsulation(self.encapsulation, anchor)?;
         let mih_links = mih_links(&self.access)?;
-        let accesses = accesses(self.access)?;
+        let accesses = accesses(self.access, anchor)?;
         let mih = told_of(self.mih, instance, &mih_links)?;
         let radius = self.radius.map(RadiusKeys::validate).transpose()?.flatten();
         if radius.is_some() && (self.realm.is_some() || !self.node.is_empty()) {
@@ -321,7 +352,7 @@ impl MagFile {
         }
         let realm = self.realm.unwrap_or_else(|| "segue.invalid".into());
         let identities = Identities {
-            known: self.node.into_iter().map(node).collect::<anyhow::Result<_>>()?,
+            known: self.node.into_iter().map(|k| node(k, anchor)).collect::<anyhow::Result<_>>()?,
             realm: Some(realm).filter(|realm| !realm.is_empty()),
         };
         let default = MagConfig::new(anchor, accesses, NO_CLOCK);
@@ -341,6 +372,12 @@ impl MagFile {
         if !(1..=HOSTS_MAX).contains(&capacity) {
             bail!("max_hosts must lie between 1 and {HOSTS_MAX}");
         }
+        // With GRE each host has its own.
+        let tunnels = match encapsulation {
+            Encapsulation::Gre => capacity as u32 + TUNNELS,
+            Encapsulation::Ip | Encapsulation::Udp => TUNNELS,
+        };
+        let relay = relay(self.device, self.mtu, self.datapath, tunnels)?;
         let advertise_every = span(self.advertise_every, default.advertise_every);
         if !(Span::from_secs(4)..=Span::from_secs(1_800)).contains(&advertise_every) {
             bail!("advertise_every must lie between 4s and 30min (RFC 4861, 6.2.1)");
@@ -360,6 +397,7 @@ impl MagFile {
             mih,
             machine: MagConfig {
                 profile: ProfileKey::profile(self.profile),
+                encapsulation,
                 identities: radius.is_none().then_some(identities),
                 mtu_bytes: relay.mtu,
                 name_servers: self.name_servers.unwrap_or_default(),
@@ -404,19 +442,24 @@ fn relay(
     device: Option<String>,
     mtu: Option<u32>,
     choice: Option<Choice>,
+    tunnels: u32,
 ) -> anyhow::Result<Relay> {
     let (device, mtu) = (super::device(device)?, mtu.unwrap_or(MTU));
     // IPv6 needs as much (RFC 8200, section 5).
     if !(1_280..=65_535).contains(&mtu) {
         bail!("mtu must lie between 1280 and 65535");
     }
-    Ok(Relay { device, mtu, datapath: choice.unwrap_or(Choice::Auto) })
+    if !(1..=1 << 18).contains(&tunnels) {
+        bail!("max_tunnels must lie between 1 and {}", 1 << 18);
+    }
+    Ok(Relay { device, mtu, datapath: choice.unwrap_or(Choice::Auto), tunnels })
 }
 
-fn accesses(keys: Vec<AccessKeys>) -> anyhow::Result<Vec<Access>> {
+fn accesses(keys: Vec<AccessKeys>, anchor: IpAddr) -> anyhow::Result<Vec<Access>> {
     let mut all: Vec<Access> = Vec::new();
     for AccessKeys { interface, proxy_coa, technology, attach, handoff, link: _ } in keys {
         unicast("proxy_coa", proxy_coa)?;
+        same_family("proxy_coa", proxy_coa, anchor)?;
         if let Some(other) = all.iter().find(|other| other.interface == interface) {
             bail!("access: {} is there twice", other.interface);
         }
@@ -469,8 +512,9 @@ fn told_of(
     keys.unwrap_or_default().listens(("pmip-mag", instance), interests).map(Some)
 }
 
-fn node(keys: NodeKeys) -> anyhow::Result<(LinkLayer, Identity)> {
+fn node(keys: NodeKeys, usual: IpAddr) -> anyhow::Result<(LinkLayer, Identity)> {
     let NodeKeys { link_layer, name, anchor, prefixes } = keys;
+    anchor.map_or(Ok(()), |anchor| same_family("node: anchor", anchor, usual))?;
     let bytes = link_layer.split(':').map(|part| u8::from_str_radix(part, 16));
     let bytes: Vec<u8> = bytes
         .collect::<Result<_, _>>()
@@ -491,17 +535,6 @@ fn node(keys: NodeKeys) -> anyhow::Result<(LinkLayer, Identity)> {
     };
     let prefixes = prefixes.iter().map(prefix).collect::<anyhow::Result<_>>()?;
     Ok((LinkLayer(bytes), Identity { node: NodeId::nai(&name), anchor, prefixes }))
-}
-
-fn unicast(key: &str, address: Ipv6Addr) -> anyhow::Result<()> {
-    let bad = address.is_unspecified()
-        || address.is_multicast()
-        || address.is_loopback()
-        || address.is_unicast_link_local();
-    if bad {
-        bail!("{key}: {address} is no address that other machines reach");
-    }
-    Ok(())
 }
 
 fn check_lifetime(key: &str, span: Span) -> anyhow::Result<()> {

@@ -1,7 +1,8 @@
 //! Servers that know hosts: a role's machine beside a client of theirs ([`segue_aaa::Aaa`]), as one machine. What the former asks
-//! goes to the latter and comes back as an answer; the client's datagrams are those over UDP.
+//! goes to the latter and comes back as an answer; the client's datagrams are those over UDP from its port.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, Ipv6Addr};
 
 use anyhow::Context;
 use segue_aaa::{
@@ -146,7 +147,9 @@ impl<M: OfHosts> Machine for Asking<M> {
 
     fn handle(&mut self, now: Time, input: Self::Input) {
         match (input, &mut self.client) {
-            (Input::Datagram(came), Some(client)) if came.protocol == UDP => {
+            (Input::Datagram(came), Some(client))
+                if came.protocol == UDP && came.to.1 == ANY_PORT =>
+            {
                 client.handle(now, Input::Datagram(came));
             }
             (Input::Own(own), Some(client)) if M::day(&own).is_some() => {
@@ -200,7 +203,7 @@ impl OfHosts for Mag {
                 link_layer: station.0.clone(),
                 // Servers know it by its link-layer address, and say its identity.
                 node: None,
-                nas: Some(access.proxy_coa),
+                nas: v6(access.proxy_coa),
                 port: Some(access.interface.clone()),
                 port_type: Some(port_type(access.technology)),
                 prefixes: at.prefixes.clone(),
@@ -226,7 +229,7 @@ impl OfHosts for Mag {
         let identity = match verdict {
             Verdict::Granted(grant) => grant.node.map(|node| Identity {
                 node: NodeId::from_parts(MobileNodeIdentifier::NAI, &node),
-                anchor: grant.anchor,
+                anchor: grant.anchor.map(Into::into),
                 prefixes: grant.prefixes,
             }),
             Verdict::Refused | Verdict::Unanswered => None,
@@ -250,7 +253,7 @@ impl OfHosts for Lma {
         let subject = |(node, link_layer): &Self::Key, access, prefixes| Subject {
             link_layer: link_layer.0.clone(),
             node: Some(node.parts().1.to_vec()),
-            nas: Some(self.config().address),
+            nas: v6(self.config().address),
             port: None,
             port_type: Some(port_type(access)),
             prefixes,
@@ -282,6 +285,14 @@ impl OfHosts for Lma {
 
     fn day(own: &LmaInput) -> Option<UnixTime> {
         if let LmaInput::TimeOfDay(day) = own { Some(*day) } else { None }
+    }
+}
+
+/// Servers know who asks by its address of IPv6; one that has none has a name.
+fn v6(address: IpAddr) -> Option<Ipv6Addr> {
+    match address {
+        IpAddr::V6(address) => Some(address),
+        IpAddr::V4(_) => None,
     }
 }
 

@@ -3,17 +3,19 @@
 mod deciding;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use anyhow::Context;
 use segue_clock::{Machine, Span, Time};
-use segue_ip::{FlowKey, Forward, Input, Output, Route, Traffic};
+use segue_ip::{FlowKey, Form, Forward, Input, Output, Route, Traffic};
 use segue_linux::clock::{monotonic, realtime_ns};
 use segue_linux::monitor::Device;
 use segue_linux::raw::RawSocket;
 use segue_mih::What;
 use segue_pmip::{
-    LinkLayer, Lma, LmaInput, LmaRecord, LmaWish, NodeId, Refusal, Report, SessionState,
+    LinkLayer, Lma, LmaInput, LmaRecord, LmaWish, NodeId, PeerAddress, Refusal, Report,
+    SessionState,
 };
 use segue_wire::mih::identity::{LinkAddress, LinkId};
 use segue_wire::mobility::{Message, MobilityOption, Profile};
@@ -23,7 +25,9 @@ use tokio::sync::mpsc;
 use super::aaa::{Asking, RadiusStatus, Told as News};
 use super::decision::{Decisions, Happened, Told};
 use super::quality::{self, LinkStatus, QualityStatus, Reporting};
-use super::{About, day_clock, open, records, refused, seconds_left, stored, today};
+use super::{
+    About, PORTS, day_clock, open, over_v4, records, refused, seconds_left, stored, today,
+};
 use crate::control::{Response, Vocabulary};
 use crate::engine::ToLoop;
 use crate::forwarding::Forwarding;
@@ -148,6 +152,8 @@ pub struct HandoverStatus {
 pub struct TunnelStatus {
     /// The gateway.
     pub proxy_coa: String,
+    /// What is around packets: `ip`, `gre` with the keys of what goes and what comes, or `udp` with the gateway's port.
+    pub form: String,
     /// Packets into it, and out of it.
     pub packets: [u64; 2],
     /// Bytes of these.
@@ -223,6 +229,16 @@ impl Daemon {
     }
 }
 
+/// What is around packets of a tunnel, in words.
+fn form(form: Form) -> String {
+    match form {
+        Form::Gre { send: Some(send), receive: Some(receive) } => format!("gre {send} {receive}"),
+        Form::Gre { .. } => "gre".into(),
+        Form::Udp { remote, .. } => format!("udp {remote}"),
+        Form::Ip | Form::Optimized { .. } => "ip".into(),
+    }
+}
+
 /// Access Technology Type, in words.
 fn att(session: &segue_pmip::Session) -> String {
     session.access.name().unwrap_or("unknown").to_owned()
@@ -260,8 +276,10 @@ impl Role for Daemon {
         let ports = machine.ports();
         let (mut sockets, mut arrivals) = Sockets::open(machine, ports)?;
         sockets.speak(&mut arrivals, RawSocket::mobility()?, &[])?;
-        let own = &settings.relay;
-        let (relay, misses) = relayed::open(&own.device, own.mtu, own.datapath)?;
+        let own = [settings.machine.address].into_iter();
+        let own = own.chain(settings.machine.address_v4.map(IpAddr::from));
+        over_v4(&mut sockets, &mut arrivals, own)?;
+        let (relay, misses) = relayed::open(&settings.relay, &PORTS)?;
         let (end, below) = Relayed::new(sockets, relay, arrivals, misses);
         let (pool, mut kept) = (settings.machine.pool.network(), Kept::default());
         let lead = [
@@ -477,7 +495,7 @@ impl Role for Daemon {
                 llid: session.link_layer.to_string(),
                 att: att(session),
                 prefixes: session.prefixes.iter().map(ToString::to_string).collect(),
-                proxy_coa: std::net::Ipv6Addr::to_string(&gateway),
+                proxy_coa: PeerAddress::to_string(&gateway),
                 bid: session.bid,
                 state: state.to_owned(),
                 lifetime_s: seconds_left(until),
@@ -486,10 +504,11 @@ impl Role for Daemon {
         };
         let mut bindings: Vec<BindingStatus> = lma.sessions().map(binding).collect();
         bindings.sort_by(|a, b| (&a.mn_id, a.bid).cmp(&(&b.mn_id, b.bid)));
-        let tunnels = lma.tunnels().map(|(number, gateway)| {
-            let carried = end.tunnel_carried(number);
+        let tunnels = lma.tunnels().map(|(tunnel, gateway)| {
+            let carried = end.tunnel_carried(tunnel.number);
             TunnelStatus {
                 proxy_coa: gateway.to_string(),
+                form: form(tunnel.form),
                 packets: [carried.sent_packets, carried.received_packets],
                 bytes: [carried.sent_bytes, carried.received_bytes],
                 quality: lma.measured(gateway).map(QualityStatus::of),

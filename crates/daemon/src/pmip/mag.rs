@@ -25,7 +25,9 @@ use tracing::{info, warn};
 
 use super::aaa::{Asking, RadiusStatus, Told};
 use super::leading::{lead, tables};
-use super::{About, STARTS, day_clock, open, records, refused, seconds_left, stored, today};
+use super::{
+    About, PORTS, STARTS, day_clock, open, over_v4, records, refused, seconds_left, stored, today,
+};
 use crate::control::{Response, Vocabulary};
 use crate::engine::ToLoop;
 use crate::forwarding::Forwarding;
@@ -345,8 +347,9 @@ impl Role for Daemon {
         sockets.speak(&mut arrivals, RawSocket::mobility()?, &[])?;
         let discovery = [Kind::RouterSolicitation as u8, Kind::NeighborAdvertisement as u8];
         sockets.speak(&mut arrivals, RawSocket::icmpv6(&discovery)?, &[ALL_ROUTERS])?;
-        let own = &settings.relay;
-        let (relay, misses) = relayed::open(&own.device, own.mtu, own.datapath)?;
+        let own = settings.machine.accesses.iter().map(|access| access.proxy_coa);
+        over_v4(&mut sockets, &mut arrivals, own)?;
+        let (relay, misses) = relayed::open(&settings.relay, &PORTS)?;
         let (end, below) = Relayed::new(sockets, relay, arrivals, misses);
         let mut kept = Kept::default();
         let accesses = settings.machine.accesses.iter().map(|access| access.interface.as_str());

@@ -1,11 +1,12 @@
 //! Records of machines as bytes.
 
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use segue_clock::UnixTime;
 use segue_ip::Prefix;
 use segue_pmip::{
-    Identity, LinkLayer, LmaRecord, MagRecord, NodeId, StoredLease, StoredSession, StoredStation,
+    Identity, LinkLayer, LmaRecord, MagRecord, NodeId, PeerAddress, StoredLease, StoredSession,
+    StoredStation,
 };
 use segue_wire::mobility::option::AccessTechnology;
 use serde::{Deserialize, Serialize};
@@ -35,7 +36,11 @@ struct Session {
     prefixes: Vec<String>,
     bid: u16,
     leaving: bool,
-    gateway: Ipv6Addr,
+    gateway: (IpAddr, Option<Ipv4Addr>),
+    port: u16,
+    in_udp: bool,
+    gre: Option<u32>,
+    link_local: Option<Ipv6Addr>,
     until_us: u64,
     timestamp_us: Option<u64>,
     sequence: Option<u16>,
@@ -53,11 +58,12 @@ struct Station {
     access: String,
     station: Vec<u8>,
     node: Node,
-    anchor: Option<Ipv6Addr>,
+    anchor: Option<IpAddr>,
     asked: Vec<String>,
     prefixes: Vec<String>,
     off_link: Vec<String>,
     link_local: Option<Ipv6Addr>,
+    gre: Option<[u32; 2]>,
     until_us: u64,
 }
 
@@ -90,7 +96,11 @@ pub(super) fn of_lma(record: &LmaRecord) -> anyhow::Result<Entry> {
                         prefixes: texts(&stored.prefixes),
                         bid: stored.bid,
                         leaving: stored.leaving,
-                        gateway: stored.gateway,
+                        gateway: (stored.gateway.address, stored.gateway.behind),
+                        port: stored.port,
+                        in_udp: stored.in_udp,
+                        gre: stored.gre,
+                        link_local: stored.link_local,
                         until_us: stored.until.0,
                         timestamp_us: stored.timestamp.map(|at| at.0),
                         sequence: stored.sequence,
@@ -126,7 +136,11 @@ pub(super) fn to_lma(key: &str, value: &[u8]) -> Option<LmaRecord> {
                 prefixes: prefixes(&stored.prefixes)?,
                 bid: stored.bid,
                 leaving: stored.leaving,
-                gateway: stored.gateway,
+                gateway: PeerAddress { address: stored.gateway.0, behind: stored.gateway.1 },
+                port: stored.port,
+                in_udp: stored.in_udp,
+                gre: stored.gre,
+                link_local: stored.link_local,
                 until: UnixTime(stored.until_us),
                 timestamp: stored.timestamp_us.map(UnixTime),
                 sequence: stored.sequence,
@@ -157,6 +171,7 @@ pub(super) fn of_mag(record: &MagRecord) -> anyhow::Result<Entry> {
             prefixes: texts(&stored.prefixes),
             off_link: texts(&stored.off_link),
             link_local: stored.link_local,
+            gre: stored.gre,
             until_us: stored.until.0,
         })
     });
@@ -174,7 +189,8 @@ pub(super) fn to_mag(value: &[u8]) -> Option<MagRecord> {
     let off_link = prefixes(&stored.off_link)?;
     let prefixes = prefixes(&stored.prefixes)?;
     let (link_local, until) = (stored.link_local, UnixTime(stored.until_us));
-    let stored_station = StoredStation { identity, prefixes, off_link, link_local, until };
+    let gre = stored.gre;
+    let stored_station = StoredStation { identity, prefixes, off_link, link_local, gre, until };
     let (access, station) = (stored.access, LinkLayer(stored.station));
     Some(MagRecord { access, station, stored: Some(stored_station) })
 }
@@ -195,7 +211,14 @@ mod tests {
             prefixes: vec![prefix],
             bid: 3,
             leaving: true,
-            gateway: "fd00::7".parse().unwrap(),
+            gateway: PeerAddress {
+                address: "192.0.2.7".parse().unwrap(),
+                behind: Some("10.0.0.7".parse().unwrap()),
+            },
+            port: 4_000,
+            in_udp: true,
+            gre: Some(7),
+            link_local: Some("fe80::7".parse().unwrap()),
             until: UnixTime(1 << 60),
             timestamp: Some(UnixTime(5)),
             sequence: None,
@@ -216,7 +239,8 @@ mod tests {
         let identity = Identity { node, anchor: None, prefixes: vec![prefix] };
         let link_local = Some("fe80::1".parse().unwrap());
         let (prefixes, off_link, until) = (vec![prefix], vec![prefix], UnixTime(8));
-        let stored = StoredStation { identity, prefixes, off_link, link_local, until };
+        let gre = Some([8, 9]);
+        let stored = StoredStation { identity, prefixes, off_link, link_local, gre, until };
         let record =
             MagRecord { access: "wlan0".into(), station: link_layer, stored: Some(stored) };
         assert_eq!(to_mag(&of_mag(&record).unwrap().value.unwrap()), Some(record));

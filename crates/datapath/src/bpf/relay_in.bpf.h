@@ -32,11 +32,15 @@ static __always_inline int read_gre(struct __sk_buff *skb, struct arrived *in)
 	return 0;
 }
 
+/* What is no IP packet is for whoever has a socket there. */
 static __always_inline int read_udp(struct __sk_buff *skb, struct arrived *in)
 {
 	struct udphdr udp;
+	__u8 first;
 
-	if (bpf_skb_load_bytes(skb, in->inner, &udp, sizeof(udp)))
+	if (bpf_skb_load_bytes(skb, in->inner, &udp, sizeof(udp)) ||
+	    bpf_skb_load_bytes(skb, in->inner + sizeof(udp), &first, sizeof(first)) ||
+	    (first >> 4 != 4 && first >> 4 != 6))
 		return -1;
 	in->end.form = FORM_UDP;
 	in->end.key = (__u32)udp.dest << 16 | udp.source;

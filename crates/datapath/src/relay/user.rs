@@ -64,7 +64,7 @@ impl UserPlane {
             interfaces: Mutex::default(),
             arrived: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)
                 .map_err(|e| failed("wait for packets")(e.into()))?,
-            ports: Mutex::default(),
+            ports: Mutex::new(Ports::new(setup.held.clone())),
             senders: Mutex::new(Senders::new()?),
             state: Mutex::default(),
             drops: Drops::default(),

@@ -18,6 +18,8 @@ pub struct RelaySetup {
     pub mark: u32,
     /// Most entries of the tables.
     pub room: RelayRoom,
+    /// UDP ports of tunnels at which the driver has sockets itself: what is no IP packet there is for them.
+    pub held: Vec<u16>,
 }
 
 /// Most entries of the relay's tables; only those in use take memory, except for tunnels.

@@ -12,8 +12,8 @@ use segue_wire::DropReason;
 use crate::class;
 use crate::traffic::{received_class, set_option};
 use crate::world::{
-    CORRESPONDENT, HOME, HOST, Path, Router, TUNNEL, Wire, World, defaults, eventually, ip,
-    may_run, namespace, over_both, pair, prefix, wire_up,
+    ACCESS_OUTER, ANCHOR_OUTER, CORRESPONDENT, HOME, HOST, Path, Router, TUNNEL, Wire, World,
+    defaults, eventually, ip, may_run, namespace, over_both, pair, prefix, wire_up,
 };
 
 /// Addresses of another host behind the same access router, which its home prefixes would be.
@@ -29,6 +29,7 @@ over_both! {
     a_hosts_source_does_not_come_over_another_link_of_its_access_router
     everything_of_one_family_is_nothing_of_the_other
     a_frame_with_a_vlans_tag_is_not_the_interfaces
+    what_is_no_ip_packet_at_a_tunnels_port_is_for_whoever_has_it
 }
 
 fn world(path: Path) -> World {
@@ -230,6 +231,40 @@ fn everything_of_one_family_is_nothing_of_the_other(path: Path) {
         world.anchor.put(Forward::Bind(to(Traffic::To(home))));
         world.anchor.take_back(Forward::Bind(to(Traffic::From(other))));
     }
+}
+
+/// Messages between the ends of a tunnel, as NATs need them, over the same ports.
+fn what_is_no_ip_packet_at_a_tunnels_port_is_for_whoever_has_it(path: Path) {
+    if !may_run() {
+        return;
+    }
+    let form = Form::Udp { local: 5_437, remote: 5_437 };
+    let world = World::new(path, Wire::Whole, Wire::Whole, form, false);
+    let [anchor, access] =
+        [(&world.anchor, ANCHOR_OUTER), (&world.access, ACCESS_OUTER)].map(|at| {
+            let (router, addresses) = at;
+            let socket = router.ns.run(|| UdpSocket::bind((ip(addresses[1]), 5_437)));
+            let socket = socket.unwrap().unwrap();
+            socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+            socket
+        });
+    let at = receiver(&world.correspondent, CORRESPONDENT[0]);
+    let (mut buffer, to) = ([0; 100], (ip(ANCHOR_OUTER[1]), 5_437));
+    for _ in 0..3 {
+        send(&world.host, "sga", HOST[0], CORRESPONDENT[0]);
+        arrives_from(&at, HOST[0]);
+        // The second one is of IPv6, and no packet.
+        for message in [&[0x3b, 1][..], &[0x60, 2], &[0x3b, 3]] {
+            access.send_to(message, to).unwrap();
+        }
+        for expected in [1, 3] {
+            let (len, from) = anchor.recv_from(&mut buffer).unwrap();
+            assert_eq!((&buffer[..len], from.port()), (&[0x3b, expected][..], 5_437));
+        }
+    }
+    counted(&world.anchor, DropReason::InnerPacket, 3);
+    anchor.send_to(&[0x3b, 4], (ip(ACCESS_OUTER[1]), 5_437)).unwrap();
+    assert_eq!(access.recv(&mut buffer).unwrap(), 2);
 }
 
 /// An operator reloads the packet filter, or takes a single element away.

@@ -237,6 +237,7 @@ impl Router {
             mtu_bytes: MTU,
             mark: 0x5e6,
             room: RelayRoom::default(),
+            held: vec![5_437],
         };
         let start = match path {
             Path::Kernel => Relay::new,

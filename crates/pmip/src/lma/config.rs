@@ -2,20 +2,33 @@
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use core::net::Ipv6Addr;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use segue_clock::{DayClock, Span};
 use segue_ip::Prefix;
 use segue_mobility::{Lifetime, Pool, TimestampOrder};
 use segue_wire::mobility::Profile;
 
-use crate::NodeId;
+use crate::{FIXED_LINK_LOCAL, NodeId};
 
 /// What an anchor needs to know.
 #[derive(Clone, Debug)]
 pub struct LmaConfig {
     /// Its address (LMAA).
-    pub address: Ipv6Addr,
+    pub address: IpAddr,
+    /// Beside one of IPv6: its address for gateways that are reached over IPv4 (RFC 5844).
+    pub address_v4: Option<Ipv4Addr>,
+    /// Whether gateways may have what they exchange with it in UDP, though there is no NAT
+    /// (AcceptForcedIPv4UDPEncapsulationRequest).
+    pub accept_udp: bool,
+    /// Time between the keepalives of gateways behind a NAT (NATKATIMEOUT).
+    pub nat_keepalive: Span,
+    /// Whether bindings have tunnels of GRE with keys (RFC 5845).
+    pub gre: GreUse,
+    /// Most tunnels: one for each gateway, and one for each binding with GRE.
+    pub max_tunnels: usize,
+    /// The address that gateways have on links to hosts, for those that ask what it is.
+    pub link_local: Ipv6Addr,
     /// The home network prefixes that it gives away.
     pub pool: Pool,
     /// How long a prefix rests for its host when the host's last binding has ended.
@@ -57,11 +70,27 @@ pub struct LmaConfig {
 }
 
 impl LmaConfig {
+    /// Its address of the same family as a peer's; unspecified if it has none.
+    pub(super) fn own(&self, peer: IpAddr) -> IpAddr {
+        let v4 = self.address_v4.unwrap_or(Ipv4Addr::UNSPECIFIED).into();
+        match peer.is_ipv6() == self.address.is_ipv6() {
+            true => self.address,
+            false if peer.is_ipv4() => v4,
+            false => Ipv6Addr::UNSPECIFIED.into(),
+        }
+    }
+
     /// With the defaults of RFC 5213, for prefixes of this pool.
     #[must_use]
-    pub fn new(address: Ipv6Addr, pool: Pool, clock: DayClock) -> LmaConfig {
+    pub fn new(address: impl Into<IpAddr>, pool: Pool, clock: DayClock) -> LmaConfig {
         LmaConfig {
-            address,
+            address: address.into(),
+            address_v4: None,
+            accept_udp: false,
+            nat_keepalive: Span::from_secs(110),
+            gre: GreUse::Allowed,
+            max_tunnels: 4_096,
+            link_local: FIXED_LINK_LOCAL,
             pool,
             prefix_hold: Span::from_secs(3_600),
             gateways: Vec::new(),
@@ -83,6 +112,18 @@ impl LmaConfig {
             clock,
         }
     }
+}
+
+/// Whether an anchor has tunnels of GRE.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GreUse {
+    /// Never.
+    Off,
+    /// Where a gateway asks for it.
+    #[default]
+    Allowed,
+    /// Who does not ask for it is refused.
+    Required,
 }
 
 /// Gateways that may register hosts, and how they speak.

@@ -3,7 +3,6 @@
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::hash::{Hash, Hasher};
-use core::net::Ipv6Addr;
 use core::ops::Bound;
 
 use segue_clock::{Span, Time};
@@ -228,8 +227,7 @@ impl Lma {
     /// Binds a flow to the tunnel of its binding's gateway.
     pub(super) fn lead(&mut self, key: &FlowKey) {
         let Some(flow) = self.flows.get(key) else { return };
-        let gateway = self.sessions.get(&flow.session).map(|at| at.peer);
-        let tunnel = gateway.and_then(|gateway| self.peers.get(&gateway)).map(|peer| peer.tunnel);
+        let tunnel = self.tunnel_of(flow.session);
         if flow.tunnel == tunnel {
             return;
         }
@@ -295,11 +293,6 @@ impl Lma {
                 usable.iter().copied().min_by_key(there).unwrap_or(first)
             }
         }
-    }
-
-    /// Gateways with a binding of a host, each once.
-    pub(super) fn gateways(active: &[(u32, Ipv6Addr)]) -> BTreeSet<Ipv6Addr> {
-        active.iter().map(|(_, gateway)| *gateway).collect()
     }
 }
 

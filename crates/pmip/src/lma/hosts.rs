@@ -3,22 +3,18 @@
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
-use core::net::Ipv6Addr;
 
 use segue_clock::Time;
-use segue_ip::{
-    Binding as Bind, Exit, Form, Forward, Output, Port, Prefix, Source, Traffic, Tunnel,
-};
+use segue_ip::{Binding as Bind, Exit, Forward, Output, Port, Prefix, Source, Traffic};
 
 use super::Lma;
 use super::io::{LmaRecord, StoredLease};
-use super::state::{Host, Peer, SessionState, TUNNEL};
-use crate::heart::Heart;
-use crate::{LinkLayer, NodeId};
+use super::state::{Host, SessionState};
+use crate::{LinkLayer, NodeId, PeerAddress};
 
 impl Lma {
     /// The sessions of a host that are there, by number: the gateway.
-    pub(super) fn active(&self, host: &Host) -> Vec<(u32, Ipv6Addr)> {
+    pub(super) fn active(&self, host: &Host) -> Vec<(u32, PeerAddress)> {
         let known = host.sessions.iter().filter_map(|n| Some((*n, self.sessions.get(n)?)));
         let active = known.filter(|(_, at)| at.value.state == SessionState::Active);
         active.map(|(number, at)| (number, at.peer)).collect()
@@ -27,10 +23,7 @@ impl Lma {
     /// Where what is for a prefix goes: to the only interface that can have it, or where each flow is placed.
     fn exit(&self, node: &NodeId, prefix: Prefix) -> Exit {
         let usable = self.usable(node, prefix);
-        let tunnel = |number: &u32| {
-            let gateway = self.sessions.get(number).map(|at| at.peer)?;
-            self.peers.get(&gateway).map(|peer| peer.tunnel)
-        };
+        let tunnel = |number: &u32| self.tunnel_of(*number);
         let asks = usable.len() > 1 || self.config.always_ask && !usable.is_empty();
         match usable.first().and_then(tunnel) {
             Some(_) if asks => Exit::Ask,
@@ -46,9 +39,8 @@ impl Lma {
             return Vec::new();
         }
         // Any gateway that serves the host may bring any of its prefixes: flows go up where the host chooses.
-        let gateways = Lma::gateways(&active);
-        let tunnels = gateways.iter().filter_map(|gateway| self.peers.get(gateway));
-        let ports: Vec<Port> = tunnels.map(|peer| Port::Tunnel(peer.tunnel)).collect();
+        let tunnels = active.iter().filter_map(|(number, _)| self.tunnel_of(*number));
+        let ports: BTreeSet<Port> = tunnels.map(Port::Tunnel).collect();
         let prefixes = || host.prefixes.keys().copied();
         let sources = prefixes().flat_map(|prefix| {
             ports.iter().map(move |port| Forward::Source(Source { port: *port, prefix }))
@@ -93,42 +85,6 @@ impl Lma {
         let rests = rests.map(|until| self.config.clock.at(until));
         let lease = StoredLease { node: node.clone(), link_layer, rests };
         self.out.push_back(Output::Persist(LmaRecord::Lease(prefix, Some(lease))));
-    }
-
-    /// There is a binding at this gateway: makes the tunnel to it.
-    pub(super) fn reach(&mut self, now: Time, gateway: Ipv6Addr) {
-        if self.peers.contains_key(&gateway) {
-            return;
-        }
-        // Their numbers come round after more gateways than there can be at a time.
-        let used: BTreeSet<u32> = self.peers.values().map(|peer| peer.tunnel).collect();
-        let number = loop {
-            let number = (self.number(TUNNEL) % (1 << 31)) as u32;
-            if !used.contains(&number) {
-                break number;
-            }
-        };
-        let (local, remote) = (self.config.address.into(), gateway.into());
-        let tunnel = Tunnel { number, local, remote, interface: None, form: Form::Ip };
-        self.out.push_back(Output::Forward(Forward::Tunnel(tunnel)));
-        let heart = Heart::new(now, self.rng.next_u64());
-        self.beats.insert((heart.deadline(), gateway));
-        let keepalive = self.keepalive(now, gateway);
-        let peer = Peer { tunnel: number, heart, keepalive, unreachable: false, since: now };
-        self.peers.insert(gateway, peer);
-    }
-
-    /// Takes back the tunnel to a gateway that has no binding any more.
-    pub(super) fn leave_gateway(&mut self, gateway: Ipv6Addr) {
-        if self.sessions.of(&gateway).next().is_some() {
-            return;
-        }
-        let Some(peer) = self.peers.remove(&gateway) else { return };
-        self.beats.remove(&(peer.heart.deadline(), gateway));
-        let (local, remote) = (self.config.address.into(), gateway.into());
-        let number = peer.tunnel;
-        let tunnel = Tunnel { number, local, remote, interface: None, form: Form::Ip };
-        self.out.push_back(Output::Withdraw(Forward::Tunnel(tunnel)));
     }
 }
 

@@ -9,7 +9,7 @@ use segue_wire::mobility::option::AccessTechnology;
 
 use super::state::LinkQuality;
 use crate::news::Why;
-use crate::{LinkLayer, NodeId, Report};
+use crate::{LinkLayer, NodeId, PeerAddress, Report};
 
 /// What an anchor's operator orders, and what its driver tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,7 +103,15 @@ pub struct StoredSession {
     /// Whether its host has left.
     pub leaving: bool,
     /// The gateway.
-    pub gateway: Ipv6Addr,
+    pub gateway: PeerAddress,
+    /// The UDP port of its messages, over IPv4.
+    pub port: u16,
+    /// What is exchanged with it is in UDP.
+    pub in_udp: bool,
+    /// With GRE: the key of what the gateway gets.
+    pub gre: Option<u32>,
+    /// The address that gateways have on the host's link, if one has said so.
+    pub link_local: Option<Ipv6Addr>,
     /// When it ends.
     pub until: UnixTime,
     /// The last timestamp that was accepted.

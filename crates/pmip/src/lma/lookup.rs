@@ -2,7 +2,6 @@
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
-use core::net::Ipv6Addr;
 
 use segue_ip::Prefix;
 use segue_mobility::Binding;
@@ -11,8 +10,8 @@ use segue_wire::mobility::option::Handoff;
 
 use super::Lma;
 use super::state::{Session, SessionState};
-use crate::NodeId;
 use crate::message::Update;
+use crate::{NodeId, PeerAddress};
 
 /// What a look-up finds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +70,7 @@ impl Lma {
         let asked = &update.asked;
         let set: BTreeSet<Prefix> = asked.prefixes.iter().copied().collect();
         let holders = set.iter().filter_map(|prefix| self.holders.get(prefix)).flatten();
-        let holders: Vec<(u32, &Binding<Ipv6Addr, Session>)> = {
+        let holders: Vec<(u32, &Binding<PeerAddress, Session>)> = {
             let numbers: BTreeSet<u32> = holders.copied().collect();
             numbers.into_iter().filter_map(|n| Some((n, self.sessions.get(&n)?))).collect()
         };
@@ -81,7 +80,7 @@ impl Lma {
         if holders.iter().any(|(_, at)| at.value.node != *node) {
             return Found::Denied(Status::NOT_AUTHORIZED_FOR_HOME_NETWORK_PREFIX);
         }
-        let is_same_set = |(_, at): &&(u32, &Binding<Ipv6Addr, Session>)| {
+        let is_same_set = |(_, at): &&(u32, &Binding<PeerAddress, Session>)| {
             at.value.prefixes.len() == set.len()
                 && at.value.prefixes.iter().all(|p| set.contains(p))
         };
@@ -90,7 +89,7 @@ impl Lma {
             return Found::Denied(Status::BCE_PBU_PREFIX_SET_DO_NOT_MATCH);
         }
         let handoff = asked.handoff.unwrap_or_default();
-        let is_about = |at: &Binding<Ipv6Addr, Session>| {
+        let is_about = |at: &Binding<PeerAddress, Session>| {
             let session = &at.value;
             let same_access = Some(session.access) == asked.access;
             let same_interface = session.link_layer == asked.link_layer && same_access;
@@ -116,7 +115,7 @@ impl Lma {
     /// The binding whose order an update is in: that of the same interface, or the host's only one.
     pub(super) fn ordered_by(&self, node: &NodeId, update: &Update) -> Option<&Session> {
         let own = self.bindings_of(node);
-        let same = |(_, at): &&(u32, &Binding<Ipv6Addr, Session>)| {
+        let same = |(_, at): &&(u32, &Binding<PeerAddress, Session>)| {
             at.value.link_layer == update.asked.link_layer
         };
         let found = own.iter().find(same).or(match &own[..] {
@@ -126,7 +125,7 @@ impl Lma {
         found.map(|(_, at)| &at.value)
     }
 
-    fn bindings_of(&self, node: &NodeId) -> Vec<(u32, &Binding<Ipv6Addr, Session>)> {
+    fn bindings_of(&self, node: &NodeId) -> Vec<(u32, &Binding<PeerAddress, Session>)> {
         let numbers = self.hosts.get(node).into_iter().flat_map(|host| &host.sessions);
         numbers.filter_map(|number| Some((*number, self.sessions.get(number)?))).collect()
     }

@@ -6,7 +6,6 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
-use core::net::Ipv6Addr;
 
 use segue_clock::Time;
 use segue_ip::Prefix;
@@ -14,13 +13,13 @@ use segue_mobility::{Backoff, Retransmission, Silence};
 use segue_wire::mobility::body::{UpdateNotification, UpdateNotificationAcknowledgement};
 use segue_wire::mobility::option::VendorSpecific;
 use segue_wire::mobility::{
-    Body, MobilityOption, NotificationReason, NotificationStatus, Profile, UpdateNotificationFlags,
+    Body, MobilityOption, NotificationReason, NotificationStatus, UpdateNotificationFlags,
 };
 
 use super::Lma;
 use super::state::{Elsewhere, NOTIFICATION, Notification};
-use crate::message::{datagram, off_link_prefix};
-use crate::{NodeId, PREFERENCE, Refusal, VENDOR};
+use crate::message::off_link_prefix;
+use crate::{NodeId, PREFERENCE, PeerAddress, Refusal, VENDOR};
 
 /// Most that are not acknowledged at a time.
 const OPEN_MAX: usize = 1 << 15;
@@ -49,7 +48,7 @@ impl Lma {
             .collect();
         let all: BTreeSet<Prefix> = host.prefixes.keys().copied().collect();
         // A notification names the host, not its interface: it says all that one of those at a gateway lacks.
-        let mut lacks: BTreeMap<Ipv6Addr, BTreeSet<Prefix>> = BTreeMap::new();
+        let mut lacks: BTreeMap<PeerAddress, BTreeSet<Prefix>> = BTreeMap::new();
         for (number, gateway) in &active {
             let own = self.sessions.get(number).map(|at| &at.value.prefixes);
             let lacked = all.iter().filter(|prefix| own.is_some_and(|own| !own.contains(prefix)));
@@ -77,7 +76,7 @@ impl Lma {
     }
 
     /// A gateway may have forgotten what it was told.
-    pub(super) fn tell_anew(&mut self, now: Time, gateway: Ipv6Addr) {
+    pub(super) fn tell_anew(&mut self, now: Time, gateway: PeerAddress) {
         let there: Vec<u32> = self.sessions.of(&gateway).map(|(number, _)| *number).collect();
         let mut nodes = BTreeSet::new();
         for number in there {
@@ -97,7 +96,7 @@ impl Lma {
         now: Time,
         node: &NodeId,
         session: u32,
-        to: Ipv6Addr,
+        to: PeerAddress,
         says: Elsewhere,
     ) -> bool {
         self.notifications.retain(|_, open| open.session != session);
@@ -122,18 +121,16 @@ impl Lma {
         };
         let again = Retransmission::new(now, Backoff::NOTIFICATION);
         let open = Notification { sequence, session, says, again, to, options };
-        self.say(&open, UpdateNotificationFlags::ACKNOWLEDGE);
+        self.notify_once(&open, UpdateNotificationFlags::ACKNOWLEDGE);
         self.notifications.insert(sequence, open);
         true
     }
 
-    fn say(&mut self, open: &Notification, flags: UpdateNotificationFlags) {
+    fn notify_once(&mut self, open: &Notification, flags: UpdateNotificationFlags) {
         let notification_reason = NotificationReason::FLOW_MOBILITY;
         let sequence = open.sequence;
         let body = UpdateNotification { sequence, notification_reason, flags };
-        let (own, options) = (self.config.address, open.options.clone());
-        let body = Body::UpdateNotification(body);
-        self.send(datagram(body, options, own, open.to, &Profile::STRICT));
+        self.say(Body::UpdateNotification(body), open.options.clone(), open.to);
     }
 
     /// A gateway knows, or cannot.
@@ -141,7 +138,7 @@ impl Lma {
         &mut self,
         now: Time,
         answer: &UpdateNotificationAcknowledgement,
-        from: Ipv6Addr,
+        from: PeerAddress,
     ) -> Result<(), Refusal> {
         let open = self.notifications.get(&answer.sequence).filter(|open| open.to == from);
         let open = open.ok_or(Refusal::Stale)?;
@@ -169,7 +166,7 @@ impl Lma {
                 Silence::Again => {
                     let open = open.clone();
                     let repeated = UpdateNotificationFlags::RETRANSMISSION;
-                    self.say(&open, UpdateNotificationFlags::ACKNOWLEDGE | repeated);
+                    self.notify_once(&open, UpdateNotificationFlags::ACKNOWLEDGE | repeated);
                 }
                 Silence::GiveUp => {
                     let session = open.session;

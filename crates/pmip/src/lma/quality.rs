@@ -4,7 +4,6 @@
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use core::net::Ipv6Addr;
 
 use segue_clock::{Span, Time};
 use segue_ip::FlowKey;
@@ -18,7 +17,7 @@ use super::state::{LinkQuality, Placed, Session};
 use crate::heart;
 use crate::keepalive::{self, Keepalive, Outcome};
 use crate::news::Cause;
-use crate::{NodeId, Report};
+use crate::{NodeId, PeerAddress, Report};
 
 /// How often it is looked whether flows should go elsewhere.
 const REVIEW: Span = Span::from_millis(500);
@@ -26,13 +25,13 @@ const REVIEW: Span = Span::from_millis(500);
 impl Lma {
     /// What keepalives say of the way to a gateway, if they are wanted.
     #[must_use]
-    pub fn measured(&self, gateway: Ipv6Addr) -> Option<(State, &Estimates)> {
+    pub fn measured(&self, gateway: PeerAddress) -> Option<(State, &Estimates)> {
         let keepalive = self.peers.get(&gateway)?.keepalive.as_ref()?;
         Some((keepalive.state(), keepalive.estimates()))
     }
 
     /// Begins to measure the way to a gateway.
-    pub(super) fn keepalive(&mut self, now: Time, gateway: Ipv6Addr) -> Option<Keepalive> {
+    pub(super) fn keepalive(&mut self, now: Time, gateway: PeerAddress) -> Option<Keepalive> {
         let config = self.config.keepalive.clone()?;
         let keepalive = Keepalive::new(config, now, self.rng.next_u64());
         self.probes.extend(keepalive.deadline().map(|at| (at, gateway)));
@@ -56,7 +55,7 @@ impl Lma {
     pub(super) fn answered(
         &mut self,
         now: Time,
-        gateway: Ipv6Addr,
+        gateway: PeerAddress,
         number: u32,
         said: Option<Probe>,
     ) -> Option<()> {
@@ -70,10 +69,10 @@ impl Lma {
         Some(())
     }
 
-    fn probed(&mut self, now: Time, gateway: Ipv6Addr, Outcome { requests, changed }: Outcome) {
-        let own = self.config.address;
+    fn probed(&mut self, now: Time, gateway: PeerAddress, Outcome { requests, changed }: Outcome) {
+        let ends = self.ends_to(gateway);
         for (number, probe) in requests {
-            self.send(heart::request(number, Some(keepalive::option(&probe)), own, gateway));
+            self.send(heart::request(number, Some(keepalive::option(&probe)), ends, false));
         }
         let Some(state) = changed else { return };
         let Some(peer) = self.peers.get_mut(&gateway) else { return };
@@ -112,7 +111,7 @@ impl Lma {
     /// Bindings of a host as ways that are compared.
     fn views(&self, node: &NodeId) -> Vec<(u32, PathView)> {
         let Some(host) = self.hosts.get(node) else { return Vec::new() };
-        let view = |(number, gateway): (u32, Ipv6Addr)| {
+        let view = |(number, gateway): (u32, PeerAddress)| {
             let session = self.session(number)?;
             let peer = self.peers.get(&gateway)?;
             let estimates = peer.keepalive.as_ref().map(Keepalive::estimates);

@@ -7,20 +7,20 @@ use core::net::Ipv6Addr;
 use segue_clock::{Span, Time, UnixTime};
 use segue_ip::{Output, Prefix};
 use segue_mobility::{Binding, Entered, Lifetime, Untimely};
-use segue_wire::mobility::body::BindingAcknowledgement;
-use segue_wire::mobility::option::{AccessTechnology, Handoff, MobileNodeIdentifier};
-use segue_wire::mobility::{BindingAcknowledgementFlags, Body, MobilityOption, Profile, Status};
+use segue_wire::mobility::Status;
+use segue_wire::mobility::option::{AccessTechnology, Handoff};
 
 use segue_clock::planted::fault;
 
 use super::Lma;
+use super::answer::Answer;
 use super::config::Nodes;
 use super::io::LmaRecord;
 use super::lookup::Found;
-use super::state::{LinkQuality, SESSION, Session, SessionState, Stage, WAITING, Waiting};
-use crate::message::{ANY_PREFIX, Registration, Update, datagram, home_network_prefix, timestamp};
+use super::state::{LinkQuality, SESSION, Session, SessionState, Stage, WAITING, Waiting, Way};
+use crate::message::{Registration, Update};
 use crate::news::{Cause, Why};
-use crate::{NodeId, Refusal, Report};
+use crate::{NodeId, PeerAddress, Refusal, Report};
 
 /// Most registrations that wait for the end of another binding.
 const WAITING_MAX: usize = 4_096;
@@ -33,8 +33,8 @@ const STRANGERS_MAX: u32 = 10;
 
 /// What becomes of an update.
 enum Outcome {
-    /// Accepted: these prefixes for so long.
-    Granted(Vec<Prefix>, Lifetime),
+    /// Accepted: these prefixes for so long, and this binding if it does not end.
+    Granted(Vec<Prefix>, Lifetime, Option<u32>),
     /// It is answered when it is known whether its host may be registered.
     Unauthorized,
     /// It is answered when this binding has ended, or has not for a while.
@@ -42,7 +42,7 @@ enum Outcome {
 }
 
 /// Why an update is not accepted.
-enum Denial {
+pub(super) enum Denial {
     /// The other end learns this; with an own time of day where clocks differ.
     Status(Status, Option<UnixTime>),
     /// It does not.
@@ -59,10 +59,11 @@ impl Lma {
     /// Takes an update and answers it.
     pub(super) fn update(&mut self, now: Time, update: Update, stage: Stage) {
         match self.register(now, &update, stage) {
-            Ok(Outcome::Granted(prefixes, lifetime)) => {
+            Ok(Outcome::Granted(prefixes, lifetime, number)) => {
                 // What the same interface wanted before counts no more.
                 self.waiting.retain(|_, waits| !waits.update.is_of_same(&update));
-                self.acknowledge(&update, Status::ACCEPTED, lifetime, &prefixes, None);
+                let answer = self.grant(&update, prefixes, lifetime, number);
+                self.acknowledge(&update, answer);
                 self.notify_of(now, &update);
             }
             Ok(Outcome::Unauthorized) => self.authorize(now, update),
@@ -96,15 +97,16 @@ impl Lma {
         self.tell_failed(update);
         self.refuse(Refusal::Denied(status));
         // Strangers write no log, and have no more packets sent to those in whose name they write.
-        if self.allowed(update.from).is_none() {
+        let answer = Answer { status, own_time, ..Answer::default() };
+        if self.allowed(update.ends.peer.0).is_none() {
             if self.may_answer_stranger(now) {
-                self.acknowledge(update, status, Lifetime::ZERO, &[], own_time);
+                self.acknowledge(update, answer);
             }
             return;
         }
-        let (node, with) = (update.asked.node.clone(), update.from);
+        let (node, with) = (update.asked.node.clone(), update.proxy_coa());
         self.report(Report::Denied { node, status, with });
-        self.acknowledge(update, status, Lifetime::ZERO, &[], own_time);
+        self.acknowledge(update, answer);
     }
 
     fn may_answer_stranger(&mut self, now: Time) -> bool {
@@ -120,7 +122,7 @@ impl Lma {
         let asked = &update.asked;
         let node = asked.node.clone().ok_or(Status::MISSING_MN_IDENTIFIER_OPTION)?;
         let coa = update.proxy_coa();
-        if self.allowed(update.from).is_none() || self.allowed(coa).is_none() {
+        if self.allowed(update.ends.peer.0).is_none() || self.allowed(coa.address).is_none() {
             return Err(Status::MAG_NOT_AUTHORIZED_FOR_PROXY_REG.into());
         }
         if let Nodes::Listed(nodes) = &self.config.nodes {
@@ -153,7 +155,7 @@ impl Lma {
             Found::Denied(status) => return Err(status.into()),
         };
         // A gateway renews what it has: if another has it by now, it has not noticed that.
-        let elsewhere = |at: &Binding<Ipv6Addr, Session>| {
+        let elsewhere = |at: &Binding<PeerAddress, Session>| {
             at.peer != coa && at.value.state == SessionState::Active
         };
         if asked.handoff == Some(Handoff::REREGISTRATION)
@@ -161,6 +163,7 @@ impl Lma {
         {
             return Err(Status::ADMINISTRATIVELY_PROHIBITED.into());
         }
+        self.check_tunnel(update, number)?;
         let lifetime = update.lifetime.grant(self.config.longest);
         let number = match number {
             Some(number) => self.renew(now, number, update, access, lifetime),
@@ -173,7 +176,8 @@ impl Lma {
             }
         };
         let session = self.sessions.get(&number);
-        Ok(Outcome::Granted(session.map_or(Vec::new(), |at| at.value.prefixes.clone()), lifetime))
+        let prefixes = session.map_or(Vec::new(), |at| at.value.prefixes.clone());
+        Ok(Outcome::Granted(prefixes, lifetime, Some(number)))
     }
 
     fn check_order(&self, now: Time, node: &NodeId, update: &Update) -> Result<(), Denial> {
@@ -278,6 +282,8 @@ impl Lma {
             link: LinkQuality::default(),
             steady: now,
             order: super::Order::default(),
+            gre: None,
+            link_local: None,
             told: None,
             asked: None,
         };
@@ -291,7 +297,8 @@ impl Lma {
             Ok(_) => None,
         };
         self.enter_link_layer(&link_layer, number);
-        self.reach(now, peer);
+        self.reach(now, peer, Way::of(update));
+        self.encapsulate(number, update.wants_gre());
         let host = self.hosts.entry(node.clone()).or_default();
         host.sessions.insert(number);
         let mut leased = Vec::new();
@@ -336,6 +343,7 @@ impl Lma {
         let peer = update.proxy_coa();
         let (node, link_layer) = (value.node.clone(), update.asked.link_layer.clone());
         let moved = before != peer;
+        let was = value.gre.map(|gre| self.keyed(before, gre));
         value.leaves = value.leaves.filter(|_| !moved);
         self.fading.extend(value.leaves.map(|until| (until, number)));
         let same_access = value.access == access;
@@ -355,11 +363,14 @@ impl Lma {
         value.state = SessionState::Active;
         // There is room: it was there a moment ago.
         let _ = self.sessions.enter(number, Binding { peer, until: lifetime.end(now), value });
-        self.reach(now, peer);
+        self.reach(now, peer, Way::of(update));
+        self.encapsulate(number, update.wants_gre());
         self.accept(number, update);
         self.tell_bound(number);
         self.gone.clear();
         self.follow(now, &node);
+        let is_keyed = self.session(number).is_some_and(|session| session.gre.is_some());
+        self.take_back(was.filter(|_| !is_keyed));
         if moved {
             let flows = self.loads.get(&number).copied().unwrap_or(0);
             *self.gone.entry((before, peer)).or_default() += flows;
@@ -389,6 +400,8 @@ impl Lma {
                 session.order.timestamp.accept(sent);
             }
             session.order.sequence.accept(update.sequence);
+            let said = update.asked.link_local.filter(Ipv6Addr::is_unicast_link_local);
+            session.link_local = said.or(session.link_local);
             if fault(38) && session.told.is_some() {
                 return;
             }
@@ -413,7 +426,7 @@ impl Lma {
         };
         let until = now + self.config.delete_delay;
         let is_its_own =
-            |at: &&Binding<Ipv6Addr, Session>| at.peer == update.proxy_coa() || fault(37);
+            |at: &&Binding<PeerAddress, Session>| at.peer == update.proxy_coa() || fault(37);
         let Some(at) = self.sessions.get(&number).filter(is_its_own) else {
             return Err(Denial::Silent(Refusal::NoBinding));
         };
@@ -436,7 +449,7 @@ impl Lma {
         }
         self.accept(number, update);
         self.end_waits(now, number);
-        Ok(Outcome::Granted(prefixes, Lifetime::ZERO))
+        Ok(Outcome::Granted(prefixes, Lifetime::ZERO, None))
     }
 
     /// A binding has ended and is out of the cache.
@@ -444,7 +457,7 @@ impl Lma {
         &mut self,
         now: Time,
         number: u32,
-        Binding { peer, value, .. }: Binding<Ipv6Addr, Session>,
+        Binding { peer, value, .. }: Binding<PeerAddress, Session>,
         why: Why,
     ) {
         for prefix in &value.prefixes {
@@ -462,6 +475,7 @@ impl Lma {
         self.store(number);
         self.notifications.retain(|_, open| !open.is_of(number));
         self.follow(now, &value.node);
+        self.take_back(value.gre.map(|gre| self.keyed(peer, gre)));
         self.leave_gateway(peer);
         self.notify(now, &value.node);
         let Session { node, link_layer, .. } = value;
@@ -498,79 +512,6 @@ impl Lma {
         if let Some(node) = &update.asked.node {
             self.notify(now, node);
         }
-    }
-
-    /// Answers an update. What the standard has repeated is repeated as it came.
-    fn acknowledge(
-        &mut self,
-        update: &Update,
-        status: Status,
-        lifetime: Lifetime,
-        prefixes: &[Prefix],
-        own_time: Option<UnixTime>,
-    ) {
-        let asked = &update.asked;
-        let named: Vec<Prefix> = if !prefixes.is_empty() {
-            prefixes.to_vec()
-        } else if asked.prefixes.is_empty() {
-            Vec::from([ANY_PREFIX])
-        } else {
-            asked.prefixes.clone()
-        };
-        // Such a gateway takes what its own anchor would send: prefixes as it wrote them, and no more than it looks at.
-        let is_plain = update.profile != Profile::STRICT;
-        let home = |prefix: Prefix| match is_plain {
-            true => home_network_prefix(Prefix { len: 128, ..prefix }),
-            false => home_network_prefix(prefix),
-        };
-        let mut options = Vec::new();
-        let mut homes = Some(named);
-        for option in &update.options {
-            match option {
-                MobilityOption::HomeNetworkPrefix(_) => {
-                    let named = homes.take().into_iter().flatten();
-                    options.extend(named.map(home));
-                }
-                MobilityOption::Timestamp(_) => {
-                    options.push(own_time.map_or_else(|| option.clone(), timestamp));
-                }
-                MobilityOption::HandoffIndicator(_) | MobilityOption::AccessTechnologyType(_)
-                    if is_plain => {}
-                MobilityOption::MobileNodeIdentifier(_)
-                | MobilityOption::HandoffIndicator(_)
-                | MobilityOption::AccessTechnologyType(_)
-                | MobilityOption::MobileNodeLinkLayerIdentifier(_)
-                | MobilityOption::LinkLocalAddress(_) => options.push(option.clone()),
-                _ => {}
-            }
-        }
-        options.extend(homes.into_iter().flatten().map(home));
-        if !update.options.iter().any(|o| matches!(o, MobilityOption::MobileNodeIdentifier(_))) {
-            options.push(MobilityOption::MobileNodeIdentifier(MobileNodeIdentifier::nai("")));
-        }
-        let missing = Registration {
-            handoff: (asked.handoff.is_none() && !is_plain).then(Default::default),
-            access: (asked.access.is_none() && !is_plain).then(Default::default),
-            ..Registration::default()
-        };
-        options.extend(missing.options());
-        let last = || {
-            let node = asked.node.as_ref()?;
-            self.ordered_by(node, update)?.order.sequence.last()
-        };
-        let sequence = match status {
-            Status::SEQUENCE_OUT_OF_WINDOW => last().unwrap_or(update.sequence),
-            _ => update.sequence,
-        };
-        let flags = match is_plain {
-            true => BindingAcknowledgementFlags(0),
-            false => BindingAcknowledgementFlags::PROXY,
-        };
-        let lifetime_4s = lifetime.0;
-        let body = BindingAcknowledgement { status, flags, sequence, lifetime_4s };
-        let body = Body::BindingAcknowledgement(body);
-        let answer = datagram(body, options, update.to, update.from, &update.profile);
-        self.send(answer);
     }
 
     fn free_bid(&self, node: &NodeId) -> u16 {

@@ -1,7 +1,6 @@
 //! Ending a host's bindings from here (RFC 5846).
 
 use alloc::vec::Vec;
-use core::net::Ipv6Addr;
 
 use segue_clock::Time;
 use segue_ip::Prefix;
@@ -10,14 +9,14 @@ use segue_wire::mobility::body::{
     BindingRevocation, BindingRevocationAcknowledgement, BindingRevocationIndication,
 };
 use segue_wire::mobility::{
-    Body, MobilityOption, Profile, RevocationFlags, RevocationStatus, RevocationTrigger,
+    Body, MobilityOption, RevocationFlags, RevocationStatus, RevocationTrigger,
 };
 
 use super::Lma;
 use super::state::{REVOCATION, Revocation};
-use crate::message::{datagram, home_network_prefix};
+use crate::message::home_network_prefix;
 use crate::news::Why;
-use crate::{NodeId, Refusal};
+use crate::{NodeId, PeerAddress, Refusal};
 
 /// Most that are not acknowledged at a time.
 const OPEN_MAX: usize = 1 << 12;
@@ -49,7 +48,7 @@ impl Lma {
         now: Time,
         node: &NodeId,
         prefixes: &[Prefix],
-        former: Ipv6Addr,
+        former: PeerAddress,
         same_access: bool,
     ) {
         let trigger = match same_access {
@@ -61,7 +60,7 @@ impl Lma {
 
     /// A host has moved while its binding is revoked: its gateway is another one now, which is told once it has the answer to
     /// its registration.
-    pub(super) fn revoke_at(&mut self, now: Time, session: u32, gateway: Ipv6Addr) {
+    pub(super) fn revoke_at(&mut self, now: Time, session: u32, gateway: PeerAddress) {
         for open in self.revocations.values_mut().filter(|open| open.session == Some(session)) {
             (open.to, open.again) = (gateway, Retransmission::new(now, Backoff::REVOCATION));
         }
@@ -73,7 +72,7 @@ impl Lma {
         node: &NodeId,
         prefixes: &[Prefix],
         session: Option<u32>,
-        to: Ipv6Addr,
+        to: PeerAddress,
         trigger: RevocationTrigger,
     ) {
         if self.revocations.len() >= OPEN_MAX {
@@ -102,8 +101,7 @@ impl Lma {
             flags: RevocationFlags::PROXY,
         };
         let body = Body::BindingRevocation(BindingRevocation::Indication(indication));
-        let (own, options) = (self.config.address, open.options.clone());
-        self.send(datagram(body, options, own, open.to, &Profile::STRICT));
+        self.say(body, open.options.clone(), open.to);
     }
 
     /// A gateway has ended a binding, or never had it.
@@ -111,7 +109,7 @@ impl Lma {
         &mut self,
         now: Time,
         answer: &BindingRevocationAcknowledgement,
-        from: Ipv6Addr,
+        from: PeerAddress,
     ) -> Result<(), Refusal> {
         let open = self.revocations.get(&answer.sequence).filter(|open| open.to == from);
         let session = open.ok_or(Refusal::Stale)?.session;

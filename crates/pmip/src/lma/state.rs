@@ -15,7 +15,7 @@ use segue_wire::mobility::{MobilityOption, RevocationTrigger};
 use crate::heart::Heart;
 use crate::keepalive::Keepalive;
 use crate::message::Update;
-use crate::{LinkLayer, NodeId};
+use crate::{LinkLayer, NodeId, PeerAddress};
 
 // Kinds of numbers that an anchor gives.
 pub(super) const SESSION: usize = 0;
@@ -69,6 +69,10 @@ pub struct Session {
     /// Since when it is there and not about to leave.
     pub(super) steady: Time,
     pub(super) order: Order,
+    /// Its own tunnel, if it has one.
+    pub(super) gre: Option<Gre>,
+    /// The address that gateways have on the host's link, if one has said so.
+    pub(super) link_local: Option<Ipv6Addr>,
     /// What its gateway knows of the host's other interfaces, and what it was told last.
     pub(super) told: Option<Elsewhere>,
     pub(super) asked: Option<Elsewhere>,
@@ -110,18 +114,38 @@ pub(super) struct Order {
     pub(super) sequence: SequenceOrder,
 }
 
+/// The tunnel of one binding (RFC 5845).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Gre {
+    /// Its number.
+    pub(super) tunnel: u32,
+    /// Keys of what the gateway gets, which it has chosen, and of what it sends.
+    pub(super) send: u32,
+    pub(super) receive: u32,
+}
+
 /// A gateway with bindings.
 #[derive(Clone, Debug)]
 pub(super) struct Peer {
     /// The number of the tunnel to it.
     pub(super) tunnel: u32,
     pub(super) heart: Heart,
+    pub(super) way: Way,
     /// How well the way there does, if that is measured.
     pub(super) keepalive: Option<Keepalive>,
     /// Keepalives are not answered.
     pub(super) unreachable: bool,
     /// Since when they are, or are not.
     pub(super) since: Time,
+}
+
+/// How a gateway is reached over IPv4.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Way {
+    /// The UDP port of its messages; over IPv6 0.
+    pub(super) port: u16,
+    /// That of hosts' packets, where these are in UDP.
+    pub(super) data: Option<u16>,
 }
 
 /// A revocation that is not acknowledged.
@@ -133,7 +157,7 @@ pub(super) struct Revocation {
     /// The binding that ends with it; `None`: it is at another gateway already.
     pub(super) session: Option<u32>,
     pub(super) again: Retransmission,
-    pub(super) to: Ipv6Addr,
+    pub(super) to: PeerAddress,
     pub(super) options: Vec<MobilityOption>,
 }
 
@@ -170,7 +194,7 @@ pub(super) struct Notification {
     pub(super) session: u32,
     pub(super) says: Elsewhere,
     pub(super) again: Retransmission,
-    pub(super) to: Ipv6Addr,
+    pub(super) to: PeerAddress,
     pub(super) options: Vec<MobilityOption>,
 }
 

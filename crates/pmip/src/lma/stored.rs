@@ -1,7 +1,6 @@
 //! What outlives an anchor's process.
 
 use alloc::vec::Vec;
-use core::net::Ipv6Addr;
 
 use segue_clock::Time;
 use segue_ip::Output;
@@ -11,13 +10,14 @@ use segue_clock::planted::fault;
 
 use super::Lma;
 use super::io::{LmaRecord, StoredLease, StoredSession};
-use super::state::{LinkQuality, Order, SESSION, Session, SessionState};
-use crate::NodeId;
+use super::state::{LinkQuality, Order, SESSION, Session, SessionState, Way};
 use crate::news::Why;
+use crate::{DATA_PORT, NodeId, PeerAddress};
 
 impl Lma {
-    pub(super) fn stored(&self, at: &Binding<Ipv6Addr, Session>) -> StoredSession {
+    pub(super) fn stored(&self, at: &Binding<PeerAddress, Session>) -> StoredSession {
         let Session { node, link_layer, access, prefixes, bid, state, order, .. } = &at.value;
+        let way = self.peers.get(&at.peer).map(|peer| peer.way);
         StoredSession {
             node: node.clone(),
             link_layer: link_layer.clone(),
@@ -26,6 +26,10 @@ impl Lma {
             bid: *bid,
             leaving: *state == SessionState::Leaving,
             gateway: at.peer,
+            port: way.map_or(0, |way| way.port),
+            in_udp: way.is_some_and(|way| way.data.is_some()),
+            gre: at.value.gre.map(|gre| gre.send),
+            link_local: at.value.link_local,
             until: self.config.clock.at(at.until),
             timestamp: order.timestamp.last(),
             sequence: order.sequence.last(),
@@ -84,6 +88,8 @@ impl Lma {
             link: LinkQuality::default(),
             steady: now,
             order: Order { timestamp, sequence },
+            gre: None,
+            link_local: stored.link_local,
             told: None,
             asked: None,
         };
@@ -97,7 +103,9 @@ impl Lma {
             self.holders.entry(prefix).or_default().insert(number);
         }
         self.enter_link_layer(&of_it, number);
-        self.reach(now, gateway);
+        let data = stored.in_udp.then_some(DATA_PORT);
+        self.reach(now, gateway, Way { port: stored.port, data });
+        self.encapsulate(number, stored.gre);
         self.hosts.entry(node.clone()).or_default().sessions.insert(number);
         if let Some((other, binding)) = displaced {
             self.ended(now, other, binding, Why::Displaced);

@@ -2,79 +2,84 @@
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use core::net::Ipv6Addr;
+use core::net::IpAddr;
 
-use segue_clock::Time;
+use segue_clock::{Span, Time};
 use segue_ip::{Form, Forward, Output, Port, Prefix, Source, Tunnel};
+use segue_wire::Probe;
 use segue_wire::mobility::body::Heartbeat;
+use segue_wire::mobility::option::NatDetection;
 use segue_wire::mobility::{HeartbeatFlags, MobilityOption};
 
 use super::Mag;
-use super::station::{Anchor, Place};
+use super::station::{Anchor, Gre, Nat, Place, Way};
 use crate::heart::{self, Heart, Pulse};
 use crate::message::Registration;
+use crate::peer::{DATA_PORT, Ends};
 use crate::{Refusal, Report, keepalive};
+
+/// Time until a keepalive is said again if it is not answered; twice as long after each.
+const AGAIN: Span = Span::from_secs(1);
 
 impl Mag {
     /// Tells anchors of hosts from before that this is another start: what they said of other accesses is forgotten.
     pub(super) fn greet(&mut self) {
-        let counter = self.config.restart_counter;
         let ends = self
             .anchors
             .iter()
             .flat_map(|(anchor, known)| known.tunnels.keys().map(move |own| (*own, *anchor)));
-        let ends: Vec<(Ipv6Addr, Ipv6Addr)> = ends.collect();
-        for (own, anchor) in ends {
-            self.send(heart::response(None, counter, None, own, anchor));
-        }
+        let ends: Vec<(IpAddr, IpAddr)> = ends.collect();
+        ends.into_iter().for_each(|(own, anchor)| self.show_itself(own, anchor));
+    }
+
+    /// Says how often it has started, to an anchor that has not asked.
+    fn show_itself(&mut self, own: IpAddr, anchor: IpAddr) {
+        let (ends, counter) = (Ends::between(own, anchor), self.config.restart_counter);
+        self.send(heart::response(None, counter, None, ends, true));
     }
 
     pub(super) fn on_beat(
         &mut self,
         now: Time,
         beat: &Heartbeat,
-        options: &[MobilityOption],
-        from: Ipv6Addr,
-        to: Ipv6Addr,
+        told: &Registration,
+        ends: Ends,
     ) -> Result<(), Refusal> {
+        let (from, _) = ends.peer;
         if !beat.flags.contains(HeartbeatFlags::RESPONSE) {
             // It may ask for hosts that this start does not know.
             if from != self.config.anchor && !self.anchors.contains_key(&from) {
                 return Err(Refusal::Stranger);
             }
             let counter = self.config.restart_counter;
-            let answer = self.answer(now, options, from, to);
-            self.send(heart::response(Some(beat.sequence), counter, answer, to, from));
+            let answer = told.probe.map(|probe| self.answer(now, probe, ends));
+            self.send(heart::response(Some(beat.sequence), counter, answer, ends, true));
             return Ok(());
         }
+        if ends.own.1 == DATA_PORT {
+            return self.is_open(now, ends, beat.sequence);
+        }
         let anchor = self.anchors.get_mut(&from).ok_or(Refusal::Stranger)?;
-        let counter = Registration::of(options).restart_counter;
         self.beats.remove(&(anchor.heart.deadline(), from));
-        let pulse = anchor.heart.on_response(now, beat, counter);
+        let pulse = anchor.heart.on_response(now, beat, told.restart_counter);
         self.beats.insert((anchor.heart.deadline(), from));
         self.beat(now);
         match pulse.ok_or(Refusal::Stale)? {
             Some(Pulse::Restarted) => {
-                self.report(Report::Restarted { peer: from });
+                self.report(Report::Restarted { peer: from.into() });
+                self.open_again(now, from);
                 self.register_again(now, from);
             }
-            Some(Pulse::Back) => self.report(Report::Answers { peer: from }),
+            Some(Pulse::Back) => self.report(Report::Answers { peer: from.into() }),
             Some(Pulse::Silent) | None => {}
         }
         Ok(())
     }
 
-    /// The answer to an anchor's probe, if there is one.
-    fn answer(
-        &mut self,
-        now: Time,
-        options: &[MobilityOption],
-        anchor: Ipv6Addr,
-        own: Ipv6Addr,
-    ) -> Option<MobilityOption> {
-        let probe = keepalive::probe(options)?;
-        let answers = self.answers.entry((anchor, own)).or_default();
-        Some(keepalive::option(&answers.answer(now, probe)))
+    /// The answer to an anchor's probe.
+    fn answer(&mut self, now: Time, probe: Probe, ends: Ends) -> MobilityOption {
+        let answers = self.answers.entry((ends.peer.0, ends.own.0)).or_default();
+        keepalive::option(&answers.answer(now, probe))
     }
 
     pub(super) fn beat(&mut self, now: Time) {
@@ -84,10 +89,12 @@ impl Mag {
             let (ask, pulse) = anchor.heart.tick(now);
             self.beats.insert((anchor.heart.deadline(), address));
             let own = anchor.tunnels.keys().next().copied();
-            let request = ask.zip(own).and_then(|(n, own)| heart::request(n, None, own, address));
+            let request = ask.zip(own).and_then(|(sequence, own)| {
+                heart::request(sequence, None, Ends::between(own, address), true)
+            });
             self.send(request);
             if pulse == Some(Pulse::Silent) {
-                self.report(Report::Silent { peer: address });
+                self.report(Report::Silent { peer: address.into() });
             }
         }
     }
@@ -100,29 +107,35 @@ impl Mag {
         let new = || Anchor { heart: Heart::new(now, seed), tunnels };
         let known = self.anchors.entry(anchor).or_insert_with(new);
         self.beats.insert((known.heart.deadline(), anchor));
-        if let Some((_, stations)) = known.tunnels.get_mut(&coa) {
-            *stations += 1;
+        if let Some(way) = known.tunnels.get_mut(&coa) {
+            way.stations += 1;
             return;
         }
         self.tunnel = self.tunnel.wrapping_add(1) % (1 << 31);
-        let number = self.tunnel;
-        known.tunnels.insert(coa, (number, 1));
-        let tunnel = tunnel(number, coa, anchor);
-        // An anchor says itself whose packets it lets through.
-        let source = Source { port: Port::Tunnel(number), prefix: Prefix::default_of(true) };
+        let way = Way { number: self.tunnel, stations: 1, nat: None };
+        let tunnel = way.tunnel(coa, anchor);
+        known.tunnels.insert(coa, way);
+        self.open_tunnel(tunnel);
+    }
+
+    /// An anchor says itself whose packets it lets through.
+    fn open_tunnel(&mut self, tunnel: Tunnel) {
+        let port = Port::Tunnel(tunnel.number);
+        let source = Source { port, prefix: Prefix::default_of(true) };
         self.out.push_back(Output::Forward(Forward::Tunnel(tunnel)));
         self.out.push_back(Output::Forward(Forward::Source(source)));
     }
 
-    pub(super) fn leave_anchor(&mut self, coa: Ipv6Addr, anchor: Ipv6Addr) {
+    pub(super) fn leave_anchor(&mut self, coa: IpAddr, anchor: IpAddr) {
         let Some(known) = self.anchors.get_mut(&anchor) else { return };
-        let Some((number, stations)) = known.tunnels.get_mut(&coa) else { return };
-        *stations -= 1;
-        if *stations > 0 {
+        let Some(way) = known.tunnels.get_mut(&coa) else { return };
+        way.stations -= 1;
+        if way.stations > 0 {
             return;
         }
-        let part = Forward::Tunnel(tunnel(*number, coa, anchor));
+        let part = Forward::Tunnel(way.tunnel(coa, anchor));
         known.tunnels.remove(&coa);
+        self.keepalives.cancel(&(coa, anchor));
         if known.tunnels.is_empty() {
             self.beats.remove(&(known.heart.deadline(), anchor));
             self.anchors.remove(&anchor);
@@ -132,19 +145,150 @@ impl Mag {
     }
 
     /// The anchor of a station, and the address that it is registered at.
-    fn tunnel_ends(&self, place: &Place) -> Option<(Ipv6Addr, Ipv6Addr)> {
+    fn tunnel_ends(&self, place: &Place) -> Option<(IpAddr, IpAddr)> {
         let at = self.stations.get(place)?;
         let (identity, coa) = (at.identity.as_ref()?, self.config.accesses[at.access].proxy_coa);
         Some((identity.anchor.unwrap_or(self.config.anchor), coa))
     }
 
+    /// The tunnel of a station: its own, or the one that it shares.
     pub(super) fn tunnel_of(&self, place: &Place) -> Option<u32> {
+        let own = self.stations.get(place)?.gre.filter(|gre| gre.send.is_some());
         let (anchor, coa) = self.tunnel_ends(place)?;
-        self.anchors.get(&anchor)?.tunnels.get(&coa).map(|(number, _)| *number)
+        let shared = || Some(self.anchors.get(&anchor)?.tunnels.get(&coa)?.number);
+        own.map(|gre| gre.number).or_else(shared)
+    }
+
+    /// The key that a station's update asks for.
+    pub(super) fn key_of(&mut self, place: &Place) -> Option<u32> {
+        let at = self.stations.get_mut(place)?;
+        if at.gre.is_none() {
+            self.tunnel = self.tunnel.wrapping_add(1) % (1 << 31);
+        }
+        let number = self.tunnel;
+        Some(at.gre.get_or_insert(Gre { number, receive: number, send: None }).receive)
+    }
+
+    /// A station had a tunnel of its own with these keys, of what goes and what comes.
+    pub(super) fn restore_key(&mut self, place: &Place, keys: Option<[u32; 2]>) {
+        let Some([send, receive]) = keys else { return };
+        self.tunnel = self.tunnel.wrapping_add(1) % (1 << 31);
+        let number = self.tunnel;
+        // The keys of new ones are above.
+        self.tunnel = number.max(receive);
+        let Some(at) = self.stations.get_mut(place) else { return };
+        at.gre = Some(Gre { number, receive, send: None });
+        self.key_granted(place, Some(send));
+    }
+
+    /// The anchor keeps a station apart with this key, or does not. The tunnel that it had alone, if it has none any more, is to be
+    /// taken back when nothing goes there.
+    pub(super) fn key_granted(&mut self, place: &Place, send: Option<u32>) -> Option<Tunnel> {
+        let (anchor, coa) = self.tunnel_ends(place)?;
+        let gre = self.stations.get_mut(place)?.gre.as_mut()?;
+        let before = *gre;
+        gre.send = send;
+        let after = *gre;
+        if before.send != after.send {
+            let tunnel = after.tunnel(coa, anchor);
+            tunnel.into_iter().for_each(|tunnel| self.open_tunnel(tunnel));
+        }
+        before.tunnel(coa, anchor).filter(|_| send.is_none())
+    }
+
+    /// A station has no tunnel of its own any more.
+    pub(super) fn end_key(&mut self, place: &Place) {
+        let former = self.key_granted(place, None);
+        self.out.extend(former.map(Forward::Tunnel).map(Output::Withdraw));
+    }
+
+    /// An anchor says of the way to it whether it goes through a NAT.
+    pub(super) fn on_nat(
+        &mut self,
+        now: Time,
+        coa: IpAddr,
+        anchor: IpAddr,
+        nat: Option<&NatDetection>,
+    ) {
+        let Some(known) = self.anchors.get_mut(&anchor) else { return };
+        let Some(way) = known.tunnels.get_mut(&coa).filter(|_| coa.is_ipv4()) else { return };
+        let refresh = nat.map(|nat| {
+            let seconds = Some(nat.refresh_time_s).filter(|seconds| *seconds < u32::MAX);
+            seconds.map(|seconds| Span::from_secs(seconds.max(1).into()))
+        });
+        match (&mut way.nat, refresh) {
+            (Some(known), Some(refresh)) => {
+                known.refresh = refresh;
+                return;
+            }
+            (None, None) => return,
+            (None, Some(refresh)) => {
+                way.nat = Some(Nat { refresh, wait: AGAIN, sequence: 0 });
+                self.keepalives.set((coa, anchor), now);
+            }
+            (Some(_), None) => {
+                way.nat = None;
+                self.keepalives.cancel(&(coa, anchor));
+            }
+        }
+        let tunnel = way.tunnel(coa, anchor);
+        self.out.push_back(Output::Forward(Forward::Tunnel(tunnel)));
+        self.keep_alive(now);
+    }
+
+    /// An anchor that has started anew has forgotten where NATs lead.
+    fn open_again(&mut self, now: Time, anchor: IpAddr) {
+        let ways = self.anchors.get(&anchor).into_iter().flat_map(|known| &known.tunnels);
+        let kept = ways.filter(|(_, way)| way.nat.is_some());
+        kept.for_each(|(coa, _)| self.keepalives.set((*coa, anchor), now));
+        self.keep_alive(now);
+    }
+
+    /// Says something through NATs from both ports, so that they stay open and the anchor knows where they lead.
+    pub(super) fn keep_alive(&mut self, now: Time) {
+        while let Some((coa, anchor)) = self.keepalives.pop_due(now) {
+            let way = self.anchors.get_mut(&anchor).and_then(|known| known.tunnels.get_mut(&coa));
+            let Some(nat) = way.and_then(|way| way.nat.as_mut()) else { continue };
+            nat.sequence = nat.sequence.wrapping_add(1);
+            let (sequence, wait) = (nat.sequence, nat.wait);
+            let most = nat.refresh.unwrap_or(AGAIN * 64);
+            nat.wait = (nat.wait * 2).min(most);
+            self.keepalives.set((coa, anchor), now + wait.min(most));
+            let ends = Ends { own: (coa, DATA_PORT), peer: (anchor, DATA_PORT) };
+            self.send(heart::request(sequence, None, ends, true));
+            self.show_itself(coa, anchor);
+        }
+    }
+
+    /// A keepalive was answered.
+    fn is_open(&mut self, now: Time, ends: Ends, sequence: u32) -> Result<(), Refusal> {
+        let (coa, anchor) = (ends.own.0, ends.peer.0);
+        let known = self.anchors.get_mut(&anchor).ok_or(Refusal::Stranger)?;
+        let nat = known.tunnels.get_mut(&coa).and_then(|way| way.nat.as_mut());
+        let nat = nat.filter(|nat| nat.sequence == sequence).ok_or(Refusal::Stale)?;
+        nat.wait = AGAIN;
+        match nat.refresh {
+            Some(refresh) => self.keepalives.set((coa, anchor), now + refresh),
+            None => self.keepalives.cancel(&(coa, anchor)),
+        }
+        Ok(())
     }
 }
 
-fn tunnel(number: u32, local: Ipv6Addr, remote: Ipv6Addr) -> Tunnel {
-    let (local, remote) = (local.into(), remote.into());
-    Tunnel { number, local, remote, interface: None, form: Form::Ip }
+impl Way {
+    fn tunnel(&self, local: IpAddr, remote: IpAddr) -> Tunnel {
+        let form = match self.nat {
+            Some(_) => Form::Udp { local: DATA_PORT, remote: DATA_PORT },
+            None => Form::Ip,
+        };
+        Tunnel { number: self.number, local, remote, interface: None, form }
+    }
+}
+
+impl Gre {
+    fn tunnel(&self, local: IpAddr, remote: IpAddr) -> Option<Tunnel> {
+        let Gre { number, receive, send } = *self;
+        let form = Form::Gre { send: Some(send?), receive: Some(receive) };
+        Some(Tunnel { number, local, remote, interface: None, form })
+    }
 }

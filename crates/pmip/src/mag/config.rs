@@ -3,7 +3,7 @@
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::net::Ipv6Addr;
+use core::net::{IpAddr, Ipv6Addr};
 
 use segue_clock::{DayClock, Span};
 use segue_ip::{MAIN_TABLE, Prefix};
@@ -28,7 +28,9 @@ pub struct MagConfig {
     /// Its accesses.
     pub accesses: Vec<Access>,
     /// The anchor of hosts whose identity names none.
-    pub anchor: Ipv6Addr,
+    pub anchor: IpAddr,
+    /// What is to be around hosts' packets between gateway and anchor.
+    pub encapsulation: Encapsulation,
     /// Where anchors depart from the standards.
     pub profile: Profile,
     /// Who hosts are; `None`: its driver is asked ([`crate::Wish::Identify`]).
@@ -58,10 +60,11 @@ pub struct MagConfig {
 impl MagConfig {
     /// With usual values, for hosts with this anchor.
     #[must_use]
-    pub fn new(anchor: Ipv6Addr, accesses: Vec<Access>, clock: DayClock) -> MagConfig {
+    pub fn new(anchor: impl Into<IpAddr>, accesses: Vec<Access>, clock: DayClock) -> MagConfig {
         MagConfig {
             accesses,
-            anchor,
+            anchor: anchor.into(),
+            encapsulation: Encapsulation::Ip,
             profile: Profile::STRICT,
             identities: Some(Identities::default()),
             mac: Some(FIXED_MAC),
@@ -78,6 +81,18 @@ impl MagConfig {
     }
 }
 
+/// What a gateway asks its anchors to have around hosts' packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Encapsulation {
+    /// An IP header. Behind a NAT also UDP.
+    #[default]
+    Ip,
+    /// GRE with keys of each host's interface (RFC 5845).
+    Gre,
+    /// Over IPv4 UDP, whether there is a NAT or not (RFC 5844).
+    Udp,
+}
+
 /// An access: a link to hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
@@ -86,7 +101,7 @@ pub struct Access {
     /// Its kind.
     pub technology: AccessTechnology,
     /// The address that hosts there are registered at (Proxy-CoA).
-    pub proxy_coa: Ipv6Addr,
+    pub proxy_coa: IpAddr,
     /// How a host that attaches came there, as far as the gateway can know (Handoff Indicator).
     pub handoff: Handoff,
     /// Who says that a host is there.
@@ -123,7 +138,7 @@ pub struct Identity {
     /// Its MN-ID.
     pub node: NodeId,
     /// Its anchor; `None`: the gateway's usual one.
-    pub anchor: Option<Ipv6Addr>,
+    pub anchor: Option<IpAddr>,
     /// Prefixes that it is to ask for; none: any.
     pub prefixes: Vec<Prefix>,
 }

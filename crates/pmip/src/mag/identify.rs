@@ -22,6 +22,12 @@ impl Mag {
             }
             return;
         }
+        // A tunnel has both ends in one family.
+        let coa = self.config.accesses[at.access].proxy_coa;
+        let fits = |identity: &Identity| {
+            identity.anchor.is_none_or(|anchor| anchor.is_ipv4() == coa.is_ipv4())
+        };
+        let identity = identity.filter(fits);
         let event = if identity.is_some() { Event::Identified } else { Event::Refused };
         match at.state.next(event) {
             Next::To(state) => {

@@ -105,6 +105,8 @@ pub struct StoredStation {
     pub off_link: Vec<Prefix>,
     /// Its address of link scope, if it has shown it.
     pub link_local: Option<Ipv6Addr>,
+    /// The keys of its own tunnel, of what goes and what comes, if it has one.
+    pub gre: Option<[u32; 2]>,
     /// When its registration ends.
     pub until: UnixTime,
 }

@@ -4,10 +4,10 @@ use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::net::Ipv6Addr;
+use core::net::{IpAddr, Ipv6Addr};
 
 use segue_clock::{Span, Time};
-use segue_ip::Output;
+use segue_ip::{Forward, Output};
 use segue_mobility::{Backoff, Lifetime, Retransmission, Silence};
 use segue_wire::mobility::body::{BindingAcknowledgement, BindingUpdate};
 use segue_wire::mobility::option::Handoff;
@@ -16,12 +16,13 @@ use segue_wire::mobility::{BindingUpdateFlags, Body, MobilityOption, Profile, St
 use segue_clock::planted::fault;
 
 use super::Mag;
-use super::config::{AttachBy, HOSTS_MAX, Identity};
+use super::config::{AttachBy, Encapsulation, HOSTS_MAX, Identity};
 use super::io::Wish;
 use super::state::{Event, Next, StationState};
 use super::station::{Place, Station, Task};
 use crate::message::{ANY_PREFIX, Registration, datagram};
 use crate::news::Why;
+use crate::peer::Ends;
 use crate::{NodeId, Refusal, Report};
 
 /// Updates in a row that are repeated at once when an anchor refuses their order.
@@ -57,6 +58,7 @@ impl Mag {
             hurried: 0,
             probes: 0,
             neighbour: None,
+            gre: None,
             carries: BTreeSet::new(),
         })
     }
@@ -190,6 +192,7 @@ impl Mag {
     /// What is known of a station ends without a word to anyone.
     pub(super) fn forget(&mut self, place: &Place) {
         self.end_service(place);
+        self.end_key(place);
         self.tell_end(place, Why::Refused);
         if let Some(at) = self.stations.remove(place) {
             if let Some((sequence, ..)) = at.open {
@@ -217,7 +220,7 @@ impl Mag {
         let access = &self.config.accesses[at.access];
         let (technology, coa) = (access.technology, access.proxy_coa);
         let Some(identity) = at.identity.clone() else { return };
-        let leaves = at.state == StationState::Leaving;
+        let (leaves, since) = (at.state == StationState::Leaving, at.since);
         let handoff = match at.state {
             StationState::Leaving => Handoff::UNKNOWN,
             StationState::Active | StationState::Probing => Handoff::REREGISTRATION,
@@ -229,13 +232,21 @@ impl Mag {
             true => Lifetime::ZERO,
             false => Lifetime::of(self.stays.lifetime(&identity.node, &self.config.lifetime)),
         };
+        let anchor = identity.anchor.unwrap_or(self.config.anchor);
+        let ends = Ends::between(coa, anchor);
+        let gre = match self.config.encapsulation {
+            Encapsulation::Gre if !leaves => self.key_of(place).map(Some),
+            _ => None,
+        };
         let asked = Registration {
             node: Some(identity.node.clone()),
             prefixes,
             handoff: Some(handoff),
             access: Some(technology),
             link_layer: place.1.clone(),
-            timestamp: Some(self.config.clock.at(if fault(42) { at.since } else { now })),
+            timestamp: Some(self.config.clock.at(if fault(42) { since } else { now })),
+            care_of: ends.own_v4(),
+            gre,
             ..Registration::default()
         };
         let before = self.stations.get_mut(place).and_then(|at| at.open.take());
@@ -243,11 +254,13 @@ impl Mag {
             self.open.remove(sequence);
         }
         let sequence = self.next_sequence();
-        let flags = BindingUpdateFlags::ACKNOWLEDGE | BindingUpdateFlags::PROXY;
+        let mut flags = BindingUpdateFlags::ACKNOWLEDGE | BindingUpdateFlags::PROXY;
+        if self.config.encapsulation == Encapsulation::Udp && coa.is_ipv4() {
+            flags = flags | BindingUpdateFlags::FORCE_UDP;
+        }
         let body = BindingUpdate { sequence, flags, lifetime_4s: lifetime.0 };
-        let anchor = identity.anchor.unwrap_or(self.config.anchor);
         let profile = self.config.profile;
-        let update = datagram(Body::BindingUpdate(body), asked.options(), coa, anchor, &profile);
+        let update = datagram(Body::BindingUpdate(body), asked.options(), ends, &profile);
         self.send(update);
         let backoff = if leaves {
             Backoff { initial: GOODBYE, longest: GOODBYE, tries: Some(1) }
@@ -301,7 +314,7 @@ impl Mag {
         now: Time,
         answer: &BindingAcknowledgement,
         options: &[MobilityOption],
-        from: Ipv6Addr,
+        (from, to): (IpAddr, IpAddr),
     ) -> Result<(), Refusal> {
         let place = self.open.get(&answer.sequence).cloned();
         // An anchor that found the number old says which it had last.
@@ -353,7 +366,10 @@ impl Mag {
         if !fault(40) {
             self.timers.set((place.clone(), Task::End), lifetime.end(asked_at));
         }
+        self.on_nat(now, to, from, told.nat.as_ref());
+        let former = self.key_granted(&place, told.gre.flatten());
         self.follow(&place);
+        self.out.extend(former.map(Forward::Tunnel).map(Output::Withdraw));
         self.store(&place);
         if changed {
             self.advertise(now, &place);
@@ -363,7 +379,7 @@ impl Mag {
         }
         if is_new {
             let link_layer = place.1.clone();
-            self.report(Report::Registered { node, link_layer, with: from, prefix });
+            self.report(Report::Registered { node, link_layer, with: from.into(), prefix });
         }
         Ok(())
     }
@@ -388,7 +404,7 @@ impl Mag {
     }
 
     /// The station that an answer is about, by what it repeats.
-    fn place_of(&self, told: &Registration, from: Ipv6Addr) -> Option<Place> {
+    fn place_of(&self, told: &Registration, from: IpAddr) -> Option<Place> {
         let mut all = self.stations_of(told.node.as_ref()?);
         let found = all.find(|((_, link_layer), at)| {
             let anchor = at.identity.as_ref().and_then(|identity| identity.anchor);
@@ -405,10 +421,10 @@ impl Mag {
         place: &Place,
         node: NodeId,
         answer: &BindingAcknowledgement,
-        from: Ipv6Addr,
+        from: IpAddr,
     ) {
         let status = answer.status;
-        self.report(Report::Denied { node: Some(node), status, with: from });
+        self.report(Report::Denied { node: Some(node), status, with: from.into() });
         let Some(at) = self.stations.get_mut(place) else { return };
         let hurry = at.hurried < HURRIED_MAX;
         at.hurried += 1;
@@ -472,7 +488,7 @@ impl Mag {
     }
 
     /// An anchor has started anew: all its hosts are registered again.
-    pub(super) fn register_again(&mut self, now: Time, anchor: Ipv6Addr) {
+    pub(super) fn register_again(&mut self, now: Time, anchor: IpAddr) {
         let usual = self.config.anchor;
         // It numbers what it tells anew.
         self.stations.values_mut().for_each(|at| at.notified = None);

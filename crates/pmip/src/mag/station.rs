@@ -2,9 +2,9 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
-use core::net::Ipv6Addr;
+use core::net::{IpAddr, Ipv6Addr};
 
-use segue_clock::Time;
+use segue_clock::{Span, Time};
 use segue_ip::{Forward, Prefix};
 use segue_mobility::Retransmission;
 
@@ -56,6 +56,8 @@ pub struct Station {
     pub(super) probes: u32,
     /// What leads to it on its link, if that was given.
     pub(super) neighbour: Option<Forward>,
+    /// The tunnel that it has asked for or has alone, if its anchor keeps it apart with GRE.
+    pub(super) gre: Option<Gre>,
     /// Prefixes that are carried for it now, its own and others.
     pub(super) carries: BTreeSet<Prefix>,
 }
@@ -94,8 +96,40 @@ impl Task {
 #[derive(Clone, Debug)]
 pub(super) struct Anchor {
     pub(super) heart: Heart,
-    /// Tunnels to it by the address of this end, with the number of stations that use each.
-    pub(super) tunnels: BTreeMap<Ipv6Addr, (u32, usize)>,
+    /// Tunnels to it by the address of this end.
+    pub(super) tunnels: BTreeMap<IpAddr, Way>,
+}
+
+/// A tunnel to an anchor that stations share.
+#[derive(Clone, Debug)]
+pub(super) struct Way {
+    pub(super) number: u32,
+    /// How many stations use it.
+    pub(super) stations: usize,
+    /// It is in UDP, and kept open.
+    pub(super) nat: Option<Nat>,
+}
+
+/// What keeps a NAT open.
+#[derive(Clone, Debug)]
+pub(super) struct Nat {
+    /// Time between keepalives; `None`: none is needed.
+    pub(super) refresh: Option<Span>,
+    /// Until the next one, while none is answered.
+    pub(super) wait: Span,
+    /// The number of the last one.
+    pub(super) sequence: u32,
+}
+
+/// The tunnel of one station (RFC 5845).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Gre {
+    /// Its number.
+    pub(super) number: u32,
+    /// The key of what comes: the number, unless it is from an earlier start.
+    pub(super) receive: u32,
+    /// The anchor's key, of what goes; until it has one there is no tunnel.
+    pub(super) send: Option<u32>,
 }
 
 /// A prefix that is carried here.

@@ -22,6 +22,7 @@ impl Mag {
             prefixes,
             off_link,
             link_local,
+            gre: at.gre.and_then(|gre| Some([gre.send?, gre.receive])),
             until,
         });
         self.note(at.access, place, stored);
@@ -59,6 +60,7 @@ impl Mag {
         self.stations.insert(place.clone(), at);
         self.know(&place);
         self.reach(now, &place);
+        self.restore_key(&place, stored.gre);
         self.timers.set((place.clone(), Task::End), until);
         self.follow(&place);
         self.tell_beginning(&place);

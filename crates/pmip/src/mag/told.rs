@@ -1,7 +1,7 @@
 //! What anchors tell by themselves: bindings that end (RFC 5846), and flows that move (RFC 7077, RFC 7864).
 
 use alloc::vec::Vec;
-use core::net::Ipv6Addr;
+use core::net::IpAddr;
 
 use segue_clock::{Span, Time};
 use segue_wire::mobility::body::{
@@ -19,6 +19,7 @@ use super::station::{Place, Station};
 use crate::Refusal;
 use crate::message::{Registration, datagram};
 use crate::news::Why;
+use crate::peer::Ends;
 
 /// How long a notification may be on its way: after that, its number is that of another start.
 const OVERTAKEN: Span = Span::from_secs(10);
@@ -30,8 +31,8 @@ impl Mag {
         _now: Time,
         indication: &BindingRevocationIndication,
         options: &[MobilityOption],
-        from: Ipv6Addr,
-        to: Ipv6Addr,
+        from: IpAddr,
+        to: IpAddr,
     ) {
         let asked = Registration::of(options);
         let mut places = self.places(&asked, from, to);
@@ -45,7 +46,8 @@ impl Mag {
         let (sequence, flags) = (indication.sequence, indication.flags);
         let body = BindingRevocationAcknowledgement { status, sequence, flags };
         let body = Body::BindingRevocation(BindingRevocation::Acknowledgement(body));
-        let answer = datagram(body, identifying(options), to, from, &self.config.profile);
+        let answer =
+            datagram(body, identifying(options), Ends::between(to, from), &self.config.profile);
         self.send(answer);
     }
 
@@ -55,8 +57,8 @@ impl Mag {
         now: Time,
         notification: &UpdateNotification,
         options: &[MobilityOption],
-        from: Ipv6Addr,
-        to: Ipv6Addr,
+        from: IpAddr,
+        to: IpAddr,
     ) -> Result<(), Refusal> {
         let told = Registration::of(options);
         let named = Registration { prefixes: Vec::new(), ..told.clone() };
@@ -100,7 +102,8 @@ impl Mag {
             let body =
                 UpdateNotificationAcknowledgement { sequence: notification.sequence, status };
             let body = Body::UpdateNotificationAcknowledgement(body);
-            let answer = datagram(body, identifying(options), to, from, &self.config.profile);
+            let answer =
+                datagram(body, identifying(options), Ends::between(to, from), &self.config.profile);
             self.send(answer);
         }
         Ok(())
@@ -108,7 +111,7 @@ impl Mag {
 
     /// The stations of a host that an anchor has registered at this address, or is about to: a notification may come before the
     /// answer. Those that have a prefix, or all of them if none is named.
-    fn places(&self, asked: &Registration, anchor: Ipv6Addr, coa: Ipv6Addr) -> Vec<Place> {
+    fn places(&self, asked: &Registration, anchor: IpAddr, coa: IpAddr) -> Vec<Place> {
         let Some(node) = &asked.node else { return Vec::new() };
         let usual = self.config.anchor;
         let fits = |at: &Station| {

@@ -40,7 +40,13 @@ fn with_wire(
 ) -> MagConfig {
     let interface = "wire".into();
     let access = config.accesses[0].clone();
-    config.accesses.push(Access { interface, technology, handoff, proxy_coa: coa, ..access });
+    config.accesses.push(Access {
+        interface,
+        technology,
+        handoff,
+        proxy_coa: coa.into(),
+        ..access
+    });
     config
 }
 
@@ -467,7 +473,7 @@ fn a_gateway_that_has_lost_its_hosts_still_lives() {
     domain.given[1] = Given::default();
     domain.has_link(0);
     domain.run(s(400.0));
-    assert!(!domain.reports.contains(&Report::Silent { peer: mag(0) }));
+    assert!(!domain.reports.contains(&Report::Silent { peer: mag(0).into() }));
 }
 
 #[test]

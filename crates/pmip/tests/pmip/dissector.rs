@@ -10,9 +10,17 @@ use segue_pmip::{Identity, LmaInput};
 
 use crate::domain::*;
 
-/// A packet of IPv6.
+/// A packet of IPv6, or a datagram of IPv4.
 fn packet(datagram: &Datagram) -> Vec<u8> {
-    let (IpAddr::V6(from), IpAddr::V6(to)) = (datagram.from.0, datagram.to.0) else { panic!() };
+    let (IpAddr::V6(from), IpAddr::V6(to)) = (datagram.from.0, datagram.to.0) else {
+        let (IpAddr::V4(from), IpAddr::V4(to)) = (datagram.from.0, datagram.to.0) else { panic!() };
+        let length = datagram.bytes.len() as u16 + 8;
+        let total = (length + 20).to_be_bytes();
+        let head = [0x45, 0, total[0], total[1], 0, 0, 0, 0, datagram.hop_limit, datagram.protocol];
+        let ports = [datagram.from.1, datagram.to.1, length, 0].map(u16::to_be_bytes).concat();
+        let ends = [from.octets(), to.octets()].concat();
+        return [&head[..], &[0; 2], &ends, &ports, &datagram.bytes].concat();
+    };
     let length = (datagram.bytes.len() as u16).to_be_bytes();
     let head = [0x60, 0, 0, 0, length[0], length[1], datagram.protocol, datagram.hop_limit];
     [&head[..], &from.octets(), &to.octets(), &datagram.bytes].concat()
@@ -105,4 +113,43 @@ fn tshark_finds_nothing_wrong_with_any_message() {
     let mut cut = domain.packets[0].clone();
     cut.bytes.truncate(cut.bytes.len() - 4);
     assert!(dissected(&[cut]).unwrap()[0].contains("Malformed"));
+}
+
+#[test]
+fn tshark_finds_nothing_wrong_with_messages_over_ipv4_or_of_gre_keys() {
+    let anchor = segue_pmip::LmaConfig {
+        address_v4: Some(LMA_V4),
+        gateways: ["10.0.0.0/24", "198.51.100.9/32", "fd00::1:0/112"]
+            .map(|text| segue_pmip::Allowed {
+                prefix: text.parse().unwrap(),
+                profile: segue_wire::mobility::Profile::STRICT,
+            })
+            .into(),
+        ..lma_config()
+    };
+    let keyed =
+        segue_pmip::MagConfig { encapsulation: segue_pmip::Encapsulation::Gre, ..mag_config(1) };
+    let mut domain = Domain::of(anchor, vec![crate::ipv4::gateway(0), keyed]);
+    domain.nat = Some(BTreeMap::new());
+    for (n, gateway) in [0, 1, 0].into_iter().enumerate() {
+        domain.attach(gateway, station(1));
+        domain.run(s(1.0 + n as f64));
+    }
+    domain.run(s(100.0));
+    domain.at_lma(Input::Own(LmaInput::Revoke(node(1))));
+    domain.run(s(200.0));
+    let of_data = |datagram: &Datagram| datagram.from.1 == segue_pmip::DATA_PORT;
+    let is_v4 = |datagram: &&Datagram| datagram.protocol == 17 && !of_data(datagram);
+    assert!(domain.packets.iter().filter(is_v4).count() > 10);
+    assert!(domain.packets.iter().any(of_data));
+    let Some(said) = dissected(&domain.packets) else { return };
+    let kinds = ["5", "6", "13", "16"];
+    for (line, datagram) in said.iter().zip(&domain.packets) {
+        let [kind, malformed, expert, _] = line.split(';').collect::<Vec<_>>()[..] else {
+            panic!()
+        };
+        assert_eq!((malformed, expert), ("", ""), "{line}");
+        // It takes the other port for hosts' packets alone.
+        assert!(kinds.contains(&kind) || of_data(datagram), "{line}: {datagram:?}");
+    }
 }

@@ -1,7 +1,7 @@
 //! An anchor, gateways with an access each, and what they were given.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use segue_clock::{DayClock, Machine, Span, Time, UnixTime};
 use segue_ip::{
@@ -19,6 +19,9 @@ use segue_wire::nd;
 
 /// The anchor's address.
 pub(crate) const LMA: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1);
+/// Its address of IPv4, and that of a NAT.
+pub(crate) const LMA_V4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+pub(crate) const NAT: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 9);
 /// The index of each gateway's access.
 pub(crate) const LINK: u32 = 2;
 /// One way between anchor and gateways.
@@ -29,6 +32,11 @@ pub(crate) const DAY: UnixTime = UnixTime::from_secs(1_700_000_000);
 /// The address of a gateway.
 pub(crate) fn mag(n: usize) -> Ipv6Addr {
     Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 1, n as u16)
+}
+
+/// The address of a gateway over IPv4.
+pub(crate) fn mag_v4(n: usize) -> Ipv4Addr {
+    Ipv4Addr::new(10, 0, 0, 2 + n as u8)
 }
 
 /// A host's interface.
@@ -158,6 +166,10 @@ pub(crate) struct Domain {
     /// On their way, by arrival.
     wire: BTreeMap<(Time, u64), Datagram>,
     sent: u64,
+    /// A NAT between gateways of IPv4 and the anchor: its ports, with whom they lead to.
+    pub(crate) nat: Option<BTreeMap<u16, (IpAddr, u16)>>,
+    /// The port that the NAT gave last.
+    last_port: u16,
     /// What is sent from now on is lost.
     pub(crate) cut: bool,
     /// Ways to gateways that are not as the others.
@@ -193,7 +205,7 @@ pub(crate) fn mag_config(n: usize) -> MagConfig {
     let access = Access {
         interface: "radio".into(),
         technology: AccessTechnology::WLAN,
-        proxy_coa: mag(n),
+        proxy_coa: mag(n).into(),
         handoff: Handoff::NEW_INTERFACE,
         by: AttachBy::Driver,
     };
@@ -213,6 +225,8 @@ impl Domain {
             mags: mags.into_iter().map(Mag::new).collect(),
             wire: BTreeMap::new(),
             sent: 0,
+            nat: None,
+            last_port: 40_000,
             cut: false,
             ways: BTreeMap::new(),
             log: Vec::new(),
@@ -315,19 +329,37 @@ impl Domain {
     }
 
     pub(crate) fn send(&mut self, datagram: Datagram) {
-        let IpAddr::V6(from) = datagram.from.0 else { panic!("over IPv6") };
+        let mapped = |address: IpAddr| match address {
+            IpAddr::V6(address) => address,
+            IpAddr::V4(address) => address.to_ipv6_mapped(),
+        };
+        let (from, to) = (mapped(datagram.from.0), mapped(datagram.to.0));
         if let Ok(message) = Message::parse(&datagram.bytes, &Profile::STRICT) {
             self.log.push((self.now, from, message));
         }
         self.packets.push(datagram.clone());
         if !self.cut {
-            let IpAddr::V6(to) = datagram.to.0 else { panic!("over IPv6") };
-            let down = from == LMA;
+            let down = [LMA, LMA_V4.to_ipv6_mapped()].contains(&from);
             let way = self.ways.entry(if down { to } else { from }).or_default();
             let Some(datagram) = way.carry(datagram, down) else { return };
+            let at = self.now + way.delay;
             self.sent += 1;
-            self.wire.insert((self.now + way.delay, self.sent), datagram);
+            let datagram = self.translated(datagram);
+            self.wire.insert((at, self.sent), datagram);
         }
+    }
+
+    /// As it leaves a NAT, if it goes through one.
+    fn translated(&mut self, mut datagram: Datagram) -> Datagram {
+        let Some(nat) = &mut self.nat else { return datagram };
+        if (0..self.mags.len()).any(|n| datagram.from.0 == IpAddr::from(mag_v4(n))) {
+            let known = nat.iter().find(|(_, inside)| **inside == datagram.from);
+            let port = known.map_or(self.last_port + 1, |(port, _)| *port);
+            self.last_port = self.last_port.max(port);
+            nat.insert(port, datagram.from);
+            datagram.from = (NAT.into(), port);
+        }
+        datagram
     }
 
     /// What is on its way is lost, but for answers to registrations.
@@ -365,14 +397,17 @@ impl Domain {
         self.now = until;
     }
 
-    fn deliver(&mut self, datagram: Datagram) {
-        if datagram.to.0 == IpAddr::from(LMA) {
+    fn deliver(&mut self, mut datagram: Datagram) {
+        if datagram.to.0 == IpAddr::from(NAT) {
+            let nat = self.nat.as_ref().unwrap();
+            let Some(inside) = nat.get(&datagram.to.1) else { return };
+            datagram.to = *inside;
+        }
+        if [LMA.into(), LMA_V4.into()].contains(&datagram.to.0) {
             self.at_lma(Input::Datagram(datagram));
             return;
         }
-        let has = |mag: &Mag| {
-            mag.config().accesses.iter().any(|a| datagram.to.0 == IpAddr::from(a.proxy_coa))
-        };
+        let has = |mag: &Mag| mag.config().accesses.iter().any(|a| datagram.to.0 == a.proxy_coa);
         if let Some(n) = self.mags.iter().position(has) {
             self.at_mag(n, Input::Datagram(datagram));
         }

@@ -5,8 +5,8 @@ use std::net::Ipv6Addr;
 use segue_clock::Span;
 use segue_ip::{FlowKey, Input, Prefix, Traffic};
 use segue_pmip::{
-    Cause, DECISION, Identity, LmaConfig, LmaInput, LmaWish, PREFERENCE, Placed, Report, Schedule,
-    VENDOR,
+    Cause, DECISION, Identity, LmaConfig, LmaInput, LmaWish, PREFERENCE, PeerAddress, Placed,
+    Report, Schedule, VENDOR,
 };
 use segue_wire::mobility::{Body, Message, MobilityOption, UpdateNotificationFlags};
 use segue_wire::nd::{self, Preference};
@@ -49,10 +49,17 @@ pub(crate) fn goes(domain: &Domain, key: FlowKey) -> Option<std::net::IpAddr> {
     domain.sends(Traffic::Flow(key))
 }
 
+fn v6(peer: PeerAddress) -> Ipv6Addr {
+    let std::net::IpAddr::V6(address) = peer.address else { panic!("{peer}") };
+    address
+}
+
 /// What was told of handovers: why, from where to where, and how many flows.
 pub(crate) fn handovers(domain: &Domain) -> Vec<(Cause, Ipv6Addr, Ipv6Addr, usize)> {
     let told = domain.reports.iter().filter_map(|report| match report {
-        Report::Handover { cause, from, to, flows, .. } => Some((*cause, *from, *to, *flows)),
+        Report::Handover { cause, from, to, flows, .. } => {
+            Some((*cause, v6(*from), v6(*to), *flows))
+        }
         _ => None,
     });
     told.collect()

@@ -56,7 +56,7 @@ fn a_host_that_attaches_is_registered_then_told_of_its_prefix_alone_and_carried(
         let report = Report::Registered {
             node: node(1),
             link_layer: station(1),
-            with,
+            with: with.into(),
             prefix: Some(prefix),
         };
         assert!(domain.reports.contains(&report), "{:?}", domain.reports);

@@ -9,6 +9,8 @@ mod dissector;
 mod domain;
 mod flows;
 mod gateway;
+mod ipv4;
+mod keys;
 mod moves;
 mod oai;
 mod quality;

@@ -34,7 +34,12 @@ fn an_interface_that_comes_to_another_gateway_keeps_its_prefix() {
     assert_eq!(domain.prefix(1, &station(1)), prefix);
     assert_eq!(domain.leads(prefix), Some(mag(1).into()));
     assert_eq!(domain.given[0].brings(prefix), [mag(1)], "the former gateway brings nothing more");
-    let moved = Report::Moved { node: node(1), link_layer: station(1), from: mag(0), to: mag(1) };
+    let moved = Report::Moved {
+        node: node(1),
+        link_layer: station(1),
+        from: mag(0).into(),
+        to: mag(1).into(),
+    };
     assert!(domain.reports.contains(&moved));
     assert_eq!(domain.lma.tunnels().count(), 1);
     // The former gateway is told, and keeps nothing of it.

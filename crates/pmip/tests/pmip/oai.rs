@@ -39,7 +39,7 @@ fn its_updates_are_answered_as_its_own_anchor_answered_them() {
     let lines = CAPTURE.lines().filter(|line| !line.starts_with('#'));
     let packets: Vec<Datagram> = lines.map(datagram).collect();
     let [first, one, second, two] = &packets[..] else { panic!("four packets") };
-    let std::net::IpAddr::V6(address) = first.to.0 else { panic!() };
+    let address = first.to.0;
     let prefix = Prefix::host(first.from.0);
     let mut lma = Lma::new(LmaConfig {
         address,

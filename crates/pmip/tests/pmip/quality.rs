@@ -31,7 +31,7 @@ fn lossy(loses_one_of: u64) -> Way {
 }
 
 fn estimates(domain: &Domain, n: usize) -> &Estimates {
-    let (state, estimates) = domain.lma.measured(mag(n)).unwrap();
+    let (state, estimates) = domain.lma.measured(mag(n).into()).unwrap();
     assert_eq!(state, State::Up);
     estimates
 }
@@ -61,7 +61,7 @@ fn an_anchor_measures_the_way_to_each_gateway() {
 fn who_is_not_to_measure_sends_no_more_than_heartbeats() {
     let (mut domain, _) = two(lma_config());
     domain.run(s(50.0));
-    assert_eq!(domain.lma.measured(mag(0)).map(|(state, _)| state), None);
+    assert_eq!(domain.lma.measured(mag(0).into()).map(|(state, _)| state), None);
     // A request to each, and the answer to its own.
     assert_eq!(domain.sent_by(LMA, |body| matches!(body, Body::Heartbeat(_))).len(), 4);
 }
@@ -86,7 +86,7 @@ fn a_gateway_that_starts_anew_is_seen_at_its_next_answer() {
     domain.given[1] = Given::default();
     domain.has_link(0);
     domain.run(s(1.5));
-    let restarted = Report::Restarted { peer: mag(0) };
+    let restarted = Report::Restarted { peer: mag(0).into() };
     assert_eq!(domain.reports.iter().filter(|report| **report == restarted).count(), 1);
     domain.run(s(20.0));
     assert_eq!(estimates(&domain, 0).owl_up[0], 0.0, "counts that begin anew are no losses");
@@ -182,7 +182,7 @@ fn what_somebody_has_decided_stays() {
     domain.run(s(5.0));
     let key = flow(first, 1);
     first_packet(&mut domain, key);
-    let of = |n| domain.lma.sessions().find(|(_, at, ..)| *at == mag(n)).unwrap().3.bid;
+    let of = |n| domain.lma.sessions().find(|(_, at, ..)| *at == mag(n).into()).unwrap().3.bid;
     let bid = Some(of(0));
     domain.at_lma(Input::Own(LmaInput::Place { key, bid }));
     domain.ways.insert(mag(0), lossy(5));
@@ -214,15 +214,15 @@ fn a_gateway_that_is_not_reached_has_no_flows_until_it_is() {
         // The host goes on sending into the access whose gateway is not reached.
         domain.run(s(6.0));
         assert_eq!(preference(&domain, 2), Some(Preference::High));
-        let first_at = domain.lma.sessions().find(|(_, at, ..)| *at == mag(0)).unwrap().3;
+        let first_at = domain.lma.sessions().find(|(_, at, ..)| *at == mag(0).into()).unwrap().3;
         assert_eq!(first_at.state, SessionState::Active);
         // Longer than three heartbeats.
         domain.run(s(300.0));
         domain.ways.insert(mag(0), Way::default());
         domain.run(s(330.0));
         let told = |report: Report| domain.reports.iter().filter(|told| **told == report).count();
-        assert_eq!(told(Report::Silent { peer: mag(0) }), 1);
-        assert_eq!(told(Report::Answers { peer: mag(0) }), 1);
+        assert_eq!(told(Report::Silent { peer: mag(0).into() }), 1);
+        assert_eq!(told(Report::Answers { peer: mag(0).into() }), 1);
         assert_eq!(preference(&domain, 2), Some(Preference::Medium));
         if schedule == Schedule::Static {
             assert_eq!(goes(&domain, keys[0]), Some(mag(0).into()));

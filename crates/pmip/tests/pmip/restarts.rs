@@ -1,5 +1,7 @@
 //! Starts anew, heartbeats, and revocations.
 
+use std::net::Ipv6Addr;
+
 use segue_ip::Input;
 use segue_pmip::{Lma, LmaConfig, LmaInput, Mag, MagConfig, Report};
 use segue_wire::mobility::Body;
@@ -45,7 +47,7 @@ fn an_anchor_that_starts_anew_has_its_bindings_and_gateways_register_again() {
             "the counter says that it is another"
         );
     }
-    assert!(domain.reports.contains(&Report::Restarted { peer: LMA }));
+    assert!(domain.reports.contains(&Report::Restarted { peer: LMA.into() }));
     assert_eq!(domain.prefix(1, &station(2)), prefixes[1]);
     assert_eq!(domain.lma.sessions().count(), 2);
     // A third host gets none of theirs.
@@ -133,14 +135,14 @@ fn silence_of_the_other_end_is_told_once_and_its_return_too() {
     );
     domain.cut = true;
     domain.run(s(400.0));
-    let silent = |peer| Report::Silent { peer };
+    let silent = |peer: Ipv6Addr| Report::Silent { peer: peer.into() };
     for peer in [LMA, mag(0)] {
         assert_eq!(domain.reports.iter().filter(|r| **r == silent(peer)).count(), 1);
     }
     domain.cut = false;
     domain.run(s(500.0));
     for peer in [LMA, mag(0)] {
-        assert!(domain.reports.contains(&Report::Answers { peer }));
+        assert!(domain.reports.contains(&Report::Answers { peer: peer.into() }));
     }
 }
 

@@ -35,7 +35,13 @@ impl Kept {
     /// When the kernel refuses the device, the programs or the route.
     pub(crate) fn start(ns: &Netns) -> anyhow::Result<Kept> {
         let room = RelayRoom::default();
-        let setup = RelaySetup { device: "segue0".into(), mtu_bytes: MTU, mark: 0x5e6, room };
+        let setup = RelaySetup {
+            device: "segue0".into(),
+            mtu_bytes: MTU,
+            mark: 0x5e6,
+            room,
+            held: Vec::new(),
+        };
         let mut relay = Relay::new(&setup, Arc::new(|_| ()))?;
         relay.attach(link::index_of(OUT)?)?;
         for (number, remote) in [(USUALLY, USUAL), (2, CHOSEN)] {

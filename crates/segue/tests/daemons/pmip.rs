@@ -61,13 +61,18 @@ impl Domain {
 
     /// Without daemons; links of these names have further keys.
     pub(crate) fn with_links(datapath: &'static str, keys: &[(&str, &str)]) -> Option<Domain> {
-        if !possible() {
-            return None;
-        }
         let mut network = std::fs::read_to_string(example("lab.toml")).unwrap();
         for (link, keys) in keys {
             let name = format!("name = \"{link}\"\n");
             network = network.replace(&name, &format!("{name}{keys}\n"));
+        }
+        Domain::over(datapath, &network)
+    }
+
+    /// The same over another network.
+    pub(crate) fn over(datapath: &'static str, network: &str) -> Option<Domain> {
+        if !possible() {
+            return None;
         }
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("lab.toml");
@@ -156,9 +161,16 @@ pub(crate) const OTHER: &str = "02:5e:67:01:00:02";
 fn moves(datapath: &'static str) {
     let _turn = crate::among_others();
     let Some(domain) = Domain::new(datapath, &["wlan1", "wlan2"]) else { return };
-    let host = domain.node("host");
+    walks(&domain, ["fd00:2::2", "fd00:3::2"]);
+    let status = domain.lma().status();
+    assert_eq!(status["tunnels"].as_array().unwrap().len(), 1);
+}
+
+/// A stock host moves between two gateways, which are registered at these addresses, and goes on with what it does.
+pub(crate) fn walks(domain: &Domain, [left, right]: [&str; 2]) {
+    let (host, datapath) = (domain.node("host"), domain.datapath);
     domain.attach("host:wlan", "wlan1");
-    domain.is_bound(FIRST, "fd00:2::2");
+    domain.is_bound(FIRST, left);
     let address = domain.address("host", "wlan");
     let echo = UdpEcho::start(domain.node("cn"), cn());
     let (local, _) = one_datagram(host, echo.address).expect("the correspondent answers");
@@ -167,10 +179,8 @@ fn moves(datapath: &'static str) {
     let stream = Stream::start(host, domain.node("cn"), cn(), Duration::from_millis(2));
     let voice = Voice::start(host, domain.node("cn"), cn());
     stream.flows_on(100_000);
-    for (n, (cell, coa)) in [("wlan2", "fd00:3::2"), ("wlan1", "fd00:2::2"), ("wlan2", "fd00:3::2")]
-        .into_iter()
-        .enumerate()
-    {
+    let ways = [("wlan2", right), ("wlan1", left), ("wlan2", right)];
+    for (n, (cell, coa)) in ways.into_iter().enumerate() {
         domain.attach("host:wlan", cell);
         domain.is_bound(FIRST, coa);
         stream.flows_on(100_000);
@@ -183,8 +193,8 @@ fn moves(datapath: &'static str) {
     assert!(heard.lost.iter().all(|lost| *lost < 60), "{:?}", heard.lost);
     let status = domain.lma().status();
     assert_eq!(status["bindings"].as_array().unwrap().len(), 1);
-    let tunnel = &status["tunnels"][0];
-    assert_eq!(tunnel["proxy_coa"], "fd00:3::2");
+    let tunnel = status["tunnels"].as_array().unwrap().last().unwrap();
+    assert_eq!(tunnel["proxy_coa"], right);
     assert!(
         tunnel["packets"].as_array().unwrap().iter().all(|n| n.as_u64().unwrap() > 50),
         "{tunnel}"
@@ -581,6 +591,23 @@ fn what_is_wrong_in_a_file_is_said_in_one_line() {
         ("lma", "address = \"fd00::1\"\npool = \"2001:db8::/48\"\n", "gateways is missing"),
         ("lma", "address = \"ff02::1\"\n", "address: ff02::1 is no address"),
         ("lma", "adress = \"fd00::1\"\n", "unknown field `adress`"),
+        (
+            "lma",
+            "address = \"fd00::1\"\npool = \"2001:db8::/48\"\ngateways = [\"10.0.0.0/8\"]\n",
+            "gateways: 10.0.0.0/8 is of IPv4: set address_v4",
+        ),
+        (
+            "lma",
+            "address = \"10.0.0.1\"\naddress_v4 = \"10.0.0.2\"\n",
+            "address_v4 is for an anchor",
+        ),
+        ("lma", "address = \"127.0.0.1\"\n", "address: 127.0.0.1 is no address"),
+        ("mag", "anchor = \"fd00::1\"\nencapsulation = \"udp\"\n", "encapsulation: udp is for"),
+        (
+            "mag",
+            "anchor = \"10.0.0.1\"\n[[access]]\ninterface = \"a\"\nproxy_coa = \"fd00::2\"\n",
+            "proxy_coa: fd00::2 and the anchor, 10.0.0.1, must both",
+        ),
         ("mag", "anchor = \"fd00::1\"\n", "access is missing"),
         (
             "mag",

@@ -1,7 +1,9 @@
 //! What an anchor's daemon tells whoever decides where flows go, and does as they order.
 
+use std::collections::BTreeSet;
+
 use segue_ip::{FlowKey, Input};
-use segue_pmip::{LinkLayer, LmaInput, Refusal, Report};
+use segue_pmip::{LinkLayer, LmaInput, PeerAddress, Refusal, Report};
 
 use super::super::decision::{Decisions, Order, Told};
 use super::super::quality::{LinkStatus, QualityStatus};
@@ -24,7 +26,8 @@ impl Daemon {
             return;
         };
         let lma = &self.core.end.sockets.machine.machine;
-        for (_, gateway) in lma.tunnels() {
+        let gateways: BTreeSet<PeerAddress> = lma.tunnels().map(|(_, gateway)| gateway).collect();
+        for gateway in gateways {
             let Some(quality) = lma.measured(gateway).map(QualityStatus::of) else { continue };
             decisions.tell(&Told::Quality { proxy_coa: gateway.to_string(), quality });
         }
@@ -115,7 +118,7 @@ fn told_link(session: &segue_pmip::Session) -> Option<Told> {
 }
 
 /// What whoever decides is told of a binding.
-fn told_binding(gateway: std::net::Ipv6Addr, session: &segue_pmip::Session) -> Told {
+fn told_binding(gateway: PeerAddress, session: &segue_pmip::Session) -> Told {
     Told::Binding {
         mn_id: session.node.to_string(),
         llid: session.link_layer.to_string(),

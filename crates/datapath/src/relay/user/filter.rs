@@ -115,8 +115,8 @@ impl Filter {
                  iif != @attached accept
                  ip daddr . ip saddr . meta l4proto @taken4 drop
                  ip6 daddr . ip6 saddr . meta l4proto @taken6 drop
-                 ip daddr . udp dport . ip saddr . udp sport @ports4 drop
-                 ip6 daddr . udp dport . ip6 saddr . udp sport @ports6 drop
+                 ip daddr . udp dport . ip saddr . udp sport @ports4 @th,64,4 {{ 4, 6 }} drop
+                 ip6 daddr . udp dport . ip6 saddr . udp sport @ports6 @th,64,4 {{ 4, 6 }} drop
              }}
              chain forwarded {{
                  type filter hook forward priority -150;

@@ -128,7 +128,11 @@ pub(super) fn read(packet: &[u8]) -> Option<Read> {
         IPV4 | IPV6 => (Front::Ip, 0),
         GRE => gre(rest)?,
         UDP => {
-            let head: &[u8; 8] = rest.first_chunk()?;
+            let (head, inner) = rest.split_first_chunk::<8>()?;
+            // Anything else is for whoever has a socket there.
+            if !matches!(inner.first()? >> 4, 4 | 6) {
+                return None;
+            }
             let port = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
             (Front::Udp { local: port(2), remote: port(0) }, 8)
         }

@@ -10,19 +10,30 @@ use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 use crate::option;
 
 /// A socket for each, from which nothing can be read, with the number of tunnels that have it.
-#[derive(Default)]
-pub(super) struct Ports(BTreeMap<SocketAddr, (Socket, usize)>);
+pub(super) struct Ports {
+    taken: BTreeMap<SocketAddr, (Option<Socket>, usize)>,
+    /// Those at which the driver has sockets.
+    held: Vec<u16>,
+}
 
 impl Ports {
+    /// No tunnel has one.
+    pub(super) fn new(held: Vec<u16>) -> Ports {
+        Ports { taken: BTreeMap::new(), held }
+    }
+
     /// Takes a tunnel's port, if it has one.
     ///
     /// # Errors
     /// Another program has it.
     pub(super) fn add(&mut self, tunnel: &Tunnel) -> io::Result<()> {
         let Some(at) = port_of(tunnel) else { return Ok(()) };
-        match self.0.get_mut(&at) {
+        match self.taken.get_mut(&at) {
             Some((_, tunnels)) => *tunnels += 1,
-            None => drop(self.0.insert(at, (open(at)?, 1))),
+            None => {
+                let socket = if self.held.contains(&at.port()) { None } else { Some(open(at)?) };
+                self.taken.insert(at, (socket, 1));
+            }
         }
         Ok(())
     }
@@ -30,15 +41,15 @@ impl Ports {
     /// A tunnel does not need its port any more.
     pub(super) fn remove(&mut self, tunnel: &Tunnel) {
         let Some(at) = port_of(tunnel) else { return };
-        match self.0.get_mut(&at) {
+        match self.taken.get_mut(&at) {
             Some((_, tunnels)) if *tunnels > 1 => *tunnels -= 1,
-            _ => drop(self.0.remove(&at)),
+            _ => drop(self.taken.remove(&at)),
         }
     }
 
     /// All of them, each once.
     pub(super) fn all(&self) -> Vec<u16> {
-        let mut ports: Vec<u16> = self.0.keys().map(SocketAddr::port).collect();
+        let mut ports: Vec<u16> = self.taken.keys().map(SocketAddr::port).collect();
         ports.sort_unstable();
         ports.dedup();
         ports

@@ -287,7 +287,7 @@ impl Table for MagTable {
 }
 
 impl MagTable {
-    fn config(&self, anchor: Ipv6Addr, accesses: Vec<Access>) -> Result<MagConfig, Mistake> {
+    fn config(&self, anchor: IpAddr, accesses: Vec<Access>) -> Result<MagConfig, Mistake> {
         let usual = MagConfig::new(anchor, accesses, no_clock());
         let lifetimes = Lifetimes {
             shortest: lifetime(self.lifetime_min.as_ref(), usual.lifetime.shortest)?,
@@ -318,9 +318,9 @@ impl MagTable {
         builder: &Builder<'_>,
         node: NodeId,
         anchor: &Planned,
-        proxy_coa: Ipv6Addr,
+        proxy_coa: IpAddr,
     ) -> Result<(), Mistake> {
-        let ends = ((proxy_coa.into(), 0), (anchor.config.address.into(), 0));
+        let ends = ((proxy_coa, 0), (anchor.config.address, 0));
         let there = reach::probe(ends.0, ends.1, MOBILITY, 0);
         let back = reach::probe(ends.1, ends.0, MOBILITY, 0);
         let network = &builder.network;
@@ -382,7 +382,7 @@ impl AccessTable {
         let access = Access {
             interface: interface.clone(),
             technology: self.technology.unwrap_or(TechnologyKey::Ethernet).code(),
-            proxy_coa,
+            proxy_coa: proxy_coa.into(),
             handoff: self.handoff.map_or(Handoff::NEW_INTERFACE, HandoffKey::code),
             by: match self.attach.unwrap_or(AttachKey::Link) {
                 AttachKey::Link => AttachBy::Driver,

@@ -1,0 +1,107 @@
+//! Keys of what is between gateways and anchors: addresses, and what is around hosts' packets.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use anyhow::bail;
+use segue_pmip::{Allowed, Encapsulation, GreUse};
+use serde::Deserialize;
+
+/// Whether an anchor has tunnels of GRE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum GreKey {
+    /// Never.
+    Off,
+    /// Where a gateway asks for it.
+    Allowed,
+    /// Who does not is refused.
+    Required,
+}
+
+/// What is around hosts' packets between gateway and anchor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EncapsulationKey {
+    /// An IP header.
+    Ip,
+    /// GRE with keys.
+    Gre,
+    /// UDP.
+    Udp,
+}
+
+impl GreKey {
+    pub(super) fn gre(key: Option<GreKey>) -> GreUse {
+        match key {
+            Some(GreKey::Off) => GreUse::Off,
+            None | Some(GreKey::Allowed) => GreUse::Allowed,
+            Some(GreKey::Required) => GreUse::Required,
+        }
+    }
+}
+
+/// An anchor's own addresses.
+pub(super) fn own_addresses(address: IpAddr, v4: Option<Ipv4Addr>) -> anyhow::Result<()> {
+    unicast("address", address)?;
+    let Some(v4) = v4 else { return Ok(()) };
+    if address.is_ipv4() {
+        bail!("address_v4 is for an anchor whose address is of IPv6");
+    }
+    unicast("address_v4", v4.into())
+}
+
+/// Whether an anchor has an address for each of the gateways.
+pub(super) fn has_family(
+    gateways: &[Allowed],
+    address: IpAddr,
+    v4: Option<Ipv4Addr>,
+) -> anyhow::Result<()> {
+    let has = |gateway: &Allowed| match gateway.prefix.addr {
+        IpAddr::V4(_) => address.is_ipv4() || v4.is_some(),
+        IpAddr::V6(_) => address.is_ipv6(),
+    };
+    match gateways.iter().find(|gateway| !has(gateway)) {
+        Some(Allowed { prefix, .. }) if prefix.addr.is_ipv4() => {
+            bail!("gateways: {prefix} is of IPv4: set address_v4")
+        }
+        Some(Allowed { prefix, .. }) => {
+            bail!("gateways: {prefix} is of IPv6, address is not: set both address and address_v4")
+        }
+        None => Ok(()),
+    }
+}
+
+pub(super) fn encapsulation(
+    key: Option<EncapsulationKey>,
+    anchor: IpAddr,
+) -> anyhow::Result<Encapsulation> {
+    match key {
+        None | Some(EncapsulationKey::Ip) => Ok(Encapsulation::Ip),
+        Some(EncapsulationKey::Gre) => Ok(Encapsulation::Gre),
+        Some(EncapsulationKey::Udp) if anchor.is_ipv4() => Ok(Encapsulation::Udp),
+        Some(EncapsulationKey::Udp) => {
+            bail!("encapsulation: udp is for an anchor that is reached over IPv4 (RFC 5844)")
+        }
+    }
+}
+
+/// Both ends of a tunnel are of one family.
+pub(super) fn same_family(key: &str, address: IpAddr, anchor: IpAddr) -> anyhow::Result<()> {
+    if address.is_ipv4() != anchor.is_ipv4() {
+        bail!("{key}: {address} and the anchor, {anchor}, must both be of IPv4, or both of IPv6");
+    }
+    Ok(())
+}
+
+pub(super) fn unicast(key: &str, address: IpAddr) -> anyhow::Result<()> {
+    let link_local = match address {
+        IpAddr::V4(address) => address.is_link_local() || address.is_broadcast(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    };
+    let bad =
+        address.is_unspecified() || address.is_multicast() || address.is_loopback() || link_local;
+    if bad {
+        bail!("{key}: {address} is no address that other machines reach");
+    }
+    Ok(())
+}
