@@ -9,6 +9,8 @@
 //! anchor and gateways agree with where each interface is, and with each other about its prefixes, which are those that it had
 //! before (`agree`).
 
+mod reach;
+
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -299,106 +301,6 @@ impl Domain {
     fn serves(&self, gateway: usize) -> BTreeMap<LinkLayer, Time> {
         let all = self.mag(gateway).stations().filter(|(.., at)| at.state.is_served());
         all.map(|(_, station, at)| (station.clone(), at.until)).collect()
-    }
-
-    /// Whom the anchor has taken elsewhere, the gateway before is told of; and it ends nothing any more.
-    fn check_former(&self, now: Time) -> Result<(), Violation> {
-        for (_, at, until, session) in self.lma().sessions() {
-            // Nobody but its gateway says that an interface has left.
-            let left = until - self.lma().config().delete_delay;
-            let is_leaving =
-                session.state == SessionState::Leaving && now > left + Span::from_secs(2);
-            let here = self.addresses.iter().position(|address| *address == at);
-            // One that has started anew while it told so says in time that the interface is there after all.
-            let reached = |gateway: &usize| self.clean_since(*gateway).is_some_and(|at| at <= left);
-            let stays = here.filter(|_| is_leaving).filter(reached).is_some_and(|gateway| {
-                self.mag(gateway).stations().any(|(_, there, station)| {
-                    *there == session.link_layer
-                        && station.state.is_served()
-                        && station.registered.is_some_and(|then| then < left)
-                })
-            });
-            Violation::unless(!stays, "former", || format!("{session:?} has not left {at}"))?;
-            let quiet = |gateway: usize| {
-                // It is told when the interface is taken from it, and not again when that returns to where it went.
-                let place = (session.link_layer.clone(), self.addresses[gateway]);
-                let told = self.taken.get(&place).copied().unwrap_or(session.since);
-                self.clean_since(gateway).is_some_and(|clean| clean <= told)
-            };
-            let keeps = |gateway: &usize| {
-                self.addresses[*gateway] != at && quiet(*gateway) && {
-                    let served =
-                        || self.mag(*gateway).stations().filter(|(.., at)| at.state.is_served());
-                    served().any(|(_, there, station)| {
-                        // Where another interface has its prefixes since, the gateway knows it from that one.
-                        let is_taken_over = served().any(|(_, other, at)| {
-                            other != there && at.prefixes == station.prefixes
-                        });
-                        *there == session.link_layer
-                            && !is_taken_over
-                            && station.registered.is_some_and(|then| then < session.since)
-                    })
-                }
-            };
-            let late = now > session.since + FORMER;
-            let former = (0..self.mags.len()).filter(|_| late).find(keeps);
-            Violation::unless(former.is_none(), "former", || {
-                format!("gateway {former:?} has kept {:?}", session.link_layer)
-            })?;
-        }
-        Ok(())
-    }
-
-    /// Since when there has been no fault on the way to a gateway, nor at itself.
-    fn clean_since(&self, gateway: usize) -> Option<Time> {
-        let clean = self.stage.truth(PathRef { host: gateway, path: 0 }).clean_since();
-        clean.map(|clean| clean.max(self.stage.resumed(gateway)))
-    }
-
-    /// Since when a gateway has been reached without fail, and since when not at all.
-    fn reached(&self, at: PeerAddress) -> (Option<Time>, Option<Time>) {
-        let Some(gateway) = self.addresses.iter().position(|address| *address == at) else {
-            return (None, None);
-        };
-        let truth = self.stage.truth(PathRef { host: gateway, path: 0 });
-        let clean = self.clean_since(gateway);
-        let dead = truth.uplink_dead_since().into_iter().chain(truth.downlink_dead_since()).min();
-        (clean, dead)
-    }
-
-    /// Where flows go by quality, none stays at a gateway that cannot be reached while its host has another.
-    fn check_reached(&self, now: Time) -> Result<(), Violation> {
-        let lma = self.lma();
-        let Some(probed) = &lma.config().keepalive else { return Ok(()) };
-        let rtt_max = (0..self.mags.len()).map(|n| self.stage.rtt_max(n)).max().unwrap_or_default();
-        // Before the first answer K + 1 periods, and a late look at them is put off by a quarter of one.
-        let noticed = probed.t_ka * u64::from(probed.k + 2) + rtt_max + SLACK;
-        let back = noticed + probed.t_ka * u64::from(probed.up_after + 1);
-        let settled = |at: Time, after: Span| now > at.max(self.began) + after;
-        for (key, flow) in lma.flows() {
-            let Some((_, at, _, session)) =
-                lma.sessions_of(&flow.node).find(|(number, ..)| *number == flow.session)
-            else {
-                continue;
-            };
-            // A gateway where the host has just come is asked from then on.
-            let dead = self.reached(at).1.map(|dead| dead.max(session.since));
-            let Some(dead) = dead.filter(|dead| settled(*dead, noticed)) else { continue };
-            let prefix = Prefix::new(key.dst, 64).network();
-            let other = lma.sessions_of(&flow.node).find(|(_, other, _, session)| {
-                let carries =
-                    session.prefixes.contains(&prefix) || session.elsewhere().contains(&prefix);
-                let clean = self.reached(*other).0.map(|clean| clean.max(session.since));
-                *other != at
-                    && carries
-                    && session.state == SessionState::Active
-                    && clean.is_some_and(|clean| settled(clean, back))
-            });
-            Violation::unless(other.is_none(), "reached", || {
-                format!("{key} stays at {at}, dead since {dead:?}, beside {other:?}")
-            })?;
-        }
-        Ok(())
     }
 
     /// The prefixes of an interface at a gateway that serves it.
