@@ -71,9 +71,9 @@ pub type Misses = (mpsc::Receiver<MissPacket>, Arc<AtomicU64>);
 /// # Errors
 /// Neither packet path can be had, or not the one that the operator wants.
 pub fn open(settings: &Settings, held: &[u16]) -> anyhow::Result<(Relay, Misses)> {
-    let Settings { device, mtu, datapath: choice, tunnels } = settings.clone();
+    let Settings { device, mtu, datapath: choice, tunnels, labels } = settings.clone();
     let (room, held) = (RelayRoom { tunnels, ..RelayRoom::default() }, held.to_vec());
-    let setup = RelaySetup { device, mtu_bytes: mtu, mark: MARK, room, held };
+    let setup = RelaySetup { device, mtu_bytes: mtu, mark: MARK, room, held, labels };
     let (sender, receiver) = mpsc::channel(MISSES);
     let shed = Arc::<AtomicU64>::default();
     let sink = Arc::new({

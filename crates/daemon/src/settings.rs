@@ -88,6 +88,8 @@ pub struct Relay {
     pub datapath: Choice,
     /// Most tunnels.
     pub tunnels: u32,
+    /// Flows are told apart by their flow labels also where they have ports.
+    pub labels: bool,
 }
 
 /// Servers that know hosts, and how they are asked.

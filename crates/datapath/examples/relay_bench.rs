@@ -248,6 +248,7 @@ fn relay(end: u8, form: Form) -> Result<Relay, Error> {
         mark: 0,
         room: RelayRoom::default(),
         held: Vec::new(),
+        labels: false,
     };
     let mut relay = Relay::new(&setup, Arc::new(|_| ()))?;
     relay.attach(link::index_of(WIRE)?)?;

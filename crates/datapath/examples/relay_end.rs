@@ -54,6 +54,7 @@ fn run(args: &[String]) -> Result<(), Error> {
         mark: 0,
         room: RelayRoom::default(),
         held: Vec::new(),
+        labels: false,
     };
     let mut relay = start(&setup, Arc::new(|event| eprintln!("{event:?}")))?;
     relay.attach(interface)?;

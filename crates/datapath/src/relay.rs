@@ -107,7 +107,7 @@ impl Relay {
     ) -> Result<Relay, DatapathError> {
         let (watch, ways) = (Watch::addresses()?, Watch::ways()?);
         plane.refresh()?;
-        let shore = Arc::new(Shore::new(plane, sink));
+        let shore = Arc::new(Shore::new(plane, sink, setup.labels));
         let worker = Worker::start(THREAD, {
             let shore = Arc::clone(&shore);
             move |stopped| reader::run(&shore, &watch, stopped)

@@ -15,6 +15,8 @@ pub struct Inner {
     pub dscp: u8,
     /// Length by the packet's own header, in bytes.
     pub len: usize,
+    /// Flow label; 0 of IPv4.
+    pub label: u32,
 }
 
 const TCP: u8 = 6;
@@ -43,6 +45,13 @@ impl Inner {
             _ => Err(DropReason::InnerPacket),
         }
     }
+
+    /// With the flow label in its key, also where it has ports: the 6-tuple of RFC 6437. Some senders change the label of a
+    /// connection: Linux at each time-out of TCP.
+    #[must_use]
+    pub fn labelled(self) -> Inner {
+        Inner { key: FlowKey { label: self.label, ..self.key }, ..self }
+    }
 }
 
 fn parse_v4(packet: &[u8]) -> Result<Inner, DropReason> {
@@ -66,6 +75,7 @@ fn parse_v4(packet: &[u8]) -> Result<Inner, DropReason> {
             protocol,
             label: 0,
         },
+        label: 0,
         dscp: head[1] >> 2,
         len,
     })
@@ -94,6 +104,7 @@ fn parse_v6(packet: &[u8]) -> Result<Inner, DropReason> {
             protocol,
             label: if ports.is_some() { 0 } else { flow_label },
         },
+        label: flow_label,
         dscp: (u16::from_be_bytes([head[0], head[1]]) >> 6 & 63) as u8,
         len,
     })

@@ -85,6 +85,8 @@ pub struct LmaFile {
     pub steering: SteeringKeys,
     /// Place each flow by itself, also where there is no choice, false.
     pub every_flow: Option<bool>,
+    /// Tell flows apart by their flow labels also where they have ports, false.
+    pub flow_label: Option<bool>,
     /// How long a flow of which nothing comes is remembered, 1 min.
     pub flow_idle: Option<Duration>,
     /// Most flows that are placed by themselves, 131072.
@@ -253,6 +255,7 @@ impl LmaFile {
         let instance = instance.as_deref();
         let max_tunnels = self.max_tunnels.unwrap_or(TUNNELS);
         let relay = relay(self.device, self.mtu, self.datapath, max_tunnels)?;
+        let relay = Relay { labels: self.flow_label.unwrap_or(false), ..relay };
         let address = self.address.context("address is missing: the anchor's own IP address")?;
         own_addresses(address, self.address_v4)?;
         let pool = pool(self.pool, self.prefix_length)?;
@@ -452,7 +455,7 @@ fn relay(
     if !(1..=1 << 18).contains(&tunnels) {
         bail!("max_tunnels must lie between 1 and {}", 1 << 18);
     }
-    Ok(Relay { device, mtu, datapath: choice.unwrap_or(Choice::Auto), tunnels })
+    Ok(Relay { device, mtu, datapath: choice.unwrap_or(Choice::Auto), tunnels, labels: false })
 }
 
 fn accesses(keys: Vec<AccessKeys>, anchor: IpAddr) -> anyhow::Result<Vec<Access>> {

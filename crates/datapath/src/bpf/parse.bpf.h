@@ -58,6 +58,11 @@ static __always_inline int parse_v4(struct __sk_buff *skb, __u32 at, __u32 len, 
 	return 0;
 }
 
+/* Whether a flow label is in the key beside ports, too. */
+#ifndef LABEL_BESIDE_PORTS
+#define LABEL_BESIDE_PORTS 0
+#endif
+
 /* Follows the extension headers; true where ports may follow at `inner->transport`. */
 static __always_inline int skip_extensions(struct __sk_buff *skb, __u32 at, struct inner *inner)
 {
@@ -102,7 +107,7 @@ static __always_inline int parse_v6(struct __sk_buff *skb, __u32 at, __u32 len, 
 	inner->tos = first >> 20 & 0xff;
 	if (skip_extensions(skb, at, inner))
 		read_ports(skb, at + inner->transport, at + inner->len, &inner->key, &found);
-	if (!found)
+	if (!found || LABEL_BESIDE_PORTS)
 		inner->key.label = first & 0xfffff;
 	return 0;
 }

@@ -2,6 +2,10 @@
 /* The relay: packets that routes lead to its TUN device go into tunnels or out of links, what comes out of tunnels
  * arrives at that device. TC egress of the TUN device, TC ingress of the interfaces that tunnels use. */
 #include <stddef.h>
+#include <linux/types.h>
+
+const volatile __u8 label_beside_ports = 0;
+#define LABEL_BESIDE_PORTS label_beside_ports
 
 #include "congestion.bpf.h"
 #include "relay.bpf.h"

@@ -9,11 +9,10 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use segue_clock::{Span, Time};
 use segue_linux::clock::monotonic;
 use segue_wire::DropReason;
-use segue_wire::flow::Inner;
 
 use super::holds::Holds;
 use super::plane::{Plane, Waits};
-use super::words::{RelayEvent, RelaySink};
+use super::words::{RelayEvent, RelaySink, read_inner};
 use crate::device::{PACKET_MAX, VNET_LEN, is_local};
 use crate::drops::Drops;
 use crate::locals::Watch;
@@ -37,6 +36,8 @@ pub(super) struct Shore {
     reading: Mutex<Reading>,
     pub(super) drops: Drops,
     sink: RelaySink,
+    /// Flows are known by their labels, too.
+    labels: bool,
 }
 
 /// What waits in user space.
@@ -47,14 +48,14 @@ pub(super) struct Reading {
 }
 
 impl Shore {
-    pub(super) fn new(plane: Box<dyn Plane>, sink: RelaySink) -> Shore {
+    pub(super) fn new(plane: Box<dyn Plane>, sink: RelaySink, labels: bool) -> Shore {
         let reading = Reading {
             holds: Holds::default(),
             misses: Misses::of_relay(),
             buffers: vec![vec![0; PACKET_MAX]; BATCH],
         };
         let drops = Drops::default();
-        Shore { plane, reading: Mutex::new(reading), drops, sink }
+        Shore { plane, reading: Mutex::new(reading), drops, sink, labels }
     }
 
     /// Changes what waits while nobody reads.
@@ -159,7 +160,8 @@ impl Shore {
 
     /// Keeps a packet, or asks about it; true if it is to be sent.
     fn place(&self, reading: &mut Reading, bytes: &[u8], now: Time) -> bool {
-        let Ok(inner) = Inner::parse(bytes.get(VNET_LEN..).unwrap_or_default()) else {
+        let packet = bytes.get(VNET_LEN..).unwrap_or_default();
+        let Ok(inner) = read_inner(packet, self.labels) else {
             self.drops.add(DropReason::InnerPacket, 1);
             return false;
         };

@@ -65,6 +65,7 @@ pub(super) fn load(
     if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
         rodata.mark = setup.mark;
         rodata.tun_ifindex = tun_ifindex;
+        rodata.label_beside_ports = setup.labels.into();
     }
     size_tables(&mut open, &setup.room).map_err(|e| kernel("size the relay's tables", &e))?;
     let skel = open.load().map_err(|e| kernel("load the relay's programs", &e))?;

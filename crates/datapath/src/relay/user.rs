@@ -19,7 +19,6 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use segue_ip::{Port, Source, Sources, Traffic, Tunnel};
 use segue_linux::clock::monotonic;
 use segue_linux::route::Hop;
-use segue_wire::flow::Inner;
 use segue_wire::{DropReason, FlowKey};
 
 use self::filter::{Filter, Known};
@@ -29,7 +28,7 @@ use self::ports::Ports;
 use self::raw::Senders;
 use self::state::{Opened, State, TURNED};
 use super::plane::{Arrivals, Plane, Waits, Way};
-use super::words::{Carried, RelaySetup, RelaySink};
+use super::words::{Carried, RelaySetup, RelaySink, read_inner};
 use crate::DatapathError;
 use crate::device::{PACKET_MAX, Tun};
 use crate::drops::Drops;
@@ -53,6 +52,8 @@ pub(super) struct UserPlane {
     drops: Drops,
     /// Firewall mark of outer packets.
     mark: u32,
+    /// Flows are known by their labels, too.
+    labels: bool,
     tun: Tun,
 }
 
@@ -66,9 +67,10 @@ impl UserPlane {
                 .map_err(|e| failed("wait for packets")(e.into()))?,
             ports: Mutex::new(Ports::new(setup.held.clone())),
             senders: Mutex::new(Senders::new()?),
-            state: Mutex::default(),
+            state: Mutex::new(State::new(setup.labels)),
             drops: Drops::default(),
             mark: setup.mark,
+            labels: setup.labels,
             tun,
         })
     }
@@ -91,7 +93,7 @@ impl UserPlane {
     /// Sends a packet where it is bound to, cut to size.
     fn send_one(&self, bytes: &[u8], copy: &mut Vec<u8>) -> Result<(), DropReason> {
         let (vnet, packet) = VnetHeader::split(bytes).ok_or(DropReason::InnerPacket)?;
-        let inner = Inner::parse(packet)?;
+        let inner = read_inner(packet, self.labels)?;
         let packet = &packet[..inner.len];
         let (v6, class) = (inner.key.dst.is_ipv6(), class_of(packet));
         let cut = Cut::new(&vnet, packet)?;

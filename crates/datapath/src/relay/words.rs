@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use segue_clock::Time;
+use segue_wire::DropReason;
+use segue_wire::flow::Inner;
 
 use crate::MissPacket;
 
@@ -20,6 +22,8 @@ pub struct RelaySetup {
     pub room: RelayRoom,
     /// UDP ports of tunnels at which the driver has sockets itself: what is no IP packet there is for them.
     pub held: Vec<u16>,
+    /// Flows are told apart by their flow labels also where they have ports ([`segue_wire::flow::Inner::labelled`]).
+    pub labels: bool,
 }
 
 /// Most entries of the relay's tables; only those in use take memory, except for tunnels.
@@ -85,3 +89,12 @@ pub enum RelayEvent {
 
 /// Takes the relay's events; called from its thread, must not block.
 pub type RelaySink = Arc<dyn Fn(RelayEvent) + Send + Sync>;
+
+/// Reads a packet whose flow is known by its label also where it has ports, if that is wanted.
+///
+/// # Errors
+/// It is none.
+pub(super) fn read_inner(packet: &[u8], labels: bool) -> Result<Inner, DropReason> {
+    let inner = Inner::parse(packet)?;
+    Ok(if labels { inner.labelled() } else { inner })
+}

@@ -25,6 +25,7 @@ over_both! {
     a_flow_is_asked_about_once_and_nothing_of_it_is_lost_or_out_of_order
     what_is_held_is_bounded_the_oldest_goes_first_and_the_rest_leaves_in_order
     a_stream_that_is_held_and_released_keeps_its_order
+    a_flow_with_another_label_is_another_where_labels_count
     traffic_goes_out_of_a_link_to_the_destination_or_a_next_hop
     two_hosts_of_one_access_router_reach_each_other_through_the_anchor
     a_tunnel_follows_the_routes_to_its_other_end
@@ -123,6 +124,38 @@ fn a_flow_goes_where_it_is_bound_to_whatever_its_prefix_is_bound_to(path: Path) 
     assert_eq!((carried.sent_packets, carried.sent_bytes), (1, 52));
     assert!(carried.last_sent.is_some());
     assert_eq!(relay.traffic_carried(&Traffic::Flow(other.key())).sent_packets, 0);
+}
+
+/// Linux gives the datagrams of a socket a label that it makes of addresses and ports, or none.
+fn with_labels(world: &World, labels: bool) {
+    let write =
+        || std::fs::write("/proc/sys/net/ipv6/auto_flowlabels", if labels { "1" } else { "0" });
+    world.correspondent.run(write).unwrap().unwrap();
+}
+
+fn a_flow_with_another_label_is_another_where_labels_count(path: Path) {
+    if !may_run() {
+        return;
+    }
+    for labels in [true, false] {
+        let world = World::over(path, [Wire::Whole, Wire::Whole], (Form::Ip, true), labels);
+        let stream = Stream::new(&world, 7_001);
+        world.anchor.bind(to_home(), Exit::Ask);
+        world.anchor.bind(Traffic::Flow(stream.key()), Exit::Tunnel(TUNNEL));
+        with_labels(&world, false);
+        stream.send(1);
+        assert_eq!(stream.next(), 1);
+        with_labels(&world, true);
+        stream.send(2);
+        if labels {
+            let packet = asked(&world);
+            assert_ne!(packet.key.label, 0);
+            assert_eq!(FlowKey { label: 0, ..packet.key }, stream.key());
+            world.anchor.bind(Traffic::Flow(packet.key), Exit::Tunnel(TUNNEL));
+            world.anchor.relay.lock().unwrap().inject(packet);
+        }
+        assert_eq!(stream.next(), 2);
+    }
 }
 
 fn a_flow_is_asked_about_once_and_nothing_of_it_is_lost_or_out_of_order(path: Path) {

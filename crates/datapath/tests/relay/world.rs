@@ -113,6 +113,16 @@ pub(crate) fn pair(device: &str, from: &Netns, to: &Netns) {
 impl World {
     /// `core` between the routers, `access` between access router and host; the tunnel has this form.
     pub(crate) fn new(path: Path, core: Wire, access: Wire, form: Form, outer_v6: bool) -> World {
+        World::over(path, [core, access], (form, outer_v6), false)
+    }
+
+    /// The same; flows may be told apart by their labels, too.
+    pub(crate) fn over(
+        path: Path,
+        [core, access]: [Wire; 2],
+        (form, outer_v6): (Form, bool),
+        labels: bool,
+    ) -> World {
         static SERIAL: AtomicU32 = AtomicU32::new(0);
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
         let name = |node| format!("segue-r{}-{serial}{node}", std::process::id());
@@ -141,7 +151,7 @@ impl World {
             wire_up("sgc", ["fd0d::1", "10.60.0.1"], Wire::Whole);
         })
         .unwrap();
-        let [access, anchor] = [mag, lma].map(|ns| Router::start(path, ns));
+        let [access, anchor] = [mag, lma].map(|ns| Router::with(path, ns, labels));
         let world = World { host, access, anchor, correspondent };
         world.set_tunnel(form, outer_v6);
         world.route_uplinks();
@@ -227,6 +237,10 @@ pub(crate) fn defaults(gateways: &[&str]) {
 
 impl Router {
     pub(crate) fn start(path: Path, ns: Netns) -> Router {
+        Router::with(path, ns, false)
+    }
+
+    fn with(path: Path, ns: Netns, labels: bool) -> Router {
         let events = Arc::<Mutex<Vec<RelayEvent>>>::default();
         let sink = Arc::new({
             let events = Arc::clone(&events);
@@ -238,6 +252,7 @@ impl Router {
             mark: 0x5e6,
             room: RelayRoom::default(),
             held: vec![5_437],
+            labels,
         };
         let start = match path {
             Path::Kernel => Relay::new,

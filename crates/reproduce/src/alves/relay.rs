@@ -40,6 +40,7 @@ impl Kept {
             mtu_bytes: MTU,
             mark: 0x5e6,
             room,
+            labels: false,
             held: Vec::new(),
         };
         let mut relay = Relay::new(&setup, Arc::new(|_| ()))?;

@@ -7,7 +7,6 @@ use std::ops::Range;
 use segue_clock::Time;
 use segue_ip::{Bindings, Exit, Port, Source, Sources, Traffic, Tunnel};
 use segue_linux::route::Hop;
-use segue_wire::flow::Inner;
 use segue_wire::{DropReason, FlowKey};
 
 use super::head::{self, HEAD_MAX};
@@ -16,7 +15,7 @@ use crate::checksum::set_ipv4;
 use crate::device::is_local;
 use crate::relay::end::{End, Front};
 use crate::relay::plane::{Waits, Way};
-use crate::relay::words::Carried;
+use crate::relay::words::{Carried, read_inner};
 use crate::user::class::{capable, class_of, congested, mark_inner};
 use crate::user::segment::{Cut, VnetHeader};
 
@@ -32,6 +31,8 @@ pub(in crate::relay) struct State {
     /// This node's addresses.
     own: BTreeSet<IpAddr>,
     bindings: Bindings<Bound>,
+    /// Flows are known by their labels, too.
+    labels: bool,
 }
 
 struct Placed {
@@ -72,6 +73,10 @@ pub(in crate::relay) struct Opened {
 }
 
 impl State {
+    pub(in crate::relay) fn new(labels: bool) -> State {
+        State { labels, ..State::default() }
+    }
+
     pub(in crate::relay) fn set_tunnel(
         &mut self,
         slot: u32,
@@ -225,7 +230,7 @@ impl State {
     ) -> Result<Option<Opened>, DropReason> {
         let Some(read) = head::read(packet) else { return Ok(None) };
         let Some(&slot) = self.ends.get(&read.end) else { return Ok(None) };
-        let parsed = Inner::parse(&packet[read.len..])?;
+        let parsed = read_inner(&packet[read.len..], self.labels)?;
         let inner = read.len..read.len + parsed.len;
         // Only UDP is cut into pieces that no device has put together. What is behind a short packet fills its frame.
         let is_udp = matches!(read.end.front, Front::Udp { .. });
@@ -314,6 +319,8 @@ fn behind(vnet: VnetHeader, outer: usize) -> Option<VnetHeader> {
 
 #[cfg(test)]
 mod tests {
+    use segue_wire::flow::Inner;
+
     use super::*;
     use segue_ip::{Form, Prefix};
 
