@@ -3,8 +3,10 @@
 
 pub mod aaa;
 pub mod decision;
+pub mod lacks;
 pub mod leading;
 pub mod lma;
+pub mod macs;
 pub mod mag;
 mod records;
 

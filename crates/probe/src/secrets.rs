@@ -16,6 +16,9 @@ pub(crate) fn read_key(path: &Path) -> anyhow::Result<ProbeKey> {
     })
 }
 
+/// The longest key file, in bytes.
+const LONGEST: u64 = 1_000;
+
 /// Reads a key file, which must not be readable by other users.
 pub fn read_secret(path: &Path) -> anyhow::Result<String> {
     let name = path.display();
@@ -25,8 +28,12 @@ pub fn read_secret(path: &Path) -> anyhow::Result<String> {
         bail!("key file {name} can be read by others; run: chmod 600 {name}");
     }
     let mut text = String::new();
-    // A key has 128 digits at most; reading stops long before a wrong file fills the memory.
-    file.take(1_000).read_to_string(&mut text).with_context(|| format!("key file {name}"))?;
+    // Reading stops long before a wrong file fills the memory.
+    let read = file.take(LONGEST + 1).read_to_string(&mut text);
+    let read = read.with_context(|| format!("key file {name}"))?;
+    if read as u64 > LONGEST {
+        bail!("key file {name} has more than {LONGEST} bytes: is it the right one?");
+    }
     Ok(text)
 }
 

@@ -17,10 +17,11 @@ use segue_wire::mih::identity::{LinkAddress, LinkId};
 use segue_wire::mobility::{Message, MobilityOption, Profile};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
+use tracing::warn;
 
 use super::aaa::{Asking, RadiusStatus, Told as News};
 use super::decision::{Decisions, Happened, Order, Told};
-use super::{About, day_clock, open, records, refused, seconds_left, stored, today};
+use super::{About, day_clock, lacks, open, records, refused, seconds_left, stored, today};
 use crate::control::{Response, Vocabulary};
 use crate::engine::ToLoop;
 use crate::forwarding::Forwarding;
@@ -297,6 +298,7 @@ impl Role for Daemon {
         happens: mpsc::Sender<Happened>,
     ) -> anyhow::Result<(Daemon, Below)> {
         let (store, starts) = open(&settings.state, BINDINGS.name)?;
+        lacks::of_anchor(&settings.machine)?.iter().for_each(|lack| warn!("{lack}"));
         let config = &mut settings.machine;
         (config.clock, config.restart_counter) = (day_clock(), starts);
         config.seed = realtime_ns();

@@ -8,14 +8,12 @@ use anyhow::Context;
 use segue_clock::{Machine, Time};
 use segue_ip::{FlowKey, Input, LinkEvent};
 use segue_linux::clock::{monotonic, realtime_ns};
-use segue_linux::link;
 use segue_linux::monitor::Device;
 use segue_linux::raw::RawSocket;
 use segue_mih::{Event, Interest, MihfConfig, What};
 use segue_pmip::{
     AttachBy, FIXED_LINK_LOCAL, FIXED_MAC, LinkLayer, Mag, MagInput, MagRecord, Report, Why, Wish,
 };
-use segue_store::{Embedded, StoreExt};
 use segue_wire::mih::codes::EventList;
 use segue_wire::mih::identity::LinkAddress;
 use segue_wire::nd::Kind;
@@ -25,7 +23,8 @@ use tracing::{info, warn};
 
 use super::aaa::{Asking, RadiusStatus, Told};
 use super::leading::{lead, tables};
-use super::{About, STARTS, day_clock, open, records, refused, seconds_left, stored, today};
+use super::macs::{self, Macs};
+use super::{About, day_clock, lacks, open, records, refused, seconds_left, stored, today};
 use crate::control::{Response, Vocabulary};
 use crate::engine::ToLoop;
 use crate::forwarding::Forwarding;
@@ -241,69 +240,6 @@ impl Daemon {
     }
 }
 
-/// Addresses of links that have none in the configuration: those that their interfaces have before they get that of all
-/// gateways.
-fn own_links(
-    all: &BTreeMap<String, Option<LinkAddress>>,
-    store: &Embedded,
-) -> anyhow::Result<BTreeMap<String, LinkAddress>> {
-    let links = link::links()?;
-    let address = |(name, address): (&String, &Option<LinkAddress>)| {
-        let own = links.iter().find(|link| link.name == *name).map(|link| link.mac);
-        let own = own.filter(|mac| *mac != FIXED_MAC);
-        // A gateway that was killed leaves its accesses with the address of all gateways.
-        let key = format!("link-layer address of {name}");
-        if let Some(own) = own {
-            store.put_as(STARTS, &key, &own)?;
-        }
-        let own = own.or(store.get_as(STARTS, &key)?).map(LinkAddress::mac);
-        let address = address.clone().or(own).with_context(|| {
-            format!("access {name}: what its link is called in IEEE 802.21 is not known: set link")
-        })?;
-        Ok((name.clone(), address))
-    };
-    all.iter().map(address).collect()
-}
-
-/// Interfaces that have the link-layer address of all gateways, with their own. Dropping this gives it back to them.
-#[derive(Default)]
-struct Macs(BTreeMap<String, [u8; 6]>);
-
-impl Macs {
-    /// Gives an access that address, if it is there.
-    fn fix(&mut self, access: &str) -> anyhow::Result<()> {
-        if self.0.contains_key(access) {
-            return Ok(());
-        }
-        let all = link::links()?;
-        let Some(link) = all.into_iter().find(|link| link.name == access) else { return Ok(()) };
-        link::set_mac(access, FIXED_MAC).with_context(|| {
-            format!(
-                "{access} cannot have the link-layer address of all gateways: set fixed_mac = false"
-            )
-        })?;
-        self.0.insert(access.to_owned(), link.mac);
-        Ok(())
-    }
-
-    /// Forgets interfaces that are not there any more.
-    fn keep(&mut self, present: &BTreeMap<u32, String>) {
-        self.0.retain(|name, _| present.values().any(|there| there == name));
-    }
-}
-
-impl Drop for Macs {
-    fn drop(&mut self) {
-        for (name, mac) in &self.0 {
-            if let Err(error) = link::set_mac(name, *mac)
-                && !link::is_gone(&error)
-            {
-                warn!("{error}");
-            }
-        }
-    }
-}
-
 impl Role for Daemon {
     const NAME: &'static str = "pmip-mag";
     const TASK: &'static str = "run a mobile access gateway";
@@ -322,8 +258,9 @@ impl Role for Daemon {
         _: mpsc::Sender<Self::Signalling>,
     ) -> anyhow::Result<(Daemon, Below)> {
         let (store, starts) = open(&settings.state, HOSTS.name)?;
-        let mut macs = Macs::default();
-        let mih_links = own_links(&settings.mih_links, store.as_ref())?;
+        lacks::of_gateway(&settings.machine)?.iter().for_each(|lack| warn!("{lack}"));
+        let mih_links = macs::own_links(&settings.mih_links, store.as_ref())?;
+        let mut macs = Macs::new(store.clone());
         for access in settings.machine.accesses.iter().filter(|_| settings.fixed_mac) {
             macs.fix(&access.interface)?;
         }

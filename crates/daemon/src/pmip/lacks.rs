@@ -1,0 +1,55 @@
+//! What the files of anchors and gateways name and this machine does not have. They start all the same, since it may come.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use segue_linux::link::{self, Link};
+use segue_pmip::{LmaConfig, MagConfig};
+
+/// What an anchor lacks.
+///
+/// # Errors
+/// Nobody tells what is there.
+pub fn of_anchor(config: &LmaConfig) -> anyhow::Result<Vec<String>> {
+    let lack = (!is_own(config.address)?).then(|| {
+        format!(
+            "address: {0} is none of this machine's, so that gateways do not reach the anchor: ip address add {0} dev …",
+            config.address
+        )
+    });
+    Ok(lack.into_iter().collect())
+}
+
+/// What a gateway lacks.
+///
+/// # Errors
+/// Nobody tells what is there.
+pub fn of_gateway(config: &MagConfig) -> anyhow::Result<Vec<String>> {
+    let links = link::links()?;
+    let mut all = Vec::new();
+    for access in &config.accesses {
+        let (name, coa) = (&access.interface, access.proxy_coa);
+        all.extend(interface("access", name, &links));
+        if !is_own(coa)? {
+            all.push(format!(
+                "access {name}: proxy_coa {coa} is none of this machine's, so that hosts there cannot be registered: \
+                 ip address add {coa} dev …"
+            ));
+        }
+    }
+    Ok(all)
+}
+
+/// What there is to say of an interface that a file names, if it is not there.
+pub(crate) fn interface(what: &str, name: &str, links: &[Link]) -> Option<String> {
+    if links.iter().any(|link| link.name == *name) {
+        return None;
+    }
+    let there = links.iter().filter(|link| !link.loopback).map(|link| link.name.as_str());
+    let there: Vec<&str> = there.collect();
+    Some(format!("{what} {name}: there is no such interface yet; there are {}", there.join(", ")))
+}
+
+fn is_own(address: Ipv6Addr) -> anyhow::Result<bool> {
+    let own = link::addresses()?;
+    Ok(own.iter().any(|own| own.prefix.addr == IpAddr::V6(address)))
+}
