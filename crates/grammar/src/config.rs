@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use toml::de::{DeTable, Deserializer};
 
 use crate::keepalive::complete;
-use crate::source::{key_at, printable};
+use crate::source::{hint, key_at, printable};
 
 /// What a file is read into.
 pub trait Config: DeserializeOwned {
@@ -37,8 +37,19 @@ pub fn parse<T: Config>(text: &str, name: &str) -> anyhow::Result<T> {
         let file = DeTable::parse(text).ok().filter(|_| !message.starts_with("unknown field"));
         let key = file.zip(place).and_then(|(file, place)| key_at(file.get_ref(), place));
         let key = key.map_or_else(String::new, |key| format!("{key}: "));
-        anyhow!("{name}:{line}: {}", printable(&format!("{key}{message}")))
+        let meant = meant(&message);
+        anyhow!("{name}:{line}: {}", printable(&format!("{key}{message}{meant}")))
     })
+}
+
+/// The known key that one resembles which the library does not know, if there is one.
+fn meant(message: &str) -> String {
+    let mut words = message.split('`').skip(1).step_by(2);
+    let Some(unknown) = words.next().filter(|_| message.starts_with("unknown field")) else {
+        return String::new();
+    };
+    let known: Vec<&str> = words.collect();
+    Some(hint(unknown, &known)).filter(|hint| hint.contains("did you mean")).unwrap_or_default()
 }
 
 /// Replaces the type that the library names in a message by the range of a number.
@@ -89,6 +100,7 @@ mod tests {
         for (text, part) in [
             ("\nwait = 5", "wait: invalid type"),
             ("\nwiat = \"5s\"", "x:2: unknown field `wiat`"),
+            ("\nwiat = \"5s\"", "(did you mean wait?)"),
             ("\nhosts = [\"::1\", \"::zz\"]", "hosts: invalid IP"),
             ("\nwait = \"5 parsecs\"", "parsecs"),
             ("\nwait = ", "x:2"),

@@ -33,6 +33,8 @@ codes! {
         ACCT_AUTHENTIC = 45 "Acct-Authentic",
         ACCT_SESSION_TIME = 46 "Acct-Session-Time",
         ACCT_TERMINATE_CAUSE = 49 "Acct-Terminate-Cause",
+        ACCT_INPUT_GIGAWORDS = 52 "Acct-Input-Gigawords",
+        ACCT_OUTPUT_GIGAWORDS = 53 "Acct-Output-Gigawords",
         EVENT_TIMESTAMP = 55 "Event-Timestamp",
         NAS_PORT_TYPE = 61 "NAS-Port-Type",
         EAP_MESSAGE = 79 "EAP-Message",
