@@ -8,7 +8,7 @@ use std::task::Context;
 use anyhow::Context as _;
 use segue_clock::{Machine, Time};
 use segue_datapath::MissPacket;
-use segue_datapath::relay::{Carried, Relay, RelayEvent, RelayRoom, RelaySetup};
+use segue_datapath::relay::{Carried, Counts, Relay, RelayEvent, RelayRoom, RelaySetup};
 use segue_ip::{Datagram, FlowKey, Forward, Forwarding, Input, Output, Traffic};
 use segue_linux::monitor::Device;
 use segue_wire::DropReason;
@@ -18,7 +18,7 @@ use tracing::{info, warn};
 use crate::engine::{Engine, Queue, ToLoop};
 use crate::events::Trouble;
 use crate::packets::MARK;
-use crate::settings::Choice;
+use crate::settings::{self, Choice};
 use crate::sockets::{Arrivals, Sockets};
 use crate::turns;
 
@@ -66,13 +66,13 @@ pub enum Came {
 /// First packets of flows, and how many there were too many.
 pub type Misses = (mpsc::Receiver<MissPacket>, Arc<AtomicU64>);
 
-/// Opens a relay with this device in the current network namespace.
+/// Opens a relay with this device in the current network namespace, which counts what these carry.
 ///
 /// # Errors
 /// Neither packet path can be had, or not the one that the operator wants.
-pub fn open(device: &str, mtu_bytes: u32, choice: Choice) -> anyhow::Result<(Relay, Misses)> {
-    let room = RelayRoom::default();
-    let setup = RelaySetup { device: device.to_owned(), mtu_bytes, mark: MARK, room };
+pub fn open(own: &settings::Relay, counts: Counts) -> anyhow::Result<(Relay, Misses)> {
+    let (device, choice, room) = (own.device.clone(), own.datapath, RelayRoom::default());
+    let setup = RelaySetup { device, mtu_bytes: own.mtu, mark: MARK, room, counts };
     let (sender, receiver) = mpsc::channel(MISSES);
     let shed = Arc::<AtomicU64>::default();
     let sink = Arc::new({

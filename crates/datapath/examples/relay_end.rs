@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-use segue_datapath::relay::{Relay, RelayRoom, RelaySetup};
+use segue_datapath::relay::{Counts, Relay, RelayRoom, RelaySetup};
 use segue_ip::{
     Binding, Exit, Form, Forward, Forwarding, Port, Prefix, Route, Source, Traffic, Tunnel,
 };
@@ -48,8 +48,13 @@ fn run(args: &[String]) -> Result<(), Error> {
         |list: &str| list.split(',').map(str::parse).collect::<Result<Vec<IpAddr>, _>>();
     let (own, far) = (addresses(own)?, addresses(far)?);
     let interface = link::index_of(device)?;
-    let setup =
-        RelaySetup { device: "segue0".into(), mtu_bytes: MTU, mark: 0, room: RelayRoom::default() };
+    let setup = RelaySetup {
+        device: "segue0".into(),
+        mtu_bytes: MTU,
+        mark: 0,
+        room: RelayRoom::default(),
+        counts: Counts::Nothing,
+    };
     let mut relay = start(&setup, Arc::new(|event| eprintln!("{event:?}")))?;
     relay.attach(interface)?;
     relay.put(&Forward::Tunnel(Tunnel {

@@ -57,6 +57,8 @@ fn said(kind: Type, value: &[u8]) -> Tree {
         | Type::ACCT_OUTPUT_OCTETS
         | Type::ACCT_AUTHENTIC
         | Type::ACCT_SESSION_TIME
+        | Type::ACCT_INPUT_PACKETS
+        | Type::ACCT_OUTPUT_PACKETS
         | Type::ACCT_TERMINATE_CAUSE
         | Type::ACCT_INPUT_GIGAWORDS
         | Type::ACCT_OUTPUT_GIGAWORDS

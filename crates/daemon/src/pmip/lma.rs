@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use segue_clock::{Machine, Span, Time};
+use segue_datapath::relay::Counts;
 use segue_ip::{FlowKey, Forward, Input, Output, Route, Traffic};
 use segue_linux::clock::{monotonic, realtime_ns};
 use segue_linux::monitor::Device;
@@ -19,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use tracing::warn;
 
-use super::aaa::{Asking, RadiusStatus, Told as News};
+use super::aaa::{self, Asking, RadiusStatus, Told as News};
 use super::decision::{Decisions, Happened, Order, Told};
 use super::{About, day_clock, lacks, open, records, refused, seconds_left, stored, today};
 use crate::control::{Response, Vocabulary};
@@ -313,8 +314,9 @@ impl Role for Daemon {
         let ports = machine.ports();
         let (mut sockets, mut arrivals) = Sockets::open(machine, ports)?;
         sockets.speak(&mut arrivals, RawSocket::mobility()?, &[])?;
-        let own = &settings.relay;
-        let (relay, misses) = relayed::open(&own.device, own.mtu, own.datapath)?;
+        let counts = aaa::counts(settings.radius.as_ref(), Counts::BehindTunnels);
+        let (relay, misses) = relayed::open(&settings.relay, counts)?;
+        sockets.machine.count_with(relay.counter());
         let (end, below) = Relayed::new(sockets, relay, arrivals, misses);
         let (pool, mut kept) = (settings.machine.pool.network(), Kept::default());
         let lead = [

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use segue_clock::{Machine, Time};
+use segue_datapath::relay::Counts;
 use segue_ip::{FlowKey, Input, LinkEvent};
 use segue_linux::clock::{monotonic, realtime_ns};
 use segue_linux::monitor::Device;
@@ -21,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
-use super::aaa::{Asking, RadiusStatus, Told};
+use super::aaa::{self, Asking, RadiusStatus, Told};
 use super::leading::{lead, tables};
 use super::macs::{self, Macs};
 use super::{About, day_clock, lacks, open, records, refused, seconds_left, stored, today};
@@ -282,8 +283,9 @@ impl Role for Daemon {
         sockets.speak(&mut arrivals, RawSocket::mobility()?, &[])?;
         let discovery = [Kind::RouterSolicitation as u8, Kind::NeighborAdvertisement as u8];
         sockets.speak(&mut arrivals, RawSocket::icmpv6(&discovery)?, &[ALL_ROUTERS])?;
-        let own = &settings.relay;
-        let (relay, misses) = relayed::open(&own.device, own.mtu, own.datapath)?;
+        let counts = aaa::counts(settings.radius.as_ref(), Counts::AtLinks);
+        let (relay, misses) = relayed::open(&settings.relay, counts)?;
+        sockets.machine.count_with(relay.counter());
         let (end, below) = Relayed::new(sockets, relay, arrivals, misses);
         let mut kept = Kept::default();
         let accesses = settings.machine.accesses.iter().map(|access| access.interface.as_str());

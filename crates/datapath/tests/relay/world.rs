@@ -12,7 +12,7 @@ use nix::sys::socket::sockopt::BindToDevice;
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockType, SockaddrIn6, sendto, setsockopt,
 };
-use segue_datapath::relay::{Relay, RelayEvent, RelayRoom, RelaySetup};
+use segue_datapath::relay::{Counts, Relay, RelayEvent, RelayRoom, RelaySetup};
 use segue_ip::{
     Binding, Exit, Form, Forward, Forwarding, Port, Prefix, Route, Rule, Source, Traffic, Tunnel,
 };
@@ -237,6 +237,7 @@ impl Router {
             mtu_bytes: MTU,
             mark: 0x5e6,
             room: RelayRoom::default(),
+            counts: Counts::Nothing,
         };
         let start = match path {
             Path::Kernel => Relay::new,

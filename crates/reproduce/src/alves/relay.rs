@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context;
-use segue_datapath::relay::{Relay, RelayRoom, RelaySetup};
+use segue_datapath::relay::{Counts, Relay, RelayRoom, RelaySetup};
 use segue_ip::{Binding, Exit, Form, Forward, Forwarding, Route, Traffic, Tunnel};
 use segue_linux::netns::Netns;
 use segue_linux::{link, route};
@@ -35,7 +35,13 @@ impl Kept {
     /// When the kernel refuses the device, the programs or the route.
     pub(crate) fn start(ns: &Netns) -> anyhow::Result<Kept> {
         let room = RelayRoom::default();
-        let setup = RelaySetup { device: "segue0".into(), mtu_bytes: MTU, mark: 0x5e6, room };
+        let setup = RelaySetup {
+            device: "segue0".into(),
+            mtu_bytes: MTU,
+            mark: 0x5e6,
+            room,
+            counts: Counts::Nothing,
+        };
         let mut relay = Relay::new(&setup, Arc::new(|_| ()))?;
         relay.attach(link::index_of(OUT)?)?;
         for (number, remote) in [(USUALLY, USUAL), (2, CHOSEN)] {

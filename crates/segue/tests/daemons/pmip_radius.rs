@@ -7,8 +7,9 @@ use nix::sys::signal::Signal;
 use segue_wire::mobility::Status;
 use serde_json::{Value, json};
 
-use crate::pmip::{Domain, FIRST, OTHER, binding, example};
+use crate::pmip::{Domain, FIRST, OTHER, binding, cn, example};
 use crate::radius_server::{Capture, RadiusServer, SECRET, installed};
+use crate::traffic::Stream;
 use crate::world::{Daemon, wait_for};
 
 /// The address of the node with the servers, as gateways and the anchor reach it.
@@ -88,6 +89,15 @@ fn value(record: &str, attribute: &str) -> Option<String> {
     record.lines().find_map(|line| line.strip_prefix(&prefix)).map(str::to_owned)
 }
 
+/// What a record says that a session has carried: from the host and to it.
+fn octets(record: &str) -> [u64; 2] {
+    ["Input", "Output"].map(|way| {
+        let number = |of: &str| value(record, &format!("Acct-{way}-{of}"));
+        let number = |of| number(of).unwrap_or_else(|| panic!("{record}")).parse::<u64>().unwrap();
+        number("Gigawords") << 32 | number("Octets")
+    })
+}
+
 #[test]
 fn a_host_has_the_name_and_the_prefix_that_freeradius_says_and_is_accounted_for() {
     let _turn = crate::among_others();
@@ -109,6 +119,14 @@ fn a_host_has_the_name_and_the_prefix_that_freeradius_says_and_is_accounted_for(
         (&1.into(), &1.into())
     );
     wait_for("an interim update", || !of_status(&freeradius, "Interim-Update").is_empty());
+    let stream = Stream::start(
+        domain.node("host"),
+        domain.node("cn"),
+        cn(),
+        std::time::Duration::from_millis(1),
+    );
+    stream.flows_on(300_000);
+    drop(stream);
     domain.lab.detach("host:wlan", None).unwrap();
     wait_for("the stop", || !of_status(&freeradius, "Stop").is_empty());
     let records = freeradius.records();
@@ -134,6 +152,14 @@ fn a_host_has_the_name_and_the_prefix_that_freeradius_says_and_is_accounted_for(
     ] {
         assert_eq!(value(stop, attribute).as_deref(), Some(expected), "{attribute}: {stop}");
     }
+    // What it has carried: the stream's octets both ways, and their headers, in no more packets than those were.
+    let [input, output] = octets(stop);
+    for octets in [input, output] {
+        assert!((300_000..5_000_000).contains(&octets), "{stop}");
+    }
+    let interim = of_status(&freeradius, "Interim-Update");
+    let so_far: Vec<[u64; 2]> = interim.iter().map(|record| octets(record)).collect();
+    assert!(so_far.is_sorted(), "{so_far:?}");
     // All that was said, in the eyes of a dissector that knows the secret.
     let (all, wrong) = capture.read();
     assert!(all.len() >= 10, "{all:?}");

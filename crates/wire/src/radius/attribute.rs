@@ -32,6 +32,8 @@ codes! {
         ACCT_SESSION_ID = 44 "Acct-Session-Id",
         ACCT_AUTHENTIC = 45 "Acct-Authentic",
         ACCT_SESSION_TIME = 46 "Acct-Session-Time",
+        ACCT_INPUT_PACKETS = 47 "Acct-Input-Packets",
+        ACCT_OUTPUT_PACKETS = 48 "Acct-Output-Packets",
         ACCT_TERMINATE_CAUSE = 49 "Acct-Terminate-Cause",
         ACCT_INPUT_GIGAWORDS = 52 "Acct-Input-Gigawords",
         ACCT_OUTPUT_GIGAWORDS = 53 "Acct-Output-Gigawords",
