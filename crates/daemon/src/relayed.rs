@@ -10,6 +10,7 @@ use segue_clock::{Machine, Time};
 use segue_datapath::MissPacket;
 use segue_datapath::relay::{Carried, Counts, Relay, RelayEvent, RelayRoom, RelaySetup};
 use segue_ip::{Datagram, FlowKey, Forward, Forwarding, Input, Output, Traffic};
+use segue_linux::clock::monotonic;
 use segue_linux::monitor::Device;
 use segue_wire::DropReason;
 use tokio::sync::mpsc;
@@ -139,8 +140,25 @@ impl<M> Relayed<M> {
         self.relay.tun_ifindex()
     }
 
-    /// Takes packets out of tunnels that come over these interfaces, and no others.
-    pub fn attach(&mut self, over: &[&Device], trouble: &mut Trouble, now: Time) {
+    /// Takes packets out of tunnels that come over these interfaces, and no others: of those that are up and `named`, all if
+    /// none is, but for loopback, its own device and some. Returns them.
+    pub fn attach<'a>(
+        &mut self,
+        all: &'a [Device],
+        named: &[String],
+        but: impl Fn(&Device) -> bool,
+        trouble: &mut Trouble,
+    ) -> Vec<&'a Device> {
+        let own = self.device();
+        let over = |device: &&Device| {
+            device.up
+                && !device.loopback
+                && device.interface.index != own
+                && (named.is_empty() || named.contains(&device.interface.name))
+                && !but(device)
+        };
+        let over: Vec<&Device> = all.iter().filter(over).collect();
+        let now = monotonic();
         let wanted: BTreeSet<u32> = over.iter().map(|device| device.interface.index).collect();
         for gone in self.attached.difference(&wanted) {
             self.relay.detach(*gone);
@@ -154,6 +172,7 @@ impl<M> Relayed<M> {
         let new: Vec<u32> = new.collect();
         self.attached.retain(|interface| wanted.contains(interface));
         self.attached.extend(new);
+        over
     }
 
     /// What a tunnel has carried.

@@ -1,15 +1,16 @@
 //! Whether the other end lives, and whether it has started anew (RFC 5847).
 
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::net::Ipv6Addr;
 
-use segue_clock::{Rng, Span, Time};
+use segue_clock::{Deadline, Rng, Span, Time};
 use segue_ip::Datagram;
 use segue_wire::mobility::body::Heartbeat;
 use segue_wire::mobility::option::RestartCounter;
 use segue_wire::mobility::{Body, HeartbeatFlags, MobilityOption, Profile};
 
-use crate::message::datagram;
+use crate::message::{Registration, datagram};
 
 /// Time between requests (HEARTBEAT_INTERVAL).
 pub(crate) const INTERVAL: Span = Span::from_secs(60);
@@ -20,7 +21,7 @@ const MISSING_ALLOWED: u32 = 3;
 
 /// What one end knows of the other's life.
 #[derive(Clone, Debug)]
-pub(crate) struct Heart {
+struct Heart {
     sequence: u32,
     next: Time,
     /// Requests since the last response.
@@ -46,7 +47,7 @@ pub(crate) enum Pulse {
 
 impl Heart {
     /// Asks at once: who knows no counter sees no restart. Requests are numbered from anywhere, so that nobody else answers them.
-    pub(crate) fn new(now: Time, seed: u64) -> Heart {
+    fn new(now: Time, seed: u64) -> Heart {
         Heart {
             sequence: Rng::new(seed).next_u64() as u32,
             next: now,
@@ -58,12 +59,12 @@ impl Heart {
         }
     }
 
-    pub(crate) fn deadline(&self) -> Time {
+    fn deadline(&self) -> Time {
         self.next
     }
 
     /// Asks if it is time; also says if too much was not answered.
-    pub(crate) fn tick(&mut self, now: Time) -> (Option<u32>, Option<Pulse>) {
+    fn tick(&mut self, now: Time) -> (Option<u32>, Option<Pulse>) {
         if now < self.next {
             return (None, None);
         }
@@ -76,7 +77,7 @@ impl Heart {
 
     /// A response to the request with this number, or one that nobody asked for; `None`: it is neither. Who sends the latter may be
     /// anybody: if it says something new, the other end is asked, at most once a second.
-    pub(crate) fn on_response(
+    fn on_response(
         &mut self,
         now: Time,
         beat: &Heartbeat,
@@ -104,6 +105,60 @@ impl Heart {
             (false, true) => Some(Pulse::Back),
             (false, false) => None,
         })
+    }
+}
+
+/// The hearts of peers, by when each is due.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Hearts {
+    known: BTreeMap<Ipv6Addr, Heart>,
+    due: BTreeSet<(Time, Ipv6Addr)>,
+}
+
+impl Hearts {
+    /// Listens to a peer from now on.
+    pub(crate) fn listen(&mut self, now: Time, peer: Ipv6Addr, seed: u64) {
+        self.forget(peer);
+        let heart = Heart::new(now, seed);
+        self.due.insert((heart.deadline(), peer));
+        self.known.insert(peer, heart);
+    }
+
+    /// Does not any more.
+    pub(crate) fn forget(&mut self, peer: Ipv6Addr) {
+        if let Some(heart) = self.known.remove(&peer) {
+            self.due.remove(&(heart.deadline(), peer));
+        }
+    }
+
+    pub(crate) fn deadline(&self) -> Deadline {
+        self.due.first().map(|(at, _)| (*at, "a heartbeat is due"))
+    }
+
+    /// What a response of a peer says; `None`: nobody has asked for it.
+    pub(crate) fn on_response(
+        &mut self,
+        now: Time,
+        peer: Ipv6Addr,
+        beat: &Heartbeat,
+        options: &[MobilityOption],
+    ) -> Option<Option<Pulse>> {
+        let heart = self.known.get_mut(&peer)?;
+        self.due.remove(&(heart.deadline(), peer));
+        let counter = Registration::of(options).restart_counter;
+        let pulse = heart.on_response(now, beat, counter);
+        self.due.insert((heart.deadline(), peer));
+        pulse
+    }
+
+    /// A peer that is due: what to ask it with, and whether it has become silent.
+    pub(crate) fn beat(&mut self, now: Time) -> Option<(Ipv6Addr, Option<u32>, bool)> {
+        let (_, peer) = self.due.first().copied().filter(|(at, _)| *at <= now)?;
+        self.due.pop_first();
+        let heart = self.known.get_mut(&peer)?;
+        let (ask, pulse) = heart.tick(now);
+        self.due.insert((heart.deadline(), peer));
+        Some((peer, ask, pulse == Some(Pulse::Silent)))
     }
 }
 

@@ -25,7 +25,7 @@ use segue_wire::mobility::{
     BindingUpdateFlags, Body, HeartbeatFlags, Message, MobilityOption, Profile,
 };
 
-use crate::heart::{self, Pulse};
+use crate::heart::{self, Hearts, Pulse};
 use crate::message::{Registration, Update, ends, read};
 use crate::news::Why;
 use crate::{LinkLayer, NodeId, Refusal, Refused, Report};
@@ -45,8 +45,7 @@ pub struct Lma {
     holders: BTreeMap<Prefix, BTreeSet<u32>>,
     leases: Leases<(NodeId, LinkLayer)>,
     peers: BTreeMap<Ipv6Addr, Peer>,
-    /// Where peers' heartbeats are due.
-    beats: BTreeSet<(Time, Ipv6Addr)>,
+    hearts: Hearts,
     /// Registrations that wait for the end of another binding, by when they no longer do.
     waiting: BTreeMap<(Time, u64), Waiting>,
     /// Registrations about which the driver is asked.
@@ -89,7 +88,7 @@ impl Lma {
             holders: BTreeMap::new(),
             leases: Leases::new(config.pool, config.prefix_hold),
             peers: BTreeMap::new(),
-            beats: BTreeSet::new(),
+            hearts: Hearts::default(),
             waiting: BTreeMap::new(),
             unauthorized: BTreeMap::new(),
             revocations: BTreeMap::new(),
@@ -218,11 +217,7 @@ impl Lma {
             self.send(heart::response(Some(beat.sequence), counter, to, from));
             return Ok(());
         }
-        let peer = self.peers.get_mut(&from).ok_or(Refusal::Stale)?;
-        let counter = Registration::of(options).restart_counter;
-        self.beats.remove(&(peer.heart.deadline(), from));
-        let pulse = peer.heart.on_response(now, beat, counter);
-        self.beats.insert((peer.heart.deadline(), from));
+        let pulse = self.hearts.on_response(now, from, beat, options);
         self.beat(now);
         match pulse.ok_or(Refusal::Stale)? {
             // It registers its hosts anew, or lets their lifetimes end.
@@ -237,14 +232,10 @@ impl Lma {
     }
 
     fn beat(&mut self, now: Time) {
-        while let Some((_, gateway)) = self.beats.first().copied().filter(|(at, _)| *at <= now) {
-            self.beats.pop_first();
-            let Some(peer) = self.peers.get_mut(&gateway) else { continue };
-            let (ask, pulse) = peer.heart.tick(now);
-            self.beats.insert((peer.heart.deadline(), gateway));
+        while let Some((gateway, ask, silent)) = self.hearts.beat(now) {
             let own = self.config.address;
             self.send(ask.and_then(|sequence| heart::request(sequence, own, gateway)));
-            if pulse == Some(Pulse::Silent) {
+            if silent {
                 self.report(Report::Silent { peer: gateway });
             }
         }
@@ -342,7 +333,7 @@ impl Machine for Lma {
         let end = self.sessions.next_end().map(|at| (at, "a binding ends"));
         let wait = self.waiting.first_key_value().map(|((at, _), _)| (*at, "to wait no longer"));
         let revoke = self.revocations.values().map(|r| r.again.deadline()).min();
-        let beat = self.beats.first().map(|(at, _)| (*at, "a heartbeat is due"));
+        let beat = self.hearts.deadline();
         let notify = self.notifications.values().map(|n| n.again.deadline()).min();
         let notify = notify.map(|at| (at, "to notify again"));
         let decide = self.undecided.next().map(|(at, _)| (at, "to place a flow alone"));

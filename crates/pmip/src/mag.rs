@@ -22,6 +22,7 @@ use segue_ip::{Datagram, Forward, Input, Interface, LinkEvent, Output, Port, Pre
 use segue_wire::mobility::body::BindingRevocation;
 use segue_wire::mobility::{Body, Message};
 
+use crate::heart::Hearts;
 use crate::message::{ends, read};
 use crate::news::Why;
 use crate::{LinkLayer, MOBILITY, NodeId, Refusal, Refused, Report};
@@ -49,7 +50,7 @@ pub struct Mag {
     open: BTreeMap<u16, Place>,
     timers: Timers<(Place, Task)>,
     anchors: BTreeMap<Ipv6Addr, Anchor>,
-    beats: BTreeSet<(Time, Ipv6Addr)>,
+    hearts: Hearts,
     stays: Stays,
     /// Records of earlier starts, until the interfaces are known.
     records: Vec<MagRecord>,
@@ -71,7 +72,7 @@ impl Mag {
             open: BTreeMap::new(),
             timers: Timers::new(),
             anchors: BTreeMap::new(),
-            beats: BTreeSet::new(),
+            hearts: Hearts::default(),
             stays: Stays::new(config.capacity),
             records: Vec::new(),
             sequence: segue_clock::Rng::new(config.seed).next_u64() as u16,
@@ -260,6 +261,6 @@ impl Machine for Mag {
 
     fn deadline(&self) -> Deadline {
         let timer = self.timers.next().map(|(at, (_, task))| (at, task.why()));
-        earlier(timer, self.beats.first().map(|(at, _)| (*at, "a heartbeat is due")))
+        earlier(timer, self.hearts.deadline())
     }
 }

@@ -487,17 +487,8 @@ impl Role for Daemon {
     }
 
     fn on_interfaces(&mut self, all: &[Device]) -> anyhow::Result<()> {
-        let own = self.core.end.device();
-        let named = &self.settings.common.interfaces;
-        let over = |device: &&Device| {
-            device.up
-                && !device.loopback
-                && device.interface.index != own
-                && (named.is_empty() || named.contains(&device.interface.name))
-        };
-        let over: Vec<&Device> = all.iter().filter(over).collect();
         let Core { end, trouble, .. } = &mut self.core;
-        end.attach(&over, trouble, monotonic());
+        let over = end.attach(all, &self.settings.common.interfaces, |_| false, trouble);
         self.feed(Input::Interfaces(over.iter().map(|device| device.interface.clone()).collect()))
     }
 

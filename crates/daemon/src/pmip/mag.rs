@@ -356,19 +356,9 @@ impl Role for Daemon {
     }
 
     fn on_interfaces(&mut self, all: &[Device]) -> anyhow::Result<()> {
-        let own = self.core.end.device();
-        let named = &self.settings.common.interfaces;
         let accesses = &self.settings.machine.accesses;
         let is_access =
             |device: &Device| accesses.iter().any(|a| a.interface == device.interface.name);
-        let over = |device: &&Device| {
-            device.up
-                && !device.loopback
-                && !is_access(device)
-                && device.interface.index != own
-                && (named.is_empty() || named.contains(&device.interface.name))
-        };
-        let over: Vec<&Device> = all.iter().filter(over).collect();
         // Also without a carrier: what is heard from a host that has just come is not to be missed.
         let here: Vec<&Device> = all.iter().filter(|device| is_access(device)).collect();
         let new = here.iter().filter(|d| !self.links.contains_key(&d.interface.index));
@@ -384,7 +374,7 @@ impl Role for Daemon {
         }
         let here = here.iter().map(|device| device.interface.clone()).collect();
         let Core { end, trouble, .. } = &mut self.core;
-        end.attach(&over, trouble, monotonic());
+        end.attach(all, &self.settings.common.interfaces, is_access, trouble);
         self.feed(Input::Interfaces(here))
     }
 

@@ -13,7 +13,6 @@ use segue_ip::{
 use super::Lma;
 use super::io::{LmaRecord, StoredLease};
 use super::state::{Host, Peer, SessionState, TUNNEL};
-use crate::heart::Heart;
 use crate::{LinkLayer, NodeId};
 
 impl Lma {
@@ -111,9 +110,8 @@ impl Lma {
         let (local, remote) = (self.config.address.into(), gateway.into());
         let tunnel = Tunnel { number, local, remote, interface: None, form: Form::Ip };
         self.out.push_back(Output::Forward(Forward::Tunnel(tunnel)));
-        let heart = Heart::new(now, self.rng.next_u64());
-        self.beats.insert((heart.deadline(), gateway));
-        self.peers.insert(gateway, Peer { tunnel: number, heart });
+        self.hearts.listen(now, gateway, self.rng.next_u64());
+        self.peers.insert(gateway, Peer { tunnel: number });
     }
 
     /// Takes back the tunnel to a gateway that has no binding any more.
@@ -122,7 +120,7 @@ impl Lma {
             return;
         }
         let Some(peer) = self.peers.remove(&gateway) else { return };
-        self.beats.remove(&(peer.heart.deadline(), gateway));
+        self.hearts.forget(gateway);
         let (local, remote) = (self.config.address.into(), gateway.into());
         let number = peer.tunnel;
         let tunnel = Tunnel { number, local, remote, interface: None, form: Form::Ip };

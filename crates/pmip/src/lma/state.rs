@@ -10,7 +10,6 @@ use segue_mobility::{Retransmission, SequenceOrder, TimestampOrder};
 use segue_wire::mobility::option::AccessTechnology;
 use segue_wire::mobility::{MobilityOption, RevocationTrigger};
 
-use crate::heart::Heart;
 use crate::message::Update;
 use crate::{LinkLayer, NodeId};
 
@@ -88,7 +87,6 @@ pub(super) struct Order {
 pub(super) struct Peer {
     /// The number of the tunnel to it.
     pub(super) tunnel: u32,
-    pub(super) heart: Heart,
 }
 
 /// A revocation that is not acknowledged.

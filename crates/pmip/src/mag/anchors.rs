@@ -1,6 +1,5 @@
 //! Anchors of hosts that are here: the tunnels to them, and whether they live (RFC 5847).
 
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::net::Ipv6Addr;
 
@@ -10,9 +9,8 @@ use segue_wire::mobility::body::Heartbeat;
 use segue_wire::mobility::{HeartbeatFlags, MobilityOption};
 
 use super::Mag;
-use super::station::{Anchor, Place};
-use crate::heart::{self, Heart, Pulse};
-use crate::message::Registration;
+use super::station::Place;
+use crate::heart::{self, Pulse};
 use crate::{Refusal, Report};
 
 impl Mag {
@@ -46,11 +44,10 @@ impl Mag {
             self.send(heart::response(Some(beat.sequence), counter, to, from));
             return Ok(());
         }
-        let anchor = self.anchors.get_mut(&from).ok_or(Refusal::Stranger)?;
-        let counter = Registration::of(options).restart_counter;
-        self.beats.remove(&(anchor.heart.deadline(), from));
-        let pulse = anchor.heart.on_response(now, beat, counter);
-        self.beats.insert((anchor.heart.deadline(), from));
+        if !self.anchors.contains_key(&from) {
+            return Err(Refusal::Stranger);
+        }
+        let pulse = self.hearts.on_response(now, from, beat, options);
         self.beat(now);
         match pulse.ok_or(Refusal::Stale)? {
             Some(Pulse::Restarted) => {
@@ -64,15 +61,12 @@ impl Mag {
     }
 
     pub(super) fn beat(&mut self, now: Time) {
-        while let Some((_, address)) = self.beats.first().copied().filter(|(at, _)| *at <= now) {
-            self.beats.pop_first();
-            let Some(anchor) = self.anchors.get_mut(&address) else { continue };
-            let (ask, pulse) = anchor.heart.tick(now);
-            self.beats.insert((anchor.heart.deadline(), address));
-            let own = anchor.tunnels.keys().next().copied();
+        while let Some((address, ask, silent)) = self.hearts.beat(now) {
+            let known = self.anchors.get(&address);
+            let own = known.and_then(|anchor| anchor.tunnels.keys().next().copied());
             let request = ask.zip(own).and_then(|(n, own)| heart::request(n, own, address));
             self.send(request);
-            if pulse == Some(Pulse::Silent) {
+            if silent {
                 self.report(Report::Silent { peer: address });
             }
         }
@@ -81,11 +75,11 @@ impl Mag {
     /// There is a host of this anchor here: counts it, and listens to the anchor.
     pub(super) fn reach(&mut self, now: Time, place: &Place) {
         let Some((anchor, coa)) = self.tunnel_ends(place) else { return };
-        let seed = self.config.seed ^ u64::from(self.config.restart_counter);
-        let tunnels = BTreeMap::new();
-        let new = || Anchor { heart: Heart::new(now, seed), tunnels };
-        let known = self.anchors.entry(anchor).or_insert_with(new);
-        self.beats.insert((known.heart.deadline(), anchor));
+        if !self.anchors.contains_key(&anchor) {
+            let seed = self.config.seed ^ u64::from(self.config.restart_counter);
+            self.hearts.listen(now, anchor, seed);
+        }
+        let known = self.anchors.entry(anchor).or_default();
         if let Some((_, stations)) = known.tunnels.get_mut(&coa) {
             *stations += 1;
             return;
@@ -110,7 +104,7 @@ impl Mag {
         let part = Forward::Tunnel(tunnel(*number, coa, anchor));
         known.tunnels.remove(&coa);
         if known.tunnels.is_empty() {
-            self.beats.remove(&(known.heart.deadline(), anchor));
+            self.hearts.forget(anchor);
             self.anchors.remove(&anchor);
         }
         self.out.push_back(Output::Withdraw(part));
