@@ -31,6 +31,7 @@ mod outage;
 mod pairings;
 mod pmip;
 mod pmip_radius;
+mod pmip_user;
 #[path = "../views/pty.rs"]
 mod pty;
 mod radius_server;

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::pmip::{Domain, FIRST, SECOND, binding, cn, example, told};
 use crate::radius_server::{Capture, RadiusServer, SECRET, installed};
 use crate::traffic::{Stream, Voice};
-use crate::world::Daemon;
+use crate::world::{Daemon, text};
 
 /// The accesses' links, as the test network names them.
 const LINKS: [(&str, &str, &str); 4] = [
@@ -143,6 +143,13 @@ fn hosts_come_and_go(transport: &'static str) {
     for function in &told.functions {
         assert_eq!(function.status()["refused"], serde_json::json!({}));
     }
+    let page = text(&told.functions[0].cli(&["status"]).stdout);
+    for part in ["mih-function mihf@left, up ", "registered pmip-mag-wlan1@", FIRST, "attached"] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    let page = text(&told.saps[0].cli(&["status"]).stdout);
+    assert!(page.contains("mih-link-sap link-sap@left") && page.contains("this daemon"), "{page}");
+    assert!(page.contains("mihf@left (registered there)"), "{page}");
 }
 
 #[test]

@@ -30,7 +30,11 @@ const HASTY: &str = "timeout = \"200ms\"\ntries = 2\nhold_off = \"1s\"\n";
 
 /// The domain, if it can be had.
 fn domain() -> Option<Domain> {
-    installed().then(|| Domain::empty("user")).flatten()
+    domain_over("user")
+}
+
+fn domain_over(datapath: &'static str) -> Option<Domain> {
+    installed().then(|| Domain::empty(datapath)).flatten()
 }
 
 fn server_at(domain: &Domain, port: u16, users: &str) -> RadiusServer {
@@ -98,10 +102,15 @@ fn octets(record: &str) -> [u64; 2] {
     })
 }
 
-#[test]
-fn a_host_has_the_name_and_the_prefix_that_freeradius_says_and_is_accounted_for() {
-    let _turn = crate::among_others();
-    let Some(mut domain) = domain() else { return };
+crate::over_both! { among_others:
+    a_host_has_the_name_and_the_prefix_that_freeradius_says_and_is_accounted_for
+    what_a_host_carries_is_accounted_for_at_the_anchor_over_moves
+}
+
+fn a_host_has_the_name_and_the_prefix_that_freeradius_says_and_is_accounted_for(
+    datapath: &'static str,
+) {
+    let Some(mut domain) = domain_over(datapath) else { return };
     let freeradius = server_at(&domain, 1812, ALICE);
     anchor(&mut domain, "");
     let capture = Capture::start(domain.node("core"), domain.dir.path(), "left");
@@ -386,4 +395,33 @@ fn while_no_server_answers_an_anchor_registers_nobody_and_says_nothing() {
     assert_eq!(status["hosts"][0]["state"], "registering", "{status:#}");
     let _freeradius = server_at(&domain, 1812, "alice@example.org Auth-Type := Accept\n\n");
     domain.is_bound(FIRST, "fd00:2::2");
+}
+
+fn what_a_host_carries_is_accounted_for_at_the_anchor_over_moves(datapath: &'static str) {
+    let Some(mut domain) = domain_over(datapath) else { return };
+    let users = "alice@example.org Service-Type == Authorize-Only, Auth-Type := Accept\n\n";
+    let freeradius = server_at(&domain, 1812, users);
+    let tables = format!("[radius]\n{}", table(&domain, AT_ANCHOR, 1812));
+    let text = std::fs::read_to_string(example("lma.toml")).unwrap();
+    // Flows have counts of their own, and end before the session does.
+    let keys = "every_flow = true\nflow_idle = \"1s\"\ndelete_delay = \"3s\"\n";
+    domain.lma = Some(domain.start_with("lma", "lma", &format!("{keys}{text}\n{tables}")));
+    for access in ["wlan1", "wlan2"] {
+        domain.mags.insert(access, domain.start("mag", access, ""));
+    }
+    let pause = std::time::Duration::from_millis(1);
+    for (access, coa) in [("wlan1", "fd00:2::2"), ("wlan2", "fd00:3::2")] {
+        domain.attach("host:wlan", access);
+        domain.is_bound(FIRST, coa);
+        domain.address("host", "wlan");
+        Stream::start(domain.node("host"), domain.node("cn"), cn(), pause).flows_on(300_000);
+    }
+    domain.lma().wait("flows end", |status| status["flow_count"] == 0);
+    domain.lab.detach("host:wlan", None).unwrap();
+    wait_for("the stop", || !of_status(&freeradius, "Stop").is_empty());
+    assert_eq!(of_status(&freeradius, "Start").len(), 1, "one session all along");
+    let stop = &of_status(&freeradius, "Stop")[0];
+    for octets in octets(stop) {
+        assert!((600_000..10_000_000).contains(&octets), "{stop}");
+    }
 }
