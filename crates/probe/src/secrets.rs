@@ -50,3 +50,23 @@ pub(crate) fn random() -> io::Result<[u8; 16]> {
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_read_whole_or_not_at_all() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("secret");
+        let write = |length| {
+            std::fs::write(&path, "s".repeat(length)).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        };
+        write(1_000);
+        assert_eq!(read_secret(&path).unwrap().len(), 1_000);
+        write(1_001);
+        let refused = read_secret(&path).unwrap_err().to_string();
+        assert!(refused.contains("more than 1000 bytes"), "{refused}");
+    }
+}

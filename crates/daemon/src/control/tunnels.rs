@@ -443,8 +443,8 @@ pub fn status(path: &Path, events_from: u64) -> anyhow::Result<Status<Tunnels>> 
 fn of_role(path: &Path, error: anyhow::Error) -> anyhow::Error {
     match super::status::<Any>(path, u64::MAX) {
         Ok(Status { head, .. }) if !ROLES.contains(&&*head.role) => anyhow!(
-            "{} is the socket of a daemon with the role {}, and this is for hosts and anchors; segue status shows what \
-             that does",
+            "{} is the socket of a daemon with the role {}, and this is for segue host and segue anchor; segue status \
+             shows what it does",
             path.display(),
             head.role
         ),

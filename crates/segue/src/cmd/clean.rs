@@ -13,8 +13,8 @@ use segue_linux::nft;
 
 /// Remove what a crashed daemon or test network left behind.
 ///
-/// This covers the current network namespace (devices, routing rules, packet filters, link-layer addresses of accesses), stale control sockets, and test
-/// networks whose process is gone. What belongs to a running daemon is left alone.
+/// This covers the current network namespace (devices, routing rules, packet filters, link-layer addresses of accesses),
+/// stale control sockets, and test networks whose process is gone. What belongs to a running daemon is left alone.
 #[derive(clap::Args)]
 pub struct Args {
     /// Check this control socket too

@@ -1,7 +1,6 @@
 //! IEEE 802.21 end to end: service access points, functions, and the gateways and anchors that hear of links.
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -57,19 +56,9 @@ impl Told {
         Some(all)
     }
 
-    fn config(&self, name: &str, content: &str) -> PathBuf {
-        let path = self.domain.dir.path().join(format!("{name}.toml"));
-        std::fs::write(&path, content).unwrap();
-        path
-    }
-
     fn run(&self, node: &str, what: &str, name: &str, content: &str) -> Daemon {
-        let config = self.config(name, content);
-        let args = ["mih", what, "-c", config.to_str().unwrap()];
-        let daemon =
-            Daemon::start(self.domain.node(node), self.domain.dir.path().join(name), &args);
-        daemon.wait("the daemon answers", |_| true);
-        daemon
+        let config = self.domain.config(name, content);
+        self.domain.run(node, name, &["mih", what, "-c", config.to_str().unwrap()])
     }
 
     fn function(&self, node: &str) -> Daemon {

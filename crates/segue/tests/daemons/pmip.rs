@@ -37,6 +37,8 @@ pub(crate) struct Domain {
     pub(crate) lab: Lab,
     pub(crate) dir: tempfile::TempDir,
     datapath: &'static str,
+    /// The command that daemons are started through, with its arguments.
+    pub(crate) under: Vec<String>,
 }
 
 pub(crate) fn example(name: &str) -> PathBuf {
@@ -63,7 +65,8 @@ impl Domain {
         let lab = segue_lab::file::read(&example("lab.toml")).unwrap().build(&tag()).unwrap();
         drop(building);
         let dir = tempfile::tempdir().unwrap();
-        Some(Domain { lma: None, mags: BTreeMap::new(), lab, dir, datapath })
+        let (mags, under) = (BTreeMap::new(), Vec::new());
+        Some(Domain { lma: None, mags, lab, dir, datapath, under })
     }
 
     /// Starts the daemon of an example's file with further keys; it answers.
@@ -74,8 +77,7 @@ impl Domain {
 
     /// Starts it with this file.
     pub(crate) fn start_with(&self, role: &str, name: &str, content: &str) -> Daemon {
-        let config = self.dir.path().join(format!("{name}.toml"));
-        std::fs::write(&config, content).unwrap();
+        let config = self.config(name, content);
         let state = self.dir.path().join(format!("{name}.db"));
         let (config, state) = (config.to_str().unwrap(), state.to_str().unwrap());
         let node = match name {
@@ -84,9 +86,23 @@ impl Domain {
             other => other,
         };
         let args = ["pmip", role, "--datapath", self.datapath, "-c", config, "--state", state];
-        let daemon = Daemon::start(self.node(node), self.dir.path().join(name), &args);
+        self.run(node, name, &args)
+    }
+
+    /// Starts a daemon in a node; it answers.
+    pub(crate) fn run(&self, node: &str, name: &str, args: &[&str]) -> Daemon {
+        let under: Vec<&str> = self.under.iter().map(String::as_str).collect();
+        let base = self.dir.path().join(name);
+        let daemon = Daemon::start_under(self.node(node), &under, base, args);
         daemon.wait("the daemon answers", |_| true);
         daemon
+    }
+
+    /// Writes a file for a daemon.
+    pub(crate) fn config(&self, name: &str, content: &str) -> PathBuf {
+        let path = self.dir.path().join(format!("{name}.toml"));
+        std::fs::write(&path, content).unwrap();
+        path
     }
 
     pub(crate) fn node(&self, name: &str) -> &Netns {

@@ -62,7 +62,7 @@ fn anchors_and_gateways_have_pages_that_a_person_can_read() {
             let output = daemon.cli(args);
             let said = text(&output.stderr);
             assert_eq!(output.status.code(), Some(2), "{said}");
-            assert!(said.contains(&format!("role {role}, and this is for hosts")), "{said}");
+            assert!(said.contains(&format!("role {role}, and this is for segue host")), "{said}");
             assert_eq!(said.lines().count(), 1, "{said}");
         }
     }

@@ -158,14 +158,13 @@ fn host(at: &HostStatus, colours: Colours) -> Vec<String> {
 /// How long attaching took, and which step how long.
 fn attached(at: &HostStatus) -> String {
     let AttachStatus { mih_ms, aaa_ms, pba_ms, ra_ms } = at.attach;
-    let steps = [("told", mih_ms), ("identified", aaa_ms), ("anchor", pba_ms), ("host", ra_ms)];
+    let steps = [("identified", aaa_ms), ("anchor", pba_ms), ("host", ra_ms)];
     let steps = steps.iter().filter_map(|(name, ms)| Some(format!("{name} {:.1}", (*ms)?)));
     let steps: Vec<String> = steps.collect();
-    match at.registered_ms {
-        Some(ms) if steps.is_empty() => format!("{ms:.1} ms"),
-        Some(ms) => format!("{ms:.1} ms ({})", steps.join(", ")),
-        None => "-".into(),
-    }
+    let steps = if steps.is_empty() { String::new() } else { format!(" ({})", steps.join(", ")) };
+    // A function of IEEE 802.21 told of the host before it could attach.
+    let told = mih_ms.map_or_else(String::new, |ms| format!(", told after {ms:.1}"));
+    at.registered_ms.map_or_else(|| "-".into(), |ms| format!("{ms:.1} ms{steps}{told}"))
 }
 
 /// A state in the colour that tells whether packets pass.
@@ -203,7 +202,7 @@ fn radius(status: Option<&RadiusStatus>, colours: Colours) -> Vec<String> {
             state => colours.paint(tone, state),
         };
         said.push(format!(
-            "radius     {} ({}): {state}; {} requests, {} answers, {} refusals, {} unanswered",
+            "radius     {} ({}): {state}; requests {}, answers {}, refusals {}, unanswered {}",
             server.address,
             server.service,
             server.requests,
@@ -212,7 +211,7 @@ fn radius(status: Option<&RadiusStatus>, colours: Colours) -> Vec<String> {
             server.unanswered
         ));
     }
-    said.push(format!("sessions   {}, {} requests open", status.sessions, status.open));
+    said.push(format!("sessions   {}, open requests {}", status.sessions, status.open));
     said
 }
 
@@ -304,7 +303,11 @@ mod tests {
             state: "active".into(),
             lifetime_s: 599,
             registered_ms: Some(3.141_59),
-            attach: AttachStatus { pba_ms: Some(1.648), ..AttachStatus::default() },
+            attach: AttachStatus {
+                mih_ms: Some(4.0),
+                pba_ms: Some(1.648),
+                ..AttachStatus::default()
+            },
         };
         let status = MagStatus {
             anchor: "fd00:1::1".into(),
@@ -313,7 +316,7 @@ mod tests {
             ..MagStatus::default()
         };
         let lines = gateway(&head("pmip-mag"), &status, paper(220));
-        assert!(lines[4].ends_with("3.1 ms (anchor 1.6)"), "{}", lines[4]);
+        assert!(lines[4].ends_with("3.1 ms (anchor 1.6), told after 4.0"), "{}", lines[4]);
         assert!(lines[4].contains("2001:db8:0:1::/64 (and 2001:db8:0:2::/64)"), "{}", lines[4]);
         assert_eq!(lines[4 + 50], "and 10 more (--json has all)");
         assert_eq!(lines.last().unwrap(), "refused    2 stale");
