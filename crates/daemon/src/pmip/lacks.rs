@@ -46,7 +46,8 @@ pub(crate) fn interface(what: &str, name: &str, links: &[Link]) -> Option<String
     }
     let there = links.iter().filter(|link| !link.loopback).map(|link| link.name.as_str());
     let there: Vec<&str> = there.collect();
-    Some(format!("{what} {name}: there is no such interface yet; there are {}", there.join(", ")))
+    let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
+    Some(format!("{what} {name}: there is no such interface yet; those here: {there}"))
 }
 
 fn is_own(address: Ipv6Addr) -> anyhow::Result<bool> {

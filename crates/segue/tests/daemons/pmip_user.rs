@@ -87,7 +87,7 @@ fn what_a_file_names_and_the_machine_does_not_have_is_told_at_the_start() {
     let mag = domain.start_with("mag", "wlan1", &content);
     let log = mag.log();
     for part in [
-        "access wlan7: there is no such interface yet; there are ",
+        "access wlan7: there is no such interface yet; those here: ",
         "access wlan7: proxy_coa fd00:2::77 is none of this machine's",
     ] {
         assert!(log.contains(part), "{part}: {log}");
