@@ -27,8 +27,8 @@ use tokio::sync::mpsc;
 use tracing::{info, warn};
 
 use crate::control::{News, Response, Vocabulary};
+use crate::lacks;
 use crate::ledger::{Entry, Ledger};
-use crate::pmip::lacks;
 use crate::run::{self, Core, Role};
 pub use crate::settings::Mih as Settings;
 use crate::settings::{MihLink, MihSource};

@@ -3,7 +3,6 @@
 
 pub mod aaa;
 pub mod decision;
-pub mod lacks;
 pub mod leading;
 pub mod lma;
 pub mod macs;

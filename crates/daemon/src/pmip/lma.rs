@@ -22,11 +22,12 @@ use tracing::warn;
 
 use super::aaa::{self, Asking, RadiusStatus, Told as News};
 use super::decision::{Decisions, Happened, Order, Told};
-use super::{About, day_clock, lacks, open, records, refused, seconds_left, stored, today};
+use super::{About, day_clock, open, records, refused, seconds_left, stored, today};
 use crate::control::{Response, Vocabulary};
 use crate::engine::ToLoop;
 use crate::forwarding::Forwarding;
 use crate::kept::Kept;
+use crate::lacks;
 use crate::ledger::{Entry, Ledger, StoreTable};
 use crate::mih::listener::Listener;
 use crate::relayed::{self, Below, OfFlows, Relayed};

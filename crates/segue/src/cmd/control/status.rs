@@ -1,10 +1,10 @@
 //! `segue status`: once, or every second.
 
 mod mih;
+mod page;
 pub(super) mod pmip;
 mod tunnels;
 
-use std::fmt::Display;
 use std::process::ExitCode;
 
 use segue_clock::Span;
@@ -14,11 +14,12 @@ use segue_daemon::run::Role;
 use segue_linux::clock;
 use segue_linux::stop_signals::StopSignals;
 use segue_text::errors::Told;
-use segue_text::terminal::layout::{self, Column, Table};
+use segue_text::terminal::layout;
 use segue_text::terminal::{Live, Stream, Tone};
 use serde::Serialize;
 use serde_json::Value;
 
+use self::page::{counted, sentences};
 use super::which::{Paper, Which};
 
 /// Show the status of a running daemon.
@@ -41,10 +42,6 @@ pub struct StatusArgs {
 const EVERY: Span = Span::from_secs(1);
 /// Most events shown.
 const EVENTS: usize = 10;
-/// Most rows of a table.
-const ROWS: usize = 50;
-/// Where the rest is.
-const ALL: &str = "--json has all";
 
 /// Runs `segue status`.
 pub fn status(mut args: StatusArgs) -> anyhow::Result<ExitCode> {
@@ -227,41 +224,6 @@ fn events<V: Vocabulary>(status: &Status<V>, paper: Paper) -> Vec<Vec<String>> {
         layout::sentence(&format!("{ago:>8.1} s ago  {}", event.text), paper.room)
     };
     status.events[from..].iter().map(line).collect()
-}
-
-/// What a daemon has refused or dropped, by reason.
-fn counted<'a, N: Display + 'a>(all: impl IntoIterator<Item = (&'a String, &'a N)>) -> Vec<String> {
-    all.into_iter().map(|(reason, n)| format!("refused    {n} {reason}")).collect()
-}
-
-/// Lines that are no wider than the paper.
-fn sentences(said: &[String], paper: Paper) -> Vec<String> {
-    said.iter().flat_map(|line| layout::sentence(line, paper.room)).collect()
-}
-
-/// Rows of `all` that there are, as a table; nothing if there are none. `more` says where the others are.
-fn table(
-    columns: &[Column],
-    rows: impl IntoIterator<Item = Vec<String>>,
-    (all, more): (usize, &str),
-    paper: Paper,
-) -> Vec<String> {
-    let mut table = Table::new(columns);
-    let mut shown = 0;
-    for row in rows {
-        table.row(row);
-        shown += 1;
-    }
-    if shown == 0 {
-        return Vec::new();
-    }
-    let laid = table.lay(paper.room);
-    let mut lines: Vec<String> = laid.head.into_iter().collect();
-    lines.extend(laid.rows.into_iter().flatten());
-    if all > shown {
-        lines.push(format!("and {} more ({more})", all - shown));
-    }
-    lines
 }
 
 /// What every daemon has, and the rest as it comes.

@@ -6,7 +6,7 @@ use segue_text::terminal::layout::Column;
 use segue_text::terminal::{Colours, Tone};
 
 use super::super::which::Paper;
-use super::{ALL, ROWS, counted, sentences, table};
+use super::page::{ALL, ROWS, counted, sentences, table};
 
 const LINKS: [Column; 4] = [
     Column::left("link", 17),

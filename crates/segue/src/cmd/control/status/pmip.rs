@@ -9,7 +9,7 @@ use segue_text::terminal::{Colours, Tone};
 use segue_text::units;
 
 use super::super::which::Paper;
-use super::{ALL, ROWS, counted, sentences, table};
+use super::page::{ALL, ROWS, counted, sentences, table};
 
 const BINDINGS: [Column; 8] = [
     Column::left("host", 20),

@@ -6,7 +6,7 @@ use segue_text::terminal::layout;
 
 use super::super::paths;
 use super::super::which::Paper;
-use super::counted;
+use super::page::counted;
 
 /// All but the events.
 pub(super) fn lines(status: &Status<Tunnels>, paper: Paper) -> Vec<String> {

@@ -40,7 +40,8 @@ pub fn of_gateway(config: &MagConfig) -> anyhow::Result<Vec<String>> {
 }
 
 /// What there is to say of an interface that a file names, if it is not there.
-pub(crate) fn interface(what: &str, name: &str, links: &[Link]) -> Option<String> {
+#[must_use]
+pub fn interface(what: &str, name: &str, links: &[Link]) -> Option<String> {
     if links.iter().any(|link| link.name == *name) {
         return None;
     }
