@@ -302,7 +302,7 @@ mod tests {
             proxy_coa: "fd00:2::2".into(),
             state: "active".into(),
             lifetime_s: 599,
-            registered_ms: Some(3.141_59),
+            registered_ms: Some(3.081_59),
             attach: AttachStatus {
                 mih_ms: Some(4.0),
                 pba_ms: Some(1.648),
