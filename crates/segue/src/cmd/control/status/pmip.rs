@@ -279,7 +279,7 @@ mod tests {
         for part in [
             "fd00:2::2 (bid 1)",
             "and 2 more (segue flows)",
-            "(1.2 kB)",
+            "(1.20 kB)",
             "handover   1.4 s ago, alice@example.org going down: fd00:2::2 > fd00:3::2, 2 flows, within 0.21 ms",
         ] {
             assert!(all.contains(part), "{part}: {all}");
