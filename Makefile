@@ -104,6 +104,7 @@ soak:
 ## BINARY names an already built program. Existing files in /etc/segue stay unchanged.
 PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc
+ROLES := anchor host pmip-lma pmip-mag mih-function mih-link-sap
 RELEASE := $(TARGET)/release/segue
 BINARY ?= $(RELEASE)
 bindir = $(DESTDIR)$(PREFIX)/bin
@@ -127,12 +128,12 @@ install: $(filter $(RELEASE),$(BINARY))
 	install -Dm644 "$$made"/fish/segue.fish $(fishdir)/segue.fish
 	install -Dm755 $(BINARY) $(bindir)/segue
 	install -d $(unitdir)
-	for role in anchor host; do \
+	for role in $(ROLES); do \
 		sed 's|@PREFIX@|$(PREFIX)|; s|@SYSCONFDIR@|$(SYSCONFDIR)|' packaging/segue-$$role.service \
 			>$(unitdir)/segue-$$role.service && chmod 644 $(unitdir)/segue-$$role.service || exit 1; \
 	done
 	install -d -m750 $(confdir)
-	for role in anchor host; do \
+	for role in $(ROLES); do \
 		[ -e $(confdir)/$$role.toml ] || { sed -f packaging/configuration.sed examples/$$role.toml \
 			>$(confdir)/$$role.toml && chmod 640 $(confdir)/$$role.toml; } || exit 1; \
 	done
@@ -140,6 +141,6 @@ install: $(filter $(RELEASE),$(BINARY))
 
 ## Removes what `make install` put there, but neither /etc/segue nor the state in /var/lib/segue.
 uninstall:
-	rm -f $(bindir)/segue $(unitdir)/segue-anchor.service $(unitdir)/segue-host.service \
+	rm -f $(bindir)/segue $(ROLES:%=$(unitdir)/segue-%.service) \
 		$(mandir)/segue.1 $(mandir)/segue-*.1 $(bashdir)/segue $(zshdir)/_segue $(fishdir)/segue.fish
 	[ -n "$(DESTDIR)" ] || [ ! -d /run/systemd/system ] || systemctl daemon-reload

@@ -11,7 +11,7 @@ use segue_wire::radius::Code;
 use crate::config::AaaConfig;
 use crate::exchanges::{Answer, Exchanges, Outcome, Question};
 use crate::grant::Grant;
-use crate::io::{AaaInput, AaaOutput, AaaWish, Cause, Subject, Verdict};
+use crate::io::{AaaInput, AaaOutput, AaaWish, Cause, Subject, Verdict, Volume};
 use crate::news::{AaaReport, Unfit};
 use crate::request::{self, Served, Status};
 use crate::servers::{ServerStatus, Service};
@@ -263,8 +263,14 @@ impl<K: Ord + Clone> Aaa<K> {
         session.subject = subject.clone();
         if session.began.is_none() {
             session.began = Some((now, day));
+            session.counted = Some(subject.prefixes.clone());
         }
-        if session.grant.is_none() && self.timers.get(&(number, Due::Again)).is_none() {
+        let is_new = session.volume.is_none();
+        let asks = session.grant.is_none();
+        if is_new {
+            self.count(number);
+        }
+        if asks && self.timers.get(&(number, Due::Again)).is_none() {
             self.ask(now, key, subject);
         }
         self.account(now, number);
@@ -282,6 +288,7 @@ impl<K: Ord + Clone> Aaa<K> {
         if let Some(session) = self.sessions.get_mut(&number) {
             session.ended = Some((now, day, cause));
         }
+        self.count(number);
         self.account(now, number);
         if self.sessions.len() - self.current.len() > ENDING_MAX {
             let ended = |(_, session): &(&u64, &Session<K>)| session.ended.is_some();
@@ -289,6 +296,27 @@ impl<K: Ord + Clone> Aaa<K> {
             oldest.map(|number| self.sessions.remove(&number));
             self.untold += 1;
         }
+    }
+
+    /// Asks what a session has carried, if anybody wants to know.
+    fn count(&mut self, number: u64) {
+        let Some(session) = self.sessions.get_mut(&number).filter(|_| self.config.counts) else {
+            return;
+        };
+        if let Some(prefixes) = session.counted.clone() {
+            session.asking = true;
+            let last = session.ended.is_some();
+            let wish = AaaWish::Count { session: number, prefixes, last };
+            self.out.push_back(Output::Own(wish));
+        }
+    }
+
+    /// What a session has carried.
+    fn counted(&mut self, now: Time, number: u64, volume: Volume) {
+        let Some(session) = self.sessions.get_mut(&number) else { return };
+        session.volume = Some(volume);
+        session.asking = false;
+        self.account(now, number);
     }
 
     /// Tells what is to be told of a session next.
@@ -316,6 +344,7 @@ impl<K: Ord + Clone> Aaa<K> {
             grant,
             session: &session.name,
             lasted: until.since(began),
+            volume: session.volume,
             at,
         };
         let question = Question {
@@ -349,6 +378,7 @@ impl<K: Ord + Clone> Aaa<K> {
         match due {
             Due::Interim => {
                 session.interim_due = true;
+                self.count(number);
                 self.account(now, number);
             }
             Due::Over if !session.grant.as_ref().is_some_and(|grant| grant.again) => {
@@ -401,6 +431,9 @@ impl<K: Ord + Clone> Machine for Aaa<K> {
             Input::Own(AaaInput::Ask { key, subject }) => self.ask(now, key, subject),
             Input::Own(AaaInput::Began { key, subject }) => self.began(now, key, subject),
             Input::Own(AaaInput::Ended { key, cause }) => self.ended(now, &key, cause),
+            Input::Own(AaaInput::Counted { session, volume }) => {
+                self.counted(now, session, volume);
+            }
             Input::Interfaces(_) | Input::Link(_) | Input::Record(()) => {}
         }
         self.follow(now);

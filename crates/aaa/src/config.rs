@@ -33,6 +33,8 @@ pub struct AaaConfig {
     pub require_message_authenticator: bool,
     /// Time between interim updates, if the server does not say so; `None`: none.
     pub interim: Option<Span>,
+    /// Ask the driver what sessions have carried, and tell accounting servers.
+    pub counts: bool,
     /// Most hosts that are served at a time.
     pub capacity: usize,
     /// From the system's generator: nobody may foresee authenticators.
@@ -57,6 +59,7 @@ impl AaaConfig {
             hold_off: Span::from_secs(10),
             require_message_authenticator: false,
             interim: None,
+            counts: false,
             capacity: 1 << 15,
             seed: [0; 32],
             clock,

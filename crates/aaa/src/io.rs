@@ -36,6 +36,26 @@ pub enum AaaInput<K> {
         /// Why.
         cause: Cause,
     },
+    /// The answer to [`AaaWish::Count`].
+    Counted {
+        /// Which.
+        session: u64,
+        /// What it has carried.
+        volume: Volume,
+    },
+}
+
+/// What a session has carried.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Volume {
+    /// Octets from the host, of whole IP packets.
+    pub input_octets: u64,
+    /// Octets to it.
+    pub output_octets: u64,
+    /// Packets from it.
+    pub input_packets: u64,
+    /// Packets to it.
+    pub output_packets: u64,
 }
 
 /// A host's interface, as servers are told of it.
@@ -92,6 +112,16 @@ pub enum AaaWish<K> {
         key: K,
         /// What they say; never [`Verdict::Unanswered`] of a host that is served.
         verdict: Verdict,
+    },
+    /// How much have these prefixes carried since this was asked first? To be answered at once, by
+    /// [`AaaInput::Counted`].
+    Count {
+        /// For which session.
+        session: u64,
+        /// Its prefixes.
+        prefixes: Vec<Prefix>,
+        /// It is over: this is not asked again.
+        last: bool,
     },
 }
 

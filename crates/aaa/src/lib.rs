@@ -29,6 +29,6 @@ mod sessions;
 pub use client::Aaa;
 pub use config::{AaaConfig, AaaProfile, Server, Side};
 pub use grant::Grant;
-pub use io::{AaaInput, AaaOutput, AaaWish, Cause, Subject, Verdict};
+pub use io::{AaaInput, AaaOutput, AaaWish, Cause, Subject, Verdict, Volume};
 pub use news::{AaaReport, Unfit};
 pub use servers::{ServerStatus, Service};

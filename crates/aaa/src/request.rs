@@ -9,7 +9,7 @@ use segue_wire::radius::{Attribute, AttributeType, PMIP6_SUPPORTED};
 
 use crate::config::{AaaConfig, AaaProfile, Side};
 use crate::grant::Grant;
-use crate::io::{Cause, Subject};
+use crate::io::{Cause, Subject, Volume};
 
 /// Service-Type (RFC 2865, 5.6; RFC 5176, 3.2).
 const LOGIN: u32 = 1;
@@ -86,6 +86,8 @@ pub(crate) struct Served<'a> {
     /// Acct-Session-Id.
     pub(crate) session: &'a str,
     pub(crate) lasted: Span,
+    /// What it carried, if that is counted.
+    pub(crate) volume: Option<Volume>,
     /// When what is told happened.
     pub(crate) at: UnixTime,
 }
@@ -97,7 +99,7 @@ pub(crate) fn accounting(
     status: Status,
     cause: Option<Cause>,
 ) -> Vec<Attribute> {
-    let Served { subject, grant, session, lasted, at } = served;
+    let Served { subject, grant, session, lasted, volume, at } = served;
     let integer = Attribute::integer;
     let mut all = Vec::from([
         integer(AttributeType::ACCT_STATUS_TYPE, status as u32),
@@ -115,9 +117,25 @@ pub(crate) fn accounting(
     if status != Status::Start {
         let seconds = lasted.as_micros() / 1_000_000;
         all.push(integer(AttributeType::ACCT_SESSION_TIME, seconds as u32));
+        all.extend(volume.iter().flat_map(carried));
     }
     all.extend(cause.map(|cause| integer(AttributeType::ACCT_TERMINATE_CAUSE, cause as u32)));
     all
+}
+
+/// What a session has carried: octets of 64 bits in two attributes each (RFC 2869, 5.1 and 5.2), packets of 32 bits.
+fn carried(volume: &Volume) -> [Attribute; 6] {
+    let Volume { input_octets, output_octets, input_packets, output_packets } = volume;
+    let low = |kind, number: &u64| Attribute::integer(kind, *number as u32);
+    let high = |kind, number: &u64| Attribute::integer(kind, (*number >> 32) as u32);
+    [
+        low(AttributeType::ACCT_INPUT_OCTETS, input_octets),
+        high(AttributeType::ACCT_INPUT_GIGAWORDS, input_octets),
+        low(AttributeType::ACCT_OUTPUT_OCTETS, output_octets),
+        high(AttributeType::ACCT_OUTPUT_GIGAWORDS, output_octets),
+        low(AttributeType::ACCT_INPUT_PACKETS, input_packets),
+        low(AttributeType::ACCT_OUTPUT_PACKETS, output_packets),
+    ]
 }
 
 /// That the client has started.

@@ -1,11 +1,13 @@
 //! What an accepted host has: a session, and what is told of it in which order.
 
 use alloc::string::String;
+use alloc::vec::Vec;
 
 use segue_clock::{Time, UnixTime};
+use segue_ip::Prefix;
 
 use crate::grant::Grant;
-use crate::io::{Cause, Subject};
+use crate::io::{Cause, Subject, Volume};
 use crate::request::Status;
 
 /// A host's session.
@@ -25,6 +27,12 @@ pub(crate) struct Session<K> {
     started: bool,
     stopped: bool,
     pub(crate) interim_due: bool,
+    /// The prefixes that are counted for it; none before it begins.
+    pub(crate) counted: Option<Vec<Prefix>>,
+    /// What it had carried when that was asked last.
+    pub(crate) volume: Option<Volume>,
+    /// That is asked.
+    pub(crate) asking: bool,
 }
 
 impl<K> Session<K> {
@@ -40,12 +48,15 @@ impl<K> Session<K> {
             started: false,
             stopped: false,
             interim_due: false,
+            counted: None,
+            volume: None,
+            asking: false,
         }
     }
 
     /// What is to be told next. One thing is told at a time, so that a server hears of the start first and of the stop last.
     pub(crate) fn next(&self) -> Option<Status> {
-        if self.telling.is_some() || self.stopped {
+        if self.telling.is_some() || self.stopped || self.asking {
             return None;
         }
         if !self.started {
@@ -68,6 +79,6 @@ impl<K> Session<K> {
 
     /// Whether nothing is left to be told of one that has ended.
     pub(crate) fn is_done(&self) -> bool {
-        self.ended.is_some() && self.telling.is_none() && self.next().is_none()
+        self.ended.is_some() && !self.asking && self.telling.is_none() && self.next().is_none()
     }
 }

@@ -16,6 +16,7 @@ pub mod forwarding;
 pub mod host;
 pub mod identity;
 pub mod kept;
+pub mod lacks;
 pub mod ledger;
 pub mod locator;
 pub mod mih;

@@ -24,9 +24,10 @@ use segue_wire::mih::link::ParameterType;
 use segue_wire::mih::{PORT, View};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::control::{News, Response, Vocabulary};
+use crate::lacks;
 use crate::ledger::{Entry, Ledger};
 use crate::run::{self, Core, Role};
 pub use crate::settings::Mih as Settings;
@@ -296,13 +297,18 @@ pub enum Chore {
 
 /// A link's own address: what is configured, or the interface's.
 fn address_of(config: &MihLink) -> anyhow::Result<LinkAddress> {
-    let own = link::links()?.into_iter().find(|link| link.name == config.interface);
-    let own = own.map(|link| link.mac);
+    let links = link::links()?;
+    let own = links.iter().find(|link| link.name == config.interface).map(|link| link.mac);
     if own == Some(FIXED_MAC) && config.address.is_none() {
         bail!(
             "link {}: its interface has the address of all gateways: set address",
             config.interface
         );
+    }
+    if let Some(lack) = lacks::interface("link", &config.interface, &links)
+        && config.address.is_some()
+    {
+        warn!("{lack}");
     }
     let address = config.address.clone().or(own.map(LinkAddress::mac));
     address.with_context(|| {

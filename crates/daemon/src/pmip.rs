@@ -5,6 +5,7 @@ pub mod aaa;
 pub mod decision;
 pub mod leading;
 pub mod lma;
+pub mod macs;
 pub mod mag;
 pub mod quality;
 mod records;

@@ -8,8 +8,9 @@ use std::task::Context;
 use anyhow::Context as _;
 use segue_clock::{Machine, Time};
 use segue_datapath::MissPacket;
-use segue_datapath::relay::{Carried, Relay, RelayEvent, RelayRoom, RelaySetup};
+use segue_datapath::relay::{Carried, Counts, Relay, RelayEvent, RelayRoom, RelaySetup};
 use segue_ip::{Datagram, FlowKey, Forward, Forwarding, Input, Output, Traffic};
+use segue_linux::clock::monotonic;
 use segue_linux::monitor::Device;
 use segue_wire::DropReason;
 use tokio::sync::mpsc;
@@ -18,7 +19,7 @@ use tracing::{info, warn};
 use crate::engine::{Engine, Queue, ToLoop};
 use crate::events::Trouble;
 use crate::packets::MARK;
-use crate::settings::{Choice, Relay as Settings};
+use crate::settings::{self, Choice};
 use crate::sockets::{Arrivals, Sockets};
 use crate::turns;
 
@@ -66,14 +67,19 @@ pub enum Came {
 /// First packets of flows, and how many there were too many.
 pub type Misses = (mpsc::Receiver<MissPacket>, Arc<AtomicU64>);
 
-/// Opens a relay in the current network namespace, whose driver has sockets at these ports of tunnels itself.
+/// Opens a relay in the current network namespace, whose driver has sockets at these ports of tunnels itself, and which counts
+/// what these carry.
 ///
 /// # Errors
 /// Neither packet path can be had, or not the one that the operator wants.
-pub fn open(settings: &Settings, held: &[u16]) -> anyhow::Result<(Relay, Misses)> {
-    let Settings { device, mtu, datapath: choice, tunnels, labels } = settings.clone();
+pub fn open(
+    own: &settings::Relay,
+    held: &[u16],
+    counts: Counts,
+) -> anyhow::Result<(Relay, Misses)> {
+    let settings::Relay { device, mtu, datapath: choice, tunnels, labels } = own.clone();
     let (room, held) = (RelayRoom { tunnels, ..RelayRoom::default() }, held.to_vec());
-    let setup = RelaySetup { device, mtu_bytes: mtu, mark: MARK, room, held, labels };
+    let setup = RelaySetup { device, mtu_bytes: mtu, mark: MARK, room, held, labels, counts };
     let (sender, receiver) = mpsc::channel(MISSES);
     let shed = Arc::<AtomicU64>::default();
     let sink = Arc::new({
@@ -140,8 +146,25 @@ impl<M> Relayed<M> {
         self.relay.tun_ifindex()
     }
 
-    /// Takes packets out of tunnels that come over these interfaces, and no others.
-    pub fn attach(&mut self, over: &[&Device], trouble: &mut Trouble, now: Time) {
+    /// Takes packets out of tunnels that come over these interfaces, and no others: of those that are up and `named`, all if
+    /// none is, but for loopback, its own device and some. Returns them.
+    pub fn attach<'a>(
+        &mut self,
+        all: &'a [Device],
+        named: &[String],
+        but: impl Fn(&Device) -> bool,
+        trouble: &mut Trouble,
+    ) -> Vec<&'a Device> {
+        let own = self.device();
+        let over = |device: &&Device| {
+            device.up
+                && !device.loopback
+                && device.interface.index != own
+                && (named.is_empty() || named.contains(&device.interface.name))
+                && !but(device)
+        };
+        let over: Vec<&Device> = all.iter().filter(over).collect();
+        let now = monotonic();
         let wanted: BTreeSet<u32> = over.iter().map(|device| device.interface.index).collect();
         for gone in self.attached.difference(&wanted) {
             self.relay.detach(*gone);
@@ -155,6 +178,7 @@ impl<M> Relayed<M> {
         let new: Vec<u32> = new.collect();
         self.attached.retain(|interface| wanted.contains(interface));
         self.attached.extend(new);
+        over
     }
 
     /// What a tunnel has carried.

@@ -16,7 +16,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use segue_datapath::relay::{Relay, RelayRoom, RelaySetup};
+use segue_datapath::relay::{Counts, Relay, RelayRoom, RelaySetup};
 use segue_ip::{
     Binding, Exit, FlowKey, Form, Forward, Forwarding, Port, Prefix, Route, Source, Traffic, Tunnel,
 };
@@ -249,6 +249,7 @@ fn relay(end: u8, form: Form) -> Result<Relay, Error> {
         room: RelayRoom::default(),
         held: Vec::new(),
         labels: false,
+        counts: Counts::Nothing,
     };
     let mut relay = Relay::new(&setup, Arc::new(|_| ()))?;
     relay.attach(link::index_of(WIRE)?)?;

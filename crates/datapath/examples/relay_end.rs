@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-use segue_datapath::relay::{Relay, RelayRoom, RelaySetup};
+use segue_datapath::relay::{Counts, Relay, RelayRoom, RelaySetup};
 use segue_ip::{
     Binding, Exit, Form, Forward, Forwarding, Port, Prefix, Route, Source, Traffic, Tunnel,
 };
@@ -55,6 +55,7 @@ fn run(args: &[String]) -> Result<(), Error> {
         room: RelayRoom::default(),
         held: Vec::new(),
         labels: false,
+        counts: Counts::Nothing,
     };
     let mut relay = start(&setup, Arc::new(|event| eprintln!("{event:?}")))?;
     relay.attach(interface)?;

@@ -6,6 +6,7 @@
 //! tunnel arrives at that device, and the kernel's routes take it from there. A relay is of the network namespace of the
 //! thread that makes it: whoever attaches it to interfaces, changes it or calls its heartbeat must be in the same one.
 
+mod counter;
 pub mod dry_run;
 mod end;
 mod holds;
@@ -28,12 +29,13 @@ use segue_linux::Kernel;
 use segue_linux::route::{self, Hop};
 use segue_wire::DropReason;
 
+pub use self::counter::Counter;
 use self::end::End;
 use self::kernel::KernelPlane;
 use self::plane::{Plane, Way};
 use self::reader::Shore;
 use self::user::UserPlane;
-pub use self::words::{Carried, RelayEvent, RelayRoom, RelaySetup, RelaySink};
+pub use self::words::{Carried, Count, Counts, RelayEvent, RelayRoom, RelaySetup, RelaySink};
 use crate::locals::Watch;
 use crate::worker::Worker;
 use crate::{DatapathError, MissPacket};
@@ -197,6 +199,12 @@ impl Relay {
             Some(_) => self.shore.plane.traffic_carried(traffic),
             None => Carried::default(),
         }
+    }
+
+    /// Counts prefixes of hosts.
+    #[must_use]
+    pub fn counter(&self) -> Counter {
+        Counter::new(&self.shore)
     }
 
     /// Refused packets by reason, those above zero.

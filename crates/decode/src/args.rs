@@ -15,7 +15,7 @@ const TEXT_MAX: u64 = 1 << 20;
 /// Show the mobility messages of a capture or a packet, field by field
 ///
 /// Mobility Headers (Mobile IPv6, Proxy Mobile IPv6 and what extends them), neighbour discovery, MIH (IEEE 802.21),
-/// Segue's own packets, UPMT's and STAMP's, also inside of tunnels. Every packet gives its messages, or the reason why it has none.
+/// RADIUS, Segue's own packets, UPMT's and STAMP's, also inside of tunnels. Every packet gives its messages, or the reason why it has none.
 #[derive(clap::Args)]
 pub struct Args {
     /// A capture (pcap or pcapng), or hexadecimal digits: here, in a file, or with - on standard input
@@ -42,6 +42,8 @@ pub enum As {
     Segue,
     /// An MIH frame
     Mih,
+    /// A RADIUS packet
+    Radius,
 }
 
 /// Runs the verb.
@@ -113,6 +115,7 @@ fn one(bytes: &[u8], what: As, out: &mut Printer<impl Write>) -> anyhow::Result<
         As::Icmpv6 => bare(Bare::Icmpv6, bytes),
         As::Segue => bare(Bare::Segue, bytes),
         As::Mih => bare(Bare::Mih, bytes),
+        As::Radius => bare(Bare::Radius, bytes),
     };
     if elements.iter().all(|element| element.message.is_none()) {
         let error = elements.into_iter().find_map(|element| element.error);

@@ -16,6 +16,7 @@ mod link;
 mod mh;
 mod mih;
 mod own;
+mod radius;
 mod show;
 mod stamp;
 mod tcp;

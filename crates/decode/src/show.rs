@@ -54,7 +54,7 @@ fn inside(f: &mut Formatter<'_>, tree: &Tree, indent: usize) -> fmt::Result {
     }
 }
 
-/// An object in a list: under its first field, which names it if it is an option or a TLV.
+/// An object in a list: under its first field, which names it if it is an option, a TLV or an attribute.
 fn entry(f: &mut Formatter<'_>, tree: &Tree, indent: usize) -> fmt::Result {
     let Tree::Object(fields) = tree else { return object(f, tree, indent) };
     match fields.split_first() {
@@ -62,13 +62,17 @@ fn entry(f: &mut Formatter<'_>, tree: &Tree, indent: usize) -> fmt::Result {
             writeln!(f, "{:indent$}{option}", "")?;
             object(f, &Tree::Object(rest.to_vec()), indent + 2)
         }
-        Some(((name, Tree::Text(tlv)), [(_, value)])) if name == "tlv" => match inline(value) {
-            Some(text) => writeln!(f, "{:indent$}{tlv}  {text}", ""),
-            None => {
-                writeln!(f, "{:indent$}{tlv}", "")?;
-                inside(f, value, indent + 2)
+        Some(((name, Tree::Text(tlv)), [(_, value)]))
+            if ["tlv", "attribute"].contains(&&**name) =>
+        {
+            match inline(value) {
+                Some(text) => writeln!(f, "{:indent$}{tlv}  {text}", ""),
+                None => {
+                    writeln!(f, "{:indent$}{tlv}", "")?;
+                    inside(f, value, indent + 2)
+                }
             }
-        },
+        }
         _ => {
             writeln!(f, "{:indent$}-", "")?;
             object(f, tree, indent + 2)

@@ -3,10 +3,11 @@
 use std::borrow::Cow;
 
 use segue_wire::mih::PORT as MIH;
+use segue_wire::radius::{ACCOUNTING_PORT, PORT as RADIUS_PORT};
 use segue_wire::{SIGNAL_PORT, TUNNEL_PORT, stamp as wire};
 
 use crate::element::{Found, Ported};
-use crate::{mh, mih, own, stamp};
+use crate::{mh, mih, own, radius, stamp};
 
 /// Mobile IPv6 for dual stacks (RFC 5555).
 const DSMIPV6: u16 = 4191;
@@ -39,15 +40,24 @@ pub(crate) fn datagram(bytes: &[u8], cut: bool) -> Ported<'_> {
         }
         Some(SIGNAL_PORT) => not_decoded(SIGNAL_PORT, "signalling, encrypted"),
         Some(MIH) => vec![Found::Message(mih::decode(payload))],
-        Some(port) => not_decoded(port, "RADIUS"),
+        Some(_) => vec![Found::Message(radius::decode(payload))],
         None => vec![Found::Message(Err(format!("UDP port {destination}: not decoded")))],
     };
     Ok(((source, destination), found))
 }
 
 /// Ports that say what a datagram is; the first three may carry any of the others.
-const KNOWN: [u16; 9] =
-    [TUNNEL_PORT, PMIPV6_DATA, DSMIPV6, PMIPV6_CONTROL, wire::PORT, SIGNAL_PORT, MIH, 1812, 1813];
+const KNOWN: [u16; 9] = [
+    TUNNEL_PORT,
+    PMIPV6_DATA,
+    DSMIPV6,
+    PMIPV6_CONTROL,
+    wire::PORT,
+    SIGNAL_PORT,
+    MIH,
+    RADIUS_PORT,
+    ACCOUNTING_PORT,
+];
 
 fn not_decoded<'a>(port: u16, what: &str) -> Vec<Found<'a>> {
     vec![Found::Message(Err(format!("UDP port {port} ({what}): not decoded")))]

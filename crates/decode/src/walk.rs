@@ -7,7 +7,7 @@ use segue_wire::{mobility, nd};
 
 use crate::element::{Decoded, Ends, Found, Outcome, Over, Ported};
 use crate::link::Inside;
-use crate::{Element, Link, Within, icmpv6, mh, mih, own, tcp, udp};
+use crate::{Element, Link, Within, icmpv6, mh, mih, own, radius, tcp, udp};
 
 /// IP protocols.
 const IPV4: u8 = 4;
@@ -44,6 +44,8 @@ pub enum Bare {
     Segue,
     /// An MIH frame.
     Mih,
+    /// A RADIUS packet.
+    Radius,
 }
 
 /// The messages in a message that was given by itself.
@@ -54,6 +56,7 @@ pub fn bare(kind: Bare, bytes: &[u8]) -> Vec<Element> {
         Bare::MobilityHeader => walk.say(None, &[], mh::decode(bytes, None)),
         Bare::Icmpv6 => walk.say(None, &[], icmpv6::decode(bytes, None)),
         Bare::Mih => walk.say(None, &[], mih::decode(bytes)),
+        Bare::Radius => walk.say(None, &[], radius::decode(bytes)),
         Bare::Segue => {
             let found = own::payload(bytes, bytes.len());
             walk.found(found, None, &[]);

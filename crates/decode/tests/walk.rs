@@ -152,7 +152,9 @@ fn packets_without_a_message_say_why() {
     let error = |bytes: &[u8]| only(bytes).error.unwrap();
     assert_eq!(error(&ipv4(6, &[0; 20])), "TCP: not decoded");
     assert_eq!(error(&ipv4(17, &udp(9, 4551, &[1]))), "MIH frame: 1 bytes, at least 8 needed");
-    assert_eq!(error(&ipv4(17, &udp(1812, 9, &[1]))), "UDP port 1812 (RADIUS): not decoded");
+    let short = "RADIUS packet: 1 bytes, at least 20 needed";
+    assert_eq!(error(&ipv4(17, &udp(1812, 9, &[1]))), short);
+    assert_eq!(error(&ipv4(17, &udp(9, 1813, &[1]))), short);
     assert_eq!(error(&ipv4(17, &udp(9, 10, &[1]))), "UDP port 10: not decoded");
     assert_eq!(error(&ipv4(17, &[0; 7])), "UDP: 7 bytes, at least 8 needed");
     assert_eq!(

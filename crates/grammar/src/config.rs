@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use toml::de::{DeTable, Deserializer};
 
 use crate::keepalive::complete;
-use crate::source::printable;
+use crate::source::{hint, key_at, printable};
 
 /// What a file is read into.
 pub trait Config: DeserializeOwned {
@@ -30,11 +30,26 @@ pub fn parse<T: Config>(text: &str, name: &str) -> anyhow::Result<T> {
         T::deserialize(Deserializer::from(file))
     };
     read(text).map_err(|error: toml::de::Error| {
-        let offset = error.span().map_or(0, |span| span.start.min(text.len()));
-        let line = text[..offset].matches('\n').count() + 1;
-        let message = error.message().trim_end().replace('\n', ", ");
-        anyhow!("{name}:{line}: {}", printable(&in_numbers(&message)))
+        let place = error.span().map(|span| span.start.min(text.len()));
+        let line = text[..place.unwrap_or(0)].matches('\n').count() + 1;
+        let message = in_numbers(&error.message().trim_end().replace('\n', ", "));
+        // The library names keys that it does not know, but not those whose value is wrong.
+        let file = DeTable::parse(text).ok().filter(|_| !message.starts_with("unknown field"));
+        let key = file.zip(place).and_then(|(file, place)| key_at(file.get_ref(), place));
+        let key = key.map_or_else(String::new, |key| format!("{key}: "));
+        let meant = meant(&message);
+        anyhow!("{name}:{line}: {}", printable(&format!("{key}{message}{meant}")))
     })
+}
+
+/// The known key that one resembles which the library does not know, if there is one.
+fn meant(message: &str) -> String {
+    let mut words = message.split('`').skip(1).step_by(2);
+    let Some(unknown) = words.next().filter(|_| message.starts_with("unknown field")) else {
+        return String::new();
+    };
+    let known: Vec<&str> = words.collect();
+    Some(hint(unknown, &known)).filter(|hint| hint.contains("did you mean")).unwrap_or_default()
 }
 
 /// Replaces the type that the library names in a message by the range of a number.
@@ -66,6 +81,8 @@ mod tests {
     struct Small {
         wait: Option<Duration>,
         share: Option<Ratio>,
+        #[expect(dead_code, reason = "it is only read")]
+        hosts: Option<Vec<std::net::IpAddr>>,
     }
 
     impl Config for Small {}
@@ -81,8 +98,10 @@ mod tests {
     #[test]
     fn an_error_is_one_line_with_file_line_and_what_is_wrong() {
         for (text, part) in [
-            ("\nwait = 5", "unit"),
-            ("\nwiat = \"5s\"", "wiat"),
+            ("\nwait = 5", "wait: invalid type"),
+            ("\nwiat = \"5s\"", "x:2: unknown field `wiat`"),
+            ("\nwiat = \"5s\"", "(did you mean wait?)"),
+            ("\nhosts = [\"::1\", \"::zz\"]", "hosts: invalid IP"),
             ("\nwait = \"5 parsecs\"", "parsecs"),
             ("\nwait = ", "x:2"),
         ] {

@@ -214,7 +214,7 @@ fn name_of<'a>(value: &'a DeValue<'_>) -> Option<&'a str> {
 }
 
 /// The innermost dotted key at this place.
-fn key_at(table: &DeTable<'_>, at: usize) -> Option<String> {
+pub(crate) fn key_at(table: &DeTable<'_>, at: usize) -> Option<String> {
     for (key, value) in table {
         let name = key.get_ref();
         if key.span().contains(&at) {

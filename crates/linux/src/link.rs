@@ -40,6 +40,8 @@ pub struct Link {
     pub mtu_bytes: u32,
     /// Link-layer address; all zero if the device has none of six bytes.
     pub mac: [u8; 6],
+    /// The one that it was made with, if the device has such a one: virtual ones have none.
+    pub permanent_mac: Option<[u8; 6]>,
 }
 
 /// An address on a device.
@@ -267,12 +269,14 @@ fn read_link(message: LinkMessage) -> Link {
         loopback: flags.contains(LinkFlags::Loopback),
         mtu_bytes: 0,
         mac: [0; 6],
+        permanent_mac: None,
     };
     for attribute in message.attributes {
         match attribute {
             LinkAttribute::IfName(name) => link.name = name,
             LinkAttribute::Mtu(mtu_bytes) => link.mtu_bytes = mtu_bytes,
             LinkAttribute::Address(mac) => link.mac = mac.try_into().unwrap_or_default(),
+            LinkAttribute::PermAddress(mac) => link.permanent_mac = mac.try_into().ok(),
             _ => (),
         }
     }

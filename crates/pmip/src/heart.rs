@@ -1,6 +1,8 @@
 //! Whether the other end lives, and whether it has started anew (RFC 5847).
 
-use segue_clock::{Rng, Span, Time};
+use alloc::collections::{BTreeMap, BTreeSet};
+
+use segue_clock::{Deadline, Rng, Span, Time};
 use segue_ip::Datagram;
 use segue_wire::mobility::body::Heartbeat;
 use segue_wire::mobility::option::RestartCounter;
@@ -18,7 +20,7 @@ const MISSING_ALLOWED: u32 = 3;
 
 /// What one end knows of the other's life.
 #[derive(Clone, Debug)]
-pub(crate) struct Heart {
+struct Heart {
     sequence: u32,
     next: Time,
     /// Requests since the last response.
@@ -44,7 +46,7 @@ pub(crate) enum Pulse {
 
 impl Heart {
     /// Asks at once: who knows no counter sees no restart. Requests are numbered from anywhere, so that nobody else answers them.
-    pub(crate) fn new(now: Time, seed: u64) -> Heart {
+    fn new(now: Time, seed: u64) -> Heart {
         Heart {
             sequence: Rng::new(seed).next_u64() as u32,
             next: now,
@@ -56,12 +58,12 @@ impl Heart {
         }
     }
 
-    pub(crate) fn deadline(&self) -> Time {
+    fn deadline(&self) -> Time {
         self.next
     }
 
     /// Asks if it is time; also says if too much was not answered.
-    pub(crate) fn tick(&mut self, now: Time) -> (Option<u32>, Option<Pulse>) {
+    fn tick(&mut self, now: Time) -> (Option<u32>, Option<Pulse>) {
         if now < self.next {
             return (None, None);
         }
@@ -74,7 +76,7 @@ impl Heart {
 
     /// A response to the request with this number, or one that nobody asked for; `None`: it is neither. Who sends the latter may be
     /// anybody: if it says something new, the other end is asked, at most once a second.
-    pub(crate) fn on_response(
+    fn on_response(
         &mut self,
         now: Time,
         beat: &Heartbeat,
@@ -102,6 +104,65 @@ impl Heart {
             (false, true) => Some(Pulse::Back),
             (false, false) => None,
         })
+    }
+}
+
+/// The hearts of peers, by when each is due.
+#[derive(Clone, Debug)]
+pub(crate) struct Hearts<P> {
+    known: BTreeMap<P, Heart>,
+    due: BTreeSet<(Time, P)>,
+}
+
+impl<P> Default for Hearts<P> {
+    fn default() -> Hearts<P> {
+        Hearts { known: BTreeMap::new(), due: BTreeSet::new() }
+    }
+}
+
+impl<P: Copy + Ord> Hearts<P> {
+    /// Listens to a peer from now on.
+    pub(crate) fn listen(&mut self, now: Time, peer: P, seed: u64) {
+        self.forget(peer);
+        let heart = Heart::new(now, seed);
+        self.due.insert((heart.deadline(), peer));
+        self.known.insert(peer, heart);
+    }
+
+    /// Does not any more.
+    pub(crate) fn forget(&mut self, peer: P) {
+        if let Some(heart) = self.known.remove(&peer) {
+            self.due.remove(&(heart.deadline(), peer));
+        }
+    }
+
+    pub(crate) fn deadline(&self) -> Deadline {
+        self.due.first().map(|(at, _)| (*at, "a heartbeat is due"))
+    }
+
+    /// What a response of a peer says; `None`: nobody has asked for it.
+    pub(crate) fn on_response(
+        &mut self,
+        now: Time,
+        peer: P,
+        beat: &Heartbeat,
+        counter: Option<u32>,
+    ) -> Option<Option<Pulse>> {
+        let heart = self.known.get_mut(&peer)?;
+        self.due.remove(&(heart.deadline(), peer));
+        let pulse = heart.on_response(now, beat, counter);
+        self.due.insert((heart.deadline(), peer));
+        pulse
+    }
+
+    /// A peer that is due: what to ask it with, and whether it has become silent.
+    pub(crate) fn beat(&mut self, now: Time) -> Option<(P, Option<u32>, bool)> {
+        let (_, peer) = self.due.first().copied().filter(|(at, _)| *at <= now)?;
+        self.due.pop_first();
+        let heart = self.known.get_mut(&peer)?;
+        let (ask, pulse) = heart.tick(now);
+        self.due.insert((heart.deadline(), peer));
+        Some((peer, ask, pulse == Some(Pulse::Silent)))
     }
 }
 

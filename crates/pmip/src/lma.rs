@@ -26,7 +26,7 @@ use segue_mobility::{BindingCache, Leases, Lifetime};
 use segue_wire::mobility::body::{BindingRevocation, BindingUpdate, Heartbeat};
 use segue_wire::mobility::{BindingUpdateFlags, Body, HeartbeatFlags, Message, Profile};
 
-use crate::heart::{self, Pulse};
+use crate::heart::{self, Hearts, Pulse};
 use crate::message::{Registration, Update, read};
 use crate::news::Why;
 use crate::peer::Ends;
@@ -49,8 +49,7 @@ pub struct Lma {
     peers: BTreeMap<PeerAddress, Peer>,
     /// Numbers of tunnels, to gateways and of bindings.
     tunnels_used: BTreeSet<u32>,
-    /// Where peers' heartbeats are due.
-    beats: BTreeSet<(Time, PeerAddress)>,
+    hearts: Hearts<PeerAddress>,
     /// When keepalives to gateways are due.
     probes: BTreeSet<(Time, PeerAddress)>,
     /// When to look whether flows should go elsewhere.
@@ -98,7 +97,7 @@ impl Lma {
             leases: Leases::new(config.pool, config.prefix_hold),
             peers: BTreeMap::new(),
             tunnels_used: BTreeSet::new(),
-            beats: BTreeSet::new(),
+            hearts: Hearts::default(),
             probes: BTreeSet::new(),
             review_at: None,
             waiting: BTreeMap::new(),
@@ -238,14 +237,11 @@ impl Lma {
             return Ok(());
         }
         let answered = self.answered(now, from, beat.sequence, told.probe);
-        let peer = self.peers.get_mut(&from).ok_or(Refusal::Stale)?;
         // An answer to a keepalive shows a restart as well as that to a heartbeat, which is far apart: it is asked at once.
         let unasked =
             Heartbeat { flags: HeartbeatFlags::RESPONSE | HeartbeatFlags::UNSOLICITED, ..*beat };
         let beat = if answered.is_some() { &unasked } else { beat };
-        self.beats.remove(&(peer.heart.deadline(), from));
-        let pulse = peer.heart.on_response(now, beat, told.restart_counter);
-        self.beats.insert((peer.heart.deadline(), from));
+        let pulse = self.hearts.on_response(now, from, beat, told.restart_counter);
         self.beat(now);
         match pulse.ok_or(Refusal::Stale)? {
             // It registers its hosts anew, or lets their lifetimes end.
@@ -262,15 +258,11 @@ impl Lma {
     }
 
     fn beat(&mut self, now: Time) {
-        while let Some((_, gateway)) = self.beats.first().copied().filter(|(at, _)| *at <= now) {
-            self.beats.pop_first();
-            let Some(peer) = self.peers.get_mut(&gateway) else { continue };
-            let (ask, pulse) = peer.heart.tick(now);
-            self.beats.insert((peer.heart.deadline(), gateway));
+        while let Some((gateway, ask, silent)) = self.hearts.beat(now) {
             let ends = self.ends_to(gateway);
             self.send(ask.and_then(|sequence| heart::request(sequence, None, ends, false)));
             // Keepalives, where there are some, have said so long ago.
-            if pulse == Some(Pulse::Silent) && self.config.keepalive.is_none() {
+            if silent && self.config.keepalive.is_none() {
                 self.report(Report::Silent { peer: gateway });
             }
         }
@@ -373,7 +365,7 @@ impl Machine for Lma {
         let end = self.sessions.next_end().map(|at| (at, "a binding ends"));
         let wait = self.waiting.first_key_value().map(|((at, _), _)| (*at, "to wait no longer"));
         let revoke = self.revocations.values().map(|r| r.again.deadline()).min();
-        let beat = self.beats.first().map(|(at, _)| (*at, "a heartbeat is due"));
+        let beat = self.hearts.deadline();
         let probe = self.probes.first().map(|(at, _)| (*at, "a keepalive is due"));
         let review = self.review_at.map(|at| (at, "to look whether flows go where they should"));
         let notify = self.notifications.values().map(|n| n.again.deadline()).min();

@@ -22,6 +22,7 @@ use segue_ip::{Datagram, Forward, Input, Interface, LinkEvent, Output, Port, Pre
 use segue_wire::mobility::body::BindingRevocation;
 use segue_wire::mobility::{Body, Message};
 
+use crate::heart::Hearts;
 use crate::keepalive::Answers;
 use crate::message::{Registration, read};
 use crate::news::Why;
@@ -53,7 +54,7 @@ pub struct Mag {
     anchors: BTreeMap<IpAddr, Anchor>,
     /// What anchors were answered, by anchor and own address.
     answers: BTreeMap<(IpAddr, IpAddr), Answers>,
-    beats: BTreeSet<(Time, IpAddr)>,
+    hearts: Hearts<IpAddr>,
     /// Keepalives through NATs: own address and anchor.
     keepalives: Timers<(IpAddr, IpAddr)>,
     stays: Stays,
@@ -78,7 +79,7 @@ impl Mag {
             timers: Timers::new(),
             anchors: BTreeMap::new(),
             answers: BTreeMap::new(),
-            beats: BTreeSet::new(),
+            hearts: Hearts::default(),
             keepalives: Timers::new(),
             stays: Stays::new(config.capacity),
             records: Vec::new(),
@@ -273,7 +274,6 @@ impl Machine for Mag {
     fn deadline(&self) -> Deadline {
         let timer = self.timers.next().map(|(at, (_, task))| (at, task.why()));
         let keepalive = self.keepalives.next().map(|(at, _)| (at, "a NAT is to be kept open"));
-        let beat = self.beats.first().map(|(at, _)| (*at, "a heartbeat is due"));
-        earlier(earlier(timer, keepalive), beat)
+        earlier(earlier(timer, keepalive), self.hearts.deadline())
     }
 }

@@ -16,6 +16,9 @@ pub(crate) fn read_key(path: &Path) -> anyhow::Result<ProbeKey> {
     })
 }
 
+/// The longest key file, in bytes.
+const LONGEST: u64 = 1_000;
+
 /// Reads a key file, which must not be readable by other users.
 pub fn read_secret(path: &Path) -> anyhow::Result<String> {
     let name = path.display();
@@ -25,8 +28,12 @@ pub fn read_secret(path: &Path) -> anyhow::Result<String> {
         bail!("key file {name} can be read by others; run: chmod 600 {name}");
     }
     let mut text = String::new();
-    // A key has 128 digits at most; reading stops long before a wrong file fills the memory.
-    file.take(1_000).read_to_string(&mut text).with_context(|| format!("key file {name}"))?;
+    // Reading stops long before a wrong file fills the memory.
+    let read = file.take(LONGEST + 1).read_to_string(&mut text);
+    let read = read.with_context(|| format!("key file {name}"))?;
+    if read as u64 > LONGEST {
+        bail!("key file {name} has more than {LONGEST} bytes: is it the right one?");
+    }
     Ok(text)
 }
 
@@ -42,4 +49,24 @@ pub(crate) fn random() -> io::Result<[u8; 16]> {
     let mut bytes = [0; 16];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_read_whole_or_not_at_all() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("secret");
+        let write = |length| {
+            std::fs::write(&path, "s".repeat(length)).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        };
+        write(1_000);
+        assert_eq!(read_secret(&path).unwrap().len(), 1_000);
+        write(1_001);
+        let refused = read_secret(&path).unwrap_err().to_string();
+        assert!(refused.contains("more than 1000 bytes"), "{refused}");
+    }
 }

@@ -97,7 +97,7 @@ fn bad_input_is_told_in_one_line() {
     assert!(told(&["8500000000000000"], b"").contains("--as"));
     assert!(told(&["6000000000103aff"], b"").contains("IPv6 header: 8 bytes, at least 40 needed"));
     assert!(told(&["--as", "mh", "3b00ff0000000000"], b"").contains("type 255 is not known"));
-    assert!(told(&["--as", "radius", "00"], b"").contains("radius"));
+    assert!(told(&["--as", "diameter", "00"], b"").contains("diameter"));
     // Radiotap.
     let mut wifi = fs::read(captures().join("oai-pmip.pcap")).unwrap();
     wifi[20] = 127;

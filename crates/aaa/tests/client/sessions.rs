@@ -1,6 +1,6 @@
 //! Sessions: how long they last, and what servers are told of them.
 
-use segue_aaa::{AaaInput, Cause, Side, Verdict};
+use segue_aaa::{AaaInput, Cause, Side, Verdict, Volume};
 use segue_clock::Span;
 use segue_wire::radius::{Attribute, AttributeType};
 
@@ -167,4 +167,58 @@ fn ends_that_nobody_is_told_of_are_bounded_and_counted() {
     world.run(s(3_600.0));
     assert_eq!(world.client.passed_over()[2], 6_000);
     assert_eq!((world.client.open(), world.client.sessions()), (0, 0));
+}
+
+#[test]
+fn what_a_session_has_carried_is_told_as_of_its_end_with_all_64_bits() {
+    let mut config = config(Side::Gateway);
+    (config.counts, config.interim) = (true, Some(Span::from_secs(10)));
+    let mut world = World::with(config);
+    world.does(1, accepts(&[]));
+    world.ask(1);
+    world.began(1);
+    // Again, as hosts that move do: that is no other session.
+    world.began(1);
+    world.volume = Volume {
+        input_octets: 5 << 32 | 7,
+        output_octets: 3,
+        input_packets: 1 << 32 | 2,
+        output_packets: 1,
+    };
+    world.run(s(10.5));
+    world.servers.insert(at(1, 1813), Does::Nothing);
+    world.servers.insert(at(2, 1813), Does::Nothing);
+    world.run(s(20.5));
+    world.volume.output_octets = 4;
+    world.ended(1);
+    // What another session of the prefixes carries is not counted.
+    world.volume.output_octets = 1_000;
+    world.servers.insert(at(2, 1813), Does::Accept(Vec::new()));
+    world.run(s(90.0));
+    assert_eq!(world.counted, [(1, false), (1, false), (1, false), (1, true)]);
+    let all = world.sent.iter().filter(|(_, to, _)| to.port() == 1813);
+    let all = all.map(|(.., bytes)| segue_wire::radius::Packet::parse(bytes).unwrap());
+    let (mut starts, mut stops) = (0, 0);
+    for packet in all {
+        let value = |kind| packet.first(kind).map(|attribute| attribute.to_integer().unwrap());
+        let both = [AttributeType::ACCT_INPUT_OCTETS, AttributeType::ACCT_INPUT_GIGAWORDS];
+        let [low, high] = both.map(value);
+        match value(AttributeType::ACCT_STATUS_TYPE) {
+            Some(START | ON) => {
+                assert_eq!((low, high), (None, None));
+                starts += 1;
+            }
+            Some(status) => {
+                assert_eq!((low, high), (Some(7), Some(5)), "{packet:?}");
+                assert_eq!(value(AttributeType::ACCT_INPUT_PACKETS), Some(2));
+                assert_eq!(value(AttributeType::ACCT_OUTPUT_GIGAWORDS), Some(0));
+                let to = value(AttributeType::ACCT_OUTPUT_OCTETS);
+                assert_eq!(to, Some(if status == STOP { 4 } else { 3 }));
+                stops += u32::from(status == STOP);
+            }
+            None => panic!("{packet:?}"),
+        }
+    }
+    assert!(starts >= 2 && stops >= 1, "{starts} {stops}");
+    assert_eq!(world.client.sessions(), 0);
 }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use segue_aaa::{
     Aaa, AaaConfig, AaaInput, AaaReport, AaaWish, Cause, Server, ServerStatus, Side, Subject,
-    Unfit, Verdict,
+    Unfit, Verdict, Volume,
 };
 use segue_clock::{DayClock, Machine, Span, Time, UnixTime};
 use segue_ip::{Datagram, Input, Output};
@@ -79,6 +79,10 @@ pub(crate) struct World {
     pub(crate) sent: Vec<(Time, SocketAddr, Vec<u8>)>,
     pub(crate) verdicts: Vec<(u32, Verdict)>,
     pub(crate) reports: Vec<AaaReport>,
+    /// What every session has carried.
+    pub(crate) volume: Volume,
+    /// Which sessions were asked about, and whether for the last time.
+    pub(crate) counted: Vec<(u64, bool)>,
 }
 
 impl World {
@@ -93,6 +97,8 @@ impl World {
             sent: Vec::new(),
             verdicts: Vec::new(),
             reports: Vec::new(),
+            volume: Volume::default(),
+            counted: Vec::new(),
         }
     }
 
@@ -146,6 +152,12 @@ impl World {
                 }
                 Output::Own(AaaWish::Answered { key, verdict }) => {
                     self.verdicts.push((key, verdict));
+                }
+                Output::Own(AaaWish::Count { session, last, .. }) => {
+                    self.counted.push((session, last));
+                    let volume = self.volume;
+                    let input = AaaInput::Counted { session, volume };
+                    self.client.handle(self.now, Input::Own(input));
                 }
                 Output::Report(report) => self.reports.push(report),
                 other => panic!("{other:?}"),

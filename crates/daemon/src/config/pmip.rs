@@ -495,6 +495,8 @@ fn mih_links(keys: &[AccessKeys]) -> anyhow::Result<BTreeMap<String, Option<Link
         let link = link.with_context(|| format!("access {interface}"))?;
         if by_mih {
             all.insert(interface.clone(), link);
+        } else if link.is_some() {
+            bail!("access {interface}: link goes with attach = \"mih\"");
         }
     }
     Ok(all)
@@ -507,6 +509,9 @@ fn told_of(
     links: &BTreeMap<String, Option<LinkAddress>>,
 ) -> anyhow::Result<Option<MihfConfig>> {
     if links.is_empty() {
+        if keys.is_some() {
+            bail!("\"mih\" tells of hosts at accesses with attach = \"mih\", and there is none");
+        }
         return Ok(None);
     }
     let events = EventList::LINK_UP | EventList::LINK_DOWN;

@@ -422,7 +422,8 @@ impl News<TunnelEvent> for Report {
 
 /// Asks a host or an anchor.
 pub fn ask(path: &Path, request: TunnelRequest) -> anyhow::Result<Response<Tunnels>> {
-    Client::connect(path)?.ask(&Request::Own(request))
+    let asked = Client::connect(path)?.ask(&Request::Own(request));
+    asked.map_err(|error| of_role(path, error))
 }
 
 /// Gives a host or an anchor an order; what it says of it.
@@ -435,14 +436,20 @@ pub fn order(path: &Path, order: TunnelRequest) -> anyhow::Result<String> {
 
 /// The status of a host or an anchor, with the events from this number on.
 pub fn status(path: &Path, events_from: u64) -> anyhow::Result<Status<Tunnels>> {
-    super::status(path, events_from).map_err(|error| match super::status::<Any>(path, u64::MAX) {
+    super::status(path, events_from).map_err(|error| of_role(path, error))
+}
+
+/// Why a daemon has not answered as a host or an anchor does: if that is its role, that.
+fn of_role(path: &Path, error: anyhow::Error) -> anyhow::Error {
+    match super::status::<Any>(path, u64::MAX) {
         Ok(Status { head, .. }) if !ROLES.contains(&&*head.role) => anyhow!(
-            "{} is the socket of a daemon with the role {}: this is for hosts and anchors",
+            "{} is the socket of a daemon with the role {}, and this is for segue host and segue anchor; segue status \
+             shows what it does",
             path.display(),
             head.role
         ),
         _ => error,
-    })
+    }
 }
 
 /// All flows of a daemon, or those of one host (anchor); `each` page as it comes.
@@ -455,7 +462,8 @@ pub fn flows(
     let mut next = Some(0);
     while let Some(from) = next {
         let request = TunnelRequest::Flows { from, host: host.map(str::to_owned) };
-        let asked = client.ask::<Tunnels>(&Request::Own(request))?;
+        let asked = client.ask::<Tunnels>(&Request::Own(request));
+        let asked = asked.map_err(|error| of_role(path, error))?;
         let Response::Own(TunnelAnswer::Flows(page)) = asked else {
             bail!(NO_SENSE);
         };

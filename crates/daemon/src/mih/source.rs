@@ -388,6 +388,7 @@ impl Hostapd {
 }
 
 /// A link-layer address as text.
-pub(super) fn mac_text(mac: [u8; 6]) -> String {
+#[must_use]
+pub fn mac_text(mac: [u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }

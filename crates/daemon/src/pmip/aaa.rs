@@ -6,10 +6,11 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use anyhow::Context;
 use segue_aaa::{
-    Aaa, AaaConfig, AaaInput, AaaReport, AaaWish, Cause, Server, Side, Subject, Verdict,
+    Aaa, AaaConfig, AaaInput, AaaReport, AaaWish, Cause, Server, Side, Subject, Verdict, Volume,
 };
 use segue_clock::{Deadline, Machine, Time, UnixTime, earlier};
-use segue_ip::{FlowKey, Input, Output};
+use segue_datapath::relay::{Counter, Counts};
+use segue_ip::{FlowKey, Input, Output, Prefix};
 use segue_pmip::{
     Authorization, Identity, LinkLayer, Lma, LmaInput, LmaRecord, LmaWish, Mag, MagInput,
     MagRecord, NodeId, Report, Why, Wish,
@@ -17,6 +18,7 @@ use segue_pmip::{
 use segue_wire::mobility::option::{AccessTechnology, MobileNodeIdentifier};
 use segue_wire::radius::Secret;
 use serde::{Deserialize, Serialize};
+use tracing::warn;
 
 use super::{About, day_clock};
 use crate::control::News;
@@ -24,6 +26,12 @@ use crate::relayed::OfFlows;
 use crate::settings::Radius;
 
 const UDP: u8 = 17;
+/// What a relay of this role is to count.
+pub fn counts(radius: Option<&Radius>, whose: Counts) -> Counts {
+    let told = |radius: &Radius| radius.servers.iter().any(|server| server.accounting.is_some());
+    if radius.is_some_and(told) { whose } else { Counts::Nothing }
+}
+
 /// The client's socket has the port that the system gives it, and goes by this number.
 pub const ANY_PORT: u16 = 0;
 
@@ -67,6 +75,8 @@ pub struct Asking<M: OfHosts> {
     /// The role's.
     pub machine: M,
     client: Option<Aaa<M::Key>>,
+    /// What sessions carry, if somebody is told.
+    counter: Option<Counter>,
     out: VecDeque<Output<M::Wish, Told, M::Record>>,
 }
 
@@ -77,7 +87,12 @@ impl<M: OfHosts> Asking<M> {
     /// A secret cannot be read.
     pub fn new(machine: M, radius: Option<&Radius>) -> anyhow::Result<Asking<M>> {
         let client = radius.map(|radius| config(radius, M::SIDE)).transpose()?.map(Aaa::new);
-        Ok(Asking { machine, client, out: VecDeque::new() })
+        Ok(Asking { machine, client, counter: None, out: VecDeque::new() })
+    }
+
+    /// Counts what sessions carry with this.
+    pub fn count_with(&mut self, counter: Counter) {
+        self.counter = Some(counter);
     }
 
     /// The ports that its sockets are to have.
@@ -114,7 +129,17 @@ impl<M: OfHosts> Asking<M> {
             // A machine that knows its hosts itself asks nothing.
             let Some(client) = &mut self.client else { return };
             loop {
-                answers.extend(said(client, &mut self.out).map(|(k, v)| M::verdict(k, v)));
+                loop {
+                    let (told, counts) = said(client, &mut self.out);
+                    answers.extend(told.into_iter().map(|(k, v)| M::verdict(k, v)));
+                    if counts.is_empty() {
+                        break;
+                    }
+                    for (session, prefixes, last) in counts {
+                        let volume = volume(self.counter.as_mut(), &prefixes, last);
+                        client.handle(now, Input::Own(AaaInput::Counted { session, volume }));
+                    }
+                }
                 let Some(question) = questions.pop_front() else { break };
                 client.handle(now, Input::Own(question));
             }
@@ -124,21 +149,49 @@ impl<M: OfHosts> Asking<M> {
     }
 }
 
-/// What a client says: its answers; the rest goes out.
+/// What prefixes have carried since they were counted first; they are not any more if this was the `last` time.
+fn volume(counter: Option<&mut Counter>, prefixes: &[Prefix], last: bool) -> Volume {
+    let (mut volume, Some(counter)) = (Volume::default(), counter) else {
+        return Volume::default();
+    };
+    for prefix in prefixes {
+        match counter.read(*prefix) {
+            Ok(count) => {
+                volume.input_octets += count.from_bytes;
+                volume.input_packets += count.from_packets;
+                volume.output_octets += count.to_bytes;
+                volume.output_packets += count.to_packets;
+            }
+            Err(error) => warn!("what {prefix} carries is not counted: {error}"),
+        }
+        if last {
+            counter.end(*prefix);
+        }
+    }
+    volume
+}
+
+/// For which session what is to be counted, and whether for the last time.
+type CountWish = (u64, Vec<Prefix>, bool);
+
+/// What a client says: its answers, and what it wants to have counted; the rest goes out.
 fn said<K: Ord + Clone, W, R>(
     client: &mut Aaa<K>,
     out: &mut VecDeque<Output<W, Told, R>>,
-) -> impl Iterator<Item = (K, Verdict)> {
-    let mut answers = Vec::new();
+) -> (Vec<(K, Verdict)>, Vec<CountWish>) {
+    let (mut answers, mut counts) = (Vec::new(), Vec::new());
     while let Some(output) = client.poll() {
         match output {
             Output::Own(AaaWish::Answered { key, verdict }) => answers.push((key, verdict)),
+            Output::Own(AaaWish::Count { session, prefixes, last }) => {
+                counts.push((session, prefixes, last));
+            }
             Output::Send(datagram) => out.push_back(Output::Send(datagram)),
             Output::Report(report) => out.push_back(Output::Report(Told::Radius(report))),
             Output::Forward(_) | Output::Withdraw(_) | Output::Persist(()) => {}
         }
     }
-    answers.into_iter()
+    (answers, counts)
 }
 
 impl<M: OfHosts> Machine for Asking<M> {
@@ -342,6 +395,7 @@ fn config(radius: &Radius, side: Side) -> anyhow::Result<AaaConfig> {
         Side::Anchor => 1 << 20,
     };
     Ok(AaaConfig {
+        counts: !accounting.is_empty(),
         accounting,
         profile: radius.profile,
         password: radius.password_file.as_deref().map(password).transpose()?,

@@ -64,6 +64,11 @@ pub fn count_rules(number: Number) -> usize {
     Left::all().of(number).rules.len()
 }
 
+/// The accesses of a gateway, as its rules have them.
+pub fn accesses(number: Number) -> Vec<String> {
+    Left::all().of(number).rules.into_iter().filter_map(|rule| rule.iif).collect()
+}
+
 /// Removes what a gateway has left: returns how many rules and routes.
 pub fn remove(number: Number) -> (usize, usize) {
     let Left { rules, routes } = Left::all().of(number);

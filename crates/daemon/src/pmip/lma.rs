@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use segue_clock::{Machine, Span, Time};
+use segue_datapath::relay::Counts;
 use segue_ip::{FlowKey, Form, Forward, Input, Output, Route, Traffic};
 use segue_linux::clock::{monotonic, realtime_ns};
 use segue_linux::monitor::Device;
@@ -21,8 +22,9 @@ use segue_wire::mih::identity::{LinkAddress, LinkId};
 use segue_wire::mobility::{Message, MobilityOption, Profile};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
+use tracing::warn;
 
-use super::aaa::{Asking, RadiusStatus, Told as News};
+use super::aaa::{self, Asking, RadiusStatus, Told as News};
 use super::decision::{Decisions, Happened, Told};
 use super::quality::{self, LinkStatus, QualityStatus, Reporting};
 use super::{
@@ -32,6 +34,7 @@ use crate::control::{Response, Vocabulary};
 use crate::engine::ToLoop;
 use crate::forwarding::Forwarding;
 use crate::kept::Kept;
+use crate::lacks;
 use crate::ledger::{Entry, Ledger, StoreTable};
 use crate::mih::listener::Listener;
 use crate::relayed::{self, Below, OfFlows, Relayed};
@@ -262,6 +265,7 @@ impl Role for Daemon {
         happens: mpsc::Sender<Happened>,
     ) -> anyhow::Result<(Daemon, Below)> {
         let (store, starts) = open(&settings.state, BINDINGS.name)?;
+        lacks::of_anchor(&settings.machine)?.iter().for_each(|lack| warn!("{lack}"));
         let config = &mut settings.machine;
         (config.clock, config.restart_counter) = (day_clock(), starts);
         config.seed = realtime_ns();
@@ -279,7 +283,9 @@ impl Role for Daemon {
         let own = [settings.machine.address].into_iter();
         let own = own.chain(settings.machine.address_v4.map(IpAddr::from));
         over_v4(&mut sockets, &mut arrivals, own)?;
-        let (relay, misses) = relayed::open(&settings.relay, &PORTS)?;
+        let counts = aaa::counts(settings.radius.as_ref(), Counts::BehindTunnels);
+        let (relay, misses) = relayed::open(&settings.relay, &PORTS, counts)?;
+        sockets.machine.count_with(relay.counter());
         let (end, below) = Relayed::new(sockets, relay, arrivals, misses);
         let (pool, mut kept) = (settings.machine.pool.network(), Kept::default());
         let lead = [
@@ -452,17 +458,8 @@ impl Role for Daemon {
     }
 
     fn on_interfaces(&mut self, all: &[Device]) -> anyhow::Result<()> {
-        let own = self.core.end.device();
-        let named = &self.settings.common.interfaces;
-        let over = |device: &&Device| {
-            device.up
-                && !device.loopback
-                && device.interface.index != own
-                && (named.is_empty() || named.contains(&device.interface.name))
-        };
-        let over: Vec<&Device> = all.iter().filter(over).collect();
         let Core { end, trouble, .. } = &mut self.core;
-        end.attach(&over, trouble, monotonic());
+        let over = end.attach(all, &self.settings.common.interfaces, |_| false, trouble);
         self.feed(Input::Interfaces(over.iter().map(|device| device.interface.clone()).collect()))
     }
 

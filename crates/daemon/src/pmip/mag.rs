@@ -6,16 +6,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use segue_clock::{Machine, Time};
+use segue_datapath::relay::Counts;
 use segue_ip::{FlowKey, Input, LinkEvent};
 use segue_linux::clock::{monotonic, realtime_ns};
-use segue_linux::link;
 use segue_linux::monitor::Device;
 use segue_linux::raw::RawSocket;
 use segue_mih::{Event, Interest, MihfConfig, What};
 use segue_pmip::{
     AttachBy, FIXED_LINK_LOCAL, FIXED_MAC, LinkLayer, Mag, MagInput, MagRecord, Report, Why, Wish,
 };
-use segue_store::{Embedded, StoreExt};
 use segue_wire::mih::codes::EventList;
 use segue_wire::mih::identity::LinkAddress;
 use segue_wire::nd::Kind;
@@ -23,15 +22,17 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
-use super::aaa::{Asking, RadiusStatus, Told};
+use super::aaa::{self, Asking, RadiusStatus, Told};
 use super::leading::{lead, tables};
+use super::macs::{self, Macs};
 use super::{
-    About, PORTS, STARTS, day_clock, open, over_v4, records, refused, seconds_left, stored, today,
+    About, PORTS, day_clock, open, over_v4, records, refused, seconds_left, stored, today,
 };
 use crate::control::{Response, Vocabulary};
 use crate::engine::ToLoop;
 use crate::forwarding::Forwarding;
 use crate::kept::Kept;
+use crate::lacks;
 use crate::ledger::{Entry, Ledger, StoreTable};
 use crate::mih::listener::Listener;
 use crate::number::Number;
@@ -243,69 +244,6 @@ impl Daemon {
     }
 }
 
-/// Addresses of links that have none in the configuration: those that their interfaces have before they get that of all
-/// gateways.
-fn own_links(
-    all: &BTreeMap<String, Option<LinkAddress>>,
-    store: &Embedded,
-) -> anyhow::Result<BTreeMap<String, LinkAddress>> {
-    let links = link::links()?;
-    let address = |(name, address): (&String, &Option<LinkAddress>)| {
-        let own = links.iter().find(|link| link.name == *name).map(|link| link.mac);
-        let own = own.filter(|mac| *mac != FIXED_MAC);
-        // A gateway that was killed leaves its accesses with the address of all gateways.
-        let key = format!("link-layer address of {name}");
-        if let Some(own) = own {
-            store.put_as(STARTS, &key, &own)?;
-        }
-        let own = own.or(store.get_as(STARTS, &key)?).map(LinkAddress::mac);
-        let address = address.clone().or(own).with_context(|| {
-            format!("access {name}: what its link is called in IEEE 802.21 is not known: set link")
-        })?;
-        Ok((name.clone(), address))
-    };
-    all.iter().map(address).collect()
-}
-
-/// Interfaces that have the link-layer address of all gateways, with their own. Dropping this gives it back to them.
-#[derive(Default)]
-struct Macs(BTreeMap<String, [u8; 6]>);
-
-impl Macs {
-    /// Gives an access that address, if it is there.
-    fn fix(&mut self, access: &str) -> anyhow::Result<()> {
-        if self.0.contains_key(access) {
-            return Ok(());
-        }
-        let all = link::links()?;
-        let Some(link) = all.into_iter().find(|link| link.name == access) else { return Ok(()) };
-        link::set_mac(access, FIXED_MAC).with_context(|| {
-            format!(
-                "{access} cannot have the link-layer address of all gateways: set fixed_mac = false"
-            )
-        })?;
-        self.0.insert(access.to_owned(), link.mac);
-        Ok(())
-    }
-
-    /// Forgets interfaces that are not there any more.
-    fn keep(&mut self, present: &BTreeMap<u32, String>) {
-        self.0.retain(|name, _| present.values().any(|there| there == name));
-    }
-}
-
-impl Drop for Macs {
-    fn drop(&mut self) {
-        for (name, mac) in &self.0 {
-            if let Err(error) = link::set_mac(name, *mac)
-                && !link::is_gone(&error)
-            {
-                warn!("{error}");
-            }
-        }
-    }
-}
-
 impl Role for Daemon {
     const NAME: &'static str = "pmip-mag";
     const TASK: &'static str = "run a mobile access gateway";
@@ -324,8 +262,9 @@ impl Role for Daemon {
         _: mpsc::Sender<Self::Signalling>,
     ) -> anyhow::Result<(Daemon, Below)> {
         let (store, starts) = open(&settings.state, HOSTS.name)?;
-        let mut macs = Macs::default();
-        let mih_links = own_links(&settings.mih_links, store.as_ref())?;
+        lacks::of_gateway(&settings.machine)?.iter().for_each(|lack| warn!("{lack}"));
+        let mih_links = macs::own_links(&settings.mih_links, store.as_ref())?;
+        let mut macs = Macs::new(store.clone());
         for access in settings.machine.accesses.iter().filter(|_| settings.fixed_mac) {
             macs.fix(&access.interface)?;
         }
@@ -349,7 +288,9 @@ impl Role for Daemon {
         sockets.speak(&mut arrivals, RawSocket::icmpv6(&discovery)?, &[ALL_ROUTERS])?;
         let own = settings.machine.accesses.iter().map(|access| access.proxy_coa);
         over_v4(&mut sockets, &mut arrivals, own)?;
-        let (relay, misses) = relayed::open(&settings.relay, &PORTS)?;
+        let counts = aaa::counts(settings.radius.as_ref(), Counts::AtLinks);
+        let (relay, misses) = relayed::open(&settings.relay, &PORTS, counts)?;
+        sockets.machine.count_with(relay.counter());
         let (end, below) = Relayed::new(sockets, relay, arrivals, misses);
         let mut kept = Kept::default();
         let accesses = settings.machine.accesses.iter().map(|access| access.interface.as_str());
@@ -420,19 +361,9 @@ impl Role for Daemon {
     }
 
     fn on_interfaces(&mut self, all: &[Device]) -> anyhow::Result<()> {
-        let own = self.core.end.device();
-        let named = &self.settings.common.interfaces;
         let accesses = &self.settings.machine.accesses;
         let is_access =
             |device: &Device| accesses.iter().any(|a| a.interface == device.interface.name);
-        let over = |device: &&Device| {
-            device.up
-                && !device.loopback
-                && !is_access(device)
-                && device.interface.index != own
-                && (named.is_empty() || named.contains(&device.interface.name))
-        };
-        let over: Vec<&Device> = all.iter().filter(over).collect();
         // Also without a carrier: what is heard from a host that has just come is not to be missed.
         let here: Vec<&Device> = all.iter().filter(|device| is_access(device)).collect();
         let new = here.iter().filter(|d| !self.links.contains_key(&d.interface.index));
@@ -448,7 +379,7 @@ impl Role for Daemon {
         }
         let here = here.iter().map(|device| device.interface.clone()).collect();
         let Core { end, trouble, .. } = &mut self.core;
-        end.attach(&over, trouble, monotonic());
+        end.attach(all, &self.settings.common.interfaces, is_access, trouble);
         self.feed(Input::Interfaces(here))
     }
 

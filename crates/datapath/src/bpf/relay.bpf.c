@@ -56,6 +56,18 @@ struct {
 	__type(value, struct relay_exit);
 } relay_prefixes SEC(".maps");
 
+/* Prefixes of hosts that are counted, each as one of destinations. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct relay_prefix);
+	__type(value, struct relay_count);
+} relay_counts SEC(".maps");
+
+/* enum relay_counted: set before loading, so that nothing is left of what is not counted. */
+const volatile __u32 counted = COUNT_NOTHING;
+
 /* How many packets user space was given of each queue; how many of them it has given back, or dropped. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -82,6 +94,7 @@ struct {
 const volatile enum relay_form type_of_form = FORM_IP;
 const volatile enum relay_direction type_of_direction = RELAY_TO;
 const volatile enum relay_exit_kind type_of_exit = EXIT_NONE;
+const volatile enum relay_counted type_of_counted = COUNT_NOTHING;
 const volatile struct relay_message type_of_message = {};
 const volatile enum order_mark type_of_mark = MARK_AGAIN;
 

@@ -100,6 +100,21 @@ struct relay_exit {
 	__u32 reserved_queue;
 };
 
+/* Whose packets are counted by prefix: nobody's; those of hosts behind tunnels; those of hosts at links. */
+enum relay_counted {
+	COUNT_NOTHING = 0,
+	COUNT_BEHIND_TUNNELS = 1,
+	COUNT_AT_LINKS = 2,
+};
+
+/* What came from a host's prefix, and what went to it. */
+struct relay_count {
+	__u64 from_packets;
+	__u64 from_bytes;
+	__u64 to_packets;
+	__u64 to_bytes;
+};
+
 /* A packet for the daemon that the kernel would refuse. */
 #define MESSAGE_MAX 1536
 struct relay_message {
@@ -114,5 +129,6 @@ _Static_assert(sizeof(struct relay_source) == 28, "inner sources");
 _Static_assert(sizeof(struct relay_prefix) == 28, "prefix");
 _Static_assert((sizeof(struct relay_prefix) - sizeof(__u32)) % 8 == 0, "counters in line");
 _Static_assert(sizeof(struct relay_exit) == 56, "exit");
+_Static_assert(sizeof(struct relay_count) == 32, "count");
 
 #endif

@@ -145,6 +145,10 @@ static __always_inline int arrive(struct __sk_buff *skb, __u32 link)
 	amount = measure(skb, in.inner, len, &inner);
 	__sync_fetch_and_add(&tunnel->received_packets, amount.packets);
 	__sync_fetch_and_add(&tunnel->received_bytes, amount.bytes);
+	if (counted == COUNT_BEHIND_TUNNELS)
+		count_from(&inner, amount);
+	if (counted == COUNT_AT_LINKS)
+		count_to(&inner, amount);
 	return take_out(skb, &in, &inner);
 }
 

@@ -61,6 +61,35 @@ static __always_inline int has_good_source(__u32 link, const struct inner *inner
 	       !may_come_from(ANY_LINK, inner);
 }
 
+/* The count of a host with this address, if it is counted. */
+static __always_inline struct relay_count *count_of(__u8 family, const __u32 address[4])
+{
+	struct relay_prefix key = { .bits = ALL_BITS, .direction = RELAY_TO, .family = family };
+
+	copy_address(key.address, address);
+	return bpf_map_lookup_elem(&relay_counts, &key);
+}
+
+static __always_inline void count_from(const struct inner *inner, struct amount amount)
+{
+	struct relay_count *count = count_of(inner->version, inner->key.src);
+
+	if (!count)
+		return;
+	__sync_fetch_and_add(&count->from_packets, amount.packets);
+	__sync_fetch_and_add(&count->from_bytes, amount.bytes);
+}
+
+static __always_inline void count_to(const struct inner *inner, struct amount amount)
+{
+	struct relay_count *count = count_of(inner->version, inner->key.dst);
+
+	if (!count)
+		return;
+	__sync_fetch_and_add(&count->to_packets, amount.packets);
+	__sync_fetch_and_add(&count->to_bytes, amount.bytes);
+}
+
 struct gre {
 	__u16 flags;
 	__u16 protocol;
@@ -323,5 +352,9 @@ int relay_egress(struct __sk_buff *skb)
 	__sync_fetch_and_add(&exit->packets, amount.packets);
 	__sync_fetch_and_add(&exit->bytes, amount.bytes);
 	exit->last_seen_ns = now_ns;
+	if (counted == COUNT_BEHIND_TUNNELS && kind == EXIT_TUNNEL)
+		count_to(&inner, amount);
+	if (counted == COUNT_AT_LINKS && kind == EXIT_TUNNEL)
+		count_from(&inner, amount);
 	return action;
 }

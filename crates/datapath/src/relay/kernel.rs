@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use libbpf_rs::{RingBuffer, RingBufferBuilder};
 use segue_clock::Time;
-use segue_ip::{Exit, Port, Source, Sources, Traffic, Tunnel};
+use segue_ip::{Exit, Port, Prefix, Source, Sources, Traffic, Tunnel};
 use segue_linux::clock::monotonic;
 use segue_linux::route::Hop;
 use segue_wire::{DropReason, FlowKey};
@@ -17,7 +17,7 @@ use super::skel::{
     kernel_tunnel, order_mark, relay_exit, relay_message, relay_tunnel,
 };
 use super::tables::{Programs, Tables, load};
-use super::words::{Carried, RelayEvent, RelaySetup, RelaySink};
+use super::words::{Carried, Count, RelayEvent, RelaySetup, RelaySink};
 use crate::DatapathError;
 use crate::attach::{Attached, Owner, Side, messages_to_log};
 use crate::device::{DeviceKind, Injector, Tun, ethertype};
@@ -175,6 +175,24 @@ impl Plane for KernelPlane {
             sent_bytes: exit.bytes,
             last_sent: (exit.last_seen_ns > 0).then_some(Time(exit.last_seen_ns)),
             ..Carried::default()
+        }
+    }
+
+    fn count(&self, prefix: Prefix) -> Result<(), DatapathError> {
+        self.tables.count(prefix)
+    }
+
+    fn count_no_more(&self, prefix: Prefix) {
+        self.tables.count_no_more(prefix);
+    }
+
+    fn counted(&self, prefix: Prefix) -> Count {
+        let count = self.tables.counted(prefix);
+        Count {
+            from_packets: count.from_packets,
+            from_bytes: count.from_bytes,
+            to_packets: count.to_packets,
+            to_bytes: count.to_bytes,
         }
     }
 

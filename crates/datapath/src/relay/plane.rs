@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 
-use segue_ip::{Exit, Source, Sources, Traffic, Tunnel};
+use segue_ip::{Exit, Prefix, Source, Sources, Traffic, Tunnel};
 use segue_linux::route::Hop;
 use segue_wire::{DropReason, FlowKey};
 
-use super::words::{Carried, RelaySink};
+use super::words::{Carried, Count, RelaySink};
 use crate::DatapathError;
 use crate::device::Tun;
 
@@ -80,6 +80,15 @@ pub(super) trait Plane: Send + Sync {
 
     /// What bound traffic has carried.
     fn traffic_carried(&self, traffic: &Traffic) -> Carried;
+
+    /// Begins to count the packets of a prefix.
+    fn count(&self, prefix: Prefix) -> Result<(), DatapathError>;
+
+    /// Ends that.
+    fn count_no_more(&self, prefix: Prefix);
+
+    /// What a prefix that is counted has carried.
+    fn counted(&self, prefix: Prefix) -> Count;
 
     /// Whether a packet of this flow, with its virtio header, is to wait; if not, it is to be sent.
     fn waits(&self, key: &FlowKey, bytes: &[u8]) -> Option<Waits>;

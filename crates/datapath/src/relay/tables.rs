@@ -9,13 +9,14 @@ use std::sync::Mutex;
 use libbpf_rs::MapHandle;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use segue_clock::Time;
-use segue_ip::Traffic;
+use segue_ip::{Prefix, Traffic};
 use segue_linux::clock::tai_offset_ns;
 use segue_wire::{DropReason, FlowKey};
 
 use super::skel::{
-    ASK, HOLD, OpenRelaySkel, RelaySkelBuilder, flow_key, inner_key, kernel_prefix,
-    relay_direction, relay_end, relay_exit, relay_source, relay_tunnel, sign_of_life, whole,
+    ASK, HOLD, OpenRelaySkel, RelaySkelBuilder, flow_key, inner_key, kernel_counts, kernel_prefix,
+    relay_count, relay_direction, relay_end, relay_exit, relay_source, relay_tunnel, sign_of_life,
+    whole,
 };
 use super::words::{RelayRoom, RelaySetup};
 use crate::DatapathError;
@@ -43,6 +44,7 @@ pub(super) struct Tables {
     links: MapHandle,
     flows: MapHandle,
     prefixes: MapHandle,
+    counts: MapHandle,
     locals: MapHandle,
     /// The addresses that the programs know.
     known: Mutex<BTreeSet<IpAddr>>,
@@ -66,6 +68,7 @@ pub(super) fn load(
         rodata.mark = setup.mark;
         rodata.tun_ifindex = tun_ifindex;
         rodata.label_beside_ports = setup.labels.into();
+        rodata.counted = kernel_counts(setup.counts);
     }
     size_tables(&mut open, &setup.room).map_err(|e| kernel("size the relay's tables", &e))?;
     let skel = open.load().map_err(|e| kernel("load the relay's programs", &e))?;
@@ -89,6 +92,7 @@ pub(super) fn load(
         links: kept(&maps.relay_links)?,
         flows: kept(&maps.relay_flows)?,
         prefixes: kept(&maps.relay_prefixes)?,
+        counts: kept(&maps.relay_counts)?,
         locals: kept(&maps.relay_locals)?,
         known: Mutex::default(),
         passed: kept(&maps.relay_passed)?,
@@ -106,6 +110,7 @@ fn size_tables(open: &mut OpenRelaySkel<'_>, room: &RelayRoom) -> Result<(), lib
     open.maps.relay_sources.set_max_entries(room.sources.max(1))?;
     open.maps.relay_links.set_max_entries(room.links.max(1))?;
     open.maps.relay_flows.set_max_entries(room.flows.max(1))?;
+    open.maps.relay_counts.set_max_entries(room.prefixes.max(1))?;
     open.maps.relay_prefixes.set_max_entries(room.prefixes.max(1))
 }
 
@@ -124,6 +129,23 @@ impl Tables {
 
     pub(super) fn remove_end(&self, end: &relay_end) {
         take(&self.ends, end);
+    }
+
+    /// Counts what is from a prefix and to it, from now on.
+    pub(super) fn count(&self, prefix: Prefix) -> Result<(), DatapathError> {
+        let Some(key) = kernel_prefix(&Traffic::To(prefix)) else { return Ok(()) };
+        put(&self.counts, "count a prefix", &key, &relay_count::default())
+    }
+
+    pub(super) fn count_no_more(&self, prefix: Prefix) {
+        if let Some(key) = kernel_prefix(&Traffic::To(prefix)) {
+            take(&self.counts, &key);
+        }
+    }
+
+    pub(super) fn counted(&self, prefix: Prefix) -> relay_count {
+        let key = kernel_prefix(&Traffic::To(prefix));
+        key.and_then(|key| get(&self.counts, &key)).unwrap_or_default()
     }
 
     pub(super) fn set_source(&self, source: &relay_source) -> Result<(), DatapathError> {

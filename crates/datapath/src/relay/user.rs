@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Mutex;
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
-use segue_ip::{Port, Source, Sources, Traffic, Tunnel};
+use segue_ip::{Port, Prefix, Source, Sources, Traffic, Tunnel};
 use segue_linux::clock::monotonic;
 use segue_linux::route::Hop;
 use segue_wire::{DropReason, FlowKey};
@@ -28,7 +28,7 @@ use self::ports::Ports;
 use self::raw::Senders;
 use self::state::{Opened, State, TURNED};
 use super::plane::{Arrivals, Plane, Waits, Way};
-use super::words::{Carried, RelaySetup, RelaySink, read_inner};
+use super::words::{Carried, Count, RelaySetup, RelaySink, read_inner};
 use crate::DatapathError;
 use crate::device::{PACKET_MAX, Tun};
 use crate::drops::Drops;
@@ -67,7 +67,7 @@ impl UserPlane {
                 .map_err(|e| failed("wait for packets")(e.into()))?,
             ports: Mutex::new(Ports::new(setup.held.clone())),
             senders: Mutex::new(Senders::new()?),
-            state: Mutex::new(State::new(setup.labels)),
+            state: Mutex::new(State::new(setup)),
             drops: Drops::default(),
             mark: setup.mark,
             labels: setup.labels,
@@ -142,7 +142,7 @@ impl UserPlane {
     ) -> Result<(), DropReason> {
         let begin = at.start;
         let opened = lock(&self.state).take_out(vnet, &mut buffer[at])?;
-        let Some(Opened { slot, vnet, inner, packets, bytes, turns }) = opened else {
+        let Some(Opened { slot, ends, vnet, inner, packets, bytes, turns }) = opened else {
             return Ok(());
         };
         let (start, end) = (begin + inner.start, begin + inner.end);
@@ -153,7 +153,7 @@ impl UserPlane {
             true => turn(&buffer[front..end]),
             false => self.tun.write(&buffer[front..end]).map_err(|_| DropReason::Decapsulation)?,
         }
-        lock(&self.state).count_received(slot, packets.into(), bytes as u64);
+        lock(&self.state).count_received(slot, ends, packets.into(), bytes as u64);
         Ok(())
     }
 }
@@ -301,6 +301,19 @@ impl Plane for UserPlane {
 
     fn traffic_carried(&self, traffic: &Traffic) -> Carried {
         lock(&self.state).traffic_carried(traffic)
+    }
+
+    fn count(&self, prefix: Prefix) -> Result<(), DatapathError> {
+        lock(&self.state).count(prefix);
+        Ok(())
+    }
+
+    fn count_no_more(&self, prefix: Prefix) {
+        lock(&self.state).count_no_more(prefix);
+    }
+
+    fn counted(&self, prefix: Prefix) -> Count {
+        lock(&self.state).counted(prefix)
     }
 
     fn waits(&self, key: &FlowKey, bytes: &[u8]) -> Option<Waits> {

@@ -24,6 +24,33 @@ pub struct RelaySetup {
     pub held: Vec<u16>,
     /// Flows are told apart by their flow labels also where they have ports ([`segue_wire::flow::Inner::labelled`]).
     pub labels: bool,
+    /// Whose packets are counted by prefix.
+    pub counts: Counts,
+}
+
+/// Whose packets a relay counts by prefix ([`Counter`](super::Counter)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Counts {
+    /// Nobody's.
+    #[default]
+    Nothing,
+    /// Those of hosts behind tunnels, as at an anchor.
+    BehindTunnels,
+    /// Those of hosts at links, as at a gateway.
+    AtLinks,
+}
+
+/// What a host's prefix has carried through tunnels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Packets from it, as they were cut for the wire.
+    pub from_packets: u64,
+    /// Bytes of these, inner headers included.
+    pub from_bytes: u64,
+    /// Packets to it.
+    pub to_packets: u64,
+    /// Bytes of these.
+    pub to_bytes: u64,
 }
 
 /// Most entries of the relay's tables; only those in use take memory, except for tunnels.

@@ -12,7 +12,7 @@ use nix::sys::socket::sockopt::BindToDevice;
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockType, SockaddrIn6, sendto, setsockopt,
 };
-use segue_datapath::relay::{Relay, RelayEvent, RelayRoom, RelaySetup};
+use segue_datapath::relay::{Counts, Relay, RelayEvent, RelayRoom, RelaySetup};
 use segue_ip::{
     Binding, Exit, Form, Forward, Forwarding, Port, Prefix, Route, Rule, Source, Traffic, Tunnel,
 };
@@ -253,6 +253,7 @@ impl Router {
             room: RelayRoom::default(),
             held: vec![5_437],
             labels,
+            counts: Counts::Nothing,
         };
         let start = match path {
             Path::Kernel => Relay::new,

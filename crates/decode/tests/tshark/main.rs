@@ -5,6 +5,7 @@
 
 mod own;
 mod pdml;
+mod radius;
 mod table;
 
 use std::fs::File;

@@ -83,7 +83,7 @@ fn read(pdml: &str) -> Vec<Message> {
 }
 
 /// An attribute of a tag, nothing if it has none.
-fn attribute(tag: &str, name: &str) -> String {
+pub(crate) fn attribute(tag: &str, name: &str) -> String {
     let begin = format!(" {name}=\"");
     let Some((_, rest)) = tag.split_once(&begin) else { return String::new() };
     let value = rest.split('"').next().unwrap();

@@ -12,7 +12,6 @@ use segue_steering::{Class, PathId, Steering};
 use segue_wire::mobility::option::AccessTechnology;
 use segue_wire::mobility::{MobilityOption, RevocationTrigger};
 
-use crate::heart::Heart;
 use crate::keepalive::Keepalive;
 use crate::message::Update;
 use crate::{LinkLayer, NodeId, PeerAddress};
@@ -129,7 +128,6 @@ pub(super) struct Gre {
 pub(super) struct Peer {
     /// The number of the tunnel to it.
     pub(super) tunnel: u32,
-    pub(super) heart: Heart,
     pub(super) way: Way,
     /// How well the way there does, if that is measured.
     pub(super) keepalive: Option<Keepalive>,

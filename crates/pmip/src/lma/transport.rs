@@ -12,7 +12,6 @@ use super::config::GreUse;
 use super::register::Denial;
 use super::state::{Gre, Peer, TUNNEL, Way};
 use crate::PeerAddress;
-use crate::heart::Heart;
 use crate::message::{Registration, Update, datagram};
 use crate::peer::{DATA_PORT, Ends, SIGNALLING_PORT};
 
@@ -118,10 +117,9 @@ impl Lma {
             return;
         }
         let tunnel = self.new_tunnel();
-        let heart = Heart::new(now, self.rng.next_u64());
-        self.beats.insert((heart.deadline(), gateway));
+        self.hearts.listen(now, gateway, self.rng.next_u64());
         let keepalive = self.keepalive(now, gateway);
-        let peer = Peer { tunnel, heart, way, keepalive, unreachable: false, since: now };
+        let peer = Peer { tunnel, way, keepalive, unreachable: false, since: now };
         self.peers.insert(gateway, peer);
         self.set_data(gateway, way.data);
     }
@@ -176,8 +174,10 @@ impl Lma {
             return;
         }
         let tunnel = self.tunnel_to(gateway);
-        let Some(peer) = self.peers.remove(&gateway) else { return };
-        self.beats.remove(&(peer.heart.deadline(), gateway));
+        if self.peers.remove(&gateway).is_none() {
+            return;
+        }
+        self.hearts.forget(gateway);
         self.take_back(tunnel);
     }
 

@@ -1,6 +1,5 @@
 //! Anchors of hosts that are here: the tunnels to them, and whether they live (RFC 5847).
 
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
@@ -12,8 +11,8 @@ use segue_wire::mobility::option::NatDetection;
 use segue_wire::mobility::{HeartbeatFlags, MobilityOption};
 
 use super::Mag;
-use super::station::{Anchor, Gre, Nat, Place, Way};
-use crate::heart::{self, Heart, Pulse};
+use super::station::{Gre, Nat, Place, Way};
+use crate::heart::{self, Pulse};
 use crate::message::Registration;
 use crate::peer::{DATA_PORT, Ends};
 use crate::{Refusal, Report, keepalive};
@@ -59,10 +58,10 @@ impl Mag {
         if ends.own.1 == DATA_PORT {
             return self.is_open(now, ends, beat.sequence);
         }
-        let anchor = self.anchors.get_mut(&from).ok_or(Refusal::Stranger)?;
-        self.beats.remove(&(anchor.heart.deadline(), from));
-        let pulse = anchor.heart.on_response(now, beat, told.restart_counter);
-        self.beats.insert((anchor.heart.deadline(), from));
+        if !self.anchors.contains_key(&from) {
+            return Err(Refusal::Stranger);
+        }
+        let pulse = self.hearts.on_response(now, from, beat, told.restart_counter);
         self.beat(now);
         match pulse.ok_or(Refusal::Stale)? {
             Some(Pulse::Restarted) => {
@@ -83,17 +82,14 @@ impl Mag {
     }
 
     pub(super) fn beat(&mut self, now: Time) {
-        while let Some((_, address)) = self.beats.first().copied().filter(|(at, _)| *at <= now) {
-            self.beats.pop_first();
-            let Some(anchor) = self.anchors.get_mut(&address) else { continue };
-            let (ask, pulse) = anchor.heart.tick(now);
-            self.beats.insert((anchor.heart.deadline(), address));
-            let own = anchor.tunnels.keys().next().copied();
+        while let Some((address, ask, silent)) = self.hearts.beat(now) {
+            let known = self.anchors.get(&address);
+            let own = known.and_then(|anchor| anchor.tunnels.keys().next().copied());
             let request = ask.zip(own).and_then(|(sequence, own)| {
                 heart::request(sequence, None, Ends::between(own, address), true)
             });
             self.send(request);
-            if pulse == Some(Pulse::Silent) {
+            if silent {
                 self.report(Report::Silent { peer: address.into() });
             }
         }
@@ -102,11 +98,11 @@ impl Mag {
     /// There is a host of this anchor here: counts it, and listens to the anchor.
     pub(super) fn reach(&mut self, now: Time, place: &Place) {
         let Some((anchor, coa)) = self.tunnel_ends(place) else { return };
-        let seed = self.config.seed ^ u64::from(self.config.restart_counter);
-        let tunnels = BTreeMap::new();
-        let new = || Anchor { heart: Heart::new(now, seed), tunnels };
-        let known = self.anchors.entry(anchor).or_insert_with(new);
-        self.beats.insert((known.heart.deadline(), anchor));
+        if !self.anchors.contains_key(&anchor) {
+            let seed = self.config.seed ^ u64::from(self.config.restart_counter);
+            self.hearts.listen(now, anchor, seed);
+        }
+        let known = self.anchors.entry(anchor).or_default();
         if let Some(way) = known.tunnels.get_mut(&coa) {
             way.stations += 1;
             return;
@@ -137,7 +133,7 @@ impl Mag {
         known.tunnels.remove(&coa);
         self.keepalives.cancel(&(coa, anchor));
         if known.tunnels.is_empty() {
-            self.beats.remove(&(known.heart.deadline(), anchor));
+            self.hearts.forget(anchor);
             self.anchors.remove(&anchor);
             self.answers.retain(|(of, _), _| *of != anchor);
         }

@@ -11,7 +11,6 @@ use segue_mobility::Retransmission;
 use super::config::Identity;
 use super::state::StationState;
 use crate::LinkLayer;
-use crate::heart::Heart;
 
 /// A host's interface at an access.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,9 +92,8 @@ impl Task {
 }
 
 /// An anchor with hosts here.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Anchor {
-    pub(super) heart: Heart,
     /// Tunnels to it by the address of this end.
     pub(super) tunnels: BTreeMap<IpAddr, Way>,
 }

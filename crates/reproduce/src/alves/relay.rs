@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context;
-use segue_datapath::relay::{Relay, RelayRoom, RelaySetup};
+use segue_datapath::relay::{Counts, Relay, RelayRoom, RelaySetup};
 use segue_ip::{Binding, Exit, Form, Forward, Forwarding, Route, Traffic, Tunnel};
 use segue_linux::netns::Netns;
 use segue_linux::{link, route};
@@ -42,6 +42,7 @@ impl Kept {
             room,
             labels: false,
             held: Vec::new(),
+            counts: Counts::Nothing,
         };
         let mut relay = Relay::new(&setup, Arc::new(|_| ()))?;
         relay.attach(link::index_of(OUT)?)?;

@@ -159,7 +159,9 @@ pub(crate) fn kind_of(path: &Path, text: &str) -> Option<FileKind> {
     if top(&["peers", "validity"]) {
         return Some(FileKind::MihFunction);
     }
-    if has(&["[[link]]"]) && has(&["interface"]) && !has(&["[[node]]"]) {
+    // Links of networks have ends, and nodes or cells beside them.
+    let of_network = has(&["[[node]]", "[[cell]]", "ends"]) || top(&["duration", "seed"]);
+    if has(&["[[link]]"]) && (has(&["interface"]) && !has(&["[[node]]"]) || !of_network) {
         return Some(FileKind::MihLinkSap);
     }
     if has(&["[[node]]", "[[link]]", "[population]"]) {
@@ -460,6 +462,9 @@ mod tests {
         assert_eq!(of("my-host.toml", "port = 1\n"), FileKind::Host);
         assert_eq!(of("x.toml", "[[access]]\n[[node]]\n"), FileKind::PmipMag);
         assert_eq!(of("x.toml", "gateways = []\n"), FileKind::PmipLma);
+        assert_eq!(of("x.toml", "[[link]]\ninterface = \"a\"\n"), FileKind::MihLinkSap);
+        assert_eq!(of("x.toml", "[[link]]\ninterfce = \"a\"\n"), FileKind::MihLinkSap);
+        assert_eq!(of("x.toml", "[[link]]\nname = \"l\"\nends = []\n"), FileKind::Lab);
         assert_eq!(known("x.toml", "#nat = true\nport = 1\n"), None);
         assert_eq!(of("x.toml", "[[node]]\nname = \"a\"\n"), FileKind::Lab);
         assert_eq!(of("x.toml", "seed = 1\nduration = \"1s\"\n[[node]]\n"), FileKind::Scenario);

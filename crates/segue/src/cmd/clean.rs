@@ -4,21 +4,25 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use segue_daemon::control::{self, Place};
+use segue_daemon::mih::source::mac_text;
 use segue_daemon::number::Number;
-use segue_daemon::pmip::leading;
+use segue_daemon::pmip::{leading, macs};
 use segue_daemon::{check_permission, forwarding, nat, past, routing};
 use segue_linux::link::{self, Link};
 use segue_linux::nft;
 
 /// Remove what a crashed daemon or test network left behind.
 ///
-/// This covers the current network namespace (devices, routing rules, packet filters), stale control sockets, and test
-/// networks whose process is gone. What belongs to a running daemon is left alone.
+/// This covers the current network namespace (devices, routing rules, packet filters, link-layer addresses of accesses),
+/// stale control sockets, and test networks whose process is gone. What belongs to a running daemon is left alone.
 #[derive(clap::Args)]
 pub struct Args {
     /// Check this control socket too
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
+    /// Look into this state of a gateway too, for the link-layer addresses that its accesses had
+    #[arg(long, value_name = "FILE")]
+    state: Option<PathBuf>,
 }
 
 /// Runs the verb.
@@ -35,6 +39,17 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     for link in &living {
         println!("{} belongs to a running daemon and is left alone", link.name);
+    }
+    for link in forsaken(&links, &living) {
+        let Some(mac) = macs::remembered(link, args.state.as_ref()) else {
+            println!("{}", macs::kept(&link.name));
+            continue;
+        };
+        link::set_mac(&link.name, mac)?;
+        let (name, mac) = (&link.name, mac_text(mac));
+        removed.push(format!(
+            "the link-layer address of all gateways from {name}: it has {mac} again"
+        ));
     }
     let (mut rules, mut routes) = (0, 0);
     for number in without(&living, routing::numbers()) {
@@ -91,10 +106,21 @@ pub fn leftovers() -> anyhow::Result<Vec<String>> {
         found.push(format!("{rules} routing rules"));
     }
     found.extend(tables(&living).map(|name| format!("nftables table {name}")));
+    let forsaken = forsaken(&links, &living).into_iter();
+    found.extend(forsaken.map(|link| format!("the address of all gateways on {}", link.name)));
     found.extend(
         stale_sockets(None).iter().map(|path| format!("control socket {}", path.display())),
     );
     Ok(found)
+}
+
+/// Interfaces with the link-layer address of all gateways that are no access of one that runs.
+fn forsaken<'a>(links: &'a [Link], living: &[&Link]) -> Vec<&'a Link> {
+    let numbers = living.iter().map(|link| Number::of(&link.name));
+    let served: Vec<String> = numbers.flat_map(leading::accesses).collect();
+    let mut all = macs::fixed(links);
+    all.retain(|link| !served.contains(&link.name));
+    all
 }
 
 /// The nftables tables of daemons that run no more.

@@ -1,7 +1,6 @@
 //! IEEE 802.21 end to end: service access points, functions, and the gateways and anchors that hear of links.
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -11,7 +10,7 @@ use serde_json::Value;
 use crate::pmip::{Domain, FIRST, SECOND, binding, cn, example, told};
 use crate::radius_server::{Capture, RadiusServer, SECRET, installed};
 use crate::traffic::{Stream, Voice};
-use crate::world::Daemon;
+use crate::world::{Daemon, text};
 
 /// The accesses' links, as the test network names them.
 const LINKS: [(&str, &str, &str); 4] = [
@@ -57,19 +56,9 @@ impl Told {
         Some(all)
     }
 
-    fn config(&self, name: &str, content: &str) -> PathBuf {
-        let path = self.domain.dir.path().join(format!("{name}.toml"));
-        std::fs::write(&path, content).unwrap();
-        path
-    }
-
     fn run(&self, node: &str, what: &str, name: &str, content: &str) -> Daemon {
-        let config = self.config(name, content);
-        let args = ["mih", what, "-c", config.to_str().unwrap()];
-        let daemon =
-            Daemon::start(self.domain.node(node), self.domain.dir.path().join(name), &args);
-        daemon.wait("the daemon answers", |_| true);
-        daemon
+        let config = self.domain.config(name, content);
+        self.domain.run(node, name, &["mih", what, "-c", config.to_str().unwrap()])
     }
 
     fn function(&self, node: &str) -> Daemon {
@@ -143,6 +132,13 @@ fn hosts_come_and_go(transport: &'static str) {
     for function in &told.functions {
         assert_eq!(function.status()["refused"], serde_json::json!({}));
     }
+    let page = text(&told.functions[0].cli(&["status"]).stdout);
+    for part in ["mih-function mihf@left, up ", "registered pmip-mag-wlan1@", FIRST, "attached"] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    let page = text(&told.saps[0].cli(&["status"]).stdout);
+    assert!(page.contains("mih-link-sap link-sap@left") && page.contains("this daemon"), "{page}");
+    assert!(page.contains("mihf@left (registered there)"), "{page}");
 }
 
 #[test]

@@ -7,8 +7,9 @@ use nix::sys::signal::Signal;
 use segue_wire::mobility::Status;
 use serde_json::{Value, json};
 
-use crate::pmip::{Domain, FIRST, OTHER, binding, example};
+use crate::pmip::{Domain, FIRST, OTHER, binding, cn, example};
 use crate::radius_server::{Capture, RadiusServer, SECRET, installed};
+use crate::traffic::Stream;
 use crate::world::{Daemon, wait_for};
 
 /// The address of the node with the servers, as gateways and the anchor reach it.
@@ -29,7 +30,11 @@ const HASTY: &str = "timeout = \"200ms\"\ntries = 2\nhold_off = \"1s\"\n";
 
 /// The domain, if it can be had.
 fn domain() -> Option<Domain> {
-    installed().then(|| Domain::empty("user")).flatten()
+    domain_over("user")
+}
+
+fn domain_over(datapath: &'static str) -> Option<Domain> {
+    installed().then(|| Domain::empty(datapath)).flatten()
 }
 
 fn server_at(domain: &Domain, port: u16, users: &str) -> RadiusServer {
@@ -88,10 +93,24 @@ fn value(record: &str, attribute: &str) -> Option<String> {
     record.lines().find_map(|line| line.strip_prefix(&prefix)).map(str::to_owned)
 }
 
-#[test]
-fn a_host_has_the_name_and_the_prefix_that_freeradius_says_and_is_accounted_for() {
-    let _turn = crate::among_others();
-    let Some(mut domain) = domain() else { return };
+/// What a record says that a session has carried: from the host and to it.
+fn octets(record: &str) -> [u64; 2] {
+    ["Input", "Output"].map(|way| {
+        let number = |of: &str| value(record, &format!("Acct-{way}-{of}"));
+        let number = |of| number(of).unwrap_or_else(|| panic!("{record}")).parse::<u64>().unwrap();
+        number("Gigawords") << 32 | number("Octets")
+    })
+}
+
+crate::over_both! { among_others:
+    a_host_has_the_name_and_the_prefix_that_freeradius_says_and_is_accounted_for
+    what_a_host_carries_is_accounted_for_at_the_anchor_over_moves
+}
+
+fn a_host_has_the_name_and_the_prefix_that_freeradius_says_and_is_accounted_for(
+    datapath: &'static str,
+) {
+    let Some(mut domain) = domain_over(datapath) else { return };
     let freeradius = server_at(&domain, 1812, ALICE);
     anchor(&mut domain, "");
     let capture = Capture::start(domain.node("core"), domain.dir.path(), "left");
@@ -109,6 +128,14 @@ fn a_host_has_the_name_and_the_prefix_that_freeradius_says_and_is_accounted_for(
         (&1.into(), &1.into())
     );
     wait_for("an interim update", || !of_status(&freeradius, "Interim-Update").is_empty());
+    let stream = Stream::start(
+        domain.node("host"),
+        domain.node("cn"),
+        cn(),
+        std::time::Duration::from_millis(1),
+    );
+    stream.flows_on(300_000);
+    drop(stream);
     domain.lab.detach("host:wlan", None).unwrap();
     wait_for("the stop", || !of_status(&freeradius, "Stop").is_empty());
     let records = freeradius.records();
@@ -134,6 +161,14 @@ fn a_host_has_the_name_and_the_prefix_that_freeradius_says_and_is_accounted_for(
     ] {
         assert_eq!(value(stop, attribute).as_deref(), Some(expected), "{attribute}: {stop}");
     }
+    // What it has carried: the stream's octets both ways, and their headers, in no more packets than those were.
+    let [input, output] = octets(stop);
+    for octets in [input, output] {
+        assert!((300_000..5_000_000).contains(&octets), "{stop}");
+    }
+    let interim = of_status(&freeradius, "Interim-Update");
+    let so_far: Vec<[u64; 2]> = interim.iter().map(|record| octets(record)).collect();
+    assert!(so_far.is_sorted(), "{so_far:?}");
     // All that was said, in the eyes of a dissector that knows the secret.
     let (all, wrong) = capture.read();
     assert!(all.len() >= 10, "{all:?}");
@@ -360,4 +395,33 @@ fn while_no_server_answers_an_anchor_registers_nobody_and_says_nothing() {
     assert_eq!(status["hosts"][0]["state"], "registering", "{status:#}");
     let _freeradius = server_at(&domain, 1812, "alice@example.org Auth-Type := Accept\n\n");
     domain.is_bound(FIRST, "fd00:2::2");
+}
+
+fn what_a_host_carries_is_accounted_for_at_the_anchor_over_moves(datapath: &'static str) {
+    let Some(mut domain) = domain_over(datapath) else { return };
+    let users = "alice@example.org Service-Type == Authorize-Only, Auth-Type := Accept\n\n";
+    let freeradius = server_at(&domain, 1812, users);
+    let tables = format!("[radius]\n{}", table(&domain, AT_ANCHOR, 1812));
+    let text = std::fs::read_to_string(example("lma.toml")).unwrap();
+    // Flows have counts of their own, and end before the session does.
+    let keys = "every_flow = true\nflow_idle = \"1s\"\ndelete_delay = \"3s\"\n";
+    domain.lma = Some(domain.start_with("lma", "lma", &format!("{keys}{text}\n{tables}")));
+    for access in ["wlan1", "wlan2"] {
+        domain.mags.insert(access, domain.start("mag", access, ""));
+    }
+    let pause = std::time::Duration::from_millis(1);
+    for (access, coa) in [("wlan1", "fd00:2::2"), ("wlan2", "fd00:3::2")] {
+        domain.attach("host:wlan", access);
+        domain.is_bound(FIRST, coa);
+        domain.address("host", "wlan");
+        Stream::start(domain.node("host"), domain.node("cn"), cn(), pause).flows_on(300_000);
+    }
+    domain.lma().wait("flows end", |status| status["flow_count"] == 0);
+    domain.lab.detach("host:wlan", None).unwrap();
+    wait_for("the stop", || !of_status(&freeradius, "Stop").is_empty());
+    assert_eq!(of_status(&freeradius, "Start").len(), 1, "one session all along");
+    let stop = &of_status(&freeradius, "Stop")[0];
+    for octets in octets(stop) {
+        assert!((600_000..10_000_000).contains(&octets), "{stop}");
+    }
 }

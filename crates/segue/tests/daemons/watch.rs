@@ -39,6 +39,12 @@ impl Drop for Piped {
     }
 }
 
+/// So many pages of a watch into a pipe, each in lines.
+pub(crate) fn texts(command: Command, count: usize) -> Vec<Vec<String>> {
+    let (_child, mut lines) = Piped::start(command);
+    (0..count).map(|_| lines.by_ref().take_while(|line| !line.is_empty()).collect()).collect()
+}
+
 #[test]
 fn a_watched_status_changes_in_place_and_ends_in_order() {
     let _turn = crate::among_others();
@@ -84,12 +90,12 @@ fn a_watched_status_changes_in_place_and_ends_in_order() {
     }
 
     // Text into a pipe.
-    let (mut child, mut lines) = Piped::start(watch(&host, &[]));
-    for _ in 0..2 {
-        let text: Vec<String> = lines.by_ref().take_while(|line| !line.is_empty()).collect();
+    for text in texts(watch(&host, &[]), 2) {
         assert!(text[0].starts_with("host laptop, up "), "{text:?}");
         assert!(text.iter().all(|line| !line.contains('\x1b')), "{text:?}");
     }
+    let (mut child, _lines) = Piped::start(watch(&host, &[]));
+    std::thread::sleep(std::time::Duration::from_millis(200));
     kill(Pid::from_raw(child.0.id() as i32), Signal::SIGINT).unwrap();
     assert!(child.0.wait().unwrap().success());
 

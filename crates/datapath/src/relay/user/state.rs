@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::ops::Range;
 
 use segue_clock::Time;
-use segue_ip::{Bindings, Exit, Port, Source, Sources, Traffic, Tunnel};
+use segue_ip::{Bindings, Exit, Port, Prefix, Source, Sources, Traffic, Tunnel};
 use segue_linux::route::Hop;
 use segue_wire::{DropReason, FlowKey};
 
@@ -15,7 +15,7 @@ use crate::checksum::set_ipv4;
 use crate::device::is_local;
 use crate::relay::end::{End, Front};
 use crate::relay::plane::{Waits, Way};
-use crate::relay::words::{Carried, read_inner};
+use crate::relay::words::{Carried, Count, Counts, RelaySetup, read_inner};
 use crate::user::class::{capable, class_of, congested, mark_inner};
 use crate::user::segment::{Cut, VnetHeader};
 
@@ -33,7 +33,13 @@ pub(in crate::relay) struct State {
     bindings: Bindings<Bound>,
     /// Flows are known by their labels, too.
     labels: bool,
+    counting: Counts,
+    /// By prefixes, each as one of destinations.
+    counts: Bindings<Count>,
 }
+
+/// Source and destination of an inner packet.
+type InnerEnds = (IpAddr, IpAddr);
 
 struct Placed {
     tunnel: Tunnel,
@@ -50,6 +56,7 @@ struct Bound {
 pub(super) struct Leave {
     /// The traffic that it belongs to.
     pub(super) traffic: Traffic,
+    ends: InnerEnds,
     /// The slot of the tunnel that it takes.
     pub(super) slot: Option<u32>,
     pub(super) out: Out,
@@ -60,6 +67,7 @@ pub(super) struct Leave {
 pub(in crate::relay) struct Opened {
     /// The tunnel's slot.
     pub(in crate::relay) slot: u32,
+    pub(super) ends: InnerEnds,
     /// How the inner packet is to be cut.
     pub(in crate::relay) vnet: VnetHeader,
     /// Where it is.
@@ -73,8 +81,41 @@ pub(in crate::relay) struct Opened {
 }
 
 impl State {
-    pub(in crate::relay) fn new(labels: bool) -> State {
-        State { labels, ..State::default() }
+    /// Nothing is there yet.
+    pub(super) fn new(setup: &RelaySetup) -> State {
+        State { labels: setup.labels, counting: setup.counts, ..State::default() }
+    }
+
+    pub(super) fn count(&mut self, prefix: Prefix) {
+        self.counts.insert(Traffic::To(prefix), Count::default());
+    }
+
+    pub(super) fn count_no_more(&mut self, prefix: Prefix) {
+        self.counts.remove(&Traffic::To(prefix));
+    }
+
+    pub(super) fn counted(&self, prefix: Prefix) -> Count {
+        self.counts.get(&Traffic::To(prefix)).copied().unwrap_or_default()
+    }
+
+    /// Counts what a host has sent.
+    fn count_from(&mut self, host: IpAddr, packets: u64, bytes: u64) {
+        if let Some(of) = self.counts.to(host)
+            && let Some(count) = self.counts.get_mut(&of)
+        {
+            count.from_packets += packets;
+            count.from_bytes += bytes;
+        }
+    }
+
+    /// Counts what a host gets.
+    fn count_to(&mut self, host: IpAddr, packets: u64, bytes: u64) {
+        if let Some(of) = self.counts.to(host)
+            && let Some(count) = self.counts.get_mut(&of)
+        {
+            count.to_packets += packets;
+            count.to_bytes += bytes;
+        }
     }
 
     pub(in crate::relay) fn set_tunnel(
@@ -187,7 +228,7 @@ impl State {
             Exit::Drop => return Err(DropReason::Denied),
             Exit::Hold { .. } | Exit::Ask => return Err(DropReason::NoBinding),
         };
-        Ok(Leave { traffic, slot, out })
+        Ok(Leave { traffic, ends: (key.src, key.dst), slot, out })
     }
 
     /// The headers of the tunnel in a slot, for packets of this version, class and length.
@@ -215,6 +256,15 @@ impl State {
         }
         if let Some(bound) = self.bindings.get_mut(&leave.traffic) {
             bound.carried.last_sent = Some(now);
+        }
+        match self.counting {
+            Counts::BehindTunnels if leave.slot.is_some() => {
+                self.count_to(leave.ends.1, packets, bytes);
+            }
+            Counts::AtLinks if leave.slot.is_some() => {
+                self.count_from(leave.ends.0, packets, bytes);
+            }
+            _ => {}
         }
     }
 
@@ -262,7 +312,8 @@ impl State {
             false => vnet,
         };
         let cut = Cut::new(&vnet, packet)?;
-        Ok(Some(Opened { slot, vnet, inner, packets: cut.count, bytes: cut.bytes, turns }))
+        let ends = (parsed.key.src, parsed.key.dst);
+        Ok(Some(Opened { slot, ends, vnet, inner, packets: cut.count, bytes: cut.bytes, turns }))
     }
 
     /// Whether packets of this flow may come out of the tunnel in a slot.
@@ -274,10 +325,21 @@ impl State {
     }
 
     /// Counts what came out of a tunnel.
-    pub(super) fn count_received(&mut self, slot: u32, packets: u64, bytes: u64) {
+    pub(super) fn count_received(
+        &mut self,
+        slot: u32,
+        (source, destination): InnerEnds,
+        packets: u64,
+        bytes: u64,
+    ) {
         if let Some(placed) = self.tunnels.get_mut(&slot) {
             placed.carried.received_packets += packets;
             placed.carried.received_bytes += bytes;
+        }
+        match self.counting {
+            Counts::BehindTunnels => self.count_from(source, packets, bytes),
+            Counts::AtLinks => self.count_to(destination, packets, bytes),
+            Counts::Nothing => {}
         }
     }
 }
@@ -322,7 +384,7 @@ mod tests {
     use segue_wire::flow::Inner;
 
     use super::*;
-    use segue_ip::{Form, Prefix};
+    use segue_ip::Form;
 
     const NUMBER: u32 = 7;
     const SLOT: u32 = 3;

@@ -3,11 +3,14 @@
 use std::cmp::Reverse;
 use std::process::ExitCode;
 
-use segue_daemon::control::{FlowStatus, tunnels};
+use segue_daemon::control::{self, FlowStatus, tunnels};
+use segue_daemon::pmip::lma;
+use segue_daemon::run::Role;
 use segue_text::terminal::Stream;
 use segue_text::terminal::layout::{self, Column, Table};
 use segue_text::units;
 
+use super::status::pmip;
 use super::which::{Paper, Which};
 
 /// Show the flows of a running daemon, and the path of each.
@@ -18,7 +21,7 @@ pub struct FlowsArgs {
     /// Explain why each flow is on its path
     #[arg(long)]
     why: bool,
-    /// Only the flows of this host (anchor)
+    /// Only the flows of this host, at an anchor by its name, at a local mobility anchor by its identity (MN-ID)
     #[arg(long)]
     host: Option<String>,
     /// Order of the flows
@@ -57,23 +60,47 @@ const COLUMNS: [Column; 6] = [
 
 /// Runs `segue flows`.
 pub fn flows(args: FlowsArgs) -> anyhow::Result<ExitCode> {
-    let mut flows = Vec::new();
-    tunnels::flows(&args.which.socket()?, args.host.as_deref(), |page| {
+    let (socket, mut flows) = (args.which.socket()?, Vec::new());
+    let asked = tunnels::flows(&socket, args.host.as_deref(), |page| {
         flows.extend(page);
         Ok(())
-    })?;
+    });
+    if let Err(error) = asked {
+        return match control::status::<lma::Words>(&socket, u64::MAX) {
+            Ok(status) if status.head.role == lma::Daemon::NAME => to_gateways(&args, &status.body),
+            _ => Err(error),
+        };
+    }
     if args.json {
         println!("{}", serde_json::to_string_pretty(&flows)?);
         return Ok(ExitCode::SUCCESS);
     }
     sort(&mut flows, args.sort);
-    let limit = match (args.limit, Stream::Output.size()) {
-        (Some(limit), _) => Limit::Flows(limit as usize),
-        // The heading, the last line and the following prompt take a line each.
-        (None, Some(size)) => Limit::Lines(size.rows.saturating_sub(3)),
-        (None, None) => Limit::Flows(usize::MAX),
-    };
+    let limit = Limit::of(args.limit);
     lines(&flows, limit, args.why, Paper::output()).iter().for_each(|line| println!("{line}"));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Those of a local mobility anchor, which go to gateways: the ones with most packets first.
+fn to_gateways(args: &FlowsArgs, status: &lma::LmaStatus) -> anyhow::Result<ExitCode> {
+    let is_wanted =
+        |flow: &&lma::FlowStatus| args.host.as_ref().is_none_or(|host| *host == flow.mn_id);
+    let mut flows: Vec<&lma::FlowStatus> = status.flows.iter().filter(is_wanted).collect();
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&flows)?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    if flows.is_empty() {
+        println!("no flows");
+        return Ok(ExitCode::SUCCESS);
+    }
+    flows.sort_by_key(|flow| Reverse(flow.packets));
+    // Those that the status has no room for may be of any host.
+    let all = flows.len() + status.flow_count.saturating_sub(status.flows.len());
+    let (Limit::Flows(most) | Limit::Lines(most)) = Limit::of(args.limit);
+    flows.truncate(most.max(1));
+    let lines = pmip::flows(&flows, status, (all, "--limit N"), Paper::output());
+    lines.iter().for_each(|line| println!("{line}"));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -96,6 +123,18 @@ enum Limit {
     Flows(usize),
     /// As many flows as fit into this many lines, but at least one.
     Lines(usize),
+}
+
+impl Limit {
+    /// What an operator wants, else what fits.
+    fn of(wanted: Option<u32>) -> Limit {
+        match (wanted, Stream::Output.size()) {
+            (Some(limit), _) => Limit::Flows(limit as usize),
+            // The heading, the last line and the following prompt take a line each.
+            (None, Some(size)) => Limit::Lines(size.rows.saturating_sub(3)),
+            (None, None) => Limit::Flows(usize::MAX),
+        }
+    }
 }
 
 /// The first flows as a table, and how many are left out; `why` adds why each uses its path.

@@ -1,17 +1,25 @@
 //! `segue status`: once, or every second.
 
+mod mih;
+mod page;
+pub(super) mod pmip;
+mod tunnels;
+
 use std::process::ExitCode;
 
 use segue_clock::Span;
-use segue_daemon::control::{self, Any, EventRecord, Status, Tunnels, tunnels};
+use segue_daemon::control::{self, Any, Head, Status, Tunnels, Vocabulary, tunnels::ROLES};
+use segue_daemon::pmip::{lma, mag};
+use segue_daemon::run::Role;
 use segue_linux::clock;
 use segue_linux::stop_signals::StopSignals;
 use segue_text::errors::Told;
 use segue_text::terminal::layout;
 use segue_text::terminal::{Live, Stream, Tone};
+use serde::Serialize;
 use serde_json::Value;
 
-use super::paths;
+use self::page::{counted, sentences};
 use super::which::{Paper, Which};
 
 /// Show the status of a running daemon.
@@ -43,62 +51,76 @@ pub fn status(mut args: StatusArgs) -> anyhow::Result<ExitCode> {
     if args.watch {
         return watch(&args);
     }
-    let status = match args.which.status(0) {
-        Ok(status) => status,
-        Err(error) => match control::status::<Any>(&args.which.socket()?, 0) {
-            Ok(other) if !tunnels::ROLES.contains(&&*other.head.role) => {
-                return of_another_role(&args, &other);
-            }
-            _ => return Err(error),
-        },
-    };
+    let shown = Shown::ask(&args.which, 0)?;
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&status)?);
+        println!("{}", serde_json::to_string_pretty(&shown)?);
     } else {
         let paper = Paper::output();
-        print(&lines(&status, paper), &events(&status, paper));
+        print(&shown.lines(paper), &shown.events(paper));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// What every daemon has, and the rest as it comes.
-fn of_another_role(args: &StatusArgs, status: &Status<Any>) -> anyhow::Result<ExitCode> {
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(status)?);
-        return Ok(ExitCode::SUCCESS);
-    }
-    println!("{}, up {:.0} s", status.head.role, status.head.uptime_s);
-    for (key, value) in &status.body {
-        match value {
-            Value::Array(items) if items.first().is_some_and(Value::is_object) => {
-                for (n, item) in items.iter().enumerate() {
-                    println!("{:10} {}", if n == 0 { key } else { "" }, words(item));
-                }
+/// A status in the words of its role.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Shown {
+    Tunnels(Status<Tunnels>),
+    Lma(Status<lma::Words>),
+    Mag(Status<mag::Words>),
+    Mih(Status<segue_daemon::mih::Words>),
+    /// Of a role without a page of its own, or of another version.
+    Other(Status<Any>),
+}
+
+impl Shown {
+    /// That of a daemon, with the events from this number on.
+    fn ask(which: &Which, events_from: u64) -> anyhow::Result<Shown> {
+        use segue_daemon::mih::Daemon as Mih;
+        let status: Status<Any> = control::status(&which.socket()?, events_from)?;
+        let value = serde_json::to_value(&status)?;
+        let own = match &*status.head.role {
+            role if ROLES.contains(&role) => serde_json::from_value(value).map(Shown::Tunnels),
+            <lma::Daemon as Role>::NAME => serde_json::from_value(value).map(Shown::Lma),
+            <mag::Daemon as Role>::NAME => serde_json::from_value(value).map(Shown::Mag),
+            <Mih<false> as Role>::NAME | <Mih<true> as Role>::NAME => {
+                serde_json::from_value(value).map(Shown::Mih)
             }
-            value => println!("{key:10} {}", words(value)),
-        }
+            _ => return Ok(Shown::Other(status)),
+        };
+        Ok(own.unwrap_or(Shown::Other(status)))
     }
-    for (reason, count) in status.head.drops.iter().filter(|(_, count)| **count > 0) {
-        println!("dropped    {count} {reason}");
-    }
-    let skipped = status.events.len().saturating_sub(EVENTS);
-    status.events.iter().skip(skipped).for_each(|event| println!("event      {}", event.text));
-    Ok(ExitCode::SUCCESS)
-}
 
-/// A value in words.
-fn words(value: &Value) -> String {
-    match value {
-        Value::Null => "unknown".into(),
-        Value::String(text) => text.clone(),
-        Value::Array(all) if all.is_empty() => "none".into(),
-        Value::Array(all) => all.iter().map(words).collect::<Vec<_>>().join(" "),
-        Value::Object(all) if all.is_empty() => "none".into(),
-        Value::Object(all) => {
-            let parts = all.iter().map(|(key, value)| format!("{key} {}", words(value)));
-            parts.collect::<Vec<_>>().join(", ")
+    fn head(&self) -> &Head {
+        match self {
+            Shown::Tunnels(status) => &status.head,
+            Shown::Lma(status) => &status.head,
+            Shown::Mag(status) => &status.head,
+            Shown::Mih(status) => &status.head,
+            Shown::Other(status) => &status.head,
         }
-        number => number.to_string(),
+    }
+
+    /// All but the events.
+    fn lines(&self, paper: Paper) -> Vec<String> {
+        match self {
+            Shown::Tunnels(status) => tunnels::lines(status, paper),
+            Shown::Lma(status) => pmip::anchor(&status.head, &status.body, paper),
+            Shown::Mag(status) => pmip::gateway(&status.head, &status.body, paper),
+            Shown::Mih(status) => mih::lines(&status.head, &status.body, paper),
+            Shown::Other(status) => other(status, paper),
+        }
+    }
+
+    /// The last events, each in lines.
+    fn events(&self, paper: Paper) -> Vec<Vec<String>> {
+        match self {
+            Shown::Tunnels(status) => events(status, paper),
+            Shown::Lma(status) => events(status, paper),
+            Shown::Mag(status) => events(status, paper),
+            Shown::Mih(status) => events(status, paper),
+            Shown::Other(status) => events(status, paper),
+        }
     }
 }
 
@@ -118,7 +140,7 @@ enum Watch {
 
 fn watch(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     let signals = StopSignals::take()?;
-    let mut shown = match (args.json, Stream::Output.is_live()) {
+    let mut watch = match (args.json, Stream::Output.is_live()) {
         (true, _) => Watch::Json,
         (false, true) => Watch::Live(Live::new(Stream::Output)),
         (false, false) => Watch::Text,
@@ -126,16 +148,16 @@ fn watch(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     let (mut next_event, mut last) = (0, None);
     loop {
         let until = clock::monotonic() + EVERY;
-        match args.which.status(if args.json { next_event } else { 0 }) {
-            Ok(status) => {
-                next_event = status.head.next_event;
-                shown.tell(&status)?;
-                last = Some(status);
+        match Shown::ask(&args.which, if args.json { next_event } else { 0 }) {
+            Ok(shown) => {
+                next_event = shown.head().next_event;
+                watch.tell(&shown)?;
+                last = Some(shown);
             }
             // A daemon that answered before may come back.
             Err(error) if last.is_some() => {
                 next_event = 0;
-                shown.miss(last.as_ref(), &Told(&error).to_string())?;
+                watch.miss(last.as_ref(), &Told(&error).to_string())?;
             }
             Err(error) => return Err(error),
         }
@@ -148,16 +170,16 @@ fn watch(args: &StatusArgs) -> anyhow::Result<ExitCode> {
 }
 
 impl Watch {
-    fn tell(&mut self, status: &Status<Tunnels>) -> anyhow::Result<()> {
+    fn tell(&mut self, shown: &Shown) -> anyhow::Result<()> {
         match self {
-            Watch::Json => println!("{}", serde_json::to_string(status)?),
+            Watch::Json => println!("{}", serde_json::to_string(shown)?),
             Watch::Live(live) => {
                 let (paper, rows) = (Paper::live(live), live.size().rows);
-                live.show(&page(status, paper, rows))?;
+                live.show(&page(shown, paper, rows))?;
             }
             Watch::Text => {
                 let paper = Paper::output();
-                print(&lines(status, paper), &events(status, paper));
+                print(&shown.lines(paper), &shown.events(paper));
                 println!();
             }
         }
@@ -165,7 +187,7 @@ impl Watch {
     }
 
     /// The daemon does not answer.
-    fn miss(&mut self, last: Option<&Status<Tunnels>>, why: &str) -> anyhow::Result<()> {
+    fn miss(&mut self, last: Option<&Shown>, why: &str) -> anyhow::Result<()> {
         match (self, last) {
             (Watch::Live(live), Some(last)) => {
                 let (paper, rows) = (Paper::live(live), live.size().rows);
@@ -181,10 +203,10 @@ impl Watch {
 }
 
 /// The part that fits on a terminal of `rows` rows, with the latest events.
-fn page(status: &Status<Tunnels>, paper: Paper, rows: usize) -> Vec<String> {
-    let mut all = lines(status, paper);
+fn page(shown: &Shown, paper: Paper, rows: usize) -> Vec<String> {
+    let mut all = shown.lines(paper);
     let mut left = rows.saturating_sub(1 + all.len());
-    let fitting = events(status, paper).into_iter().rev().take_while(|event| {
+    let fitting = shown.events(paper).into_iter().rev().take_while(|event| {
         let fits = event.len() <= left;
         left = left.saturating_sub(event.len());
         fits
@@ -194,80 +216,45 @@ fn page(status: &Status<Tunnels>, paper: Paper, rows: usize) -> Vec<String> {
     all
 }
 
-/// All but the events.
-fn lines(status: &Status<Tunnels>, paper: Paper) -> Vec<String> {
-    let colours = paper.colours;
-    let name =
-        if status.head.name.is_empty() { String::new() } else { format!(" {}", status.head.name) };
-    let mut said = vec![
-        format!(
-            "{}{name}, up {:.0} s, datapath {}",
-            status.head.role, status.head.uptime_s, status.body.datapath
-        ),
-        format!("device     {} {}", status.body.device, status.body.inner.join(" ")),
-    ];
-    if status.head.role == "host" {
-        let over = status
-            .body
-            .signalling
-            .as_deref()
-            .map_or("no signalling".into(), |interface| format!("signalling over {interface}"));
-        let anchor = status.body.anchor.as_deref().unwrap_or("not found yet");
-        let registered = match status.body.registered {
-            true => "registered".to_owned(),
-            false => colours.paint(Tone::Bad, "not registered"),
-        };
-        let no_way = !status.body.paths.is_empty()
-            && status.body.paths.iter().all(|path| path.state != "up");
-        let way = if no_way { colours.paint(Tone::Bad, "no path is up, ") } else { String::new() };
-        said.push(format!("anchor     {anchor}, {registered}, {way}{over}"));
-    }
-    if let Some(trouble) = &status.body.trouble {
-        let why = colours.paint(Tone::Bad, &trouble.why);
-        said.push(format!("trouble    {why} ({:.0} s ago)", trouble.ago_s));
-    }
-    for host in &status.body.hosts {
-        let how = if host.connected {
-            "connected".to_owned()
-        } else {
-            colours.paint(Tone::Doubtful, "no signalling")
-        };
-        said.push(format!("host       {} {} ({how})", host.name, host.inner.join(" ")));
-    }
-    let mut all: Vec<String> =
-        said.iter().flat_map(|line| layout::sentence(line, paper.room)).collect();
-    all.extend(paths::lines(&status.body.paths, false, paper));
-    all.extend(figures(status).iter().flat_map(|line| layout::sentence(line, paper.room)));
-    all
-}
-
-/// Classes and counters.
-fn figures(status: &Status<Tunnels>) -> Vec<String> {
-    let mut said = Vec::new();
-    for (class, path) in &status.body.classes {
-        let order = match status.body.orders.get(class) {
-            Some(wanted) if wanted == path => " (bound by an operator)".into(),
-            Some(wanted) => format!(" (an operator wants {wanted}, which is not up)"),
-            None => String::new(),
-        };
-        said.push(format!("class      {class:<12} {path}{order}"));
-    }
-    for (reason, n) in &status.head.drops {
-        said.push(format!("refused    {n} {reason}"));
-    }
-    if status.body.reinjected > 0 {
-        let n = status.body.reinjected;
-        said.push(format!("reinjected {n} (sent a second time over another path)"));
-    }
-    said
-}
-
 /// The last events, each in lines.
-fn events(status: &Status<Tunnels>, paper: Paper) -> Vec<Vec<String>> {
+fn events<V: Vocabulary>(status: &Status<V>, paper: Paper) -> Vec<Vec<String>> {
     let from = status.events.len().saturating_sub(EVENTS);
-    let line = |event: &EventRecord<Tunnels>| {
+    let line = |event: &control::EventRecord<V>| {
         let ago = status.head.now_ns.saturating_sub(event.at_ns) as f64 / 1e9;
         layout::sentence(&format!("{ago:>8.1} s ago  {}", event.text), paper.room)
     };
     status.events[from..].iter().map(line).collect()
+}
+
+/// What every daemon has, and the rest as it comes.
+fn other(status: &Status<Any>, paper: Paper) -> Vec<String> {
+    let mut said = vec![format!("{}, up {:.0} s", status.head.role, status.head.uptime_s)];
+    for (key, value) in &status.body {
+        match value {
+            Value::Array(items) if items.first().is_some_and(Value::is_object) => {
+                for (n, item) in items.iter().enumerate() {
+                    said.push(format!("{:10} {}", if n == 0 { key } else { "" }, words(item)));
+                }
+            }
+            value => said.push(format!("{key:10} {}", words(value))),
+        }
+    }
+    said.extend(counted(&status.head.drops));
+    sentences(&said, paper)
+}
+
+/// A value in words.
+fn words(value: &Value) -> String {
+    match value {
+        Value::Null => "unknown".into(),
+        Value::String(text) => text.clone(),
+        Value::Array(all) if all.is_empty() => "none".into(),
+        Value::Array(all) => all.iter().map(words).collect::<Vec<_>>().join(" "),
+        Value::Object(all) if all.is_empty() => "none".into(),
+        Value::Object(all) => {
+            let parts = all.iter().map(|(key, value)| format!("{key} {}", words(value)));
+            parts.collect::<Vec<_>>().join(", ")
+        }
+        number => number.to_string(),
+    }
 }

@@ -1,0 +1,49 @@
+//! What the pages of all roles are made of.
+
+use std::fmt::Display;
+
+use segue_text::terminal::layout::{self, Column, Table};
+
+use super::super::which::Paper;
+
+/// Most rows of a table.
+pub(super) const ROWS: usize = 50;
+/// Where the rest is.
+pub(super) const ALL: &str = "--json has all";
+
+/// What a daemon has refused or dropped, by reason.
+pub(super) fn counted<'a, N: Display + 'a>(
+    all: impl IntoIterator<Item = (&'a String, &'a N)>,
+) -> Vec<String> {
+    all.into_iter().map(|(reason, n)| format!("refused    {n} {reason}")).collect()
+}
+
+/// Lines that are no wider than the paper.
+pub(super) fn sentences(said: &[String], paper: Paper) -> Vec<String> {
+    said.iter().flat_map(|line| layout::sentence(line, paper.room)).collect()
+}
+
+/// Rows of `all` that there are, as a table; nothing if there are none. `more` says where the others are.
+pub(super) fn table(
+    columns: &[Column],
+    rows: impl IntoIterator<Item = Vec<String>>,
+    (all, more): (usize, &str),
+    paper: Paper,
+) -> Vec<String> {
+    let mut table = Table::new(columns);
+    let mut shown = 0;
+    for row in rows {
+        table.row(row);
+        shown += 1;
+    }
+    if shown == 0 {
+        return Vec::new();
+    }
+    let laid = table.lay(paper.room);
+    let mut lines: Vec<String> = laid.head.into_iter().collect();
+    lines.extend(laid.rows.into_iter().flatten());
+    if all > shown {
+        lines.push(format!("and {} more ({more})", all - shown));
+    }
+    lines
+}
