@@ -1,15 +1,22 @@
-//! Who tells of the stations of a link: hostapd, or the radios of a test network. Each is a task of its own, which connects
-//! again when its other end has gone.
+//! Who tells of the stations of a link: hostapd, the kernel's Wi-Fi, or the radios of a test network. Each is a task of its
+//! own, which connects again when its other end has gone.
+
+mod wifi;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
 use segue_linux::link;
+use segue_linux::nl80211::Found;
 use segue_mih::{Action, What};
+use segue_wire::mih::OctetString;
 use segue_wire::mih::codes::{
-    LinkActionResult, LinkActionType, LinkDownReason, LinkGoingDownReason,
+    GenericParameter, LinkActionResult, LinkActionType, LinkDownReason, LinkGoingDownReason,
+    MihCapability, NetworkCapabilities,
 };
+use segue_wire::mih::identity::{LinkAddress, LinkId, LinkTupleId};
+use segue_wire::mih::link::{LinkDetectedInfo, ParameterType, SignalStrength};
 use serde::Deserialize;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::{UnixDatagram, UnixStream};
@@ -20,10 +27,12 @@ use crate::settings::{MihLink, MihSource};
 
 /// How long a source waits before it connects again.
 const AGAIN: Duration = Duration::from_secs(1);
-/// How often hostapd is asked for the signal of each station.
+/// How often the signal of each station is asked for.
 const LOOK: Duration = Duration::from_millis(100);
 /// How long hostapd has for an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Most access points of a scan that are told of: one datagram has room for them.
+const DETECTED_MAX: usize = 12;
 /// Orders that wait.
 const ORDERS: usize = 16;
 
@@ -32,8 +41,10 @@ const ORDERS: usize = 16;
 pub enum Told {
     /// Something happened to a station.
     Event([u8; 6], What),
-    /// The signal of a station, in dBm.
-    Signal([u8; 6], i16),
+    /// Parameters of a station, in the standard's units.
+    Measured([u8; 6], Vec<(ParameterType, u16)>),
+    /// What a scan has found.
+    Found(Vec<Found>),
     /// All stations have left, as far as anybody knows.
     Gone,
     /// An order was carried out, or was not.
@@ -77,6 +88,12 @@ pub fn start(link: &MihLink, place: usize, tell: &Tell) -> anyhow::Result<Option
             let (orders, _) = mpsc::channel(1);
             Ok(Some(Orders(orders)))
         }
+        MihSource::Nl80211 => {
+            let (orders, ordered) = mpsc::channel(ORDERS);
+            let wifi = wifi::Source { interface: link.interface.clone(), place, tell };
+            tokio::spawn(wifi.run(ordered));
+            Ok(Some(Orders(orders)))
+        }
         MihSource::Hostapd(path) => {
             let (orders, ordered) = mpsc::channel(ORDERS);
             let hostapd = Hostapd { path: path.clone(), place, tell };
@@ -101,6 +118,47 @@ pub fn act_on_wire(interface: &str, action: &Action) -> Option<LinkActionResult>
         Ok(()) => LinkActionResult::SUCCESS,
         Err(_) => LinkActionResult::FAILURE,
     })
+}
+
+/// A signal, as links report it.
+fn signal(dbm: i16) -> (ParameterType, u16) {
+    (ParameterType::Generic(GenericParameter::SIGNAL_STRENGTH), dbm.cast_unsigned())
+}
+
+/// What a link tells of a scan (Link_Detected): of those with the strongest signals.
+#[must_use]
+pub fn detected(link: &LinkId, mut found: Vec<Found>) -> Vec<LinkDetectedInfo> {
+    found.sort_by_key(|found| std::cmp::Reverse(found.signal_dbm));
+    let info = |found: Found| LinkDetectedInfo {
+        link: LinkTupleId { link: link.clone(), poa: Some(LinkAddress::mac(found.bssid)) },
+        network_id: OctetString(found.ssid),
+        network_aux_id: OctetString::default(),
+        // Weaker than any that can be heard, if it is not known.
+        signal: SignalStrength::Dbm(
+            found.signal_dbm.and_then(|dbm| i8::try_from(dbm).ok()).unwrap_or(i8::MIN),
+        ),
+        sinr: 0,
+        data_rate_kbps: 0,
+        mih_capability: MihCapability(0),
+        network_capabilities: NetworkCapabilities(0),
+    };
+    found.into_iter().take(DETECTED_MAX).map(info).collect()
+}
+
+/// Waits until it is time to connect again. What is ordered meanwhile fails: it is not to be done some time later.
+async fn refuse_for_now(
+    (place, tell): (usize, &Tell),
+    ordered: &mut mpsc::Receiver<(u64, Action)>,
+) -> anyhow::Result<()> {
+    let until = tokio::time::Instant::now() + AGAIN;
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep_until(until) => return Ok(()),
+            Some((number, _)) = ordered.recv() => {
+                tell.send((place, Told::Acted(number, LinkActionResult::FAILURE))).await?;
+            }
+        }
+    }
 }
 
 /// A link-layer address as text has it.
@@ -256,24 +314,8 @@ impl Hostapd {
                 }
                 Err(_) => {}
             }
-            if self.refuse_for_now(&mut ordered).await.is_err() {
+            if refuse_for_now((self.place, &self.tell), &mut ordered).await.is_err() {
                 return;
-            }
-        }
-    }
-
-    /// Waits until it is time to connect again. What is ordered meanwhile fails: it is not to be done some time later.
-    async fn refuse_for_now(
-        &self,
-        ordered: &mut mpsc::Receiver<(u64, Action)>,
-    ) -> anyhow::Result<()> {
-        let until = tokio::time::Instant::now() + AGAIN;
-        loop {
-            tokio::select! {
-                () = tokio::time::sleep_until(until) => return Ok(()),
-                Some((number, _)) = ordered.recv() => {
-                    self.told(Told::Acted(number, LinkActionResult::FAILURE)).await?;
-                }
             }
         }
     }
@@ -351,7 +393,7 @@ impl Hostapd {
                         let answer = self.command(connection, &mut stations, &ask).await?;
                         match station_of(&answer) {
                             Some((station, _, Some(dbm))) => {
-                                self.told(Told::Signal(station, dbm)).await?;
+                                self.told(Told::Measured(station, vec![signal(dbm)])).await?;
                             }
                             Some(_) => {}
                             // Its leaving was not heard.

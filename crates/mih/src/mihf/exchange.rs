@@ -245,10 +245,7 @@ impl Mihf {
                 self.timers.set(Task::Discover(number), now + register::RETRY);
             }
             Purpose::Subscribe(link, _) => self.not_subscribed(now, &link),
-            Purpose::Command(asker) => {
-                let failed = crate::CommandAnswer::Failed(Status::NETWORK_ERROR);
-                self.conclude(now, &asker, failed);
-            }
+            Purpose::Command(asker) => self.unanswered(now, &asker),
             Purpose::Event(Line { party: Party::Client(name), .. }) => {
                 // Who does not hear what it has asked for is not there; it registers anew if it is. Somebody of that name may have
                 // registered from elsewhere since.

@@ -73,7 +73,7 @@ impl Mihf {
             let is_own = |id: &&LinkId| self.links.get(id).is_some_and(|link| link.owner == owner);
             let own: Vec<LinkId> =
                 links.unwrap_or_default().iter().filter(is_own).cloned().collect();
-            self.drop_open(|open| match &open.purpose {
+            self.drop_open(now, |open| match &open.purpose {
                 Purpose::Subscribe(link, _) | Purpose::Unsubscribe(link) => own.contains(link),
                 // It may have been elsewhere.
                 Purpose::Event(line) => line.party == party,
@@ -162,7 +162,7 @@ impl Mihf {
             self.round_trips.remove(&client.at.remote);
             self.report(Report::Gone(name.clone()));
             let to = client.at.remote;
-            self.drop_open(|open| open.to.remote == to);
+            self.drop_open(now, |open| open.to.remote == to);
             self.lines.retain(|line, _| line.party != *party);
         }
         self.drop_subscriptions(now, party);
@@ -225,7 +225,7 @@ impl Mihf {
         self.timers.set(Task::Register(number), now + RETRY);
         self.timers.cancel(&Task::Discover(number));
         // The answer to a renewal would say that the function has what it has not.
-        self.drop_open(|open| matches!(open.purpose, Purpose::Register(of) if of == number));
+        self.drop_open(now, |open| matches!(open.purpose, Purpose::Register(of) if of == number));
         if was {
             self.report(Report::Lost(name));
         } else if is_new {
@@ -263,7 +263,7 @@ impl Mihf {
         self.timers.set(Task::Register(number), now + valid.half());
         if !was {
             self.report(Report::RegisteredAt(name.clone()));
-            self.drop_questions(number);
+            self.drop_questions(now, number);
             if let Some((path, _)) = self.way(&Party::Function(number)) {
                 self.forget_seen(path.remote);
             }
@@ -279,7 +279,7 @@ impl Mihf {
     }
 
     /// Answers to what a function was asked before it knew this one anew do not count.
-    fn drop_questions(&mut self, number: usize) {
+    fn drop_questions(&mut self, now: Time, number: usize) {
         let Some((path, _)) = self.way(&Party::Function(number)) else { return };
         let is_old = |open: &Open| {
             open.to.remote == path.remote
@@ -288,16 +288,18 @@ impl Mihf {
                     Purpose::Subscribe(..) | Purpose::Unsubscribe(_) | Purpose::Discover(_)
                 )
         };
-        self.drop_open(is_old);
+        self.drop_open(now, is_old);
     }
 
-    /// Nothing follows from these any more.
-    fn drop_open(&mut self, which: impl Fn(&Open) -> bool) {
+    /// Nothing follows from these any more, but that commands among them have failed.
+    fn drop_open(&mut self, now: Time, which: impl Fn(&Open) -> bool) {
         let old = self.open.iter().filter(|(_, open)| which(open)).map(|(key, _)| *key);
         let old: Vec<Key> = old.collect();
         for key in old {
-            self.open.remove(&key);
             self.timers.cancel(&Task::Again(key));
+            if let Some(Purpose::Command(asker)) = self.open.remove(&key).map(|open| open.purpose) {
+                self.unanswered(now, &asker);
+            }
         }
     }
 
@@ -354,7 +356,11 @@ impl Mihf {
                 let open = self.open.iter().filter(|(_, open)| open.to.remote == remote);
                 let open: Vec<Key> = open.map(|(key, _)| *key).collect();
                 for key in open {
-                    self.done(now, key);
+                    if let Some(Purpose::Command(asker)) =
+                        self.done(now, key).map(|open| open.purpose)
+                    {
+                        self.unanswered(now, &asker);
+                    }
                 }
                 self.not_registered(now, number);
             }
