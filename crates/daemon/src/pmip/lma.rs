@@ -4,16 +4,15 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 
 use anyhow::Context;
-use segue_clock::{Machine, Span, Time};
+use segue_clock::{Machine, Time};
 use segue_ip::{FlowKey, Forward, Input, Output, Route, Traffic};
 use segue_linux::clock::{monotonic, realtime_ns};
 use segue_linux::monitor::Device;
 use segue_linux::raw::RawSocket;
-use segue_mih::What;
+use segue_mih::{Foretold, Leaving};
 use segue_pmip::{
     LinkLayer, Lma, LmaInput, LmaRecord, LmaWish, NodeId, Refusal, Report, SessionState,
 };
-use segue_wire::mih::identity::{LinkAddress, LinkId};
 use segue_wire::mobility::{Message, MobilityOption, Profile};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
@@ -165,15 +164,12 @@ pub struct Daemon {
     /// Who tells which hosts are about to leave.
     listener: Option<Listener>,
     /// The links that hosts are about to leave.
-    leaving: BTreeMap<LinkLayer, LinkId>,
+    leaving: Leaving,
     /// The last flow that was looked at.
     looked_at: Option<FlowKey>,
     began: Time,
     handovers: VecDeque<HandoverStatus>,
 }
-
-/// No end is foretold earlier than this.
-const FORETOLD_MAX: Span = Span::from_secs(5);
 
 /// Functions of IEEE 802.21 have told of links, or something is due there.
 pub struct LinksTold;
@@ -336,7 +332,7 @@ impl Role for Daemon {
             forwarding,
             decisions,
             listener,
-            leaving: BTreeMap::new(),
+            leaving: Leaving::default(),
             looked_at,
             began,
             handovers,
@@ -395,26 +391,17 @@ impl Role for Daemon {
     fn on_chore(&mut self, LinksTold: LinksTold) -> anyhow::Result<()> {
         let events = self.listener.as_mut().map(Listener::turn).unwrap_or_default();
         for event in events {
-            if !self.listener.as_ref().is_some_and(|listener| listener.is_newest(&event)) {
-                continue;
-            }
-            let mac = event.station.as_ref().and_then(LinkAddress::as_mac);
-            let Some(link_layer) = mac.map(LinkLayer::mac) else { continue };
-            let input = match event.what {
-                What::GoingDown { within_ms, .. } => {
-                    let within = Span::from_millis(within_ms.into()).min(FORETOLD_MAX);
-                    self.leaving.insert(link_layer.clone(), event.link.clone());
+            let Some(listener) = &self.listener else { break };
+            let input = match self.leaving.follow(listener.machine(), event) {
+                Some(Foretold::GoingDown { station, within }) => {
+                    let Some(link_layer) = station.as_mac().map(LinkLayer::mac) else { continue };
                     LmaInput::GoingDown { link_layer, within }
                 }
-                // One that comes to another access is still to leave the one where it is bound.
-                What::Up if self.leaving.remove(&link_layer).as_ref() == Some(&event.link) => {
+                Some(Foretold::Stays { station }) => {
+                    let Some(link_layer) = station.as_mac().map(LinkLayer::mac) else { continue };
                     LmaInput::Stays { link_layer }
                 }
-                What::Down(_) => {
-                    self.leaving.remove(&link_layer);
-                    continue;
-                }
-                _ => continue,
+                None => continue,
             };
             self.feed(Input::Own(input))?;
         }
