@@ -173,7 +173,7 @@ impl Engine for MihfEngine {
         if let Output::Send(datagram) = &mut output {
             let (from, to) = (datagram.from.0, datagram.to.0);
             let fits = |(_, own): &&(u32, IpAddr)| {
-                *own == from || from.is_unspecified() && own.is_ipv4() == to.is_ipv4()
+                *own == from || from.is_unspecified() && reaches(*own, to)
             };
             if let Some((index, own)) = self.own.iter().find(fits) {
                 (datagram.interface, datagram.from.0) = (Some(*index), *own);
@@ -185,6 +185,12 @@ impl Engine for MihfEngine {
         }
         Some(output)
     }
+}
+
+/// Whether one may send there from this address: the one that a gateway has at its accesses is of its link alone.
+fn reaches(own: IpAddr, to: IpAddr) -> bool {
+    let of_link = |address: IpAddr| matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
+    own.is_ipv4() == to.is_ipv4() && of_link(own) == of_link(to)
 }
 
 impl Role for MihfRole {
@@ -223,7 +229,6 @@ impl Role for MihfRole {
         let mihf = agent.engine().machine();
         let stations: usize = mihf.links().values().map(|link| link.stations.len()).sum();
         results.int(format!("{name}.stations"), stations as u64);
-        results.int(format!("{name}.heard"), agent.role().heard.len() as u64);
         results.int(format!("{name}.starts"), agent.starts());
     }
 }

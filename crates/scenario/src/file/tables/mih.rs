@@ -14,6 +14,7 @@ use segue_wire::mih::PORT;
 use segue_wire::mih::codes::{EventList, LinkType};
 use segue_wire::mih::identity::{LinkAddress, LinkId};
 use serde::Deserialize;
+use toml::Spanned;
 
 use super::radio;
 use crate::file::builder::Builder;
@@ -35,7 +36,7 @@ struct MihTable {
     /// Where it is.
     node: Name,
     /// Its links: cells of the node, or names of its interfaces.
-    links: Vec<Name>,
+    links: Spanned<Vec<Name>>,
 }
 
 /// What other tables know of functions.
@@ -66,7 +67,10 @@ impl Table for MihTable {
             Mistake::of(&self.node, "it has no address: give it one in `addresses`")
         })?;
         let (mut links, mut cells) = (BTreeMap::new(), BTreeMap::new());
-        for link in &self.links {
+        if self.links.get_ref().is_empty() {
+            return Err(Mistake::of(&self.links, "it needs one at least"));
+        }
+        for link in self.links.get_ref() {
             let name = link.get_ref();
             let (id, cell) = self.link(builder, node, link)?;
             cells.extend(cell.map(|cell| (cell, name.clone())));
