@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use segue_linux::link;
-use segue_linux::nl80211::Found;
+use segue_linux::nl80211::{Found, Peer};
 use segue_mih::{Action, What};
 use segue_wire::mih::OctetString;
 use segue_wire::mih::codes::{
@@ -27,7 +27,7 @@ use crate::settings::{MihLink, MihSource};
 
 /// How long a source waits before it connects again.
 const AGAIN: Duration = Duration::from_secs(1);
-/// How often the signal of each station is asked for.
+/// How often the signal and the data rate of each station are asked for.
 const LOOK: Duration = Duration::from_millis(100);
 /// How long hostapd has for an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -120,9 +120,16 @@ pub fn act_on_wire(interface: &str, action: &Action) -> Option<LinkActionResult>
     })
 }
 
-/// A signal, as links report it.
-fn signal(dbm: i16) -> (ParameterType, u16) {
-    (ParameterType::Generic(GenericParameter::SIGNAL_STRENGTH), dbm.cast_unsigned())
+/// What was measured of a station, as links report it.
+fn values_of(peer: &Peer) -> Vec<(ParameterType, u16)> {
+    let signal =
+        peer.signal_dbm.map(|dbm| (GenericParameter::SIGNAL_STRENGTH, dbm.cast_unsigned()));
+    let rate = peer.rate_kbps.map(|kbps| {
+        // The largest value stands for all that are larger.
+        (GenericParameter::DATA_RATE, u16::try_from(kbps).unwrap_or(u16::MAX))
+    });
+    let all = signal.into_iter().chain(rate);
+    all.map(|(parameter, value)| (ParameterType::Generic(parameter), value)).collect()
 }
 
 /// What a link tells of a scan (Link_Detected): of those with the strongest signals.
@@ -277,19 +284,24 @@ fn event_of(line: &str) -> Option<Told> {
     Some(Told::Event(mac_of(words.next()?)?, what))
 }
 
-/// What an answer about a station says: which, whether it may send, and its signal.
-fn station_of(answer: &str) -> Option<([u8; 6], bool, Option<i16>)> {
+/// What an answer about a station says.
+fn station_of(answer: &str) -> Option<Peer> {
     let mut lines = answer.lines();
-    let station = mac_of(lines.next()?.trim())?;
-    let (mut authorized, mut signal) = (false, None);
+    let mac = mac_of(lines.next()?.trim())?;
+    let mut peer = Peer { mac, authorized: false, signal_dbm: None, rate_kbps: None };
     for line in lines {
         match line.split_once('=') {
-            Some(("flags", flags)) => authorized = flags.contains("[AUTHORIZED]"),
-            Some(("signal", dbm)) => signal = dbm.trim().parse().ok(),
+            Some(("flags", flags)) => peer.authorized = flags.contains("[AUTHORIZED]"),
+            Some(("signal", dbm)) => peer.signal_dbm = dbm.trim().parse().ok(),
+            // In units of 100 kbit/s, 0 if it is not known; how it is modulated follows.
+            Some(("tx_rate_info", rate)) => {
+                let rate: Option<u32> = rate.split(' ').next().and_then(|rate| rate.parse().ok());
+                peer.rate_kbps = rate.filter(|rate| *rate > 0).map(|rate| rate.saturating_mul(100));
+            }
             _ => {}
         }
     }
-    Some((station, authorized, signal))
+    Some(peer)
 }
 
 impl Hostapd {
@@ -364,7 +376,7 @@ impl Hostapd {
         let answer = self.command(connection, &mut stations, "ATTACH").await?;
         anyhow::ensure!(answer.trim() == "OK", "it says {:?} to ATTACH", answer.trim());
         let mut next = self.command(connection, &mut stations, "STA-FIRST").await?;
-        while let Some((station, authorized, _)) = station_of(&next) {
+        while let Some(Peer { mac: station, authorized, .. }) = station_of(&next) {
             if authorized && !stations.contains(&station) {
                 stations.push(station);
                 self.told(Told::Event(station, What::Up)).await?;
@@ -392,10 +404,12 @@ impl Hostapd {
                         let ask = format!("STA {}", mac_text(station));
                         let answer = self.command(connection, &mut stations, &ask).await?;
                         match station_of(&answer) {
-                            Some((station, _, Some(dbm))) => {
-                                self.told(Told::Measured(station, vec![signal(dbm)])).await?;
+                            Some(peer) => {
+                                let values = values_of(&peer);
+                                if !values.is_empty() {
+                                    self.told(Told::Measured(peer.mac, values)).await?;
+                                }
                             }
-                            Some(_) => {}
                             // Its leaving was not heard.
                             None if stations.contains(&station) => {
                                 stations.retain(|known| *known != station);
@@ -432,4 +446,32 @@ impl Hostapd {
 /// A link-layer address as text.
 pub(super) fn mac_text(mac: [u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_hostapd_says_of_a_station_is_its_signal_and_its_rate() {
+        let answer = |rate| {
+            format!(
+                "02:00:00:00:02:00\nflags=[AUTH][ASSOC][AUTHORIZED]\naid=1\nsignal=-61\n\
+                 rx_rate_info=10\ntx_rate_info={rate}\nconnected_time=5\n"
+            )
+        };
+        let peer = station_of(&answer("720 mcs 7 shortGI")).unwrap();
+        assert!(peer.authorized);
+        assert_eq!(peer.mac, [2, 0, 0, 0, 2, 0]);
+        let of = ParameterType::Generic;
+        let signal = (of(GenericParameter::SIGNAL_STRENGTH), (-61i16).cast_unsigned());
+        // More than a report can say.
+        let rate = (of(GenericParameter::DATA_RATE), 65_535);
+        assert_eq!(values_of(&peer), [signal.clone(), rate]);
+        let slow = station_of(&answer("540")).unwrap();
+        let rate = (of(GenericParameter::DATA_RATE), 54_000);
+        assert_eq!(values_of(&slow), [signal.clone(), rate]);
+        assert_eq!(values_of(&station_of(&answer("0")).unwrap()), [signal]);
+        assert_eq!(station_of("FAIL\n"), None);
+    }
 }

@@ -262,6 +262,12 @@ fn a_link_belongs_to_who_is_nearer_and_among_equals_to_the_first() {
     let LinkId { address, .. } = link(1);
     let wire = LinkId { link_type: LinkType::ETHERNET, address };
     assert_eq!(forge(&mut stage, ("::1", 8), registers("late", vec![wire])), [(Refusal::Link, 1)]);
+    let LinkId { address, .. } = link(5);
+    let wire = LinkId { link_type: LinkType::ETHERNET, address };
+    assert_eq!(forge(&mut stage, (ANCHOR, 1), registers("far", vec![link(5)])), []);
+    assert_eq!(forge(&mut stage, ("::1", 9), registers("near", vec![wire.clone()])), []);
+    let known = stage.node(FUNCTION).links();
+    assert!(known.contains_key(&wire) && !known.contains_key(&link(5)));
 }
 
 #[test]

@@ -188,11 +188,11 @@ fn an_event_that_nobody_acknowledges_shows_at_once_that_a_function_has_started_a
 #[test]
 fn numbers_that_come_round_are_those_of_new_frames() {
     let mut stage = all_four();
-    for more in ["a", "bc", "def"] {
+    for more in ["a", "bc", "def", "abcd", "c:abcd", "d:e:abcd"] {
         stage.start(&format!("fd00::6:{more}"), user(more, Some(1), UDP));
     }
     stage.run(Span::from_secs(1));
-    // 500 a second, to each of five: of 4096 numbers all have been used after 8 s, or after less than 2 s if they were one row.
+    // 500 a second, to each of eight: of 4096 numbers all have been used after 8 s, or after one second if they were one row.
     for n in 0..10_000_u32 {
         let who = (n % 100) as u8;
         stage.happens(if n / 100 % 2 == 0 { up(1, who) } else { down(1, who) });

@@ -118,6 +118,7 @@ fi
 waits '"signal_dbm": -' status left-sap
 segue mih get "$left" signal --control /run/left-mihf.sock
 segue mih get "$left" --control /run/left-mihf.sock | grep -q 'signal .* -[0-9]* dBm'
+segue mih get "$left" --control /run/left-mihf.sock --json | grep -q data-rate
 # The station's own SAP has heard of both access points, is at the left one, and knows its signal and its rate.
 waits '"kind": "link_detected"' status host-sap
 waits "\"station\": \"$left\"" status host-sap

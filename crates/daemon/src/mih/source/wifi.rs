@@ -4,12 +4,11 @@ use anyhow::Context;
 use segue_linux::link;
 use segue_linux::nl80211::{Notices, Peer, Wifi};
 use segue_mih::{Action, What};
-use segue_wire::mih::codes::{GenericParameter, LinkActionResult, LinkActionType, LinkDownReason};
-use segue_wire::mih::link::ParameterType;
+use segue_wire::mih::codes::{LinkActionResult, LinkActionType, LinkDownReason};
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
-use super::{LOOK, Tell, Told, act_on_wire, refuse_for_now, signal};
+use super::{LOOK, Tell, Told, act_on_wire, refuse_for_now, values_of};
 use crate::sockets::Readiness;
 
 /// A Wi-Fi interface.
@@ -58,11 +57,7 @@ impl There {
                 self.peers.push(peer.mac);
                 told.push(Told::Event(peer.mac, What::Up));
             }
-            let rate = peer.rate_kbps.map(|rate| {
-                let kbps = u16::try_from(rate).unwrap_or(u16::MAX);
-                (ParameterType::Generic(GenericParameter::DATA_RATE), kbps)
-            });
-            let values: Vec<_> = peer.signal_dbm.map(signal).into_iter().chain(rate).collect();
+            let values = values_of(&peer);
             if !values.is_empty() {
                 told.push(Told::Measured(peer.mac, values));
             }
