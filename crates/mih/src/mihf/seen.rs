@@ -5,7 +5,6 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use segue_clock::{Span, Time};
 use segue_wire::mih::{MessageId, Opcode};
 
-use super::CLIENTS_MAX;
 use super::state::Endpoint;
 
 /// How long it is known that a frame came.
@@ -13,7 +12,7 @@ const KNOWN: Span = Span::from_secs(30);
 /// Most of one sender: it has 4096 numbers, and one that has come round is another frame's.
 const OF_ONE: usize = 1_024;
 /// Most senders. Of more, the one that was silent for longest is forgotten.
-const SENDERS_MAX: usize = 2 * CLIENTS_MAX;
+const SENDERS_MAX: usize = 2_048;
 
 /// Frames by their senders.
 #[derive(Default)]
