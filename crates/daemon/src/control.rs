@@ -41,6 +41,8 @@ pub use tunnels::{
 const NOT_YOU: &str = "the daemon does not answer you: be root, or a member of its control_group";
 /// What a client says of an answer to something else.
 const NO_SENSE: &str = "the daemon's answer makes no sense";
+/// How long a daemon has for an answer.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// Longest request in bytes.
 const MAX_REQUEST: u64 = 64 * 1024;
 
@@ -152,7 +154,16 @@ pub fn sockets() -> Vec<PathBuf> {
 
 /// Asks a daemon.
 pub fn ask<V: Vocabulary>(path: &Path, request: &Request<V>) -> anyhow::Result<Response<V>> {
-    Client::connect(path)?.ask(request)
+    ask_within(path, request, PATIENCE)
+}
+
+/// Asks a daemon what it may have to ask others, within this time.
+pub fn ask_within<V: Vocabulary>(
+    path: &Path,
+    request: &Request<V>,
+    patience: Duration,
+) -> anyhow::Result<Response<V>> {
+    Client::patient(path, patience)?.ask(request)
 }
 
 /// The status of a daemon, with the events from this number on.
@@ -170,6 +181,10 @@ struct Client {
 
 impl Client {
     fn connect(path: &Path) -> anyhow::Result<Client> {
+        Client::patient(path, PATIENCE)
+    }
+
+    fn patient(path: &Path, patience: Duration) -> anyhow::Result<Client> {
         let stream = UnixStream::connect(path).map_err(|error| {
             let name = path.display();
             let said = match error.kind() {
@@ -180,7 +195,7 @@ impl Client {
             };
             anyhow::Error::new(error).context(said)
         })?;
-        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+        stream.set_read_timeout(Some(patience))?;
         Ok(Client { stream: BufReader::new(stream) })
     }
 

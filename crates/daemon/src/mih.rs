@@ -1,6 +1,7 @@
 //! IEEE 802.21 as daemons: the function of a node, and the service access point of its links. The machine is `segue-mih`'s
 //! for both; a service access point has links, and sources that tell of them ([`source`]).
 
+pub mod command;
 pub mod listener;
 pub mod source;
 
@@ -23,7 +24,7 @@ use segue_wire::mih::identity::{LinkAddress, LinkId};
 use segue_wire::mih::link::ParameterType;
 use segue_wire::mih::{PORT, View};
 use serde::{Deserialize, Serialize};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tracing::{info, warn};
 
 use crate::control::{News, Response, Vocabulary};
@@ -34,6 +35,7 @@ pub use crate::settings::Mih as Settings;
 use crate::settings::{MihLink, MihSource};
 use crate::sockets::{Arrivals, Sockets};
 use crate::stations::{Turn, Watch};
+use command::{Answer, Ask, Asked};
 use source::{Orders, Told};
 
 /// The address that questions to the stations of a wire come from: that of all gateways (RFC 6543).
@@ -137,16 +139,6 @@ impl News<About> for Report {
     }
 }
 
-/// What can be asked of them; nothing so far.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Ask {}
-
-/// What they answer.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Answer {}
-
 /// The status of a function.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct MihStatus {
@@ -219,6 +211,19 @@ fn transport(of: Transport) -> &'static str {
     }
 }
 
+/// Who tells of a link; nobody any more if it is empty.
+fn owner_of(mihf: &Mihf, link: &segue_mih::Link) -> String {
+    match &link.owner {
+        Some(Owner::Own) => "own".to_owned(),
+        Some(Owner::Client(name)) => name_of(name),
+        Some(Owner::Function(number)) => {
+            let name = mihf.functions().nth(*number).and_then(|(_, name, _)| name);
+            name.map_or_else(String::new, name_of)
+        }
+        None => String::new(),
+    }
+}
+
 /// The status of a machine.
 #[must_use]
 pub fn status_of(mihf: &Mihf) -> MihStatus {
@@ -227,19 +232,10 @@ pub fn status_of(mihf: &Mihf) -> MihStatus {
         signal_dbm: station.value(&SIGNAL).map(u16::cast_signed),
         going_down: station.going_down,
     };
-    let owner = |owner: &Option<Owner>| match owner {
-        Some(Owner::Own) => "own".to_owned(),
-        Some(Owner::Client(name)) => name_of(name),
-        Some(Owner::Function(number)) => {
-            let name = mihf.functions().nth(*number).and_then(|(_, name, _)| name);
-            name.map_or_else(String::new, name_of)
-        }
-        None => String::new(),
-    };
     let links = mihf.links().iter().map(|(id, link)| LinkStatus {
         link: text(&id.address),
         kind: id.link_type.name().unwrap_or("unknown").to_owned(),
-        owner: owner(&link.owner),
+        owner: owner_of(mihf, link),
         stations: link.stations.iter().map(station).collect(),
         subscribed: mihf
             .subscribed(link)
@@ -283,6 +279,9 @@ pub struct Daemon<const SAP: bool> {
     core: Core<Sockets<Mihf>, Words>,
     links: Vec<Own>,
     told: mpsc::Receiver<(usize, Told)>,
+    /// Commands of the operator that are under way, by their numbers.
+    asked: BTreeMap<u64, Asked>,
+    commands: u64,
     /// While there are wires.
     watch: Option<Watch>,
 }
@@ -333,11 +332,16 @@ impl<const SAP: bool> Daemon<SAP> {
     fn take(&mut self, place: usize, told: Told) -> anyhow::Result<()> {
         match told {
             Told::Event(station, what) => self.event(place, station, what),
-            Told::Signal(station, dbm) => {
+            Told::Measured(station, values) => {
                 let link = self.links[place].id.clone();
                 let station = Some(LinkAddress::mac(station));
-                let values = vec![(SIGNAL, dbm.cast_unsigned())];
                 self.feed(Input::Own(MihfInput::Measured { link, station, values }))
+            }
+            Told::Found(found) => {
+                let link = self.links[place].id.clone();
+                let what = What::Detected(source::detected(&link, found));
+                let event = Event { link, station: None, what };
+                self.feed(Input::Own(MihfInput::Event(event)))
             }
             Told::Gone => self.all_leave(place, LinkDownReason::NO_RESOURCE),
             Told::Acted(number, result) => {
@@ -412,7 +416,8 @@ impl<const SAP: bool> Role for Daemon<SAP> {
         end.stream(&mut arrivals, listen, frame_length, allowed)
             .with_context(|| format!("TCP port {port}"))?;
         let core = Core::new(end, Ledger::without_store());
-        Ok((Daemon { core, links: own, told, watch }, arrivals))
+        let asked = BTreeMap::new();
+        Ok((Daemon { core, links: own, told, asked, commands: 0, watch }, arrivals))
     }
 
     fn core(&mut self) -> &mut Core<Sockets<Mihf>, Words> {
@@ -422,7 +427,13 @@ impl<const SAP: bool> Role for Daemon<SAP> {
     fn apply(&mut self, wish: MihfWish) -> anyhow::Result<()> {
         match wish {
             MihfWish::Act { number, action } => self.act(number, &action),
-            MihfWish::Event(_) | MihfWish::Answered { .. } => Ok(()),
+            MihfWish::Answered { number, answer } => {
+                if let Some(asked) = self.asked.remove(&number) {
+                    asked.answer(answer);
+                }
+                Ok(())
+            }
+            MihfWish::Event(_) => Ok(()),
         }
     }
 
@@ -494,8 +505,30 @@ impl<const SAP: bool> Role for Daemon<SAP> {
         }
     }
 
-    fn on_request(&mut self, ask: Ask) -> anyhow::Result<Response<Words>> {
-        match ask {}
+    fn on_asked(
+        &mut self,
+        ask: Ask,
+        answer: oneshot::Sender<Response<Words>>,
+    ) -> anyhow::Result<()> {
+        let known = &self.core.end.machine;
+        let command = match command::read(known, &ask) {
+            Ok(_) if self.asked.len() >= command::COMMANDS_MAX => {
+                Err("too many commands are under way: try again".to_owned())
+            }
+            other => other,
+        };
+        match command {
+            Ok((command, of)) => {
+                self.commands += 1;
+                let number = self.commands;
+                self.asked.insert(number, Asked { ask, of, to: answer });
+                self.feed(Input::Own(MihfInput::Command { number, command }))
+            }
+            Err(why) => {
+                let _ = answer.send(Response::Error(why));
+                Ok(())
+            }
+        }
     }
 
     async fn stop(mut self) -> anyhow::Result<()> {

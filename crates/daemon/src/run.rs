@@ -9,7 +9,7 @@ use segue_clock::Time;
 use segue_ip::{Forward, Input, LinkEvent, Output};
 use segue_linux::clock::monotonic;
 use segue_linux::monitor::{Change, Device, Monitor};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use super::events::{Events, Trouble};
 use super::turns::{Sources, Work};
@@ -102,7 +102,20 @@ pub trait Role: Sized {
     }
 
     /// Answers a request specific to this role; the loop answers the common ones.
-    fn on_request(&mut self, request: RequestOf<Self>) -> anyhow::Result<Response<Self::Words>>;
+    fn on_request(&mut self, _request: RequestOf<Self>) -> anyhow::Result<Response<Self::Words>> {
+        Ok(Response::Error("this daemon has no requests of its own".into()))
+    }
+
+    /// The same for a role that answers some requests later than at once.
+    fn on_asked(
+        &mut self,
+        request: RequestOf<Self>,
+        answer: oneshot::Sender<Response<Self::Words>>,
+    ) -> anyhow::Result<()> {
+        // Who asked may have left.
+        let _ = answer.send(self.on_request(request)?);
+        Ok(())
+    }
 
     /// Its name, if daemons of this role have one.
     fn name(&self) -> String {
@@ -327,15 +340,16 @@ fn on_work<R: Role>(
         }
         Work::Signalling(event) => role.on_signalling(event),
         Work::Asked((request, back)) => {
-            let _ = back.send(match request {
+            let answer = match request {
                 Request::Status { events_from } => {
                     Response::Status(Box::new(status(role, events_from)?))
                 }
                 Request::Events { from } => {
                     Response::Events(role.core().events.page(monotonic(), from))
                 }
-                Request::Own(own) => role.on_request(own)?,
-            });
+                Request::Own(own) => return role.on_asked(own, back),
+            };
+            let _ = back.send(answer);
             Ok(())
         }
         Work::Interfaces(change) => match change? {

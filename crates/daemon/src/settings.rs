@@ -211,6 +211,8 @@ pub enum MihSource {
     Wire,
     /// hostapd, over this control socket.
     Hostapd(PathBuf),
+    /// The kernel's Wi-Fi.
+    Nl80211,
     /// The radios of a test network, over this socket.
     Lab(PathBuf),
 }

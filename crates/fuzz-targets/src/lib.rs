@@ -6,6 +6,7 @@ mod discovery;
 mod frames;
 mod mih;
 mod mobility;
+mod nl80211;
 mod packets;
 mod radius;
 mod relay;
@@ -22,6 +23,7 @@ use discovery::{decode, nd};
 use frames::frame;
 use mih::mih;
 use mobility::{extension, mobility};
+use nl80211::nl80211;
 use packets::{coalesce, receive, segment};
 use radius::radius;
 use relay::relay;
@@ -73,6 +75,7 @@ pub const ALL: &[(&str, Target)] = &[
     ("mobility", mobility),
     ("extension", extension),
     ("mih", mih),
+    ("nl80211", nl80211),
     ("radius", radius),
     ("stand_in", stand_in),
     ("echo", |data| reads_back(data, Message::parse, Message::emit)),

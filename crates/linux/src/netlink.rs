@@ -39,7 +39,8 @@ pub(crate) fn dump(message: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkM
     exchange(NETLINK_ROUTE, message, NLM_F_DUMP)
 }
 
-fn exchange<M>(protocol: isize, message: M, flags: u16) -> io::Result<Vec<M>>
+/// Sends a request with `flags` and returns what is answered.
+pub(crate) fn exchange<M>(protocol: isize, message: M, flags: u16) -> io::Result<Vec<M>>
 where
     M: NetlinkSerializable + NetlinkDeserializable + Debug,
 {

@@ -29,6 +29,7 @@ mod config;
 mod event;
 mod forecast;
 mod io;
+mod leaving;
 mod mihf;
 mod news;
 
@@ -36,6 +37,7 @@ pub use config::{Forecasting, Interest, LinkConfig, MihfConfig, Remote, Transpor
 pub use event::{Event, What};
 pub use forecast::{Forecast, Outlook};
 pub use io::{Action, Command, CommandAnswer, MihfInput, MihfOutput, MihfWish};
+pub use leaving::{Foretold, Leaving};
 pub use mihf::{Link, Mihf, Owner, Registered, Station};
 pub use news::{Refusal, Refused, Report};
 pub use segue_wire::mih::OctetString as Name;

@@ -5,6 +5,7 @@ mod exchange;
 mod measure;
 mod pass;
 mod register;
+mod seen;
 mod state;
 mod subscribe;
 
@@ -24,7 +25,8 @@ use crate::config::{MihfConfig, Transport};
 use crate::event::Event;
 use crate::io::{MihfInput, MihfOutput};
 use crate::news::{Refusal, Refused, Report};
-use state::{Client, Endpoint, Key, Line, Open, Party, Path, Request, Task, Upstream};
+use seen::Seen;
+use state::{Client, Endpoint, Key, Line, Open, Party, Path, Request, Side, Task, Upstream};
 pub use state::{Link, Owner, Registered, Station};
 
 /// Most who are registered.
@@ -33,6 +35,10 @@ const CLIENTS_MAX: usize = 1_024;
 const LINKS_MAX: usize = 4_096;
 /// Most stations of a link.
 const STATIONS_MAX: usize = 4_096;
+/// What another node may take of these for all who speak from there, so that there is room for others.
+const CLIENTS_OF_NODE: usize = 64;
+const LINKS_OF_NODE: usize = 512;
+const STATIONS_OF_NODE: usize = 8_192;
 
 /// The machine of a function.
 pub struct Mihf {
@@ -43,13 +49,13 @@ pub struct Mihf {
     open: BTreeMap<Key, Open>,
     /// Events that are under way.
     lines: BTreeMap<Line, Key>,
-    /// Transactions of frames that came, so that they count once; and these in their order.
-    seen: BTreeMap<(Endpoint, MessageId, u16), Time>,
-    seen_order: VecDeque<(Endpoint, MessageId, u16)>,
+    seen: Seen,
     /// Round-trip times of who has acknowledged something.
     round_trips: BTreeMap<Endpoint, Span>,
     timers: Timers<Task>,
+    /// The last number of a frame, and the last to each peer: who gets few is not to see one come round.
     transaction: u16,
+    transactions: BTreeMap<Endpoint, u16>,
     /// Actions of own links that are under way, and who is to be told.
     acting: BTreeMap<u64, command::Acting>,
     number: u64,
@@ -89,11 +95,11 @@ impl Mihf {
             links: own.collect(),
             open: BTreeMap::new(),
             lines: BTreeMap::new(),
-            seen: BTreeMap::new(),
-            seen_order: VecDeque::new(),
+            seen: Seen::default(),
             round_trips: BTreeMap::new(),
             timers,
             transaction: Rng::new(config.seed).next_u64() as u16 & 0xfff,
+            transactions: BTreeMap::new(),
             acting: BTreeMap::new(),
             number: 0,
             refused: Refused::new(),
@@ -140,6 +146,15 @@ impl Mihf {
         };
         let all = link.subscribed.iter();
         all.filter_map(|(party, events)| Some((name(party)?, *events))).collect()
+    }
+
+    /// Whether an event is about where its station came to last: where it was before, it may be missed for a while.
+    #[must_use]
+    pub fn is_newest(&self, event: &Event) -> bool {
+        let Some(station) = &event.station else { return false };
+        let all = self.links.iter();
+        let there = all.filter_map(|(id, link)| Some((link.stations.get(station)?.since, id)));
+        there.max_by_key(|(since, _)| *since).is_none_or(|(_, id)| *id == event.link)
     }
 
     /// What it refused.
@@ -228,8 +243,8 @@ impl Mihf {
         let path = Path { local: came.to.0, remote };
         if frame.ack_rsp {
             let is_answer = frame.message_id.opcode() == Opcode::RESPONSE && tlvs.len() == 2;
-            let key = (is_answer.then_some(remote), frame.transaction_id);
-            self.on_acknowledgement(now, &path, key);
+            let side = if is_answer { Side::Theirs } else { Side::Ours };
+            self.on_acknowledgement(now, &path, (side, remote, frame.transaction_id));
             if tlvs.len() == 2 {
                 return Ok(());
             }
@@ -241,7 +256,8 @@ impl Mihf {
             return Err(Refusal::NotRegistered);
         }
         let acknowledges = frame.ack_req && transport == Transport::Udp;
-        if acknowledges && self.is_repeated(now, remote, &frame) {
+        let number = (frame.message_id, frame.transaction_id);
+        if acknowledges && self.seen.is_repeated(now, remote, number) {
             self.acknowledge(&path, name, &frame);
             return Ok(());
         }

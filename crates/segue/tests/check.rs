@@ -33,6 +33,7 @@ fn every_example_is_ok_and_known_for_what_it_is() {
         ("sweep.toml", "scenario"),
         ("million.toml", "scenario"),
         ("pmip-walk.toml", "scenario"),
+        ("pmip-mih.toml", "scenario"),
         ("pmip-lma.toml", "pmip-lma"),
         ("pmip-mag.toml", "pmip-mag"),
         ("mih-function.toml", "mih-function"),

@@ -88,6 +88,22 @@ fn a_stock_host_walks_from_gateway_to_gateway_and_its_call_and_download_go_on() 
 }
 
 #[test]
+fn nothing_for_a_host_is_lost_when_a_function_tells_beforehand_that_it_leaves() {
+    let run = |more: &[&str]| -> serde_json::Value {
+        let output = run(&[&[example("pmip-mih").as_str(), "--json"], more].concat());
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let count = |results: &serde_json::Value, name: &str| results[name].as_u64().unwrap();
+    let lost = |results| ["down", "up"].map(|way| count(results, &format!("call.{way}.lost")));
+    let told = run(&[]);
+    assert_eq!(lost(&told), [0, 0], "{told}");
+    assert_eq!(count(&told, "lma.handovers_going_down"), 6);
+    let surprised = run(&["--set", "lma.lma.functions=[]"]);
+    assert!(lost(&surprised)[1] >= 6, "{surprised}");
+    assert_eq!(count(&surprised, "lma.handovers_going_down"), 0);
+}
+
+#[test]
 fn a_rebound_translator_gives_the_host_another_address_and_its_tunnel_goes_on() {
     let still = results(BEHIND_A_NAT);
     let event = "[[event]]\nat = \"4s\"\nrebind = \"box\"\naddress = \"192.0.2.2\"\n";

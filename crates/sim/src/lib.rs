@@ -23,6 +23,7 @@ pub mod mih;
 pub mod net;
 pub mod packet;
 pub mod pmip;
+mod present;
 pub mod queue;
 pub mod results;
 pub mod role;

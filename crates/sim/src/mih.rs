@@ -1,5 +1,7 @@
 //! IEEE 802.21 on nodes: all that the simulator needs to know of it.
 
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -7,17 +9,42 @@ use core::convert::Infallible;
 use core::net::IpAddr;
 
 use segue_clock::Time;
-use segue_ip::{Input, Interface, Output};
-use segue_mih::{Event, Mihf, MihfConfig, MihfInput, MihfWish, Report};
+use segue_ip::{Datagram, Input, Interface, LinkEvent, Output};
+use segue_mih::{Event, Mihf, MihfConfig, MihfInput, MihfWish, Report, What};
+use segue_wire::mih::codes::{LinkDownReason, LinkGoingDownReason};
+use segue_wire::mih::identity::{LinkAddress, LinkId};
 
-use crate::packet::Packet;
+use crate::net::{Adapter, CellId};
+use crate::packet::{Packet, UDP};
+use crate::present::Present;
 use crate::role::{Engine, Pure, Role, RoleAgent, Start};
-use crate::{Io, Results};
+use crate::{AgentId, Io, Network, NodeId, Results};
+
+/// Puts a function on a node.
+pub fn add_mihf(
+    network: &mut Network,
+    node: NodeId,
+    name: impl Into<String>,
+    agent: RoleAgent<MihfRole>,
+) -> AgentId {
+    let port = (UDP, agent.role().config.port);
+    network.add_agent(node, name, &[port], Box::new(agent))
+}
+
+/// An interface of a node under the name of its cell, if that is one of these.
+pub(crate) fn seen_as(cells: &BTreeMap<CellId, String>, adapter: &Adapter) -> Option<Interface> {
+    let name = cells.get(&adapter.of_cell?)?.clone();
+    Some(Interface { name, ..adapter.interface.clone() })
+}
 
 /// The role of a function. Its seed is set at each start.
 pub struct MihfRole {
     /// What it needs to know.
     pub config: MihfConfig,
+    /// Cells that are links of its own, each with the name that it has as one.
+    pub cells: BTreeMap<CellId, String>,
+    /// Links of its own that it watches, by the names of their interfaces; of others, orders tell.
+    pub links: BTreeMap<String, LinkId>,
     /// What it has heard of what it is interested in, since its start.
     pub heard: Vec<Event>,
 }
@@ -26,18 +53,81 @@ impl MihfRole {
     /// A function that has heard nothing.
     #[must_use]
     pub fn new(config: MihfConfig) -> MihfRole {
-        MihfRole { config, heard: Vec::new() }
+        MihfRole { config, cells: BTreeMap::new(), links: BTreeMap::new(), heard: Vec::new() }
     }
 }
 
-/// A function, and the addresses of its node with their interfaces: what it sends from anywhere leaves from the first one that
-/// fits.
+/// A function, the links that it watches, and the addresses of its node with their interfaces: what it sends from anywhere leaves
+/// from the first one that fits.
 pub struct MihfEngine {
     pure: Pure<Mihf>,
+    watch: Watch,
     own: Vec<(u32, IpAddr)>,
 }
 
+/// Links that are watched.
+#[derive(Default)]
+struct Watch {
+    links: BTreeMap<String, LinkId>,
+    /// Their interfaces, also those that are gone.
+    known: BTreeMap<u32, LinkId>,
+    /// Those that are there.
+    there: Vec<u32>,
+    here: Present,
+    /// Ends that were foretold, within so many milliseconds.
+    foretold: Vec<(u32, u16)>,
+    /// Something may have changed.
+    looks: bool,
+}
+
+impl Watch {
+    fn note(&mut self, input: &Input<MihfInput, Infallible>) {
+        match input {
+            Input::Interfaces(all) => {
+                let own = all.iter().filter_map(|interface| {
+                    Some((interface.index, self.links.get(&interface.name)?.clone()))
+                });
+                let own: Vec<(u32, LinkId)> = own.collect();
+                self.there = own.iter().map(|(index, _)| *index).collect();
+                self.known.extend(own);
+            }
+            Input::Link(LinkEvent::GoingDown { interface, within_ms, .. }) => {
+                self.foretold.push((*interface, *within_ms));
+            }
+            Input::Link(_) => {}
+            _ => return,
+        }
+        self.looks = true;
+    }
+
+    /// What has happened at the links.
+    fn look(&mut self, io: &Io<'_>) -> Vec<Event> {
+        if !core::mem::take(&mut self.looks) {
+            return Vec::new();
+        }
+        let (left, came) = self.here.look(io, self.there.iter().copied());
+        let down = What::Down(LinkDownReason::EXPLICIT_DISCONNECT);
+        let mut all: Vec<(u32, [u8; 6], What)> =
+            left.into_iter().map(|(at, mac)| (at, mac, down.clone())).collect();
+        all.extend(came.into_iter().map(|(at, mac)| (at, mac, What::Up)));
+        for (at, within_ms) in core::mem::take(&mut self.foretold) {
+            let reason = LinkGoingDownReason::LINK_PARAMETER_DEGRADING;
+            let what = What::GoingDown { within_ms, reason };
+            all.extend(self.here.at(at).map(|mac| (at, mac, what)));
+        }
+        let event = |(at, mac, what): (u32, [u8; 6], What)| {
+            let link = self.known.get(&at)?.clone();
+            Some(Event { link, station: Some(LinkAddress::mac(mac)), what })
+        };
+        all.into_iter().filter_map(event).collect()
+    }
+}
+
 impl MihfEngine {
+    fn new(config: MihfConfig, watch: Watch) -> MihfEngine {
+        MihfEngine { pure: Pure(Mihf::new(config)), watch, own: Vec::new() }
+    }
+
     /// The machine.
     #[must_use]
     pub fn machine(&self) -> &Mihf {
@@ -59,6 +149,7 @@ impl Engine for MihfEngine {
             };
             self.own = all.iter().flat_map(of).collect();
         }
+        self.watch.note(&input);
         self.pure.handle(now, input);
     }
 
@@ -75,18 +166,31 @@ impl Engine for MihfEngine {
     }
 
     fn poll(&mut self, io: &mut Io<'_>) -> Option<Output<MihfWish, Report, Infallible>> {
+        for event in self.watch.look(io) {
+            self.pure.handle(io.now, Input::Own(MihfInput::Event(event)));
+        }
         let mut output = self.pure.poll(io)?;
         if let Output::Send(datagram) = &mut output {
             let (from, to) = (datagram.from.0, datagram.to.0);
             let fits = |(_, own): &&(u32, IpAddr)| {
-                *own == from || from.is_unspecified() && own.is_ipv4() == to.is_ipv4()
+                *own == from || from.is_unspecified() && reaches(*own, to)
             };
             if let Some((index, own)) = self.own.iter().find(fits) {
                 (datagram.interface, datagram.from.0) = (Some(*index), *own);
+            } else if from.is_unspecified() {
+                let mut own = io.node.addresses.iter();
+                let own = own.find(|own| own.is_ipv4() == to.is_ipv4());
+                datagram.from.0 = own.copied().unwrap_or(from);
             }
         }
         Some(output)
     }
+}
+
+/// Whether one may send there from this address: the one that a gateway has at its accesses is of its link alone.
+fn reaches(own: IpAddr, to: IpAddr) -> bool {
+    let of_link = |address: IpAddr| matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
+    own.is_ipv4() == to.is_ipv4() && of_link(own) == of_link(to)
 }
 
 impl Role for MihfRole {
@@ -96,8 +200,13 @@ impl Role for MihfRole {
     fn start(&mut self, start: &Start) -> MihfEngine {
         self.heard.clear();
         let seed = start.rng().next_u64();
-        let pure = Pure(Mihf::new(MihfConfig { seed, ..self.config.clone() }));
-        MihfEngine { pure, own: Vec::new() }
+        let watch = Watch { links: self.links.clone(), ..Watch::default() };
+        MihfEngine::new(MihfConfig { seed, ..self.config.clone() }, watch)
+    }
+
+    /// A cell has an interface for each radio: all are of one link.
+    fn sees(&self, adapter: &Adapter) -> Option<Interface> {
+        seen_as(&self.cells, adapter).or_else(|| Some(adapter.interface.clone()))
     }
 
     fn order(agent: &mut RoleAgent<MihfRole>, io: &mut Io<'_>, order: MihfInput) {
@@ -120,7 +229,68 @@ impl Role for MihfRole {
         let mihf = agent.engine().machine();
         let stations: usize = mihf.links().values().map(|link| link.stations.len()).sum();
         results.int(format!("{name}.stations"), stations as u64);
-        results.int(format!("{name}.heard"), agent.role().heard.len() as u64);
         results.int(format!("{name}.starts"), agent.starts());
+    }
+}
+
+/// A function that listens beside the machine of another role, as in the daemons.
+pub(crate) struct Ear(MihfEngine);
+
+/// What it has for the engine that it is in.
+pub(crate) enum Heard {
+    /// A frame to be sent.
+    Send(Datagram),
+    /// An event that was told.
+    Event(Event),
+}
+
+impl Ear {
+    /// Of a role that starts.
+    pub(crate) fn new(config: &MihfConfig, start: &Start) -> Ear {
+        let seed = start.rng().next_u64();
+        Ear(MihfEngine::new(MihfConfig { seed, ..config.clone() }, Watch::default()))
+    }
+
+    pub(crate) fn machine(&self) -> &Mihf {
+        self.0.machine()
+    }
+
+    /// The interfaces have changed.
+    pub(crate) fn see(&mut self, now: Time, all: &[Interface]) {
+        self.0.handle(now, Input::Interfaces(all.into()));
+    }
+
+    /// Takes a packet that is for it, and gives others back.
+    pub(crate) fn receive(
+        &mut self,
+        io: &mut Io<'_>,
+        over: Option<u32>,
+        packet: Packet,
+    ) -> Option<Packet> {
+        let port = self.machine().config().port;
+        let own = packet.protocol == UDP && packet.ports.1 == port && io.node.owns(packet.dst);
+        if !own {
+            return Some(packet);
+        }
+        self.0.receive(io, over, packet);
+        None
+    }
+
+    pub(crate) fn tick(&mut self, now: Time) {
+        self.0.tick(now);
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        self.0.deadline()
+    }
+
+    pub(crate) fn poll(&mut self, io: &mut Io<'_>) -> Option<Heard> {
+        loop {
+            match self.0.poll(io)? {
+                Output::Send(datagram) => return Some(Heard::Send(datagram)),
+                Output::Own(MihfWish::Event(event)) => return Some(Heard::Event(event)),
+                _ => {}
+            }
+        }
     }
 }

@@ -17,13 +17,17 @@ use core::fmt::Display;
 
 use segue_clock::{DayClock, Span, Time, UnixTime};
 use segue_ip::{Input, Interface};
+use segue_mih::MihfConfig;
 use segue_pmip::{
     Cause, FIXED_LINK_LOCAL, LinkLayer, Lma, LmaConfig, LmaInput, LmaRecord, LmaWish, MOBILITY,
     Mag, MagConfig, MagInput, MagRecord, Refused, Report, SessionState, StoredLease, Wish,
 };
+use segue_wire::mih::identity::LinkAddress;
 use segue_wire::nd::Message;
 
+use crate::mih::{Ear, seen_as};
 use crate::net::{Adapter, CellId, Hop, Rule};
+use crate::packet::UDP;
 use crate::role::{Engine, Role, RoleAgent, Start, packet_of};
 use crate::stock::{self, ICMPV6};
 use crate::{AgentId, Io, Network, NodeId, Results};
@@ -62,7 +66,9 @@ pub fn add_lma(
     transit: impl Fn(NodeId) -> bool,
 ) -> AgentId {
     let pool = agent.engine().0.config().pool.network();
-    let id = network.add_agent(node, name, &[(MOBILITY, 0)], Box::new(agent));
+    let mut ports = Vec::from([(MOBILITY, 0)]);
+    ports.extend(agent.role().ear.as_ref().map(|ear| (UDP, ear.port)));
+    let id = network.add_agent(node, name, &ports, Box::new(agent));
     network.route_prefix(pool, node, &transit);
     // What its tunnels lead nowhere.
     let rule = Rule { to: Some(pool), ..Rule::all(Hop::Agent(id)) };
@@ -77,7 +83,9 @@ pub fn add_mag(
     name: impl Into<String>,
     agent: RoleAgent<MagRole>,
 ) -> AgentId {
-    network.add_agent(node, name, &[(MOBILITY, 0), (ICMPV6, 0)], Box::new(agent))
+    let mut ports = Vec::from([(MOBILITY, 0), (ICMPV6, 0)]);
+    ports.extend(agent.role().ear.as_ref().map(|ear| (UDP, ear.port)));
+    network.add_agent(node, name, &ports, Box::new(agent))
 }
 
 /// The role of an anchor. Its clock, its restart counter and its seed are set at each start.
@@ -86,6 +94,8 @@ pub struct LmaRole {
     pub config: LmaConfig,
     /// How long a flow of which nothing comes is remembered.
     pub flow_idle: Span,
+    /// How it hears of links (IEEE 802.21), if it does. Its seed is set at each start, too.
+    pub ear: Option<MihfConfig>,
     /// What became of first packets of flows, the last of them.
     wishes: VecDeque<LmaWish>,
 }
@@ -94,7 +104,7 @@ impl LmaRole {
     /// With the daemon's default for idle flows.
     #[must_use]
     pub fn new(config: LmaConfig) -> LmaRole {
-        LmaRole { config, flow_idle: Span::from_secs(60), wishes: VecDeque::new() }
+        LmaRole { config, flow_idle: Span::from_secs(60), ear: None, wishes: VecDeque::new() }
     }
 
     /// What became of first packets of flows since its last start, the newest last.
@@ -115,7 +125,11 @@ impl Role for LmaRole {
             seed: start.rng().next_u64(),
             ..self.config.clone()
         });
-        Anchor::new(start.now, machine, self.flow_idle)
+        let anchor = Anchor::new(start.now, machine, self.flow_idle);
+        match &self.ear {
+            Some(config) => anchor.hearing(Ear::new(config, start)),
+            None => anchor,
+        }
     }
 
     fn order(agent: &mut RoleAgent<LmaRole>, io: &mut Io<'_>, order: LmaInput) {
@@ -210,13 +224,18 @@ pub struct MagRole {
     pub cells: BTreeMap<CellId, String>,
     /// Links say who is at an access, where the driver has to; otherwise orders do.
     pub watched: bool,
+    /// How it hears of links (IEEE 802.21), if it does. Its seed is set at each start, too.
+    pub ear: Option<MihfConfig>,
+    /// Accesses of which it hears so, each with the name of its link there.
+    pub told: BTreeMap<String, LinkAddress>,
 }
 
 impl MagRole {
     /// A gateway whose orders say who is there.
     #[must_use]
     pub fn ordered(config: MagConfig) -> MagRole {
-        MagRole { config, cells: BTreeMap::new(), watched: false }
+        let (cells, told) = (BTreeMap::new(), BTreeMap::new());
+        MagRole { config, cells, watched: false, ear: None, told }
     }
 }
 
@@ -231,7 +250,11 @@ impl Role for MagRole {
             seed: start.rng().next_u64(),
             ..self.config.clone()
         });
-        Gateway::new(machine, self.watched)
+        let gateway = Gateway::new(machine, self.watched);
+        match &self.ear {
+            Some(config) => gateway.hearing(Ear::new(config, start), self.told.clone()),
+            None => gateway,
+        }
     }
 
     fn order(agent: &mut RoleAgent<MagRole>, io: &mut Io<'_>, order: MagInput) {
@@ -246,8 +269,7 @@ impl Role for MagRole {
                 }
             }
             Wish::Ask { interface } if engine.is_watched() => {
-                let mac = engine.station(interface).map(|station| station.0.as_slice());
-                let Some(mac) = mac.and_then(|mac| mac.try_into().ok()) else { return };
+                let Some(mac) = engine.station(interface) else { return };
                 let target_address = stock::link_local(mac);
                 let options = Vec::new();
                 let message = Message::NeighborSolicitation { target_address, options };
@@ -273,10 +295,10 @@ impl Role for MagRole {
 
     /// A cell has an interface for each radio: all are of the cell's access.
     fn sees(&self, adapter: &Adapter) -> Option<Interface> {
-        let own = &adapter.interface;
-        let Some(cell) = adapter.of_cell else { return Some(own.clone()) };
-        let name = self.cells.get(&cell)?.clone();
-        Some(Interface { name, ..own.clone() })
+        match adapter.of_cell {
+            None => Some(adapter.interface.clone()),
+            Some(_) => seen_as(&self.cells, adapter),
+        }
     }
 
     fn key(record: &MagRecord) -> String {

@@ -65,7 +65,8 @@ pub struct LinkKeys {
     pub technology: Option<TechnologyKey>,
     /// Its address, by which others know it; the interface's.
     pub address: Option<String>,
-    /// Who tells of its stations: `wire`, its carrier and whatever they send; `hostapd`; or `lab`, a test network. `wire`.
+    /// Who tells of its stations: `wire`, its carrier and whatever they send; `hostapd`; `nl80211`, the kernel's Wi-Fi; or `lab`, a
+    /// test network. `wire`.
     pub source: Option<SourceKey>,
     /// The socket of hostapd, `/run/hostapd/INTERFACE`, or of the test network.
     pub socket: Option<PathBuf>,
@@ -107,6 +108,8 @@ pub enum SourceKey {
     Wire,
     /// hostapd.
     Hostapd,
+    /// The kernel's Wi-Fi.
+    Nl80211,
     /// A test network.
     Lab,
 }
@@ -253,6 +256,10 @@ fn link(keys: LinkKeys) -> anyhow::Result<MihLink> {
     let source = match (source.unwrap_or(SourceKey::Wire), socket) {
         (SourceKey::Wire, None) => MihSource::Wire,
         (SourceKey::Wire, Some(_)) => bail!("link {interface}: a wire has no socket"),
+        (SourceKey::Nl80211, None) => MihSource::Nl80211,
+        (SourceKey::Nl80211, Some(_)) => {
+            bail!("link {interface}: the kernel's Wi-Fi (nl80211) has no socket")
+        }
         (SourceKey::Hostapd, socket) => MihSource::Hostapd(
             socket.unwrap_or_else(|| PathBuf::from("/run/hostapd").join(&interface)),
         ),

@@ -87,13 +87,4 @@ impl Listener {
     pub fn machine(&self) -> &Mihf {
         &self.end.machine
     }
-
-    /// Whether an event is about where its station came to last: where it was before, it may be missed for a while.
-    #[must_use]
-    pub fn is_newest(&self, event: &Event) -> bool {
-        let Some(station) = &event.station else { return false };
-        let all = self.end.machine.links().iter();
-        let there = all.filter_map(|(id, link)| Some((link.stations.get(station)?.since, id)));
-        there.max_by_key(|(since, _)| *since).is_none_or(|(_, id)| *id == event.link)
-    }
 }

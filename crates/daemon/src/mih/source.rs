@@ -1,15 +1,22 @@
-//! Who tells of the stations of a link: hostapd, or the radios of a test network. Each is a task of its own, which connects
-//! again when its other end has gone.
+//! Who tells of the stations of a link: hostapd, the kernel's Wi-Fi, or the radios of a test network. Each is a task of its
+//! own, which connects again when its other end has gone.
+
+mod wifi;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
 use segue_linux::link;
+use segue_linux::nl80211::{Found, Peer};
 use segue_mih::{Action, What};
+use segue_wire::mih::OctetString;
 use segue_wire::mih::codes::{
-    LinkActionResult, LinkActionType, LinkDownReason, LinkGoingDownReason,
+    GenericParameter, LinkActionResult, LinkActionType, LinkDownReason, LinkGoingDownReason,
+    MihCapability, NetworkCapabilities,
 };
+use segue_wire::mih::identity::{LinkAddress, LinkId, LinkTupleId};
+use segue_wire::mih::link::{LinkDetectedInfo, ParameterType, SignalStrength};
 use serde::Deserialize;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::{UnixDatagram, UnixStream};
@@ -20,10 +27,12 @@ use crate::settings::{MihLink, MihSource};
 
 /// How long a source waits before it connects again.
 const AGAIN: Duration = Duration::from_secs(1);
-/// How often hostapd is asked for the signal of each station.
+/// How often the signal and the data rate of each station are asked for.
 const LOOK: Duration = Duration::from_millis(100);
 /// How long hostapd has for an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Most access points of a scan that are told of: one datagram has room for them.
+const DETECTED_MAX: usize = 12;
 /// Orders that wait.
 const ORDERS: usize = 16;
 
@@ -32,8 +41,10 @@ const ORDERS: usize = 16;
 pub enum Told {
     /// Something happened to a station.
     Event([u8; 6], What),
-    /// The signal of a station, in dBm.
-    Signal([u8; 6], i16),
+    /// Parameters of a station, in the standard's units.
+    Measured([u8; 6], Vec<(ParameterType, u16)>),
+    /// What a scan has found.
+    Found(Vec<Found>),
     /// All stations have left, as far as anybody knows.
     Gone,
     /// An order was carried out, or was not.
@@ -77,6 +88,12 @@ pub fn start(link: &MihLink, place: usize, tell: &Tell) -> anyhow::Result<Option
             let (orders, _) = mpsc::channel(1);
             Ok(Some(Orders(orders)))
         }
+        MihSource::Nl80211 => {
+            let (orders, ordered) = mpsc::channel(ORDERS);
+            let wifi = wifi::Source { interface: link.interface.clone(), place, tell };
+            tokio::spawn(wifi.run(ordered));
+            Ok(Some(Orders(orders)))
+        }
         MihSource::Hostapd(path) => {
             let (orders, ordered) = mpsc::channel(ORDERS);
             let hostapd = Hostapd { path: path.clone(), place, tell };
@@ -101,6 +118,54 @@ pub fn act_on_wire(interface: &str, action: &Action) -> Option<LinkActionResult>
         Ok(()) => LinkActionResult::SUCCESS,
         Err(_) => LinkActionResult::FAILURE,
     })
+}
+
+/// What was measured of a station, as links report it.
+fn values_of(peer: &Peer) -> Vec<(ParameterType, u16)> {
+    let signal =
+        peer.signal_dbm.map(|dbm| (GenericParameter::SIGNAL_STRENGTH, dbm.cast_unsigned()));
+    let rate = peer.rate_kbps.map(|kbps| {
+        // The largest value stands for all that are larger.
+        (GenericParameter::DATA_RATE, u16::try_from(kbps).unwrap_or(u16::MAX))
+    });
+    let all = signal.into_iter().chain(rate);
+    all.map(|(parameter, value)| (ParameterType::Generic(parameter), value)).collect()
+}
+
+/// What a link tells of a scan (Link_Detected): of those with the strongest signals.
+#[must_use]
+pub fn detected(link: &LinkId, mut found: Vec<Found>) -> Vec<LinkDetectedInfo> {
+    found.sort_by_key(|found| std::cmp::Reverse(found.signal_dbm));
+    let info = |found: Found| LinkDetectedInfo {
+        link: LinkTupleId { link: link.clone(), poa: Some(LinkAddress::mac(found.bssid)) },
+        network_id: OctetString(found.ssid),
+        network_aux_id: OctetString::default(),
+        // Weaker than any that can be heard, if it is not known.
+        signal: SignalStrength::Dbm(
+            found.signal_dbm.and_then(|dbm| i8::try_from(dbm).ok()).unwrap_or(i8::MIN),
+        ),
+        sinr: 0,
+        data_rate_kbps: 0,
+        mih_capability: MihCapability(0),
+        network_capabilities: NetworkCapabilities(0),
+    };
+    found.into_iter().take(DETECTED_MAX).map(info).collect()
+}
+
+/// Waits until it is time to connect again. What is ordered meanwhile fails: it is not to be done some time later.
+async fn refuse_for_now(
+    (place, tell): (usize, &Tell),
+    ordered: &mut mpsc::Receiver<(u64, Action)>,
+) -> anyhow::Result<()> {
+    let until = tokio::time::Instant::now() + AGAIN;
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep_until(until) => return Ok(()),
+            Some((number, _)) = ordered.recv() => {
+                tell.send((place, Told::Acted(number, LinkActionResult::FAILURE))).await?;
+            }
+        }
+    }
 }
 
 /// A link-layer address as text has it.
@@ -219,19 +284,24 @@ fn event_of(line: &str) -> Option<Told> {
     Some(Told::Event(mac_of(words.next()?)?, what))
 }
 
-/// What an answer about a station says: which, whether it may send, and its signal.
-fn station_of(answer: &str) -> Option<([u8; 6], bool, Option<i16>)> {
+/// What an answer about a station says.
+fn station_of(answer: &str) -> Option<Peer> {
     let mut lines = answer.lines();
-    let station = mac_of(lines.next()?.trim())?;
-    let (mut authorized, mut signal) = (false, None);
+    let mac = mac_of(lines.next()?.trim())?;
+    let mut peer = Peer { mac, authorized: false, signal_dbm: None, rate_kbps: None };
     for line in lines {
         match line.split_once('=') {
-            Some(("flags", flags)) => authorized = flags.contains("[AUTHORIZED]"),
-            Some(("signal", dbm)) => signal = dbm.trim().parse().ok(),
+            Some(("flags", flags)) => peer.authorized = flags.contains("[AUTHORIZED]"),
+            Some(("signal", dbm)) => peer.signal_dbm = dbm.trim().parse().ok(),
+            // In units of 100 kbit/s, 0 if it is not known; how it is modulated follows.
+            Some(("tx_rate_info", rate)) => {
+                let rate: Option<u32> = rate.split(' ').next().and_then(|rate| rate.parse().ok());
+                peer.rate_kbps = rate.filter(|rate| *rate > 0).map(|rate| rate.saturating_mul(100));
+            }
             _ => {}
         }
     }
-    Some((station, authorized, signal))
+    Some(peer)
 }
 
 impl Hostapd {
@@ -256,24 +326,8 @@ impl Hostapd {
                 }
                 Err(_) => {}
             }
-            if self.refuse_for_now(&mut ordered).await.is_err() {
+            if refuse_for_now((self.place, &self.tell), &mut ordered).await.is_err() {
                 return;
-            }
-        }
-    }
-
-    /// Waits until it is time to connect again. What is ordered meanwhile fails: it is not to be done some time later.
-    async fn refuse_for_now(
-        &self,
-        ordered: &mut mpsc::Receiver<(u64, Action)>,
-    ) -> anyhow::Result<()> {
-        let until = tokio::time::Instant::now() + AGAIN;
-        loop {
-            tokio::select! {
-                () = tokio::time::sleep_until(until) => return Ok(()),
-                Some((number, _)) = ordered.recv() => {
-                    self.told(Told::Acted(number, LinkActionResult::FAILURE)).await?;
-                }
             }
         }
     }
@@ -322,7 +376,7 @@ impl Hostapd {
         let answer = self.command(connection, &mut stations, "ATTACH").await?;
         anyhow::ensure!(answer.trim() == "OK", "it says {:?} to ATTACH", answer.trim());
         let mut next = self.command(connection, &mut stations, "STA-FIRST").await?;
-        while let Some((station, authorized, _)) = station_of(&next) {
+        while let Some(Peer { mac: station, authorized, .. }) = station_of(&next) {
             if authorized && !stations.contains(&station) {
                 stations.push(station);
                 self.told(Told::Event(station, What::Up)).await?;
@@ -350,10 +404,12 @@ impl Hostapd {
                         let ask = format!("STA {}", mac_text(station));
                         let answer = self.command(connection, &mut stations, &ask).await?;
                         match station_of(&answer) {
-                            Some((station, _, Some(dbm))) => {
-                                self.told(Told::Signal(station, dbm)).await?;
+                            Some(peer) => {
+                                let values = values_of(&peer);
+                                if !values.is_empty() {
+                                    self.told(Told::Measured(peer.mac, values)).await?;
+                                }
                             }
-                            Some(_) => {}
                             // Its leaving was not heard.
                             None if stations.contains(&station) => {
                                 stations.retain(|known| *known != station);
@@ -391,4 +447,32 @@ impl Hostapd {
 #[must_use]
 pub fn mac_text(mac: [u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_hostapd_says_of_a_station_is_its_signal_and_its_rate() {
+        let answer = |rate| {
+            format!(
+                "02:00:00:00:02:00\nflags=[AUTH][ASSOC][AUTHORIZED]\naid=1\nsignal=-61\n\
+                 rx_rate_info=10\ntx_rate_info={rate}\nconnected_time=5\n"
+            )
+        };
+        let peer = station_of(&answer("720 mcs 7 shortGI")).unwrap();
+        assert!(peer.authorized);
+        assert_eq!(peer.mac, [2, 0, 0, 0, 2, 0]);
+        let of = ParameterType::Generic;
+        let signal = (of(GenericParameter::SIGNAL_STRENGTH), (-61i16).cast_unsigned());
+        // More than a report can say.
+        let rate = (of(GenericParameter::DATA_RATE), 65_535);
+        assert_eq!(values_of(&peer), [signal.clone(), rate]);
+        let slow = station_of(&answer("540")).unwrap();
+        let rate = (of(GenericParameter::DATA_RATE), 54_000);
+        assert_eq!(values_of(&slow), [signal.clone(), rate]);
+        assert_eq!(values_of(&station_of(&answer("0")).unwrap()), [signal]);
+        assert_eq!(station_of("FAIL\n"), None);
+    }
 }

@@ -7,18 +7,18 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use anyhow::Context;
-use segue_clock::{Machine, Span, Time};
+use segue_clock::{Machine, Time};
 use segue_datapath::relay::Counts;
 use segue_ip::{FlowKey, Form, Forward, Input, Output, Route, Traffic};
 use segue_linux::clock::{monotonic, realtime_ns};
 use segue_linux::monitor::Device;
 use segue_linux::raw::RawSocket;
-use segue_mih::What;
+use segue_mih::{Foretold, Leaving, What};
 use segue_pmip::{
     LinkLayer, Lma, LmaInput, LmaRecord, LmaWish, NodeId, PeerAddress, Refusal, Report,
     SessionState,
 };
-use segue_wire::mih::identity::{LinkAddress, LinkId};
+use segue_wire::mih::identity::LinkAddress;
 use segue_wire::mobility::{Message, MobilityOption, Profile};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
@@ -185,15 +185,12 @@ pub struct Daemon {
     /// Has links report, if that counts.
     reporting: Option<Reporting>,
     /// The links that hosts are about to leave.
-    leaving: BTreeMap<LinkLayer, LinkId>,
+    leaving: Leaving,
     /// The last flow that was looked at.
     looked_at: Option<FlowKey>,
     began: Time,
     handovers: VecDeque<HandoverStatus>,
 }
-
-/// No end is foretold earlier than this.
-const FORETOLD_MAX: Span = Span::from_secs(5);
 
 /// Functions of IEEE 802.21 have told of links, or something is due there.
 pub struct LinksTold;
@@ -315,7 +312,7 @@ impl Role for Daemon {
             decisions,
             listener,
             reporting,
-            leaving: BTreeMap::new(),
+            leaving: Leaving::default(),
             looked_at,
             began,
             handovers,
@@ -379,33 +376,30 @@ impl Role for Daemon {
             reporting.turn(listener);
         }
         for event in events {
-            if !self.listener.as_ref().is_some_and(|listener| listener.is_newest(&event)) {
+            let Some(listener) = &self.listener else { break };
+            if let What::Parameters(reports) = &event.what {
+                let mac = event.station.as_ref().and_then(LinkAddress::as_mac);
+                let told = mac.map(LinkLayer::mac).zip(quality::reported(reports));
+                let Some((link_layer, quality)) = told else { continue };
+                if listener.machine().is_newest(&event) {
+                    self.feed(Input::Own(LmaInput::Link {
+                        link_layer: link_layer.clone(),
+                        quality,
+                    }))?;
+                    self.tell_of_link(&link_layer);
+                }
                 continue;
             }
-            let mac = event.station.as_ref().and_then(LinkAddress::as_mac);
-            let Some(link_layer) = mac.map(LinkLayer::mac) else { continue };
-            let input = match event.what {
-                What::GoingDown { within_ms, .. } => {
-                    let within = Span::from_millis(within_ms.into()).min(FORETOLD_MAX);
-                    self.leaving.insert(link_layer.clone(), event.link.clone());
+            let input = match self.leaving.follow(listener.machine(), event) {
+                Some(Foretold::GoingDown { station, within }) => {
+                    let Some(link_layer) = station.as_mac().map(LinkLayer::mac) else { continue };
                     LmaInput::GoingDown { link_layer, within }
                 }
-                // One that comes to another access is still to leave the one where it is bound.
-                What::Up if self.leaving.remove(&link_layer).as_ref() == Some(&event.link) => {
+                Some(Foretold::Stays { station }) => {
+                    let Some(link_layer) = station.as_mac().map(LinkLayer::mac) else { continue };
                     LmaInput::Stays { link_layer }
                 }
-                What::Down(_) => {
-                    self.leaving.remove(&link_layer);
-                    continue;
-                }
-                What::Parameters(reports) => {
-                    let Some(quality) = quality::reported(&reports) else { continue };
-                    let input = LmaInput::Link { link_layer: link_layer.clone(), quality };
-                    self.feed(Input::Own(input))?;
-                    self.tell_of_link(&link_layer);
-                    continue;
-                }
-                _ => continue,
+                None => continue,
             };
             self.feed(Input::Own(input))?;
         }

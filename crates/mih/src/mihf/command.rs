@@ -188,8 +188,13 @@ impl Mihf {
         let purpose = Purpose::Command(asker.clone());
         let asked = self.way(&party).is_some_and(|way| self.ask(now, way, message, tlvs, purpose));
         if !asked {
-            self.conclude(now, &asker, CommandAnswer::Failed(Status::NETWORK_ERROR));
+            self.unanswered(now, &asker);
         }
+    }
+
+    /// Nobody will answer a command any more.
+    pub(super) fn unanswered(&mut self, now: Time, asker: &Asker) {
+        self.conclude(now, asker, CommandAnswer::Failed(Status::NETWORK_ERROR));
     }
 
     /// Does what is ordered of links of its own.

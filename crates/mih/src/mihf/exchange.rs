@@ -14,10 +14,6 @@ const SHORTEST: Span = Span::from_millis(100);
 const TRIES: u32 = 3;
 /// How long an answer is waited for.
 const PATIENCE: Span = Span::from_secs(15);
-/// How long it is known that a frame came.
-const KNOWN: Span = Span::from_secs(30);
-/// Most of these.
-const KNOWN_MAX: usize = 8_192;
 /// Most frames without an answer, of 4096 numbers.
 const OPEN_MAX: usize = 2_048;
 /// Most answers of these that nobody has acknowledged, and most to one peer: questions have room whatever peers do not say.
@@ -34,16 +30,20 @@ const UDP_MAX: usize = 1_400;
 const HOPS: u8 = 64;
 
 impl Mihf {
-    fn next_transaction(&mut self) -> Option<u16> {
+    fn next_transaction(&mut self, to: Endpoint) -> Option<u16> {
         if self.open.len() >= OPEN_MAX + ANSWERS_MAX {
             return None;
         }
+        let mut number = *self.transactions.get(&to).unwrap_or(&self.transaction);
         loop {
-            self.transaction = (self.transaction + 1) & 0xfff;
-            if !self.open.contains_key(&(None, self.transaction)) {
-                return Some(self.transaction);
+            number = (number + 1) & 0xfff;
+            if !self.open.contains_key(&(Side::Ours, to, number)) {
+                break;
             }
         }
+        self.transaction = number;
+        self.transactions.insert(to, number);
+        Some(number)
     }
 
     fn send(&mut self, to: &Path, frame: &Frame) {
@@ -81,7 +81,7 @@ impl Mihf {
         tlvs: Vec<Tlv>,
         purpose: Purpose,
     ) -> bool {
-        let Some(transaction) = self.next_transaction() else {
+        let Some(transaction) = self.next_transaction(path.remote) else {
             self.refuse(Refusal::Full);
             return false;
         };
@@ -89,7 +89,8 @@ impl Mihf {
         frame.ack_req = path.remote.transport == Transport::Udp;
         // Nothing is to be waited for where an event goes over a stream.
         if frame.ack_req || !matches!(purpose, Purpose::Event(_)) {
-            self.await_answer(now, path, &frame, (None, transaction), purpose);
+            let key = (Side::Ours, path.remote, transaction);
+            self.await_answer(now, path, &frame, key, purpose);
         }
         self.send(&path, &frame);
         true
@@ -118,11 +119,12 @@ impl Mihf {
         let mut frame = Frame::new(message, request.transaction, tlvs);
         frame.ack_rsp = !request.acknowledged;
         frame.ack_req = request.path.remote.transport == Transport::Udp;
-        let of_it = (Some(request.path.remote), 0)..=(Some(request.path.remote), u16::MAX);
+        let (side, remote) = (Side::Theirs, request.path.remote);
+        let of_it = (side, remote, 0)..=(side, remote, u16::MAX);
         let room = self.open.range(of_it).count() < ANSWERS_OF_ONE
-            && self.open.range((Some(FIRST_ENDPOINT), 0)..).count() < ANSWERS_MAX;
+            && self.open.range((side, FIRST_ENDPOINT, 0)..).count() < ANSWERS_MAX;
         if frame.ack_req && room {
-            let key = (Some(request.path.remote), request.transaction);
+            let key = (side, remote, request.transaction);
             self.await_answer(now, request.path, &frame, key, Purpose::Answer);
         }
         self.send(&request.path, &frame);
@@ -136,39 +138,9 @@ impl Mihf {
         self.send(to, &frame);
     }
 
-    /// Whether a frame has come before.
-    pub(super) fn is_repeated(&mut self, now: Time, from: Endpoint, frame: &Frame) -> bool {
-        while let Some(oldest) = self.seen_order.front() {
-            let over = self.seen.get(oldest).is_none_or(|at| now.since(*at) > KNOWN);
-            if !over && self.seen_order.len() < KNOWN_MAX {
-                break;
-            }
-            self.seen.remove(oldest);
-            self.seen_order.pop_front();
-        }
-        let key = (from, frame.message_id, frame.transaction_id);
-        if self.seen.contains_key(&key) {
-            return true;
-        }
-        self.seen.insert(key, now);
-        self.seen_order.push_back(key);
-        false
-    }
-
-    /// Somebody has started anew: numbers that it has used before are those of other frames.
-    pub(super) fn forget_seen(&mut self, from: Endpoint) {
-        let register = MessageId::REGISTER.with_opcode(Opcode::CONFIRM);
-        let is_old = |(of, message, _): &(Endpoint, MessageId, u16)| {
-            *of == from && message.with_opcode(Opcode::CONFIRM) != register
-        };
-        self.seen.retain(|key, _| !is_old(key));
-        self.seen_order.retain(|key| !is_old(key));
-    }
-
     /// Somebody has got a frame.
     pub(super) fn on_acknowledgement(&mut self, now: Time, from: &Path, key: Key) {
-        let open = self.open.get_mut(&key).filter(|open| open.to.remote == from.remote);
-        let Some(open) = open else { return };
+        let Some(open) = self.open.get_mut(&key) else { return };
         if open.acknowledged {
             return;
         }
@@ -245,10 +217,7 @@ impl Mihf {
                 self.timers.set(Task::Discover(number), now + register::RETRY);
             }
             Purpose::Subscribe(link, _) => self.not_subscribed(now, &link),
-            Purpose::Command(asker) => {
-                let failed = crate::CommandAnswer::Failed(Status::NETWORK_ERROR);
-                self.conclude(now, &asker, failed);
-            }
+            Purpose::Command(asker) => self.unanswered(now, &asker),
             Purpose::Event(Line { party: Party::Client(name), .. }) => {
                 // Who does not hear what it has asked for is not there; it registers anew if it is. Somebody of that name may have
                 // registered from elsewhere since.
@@ -274,11 +243,11 @@ impl Mihf {
         frame: &Frame,
         tlvs: &[Tlv],
     ) -> Result<(), Refusal> {
-        let key = (None, frame.transaction_id);
-        let open = self.open.get(&key).filter(|open| {
-            open.to.remote == from.remote
-                && open.frame.message_id.with_opcode(Opcode::RESPONSE) == frame.message_id
-        });
+        let key = (Side::Ours, from.remote, frame.transaction_id);
+        let open = self
+            .open
+            .get(&key)
+            .filter(|open| open.frame.message_id.with_opcode(Opcode::RESPONSE) == frame.message_id);
         if open.is_none() {
             return Err(Refusal::Stale);
         }

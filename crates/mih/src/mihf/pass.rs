@@ -41,7 +41,12 @@ impl Mihf {
                 }
             }
             (What::Up, None) => {
-                if link.stations.len() >= STATIONS_MAX {
+                let of_node = link.node.map_or(0, |node| {
+                    let all = self.links.values().filter(|link| link.node == Some(node));
+                    all.map(|link| link.stations.len()).sum()
+                });
+                let Some(link) = self.links.get_mut(&event.link) else { return Err(Refusal::Link) };
+                if link.stations.len() >= STATIONS_MAX || of_node >= STATIONS_OF_NODE {
                     return Err(Refusal::Full);
                 }
                 let forecast = link.forecasting.map(crate::Forecast::new);

@@ -61,19 +61,22 @@ impl Mihf {
         if renews && !stayed && !fault(49) {
             return rejected;
         }
-        if known.is_none() && self.clients.len() >= CLIENTS_MAX {
+        let node = path.remote.address;
+        let here = self.clients.values().filter(|client| client.at.remote.address == node).count();
+        let is_full = self.clients.len() >= CLIENTS_MAX || here >= CLIENTS_OF_NODE;
+        if known.is_none() && is_full {
             self.refuse(Refusal::Full);
             return rejected;
         }
         let known = known.is_some();
         if !renews {
-            self.forget_seen(path.remote);
+            self.seen.forget(path.remote);
             // What it was asked before, it is asked anew.
             let (party, owner) = (Party::Client(name.clone()), Some(Owner::Client(name.clone())));
             let is_own = |id: &&LinkId| self.links.get(id).is_some_and(|link| link.owner == owner);
             let own: Vec<LinkId> =
                 links.unwrap_or_default().iter().filter(is_own).cloned().collect();
-            self.drop_open(|open| match &open.purpose {
+            self.drop_open(now, |open| match &open.purpose {
                 Purpose::Subscribe(link, _) | Purpose::Unsubscribe(link) => own.contains(link),
                 // It may have been elsewhere.
                 Purpose::Event(line) => line.party == party,
@@ -105,17 +108,29 @@ impl Mihf {
     fn offered(&mut self, now: Time, id: &LinkId, owner: &Owner, known: bool) {
         // Users know a link by its address alone.
         let same = self.links.iter().filter(|(other, _)| other.address == id.address);
-        let mut owners = same.filter_map(|(_, link)| link.owner.as_ref());
-        if owners.any(|of| of != owner) || length(&id.address) > ADDRESS_MAX {
+        let others = same.filter_map(|(of, link)| Some((of, link.owner.as_ref()?)));
+        let others: Vec<(&LinkId, &Owner)> = others.filter(|(_, of)| *of != owner).collect();
+        let nearness = self.nearness(owner);
+        let is_taken = others.iter().any(|(_, of)| self.nearness(of) >= nearness);
+        if is_taken || length(&id.address) > ADDRESS_MAX {
             self.refuse(Refusal::Link);
             return;
         }
-        let owned = self.links.values().filter(|link| link.owner.as_ref() == Some(owner)).count();
-        if !self.links.contains_key(id) && (self.is_full() || owned >= LINKS_OF_ONE) {
+        let lost: Vec<LinkId> = others.into_iter().map(|(of, _)| of.clone()).collect();
+        let node = self.node_of(owner);
+        let count = |is_theirs: &dyn Fn(&Link) -> bool| {
+            self.links.values().filter(|link| is_theirs(link)).count()
+        };
+        let is_full = self.links.len() >= LINKS_MAX
+            || count(&|link| link.owner.as_ref() == Some(owner)) >= LINKS_OF_ONE
+            || count(&|link| link.node == node) >= LINKS_OF_NODE;
+        if is_full && !self.links.contains_key(id) {
             self.refuse(Refusal::Full);
             return;
         }
+        lost.iter().for_each(|of| self.orphan(now, of));
         let link = self.links.entry(id.clone()).or_insert_with(|| Link::of(owner.clone()));
+        link.node = node;
         if link.owner.is_none() || !known {
             link.owner = Some(owner.clone());
             (link.told, link.asking) = (EventList(0), false);
@@ -123,8 +138,41 @@ impl Mihf {
         self.want(now, id);
     }
 
-    fn is_full(&self) -> bool {
-        self.links.len() >= LINKS_MAX
+    fn node_of(&self, owner: &Owner) -> Option<IpAddr> {
+        match owner {
+            Owner::Own => None,
+            Owner::Client(name) => self.clients.get(name).map(|client| client.at.remote.address),
+            Owner::Function(number) => Some(self.functions[*number].remote.address),
+        }
+    }
+
+    /// Whose word counts more when two say that a link is theirs: of equals, the first has it.
+    fn nearness(&self, owner: &Owner) -> u8 {
+        let is_here = || self.node_of(owner).is_some_and(|node| node.is_loopback());
+        match owner {
+            Owner::Own => 3,
+            Owner::Client(_) if is_here() => 2,
+            // The operator has named it.
+            Owner::Function(_) => 1,
+            Owner::Client(_) => 0,
+        }
+    }
+
+    /// A link is nobody's any more. It stays known while others are subscribed to it: its stations have not left because nobody
+    /// tells of them.
+    fn orphan(&mut self, now: Time, id: &LinkId) {
+        self.drop_open(now, |open| match &open.purpose {
+            Purpose::Subscribe(link, _) | Purpose::Unsubscribe(link) => link == id,
+            _ => false,
+        });
+        let Some(link) = self.links.get_mut(id) else { return };
+        (link.owner, link.told, link.asking) = (None, EventList(0), false);
+        self.not_subscribed(now, id);
+        let unwanted = |link: &Link| link.subscribed.is_empty();
+        if self.links.get(id).is_some_and(unwanted) && !self.is_interesting(id) {
+            self.links.remove(id);
+            self.timers.cancel(&Task::Settle(id.clone()));
+        }
     }
 
     /// What it can do: its links, and what can be asked of them.
@@ -153,16 +201,16 @@ impl Mihf {
         ])
     }
 
-    /// Somebody is not there any more. Its links stay known while others are subscribed to them: their stations have not left
-    /// because nobody tells of them.
+    /// Somebody is not there any more.
     pub(super) fn forget(&mut self, now: Time, party: &Party) {
         if let Party::Client(name) = party {
             let Some(client) = self.clients.remove(name) else { return };
             self.timers.cancel(&Task::Lapse(name.clone()));
             self.round_trips.remove(&client.at.remote);
+            self.transactions.remove(&client.at.remote);
             self.report(Report::Gone(name.clone()));
             let to = client.at.remote;
-            self.drop_open(|open| open.to.remote == to);
+            self.drop_open(now, |open| open.to.remote == to);
             self.lines.retain(|line, _| line.party != *party);
         }
         self.drop_subscriptions(now, party);
@@ -171,16 +219,7 @@ impl Mihf {
             .iter()
             .filter(|(_, link)| link.owner.as_ref().and_then(Owner::party).as_ref() == Some(party));
         let own: Vec<LinkId> = own.map(|(id, _)| id.clone()).collect();
-        for id in own {
-            let Some(link) = self.links.get_mut(&id) else { continue };
-            (link.owner, link.told, link.asking) = (None, EventList(0), false);
-            self.not_subscribed(now, &id);
-            let unwanted = |link: &Link| link.subscribed.is_empty();
-            if self.links.get(&id).is_some_and(unwanted) && !self.is_interesting(&id) {
-                self.links.remove(&id);
-                self.timers.cancel(&Task::Settle(id));
-            }
-        }
+        own.iter().for_each(|id| self.orphan(now, id));
     }
 
     /// Registers at a function, or renews that.
@@ -225,7 +264,7 @@ impl Mihf {
         self.timers.set(Task::Register(number), now + RETRY);
         self.timers.cancel(&Task::Discover(number));
         // The answer to a renewal would say that the function has what it has not.
-        self.drop_open(|open| matches!(open.purpose, Purpose::Register(of) if of == number));
+        self.drop_open(now, |open| matches!(open.purpose, Purpose::Register(of) if of == number));
         if was {
             self.report(Report::Lost(name));
         } else if is_new {
@@ -263,9 +302,9 @@ impl Mihf {
         self.timers.set(Task::Register(number), now + valid.half());
         if !was {
             self.report(Report::RegisteredAt(name.clone()));
-            self.drop_questions(number);
+            self.drop_questions(now, number);
             if let Some((path, _)) = self.way(&Party::Function(number)) {
-                self.forget_seen(path.remote);
+                self.seen.forget(path.remote);
             }
             for link in self.links.values_mut() {
                 if link.owner == Some(Owner::Function(number)) {
@@ -279,7 +318,7 @@ impl Mihf {
     }
 
     /// Answers to what a function was asked before it knew this one anew do not count.
-    fn drop_questions(&mut self, number: usize) {
+    fn drop_questions(&mut self, now: Time, number: usize) {
         let Some((path, _)) = self.way(&Party::Function(number)) else { return };
         let is_old = |open: &Open| {
             open.to.remote == path.remote
@@ -288,16 +327,18 @@ impl Mihf {
                     Purpose::Subscribe(..) | Purpose::Unsubscribe(_) | Purpose::Discover(_)
                 )
         };
-        self.drop_open(is_old);
+        self.drop_open(now, is_old);
     }
 
-    /// Nothing follows from these any more.
-    fn drop_open(&mut self, which: impl Fn(&Open) -> bool) {
+    /// Nothing follows from these any more, but that commands among them have failed.
+    fn drop_open(&mut self, now: Time, which: impl Fn(&Open) -> bool) {
         let old = self.open.iter().filter(|(_, open)| which(open)).map(|(key, _)| *key);
         let old: Vec<Key> = old.collect();
         for key in old {
-            self.open.remove(&key);
             self.timers.cancel(&Task::Again(key));
+            if let Some(Purpose::Command(asker)) = self.open.remove(&key).map(|open| open.purpose) {
+                self.unanswered(now, &asker);
+            }
         }
     }
 
@@ -354,7 +395,11 @@ impl Mihf {
                 let open = self.open.iter().filter(|(_, open)| open.to.remote == remote);
                 let open: Vec<Key> = open.map(|(key, _)| *key).collect();
                 for key in open {
-                    self.done(now, key);
+                    if let Some(Purpose::Command(asker)) =
+                        self.done(now, key).map(|open| open.purpose)
+                    {
+                        self.unanswered(now, &asker);
+                    }
                 }
                 self.not_registered(now, number);
             }

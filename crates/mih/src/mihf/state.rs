@@ -67,6 +67,8 @@ impl Owner {
 pub struct Link {
     /// Whose it is; `None`: somebody's who is gone, while others are still subscribed to it.
     pub owner: Option<Owner>,
+    /// The node from where it was offered last.
+    pub(super) node: Option<IpAddr>,
     /// Who is attached.
     pub stations: BTreeMap<LinkAddress, Station>,
     /// What can be ordered of it.
@@ -87,6 +89,7 @@ impl Link {
     pub(super) fn of(owner: Owner) -> Link {
         Link {
             owner: Some(owner),
+            node: None,
             stations: BTreeMap::new(),
             commands: CommandList(0),
             subscribed: BTreeMap::new(),
@@ -220,8 +223,15 @@ impl Open {
     }
 }
 
-/// Which frame: an answer has its asker's number, of which others may have the same.
-pub(super) type Key = (Option<Endpoint>, u16);
+/// Who has numbered a frame: an answer has its asker's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Side {
+    Ours,
+    Theirs,
+}
+
+/// Which frame, to whom.
+pub(super) type Key = (Side, Endpoint, u16);
 
 /// A frame that has no acknowledgement or no answer yet.
 #[derive(Clone, Debug)]

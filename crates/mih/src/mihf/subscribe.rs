@@ -5,7 +5,7 @@ use segue_wire::mih::codes::{EventList, LinkDownReason, Status};
 use segue_wire::mih::identity::{LinkAddress, LinkId, LinkTupleId};
 use segue_wire::mih::{MessageId, Tlv};
 
-use super::state::{Purpose, Task};
+use super::state::{Line, Purpose, Task};
 use super::*;
 use crate::event::{Event, What};
 
@@ -140,12 +140,30 @@ impl Mihf {
         };
         if let Some(mine) = link.subscribed.get_mut(party) {
             mine.0 &= !events.0;
-            if mine.0 == 0 {
+            let left = *mine;
+            if left.0 == 0 {
                 link.subscribed.remove(party);
             }
+            self.hush(now, party, &id, left);
         }
         self.shed(now, &id);
         Ok(Served::Now(answer_of(Status::SUCCESS, &id, events)))
+    }
+
+    /// Tells somebody nothing more of a link than these: what is under way could come after it has subscribed again, and would
+    /// be old.
+    fn hush(&mut self, now: Time, party: &Party, id: &LinkId, left: EventList) {
+        let about = |line: &Line| line.party == *party && line.link == *id;
+        let keys = self.lines.iter().filter(|(line, _)| about(line)).map(|(_, key)| *key);
+        for key in keys.collect::<Vec<Key>>() {
+            let Some(open) = self.open.get_mut(&key) else { continue };
+            open.next.retain(|event| left.contains(event.what.kind()));
+            let tlvs = open.frame.tlvs().get(2..).unwrap_or_default();
+            let event = Event::read(open.frame.message_id, tlvs);
+            if !event.is_some_and(|event| left.contains(event.what.kind())) {
+                self.done(now, key);
+            }
+        }
     }
 
     /// Has the owner of a link tell no more than somebody wants, and forgets a link that is nobody's.
@@ -198,7 +216,10 @@ impl Mihf {
             let waits = |request: &Request| request.path.remote == path.remote;
             self.links.values_mut().for_each(|link| link.waiting.retain(|r| !waits(r)));
         }
-        theirs.iter().for_each(|id| self.shed(now, id));
+        for id in theirs {
+            self.hush(now, party, &id, EventList(0));
+            self.shed(now, &id);
+        }
     }
 
     /// The owner of a link has answered.

@@ -1,11 +1,11 @@
 //! Frames that nobody should believe.
 
 use segue_clock::{Machine, Span};
-use segue_ip::{Datagram, Input};
+use segue_ip::{Datagram, Input, Output};
 use segue_mih::{Refusal, Transport};
-use segue_wire::mih::codes::{EventList, LinkDownReason, LinkType, RegisterRequestCode};
+use segue_wire::mih::codes::{EventList, LinkDownReason, LinkType, RegisterRequestCode, Status};
 use segue_wire::mih::identity::{LinkId, LinkTupleId};
-use segue_wire::mih::{Frame, MessageId, Payload, Profile, Tlv};
+use segue_wire::mih::{Frame, MessageId, Opcode, Payload, Profile, Tlv};
 
 use crate::stage::*;
 
@@ -141,7 +141,7 @@ fn a_flood_of_names_and_stations_has_an_end() {
         let now = stage.now;
         let datagram = Datagram {
             interface: None,
-            from: (ip(ANCHOR), n),
+            from: (ip(&format!("fd00::5:{}", n / 60)), n),
             to: (ip(FUNCTION), 4551),
             protocol: 17,
             hop_limit: 64,
@@ -156,6 +156,118 @@ fn a_flood_of_names_and_stations_has_an_end() {
     stage.happens(down(1, 1));
     stage.run(Span::from_secs(1));
     assert_eq!(stage.news(GATEWAY), [down(1, 1)]);
+}
+
+fn registers(name: &str, links: Vec<LinkId>) -> Vec<u8> {
+    let code = Tlv::RegisterRequestCode(RegisterRequestCode::REGISTRATION);
+    frame(MessageId::REGISTER, name, "", vec![Tlv::LinkIdentifierList(links), code])
+}
+
+/// Gives a function a frame from somebody at once.
+fn give(stage: &mut Stage, from: (&str, u16), bytes: Vec<u8>) {
+    let (to, now) = ((ip(FUNCTION), 4551), stage.now);
+    let from = (ip(from.0), from.1);
+    let datagram = Datagram { interface: None, from, to, protocol: 17, hop_limit: 64, bytes };
+    stage.node(FUNCTION).handle(now, Input::Datagram(datagram));
+}
+
+#[test]
+fn one_node_has_no_more_than_its_share_of_names_links_and_stations() {
+    let mut stage = all();
+    let refused = |stage: &mut Stage| *stage.node(FUNCTION).refused().get(&Refusal::Full).unwrap();
+    let of = |a: u16, b: u16| {
+        let [high, low] = b.to_be_bytes();
+        mac([2, 7, 0, a as u8, high, low])
+    };
+    // Ten names with 60 links each; 54 names without any.
+    for n in 0..70_u16 {
+        let links = (0..if n < 10 { 60 } else { 0 })
+            .map(|link| LinkId { link_type: LinkType::IEEE_802_11, address: of(n, link) });
+        give(&mut stage, (ANCHOR, n), registers(&format!("n{n}"), links.collect()));
+    }
+    assert_eq!(stage.node(FUNCTION).registered().count(), 2 + 64);
+    assert_eq!(stage.node(FUNCTION).links().len(), 1 + 512);
+    assert_eq!(refused(&mut stage), 6 + 600 - 512);
+    // Links that are nobody's, because others there have subscribed to them, count as well.
+    let about = |n, link| {
+        let id = LinkId { link_type: LinkType::IEEE_802_11, address: of(n, link) };
+        let tuple = Tlv::LinkIdentifier(LinkTupleId { link: id, poa: None });
+        vec![tuple, Tlv::EventList(EventList::LINK_UP)]
+    };
+    for link in 0..60 {
+        let mut asks = frame(MessageId::EVENT_SUBSCRIBE, "n9", "mihf", about(0, link));
+        asks[4..6].copy_from_slice(&(100 + link).to_be_bytes());
+        give(&mut stage, (ANCHOR, 9), asks);
+    }
+    let mut asked = Vec::new();
+    while let Some(output) = stage.node(FUNCTION).poll() {
+        let Output::Send(Datagram { bytes, to: (_, 0), .. }) = output else { continue };
+        let question = Frame::parse(&bytes, &Profile::STRICT).unwrap();
+        let is_one = question.message_id == MessageId::EVENT_SUBSCRIBE;
+        asked.extend(is_one.then_some(question.transaction_id));
+    }
+    assert_eq!(asked.len(), 60);
+    for number in asked {
+        let answer = MessageId::EVENT_SUBSCRIBE.with_opcode(Opcode::RESPONSE);
+        let mut answer = frame(answer, "n0", "mihf", vec![Tlv::Status(Status::SUCCESS)]);
+        answer[4..6].copy_from_slice(&number.to_be_bytes());
+        give(&mut stage, (ANCHOR, 0), answer);
+    }
+    give(&mut stage, (ANCHOR, 0), frame(MessageId::DEREGISTER, "n0", "mihf", Vec::new()));
+    assert_eq!(stage.node(FUNCTION).links().len(), 1 + 512);
+    give(&mut stage, (ANCHOR, 90), registers("n69", vec![link(8)]));
+    assert!(!stage.node(FUNCTION).links().contains_key(&link(8)));
+    // 5 links with 2000 stations each.
+    for link in 0..5_u16 {
+        for station in 0..2_000_u16 {
+            let tuple = about(1, link).remove(0);
+            let there = Tlv::NewAccessRouter(of(200 + link, station));
+            let mut up = frame(MessageId::LINK_UP, "n1", "mihf", vec![tuple, there]);
+            up[4..6].copy_from_slice(&((link * 2_000 + station) & 0xfff).to_be_bytes());
+            give(&mut stage, (ANCHOR, 1), up);
+        }
+    }
+    let stations: usize = stage.node(FUNCTION).links().values().map(|l| l.stations.len()).sum();
+    assert_eq!(stations, 1 + 8_192);
+    // There is room for others.
+    give(&mut stage, ("fd00::9", 1), registers("other", vec![link(9)]));
+    assert!(stage.node(FUNCTION).links().contains_key(&link(9)));
+}
+
+#[test]
+fn a_link_belongs_to_who_is_nearer_and_among_equals_to_the_first() {
+    let peers = vec!["fd00::/16".parse().unwrap(), "::1/128".parse().unwrap()];
+    let mut stage = Stage::new(&[
+        (FUNCTION, segue_mih::MihfConfig { peers, ..function() }),
+        (GATEWAY, user("mag", Some(1), Transport::Udp)),
+        (SAP, sap(&[1], Transport::Udp)),
+    ]);
+    stage.run(Span::from_secs(2));
+    stage.happens(up(1, 1));
+    stage.run(Span::from_secs(1));
+    assert_eq!(stage.news(GATEWAY), [up(1, 1)]);
+    assert_eq!(
+        forge(&mut stage, (ANCHOR, 1), registers("far", vec![link(1)])),
+        [(Refusal::Link, 1)]
+    );
+    // Its own access point's: what the other one told of it is not believed any longer.
+    assert_eq!(forge(&mut stage, ("::1", 9), registers("near", vec![link(1)])), []);
+    let owner = stage.node(FUNCTION).links()[&link(1)].owner.clone();
+    assert_eq!(owner, Some(segue_mih::Owner::Client("near".into())));
+    stage.happens(down(1, 1));
+    stage.run(Span::from_secs(1));
+    assert_eq!(stage.node(FUNCTION).refused()[&Refusal::Link], 2);
+    assert_eq!(stage.stations(FUNCTION, 1), [station(1)]);
+    // Under another kind, too.
+    let LinkId { address, .. } = link(1);
+    let wire = LinkId { link_type: LinkType::ETHERNET, address };
+    assert_eq!(forge(&mut stage, ("::1", 8), registers("late", vec![wire])), [(Refusal::Link, 1)]);
+    let LinkId { address, .. } = link(5);
+    let wire = LinkId { link_type: LinkType::ETHERNET, address };
+    assert_eq!(forge(&mut stage, (ANCHOR, 1), registers("far", vec![link(5)])), []);
+    assert_eq!(forge(&mut stage, ("::1", 9), registers("near", vec![wire.clone()])), []);
+    let known = stage.node(FUNCTION).links();
+    assert!(known.contains_key(&wire) && !known.contains_key(&link(5)));
 }
 
 #[test]

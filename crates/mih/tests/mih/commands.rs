@@ -180,6 +180,33 @@ fn commands_to_links_that_nobody_has_fail() {
 }
 
 #[test]
+fn a_command_to_a_link_whose_owner_goes_meanwhile_has_failed() {
+    for transport in [Transport::Udp, Transport::Tcp] {
+        let mut of_links = sap(&[1], transport);
+        of_links.links[0].commands = CommandList::LINK_ACTIONS;
+        let gateway = user("mag", Some(1), transport);
+        let mut stage = Stage::new(&[(FUNCTION, function()), (SAP, of_links), (GATEWAY, gateway)]);
+        stage.run(Span::from_secs(3));
+        let action = Action {
+            link: link(1),
+            station: None,
+            action: LinkActionType::POWER_DOWN,
+            attributes: LinkActionAttributes(0),
+            after_ms: 0,
+        };
+        let order = Command::Actions(vec![action]);
+        stage.give(GATEWAY, MihfInput::Command { number: 5, command: order });
+        stage.run(Span::from_millis(100));
+        assert!(matches!(stage.wishes.remove(0), (_, MihfWish::Act { .. })), "{transport:?}");
+        stage.give(SAP, MihfInput::Leave);
+        stage.run(Span::from_millis(500));
+        let failed = CommandAnswer::Failed(Status::NETWORK_ERROR);
+        let answered = MihfWish::Answered { number: 5, answer: failed };
+        assert_eq!(stage.wishes, [(ip(GATEWAY), answered)], "{transport:?}");
+    }
+}
+
+#[test]
 fn a_signal_that_falls_is_told_before_it_is_lost_and_one_that_recovers_too() {
     let mut stage = Stage::new(&[
         (FUNCTION, function()),

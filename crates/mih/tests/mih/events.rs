@@ -184,3 +184,41 @@ fn an_event_that_nobody_acknowledges_shows_at_once_that_a_function_has_started_a
     let names: Vec<_> = stage.node(FUNCTION).registered().map(|of| of.name).collect();
     assert!(names.contains(&"sap".into()), "{names:?}");
 }
+
+#[test]
+fn numbers_that_come_round_are_those_of_new_frames() {
+    let mut stage = all_four();
+    for more in ["a", "bc", "def", "abcd", "c:abcd", "d:e:abcd"] {
+        stage.start(&format!("fd00::6:{more}"), user(more, Some(1), UDP));
+    }
+    stage.run(Span::from_secs(1));
+    // 500 a second, to each of eight: of 4096 numbers all have been used after 8 s, or after one second if they were one row.
+    for n in 0..10_000_u32 {
+        let who = (n % 100) as u8;
+        stage.happens(if n / 100 % 2 == 0 { up(1, who) } else { down(1, who) });
+        stage.run(Span::from_millis(2));
+    }
+    stage.run(Span::from_secs(1));
+    assert_eq!(stage.news(GATEWAY).len(), 10_000);
+    assert_eq!(stage.news(ANCHOR).len(), 10_000);
+}
+
+#[test]
+fn what_has_not_got_through_is_not_told_to_who_subscribes_again() {
+    let mut stage = Stage::new(&[
+        (FUNCTION, function()),
+        (SAP, sap(&[1], UDP)),
+        (GATEWAY, user("mag", Some(1), UDP)),
+    ]);
+    stage.run(Span::from_secs(3));
+    stage.faults.0 = 1.0;
+    stage.happens(up(1, 1));
+    stage.faults.0 = 0.0;
+    stage.give(GATEWAY, MihfInput::Leave);
+    stage.run(Span::from_millis(40));
+    stage.happens(down(1, 1));
+    stage.start(GATEWAY, user("mag", Some(1), UDP));
+    stage.run(Span::from_secs(2));
+    assert_eq!(stage.stations(FUNCTION, 1), []);
+    assert_eq!(stage.news(GATEWAY), []);
+}

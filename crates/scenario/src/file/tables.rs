@@ -2,6 +2,7 @@
 
 mod apps;
 mod echo;
+mod mih;
 mod mobile_node;
 mod nat;
 mod network;
@@ -34,6 +35,7 @@ const KINDS: &[Kind] = &[
     tunnels::ANCHOR,
     echo::SERVER,
     echo::CLIENT,
+    mih::MIH,
     pmip::LMA,
     mobile_node::MOBILE_NODE,
     pmip::MAG,

@@ -1,5 +1,7 @@
 //! `segue mih`
 
+mod command;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -24,6 +26,12 @@ enum What {
     Function(Daemon),
     /// Run a link service access point: it watches links and tells a function
     LinkSap(Daemon),
+    /// Show parameters of a link, such as its signal (MIH_Link_Get_Parameters)
+    Get(command::Get),
+    /// Have a parameter of a link reported when it crosses a value, or regularly (MIH_Link_Configure_Thresholds)
+    Threshold(command::Threshold),
+    /// Have a link send a station away, go down or come up (MIH_Link_Actions)
+    Act(command::Act),
 }
 
 #[derive(clap::Args)]
@@ -53,6 +61,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             let settings = file.validate().with_context(|| of_file(args.config.as_deref()))?;
             super::block_on(run::run::<mih::Daemon<true>>(settings))
         }
+        What::Get(args) => command::get(args),
+        What::Threshold(args) => command::threshold(args),
+        What::Act(args) => command::act(args),
     }
 }
 

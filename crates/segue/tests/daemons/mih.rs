@@ -256,6 +256,75 @@ fn soak_of_thirty_handovers_that_were_foretold() {
     told_in_time(30);
 }
 
+/// What was said, and how it ended.
+fn said(output: &std::process::Output) -> (Option<i32>, String) {
+    let all = [&output.stdout[..], &output.stderr[..]].concat();
+    (output.status.code(), crate::world::text(&all))
+}
+
+#[test]
+fn an_operator_asks_and_orders_links_over_their_function() {
+    let _turn = crate::among_others();
+    let Some(told) = Told::new("udp", &[]) else { return };
+    let wire = "02:5e:67:02:00:09";
+    let content = format!(
+        "name = \"link-sap@wire\"\n[[link]]\ninterface = \"wlan1\"\naddress = \"{wire}\"\norders = true\n"
+    );
+    let mut sap = told.run("left", "link-sap", "sap-wire", &content);
+    told.is_subscribed(0, wire, 1);
+    told.is_subscribed(0, LINKS[0].1, 1);
+    let ask = |args: &[&str]| said(&told.functions[0].cli(&[&["mih"][..], args].concat()));
+    let up = || {
+        let args = ["-o", "link", "show", "dev", "wlan1"];
+        let output = told.domain.node("left").command("ip").args(args).output().unwrap();
+        crate::world::text(&output.stdout).contains(",UP")
+    };
+    for (args, code, words) in [
+        // Nobody is attached whose parameters could be known.
+        (&["get", wire][..], 0, "nothing is known of 02:5e:67:02:00:09 (link-sap@wire)"),
+        (&["get", wire, "--json"], 0, "\"parameters\": []"),
+        (&["get", wire, "colour"], 2, "invalid value 'colour'"),
+        (&["get", "02:00:00:00:00:99"], 2, "no link \"02:00:00:00:00:99\"; known: 02:5e:67:02:00:"),
+        (&["threshold", wire, "signal"], 2, "--below"),
+        (&["threshold", wire, "sinr", "--below", "-1"], 2, "sinr: -1 dB is out of range"),
+        (&["threshold", wire, "signal", "--every", "1ms"], 2, "must lie between"),
+        (
+            &["threshold", wire, "signal", "--below", "-70", "--every", "1s"],
+            0,
+            "signal of 02:5e:67:02:00:09 is reported below -70 dBm, every 1.000 s",
+        ),
+        (&["threshold", wire, "signal", "--below", "-70", "--cancel", "--json"], 0, "\"cancel\""),
+        (&["act", wire, "disconnect"], 2, "--station"),
+        (&["act", wire, "disconnect", "--station", "host"], 2, "is no link-layer address"),
+        (&["act", wire, "low-power"], 2, "cannot do that"),
+        (&["act", LINKS[0].1, "power-down"], 2, "orders = true"),
+    ] {
+        let (status, text) = ask(args);
+        assert!(status == Some(code) && text.contains(words), "{args:?}: {text}");
+        assert!(code == 0 || text.lines().count() == 1, "{args:?}: {text}");
+    }
+    assert!(up(), "nothing has been done yet");
+    assert_eq!(ask(&["act", wire, "power-down"]), (Some(0), format!("{wire} is down\n")));
+    assert!(!up());
+    assert_eq!(ask(&["act", wire, "power-up"]), (Some(0), format!("{wire} is up\n")));
+    assert!(up());
+    // The access point itself can be asked as well.
+    assert_eq!(said(&sap.cli(&["mih", "act", wire, "power-up"])).0, Some(0));
+    // Whoever has the link does not answer, or is gone.
+    sap.signal(Signal::SIGSTOP);
+    let (status, text) = ask(&["act", wire, "power-down"]);
+    sap.signal(Signal::SIGCONT);
+    assert!(status == Some(2) && text.contains("link-sap@wire"), "{text}");
+    assert!(text.contains("does not answer"), "{text}");
+    sap.end(Signal::SIGTERM);
+    told.functions[0].wait("it has deregistered", |status| {
+        let all = status["registered"].as_array().unwrap();
+        !all.iter().any(|one| one["mihf_id"] == "link-sap@wire")
+    });
+    let (status, text) = ask(&["get", wire]);
+    assert!(status == Some(2) && text.contains("nobody tells of 02:5e:67:02:00:09"), "{text}");
+}
+
 /// Paper 3's Fig. 6: registration, capabilities, subscription; a host's attachment, its name, its prefix. The steps' numbers are the
 /// paper's.
 #[test]

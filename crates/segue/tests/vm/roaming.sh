@@ -1,6 +1,7 @@
 #!/bin/bash
 # A stock station between two access points of hostapd, each at a gateway of Proxy Mobile IPv6 that a function of IEEE 802.21
-# tells of its hosts: its address stays, and what is for it follows.
+# tells of its hosts: its address stays, and what is for it follows. Of the left access point's stations hostapd tells, of the
+# right one's and of the station's own attachment the kernel.
 set -euo pipefail
 for program in hostapd wpa_supplicant wpa_cli iw ping; do
   command -v $program >/dev/null || { echo "skipped: needs $program"; exit 0; }
@@ -54,12 +55,14 @@ for node in left right host; do
   iw phy phy$number set netns name $node
   number=$((number + 1))
 done
+# access NODE DEVICE CHANNEL ADDRESS SOURCE
 access() {
+  local source="source = \"$5\""
+  [ "$5" = nl80211 ] || source="$source\nsocket = \"/run/hostapd-$1/$2\""
   printf 'interface=%s\nctrl_interface=/run/hostapd-%s\nssid=segue\nhw_mode=g\nchannel=%s\n' "$2" "$1" "$3" >"$1-ap.conf"
   ip netns exec "$1" hostapd -B "$1-ap.conf" >"$1-ap.log"
   printf 'name = "mihf@%s"\npeers = ["fd00:1::1"]\n' "$1" >"$1-mihf.toml"
-  printf '[[link]]\ninterface = "%s"\ntechnology = "wlan"\nsource = "hostapd"\nsocket = "/run/hostapd-%s/%s"\n' \
-    "$2" "$1" "$2" >"$1-sap.toml"
+  printf "[[link]]\ninterface = \"$2\"\ntechnology = \"wlan\"\norders = true\n$source\n" >"$1-sap.toml"
   printf 'anchor = "fd00:1::1"\nfixed_mac = false\n[mih]\n[[access]]\ninterface = "%s"\ntechnology = "wlan"\nattach = "mih"\nproxy_coa = "%s"\n' \
     "$2" "$4" >"$1-mag.toml"
   ip netns exec "$1" segue mih function -c "$1-mihf.toml" --control "/run/$1-mihf.sock" 2>"$1-mihf.log" &
@@ -68,8 +71,11 @@ access() {
 }
 printf 'address = "fd00:1::1"\npool = "2001:db8::/48"\ngateways = ["fd00:2::2", "fd00:3::2"]\ntimestamp_window = "5s"\n[mih]\nfunctions = ["fd00:2::2", "fd00:3::2"]\n' >lma.toml
 ip netns exec lma segue pmip lma -c lma.toml --datapath auto --state /run/lma.db --control /run/lma.sock 2>lma.log &
-access left wlan0 1 fd00:2::2
-access right wlan1 6 fd00:3::2
+access left wlan0 1 fd00:2::2 hostapd
+access right wlan1 6 fd00:3::2 nl80211
+printf '[[link]]\ninterface = "wlan2"\ntechnology = "wlan"\nsource = "nl80211"\n' >host-sap.toml
+ip netns exec host segue mih function --control /run/host-mihf.sock 2>host-mihf.log &
+ip netns exec host segue mih link-sap -c host-sap.toml --control /run/host-sap.sock 2>host-sap.log &
 
 # waits WORDS COMMAND…: until the command says them
 waits() {
@@ -88,6 +94,7 @@ waits() {
 status() { segue status --control "/run/$1.sock" --json; }
 waits '"registered": true' status left-sap
 waits '"registered": true' status right-sap
+waits '"registered": true' status host-sap
 waits 'subscribed' status left-mihf
 
 bssid() { ip netns exec "$1" cat "/sys/class/net/$2/address" 2>/dev/null || ip -n "$1" -o link show "$2" | sed 's/.*ether \([^ ]*\).*/\1/'; }
@@ -107,8 +114,18 @@ if [ "$esp" ]; then
   echo "messages in ESP at the anchor, by way: $packets"
   for count in $packets; do [ "$count" -ge 1 ]; done
 fi
-# The SAP has measured the station's signal over hostapd.
+# The SAP has measured the station's signal over hostapd; an operator is told.
 waits '"signal_dbm": -' status left-sap
+segue mih get "$left" signal --control /run/left-mihf.sock
+segue mih get "$left" --control /run/left-mihf.sock | grep -q 'signal .* -[0-9]* dBm'
+segue mih get "$left" --control /run/left-mihf.sock --json | grep -q data-rate
+# The station's own SAP has heard of both access points, is at the left one, and knows its signal and its rate.
+waits '"kind": "link_detected"' status host-sap
+waits "\"station\": \"$left\"" status host-sap
+segue mih get "$(bssid host wlan2)" --control /run/host-mihf.sock
+segue mih get "$(bssid host wlan2)" --control /run/host-mihf.sock --json >/run/got
+grep -q signal /run/got
+grep -q data-rate /run/got
 ip netns exec host ping -q -c 3 -i 0.3 -W 5 fd00:c::2 >/run/ping || { cat /run/ping; exit 1; }
 ip netns exec cn ping -q -i 0.2 -W 2 "${before%/*}" >/run/moved &
 pinging=$!
@@ -127,7 +144,13 @@ ip netns exec cn ping -q -c 3 -i 0.3 -W 5 "${before%/*}" >/run/ping || { cat /ru
 kill -INT $pinging
 wait $pinging || true
 grep loss /run/moved
-# Sent away by the access point, as an operator or Link_Actions does: it is missed there at once.
-ip netns exec right hostapd_cli -p /run/hostapd-right -i wlan1 disable >/run/cli
+waits "\"station\": \"$right\"" status host-sap
+# Sent away by the access point, which then goes down, as an operator orders: it is missed at once.
+station=$(bssid host wlan2)
+segue mih get "$right" signal --control /run/right-mihf.sock
+segue mih act "$right" disconnect --station "$station" --control /run/right-mihf.sock
+waits '"kind": "link_down"' status right-sap
+segue mih act "$right" power-down --control /run/right-mihf.sock
 waits '"stations": \[\]' status right-sap
+waits '"stations": \[\]' status host-sap
 echo "roamed"

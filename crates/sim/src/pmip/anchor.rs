@@ -5,9 +5,11 @@ use alloc::vec::Vec;
 
 use segue_clock::{Machine, Span, Time};
 use segue_ip::{FlowKey, Input, Output, Traffic};
-use segue_pmip::{Lma, LmaInput, LmaRecord, LmaWish, Report};
+use segue_mih::{Event, Foretold, Leaving};
+use segue_pmip::{LinkLayer, Lma, LmaInput, LmaRecord, LmaWish, Report};
 use segue_wire::DropReason;
 
+use crate::mih::{Ear, Heard};
 use crate::net::flow_key;
 use crate::role::{Engine, datagram};
 use crate::{Io, Packet};
@@ -18,8 +20,8 @@ const PACKETS: usize = 64;
 /// Time between two looks for flows of which nothing comes.
 const LOOK: Span = Span::from_secs(1);
 
-/// The engine of an anchor: the machine, and what its node's tunnels ask about.
-pub struct Anchor(pub Lma, Asked);
+/// The engine of an anchor: the machine, what its node's tunnels ask about, and a function of IEEE 802.21 if it hears of links.
+pub struct Anchor(pub Lma, Asked, Option<(Ear, Leaving)>);
 
 /// What the tunnels of the node have asked about.
 struct Asked {
@@ -39,7 +41,29 @@ impl Anchor {
     #[must_use]
     pub fn new(now: Time, machine: Lma, idle: Span) -> Anchor {
         let (waiting, look_at) = (BTreeMap::new(), now + LOOK);
-        Anchor(machine, Asked { waiting, refused: 0, idle, look_at, looks: false })
+        Anchor(machine, Asked { waiting, refused: 0, idle, look_at, looks: false }, None)
+    }
+
+    /// The same, which hears of links.
+    pub(crate) fn hearing(self, ear: Ear) -> Anchor {
+        let Anchor(machine, asked, _) = self;
+        Anchor(machine, asked, Some((ear, Leaving::default())))
+    }
+
+    /// A function has told of a link.
+    fn told(&mut self, now: Time, event: Event) {
+        let Some((ear, leaving)) = &mut self.2 else { return };
+        let (station, within) = match leaving.follow(ear.machine(), event) {
+            Some(Foretold::GoingDown { station, within }) => (station, Some(within)),
+            Some(Foretold::Stays { station }) => (station, None),
+            None => return,
+        };
+        let Some(link_layer) = station.as_mac().map(LinkLayer::mac) else { return };
+        let own = match within {
+            Some(within) => LmaInput::GoingDown { link_layer, within },
+            None => LmaInput::Stays { link_layer },
+        };
+        self.0.handle(now, Input::Own(own));
     }
 
     /// Packets that wait for the machine.
@@ -121,10 +145,20 @@ impl Engine for Anchor {
     }
 
     fn handle(&mut self, now: Time, input: Input<LmaInput, LmaRecord>) {
+        if let (Some((ear, _)), Input::Interfaces(all)) = (&mut self.2, &input) {
+            ear.see(now, all);
+        }
         self.0.handle(now, input);
     }
 
     fn receive(&mut self, io: &mut Io<'_>, over: Option<u32>, packet: Packet) {
+        let packet = match &mut self.2 {
+            Some((ear, _)) => match ear.receive(io, over, packet) {
+                Some(others) => others,
+                None => return,
+            },
+            None => packet,
+        };
         if io.node.owns(packet.dst) {
             if let Some(datagram) = datagram(over, packet) {
                 self.0.handle(io.now, Input::Datagram(datagram));
@@ -139,6 +173,9 @@ impl Engine for Anchor {
 
     fn tick(&mut self, now: Time) {
         self.0.tick(now);
+        if let Some((ear, _)) = &mut self.2 {
+            ear.tick(now);
+        }
         if self.1.look_at <= now {
             (self.1.look_at, self.1.looks) = (now + LOOK, true);
         }
@@ -146,12 +183,19 @@ impl Engine for Anchor {
 
     fn deadline(&self) -> Option<Time> {
         let look = Some(self.1.look_at).filter(|_| self.0.flows().next().is_some());
-        self.0.deadline().map(|(at, _)| at).into_iter().chain(look).min()
+        let ear = self.2.as_ref().and_then(|(ear, _)| ear.deadline());
+        self.0.deadline().map(|(at, _)| at).into_iter().chain(look).chain(ear).min()
     }
 
     fn poll(&mut self, io: &mut Io<'_>) -> Option<Output<LmaWish, Report, LmaRecord>> {
         if core::mem::take(&mut self.1.looks) {
             self.end_idle(io);
+        }
+        while let Some(heard) = self.2.as_mut().and_then(|(ear, _)| ear.poll(io)) {
+            match heard {
+                Heard::Send(datagram) => return Some(Output::Send(datagram)),
+                Heard::Event(event) => self.told(io.now, event),
+            }
         }
         self.0.poll()
     }

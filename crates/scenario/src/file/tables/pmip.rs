@@ -17,12 +17,13 @@ use segue_pmip::{
 use segue_sim::net::CellId;
 use segue_sim::pmip::{LmaRole, MagRole, add_lma, add_mag, no_clock};
 use segue_sim::{AgentId, NodeId, RoleAgent};
+use segue_wire::mih::identity::LinkAddress;
 use segue_wire::mobility::Profile;
 use segue_wire::mobility::option::Handoff;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::radio;
+use super::{mih, radio};
 use crate::file::builder::Builder;
 use crate::file::reach;
 use crate::file::table::{Kind, Table};
@@ -75,6 +76,9 @@ struct LmaTable {
     pool: Spanned<PrefixText>,
     /// How long a prefix rests for a host that has left.
     prefix_hold: Option<Duration>,
+    /// Functions of IEEE 802.21 that tell it of links, by name.
+    #[serde(default)]
+    functions: Vec<Name>,
     /// Who may register hosts.
     #[serde(default)]
     gateways: Vec<Spanned<PrefixText>>,
@@ -154,6 +158,8 @@ enum AttachKey {
     Link,
     /// The host, when it asks for routers.
     Solicitation,
+    /// A function of IEEE 802.21 at its node.
+    Mih,
 }
 
 impl Table for LmaTable {
@@ -185,6 +191,9 @@ impl Table for LmaTable {
                 return Err(Mistake::of(written, "must be 1s or longer"));
             }
             role.flow_idle = idle;
+        }
+        if !self.functions.is_empty() {
+            role.ear = Some(mih::ear(builder, (name, node), &self.functions, &[])?);
         }
         let mut agent = RoleAgent::of(role, seed);
         agent.recall(leases);
@@ -263,10 +272,15 @@ impl Table for MagTable {
         let node = builder.node(&self.node)?;
         let anchor = named("lma", &self.anchor, &builder.kept::<Domain>().anchors)?;
         let (mut accesses, mut cells) = (Vec::new(), BTreeMap::new());
+        let mut told = BTreeMap::new();
         for written in &self.access {
             let (access, cell) = written.get_ref().access(builder, node)?;
             self.expect_reach(builder, node, &anchor, access.proxy_coa)?;
             cells.extend(cell.map(|cell| (cell, access.interface.clone())));
+            if let Some(AttachKey::Mih) = written.get_ref().attach {
+                let link = mih::link_of(builder, node, &written.get_ref().interface)?;
+                told.insert(access.interface.clone(), link);
+            }
             accesses.push(access);
         }
         if accesses.is_empty() {
@@ -279,7 +293,11 @@ impl Table for MagTable {
             ..self.config(anchor.config.address, accesses)?
         };
         let (name, seed) = (self.name.get_ref(), seed(builder));
-        let agent = RoleAgent::of(MagRole { config, cells, watched: true }, seed);
+        let links: Vec<LinkAddress> = told.values().cloned().collect();
+        let hears = !links.is_empty();
+        let ear = hears.then(|| mih::ear(builder, (name, node), &[], &links)).transpose()?;
+        let role = MagRole { config, cells, watched: true, ear, told };
+        let agent = RoleAgent::of(role, seed);
         let id = add_mag(&mut builder.network, node, name, agent);
         builder.add_role::<MagRole>(name, id);
         Ok(())
@@ -385,7 +403,7 @@ impl AccessTable {
             proxy_coa: proxy_coa.into(),
             handoff: self.handoff.map_or(Handoff::NEW_INTERFACE, HandoffKey::code),
             by: match self.attach.unwrap_or(AttachKey::Link) {
-                AttachKey::Link => AttachBy::Driver,
+                AttachKey::Link | AttachKey::Mih => AttachBy::Driver,
                 AttachKey::Solicitation => AttachBy::Solicitation,
             },
         };

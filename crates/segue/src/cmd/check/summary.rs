@@ -323,6 +323,7 @@ pub(super) fn mih_link_sap(file: &MihLinkSapFile, settings: &Mih) -> Vec<Row> {
         let source = match &link.source {
             MihSource::Wire => "the wire".to_owned(),
             MihSource::Hostapd(path) => format!("hostapd at {}", path.display()),
+            MihSource::Nl80211 => "the kernel's Wi-Fi".to_owned(),
             MihSource::Lab(path) => format!("the test network at {}", path.display()),
         };
         row(&format!("link.{}", link.interface), source, false)

@@ -401,6 +401,93 @@ fn first_packets_that_wait_at_a_crash_are_counted() {
     assert_eq!(int(&built.network.results(), "lma.flows_nowhere"), 1);
 }
 
+/// What tells of the Wi-Fi cell.
+const FUNCTION: &str = "[[mih]]\nname = \"air\"\nnode = \"left\"\nlinks = [\"wifi\"]\n";
+/// The gateway there is told by it.
+const TOLD: (&str, &str) = ("\"wlan\"\n[[mag]]", "\"wlan\"\nattach = \"mih\"\n[[mag]]");
+
+#[test]
+fn a_gateway_is_told_by_a_function_who_comes_and_who_leaves() {
+    let leaves = event("8s", "detach = \"phone:wifi\"\ncell = \"wifi\"");
+    let returns = event("14s", "attach = \"phone:wifi\"\ncell = \"wifi\"");
+    let more = format!("{FUNCTION}{leaves}{returns}");
+    let results = run(&with(&[TOLD], &more));
+    assert_eq!((int(&results, "wlan.hosts"), int(&results, "air.stations")), (1, 1));
+    assert_eq!((int(&results, "wlan.registrations"), int(&results, "wlan.refused")), (2, 0));
+    let handovers = rows(&results, "lma.handovers");
+    let causes: Vec<&str> = handovers.iter().map(|row| text(row, "cause")).collect();
+    assert_eq!(causes, ["left", "back"], "{results:?}");
+    let (down, up) = (lost(&results, "down"), lost(&results, "up"));
+    assert!(down <= 2 && up <= 3, "{down} {up}");
+    // While the function is away nobody tells who has come. The gateway asks for it at 11.7 and 14.7 s.
+    let away = event("9s", "restart = \"air\"\nfor = \"5500ms\"");
+    let results = run(&with(&[TOLD], &format!("{more}{away}")));
+    let [_, back] = rows(&results, "lma.handovers") else { panic!("{results:?}") };
+    let Some(Value::Float(at_s)) = back.get("at_s") else { panic!("{back:?}") };
+    assert!((14.5..15.0).contains(at_s), "{at_s}");
+}
+
+#[test]
+fn a_walk_that_begins_in_a_cell_is_told_as_well_and_its_end_foretold() {
+    let walk = "[[walk]]\nnode = \"phone:wifi\"\ncells = [\"wifi\"";
+    let walks = (
+        "[[walk]]\nnode = \"phone:wifi\"\ncells = [\"wifi\"]\n",
+        &*format!(
+            "{walk}, \"den\"]\nfirst = \"8s\"\nperiod = \"20s\"\ngap = \"1s\"\nnotice = \"300ms\"\n"
+        ),
+    );
+    let den = (
+        "[[walk]]\nnode = \"phone:lte\"",
+        "[[cell]]\nname = \"den\"\nrouter = \"right\"\n[[walk]]\nnode = \"phone:lte\"",
+    );
+    let hears = ("2001:db8::/48\"", "2001:db8::/48\"\nfunctions = [\"air\"]");
+    let short = (
+        "[[mobile_node]]",
+        "[[mag.access]]\ninterface = \"den\"\nproxy_coa = \"fd00:3::2\"\n[[mobile_node]]",
+    );
+    let second = ("\"fd00:3::1\"]", "\"fd00:3::1\", \"fd00:3::2\"]");
+    let changes = [walks, den, short, second, TOLD, hears];
+    let results = run(&with(&changes, FUNCTION));
+    assert_eq!((lost(&results, "down"), lost(&results, "up")), (0, 0));
+    let counted = ["going_down", "left"].map(|c| int(&results, &format!("lma.handovers_{c}")));
+    assert_eq!(counted, [1, 1]);
+    // Without it, the host sends until the other gateway has advertised itself.
+    assert!(lost(&run(&with(&changes[..5], FUNCTION)), "up") >= 1);
+}
+
+#[test]
+fn what_tells_of_links_may_be_wrong_as_well() {
+    let more = |more: &str| with(&[TOLD], more);
+    let hears = ("2001:db8::/48\"", "2001:db8::/48\"\nfunctions = [\"aer\"]");
+    for (text, expected) in [
+        (
+            more(""),
+            "mag.wlan.access.1.interface: nobody tells of wifi: write a [[mih]] for its node",
+        ),
+        (with(&[hears], FUNCTION), "lma.lma.functions: there is no mih aer (known: air)"),
+        (
+            more(&FUNCTION.replace("\"wifi\"", "\"lte\"")),
+            "mih.air.links: the cell lte is not one of left",
+        ),
+        (
+            more(&FUNCTION.replace("\"wifi\"", "\"wfi\"")),
+            "mih.air.links: left has no interface wfi",
+        ),
+        (
+            more(&FUNCTION.replace("\"wifi\"", "\"wifi\", \"wifi\"")),
+            "mih.air.links: wifi is there twice",
+        ),
+        (more(&FUNCTION.replace("\"left\"", "\"lef\"")), "mih.air.node: there is no node lef"),
+        (more(&FUNCTION.replace("links", "link")), "mih.air.link: unknown key"),
+        (more(&FUNCTION.replace("[\"wifi\"]", "[]")), "mih.air.links: it needs one at least"),
+        (more(&FUNCTION.repeat(2)), "mih.air.name: "),
+    ] {
+        let error = Scenario::parse(&text, "s.toml").err().map(|error| error.to_string());
+        let error = error.unwrap_or_else(|| panic!("taken: {expected}"));
+        assert!(error.contains(expected), "{error}\n  {expected}");
+    }
+}
+
 /// Some text, what stands in its place, and what is said of that.
 const MISTAKES: &[(&str, &str, &str)] = &[
     (

@@ -1,0 +1,18 @@
+//! What the kernel says of Wi-Fi. Information elements in it come from the air.
+
+use segue_linux::nl80211::{found_of, peer_of};
+
+/// A network's name is no longer than names are, and of a cut message nothing is read that was not there.
+pub(crate) fn nl80211(data: &[u8]) {
+    let whole = found_of(data);
+    for length in 0..=data.len() {
+        let cut = &data[..length];
+        if let Some(peer) = peer_of(cut) {
+            assert!(data.windows(6).any(|six| six == peer.mac));
+        }
+        if let Some(found) = found_of(cut) {
+            assert!(found.ssid.len() <= 32);
+            assert_eq!(Some(found), whole);
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! `[[mih]]`: functions of IEEE 802.21, which tell gateways and anchors of links.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use segue_grammar::{Mistake, Name, named};
+use segue_mih::{Interest, LinkConfig, MihfConfig, Remote, Transport};
+use segue_sim::mih::{MihfRole, add_mihf};
+use segue_sim::net::CellId;
+use segue_sim::packet::UDP;
+use segue_sim::stock::link_layer;
+use segue_sim::{NodeId, RoleAgent};
+use segue_wire::mih::PORT;
+use segue_wire::mih::codes::{EventList, LinkType};
+use segue_wire::mih::identity::{LinkAddress, LinkId};
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::radio;
+use crate::file::builder::Builder;
+use crate::file::reach;
+use crate::file::table::{Kind, Table};
+
+pub(super) const MIH: Kind = Kind::of::<MihTable>("mih", &[]);
+
+/// Seeds of functions (`Network::seed_of`).
+const SEED: u64 = 0x6d_6968;
+/// What a cell's number is added to for its link-layer address: interfaces have lower ones.
+const CELLS: u32 = 0x8000;
+
+/// A function and its service access point: it watches links of its node.
+#[derive(Deserialize)]
+struct MihTable {
+    /// In front of its results.
+    name: Name,
+    /// Where it is.
+    node: Name,
+    /// Its links: cells of the node, or names of its interfaces.
+    links: Spanned<Vec<Name>>,
+}
+
+/// What other tables know of functions.
+#[derive(Default)]
+pub(super) struct Functions {
+    all: BTreeMap<String, Function>,
+    seeds: u32,
+}
+
+/// A function.
+#[derive(Clone)]
+struct Function {
+    node: NodeId,
+    address: IpAddr,
+    port: u16,
+    /// Its links by the names of their interfaces or cells.
+    links: BTreeMap<String, LinkId>,
+    cells: BTreeMap<CellId, String>,
+}
+
+impl Table for MihTable {
+    fn place(&self, builder: &mut Builder<'_>) -> Result<(), Mistake> {
+        builder.take_name(&self.name)?;
+        let node = builder.node(&self.node)?;
+        let at = builder.network.node(node);
+        let own = at.addresses.iter().chain(at.interfaces().flat_map(|i| &i.addresses));
+        let address = own.copied().next().ok_or_else(|| {
+            Mistake::of(&self.node, "it has no address: give it one in `addresses`")
+        })?;
+        let (mut links, mut cells) = (BTreeMap::new(), BTreeMap::new());
+        if self.links.get_ref().is_empty() {
+            return Err(Mistake::of(&self.links, "it needs one at least"));
+        }
+        for link in self.links.get_ref() {
+            let name = link.get_ref();
+            let (id, cell) = self.link(builder, node, link)?;
+            cells.extend(cell.map(|cell| (cell, name.clone())));
+            if links.insert(name.clone(), id).is_some() {
+                return Err(Mistake::of(link, format!("{name} is there twice")));
+            }
+        }
+        let name = self.name.get_ref();
+        let port = builder.free_ports(node, UDP, PORT, 1, name);
+        let function = Function { node, address, port, links, cells };
+        builder.kept::<Functions>().all.insert(name.clone(), function);
+        Ok(())
+    }
+
+    fn reach(&self, builder: &mut Builder<'_>) -> Result<(), Mistake> {
+        let name = self.name.get_ref();
+        let functions = builder.kept::<Functions>();
+        functions.seeds += 1;
+        let (number, function) = (functions.seeds, functions.all[name].clone());
+        let seed = builder.network.seed_of(SEED, number);
+        let config = MihfConfig {
+            port: function.port,
+            // Its node's links foretell their end themselves, by the notice of walks.
+            links: function.links.values().map(own).collect(),
+            peers: ["0.0.0.0/0", "::/0"].map(|all| all.parse().expect("a prefix")).into(),
+            ..MihfConfig::new(name.as_str().into())
+        };
+        let (cells, links) = (function.cells, function.links);
+        let role = MihfRole { cells, links, ..MihfRole::new(config) };
+        let id = add_mihf(&mut builder.network, function.node, name, RoleAgent::of(role, seed));
+        builder.add_role::<MihfRole>(name, id);
+        Ok(())
+    }
+}
+
+fn own(id: &LinkId) -> LinkConfig {
+    LinkConfig { forecasting: None, ..LinkConfig::new(id.link_type, id.address.clone()) }
+}
+
+impl MihTable {
+    /// A link, and the cell that it is.
+    fn link(
+        &self,
+        builder: &mut Builder<'_>,
+        node: NodeId,
+        link: &Name,
+    ) -> Result<(LinkId, Option<CellId>), Mistake> {
+        let name = link.get_ref();
+        let of = |link_type, number| LinkId {
+            link_type,
+            address: LinkAddress::mac(link_layer(node, number)),
+        };
+        let Some(cell) = radio::cell(builder, name) else {
+            let index = builder.interface(node, name).map_err(Mistake::at(link))?;
+            return Ok((of(LinkType::ETHERNET, index), None));
+        };
+        if builder.network.cell(cell).is_none_or(|config| config.router != node) {
+            let message = format!("the cell {name} is not one of {}", self.node.get_ref());
+            return Err(Mistake::of(link, message));
+        }
+        Ok((of(LinkType::IEEE_802_11, CELLS + cell.0), Some(cell)))
+    }
+}
+
+/// What the link of an access is called by the function at its node that tells of it.
+pub(super) fn link_of(
+    builder: &mut Builder<'_>,
+    node: NodeId,
+    interface: &Name,
+) -> Result<LinkAddress, Mistake> {
+    let name = interface.get_ref();
+    let here = builder.kept::<Functions>().all.values().filter(|function| function.node == node);
+    let link = here.filter_map(|function| function.links.get(name)).next();
+    link.map(|link| link.address.clone()).ok_or_else(|| {
+        Mistake::of(interface, format!("nobody tells of {name}: write a [[mih]] for its node"))
+    })
+}
+
+/// How a role on a node hears of links, of these or of all, from the functions at its own node or from those that are named.
+pub(super) fn ear(
+    builder: &mut Builder<'_>,
+    (role, node): (&str, NodeId),
+    named_ones: &[Name],
+    links: &[LinkAddress],
+) -> Result<MihfConfig, Mistake> {
+    let functions = builder.kept::<Functions>().all.clone();
+    let mut remotes = Vec::new();
+    for name in named_ones {
+        let of = named("mih", name, &functions)?;
+        let own = builder.network.node(node);
+        let own = own.addresses.iter().chain(own.interfaces().flat_map(|i| &i.addresses));
+        let own = own.copied().find(|own| own.is_ipv4() == of.address.is_ipv4());
+        let own = own.ok_or_else(|| {
+            let message = format!("{role} has no address of the family of {}", name.get_ref());
+            Mistake::of(name, message)
+        })?;
+        let (here, there) = ((own, 0), (of.address, of.port));
+        let network = &builder.network;
+        let both = reach::follow(network, node, &reach::probe(here, there, UDP, 0))
+            .and_then(|_| reach::follow(network, of.node, &reach::probe(there, here, UDP, 0)));
+        both.map_err(Mistake::at(name))?;
+        remotes.push(of);
+    }
+    if named_ones.is_empty() {
+        remotes.extend(functions.into_values().filter(|function| function.node == node));
+    }
+    let functions = remotes.into_iter().map(|of| {
+        let remote = Remote::new(of.address, Transport::Udp);
+        Remote { port: of.port, ..remote }
+    });
+    let events = EventList::LINK_UP | EventList::LINK_DOWN | EventList::LINK_GOING_DOWN;
+    let interests = match links {
+        [] => vec![Interest { link: None, events }],
+        some => some.iter().map(|of| Interest { link: Some(of.clone()), events }).collect(),
+    };
+    let port = builder.free_ports(node, UDP, PORT, 1, role);
+    let config = MihfConfig::new(role.into());
+    Ok(MihfConfig { port, functions: functions.collect(), interests, ..config })
+}
