@@ -4,7 +4,8 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use segue_ip::{Datagram, Form, Input, Tunnel};
 use segue_pmip::{
-    Allowed, DATA_PORT, Encapsulation, Lma, LmaConfig, MagConfig, PeerAddress, SIGNALLING_PORT,
+    Allowed, DATA_PORT, Encapsulation, Lma, LmaConfig, MagConfig, PeerAddress, Report,
+    SIGNALLING_PORT,
 };
 use segue_wire::mobility::option::{NatDetection, NatDetectionFlags};
 use segue_wire::mobility::{Body, Message, MobilityOption, Profile, Status};
@@ -132,6 +133,10 @@ fn behind_a_nat_packets_are_in_udp_and_go_where_keepalives_come_from() {
         assert!(tunnels(&domain, 0).contains(&end), "{end:?}: {:?}", tunnels(&domain, 0));
     }
     assert_ne!(port_of(&domain, 0, DATA_PORT), DATA_PORT, "the NAT gives other ports");
+    let anew = |report: &Report| matches!(report, Report::Restarted { .. });
+    assert!(!domain.reports.iter().any(anew), "a keepalive is no start");
+    assert!(domain.lma.refused().is_empty(), "{:?}", domain.lma.refused());
+    assert!(domain.mags.iter().all(|mag| mag.refused().is_empty()), "their answers are expected");
     // A host that moves behind the NAT.
     let prefix = domain.prefix(0, &station(1));
     domain.attach(1, station(1));
