@@ -23,11 +23,12 @@ use segue_ip::{FlowKey, Prefix};
 use segue_keepalive::Config as Keepalive;
 use segue_mobility::Pool;
 use segue_pmip::{
-    Access, Allowed, AttachBy, DECISION, Identities, Identity, Lifetimes, LinkLayer, Lma,
-    LmaConfig, LmaInput, LmaWish, MOBILITY, Mag, MagConfig, MagInput, NodeId, PeerAddress,
-    Schedule as Placing, SessionState,
+    Access, Allowed, AttachBy, DATA_PORT, DECISION, Encapsulation, Identities, Identity, Lifetimes,
+    LinkLayer, Lma, LmaConfig, LmaInput, LmaWish, MOBILITY, Mag, MagConfig, MagInput, NodeId,
+    PeerAddress, SIGNALLING_PORT, Schedule as Placing, SessionState,
 };
 use segue_sim::net::Hop;
+use segue_sim::packet::UDP;
 use segue_sim::pmip::{LmaRole, MagRole};
 use segue_sim::role::Order as At;
 use segue_sim::{AgentId, RoleAgent};
@@ -35,7 +36,7 @@ use segue_wire::mobility::Profile;
 use segue_wire::mobility::option::{AccessTechnology, Handoff};
 
 use crate::fault::{Entry, HostShape, Node, PathRef, PathShape};
-use crate::stage::{CORE_V6, Touched};
+use crate::stage::{CORE, CORE_V6, Touched, outside};
 use crate::{Protocol, Record, Scene, Schedule, Stage, Staged, Violation, Words, World};
 
 /// Mobile nodes, and interfaces of each.
@@ -54,6 +55,8 @@ fn keepalive() -> Keepalive {
 }
 /// Time that an anchor has for what it has noticed.
 const SLACK: Span = Span::from_millis(1);
+/// What the machines listen to: messages over IPv6, and both ports over IPv4.
+const PORTS: [(u8, u16); 3] = [(MOBILITY, 0), (UDP, SIGNALLING_PORT), (UDP, DATA_PORT)];
 /// The interface of a gateway, which is its access, too: nothing of a mobile node passes there.
 const LINK: u32 = 1;
 
@@ -85,15 +88,18 @@ impl Protocol for Pmip {
         false
     }
 
-    /// Two to four gateways; in most runs without flow mobility, or with flows that are placed by chance or by quality.
+    /// Two to four gateways, some of them over IPv4 behind NATs; in most runs without flow mobility, or with flows that are placed
+    /// by chance or by quality; in half with tunnels of GRE.
     fn draw(&self, rng: &mut Rng) -> (Vec<String>, Vec<HostShape>) {
         let gateway = |rng: &mut Rng| HostShape {
             settings: String::new(),
-            paths: Vec::from([PathShape { v6: true, ..PathShape::draw(rng) }]),
+            paths: Vec::from([PathShape::draw(rng)]),
         };
         let flows = ["static", "static", "random", "off", "quality"][rng.below(5) as usize];
         let handoff = ["new", "new", "unknown"][rng.below(3) as usize];
-        let settings = Vec::from([format!("flows {flows}"), format!("handoff {handoff}")]);
+        let tunnels = ["ip", "gre"][usize::from(rng.clone().chance(0.5))];
+        let settings = [("flows", flows), ("handoff", handoff), ("tunnels", tunnels)];
+        let settings = settings.map(|(name, value)| format!("{name} {value}")).to_vec();
         (settings, (0..2 + rng.below(3)).map(|_| gateway(rng)).collect())
     }
 
@@ -120,7 +126,10 @@ impl Protocol for Pmip {
                 words.one_of("flows", &all)
             }
             "handoff" => words.one_of("the handoff", &[("new", ()), ("unknown", ())]),
-            other => Err(format!("\"{other}\" is none of flows, handoff, host, at, quiet")),
+            "tunnels" => words.one_of("the tunnels", &[("ip", ()), ("gre", ())]),
+            other => {
+                Err(format!("\"{other}\" is none of flows, handoff, tunnels, host, at, quiet"))
+            }
         }
     }
 
@@ -138,9 +147,9 @@ impl Protocol for Pmip {
     }
 
     fn check(&self, schedule: &Schedule) -> Result<(), String> {
-        match schedule.hosts.iter().all(|host| host.paths.len() == 1 && host.paths[0].v6) {
+        match schedule.hosts.iter().all(|host| host.paths.len() == 1) {
             true => Ok(()),
-            false => Err("a gateway has one path of IPv6".into()),
+            false => Err("a gateway has one path".into()),
         }
     }
 
@@ -199,14 +208,16 @@ impl Domain {
     fn new(schedule: &Schedule, start: Time) -> Domain {
         let mut stage = Stage::new(schedule, start);
         let has = |setting: &str| schedule.settings.iter().any(|line| line == setting);
-        let IpAddr::V6(anchor) = CORE_V6 else { unreachable!("it is of IPv6") };
+        let IpAddr::V4(anchor_v4) = CORE else { unreachable!("it is of IPv4") };
         // Each start sets it.
         let clock = DayClock::new(Time::ZERO, UnixTime(0));
         let network = Prefix::new(Ipv6Addr::new(0x2001, 0xdb9, 0, 0, 0, 0, 0, 0), 60);
         let pool = Pool::prefixes(network, 64, 0).expect("the network has parts of this length");
-        let mut config = LmaConfig::new(anchor, pool, clock);
-        let everybody = Allowed { prefix: Prefix::default_of(true), profile: Profile::STRICT };
-        config.gateways = Vec::from([everybody]);
+        let mut config = LmaConfig::new(CORE_V6, pool, clock);
+        let everybody = [true, false].map(Prefix::default_of);
+        let allowed = |prefix| Allowed { prefix, profile: Profile::STRICT };
+        config.gateways = everybody.map(allowed).to_vec();
+        config.address_v4 = Some(anchor_v4);
         config.flow_mobility = !has("flows off");
         config.schedule = match () {
             () if has("flows random") => Placing::Random,
@@ -215,7 +226,7 @@ impl Domain {
         };
         config.keepalive = has("flows quality").then(keepalive);
         let lma = Anchor::of(LmaRole::new(config), stage.network.seed_of(1, 0));
-        let lma = stage.add_agent(Node::Fixed(0), &[(MOBILITY, 0)], lma);
+        let lma = stage.add_agent(Node::Fixed(0), &PORTS, lma);
         stage.cast::<LmaRole>(Node::Fixed(0), lma);
         let known = every().map(|place| {
             let (anchor, prefixes) = (None, Vec::new());
@@ -226,14 +237,13 @@ impl Domain {
         for gateway in 0..stage.hosts.len() {
             let at = stage.hosts[gateway].node;
             let interface = stage.network.node(at).adapters[0].interface.clone();
-            let Some(IpAddr::V6(proxy_coa)) = interface.addresses.first().copied() else {
-                unreachable!("its path is of IPv6")
-            };
-            stage.network.node_mut(at).routes.set(Prefix::default_of(true), Hop::Interface(LINK));
+            let proxy_coa = interface.addresses[0];
+            let (path, v6) = (PathRef { host: gateway, path: 0 }, proxy_coa.is_ipv6());
+            stage.network.node_mut(at).routes.set(Prefix::default_of(v6), Hop::Interface(LINK));
             let access = Access {
                 interface: interface.name,
                 technology: AccessTechnology::WLAN,
-                proxy_coa: proxy_coa.into(),
+                proxy_coa,
                 handoff: if has("handoff unknown") {
                     Handoff::UNKNOWN
                 } else {
@@ -243,13 +253,20 @@ impl Domain {
             };
             let lifetime = Lifetimes { shortest: LIFETIME, first: LIFETIME, longest: LIFETIME };
             let identities = Some(identities.clone());
+            let anchor = if v6 { CORE_V6 } else { CORE };
             let config = MagConfig::new(anchor, Vec::from([access]), clock);
-            let agent = MagRole::ordered(MagConfig { identities, lifetime, ..config });
+            let encapsulation =
+                if has("tunnels gre") { Encapsulation::Gre } else { Encapsulation::Ip };
+            let config = MagConfig { identities, lifetime, encapsulation, ..config };
+            let agent = MagRole::ordered(config);
             let agent = Gateway::of(agent, stage.network.seed_of(2, gateway as u32));
-            let agent = stage.add_agent(Node::Host(gateway), &[(MOBILITY, 0)], agent);
+            let agent = stage.add_agent(Node::Host(gateway), &PORTS, agent);
             stage.cast::<MagRole>(Node::Host(gateway), agent);
             mags.push(agent);
-            addresses.push(proxy_coa.into());
+            addresses.push(match proxy_coa {
+                IpAddr::V6(_) => proxy_coa.into(),
+                IpAddr::V4(own) => PeerAddress { address: outside(path, 0), behind: Some(own) },
+            });
         }
         stage.network.start();
         let (truth, first, asked) = (BTreeMap::new(), BTreeMap::new(), Vec::new());

@@ -442,7 +442,7 @@ fn inside_v6(at: PathRef, choice: u16) -> IpAddr {
 }
 
 /// The source that the core sees after a NAT's choice.
-fn outside(at: PathRef, choice: u16) -> IpAddr {
+pub(crate) fn outside(at: PathRef, choice: u16) -> IpAddr {
     let [high, low] = choice.to_be_bytes();
     Ipv4Addr::new(100, 64 + (at.host * 8 + at.path) as u8, high, low).into()
 }

@@ -216,7 +216,7 @@ impl Lma {
             Body::Heartbeat(beat) => self.on_beat(now, &beat, &told, from, ends),
             Body::UpdateNotificationAcknowledgement(answer) => self.noticed(now, &answer, from),
             Body::BindingRevocation(BindingRevocation::Acknowledgement(answer)) => {
-                self.revoked(now, &answer, from)
+                self.revoked(now, &answer, from, ends)
             }
             _ => Err(Refusal::NotServed),
         }

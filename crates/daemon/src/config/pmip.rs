@@ -31,8 +31,8 @@ use super::radius::RadiusKeys;
 use crate::control;
 use crate::settings::{Choice, Common, Lma, Mag, Relay};
 
-/// Inner packets of 1500 bytes less an IPv6 header.
-const MTU: u32 = 1_460;
+/// 1500 bytes less an IPv6 header, and one of GRE with a key, which an anchor may have for some.
+const MTU: u32 = 1_452;
 /// Tunnels for which a relay has room, unless a file says otherwise.
 const TUNNELS: u32 = 4_096;
 /// The longest lifetime that a message can say: 65535 times 4 s.
@@ -103,7 +103,7 @@ pub struct LmaFile {
     pub max_tunnels: Option<u32>,
     /// Device of the relay, `segue0`.
     pub device: Option<String>,
-    /// Its MTU, 1460.
+    /// Its MTU, 1452.
     pub mtu: Option<u32>,
     /// `auto`, `ebpf` or `user`.
     pub datapath: Option<Choice>,
@@ -159,7 +159,7 @@ pub struct MagFile {
     pub max_hosts: Option<usize>,
     /// Device of the relay, `segue0`.
     pub device: Option<String>,
-    /// Its MTU, which hosts are told, 1460.
+    /// Its MTU, which hosts are told, 1452.
     pub mtu: Option<u32>,
     /// `auto`, `ebpf` or `user`.
     pub datapath: Option<Choice>,

@@ -263,6 +263,11 @@ fn what_is_no_ip_packet_at_a_tunnels_port_is_for_whoever_has_it(path: Path) {
         }
     }
     counted(&world.anchor, DropReason::InnerPacket, 3);
+    // What could be a packet from a port that no tunnel has.
+    let stranger = world.access.ns.run(|| UdpSocket::bind((ip(ACCESS_OUTER[1]), 5_438)));
+    stranger.unwrap().unwrap().send_to(&[0x60, 5], to).unwrap();
+    let (len, from) = anchor.recv_from(&mut buffer).unwrap();
+    assert_eq!((&buffer[..len], from.port()), (&[0x60, 5][..], 5_438));
     anchor.send_to(&[0x3b, 4], (ip(ACCESS_OUTER[1]), 5_437)).unwrap();
     assert_eq!(access.recv(&mut buffer).unwrap(), 2);
 }

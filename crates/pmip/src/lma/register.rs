@@ -383,11 +383,11 @@ impl Lma {
             open.session.is_some() || (&open.node, open.to) != (&node, peer) || !of_it()
         });
         if moved {
-            self.leave_gateway(before);
             self.revoke_at(now, number, peer);
             if !fault(36) {
                 self.revoke_former(now, &node, &prefixes, before, same_access);
             }
+            self.leave_gateway(before);
             self.report(Report::Moved { node, link_layer, from: before, to: peer });
         }
         number

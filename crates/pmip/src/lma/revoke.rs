@@ -9,13 +9,14 @@ use segue_wire::mobility::body::{
     BindingRevocation, BindingRevocationAcknowledgement, BindingRevocationIndication,
 };
 use segue_wire::mobility::{
-    Body, MobilityOption, RevocationFlags, RevocationStatus, RevocationTrigger,
+    Body, MobilityOption, Profile, RevocationFlags, RevocationStatus, RevocationTrigger,
 };
 
 use super::Lma;
 use super::state::{REVOCATION, Revocation};
-use crate::message::home_network_prefix;
+use crate::message::{datagram, home_network_prefix};
 use crate::news::Why;
+use crate::peer::Ends;
 use crate::{NodeId, PeerAddress, Refusal};
 
 /// Most that are not acknowledged at a time.
@@ -61,8 +62,10 @@ impl Lma {
     /// A host has moved while its binding is revoked: its gateway is another one now, which is told once it has the answer to
     /// its registration.
     pub(super) fn revoke_at(&mut self, now: Time, session: u32, gateway: PeerAddress) {
+        let ends = self.ends_to(gateway);
         for open in self.revocations.values_mut().filter(|open| open.session == Some(session)) {
-            (open.to, open.again) = (gateway, Retransmission::new(now, Backoff::REVOCATION));
+            (open.to, open.ends) = (gateway, ends);
+            open.again = Retransmission::new(now, Backoff::REVOCATION);
         }
     }
 
@@ -88,8 +91,8 @@ impl Lma {
             }
         };
         let again = Retransmission::new(now, Backoff::REVOCATION);
-        let node = node.clone();
-        let open = Revocation { node, sequence, trigger, session, again, to, options };
+        let (node, ends) = (node.clone(), self.ends_to(to));
+        let open = Revocation { node, sequence, trigger, session, again, to, ends, options };
         self.indicate(&open);
         self.revocations.insert(sequence, open);
     }
@@ -101,7 +104,9 @@ impl Lma {
             flags: RevocationFlags::PROXY,
         };
         let body = Body::BindingRevocation(BindingRevocation::Indication(indication));
-        self.say(body, open.options.clone(), open.to);
+        let ends =
+            if self.peers.contains_key(&open.to) { self.ends_to(open.to) } else { open.ends };
+        self.send(datagram(body, open.options.clone(), ends, &Profile::STRICT));
     }
 
     /// A gateway has ended a binding, or never had it.
@@ -110,8 +115,10 @@ impl Lma {
         now: Time,
         answer: &BindingRevocationAcknowledgement,
         from: PeerAddress,
+        ends: Ends,
     ) -> Result<(), Refusal> {
-        let open = self.revocations.get(&answer.sequence).filter(|open| open.to == from);
+        let is_from = |open: &&Revocation| open.to == from || open.ends == ends;
+        let open = self.revocations.get(&answer.sequence).filter(is_from);
         let session = open.ok_or(Refusal::Stale)?.session;
         self.revocations.remove(&answer.sequence);
         if answer.status != RevocationStatus::MN_ATTACHED {

@@ -14,6 +14,7 @@ use segue_wire::mobility::{MobilityOption, RevocationTrigger};
 
 use crate::keepalive::Keepalive;
 use crate::message::Update;
+use crate::peer::Ends;
 use crate::{LinkLayer, NodeId, PeerAddress};
 
 // Kinds of numbers that an anchor gives.
@@ -156,6 +157,8 @@ pub(super) struct Revocation {
     pub(super) session: Option<u32>,
     pub(super) again: Retransmission,
     pub(super) to: PeerAddress,
+    /// How the gateway was reached when it had a binding: it may have none any more.
+    pub(super) ends: Ends,
     pub(super) options: Vec<MobilityOption>,
 }
 

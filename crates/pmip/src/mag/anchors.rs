@@ -58,6 +58,10 @@ impl Mag {
         if ends.own.1 == DATA_PORT {
             return self.is_open(now, ends, beat.sequence);
         }
+        if self.nat(ends).is_some_and(|nat| nat.sequence == beat.sequence) {
+            // A keepalive was answered at the port of messages.
+            return Ok(());
+        }
         if !self.anchors.contains_key(&from) {
             return Err(Refusal::Stranger);
         }
@@ -250,18 +254,26 @@ impl Mag {
             let most = nat.refresh.unwrap_or(AGAIN * 64);
             nat.wait = (nat.wait * 2).min(most);
             self.keepalives.set((coa, anchor), now + wait.min(most));
-            let ends = Ends { own: (coa, DATA_PORT), peer: (anchor, DATA_PORT) };
-            self.send(heart::request(sequence, None, ends, true));
-            self.show_itself(coa, anchor);
+            let of_packets = Ends { own: (coa, DATA_PORT), peer: (anchor, DATA_PORT) };
+            for ends in [of_packets, Ends::between(coa, anchor)] {
+                self.send(heart::request(sequence, None, ends, true));
+            }
         }
     }
 
-    /// A keepalive was answered.
+    /// What is known of NATs on a way.
+    fn nat(&mut self, ends: Ends) -> Option<&mut Nat> {
+        let known = self.anchors.get_mut(&ends.peer.0)?;
+        known.tunnels.get_mut(&ends.own.0)?.nat.as_mut()
+    }
+
+    /// A keepalive was answered at the port of hosts' packets.
     fn is_open(&mut self, now: Time, ends: Ends, sequence: u32) -> Result<(), Refusal> {
         let (coa, anchor) = (ends.own.0, ends.peer.0);
-        let known = self.anchors.get_mut(&anchor).ok_or(Refusal::Stranger)?;
-        let nat = known.tunnels.get_mut(&coa).and_then(|way| way.nat.as_mut());
-        let nat = nat.filter(|nat| nat.sequence == sequence).ok_or(Refusal::Stale)?;
+        if !self.anchors.contains_key(&anchor) {
+            return Err(Refusal::Stranger);
+        }
+        let nat = self.nat(ends).filter(|nat| nat.sequence == sequence).ok_or(Refusal::Stale)?;
         nat.wait = AGAIN;
         match nat.refresh {
             Some(refresh) => self.keepalives.set((coa, anchor), now + refresh),

@@ -68,7 +68,7 @@ impl MagConfig {
             profile: Profile::STRICT,
             identities: Some(Identities::default()),
             mac: Some(FIXED_MAC),
-            mtu_bytes: 1_460,
+            mtu_bytes: 1_452,
             name_servers: Vec::new(),
             advertise_every: Span::from_secs(600),
             lifetime: Lifetimes::default(),

@@ -38,7 +38,7 @@ fn a_host_that_attaches_is_registered_then_told_of_its_prefix_alone_and_carried(
     let [(0, _, nd::Message::RouterAdvertisement(advertisement))] = &domain.frames[..] else {
         panic!("{:?}", domain.frames)
     };
-    assert!(advertisement.options.contains(&NdOption::Mtu { mtu: 1_460 }));
+    assert!(advertisement.options.contains(&NdOption::Mtu { mtu: 1_452 }));
     assert_eq!(advertisement.router_lifetime, 1_800);
 
     let gateway = &domain.given[1];

@@ -189,7 +189,9 @@ pub(crate) fn walks(domain: &Domain, [left, right]: [&str; 2]) {
     domain.is_bound(FIRST, left);
     let address = domain.address("host", "wlan");
     let echo = UdpEcho::start(domain.node("cn"), cn());
-    let (local, _) = one_datagram(host, echo.address).expect("the correspondent answers");
+    // A NAT may lose one of two packets that open a way through it in the same instant: here the host's, beside the keepalive.
+    let answer = one_datagram(host, echo.address).or_else(|| one_datagram(host, echo.address));
+    let (local, _) = answer.expect("the correspondent answers");
     assert_eq!(local.ip(), IpAddr::V6(address));
     // Both directions at once, and one that the host never opened.
     let stream = Stream::start(host, domain.node("cn"), cn(), Duration::from_millis(2));

@@ -67,7 +67,8 @@ impl Capture {
     fn start(domain: &Domain, node: &Netns, interface: &str) -> Option<Capture> {
         let file = domain.dir.path().join("capture.pcap");
         let mut tshark = node.command("tshark");
-        tshark.args(["-q", "-i", interface, "-w"]).arg(&file);
+        // Full packets of the stream are many, and show nothing that its other ones do not.
+        tshark.args(["-q", "-f", "less 300", "-i", interface, "-w"]).arg(&file);
         let Ok(tshark) = tshark.stdout(Stdio::null()).stderr(Stdio::null()).spawn() else {
             println!("skipped: there is no tshark");
             return None;
@@ -79,13 +80,21 @@ impl Capture {
     /// Ends it: how many of the packets fit each of these filters.
     fn end<const N: usize>(mut self, filters: [&str; N]) -> [usize; N] {
         kill(Pid::from_raw(self.tshark.id().cast_signed()), Signal::SIGINT).unwrap();
-        self.tshark.wait().unwrap();
+        wait_for("the capture's end", || self.tshark.try_wait().unwrap().is_some());
+        let file = &self.file;
         filters.map(|filter| {
             let mut tshark = Command::new("tshark");
-            let output = tshark.arg("-r").arg(&self.file).args(["-Y", filter]).output().unwrap();
+            let output = tshark.arg("-r").arg(file).args(["-Y", filter]).output().unwrap();
             assert!(output.status.success(), "{filter}: {}", text(&output.stderr));
             text(&output.stdout).lines().count()
         })
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        let _ = self.tshark.kill();
+        let _ = self.tshark.wait();
     }
 }
 
@@ -98,8 +107,12 @@ fn moves_over_ipv4(datapath: &'static str) {
     let status = domain.lma().status();
     assert_eq!(status["tunnels"][0]["form"], "ip", "{status}");
     let Some(capture) = capture else { return };
-    let filters =
-        ["_ws.malformed", "udp.port == 5436 && mip6", "ip.proto == 41", "udp.port == 5437"];
+    let filters = [
+        "mipv6 && _ws.malformed",
+        "udp.port == 5436 && mipv6",
+        "ip.proto == 41",
+        "udp.port == 5437",
+    ];
     let [malformed, messages, packets, udp] = capture.end(filters);
     assert_eq!((malformed, udp), (0, 0));
     assert!(messages >= 8 && packets > 100, "{messages} {packets}");
@@ -132,8 +145,12 @@ fn moves_behind_a_nat(datapath: &'static str) {
     let capture = Capture::start(&domain, domain.node("lma"), "core");
     walks(&domain, ["10.1.0.2 (10.2.0.2)", "10.1.0.2 (10.3.0.2)"]);
     if let Some(capture) = capture {
-        let filters =
-            ["_ws.malformed", "udp.port == 5436 && mip6", "udp.port == 5437", "ip.proto == 41"];
+        let filters = [
+            "mipv6 && _ws.malformed",
+            "udp.port == 5436 && mipv6",
+            "udp.port == 5437",
+            "ip.proto == 41",
+        ];
         let [malformed, messages, packets, plain] = capture.end(filters);
         assert_eq!((malformed, plain), (0, 0));
         assert!(messages >= 8 && packets > 100, "{messages} {packets}");
@@ -185,7 +202,7 @@ fn moves_with_keys(datapath: &'static str) {
     let form = tunnels.last().unwrap()["form"].as_str().unwrap().to_owned();
     assert!(tunnels.len() == 2 && form.starts_with("gre "), "{status}");
     if let Some(capture) = capture {
-        let filters = ["_ws.malformed", "mip6.gre_key", "gre.key", "ipv6.nxt == 41"];
+        let filters = ["mipv6 && _ws.malformed", "mip6.gre_key", "gre.key", "ipv6.nxt == 41"];
         let [malformed, keys, packets, plain] = capture.end(filters);
         assert_eq!((malformed, plain), (0, 0));
         assert!(keys >= 8 && packets > 100, "{keys} {packets}");
