@@ -204,6 +204,30 @@ fn every() -> impl Iterator<Item = Place> {
     (0..NODES).flat_map(|n| (0..INTERFACES).map(move |interface| (n, interface)))
 }
 
+/// A gateway with this access, which knows all mobile nodes.
+fn mag_config(access: Access, clock: DayClock) -> MagConfig {
+    let known = every().map(|place| {
+        let (anchor, prefixes) = (None, Vec::new());
+        (station(place), Identity { node: node(place.0), anchor, prefixes })
+    });
+    let identities = Some(Identities { known: known.collect(), realm: None });
+    let lifetime = Lifetimes { shortest: LIFETIME, first: LIFETIME, longest: LIFETIME };
+    let anchor = if access.proxy_coa.is_ipv6() { CORE_V6 } else { CORE };
+    let config = MagConfig::new(anchor, Vec::from([access]), clock);
+    MagConfig { identities, lifetime, ..config }
+}
+
+/// What the anchor knows of a gateway with this address: those of IPv4 are behind NATs.
+fn seen_at(gateway: usize, proxy_coa: IpAddr) -> PeerAddress {
+    match proxy_coa {
+        IpAddr::V6(_) => proxy_coa.into(),
+        IpAddr::V4(own) => {
+            let address = outside(PathRef { host: gateway, path: 0 }, 0);
+            PeerAddress { address, behind: Some(own) }
+        }
+    }
+}
+
 impl Domain {
     fn new(schedule: &Schedule, start: Time) -> Domain {
         let mut stage = Stage::new(schedule, start);
@@ -228,18 +252,13 @@ impl Domain {
         let lma = Anchor::of(LmaRole::new(config), stage.network.seed_of(1, 0));
         let lma = stage.add_agent(Node::Fixed(0), &PORTS, lma);
         stage.cast::<LmaRole>(Node::Fixed(0), lma);
-        let known = every().map(|place| {
-            let (anchor, prefixes) = (None, Vec::new());
-            (station(place), Identity { node: node(place.0), anchor, prefixes })
-        });
-        let identities = Identities { known: known.collect(), realm: None };
         let (mut mags, mut addresses) = (Vec::new(), Vec::new());
         for gateway in 0..stage.hosts.len() {
             let at = stage.hosts[gateway].node;
             let interface = stage.network.node(at).adapters[0].interface.clone();
             let proxy_coa = interface.addresses[0];
-            let (path, v6) = (PathRef { host: gateway, path: 0 }, proxy_coa.is_ipv6());
-            stage.network.node_mut(at).routes.set(Prefix::default_of(v6), Hop::Interface(LINK));
+            let all = Prefix::default_of(proxy_coa.is_ipv6());
+            stage.network.node_mut(at).routes.set(all, Hop::Interface(LINK));
             let access = Access {
                 interface: interface.name,
                 technology: AccessTechnology::WLAN,
@@ -251,22 +270,15 @@ impl Domain {
                 },
                 by: AttachBy::Driver,
             };
-            let lifetime = Lifetimes { shortest: LIFETIME, first: LIFETIME, longest: LIFETIME };
-            let identities = Some(identities.clone());
-            let anchor = if v6 { CORE_V6 } else { CORE };
-            let config = MagConfig::new(anchor, Vec::from([access]), clock);
             let encapsulation =
                 if has("tunnels gre") { Encapsulation::Gre } else { Encapsulation::Ip };
-            let config = MagConfig { identities, lifetime, encapsulation, ..config };
+            let config = MagConfig { encapsulation, ..mag_config(access, clock) };
             let agent = MagRole::ordered(config);
             let agent = Gateway::of(agent, stage.network.seed_of(2, gateway as u32));
             let agent = stage.add_agent(Node::Host(gateway), &PORTS, agent);
             stage.cast::<MagRole>(Node::Host(gateway), agent);
             mags.push(agent);
-            addresses.push(match proxy_coa {
-                IpAddr::V6(_) => proxy_coa.into(),
-                IpAddr::V4(own) => PeerAddress { address: outside(path, 0), behind: Some(own) },
-            });
+            addresses.push(seen_at(gateway, proxy_coa));
         }
         stage.network.start();
         let (truth, first, asked) = (BTreeMap::new(), BTreeMap::new(), Vec::new());

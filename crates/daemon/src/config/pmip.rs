@@ -24,7 +24,8 @@ use segue_wire::mobility::Profile;
 use serde::Deserialize;
 
 use self::transport::{
-    EncapsulationKey, GreKey, encapsulation, has_family, own_addresses, same_family, unicast,
+    EncapsulationKey, GreKey, encapsulation, has_family, nat_keepalive, own_addresses, same_family,
+    unicast,
 };
 use super::mih::{self, MihKeys};
 use super::radius::RadiusKeys;
@@ -283,10 +284,6 @@ impl LmaFile {
         if !(1..=1 << 18).contains(&max_flows) {
             bail!("max_flows must lie between 1 and {}", 1 << 18);
         }
-        let nat_keepalive = span(self.nat_keepalive, default.nat_keepalive);
-        if !(Span::from_secs(1)..=Span::from_secs(3_600)).contains(&nat_keepalive) {
-            bail!("nat_keepalive must lie between 1s and 1h");
-        }
         let flow_idle = span(self.flow_idle, Span::from_secs(60));
         if flow_idle < Span::from_secs(1) {
             bail!("flow_idle must be 1s or longer");
@@ -311,7 +308,7 @@ impl LmaFile {
                 authorize: radius.is_some(),
                 address_v4: self.address_v4,
                 accept_udp: self.accept_udp.unwrap_or(false),
-                nat_keepalive,
+                nat_keepalive: nat_keepalive(self.nat_keepalive, default.nat_keepalive)?,
                 gre: GreKey::gre(self.gre),
                 max_tunnels: max_tunnels as usize,
                 prefix_hold: span(self.prefix_hold, default.prefix_hold),

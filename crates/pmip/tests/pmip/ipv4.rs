@@ -145,11 +145,14 @@ fn behind_a_nat_packets_are_in_udp_and_go_where_keepalives_come_from() {
     assert_eq!(domain.prefixes(0, &station(1)), [], "what the anchor says gets through");
     let end = (v4(LMA_V4), v4(NAT), in_udp(port_of(&domain, 1, DATA_PORT)));
     assert!(tunnels(&domain, 0).contains(&end));
-    // Its last host leaves the gateway to which the NAT gave another port: it is told, and answers.
+    // Its last host leaves the gateway to which the NAT gave another port: it is told, again if that is lost, and answers.
     domain.detach(1, station(2));
     domain.run(s(30.0));
     domain.attach(0, station(1));
-    domain.run(s(31.0));
+    domain.cut = true;
+    domain.run(s(30.1));
+    domain.cut = false;
+    domain.run(s(35.0));
     assert_eq!(domain.prefixes(1, &station(1)), []);
     assert!(domain.lma.refused().is_empty(), "{:?}", domain.lma.refused());
 }

@@ -162,8 +162,8 @@ fn a_binding_without_keys_goes_back_into_the_tunnel_that_all_have() {
 
 /// The update of a gateway once more, with its Link-local Address.
 fn asks(domain: &mut Domain, address: &str) -> Ipv6Addr {
-    let updates = domain.packets.iter().filter(|datagram| datagram.bytes[2] == 5);
-    let mut update = updates.last().unwrap().clone();
+    let mut updates = domain.packets.iter().filter(|datagram| datagram.bytes[2] == 5);
+    let mut update = updates.next_back().unwrap().clone();
     let mut message = Message::parse(&update.bytes, &Profile::STRICT).unwrap();
     let link_local_address = address.parse().unwrap();
     message.options.push(MobilityOption::LinkLocalAddress(LinkLocalAddress { link_local_address }));

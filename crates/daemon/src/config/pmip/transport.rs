@@ -3,6 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use anyhow::bail;
+use segue_clock::Span;
+use segue_grammar::Duration;
 use segue_pmip::{Allowed, Encapsulation, GreUse};
 use serde::Deserialize;
 
@@ -69,6 +71,14 @@ pub(super) fn has_family(
         }
         None => Ok(()),
     }
+}
+
+pub(super) fn nat_keepalive(key: Option<Duration>, usual: Span) -> anyhow::Result<Span> {
+    let span = key.map_or(usual, |Duration(span)| span);
+    if !(Span::from_secs(1)..=Span::from_secs(3_600)).contains(&span) {
+        bail!("nat_keepalive must lie between 1s and 1h");
+    }
+    Ok(span)
 }
 
 pub(super) fn encapsulation(
