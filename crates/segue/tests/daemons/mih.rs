@@ -1,6 +1,8 @@
 //! IEEE 802.21 end to end: service access points, functions, and the gateways and anchors that hear of links.
 
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -33,12 +35,25 @@ struct Told {
     saps: Vec<Daemon>,
     domain: Domain,
     transport: &'static str,
+    /// Further keys of accesses.
+    access: &'static str,
 }
 
 impl Told {
     fn new(transport: &'static str, accesses: &[&'static str]) -> Option<Told> {
+        Told::with(transport, accesses, "", "")
+    }
+
+    /// With further keys of accesses and of the anchor.
+    fn with(
+        transport: &'static str,
+        accesses: &[&'static str],
+        access: &'static str,
+        anchor: &str,
+    ) -> Option<Told> {
         let domain = Domain::new("ebpf", &[])?;
-        let mut all = Told { functions: Vec::new(), saps: Vec::new(), domain, transport };
+        let (functions, saps) = (Vec::new(), Vec::new());
+        let mut all = Told { functions, saps, domain, transport, access };
         for node in ["left", "right"] {
             all.functions.push(all.function(node));
             all.saps.push(all.sap(node));
@@ -47,6 +62,7 @@ impl Told {
             "[mih]\nfunctions = [\"fd00:2::2\", \"fd00:3::2\"]\ntransport = \"{transport}\"\n"
         );
         let content = std::fs::read_to_string(example("lma.toml")).unwrap();
+        let content = format!("{anchor}{content}");
         drop(all.domain.lma.take());
         all.domain.lma = Some(all.domain.start_with("lma", "lma", &format!("{content}{more}")));
         for access in accesses {
@@ -86,7 +102,7 @@ impl Told {
         let (_, link, _) = LINKS.iter().find(|(name, ..)| *name == access).unwrap();
         let content = std::fs::read_to_string(example(&format!("{access}.toml"))).unwrap();
         let technology = content.lines().find(|line| line.starts_with("technology")).unwrap();
-        let by = format!("{technology}\nattach = \"mih\"\nlink = \"{link}\"");
+        let by = format!("{technology}\nattach = \"mih\"\nlink = \"{link}\"\n{}", self.access);
         let transport = self.transport;
         let content =
             content.replace(technology, &by) + &format!("\n[mih]\ntransport = \"{transport}\"\n");
@@ -257,6 +273,83 @@ fn soak_of_thirty_handovers_that_were_foretold() {
 }
 
 /// What was said, and how it ended.
+/// What the anchor has sent to a gateway, and received from it, in packets.
+fn carried(status: &Value, proxy_coa: &str) -> [u64; 2] {
+    let mut all = status["tunnels"].as_array().unwrap().iter();
+    let tunnel = all.find(|tunnel| tunnel["proxy_coa"] == proxy_coa).unwrap();
+    [0, 1].map(|n| tunnel["packets"][n].as_u64().unwrap())
+}
+
+/// A host that makes one interface of its two: a bridge over both.
+#[test]
+fn a_logical_interface_sends_where_its_flows_come_from() {
+    let _turn = crate::among_others();
+    let socket = tempfile::tempdir().unwrap();
+    let socket = socket.path().join("decisions.sock");
+    let keys = format!("decisions = {:?}\n", socket.to_str().unwrap());
+    let accesses = ["wlan1", "lte2"];
+    let Some(told) = Told::with("udp", &accesses, "handoff = \"sharing\"", &keys) else { return };
+    let (host, far) = (told.domain.node("host"), told.domain.node("cn"));
+    let ip = |args: &str| {
+        let mut command = host.command("ip");
+        assert!(command.arg("link").args(args.split(' ')).status().unwrap().success(), "{args}");
+    };
+    ip("add name sgbr type bridge");
+    let accept = || std::fs::write("/proc/sys/net/ipv6/conf/sgbr/accept_ra", "1");
+    host.run(accept).unwrap().unwrap();
+    ["set wlan master sgbr", "set wwan master sgbr", "set sgbr up"].map(ip);
+    told.is_subscribed(0, LINKS[0].1, 2);
+    told.is_subscribed(1, LINKS[3].1, 2);
+    told.domain.attach("host:wlan", "wlan1");
+    told.domain.is_bound(FIRST, "fd00:2::2");
+    told.domain.attach("host:wwan", "lte2");
+    let status = told.domain.is_bound(SECOND, "fd00:3::3");
+    let bindings = [FIRST, SECOND].map(|llid| binding(&status, llid).unwrap().clone());
+    assert_eq!(bindings[0]["prefixes"], bindings[1]["prefixes"]);
+    let address = told.domain.address("host", "sgbr");
+    let stream = Stream::start(host, far, cn(), Duration::from_millis(2));
+    let voice = Voice::start(host, far, cn());
+    stream.flows_on(100_000);
+    let orders = UnixStream::connect(&socket).unwrap();
+    orders.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let lines = BufReader::new(orders.try_clone().unwrap()).lines();
+    let events = lines.map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
+    let flows: Vec<Value> = events.filter(|event| event["event"] == "flow").take(2).collect();
+    for (to, from) in [(1, 0), (0, 1), (1, 0)] {
+        for told in &flows {
+            let bid = &bindings[to]["bid"];
+            let order = serde_json::json!({ "order": "move", "flow": told["flow"], "bid": bid });
+            (&orders).write_all(format!("{order}\n").as_bytes()).unwrap();
+        }
+        let [to, from] = [to, from].map(|n| bindings[n]["proxy_coa"].as_str().unwrap());
+        told.domain.lma().wait("flows go there", |status| {
+            status["flows"].as_array().unwrap().iter().all(|flow| flow["why"] == "decision")
+        });
+        stream.flows_on(100_000);
+        let before = told.domain.lma().status();
+        stream.flows_on(500_000);
+        voice.flows_on(25);
+        let after = told.domain.lma().status();
+        let more = |coa| {
+            let [before, after] = [&before, &after].map(|status| carried(status, coa));
+            [after[0] - before[0], after[1] - before[1]]
+        };
+        let (there, elsewhere) = (more(to), more(from));
+        println!("over {to}: {there:?}, over {from}: {elsewhere:?}");
+        assert!(there.iter().all(|packets| *packets > 50), "{there:?}");
+        // What was under way.
+        assert!((0..2).all(|n| elsewhere[n] * 20 < there[n]), "{elsewhere:?}");
+    }
+    // The access goes where everything is.
+    told.domain.lab.detach("host:wwan", None).unwrap();
+    stream.flows_on(100_000);
+    voice.flows_on(25);
+    assert_eq!(told.domain.address("host", "sgbr"), address);
+    let heard = voice.finish();
+    println!("lost {:?} of {:?}, gaps {:?} ms", heard.lost, heard.sent, heard.gap_ms);
+    assert!(heard.lost.iter().all(|lost| *lost < 50), "{:?}", heard.lost);
+}
+
 fn said(output: &std::process::Output) -> (Option<i32>, String) {
     let all = [&output.stdout[..], &output.stderr[..]].concat();
     (output.status.code(), crate::world::text(&all))
