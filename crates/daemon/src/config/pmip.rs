@@ -77,6 +77,8 @@ pub struct LmaFile {
     pub assign_delay: Option<Duration>,
     /// Whether flows may go to another interface of their host than the one whose prefix they have, true.
     pub flow_mobility: Option<bool>,
+    /// Tell gateways of the prefixes that their hosts have elsewhere, true.
+    pub flow_mobility_initiate: Option<bool>,
     /// How flows are placed where nobody else decides: `static`, `hash`, `random`, `least-loaded` or `quality`; `static`.
     pub schedule: Option<ScheduleKey>,
     /// How the ways to gateways are measured; with `schedule = "quality"` as planned, else not.
@@ -150,6 +152,8 @@ pub struct MagFile {
     pub fixed_mac: Option<bool>,
     /// Time between advertisements to a host, 10 min.
     pub advertise_every: Option<Duration>,
+    /// Forward everything that comes from anchors to the host at the access, false.
+    pub forward_all: Option<bool>,
     /// Lifetime of a host's first registration, 10 min.
     pub lifetime_first: Option<Duration>,
     /// Shortest lifetime to ask for, 1 min.
@@ -319,6 +323,7 @@ impl LmaFile {
                 delete_delay: span(self.delete_delay, default.delete_delay),
                 assign_delay: span(self.assign_delay, default.assign_delay),
                 flow_mobility: self.flow_mobility.unwrap_or(true),
+                flow_mobility_initiate: self.flow_mobility_initiate.unwrap_or(true),
                 schedule: schedule.schedule(),
                 keepalive,
                 steering,
@@ -345,6 +350,9 @@ impl MagFile {
         let encapsulation = encapsulation(self.encapsulation, anchor)?;
         let mih_links = mih_links(&self.access)?;
         let accesses = accesses(self.access, anchor)?;
+        if self.forward_all == Some(true) && accesses.len() > 1 {
+            bail!("forward_all is for a gateway with one access: run one for each");
+        }
         let mih = told_of(self.mih, instance, &mih_links)?;
         let radius = self.radius.map(RadiusKeys::validate).transpose()?.flatten();
         if radius.is_some() && (self.realm.is_some() || !self.node.is_empty()) {
@@ -402,6 +410,7 @@ impl MagFile {
                 mtu_bytes: relay.mtu,
                 name_servers: self.name_servers.unwrap_or_default(),
                 advertise_every,
+                forward_all: self.forward_all.unwrap_or(false),
                 lifetime,
                 capacity,
                 ..default

@@ -49,6 +49,9 @@ pub struct LmaConfig {
     pub assign_delay: Span,
     /// Whether flows go to another interface of their host than the one whose prefix they have (RFC 7864).
     pub flow_mobility: bool,
+    /// Gateways are told of the prefixes that their hosts have elsewhere (Flow Mobility Initiate, RFC 7864, 3.2.2), and of who is to
+    /// be preferred. If not, they have to forward everything ([`crate::MagConfig::forward_all`]), as in paper 3.
+    pub flow_mobility_initiate: bool,
     /// How flows are placed.
     pub schedule: Schedule,
     /// How the ways to gateways are measured; `None`: not at all.
@@ -101,6 +104,7 @@ impl LmaConfig {
             delete_delay: Span::from_millis(10_000),
             assign_delay: Span::from_millis(1_500),
             flow_mobility: true,
+            flow_mobility_initiate: true,
             schedule: Schedule::Static,
             keepalive: None,
             steering: segue_steering::Config::default(),

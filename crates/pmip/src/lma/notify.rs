@@ -58,6 +58,10 @@ impl Lma {
             let Some(session) = self.sessions.value_mut(&number) else { continue };
             let prefixes = lacks.get(&to).into_iter().flatten().copied().collect();
             let says = Elsewhere { prefixes, prefer: preferred.contains(&number) };
+            if !self.config.flow_mobility_initiate {
+                session.told = Some(Elsewhere { prefer: false, ..says });
+                continue;
+            }
             let nothing_ever = says == Elsewhere::default() && session.asked.is_none();
             if nothing_ever || session.asked.as_ref() == Some(&says) {
                 continue;

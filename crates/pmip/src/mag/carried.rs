@@ -15,8 +15,9 @@ impl Mag {
     pub(super) fn follow(&mut self, place: &Place) {
         let Some(at) = self.stations.get(place) else { return };
         let served = at.state.is_served() && self.tunnel_of(place).is_some();
-        let all = at.prefixes.iter().chain(&at.off_link).filter(|_| served);
-        let wanted = all.copied().collect();
+        let everything = self.config.forward_all.then(|| Prefix::default_of(true));
+        let all = at.prefixes.iter().chain(&at.off_link).copied().chain(everything);
+        let wanted = all.filter(|_| served).collect();
         self.carry(place, wanted);
     }
 

@@ -41,6 +41,9 @@ pub struct MagConfig {
     pub mtu_bytes: u32,
     /// Name servers that it advertises.
     pub name_servers: Vec<Ipv6Addr>,
+    /// Everything that comes out of anchors' tunnels goes to the host, and it may send from anywhere: for anchors that tell nothing of
+    /// flows that move (paper 3), and one host at a time. Of several the newest has it.
+    pub forward_all: bool,
     /// Time between advertisements to a host.
     pub advertise_every: Span,
     /// Bounds of the lifetimes that it asks for, and the one for a host that has not stayed here yet.
@@ -70,6 +73,7 @@ impl MagConfig {
             mac: Some(FIXED_MAC),
             mtu_bytes: 1_452,
             name_servers: Vec::new(),
+            forward_all: false,
             advertise_every: Span::from_secs(600),
             lifetime: Lifetimes::default(),
             table: MAIN_TABLE,

@@ -5,8 +5,8 @@ use std::net::Ipv6Addr;
 use segue_clock::Span;
 use segue_ip::{FlowKey, Input, Prefix, Traffic};
 use segue_pmip::{
-    Cause, DECISION, Identity, LmaConfig, LmaInput, LmaWish, PREFERENCE, PeerAddress, Placed,
-    Report, Schedule, VENDOR,
+    Cause, DECISION, Identity, LmaConfig, LmaInput, LmaWish, MagConfig, PREFERENCE, PeerAddress,
+    Placed, Report, Schedule, VENDOR,
 };
 use segue_wire::mobility::{Body, Message, MobilityOption, UpdateNotificationFlags};
 use segue_wire::nd::{self, Preference};
@@ -15,8 +15,14 @@ use crate::domain::*;
 
 /// A host with both its interfaces at a gateway each, and their prefixes.
 pub(crate) fn two(config: LmaConfig) -> (Domain, [Prefix; 2]) {
+    two_with(config, |_| {})
+}
+
+/// The same with other gateways.
+fn two_with(config: LmaConfig, set: impl Fn(&mut MagConfig)) -> (Domain, [Prefix; 2]) {
     let configs = (0..2).map(|n| {
         let mut config = mag_config(n);
+        set(&mut config);
         let identities = config.identities.as_mut().unwrap();
         for n in [1, 2] {
             let identity = Identity { node: node(1), anchor: None, prefixes: vec![] };
@@ -355,5 +361,28 @@ fn an_interface_that_stays_after_all_has_again_what_is_its_own() {
         assert_eq!(handovers(&domain), all);
         domain.run(s(6.0));
         assert_eq!(preference(&domain, 2), Some(Preference::Medium));
+    }
+}
+
+#[test]
+fn gateways_that_forward_all_need_not_be_told_of_flows_that_move() {
+    let mut config = lma_config();
+    config.flow_mobility_initiate = false;
+    let everything = Prefix::default_of(true);
+    for forward_all in [false, true] {
+        let (mut domain, [first, _]) =
+            two_with(config.clone(), |mag| mag.forward_all = forward_all);
+        assert_eq!(domain.given[2].has(&to_station(everything, 2)), forward_all);
+        assert!(!domain.given[2].has(&to_station(first, 2)));
+        let key = flow(first, 1);
+        first_packet(&mut domain, key);
+        domain.detach(0, station(1));
+        domain.run(s(2.0));
+        assert_eq!(goes(&domain, key), Some(mag(1).into()));
+        assert_eq!(domain.sent_by(LMA, is_initiate).len(), 0);
+        domain.detach(1, station(2));
+        domain.run(s(20.0));
+        assert!(!domain.given[2].has(&to_station(everything, 2)));
+        assert_eq!(domain.given[2].exit(Traffic::From(everything)), None);
     }
 }

@@ -392,6 +392,30 @@ fn flows_move(datapath: &'static str) {
     assert!(heard.lost.iter().all(|lost| *lost < 100), "{:?}", heard.lost);
 }
 
+/// What paper 3 saves: gateways pass everything, and are told nothing of flows that move.
+#[test]
+fn flows_move_to_a_gateway_that_forwards_all_without_a_word_to_it() {
+    let _turn = crate::among_others();
+    let Some(mut domain) = Domain::empty("ebpf") else { return };
+    domain.lma = Some(domain.start("lma", "lma", "flow_mobility_initiate = false\n"));
+    for access in ["wlan1", "lte2"] {
+        domain.mags.insert(access, domain.start("mag", access, "forward_all = true\n"));
+    }
+    domain.attach("host:wlan", "wlan1");
+    domain.is_bound(FIRST, "fd00:2::2");
+    domain.address("host", "wlan");
+    let voice = Voice::start(domain.node("host"), domain.node("cn"), cn());
+    domain.attach("host:wwan", "lte2");
+    domain.is_bound(SECOND, "fd00:3::3");
+    domain.address("host", "wwan");
+    voice.flows_on(10);
+    domain.lab.detach("host:wlan", None).unwrap();
+    let [_, before] = voice.received();
+    wait_for("the call comes over the other access", || voice.received()[1] > before + 50);
+    assert_eq!(domain.mags["lte2"].status()["hosts"][0]["off_link"], serde_json::json!([]));
+    assert_eq!(domain.lma().status()["refused"], serde_json::json!({}));
+}
+
 #[test]
 #[ignore = "a minute of handovers: make soak"]
 fn soak_of_thirty_handovers_of_flows() {
