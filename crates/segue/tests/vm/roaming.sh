@@ -71,6 +71,7 @@ access() {
 }
 printf 'address = "fd00:1::1"\npool = "2001:db8::/48"\ngateways = ["fd00:2::2", "fd00:3::2"]\ntimestamp_window = "5s"\n[mih]\nfunctions = ["fd00:2::2", "fd00:3::2"]\n' >lma.toml
 ip netns exec lma segue pmip lma -c lma.toml --datapath auto --state /run/lma.db --control /run/lma.sock 2>lma.log &
+anchor=$!
 access left wlan0 1 fd00:2::2 hostapd
 access right wlan1 6 fd00:3::2 nl80211
 printf '[[link]]\ninterface = "wlan2"\ntechnology = "wlan"\nsource = "nl80211"\n' >host-sap.toml
@@ -100,7 +101,7 @@ waits 'subscribed' status left-mihf
 bssid() { ip netns exec "$1" cat "/sys/class/net/$2/address" 2>/dev/null || ip -n "$1" -o link show "$2" | sed 's/.*ether \([^ ]*\).*/\1/'; }
 left=$(bssid left wlan0)
 right=$(bssid right wlan1)
-printf 'ctrl_interface=/run/wpa\nnetwork={\nssid="segue"\nkey_mgmt=NONE\nbssid=%s\n}\n' "$left" >wpa.conf
+printf 'ctrl_interface=/run/wpa\nnetwork={\nssid="segue"\nkey_mgmt=NONE\nscan_freq=2412 2437\nbssid=%s\n}\n' "$left" >wpa.conf
 ip netns exec host sysctl -qw net.ipv6.conf.wlan2.accept_ra=1
 ip netns exec host wpa_supplicant -B -i wlan2 -c wpa.conf >wpa.log
 waits '"proxy_coa": "fd00:2::2"' status lma
@@ -117,8 +118,10 @@ fi
 # The SAP has measured the station's signal over hostapd; an operator is told.
 waits '"signal_dbm": -' status left-sap
 segue mih get "$left" signal --control /run/left-mihf.sock
-segue mih get "$left" --control /run/left-mihf.sock | grep -q 'signal .* -[0-9]* dBm'
-segue mih get "$left" --control /run/left-mihf.sock --json | grep -q data-rate
+segue mih get "$left" --control /run/left-mihf.sock >/run/got
+grep -q 'signal .* -[0-9]* dBm' /run/got
+segue mih get "$left" --control /run/left-mihf.sock --json >/run/got
+grep -q data-rate /run/got
 # The station's own SAP has heard of both access points, is at the left one, and knows its signal and its rate.
 waits '"kind": "link_detected"' status host-sap
 waits "\"station\": \"$left\"" status host-sap
@@ -145,6 +148,21 @@ kill -INT $pinging
 wait $pinging || true
 grep loss /run/moved
 waits "\"station\": \"$right\"" status host-sap
+# The kernel's own tunnel in the anchor's place: it is the whole peer of the gateway's packets.
+if modprobe -q ip6_tunnel; then
+  kill -INT $anchor
+  wait $anchor || true
+  ip -n lma link add name kernel0 type ip6tnl mode ip6ip6 local fd00:1::1 remote fd00:3::2
+  ip -n lma link set kernel0 up
+  ip -n lma -6 route add "${before%/*}" dev kernel0
+  ip netns exec host ping -q -c 5 -i 0.3 -W 5 fd00:c::2 >/run/ping || { cat /run/ping; exit 1; }
+  ip netns exec cn ping -q -c 5 -i 0.3 -W 5 "${before%/*}" >/run/ping || { cat /run/ping; exit 1; }
+  carried=$(ip -n lma -s link show kernel0 | awk '/RX:|TX:/ { getline; print $2 }' | xargs)
+  echo "packets through the kernel's tunnel, from and to the gateway: $carried"
+  for count in $carried; do [ "$count" -ge 10 ]; done
+else
+  echo "skipped: the kernel's tunnel, which this kernel has not"
+fi
 # Sent away by the access point, which then goes down, as an operator orders: it is missed at once.
 station=$(bssid host wlan2)
 segue mih get "$right" signal --control /run/right-mihf.sock
