@@ -228,28 +228,34 @@ fn seen_at(gateway: usize, proxy_coa: IpAddr) -> PeerAddress {
     }
 }
 
+/// The anchor's configuration with these settings of a schedule.
+fn lma_config(has: &impl Fn(&str) -> bool, clock: DayClock) -> LmaConfig {
+    let IpAddr::V4(anchor_v4) = CORE else { unreachable!("it is of IPv4") };
+    let network = Prefix::new(Ipv6Addr::new(0x2001, 0xdb9, 0, 0, 0, 0, 0, 0), 60);
+    let pool = Pool::prefixes(network, 64, 0).expect("the network has parts of this length");
+    let everybody = [true, false].map(Prefix::default_of);
+    let allowed = |prefix| Allowed { prefix, profile: Profile::STRICT };
+    LmaConfig {
+        gateways: everybody.map(allowed).to_vec(),
+        address_v4: Some(anchor_v4),
+        flow_mobility: !has("flows off"),
+        schedule: match () {
+            () if has("flows random") => Placing::Random,
+            () if has("flows quality") => Placing::Quality,
+            () => Placing::Static,
+        },
+        keepalive: has("flows quality").then(keepalive),
+        ..LmaConfig::new(CORE_V6, pool, clock)
+    }
+}
+
 impl Domain {
     fn new(schedule: &Schedule, start: Time) -> Domain {
         let mut stage = Stage::new(schedule, start);
         let has = |setting: &str| schedule.settings.iter().any(|line| line == setting);
-        let IpAddr::V4(anchor_v4) = CORE else { unreachable!("it is of IPv4") };
         // Each start sets it.
         let clock = DayClock::new(Time::ZERO, UnixTime(0));
-        let network = Prefix::new(Ipv6Addr::new(0x2001, 0xdb9, 0, 0, 0, 0, 0, 0), 60);
-        let pool = Pool::prefixes(network, 64, 0).expect("the network has parts of this length");
-        let mut config = LmaConfig::new(CORE_V6, pool, clock);
-        let everybody = [true, false].map(Prefix::default_of);
-        let allowed = |prefix| Allowed { prefix, profile: Profile::STRICT };
-        config.gateways = everybody.map(allowed).to_vec();
-        config.address_v4 = Some(anchor_v4);
-        config.flow_mobility = !has("flows off");
-        config.schedule = match () {
-            () if has("flows random") => Placing::Random,
-            () if has("flows quality") => Placing::Quality,
-            () => Placing::Static,
-        };
-        config.keepalive = has("flows quality").then(keepalive);
-        let lma = Anchor::of(LmaRole::new(config), stage.network.seed_of(1, 0));
+        let lma = Anchor::of(LmaRole::new(lma_config(&has, clock)), stage.network.seed_of(1, 0));
         let lma = stage.add_agent(Node::Fixed(0), &PORTS, lma);
         stage.cast::<LmaRole>(Node::Fixed(0), lma);
         let (mut mags, mut addresses) = (Vec::new(), Vec::new());

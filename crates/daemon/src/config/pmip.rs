@@ -266,9 +266,6 @@ impl LmaFile {
         let pool = pool(self.pool, self.prefix_length)?;
         let gateways = gateways(self.gateways.unwrap_or_default(), self.profile)?;
         has_family(&gateways, address, self.address_v4)?;
-        let nodes = self.nodes.map_or(Nodes::All, |nodes| {
-            Nodes::Listed(nodes.iter().map(|node| (NodeId::nai(node), true)).collect())
-        });
         let radius = self.radius.map(RadiusKeys::validate).transpose()?.flatten();
         let capacity = self.max_bindings.unwrap_or(1 << 20);
         if capacity == 0 {
@@ -283,11 +280,7 @@ impl LmaFile {
         let span = |key: Option<Duration>, usual| key.map_or(usual, |Duration(span)| span);
         let longest = span(self.lifetime, default.longest.span());
         check_lifetime("lifetime", longest)?;
-        let max_flows = self.max_flows.unwrap_or(default.max_flows);
-        // As many as the relay has room for.
-        if !(1..=1 << 18).contains(&max_flows) {
-            bail!("max_flows must lie between 1 and {}", 1 << 18);
-        }
+        let max_flows = max_flows(self.max_flows, default.max_flows)?;
         let flow_idle = span(self.flow_idle, Span::from_secs(60));
         if flow_idle < Span::from_secs(1) {
             bail!("flow_idle must be 1s or longer");
@@ -295,14 +288,11 @@ impl LmaFile {
         let listens = |keys: MihKeys| keys.listens(("pmip-lma", instance), mih::of_all_links());
         let mih = self.mih.map(listens).transpose()?;
         Ok(Lma {
-            common: Common {
-                interfaces: self.interfaces.unwrap_or_default(),
-                control: self
-                    .control
-                    .unwrap_or_else(|| control::default_path("pmip-lma", instance)),
-                control_group: super::group(self.control_group)?,
-                metrics: None,
-            },
+            common: common(
+                self.interfaces,
+                self.control.unwrap_or_else(|| control::default_path("pmip-lma", instance)),
+                self.control_group,
+            )?,
             relay,
             state: self.state.unwrap_or_else(|| super::state("pmip-lma", instance)),
             flow_idle,
@@ -317,7 +307,7 @@ impl LmaFile {
                 max_tunnels: max_tunnels as usize,
                 prefix_hold: span(self.prefix_hold, default.prefix_hold),
                 gateways,
-                nodes,
+                nodes: nodes(self.nodes),
                 longest: Lifetime::of(longest),
                 window: span(self.timestamp_window, default.window),
                 delete_delay: span(self.delete_delay, default.delete_delay),
@@ -370,12 +360,7 @@ impl MagFile {
             first: span(self.lifetime_first, default.lifetime.first),
             longest: span(self.lifetime_max, default.lifetime.longest),
         };
-        check_lifetime("lifetime_min", lifetime.shortest)?;
-        check_lifetime("lifetime_first", lifetime.first)?;
-        check_lifetime("lifetime_max", lifetime.longest)?;
-        if lifetime.shortest > lifetime.longest {
-            bail!("lifetime_min is longer than lifetime_max");
-        }
+        check_lifetimes(&lifetime)?;
         let capacity = self.max_hosts.unwrap_or(default.capacity);
         if !(1..=HOSTS_MAX).contains(&capacity) {
             bail!("max_hosts must lie between 1 and {HOSTS_MAX}");
@@ -391,14 +376,11 @@ impl MagFile {
             bail!("advertise_every must lie between 4s and 30min (RFC 4861, 6.2.1)");
         }
         Ok(Mag {
-            common: Common {
-                interfaces: self.interfaces.unwrap_or_default(),
-                control: self
-                    .control
-                    .unwrap_or_else(|| control::default_path("pmip-mag", instance)),
-                control_group: super::group(self.control_group)?,
-                metrics: None,
-            },
+            common: common(
+                self.interfaces,
+                self.control.unwrap_or_else(|| control::default_path("pmip-mag", instance)),
+                self.control_group,
+            )?,
             state: self.state.unwrap_or_else(|| super::state("pmip-mag", instance)),
             fixed_mac: self.fixed_mac.unwrap_or(true),
             mih_links,
@@ -419,6 +401,42 @@ impl MagFile {
             relay,
         })
     }
+}
+
+/// As many as the relay has room for.
+fn max_flows(key: Option<usize>, usual: usize) -> anyhow::Result<usize> {
+    let max_flows = key.unwrap_or(usual);
+    if !(1..=1 << 18).contains(&max_flows) {
+        bail!("max_flows must lie between 1 and {}", 1 << 18);
+    }
+    Ok(max_flows)
+}
+
+/// The hosts that an anchor serves.
+fn nodes(names: Option<Vec<String>>) -> Nodes {
+    names.map_or(Nodes::All, |nodes| {
+        Nodes::Listed(nodes.iter().map(|node| (NodeId::nai(node), true)).collect())
+    })
+}
+
+/// What all daemons have.
+fn common(
+    interfaces: Option<Vec<String>>,
+    control: PathBuf,
+    group: Option<String>,
+) -> anyhow::Result<Common> {
+    let (interfaces, control_group) = (interfaces.unwrap_or_default(), super::group(group)?);
+    Ok(Common { interfaces, control, control_group, metrics: None })
+}
+
+fn check_lifetimes(lifetime: &Lifetimes) -> anyhow::Result<()> {
+    check_lifetime("lifetime_min", lifetime.shortest)?;
+    check_lifetime("lifetime_first", lifetime.first)?;
+    check_lifetime("lifetime_max", lifetime.longest)?;
+    if lifetime.shortest > lifetime.longest {
+        bail!("lifetime_min is longer than lifetime_max");
+    }
+    Ok(())
 }
 
 /// What an anchor gives prefixes of.

@@ -297,7 +297,7 @@ fn a_logical_interface_sends_where_its_flows_come_from() {
     ip("add name sgbr type bridge");
     let accept = || std::fs::write("/proc/sys/net/ipv6/conf/sgbr/accept_ra", "1");
     host.run(accept).unwrap().unwrap();
-    ["set wlan master sgbr", "set wwan master sgbr", "set sgbr up"].map(ip);
+    ["set wlan master sgbr", "set wwan master sgbr", "set sgbr up"].into_iter().for_each(ip);
     told.is_subscribed(0, LINKS[0].1, 2);
     told.is_subscribed(1, LINKS[3].1, 2);
     told.domain.attach("host:wlan", "wlan1");

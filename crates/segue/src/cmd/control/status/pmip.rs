@@ -259,6 +259,22 @@ mod tests {
         Head { role: role.into(), uptime_s: 61.4, ..Head::default() }
     }
 
+    fn measured_tunnel() -> TunnelStatus {
+        TunnelStatus {
+            proxy_coa: "fd00:2::2".into(),
+            form: "ip".into(),
+            packets: [12, 13],
+            bytes: [1_200, 1_000_000],
+            quality: Some(QualityStatus {
+                state: "up".into(),
+                rtt_ms: Some(12.34),
+                jitter_ms: 0.1,
+                loss_to: Some(0.0),
+                loss_from: Some(0.015),
+            }),
+        }
+    }
+
     #[test]
     fn an_anchors_page_has_a_row_for_each_binding_and_times_that_a_person_can_read() {
         let binding = BindingStatus {
@@ -288,19 +304,6 @@ mod tests {
             flows: 2,
             rebinding_ms: 0.212_345,
         };
-        let tunnel = TunnelStatus {
-            proxy_coa: "fd00:2::2".into(),
-            form: "ip".into(),
-            packets: [12, 13],
-            bytes: [1_200, 1_000_000],
-            quality: Some(QualityStatus {
-                state: "up".into(),
-                rtt_ms: Some(12.34),
-                jitter_ms: 0.1,
-                loss_to: Some(0.0),
-                loss_from: Some(0.015),
-            }),
-        };
         let status = LmaStatus {
             address: "fd00:1::1".into(),
             pool: "2001:db8::/48".into(),
@@ -308,7 +311,7 @@ mod tests {
             flows: vec![flow],
             flow_count: 3,
             handovers: vec![handover],
-            tunnels: vec![tunnel],
+            tunnels: vec![measured_tunnel()],
             ..LmaStatus::default()
         };
         let lines = anchor(&head("pmip-lma"), &status, paper(200));
