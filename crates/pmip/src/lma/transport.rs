@@ -112,7 +112,7 @@ impl Lma {
             let data = way.data.map(|usual| peer.way.data.unwrap_or(usual));
             let before = core::mem::replace(&mut peer.way, Way { data, ..way });
             if before.data.is_some() != data.is_some() {
-                self.set_data(gateway, data);
+                self.set_data(gateway, data, false);
             }
             return;
         }
@@ -121,12 +121,13 @@ impl Lma {
         let keepalive = self.keepalive(now, gateway);
         let peer = Peer { tunnel, way, keepalive, unreachable: false, since: now };
         self.peers.insert(gateway, peer);
-        self.set_data(gateway, way.data);
+        self.set_data(gateway, way.data, false);
     }
 
     /// A gateway sends hosts' packets from this port, or not in UDP. Of two gateways behind one NAT, only one can have the usual
-    /// port: what is for the other goes to the port of its messages until a keepalive has come.
-    fn set_data(&mut self, gateway: PeerAddress, data: Option<u16>) {
+    /// port: what is for the other goes to the port of its messages until a keepalive has `shown` another. Who has shown a port
+    /// has it, whoever was thought to.
+    fn set_data(&mut self, gateway: PeerAddress, data: Option<u16>, shown: bool) {
         let first = PeerAddress::from(gateway.address);
         let here =
             self.peers.range(first..).take_while(|(peer, _)| peer.address == gateway.address);
@@ -137,8 +138,7 @@ impl Lma {
         let Some(peer) = self.peers.get_mut(&gateway) else { return };
         peer.way.data = data;
         match (other, data) {
-            (Some(_), Some(DATA_PORT)) => peer.way.data = Some(peer.way.port),
-            // The NAT has given the port away.
+            (Some(_), _) if !shown => peer.way.data = Some(peer.way.port),
             (Some(other), _) => {
                 if let Some(other) = self.peers.get_mut(&other) {
                     other.way.data = Some(other.way.port);
@@ -162,7 +162,7 @@ impl Lma {
         match ends.own.1 {
             SIGNALLING_PORT => peer.way.port = port,
             DATA_PORT if peer.way.data.is_some_and(|data| data != port) => {
-                self.set_data(gateway, Some(port));
+                self.set_data(gateway, Some(port), true);
             }
             _ => {}
         }

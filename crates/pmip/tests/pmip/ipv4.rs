@@ -288,3 +288,29 @@ fn there_are_no_more_tunnels_than_the_node_has_room_for() {
     domain.run(s(60.0));
     assert_eq!(tunnels(&domain, 0), [(v4(LMA_V4), v4(mag_v4(1)), Form::Ip)], "it has tried again");
 }
+
+#[test]
+fn a_gateway_that_is_away_keeps_no_port_from_one_that_shows_it() {
+    let mut domain = domain(2);
+    domain.nat = Some([(DATA_PORT, (v4(mag_v4(1)), DATA_PORT))].into());
+    domain.attach(0, station(1));
+    domain.attach(1, station(2));
+    domain.run(s(1.0));
+    let gone = mag_v4(0).to_ipv6_mapped();
+    domain.ways.insert(gone, Way { loses_one_of: Some(1), ..Way::default() });
+    domain.given[0] = Given::default();
+    let records: Vec<_> = domain.stored.values().cloned().collect();
+    domain.lma = Lma::new(LmaConfig { restart_counter: 2, ..anchor() });
+    records.into_iter().for_each(|record| domain.at_lma(Input::Record(record)));
+    domain.at_lma(Input::Interfaces(Vec::new()));
+    domain.run(s(10.0));
+    let form_to = |n| {
+        let to = PeerAddress { address: NAT.into(), behind: Some(mag_v4(n)) };
+        let found = domain.lma.tunnels().find(|(_, peer)| *peer == to);
+        found.unwrap().0.form
+    };
+    assert_eq!(form_to(1), in_udp(DATA_PORT));
+    assert_ne!(form_to(0), in_udp(DATA_PORT));
+    let given = tunnels(&domain, 0).into_iter().filter(|(.., form)| *form == in_udp(DATA_PORT));
+    assert_eq!(given.count(), 1);
+}
