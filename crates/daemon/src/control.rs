@@ -29,7 +29,7 @@ mod metrics;
 mod place;
 pub mod tunnels;
 
-pub use any::Any;
+pub use any::{Any, expecting};
 pub use events::{EventRecord, EventsPage, News};
 pub use place::Place;
 pub use tunnels::{

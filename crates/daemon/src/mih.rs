@@ -271,7 +271,7 @@ struct Own {
     id: LinkId,
     /// The interface's index while it is there.
     index: Option<u32>,
-    orders: Option<Orders>,
+    orders: Orders,
 }
 
 /// The role of a function, or of a service access point.
@@ -360,8 +360,7 @@ impl<const SAP: bool> Daemon<SAP> {
     fn act(&mut self, number: u64, action: &Action) -> anyhow::Result<()> {
         let own = self.links.iter().find(|own| own.id == action.link);
         let result = match own {
-            Some(Own { orders: Some(orders), .. }) => orders.give(number, action),
-            Some(own) => source::act_on_wire(&own.config.interface, action),
+            Some(own) => own.orders.give(number, action),
             None => Some(LinkActionResult::FAILURE),
         };
         match result {

@@ -15,7 +15,7 @@ use segue_wire::mobility::option::VendorSpecific;
 
 use crate::{PROBE, VENDOR};
 
-/// Requests whose answers count: those of a minute at five in a second.
+/// Requests whose answers count: those of 25 s at twelve in a second.
 const REMEMBERED: usize = 300;
 
 /// The option that carries a probe.

@@ -237,6 +237,10 @@ impl Lma {
             return Ok(());
         }
         let answered = self.answered(now, from, beat.sequence, told.probe);
+        if answered.is_some() && told.restart_counter.is_none() {
+            // It says nothing of starts.
+            return Ok(());
+        }
         // An answer to a keepalive shows a restart as well as that to a heartbeat, which is far apart: it is asked at once.
         let unasked =
             Heartbeat { flags: HeartbeatFlags::RESPONSE | HeartbeatFlags::UNSOLICITED, ..*beat };
@@ -327,7 +331,7 @@ impl Machine for Lma {
             }
             Input::Own(LmaInput::Stays { link_layer }) => self.recovered(now, &link_layer),
             Input::Own(LmaInput::Link { link_layer, quality }) => {
-                self.link_told(&link_layer, quality);
+                self.link_told(now, &link_layer, quality);
             }
             Input::Own(LmaInput::Authorized { node, link_layer, verdict }) => {
                 self.authorized(now, (node, link_layer), verdict);

@@ -3,10 +3,10 @@
 use std::convert::Infallible;
 use std::path::Path;
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use serde_json::{Map, Value};
 
-use super::{EventsPage, NO_SENSE, News, Request, Response, Vocabulary, ask};
+use super::{EventsPage, NO_SENSE, News, Request, Response, Status, Vocabulary, ask, status};
 
 /// The words of a daemon of any role.
 #[derive(Clone, Copy, Debug)]
@@ -35,5 +35,21 @@ pub fn events(path: &Path, from: u64) -> anyhow::Result<EventsPage<Any>> {
     match ask(path, &Request::Events { from })? {
         Response::Events(page) => Ok(page),
         _ => bail!(NO_SENSE),
+    }
+}
+
+/// Why a daemon has not answered as one of these roles does: if it has another, that. `whom` says in words who does.
+pub fn expecting(
+    path: &Path,
+    (roles, whom): (&[&str], &str),
+    error: anyhow::Error,
+) -> anyhow::Error {
+    match status::<Any>(path, u64::MAX) {
+        Ok(Status { head, .. }) if !roles.contains(&&*head.role) => anyhow!(
+            "{} is the socket of a daemon with the role {}, and this is for {whom}; segue status shows what it does",
+            path.display(),
+            head.role
+        ),
+        _ => error,
     }
 }

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::{anyhow, bail};
+use anyhow::bail;
 use segue_clock::Span;
 use segue_tunnel::{Report, Takes};
 use serde::{Deserialize, Serialize};
 
-use super::{Any, Client, NO_SENSE, News, Request, Response, Status, Vocabulary};
+use super::{Client, NO_SENSE, News, Request, Response, Status, Vocabulary, expecting};
 use crate::locator::Locator;
 
 /// The roles that speak these.
@@ -439,17 +439,9 @@ pub fn status(path: &Path, events_from: u64) -> anyhow::Result<Status<Tunnels>> 
     super::status(path, events_from).map_err(|error| of_role(path, error))
 }
 
-/// Why a daemon has not answered as a host or an anchor does: if that is its role, that.
+/// Why a daemon has not answered as a host or an anchor does.
 fn of_role(path: &Path, error: anyhow::Error) -> anyhow::Error {
-    match super::status::<Any>(path, u64::MAX) {
-        Ok(Status { head, .. }) if !ROLES.contains(&&*head.role) => anyhow!(
-            "{} is the socket of a daemon with the role {}, and this is for segue host and segue anchor; segue status \
-             shows what it does",
-            path.display(),
-            head.role
-        ),
-        _ => error,
-    }
+    expecting(path, (&ROLES, "segue host and segue anchor"), error)
 }
 
 /// All flows of a daemon, or those of one host (anchor); `each` page as it comes.
@@ -463,7 +455,8 @@ pub fn flows(
     while let Some(from) = next {
         let request = TunnelRequest::Flows { from, host: host.map(str::to_owned) };
         let asked = client.ask::<Tunnels>(&Request::Own(request));
-        let asked = asked.map_err(|error| of_role(path, error))?;
+        let whom = "segue host, segue anchor and segue pmip lma";
+        let asked = asked.map_err(|error| expecting(path, (&ROLES, whom), error))?;
         let Response::Own(TunnelAnswer::Flows(page)) = asked else {
             bail!(NO_SENSE);
         };

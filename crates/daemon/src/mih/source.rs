@@ -75,49 +75,64 @@ impl Orders {
     }
 }
 
-/// Starts the source of a link, if it has one of its own. Orders to it go the way that is returned.
+/// Starts the source of a link. Orders to it go the way that is returned.
 ///
 /// # Errors
 /// A socket that names nothing.
-pub fn start(link: &MihLink, place: usize, tell: &Tell) -> anyhow::Result<Option<Orders>> {
+pub fn start(link: &MihLink, place: usize, tell: &Tell) -> anyhow::Result<Orders> {
     let tell = tell.clone();
     match &link.source {
-        MihSource::Wire => Ok(None),
+        MihSource::Wire => {
+            let (orders, ordered) = mpsc::channel(ORDERS);
+            tokio::spawn(wire(link.interface.clone(), place, tell, ordered));
+            Ok(Orders(orders))
+        }
         MihSource::Lab(path) => {
             tokio::spawn(lab(path.clone(), link.interface.clone(), place, tell));
             let (orders, _) = mpsc::channel(1);
-            Ok(Some(Orders(orders)))
+            Ok(Orders(orders))
         }
         MihSource::Nl80211 => {
             let (orders, ordered) = mpsc::channel(ORDERS);
             let wifi = wifi::Source { interface: link.interface.clone(), place, tell };
             tokio::spawn(wifi.run(ordered));
-            Ok(Some(Orders(orders)))
+            Ok(Orders(orders))
         }
         MihSource::Hostapd(path) => {
             let (orders, ordered) = mpsc::channel(ORDERS);
             let hostapd = Hostapd { path: path.clone(), place, tell };
             tokio::spawn(hostapd.run(ordered));
-            Ok(Some(Orders(orders)))
+            Ok(Orders(orders))
         }
     }
 }
 
-/// What can be ordered of a wire: that its interface goes down or comes up.
-#[must_use]
-pub fn act_on_wire(interface: &str, action: &Action) -> Option<LinkActionResult> {
+/// What can be ordered of any interface: that it goes down or comes up.
+fn act_on_wire(interface: &str, action: &Action) -> LinkActionResult {
     let up = match action.action {
         LinkActionType::POWER_DOWN => false,
         LinkActionType::POWER_UP => true,
-        _ => return Some(LinkActionResult::INCAPABLE),
+        _ => return LinkActionResult::INCAPABLE,
     };
-    if action.after_ms > 0 {
-        return Some(LinkActionResult::INCAPABLE);
-    }
-    Some(match link::set_up(interface, up) {
+    match link::set_up(interface, up) {
         Ok(()) => LinkActionResult::SUCCESS,
         Err(_) => LinkActionResult::FAILURE,
-    })
+    }
+}
+
+/// Does what is ordered of a wire.
+async fn wire(
+    interface: String,
+    place: usize,
+    tell: Tell,
+    mut ordered: mpsc::Receiver<(u64, Action)>,
+) {
+    while let Some((number, action)) = ordered.recv().await {
+        let result = act_on_wire(&interface, &action);
+        if tell.send((place, Told::Acted(number, result))).await.is_err() {
+            return;
+        }
+    }
 }
 
 /// What was measured of a station, as links report it.

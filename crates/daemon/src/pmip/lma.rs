@@ -475,7 +475,7 @@ impl Role for Daemon {
 
     fn status(&mut self, _drops: &mut BTreeMap<String, u64>) -> LmaStatus {
         let end = &self.core.end;
-        let lma = &end.sockets.machine.machine;
+        let (lma, now) = (&end.sockets.machine.machine, monotonic());
         let binding = |(_, gateway, until, session): (_, _, Time, &segue_pmip::Session)| {
             let state = match session.state {
                 SessionState::Active => "active",
@@ -490,7 +490,7 @@ impl Role for Daemon {
                 bid: session.bid,
                 state: state.to_owned(),
                 lifetime_s: seconds_left(until),
-                link: LinkStatus::of(session.link),
+                link: LinkStatus::of(session.link(now)),
             }
         };
         let mut bindings: Vec<BindingStatus> = lma.sessions().map(binding).collect();

@@ -16,6 +16,8 @@ use crate::io::{Action, Command, CommandAnswer, MihfWish};
 
 /// Most actions of a command, and most commands that are under way.
 const ACTIONS_MAX: usize = 64;
+/// The longest time that an action is put off: meanwhile it keeps others from being ordered.
+const AFTER_MAX_MS: u16 = 10_000;
 
 /// Actions that are under way.
 pub(super) struct Acting {
@@ -229,6 +231,7 @@ impl Mihf {
             let can = self.links.get(&action.link).is_some_and(|link| {
                 link.commands.contains(CommandList::LINK_ACTIONS)
                     && action.action != LinkActionType::NONE
+                    && action.after_ms <= AFTER_MAX_MS
             });
             let result = (!can).then_some(LinkActionResult::INCAPABLE);
             results.push((action.link.clone(), result));

@@ -162,6 +162,12 @@ fn an_action_is_done_by_the_links_driver_and_its_result_comes_back() {
     let (at, MihfWish::Answered { number: 5, answer }) = stage.wishes.remove(0) else { panic!() };
     let CommandAnswer::Actions(all) = answer else { panic!("{answer:?}") };
     assert_eq!((at, all[0].result), (ip(GATEWAY), LinkActionResult::SUCCESS));
+    // Nobody keeps others waiting for a minute.
+    let late = Action { after_ms: 10_001, ..action };
+    let CommandAnswer::Actions(all) = command(&mut stage, Command::Actions(vec![late])) else {
+        panic!()
+    };
+    assert_eq!(all[0].result, LinkActionResult::INCAPABLE);
 }
 
 #[test]

@@ -156,6 +156,10 @@ impl Lma {
         value.told = Some(says);
         let node = value.node.clone();
         self.follow(now, &node);
+        // Flows that could not be there until now are looked at again.
+        if let Some(host) = self.hosts.get_mut(&node) {
+            host.settled = Default::default();
+        }
         Ok(())
     }
 

@@ -92,6 +92,7 @@ impl Lma {
         self.follow(now, &node);
         // What is placed by nobody goes along.
         let first = prefixes.iter().find_map(|prefix| self.usable(&node, *prefix).first().copied());
+        let first = first.filter(|number| !self.is_doubtful(*number));
         let to = first.and_then(|number| self.sessions.get(&number)).map(|at| at.peer);
         if let Some(to) = to.filter(|to| cause != Cause::Back && *to != own) {
             self.gone.entry((own, to)).or_default();

@@ -13,7 +13,7 @@ use segue_wire::Probe;
 
 use super::Lma;
 use super::config::Schedule;
-use super::state::{LinkQuality, Placed, Session};
+use super::state::{LinkQuality, Placed};
 use crate::heart;
 use crate::keepalive::{self, Keepalive, Outcome};
 use crate::news::Cause;
@@ -100,16 +100,22 @@ impl Lma {
     }
 
     /// A link to a host's interface is so good.
-    pub(super) fn link_told(&mut self, link_layer: &crate::LinkLayer, quality: LinkQuality) {
+    pub(super) fn link_told(
+        &mut self,
+        now: Time,
+        link_layer: &crate::LinkLayer,
+        quality: LinkQuality,
+    ) {
         for number in self.numbers_of(link_layer) {
             if let Some(session) = self.sessions.value_mut(&number) {
-                session.link = session.link.and(quality);
+                session.link = session.link(now).and(quality);
+                session.link_told = now;
             }
         }
     }
 
     /// Bindings of a host as ways that are compared.
-    fn views(&self, node: &NodeId) -> Vec<(u32, PathView)> {
+    fn views(&self, now: Time, node: &NodeId) -> Vec<(u32, PathView)> {
         let Some(host) = self.hosts.get(node) else { return Vec::new() };
         let view = |(number, gateway): (u32, PeerAddress)| {
             let session = self.session(number)?;
@@ -117,7 +123,10 @@ impl Lma {
             let estimates = peer.keepalive.as_ref().map(Keepalive::estimates);
             let usable = !self.is_doubtful(number);
             let since = session.steady.max(peer.since);
-            Some((number, view(session, estimates, usable, since)))
+            let rate_kbps = session.link(now).rate_kbps;
+            let view = view(session.bid, estimates, usable, since);
+            let rate_bps = rate_kbps.map(|kbps| f64::from(kbps) * 1e3);
+            Some((number, PathView { rate_bps, ..view }))
         };
         self.active(host).into_iter().filter_map(view).collect()
     }
@@ -131,7 +140,7 @@ impl Lma {
         dscp: u8,
     ) -> Option<u32> {
         let class = classify(key, dscp, &self.config.steering);
-        let views = self.views(node);
+        let views = self.views(now, node);
         let paths: Vec<PathView> = views.iter().map(|(_, view)| *view).collect();
         let config = &self.config.steering;
         let host = self.hosts.get_mut(node)?;
@@ -154,7 +163,7 @@ impl Lma {
         let steered: Vec<NodeId> = steered.map(|(node, _)| node.clone()).collect();
         self.review_at = (!steered.is_empty()).then_some(now + REVIEW);
         for node in steered {
-            let views = self.views(&node);
+            let views = self.views(now, &node);
             let paths: Vec<PathView> = views.iter().map(|(_, view)| *view).collect();
             let Some(host) = self.hosts.get_mut(&node) else { continue };
             let Some(steering) = host.steering.as_mut() else { continue };
@@ -190,6 +199,8 @@ impl Lma {
             if self.flow_usable(&key).contains(&to) {
                 self.assign(&key, to, Placed::Rule);
                 self.lead(&key);
+            } else if let Some(host) = self.hosts.get_mut(node) {
+                host.settled = Default::default();
             }
         }
         self.tell_gone(now, node, Cause::Better);
@@ -202,17 +213,17 @@ impl Lma {
 }
 
 /// A binding as a way that is compared.
-fn view(session: &Session, estimates: Option<&Estimates>, usable: bool, since: Time) -> PathView {
+fn view(bid: u16, estimates: Option<&Estimates>, usable: bool, since: Time) -> PathView {
     let first = |of: fn(&Estimates) -> &Vec<f64>| estimates.and_then(|e| of(e).first().copied());
     PathView {
-        id: PathId(session.bid as u8),
+        id: PathId(bid as u8),
         usable,
         rtt_s: first(|e| &e.rtt_ewma),
         loss_up: first(|e| &e.owl_down).unwrap_or(0.0),
         loss_down: first(|e| &e.owl_up).unwrap_or(0.0),
         // One direction has about half of what a round trip shows.
         jitter_s: estimates.map_or(0.0, |e| e.rtt_jitter / 2.0),
-        rate_bps: session.link.rate_kbps.map(|kbps| f64::from(kbps) * 1e3),
+        rate_bps: None,
         price: 0.0,
         since,
         preference: 0.0,

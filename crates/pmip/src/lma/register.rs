@@ -280,6 +280,7 @@ impl Lma {
             since: now,
             leaves: None,
             link: LinkQuality::default(),
+            link_told: now,
             steady: now,
             order: super::Order::default(),
             gre: None,

@@ -5,7 +5,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::net::Ipv6Addr;
 
-use segue_clock::Time;
+use segue_clock::{Span, Time};
 use segue_ip::{FlowKey, Forward, Prefix};
 use segue_mobility::{Retransmission, SequenceOrder, TimestampOrder};
 use segue_steering::{Class, PathId, Steering};
@@ -31,6 +31,17 @@ pub struct LinkQuality {
     pub rate_kbps: Option<u32>,
     /// Signal in dBm.
     pub signal_dbm: Option<i16>,
+}
+
+/// What is told of a link holds so long: those who tell do so each second.
+const LINK_HOLDS: Span = Span::from_secs(10);
+
+impl Session {
+    /// What is known of its link.
+    #[must_use]
+    pub fn link(&self, now: Time) -> LinkQuality {
+        if now < self.link_told + LINK_HOLDS { self.link } else { LinkQuality::default() }
+    }
 }
 
 impl LinkQuality {
@@ -64,8 +75,9 @@ pub struct Session {
     pub since: Time,
     /// It is about to leave: until when that is believed.
     pub(super) leaves: Option<Time>,
-    /// What is known of its link.
-    pub link: LinkQuality,
+    /// What was told of its link last, and when.
+    pub(super) link: LinkQuality,
+    pub(super) link_told: Time,
     /// Since when it is there and not about to leave.
     pub(super) steady: Time,
     pub(super) order: Order,

@@ -86,6 +86,7 @@ impl Lma {
             since: now,
             leaves: None,
             link: LinkQuality::default(),
+            link_told: now,
             steady: now,
             order: Order { timestamp, sequence },
             gre: None,

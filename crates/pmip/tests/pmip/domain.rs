@@ -126,7 +126,7 @@ pub(crate) struct Way {
     pub(crate) delay: Span,
     /// One of so many messages to the gateway is lost; 1: all in either direction are.
     pub(crate) loses_one_of: Option<u64>,
-    /// The gateway knows no options of ours.
+    /// The gateway knows no options of ours, and does not say how often it has started.
     pub(crate) foreign: bool,
     pub(crate) sent: u64,
 }
@@ -146,11 +146,15 @@ impl Way {
             Some(n) if down && self.sent.is_multiple_of(n) => return None,
             _ => {}
         }
-        if !self.foreign || !down {
+        if !self.foreign {
             return Some(datagram);
         }
         let mut message = Message::parse(&datagram.bytes, &Profile::STRICT).ok()?;
-        message.options.retain(|option| !matches!(option, MobilityOption::VendorSpecific(_)));
+        message.options.retain(|option| match option {
+            MobilityOption::VendorSpecific(_) => !down,
+            MobilityOption::RestartCounter(_) => down,
+            _ => true,
+        });
         let (IpAddr::V6(from), IpAddr::V6(to)) = (datagram.from.0, datagram.to.0) else {
             return None;
         };

@@ -15,12 +15,16 @@ use crate::domain::*;
 
 /// A host with both its interfaces at a gateway each, and their prefixes.
 pub(crate) fn two(config: LmaConfig) -> (Domain, [Prefix; 2]) {
-    two_with(config, |_| {})
+    of_two(2, config, |_| {})
 }
 
-/// The same with other gateways.
-fn two_with(config: LmaConfig, set: impl Fn(&mut MagConfig)) -> (Domain, [Prefix; 2]) {
-    let configs = (0..2).map(|n| {
+/// The same with so many gateways, and what is set at them.
+pub(crate) fn of_two(
+    gateways: usize,
+    config: LmaConfig,
+    set: impl Fn(&mut MagConfig),
+) -> (Domain, [Prefix; 2]) {
+    let configs = (0..gateways).map(|n| {
         let mut config = mag_config(n);
         set(&mut config);
         let identities = config.identities.as_mut().unwrap();
@@ -371,7 +375,7 @@ fn gateways_that_forward_all_need_not_be_told_of_flows_that_move() {
     let everything = Prefix::default_of(true);
     for forward_all in [false, true] {
         let (mut domain, [first, _]) =
-            two_with(config.clone(), |mag| mag.forward_all = forward_all);
+            of_two(2, config.clone(), |mag| mag.forward_all = forward_all);
         assert_eq!(domain.given[2].has(&to_station(everything, 2)), forward_all);
         assert!(!domain.given[2].has(&to_station(first, 2)));
         let key = flow(first, 1);

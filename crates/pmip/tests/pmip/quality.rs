@@ -4,13 +4,15 @@ use segue_clock::{Machine, Span};
 use segue_ip::{FlowKey, Input};
 use segue_keepalive::{Config, Estimates, State};
 use segue_pmip::{
-    Cause, LinkQuality, LmaConfig, LmaInput, LmaWish, Placed, Report, Schedule, SessionState,
+    Cause, LinkQuality, LmaConfig, LmaInput, LmaWish, MagConfig, Placed, Report, Schedule,
+    SessionState,
 };
-use segue_wire::mobility::Body;
+use segue_wire::mobility::option::Handoff;
+use segue_wire::mobility::{Body, Message, MobilityOption};
 use segue_wire::nd::Preference;
 
 use crate::domain::*;
-use crate::flows::{first_packet, flow, goes, handovers, preference, two};
+use crate::flows::{first_packet, flow, goes, handovers, of_two, preference, two};
 
 /// A request every 100 ms, of which three may be lost.
 fn measuring() -> LmaConfig {
@@ -75,6 +77,15 @@ fn a_gateway_without_the_option_is_measured_by_round_trips() {
     assert!((first.rtt_ewma[0] - 0.010).abs() < 1e-6, "{first:?}");
     let (up, down) = (first.owl_up[1], first.owl_down[1]);
     assert!(up == 0.0 && (down - 0.1).abs() < 0.02, "both ways together: {up} {down}");
+    // It does not say how often it has started either.
+    assert!(!domain.reports.iter().any(|report| matches!(report, Report::Restarted { .. })));
+    let beats = |message: &Message| {
+        let is_beat = matches!(message.body, Body::Heartbeat(_));
+        is_beat && !message.options.iter().any(|o| matches!(o, MobilityOption::VendorSpecific(_)))
+    };
+    let to_first = domain.log.iter().filter(|(_, from, message)| *from == LMA && beats(message));
+    let count = to_first.count();
+    assert!(count <= 12, "a request and a response a minute to each: {count}");
 }
 
 #[test]
@@ -244,13 +255,56 @@ fn bulk_data_go_where_the_link_is_said_to_be_fast() {
     let key = flow(first, 1);
     bulk(&mut domain, key);
     assert_eq!(goes(&domain, key), Some(mag(1).into()));
-    tell(&mut domain, 2, 100);
-    domain.run(s(15.0));
+    for second in 0..10 {
+        tell(&mut domain, 1, 500);
+        tell(&mut domain, 2, 100);
+        domain.run(s(6.0 + f64::from(second)));
+    }
     assert_eq!(goes(&domain, key), Some(mag(0).into()));
     // Elsewhere its link is another one, of which nobody has said anything yet.
-    assert!(domain.lma.sessions().any(|(.., at)| at.link.rate_kbps == Some(500)));
+    let rates = |domain: &Domain| {
+        let all = domain.lma.sessions().map(|(.., at)| at.link(domain.now).rate_kbps);
+        all.collect::<Vec<_>>()
+    };
+    assert_eq!(rates(&domain), [Some(500), Some(100)]);
     let at = domain.lma.sessions().find(|(.., at)| at.link_layer == station(2)).unwrap().0;
     domain.attach(0, station(2));
     domain.run(s(16.0));
-    assert_eq!(domain.lma.session(at).unwrap().link, LinkQuality::default());
+    let link = domain.lma.session(at).unwrap().link(domain.now);
+    assert_eq!(link, LinkQuality::default());
+    assert_eq!(rates(&domain), [Some(500), None]);
+    // Whoever has told of the other says nothing more.
+    domain.run(s(26.0));
+    assert_eq!(rates(&domain), [None, None]);
+}
+
+#[test]
+fn flows_follow_the_better_interface_to_its_next_gateway() {
+    let (mut domain, [first, _]) = of_two(3, by_quality(), |_| {});
+    domain.ways.insert(mag(0), slow(40));
+    domain.run(s(5.0));
+    let key = flow(first, 1);
+    first_packet(&mut domain, key);
+    assert_eq!(goes(&domain, key), Some(mag(1).into()));
+    // Long after it was looked at.
+    domain.run(s(8.0));
+    domain.attach(2, station(2));
+    domain.run(s(12.0));
+    assert_eq!(goes(&domain, key), Some(mag(2).into()));
+}
+
+#[test]
+fn nothing_goes_to_a_gateway_that_is_not_reached_either() {
+    let sharing = |config: &mut MagConfig| {
+        config.accesses[0].handoff = Handoff::NEW_INTERFACE_SHARING_PREFIXES
+    };
+    let (mut domain, _) = of_two(2, by_quality(), sharing);
+    domain.run(s(5.0));
+    domain.ways.insert(mag(0), lossy(1));
+    domain.run(s(7.0));
+    domain.ways.insert(mag(1), lossy(1));
+    domain.run(s(10.0));
+    let silent = |n: usize| Report::Silent { peer: mag(n).into() };
+    assert!((0..2).all(|n| domain.reports.contains(&silent(n))));
+    assert_eq!(handovers(&domain), [(Cause::Unreachable, mag(0), mag(1), 0)]);
 }

@@ -76,7 +76,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         What::Revoke(Revoke { mn_id, control }) => {
             let path = control.unwrap_or_else(|| control::default_path("pmip-lma", None));
             let request = Request::<lma::Words>::Own(lma::Ask::Revoke { mn_id });
-            if let Response::Done(done) = control::ask(&path, &request)? {
+            let asked = control::ask(&path, &request).map_err(|error| {
+                control::expecting(&path, (&["pmip-lma"], "segue pmip lma"), error)
+            });
+            if let Response::Done(done) = asked? {
                 println!("{done}");
             }
             Ok(ExitCode::SUCCESS)

@@ -91,11 +91,7 @@ impl There {
         let station = action.station.as_ref().and_then(|station| station.as_mac());
         let done = match (action.action, station) {
             (LinkActionType::DISCONNECT, Some(mac)) => self.wifi.part(self.index, mac),
-            // When it is to be done has been waited for.
-            _ => {
-                let action = Action { after_ms: 0, ..action.clone() };
-                return act_on_wire(interface, &action).unwrap_or(LinkActionResult::FAILURE);
-            }
+            _ => return act_on_wire(interface, action),
         };
         done.map_or(LinkActionResult::FAILURE, |()| LinkActionResult::SUCCESS)
     }

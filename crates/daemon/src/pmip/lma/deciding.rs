@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use segue_ip::{FlowKey, Input};
+use segue_linux::clock::monotonic;
 use segue_pmip::{LinkLayer, LmaInput, PeerAddress, Refusal, Report};
 
 use super::super::decision::{Decisions, Order, Told};
@@ -112,7 +113,7 @@ impl Daemon {
 
 /// What whoever decides is told of the link to an interface, if anything is known.
 fn told_link(session: &segue_pmip::Session) -> Option<Told> {
-    let link = LinkStatus::of(session.link)?;
+    let link = LinkStatus::of(session.link(monotonic()))?;
     let (mn_id, llid) = (session.node.to_string(), session.link_layer.to_string());
     Some(Told::Link { mn_id, llid, link })
 }

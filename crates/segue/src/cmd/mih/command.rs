@@ -104,7 +104,13 @@ impl Which {
     fn ask(&self, ask: Ask) -> anyhow::Result<Answer> {
         let usual = || control::default_path("mih-function", None);
         let path = self.control.clone().unwrap_or_else(usual);
-        match control::ask_within(&path, &Request::<Words>::Own(ask), PATIENCE)? {
+        let asked = control::ask_within(&path, &Request::<Words>::Own(ask), PATIENCE);
+        let roles = ["mih-function", "mih-link-sap"];
+        let asked = asked.map_err(|error| {
+            let whom = "segue mih function and segue mih link-sap";
+            control::expecting(&path, (&roles, whom), error)
+        });
+        match asked? {
             Response::Own(answer) => Ok(answer),
             _ => bail!("the daemon's answer makes no sense"),
         }

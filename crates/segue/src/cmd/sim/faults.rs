@@ -44,7 +44,7 @@ pub struct Args {
     /// Run the schedule in this file.
     #[arg(long, value_name = "FILE")]
     schedule: Option<PathBuf>,
-    /// Machines to run: tunnel (hosts and anchor) or keepalive (the estimators) [default: both].
+    /// Machines to run: tunnel (hosts and anchor), keepalive (the estimators), echo, pmip or mih [default: all].
     #[arg(long, value_name = "NAME", value_parser = machines, conflicts_with = "schedule")]
     machines: Option<Machines>,
     /// Do not look for a smaller schedule that fails in the same way
