@@ -35,7 +35,7 @@ enum EncapsulationKey {
 }
 
 /// How flows move.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SteeringKeys {
     /// Lead in score points that a better path needs, 5.

@@ -108,6 +108,24 @@ fn what_is_in_force_names_every_key_and_marks_defaults() {
             assert!(!told["in_force"][key].is_null(), "{role}: {key} is not told");
         }
     }
+    let lma = "address = \"fd00::1\"\npool = \"2001:db8::/48\"\ngateways = [\"fd00::/16\"]\n";
+    let access = "[[access]]\ninterface = \"a\"\nproxy_coa = \"fd00::2\"\n";
+    let roles = [
+        ("pmip-lma", lma.to_owned()),
+        ("pmip-mag", format!("anchor = \"fd00::1\"\n{access}")),
+        ("mih-link-sap", "[[link]]\ninterface = \"a\"\n".to_owned()),
+    ];
+    for (role, least) in roles {
+        let file = written(directory.path(), "wrong.toml", "no_such_key = 1\n");
+        let said = String::from_utf8(check(&[&file, "--as", role]).stderr).unwrap();
+        let keys = said.split_once("expected one of").unwrap().1.split('`').skip(1).step_by(2);
+        let file = written(directory.path(), "least.toml", &least);
+        let output = check(&[&file, "--as", role, "--json"]);
+        let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+        for key in keys.filter(|key| !["access", "link"].contains(key)) {
+            assert!(!told["in_force"][key].is_null(), "{role}: {key} is not told: {told}");
+        }
+    }
     let text = check(&[&written(directory.path(), "host.toml", "port = 6000\n")]);
     let text = String::from_utf8(text.stdout).unwrap();
     let line = |key: &str| text.lines().find(|line| line.trim().starts_with(key)).unwrap();

@@ -10,9 +10,11 @@ use segue_daemon::settings::{
 };
 use segue_daemon::{anchor, host, nat};
 use segue_datapath::Services;
+use segue_grammar::SteeringKeys;
 use segue_ip::Prefix;
 use segue_lab::file::Plan;
-use segue_mih::MihfConfig;
+use segue_mih::{MihfConfig, Transport};
+use segue_pmip::{Encapsulation, GreUse};
 use segue_population::Spec;
 use segue_scenario::file::Scenario;
 use segue_tunnel::PathConfig;
@@ -212,9 +214,24 @@ pub(super) fn lma(file: &LmaFile, settings: &Lma) -> Vec<Row> {
         machine.keepalive.as_ref().map_or("gateways are not measured".into(), |probed| {
             format!("every {}, {} lost: not reached", probed.t_ka, probed.k)
         });
+    let gre = match machine.gre {
+        GreUse::Off => "off",
+        GreUse::Allowed => "allowed",
+        GreUse::Required => "required",
+    };
+    let steering = &machine.steering;
+    let steering = format!("better by {} for {}", steering.margin, steering.hold);
     let decisions = settings.decisions.as_ref().map(|path| path.display().to_string());
     let mut rows = vec![
         row("address", machine.address, false),
+        row(
+            "address_v4",
+            machine.address_v4.map_or("none".into(), |address| address.to_string()),
+            file.address_v4.is_none(),
+        ),
+        row("accept_udp", machine.accept_udp, file.accept_udp.is_none()),
+        row("nat_keepalive", machine.nat_keepalive, file.nat_keepalive.is_none()),
+        row("gre", gre, file.gre.is_none()),
         row("pool", machine.pool.network(), false),
         row("prefix_length", file.prefix_length.unwrap_or(64), file.prefix_length.is_none()),
         row("prefix_hold", machine.prefix_hold, file.prefix_hold.is_none()),
@@ -226,15 +243,23 @@ pub(super) fn lma(file: &LmaFile, settings: &Lma) -> Vec<Row> {
         row("delete_delay", machine.delete_delay, file.delete_delay.is_none()),
         row("assign_delay", machine.assign_delay, file.assign_delay.is_none()),
         row("flow_mobility", machine.flow_mobility, file.flow_mobility.is_none()),
+        row(
+            "flow_mobility_initiate",
+            machine.flow_mobility_initiate,
+            file.flow_mobility_initiate.is_none(),
+        ),
         row("schedule", schedule, file.schedule.is_none()),
         row("keepalive", measured, file.keepalive.is_none()),
+        row("steering", steering, file.steering == SteeringKeys::default()),
         row("every_flow", machine.always_ask, file.every_flow.is_none()),
+        row("flow_label", settings.relay.labels, file.flow_label.is_none()),
         row("flow_idle", settings.flow_idle, file.flow_idle.is_none()),
         row("max_flows", machine.max_flows, file.max_flows.is_none()),
         row("decisions", decisions.unwrap_or("nobody".into()), file.decisions.is_none()),
         row("mih", heard(settings.mih.as_ref()), file.mih.is_none()),
         row("radius", radius(settings.radius.as_ref()), file.radius.is_none()),
         row("max_bindings", machine.capacity, file.max_bindings.is_none()),
+        row("max_tunnels", machine.max_tunnels, file.max_tunnels.is_none()),
         row("state", settings.state.display(), file.state.is_none()),
         row("instance", file.instance.as_deref().unwrap_or("none"), file.instance.is_none()),
     ];
@@ -254,9 +279,16 @@ pub(super) fn mag(file: &MagFile, settings: &Mag) -> Vec<Row> {
         Some("") => "none: hosts that no [[node]] names are refused",
         Some(realm) => realm,
     };
+    let encapsulation = match machine.encapsulation {
+        Encapsulation::Ip => "ip",
+        Encapsulation::Gre => "gre",
+        Encapsulation::Udp => "udp",
+    };
     let lifetime = &machine.lifetime;
     let mut rows = vec![
         row("anchor", machine.anchor, false),
+        row("encapsulation", encapsulation, file.encapsulation.is_none()),
+        row("forward_all", machine.forward_all, file.forward_all.is_none()),
         row("profile", profile(file.profile), file.profile.is_none()),
         row("realm", realm, file.realm.is_none()),
         row("radius", radius(settings.radius.as_ref()), file.radius.is_none()),
@@ -296,19 +328,21 @@ fn heard(config: Option<&MihfConfig>) -> String {
 fn mih(
     settings: &Mih,
     [name, instance, control]: [bool; 3],
-    instance_name: Option<&str>,
+    [instance_name, group]: [Option<&str>; 2],
 ) -> Vec<Row> {
     vec![
         row("name", settings.machine.name.0.escape_ascii(), name),
         row("instance", instance_name.unwrap_or("none"), instance),
         row("control", settings.common.control.display(), control),
+        row("control_group", group.unwrap_or("root alone"), group.is_none()),
     ]
 }
 
 /// A function's.
 pub(super) fn mih_function(file: &MihFunctionFile, settings: &Mih) -> Vec<Row> {
     let given = [file.name.is_none(), file.instance.is_none(), file.control.is_none()];
-    let mut rows = mih(settings, given, file.instance.as_deref());
+    let mut rows =
+        mih(settings, given, [&file.instance, &file.control_group].map(|key| key.as_deref()));
     rows.push(row("peers", listed(&settings.machine.peers, "none"), file.peers.is_none()));
     rows.push(row("validity", settings.machine.validity, file.validity.is_none()));
     rows
@@ -317,8 +351,12 @@ pub(super) fn mih_function(file: &MihFunctionFile, settings: &Mih) -> Vec<Row> {
 /// A link service access point's.
 pub(super) fn mih_link_sap(file: &MihLinkSapFile, settings: &Mih) -> Vec<Row> {
     let given = [file.name.is_none(), file.instance.is_none(), file.control.is_none()];
-    let mut rows = mih(settings, given, file.instance.as_deref());
+    let mut rows =
+        mih(settings, given, [&file.instance, &file.control_group].map(|key| key.as_deref()));
     rows.push(row("functions", heard(Some(&settings.machine)), file.functions.is_none()));
+    let functions = settings.machine.functions.iter();
+    let tcp = functions.clone().any(|function| function.transport == Transport::Tcp);
+    rows.push(row("transport", if tcp { "tcp" } else { "udp" }, file.transport.is_none()));
     rows.extend(settings.links.iter().map(|link| {
         let source = match &link.source {
             MihSource::Wire => "the wire".to_owned(),
@@ -326,7 +364,13 @@ pub(super) fn mih_link_sap(file: &MihLinkSapFile, settings: &Mih) -> Vec<Row> {
             MihSource::Nl80211 => "the kernel's Wi-Fi".to_owned(),
             MihSource::Lab(path) => format!("the test network at {}", path.display()),
         };
-        row(&format!("link.{}", link.interface), source, false)
+        let orders = if link.orders { "does what peers order" } else { "takes no orders" };
+        let foretells = match &link.forecasting {
+            Some(of) => format!("foretells ends at {} dBm", of.lost_dbm),
+            None => "foretells nothing".to_owned(),
+        };
+        let said = format!("{source}; {orders}; {foretells}");
+        row(&format!("link.{}", link.interface), said, false)
     }));
     rows
 }
