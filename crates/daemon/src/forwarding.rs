@@ -71,7 +71,9 @@ impl Forwarding {
             let present = rules().context("the routing rules cannot be read")?;
             if !present.contains(&others(v6)) && is_on(v6) {
                 let family = if v6 { "IPv6" } else { "IPv4" };
-                info!("{family} was forwarded before the anchor: for whom is not its business");
+                info!(
+                    "this machine forwarded {family} before this start: whom it forwards for stays as it was"
+                );
             } else {
                 forwarding.families.push(v6);
                 for pool in pools {

@@ -196,7 +196,10 @@ impl Mag {
                 self.acknowledged(now, &answer, &options, (from, to))
             }
             Body::Heartbeat(beat) => self.on_beat(now, &beat, &Registration::of(&options), ends),
-            _ if !self.anchors.contains_key(&from) => Err(Refusal::Stranger),
+            // The usual anchor may speak of a host that is forgotten here: it is told so.
+            _ if !self.anchors.contains_key(&from) && from != self.config.anchor => {
+                Err(Refusal::Stranger)
+            }
             Body::BindingRevocation(BindingRevocation::Indication(indication)) => {
                 self.revoke(now, &indication, &options, from, to);
                 Ok(())

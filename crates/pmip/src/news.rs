@@ -173,7 +173,7 @@ impl fmt::Display for Report {
             }
             Report::Handover { node, cause, from, to, flows, .. } => {
                 let cause = cause.name();
-                write!(f, "{node}: from {from} to {to} ({cause}), {flows} flows of its own place")
+                write!(f, "{node}: from {from} to {to} ({cause}), flows that were placed: {flows}")
             }
             Report::Left { node, link_layer, why } => {
                 write!(f, "{node} ({link_layer}) is not registered any more: {}", why.name())

@@ -191,3 +191,16 @@ fn a_gateway_that_has_one_interface_back_is_still_told_that_the_other_has_gone()
     assert_eq!(there, [1, 0]);
     assert_eq!(domain.lma.sessions().count(), 2);
 }
+
+#[test]
+fn a_gateway_that_has_forgotten_a_host_says_so_to_its_anchor() {
+    let mut domain = of_one_host(2, Handoff::NEW_INTERFACE);
+    domain.attach(0, station(1));
+    domain.run(s(1.0));
+    domain.detach(0, station(1));
+    domain.run(s(6.0));
+    domain.attach(1, station(1));
+    domain.run(s(12.0));
+    assert_eq!(domain.prefixes(1, &station(1)).len(), 1);
+    assert!(domain.mags[0].refused().is_empty(), "{:?}", domain.mags[0].refused());
+}

@@ -65,7 +65,7 @@ pub(super) fn anchor(head: &Head, status: &LmaStatus, paper: Paper) -> Vec<Strin
         match (bindings.len(), *flow_count) {
             (0, _) => "bindings   none".to_owned(),
             (n, 0) => format!("bindings   {n}"),
-            (n, flows) => format!("bindings   {n}, and {flows} flows placed by themselves"),
+            (n, flows) => format!("bindings   {n}; flows that were placed: {flows}"),
         },
     ];
     let mut all: Vec<String> = sentences(&said, paper);
@@ -316,7 +316,7 @@ mod tests {
         };
         let lines = anchor(&head("pmip-lma"), &status, paper(200));
         assert_eq!(lines[0], "pmip-lma, up 61 s");
-        assert_eq!(lines[2], "bindings   1, and 3 flows placed by themselves");
+        assert_eq!(lines[2], "bindings   1; flows that were placed: 3");
         let row = &lines[4];
         assert!(row.starts_with("alice@example.org"), "{row}");
         assert!(row.ends_with("599 s  54 Mbit/s, -61 dBm"), "{row}");
