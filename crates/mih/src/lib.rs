@@ -38,6 +38,6 @@ pub use event::{Event, What};
 pub use forecast::{Forecast, Outlook};
 pub use io::{Action, Command, CommandAnswer, MihfInput, MihfOutput, MihfWish};
 pub use leaving::{Foretold, Leaving};
-pub use mihf::{Link, Mihf, Owner, Registered, Station};
+pub use mihf::{AFTER_MAX_MS, Link, Mihf, Owner, Registered, Station};
 pub use news::{Refusal, Refused, Report};
 pub use segue_wire::mih::OctetString as Name;

@@ -25,6 +25,7 @@ use crate::config::{MihfConfig, Transport};
 use crate::event::Event;
 use crate::io::{MihfInput, MihfOutput};
 use crate::news::{Refusal, Refused, Report};
+pub use command::AFTER_MAX_MS;
 use seen::Seen;
 use state::{Client, Endpoint, Key, Line, Open, Party, Path, Request, Side, Task, Upstream};
 pub use state::{Link, Owner, Registered, Station};

@@ -298,6 +298,9 @@ fn command(id: &LinkId, ask: &Ask) -> Result<Command, String> {
             };
             Command::ConfigureThresholds { link: id.clone(), parameters: vec![configuration] }
         }
+        Ask::Act { action: ActionKey::Disconnect, station: None, .. } => {
+            return Err("disconnect: say which station is to be sent away (--station)".into());
+        }
         Ask::Act { action, station, after_ms, .. } => {
             let mac = |text: &String| {
                 let mac = mac_of(text).map(LinkAddress::mac);

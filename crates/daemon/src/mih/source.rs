@@ -61,6 +61,10 @@ impl Orders {
     /// Gives an order. What became of it, if that is known at once.
     #[must_use]
     pub fn give(&self, number: u64, action: &Action) -> Option<LinkActionResult> {
+        // A test network takes none.
+        if self.0.is_closed() {
+            return Some(LinkActionResult::FAILURE);
+        }
         let order = (number, action.clone());
         if action.after_ms == 0 {
             return self.0.try_send(order).err().map(|_| LinkActionResult::FAILURE);

@@ -26,14 +26,14 @@ use crate::relayed::OfFlows;
 use crate::settings::Radius;
 
 const UDP: u8 = 17;
+/// The client's socket has the port that the system gives it, and goes by this number.
+pub const ANY_PORT: u16 = 0;
+
 /// What a relay of this role is to count.
 pub fn counts(radius: Option<&Radius>, whose: Counts) -> Counts {
     let told = |radius: &Radius| radius.servers.iter().any(|server| server.accounting.is_some());
     if radius.is_some_and(told) { whose } else { Counts::Nothing }
 }
-
-/// The client's socket has the port that the system gives it, and goes by this number.
-pub const ANY_PORT: u16 = 0;
 
 /// A machine whose hosts servers know.
 pub trait OfHosts: Machine<Input = InputOf<Self>, Output = OutputOf<Self>> + Sized {

@@ -16,8 +16,8 @@ use crate::io::{Action, Command, CommandAnswer, MihfWish};
 
 /// Most actions of a command, and most commands that are under way.
 const ACTIONS_MAX: usize = 64;
-/// The longest time that an action is put off: meanwhile it keeps others from being ordered.
-const AFTER_MAX_MS: u16 = 10_000;
+/// The longest time that an action is put off, in milliseconds: meanwhile it keeps others from being ordered.
+pub const AFTER_MAX_MS: u16 = 10_000;
 
 /// Actions that are under way.
 pub(super) struct Acting {

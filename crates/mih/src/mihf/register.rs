@@ -92,7 +92,13 @@ impl Mihf {
             self.report(Report::Registered(name.clone()));
         }
         let until = now + self.config.validity;
-        self.clients.insert(name.clone(), Client { at: path, until });
+        let remote = path.remote;
+        let before = self.clients.insert(name.clone(), Client { at: path, until });
+        // It has another port than before.
+        if let Some(old) = before.map(|old| old.at.remote).filter(|old| *old != remote) {
+            self.transactions.remove(&old);
+            self.round_trips.remove(&old);
+        }
         self.timers.set(Task::Lapse(name.clone()), until);
         let seconds = (self.config.validity.as_micros() / 1_000_000) as u32;
         let granted = [Tlv::Status(Status::SUCCESS), Tlv::ValidTimeInterval(seconds)];

@@ -77,6 +77,9 @@ impl Lma {
                 session.asked = asked;
             }
         }
+        if !self.config.flow_mobility_initiate {
+            self.follow(now, node);
+        }
     }
 
     /// A gateway may have forgotten what it was told.

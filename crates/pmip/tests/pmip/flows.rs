@@ -378,6 +378,7 @@ fn gateways_that_forward_all_need_not_be_told_of_flows_that_move() {
             of_two(2, config.clone(), |mag| mag.forward_all = forward_all);
         assert_eq!(domain.given[2].has(&to_station(everything, 2)), forward_all);
         assert!(!domain.given[2].has(&to_station(first, 2)));
+        assert!(domain.asks(first), "there is a choice from the beginning");
         let key = flow(first, 1);
         first_packet(&mut domain, key);
         domain.detach(0, station(1));

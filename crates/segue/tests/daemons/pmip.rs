@@ -656,7 +656,7 @@ fn what_is_wrong_in_a_file_is_said_in_one_line() {
             "anchor = \"fd00::1\"\n[[access]]\ninterface = \"a\"\nproxy_coa = \"fd00::2\"\n[mih]\n",
             "tells of hosts at accesses with attach = \"mih\", and there is none",
         ),
-        ("lma", "address = \"fd00::z\"\n", "x.toml:1: address: invalid IPv6 address"),
+        ("lma", "address = \"fd00::z\"\n", "x.toml:1: address: invalid IP address"),
         ("lma", "adress = \"fd00::1\"\n", "(did you mean address?)"),
         (
             "mag",

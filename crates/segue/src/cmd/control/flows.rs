@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::process::ExitCode;
 
+use anyhow::bail;
 use segue_daemon::control::{self, FlowStatus, tunnels};
 use segue_daemon::pmip::lma;
 use segue_daemon::run::Role;
@@ -83,6 +84,11 @@ pub fn flows(args: FlowsArgs) -> anyhow::Result<ExitCode> {
 
 /// Those of a local mobility anchor, which go to gateways: the ones with most packets first.
 fn to_gateways(args: &FlowsArgs, status: &lma::LmaStatus) -> anyhow::Result<ExitCode> {
+    if args.why || args.sort != Sort::Busy {
+        bail!(
+            "--why and --sort are for hosts and anchors of tunnels; here each flow has its reason beside it"
+        );
+    }
     let is_wanted =
         |flow: &&lma::FlowStatus| args.host.as_ref().is_none_or(|host| *host == flow.mn_id);
     let mut flows: Vec<&lma::FlowStatus> = status.flows.iter().filter(is_wanted).collect();

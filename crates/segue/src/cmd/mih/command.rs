@@ -12,13 +12,12 @@ use segue_daemon::mih::command::{
     Acted, ActionKey, Answer, Ask, DirectionKey, HowKey, ParameterKey, Parameters, ThresholdKey,
     Thresholds,
 };
+use segue_mih::AFTER_MAX_MS;
 use segue_text::units;
 use serde::Serialize;
 
 /// How long an answer may take: a frame is sent three times, and what is ordered may be put off.
 const PATIENCE: Duration = Duration::from_secs(45);
-/// The longest time that an action is put off: its answer is waited for by all that pass it on.
-const AFTER_MAX: Span = Span::from_secs(10);
 
 /// Which link, and who is asked.
 #[derive(clap::Args)]
@@ -97,7 +96,7 @@ fn every(text: &str) -> Result<u16, String> {
 }
 
 fn after(text: &str) -> Result<u16, String> {
-    within(text, Span::ZERO, AFTER_MAX)
+    within(text, Span::ZERO, Span::from_millis(AFTER_MAX_MS.into()))
 }
 
 impl Which {
@@ -195,17 +194,15 @@ fn sentence(answer: &Thresholds) -> String {
 /// Has a link do something.
 pub(super) fn act(args: Act) -> anyhow::Result<ExitCode> {
     let Act { which, action, station, after } = args;
-    if action == ActionKey::Disconnect && station.is_none() {
-        bail!("disconnect: say which station is to be sent away (--station)");
-    }
     let (link, after_ms) = (which.link.clone(), after.unwrap_or(0));
     let Answer::Acted(answer) = which.ask(Ask::Act { link, action, station, after_ms })? else {
         bail!("the daemon's answer is to something else");
     };
     let Acted { link, station, .. } = &answer;
     let line = match (action, station) {
-        (ActionKey::Disconnect, Some(station)) => format!("{link} has sent {station} away"),
-        (ActionKey::Disconnect, None) => format!("{link} has sent its stations away"),
+        (ActionKey::Disconnect, station) => {
+            format!("{link} has sent {} away", station.as_deref().unwrap_or_default())
+        }
         (ActionKey::LowPower, _) => format!("{link} saves power"),
         (ActionKey::PowerDown, _) => format!("{link} is down"),
         (ActionKey::PowerUp, _) => format!("{link} is up"),

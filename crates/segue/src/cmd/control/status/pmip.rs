@@ -145,7 +145,11 @@ fn binding(at: &BindingStatus, colours: Colours) -> Vec<String> {
 
 /// What is known of a link.
 fn link(LinkStatus { rate_kbps, signal_dbm }: &LinkStatus) -> String {
-    let rate = rate_kbps.map(|kbps| format!("{} Mbit/s", f64::from(kbps) / 1e3));
+    // A report has no room for more.
+    let rate = rate_kbps.map(|kbps| match kbps {
+        u16::MAX => "over 65 Mbit/s".to_owned(),
+        kbps => format!("{} Mbit/s", f64::from(kbps) / 1e3),
+    });
     let signal = signal_dbm.map(|dbm| format!("{dbm} dBm"));
     let known: Vec<String> = rate.into_iter().chain(signal).collect();
     known.join(", ")
