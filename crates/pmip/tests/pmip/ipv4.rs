@@ -32,6 +32,15 @@ fn domain(gateways: usize) -> Domain {
     Domain::of(anchor(), (0..gateways).map(gateway).collect())
 }
 
+/// Starts the anchor anew, with what it has stored.
+fn restart_anchor(domain: &mut Domain) {
+    domain.given[0] = Given::default();
+    let records: Vec<_> = domain.stored.values().cloned().collect();
+    domain.lma = Lma::new(LmaConfig { restart_counter: 2, ..anchor() });
+    records.into_iter().for_each(|record| domain.at_lma(Input::Record(record)));
+    domain.at_lma(Input::Interfaces(Vec::new()));
+}
+
 /// The only tunnel of the anchor to a gateway with this address, or of the gateway.
 fn tunnels(domain: &Domain, node: usize) -> Vec<(IpAddr, IpAddr, Form)> {
     let all = domain.given[node].0.iter().filter_map(|part| match part {
@@ -201,11 +210,7 @@ fn whoever_starts_anew_behind_a_nat_finds_the_other_again() {
     domain.attach(0, station(1));
     domain.run(s(1.0));
     let prefix = domain.prefix(0, &station(1));
-    domain.given[0] = Given::default();
-    let records: Vec<_> = domain.stored.values().cloned().collect();
-    domain.lma = Lma::new(LmaConfig { restart_counter: 2, ..anchor() });
-    records.into_iter().for_each(|record| domain.at_lma(Input::Record(record)));
-    domain.at_lma(Input::Interfaces(Vec::new()));
+    restart_anchor(&mut domain);
     // Until the gateway shows where its packets come from, they go to the usual port.
     assert_eq!(tunnels(&domain, 0), [(v4(LMA_V4), v4(NAT), in_udp(DATA_PORT))]);
     domain.run(s(2.0));
@@ -298,11 +303,7 @@ fn a_gateway_that_is_away_keeps_no_port_from_one_that_shows_it() {
     domain.run(s(1.0));
     let gone = mag_v4(0).to_ipv6_mapped();
     domain.ways.insert(gone, Way { loses_one_of: Some(1), ..Way::default() });
-    domain.given[0] = Given::default();
-    let records: Vec<_> = domain.stored.values().cloned().collect();
-    domain.lma = Lma::new(LmaConfig { restart_counter: 2, ..anchor() });
-    records.into_iter().for_each(|record| domain.at_lma(Input::Record(record)));
-    domain.at_lma(Input::Interfaces(Vec::new()));
+    restart_anchor(&mut domain);
     domain.run(s(10.0));
     let form_to = |n| {
         let to = PeerAddress { address: NAT.into(), behind: Some(mag_v4(n)) };
