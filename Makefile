@@ -5,7 +5,7 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 export PATH := $(PATH):/usr/sbin:/sbin
 
-.PHONY: build demo test lint unit vm bench properties mutants soak fuzz install uninstall
+.PHONY: build demo test lint unit planted vm bench properties mutants soak fuzz install uninstall
 
 build:
 	scripts/deps.sh build
@@ -14,24 +14,30 @@ build:
 ## The main job on this machine, in under a minute: a silent outage, and no session dies.
 demo:
 	scripts/deps.sh build
-	$(CARGO) build -p segue --profile demo
-	$(TARGET)/demo/segue demo
+	CARGO_INCREMENTAL=0 $(CARGO) build -p segue
+	$(TARGET)/debug/segue demo
 
-test: lint unit
+test: lint unit planted
 
+lint: export CARGO_INCREMENTAL := 0
 lint:
 	scripts/deps.sh test
 	$(CARGO) fmt --check
 	scripts/check-style.sh
 	scripts/circles
-	scripts/pure
-	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(CARGO) doc --workspace --no-deps --document-private-items
+	scripts/heartbeat scripts/pure
+	scripts/heartbeat $(CARGO) clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" \
+		scripts/heartbeat $(CARGO) doc --workspace --no-deps --document-private-items
 
 unit:
 	scripts/deps.sh test
 	@[ $$(id -u) -eq 0 ] || echo 'NOTE: without root the tests of namespaces and eBPF say "skipped" and test nothing.'
 	scripts/unit
+
+## Whether the fault harness finds ten of the planted mistakes, others with each commit; `make soak` plants all.
+planted:
+	scripts/heartbeat scripts/planted-faults --sample 10
 
 ## What needs a distribution's kernel: tests in a virtual machine without network (segue lab vm).
 vm:
@@ -96,6 +102,7 @@ soak:
 		$(CARGO) test -p segue-faults --test faults -- --ignored --nocapture soak
 	$(CARGO) build --release -p segue
 	$(TARGET)/release/segue sim run examples/million.toml
+	scripts/planted-faults
 	$(MAKE) properties
 	for run in 1 2 3; do $(MAKE) unit || exit 1; done
 	$(MAKE) fuzz FUZZ_SECONDS=600

@@ -119,7 +119,7 @@ fn without_descriptors_the_page_waits_and_the_measurement_goes_on() {
     assert!(spent < 30, "{spent} hundredths of 2 s of processor time");
     probing.until(|line| line["type"] == "sample");
     assert!(limit("1000"));
-    waiting.set_read_timeout(None).unwrap();
+    waiting.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     let mut answer = String::new();
     waiting.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
