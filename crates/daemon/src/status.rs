@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use segue_clock::{Span, Time};
 use segue_datapath::{FlowCursor, FlowEntry, FlowPage, LinuxDatapath};
 use segue_keepalive::size::Direction;
-use segue_keepalive::{Counted, Estimates, Why};
+use segue_keepalive::{Counted, Estimates, LossVerdict, Why};
 use segue_steering::Class;
 use segue_tunnel::host::Path;
 use segue_tunnel::{Anchor, End, Host};
 use segue_wire::{Encapsulation, Mode};
 
 use crate::control::{
-    Count, FlowStatus, FlowsPage, HostStatus, PathStatus, TunnelStatus, WhyStatus,
+    Count, FlowStatus, FlowsPage, HostStatus, LossStatus, PathStatus, TunnelStatus, WhyStatus,
 };
 
 /// The state of a path that is not watched.
@@ -98,6 +98,17 @@ fn agreed(status: &mut PathStatus, mode: Mode, rides: bool, encapsulation: Encap
     .into();
 }
 
+fn loss_status(now: Time, verdict: &LossVerdict) -> LossStatus {
+    let Count { sent, lost } = count(verdict.counted);
+    LossStatus {
+        loss: verdict.loss,
+        sent,
+        lost,
+        took_s: verdict.at.since(verdict.since).as_secs_f64(),
+        ago_s: now.since(verdict.at).as_secs_f64(),
+    }
+}
+
 /// What the planner chose at `changed`.
 fn why_status(now: Time, why: &Why, changed: Time) -> WhyStatus {
     let known = &why.known;
@@ -173,6 +184,8 @@ pub fn host_paths(host: &Host, datapath: &mut dyn LinuxDatapath, now: Time) -> V
                 status.downlink = client.heard();
                 status.in_doubt = client.in_doubt();
                 status.doubts = client.lapses(now).doubts;
+                status.loses_up = path.loss_verdict(Direction::Up).map(|v| loss_status(now, v));
+                status.loses_down = path.loss_verdict(Direction::Down).map(|v| loss_status(now, v));
                 status.k = client.config().k;
                 status.t_ka_ms = ms(client.config().t_ka);
                 status.tau_s = client.config().taus.iter().map(|t| t.rise.as_secs_f64()).collect();
@@ -246,7 +259,7 @@ pub fn host_flows(
 ) -> FlowsPage {
     let paths: BTreeMap<u32, &Path> = host.paths().map(|(n, p)| (u32::from(n), p)).collect();
     let whys: BTreeMap<Class, String> =
-        Class::ALL.into_iter().map(|class| (class, host.why(class))).collect();
+        Class::ALL.into_iter().map(|class| (class, host.why(now, class))).collect();
     page(datapath.flow_page(from, None), |entry| {
         let path = paths.get(&entry.slot);
         let via = path.and_then(|p| p.via()).and_then(|via| paths.get(&via.slot));

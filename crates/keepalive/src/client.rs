@@ -228,6 +228,15 @@ impl Client {
         self.round_trips
     }
 
+    /// Packets of both directions, up and down. Where the packets are not counted, round trips stand for the uplink's.
+    #[must_use]
+    pub fn counted(&self) -> [Counted; 2] {
+        match self.measure.estimates {
+            Estimates { up, down, .. } if up.sent + down.sent > 0 => [up, down],
+            _ => [self.round_trips, Counted::default()],
+        }
+    }
+
     /// All outputs that [`poll`](Machine::poll) would give, at once. The client keeps no room for them: a caller with
     /// very many paths has only a few of them at work at a time.
     #[must_use]
@@ -525,6 +534,7 @@ impl Machine for Client {
             ClientInput::Unsolicited(arrival) => self.on_unsolicited(now, &arrival),
             ClientInput::Reading(reading) => self.on_reading(now, reading),
             ClientInput::Ask => self.on_ask(now),
+            ClientInput::Recount => self.on_recount(now),
             ClientInput::Switch(on) => self.on_switch(now, on),
             ClientInput::Reconfigure(config) => self.on_reconfigure(now, config),
         }

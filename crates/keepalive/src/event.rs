@@ -106,6 +106,8 @@ pub enum ClientInput {
     Reading(Reading),
     /// Send a request at once, not as a ride; the grid of T_KA begins again with it.
     Ask,
+    /// Send a question at once, for the counters that its answer brings.
+    Recount,
     /// New settings; averages and state stay.
     Reconfigure(Config),
     /// Keepalive off (`false`): after one answer the client sends no requests and runs no time-outs, and the state

@@ -29,6 +29,7 @@
 //! | [`client`], [`server`] | the two ends |
 //! | [`estimates`] | what an end knows about its path |
 //! | [`rtt`], [`loss`], [`ewma`], [`seq`] | the calculations, each alone |
+//! | [`loss_test`] | whether a direction has begun to lose packets |
 //! | [`adapt`] | K and T_KA while the path is in use |
 //! | [`planner`] | K and T_KA from targets, eq. 1–8 |
 //! | [`questions`] | how a client in doubt asks |
@@ -50,6 +51,7 @@ pub mod event;
 pub mod ewma;
 pub mod false_positives;
 pub mod loss;
+pub mod loss_test;
 mod measure;
 pub mod planner;
 #[doc(hidden)]
@@ -68,5 +70,6 @@ pub use event::{
     Arrival, ClientInput, ClientOutput, Reading, Request, Sample, ServerInput, ServerOutput, State,
     Traffic,
 };
+pub use loss_test::{LossTest, LossVerdict, PathLosses};
 pub use planner::{Infeasible, Plan, Responsiveness, Targets, evaluate, plan};
 pub use server::Server;

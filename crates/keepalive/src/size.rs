@@ -59,6 +59,17 @@ pub enum Direction {
     Down,
 }
 
+impl Direction {
+    /// The name used in output.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Direction::Up => "up",
+            Direction::Down => "down",
+        }
+    }
+}
+
 /// What happens to a path's sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SizeInput {

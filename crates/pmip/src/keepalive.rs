@@ -3,12 +3,15 @@
 //!
 //! A gateway that answers heartbeats without the option is measured too: round trips as exactly, losses of both ways together.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use segue_clock::{Machine, Time};
 use segue_keepalive::seq::{Order, SeqWindow};
-use segue_keepalive::{Arrival, Client, ClientInput, ClientOutput, Config, Estimates, State};
+use segue_keepalive::{
+    Arrival, Client, ClientInput, ClientOutput, Config, Estimates, PathLosses, State,
+};
 use segue_wire::Probe;
 use segue_wire::mobility::MobilityOption;
 use segue_wire::mobility::option::VendorSpecific;
@@ -33,6 +36,7 @@ pub(crate) struct Keepalive {
     sent: u32,
     received: u32,
     requests: VecDeque<Sent>,
+    losses: Box<PathLosses>,
 }
 
 /// What follows from an answer, or from time.
@@ -55,8 +59,10 @@ struct Sent {
 impl Keepalive {
     /// Asks at once. Heartbeats are numbered from anywhere, so that nobody else answers them.
     pub(crate) fn new(config: Config, now: Time, seed: u64) -> Keepalive {
+        let client = Client::new(config, now, seed);
         Keepalive {
-            client: Client::new(config, now, seed),
+            losses: Box::new(PathLosses::new(now, &client)),
+            client,
             base: (seed >> 32) as u32,
             sent: 0,
             received: 0,
@@ -76,10 +82,16 @@ impl Keepalive {
         self.client.estimates()
     }
 
+    /// The tests of loss.
+    pub(crate) fn losses(&self) -> &PathLosses {
+        &self.losses
+    }
+
     /// Does what is due.
     pub(crate) fn tick(&mut self, now: Time) -> Outcome {
+        let was_up = self.state() == State::Up;
         self.client.tick(now);
-        self.outcome(now)
+        self.outcome(now, was_up)
     }
 
     /// The response to the heartbeat with this number, and its probe if it has one. `None`: nobody asked.
@@ -107,11 +119,14 @@ impl Keepalive {
         };
         let probe = said.unwrap_or_else(unsaid);
         let arrival = Arrival { sent_at: Some(sent.at), ..Arrival::new(probe, now, self.received) };
+        let was_up = self.state() == State::Up;
         self.client.handle(now, ClientInput::Response(arrival));
-        Some(self.outcome(now))
+        Some(self.outcome(now, was_up))
     }
 
-    fn outcome(&mut self, now: Time) -> Outcome {
+    fn outcome(&mut self, now: Time, was_up: bool) -> Outcome {
+        let up = was_up && self.state() == State::Up;
+        self.losses.observe(now, &self.client, up);
         let mut outcome = Outcome::default();
         while let Some(output) = self.client.poll() {
             match output {

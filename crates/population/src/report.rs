@@ -10,7 +10,9 @@ use segue_netem::Loss;
 
 use super::shard::bound;
 use super::spec::{Class, Silent, Spec};
-use super::stats::{CAUSES, ClassStats, Distribution, EndStats, Load, Stats};
+use segue_tunnel::Cause;
+
+use super::stats::{ClassStats, Distribution, EndStats, Load, Stats};
 use segue_sim::results::Results;
 
 /// Fewer expected events than this are not judged.
@@ -87,7 +89,7 @@ pub fn results(spec: &Spec, stats: &Stats) -> Results {
         results.int(format!("{name}.exchanges"), found.exchanges);
         results.int(format!("{name}.k_unanswered"), found.windows);
     }
-    for (cause, count) in CAUSES.iter().zip(stats.handovers) {
+    for (cause, count) in Cause::ALL.iter().zip(stats.handovers) {
         results.int(format!("handovers.{}", cause.name()), count);
     }
     results.int("handovers.redirections", stats.redirected);

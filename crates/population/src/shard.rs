@@ -9,8 +9,8 @@ use segue_clock::{Span, Time};
 use segue_ip::{Input, Interface, Output, Prefix};
 use segue_keepalive::State;
 use segue_tunnel::{
-    AnchorConfig, AnchorInput, AnchorOutput, ConnId, HostConfig, HostInput, HostOutput, PathConfig,
-    Pool, Report,
+    AnchorConfig, AnchorInput, AnchorOutput, Cause, ConnId, HostConfig, HostInput, HostOutput,
+    PathConfig, Pool, Report,
 };
 use segue_wire::Encapsulation;
 
@@ -19,7 +19,7 @@ use super::places::{
     AnchorPlace, Connection, Flow, HostPlace, PathPlace, ShardEvent, SignalInFlight,
 };
 use super::spec::Spec;
-use super::stats::{CAUSES, Stats};
+use super::stats::Stats;
 use super::store::Store;
 use super::truth::{End, Truth};
 use segue_sim::queue::EventQueue;
@@ -278,7 +278,7 @@ impl Shard {
                 self.on_state(host, End::Host, path, (*state, *silent));
             }
             Report::Handover { cause, .. } if self.now >= self.from => {
-                let place = CAUSES.iter().position(|known| known == cause);
+                let place = Cause::ALL.iter().position(|known| known == cause);
                 self.stats.handovers[place.expect("every cause is in the list")] += 1;
             }
             _ => {}

@@ -30,23 +30,13 @@ pub struct Stats {
     pub seen: u64,
     /// See `seen`.
     pub kept: u64,
-    /// Handovers at the hosts by cause, in the order of [`CAUSES`].
-    pub handovers: [u64; CAUSES.len()],
+    /// Handovers at the hosts by cause, in the order of [`Cause::ALL`].
+    pub handovers: [u64; Cause::ALL.len()],
     /// Downlinks that anchors redirected.
     pub redirected: u64,
     /// Packets of flows.
     pub flows: FlowStats,
 }
-
-/// Causes of handovers.
-pub(crate) const CAUSES: [Cause; 6] = [
-    Cause::Down,
-    Cause::UplinkDown,
-    Cause::DownlinkDown,
-    Cause::Better,
-    Cause::Requested,
-    Cause::InterfaceGone,
-];
 
 /// Findings of the paths of one class.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -107,7 +107,7 @@ fn flows_survive_outages_and_orders_and_the_gaps_of_planned_handovers_are_those_
     let spec = Spec { duration: Span::from_secs(120), ..eventful(300, MeasuredBy::Machine) };
     let stats = run(&spec);
     expect_no_failure(&spec, &stats, 16);
-    let [down, _, _, _, requested, _] = stats.handovers;
+    let [down, _, _, _, _, requested, _] = stats.handovers;
     assert!(down > 100 && requested > 100, "{:?}", stats.handovers);
     let flows = &stats.flows;
     assert_eq!(flows.flows, 150);

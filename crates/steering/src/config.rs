@@ -22,6 +22,11 @@ pub struct Config {
     pub max_hold: Span,
     /// One failure of a path is forgiven per this span since its last one.
     pub forgive: Span,
+    /// A path that was left because it lost packets must stay better for this long after it has recovered. Doubled for
+    /// each further time that is not yet forgiven, up to ten times as long.
+    pub loss_hold: Span,
+    /// One such time is forgiven per this span since the last one.
+    pub loss_forgive: Span,
     /// After a move to a better path, flows stay at least this long, unless it goes down.
     pub min_stay: Span,
     /// Class by differentiated services code point.
@@ -33,7 +38,8 @@ pub struct Config {
 impl Default for Config {
     /// Margin 5 points, which is two thirds of a doubling of TCP's rate in the bulk score and under a
     /// quarter of a quality class in the E-model; hold 0.5 s, growing to at most 30 s; settle 2 s; a failure is
-    /// forgiven in 60 s; 2 s between two moves by choice.
+    /// forgiven in 60 s; 60 s before a path that lost packets is used again, and ten minutes until that is forgiven; 2 s
+    /// between two moves by choice.
     ///
     /// Code points by RFC 4594 (service classes) and RFC 8622 (lower effort). Streaming (CS3, AF3x)
     /// stays with [`Class::Default`]: it has buffers and needs rate as well.
@@ -58,6 +64,8 @@ impl Default for Config {
             settle: Span::from_secs(2),
             max_hold: Span::from_secs(30),
             forgive: Span::from_secs(60),
+            loss_hold: Span::from_secs(60),
+            loss_forgive: Span::from_secs(600),
             min_stay: Span::from_secs(2),
             dscp: table(dscp),
             ports: table(ports),

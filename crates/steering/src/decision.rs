@@ -37,6 +37,8 @@ pub enum Reason {
     Down,
     /// The path in use no longer exists.
     Removed,
+    /// The path in use loses packets, and the other is better even if it loses as many as its counts allow.
+    Lossy,
     /// Another path was better.
     Better {
         /// Its lead in points of score at the time of the move.
@@ -56,6 +58,7 @@ impl fmt::Display for Reason {
             Reason::First => f.write_str("the best path at the start"),
             Reason::Down => f.write_str("the path in use went down"),
             Reason::Removed => f.write_str("the path in use was removed"),
+            Reason::Lossy => f.write_str("the path in use loses packets"),
             Reason::Better { by, held } => {
                 write!(f, "better by {by:.1} points for {:.0} ms", held.as_secs_f64() * 1e3)
             }

@@ -20,6 +20,10 @@ struct Flap {
     usable: bool,
     failures: u64,
     last: Time,
+    lossy: bool,
+    /// How often it was found to lose packets, and when that was last so.
+    losses: u64,
+    lost: Time,
 }
 
 impl Flaps {
@@ -29,21 +33,29 @@ impl Flaps {
         for flap in &mut self.0 {
             let usable = paths.iter().any(|path| path.id == flap.id && path.usable);
             if flap.usable && !usable {
-                *flap = Flap {
-                    id: flap.id,
-                    usable,
-                    failures: (flap.unforgiven(now, config) + 1).min(MAX_FAILURES),
-                    last: now,
-                };
+                flap.failures = (flap.unforgiven(now, config) + 1).min(MAX_FAILURES);
+                flap.last = now;
             }
             flap.usable = usable;
+            let lossy = paths.iter().any(|path| path.id == flap.id && path.lossy);
+            if lossy && !flap.lossy {
+                flap.losses = (flap.unforgiven_losses(now, config) + 1).min(MAX_FAILURES);
+            }
+            if lossy {
+                flap.lost = now;
+            }
+            flap.lossy = lossy;
         }
         for path in paths.iter().filter(|path| path.usable) {
             if self.get(path.id).is_none() {
-                self.0.push(Flap { id: path.id, usable: true, failures: 0, last: now });
+                let (lossy, losses) = (path.lossy, u64::from(path.lossy));
+                let (id, usable, failures) = (path.id, true, 0);
+                self.0.push(Flap { id, usable, failures, last: now, lossy, losses, lost: now });
             }
         }
-        self.0.retain(|flap| flap.usable || flap.unforgiven(now, config) > 0);
+        self.0.retain(|flap| {
+            flap.usable || flap.unforgiven(now, config) + flap.unforgiven_losses(now, config) > 0
+        });
     }
 
     /// Whether all of these paths are usable and were when they were last observed, and no others were.
@@ -59,10 +71,16 @@ impl Flaps {
 
     /// How long this path must be better before flows move to it.
     pub(crate) fn hold(&self, now: Time, id: PathId, config: &Config) -> Span {
-        let failures = self.get(id).map_or(0, |flap| flap.unforgiven(now, config));
-        let factor = 1 << failures.saturating_sub(1).min(MAX_FAILURES);
+        let Some(flap) = self.get(id) else { return config.hold };
+        let doubled = |span: Span, times: u64| {
+            Span(span.0.saturating_mul(1 << times.saturating_sub(1).min(MAX_FAILURES)))
+        };
         let longest = config.max_hold.max(config.hold);
-        Span(config.hold.0.saturating_mul(factor)).min(longest)
+        let hold = doubled(config.hold, flap.unforgiven(now, config)).min(longest);
+        match flap.unforgiven_losses(now, config) {
+            0 => hold,
+            losses => hold.max(doubled(config.loss_hold, losses).min(config.loss_hold * 10)),
+        }
     }
 
     /// Whether this path fails again and again and has not been usable for its hold.
@@ -80,5 +98,9 @@ impl Flaps {
 impl Flap {
     fn unforgiven(&self, now: Time, config: &Config) -> u64 {
         self.failures.saturating_sub(now.since(self.last).0 / config.forgive.0.max(1))
+    }
+
+    fn unforgiven_losses(&self, now: Time, config: &Config) -> u64 {
+        self.losses.saturating_sub(now.since(self.lost).0 / config.loss_forgive.0.max(1))
     }
 }

@@ -10,8 +10,9 @@
 //! ```
 //!
 //! Three rules, in this order. A path that is down is never chosen while another is usable. The loss
-//! of the path in use moves its flows at once. A better path is taken only if it is better by a
-//! margin and stays so for a while; the while grows for a path that keeps failing.
+//! of the path in use moves its flows at once, and so does a loss of packets there that another path does not have. A
+//! better path is taken only if it is better by a margin and stays so for a while; the while grows for a path that keeps
+//! failing.
 
 #![no_std]
 #![forbid(unsafe_code)]

@@ -25,6 +25,13 @@ pub struct PathView {
     pub loss_up: f64,
     /// Share of packets lost on the way down, likewise.
     pub loss_down: f64,
+    /// A test has found that the path loses packets: its flows leave at once if another path is better.
+    pub lossy: bool,
+    /// The most loss on the way up that what was counted does not rule out, 0 to 1. A path must be better even with
+    /// this loss to take the flows of a lossy one.
+    pub bound_up: f64,
+    /// The same on the way down.
+    pub bound_down: f64,
     /// Typical deviation of the one-way delay in seconds.
     pub jitter_s: f64,
     /// The most that its link carries, in bits per second; `None` if nobody has said.
@@ -257,6 +264,9 @@ mod tests {
             rtt_s: Some(rtt_s),
             loss_up: loss,
             loss_down: 0.0,
+            lossy: false,
+            bound_up: 0.0,
+            bound_down: 0.0,
             jitter_s: 0.0,
             rate_bps: None,
             price: 0.0,

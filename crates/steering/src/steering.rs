@@ -103,6 +103,7 @@ impl Steering {
             return false;
         };
         self.config.margin >= LEAST_MARGIN
+            && !used.lossy
             && self.classes.iter().all(rests)
             && self.flaps.are_usable(paths)
             && paths.iter().all(|path| path.id == used.id || !better_anywhere(path, used))
@@ -205,6 +206,8 @@ struct Ranking {
     ranked: Vec<Ranked>,
     /// The best one that is not in doubt; the best one if all are.
     best: Option<PathId>,
+    /// The class for which they were ranked last.
+    class: Class,
 }
 
 struct Ranked {
@@ -229,10 +232,11 @@ impl Ranking {
                 value: 0.0,
             });
         }
-        Ranking { ranked, best: None }
+        Ranking { ranked, best: None, class: Class::Default }
     }
 
     fn rank(&mut self, class: Class, paths: &[PathView]) {
+        self.class = class;
         for each in &mut self.ranked {
             each.value = each.quality.value(class, &paths[each.place]);
         }
@@ -308,6 +312,9 @@ impl State {
             let known = paths.iter().any(|path| path.id == current);
             return Some((best, if known { Reason::Down } else { Reason::Removed }));
         };
+        if let Some(other) = self.better_than_lossy(paths, ranking, (current, bar)) {
+            return Some((other, Reason::Lossy));
+        }
         let may_move = self.may_move(config).is_none_or(|from| now >= from);
         let lead_of = |id: PathId| self.better.iter().find(|lead| lead.id == id);
         let held = |id: PathId| lead_of(id).filter(|lead| may_move && now >= lead.due);
@@ -316,6 +323,30 @@ impl State {
             Some((each.id, Reason::Better { by: each.value - bar, held }))
         });
         Some(better.unwrap_or((current, Reason::Unchanged)))
+    }
+
+    /// The path for the flows of one that loses packets: the best that is not lossy, in doubt or about to be used
+    /// again, taken with the most loss that its counts allow. No margin: the way back is what flapping would need, and
+    /// that takes [`Config::loss_hold`].
+    fn better_than_lossy(
+        &self,
+        paths: &[PathView],
+        ranking: &Ranking,
+        (current, bar): (PathId, f64),
+    ) -> Option<PathId> {
+        if !paths.iter().any(|path| path.id == current && path.lossy) {
+            return None;
+        }
+        let candidates = ranking.ranked.iter().filter(|each| !each.in_doubt);
+        let cautious = candidates.filter_map(|each| {
+            let path = paths.get(each.place).filter(|path| !path.lossy)?;
+            let loss_up = path.loss_up.max(path.bound_up);
+            let loss_down = path.loss_down.max(path.bound_down);
+            let view = PathView { loss_up, loss_down, ..*path };
+            Some((each.id, Quality::of(&view).value(ranking.class, &view)))
+        });
+        let best = cautious.max_by(|a, b| a.1.total_cmp(&b.1))?;
+        (best.1 > bar).then_some(best.0)
     }
 
     /// The pinned path if it can be used: at once after the request and while it works, after its

@@ -6,7 +6,8 @@ use core::fmt;
 use core::net::IpAddr;
 
 use segue_clock::Span;
-use segue_keepalive::State;
+use segue_keepalive::size::Direction;
+use segue_keepalive::{LossVerdict, State};
 use segue_steering::Class;
 use segue_wire::signal::Refusal;
 
@@ -21,6 +22,8 @@ pub enum Cause {
     DownlinkDown,
     /// Another path is better.
     Better,
+    /// The old path loses packets.
+    Lossy,
     /// The operator ordered it.
     Requested,
     /// The interface is gone.
@@ -28,6 +31,17 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// Every cause.
+    pub const ALL: [Cause; 7] = [
+        Cause::Down,
+        Cause::UplinkDown,
+        Cause::DownlinkDown,
+        Cause::Better,
+        Cause::Lossy,
+        Cause::Requested,
+        Cause::InterfaceGone,
+    ];
+
     /// The name used in output.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -36,6 +50,7 @@ impl Cause {
             Cause::UplinkDown => "uplink_down",
             Cause::DownlinkDown => "downlink_down",
             Cause::Better => "better",
+            Cause::Lossy => "lossy",
             Cause::Requested => "requested",
             Cause::InterfaceGone => "interface_gone",
         }
@@ -101,6 +116,19 @@ pub enum Report {
         /// The path's name.
         path: String,
     },
+    /// A test of the packet counts has found that a direction of a path loses packets, or no longer does (host).
+    PathLoss {
+        /// The host's name; empty at the host itself.
+        host: String,
+        /// The path's name.
+        path: String,
+        /// The direction.
+        direction: Direction,
+        /// The verdict; `None` when it has ended.
+        verdict: Option<LossVerdict>,
+        /// From the beginning of the loss, as far as the counts show it, to the verdict.
+        took: Span,
+    },
     /// The sizes that a path takes have changed (host): the largest IP packet of each direction, in bytes.
     PathMtu {
         /// The path's name.
@@ -139,6 +167,7 @@ impl Report {
             Report::PathRemoved { .. } => "path_removed",
             Report::PathState { .. } => "path_state",
             Report::PathDoubt { .. } => "path_doubt",
+            Report::PathLoss { .. } => "path_loss",
             Report::PathMtu { .. } => "path_mtu",
             Report::Handover { .. } => "handover",
         }
@@ -155,6 +184,7 @@ impl Report {
             | Report::PathRemoved { host, .. }
             | Report::PathState { host, .. }
             | Report::PathDoubt { host, .. }
+            | Report::PathLoss { host, .. }
             | Report::Handover { host, .. } => host,
             Report::PathMtu { .. } => "",
         }
@@ -200,6 +230,13 @@ impl fmt::Display for Report {
                 f.write_str(if half { ", downlink still heard" } else { "" })
             }
             Report::PathDoubt { path, .. } => write!(f, "path {path} in doubt"),
+            Report::PathLoss { path, direction, verdict, took, .. } => match verdict {
+                Some(verdict) => {
+                    write!(f, "path {path} loses packets {}: ", direction.name())?;
+                    write!(f, "{} in {:.1} s", verdict.counted, took.as_secs_f64())
+                }
+                None => write!(f, "path {path} has stopped losing packets {}", direction.name()),
+            },
             Report::PathMtu { path, up, down } => write!(f, "path {path} {}", Takes(*up, *down)),
             Report::Handover { class, from, to, cause, flows, .. } => {
                 let noun = if *flows == 1 { "flow" } else { "flows" };

@@ -27,7 +27,7 @@ pub struct EventRecord<V: Vocabulary> {
     /// Monotonic clock in nanoseconds.
     pub at_ns: u64,
     /// Its kind. Of hosts and anchors: `registered`, `refused`, `gone`, `path_added`, `path_removed`, `path_state`,
-    /// `path_doubt`, `path_mtu` or `handover`.
+    /// `path_doubt`, `path_loss`, `path_mtu` or `handover`.
     pub kind: String,
     /// The host that it is about, by name; empty at the host itself.
     pub host: String,

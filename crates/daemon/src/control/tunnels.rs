@@ -241,6 +241,12 @@ pub struct PathStatus {
     /// How often that has happened.
     #[serde(default)]
     pub doubts: u64,
+    /// The verdict of the test of loss upwards, while it stands (host).
+    #[serde(default)]
+    pub loses_up: Option<LossStatus>,
+    /// The same downwards.
+    #[serde(default)]
+    pub loses_down: Option<LossStatus>,
     /// Why K and T_KA have their values (host, if they follow the measurements).
     #[serde(default)]
     pub why: Option<WhyStatus>,
@@ -259,11 +265,30 @@ pub struct PathStatus {
 }
 
 impl PathStatus {
-    /// Its state for display: a path that is up and in doubt is `in doubt`.
+    /// Its state for display: a path that is up may be `in doubt` or `lossy`.
     #[must_use]
     pub fn shown_state(&self) -> &str {
-        if self.in_doubt && self.state == "up" { "in doubt" } else { &self.state }
+        match &*self.state {
+            "up" if self.in_doubt => "in doubt",
+            "up" if self.loses_up.is_some() || self.loses_down.is_some() => "lossy",
+            state => state,
+        }
     }
+}
+
+/// A direction of a path loses packets.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct LossStatus {
+    /// Share of the recent packets that was lost.
+    pub loss: f64,
+    /// Packets counted from the beginning of the loss to the verdict.
+    pub sent: u64,
+    /// Lost of those.
+    pub lost: u64,
+    /// Seconds from the beginning of the loss to the verdict.
+    pub took_s: f64,
+    /// Seconds since the verdict.
+    pub ago_s: f64,
 }
 
 /// What the planner chose, and from what.
@@ -404,6 +429,11 @@ impl News<TunnelEvent> for Report {
             },
             Report::PathDoubt { path, .. } => {
                 TunnelEvent { path, detail: "in doubt".into(), ..none }
+            }
+            Report::PathLoss { path, direction, verdict, .. } => {
+                let loss = verdict.map_or(0.0, |verdict| verdict.loss);
+                let detail = format!("{} {:.0} %", direction.name(), loss * 100.0);
+                TunnelEvent { path, detail, ..none }
             }
             Report::PathMtu { path, up, down } => {
                 TunnelEvent { path, detail: Takes(up, down).to_string(), ..none }

@@ -448,6 +448,13 @@ impl Client {
         self.go_down(now);
     }
 
+    /// Sends a question for the counters; in doubt questions go anyway.
+    pub(super) fn on_recount(&mut self, now: Time) {
+        if self.asks().is_some() && !self.in_doubt() {
+            self.ask(now);
+        }
+    }
+
     /// Sends a request at once, which leaves the grid as it is and which neither end counts as a packet.
     fn ask(&mut self, now: Time) {
         if self.schedule.last == Some(now) {

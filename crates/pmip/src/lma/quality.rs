@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use segue_clock::{Span, Time};
 use segue_ip::FlowKey;
-use segue_keepalive::{Estimates, State};
+use segue_keepalive::{Estimates, LossTest, PathLosses, State};
 use segue_steering::{Class, PathId, PathView, Steering, classify};
 use segue_wire::Probe;
 
@@ -120,11 +120,10 @@ impl Lma {
         let view = |(number, gateway): (u32, PeerAddress)| {
             let session = self.session(number)?;
             let peer = self.peers.get(&gateway)?;
-            let estimates = peer.keepalive.as_ref().map(Keepalive::estimates);
             let usable = !self.is_doubtful(number);
             let since = session.steady.max(peer.since);
             let rate_kbps = session.link(now).rate_kbps;
-            let view = view(session.bid, estimates, usable, since);
+            let view = view(session.bid, peer.keepalive.as_ref(), usable, since);
             let rate_bps = rate_kbps.map(|kbps| f64::from(kbps) * 1e3);
             Some((number, PathView { rate_bps, ..view }))
         };
@@ -213,14 +212,23 @@ impl Lma {
 }
 
 /// A binding as a way that is compared.
-fn view(bid: u16, estimates: Option<&Estimates>, usable: bool, since: Time) -> PathView {
-    let first = |of: fn(&Estimates) -> &Vec<f64>| estimates.and_then(|e| of(e).first().copied());
+fn view(bid: u16, keepalive: Option<&Keepalive>, usable: bool, since: Time) -> PathView {
+    let estimates = keepalive.map(Keepalive::estimates);
+    let losses = keepalive.map(Keepalive::losses);
+    // Up is from the host's point of view, and it is the anchor that asks.
+    let up = losses.map(|losses| &losses.down);
+    let down = losses.map(|losses| &losses.up);
+    let share = |test: Option<&LossTest>| test.map_or(0.0, LossTest::loss);
+    let bound = |test: Option<&LossTest>| test.map_or(1.0, LossTest::bound);
     PathView {
         id: PathId(bid as u8),
         usable,
-        rtt_s: first(|e| &e.rtt_ewma),
-        loss_up: first(|e| &e.owl_down).unwrap_or(0.0),
-        loss_down: first(|e| &e.owl_up).unwrap_or(0.0),
+        rtt_s: estimates.and_then(|e| e.rtt_ewma.first().copied()),
+        loss_up: share(up),
+        loss_down: share(down),
+        lossy: losses.is_some_and(PathLosses::is_lossy),
+        bound_up: bound(up),
+        bound_down: bound(down),
         // One direction has about half of what a round trip shows.
         jitter_s: estimates.map_or(0.0, |e| e.rtt_jitter / 2.0),
         rate_bps: None,

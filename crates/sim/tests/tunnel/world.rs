@@ -43,6 +43,8 @@ pub(crate) struct Setup {
     pub adaptive: bool,
     /// Share of packets that each direction of an access loses.
     pub loss: f64,
+    /// One-way delay of the cellular link in milliseconds.
+    pub lte_ms: u64,
     /// The Wi-Fi link, in place of one of 20 Mbit/s and 10 ms.
     pub wifi_link: Option<LinkSpec>,
 }
@@ -72,6 +74,7 @@ impl Default for Setup {
             wifi: Wifi::Fixed,
             adaptive: false,
             loss: 0.0,
+            lte_ms: 30,
             wifi_link: None,
         }
     }
@@ -115,7 +118,7 @@ impl World {
                 .map(|name| network.add_node(name));
         let mut access = BTreeMap::new();
         for (name, router, ms, address) in
-            [("wifi", wifi, 10, "10.1.0.2"), ("lte", lte, 30, "10.2.0.2")]
+            [("wifi", wifi, 10, "10.1.0.2"), ("lte", lte, setup.lte_ms, "10.2.0.2")]
         {
             let own = network.add_interface(mobile, name);
             if name == "wifi" && setup.wifi == Wifi::Cells {

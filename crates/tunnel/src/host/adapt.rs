@@ -1,5 +1,7 @@
 //! T_KA and the questions in doubt follow what is measured on each of the host's paths, and whether it is used.
 
+use alloc::vec::Vec;
+
 use segue_clock::{Span, Time};
 use segue_keepalive::adapt::Look;
 use segue_keepalive::{ClientInput, Config as Keepalive};
@@ -23,7 +25,16 @@ impl Host {
         }
     }
 
+    /// Adapts all paths at once.
+    pub(super) fn adapt_all(&mut self, now: Time) {
+        let numbers: Vec<u8> = self.paths.keys().copied().collect();
+        for number in numbers {
+            self.adapt(now, number);
+        }
+    }
+
     pub(super) fn adapt(&mut self, now: Time, number: u8) {
+        let watched = self.paths.get(&number).and_then(|path| self.watched_t_ka(now, path));
         let Some(path) = self.paths.get_mut(&number) else { return };
         let (is_up, is_down) = (path.is_up() && !path.off, path.is_down());
         let (Some(following), Some(client)) = (path.following.as_deref_mut(), path.client.as_ref())
@@ -53,7 +64,8 @@ impl Host {
         }
         let Some(why) = following.planner.why() else { return };
         let planned = whole_milliseconds(why.t_ka);
-        let t_ka = following.retry(now).map_or(planned, |retry| retry.min(planned));
+        let wanted = following.retry(now).into_iter().chain(watched);
+        let t_ka = wanted.fold(planned, Span::min);
         let doubt = Some(why.questions.asking());
         let config = Keepalive { k: why.k, t_ka, doubt, ..client.config().clone() };
         if (changes || t_ka != client.config().t_ka) && config != *client.config() {

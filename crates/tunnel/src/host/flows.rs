@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use segue_clock::{Span, Time};
 use segue_keepalive::Client;
-use segue_steering::{Class, PathId, Reason, classify};
+use segue_steering::{Class, Decision, PathId, Reason, classify};
 use segue_wire::FlowKey;
 
 use super::{Host, Path, Signalling};
@@ -40,6 +40,15 @@ pub struct Flow {
     pub first_seen: Time,
     /// When it was last seen.
     pub last_seen: Time,
+}
+
+/// Why a class moved last.
+pub(super) struct Moved {
+    at: Time,
+    cause: Cause,
+    decision: Decision,
+    /// The counts that showed the loss, where that was the reason.
+    evidence: String,
 }
 
 /// A packet without a path.
@@ -170,32 +179,44 @@ impl Host {
                 Reason::Down if decision.previous.is_some_and(heard) => Cause::UplinkDown,
                 Reason::Down => Cause::Down,
                 Reason::Removed => Cause::InterfaceGone,
+                Reason::Lossy => Cause::Lossy,
                 Reason::First | Reason::Better { .. } | Reason::Unchanged => Cause::Better,
             };
-            decisions.insert(class, (cause, decision));
+            let evidence = match (decision.reason, decision.previous) {
+                (Reason::Lossy, Some(PathId(left))) => {
+                    paths.get(&left).map_or_else(String::new, |path| path.loss_evidence(now))
+                }
+                _ => String::new(),
+            };
+            decisions.insert(class, Moved { at: now, cause, decision, evidence });
         });
     }
 
     /// Why a class moved last.
     fn cause(&self, class: Class) -> Cause {
-        self.decisions.get(&class).map_or(Cause::Better, |(cause, _)| *cause)
+        self.decisions.get(&class).map_or(Cause::Better, |moved| moved.cause)
     }
 
     /// Why a class of flows uses the path it does: an order that stands, or else the reason of its last move and
     /// the scores then.
     #[must_use]
-    pub fn why(&self, class: Class) -> String {
+    pub fn why(&self, now: Time, class: Class) -> String {
         let name = |id: &PathId| self.paths.get(&id.0).map_or("gone", |path| path.name());
         let ordered = self.steering.pinned(class);
         if let Some(path) = ordered.filter(|path| self.steering.current(class) == Some(*path)) {
             return format!("bound to {} by an operator", name(&path));
         }
-        let Some((_, decision)) = self.decisions.get(&class) else { return String::new() };
+        let Some(moved) = self.decisions.get(&class) else { return String::new() };
+        let decision = &moved.decision;
         let scores: Vec<String> =
             decision.scores.iter().map(|(id, score)| format!("{} {score}", name(id))).collect();
         let reason = match (ordered, decision.reason) {
             (Some(path), _) => format!("an operator wants {}, which is not up", name(&path)),
             (None, Reason::Requested) => "an order that has ended, and no reason to move".into(),
+            (None, Reason::Lossy) => {
+                let ago = now.since(moved.at).as_secs_f64();
+                format!("{}, {ago:.1} s ago", moved.evidence)
+            }
             (None, reason) => reason.to_string(),
         };
         format!("{reason}: {}", scores.join("; "))

@@ -16,7 +16,7 @@ mod doubt;
 mod flows;
 mod following;
 mod interfaces;
-mod outages;
+mod losses;
 mod path;
 mod paths;
 mod sizes;
@@ -32,17 +32,17 @@ use segue_clock::{Deadline, Machine, Span, Time, earlier};
 use segue_ip::{Input, Interface};
 use segue_keepalive::size::Direction;
 use segue_mobility::Secrets;
-use segue_steering::{Class, Decision, Steering};
+use segue_steering::{Class, Steering};
 use segue_wire::FlowKey;
 use segue_wire::signal::{FromAnchor, FromHost, Refusal, SIGNAL_VERSION};
 
 pub use flows::Flow;
-use flows::Waiting;
+use flows::{Moved, Waiting};
 pub use path::Path;
 pub use sizes::LEAST_INNER;
 
 use crate::maps::SmallMap;
-use crate::{Cause, HostConfig, HostInput, HostOutput, Order, Output, Report};
+use crate::{HostConfig, HostInput, HostOutput, Order, Output, Report};
 use segue_clock::planted::fault;
 
 /// First pause before signalling is tried again.
@@ -80,8 +80,10 @@ pub struct Host {
     flows: BTreeMap<FlowKey, Flow>,
     waiting: VecDeque<Waiting>,
     /// Why each class moved last.
-    decisions: SmallMap<Class, (Cause, Decision)>,
+    decisions: SmallMap<Class, Moved>,
     evaluated: Time,
+    /// When a path last looked as if it lost packets.
+    watched_since: Option<Time>,
     /// What enters the tunnel, once a path says.
     mtu: Option<u16>,
     out: VecDeque<Output<HostOutput, Infallible>>,
@@ -122,6 +124,7 @@ impl Host {
             waiting: VecDeque::new(),
             decisions: SmallMap::new(),
             evaluated: Time::ZERO,
+            watched_since: None,
             mtu: None,
             out: VecDeque::new(),
         }

@@ -6,17 +6,13 @@ use core::net::{IpAddr, SocketAddr};
 
 use segue_clock::{Deadline, Machine, Span, Time, earlier};
 use segue_keepalive::size::Sizes;
-use segue_keepalive::{Client, Config as Keepalive, Counted, State, Tau, Why};
+use segue_keepalive::{Client, Config as Keepalive, PathLosses, State, Why};
 use segue_steering::{PathId, PathView};
+use segue_wire::Encapsulation;
 use segue_wire::signal::PathGrant;
-use segue_wire::{Encapsulation, Mode};
 
 use super::following::Following;
-use super::outages::Outages;
 use crate::{Carried, PathConfig, Via};
-
-/// Packets that a path is taken to have carried without loss before it was measured.
-const BENEFIT: f64 = 100.0;
 
 /// One interface of the host to one address of the anchor.
 pub struct Path {
@@ -44,8 +40,10 @@ pub struct Path {
     pub(super) usable_since: Time,
     /// When to offer it again, after a refusal.
     pub(super) offer_at: Option<Time>,
-    /// Outages in the averages of loss, up, down and round trip, once there was one.
-    pub(super) outages: Option<Box<[Outages; 3]>>,
+    /// The tests of loss, once there is something to test.
+    pub(super) losses: Option<Box<PathLosses>>,
+    /// When it was last asked for its counters, since it looked as if it lost packets.
+    pub(super) recounted: Option<Time>,
     pub(super) via: Option<Via>,
     /// Where its uplink went by the last report of that, since it died.
     pub(super) told_to: Option<u8>,
@@ -172,51 +170,19 @@ impl Path {
         self.grant.as_ref().map_or(self.config.encapsulation, |grant| grant.encapsulation)
     }
 
-    /// The index and time constant of the longest average. An idle path has only its probes to count: over a short time
-    /// one lost probe would look like a bad network, so this average judges loss.
-    pub(super) fn longest(&self) -> (usize, Tau) {
-        let taus = self.keepalive().taus.iter().copied().enumerate();
-        taus.max_by_key(|(_, tau)| tau.fall).unwrap_or((0, Tau::symmetric(Span::ZERO)))
-    }
-
-    /// The longest averages of loss, as far as there are any: up, down, round trip.
-    pub(super) fn losses(&self) -> [Option<f64>; 3] {
-        let Some(e) = self.client.as_ref().map(Client::estimates) else { return [None; 3] };
-        let index = self.longest().0;
-        [&e.owl_up, &e.owl_down, &e.rtl].map(|v| v.get(index).or(v.first()).copied())
-    }
-
     pub(super) fn view(&self, number: u8) -> PathView {
         let estimates = self.client.as_ref().map(Client::estimates);
         let first = |v: &[f64]| v.first().copied();
-        let averages = self.losses();
-        let outages = estimates.map_or(0, |e| e.transitions);
-        // A young path has lost one packet or none: until it has carried some, it gets the benefit
-        // of the doubt.
-        let loss = |which: usize, packets: Counted| {
-            let lost = packets.sent.saturating_sub(packets.received) as f64;
-            let cautious = lost / (packets.sent as f64 + BENEFIT);
-            // The counts have the packets of an outage, which is not loss: before the first average
-            // they say nothing about a path that has been down.
-            let unmeasured = if outages > 0 { 0.0 } else { cautious };
-            averages[which]
-                .map_or(unmeasured, |average| self.without_outages(which, average).min(cautious))
-        };
-        let (loss_up, loss_down) = match (estimates, self.client.as_ref()) {
-            // The split is unknown: half in each direction, which is right for small equal losses.
-            (Some(_), Some(client)) if self.keepalive().mode == Mode::RoundTripLoss => {
-                let half = loss(2, client.round_trips()) / 2.0;
-                (half, half)
-            }
-            (Some(e), _) => (loss(0, e.up), loss(1, e.down)),
-            (None, _) => (0.0, 0.0),
-        };
+        let [up, down] = self.seen_losses();
         PathView {
             id: PathId(number),
             usable: self.is_up(),
             rtt_s: estimates.and_then(|e| first(&e.rtt_ewma)),
-            loss_up,
-            loss_down,
+            loss_up: up.share,
+            loss_down: down.share,
+            lossy: self.is_lossy(),
+            bound_up: up.bound,
+            bound_down: down.bound,
             // One direction has about half of what a round trip shows.
             jitter_s: estimates.map_or(0.0, |e| e.rtt_jitter / 2.0),
             rate_bps: None,

@@ -92,7 +92,7 @@ impl Host {
             path.remote.set_port(port);
         }
         path.client = Some(Client::new(keepalive, now, seed));
-        path.outages = None;
+        path.losses = None;
         path.sizes = None;
         path.unshown = Some(now);
         let report = Report::PathAdded { host: String::new(), path: path.name.clone() };
@@ -201,7 +201,7 @@ impl Host {
         if !was_up && client.state() == State::Up {
             path.usable_since = now;
         }
-        path.note_losses(now);
+        self.judge_losses(now, number, was_up);
         let mut sampled = false;
         self.help_out(now, number, &outputs);
         for output in outputs {
@@ -282,7 +282,6 @@ impl Host {
         let silent = path.client.as_ref().map(|client| now.since(client.last_response()));
         let down = silent.filter(|_| state == State::Down);
         let unproven = path.client.as_ref().map(|client| now.since(client.proof()));
-        path.note_outage(now, state, silent.unwrap_or_default());
         path.down_at = (state == State::Down).then_some(now);
         if self.config.measured_by == MeasuredBy::PacketPath {
             self.out.push_back(Output::Order(Order::SetDown(u32::from(number), down)));

@@ -1,0 +1,387 @@
+//! A sequential test of loss: has one direction of a path begun to lose packets?
+//!
+//! An average answers late: it has to forget the clean past first. [`LossTest`] runs a CUSUM test (Page, Continuous
+//! inspection schemes, 1954) on the exact counts that probes carry. For each of four [`LEVELS`] of loss it adds up the
+//! log-likelihood ratio of that level against [`BASELINE`], never below zero, and gives a verdict when the sum exceeds
+//! a threshold. The thresholds are such that a path that loses no more than the baseline gets one verdict per
+//! [`FALSE_ALARM_S`], all levels and both directions together.
+//!
+//! * **What counts as lost.** A packet that the probe overtook is not lost. Of the packets that are missing, as many as
+//!   reordering explains stay [unconfirmed](LossTest::balance) until the next probe. A surplus (those that came late, or
+//!   duplicates) is set against the losses of the next pair of counters and no further, or duplicates would hide loss.
+//! * **Bursts.** Lost packets come in bursts, and one burst is one event. So a sum grows by at most half its threshold
+//!   in [`EVENT`], and a verdict needs two events.
+//! * **The flow's own congestion.** Packets arrive late before a full queue drops them. While the round-trip time is far
+//!   above its recent minimum, losses count as one event per [`CONGESTED_EVENT`], and only for the levels above what a
+//!   sender that reacts to loss causes.
+//! * **The end of a verdict.** A sign of life does not end it. A second CUSUM does, of the baseline against the level of
+//!   the verdict.
+
+use core::fmt;
+
+use segue_clock::{Span, Time};
+
+use crate::{Client, Counted};
+
+/// Loss that is normal, in [0, 1].
+pub const BASELINE: f64 = 0.01;
+/// The levels of loss that are tested for.
+pub const LEVELS: [f64; 4] = [0.02, 0.05, 0.15, 0.5];
+/// Mean time between two false verdicts of a path, in seconds.
+pub const FALSE_ALARM_S: f64 = 1e5;
+/// Losses within this time are one event.
+pub const EVENT: Span = Span::from_millis(100);
+/// The same while the path is congested.
+pub const CONGESTED_EVENT: Span = Span::from_secs(2);
+/// Senders that react to loss cause less than this by themselves.
+const CONGESTION_LOSS: f64 = 0.1;
+/// A verdict ends when the baseline is this many times as likely as its level.
+const END_ODDS: f64 = 1_000.0;
+/// A verdict's share of lost packets is that of about the last this many.
+const WINDOW: f64 = 500.0;
+/// Time constant of the packet rate, in seconds.
+const RATE_TAU_S: f64 = 1.0;
+/// The packet rate is at least this, per second.
+const LEAST_RATE: f64 = 0.1;
+
+/// A path is congested while its round-trip time exceeds the recent minimum by this and three times its variation.
+const QUEUE_S: f64 = 0.005;
+/// The recent minimum is that of the last one or two of these.
+const MINIMUM_OF: Span = Span::from_secs(60);
+
+/// A direction of a path loses packets.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LossVerdict {
+    /// When the loss began, as far as the counts tell.
+    pub since: Time,
+    /// When the verdict was given.
+    pub at: Time,
+    /// The level of the test that gave it, one of [`LEVELS`].
+    pub level: f64,
+    /// The packets from `since` to the verdict.
+    pub counted: Counted,
+    /// Share of the recent packets that was lost, in [0, 1].
+    pub loss: f64,
+}
+
+/// What is known of a path at the time of a pair of counters.
+#[derive(Clone, Copy, Debug)]
+pub struct Conditions {
+    /// Mean difference of consecutive round-trip times, in seconds.
+    pub jitter_s: f64,
+    /// The round-trip time is far above its recent minimum.
+    pub congested: bool,
+}
+
+/// The test of one direction. Counts of packets are totals, as in [`Estimates`](crate::Estimates).
+#[derive(Clone, Debug)]
+pub struct LossTest {
+    seen: Counted,
+    at: Time,
+    /// Packets per second.
+    rate: f64,
+    /// Missing packets that may only be late; below zero a surplus.
+    balance: f64,
+    /// Share of an event that may still count, in [0, 1].
+    credit: f64,
+    sums: [Sum; LEVELS.len()],
+    verdict: Option<LossVerdict>,
+    /// Towards the end of the verdict.
+    recovery: f64,
+    recent: Recent,
+}
+
+/// The sum of one level, and what was counted since it was last zero.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    value: f64,
+    since: Time,
+    counted: Counted,
+}
+
+/// Packets and losses of late: older ones weigh less.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Recent {
+    sent: f64,
+    lost: f64,
+}
+
+impl Recent {
+    /// As many of these packets as count, with their share of losses.
+    fn of(counted: Counted) -> Recent {
+        let Counted { sent, .. } = counted;
+        let share = if sent > 0 { counted.lost() as f64 / sent as f64 } else { 0.0 };
+        let sent = (sent as f64).min(WINDOW);
+        Recent { sent, lost: share * sent }
+    }
+
+    fn push(&mut self, sent: f64, lost: f64) {
+        let keep = libm::exp(-sent / WINDOW);
+        self.sent = self.sent * keep + sent;
+        self.lost = self.lost * keep + lost;
+    }
+
+    fn share(self) -> f64 {
+        if self.sent > 0.0 { (self.lost / self.sent).clamp(0.0, 1.0) } else { 0.0 }
+    }
+}
+
+/// What the loss of a direction may be, given that of `sent` packets this many were lost: the upper end of Wilson's
+/// score interval of one standard deviation, in [0, 1]. Wide where few packets were counted, 1 where none was.
+#[must_use]
+pub fn upper_bound(sent: f64, lost: f64) -> f64 {
+    if sent < 1.0 {
+        return 1.0;
+    }
+    let p = (lost / sent).clamp(0.0, 1.0);
+    let half = 0.5 / sent;
+    let deviation = libm::sqrt(p * (1.0 - p) / sent + half * half);
+    ((p + half + deviation) / (1.0 + 2.0 * half)).min(1.0)
+}
+
+/// Log-likelihood ratio of a loss `p` against `q`, of one packet that is lost and one that arrives.
+fn ratios(p: f64, q: f64) -> (f64, f64) {
+    (libm::log(p / q), libm::log((1.0 - p) / (1.0 - q)))
+}
+
+/// The threshold of a level at a packet rate, by Wald's approximation of the mean time to a false alarm
+/// (Siegmund, Sequential Analysis, 1985, section 2.6): exp(h + excess)/|mean step|, where the excess over the threshold
+/// is about half a step of a lost packet.
+fn threshold(level: f64, rate: f64) -> f64 {
+    let share_s = FALSE_ALARM_S * 2.0 * LEVELS.len() as f64;
+    let (lost, came) = ratios(level, BASELINE);
+    let step = -(BASELINE * lost + (1.0 - BASELINE) * came);
+    let packets = share_s * rate.max(LEAST_RATE);
+    (libm::log(packets * step) - 0.5 * lost).max(lost)
+}
+
+impl LossTest {
+    /// A test that begins with these totals.
+    #[must_use]
+    pub fn new(now: Time, seen: Counted) -> LossTest {
+        LossTest {
+            seen,
+            at: now,
+            rate: 0.0,
+            balance: 0.0,
+            credit: 1.0,
+            sums: [Sum { since: now, ..Sum::default() }; LEVELS.len()],
+            verdict: None,
+            recovery: 0.0,
+            recent: Recent::of(seen),
+        }
+    }
+
+    /// The verdict that stands.
+    #[must_use]
+    pub fn verdict(&self) -> Option<&LossVerdict> {
+        self.verdict.as_ref()
+    }
+
+    /// Share of lost packets according to the verdict that stands, in [0, 1]; zero without one.
+    #[must_use]
+    pub fn loss(&self) -> f64 {
+        self.verdict.map_or(0.0, |verdict| verdict.loss)
+    }
+
+    /// Loss that the recent packets do not rule out ([`upper_bound`]).
+    #[must_use]
+    pub fn bound(&self) -> f64 {
+        upper_bound(self.recent.sent, self.recent.lost)
+    }
+
+    /// A sum has passed a quarter of its threshold: a verdict may follow.
+    #[must_use]
+    pub fn is_suspicious(&self) -> bool {
+        self.sums
+            .iter()
+            .zip(LEVELS)
+            .any(|(sum, level)| sum.value > 0.25 * threshold(level, self.rate))
+    }
+
+    /// The path was down, or has new counters: what was lost until these totals is no loss of a path that lives.
+    pub fn skip(&mut self, now: Time, total: Counted) {
+        (self.seen, self.at) = (total, now);
+        self.balance = 0.0;
+        self.sums = [Sum { since: now, ..Sum::default() }; LEVELS.len()];
+    }
+
+    /// Takes the totals of `now`. Returns whether a verdict was given or ended.
+    pub fn observe(&mut self, now: Time, total: Counted, conditions: Conditions) -> bool {
+        let (sent, received) = match total.since(self.seen) {
+            Some(new) if new.sent > 0 => (new.sent as f64, new.received as f64),
+            Some(_) => return false,
+            None => {
+                self.skip(now, total);
+                return false;
+            }
+        };
+        let elapsed = now.since(self.at);
+        (self.seen, self.at) = (total, now);
+        self.learn_rate(sent, elapsed);
+        let lost = self.lost(sent, received, conditions);
+        self.recent.push(sent, lost);
+        let event = if conditions.congested { CONGESTED_EVENT } else { EVENT };
+        self.credit = (self.credit + elapsed.as_secs_f64() / event.as_secs_f64()).min(1.0);
+        let given = self.add(now, sent, lost, conditions);
+        let ended = !given && self.recover(sent, lost);
+        given || ended
+    }
+
+    fn learn_rate(&mut self, sent: f64, elapsed: Span) {
+        let elapsed_s = elapsed.as_secs_f64();
+        if elapsed_s > 0.0 {
+            let weight = 1.0 - libm::exp(-elapsed_s / RATE_TAU_S);
+            self.rate += weight * (sent / elapsed_s - self.rate);
+        }
+    }
+
+    /// How many more packets are lost for sure.
+    fn lost(&mut self, sent: f64, received: f64, conditions: Conditions) -> f64 {
+        let late = 2.0 * conditions.jitter_s * self.rate;
+        let balance = self.balance + sent - received;
+        let lost = libm::floor((balance - late).max(0.0));
+        self.balance = (balance - lost).max(-(received - sent).max(0.0));
+        lost.min(sent)
+    }
+
+    /// Adds to the sums; returns whether that gives a verdict.
+    fn add(&mut self, now: Time, sent: f64, lost: f64, conditions: Conditions) -> bool {
+        let above = self.verdict.map_or(0.0, |verdict| verdict.level);
+        let (mut used, mut given) = (0.0_f64, None);
+        for (sum, level) in self.sums.iter_mut().zip(LEVELS).filter(|(_, level)| *level > above) {
+            let (of_lost, of_came) = ratios(level, BASELINE);
+            let step = lost * of_lost + (sent - lost) * of_came;
+            let limit = threshold(level, self.rate);
+            let ignored = conditions.congested && level < CONGESTION_LOSS && step > 0.0;
+            let step = if ignored { 0.0 } else { step.min(0.5 * limit * self.credit) };
+            used = used.max(step / (0.5 * limit));
+            sum.value += step;
+            sum.counted.sent += sent as u64;
+            sum.counted.received += (sent - lost) as u64;
+            if sum.value <= 0.0 {
+                *sum = Sum { since: now, ..Sum::default() };
+            } else if sum.value >= limit {
+                given = Some((*sum, level));
+            }
+        }
+        self.credit = (self.credit - used).max(0.0);
+        let Some((Sum { since, counted, .. }, level)) = given else { return false };
+        self.recent = Recent::of(counted);
+        let loss = self.recent.share();
+        self.verdict = Some(LossVerdict { since, at: now, level, counted, loss });
+        self.recovery = 0.0;
+        self.sums = [Sum { since: now, ..Sum::default() }; LEVELS.len()];
+        true
+    }
+
+    /// Judges whether the verdict has ended.
+    fn recover(&mut self, sent: f64, lost: f64) -> bool {
+        let Some(verdict) = &mut self.verdict else { return false };
+        verdict.loss = self.recent.share();
+        let (of_lost, of_came) = ratios(BASELINE, verdict.level);
+        self.recovery = (self.recovery + lost * of_lost + (sent - lost) * of_came).max(0.0);
+        let ends = self.recovery >= libm::log(END_ODDS);
+        if ends {
+            self.verdict = None;
+            self.recovery = 0.0;
+        }
+        ends
+    }
+}
+
+impl Counted {
+    /// What was counted since `earlier`; `None` if a counter went backwards.
+    fn since(self, earlier: Counted) -> Option<Counted> {
+        let sent = self.sent.checked_sub(earlier.sent)?;
+        Some(Counted { sent, received: self.received.checked_sub(earlier.received)? })
+    }
+
+    /// How many of the packets are missing.
+    #[must_use]
+    pub fn lost(self) -> u64 {
+        self.sent.saturating_sub(self.received)
+    }
+}
+
+/// `lost 31 of 214 packets`
+impl fmt::Display for Counted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "lost {} of {} packets", self.lost(), self.sent)
+    }
+}
+
+/// The recent minimum of the round-trip time, and whether a queue stands before the path.
+#[derive(Clone, Copy, Debug)]
+pub struct Queueing {
+    /// The minimum of the current and of the previous span.
+    minima: [f64; 2],
+    since: Time,
+}
+
+impl Queueing {
+    /// Nothing measured yet.
+    #[must_use]
+    pub fn new(now: Time) -> Queueing {
+        Queueing { minima: [f64::INFINITY; 2], since: now }
+    }
+
+    /// Takes a round-trip time; returns whether it shows a queue.
+    pub fn observe(&mut self, now: Time, rtt: Span, jitter_s: f64) -> bool {
+        if now.since(self.since) >= MINIMUM_OF {
+            self.minima = [f64::INFINITY, self.minima[0]];
+            self.since = now;
+        }
+        let rtt_s = rtt.as_secs_f64();
+        self.minima[0] = self.minima[0].min(rtt_s);
+        let least = self.minima[0].min(self.minima[1]);
+        rtt_s > least + QUEUE_S + 3.0 * jitter_s
+    }
+}
+
+/// The tests of both directions of a path.
+#[derive(Clone, Debug)]
+pub struct PathLosses {
+    queueing: Queueing,
+    /// From client to server; where only round trips are measured, of those.
+    pub up: LossTest,
+    /// From server to client.
+    pub down: LossTest,
+}
+
+impl PathLosses {
+    /// Tests that begin with what is counted so far.
+    #[must_use]
+    pub fn new(now: Time, client: &Client) -> PathLosses {
+        let [up, down] = client.counted().map(|total| LossTest::new(now, total));
+        PathLosses { queueing: Queueing::new(now), up, down }
+    }
+
+    /// Looks at a path's counts. Losses while it is not `up`, and until the first counters after that, are an
+    /// outage and do not count. Returns whether a verdict of either direction was given or ended.
+    pub fn observe(&mut self, now: Time, client: &Client, up: bool) -> [bool; 2] {
+        let ([total_up, total_down], estimates) = (client.counted(), client.estimates());
+        if !up {
+            self.up.skip(now, total_up);
+            self.down.skip(now, total_down);
+            return [false; 2];
+        }
+        let jitter_s = estimates.rtt_jitter;
+        let queue = |rtt| self.queueing.observe(now, rtt, jitter_s);
+        let congested = estimates.rtt_last.is_some_and(queue);
+        let conditions = Conditions { jitter_s, congested };
+        [self.up.observe(now, total_up, conditions), self.down.observe(now, total_down, conditions)]
+    }
+
+    /// A verdict stands.
+    #[must_use]
+    pub fn is_lossy(&self) -> bool {
+        self.up.verdict().is_some() || self.down.verdict().is_some()
+    }
+
+    /// A verdict may follow, or stands.
+    #[must_use]
+    pub fn is_suspicious(&self) -> bool {
+        [&self.up, &self.down].iter().any(|test| test.verdict().is_some() || test.is_suspicious())
+    }
+}
