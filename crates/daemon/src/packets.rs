@@ -229,13 +229,7 @@ mod tests {
             report: false,
             age: 0,
             k: 3,
-            arrival: Arrival {
-                probe: segue_wire::Probe::default(),
-                at: Time(at_ms * 1_000_000),
-                received: 1,
-                sent_at: None,
-                uncertainty: segue_clock::Span::ZERO,
-            },
+            arrival: Arrival::new(segue_wire::Probe::default(), Time(at_ms * 1_000_000), 1),
             remote: ([192, 0, 2, 1], 5005).into(),
             kernel_stamp: true,
         })

@@ -307,7 +307,7 @@ impl Client {
     /// The averages that a new response brings.
     fn sample(&mut self, arrival: &Arrival, order: Order) {
         let (probe, at) = (&arrival.probe, arrival.at);
-        let scale = Scale { taus: &self.config.taus, t_l: self.config.t_l() };
+        let scale = Scale { taus: &self.config.taus, pace: self.config.pace() };
         let mut sample = Sample {
             at,
             seq: probe.seq,
@@ -337,9 +337,10 @@ impl Client {
             };
         }
         if order != Order::Late && self.config.mode != Mode::RoundTripLoss {
-            sample.owl_down = self.measure.down(scale, (at, at), probe.ss, arrival.received);
+            let (question, down) = (arrival.question, (probe.ss, arrival.received));
+            sample.owl_down = self.measure.down(scale, (at, at), down, question);
             if echo_age(at, probe.t_sc, self.epoch).is_some() {
-                sample.owl_up = self.measure.up(scale, at, probe.sc, probe.r);
+                sample.owl_up = self.measure.up(scale, at, (probe.sc, probe.r), question);
             }
         }
         if !sample.is_empty() {

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use segue_clock::Span;
 use segue_wire::{Encapsulation, Mode};
 
+use crate::loss::Pace;
 use crate::planner::Plan;
 
 /// Settings of a [`crate::Client`] or a [`crate::Server`].
@@ -31,6 +32,8 @@ pub struct Config {
     pub measured_by: MeasuredBy,
     /// How the client looks into silence; `None`: only K and T_KA decide.
     pub doubt: Option<Asking>,
+    /// At a server: the client's settings follow the use of the path. A client with `doubt` has such settings.
+    pub follows_use: bool,
 }
 
 /// The questions that a client in doubt asks ([`crate::Client`], "Doubt").
@@ -76,6 +79,14 @@ pub struct Probing {
     pub encapsulation: Encapsulation,
 }
 
+impl Probing {
+    /// What ends a loss interval while T_KA is this.
+    #[must_use]
+    pub fn pace(&self, t_ka: Span) -> Pace {
+        Pace { t_ka, n: self.n, follows_use: self.follows_use }
+    }
+}
+
 impl Default for Probing {
     /// As [`Config::default`], without rides.
     fn default() -> Probing {
@@ -117,6 +128,7 @@ impl Default for Config {
             rides: false,
             measured_by: MeasuredBy::Machine,
             doubt: None,
+            follows_use: false,
         }
     }
 }
@@ -143,15 +155,19 @@ impl Config {
             n: self.n,
             taus: [main, self.taus.get(1).copied().unwrap_or(main)],
             rides: self.rides,
-            follows_use: self.doubt.is_some(),
+            follows_use: self.follows_use(),
             encapsulation,
         }
     }
 
-    /// T_L = N·T_KA, the loss interval.
+    /// What ends a loss interval; T_L = N·T_KA where T_KA is fixed.
     #[must_use]
-    pub fn t_l(&self) -> Span {
-        self.t_ka * u64::from(self.n)
+    pub fn pace(&self) -> Pace {
+        Pace { t_ka: self.t_ka, n: self.n, follows_use: self.follows_use() }
+    }
+
+    fn follows_use(&self) -> bool {
+        self.follows_use || self.doubt.is_some()
     }
 
     /// How long a client waits for a response before it calls the path down: (K + ½)·T_KA, with rides

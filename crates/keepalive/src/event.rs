@@ -15,6 +15,8 @@ pub struct Arrival {
     /// This end's receive counter of the path at that moment, the probe included unless it is a question
     /// or answers one (Rc or Rs).
     pub received: u32,
+    /// It is a question or answers one: neither end counts it.
+    pub question: bool,
     /// Response only: when its request really left, if the kernel reported it. Replaces the echoed t_Sc.
     pub sent_at: Option<Time>,
     /// How far the RTT of this probe may be off because of how this end took its stamps; zero where the kernel took
@@ -26,7 +28,7 @@ impl Arrival {
     /// A probe whose stamps are exact, and whose request left at the stamp that is echoed.
     #[must_use]
     pub const fn new(probe: Probe, at: Time, received: u32) -> Arrival {
-        Arrival { probe, at, received, sent_at: None, uncertainty: Span::ZERO }
+        Arrival { probe, at, received, question: false, sent_at: None, uncertainty: Span::ZERO }
     }
 }
 

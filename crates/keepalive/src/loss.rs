@@ -11,12 +11,45 @@ const MAX_PACKETS_PER_US: u64 = 150;
 /// Extra allowance: probes that a stalled link releases together carry counters from far apart.
 const COUNTER_SLACK: u64 = 1 << 24;
 
+/// Packets of a direction that end a loss interval before its time, and the time that it then takes at least.
+pub const EARLY_PACKETS: u64 = 50;
+/// See [`EARLY_PACKETS`].
+pub const EARLY_AFTER: Span = Span::from_millis(250);
+
+/// What ends a loss interval: the first probe that counts at which either is so. The rule looks at packets sent and at
+/// time, never at losses, or the averages would be biased.
+///
+/// * (N − ½)·T_KA has passed since it began, with the T_KA now in force.
+/// * On a path whose T_KA follows its use, [`EARLY_PACKETS`] have been sent and [`EARLY_AFTER`] has passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// T_KA now.
+    pub t_ka: Span,
+    /// N.
+    pub n: u32,
+    /// T_KA follows the use of the path.
+    pub follows_use: bool,
+}
+
+impl Pace {
+    /// The time after which an interval ends: that of N probes, less half a period for jitter.
+    fn length(self) -> Span {
+        (self.t_ka * u64::from(self.n)) - self.t_ka.half()
+    }
+
+    fn ends(self, lasted: Span, sent: u64) -> bool {
+        let early = self.follows_use && sent >= EARLY_PACKETS && lasted >= EARLY_AFTER;
+        early || lasted >= self.length()
+    }
+}
+
 /// Loss of one direction: sent and received counters of *all* packets, data and probes, as the
 /// probes carry them, modulo 2³².
 ///
 /// Feed it only with probes newer than all before. The first pair of counters is the baseline:
 /// packets before it do not count. Counters that go backwards, or forwards faster than any link,
-/// make a new baseline. A value lies in [0, 1].
+/// make a new baseline. A value lies in [0, 1]. More arrivals than packets sent (late ones, or duplicates) make up for
+/// losses of the next interval and no further.
 ///
 /// **Outages.** However long nothing comes, the next value includes what was lost meanwhile (section 4.2). Only an
 /// outage is left out, from the moment when the path is declared down until it is up again. Losses before the
@@ -34,9 +67,10 @@ const COUNTER_SLACK: u64 = 1 << 24;
 pub struct OneWayLoss {
     last: Option<Pair>,
     interval: Counted,
+    /// Arrivals that the interval before had more than packets sent.
+    surplus: u64,
     /// When the current interval began, moved later by what is left out of it.
     begun: Time,
-    due: Time,
     outage: Outage,
 }
 
@@ -110,7 +144,8 @@ impl OneWayLoss {
     }
 
     /// Takes the counters of the instant `of`, which a probe brought at `at`, adds what is new to `total`, and
-    /// evaluates the interval if `t_l` has passed: 1 − ΔR/ΔS, `None` if nothing was sent in it.
+    /// evaluates the interval if it [ends](Pace): 1 − ΔR/ΔS, `None` if nothing was sent in it. The probe is a `question`
+    /// or answers one: it does not count, and ends no interval.
     ///
     /// `of` equals `at` unless the other end echoes the counters: then it is when this end's last probe to arrive had
     /// left (t_Ss). So an interval is as long as the time in which its packets were sent.
@@ -119,7 +154,8 @@ impl OneWayLoss {
         at: Time,
         of: Time,
         (sent, received): (u32, u32),
-        t_l: Span,
+        pace: Pace,
+        question: bool,
         total: &mut Counted,
     ) -> Option<Interval> {
         let pair = Pair { sent, received, at, of };
@@ -128,7 +164,7 @@ impl OneWayLoss {
             let lasting = self.outage != Outage::None;
             let outage = if lasting { Outage::Lasting } else { Outage::None };
             let interval = Counted::default();
-            *self = OneWayLoss { last: Some(pair), interval, begun: of, due: of + t_l, outage };
+            *self = OneWayLoss { last: Some(pair), interval, surplus: 0, begun: of, outage };
             return None;
         };
         self.last = Some(pair);
@@ -139,19 +175,19 @@ impl OneWayLoss {
         } else {
             let (kept, left_out) = self.keep(new, last, pair);
             self.begun += left_out;
-            self.due += left_out;
             kept
         };
         self.interval.sent += kept.sent;
         self.interval.received += kept.received;
-        if of < self.due || self.interval.sent == 0 {
+        let length = of.since(self.begun);
+        if question || self.interval.sent == 0 || !pace.ends(length, self.interval.sent) {
             return None;
         }
-        self.due = next_due(self.due, of, t_l);
         let Counted { sent, received } = core::mem::take(&mut self.interval);
-        let length = of.since(self.begun);
+        let arrived = received + self.surplus;
+        self.surplus = received.saturating_sub(sent);
         self.begun = of;
-        let loss = (1.0 - received as f64 / sent as f64).clamp(0.0, 1.0);
+        let loss = (1.0 - arrived as f64 / sent as f64).clamp(0.0, 1.0);
         Some(Interval { loss, length })
     }
 
@@ -225,7 +261,6 @@ impl Pair {
 #[derive(Clone, Debug, Default)]
 pub struct RoundTripLoss {
     last: Option<Counted>,
-    due: Time,
 }
 
 impl RoundTripLoss {
@@ -235,36 +270,25 @@ impl RoundTripLoss {
         RoundTripLoss::default()
     }
 
-    /// Takes Sc (requests sent) and Rc (responses received) as of a response at `at`, and evaluates
-    /// if `t_l` has passed. The first response gives the baseline.
-    pub fn observe(&mut self, at: Time, sc: u64, rc: u64, t_l: Span) -> Option<f64> {
-        if self.last.is_none() {
-            self.last = Some(Counted { sent: sc, received: rc });
-            self.due = at + t_l;
-        }
-        self.evaluate(at, sc, rc, t_l)
+    /// Takes Sc (requests sent) and Rc (responses received) as of a response, and evaluates if the interval has had
+    /// `n` requests. The first response gives the baseline.
+    pub fn observe(&mut self, sc: u64, rc: u64, n: u32) -> Option<f64> {
+        self.last.get_or_insert(Counted { sent: sc, received: rc });
+        self.evaluate(sc, rc, n)
     }
 
     /// The same just before another request leaves (Patriarca et al., "When sending out a probe"), so that
     /// there are values while nothing comes.
-    pub fn evaluate(&mut self, at: Time, sc: u64, rc: u64, t_l: Span) -> Option<f64> {
+    pub fn evaluate(&mut self, sc: u64, rc: u64, n: u32) -> Option<f64> {
         let last = self.last?;
         let sent = sc.saturating_sub(last.sent);
         let received = rc.saturating_sub(last.received);
-        if at < self.due || sent == 0 {
+        if sent < u64::from(n.max(1)) {
             return None;
         }
-        self.due = next_due(self.due, at, t_l);
         // Count the surplus against the Sc_last of this interval before that moves on.
         let surplus = received.saturating_sub(sent);
         self.last = Some(Counted { sent: sc, received: rc - surplus });
         Some((1.0 - received as f64 / sent as f64).clamp(0.0, 1.0))
     }
-}
-
-/// The first instant after `now` on the grid of `due` with steps `t_l`: intervals have a length of
-/// T_L on average, though each ends at the probe after its expiry.
-fn next_due(due: Time, now: Time, t_l: Span) -> Time {
-    let periods = now.since(due).0 / t_l.0.max(1) + 1;
-    due + t_l * periods
 }

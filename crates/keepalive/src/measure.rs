@@ -7,7 +7,7 @@ use segue_clock::{Span, Time};
 use segue_wire::ProbeReport;
 
 use crate::ewma;
-use crate::loss::{OneWayLoss, RoundTripLoss};
+use crate::loss::{OneWayLoss, Pace, RoundTripLoss};
 use crate::rtt::MAX_RTT;
 use crate::seq::Order;
 use crate::{Estimates, Tau};
@@ -18,8 +18,8 @@ use segue_clock::planted::fault;
 pub(crate) struct Scale<'a> {
     /// Time constants of the averages.
     pub(crate) taus: &'a [Tau],
-    /// The loss interval.
-    pub(crate) t_l: Span,
+    /// What ends a loss interval.
+    pub(crate) pace: Pace,
 }
 
 /// Estimators of both directions, shared by client and server.
@@ -97,9 +97,15 @@ impl Measure {
     }
 
     /// Counters of the direction from client to server: Sc and Rs.
-    pub(crate) fn up(&mut self, scale: Scale<'_>, at: Time, sc: u32, rs: u32) -> Option<f64> {
+    pub(crate) fn up(
+        &mut self,
+        scale: Scale<'_>,
+        at: Time,
+        pair: (u32, u32),
+        question: bool,
+    ) -> Option<f64> {
         let e = &mut self.estimates;
-        let interval = self.up.observe(at, at, (sc, rs), scale.t_l, &mut e.up)?;
+        let interval = self.up.observe(at, at, pair, scale.pace, question, &mut e.up)?;
         ewma::push_over(&mut e.owl_up, scale.taus, interval.length, interval.loss);
         Some(interval.loss)
     }
@@ -109,11 +115,11 @@ impl Measure {
         &mut self,
         scale: Scale<'_>,
         (at, of): (Time, Time),
-        ss: u32,
-        rc: u32,
+        pair: (u32, u32),
+        question: bool,
     ) -> Option<f64> {
         let e = &mut self.estimates;
-        let interval = self.down.observe(at, of, (ss, rc), scale.t_l, &mut e.down)?;
+        let interval = self.down.observe(at, of, pair, scale.pace, question, &mut e.down)?;
         ewma::push_over(&mut e.owl_down, scale.taus, interval.length, interval.loss);
         Some(interval.loss)
     }
@@ -121,7 +127,7 @@ impl Measure {
     /// Round-trip loss from the counts of probes sent and received so far.
     pub(crate) fn rtl(&mut self, scale: Scale<'_>, at: Time) -> Option<f64> {
         let e = &mut self.estimates;
-        let rtl = self.round_trip.observe(at, e.sent, e.received, scale.t_l)?;
+        let rtl = self.round_trip.observe(e.sent, e.received, scale.pace.n)?;
         average(&mut self.rtl, &mut e.rtl, scale, at, rtl);
         Some(rtl)
     }
@@ -129,7 +135,7 @@ impl Measure {
     /// The same just before another request leaves.
     pub(crate) fn rtl_at_sending(&mut self, scale: Scale<'_>, at: Time) -> Option<f64> {
         let e = &mut self.estimates;
-        let rtl = self.round_trip.evaluate(at, e.sent, e.received, scale.t_l)?;
+        let rtl = self.round_trip.evaluate(e.sent, e.received, scale.pace.n)?;
         average(&mut self.rtl, &mut e.rtl, scale, at, rtl);
         Some(rtl)
     }
@@ -190,7 +196,7 @@ mod tests {
     #[test]
     fn jitter_is_zero_for_a_steady_rtt_and_tends_to_the_mean_difference_of_a_changing_one() {
         let taus = [Tau::symmetric(Span::from_secs(1))];
-        let scale = Scale { taus: &taus, t_l: Span::from_secs(1) };
+        let scale = Scale { taus: &taus, pace: crate::Config::default().pace() };
         let measure = |high_ms: u64| {
             let mut measure = Measure::default();
             for n in 0..200 {

@@ -9,6 +9,7 @@ mod reading;
 
 use crate::config::{MeasuredBy, stated_ms};
 use crate::counts::Run;
+use crate::loss::Pace;
 use crate::measure::{Measure, Scale};
 use crate::rtt::{echo_age, gap_us, server_rtt};
 use crate::seq::{Order, SeqWindow};
@@ -251,8 +252,8 @@ impl Server {
 
     fn sample(&mut self, arrival: &Arrival, order: Order, report: bool) {
         let (probe, at) = (&arrival.probe, arrival.at);
-        let t_l = self.t_ka * u64::from(self.config.n);
-        let scale = Scale { taus: &self.config.taus, t_l };
+        let pace = Pace { t_ka: self.t_ka, ..self.config.pace() };
+        let scale = Scale { taus: &self.config.taus, pace };
         let mut sample = Sample {
             at,
             seq: probe.seq,
@@ -282,14 +283,16 @@ impl Server {
             sample.rtl = Some(report.rtl());
         }
         if self.config.mode == Mode::Both && order != Order::Late {
-            sample.owl_up = self.measure.up(scale, at, probe.sc, arrival.received);
+            let up = (probe.sc, arrival.received);
+            sample.owl_up = self.measure.up(scale, at, up, arrival.question);
             // Before the first response the client has nothing to echo, echoes from before the epoch belong to other
             // counters, and a report replaces the echo.
             let echoes = report.is_none() && (probe.t_ss != 0 || probe.ss != 0);
             let age = echo_age(at, probe.t_ss, self.epoch).filter(|_| echoes);
             if let Some(age) = age {
                 let of = at - age;
-                sample.owl_down = self.measure.down(scale, (at, of), probe.ss, probe.r);
+                let down = (probe.ss, probe.r);
+                sample.owl_down = self.measure.down(scale, (at, of), down, arrival.question);
             }
         }
         if self.gives_samples && !sample.is_empty() {

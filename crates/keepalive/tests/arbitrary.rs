@@ -61,7 +61,7 @@ fn config() -> impl Strategy<Value = Config> {
         prop_oneof![0..1_000_000_000u64, any::<u64>()],
         prop_oneof![0u32..20, any::<u32>()],
         proptest::collection::vec((any::<u64>(), 0..2_000_000_000u64), 0..4),
-        any::<(u8, bool, Option<(u8, u64)>)>(),
+        any::<(u8, bool, bool, Option<(u8, u64)>)>(),
         proptest::sample::select(vec![MeasuredBy::Machine, MeasuredBy::PacketPath]),
         proptest::sample::select(vec![
             Mode::Both,
@@ -70,17 +70,20 @@ fn config() -> impl Strategy<Value = Config> {
             Mode::RoundTripLoss,
         ]),
     )
-        .prop_map(|(k, t_ka, n, taus, (up_after, rides, doubt), measured_by, mode)| Config {
-            k,
-            t_ka: Span(t_ka),
-            n,
-            taus: taus.into_iter().map(|(r, f)| Tau { rise: Span(r), fall: Span(f) }).collect(),
-            up_after,
-            rides,
-            measured_by,
-            mode,
-            doubt: doubt.map(|(k, spacing)| Asking { k, spacing: Span(spacing) }),
-        })
+        .prop_map(
+            |(k, t_ka, n, taus, (up_after, rides, follows_use, doubt), measured_by, mode)| Config {
+                k,
+                t_ka: Span(t_ka),
+                n,
+                taus: taus.into_iter().map(|(r, f)| Tau { rise: Span(r), fall: Span(f) }).collect(),
+                up_after,
+                rides,
+                measured_by,
+                mode,
+                doubt: doubt.map(|(k, spacing)| Asking { k, spacing: Span(spacing) }),
+                follows_use,
+            },
+        )
 }
 
 fn check_sample(sample: &Sample) -> Result<(), TestCaseError> {

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use common::{Dir, World, at_ms, config, ms, steady};
 use segue_clock::{Machine, Rng, Span, Time};
-use segue_keepalive::loss::{OneWayLoss, RoundTripLoss};
+use segue_keepalive::loss::{OneWayLoss, Pace, RoundTripLoss};
 use segue_keepalive::rtt::{MAX_RTT, client_rtt, gap_us, server_rtt};
 use segue_keepalive::{
     Arrival, Client, ClientInput, ClientOutput, Counted, Sample, Server, ServerInput, ServerOutput,
@@ -19,10 +19,15 @@ fn observe(
     loss: &mut OneWayLoss,
     at: Time,
     pair: (u32, u32),
-    t_l: Span,
+    length: Span,
     total: &mut Counted,
 ) -> Option<f64> {
-    loss.observe(at, at, pair, t_l, total).map(|interval| interval.loss)
+    loss.observe(at, at, pair, every(length), false, total).map(|interval| interval.loss)
+}
+
+/// Intervals of this length, of one probe each.
+fn every(length: Span) -> Pace {
+    Pace { t_ka: length * 2, n: 1, follows_use: false }
 }
 
 /// All loss values among samples.
@@ -195,9 +200,42 @@ fn a_lost_interval_is_made_up_for_by_the_next() {
     assert_eq!(observe(&mut loss, at_ms(999), (150, 140), t_l, &mut total), None);
     // Nothing until 2.3 s: the value covers everything since the baseline.
     assert_eq!(observe(&mut loss, at_ms(2_300), (300, 240), t_l, &mut total), Some(0.25));
-    assert_eq!(observe(&mut loss, at_ms(2_999), (310, 250), t_l, &mut total), None, "on its grid");
-    assert_eq!(observe(&mut loss, at_ms(3_000), (320, 250), t_l, &mut total), Some(0.5));
+    assert_eq!(observe(&mut loss, at_ms(3_299), (310, 250), t_l, &mut total), None);
+    assert_eq!(observe(&mut loss, at_ms(3_300), (320, 250), t_l, &mut total), Some(0.5));
     assert_eq!(total, Counted { sent: 220, received: 160 });
+}
+
+#[test]
+fn an_interval_ends_sooner_when_probes_do_or_when_fifty_packets_have_been_sent() {
+    let (mut loss, mut total) = (OneWayLoss::new(), Counted::default());
+    let pace = |t_ka_ms, follows_use| Pace { t_ka: ms(t_ka_ms), n: 10, follows_use };
+    let mut take = |at, pair, pace, question| {
+        let interval = loss.observe(at_ms(at), at_ms(at), pair, pace, question, &mut total);
+        interval.map(|interval| (interval.loss, interval.length))
+    };
+    // An idle path, whose period then falls: the interval ends nine and a half of the new periods after it began.
+    assert_eq!(take(0, (0, 0), pace(4_900, true), false), None);
+    assert_eq!(take(2_000, (1, 1), pace(250, true), false), None);
+    assert_eq!(take(2_370, (11, 6), pace(250, true), false), None);
+    assert_eq!(take(2_375, (12, 6), pace(250, true), true), None, "a question ends none");
+    assert_eq!(take(2_380, (12, 6), pace(250, true), false), Some((0.5, ms(2_380))));
+    // A fast stream ends it after a quarter of a second, where settings follow use.
+    assert_eq!(take(2_629, (112, 106), pace(250, true), false), None);
+    assert_eq!(take(2_630, (112, 106), pace(250, false), false), None);
+    assert_eq!(take(2_631, (112, 81), pace(250, true), false), Some((0.25, ms(251))));
+    assert_eq!(take(3_000, (161, 130), pace(250, true), false), None, "49 packets");
+    assert_eq!(take(3_001, (162, 131), pace(250, true), false), Some((0.0, ms(370))));
+}
+
+#[test]
+fn late_packets_make_up_for_the_next_interval_and_copies_hide_no_more() {
+    let (mut loss, mut total) = (OneWayLoss::new(), Counted::default());
+    let mut take = |n: u64, pair| observe(&mut loss, at_ms(n * 1_000), pair, ms(1_000), &mut total);
+    assert_eq!(take(0, (0, 0)), None);
+    // Twenty copies of ten packets.
+    assert_eq!(take(1, (10, 30)), Some(0.0));
+    assert_eq!(take(2, (40, 40)), Some(0.0), "of thirty packets ten came, and twenty before");
+    assert_eq!(take(3, (50, 45)), Some(0.5), "and no further");
 }
 
 #[test]
@@ -208,14 +246,16 @@ fn an_outage_counts_but_is_in_no_value_from_its_declaration_on() {
     observe(&mut loss, at_ms(500), (150, 150), t_l, &mut total);
     // 900 packets in nine seconds, of which the last alone came. A ninth was sent before the declaration.
     loss.declare(at_ms(1_500));
-    let value = loss.observe(at_ms(9_500), at_ms(9_500), (1_050, 151), t_l, &mut total).unwrap();
+    let value = loss
+        .observe(at_ms(9_500), at_ms(9_500), (1_050, 151), every(t_l), false, &mut total)
+        .unwrap();
     assert!((value.loss - 100.0 / 150.0).abs() < 1e-12);
     assert_eq!(value.length, ms(1_500), "and it is as long as what it tells of");
     // Probes that bring it up were chosen for having come.
     assert_eq!(observe(&mut loss, at_ms(11_000), (1_200, 301), t_l, &mut total), None);
     loss.over();
     assert_eq!(observe(&mut loss, at_ms(11_400), (1_290, 346), t_l, &mut total), None);
-    assert_eq!(observe(&mut loss, at_ms(11_600), (1_300, 351), t_l, &mut total), Some(0.5));
+    assert_eq!(observe(&mut loss, at_ms(12_000), (1_300, 351), t_l, &mut total), Some(0.5));
     assert_eq!(total, Counted { sent: 1_200, received: 251 });
 }
 
@@ -229,7 +269,8 @@ fn of_losses_in_one_direction_of_a_silence_each_part_has_its_share() {
         // Of five probes none was answered, and two were lost on this way; two of the five are from before.
         loss.declare(start + ms(250));
         let end = start + ms(600);
-        assert_eq!(loss.observe(end, end, (6, 4), ms(300), &mut total), None, "200 ms of it count");
+        let value = observe(&mut loss, end, (6, 4), ms(300), &mut total);
+        assert_eq!(value, None, "200 ms of it count");
         loss.over();
         kept += observe(&mut loss, end + ms(100), (7, 5), ms(300), &mut total).unwrap() * 3.0;
     }
@@ -325,17 +366,17 @@ fn a_restart_of_either_end_gives_no_loss_and_no_rtt_that_was_not() {
 #[test]
 fn surplus_answers_are_carried_over() {
     let mut rtl = RoundTripLoss::new();
-    let t_l = ms(1_000);
-    assert_eq!(rtl.observe(at_ms(0), 5, 1, t_l), None, "baseline with four on their way");
-    assert_eq!(rtl.observe(at_ms(1_000), 15, 11, t_l), Some(0.0));
+    assert_eq!(rtl.observe(5, 1, 10), None, "baseline with four on their way");
+    assert_eq!(rtl.observe(14, 10, 10), None, "nine requests");
+    assert_eq!(rtl.observe(15, 11, 10), Some(0.0));
     // The RTT grows: four answers come in the next interval.
-    assert!((rtl.observe(at_ms(2_000), 25, 17, t_l).unwrap() - 0.4).abs() < 1e-12);
+    assert!((rtl.observe(25, 17, 10).unwrap() - 0.4).abs() < 1e-12);
     // It shrinks again: fourteen answers to ten requests; four are left over.
-    assert_eq!(rtl.observe(at_ms(3_000), 35, 31, t_l), Some(0.0));
+    assert_eq!(rtl.observe(35, 31, 10), Some(0.0));
     // Five are lost, four of the surplus stand in for them.
-    assert!((rtl.observe(at_ms(4_000), 45, 36, t_l).unwrap() - 0.1).abs() < 1e-12);
-    assert_eq!(rtl.observe(at_ms(5_000), 55, 46, t_l), Some(0.0), "and are used up");
-    assert!((rtl.observe(at_ms(6_000), 65, 51, t_l).unwrap() - 0.5).abs() < 1e-12);
+    assert!((rtl.observe(45, 36, 10).unwrap() - 0.1).abs() < 1e-12);
+    assert_eq!(rtl.observe(55, 46, 10), Some(0.0), "and are used up");
+    assert!((rtl.observe(65, 51, 10).unwrap() - 0.5).abs() < 1e-12);
 }
 
 #[test]

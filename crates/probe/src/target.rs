@@ -358,11 +358,9 @@ impl Target {
         };
         let own = left.map_or(sent.within, |(_, error)| error);
         let arrival = Arrival {
-            probe,
-            at: datagram.at,
-            received: self.received,
             sent_at: left.map(|(at, _)| at),
             uncertainty: own + datagram.error + far.unwrap_or(Span::ZERO) + STAMP_TO_WIRE,
+            ..Arrival::new(probe, datagram.at, self.received)
         };
         self.machine.handle(clock::monotonic(), ClientInput::Response(arrival));
         let before = self.news.len();

@@ -146,6 +146,7 @@ static __always_inline void measure_request(struct path_state *state,
 		.down_received = bpf_ntohl(probe->r),
 		.down_us = bpf_ntohl(probe->t_ss),
 		.echoed = 1,
+		.question = is_question(&packet->header),
 	};
 	int reports = !!(packet->header.flags & report_flag(&packet->header));
 	__u8 mode = mode_of(path);
@@ -173,8 +174,9 @@ static __always_inline void measure_request(struct path_state *state,
 /* The client's: what a response says. */
 static __always_inline void measure_response(struct path_state *state, struct host_state *host,
 					     const struct path_config *path, __u64 at_ns,
-					     __u32 received, const struct probe_data *probe, int late)
+					     __u32 received, const struct probe_packet *packet, int late)
 {
+	const struct probe_data *probe = &packet->probe;
 	__u32 scale_id = path->scale & SCALE_MASK;
 	struct scale *scale = bpf_map_lookup_elem(&segue_scales, &scale_id);
 	struct pace pace = pace_of(path, 0);
@@ -192,6 +194,7 @@ static __always_inline void measure_response(struct path_state *state, struct ho
 		.has_up = mode != MODE_ROUND_TRIP_LOSS,
 		.has_down = mode != MODE_ROUND_TRIP_LOSS,
 		.late = late,
+		.question = is_question(&packet->header),
 	};
 
 	if (!scale)
@@ -225,7 +228,7 @@ static __always_inline void take_response(struct path_state *state, struct host_
 					  __u32 received, const struct probe_packet *packet,
 					  int late)
 {
-	measure_response(state, host, path, at_ns, received, &packet->probe, late);
+	measure_response(state, host, path, at_ns, received, packet, late);
 	state->received_ns = at_ns;
 	state->received += 1;
 	if (late)

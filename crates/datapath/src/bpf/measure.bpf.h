@@ -21,6 +21,15 @@
 #define MAX_T_L_US (1U << 30)   /* longer loss intervals do not fit the clock */
 #define MAX_PACKETS_PER_US 150  /* segue_keepalive::loss */
 #define COUNTER_SLACK (1U << 24)
+#define EARLY_PACKETS 50        /* segue_keepalive::loss */
+#define EARLY_AFTER_US 250000
+#define LONGEST_EMPTY_US (1 << 30) /* an interval without packets counts as no longer */
+
+enum interval {
+	INTERVAL_GOES_ON,
+	INTERVAL_ENDS,
+	INTERVAL_GROWS_OLD, /* without a packet, so that its beginning leaves the clock's range */
+};
 
 /* What one probe says, in the machine's order. */
 struct sample {
@@ -36,12 +45,15 @@ struct sample {
 	__u8 has_up;
 	__u8 has_down;
 	__u8 late;      /* overtaken by a newer one: only its RTT is used */
+	__u8 question;  /* a question, or the answer to one: ends no interval */
 	__u8 echoed;    /* the downlink counters are those of the last response that came */
 };
 
 /* What the estimator must know about a path. */
 struct pace {
-	__u32 t_l_us;     /* loss interval */
+	__u32 t_l_us;     /* loss interval, less half a period for jitter */
+	__u16 n;          /* its probes */
+	__u8 early;       /* it may end sooner: segue_keepalive::loss::Pace */
 	__u8 silence;     /* as in path_config */
 	__u8 deaf;        /* PATH_DEAF */
 };
@@ -87,13 +99,13 @@ static __always_inline __u64 weight(__u32 elapsed_us, __u64 rate)
 	return n ? ONE - ((ONE - sum) >> (n & 63)) : sum;
 }
 
-/* Moves the average towards the sample `x`: eq. 13 with one time constant for each direction. */
-static __always_inline __u64 moved(__u64 average, __u64 x, __u32 elapsed_us,
-				   const struct scale *scale, int i)
+/* Moves the average towards the sample `x`: eq. 13 with one time constant for each direction. Not static, so that the
+ * verifier goes through it once and not once for each average. */
+__noinline __u64 moved(__u64 average, __u64 x, __u32 elapsed_us, __u64 rise, __u64 fall)
 {
 	if (x > average)
-		return average + times(x - average, weight(elapsed_us, scale->rise[i]));
-	return average - times(average - x, weight(elapsed_us, scale->fall[i]));
+		return average + times(x - average, weight(elapsed_us, rise));
+	return average - times(average - x, weight(elapsed_us, fall));
 }
 
 /* Whether a silence exceeds the range of signed differences of the clock. */
@@ -126,8 +138,8 @@ static __always_inline void take_rtt(struct path_state *state, const struct scal
 		elapsed = elapsed_since(at_us, state->rtt_at_us, silence_ns);
 		if ((__s32)elapsed < 0 && elapsed != ~0U)
 			elapsed = 0; /* out of order */
-		state->rtt[0] = moved(state->rtt[0], x, elapsed, scale, 0);
-		state->rtt[1] = moved(state->rtt[1], x, elapsed, scale, 1);
+		state->rtt[0] = moved(state->rtt[0], x, elapsed, scale->rise[0], scale->fall[0]);
+		state->rtt[1] = moved(state->rtt[1], x, elapsed, scale->rise[1], scale->fall[1]);
 		difference = rtt_us > state->rtt_last_us ? rtt_us - state->rtt_last_us
 							 : state->rtt_last_us - rtt_us;
 		/* RFC 3550, A.8: kept times sixteen, so that the gain of 1/16 loses nothing. */
@@ -174,27 +186,38 @@ static __always_inline void take_loss(struct loss *loss, __u8 *known, __u8 known
 		loss->average[1] = x;
 	} else {
 		elapsed = elapsed_since(at_us, loss->at_us, silence_ns);
-		loss->average[0] = moved(loss->average[0], x, elapsed, scale, 0);
-		loss->average[1] = moved(loss->average[1], x, elapsed, scale, 1);
+		loss->average[0] = moved(loss->average[0], x, elapsed, scale->rise[0], scale->fall[0]);
+		loss->average[1] = moved(loss->average[1], x, elapsed, scale->rise[1], scale->fall[1]);
 	}
 	loss->at_us = at_us;
 	*known |= known_average;
 }
 
-/* Whether the interval is over and has packets; sets when the next one is, on the grid of T_L. */
-static __always_inline int is_due(struct loss *loss, __u32 at_us, __u32 t_l_us, __u64 silence_ns,
-				  __u32 in_interval)
+/* Whether an interval ends with this probe, as segue_keepalive::loss::Pace says; `lasted_us` is modulo 2^32, and signed
+ * when the silence is known. Not static, as above. */
+__noinline int interval_ends(__u32 lasted_us, __u64 silence_ns, __u32 sent, __u32 t_l_us, int early)
 {
 	__u64 silence_us = silence_ns / 1000;
 	/* The clock gives its low bits, and the silence the others. */
-	__s64 over = silence_us - (__s32)((__u32)silence_us - (at_us - loss->due_us));
+	__s64 lasted = silence_us - (__s32)((__u32)silence_us - lasted_us);
 
-	if (over < 0 || (!in_interval && !is_long(silence_ns)))
-		return 0;
-	loss->due_us += t_l_us * (__u32)((__u64)over / t_l_us + !!in_interval);
-	if (!in_interval)
-		loss->at_us = at_us - HALF_RANGE; /* long ago, also for the next one */
-	return !!in_interval;
+	if (!sent)
+		return lasted >= LONGEST_EMPTY_US ? INTERVAL_GROWS_OLD : INTERVAL_GOES_ON;
+	if (lasted >= t_l_us || (early && sent >= EARLY_PACKETS && lasted >= EARLY_AFTER_US))
+		return INTERVAL_ENDS;
+	return INTERVAL_GOES_ON;
+}
+
+/* True if the interval is over and has packets. */
+static __always_inline int is_due(struct loss *loss, __u32 at_us, const struct pace *pace,
+				  __u64 silence_ns, __u32 in_interval)
+{
+	int found = interval_ends(at_us - loss->at_us, silence_ns, in_interval, pace->t_l_us,
+				  pace->early);
+
+	if (found == INTERVAL_GROWS_OLD)
+		loss->at_us = at_us - LONGEST_EMPTY_US;
+	return found == INTERVAL_ENDS;
 }
 
 /* Share of `sent` that is missing, in units of 2^-32. */
@@ -203,12 +226,21 @@ static __always_inline __u64 share_lost(__u32 sent, __u32 received)
 	return received >= sent ? 0 : ((__u64)(sent - received) << 32) / sent;
 }
 
-static __always_inline void begin_interval(struct loss *loss, __u32 at_us, __u32 t_l_us)
+/* In the lower half the loss of an interval, with the surplus of the one before, in units of 2^-32; in the upper half
+ * its own surplus. Not static, as above. */
+__noinline __u64 evaluate(__u32 sent, __u32 came, __u32 surplus)
+{
+	__u64 lost = sent ? loss_of(share_lost(sent, came + surplus)) : 0;
+
+	return lost | (__u64)(came > sent ? came - sent : 0) << 32;
+}
+
+static __always_inline void begin_interval(struct loss *loss, __u32 at_us)
 {
 	loss->start_sent = loss->sent;
 	loss->start_received = loss->received;
+	loss->surplus = 0;
 	loss->at_us = at_us;
-	loss->due_us = at_us + t_l_us;
 }
 
 static __always_inline __u16 fit16(__u32 value)
@@ -277,7 +309,6 @@ static __always_inline struct grown kept_of(struct grown all, __u64 part, __u32 
 static __always_inline void put_off(struct loss *loss, __u32 time_us)
 {
 	loss->at_us += time_us;
-	loss->due_us += time_us;
 }
 
 /* Leaves what is lost while the path is declared down, and that time, out of the interval. */
@@ -315,6 +346,7 @@ static __always_inline void take_pair(struct loss *loss, __u8 *known, __u8 bit,
 {
 	struct grown all = { sent - loss->sent, received - loss->received };
 	__u32 in_interval;
+	__u64 found;
 
 	loss->sent = sent;
 	loss->received = received;
@@ -322,11 +354,11 @@ static __always_inline void take_pair(struct loss *loss, __u8 *known, __u8 bit,
 		loss->base_sent = fit16(sent);
 		loss->base_received = fit16(received);
 		*known |= bit;
-		begin_interval(loss, of_us, pace->t_l_us);
+		begin_interval(loss, of_us);
 		return;
 	}
 	if (too_many(all.sent, silence_ns) || too_many(all.received, silence_ns)) {
-		begin_interval(loss, of_us, pace->t_l_us);
+		begin_interval(loss, of_us);
 		return;
 	}
 	if (pace->silence && (echoed || !pace->deaf)) {
@@ -335,15 +367,16 @@ static __always_inline void take_pair(struct loss *loss, __u8 *known, __u8 bit,
 		silence_ns = 0;
 	}
 	in_interval = sent - loss->start_sent;
-	if (!is_due(loss, of_us, pace->t_l_us, silence_ns, in_interval))
+	if (!is_due(loss, of_us, pace, silence_ns, in_interval) || sample->question)
 		return;
-	take_loss(loss, known, bit << 1, scale, of_us, silence_ns,
-		  share_lost(in_interval, received - loss->start_received));
+	found = evaluate(in_interval, received - loss->start_received, loss->surplus);
+	take_loss(loss, known, bit << 1, scale, of_us, silence_ns, (__u32)found);
+	loss->surplus = found >> 32;
 	loss->start_sent = sent;
 	loss->start_received = received;
 }
 
-/* Evaluates the round-trip loss (appendix III) of an interval that is over, from a client's own counts:
+/* Evaluates the round-trip loss (appendix III) of an interval that has had its requests, from a client's own counts:
  * requests sent, responses received. The surplus of responses to requests of an earlier interval is carried
  * over. `silence_ns` is the time without either. */
 static __always_inline void evaluate_round_trip(struct host_state *host, const struct scale *scale,
@@ -356,7 +389,7 @@ static __always_inline void evaluate_round_trip(struct host_state *host, const s
 	__u32 came = received - loss->start_received;
 	__u64 lost;
 
-	if (!is_due(loss, at_us, pace->t_l_us, silence_ns, in_interval))
+	if (in_interval < pace->n)
 		return;
 	lost = share_lost(in_interval, came);
 	take_loss(loss, &host->known, KNOWN_UP_AVERAGE, scale, at_us, silence_ns, lost);
@@ -380,7 +413,7 @@ static __always_inline void take_round_trip(struct host_state *host, const struc
 	loss->sent = host->sent;
 	loss->received = received;
 	host->known |= KNOWN_UP;
-	begin_interval(loss, at_us, pace->t_l_us);
+	begin_interval(loss, at_us);
 }
 
 /* How long nothing came before `at_ns`. `state->received_ns` still holds the time of the last probe. */
@@ -429,7 +462,7 @@ static __always_inline void take_sample(struct path_state *state, const struct s
 			  sample->down_us, sample->echoed, silence_ns, sample->down_sent,
 			  sample->down_received);
 	else if (is_long(silence_ns))
-		is_due(&state->down, at_us, pace->t_l_us, silence_ns, 0);
+		is_due(&state->down, at_us, pace, silence_ns, 0);
 	/* For a host that hears nothing it begins with the first echo that differs. */
 	if (pace->deaf && (state->known & OUT_BITS) != out_bits(pace->silence) &&
 	    state->down.sent == echoed)

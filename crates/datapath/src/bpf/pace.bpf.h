@@ -14,9 +14,11 @@ static __always_inline struct pace pace_of(const struct path_config *path, __u64
 	struct pace pace = {
 		.silence = path->silence,
 		.deaf = !!(path->flags & PATH_DEAF),
+		.n = path->n ? path->n : 1,
+		.early = !!(path->flags & PATH_FOLLOWS_USE),
 	};
 
-	t_l_us = t_ka_us * path->n;
+	t_l_us = t_ka_us * path->n - t_ka_us / 2;
 	if (!t_l_us)
 		t_l_us = 1;
 	pace.t_l_us = t_l_us > MAX_T_L_US ? MAX_T_L_US : t_l_us;

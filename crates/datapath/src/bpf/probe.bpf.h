@@ -69,6 +69,12 @@ static __always_inline __u32 packet_count(const struct tunnel_header *header)
 	return !(header->flags & FLAG_QUESTION);
 }
 
+/* Whether a probe is a question or answers one; none that rides does. */
+static __always_inline __u8 is_question(const struct tunnel_header *header)
+{
+	return (header->version_type & 15) != TYPE_RIDE && header->flags & FLAG_QUESTION;
+}
+
 /* Microseconds modulo 2^32 on CLOCK_MONOTONIC. */
 static __always_inline __u32 stamp_us(__u64 ns)
 {

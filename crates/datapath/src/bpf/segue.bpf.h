@@ -227,7 +227,7 @@ struct loss {
 	__u32 start_received;
 	__u16 base_sent;      /* the first pair, as far as 16 bits hold it */
 	__u16 base_received;
-	__u32 due_us;         /* when the interval ends */
+	__u32 surplus;        /* arrivals that the interval before had more than packets sent */
 	__u32 at_us;          /* when the interval began, put off by what is left out of it */
 	__u32 average[2];     /* in units of 2^-32 */
 };

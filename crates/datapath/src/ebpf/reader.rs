@@ -12,7 +12,7 @@ use segue_clock::Time;
 use segue_keepalive::Arrival;
 use segue_linux::clock::monotonic;
 use segue_wire::flow::Inner;
-use segue_wire::header::flags::REQUEST_REPORT;
+use segue_wire::header::flags::{REQUEST_QUESTION, REQUEST_REPORT, RESPONSE_QUESTION};
 use segue_wire::{DropReason, Probe, Size};
 
 use super::convert::{kernel_answer, kernel_size};
@@ -284,6 +284,8 @@ fn read_event(event: &probe_event) -> ProbeEvent {
             probe: read_probe(&event.probe),
             at: Time(event.at_ns),
             received: event.received,
+            question: event.kind == REQUEST && event.flags & REQUEST_QUESTION != 0
+                || event.kind == RESPONSE && event.flags & RESPONSE_QUESTION != 0,
             sent_at: None,
             uncertainty: STAMP_TO_WIRE,
         },

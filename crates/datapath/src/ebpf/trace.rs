@@ -204,7 +204,7 @@ impl Reference {
         sent: u32,
     ) {
         let (probe, at) = (&arrival.probe, arrival.at);
-        let t_l = probing.t_ka * u64::from(probing.n);
+        let pace = probing.pace(probing.t_ka);
         let taus = &probing.taus;
         self.received += 1;
         if kernel.mode == Mode::Reports && !kernel.client {
@@ -221,7 +221,7 @@ impl Reference {
         }
         if kernel.mode != Mode::Both {
             let rtl = match kernel.client {
-                true => self.round_trip.observe(at, sent.into(), self.received, t_l),
+                true => self.round_trip.observe(sent.into(), self.received, pace.n),
                 false => report.then(|| ProbeReport::unpack(probe).rtl()),
             };
             rtl.into_iter().for_each(|rtl| self.rtl.push(taus, at, rtl));
@@ -234,7 +234,8 @@ impl Reference {
             true => (probe.r, arrival.received),
             false => (arrival.received, probe.r),
         };
-        let up = self.up.observe(at, at, (probe.sc, rs), t_l, &mut self.total_up);
+        let up =
+            self.up.observe(at, at, (probe.sc, rs), pace, arrival.question, &mut self.total_up);
         self.owl_up.take(taus, up);
         self.echoed |= kernel.client || probe.t_ss != 0;
         if self.echoed {
@@ -244,7 +245,8 @@ impl Reference {
                 return;
             }
             let of = if kernel.client { at } else { at - Span::from_micros(age.into()) };
-            let down = self.down.observe(at, of, (probe.ss, rc), t_l, &mut self.total_down);
+            let (pair, question) = ((probe.ss, rc), arrival.question);
+            let down = self.down.observe(at, of, pair, pace, question, &mut self.total_down);
             self.owl_down.take(taus, down);
         }
     }
@@ -254,8 +256,7 @@ impl Reference {
         if mode == Mode::Both {
             return;
         }
-        let t_l = probing.t_ka * u64::from(probing.n);
-        let rtl = self.round_trip.evaluate(at, sent.into(), self.received, t_l);
+        let rtl = self.round_trip.evaluate(sent.into(), self.received, probing.n);
         rtl.into_iter().for_each(|rtl| self.rtl.push(&probing.taus, at, rtl));
         self.unreported = rtl.or(self.unreported);
     }
@@ -435,7 +436,7 @@ impl World {
         *received = received.wrapping_add(1);
         let (probe, at) = (Probe::parse(&bytes), Time(local_us * 1000));
         let (received, uncertainty) = (*received, Span::ZERO);
-        let arrival = Arrival { probe, at, received, sent_at: None, uncertainty };
+        let arrival = Arrival { uncertainty, ..Arrival::new(probe, at, received) };
         Some(Landed { now_us, local_us, to_client, report, arrival })
     }
 

@@ -234,6 +234,7 @@ impl Take<'_> {
                 probe: self.probe,
                 at: self.arrival.at,
                 received: rx.packets,
+                question: self.is_question(),
                 sent_at: None,
                 uncertainty: self.arrival.error + STAMP_TO_WIRE,
             },

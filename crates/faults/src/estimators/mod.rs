@@ -312,7 +312,7 @@ impl Estimators {
         let local = now + self.offset;
         self.ss = self.ss.wrapping_add(packet.counted());
         let answer = Probe { t_ss: local.micros32(), dt: 0, ss: self.ss, r: self.rs, ..probe };
-        let arrival = arrival(local, probe, self.rs);
+        let arrival = Arrival { question, ..Arrival::new(probe, local, self.rs) };
         self.send_down(now, Packet::Response(answer, question));
         let input = ServerInput::Request { arrival, k, report };
         if now <= self.stalled.server + READS {
@@ -325,8 +325,13 @@ impl Estimators {
     fn at_client(&mut self, now: Time, packet: Packet) -> Result<(), Violation> {
         self.rc = self.rc.wrapping_add(packet.counted());
         let input = match packet {
-            Packet::Response(probe, _) => ClientInput::Response(arrival(now, probe, self.rc)),
-            Packet::Unsolicited(probe) => ClientInput::Unsolicited(arrival(now, probe, self.rc)),
+            Packet::Response(probe, question) => {
+                let arrival = Arrival { question, ..Arrival::new(probe, now, self.rc) };
+                ClientInput::Response(arrival)
+            }
+            Packet::Unsolicited(probe) => {
+                ClientInput::Unsolicited(Arrival::new(probe, now, self.rc))
+            }
             Packet::Request(..) | Packet::Data => return Ok(()),
         };
         if now <= self.stalled.client + READS {
@@ -571,8 +576,4 @@ impl World for Estimators {
             self.down
         )
     }
-}
-
-fn arrival(at: Time, probe: Probe, received: u32) -> Arrival {
-    Arrival { probe, at, received, sent_at: None, uncertainty: Span::ZERO }
 }

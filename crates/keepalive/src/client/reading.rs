@@ -72,7 +72,7 @@ impl Client {
     }
 
     fn sample_reading(&mut self, at: Time, reading: &Reading) {
-        let scale = Scale { taus: &self.config.taus, t_l: self.config.t_l() };
+        let scale = Scale { taus: &self.config.taus, pace: self.config.pace() };
         let sample = Sample {
             at,
             seq: reading.received,

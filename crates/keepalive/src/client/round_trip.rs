@@ -12,7 +12,7 @@ impl Client {
         if self.is_told_rtl() {
             return;
         }
-        let scale = Scale { taus: &self.config.taus, t_l: self.config.t_l() };
+        let scale = Scale { taus: &self.config.taus, pace: self.config.pace() };
         let Some(rtl) = self.measure.rtl_at_sending(scale, now) else { return };
         self.unreported = Some(rtl);
         let sample = Sample {

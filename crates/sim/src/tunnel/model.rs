@@ -495,7 +495,7 @@ impl<P: Clone> Model<P> {
         }
         let request = Request { probe, k, question, alone };
         let answer = is_anchor.then(|| self.respond(now, ends, slot, request)).flatten();
-        let arrival = Arrival::new(probe, now, received);
+        let arrival = Arrival { question, ..Arrival::new(probe, now, received) };
         let Some(path) = self.path_mut(slot) else { return Received::Nothing };
         if measures && !path.meter.tells(now, kind, k, &arrival, ends.0) && age == 0 {
             return Received::Quiet(answer);

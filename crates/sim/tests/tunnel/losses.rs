@@ -4,9 +4,12 @@
 use segue_clock::{Rng, Span, Time};
 use segue_keepalive::MeasuredBy;
 use segue_keepalive::size::Direction;
+use segue_netem::{LinkSpec, Queue};
 use segue_sim::net::{Change, LinkFault};
+use segue_traffic::apps::{Ends, FtpConfig, Period};
+use segue_tunnel::{Cause, Known, Report};
 
-use crate::world::{MS, SECS, Setup, World};
+use crate::world::{INNER, MS, SECS, SERVER, Setup, World, ip};
 
 /// A flow in both directions, and from when on which direction of its path loses packets.
 #[derive(Clone, Copy, Debug)]
@@ -103,4 +106,120 @@ fn a_flow_soon_leaves_a_path_that_loses_its_packets() {
 #[ignore = "minutes"]
 fn soak_a_flow_soon_leaves_a_path_that_loses_its_packets() {
     leaves_in_time(200, || true);
+}
+
+/// What goes on while nothing is wrong with one path that is not with the other.
+#[derive(Clone, Copy, Debug)]
+enum Calm {
+    /// Both lose so many in a thousand.
+    Loss(u16),
+    /// One packet in a hundred is overtaken, by up to 20 ms.
+    Reordered,
+    /// One packet in a hundred arrives twice.
+    Doubled,
+    /// Only from the host.
+    UpOnly,
+    /// Only to the host.
+    DownOnly,
+    /// An upload that fills its queue, or a download.
+    Bulk(bool),
+    /// Downloads of a megabyte, one after the other.
+    Downloads,
+}
+
+/// Verdicts and moves by choice in so many seconds, over a random seed.
+fn alarms(calm: Calm, measured_by: MeasuredBy, seed: u64, seconds: u64) -> (usize, usize) {
+    let link = LinkSpec {
+        rate_bps: Some(20_000_000),
+        delay: MS(10),
+        queue: Queue::Packets(100),
+        ..LinkSpec::default()
+    };
+    let wifi_link = matches!(calm, Calm::Bulk(_) | Calm::Downloads).then_some(link);
+    let lte_ms = 10;
+    let known = vec![Known { name: "alice".into(), epoch: 0, inner: vec![ip(INNER)] }];
+    let setup =
+        Setup { seed, measured_by, adaptive: true, lte_ms, wifi_link, known, ..Setup::default() };
+    let mut world = World::new(&setup);
+    let fault = match calm {
+        Calm::Loss(thousandths) => Some(LinkFault::Loss(thousandths)),
+        Calm::Reordered => Some(LinkFault::Reorder(10, 20)),
+        Calm::Doubled => Some(LinkFault::Duplicate(10)),
+        _ => None,
+    };
+    for channel in world.access.values().flatten().copied().collect::<Vec<_>>() {
+        let Some(fault) = fault else { continue };
+        world.network.make_faulty(channel, Span::ZERO);
+        world.network.schedule(Time(1_000_000_000), Change::Fault(channel, fault));
+    }
+    let (never, early) = (Time(u64::MAX), Time(3_000_000_000));
+    match calm {
+        Calm::Bulk(_) | Calm::Downloads => {
+            let ends = Ends { first: (ip(INNER), 4_000), second: (ip(SERVER), 80) };
+            let file_bytes = matches!(calm, Calm::Downloads).then_some(1_000_000);
+            let period = Period { start: SECS(6), ..Period::default() };
+            let upload = matches!(calm, Calm::Bulk(true));
+            let ftp =
+                FtpConfig { file_bytes, period, upload, pause: SECS(1), ..FtpConfig::default() };
+            let tcp = segue_traffic::tcp::Config { window: 1_000, ..ftp.tcp };
+            let nodes = (world.mobile, world.server);
+            FtpConfig { tcp, ..ftp }.pair(&ends).unwrap().add(&mut world.network, nodes, "ftp");
+        }
+        Calm::UpOnly => drop(world.talk_every(MS(10), 7_000, [never, early])),
+        Calm::DownOnly => drop(world.talk_every(MS(10), 7_000, [early, never])),
+        _ => drop(world.talk_every(MS(10), 7_000, [never, never])),
+    }
+    world.run(Time(seconds * 1_000_000_000));
+    let reports = world.host().reports();
+    let verdict = |report: &Report| matches!(report, Report::PathLoss { verdict: Some(_), .. });
+    let moved = |report: &Report| {
+        matches!(report, Report::Handover { cause: Cause::Lossy | Cause::Better, .. })
+    };
+    let count = |is: &dyn Fn(&Report) -> bool| reports.iter().filter(|(_, r)| is(r)).count();
+    (count(&verdict), count(&moved))
+}
+
+const CALMS: [Calm; 10] = [
+    Calm::Loss(10),
+    Calm::Loss(30),
+    Calm::Loss(50),
+    Calm::Reordered,
+    Calm::Doubled,
+    Calm::UpOnly,
+    Calm::DownOnly,
+    Calm::Bulk(false),
+    Calm::Bulk(true),
+    Calm::Downloads,
+];
+
+fn stays_calm(seeds: u64, seconds: u64) {
+    for calm in CALMS {
+        for measured_by in [MeasuredBy::Machine, MeasuredBy::PacketPath] {
+            let (mut verdicts, mut moves) = (0, 0);
+            for seed in 0..seeds {
+                let found = alarms(calm, measured_by, seed, seconds);
+                (verdicts, moves) = (verdicts + found.0, moves + found.1);
+            }
+            let hours = (seeds * seconds) as f64 / 3_600.0;
+            println!(
+                "{calm:?} {measured_by:?}: {verdicts} verdicts, {moves} moves in {hours:.1} h"
+            );
+            // Losses of 3 and 5 % on both paths get true verdicts.
+            let allowed = (hours * 3_600.0 / 1e5).ceil() as usize;
+            let lossy = matches!(calm, Calm::Loss(30 | 50));
+            assert!(lossy || verdicts <= allowed, "{calm:?} {measured_by:?}: {verdicts} verdicts");
+            assert!(moves as f64 <= hours.ceil(), "{calm:?} {measured_by:?}: {moves} moves");
+        }
+    }
+}
+
+#[test]
+fn what_is_no_loss_of_one_path_alone_moves_nothing() {
+    stays_calm(1, 300);
+}
+
+#[test]
+#[ignore = "an hour"]
+fn soak_what_is_no_loss_of_one_path_alone_moves_nothing() {
+    stays_calm(20, 6 * 3_600);
 }

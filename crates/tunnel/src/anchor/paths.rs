@@ -3,7 +3,7 @@
 use alloc::string::{String, ToString};
 
 use segue_clock::{Span, Time};
-use segue_keepalive::{Config as Keepalive, MeasuredBy, Probing, Server, ServerInput, State};
+use segue_keepalive::{Config as Keepalive, MeasuredBy, Server, ServerInput, State};
 use segue_wire::signal::{FromAnchor, MAX_NAME, PathGrant, PathOffer, Refusal};
 use segue_wire::{Encapsulation, MAX_PATHS, ProbeKey, TooBig};
 
@@ -30,12 +30,8 @@ fn settings(config: &AnchorConfig, offer: &PathOffer, grant: &PathGrant, taus: &
         rides: grant.rides,
         measured_by: config.measured_by,
         doubt: None,
+        follows_use: offer.follows_use,
     }
-}
-
-/// What the packet path must know of an offered path's probes.
-fn probing(keepalive: &Keepalive, offer: &PathOffer, encapsulation: Encapsulation) -> Probing {
-    Probing { follows_use: offer.follows_use, ..keepalive.probing(encapsulation) }
 }
 
 impl Anchor {
@@ -126,7 +122,7 @@ impl Anchor {
         let path = self.slots.get_mut(&slot)?;
         if changed {
             let keepalive = settings(&self.config, offer, &grant, &taus);
-            path.setup.probing = probing(&keepalive, offer, encapsulation);
+            path.setup.probing = keepalive.probing(encapsulation);
             self.out.push_back(Output::Order(Order::SetPath(slot, path.setup.clone())));
             if other_mode {
                 path.server = Server::new(keepalive, now, true).without_samples();
@@ -173,7 +169,7 @@ impl Anchor {
             ifindex: 0,
             gateway: None,
             owner,
-            probing: probing(&keepalive, offer, grant.encapsulation),
+            probing: keepalive.probing(grant.encapsulation),
         };
         let path = AnchorPath {
             owner,

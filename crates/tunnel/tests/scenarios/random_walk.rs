@@ -73,11 +73,9 @@ fn probe(rng: &mut Rng, now: Time) -> ProbeEvent {
         remote: ([192, 0, 2, 1], 5005).into(),
         kernel_stamp: true,
         arrival: Arrival {
-            probe,
-            at: now,
-            received: number(rng),
+            question: rng.chance(0.2),
             sent_at,
-            uncertainty: segue_clock::Span::ZERO,
+            ..Arrival::new(probe, now, number(rng))
         },
     }
 }
