@@ -21,6 +21,7 @@ pub mod ledger;
 pub mod locator;
 pub mod mih;
 pub mod nat;
+mod notify;
 pub mod number;
 pub mod packets;
 pub mod past;
