@@ -75,8 +75,11 @@ pub struct LmaStatus {
     pub address: String,
     /// What it gives prefixes of.
     pub pool: String,
-    /// Hosts' interfaces, by host.
+    /// Hosts' interfaces, by host, at most 1000 of them.
     pub bindings: Vec<BindingStatus>,
+    /// How many there are.
+    #[serde(default)]
+    pub binding_count: usize,
     /// Flows that are placed by themselves, at most 1000 of them.
     pub flows: Vec<FlowStatus>,
     /// How many there are.
@@ -197,7 +200,7 @@ pub struct LinksTold;
 
 /// Flows that are looked at in a second, whether anything comes of them.
 const LOOKS: usize = 4_096;
-/// Flows in the status.
+/// Bindings, tunnels and flows in the status.
 const SHOWN: usize = 1_000;
 /// Handovers in the status.
 const HANDOVERS: usize = 100;
@@ -493,9 +496,9 @@ impl Role for Daemon {
                 link: LinkStatus::of(session.link(now)),
             }
         };
-        let mut bindings: Vec<BindingStatus> = lma.sessions().map(binding).collect();
+        let mut bindings: Vec<BindingStatus> = lma.sessions().take(SHOWN).map(binding).collect();
         bindings.sort_by(|a, b| (&a.mn_id, a.bid).cmp(&(&b.mn_id, b.bid)));
-        let tunnels = lma.tunnels().map(|(tunnel, gateway)| {
+        let tunnels = lma.tunnels().take(SHOWN).map(|(tunnel, gateway)| {
             let carried = end.tunnel_carried(tunnel.number);
             TunnelStatus {
                 proxy_coa: gateway.to_string(),
@@ -518,6 +521,7 @@ impl Role for Daemon {
             address: lma.config().address.to_string(),
             pool: lma.config().pool.network().to_string(),
             bindings,
+            binding_count: lma.sessions().count(),
             flows: flows.collect(),
             flow_count: lma.flows().count(),
             handovers: self.handovers.iter().cloned().collect(),

@@ -67,8 +67,11 @@ pub enum Ask {}
 pub struct MagStatus {
     /// The usual anchor of its hosts.
     pub anchor: String,
-    /// Hosts' interfaces that are there.
+    /// Hosts' interfaces that are there, at most 1000 of them.
     pub hosts: Vec<HostStatus>,
+    /// How many there are.
+    #[serde(default)]
+    pub host_count: usize,
     /// What has become of questions to servers that know hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub radius: Option<RadiusStatus>,
@@ -141,6 +144,8 @@ pub struct Daemon {
     macs: Macs,
 }
 
+/// Hosts in the status.
+const SHOWN: usize = 1_000;
 /// When hosts are asked to show themselves after a session of one is over.
 const AGAIN: Duration = Duration::from_millis(200);
 /// How long after its link has come up a host is one that came with it.
@@ -450,7 +455,7 @@ impl Role for Daemon {
 
     fn status(&mut self, _drops: &mut BTreeMap<String, u64>) -> MagStatus {
         let Asking { machine: mag, .. } = &self.core.end.sockets.machine;
-        let hosts = mag.stations().map(|(access, station, at)| HostStatus {
+        let hosts = mag.stations().take(SHOWN).map(|(access, station, at)| HostStatus {
             mn_id: at.identity.as_ref().map(|identity| identity.node.to_string()),
             llid: station.to_string(),
             access: access.interface.clone(),
@@ -470,6 +475,7 @@ impl Role for Daemon {
         MagStatus {
             anchor: mag.config().anchor.to_string(),
             hosts: hosts.collect(),
+            host_count: mag.stations().count(),
             radius: self.core.end.sockets.machine.radius(),
             refused: refused(mag.refused()),
         }
