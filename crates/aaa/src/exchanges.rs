@@ -336,6 +336,7 @@ impl<T> Exchanges<T> {
 /// From the port that the driver has for it.
 fn datagram(to: SocketAddr, bytes: &[u8]) -> Datagram {
     Datagram {
+        waited_ns: 0,
         interface: None,
         from: (IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0),
         to: (to.ip(), to.port()),

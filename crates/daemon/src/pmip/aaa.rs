@@ -274,7 +274,7 @@ impl OfHosts for Mag {
             Wish::Ended { interface, station, why } => {
                 Ok(AaaInput::Ended { key: (interface, station), cause: cause(why) })
             }
-            Wish::Ask { .. } | Wish::ToStation { .. } => Err(wish),
+            Wish::Ask { .. } | Wish::Show { .. } | Wish::ToStation { .. } => Err(wish),
         }
     }
 

@@ -28,7 +28,7 @@ use super::aaa::{self, Asking, RadiusStatus, Told as News};
 use super::decision::{Decisions, Happened, Told};
 use super::quality::{self, LinkStatus, QualityStatus, Reporting};
 use super::{
-    About, PORTS, day_clock, open, over_v4, records, refused, seconds_left, stored, today,
+    About, PORTS, day_clock, know, open, over_v4, records, refused, seconds_left, stored, today,
 };
 use crate::control::{Response, Vocabulary};
 use crate::engine::ToLoop;
@@ -86,7 +86,7 @@ pub struct LmaStatus {
     pub flow_count: usize,
     /// The last 100 times that what is for a host went another way.
     pub handovers: Vec<HandoverStatus>,
-    /// Tunnels to gateways.
+    /// Tunnels to gateways, at most 1000 of them.
     pub tunnels: Vec<TunnelStatus>,
     /// What has become of questions to servers that know hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -283,6 +283,8 @@ impl Role for Daemon {
         let own = [settings.machine.address].into_iter();
         let own = own.chain(settings.machine.address_v4.map(IpAddr::from));
         over_v4(&mut sockets, &mut arrivals, own)?;
+        let gateways = settings.machine.gateways.iter().map(|gateway| gateway.prefix);
+        know(&mut arrivals, gateways, settings.radius.as_ref());
         let counts = aaa::counts(settings.radius.as_ref(), Counts::BehindTunnels);
         let (relay, misses) = relayed::open(&settings.relay, &PORTS, counts)?;
         sockets.machine.count_with(relay.counter());
