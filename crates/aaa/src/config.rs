@@ -29,8 +29,8 @@ pub struct AaaConfig {
     pub dead_time: Span,
     /// How long nobody is asked about a host again that was refused, or about which no server has answered.
     pub hold_off: Span,
-    /// Refuse answers without Message-Authenticator.
-    pub require_message_authenticator: bool,
+    /// Which answers must have a Message-Authenticator.
+    pub require_message_authenticator: Signed,
     /// Time between interim updates, if the server does not say so; `None`: none.
     pub interim: Option<Span>,
     /// Ask the driver what sessions have carried, and tell accounting servers.
@@ -57,7 +57,7 @@ impl AaaConfig {
             patience: Backoff::from_secs(1, 4, Some(3)),
             dead_time: Span::from_secs(60),
             hold_off: Span::from_secs(10),
-            require_message_authenticator: false,
+            require_message_authenticator: Signed::Auto,
             interim: None,
             counts: false,
             capacity: 1 << 15,
@@ -76,6 +76,17 @@ pub struct Server {
     pub port: u16,
     /// What it shares with this client.
     pub secret: Secret,
+}
+
+/// Which answers must have a Message-Authenticator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signed {
+    /// All.
+    Always,
+    /// Those of a server that has signed before.
+    Auto,
+    /// None.
+    Never,
 }
 
 /// How requests are worded.

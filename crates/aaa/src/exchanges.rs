@@ -9,7 +9,7 @@ use segue_ip::Datagram;
 use segue_mobility::{Backoff, Retransmission, Secrets, Silence};
 use segue_wire::radius::{Attribute, AttributeType, Code, Packet, Unproven, View};
 
-use crate::config::AaaConfig;
+use crate::config::{AaaConfig, Signed};
 use crate::news::{AaaReport, Unfit};
 use crate::servers::{Peer, ServerStatus, Service, choose};
 
@@ -70,7 +70,7 @@ pub(crate) struct Exchanges<T> {
     number: u64,
     patience: Backoff,
     dead_time: Span,
-    is_message_authenticator_required: bool,
+    signed: Signed,
     /// What came from nobody that is asked.
     strangers: BTreeMap<Unfit, u64>,
     pub(crate) done: VecDeque<Outcome<T>>,
@@ -99,7 +99,7 @@ impl<T> Exchanges<T> {
             number: 0,
             patience: config.patience,
             dead_time: config.dead_time,
-            is_message_authenticator_required: config.require_message_authenticator,
+            signed: config.require_message_authenticator,
             strangers: BTreeMap::new(),
             done: VecDeque::new(),
             to_send: VecDeque::new(),
@@ -274,10 +274,20 @@ impl<T> Exchanges<T> {
         let fits = view.map_err(|_| Unfit::Malformed).and_then(|view| self.check(peer, &view));
         let (number, packet) = match fits {
             Ok(fits) => fits,
-            Err(why) => return self.peers[peer].refuse(why),
+            Err(why) => {
+                let from = &mut self.peers[peer];
+                let is_unsigned = matches!(why, Unfit::NoMessageAuthenticator | Unfit::ProxyState);
+                if is_unsigned && !from.status.refused.contains_key(&why) {
+                    self.news.push_back(AaaReport::Unsigned { server: from.status.address });
+                }
+                return from.refuse(why);
+            }
         };
         let from = &mut self.peers[peer];
         from.status.answers += 1;
+        if packet.first(AttributeType::MESSAGE_AUTHENTICATOR).is_some() {
+            from.on_signed(packet.code);
+        }
         if from.on_answer(now) {
             self.news.push_back(AaaReport::Answers { server: from.status.address });
         }
@@ -302,9 +312,7 @@ impl<T> Exchanges<T> {
             return Err(Unfit::NoAnswer);
         }
         let (secret, id) = (&from.server.secret, view.id());
-        // Accounting responses have none (RFC 5997 apart).
-        let is_required = self.is_message_authenticator_required
-            && from.status.service == Service::Authentication;
+        let is_required = from.must_sign(view.code(), self.signed);
         let is_late = || {
             let closed = from.closed(id);
             closed.is_some_and(|request| view.check_reply(request, secret, false).is_ok())
@@ -320,6 +328,7 @@ impl<T> Exchanges<T> {
             Err(Unproven::Authenticator) => Err(Unfit::Authenticator),
             Err(Unproven::MessageAuthenticator) => Err(Unfit::MessageAuthenticator),
             Err(Unproven::NoMessageAuthenticator) => Err(Unfit::NoMessageAuthenticator),
+            Err(Unproven::ProxyState) => Err(Unfit::ProxyState),
         }
     }
 }
@@ -327,6 +336,7 @@ impl<T> Exchanges<T> {
 /// From the port that the driver has for it.
 fn datagram(to: SocketAddr, bytes: &[u8]) -> Datagram {
     Datagram {
+        waited_ns: 0,
         interface: None,
         from: (IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0),
         to: (to.ip(), to.port()),

@@ -27,7 +27,7 @@ mod servers;
 mod sessions;
 
 pub use client::Aaa;
-pub use config::{AaaConfig, AaaProfile, Server, Side};
+pub use config::{AaaConfig, AaaProfile, Server, Side, Signed};
 pub use grant::Grant;
 pub use io::{AaaInput, AaaOutput, AaaWish, Cause, Subject, Verdict, Volume};
 pub use news::{AaaReport, Unfit};

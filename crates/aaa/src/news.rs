@@ -24,6 +24,11 @@ pub enum AaaReport {
         /// Which.
         server: SocketAddr,
     },
+    /// The first answer of a server that was refused because it is not signed.
+    Unsigned {
+        /// Which.
+        server: SocketAddr,
+    },
 }
 
 impl fmt::Display for AaaReport {
@@ -34,6 +39,11 @@ impl fmt::Display for AaaReport {
             }
             AaaReport::Silent { server } => write!(f, "RADIUS: {server} does not answer"),
             AaaReport::Answers { server } => write!(f, "RADIUS: {server} answers again"),
+            AaaReport::Unsigned { server } => write!(
+                f,
+                "RADIUS: an answer of {server} has no Message-Authenticator and is refused: it is forged, or the server must be \
+                 set up to sign"
+            ),
         }
     }
 }
@@ -53,6 +63,8 @@ pub enum Unfit {
     MessageAuthenticator,
     /// It has no Message-Authenticator, and must have one.
     NoMessageAuthenticator,
+    /// It has no Message-Authenticator, and a Proxy-State that its request did not have.
+    ProxyState,
     /// It is right, and the request has had an answer, or is given up.
     Late,
     /// It answers nothing that was asked.
@@ -72,6 +84,7 @@ impl Unfit {
             Unfit::Authenticator => "authenticator",
             Unfit::MessageAuthenticator => "message_authenticator",
             Unfit::NoMessageAuthenticator => "no_message_authenticator",
+            Unfit::ProxyState => "proxy_state",
             Unfit::Late => "late",
             Unfit::Unasked => "unasked",
             Unfit::NoIdentity => "no_identity",

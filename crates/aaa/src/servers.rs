@@ -5,8 +5,9 @@ use alloc::vec::Vec;
 use core::net::SocketAddr;
 
 use segue_clock::{Span, Time};
+use segue_wire::radius::Code;
 
-use crate::config::Server;
+use crate::config::{Server, Signed};
 use crate::news::Unfit;
 
 /// What a server is for.
@@ -64,6 +65,10 @@ pub(crate) struct Peer {
     next_id: u8,
     /// The authenticator of the last request with each identifier that is closed.
     closed: BTreeMap<u8, [u8; 16]>,
+    /// An answer of it had a Message-Authenticator.
+    has_signed: bool,
+    /// One that refused a host had.
+    has_signed_refusal: bool,
 }
 
 impl Peer {
@@ -87,6 +92,8 @@ impl Peer {
             open: BTreeMap::new(),
             next_id: first_id,
             closed: BTreeMap::new(),
+            has_signed: false,
+            has_signed_refusal: false,
         }
     }
 
@@ -118,6 +125,28 @@ impl Peer {
     pub(crate) fn close(&mut self, id: u8, authenticator: [u8; 16]) {
         self.open.remove(&id);
         self.closed.insert(id, authenticator);
+    }
+
+    /// An answer that counts had a Message-Authenticator.
+    pub(crate) fn on_signed(&mut self, code: Code) {
+        self.has_signed = true;
+        self.has_signed_refusal |= code != Code::ACCESS_ACCEPT;
+    }
+
+    /// Whether an answer of this code must have a Message-Authenticator.
+    ///
+    /// With [`Signed::Auto`] an acceptance must, once the server has signed anything. A refusal must once it has signed a
+    /// refusal: some servers sign by the entry of a host, so that they refuse unknown hosts unsigned, and an unsigned refusal
+    /// admits nobody.
+    pub(crate) fn must_sign(&self, code: Code, signed: Signed) -> bool {
+        // Accounting responses have none (RFC 5997 apart).
+        self.status.service == Service::Authentication
+            && match signed {
+                Signed::Always => true,
+                Signed::Auto if code == Code::ACCESS_ACCEPT => self.has_signed,
+                Signed::Auto => self.has_signed_refusal,
+                Signed::Never => false,
+            }
     }
 
     /// It has answered; whether it did not before.

@@ -15,6 +15,9 @@ const KEPT: usize = 10_000;
 const AT_ONCE: u64 = 200;
 /// Time between two events of a host beyond its burst; the excess is counted and dropped.
 const PACE: Span = Span::from_millis(500);
+/// Burst of events of all hosts that are logged, and the time between two beyond it: a crowd of hosts fills no disk.
+const LOGGED_AT_ONCE: u32 = 1_000;
+const LOGGED_PACE: Span = Span::from_millis(20);
 /// Hosts whose pace is remembered before those with a full allowance are forgotten.
 const HOSTS: usize = 1_024;
 
@@ -24,6 +27,9 @@ pub struct Events<V: Vocabulary> {
     next: u64,
     /// By name, at an anchor.
     paces: BTreeMap<String, Pace>,
+    logged: segue_mobility::Pace,
+    /// Events that are kept and were not logged.
+    unlogged: u64,
 }
 
 /// A host's allowance of events.
@@ -37,7 +43,13 @@ struct Pace {
 
 impl<V: Vocabulary> Default for Events<V> {
     fn default() -> Events<V> {
-        Events { kept: VecDeque::new(), next: 0, paces: BTreeMap::new() }
+        Events {
+            kept: VecDeque::new(),
+            next: 0,
+            paces: BTreeMap::new(),
+            logged: segue_mobility::Pace::default(),
+            unlogged: 0,
+        }
     }
 }
 
@@ -50,10 +62,8 @@ impl<V: Vocabulary> Events<V> {
             return;
         }
         let (kind, text) = (news.kind().to_owned(), news.to_string());
-        if news.warns() {
-            warn!("{text}")
-        } else {
-            info!("{text}")
+        if self.is_to_be_logged(now) {
+            if news.warns() { warn!("{text}") } else { info!("{text}") }
         }
         let (number, at_ns, about) = (self.next, now.0, news.about());
         self.kept.push_back(EventRecord { number, at_ns, kind, host, text, about });
@@ -61,6 +71,18 @@ impl<V: Vocabulary> Events<V> {
         if self.kept.len() > KEPT {
             self.kept.pop_front();
         }
+    }
+
+    /// Whether the log has room for one more line; counts it.
+    fn is_to_be_logged(&mut self, now: Time) -> bool {
+        let is_within = self.logged.take(now, LOGGED_PACE, LOGGED_AT_ONCE);
+        if !is_within {
+            self.unlogged += 1;
+        } else if self.unlogged > 0 {
+            let unlogged = std::mem::take(&mut self.unlogged);
+            warn!("{unlogged} events were not logged, there were too many: see `segue events`");
+        }
+        is_within
     }
 
     /// Whether one more event of a host is within its pace; counts it.
@@ -130,6 +152,22 @@ mod tests {
 
     use super::*;
     use crate::control::Tunnels;
+
+    #[test]
+    fn events_of_very_many_hosts_fill_no_log_and_are_kept() {
+        let mut events = Events::<Tunnels>::default();
+        let mut logged = 0;
+        for n in 0..100_000u64 {
+            let now = Time(n * 1_000_000);
+            let before = events.unlogged;
+            events.note(now, &Report::Gone { host: format!("host-{n}") });
+            logged += u64::from(events.unlogged <= before);
+        }
+        // A thousand at once, and fifty a second for a hundred seconds.
+        assert!((5_990..=6_002).contains(&logged), "{logged}");
+        assert_eq!(events.next(), 100_000);
+        assert_eq!(events.since(0).len(), KEPT);
+    }
 
     #[test]
     fn a_host_that_has_too_many_events_buries_no_other_hosts() {

@@ -144,6 +144,17 @@ fn over_v4<M>(
     Ok(())
 }
 
+/// Has everybody else share one peer's part: these addresses, and the servers.
+fn know(
+    arrivals: &mut Arrivals,
+    peers: impl Iterator<Item = Prefix>,
+    radius: Option<&crate::settings::Radius>,
+) {
+    let servers = radius.into_iter().flat_map(|radius| &radius.servers);
+    let servers = servers.map(|server| Prefix::host(server.address));
+    arrivals.know(peers.chain(servers).collect());
+}
+
 /// The time of day, now.
 fn day_clock() -> DayClock {
     DayClock::new(monotonic(), realtime())

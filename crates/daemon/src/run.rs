@@ -18,6 +18,7 @@ use crate::control::{self, Asked, Head, Request, Response, Status, Vocabulary};
 use crate::engine::{Engine, ToLoop};
 use crate::kept::Kept;
 use crate::ledger::{Entry, Ledger};
+use crate::notify::Manager;
 pub use crate::settings::Common as Settings;
 
 /// How often the engine has a heartbeat.
@@ -286,14 +287,17 @@ pub async fn run<R: Role>(settings: R::Settings) -> anyhow::Result<()> {
     let (mut role, packets) = R::start(settings, signalling)?;
     role.on_interfaces(monitor.current())?;
     let sources = Sources::new(packets, signalled, asked, monitor);
-    serve(&mut role, &mut interrupt, &mut control, sources).await?;
+    let manager = Manager::of_process();
+    manager.ready();
+    serve(&mut role, &mut interrupt, (&mut control, &manager), sources).await?;
+    manager.stopping();
     role.stop().await
 }
 
 async fn serve<R: Role>(
     role: &mut R,
     interrupt: &mut mpsc::Receiver<()>,
-    control: &mut control::Server,
+    (control, manager): (&mut control::Server, &Manager),
     mut sources: Sources<<R::Engine as Engine>::Queue, R::Signalling, R::Words>,
 ) -> anyhow::Result<()> {
     let mut heartbeat = tokio::time::interval(HEARTBEAT);
@@ -309,6 +313,7 @@ async fn serve<R: Role>(
                 core.ledger.writes()?;
                 core.kept.look_after(monotonic());
                 control.look_after();
+                manager.alive();
                 role.on_heartbeat()?;
             }
             () = until(deadline) => {

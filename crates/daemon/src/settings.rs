@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use nix::unistd::Gid;
-use segue_aaa::AaaProfile;
+use segue_aaa::{AaaProfile, Signed};
 use segue_clock::Span;
 use segue_datapath::{Reach, Role, Setup};
 use segue_ip::Prefix;
@@ -109,8 +109,8 @@ pub struct Radius {
     pub dead_time: Span,
     /// How long nobody is asked again about a host that was refused, or had no answer.
     pub hold_off: Span,
-    /// Refuse answers without Message-Authenticator.
-    pub require_message_authenticator: bool,
+    /// Which answers must have a Message-Authenticator.
+    pub require_message_authenticator: Signed,
     /// Time between interim updates.
     pub interim: Option<Span>,
 }

@@ -1,7 +1,7 @@
 //! A machine that speaks over sockets: all that is below it. UDP has a socket for each port; ICMPv6 and the Mobility
 //! Header have one each, through the IP stack; messages over TCP have a connection for each peer.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
 use std::net::{Ipv6Addr, SocketAddr};
@@ -10,9 +10,10 @@ use std::rc::Rc;
 use std::task::Context;
 
 use segue_clock::{Machine, Time};
-use segue_ip::{Datagram, Input, Interface, Output};
+use segue_ip::{Datagram, Input, Interface, Output, Prefix};
+use segue_linux::admit;
 use segue_linux::clock::monotonic;
-use segue_linux::raw::RawSocket;
+use segue_linux::raw::{ICMPV6, RawSocket};
 use segue_linux::udp::{Leave, TimestampedSocket};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
@@ -20,12 +21,18 @@ use tracing::debug;
 
 use crate::engine::{Engine, Queue, ToLoop};
 use crate::events::Trouble;
+use crate::fair::{Dropped, Fair};
+use crate::shield::Shield;
 use crate::streams::{Allowed, Arrived, Length, Streams, TCP};
 
 /// The protocol number of UDP.
 const UDP: u8 = 17;
-/// Datagrams of a socket that are taken in a turn.
+/// Datagrams that the machine takes in a turn.
 const A_TURN: usize = 64;
+/// Datagrams that are taken out of a socket in a turn, so that none waits in the kernel behind a flood.
+const DRAINED: usize = 1_024;
+/// Room of a socket's queue in the kernel: what arrives during a turn.
+const ROOM_BYTES: i32 = 4 << 20;
 /// The longest datagram.
 const LONGEST: usize = 65_535;
 
@@ -40,10 +47,19 @@ pub struct Sockets<M> {
     streams: Option<Streams>,
     /// Datagrams that could not be sent.
     unsent: u64,
+    /// Datagrams that were dropped because their senders had too many.
+    dropped: Rc<Drops>,
     last_error: Option<anyhow::Error>,
 }
 
 type Shared = Rc<RefCell<TimestampedSocket>>;
+
+/// Datagrams that found no place, of peers and of strangers.
+#[derive(Default)]
+struct Drops {
+    of_peers: Cell<u64>,
+    of_strangers: Cell<u64>,
+}
 
 /// A protocol right above IPv6.
 struct Raw {
@@ -52,11 +68,14 @@ struct Raw {
     groups: Vec<Ipv6Addr>,
 }
 
-/// Where datagrams wait: in the sockets.
+/// Where datagrams wait: in the sockets, and in turns of their senders.
 pub struct Arrivals {
     sockets: Vec<(Source, Readiness)>,
     streams: Option<Arrived>,
     buffer: Vec<u8>,
+    fair: Fair,
+    shield: Option<Shield>,
+    dropped: Rc<Drops>,
 }
 
 /// A socket that datagrams come from.
@@ -64,6 +83,13 @@ enum Source {
     /// UDP, with its port.
     Udp(u16, Shared),
     Raw(Rc<RefCell<RawSocket>>),
+}
+
+impl Source {
+    /// Whether hosts of the links send there, and not peers.
+    fn is_on_link(&self) -> bool {
+        matches!(self, Source::Raw(socket) if socket.borrow().protocol() == ICMPV6)
+    }
 }
 
 /// The runtime's view of a socket of any kind, which tells when it is readable.
@@ -92,9 +118,24 @@ impl<M> Sockets<M> {
     /// Opens a socket of both families on each port; 0 is a port that the system chooses, of which the machine says 0.
     pub fn open(machine: M, ports: &[u16]) -> anyhow::Result<(Sockets<M>, Arrivals)> {
         let (sockets, raw) = (BTreeMap::new(), BTreeMap::new());
-        let mut end = Sockets { machine, sockets, raw, streams: None, unsent: 0, last_error: None };
-        let buffer = vec![0; LONGEST];
-        let mut arrivals = Arrivals { sockets: Vec::new(), streams: None, buffer };
+        let dropped = Rc::<Drops>::default();
+        let mut end = Sockets {
+            machine,
+            sockets,
+            raw,
+            streams: None,
+            unsent: 0,
+            dropped: Rc::clone(&dropped),
+            last_error: None,
+        };
+        let mut arrivals = Arrivals {
+            sockets: Vec::new(),
+            streams: None,
+            buffer: vec![0; LONGEST],
+            fair: Fair::default(),
+            shield: None,
+            dropped,
+        };
         for port in ports {
             end.bind(&mut arrivals, any(*port))?;
         }
@@ -107,6 +148,7 @@ impl<M> Sockets<M> {
         socket.receive_stamps_only();
         socket.receive_ttl()?;
         let readiness = Readiness::of(&socket)?;
+        admit::room(&readiness.0, ROOM_BYTES);
         let socket = Rc::new(RefCell::new(socket));
         arrivals.sockets.push((Source::Udp(at.port(), Rc::clone(&socket)), readiness));
         self.sockets.insert(at, socket);
@@ -135,6 +177,7 @@ impl<M> Sockets<M> {
         groups: &[Ipv6Addr],
     ) -> io::Result<()> {
         let (protocol, readiness) = (socket.protocol(), Readiness::of(&socket)?);
+        admit::room(&readiness.0, ROOM_BYTES);
         let socket = Rc::new(RefCell::new(socket));
         arrivals.sockets.push((Source::Raw(Rc::clone(&socket)), readiness));
         self.raw.insert(protocol, Raw { socket, groups: groups.to_vec() });
@@ -241,22 +284,32 @@ where
     }
 
     fn drops(&mut self) -> BTreeMap<String, u64> {
-        let unsent = Some(self.unsent).filter(|n| *n > 0);
-        unsent.map(|n| ("unsent".to_owned(), n)).into_iter().collect()
+        let all = [
+            ("unsent", self.unsent),
+            ("peer_share", self.dropped.of_peers.get()),
+            ("strangers_share", self.dropped.of_strangers.get()),
+        ];
+        let some = all.into_iter().filter(|(_, count)| *count > 0);
+        some.map(|(reason, count)| (reason.to_owned(), count)).collect()
     }
 }
 
-impl Queue for Arrivals {
-    type Event = Datagram;
+impl Arrivals {
+    /// Only these addresses are of peers: all others together have the share of one, and while they send too much, the kernel
+    /// drops what they send.
+    pub fn know(&mut self, known: Vec<Prefix>) {
+        self.shield = Some(Shield::new(known.clone()));
+        self.fair.know(known);
+    }
 
-    fn take(&mut self, context: &mut Context<'_>, mut into: impl FnMut(Datagram)) {
-        let Arrivals { sockets, streams, buffer } = self;
-        if let Some(streams) = streams {
-            streams.take(context, &mut into);
-        }
-        for (source, readiness) in sockets {
-            let mut left = A_TURN;
+    /// Takes datagrams out of the sockets, and has them wait for their senders' turns. Returns whether there may be more.
+    fn drain(&mut self, context: &mut Context<'_>) -> bool {
+        let mut is_more = false;
+        let Arrivals { sockets, buffer, fair, shield, dropped, .. } = self;
+        for (source, readiness) in sockets.iter() {
+            let mut left = DRAINED;
             while left > 0 && readiness.0.poll_recv_ready(context).is_ready() {
+                left -= 1;
                 let take = || match source {
                     Source::Udp(port, socket) => receive(&socket.borrow(), *port, buffer),
                     Source::Raw(socket) => {
@@ -264,18 +317,52 @@ impl Queue for Arrivals {
                     }
                 };
                 match readiness.take(take) {
-                    Ok(datagram) => into(datagram),
+                    Ok(datagram) => {
+                        let now = monotonic();
+                        let arrived = Time(now.0.saturating_sub(datagram.waited_ns));
+                        let is_shielded = !source.is_on_link();
+                        if let Some(shield) = shield.as_mut().filter(|_| is_shielded) {
+                            shield.count(now, &datagram);
+                        }
+                        let count = match fair.push(arrived, datagram) {
+                            Ok(()) => continue,
+                            Err(Dropped::OfPeer) => &dropped.of_peers,
+                            Err(Dropped::OfStranger) => &dropped.of_strangers,
+                        };
+                        count.set(count.get() + 1);
+                    }
                     Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                     Err(error) => match source {
                         Source::Udp(port, _) => debug!("nothing received on port {port}: {error}"),
                         Source::Raw(_) => debug!("nothing received: {error}"),
                     },
                 }
-                left -= 1;
             }
-            if left == 0 {
-                context.waker().wake_by_ref();
-            }
+            is_more |= left == 0;
+        }
+        if let Some(shield) = shield {
+            let shielded = sockets.iter().filter(|(source, _)| !source.is_on_link());
+            shield.look(monotonic(), shielded.map(|(_, readiness)| &readiness.0));
+        }
+        is_more
+    }
+}
+
+impl Queue for Arrivals {
+    type Event = Datagram;
+
+    fn take(&mut self, context: &mut Context<'_>, mut into: impl FnMut(Datagram)) {
+        if let Some(streams) = &mut self.streams {
+            streams.take(context, &mut into);
+        }
+        let is_more = self.drain(context);
+        let now = monotonic();
+        for _ in 0..A_TURN {
+            let Some(datagram) = self.fair.pop(now) else { break };
+            into(datagram);
+        }
+        if is_more || !self.fair.is_empty() {
+            context.waker().wake_by_ref();
         }
     }
 }
@@ -288,6 +375,7 @@ fn any(port: u16) -> SocketAddr {
 fn receive(socket: &TimestampedSocket, port: u16, buffer: &mut [u8]) -> io::Result<Datagram> {
     let came = socket.recv(buffer)?.ok_or(ErrorKind::WouldBlock)?;
     Ok(Datagram {
+        waited_ns: came.seen.since(came.at).0,
         interface: came.interface,
         from: (came.source.ip(), came.source.port()),
         to: (came.local.unwrap_or(any(0).ip()), port),
@@ -329,7 +417,9 @@ mod tests {
         fn handle(&mut self, _: Time, input: Self::Input) {
             match input {
                 Input::Own(datagram) => self.outputs.push_back(Output::Send(datagram)),
-                Input::Datagram(datagram) => self.came.push(datagram),
+                Input::Datagram(datagram) => {
+                    self.came.push(Datagram { waited_ns: 0, ..datagram });
+                }
                 _ => {}
             }
         }
@@ -366,6 +456,7 @@ mod tests {
         let address = IpAddr::from(ADDRESS);
         let bytes = vec![59, 0, 1, 0, 0xbe, 0xef, 0, 0];
         let header = Datagram {
+            waited_ns: 0,
             interface: Some(1),
             from: (address, 0),
             to: (address, 0),

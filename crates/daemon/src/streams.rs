@@ -211,6 +211,7 @@ impl One {
 
 fn datagram(peer: SocketAddr, local: SocketAddr, bytes: Vec<u8>) -> Datagram {
     Datagram {
+        waited_ns: 0,
         interface: None,
         from: (peer.ip(), peer.port()),
         to: (local.ip(), local.port()),
@@ -305,6 +306,7 @@ mod tests {
         let nobody = (Ipv4Addr::LOCALHOST.into(), self::port());
         let own = (Ipv4Addr::LOCALHOST.into(), port);
         let lost = Datagram {
+            waited_ns: 0,
             interface: None,
             from: own,
             to: nobody,

@@ -197,7 +197,8 @@ impl Client {
         let server = self.config.server;
         let (interface, from) = (Some(interface), (from, crate::PORT));
         let (to, bytes) = ((server.ip(), server.port()), message.emit());
-        let datagram = Datagram { interface, from, to, protocol: UDP, hop_limit: HOPS, bytes };
+        let datagram =
+            Datagram { waited_ns: 0, interface, from, to, protocol: UDP, hop_limit: HOPS, bytes };
         self.out.push_back(Output::Send(datagram));
     }
 
@@ -335,6 +336,7 @@ Leased + Over -> Asking
         let (server, own) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
         let (from, to, bytes) = ((server, crate::PORT), (own, crate::PORT), message.emit());
         Input::Datagram(Datagram {
+            waited_ns: 0,
             interface: Some(1),
             from,
             to,

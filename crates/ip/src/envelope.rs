@@ -73,6 +73,8 @@ pub struct Datagram {
     pub protocol: u8,
     /// Hop limit, or time to live.
     pub hop_limit: u8,
+    /// How long it has waited in queues of this machine since it arrived, in nanoseconds; zero for one that is sent.
+    pub waited_ns: u64,
     /// What follows the IP header, of UDP what follows its header.
     pub bytes: Vec<u8>,
 }

@@ -5,6 +5,7 @@
 //! clock ([`clock`]), threads that wake up on time ([`thread`]), the process at the other end of a Unix socket
 //! ([`peer`]), what signals do to this process ([`process`]), and Ctrl-C as a descriptor ([`stop_signals`]).
 
+pub mod admit;
 pub mod clock;
 pub mod conntrack;
 pub mod error;

@@ -15,13 +15,14 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use nix::errno::Errno;
-use nix::sys::socket::sockopt::{Ipv6RecvHopLimit, Ipv6RecvPacketInfo};
+use nix::sys::socket::sockopt::{Ipv6RecvHopLimit, Ipv6RecvPacketInfo, ReceiveTimestampns};
 use nix::sys::socket::{
     ControlMessage, ControlMessageOwned, MsgFlags, SockaddrIn6, recvmsg, sendmsg, setsockopt,
 };
 use segue_ip::Datagram;
 use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 
+use crate::clock;
 use crate::error::{LinuxError, Result};
 use crate::option;
 
@@ -32,7 +33,7 @@ pub const MOBILITY: u8 = 135;
 
 /// `linux/icmpv6.h`: the option that says which types to block.
 const ICMPV6_FILTER: libc::c_int = 1;
-/// Room for packet information and a hop limit.
+/// Room for packet information, a hop limit and a time stamp.
 const CONTROL_BYTES: usize = 128;
 /// Length of an IPv6 header.
 const HEADER_BYTES: usize = 40;
@@ -89,6 +90,7 @@ impl RawSocket {
         set(&socket).map_err(|e| refused(e.into()))?;
         setsockopt(&socket, Ipv6RecvPacketInfo, &true).map_err(|e| refused(e.into()))?;
         setsockopt(&socket, Ipv6RecvHopLimit, &true).map_err(|e| refused(e.into()))?;
+        setsockopt(&socket, ReceiveTimestampns, &true).map_err(|e| refused(e.into()))?;
         // What it says to a group is not for itself.
         socket.set_multicast_loop_v6(false).map_err(refused)?;
         Ok(RawSocket { socket, whole: None, protocol, joined: BTreeSet::new() })
@@ -177,7 +179,7 @@ impl RawSocket {
         send(whole, &[IoSlice::new(&packet)], (from, to), message.interface, None)
     }
 
-    /// Takes the next message; `None` if none waits.
+    /// Takes the next message, with how long it has waited; `None` if none waits.
     ///
     /// # Errors
     /// The kernel's.
@@ -191,6 +193,7 @@ impl RawSocket {
             Err(error) => return Err(error.into()),
         };
         let (mut interface, mut hop_limit, mut to) = (None, 0, Ipv6Addr::UNSPECIFIED);
+        let mut waited_ns = 0;
         for item in message.cmsgs()? {
             match item {
                 ControlMessageOwned::Ipv6PacketInfo(info) => {
@@ -199,6 +202,7 @@ impl RawSocket {
                 ControlMessageOwned::Ipv6HopLimit(hops) => {
                     hop_limit = u8::try_from(hops).unwrap_or(0);
                 }
+                ControlMessageOwned::ScmTimestampns(stamp) => waited_ns = since(stamp.into()),
                 _ => {}
             }
         }
@@ -206,7 +210,7 @@ impl RawSocket {
         let (len, protocol) = (message.bytes, self.protocol);
         let bytes = buffer.get(..len).unwrap_or_default().to_vec();
         let (from, to) = ((from.into(), 0), (to.into(), 0));
-        Ok(Some(Datagram { interface, from, to, protocol, hop_limit, bytes }))
+        Ok(Some(Datagram { waited_ns, interface, from, to, protocol, hop_limit, bytes }))
     }
 
     fn ends(&self, message: &Datagram) -> io::Result<(Ipv6Addr, Ipv6Addr)> {
@@ -234,6 +238,12 @@ pub fn solicited_node(address: Ipv6Addr) -> Ipv6Addr {
 
 fn named(protocol: u8) -> &'static str {
     if protocol == ICMPV6 { "a socket for ICMPv6" } else { "a socket for the Mobility Header" }
+}
+
+/// How long ago, by the time of day, something was; zero if that lies ahead, since the clock was set.
+fn since(stamp: std::time::Duration) -> u64 {
+    let now = std::time::Duration::from_nanos(clock::realtime_ns());
+    u64::try_from(now.saturating_sub(stamp).as_nanos()).unwrap_or(0)
 }
 
 fn new(protocol: u8) -> io::Result<Socket> {
@@ -309,6 +319,7 @@ mod tests {
     fn headers_stand_in_their_order_and_each_names_the_next() {
         let address = |last: u16| Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, last);
         let message = Datagram {
+            waited_ns: 0,
             interface: None,
             from: (address(1).into(), 0),
             to: (address(2).into(), 0),

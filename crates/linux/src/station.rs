@@ -41,17 +41,32 @@ impl Stations {
     /// # Errors
     /// The kernel's, as of [`Stations::send`].
     pub fn ask_all(&self, interface: u32, from: Ipv6Addr) -> io::Result<()> {
+        self.ask([0x33, 0x33, 0, 0, 0, 1], interface, from)
+    }
+
+    /// Asks one station of an interface's link to show itself, in the same way.
+    ///
+    /// # Errors
+    /// The kernel's, as of [`Stations::send`].
+    pub fn ask(&self, station: [u8; 6], interface: u32, from: Ipv6Addr) -> io::Result<()> {
         // Type, code, checksum; a response within 1 ms; any group; robustness 2, interval 125 s, no sources.
         let mut bytes = [&[130, 0, 0, 0, 0, 1, 0, 0][..], &[0; 16], &[2, 125, 0, 0]].concat();
         let all = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
         let sum = checksum(from, all, &bytes);
         bytes[2..4].copy_from_slice(&sum.to_be_bytes());
         let (from, to, protocol) = ((from.into(), 0), (all.into(), 0), ICMPV6);
-        let query =
-            Datagram { interface: Some(interface), from, to, protocol, hop_limit: 1, bytes };
+        let query = Datagram {
+            waited_ns: 0,
+            interface: Some(interface),
+            from,
+            to,
+            protocol,
+            hop_limit: 1,
+            bytes,
+        };
         // Router Alert (RFC 2711) and padding.
         let alert = Extension { protocol: 0, bytes: &[0, 0, 5, 2, 0, 0, 1, 0] };
-        self.send_frame([0x33, 0x33, 0, 0, 0, 1], &[alert], &query)
+        self.send_frame(station, &[alert], &query)
     }
 
     /// Sends a message over IPv6 in a frame from the interface that it names to the station with this link-layer

@@ -59,6 +59,7 @@ fn pair(tag: &str) -> Option<(Netns, Netns)> {
 
 fn message(protocol: u8, to: &str, bytes: &[u8]) -> Datagram {
     Datagram {
+        waited_ns: 0,
         interface: None,
         from: (ip(LEFT).into(), 0),
         to: (ip(to).into(), 0),
@@ -72,7 +73,8 @@ fn receive(socket: &RawSocket, within: Duration) -> Option<Datagram> {
     let (until, mut buffer) = (Instant::now() + within, [0; 2048]);
     while Instant::now() < until {
         if let Some(datagram) = socket.receive(&mut buffer).unwrap() {
-            return Some(datagram);
+            assert!(datagram.waited_ns > 0, "the kernel says when it arrived");
+            return Some(Datagram { waited_ns: 0, ..datagram });
         }
         std::thread::sleep(Duration::from_millis(2));
     }

@@ -32,7 +32,15 @@ fn advertisement(interface: u32, prefix: Ipv6Addr) -> Datagram {
     let sum = words.fold(0, |sum, word| (sum + word) % 0xffff);
     bytes[2..4].copy_from_slice(&(!sum as u16).to_be_bytes());
     let (from, to) = ((from.into(), 0), (to.into(), 0));
-    Datagram { interface: Some(interface), from, to, protocol: 58, hop_limit: 255, bytes }
+    Datagram {
+        waited_ns: 0,
+        interface: Some(interface),
+        from,
+        to,
+        protocol: 58,
+        hop_limit: 255,
+        bytes,
+    }
 }
 
 /// Whether a station has an address with this prefix.

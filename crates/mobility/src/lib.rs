@@ -9,6 +9,7 @@
 //! | [`BindingCache`] | who is where; bounded, with a share for each peer |
 //! | [`Secrets`], [`Nonces`] | cookies and keys; nonces that follow each other |
 //! | [`FlowBindings`] | which flow goes where |
+//! | [`Pace`] | how often something may happen |
 //! | [`Lifetime`] | for how long a binding is asked for and granted |
 
 #![no_std]
@@ -23,6 +24,7 @@ mod leases;
 mod lifetime;
 mod nonces;
 mod order;
+mod pace;
 mod pool;
 mod retransmission;
 mod secrets;
@@ -33,6 +35,7 @@ pub use leases::{Leases, Taken};
 pub use lifetime::Lifetime;
 pub use nonces::{Nonce, NonceExpired, Nonces};
 pub use order::{OutOfWindow, SequenceOrder, TimestampOrder, Untimely};
+pub use pace::Pace;
 pub use pool::Pool;
 pub use retransmission::{Backoff, Retransmission, Silence};
 pub use secrets::Secrets;

@@ -203,7 +203,9 @@ impl Lma {
                 let part = |home: &mut Prefix| *home = Prefix::new(home.addr, self.part_length());
                 asked.prefixes.iter_mut().filter(|home| home.len == 128).for_each(part);
             }
-            let update = Update { sequence, flags, lifetime, asked, options, ends, profile };
+            let arrived = Time(now.0.saturating_sub(came.waited_ns));
+            let update =
+                Update { arrived, sequence, flags, lifetime, asked, options, ends, profile };
             self.update(now, update, Stage::Came);
             return Ok(());
         }

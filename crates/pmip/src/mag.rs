@@ -6,6 +6,7 @@ mod carried;
 mod config;
 mod identify;
 mod io;
+mod newcomers;
 mod register;
 mod state;
 mod station;
@@ -33,6 +34,7 @@ pub use config::{
     Lifetimes, MagConfig,
 };
 pub use io::{MagInput, MagOutput, MagRecord, StoredStation, Wish};
+use newcomers::Newcomers;
 pub use state::StationState;
 pub use station::Station;
 use station::{Anchor, Carried, Place, Task};
@@ -58,6 +60,7 @@ pub struct Mag {
     /// Keepalives through NATs: own address and anchor.
     keepalives: Timers<(IpAddr, IpAddr)>,
     stays: Stays,
+    newcomers: Newcomers,
     /// Records of earlier starts, until the interfaces are known.
     records: Vec<MagRecord>,
     sequence: u16,
@@ -82,6 +85,7 @@ impl Mag {
             hearts: Hearts::default(),
             keepalives: Timers::new(),
             stays: Stays::new(config.capacity),
+            newcomers: Newcomers::default(),
             records: Vec::new(),
             sequence: segue_clock::Rng::new(config.seed).next_u64() as u16,
             tunnel: 0,
@@ -251,6 +255,9 @@ impl Machine for Mag {
             Input::Own(MagInput::TimeOfDay(day)) => self.config.clock = DayClock::new(now, day),
             Input::Own(MagInput::Attached { interface, station, link_local }) => {
                 self.attach(now, (interface, station), link_local);
+            }
+            Input::Own(MagInput::Heard { interface, station, link_local }) => {
+                self.heard(now, (interface, station), link_local);
             }
             Input::Own(MagInput::Detached { interface, station }) => {
                 self.detach(now, &(interface, station), Why::Detached);

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use segue_clock::UnixTime;
+use segue_clock::{Time, UnixTime};
 use segue_ip::{Datagram, Prefix};
 use segue_mobility::Lifetime;
 use segue_wire::Probe;
@@ -169,6 +169,8 @@ pub(crate) const ANY_PREFIX: Prefix = Prefix { addr: IpAddr::V6(Ipv6Addr::UNSPEC
 /// A Proxy Binding Update as it came.
 #[derive(Clone, Debug)]
 pub(crate) struct Update {
+    /// When it arrived: before it waited for the machine.
+    pub(crate) arrived: Time,
     pub(crate) sequence: u16,
     pub(crate) flags: BindingUpdateFlags,
     pub(crate) lifetime: Lifetime,
@@ -226,7 +228,7 @@ pub(crate) fn datagram(
         (IpAddr::V4(_), IpAddr::V4(_)) => (UDP, message.emit(profile).ok()?),
         _ => return None,
     };
-    Some(Datagram { interface: None, from, to, protocol, hop_limit: HOPS, bytes })
+    Some(Datagram { waited_ns: 0, interface: None, from, to, protocol, hop_limit: HOPS, bytes })
 }
 
 /// Reads a message whose checksum is right. In UDP it has none of its own.

@@ -210,6 +210,8 @@ pub enum Refusal {
     Unanswered,
     /// Too many wait.
     Full,
+    /// Too many hosts are new at its access.
+    Paced,
     /// It does not say which station it is from.
     NoStation,
     /// A registration, refused with this status.
@@ -229,6 +231,7 @@ impl Refusal {
             Refusal::NoBinding => "no_binding",
             Refusal::Unanswered => "unanswered",
             Refusal::Full => "full",
+            Refusal::Paced => "paced",
             Refusal::NoStation => "no_station",
             Refusal::Denied(status) => status.name().unwrap_or("denied"),
         }

@@ -283,6 +283,10 @@ impl Role for MagRole {
                     engine.handle(io.now, Input::Own(own));
                 }
             }
+            Wish::Show { interface, station } => {
+                let own = MagInput::Heard { interface, station, link_local: None };
+                engine.handle(io.now, Input::Own(own));
+            }
             Wish::Began { .. } | Wish::Ended { .. } => {}
             // Nobody else knows hosts here.
             Wish::Identify { interface, station } => {

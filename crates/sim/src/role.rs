@@ -389,12 +389,20 @@ pub(crate) fn datagram(over: Option<u32>, packet: Packet) -> Option<Datagram> {
     let (from, to) = ((packet.src, packet.ports.0), (packet.dst, packet.ports.1));
     let (protocol, hop_limit) = (packet.protocol, packet.ttl);
     let raw = packet.into_value::<Raw>().ok().filter(|raw| raw.inner.is_none())?;
-    Some(Datagram { interface: over, from, to, protocol, hop_limit, bytes: raw.bytes })
+    Some(Datagram {
+        waited_ns: 0,
+        interface: over,
+        from,
+        to,
+        protocol,
+        hop_limit,
+        bytes: raw.bytes,
+    })
 }
 
 /// A machine's datagram as a packet, with the interface that it names.
 pub(crate) fn packet_of(now: Time, datagram: Datagram) -> (Option<u32>, Packet) {
-    let Datagram { interface, from, to, protocol, hop_limit, bytes } = datagram;
+    let Datagram { interface, from, to, protocol, hop_limit, bytes, waited_ns: _ } = datagram;
     let header = ip_header_bytes(from.0) + if protocol == UDP { 8 } else { 0 };
     let length = header + bytes.len() as u32;
     let packet = Packet::new(protocol, from, to, length, Raw { bytes, inner: None });

@@ -300,7 +300,7 @@ pub(crate) fn send(
     let bytes = message.emit_with_checksum(from, to);
     let (from, to) = ((from.into(), 0), (to.into(), 0));
     let (protocol, hop_limit) = (ICMPV6, 255);
-    let said = Datagram { interface: None, from, to, protocol, hop_limit, bytes };
+    let said = Datagram { waited_ns: 0, interface: None, from, to, protocol, hop_limit, bytes };
     let (_, packet) = packet_of(io.now, said);
     io.send_alone(interface, packet);
 }

@@ -1,6 +1,6 @@
 //! The store in one file, for a single anchor and for hosts.
 
-use std::fs::{DirBuilder, OpenOptions, Permissions};
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -13,6 +13,7 @@ use redb::{
     WriteTransaction,
 };
 
+use crate::damage::{guarded, open_copy, verify};
 use crate::{Condition, Store, StoreError, Write};
 
 /// A value begins with the time of day, in milliseconds since 1970, little-endian, at which it
@@ -44,7 +45,19 @@ impl Embedded {
                 .create(directory)
                 .map_err(StoreError::io("create directory", directory))?;
         }
-        let database = open_file(path)?;
+        Embedded::of(open_file(path)?, path)
+    }
+
+    /// What the store at `path` holds, while another process may have it open: a copy in memory, whose changes are lost.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`], [`StoreError::Format`], [`StoreError::Io`].
+    pub fn snapshot(path: &Path) -> Result<Embedded, StoreError> {
+        let mut file = File::open(path).map_err(StoreError::io("read", path))?;
+        Embedded::of(open_copy(path, &mut file)?, path)
+    }
+
+    fn of(database: Database, path: &Path) -> Result<Embedded, StoreError> {
         let store = Embedded {
             database: RwLock::new(Some(database)),
             failed: AtomicBool::new(false),
@@ -75,7 +88,11 @@ impl Embedded {
         // Another caller may have been first.
         if self.failed.load(Ordering::Acquire) {
             // Dropping it releases the lock on the file.
-            *database = None;
+            let closed = database.take();
+            let _ = guarded(&self.path, || {
+                drop(closed);
+                Ok(())
+            });
             *database = Some(open_file(&self.path)?);
             self.failed.store(false, Ordering::Release);
         }
@@ -91,7 +108,9 @@ impl Embedded {
             self.mend()?;
         }
         let database = database();
-        act(database.as_ref().ok_or_else(|| StoreError::Closed { path: self.path.clone() })?)
+        let closed = || StoreError::Closed { path: self.path.clone() };
+        let database = database.as_ref().ok_or_else(closed)?;
+        guarded(&self.path, || act(database))
     }
 
     fn fail<E: Into<redb::Error>>(&self) -> impl Fn(E) -> StoreError {
@@ -215,6 +234,16 @@ impl Embedded {
     }
 }
 
+impl Drop for Embedded {
+    fn drop(&mut self) {
+        let database = self.database.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let _ = guarded(&self.path, || {
+            drop(database);
+            Ok(())
+        });
+    }
+}
+
 impl Store for Embedded {
     fn get(&self, table: &str, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
         self.with(|database| self.find(database, table, key))
@@ -237,6 +266,7 @@ impl Store for Embedded {
 /// Opens the file, or puts a new one in its place that is whole from the first instant on.
 fn open_file(path: &Path) -> Result<Database, StoreError> {
     if path.exists() {
+        verify(path)?;
         return open_at(path, path);
     }
     let mut new = path.as_os_str().to_owned();
@@ -270,9 +300,10 @@ fn open_at(at: &Path, path: &Path) -> Result<Database, StoreError> {
         .mode(0o600)
         .open(at)
         .map_err(StoreError::io("open", path))?;
-    let database = Database::builder()
-        .create_file(file.try_clone().map_err(StoreError::io("open", path))?)
-        .map_err(|error| StoreError::backend(path, error.into()))?;
+    let copy = file.try_clone().map_err(StoreError::io("open", path))?;
+    let create = || Database::builder().create_file(copy);
+    let database =
+        guarded(path, || create().map_err(|error| StoreError::backend(path, error.into())))?;
     // Only touch a file that has turned out to be a store.
     file.set_permissions(Permissions::from_mode(0o600))
         .map_err(StoreError::io("set the mode of", path))?;

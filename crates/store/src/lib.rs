@@ -12,6 +12,7 @@
 //!
 //! Values are bytes; [`StoreExt`] reads and writes any serde type as postcard.
 
+mod damage;
 mod embedded;
 mod error;
 

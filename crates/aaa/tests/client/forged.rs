@@ -1,6 +1,6 @@
 //! What comes and does not count: each is counted by its reason, and changes nothing.
 
-use segue_aaa::{Side, Unfit};
+use segue_aaa::{AaaConfig, AaaReport, Side, Signed, Unfit};
 use segue_wire::radius::{Attribute, AttributeType, Code, Packet, Secret};
 
 use crate::world::*;
@@ -57,15 +57,71 @@ fn a_wrong_secret_is_silence_and_counted() {
 
 #[test]
 fn an_answer_without_message_authenticator_counts_unless_it_is_required() {
-    for required in [false, true] {
-        let mut config = config(Side::Gateway);
-        config.require_message_authenticator = required;
-        let mut world = World::with(config);
+    for signed in [Signed::Never, Signed::Auto, Signed::Always] {
+        let mut world = World::with(requiring(signed));
+        let required = signed == Signed::Always;
         world.with_message_authenticator = false;
         world.does(1, accepts(&[]));
         world.ask(1);
         assert_eq!(world.verdicts.len(), usize::from(!required));
         assert_eq!(world.refused(1, Unfit::NoMessageAuthenticator), u64::from(required));
+    }
+}
+
+fn requiring(signed: Signed) -> AaaConfig {
+    AaaConfig { require_message_authenticator: signed, ..config(Side::Gateway) }
+}
+
+#[test]
+fn a_server_that_has_signed_cannot_go_back_to_unsigned_answers() {
+    for (signed, counts) in [(Signed::Auto, false), (Signed::Never, true)] {
+        for first in [accepts(&[]), Does::Reject, Does::Challenge] {
+            let mut world = World::with(requiring(signed));
+            world.does(1, first.clone());
+            world.ask(1);
+            world.with_message_authenticator = false;
+            world.does(1, accepts(&[]));
+            world.ask(2);
+            assert_eq!(world.verdicts.len() == 2, counts, "{first:?}");
+            assert_eq!(world.refused(1, Unfit::NoMessageAuthenticator), u64::from(!counts));
+            let unsigned = AaaReport::Unsigned { server: at(1, 1812) };
+            assert_eq!(world.reports.contains(&unsigned), !counts);
+        }
+    }
+}
+
+#[test]
+fn an_unsigned_refusal_counts_until_the_server_has_signed_one() {
+    let mut world = World::with(requiring(Signed::Auto));
+    let signs = [(true, accepts(&[])), (false, Does::Reject), (true, Does::Reject)];
+    for (key, (with, does)) in (1..).zip(signs) {
+        world.with_message_authenticator = with;
+        world.does(1, does);
+        world.ask(key);
+    }
+    assert_eq!(world.verdicts.len(), 3);
+    world.with_message_authenticator = false;
+    world.ask(4);
+    assert_eq!((world.verdicts.len(), world.refused(1, Unfit::NoMessageAuthenticator)), (3, 1));
+}
+
+#[test]
+fn an_unsigned_answer_with_a_proxy_state_is_refused() {
+    let echoed = Attribute::octets(AttributeType::PROXY_STATE, &[0x5a; 192]);
+    for signed in [Signed::Never, Signed::Auto, Signed::Always] {
+        let mut world = World::with(requiring(signed));
+        world.with_message_authenticator = false;
+        world.does(1, accepts(std::slice::from_ref(&echoed)));
+        world.ask(1);
+        let why = match signed {
+            Signed::Always => Unfit::NoMessageAuthenticator,
+            Signed::Auto | Signed::Never => Unfit::ProxyState,
+        };
+        assert_eq!((world.verdicts.len(), world.refused(1, why)), (0, 1), "{signed:?}");
+        // A signature proves that the server has put it there.
+        world.with_message_authenticator = true;
+        world.ask(2);
+        assert_eq!(world.verdicts.len(), 1, "{signed:?}");
     }
 }
 

@@ -229,6 +229,7 @@ impl World {
 /// A datagram of a server's.
 pub(crate) fn from(server: SocketAddr, bytes: Vec<u8>) -> Datagram {
     Datagram {
+        waited_ns: 0,
         interface: None,
         from: (server.ip(), server.port()),
         to: ("::".parse().unwrap(), 0),

@@ -1,15 +1,17 @@
 //! The tables `[radius]` and `[[radius.server]]`.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
-use segue_aaa::AaaProfile;
+use segue_aaa::{AaaProfile, Signed};
 use segue_clock::Span;
 use segue_grammar::Duration;
 use segue_mobility::Backoff;
 use segue_wire::radius::{ACCOUNTING_PORT, PORT};
 use serde::Deserialize;
+use serde::de::{Error, Unexpected, Visitor};
 
 use super::OnPort;
 use crate::settings::{Radius, RadiusServer};
@@ -37,8 +39,8 @@ pub struct RadiusKeys {
     pub dead_time: Option<Duration>,
     /// How long nobody is asked again about a host that was refused, or about which no server has answered, 10 s.
     pub hold_off: Option<Duration>,
-    /// Refuse answers without Message-Authenticator, false.
-    pub require_message_authenticator: Option<bool>,
+    /// Refuse answers without Message-Authenticator: `true`, `false` or `auto`; `auto`.
+    pub require_message_authenticator: Option<SignedKey>,
     /// Time between interim updates where the server does not say so; none.
     pub interim: Option<Duration>,
     /// The servers, the first choice first.
@@ -68,6 +70,33 @@ pub enum RadiusProfileKey {
     Rfc6572,
     /// As paper 3's gateway does.
     Paper,
+}
+
+/// Which answers must have a Message-Authenticator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SignedKey(pub Signed);
+
+struct SignedVisitor;
+
+impl Visitor<'_> for SignedVisitor {
+    type Value = SignedKey;
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("true, false or \"auto\"")
+    }
+    fn visit_bool<E: Error>(self, on: bool) -> Result<SignedKey, E> {
+        Ok(SignedKey(if on { Signed::Always } else { Signed::Never }))
+    }
+    fn visit_str<E: Error>(self, text: &str) -> Result<SignedKey, E> {
+        let is_auto = text == "auto";
+        let wrong = || E::invalid_value(Unexpected::Str(text), &self);
+        is_auto.then_some(SignedKey(Signed::Auto)).ok_or_else(wrong)
+    }
+}
+
+impl<'de> Deserialize<'de> for SignedKey {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(SignedVisitor)
+    }
 }
 
 impl RadiusKeys {
@@ -115,7 +144,9 @@ impl RadiusKeys {
             patience: Backoff { initial, longest, tries: Some(tries) },
             dead_time: span(self.dead_time, Span::from_secs(60)),
             hold_off: span(self.hold_off, Span::from_secs(10)),
-            require_message_authenticator: self.require_message_authenticator.unwrap_or(false),
+            require_message_authenticator: self
+                .require_message_authenticator
+                .map_or(Signed::Auto, |SignedKey(signed)| signed),
             interim,
         }))
     }

@@ -73,7 +73,7 @@ pub struct Membership {
     pub expires_s: Option<u64>,
 }
 
-/// Reads a host's state. It reads a copy, which works even while another process has the file open.
+/// Reads a host's state. This works even while another process has the file open.
 /// `None` if there is no file or no enrolment in it.
 ///
 /// # Errors
@@ -82,10 +82,7 @@ pub fn membership(state: &Path) -> anyhow::Result<Option<Membership>> {
     if !state.exists() {
         return Ok(None);
     }
-    let copy = tempfile::NamedTempFile::with_prefix("segue-")?;
-    std::fs::copy(state, copy.path())
-        .with_context(|| format!("cannot read {}", state.display()))?;
-    let store = Embedded::open(copy.path())?;
+    let store = Embedded::snapshot(state)?;
     let standing: Option<Standing> = store.get_as(TABLE, MEMBER)?;
     let pending: Option<Pending> = store.get_as(TABLE, PENDING)?;
     let enrolled = standing.map(|standing| {

@@ -274,7 +274,7 @@ impl OfHosts for Mag {
             Wish::Ended { interface, station, why } => {
                 Ok(AaaInput::Ended { key: (interface, station), cause: cause(why) })
             }
-            Wish::Ask { .. } | Wish::ToStation { .. } => Err(wish),
+            Wish::Ask { .. } | Wish::Show { .. } | Wish::ToStation { .. } => Err(wish),
         }
     }
 
@@ -494,6 +494,7 @@ impl News<About> for Told {
             Told::Radius(AaaReport::Refused { .. }) => "unauthorized",
             Told::Radius(AaaReport::Silent { .. }) => "radius_silent",
             Told::Radius(AaaReport::Answers { .. }) => "radius_answers",
+            Told::Radius(AaaReport::Unsigned { .. }) => "radius_unsigned",
         }
     }
 
@@ -501,9 +502,11 @@ impl News<About> for Told {
         match self {
             Told::Role(report) => report.host(),
             Told::Radius(AaaReport::Refused { user, .. }) => user.clone(),
-            Told::Radius(AaaReport::Silent { server } | AaaReport::Answers { server }) => {
-                server.to_string()
-            }
+            Told::Radius(
+                AaaReport::Silent { server }
+                | AaaReport::Answers { server }
+                | AaaReport::Unsigned { server },
+            ) => server.to_string(),
         }
     }
 
@@ -522,9 +525,11 @@ impl News<About> for Told {
                 with: Some(server.to_string()),
                 ..About::default()
             },
-            Told::Radius(AaaReport::Silent { server } | AaaReport::Answers { server }) => {
-                About { with: Some(server.to_string()), ..About::default() }
-            }
+            Told::Radius(
+                AaaReport::Silent { server }
+                | AaaReport::Answers { server }
+                | AaaReport::Unsigned { server },
+            ) => About { with: Some(server.to_string()), ..About::default() },
         }
     }
 }

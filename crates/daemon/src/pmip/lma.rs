@@ -28,7 +28,7 @@ use super::aaa::{self, Asking, RadiusStatus, Told as News};
 use super::decision::{Decisions, Happened, Told};
 use super::quality::{self, LinkStatus, QualityStatus, Reporting};
 use super::{
-    About, PORTS, day_clock, open, over_v4, records, refused, seconds_left, stored, today,
+    About, PORTS, day_clock, know, open, over_v4, records, refused, seconds_left, stored, today,
 };
 use crate::control::{Response, Vocabulary};
 use crate::engine::ToLoop;
@@ -75,15 +75,18 @@ pub struct LmaStatus {
     pub address: String,
     /// What it gives prefixes of.
     pub pool: String,
-    /// Hosts' interfaces, by host.
+    /// Hosts' interfaces, by host, at most 1000 of them.
     pub bindings: Vec<BindingStatus>,
+    /// How many there are.
+    #[serde(default)]
+    pub binding_count: usize,
     /// Flows that are placed by themselves, at most 1000 of them.
     pub flows: Vec<FlowStatus>,
     /// How many there are.
     pub flow_count: usize,
     /// The last 100 times that what is for a host went another way.
     pub handovers: Vec<HandoverStatus>,
-    /// Tunnels to gateways.
+    /// Tunnels to gateways, at most 1000 of them.
     pub tunnels: Vec<TunnelStatus>,
     /// What has become of questions to servers that know hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -197,7 +200,7 @@ pub struct LinksTold;
 
 /// Flows that are looked at in a second, whether anything comes of them.
 const LOOKS: usize = 4_096;
-/// Flows in the status.
+/// Bindings, tunnels and flows in the status.
 const SHOWN: usize = 1_000;
 /// Handovers in the status.
 const HANDOVERS: usize = 100;
@@ -280,6 +283,8 @@ impl Role for Daemon {
         let own = [settings.machine.address].into_iter();
         let own = own.chain(settings.machine.address_v4.map(IpAddr::from));
         over_v4(&mut sockets, &mut arrivals, own)?;
+        let gateways = settings.machine.gateways.iter().map(|gateway| gateway.prefix);
+        know(&mut arrivals, gateways, settings.radius.as_ref());
         let counts = aaa::counts(settings.radius.as_ref(), Counts::BehindTunnels);
         let (relay, misses) = relayed::open(&settings.relay, &PORTS, counts)?;
         sockets.machine.count_with(relay.counter());
@@ -493,9 +498,9 @@ impl Role for Daemon {
                 link: LinkStatus::of(session.link(now)),
             }
         };
-        let mut bindings: Vec<BindingStatus> = lma.sessions().map(binding).collect();
+        let mut bindings: Vec<BindingStatus> = lma.sessions().take(SHOWN).map(binding).collect();
         bindings.sort_by(|a, b| (&a.mn_id, a.bid).cmp(&(&b.mn_id, b.bid)));
-        let tunnels = lma.tunnels().map(|(tunnel, gateway)| {
+        let tunnels = lma.tunnels().take(SHOWN).map(|(tunnel, gateway)| {
             let carried = end.tunnel_carried(tunnel.number);
             TunnelStatus {
                 proxy_coa: gateway.to_string(),
@@ -518,6 +523,7 @@ impl Role for Daemon {
             address: lma.config().address.to_string(),
             pool: lma.config().pool.network().to_string(),
             bindings,
+            binding_count: lma.sessions().count(),
             flows: flows.collect(),
             flow_count: lma.flows().count(),
             handovers: self.handovers.iter().cloned().collect(),

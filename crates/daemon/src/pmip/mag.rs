@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use segue_clock::{Machine, Time};
 use segue_datapath::relay::Counts;
-use segue_ip::{FlowKey, Input, LinkEvent};
+use segue_ip::{FlowKey, Input, LinkEvent, Prefix};
 use segue_linux::clock::{monotonic, realtime_ns};
 use segue_linux::monitor::Device;
 use segue_linux::raw::RawSocket;
@@ -26,7 +26,7 @@ use super::aaa::{self, Asking, RadiusStatus, Told};
 use super::leading::{lead, tables};
 use super::macs::{self, Macs};
 use super::{
-    About, PORTS, day_clock, open, over_v4, records, refused, seconds_left, stored, today,
+    About, PORTS, day_clock, know, open, over_v4, records, refused, seconds_left, stored, today,
 };
 use crate::control::{Response, Vocabulary};
 use crate::engine::ToLoop;
@@ -67,8 +67,11 @@ pub enum Ask {}
 pub struct MagStatus {
     /// The usual anchor of its hosts.
     pub anchor: String,
-    /// Hosts' interfaces that are there.
+    /// Hosts' interfaces that are there, at most 1000 of them.
     pub hosts: Vec<HostStatus>,
+    /// How many there are.
+    #[serde(default)]
+    pub host_count: usize,
     /// What has become of questions to servers that know hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub radius: Option<RadiusStatus>,
@@ -141,6 +144,8 @@ pub struct Daemon {
     macs: Macs,
 }
 
+/// Hosts in the status.
+const SHOWN: usize = 1_000;
 /// When hosts are asked to show themselves after a session of one is over.
 const AGAIN: Duration = Duration::from_millis(200);
 /// How long after its link has come up a host is one that came with it.
@@ -177,18 +182,24 @@ impl Daemon {
     fn take_heard(&mut self, turn: Turn) -> anyhow::Result<()> {
         for (interface, mac, source) in self.watch.turn(turn)? {
             // Not a gateway.
-            let counts = self.listened(interface) || self.is_told(interface, mac);
-            if !counts || mac == FIXED_MAC {
+            if mac == FIXED_MAC {
                 continue;
             }
             let station = LinkLayer::mac(mac);
+            let mag = &self.core.end.sockets.machine.machine;
+            let counts = self.listened(interface)
+                || self.is_told(interface, mac)
+                || mag.awaits(monotonic(), interface, &station);
+            if !counts {
+                continue;
+            }
             let now = Instant::now();
             if self.elsewhere.get(&station).is_some_and(|until| *until > now) {
                 continue;
             }
             self.elsewhere.remove(&station);
             let link_local = Some(source).filter(Ipv6Addr::is_unicast_link_local);
-            self.feed(Input::Own(MagInput::Attached { interface, station, link_local }))?;
+            self.feed(Input::Own(MagInput::Heard { interface, station, link_local }))?;
         }
         Ok(())
     }
@@ -288,6 +299,13 @@ impl Role for Daemon {
         sockets.speak(&mut arrivals, RawSocket::icmpv6(&discovery)?, &[ALL_ROUTERS])?;
         let own = settings.machine.accesses.iter().map(|access| access.proxy_coa);
         over_v4(&mut sockets, &mut arrivals, own)?;
+        // Servers may name further anchors.
+        if settings.radius.is_none() {
+            let machine = &settings.machine;
+            let known = machine.identities.iter().flat_map(|all| all.known.values());
+            let anchors = known.filter_map(|identity| identity.anchor).chain([machine.anchor]);
+            know(&mut arrivals, anchors.map(Prefix::host), None);
+        }
         let counts = aaa::counts(settings.radius.as_ref(), Counts::AtLinks);
         let (relay, misses) = relayed::open(&settings.relay, &PORTS, counts)?;
         sockets.machine.count_with(relay.counter());
@@ -339,6 +357,12 @@ impl Role for Daemon {
             // Another question follows if this one is not heard.
             Wish::Ask { interface } => {
                 drop(self.watch.stations.ask_all(interface, FIXED_LINK_LOCAL))
+            }
+            // A host that answers to nothing sends more by itself.
+            Wish::Show { interface, station } => {
+                if let Ok(mac) = <[u8; 6]>::try_from(&station.0[..]) {
+                    drop(self.watch.stations.ask(mac, interface, FIXED_LINK_LOCAL));
+                }
             }
             // The client's.
             Wish::Identify { .. } | Wish::Began { .. } | Wish::Ended { .. } => {}
@@ -450,7 +474,7 @@ impl Role for Daemon {
 
     fn status(&mut self, _drops: &mut BTreeMap<String, u64>) -> MagStatus {
         let Asking { machine: mag, .. } = &self.core.end.sockets.machine;
-        let hosts = mag.stations().map(|(access, station, at)| HostStatus {
+        let hosts = mag.stations().take(SHOWN).map(|(access, station, at)| HostStatus {
             mn_id: at.identity.as_ref().map(|identity| identity.node.to_string()),
             llid: station.to_string(),
             access: access.interface.clone(),
@@ -470,6 +494,7 @@ impl Role for Daemon {
         MagStatus {
             anchor: mag.config().anchor.to_string(),
             hosts: hosts.collect(),
+            host_count: mag.stations().count(),
             radius: self.core.end.sockets.machine.radius(),
             refused: refused(mag.refused()),
         }

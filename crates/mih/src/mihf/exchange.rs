@@ -57,6 +57,7 @@ impl Mihf {
             return;
         }
         self.out.push_back(Output::Send(Datagram {
+            waited_ns: 0,
             interface: None,
             from: (to.local, self.config.port),
             to: (address, port),

@@ -32,6 +32,7 @@ fn forge(stage: &mut Stage, from: (&str, u16), mut bytes: Vec<u8>) -> Vec<(Refus
     let before = stage.node(FUNCTION).refused().clone();
     let now = stage.now;
     let datagram = Datagram {
+        waited_ns: 0,
         interface: None,
         from: (ip(from.0), from.1),
         to: (ip(FUNCTION), 4551),
@@ -140,6 +141,7 @@ fn a_flood_of_names_and_stations_has_an_end() {
         let frame = frame(MessageId::REGISTER, &name, "", vec![code.clone()]);
         let now = stage.now;
         let datagram = Datagram {
+            waited_ns: 0,
             interface: None,
             from: (ip(&format!("fd00::5:{}", n / 60)), n),
             to: (ip(FUNCTION), 4551),
@@ -167,7 +169,8 @@ fn registers(name: &str, links: Vec<LinkId>) -> Vec<u8> {
 fn give(stage: &mut Stage, from: (&str, u16), bytes: Vec<u8>) {
     let (to, now) = ((ip(FUNCTION), 4551), stage.now);
     let from = (ip(from.0), from.1);
-    let datagram = Datagram { interface: None, from, to, protocol: 17, hop_limit: 64, bytes };
+    let datagram =
+        Datagram { waited_ns: 0, interface: None, from, to, protocol: 17, hop_limit: 64, bytes };
     stage.node(FUNCTION).handle(now, Input::Datagram(datagram));
 }
 
@@ -278,7 +281,15 @@ fn answers_that_nobody_acknowledges_leave_room_for_events() {
         bytes[4..6].copy_from_slice(&(n & 0xfff).to_be_bytes());
         let from = (ip(&format!("fd00::5:{}", n % 100)), n);
         let (to, now) = ((ip(FUNCTION), 4551), stage.now);
-        let datagram = Datagram { interface: None, from, to, protocol: 17, hop_limit: 64, bytes };
+        let datagram = Datagram {
+            waited_ns: 0,
+            interface: None,
+            from,
+            to,
+            protocol: 17,
+            hop_limit: 64,
+            bytes,
+        };
         stage.node(FUNCTION).handle(now, Input::Datagram(datagram));
     }
     stage.happens(down(1, 1));

@@ -134,7 +134,7 @@ impl Lma {
         }
         // What has waited was in order when it came.
         if stage == Stage::Came {
-            self.check_order(now, &node, update)?;
+            self.check_order(&node, update)?;
         }
         if asked.prefixes.is_empty() {
             return Err(Status::MISSING_HOME_NETWORK_PREFIX_OPTION.into());
@@ -180,12 +180,14 @@ impl Lma {
         Ok(Outcome::Granted(prefixes, lifetime, Some(number)))
     }
 
-    fn check_order(&self, now: Time, node: &NodeId, update: &Update) -> Result<(), Denial> {
+    /// Whether an update is newer than those before. Its timestamp is compared with the time at which it arrived: waiting here is
+    /// no difference of clocks.
+    fn check_order(&self, node: &NodeId, update: &Update) -> Result<(), Denial> {
         let before = self.ordered_by(node, update).map(|session| session.order);
         let order = before.unwrap_or_default();
         match update.asked.timestamp {
             Some(sent) => {
-                let own = self.config.clock.at(now);
+                let own = self.config.clock.at(update.arrived);
                 order.timestamp.check(sent, own, self.config.window).map_err(|why| {
                     let own = matches!(why, Untimely::Mismatch { .. }).then_some(own);
                     Denial::Status(why.status(), own)

@@ -43,7 +43,7 @@ impl Mag {
                 let place = (interface, station);
                 let link_local = Some(source).filter(Ipv6Addr::is_unicast_link_local);
                 if by_itself || self.stations.contains_key(&place) {
-                    self.attach(now, place.clone(), link_local);
+                    self.heard(now, place.clone(), link_local);
                 }
                 if self.stations.get(&place).is_some_and(|at| at.state.is_served()) {
                     self.advertise(now, &place);
@@ -140,6 +140,7 @@ impl Mag {
     fn send_to_station(&mut self, place: &Place, message: &Message, to: Ipv6Addr) {
         let Ok(mac) = <[u8; 6]>::try_from(&place.1.0[..]) else { return };
         let datagram = Datagram {
+            waited_ns: 0,
             interface: Some(place.0),
             from: (FIXED_LINK_LOCAL.into(), 0),
             to: (to.into(), 0),

@@ -16,8 +16,17 @@ use crate::{LinkLayer, Report};
 pub enum MagInput {
     /// It is this time of day: told now and then, and when somebody has set the clock.
     TimeOfDay(UnixTime),
-    /// A host has attached to the access with this interface, or was heard there.
+    /// A host has attached to the access with this interface.
     Attached {
+        /// Index of the interface.
+        interface: u32,
+        /// The host's interface.
+        station: LinkLayer,
+        /// Its address of link scope, if that is known.
+        link_local: Option<Ipv6Addr>,
+    },
+    /// A frame of a station was heard at the access. Its address may be forged: new ones are served at a pace.
+    Heard {
         /// Index of the interface.
         interface: u32,
         /// The host's interface.
@@ -69,10 +78,17 @@ pub enum Wish {
         /// Why.
         why: Why,
     },
-    /// Have all hosts of this link show themselves, and say who was heard ([`MagInput::Attached`]).
+    /// Have all hosts of this link show themselves, and say who was heard ([`MagInput::Heard`]).
     Ask {
         /// Index of the interface.
         interface: u32,
+    },
+    /// Have this station alone show itself, and say at once if it is heard ([`MagInput::Heard`]).
+    Show {
+        /// Index of the interface.
+        interface: u32,
+        /// The host's interface.
+        station: LinkLayer,
     },
     /// Send this to one station, whatever its destination is (RFC 6085).
     ToStation {

@@ -89,7 +89,7 @@ impl Asked {
         let message = Message { body, options: self.options.clone() };
         let bytes = message.emit_with_checksum(self.from, LMA, &Profile::STRICT).unwrap();
         let (from, to) = ((self.from.into(), 0), (LMA.into(), 0));
-        Datagram { interface: None, from, to, protocol: 135, hop_limit: 60, bytes }
+        Datagram { waited_ns: 0, interface: None, from, to, protocol: 135, hop_limit: 60, bytes }
     }
 }
 

@@ -91,7 +91,7 @@ fn came(message: &Message, from: Ipv6Addr, to: Ipv6Addr) -> Input<MagInput, segu
 fn forged(message: &Message, from: Ipv6Addr, to: Ipv6Addr) -> Datagram {
     let bytes = message.emit_with_checksum(from, to, &Profile::STRICT).unwrap();
     let (from, to, protocol) = ((from.into(), 0), (to.into(), 0), MOBILITY);
-    Datagram { interface: None, from, to, protocol, hop_limit: 64, bytes }
+    Datagram { waited_ns: 0, interface: None, from, to, protocol, hop_limit: 64, bytes }
 }
 
 fn unasked_beat(counter: u32) -> Message {
@@ -102,13 +102,17 @@ fn unasked_beat(counter: u32) -> Message {
     Message { body, options: vec![restart_counter] }
 }
 
-fn solicitation(from: &str, link_layer_address: Vec<u8>) -> Input<MagInput, segue_pmip::MagRecord> {
+pub(crate) fn solicitation(
+    from: &str,
+    link_layer_address: Vec<u8>,
+) -> Input<MagInput, segue_pmip::MagRecord> {
     let from: Ipv6Addr = from.parse().unwrap();
     let to: Ipv6Addr = "ff02::2".parse().unwrap();
     let options = vec![nd::NdOption::SourceLinkLayerAddress { link_layer_address }];
     let bytes = nd::Message::RouterSolicitation { options }.emit_with_checksum(from, to);
     let (from, to) = ((from.into(), 0), (to.into(), 0));
     Input::Datagram(Datagram {
+        waited_ns: 0,
         interface: Some(LINK),
         from,
         to,
@@ -118,7 +122,7 @@ fn solicitation(from: &str, link_layer_address: Vec<u8>) -> Input<MagInput, segu
     })
 }
 
-fn by_solicitation() -> Domain {
+pub(crate) fn by_solicitation() -> Domain {
     let mut config = mag_config(0);
     config.accesses[0].by = AttachBy::Solicitation;
     Domain::of(lma_config(), vec![config])

@@ -327,6 +327,13 @@ impl Domain {
                         self.mags[n].handle(self.now, Input::Own(own));
                     }
                 }
+                // A station that is here answers at once.
+                Output::Own(Wish::Show { interface, station }) => {
+                    if self.here.contains(&(n, interface, station.clone())) {
+                        let own = MagInput::Heard { interface, station, link_local: None };
+                        self.mags[n].handle(self.now, Input::Own(own));
+                    }
+                }
                 Output::Own(wish) => self.asked.push((n, wish)),
             }
         }

@@ -118,6 +118,7 @@ fn what_a_host_was_given_goes_when_it_leaves_and_its_anchor_confirms_it() {
 fn from_station(message: &nd::Message, source: &str, to: &str) -> Datagram {
     let (source, to) = (source.parse().unwrap(), to.parse().unwrap());
     Datagram {
+        waited_ns: 0,
         interface: Some(LINK),
         from: (std::net::IpAddr::V6(source), 0),
         to: (std::net::IpAddr::V6(to), 0),
@@ -262,6 +263,7 @@ fn an_answer_that_repeats_something_else_is_none() {
     let profile = segue_wire::mobility::Profile::STRICT;
     let bytes = forged.emit_with_checksum(LMA, mag(0), &profile).unwrap();
     let came = Datagram {
+        waited_ns: 0,
         interface: None,
         from: (LMA.into(), 0),
         to: (mag(0).into(), 0),
@@ -312,6 +314,7 @@ fn a_flow_of_another_interface_is_carried_without_being_advertised() {
         domain.at_mag(
             0,
             Input::Datagram(Datagram {
+                waited_ns: 0,
                 interface: None,
                 from: (LMA.into(), 0),
                 to: (mag(0).into(), 0),

@@ -12,6 +12,7 @@ mod gateway;
 mod ipv4;
 mod keys;
 mod moves;
+mod newcomers;
 mod oai;
 mod quality;
 mod restarts;

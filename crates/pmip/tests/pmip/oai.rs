@@ -20,7 +20,15 @@ fn datagram(line: &str) -> Datagram {
     };
     assert_eq!(packet[6], MOBILITY);
     let (from, to, protocol) = (address(8), address(24), MOBILITY);
-    Datagram { interface: None, from, to, protocol, hop_limit: 64, bytes: packet[40..].to_vec() }
+    Datagram {
+        waited_ns: 0,
+        interface: None,
+        from,
+        to,
+        protocol,
+        hop_limit: 64,
+        bytes: packet[40..].to_vec(),
+    }
 }
 
 fn sent_at(datagram: &Datagram) -> UnixTime {

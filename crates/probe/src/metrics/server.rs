@@ -1,11 +1,14 @@
-//! Serves the page of metrics: a thread takes one HTTP request at a time and asks the measuring
-//! thread for the page. That thread renders it between two probes, only on request.
+//! Serves the page of metrics: each HTTP request has a thread, which asks the measuring thread for the page. That thread
+//! renders it between two probes, only on request. A client that is slow, or sends half a request, holds up nobody: when too
+//! many connections are open, the oldest one is closed.
 
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -19,6 +22,10 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(100);
 /// The longest request accepted.
 const REQUEST_MAX: usize = 8_192;
+/// Most connections that are open at a time; the oldest gives way.
+const OPEN_MAX: usize = 64;
+/// Most threads, with those whose connection has just been closed.
+const THREADS_MAX: usize = 2 * OPEN_MAX;
 
 /// The measuring thread's end.
 pub struct Server {
@@ -63,21 +70,24 @@ impl Server {
         let listener = TcpListener::bind(address)
             .with_context(|| format!("cannot serve metrics on {address}"))?;
         let address = listener.local_addr()?;
-        let (wanted, mut ask) = UnixStream::pair()?;
+        let (wanted, ask) = UnixStream::pair()?;
         wanted.set_nonblocking(true)?;
         let (pages, receiver) = sync_channel(1);
+        let desk = Arc::new(Desk {
+            measuring: Mutex::new((ask, receiver)),
+            open: Mutex::new(BTreeMap::new()),
+        });
         let serve = move || {
-            loop {
+            for number in 0.. {
                 match listener.accept() {
-                    // An error only means that the client has left.
-                    Ok((stream, _)) => drop(serve(&stream, &mut ask, &receiver)),
+                    Ok((stream, _)) => desk.take(number, stream),
                     // Without a free descriptor the connection stays in the queue, and accepting
                     // would fail again at once.
                     Err(_) => std::thread::sleep(PAUSE),
                 }
             }
         };
-        std::thread::Builder::new().name("segue-metrics".into()).spawn(serve)?;
+        thread().spawn(serve)?;
         Ok(Server { address, wanted, pages })
     }
 
@@ -112,17 +122,66 @@ impl AsFd for Server {
     }
 }
 
-fn serve(stream: &TcpStream, ask: &mut UnixStream, pages: &Receiver<String>) -> io::Result<()> {
-    let (status, body) = match request(stream)?.as_str() {
-        "GET /metrics" => {
-            // A page that came too late for the previous client.
-            while pages.try_recv().is_ok() {}
-            ask.write_all(&[1])?;
-            match pages.recv_timeout(PATIENCE) {
-                Ok(page) => ("200 OK", page),
-                Err(_) => ("503 Service Unavailable", "the measuring thread is busy\n".to_owned()),
-            }
+fn thread() -> std::thread::Builder {
+    std::thread::Builder::new().name("segue-metrics".into())
+}
+
+/// What the threads of connections share.
+struct Desk {
+    /// Asks the measuring thread, for one client at a time.
+    measuring: Mutex<(UnixStream, Receiver<String>)>,
+    /// Open connections, in the order in which they came.
+    open: Mutex<BTreeMap<u64, TcpStream>>,
+}
+
+impl Desk {
+    /// Serves a new connection in a thread of its own.
+    fn take(self: &Arc<Desk>, number: u64, stream: TcpStream) {
+        let Ok(copy) = stream.try_clone() else { return };
+        let mut open = self.open();
+        if open.len() >= OPEN_MAX
+            && let Some((_, oldest)) = open.pop_first()
+        {
+            // Its thread finds the connection closed.
+            let _ = oldest.shutdown(Shutdown::Both);
         }
+        if Arc::strong_count(self) > THREADS_MAX {
+            return;
+        }
+        open.insert(number, copy);
+        drop(open);
+        let desk = Arc::clone(self);
+        let serve = move || {
+            // An error only means that the client has left.
+            let _ = serve(&stream, &desk);
+            desk.open().remove(&number);
+        };
+        if thread().spawn(serve).is_err() {
+            self.open().remove(&number);
+        }
+    }
+
+    fn open(&self) -> MutexGuard<'_, BTreeMap<u64, TcpStream>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks for the page; `None` if the measuring thread is busy.
+    fn page(&self) -> io::Result<Option<String>> {
+        let mut measuring = self.measuring.lock().unwrap_or_else(PoisonError::into_inner);
+        let (ask, pages) = &mut *measuring;
+        // A page that came too late for the previous client.
+        while pages.try_recv().is_ok() {}
+        ask.write_all(&[1])?;
+        Ok(pages.recv_timeout(PATIENCE).ok())
+    }
+}
+
+fn serve(stream: &TcpStream, desk: &Desk) -> io::Result<()> {
+    let (status, body) = match request(stream)?.as_str() {
+        "GET /metrics" => match desk.page()? {
+            Some(page) => ("200 OK", page),
+            None => ("503 Service Unavailable", "the measuring thread is busy\n".to_owned()),
+        },
         line if line.starts_with("GET ") => ("404 Not Found", "see /metrics\n".to_owned()),
         _ => ("405 Method Not Allowed", "only GET\n".to_owned()),
     };
@@ -136,7 +195,7 @@ fn serve(stream: &TcpStream, ask: &mut UnixStream, pages: &Receiver<String>) -> 
     write(stream, body.as_bytes(), until)
 }
 
-/// Writes everything, as long as the client reads in time: others wait meanwhile.
+/// Writes everything, as long as the client reads in time.
 fn write(mut stream: &TcpStream, mut bytes: &[u8], until: Instant) -> io::Result<()> {
     while !bytes.is_empty() {
         let left = until.saturating_duration_since(Instant::now());
@@ -224,6 +283,36 @@ mod tests {
         assert_eq!(ask("GET /metrics", false), "", "an unfinished request gets nothing");
         let long = "GET /metrics HTTP/1.1\r\n".to_owned() + &"x: y\r\n".repeat(5_000);
         assert_eq!(ask(Box::leak(long.into_boxed_str()), false), "", "nor does an endless one");
+    }
+
+    #[test]
+    fn half_sent_requests_and_slow_readers_hold_up_nobody() {
+        let server = Server::start((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let connect = || TcpStream::connect(server.address()).unwrap();
+        let half: Vec<TcpStream> = (0..300)
+            .map(|n| {
+                let mut stream = connect();
+                // Half of them have sent all, and read nothing.
+                let _ = stream.write_all(["GET /met", "GET / HTTP/1.1\r\n\r\n"][n % 2].as_bytes());
+                stream
+            })
+            .collect();
+        let begun = Instant::now();
+        let mut stream = connect();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+        let reader = std::thread::spawn(move || {
+            let mut answer = String::new();
+            let _ = stream.read_to_string(&mut answer);
+            answer
+        });
+        while !reader.is_finished() {
+            server.answer(|| "segue_sessions 1\n".to_owned());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let answer = reader.join().unwrap();
+        assert!(answer.ends_with("segue_sessions 1\n"), "{answer}");
+        assert!(begun.elapsed() < PATIENCE, "after {:?}", begun.elapsed());
+        drop(half);
     }
 
     #[test]

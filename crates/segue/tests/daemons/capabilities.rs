@@ -1,4 +1,8 @@
-//! Daemons with the documented capabilities and no others.
+//! Daemons with the documented capabilities and no others, and within the system calls of their units.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::pmip::{Domain, FIRST, OTHER, cn};
 use crate::traffic::{UdpEcho, correspondents, one_datagram};
@@ -32,15 +36,105 @@ fn ebpf_needs_the_documented_capabilities_and_no_others() {
     }
 }
 
-/// The capabilities that the unit of a daemon leaves it, as a command.
-fn as_unit(role: &str) -> Vec<String> {
+/// What the unit of a daemon says of something.
+fn of_unit(role: &str, key: &str) -> String {
     let unit = format!("{}/../../packaging/segue-{role}.service", env!("CARGO_MANIFEST_DIR"));
     let unit = std::fs::read_to_string(unit).unwrap();
-    let all = unit.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=CAP_"));
-    let all = all.unwrap().replace(" CAP_", ",+").to_lowercase();
+    unit.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('=')).unwrap().to_owned()
+}
+
+/// The capabilities that the unit of a daemon leaves it, as a command.
+fn as_unit(role: &str) -> Vec<String> {
+    let all = of_unit(role, "CapabilityBoundingSet");
+    let all = all.strip_prefix("CAP_").unwrap().replace(" CAP_", ",+").to_lowercase();
     let mut command: Vec<String> = UNDER[..3].iter().map(|&part| part.to_owned()).collect();
     command.push(format!("--bounding-set=-all,+{all}"));
     command
+}
+
+/// The system calls of a group of systemd's.
+fn group(name: &str) -> BTreeSet<String> {
+    let output = Command::new("systemd-analyze").args(["syscall-filter", name]).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    let members = said.lines().skip(1).map(str::trim).filter(|line| !line.starts_with('#'));
+    let each = |member: &str| match member.starts_with('@') {
+        true => group(member),
+        false => [member.to_owned()].into(),
+    };
+    members.filter(|member| !member.is_empty()).flat_map(each).collect()
+}
+
+/// The command that writes down which system calls of a daemon its unit forbids; none if the tools are missing.
+fn watching_calls(role: &str, into: &Path) -> Vec<String> {
+    let there = |tool: &str| Path::new("/usr/bin").join(tool).exists();
+    if !there("systemd-analyze") || !there("strace") {
+        println!("skipped: system calls are not compared without systemd-analyze and strace");
+        return Vec::new();
+    }
+    let filter = of_unit(role, "SystemCallFilter");
+    let each = |part: &str| match part.starts_with('@') {
+        true => group(part),
+        false => [part.to_owned()].into(),
+    };
+    let allowed: BTreeSet<String> = filter.split(' ').flat_map(each).collect();
+    assert!(allowed.len() > 100, "{allowed:?}");
+    // A name that this strace does not know is passed over.
+    let allowed: Vec<String> = allowed.iter().map(|name| format!("?{name}")).collect();
+    let trace = format!("trace=!{}", allowed.join(","));
+    // The daemon stays this process's child.
+    let command = ["strace", "-D", "-f", "-qq", "--seccomp-bpf", "-e", "signal=none", "-e", &trace];
+    // Two daemons may share a file.
+    let into = ["-A", "-o", into.to_str().unwrap()];
+    command.into_iter().chain(into).map(str::to_owned).collect()
+}
+
+#[test]
+fn daemons_stay_within_the_system_calls_of_their_units() {
+    let _turn = crate::among_others();
+    let Some(mut domain) = Domain::empty("ebpf") else { return };
+    let calls = |role: &str, domain: &Domain| -> PathBuf { domain.dir.path().join(role) };
+    let roles = ["pmip-lma", "pmip-mag", "mih-function", "mih-link-sap"];
+    let under = |role: &str, domain: &mut Domain| {
+        let into = calls(role, domain);
+        domain.under = watching_calls(role, &into);
+        domain.under.extend(as_unit(role));
+    };
+    under("pmip-lma", &mut domain);
+    domain.lma = Some(domain.start("lma", "lma", ""));
+    under("pmip-mag", &mut domain);
+    domain.mags.insert("wlan1", domain.start("mag", "wlan1", ""));
+    domain.attach("host:wlan", "wlan1");
+    domain.is_bound(FIRST, "fd00:2::2");
+    under("mih-function", &mut domain);
+    let function = domain.run("right", "function", &["mih", "function"]);
+    under("mih-link-sap", &mut domain);
+    let config = domain.config("sap", "[[link]]\ninterface = \"wlan2\"\nsource = \"wire\"\n");
+    let sap = domain.run("right", "sap", &["mih", "link-sap", "-c", config.to_str().unwrap()]);
+    drop((function, sap, domain.lma.take(), std::mem::take(&mut domain.mags)));
+    for role in roles {
+        let forbidden = std::fs::read_to_string(calls(role, &domain)).unwrap_or_default();
+        assert_eq!(forbidden, "", "{role}");
+    }
+}
+
+#[test]
+fn hosts_and_anchors_stay_within_the_system_calls_of_their_units() {
+    let _turn = crate::among_others();
+    let Some(mut world) = World::new("ebpf") else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let into = directory.path().join("calls");
+    let command: Vec<&'static str> = watching_calls("host", &into)
+        .into_iter()
+        .map(|part| &*Box::leak(part.into_boxed_str()))
+        .chain(UNDER)
+        .collect();
+    assert_eq!(of_unit("host", "SystemCallFilter"), of_unit("anchor", "SystemCallFilter"));
+    world.under = Box::leak(command.into_boxed_slice());
+    let daemons = world.running();
+    let echo = UdpEcho::start(world.net.cn(), correspondents()[0]);
+    one_datagram(world.net.host(), echo.address).expect("through the tunnel");
+    drop(daemons);
+    assert_eq!(std::fs::read_to_string(&into).unwrap_or_default(), "");
 }
 
 #[test]

@@ -44,6 +44,7 @@ mod refusals;
 mod service;
 mod several;
 mod stamp;
+mod storms;
 mod traffic;
 mod translation;
 mod upmt;

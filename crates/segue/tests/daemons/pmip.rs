@@ -740,7 +740,7 @@ fn soak_a_hundred_thousand_bindings() {
 }
 
 /// A registration of a host by its number.
-fn update(
+pub(crate) fn update(
     host: u32,
     sequence: u16,
     handoff_indicator: Handoff,
@@ -770,5 +770,5 @@ fn update(
     let bytes = Message { body, options }.emit_with_checksum(from, to, &Profile::STRICT).unwrap();
     let (from, to, protocol) =
         ((from.into(), 0), (to.into(), 0), segue_wire::mobility::NEXT_HEADER);
-    Datagram { interface: None, from, to, protocol, hop_limit: 64, bytes }
+    Datagram { waited_ns: 0, interface: None, from, to, protocol, hop_limit: 64, bytes }
 }

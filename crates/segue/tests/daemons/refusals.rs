@@ -304,3 +304,34 @@ fn logs_hold_no_secrets() {
         }
     }
 }
+
+#[test]
+fn a_damaged_state_file_is_named_by_every_role_and_verb() {
+    let _turn = crate::among_others();
+    let Some(place) = Place::new() else { return };
+    let state = place.path("damaged.db");
+    let mut bytes = std::fs::read(place.path("enrol.db")).unwrap();
+    // A bit in each kibibyte behind the head.
+    bytes.iter_mut().skip(4_096).step_by(1_024).for_each(|byte| *byte ^= 4);
+    std::fs::write(&state, &bytes).unwrap();
+    let [lma, mag] = ["lma", "wlan1"].map(|name| {
+        let file = crate::pmip::example(&format!("{name}.toml"));
+        file.to_str().unwrap().to_owned()
+    });
+    let control = place.path("nobody.sock");
+    let of_state = ["--state", &state, "--control", &control];
+    let verbs: [&[&str]; 6] = [
+        &["anchor", "--datapath", "user"],
+        &["host", "--datapath", "user"],
+        &["pmip", "lma", "--datapath", "user", "-c", &lma],
+        &["pmip", "mag", "--datapath", "user", "-c", &mag],
+        &["echo", "--pool", "10.9.0.0/24"],
+        &["enroll", "laptop", "--at", "10.61.3.2"],
+    ];
+    for verb in verbs {
+        let output = place.run(&[verb, &of_state[..]].concat());
+        expect_one_line(&output, &state);
+        assert!(text(&output.stderr).contains("damaged"), "{verb:?}: {}", text(&output.stderr));
+    }
+    assert_eq!(std::fs::read(&state).unwrap(), bytes, "it is left as it was");
+}

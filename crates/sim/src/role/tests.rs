@@ -34,7 +34,7 @@ impl Greeter {
         let Some(from) = own.and_then(|known| known.addresses.first()) else { return };
         let (from, to, interface) = ((*from, PORT), (to, PORT), Some(interface));
         let (protocol, hop_limit, bytes) = (UDP, 1, vec![word]);
-        let datagram = Datagram { interface, from, to, protocol, hop_limit, bytes };
+        let datagram = Datagram { waited_ns: 0, interface, from, to, protocol, hop_limit, bytes };
         self.out.push_back(Output::Send(datagram));
     }
 }

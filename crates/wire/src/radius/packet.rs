@@ -40,6 +40,8 @@ pub enum Unproven {
     MessageAuthenticator,
     /// It has no Message-Authenticator, and must have one.
     NoMessageAuthenticator,
+    /// It has no Message-Authenticator, and a Proxy-State that no request of ours had.
+    ProxyState,
 }
 
 /// A view over a packet whose lengths have been checked.
@@ -148,7 +150,18 @@ impl<'a> View<'a> {
         }
     }
 
+    /// Whether there is an attribute of this type.
+    #[must_use]
+    pub fn has(&self, kind: AttributeType) -> bool {
+        self.attributes().any(|(other, _)| other == kind)
+    }
+
     /// Checks whether this is the answer of who shares the secret to the request with this authenticator.
+    ///
+    /// The Response Authenticator alone proves little: an attacker between both ends can have a server echo a Proxy-State that
+    /// makes the MD5 sums of a refusal and of a forged acceptance collide (CVE-2024-3596, "Blast-RADIUS"). Servers copy
+    /// Proxy-State from the request (RFC 2865, 5.33). Requests of this implementation have none, so a Proxy-State in an unsigned
+    /// answer is an attacker's.
     ///
     /// # Errors
     /// What is not proven.
@@ -164,7 +177,10 @@ impl<'a> View<'a> {
         if differs != 0 {
             return Err(Unproven::Authenticator);
         }
-        self.check_message(request, secret, is_message_authenticator_required)
+        self.check_message(request, secret, is_message_authenticator_required)?;
+        let is_signed = self.has(AttributeType::MESSAGE_AUTHENTICATOR);
+        let is_spoilt = !is_signed && self.has(AttributeType::PROXY_STATE);
+        if is_spoilt { Err(Unproven::ProxyState) } else { Ok(()) }
     }
 
     /// Checks whether this is a request of who shares the secret. An Access-Request proves that by its

@@ -20,14 +20,15 @@ pub(super) const UNASKED: usize = 32;
 /// The same, per network.
 pub(super) const UNASKED_OF_NETWORK: usize = 8;
 /// Most handshakes under way, including the host's first message; further ones are not answered.
-pub(super) const MOST: usize = 512;
-/// Most of them per network.
-pub(super) const MOST_OF_NETWORK: usize = 64;
+pub(super) const MOST: usize = 1_024;
+/// Most of them per network. When an anchor starts anew, all its hosts come at once, and may be in one network; each
+/// has attempts over several ways, and what it sent while nobody answered waits in the socket.
+pub(super) const MOST_OF_NETWORK: usize = 128;
 /// Burst of handshakes per network. Beyond it, a source must first prove that it receives, and is
 /// not answered even then.
-pub(super) const BURST: u32 = 128;
+pub(super) const BURST: u32 = 512;
 /// Time between two handshakes of a network that has used its burst.
-pub(super) const PACE: Duration = Duration::from_millis(20);
+pub(super) const PACE: Duration = Duration::from_millis(10);
 /// Networks remembered before idle ones are forgotten. A network is idle if it has no handshake
 /// under way and none left to pay off, which takes [`PACE`] each.
 const REMEMBERED: usize = 1_024;
@@ -154,6 +155,25 @@ mod tests {
     }
 
     #[test]
+    fn fifty_hosts_of_one_network_come_back_at_once() {
+        let (handshakes, start) = (Handshakes::default(), Instant::now());
+        // Each with an attempt over each of two ways, and two more that it gave up while the anchor was away: those hang.
+        let mut held = Vec::new();
+        for attempt in 0..2 {
+            held.extend(served(&handshakes, v4(2).take(50), true, start));
+            assert_eq!(held.len(), 50 * (attempt + 1), "those that hang");
+        }
+        for second in 0..3 {
+            let now = start + Duration::from_secs(second);
+            let ended = (0..100).filter(|n| {
+                let source = IpAddr::from([192, 0, 2, n / 2]);
+                matches!(handshakes.begin(source, true, now), Verdict::Serve(_))
+            });
+            assert_eq!(ended.count(), 100, "in second {second}");
+        }
+    }
+
+    #[test]
     fn a_network_that_ends_its_handshakes_fast_begins_them_at_a_pace() {
         let (handshakes, start) = (Handshakes::default(), Instant::now());
         let tries = |network: u8, at_ms: u64| {
@@ -163,7 +183,7 @@ mod tests {
         };
         // Ten thousand in a second, each ending at once.
         let began = (0..10_000).filter(|n| tries(2, n / 10)).count();
-        assert!((128 + 49..=128 + 51).contains(&began), "{began}");
+        assert!((512 + 99..=512 + 101).contains(&began), "{began}");
         assert!(tries(3, 999), "another network's");
     }
 

@@ -1,6 +1,6 @@
 //! The settings that a valid file puts in force, defaults included.
 
-use segue_aaa::AaaProfile;
+use segue_aaa::{AaaProfile, Signed};
 use segue_daemon::config::{
     AnchorFile, HostFile, LmaFile, MagFile, MihFunctionFile, MihLinkSapFile, ProfileKey,
     ScheduleKey,
@@ -390,8 +390,9 @@ fn radius(radius: Option<&Radius>) -> String {
     };
     let servers: Vec<String> = radius.servers.iter().map(server).collect();
     let answers = match radius.require_message_authenticator {
-        true => "answers need a Message-Authenticator",
-        false => "answers need no Message-Authenticator",
+        Signed::Always => "answers need a Message-Authenticator",
+        Signed::Auto => "answers of a server that has signed before need a Message-Authenticator",
+        Signed::Never => "answers need no Message-Authenticator",
     };
     format!("{profile}: {}; {answers}", servers.join(", then "))
 }

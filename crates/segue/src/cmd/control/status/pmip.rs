@@ -62,7 +62,7 @@ pub(super) fn anchor(head: &Head, status: &LmaStatus, paper: Paper) -> Vec<Strin
     let said = [
         format!("{}, up {:.0} s", head.role, head.uptime_s),
         format!("address    {}, prefixes of {}", status.address, status.pool),
-        match (bindings.len(), *flow_count) {
+        match (status.binding_count, *flow_count) {
             (0, _) => "bindings   none".to_owned(),
             (n, 0) => format!("bindings   {n}"),
             (n, flows) => format!("bindings   {n}; flows that were placed: {flows}"),
@@ -92,7 +92,7 @@ pub(super) fn gateway(head: &Head, status: &MagStatus, paper: Paper) -> Vec<Stri
     let said = [
         format!("{}, up {:.0} s", head.role, head.uptime_s),
         format!("anchor     {}", status.anchor),
-        match hosts.len() {
+        match status.host_count {
             0 => "hosts      none".to_owned(),
             n => format!("hosts      {n}"),
         },

@@ -1,0 +1,81 @@
+//! Tells the service manager that the daemon is ready, that it lives, and that it ends (`sd_notify(3)`). Without a manager nothing
+//! is sent.
+
+use std::ffi::OsString;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+/// The daemon answers.
+const READY: &str = "READY=1";
+/// Its loop goes round. The manager restarts a daemon that does not say so in `WatchdogSec`.
+const ALIVE: &str = "WATCHDOG=1";
+/// It was told to end.
+const STOPPING: &str = "STOPPING=1";
+
+/// The way to the service manager.
+pub(crate) struct Manager(Option<(UnixDatagram, SocketAddr)>);
+
+impl Manager {
+    /// The one that has started this process, if any.
+    pub(crate) fn of_process() -> Manager {
+        Manager::at(std::env::var_os("NOTIFY_SOCKET"))
+    }
+
+    fn at(place: Option<OsString>) -> Manager {
+        let address = place.and_then(|place| match place.as_bytes() {
+            [b'@', name @ ..] => SocketAddr::from_abstract_name(name).ok(),
+            _ => SocketAddr::from_pathname(&place).ok(),
+        });
+        Manager(address.and_then(|address| Some((UnixDatagram::unbound().ok()?, address))))
+    }
+
+    pub(crate) fn ready(&self) {
+        self.say(READY);
+    }
+
+    pub(crate) fn alive(&self) {
+        self.say(ALIVE);
+    }
+
+    pub(crate) fn stopping(&self) {
+        self.say(STOPPING);
+    }
+
+    fn say(&self, what: &str) {
+        if let Some((socket, address)) = &self.0 {
+            // A manager that has gone is no reason to end.
+            let _ = socket.send_to_addr(what.as_bytes(), address);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_manager_is_told_at_a_path_and_in_the_abstract_namespace() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("notify");
+        let name = format!("segue-notify-{}", std::process::id());
+        let hidden = SocketAddr::from_abstract_name(&name).unwrap();
+        let listening =
+            [UnixDatagram::bind(&path).unwrap(), UnixDatagram::bind_addr(&hidden).unwrap()];
+        for (place, listening) in
+            [path.into(), format!("@{name}").into()].into_iter().zip(listening)
+        {
+            let manager = Manager::at(Some(place));
+            manager.ready();
+            manager.alive();
+            manager.stopping();
+            for expected in [READY, ALIVE, STOPPING] {
+                let mut said = [0; 32];
+                let length = listening.recv(&mut said).unwrap();
+                assert_eq!(&said[..length], expected.as_bytes());
+            }
+        }
+        Manager::at(None).ready();
+        Manager::at(Some("/nonexistent/notify".into())).ready();
+    }
+}
