@@ -261,10 +261,10 @@ impl Role for Daemon {
         mut settings: Settings,
         happens: mpsc::Sender<Happened>,
     ) -> anyhow::Result<(Daemon, Below)> {
-        let (store, starts) = open(&settings.state, BINDINGS.name)?;
+        let (store, restart_counter) = open(&settings.state, BINDINGS.name)?;
         lacks::of_anchor(&settings.machine)?.iter().for_each(|lack| warn!("{lack}"));
         let config = &mut settings.machine;
-        (config.clock, config.restart_counter) = (day_clock(), starts);
+        (config.clock, config.restart_counter) = (day_clock(), restart_counter);
         config.seed = realtime_ns();
         let mut machine = Lma::new(config.clone());
         for (key, value) in stored(store.as_ref(), BINDINGS.name)? {

@@ -52,7 +52,7 @@ pub struct MagConfig {
     pub table: u32,
     /// Most hosts, at most [`HOSTS_MAX`].
     pub capacity: usize,
-    /// How often it has started, this start included (RFC 5847).
+    /// Another number at each start: peers that see it change register again (RFC 5847).
     pub restart_counter: u32,
     /// Any number, another at each start: messages are numbered from there.
     pub seed: u64,
