@@ -200,6 +200,8 @@ pub enum Refusal {
     Checksum,
     /// It is from nobody that may send it.
     Stranger,
+    /// It came over an access, where only hosts are, and they do not signal.
+    FromHost,
     /// It is of a kind that is not served.
     NotServed,
     /// It answers nothing that is open, or something else than was asked.
@@ -224,6 +226,7 @@ impl Refusal {
             Refusal::Malformed => "malformed",
             Refusal::Checksum => "checksum",
             Refusal::Stranger => "stranger",
+            Refusal::FromHost => "from_host",
             Refusal::NotServed => "not_served",
             Refusal::Stale => "stale",
             Refusal::NoBinding => "no_binding",

@@ -276,6 +276,7 @@ impl Role for Daemon {
         let machine = Asking::new(machine, settings.radius.as_ref())?;
         let ports = machine.ports();
         let (mut sockets, mut arrivals) = Sockets::open(machine, ports)?;
+        sockets.ignore_hosts();
         sockets.speak(&mut arrivals, RawSocket::mobility()?, &[])?;
         let own = [settings.machine.address].into_iter();
         let own = own.chain(settings.machine.address_v4.map(IpAddr::from));

@@ -283,6 +283,7 @@ impl Role for Daemon {
         let machine = Asking::new(machine, settings.radius.as_ref())?;
         let ports = machine.ports();
         let (mut sockets, mut arrivals) = Sockets::open(machine, ports)?;
+        sockets.ignore_hosts();
         sockets.speak(&mut arrivals, RawSocket::mobility()?, &[])?;
         let discovery = [Kind::RouterSolicitation as u8, Kind::NeighborAdvertisement as u8];
         sockets.speak(&mut arrivals, RawSocket::icmpv6(&discovery)?, &[ALL_ROUTERS])?;
