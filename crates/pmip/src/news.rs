@@ -212,6 +212,8 @@ pub enum Refusal {
     Unanswered,
     /// Too many wait.
     Full,
+    /// Another host is at a gateway that forwards everything to one.
+    SecondHost,
     /// It does not say which station it is from.
     NoStation,
     /// A registration, refused with this status.
@@ -232,6 +234,7 @@ impl Refusal {
             Refusal::NoBinding => "no_binding",
             Refusal::Unanswered => "unanswered",
             Refusal::Full => "full",
+            Refusal::SecondHost => "second_host",
             Refusal::NoStation => "no_station",
             Refusal::Denied(status) => status.name().unwrap_or("denied"),
         }
