@@ -412,6 +412,7 @@ impl<const SAP: bool> Role for Daemon<SAP> {
         let peers = machine.peers.clone();
         let allowed = Arc::new(move |from| peers.iter().any(|peer| peer.contains(from)));
         let (mut end, mut arrivals) = Sockets::open(Mihf::new(machine), &[port])?;
+        end.ignore_hosts();
         end.stream(&mut arrivals, listen, frame_length, allowed)
             .with_context(|| format!("TCP port {port}"))?;
         let core = Core::new(end, Ledger::without_store());

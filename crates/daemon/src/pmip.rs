@@ -18,7 +18,7 @@ use std::sync::Arc;
 use anyhow::bail;
 use segue_clock::{DayClock, UnixTime};
 use segue_ip::Prefix;
-use segue_linux::clock::{monotonic, realtime};
+use segue_linux::clock::{monotonic, realtime, realtime_ns};
 use segue_pmip::{DATA_PORT, NodeId, Refused, Report, SIGNALLING_PORT};
 use segue_store::{Embedded, Store, StoreExt};
 use serde::{Deserialize, Serialize};
@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use crate::control::News;
 use crate::sockets::{Arrivals, Sockets};
 
-/// The table of starts: how many there were, by role.
+/// The table of starts: the restart counter of the last one, by role.
 const STARTS: &str = "starts";
 
 /// What an event is about.
@@ -169,9 +169,16 @@ fn open(path: &Path, table: &'static str) -> anyhow::Result<(Arc<Embedded>, u32)
         bail!("{path} is the state of another role (it has {other}): name another with `state`");
     }
     let before: u32 = store.get_as(STARTS, table)?.unwrap_or(0);
-    let starts = before.wrapping_add(1);
-    store.put_as(STARTS, table, &starts)?;
-    Ok((Arc::new(store), starts))
+    let counter = restart_counter(before, realtime_ns());
+    store.put_as(STARTS, table, &counter)?;
+    Ok((Arc::new(store), counter))
+}
+
+/// The counter of this start (RFC 5847): the time of day in seconds, so that it differs from the previous one even if
+/// the state file was lost; one more than the previous counter where the clock has not moved past it.
+fn restart_counter(before: u32, realtime_ns: u64) -> u32 {
+    let seconds = u32::try_from(realtime_ns / 1_000_000_000).unwrap_or(0);
+    seconds.max(before.wrapping_add(1))
 }
 
 /// The records of a table.
@@ -192,4 +199,28 @@ fn seconds_left(until: segue_clock::Time) -> u64 {
 /// What a machine is told once a second.
 fn today() -> UnixTime {
     realtime()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_without_the_state_file_has_another_restart_counter() {
+        const SECOND: u64 = 1_000_000_000;
+        let first = restart_counter(0, 1_700_000_000 * SECOND);
+        assert_ne!(restart_counter(0, 1_700_000_001 * SECOND), first, "the file was lost");
+        assert_eq!(restart_counter(first, 1_700_000_000 * SECOND), first + 1, "the same second");
+        assert_eq!(restart_counter(first, 0), first + 1, "the clock was set back");
+        assert_eq!(restart_counter(u32::MAX, 0), 0);
+    }
+
+    #[test]
+    fn the_restart_counter_survives_in_the_state_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let counter = |name: &str| open(&dir.path().join(name), "bindings").unwrap().1;
+        let first = counter("one.db");
+        assert!(first > 1_000_000, "the time of day, not the number of starts: {first}");
+        assert!(counter("one.db") > first);
+    }
 }

@@ -147,7 +147,7 @@ impl<M> Relayed<M> {
     }
 
     /// Takes packets out of tunnels that come over these interfaces, and no others: of those that are up and `named`, all if
-    /// none is, but for loopback, its own device and some. Returns them.
+    /// none is, but for loopback, its own device, accesses of any gateway on this machine and some. Returns them.
     pub fn attach<'a>(
         &mut self,
         all: &'a [Device],
@@ -162,6 +162,7 @@ impl<M> Relayed<M> {
                 && device.interface.index != own
                 && (named.is_empty() || named.contains(&device.interface.name))
                 && !but(device)
+                && !self.sockets.has_hosts(device.interface.index)
         };
         let over: Vec<&Device> = all.iter().filter(over).collect();
         let now = monotonic();
@@ -245,6 +246,12 @@ where
     }
 
     fn heartbeat(&mut self) -> anyhow::Result<()> {
+        self.sockets.heartbeat()?;
+        // Another gateway may have begun to serve hosts there.
+        let has_hosts = |index: &u32| self.sockets.has_hosts(*index);
+        for access in self.attached.extract_if(.., has_hosts) {
+            self.relay.detach(access);
+        }
         self.relay.heartbeat();
         Ok(self.relay.carries()?)
     }

@@ -13,8 +13,10 @@ use segue_clock::{Machine, Time};
 use segue_ip::{Datagram, Input, Interface, Output, Prefix};
 use segue_linux::admit;
 use segue_linux::clock::monotonic;
+use segue_linux::link::{self, Address};
 use segue_linux::raw::{ICMPV6, RawSocket};
 use segue_linux::udp::{Leave, TimestampedSocket};
+use segue_pmip::FIXED_LINK_LOCAL;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 use tracing::debug;
@@ -45,6 +47,10 @@ pub struct Sockets<M> {
     /// By protocol number.
     raw: BTreeMap<u8, Raw>,
     streams: Option<Streams>,
+    /// Interfaces where hosts of a gateway attach, if nothing of theirs is taken.
+    hosts_at: Option<BTreeSet<u32>>,
+    /// Datagrams from hosts.
+    from_hosts: u64,
     /// Datagrams that could not be sent.
     unsent: u64,
     /// Datagrams that were dropped because their senders had too many.
@@ -124,6 +130,8 @@ impl<M> Sockets<M> {
             sockets,
             raw,
             streams: None,
+            hosts_at: None,
+            from_hosts: 0,
             unsent: 0,
             dropped: Rc::clone(&dropped),
             last_error: None,
@@ -182,6 +190,36 @@ impl<M> Sockets<M> {
         arrivals.sockets.push((Source::Raw(Rc::clone(&socket)), readiness));
         self.raw.insert(protocol, Raw { socket, groups: groups.to_vec() });
         Ok(())
+    }
+
+    /// Drops what hosts of any gateway on this machine send, except ICMPv6: addresses are all that anchors, gateways
+    /// and functions of IEEE 802.21 know each other by, and a host can forge them on its own link.
+    pub fn ignore_hosts(&mut self) {
+        self.hosts_at = Some(BTreeSet::new());
+        self.find_hosts();
+    }
+
+    /// An access of a gateway, this one or another on the machine, has the address that every gateway has there.
+    fn find_hosts(&mut self) {
+        let Some(hosts_at) = &mut self.hosts_at else { return };
+        match link::addresses() {
+            Ok(all) => {
+                let of_gateway = |address: &&Address| address.prefix.addr == FIXED_LINK_LOCAL;
+                *hosts_at = all.iter().filter(of_gateway).map(|address| address.index).collect();
+            }
+            Err(error) => self.last_error = Some(error.into()),
+        }
+    }
+
+    /// Whether hosts of a gateway on this machine attach to an interface, and are ignored.
+    #[must_use]
+    pub fn has_hosts(&self, interface: u32) -> bool {
+        self.hosts_at.as_ref().is_some_and(|all| all.contains(&interface))
+    }
+
+    /// Whether a host of a gateway on this machine sent it. Only discovery is between hosts and gateways.
+    fn is_from_host(&self, datagram: &Datagram) -> bool {
+        datagram.protocol != ICMPV6 && datagram.interface.is_some_and(|at| self.has_hosts(at))
     }
 
     /// The socket of this protocol, to join further groups or to send behind further headers.
@@ -247,11 +285,16 @@ where
     fn handle(&mut self, input: Input<I, P>) {
         if let Input::Interfaces(all) = &input {
             self.listen(all);
+            self.find_hosts();
         }
         self.machine.handle(monotonic(), input);
     }
 
     fn on_event(&mut self, datagram: Datagram) {
+        if self.is_from_host(&datagram) {
+            self.from_hosts += 1;
+            return;
+        }
         self.machine.handle(monotonic(), Input::Datagram(datagram));
     }
 
@@ -280,12 +323,14 @@ where
     }
 
     fn heartbeat(&mut self) -> anyhow::Result<()> {
+        self.find_hosts();
         Ok(())
     }
 
     fn drops(&mut self) -> BTreeMap<String, u64> {
         let all = [
             ("unsent", self.unsent),
+            ("from_host", self.from_hosts),
             ("peer_share", self.dropped.of_peers.get()),
             ("strangers_share", self.dropped.of_strangers.get()),
         ];
@@ -395,7 +440,6 @@ mod tests {
 
     use nix::sched::{CloneFlags, unshare};
     use segue_ip::Prefix;
-    use segue_linux::link;
     use segue_linux::raw::MOBILITY;
 
     use super::*;
@@ -491,10 +535,39 @@ mod tests {
         assert_eq!(end.drops(), [("unsent".to_owned(), 1)].into());
     }
 
-    #[test]
-    fn a_machine_speaks_over_udp_and_right_above_ipv6() {
+    /// Messages in a peer's name, from an access of whichever gateway.
+    fn forged_by_a_host() {
+        let access = link::index_of("sgs0").unwrap();
+        let forged = |interface, protocol| Datagram {
+            interface: Some(interface),
+            from: (ADDRESS.into(), 0),
+            to: (ADDRESS.into(), 0),
+            protocol,
+            hop_limit: 64,
+            bytes: vec![1],
+        };
+        let (mut end, _arrivals) = Sockets::open(Echo::default(), &[0]).unwrap();
+        end.ignore_hosts();
+        end.on_event(forged(access, MOBILITY));
+        assert_eq!(end.machine.came.len(), 1, "it is no access yet");
+        link::add_address("sgs0", Prefix { addr: FIXED_LINK_LOCAL.into(), len: 64 }).unwrap();
+        end.heartbeat().unwrap();
+        end.machine.came.clear();
+        for protocol in [MOBILITY, UDP] {
+            end.on_event(forged(access, protocol));
+        }
+        assert_eq!(end.machine.came, []);
+        assert_eq!(end.drops(), [("from_host".to_owned(), 2)].into());
+        // Discovery, and another interface.
+        end.on_event(forged(access, ICMPV6));
+        end.on_event(forged(1, MOBILITY));
+        assert_eq!(end.machine.came.len(), 2);
+    }
+
+    /// With `lo`, and `sgs0` that is up.
+    fn in_a_namespace(test: impl AsyncFnOnce() + Send + 'static) {
         // The namespace lives and dies with this thread.
-        let thread = std::thread::spawn(|| {
+        let thread = std::thread::spawn(move || {
             if unshare(CloneFlags::CLONE_NEWNET).is_err() {
                 println!("skipped: a new network namespace needs root");
                 return;
@@ -504,8 +577,18 @@ mod tests {
             link::set_up("sgs0", true).unwrap();
             link::add_address("lo", Prefix { addr: ADDRESS.into(), len: 128 }).unwrap();
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.unwrap().block_on(scenario());
+            runtime.unwrap().block_on(test());
         });
         thread.join().unwrap();
+    }
+
+    #[test]
+    fn a_machine_speaks_over_udp_and_right_above_ipv6() {
+        in_a_namespace(scenario);
+    }
+
+    #[test]
+    fn what_hosts_of_a_gateway_send_in_a_peers_name_is_dropped_and_counted() {
+        in_a_namespace(async || forged_by_a_host());
     }
 }

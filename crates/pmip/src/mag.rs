@@ -187,6 +187,10 @@ impl Mag {
         if ![MOBILITY, UDP].contains(&came.protocol) {
             return self.discover(now, came);
         }
+        // Anchors are never behind an access: a host there would be forging an anchor's address.
+        if came.interface.is_some_and(|interface| self.links.contains_key(&interface)) {
+            return Err(Refusal::FromHost);
+        }
         let ends = Ends::of(came)?;
         let (from, to) = (ends.peer.0, ends.own.0);
         // That of another gateway on the same node.

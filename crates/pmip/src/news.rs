@@ -200,6 +200,8 @@ pub enum Refusal {
     Checksum,
     /// It is from nobody that may send it.
     Stranger,
+    /// It came over an access, where only hosts are, and they do not signal.
+    FromHost,
     /// It is of a kind that is not served.
     NotServed,
     /// It answers nothing that is open, or something else than was asked.
@@ -212,6 +214,8 @@ pub enum Refusal {
     Full,
     /// Too many hosts are new at its access.
     Paced,
+    /// Another host is at a gateway that forwards everything to one.
+    SecondHost,
     /// It does not say which station it is from.
     NoStation,
     /// A registration, refused with this status.
@@ -226,12 +230,14 @@ impl Refusal {
             Refusal::Malformed => "malformed",
             Refusal::Checksum => "checksum",
             Refusal::Stranger => "stranger",
+            Refusal::FromHost => "from_host",
             Refusal::NotServed => "not_served",
             Refusal::Stale => "stale",
             Refusal::NoBinding => "no_binding",
             Refusal::Unanswered => "unanswered",
             Refusal::Full => "full",
             Refusal::Paced => "paced",
+            Refusal::SecondHost => "second_host",
             Refusal::NoStation => "no_station",
             Refusal::Denied(status) => status.name().unwrap_or("denied"),
         }

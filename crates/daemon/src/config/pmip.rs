@@ -343,6 +343,7 @@ impl MagFile {
         if self.forward_all == Some(true) && accesses.len() > 1 {
             bail!("forward_all is for a gateway with one access: run one for each");
         }
+        apart(&accesses, self.interfaces.as_deref().unwrap_or_default())?;
         let mih = told_of(self.mih, instance, &mih_links)?;
         let radius = self.radius.map(RadiusKeys::validate).transpose()?.flatten();
         if radius.is_some() && (self.realm.is_some() || !self.node.is_empty()) {
@@ -480,6 +481,17 @@ fn relay(
         bail!("max_tunnels must lie between 1 and {}", 1 << 18);
     }
     Ok(Relay { device, mtu, datapath: choice.unwrap_or(Choice::Auto), tunnels, labels: false })
+}
+
+/// Refuses an access that also leads to the anchor: a host there could speak in the anchor's name.
+fn apart(accesses: &[Access], uplinks: &[String]) -> anyhow::Result<()> {
+    match accesses.iter().find(|access| uplinks.contains(&access.interface)) {
+        Some(Access { interface, .. }) => bail!(
+            "interfaces: {interface} is an access too, where a host could speak in the anchor's name: give hosts an \
+             interface of their own"
+        ),
+        None => Ok(()),
+    }
 }
 
 fn accesses(keys: Vec<AccessKeys>, anchor: IpAddr) -> anyhow::Result<Vec<Access>> {

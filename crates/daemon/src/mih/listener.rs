@@ -29,6 +29,7 @@ impl Listener {
     pub fn start(config: MihfConfig) -> anyhow::Result<Listener> {
         let machine = Mihf::new(MihfConfig { port: 0, seed: realtime_ns(), ..config });
         let (mut end, mut arrivals) = Sockets::open(machine, &[0])?;
+        end.ignore_hosts();
         end.stream(&mut arrivals, None, frame_length, Arc::new(|_| false))?;
         Ok(Listener { end, arrivals })
     }

@@ -264,10 +264,10 @@ impl Role for Daemon {
         mut settings: Settings,
         happens: mpsc::Sender<Happened>,
     ) -> anyhow::Result<(Daemon, Below)> {
-        let (store, starts) = open(&settings.state, BINDINGS.name)?;
+        let (store, restart_counter) = open(&settings.state, BINDINGS.name)?;
         lacks::of_anchor(&settings.machine)?.iter().for_each(|lack| warn!("{lack}"));
         let config = &mut settings.machine;
-        (config.clock, config.restart_counter) = (day_clock(), starts);
+        (config.clock, config.restart_counter) = (day_clock(), restart_counter);
         config.seed = realtime_ns();
         let mut machine = Lma::new(config.clone());
         for (key, value) in stored(store.as_ref(), BINDINGS.name)? {
@@ -279,6 +279,7 @@ impl Role for Daemon {
         let machine = Asking::new(machine, settings.radius.as_ref())?;
         let ports = machine.ports();
         let (mut sockets, mut arrivals) = Sockets::open(machine, ports)?;
+        sockets.ignore_hosts();
         sockets.speak(&mut arrivals, RawSocket::mobility()?, &[])?;
         let own = [settings.machine.address].into_iter();
         let own = own.chain(settings.machine.address_v4.map(IpAddr::from));

@@ -272,7 +272,7 @@ impl Role for Daemon {
         mut settings: Settings,
         _: mpsc::Sender<Self::Signalling>,
     ) -> anyhow::Result<(Daemon, Below)> {
-        let (store, starts) = open(&settings.state, HOSTS.name)?;
+        let (store, restart_counter) = open(&settings.state, HOSTS.name)?;
         lacks::of_gateway(&settings.machine)?.iter().for_each(|lack| warn!("{lack}"));
         let mih_links = macs::own_links(&settings.mih_links, store.as_ref())?;
         let mut macs = Macs::new(store.clone());
@@ -280,7 +280,7 @@ impl Role for Daemon {
             macs.fix(&access.interface)?;
         }
         let config = &mut settings.machine;
-        (config.clock, config.restart_counter) = (day_clock(), starts);
+        (config.clock, config.restart_counter) = (day_clock(), restart_counter);
         let [_, to_hosts] = tables(Number::of(&settings.relay.device));
         (config.seed, config.table) = (realtime_ns(), to_hosts);
         config.mac = settings.fixed_mac.then_some(FIXED_MAC);
@@ -294,6 +294,7 @@ impl Role for Daemon {
         let machine = Asking::new(machine, settings.radius.as_ref())?;
         let ports = machine.ports();
         let (mut sockets, mut arrivals) = Sockets::open(machine, ports)?;
+        sockets.ignore_hosts();
         sockets.speak(&mut arrivals, RawSocket::mobility()?, &[])?;
         let discovery = [Kind::RouterSolicitation as u8, Kind::NeighborAdvertisement as u8];
         sockets.speak(&mut arrivals, RawSocket::icmpv6(&discovery)?, &[ALL_ROUTERS])?;

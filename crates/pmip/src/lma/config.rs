@@ -66,7 +66,7 @@ pub struct LmaConfig {
     pub seed: u64,
     /// Most bindings.
     pub capacity: usize,
-    /// How often it has started, this start included (RFC 5847).
+    /// Another number at each start: peers that see it change register again (RFC 5847).
     pub restart_counter: u32,
     /// The time of day.
     pub clock: DayClock,

@@ -42,7 +42,7 @@ pub struct MagConfig {
     /// Name servers that it advertises.
     pub name_servers: Vec<Ipv6Addr>,
     /// Everything that comes out of anchors' tunnels goes to the host, and it may send from anywhere: for anchors that tell nothing of
-    /// flows that move (paper 3), and one host at a time. Of several the newest has it.
+    /// flows that move (paper 3). It serves one host at a time and refuses others.
     pub forward_all: bool,
     /// Time between advertisements to a host.
     pub advertise_every: Span,
@@ -52,7 +52,7 @@ pub struct MagConfig {
     pub table: u32,
     /// Most hosts, at most [`HOSTS_MAX`].
     pub capacity: usize,
-    /// How often it has started, this start included (RFC 5847).
+    /// Another number at each start: peers that see it change register again (RFC 5847).
     pub restart_counter: u32,
     /// Any number, another at each start: messages are numbered from there.
     pub seed: u64,

@@ -80,6 +80,10 @@ impl Mag {
             self.refuse(Refusal::Full);
             return;
         }
+        if self.is_occupied() {
+            self.refuse(Refusal::SecondHost);
+            return;
+        }
         let Some(at) = self.new_station(now, place.0, link_local) else { return };
         self.stations.insert(place.clone(), at);
         match &self.config.identities {
@@ -98,6 +102,12 @@ impl Mag {
                 self.out.push_back(Output::Own(Wish::Identify { interface, station }));
             }
         }
+    }
+
+    /// Whether the one station that may be here is: everything from anchors' tunnels goes to it, which must not be another
+    /// host's packets. One that is leaving counts, as packets for it may be on their way.
+    pub(super) fn is_occupied(&self) -> bool {
+        self.config.forward_all && !self.stations.is_empty()
     }
 
     /// It is known whose a station is.
@@ -211,6 +221,10 @@ impl Mag {
         }
         for task in [Task::Again, Task::Renew, Task::Probe, Task::Advertise, Task::End] {
             self.timers.cancel(&(place.clone(), task));
+        }
+        if self.config.forward_all {
+            // A host that was refused because of this one has its turn.
+            self.out.push_back(Output::Own(Wish::Ask { interface: place.0 }));
         }
     }
 

@@ -45,7 +45,7 @@ impl Mag {
         let until = self.config.clock.when(stored.until, now);
         let until = until.min(now + self.config.lifetime.longest);
         let place = (interface, station);
-        if self.stations.contains_key(&place) || fault(45) {
+        if self.stations.contains_key(&place) || self.is_occupied() || fault(45) {
             return;
         }
         let Some(mut at) = self.new_station(now, interface, stored.link_local) else { return };

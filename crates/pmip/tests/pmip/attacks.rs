@@ -9,7 +9,7 @@ use segue_pmip::{
     Access, AttachBy, HOSTS_MAX, Identity, LinkLayer, Lma, LmaConfig, LmaInput, LmaRecord,
     MOBILITY, Mag, MagConfig, MagInput, Report, Schedule,
 };
-use segue_wire::mobility::body::{BindingUpdate, Heartbeat};
+use segue_wire::mobility::body::{BindingRevocation, BindingUpdate, Heartbeat};
 use segue_wire::mobility::option::{AccessTechnology, Handoff, RestartCounter};
 use segue_wire::mobility::{
     BindingUpdateFlags, Body, HeartbeatFlags, Message, MobilityOption, Profile, Status,
@@ -510,6 +510,47 @@ fn a_notification_that_was_overtaken_says_nothing() {
     domain.at_mag(0, came(&first, LMA, mag(0)));
     domain.run(s(1_000.0));
     assert_eq!(off(&domain), 2);
+}
+
+#[test]
+fn a_host_says_nothing_in_its_anchors_name() {
+    let first =
+        with_wire(of_one(0, 1..=1), AccessTechnology::ETHERNET, Handoff::NEW_INTERFACE, mag(7));
+    let mut domain = Domain::of(lma_config(), vec![first, of_one(1, 2..=2)]);
+    both_links(&mut domain, 0);
+    domain.attach(0, station(1));
+    domain.run(s(1.0));
+    domain.attach(1, station(2));
+    domain.run(s(2.0));
+    domain.at_lma(Input::Own(LmaInput::Revoke(node(1))));
+    let is_told = |body: &Body| {
+        matches!(
+            body,
+            Body::BindingRevocation(BindingRevocation::Indication(_)) | Body::UpdateNotification(_)
+        )
+    };
+    let told = domain.sent_by(LMA, is_told);
+    let told: Vec<Message> = told.into_iter().map(|(_, message)| message.clone()).collect();
+    let revokes = |message: &&Message| matches!(message.body, Body::BindingRevocation(_));
+    assert!(told.iter().any(|message| !revokes(&message)), "a notification");
+    assert!(told.iter().any(|message| revokes(&message)), "a revocation");
+    domain.drop_wire();
+    let before = domain.prefixes(0, &station(1));
+    let mut refused = 0;
+    for message in &told {
+        for interface in [LINK, WIRE] {
+            let Input::Datagram(forged) = came(message, LMA, mag(0)) else { unreachable!() };
+            let forged = Datagram { interface: Some(interface), ..forged };
+            domain.at_mag(0, Input::Datagram(forged));
+            refused += 1;
+        }
+    }
+    assert_eq!(domain.prefixes(0, &station(1)), before);
+    let counted = |name: &str| {
+        let all = domain.mags[0].refused().iter();
+        all.filter(|(why, _)| why.name() == name).map(|(_, n)| *n).sum::<u64>()
+    };
+    assert_eq!(counted("from_host"), refused);
 }
 
 #[test]

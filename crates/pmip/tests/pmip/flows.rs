@@ -391,3 +391,31 @@ fn gateways_that_forward_all_need_not_be_told_of_flows_that_move() {
         assert_eq!(domain.given[2].exit(Traffic::From(everything)), None);
     }
 }
+
+#[test]
+fn a_gateway_that_forwards_all_serves_one_host_at_a_time() {
+    let config = MagConfig { forward_all: true, ..mag_config(0) };
+    let mut domain = Domain::of(lma_config(), vec![config]);
+    let served = |domain: &Domain| {
+        let all = domain.mags[0].stations().map(|(_, station, _)| station.clone());
+        all.collect::<Vec<_>>()
+    };
+    let everything = Prefix::default_of(true);
+    domain.attach(0, station(1));
+    domain.run(s(1.0));
+    domain.attach(0, station(2));
+    domain.run(s(2.0));
+    assert_eq!(served(&domain), [station(1)]);
+    assert!(domain.given[1].has(&to_station(everything, 1)));
+    // What is on its way to a host that leaves must not reach another.
+    domain.detach(0, station(1));
+    domain.attach(0, station(2));
+    let refused = domain.mags[0].refused().iter();
+    let refused: u64 =
+        refused.filter(|(why, _)| why.name() == "second_host").map(|(_, n)| *n).sum();
+    assert_eq!(refused, 2);
+    domain.run(s(4.0));
+    // Once it has left, hosts are asked to show themselves, and the second one has its turn.
+    assert_eq!(served(&domain), [station(2)]);
+    assert!(domain.given[1].has(&to_station(everything, 2)));
+}

@@ -653,6 +653,12 @@ fn what_is_wrong_in_a_file_is_said_in_one_line() {
         ("mag", "anchor = \"fd00::1\"\n", "access is missing"),
         (
             "mag",
+            "anchor = \"fd00::1\"\ninterfaces = [\"a\"]\n\
+             [[access]]\ninterface = \"a\"\nproxy_coa = \"fd00::2\"\n",
+            "interfaces: a is an access too",
+        ),
+        (
+            "mag",
             "anchor = \"fd00::1\"\n[[access]]\ninterface = \"a\"\nproxy_coa = \"fd00::2\"\n[mih]\n",
             "tells of hosts at accesses with attach = \"mih\", and there is none",
         ),
