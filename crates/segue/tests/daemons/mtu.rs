@@ -14,6 +14,7 @@ use crate::world::{Daemon, World, nft, path, paths_up};
 
 over_both! { among_others:
     a_way_that_narrows_in_mid_flow_stops_no_connection_for_long
+    servers_behind_an_anchor_that_forwarded_nothing_before_hear_what_the_paths_take
     a_way_down_that_narrowed_while_nobody_used_it_stops_no_download
     each_end_sends_what_every_path_takes
     an_access_too_narrow_for_ipv6_is_left_to_the_others
@@ -111,6 +112,38 @@ fn a_way_that_narrows_in_mid_flow_stops_no_connection_for_long(datapath: &'stati
     sizes(&host, 1_400, 1_500);
     assert_eq!(paths_up(&host.status()), 2);
     assert!(!host.events("path_mtu", "wifi", 0).is_empty());
+}
+
+/// As on a fresh machine, where the anchor itself switches forwarding on: forwarded packets then have a routing table of
+/// their own.
+fn servers_behind_an_anchor_that_forwarded_nothing_before_hear_what_the_paths_take(
+    datapath: &'static str,
+) {
+    let Some(world) = World::new(datapath) else { return };
+    let switch_off = || {
+        for key in ["net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"] {
+            segue_linux::link::sysctl(key, "0").unwrap();
+        }
+    };
+    world.net.anchor().run(switch_off).unwrap();
+    let (_anchor, host) = world.running();
+    assert!(host.cli(&["handover", "--to", "wifi"]).status.success());
+    let (at_host, cn) = (world.net.host(), world.net.cn());
+    let streams = correspondents().map(|ip| {
+        let stream = Stream::start(at_host, cn, ip, Duration::from_millis(5));
+        stream.flows_on(1 << 20);
+        stream
+    });
+    narrow(&world, DemoNet::WIFI, 1_400);
+    let longest = std::thread::scope(|scope| {
+        let still = streams.each_ref().map(|stream| scope.spawn(|| stands_still(stream, 1 << 20)));
+        still.map(|still| still.join().unwrap())
+    });
+    assert!(longest.iter().all(|still| *still < STUCK), "{longest:?}");
+    let (v4, v6) = crate::world::inner(&host.status());
+    for to in [v4.into(), v6.into()] {
+        assert_eq!(route_mtu(cn, to), 1_356, "{to}: the server was told");
+    }
 }
 
 fn a_way_down_that_narrowed_while_nobody_used_it_stops_no_download(datapath: &'static str) {
