@@ -13,6 +13,7 @@ use segue_text::errors::First;
 use segue_tunnel::Pool;
 
 use super::Settings;
+use crate::clamp::Clamp;
 use crate::forwarding::Forwarding;
 use crate::kept::Kept;
 use crate::nat::Nat;
@@ -28,6 +29,7 @@ pub(super) struct Pools {
     fitted: BTreeMap<IpAddr, u32>,
     _nat: Option<Nat>,
     _guard: Option<Guard>,
+    _clamp: Clamp,
 }
 
 impl Pools {
@@ -52,8 +54,8 @@ impl Pools {
         let index = link::index_of(&device)?;
         put_routes(kept, networks.iter().map(|pool| Route::on(*pool, index)))?;
         let forwarding = Forwarding::start(kept, &device, &networks)?;
-        let fitted = BTreeMap::new();
-        Ok(Pools { forwarding, device, fitted, _nat: nat, _guard: guard })
+        let (fitted, clamp) = (BTreeMap::new(), Clamp::start(&device));
+        Ok(Pools { forwarding, device, fitted, _nat: nat, _guard: guard, _clamp: clamp })
     }
 
     /// Once a second.
@@ -90,7 +92,9 @@ impl Pools {
                 Some(_) => kept.put(part),
                 None => kept.take_back(&part),
             };
-            first.note(done.with_context(|| format!("cannot fit packets to {address} to its paths")));
+            first.note(
+                done.with_context(|| format!("cannot fit packets to {address} to its paths")),
+            );
         }
         first.result()
     }
