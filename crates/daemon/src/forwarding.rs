@@ -93,6 +93,12 @@ impl Forwarding {
         Ok(forwarding)
     }
 
+    /// The table that forwarded packets of a family use on their way into the tunnel; `None` if they use those of this
+    /// machine's own packets.
+    pub(crate) fn table(&self, v6: bool) -> Option<u32> {
+        self.families.contains(&v6).then_some(TABLE)
+    }
+
     /// Switches forwarding on again if others have switched it off, and logs it.
     pub(crate) fn look_after(&mut self, now: Time) {
         for v6 in self.families.iter().copied().filter(|v6| is_off(*v6)) {

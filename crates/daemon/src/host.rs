@@ -35,6 +35,7 @@ use super::past::Guard;
 use super::routing::Routing;
 use super::run::{self, Core, Role};
 use super::status;
+use crate::clamp::Clamp;
 use crate::control::{Response, TroubleStatus, TunnelRequest, TunnelStatus, Tunnels};
 use crate::ledger::{Entry, Ledger};
 pub use crate::settings::Host as Settings;
@@ -46,6 +47,7 @@ pub struct Daemon {
     member: Member,
     routing: Routing,
     guard: Option<Guard>,
+    _clamp: Clamp,
     signalling: Signalling,
     /// The anchor's known addresses, and the present interfaces.
     anchors: Vec<SocketAddr>,
@@ -99,6 +101,7 @@ impl Role for Daemon {
             core,
             routing,
             guard,
+            _clamp: Clamp::start(device),
             signalling,
             anchors,
             seen: Vec::new(),

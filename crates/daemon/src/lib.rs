@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod anchor;
+pub mod clamp;
 pub mod config;
 pub mod control;
 pub mod echo;

@@ -7,11 +7,13 @@ use std::net::IpAddr;
 use anyhow::Context;
 use segue_clock::Time;
 use segue_datapath::{Kind, LinuxDatapath};
-use segue_ip::{Forward, Prefix, Route};
+use segue_ip::{Forward, MAIN_TABLE, Prefix, Route};
 use segue_linux::link;
+use segue_text::errors::First;
 use segue_tunnel::Pool;
 
 use super::Settings;
+use crate::clamp::Clamp;
 use crate::forwarding::Forwarding;
 use crate::kept::Kept;
 use crate::nat::Nat;
@@ -27,6 +29,7 @@ pub(super) struct Pools {
     fitted: BTreeMap<IpAddr, u32>,
     _nat: Option<Nat>,
     _guard: Option<Guard>,
+    _clamp: Clamp,
 }
 
 impl Pools {
@@ -51,8 +54,8 @@ impl Pools {
         let index = link::index_of(&device)?;
         put_routes(kept, networks.iter().map(|pool| Route::on(*pool, index)))?;
         let forwarding = Forwarding::start(kept, &device, &networks)?;
-        let fitted = BTreeMap::new();
-        Ok(Pools { forwarding, device, fitted, _nat: nat, _guard: guard })
+        let (fitted, clamp) = (BTreeMap::new(), Clamp::start(&device));
+        Ok(Pools { forwarding, device, fitted, _nat: nat, _guard: guard, _clamp: clamp })
     }
 
     /// Once a second.
@@ -74,18 +77,25 @@ impl Pools {
         if self.fitted.get(&address).copied() == mtu_bytes {
             return Ok(());
         }
-        let route = Route::on(Prefix::host(address), link::index_of(&self.device)?);
-        let route = Forward::Route(Route { mtu_bytes, ..route });
         match mtu_bytes {
-            Some(mtu) => {
-                self.fitted.insert(address, mtu);
-                kept.put(route)
-            }
-            None => {
-                self.fitted.remove(&address);
-                kept.take_back(&route)
-            }
+            Some(mtu) => self.fitted.insert(address, mtu),
+            None => self.fitted.remove(&address),
+        };
+        let index = link::index_of(&self.device)?;
+        // Forwarded packets may look elsewhere than this machine's own.
+        let forwarded = self.forwarding.table(address.is_ipv6());
+        let mut first = First::default();
+        for table in [MAIN_TABLE].into_iter().chain(forwarded) {
+            let route = Route::on(Prefix::host(address), index).table(table);
+            let part = Forward::Route(Route { mtu_bytes, ..route });
+            let done = match mtu_bytes {
+                Some(_) => kept.put(part),
+                None => kept.take_back(&part),
+            };
+            first.note(
+                done.with_context(|| format!("cannot fit packets to {address} to its paths")),
+            );
         }
-        .with_context(|| format!("cannot fit packets to {address} to its paths"))
+        first.result()
     }
 }

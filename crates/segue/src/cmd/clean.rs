@@ -7,7 +7,7 @@ use segue_daemon::control::{self, Place};
 use segue_daemon::mih::source::mac_text;
 use segue_daemon::number::Number;
 use segue_daemon::pmip::{leading, macs};
-use segue_daemon::{check_permission, forwarding, nat, past, routing};
+use segue_daemon::{check_permission, clamp, forwarding, nat, past, routing};
 use segue_linux::link::{self, Link};
 use segue_linux::nft;
 
@@ -126,8 +126,8 @@ fn forsaken<'a>(links: &'a [Link], living: &[&Link]) -> Vec<&'a Link> {
 /// The nftables tables of daemons that run no more.
 fn tables(living: &[&Link]) -> impl Iterator<Item = String> {
     let present: Vec<String> = living.iter().map(|link| nft::table_name("_", &link.name)).collect();
-    let all =
-        past::tables().into_iter().chain(nat::tables()).chain(segue_datapath::relay::tables());
+    let ours = [clamp::tables(), nat::tables(), past::tables(), segue_datapath::relay::tables()];
+    let all = ours.into_iter().flatten();
     all.filter(move |table| !present.iter().any(|device| table.ends_with(device)))
 }
 

@@ -14,6 +14,8 @@ use crate::world::{Daemon, World, nft, path, paths_up};
 
 over_both! { among_others:
     a_way_that_narrows_in_mid_flow_stops_no_connection_for_long
+    servers_behind_an_anchor_that_forwarded_nothing_before_hear_what_the_paths_take
+    connections_fit_the_tunnel_though_servers_hear_no_icmp
     a_way_down_that_narrowed_while_nobody_used_it_stops_no_download
     each_end_sends_what_every_path_takes
     an_access_too_narrow_for_ipv6_is_left_to_the_others
@@ -111,6 +113,84 @@ fn a_way_that_narrows_in_mid_flow_stops_no_connection_for_long(datapath: &'stati
     sizes(&host, 1_400, 1_500);
     assert_eq!(paths_up(&host.status()), 2);
     assert!(!host.events("path_mtu", "wifi", 0).is_empty());
+}
+
+/// As on a fresh machine, where the anchor itself switches forwarding on: forwarded packets then have a routing table of
+/// their own.
+fn servers_behind_an_anchor_that_forwarded_nothing_before_hear_what_the_paths_take(
+    datapath: &'static str,
+) {
+    let Some(world) = World::new(datapath) else { return };
+    let switch_off = || {
+        for key in ["net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"] {
+            segue_linux::link::sysctl(key, "0").unwrap();
+        }
+    };
+    world.net.anchor().run(switch_off).unwrap();
+    let (_anchor, host) = world.running();
+    assert!(host.cli(&["handover", "--to", "wifi"]).status.success());
+    let (at_host, cn) = (world.net.host(), world.net.cn());
+    let streams = correspondents().map(|ip| {
+        let stream = Stream::start(at_host, cn, ip, Duration::from_millis(5));
+        stream.flows_on(1 << 20);
+        stream
+    });
+    narrow(&world, DemoNet::WIFI, 1_400);
+    let longest = std::thread::scope(|scope| {
+        let still = streams.each_ref().map(|stream| scope.spawn(|| stands_still(stream, 1 << 20)));
+        still.map(|still| still.join().unwrap())
+    });
+    assert!(longest.iter().all(|still| *still < STUCK), "{longest:?}");
+    let (v4, v6) = crate::world::inner(&host.status());
+    for to in [v4.into(), v6.into()] {
+        assert_eq!(route_mtu(cn, to), 1_356, "{to}: the server was told");
+    }
+}
+
+/// A machine behind the host, as a container is: its connections leave with the host's addresses.
+fn behind_the_host(world: &World) -> Netns {
+    let name = format!("segue-box-{}-{}", std::process::id(), crate::world::tag());
+    let (behind, at_host) = (Netns::create(&name).unwrap(), world.net.host());
+    let ip = |node: &Netns, line: &str| {
+        let output = node.command("ip").args(line.split(' ')).output().unwrap();
+        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    ip(at_host, &format!("link add box type veth peer name eth0 netns {name}"));
+    for (node, device, end) in [(at_host, "box", 1), (&behind, "eth0", 2)] {
+        ip(node, &format!("address add 172.17.0.{end}/24 dev {device}"));
+        ip(node, &format!("address add fd17::{end}/64 dev {device} nodad"));
+        ip(node, &format!("link set {device} up"));
+    }
+    ip(&behind, "route add default via 172.17.0.1");
+    ip(&behind, "-6 route add default via fd17::1");
+    let forward = || {
+        for key in ["net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"] {
+            segue_linux::link::sysctl(key, "1").unwrap();
+        }
+    };
+    at_host.run(forward).unwrap();
+    nft(at_host, "add table inet box");
+    nft(at_host, "add chain inet box leaving { type nat hook postrouting priority 100; }");
+    nft(at_host, "add rule inet box leaving iifname box masquerade");
+    behind
+}
+
+/// The anchor's device takes less than the host's where only IPv4 leads to the anchor, and the link of a container takes
+/// more than the tunnel.
+fn connections_fit_the_tunnel_though_servers_hear_no_icmp(datapath: &'static str) {
+    let Some(world) = World::new(datapath) else { return };
+    let (at_host, cn) = (world.net.host(), world.net.cn());
+    nft(cn, "add table inet deaf");
+    nft(cn, "add chain inet deaf input { type filter hook input priority 0; }");
+    nft(cn, "add rule inet deaf input icmp type destination-unreachable drop");
+    nft(cn, "add rule inet deaf input icmpv6 type packet-too-big drop");
+    let (_anchor, _host) = world.running();
+    let behind = behind_the_host(&world);
+    for node in [&behind, at_host] {
+        for ip in correspondents() {
+            Stream::start(node, cn, ip, Duration::ZERO).flows_on(1 << 20);
+        }
+    }
 }
 
 fn a_way_down_that_narrowed_while_nobody_used_it_stops_no_download(datapath: &'static str) {
