@@ -248,10 +248,13 @@ where
     fn heartbeat(&mut self) -> anyhow::Result<()> {
         self.sockets.heartbeat()?;
         // Another gateway may have begun to serve hosts there.
-        let has_hosts = |index: &u32| self.sockets.has_hosts(*index);
-        for access in self.attached.extract_if(.., has_hosts) {
-            self.relay.detach(access);
-        }
+        self.attached.retain(|access| {
+            let has_hosts = self.sockets.has_hosts(*access);
+            if has_hosts {
+                self.relay.detach(*access);
+            }
+            !has_hosts
+        });
         self.relay.heartbeat();
         Ok(self.relay.carries()?)
     }

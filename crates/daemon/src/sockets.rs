@@ -544,6 +544,7 @@ mod tests {
             to: (ADDRESS.into(), 0),
             protocol,
             hop_limit: 64,
+            waited_ns: 0,
             bytes: vec![1],
         };
         let (mut end, _arrivals) = Sockets::open(Echo::default(), &[0]).unwrap();
