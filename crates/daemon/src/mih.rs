@@ -15,6 +15,7 @@ use segue_ip::{Input, LinkEvent};
 use segue_linux::clock::{monotonic, realtime_ns};
 use segue_linux::link;
 use segue_linux::monitor::Device;
+use segue_linux::station::HeardStation;
 use segue_mih::{
     Action, Event, LinkConfig, Mihf, MihfInput, MihfWish, Owner, Report, Transport, What,
 };
@@ -495,7 +496,7 @@ impl<const SAP: bool> Role for Daemon<SAP> {
             Chore::Told(place, told) => self.take(place, told),
             Chore::Watch(turn) => {
                 let heard = self.watch.as_mut().map_or(Ok(Vec::new()), |watch| watch.turn(turn))?;
-                for (interface, mac, _) in heard {
+                for HeardStation { interface, mac, .. } in heard {
                     if let Some(place) = self.wire(interface).filter(|_| mac != FIXED_MAC) {
                         self.event(place, mac, What::Up)?;
                     }

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::net::Ipv6Addr;
 use std::time::{Duration, Instant};
 
-use segue_linux::station::{Heard, Stations};
+use segue_linux::station::{Heard, HeardStation, Stations};
 
 use crate::sockets::Readiness;
 
@@ -75,12 +75,11 @@ impl Watch {
         }
     }
 
-    /// Does it, and gives the stations that were heard: the interface, the link-layer address, and the source of what was
-    /// heard. Groups are left out.
+    /// Does it, and gives the stations that were heard. Groups are left out.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn turn(&mut self, turn: Turn) -> anyhow::Result<Vec<(u32, [u8; 6], Ipv6Addr)>> {
+    pub fn turn(&mut self, turn: Turn) -> anyhow::Result<Vec<HeardStation>> {
         if let Turn::Ask(interface) = turn {
             let now = Instant::now();
             self.asks.retain(|(at, of)| *of != interface || *at > now);
@@ -97,7 +96,7 @@ impl Watch {
                 heard => all.push(heard?),
             }
         }
-        all.retain(|(_, mac, _)| mac[0] & 1 == 0);
+        all.retain(|heard: &HeardStation| heard.mac[0] & 1 == 0);
         Ok(all)
     }
 }

@@ -121,6 +121,43 @@ fn checksum(from: Ipv6Addr, to: Ipv6Addr, message: &[u8]) -> u16 {
     !((folded & 0xffff) + (folded >> 16)) as u16
 }
 
+/// A station that was heard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeardStation {
+    /// Index of the interface.
+    pub interface: u32,
+    /// Its link-layer address, the source of its frame.
+    pub mac: [u8; 6],
+    /// The source of its packet.
+    pub source: Ipv6Addr,
+    /// The packet is a router solicitation without Source Link-Layer Address option (RFC 4861, 4.1), as it is from the
+    /// unspecified address: only the frame says where the answer goes.
+    pub solicits: bool,
+}
+
+/// Whether an IPv6 packet is a router solicitation that does not say its sender's link-layer address.
+fn solicits(packet: &[u8]) -> bool {
+    const ROUTER_SOLICITATION: u8 = 133;
+    const SOURCE_LINK_LAYER_ADDRESS: u8 = 1;
+    let Some((head, message)) = packet.split_at_checked(40) else { return false };
+    let solicits = head[6] == ICMPV6 && head[7] == 255 && message.len() >= 8;
+    if !solicits || message[0] != ROUTER_SOLICITATION || message[1] != 0 {
+        return false;
+    }
+    let length = usize::from(u16::from_be_bytes([head[4], head[5]]));
+    let mut options = message.get(8..length.min(message.len())).unwrap_or_default();
+    while let [kind, units, ..] = *options {
+        if kind == SOURCE_LINK_LAYER_ADDRESS || units == 0 {
+            return false;
+        }
+        options = options.get(usize::from(units) * 8..).unwrap_or_default();
+    }
+    true
+}
+
+/// Bytes of a packet that are read: a solicitation with several options.
+const READ: usize = 128;
+
 /// A socket that hears stations: of each ICMPv6 packet that one sends, over any interface of its namespace, it tells from whom
 /// it came. A host sends some when it comes to a link, and when it is asked ([`Stations::ask_all`]).
 #[derive(Debug)]
@@ -150,7 +187,7 @@ impl Heard {
                 ICMPV6.into(),
             ),
             SockFilter::new((libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16, 0, 1, 0),
-            SockFilter::new((libc::BPF_RET | libc::BPF_K) as u16, 0, 0, 40),
+            SockFilter::new((libc::BPF_RET | libc::BPF_K) as u16, 0, 0, READ as u32),
             SockFilter::new((libc::BPF_RET | libc::BPF_K) as u16, 0, 0, 0),
         ];
         socket2::SockRef::from(&fd)
@@ -167,13 +204,12 @@ impl Heard {
         Ok(Heard(fd))
     }
 
-    /// The next station that was heard: the index of the interface, its link-layer address, and the source of its packet; `None`
-    /// if none was.
+    /// The next station that was heard; `None` if none was.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn next(&self) -> io::Result<Option<(u32, [u8; 6], Ipv6Addr)>> {
-        let mut buffer = [0; 40];
+    pub fn next(&self) -> io::Result<Option<HeardStation>> {
+        let mut buffer = [0; READ];
         let mut parts = [IoSliceMut::new(&mut buffer)];
         let flags = MsgFlags::MSG_DONTWAIT;
         let message = match recvmsg::<LinkAddr>(self.0.as_raw_fd(), &mut parts, None, flags) {
@@ -181,16 +217,49 @@ impl Heard {
             Err(Errno::EAGAIN | Errno::EINTR | Errno::ENETDOWN) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let address = message.address.ok_or(ErrorKind::AddrNotAvailable)?;
+        let (address, length) = (message.address, message.bytes);
+        let address = address.ok_or(ErrorKind::AddrNotAvailable)?;
         let interface = u32::try_from(address.ifindex()).unwrap_or(0);
         let mac = address.addr();
         let source = <[u8; 16]>::try_from(&buffer[8..24]).unwrap_or_default();
-        Ok(mac.map(|mac| (interface, mac, source.into())))
+        let solicits = solicits(&buffer[..length]);
+        Ok(mac.map(|mac| HeardStation { interface, mac, source: source.into(), solicits }))
     }
 }
 
 impl AsFd for Heard {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A packet with this ICMPv6 message.
+    fn packet(message: &[u8]) -> Vec<u8> {
+        let head = [0x60, 0, 0, 0, 0, message.len() as u8, ICMPV6, 255];
+        [&head[..], &[0; 32], message].concat()
+    }
+
+    #[test]
+    fn a_solicitation_that_does_not_say_its_senders_link_layer_address_is_recognised() {
+        let solicitation = [133, 0, 0, 0, 0, 0, 0, 0];
+        let nonce = [14, 1, 1, 2, 3, 4, 5, 6];
+        let own = [1, 1, 2, 0, 0, 0, 0, 1];
+        assert!(solicits(&packet(&solicitation)));
+        assert!(solicits(&packet(&[solicitation, nonce].concat())));
+        assert!(!solicits(&packet(&[solicitation, own].concat())));
+        assert!(!solicits(&packet(&[solicitation, nonce, own].concat())));
+        assert!(
+            !solicits(&packet(&[solicitation, [14, 0, 0, 0, 0, 0, 0, 0]].concat())),
+            "malformed"
+        );
+        assert!(!solicits(&packet(&[143, 0, 0, 0, 0, 0, 0, 0])), "a listener's report");
+        assert!(!solicits(&packet(&solicitation)[..44]));
+        let mut routed = packet(&solicitation);
+        routed[7] = 254;
+        assert!(!solicits(&routed));
     }
 }

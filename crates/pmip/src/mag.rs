@@ -263,6 +263,9 @@ impl Machine for Mag {
             Input::Own(MagInput::Heard { interface, station, link_local }) => {
                 self.heard(now, (interface, station), link_local);
             }
+            Input::Own(MagInput::Solicited { interface, station, link_local }) => {
+                self.solicited(now, (interface, station), link_local);
+            }
             Input::Own(MagInput::Detached { interface, station }) => {
                 self.detach(now, &(interface, station), Why::Detached);
             }

@@ -11,6 +11,7 @@ use segue_ip::{FlowKey, Input, LinkEvent, Prefix};
 use segue_linux::clock::{monotonic, realtime_ns};
 use segue_linux::monitor::Device;
 use segue_linux::raw::RawSocket;
+use segue_linux::station::HeardStation;
 use segue_mih::{Event, Interest, MihfConfig, What};
 use segue_pmip::{
     AttachBy, FIXED_LINK_LOCAL, FIXED_MAC, LinkLayer, Mag, MagInput, MagRecord, Report, Why, Wish,
@@ -180,12 +181,17 @@ impl Daemon {
     }
 
     fn take_heard(&mut self, turn: Turn) -> anyhow::Result<()> {
-        for (interface, mac, source) in self.watch.turn(turn)? {
+        for HeardStation { interface, mac, source, solicits } in self.watch.turn(turn)? {
             // Not a gateway.
             if mac == FIXED_MAC {
                 continue;
             }
             let station = LinkLayer::mac(mac);
+            let link_local = Some(source).filter(Ipv6Addr::is_unicast_link_local);
+            if solicits {
+                let station = station.clone();
+                self.feed(Input::Own(MagInput::Solicited { interface, station, link_local }))?;
+            }
             let mag = &self.core.end.sockets.machine.machine;
             let counts = self.listened(interface)
                 || self.is_told(interface, mac)
@@ -198,7 +204,6 @@ impl Daemon {
                 continue;
             }
             self.elsewhere.remove(&station);
-            let link_local = Some(source).filter(Ipv6Addr::is_unicast_link_local);
             self.feed(Input::Own(MagInput::Heard { interface, station, link_local }))?;
         }
         Ok(())

@@ -34,20 +34,19 @@ impl Mag {
             return Err(Refusal::Malformed);
         };
         let interface = came.interface.ok_or(Refusal::Malformed)?;
-        let Some(access) = self.access(interface) else { return Ok(()) };
-        let by_itself = access.by == AttachBy::Solicitation;
+        if self.access(interface).is_none() {
+            return Ok(());
+        }
         let envelope = Envelope { source, destination, hop_limit: came.hop_limit };
         match nd::check(&came.bytes, &envelope).map_err(|_| Refusal::Malformed)? {
             Message::RouterSolicitation { options } => {
-                let station = options.iter().find_map(link_layer).ok_or(Refusal::NoStation)?;
-                let place = (interface, station);
+                let own =
+                    |option: &&NdOption| matches!(option, NdOption::SourceLinkLayerAddress { .. });
+                // Without the option the frame tells the station: MagInput::Solicited.
+                let Some(own) = options.iter().find(own) else { return Ok(()) };
+                let station = link_layer(own).ok_or(Refusal::NoStation)?;
                 let link_local = Some(source).filter(Ipv6Addr::is_unicast_link_local);
-                if by_itself || self.stations.contains_key(&place) {
-                    self.heard(now, place.clone(), link_local);
-                }
-                if self.stations.get(&place).is_some_and(|at| at.state.is_served()) {
-                    self.advertise(now, &place);
-                }
+                self.solicited(now, (interface, station), link_local);
             }
             Message::NeighborAdvertisement { target_address, .. } => {
                 let here = self.stations.iter().filter(|((i, _), at)| {
@@ -59,6 +58,17 @@ impl Mag {
             _ => {}
         }
         Ok(())
+    }
+
+    /// A station solicits a router.
+    pub(super) fn solicited(&mut self, now: Time, place: Place, link_local: Option<Ipv6Addr>) {
+        let Some(access) = self.access(place.0) else { return };
+        if access.by == AttachBy::Solicitation || self.stations.contains_key(&place) {
+            self.heard(now, place.clone(), link_local);
+        }
+        if self.stations.get(&place).is_some_and(|at| at.state.is_served()) {
+            self.advertise(now, &place);
+        }
     }
 
     /// Tells a host of its prefixes, and when to tell it again.

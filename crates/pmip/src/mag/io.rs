@@ -34,6 +34,16 @@ pub enum MagInput {
         /// Its address of link scope, if that is known.
         link_local: Option<Ipv6Addr>,
     },
+    /// A station solicits a router and does not say its link-layer address: the frame has told it. Solicitations that
+    /// say it come as messages.
+    Solicited {
+        /// Index of the interface.
+        interface: u32,
+        /// The host's interface.
+        station: LinkLayer,
+        /// Its address of link scope, if it has one.
+        link_local: Option<Ipv6Addr>,
+    },
     /// It has left.
     Detached {
         /// Index of the interface.

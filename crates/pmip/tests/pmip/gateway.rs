@@ -2,7 +2,7 @@
 
 use segue_clock::{Span, Time};
 use segue_ip::{Datagram, Exit, Forward, Input, Port, Prefix, Source, Traffic};
-use segue_pmip::{AttachBy, FIXED_LINK_LOCAL, Report, StationState};
+use segue_pmip::{AttachBy, FIXED_LINK_LOCAL, MagInput, Report, StationState};
 use segue_wire::mobility::option::Handoff;
 use segue_wire::mobility::{Body, MobilityOption};
 use segue_wire::nd::{self, NdOption};
@@ -200,11 +200,27 @@ fn where_solicitations_attach_a_link_that_goes_down_detaches() {
     domain.at_mag(0, Input::Link(down));
     domain.run(s(2.0));
     assert_eq!(domain.mags[0].stations().count(), 0);
-    // One that does not say who it is attaches nobody, and is counted.
+    // One that does not say its link-layer address attaches nobody by itself.
     let nobody = nd::Message::RouterSolicitation { options: vec![] };
     domain.at_mag(0, Input::Datagram(from_station(&nobody, "fe80::9", "ff02::2")));
     assert_eq!(domain.mags[0].stations().count(), 0);
-    assert_eq!(domain.mags[0].refused().values().sum::<u64>(), 1);
+}
+
+#[test]
+fn a_solicitation_that_only_its_frame_identifies_is_answered() {
+    let mut config = mag_config(0);
+    config.accesses[0].by = AttachBy::Solicitation;
+    let mut domain = Domain::of(lma_config(), vec![config]);
+    let solicits = |link_local| {
+        Input::Own(MagInput::Solicited { interface: LINK, station: station(1), link_local })
+    };
+    // From the unspecified address, and from its own.
+    domain.at_mag(0, solicits(None));
+    domain.run(s(1.0));
+    assert_eq!(advertised(&domain, 1).len(), 1);
+    domain.at_mag(0, solicits(Some("fe80::9".parse().unwrap())));
+    domain.run(s(2.0));
+    assert_eq!(advertised(&domain, 1).len(), 2);
 }
 
 #[test]
