@@ -275,7 +275,9 @@ impl Host {
                 }
             }
         }
-        if left.is_empty() {
+        // What the daemon does not know of moved, too, if there was anything.
+        let carried = |path: &Path| path.client().is_some_and(|c| c.use_of_path().0 > Time::ZERO);
+        if left.is_empty() && self.paths.get(&number).is_some_and(|path| carried(path)) {
             left.insert(target, 0);
         }
         for (to, flows) in left {

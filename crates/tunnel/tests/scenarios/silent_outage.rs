@@ -170,3 +170,23 @@ fn the_bound_that_is_reported_is_equation_1_with_the_largest_round_trip_time() {
         assert_eq!(reported_bounds(&stage, host, name), [bound; 2], "{name}, rides: {rides}");
     }
 }
+
+#[test]
+fn no_traffic_is_said_to_leave_a_path_that_carried_none() {
+    let (mut stage, host) = Stage::two_paths(1, host_config(3, 60));
+    let bulk = stage.add_bulk(host);
+    stage.run_for(secs(3));
+    assert!(stage.flows_use(bulk, "wifi"), "{:?}", stage.routes(bulk));
+    let moves = |stage: &Stage| {
+        let moved = |report: &Report| matches!(report, Report::Handover { .. });
+        stage.host(host).reports().iter().filter(|(_, report)| moved(report)).count()
+    };
+    stage.set_alive(host, "lte", Way::Both, false);
+    stage.run_for(secs(3));
+    assert_eq!(moves(&stage), 0);
+    stage.set_alive(host, "lte", Way::Both, true);
+    stage.run_for(secs(3));
+    stage.set_alive(host, "wifi", Way::Both, false);
+    stage.run_for(secs(3));
+    assert_eq!(moves(&stage), 1, "and what was carried is");
+}
