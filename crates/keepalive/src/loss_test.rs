@@ -12,8 +12,8 @@
 //! * **Bursts.** Lost packets come in bursts, and one burst is one event. So a sum grows by at most half its threshold
 //!   in [`EVENT`], and a verdict needs two events.
 //! * **The flow's own congestion.** Packets arrive late before a full queue drops them. While the round-trip time is far
-//!   above its recent minimum, losses count as one event per [`CONGESTED_EVENT`], and only for the levels above what a
-//!   sender that reacts to loss causes.
+//!   above its recent minimum, losses count as one event per [`CONGESTED_EVENT`], and against what senders cause by
+//!   themselves instead of the baseline.
 //! * **The end of a verdict.** A sign of life does not end it. A second CUSUM does, of the baseline against the level of
 //!   the verdict.
 
@@ -33,10 +33,14 @@ pub const FALSE_ALARM_S: f64 = 1e5;
 pub const EVENT: Span = Span::from_millis(100);
 /// The same while the path is congested.
 pub const CONGESTED_EVENT: Span = Span::from_secs(2);
-/// Senders that react to loss cause less than this by themselves.
-const CONGESTION_LOSS: f64 = 0.1;
-/// A verdict ends when the baseline is this many times as likely as its level.
+/// Loss that senders cause by themselves while the path is congested: it takes the place of [`BASELINE`], and only levels
+/// above it are tested for.
+const CONGESTION_LOSS: f64 = 0.05;
+/// A verdict ends when the baseline is this many times as likely as a loss halfway from it to the level, by ratio. The
+/// level itself would be too far away: a loss between the two would give a verdict and end it by turns.
 const END_ODDS: f64 = 1_000.0;
+/// Standard deviations from what was counted to the bounds of loss.
+const BOUND_DEVIATIONS: f64 = 1.5;
 /// A verdict's share of lost packets is that of about the last this many.
 const WINDOW: f64 = 500.0;
 /// Time constant of the packet rate, in seconds.
@@ -126,17 +130,19 @@ impl Recent {
     }
 }
 
-/// What the loss of a direction may be, given that of `sent` packets this many were lost: the upper end of Wilson's
-/// score interval of one standard deviation, in [0, 1]. Wide where few packets were counted, 1 where none was.
+/// What the loss of a direction may be, given that of `sent` packets this many were lost: the ends of Wilson's score
+/// interval, in [0, 1]. Wide where few packets were counted, all where none was.
 #[must_use]
-pub fn upper_bound(sent: f64, lost: f64) -> f64 {
+pub fn bounds(sent: f64, lost: f64) -> (f64, f64) {
     if sent < 1.0 {
-        return 1.0;
+        return (0.0, 1.0);
     }
+    let z = BOUND_DEVIATIONS;
     let p = (lost / sent).clamp(0.0, 1.0);
-    let half = 0.5 / sent;
-    let deviation = libm::sqrt(p * (1.0 - p) / sent + half * half);
-    ((p + half + deviation) / (1.0 + 2.0 * half)).min(1.0)
+    let half = 0.5 * z * z / sent;
+    let deviation = libm::sqrt(z * z * p * (1.0 - p) / sent + half * half);
+    let end = |sign: f64| ((p + half + sign * deviation) / (1.0 + 2.0 * half)).clamp(0.0, 1.0);
+    (end(-1.0), end(1.0))
 }
 
 /// Log-likelihood ratio of a loss `p` against `q`, of one packet that is lost and one that arrives.
@@ -147,10 +153,10 @@ fn ratios(p: f64, q: f64) -> (f64, f64) {
 /// The threshold of a level at a packet rate, by Wald's approximation of the mean time to a false alarm
 /// (Siegmund, Sequential Analysis, 1985, section 2.6): exp(h + excess)/|mean step|, where the excess over the threshold
 /// is about half a step of a lost packet.
-fn threshold(level: f64, rate: f64) -> f64 {
+fn threshold(level: f64, baseline: f64, rate: f64) -> f64 {
     let share_s = FALSE_ALARM_S * 2.0 * LEVELS.len() as f64;
-    let (lost, came) = ratios(level, BASELINE);
-    let step = -(BASELINE * lost + (1.0 - BASELINE) * came);
+    let (lost, came) = ratios(level, baseline);
+    let step = -(baseline * lost + (1.0 - baseline) * came);
     let packets = share_s * rate.max(LEAST_RATE);
     (libm::log(packets * step) - 0.5 * lost).max(lost)
 }
@@ -178,16 +184,16 @@ impl LossTest {
         self.verdict.as_ref()
     }
 
-    /// Share of lost packets according to the verdict that stands, in [0, 1]; zero without one.
+    /// The least loss that explains the recent packets while a verdict stands, in [0, 1]; zero without one.
     #[must_use]
-    pub fn loss(&self) -> f64 {
-        self.verdict.map_or(0.0, |verdict| verdict.loss)
+    pub fn least(&self) -> f64 {
+        self.verdict.map_or(0.0, |_| bounds(self.recent.sent, self.recent.lost).0)
     }
 
-    /// Loss that the recent packets do not rule out ([`upper_bound`]).
+    /// The most loss that the recent packets do not rule out, in [0, 1].
     #[must_use]
-    pub fn bound(&self) -> f64 {
-        upper_bound(self.recent.sent, self.recent.lost)
+    pub fn most(&self) -> f64 {
+        bounds(self.recent.sent, self.recent.lost).1
     }
 
     /// A sum has passed a quarter of its threshold: a verdict may follow.
@@ -196,7 +202,7 @@ impl LossTest {
         self.sums
             .iter()
             .zip(LEVELS)
-            .any(|(sum, level)| sum.value > 0.25 * threshold(level, self.rate))
+            .any(|(sum, level)| sum.value > 0.25 * threshold(level, BASELINE, self.rate))
     }
 
     /// The path was down, or has new counters: what was lost until these totals is no loss of a path that lives.
@@ -249,12 +255,13 @@ impl LossTest {
     fn add(&mut self, now: Time, sent: f64, lost: f64, conditions: Conditions) -> bool {
         let above = self.verdict.map_or(0.0, |verdict| verdict.level);
         let (mut used, mut given) = (0.0_f64, None);
+        let baseline = if conditions.congested { CONGESTION_LOSS } else { BASELINE };
+        let above = baseline.max(above);
         for (sum, level) in self.sums.iter_mut().zip(LEVELS).filter(|(_, level)| *level > above) {
-            let (of_lost, of_came) = ratios(level, BASELINE);
+            let (of_lost, of_came) = ratios(level, baseline);
+            let limit = threshold(level, baseline, self.rate);
             let step = lost * of_lost + (sent - lost) * of_came;
-            let limit = threshold(level, self.rate);
-            let ignored = conditions.congested && level < CONGESTION_LOSS && step > 0.0;
-            let step = if ignored { 0.0 } else { step.min(0.5 * limit * self.credit) };
+            let step = step.min(0.5 * limit * self.credit);
             used = used.max(step / (0.5 * limit));
             sum.value += step;
             sum.counted.sent += sent as u64;
@@ -279,7 +286,8 @@ impl LossTest {
     fn recover(&mut self, sent: f64, lost: f64) -> bool {
         let Some(verdict) = &mut self.verdict else { return false };
         verdict.loss = self.recent.share();
-        let (of_lost, of_came) = ratios(BASELINE, verdict.level);
+        let halfway = libm::sqrt(BASELINE * verdict.level);
+        let (of_lost, of_came) = ratios(BASELINE, halfway);
         self.recovery = (self.recovery + lost * of_lost + (sent - lost) * of_came).max(0.0);
         let ends = self.recovery >= libm::log(END_ODDS);
         if ends {

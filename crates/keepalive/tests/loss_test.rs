@@ -146,7 +146,7 @@ fn losses_at_a_full_queue_count_for_little() {
 
 #[test]
 fn a_verdict_ends_when_the_loss_has_ended_and_not_before() {
-    for (loss, least_s, most_s) in [(0.4, 0.0, 2.0), (0.15, 0.0, 2.0), (0.05, 0.5, 10.0)] {
+    for (loss, least_s, most_s) in [(0.4, 0.5, 5.0), (0.15, 1.0, 5.0), (0.05, 2.0, 12.0)] {
         let mut way = Way::new(5, 100.0);
         way.run(60, 0.0);
         way.run(60, loss);

@@ -218,8 +218,8 @@ fn view(bid: u16, keepalive: Option<&Keepalive>, usable: bool, since: Time) -> P
     // Up is from the host's point of view, and it is the anchor that asks.
     let up = losses.map(|losses| &losses.down);
     let down = losses.map(|losses| &losses.up);
-    let share = |test: Option<&LossTest>| test.map_or(0.0, LossTest::loss);
-    let bound = |test: Option<&LossTest>| test.map_or(1.0, LossTest::bound);
+    let share = |test: Option<&LossTest>| test.map_or(0.0, LossTest::least);
+    let bound = |test: Option<&LossTest>| test.map_or(1.0, LossTest::most);
     PathView {
         id: PathId(bid as u8),
         usable,

@@ -172,8 +172,13 @@ fn alarms(calm: Calm, measured_by: MeasuredBy, seed: u64, seconds: u64) -> (usiz
     world.run(Time(seconds * 1_000_000_000));
     let reports = world.host().reports();
     let verdict = |report: &Report| matches!(report, Report::PathLoss { verdict: Some(_), .. });
-    let moved = |report: &Report| {
-        matches!(report, Report::Handover { cause: Cause::Lossy | Cause::Better, .. })
+    // A download of the default class moves between equal paths for its own queue's round-trip time: docs/limits.md.
+    let queues = matches!(calm, Calm::Bulk(_) | Calm::Downloads);
+    let moved = |report: &Report| match report {
+        Report::Handover { cause, .. } => {
+            *cause == Cause::Lossy || *cause == Cause::Better && !queues
+        }
+        _ => false,
     };
     let count = |is: &dyn Fn(&Report) -> bool| reports.iter().filter(|(_, r)| is(r)).count();
     (count(&verdict), count(&moved))
@@ -219,7 +224,7 @@ fn what_is_no_loss_of_one_path_alone_moves_nothing() {
 }
 
 #[test]
-#[ignore = "an hour"]
+#[ignore = "hours"]
 fn soak_what_is_no_loss_of_one_path_alone_moves_nothing() {
     stays_calm(20, 6 * 3_600);
 }

@@ -6,7 +6,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use segue_clock::{Span, Time};
-use segue_keepalive::loss_test::upper_bound;
+use segue_keepalive::loss_test::bounds;
 use segue_keepalive::size::Direction;
 use segue_keepalive::{Client, ClientInput, Counted, LossTest, LossVerdict, PathLosses};
 
@@ -28,7 +28,7 @@ const MOST_COUNTED: u64 = 500;
 /// What steering sees of the loss of one direction.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SeenLoss {
-    /// Share of lost packets by the verdict that stands; zero without one.
+    /// The least that explains the counts while a verdict stands; zero without one.
     pub(super) share: f64,
     /// The most that the counts do not rule out.
     pub(super) bound: f64,
@@ -62,8 +62,8 @@ impl Path {
             return Default::default();
         };
         let seen = |direction, sent: u64| match self.loss_test(direction) {
-            Some(test) => SeenLoss { share: test.loss(), bound: test.bound() },
-            None => SeenLoss { share: 0.0, bound: upper_bound(sent.min(MOST_COUNTED) as f64, 0.0) },
+            Some(test) => SeenLoss { share: test.least(), bound: test.most() },
+            None => SeenLoss { share: 0.0, bound: bounds(sent.min(MOST_COUNTED) as f64, 0.0).1 },
         };
         if down.sent == 0 {
             let SeenLoss { share, bound } = seen(Direction::Up, up.sent);
