@@ -97,6 +97,8 @@ soak:
 	$(CARGO) test -p segue --test bars -- --ignored --nocapture busy_for_ten_minutes
 	$(CARGO) test -p segue --test bars -- --ignored --nocapture of_thousands_of_round_trip_times
 	$(CARGO) test -p segue --test bars -- --ignored --nocapture without_a_configuration unplugged fifty_hosts
+	$(CARGO) test -p segue --test bars -- --ignored --nocapture soak_
+	$(CARGO) test -p segue-sim --test tunnel -- --ignored --nocapture soak_
 	$(CARGO) test -p segue --test daemons -- --ignored --nocapture soak_
 	FAULT_FIRST=$(FAULT_FIRST) FAULT_SEEDS=$(FAULT_SEEDS) \
 		$(CARGO) test -p segue-faults --test faults -- --ignored --nocapture soak

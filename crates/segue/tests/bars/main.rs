@@ -16,6 +16,7 @@ mod directions;
 mod flow;
 mod late;
 mod loss;
+mod lossy;
 mod restart;
 mod returns;
 mod rides;
