@@ -3,11 +3,11 @@
 //! An average answers late: it has to forget the clean past first. [`LossTest`] runs a CUSUM test (Page, Continuous
 //! inspection schemes, 1954) on the exact counts that probes carry. For each of four [`LEVELS`] of loss it adds up the
 //! log-likelihood ratio of that level against [`BASELINE`], never below zero, and gives a verdict when the sum exceeds
-//! a threshold. The thresholds are such that a path that loses no more than the baseline gets one verdict per
-//! [`FALSE_ALARM_S`], all levels and both directions together.
+//! a threshold. A path that loses no more than the baseline gets one verdict per [`FALSE_ALARM_S`], all levels and both
+//! directions together.
 //!
-//! * **What counts as lost.** A packet that the probe overtook is not lost. Of the packets that are missing, as many as
-//!   reordering explains stay [unconfirmed](LossTest::balance) until the next probe. A surplus (those that came late, or
+//! * **Reordering.** A packet that the probe overtook is not lost. The test holds back as many missing packets as
+//!   reordering explains until the next probe. A surplus (those that came late, or
 //!   duplicates) is set against the losses of the next pair of counters and no further, or duplicates would hide loss.
 //! * **Bursts.** Lost packets come in bursts, and one burst is one event. So a sum grows by at most half its threshold
 //!   in [`EVENT`], and a verdict needs two events.
@@ -39,7 +39,7 @@ const CONGESTION_LOSS: f64 = 0.05;
 /// A verdict ends when the baseline is this many times as likely as a loss halfway from it to the level, by ratio. The
 /// level itself would be too far away: a loss between the two would give a verdict and end it by turns.
 const END_ODDS: f64 = 1_000.0;
-/// Standard deviations from what was counted to the bounds of loss.
+/// Standard deviations between the counted loss and its bounds.
 const BOUND_DEVIATIONS: f64 = 1.5;
 /// A verdict's share of lost packets is that of about the last this many.
 const WINDOW: f64 = 500.0;
@@ -68,7 +68,7 @@ pub struct LossVerdict {
     pub loss: f64,
 }
 
-/// What is known of a path at the time of a pair of counters.
+/// The state of a path at a pair of counters.
 #[derive(Clone, Copy, Debug)]
 pub struct Conditions {
     /// Mean difference of consecutive round-trip times, in seconds.
@@ -95,7 +95,7 @@ pub struct LossTest {
     recent: Recent,
 }
 
-/// The sum of one level, and what was counted since it was last zero.
+/// The sum of one level, and the packets since it was last zero.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
     value: f64,
@@ -130,8 +130,8 @@ impl Recent {
     }
 }
 
-/// What the loss of a direction may be, given that of `sent` packets this many were lost: the ends of Wilson's score
-/// interval, in [0, 1]. Wide where few packets were counted, all where none was.
+/// The least and the most loss that explain `lost` of `sent` packets: Wilson's score interval, in [0, 1]. It is wide for
+/// few packets, and all of [0, 1] for none.
 #[must_use]
 pub fn bounds(sent: f64, lost: f64) -> (f64, f64) {
     if sent < 1.0 {
@@ -205,7 +205,7 @@ impl LossTest {
             .any(|(sum, level)| sum.value > 0.25 * threshold(level, BASELINE, self.rate))
     }
 
-    /// The path was down, or has new counters: what was lost until these totals is no loss of a path that lives.
+    /// The path was down, or has new counters: losses until these totals do not count.
     pub fn skip(&mut self, now: Time, total: Counted) {
         (self.seen, self.at) = (total, now);
         self.balance = 0.0;
@@ -299,7 +299,7 @@ impl LossTest {
 }
 
 impl Counted {
-    /// What was counted since `earlier`; `None` if a counter went backwards.
+    /// The packets since `earlier`; `None` if a counter went backwards.
     fn since(self, earlier: Counted) -> Option<Counted> {
         let sent = self.sent.checked_sub(earlier.sent)?;
         Some(Counted { sent, received: self.received.checked_sub(earlier.received)? })
@@ -358,7 +358,7 @@ pub struct PathLosses {
 }
 
 impl PathLosses {
-    /// Tests that begin with what is counted so far.
+    /// Tests that begin with the present counts.
     #[must_use]
     pub fn new(now: Time, client: &Client) -> PathLosses {
         let [up, down] = client.counted().map(|total| LossTest::new(now, total));

@@ -25,7 +25,7 @@ const RECOUNT: Span = Span::from_millis(100);
 /// Counts of a path without losses go back this far, in packets.
 const MOST_COUNTED: u64 = 500;
 
-/// What steering sees of the loss of one direction.
+/// The loss of one direction, as steering uses it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SeenLoss {
     /// The least that explains the counts while a verdict stands; zero without one.
@@ -55,8 +55,8 @@ impl Path {
         self.losses.as_deref().is_some_and(PathLosses::is_lossy)
     }
 
-    /// What steering sees of the loss up and down. What only round trips show is divided evenly, which is right for
-    /// small equal losses.
+    /// The loss up and down, as steering uses it. The loss of round trips is divided evenly, which is right for small
+    /// equal losses.
     pub(super) fn seen_losses(&self) -> [SeenLoss; 2] {
         let Some([up, down]) = self.client.as_ref().map(Client::counted) else {
             return Default::default();
