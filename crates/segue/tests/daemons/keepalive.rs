@@ -77,7 +77,8 @@ fn what_a_host_reports_is_what_its_anchor_shows(datapath: &'static str) {
         let Some(world) = World::new(datapath) else { return };
         let anchor = world.anchor();
         let join = world.enroll(&anchor, "laptop");
-        let config = format!("[keepalive]\nmode = \"{mode}\"\n");
+        // A path without data has one request in five seconds.
+        let config = format!("[keepalive]\nmode = \"{mode}\"\nloss_interval = 2\n");
         let host = world.host_in(world.net.host(), "reporting", &join, &config);
         host.wait("both paths", |status| paths_up(status) == 2);
         for daemon in [&host, &anchor] {

@@ -314,6 +314,7 @@ mod tests {
             bindings: vec![binding],
             flows: vec![flow],
             flow_count: 3,
+            binding_count: 1,
             handovers: vec![handover],
             tunnels: vec![measured_tunnel()],
             ..LmaStatus::default()
