@@ -130,7 +130,7 @@ impl Colours {
     pub fn state(self, state: &str) -> String {
         match state {
             "up" => self.paint(Tone::Good, state),
-            "in doubt" => self.paint(Tone::Doubtful, state),
+            "in doubt" | "lossy" => self.paint(Tone::Doubtful, state),
             "down" => self.paint(Tone::Bad, state),
             _ => state.to_owned(),
         }
