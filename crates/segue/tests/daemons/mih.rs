@@ -211,11 +211,12 @@ fn told_in_time(rounds: usize) {
     let Some(told) = Told::new("udp", &["wlan1", "lte2"]) else { return };
     told.is_subscribed(0, LINKS[0].1, 2);
     told.is_subscribed(1, LINKS[3].1, 2);
+    // One after the other: the host talks from the prefix of the first.
     told.domain.attach("host:wlan", "wlan1");
-    told.domain.attach("host:wwan", "lte2");
     told.domain.is_bound(FIRST, "fd00:2::2");
-    told.domain.is_bound(SECOND, "fd00:3::3");
     told.domain.address("host", "wlan");
+    told.domain.attach("host:wwan", "lte2");
+    told.domain.is_bound(SECOND, "fd00:3::3");
     told.domain.address("host", "wwan");
     self::told(&told.domain, &["wlan1", "lte2"]);
     let mut gaps = [Vec::new(), Vec::new()];

@@ -90,6 +90,8 @@ fn a_loss_that_rises_asks_for_more_questions_so_that_false_alarms_stay_rare() {
         };
         set_loss(&mut stage, 5);
         stage.add_voice(host);
+        // The flow stays, or an idle path would learn slowly.
+        stage.handover(host, None, None, Some("wifi"));
         stage.run_for(secs(60));
         let before = questions(&stage, host, "wifi");
         set_loss(&mut stage, 80);
