@@ -33,8 +33,9 @@ pub use any::{Any, expecting};
 pub use events::{EventRecord, EventsPage, News};
 pub use place::Place;
 pub use tunnels::{
-    Count, EnrolmentStatus, FlowStatus, FlowsPage, HostStatus, LossStatus, PathStatus,
-    TroubleStatus, TunnelAnswer, TunnelEvent, TunnelRequest, TunnelStatus, Tunnels, WhyStatus,
+    Count, EnrolmentStatus, FilterStatus, FlowStatus, FlowsPage, HostStatus, LossStatus,
+    PathStatus, TroubleStatus, TunnelAnswer, TunnelEvent, TunnelRequest, TunnelStatus, Tunnels,
+    WhyStatus,
 };
 
 /// A daemon's refusal of an unauthorised client.

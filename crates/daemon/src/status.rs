@@ -8,11 +8,12 @@ use segue_keepalive::size::Direction;
 use segue_keepalive::{Counted, Estimates, LossVerdict, Why};
 use segue_steering::Class;
 use segue_tunnel::host::Path;
-use segue_tunnel::{Anchor, End, Host};
-use segue_wire::{Encapsulation, Mode};
+use segue_tunnel::{Anchor, End, Filter, Host};
+use segue_wire::{Encapsulation, FlowKey, Mode};
 
 use crate::control::{
-    Count, FlowStatus, FlowsPage, HostStatus, LossStatus, PathStatus, TunnelStatus, WhyStatus,
+    Count, FilterStatus, FlowStatus, FlowsPage, HostStatus, LossStatus, PathStatus, TunnelStatus,
+    WhyStatus,
 };
 
 /// The state of a path that is not watched.
@@ -53,6 +54,7 @@ pub(crate) fn of_host(end: &mut Over<Host>, common: TunnelStatus, now: Time) -> 
         paths: host_paths(host, datapath.as_mut(), now),
         classes: classes.collect(),
         orders: orders.collect(),
+        filtered: filters(host, now),
         ..common
     }
 }
@@ -96,6 +98,23 @@ fn agreed(status: &mut PathStatus, mode: Mode, rides: bool, encapsulation: Encap
         Encapsulation::Upmt => "upmt",
     }
     .into();
+}
+
+fn filters(host: &Host, now: Time) -> Vec<FilterStatus> {
+    let path = |number: u8| host.paths().find(|(n, _)| *n == number).map(|(_, path)| path.name());
+    let status = |(flow, path_name, filter): (&FlowKey, &str, &Filter)| {
+        let Count { sent, lost } = count(filter.counted);
+        FilterStatus {
+            flow: flow.to_string(),
+            path: path_name.to_owned(),
+            direction: filter.direction.name().to_owned(),
+            sent,
+            lost,
+            ago_s: now.since(filter.at).as_secs_f64(),
+            uses: host.flow(flow).and_then(|flow| path(flow.path)).map(str::to_owned),
+        }
+    };
+    host.filters().map(status).collect()
 }
 
 fn loss_status(now: Time, verdict: &LossVerdict) -> LossStatus {
@@ -272,6 +291,8 @@ pub fn host_flows(
                 "bound here by an operator".into()
             } else if via.is_some() {
                 "its path is dead".into()
+            } else if let Some(why) = host.why_flow(now, &entry.key) {
+                why
             } else {
                 whys.get(&flow.class).cloned().unwrap_or_default()
             };

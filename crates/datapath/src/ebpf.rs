@@ -76,8 +76,8 @@ use crate::device::{DeviceKind, Injector, Tun};
 use crate::locals::Watch;
 use crate::worker::Worker;
 use crate::{
-    Datapath, DatapathError, EventSink, FlowCursor, FlowPage, Kind, LinuxDatapath, MissPacket,
-    PathCounters, PathSetup, ProbeOrder, Reach, Reinjection, Role, Setup, Via,
+    Datapath, DatapathError, EventSink, FlowCount, FlowCursor, FlowPage, Kind, LinuxDatapath,
+    MissPacket, PathCounters, PathSetup, ProbeOrder, Reach, Reinjection, Role, Setup, Via,
 };
 
 const THREAD: &str = "segue-ebpf";
@@ -382,6 +382,13 @@ impl Datapath for Ebpf {
 
     fn unbind_flow(&mut self, key: &FlowKey) {
         self.shore.tables.unbind(key);
+    }
+
+    fn count_flow(&mut self, key: &FlowKey) -> Option<FlowCount> {
+        let (generation_of_flow, count) = self.shore.tables.count_flow(key)?;
+        let path = self.paths.get(&count.slot)?;
+        let is_its_own = path.config.flags & PATH_VIA == 0;
+        (generation(&path.config) == generation_of_flow && is_its_own).then_some(count)
     }
 
     fn send_probes(&mut self, orders: &[ProbeOrder]) -> Result<(), DatapathError> {

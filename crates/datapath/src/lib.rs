@@ -28,7 +28,8 @@ mod worker;
 pub use ebpf::{StampAnswers, StampCounts, StampOptions};
 pub use error::DatapathError;
 pub use segue_tunnel::datapath::{
-    Datapath, PathCounters, PathSetup, ProbeEvent, ProbeKind, ProbeOrder, Reinjection, Role, Via,
+    Datapath, FlowCount, PathCounters, PathSetup, ProbeEvent, ProbeKind, ProbeOrder, Reinjection,
+    Role, Via,
 };
 use types::FLOWS_A_PAGE;
 pub use types::{

@@ -28,8 +28,9 @@ use crate::drops::Drops;
 use crate::misses::Misses;
 use crate::sync::lock;
 use crate::{
-    Datapath, DatapathError, EventSink, FlowCursor, FlowPage, Kind, LinuxDatapath, MissPacket,
-    PathCounters, PathSetup, ProbeKind, ProbeOrder, Reach, Reinjection, Role, Setup, Via,
+    Datapath, DatapathError, EventSink, FlowCount, FlowCursor, FlowPage, Kind, LinuxDatapath,
+    MissPacket, PathCounters, PathSetup, ProbeKind, ProbeOrder, Reach, Reinjection, Role, Setup,
+    Via,
 };
 use flows::FlowTable;
 use path::{Path, State};
@@ -264,6 +265,11 @@ impl Datapath for User {
 
     fn unbind_flow(&mut self, key: &FlowKey) {
         lock(&self.shared.core).flows.unbind(key);
+    }
+
+    fn count_flow(&mut self, key: &FlowKey) -> Option<FlowCount> {
+        let core = lock(&self.shared.core);
+        core.flows.count(key).filter(|count| core.vias.get(count.slot as usize) == Some(&None))
     }
 
     fn send_probes(&mut self, orders: &[ProbeOrder]) -> Result<(), DatapathError> {

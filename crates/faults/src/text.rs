@@ -228,7 +228,8 @@ impl Draft {
     }
 
     fn fault_of_link(&self, verb: &str, words: &mut Words<'_>) -> Result<Option<Fault>, String> {
-        let verbs = ["loss", "burst", "duplicate", "reorder", "delay", "narrow", "cut", "mend"];
+        let verbs =
+            ["loss", "burst", "duplicate", "reorder", "delay", "narrow", "filter", "cut", "mend"];
         if !verbs.contains(&verb) {
             return Ok(None);
         }
@@ -243,6 +244,7 @@ impl Draft {
             }
             "delay" => LinkFault::Delay(words.millis("the delay", 2_000)? as u16),
             "narrow" => LinkFault::Narrow(words.number("the size", 68, u16::MAX)?),
+            "filter" => LinkFault::Filter(words.number("the port", 1, u16::MAX)?),
             "cut" => LinkFault::Cut,
             _ => LinkFault::Mend,
         };

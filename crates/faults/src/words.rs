@@ -182,6 +182,7 @@ impl fmt::Display for Fault {
                     LinkFault::Reorder(n, ms) => write!(f, "reorder {at} {way} {n} {ms}ms"),
                     LinkFault::Delay(ms) => write!(f, "delay {at} {way} {ms}ms"),
                     LinkFault::Narrow(bytes) => write!(f, "narrow {at} {way} {bytes}"),
+                    LinkFault::Filter(port) => write!(f, "filter {at} {way} {port}"),
                     LinkFault::Cut => write!(f, "cut {at} {way}"),
                     LinkFault::Mend => write!(f, "mend {at} {way}"),
                 }

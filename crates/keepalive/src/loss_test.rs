@@ -212,6 +212,12 @@ impl LossTest {
         self.sums = [Sum { since: now, ..Sum::default() }; LEVELS.len()];
     }
 
+    /// As [`skip`](LossTest::skip), and no verdict stands any more.
+    fn restart(&mut self, now: Time, total: Counted) {
+        self.skip(now, total);
+        (self.verdict, self.recovery, self.recent) = (None, 0.0, Recent::default());
+    }
+
     /// Takes the totals of `now`. Returns whether a verdict was given or ended.
     pub fn observe(&mut self, now: Time, total: Counted, conditions: Conditions) -> bool {
         let (sent, received) = match total.since(self.seen) {
@@ -379,6 +385,19 @@ impl PathLosses {
         let congested = estimates.rtt_last.is_some_and(queue);
         let conditions = Conditions { jitter_s, congested };
         [self.up.observe(now, total_up, conditions), self.down.observe(now, total_down, conditions)]
+    }
+
+    /// The verdict that was given last, of those that stand.
+    #[must_use]
+    pub fn latest(&self) -> Option<&LossVerdict> {
+        [self.up.verdict(), self.down.verdict()].into_iter().flatten().max_by_key(|v| v.at)
+    }
+
+    /// What was lost so far is explained: no verdict stands, and the tests go on from the present counts.
+    pub fn restart(&mut self, now: Time, client: &Client) {
+        let [up, down] = client.counted();
+        self.up.restart(now, up);
+        self.down.restart(now, down);
     }
 
     /// A verdict stands.

@@ -124,6 +124,12 @@ impl Packet {
         (&*self.payload as &dyn Any).downcast_ref()
     }
 
+    /// The packet that it carries through a tunnel.
+    #[must_use]
+    pub fn tunnelled(&self) -> Option<&Packet> {
+        self.value::<Raw>()?.inner.as_ref()
+    }
+
     /// What it carries, to change it.
     pub fn value_mut<T: Payload>(&mut self) -> Option<&mut T> {
         (&mut *self.payload as &mut dyn Any).downcast_mut()

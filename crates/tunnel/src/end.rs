@@ -11,7 +11,8 @@ use segue_keepalive::Reading;
 use segue_wire::{FlowKey, TooBig};
 
 use crate::datapath::{
-    Carried, Datapath, DatapathEvent, Missed, Order, ProbeEvent, ProbeOrder, Role, Ticket,
+    Carried, Datapath, DatapathEvent, FlowCount, Missed, Order, ProbeEvent, ProbeOrder, Role,
+    Ticket,
 };
 use crate::{
     Anchor, AnchorInput, AnchorOutput, Host, HostInput, HostOutput, Known, Output, Report,
@@ -53,6 +54,8 @@ pub trait Side:
     fn miss(key: FlowKey, dscp: u8, ticket: Ticket) -> Self::Own;
     /// When all flows were last in use, for a side that forgets those that ended.
     fn in_use(seen: Vec<(FlowKey, Time)>) -> Option<Self::Own>;
+    /// What was counted of some flows.
+    fn counted(round: u32, counts: Vec<Option<FlowCount>>) -> Self::Own;
     /// Several packets came in one piece on a path.
     fn uncut(slot: u32) -> Self::Own;
     /// A test of the packet size was answered, for a side that asks.
@@ -93,6 +96,10 @@ impl Side for Host {
 
     fn in_use(seen: Vec<(FlowKey, Time)>) -> Option<HostInput> {
         Some(HostInput::Flows { seen, last: true })
+    }
+
+    fn counted(round: u32, counts: Vec<Option<FlowCount>>) -> HostInput {
+        HostInput::Counted(round, counts)
     }
 
     fn uncut(slot: u32) -> HostInput {
@@ -140,6 +147,10 @@ impl Side for Anchor {
 
     fn in_use(_: Vec<(FlowKey, Time)>) -> Option<AnchorInput> {
         None
+    }
+
+    fn counted(round: u32, counts: Vec<Option<FlowCount>>) -> AnchorInput {
+        AnchorInput::Counted(round, counts)
     }
 
     fn uncut(slot: u32) -> AnchorInput {
@@ -194,6 +205,8 @@ pub struct Turn<E> {
     /// Paths to read, and one whose carried data the machine has yet to learn.
     to_read: vec::IntoIter<u32>,
     carried: Option<u32>,
+    /// Counts of flows that the machine has yet to learn.
+    counted: Vec<(u32, Vec<Option<FlowCount>>)>,
     stage: Stage,
     /// What could not be done.
     pub failures: Vec<Failure<E>>,
@@ -207,6 +220,7 @@ impl<E> Default for Turn<E> {
             waiting: Vec::new().into_iter(),
             to_read: Vec::new().into_iter(),
             carried: None,
+            counted: Vec::new(),
             stage: Stage::Idle,
             failures: Vec::new(),
         }
@@ -366,6 +380,9 @@ impl<M: Side, D: Datapath> End<M, D> {
                     self.machine.handle(clock(), input.into());
                     return true;
                 }
+            } else if let Some((round, counts)) = turn.counted.pop() {
+                self.machine.handle(clock(), M::counted(round, counts).into());
+                return true;
             } else if let Some(probe) = turn.waiting.next() {
                 self.probed = true;
                 self.machine.handle(clock(), M::probe(probe).into());
@@ -430,6 +447,10 @@ impl<M: Side, D: Datapath> End<M, D> {
             Order::TestSize(slot, test) => datapath.test_size(slot, test),
             Order::Bind(key, slot) => done = datapath.bind_flow(key, slot),
             Order::Unbind(key) => datapath.unbind_flow(&key),
+            Order::CountFlows(round, flows) => {
+                let counts = flows.iter().map(|key| datapath.count_flow(key)).collect();
+                turn.counted.push((round, counts));
+            }
             Order::Inject(ticket) => {
                 if let Some(packet) = self.take(turn, ticket) {
                     self.datapath.inject(packet);

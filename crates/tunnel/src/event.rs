@@ -10,7 +10,7 @@ use segue_steering::Class;
 use segue_wire::signal::{FromAnchor, FromHost, WaysOut};
 use segue_wire::{FlowKey, TooBig};
 
-use crate::{Carried, Order, ProbeEvent, Report, Ticket};
+use crate::{Carried, FlowCount, Order, ProbeEvent, Report, Ticket};
 
 /// Names a signalling connection at the anchor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,6 +43,8 @@ pub enum HostInput {
     Carried(u32, Carried),
     /// A test of the packet size of the path in this slot was answered: its token.
     Sized(u32, u32),
+    /// What the packet path has counted of the flows of [`Order::CountFlows`], in their order.
+    Counted(u32, Vec<Option<FlowCount>>),
     /// Several packets came in one piece on the path in this slot, and were refused.
     Uncut(u32),
     /// A router says that a packet was too big, and quotes it.
@@ -180,6 +182,8 @@ pub enum AnchorInput {
     /// What the datapath measured by itself on the path in this slot. Before a tick, for each path in
     /// [`crate::Anchor::due`].
     Reading(u32, Reading),
+    /// What the packet path has counted of the flows of [`Order::CountFlows`], in their order.
+    Counted(u32, Vec<Option<FlowCount>>),
     /// Several packets came in one piece on the path in this slot, and were refused.
     Uncut(u32),
     /// A flow has no binding; the driver holds its packet.

@@ -42,10 +42,11 @@ mod report;
 pub use anchor::Anchor;
 pub use config::{AnchorConfig, HostConfig, Known, PathConfig};
 pub use datapath::{
-    Carried, Order, PathSetup, ProbeEvent, ProbeKind, ProbeOrder, Reinjection, Ticket, Via,
+    Carried, FlowCount, Order, PathSetup, ProbeEvent, ProbeKind, ProbeOrder, Reinjection, Ticket,
+    Via,
 };
 pub use end::{End, Failure, Side, ToDriver, Turn};
 pub use event::{AnchorInput, AnchorOutput, ConnId, Ending, HostInput, HostOutput, Output};
-pub use host::Host;
+pub use host::{Filter, Host};
 pub use pool::Pool;
 pub use report::{Cause, Report, Takes};

@@ -7,8 +7,9 @@ use core::net::IpAddr;
 
 use segue_clock::Span;
 use segue_keepalive::size::Direction;
-use segue_keepalive::{LossVerdict, State};
+use segue_keepalive::{Counted, LossVerdict, State};
 use segue_steering::Class;
+use segue_wire::FlowKey;
 use segue_wire::signal::Refusal;
 
 /// Why flows moved.
@@ -129,6 +130,21 @@ pub enum Report {
         /// From the beginning of the loss, as far as the counts show it, to the verdict.
         took: Span,
     },
+    /// The data of a flow die on a path while probes pass (host).
+    FlowFiltered {
+        /// The flow, as it leaves the host.
+        flow: FlowKey,
+        /// The path's name.
+        path: String,
+        /// In which direction they die.
+        direction: Direction,
+        /// The packets that showed it.
+        counted: Counted,
+        /// From the first of them to the finding.
+        took: Span,
+        /// The path that it uses now; `None` if there is no other.
+        to: Option<String>,
+    },
     /// The sizes that a path takes have changed (host): the largest IP packet of each direction, in bytes.
     PathMtu {
         /// The path's name.
@@ -168,6 +184,7 @@ impl Report {
             Report::PathState { .. } => "path_state",
             Report::PathDoubt { .. } => "path_doubt",
             Report::PathLoss { .. } => "path_loss",
+            Report::FlowFiltered { .. } => "flow_filtered",
             Report::PathMtu { .. } => "path_mtu",
             Report::Handover { .. } => "handover",
         }
@@ -186,7 +203,7 @@ impl Report {
             | Report::PathDoubt { host, .. }
             | Report::PathLoss { host, .. }
             | Report::Handover { host, .. } => host,
-            Report::PathMtu { .. } => "",
+            Report::FlowFiltered { .. } | Report::PathMtu { .. } => "",
         }
     }
 }
@@ -237,6 +254,14 @@ impl fmt::Display for Report {
                 }
                 None => write!(f, "path {path} has stopped losing packets {}", direction.name()),
             },
+            Report::FlowFiltered { flow, path, direction, counted, took, to } => {
+                write!(f, "path {path} drops the data of {flow} {}: ", direction.name())?;
+                write!(f, "{counted} in {:.1} s, while probes pass; ", took.as_secs_f64())?;
+                match to {
+                    Some(to) => write!(f, "the flow moved to {to}"),
+                    None => f.write_str("there is no other path"),
+                }
+            }
             Report::PathMtu { path, up, down } => write!(f, "path {path} {}", Takes(*up, *down)),
             Report::Handover { class, from, to, cause, flows, .. } => {
                 let noun = if *flows == 1 { "flow" } else { "flows" };

@@ -8,6 +8,8 @@ use core::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
+use segue_ip::FlowKey;
+
 use crate::WireError;
 
 /// The version of these messages; a host with another one is refused.
@@ -16,6 +18,8 @@ pub const SIGNAL_VERSION: u16 = 4;
 pub const ALPN: &[u8] = b"segue/1";
 /// Longest message in bytes, without its length field.
 pub const MAX_MESSAGE: usize = 4096;
+/// Most flows that one message asks about.
+pub const MAX_COUNTED: usize = 24;
 /// Longest name of an interface or host in bytes.
 pub const MAX_NAME: usize = 64;
 
@@ -59,6 +63,58 @@ pub enum FromHost {
         /// Its number.
         path: u8,
     },
+    /// Asks what the anchor has counted of some of the host's flows ([`FromAnchor::FlowCounts`]).
+    CountFlows {
+        /// Repeated in the answer.
+        round: u32,
+        /// The flows as their packets leave the host, at most [`MAX_COUNTED`].
+        flows: Vec<CountedFlow>,
+    },
+}
+
+/// A flow whose packets are counted, as it leaves the host. Its source is an inner address of the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CountedFlow {
+    /// Inner source.
+    pub src: IpAddr,
+    /// Inner destination, of the same family.
+    pub dst: IpAddr,
+    /// Source port, or 0.
+    pub sport: u16,
+    /// Destination port, or 0.
+    pub dport: u16,
+    /// IP protocol.
+    pub protocol: u8,
+    /// IPv6 flow label where the ports are unknown, else 0.
+    pub label: u32,
+}
+
+impl From<&FlowKey> for CountedFlow {
+    fn from(key: &FlowKey) -> CountedFlow {
+        let FlowKey { src, dst, sport, dport, protocol, label } = *key;
+        CountedFlow { src, dst, sport, dport, protocol, label }
+    }
+}
+
+impl From<&CountedFlow> for FlowKey {
+    fn from(flow: &CountedFlow) -> FlowKey {
+        let CountedFlow { src, dst, sport, dport, protocol, label } = *flow;
+        FlowKey { src, dst, sport, dport, protocol, label }
+    }
+}
+
+/// What the anchor has counted of a flow since it was bound to its path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlowSeen {
+    /// The host's number of the path over which the anchor sends the flow; `None` if it knows no such flow, or sends it
+    /// over another path than the one it is bound to.
+    pub path: Option<u8>,
+    /// Packets that the anchor has sent on that path, modulo 2³².
+    pub sent: u32,
+    /// Packets that have come over that path, modulo 2³².
+    pub received: u32,
+    /// Mean length of the packets sent, in bytes.
+    pub length: u16,
 }
 
 /// One path as the host offers it.
@@ -185,6 +241,13 @@ pub enum FromAnchor {
         path: u8,
         /// The largest IP packet that the router takes, in bytes; `None` where it does not say.
         mtu: Option<u16>,
+    },
+    /// Answers [`FromHost::CountFlows`].
+    FlowCounts {
+        /// As asked.
+        round: u32,
+        /// In the order of the flows that were asked about.
+        counts: Vec<FlowSeen>,
     },
 }
 

@@ -8,7 +8,8 @@ use segue_wire::enrol::{EnrolRefusal, Enrolled, ToEnrol, Token};
 use segue_wire::flow::Inner;
 use segue_wire::header::flags::REQUEST_REPORT;
 use segue_wire::signal::{
-    FromAnchor, FromHost, PathGrant, PathOffer, Refusal, Timescale, WaysOut, decode, encode,
+    CountedFlow, FlowSeen, FromAnchor, FromHost, PathGrant, PathOffer, Refusal, Timescale, WaysOut,
+    decode, encode,
 };
 use segue_wire::stamp::tlv::{ClassOfService, DirectMeasurement, FollowUp, Writer, kind};
 use segue_wire::stamp::{ErrorEstimate, Facts, Request, SenderPacket, StampKey, Timestamp};
@@ -161,6 +162,15 @@ fn the_messages_in_the_description_of_the_signalling_are_real() {
         token: Token(std::array::from_fn(|n| n as u8)),
         request: vec![0x30, 1, 0],
     };
+    let counted = CountedFlow {
+        src: "10.77.0.2".parse().unwrap(),
+        dst: "192.0.2.9".parse().unwrap(),
+        sport: 40_000,
+        dport: 5_004,
+        protocol: 17,
+        label: 0,
+    };
+    let count = FlowSeen { path: Some(3), sent: 1_000, received: 12, length: 200 };
     let enrolled = |message: Enrolled| encode(&message).unwrap();
     let version = FromAnchor::Refused { reason: Refusal::Version { speaks: 1 } };
     let examples = [
@@ -169,9 +179,11 @@ fn the_messages_in_the_description_of_the_signalling_are_real() {
         ("RemovePath", host(FromHost::RemovePath { path: 3 })),
         ("Leave", host(FromHost::Leave)),
         ("OneByOne", host(FromHost::OneByOne { path: 3 })),
+        ("CountFlows", host(FromHost::CountFlows { round: 7, flows: vec![counted] })),
         ("Registered", anchor(registered)),
         ("WaysOut", anchor(FromAnchor::WaysOut(WaysOut { v4: 0, v6: 64 }))),
         ("TooBig", anchor(FromAnchor::TooBig { path: 3, mtu: Some(1_400) })),
+        ("FlowCounts", anchor(FromAnchor::FlowCounts { round: 7, counts: vec![count] })),
         ("PathReady", anchor(FromAnchor::PathReady(grant))),
         ("PathRefused", anchor(FromAnchor::PathRefused { path: 3, reason: Refusal::NoPath })),
         ("Refused", anchor(version)),

@@ -1,6 +1,7 @@
 //! The words of hosts and anchors on their control sockets.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::Path;
 
 use anyhow::bail;
@@ -117,6 +118,45 @@ pub struct TunnelStatus {
     pub orders: BTreeMap<String, String>,
     /// Packets sent again over another path while their own was in doubt.
     pub reinjected: u64,
+    /// Flows whose data a path drops while probes pass (host).
+    #[serde(default)]
+    pub filtered: Vec<FilterStatus>,
+}
+
+/// A path drops the data of a flow while probes pass.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FilterStatus {
+    /// The flow, as it leaves the host.
+    pub flow: String,
+    /// The path.
+    pub path: String,
+    /// `up` or `down`.
+    pub direction: String,
+    /// Packets of the flow that were counted.
+    pub sent: u64,
+    /// Lost of those.
+    pub lost: u64,
+    /// Seconds since it was found.
+    pub ago_s: f64,
+    /// The path that the flow uses; the same where there is no other.
+    pub uses: Option<String>,
+}
+
+/// One sentence, without a full stop.
+impl fmt::Display for FilterStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let FilterStatus { flow, path, direction, sent, lost, ago_s, uses } = self;
+        write!(
+            f,
+            "{path} drops {flow} {direction}: lost {lost} of {sent} packets {ago_s:.0} s ago"
+        )?;
+        write!(f, " while probes passed")?;
+        match uses {
+            Some(uses) if uses == path => write!(f, "; there is no other path"),
+            Some(uses) => write!(f, "; the flow uses {uses}"),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Why the anchor is not reached.
@@ -404,7 +444,7 @@ impl News<TunnelEvent> for Report {
     }
 
     fn warns(&self) -> bool {
-        matches!(self, Report::Refused { .. })
+        matches!(self, Report::Refused { .. } | Report::FlowFiltered { .. })
     }
 
     fn about(&self) -> TunnelEvent {
@@ -434,6 +474,10 @@ impl News<TunnelEvent> for Report {
                 let loss = verdict.map_or(0.0, |verdict| verdict.loss);
                 let detail = format!("{} {:.0} %", direction.name(), loss * 100.0);
                 TunnelEvent { path, detail, ..none }
+            }
+            Report::FlowFiltered { flow, path, direction, counted, to, .. } => {
+                let detail = format!("{flow} {}: {counted}", direction.name());
+                TunnelEvent { path, to, detail, flows: Some(1), ..none }
             }
             Report::PathMtu { path, up, down } => {
                 TunnelEvent { path, detail: Takes(up, down).to_string(), ..none }

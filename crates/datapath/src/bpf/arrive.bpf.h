@@ -363,6 +363,8 @@ static __always_inline int accept_response(__u32 slot, const struct outer *outer
 	if (kind == KIND_RESPONSE && !order)
 		new |= says_new(state, last, state->newest, packet->probe.heard);
 	host->heard_ns = at_ns;
+	/* Who asks a question wants to know which one was answered. */
+	new |= alone && !packet_count(&packet->header);
 	if (new || !(path->flags & PATH_QUIET))
 		report(slot, kind, 0, at_ns, received, outer, packet);
 	return 0;

@@ -128,6 +128,8 @@ static __always_inline int send_data(struct __sk_buff *skb, __u64 now_ns, int ag
 		__sync_fetch_and_add(&state->tx_packets, amount.packets);
 	__sync_fetch_and_add(&state->tx_bytes, amount.bytes);
 	__sync_fetch_and_add(&flow->packets, flow_packets);
+	if (slot != (__u32)bound)
+		__sync_fetch_and_add(&flow->elsewhere, flow_packets);
 	__sync_fetch_and_add(&flow->bytes, amount.bytes);
 	flow->last_seen_ns = now_ns;
 	if (!is_anchor)

@@ -67,30 +67,54 @@ static __always_inline int has_share(struct inner_owner *from, __u64 now_ns)
 	return 1;
 }
 
-/* Binds the return direction of a flow to the path that it came over, unless it came `one_way`; -1, or a drop
- * reason if the host may not begin it. What goes on, or answers, has a binding. */
+static __always_inline void reverse(struct flow_key *key, const struct flow_key *arrived)
+{
+	copy_address(key->src, arrived->dst);
+	copy_address(key->dst, arrived->src);
+	key->sport = arrived->dport;
+	key->dport = arrived->sport;
+	key->protocol = arrived->protocol;
+	key->label = arrived->label;
+}
+
+/* Counts packets of a flow that came over the path it is bound to (host). */
+static __noinline int count_flow(const struct flow_key *arrived, __u32 slot, __u32 generation,
+				 __u32 packets)
+{
+	struct flow_key key = {};
+	struct flow_value *flow;
+
+	if (!arrived)
+		return 0;
+	reverse(&key, arrived);
+	flow = bpf_map_lookup_elem(&segue_flows, &key);
+	if (flow && *(volatile __u64 *)flow == binding(slot, generation))
+		__sync_fetch_and_add(&flow->received, packets);
+	return 0;
+}
+
+/* Binds the return direction of a flow to the path that it came over, unless it came `one_way`, and counts its
+ * `packets`; -1, or a drop reason if the host may not begin it. What goes on, or answers, has a binding. */
 static __noinline int learn_flow(const struct flow_key *arrived, struct inner_owner *from,
-				 __u32 slot, __u32 generation, int one_way)
+				 __u64 bound, __u32 packets, int one_way)
 {
 	struct flow_value fresh = {
-		.slot = slot,
-		.generation = generation,
+		.slot = bound,
+		.generation = bound >> 32,
 		.last_seen_ns = bpf_ktime_get_coarse_ns(),
+		.received = packets,
 	};
 	struct flow_key key = {};
 	struct flow_value *flow;
 
 	if (!arrived || !from)
 		return DROP_INNER_PACKET;
-	copy_address(key.src, arrived->dst);
-	copy_address(key.dst, arrived->src);
-	key.sport = arrived->dport;
-	key.dport = arrived->sport;
-	key.protocol = arrived->protocol;
-	key.label = arrived->label;
+	reverse(&key, arrived);
 	flow = bpf_map_lookup_elem(&segue_flows, &key);
 	if (!flow && !may_begin(arrived))
 		return DROP_NOT_ALLOWED;
+	if (flow && *(volatile __u64 *)flow == bound)
+		__sync_fetch_and_add(&flow->received, packets);
 	if (one_way)
 		return -1;
 	if (!flow) {
@@ -99,8 +123,13 @@ static __noinline int learn_flow(const struct flow_key *arrived, struct inner_ow
 		bpf_map_update_elem(&segue_flows, &key, &fresh, BPF_ANY);
 		return -1;
 	}
-	if (*(volatile __u64 *)flow != binding(slot, generation))
-		*(volatile __u64 *)flow = binding(slot, generation);
+	if (*(volatile __u64 *)flow != bound) {
+		*(volatile __u64 *)flow = bound;
+		flow->packets = 0;
+		flow->bytes = 0;
+		flow->elsewhere = 0;
+		flow->received = packets;
+	}
 	flow->last_seen_ns = fresh.last_seen_ns;
 	return -1;
 }
@@ -186,9 +215,12 @@ static __always_inline int accept(struct __sk_buff *skb, __u32 slot, __u32 gener
 	owner = bpf_map_lookup_elem(&segue_inner, is_anchor ? inner->key.src : inner->key.dst);
 	if (!owner || owner->owner != path->owner)
 		return is_anchor ? DROP_INNER_SOURCE : DROP_INNER_DESTINATION;
-	if (!is_anchor)
+	if (!is_anchor) {
+		count_flow(&inner->key, slot, generation, amount.packets);
 		return -1;
-	return learn_flow(&inner->key, owner, slot, generation, flags & FLAG_DATA_ONE_WAY);
+	}
+	return learn_flow(&inner->key, owner, binding(slot, generation), amount.packets,
+			  flags & FLAG_DATA_ONE_WAY);
 }
 
 /* `front`: bytes from the tunnel header to the inner packet. */

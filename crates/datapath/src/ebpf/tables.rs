@@ -22,7 +22,7 @@ use crate::locals;
 use crate::maps::{Shared, get, mapped, put, refused};
 use crate::paid::Paid;
 use crate::sync::lock;
-use crate::{DatapathError, FlowCursor, FlowEntry, FlowPage, Reach};
+use crate::{DatapathError, FlowCount, FlowCursor, FlowEntry, FlowPage, Reach};
 
 /// `LOCALS_MAX` of segue.bpf.h, the entries of `segue_locals`.
 pub(super) const LOCALS_MAX: u16 = 4096;
@@ -249,6 +249,14 @@ impl Tables {
     pub(super) fn last_seen(&self, key: &FlowKey) -> Option<Time> {
         let flow = get::<_, flow_value>(&self.flows, &flow_key::from(key))?;
         Some(Time(flow.last_seen_ns))
+    }
+
+    /// What the programs have counted of a flow since it was bound, and the generation of its path.
+    pub(super) fn count_flow(&self, key: &FlowKey) -> Option<(u32, FlowCount)> {
+        let flow = get::<_, flow_value>(&self.flows, &flow_key::from(key))?;
+        let flow_value { slot, bytes, received, .. } = flow;
+        let sent = (flow.packets as u32).wrapping_sub(flow.elsewhere);
+        Some((flow.generation, FlowCount { slot, sent, received, bytes }))
     }
 
     /// Whether the programs would send a packet of this flow over an existing path.

@@ -104,7 +104,8 @@ fn classify(
             }
         };
         if let Some((path, flags)) = core.lookup(&inner.key) {
-            core.flows.sent(&inner.key, u64::from(cut.count), cut.bytes as u64, now);
+            let (slot, count) = (path.slot, u64::from(cut.count));
+            core.flows.sent(&inner.key, slot, count, cut.bytes as u64, now);
             let at = span.start..span.start + VnetHeader::LEN + inner.len;
             let class = class_of(&arena[span.start + VnetHeader::LEN..]);
             jobs.push(Job { path, flags, class, at, cut });
@@ -213,7 +214,8 @@ impl Outgoing {
         (path, flags): (Arc<Path>, u8),
         now: Time,
     ) {
-        core.flows.sent(&inner.key, u64::from(cut.count), cut.bytes as u64, now);
+        let (slot, count) = (path.slot, u64::from(cut.count));
+        core.flows.sent(&inner.key, slot, count, cut.bytes as u64, now);
         let at = self.arena.len()..self.arena.len() + VnetHeader::LEN + inner.len;
         let class = class_of(&bytes[VnetHeader::LEN..]);
         self.jobs.push(Job { path, flags, class, at, cut });

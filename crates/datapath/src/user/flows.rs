@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use segue_clock::{Span, Time};
 use segue_wire::FlowKey;
 
-use crate::{FLOWS_A_PAGE, FlowCursor, FlowEntry, FlowPage};
+use crate::{FLOWS_A_PAGE, FlowCount, FlowCursor, FlowEntry, FlowPage};
 
 /// The bindings, bounded: the least recently used is evicted.
 pub(super) struct FlowTable {
@@ -36,6 +36,10 @@ struct Entry {
     bound: Bound,
     packets: u64,
     bytes: u64,
+    /// Of the packets, those that left on another path than the flow's own.
+    elsewhere: u32,
+    /// Packets of the other direction that came over the flow's own path.
+    received: u32,
     last_seen: Time,
     used: u64,
     /// When that was.
@@ -70,6 +74,7 @@ impl FlowTable {
             let before = entry.used;
             if entry.bound != bound {
                 (entry.bound, entry.packets, entry.bytes) = (bound, 0, 0);
+                (entry.elsewhere, entry.received) = (0, 0);
             }
             (entry.used, entry.used_at) = (used, now);
             self.order.remove(&before);
@@ -84,8 +89,17 @@ impl FlowTable {
                 _ => break,
             }
         }
-        let entry =
-            Some(Entry { key, bound, packets: 0, bytes: 0, last_seen: now, used, used_at: now });
+        let entry = Some(Entry {
+            key,
+            bound,
+            packets: 0,
+            bytes: 0,
+            elsewhere: 0,
+            received: 0,
+            last_seen: now,
+            used,
+            used_at: now,
+        });
         let place = match self.free.pop() {
             Some(place) => {
                 self.entries[place as usize] = entry;
@@ -139,12 +153,44 @@ impl FlowTable {
         self.entries.get(place as usize)?.as_ref().map(|entry| entry.last_seen)
     }
 
-    /// Notes packets that a flow sends.
-    pub(super) fn sent(&mut self, key: &FlowKey, packets: u64, bytes: u64, now: Time) {
+    /// What this end has counted of a flow since it was bound; `None` if it is not.
+    pub(super) fn count(&self, key: &FlowKey) -> Option<FlowCount> {
+        let place = *self.places.get(key)?;
+        let entry = self.entries.get(place as usize)?.as_ref()?;
+        let sent = (entry.packets as u32).wrapping_sub(entry.elsewhere);
+        let Entry { bound: Bound { slot, .. }, bytes, received, .. } = *entry;
+        Some(FlowCount { slot, sent, received, bytes })
+    }
+
+    /// Notes packets of a flow's other direction that came over a path. `last`: the flow of the previous packet and its
+    /// place, which most packets repeat.
+    pub(super) fn received(
+        &mut self,
+        last: &mut Option<(FlowKey, u32)>,
+        key: &FlowKey,
+        over: Bound,
+        packets: u32,
+    ) {
+        let place = match *last {
+            Some((of, place)) if of == *key => Some(place),
+            _ => self.places.get(key).copied(),
+        };
+        let entry = place.and_then(|place| self.entries.get_mut(place as usize)?.as_mut());
+        *last = place.map(|place| (*key, place));
+        if let Some(entry) = entry.filter(|entry| entry.bound == over && entry.key == *key) {
+            entry.received = entry.received.wrapping_add(packets);
+        }
+    }
+
+    /// Notes packets that a flow sends on the path in this slot.
+    pub(super) fn sent(&mut self, key: &FlowKey, slot: u32, packets: u64, bytes: u64, now: Time) {
         let used = self.uses;
         let Some((place, entry)) = self.entry(key) else { return };
         entry.packets += packets;
         entry.bytes += bytes;
+        if entry.bound.slot != slot {
+            entry.elsewhere = entry.elsewhere.wrapping_add(packets as u32);
+        }
         (entry.last_seen, entry.used_at) = (now, now);
         let before = entry.used;
         if before != used {
@@ -225,7 +271,7 @@ mod tests {
             assert!(page.flows.iter().all(|flow| flow.slot != 2));
             page.flows.iter().for_each(|flow| *seen.entry(flow.key.label).or_insert(0) += 1);
             for n in 0..100 {
-                table.sent(&flow(80_000 + pages * 37 + n), 1, 1, Time(1));
+                table.sent(&flow(80_000 + pages * 37 + n), 0, 1, 1, Time(1));
                 table.bind(flow(200_000 + pages * 100 + n), path(0), Time(1));
             }
             pages += 1;
@@ -246,14 +292,14 @@ mod tests {
         for n in 0..20_000 {
             table.bind(flow(n), path(0), second(n / 10));
             // One is used throughout, one is only received.
-            table.sent(&flow(0), 1, 1, second(n / 10));
+            table.sent(&flow(0), 0, 1, 1, second(n / 10));
             table.bind(flow(1), path(0), second(n / 10));
         }
         assert!(table.entries.len() < 1_900, "{}", table.entries.len());
         assert!(table.bound(&flow(0)).is_some() && table.bound(&flow(1)).is_some());
         assert!(table.bound(&flow(2)).is_none());
         // A flow that ended long ago stays until another begins.
-        table.sent(&flow(0), 1, 1, second(100_000));
+        table.sent(&flow(0), 0, 1, 1, second(100_000));
         assert!(table.bound(&flow(1)).is_some());
     }
 
@@ -279,7 +325,7 @@ mod tests {
         let mut table = FlowTable::new(2);
         table.bind(key(1), path(1), Time(1));
         table.bind(key(2), path(2), Time(2));
-        table.sent(&key(1), 1, 100, Time(3));
+        table.sent(&key(1), 0, 1, 100, Time(3));
         table.bind(key(3), path(3), Time(4));
         assert_eq!(table.bound(&key(2)), None);
         assert_eq!(table.bound(&key(1)), Some(path(1)));
@@ -291,13 +337,13 @@ mod tests {
     fn a_flow_that_moves_counts_from_zero_and_one_that_is_bound_again_goes_on() {
         let mut table = FlowTable::new(2);
         table.bind(key(1), path(1), Time(1));
-        table.sent(&key(1), 2, 100, Time(3));
+        table.sent(&key(1), 0, 2, 100, Time(3));
         table.bind(key(1), path(1), Time(4));
         assert_eq!(table.list()[0].packets, 2);
         table.bind(key(1), path(2), Time(5));
         assert_eq!((table.list()[0].packets, table.list()[0].slot), (0, 2));
         let later = Bound { cookie: 1, ..path(2) };
-        table.sent(&key(1), 1, 100, Time(6));
+        table.sent(&key(1), 0, 1, 100, Time(6));
         table.bind(key(1), later, Time(7));
         assert_eq!((table.list()[0].packets, table.bound(&key(1))), (0, Some(later)));
         table.unbind(&key(1));

@@ -56,6 +56,8 @@ pub(super) struct Arrival {
 pub(super) struct Last {
     pub header: Option<([u8; Header::LEN], Arc<Path>)>,
     learned: Option<(FlowKey, Bound)>,
+    /// A flow, and its place in the table.
+    counted: Option<(FlowKey, u32)>,
     /// An inner address already checked on a path.
     admitted: Option<(IpAddr, u32)>,
 }
@@ -91,10 +93,11 @@ impl<'s, 'a> Intake<'s, 'a> {
         head: Head,
     ) -> Result<(), DropReason> {
         let inner = Inner::parse(&body);
+        let packets = coalesce::packets_in(&body, self.shared.tun_mtu);
         {
             // Counted even if refused below: it was not lost.
             let mut rx = lock(&path.state.rx);
-            rx.packets = rx.packets.wrapping_add(coalesce::packets_in(&body, self.shared.tun_mtu));
+            rx.packets = rx.packets.wrapping_add(packets);
             rx.bytes += inner.map_or(0, |inner| inner.len) as u64;
         }
         if path.data_came(self.shared.role, arrival.at, head.age) {
@@ -126,6 +129,7 @@ impl<'s, 'a> Intake<'s, 'a> {
                 self.last.learned = Some(back);
             }
         }
+        self.core.flows.received(&mut self.last.counted, &back.0, back.1, packets);
         if arrival.congested && !capable(class_of(&body)) {
             return Err(DropReason::Decapsulation);
         }

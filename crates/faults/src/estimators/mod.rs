@@ -292,14 +292,14 @@ impl Estimators {
     }
 
     fn send_up(&mut self, now: Time, packet: Packet) {
-        let (at, copy) = self.up.send(now, BYTES);
+        let (at, copy) = self.up.send(now, BYTES, None);
         for at in at.into_iter().chain(copy) {
             self.schedule(at, Event::AtServer(self.keys, packet));
         }
     }
 
     fn send_down(&mut self, now: Time, packet: Packet) {
-        let (at, copy) = self.down.send(now, BYTES);
+        let (at, copy) = self.down.send(now, BYTES, None);
         for at in at.into_iter().chain(copy) {
             self.schedule(at, Event::AtClient(self.keys, packet));
         }

@@ -171,6 +171,7 @@ fn examine(
             all.extend(network::anchor_ways(&interfaces, settings, running)?);
         }
     }
+    all.extend(running.iter().flat_map(|status| network::filtered(status)));
     all.extend(network::guard(running));
     all.push(system::clock());
     all.push(system::leftovers());

@@ -8,6 +8,7 @@ use segue_netem::{DropCause, LinkModel, Verdict};
 use super::faulty::FaultyLink;
 use super::ids::NodeId;
 use super::lost::Lost;
+use crate::packet::Packet;
 
 /// One direction of a link between two nodes.
 #[derive(Clone, Debug)]
@@ -66,11 +67,15 @@ impl Channel {
 
     /// What its faults do to a packet that its model lets arrive at this instant: when it does, or why not, and when a copy
     /// does.
-    pub(super) fn befalls(&mut self, at: Time, bytes: u32) -> (Result<Time, Lost>, Option<Time>) {
+    pub(super) fn befalls(
+        &mut self,
+        at: Time,
+        packet: &Packet,
+    ) -> (Result<Time, Lost>, Option<Time>) {
         let Some(faults) = &mut self.faults else { return (Ok(at), None) };
-        let fate = faults.send(at, bytes);
+        let fate = faults.send(at, packet.bytes, packet.tunnelled().map(|inner| inner.ports));
         if fate.0.is_err() {
-            self.model.withdraw(bytes);
+            self.model.withdraw(packet.bytes);
         }
         fate
     }

@@ -23,9 +23,11 @@ pub enum LinkFault {
     Delay(u16),
     /// Packets above this size are lost silently from now on, in bytes, IP header included.
     Narrow(u16),
+    /// Packets that go through a tunnel are lost if this is a port of theirs; the tunnel's own pass.
+    Filter(u16),
     /// Nothing arrives any more; what is under way does.
     Cut,
-    /// Loss, burst, duplication, reordering and cut end; the delay stays, and the size.
+    /// Loss, burst, duplication, reordering, filter and cut end; the delay stays, and the size.
     Mend,
 }
 
@@ -41,6 +43,7 @@ pub struct FaultyLink {
     held_up: Span,
     /// Bytes of the largest packet that passes.
     takes: u32,
+    filter: Option<u16>,
     cut: bool,
     /// Arrival of the last packet that was not held up: the order of sending is kept.
     last_arrival: Time,
@@ -64,6 +67,7 @@ impl FaultyLink {
             reorder: 0.0,
             held_up: Span::ZERO,
             takes: MTU_BYTES,
+            filter: None,
             cut: false,
             last_arrival: now,
             dead_since: None,
@@ -74,10 +78,19 @@ impl FaultyLink {
     }
 
     /// A packet of this many bytes that would arrive at `now` without the faults: when it arrives, or why it does not, and
-    /// when its copy does if it is doubled.
-    pub fn send(&mut self, now: Time, bytes: u32) -> (Result<Time, Lost>, Option<Time>) {
+    /// when its copy does if it is doubled. `ports` are those of the packet that it carries through a tunnel.
+    pub fn send(
+        &mut self,
+        now: Time,
+        bytes: u32,
+        ports: Option<(u16, u16)>,
+    ) -> (Result<Time, Lost>, Option<Time>) {
         if bytes > self.takes {
             return (Err(Lost::TooLarge), None);
+        }
+        let is_filtered = |port| ports.is_some_and(|(from, to)| [from, to].contains(&port));
+        if self.filter.is_some_and(is_filtered) {
+            return (Err(Lost::Link(DropCause::Loss)), None);
         }
         if self.cut || self.chance(self.loss) {
             return (Err(Lost::Link(DropCause::Loss)), None);
@@ -122,10 +135,16 @@ impl FaultyLink {
                 self.takes = bytes.into();
                 return;
             }
+            // Other packets do not notice.
+            LinkFault::Filter(port) => {
+                self.filter = Some(port);
+                return;
+            }
             LinkFault::Cut => {
                 self.cut = true;
                 self.dead_since.get_or_insert(now);
             }
+            LinkFault::Mend if self.filter.take().is_some() && !self.is_faulty() => return,
             LinkFault::Mend if self.is_faulty() => {
                 (self.loss, self.duplicate, self.reorder) = (0.0, 0.0, 0.0);
                 (self.burst, self.cut, self.dead_since) = (0, false, None);
@@ -176,7 +195,7 @@ mod tests {
 
     /// When a packet of this many bytes arrives.
     fn arrival(link: &mut FaultyLink, at: u64, bytes: u32) -> Option<Time> {
-        let (arrival, copy) = link.send(ms(at), bytes);
+        let (arrival, copy) = link.send(ms(at), bytes, None);
         assert_eq!(copy, None);
         arrival.ok()
     }
@@ -193,7 +212,7 @@ mod tests {
         assert_eq!(link.clean_since(), Some(ms(22)));
         assert_eq!(arrival(&mut link, 23, SMALL), Some(ms(26)));
         link.inject(ms(30), LinkFault::Duplicate(1_000));
-        let (Ok(first), Some(copy)) = link.send(ms(30), SMALL) else { panic!("no copy") };
+        let (Ok(first), Some(copy)) = link.send(ms(30), SMALL, None) else { panic!("no copy") };
         assert!(first == ms(33) && copy >= first && copy < ms(53));
         link.inject(ms(40), LinkFault::Cut);
         assert_eq!((arrival(&mut link, 41, SMALL), link.dead_since()), (None, Some(ms(40))));

@@ -353,7 +353,7 @@ impl Network {
         let (at, copy) = match channel.offer(self.now, flying.packet.bytes) {
             Verdict::Deliver { start, at } => {
                 (flying.channel, flying.start) = (id, start);
-                channel.befalls(at, flying.packet.bytes)
+                channel.befalls(at, &flying.packet)
             }
             Verdict::Drop(cause) => (Err(Lost::Link(cause)), None),
         };

@@ -113,7 +113,7 @@ impl Meter {
         }
         if self.last.as_ref().is_some_and(|(last, _)| probe.seq < last.seq) {
             // A response that a newer one has overtaken.
-            return !self.quiet;
+            return !self.quiet || arrival.question;
         }
         self.count(kind, arrival);
         let words = |probe: &Probe| (probe.heard, probe.t_ka_ms);
@@ -122,7 +122,9 @@ impl Meter {
         let follows = self.last.as_ref().is_some_and(|(last, _)| probe.seq == last.seq + 1);
         self.run = if follows { self.run.saturating_add(1) } else { 1 };
         (self.k, self.source, self.last) = (k, Some(from), Some((probe, arrival.received)));
-        !self.quiet || !same
+        // Who asks a question wants to know which one was answered.
+        let told = kind == ProbeKind::Response && arrival.question;
+        !self.quiet || !same || told
     }
 
     /// Counts the packets between the last probe and this one.

@@ -90,6 +90,10 @@ struct Bound {
     /// The cookie that the path's packets carry: a later path in the slot has another one.
     cookie: u64,
     seen: Time,
+    /// Packets sent on that path, their bytes, and packets that came over it.
+    sent: u32,
+    bytes: u64,
+    received: u32,
 }
 
 /// The fields of a probe beside its measurement data.
@@ -364,6 +368,11 @@ impl<P: Clone> Model<P> {
         let outer = path.outer(is_anchor)?;
         path.tx = path.tx.wrapping_add(1);
         path.bytes[0] += u64::from(inner.bytes);
+        if let Some(bound) = self.flows.get_mut(&inner.key).filter(|bound| bound.slot == slot) {
+            bound.sent = bound.sent.wrapping_add(1);
+            bound.bytes += u64::from(inner.bytes);
+        }
+        let path = self.path_mut(slot)?;
         let calls = !is_anchor && path.carries(now, inner.bytes, None);
         let age = path.age(now);
         if path.setup.probing.follows_use {
@@ -521,17 +530,20 @@ impl<P: Clone> Model<P> {
         let (owner, cookie) = (path.setup.owner, path.setup.rx_cookie);
         let calls = !is_anchor && path.carries(now, inner.bytes, Some(age));
         self.call = calls.then_some(slot).or(self.call);
-        let bound = Bound { slot, cookie, seen: now };
         let checked = if self.is_anchor { inner.key.src } else { inner.key.dst };
         if self.inner.get(&checked) != Some(&owner) {
             self.refused += 1;
             return Received::Nothing;
         }
         let key = inner.key.reversed();
-        if self.is_anchor && !one_way {
-            self.flows.insert(key, bound);
-        } else if let Some(bound) = self.flows.get_mut(&key) {
+        let is_bound = |bound: &&mut Bound| (bound.slot, bound.cookie) == (slot, cookie);
+        let learns = self.is_anchor && !one_way;
+        if let Some(bound) = self.flows.get_mut(&key).filter(|bound| !learns || is_bound(bound)) {
             bound.seen = now;
+            bound.received = bound.received.wrapping_add(u32::from(is_bound(&bound)));
+        } else if learns {
+            let bound = Bound { slot, cookie, seen: now, sent: 0, bytes: 0, received: 1 };
+            self.flows.insert(key, bound);
         }
         Received::Data(inner, slot)
     }

@@ -4,6 +4,7 @@
 
 mod applications;
 mod defaults;
+mod filters;
 mod losses;
 mod networks;
 mod outages;

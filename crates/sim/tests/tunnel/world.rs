@@ -35,6 +35,8 @@ pub(crate) struct Setup {
     pub measured_by: MeasuredBy,
     pub k: u8,
     pub t_ka: Span,
+    /// Probes ride on data.
+    pub rides: bool,
     pub jitter: Span,
     pub known: Vec<Known>,
     pub enrolled: bool,
@@ -68,6 +70,7 @@ impl Default for Setup {
             measured_by: MeasuredBy::Machine,
             k: 3,
             t_ka: MS(60),
+            rides: false,
             jitter: Span::ZERO,
             known: Vec::new(),
             enrolled: true,
@@ -292,7 +295,12 @@ pub(crate) fn host_config(setup: &Setup) -> HostConfig {
         epoch: 1,
         port: 5005,
         path: PathConfig {
-            keepalive: Keepalive { k: setup.k, t_ka: setup.t_ka, ..Keepalive::default() },
+            keepalive: Keepalive {
+                k: setup.k,
+                t_ka: setup.t_ka,
+                rides: setup.rides,
+                ..Keepalive::default()
+            },
             enabled: true,
             adaptive: setup.adaptive.then(Aims::default),
             price: 0.0,

@@ -35,6 +35,16 @@ pub struct RegisteredHost {
     pub(super) mtu: Option<u16>,
     /// When packets to it were last sent a second time.
     pub(super) reinjected: Option<Reinjected>,
+    /// The last question about its flows.
+    pub(super) counting: Option<Counting>,
+}
+
+/// A question of a host about its flows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Counting {
+    pub(super) at: Time,
+    /// As the host numbered it.
+    pub(super) round: u32,
 }
 
 /// The `heard` word of a host's request.

@@ -41,6 +41,7 @@ impl Anchor {
             }
             FromHost::Keepalive { path, on } => self.switch(now, owner, path, on),
             FromHost::OneByOne { path } => self.one_by_one(owner, path),
+            FromHost::CountFlows { round, flows } => self.count_flows(now, owner, round, &flows),
             FromHost::RemovePath { path } => self.remove_path(owner, path),
             FromHost::Leave => self.forget(owner),
             // The driver's, which has the keys.
@@ -135,6 +136,7 @@ impl Anchor {
             calm: false,
             mtu: None,
             reinjected: None,
+            counting: None,
         };
         self.hosts.insert(owner, Box::new(host));
         owner

@@ -10,6 +10,7 @@
 //!   path. In doubt the downlink moves: both paths deliver, so a needless move costs nothing, and it
 //!   goes back when the host says that it hears.
 
+mod counts;
 mod downlink;
 mod host;
 mod hosts;
@@ -181,6 +182,7 @@ impl Anchor {
             AnchorInput::End { host, why } => self.on_end(now, &host, why),
             AnchorInput::Probe(probe) => self.on_probe(now, &probe),
             AnchorInput::Reading(slot, reading) => self.on_reading(now, slot, reading),
+            AnchorInput::Counted(owner, counts) => self.on_counted(owner, &counts),
             AnchorInput::Uncut(slot) => self.on_uncut(now, slot),
             AnchorInput::TooBig(said) => self.on_too_big(now, said),
             AnchorInput::Miss { key, ticket } => self.on_miss(key, ticket),

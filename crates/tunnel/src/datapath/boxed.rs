@@ -7,7 +7,7 @@ use segue_clock::{Span, Time};
 use segue_keepalive::Reading;
 use segue_wire::{FlowKey, Size};
 
-use super::{Datapath, PathCounters, PathSetup, ProbeOrder, Reinjection, Via};
+use super::{Datapath, FlowCount, PathCounters, PathSetup, ProbeOrder, Reinjection, Via};
 
 impl<D: Datapath + ?Sized> Datapath for Box<D> {
     type Error = D::Error;
@@ -43,6 +43,10 @@ impl<D: Datapath + ?Sized> Datapath for Box<D> {
 
     fn unbind_flow(&mut self, key: &FlowKey) {
         (**self).unbind_flow(key)
+    }
+
+    fn count_flow(&mut self, key: &FlowKey) -> Option<FlowCount> {
+        (**self).count_flow(key)
     }
 
     fn send_probes(&mut self, orders: &[ProbeOrder]) -> Result<(), Self::Error> {

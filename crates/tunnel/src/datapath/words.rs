@@ -96,6 +96,20 @@ pub struct Carried {
     pub packets: [u32; 2],
 }
 
+/// What an end has counted of a flow since it was bound to its path. Packets of a super-packet count one by one. Counters
+/// of packets wrap at 2³².
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlowCount {
+    /// The path that it is bound to.
+    pub slot: u32,
+    /// Packets sent on that path.
+    pub sent: u32,
+    /// Packets of the other direction that came over that path.
+    pub received: u32,
+    /// Inner bytes sent.
+    pub bytes: u64,
+}
+
 /// Names a packet that the driver keeps until the machine says what to do with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
@@ -198,6 +212,8 @@ pub enum Order {
     Bind(FlowKey, u32),
     /// Forget a binding (host).
     Unbind(FlowKey),
+    /// Count the packets of these flows. What comes back repeats the number.
+    CountFlows(u32, Vec<FlowKey>),
     /// Send a held packet.
     Inject(Ticket),
     /// Drop a held packet.

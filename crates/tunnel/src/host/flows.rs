@@ -69,7 +69,7 @@ impl Host {
             self.out.push_back(Output::Order(Order::Discard(ticket)));
             return;
         }
-        let Some(path) = self.path_for(class, pinned) else {
+        let Some(path) = self.path_for(&key, class, pinned) else {
             if self.waiting.len() >= MAX_WAITING
                 && let Some(oldest) = self.waiting.pop_front()
             {
@@ -88,29 +88,34 @@ impl Host {
     }
 
     /// Where a flow of this class goes: to its pinned path if that lives, else to the path of its class, else (nothing
-    /// lives) to the last path of its class, else to any path that exists.
-    fn path_for(&self, class: Class, pinned: Option<u8>) -> Option<u8> {
+    /// lives) to the last path of its class, else to any path that exists. From a path that filters it, to the best that
+    /// does not.
+    pub(super) fn path_for(&self, key: &FlowKey, class: Class, pinned: Option<u8>) -> Option<u8> {
         let up = |n: &u8| self.paths.get(n).is_some_and(|path| path.is_up());
         let is_set = |n: &u8| self.paths.get(n).is_some_and(|path| path.is_set());
         let any = |has: &dyn Fn(&Path) -> bool| {
             self.paths.iter().find(|(_, path)| has(path)).map(|(n, _)| *n)
         };
         let current = || self.steering.current(class).map(|PathId(n)| n);
+        let open = |n: u8| match self.is_filtered(key, n) {
+            true => self.beside_filter(key, class, n).unwrap_or(n),
+            false => n,
+        };
         pinned
             .filter(up)
-            .or_else(|| current().filter(is_set))
+            .or_else(|| current().filter(is_set).map(open))
             .or_else(|| any(&Path::is_up))
             .or_else(|| any(&Path::is_set))
     }
 
     /// As [`Host::path_for`] for a flow that has a path: its pinned path takes it back only after a
     /// while, so that one that flaps does not drag it along.
-    fn path_for_bound(&self, now: Time, flow: &Flow) -> Option<u8> {
+    fn path_for_bound(&self, now: Time, key: &FlowKey, flow: &Flow) -> Option<u8> {
         let hold = self.config.steering.hold;
         let steady = |n: &u8| {
             *n == flow.path || self.paths.get(n).is_some_and(|path| path.is_up_since(now, hold))
         };
-        self.path_for(flow.class, flow.pinned.filter(steady))
+        self.path_for(key, flow.class, flow.pinned.filter(steady))
     }
 
     fn forget_old_ones(&mut self) {
@@ -241,7 +246,7 @@ impl Host {
             .flows
             .iter()
             .filter(|(_, flow)| flow.class == class && (whole || !one_way(&flow.path)))
-            .filter_map(|(key, flow)| Some((*key, self.path_for_bound(now, flow)?)))
+            .filter_map(|(key, flow)| Some((*key, self.path_for_bound(now, key, flow)?)))
             .collect();
         let mut counts = BTreeMap::new();
         for (key, to) in moves {
@@ -336,7 +341,7 @@ impl Host {
         let Some(entry) = self.flows.get_mut(&key) else { return };
         entry.pinned = number;
         let (from, class) = (entry.path, entry.class);
-        if let Some(path) = self.path_for(class, number)
+        if let Some(path) = self.path_for(&key, class, number)
             && path != from
         {
             if let Some(entry) = self.flows.get_mut(&key) {
@@ -365,6 +370,7 @@ impl Host {
 
     /// A path's number goes to another interface: what was ordered of it no longer holds.
     pub(super) fn forget_orders(&mut self, number: u8) {
+        self.forget_filters(number);
         for class in Class::ALL {
             if self.steering.pinned(class) == Some(PathId(number)) && !fault(26) {
                 self.steering.pin(Some(class), None);

@@ -12,6 +12,7 @@ use segue_wire::MAX_PATHS;
 use segue_wire::signal::FromHost;
 
 use super::following::Following;
+use super::questions::Questions;
 use super::{Host, Path, Signalling};
 use crate::{Cause, HostOutput, Order, Output, Report};
 use segue_clock::planted::fault;
@@ -126,6 +127,9 @@ impl Host {
             usable_since: Time::ZERO,
             offer_at: None,
             losses: None,
+            watch: None,
+            questions: Questions::default(),
+            loss_told: [false; 2],
             recounted: None,
             via: None,
             told_to: None,

@@ -44,15 +44,15 @@ impl Path {
         })
     }
 
-    /// The verdict that a direction loses packets, while it stands.
+    /// The verdict that a direction loses packets, while it stands. One that may concern a single flow waits.
     #[must_use]
     pub fn loss_verdict(&self, direction: Direction) -> Option<&LossVerdict> {
-        self.loss_test(direction)?.verdict()
+        self.loss_test(direction)?.verdict().filter(|_| !self.holds_verdicts())
     }
 
     /// Whether a verdict of loss stands.
     pub(super) fn is_lossy(&self) -> bool {
-        self.losses.as_deref().is_some_and(PathLosses::is_lossy)
+        !self.holds_verdicts() && self.losses.as_deref().is_some_and(PathLosses::is_lossy)
     }
 
     /// The loss up and down, as steering uses it. The loss of round trips is divided evenly, which is right for small
@@ -62,7 +62,10 @@ impl Path {
             return Default::default();
         };
         let seen = |direction, sent: u64| match self.loss_test(direction) {
-            Some(test) => SeenLoss { share: test.least(), bound: test.most() },
+            Some(test) => {
+                let share = if self.holds_verdicts() { 0.0 } else { test.least() };
+                SeenLoss { share, bound: test.most() }
+            }
             None => SeenLoss { share: 0.0, bound: bounds(sent.min(MOST_COUNTED) as f64, 0.0).1 },
         };
         if down.sent == 0 {
@@ -70,6 +73,15 @@ impl Path {
             return [SeenLoss { share: share / 2.0, bound: bound / 2.0 }; 2];
         }
         [seen(Direction::Up, up.sent), seen(Direction::Down, down.sent)]
+    }
+
+    /// Whether data run and yet no answer with counts has come for longer than a period. Requests that ride may die
+    /// with the data of one flow, while those of others show that the path lives.
+    fn counts_are_old(&self, now: Time) -> bool {
+        self.client.as_ref().is_some_and(|client| {
+            let most = client.config().t_ka + client.config().t_ka.half() + client.answer_within();
+            client.use_of_path().0 > now && now.since(client.last_response()) > most
+        })
     }
 
     /// The counts on which the verdicts rest, in a sentence.
@@ -85,28 +97,38 @@ impl Path {
         found.collect::<Vec<String>>().join(" and ")
     }
 
-    /// Gives the tests new counts. Returns for each direction whether a verdict was given or ended.
-    fn test_losses(&mut self, now: Time, was_up: bool) -> [bool; 2] {
-        let Some(client) = &self.client else { return [false; 2] };
+    /// Gives the tests new counts.
+    fn test_losses(&mut self, now: Time, was_up: bool, excused: bool) {
+        let Some(client) = &self.client else { return };
         let up = was_up && self.is_up();
         // An idle path that has lost nothing needs no test.
         let lost: u64 = client.counted().into_iter().map(Counted::lost).sum();
         let in_use = client.use_of_path().0 > now;
         if self.losses.is_none() && (!up || lost == 0 && !in_use) {
-            return [false; 2];
+            return;
         }
         let losses = self.losses.get_or_insert_with(|| Box::new(PathLosses::new(now, client)));
-        losses.observe(now, client, up)
+        if excused {
+            losses.restart(now, client);
+        } else {
+            losses.observe(now, client, up);
+        }
     }
 }
 
 impl Host {
     /// A path's client has taken something: judges its counts.
     pub(super) fn judge_losses(&mut self, now: Time, number: u8, was_up: bool) {
+        let keeps_filtered = self.keeps_filtered(number);
         let Some(path) = self.paths.get_mut(&number) else { return };
-        let changed = path.test_losses(now, was_up);
+        let excused = keeps_filtered || path.is_excused(now);
+        path.test_losses(now, was_up, excused);
+        self.watch_flows(now, number);
+        let Some(path) = self.paths.get_mut(&number) else { return };
         let suspicious = path.losses.as_deref().is_some_and(PathLosses::is_suspicious);
-        let recounts = suspicious && !path.is_lossy() && path.is_up();
+        let recounts =
+            suspicious && !path.is_lossy() || path.is_audited() || path.counts_are_old(now);
+        let recounts = recounts && path.is_up();
         if recounts && path.recounted.is_none_or(|at| now.since(at) >= RECOUNT) {
             path.recounted = Some(now);
             self.feed(now, number, ClientInput::Recount);
@@ -118,14 +140,24 @@ impl Host {
                 self.adapt_all(now);
             }
         }
-        for (direction, changed) in [Direction::Up, Direction::Down].into_iter().zip(changed) {
-            if changed {
+        self.tell_losses(now, number);
+    }
+
+    /// Reports the verdicts of loss that are new or have ended, and acts on them.
+    pub(super) fn tell_losses(&mut self, now: Time, number: u8) {
+        let directions = [Direction::Up, Direction::Down];
+        let Some(path) = self.paths.get_mut(&number) else { return };
+        let stands = directions.map(|direction| path.loss_verdict(direction).is_some());
+        let told = core::mem::replace(&mut path.loss_told, stands);
+        if stands == told {
+            return;
+        }
+        for ((direction, stands), told) in directions.into_iter().zip(stands).zip(told) {
+            if stands != told {
                 self.report_loss(now, number, direction);
             }
         }
-        if changed != [false; 2] {
-            self.evaluate(now);
-        }
+        self.evaluate(now);
     }
 
     fn report_loss(&mut self, now: Time, number: u8, direction: Direction) {

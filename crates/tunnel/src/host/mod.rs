@@ -12,13 +12,16 @@
 //! learns from the packets and from the `heard` words of the probes.
 
 mod adapt;
+mod audit;
 mod doubt;
+mod filters;
 mod flows;
 mod following;
 mod interfaces;
 mod losses;
 mod path;
 mod paths;
+mod questions;
 mod sizes;
 
 use alloc::boxed::Box;
@@ -36,6 +39,8 @@ use segue_steering::{Class, Steering};
 use segue_wire::FlowKey;
 use segue_wire::signal::{FromAnchor, FromHost, Refusal, SIGNAL_VERSION};
 
+pub(crate) use audit::mean_length;
+pub use filters::Filter;
 pub use flows::Flow;
 use flows::{Moved, Waiting};
 pub use path::Path;
@@ -78,6 +83,10 @@ pub struct Host {
     switched: BTreeMap<String, bool>,
     steering: Steering,
     flows: BTreeMap<FlowKey, Flow>,
+    /// Flows whose data die on a path, by its number.
+    filters: BTreeMap<(FlowKey, u8), Filter>,
+    /// Rounds of counts of flows so far.
+    rounds: u32,
     waiting: VecDeque<Waiting>,
     /// Why each class moved last.
     decisions: SmallMap<Class, Moved>,
@@ -121,6 +130,8 @@ impl Host {
             numbers: BTreeMap::new(),
             switched: BTreeMap::new(),
             flows: BTreeMap::new(),
+            filters: BTreeMap::new(),
+            rounds: 0,
             waiting: VecDeque::new(),
             decisions: SmallMap::new(),
             evaluated: Time::ZERO,
@@ -271,6 +282,7 @@ impl Host {
                     self.out.push_back(Output::Order(Order::SetOneByOne(u32::from(path))));
                 }
             }
+            FromAnchor::FlowCounts { round, counts } => self.on_flow_counts(now, round, counts),
             FromAnchor::TooBig { path, mtu } => self.on_hint(now, path, Direction::Down, mtu),
             // The driver's, which has the keys and the routes.
             FromAnchor::Renew | FromAnchor::Renewed { .. } | FromAnchor::WaysOut(_) => {}
@@ -464,6 +476,7 @@ impl Host {
             HostInput::Reading(slot, reading) => self.on_reading(now, slot, reading),
             HostInput::Carried(slot, carried) => self.on_carried(now, slot, carried),
             HostInput::Sized(slot, token) => self.on_sized(now, slot, token),
+            HostInput::Counted(round, counts) => self.on_counted(now, round, &counts),
             HostInput::Uncut(slot) => self.on_uncut(now, slot),
             HostInput::TooBig(said) => self.on_too_big(now, said),
             HostInput::Anchor(addresses) => self.on_anchor(now, addresses),
@@ -501,6 +514,7 @@ impl Machine for Host {
             self.leave_dead_signal(now);
         }
         self.tick_sizes(now);
+        self.tick_filters(now);
         self.repeat_offers(now);
         if self.steering.deadline().is_some_and(|at| at <= now) {
             self.evaluate(now);
@@ -525,6 +539,7 @@ impl Machine for Host {
         let steering = self.steering.deadline().map(|at| (at, "a better path has held"));
         let path = self.paths.values().fold(None, |first, path| earlier(first, path.deadline()));
         let leave = self.leave_at.map(|at| (at, "the connection is left"));
+        let path = earlier(path, self.filters_deadline());
         earlier(path, earlier(leave, earlier(signal, steering)))
     }
 }

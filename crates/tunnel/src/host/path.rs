@@ -11,7 +11,9 @@ use segue_steering::{PathId, PathView};
 use segue_wire::Encapsulation;
 use segue_wire::signal::PathGrant;
 
+use super::filters::FlowWatch;
 use super::following::Following;
+use super::questions::Questions;
 use crate::{Carried, PathConfig, Via};
 
 /// One interface of the host to one address of the anchor.
@@ -42,6 +44,11 @@ pub struct Path {
     pub(super) offer_at: Option<Time>,
     /// The tests of loss, once there is something to test.
     pub(super) losses: Option<Box<PathLosses>>,
+    /// What is watched of its flows, once it has lost something.
+    pub(super) watch: Option<Box<FlowWatch>>,
+    pub(super) questions: Questions,
+    /// Verdicts of loss that have been reported, up and down.
+    pub(super) loss_told: [bool; 2],
     /// When it was last asked for its counters, since it looked as if it lost packets.
     pub(super) recounted: Option<Time>,
     pub(super) via: Option<Via>,
@@ -125,7 +132,8 @@ impl Path {
         let offer = self.offer_at.map(|at| (at, "offer again after a refusal"));
         let following = self.following.as_deref().filter(|_| self.is_set());
         let follow = following.and_then(Following::deadline);
-        earlier(earlier(earlier(client, offer), follow), self.sizes_deadline())
+        let path = earlier(earlier(client, offer), follow);
+        earlier(earlier(path, self.audit_deadline()), self.sizes_deadline())
     }
 
     /// Whether the anchor has granted it, so that the datapath has it.

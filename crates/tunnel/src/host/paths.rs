@@ -93,6 +93,7 @@ impl Host {
         }
         path.client = Some(Client::new(keepalive, now, seed));
         path.losses = None;
+        path.watch = None;
         path.sizes = None;
         path.unshown = Some(now);
         let report = Report::PathAdded { host: String::new(), path: path.name.clone() };
@@ -142,6 +143,10 @@ impl Host {
 
     pub(super) fn on_probe(&mut self, now: Time, probe: &ProbeEvent) {
         let Ok(number) = u8::try_from(probe.slot) else { return };
+        let answers = probe.kind == ProbeKind::Response && probe.arrival.question;
+        if let Some(path) = self.paths.get_mut(&number).filter(|_| answers) {
+            path.questions.answer(now, probe.arrival.probe.t_sc);
+        }
         let input = match probe.kind {
             ProbeKind::Response => ClientInput::Response(probe.arrival),
             ProbeKind::Unsolicited => ClientInput::Unsolicited(probe.arrival),
@@ -229,7 +234,10 @@ impl Host {
     fn send_request(&mut self, now: Time, number: u8, request: segue_keepalive::Request) {
         let heard = self.heard_word();
         let age = self.stated_age(now, number);
-        let Some(path) = self.paths.get(&number) else { return };
+        let Some(path) = self.paths.get_mut(&number) else { return };
+        if request.question {
+            path.questions.ask(now);
+        }
         self.out.push_back(Output::Order(Order::SendProbe(ProbeOrder {
             slot: u32::from(number),
             kind: ProbeKind::Request,

@@ -122,7 +122,9 @@ impl Host {
     /// A test was answered.
     pub(super) fn on_sized(&mut self, now: Time, slot: u32, token: u32) {
         let Ok(number) = u8::try_from(slot) else { return };
-        self.follow_sizes(now, number, SizeInput::Answer(token));
+        if !self.on_filter_tested(now, number, token) {
+            self.follow_sizes(now, number, SizeInput::Answer(token));
+        }
     }
 
     /// What a path has carried so far. A direction is tested when it carries large data or loses packets. Of packets

@@ -209,6 +209,13 @@ pub(crate) fn host_ways(
     all
 }
 
+/// The flows whose data a path drops while probes pass.
+pub(super) fn filtered(status: &Status<Tunnels>) -> Vec<Finding> {
+    let advice = "a firewall, translator or policer on the way matches what is inside the tunnel, its code point or its size";
+    let found = status.body.filtered.iter();
+    found.map(|filter| todo("filter", format!("{filter}; {advice}"))).collect()
+}
+
 /// Whether a running user-space daemon's guard against packets outside the tunnel still exists.
 pub(super) fn guard(running: Option<&Status<Tunnels>>) -> Option<Finding> {
     let status =

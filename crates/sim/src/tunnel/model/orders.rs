@@ -8,7 +8,7 @@ use core::net::IpAddr;
 use segue_clock::Time;
 use segue_keepalive::Reading;
 use segue_tunnel::datapath::{Datapath, Missed, PathCounters};
-use segue_tunnel::{PathSetup, ProbeOrder, Reinjection, Ticket, Via};
+use segue_tunnel::{FlowCount, PathSetup, ProbeOrder, Reinjection, Ticket, Via};
 use segue_wire::{FlowKey, Size};
 
 use super::super::message::{Body, Message, Outer};
@@ -132,12 +132,19 @@ impl<P: Clone> Datapath for Model<P> {
             return Ok(());
         }
         let seen = self.flows.get(&key).map_or(self.now, |bound| bound.seen);
-        self.flows.insert(key, Bound { slot, cookie, seen });
+        self.flows.insert(key, Bound { slot, cookie, seen, sent: 0, bytes: 0, received: 0 });
         Ok(())
     }
 
     fn unbind_flow(&mut self, key: &FlowKey) {
         self.flows.remove(key);
+    }
+
+    fn count_flow(&mut self, key: &FlowKey) -> Option<FlowCount> {
+        let bound = *self.flows.get(key)?;
+        let Bound { slot, sent, bytes, received, .. } = bound;
+        let own = self.next_hop(&bound) == Some((slot, false));
+        own.then_some(FlowCount { slot, sent, received, bytes })
     }
 
     fn send_probes(&mut self, orders: &[ProbeOrder]) -> Result<(), Infallible> {

@@ -40,6 +40,9 @@ pub(super) fn lines(status: &Status<Tunnels>, paper: Paper) -> Vec<String> {
         let why = colours.paint(Tone::Bad, &trouble.why);
         said.push(format!("trouble    {why} ({:.0} s ago)", trouble.ago_s));
     }
+    for filter in &status.body.filtered {
+        said.push(format!("filter     {}", colours.paint(Tone::Bad, &filter.to_string())));
+    }
     for host in &status.body.hosts {
         let how = if host.connected {
             "connected".to_owned()

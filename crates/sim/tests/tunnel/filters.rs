@@ -1,0 +1,185 @@
+//! Paths that drop the data of some flows while probes and other flows pass, with the settings that a host has without a
+//! configuration.
+
+use segue_clock::{Rng, Span, Time};
+use segue_keepalive::MeasuredBy;
+use segue_keepalive::size::Direction;
+use segue_sim::AgentId;
+use segue_sim::net::{Change, LinkFault};
+use segue_tunnel::Report;
+
+use crate::world::{MS, SECS, Setup, World};
+
+/// The port of the flow that is filtered.
+const PORT: u16 = 7_000;
+/// The port of the one beside it.
+const BESIDE: u16 = 7_002;
+
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    per_second: u64,
+    direction: Direction,
+    measured_by: MeasuredBy,
+    /// A flow without a filter on the same path, with so many packets in a second.
+    beside: Option<u64>,
+    /// How many ports are filtered, from [`PORT`] on in steps of ten, each with a flow.
+    flows: u16,
+    single: bool,
+    /// Probes ride on data, so that those on filtered packets die, too.
+    rides: bool,
+}
+
+const CASE: Case = Case {
+    per_second: 100,
+    direction: Direction::Up,
+    measured_by: MeasuredBy::Machine,
+    beside: None,
+    flows: 1,
+    single: false,
+    rides: false,
+};
+
+struct Run {
+    world: World,
+    filtered: Vec<AgentId>,
+    beside: Option<AgentId>,
+    begins: Time,
+}
+
+fn run(case: Case, seed: u64) -> Run {
+    let Case { measured_by, rides, .. } = case;
+    let setup = Setup { seed, measured_by, rides, adaptive: true, lte_ms: 10, ..Setup::default() };
+    let mut world = World::new(&setup);
+    for channels in world.access.values().copied().collect::<Vec<_>>() {
+        channels.into_iter().for_each(|channel| world.network.make_faulty(channel, Span::ZERO));
+    }
+    if case.single {
+        world.cut("lte", Time::ZERO, None);
+    }
+    let interval = |per_second: u64| Span(1_000_000_000 / per_second);
+    let forever = [Time(u64::MAX); 2];
+    let ports = (0..case.flows).map(|n| PORT + 10 * n);
+    let filtered = ports
+        .clone()
+        .map(|port| world.talk_every(interval(case.per_second), port, forever)[0])
+        .collect();
+    let beside = case.beside.map(|rate| world.talk_every(interval(rate), BESIDE, forever)[0]);
+    let begins = Time(60_000_000_000) + Span(Rng::new(seed).below(5_000_000_000));
+    let [uplink, downlink] = world.access["wifi"];
+    let channel = if case.direction == Direction::Up { uplink } else { downlink };
+    // One filter at a time: several flows are filtered by the port that they share.
+    world.network.schedule(begins, Change::Fault(channel, LinkFault::Filter(PORT)));
+    world.run(begins);
+    Run { world, filtered, beside, begins }
+}
+
+/// What was found of filters, and when.
+fn found(world: &World) -> Vec<(Time, Report)> {
+    let is = |report: &Report| matches!(report, Report::FlowFiltered { .. });
+    world.host().reports().iter().filter(|(_, report)| is(report)).cloned().collect()
+}
+
+/// Seconds until the filtered flow is on the other path, which no other flow may take.
+fn moved_after(case: Case, seed: u64) -> f64 {
+    let Run { mut world, filtered, beside, begins } = run(case, seed);
+    let flow = filtered[0];
+    assert_eq!(world.way_of(flow).as_deref(), Some("wifi"), "{case:?} {seed}");
+    let mut now = begins;
+    while world.way_of(flow).as_deref() == Some("wifi") {
+        now += MS(10);
+        assert!(now.since(begins) < SECS(10), "never moved: {case:?} {seed}");
+        world.run(now);
+    }
+    let took = now.since(begins).as_secs_f64();
+    world.run(now + SECS(20));
+    assert_eq!(world.way_of(flow).as_deref(), Some("lte"), "{case:?} {seed}");
+    if let Some(beside) = beside {
+        assert_eq!(world.way_of(beside).as_deref(), Some("wifi"), "{case:?} {seed}");
+    }
+    let reports = found(&world);
+    assert_eq!(reports.len(), 1, "{case:?} {seed}: {reports:?}");
+    let Report::FlowFiltered { flow, path, direction, to, counted, .. } = &reports[0].1 else {
+        panic!("{reports:?}")
+    };
+    assert_eq!((flow.dport, path.as_str(), *direction), (PORT, "wifi", case.direction));
+    assert_eq!(to.as_deref(), Some("lte"));
+    assert!(counted.lost() >= 18 && counted.lost() * 10 >= counted.sent * 9, "{counted}");
+    let verdict = |report: &Report| matches!(report, Report::PathLoss { verdict: Some(_), .. });
+    let verdicts = world.host().reports().iter().filter(|(_, report)| verdict(report)).count();
+    assert_eq!(verdicts, 0, "the path loses nothing else: {case:?} {seed}");
+    took
+}
+
+fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (measured_by, rides) in [
+        (MeasuredBy::Machine, false),
+        (MeasuredBy::Machine, true),
+        (MeasuredBy::PacketPath, true),
+        (MeasuredBy::PacketPath, false),
+    ] {
+        for direction in [Direction::Up, Direction::Down] {
+            for (per_second, beside) in [(20, None), (100, None), (20, Some(100)), (100, Some(20))]
+            {
+                cases.push(Case { per_second, direction, measured_by, beside, rides, ..CASE });
+            }
+        }
+    }
+    cases
+}
+
+fn moves_in_time(seeds: u64) {
+    for case in cases() {
+        let mut delays: Vec<f64> = (0..seeds).map(|seed| moved_after(case, seed)).collect();
+        delays.sort_by(f64::total_cmp);
+        let (median, longest) = (delays[delays.len() / 2], delays[delays.len() - 1]);
+        println!("{case:?}: median {median:.2} s, longest {longest:.2} s");
+        assert!(longest <= 2.0, "{case:?}: {delays:?}");
+    }
+}
+
+#[test]
+fn a_flow_whose_data_die_moves_alone() {
+    moves_in_time(5);
+}
+
+#[test]
+#[ignore = "minutes"]
+fn soak_a_flow_whose_data_die_moves_alone() {
+    moves_in_time(200);
+}
+
+/// The path is tried after a minute, two, four, and the flow returns when the filter has gone.
+#[test]
+fn a_filtered_flow_returns_when_the_filter_has_gone() {
+    let Run { mut world, filtered, begins, .. } = run(CASE, 3);
+    let flow = filtered[0];
+    world.run(begins + SECS(30));
+    assert_eq!(world.way_of(flow).as_deref(), Some("lte"));
+    // The test of the path passes, and the flow is filtered again.
+    world.run(begins + SECS(100));
+    assert_eq!(found(&world).len(), 2, "{:?}", found(&world));
+    assert_eq!(world.way_of(flow).as_deref(), Some("lte"));
+    let [uplink, _] = world.access["wifi"];
+    world.network.schedule(begins + SECS(101), Change::Fault(uplink, LinkFault::Mend));
+    world.run(begins + SECS(300));
+    assert_eq!(found(&world).len(), 2, "{:?}", found(&world));
+    assert_eq!(world.way_of(flow).as_deref(), Some("wifi"));
+}
+
+/// Without another path, the filter is named and the flow stays.
+#[test]
+fn a_filter_on_the_only_path_is_named() {
+    for direction in [Direction::Up, Direction::Down] {
+        let case = Case { single: true, direction, ..CASE };
+        let Run { mut world, filtered, begins, .. } = run(case, 4);
+        world.run(begins + SECS(5));
+        let reports = found(&world);
+        assert!(
+            matches!(&reports[..], [(_, Report::FlowFiltered { to: None, .. })]),
+            "{reports:?}"
+        );
+        assert_eq!(world.way_of(filtered[0]).as_deref(), Some("wifi"));
+        assert_eq!(world.host().end().machine.filters().count(), 1);
+    }
+}

@@ -1,0 +1,512 @@
+//! Flows that a path filters: their data die while probes and other flows pass. Such a flow moves alone.
+
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use segue_clock::{Deadline, Span, Time};
+use segue_keepalive::size::Direction;
+use segue_keepalive::{Client, ClientInput, Counted, PathLosses};
+use segue_steering::{Class, PathId, Steering};
+use segue_wire::FlowKey;
+use segue_wire::signal::{CountedFlow, FlowSeen, FromHost};
+use segue_wire::{Header, Size};
+
+use super::audit::{Audit, ENOUGH, FEW, Found, Least, Totals};
+use super::{Host, Path};
+use crate::{FlowCount, HostOutput, Order, Output, Report};
+
+/// An audit that finds no filter ends after this.
+const FRUITLESS: Span = Span::from_secs(3);
+/// One that has something to look at, after this.
+const LONGEST: Span = Span::from_secs(8);
+/// One whose path loses nothing more, after this.
+const CALM: Span = Span::from_secs(1);
+/// The next one begins no sooner than this after the last.
+const PAUSE: Span = Span::from_secs(2);
+/// Losses of at most this long are compared with what the path usually loses.
+const WINDOW: Span = Span::from_millis(500);
+/// Time constant of what it usually loses, in seconds.
+const USUAL_TAU_S: f64 = 10.0;
+/// A verdict of loss waits this long for the counts of flows.
+const UNDECIDED: Span = Span::from_millis(800);
+/// And this long while it looks as if a flow were filtered.
+const LIKELY: Span = Span::from_secs(2);
+/// Counters tell of a packet this long after its answer would have come, at the latest.
+const COUNTED: Span = Span::from_millis(300);
+/// So many lost questions may be chance.
+const QUESTIONS_LOST: u64 = 1;
+/// When so many flows lose alike, it is the path that loses.
+const ALIKE: usize = 3;
+/// First time until a flow may try its path again; it doubles each time that the flow is filtered anew.
+const RETRY: Span = Span::from_secs(60);
+const LONGEST_RETRY: Span = Span::from_secs(3_600);
+/// How long the answer to a test of the path may take.
+const TEST: Span = Span::from_secs(1);
+/// Most filtered flows that are remembered; the one found first is forgotten for another.
+const MOST: usize = 1_024;
+
+/// What is watched of the flows on a path that has lost packets.
+pub(super) struct FlowWatch {
+    /// When the losses were last compared, how many there had been, and how many there usually are in a second.
+    at: Time,
+    lost: [u64; 2],
+    usual: [f64; 2],
+    pub(super) audit: Option<Audit>,
+    /// When the last audit ended.
+    ended: Option<Time>,
+    /// A verdict of loss waits for the counts of flows.
+    pub(super) holds: bool,
+    /// Until then what the path loses was that of flows that have left.
+    pub(super) excused: Time,
+}
+
+/// A flow whose data a path drops.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Filter {
+    /// The direction in which they are dropped.
+    pub direction: Direction,
+    /// The packets that showed it.
+    pub counted: Counted,
+    /// When the first of them was sent, at the earliest.
+    pub since: Time,
+    /// When it was found.
+    pub at: Time,
+    /// The flow may use the path again; if it is dropped once more, it waits twice as long.
+    pub released: bool,
+    /// When that is, or the present test of the path ends.
+    due: Time,
+    /// The wait after the last finding.
+    wait: Span,
+    /// The test of the path that is under way.
+    test: Option<u32>,
+    /// UDP payload of the flow's packets on the path, on average.
+    bytes: u16,
+}
+
+impl Filter {
+    /// The counts, in words.
+    pub(super) fn evidence(&self, path: &str, now: Time) -> String {
+        let took = self.at.since(self.since).as_secs_f64();
+        let ago = now.since(self.at).as_secs_f64();
+        let Filter { counted, direction, .. } = self;
+        let direction = direction.name();
+        format!("filtered on {path}: {counted} {direction} in {took:.1} s, found {ago:.0} s ago")
+    }
+}
+
+impl Path {
+    /// Whether verdicts of loss wait until it is known which flows lose.
+    pub(super) fn holds_verdicts(&self) -> bool {
+        self.watch.as_deref().is_some_and(|watch| watch.holds)
+    }
+
+    fn totals(&self) -> Option<Totals> {
+        let client = self.client.as_ref()?;
+        let lost = client.counted().map(Counted::lost);
+        Some(Totals { questions: self.questions.settled(), lost })
+    }
+
+    /// When the next round of counts is due.
+    pub(super) fn audit_deadline(&self) -> Deadline {
+        let audit = self.watch.as_deref()?.audit.as_ref()?;
+        Some((audit.next, "the flows of a path that loses packets are counted"))
+    }
+
+    /// Whether its losses are those of filtered flows.
+    pub(super) fn is_excused(&self, now: Time) -> bool {
+        self.watch.as_deref().is_some_and(|watch| now < watch.excused)
+    }
+
+    /// Whether the path is asked for its counts, since its flows are being looked at.
+    pub(super) fn is_audited(&self) -> bool {
+        self.watch.as_deref().is_some_and(|watch| watch.audit.is_some())
+    }
+}
+
+impl FlowWatch {
+    fn new(now: Time, lost: [u64; 2]) -> FlowWatch {
+        FlowWatch {
+            at: now,
+            lost,
+            usual: [0.0; 2],
+            audit: None,
+            ended: None,
+            holds: false,
+            excused: Time::ZERO,
+        }
+    }
+
+    /// Whether the path loses much more than it usually does.
+    fn jumps(&mut self, now: Time, lost: [u64; 2]) -> bool {
+        let elapsed = now.since(self.at);
+        let (s, ends) = (elapsed.as_secs_f64(), elapsed >= WINDOW);
+        let weight = s / (s + USUAL_TAU_S);
+        let mut jumps = false;
+        for ((usual, before), lost) in self.usual.iter_mut().zip(self.lost).zip(lost) {
+            let new = lost.saturating_sub(before) as f64;
+            jumps |= new >= 2.0 + 3.0 * *usual * s;
+            if ends {
+                *usual += weight * (new / s - *usual);
+            }
+        }
+        if ends {
+            (self.at, self.lost) = (now, lost);
+        }
+        jumps
+    }
+}
+
+impl Host {
+    /// The flows on a path that it does not filter as far as is known, those used last first.
+    fn flows_on(&self, number: u8) -> Vec<FlowKey> {
+        let here = |key: &FlowKey, path: u8| path == number && !self.is_filtered(key, number);
+        let on = self.flows.iter().filter(|(key, flow)| here(key, flow.path));
+        let mut flows: Vec<(core::cmp::Reverse<Time>, FlowKey)> =
+            on.map(|(key, flow)| (core::cmp::Reverse(flow.last_seen), *key)).collect();
+        flows.sort_unstable();
+        flows.into_iter().map(|(_, key)| key).collect()
+    }
+
+    /// A path's counts have changed: begins to look at its flows where it loses more than usual.
+    pub(super) fn watch_flows(&mut self, now: Time, number: u8) {
+        let registered = self.registered();
+        let Some(path) = self.paths.get_mut(&number) else { return };
+        if let Some(client) = &path.client {
+            path.questions.expire(now, client.answer_within());
+        }
+        let Some(totals) = path.totals() else { return };
+        let up = path.is_up();
+        if path.watch.is_none() && totals.lost == [0; 2] {
+            return;
+        }
+        let watch = path.watch.get_or_insert_with(|| Box::new(FlowWatch::new(now, [0; 2])));
+        let is_new = path.loss_told == [false; 2]
+            && path.losses.as_deref().is_some_and(PathLosses::is_lossy);
+        let jumps = watch.jumps(now, totals.lost) || is_new;
+        match &mut watch.audit {
+            Some(audit) => audit.on_lost(now, totals.lost),
+            None => {
+                let rested = watch.ended.is_none_or(|at| now.since(at) >= PAUSE);
+                if jumps && up && rested && registered {
+                    let flows = self.flows_on(number);
+                    self.begin_audit(now, number, flows);
+                }
+            }
+        }
+        self.review_hold(now, number);
+    }
+
+    fn begin_audit(&mut self, now: Time, number: u8, flows: Vec<FlowKey>) {
+        let Some(path) = self.paths.get_mut(&number).filter(|_| !flows.is_empty()) else { return };
+        let Some(watch) = &mut path.watch else { return };
+        watch.audit = Some(Audit::new(now, number, flows));
+        // Before anything tells of the verdict.
+        self.review_hold(now, number);
+        self.count_flows(now, number);
+    }
+
+    fn end_audit(&mut self, now: Time, number: u8) {
+        let watch = self.paths.get_mut(&number).and_then(|path| path.watch.as_deref_mut());
+        if let Some(watch) = watch {
+            (watch.audit, watch.ended) = (None, Some(now));
+        }
+        self.review_hold(now, number);
+    }
+
+    /// Begins a round.
+    fn count_flows(&mut self, now: Time, number: u8) {
+        let Some(path) = self.paths.get_mut(&number) else { return };
+        let audit = path.watch.as_deref_mut().and_then(|watch| watch.audit.as_mut());
+        let Some(audit) = audit else { return };
+        audit.next = now + audit.pause(now);
+        self.rounds = self.rounds.wrapping_add(1);
+        let order = Order::CountFlows(round_of(self.rounds, number), audit.flows.clone());
+        self.out.push_back(Output::Order(order));
+        self.feed(now, number, ClientInput::Recount);
+    }
+
+    /// What the packet path has counted: completes the round with a question to the anchor.
+    pub(super) fn on_counted(&mut self, now: Time, round: u32, counts: &[Option<FlowCount>]) {
+        let Some(path) = self.paths.get_mut(&path_of(round)) else { return };
+        let Some(totals) = path.totals() else { return };
+        let audit = path.watch.as_deref_mut().and_then(|watch| watch.audit.as_mut());
+        let Some(audit) = audit else { return };
+        audit.count(now, round, counts, totals);
+        let flows = audit.flows.iter().map(CountedFlow::from).collect();
+        let message = FromHost::CountFlows { round, flows };
+        self.out.push_back(Output::own(HostOutput::Signal(message)));
+    }
+
+    /// What the anchor has counted.
+    pub(super) fn on_flow_counts(&mut self, now: Time, round: u32, seen: Vec<FlowSeen>) {
+        let number = path_of(round);
+        let Some(path) = self.paths.get_mut(&number) else { return };
+        let audit = path.watch.as_deref_mut().and_then(|watch| watch.audit.as_mut());
+        let Some(audit) = audit else { return };
+        audit.answer(now, round, seen);
+        let filtered: Vec<Found> =
+            self.judged(number, ENOUGH).into_iter().filter(|found| found.filtered).collect();
+        let alike = filtered.len() >= ALIKE && self.all_alike(number);
+        if filtered.is_empty() || alike {
+            self.review_hold(now, number);
+            return;
+        }
+        for found in filtered {
+            self.on_filtered(now, number, &found);
+        }
+        // The rest is judged by itself, once the last of their packets are counted.
+        let flows = self.flows_on(number);
+        if let Some(path) = self.paths.get_mut(&number)
+            && let Some(client) = &path.client
+            && let Some(watch) = path.watch.as_deref_mut()
+        {
+            watch.excused = now + client.answer_within() + COUNTED;
+            if let Some(audit) = &mut watch.audit {
+                audit.restart(now, flows);
+            }
+            if let Some(losses) = path.losses.as_deref_mut() {
+                losses.restart(now, client);
+            }
+        }
+        self.review_hold(now, number);
+        self.evaluate(now);
+    }
+
+    fn judged(&self, number: u8, least: Least) -> Vec<Found> {
+        let Some(path) = self.paths.get(&number) else { return Vec::new() };
+        // A path that takes smaller packets than before loses flows that send larger ones, until its size is known.
+        let is_measured = path.sizes.as_deref().is_some_and(|sizes| {
+            [Direction::Up, Direction::Down].into_iter().any(|way| sizes.sizes.is_testing(way))
+        });
+        let settle = path.client.as_ref().map(Client::answer_within).filter(|_| !is_measured);
+        let audit = path.watch.as_deref().and_then(|watch| watch.audit.as_ref());
+        let (Some(audit), Some(settle), Some(totals)) = (audit, settle, path.totals()) else {
+            return Vec::new();
+        };
+        audit.judge(settle, totals, least)
+    }
+
+    /// Whether every flow that sends enough to be judged loses all.
+    fn all_alike(&self, number: u8) -> bool {
+        let judged = self.judged(number, FEW);
+        judged.len() >= ALIKE && judged.iter().all(|found| found.mostly)
+    }
+
+    /// Decides whether a verdict of loss waits, and tells what no longer does.
+    fn review_hold(&mut self, now: Time, number: u8) {
+        let Some(path) = self.paths.get(&number) else { return };
+        let held = path.holds_verdicts();
+        let holds = self.is_to_hold(now, number);
+        if let Some(path) = self.paths.get_mut(&number)
+            && let Some(watch) = path.watch.as_deref_mut()
+        {
+            watch.holds = holds;
+        }
+        if held && !holds {
+            self.tell_losses(now, number);
+        }
+    }
+
+    /// A verdict waits while it may be a flow's alone: no probe was lost, and the counts of flows have not come, or say
+    /// so.
+    fn is_to_hold(&self, now: Time, number: u8) -> bool {
+        let Some(path) = self.paths.get(&number) else { return false };
+        let Some(verdict) = path.losses.as_deref().and_then(|losses| losses.latest()) else {
+            return false;
+        };
+        let audit = path.watch.as_deref().and_then(|watch| watch.audit.as_ref());
+        let Some(audit) = audit else { return false };
+        // One that was told stands.
+        if path.loss_told != [false; 2] {
+            return false;
+        }
+        let judged = self.judged(number, FEW);
+        let loses = |found: &Found| found.counted.lost() > 0;
+        let questions_pass = !Host::lost_questions(path, audit);
+        if judged.iter().any(|found| found.mostly) && questions_pass && !self.all_alike(number) {
+            return now.since(verdict.at) < LIKELY;
+        }
+        let is_decided = judged.iter().any(|found| loses(found) && !found.mostly);
+        !is_decided && questions_pass && now.since(verdict.at) < UNDECIDED
+    }
+
+    /// Whether questions were lost since an audit began.
+    fn lost_questions(path: &Path, audit: &Audit) -> bool {
+        let (Some(totals), Some(before)) = (path.totals(), audit.first_totals()) else {
+            return false;
+        };
+        totals.questions.lost().saturating_sub(before.questions.lost()) > QUESTIONS_LOST
+    }
+
+    /// A path drops a flow's data.
+    fn on_filtered(&mut self, now: Time, number: u8, found: &Found) {
+        let Found { flow: key, direction, counted, since, length, .. } = *found;
+        let before = self.filters.remove(&(key, number));
+        let wait = before.map_or(RETRY, |before| (before.wait * 2).min(LONGEST_RETRY));
+        if self.filters.len() >= MOST {
+            let oldest = self.filters.iter().min_by_key(|(_, filter)| filter.at);
+            if let Some(oldest) = oldest.map(|(place, _)| *place) {
+                self.filters.remove(&oldest);
+            }
+        }
+        let filter = Filter {
+            direction,
+            counted,
+            since,
+            at: now,
+            released: false,
+            due: now + wait,
+            wait,
+            test: None,
+            bytes: (Header::LEN as u16).saturating_add(length).clamp(Size::LEAST, Size::MOST),
+        };
+        self.filters.insert((key, number), filter);
+        let to = self.flows.get(&key).and_then(|flow| self.path_for(&key, flow.class, flow.pinned));
+        let to = to.filter(|to| *to != number);
+        if let (Some(to), Some(flow)) = (to, self.flows.get_mut(&key)) {
+            flow.path = to;
+            self.out.push_back(Output::Order(Order::Bind(key, u32::from(to))));
+        }
+        let name = |n: u8| self.paths.get(&n).map_or_else(String::new, |p| p.name().to_string());
+        self.out.push_back(Output::report(Report::FlowFiltered {
+            flow: key,
+            path: name(number),
+            direction,
+            counted,
+            took: now.since(since),
+            to: to.map(name),
+        }));
+    }
+
+    /// Whether a flow's data die on a path, as far as is known.
+    pub(super) fn is_filtered(&self, key: &FlowKey, number: u8) -> bool {
+        !self.filters.is_empty()
+            && self.filters.get(&(*key, number)).is_some_and(|filter| !filter.released)
+    }
+
+    /// The best usable path for a flow that its class's path filters; `None` if there is no other.
+    pub(super) fn beside_filter(&self, key: &FlowKey, class: Class, number: u8) -> Option<u8> {
+        let views: Vec<_> = self.views();
+        let open =
+            views.into_iter().filter(|view| !self.is_filtered(key, view.id.0)).collect::<Vec<_>>();
+        Steering::beside(class, &open, PathId(number)).map(|PathId(n)| n)
+    }
+
+    /// Whether a flow stays on a path that filters it, for want of another.
+    pub(super) fn keeps_filtered(&self, number: u8) -> bool {
+        let stays = |(key, path): &(FlowKey, u8)| {
+            *path == number && self.flows.get(key).is_some_and(|flow| flow.path == number)
+        };
+        self.filters.iter().any(|(place, filter)| !filter.released && stays(place))
+    }
+
+    /// The filtered flows: flow, path, and what is known.
+    pub fn filters(&self) -> impl Iterator<Item = (&FlowKey, &str, &Filter)> {
+        let there = self.filters.iter().filter(|(_, filter)| !filter.released);
+        there.filter_map(|((key, number), filter)| {
+            Some((key, self.paths.get(number)?.name(), filter))
+        })
+    }
+
+    /// Why a flow does not use the path of its class, if that is for a filter.
+    #[must_use]
+    pub fn why_flow(&self, now: Time, key: &FlowKey) -> Option<String> {
+        let mut filters = self.filters().filter(|(of, ..)| *of == key).peekable();
+        filters.peek()?;
+        let said: Vec<String> =
+            filters.map(|(_, path, filter)| filter.evidence(path, now)).collect();
+        Some(said.join("; "))
+    }
+
+    /// Counts flows, ends audits, and lets filtered flows try again.
+    pub(super) fn tick_filters(&mut self, now: Time) {
+        let due = |path: &Path| path.audit_deadline().is_some_and(|(at, _)| at <= now);
+        let numbers: Vec<u8> =
+            self.paths.iter().filter(|(_, path)| due(path)).map(|(n, _)| *n).collect();
+        for number in numbers {
+            if self.is_audit_over(now, number) {
+                self.end_audit(now, number);
+            } else {
+                self.count_flows(now, number);
+                self.review_hold(now, number);
+            }
+        }
+        self.retry_filtered(now);
+    }
+
+    fn is_audit_over(&self, now: Time, number: u8) -> bool {
+        let Some(path) = self.paths.get(&number) else { return true };
+        let audit = path.watch.as_deref().and_then(|watch| watch.audit.as_ref());
+        let Some(audit) = audit.filter(|_| path.is_up()) else { return true };
+        let age = now.since(audit.began);
+        if self.judged(number, FEW).iter().any(|found| found.mostly) {
+            return age >= LONGEST;
+        }
+        age >= FRUITLESS || now.since(audit.lost_at) >= CALM
+    }
+
+    /// When a filtered flow may try again.
+    pub(super) fn filters_deadline(&self) -> Deadline {
+        let due = self.filters.values().map(|filter| filter.due).min()?;
+        Some((due, "a filtered flow tries its path again"))
+    }
+
+    /// Tests the paths of filtered flows with a packet of their size, before the flows return to them.
+    fn retry_filtered(&mut self, now: Time) {
+        if self.filters_deadline().is_none_or(|(at, _)| at > now) {
+            return;
+        }
+        let due = self.filters.iter().filter(|(_, filter)| filter.due <= now);
+        let due: Vec<(FlowKey, u8)> = due.map(|(place, _)| *place).collect();
+        for (key, number) in due {
+            let token = self.secrets.seed() as u32;
+            let is_up = self.paths.get(&number).is_some_and(|path| path.is_up());
+            let gone = !self.flows.contains_key(&key);
+            let Some(filter) = self.filters.get_mut(&(key, number)) else { continue };
+            if gone || filter.released {
+                self.filters.remove(&(key, number));
+                continue;
+            }
+            if filter.test.take().is_some() || !is_up {
+                filter.wait = (filter.wait * 2).min(LONGEST_RETRY);
+                filter.due = now + filter.wait;
+                continue;
+            }
+            (filter.test, filter.due) = (Some(token), now + TEST);
+            let (size, answer) = match filter.direction {
+                Direction::Up => (filter.bytes, Size::LEAST),
+                Direction::Down => (Size::LEAST, filter.bytes),
+            };
+            let test = Size { token, size, answer };
+            self.out.push_back(Output::Order(Order::TestSize(u32::from(number), test)));
+        }
+    }
+
+    /// A test of a path was answered. Returns whether it was one for a filtered flow, which may now use the path again.
+    pub(super) fn on_filter_tested(&mut self, now: Time, number: u8, token: u32) -> bool {
+        let mut tested =
+            self.filters.iter_mut().filter(|((_, n), f)| *n == number && f.test == Some(token));
+        let Some((_, filter)) = tested.next() else { return false };
+        (filter.test, filter.released) = (None, true);
+        // Forgotten if nothing is heard of it for as long as it has waited, and some minutes more.
+        filter.due = now + filter.wait + Span::from_secs(600);
+        self.evaluate(now);
+        true
+    }
+
+    /// A path is gone, or belongs to another interface.
+    pub(super) fn forget_filters(&mut self, number: u8) {
+        self.filters.retain(|(_, of), _| *of != number);
+    }
+}
+
+/// Names a round of a path.
+fn round_of(count: u32, number: u8) -> u32 {
+    count << 8 | u32::from(number)
+}
+
+fn path_of(round: u32) -> u8 {
+    round as u8
+}

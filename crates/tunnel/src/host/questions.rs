@@ -1,0 +1,89 @@
+//! Which of a path's questions were answered. Questions never ride on data, so what drops data alone lets them pass.
+
+use alloc::collections::VecDeque;
+
+use segue_clock::{Span, Time};
+use segue_keepalive::Counted;
+
+/// Most questions that wait for an answer; of more, the oldest counts as lost.
+const MOST: usize = 64;
+/// Stamps of probes are taken at most so long after the probe was ordered.
+const STAMPED: Span = Span::from_millis(10);
+
+/// The questions of a path.
+#[derive(Default)]
+pub(super) struct Questions {
+    /// When those were ordered that have not been answered.
+    waiting: VecDeque<Time>,
+    settled: Counted,
+}
+
+impl Questions {
+    /// One is asked.
+    pub(super) fn ask(&mut self, now: Time) {
+        if self.waiting.len() >= MOST {
+            self.waiting.pop_front();
+            self.settled.sent += 1;
+        }
+        self.waiting.push_back(now);
+    }
+
+    /// One was answered that bears this stamp, in microseconds modulo 2³².
+    pub(super) fn answer(&mut self, now: Time, stamp: u32) {
+        let age = Span::from_micros(u64::from(now.micros32().wrapping_sub(stamp)));
+        let at = Time(now.0.saturating_sub(age.0));
+        // The stamp has lost what is less than a microsecond.
+        let fits =
+            |asked: &Time| at + Span::from_micros(1) >= *asked && at.since(*asked) <= STAMPED;
+        if let Some(place) = self.waiting.iter().rposition(fits) {
+            self.waiting.remove(place);
+            self.settled.sent += 1;
+            self.settled.received += 1;
+        }
+    }
+
+    /// Those whose answer would have come by now are lost.
+    pub(super) fn expire(&mut self, now: Time, within: Span) {
+        while self.waiting.front().is_some_and(|asked| now.since(*asked) > within) {
+            self.waiting.pop_front();
+            self.settled.sent += 1;
+        }
+    }
+
+    /// Those answered, or not in time.
+    pub(super) fn settled(&self) -> Counted {
+        self.settled
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: fn(u64) -> Time = |ms| Time(ms * 1_000_000);
+
+    #[test]
+    fn a_question_is_answered_once_or_lost_in_the_end() {
+        let mut questions = Questions::default();
+        [100, 200, 300].into_iter().for_each(|at| questions.ask(MS(at)));
+        // Stamped a millisecond after it was ordered; the answer comes twice.
+        questions.answer(MS(230), 201_000);
+        questions.answer(MS(231), 201_000);
+        assert_eq!(questions.settled(), Counted { sent: 1, received: 1 });
+        questions.expire(MS(151), Span::from_millis(50));
+        questions.expire(MS(350), Span::from_millis(50));
+        assert_eq!(questions.settled(), Counted { sent: 2, received: 1 });
+        questions.answer(MS(350), 300_000);
+        assert_eq!(questions.settled(), Counted { sent: 3, received: 2 });
+        // Too late, or never asked.
+        questions.answer(MS(360), 100_000);
+        assert_eq!(questions.settled(), Counted { sent: 3, received: 2 });
+    }
+
+    #[test]
+    fn of_too_many_the_oldest_are_lost() {
+        let mut questions = Questions::default();
+        (0..MOST as u64 + 3).for_each(|at| questions.ask(MS(at)));
+        assert_eq!(questions.settled(), Counted { sent: 3, received: 0 });
+    }
+}
