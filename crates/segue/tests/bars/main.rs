@@ -13,6 +13,7 @@ mod busy;
 mod defaults;
 mod detection;
 mod directions;
+mod filtered;
 mod flow;
 mod late;
 mod loss;

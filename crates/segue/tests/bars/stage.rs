@@ -327,3 +327,9 @@ fn spawn(
     command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
     Running(command.spawn().unwrap())
 }
+
+/// Runs nftables in a node.
+pub(crate) fn nft(node: &Netns, script: &str) {
+    let output = node.command("nft").arg(script).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}

@@ -314,3 +314,103 @@ fn pass(questions: Counted, least: Least) -> bool {
     let enough = questions.sent >= LEAST_QUESTIONS || least == FEW;
     enough && questions.lost() as f64 <= (QUESTIONS_LOST * questions.sent as f64).max(1.0)
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use super::*;
+
+    const MS: fn(u64) -> Time = |ms| Time(ms * 1_000_000);
+    const SETTLE: Span = Span::from_millis(40);
+
+    fn flow() -> FlowKey {
+        let address = core::net::IpAddr::from([10, 7, 0, 2]);
+        FlowKey { src: address, dst: address, sport: 1, dport: 2, protocol: 17, label: 0 }
+    }
+
+    /// Counts of one flow every 100 ms, each answered after 20 ms: what the host has sent and received by the question,
+    /// and the anchor by its answer. Questions pass, and the path loses as much as the flow.
+    fn audit(
+        rounds: u64,
+        own: impl Fn(u64) -> (u32, u32),
+        far: impl Fn(u64) -> (u32, u32),
+    ) -> Audit {
+        let mut audit = Audit::new(MS(0), 3, vec![flow()]);
+        for n in 0..rounds {
+            let ((sent, received), at) = (own(n), 100 * n);
+            let count = FlowCount { slot: 3, sent, received, bytes: 200 * u64::from(sent) };
+            audit.count(MS(at), n as u32, &[Some(count)], totals(n));
+            let (sent, received) = far(n);
+            let seen = FlowSeen { path: Some(3), sent, received, length: 100 };
+            audit.answer(MS(at + 20), n as u32, vec![seen]);
+        }
+        audit
+    }
+
+    fn totals(n: u64) -> Totals {
+        Totals { questions: Counted { sent: 2 * n, received: 2 * n }, lost: [1_000 * n; 2] }
+    }
+
+    fn judge(audit: &Audit, rounds: u64) -> [Option<Found>; 2] {
+        let found = audit.judge(SETTLE, totals(rounds), ENOUGH);
+        [Direction::Up, Direction::Down]
+            .map(|way| found.iter().find(|found| found.direction == way).copied())
+    }
+
+    #[test]
+    fn a_flow_that_loses_all_is_filtered_and_one_that_loses_half_is_not() {
+        let sent = |n: u64| 10 * n as u32;
+        let all = audit(9, |n| (sent(n), 0), |n| (sent(n), 0));
+        let [up, down] = judge(&all, 9).map(Option::unwrap);
+        assert!(up.filtered && down.filtered, "{up:?} {down:?}");
+        assert_eq!((up.length, down.length), (200, 100));
+        let half = audit(9, |n| (sent(n), sent(n) / 2), |n| (sent(n), sent(n) / 2));
+        let [up, down] = judge(&half, 9).map(Option::unwrap);
+        assert!(!up.mostly && up.counted.lost() > 0 && !down.mostly, "{up:?} {down:?}");
+    }
+
+    /// A queue of a second builds up: what was sent lately is under way.
+    #[test]
+    fn packets_on_their_way_are_not_lost() {
+        let sent = |n: u64| 10 * n as u32;
+        let mut late = audit(4, |n| (sent(n), 0), |n| (sent(n), 0));
+        late.rounds.back_mut().unwrap().at = MS(325);
+        assert!(judge(&late, 4).iter().flatten().all(|found| !found.filtered));
+        // The sender began a moment ago, and its packets are all in the air at the last question.
+        let begins = |n: u64| if n >= 8 { 100 } else { 0 };
+        let fast = audit(9, |n| (begins(n), 0), |_| (0, 0));
+        assert_eq!(judge(&fast, 9)[0], None);
+    }
+
+    #[test]
+    fn one_burst_that_is_lost_is_no_filter() {
+        let burst = |n: u64| if n >= 3 { 60 } else { 0 };
+        let lost = audit(12, |n| (burst(n), 0), |_| (0, 0));
+        assert_eq!(judge(&lost, 12)[0], None);
+    }
+
+    #[test]
+    fn where_questions_die_or_the_path_counts_no_loss_nothing_is_filtered() {
+        let sent = |n: u64| 10 * n as u32;
+        let all = audit(9, |n| (sent(n), 0), |n| (sent(n), 0));
+        let dead = Totals { questions: Counted { sent: 18, received: 3 }, ..totals(9) };
+        let clean = Totals { lost: [0; 2], ..totals(9) };
+        for totals in [dead, clean] {
+            let found = all.judge(SETTLE, totals, ENOUGH);
+            assert!(!found.is_empty() && found.iter().all(|found| !found.filtered), "{found:?}");
+        }
+    }
+
+    /// The flow has moved at the anchor, or its packets on the path are all lost from the first on.
+    #[test]
+    fn a_path_that_the_anchor_has_never_seen_a_flow_on_has_received_nothing() {
+        let mut lost = audit(9, |n| (10 * n as u32, 0), |_| (0, 0));
+        for round in &mut lost.rounds {
+            round.answer.as_mut().unwrap().seen[0] =
+                FlowSeen { path: Some(1), sent: 900, received: 900, length: 0 };
+        }
+        let [up, down] = judge(&lost, 9);
+        assert!(up.unwrap().filtered && down.is_none());
+    }
+}

@@ -170,18 +170,22 @@ impl Host {
     }
 
     /// A path's counts have changed: begins to look at its flows where it loses more than usual.
-    pub(super) fn watch_flows(&mut self, now: Time, number: u8) {
+    pub(super) fn watch_flows(&mut self, now: Time, number: u8, was_up: bool) {
         let registered = self.registered();
         let Some(path) = self.paths.get_mut(&number) else { return };
         if let Some(client) = &path.client {
             path.questions.expire(now, client.answer_within());
         }
         let Some(totals) = path.totals() else { return };
-        let up = path.is_up();
+        let up = was_up && path.is_up();
         if path.watch.is_none() && totals.lost == [0; 2] {
             return;
         }
         let watch = path.watch.get_or_insert_with(|| Box::new(FlowWatch::new(now, [0; 2])));
+        if !up {
+            // An outage is another matter, also in the first counts after it.
+            (watch.at, watch.lost) = (now, totals.lost);
+        }
         let is_new = path.loss_told == [false; 2]
             && path.losses.as_deref().is_some_and(PathLosses::is_lossy);
         let jumps = watch.jumps(now, totals.lost) || is_new;
@@ -288,10 +292,13 @@ impl Host {
         audit.judge(settle, totals, least)
     }
 
-    /// Whether every flow that sends enough to be judged loses all.
+    /// Whether every flow that sends enough to be judged loses all, in one direction.
     fn all_alike(&self, number: u8) -> bool {
         let judged = self.judged(number, FEW);
-        judged.len() >= ALIKE && judged.iter().all(|found| found.mostly)
+        [Direction::Up, Direction::Down].into_iter().any(|way| {
+            let mut of_way = judged.iter().filter(|found| found.direction == way);
+            of_way.clone().count() >= ALIKE && of_way.all(|found| found.mostly)
+        })
     }
 
     /// Decides whether a verdict of loss waits, and tells what no longer does.

@@ -123,7 +123,7 @@ impl Host {
         let Some(path) = self.paths.get_mut(&number) else { return };
         let excused = keeps_filtered || path.is_excused(now);
         path.test_losses(now, was_up, excused);
-        self.watch_flows(now, number);
+        self.watch_flows(now, number, was_up);
         let Some(path) = self.paths.get_mut(&number) else { return };
         let suspicious = path.losses.as_deref().is_some_and(PathLosses::is_suspicious);
         let recounts =

@@ -12,7 +12,8 @@ use segue_tunnel::{
     AnchorConfig, AnchorInput, ConnId, Ending, HostConfig, HostInput, Pool, ProbeEvent, ProbeKind,
 };
 use segue_wire::signal::{
-    FromAnchor, FromHost, PathGrant, PathOffer, Refusal, SIGNAL_VERSION, WaysOut,
+    CountedFlow, FlowSeen, FromAnchor, FromHost, PathGrant, PathOffer, Refusal, SIGNAL_VERSION,
+    WaysOut,
 };
 use segue_wire::{FlowKey, Mode, Probe};
 
@@ -101,7 +102,11 @@ fn mode(rng: &mut Rng) -> Mode {
 
 fn from_anchor(rng: &mut Rng) -> FromAnchor {
     let path = rng.below(20) as u8;
-    match rng.below(9) {
+    match rng.below(10) {
+        9 => FromAnchor::FlowCounts {
+            round: number(rng),
+            counts: vec![FlowSeen::default(); rng.below(3) as usize],
+        },
         8 => FromAnchor::TooBig { path, mtu: rng.chance(0.5).then(|| rng.next_u64() as u16) },
         7 => FromAnchor::WaysOut(WaysOut { v4: rng.below(64) as u8, v6: rng.below(256) as u8 }),
         6 => FromAnchor::OneByOne { path },
@@ -126,8 +131,17 @@ fn from_anchor(rng: &mut Rng) -> FromAnchor {
     }
 }
 
+fn counted(rng: &mut Rng) -> CountedFlow {
+    let (src, dst) = (address(rng), address(rng));
+    CountedFlow { src, dst, sport: 1, dport: 2, protocol: 17, label: 0 }
+}
+
 fn from_host(rng: &mut Rng) -> FromHost {
-    match rng.below(11) {
+    match rng.below(12) {
+        11 => FromHost::CountFlows {
+            round: number(rng),
+            flows: (0..rng.below(30)).map(|_| counted(rng)).collect(),
+        },
         10 => FromHost::OneByOne { path: rng.below(20) as u8 },
         9 => FromHost::Renew { request: vec![7] },
         0..3 => FromHost::Register {
