@@ -54,13 +54,15 @@ impl Match {
 
 /// A flow that is filtered, and one that is not and stays.
 fn moved_after(datapath: &'static str, direction: Direction, every_ms: u64, port: u16) {
-    let plan = Plan { rtt_ms: [20, 20], ..Plan::of_defaults("filter", datapath) };
+    let plan = Plan::of_defaults("filter", datapath);
     let stage = Stage::running(plan);
     stage.both_up();
     stage.use_path("wifi");
     let flow = Running::start(&stage, Flow::Udp(every_ms, Mode::Ways([true, true])), port);
     let beside = Running::start(&stage, Flow::Udp(20, Mode::Ways([true, true])), port + 1);
     std::thread::sleep(Duration::from_secs(4));
+    let path_of = |flow: &Running| stage.flow(flow.port()).unwrap()["path"].clone();
+    assert_eq!((path_of(&flow), path_of(&beside)), ("wifi".into(), "wifi".into()));
     let begins = monotonic();
     Match::Port(port).install(&stage, "wifi", direction);
     let is = |event: &serde_json::Value| event["kind"] == "flow_filtered";
@@ -73,7 +75,6 @@ fn moved_after(datapath: &'static str, direction: Direction, every_ms: u64, port
     );
     assert_eq!((&event["path"], &event["to"]), (&"wifi".into(), &"lte".into()));
     assert!(took <= MOST, "{datapath} {every_ms} ms {direction:?}: {took:?}");
-    let path_of = |flow: &Running| stage.flow(flow.port()).unwrap()["path"].clone();
     assert_eq!((path_of(&flow), path_of(&beside)), ("lte".into(), "wifi".into()));
     let why = stage.flow(flow.port()).unwrap()["why"].to_string();
     assert!(why.contains("filtered on wifi"), "{why}");
@@ -99,7 +100,7 @@ fn a_flow_whose_data_a_router_drops_moves_alone() {
 fn a_filter_on_the_only_path_is_named() {
     let Some(_share) = shared() else { return };
     together(DATAPATHS.into_iter().zip([9_340, 9_350]), |(datapath, port)| {
-        let plan = Plan { rtt_ms: [20, 20], ..Plan::of_defaults("only", datapath) };
+        let plan = Plan::of_defaults("only", datapath);
         let stage = Stage::running(plan);
         stage.both_up();
         stage.use_path("wifi");
