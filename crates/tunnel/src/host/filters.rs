@@ -1,7 +1,6 @@
 //! Flows that a path filters: their data die while probes and other flows pass. Such a flow moves alone.
 
 use alloc::boxed::Box;
-use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
@@ -14,6 +13,7 @@ use segue_wire::signal::{CountedFlow, FlowSeen, FromHost};
 use segue_wire::{Header, Size};
 
 use super::audit::{Audit, ENOUGH, FEW, Found, Least, Totals};
+use super::watch::{Filter, FlowWatch};
 use super::{Host, Path};
 use crate::{FlowCount, HostOutput, Order, Output, Report};
 
@@ -25,10 +25,6 @@ const LONGEST: Span = Span::from_secs(8);
 const CALM: Span = Span::from_secs(1);
 /// The next one begins no sooner than this after the last.
 const PAUSE: Span = Span::from_secs(2);
-/// Losses of at most this long are compared with what the path usually loses.
-const WINDOW: Span = Span::from_millis(500);
-/// Time constant of what it usually loses, in seconds.
-const USUAL_TAU_S: f64 = 10.0;
 /// A verdict of loss waits this long for the counts of flows.
 const UNDECIDED: Span = Span::from_millis(800);
 /// And this long while it looks as if a flow were filtered.
@@ -46,55 +42,6 @@ const LONGEST_RETRY: Span = Span::from_secs(3_600);
 const TEST: Span = Span::from_secs(1);
 /// Most filtered flows that are remembered; the one found first is forgotten for another.
 const MOST: usize = 1_024;
-
-/// What is watched of the flows on a path that has lost packets.
-pub(super) struct FlowWatch {
-    /// When the losses were last compared, how many there had been, and how many there usually are in a second.
-    at: Time,
-    lost: [u64; 2],
-    usual: [f64; 2],
-    pub(super) audit: Option<Audit>,
-    /// When the last audit ended.
-    ended: Option<Time>,
-    /// A verdict of loss waits for the counts of flows.
-    pub(super) holds: bool,
-    /// Until then what the path loses was that of flows that have left.
-    pub(super) excused: Time,
-}
-
-/// A flow whose data a path drops.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Filter {
-    /// The direction in which they are dropped.
-    pub direction: Direction,
-    /// The packets that showed it.
-    pub counted: Counted,
-    /// When the first of them was sent, at the earliest.
-    pub since: Time,
-    /// When it was found.
-    pub at: Time,
-    /// The flow may use the path again; if it is dropped once more, it waits twice as long.
-    pub released: bool,
-    /// When that is, or the present test of the path ends.
-    due: Time,
-    /// The wait after the last finding.
-    wait: Span,
-    /// The test of the path that is under way.
-    test: Option<u32>,
-    /// UDP payload of the flow's packets on the path, on average.
-    bytes: u16,
-}
-
-impl Filter {
-    /// The counts, in words.
-    pub(super) fn evidence(&self, path: &str, now: Time) -> String {
-        let took = self.at.since(self.since).as_secs_f64();
-        let ago = now.since(self.at).as_secs_f64();
-        let Filter { counted, direction, .. } = self;
-        let direction = direction.name();
-        format!("filtered on {path}: {counted} {direction} in {took:.1} s, found {ago:.0} s ago")
-    }
-}
 
 impl Path {
     /// Whether verdicts of loss wait until it is known which flows lose.
@@ -122,39 +69,6 @@ impl Path {
     /// Whether the path is asked for its counts, since its flows are being looked at.
     pub(super) fn is_audited(&self) -> bool {
         self.watch.as_deref().is_some_and(|watch| watch.audit.is_some())
-    }
-}
-
-impl FlowWatch {
-    fn new(now: Time, lost: [u64; 2]) -> FlowWatch {
-        FlowWatch {
-            at: now,
-            lost,
-            usual: [0.0; 2],
-            audit: None,
-            ended: None,
-            holds: false,
-            excused: Time::ZERO,
-        }
-    }
-
-    /// Whether the path loses much more than it usually does.
-    fn jumps(&mut self, now: Time, lost: [u64; 2]) -> bool {
-        let elapsed = now.since(self.at);
-        let (s, ends) = (elapsed.as_secs_f64(), elapsed >= WINDOW);
-        let weight = s / (s + USUAL_TAU_S);
-        let mut jumps = false;
-        for ((usual, before), lost) in self.usual.iter_mut().zip(self.lost).zip(lost) {
-            let new = lost.saturating_sub(before) as f64;
-            jumps |= new >= 2.0 + 3.0 * *usual * s;
-            if ends {
-                *usual += weight * (new / s - *usual);
-            }
-        }
-        if ends {
-            (self.at, self.lost) = (now, lost);
-        }
-        jumps
     }
 }
 

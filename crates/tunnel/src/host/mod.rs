@@ -23,6 +23,7 @@ mod path;
 mod paths;
 mod questions;
 mod sizes;
+mod watch;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -40,11 +41,11 @@ use segue_wire::FlowKey;
 use segue_wire::signal::{FromAnchor, FromHost, Refusal, SIGNAL_VERSION};
 
 pub(crate) use audit::mean_length;
-pub use filters::Filter;
 pub use flows::Flow;
 use flows::{Moved, Waiting};
 pub use path::Path;
 pub use sizes::LEAST_INNER;
+pub use watch::Filter;
 
 use crate::maps::SmallMap;
 use crate::{HostConfig, HostInput, HostOutput, Order, Output, Report};

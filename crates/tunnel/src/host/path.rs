@@ -11,9 +11,9 @@ use segue_steering::{PathId, PathView};
 use segue_wire::Encapsulation;
 use segue_wire::signal::PathGrant;
 
-use super::filters::FlowWatch;
 use super::following::Following;
 use super::questions::Questions;
+use super::watch::FlowWatch;
 use crate::{Carried, PathConfig, Via};
 
 /// One interface of the host to one address of the anchor.
