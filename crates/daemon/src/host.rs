@@ -11,7 +11,7 @@ mod start;
 mod sweep;
 mod unreached;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 
@@ -40,6 +40,19 @@ use crate::control::{Response, TroubleStatus, TunnelRequest, TunnelStatus, Tunne
 use crate::ledger::{Entry, Ledger};
 pub use crate::settings::Host as Settings;
 
+/// The addresses of an anchor's names, each with its port, as a host with these settings finds them.
+///
+/// # Errors
+/// What went wrong with each name server.
+pub async fn resolve(
+    names: &[(String, u16)],
+    settings: &Settings,
+    all: &[Device],
+) -> anyhow::Result<Vec<SocketAddr>> {
+    let wanted = &settings.common.interfaces;
+    names::find(names, &names::name_servers(&settings.nameservers, all, wanted)).await
+}
+
 /// The role of a mobile host.
 pub struct Daemon {
     settings: Settings,
@@ -58,6 +71,8 @@ pub struct Daemon {
     ways_out: WaysOut,
     /// Interfaces that the datapath listens on, with the next hops it sends to there.
     attached: BTreeMap<u32, Vec<IpAddr>>,
+    /// What was logged of other programs' routing and of unused interfaces.
+    noted: BTreeSet<String>,
     /// Largest packet that the tunnel device takes.
     tun_mtu: u32,
     sweep: Sweep,
@@ -88,8 +103,11 @@ impl Role for Daemon {
         let device = &settings.tunnel.device;
         let mut kept = Kept::default();
         let routing = match settings.fail_closed {
-            true => Routing::closed(&mut kept, device, &routes::wanted(&settings))?,
-            false => Routing::open(device)?,
+            true => {
+                let wanted = routes::wanted(&settings);
+                Routing::closed(&mut kept, device, &wanted, settings.priority)?
+            }
+            false => Routing::open(device, settings.priority)?,
         };
         let setup = start::setup(&settings, &anchors, signalling.has_names());
         let opened = packets::open(&settings.tunnel, &setup, EbpfOptions::default())?;
@@ -108,6 +126,7 @@ impl Role for Daemon {
             anchor_inner: Vec::new(),
             ways_out: WaysOut { v4: 0, v6: 0 },
             attached: BTreeMap::new(),
+            noted: BTreeSet::new(),
             tun_mtu: setup.tun_mtu,
             sweep: Sweep::new(),
             member,
@@ -132,7 +151,11 @@ impl Role for Daemon {
                 self.signalling.connect(&interfaces);
                 self.look_up();
             }
-            HostOutput::MoveSignal { interface } => self.signalling.move_to(&interface),
+            HostOutput::MoveSignal { interface } => {
+                let mut paths = self.core.end.machine.paths();
+                let path = paths.find(|(_, path)| path.name() == interface);
+                self.signalling.move_to(&interface, path.map(|(_, path)| path.local()));
+            }
             HostOutput::Signal(message) => self.signalling.send(message),
             HostOutput::Addresses { inner, anchor } => {
                 self.guard.iter().for_each(|guard| guard.set_host(&inner));
@@ -158,6 +181,11 @@ impl Role for Daemon {
 
     fn on_interfaces(&mut self, all: &[Device]) -> anyhow::Result<()> {
         self.use_interfaces(all)
+    }
+
+    fn on_rules(&mut self) -> anyhow::Result<()> {
+        let seen = std::mem::take(&mut self.seen);
+        self.use_interfaces(&seen)
     }
 
     fn on_request(&mut self, request: TunnelRequest) -> anyhow::Result<Response<Tunnels>> {

@@ -29,6 +29,7 @@ pub mod packets;
 pub mod past;
 pub mod pmip;
 pub mod relayed;
+pub mod rivals;
 pub mod routers;
 pub mod routing;
 pub mod run;
@@ -44,6 +45,7 @@ pub mod stations;
 pub mod status;
 pub mod streams;
 pub mod turns;
+pub mod ways;
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Where an anchor is: an address, or a name that resolves to some.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use anyhow::{Context, bail};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -41,20 +41,6 @@ impl Locator {
             bail!(neither());
         }
         Ok(Locator::Name(name.trim_end_matches('.').to_ascii_lowercase(), port))
-    }
-
-    /// The addresses; a name is resolved by the system, which may take seconds.
-    ///
-    /// # Errors
-    /// If the system does not know the name.
-    pub fn addresses(&self) -> anyhow::Result<Vec<SocketAddr>> {
-        match self {
-            Locator::Address(address) => Ok(vec![*address]),
-            Locator::Name(name, port) => {
-                let found = (name.as_str(), *port).to_socket_addrs();
-                Ok(found.with_context(|| format!("the name {name} leads nowhere"))?.collect())
-            }
-        }
     }
 }
 

@@ -13,11 +13,14 @@ use segue_ip::{Prefix, Rule};
 
 /// Numbers of daemons are below this.
 const NUMBERS: u32 = 100;
-/// Routing table of host number 0, and priority of its first rule.
+/// Routing table of host number 0.
 const TABLE: u32 = 0x5e60;
-const PRIORITY: u32 = 5_210;
+/// Priority of the first rule of host number 0: after those of Tailscale, whose last is 5270.
+const PRIORITY: u32 = 5_280;
+/// The same if it fails closed: before them.
+const CLOSED: u32 = 5_210;
 /// Priority of the rules by source, before all others.
-const SOURCES: u32 = PRIORITY - 1;
+const SOURCES: u32 = CLOSED - 1;
 /// Priorities that each host has.
 const RULES: u32 = 5;
 
@@ -84,9 +87,14 @@ impl Number {
         rule.priority == SOURCES && rule.table == self.table()
     }
 
-    /// Priority of the first of a host's five rules.
+    /// Priority of the first of a host's rules, unless the operator chooses one, or other programs' rules go first.
     pub fn priority(self) -> u32 {
         PRIORITY + RULES * self.0
+    }
+
+    /// Priority of the first of the five rules of a host that fails closed.
+    pub fn closed_priority(self) -> u32 {
+        CLOSED + RULES * self.0
     }
 }
 
@@ -98,7 +106,7 @@ mod tests {
 
     #[test]
     fn each_number_has_a_table_and_rules_of_its_own_and_none_has_the_anchors() {
-        assert_eq!((Number(0).table(), Number(0).priority()), (24_160, 5_210));
+        assert_eq!((Number(0).table(), Number(0).priority()), (24_160, 5_280));
         let tables: BTreeSet<u32> = Number::all().map(Number::table).collect();
         assert_eq!(tables.len(), 100);
         assert!(!tables.contains(&0x5e61));

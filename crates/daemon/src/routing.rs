@@ -4,7 +4,7 @@
 //! The rules are those familiar from WireGuard: traffic without the daemon's mark uses the tunnel's
 //! table, unless the main table has something better than a default route. So neighbours on the
 //! link stay reachable directly. Addresses and routes vanish with the device. A host's start removes the rules that a
-//! crash left.
+//! crash left. Rules of other programs' tunnels go first ([`rivals`](crate::rivals)).
 //!
 //! A host that fails closed does not consult the main table first: an attacker who answers its DHCP
 //! requests could put better routes there. Tunnel destinations are unreachable whenever the
@@ -27,6 +27,7 @@ use tracing::warn;
 use super::kept::Kept;
 use super::number::{Claim, Number};
 use super::packets::MARK;
+use super::rivals::{PROTOCOL, Place, Rival};
 
 /// Smallest MTU of a route that the kernel accepts, over IPv4 and IPv6.
 pub(crate) const LEAST_MTU: [u32; 2] = [576, 1_280];
@@ -44,6 +45,10 @@ pub(crate) struct Routing {
     destinations: Vec<Prefix>,
     /// It fails closed.
     closed: bool,
+    /// The priority that the operator chose.
+    chosen: Option<u32>,
+    /// Where its rules are among those of other programs.
+    place: Place,
     /// The largest packet over IPv4, if that is below the minimum MTU that IPv6 demands of a
     /// device.
     mtu_v4: Option<u32>,
@@ -51,8 +56,8 @@ pub(crate) struct Routing {
 
 impl Routing {
     /// Nothing set up yet; removes what an earlier run left behind.
-    pub(crate) fn open(device: &str) -> anyhow::Result<Routing> {
-        let routing = Routing::new(device, false)?;
+    pub(crate) fn open(device: &str, priority: Option<u32>) -> anyhow::Result<Routing> {
+        let routing = Routing::new(device, false, priority)?;
         remove_rules(routing.number);
         remove_unreachable(routing.number);
         Ok(routing)
@@ -64,9 +69,10 @@ impl Routing {
         kept: &mut Kept,
         device: &str,
         destinations: &[Prefix],
+        priority: Option<u32>,
     ) -> anyhow::Result<Routing> {
-        let routing = Routing::new(device, true)?;
-        let number = routing.number;
+        let routing = Routing::new(device, true, priority)?;
+        let (number, place) = (routing.number, routing.place);
         for destination in destinations {
             let part = Forward::Route(closing_route(number, *destination));
             match kept.put_lasting(part.clone()) {
@@ -80,7 +86,7 @@ impl Routing {
         }
         let present = rules().context("fail_closed: the routing rules cannot be read")?;
         let wanted: Vec<Rule> =
-            tunnel_rules(number).chain(closing_rules(number, destinations)).collect();
+            tunnel_rules(number, place).chain(closing_rules(place, destinations)).collect();
         for rule in &wanted {
             let part = Forward::Rule(rule.clone());
             match kept.put_lasting(part.clone()) {
@@ -92,14 +98,17 @@ impl Routing {
                 put => put.context("fail_closed: cannot add the tunnel's routing rules")?,
             }
         }
-        remove(present.iter().filter(|rule| is_of(number, rule) && !wanted.contains(rule)));
+        remove(own_rules(number, &present).into_iter().filter(|rule| !wanted.contains(rule)));
         remove_unreachable_but(number, destinations);
         Ok(routing)
     }
 
-    fn new(device: &str, closed: bool) -> anyhow::Result<Routing> {
+    fn new(device: &str, closed: bool, chosen: Option<u32>) -> anyhow::Result<Routing> {
         let number = Number::of(device);
+        let place = Place::of(number, chosen, closed, &[]);
         Ok(Routing {
+            chosen,
+            place,
             device: device.to_owned(),
             number,
             _claim: number.claim()?,
@@ -140,13 +149,31 @@ impl Routing {
         for rule in self.number.sources(&had).filter(|rule| !sources.contains(rule)) {
             kept.take_back(&Forward::Rule(rule))?;
         }
-        let ways = if self.closed { Vec::new() } else { host_rules(self.number).collect() };
-        let without_ipv6 = is_without_ipv6();
-        for rule in ways.into_iter().chain(sources).filter(|rule| !rule.v6 || !without_ipv6) {
-            let put = kept.put(Forward::Rule(rule));
-            put.context("cannot add the tunnel's routing rules")?;
+        let ways = if self.closed { Vec::new() } else { self.rules() };
+        put_rules(kept, ways.into_iter().chain(sources))
+    }
+
+    /// The rules of a host that does not fail closed.
+    fn rules(&self) -> Vec<Rule> {
+        main_rules(self.place).chain(tunnel_rules(self.number, self.place)).collect()
+    }
+
+    /// Moves the rules behind those of other programs' tunnels, or back, unless the operator chose their place or the host
+    /// fails closed. Says where they are.
+    pub(crate) fn make_way(&mut self, kept: &mut Kept, rivals: &[Rival]) -> anyhow::Result<Place> {
+        let place = Place::of(self.number, self.chosen, self.closed, rivals);
+        if place != self.place {
+            let old = self.rules();
+            self.place = place;
+            if !self.addresses.is_empty() {
+                let new = self.rules();
+                put_rules(kept, new.iter().cloned())?;
+                for rule in old.into_iter().filter(|rule| !new.contains(rule)) {
+                    kept.take_back(&Forward::Rule(rule))?;
+                }
+            }
         }
-        Ok(())
+        Ok(place)
     }
 
     /// The routes into the tunnel, only those of families in which it has an address.
@@ -181,6 +208,16 @@ impl Routing {
         }
         Ok(())
     }
+}
+
+/// Puts each rule of a family that the system has.
+fn put_rules(kept: &mut Kept, rules: impl IntoIterator<Item = Rule>) -> anyhow::Result<()> {
+    let without_ipv6 = is_without_ipv6();
+    for rule in rules.into_iter().filter(|rule| !rule.v6 || !without_ipv6) {
+        let put = kept.put(Forward::Rule(rule));
+        put.context("cannot add the tunnel's routing rules")?;
+    }
+    Ok(())
 }
 
 /// Puts each route, even if another fails.
@@ -235,42 +272,40 @@ fn closing_route(number: Number, destination: Prefix) -> Route {
 }
 
 /// Unmarked packets use the main table, except for its default routes.
-fn main_rules(number: Number) -> impl Iterator<Item = Rule> {
+fn main_rules(place: Place) -> impl Iterator<Item = Rule> {
     [false, true].into_iter().map(move |v6| Rule {
         v6,
-        priority: number.priority(),
+        priority: place.main,
         table: MAIN_TABLE,
         suppress_prefix_length: Some(0),
+        protocol: PROTOCOL,
         ..Rule::default()
     })
 }
 
 /// Then they use the tunnel's table.
-fn tunnel_rules(number: Number) -> impl Iterator<Item = Rule> {
+fn tunnel_rules(number: Number, place: Place) -> impl Iterator<Item = Rule> {
     [false, true].into_iter().map(move |v6| Rule {
         v6,
-        priority: number.priority() + 1,
+        priority: place.tunnel,
         table: number.table(),
         fwmark: Some(MARK),
         invert: true,
+        protocol: PROTOCOL,
         ..Rule::default()
     })
 }
 
-fn host_rules(number: Number) -> impl Iterator<Item = Rule> {
-    main_rules(number).chain(tunnel_rules(number))
-}
-
 /// Priorities of the rules that close IPv6 for sockets bound to an interface: what passes, what
 /// does not, and where the lookup continues.
-fn closing_priorities(number: Number) -> [u32; 3] {
-    [2, 3, 4].map(|n| number.priority() + n)
+fn closing_priorities(tunnel: u32) -> [u32; 3] {
+    [1, 2, 3].map(|n| tunnel + n)
 }
 
 /// Then the rules that close IPv6 for these destinations. Marked packets pass, and so do packets to
 /// a neighbour's link-local address, which no route can divert.
-fn closing_rules(number: Number, routes: &[Prefix]) -> Vec<Rule> {
-    let [passes, refuses, on] = closing_priorities(number);
+fn closing_rules(place: Place, routes: &[Prefix]) -> Vec<Rule> {
+    let [passes, refuses, on] = closing_priorities(place.tunnel);
     let closed = routes.iter().filter(|route| route.addr.is_ipv6());
     // Compare with what the kernel has.
     let closed: Vec<Prefix> = closed.map(Prefix::network).flat_map(halves).collect();
@@ -278,7 +313,13 @@ fn closing_rules(number: Number, routes: &[Prefix]) -> Vec<Rule> {
         return Vec::new();
     }
     let link_local = Prefix::new(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10);
-    let pass = Rule { v6: true, priority: passes, then: Then::Goto(on), ..Rule::default() };
+    let pass = Rule {
+        v6: true,
+        priority: passes,
+        then: Then::Goto(on),
+        protocol: PROTOCOL,
+        ..Rule::default()
+    };
     let mut all = vec![
         Rule { priority: on, then: Then::Nothing, ..pass.clone() },
         Rule { fwmark: Some(MARK), ..pass.clone() },
@@ -302,18 +343,36 @@ fn halves(route: Prefix) -> Vec<Prefix> {
     [0, 0x8000].map(|first| Prefix::new(Ipv6Addr::new(first, 0, 0, 0, 0, 0, 0, 0), 1)).into()
 }
 
-/// Whether the host daemon of this number sets such rules.
-fn is_of(number: Number, rule: &Rule) -> bool {
-    let is_closing = closing_priorities(number).contains(&rule.priority);
-    let closes = rule.v6 && is_closing && rule.then != Then::Lookup;
-    closes || number.has_source(rule) || host_rules(number).any(|one| one == *rule)
+/// The rules among `all` that the host daemon of this number has set.
+fn own_rules(number: Number, all: &[Rule]) -> Vec<&Rule> {
+    let ours = |rule: &&Rule| rule.protocol == PROTOCOL;
+    let tunnel = all.iter().filter(ours).filter(|rule| rule.table == number.table());
+    let places: Vec<u32> = tunnel.map(|rule| rule.priority).collect();
+    // Of rules that are not alone in naming the host, also those whose tunnel's rule is gone, where they usually are.
+    let near = |rule: &Rule| match rule.then {
+        Then::Lookup => {
+            let mut near = places.iter().flat_map(|tunnel| [tunnel - 1, *tunnel]);
+            let is_near = rule.priority == number.priority() || near.any(|at| at == rule.priority);
+            rule.table == MAIN_TABLE && is_near
+        }
+        _ => {
+            let usual = number.closed_priority() + 1;
+            let mut tunnels = places.iter().chain([&usual]);
+            rule.v6 && tunnels.any(|tunnel| closing_priorities(*tunnel).contains(&rule.priority))
+        }
+    };
+    let is_own = |rule: &&Rule| {
+        let tunnel = rule.table == number.table() && rule.then == Then::Lookup;
+        number.has_source(rule) || rule.protocol == PROTOCOL && (tunnel || near(rule))
+    };
+    all.iter().filter(is_own).collect()
 }
 
 /// The numbers of host daemons that have left rules or closed routes, running or not.
 pub fn numbers() -> Vec<Number> {
     let (rules, closed) = (rules().unwrap_or_default(), unreachables().unwrap_or_default());
     let has = |number: &Number| {
-        rules.iter().any(|rule| is_of(*number, rule))
+        !own_rules(*number, &rules).is_empty()
             || closed.iter().any(|route| is_closing(*number, route))
     };
     Number::all().filter(has).collect()
@@ -321,12 +380,12 @@ pub fn numbers() -> Vec<Number> {
 
 /// The number of rules set by a host daemon.
 pub fn count_rules(number: Number) -> usize {
-    rules().unwrap_or_default().iter().filter(|rule| is_of(number, rule)).count()
+    own_rules(number, &rules().unwrap_or_default()).len()
 }
 
 /// Removes every rule set by a host daemon; returns how many there were.
 pub fn remove_rules(number: Number) -> usize {
-    remove(rules().unwrap_or_default().iter().filter(|rule| is_of(number, rule)))
+    remove(own_rules(number, &rules().unwrap_or_default()).into_iter())
 }
 
 /// Removes rules; returns how many.
@@ -393,7 +452,7 @@ mod tests {
 
     /// Starts a closed host, and drops it as in a crash.
     fn close(destinations: &[Prefix]) {
-        Routing::closed(&mut Kept::default(), "segue0", destinations).unwrap();
+        Routing::closed(&mut Kept::default(), "segue0", destinations, None).unwrap();
     }
 
     fn closed() -> Vec<Prefix> {
@@ -414,7 +473,7 @@ mod tests {
             close(&fewer);
             assert_eq!(closed(), prefixes(&["10.0.0.0/8", "fd07::/16"]));
             let mut kept = Kept::default();
-            Routing::closed(&mut kept, "segue0", &everything).unwrap().end(&mut kept);
+            Routing::closed(&mut kept, "segue0", &everything, None).unwrap().end(&mut kept);
             assert_eq!(closed(), []);
         });
     }

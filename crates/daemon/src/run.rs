@@ -102,6 +102,11 @@ pub trait Role: Sized {
         self.feed(Input::Interfaces(used.map(|device| device.interface.clone()).collect()))
     }
 
+    /// Routing rules have changed.
+    fn on_rules(&mut self) -> anyhow::Result<()> {
+        Ok(())
+    }
+
     /// Answers a request specific to this role; the loop answers the common ones.
     fn on_request(&mut self, _request: RequestOf<Self>) -> anyhow::Result<Response<Self::Words>> {
         Ok(Response::Error("this daemon has no requests of its own".into()))
@@ -360,6 +365,7 @@ fn on_work<R: Role>(
         Work::Interfaces(change) => match change? {
             Change::Link(event) => role.on_link(event),
             Change::Devices(all) => role.on_interfaces(&all),
+            Change::Rules => role.on_rules(),
         },
     }
 }

@@ -235,6 +235,8 @@ pub struct Host {
     pub routes: Option<Vec<Prefix>>,
     /// Traffic to `routes` leaves only through the tunnel.
     pub fail_closed: bool,
+    /// Priority of the first routing rule; `None` lets other programs' tunnels go first.
+    pub priority: Option<u32>,
     /// Name servers that resolve the anchor's name; the system's if empty.
     pub nameservers: Vec<IpAddr>,
     /// Settings of paths.

@@ -17,6 +17,7 @@ use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, UnixTime};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::time_provider::TimeProvider;
 use rustls::{AlertDescription, ClientConfig, ConfigBuilder, RootCertStore, ServerConfig};
+use segue_text::errors::Told;
 use segue_wire::enrol;
 use segue_wire::signal::{self, ALPN};
 use serde::{Deserialize, Serialize};
@@ -179,9 +180,14 @@ fn finish(mut tls: ClientConfig, alpn: &[u8]) -> anyhow::Result<quinn::ClientCon
     Ok(config)
 }
 
-/// A UDP socket for signalling towards an address of this family, bound to an interface and marked
-/// so that the host's own routing rules let it pass outside the tunnel.
-pub fn socket(v6: bool, interface: &str, mark: u32) -> anyhow::Result<UdpSocket> {
+/// A UDP socket for signalling towards an address of this family, bound to an interface, to a source if one is given,
+/// and marked so that the host's own routing rules let it pass outside the tunnel.
+pub fn socket(
+    v6: bool,
+    interface: &str,
+    source: Option<IpAddr>,
+    mark: u32,
+) -> anyhow::Result<UdpSocket> {
     let (domain, any): (_, IpAddr) = if v6 {
         (Domain::IPV6, Ipv6Addr::UNSPECIFIED.into())
     } else {
@@ -195,7 +201,10 @@ pub fn socket(v6: bool, interface: &str, mark: u32) -> anyhow::Result<UdpSocket>
         .bind_device(Some(interface.as_bytes()))
         .with_context(|| format!("signalling cannot be bound to {interface}"))?;
     socket.set_mark(mark).context("signalling cannot be marked for the routing rules")?;
-    socket.bind(&SocketAddr::new(any, 0).into())?;
+    let source = source.unwrap_or(any);
+    socket
+        .bind(&SocketAddr::new(source, 0).into())
+        .with_context(|| format!("signalling cannot be bound to {source} at {interface}"))?;
     socket.set_nonblocking(true)?;
     Ok(socket.into())
 }
@@ -237,6 +246,45 @@ pub async fn enrol(
     let answer = Messages::new(read).next().await?;
     connection.close(0u8.into(), b"done");
     answer.context("the anchor says nothing")
+}
+
+/// Why a connection ended, in the words of somebody who runs a host.
+pub fn why_ended(error: &ConnectionError) -> String {
+    match error {
+        ConnectionError::TimedOut => {
+            format!("the anchor has been silent for {} s: it is down, or the way to it is", IDLE.as_secs())
+        }
+        ConnectionError::Reset => "the anchor knows the connection no more: it has restarted".into(),
+        ConnectionError::VersionMismatch => {
+            "what answers speaks no common version of QUIC: is it an anchor, and of this version?".into()
+        }
+        ConnectionError::ConnectionClosed(close) if is_alert(close.error_code) => {
+            "the anchor does not accept this host's certificate: run segue enroll at the anchor, and start with its line"
+                .into()
+        }
+        ConnectionError::ConnectionClosed(_) | ConnectionError::ApplicationClosed(_) => {
+            "the anchor closed the connection: its log says why".into()
+        }
+        ConnectionError::TransportError(error) if is_alert(error.code) => {
+            "the certificate of what answers is not the anchor's: is the address right?".into()
+        }
+        ConnectionError::TransportError(_) => {
+            "what answers does not keep to QUIC: is it an anchor, and of this version?".into()
+        }
+        ConnectionError::LocallyClosed => "this host has closed the connection".into(),
+        ConnectionError::CidsExhausted => "there are too many connections".into(),
+    }
+}
+
+/// Whether TLS refused (RFC 9001, section 4.8).
+fn is_alert(code: TransportErrorCode) -> bool {
+    (0x100..0x200).contains(&u64::from(code))
+}
+
+/// An error in one line; if a connection ended, why.
+pub fn in_words(error: &anyhow::Error) -> String {
+    let ended = error.chain().find_map(|cause| cause.downcast_ref::<ConnectionError>());
+    ended.map_or_else(|| Told(error).to_string(), why_ended)
 }
 
 /// Whether the anchor ended the connection because the host's certificate has expired.

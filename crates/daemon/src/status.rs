@@ -8,7 +8,7 @@ use segue_keepalive::size::Direction;
 use segue_keepalive::{Counted, Estimates, LossVerdict, Why};
 use segue_steering::Class;
 use segue_tunnel::host::Path;
-use segue_tunnel::{Anchor, End, Filter, Host};
+use segue_tunnel::{Anchor, End, Filter, Host, SourceChoice};
 use segue_wire::{Encapsulation, FlowKey, Mode};
 
 use crate::control::{
@@ -182,6 +182,12 @@ pub fn host_paths(host: &Host, datapath: &mut dyn LinuxDatapath, now: Time) -> V
             let mut status = PathStatus {
                 name: path.name().to_owned(),
                 local: Some(path.local().to_string()),
+                source: match path.source_choice() {
+                    SourceChoice::Configured => "configured",
+                    SourceChoice::Preferred => "preferred",
+                    SourceChoice::Tried => "tried",
+                }
+                .into(),
                 remote: Some(path.remote().to_string()),
                 state: "setup".into(),
                 via: path.via().and_then(|via| names.get(&via.slot).cloned()),

@@ -1,6 +1,7 @@
 //! The keys of `[path.NAME]` and `[steering]`: what paths are like and how flows move over them.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use anyhow::{Context, bail};
 use segue_clock::Span;
@@ -24,6 +25,27 @@ pub struct PathKeys {
     price: Option<f64>,
     /// Added to the path's score, 0.
     preference: Option<f64>,
+    /// Outer source address, one of the interface's; chosen as the kernel does.
+    source: Option<String>,
+}
+
+impl PathKeys {
+    fn source(&self, what: &str) -> anyhow::Result<Option<IpAddr>> {
+        let Some(text) = &self.source else { return Ok(None) };
+        let unusable = |address: &IpAddr| match address {
+            IpAddr::V4(a) => a.is_multicast() || a.is_broadcast() || a.is_link_local(),
+            IpAddr::V6(a) => {
+                a.is_multicast() || a.is_unicast_link_local() || a.to_ipv4_mapped().is_some()
+            }
+        };
+        match text.parse::<IpAddr>() {
+            Err(_) => bail!("{what}.source: {text:?} is not an IP address"),
+            Ok(a) if a.is_unspecified() || a.is_loopback() || unusable(&a) => bail!(
+                "{what}.source: {a} cannot be the source of a path: give a global or private address of the interface"
+            ),
+            Ok(address) => Ok(Some(address)),
+        }
+    }
 }
 
 /// Form of a path's packets.
@@ -85,6 +107,7 @@ impl Paths {
                 price,
                 preference,
                 encapsulation: if upmt { Encapsulation::Upmt } else { Encapsulation::Segue },
+                source: keys.source(what)?,
             })
         };
         let all = PathKeys { keepalive: keepalive.clone(), ..PathKeys::default() };

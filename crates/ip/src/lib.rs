@@ -18,6 +18,7 @@ mod interface;
 mod link;
 mod prefix;
 mod route;
+mod source;
 mod tunnel;
 
 pub use bound::{Bindings, Sources};
@@ -28,4 +29,5 @@ pub use interface::Interface;
 pub use link::{DownReason, LinkEvent};
 pub use prefix::{BadPrefix, Prefix};
 pub use route::{MAIN_TABLE, Route, Rule, Then};
+pub use source::order_sources;
 pub use tunnel::{Binding, Exit, Form, Port, Source, Traffic, Tunnel};

@@ -101,6 +101,8 @@ pub struct Rule {
     pub then: Then,
     /// Ignores results with a prefix this long or shorter: 0 hides default routes.
     pub suppress_prefix_length: Option<u32>,
+    /// Who added the rule (the kernel's `proto`); 0 if that is not recorded.
+    pub protocol: u8,
 }
 
 /// What a rule does with packets that fit.

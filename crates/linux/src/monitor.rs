@@ -8,6 +8,7 @@
 //! - The list of all devices, when it differs ([`Change::Devices`]). A change comes in pieces (a link, its addresses, its
 //!   routes), and the list is read in full when they have all come, so that a notice that was lost (a full socket buffer)
 //!   leaves no wrong picture behind.
+//! - That routing rules or nexthop objects have changed ([`Change::Rules`]), after the list.
 //!
 //! The order of what it tells: the events of a link alternate, in the order in which the kernel told them, also where
 //! the link was back before anybody looked. A list follows the events that led to it at once, and never shows a link
@@ -33,7 +34,7 @@ use rtnetlink::MulticastGroup;
 use segue_ip::LinkEvent;
 use tokio::time::Instant;
 
-pub use device::{Device, physical_candidates};
+pub use device::{Device, physical, physical_candidates};
 use notices::{Notice, Notices};
 use reading::fail;
 pub use reading::{MonitorError, snapshot};
@@ -51,17 +52,22 @@ pub enum Change {
     Link(LinkEvent),
     /// The devices differ from those last told: all of them, by index.
     Devices(Vec<Device>),
+    /// Routing rules or nexthop objects have changed, so that the same routes may lead elsewhere.
+    Rules,
 }
 
 /// Waits for changes of the interfaces in the network namespace in which it was made.
 pub struct Monitor {
     links: Notices,
     others: Notices,
+    rules: Notices,
     view: View,
     /// Events to be told.
     events: VecDeque<LinkEvent>,
     /// The view may differ from what was last told.
     differs: bool,
+    /// Rules have changed, and were not told of.
+    ruled: bool,
     last: Vec<Device>,
     due: Option<Due>,
     reading: Option<Reading>,
@@ -80,6 +86,7 @@ struct Due {
 enum Woken {
     Links,
     Others,
+    Rules,
     Due,
     Read(Vec<Device>),
 }
@@ -98,10 +105,12 @@ impl Monitor {
             MulticastGroup::Ipv4Route,
             MulticastGroup::Ipv6Route,
         ])?;
+        let rules =
+            of(&[MulticastGroup::Ipv4Rule, MulticastGroup::Ipv6Rule, MulticastGroup::Nexthop])?;
         let last = snapshot().await?;
         let (view, events) = (View::new(last.clone()), VecDeque::new());
-        let (differs, due, reading) = (false, None, None);
-        Ok(Monitor { links, others, view, events, differs, last, due, reading })
+        let (differs, ruled, due, reading) = (false, false, None, None);
+        Ok(Monitor { links, others, rules, view, events, differs, ruled, last, due, reading })
     }
 
     /// The list last told.
@@ -123,8 +132,18 @@ impl Monitor {
                 self.last = self.view.devices().to_vec();
                 return Ok(Change::Devices(self.last.clone()));
             }
+            if self.ruled && self.due.is_none() && self.reading.is_none() {
+                self.ruled = false;
+                return Ok(Change::Rules);
+            }
             match self.woken().await? {
                 Woken::Links => self.hear()?,
+                Woken::Rules => {
+                    if self.rules.skip().map_err(fail("watch routing rules"))? {
+                        self.ruled = true;
+                        self.read_after(QUIET);
+                    }
+                }
                 Woken::Others => {
                     if self.others.skip().map_err(fail("watch interfaces"))? {
                         self.read_after(QUIET);
@@ -164,6 +183,7 @@ impl Monitor {
         tokio::select! {
             heard = self.links.wait() => heard.map_err(watch).map(|()| Woken::Links),
             heard = self.others.wait() => heard.map_err(watch).map(|()| Woken::Others),
+            heard = self.rules.wait() => heard.map_err(watch).map(|()| Woken::Rules),
             devices = read => devices.map(Woken::Read),
             () = wait => Ok(Woken::Due),
         }

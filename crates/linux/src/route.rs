@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use nix::errno::Errno;
 use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use rtnetlink::packet_route::route::{
-    RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
-    RouteVia,
+    RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteMetric, RouteProtocol, RouteScope,
+    RouteType, RouteVia,
 };
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage};
 use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
@@ -134,6 +134,78 @@ pub fn way_to(destination: IpAddr, over: Option<u32>) -> Result<Option<Hop>> {
         _ => None,
     };
     Ok(answer.into_iter().find_map(way))
+}
+
+/// How the kernel would send a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Way {
+    /// The next hop; `None` if the destination is on the link.
+    pub gateway: Option<IpAddr>,
+    /// The source: that of the question, else the route's preferred source or what RFC 6724 selects.
+    pub source: Option<IpAddr>,
+    /// The route names that source.
+    pub is_named: bool,
+    /// The table that the route is in.
+    pub table: u32,
+}
+
+/// The way of packets with firewall mark `mark` to a destination that leave over interface `over`; `source` is their
+/// source, for rules and routes that look at it. `None` if no route leads there.
+///
+/// # Errors
+/// When netlink is refused.
+pub fn way_over(
+    destination: IpAddr,
+    source: Option<IpAddr>,
+    over: u32,
+    mark: u32,
+) -> Result<Option<Way>> {
+    let mut question = RouteMessage::default();
+    question.header.address_family = family(destination.is_ipv6());
+    question.header.destination_prefix_length = Prefix::host(destination).len;
+    let attributes = &mut question.attributes;
+    attributes.push(RouteAttribute::Destination(destination.into()));
+    if let Some(source) = source {
+        question.header.source_prefix_length = Prefix::host(source).len;
+        attributes.push(RouteAttribute::Source(source.into()));
+    }
+    attributes.extend([RouteAttribute::Oif(over), RouteAttribute::Mark(mark)]);
+    // Where no route leads to the destination, IPv4 takes it for a neighbour on the interface; only the question for the
+    // entry of the table fails.
+    let mut entry = question.clone();
+    // IPv4 names the table only if asked to.
+    entry.header.flags |= RouteFlags::FibMatch | RouteFlags::LookupTable;
+    let ask = |question| match netlink::ask(RouteNetlinkMessage::GetRoute(question)) {
+        Ok(answer) => Ok(answer.into_iter().find_map(|message| match message {
+            RouteNetlinkMessage::NewRoute(route) => Some(route),
+            _ => None,
+        })),
+        Err(e) if no_way(&e) => Ok(None),
+        Err(e) => Err(LinuxError::refused(format!("find the way to {destination}"), e)),
+    };
+    let Some(entry) = ask(entry)? else { return Ok(None) };
+    let Some(answer) = ask(question)? else { return Ok(None) };
+    let table = u32::from(entry.header.table);
+    let (mut interface, mut way) = (None, Way { gateway: None, source, is_named: false, table });
+    for attribute in &entry.attributes {
+        match attribute {
+            RouteAttribute::Table(number) => way.table = *number,
+            RouteAttribute::PrefSource(_) => way.is_named = true,
+            _ => {}
+        }
+    }
+    for attribute in &answer.attributes {
+        match attribute {
+            RouteAttribute::Oif(index) => interface = Some(*index),
+            RouteAttribute::Gateway(router) => way.gateway = ip(router),
+            RouteAttribute::Via(RouteVia::Inet(router)) => way.gateway = Some((*router).into()),
+            RouteAttribute::Via(RouteVia::Inet6(router)) => way.gateway = Some((*router).into()),
+            RouteAttribute::PrefSource(address) if source.is_none() => way.source = ip(address),
+            _ => {}
+        }
+    }
+    // With a source, IPv6 may answer with a better route over another interface.
+    Ok(Some(way).filter(|_| interface == Some(over)))
 }
 
 fn no_way(error: &io::Error) -> bool {
@@ -279,6 +351,9 @@ fn rule_message(rule: &Rule) -> RuleMessage {
     attributes.extend(rule.iif.clone().map(RuleAttribute::Iifname));
     attributes.extend(rule.oif.clone().map(RuleAttribute::Oifname));
     attributes.extend(rule.suppress_prefix_length.map(RuleAttribute::SuppressPrefixLen));
+    if rule.protocol != 0 {
+        attributes.push(RuleAttribute::Protocol(rule.protocol.into()));
+    }
     message
 }
 
@@ -313,6 +388,7 @@ fn read_rule(message: &RuleMessage) -> Option<Rule> {
             RuleAttribute::Iifname(name) => rule.iif = Some(name.clone()),
             RuleAttribute::Oifname(name) => rule.oif = Some(name.clone()),
             RuleAttribute::Goto(priority) => rule.then = Then::Goto(*priority),
+            RuleAttribute::Protocol(protocol) => rule.protocol = (*protocol).into(),
             _ => (),
         }
     }

@@ -11,6 +11,7 @@ use nix::sched::{CloneFlags, unshare};
 use segue_ip::{DownReason, LinkEvent, Route};
 use segue_linux::link;
 use segue_linux::monitor::{Change, Device, Monitor, physical_candidates};
+use segue_linux::route::way_over;
 
 #[test]
 fn devices_addresses_and_routes_are_reported_as_they_come_and_go() {
@@ -169,6 +170,31 @@ async fn come_and_go() {
         "table 99"
     );
     assert_eq!(physical_candidates(monitor.current(), anchor), [seen]);
+
+    // Default routes elsewhere are told apart, and rules are told of.
+    ip("route add default via 192.0.2.9 dev sgmon table 99");
+    let seen = wait(&mut monitor, |d| !d.elsewhere.is_empty()).await;
+    assert_eq!(seen.elsewhere.iter().map(|r| r.table).collect::<Vec<_>>(), [99]);
+    let (to, own) = ("203.0.113.9".parse().unwrap(), "192.0.2.7".parse().unwrap());
+    let way = |source| {
+        let way = way_over(to, source, seen.interface.index, 1).unwrap().unwrap();
+        (way.gateway.unwrap().to_string(), way.source, way.table)
+    };
+    assert_eq!(way(None), ("192.0.2.1".into(), Some(own), 254));
+    ip("rule add from 192.0.2.7 lookup 99");
+    while next(&mut monitor).await != Change::Rules {}
+    // The table's own route to the network is on the link.
+    ip("route del 203.0.113.0/24 dev sgmon table 99");
+    assert_eq!(way(Some(own)), ("192.0.2.9".into(), Some(own), 99));
+    ip("rule del from 192.0.2.7 lookup 99");
+    while next(&mut monitor).await != Change::Rules {}
+    assert_eq!(way(Some(own)), ("192.0.2.1".into(), Some(own), 254));
+    // Deprecated addresses come last.
+    ip("address add 2001:db8::3/64 dev sgmon nodad preferred_lft 0");
+    let seen = wait(&mut monitor, |d| d.interface.addresses.len() == 3).await;
+    let addresses: Vec<String> = seen.interface.addresses.iter().map(IpAddr::to_string).collect();
+    assert_eq!(addresses, ["192.0.2.7", "2001:db8::7", "2001:db8::3"]);
+    assert_eq!(seen.deprecated, ["2001:db8::3".parse::<IpAddr>().unwrap()]);
 
     ip("link set sgpeer down");
     wait(&mut monitor, |i| !i.up).await;

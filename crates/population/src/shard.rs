@@ -127,6 +127,7 @@ impl Shard {
                 price: 0.0,
                 preference: 0.0,
                 encapsulation: Encapsulation::Segue,
+                source: None,
             },
             paths: alloc::collections::BTreeMap::new(),
             steering: segue_steering::Config::default(),
@@ -188,6 +189,7 @@ impl Shard {
             addresses: alloc::vec![path_address(self.path(host, place)).ip()],
             gateways: Vec::new(),
             mtu_bytes: 1_500,
+            ..Interface::default()
         });
         let interfaces = interfaces.collect();
         self.tell_host(host, Input::Interfaces(interfaces));

@@ -77,6 +77,24 @@ fn numbers_out_of_range_are_told_in_numbers() {
 }
 
 #[test]
+fn a_source_that_no_path_can_have_and_a_priority_without_room_are_refused() {
+    for bad in ["wlan0", "10.0.0.1/24", "::", "127.0.0.1", "fe80::1", "224.0.0.1", "::ffff:1.2.3.4"]
+    {
+        let (_directory, path) = file(&format!("[path.wlan0]\nsource = {bad:?}\n"));
+        let said = refused(&["host", "-c", &path]);
+        assert!(
+            said.contains("path.wlan0.source") && said.contains(bad.trim_end_matches("/24")),
+            "{said}"
+        );
+    }
+    for bad in ["0", "32761"] {
+        let (_directory, path) = file(&format!("priority = {bad}\n"));
+        let said = refused(&["host", "-c", &path]);
+        assert!(said.contains("priority") && said.contains("between 1 and 32760"), "{said}");
+    }
+}
+
+#[test]
 fn a_mistake_in_the_file_is_told_before_credentials_are_missed() {
     let (directory, path) = file("mtu = 1\n");
     let none = directory.path().join("none").to_str().unwrap().to_owned();

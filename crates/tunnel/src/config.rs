@@ -52,6 +52,9 @@ pub struct PathConfig {
     pub preference: f64,
     /// Form of the path's packets.
     pub encapsulation: Encapsulation,
+    /// Outer source address; `None` chooses among the interface's own. Where the interface lacks it there is no path of
+    /// its family.
+    pub source: Option<IpAddr>,
 }
 
 /// Settings of an anchor.

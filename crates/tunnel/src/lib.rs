@@ -47,6 +47,6 @@ pub use datapath::{
 };
 pub use end::{End, Failure, Side, ToDriver, Turn};
 pub use event::{AnchorInput, AnchorOutput, ConnId, Ending, HostInput, HostOutput, Output};
-pub use host::{Filter, Host};
+pub use host::{Filter, Host, SourceChoice};
 pub use pool::Pool;
 pub use report::{Cause, Report, Takes};

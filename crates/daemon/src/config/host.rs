@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use segue_grammar::{Config, KeepaliveKeys, PathKeys, Paths, SteeringKeys};
 use segue_wire::TUNNEL_PORT;
 use serde::Deserialize;
@@ -34,6 +34,8 @@ pub struct HostFile {
     pub routes: Option<Vec<String>>,
     /// Traffic to `routes` leaves only through the tunnel, false.
     pub fail_closed: Option<bool>,
+    /// Priority of its first routing rule, 5280, and behind the rules of other programs' tunnels.
+    pub priority: Option<u32>,
     /// Interfaces to use; all that reach the anchor.
     pub interfaces: Option<Vec<String>>,
     /// Name servers that resolve the anchor's name; the system's.
@@ -57,6 +59,9 @@ pub struct HostFile {
     pub steering: SteeringKeys,
 }
 
+/// The last priority of a host's first rule: its five come before the main table's.
+const LAST_PRIORITY: u32 = 32_760;
+
 /// Where a host keeps its state unless told otherwise.
 pub fn default_host_state(instance: Option<&str>) -> PathBuf {
     super::state("host", instance)
@@ -76,6 +81,9 @@ impl HostFile {
         let instance = super::instance(self.instance)?;
         let instance = instance.as_deref();
         self.mtu.map_or(Ok(()), super::check_mtu)?;
+        if let Some(priority) = self.priority.filter(|p| !(1..=LAST_PRIORITY).contains(p)) {
+            bail!("priority: {priority} must lie between 1 and {LAST_PRIORITY}");
+        }
         let prefix = |text: &String| text.parse().with_context(|| format!("routes: {text:?}"));
         let routes = self.routes.map(|all| all.iter().map(prefix).collect::<anyhow::Result<_>>());
         let user = self.datapath == Some(Choice::User);
@@ -99,6 +107,7 @@ impl HostFile {
             mtu: self.mtu,
             routes: routes.transpose()?,
             fail_closed: self.fail_closed.unwrap_or(false),
+            priority: self.priority,
             nameservers: self.nameservers.unwrap_or_default(),
             path,
             paths,

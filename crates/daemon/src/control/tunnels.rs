@@ -211,6 +211,10 @@ pub struct PathStatus {
     pub name: String,
     /// This end.
     pub local: Option<String>,
+    /// Why this end has its address (host): `configured`, `preferred` by the routes, or `tried` since preferred ones were
+    /// not answered.
+    #[serde(default)]
+    pub source: String,
     /// The other end, as last seen.
     pub remote: Option<String>,
     /// `setup`, `starting`, `up` or `down`: requests and answers pass (host), requests arrive

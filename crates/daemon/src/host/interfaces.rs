@@ -3,42 +3,53 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
-use segue_ip::{Input, Interface, Route};
-use segue_linux::monitor::{Device, physical_candidates};
+use segue_ip::{Input, Interface};
+use segue_linux::monitor::{Device, physical};
 use segue_linux::{link, neighbour};
 use segue_tunnel::HostInput;
 use tracing::{debug, info, warn};
 
 use super::start::tunnel_of;
 use super::{Daemon, Settings, names};
+use crate::rivals::{conflicts, rivals};
 use crate::run::Role;
+use crate::ways::{Way, missing_source, unfound, ways, why_unused};
+
+/// Lines about routing that are remembered, so that each is logged once.
+const NOTED: usize = 256;
 
 impl Daemon {
     pub(super) fn use_interfaces(&mut self, all: &[Device]) -> anyhow::Result<()> {
         all.clone_into(&mut self.seen);
         self.look_up();
         let usable = self.usable(all);
-        let present: BTreeSet<u32> = usable.iter().map(|device| device.interface.index).collect();
-        for Device { interface, .. } in &usable {
-            if self.attached.contains_key(&interface.index) {
+        self.make_way(all)?;
+        self.note_unused(&usable);
+        let present: BTreeSet<u32> = usable.iter().map(|(used, _)| used.interface.index).collect();
+        for Interface { index, name, .. } in usable.iter().map(|(used, _)| &used.interface) {
+            if self.attached.contains_key(index) {
                 continue;
             }
-            loosen_reverse_path_filter(&interface.name);
-            match self.core.end.datapath.attach(interface.index) {
+            loosen_reverse_path_filter(name);
+            match self.core.end.datapath.attach(*index) {
                 Ok(()) => {
-                    self.attached.insert(interface.index, Vec::new());
+                    self.attached.insert(*index, Vec::new());
                 }
-                Err(error) => warn!("{} cannot be used: {error}", interface.name),
+                Err(error) => warn!("{name} cannot be used: {error}"),
             }
         }
         let mut interfaces = Vec::new();
-        for device in &usable {
-            let next_hops = self.next_hops(device);
+        for (device, ways) in &usable {
             if let Some(known) = self.attached.get_mut(&device.interface.index) {
-                *known = next_hops;
-                interfaces.push(self.as_input(device));
+                *known = ways.iter().map(|(anchor, way)| way.gateway.unwrap_or(*anchor)).collect();
+                known.sort_unstable();
+                known.dedup();
+                interfaces.push(as_input(device, ways));
             }
         }
+        let sources = interfaces.iter().map(|i| (i.name.clone(), self.sources(i)));
+        let sources = sources.collect();
+        self.signalling.set_sources(sources);
         self.feed(Input::Interfaces(interfaces))?;
         // Whatever belonged to removed paths has moved to others.
         let (datapath, present) = (&mut self.core.end.datapath, &present);
@@ -51,6 +62,71 @@ impl Daemon {
             stays
         });
         Ok(())
+    }
+
+    /// Lets other programs' tunnels go first, and logs what is new about them.
+    fn make_way(&mut self, all: &[Device]) -> anyhow::Result<()> {
+        let rivals = match rivals(all) {
+            Ok(rivals) => rivals,
+            Err(error) => {
+                warn!("{error}");
+                return Ok(());
+            }
+        };
+        let place = self.routing.make_way(&mut self.core.kept, &rivals)?;
+        for conflict in conflicts(&rivals, place, self.settings.fail_closed) {
+            if !self.is_noted(&conflict.text) {
+                match conflict.is_serious {
+                    true => warn!("{}", conflict.text),
+                    false => info!("{}", conflict.text),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Logs why interfaces with a default route are not used.
+    fn note_unused(&mut self, usable: &[(Device, Vec<(IpAddr, Way)>)]) {
+        let wanted = &self.settings.common.interfaces;
+        let mut lines = Vec::new();
+        for device in physical(&self.seen) {
+            let Interface { index, name, .. } = &device.interface;
+            let is_used = usable.iter().any(|(used, _)| used.interface.index == *index);
+            if !is_used && (wanted.is_empty() || wanted.contains(name)) {
+                let families = self.anchors.iter().map(SocketAddr::is_ipv6);
+                lines.extend(families.filter_map(|v6| why_unused(device, v6)));
+            }
+        }
+        for (device, ways) in usable {
+            let name = &device.interface.name;
+            let source = self.settings.paths.get(name).and_then(|path| path.source);
+            let missing = source.filter(|own| ways.iter().all(|(_, way)| way.source != *own));
+            lines.extend(missing.map(|own| missing_source(name, own)));
+            let all: Vec<Way> = ways.iter().map(|(_, way)| *way).collect();
+            lines.extend(unfound(device, &all));
+        }
+        for line in lines {
+            if !self.is_noted(&line) {
+                warn!("{line}");
+            }
+        }
+    }
+
+    /// Whether a line was logged before; it counts as logged from now on. With too many lines, all count as new.
+    fn is_noted(&mut self, line: &str) -> bool {
+        if self.noted.len() >= NOTED {
+            self.noted.clear();
+        }
+        !self.noted.insert(line.to_owned())
+    }
+
+    /// The addresses that signalling over an interface tries: the configured source of its path, else all.
+    fn sources(&self, interface: &Interface) -> Vec<IpAddr> {
+        let path = self.settings.paths.get(&interface.name);
+        let configured = path.and_then(|path| path.source);
+        let same = |a: &IpAddr, b: IpAddr| a.is_ipv4() == b.is_ipv4();
+        let may = |a: &&IpAddr| configured.is_none_or(|own| own == **a || !same(a, own));
+        interface.addresses.iter().filter(may).copied().collect()
     }
 
     /// Resolves the anchor's names over the present interfaces, unless a connection is up.
@@ -104,44 +180,48 @@ impl Daemon {
         self.member.keep_found(&found.copied().collect::<Vec<_>>());
     }
 
-    /// The interfaces that reach the anchor and that the operator allows, best first.
-    fn usable(&self, all: &[Device]) -> Vec<Device> {
-        let mut usable: Vec<Device> = Vec::new();
-        for anchor in &self.anchors {
-            for candidate in physical_candidates(all, anchor.ip()) {
-                let Interface { name, index, .. } = &candidate.interface;
-                let wanted = &self.settings.common.interfaces;
-                let listed = wanted.is_empty() || wanted.contains(name);
-                let known = usable.iter().any(|other| other.interface.index == *index);
-                if listed && !known {
-                    usable.push(candidate);
-                }
+    /// The interfaces that reach the anchor and that the operator allows, best first, with the ways to the anchor's first
+    /// address of each family.
+    fn usable(&self, all: &[Device]) -> Vec<(Device, Vec<(IpAddr, Way)>)> {
+        let wanted = &self.settings.common.interfaces;
+        let first = |v6: bool| {
+            self.anchors.iter().map(SocketAddr::ip).find(move |anchor| anchor.is_ipv6() == v6)
+        };
+        let anchors: Vec<IpAddr> = [false, true].into_iter().filter_map(first).collect();
+        let mut usable = Vec::new();
+        for device in physical(all) {
+            let is_named = wanted.contains(&device.interface.name);
+            if !wanted.is_empty() && !is_named {
+                continue;
+            }
+            let to = |anchor: &IpAddr| {
+                let anchor = *anchor;
+                ways(device, anchor, is_named).into_iter().map(move |way| (anchor, way))
+            };
+            let ways: Vec<(IpAddr, Way)> = anchors.iter().flat_map(to).collect();
+            if !ways.is_empty() {
+                usable.push((device.clone(), ways));
             }
         }
-        usable.sort_by_key(|device| device.metric.unwrap_or(u32::MAX));
+        usable.sort_by_key(|(device, _)| device.metric.unwrap_or(u32::MAX));
         usable
     }
+}
 
-    /// The interface, with its gateways towards the anchor rather than those of the default routes.
-    fn as_input(&self, device: &Device) -> Interface {
-        let routes = self.routes_to_anchor(device);
-        let gateways = routes.filter_map(|(_, route)| route.gateway).collect();
-        Interface { gateways, ..device.interface.clone() }
-    }
-
-    /// The next hops of packets to the anchor.
-    fn next_hops(&self, device: &Device) -> Vec<IpAddr> {
-        let routes = self.routes_to_anchor(device);
-        routes.map(|(anchor, route)| route.gateway.unwrap_or(anchor)).collect()
-    }
-
-    /// The anchor's first address of each family, and the device's route to it.
-    fn routes_to_anchor(&self, device: &Device) -> impl Iterator<Item = (IpAddr, Route)> {
-        [false, true].into_iter().filter_map(|v6| {
-            let mut anchors = self.anchors.iter().map(SocketAddr::ip);
-            let anchor = anchors.find(|anchor| anchor.is_ipv6() == v6)?;
-            Some((anchor, *device.route_to(anchor)?))
-        })
+/// The interface with the sources and next hops of these ways.
+fn as_input(device: &Device, ways: &[(IpAddr, Way)]) -> Interface {
+    let first = |v6: bool| ways.iter().map(|(_, way)| way).find(|way| way.source.is_ipv6() == v6);
+    let gateways = [false, true].into_iter().filter_map(|v6| first(v6)?.gateway).collect();
+    let differs = |way: &Way| way.gateway != first(way.source.is_ipv6()).and_then(|w| w.gateway);
+    let others = ways.iter().map(|(_, way)| way).filter(|way| differs(way));
+    let addresses: Vec<IpAddr> = ways.iter().map(|(_, way)| way.source).collect();
+    let own = device.interface.addresses.iter();
+    Interface {
+        unusable: own.filter(|own| !addresses.contains(own)).copied().collect(),
+        gateways,
+        by_source: others.filter_map(|way| Some((way.source, way.gateway?))).collect(),
+        addresses,
+        ..device.interface.clone()
     }
 }
 

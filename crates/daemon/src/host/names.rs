@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use rustls::crypto::ring::default_provider;
-use segue_linux::monitor::{Device, physical_candidates};
+use segue_linux::monitor::{Device, physical};
 use segue_text::errors::Told;
 use simple_dns::rdata::RData;
 use simple_dns::{CLASS, Name, Packet, PacketFlag, Question, TYPE};
@@ -18,6 +18,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::packets::MARK;
 use crate::signalling;
+use crate::ways::ways;
 
 /// How often a question is asked, and how long each waits for its answer.
 const TRIES: u32 = 3;
@@ -42,6 +43,8 @@ pub(super) type Named = (String, u16);
 pub(super) struct NameServer {
     address: IpAddr,
     interface: String,
+    /// Where the question comes from.
+    source: IpAddr,
 }
 
 impl std::fmt::Display for NameServer {
@@ -60,12 +63,16 @@ pub(super) fn name_servers(
 ) -> Vec<NameServer> {
     let of_system = if servers.is_empty() { system_servers() } else { Vec::new() };
     let servers = servers.iter().chain(&of_system).filter(|server| !server.is_loopback());
-    let over = |server: &IpAddr| {
-        let candidates = physical_candidates(all, *server);
-        let names = candidates.into_iter().map(|device| device.interface.name);
-        let listed = names.filter(|name| wanted.is_empty() || wanted.contains(name));
-        let address = *server;
-        listed.map(move |interface| NameServer { address, interface }).collect::<Vec<_>>()
+    let over = |address: &IpAddr| {
+        let address = *address;
+        let listed = |name| wanted.is_empty() || wanted.contains(name);
+        let devices = physical(all).filter(move |device| listed(&device.interface.name));
+        let way = move |device: &Device| {
+            let interface = device.interface.name.clone();
+            let source = ways(device, address, wanted.contains(&interface)).first()?.source;
+            Some(NameServer { address, interface, source })
+        };
+        devices.filter_map(way)
     };
     servers.flat_map(over).collect()
 }
@@ -128,7 +135,8 @@ struct Open<'a> {
 }
 
 async fn ask(names: &[Named], server: &NameServer) -> anyhow::Result<Vec<SocketAddr>> {
-    let socket = signalling::socket(server.address.is_ipv6(), &server.interface, MARK)?;
+    let socket =
+        signalling::socket(server.address.is_ipv6(), &server.interface, Some(server.source), MARK)?;
     let socket = UdpSocket::from_std(socket)?;
     let unanswered = || format!("no answer from the name server {server}");
     socket.connect(SocketAddr::new(server.address, DNS)).await.with_context(unanswered)?;

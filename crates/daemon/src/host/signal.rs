@@ -1,7 +1,9 @@
 //! The host's signalling connection: attempts over all interfaces at once, one winner, moved when its
 //! interface dies.
 
-use std::net::SocketAddr;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +12,6 @@ use quinn::{Connection, ConnectionError, Endpoint, TransportErrorCode};
 use rustls::AlertDescription;
 use segue_clock::Time;
 use segue_linux::clock::monotonic;
-use segue_text::errors::Told;
 use segue_tunnel::HostInput;
 use segue_wire::TUNNEL_PORT;
 use segue_wire::enrol::{EnrolRefusal, Enrolled, ToEnrol};
@@ -29,6 +30,8 @@ use crate::signalling::{self, Messages, Worker};
 const STAGGER: Duration = Duration::from_millis(150);
 /// Shortest and longest wait before unresolved names are looked up again.
 const LOOK_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// Most source addresses of an interface that are tried.
+const SOURCES: usize = 4;
 /// Messages that wait to be written.
 const OUTBOX: usize = 256;
 
@@ -97,6 +100,8 @@ pub struct Established {
 pub(super) struct Signalling {
     worker: Worker,
     anchors: Vec<SocketAddr>,
+    /// The addresses that each interface sends from, best first.
+    sources: BTreeMap<String, Vec<IpAddr>>,
     names: Vec<Named>,
     /// The name lookup under way, with the servers that it asks.
     looking: Option<(Vec<NameServer>, AbortHandle)>,
@@ -122,6 +127,7 @@ impl Signalling {
         Ok(Signalling {
             worker,
             anchors,
+            sources: BTreeMap::new(),
             names,
             looking: None,
             shown,
@@ -152,6 +158,11 @@ impl Signalling {
     /// Sets the anchor's addresses for the next attempts.
     pub(super) fn set_anchors(&mut self, anchors: Vec<SocketAddr>) {
         self.anchors = anchors;
+    }
+
+    /// Sets the addresses that each interface sends from, best first.
+    pub(super) fn set_sources(&mut self, sources: BTreeMap<String, Vec<IpAddr>>) {
+        self.sources = sources;
     }
 
     /// Looks up the anchor's names until they resolve; does nothing while a connection is up.
@@ -199,18 +210,14 @@ impl Signalling {
             self.unreached.note(monotonic(), format!("no answer from the anchor at {ways}"));
         }
         self.abandon();
-        let ways = |anchor: SocketAddr| interfaces.iter().map(move |name| way(anchor, name));
-        self.waiting = self.anchors.iter().flat_map(|anchor| ways(*anchor)).collect();
+        let targets: Vec<(Target, usize)> = self.targets(interfaces);
+        self.waiting = targets.iter().map(|(target, _)| target.to_string()).collect();
         self.round += 1;
         let round = self.round;
-        let delays = (0..).map(|n| STAGGER * n);
-        let attempts: Vec<_> = self
-            .anchors
-            .iter()
-            .zip(delays)
-            .flat_map(|(anchor, delay)| interfaces.iter().map(move |name| (name, *anchor, delay)))
-            .map(|(name, anchor, delay)| {
-                let attempt = attempt(name.clone(), anchor, self.shown.clone(), delay);
+        let attempts: Vec<_> = targets
+            .into_iter()
+            .map(|(target, nth)| {
+                let attempt = attempt(target, self.shown.clone(), STAGGER * nth as u32);
                 self.worker.handle().spawn(attempt)
             })
             .collect();
@@ -220,12 +227,38 @@ impl Signalling {
         self.tasks.push(race.abort_handle());
     }
 
+    /// The attempts over these interfaces, each with its place in time: every further address of the anchor, and every
+    /// further source, comes a little later.
+    fn targets(&self, interfaces: &[String]) -> Vec<(Target, usize)> {
+        let mut all = Vec::new();
+        for (nth, anchor) in self.anchors.iter().enumerate() {
+            for interface in interfaces {
+                let known = self.sources.get(interface).into_iter().flatten();
+                let known = known.filter(|own| own.is_ipv4() == anchor.is_ipv4());
+                let mut sources: Vec<Option<IpAddr>> = known.map(|own| Some(*own)).collect();
+                sources.truncate(SOURCES);
+                let several = sources.len() > 1;
+                if sources.is_empty() {
+                    sources.push(None);
+                }
+                for (further, source) in sources.into_iter().enumerate() {
+                    let (interface, anchor) = (interface.clone(), *anchor);
+                    all.push((Target { anchor, interface, source, several }, nth + further));
+                }
+            }
+        }
+        all
+    }
+
     /// Moves the connection to another interface; QUIC migrates it. A failure shows as silence and
     /// ends the connection, after which the machine connects anew.
-    pub(super) fn move_to(&mut self, interface: &str) {
+    pub(super) fn move_to(&mut self, interface: &str, source: Option<IpAddr>) {
         let Some(current) = &mut self.current else { return };
+        let v6 = current.anchor.is_ipv6();
+        let known = self.sources.get(interface).into_iter().flatten().copied();
+        let source = source.into_iter().chain(known).find(|own| own.is_ipv6() == v6);
         let _there = self.worker.handle().enter();
-        let moved = signalling::socket(current.anchor.is_ipv6(), interface, MARK)
+        let moved = signalling::socket(v6, interface, source, MARK)
             .and_then(|socket| current.endpoint.rebind(socket).context("QUIC does not move"));
         match moved {
             Ok(()) => interface.clone_into(&mut current.interface),
@@ -323,16 +356,12 @@ struct Connected {
 
 type Attempt = tokio::task::JoinHandle<anyhow::Result<Connected>>;
 
-async fn attempt(
-    interface: String,
-    anchor: SocketAddr,
-    shown: Shown,
-    delay: Duration,
-) -> anyhow::Result<Connected> {
+async fn attempt(target: Target, shown: Shown, delay: Duration) -> anyhow::Result<Connected> {
     tokio::time::sleep(delay).await;
-    let socket = signalling::socket(anchor.is_ipv6(), &interface, MARK)?;
+    let way = target.to_string();
+    let Target { anchor, interface, source, .. } = target;
+    let socket = signalling::socket(anchor.is_ipv6(), &interface, source, MARK)?;
     let endpoint = signalling::client_endpoint(socket)?;
-    let way = way(anchor, &interface);
     let failed = |error| unreached(error, &way);
     let (config, certificate) = match shown {
         Shown::Certificate(config) => (config, None),
@@ -351,9 +380,23 @@ async fn attempt(
     Ok(Connected { interface, anchor, endpoint, connection, certificate })
 }
 
-/// A way to the anchor, in words for the operator.
-fn way(anchor: SocketAddr, interface: &str) -> String {
-    format!("{anchor} over {interface}")
+/// What an attempt tries; displayed as a way to the anchor, in words for the operator.
+struct Target {
+    anchor: SocketAddr,
+    interface: String,
+    source: Option<IpAddr>,
+    /// The interface has more than one source.
+    several: bool,
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} over {}", self.anchor, self.interface)?;
+        match self.source.filter(|_| self.several) {
+            Some(source) => write!(f, " from {source}"),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Why there is no connection, including the way.
@@ -366,7 +409,10 @@ fn unreached(error: ConnectionError, way: &str) -> anyhow::Error {
                  another authority"
             )
         }
-        error => anyhow!("no connection with the anchor at {way}: {error}"),
+        error => {
+            let why = signalling::why_ended(&error);
+            anyhow!("no connection with the anchor at {way}: {why}")
+        }
     }
 }
 
@@ -398,7 +444,10 @@ async fn race(round: u64, attempts: Vec<Attempt>, events: mpsc::Sender<Signallin
     {
         let _ = events.send(SignallingEvent::Rejected { round, why }).await;
     }
-    let why = ended.map_or_else(|error| format!("{error:#}"), |()| "the anchor closed".into());
+    let why = ended.map_or_else(
+        |error| signalling::in_words(&error),
+        |()| "the anchor closed the connection: its log says why".into(),
+    );
     let _ = events.send(SignallingEvent::Closed { round, why }).await;
 }
 
@@ -431,7 +480,7 @@ async fn first(
             // A final refusal by the anchor is the same over every interface.
             Ok(Err(error)) if error.is::<Rejected>() => return Err(error),
             Ok(Err(error)) => {
-                let why = Told(&error).to_string();
+                let why = signalling::in_words(&error);
                 let _ = events.send(SignallingEvent::Failed { round, why }).await;
                 last = error;
             }

@@ -197,6 +197,7 @@ pub(super) fn host_config(host: HostSettings, settings: Settings) -> HostConfig 
             price: 0.0,
             preference: 0.0,
             encapsulation: Encapsulation::Segue,
+            source: None,
         },
         paths: Default::default(),
         steering: segue_steering::Config::default(),

@@ -7,9 +7,8 @@ use segue_ip::{Interface, Prefix, Route};
 /// A network device, as far as paths are concerned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// What protocols are told about it. Its addresses are those that a new socket may use (neither tentative nor
-    /// deprecated), in ascending order; its gateways are the next hops of the best default routes over it, if they
-    /// have one.
+    /// What protocols are told about it. Its addresses are those that a socket may use (not tentative), in ascending
+    /// order, deprecated ones last; its gateways are the next hops of the best default routes over it, if they have one.
     pub interface: Interface,
     /// It carries packets: administratively up, and the link below is up or does not say.
     pub up: bool,
@@ -26,6 +25,11 @@ pub struct Device {
     /// The unicast routes of the main table over it, default routes included, without preferred source and MTU; the
     /// most specific first, then by metric.
     pub routes: Vec<Route>,
+    /// Which of its addresses are deprecated (RFC 4862, section 5.5.4).
+    pub deprecated: Vec<IpAddr>,
+    /// Default routes over it in other tables than the main one, and those behind nexthop objects whose interface the
+    /// kernel does not list (index 0). Whether they are used depends on rules.
+    pub elsewhere: Vec<Route>,
 }
 
 impl Device {
@@ -43,23 +47,27 @@ impl Device {
     }
 }
 
-/// The devices over which a path to `anchor` may run. They are up, are neither loopback nor a device of this program
-/// (whose names begin with `segue`; test networks' are excepted, being no TUN devices), and have an address of the
-/// anchor's family and a route to it.
+/// The devices over which paths may run. They are up, and are neither loopback nor a device of this program (whose names
+/// begin with `segue`; test networks' are excepted, being no TUN devices).
+pub fn physical(devices: &[Device]) -> impl Iterator<Item = &Device> {
+    let named = |d: &Device| d.interface.name.starts_with("segue");
+    let ours = move |d: &Device| d.kind.as_deref() == Some("tun") && named(d);
+    devices.iter().filter(move |d| d.up && !d.loopback && !ours(d))
+}
+
+/// The devices over which a path to `anchor` may run and that have an address of the anchor's family and a route of the
+/// main table to it.
 #[must_use]
 pub fn physical_candidates(devices: &[Device], anchor: IpAddr) -> Vec<Device> {
-    let named = |d: &Device| d.interface.name.starts_with("segue");
-    let ours = |d: &Device| d.kind.as_deref() == Some("tun") && named(d);
-    devices
-        .iter()
-        .filter(|d| d.up && !d.loopback && !ours(d) && d.reaches(anchor))
-        .cloned()
-        .collect()
+    physical(devices).filter(|d| d.reaches(anchor)).cloned().collect()
 }
 
 /// Sorts lists, so that equal states compare equal, and sums the default routes up.
 pub(super) fn finished(mut device: Device) -> Device {
-    device.interface.addresses.sort_unstable();
+    device.deprecated.sort_unstable();
+    let deprecated = &device.deprecated;
+    device.interface.addresses.sort_unstable_by_key(|a| (deprecated.contains(a), *a));
+    device.elsewhere.sort_unstable_by_key(|r| (r.table, r.metric, r.destination.addr, r.gateway));
     // The kernel does not mention an IPv4 route's metric of 0.
     let metric = |r: &Route| r.metric.unwrap_or(0);
     let order = |r: &Route| {
@@ -94,8 +102,8 @@ mod tests {
                 index: 3,
                 name: "wlan0".into(),
                 addresses: vec!["192.0.2.7".parse().unwrap()],
-                gateways: Vec::new(),
                 mtu_bytes: 1500,
+                ..Interface::default()
             },
             up: true,
             loopback: false,
@@ -103,6 +111,8 @@ mod tests {
             ethernet: true,
             metric: None,
             default_route: false,
+            deprecated: Vec::new(),
+            elsewhere: Vec::new(),
             routes: vec![
                 route("0.0.0.0/0", Some("192.0.2.9"), 600),
                 Route { metric: None, ..route("192.0.2.0/24", None, 0) },

@@ -65,7 +65,9 @@ async fn read_with(handle: &Handle) -> Result<Vec<Device>, MonitorError> {
     let mut addresses = handle.address().get().execute();
     while let Some(message) = addresses.try_next().await.map_err(fail("list addresses"))? {
         if let Some(device) = devices.get_mut(&message.header.index) {
-            device.interface.addresses.extend(usable_address(&message));
+            let Some((address, is_deprecated)) = usable_address(&message) else { continue };
+            device.interface.addresses.push(address);
+            device.deprecated.extend(Some(address).filter(|_| is_deprecated));
         }
     }
     for question in [
@@ -75,14 +77,24 @@ async fn read_with(handle: &Handle) -> Result<Vec<Device>, MonitorError> {
         let mut routes = handle.route().get(question).execute();
         while let Some(message) = routes.try_next().await.map_err(fail("list routes"))? {
             for route in unicast_routes(&message) {
-                if let Some(device) = devices.get_mut(&route.index) {
-                    device.routes.push(route);
+                let over =
+                    |device: &&mut Device| [0, device.interface.index].contains(&route.index);
+                for device in devices.values_mut().filter(over) {
+                    match (route.table, route.index) {
+                        (LOCAL_TABLE, _) => {}
+                        (MAIN_TABLE, 1..) => device.routes.push(route),
+                        _ if route.destination.len == 0 => device.elsewhere.push(route),
+                        _ => {}
+                    }
                 }
             }
         }
     }
     Ok(devices.into_values().map(finished).collect())
 }
+
+/// The kernel's table of the machine's own addresses.
+const LOCAL_TABLE: u32 = 255;
 
 pub(super) fn link(message: &LinkMessage) -> Device {
     let header = &message.header;
@@ -95,6 +107,8 @@ pub(super) fn link(message: &LinkMessage) -> Device {
         metric: None,
         default_route: false,
         routes: Vec::new(),
+        deprecated: Vec::new(),
+        elsewhere: Vec::new(),
     };
     // Drivers without an operational state (TUN, loopback, many mobile modems) say `Unknown`.
     let mut link_up = header.flags.contains(LinkFlags::LowerUp);
@@ -119,7 +133,8 @@ pub(super) fn link(message: &LinkMessage) -> Device {
     device
 }
 
-fn usable_address(message: &AddressMessage) -> Option<IpAddr> {
+/// An address that a socket may use, and whether it is deprecated.
+fn usable_address(message: &AddressMessage) -> Option<(IpAddr, bool)> {
     if message.header.scope != AddressScope::Universe {
         return None;
     }
@@ -137,17 +152,17 @@ fn usable_address(message: &AddressMessage) -> Option<IpAddr> {
     // An optimistic address (RFC 4429) is tentative but usable.
     let undecided =
         flags.contains(AddressFlags::Tentative) && !flags.contains(AddressFlags::Optimistic);
-    let unusable = undecided
-        || flags.contains(AddressFlags::Deprecated)
-        || flags.contains(AddressFlags::Dadfailed);
-    local.or(address).filter(|a| !unusable && !is_ipv4_link_local(*a))
+    let unusable = undecided || flags.contains(AddressFlags::Dadfailed);
+    let usable = local.or(address).filter(|a| !unusable && !is_ipv4_link_local(*a));
+    usable.map(|address| (address, flags.contains(AddressFlags::Deprecated)))
 }
 
-/// The routes in a message, each over its interface; several for a multipath route.
+/// The routes in a message, each over its interface; several for a multipath route. Behind a nexthop object whose
+/// interface the kernel does not repeat (`net.ipv4.nexthop_compat_mode = 0`), the index is 0.
 fn unicast_routes(message: &RouteMessage) -> Vec<Route> {
     let header = &message.header;
     let mut table = u32::from(header.table);
-    let (mut destination, mut metric, mut oif) = (None, None, None);
+    let (mut destination, mut metric, mut oif, mut object) = (None, None, None, false);
     let mut hops = Vec::new();
     for attribute in &message.attributes {
         match attribute {
@@ -155,6 +170,7 @@ fn unicast_routes(message: &RouteMessage) -> Vec<Route> {
             RouteAttribute::Destination(address) => destination = ip(address),
             RouteAttribute::Priority(p) => metric = Some(*p),
             RouteAttribute::Oif(index) => oif = Some(*index),
+            RouteAttribute::NhId(_) => object = true,
             RouteAttribute::MultiPath(list) => {
                 let alive = list.iter().filter(|hop| !hop.flags.contains(RouteNextHopFlags::Dead));
                 hops.extend(alive.map(|hop| (hop.interface_index, gateway(&hop.attributes))));
@@ -162,17 +178,20 @@ fn unicast_routes(message: &RouteMessage) -> Vec<Route> {
             _ => {}
         }
     }
-    if header.kind != RouteType::Unicast || table != MAIN_TABLE {
+    if header.kind != RouteType::Unicast {
         return Vec::new();
     }
     if let Some(index) = oif {
         hops.push((index, gateway(&message.attributes)));
     }
+    if object && hops.is_empty() {
+        hops.push((0, None));
+    }
     let v6 = header.address_family != rtnetlink::packet_route::AddressFamily::Inet;
     let addr = destination.unwrap_or(Prefix::default_of(v6).addr);
     let destination = Prefix { addr, len: header.destination_prefix_length };
     hops.into_iter()
-        .map(|(index, gateway)| Route { gateway, metric, ..Route::on(destination, index) })
+        .map(|(index, gateway)| Route { gateway, metric, table, ..Route::on(destination, index) })
         .collect()
 }
 

@@ -159,10 +159,14 @@ fn examine(
                 Err(finding) if running.is_some() => ok("enrolment", finding.running()),
                 Err(finding) => finding.told(),
             });
-            let (anchor, unknown) = network::resolve(&named);
+            let (mut anchor, unknown) = network::resolve(&named, &interfaces, settings)?;
             all.extend(unknown);
+            // Also where the file says nothing about it.
+            let reached = running.and_then(|status| status.body.anchor.as_ref()?.parse().ok());
+            anchor.extend(reached.filter(|at| !anchor.contains(at)));
             all.extend(network::reachability(&anchor, running));
-            all.extend(network::host_ways(&interfaces, &anchor, settings));
+            all.extend(network::host_ways(&interfaces, &anchor, settings, running));
+            all.extend(network::others(&interfaces, settings));
         }
         Role::Anchor(settings) => {
             all.push(system::datapath(settings.tunnel.datapath, running));

@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::world::{SEGUE, World, paths_up, text};
 
 /// Lines, each with its verdict and text.
-fn doctor(node: &Netns, args: &[&str]) -> (i32, Vec<(String, String, String)>) {
+pub(crate) fn doctor(node: &Netns, args: &[&str]) -> (i32, Vec<(String, String, String)>) {
     doctor_with(node, None, args)
 }
 
@@ -33,7 +33,7 @@ fn doctor_with(
 }
 
 #[track_caller]
-fn expect(lines: &[(String, String, String)], check: &str, verdict: &str, part: &str) {
+pub(crate) fn expect(lines: &[(String, String, String)], check: &str, verdict: &str, part: &str) {
     let found = lines.iter().any(|(c, v, t)| c == check && v == verdict && t.contains(part));
     assert!(found, "{check} {verdict} {part}: {lines:#?}");
 }

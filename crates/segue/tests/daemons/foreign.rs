@@ -57,7 +57,7 @@ fn what_others_take_away_from_a_host_comes_back(datapath: &'static str) {
         &host,
         &[
             (
-                "ip -4 rule del pref 5210;ip -6 rule del pref 5210;ip -4 rule del pref 5211",
+                "ip -4 rule del pref 5280;ip -6 rule del pref 5280;ip -4 rule del pref 5281",
                 Some("removed routing rules that this daemon had set: put back"),
             ),
             (

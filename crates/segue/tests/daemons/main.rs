@@ -41,6 +41,7 @@ mod reach;
 mod readme;
 mod reasons;
 mod refusals;
+mod routes;
 mod service;
 mod several;
 mod stamp;

@@ -10,6 +10,7 @@ use segue_lab::DemoNet;
 use segue_lab::Direction;
 use segue_linux::link;
 
+use crate::doctor::{doctor, expect};
 use crate::over_both;
 use crate::traffic::Stream;
 use crate::world::{Daemon, World, inner, nft, paths_up, registered, text};
@@ -77,6 +78,11 @@ fn a_host_finds_its_anchor_by_name_over_the_access_that_works(datapath: &'static
     let host = host(&world, &line(&anchor));
     let status = host.wait("in, over lte", |status| registered(status) && paths_up(status) == 1);
     assert_eq!(status["signalling"], "lte", "{status:#}");
+    // Before a start, too, the name is looked up where the file says.
+    let file = format!("nameservers = [\"{SERVER}\"]\ncontrol = \"/nowhere\"\n");
+    let file = world.file("before.toml", &file);
+    let (_, lines) = doctor(world.net.host(), &["-c", &file, "--anchor", NAME]);
+    expect(&lines, "anchor", "ok", &format!("{}:5006", DemoNet::ANCHOR.0));
     for way in Direction::ALL {
         world.net.wifi().set_silent(way, false);
     }

@@ -237,8 +237,8 @@ fn two_hosts_on_one_machine_have_tables_and_rules_of_their_own(datapath: &'stati
     let own = |number: u32| {
         let lines = inventory(node).into_iter();
         let of = |line: &String| match number {
-            0 => ["24160", "rule: 5210:"].iter().any(|mine| line.contains(mine)),
-            _ => ["24162", "rule: 5215:", "segue1"].iter().any(|mine| line.contains(mine)),
+            0 => ["24160", "rule: 5280:"].iter().any(|mine| line.contains(mine)),
+            _ => ["24162", "rule: 5285:", "segue1"].iter().any(|mine| line.contains(mine)),
         };
         lines.filter(of).collect::<Vec<_>>()
     };

@@ -306,6 +306,7 @@ pub(crate) fn host_config(setup: &Setup) -> HostConfig {
             price: 0.0,
             preference: 0.0,
             encapsulation: segue_wire::Encapsulation::Segue,
+            source: None,
         },
         paths: BTreeMap::new(),
         steering: segue_steering::Config::default(),

@@ -13,6 +13,7 @@ use segue_wire::signal::FromHost;
 
 use super::following::Following;
 use super::questions::Questions;
+use super::source::Sources;
 use super::{Host, Path, Signalling};
 use crate::{Cause, HostOutput, Order, Output, Report};
 use segue_clock::planted::fault;
@@ -89,19 +90,16 @@ impl Host {
         &self,
         interface: &Interface,
     ) -> Option<(IpAddr, SocketAddr, Option<IpAddr>)> {
-        let same = |a: &IpAddr, b: IpAddr| a.is_ipv4() == b.is_ipv4();
         self.config.anchor.iter().find_map(|remote| {
-            let local = interface.addresses.iter().find(|a| same(a, remote.ip()))?;
-            let gateway = interface.gateways.iter().find(|a| same(a, remote.ip())).copied();
-            Some((*local, *remote, gateway))
+            let local = self.source(interface, remote.is_ipv4())?;
+            Some((local, *remote, interface.gateway(local)))
         })
     }
 
     fn add_path(&mut self, interface: &Interface) {
         let Some((local, remote, gateway)) = self.ends(interface) else { return };
         let Some(number) = self.number_for(&interface.name) else { return };
-        let config = self.config.paths.get(&interface.name).unwrap_or(&self.config.path);
-        let mut config = config.clone();
+        let mut config = self.path_config(&interface.name).clone();
         config.keepalive.measured_by = self.config.measured_by;
         let following = config.adaptive.map(|aims| Following::new(Adaptive::new(aims)));
         let following = following.map(Box::new);
@@ -113,6 +111,7 @@ impl Host {
             local,
             remote,
             gateway,
+            sources: Sources::of(interface, local),
             mtu: interface.mtu_bytes,
             sizes: None,
             config,
@@ -166,6 +165,8 @@ impl Host {
     fn refresh_path(&mut self, now: Time, number: u8, interface: &Interface) {
         let Some((local, remote, gateway)) = self.ends(interface) else { return };
         let Some(path) = self.paths.get_mut(&number) else { return };
+        path.sources.first = Sources::of(interface, local).first;
+        let is_waiting = path.sources.next_at.is_some();
         let local = if fault(30) { path.local } else { local };
         let new = (interface.index, local, remote.ip(), gateway);
         if new != (path.ifindex, path.local, path.remote.ip(), path.gateway) {
@@ -173,8 +174,15 @@ impl Host {
                 (interface.index, local, remote, gateway);
             self.configure(number);
             self.show_endpoint(now, number);
-        } else if path.mtu == interface.mtu_bytes {
-            return;
+            self.await_answer(now, number);
+        } else {
+            let same = path.mtu == interface.mtu_bytes;
+            if !is_waiting {
+                self.await_answer(now, number);
+            }
+            if same {
+                return;
+            }
         }
         if let Some(path) = self.paths.get_mut(&number) {
             path.mtu = interface.mtu_bytes;

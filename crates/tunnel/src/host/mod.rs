@@ -23,6 +23,8 @@ mod path;
 mod paths;
 mod questions;
 mod sizes;
+mod source;
+mod sources;
 mod watch;
 
 use alloc::boxed::Box;
@@ -45,6 +47,7 @@ pub use flows::Flow;
 use flows::{Moved, Waiting};
 pub use path::Path;
 pub use sizes::LEAST_INNER;
+pub use source::SourceChoice;
 pub use watch::Filter;
 
 use crate::maps::SmallMap;
@@ -352,7 +355,10 @@ impl Host {
                 !special && !a.is_unspecified() && a.to_ipv4_mapped().is_none()
             }
         };
-        let outer = |i: &Interface| i.addresses.contains(&address) || i.gateways.contains(&address);
+        let outer = |i: &Interface| {
+            let own = i.addresses.iter().chain(&i.unusable).chain(&i.gateways);
+            own.chain(i.by_source.iter().map(|(_, next)| next)).any(|known| *known == address)
+        };
         ordinary
             && !self.interfaces.iter().any(outer)
             && !self.config.anchor.iter().any(|anchor| anchor.ip() == address)
@@ -511,6 +517,7 @@ impl Machine for Host {
             _ => {}
         }
         self.tick_paths(now);
+        self.tick_sources(now);
         if self.leave_at.is_some_and(|at| at <= now) {
             self.leave_dead_signal(now);
         }

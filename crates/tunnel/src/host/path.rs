@@ -13,6 +13,7 @@ use segue_wire::signal::PathGrant;
 
 use super::following::Following;
 use super::questions::Questions;
+use super::source::{SourceChoice, Sources};
 use super::watch::FlowWatch;
 use crate::{Carried, PathConfig, Via};
 
@@ -23,6 +24,7 @@ pub struct Path {
     pub(super) local: IpAddr,
     pub(super) remote: SocketAddr,
     pub(super) gateway: Option<IpAddr>,
+    pub(super) sources: Sources,
     /// Of its interface.
     pub(super) mtu: u32,
     pub(super) sizes: Option<Box<PathSizes>>,
@@ -87,6 +89,16 @@ impl Path {
         self.local
     }
 
+    /// Why it is that.
+    #[must_use]
+    pub fn source_choice(&self) -> SourceChoice {
+        match self.config.source {
+            Some(own) if own == self.local => SourceChoice::Configured,
+            _ if self.local == self.sources.first => SourceChoice::Preferred,
+            _ => SourceChoice::Tried,
+        }
+    }
+
     /// Outer destination.
     #[must_use]
     pub fn remote(&self) -> SocketAddr {
@@ -132,7 +144,8 @@ impl Path {
         let offer = self.offer_at.map(|at| (at, "offer again after a refusal"));
         let following = self.following.as_deref().filter(|_| self.is_set());
         let follow = following.and_then(Following::deadline);
-        let path = earlier(earlier(client, offer), follow);
+        let source = self.sources.next_at.map(|at| (at, "another source address is tried"));
+        let path = earlier(earlier(earlier(client, offer), follow), source);
         earlier(earlier(path, self.audit_deadline()), self.sizes_deadline())
     }
 

@@ -96,6 +96,8 @@ impl Host {
         path.watch = None;
         path.sizes = None;
         path.unshown = Some(now);
+        self.await_answer(now, number);
+        let Some(path) = self.paths.get(&number) else { return };
         let report = Report::PathAdded { host: String::new(), path: path.name.clone() };
         self.configure(number);
         self.set_via(number, None);
@@ -291,6 +293,7 @@ impl Host {
         let down = silent.filter(|_| state == State::Down);
         let unproven = path.client.as_ref().map(|client| now.since(client.proof()));
         path.down_at = (state == State::Down).then_some(now);
+        self.await_answer(now, number);
         if self.config.measured_by == MeasuredBy::PacketPath {
             self.out.push_back(Output::Order(Order::SetDown(u32::from(number), down)));
         }

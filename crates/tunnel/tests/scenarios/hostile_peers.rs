@@ -50,6 +50,7 @@ fn registered_with(inner: &[&str]) -> (Host, Vec<Output<HostOutput, Infallible>>
         addresses: vec!["192.168.1.7".parse().unwrap(), "2001:db8:1::7".parse().unwrap()],
         gateways: vec!["192.168.1.1".parse().unwrap()],
         mtu_bytes: 1_500,
+        ..Interface::default()
     };
     let anchor = host_config(3, 60).anchor[0];
     let inner = inner.iter().map(|a| a.parse().unwrap()).collect();

@@ -193,6 +193,7 @@ fn where_one_family_goes_away_signalling_connects_afresh_over_the_other() {
             addresses: addresses.to_vec(),
             gateways: vec![],
             mtu_bytes: 1_500,
+            ..Interface::default()
         };
         Input::Interfaces(vec![one(1, "wifi"), one(2, "lte")])
     };

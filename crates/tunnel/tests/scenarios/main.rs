@@ -17,4 +17,5 @@ mod returns;
 mod rides;
 mod silent_outage;
 mod sizes;
+mod sources;
 mod stage;

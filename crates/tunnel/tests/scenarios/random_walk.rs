@@ -90,6 +90,7 @@ fn interfaces(rng: &mut Rng) -> Vec<Interface> {
             addresses: (0..rng.below(3)).map(|_| address(rng)).collect(),
             gateways: (0..rng.below(2)).map(|_| address(rng)).collect(),
             mtu_bytes: 1_500,
+            ..Interface::default()
         });
     }
     some

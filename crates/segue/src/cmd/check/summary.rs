@@ -76,6 +76,11 @@ pub(super) fn host(file: &HostFile, settings: &host::Settings) -> Vec<Row> {
         ),
         row("fail_closed", settings.fail_closed, file.fail_closed.is_none()),
         row(
+            "priority",
+            settings.priority.map_or("behind other programs' tunnels".into(), |p| p.to_string()),
+            file.priority.is_none(),
+        ),
+        row(
             "interfaces",
             listed(&settings.common.interfaces, "all that reach the anchor"),
             file.interfaces.is_none(),
@@ -100,17 +105,7 @@ pub(super) fn host(file: &HostFile, settings: &host::Settings) -> Vec<Row> {
         row("realtime", settings.tunnel.realtime, file.realtime.is_none()),
         row("keepalive", probing(&settings.path), false),
     ];
-    for (name, path) in &settings.paths {
-        let extra = format!(
-            "price {}, preference {}, {:?} packets",
-            path.price, path.preference, path.encapsulation
-        );
-        rows.push(row(
-            &format!("path.{name}"),
-            format!("{}; {}", probing(path), extra.to_lowercase()),
-            false,
-        ));
-    }
+    rows.extend(settings.paths.iter().map(|(name, path)| own_path(name, path)));
     let steering = &settings.steering;
     rows.push(row(
         "steering",
@@ -118,6 +113,17 @@ pub(super) fn host(file: &HostFile, settings: &host::Settings) -> Vec<Row> {
         false,
     ));
     rows
+}
+
+/// A path with settings of its own.
+fn own_path(name: &str, path: &PathConfig) -> Row {
+    let extra = format!(
+        "price {}, preference {}, {:?} packets",
+        path.price, path.preference, path.encapsulation
+    );
+    let source = path.source.map(|own| format!(", from {own}")).unwrap_or_default();
+    let text = format!("{}; {}{source}", probing(path), extra.to_lowercase());
+    row(&format!("path.{name}"), text, false)
 }
 
 /// How a path is probed.

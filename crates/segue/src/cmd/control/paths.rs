@@ -99,11 +99,24 @@ fn row(path: &PathStatus, paper: Paper) -> Vec<String> {
     ]
 }
 
+/// Which address a host's path sends from, and why.
+pub(super) fn source(path: &PathStatus) -> Option<String> {
+    let local = path.local.as_ref()?;
+    let why = match path.source.as_str() {
+        "configured" => "as configured",
+        "preferred" => "which the routes prefer",
+        "tried" => "since preferred addresses were not answered",
+        _ => return None,
+    };
+    Some(format!("sends from {local}, {why}"))
+}
+
 fn reasons(path: &PathStatus) -> Vec<String> {
     let mut said = vec![format!(
         "    mode {}, packets {}; last round trip good to {:.3} ms",
         path.mode, path.encapsulation, path.uncertainty_ms
     )];
+    said.extend(source(path).map(|line| format!("    {line}")));
     match &path.why {
         Some(why) => {
             said.push(format!("    {:.0} s ago, {}", why.changed_s, why.text));

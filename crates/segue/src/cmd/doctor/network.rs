@@ -7,10 +7,14 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use segue_daemon::control::{Status, Tunnels};
 use segue_daemon::locator::Locator;
+use segue_daemon::number::Number;
+use segue_daemon::rivals::{Conflict, Place, conflicts, rivals};
+use segue_daemon::ways::{Way, missing_source, unfound, ways, why_unused};
 use segue_daemon::{anchor, host, nat, past};
-use segue_ip::Interface;
-use segue_linux::monitor::{Device, physical_candidates, snapshot};
+use segue_ip::{Interface, MAIN_TABLE};
+use segue_linux::monitor::{Device, physical, physical_candidates, snapshot};
 use segue_linux::nft;
+use segue_text::errors::Told;
 use segue_tunnel::host::LEAST_INNER;
 
 use super::finding::{Finding, ok, todo, told, unknown};
@@ -26,11 +30,12 @@ const OVERHEAD: [u32; 2] = [44, 64];
 
 /// The interfaces as they are.
 pub(super) fn interfaces() -> anyhow::Result<Vec<Device>> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("no event loop")?;
-    Ok(runtime.block_on(snapshot())?)
+    Ok(runtime()?.block_on(snapshot())?)
+}
+
+fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().build().context("no event loop")
 }
 
 /// Whether a port is free, or used by our own daemon.
@@ -60,16 +65,26 @@ pub(super) fn port(check: &'static str, port: u16, running: Option<&Status<Tunne
     }
 }
 
-/// The anchor's addresses, and findings about names that do not resolve.
-pub(super) fn resolve(named: &[Locator]) -> (Vec<SocketAddr>, Vec<Finding>) {
-    let (mut addresses, mut findings) = (Vec::new(), Vec::new());
+/// The anchor's addresses, found as the host finds them, and a finding about names that do not resolve.
+pub(super) fn resolve(
+    named: &[Locator],
+    interfaces: &[Device],
+    settings: &host::Settings,
+) -> anyhow::Result<(Vec<SocketAddr>, Option<Finding>)> {
+    let (mut addresses, mut names) = (Vec::new(), Vec::new());
     for locator in named {
-        match locator.addresses() {
-            Ok(found) => addresses.extend(found),
-            Err(error) => findings.push(todo("anchor", told(error))),
+        match locator {
+            Locator::Address(address) => addresses.push(*address),
+            Locator::Name(name, port) => names.push((name.clone(), *port)),
         }
     }
-    (addresses, findings)
+    if names.is_empty() {
+        return Ok((addresses, None));
+    }
+    let found = runtime()?.block_on(host::resolve(&names, settings, interfaces));
+    let finding = found.as_ref().err().map(|error| todo("anchor", Told(error).to_string()));
+    addresses.extend(found.unwrap_or_default());
+    Ok((addresses, finding))
 }
 
 /// Whether the anchor answers: as the running host has found, else by asking for its QUIC versions,
@@ -174,6 +189,7 @@ pub(crate) fn host_ways(
     interfaces: &[Device],
     anchor: &[SocketAddr],
     settings: &host::Settings,
+    running: Option<&Status<Tunnels>>,
 ) -> Vec<Finding> {
     let listed = &settings.common.interfaces;
     let wanted = |d: &&Device| listed.is_empty() || listed.contains(&d.interface.name);
@@ -188,11 +204,32 @@ pub(crate) fn host_ways(
     for v6 in [false, true] {
         let family = if v6 { "IPv6" } else { "IPv4" };
         let anchor = anchor.iter().map(SocketAddr::ip).find(|ip| ip.is_ipv6() == v6);
-        let any: IpAddr =
-            if v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
-        let ways = physical_candidates(interfaces, anchor.unwrap_or(any));
-        let names = ways.iter().filter(wanted).map(|d| d.interface.name.as_str());
+        let any: IpAddr = if v6 {
+            Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into()
+        } else {
+            Ipv4Addr::new(192, 0, 2, 1).into()
+        };
+        // Without a known anchor, any address that no interface has shows where packets go.
+        let to = anchor.unwrap_or(any);
+        let used: Vec<(&Device, Vec<Way>)> = physical(interfaces)
+            .filter(wanted)
+            .map(|device| (device, ways(device, to, listed.contains(&device.interface.name))))
+            .collect();
+        let (used, unused): (Vec<_>, Vec<_>) =
+            used.into_iter().partition(|(_, ways)| !ways.is_empty());
+        let names = used.iter().map(|(device, _)| device.interface.name.as_str());
         let names = names.collect::<Vec<&str>>().join(", ");
+        let why = unused.iter().filter_map(|(device, _)| why_unused(device, v6));
+        all.extend(why.map(|why| todo("access", format!("{family}: {why}"))));
+        for (device, ways) in &used {
+            all.extend(source(device, ways, settings, running));
+            let paths = running.into_iter().flat_map(|status| &status.body.paths);
+            let mut own = paths.filter(|path| path.name == device.interface.name);
+            all.extend(unfound(device, ways).map(|why| match own.any(|path| path.state == "up") {
+                true => ok("access", why),
+                false => todo("access", why),
+            }));
+        }
         all.push(match (names.is_empty(), anchor.is_some()) {
             (false, true) => ok("access", format!("{family} to the anchor over {names}")),
             (false, false) => ok("access", format!("{family} out over {names}")),
@@ -214,6 +251,66 @@ pub(super) fn filtered(status: &Status<Tunnels>) -> Vec<Finding> {
     let advice = "a firewall, translator or policer on the way matches what is inside the tunnel, its code point or its size";
     let found = status.body.filtered.iter();
     found.map(|filter| todo("filter", format!("{filter}; {advice}"))).collect()
+}
+
+/// Which source address packets over a device have and why, if there is something to say about it.
+fn source(
+    device: &Device,
+    ways: &[Way],
+    settings: &host::Settings,
+    running: Option<&Status<Tunnels>>,
+) -> Option<Finding> {
+    let name = &device.interface.name;
+    let first = ways.first()?;
+    let configured = settings.paths.get(name).and_then(|path| path.source);
+    let configured = configured.filter(|own| own.is_ipv6() == first.source.is_ipv6());
+    if let Some(own) = configured {
+        return Some(match ways.iter().any(|way| way.source == own) {
+            true => ok("source", format!("{name}: from {own}, as configured")),
+            false => todo("source", missing_source(name, own)),
+        });
+    }
+    let path = running.and_then(|status| status.body.paths.iter().find(|path| path.name == *name));
+    let tried = path.filter(|path| path.source == "tried").and_then(|path| path.local.as_ref());
+    let tried = tried.and_then(|local| ways.iter().find(|way| way.source.to_string() == *local));
+    let way = tried.unwrap_or(first);
+    let mut why = Vec::new();
+    if tried.is_some() {
+        why.push(format!(
+            "{} was not answered; name the right one with path.{name}.source",
+            first.source
+        ));
+    } else if ways.len() > 1 {
+        let others: Vec<String> = ways[1..].iter().map(|way| way.source.to_string()).collect();
+        why.push(format!("which the routes prefer to {}", others.join(", ")));
+    }
+    if device.deprecated.contains(&way.source) {
+        why.push("which is deprecated: there is no better one".into());
+    }
+    if way.table != MAIN_TABLE {
+        why.push(format!("by routing table {}", way.table));
+    }
+    let why = why.join("; ");
+    (!why.is_empty()).then(|| ok("source", format!("{name}: from {}, {why}", way.source)))
+}
+
+/// Other programs' rules and routes that want the host's packets.
+pub(super) fn others(interfaces: &[Device], settings: &host::Settings) -> Vec<Finding> {
+    let found = match rivals(interfaces) {
+        Ok(found) => found,
+        Err(error) => return vec![unknown("routing", told(error))],
+    };
+    let number = Number::of(&settings.tunnel.device);
+    let place = Place::of(number, settings.priority, settings.fail_closed, &found);
+    let conflicts = conflicts(&found, place, settings.fail_closed);
+    if conflicts.is_empty() {
+        return vec![ok("routing", "no other program's tunnel wants the host's packets")];
+    }
+    let line = |Conflict { text, is_serious }: Conflict| match is_serious {
+        true => todo("routing", text),
+        false => ok("routing", text),
+    };
+    conflicts.into_iter().map(line).collect()
 }
 
 /// Whether a running user-space daemon's guard against packets outside the tunnel still exists.

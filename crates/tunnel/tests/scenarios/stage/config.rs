@@ -37,6 +37,7 @@ pub(crate) fn host_config(k: u8, t_ka_ms: u64) -> HostConfig {
             price: 0.0,
             preference: 0.0,
             encapsulation: Encapsulation::Segue,
+            source: None,
         },
         paths: BTreeMap::new(),
         steering: segue_steering::Config::default(),

@@ -43,6 +43,10 @@ pub(super) fn lines(status: &Status<Tunnels>, paper: Paper) -> Vec<String> {
     for filter in &status.body.filtered {
         said.push(format!("filter     {}", colours.paint(Tone::Bad, &filter.to_string())));
     }
+    for path in status.body.paths.iter().filter(|path| path.source != "preferred") {
+        let line = paths::source(path).map(|line| format!("source     {} {line}", path.name));
+        said.extend(line);
+    }
     for host in &status.body.hosts {
         let how = if host.connected {
             "connected".to_owned()

@@ -1,0 +1,335 @@
+//! Rules and routes of other programs' tunnels that want the packets that a host wants: a VPN's rule for everything, or the
+//! two halves of the Internet that OpenVPN puts into the main table.
+//!
+//! A host's rules come after them, so that what belongs in such a tunnel goes there, and the tunnel's own packets go through
+//! Segue where the other program lets them. The operator may choose another place (`priority`); a host that fails closed
+//! comes first.
+
+use std::fmt;
+
+use segue_ip::{MAIN_TABLE, Prefix, Route, Rule, Then};
+use segue_linux::monitor::Device;
+use segue_linux::route::{routes, rules};
+
+use crate::number::Number;
+use crate::ways::is_tunnel;
+
+/// Who added the hosts' rules, as the kernel records it: no other program is known to use this number.
+pub(crate) const PROTOCOL: u8 = 0x5e;
+/// The kernel's tables of addresses, and of last resort.
+const LOCAL_TABLE: u32 = 255;
+const DEFAULT_TABLE: u32 = 253;
+/// Tables of this program's roles.
+const OWN_TABLES: std::ops::RangeInclusive<u32> = 0x5e60..=0x5fff;
+/// The last priority before the rule of the main table.
+const LAST: u32 = 32_765;
+/// Most destinations of a table that are named.
+const NAMED: usize = 3;
+
+/// Priorities of a host's rules: of that for the main table, and of that for the tunnel's. Of two with the same, the one
+/// added first goes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub(crate) main: u32,
+    pub(crate) tunnel: u32,
+}
+
+impl Place {
+    /// Where the rules of a host belong: where the operator `chose`, before all others if it fails closed, else behind all
+    /// rivals that would come later.
+    #[must_use]
+    pub fn of(number: Number, chosen: Option<u32>, closed: bool, rivals: &[Rival]) -> Place {
+        let main = match (chosen, closed) {
+            (Some(chosen), _) => chosen,
+            (None, true) => number.closed_priority(),
+            (None, false) => {
+                let last = rivals.iter().filter_map(|rival| rival.priority).max();
+                let behind = last.map_or(0, |last| last + 1);
+                number.priority().max(behind).min(LAST)
+            }
+        };
+        Place { main, tunnel: (main + 1).min(LAST) }
+    }
+}
+
+/// What another program wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rival {
+    /// For IPv6.
+    pub v6: bool,
+    /// Its rule; `None` for routes of the main table.
+    pub priority: Option<u32>,
+    /// The rule's table.
+    table: u32,
+    /// It has a default route, or one for each half.
+    pub is_everything: bool,
+    /// Destinations, and the device that they lead to.
+    leads: String,
+}
+
+impl fmt::Display for Rival {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.priority {
+            None => write!(f, "{} in the main table", self.leads),
+            Some(priority) => {
+                write!(f, "routing rule {priority} (table {}: {})", self.table, self.leads)
+            }
+        }
+    }
+}
+
+/// What may go another way than the operator thinks, and whether that needs something done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conflict {
+    /// In words, with what to do.
+    pub text: String,
+    /// The operator has to decide.
+    pub is_serious: bool,
+}
+
+/// The tunnels of other programs that want packets of this machine.
+///
+/// # Errors
+/// When netlink is refused.
+pub fn rivals(devices: &[Device]) -> segue_linux::error::Result<Vec<Rival>> {
+    Ok(among(devices, &rules()?, &routes()?))
+}
+
+fn among(devices: &[Device], rules: &[Rule], routes: &[Route]) -> Vec<Rival> {
+    let device = |route: &Route| devices.iter().find(|d| d.interface.index == route.index);
+    let foreign = |route: &&Route| {
+        device(route).is_some_and(|d| is_tunnel(d) && !d.interface.name.starts_with("segue"))
+    };
+    let mut all = Vec::new();
+    for rule in rules.iter().filter(|rule| is_foreign_lookup(rule)) {
+        let of_table = |route: &&Route| {
+            route.table == rule.table && route.destination.addr.is_ipv6() == rule.v6
+        };
+        let led: Vec<&Route> = routes.iter().filter(of_table).filter(foreign).collect();
+        if led.is_empty() {
+            continue;
+        }
+        all.push(Rival {
+            v6: rule.v6,
+            priority: Some(rule.priority),
+            table: rule.table,
+            is_everything: is_everything(&led, rule.v6),
+            leads: leads(&led, devices),
+        });
+    }
+    for v6 in [false, true] {
+        let half = |route: &&Route| {
+            let own = device(route).is_some_and(|d| d.interface.name.starts_with("segue"));
+            route.table == MAIN_TABLE && is_half(route.destination, v6) && !own
+        };
+        let halves: Vec<&Route> = routes.iter().filter(half).collect();
+        if !halves.is_empty() {
+            all.push(Rival {
+                v6,
+                priority: None,
+                table: MAIN_TABLE,
+                is_everything: is_everything(&halves, v6),
+                leads: leads(&halves, devices),
+            });
+        }
+    }
+    all
+}
+
+/// Whether a rule of another program looks up a table of its own for all packets without a mark.
+fn is_foreign_lookup(rule: &Rule) -> bool {
+    let unmarked = rule.fwmark.is_none_or(|mark| mark == 0) != rule.invert;
+    let kernels = [0, MAIN_TABLE, LOCAL_TABLE, DEFAULT_TABLE].contains(&rule.table);
+    let own = rule.protocol == PROTOCOL || OWN_TABLES.contains(&rule.table);
+    let prefixes = [rule.from, rule.to].into_iter().flatten();
+    let some = rule.iif.is_some() || rule.oif.is_some() || prefixes.into_iter().any(|p| p.len > 0);
+    rule.then == Then::Lookup && unmarked && !some && !kernels && !own
+}
+
+/// Whether a destination is half of all, or of the global IPv6 addresses (2000::/3), or those themselves.
+fn is_half(destination: Prefix, v6: bool) -> bool {
+    let Prefix { addr, len } = destination;
+    let global = Prefix::new(std::net::Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3);
+    addr.is_ipv6() == v6 && (len == 1 || v6 && [3, 4].contains(&len) && global.contains(addr))
+}
+
+fn is_everything(routes: &[&Route], v6: bool) -> bool {
+    let halves = routes.iter().filter(|route| is_half(route.destination, v6)).count();
+    let whole = |route: &&Route| [0, 3].contains(&route.destination.len);
+    routes.iter().any(whole) || halves >= 2
+}
+
+fn leads(routes: &[&Route], devices: &[Device]) -> String {
+    let name = |route: &Route| {
+        let device = devices.iter().find(|d| d.interface.index == route.index);
+        device.map_or("?", |device| device.interface.name.as_str())
+    };
+    let mut sorted = routes.to_vec();
+    sorted.sort_by_key(|route| (route.destination.len, route.destination.addr));
+    let one = |route: &&Route| format!("{} over {}", route.destination, name(route));
+    let mut all: Vec<String> = sorted.iter().map(one).collect();
+    all.dedup();
+    if all.len() > NAMED {
+        let more = all.len() - NAMED;
+        all.truncate(NAMED);
+        all.push(format!("{more} more"));
+    }
+    all.join(", ")
+}
+
+/// What the rivals of a host mean for it, whose rules are at `place`.
+#[must_use]
+pub fn conflicts(rivals: &[Rival], place: Place, closed: bool) -> Vec<Conflict> {
+    let judge = |rival: &Rival| {
+        let first = match (rival.priority, closed) {
+            (Some(priority), _) => priority <= place.tunnel,
+            (None, closed) => !closed,
+        };
+        let serious = |text: String| Conflict { text, is_serious: true };
+        match (first, closed) {
+            (true, true) => serious(format!(
+                "{rival} of another program comes before fail_closed: what it takes does not go through Segue; stop that \
+                 program, or set priority below {}",
+                rival.priority.unwrap_or(place.main)
+            )),
+            (false, true) => serious(format!(
+                "{rival} of another program gets nothing, since fail_closed comes first: stop that program, or set \
+                 fail_closed = false"
+            )),
+            (true, false) if !rival.is_everything => Conflict {
+                text: format!("{rival} of another program comes first"),
+                is_serious: false,
+            },
+            (true, false) => serious(match rival.priority {
+                Some(priority) => format!(
+                    "{rival} of another program comes first, so that what it takes does not go through Segue; stop that \
+                     program, or set priority below {priority} to put Segue first"
+                ),
+                None => format!(
+                    "{rival}, set by another program, goes past Segue; stop that program, or let it set no such route \
+                     (OpenVPN: pull-filter ignore redirect-gateway)"
+                ),
+            }),
+            (false, false) => serious(format!(
+                "{rival} of another program gets nothing, since priority puts Segue first; leave priority out to let that \
+                 program go first"
+            )),
+        }
+    };
+    rivals.iter().map(judge).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use segue_ip::Interface;
+
+    const VPN: u32 = 7;
+
+    fn devices() -> Vec<Device> {
+        let device = |index, name: &str, kind: Option<&str>| Device {
+            interface: Interface { index, name: name.into(), ..Interface::default() },
+            up: true,
+            loopback: false,
+            kind: kind.map(Into::into),
+            ethernet: false,
+            metric: None,
+            default_route: false,
+            routes: Vec::new(),
+            deprecated: Vec::new(),
+            elsewhere: Vec::new(),
+        };
+        vec![
+            device(2, "eth0", None),
+            device(VPN, "wg0", Some("wireguard")),
+            device(9, "segue0", Some("tun")),
+        ]
+    }
+
+    fn rule(priority: u32, table: u32) -> Rule {
+        Rule { priority, table, ..Rule::default() }
+    }
+
+    fn route(to: &str, index: u32, table: u32) -> Route {
+        Route::on(to.parse().unwrap(), index).table(table)
+    }
+
+    fn of(rules: &[Rule], routes: &[Route]) -> Vec<Rival> {
+        among(&devices(), rules, routes)
+    }
+
+    #[test]
+    fn a_rival_is_a_rule_for_all_unmarked_packets_whose_table_leads_into_another_tunnel() {
+        let full = [route("0.0.0.0/0", VPN, 51_820)];
+        let wg = Rule { fwmark: Some(51_820), invert: true, ..rule(32_765, 51_820) };
+        assert_eq!(of(std::slice::from_ref(&wg), &full).len(), 1);
+        assert_eq!(of(&[rule(5_270, 51_820)], &full).len(), 1);
+        let some = Some("10.0.0.1/32".parse().unwrap());
+        for other in [
+            Rule { invert: false, ..wg.clone() },
+            Rule { from: some, ..wg.clone() },
+            Rule { to: some, ..wg.clone() },
+            Rule { oif: Some("eth0".into()), ..wg.clone() },
+            Rule { v6: true, ..wg.clone() },
+            Rule { then: Then::Unreachable, ..wg.clone() },
+            Rule { protocol: PROTOCOL, ..wg.clone() },
+            Rule { table: MAIN_TABLE, ..wg.clone() },
+            Rule { table: 0x5e60, ..wg },
+        ] {
+            assert_eq!(of(std::slice::from_ref(&other), &full), [], "{other:?}");
+        }
+        // An ordinary uplink in a table of its own, and a tunnel of ours.
+        for index in [2, 9] {
+            assert_eq!(of(&[rule(5_270, 51_820)], &[route("0.0.0.0/0", index, 51_820)]), []);
+        }
+    }
+
+    #[test]
+    fn halves_are_everything_and_single_networks_are_not() {
+        for (routes, everything) in [
+            (&["0.0.0.0/0"][..], true),
+            (&["0.0.0.0/1", "128.0.0.0/1"], true),
+            (&["128.0.0.0/1"], false),
+            (&["100.64.0.0/10", "10.0.0.0/8"], false),
+        ] {
+            let routes: Vec<Route> = routes.iter().map(|to| route(to, VPN, 52)).collect();
+            assert_eq!(of(&[rule(5_270, 52)], &routes)[0].is_everything, everything);
+        }
+        let main = |to: &[&str]| {
+            let routes: Vec<Route> = to.iter().map(|to| route(to, VPN, MAIN_TABLE)).collect();
+            of(&[], &routes).iter().map(|rival| rival.is_everything).collect::<Vec<_>>()
+        };
+        assert_eq!(main(&["0.0.0.0/1", "128.0.0.0/1"]), [true]);
+        assert_eq!(main(&["::/1", "8000::/1"]), [true]);
+        assert_eq!(main(&["2000::/3"]), [true]);
+        assert_eq!(main(&["2000::/4", "3000::/4"]), [true]);
+        assert_eq!(main(&["0.0.0.0/0", "10.0.0.0/8", "2001:db8::/32"]), [false; 0]);
+    }
+
+    #[test]
+    fn rules_come_behind_rivals_unless_the_operator_says_where_or_the_host_fails_closed() {
+        let number = Number::of("segue0");
+        let full = [route("0.0.0.0/0", VPN, 51_820)];
+        let behind = |priority| {
+            let place = Place::of(number, None, false, &of(&[rule(priority, 51_820)], &full));
+            (place.main, place.tunnel)
+        };
+        assert_eq!(behind(5_270), (5_280, 5_281));
+        assert_eq!(behind(30_000), (30_001, 30_002));
+        assert_eq!(behind(32_764), (32_765, 32_765));
+        assert_eq!(behind(32_765), (32_765, 32_765));
+        let rivals = of(&[rule(30_000, 51_820)], &full);
+        assert_eq!(Place::of(number, Some(100), false, &rivals).main, 100);
+        assert_eq!(Place::of(number, None, true, &rivals).main, 5_210);
+        // What each means.
+        let serious = |place: u32, closed: bool| {
+            let place = Place { main: place, tunnel: place + 1 };
+            conflicts(&rivals, place, closed).iter().map(|c| c.text.clone()).collect::<String>()
+        };
+        assert!(serious(30_001, false).contains("comes first, so that what it takes"));
+        assert!(serious(100, false).contains("priority puts Segue first"));
+        assert!(serious(5_210, true).contains("fail_closed comes first"));
+        assert!(serious(30_001, true).contains("comes before fail_closed"));
+    }
+}
