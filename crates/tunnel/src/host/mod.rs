@@ -44,6 +44,7 @@ pub use filters::Filter;
 pub use flows::Flow;
 use flows::{Moved, Waiting};
 pub use path::Path;
+use sizes::LEAST_IPV4;
 pub use sizes::LEAST_INNER;
 
 use crate::maps::SmallMap;
@@ -95,6 +96,8 @@ pub struct Host {
     watched_since: Option<Time>,
     /// What enters the tunnel, once a path says.
     mtu: Option<u16>,
+    /// The largest packet that the anchor's device takes, once the anchor has reported it.
+    anchor_takes: Option<u16>,
     out: VecDeque<Output<HostOutput, Infallible>>,
 }
 
@@ -137,6 +140,7 @@ impl Host {
             evaluated: Time::ZERO,
             watched_since: None,
             mtu: None,
+            anchor_takes: None,
             out: VecDeque::new(),
         }
     }
@@ -284,6 +288,10 @@ impl Host {
             }
             FromAnchor::FlowCounts { round, counts } => self.on_flow_counts(now, round, counts),
             FromAnchor::TooBig { path, mtu } => self.on_hint(now, path, Direction::Down, mtu),
+            FromAnchor::Largest { bytes } => {
+                self.anchor_takes = Some(bytes.max(LEAST_IPV4));
+                self.fit();
+            }
             // The driver's, which has the keys and the routes.
             FromAnchor::Renew | FromAnchor::Renewed { .. } | FromAnchor::WaysOut(_) => {}
             FromAnchor::PathRefused { path, reason } => {

@@ -2,7 +2,7 @@
 
 use segue_keepalive::size::Direction;
 use segue_sim::net::LinkFault;
-use segue_tunnel::{AnchorInput, HostConfig, HostInput, Report};
+use segue_tunnel::{AnchorConfig, AnchorInput, HostConfig, HostInput, Report};
 use segue_wire::TooBig;
 use segue_wire::signal::FromAnchor;
 
@@ -57,6 +57,35 @@ fn the_tunnel_takes_what_every_path_takes_each_direction_by_itself() {
     assert_eq!(sizes(&stage, host), (Some(1_456), Some(1_376)));
     let (stage, host) = with_wifi([1_420, 1_500], false, host_config(3, 60));
     assert_eq!(sizes(&stage, host), (Some(1_376), Some(1_456)));
+}
+
+#[test]
+fn the_smaller_of_both_ends_devices_counts_at_both_ends() {
+    for (at_host, at_anchor, both) in [
+        (Some(1_456), Some(1_436), 1_436),
+        (Some(1_400), Some(1_436), 1_400),
+        (None, Some(1_380), 1_380),
+        (Some(1_380), None, 1_380),
+        (Some(9_000), Some(9_000), 1_456),
+    ] {
+        let anchor = AnchorConfig { largest: at_anchor, ..anchor_config() };
+        let mut stage = Stage::with_anchor(1, anchor);
+        let host = stage.add_host("alice", HostConfig { largest: at_host, ..host_config(3, 60) });
+        stage.add_link(host, "wifi", ms(10));
+        stage.run_for(secs(5));
+        let (up, down) = sizes(&stage, host);
+        assert_eq!(up, Some(both));
+        // The anchor's own device limits what it sends.
+        assert_eq!(down.into_iter().chain(at_anchor).min(), Some(both));
+        // A path that narrows counts as before, and so does one that takes everything again.
+        for (takes, both) in [(1_400, both.min(1_356)), (1_500, both)] {
+            narrow(&mut stage, host, "wifi", [takes; 2]);
+            stage.interface(host, "wifi").mtu_bytes = takes.into();
+            stage.announce(host);
+            stage.run_for(secs(5));
+            assert_eq!(sizes(&stage, host).0, Some(both), "{takes}");
+        }
+    }
 }
 
 #[test]
