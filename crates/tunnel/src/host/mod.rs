@@ -44,7 +44,6 @@ pub use filters::Filter;
 pub use flows::Flow;
 use flows::{Moved, Waiting};
 pub use path::Path;
-use sizes::LEAST_IPV4;
 pub use sizes::LEAST_INNER;
 
 use crate::maps::SmallMap;
@@ -288,10 +287,7 @@ impl Host {
             }
             FromAnchor::FlowCounts { round, counts } => self.on_flow_counts(now, round, counts),
             FromAnchor::TooBig { path, mtu } => self.on_hint(now, path, Direction::Down, mtu),
-            FromAnchor::Largest { bytes } => {
-                self.anchor_takes = Some(bytes.max(LEAST_IPV4));
-                self.fit();
-            }
+            FromAnchor::Largest { bytes } => self.on_largest(bytes),
             // The driver's, which has the keys and the routes.
             FromAnchor::Renew | FromAnchor::Renewed { .. } | FromAnchor::WaysOut(_) => {}
             FromAnchor::PathRefused { path, reason } => {

@@ -21,7 +21,7 @@ const OUTER: [u16; 2] = [28, 48];
 /// narrow and carries only what no other path does.
 pub const LEAST_INNER: u16 = 1_280;
 /// No link of IPv4 that is in use takes less. An anchor's smaller figure counts as this.
-pub(super) const LEAST_IPV4: u16 = 576;
+const LEAST_IPV4: u16 = 576;
 /// Data count as large from this many bytes on, and from this many bytes per packet.
 const LARGE: (u64, u64) = (1_200, 500);
 /// Sizes up to which probes may ride on any packet: the kernel knows of these.
@@ -162,6 +162,12 @@ impl Host {
         if let Some(number) = number {
             self.on_hint(now, number, Direction::Up, mtu);
         }
+    }
+
+    /// The anchor has reported what its device takes.
+    pub(super) fn on_largest(&mut self, bytes: u16) {
+        self.anchor_takes = Some(bytes.max(LEAST_IPV4));
+        self.fit();
     }
 
     /// A router's word is only a reason to test.

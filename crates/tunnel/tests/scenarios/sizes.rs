@@ -108,6 +108,39 @@ fn a_path_too_narrow_for_ipv6_carries_nothing_while_another_lives() {
 }
 
 #[test]
+fn flows_that_only_come_down_leave_a_path_that_becomes_too_narrow_for_ipv6() {
+    let (mut stage, host) = with_wifi([1_500, 1_500], true, host_config(3, 60));
+    let own = |stage: &mut Stage, bytes: u16| {
+        narrow(stage, host, "wifi", [bytes; 2]);
+        stage.interface(host, "wifi").mtu_bytes = bytes.into();
+        stage.announce(host);
+        stage.run_for(secs(3));
+    };
+    let before = stage.add_bulk(host);
+    stage.apps[before].up.silent = true;
+    stage.run_for(secs(1));
+    assert_eq!(stage.routes(before).1.as_deref(), Some("wifi"));
+    own(&mut stage, 1_280);
+    assert_eq!(stage.routes(before).1.as_deref(), Some("lte"));
+    let new = stage.add_bulk(host);
+    stage.apps[new].up.silent = true;
+    stage.run_for(secs(1));
+    assert_eq!(stage.routes(new).1.as_deref(), Some("lte"));
+    stage.set_alive(host, "lte", Way::Both, false);
+    stage.run_for(secs(2));
+    for app in [before, new] {
+        assert_eq!(stage.routes(app).1.as_deref(), Some("wifi"), "narrow is better than nothing");
+    }
+    stage.set_alive(host, "lte", Way::Both, true);
+    stage.run_for(secs(10));
+    for app in [before, new] {
+        assert_eq!(stage.routes(app).1.as_deref(), Some("lte"));
+    }
+    own(&mut stage, 1_500);
+    assert_eq!(stage.routes(before).1.as_deref(), Some("wifi"), "it is wide again");
+}
+
+#[test]
 fn a_way_that_narrows_under_large_data_narrows_the_tunnel_within_a_second() {
     for takes in [[1_400, 1_500], [1_500, 1_400], [1_400, 1_400]] {
         let mut stage = Stage::with_anchor(1, anchor_config());
