@@ -26,7 +26,7 @@ over_both! { among_others:
 }
 
 /// The longest that a connection may stand still.
-const STUCK: Duration = Duration::from_secs(3);
+pub(crate) const STUCK: Duration = Duration::from_secs(3);
 
 /// From now on the router silently drops packets larger than `bytes` to or from the host's
 /// `access`.
@@ -35,7 +35,7 @@ pub(crate) fn narrow(world: &World, access: &str, bytes: u32) {
 }
 
 /// The same of these directions: `iifname` is the host's uplink, `oifname` its downlink.
-fn narrow_ways(world: &World, access: &str, bytes: u32, ways: &[&str]) {
+pub(crate) fn narrow_ways(world: &World, access: &str, bytes: u32, ways: &[&str]) {
     let router = world.net.router();
     // Packets must reach the router as long as they would be on a wire.
     for (node, device) in [(world.net.anchor(), "core"), (world.net.anchor(), "cn")] {
@@ -57,7 +57,7 @@ fn narrow_ways(world: &World, access: &str, bytes: u32, ways: &[&str]) {
 }
 
 /// The MTU of a device of a node.
-fn device_mtu(node: &Netns, device: &str) -> u32 {
+pub(crate) fn device_mtu(node: &Netns, device: &str) -> u32 {
     let read = || segue_linux::link::links().unwrap();
     let links = node.run(read).unwrap();
     links.iter().find(|link| link.name == device).unwrap().mtu_bytes
@@ -73,7 +73,7 @@ fn mtu(status: &Value, name: &str) -> [u64; 2] {
 }
 
 /// Waits until `bytes` more have come back; returns the longest pause.
-fn stands_still(stream: &Stream, bytes: u64) -> Duration {
+pub(crate) fn stands_still(stream: &Stream, bytes: u64) -> Duration {
     let (from, mut last) = (stream.echoed(), stream.echoed());
     let (mut since, mut longest) = (Instant::now(), Duration::ZERO);
     while last < from + bytes {
@@ -149,7 +149,7 @@ fn servers_behind_an_anchor_that_forwarded_nothing_before_hear_what_the_paths_ta
 }
 
 /// A machine behind the host, as a container is: its connections leave with the host's addresses.
-fn behind_the_host(world: &World) -> Netns {
+pub(crate) fn behind_the_host(world: &World) -> Netns {
     let name = format!("segue-box-{}-{}", std::process::id(), crate::world::tag());
     let (behind, at_host) = (Netns::create(&name).unwrap(), world.net.host());
     let ip = |node: &Netns, line: &str| {
@@ -177,7 +177,7 @@ fn behind_the_host(world: &World) -> Netns {
 }
 
 /// From now on the node hears no ICMP error.
-fn deafen(node: &Netns) {
+pub(crate) fn deafen(node: &Netns) {
     nft(node, "add table inet deaf");
     nft(node, "add chain inet deaf input { type filter hook input priority 0; }");
     nft(node, "add rule inet deaf input icmp type destination-unreachable drop");
