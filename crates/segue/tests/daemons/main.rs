@@ -44,6 +44,7 @@ mod reasons;
 mod refusals;
 mod service;
 mod several;
+mod sizes_matrix;
 mod stamp;
 mod storms;
 mod traffic;
