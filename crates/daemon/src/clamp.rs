@@ -20,7 +20,7 @@ pub struct Clamp {
 impl Clamp {
     /// Fits connections forwarded over this tunnel device. Without `nft` the daemon runs all the same.
     pub fn start(device: &str) -> Clamp {
-        let clamp = Clamp { table: nft::table_name(PREFIX, device) };
+        let clamp = Clamp { table: table_of(device) };
         if let Err(error) = nft::replace_table(&clamp.table, &rules(device)) {
             info!(
                 "TCP connections that this machine forwards into the tunnel depend on ICMP to fit: {}; install nftables",
@@ -40,7 +40,32 @@ impl Drop for Clamp {
 
 /// The tables of daemons, running or gone; none if `nft` cannot tell.
 pub fn tables() -> Vec<String> {
-    nft::tables(PREFIX).unwrap_or_default()
+    tables_or_none().unwrap_or_default()
+}
+
+/// The name of the table for a tunnel device.
+#[must_use]
+pub fn table_of(device: &str) -> String {
+    nft::table_name(PREFIX, device)
+}
+
+/// Whether a daemon's table is there with all its rules; `None` if `nft` cannot tell.
+#[must_use]
+pub fn is_whole(device: &str) -> Option<bool> {
+    let table = table_of(device);
+    if !tables_or_none()?.contains(&table) {
+        return Some(false);
+    }
+    let listed = nft::listed(&table).ok()?;
+    let rules = ["oifname", "iifname"].map(|way| format!("{way} \"{device}\""));
+    let has = |rule: &String| {
+        listed.lines().any(|line| line.contains(rule) && line.contains("maxseg size set rt mtu"))
+    };
+    Some(listed.contains("hook forward") && rules.iter().all(has))
+}
+
+fn tables_or_none() -> Option<Vec<String>> {
+    nft::tables(PREFIX).ok()
 }
 
 /// The kernel takes the smaller MTU of the routes to a packet's destination and back to its source, and never raises the

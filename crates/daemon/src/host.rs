@@ -73,8 +73,6 @@ pub struct Daemon {
     attached: BTreeMap<u32, Vec<IpAddr>>,
     /// What was logged of other programs' routing and of unused interfaces.
     noted: BTreeSet<String>,
-    /// Largest packet that the tunnel device takes.
-    tun_mtu: u32,
     sweep: Sweep,
 }
 
@@ -111,7 +109,8 @@ impl Role for Daemon {
         };
         let setup = start::setup(&settings, &anchors, signalling.has_names());
         let opened = packets::open(&settings.tunnel, &setup, EbpfOptions::default())?;
-        let machine = start::machine(&settings, &anchors, opened.measured_by(), &member)?;
+        let measured_by = opened.measured_by();
+        let machine = start::machine(&settings, &anchors, measured_by, &member, setup.tun_mtu)?;
         let (end, waiting) = TunnelEnd::new(machine, opened);
         let core = Core::new(end, Ledger::without_store()).keeping(kept);
         let guard = Guard::at_start(device, core.end.datapath.kind() == Kind::User);
@@ -127,7 +126,6 @@ impl Role for Daemon {
             ways_out: WaysOut { v4: 0, v6: 0 },
             attached: BTreeMap::new(),
             noted: BTreeSet::new(),
-            tun_mtu: setup.tun_mtu,
             sweep: Sweep::new(),
             member,
             settings,

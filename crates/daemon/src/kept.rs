@@ -39,7 +39,7 @@ pub struct Kept {
 /// What sets a route apart from others.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
-    /// Those to single hosts come last.
+    /// Those to single hosts, and to networks that one host may have, come last.
     single: bool,
     table: u32,
     destination: Prefix,
@@ -49,7 +49,8 @@ struct Place {
 impl Place {
     fn of(route: &Route) -> Place {
         let Route { destination, table, metric, .. } = *route;
-        Place { single: destination.is_host(), table, destination: destination.network(), metric }
+        let single = destination.is_host() || destination.addr.is_ipv6() && destination.len >= 64;
+        Place { single, table, destination: destination.network(), metric }
     }
 }
 

@@ -14,6 +14,7 @@ pub mod ends;
 pub mod engine;
 pub mod events;
 mod fair;
+mod fitted;
 pub mod forwarding;
 pub mod host;
 pub mod identity;

@@ -1,6 +1,6 @@
 //! A machine that speaks over sockets and whose tunnels a relay carries ([`segue_datapath::relay`]).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Context;
@@ -9,16 +9,18 @@ use anyhow::Context as _;
 use segue_clock::{Machine, Time};
 use segue_datapath::MissPacket;
 use segue_datapath::relay::{Carried, Counts, Relay, RelayEvent, RelayRoom, RelaySetup};
-use segue_ip::{Datagram, FlowKey, Forward, Forwarding, Input, Output, Traffic};
+use segue_ip::{Datagram, FlowKey, Forward, Forwarding, Input, Output, Route, Traffic};
 use segue_linux::clock::monotonic;
 use segue_linux::monitor::Device;
-use segue_wire::DropReason;
+use segue_wire::{DropReason, OuterTooBig};
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
 use crate::engine::{Engine, Queue, ToLoop};
 use crate::events::Trouble;
+use crate::fitted::Fitted;
 use crate::packets::MARK;
+use crate::routers;
 use crate::settings::{self, Choice};
 use crate::sockets::{Arrivals, Sockets};
 use crate::turns;
@@ -27,6 +29,10 @@ use crate::turns;
 const MISSES: usize = 16_384;
 /// Those that the daemon takes in a turn.
 const MISSES_A_TURN: usize = 64;
+/// What routers say of packet sizes, in a turn.
+const TOO_BIG_A_TURN: usize = 4;
+/// The least that every link of IPv6 takes.
+const LEAST_IPV6: u32 = 1_280;
 
 /// A machine that may be asked where a flow goes.
 pub trait OfFlows {
@@ -35,6 +41,11 @@ pub trait OfFlows {
 
     /// The input that asks; `None` if it binds no traffic so that it is asked.
     fn flow(key: FlowKey, dscp: u8) -> Option<Self::Own>;
+
+    /// The input that reports the largest packet that a tunnel takes, in bytes; `None` if the machine does not use it.
+    fn size(_tunnel: u32, _bytes: Option<u32>) -> Option<Self::Own> {
+        None
+    }
 }
 
 /// The machine over its sockets, beside its relay.
@@ -48,12 +59,16 @@ pub struct Relayed<M> {
     shed: Arc<AtomicU64>,
     /// Interfaces over which packets of tunnels come.
     attached: BTreeSet<u32>,
+    fitted: Fitted,
+    /// Routes that wait for the loop.
+    routes: VecDeque<(Forward, bool)>,
 }
 
 /// What waits for the daemon: in the sockets, and flows that the relay asks about.
 pub struct Below {
     arrivals: Arrivals,
     misses: mpsc::Receiver<MissPacket>,
+    too_big: mpsc::Receiver<OuterTooBig>,
 }
 
 /// Something from below.
@@ -62,6 +77,8 @@ pub enum Came {
     Datagram(Datagram),
     /// The first packet of a flow.
     Miss(MissPacket),
+    /// A router has refused a packet of this machine for its size.
+    TooBig(OuterTooBig),
 }
 
 /// First packets of flows, and how many there were too many.
@@ -111,15 +128,23 @@ pub fn open(
 }
 
 impl<M> Relayed<M> {
-    /// Nothing is attached yet.
+    /// Nothing is attached yet. The relay comes with the MTU of its device in bytes.
     pub fn new(
         sockets: Sockets<M>,
-        relay: Relay,
+        (relay, mtu): (Relay, u32),
         arrivals: Arrivals,
         (misses, shed): Misses,
     ) -> (Relayed<M>, Below) {
         let (waiting, attached) = (BTreeMap::new(), BTreeSet::new());
-        (Relayed { sockets, relay, waiting, shed, attached }, Below { arrivals, misses })
+        let (fitted, routes) = (Fitted::new(mtu), VecDeque::new());
+        let too_big = routers::listen_for_relay();
+        let relayed = Relayed { sockets, relay, waiting, shed, attached, fitted, routes };
+        (relayed, Below { arrivals, misses, too_big })
+    }
+
+    /// This route leads into the relay.
+    pub fn leads(&mut self, route: Route) {
+        self.fitted.lead(route);
     }
 
     /// Lets the first packet of a flow go where the flow is bound to, and those behind it.
@@ -186,6 +211,48 @@ impl<M> Relayed<M> {
     pub fn tunnel_carried(&self, number: u32) -> Carried {
         self.relay.tunnel_carried(number)
     }
+
+    /// The largest inner packet that a tunnel takes, in bytes, as far as is known.
+    pub fn tunnel_size(&self, number: u32) -> Option<u32> {
+        self.relay.tunnel_size(number)
+    }
+}
+
+impl<M, I, O, N, P> Relayed<M>
+where
+    M: Machine<Input = Input<I, P>, Output = Output<O, N, P>> + OfFlows<Own = I>,
+{
+    /// Follows tunnels that take another size.
+    fn follow_sizes(&mut self) {
+        for (tunnel, bytes) in self.relay.resized() {
+            self.routes.extend(self.fitted.resize(tunnel.number, bytes));
+            self.report_size(tunnel.number, bytes);
+            let Some(bytes) = bytes else { continue };
+            let (peer, device) = (tunnel.remote, self.fitted.device());
+            if !self.fitted.is_news(peer, bytes) {
+                continue;
+            }
+            if bytes >= device {
+                info!("tunnels to {peer} take packets of {device} bytes again");
+            } else if bytes >= LEAST_IPV6 {
+                warn!(
+                    "tunnels to {peer} take packets of {bytes} bytes at most, less than the {device} of the device: a \
+                     link on the way is narrower; senders are told"
+                );
+            } else {
+                warn!(
+                    "tunnels to {peer} take packets of {bytes} bytes at most, and IPv6 needs {LEAST_IPV6}: larger ones \
+                     are lost; raise the MTU of the links on the way"
+                );
+            }
+        }
+    }
+
+    fn report_size(&mut self, tunnel: u32, bytes: Option<u32>) {
+        if let Some(input) = M::size(tunnel, bytes) {
+            self.sockets.handle(Input::Own(input));
+        }
+    }
 }
 
 impl<M, I, O, N, P> Engine for Relayed<M>
@@ -219,6 +286,10 @@ where
                 }
                 None => self.relay.refuse(&packet),
             },
+            Came::TooBig(said) => {
+                self.relay.on_too_big(&said);
+                self.follow_sizes();
+            }
         }
     }
 
@@ -233,12 +304,22 @@ where
     }
 
     fn poll(&mut self, turn: &mut ()) -> Option<ToLoop<Self>> {
-        self.sockets.poll(turn)
+        match self.routes.pop_front() {
+            Some((route, true)) => Some(Output::Forward(route)),
+            Some((route, false)) => Some(Output::Withdraw(route)),
+            None => self.sockets.poll(turn),
+        }
     }
 
     fn carry(&mut self, part: &Forward, given: bool) -> anyhow::Result<()> {
         let done = if given { self.relay.put(part) } else { self.relay.take_back(part) };
-        done.with_context(|| format!("the relay refuses {part:?}"))
+        done.with_context(|| format!("the relay refuses {part:?}"))?;
+        self.routes.extend(self.fitted.carry(part, given));
+        self.follow_sizes();
+        if let (Forward::Tunnel(tunnel), false) = (part, given) {
+            self.report_size(tunnel.number, None);
+        }
+        Ok(())
     }
 
     fn finish(&mut self, turn: (), trouble: &mut Trouble) {
@@ -256,6 +337,7 @@ where
             !has_hosts
         });
         self.relay.heartbeat();
+        self.follow_sizes();
         Ok(self.relay.carries()?)
     }
 
@@ -277,5 +359,6 @@ impl Queue for Below {
     fn take(&mut self, context: &mut Context<'_>, mut into: impl FnMut(Came)) {
         self.arrivals.take(context, |datagram| into(Came::Datagram(datagram)));
         turns::take(&mut self.misses, MISSES_A_TURN, context, |packet| into(Came::Miss(packet)));
+        turns::take(&mut self.too_big, TOO_BIG_A_TURN, context, |said| into(Came::TooBig(said)));
     }
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use segue_linux::icmp::TooBigSocket;
-use segue_wire::TooBig;
+use segue_wire::{OuterTooBig, TooBig};
 use tokio::sync::mpsc;
 use tracing::{debug, info};
 
@@ -17,13 +17,25 @@ const BYTES: usize = 256;
 /// them.
 const WAITING: usize = 32;
 
-/// Listens in each family that the system has.
+/// What reads a message of IPv4 and of ICMPv6.
+type Readers<T> = [fn(&[u8]) -> Option<T>; 2];
+
+/// Listens for messages about packets with cookies, in each family that the system has.
 pub fn listen() -> mpsc::Receiver<TooBig> {
+    listen_with([TooBig::parse_v4, TooBig::parse_v6])
+}
+
+/// Listens for messages about packets of a relay's tunnels.
+pub fn listen_for_relay() -> mpsc::Receiver<OuterTooBig> {
+    listen_with([OuterTooBig::parse_v4, OuterTooBig::parse_v6])
+}
+
+fn listen_with<T: Send + 'static>(readers: Readers<T>) -> mpsc::Receiver<T> {
     let (heard, hears) = mpsc::channel(WAITING);
     for v6 in [false, true] {
         match TooBigSocket::open(v6) {
             Ok(socket) => {
-                tokio::spawn(follow(socket, v6, heard.clone()));
+                tokio::spawn(follow(socket, readers[usize::from(v6)], heard.clone()));
             }
             Err(error) => info!("what routers say of packet sizes is not heard: {error}"),
         }
@@ -31,7 +43,7 @@ pub fn listen() -> mpsc::Receiver<TooBig> {
     hears
 }
 
-async fn follow(socket: TooBigSocket, v6: bool, heard: mpsc::Sender<TooBig>) {
+async fn follow<T>(socket: TooBigSocket, read: fn(&[u8]) -> Option<T>, heard: mpsc::Sender<T>) {
     let mut buffer = [0; BYTES];
     loop {
         for _ in 0..AT_ONCE {
@@ -42,9 +54,7 @@ async fn follow(socket: TooBigSocket, v6: bool, heard: mpsc::Sender<TooBig>) {
                     return;
                 }
             };
-            let message = &buffer[..len.min(BYTES)];
-            let said = if v6 { TooBig::parse_v6(message) } else { TooBig::parse_v4(message) };
-            if let Some(said) = said
+            if let Some(said) = read(&buffer[..len.min(BYTES)])
                 && let Err(mpsc::error::TrySendError::Closed(_)) = heard.try_send(said)
             {
                 return;

@@ -222,6 +222,7 @@ fn config(datapath: &dyn LinuxDatapath) -> AnchorConfig {
         rest: Span::ZERO,
         resting: Vec::new(),
         measured_by: MeasuredBy::PacketPath,
+        largest: None,
         allow_upmt: false,
     }
 }

@@ -13,6 +13,7 @@ mod holds;
 mod kernel;
 mod plane;
 mod reader;
+mod size;
 mod skel;
 mod tables;
 mod user;
@@ -26,14 +27,16 @@ use segue_ip::{
     Binding, Bindings, Exit, Forward, Forwarding, Port, Source, Sources, Traffic, Tunnel,
 };
 use segue_linux::Kernel;
+use segue_linux::clock::monotonic;
 use segue_linux::route::{self, Hop};
-use segue_wire::DropReason;
+use segue_wire::{DropReason, OuterTooBig};
 
 pub use self::counter::Counter;
-use self::end::End;
+use self::end::{End, Front};
 use self::kernel::KernelPlane;
 use self::plane::{Plane, Way};
 use self::reader::Shore;
+use self::size::Said;
 use self::user::UserPlane;
 pub use self::words::{Carried, Count, Counts, RelayEvent, RelayRoom, RelaySetup, RelaySink};
 use crate::locals::Watch;
@@ -41,6 +44,9 @@ use crate::worker::Worker;
 use crate::{DatapathError, MissPacket};
 
 const THREAD: &str = "segue-relay";
+
+/// Heartbeats between two looks at what the kernel knows of ways, since it does not tell when it forgets a size.
+const LOOK: u32 = 64;
 
 /// The packet filter's tables of relays in user space, running or gone; none if `nft` cannot tell.
 #[must_use]
@@ -66,6 +72,11 @@ pub struct Relay {
     ways: Watch,
     /// A look at them failed.
     look_again: bool,
+    /// What routers have said of packet sizes.
+    said: Said,
+    /// Tunnels whose size has changed since the driver asked.
+    resized: BTreeSet<u32>,
+    beats: u32,
     shore: Arc<Shore>,
 }
 
@@ -75,6 +86,10 @@ struct Placed {
     slot: u32,
     /// Where it leaves; `None` while no route leads to its other end.
     hop: Option<Hop>,
+    /// The largest outer packet, as far as the kernel knows.
+    way: Option<u32>,
+    /// The largest inner packet.
+    size: Option<u32>,
 }
 
 struct Bound {
@@ -126,6 +141,9 @@ impl Relay {
             queue: 0,
             ways,
             look_again: false,
+            said: Said::default(),
+            resized: BTreeSet::new(),
+            beats: 0,
             shore,
         })
     }
@@ -155,9 +173,26 @@ impl Relay {
         if let Err(error) = self.shore.plane.beat() {
             tracing::warn!(%error, "the heartbeat could not be written");
         }
-        if !self.ways.drain() && !self.look_again {
-            return;
+        let changed = self.ways.drain() || self.look_again;
+        if changed {
+            self.look_for_hops();
         }
+        self.beats = self.beats.wrapping_add(1);
+        let due = changed || self.beats.is_multiple_of(LOOK);
+        if due {
+            self.tunnels.values_mut().for_each(|placed| placed.way = size::way(&placed.tunnel));
+        }
+        if self.said.expire(monotonic()) || due {
+            self.tunnels
+                .keys()
+                .copied()
+                .collect::<Vec<_>>()
+                .into_iter()
+                .for_each(|n| self.review(n));
+        }
+    }
+
+    fn look_for_hops(&mut self) {
         self.look_again = false;
         for placed in self.tunnels.values_mut() {
             let found = hop_of(&placed.tunnel, self.shore.plane.tun().ifindex).and_then(|hop| {
@@ -172,6 +207,43 @@ impl Relay {
                 self.look_again = true;
             }
         }
+    }
+
+    fn review(&mut self, number: u32) {
+        let Some(placed) = self.tunnels.get_mut(&number) else { return };
+        let size = self.said.inner(&placed.tunnel, placed.way);
+        if size != placed.size {
+            placed.size = size;
+            self.resized.insert(number);
+        }
+    }
+
+    /// A router has refused a packet for its size. Ignored, unless the message quotes a packet of a tunnel.
+    pub fn on_too_big(&mut self, said: &OuterTooBig) {
+        let ends = (said.local, said.remote);
+        let first = End { local: said.local, remote: said.remote, front: Front::Ip };
+        let same = self.ends.range(first..).take_while(|(end, _)| (end.local, end.remote) == ends);
+        let numbers: Vec<u32> = same.map(|(_, number)| *number).collect();
+        let quoted = |n: &u32| self.tunnels.get(n).is_some_and(|at| size::is_of(said, &at.tunnel));
+        if numbers.iter().any(quoted) {
+            self.shore.drops.add(DropReason::TooBig, 1);
+            self.said.note(monotonic(), said);
+            numbers.into_iter().for_each(|number| self.review(number));
+        }
+    }
+
+    /// The tunnels that take another size since the last call, each with the largest inner packet in bytes; `None` while no
+    /// way leads to its other end.
+    pub fn resized(&mut self) -> Vec<(Tunnel, Option<u32>)> {
+        let numbers = std::mem::take(&mut self.resized);
+        let placed = numbers.iter().filter_map(|number| self.tunnels.get(number));
+        placed.map(|placed| (placed.tunnel, placed.size)).collect()
+    }
+
+    /// The largest inner packet that a tunnel takes, in bytes, as far as is known.
+    #[must_use]
+    pub fn tunnel_size(&self, number: u32) -> Option<u32> {
+        self.tunnels.get(&number)?.size
     }
 
     /// Sends a packet that was asked about, and those of its flow that wait behind it.
@@ -251,7 +323,10 @@ impl Relay {
             self.ends.remove(&End::of(old));
         }
         self.ends.insert(end, number);
-        self.tunnels.insert(number, Placed { tunnel, slot, hop });
+        let way = size::way(&tunnel);
+        let size = self.said.inner(&tunnel, way);
+        self.tunnels.insert(number, Placed { tunnel, slot, hop, way, size });
+        self.resized.insert(number);
         if old.is_none() { self.lead_again(number) } else { Ok(()) }
     }
 

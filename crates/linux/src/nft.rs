@@ -50,6 +50,14 @@ pub fn counted(table: &str, counter: &str) -> Result<u64> {
     })
 }
 
+/// A table as `nft` shows it.
+///
+/// # Errors
+/// `nft` is missing, or there is no such table.
+pub fn listed(name: &str) -> Result<String> {
+    run(&["list", "table", "inet", name], "")
+}
+
 /// The tables whose names begin with `prefix`.
 ///
 /// # Errors

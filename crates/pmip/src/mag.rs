@@ -65,6 +65,8 @@ pub struct Mag {
     records: Vec<MagRecord>,
     sequence: u16,
     tunnel: u32,
+    /// The largest packets that tunnels take, where that is known.
+    sizes: BTreeMap<u32, u32>,
     refused: Refused,
     out: VecDeque<MagOutput>,
 }
@@ -89,6 +91,7 @@ impl Mag {
             records: Vec::new(),
             sequence: segue_clock::Rng::new(config.seed).next_u64() as u16,
             tunnel: 0,
+            sizes: BTreeMap::new(),
             refused: Refused::new(),
             out: VecDeque::new(),
             config,
@@ -271,6 +274,9 @@ impl Machine for Mag {
             }
             Input::Own(MagInput::Identified { interface, station, identity }) => {
                 self.identified(now, (interface, station), identity);
+            }
+            Input::Own(MagInput::TunnelSize { tunnel, bytes }) => {
+                self.resized(now, tunnel, bytes);
             }
             Input::Record(_) => {}
         }

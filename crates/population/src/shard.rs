@@ -108,6 +108,7 @@ impl Shard {
             rest: Span::ZERO,
             resting: Vec::new(),
             measured_by: self.spec.measured_by,
+            largest: None,
             allow_upmt: false,
         };
         let end = AnchorEnd::new(config, seed);
@@ -132,6 +133,7 @@ impl Shard {
             paths: alloc::collections::BTreeMap::new(),
             steering: segue_steering::Config::default(),
             measured_by: self.spec.measured_by,
+            largest: None,
         };
         let end = HostEnd::new(config, seed(self.spec.seed, 6, number));
         self.hosts.push(HostPlace { end, connection: Connection::default(), armed: None });

@@ -35,6 +35,8 @@ pub struct HostConfig {
     pub steering: segue_steering::Config,
     /// Whether the packet path measures by itself.
     pub measured_by: MeasuredBy,
+    /// The largest packet that its tunnel device takes, in bytes; `None` without a limit.
+    pub largest: Option<u16>,
 }
 
 /// Settings of a path.
@@ -78,6 +80,8 @@ pub struct AnchorConfig {
     pub resting: Vec<(IpAddr, Time)>,
     /// Whether the packet path measures by itself.
     pub measured_by: MeasuredBy,
+    /// The largest packet that its tunnel device takes, in bytes, reported to hosts; `None` without a limit.
+    pub largest: Option<u16>,
     /// Whether a host may have paths with the packets of [`Encapsulation::Upmt`], which no cookie
     /// protects; it gets [`Encapsulation::Segue`] otherwise.
     pub allow_upmt: bool,

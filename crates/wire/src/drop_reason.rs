@@ -55,11 +55,13 @@ pub enum DropReason {
     HoldFull = 22,
     /// It was held for as long as its binding allows.
     HoldExpired = 23,
+    /// A router on a tunnel's way refused it for its size.
+    TooBig = 24,
 }
 
 impl DropReason {
     /// Every reason, in the order of its number.
-    pub const ALL: [DropReason; 24] = [
+    pub const ALL: [DropReason; 25] = [
         DropReason::Truncated,
         DropReason::Version,
         DropReason::Type,
@@ -84,6 +86,7 @@ impl DropReason {
         DropReason::Denied,
         DropReason::HoldFull,
         DropReason::HoldExpired,
+        DropReason::TooBig,
     ];
 
     /// The name used in output and metrics.
@@ -114,6 +117,7 @@ impl DropReason {
             DropReason::Denied => "denied",
             DropReason::HoldFull => "hold_full",
             DropReason::HoldExpired => "hold_expired",
+            DropReason::TooBig => "too_big",
         }
     }
 }

@@ -1,6 +1,8 @@
 //! What a router says about a tunnel packet that was too big for it: Destination Unreachable, fragmentation needed (RFC
 //! 792, RFC 1191), and Packet Too Big (RFC 4443, 3.2). Both quote the packet from its IP header on.
 
+use core::net::IpAddr;
+
 use crate::Header;
 
 const UDP: u8 = 17;
@@ -27,31 +29,103 @@ impl TooBig {
     /// message, and for one that quotes no tunnel packet, or too little of it.
     #[must_use]
     pub fn parse_v4(packet: &[u8]) -> Option<TooBig> {
-        let message = packet.get(ipv4_header(packet)?..)?;
-        let quote = message.get(ICMP_HEADER..)?;
-        let fragment = u16::from_be_bytes([*quote.get(6)?, *quote.get(7)?]) & 0x1fff;
-        if message[..2] != FRAGMENTATION_NEEDED || fragment != 0 || *quote.get(9)? != UDP {
-            return None;
-        }
-        let mtu = u16::from_be_bytes([message[6], message[7]]);
-        TooBig::of(quote.get(ipv4_header(quote)?..)?, mtu.into())
+        TooBig::of(Quoted::v4(packet)?)
     }
 
     /// The same of ICMPv6, for which a raw socket gives no IP header.
     #[must_use]
     pub fn parse_v6(message: &[u8]) -> Option<TooBig> {
-        let quote = message.get(ICMP_HEADER..)?;
-        if message[..2] != PACKET_TOO_BIG || quote.first()? >> 4 != 6 || *quote.get(6)? != UDP {
-            return None;
-        }
-        let mtu = u32::from_be_bytes(*message[4..].first_chunk()?);
-        TooBig::of(quote.get(IPV6_HEADER..)?, mtu)
+        TooBig::of(Quoted::v6(message)?)
     }
 
-    fn of(udp: &[u8], mtu: u32) -> Option<TooBig> {
-        let Header { index, cookie, .. } = Header::parse(udp.get(UDP_HEADER..)?).ok()?;
-        let mtu = (mtu > 0).then(|| u16::try_from(mtu).unwrap_or(u16::MAX));
-        Some(TooBig { index, cookie, mtu })
+    fn of(Quoted { protocol, rest, mtu, .. }: Quoted<'_>) -> Option<TooBig> {
+        let Header { index, cookie, .. } = Header::parse(rest.get(UDP_HEADER..)?).ok()?;
+        (protocol == UDP).then_some(TooBig { index, cookie, mtu })
+    }
+}
+
+/// The packet of a tunnel without cookies was too big: what the message says of it, and what of the packet it quotes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OuterTooBig {
+    /// Source of the packet.
+    pub local: IpAddr,
+    /// Its destination.
+    pub remote: IpAddr,
+    /// Protocol of what follows its IP header.
+    pub protocol: u8,
+    /// The first bytes of that. RFC 792 has routers quote no more.
+    pub front: [u8; 8],
+    /// The largest IP packet that the router takes, in bytes; `None` where it does not say.
+    pub mtu: Option<u16>,
+}
+
+impl OuterTooBig {
+    /// Reads a message as a raw socket for ICMP gives it, with the router's own IP header. `None` for any other message.
+    #[must_use]
+    pub fn parse_v4(packet: &[u8]) -> Option<OuterTooBig> {
+        OuterTooBig::of(Quoted::v4(packet)?)
+    }
+
+    /// The same of ICMPv6, for which a raw socket gives no IP header.
+    #[must_use]
+    pub fn parse_v6(message: &[u8]) -> Option<OuterTooBig> {
+        OuterTooBig::of(Quoted::v6(message)?)
+    }
+
+    fn of(Quoted { from, to, protocol, rest, mtu }: Quoted<'_>) -> Option<OuterTooBig> {
+        let front = *rest.first_chunk()?;
+        Some(OuterTooBig { local: from, remote: to, protocol, front, mtu })
+    }
+}
+
+/// A packet that was too big, as far as it is quoted.
+struct Quoted<'a> {
+    from: IpAddr,
+    to: IpAddr,
+    protocol: u8,
+    /// What follows the IP header.
+    rest: &'a [u8],
+    mtu: Option<u16>,
+}
+
+impl Quoted<'_> {
+    fn v4(packet: &[u8]) -> Option<Quoted<'_>> {
+        let message = packet.get(ipv4_header(packet)?..)?;
+        let quote = message.get(ICMP_HEADER..)?;
+        let head: &[u8; 20] = quote.first_chunk()?;
+        let fragment = u16::from_be_bytes([head[6], head[7]]) & 0x1fff;
+        if message[..2] != FRAGMENTATION_NEEDED || fragment != 0 {
+            return None;
+        }
+        let [.., s0, s1, s2, s3, d0, d1, d2, d3] = *head;
+        let mtu = u16::from_be_bytes([message[6], message[7]]);
+        Some(Quoted {
+            from: [s0, s1, s2, s3].into(),
+            to: [d0, d1, d2, d3].into(),
+            protocol: head[9],
+            rest: quote.get(ipv4_header(quote)?..)?,
+            mtu: (mtu > 0).then_some(mtu),
+        })
+    }
+
+    fn v6(message: &[u8]) -> Option<Quoted<'_>> {
+        let (head, rest) = message.get(ICMP_HEADER..)?.split_first_chunk::<IPV6_HEADER>()?;
+        if message[..2] != PACKET_TOO_BIG || head[0] >> 4 != 6 {
+            return None;
+        }
+        let address = |at: usize| {
+            let mut octets = [0; 16];
+            octets.copy_from_slice(&head[at..at + 16]);
+            IpAddr::from(octets)
+        };
+        let mtu = u32::from_be_bytes(*message[4..].first_chunk()?);
+        Some(Quoted {
+            from: address(8),
+            to: address(24),
+            protocol: head[6],
+            rest,
+            mtu: (mtu > 0).then(|| u16::try_from(mtu).unwrap_or(u16::MAX)),
+        })
     }
 }
 
@@ -105,6 +179,22 @@ mod tests {
     }
 
     #[test]
+    fn of_other_packets_their_ends_and_first_bytes_are_read() {
+        let gre = [0x20, 0, 0x86, 0xdd, 0, 0, 0, 7];
+        let mut packet = ipv4(47, &gre);
+        packet[12..20].copy_from_slice(&[192, 0, 2, 1, 192, 0, 2, 2]);
+        let said = OuterTooBig::parse_v4(&needed(1_400, &packet)).unwrap();
+        let [local, remote] = [[192, 0, 2, 1], [192, 0, 2, 2]].map(IpAddr::from);
+        let expected = OuterTooBig { local, remote, protocol: 47, front: gre, mtu: Some(1_400) };
+        assert_eq!(said, expected);
+        assert_eq!(OuterTooBig::parse_v4(&needed(1_400, &packet[..27])), None, "too little");
+        let said = OuterTooBig::parse_v6(&too_big(1_280, &udp())).unwrap();
+        assert_eq!((said.protocol, said.mtu), (UDP, Some(1_280)));
+        assert_eq!(said.front, udp()[..8]);
+        assert!(said.local.is_ipv6() && said.remote.is_ipv6());
+    }
+
+    #[test]
     fn other_messages_and_quotes_are_nothing() {
         // RFC 792 asks only for 8 bytes behind the IP header, which name no path.
         assert_eq!(TooBig::parse_v4(&needed(1_400, &ipv4(UDP, &udp()[..8]))), None);
@@ -125,6 +215,7 @@ mod tests {
         #[test]
         fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = (TooBig::parse_v4(&bytes), TooBig::parse_v6(&bytes));
+            let _ = (OuterTooBig::parse_v4(&bytes), OuterTooBig::parse_v6(&bytes));
         }
     }
 }

@@ -35,7 +35,7 @@ pub mod upmt;
 pub use drop_reason::DropReason;
 pub use error::WireError;
 pub use header::{Header, PacketType};
-pub use icmp::TooBig;
+pub use icmp::{OuterTooBig, TooBig};
 pub use probe::{Probe, ProbeKey, ProbeReport};
 pub use segue_ip::FlowKey;
 pub use signal::{Encapsulation, Mode};

@@ -145,8 +145,8 @@ pub struct PathOffer {
     /// Detection follows use: the host waits for the answer to a request that does not ride, and rides are answered
     /// soon.
     pub follows_use: bool,
-    /// The largest inner packet that the path takes on its way down, in bytes, as far as the host knows; below 1280,
-    /// in both directions.
+    /// The largest inner packet that the path, and the host's device, take on the way down, in bytes, as far as the host
+    /// knows; below 1280, in both directions.
     pub largest: u16,
 }
 
@@ -248,6 +248,12 @@ pub enum FromAnchor {
         round: u32,
         /// In the order of the flows that were asked about.
         counts: Vec<FlowSeen>,
+    },
+    /// The largest inner packet that the anchor's device takes. Comes before [`FromAnchor::Registered`]; the host sends
+    /// nothing larger, and its kernel asks its peers for nothing larger.
+    Largest {
+        /// In bytes.
+        bytes: u16,
     },
 }
 

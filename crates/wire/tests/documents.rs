@@ -184,6 +184,7 @@ fn the_messages_in_the_description_of_the_signalling_are_real() {
         ("WaysOut", anchor(FromAnchor::WaysOut(WaysOut { v4: 0, v6: 64 }))),
         ("TooBig", anchor(FromAnchor::TooBig { path: 3, mtu: Some(1_400) })),
         ("FlowCounts", anchor(FromAnchor::FlowCounts { round: 7, counts: vec![count] })),
+        ("Largest", anchor(FromAnchor::Largest { bytes: 1_436 })),
         ("PathReady", anchor(FromAnchor::PathReady(grant))),
         ("PathRefused", anchor(FromAnchor::PathRefused { path: 3, reason: Refusal::NoPath })),
         ("Refused", anchor(version)),

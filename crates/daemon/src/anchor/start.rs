@@ -45,6 +45,7 @@ pub(super) fn machine(
         rest: Span::from_secs(REST.as_secs()),
         resting: resting.collect(),
         measured_by,
+        largest: u16::try_from(settings.mtu).ok(),
         allow_upmt: settings.allow_upmt,
     };
     let mut anchor = Anchor::new(config, random_seed()?);

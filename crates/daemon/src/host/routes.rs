@@ -43,7 +43,7 @@ impl Daemon {
 
     /// Lets packets of this size at most into the tunnel.
     pub(super) fn set_mtu(&mut self, mtu: u16) -> anyhow::Result<()> {
-        self.routing.set_mtu(&mut self.core.kept, self.tun_mtu.min(mtu.into()))
+        self.routing.set_mtu(&mut self.core.kept, mtu.into())
     }
 
     /// The anchor has reported what it can reach.

@@ -36,6 +36,7 @@ pub(super) fn machine(
     anchors: &[SocketAddr],
     measured_by: MeasuredBy,
     member: &Member,
+    tun_mtu: u32,
 ) -> anyhow::Result<Host> {
     let config = HostConfig {
         anchor: anchors.iter().map(tunnel_of).collect(),
@@ -45,6 +46,7 @@ pub(super) fn machine(
         paths: settings.paths.clone(),
         steering: settings.steering.clone(),
         measured_by,
+        largest: u16::try_from(tun_mtu).ok(),
     };
     Ok(Host::new(config, random_seed()?))
 }

@@ -240,6 +240,10 @@ impl<M: OfHosts + OfFlows<Own = <M as OfHosts>::Own>> OfFlows for Asking<M> {
     fn flow(key: FlowKey, dscp: u8) -> Option<<M as OfHosts>::Own> {
         M::flow(key, dscp)
     }
+
+    fn size(tunnel: u32, bytes: Option<u32>) -> Option<<M as OfHosts>::Own> {
+        M::size(tunnel, bytes)
+    }
 }
 
 impl OfHosts for Mag {

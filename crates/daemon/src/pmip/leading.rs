@@ -23,7 +23,7 @@ pub(super) fn tables(number: Number) -> [u32; 2] {
     [first, first + 1]
 }
 
-/// Sets the rules and routes of a gateway with this device and these accesses.
+/// Sets the rules and routes of a gateway with this device and these accesses. Returns the route into the relay.
 ///
 /// # Errors
 /// The kernel refuses one.
@@ -31,7 +31,7 @@ pub(super) fn lead<'a>(
     accesses: impl Iterator<Item = &'a str>,
     (device, index): (&str, u32),
     kept: &mut Kept,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Route> {
     let [from, to] = tables(Number::of(device));
     let on = Route::on(Prefix::default_of(true), index).table(from);
     let routes = [on].into_iter().chain([from, to].map(last));
@@ -46,7 +46,7 @@ pub(super) fn lead<'a>(
     for part in routes.map(Forward::Route).chain(rules.map(Forward::Rule)) {
         kept.put(part).context("cannot lead hosts' packets into the relay")?;
     }
-    Ok(())
+    Ok(on)
 }
 
 fn last(table: u32) -> Route {

@@ -30,6 +30,7 @@ use super::quality::{self, LinkStatus, QualityStatus, Reporting};
 use super::{
     About, PORTS, day_clock, know, open, over_v4, records, refused, seconds_left, stored, today,
 };
+use crate::clamp::Clamp;
 use crate::control::{Response, Vocabulary};
 use crate::engine::ToLoop;
 use crate::forwarding::Forwarding;
@@ -164,6 +165,9 @@ pub struct TunnelStatus {
     pub packets: [u64; 2],
     /// Bytes of these.
     pub bytes: [u64; 2],
+    /// The largest packet of a host that it takes, in bytes, as far as is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
     /// How well the way there does, if that is measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quality: Option<QualityStatus>,
@@ -193,6 +197,7 @@ pub struct Daemon {
     looked_at: Option<FlowKey>,
     began: Time,
     handovers: VecDeque<HandoverStatus>,
+    _clamp: Clamp,
 }
 
 /// Functions of IEEE 802.21 have told of links, or something is due there.
@@ -289,10 +294,13 @@ impl Role for Daemon {
         let counts = aaa::counts(settings.radius.as_ref(), Counts::BehindTunnels);
         let (relay, misses) = relayed::open(&settings.relay, &PORTS, counts)?;
         sockets.machine.count_with(relay.counter());
-        let (end, below) = Relayed::new(sockets, relay, arrivals, misses);
+        let relay = (relay, settings.relay.mtu);
+        let (mut end, below) = Relayed::new(sockets, relay, arrivals, misses);
         let (pool, mut kept) = (settings.machine.pool.network(), Kept::default());
+        let into_relay = Route::on(pool, end.device());
+        end.leads(into_relay);
         let lead = [
-            Route::on(pool, end.device()),
+            into_relay,
             // Stays when the device goes with a crash: what is for hosts goes nowhere else.
             Route::unreachable(pool).metric(LAST_METRIC),
         ];
@@ -301,6 +309,7 @@ impl Role for Daemon {
             put.with_context(|| format!("cannot route {pool} into the relay"))?;
         }
         let forwarding = Forwarding::start(&mut kept, &settings.relay.device, &[pool])?;
+        let clamp = Clamp::start(&settings.relay.device);
         let core = Core::new(end, ledger).keeping(kept);
         let listen = |path: &PathBuf| Decisions::listen(path, happens);
         let decisions = settings.decisions.as_ref().map(listen).transpose()?;
@@ -322,6 +331,7 @@ impl Role for Daemon {
             looked_at,
             began,
             handovers,
+            _clamp: clamp,
         };
         Ok((daemon, below))
     }
@@ -508,6 +518,7 @@ impl Role for Daemon {
                 form: form(tunnel.form),
                 packets: [carried.sent_packets, carried.received_packets],
                 bytes: [carried.sent_bytes, carried.received_bytes],
+                mtu: end.tunnel_size(tunnel.number),
                 quality: lma.measured(gateway).map(QualityStatus::of),
             }
         });

@@ -29,6 +29,7 @@ use super::macs::{self, Macs};
 use super::{
     About, PORTS, day_clock, know, open, over_v4, records, refused, seconds_left, stored, today,
 };
+use crate::clamp::Clamp;
 use crate::control::{Response, Vocabulary};
 use crate::engine::ToLoop;
 use crate::forwarding::Forwarding;
@@ -124,6 +125,10 @@ impl OfFlows for Mag {
     fn flow(_: FlowKey, _: u8) -> Option<MagInput> {
         None
     }
+
+    fn size(tunnel: u32, bytes: Option<u32>) -> Option<MagInput> {
+        Some(MagInput::TunnelSize { tunnel, bytes })
+    }
 }
 
 /// The role of a gateway.
@@ -143,6 +148,7 @@ pub struct Daemon {
     elsewhere: BTreeMap<LinkLayer, Instant>,
     forwarding: Forwarding,
     macs: Macs,
+    _clamp: Clamp,
 }
 
 /// Hosts in the status.
@@ -315,10 +321,10 @@ impl Role for Daemon {
         let counts = aaa::counts(settings.radius.as_ref(), Counts::AtLinks);
         let (relay, misses) = relayed::open(&settings.relay, &PORTS, counts)?;
         sockets.machine.count_with(relay.counter());
-        let (end, below) = Relayed::new(sockets, relay, arrivals, misses);
+        let (mut end, below) = Relayed::new(sockets, (relay, settings.relay.mtu), arrivals, misses);
         let mut kept = Kept::default();
         let accesses = settings.machine.accesses.iter().map(|access| access.interface.as_str());
-        lead(accesses, (&settings.relay.device, end.device()), &mut kept)?;
+        end.leads(lead(accesses, (&settings.relay.device, end.device()), &mut kept)?);
         let forwarding = Forwarding::of(&mut kept, &settings.relay.device, [true], &[])?;
         let core = Core::new(end, ledger).keeping(kept);
         for access in &settings.machine.accesses {
@@ -334,6 +340,7 @@ impl Role for Daemon {
         };
         let listener = settings.mih.take().map(hears).transpose()?;
         let daemon = Daemon {
+            _clamp: Clamp::start(&settings.relay.device),
             settings,
             core,
             links: BTreeMap::new(),

@@ -35,7 +35,8 @@ enum drop_reason {
 	DROP_DENIED = 21,
 	DROP_HOLD_FULL = 22,
 	DROP_HOLD_EXPIRED = 23,
-	DROP_REASONS = 24,
+	DROP_TOO_BIG = 24,
+	DROP_REASONS = 25,
 };
 
 /* Marks of packets that the daemon puts onto the TUN device itself. */

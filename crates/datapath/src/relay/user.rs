@@ -4,7 +4,7 @@
 
 mod filter;
 mod frames;
-mod head;
+pub(super) mod head;
 mod ports;
 mod raw;
 pub(super) mod state;

@@ -202,6 +202,7 @@ pub(super) fn host_config(host: HostSettings, settings: Settings) -> HostConfig 
         paths: Default::default(),
         steering: segue_steering::Config::default(),
         measured_by: settings.measured_by(),
+        largest: None,
     }
 }
 

@@ -78,6 +78,7 @@ impl Tunnels {
             rest: REST,
             resting: Vec::new(),
             measured_by: settings.measured_by(),
+            largest: None,
             allow_upmt: false,
         };
         let names: Vec<String> = (0..stage.hosts.len()).map(|host| format!("host{host}")).collect();

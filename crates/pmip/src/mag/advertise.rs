@@ -20,6 +20,8 @@ use crate::{LinkLayer, Refusal};
 /// The protocol number of ICMPv6.
 const ICMPV6: u8 = nd::NEXT_HEADER;
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+/// The least MTU of a link (RFC 8200, section 5).
+const LEAST_IPV6: u32 = 1_280;
 /// Time between solicitations of a host (RetransTimer, RFC 4861, 10), and how many there are (MAX_UNICAST_SOLICIT).
 const RETRANS: Span = Span::from_secs(1);
 const SOLICITATIONS: u32 = 3;
@@ -71,12 +73,35 @@ impl Mag {
         }
     }
 
+    /// What a station's tunnel takes.
+    fn mtu_of(&self, place: &Place) -> u32 {
+        let tunnel = self.tunnel_of(place);
+        let size = tunnel.and_then(|tunnel| self.sizes.get(&tunnel)).copied();
+        size.map_or(self.config.mtu_bytes, |size| size.clamp(LEAST_IPV6, self.config.mtu_bytes))
+    }
+
+    /// Tells those behind a tunnel what it takes now.
+    pub(super) fn resized(&mut self, now: Time, tunnel: u32, bytes: Option<u32>) {
+        let behind = |place: &&Place| self.tunnel_of(place) == Some(tunnel);
+        let behind: Vec<Place> = self.stations.keys().filter(behind).cloned().collect();
+        let before: Vec<u32> = behind.iter().map(|place| self.mtu_of(place)).collect();
+        match bytes {
+            Some(bytes) => self.sizes.insert(tunnel, bytes),
+            None => self.sizes.remove(&tunnel),
+        };
+        for (place, before) in behind.iter().zip(before) {
+            if self.mtu_of(place) != before {
+                self.advertise(now, place);
+            }
+        }
+    }
+
     /// Tells a host of its prefixes, and when to tell it again.
     pub(super) fn advertise(&mut self, now: Time, place: &Place) {
         let Some(at) = self.stations.get(place).filter(|at| at.state.is_served()) else { return };
         let config = &self.config;
         let mut options: Vec<NdOption> = own_link_layer(config.mac).collect();
-        options.push(NdOption::Mtu { mtu: config.mtu_bytes });
+        options.push(NdOption::Mtu { mtu: self.mtu_of(place) });
         let own = at.prefixes.iter().map(|prefix| (prefix, VALID_S, PREFERRED_S));
         let former = at.former.iter().map(|prefix| (prefix, 0, 0));
         let all = own.chain(former);

@@ -60,6 +60,13 @@ pub enum MagInput {
         /// Who.
         identity: Option<Identity>,
     },
+    /// A tunnel takes packets of another size.
+    TunnelSize {
+        /// Its number.
+        tunnel: u32,
+        /// The largest inner packet in bytes; `None` if nothing is known, or the tunnel is gone.
+        bytes: Option<u32>,
+    },
 }
 
 /// What a gateway asks of its driver, beside what every role does.

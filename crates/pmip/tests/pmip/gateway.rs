@@ -64,6 +64,35 @@ fn a_host_that_attaches_is_registered_then_told_of_its_prefix_alone_and_carried(
 }
 
 #[test]
+fn hosts_are_told_at_once_what_their_tunnel_takes_and_at_least_what_ipv6_needs() {
+    let mut domain = Domain::new(1);
+    domain.attach(0, station(1));
+    domain.run(s(0.1));
+    let prefix = domain.prefix(0, &station(1));
+    let Some(Exit::Tunnel(tunnel)) = domain.given[1].exit(Traffic::From(prefix)) else { panic!() };
+    for (tunnel, bytes, told) in [
+        (tunnel, Some(1_360), Some(1_360)),
+        (tunnel, Some(1_360), None),
+        (tunnel + 1, Some(1_300), None),
+        (tunnel, Some(900), Some(1_280)),
+        (tunnel, Some(9_000), Some(1_452)),
+        (tunnel, None, None),
+    ] {
+        domain.frames.clear();
+        domain.at_mag(0, Input::Own(MagInput::TunnelSize { tunnel, bytes }));
+        let mtu = domain.frames.iter().flat_map(|(_, to, message)| match message {
+            nd::Message::RouterAdvertisement(said) if *to == station(1) => said.options.clone(),
+            other => panic!("{other:?}"),
+        });
+        let mtu = mtu.filter_map(|option| match option {
+            NdOption::Mtu { mtu } => Some(mtu),
+            _ => None,
+        });
+        assert_eq!(mtu.collect::<Vec<_>>(), Vec::from_iter(told), "{bytes:?}");
+    }
+}
+
+#[test]
 fn an_update_without_an_answer_is_repeated_with_a_later_timestamp_ever_more_slowly() {
     let mut domain = Domain::new(1);
     domain.cut = true;

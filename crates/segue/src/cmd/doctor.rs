@@ -177,6 +177,7 @@ fn examine(
     }
     all.extend(running.iter().flat_map(|status| network::filtered(status)));
     all.extend(network::guard(running));
+    all.extend(network::clamp(running));
     all.push(system::clock());
     all.push(system::leftovers());
     Ok(all)

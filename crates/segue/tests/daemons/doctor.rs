@@ -142,6 +142,32 @@ fn at_an_anchor_the_ways_out_and_back_are_looked_at() {
 }
 
 #[test]
+fn a_table_that_fits_tcp_connections_and_is_gone_or_not_whole_is_said() {
+    let _turn = crate::among_others();
+    let Some(world) = World::new("user") else { return };
+    let node = world.net.anchor();
+    let anchor = world.anchor();
+    let socket = anchor.socket();
+    let seen = || doctor(node, &["--control", socket.to_str().unwrap()]);
+    let check = "segment sizes";
+    expect(&seen().1, check, "ok", "fits forwarded TCP connections");
+    let nft = |line: &str| assert!(node.command("nft").arg(line).status().unwrap().success());
+    nft("flush chain inet segue_clamp_segue0 forwarded");
+    let (code, lines) = seen();
+    expect(&lines, check, "todo", "restart the daemon");
+    assert_eq!(code, 1);
+    nft("delete table inet segue_clamp_segue0");
+    expect(&seen().1, check, "todo", "segue_clamp_segue0 is not in nftables");
+    let none = tempfile::tempdir().unwrap();
+    let (_, lines) = doctor_with(node, Some(none.path()), &["--control", socket.to_str().unwrap()]);
+    expect(&lines, check, "todo", "install it (package nftables)");
+    for key in ["net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"] {
+        node.run(|| segue_linux::link::sysctl(key, "0").unwrap()).unwrap();
+    }
+    expect(&seen().1, check, "ok", "forwards nothing");
+}
+
+#[test]
 fn beside_a_running_anchor_its_role_and_what_it_does_count() {
     let _turn = crate::among_others();
     let Some(world) = World::new("user") else { return };
@@ -154,6 +180,7 @@ fn beside_a_running_anchor_its_role_and_what_it_does_count() {
     expect(&lines, "signal port", "ok", "in use, and an anchor runs here");
     expect(&lines, "way back", "ok", "10.77.0.0/16 is translated");
     expect(&lines, "past tunnel", "ok", "drops plain packets");
+    expect(&lines, "segment sizes", "ok", "fits forwarded TCP connections to what segue0 takes");
     assert!(
         !lines.iter().any(|(check, ..)| check == "enrolment" || check == "anchor"),
         "{lines:?}"

@@ -33,6 +33,7 @@ mod pmip;
 mod pmip_ipv4;
 mod pmip_quality;
 mod pmip_radius;
+mod pmip_sizes;
 mod pmip_user;
 #[path = "../views/pty.rs"]
 mod pty;
@@ -44,6 +45,7 @@ mod refusals;
 mod routes;
 mod service;
 mod several;
+mod sizes_matrix;
 mod stamp;
 mod storms;
 mod traffic;

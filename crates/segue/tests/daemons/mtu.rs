@@ -16,6 +16,7 @@ over_both! { among_others:
     a_way_that_narrows_in_mid_flow_stops_no_connection_for_long
     servers_behind_an_anchor_that_forwarded_nothing_before_hear_what_the_paths_take
     connections_fit_the_tunnel_though_servers_hear_no_icmp
+    both_ends_take_the_smaller_size_without_icmp_and_without_a_packet_filter
     a_way_down_that_narrowed_while_nobody_used_it_stops_no_download
     each_end_sends_what_every_path_takes
     an_access_too_narrow_for_ipv6_is_left_to_the_others
@@ -25,7 +26,7 @@ over_both! { among_others:
 }
 
 /// The longest that a connection may stand still.
-const STUCK: Duration = Duration::from_secs(3);
+pub(crate) const STUCK: Duration = Duration::from_secs(3);
 
 /// From now on the router silently drops packets larger than `bytes` to or from the host's
 /// `access`.
@@ -34,7 +35,7 @@ pub(crate) fn narrow(world: &World, access: &str, bytes: u32) {
 }
 
 /// The same of these directions: `iifname` is the host's uplink, `oifname` its downlink.
-fn narrow_ways(world: &World, access: &str, bytes: u32, ways: &[&str]) {
+pub(crate) fn narrow_ways(world: &World, access: &str, bytes: u32, ways: &[&str]) {
     let router = world.net.router();
     // Packets must reach the router as long as they would be on a wire.
     for (node, device) in [(world.net.anchor(), "core"), (world.net.anchor(), "cn")] {
@@ -56,7 +57,7 @@ fn narrow_ways(world: &World, access: &str, bytes: u32, ways: &[&str]) {
 }
 
 /// The MTU of a device of a node.
-fn device_mtu(node: &Netns, device: &str) -> u32 {
+pub(crate) fn device_mtu(node: &Netns, device: &str) -> u32 {
     let read = || segue_linux::link::links().unwrap();
     let links = node.run(read).unwrap();
     links.iter().find(|link| link.name == device).unwrap().mtu_bytes
@@ -72,7 +73,7 @@ fn mtu(status: &Value, name: &str) -> [u64; 2] {
 }
 
 /// Waits until `bytes` more have come back; returns the longest pause.
-fn stands_still(stream: &Stream, bytes: u64) -> Duration {
+pub(crate) fn stands_still(stream: &Stream, bytes: u64) -> Duration {
     let (from, mut last) = (stream.echoed(), stream.echoed());
     let (mut since, mut longest) = (Instant::now(), Duration::ZERO);
     while last < from + bytes {
@@ -148,7 +149,7 @@ fn servers_behind_an_anchor_that_forwarded_nothing_before_hear_what_the_paths_ta
 }
 
 /// A machine behind the host, as a container is: its connections leave with the host's addresses.
-fn behind_the_host(world: &World) -> Netns {
+pub(crate) fn behind_the_host(world: &World) -> Netns {
     let name = format!("segue-box-{}-{}", std::process::id(), crate::world::tag());
     let (behind, at_host) = (Netns::create(&name).unwrap(), world.net.host());
     let ip = |node: &Netns, line: &str| {
@@ -175,15 +176,37 @@ fn behind_the_host(world: &World) -> Netns {
     behind
 }
 
+/// From now on the node hears no ICMP error.
+pub(crate) fn deafen(node: &Netns) {
+    nft(node, "add table inet deaf");
+    nft(node, "add chain inet deaf input { type filter hook input priority 0; }");
+    nft(node, "add rule inet deaf input icmp type destination-unreachable drop");
+    nft(node, "add rule inet deaf input icmpv6 type packet-too-big drop");
+}
+
+/// The host's device would take 1456 bytes here, and the anchor's takes 1436. Nothing lowers segment sizes.
+fn both_ends_take_the_smaller_size_without_icmp_and_without_a_packet_filter(
+    datapath: &'static str,
+) {
+    let Some(world) = World::new(datapath) else { return };
+    let (at_host, at_anchor, cn) = (world.net.host(), world.net.anchor(), world.net.cn());
+    deafen(cn);
+    let (_anchor, _host) = world.running();
+    for node in [at_host, at_anchor] {
+        nft(node, "delete table inet segue_clamp_segue0");
+    }
+    assert_eq!([at_host, at_anchor].map(|node| device_mtu(node, "segue0")), [1_436; 2]);
+    for ip in correspondents() {
+        Stream::start(at_host, cn, ip, Duration::ZERO).flows_on(1 << 20);
+    }
+}
+
 /// The anchor's device takes less than the host's where only IPv4 leads to the anchor, and the link of a container takes
 /// more than the tunnel.
 fn connections_fit_the_tunnel_though_servers_hear_no_icmp(datapath: &'static str) {
     let Some(world) = World::new(datapath) else { return };
     let (at_host, cn) = (world.net.host(), world.net.cn());
-    nft(cn, "add table inet deaf");
-    nft(cn, "add chain inet deaf input { type filter hook input priority 0; }");
-    nft(cn, "add rule inet deaf input icmp type destination-unreachable drop");
-    nft(cn, "add rule inet deaf input icmpv6 type packet-too-big drop");
+    deafen(cn);
     let (_anchor, _host) = world.running();
     let behind = behind_the_host(&world);
     for node in [&behind, at_host] {
@@ -247,7 +270,7 @@ fn an_access_too_narrow_for_ipv6_is_left_to_the_others(datapath: &'static str) {
     let (_anchor, host) = world.running();
     sizes(&host, 1_280, 1_500);
     let (at_host, cn) = (world.net.host(), world.net.cn());
-    assert_eq!(device_mtu(at_host, "segue0"), 1_456);
+    assert_eq!(device_mtu(at_host, "segue0"), 1_436);
     for ip in correspondents() {
         let stream = Stream::start(at_host, cn, ip, Duration::ZERO);
         stream.flows_on(1 << 20);

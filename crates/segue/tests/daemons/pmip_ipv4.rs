@@ -46,7 +46,12 @@ fn file(name: &str) -> String {
 }
 
 /// The domain with the anchor, for gateways at these addresses, and gateways with further keys.
-fn domain(datapath: &'static str, gateways: &str, anchor: &str, more: &str) -> Option<Domain> {
+pub(crate) fn domain(
+    datapath: &'static str,
+    gateways: &str,
+    anchor: &str,
+    more: &str,
+) -> Option<Domain> {
     let mut domain = Domain::over(datapath, &network())?;
     let lma = file("lma.toml").replace("\"fd00:2::/64\", \"fd00:3::/64\"", gateways);
     domain.lma = Some(domain.start_with("lma", "lma", &format!("{anchor}{lma}")));

@@ -311,6 +311,7 @@ pub(crate) fn host_config(setup: &Setup) -> HostConfig {
         paths: BTreeMap::new(),
         steering: segue_steering::Config::default(),
         measured_by: setup.measured_by,
+        largest: None,
     }
 }
 
@@ -324,6 +325,7 @@ fn anchor_config(setup: &Setup) -> AnchorConfig {
         rest: Span::ZERO,
         resting: Vec::new(),
         measured_by: setup.measured_by,
+        largest: None,
         allow_upmt: false,
     }
 }

@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use super::{Anchor, AnchorPath, RegisteredHost};
+use crate::host::LEAST_INNER;
 use crate::{Cause, Order, Output, Report, Via};
 use segue_clock::planted::fault;
 
@@ -30,8 +31,19 @@ impl Anchor {
         hears && path.down_at.is_none_or(|down_at| word.sent_after > down_at + path.doubt())
     }
 
-    /// The host's live path with the lowest RTT, other than `except`. A path on which the host has not reported yet
-    /// comes last.
+    /// Whether a path takes less than every path should, while the host has a live one that does not. The host leaves
+    /// such a path out, too.
+    fn is_left_out(&self, host: &RegisteredHost, path: &AnchorPath) -> bool {
+        let wide = |slot: &u32| {
+            self.slots.get(slot).is_some_and(|other| {
+                !is_narrow(other) && other.heard_once && self.serves(host, *slot)
+            })
+        };
+        is_narrow(path) && host.paths.values().any(wide)
+    }
+
+    /// The host's live path with the lowest RTT, other than `except`. Narrow ones come after wide ones, and a path on which
+    /// the host has not reported yet comes last.
     pub(super) fn best_slot(&self, host: &RegisteredHost, except: Option<u32>) -> Option<u32> {
         host.paths
             .values()
@@ -40,7 +52,9 @@ impl Anchor {
             .filter(|(_, path)| path.may_carry())
             .filter(|(_, path)| self.downlink_lives(host, path) || !path.heard_once)
             .min_by(|(_, a), (_, b)| {
-                b.heard_once.cmp(&a.heard_once).then(rtt_of(a).total_cmp(&rtt_of(b)))
+                let narrow = is_narrow(a).cmp(&is_narrow(b));
+                let rtt = || rtt_of(a).total_cmp(&rtt_of(b));
+                b.heard_once.cmp(&a.heard_once).then(narrow).then_with(rtt)
             })
             .map(|(slot, _)| slot)
     }
@@ -59,7 +73,7 @@ impl Anchor {
         self.best_slot(host, None).or_else(any)
     }
 
-    /// Redirects the dead downlinks of a host, and ends redirections that no longer serve. A path that the host has not
+    /// Redirects the downlinks of a host that are dead or left out, and ends redirections that no longer serve. A path that the host has not
     /// heard yet may be dead too: if the host hears another, earlier bindings move there without an event.
     pub(super) fn reroute(&mut self, owner: u32) {
         let Some(host) = self.hosts.get(&owner) else { return };
@@ -68,11 +82,14 @@ impl Anchor {
         for slot in host.paths.values() {
             let Some(path) = self.slots.get(slot) else { continue };
             let young = !path.heard_once && host.word.is_none();
-            let via = if young || self.downlink_lives(host, path) {
+            let out = self.is_left_out(host, path);
+            let via = if young || self.downlink_lives(host, path) && !out {
                 live.extend(path.told_to.is_some().then_some(*slot));
                 None
             } else {
+                let narrow = |via: &Via| self.slots.get(&via.slot).is_some_and(is_narrow);
                 let keep = path.via.filter(|via| self.serves(host, via.slot));
+                let keep = keep.filter(|via| !(out && narrow(via)));
                 keep.or_else(|| {
                     let slot = self.best_slot(host, Some(*slot))?;
                     let heard = self.slots.get(&slot).is_some_and(|other| other.heard_once);
@@ -134,6 +151,10 @@ impl Anchor {
             self.out.push_back(Output::report(report));
         }
     }
+}
+
+fn is_narrow(path: &AnchorPath) -> bool {
+    path.offer.largest < LEAST_INNER
 }
 
 fn rtt_of(path: &AnchorPath) -> f64 {

@@ -149,6 +149,10 @@ impl Anchor {
             self.out
                 .push_back(Output::own(AnchorOutput::Signal(conn, FromAnchor::WaysOut(ways_out))));
         }
+        if let Some(bytes) = self.config.largest {
+            let largest = FromAnchor::Largest { bytes };
+            self.out.push_back(Output::own(AnchorOutput::Signal(conn, largest)));
+        }
         let pools = [&self.config.pool_v4, &self.config.pool_v6].into_iter().flatten();
         let message = FromAnchor::Registered {
             inner: host.inner.clone(),

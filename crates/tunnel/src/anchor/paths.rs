@@ -118,6 +118,7 @@ impl Anchor {
         let grant = path.grant.clone();
         if !fits {
             self.fit(owner);
+            self.reroute(owner);
         }
         let path = self.slots.get_mut(&slot)?;
         if changed {

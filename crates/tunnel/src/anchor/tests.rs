@@ -27,6 +27,7 @@ fn config(max_paths: u32) -> AnchorConfig {
         rest: Span::from_secs(60),
         resting: Vec::new(),
         measured_by: MeasuredBy::Machine,
+        largest: None,
         allow_upmt: false,
     }
 }

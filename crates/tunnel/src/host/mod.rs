@@ -99,6 +99,8 @@ pub struct Host {
     watched_since: Option<Time>,
     /// What enters the tunnel, once a path says.
     mtu: Option<u16>,
+    /// The largest packet that the anchor's device takes, once the anchor has reported it.
+    anchor_takes: Option<u16>,
     out: VecDeque<Output<HostOutput, Infallible>>,
 }
 
@@ -141,6 +143,7 @@ impl Host {
             evaluated: Time::ZERO,
             watched_since: None,
             mtu: None,
+            anchor_takes: None,
             out: VecDeque::new(),
         }
     }
@@ -288,6 +291,7 @@ impl Host {
             }
             FromAnchor::FlowCounts { round, counts } => self.on_flow_counts(now, round, counts),
             FromAnchor::TooBig { path, mtu } => self.on_hint(now, path, Direction::Down, mtu),
+            FromAnchor::Largest { bytes } => self.on_largest(bytes),
             // The driver's, which has the keys and the routes.
             FromAnchor::Renew | FromAnchor::Renewed { .. } | FromAnchor::WaysOut(_) => {}
             FromAnchor::PathRefused { path, reason } => {

@@ -53,7 +53,7 @@ impl Host {
             return;
         }
         let Some(path) = self.paths.get_mut(&number) else { return };
-        path.largest_told = path.offered();
+        path.largest_told = path.offered(self.config.largest);
         let (wanted, in_force) = (&path.config.keepalive, path.keepalive());
         let offer = PathOffer {
             path: number,

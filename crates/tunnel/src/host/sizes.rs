@@ -20,6 +20,8 @@ const OUTER: [u16; 2] = [28, 48];
 /// The inner packet size that every path should take, the IPv6 minimum (RFC 8200, section 5). A path that takes less is
 /// narrow and carries only what no other path does.
 pub const LEAST_INNER: u16 = 1_280;
+/// No link of IPv4 that is in use takes less. An anchor's smaller figure counts as this.
+const LEAST_IPV4: u16 = 576;
 /// Data count as large from this many bytes on, and from this many bytes per packet.
 const LARGE: (u64, u64) = (1_200, 500);
 /// Sizes up to which probes may ride on any packet: the kernel knows of these.
@@ -73,10 +75,11 @@ impl Path {
         self.inner_both() < LEAST_INNER
     }
 
-    /// What the host tells the anchor that it takes. For a narrow path this is what it takes in both directions, so
-    /// that both ends call the same paths narrow.
-    pub(super) fn offered(&self) -> u16 {
-        if self.is_narrow() { self.inner_both() } else { self.inner(Direction::Down) }
+    /// The size that the host reports to the anchor, where the host's device takes `device` bytes. For a narrow path this
+    /// is what it takes in both directions, so that both ends call the same paths narrow.
+    pub(super) fn offered(&self, device: Option<u16>) -> u16 {
+        let path = if self.is_narrow() { self.inner_both() } else { self.inner(Direction::Down) };
+        path.min(device.unwrap_or(u16::MAX))
     }
 }
 
@@ -161,6 +164,12 @@ impl Host {
         }
     }
 
+    /// The anchor has reported what its device takes.
+    pub(super) fn on_largest(&mut self, bytes: u16) {
+        self.anchor_takes = Some(bytes.max(LEAST_IPV4));
+        self.fit();
+    }
+
     /// A router's word is only a reason to test.
     pub(super) fn on_hint(&mut self, now: Time, number: u8, way: Direction, mtu: Option<u16>) {
         let Some(path) = self.paths.get(&number) else { return };
@@ -208,7 +217,7 @@ impl Host {
         // Also what is no news to the tests: with a new grant all began anew, and the anchor was told before. Larger only
         // once it is tested.
         let testing = sizes.sizes.is_testing(Direction::Down);
-        let (offered, told) = (path.offered(), path.largest_told);
+        let (offered, told) = (path.offered(self.config.largest), path.largest_told);
         if offered < told || offered > told && !testing {
             self.offer(number);
         }
@@ -221,13 +230,16 @@ impl Host {
         self.evaluate(now);
     }
 
-    /// Sets the tunnel to the largest size that every path takes, leaving out narrow paths where there are wider ones.
-    /// The anchor does the same.
+    /// Sets the tunnel to the largest size that both ends' devices and every path take, leaving out narrow paths where
+    /// there are wider ones. The anchor does the same.
     pub(super) fn fit(&mut self) {
         let set = || self.paths.values().filter(|path| path.is_set());
         let wide =
             set().filter(|path| !path.is_narrow()).map(|path| path.inner(Direction::Up)).min();
-        let mtu = wide.or_else(|| set().map(|path| path.inner_both()).min());
+        let mtu = wide.or_else(|| set().map(|path| path.inner_both()).min()).map(|mtu| {
+            let devices = [self.config.largest, self.anchor_takes].into_iter().flatten();
+            devices.fold(mtu, u16::min)
+        });
         if let Some(mtu) = mtu.filter(|_| mtu != self.mtu) {
             self.mtu = Some(mtu);
             self.out.push_back(Output::own(HostOutput::SetMtu(mtu)));

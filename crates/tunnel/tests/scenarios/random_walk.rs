@@ -103,11 +103,12 @@ fn mode(rng: &mut Rng) -> Mode {
 
 fn from_anchor(rng: &mut Rng) -> FromAnchor {
     let path = rng.below(20) as u8;
-    match rng.below(10) {
+    match rng.below(11) {
         9 => FromAnchor::FlowCounts {
             round: number(rng),
             counts: vec![FlowSeen::default(); rng.below(3) as usize],
         },
+        10 => FromAnchor::Largest { bytes: rng.next_u64() as u16 },
         8 => FromAnchor::TooBig { path, mtu: rng.chance(0.5).then(|| rng.next_u64() as u16) },
         7 => FromAnchor::WaysOut(WaysOut { v4: rng.below(64) as u8, v6: rng.below(256) as u8 }),
         6 => FromAnchor::OneByOne { path },

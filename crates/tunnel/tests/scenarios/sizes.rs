@@ -2,7 +2,7 @@
 
 use segue_keepalive::size::Direction;
 use segue_sim::net::LinkFault;
-use segue_tunnel::{AnchorInput, HostConfig, HostInput, Report};
+use segue_tunnel::{AnchorConfig, AnchorInput, HostConfig, HostInput, Report};
 use segue_wire::TooBig;
 use segue_wire::signal::FromAnchor;
 
@@ -60,6 +60,35 @@ fn the_tunnel_takes_what_every_path_takes_each_direction_by_itself() {
 }
 
 #[test]
+fn the_smaller_of_both_ends_devices_counts_at_both_ends() {
+    for (at_host, at_anchor, both) in [
+        (Some(1_456), Some(1_436), 1_436),
+        (Some(1_400), Some(1_436), 1_400),
+        (None, Some(1_380), 1_380),
+        (Some(1_380), None, 1_380),
+        (Some(9_000), Some(9_000), 1_456),
+    ] {
+        let anchor = AnchorConfig { largest: at_anchor, ..anchor_config() };
+        let mut stage = Stage::with_anchor(1, anchor);
+        let host = stage.add_host("alice", HostConfig { largest: at_host, ..host_config(3, 60) });
+        stage.add_link(host, "wifi", ms(10));
+        stage.run_for(secs(5));
+        let (up, down) = sizes(&stage, host);
+        assert_eq!(up, Some(both));
+        // The anchor's own device limits what it sends.
+        assert_eq!(down.into_iter().chain(at_anchor).min(), Some(both));
+        // A path that narrows counts as before, and so does one that takes everything again.
+        for (takes, both) in [(1_400, both.min(1_356)), (1_500, both)] {
+            narrow(&mut stage, host, "wifi", [takes; 2]);
+            stage.interface(host, "wifi").mtu_bytes = takes.into();
+            stage.announce(host);
+            stage.run_for(secs(5));
+            assert_eq!(sizes(&stage, host).0, Some(both), "{takes}");
+        }
+    }
+}
+
+#[test]
 fn a_path_too_narrow_for_ipv6_carries_nothing_while_another_lives() {
     let (mut stage, host) = with_wifi([1_280, 1_280], false, host_config(3, 60));
     assert_eq!(sizes(&stage, host), (Some(1_456), Some(1_456)));
@@ -76,6 +105,39 @@ fn a_path_too_narrow_for_ipv6_carries_nothing_while_another_lives() {
     stage.set_present(host, "lte", false);
     stage.run_for(secs(2));
     assert_eq!(sizes(&stage, host), (Some(1_236), Some(1_236)));
+}
+
+#[test]
+fn flows_that_only_come_down_leave_a_path_that_becomes_too_narrow_for_ipv6() {
+    let (mut stage, host) = with_wifi([1_500, 1_500], true, host_config(3, 60));
+    let own = |stage: &mut Stage, bytes: u16| {
+        narrow(stage, host, "wifi", [bytes; 2]);
+        stage.interface(host, "wifi").mtu_bytes = bytes.into();
+        stage.announce(host);
+        stage.run_for(secs(3));
+    };
+    let before = stage.add_bulk(host);
+    stage.apps[before].up.silent = true;
+    stage.run_for(secs(1));
+    assert_eq!(stage.routes(before).1.as_deref(), Some("wifi"));
+    own(&mut stage, 1_280);
+    assert_eq!(stage.routes(before).1.as_deref(), Some("lte"));
+    let new = stage.add_bulk(host);
+    stage.apps[new].up.silent = true;
+    stage.run_for(secs(1));
+    assert_eq!(stage.routes(new).1.as_deref(), Some("lte"));
+    stage.set_alive(host, "lte", Way::Both, false);
+    stage.run_for(secs(2));
+    for app in [before, new] {
+        assert_eq!(stage.routes(app).1.as_deref(), Some("wifi"), "narrow is better than nothing");
+    }
+    stage.set_alive(host, "lte", Way::Both, true);
+    stage.run_for(secs(10));
+    for app in [before, new] {
+        assert_eq!(stage.routes(app).1.as_deref(), Some("lte"));
+    }
+    own(&mut stage, 1_500);
+    assert_eq!(stage.routes(before).1.as_deref(), Some("wifi"), "it is wide again");
 }
 
 #[test]

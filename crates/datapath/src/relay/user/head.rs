@@ -23,10 +23,10 @@ const ETHERTYPE_V6: [u8; 2] = [0x86, 0xdd];
 /// A destination option that Linux puts in front of what its own tunnels carry (RFC 2473, 4.1.1).
 const ENCAPSULATION_LIMIT: u8 = 4;
 
-pub(super) const IPV4: u8 = 4;
-pub(super) const UDP: u8 = 17;
-pub(super) const IPV6: u8 = 41;
-pub(super) const GRE: u8 = 47;
+pub(in crate::relay) const IPV4: u8 = 4;
+pub(in crate::relay) const UDP: u8 = 17;
+pub(in crate::relay) const IPV6: u8 = 41;
+pub(in crate::relay) const GRE: u8 = 47;
 pub(super) const OPTIONS: u8 = 60;
 
 /// The outer headers of an inner packet of `len` bytes and this class (DSCP and ECN, which they get too): the buffer, and

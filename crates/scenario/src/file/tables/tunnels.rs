@@ -146,6 +146,7 @@ impl Table for Anchor {
             rest: Span::ZERO,
             resting: Vec::new(),
             measured_by: MeasuredBy::PacketPath,
+            largest: None,
             allow_upmt: false,
         };
         let prefixes: Vec<Prefix> = pools.iter().map(Pool::prefix).collect();
@@ -198,6 +199,7 @@ impl Table for Host {
             paths,
             steering,
             measured_by: MeasuredBy::PacketPath,
+            largest: None,
         };
         let name = self.name.get_ref().clone();
         let pools: Vec<Prefix> = anchor.pools.iter().map(Pool::prefix).collect();

@@ -10,7 +10,7 @@ use segue_daemon::locator::Locator;
 use segue_daemon::number::Number;
 use segue_daemon::rivals::{Conflict, Place, conflicts, rivals};
 use segue_daemon::ways::{Way, missing_source, unfound, ways, why_unused};
-use segue_daemon::{anchor, host, nat, past};
+use segue_daemon::{anchor, clamp, host, nat, past};
 use segue_ip::{Interface, MAIN_TABLE};
 use segue_linux::monitor::{Device, physical, physical_candidates, snapshot};
 use segue_linux::nft;
@@ -27,6 +27,10 @@ const UNANSWERED: [ErrorKind; 3] =
     [ErrorKind::WouldBlock, ErrorKind::TimedOut, ErrorKind::Interrupted];
 /// Outer headers over IPv4 and IPv6 in bytes.
 const OVERHEAD: [u32; 2] = [44, 64];
+
+/// Where the kernel says whether it forwards IPv4 and IPv6.
+const FORWARDING: [&str; 2] =
+    ["/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/ipv6/conf/all/forwarding"];
 
 /// The interfaces as they are.
 pub(super) fn interfaces() -> anyhow::Result<Vec<Device>> {
@@ -313,6 +317,39 @@ pub(super) fn others(interfaces: &[Device], settings: &host::Settings) -> Vec<Fi
     conflicts.into_iter().map(line).collect()
 }
 
+/// Whether forwarded TCP connections are fitted to the running daemon's tunnel.
+pub(super) fn clamp(running: Option<&Status<Tunnels>>) -> Option<Finding> {
+    const CHECK: &str = "segment sizes";
+    let device = &running?.body.device;
+    let forwards = |path| read_flag(path).as_deref() == Some("1");
+    if !FORWARDING.into_iter().any(forwards) {
+        return Some(ok(CHECK, "this machine forwards nothing, so that none need fitting"));
+    }
+    Some(match clamp::is_whole(device) {
+        Some(true) => {
+            ok(CHECK, format!("nftables fits forwarded TCP connections to what {device} takes"))
+        }
+        Some(false) => todo(
+            CHECK,
+            format!(
+                "forwarded TCP connections stand still where ICMP is filtered: {} is not in nftables as the daemon \
+                 set it; something flushed it (reloading a firewall may), or the daemon started without nftables; \
+                 restart the daemon",
+                clamp::table_of(device)
+            ),
+        ),
+        None if nft::version().is_err() => todo(
+            CHECK,
+            "forwarded TCP connections stand still where ICMP is filtered: nftables is missing; install it (package \
+             nftables), and restart the daemon",
+        ),
+        None => unknown(
+            CHECK,
+            "the tables of nftables cannot be read: run this as root, and see what nft list tables says",
+        ),
+    })
+}
+
 /// Whether a running user-space daemon's guard against packets outside the tunnel still exists.
 pub(super) fn guard(running: Option<&Status<Tunnels>>) -> Option<Finding> {
     let status =
@@ -443,10 +480,7 @@ fn read_flag(path: &str) -> Option<String> {
 }
 
 fn forwarding(v6: bool, out: &str, running: Option<&Status<Tunnels>>) -> Finding {
-    let (family, path) = match v6 {
-        false => ("IPv4", "/proc/sys/net/ipv4/ip_forward"),
-        true => ("IPv6", "/proc/sys/net/ipv6/conf/all/forwarding"),
-    };
+    let (family, path) = (["IPv4", "IPv6"][usize::from(v6)], FORWARDING[usize::from(v6)]);
     match (read_flag(path).as_deref(), running) {
         (Some("1"), _) => ok("way out", format!("{family} over {out}, forwarded")),
         (_, None) => {

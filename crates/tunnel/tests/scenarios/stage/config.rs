@@ -42,6 +42,7 @@ pub(crate) fn host_config(k: u8, t_ka_ms: u64) -> HostConfig {
         paths: BTreeMap::new(),
         steering: segue_steering::Config::default(),
         measured_by: segue_keepalive::MeasuredBy::Machine,
+        largest: None,
     }
 }
 
@@ -55,6 +56,7 @@ pub(crate) fn anchor_config() -> AnchorConfig {
         rest: secs(86_400),
         resting: Vec::new(),
         measured_by: segue_keepalive::MeasuredBy::Machine,
+        largest: None,
         allow_upmt: false,
     }
 }

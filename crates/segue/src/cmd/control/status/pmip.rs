@@ -269,6 +269,7 @@ mod tests {
             form: "ip".into(),
             packets: [12, 13],
             bytes: [1_200, 1_000_000],
+            mtu: None,
             quality: Some(QualityStatus {
                 state: "up".into(),
                 rtt_ms: Some(12.34),
