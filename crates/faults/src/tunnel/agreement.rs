@@ -143,7 +143,7 @@ impl Tunnels {
             (at_host.via().is_none(), "the host redirects it"),
             (at_anchor.is_watched() == there, "the anchor does not watch it as ordered"),
             (at_anchor.is_up() || !there, "it is not up at the anchor"),
-            (at_anchor.via().is_none() || at_host.is_narrow(), "the anchor redirects it"),
+            (at_anchor.via().is_none() || at_anchor.is_narrow(), "the anchor redirects it"),
             (at_anchor.name == *name, "it has another name at the anchor"),
             (at_anchor.number == number, "it has another number at the anchor"),
             (back == Some(u32::from(number)), "the anchor sends to another index"),

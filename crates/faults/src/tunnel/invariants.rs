@@ -176,6 +176,10 @@ impl Tunnels {
         }
         self.watch.outputs[if from_host { host } else { self.hosts.len() }] += 1;
         for said in self.streams.on_datagram(datagram, from_host) {
+            if matches!(said, Said::Counts) {
+                self.watch.on_count(now, host)?;
+                continue;
+            }
             self.watch.on_signal(now, host)?;
             if let Said::Anchor(FromAnchor::Registered { inner, .. }) = said {
                 let agent =

@@ -15,6 +15,8 @@ pub(super) enum Said {
     Host,
     /// A message of the anchor.
     Anchor(FromAnchor),
+    /// What was counted of flows: a question or its answer.
+    Counts,
 }
 
 /// The streams of all connections, in both directions.
@@ -49,9 +51,16 @@ impl Streams {
                 let rest = &mut stream.rest;
                 if from_host {
                     let messages = core::iter::from_fn(|| decode::<FromHost>(rest).ok()?);
-                    said.extend(messages.map(|_| Said::Host));
+                    said.extend(messages.map(|message| match message {
+                        FromHost::CountFlows { .. } => Said::Counts,
+                        _ => Said::Host,
+                    }));
                 } else {
-                    said.extend(core::iter::from_fn(|| decode(rest).ok()?).map(Said::Anchor));
+                    let messages = core::iter::from_fn(|| decode(rest).ok()?);
+                    said.extend(messages.map(|message| match message {
+                        FromAnchor::FlowCounts { .. } => Said::Counts,
+                        message => Said::Anchor(message),
+                    }));
                 }
                 said
             }

@@ -21,6 +21,8 @@ const SIGNALS: u32 = 25;
 const SIGNALS_PER_PATH: u32 = 5;
 /// More of them for each fault in this second or the one before.
 const SIGNALS_PER_FAULT: u32 = 15;
+/// Questions about the flows of a path that loses packets, 50 ms apart, and their answers; some come late together.
+const COUNTS_PER_PATH: u32 = 2 * 25;
 /// Requests per second on each path beyond 1/T_KA: the second's edge, a start, two to show a new address, and two on
 /// the way to the instants of another path.
 const SPARE_PROBES: u32 = 6;
@@ -71,6 +73,8 @@ pub(super) struct Watch {
 pub(super) struct Load {
     second: u64,
     signals: u32,
+    /// Questions about flows, and their answers.
+    counts: u32,
     /// Paths of a host that has had many interfaces, each of which it may name as gone.
     gone: u32,
     requests: u32,
@@ -85,6 +89,7 @@ impl Load {
         if second != self.second {
             let before = if second == self.second + 1 { self.faults[0] } else { 0 };
             (self.second, self.signals, self.requests) = (second, 0, 0);
+            self.counts = 0;
             self.faults = [0, before];
         }
     }
@@ -168,6 +173,17 @@ impl Watch {
         let most = SIGNALS + paths + 2 * load.gone + SIGNALS_PER_FAULT * load.recent_faults();
         Violation::unless(load.signals <= most, "storm", || {
             format!("{} messages of host {host} in a second, {most} at most", load.signals)
+        })
+    }
+
+    /// A host asks about its flows, or is answered.
+    pub(super) fn on_count(&mut self, now: Time, host: usize) -> Result<(), Violation> {
+        let load = &mut self.hosts[host];
+        load.turn(now);
+        load.counts += 1;
+        let most = COUNTS_PER_PATH * load.paths;
+        Violation::unless(load.counts <= most, "storm", || {
+            format!("{} counts of host {host} in a second, {most} at most", load.counts)
         })
     }
 

@@ -3,7 +3,6 @@
 use alloc::vec::Vec;
 
 use super::{Anchor, AnchorPath, RegisteredHost};
-use crate::host::LEAST_INNER;
 use crate::{Cause, Order, Output, Report, Via};
 use segue_clock::planted::fault;
 
@@ -36,10 +35,10 @@ impl Anchor {
     fn is_left_out(&self, host: &RegisteredHost, path: &AnchorPath) -> bool {
         let wide = |slot: &u32| {
             self.slots.get(slot).is_some_and(|other| {
-                !is_narrow(other) && other.heard_once && self.serves(host, *slot)
+                !other.is_narrow() && other.heard_once && self.serves(host, *slot)
             })
         };
-        is_narrow(path) && host.paths.values().any(wide)
+        path.is_narrow() && host.paths.values().any(wide)
     }
 
     /// The host's live path with the lowest RTT, other than `except`. Narrow ones come after wide ones, and a path on which
@@ -52,7 +51,7 @@ impl Anchor {
             .filter(|(_, path)| path.may_carry())
             .filter(|(_, path)| self.downlink_lives(host, path) || !path.heard_once)
             .min_by(|(_, a), (_, b)| {
-                let narrow = is_narrow(a).cmp(&is_narrow(b));
+                let narrow = a.is_narrow().cmp(&b.is_narrow());
                 let rtt = || rtt_of(a).total_cmp(&rtt_of(b));
                 b.heard_once.cmp(&a.heard_once).then(narrow).then_with(rtt)
             })
@@ -87,7 +86,8 @@ impl Anchor {
                 live.extend(path.told_to.is_some().then_some(*slot));
                 None
             } else {
-                let narrow = |via: &Via| self.slots.get(&via.slot).is_some_and(is_narrow);
+                let narrow =
+                    |via: &Via| self.slots.get(&via.slot).is_some_and(AnchorPath::is_narrow);
                 let keep = path.via.filter(|via| self.serves(host, via.slot));
                 let keep = keep.filter(|via| !(out && narrow(via)));
                 keep.or_else(|| {
@@ -151,10 +151,6 @@ impl Anchor {
             self.out.push_back(Output::report(report));
         }
     }
-}
-
-fn is_narrow(path: &AnchorPath) -> bool {
-    path.offer.largest < LEAST_INNER
 }
 
 fn rtt_of(path: &AnchorPath) -> f64 {

@@ -7,6 +7,7 @@ use segue_keepalive::{Config as Keepalive, Server, State};
 use segue_wire::signal::{PathGrant, PathOffer};
 use segue_wire::{Encapsulation, Mode};
 
+use crate::host::LEAST_INNER;
 use crate::{PathSetup, Via};
 
 /// A path as the anchor has it.
@@ -46,6 +47,12 @@ impl AnchorPath {
     #[must_use]
     pub fn server(&self) -> &Server {
         &self.server
+    }
+
+    /// It takes less than every path should, by what the host said last.
+    #[must_use]
+    pub fn is_narrow(&self) -> bool {
+        self.offer.largest < LEAST_INNER
     }
 
     /// The path that carries this one's downlink instead.

@@ -195,10 +195,8 @@ impl Host {
     fn judged(&self, number: u8, least: Least) -> Vec<Found> {
         let Some(path) = self.paths.get(&number) else { return Vec::new() };
         // A path that takes smaller packets than before loses flows that send larger ones, until its size is known.
-        let is_measured = path.sizes.as_deref().is_some_and(|sizes| {
-            [Direction::Up, Direction::Down].into_iter().any(|way| sizes.sizes.is_testing(way))
-        });
-        let settle = path.client.as_ref().map(Client::answer_within).filter(|_| !is_measured);
+        let settle = path.client.as_ref().map(Client::answer_within);
+        let settle = settle.filter(|_| !path.tests_sizes());
         let audit = path.watch.as_deref().and_then(|watch| watch.audit.as_ref());
         let (Some(audit), Some(settle), Some(totals)) = (audit, settle, path.totals()) else {
             return Vec::new();

@@ -75,6 +75,14 @@ impl Path {
         self.inner_both() < LEAST_INNER
     }
 
+    /// Whether the size of a direction is being tested.
+    #[must_use]
+    pub fn tests_sizes(&self) -> bool {
+        self.sizes.as_ref().is_some_and(|sizes| {
+            [Direction::Up, Direction::Down].into_iter().any(|way| sizes.sizes.is_testing(way))
+        })
+    }
+
     /// The size that the host reports to the anchor, where the host's device takes `device` bytes. For a narrow path this
     /// is what it takes in both directions, so that both ends call the same paths narrow.
     pub(super) fn offered(&self, device: Option<u16>) -> u16 {
