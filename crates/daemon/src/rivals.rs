@@ -101,7 +101,8 @@ fn among(devices: &[Device], rules: &[Rule], routes: &[Route]) -> Vec<Rival> {
         device(route).is_some_and(|d| is_tunnel(d) && !d.interface.name.starts_with("segue"))
     };
     let mut all = Vec::new();
-    for rule in rules.iter().filter(|rule| is_foreign_lookup(rule)) {
+    // A rule behind that of the main table takes what no route has.
+    for rule in rules.iter().filter(|rule| is_foreign_lookup(rule) && rule.priority <= LAST) {
         let of_table = |route: &&Route| {
             route.table == rule.table && route.destination.addr.is_ipv6() == rule.v6
         };

@@ -387,8 +387,7 @@ impl Datapath for Ebpf {
     fn count_flow(&mut self, key: &FlowKey) -> Option<FlowCount> {
         let (generation_of_flow, count) = self.shore.tables.count_flow(key)?;
         let path = self.paths.get(&count.slot)?;
-        let is_its_own = path.config.flags & PATH_VIA == 0;
-        (generation(&path.config) == generation_of_flow && is_its_own).then_some(count)
+        (generation(&path.config) == generation_of_flow).then_some(count)
     }
 
     fn send_probes(&mut self, orders: &[ProbeOrder]) -> Result<(), DatapathError> {

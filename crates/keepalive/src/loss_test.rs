@@ -215,7 +215,9 @@ impl LossTest {
     /// As [`skip`](LossTest::skip), and no verdict stands any more.
     fn restart(&mut self, now: Time, total: Counted) {
         self.skip(now, total);
-        (self.verdict, self.recovery, self.recent) = (None, 0.0, Recent::default());
+        (self.verdict, self.recovery) = (None, 0.0);
+        // What passed still counts.
+        self.recent.lost = 0.0;
     }
 
     /// Takes the totals of `now`. Returns whether a verdict was given or ended.

@@ -259,7 +259,9 @@ impl fmt::Display for Report {
                 write!(f, "{counted} in {:.1} s, while probes pass; ", took.as_secs_f64())?;
                 match to {
                     Some(to) => write!(f, "the flow moved to {to}"),
-                    None => f.write_str("there is no other path"),
+                    None => f.write_str(
+                        "the flow stays: there is no other path, or an operator bound it",
+                    ),
                 }
             }
             Report::PathMtu { path, up, down } => write!(f, "path {path} {}", Takes(*up, *down)),

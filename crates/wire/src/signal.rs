@@ -13,7 +13,7 @@ use segue_ip::FlowKey;
 use crate::WireError;
 
 /// The version of these messages; a host with another one is refused.
-pub const SIGNAL_VERSION: u16 = 4;
+pub const SIGNAL_VERSION: u16 = 5;
 /// ALPN name of the signalling connection.
 pub const ALPN: &[u8] = b"segue/1";
 /// Longest message in bytes, without its length field.
@@ -106,8 +106,7 @@ impl From<&CountedFlow> for FlowKey {
 /// What the anchor has counted of a flow since it was bound to its path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlowSeen {
-    /// The host's number of the path over which the anchor sends the flow; `None` if it knows no such flow, or sends it
-    /// over another path than the one it is bound to.
+    /// The host's number of the path over which the anchor sends the flow; `None` if it knows no such flow.
     pub path: Option<u8>,
     /// Packets that the anchor has sent on that path, modulo 2³².
     pub sent: u32,

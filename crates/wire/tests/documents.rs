@@ -8,8 +8,8 @@ use segue_wire::enrol::{EnrolRefusal, Enrolled, ToEnrol, Token};
 use segue_wire::flow::Inner;
 use segue_wire::header::flags::REQUEST_REPORT;
 use segue_wire::signal::{
-    CountedFlow, FlowSeen, FromAnchor, FromHost, PathGrant, PathOffer, Refusal, Timescale, WaysOut,
-    decode, encode,
+    CountedFlow, FlowSeen, FromAnchor, FromHost, PathGrant, PathOffer, Refusal, SIGNAL_VERSION,
+    Timescale, WaysOut, decode, encode,
 };
 use segue_wire::stamp::tlv::{ClassOfService, DirectMeasurement, FollowUp, Writer, kind};
 use segue_wire::stamp::{ErrorEstimate, Facts, Request, SenderPacket, StampKey, Timestamp};
@@ -174,7 +174,7 @@ fn the_messages_in_the_description_of_the_signalling_are_real() {
     let enrolled = |message: Enrolled| encode(&message).unwrap();
     let version = FromAnchor::Refused { reason: Refusal::Version { speaks: 1 } };
     let examples = [
-        ("Register", host(FromHost::Register { version: 4, epoch: 9 })),
+        ("Register", host(FromHost::Register { version: SIGNAL_VERSION, epoch: 9 })),
         ("AddPath", host(FromHost::AddPath(offer))),
         ("RemovePath", host(FromHost::RemovePath { path: 3 })),
         ("Leave", host(FromHost::Leave)),

@@ -152,7 +152,9 @@ impl fmt::Display for FilterStatus {
         )?;
         write!(f, " while probes passed")?;
         match uses {
-            Some(uses) if uses == path => write!(f, "; there is no other path"),
+            Some(uses) if uses == path => {
+                write!(f, "; the flow stays: there is no other path, or an operator bound it")
+            }
             Some(uses) => write!(f, "; the flow uses {uses}"),
             None => Ok(()),
         }
@@ -568,7 +570,7 @@ mod tests {
         let status: Status<Tunnels> = Status { head, events, body };
         let text = serde_json::to_string(&status).unwrap();
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
-        let wanted = "anchor classes datapath device drops events hosts inner name next_event now_ns orders paths \
+        let wanted = "anchor classes datapath device drops events filtered hosts inner name next_event now_ns orders paths \
                       registered reinjected role signalling trouble uptime_s version";
         assert_eq!(keys(&value).join(" "), wanted);
         let wanted =

@@ -254,9 +254,10 @@ impl Tables {
     /// What the programs have counted of a flow since it was bound, and the generation of its path.
     pub(super) fn count_flow(&self, key: &FlowKey) -> Option<(u32, FlowCount)> {
         let flow = get::<_, flow_value>(&self.flows, &flow_key::from(key))?;
-        let flow_value { slot, bytes, received, .. } = flow;
-        let sent = (flow.packets as u32).wrapping_sub(flow.elsewhere);
-        Some((flow.generation, FlowCount { slot, sent, received, bytes }))
+        let flow_value { slot, packets, bytes, received, .. } = flow;
+        let sent = (packets as u32).wrapping_sub(flow.elsewhere);
+        let length = bytes.checked_div(packets).unwrap_or(0);
+        Some((flow.generation, FlowCount { slot, sent, received, length: length as u32 }))
     }
 
     /// Whether the programs would send a packet of this flow over an existing path.

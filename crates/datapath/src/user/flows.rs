@@ -158,8 +158,9 @@ impl FlowTable {
         let place = *self.places.get(key)?;
         let entry = self.entries.get(place as usize)?.as_ref()?;
         let sent = (entry.packets as u32).wrapping_sub(entry.elsewhere);
-        let Entry { bound: Bound { slot, .. }, bytes, received, .. } = *entry;
-        Some(FlowCount { slot, sent, received, bytes })
+        let Entry { bound: Bound { slot, .. }, packets, bytes, received, .. } = *entry;
+        let length = bytes.checked_div(packets).unwrap_or(0) as u32;
+        Some(FlowCount { slot, sent, received, length })
     }
 
     /// Notes packets of a flow's other direction that came over a path. `last`: the flow of the previous packet and its

@@ -185,6 +185,12 @@ impl Tunnels {
                 continue;
             }
             let anchor = self.anchor_end();
+            // A path that the anchor has been told is narrow carries only what no other does. It hears of a larger size
+            // once the host has tested it.
+            let far = self.host_end(host).datapath.tx_of(slot).map(|(far, _)| far);
+            if far.and_then(|far| anchor.machine.path(far)).is_some_and(|path| path.is_narrow()) {
+                continue;
+            }
             let down = anchor.datapath.route(&key.reversed());
             let down = down.and_then(|slot| anchor.machine.path(slot)).map(|path| &path.name);
             let up = &truth.access.name;

@@ -114,14 +114,14 @@ impl Peer {
         self.receive_within(PATIENCE)
     }
 
-    /// The same within this time. Skips the anchor's reports of its ways out, which do not matter
+    /// The same within this time. Skips the anchor's reports of its ways out and its device, which do not matter
     /// here.
     pub(crate) fn receive_within(&mut self, time: Duration) -> Option<FromAnchor> {
         let read = &mut self.read;
         let next = async {
             loop {
                 match read.next::<FromAnchor>().await {
-                    Ok(Some(FromAnchor::WaysOut(_))) => {}
+                    Ok(Some(FromAnchor::WaysOut(_) | FromAnchor::Largest { .. })) => {}
                     next => return next,
                 }
             }

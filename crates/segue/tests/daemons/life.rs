@@ -170,7 +170,8 @@ fn a_daemon_that_stood_still_says_what_changed_and_little_else(datapath: &'stati
         let after = lines();
         let said = [0, 1].map(|end| after[end] - before[end]);
         println!("{datapath}: lines of host and anchor: {said:?}");
-        assert!(said.iter().all(|lines| *lines <= LINES), "{said:?} {}", host.log());
+        let all = || format!("{}\nthe anchor:\n{}", host.log(), anchor.log());
+        assert!(said.iter().all(|lines| *lines <= LINES), "{said:?} {}", all());
     }
     drop(streams);
 }

@@ -30,6 +30,7 @@ mod nat;
 mod outage;
 mod pairings;
 mod pmip;
+mod pmip_forged;
 mod pmip_ipv4;
 mod pmip_quality;
 mod pmip_radius;

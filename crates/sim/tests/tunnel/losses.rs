@@ -181,6 +181,8 @@ fn alarms(calm: Calm, measured_by: MeasuredBy, seed: u64, seconds: u64) -> (usiz
         _ => false,
     };
     let count = |is: &dyn Fn(&Report) -> bool| reports.iter().filter(|(_, r)| is(r)).count();
+    let filtered = count(&|report| matches!(report, Report::FlowFiltered { .. }));
+    assert_eq!(filtered, 0, "{calm:?} {measured_by:?} {seed}: a flow is called filtered");
     (count(&verdict), count(&moved))
 }
 

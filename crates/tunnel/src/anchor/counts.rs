@@ -8,11 +8,10 @@ use segue_wire::signal::{CountedFlow, FlowSeen, FromAnchor, MAX_COUNTED};
 
 use super::Anchor;
 use super::host::Counting;
-use crate::host::mean_length;
 use crate::{AnchorOutput, FlowCount, Order, Output};
 
 /// A host's questions are answered at most this often. A host asks a little less often, and goes on without an answer.
-const PACE: Span = Span::from_millis(30);
+const PACE: Span = Span::from_millis(10);
 
 impl Anchor {
     /// A host asks what was counted of its flows. Of others' flows it learns nothing.
@@ -40,8 +39,9 @@ impl Anchor {
         let seen = |count: &Option<FlowCount>| {
             let count = count.as_ref()?;
             let path = self.slots.get(&count.slot).filter(|path| path.owner == owner)?;
-            let FlowCount { sent, received, .. } = *count;
-            Some(FlowSeen { path: Some(path.number), sent, received, length: mean_length(count) })
+            let FlowCount { sent, received, length, .. } = *count;
+            let length = u16::try_from(length).unwrap_or(u16::MAX);
+            Some(FlowSeen { path: Some(path.number), sent, received, length })
         };
         let counts: Vec<FlowSeen> =
             counts.iter().map(|count| seen(count).unwrap_or_default()).collect();

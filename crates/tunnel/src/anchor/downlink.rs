@@ -140,7 +140,11 @@ impl Anchor {
         if let Some(via) = via {
             path.told_to = Some(via.slot);
         }
-        let cause = if path.may_carry() { Cause::DownlinkDown } else { Cause::Down };
+        let cause = match path.may_carry() {
+            true if path.is_narrow() && !path.deaf => Cause::Better,
+            true => Cause::DownlinkDown,
+            false => Cause::Down,
+        };
         let from = path.name.clone();
         self.out.push_back(Output::Order(Order::SetVia(slot, via)));
         if let Some(to) = to

@@ -52,8 +52,7 @@ pub trait Datapath {
     fn bind_flow(&mut self, key: FlowKey, slot: u32) -> Result<(), Self::Error>;
     /// Removes a binding.
     fn unbind_flow(&mut self, key: &FlowKey);
-    /// What this end has counted of a flow since it was bound to its path; `None` if it is bound to none, or goes over
-    /// another one in its stead.
+    /// What this end has counted of a flow since it was bound to its path; `None` if it is bound to none.
     fn count_flow(&mut self, key: &FlowKey) -> Option<FlowCount>;
     /// Stamps and sends probes, all in one go.
     fn send_probes(&mut self, orders: &[ProbeOrder]) -> Result<(), Self::Error>;

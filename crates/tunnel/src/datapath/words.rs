@@ -106,8 +106,8 @@ pub struct FlowCount {
     pub sent: u32,
     /// Packets of the other direction that came over that path.
     pub received: u32,
-    /// Inner bytes sent.
-    pub bytes: u64,
+    /// Mean length of the packets sent, in bytes, on whatever path.
+    pub length: u32,
 }
 
 /// Names a packet that the driver keeps until the machine says what to do with it.

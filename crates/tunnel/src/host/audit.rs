@@ -242,12 +242,12 @@ impl Audit {
             }
             let sent = sent_until.wrapping_sub(self.own(from, index)?.sent);
             let counts = (from..=end).map(|n| self.own(n, index).map(|count| count.sent));
-            if least.is_met(sent, self.span(from, end), counts) {
+            if sent < u32::MAX / 2 && least.is_met(sent, self.span(from, end), counts) {
                 let before = received(answer.seen.get(index)?);
                 // A binding that began anew at the anchor counts from zero.
                 let came = if until >= before { until - before } else { until };
                 let lost = sent.saturating_sub(came);
-                let length = mean_length(&self.own(end, index)?);
+                let length = u16::try_from(self.own(end, index)?.length).unwrap_or(u16::MAX);
                 return Some(Lost { sent, lost, from, length });
             }
         }
@@ -293,11 +293,6 @@ struct Lost {
     length: u16,
 }
 
-/// Mean length of a flow's packets, in bytes.
-pub(crate) fn mean_length(count: &FlowCount) -> u16 {
-    u16::try_from(count.bytes / u64::from(count.sent).max(1)).unwrap_or(u16::MAX)
-}
-
 impl Least {
     /// Whether so many packets over so long are enough; `counts` are those of the rounds.
     fn is_met(self, packets: u32, span: Span, counts: impl Iterator<Item = Option<u32>>) -> bool {
@@ -339,7 +334,7 @@ mod tests {
         let mut audit = Audit::new(MS(0), 3, vec![flow()]);
         for n in 0..rounds {
             let ((sent, received), at) = (own(n), 100 * n);
-            let count = FlowCount { slot: 3, sent, received, bytes: 200 * u64::from(sent) };
+            let count = FlowCount { slot: 3, sent, received, length: 200 };
             audit.count(MS(at), n as u32, &[Some(count)], totals(n));
             let (sent, received) = far(n);
             let seen = FlowSeen { path: Some(3), sent, received, length: 100 };

@@ -31,6 +31,8 @@ const UNDECIDED: Span = Span::from_millis(800);
 const LIKELY: Span = Span::from_secs(2);
 /// Counters tell of a packet this long after its answer would have come, at the latest.
 const COUNTED: Span = Span::from_millis(300);
+/// Between two questions to the anchor.
+const APART: Span = Span::from_millis(25);
 /// So many lost questions may be chance.
 const QUESTIONS_LOST: u64 = 1;
 /// When so many flows lose alike, it is the path that loses.
@@ -90,6 +92,8 @@ impl Host {
         if let Some(client) = &path.client {
             path.questions.expire(now, client.answer_within());
         }
+        // Without questions nothing would show that probes pass.
+        let asks = path.client.as_ref().is_some_and(|client| client.config().doubt.is_some());
         let Some(totals) = path.totals() else { return };
         let up = was_up && path.is_up();
         if path.watch.is_none() && totals.lost == [0; 2] {
@@ -107,7 +111,7 @@ impl Host {
             Some(audit) => audit.on_lost(now, totals.lost),
             None => {
                 let rested = watch.ended.is_none_or(|at| now.since(at) >= PAUSE);
-                if jumps && up && rested && registered {
+                if jumps && up && rested && registered && asks {
                     let flows = self.flows_on(number);
                     self.begin_audit(now, number, flows);
                 }
@@ -133,12 +137,18 @@ impl Host {
         self.review_hold(now, number);
     }
 
-    /// Begins a round.
+    /// Begins a round. Those of several paths do not follow closer than the anchor answers.
     fn count_flows(&mut self, now: Time, number: u8) {
+        let soon = self.counted_at.map(|at| at + APART).filter(|at| *at > now);
         let Some(path) = self.paths.get_mut(&number) else { return };
         let audit = path.watch.as_deref_mut().and_then(|watch| watch.audit.as_mut());
         let Some(audit) = audit else { return };
+        if let Some(at) = soon {
+            audit.next = at;
+            return;
+        }
         audit.next = now + audit.pause(now);
+        self.counted_at = Some(now);
         self.rounds = self.rounds.wrapping_add(1);
         let order = Order::CountFlows(round_of(self.rounds, number), audit.flows.clone());
         self.out.push_back(Output::Order(order));
@@ -166,7 +176,8 @@ impl Host {
         audit.answer(now, round, seen);
         let filtered: Vec<Found> =
             self.judged(number, ENOUGH).into_iter().filter(|found| found.filtered).collect();
-        let alike = filtered.len() >= ALIKE && self.all_alike(number);
+        let alike = filtered.len() + self.lately_filtered(now, number) >= ALIKE
+            && self.all_alike(now, number);
         if filtered.is_empty() || alike {
             self.review_hold(now, number);
             return;
@@ -204,12 +215,22 @@ impl Host {
         audit.judge(settle, totals, least)
     }
 
-    /// Whether every flow that sends enough to be judged loses all, in one direction.
-    fn all_alike(&self, number: u8) -> bool {
-        let judged = self.judged(number, FEW);
+    /// How many flows were found to be filtered on a path in the last minute.
+    fn lately_filtered(&self, now: Time, number: u8) -> usize {
+        let lately = |(_, of): &(FlowKey, u8), filter: &Filter| {
+            *of == number && !filter.released && now.since(filter.at) < RETRY
+        };
+        self.filters.iter().filter(|(place, filter)| lately(place, filter)).count()
+    }
+
+    /// Whether every flow that sends enough to be judged loses all, in one direction, and with those found lately they are
+    /// several.
+    fn all_alike(&self, now: Time, number: u8) -> bool {
+        let (judged, lately) = (self.judged(number, FEW), self.lately_filtered(now, number));
         [Direction::Up, Direction::Down].into_iter().any(|way| {
-            let mut of_way = judged.iter().filter(|found| found.direction == way);
-            of_way.clone().count() >= ALIKE && of_way.all(|found| found.mostly)
+            let of_way = || judged.iter().filter(|found| found.direction == way);
+            let some = of_way().count();
+            some > 0 && some + lately >= ALIKE && of_way().all(|found| found.mostly)
         })
     }
 
@@ -244,7 +265,8 @@ impl Host {
         let judged = self.judged(number, FEW);
         let loses = |found: &Found| found.counted.lost() > 0;
         let questions_pass = !Host::lost_questions(path, audit);
-        if judged.iter().any(|found| found.mostly) && questions_pass && !self.all_alike(number) {
+        if judged.iter().any(|found| found.mostly) && questions_pass && !self.all_alike(now, number)
+        {
             return now.since(verdict.at) < LIKELY;
         }
         let is_decided = judged.iter().any(|found| loses(found) && !found.mostly);
@@ -270,6 +292,8 @@ impl Host {
                 self.filters.remove(&oldest);
             }
         }
+        let payload = self.paths.get(&number).map_or(Size::MOST, |path| path.payload(direction));
+        let most = payload.max(Size::LEAST);
         let filter = Filter {
             direction,
             counted,
@@ -279,7 +303,7 @@ impl Host {
             due: now + wait,
             wait,
             test: None,
-            bytes: (Header::LEN as u16).saturating_add(length).clamp(Size::LEAST, Size::MOST),
+            bytes: (Header::LEN as u16).saturating_add(length).clamp(Size::LEAST, most),
         };
         self.filters.insert((key, number), filter);
         let to = self.flows.get(&key).and_then(|flow| self.path_for(&key, flow.class, flow.pinned));
@@ -305,8 +329,24 @@ impl Host {
             && self.filters.get(&(*key, number)).is_some_and(|filter| !filter.released)
     }
 
+    /// The path for a flow whose class uses this one: another if this one filters it. Once elsewhere it stays there as long
+    /// as that path carries it, and where every path filters it.
+    pub(super) fn open_path(&self, key: &FlowKey, class: Class, number: u8) -> u8 {
+        if !self.is_filtered(key, number) {
+            return number;
+        }
+        let present = self.flows.get(key).map(|flow| flow.path);
+        let carries = |n: &u8| {
+            let path = self.paths.get(n).filter(|path| path.is_up() && !path.is_lossy());
+            *n != number && path.is_some() && !self.is_filtered(key, *n)
+        };
+        let stays = || present.filter(|n| self.paths.get(n).is_some_and(|path| path.is_set()));
+        let elsewhere = present.filter(carries).or_else(|| self.beside_filter(key, class, number));
+        elsewhere.or_else(stays).unwrap_or(number)
+    }
+
     /// The best usable path for a flow that its class's path filters; `None` if there is no other.
-    pub(super) fn beside_filter(&self, key: &FlowKey, class: Class, number: u8) -> Option<u8> {
+    fn beside_filter(&self, key: &FlowKey, class: Class, number: u8) -> Option<u8> {
         let views: Vec<_> = self.views();
         let open =
             views.into_iter().filter(|view| !self.is_filtered(key, view.id.0)).collect::<Vec<_>>();
@@ -323,7 +363,10 @@ impl Host {
 
     /// The filtered flows: flow, path, and what is known.
     pub fn filters(&self) -> impl Iterator<Item = (&FlowKey, &str, &Filter)> {
-        let there = self.filters.iter().filter(|(_, filter)| !filter.released);
+        let there = self
+            .filters
+            .iter()
+            .filter(|((key, _), filter)| !filter.released && self.flows.contains_key(key));
         there.filter_map(|((key, number), filter)| {
             Some((key, self.paths.get(number)?.name(), filter))
         })
@@ -388,8 +431,11 @@ impl Host {
                 self.filters.remove(&(key, number));
                 continue;
             }
-            if filter.test.take().is_some() || !is_up {
+            let unanswered = filter.test.take().is_some();
+            if unanswered && is_up {
                 filter.wait = (filter.wait * 2).min(LONGEST_RETRY);
+            }
+            if unanswered || !is_up {
                 filter.due = now + filter.wait;
                 continue;
             }

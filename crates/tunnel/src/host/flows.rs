@@ -97,10 +97,7 @@ impl Host {
             self.paths.iter().find(|(_, path)| has(path)).map(|(n, _)| *n)
         };
         let current = || self.steering.current(class).map(|PathId(n)| n);
-        let open = |n: u8| match self.is_filtered(key, n) {
-            true => self.beside_filter(key, class, n).unwrap_or(n),
-            false => n,
-        };
+        let open = |n: u8| self.open_path(key, class, n);
         pinned
             .filter(up)
             .or_else(|| current().filter(is_set).map(open))

@@ -170,8 +170,13 @@ impl Host {
         let local = if fault(30) { path.local } else { local };
         let new = (interface.index, local, remote.ip(), gateway);
         if new != (path.ifindex, path.local, path.remote.ip(), path.gateway) {
+            let moved = (path.ifindex, path.gateway) != (interface.index, gateway);
             (path.ifindex, path.local, path.remote, path.gateway) =
                 (interface.index, local, remote, gateway);
+            if moved {
+                // Another network filters other things.
+                self.forget_filters(number);
+            }
             self.configure(number);
             self.show_endpoint(now, number);
             self.await_answer(now, number);
@@ -192,6 +197,7 @@ impl Host {
 
     fn remove_path(&mut self, now: Time, number: u8) {
         let Some(path) = self.paths.remove(&number) else { return };
+        self.forget_filters(number);
         if path.is_set() {
             self.leave(number);
             self.move_off(now, number, &path.name, Cause::InterfaceGone);

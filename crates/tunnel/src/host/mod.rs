@@ -42,7 +42,6 @@ use segue_steering::{Class, Steering};
 use segue_wire::FlowKey;
 use segue_wire::signal::{FromAnchor, FromHost, Refusal, SIGNAL_VERSION};
 
-pub(crate) use audit::mean_length;
 pub use flows::Flow;
 use flows::{Moved, Waiting};
 pub use path::Path;
@@ -91,6 +90,8 @@ pub struct Host {
     filters: BTreeMap<(FlowKey, u8), Filter>,
     /// Rounds of counts of flows so far.
     rounds: u32,
+    /// When the last began.
+    counted_at: Option<Time>,
     waiting: VecDeque<Waiting>,
     /// Why each class moved last.
     decisions: SmallMap<Class, Moved>,
@@ -138,6 +139,7 @@ impl Host {
             flows: BTreeMap::new(),
             filters: BTreeMap::new(),
             rounds: 0,
+            counted_at: None,
             waiting: VecDeque::new(),
             decisions: SmallMap::new(),
             evaluated: Time::ZERO,

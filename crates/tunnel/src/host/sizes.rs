@@ -44,6 +44,11 @@ impl Path {
         limit.saturating_add(self.overhead())
     }
 
+    /// The largest UDP payload that the path takes in a direction.
+    pub(super) fn payload(&self, way: Direction) -> u16 {
+        self.mtu(way).saturating_sub(self.overhead())
+    }
+
     /// The largest inner packet that the path takes in a direction.
     pub(super) fn inner(&self, way: Direction) -> u16 {
         self.inside(self.mtu(way))

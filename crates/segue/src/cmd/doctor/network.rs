@@ -281,7 +281,7 @@ fn source(
     let mut why = Vec::new();
     if tried.is_some() {
         why.push(format!(
-            "{} was not answered; name the right one with path.{name}.source",
+            "{} was not answered at the last try; name the right one with path.{name}.source",
             first.source
         ));
     } else if ways.len() > 1 {

@@ -143,8 +143,8 @@ impl<P: Clone> Datapath for Model<P> {
     fn count_flow(&mut self, key: &FlowKey) -> Option<FlowCount> {
         let bound = *self.flows.get(key)?;
         let Bound { slot, sent, bytes, received, .. } = bound;
-        let own = self.next_hop(&bound) == Some((slot, false));
-        own.then_some(FlowCount { slot, sent, received, bytes })
+        let length = bytes.checked_div(sent.into()).unwrap_or(0) as u32;
+        Some(FlowCount { slot, sent, received, length })
     }
 
     fn send_probes(&mut self, orders: &[ProbeOrder]) -> Result<(), Infallible> {
