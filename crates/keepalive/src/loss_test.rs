@@ -308,7 +308,8 @@ impl LossTest {
 
 impl Counted {
     /// The packets since `earlier`; `None` if a counter went backwards.
-    fn since(self, earlier: Counted) -> Option<Counted> {
+    #[must_use]
+    pub fn since(self, earlier: Counted) -> Option<Counted> {
         let sent = self.sent.checked_sub(earlier.sent)?;
         Some(Counted { sent, received: self.received.checked_sub(earlier.received)? })
     }

@@ -180,13 +180,7 @@ impl Audit {
                 let before = &self.rounds[from];
                 let way = usize::from(direction == Direction::Down);
                 let of_path = totals.lost[way].saturating_sub(before.totals.lost[way]);
-                let questions = Counted {
-                    sent: totals.questions.sent.saturating_sub(before.totals.questions.sent),
-                    received: totals
-                        .questions
-                        .received
-                        .saturating_sub(before.totals.questions.received),
-                };
+                let questions = totals.questions.since(before.totals.questions).unwrap_or_default();
                 let mostly = f64::from(lost) >= FILTERED * f64::from(sent);
                 let filtered =
                     mostly && of_path as f64 >= AGREES * f64::from(lost) && pass(questions, least);

@@ -57,10 +57,18 @@ impl Path {
         Some(Totals { questions: self.questions.settled(), lost })
     }
 
+    /// The look at its flows that is under way.
+    fn audit(&self) -> Option<&Audit> {
+        self.watch.as_deref()?.audit.as_ref()
+    }
+
+    fn audit_mut(&mut self) -> Option<&mut Audit> {
+        self.watch.as_deref_mut()?.audit.as_mut()
+    }
+
     /// When the next round of counts is due.
     pub(super) fn audit_deadline(&self) -> Deadline {
-        let audit = self.watch.as_deref()?.audit.as_ref()?;
-        Some((audit.next, "the flows of a path that loses packets are counted"))
+        Some((self.audit()?.next, "the flows of a path that loses packets are counted"))
     }
 
     /// Whether its losses are those of filtered flows.
@@ -70,7 +78,7 @@ impl Path {
 
     /// Whether the path is asked for its counts, since its flows are being looked at.
     pub(super) fn is_audited(&self) -> bool {
-        self.watch.as_deref().is_some_and(|watch| watch.audit.is_some())
+        self.audit().is_some()
     }
 }
 
@@ -99,7 +107,7 @@ impl Host {
         if path.watch.is_none() && totals.lost == [0; 2] {
             return;
         }
-        let watch = path.watch.get_or_insert_with(|| Box::new(FlowWatch::new(now, [0; 2])));
+        let watch = path.watch.get_or_insert_with(|| Box::new(FlowWatch::new(now)));
         if !up {
             // An outage is another matter, also in the first counts after it.
             (watch.at, watch.lost) = (now, totals.lost);
@@ -141,8 +149,7 @@ impl Host {
     fn count_flows(&mut self, now: Time, number: u8) {
         let soon = self.counted_at.map(|at| at + APART).filter(|at| *at > now);
         let Some(path) = self.paths.get_mut(&number) else { return };
-        let audit = path.watch.as_deref_mut().and_then(|watch| watch.audit.as_mut());
-        let Some(audit) = audit else { return };
+        let Some(audit) = path.audit_mut() else { return };
         if let Some(at) = soon {
             audit.next = at;
             return;
@@ -159,8 +166,7 @@ impl Host {
     pub(super) fn on_counted(&mut self, now: Time, round: u32, counts: &[Option<FlowCount>]) {
         let Some(path) = self.paths.get_mut(&path_of(round)) else { return };
         let Some(totals) = path.totals() else { return };
-        let audit = path.watch.as_deref_mut().and_then(|watch| watch.audit.as_mut());
-        let Some(audit) = audit else { return };
+        let Some(audit) = path.audit_mut() else { return };
         audit.count(now, round, counts, totals);
         let flows = audit.flows.iter().map(CountedFlow::from).collect();
         let message = FromHost::CountFlows { round, flows };
@@ -171,13 +177,12 @@ impl Host {
     pub(super) fn on_flow_counts(&mut self, now: Time, round: u32, seen: Vec<FlowSeen>) {
         let number = path_of(round);
         let Some(path) = self.paths.get_mut(&number) else { return };
-        let audit = path.watch.as_deref_mut().and_then(|watch| watch.audit.as_mut());
-        let Some(audit) = audit else { return };
+        let Some(audit) = path.audit_mut() else { return };
         audit.answer(now, round, seen);
         let filtered: Vec<Found> =
             self.judged(number, ENOUGH).into_iter().filter(|found| found.filtered).collect();
         let alike = filtered.len() + self.lately_filtered(now, number) >= ALIKE
-            && self.all_alike(now, number);
+            && self.all_alike(now, number, &self.judged(number, FEW));
         if filtered.is_empty() || alike {
             self.review_hold(now, number);
             return;
@@ -208,8 +213,8 @@ impl Host {
         // A path that takes smaller packets than before loses flows that send larger ones, until its size is known.
         let settle = path.client.as_ref().map(Client::answer_within);
         let settle = settle.filter(|_| !path.tests_sizes());
-        let audit = path.watch.as_deref().and_then(|watch| watch.audit.as_ref());
-        let (Some(audit), Some(settle), Some(totals)) = (audit, settle, path.totals()) else {
+        let (Some(audit), Some(settle), Some(totals)) = (path.audit(), settle, path.totals())
+        else {
             return Vec::new();
         };
         audit.judge(settle, totals, least)
@@ -225,8 +230,8 @@ impl Host {
 
     /// Whether every flow that sends enough to be judged loses all, in one direction, and with those found lately they are
     /// several.
-    fn all_alike(&self, now: Time, number: u8) -> bool {
-        let (judged, lately) = (self.judged(number, FEW), self.lately_filtered(now, number));
+    fn all_alike(&self, now: Time, number: u8, judged: &[Found]) -> bool {
+        let lately = self.lately_filtered(now, number);
         [Direction::Up, Direction::Down].into_iter().any(|way| {
             let of_way = || judged.iter().filter(|found| found.direction == way);
             let some = of_way().count();
@@ -256,8 +261,7 @@ impl Host {
         let Some(verdict) = path.losses.as_deref().and_then(|losses| losses.latest()) else {
             return false;
         };
-        let audit = path.watch.as_deref().and_then(|watch| watch.audit.as_ref());
-        let Some(audit) = audit else { return false };
+        let Some(audit) = path.audit() else { return false };
         // One that was told stands.
         if path.loss_told != [false; 2] {
             return false;
@@ -265,8 +269,8 @@ impl Host {
         let judged = self.judged(number, FEW);
         let loses = |found: &Found| found.counted.lost() > 0;
         let questions_pass = !Host::lost_questions(path, audit);
-        if judged.iter().any(|found| found.mostly) && questions_pass && !self.all_alike(now, number)
-        {
+        let likely = judged.iter().any(|found| found.mostly) && questions_pass;
+        if likely && !self.all_alike(now, number, &judged) {
             return now.since(verdict.at) < LIKELY;
         }
         let is_decided = judged.iter().any(|found| loses(found) && !found.mostly);
@@ -400,8 +404,7 @@ impl Host {
 
     fn is_audit_over(&self, now: Time, number: u8) -> bool {
         let Some(path) = self.paths.get(&number) else { return true };
-        let audit = path.watch.as_deref().and_then(|watch| watch.audit.as_ref());
-        let Some(audit) = audit.filter(|_| path.is_up()) else { return true };
+        let Some(audit) = path.audit().filter(|_| path.is_up()) else { return true };
         let age = now.since(audit.began);
         if self.judged(number, FEW).iter().any(|found| found.mostly) {
             return age >= LONGEST;

@@ -120,8 +120,8 @@ impl Host {
     /// A path's client has taken something: judges its counts.
     pub(super) fn judge_losses(&mut self, now: Time, number: u8, was_up: bool) {
         // Where there is no other path, a verdict of loss would say nothing more.
-        let other = self.paths.iter().any(|(n, path)| *n != number && path.is_up());
-        let keeps_filtered = !other && self.keeps_filtered(number);
+        let other = || self.paths.iter().any(|(n, path)| *n != number && path.is_up());
+        let keeps_filtered = self.keeps_filtered(number) && !other();
         let Some(path) = self.paths.get_mut(&number) else { return };
         let excused = keeps_filtered || path.is_excused(now);
         path.test_losses(now, was_up, excused);

@@ -30,10 +30,10 @@ pub(super) struct FlowWatch {
 }
 
 impl FlowWatch {
-    pub(super) fn new(now: Time, lost: [u64; 2]) -> FlowWatch {
+    pub(super) fn new(now: Time) -> FlowWatch {
         FlowWatch {
             at: now,
-            lost,
+            lost: [0; 2],
             usual: [0.0; 2],
             audit: None,
             ended: None,
