@@ -84,7 +84,12 @@ fn measured(status: &mut PathStatus, e: &Estimates) {
 }
 
 /// Fills what was agreed.
-fn agreed(status: &mut PathStatus, mode: Mode, rides: bool, encapsulation: Encapsulation) {
+fn agreed(
+    status: &mut PathStatus,
+    mode: Mode,
+    [rides, checksums]: [bool; 2],
+    encapsulation: Encapsulation,
+) {
     status.mode = match mode {
         Mode::Both => "both",
         Mode::Client => "client",
@@ -92,7 +97,7 @@ fn agreed(status: &mut PathStatus, mode: Mode, rides: bool, encapsulation: Encap
         Mode::RoundTripLoss => "round-trip-loss",
     }
     .into();
-    status.rides = rides;
+    (status.rides, status.checksums) = (rides, checksums);
     status.encapsulation = match encapsulation {
         Encapsulation::Segue => "segue",
         Encapsulation::Upmt => "upmt",
@@ -199,7 +204,7 @@ pub fn host_paths(host: &Host, datapath: &mut dyn LinuxDatapath, now: Time) -> V
             agreed(
                 &mut status,
                 path.keepalive().mode,
-                path.keepalive().rides,
+                [path.keepalive().rides, path.checksums()],
                 path.encapsulation(),
             );
             status.why = path.why().map(|(why, changed)| why_status(now, why, changed));
@@ -241,7 +246,12 @@ pub fn anchor_paths(anchor: &Anchor, datapath: &mut dyn LinuxDatapath) -> Vec<Pa
                 tau_s: server.config().taus.iter().map(|t| t.rise.as_secs_f64()).collect(),
                 ..PathStatus::default()
             };
-            agreed(&mut status, path.mode(), path.rides(), path.encapsulation());
+            agreed(
+                &mut status,
+                path.mode(),
+                [path.rides(), path.checksums()],
+                path.encapsulation(),
+            );
             measured(&mut status, server.estimates());
             counted(&mut status, slot, datapath, true);
             status

@@ -250,6 +250,8 @@ impl Driver {
                     taus: [segue_wire::signal::Timescale::symmetric(1_000); 2],
                     follows_use: false,
                     largest: 1_456,
+                    v6: false,
+                    checksums: false,
                 };
                 let message = FromHost::AddPath(offer);
                 self.feed(AnchorInput::Signal { conn, message });

@@ -3,7 +3,7 @@
 use crate::checksum::pseudo_header;
 use segue_wire::DropReason;
 
-use crate::user::segment::{Cut, VnetHeader};
+use crate::user::segment::{VnetHeader, complete};
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
@@ -22,7 +22,8 @@ pub(crate) fn again(kept: &[u8], gso_size: u16) -> Result<Vec<u8>, DropReason> {
     let most = if gso_size == 0 { kept.len() } else { MAX_HEADERS + usize::from(gso_size) };
     let mut packet = kept[..kept.len().min(most)].to_vec();
     let Some((protocol, transport)) = transport(&packet) else {
-        return if gso_size == 0 { Ok(with_header(&[], &packet)) } else { Err(bad) };
+        let whole = || complete(&VnetHeader::default(), &packet)?.pop().ok_or(bad);
+        return if gso_size == 0 { whole() } else { Err(bad) };
     };
     let mut vnet = VnetHeader { csum_start: transport as u16, ..VnetHeader::default() };
     vnet.csum_offset = if protocol == TCP { 16 } else { 6 };
@@ -49,14 +50,7 @@ pub(crate) fn again(kept: &[u8], gso_size: u16) -> Result<Vec<u8>, DropReason> {
     } else if is_open(&packet, protocol, transport, usize::from(vnet.csum_offset)) {
         vnet.flags = VnetHeader::NEEDS_CSUM;
     }
-    let cut = Cut::new(&vnet, &packet)?;
-    let (mut head, mut body) = (Vec::new(), 0..0);
-    cut.apply(&mut packet, |finished, rest| (head, body) = (finished.to_vec(), rest));
-    Ok(with_header(&head, &packet[body]))
-}
-
-fn with_header(head: &[u8], body: &[u8]) -> Vec<u8> {
-    [&VnetHeader::default().emit()[..], head, body].concat()
+    complete(&vnet, &packet)?.pop().ok_or(bad)
 }
 
 /// Protocol and place of a TCP or UDP header that follows the IP header of an unfragmented packet.

@@ -58,8 +58,8 @@ use segue_wire::{DropReason, Encapsulation, FlowKey, Size};
 
 use self::batch::{Batch, Exit, Exits, Hop};
 use self::convert::{
-    PATH_DEAF, PATH_FOLLOWS_USE, PATH_QUIET, PATH_RIDES, PATH_VIA, PATH_VIA_ONE_WAY, both_ends,
-    family, generation, kernel_endpoint, kernel_path, kernel_route, kernel_size, kernel_sweep,
+    PATH_DEAF, PATH_FOLLOWS_USE, PATH_ONE_WAY, PATH_QUIET, PATH_RIDES, PATH_VIA, both_ends, family,
+    generation, kernel_endpoint, kernel_path, kernel_route, kernel_size, kernel_sweep,
 };
 use self::load::{Programs, load};
 pub use self::options::{EbpfOptions, Xdp};
@@ -230,8 +230,7 @@ impl Datapath for Ebpf {
         let (mut totals, mut outage, mut reinjected) = (Totals::default(), Outage::default(), 0);
         match self.paths.get(&slot) {
             Some(old) if same_cookies(&old.config, &path) => {
-                path.flags |=
-                    old.config.flags & (PATH_VIA | PATH_VIA_ONE_WAY | PATH_QUIET | PATH_DEAF);
+                path.flags |= old.config.flags & (PATH_VIA | PATH_ONE_WAY | PATH_QUIET | PATH_DEAF);
                 path.via_slot = old.config.via_slot;
                 path.heard = old.config.heard;
                 path.silence = old.config.silence;
@@ -280,13 +279,13 @@ impl Datapath for Ebpf {
     fn set_via(&mut self, slot: u32, via: Option<Via>) -> Result<(), DatapathError> {
         self.check_slot(slot)?;
         let Some(path) = self.paths.get_mut(&slot) else { return Ok(()) };
-        path.config.flags &= !(PATH_VIA | PATH_VIA_ONE_WAY);
+        path.config.flags &= !(PATH_VIA | PATH_ONE_WAY);
         path.config.via_slot = 0;
         if let Some(via) = via {
             if via.slot >= self.max_paths {
                 return Err(DatapathError::Slot { slot: via.slot, max: self.max_paths });
             }
-            path.config.flags |= PATH_VIA | if via.one_way { PATH_VIA_ONE_WAY } else { 0 };
+            path.config.flags |= PATH_VIA | if via.one_way { PATH_ONE_WAY } else { 0 };
             path.config.via_slot = via.slot;
         }
         self.shore.tables.set_path(slot, &path.config)

@@ -77,6 +77,8 @@ pub struct Probing {
     pub follows_use: bool,
     /// Form of the packets.
     pub encapsulation: Encapsulation,
+    /// Data have a UDP checksum, as a datapath in the kernel leaves out otherwise.
+    pub checksums: bool,
 }
 
 impl Probing {
@@ -157,6 +159,7 @@ impl Config {
             rides: self.rides,
             follows_use: self.follows_use(),
             encapsulation,
+            checksums: false,
         }
     }
 

@@ -13,7 +13,7 @@ use segue_ip::FlowKey;
 use crate::WireError;
 
 /// The version of these messages; a host with another one is refused.
-pub const SIGNAL_VERSION: u16 = 5;
+pub const SIGNAL_VERSION: u16 = 6;
 /// ALPN name of the signalling connection.
 pub const ALPN: &[u8] = b"segue/1";
 /// Longest message in bytes, without its length field.
@@ -147,6 +147,11 @@ pub struct PathOffer {
     /// The largest inner packet that the path, and the host's device, take on the way down, in bytes, as far as the host
     /// knows; below 1280, in both directions.
     pub largest: u16,
+    /// Its packets leave the host over IPv6. The anchor that gets them over the other protocol knows that they are
+    /// translated on their way.
+    pub v6: bool,
+    /// The host has reasons to think that data need a UDP checksum in both directions.
+    pub checksums: bool,
 }
 
 /// Time constants of an average in milliseconds; 0 follows each sample.
@@ -283,6 +288,8 @@ pub struct PathGrant {
     pub rides: bool,
     /// Form of the path's packets.
     pub encapsulation: Encapsulation,
+    /// Data need a UDP checksum: the host thinks so, or the anchor sees that a translator is on the way.
+    pub checksums: bool,
 }
 
 impl core::fmt::Debug for PathGrant {
@@ -399,6 +406,8 @@ mod tests {
             taus: [1_000, 10_000].map(Timescale::symmetric),
             follows_use: false,
             largest: 1_456,
+            v6: false,
+            checksums: false,
         })
     }
 
@@ -443,6 +452,7 @@ mod tests {
             mode: Mode::Both,
             rides: false,
             encapsulation: Encapsulation::Segue,
+            checksums: false,
         };
         let shown = alloc::format!("{grant:?} {:?}", FromAnchor::PathReady(grant.clone()));
         assert!(shown.contains("17"), "{shown}");

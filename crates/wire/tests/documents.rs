@@ -141,6 +141,8 @@ fn the_messages_in_the_description_of_the_signalling_are_real() {
         taus: [1_000, 10_000].map(Timescale::symmetric),
         follows_use: false,
         largest: 1_456,
+        v6: false,
+        checksums: false,
     };
     let registered = FromAnchor::Registered {
         inner: ["10.77.0.2", "fd5e:67e0::2"].map(|a| a.parse::<IpAddr>().unwrap()).into(),
@@ -155,6 +157,7 @@ fn the_messages_in_the_description_of_the_signalling_are_real() {
         mode: Mode::Both,
         rides: false,
         encapsulation: Encapsulation::Segue,
+        checksums: false,
     };
     let ask = ToEnrol::Enrol {
         version: 1,

@@ -231,6 +231,9 @@ pub struct PathStatus {
     /// Probes may ride on data.
     #[serde(default)]
     pub rides: bool,
+    /// Data have a UDP checksum for a translator that is, or may be, on the way.
+    #[serde(default)]
+    pub checksums: bool,
     /// Packets towards the host pass, as far as is known.
     pub downlink: bool,
     /// Path that carries this one's packets instead.

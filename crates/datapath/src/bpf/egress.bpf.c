@@ -64,13 +64,57 @@ static __always_inline struct path_config *route(__u32 *slot, __u32 generation, 
 
 	if (!path || generation_of(path->rx_cookie) != generation)
 		return 0;
-	if (!(path->flags & (over ? PATH_VIA | PATH_OVER : PATH_VIA)))
+	if (!(path->flags & (over ? PATH_VIA | PATH_ONE_WAY : PATH_VIA)))
 		return path;
-	if (path->flags & PATH_VIA_ONE_WAY || !(path->flags & PATH_VIA))
+	if (path->flags & PATH_ONE_WAY)
 		*flags = FLAG_DATA_ONE_WAY;
 	*slot = path->via_slot;
 	via = path_of(*slot);
 	return via && via->owner == path->owner ? via : 0;
+}
+
+/* Bytes that are added up at a time, and how many of these a packet has at most. */
+#define SUMMED 128
+#define SUMMED_TIMES (9216 / SUMMED)
+
+/* Fills in the UDP checksum of a data packet behind its frame header, for translators, which may drop packets without
+ * one (RFC 7915, 4.5 and 5.1). It covers what a device would complete later, so nothing may be left to devices. */
+__noinline int fill_checksum(struct __sk_buff *skb, const struct outer_ends *to)
+{
+	__u8 bytes[SUMMED] ALIGNED = {};
+	__u32 udp_at, at, left;
+	__u16 check;
+	__u64 sum;
+
+	if (!to)
+		return -1;
+	udp_at = ETH_HLEN + (to->family == 4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr));
+	if (skb->len <= udp_at)
+		return -1;
+	left = skb->len - udp_at;
+	sum = bpf_htons(IPPROTO_UDP) + (__u64)bpf_htons(left);
+	/* The mapped prefix of an IPv4 address adds ffff, which is zero in this arithmetic. */
+	for (int i = 0; i < 4; i++)
+		sum += (__u64)to->local[i] + to->remote[i];
+	at = udp_at;
+	for (int i = 0; i < SUMMED_TIMES && left >= SUMMED; i++) {
+		if (bpf_skb_load_bytes(skb, at, bytes, SUMMED))
+			return -1;
+		sum += (__u32)bpf_csum_diff(0, 0, (void *)bytes, SUMMED, 0);
+		at += SUMMED;
+		left -= SUMMED;
+	}
+	if (left >= SUMMED)
+		return -1;
+	if (left) {
+		__builtin_memset(bytes, 0, sizeof(bytes));
+		if (bpf_skb_load_bytes(skb, at, bytes, left))
+			return -1;
+		sum += (__u32)bpf_csum_diff(0, 0, (void *)bytes, SUMMED, 0);
+	}
+	check = ~fold(sum);
+	check = check ?: 0xffff;
+	return bpf_skb_store_bytes(skb, udp_at + offsetof(struct udphdr, check), &check, sizeof(check), 0);
 }
 
 /* `again`: the daemon has had it already, so passing it on would make a loop. `over`: see `route`. */
@@ -85,7 +129,7 @@ static __always_inline int send_data(struct __sk_buff *skb, __u64 now_ns, int ag
 	struct path_state *state;
 	struct flow_value *flow;
 	struct outer_ends to = {};
-	int result = NO_RIDE;
+	int result = NO_RIDE, checksums;
 
 	if (parse_inner(skb, 0, len, &inner))
 		return drop(DROP_INNER_PACKET);
@@ -100,8 +144,11 @@ static __always_inline int send_data(struct __sk_buff *skb, __u64 now_ns, int ag
 		return again ? drop(DROP_NO_REMOTE) : PASS;
 	if (ends_of(slot, state, &to))
 		return drop(DROP_NO_REMOTE);
-	if (skb->gso_size && inner.key.protocol != PROTO_TCP)
+	checksums = path->flags & PATH_CHECKSUMS;
+	if (skb->gso_size && (checksums || inner.key.protocol != PROTO_TCP))
 		return again ? drop(DROP_ENCAPSULATION) : PASS;
+	if (checksums && !again)
+		return PASS; /* the daemon sends it again, with its own checksums complete */
 	if (path->flags & PATH_FOLLOWS_USE && is_to_be_copied(slot, now_ns))
 		keep_copy(skb, slot, now_ns);
 	amount = measure(skb, 0, len, &inner); /* adjust_room zeroes gso_segs */
@@ -121,7 +168,7 @@ static __always_inline int send_data(struct __sk_buff *skb, __u64 now_ns, int ag
 					: encapsulate_v6(skb, &to, &header, inner.tos);
 	if (result > 0 && !again)
 		return PASS;
-	if (result)
+	if (result || (checksums && fill_checksum(skb, &to)))
 		return drop(DROP_ENCAPSULATION);
 	flow_packets = amount.packets ? amount.packets : 1;
 	if (amount.packets)

@@ -43,7 +43,7 @@ enum drop_reason {
 enum order_mark {
 	MARK_PROBE = 0x5e60e001,
 	MARK_AGAIN = 0x5e60e002,
-	MARK_OVER = 0x5e60e003, /* as MARK_AGAIN, and over another path: see PATH_OVER */
+	MARK_OVER = 0x5e60e003, /* as MARK_AGAIN, and over another path: see PATH_ONE_WAY */
 };
 
 /* The tunnel header, segue_wire::Header. Network order. */
@@ -178,12 +178,12 @@ struct endpoint {
 
 enum path_flag {
 	PATH_USED = 1,
-	PATH_VIA = 2,
-	PATH_VIA_ONE_WAY = 4,
+	PATH_VIA = 2,     /* packets take `via_slot` */
+	PATH_ONE_WAY = 4, /* what takes it is marked so; without PATH_VIA, packets with MARK_OVER take it */
 	PATH_QUIET = 8, /* probes that say nothing new are kept from the daemon */
 	PATH_RIDES = 16, /* probes may ride on data packets */
 	PATH_FOLLOWS_USE = 32, /* a host's daemon is told when data follow a silence; an anchor answers soon */
-	PATH_OVER = 64, /* packets with MARK_OVER take `via_slot` */
+	PATH_CHECKSUMS = 64, /* data have a UDP checksum: see `fill_checksum` */
 	PATH_DEAF = 128, /* anchor: `silence` is of the downlink alone, and counts packets */
 };
 

@@ -21,10 +21,10 @@ pub(super) const SILENCE_UNIT_US: f64 = 4_000.0;
 
 pub(super) const PATH_USED: u8 = path_flag::PATH_USED.0 as u8;
 pub(super) const PATH_VIA: u8 = path_flag::PATH_VIA.0 as u8;
-pub(super) const PATH_VIA_ONE_WAY: u8 = path_flag::PATH_VIA_ONE_WAY.0 as u8;
+pub(super) const PATH_ONE_WAY: u8 = path_flag::PATH_ONE_WAY.0 as u8;
 pub(super) const PATH_RIDES: u8 = path_flag::PATH_RIDES.0 as u8;
 pub(super) const PATH_FOLLOWS_USE: u8 = path_flag::PATH_FOLLOWS_USE.0 as u8;
-pub(super) const PATH_OVER: u8 = path_flag::PATH_OVER.0 as u8;
+pub(super) const PATH_CHECKSUMS: u8 = path_flag::PATH_CHECKSUMS.0 as u8;
 pub(super) const PATH_DEAF: u8 = path_flag::PATH_DEAF.0 as u8;
 pub(super) const PATH_QUIET: u8 = path_flag::PATH_QUIET.0 as u8;
 
@@ -45,7 +45,8 @@ pub(super) fn kernel_path(config: &PathSetup, scale: u8) -> path_config {
         n: u16::try_from(probing.n).unwrap_or(u16::MAX),
         flags: PATH_USED
             | if probing.rides { PATH_RIDES } else { 0 }
-            | if probing.follows_use { PATH_FOLLOWS_USE } else { 0 },
+            | if probing.follows_use { PATH_FOLLOWS_USE } else { 0 }
+            | if probing.checksums { PATH_CHECKSUMS } else { 0 },
         scale: scale | (kernel_mode(probing.mode).0 as u8) << MODE_SHIFT,
         heard: 0,
         k: probing.k,

@@ -5,7 +5,7 @@ use segue_keepalive::is_stale;
 use segue_wire::flow::Inner;
 
 use super::Ebpf;
-use super::convert::{PATH_FOLLOWS_USE, PATH_OVER, PATH_VIA};
+use super::convert::{PATH_FOLLOWS_USE, PATH_ONE_WAY, PATH_VIA};
 use super::skel::path_config;
 use crate::user::segment::VnetHeader;
 use crate::{DatapathError, Reinjection, copies};
@@ -58,7 +58,7 @@ impl Ebpf {
         let stays = path.config.flags & PATH_VIA == 0;
         if stays {
             let over = path_config {
-                flags: path.config.flags | PATH_OVER,
+                flags: path.config.flags | PATH_ONE_WAY,
                 via_slot: order.over,
                 ..path.config
             };

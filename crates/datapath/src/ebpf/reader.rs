@@ -1,5 +1,6 @@
 //! The thread behind the TUN device: packets that the programs did not take, and the programs' events.
 
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,8 +16,8 @@ use segue_wire::flow::Inner;
 use segue_wire::header::flags::{REQUEST_QUESTION, REQUEST_REPORT, RESPONSE_QUESTION};
 use segue_wire::{DropReason, Probe, Size};
 
-use super::convert::{kernel_answer, kernel_size};
-use super::skel::{event_flag, probe_data, probe_event, probe_kind, probe_order};
+use super::convert::{PATH_CHECKSUMS, kernel_answer, kernel_size};
+use super::skel::{event_flag, path_config, probe_data, probe_event, probe_kind, probe_order};
 use super::tables::Tables;
 use crate::device::{Injector, PACKET_MAX, Tun, VNET_LEN, ethertype, is_local};
 use crate::drops::Drops;
@@ -25,6 +26,7 @@ use crate::maps::Shared;
 use crate::maps::unmapped;
 use crate::misses::{Missed, Misses};
 use crate::sync::lock;
+use crate::user::segment::{VnetHeader, complete};
 use crate::{DatapathEvent, EventSink, MissPacket, ProbeEvent, ProbeKind, Role, STAMP_TO_WIRE};
 
 /// Time between two sweeps for packets whose decision never came.
@@ -85,7 +87,9 @@ impl Shore {
         let waiting = self.held().settle(&packet.key);
         let mut packets = vec![packet.bytes];
         packets.extend(waiting);
-        self.send_again(packets.iter().map(Vec::as_slice));
+        let carrier = self.tables.carrier(&packet.key);
+        let ready = packets.iter().flat_map(|bytes| self.ready(carrier.as_ref(), bytes));
+        self.send_again(&ready.collect::<Vec<_>>());
     }
 
     /// Gives up a packet that had missed, and those of its flow that wait behind it.
@@ -99,12 +103,28 @@ impl Shore {
         self.put(&self.over, packets.iter().map(Vec::as_slice));
     }
 
+    /// A packet as it goes back to the programs. Where data need checksums, those that its sender left to the device are
+    /// completed here, and so is a super-packet cut.
+    fn ready<'a>(&self, carrier: Option<&path_config>, bytes: &'a [u8]) -> Vec<Cow<'a, [u8]>> {
+        if carrier.is_none_or(|path| path.flags & PATH_CHECKSUMS == 0) {
+            return vec![Cow::Borrowed(bytes)];
+        }
+        let Some((vnet, packet)) = VnetHeader::split(bytes) else { return Vec::new() };
+        match complete(&vnet, packet) {
+            Ok(packets) => packets.into_iter().map(Cow::Owned).collect(),
+            Err(reason) => {
+                self.drops.add(reason, 1);
+                Vec::new()
+            }
+        }
+    }
+
     fn held(&self) -> MutexGuard<'_, Misses> {
         lock(&self.held)
     }
 
-    fn send_again<'a>(&self, packets: impl Iterator<Item = &'a [u8]>) {
-        self.put(&self.again, packets);
+    fn send_again(&self, packets: &[Cow<'_, [u8]>]) {
+        self.put(&self.again, packets.iter().map(|packet| &**packet));
     }
 
     fn put<'a>(&self, injector: &Injector, packets: impl Iterator<Item = &'a [u8]>) {
@@ -117,9 +137,9 @@ impl Shore {
     fn hold(&self, owner: u32, inner: &Inner, bytes: &[u8], now: Time) -> Option<MissPacket> {
         let mut held = self.held();
         // The flow has been bound since, and its waiting packets have left: nothing would release this one.
-        if self.tables.is_bound(&inner.key) {
+        if let Some(carrier) = self.tables.carrier(&inner.key) {
             drop(held);
-            self.send_again(std::iter::once(bytes));
+            self.send_again(&self.ready(Some(&carrier), bytes));
             return None;
         }
         match held.take(owner, inner.key, inner.dscp, bytes, now) {
@@ -221,9 +241,9 @@ fn read_packets(shore: &Shore, sink: &EventSink, buffers: &mut [Vec<u8>]) {
         let Some(n) = shore.tun.read(buffer) else { break };
         let bytes = &buffer[..n];
         let Some(inner) = inner_of(shore, bytes) else { continue };
-        if shore.tables.is_bound(&inner.key) {
-            // The kernel does not encapsulate this kind; here it is segmented and plain.
-            again.push(bytes);
+        if let Some(carrier) = shore.tables.carrier(&inner.key) {
+            // The programs do not encapsulate this kind as it was.
+            again.extend(shore.ready(Some(&carrier), bytes));
             continue;
         }
         let owner = match shore.role {
@@ -240,7 +260,7 @@ fn read_packets(shore: &Shore, sink: &EventSink, buffers: &mut [Vec<u8>]) {
             }
         }
     }
-    shore.send_again(again.into_iter());
+    shore.send_again(&again);
 }
 
 /// The inner packet, unless it is broken or stays on this device.

@@ -260,19 +260,17 @@ impl Tables {
         Some((flow.generation, FlowCount { slot, sent, received, length: length as u32 }))
     }
 
-    /// Whether the programs would send a packet of this flow over an existing path.
-    pub(super) fn is_bound(&self, key: &FlowKey) -> bool {
+    /// The path over which the programs would send a packet of this flow.
+    pub(super) fn carrier(&self, key: &FlowKey) -> Option<path_config> {
         let path = |slot: &u32| {
             get::<_, path_config>(&self.paths, slot).filter(|path| path.flags & PATH_USED != 0)
         };
-        let Some(flow) = get::<_, flow_value>(&self.flows, &flow_key::from(key)) else {
-            return false;
-        };
-        let bound = path(&flow.slot).filter(|path| generation(path) == flow.generation);
-        bound.is_some_and(|bound| {
-            let via = || path(&bound.via_slot).filter(|via| via.owner == bound.owner);
-            bound.flags & PATH_VIA == 0 || via().is_some()
-        })
+        let flow = get::<_, flow_value>(&self.flows, &flow_key::from(key))?;
+        let bound = path(&flow.slot).filter(|path| generation(path) == flow.generation)?;
+        if bound.flags & PATH_VIA == 0 {
+            return Some(bound);
+        }
+        path(&bound.via_slot).filter(|via| via.owner == bound.owner)
     }
 
     /// A page of the flows on slots and generations that are `wanted`.

@@ -176,6 +176,21 @@ impl Cut {
     }
 }
 
+/// A packet from the TUN device as packets of the wire, complete, each behind an empty virtio header.
+///
+/// # Errors
+/// As [`Cut::new`].
+pub(crate) fn complete(vnet: &VnetHeader, packet: &[u8]) -> Result<Vec<Vec<u8>>, DropReason> {
+    let cut = Cut::new(vnet, packet)?;
+    let mut packet = packet.to_vec();
+    let mut parts = Vec::new();
+    cut.apply(&mut packet, |head, body| parts.push((head.to_vec(), body)));
+    let whole = |(head, body): &(Vec<u8>, std::ops::Range<usize>)| {
+        [&VnetHeader::default().emit()[..], head, &packet[body.clone()]].concat()
+    };
+    Ok(parts.iter().map(whole).collect())
+}
+
 /// Longest inner headers that are cut: IPv6 with extension headers, or IPv4 with options, and TCP.
 const MAX_HEADER: usize = 256;
 

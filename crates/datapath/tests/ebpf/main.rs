@@ -4,6 +4,7 @@
 
 mod bare;
 mod batch;
+mod checksums;
 mod crash;
 mod differential;
 mod forward;

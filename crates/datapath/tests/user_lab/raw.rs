@@ -54,17 +54,10 @@ impl Tap {
         assert_eq!(sent, packet.len() as isize, "{}", std::io::Error::last_os_error());
     }
 
-    /// Waits until exactly this packet has arrived on the device.
-    pub(crate) fn expect(&self, packet: &[u8]) {
-        self.expect_where(&format!("{packet:02x?}"), |got| got == packet);
-    }
-
-    /// Waits until a matching packet has arrived on the device.
-    pub(crate) fn expect_where(&self, what: &str, fits: impl Fn(&[u8]) -> bool) {
-        let deadline = Instant::now() + Duration::from_secs(10);
-        let mut seen = Vec::new();
+    /// The next packet that has arrived on the device, or has left over it, if there is one.
+    pub(crate) fn next(&self, left: bool) -> Option<Vec<u8>> {
         let mut buffer = [0u8; 66_000];
-        while Instant::now() < deadline {
+        loop {
             let (fd, flags) = (self.socket.as_raw_fd(), libc::MSG_DONTWAIT);
             let mut from = self.address(0);
             let mut len = std::mem::size_of_val(&from) as u32;
@@ -74,15 +67,32 @@ impl Tap {
                 libc::recvfrom(fd, data, buffer.len(), flags, from, &mut len)
             };
             match usize::try_from(n) {
-                // The socket shows its own outgoing packets too.
-                Ok(_) if from.sll_pkttype == 4 => {}
-                Ok(n) if fits(&buffer[..n]) => return,
-                Ok(n) => seen.push(buffer[..n].to_vec()),
+                // The socket shows outgoing packets too, even its own.
+                Ok(_) if (from.sll_pkttype == libc::PACKET_OUTGOING) != left => {}
+                Ok(n) => return Some(buffer[..n].to_vec()),
                 Err(_) => {
                     let error = std::io::Error::last_os_error();
                     assert_eq!(error.kind(), ErrorKind::WouldBlock, "{error}");
-                    std::thread::sleep(Duration::from_millis(1));
+                    return None;
                 }
+            }
+        }
+    }
+
+    /// Waits until exactly this packet has arrived on the device.
+    pub(crate) fn expect(&self, packet: &[u8]) {
+        self.expect_where(&format!("{packet:02x?}"), |got| got == packet);
+    }
+
+    /// Waits until a matching packet has arrived on the device.
+    pub(crate) fn expect_where(&self, what: &str, fits: impl Fn(&[u8]) -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let mut seen = Vec::new();
+        while Instant::now() < deadline {
+            match self.next(false) {
+                Some(got) if fits(&got) => return,
+                Some(got) => seen.push(got),
+                None => std::thread::sleep(Duration::from_millis(1)),
             }
         }
         panic!("not within 10 s: {what}\nseen: {seen:02x?}");

@@ -156,6 +156,8 @@ impl Peer {
             taus: [segue_wire::signal::Timescale::symmetric(1_000); 2],
             follows_use: false,
             largest: 1_456,
+            v6: false,
+            checksums: false,
         }
     }
 

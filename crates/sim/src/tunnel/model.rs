@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
 use segue_clock::{Span, Time};
-use segue_keepalive::{Arrival, Copies, MeasuredBy};
+use segue_keepalive::{Arrival, Copies, MeasuredBy, Probing};
 use segue_tunnel::{ProbeEvent, ProbeKind, Ticket};
 use segue_wire::{FlowKey, Probe, ProbeKey};
 
@@ -275,6 +275,12 @@ impl<P: Clone> Model<P> {
     #[must_use]
     pub fn key_of(&self, slot: u32) -> Option<ProbeKey> {
         self.path(slot).map(|path| path.setup.key)
+    }
+
+    /// How a path is probed, and the form of its packets.
+    #[must_use]
+    pub fn probing_of(&self, slot: u32) -> Option<Probing> {
+        self.path(slot).map(|path| path.setup.probing)
     }
 
     /// Whether the destination of a path's packets is known.

@@ -22,6 +22,8 @@ pub struct AnchorPath {
     pub(super) grant: PathGrant,
     /// As the datapath has it.
     pub(super) setup: PathSetup,
+    /// Its requests come over IPv6; `None` before the first.
+    pub(super) comes_v6: Option<bool>,
     pub(super) server: Server,
     /// The host sends requests on it.
     pub(super) on: bool,
@@ -83,6 +85,17 @@ impl AnchorPath {
     #[must_use]
     pub fn encapsulation(&self) -> Encapsulation {
         self.grant.encapsulation
+    }
+
+    /// Data have a UDP checksum, as agreed.
+    #[must_use]
+    pub fn checksums(&self) -> bool {
+        self.grant.checksums
+    }
+
+    /// Whether they need one: where packets arrive over another protocol than they left the host, they are translated.
+    pub(super) fn needs_checksums(&self, offer: &PathOffer) -> bool {
+        offer.checksums || self.comes_v6.is_some_and(|v6| v6 != offer.v6)
     }
 
     /// T_Rmax of eq. 1 with K and T_KA in force and the largest RTT seen.

@@ -3,7 +3,7 @@
 use alloc::string::{String, ToString};
 
 use segue_clock::{Span, Time};
-use segue_keepalive::{Config as Keepalive, MeasuredBy, Server, ServerInput, State};
+use segue_keepalive::{Config as Keepalive, MeasuredBy, Probing, Server, ServerInput, State};
 use segue_wire::signal::{FromAnchor, MAX_NAME, PathGrant, PathOffer, Refusal};
 use segue_wire::{Encapsulation, MAX_PATHS, ProbeKey, TooBig};
 
@@ -32,6 +32,11 @@ fn settings(config: &AnchorConfig, offer: &PathOffer, grant: &PathGrant, taus: &
         doubt: None,
         follows_use: offer.follows_use,
     }
+}
+
+/// What its datapath must know of them.
+fn probing(keepalive: &Keepalive, grant: &PathGrant) -> Probing {
+    Probing { checksums: grant.checksums, ..keepalive.probing(grant.encapsulation) }
 }
 
 impl Anchor {
@@ -77,6 +82,7 @@ impl Anchor {
             mode: offer.mode,
             rides: offer.rides,
             encapsulation: self.encapsulation_for(offer),
+            checksums: offer.checksums,
         };
         self.install(now, owner, slot, offer, &grant);
         Ok(grant)
@@ -102,7 +108,10 @@ impl Anchor {
                 offer.follows_use,
             )
         };
-        let changed = terms(&old.offer) != terms(offer) || old.grant.encapsulation != encapsulation;
+        let checksums = old.needs_checksums(offer);
+        let form = (encapsulation, checksums);
+        let changed = terms(&old.offer) != terms(offer)
+            || (old.grant.encapsulation, old.grant.checksums) != form;
         let mut taus = old.setup.probing.taus;
         if old.offer.taus != offer.taus {
             self.scales.release(&taus);
@@ -113,8 +122,13 @@ impl Anchor {
         let other_mode = path.grant.mode != offer.mode;
         path.offer = offer.clone();
         path.name.clone_from(&offer.name);
-        path.grant =
-            PathGrant { mode: offer.mode, rides: offer.rides, encapsulation, ..path.grant.clone() };
+        path.grant = PathGrant {
+            mode: offer.mode,
+            rides: offer.rides,
+            encapsulation,
+            checksums,
+            ..path.grant.clone()
+        };
         let grant = path.grant.clone();
         if !fits {
             self.fit(owner);
@@ -123,7 +137,7 @@ impl Anchor {
         let path = self.slots.get_mut(&slot)?;
         if changed {
             let keepalive = settings(&self.config, offer, &grant, &taus);
-            path.setup.probing = keepalive.probing(encapsulation);
+            path.setup.probing = probing(&keepalive, &grant);
             self.out.push_back(Output::Order(Order::SetPath(slot, path.setup.clone())));
             if other_mode {
                 path.server = Server::new(keepalive, now, true).without_samples();
@@ -135,6 +149,27 @@ impl Anchor {
             }
         }
         Some(grant)
+    }
+
+    /// Requests of a path come over IPv6, or over IPv4: whether they are translated on their way.
+    pub(super) fn on_family(&mut self, slot: u32, v6: bool) {
+        let Some(path) = self.slots.get_mut(&slot) else { return };
+        if path.comes_v6 == Some(v6) {
+            return;
+        }
+        path.comes_v6 = Some(v6);
+        let checksums = path.needs_checksums(&path.offer);
+        if path.grant.checksums == checksums {
+            return;
+        }
+        path.grant.checksums = checksums;
+        path.setup.probing.checksums = checksums;
+        self.out.push_back(Output::Order(Order::SetPath(slot, path.setup.clone())));
+        let conn = self.hosts.get(&path.owner).and_then(|host| host.conn);
+        if let Some(conn) = conn {
+            let granted = FromAnchor::PathReady(path.grant.clone());
+            self.out.push_back(Output::own(AnchorOutput::Signal(conn, granted)));
+        }
     }
 
     /// The free slot that was used least recently.
@@ -170,7 +205,7 @@ impl Anchor {
             ifindex: 0,
             gateway: None,
             owner,
-            probing: keepalive.probing(grant.encapsulation),
+            probing: probing(&keepalive, grant),
         };
         let path = AnchorPath {
             owner,
@@ -179,6 +214,7 @@ impl Anchor {
             offer: offer.clone(),
             grant: grant.clone(),
             setup: setup.clone(),
+            comes_v6: None,
             server: Server::new(keepalive, now, true).without_samples(),
             on: true,
             down_at: None,

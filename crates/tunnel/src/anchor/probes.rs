@@ -36,6 +36,7 @@ impl Anchor {
         self.drive(now, probe.slot, |server| {
             server.handle(now, ServerInput::Request { arrival, k: probe.k, report: probe.report });
         });
+        self.on_family(probe.slot, probe.remote.ip().to_canonical().is_ipv6());
         self.reinject(now, owner, probe);
         if news {
             self.review_deaf(now, owner, probe.slot);

@@ -183,6 +183,9 @@ impl Host {
             self.judged(number, ENOUGH).into_iter().filter(|found| found.filtered).collect();
         let alike = filtered.len() + self.lately_filtered(now, number) >= ALIKE
             && self.all_alike(now, number, &self.judged(number, FEW));
+        if !filtered.is_empty() {
+            self.suspect_translator(number);
+        }
         if filtered.is_empty() || alike {
             self.review_hold(now, number);
             return;

@@ -128,6 +128,7 @@ impl Host {
             losses: None,
             watch: None,
             questions: Questions::default(),
+            filters_data: false,
             loss_told: [false; 2],
             recounted: None,
             via: None,
@@ -171,13 +172,21 @@ impl Host {
         let new = (interface.index, local, remote.ip(), gateway);
         if new != (path.ifindex, path.local, path.remote.ip(), path.gateway) {
             let moved = (path.ifindex, path.gateway) != (interface.index, gateway);
+            let told = (path.remote.is_ipv6(), path.wants_checksums());
             (path.ifindex, path.local, path.remote, path.gateway) =
                 (interface.index, local, remote, gateway);
             if moved {
                 // Another network filters other things.
+                path.filters_data = false;
+            }
+            let tells = told != (path.remote.is_ipv6(), path.wants_checksums());
+            if moved {
                 self.forget_filters(number);
             }
             self.configure(number);
+            if tells {
+                self.offer(number);
+            }
             self.show_endpoint(now, number);
             self.await_answer(now, number);
         } else {

@@ -25,6 +25,7 @@ mod questions;
 mod sizes;
 mod source;
 mod sources;
+mod translation;
 mod watch;
 
 use alloc::boxed::Box;

@@ -49,6 +49,8 @@ pub struct Path {
     /// What is watched of its flows, once it has lost something.
     pub(super) watch: Option<Box<FlowWatch>>,
     pub(super) questions: Questions,
+    /// Data died on it while probes passed, in the network where it is.
+    pub(super) filters_data: bool,
     /// Verdicts of loss that have been reported, up and down.
     pub(super) loss_told: [bool; 2],
     /// When it was last asked for its counters, since it looked as if it lost packets.

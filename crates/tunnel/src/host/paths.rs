@@ -6,7 +6,7 @@ use core::net::SocketAddr;
 
 use segue_clock::{Machine, Span, Time};
 use segue_keepalive::{
-    Client, ClientInput, ClientOutput, Config as Keepalive, MeasuredBy, State, Tau,
+    Client, ClientInput, ClientOutput, Config as Keepalive, MeasuredBy, Probing, State, Tau,
 };
 use segue_steering::PathView;
 use segue_wire::signal::{FromHost, PathGrant, PathOffer, Timescale};
@@ -69,6 +69,8 @@ impl Host {
             taus: wanted.probing(path.config.encapsulation).taus.map(timescale),
             follows_use: path.following.is_some(),
             largest: path.largest_told,
+            v6: path.remote.is_ipv6(),
+            checksums: path.wants_checksums(),
         };
         self.out.push_back(Output::own(HostOutput::Signal(FromHost::AddPath(offer))));
     }
@@ -128,6 +130,7 @@ impl Host {
     pub(super) fn configure(&mut self, number: u8) {
         let Some(path) = self.paths.get(&number) else { return };
         let Some(grant) = &path.grant else { return };
+        let probing = path.keepalive().probing(path.encapsulation());
         let setup = PathSetup {
             tx_index: grant.index,
             tx_cookie: grant.cookie,
@@ -138,7 +141,7 @@ impl Host {
             ifindex: path.ifindex,
             gateway: path.gateway,
             owner: 0,
-            probing: path.keepalive().probing(path.encapsulation()),
+            probing: Probing { checksums: grant.checksums, ..probing },
         };
         self.out.push_back(Output::Order(Order::SetPath(u32::from(number), setup)));
     }

@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 
 use segue_clock::{Machine, Span, Time};
 use segue_ip::Output::Own;
-use segue_keepalive::{MeasuredBy, Reading, Tau};
+use segue_keepalive::{Arrival, MeasuredBy, Reading, Tau};
 use segue_sim::net::LinkFault;
 use segue_tunnel::{
     Anchor, AnchorConfig, AnchorInput, AnchorOutput, ConnId, HostConfig, HostInput, Order, Output,
+    ProbeEvent, ProbeKind,
 };
 use segue_wire::signal::{FromAnchor, FromHost, PathOffer, SIGNAL_VERSION};
-use segue_wire::{Encapsulation, Mode};
+use segue_wire::{Encapsulation, Mode, Probe};
 
 use crate::stage::{Stage, Way, anchor_config, host_config, ms, offer, secs};
 
@@ -339,6 +340,57 @@ fn slots(stage: &Stage, host: usize, name: &str) -> (u32, u32) {
     let (slot, _) =
         stage.anchor().end().machine.paths().find(|(_, path)| path.name == name).unwrap();
     (u32::from(number), slot)
+}
+
+#[test]
+fn data_of_a_path_have_checksums_at_both_ends_where_its_packets_arrive_over_another_protocol() {
+    let (mut stage, host) = Stage::two_paths(1, host_config(3, 60));
+    let (number, slot) = slots(&stage, host, "lte");
+    let checksums = |stage: &Stage| {
+        let [at_host, at_anchor] = [
+            stage.host(host).end().datapath.probing_of(number),
+            stage.anchor().end().datapath.probing_of(slot),
+        ]
+        .map(|probing| probing.unwrap().checksums);
+        let machine = &stage.host(host).end().machine;
+        let known = machine.paths().find(|(_, path)| path.name() == "lte").unwrap().1.checksums();
+        assert_eq!(known, at_host);
+        [at_host, at_anchor]
+    };
+    assert_eq!(checksums(&stage), [false; 2]);
+    // The host says that it sends over IPv6; what arrives came over IPv4.
+    let receiver = stage.anchor().end().datapath.tx_of(slot).unwrap();
+    let conn = stage.conn_of("alice").unwrap();
+    let (index, cookie) = receiver;
+    let offer = PathOffer { name: "lte".into(), index, cookie, v6: true, ..offer(number as u8) };
+    stage.tell_anchor(AnchorInput::Signal { conn, message: FromHost::AddPath(offer) });
+    assert_eq!(checksums(&stage), [false, true]);
+    stage.run_for(ms(100));
+    assert_eq!(checksums(&stage), [true; 2]);
+    // By another connection it says what is true.
+    stage.break_signal(host);
+    stage.run_for(secs(5));
+    assert_eq!(checksums(&stage), [false; 2]);
+    // A request comes over IPv6: from then on the path is translated, until one comes over IPv4 again.
+    let probe = Probe { seq: 1 << 20, t_ka_ms: 60, ..Probe::default() };
+    let request = ProbeEvent {
+        slot,
+        kind: ProbeKind::Request,
+        k: 3,
+        report: false,
+        age: 0,
+        remote: "[2001:db8::2]:5005".parse().unwrap(),
+        kernel_stamp: true,
+        arrival: Arrival::new(probe, stage.now(), 1 << 20),
+    };
+    let said = stage.tell_anchor(AnchorInput::Probe(request));
+    assert!(
+        matches!(&said[..], [(_, FromAnchor::PathReady(grant))] if grant.checksums),
+        "{said:?}"
+    );
+    assert!(checksums(&stage)[1]);
+    stage.run_for(secs(1));
+    assert_eq!(checksums(&stage), [false; 2]);
 }
 
 #[test]

@@ -265,6 +265,7 @@ fn a_grant_that_nobody_asked_for_changes_nothing() {
             mode: segue_wire::Mode::Both,
             rides: false,
             encapsulation: segue_wire::Encapsulation::Segue,
+            checksums: false,
         };
         stage.tell_host(host, HostInput::Signal(FromAnchor::PathReady(grant)));
         let refused = FromAnchor::PathRefused { path, reason: Refusal::NoPath };

@@ -129,6 +129,7 @@ fn from_anchor(rng: &mut Rng) -> FromAnchor {
             mode: mode(rng),
             rides: false,
             encapsulation: segue_wire::Encapsulation::Segue,
+            checksums: false,
         }),
     }
 }
@@ -167,6 +168,8 @@ fn from_host(rng: &mut Rng) -> FromHost {
             taus: [segue_wire::signal::Timescale::symmetric(number(rng)); 2],
             follows_use: false,
             largest: 1_456,
+            v6: false,
+            checksums: false,
         }),
     }
 }

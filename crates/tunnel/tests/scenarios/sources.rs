@@ -47,6 +47,7 @@ impl Lonely {
             mode: Mode::Both,
             rides: true,
             encapsulation: Encapsulation::Segue,
+            checksums: false,
         };
         all.tell(HostInput::Signal(FromAnchor::PathReady(grant)).into());
         all

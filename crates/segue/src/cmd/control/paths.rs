@@ -117,6 +117,9 @@ fn reasons(path: &PathStatus) -> Vec<String> {
         path.mode, path.encapsulation, path.uncertainty_ms
     )];
     said.extend(source(path).map(|line| format!("    {line}")));
+    if path.checksums {
+        said.push("    data have UDP checksums, as translators (NAT64, 464XLAT) need them".into());
+    }
     match &path.why {
         Some(why) => {
             said.push(format!("    {:.0} s ago, {}", why.changed_s, why.text));

@@ -77,5 +77,7 @@ pub(crate) fn offer(path: u8) -> PathOffer {
         taus: [Timescale::symmetric(1_000); 2],
         follows_use: false,
         largest: 1_456,
+        v6: false,
+        checksums: false,
     }
 }
