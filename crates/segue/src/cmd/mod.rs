@@ -61,8 +61,13 @@ fn log_filter(text: Option<&str>) -> anyhow::Result<EnvFilter> {
              program as in segue=debug"
         );
     }
-    EnvFilter::try_new(text).with_context(|| format!("SEGUE_LOG: {text:?}"))
+    // What the QUIC library warns of, Segue says in its own words.
+    let level = text.trim().parse::<LevelFilter>().ok().filter(|level| *level <= LevelFilter::INFO);
+    let text = level.map_or_else(|| text.to_owned(), |level| format!("{level},{LIBRARIES}"));
+    EnvFilter::try_new(&text).with_context(|| format!("SEGUE_LOG: {text:?}"))
 }
+
+const LIBRARIES: &str = "quinn=off,quinn_proto=off,quinn_udp=off";
 
 #[cfg(test)]
 mod tests {
@@ -73,8 +78,11 @@ mod tests {
         for right in ["info", "debug,quinn=info", "segue=trace, warn", "OFF"] {
             assert!(log_filter(Some(right)).is_ok(), "{right}");
         }
-        assert_eq!(log_filter(None).unwrap().to_string(), "info");
-        assert_eq!(log_filter(Some(" ")).unwrap().to_string(), "info");
+        for unsaid in [None, Some(" "), Some("info")] {
+            let filter = log_filter(unsaid).unwrap().to_string();
+            assert!(filter.contains("info") && filter.contains("quinn_udp=off"), "{filter}");
+        }
+        assert_eq!(log_filter(Some("debug")).unwrap().to_string(), "debug");
         for wrong in ["bogus", "segue", "segue=loud", "info;debug"] {
             let said = log_filter(Some(wrong)).unwrap_err().to_string();
             assert!(said.starts_with("SEGUE_LOG: ") && said.contains("off, error"), "{said}");
