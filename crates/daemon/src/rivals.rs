@@ -43,7 +43,8 @@ impl Place {
             (Some(chosen), _) => chosen,
             (None, true) => number.closed_priority(),
             (None, false) => {
-                let last = rivals.iter().filter_map(|rival| rival.priority).max();
+                let whole = rivals.iter().filter(|rival| rival.selects.is_none());
+                let last = whole.filter_map(|rival| rival.priority).max();
                 let behind = last.map_or(0, |last| last + 1);
                 number.priority().max(behind).min(LAST)
             }
@@ -61,6 +62,8 @@ pub struct Rival {
     pub priority: Option<u32>,
     /// The rule's table.
     table: u32,
+    /// The only packets that it concerns.
+    selects: Option<String>,
     /// It has a default route, or one for each half.
     pub is_everything: bool,
     /// Destinations, and the device that they lead to.
@@ -72,7 +75,9 @@ impl fmt::Display for Rival {
         match self.priority {
             None => write!(f, "{} in the main table", self.leads),
             Some(priority) => {
-                write!(f, "routing rule {priority} (table {}: {})", self.table, self.leads)
+                let selects =
+                    self.selects.iter().map(|selects| format!("{selects}, ")).collect::<String>();
+                write!(f, "routing rule {priority} ({selects}table {}: {})", self.table, self.leads)
             }
         }
     }
@@ -87,7 +92,7 @@ pub struct Conflict {
     pub is_serious: bool,
 }
 
-/// The tunnels of other programs that want packets of this machine.
+/// The tunnels of other programs that want packets of this machine, and rules for some packets.
 ///
 /// # Errors
 /// When netlink is refused.
@@ -97,16 +102,21 @@ pub fn rivals(devices: &[Device]) -> segue_linux::error::Result<Vec<Rival>> {
 
 fn among(devices: &[Device], rules: &[Rule], routes: &[Route]) -> Vec<Rival> {
     let device = |route: &Route| devices.iter().find(|d| d.interface.index == route.index);
-    let foreign = |route: &&Route| {
-        device(route).is_some_and(|d| is_tunnel(d) && !d.interface.name.starts_with("segue"))
+    let foreign = |route: &Route, tunnel: bool| {
+        let is = |d: &Device| !d.interface.name.starts_with("segue") && (!tunnel || is_tunnel(d));
+        device(route).is_some_and(is)
     };
     let mut all = Vec::new();
     // A rule behind that of the main table takes what no route has.
     for rule in rules.iter().filter(|rule| is_foreign_lookup(rule) && rule.priority <= LAST) {
+        let selects = selects(rule);
+        // Some of the packets go past Segue over any device.
         let of_table = |route: &&Route| {
-            route.table == rule.table && route.destination.addr.is_ipv6() == rule.v6
+            route.table == rule.table
+                && route.destination.addr.is_ipv6() == rule.v6
+                && foreign(route, selects.is_none())
         };
-        let led: Vec<&Route> = routes.iter().filter(of_table).filter(foreign).collect();
+        let led: Vec<&Route> = routes.iter().filter(of_table).collect();
         if led.is_empty() {
             continue;
         }
@@ -114,6 +124,7 @@ fn among(devices: &[Device], rules: &[Rule], routes: &[Route]) -> Vec<Rival> {
             v6: rule.v6,
             priority: Some(rule.priority),
             table: rule.table,
+            selects,
             is_everything: is_everything(&led, rule.v6),
             leads: leads(&led, devices),
         });
@@ -129,6 +140,7 @@ fn among(devices: &[Device], rules: &[Rule], routes: &[Route]) -> Vec<Rival> {
                 v6,
                 priority: None,
                 table: MAIN_TABLE,
+                selects: None,
                 is_everything: is_everything(&halves, v6),
                 leads: leads(&halves, devices),
             });
@@ -137,14 +149,28 @@ fn among(devices: &[Device], rules: &[Rule], routes: &[Route]) -> Vec<Rival> {
     all
 }
 
-/// Whether a rule of another program looks up a table of its own for all packets without a mark.
+/// Whether a rule of another program looks up a table of its own for packets without a mark.
 fn is_foreign_lookup(rule: &Rule) -> bool {
     let unmarked = rule.fwmark.is_none_or(|mark| mark == 0) != rule.invert;
     let kernels = [0, MAIN_TABLE, LOCAL_TABLE, DEFAULT_TABLE].contains(&rule.table);
     let own = rule.protocol == PROTOCOL || OWN_TABLES.contains(&rule.table);
-    let prefixes = [rule.from, rule.to].into_iter().flatten();
-    let some = rule.iif.is_some() || rule.oif.is_some() || prefixes.into_iter().any(|p| p.len > 0);
-    rule.then == Then::Lookup && unmarked && !some && !kernels && !own
+    rule.then == Then::Lookup && unmarked && !kernels && !own
+}
+
+/// The packets that a rule is for; `None` for all.
+fn selects(rule: &Rule) -> Option<String> {
+    let prefix = |word, prefix: Option<Prefix>| {
+        prefix.filter(|prefix| prefix.len > 0).map(|prefix| format!("{word} {prefix}"))
+    };
+    let device = |word, name: &Option<String>| name.as_ref().map(|name| format!("{word} {name}"));
+    let words = [
+        prefix("from", rule.from),
+        prefix("to", rule.to),
+        device("iif", &rule.iif),
+        device("oif", &rule.oif),
+    ];
+    let words: Vec<String> = words.into_iter().flatten().collect();
+    (!words.is_empty()).then(|| words.join(" "))
 }
 
 /// Whether a destination is half of all, or of the global IPv6 addresses (2000::/3), or those themselves.
@@ -181,6 +207,11 @@ fn leads(routes: &[&Route], devices: &[Device]) -> String {
 /// What the rivals of a host mean for it, whose rules are at `place`.
 #[must_use]
 pub fn conflicts(rivals: &[Rival], place: Place, closed: bool) -> Vec<Conflict> {
+    // A host that fails open leaves some packets to whoever chooses them.
+    let counts = |rival: &&Rival| {
+        let first = rival.priority.is_some_and(|priority| priority <= place.tunnel);
+        rival.selects.is_none() || closed && first
+    };
     let judge = |rival: &Rival| {
         let first = match (rival.priority, closed) {
             (Some(priority), _) => priority <= place.tunnel,
@@ -217,7 +248,7 @@ pub fn conflicts(rivals: &[Rival], place: Place, closed: bool) -> Vec<Conflict> 
             )),
         }
     };
-    rivals.iter().map(judge).collect()
+    rivals.iter().filter(counts).map(judge).collect()
 }
 
 #[cfg(test)]
@@ -266,12 +297,8 @@ mod tests {
         let wg = Rule { fwmark: Some(51_820), invert: true, ..rule(32_765, 51_820) };
         assert_eq!(of(std::slice::from_ref(&wg), &full).len(), 1);
         assert_eq!(of(&[rule(5_270, 51_820)], &full).len(), 1);
-        let some = Some("10.0.0.1/32".parse().unwrap());
         for other in [
             Rule { invert: false, ..wg.clone() },
-            Rule { from: some, ..wg.clone() },
-            Rule { to: some, ..wg.clone() },
-            Rule { oif: Some("eth0".into()), ..wg.clone() },
             Rule { v6: true, ..wg.clone() },
             Rule { then: Then::Unreachable, ..wg.clone() },
             Rule { protocol: PROTOCOL, ..wg.clone() },
@@ -283,6 +310,31 @@ mod tests {
         // An ordinary uplink in a table of its own, and a tunnel of ours.
         for index in [2, 9] {
             assert_eq!(of(&[rule(5_270, 51_820)], &[route("0.0.0.0/0", index, 51_820)]), []);
+        }
+    }
+
+    #[test]
+    fn a_rule_for_some_packets_concerns_a_host_that_fails_closed_behind_it() {
+        let ordinary = [route("0.0.0.0/0", 2, 100)];
+        let some = Some("10.0.0.1/32".parse().unwrap());
+        let place = Place { main: 5_210, tunnel: 5_211 };
+        for (selective, shown) in [
+            (
+                Rule { from: some, ..rule(100, 100) },
+                "routing rule 100 (from 10.0.0.1/32, table 100: ",
+            ),
+            (Rule { to: some, ..rule(100, 100) }, "to 10.0.0.1/32"),
+            (Rule { oif: Some("eth0".into()), ..rule(100, 100) }, "oif eth0"),
+            (Rule { iif: Some("br0".into()), ..rule(100, 100) }, "iif br0"),
+        ] {
+            let rivals = of(std::slice::from_ref(&selective), &ordinary);
+            assert_eq!(Place::of(Number::of("segue0"), None, false, &rivals).main, 5_280);
+            assert_eq!(conflicts(&rivals, place, false), []);
+            let closed = conflicts(&rivals, place, true);
+            assert!(closed.len() == 1 && closed[0].is_serious, "{closed:?}");
+            assert!(closed[0].text.contains(shown), "{closed:?}");
+            let behind = Rule { priority: 20_000, ..selective };
+            assert_eq!(conflicts(&of(&[behind], &ordinary), place, true), []);
         }
     }
 
