@@ -59,7 +59,9 @@ fn exchange(world: &World, inner: Family) {
     let _open = anchor.run(|| UdpSocket::bind((inner.inner(2), 4001))).unwrap().unwrap();
     // How many have left either end, all of which must be right.
     let left = || {
-        let right = |wire: &Tap| std::iter::from_fn(|| wire.next(true)).filter(is_right).count();
+        let right = |wire: &Tap| {
+            std::iter::from_fn(|| wire.next(true)).filter(|packet| is_right(packet)).count()
+        };
         wires.each_ref().map(right)
     };
     // Around the boundaries of what is added up at a time, and the largest.
@@ -85,7 +87,7 @@ fn exchange(world: &World, inner: Family) {
 }
 
 /// Whether this is a packet of the tunnel; its checksum must be right.
-fn is_right(packet: &Vec<u8>) -> bool {
+fn is_right(packet: &[u8]) -> bool {
     let sliced = SlicedPacket::from_ip(packet).unwrap();
     let (Some(net), Some(TransportSlice::Udp(udp))) = (&sliced.net, &sliced.transport) else {
         return false;
