@@ -9,6 +9,7 @@ mod signal;
 mod signalled;
 mod start;
 mod sweep;
+mod translation;
 mod translators;
 mod unreached;
 

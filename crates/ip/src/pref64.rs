@@ -106,8 +106,8 @@ impl Pref64 {
     }
 }
 
-/// Whether the prefix lies where no translator can be: the addresses of ::/8, which are loopback, mapped and the like
-/// except for those of translators (RFC 6052, section 2.1; RFC 8215), of links, and of groups.
+/// Checks whether no translator can have the prefix: it is link-local, multicast, or in ::/8 (loopback, mapped and similar
+/// addresses) outside of the two prefixes there for translators (RFC 6052, section 2.1; RFC 8215).
 fn is_reserved(network: Ipv6Addr, len: u8) -> bool {
     let [well_known, local] = [
         (Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0), 96),
@@ -263,7 +263,7 @@ mod tests {
             prop_assert!(known.prefix().contains(embedded.into()));
             prop_assert_eq!(embedded.octets()[U], 0);
             prop_assert_eq!(known.extract(embedded), Some(address));
-            // Whatever stands behind the address.
+            // With any suffix.
             let end = known.places().last().unwrap() + 1;
             let behind = u128::MAX.checked_shr(8 * end as u32).unwrap_or(0) & !(0xff << 56);
             let longer = Ipv6Addr::from_bits(embedded.to_bits() | suffix & behind);

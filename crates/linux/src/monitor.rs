@@ -72,7 +72,7 @@ pub struct Monitor {
     view: View,
     /// Events to be told.
     events: VecDeque<LinkEvent>,
-    /// Options of one datagram to be told.
+    /// Options of one datagram that are not reported yet.
     advertised: VecDeque<RouterOptions>,
     /// The view may differ from what was last told.
     differs: bool,

@@ -140,18 +140,22 @@ pub struct Translation {
     pub(super) prefixes: Vec<Pref64>,
     /// When to ask again.
     pub(super) lifetime: Duration,
-    /// Who has answered.
+    /// The server that answered.
     pub(super) by: String,
 }
 
 /// The translator's prefixes that these name servers, all of one access, show (RFC 7050, section 3); without a server,
-/// those that the system shows. The first that shows any is believed.
+/// those that the system shows. The first server that shows one that `fits` is believed.
 ///
 /// # Errors
-/// If nobody has answered: what went wrong.
-pub(super) async fn translation(servers: &[NameServer]) -> anyhow::Result<Translation> {
+/// No server answered: the reasons.
+pub(super) async fn translation(
+    servers: &[NameServer],
+    fits: impl Fn(&Pref64) -> bool,
+) -> anyhow::Result<Translation> {
     let mut asked = JoinSet::new();
-    for server in servers.iter().cloned() {
+    for server in servers {
+        let server = server.clone();
         asked.spawn(async move {
             let answers = ask(&[Question { name: IPV4_ONLY, v6: true }], &server).await?;
             let (_, answer) = answers.into_iter().next().context("no answer")?;
@@ -170,7 +174,9 @@ pub(super) async fn translation(servers: &[NameServer]) -> anyhow::Result<Transl
     let (mut without, mut wrong) = (None, Vec::new());
     let until = Instant::now() + IN_ALL;
     while let Ok(Some(done)) = timeout_at(until, asked.join_next()).await {
-        match done.map_err(anyhow::Error::from).and_then(|shown| shown) {
+        let mut shown = done.map_err(anyhow::Error::from).and_then(|shown| shown);
+        shown.iter_mut().for_each(|translation| translation.prefixes.retain(&fits));
+        match shown {
             Ok(translation) if translation.prefixes.is_empty() => without = Some(translation),
             Ok(translation) => return Ok(translation),
             Err(error) => wrong.push(Told(&error).to_string()),
@@ -182,7 +188,7 @@ pub(super) async fn translation(servers: &[NameServer]) -> anyhow::Result<Transl
     without.ok_or(anyhow!(why))
 }
 
-/// What an answer shows of a translator.
+/// The translator's prefixes in an answer.
 fn shown(answer: &Answer, by: String) -> Translation {
     let v6 = answer.addresses.iter().filter_map(|address| match address {
         IpAddr::V6(v6) => Some(*v6),
@@ -215,7 +221,7 @@ struct Question<'a> {
     v6: bool,
 }
 
-/// What a server answers.
+/// A server's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Answer {
     addresses: Vec<IpAddr>,
@@ -226,7 +232,7 @@ struct Answer {
 /// Asks a server all of these; returns the answers with the places of their questions.
 ///
 /// # Errors
-/// There is none to any.
+/// No question was answered.
 async fn ask(
     questions: &[Question<'_>],
     server: &NameServer,
@@ -286,7 +292,7 @@ fn question(number: u16, Question { name, v6 }: Question<'_>) -> anyhow::Result<
     Ok(packet.build_bytes_vec()?)
 }
 
-/// The number of an answer and what it says; `asked` gives the question of a number. The server follows aliases, so the
+/// Reads an answer and its number; `asked` gives the question of a number. The server follows aliases, so the
 /// addresses may belong to another name.
 fn answer<'a>(bytes: &[u8], asked: impl Fn(u16) -> Option<Question<'a>>) -> Option<(u16, Answer)> {
     let packet = Packet::parse(bytes).ok()?;

@@ -52,7 +52,7 @@ pub enum SignallingEvent {
     Found { addresses: Vec<SocketAddr> },
     /// The names could not be resolved.
     Unnamed { why: String },
-    /// What a name server shows of an access's translator, or why none has answered.
+    /// A name server's answer about an access's translator, or why there was none.
     Translation { interface: String, found: Result<Translation, String> },
     /// The anchor has enrolled this host and given it this certificate.
     Enrolled { certificate: Vec<u8> },
@@ -174,12 +174,12 @@ impl Signalling {
         self.events.clone()
     }
 
-    /// Runs a task beside its own.
+    /// Runs a task on the thread of signalling.
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
         self.worker.handle().spawn(task).abort_handle()
     }
 
-    /// Notes why the anchor is not reached, unless it is; says whether it has.
+    /// Notes why the anchor is not reached; does nothing and returns false while a connection is up.
     pub(super) fn note_unreached(&mut self, why: &str) -> bool {
         let notes = !self.is_up();
         if notes {

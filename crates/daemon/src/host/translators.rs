@@ -2,24 +2,23 @@
 //! advertises the prefix (RFC 8781), else a name server's answer shows it (RFC 7050).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use segue_clock::{Span, Time};
 use segue_ip::{Datagram, Pref64, Prefix};
-use segue_linux::clock::monotonic;
 use segue_linux::monitor::{Device, RouterOptions, physical};
 use segue_linux::raw::{ICMPV6, RawSocket};
 use segue_text::errors::Told;
 use segue_wire::nd::{Message, NdOption, OptionView};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
-use tracing::{debug, info, warn};
+use tracing::{debug, info};
 
 use super::names::{self, NameServer, Translation};
 use super::signal::{LOOK_AGAIN, SignallingEvent};
-use super::{Daemon, Settings};
 use crate::control::TranslatorStatus;
+use crate::settings::Host as Settings;
 
 /// Most prefixes of one access that are known at a time.
 const MOST: usize = 4;
@@ -30,33 +29,33 @@ const ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
 /// How long before its end an answer is renewed (RFC 7050, section 3).
 const RENEWAL: Duration = Duration::from_secs(10);
 
-/// What is known of translators.
+/// The known translators.
 #[derive(Default)]
 pub(super) struct Translators {
     /// The prefixes that routers advertise, with their ends, by the index of the interface.
-    advertised: BTreeMap<u32, BTreeMap<Pref64, Time>>,
+    pub(super) advertised: BTreeMap<u32, BTreeMap<Pref64, Time>>,
     /// The accesses that need a translator, by name.
-    accesses: BTreeMap<String, Access>,
+    pub(super) accesses: BTreeMap<String, Access>,
 }
 
 /// An access that needs a translator.
-struct Access {
-    index: u32,
+pub(super) struct Access {
+    pub(super) index: u32,
     /// Those of its addresses: with none in common, it is at another network.
     networks: BTreeSet<Prefix>,
-    /// What a name server has shown.
-    answered: Option<Translation>,
-    /// What is used, and who says so.
-    used: Option<(Pref64, String)>,
+    /// The last answer of a name server.
+    pub(super) answered: Option<Translation>,
+    /// The prefix in use, and its origin.
+    pub(super) used: Option<(Pref64, String)>,
     /// Why none is known.
-    why: Option<String>,
-    asking: Option<Asking>,
+    pub(super) why: Option<String>,
+    pub(super) asking: Option<Asking>,
 }
 
 /// Questions to name servers under way; dropping it ends them.
-struct Asking {
-    servers: Vec<NameServer>,
-    task: AbortHandle,
+pub(super) struct Asking {
+    pub(super) servers: Vec<NameServer>,
+    pub(super) task: AbortHandle,
 }
 
 impl Drop for Asking {
@@ -82,8 +81,8 @@ impl Translators {
         self.accesses.iter().map(status).collect()
     }
 
-    /// Takes a router's prefixes; says whether there is one more or less.
-    fn advertise(
+    /// Takes a router's prefixes; returns whether one was added or withdrawn.
+    pub(super) fn advertise(
         &mut self,
         now: Time,
         RouterOptions { interface, options }: &RouterOptions,
@@ -101,8 +100,8 @@ impl Translators {
         !known.keys().eq(&before)
     }
 
-    /// Forgets what has expired; says whether anything has.
-    fn expire(&mut self, now: Time) -> bool {
+    /// Forgets expired prefixes; returns whether there were any.
+    pub(super) fn expire(&mut self, now: Time) -> bool {
         self.advertised.values_mut().fold(false, |any, known| {
             let before = known.len();
             known.retain(|_, until| *until > now);
@@ -110,8 +109,8 @@ impl Translators {
         })
     }
 
-    /// These accesses need a translator, and no others. What name servers said at another network is forgotten.
-    fn keep(&mut self, devices: &[&Device]) {
+    /// Sets the accesses that need a translator. Answers from another network are forgotten.
+    pub(super) fn keep(&mut self, devices: &[&Device]) {
         let of = |name: &str| devices.iter().find(|device| device.interface.name == name);
         self.accesses.retain(|name, access| {
             of(name).is_some_and(|device| device.interface.index == access.index)
@@ -136,7 +135,7 @@ impl Translators {
 
     /// Chooses the prefix of each access among those that fit: a router's before a name server's, the present one before
     /// others.
-    fn choose(&mut self, fits: impl Fn(&Pref64) -> bool) {
+    pub(super) fn choose(&mut self, ends: &Ends) {
         for (name, access) in &mut self.accesses {
             let advertised = self.advertised.get(&access.index).into_iter().flatten();
             let by_router = advertised.map(|(prefix, _)| (*prefix, "a router's advertisement"));
@@ -146,7 +145,7 @@ impl Translators {
             let preferred = [by_router.collect::<Vec<_>>(), by_server.collect()];
             let present = access.used.as_ref().map(|(prefix, _)| *prefix);
             let choice = preferred.iter().find_map(|all| {
-                let mut fitting = all.iter().filter(|(prefix, _)| fits(prefix));
+                let mut fitting = all.iter().filter(|(prefix, _)| ends.are_apart(prefix));
                 let first = fitting.clone().next();
                 fitting.find(|(prefix, _)| Some(*prefix) == present).or(first)
             });
@@ -173,7 +172,11 @@ fn networks(device: &Device) -> BTreeSet<Prefix> {
 }
 
 /// The devices that need a translator to reach these addresses of the anchor.
-fn needing<'a>(anchors: &[SocketAddr], all: &'a [Device], wanted: &[String]) -> Vec<&'a Device> {
+pub(super) fn needing<'a>(
+    anchors: &[SocketAddr],
+    all: &'a [Device],
+    wanted: &[String],
+) -> Vec<&'a Device> {
     if anchors.is_empty() || anchors.iter().any(SocketAddr::is_ipv6) {
         return Vec::new();
     }
@@ -184,39 +187,54 @@ fn needing<'a>(anchors: &[SocketAddr], all: &'a [Device], wanted: &[String]) -> 
     devices.filter(|device| of_family(device, true) && !of_family(device, false)).collect()
 }
 
-/// Whether the prefix leads away from this machine.
-fn leads_away(prefix: &Pref64, anchors: &[SocketAddr], all: &[Device]) -> bool {
-    let mut own = all.iter().flat_map(|device| &device.interface.addresses);
-    !own.any(|own| match own {
-        IpAddr::V6(own) => {
-            prefix.extract(*own).is_some_and(|v4| anchors.iter().any(|anchor| anchor.ip() == v4))
-        }
-        IpAddr::V4(_) => false,
-    })
+/// The anchor's addresses, and those of this machine, which no prefix may lead to.
+#[derive(Clone)]
+pub(super) struct Ends {
+    anchors: Vec<Ipv4Addr>,
+    own: Vec<Ipv6Addr>,
 }
 
-/// What name servers say of the translators of accesses that need one, asked once.
+impl Ends {
+    pub(super) fn new(anchors: &[SocketAddr], all: &[Device]) -> Ends {
+        let anchors = anchors.iter().filter_map(|anchor| match anchor {
+            SocketAddr::V4(v4) => Some(*v4.ip()),
+            SocketAddr::V6(_) => None,
+        });
+        let own = all.iter().flat_map(|device| &device.interface.addresses);
+        let own = own.filter_map(|own| match own {
+            IpAddr::V6(own) => Some(*own),
+            IpAddr::V4(_) => None,
+        });
+        Ends { anchors: anchors.collect(), own: own.collect() }
+    }
+
+    /// Checks that the prefix does not map the anchor to this machine.
+    pub(super) fn are_apart(&self, prefix: &Pref64) -> bool {
+        !self.anchors.iter().any(|anchor| self.own.contains(&prefix.embed(*anchor)))
+    }
+}
+
+/// Asks name servers once for the translators of accesses that need one.
 pub(super) async fn ask_once(
     anchors: &[SocketAddr],
     settings: &Settings,
     all: &[Device],
 ) -> Vec<TranslatorStatus> {
     let wanted = &settings.common.interfaces;
+    let ends = Ends::new(anchors, all);
     let mut found = Vec::new();
     for device in needing(anchors, all, wanted) {
         let servers =
             names::name_servers(&settings.nameservers, std::slice::from_ref(device), wanted);
-        let answer = names::translation(&servers).await;
         let mut status = TranslatorStatus {
             interface: device.interface.name.clone(),
             ..TranslatorStatus::default()
         };
-        match answer {
+        match names::translation(&servers, |prefix| ends.are_apart(prefix)).await {
             Ok(Translation { prefixes, by, .. }) => {
-                let prefix = prefixes.iter().find(|prefix| leads_away(prefix, anchors, all));
-                status.prefix = prefix.map(ToString::to_string);
-                status.why = prefix.is_none().then(|| shows_none(&by));
-                status.learned = prefix.is_some().then_some(by);
+                status.prefix = prefixes.first().map(ToString::to_string);
+                status.why = prefixes.is_empty().then(|| shows_none(&by));
+                status.learned = (!prefixes.is_empty()).then_some(by);
             }
             Err(error) => status.why = Some(Told(&error).to_string()),
         }
@@ -225,97 +243,15 @@ pub(super) async fn ask_once(
     found
 }
 
-fn shows_none(by: &str) -> String {
+pub(super) fn shows_none(by: &str) -> String {
     format!("{by} shows no translator's prefix")
 }
 
-impl Daemon {
-    /// Chooses the translators of accesses that need one, and asks name servers for those that no router advertises.
-    pub(super) fn find_translators(&mut self, all: &[Device]) {
-        let Settings { nameservers, common, .. } = &self.settings;
-        let devices = needing(&self.anchors, all, &common.interfaces);
-        self.translators.keep(&devices);
-        self.translators.choose(|prefix| leads_away(prefix, &self.anchors, all));
-        for device in devices {
-            let Some(access) = self.translators.accesses.get_mut(&device.interface.name) else {
-                continue;
-            };
-            let is_advertised = self.translators.advertised.get(&access.index);
-            if is_advertised.is_some_and(|known| !known.is_empty()) {
-                access.asking = None;
-                continue;
-            }
-            let servers =
-                names::name_servers(nameservers, std::slice::from_ref(device), &common.interfaces);
-            if access.asking.as_ref().is_some_and(|asking| asking.servers == servers) {
-                continue;
-            }
-            let name = device.interface.name.clone();
-            let asking = discover(name, access.index, servers.clone(), self.signalling.events());
-            access.asking = Some(Asking { servers, task: self.signalling.spawn(asking) });
-        }
-    }
-
-    /// A name server has answered for an access, or none has.
-    pub(super) fn on_translation(
-        &mut self,
-        interface: &str,
-        found: &Result<Translation, String>,
-    ) -> anyhow::Result<()> {
-        let Some(access) = self.translators.accesses.get_mut(interface) else { return Ok(()) };
-        match found {
-            Ok(translation) => {
-                access.why = Some(shows_none(&translation.by));
-                access.answered = Some(translation.clone());
-            }
-            // What is known stays.
-            Err(why) => access.why = Some(why.clone()),
-        }
-        let before = access.used.clone();
-        self.translators.choose(|prefix| leads_away(prefix, &self.anchors, &self.seen));
-        if self.translators.accesses.get(interface).is_some_and(|access| access.used != before) {
-            self.use_seen()?;
-        }
-        let access = self.translators.accesses.get(interface);
-        let why =
-            access.filter(|access| access.used.is_none()).and_then(|access| access.why.as_ref());
-        if let Some(why) = why {
-            let line = format!(
-                "{interface} has IPv6 alone, the anchor's address is of IPv4, and no translator (NAT64) is known there: {why}"
-            );
-            if !self.signalling.note_unreached(&line) && !self.is_noted(&line) {
-                warn!("{line}");
-            }
-        }
-        Ok(())
-    }
-
-    /// A router has advertised something, of which prefixes of translators matter.
-    pub(super) fn on_router_options(&mut self, options: &RouterOptions) -> anyhow::Result<()> {
-        if self.translators.advertise(monotonic(), options) { self.use_seen() } else { Ok(()) }
-    }
-
-    /// A link is down, and with it the network whose routers advertised something.
-    pub(super) fn forget_advertised(&mut self, interface: u32) {
-        self.translators.advertised.remove(&interface);
-    }
-
-    /// Lets go of what routers no longer advertise.
-    pub(super) fn expire_translators(&mut self) -> anyhow::Result<()> {
-        if self.translators.expire(monotonic()) { self.use_seen() } else { Ok(()) }
-    }
-
-    fn use_seen(&mut self) -> anyhow::Result<()> {
-        let seen = std::mem::take(&mut self.seen);
-        self.use_interfaces(&seen)
-    }
-}
-
 /// Asks for the translator of an access, and again whenever the answer ends.
-async fn discover(
-    interface: String,
-    index: u32,
+pub(super) async fn discover(
+    (interface, index): (String, u32),
     servers: Vec<NameServer>,
+    ends: Ends,
     events: mpsc::Sender<SignallingEvent>,
 ) {
     let mut pause = LOOK_AGAIN.0;
@@ -323,7 +259,7 @@ async fn discover(
         if round < SOLICITATIONS {
             solicit(index);
         }
-        let found = names::translation(&servers).await;
+        let found = names::translation(&servers, |prefix| ends.are_apart(prefix)).await;
         let next = match &found {
             Ok(translation) if !translation.prefixes.is_empty() => {
                 pause = LOOK_AGAIN.0;
@@ -343,7 +279,7 @@ async fn discover(
     }
 }
 
-/// Asks the routers of an interface for advertisements: what they have sent before this daemon ran is lost.
+/// Solicits advertisements from the routers of an interface: this daemon missed the earlier ones.
 fn solicit(interface: u32) {
     let message = Datagram {
         waited_ns: 0,
@@ -357,5 +293,168 @@ fn solicit(interface: u32) {
     let sent = RawSocket::icmpv6(&[]).map_err(anyhow::Error::from);
     if let Err(error) = sent.and_then(|socket| Ok(socket.send(&message)?)) {
         debug!("no router is asked for its translator: {}", Told(&error));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use segue_ip::Interface;
+
+    use super::*;
+
+    const ANCHOR: &str = "192.0.2.1:5006";
+    const START: Time = Time(1_000_000_000);
+
+    fn pref64(text: &str) -> Pref64 {
+        Pref64::new(text.parse().unwrap()).unwrap()
+    }
+
+    /// A device that carries packets, with these addresses.
+    fn device(index: u32, addresses: &[&str]) -> Device {
+        Device {
+            interface: Interface {
+                name: format!("net{index}"),
+                index,
+                addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
+                ..Interface::default()
+            },
+            up: true,
+            loopback: false,
+            kind: None,
+            ethernet: true,
+            metric: None,
+            default_route: true,
+            routes: Vec::new(),
+            deprecated: Vec::new(),
+            elsewhere: Vec::new(),
+        }
+    }
+
+    /// Where these addresses of the anchor and of the host's devices are.
+    fn ends(all: &[Device]) -> Ends {
+        Ends::new(&[ANCHOR.parse().unwrap()], all)
+    }
+
+    fn advertised(prefixes: &[(&str, u16)]) -> RouterOptions {
+        let mut options = Vec::new();
+        for (prefix, lifetime) in prefixes {
+            NdOption::Pref64 { lifetime: *lifetime, prefix: pref64(prefix) }.emit(&mut options);
+        }
+        RouterOptions { interface: 1, options }
+    }
+
+    fn answered(prefixes: &[&str]) -> Option<Translation> {
+        let prefixes = prefixes.iter().map(|text| pref64(text)).collect();
+        Some(Translation { prefixes, lifetime: Duration::from_secs(600), by: "it".into() })
+    }
+
+    fn used(known: &Translators) -> Option<String> {
+        known.prefix("net1").map(|prefix| prefix.to_string())
+    }
+
+    #[test]
+    fn only_accesses_of_ipv6_alone_need_one_and_only_where_the_anchor_has_ipv4_alone() {
+        let all = [
+            device(1, &["2001:db8::2"]),
+            device(2, &["2001:db8::2", "192.0.2.7"]),
+            device(3, &["192.0.2.7"]),
+            device(4, &[]),
+            // 464XLAT.
+            device(5, &["2001:db8::2", "192.0.0.2"]),
+            device(6, &["2001:db8:5::2"]),
+        ];
+        let of = |anchors: &[&str], wanted: &[String]| {
+            let anchors: Vec<SocketAddr> =
+                anchors.iter().map(|text| text.parse().unwrap()).collect();
+            let found = needing(&anchors, &all, wanted);
+            found.iter().map(|device| device.interface.index).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&[ANCHOR], &[]), [1, 6]);
+        assert_eq!(of(&[ANCHOR], &["net6".into(), "net2".into()]), [6]);
+        assert_eq!(of(&[ANCHOR, "[2001:db8::1]:5006"], &[]), [0; 0]);
+        assert_eq!(of(&[], &[]), [0; 0]);
+    }
+
+    #[test]
+    fn a_routers_prefix_counts_for_its_lifetime_and_goes_before_a_name_servers() {
+        let (mut known, all) = (Translators::default(), [device(1, &["2001:db8::2"])]);
+        let from_now = |s| START + Span::from_secs(s);
+        known.keep(&[&all[0]]);
+        known.accesses.get_mut("net1").unwrap().answered = answered(&["2001:db8:9::/96"]);
+        known.choose(&ends(&all));
+        assert_eq!(used(&known).as_deref(), Some("2001:db8:9::/96"));
+        assert!(known.advertise(START, &advertised(&[("64:ff9b::/96", 600)])));
+        known.choose(&ends(&all));
+        assert_eq!(used(&known).as_deref(), Some("64:ff9b::/96"));
+        // Repeated, it counts for longer, and nothing else changes.
+        assert!(!known.advertise(from_now(300), &advertised(&[("64:ff9b::/96", 600)])));
+        assert!(!known.expire(from_now(899)) && known.expire(from_now(900)));
+        known.choose(&ends(&all));
+        assert_eq!(used(&known).as_deref(), Some("2001:db8:9::/96"));
+        // A lifetime of zero withdraws it.
+        assert!(known.advertise(START, &advertised(&[("64:ff9b::/96", 600)])));
+        assert!(known.advertise(START, &advertised(&[("64:ff9b::/96", 0)])));
+        assert!(known.advertised[&1].is_empty());
+        let many: Vec<String> = (0..9).map(|n| format!("2001:db8:{n}::/96")).collect();
+        let many: Vec<(&str, u16)> = many.iter().map(|prefix| (&**prefix, 600)).collect();
+        known.advertise(START, &advertised(&many));
+        assert_eq!(known.advertised[&1].len(), MOST);
+    }
+
+    #[test]
+    fn the_present_prefix_stays_while_it_is_among_the_answers_whatever_their_order() {
+        let (mut known, all) = (Translators::default(), [device(1, &["2001:db8::2"])]);
+        known.keep(&[&all[0]]);
+        for (answers, expected) in [
+            (&["2001:db8:1::/96", "2001:db8:2::/96"][..], Some("2001:db8:1::/96")),
+            (&["2001:db8:2::/96", "2001:db8:1::/96"], Some("2001:db8:1::/96")),
+            (&["2001:db8:2::/96"], Some("2001:db8:2::/96")),
+            (&[], None),
+        ] {
+            known.accesses.get_mut("net1").unwrap().answered = answered(answers);
+            known.choose(&ends(&all));
+            assert_eq!(used(&known).as_deref(), expected, "{answers:?}");
+        }
+    }
+
+    #[test]
+    fn a_prefix_that_leads_to_an_address_of_this_machine_is_not_used() {
+        let all = [device(1, &["2001:db8::2"]), device(2, &["2001:db8:7::c000:201"])];
+        let mut known = Translators::default();
+        known.keep(&[&all[0]]);
+        let both = answered(&["2001:db8:7::/96", "2001:db8:8::/96"]);
+        known.accesses.get_mut("net1").unwrap().answered = both;
+        known.choose(&ends(&all));
+        assert_eq!(used(&known).as_deref(), Some("2001:db8:8::/96"));
+    }
+
+    #[test]
+    fn what_was_answered_at_another_network_is_forgotten_and_a_new_address_changes_nothing() {
+        let mut known = Translators::default();
+        for (addresses, stays) in [
+            (&["2001:db8::2"][..], true),
+            // For privacy, within the network.
+            (&["2001:db8::77", "2001:db8::2"], true),
+            (&["2001:db8::77"], true),
+            (&["2001:db8:1::77"], false),
+        ] {
+            let all = [device(1, addresses)];
+            known.keep(&[&all[0]]);
+            let access = known.accesses.get_mut("net1").unwrap();
+            if access.answered.is_none() && stays {
+                access.answered = answered(&["2001:db8:64::/96"]);
+            }
+            known.choose(&ends(&all));
+            assert_eq!(used(&known).is_some(), stays, "{addresses:?}");
+        }
+        // An access that needs none is not known at all, nor another one of the same name.
+        known.keep(&[]);
+        assert!(known.accesses.is_empty());
+        let mut other = device(1, &["2001:db8::2"]);
+        known.keep(&[&other]);
+        known.accesses.get_mut("net1").unwrap().answered = answered(&["2001:db8:64::/96"]);
+        other.interface.index = 9;
+        known.keep(&[&other]);
+        assert!(known.accesses["net1"].answered.is_none());
     }
 }

@@ -53,7 +53,7 @@ impl NetlinkDeserializable for UserOption {
 mod tests {
     use super::*;
 
-    /// Of interface 3, with a translator's prefix (RFC 8781) and the router's address as attribute. The byte order is
+    /// A message about interface 3, with a translator's prefix (RFC 8781) and the router's address as attribute. The byte order is
     /// that of the machine.
     fn message() -> Vec<u8> {
         let mut all = vec![libc::AF_INET6 as u8, 0];

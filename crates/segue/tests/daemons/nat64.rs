@@ -77,6 +77,8 @@ fn a_literal_reaches_the_anchor_by_a_routers_prefix(datapath: &'static str) {
     let Some(rig) = Rig::new(datapath) else { return };
     rig.without_lte();
     rig.without_ipv4();
+    let accept = || link::sysctl("net.ipv6.conf.wifi.accept_ra", "1").unwrap();
+    rig.node().run(accept).unwrap();
     let router = Router::start(rig.world.net.router());
     let anchor = rig.world.anchor();
     let host = rig.host(&anchor);
@@ -137,7 +139,7 @@ fn an_access_without_a_known_translator_is_named_and_used_once_there_is_one(
     let why = status["trouble"]["why"].as_str().unwrap();
     assert!(why.contains(cause) && why.contains(ROUTER), "{why}");
     expect(&rig.doctor_of(&host), "translator", "todo", cause);
-    // One that leads to the host itself, one of the link, and one that is none.
+    // The first maps the anchor to the host itself, the second is link-local, the third has no address in it.
     let own = Ipv6Addr::from_bits(0xfd61_0001_0000_0000_0000_0000_0a3d_0902);
     ip(rig.node(), &format!("-6 addr add {own}/64 dev wifi nodad"));
     let names = rig.names_with(&["fd61:1::c000:aa", "fe80::c000:aa", "2001:db8::1"]);
@@ -246,7 +248,7 @@ impl Rig {
         });
     }
 
-    /// What `segue doctor` says beside a running host.
+    /// The findings of `segue doctor` while a host runs.
     fn doctor_of(&self, host: &Daemon) -> Vec<(String, String, String)> {
         self.doctor(&["--control", host.socket().to_str().unwrap()])
     }
@@ -288,7 +290,7 @@ struct Names {
 }
 
 impl Names {
-    /// What it was asked.
+    /// The log of its queries.
     fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
@@ -301,8 +303,7 @@ impl Drop for Names {
     }
 }
 
-/// A router that advertises the translator's prefix and nothing else, when it is asked and when it is told to, until this
-/// is dropped.
+/// A router that advertises the translator's prefix alone: on solicitation, and on `advertise`. Ends when dropped.
 struct Router {
     lifetime: Arc<AtomicU16>,
     told: Arc<AtomicBool>,
