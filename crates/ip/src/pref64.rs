@@ -242,6 +242,8 @@ mod tests {
             "fe80::c000:aa",
             "ff02::c000:aa",
             "2001:db8:0:0:100::c000:aa",
+            // Something stands behind the address.
+            "2001:db8:c000:aa::1",
         ] {
             assert_eq!(of(none), None, "{none}");
         }
