@@ -34,8 +34,8 @@ pub use events::{EventRecord, EventsPage, News};
 pub use place::Place;
 pub use tunnels::{
     Count, EnrolmentStatus, FilterStatus, FlowStatus, FlowsPage, HostStatus, LossStatus,
-    PathStatus, TroubleStatus, TunnelAnswer, TunnelEvent, TunnelRequest, TunnelStatus, Tunnels,
-    WhyStatus,
+    PathStatus, TranslatorStatus, TroubleStatus, TunnelAnswer, TunnelEvent, TunnelRequest,
+    TunnelStatus, Tunnels, WhyStatus,
 };
 
 /// A daemon's refusal of an unauthorised client.

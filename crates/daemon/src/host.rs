@@ -9,6 +9,8 @@ mod signal;
 mod signalled;
 mod start;
 mod sweep;
+mod translation;
+mod translators;
 mod unreached;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,8 +19,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use segue_datapath::ebpf::EbpfOptions;
 use segue_datapath::{FlowCursor, Kind};
+use segue_ip::{Input, LinkEvent};
 use segue_linux::clock::monotonic;
-use segue_linux::monitor::Device;
+use segue_linux::monitor::{Device, RouterOptions};
 use segue_tunnel::{Host, HostInput, HostOutput, Report, Turn};
 use segue_wire::DropReason;
 use segue_wire::signal::WaysOut;
@@ -28,6 +31,7 @@ use self::member::Member;
 pub use self::member::{Membership, membership};
 use self::signal::{Signalling, SignallingEvent};
 use self::sweep::Sweep;
+use self::translators::Translators;
 use super::ends::{TunnelEnd, Waiting};
 use super::kept::Kept;
 use super::packets;
@@ -36,7 +40,9 @@ use super::routing::Routing;
 use super::run::{self, Core, Role};
 use super::status;
 use crate::clamp::Clamp;
-use crate::control::{Response, TroubleStatus, TunnelRequest, TunnelStatus, Tunnels};
+use crate::control::{
+    Response, TranslatorStatus, TroubleStatus, TunnelRequest, TunnelStatus, Tunnels,
+};
 use crate::ledger::{Entry, Ledger};
 pub use crate::settings::Host as Settings;
 
@@ -53,6 +59,16 @@ pub async fn resolve(
     names::find(names, &names::name_servers(&settings.nameservers, all, wanted)).await
 }
 
+/// What name servers say of the translators (NAT64) by which accesses without IPv4 reach these addresses of the anchor, as
+/// a host with these settings asks them.
+pub async fn translators(
+    anchors: &[SocketAddr],
+    settings: &Settings,
+    all: &[Device],
+) -> Vec<TranslatorStatus> {
+    translators::ask_once(anchors, settings, all).await
+}
+
 /// The role of a mobile host.
 pub struct Daemon {
     settings: Settings,
@@ -65,6 +81,7 @@ pub struct Daemon {
     /// The anchor's known addresses, and the present interfaces.
     anchors: Vec<SocketAddr>,
     seen: Vec<Device>,
+    translators: Translators,
     /// The anchor's inner addresses.
     anchor_inner: Vec<IpAddr>,
     /// As reported by the anchor.
@@ -122,6 +139,7 @@ impl Role for Daemon {
             signalling,
             anchors,
             seen: Vec::new(),
+            translators: Translators::default(),
             anchor_inner: Vec::new(),
             ways_out: WaysOut { v4: 0, v6: 0 },
             attached: BTreeMap::new(),
@@ -139,6 +157,7 @@ impl Role for Daemon {
 
     /// Once a second; the only regular wakeup while all requests ride on data.
     fn on_heartbeat(&mut self) -> anyhow::Result<()> {
+        self.expire_translators()?;
         let carried = self.core.end.machine.carried();
         self.follow(Turn::reading(carried))
     }
@@ -175,6 +194,17 @@ impl Role for Daemon {
 
     fn on_signalling(&mut self, event: SignallingEvent) -> anyhow::Result<()> {
         self.on_signalled(event)
+    }
+
+    fn on_link(&mut self, event: LinkEvent) -> anyhow::Result<()> {
+        if let LinkEvent::Down { interface, .. } = event {
+            self.forget_advertised(interface);
+        }
+        self.feed(Input::Link(event))
+    }
+
+    fn on_advertised(&mut self, options: &RouterOptions) -> anyhow::Result<()> {
+        self.on_router_options(options)
     }
 
     fn on_interfaces(&mut self, all: &[Device]) -> anyhow::Result<()> {
@@ -224,6 +254,7 @@ impl Role for Daemon {
             why: why.to_owned(),
             ago_s: now.since(at).as_secs_f64(),
         });
-        TunnelStatus { trouble, ..status::of_host(&mut self.core.end, common, now) }
+        let translators = self.translators.status();
+        TunnelStatus { trouble, translators, ..status::of_host(&mut self.core.end, common, now) }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use segue_clock::Time;
 use segue_ip::{Forward, Input, LinkEvent, Output};
 use segue_linux::clock::monotonic;
-use segue_linux::monitor::{Change, Device, Monitor};
+use segue_linux::monitor::{Change, Device, Monitor, RouterOptions};
 use tokio::sync::{mpsc, oneshot};
 
 use super::events::{Events, Trouble};
@@ -104,6 +104,11 @@ pub trait Role: Sized {
 
     /// Routing rules have changed.
     fn on_rules(&mut self) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    /// A router has advertised options that the kernel leaves to programs.
+    fn on_advertised(&mut self, _options: &RouterOptions) -> anyhow::Result<()> {
         Ok(())
     }
 
@@ -366,6 +371,7 @@ fn on_work<R: Role>(
             Change::Link(event) => role.on_link(event),
             Change::Devices(all) => role.on_interfaces(&all),
             Change::Rules => role.on_rules(),
+            Change::Advertised(options) => role.on_advertised(&options),
         },
     }
 }

@@ -1,8 +1,11 @@
 //! Neighbour discovery, and what shows it.
 
 use segue_decode::{Bare, Capture, Element, Link, bare, packet};
+use segue_linux::monitor::RouterOptions;
 use segue_wire::WireError;
-use segue_wire::nd::{Envelope, Message, Refusal, View, check, fill_checksum};
+use segue_wire::nd::{
+    Envelope, Message, NdOption, OptionView, Refusal, View, check, fill_checksum,
+};
 
 /// A message: what is read has one reading and its own type; one that is cut is refused or is shorter; what a
 /// receiver accepts is what was read.
@@ -36,6 +39,26 @@ pub(crate) fn nd(data: &[u8]) {
             Ok(accepted) => assert_eq!(accepted, *message),
             Err(Refusal::Address { .. } | Refusal::Solicited) => {}
             Err(refusal) => panic!("{refusal}"),
+        }
+    }
+}
+
+/// Options of a router advertisement as the kernel hands them on: they lie in the message, and of a cut message the same
+/// are read or none; each that is known goes back to what it was.
+pub(crate) fn router_options(data: &[u8]) {
+    let whole = RouterOptions::parse(data);
+    for length in 0..=data.len() {
+        let read = RouterOptions::parse(&data[..length]);
+        assert!(read.is_none() || read == whole);
+    }
+    let Some(RouterOptions { options, .. }) = whole else { return };
+    assert!(options.is_empty() || data[16..].starts_with(&options));
+    for option in OptionView::all(&options) {
+        if let Ok(read) = NdOption::parse(option) {
+            let mut out = Vec::new();
+            read.emit(&mut out);
+            let again = OptionView::all(&out).next().map(NdOption::parse);
+            assert_eq!(again, Some(Ok(read)));
         }
     }
 }

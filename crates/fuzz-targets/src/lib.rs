@@ -19,7 +19,7 @@ mod values;
 
 use segue_echo::Message;
 
-use discovery::{decode, nd};
+use discovery::{decode, nd, router_options};
 use frames::frame;
 use mih::mih;
 use mobility::{extension, mobility};
@@ -47,6 +47,7 @@ pub const ALL: &[(&str, Target)] = &[
     ("size", size),
     ("icmp", icmp),
     ("nd", nd),
+    ("router_options", router_options),
     ("decode", decode),
     ("upmt", upmt),
     ("inner", inner),

@@ -4,6 +4,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
+use crate::Pref64;
+
 /// An interface, as far as a protocol is concerned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interface {
@@ -20,6 +22,8 @@ pub struct Interface {
     pub gateways: Vec<IpAddr>,
     /// Next hops by source, for addresses whose packets take another than that of `gateways`.
     pub by_source: Vec<(IpAddr, IpAddr)>,
+    /// The prefix of a translator on the way, by which an interface without IPv4 reaches destinations of IPv4.
+    pub pref64: Option<Pref64>,
     /// The largest IP packet that it takes, in bytes.
     pub mtu_bytes: u32,
 }
@@ -31,5 +35,17 @@ impl Interface {
         let mut own = self.by_source.iter().filter(|(from, _)| *from == source);
         let general = || self.gateways.iter().find(|a| a.is_ipv4() == source.is_ipv4());
         own.next().map(|(_, next)| next).or_else(general).copied()
+    }
+
+    /// The address by which the interface reaches `destination`: that of the translator's, where it is of IPv4 and the
+    /// interface has none.
+    #[must_use]
+    pub fn towards(&self, destination: IpAddr) -> IpAddr {
+        match (destination, self.pref64) {
+            (IpAddr::V4(v4), Some(pref64)) if !self.addresses.iter().any(IpAddr::is_ipv4) => {
+                pref64.embed(v4).into()
+            }
+            _ => destination,
+        }
     }
 }

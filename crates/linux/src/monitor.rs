@@ -9,6 +9,8 @@
 //!   routes), and the list is read in full when they have all come, so that a notice that was lost (a full socket buffer)
 //!   leaves no wrong picture behind.
 //! - That routing rules or nexthop objects have changed ([`Change::Rules`]), after the list.
+//! - Options of router advertisements that the kernel leaves to programs ([`Change::Advertised`]), after the events of
+//!   links that came before them.
 //!
 //! The order of what it tells: the events of a link alternate, in the order in which the kernel told them, also where
 //! the link was back before anybody looked. A list follows the events that led to it at once, and never shows a link
@@ -24,6 +26,7 @@
 mod device;
 mod notices;
 mod reading;
+mod router;
 mod view;
 
 use std::collections::VecDeque;
@@ -38,6 +41,8 @@ pub use device::{Device, physical, physical_candidates};
 use notices::{Notice, Notices};
 use reading::fail;
 pub use reading::{MonitorError, snapshot};
+pub use router::RouterOptions;
+use router::UserOption;
 use view::View;
 
 /// The devices are read in full when nothing has come for this long, …
@@ -54,6 +59,8 @@ pub enum Change {
     Devices(Vec<Device>),
     /// Routing rules or nexthop objects have changed, so that the same routes may lead elsewhere.
     Rules,
+    /// A router has advertised these options.
+    Advertised(RouterOptions),
 }
 
 /// Waits for changes of the interfaces in the network namespace in which it was made.
@@ -61,9 +68,12 @@ pub struct Monitor {
     links: Notices,
     others: Notices,
     rules: Notices,
+    options: Notices,
     view: View,
     /// Events to be told.
     events: VecDeque<LinkEvent>,
+    /// Options of one datagram that are not reported yet.
+    advertised: VecDeque<RouterOptions>,
     /// The view may differ from what was last told.
     differs: bool,
     /// Rules have changed, and were not told of.
@@ -87,6 +97,7 @@ enum Woken {
     Links,
     Others,
     Rules,
+    Options,
     Due,
     Read(Vec<Device>),
 }
@@ -107,10 +118,22 @@ impl Monitor {
         ])?;
         let rules =
             of(&[MulticastGroup::Ipv4Rule, MulticastGroup::Ipv6Rule, MulticastGroup::Nexthop])?;
+        let options = of(&[MulticastGroup::NdUseropt])?;
         let last = snapshot().await?;
-        let (view, events) = (View::new(last.clone()), VecDeque::new());
-        let (differs, ruled, due, reading) = (false, false, None, None);
-        Ok(Monitor { links, others, rules, view, events, differs, ruled, last, due, reading })
+        Ok(Monitor {
+            links,
+            others,
+            rules,
+            options,
+            view: View::new(last.clone()),
+            events: VecDeque::new(),
+            advertised: VecDeque::new(),
+            differs: false,
+            ruled: false,
+            last,
+            due: None,
+            reading: None,
+        })
     }
 
     /// The list last told.
@@ -127,6 +150,9 @@ impl Monitor {
         loop {
             if let Some(event) = self.events.pop_front() {
                 return Ok(Change::Link(event));
+            }
+            if let Some(options) = self.advertised.pop_front() {
+                return Ok(Change::Advertised(options));
             }
             if std::mem::take(&mut self.differs) && self.view.devices() != self.last {
                 self.last = self.view.devices().to_vec();
@@ -147,6 +173,18 @@ impl Monitor {
                 Woken::Others => {
                     if self.others.skip().map_err(fail("watch interfaces"))? {
                         self.read_after(QUIET);
+                    }
+                }
+                Woken::Options => {
+                    // A link that went down and came up again since comes first.
+                    self.hear()?;
+                    let notice =
+                        self.options.next().map_err(fail("watch router advertisements"))?;
+                    // Lost ones are repeated by the router.
+                    if let Some(Notice::Messages(messages)) = notice {
+                        let options =
+                            messages.into_iter().filter_map(|UserOption(options)| options);
+                        self.advertised.extend(options);
                     }
                 }
                 Woken::Due => {
@@ -184,6 +222,7 @@ impl Monitor {
             heard = self.links.wait() => heard.map_err(watch).map(|()| Woken::Links),
             heard = self.others.wait() => heard.map_err(watch).map(|()| Woken::Others),
             heard = self.rules.wait() => heard.map_err(watch).map(|()| Woken::Rules),
+            heard = self.options.wait() => heard.map_err(watch).map(|()| Woken::Options),
             devices = read => devices.map(Woken::Read),
             () = wait => Ok(Woken::Due),
         }

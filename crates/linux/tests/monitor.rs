@@ -8,9 +8,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use nix::sched::{CloneFlags, unshare};
-use segue_ip::{DownReason, LinkEvent, Route};
+use segue_ip::{Datagram, DownReason, LinkEvent, Route};
 use segue_linux::link;
-use segue_linux::monitor::{Change, Device, Monitor, physical_candidates};
+use segue_linux::monitor::{Change, Device, Monitor, RouterOptions, physical_candidates};
+use segue_linux::raw::{ICMPV6, RawSocket};
 use segue_linux::route::way_over;
 
 #[test]
@@ -31,6 +32,11 @@ fn links_that_flap_unwatched_are_told_of_each_time_and_a_flood_of_routes_displac
 #[test]
 fn after_more_flaps_than_the_kernel_keeps_events_still_alternate_and_end_in_the_truth() {
     apart(overflow);
+}
+
+#[test]
+fn a_translators_prefix_that_a_router_advertises_is_told_with_its_interface() {
+    apart(advertised);
 }
 
 /// Runs a scenario in a network namespace that lives and dies with its thread, so that nothing is left behind after a
@@ -71,6 +77,41 @@ async fn carrier() {
     ip("link del sgmon");
     let gone = LinkEvent::Down { interface, poa, why: DownReason::ExplicitDisconnect };
     while next(&mut monitor).await != Change::Link(gone) {}
+}
+
+async fn advertised() {
+    link::sysctl("net.ipv6.conf.default.accept_dad", "0").unwrap();
+    ip("link add sgmon type veth peer name sgpeer");
+    ip("link set sgmon up");
+    ip("link set sgpeer up");
+    let mut monitor = Monitor::new().await.unwrap();
+    wait(&mut monitor, |d| d.up).await;
+    // RFC 8781: 64:ff9b::/96 for 1800 s. The router is none of the default ones.
+    let option = [38, 2, 7, 8, 0, 0x64, 0xff, 0x9b, 0, 0, 0, 0, 0, 0, 0, 0];
+    let header = [134, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let advertisement = Datagram {
+        waited_ns: 0,
+        interface: Some(link::index_of("sgpeer").unwrap()),
+        from: ("::".parse().unwrap(), 0),
+        to: ("ff02::1".parse().unwrap(), 0),
+        protocol: ICMPV6,
+        hop_limit: 255,
+        bytes: [header, option].concat(),
+    };
+    let socket = RawSocket::icmpv6(&[]).unwrap();
+    let interface = link::index_of("sgmon").unwrap();
+    let expected = Change::Advertised(RouterOptions { interface, options: option.to_vec() });
+    for _ in 0..200 {
+        // The sender may have no address of the link yet.
+        let _ = socket.send(&advertisement);
+        let wait = Duration::from_millis(100);
+        while let Ok(told) = tokio::time::timeout(wait, monitor.changed()).await {
+            if told.unwrap() == expected {
+                return;
+            }
+        }
+    }
+    panic!("nothing is told of what was advertised");
 }
 
 /// A device without an operational state, of which the kernel tells in the call that changes it.

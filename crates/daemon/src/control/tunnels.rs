@@ -121,6 +121,22 @@ pub struct TunnelStatus {
     /// Flows whose data a path drops while probes pass (host).
     #[serde(default)]
     pub filtered: Vec<FilterStatus>,
+    /// The accesses that have IPv6 alone where all of the anchor's addresses are of IPv4 (host).
+    #[serde(default)]
+    pub translators: Vec<TranslatorStatus>,
+}
+
+/// How an access with IPv6 alone reaches addresses of IPv4.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct TranslatorStatus {
+    /// The access.
+    pub interface: String,
+    /// The prefix of its translator (NAT64), if one is known.
+    pub prefix: Option<String>,
+    /// Who says so.
+    pub learned: Option<String>,
+    /// Why none is known.
+    pub why: Option<String>,
 }
 
 /// A path drops the data of a flow while probes pass.

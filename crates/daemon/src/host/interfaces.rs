@@ -22,6 +22,7 @@ impl Daemon {
     pub(super) fn use_interfaces(&mut self, all: &[Device]) -> anyhow::Result<()> {
         all.clone_into(&mut self.seen);
         self.look_up();
+        self.find_translators(all);
         let usable = self.usable(all);
         self.make_way(all)?;
         self.note_unused(&usable);
@@ -47,9 +48,12 @@ impl Daemon {
                 interfaces.push(as_input(device, ways));
             }
         }
-        let sources = interfaces.iter().map(|i| (i.name.clone(), self.sources(i)));
-        let sources = sources.collect();
-        self.signalling.set_sources(sources);
+        let signalling = interfaces.iter().map(|interface| {
+            let addresses = self.sources(interface);
+            (interface.name.clone(), Interface { addresses, ..interface.clone() })
+        });
+        let signalling = signalling.collect();
+        self.signalling.set_interfaces(signalling);
         self.feed(Input::Interfaces(interfaces))?;
         // Whatever belonged to removed paths has moved to others.
         let (datapath, present) = (&mut self.core.end.datapath, &present);
@@ -113,7 +117,7 @@ impl Daemon {
     }
 
     /// Whether a line was logged before; it counts as logged from now on. With too many lines, all count as new.
-    fn is_noted(&mut self, line: &str) -> bool {
+    pub(super) fn is_noted(&mut self, line: &str) -> bool {
         if self.noted.len() >= NOTED {
             self.noted.clear();
         }
@@ -181,7 +185,7 @@ impl Daemon {
     }
 
     /// The interfaces that reach the anchor and that the operator allows, best first, with the ways to the anchor's first
-    /// address of each family.
+    /// address of each family, or to a translator's for it.
     fn usable(&self, all: &[Device]) -> Vec<(Device, Vec<(IpAddr, Way)>)> {
         let wanted = &self.settings.common.interfaces;
         let first = |v6: bool| {
@@ -194,13 +198,15 @@ impl Daemon {
             if !wanted.is_empty() && !is_named {
                 continue;
             }
+            let mut device = device.clone();
+            device.interface.pref64 = self.translators.prefix(&device.interface.name);
             let to = |anchor: &IpAddr| {
-                let anchor = *anchor;
-                ways(device, anchor, is_named).into_iter().map(move |way| (anchor, way))
+                let anchor = device.interface.towards(*anchor);
+                ways(&device, anchor, is_named).into_iter().map(move |way| (anchor, way))
             };
             let ways: Vec<(IpAddr, Way)> = anchors.iter().flat_map(to).collect();
             if !ways.is_empty() {
-                usable.push((device.clone(), ways));
+                usable.push((device, ways));
             }
         }
         usable.sort_by_key(|(device, _)| device.metric.unwrap_or(u32::MAX));

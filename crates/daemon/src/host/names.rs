@@ -1,6 +1,6 @@
 //! Resolves the anchor's names. It asks the name servers over every interface at once and outside
 //! the tunnel, since it is not known yet which interface works. It also asks the system, which
-//! knows more than name servers do.
+//! knows more than name servers do. The same questions find an access's translator (RFC 7050).
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use rustls::crypto::ring::default_provider;
+use segue_ip::Pref64;
 use segue_linux::monitor::{Device, physical};
 use segue_text::errors::Told;
 use simple_dns::rdata::RData;
-use simple_dns::{CLASS, Name, Packet, PacketFlag, Question, TYPE};
+use simple_dns::{CLASS, Name, Packet, PacketFlag, ResourceRecord, TYPE};
 use tokio::net::UdpSocket;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -31,6 +32,10 @@ const OTHERS: Duration = Duration::from_millis(300);
 const MOST: usize = 8;
 /// Longest answer over UDP without extensions (RFC 1035, 4.2.1), with room for careless servers.
 const LONGEST: usize = 1_500;
+/// A name whose only addresses are of IPv4, so that one of IPv6 shows a translator's prefix (RFC 7050).
+const IPV4_ONLY: &str = "ipv4only.arpa";
+/// The least and the longest time for which such an answer counts, in seconds.
+const LIFETIME_S: (u32, u32) = (60, 3_600);
 /// Lists the system's name servers.
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 const DNS: u16 = 53;
@@ -96,7 +101,7 @@ pub(super) async fn find(
     let mut asked = JoinSet::new();
     for server in servers {
         let (names, server) = (names.to_vec(), server.clone());
-        asked.spawn(async move { ask(&names, &server).await });
+        asked.spawn(async move { addresses(&names, &server).await });
     }
     for (name, port) in names.iter().cloned() {
         asked.spawn(async move {
@@ -128,47 +133,135 @@ pub(super) async fn find(
     Ok(found)
 }
 
-/// A question without an answer so far.
-struct Open<'a> {
-    named: &'a Named,
+/// A translator's prefixes, as a name server shows them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Translation {
+    /// The prefixes of valid forms, in the order of the answer; none where there is no translator.
+    pub(super) prefixes: Vec<Pref64>,
+    /// When to ask again.
+    pub(super) lifetime: Duration,
+    /// The server that answered.
+    pub(super) by: String,
+}
+
+/// The translator's prefixes that these name servers, all of one access, show (RFC 7050, section 3); without a server,
+/// those that the system shows. The first server that shows one that `fits` is believed.
+///
+/// # Errors
+/// No server answered: the reasons.
+pub(super) async fn translation(
+    servers: &[NameServer],
+    fits: impl Fn(&Pref64) -> bool,
+) -> anyhow::Result<Translation> {
+    let mut asked = JoinSet::new();
+    for server in servers {
+        let server = server.clone();
+        asked.spawn(async move {
+            let answers = ask(&[Question { name: IPV4_ONLY, v6: true }], &server).await?;
+            let (_, answer) = answers.into_iter().next().context("no answer")?;
+            anyhow::Ok(shown(&answer, format!("the name server {server}")))
+        });
+    }
+    if servers.is_empty() {
+        asked.spawn(async {
+            // With its final dot no search list is tried.
+            let found = tokio::net::lookup_host((format!("{IPV4_ONLY}."), 0)).await;
+            let found = found.map_err(|_| anyhow!("the system does not know {IPV4_ONLY}"))?;
+            let addresses = found.map(|address| address.ip()).collect();
+            Ok(shown(&Answer { addresses, ttl_s: 0 }, "the system's resolver".into()))
+        });
+    }
+    let (mut without, mut wrong) = (None, Vec::new());
+    let until = Instant::now() + IN_ALL;
+    while let Ok(Some(done)) = timeout_at(until, asked.join_next()).await {
+        let mut shown = done.map_err(anyhow::Error::from).and_then(|shown| shown);
+        shown.iter_mut().for_each(|translation| translation.prefixes.retain(&fits));
+        match shown {
+            Ok(translation) if translation.prefixes.is_empty() => without = Some(translation),
+            Ok(translation) => return Ok(translation),
+            Err(error) => wrong.push(Told(&error).to_string()),
+        }
+    }
+    wrong.sort_unstable();
+    wrong.dedup();
+    let why = if wrong.is_empty() { "no answer".into() } else { wrong.join("; ") };
+    without.ok_or(anyhow!(why))
+}
+
+/// The translator's prefixes in an answer.
+fn shown(answer: &Answer, by: String) -> Translation {
+    let v6 = answer.addresses.iter().filter_map(|address| match address {
+        IpAddr::V6(v6) => Some(*v6),
+        IpAddr::V4(_) => None,
+    });
+    let lifetime_s = answer.ttl_s.clamp(LIFETIME_S.0, LIFETIME_S.1);
+    let lifetime = Duration::from_secs(lifetime_s.into());
+    Translation { prefixes: v6.filter_map(Pref64::of_well_known).collect(), lifetime, by }
+}
+
+/// The addresses of these names, with their ports, as this server knows them.
+async fn addresses(names: &[Named], server: &NameServer) -> anyhow::Result<Vec<SocketAddr>> {
+    let questions: Vec<Question<'_>> =
+        names.iter().flat_map(|(name, _)| [false, true].map(|v6| Question { name, v6 })).collect();
+    let mut found = Vec::new();
+    for (at, Answer { addresses, .. }) in ask(&questions, server).await? {
+        let port = names[at / 2].1;
+        found.extend(addresses.into_iter().map(|ip| SocketAddr::new(ip, port)));
+    }
+    if found.is_empty() {
+        bail!("the name server {server} knows no address");
+    }
+    Ok(found)
+}
+
+/// A question for the addresses of one family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Question<'a> {
+    name: &'a str,
     v6: bool,
 }
 
-async fn ask(names: &[Named], server: &NameServer) -> anyhow::Result<Vec<SocketAddr>> {
+/// A server's answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Answer {
+    addresses: Vec<IpAddr>,
+    /// The shortest lifetime of an address in it, 0 without one.
+    ttl_s: u32,
+}
+
+/// Asks a server all of these; returns the answers with the places of their questions.
+///
+/// # Errors
+/// No question was answered.
+async fn ask(
+    questions: &[Question<'_>],
+    server: &NameServer,
+) -> anyhow::Result<Vec<(usize, Answer)>> {
     let socket =
         signalling::socket(server.address.is_ipv6(), &server.interface, Some(server.source), MARK)?;
     let socket = UdpSocket::from_std(socket)?;
     let unanswered = || format!("no answer from the name server {server}");
     socket.connect(SocketAddr::new(server.address, DNS)).await.with_context(unanswered)?;
     let mut open = BTreeMap::new();
-    for named in names {
-        for v6 in [false, true] {
-            let mut free = number()?;
-            while open.contains_key(&free) {
-                free = number()?;
-            }
-            open.insert(free, Open { named, v6 });
+    for place in 0..questions.len() {
+        let mut free = number()?;
+        while open.contains_key(&free) {
+            free = number()?;
         }
+        open.insert(free, place);
     }
     let mut found = Vec::new();
-    let mut answered = false;
     for _ in 0..TRIES {
-        for (number, Open { named, v6 }) in &open {
-            socket.send(&question(*number, &named.0, *v6)?).await.with_context(unanswered)?;
+        for (number, place) in &open {
+            socket.send(&question(*number, questions[*place])?).await.with_context(unanswered)?;
         }
         let answers = async {
             let mut buffer = [0; LONGEST];
             while !open.is_empty() {
                 let len = socket.recv(&mut buffer).await?;
-                let Some((number, addresses)) = answer(&buffer[..len], |number| {
-                    open.get(&number).map(|open| (open.named.0.as_str(), open.v6))
-                }) else {
-                    continue;
-                };
-                if let Some(Open { named, .. }) = open.remove(&number) {
-                    answered = true;
-                    found.extend(addresses.into_iter().map(|ip| SocketAddr::new(ip, named.1)));
-                }
+                let asked = |number| open.get(&number).map(|place| questions[*place]);
+                let Some((number, answer)) = answer(&buffer[..len], asked) else { continue };
+                found.extend(open.remove(&number).map(|place| (place, answer)));
             }
             anyhow::Ok(())
         };
@@ -177,11 +270,7 @@ async fn ask(names: &[Named], server: &NameServer) -> anyhow::Result<Vec<SocketA
             break;
         }
     }
-    match (found.is_empty(), answered) {
-        (false, _) => Ok(found),
-        (true, true) => bail!("the name server {server} knows no address"),
-        (true, false) => bail!(unanswered()),
-    }
+    if found.is_empty() { bail!(unanswered()) } else { Ok(found) }
 }
 
 /// An unpredictable query number.
@@ -192,43 +281,43 @@ fn number() -> anyhow::Result<u16> {
     Ok(u16::from_ne_bytes(bytes))
 }
 
-/// A question for the addresses of one family.
-fn question(number: u16, name: &str, v6: bool) -> anyhow::Result<Vec<u8>> {
+/// A question as it is sent.
+fn question(number: u16, Question { name, v6 }: Question<'_>) -> anyhow::Result<Vec<u8>> {
     let mut packet = Packet::new_query(number);
     packet.set_flags(PacketFlag::RECURSION_DESIRED);
     let kind = if v6 { TYPE::AAAA } else { TYPE::A };
-    let question = Question::new(Name::new(name)?, kind.into(), CLASS::IN.into(), false);
+    let question =
+        simple_dns::Question::new(Name::new(name)?, kind.into(), CLASS::IN.into(), false);
     packet.questions.push(question);
     Ok(packet.build_bytes_vec()?)
 }
 
-/// The number of an answer and the addresses in it; `asked` gives the name and family of a
-/// question. The server follows aliases, so the addresses may belong to another name.
-fn answer<'a>(
-    bytes: &[u8],
-    asked: impl Fn(u16) -> Option<(&'a str, bool)>,
-) -> Option<(u16, Vec<IpAddr>)> {
+/// Reads an answer and its number; `asked` gives the question of a number. The server follows aliases, so the
+/// addresses may belong to another name.
+fn answer<'a>(bytes: &[u8], asked: impl Fn(u16) -> Option<Question<'a>>) -> Option<(u16, Answer)> {
     let packet = Packet::parse(bytes).ok()?;
-    let (name, v6) = asked(packet.id())?;
+    let Question { name, v6 } = asked(packet.id())?;
     let [question] = packet.questions.as_slice() else { return None };
     let same = question.qname.to_string().eq_ignore_ascii_case(name);
     let kind = if v6 { TYPE::AAAA } else { TYPE::A };
     if !packet.has_flags(PacketFlag::RESPONSE) || !same || question.qtype != kind.into() {
         return None;
     }
-    let addresses = packet.answers.iter().filter_map(|record| match &record.rdata {
-        RData::A(a) if !v6 => Some(IpAddr::from(a.address.to_be_bytes())),
-        RData::AAAA(aaaa) if v6 => Some(IpAddr::from(aaaa.address.to_be_bytes())),
+    let address = |record: &ResourceRecord<'_>| match &record.rdata {
+        RData::A(a) if !v6 => Some((IpAddr::from(a.address.to_be_bytes()), record.ttl)),
+        RData::AAAA(aaaa) if v6 => Some((IpAddr::from(aaaa.address.to_be_bytes()), record.ttl)),
         _ => None,
-    });
-    Some((packet.id(), addresses.take(MOST).collect()))
+    };
+    let (addresses, ttls): (Vec<IpAddr>, Vec<u32>) =
+        packet.answers.iter().filter_map(address).take(MOST).unzip();
+    let ttl_s = ttls.into_iter().min().unwrap_or(0);
+    Some((packet.id(), Answer { addresses, ttl_s }))
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use simple_dns::ResourceRecord;
-    use simple_dns::rdata::{A, CNAME};
+    use simple_dns::rdata::{A, AAAA, CNAME};
 
     use super::*;
 
@@ -237,7 +326,9 @@ mod tests {
     fn reply(number: u16, name: &'static str, kind: TYPE) -> Vec<u8> {
         let mut packet = Packet::new_reply(number);
         let name = Name::new(name).unwrap();
-        packet.questions.push(Question::new(name.clone(), kind.into(), CLASS::IN.into(), false));
+        let question =
+            simple_dns::Question::new(name.clone(), kind.into(), CLASS::IN.into(), false);
+        packet.questions.push(question);
         let other = Name::new("host7.example.org").unwrap();
         let records = [
             (name, RData::CNAME(CNAME(other.clone()))),
@@ -248,16 +339,53 @@ mod tests {
         packet.build_bytes_vec_compressed().unwrap()
     }
 
-    fn asked(number: u16) -> Option<(&'static str, bool)> {
-        [(7, false), (8, true)].into_iter().find(|(n, _)| *n == number).map(|(_, v6)| (NAME, v6))
+    fn asked(number: u16) -> Option<Question<'static>> {
+        let asked = [(7, false), (8, true)].into_iter().find(|(n, _)| *n == number);
+        asked.map(|(_, v6)| Question { name: NAME, v6 })
+    }
+
+    fn of(addresses: &[IpAddr], ttl_s: u32) -> Answer {
+        Answer { addresses: addresses.to_vec(), ttl_s }
     }
 
     #[test]
     fn an_answer_to_what_was_asked_gives_its_addresses() {
-        let addresses = Some((7, vec![IpAddr::from([192, 0, 2, 1])]));
-        assert_eq!(answer(&reply(7, NAME, TYPE::A), asked), addresses);
-        assert_eq!(answer(&reply(7, "Anchor.EXAMPLE.net", TYPE::A), asked), addresses);
-        assert_eq!(answer(&reply(8, NAME, TYPE::AAAA), asked), Some((8, vec![])));
+        let found = Some((7, of(&[IpAddr::from([192, 0, 2, 1])], 60)));
+        assert_eq!(answer(&reply(7, NAME, TYPE::A), asked), found);
+        assert_eq!(answer(&reply(7, "Anchor.EXAMPLE.net", TYPE::A), asked), found);
+        assert_eq!(answer(&reply(8, NAME, TYPE::AAAA), asked), Some((8, of(&[], 0))));
+    }
+
+    #[test]
+    fn an_answer_counts_as_long_as_its_shortest_record() {
+        let mut packet = Packet::new_reply(8);
+        let name = Name::new(NAME).unwrap();
+        let question =
+            simple_dns::Question::new(name.clone(), TYPE::AAAA.into(), CLASS::IN.into(), false);
+        packet.questions.push(question);
+        for (last, ttl) in [(1, 900), (2, 30), (3, 300)] {
+            let data = RData::AAAA(AAAA { address: (0x2001_0db8 << 96) | last });
+            packet.answers.push(ResourceRecord::new(name.clone(), CLASS::IN, ttl, data));
+        }
+        let (_, read) = answer(&packet.build_bytes_vec().unwrap(), asked).unwrap();
+        assert_eq!((read.addresses.len(), read.ttl_s), (3, 30));
+    }
+
+    #[test]
+    fn only_addresses_with_the_well_known_ones_in_them_show_a_translator() {
+        let v6 = |text: &str| text.parse::<IpAddr>().unwrap();
+        let said = |addresses: &[IpAddr], ttl_s| shown(&of(addresses, ttl_s), "it".into());
+        let mixed =
+            ["2001:db8::1", "192.0.0.170", "64:ff9b::c000:aa", "::ffff:192.0.0.170"].map(v6);
+        for (ttl_s, lifetime_s) in [(0, 60), (59, 60), (600, 600), (u32::MAX, 3_600)] {
+            let Translation { prefixes, lifetime, by } = said(&mixed, ttl_s);
+            let prefixes: Vec<String> = prefixes.iter().map(ToString::to_string).collect();
+            assert_eq!((&*prefixes.join(" "), &*by), ("64:ff9b::/96", "it"));
+            assert_eq!(lifetime, Duration::from_secs(lifetime_s));
+        }
+        for none in [&mixed[..2], &mixed[3..], &[]] {
+            assert_eq!(said(none, 600).prefixes, []);
+        }
     }
 
     #[test]
@@ -265,7 +393,8 @@ mod tests {
         assert_eq!(answer(&reply(9, NAME, TYPE::A), asked), None, "number");
         assert_eq!(answer(&reply(7, "anchor.example.org", TYPE::A), asked), None, "name");
         assert_eq!(answer(&reply(7, NAME, TYPE::AAAA), asked), None, "family");
-        assert_eq!(answer(&question(7, NAME, false).unwrap(), asked), None, "a question");
+        let own = question(7, Question { name: NAME, v6: false }).unwrap();
+        assert_eq!(answer(&own, asked), None, "a question");
         let whole = reply(7, NAME, TYPE::A);
         for len in 0..whole.len() {
             assert_eq!(answer(&whole[..len], asked), None, "{len} bytes");
@@ -275,11 +404,11 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..600), at in 0usize..200, byte: u8) {
-            let _ = answer(&bytes, |_| Some((NAME, false)));
+            let _ = answer(&bytes, |_| asked(7));
             let mut spoilt = reply(7, NAME, TYPE::A);
             let at = at % spoilt.len();
             spoilt[at] = byte;
-            let _ = answer(&spoilt, |_| Some((NAME, false)));
+            let _ = answer(&spoilt, |_| asked(7));
         }
     }
 }

@@ -11,6 +11,7 @@ use anyhow::{Context, anyhow, bail};
 use quinn::{Connection, ConnectionError, Endpoint, TransportErrorCode};
 use rustls::AlertDescription;
 use segue_clock::Time;
+use segue_ip::Interface;
 use segue_linux::clock::monotonic;
 use segue_tunnel::HostInput;
 use segue_wire::TUNNEL_PORT;
@@ -20,7 +21,7 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tracing::{debug, warn};
 
-use super::names::{self, NameServer, Named};
+use super::names::{self, NameServer, Named, Translation};
 use super::unreached::Unreached;
 use crate::identity::{ANCHOR_NAME, Credentials};
 use crate::packets::MARK;
@@ -29,7 +30,8 @@ use crate::signalling::{self, Messages, Worker};
 /// Head start of each address of the anchor over the next.
 const STAGGER: Duration = Duration::from_millis(150);
 /// Shortest and longest wait before unresolved names are looked up again.
-const LOOK_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+pub(super) const LOOK_AGAIN: (Duration, Duration) =
+    (Duration::from_secs(1), Duration::from_secs(30));
 /// Most source addresses of an interface that are tried.
 const SOURCES: usize = 4;
 /// Messages that wait to be written.
@@ -50,6 +52,8 @@ pub enum SignallingEvent {
     Found { addresses: Vec<SocketAddr> },
     /// The names could not be resolved.
     Unnamed { why: String },
+    /// A name server's answer about an access's translator, or why there was none.
+    Translation { interface: String, found: Result<Translation, String> },
     /// The anchor has enrolled this host and given it this certificate.
     Enrolled { certificate: Vec<u8> },
     /// The anchor refuses what this host shows.
@@ -100,8 +104,8 @@ pub struct Established {
 pub(super) struct Signalling {
     worker: Worker,
     anchors: Vec<SocketAddr>,
-    /// The addresses that each interface sends from, best first.
-    sources: BTreeMap<String, Vec<IpAddr>>,
+    /// The interfaces by name, each with the addresses that it sends from, best first.
+    interfaces: BTreeMap<String, Interface>,
     names: Vec<Named>,
     /// The name lookup under way, with the servers that it asks.
     looking: Option<(Vec<NameServer>, AbortHandle)>,
@@ -127,7 +131,7 @@ impl Signalling {
         Ok(Signalling {
             worker,
             anchors,
-            sources: BTreeMap::new(),
+            interfaces: BTreeMap::new(),
             names,
             looking: None,
             shown,
@@ -160,9 +164,28 @@ impl Signalling {
         self.anchors = anchors;
     }
 
-    /// Sets the addresses that each interface sends from, best first.
-    pub(super) fn set_sources(&mut self, sources: BTreeMap<String, Vec<IpAddr>>) {
-        self.sources = sources;
+    /// Sets the interfaces by name, each with the addresses that it sends from, best first.
+    pub(super) fn set_interfaces(&mut self, interfaces: BTreeMap<String, Interface>) {
+        self.interfaces = interfaces;
+    }
+
+    /// Where its tasks report.
+    pub(super) fn events(&self) -> mpsc::Sender<SignallingEvent> {
+        self.events.clone()
+    }
+
+    /// Runs a task on the thread of signalling.
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+        self.worker.handle().spawn(task).abort_handle()
+    }
+
+    /// Notes why the anchor is not reached; does nothing and returns false while a connection is up.
+    pub(super) fn note_unreached(&mut self, why: &str) -> bool {
+        let notes = !self.is_up();
+        if notes {
+            self.unreached.note(monotonic(), why.to_owned());
+        }
+        notes
     }
 
     /// Looks up the anchor's names until they resolve; does nothing while a connection is up.
@@ -233,7 +256,10 @@ impl Signalling {
         let mut all = Vec::new();
         for (nth, anchor) in self.anchors.iter().enumerate() {
             for interface in interfaces {
-                let known = self.sources.get(interface).into_iter().flatten();
+                let known = self.interfaces.get(interface);
+                let to = known.map_or(anchor.ip(), |known| known.towards(anchor.ip()));
+                let anchor = SocketAddr::new(to, anchor.port());
+                let known = known.into_iter().flat_map(|known| &known.addresses);
                 let known = known.filter(|own| own.is_ipv4() == anchor.is_ipv4());
                 let mut sources: Vec<Option<IpAddr>> = known.map(|own| Some(*own)).collect();
                 sources.truncate(SOURCES);
@@ -242,7 +268,7 @@ impl Signalling {
                     sources.push(None);
                 }
                 for (further, source) in sources.into_iter().enumerate() {
-                    let (interface, anchor) = (interface.clone(), *anchor);
+                    let interface = interface.clone();
                     all.push((Target { anchor, interface, source, several }, nth + further));
                 }
             }
@@ -255,7 +281,8 @@ impl Signalling {
     pub(super) fn move_to(&mut self, interface: &str, source: Option<IpAddr>) {
         let Some(current) = &mut self.current else { return };
         let v6 = current.anchor.is_ipv6();
-        let known = self.sources.get(interface).into_iter().flatten().copied();
+        let known = self.interfaces.get(interface).into_iter();
+        let known = known.flat_map(|known| known.addresses.iter().copied());
         let source = source.into_iter().chain(known).find(|own| own.is_ipv6() == v6);
         let _there = self.worker.handle().enter();
         let moved = signalling::socket(v6, interface, source, MARK)

@@ -25,6 +25,9 @@ impl Daemon {
                 self.on_reached(established.anchor);
             }
             SignallingEvent::Found { addresses } => self.on_found(addresses)?,
+            SignallingEvent::Translation { interface, found } => {
+                self.on_translation(interface, found)?;
+            }
             SignallingEvent::Rejected { round, why } if self.signalling.is_present(*round) => {
                 self.on_rejected(*why)?;
             }

@@ -1,5 +1,6 @@
 //! What the kernel tells by itself, over netlink.
 
+use std::fmt::Debug;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -8,7 +9,7 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, socket,
 };
 use rtnetlink::MulticastGroup;
-use rtnetlink::packet_route::RouteNetlinkMessage;
+use rtnetlink::packet_core::NetlinkDeserializable;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -21,9 +22,9 @@ const LONGEST: usize = 16 << 10;
 pub(super) struct Notices(AsyncFd<OwnedFd>);
 
 /// What came.
-pub(super) enum Notice {
+pub(super) enum Notice<M> {
     /// These messages.
-    Messages(Vec<RouteNetlinkMessage>),
+    Messages(Vec<M>),
     /// The socket had no room for some, or this one cannot be read.
     Lost,
 }
@@ -49,7 +50,10 @@ impl Notices {
     }
 
     /// The next, if one waits.
-    pub(super) fn next(&self) -> io::Result<Option<Notice>> {
+    pub(super) fn next<M>(&self) -> io::Result<Option<Notice<M>>>
+    where
+        M: NetlinkDeserializable + Debug,
+    {
         let mut buffer = [0; LONGEST];
         Ok(self.receive(&mut buffer)?.map(|len| match len {
             Some(len) if len <= LONGEST => {

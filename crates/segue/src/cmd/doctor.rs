@@ -161,11 +161,15 @@ fn examine(
             });
             let (mut anchor, unknown) = network::resolve(&named, &interfaces, settings)?;
             all.extend(unknown);
+            let translators = network::translators(&anchor, &interfaces, settings, running)?;
+            all.extend(network::translation(&translators));
+            anchor.extend(network::synthesized(&translators, &anchor));
             // Also where the file says nothing about it.
             let reached = running.and_then(|status| status.body.anchor.as_ref()?.parse().ok());
             anchor.extend(reached.filter(|at| !anchor.contains(at)));
             all.extend(network::reachability(&anchor, running));
-            all.extend(network::host_ways(&interfaces, &anchor, settings, running));
+            let known = (&**settings, &*translators);
+            all.extend(network::host_ways(&interfaces, &anchor, known, running));
             all.extend(network::others(&interfaces, settings));
         }
         Role::Anchor(settings) => {

@@ -27,6 +27,7 @@ mod mih;
 mod mtu;
 mod names;
 mod nat;
+mod nat64;
 mod outage;
 mod pairings;
 mod pmip;

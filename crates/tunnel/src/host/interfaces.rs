@@ -68,13 +68,18 @@ impl Host {
     /// The anchor has been reached at this address: paths that have never been answered, or no longer are, go there and
     /// not to another address of its family.
     pub(super) fn prefer(&mut self, now: Time, reached: IpAddr) {
-        let of_family = |a: &SocketAddr| a.is_ipv4() == reached.is_ipv4();
         let anchor = &self.config.anchor;
-        let first = anchor.iter().position(of_family);
-        let at = anchor.iter().position(|address| address.ip() == reached);
-        let (Some(first), Some(at)) = (first, at) else { return };
-        let lives = |path: &Path| path.is_up() && path.remote.ip() == anchor[first].ip();
-        if first == at || self.paths.values().any(|path| lives(path)) {
+        let is_reached = |own: &SocketAddr| {
+            own.ip() == reached || self.interfaces.iter().any(|i| i.towards(own.ip()) == reached)
+        };
+        let Some(at) = anchor.iter().position(is_reached) else { return };
+        let of_family = |own: &SocketAddr| own.is_ipv4() == anchor[at].is_ipv4();
+        let Some(first) = anchor.iter().position(of_family) else { return };
+        let goes_there = |path: &Path| {
+            let over = self.interfaces.iter().filter(|i| i.name == path.name);
+            over.map(|i| i.towards(anchor[first].ip())).any(|to| to == path.remote.ip())
+        };
+        if first == at || self.paths.values().any(|path| path.is_up() && goes_there(path)) {
             return;
         }
         self.config.anchor.swap(first, at);
@@ -85,15 +90,19 @@ impl Host {
         }
     }
 
-    /// The first of the anchor's addresses that the interface has an address for.
+    /// The first of the anchor's addresses that the interface has an address for, else the first that a translator on
+    /// the way leads to.
     pub(super) fn ends(
         &self,
         interface: &Interface,
     ) -> Option<(IpAddr, SocketAddr, Option<IpAddr>)> {
-        self.config.anchor.iter().find_map(|remote| {
+        let ends = |remote: SocketAddr| {
             let local = self.source(interface, remote.is_ipv4())?;
-            Some((local, *remote, interface.gateway(local)))
-        })
+            Some((local, remote, interface.gateway(local)))
+        };
+        let anchor = || self.config.anchor.iter().copied();
+        let translated = |own: SocketAddr| ends((interface.towards(own.ip()), own.port()).into());
+        anchor().find_map(ends).or_else(|| anchor().find_map(translated))
     }
 
     fn add_path(&mut self, interface: &Interface) {

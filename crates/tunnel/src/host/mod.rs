@@ -369,6 +369,11 @@ impl Host {
         ordinary
             && !self.interfaces.iter().any(outer)
             && !self.config.anchor.iter().any(|anchor| anchor.ip() == address)
+            && !self
+                .interfaces
+                .iter()
+                .filter_map(|i| self.ends(i))
+                .any(|ends| ends.1.ip() == address)
     }
 
     /// Sets signalling up again on its own interface when that is back or has another address: the old connection was
@@ -413,11 +418,15 @@ impl Host {
     }
 
     /// Whether the connection's packets can leave over this interface. They keep the family that the connection began
-    /// with.
+    /// with, and a translator's address leads nowhere behind another translator.
     fn may_carry_signal(&self, name: &str) -> bool {
         let Some(anchor) = self.anchor else { return false };
-        let mut interfaces = self.interfaces.iter().filter(|i| i.name == name);
-        interfaces.any(|i| i.addresses.iter().any(|a| a.is_ipv4() == anchor.is_ipv4()))
+        let is_own = self.config.anchor.iter().any(|own| own.ip() == anchor.ip());
+        let leads_there = |i: &Interface| {
+            let ends = || self.ends(i).is_some_and(|(_, remote, _)| remote.ip() == anchor.ip());
+            i.addresses.iter().any(|a| a.is_ipv4() == anchor.is_ipv4()) && (is_own || ends())
+        };
+        self.interfaces.iter().any(|i| i.name == name && leads_there(i))
     }
 
     /// A path that comes up shows that the anchor answers, so the host does not wait for attempts that began before.

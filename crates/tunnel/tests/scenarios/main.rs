@@ -19,3 +19,4 @@ mod silent_outage;
 mod sizes;
 mod sources;
 mod stage;
+mod translators;

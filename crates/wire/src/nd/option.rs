@@ -3,8 +3,9 @@
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::net::Ipv6Addr;
+use core::net::{IpAddr, Ipv6Addr};
 
+use segue_ip::{Pref64, Prefix};
 use serde::{Serialize, Serializer};
 
 use super::domain;
@@ -16,6 +17,11 @@ use crate::layout::{flags, hex};
 const DATA_MAX: usize = 2038;
 /// Most addresses in an option.
 const ADDRESSES_MAX: usize = 127;
+/// The length of a translator's prefix by its code (RFC 8781, 4).
+const PREFIX_LENGTH_CODES: [u8; 6] = [96, 64, 56, 48, 40, 32];
+/// The bits of a translator's prefix option that state its lifetime in units of 8 seconds, which is in seconds with the
+/// other bits zero.
+const SCALED_LIFETIME: u16 = !7;
 
 /// An option. What does not fit into the 2040 bytes of one is left out when it is written; data that do not fill it are
 /// followed by zeros.
@@ -85,6 +91,15 @@ pub enum NdOption {
         lifetime: u32,
         /// Without a final dot; bytes that no host name has as `\DDD`. A name that cannot be written is left out.
         domain_names: Vec<String>,
+    },
+    /// Type 38 (RFC 8781, 4). One with another length than 16 bytes, a reserved code or a prefix that no translator has
+    /// is `Unknown`, as receivers ignore it.
+    Pref64 {
+        /// Seconds, a multiple of 8; at 0 the router withdraws the prefix.
+        lifetime: u16,
+        /// The translator's prefix.
+        #[serde(serialize_with = "prefix64")]
+        prefix: Pref64,
     },
     /// Any other type; receivers skip it.
     Unknown {
@@ -246,8 +261,20 @@ impl NdOption {
                 let domain_names = domain::read(&data[6..])?;
                 NdOption::DnsSearchList { lifetime: word(2), domain_names }
             }
-            kind => NdOption::Unknown { kind, data: data.to_vec() },
+            kind => {
+                let known = (kind == 38).then(|| NdOption::parse_pref64(data)).flatten();
+                known.unwrap_or_else(|| NdOption::Unknown { kind, data: data.to_vec() })
+            }
         })
+    }
+
+    fn parse_pref64(data: &[u8]) -> Option<NdOption> {
+        let [high, low, prefix @ ..] = data else { return None };
+        let prefix: [u8; 12] = prefix.try_into().ok()?;
+        let word = u16::from_be_bytes([*high, *low]);
+        let len = *PREFIX_LENGTH_CODES.get(usize::from(word & !SCALED_LIFETIME))?;
+        let prefix = Pref64::new(Prefix::new(address(&prefix), len)).ok()?;
+        Some(NdOption::Pref64 { lifetime: word & SCALED_LIFETIME, prefix })
     }
 
     /// Writes the option behind others.
@@ -293,6 +320,14 @@ impl NdOption {
                     }
                 }
             }
+            NdOption::Pref64 { lifetime, prefix } => {
+                let Prefix { addr, len } = prefix.prefix();
+                let code = PREFIX_LENGTH_CODES.iter().position(|known| *known == len).unwrap_or(0);
+                out.extend((lifetime & SCALED_LIFETIME | code as u16).to_be_bytes());
+                if let IpAddr::V6(network) = addr {
+                    out.extend(&network.octets()[..12]);
+                }
+            }
         }
         let length = (out.len() - start).div_ceil(8);
         out.resize(start + 8 * length, 0);
@@ -313,6 +348,7 @@ impl NdOption {
             NdOption::RouteInformation { .. } => 24,
             NdOption::RecursiveDnsServer { .. } => 25,
             NdOption::DnsSearchList { .. } => 31,
+            NdOption::Pref64 { .. } => 38,
             NdOption::Unknown { kind, .. } => *kind,
         }
     }
@@ -338,6 +374,10 @@ pub(super) fn address(bytes: &[u8]) -> Ipv6Addr {
     let mut octets = [0; 16];
     octets.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
     octets.into()
+}
+
+fn prefix64<S: Serializer>(prefix: &Pref64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(prefix)
 }
 
 /// Bytes with colons between them.

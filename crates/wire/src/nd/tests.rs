@@ -5,6 +5,7 @@ use core::net::Ipv6Addr;
 
 use proptest::collection::vec as list;
 use proptest::prelude::*;
+use segue_ip::{Pref64, Prefix};
 
 use super::*;
 use crate::WireError;
@@ -90,9 +91,14 @@ fn full() -> Message {
                 lifetime: 120,
                 domain_names: vec!["example.com".into(), "corp\\000\\046.example".into()],
             },
+            NdOption::Pref64 { lifetime: 1_800, prefix: translators("2001:db8:122:300::/56") },
             NdOption::Unknown { kind: 14, data: vec![1, 2, 3, 4, 5, 6] },
         ],
     })
+}
+
+fn translators(prefix: &str) -> Pref64 {
+    Pref64::new(prefix.parse().unwrap()).unwrap()
 }
 
 #[test]
@@ -140,6 +146,7 @@ fn every_option_lies_where_its_rfc_has_it() {
         1802 3008 00000384 20010db800050000
         1905 0000 00000078 20010db8000000000000000000000053 fe800000000000000000000000000053
         1f05 0000 00000078 07 6578616d706c65 03 636f6d 00  06 636f7270002e 07 6578616d706c65 00 000000
+        2602 070a 20010db80122030000000000
         0e01 010203040506";
     let expected = bytes(expected);
     assert_eq!(full().emit(), expected);
@@ -224,6 +231,38 @@ fn what_does_not_fit_into_an_option_is_left_out() {
     assert!(
         matches!(list, NdOption::DnsSearchList { domain_names, .. } if domain_names.len() == 15)
     );
+}
+
+/// What is read of an option of type 38 with this word of lifetime and code, and this prefix.
+fn pref64(word: u16, prefix: &str) -> NdOption {
+    let data = [&word.to_be_bytes()[..], &address(prefix).octets()[..12]].concat();
+    NdOption::parse(OptionView { kind: 38, data: &data }).unwrap()
+}
+
+#[test]
+fn a_translators_prefix_has_six_lengths_and_a_scaled_lifetime() {
+    let lengths = [96, 64, 56, 48, 40, 32];
+    for (code, len) in lengths.into_iter().enumerate() {
+        let read = pref64(0xfff8 | code as u16, "2001:db8:122:344::");
+        let prefix = Prefix::new(address("2001:db8:122:344::"), len);
+        let prefix = Pref64::new(prefix).unwrap();
+        assert_eq!(read, NdOption::Pref64 { lifetime: 65_528, prefix });
+    }
+    let withdrawn = NdOption::Pref64 { lifetime: 0, prefix: translators("64:ff9b::/96") };
+    assert_eq!(pref64(0, "64:ff9b::"), withdrawn);
+}
+
+#[test]
+fn a_translators_prefix_that_receivers_ignore_is_unknown() {
+    let is_unknown = |option: &NdOption| matches!(option, NdOption::Unknown { kind: 38, .. });
+    for (word, prefix) in [(0x0706, "64:ff9b::"), (0x0707, "64:ff9b::"), (0x0708, "fe80::")] {
+        assert!(is_unknown(&pref64(word, prefix)), "{word:#x} {prefix}");
+    }
+    assert!(is_unknown(&pref64(0x0708, "2001:db8:0:0:700::")), "octet u");
+    for length in [6, 22] {
+        let data = vec![0; length];
+        assert!(is_unknown(&NdOption::parse(OptionView { kind: 38, data: &data }).unwrap()));
+    }
 }
 
 /// What [`check`] says of a message between two addresses.
@@ -369,7 +408,7 @@ fn any_option() -> impl Strategy<Value = NdOption> {
         let prefix = option::address(&prefix.octets()[..sent]);
         NdOption::RouteInformation { length, prefix_length, prf, route_lifetime, prefix }
     });
-    let known = [1, 2, 3, 4, 5, 7, 8, 24, 25, 31];
+    let known = [1, 2, 3, 4, 5, 7, 8, 24, 25, 31, 38];
     let other = (any::<u8>().prop_filter("known", move |kind| !known.contains(kind)), any_data(0));
     prop_oneof![
         any_data(0).prop_map(|data| NdOption::SourceLinkLayerAddress { link_layer_address: data }),
@@ -389,6 +428,14 @@ fn any_option() -> impl Strategy<Value = NdOption> {
             .prop_map(|(lifetime, addresses)| NdOption::RecursiveDnsServer { lifetime, addresses }),
         (any::<u32>(), list(any_name(), 0..4)).prop_map(|(lifetime, domain_names)| {
             NdOption::DnsSearchList { lifetime, domain_names }
+        }),
+        (any::<u16>(), 0..6usize, any::<u64>()).prop_map(|(lifetime, code, high)| {
+            let len = [96, 64, 56, 48, 40, 32][code];
+            // Of global unicast addresses.
+            let high = high >> 3 | 1 << 61;
+            let network = Ipv6Addr::from_bits(u128::from(high) << 64);
+            let prefix = Pref64::new(Prefix::new(network, len)).unwrap();
+            NdOption::Pref64 { lifetime: lifetime & !7, prefix }
         }),
         other.prop_map(|(kind, data)| NdOption::Unknown { kind, data }),
     ]

@@ -145,12 +145,8 @@ impl<'a> View<'a> {
 
     /// Its options in order; none for types that have none.
     pub fn options(&self) -> impl Iterator<Item = OptionView<'a>> + use<'a> {
-        let mut rest = if self.kind.has_options() { self.rest() } else { &[] };
-        core::iter::from_fn(move || {
-            let (option, behind) = OptionView::split(rest).ok()?;
-            rest = behind;
-            Some(option)
-        })
+        let rest = if self.kind.has_options() { self.rest() } else { &[] };
+        OptionView::all(rest)
     }
 
     /// What follows the fixed part.
@@ -169,6 +165,15 @@ pub struct OptionView<'a> {
 }
 
 impl<'a> OptionView<'a> {
+    /// The options in these bytes, up to the first that is cut or has no length.
+    pub fn all(mut bytes: &'a [u8]) -> impl Iterator<Item = OptionView<'a>> + use<'a> {
+        core::iter::from_fn(move || {
+            let (option, behind) = OptionView::split(bytes).ok()?;
+            bytes = behind;
+            Some(option)
+        })
+    }
+
     /// The first option of some, and what follows it. Refuses a length of zero, which would never end.
     fn split(bytes: &'a [u8]) -> Result<(OptionView<'a>, &'a [u8]), WireError> {
         let short = |min| WireError::TooShort { what: "option", got: bytes.len(), min };

@@ -5,13 +5,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use segue_daemon::control::{Status, Tunnels};
+use segue_daemon::control::{Status, TranslatorStatus, Tunnels};
 use segue_daemon::locator::Locator;
 use segue_daemon::number::Number;
 use segue_daemon::rivals::{Conflict, Place, conflicts, rivals};
 use segue_daemon::ways::{Way, missing_source, unfound, ways, why_unused};
 use segue_daemon::{anchor, clamp, host, nat, past};
-use segue_ip::{Interface, MAIN_TABLE};
+use segue_ip::{Interface, MAIN_TABLE, Pref64};
 use segue_linux::monitor::{Device, physical, physical_candidates, snapshot};
 use segue_linux::nft;
 use segue_text::errors::Told;
@@ -89,6 +89,67 @@ pub(super) fn resolve(
     let finding = found.as_ref().err().map(|error| todo("anchor", Told(error).to_string()));
     addresses.extend(found.unwrap_or_default());
     Ok((addresses, finding))
+}
+
+/// The translators of accesses without IPv4: as the running host knows them, else as it would ask for them.
+pub(super) fn translators(
+    anchor: &[SocketAddr],
+    interfaces: &[Device],
+    settings: &host::Settings,
+    running: Option<&Status<Tunnels>>,
+) -> anyhow::Result<Vec<TranslatorStatus>> {
+    match running {
+        Some(status) => Ok(status.body.translators.clone()),
+        None => Ok(runtime()?.block_on(host::translators(anchor, settings, interfaces))),
+    }
+}
+
+/// Where translators show the anchor.
+pub(super) fn synthesized(
+    translators: &[TranslatorStatus],
+    anchor: &[SocketAddr],
+) -> Vec<SocketAddr> {
+    let prefixes = translators.iter().filter_map(|known| known.prefix.as_ref()?.parse().ok());
+    let prefixes = prefixes.filter_map(|prefix| Pref64::new(prefix).ok());
+    let shown = |prefix: Pref64| {
+        let shown = move |at: &SocketAddr| match at {
+            SocketAddr::V4(v4) => Some((prefix.embed(*v4.ip()), v4.port()).into()),
+            SocketAddr::V6(_) => None,
+        };
+        anchor.iter().filter_map(shown)
+    };
+    prefixes.flat_map(shown).collect()
+}
+
+/// What is known of translators.
+pub(super) fn translation(translators: &[TranslatorStatus]) -> Vec<Finding> {
+    const CHECK: &str = "translator";
+    let line = |known: &TranslatorStatus| {
+        let TranslatorStatus { interface, prefix, learned, why } = known;
+        match prefix {
+            Some(prefix) => {
+                let by = learned.as_deref().unwrap_or("nobody");
+                ok(
+                    CHECK,
+                    format!(
+                        "{interface} reaches addresses of IPv4 through {prefix}, known from {by}"
+                    ),
+                )
+            }
+            None => {
+                let why = why.as_deref().unwrap_or("no answer yet");
+                todo(
+                    CHECK,
+                    format!(
+                        "{interface} has IPv6 alone, the anchor's addresses are of IPv4, and no translator (NAT64) is \
+                         known there: {why}; enroll this host with the anchor's name or an address of IPv6 (segue \
+                         enroll --at), or name servers of this network in nameservers"
+                    ),
+                )
+            }
+        }
+    };
+    translators.iter().map(line).collect()
 }
 
 /// Whether the anchor answers: as the running host has found, else by asking for its QUIC versions,
@@ -192,10 +253,11 @@ fn negotiation(packet: &[u8]) -> Option<u8> {
 pub(crate) fn host_ways(
     interfaces: &[Device],
     anchor: &[SocketAddr],
-    settings: &host::Settings,
+    (settings, translators): (&host::Settings, &[TranslatorStatus]),
     running: Option<&Status<Tunnels>>,
 ) -> Vec<Finding> {
     let listed = &settings.common.interfaces;
+    let translated = translators.iter().any(|known| known.prefix.is_some());
     let wanted = |d: &&Device| listed.is_empty() || listed.contains(&d.interface.name);
     let is_there = |name: &&String| interfaces.iter().any(|d| d.interface.name == **name);
     let mut all = Vec::new();
@@ -237,6 +299,9 @@ pub(crate) fn host_ways(
         all.push(match (names.is_empty(), anchor.is_some()) {
             (false, true) => ok("access", format!("{family} to the anchor over {names}")),
             (false, false) => ok("access", format!("{family} out over {names}")),
+            (true, true) if !v6 && translated => {
+                ok("access", "no IPv4 here: a translator shows the anchor in IPv6")
+            }
             (true, true) => todo(
                 "access",
                 format!("{family}: no interface has an address and a route to the anchor"),
