@@ -14,7 +14,8 @@ use segue_linux::raw::RawSocket;
 use segue_linux::station::HeardStation;
 use segue_mih::{Event, Interest, MihfConfig, What};
 use segue_pmip::{
-    AttachBy, FIXED_LINK_LOCAL, FIXED_MAC, LinkLayer, Mag, MagInput, MagRecord, Report, Why, Wish,
+    AttachBy, FIXED_LINK_LOCAL, FIXED_MAC, LinkLayer, Mag, MagInput, MagRecord, Refusal, Report,
+    Why, Wish,
 };
 use segue_wire::mih::codes::EventList;
 use segue_wire::mih::identity::LinkAddress;
@@ -27,7 +28,8 @@ use super::aaa::{self, Asking, RadiusStatus, Told};
 use super::leading::{lead, tables};
 use super::macs::{self, Macs};
 use super::{
-    About, PORTS, day_clock, know, open, over_v4, records, refused, seconds_left, stored, today,
+    About, PORTS, add, day_clock, know, open, over_v4, records, refused, seconds_left, stored,
+    today, uplink,
 };
 use crate::clamp::Clamp;
 use crate::control::{Response, Vocabulary};
@@ -146,6 +148,8 @@ pub struct Daemon {
     told_ms: BTreeMap<(String, LinkLayer), f64>,
     /// Hosts that are elsewhere by now, though they may still be heard here, until when.
     elsewhere: BTreeMap<LinkLayer, Instant>,
+    /// How many second hosts were refused when hosts were last asked because of that.
+    second_hosts: u64,
     forwarding: Forwarding,
     macs: Macs,
     _clamp: Clamp,
@@ -226,6 +230,16 @@ impl Daemon {
         here.any(|(_, link)| link.stations.contains_key(&station))
     }
 
+    /// A host that was refused since another one was here may not speak up by itself once that has left.
+    fn ask_second_host(&mut self) {
+        let mag = &self.core.end.sockets.machine.machine;
+        let refused = mag.refused().get(&Refusal::SecondHost).copied().unwrap_or(0);
+        if refused > self.second_hosts && mag.stations().next().is_none() {
+            self.second_hosts = refused;
+            self.links.keys().for_each(|index| self.watch.ask_after(*index, Duration::ZERO));
+        }
+    }
+
     /// Notes how long after its link's carrier a host was told of.
     fn note_told(&mut self, interface: u32, station: &LinkLayer, what: &What) {
         let Some(name) = self.links.get(&interface) else { return };
@@ -283,6 +297,7 @@ impl Role for Daemon {
         mut settings: Settings,
         _: mpsc::Sender<Self::Signalling>,
     ) -> anyhow::Result<(Daemon, Below)> {
+        uplink::check(settings.machine.anchors(), &settings.machine.accesses)?;
         let (store, restart_counter) = open(&settings.state, HOSTS.name)?;
         lacks::of_gateway(&settings.machine)?.iter().for_each(|lack| warn!("{lack}"));
         let mih_links = macs::own_links(&settings.mih_links, store.as_ref())?;
@@ -313,10 +328,7 @@ impl Role for Daemon {
         over_v4(&mut sockets, &mut arrivals, own)?;
         // Servers may name further anchors.
         if settings.radius.is_none() {
-            let machine = &settings.machine;
-            let known = machine.identities.iter().flat_map(|all| all.known.values());
-            let anchors = known.filter_map(|identity| identity.anchor).chain([machine.anchor]);
-            know(&mut arrivals, anchors.map(Prefix::host), None);
+            know(&mut arrivals, settings.machine.anchors().map(Prefix::host), None);
         }
         let counts = aaa::counts(settings.radius.as_ref(), Counts::AtLinks);
         let (relay, misses) = relayed::open(&settings.relay, &PORTS, counts)?;
@@ -350,6 +362,7 @@ impl Role for Daemon {
             ups: BTreeMap::new(),
             told_ms: BTreeMap::new(),
             elsewhere: BTreeMap::new(),
+            second_hosts: 0,
             forwarding,
             macs,
         };
@@ -394,16 +407,23 @@ impl Role for Daemon {
 
     fn on_heartbeat(&mut self) -> anyhow::Result<()> {
         self.forwarding.look_after(monotonic());
+        self.listener.iter_mut().for_each(Listener::find_hosts);
+        // Routes may have changed. Hosts' packets would go onto a link of other hosts.
+        let mag = &self.core.end.sockets.machine.machine;
+        uplink::check(mag.anchors(), &mag.config().accesses)?;
+        self.ask_second_host();
         self.feed(Input::Own(MagInput::TimeOfDay(today())))
     }
 
     fn on_interfaces(&mut self, all: &[Device]) -> anyhow::Result<()> {
+        self.listener.iter_mut().for_each(Listener::find_hosts);
         let accesses = &self.settings.machine.accesses;
         let is_access =
             |device: &Device| accesses.iter().any(|a| a.interface == device.interface.name);
         // Also without a carrier: what is heard from a host that has just come is not to be missed.
         let here: Vec<&Device> = all.iter().filter(|device| is_access(device)).collect();
-        let new = here.iter().filter(|d| !self.links.contains_key(&d.interface.index));
+        let is_known = |d: &Device| self.links.get(&d.interface.index) == Some(&d.interface.name);
+        let new = here.iter().filter(|d| !is_known(d));
         let new: Vec<(u32, String)> =
             new.map(|d| (d.interface.index, d.interface.name.clone())).collect();
         self.links = here.iter().map(|d| (d.interface.index, d.interface.name.clone())).collect();
@@ -485,7 +505,8 @@ impl Role for Daemon {
         Ok(())
     }
 
-    fn status(&mut self, _drops: &mut BTreeMap<String, u64>) -> MagStatus {
+    fn status(&mut self, drops: &mut BTreeMap<String, u64>) -> MagStatus {
+        self.listener.iter_mut().for_each(|listener| add(drops, listener.drops()));
         let Asking { machine: mag, .. } = &self.core.end.sockets.machine;
         let hosts = mag.stations().take(SHOWN).map(|(access, station, at)| HostStatus {
             mn_id: at.identity.as_ref().map(|identity| identity.node.to_string()),
