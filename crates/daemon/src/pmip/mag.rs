@@ -14,8 +14,7 @@ use segue_linux::raw::RawSocket;
 use segue_linux::station::HeardStation;
 use segue_mih::{Event, Interest, MihfConfig, What};
 use segue_pmip::{
-    AttachBy, FIXED_LINK_LOCAL, FIXED_MAC, LinkLayer, Mag, MagInput, MagRecord, Refusal, Report,
-    Why, Wish,
+    AttachBy, FIXED_LINK_LOCAL, FIXED_MAC, LinkLayer, Mag, MagInput, MagRecord, Report, Why, Wish,
 };
 use segue_wire::mih::codes::EventList;
 use segue_wire::mih::identity::LinkAddress;
@@ -148,8 +147,6 @@ pub struct Daemon {
     told_ms: BTreeMap<(String, LinkLayer), f64>,
     /// Hosts that are elsewhere by now, though they may still be heard here, until when.
     elsewhere: BTreeMap<LinkLayer, Instant>,
-    /// How many second hosts were refused when hosts were last asked because of that.
-    second_hosts: u64,
     forwarding: Forwarding,
     macs: Macs,
     _clamp: Clamp,
@@ -228,16 +225,6 @@ impl Daemon {
         let links = listener.machine().links().iter();
         let mut here = links.filter(|(id, _)| id.address == *address);
         here.any(|(_, link)| link.stations.contains_key(&station))
-    }
-
-    /// A host that was refused since another one was here may not speak up by itself once that has left.
-    fn ask_second_host(&mut self) {
-        let mag = &self.core.end.sockets.machine.machine;
-        let refused = mag.refused().get(&Refusal::SecondHost).copied().unwrap_or(0);
-        if refused > self.second_hosts && mag.stations().next().is_none() {
-            self.second_hosts = refused;
-            self.links.keys().for_each(|index| self.watch.ask_after(*index, Duration::ZERO));
-        }
     }
 
     /// Notes how long after its link's carrier a host was told of.
@@ -362,7 +349,6 @@ impl Role for Daemon {
             ups: BTreeMap::new(),
             told_ms: BTreeMap::new(),
             elsewhere: BTreeMap::new(),
-            second_hosts: 0,
             forwarding,
             macs,
         };
@@ -411,7 +397,6 @@ impl Role for Daemon {
         // Routes may have changed. Hosts' packets would go onto a link of other hosts.
         let mag = &self.core.end.sockets.machine.machine;
         uplink::check(mag.anchors(), &mag.config().accesses)?;
-        self.ask_second_host();
         self.feed(Input::Own(MagInput::TimeOfDay(today())))
     }
 

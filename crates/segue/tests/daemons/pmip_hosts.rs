@@ -28,8 +28,6 @@ fn has_one_host(datapath: &'static str) {
     let first = domain.address("host", "wlan");
     let voice = Voice::start(domain.node("host"), domain.node("cn"), cn());
     let stop = AtomicBool::new(false);
-    // It says who it is when it comes, and nothing later unless it is asked.
-    domain.node("other").run(solicits_nothing).unwrap();
     let seen = std::thread::scope(|scope| {
         let _ends = AtEnd(&stop);
         let seen = scope.spawn(|| seen(domain.node("other"), first, &stop));
@@ -47,7 +45,7 @@ fn has_one_host(datapath: &'static str) {
     assert!(binding(&status, OTHER).is_none(), "{status}");
     let status = domain.mags["wlan1"].status();
     assert_eq!((&status["host_count"], &status["hosts"][0]["llid"]), (&1.into(), &FIRST.into()));
-    // Once the first is served no more, the second one is asked, and is.
+    // Once the first is served no more, the second one is.
     assert!(domain.lma().cli(&["pmip", "revoke", "alice@example.org"]).status.success());
     domain.is_bound(OTHER, "fd00:2::2");
     domain.address("other", "wlan");
