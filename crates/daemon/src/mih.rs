@@ -443,6 +443,7 @@ impl<const SAP: bool> Role for Daemon<SAP> {
     }
 
     fn on_interfaces(&mut self, all: &[Device]) -> anyhow::Result<()> {
+        self.core.end.find_hosts();
         for own in &mut self.links {
             let there = all.iter().find(|device| device.interface.name == own.config.interface);
             let index = there.map(|device| device.interface.index);

@@ -9,6 +9,8 @@ pub mod macs;
 pub mod mag;
 pub mod quality;
 mod records;
+mod strays;
+pub mod uplink;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -189,6 +191,13 @@ fn stored(store: &dyn Store, table: &'static str) -> anyhow::Result<Vec<(String,
 /// Refused messages, by the names that counts have: statuses in the standard's, the rest as the daemon's own.
 fn refused(all: &Refused) -> BTreeMap<String, u64> {
     all.iter().map(|(why, count)| (why.name().to_owned(), *count)).collect()
+}
+
+/// Adds counts to others.
+fn add(all: &mut BTreeMap<String, u64>, more: BTreeMap<String, u64>) {
+    for (why, count) in more {
+        *all.entry(why).or_default() += count;
+    }
 }
 
 /// Whole seconds until then; zero if it is over.

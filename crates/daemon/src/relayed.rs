@@ -180,6 +180,7 @@ impl<M> Relayed<M> {
         but: impl Fn(&Device) -> bool,
         trouble: &mut Trouble,
     ) -> Vec<&'a Device> {
+        self.sockets.find_hosts();
         let own = self.device();
         let over = |device: &&Device| {
             device.up

@@ -24,6 +24,7 @@ use tracing::debug;
 use crate::engine::{Engine, Queue, ToLoop};
 use crate::events::Trouble;
 use crate::fair::{Dropped, Fair};
+use crate::pmip::leading;
 use crate::shield::Shield;
 use crate::streams::{Allowed, Arrived, Length, Streams, TCP};
 
@@ -47,8 +48,8 @@ pub struct Sockets<M> {
     /// By protocol number.
     raw: BTreeMap<u8, Raw>,
     streams: Option<Streams>,
-    /// Interfaces where hosts of a gateway attach, if nothing of theirs is taken.
-    hosts_at: Option<BTreeSet<u32>>,
+    /// Where hosts of a gateway attach, if nothing of theirs is taken.
+    hosts: Option<Hosts>,
     /// Datagrams from hosts.
     from_hosts: u64,
     /// Datagrams that could not be sent.
@@ -59,6 +60,14 @@ pub struct Sockets<M> {
 }
 
 type Shared = Rc<RefCell<TimestampedSocket>>;
+
+/// Interfaces where hosts of gateways on this machine attach.
+#[derive(Default)]
+struct Hosts {
+    at: BTreeSet<u32>,
+    /// Interfaces that were there when accesses were looked for last; `at` says nothing of others.
+    looked: BTreeSet<u32>,
+}
 
 /// Datagrams that found no place, of peers and of strangers.
 #[derive(Default)]
@@ -130,7 +139,7 @@ impl<M> Sockets<M> {
             sockets,
             raw,
             streams: None,
-            hosts_at: None,
+            hosts: None,
             from_hosts: 0,
             unsent: 0,
             dropped: Rc::clone(&dropped),
@@ -195,17 +204,21 @@ impl<M> Sockets<M> {
     /// Drops what hosts of any gateway on this machine send, except ICMPv6: addresses are all that anchors, gateways
     /// and functions of IEEE 802.21 know each other by, and a host can forge them on its own link.
     pub fn ignore_hosts(&mut self) {
-        self.hosts_at = Some(BTreeSet::new());
+        self.hosts = Some(Hosts::default());
         self.find_hosts();
     }
 
-    /// An access of a gateway, this one or another on the machine, has the address that every gateway has there.
-    fn find_hosts(&mut self) {
-        let Some(hosts_at) = &mut self.hosts_at else { return };
-        match link::addresses() {
-            Ok(all) => {
+    /// Looks where hosts attach: an access of a gateway, this one or another on the machine, has the address that every
+    /// gateway has there. Rules name those of Segue's gateways before they have it, or are there at all.
+    pub(crate) fn find_hosts(&mut self) {
+        let Some(hosts) = &mut self.hosts else { return };
+        match link::addresses().and_then(|addresses| Ok((addresses, leading::all_accesses()?))) {
+            Ok((addresses, named)) => {
                 let of_gateway = |address: &&Address| address.prefix.addr == FIXED_LINK_LOCAL;
-                *hosts_at = all.iter().filter(of_gateway).map(|address| address.index).collect();
+                let fixed = addresses.iter().filter(of_gateway).map(|address| address.index);
+                let named = named.iter().filter_map(|name| link::index_of(name).ok());
+                hosts.at = fixed.chain(named).collect();
+                hosts.looked = addresses.iter().map(|address| address.index).collect();
             }
             Err(error) => self.last_error = Some(error.into()),
         }
@@ -214,12 +227,20 @@ impl<M> Sockets<M> {
     /// Whether hosts of a gateway on this machine attach to an interface, and are ignored.
     #[must_use]
     pub fn has_hosts(&self, interface: u32) -> bool {
-        self.hosts_at.as_ref().is_some_and(|all| all.contains(&interface))
+        self.hosts.as_ref().is_some_and(|hosts| hosts.at.contains(&interface))
     }
 
     /// Whether a host of a gateway on this machine sent it. Only discovery is between hosts and gateways.
-    fn is_from_host(&self, datagram: &Datagram) -> bool {
-        datagram.protocol != ICMPV6 && datagram.interface.is_some_and(|at| self.has_hosts(at))
+    fn is_from_host(&mut self, datagram: &Datagram) -> bool {
+        let Some(at) = datagram.interface.filter(|_| datagram.protocol != ICMPV6) else {
+            return false;
+        };
+        // The interface may be an access that has come a moment ago.
+        if self.hosts.as_ref().is_some_and(|hosts| !hosts.looked.contains(&at)) {
+            self.find_hosts();
+            self.hosts.as_mut().map(|hosts| hosts.looked.insert(at));
+        }
+        self.has_hosts(at)
     }
 
     /// The socket of this protocol, to join further groups or to send behind further headers.
@@ -443,6 +464,7 @@ mod tests {
     use segue_linux::raw::MOBILITY;
 
     use super::*;
+    use crate::kept::Kept;
 
     const ADDRESS: Ipv6Addr = Ipv6Addr::new(0xfd61, 0x79, 0, 0, 0, 0, 0, 1);
     const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
@@ -559,6 +581,18 @@ mod tests {
         }
         assert_eq!(end.machine.came, []);
         assert_eq!(end.drops(), [("from_host".to_owned(), 2)].into());
+        // An access that has come since is noticed at once.
+        link::create_veth("sgs2", "sgs3", None).unwrap();
+        link::set_up("sgs2", true).unwrap();
+        link::add_address("sgs2", Prefix { addr: FIXED_LINK_LOCAL.into(), len: 64 }).unwrap();
+        end.on_event(forged(link::index_of("sgs2").unwrap(), MOBILITY));
+        assert_eq!(end.drops(), [("from_host".to_owned(), 3)].into());
+        // So is one that a gateway's rule names, and that has no address of a gateway yet.
+        link::create_veth("sgs4", "sgs5", None).unwrap();
+        let mut kept = Kept::default();
+        leading::lead(["sgs4"].into_iter(), ("segue0", 1), &mut kept).unwrap();
+        end.on_event(forged(link::index_of("sgs4").unwrap(), MOBILITY));
+        assert_eq!(end.drops(), [("from_host".to_owned(), 4)].into());
         // Discovery, and another interface.
         end.on_event(forged(access, ICMPV6));
         end.on_event(forged(1, MOBILITY));

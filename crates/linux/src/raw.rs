@@ -35,6 +35,9 @@ pub const MOBILITY: u8 = 135;
 const ICMPV6_FILTER: libc::c_int = 1;
 /// Room for packet information, a hop limit and a time stamp.
 const CONTROL_BYTES: usize = 128;
+/// What is kept of a packet of a tunnel, and the room for all that wait.
+const STRAY_BYTES: u32 = 64;
+const STRAYS_BYTES: usize = 256 << 10;
 /// Length of an IPv6 header.
 const HEADER_BYTES: usize = 40;
 
@@ -82,6 +85,20 @@ impl RawSocket {
         RawSocket::open(MOBILITY, |socket| {
             option::set(socket, libc::IPPROTO_IPV6, libc::IPV6_CHECKSUM, &-1i32)
         })
+    }
+
+    /// Opens one for packets of tunnels over IPv6 that nothing takes before: of this protocol, 4 or 41 in IP and 47 in GRE. It
+    /// has the first bytes of few packets, to show who sends some.
+    ///
+    /// # Errors
+    /// No permission (needs `CAP_NET_RAW`).
+    pub fn strays(protocol: u8) -> Result<RawSocket> {
+        let opened = RawSocket::open(protocol, |_| Ok(()))?;
+        let first = SockFilter::new((libc::BPF_RET | libc::BPF_K) as u16, 0, 0, STRAY_BYTES);
+        let set = opened.socket.attach_filter(&[first]);
+        let set = set.and_then(|()| opened.socket.set_recv_buffer_size(STRAYS_BYTES));
+        set.map_err(|e| LinuxError::refused(format!("open {}", named(protocol)), e))?;
+        Ok(opened)
     }
 
     fn open(protocol: u8, set: impl FnOnce(&Socket) -> nix::Result<()>) -> Result<RawSocket> {
@@ -237,7 +254,11 @@ pub fn solicited_node(address: Ipv6Addr) -> Ipv6Addr {
 }
 
 fn named(protocol: u8) -> &'static str {
-    if protocol == ICMPV6 { "a socket for ICMPv6" } else { "a socket for the Mobility Header" }
+    match protocol {
+        ICMPV6 => "a socket for ICMPv6",
+        MOBILITY => "a socket for the Mobility Header",
+        _ => "a socket for packets of tunnels",
+    }
 }
 
 /// How long ago, by the time of day, something was; zero if that lies ahead, since the clock was set.

@@ -106,11 +106,34 @@ pub struct Hop {
 /// # Errors
 /// When netlink is refused.
 pub fn way_to(destination: IpAddr, over: Option<u32>) -> Result<Option<Hop>> {
+    let mut question = question(destination);
+    question.attributes.extend(over.map(RouteAttribute::Oif));
+    hop(question, destination)
+}
+
+/// The way of packets from a source to a destination, or of those from any source if the source is not of this machine.
+///
+/// # Errors
+/// When netlink is refused.
+pub fn way_from(source: IpAddr, destination: IpAddr) -> Result<Option<Hop>> {
+    let mut of_source = question(destination);
+    of_source.header.source_prefix_length = Prefix::host(source).len;
+    of_source.attributes.push(RouteAttribute::Source(source.into()));
+    match hop(of_source, destination) {
+        Ok(Some(hop)) => Ok(Some(hop)),
+        _ => way_to(destination, None),
+    }
+}
+
+fn question(destination: IpAddr) -> RouteMessage {
     let mut question = RouteMessage::default();
     question.header.address_family = family(destination.is_ipv6());
     question.header.destination_prefix_length = Prefix::host(destination).len;
     question.attributes.push(RouteAttribute::Destination(destination.into()));
-    question.attributes.extend(over.map(RouteAttribute::Oif));
+    question
+}
+
+fn hop(question: RouteMessage, destination: IpAddr) -> Result<Option<Hop>> {
     let answer = match netlink::ask(RouteNetlinkMessage::GetRoute(question)) {
         Ok(answer) => answer,
         Err(e) if no_way(&e) => return Ok(None),
@@ -160,11 +183,8 @@ pub fn way_over(
     over: u32,
     mark: u32,
 ) -> Result<Option<Way>> {
-    let mut question = RouteMessage::default();
-    question.header.address_family = family(destination.is_ipv6());
-    question.header.destination_prefix_length = Prefix::host(destination).len;
+    let mut question = question(destination);
     let attributes = &mut question.attributes;
-    attributes.push(RouteAttribute::Destination(destination.into()));
     if let Some(source) = source {
         question.header.source_prefix_length = Prefix::host(source).len;
         attributes.push(RouteAttribute::Source(source.into()));

@@ -11,8 +11,9 @@ use segue_wire::mobility::{Body, HeartbeatFlags, MobilityOption, Profile};
 use crate::message::{datagram, ipv4_care_of_address};
 use crate::peer::Ends;
 
-/// Time between requests (HEARTBEAT_INTERVAL).
-pub(crate) const INTERVAL: Span = Span::from_secs(60);
+/// Time between requests (HEARTBEAT_INTERVAL), the least that RFC 5847 recommends: a peer that restarts and cannot say so
+/// is noticed by its next response.
+pub(crate) const INTERVAL: Span = Span::from_secs(30);
 /// Least time between two requests, if somebody claims that the other end has started anew.
 const PAUSE: Span = Span::from_secs(1);
 /// Requests without an answer until the other end counts as gone (MISSING_HEARTBEATS_ALLOWED).

@@ -4,6 +4,7 @@ mod answer;
 mod authorize;
 mod config;
 mod flows;
+mod greet;
 mod hosts;
 mod io;
 mod lookup;
@@ -17,7 +18,6 @@ mod stored;
 mod transport;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
-use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use segue_clock::{DayClock, Deadline, Machine, Rng, Time, Timers, earlier};
@@ -33,6 +33,7 @@ use crate::peer::Ends;
 use crate::{LinkLayer, NodeId, PeerAddress, Refusal, Refused, Report};
 pub use config::{Allowed, GreUse, LmaConfig, Nodes, Schedule};
 pub use flows::DECISION;
+use greet::Greeted;
 pub use io::{Authorization, LmaInput, LmaOutput, LmaRecord, LmaWish, StoredLease, StoredSession};
 pub use state::{Flow, LinkQuality, Placed, Session, SessionState};
 use state::{Host, Notification, Order, Peer, Revocation, Stage, Unauthorized, Waiting};
@@ -82,6 +83,7 @@ pub struct Lma {
     strangers: (Time, u32),
     /// All records of earlier starts have come.
     started: bool,
+    greeted: Greeted,
     refused: Refused,
     out: VecDeque<LmaOutput>,
 }
@@ -118,6 +120,7 @@ impl Lma {
             numbers: [0, 0, config.seed & 0xffff, 0, config.seed >> 16 & 0xffff],
             strangers: (Time::ZERO, 0),
             started: false,
+            greeted: Greeted::default(),
             refused: Refused::new(),
             out: VecDeque::new(),
             config,
@@ -185,6 +188,9 @@ impl Lma {
     }
 
     fn take(&mut self, now: Time, came: &Datagram) -> Result<(), Refusal> {
+        if greet::is_of_tunnel(came) {
+            return self.stray(now, came);
+        }
         let ends = Ends::of(came)?;
         let allowed = self.allowed(ends.peer.0);
         let profile = allowed.unwrap_or(Profile::STRICT);
@@ -271,19 +277,6 @@ impl Lma {
             if silent && self.config.keepalive.is_none() {
                 self.report(Report::Silent { peer: gateway });
             }
-        }
-    }
-
-    /// Tells the gateways of bindings from before that this is another start, so that they register their hosts anew.
-    fn greet(&mut self, now: Time) {
-        if core::mem::replace(&mut self.started, true) {
-            return;
-        }
-        self.settle(now);
-        let gateways: Vec<PeerAddress> = self.peers.keys().copied().collect();
-        for gateway in gateways {
-            let (ends, counter) = (self.ends_to(gateway), self.config.restart_counter);
-            self.send(heart::response(None, counter, None, ends, false));
         }
     }
 

@@ -104,6 +104,11 @@ impl Mag {
         &self.config
     }
 
+    /// Its anchors: those that it is configured with, and others of hosts that are here.
+    pub fn anchors(&self) -> impl Iterator<Item = IpAddr> {
+        self.config.anchors().chain(self.anchors.keys().copied())
+    }
+
     /// Hosts at its accesses: the access, the host's interface, and what is known of it.
     pub fn stations(&self) -> impl Iterator<Item = (&Access, &LinkLayer, &Station)> {
         let all = self.stations.iter();

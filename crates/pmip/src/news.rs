@@ -206,7 +206,7 @@ pub enum Refusal {
     NotServed,
     /// It answers nothing that is open, or something else than was asked.
     Stale,
-    /// It ends a registration that there is not, or that another has made.
+    /// It ends a registration that there is not, or that another has made; or a host's packet, in a tunnel that does not exist.
     NoBinding,
     /// Nobody has said whether the host may be served.
     Unanswered,

@@ -590,7 +590,7 @@ mod tests {
         let text = serde_json::to_string(&status).unwrap();
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         let wanted = "anchor classes datapath device drops events filtered hosts inner name next_event now_ns orders paths \
-                      registered reinjected role signalling trouble uptime_s version";
+                      registered reinjected role signalling translators trouble uptime_s version";
         assert_eq!(keys(&value).join(" "), wanted);
         let wanted =
             "at_ns bound_ms class detail downlink flows host kind number path silent_ms text to";

@@ -1,5 +1,6 @@
 //! A function of IEEE 802.21 in the daemon of another role, which hears what happens to links.
 
+use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
@@ -70,6 +71,16 @@ impl Listener {
             }
         }
         events
+    }
+
+    /// Interfaces have changed, or may have: accesses of gateways, whose hosts it ignores, may be others.
+    pub fn find_hosts(&mut self) {
+        self.end.find_hosts();
+    }
+
+    /// What it has dropped, by reason.
+    pub fn drops(&mut self) -> BTreeMap<String, u64> {
+        self.end.drops()
     }
 
     /// Gives its machine an order.

@@ -1,10 +1,12 @@
 //! How a gateway leads its hosts' packets into the relay, and what comes out of it to hosts alone: two routing tables and
 //! rules to them, by the number of its device.
 
+use std::collections::BTreeSet;
+
 use anyhow::Context;
 use segue_ip::{Forward, Forwarding, Prefix, Route, Rule};
-use segue_linux::Kernel;
 use segue_linux::route::{rules, unreachables};
+use segue_linux::{Kernel, LinuxError};
 use tracing::warn;
 
 use crate::kept::Kept;
@@ -27,7 +29,7 @@ pub(super) fn tables(number: Number) -> [u32; 2] {
 ///
 /// # Errors
 /// The kernel refuses one.
-pub(super) fn lead<'a>(
+pub(crate) fn lead<'a>(
     accesses: impl Iterator<Item = &'a str>,
     (device, index): (&str, u32),
     kept: &mut Kept,
@@ -67,6 +69,16 @@ pub fn count_rules(number: Number) -> usize {
 /// The accesses of a gateway, as its rules have them.
 pub fn accesses(number: Number) -> Vec<String> {
     Left::all().of(number).rules.into_iter().filter_map(|rule| rule.iif).collect()
+}
+
+/// The accesses of all gateways that run here, or have left rules, whether or not the interfaces are there.
+///
+/// # Errors
+/// The kernel does not list rules.
+pub fn all_accesses() -> Result<BTreeSet<String>, LinuxError> {
+    // The other table of each gateway is for what comes out of its relay.
+    let leads = |rule: &Rule| rule.priority == RULES && rule.table % 2 == TABLES % 2;
+    Ok(rules()?.into_iter().filter(leads).filter_map(|rule| rule.iif).collect())
 }
 
 /// Removes what a gateway has left: returns how many rules and routes.

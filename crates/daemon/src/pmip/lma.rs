@@ -27,18 +27,20 @@ use tracing::warn;
 use super::aaa::{self, Asking, RadiusStatus, Told as News};
 use super::decision::{Decisions, Happened, Told};
 use super::quality::{self, LinkStatus, QualityStatus, Reporting};
+use super::strays::Strays;
 use super::{
-    About, PORTS, day_clock, know, open, over_v4, records, refused, seconds_left, stored, today,
+    About, PORTS, add, day_clock, know, open, over_v4, records, refused, seconds_left, stored,
+    today,
 };
 use crate::clamp::Clamp;
 use crate::control::{Response, Vocabulary};
-use crate::engine::ToLoop;
+use crate::engine::{Engine, ToLoop};
 use crate::forwarding::Forwarding;
 use crate::kept::Kept;
 use crate::lacks;
 use crate::ledger::{Entry, Ledger, StoreTable};
 use crate::mih::listener::Listener;
-use crate::relayed::{self, Below, OfFlows, Relayed};
+use crate::relayed::{self, Below, Came, OfFlows, Relayed};
 use crate::routing::LAST_METRIC;
 use crate::run::{self, Core, Role};
 pub use crate::settings::Lma as Settings;
@@ -185,6 +187,7 @@ impl OfFlows for Lma {
 pub struct Daemon {
     settings: Settings,
     core: Core<Relayed<Asking<Lma>>, Words>,
+    strays: Strays,
     forwarding: Forwarding,
     decisions: Option<Decisions>,
     /// Who tells which hosts are about to leave.
@@ -323,6 +326,7 @@ impl Role for Daemon {
         let daemon = Daemon {
             settings,
             core,
+            strays: Strays::open()?,
             forwarding,
             decisions,
             listener,
@@ -374,8 +378,13 @@ impl Role for Daemon {
 
     fn on_heartbeat(&mut self) -> anyhow::Result<()> {
         self.forwarding.look_after(monotonic());
+        self.listener.iter_mut().for_each(Listener::find_hosts);
         self.end_idle()?;
         self.tell_quality();
+        for stray in self.strays.turn() {
+            self.core.end.on_event(Came::Datagram(stray));
+            self.follow(())?;
+        }
         self.feed(Input::Own(LmaInput::TimeOfDay(today())))
     }
 
@@ -468,6 +477,7 @@ impl Role for Daemon {
     }
 
     fn on_interfaces(&mut self, all: &[Device]) -> anyhow::Result<()> {
+        self.listener.iter_mut().for_each(Listener::find_hosts);
         let Core { end, trouble, .. } = &mut self.core;
         let over = end.attach(all, &self.settings.common.interfaces, |_| false, trouble);
         self.feed(Input::Interfaces(over.iter().map(|device| device.interface.clone()).collect()))
@@ -489,7 +499,8 @@ impl Role for Daemon {
         Ok(Response::Done(format!("the bindings of {mn_id} are being revoked")))
     }
 
-    fn status(&mut self, _drops: &mut BTreeMap<String, u64>) -> LmaStatus {
+    fn status(&mut self, drops: &mut BTreeMap<String, u64>) -> LmaStatus {
+        self.listener.iter_mut().for_each(|listener| add(drops, listener.drops()));
         let end = &self.core.end;
         let (lma, now) = (&end.sockets.machine.machine, monotonic());
         let binding = |(_, gateway, until, session): (_, _, Time, &segue_pmip::Session)| {

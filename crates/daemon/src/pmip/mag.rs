@@ -27,7 +27,8 @@ use super::aaa::{self, Asking, RadiusStatus, Told};
 use super::leading::{lead, tables};
 use super::macs::{self, Macs};
 use super::{
-    About, PORTS, day_clock, know, open, over_v4, records, refused, seconds_left, stored, today,
+    About, PORTS, add, day_clock, know, open, over_v4, records, refused, seconds_left, stored,
+    today, uplink,
 };
 use crate::clamp::Clamp;
 use crate::control::{Response, Vocabulary};
@@ -283,6 +284,7 @@ impl Role for Daemon {
         mut settings: Settings,
         _: mpsc::Sender<Self::Signalling>,
     ) -> anyhow::Result<(Daemon, Below)> {
+        uplink::check(settings.machine.anchors(), &settings.machine.accesses)?;
         let (store, restart_counter) = open(&settings.state, HOSTS.name)?;
         lacks::of_gateway(&settings.machine)?.iter().for_each(|lack| warn!("{lack}"));
         let mih_links = macs::own_links(&settings.mih_links, store.as_ref())?;
@@ -313,10 +315,7 @@ impl Role for Daemon {
         over_v4(&mut sockets, &mut arrivals, own)?;
         // Servers may name further anchors.
         if settings.radius.is_none() {
-            let machine = &settings.machine;
-            let known = machine.identities.iter().flat_map(|all| all.known.values());
-            let anchors = known.filter_map(|identity| identity.anchor).chain([machine.anchor]);
-            know(&mut arrivals, anchors.map(Prefix::host), None);
+            know(&mut arrivals, settings.machine.anchors().map(Prefix::host), None);
         }
         let counts = aaa::counts(settings.radius.as_ref(), Counts::AtLinks);
         let (relay, misses) = relayed::open(&settings.relay, &PORTS, counts)?;
@@ -394,16 +393,22 @@ impl Role for Daemon {
 
     fn on_heartbeat(&mut self) -> anyhow::Result<()> {
         self.forwarding.look_after(monotonic());
+        self.listener.iter_mut().for_each(Listener::find_hosts);
+        // Routes may have changed. Hosts' packets would go onto a link of other hosts.
+        let mag = &self.core.end.sockets.machine.machine;
+        uplink::check(mag.anchors(), &mag.config().accesses)?;
         self.feed(Input::Own(MagInput::TimeOfDay(today())))
     }
 
     fn on_interfaces(&mut self, all: &[Device]) -> anyhow::Result<()> {
+        self.listener.iter_mut().for_each(Listener::find_hosts);
         let accesses = &self.settings.machine.accesses;
         let is_access =
             |device: &Device| accesses.iter().any(|a| a.interface == device.interface.name);
         // Also without a carrier: what is heard from a host that has just come is not to be missed.
         let here: Vec<&Device> = all.iter().filter(|device| is_access(device)).collect();
-        let new = here.iter().filter(|d| !self.links.contains_key(&d.interface.index));
+        let is_known = |d: &Device| self.links.get(&d.interface.index) == Some(&d.interface.name);
+        let new = here.iter().filter(|d| !is_known(d));
         let new: Vec<(u32, String)> =
             new.map(|d| (d.interface.index, d.interface.name.clone())).collect();
         self.links = here.iter().map(|d| (d.interface.index, d.interface.name.clone())).collect();
@@ -485,7 +490,8 @@ impl Role for Daemon {
         Ok(())
     }
 
-    fn status(&mut self, _drops: &mut BTreeMap<String, u64>) -> MagStatus {
+    fn status(&mut self, drops: &mut BTreeMap<String, u64>) -> MagStatus {
+        self.listener.iter_mut().for_each(|listener| add(drops, listener.drops()));
         let Asking { machine: mag, .. } = &self.core.end.sockets.machine;
         let hosts = mag.stations().take(SHOWN).map(|(access, station, at)| HostStatus {
             mn_id: at.identity.as_ref().map(|identity| identity.node.to_string()),

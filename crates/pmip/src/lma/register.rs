@@ -300,7 +300,13 @@ impl Lma {
             Ok(_) => None,
         };
         self.enter_link_layer(&link_layer, number);
+        let is_renewal = update.asked.handoff == Some(Handoff::REREGISTRATION);
+        let is_forgotten = is_renewal && !self.peers.contains_key(&peer);
         self.reach(now, peer, Way::of(update));
+        if is_forgotten {
+            // An earlier start has served it: it has more hosts, perhaps.
+            self.show_itself(peer);
+        }
         self.encapsulate(number, update.wants_gre());
         let host = self.hosts.entry(node.clone()).or_default();
         host.sessions.insert(number);

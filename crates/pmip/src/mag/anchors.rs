@@ -63,7 +63,8 @@ impl Mag {
             return Ok(());
         }
         if !self.anchors.contains_key(&from) {
-            return Err(Refusal::Stranger);
+            // An anchor that starts greets gateways without hosts, too.
+            return if from == self.config.anchor { Ok(()) } else { Err(Refusal::Stranger) };
         }
         let pulse = self.hearts.on_response(now, from, beat, told.restart_counter);
         self.beat(now);

@@ -83,6 +83,12 @@ impl MagConfig {
             clock,
         }
     }
+
+    /// The anchors that it names: the usual one, and those of single hosts.
+    pub fn anchors(&self) -> impl Iterator<Item = IpAddr> {
+        let known = self.identities.iter().flat_map(|all| all.known.values());
+        known.filter_map(|identity| identity.anchor).chain([self.anchor])
+    }
 }
 
 /// What a gateway asks its anchors to have around hosts' packets.

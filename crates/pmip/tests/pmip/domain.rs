@@ -245,6 +245,8 @@ impl Domain {
             stored_at_mags: vec![BTreeMap::new(); count],
         };
         domain.at_lma(Input::Interfaces(Vec::new()));
+        // Gateways are not there yet when it greets them.
+        domain.wire.clear();
         (0..count).for_each(|n| domain.has_link(n));
         domain
     }
@@ -410,7 +412,7 @@ impl Domain {
 
     fn deliver(&mut self, mut datagram: Datagram) {
         if datagram.to.0 == IpAddr::from(NAT) {
-            let nat = self.nat.as_ref().unwrap();
+            let Some(nat) = self.nat.as_ref() else { return };
             let Some(inside) = nat.get(&datagram.to.1) else { return };
             datagram.to = *inside;
         }

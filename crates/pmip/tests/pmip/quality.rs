@@ -62,7 +62,7 @@ fn an_anchor_measures_the_way_to_each_gateway() {
 #[test]
 fn who_is_not_to_measure_sends_no_more_than_heartbeats() {
     let (mut domain, _) = two(lma_config());
-    domain.run(s(50.0));
+    domain.run(s(25.0));
     assert_eq!(domain.lma.measured(mag(0).into()).map(|(state, _)| state), None);
     // A request to each, and the answer to its own.
     assert_eq!(domain.sent_by(LMA, |body| matches!(body, Body::Heartbeat(_))).len(), 4);
@@ -85,7 +85,7 @@ fn a_gateway_without_the_option_is_measured_by_round_trips() {
     };
     let to_first = domain.log.iter().filter(|(_, from, message)| *from == LMA && beats(message));
     let count = to_first.count();
-    assert!(count <= 12, "a request and a response a minute to each: {count}");
+    assert!(count <= 12, "a request and a response in half a minute to each: {count}");
 }
 
 #[test]

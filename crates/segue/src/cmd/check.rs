@@ -11,6 +11,7 @@ use anyhow::bail;
 use segue_daemon::config::{
     AnchorFile, HostFile, LmaFile, MagFile, MihFunctionFile, MihLinkSapFile,
 };
+use segue_daemon::pmip::uplink;
 use segue_scenario::file::{Scenario, population};
 use segue_scenario::sweep;
 use segue_text::errors::Told;
@@ -292,7 +293,9 @@ fn read(kind: FileKind, path: &Path, text: &str) -> anyhow::Result<Vec<Row>> {
         }
         FileKind::PmipMag => {
             let file: MagFile = segue_grammar::parse(text, &name)?;
-            Ok(summary::mag(&file, &file.clone().validate()?))
+            let settings = file.clone().validate()?;
+            uplink::check_here(&settings.machine)?;
+            Ok(summary::mag(&file, &settings))
         }
         FileKind::MihFunction => {
             let file: MihFunctionFile = segue_grammar::parse(text, &name)?;

@@ -1,6 +1,7 @@
 //! `segue doctor`
 
 mod finding;
+mod gateway;
 mod network;
 mod system;
 
@@ -8,22 +9,23 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use segue_daemon::config::{self, AnchorFile, HostFile};
+use segue_daemon::config::{self, AnchorFile, HostFile, MagFile};
 use segue_daemon::control::{self, Status, Tunnels, tunnels};
 use segue_daemon::locator::Locator;
+use segue_daemon::pmip::mag;
 use segue_daemon::{anchor, host};
 use segue_wire::SIGNAL_PORT;
 
 use super::check::{FileKind, kind_of};
 use finding::{Finding, Verdict, ok};
 
-/// Check whether this machine can run a host or an anchor, and say what to do if not.
+/// Check whether this machine can run a host, an anchor or a gateway, and say what to do if not.
 ///
 /// Each line says ok, what to do, or what could not be determined, which is more without root. Nothing is changed. The
 /// exit status is 1 if there is something to do.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Configuration of the host or anchor (default: the file in /etc/segue whose daemon runs or has state here, else a
+    /// Configuration of the host, anchor or gateway (default: the file in /etc/segue whose daemon runs or has state here, else a
     /// host's defaults)
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -42,6 +44,7 @@ pub struct Args {
 enum Role {
     Host(Box<HostFile>, Box<host::Settings>),
     Anchor(Box<anchor::Settings>),
+    Gateway(Box<mag::Settings>),
 }
 
 impl Role {
@@ -80,13 +83,16 @@ impl Role {
                 let file: AnchorFile = segue_grammar::parse(&text, &name)?;
                 Ok(Role::Anchor(Box::new(file.validate().with_context(|| name)?)))
             }
+            FileKind::PmipMag => {
+                let file: MagFile = segue_grammar::parse(&text, &name)?;
+                Ok(Role::Gateway(Box::new(file.validate().with_context(|| name)?)))
+            }
             FileKind::PmipLma
-            | FileKind::PmipMag
             | FileKind::MihFunction
             | FileKind::MihLinkSap
             | FileKind::Lab
             | FileKind::Scenario => {
-                bail!("{name} describes neither a host nor an anchor: try segue check {name}")
+                bail!("{name} describes no host, anchor or gateway: try segue check {name}")
             }
         }
     }
@@ -95,6 +101,7 @@ impl Role {
         match self {
             Role::Host(_, settings) => &settings.common.control,
             Role::Anchor(settings) => &settings.common.control,
+            Role::Gateway(settings) => &settings.common.control,
         }
     }
 }
@@ -111,8 +118,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let role = Role::of(args.config.as_deref(), running.as_ref())?;
     let asked = args.anchor.as_deref().map(|text| Locator::parse(text, SIGNAL_PORT));
     let asked = asked.transpose().context("--anchor")?;
-    if asked.is_some() && matches!(role, Role::Anchor(_)) {
-        bail!("--anchor is for a host, and this is an anchor's configuration");
+    if asked.is_some() && !matches!(role, Role::Host(..)) {
+        bail!("--anchor is for a host, and this is the configuration of an anchor or a gateway");
     }
     let running = match &args.control {
         Some(_) => running,
@@ -177,6 +184,11 @@ fn examine(
             all.push(network::port("port", settings.tunnel.port, running));
             all.push(network::port("signal port", settings.signal_port, running));
             all.extend(network::anchor_ways(&interfaces, settings, running)?);
+        }
+        Role::Gateway(settings) => {
+            all.push(system::datapath(settings.relay.datapath, running));
+            all.extend(gateway::accesses(&settings.machine));
+            all.push(gateway::anchor(&settings.machine));
         }
     }
     all.extend(running.iter().flat_map(|status| network::filtered(status)));

@@ -32,6 +32,7 @@ mod outage;
 mod pairings;
 mod pmip;
 mod pmip_forged;
+mod pmip_hosts;
 mod pmip_ipv4;
 mod pmip_quality;
 mod pmip_radius;

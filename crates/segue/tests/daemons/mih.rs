@@ -168,6 +168,30 @@ fn gateways_serve_hosts_that_a_function_tells_of_over_tcp() {
 }
 
 #[test]
+fn a_host_that_was_told_of_before_its_access_was_there_is_served() {
+    let _turn = crate::among_others();
+    let Some(mut told) = Told::new("udp", &[]) else { return };
+    told.domain.rename("wlan1", "later");
+    let gateway = told.gateway("wlan1");
+    told.is_subscribed(0, LINKS[0].1, 2);
+    told.domain.attach("host:wlan", "wlan1");
+    told.functions[0].wait("the station is known", |status| {
+        let links = status["links"].as_array().unwrap();
+        links.iter().any(|link| link["stations"][0]["station"] == FIRST)
+    });
+    assert_eq!(gateway.status()["host_count"], 0);
+    told.domain.rename("later", "wlan1");
+    told.domain.mags.insert("wlan1", gateway);
+    told.domain.is_bound(FIRST, "fd00:2::2");
+    told.domain.address("host", "wlan");
+    // It goes, and another one with its name comes.
+    told.domain.rename("wlan1", "later");
+    told.domain.mags["wlan1"].wait("no host", |status| status["host_count"] == 0);
+    told.domain.rename("later", "wlan1");
+    told.domain.is_bound(FIRST, "fd00:2::2");
+}
+
+#[test]
 fn any_of_those_who_tell_may_be_killed_and_hosts_keep_what_they_have() {
     let _turn = crate::among_others();
     for transport in ["udp", "tcp"] {

@@ -126,6 +126,14 @@ impl Domain {
         self.lab.node(name).unwrap()
     }
 
+    /// Renames an access of the left node.
+    pub(crate) fn rename(&self, from: &str, to: &str) {
+        for (name, args) in [(from, ["down"].as_slice()), (from, &["name", to]), (to, &["up"])] {
+            let mut ip = self.node("left").command("ip");
+            assert!(ip.args(["link", "set", name]).args(args).status().unwrap().success());
+        }
+    }
+
     pub(crate) fn lma(&self) -> &Daemon {
         self.lma.as_ref().unwrap()
     }

@@ -1,0 +1,47 @@
+//! A gateway's way to its anchors, which must not lead over an access: hosts there could speak in an anchor's name, and would
+//! have other hosts' packets on their link.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use anyhow::bail;
+use segue_linux::link;
+use segue_linux::route::way_from;
+use segue_pmip::{Access, MagConfig};
+
+/// Refuses routes that lead to one of these anchors over an access.
+///
+/// # Errors
+/// Which access, and what to do.
+pub fn check(anchors: impl IntoIterator<Item = IpAddr>, accesses: &[Access]) -> anyhow::Result<()> {
+    let anchors: BTreeSet<IpAddr> = anchors.into_iter().collect();
+    let indices: Vec<Option<u32>> =
+        accesses.iter().map(|access| link::index_of(&access.interface).ok()).collect();
+    for anchor in anchors {
+        for Access { proxy_coa, .. } in accesses {
+            // Without an answer there is no way, or none that this process may know of.
+            let Ok(Some(way)) = way_from(*proxy_coa, anchor) else { continue };
+            let over = indices.iter().position(|index| *index == Some(way.interface));
+            let Some(over) = over.and_then(|place| accesses.get(place)) else { continue };
+            bail!(
+                "interface {} is an access, and routes lead to the anchor {anchor} over it: a host there could speak in the \
+                 anchor's name; give hosts an interface of their own, or the anchor another route",
+                over.interface
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The same for the anchors that a configuration names, where it is this machine's: where it has an address of a gateway.
+///
+/// # Errors
+/// Those of [`check`].
+pub fn check_here(config: &MagConfig) -> anyhow::Result<()> {
+    let own = link::addresses().unwrap_or_default();
+    let is_own = |access: &Access| own.iter().any(|own| own.prefix.addr == access.proxy_coa);
+    match config.accesses.iter().any(is_own) {
+        true => check(config.anchors(), &config.accesses),
+        false => Ok(()),
+    }
+}

@@ -1,0 +1,40 @@
+//! A gateway of Proxy Mobile IPv6: its interfaces and addresses, and the way to its anchor.
+
+use segue_daemon::lacks;
+use segue_daemon::pmip::uplink;
+use segue_linux::link;
+use segue_linux::route::way_from;
+use segue_pmip::MagConfig;
+
+use super::finding::{Finding, ok, todo, told, unknown};
+
+/// What its file names and this machine does not have.
+pub(super) fn accesses(config: &MagConfig) -> Vec<Finding> {
+    match lacks::of_gateway(config) {
+        Err(error) => vec![unknown("access", told(error))],
+        Ok(lacks) if lacks.is_empty() => {
+            let names = config.accesses.iter().map(|access| access.interface.as_str());
+            vec![ok("access", names.collect::<Vec<_>>().join(", "))]
+        }
+        Ok(lacks) => lacks.into_iter().map(|lack| todo("access", lack)).collect(),
+    }
+}
+
+/// Whether routes lead to its anchor, and not over an access.
+pub(super) fn anchor(config: &MagConfig) -> Finding {
+    if let Err(error) = uplink::check(config.anchors(), &config.accesses) {
+        return todo("anchor", told(error));
+    }
+    let anchor = config.anchor;
+    let from = config.accesses.first().map_or(anchor, |access| access.proxy_coa);
+    match way_from(from, anchor) {
+        Err(error) => unknown("anchor", told(error)),
+        Ok(None) => todo("anchor", format!("no route leads to {anchor}: add one")),
+        Ok(Some(way)) => {
+            let links = link::links().unwrap_or_default();
+            let over = links.into_iter().find(|link| link.index == way.interface);
+            let over = over.map_or(way.interface.to_string(), |link| link.name);
+            ok("anchor", format!("routes lead to {anchor} over {over}"))
+        }
+    }
+}
