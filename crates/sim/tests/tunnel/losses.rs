@@ -1,11 +1,15 @@
 //! How soon a flow leaves a path that begins to lose packets, and how rarely it leaves one that does not; with the
 //! settings that a host has without a configuration.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use segue_clock::{Rng, Span, Time};
 use segue_keepalive::MeasuredBy;
 use segue_keepalive::size::Direction;
 use segue_netem::{LinkSpec, Queue};
-use segue_sim::net::{Change, LinkFault};
+use segue_sim::net::{Change, LinkFault, Lost, Observer};
+use segue_sim::{ChannelId, NodeId, Packet};
 use segue_traffic::apps::{Ends, FtpConfig, Period};
 use segue_tunnel::{Cause, Known, Report};
 
@@ -229,4 +233,66 @@ fn what_is_no_loss_of_one_path_alone_moves_nothing() {
 #[ignore = "hours"]
 fn soak_what_is_no_loss_of_one_path_alone_moves_nothing() {
     stays_calm(20, 6 * 3_600);
+}
+
+/// What each direction of a link has lost, and when.
+#[derive(Clone, Default)]
+struct Losses(Rc<RefCell<Vec<(Time, ChannelId)>>>);
+
+impl Observer for Losses {
+    fn sent(&mut self, now: Time, channel: ChannelId, _: &Packet, at: Result<Time, Lost>) {
+        if at.is_err() {
+            self.0.borrow_mut().push((now, channel));
+        }
+    }
+
+    fn arrived(&mut self, _: Time, _: ChannelId, _: &Packet) {}
+
+    fn dropped(&mut self, _: Time, _: NodeId, _: &Packet, _: Lost) {}
+
+    fn said(&mut self, _: Time, _: NodeId, _: &str) {}
+}
+
+/// A fast stream leaves a path that dies, and comes back; jitter explains some of the few packets that are lost on the
+/// way. The counts of a verdict are of packets that the path has really lost at that time.
+#[test]
+fn no_verdict_counts_what_the_path_has_not_lost() {
+    for measured_by in [MeasuredBy::Machine, MeasuredBy::PacketPath] {
+        for (seed, rides) in [(1, false), (2, true), (3, false), (4, true)] {
+            let (jitter, loss) = (MS(5), 0.003);
+            let setup = Setup {
+                seed,
+                measured_by,
+                rides,
+                jitter,
+                loss,
+                adaptive: true,
+                ..Setup::default()
+            };
+            let mut world = World::new(&setup);
+            let losses = Losses::default();
+            world.network.observe(Box::new(losses.clone()));
+            world.talk_every(MS(1), 7_000, [Time(u64::MAX); 2]);
+            let at = |s: u64| Time(s * 1_000_000_000);
+            world.cut("wifi", at(10), Some(at(20)));
+            world.run(at(60));
+            let host = world.host().reports();
+            let moves = host.iter().filter(|(_, r)| matches!(r, Report::Handover { .. })).count();
+            assert!(moves >= 2, "{measured_by:?} {seed}: there and back");
+            for (at, report) in host {
+                let Report::PathLoss { path, direction, verdict: Some(verdict), .. } = report
+                else {
+                    continue;
+                };
+                let channel =
+                    world.access[path.as_str()][usize::from(*direction == Direction::Down)];
+                // A pair of counters is a round trip old at most.
+                let span = verdict.since - MS(200)..=*at;
+                let lost = losses.0.borrow();
+                let lost = lost.iter().filter(|(at, of)| *of == channel && span.contains(at));
+                let (lost, said) = (lost.count() as u64, verdict.counted.lost());
+                assert!(said <= lost, "{path} {direction:?}: {said} of {lost}, {verdict:?}");
+            }
+        }
+    }
 }
