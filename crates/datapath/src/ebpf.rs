@@ -298,9 +298,9 @@ impl Datapath for Ebpf {
         })
     }
 
-    fn test_size(&mut self, slot: u32, test: Size) {
+    fn test_size(&mut self, slot: u32, test: Size, dscp: u8) {
         if self.paths.contains_key(&slot) {
-            self.shore.send_probes(&[(kernel_size(slot, test), self.ethertype(slot))]);
+            self.shore.send_probes(&[(kernel_size(slot, test, dscp), self.ethertype(slot))]);
         }
     }
 

@@ -292,9 +292,9 @@ impl Datapath for User {
         Ok(())
     }
 
-    fn test_size(&mut self, slot: u32, test: Size) {
+    fn test_size(&mut self, slot: u32, test: Size, dscp: u8) {
         let path = lock(&self.shared.core).path(slot).cloned();
-        path.iter().for_each(|path| probes::send_size(path, test));
+        path.iter().for_each(|path| probes::send_size(path, test, dscp << 2));
     }
 
     fn set_heard(&mut self, slots: &[u32], heard: u16) {

@@ -21,7 +21,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::str::FromStr;
 
-use segue_sim::net::LinkFault;
+use segue_sim::net::{LinkFault, PacketFilter};
 
 use crate::fault::{Entry, Fault, HostShape, Node, PathShape};
 use crate::protocol::Machines;
@@ -105,6 +105,18 @@ impl FromStr for Schedule {
         }
         draft.finish().map_err(|what| TextError { line: 0, what })
     }
+}
+
+/// Which packets a filter drops: `port 7000`, `dscp 46` or `length 150 400`.
+fn filter(words: &mut Words<'_>) -> Result<PacketFilter, String> {
+    Ok(match words.one_of("the filter", &[("port", 0), ("dscp", 1), ("length", 2)])? {
+        0 => PacketFilter::Port(words.number("the port", 1, u16::MAX)?),
+        1 => PacketFilter::CodePoint(words.number("the code point", 0, 63)?),
+        _ => {
+            let from = words.number("the least length", 1, u16::MAX)?;
+            PacketFilter::Length(from, words.number("the largest length", from, u16::MAX)?)
+        }
+    })
 }
 
 /// What the lines so far have set.
@@ -244,7 +256,7 @@ impl Draft {
             }
             "delay" => LinkFault::Delay(words.millis("the delay", 2_000)? as u16),
             "narrow" => LinkFault::Narrow(words.number("the size", 68, u16::MAX)?),
-            "filter" => LinkFault::Filter(words.number("the port", 1, u16::MAX)?),
+            "filter" => LinkFault::Filter(filter(words)?),
             "cut" => LinkFault::Cut,
             _ => LinkFault::Mend,
         };

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::str::{FromStr, SplitWhitespace};
 
-use segue_sim::net::LinkFault;
+use segue_sim::net::{LinkFault, PacketFilter};
 
 use crate::fault::{Fault, HostShape, Node, PathRef, Way};
 
@@ -182,7 +182,15 @@ impl fmt::Display for Fault {
                     LinkFault::Reorder(n, ms) => write!(f, "reorder {at} {way} {n} {ms}ms"),
                     LinkFault::Delay(ms) => write!(f, "delay {at} {way} {ms}ms"),
                     LinkFault::Narrow(bytes) => write!(f, "narrow {at} {way} {bytes}"),
-                    LinkFault::Filter(port) => write!(f, "filter {at} {way} {port}"),
+                    LinkFault::Filter(PacketFilter::Port(n)) => {
+                        write!(f, "filter {at} {way} port {n}")
+                    }
+                    LinkFault::Filter(PacketFilter::CodePoint(n)) => {
+                        write!(f, "filter {at} {way} dscp {n}")
+                    }
+                    LinkFault::Filter(PacketFilter::Length(from, to)) => {
+                        write!(f, "filter {at} {way} length {from} {to}")
+                    }
                     LinkFault::Cut => write!(f, "cut {at} {way}"),
                     LinkFault::Mend => write!(f, "mend {at} {way}"),
                 }

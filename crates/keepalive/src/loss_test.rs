@@ -7,7 +7,7 @@
 //! directions together.
 //!
 //! * **Reordering.** A packet that the probe overtook is not lost. The test holds back as many missing packets as
-//!   reordering explains until the next probe. A surplus (those that came late, or
+//!   reordering explains. What it has held back never counts as a loss of later packets. A surplus (those that came late, or
 //!   duplicates) is set against the losses of the next pair of counters and no further, or duplicates would hide loss.
 //! * **Bursts.** Lost packets come in bursts, and one burst is one event. So a sum grows by at most half its threshold
 //!   in [`EVENT`], and a verdict needs two events.
@@ -250,13 +250,15 @@ impl LossTest {
         }
     }
 
-    /// How many more packets are lost for sure.
+    /// How many of these packets are lost for sure. Reordering may explain fewer missing packets than before, because the
+    /// rate has fallen. Those held back until then went missing among earlier packets, perhaps many, and are forgotten.
     fn lost(&mut self, sent: f64, received: f64, conditions: Conditions) -> f64 {
         let late = 2.0 * conditions.jitter_s * self.rate;
-        let balance = self.balance + sent - received;
-        let lost = libm::floor((balance - late).max(0.0));
-        self.balance = (balance - lost).max(-(received - sent).max(0.0));
-        lost.min(sent)
+        let missing = sent - received;
+        let balance = self.balance + missing;
+        let excess = libm::floor((balance - late).max(0.0));
+        self.balance = (balance - excess).max(missing.min(0.0));
+        excess.min(missing.max(0.0))
     }
 
     /// Adds to the sums; returns whether that gives a verdict.

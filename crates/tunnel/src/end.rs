@@ -444,7 +444,7 @@ impl<M: Side, D: Datapath> End<M, D> {
             Order::RemoveInner(address) => datapath.remove_inner(address),
             Order::SetOneByOne(slot) => datapath.set_one_by_one(slot),
             Order::Reinject(order) => self.reinjected += datapath.reinject(order) as u64,
-            Order::TestSize(slot, test) => datapath.test_size(slot, test),
+            Order::TestSize(slot, test, dscp) => datapath.test_size(slot, test, dscp),
             Order::Bind(key, slot) => done = datapath.bind_flow(key, slot),
             Order::Unbind(key) => datapath.unbind_flow(&key),
             Order::CountFlows(round, flows) => {

@@ -387,7 +387,7 @@ static __noinline int handle_size(struct __sk_buff *skb, __u32 slot, const struc
 		return drop(DROP_MAC);
 	if (bpf_ntohl(packet->probe.t_sc) >> 16 != outer->payload)
 		return drop(DROP_FIELD);
-	report(slot, KIND_SIZE, 0, 0, 0, outer, packet);
+	report(slot, KIND_SIZE, 0, 0, outer->tos, outer, packet);
 	return TC_ACT_SHOT; /* consumed */
 }
 

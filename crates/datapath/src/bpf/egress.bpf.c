@@ -275,13 +275,13 @@ static __always_inline __u16 udp_checksum(const struct outer_ends *to, struct ud
 
 /* `len`: of the UDP payload, the packet and zeros behind it. */
 static __always_inline int probe_v4(struct __sk_buff *skb, const struct outer_ends *to,
-				    struct probe_packet *packet, __u32 len)
+				    struct probe_packet *packet, __u8 tos, __u32 len)
 {
 	struct outer_v4 outer ALIGNED = {};
 	__u16 ethertype = bpf_htons(ETH_P_IP);
 	const __u32 extra = offsetof(struct outer_v4, header);
 
-	fill_v4(&outer.ip, &outer.udp, to, 0, len);
+	fill_v4(&outer.ip, &outer.udp, to, tos, len);
 	outer.udp.check = udp_checksum(to, &outer.udp, packet);
 	return bpf_skb_change_head(skb, ETH_HLEN + extra, 0) ||
 	       bpf_skb_store_bytes(skb, offsetof(struct ethhdr, h_proto), &ethertype, 2, 0) ||
@@ -291,13 +291,13 @@ static __always_inline int probe_v4(struct __sk_buff *skb, const struct outer_en
 }
 
 static __always_inline int probe_v6(struct __sk_buff *skb, const struct outer_ends *to,
-				    struct probe_packet *packet, __u32 len)
+				    struct probe_packet *packet, __u8 tos, __u32 len)
 {
 	struct outer_v6 outer ALIGNED = {};
 	__u16 ethertype = bpf_htons(ETH_P_IPV6);
 	const __u32 extra = offsetof(struct outer_v6, header);
 
-	fill_v6(&outer.ip, &outer.udp, to, 0, len);
+	fill_v6(&outer.ip, &outer.udp, to, tos, len);
 	outer.udp.check = udp_checksum(to, &outer.udp, packet);
 	return bpf_skb_change_head(skb, ETH_HLEN + extra, 0) ||
 	       bpf_skb_store_bytes(skb, offsetof(struct ethhdr, h_proto), &ethertype, 2, 0) ||
@@ -336,8 +336,8 @@ static __always_inline int send_probe(struct __sk_buff *skb)
 		return drop(DROP_NO_REMOTE);
 	}
 	packet.mac = probe_mac(&packet, path->key0, path->key1);
-	failed = to.family == 4 ? probe_v4(skb, &to, &packet, len)
-				 : probe_v6(skb, &to, &packet, len);
+	failed = to.family == 4 ? probe_v4(skb, &to, &packet, order.tos, len)
+				 : probe_v6(skb, &to, &packet, order.tos, len);
 	if (failed)
 		return drop(DROP_ENCAPSULATION);
 	if (order.kind != KIND_SIZE) /* it has no stamps */

@@ -112,7 +112,8 @@ struct probe_order {
 	__u8 k;
 	__u8 swept; /* a response: the one that the path still holds, if its time is up */
 	__u8 age;   /* of a request's header */
-	__u8 reserved[3];
+	__u8 tos;   /* of the outer header */
+	__u8 reserved[2];
 	__u8 question; /* a request: FLAG_QUESTION */
 	struct probe_data probe;
 	__u64 reserved_mac;
@@ -417,7 +418,7 @@ struct inner_owner {
 struct probe_event {
 	__u64 at_ns;
 	__u32 slot;
-	__u32 received;
+	__u32 received;    /* of a test of the packet size: the outer traffic class */
 	__u32 remote[4];
 	__u16 remote_port; /* network order */
 	__u8 kind;

@@ -147,7 +147,8 @@ pub(super) fn kernel_answer(request: &probe_event) -> probe_order {
         k: request.k,
         swept: 0,
         age: 0,
-        reserved: [0; 3],
+        tos: 0,
+        reserved: [0; 2],
         question: 0, // its request rode: questions are answered with their own packets
         probe: probe_data { r: request.received.to_be(), ..request.probe },
         reserved_mac: 0,
@@ -161,11 +162,11 @@ pub(super) fn kernel_sweep(slot: u32) -> probe_order {
 }
 
 /// A test of a path's packet size, or the answer to one.
-pub(super) fn kernel_size(slot: u32, size: Size) -> probe_order {
+pub(super) fn kernel_size(slot: u32, size: Size, dscp: u8) -> probe_order {
     let kind = probe_kind::KIND_SIZE.0 as u8;
     let Probe { seq, t_sc, .. } = size.words();
     let probe = probe_data { seq: seq.to_be(), t_sc: t_sc.to_be(), ..probe_data::default() };
-    probe_order { slot, kind, probe, ..probe_order::default() }
+    probe_order { slot, kind, tos: dscp << 2, probe, ..probe_order::default() }
 }
 
 /// A probe to send as the programs read it.
@@ -181,7 +182,8 @@ pub(super) fn kernel_order(order: &ProbeOrder) -> probe_order {
         k: order.k,
         swept: 0,
         age: order.age,
-        reserved: [0; 3],
+        tos: 0,
+        reserved: [0; 2],
         question: order.question.into(),
         probe: probe_data {
             seq: p.seq.to_be(),

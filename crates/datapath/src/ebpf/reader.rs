@@ -76,7 +76,9 @@ impl Shore {
         let size = Size::read(&words, length as usize, self.role == Role::Anchor).ok()?;
         Some(match self.role {
             Role::Anchor => {
-                Ok((kernel_size(event.slot, size.answered()), outer_ethertype(event.family)))
+                let dscp = event.received as u8 >> 2;
+                let answer = kernel_size(event.slot, size.answered(), dscp);
+                Ok((answer, outer_ethertype(event.family)))
             }
             Role::Host => Err(DatapathEvent::Size(event.slot, size.token)),
         })

@@ -26,6 +26,12 @@ pub(crate) fn congested(class: u8) -> bool {
     class & ECN == ECN
 }
 
+/// The code point alone.
+#[must_use]
+pub(super) fn without_congestion(class: u8) -> u8 {
+    class & !ECN
+}
+
 /// Whether a packet's ends understand marks; if not, congestion has to drop it (RFC 6040, 4.2).
 #[must_use]
 pub(crate) fn capable(class: u8) -> bool {

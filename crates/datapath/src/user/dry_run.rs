@@ -107,7 +107,7 @@ impl DryRun {
             at: Time(1),
             kernel_stamp: false,
             error: Span::ZERO,
-            congested: false,
+            class: 0,
             ifindex: 0,
         };
         let mut core = lock(&self.shared.core);

@@ -10,7 +10,7 @@ use segue_linux::clock::{monotonic, realtime_ns};
 use segue_wire::header::flags::{DATA_ONE_WAY, RIDE_ONE_WAY, RIDE_RESPONSE};
 use segue_wire::{DropReason, Header, PacketType, Probe, Size};
 
-use super::class::congested;
+use super::class::without_congestion;
 use super::coalesce::Coalescer;
 use super::egress::poll_in;
 use super::path::Path;
@@ -124,10 +124,10 @@ fn handle(shared: &Shared, tun_fd: RawFd, batch: &Batch, looked: Time) {
         let ifindex = if link_local { datagram.received.ifindex } else { 0 };
         let endpoint = Endpoint { remote: Some(from), local, ifindex };
         let at = stamp.unwrap_or(now);
-        let congested = congested(datagram.received.class);
+        let class = datagram.received.class;
         let (kernel_stamp, ifindex) = (stamp.is_some(), datagram.received.ifindex);
         let error = if kernel_stamp { converted } else { now.since(looked) };
-        let arrival = Arrival { from, endpoint, at, kernel_stamp, error, congested, ifindex };
+        let arrival = Arrival { from, endpoint, at, kernel_stamp, error, class, ifindex };
         let bytes = batch.bytes(datagram);
         let size = datagram.received.gro_size;
         take_datagram(&mut intake, &arrival, bytes, size);
@@ -137,8 +137,8 @@ fn handle(shared: &Shared, tun_fd: RawFd, batch: &Batch, looked: Time) {
     for answer in work.answers.drain(..) {
         probes::send_answer(answer, &shared.drops, &shared.waiting);
     }
-    for (path, size) in work.sizes.drain(..) {
-        probes::send_size(&path, size);
+    for (path, size, class) in work.sizes.drain(..) {
+        probes::send_size(&path, size, class);
     }
     deliver(shared, tun_fd, &work.packets);
     work.events.into_iter().for_each(|event| (shared.sink)(event));
@@ -221,7 +221,10 @@ fn take_packet<'a>(
         (PacketType::Size, role) => {
             let size = Size::open(packet, &path.config.key, role == Role::Anchor)?;
             match role {
-                Role::Anchor => intake.work.sizes.push((path.clone(), size.answered())),
+                Role::Anchor => {
+                    let class = without_congestion(arrival.class);
+                    intake.work.sizes.push((path.clone(), size.answered(), class));
+                }
                 Role::Host => intake.work.events.push(DatapathEvent::Size(path.slot, size.token)),
             }
             Ok(())

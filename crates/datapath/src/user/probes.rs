@@ -62,15 +62,15 @@ pub(super) fn send_order(path: &Path, order: &ProbeOrder, drops: &Drops) {
     });
 }
 
-/// Sends a test of the path's packet size, or the answer to one. A packet that the interface refuses counts as lost,
+/// Sends a test of the path's packet size, or the answer to one, with this traffic class. A packet that the interface refuses counts as lost,
 /// like one that the network drops.
-pub(super) fn send_size(path: &Path, size: Size) {
+pub(super) fn send_size(path: &Path, size: Size, class: u8) {
     let Some((socket, endpoint)) = path.route().filter(|_| !path.is_upmt()) else { return };
     let header = Header { packet_type: PacketType::Size, age: 0, ..path.data_header(0) };
     let mut packet = Vec::new();
     size.seal(&header, &path.config.key, &mut packet);
     let mut iov = [libc::iovec { iov_base: packet.as_mut_ptr().cast(), iov_len: packet.len() }];
-    if let Err(error) = socket.send(&endpoint, &mut iov, None, 0, false) {
+    if let Err(error) = socket.send(&endpoint, &mut iov, None, class, false) {
         tracing::debug!(slot = path.slot, size = size.size, %error, "size not tested");
     }
 }

@@ -11,7 +11,7 @@ use segue_wire::header::flags::{
 };
 use segue_wire::{DropReason, FlowKey, Header, PacketType, Probe, Size};
 
-use super::class::{capable, class_of};
+use super::class::{capable, class_of, congested};
 use super::coalesce;
 use super::flows::Bound;
 use super::path::{Path, Rx};
@@ -30,8 +30,8 @@ pub(super) const UNDISTURBED: Span = Span::from_micros(10);
 pub(super) struct Work<'a> {
     pub packets: Vec<Cow<'a, [u8]>>,
     pub answers: Vec<Answer>,
-    /// Answers to tests of the packet size.
-    pub sizes: Vec<(Arc<Path>, Size)>,
+    /// Answers to tests of the packet size, and their traffic classes.
+    pub sizes: Vec<(Arc<Path>, Size, u8)>,
     pub events: Vec<DatapathEvent>,
 }
 
@@ -45,8 +45,8 @@ pub(super) struct Arrival {
     /// How far `at` may be off: by the conversion between clocks of a kernel stamp, or by all the time since
     /// this thread last had nothing to do.
     pub error: Span,
-    /// The outer header says that there was congestion.
-    pub congested: bool,
+    /// Traffic class of the outer header.
+    pub class: u8,
     /// Interface that it came by, 0 if not known.
     pub ifindex: u32,
 }
@@ -130,7 +130,7 @@ impl<'s, 'a> Intake<'s, 'a> {
             }
         }
         self.core.flows.received(&mut self.last.counted, &back.0, back.1, packets);
-        if arrival.congested && !capable(class_of(&body)) {
+        if congested(arrival.class) && !capable(class_of(&body)) {
             return Err(DropReason::Decapsulation);
         }
         self.work.packets.push(match body {

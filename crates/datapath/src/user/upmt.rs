@@ -12,7 +12,7 @@ use segue_wire::header::flags::{REQUEST_REPORT, RESPONSE_UNSOLICITED, RIDE_REPOR
 use segue_wire::upmt::{Form, ProbePacket, Trailer};
 use segue_wire::{DropReason, Header, PacketType, Probe};
 
-use super::class::mark_inner;
+use super::class::{congested, mark_inner};
 use super::path::{Ends, Path};
 use super::shared::Core;
 use super::take::{Arrival, Head, Intake, Take};
@@ -117,7 +117,7 @@ fn take_ride<'a>(
     if !path.config.probing.rides {
         return Err(DropReason::Type);
     }
-    if arrival.congested {
+    if congested(arrival.class) {
         mark_inner(&mut whole);
     }
     let report = if trailer.report { RIDE_REPORT } else { 0 };

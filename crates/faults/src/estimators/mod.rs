@@ -18,7 +18,7 @@ use segue_clock::{Machine, Rng, Span, Time};
 use segue_keepalive::{
     Arrival, Client, ClientInput, ClientOutput, Config, Server, ServerInput, ServerOutput,
 };
-use segue_sim::net::{FaultyLink, LinkFault};
+use segue_sim::net::{FaultyLink, LinkFault, Looks};
 use segue_wire::Probe;
 
 use self::event::{Event, Packet, describe};
@@ -39,8 +39,8 @@ const MAX_SERVER_OUTPUTS: usize = 4;
 /// Time from when an end goes on, and looks at its time-outs, until it reads what has waited. Shorter than the quarter of
 /// T_KA for which a client waits for that.
 const READS: Span = Span::from_millis(1);
-/// Bytes of any packet: none is too large for a link.
-const BYTES: u32 = 100;
+/// Any packet to its links: none is too large for one.
+const PROBE: Looks = Looks { bytes: 100, dscp: 0, ports: None };
 
 /// Flows between the ends.
 const FLOWS: usize = 3;
@@ -292,14 +292,14 @@ impl Estimators {
     }
 
     fn send_up(&mut self, now: Time, packet: Packet) {
-        let (at, copy) = self.up.send(now, BYTES, None);
+        let (at, copy) = self.up.send(now, &PROBE);
         for at in at.into_iter().chain(copy) {
             self.schedule(at, Event::AtServer(self.keys, packet));
         }
     }
 
     fn send_down(&mut self, now: Time, packet: Packet) {
-        let (at, copy) = self.down.send(now, BYTES, None);
+        let (at, copy) = self.down.send(now, &PROBE);
         for at in at.into_iter().chain(copy) {
             self.schedule(at, Event::AtClient(self.keys, packet));
         }

@@ -8,7 +8,7 @@ use segue_clock::{Span, Time};
 use segue_wire::Mode;
 
 use super::invariants::settle;
-use super::layout::{FLOWS, LARGE, SILENT, shape_of};
+use super::layout::{FLOWS, LARGE, SILENT, hits, shape_of};
 use super::state::Tunnels;
 use crate::Violation;
 use crate::fault::PathRef;
@@ -85,6 +85,7 @@ impl Tunnels {
         if now > due {
             self.expect_paths_agree(host)?;
             self.expect_routes_agree(now, host, due)?;
+            self.expect_filtered_flows_left(now, host, due)?;
         }
         let name = &self.hosts[host].name;
         let open = if now > due + LINGER { self.anchor_agent().signal().count_of(name) } else { 1 };
@@ -181,8 +182,10 @@ impl Tunnels {
             };
             let ways = self.stage.truths(host).map(|truth| truth.up.delays().1);
             let way = shape_of(flow).0 + ways.max().unwrap_or_default() + EDGE;
-            // A packet lost for its size tells the anchor nothing.
+            // A packet lost for its size, or filtered, tells the anchor nothing.
             let lost = known.paths[at.path].lost_up.filter(|_| flow == LARGE).unwrap_or(due);
+            let filtered = truth.up.filtered().filter(|(filter, _)| hits(*filter, flow));
+            let lost = filtered.map_or(lost, |(_, last)| last.max(lost));
             if now <= moved.max(due).max(lost) + way {
                 continue;
             }

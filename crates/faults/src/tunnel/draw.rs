@@ -4,10 +4,10 @@
 use alloc::vec::Vec;
 
 use segue_clock::Rng;
-use segue_sim::net::LinkFault;
+use segue_sim::net::{LinkFault, PacketFilter};
 
-use super::layout::{POOL_HOSTS, REST, SILENT};
-use super::shape::{HostSettings, Moved, Order};
+use super::layout::{APP_PORT, POOL_HOSTS, REST, SILENT, shape_of};
+use super::shape::{HostSettings, Moved, Order, Settings};
 use crate::Schedule;
 use crate::fault::{Entry, Fault, Node, PathRef, Way};
 use crate::schedule::CALM_MS;
@@ -22,11 +22,13 @@ pub(super) fn more(schedule: &mut Schedule) {
     schedule.entries.extend(flows);
     pairs(&mut Rng::new(seed ^ 0x7061_6972), schedule);
     sizes(&mut Rng::new(seed ^ 0x7369_7a65), schedule);
+    filters(&mut Rng::new(seed ^ 0x6669_6c74), schedule);
     let mut rng = Rng::new(seed ^ 0x7363_656e_6573);
     match rng.below(100) {
         0..14 => paths_die_in_turn(&mut rng, schedule),
         14..20 => addresses_come_round(&mut rng, schedule),
         20..30 => stalls(&mut rng, schedule),
+        30..44 => a_flow_is_filtered(&mut rng, schedule),
         _ => {}
     }
 }
@@ -72,6 +74,53 @@ fn sizes(rng: &mut Rng, schedule: &mut Schedule) {
             false => Entry::own(at_ms, Order::TooBig(at, way, mtu)),
         });
     }
+}
+
+/// What drops the packets of one flow: its port, or its code point where probes have another one.
+fn filter(rng: &mut Rng) -> (usize, LinkFault) {
+    let flow = rng.below(SILENT as u64) as usize;
+    let filter = match rng.chance(0.5) {
+        true => PacketFilter::Port(APP_PORT + flow as u16),
+        false => PacketFilter::CodePoint(shape_of(flow).1),
+    };
+    (flow, LinkFault::Filter(filter))
+}
+
+/// In one of five runs, one to three links drop the packets of a flow.
+fn filters(rng: &mut Rng, schedule: &mut Schedule) {
+    if !rng.chance(0.2) {
+        return;
+    }
+    for _ in 0..1 + rng.below(3) {
+        let (at, way) = (PathRef::draw(rng, &schedule.hosts), Way::draw(rng));
+        let at_ms = 1_000 + rng.below(schedule.quiet_ms - 1_000);
+        schedule.entries.push(Entry { at_ms, fault: Fault::Link(at, way, filter(rng).1) });
+    }
+}
+
+/// After calm, the link of a path drops the packets of a flow in one direction, as a rule of the fastest path, where the flow
+/// probably is. Detection follows use: otherwise nothing is known of single flows.
+fn a_flow_is_filtered(rng: &mut Rng, schedule: &mut Schedule) {
+    let hosts = schedule.hosts.iter().enumerate().filter(|(_, host)| host.paths.len() > 1);
+    let hosts: Vec<usize> = hosts.map(|(host, _)| host).collect();
+    if hosts.is_empty() {
+        return;
+    }
+    let host = hosts[rng.below(hosts.len() as u64) as usize];
+    schedule.settings = Settings { follows_use: true, ..Settings::of(schedule) }.lines();
+    let paths = schedule.hosts[host].paths.iter().enumerate();
+    let fastest = paths.min_by_key(|(_, path)| path.up_ms + path.down_ms).map(|(path, _)| path);
+    let at = match fastest.filter(|_| rng.chance(0.8)) {
+        Some(path) => PathRef { host, path },
+        None => PathRef { host, path: rng.below(schedule.hosts[host].paths.len() as u64) as usize },
+    };
+    let at_ms = calm(schedule);
+    let (flow, fault) = filter(rng);
+    let way = if rng.chance(0.5) { Way::Up } else { Way::Down };
+    schedule.entries.push(Entry::own(at_ms, Order::Flow(host, flow, true)));
+    let at_ms = at_ms + 2_000 + rng.below(2_000);
+    schedule.entries.push(Entry { at_ms, fault: Fault::Link(at, way, fault) });
+    schedule.quiet_ms = at_ms + 12_000;
 }
 
 /// A node stands still, once to three times.

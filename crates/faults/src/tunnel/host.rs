@@ -33,7 +33,9 @@ pub(super) struct Host {
     /// Over which slot each flow goes up, and since when.
     pub(super) routes: [(Option<u32>, Time); FLOWS],
     pub(super) paths: Vec<Path>,
-    /// When a probe was last lost on a packet that was too large.
+    /// How many of its reports have been looked at.
+    pub(super) reports: usize,
+    /// When a probe was last lost on a packet that was too large, or filtered.
     pub(super) lost_probe: Time,
     /// Since when nothing has happened to it and signalling stands, and from when on what was under way then has arrived.
     pub(super) settled: Option<(Time, Time)>,
@@ -95,6 +97,7 @@ pub(super) fn add_mobile(
         flows: [Flow::default(); FLOWS],
         routes: [(None, start); FLOWS],
         paths: Vec::from_iter(shape.paths.iter().map(|_| path)),
+        reports: 0,
         lost_probe: start,
         settled: None,
     }

@@ -1,6 +1,7 @@
 //! What must hold after every event, for one end or for a flow's path.
 
 mod answers;
+mod filters;
 mod outages;
 
 use alloc::format;

@@ -3,6 +3,7 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use segue_clock::Span;
+use segue_sim::net::PacketFilter;
 use segue_steering::Class;
 
 use crate::stage::{CORE, CORE_V6};
@@ -48,6 +49,15 @@ pub(super) fn shape_of(flow: usize) -> (Span, u8) {
     // Voice (EF), bulk (CS1) and default.
     let (ms, dscp) = [(40, 46), (70, 8), (110, 0)][flow];
     (Span::from_millis(ms), dscp)
+}
+
+/// Whether a filter drops a flow's packets.
+pub(super) fn hits(filter: PacketFilter, flow: usize) -> bool {
+    match filter {
+        PacketFilter::Port(port) => [APP_PORT + flow as u16, SERVER_PORT].contains(&port),
+        PacketFilter::CodePoint(dscp) => dscp == shape_of(flow).1,
+        PacketFilter::Length(..) => true,
+    }
 }
 
 /// The class that its code point gives it.

@@ -176,8 +176,11 @@ impl Tunnels {
         Ok(())
     }
 
-    /// A packet of a flow met the size of a link.
+    /// A packet of a flow met the size of a link, or its filter.
     fn note_size(&mut self, now: Time, at: PathRef, place: Place, tag: Tag, rode: bool) {
+        if place == Place::Filtered && rode {
+            self.hosts[at.host].lost_probe = now;
+        }
         let (Place::TooLarge(up) | Place::Fits(up)) = place else { return };
         let too_large = place == Place::TooLarge(up);
         if too_large && rode {
@@ -303,6 +306,7 @@ impl Scene for Tunnels {
             self.reference.note_registered(now, host, stands);
             self.expect_no_flow_on_a_dead_path(now, host)?;
             self.expect_agreement(now, host)?;
+            self.expect_true_losses(now, host)?;
         }
         Ok(())
     }

@@ -66,6 +66,8 @@ pub(super) enum Place {
     TooLarge(bool),
     /// It was sent over a link that may lose those that are too large, and was not; up or down.
     Fits(bool),
+    /// A filter of the link dropped it.
+    Filtered,
 }
 
 /// What was seen since the last look, in order.
@@ -131,13 +133,16 @@ impl Observer for Tap {
 }
 
 impl Tap {
-    /// Notes of data whether they were too large.
+    /// Notes of data whether they were too large, or filtered.
     fn size(&self, path: PathRef, up: bool, packet: &Packet, at: Result<Time, Lost>) {
         let Some(raw) = packet.value::<Raw>() else { return };
         let Some(tag) = raw.inner.as_ref().and_then(|inner| inner.value::<Tag>()) else { return };
-        let too_large = at == Err(Lost::TooLarge);
-        if too_large || usize::from(tag.flow) == LARGE {
-            let place = if too_large { Place::TooLarge(up) } else { Place::Fits(up) };
+        let place = match at {
+            Err(Lost::TooLarge) => Place::TooLarge(up),
+            Err(Lost::Filtered) => Place::Filtered,
+            _ => Place::Fits(up),
+        };
+        if place != Place::Fits(up) || usize::from(tag.flow) == LARGE {
             self.tape.borrow_mut().seen.push((
                 path,
                 place,

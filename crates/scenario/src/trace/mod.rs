@@ -243,6 +243,7 @@ fn reason(why: Lost) -> &'static str {
         Lost::Link(DropCause::Queue) => "queue full",
         Lost::Link(DropCause::Silent) => "link silent",
         Lost::TooLarge => "too large for the link",
+        Lost::Filtered => "filtered by the link",
         Lost::NoRoute => "no route",
         Lost::NoListener => "no listener",
         Lost::Ttl => "too many routers",

@@ -12,7 +12,7 @@ use segue_linux::clock::monotonic;
 use serde_json::Value;
 
 use super::stage::{Stage, patiently};
-use super::voice::{Mode, Voice, longest_silence};
+use super::voice::{Look, Mode, Voice, longest_silence};
 
 /// A kind of traffic through the tunnel.
 #[derive(Clone, Copy, Debug)]
@@ -103,6 +103,13 @@ impl Running {
             }
             Flow::Tcp { down } => Running::Tcp(Stream::start(stage, port, down)),
         }
+    }
+
+    /// Datagrams of another kind, both ways.
+    pub(crate) fn like(stage: &Stage, every_ms: u64, look: Look, port: u16) -> Running {
+        let mode = Mode::Ways([true, true]);
+        let interval = Span::from_millis(every_ms);
+        Running::Udp(Voice::start_like(stage, port, interval, mode, look), mode)
     }
 
     /// The host's port.

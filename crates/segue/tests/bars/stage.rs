@@ -210,12 +210,20 @@ impl Stage {
         from: Time,
         wanted: impl Fn(&Value) -> bool,
     ) -> (Time, Value) {
-        patiently("an event", || {
-            let status = self.status(role)?;
-            let events = status["events"].as_array()?.iter();
-            let mut later = events.filter(|event| instant(event) >= from);
-            later.find(|event| wanted(event)).map(|event| (instant(event), event.clone()))
-        })
+        patiently("an event", || self.seen(role, from, &wanted))
+    }
+
+    /// A daemon's first matching event from an instant on, if there is one yet.
+    pub(crate) fn seen(
+        &self,
+        role: &str,
+        from: Time,
+        wanted: impl Fn(&Value) -> bool,
+    ) -> Option<(Time, Value)> {
+        let status = self.status(role)?;
+        let events = status["events"].as_array()?.iter();
+        let mut later = events.filter(|event| instant(event) >= from);
+        later.find(|event| wanted(event)).map(|event| (instant(event), event.clone()))
     }
 
     /// Whether a daemon changed a path's state since an instant: a stalled machine looks like a

@@ -13,8 +13,20 @@ use segue_linux::clock::monotonic;
 
 use super::stage::{Stage, patiently};
 
-/// Bytes of a datagram.
+/// Bytes of a datagram, unless it is said otherwise.
 pub(crate) const BYTES: usize = 100;
+/// Most of one.
+const MOST: usize = 1_400;
+
+/// What its datagrams are like.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Look {
+    pub bytes: usize,
+    pub dscp: u8,
+}
+
+/// As a rule.
+const PLAIN: Look = Look { bytes: BYTES, dscp: 0 };
 
 /// One direction.
 #[derive(Debug, Default)]
@@ -37,6 +49,7 @@ pub(crate) struct Voice {
     /// The port at the host.
     pub port: u16,
     interval: Span,
+    bytes: usize,
     ways: [Arc<Mutex<Way>>; 2],
     paused: [Arc<AtomicBool>; 2],
     stop: Arc<AtomicBool>,
@@ -51,8 +64,20 @@ impl Voice {
 
     /// The same in another mode.
     pub(crate) fn start_as(stage: &Stage, port: u16, interval: Span, mode: Mode) -> Voice {
+        Voice::start_like(stage, port, interval, mode, PLAIN)
+    }
+
+    /// The same with other datagrams.
+    pub(crate) fn start_like(
+        stage: &Stage,
+        port: u16,
+        interval: Span,
+        mode: Mode,
+        look: Look,
+    ) -> Voice {
         let bind = |port: u16| {
             let socket = UdpSocket::bind(("0.0.0.0", port)).unwrap();
+            socket2::SockRef::from(&socket).set_tos_v4(u32::from(look.dscp) << 2).unwrap();
             socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
             socket
         };
@@ -66,6 +91,7 @@ impl Voice {
         let mut voice = Voice {
             port: host.local_addr().unwrap().port(),
             interval,
+            bytes: look.bytes,
             ways: Default::default(),
             paused: Default::default(),
             stop: Arc::default(),
@@ -74,7 +100,7 @@ impl Voice {
         voice.talk(host.try_clone().unwrap(), 0);
         voice.listen(host, 1);
         // The correspondent node sends once it has received something.
-        let spoken = || cn.recv_from(&mut [0; BYTES]).ok();
+        let spoken = || cn.recv_from(&mut [0; MOST]).ok();
         let (_, peer) = patiently("the first packet arrives", spoken);
         cn.connect(peer).unwrap();
         match mode {
@@ -94,11 +120,11 @@ impl Voice {
 
     /// Echoes at once.
     fn echo(&mut self, socket: UdpSocket) {
-        let (ways, stop) = (self.ways.clone(), Arc::clone(&self.stop));
+        let (ways, stop, bytes) = (self.ways.clone(), Arc::clone(&self.stop), self.bytes);
         self.threads.push(std::thread::spawn(move || {
-            let mut packet = [0; BYTES];
+            let mut packet = vec![0; bytes];
             while !stop.load(Ordering::Relaxed) {
-                if let Ok(BYTES) = socket.recv(&mut packet) {
+                if socket.recv(&mut packet).is_ok_and(|n| n == bytes) {
                     let number = u32::from_be_bytes(packet[..4].try_into().unwrap());
                     ways[0].lock().unwrap().received.push((number, monotonic()));
                     if socket.send(&packet).is_ok() {
@@ -111,7 +137,7 @@ impl Voice {
 
     fn talk(&mut self, socket: UdpSocket, way: usize) {
         let paused = &self.paused[way];
-        let (way, interval) = (Arc::clone(&self.ways[way]), self.interval);
+        let (way, interval, bytes) = (Arc::clone(&self.ways[way]), self.interval, self.bytes);
         let (stop, paused) = (Arc::clone(&self.stop), Arc::clone(paused));
         self.threads.push(std::thread::spawn(move || {
             let mut next = monotonic();
@@ -123,7 +149,7 @@ impl Voice {
                     continue;
                 }
                 let mut way = way.lock().unwrap();
-                let mut packet = [0; BYTES];
+                let mut packet = vec![0; bytes];
                 packet[..4].copy_from_slice(&(way.sent.len() as u32).to_be_bytes());
                 if socket.send(&packet).is_ok() {
                     way.sent.push(monotonic());
@@ -134,10 +160,11 @@ impl Voice {
 
     fn listen(&mut self, socket: UdpSocket, way: usize) {
         let (way, stop) = (Arc::clone(&self.ways[way]), Arc::clone(&self.stop));
+        let bytes = self.bytes;
         self.threads.push(std::thread::spawn(move || {
-            let mut packet = [0; BYTES];
+            let mut packet = vec![0; bytes];
             while !stop.load(Ordering::Relaxed) {
-                if let Ok(BYTES) = socket.recv(&mut packet) {
+                if socket.recv(&mut packet).is_ok_and(|n| n == bytes) {
                     let number = u32::from_be_bytes(packet[..4].try_into().unwrap());
                     way.lock().unwrap().received.push((number, monotonic()));
                 }

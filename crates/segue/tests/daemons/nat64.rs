@@ -74,8 +74,12 @@ fn a_literal_reaches_the_anchor_by_a_routers_prefix(datapath: &'static str) {
     host.wait("no path", |status| path(status, "wifi").is_null());
     router.advertise(600);
     rig.is_up_by_translator(&host);
-    // It counts for its lifetime alone.
+    // It counts for its lifetime alone. The router says no more, whatever it is asked.
     router.advertise(8);
+    while router.told.load(Ordering::Relaxed) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    drop(router);
     host.wait("the end of its lifetime", |status| path(status, "wifi").is_null());
 }
 

@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 use segue_clock::Time;
 use segue_netem::{DropCause, LinkModel, Verdict};
 
-use super::faulty::FaultyLink;
+use super::faulty::{FaultyLink, Looks};
 use super::ids::NodeId;
 use super::lost::Lost;
 use crate::packet::Packet;
@@ -73,7 +73,7 @@ impl Channel {
         packet: &Packet,
     ) -> (Result<Time, Lost>, Option<Time>) {
         let Some(faults) = &mut self.faults else { return (Ok(at), None) };
-        let fate = faults.send(at, packet.bytes, packet.tunnelled().map(|inner| inner.ports));
+        let fate = faults.send(at, &Looks::of(packet));
         if fate.0.is_err() {
             self.model.withdraw(packet.bytes);
         }

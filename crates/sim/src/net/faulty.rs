@@ -4,6 +4,7 @@ use segue_clock::{Rng, Span, Time};
 use segue_netem::DropCause;
 
 use super::lost::{Lost, MTU_BYTES};
+use crate::Packet;
 
 /// How much later than the first a copy arrives, at most.
 const COPY_LATER: Span = Span::from_millis(20);
@@ -23,12 +24,55 @@ pub enum LinkFault {
     Delay(u16),
     /// Packets above this size are lost silently from now on, in bytes, IP header included.
     Narrow(u16),
-    /// Packets that go through a tunnel are lost if this is a port of theirs; the tunnel's own pass.
-    Filter(u16),
+    /// These packets are lost.
+    Filter(PacketFilter),
     /// Nothing arrives any more; what is under way does.
     Cut,
     /// Loss, burst, duplication, reordering, filter and cut end; the delay stays, and the size.
     Mend,
+}
+
+/// Which packets a filter drops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PacketFilter {
+    /// Those through a tunnel with this port in them; the tunnel's own pass.
+    Port(u16),
+    /// Those with this code point.
+    CodePoint(u8),
+    /// Those of so many bytes, from the first to the second, IP header included.
+    Length(u16, u16),
+}
+
+impl PacketFilter {
+    fn drops(self, packet: &Looks) -> bool {
+        match self {
+            PacketFilter::Port(port) => {
+                packet.ports.is_some_and(|(from, to)| [from, to].contains(&port))
+            }
+            PacketFilter::CodePoint(dscp) => packet.dscp == dscp,
+            PacketFilter::Length(from, to) => {
+                (u32::from(from)..=u32::from(to)).contains(&packet.bytes)
+            }
+        }
+    }
+}
+
+/// What a link sees of a packet.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Looks {
+    /// Length with the IP header.
+    pub bytes: u32,
+    /// Code point.
+    pub dscp: u8,
+    /// Ports of the packet that it carries through a tunnel.
+    pub ports: Option<(u16, u16)>,
+}
+
+impl Looks {
+    pub(super) fn of(packet: &Packet) -> Looks {
+        let ports = packet.tunnelled().map(|inner| inner.ports);
+        Looks { bytes: packet.bytes, dscp: packet.dscp, ports }
+    }
 }
 
 /// One direction of a link with its faults, and the truth about it.
@@ -43,7 +87,10 @@ pub struct FaultyLink {
     held_up: Span,
     /// Bytes of the largest packet that passes.
     takes: u32,
-    filter: Option<u16>,
+    /// The filter that stands, and since when.
+    filter: Option<(PacketFilter, Time)>,
+    /// The last one that dropped a packet, and when.
+    filtered: Option<(PacketFilter, Time)>,
     cut: bool,
     /// Arrival of the last packet that was not held up: the order of sending is kept.
     last_arrival: Time,
@@ -68,6 +115,7 @@ impl FaultyLink {
             held_up: Span::ZERO,
             takes: MTU_BYTES,
             filter: None,
+            filtered: None,
             cut: false,
             last_arrival: now,
             dead_since: None,
@@ -77,20 +125,15 @@ impl FaultyLink {
         }
     }
 
-    /// A packet of this many bytes that would arrive at `now` without the faults: when it arrives, or why it does not, and
-    /// when its copy does if it is doubled. `ports` are those of the packet that it carries through a tunnel.
-    pub fn send(
-        &mut self,
-        now: Time,
-        bytes: u32,
-        ports: Option<(u16, u16)>,
-    ) -> (Result<Time, Lost>, Option<Time>) {
-        if bytes > self.takes {
+    /// A packet that would arrive at `now` without the faults: when it arrives, or why it does not, and when its copy does
+    /// if it is doubled.
+    pub fn send(&mut self, now: Time, packet: &Looks) -> (Result<Time, Lost>, Option<Time>) {
+        if packet.bytes > self.takes {
             return (Err(Lost::TooLarge), None);
         }
-        let is_filtered = |port| ports.is_some_and(|(from, to)| [from, to].contains(&port));
-        if self.filter.is_some_and(is_filtered) {
-            return (Err(Lost::Link(DropCause::Loss)), None);
+        if let Some((filter, _)) = self.filter.filter(|(filter, _)| filter.drops(packet)) {
+            self.filtered = Some((filter, now));
+            return (Err(Lost::Filtered), None);
         }
         if self.cut || self.chance(self.loss) {
             return (Err(Lost::Link(DropCause::Loss)), None);
@@ -136,8 +179,8 @@ impl FaultyLink {
                 return;
             }
             // Other packets do not notice.
-            LinkFault::Filter(port) => {
-                self.filter = Some(port);
+            LinkFault::Filter(filter) => {
+                self.filter = Some((filter, now));
                 return;
             }
             LinkFault::Cut => {
@@ -171,6 +214,18 @@ impl FaultyLink {
         (!self.is_faulty()).then_some(self.settled_since)
     }
 
+    /// The filter that stands, and since when.
+    #[must_use]
+    pub fn filter(&self) -> Option<(PacketFilter, Time)> {
+        self.filter
+    }
+
+    /// The last filter that dropped a packet, and when it last did.
+    #[must_use]
+    pub fn filtered(&self) -> Option<(PacketFilter, Time)> {
+        self.filtered
+    }
+
     /// Bytes of the largest packet that passes, IP header included.
     #[must_use]
     pub fn takes(&self) -> u32 {
@@ -195,7 +250,7 @@ mod tests {
 
     /// When a packet of this many bytes arrives.
     fn arrival(link: &mut FaultyLink, at: u64, bytes: u32) -> Option<Time> {
-        let (arrival, copy) = link.send(ms(at), bytes, None);
+        let (arrival, copy) = link.send(ms(at), &Looks { bytes, ..Looks::default() });
         assert_eq!(copy, None);
         arrival.ok()
     }
@@ -212,7 +267,8 @@ mod tests {
         assert_eq!(link.clean_since(), Some(ms(22)));
         assert_eq!(arrival(&mut link, 23, SMALL), Some(ms(26)));
         link.inject(ms(30), LinkFault::Duplicate(1_000));
-        let (Ok(first), Some(copy)) = link.send(ms(30), SMALL, None) else { panic!("no copy") };
+        let small = Looks { bytes: SMALL, ..Looks::default() };
+        let (Ok(first), Some(copy)) = link.send(ms(30), &small) else { panic!("no copy") };
         assert!(first == ms(33) && copy >= first && copy < ms(53));
         link.inject(ms(40), LinkFault::Cut);
         assert_eq!((arrival(&mut link, 41, SMALL), link.dead_since()), (None, Some(ms(40))));
@@ -242,5 +298,27 @@ mod tests {
         assert_eq!(arrival(&mut link, 6, 1_401), None);
         link.inject(ms(7), LinkFault::Mend);
         assert_eq!((link.takes(), link.clean_since()), (1_400, Some(ms(0))));
+    }
+
+    #[test]
+    fn a_filter_drops_what_fits_until_it_is_mended() {
+        let voice = Looks { bytes: 200, dscp: 46, ports: Some((7_000, 9)) };
+        let bulk = Looks { bytes: 1_400, dscp: 8, ports: Some((7_001, 9)) };
+        let probe = Looks { bytes: SMALL, ..Looks::default() };
+        let mut link = FaultyLink::new(Span::from_millis(10), 1, ms(0));
+        let filters = [
+            PacketFilter::Port(7_000),
+            PacketFilter::CodePoint(46),
+            PacketFilter::Length(150, 400),
+        ];
+        for filter in filters {
+            link.inject(ms(5), LinkFault::Filter(filter));
+            let passes = [voice, bulk, probe].map(|packet| link.send(ms(6), &packet).0.is_ok());
+            assert_eq!(passes, [false, true, true], "{filter:?}");
+            assert_eq!((link.filter(), link.clean_since()), (Some((filter, ms(5))), Some(ms(0))));
+            assert_eq!(link.filtered(), Some((filter, ms(6))));
+        }
+        link.inject(ms(7), LinkFault::Mend);
+        assert!(link.send(ms(8), &voice).0.is_ok() && link.filter().is_none());
     }
 }

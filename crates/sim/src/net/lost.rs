@@ -15,6 +15,8 @@ pub enum Lost {
     Link(DropCause),
     /// On a link that takes no packet of its size.
     TooLarge,
+    /// By a filter of a link.
+    Filtered,
     /// A node has no route to its destination.
     NoRoute,
     /// No agent at its destination listens on its port.
@@ -65,7 +67,7 @@ impl Refused {
             Lost::Loop => self.loops += 1,
             Lost::Nat(_) => self.nat += 1,
             Lost::Relay(_) => self.relay += 1,
-            Lost::Link(_) | Lost::TooLarge => {}
+            Lost::Link(_) | Lost::TooLarge | Lost::Filtered => {}
         }
     }
 }

@@ -32,7 +32,7 @@ use segue_ip::Interface;
 use segue_netem::{Counters, LinkModel, LinkSpec, SpecError};
 
 pub use channel::Channel;
-pub use faulty::{FaultyLink, LinkFault};
+pub use faulty::{FaultyLink, LinkFault, Looks, PacketFilter};
 pub use ids::{AgentId, CellId, ChannelId, NodeId, RadioId};
 pub use lost::{Lost, Refused};
 pub use nat::{Behaviour, Nat, NatConfig, NatCounters, NatError, NatRefusal};

@@ -50,7 +50,7 @@ pub(super) fn seal(message: Message<Packet>) -> (Vec<u8>, Option<Packet>) {
             let header = header(PacketType::Ride, flags, k, age);
             (probe.seal(&header, &key).to_vec(), Some(inner.payload))
         }
-        Body::Size { size, key } => {
+        Body::Size { size, key, .. } => {
             let mut packet = Vec::new();
             size.seal(&header(PacketType::Size, 0, 0, 0), &key, &mut packet);
             (packet, None)
@@ -58,10 +58,11 @@ pub(super) fn seal(message: Message<Packet>) -> (Vec<u8>, Option<Packet>) {
     }
 }
 
-/// Reads what arrived at an end, for a host (`at_host`) or an anchor; `key_of` gives the key of the path with an index.
+/// Reads what arrived at an end with this code point, for a host (`at_host`) or an anchor; `key_of` gives the key of the path with an index.
 /// `None` for what is no message, or has a wrong authenticator.
 pub(super) fn open(
     raw: Raw,
+    dscp: u8,
     at_host: bool,
     key_of: impl Fn(u32) -> Option<ProbeKey>,
 ) -> Option<Message<Packet>> {
@@ -100,7 +101,7 @@ pub(super) fn open(
         }
         PacketType::Size => {
             let key = key_of(index)?;
-            Body::Size { size: Size::open(&bytes, &key, !at_host).ok()?, key }
+            Body::Size { size: Size::open(&bytes, &key, !at_host).ok()?, dscp, key }
         }
     };
     Some(Message { index, cookie, body })
@@ -147,8 +148,8 @@ mod tests {
             all.push((true, Body::Probe { kind, k, report: false, question, age: 0, probe, key }));
         }
         let size = Size { token: 4, size: 1_400, answer: 80 };
-        all.push((false, Body::Size { size, key }));
-        all.push((true, Body::Size { size: size.answered(), key }));
+        all.push((false, Body::Size { size, dscp: 46, key }));
+        all.push((true, Body::Size { size: size.answered(), dscp: 46, key }));
         all
     }
 
@@ -161,7 +162,7 @@ mod tests {
             let whole = Packet::carrying((outer, 1), (outer, 2), bytes.clone(), inner.clone());
             assert_eq!(whole.bytes, sent.bytes(outer), "{sent:?}");
             let key_of = |index| (index == 6).then_some(KEY);
-            let read = open(Raw { bytes, inner }, to_host, key_of).unwrap();
+            let read = open(Raw { bytes, inner }, 46, to_host, key_of).unwrap();
             // A packet's payload has no equality.
             assert_eq!(alloc::format!("{read:?}"), alloc::format!("{sent:?}"));
         }
@@ -172,7 +173,7 @@ mod tests {
         let mut authenticated = 0;
         for (to_host, body) in messages() {
             let (bytes, inner) = seal(Message { index: 6, cookie: 8, body });
-            let read = |raw, key| open(raw, to_host, |_| Some(key)).is_some();
+            let read = |raw, key| open(raw, 46, to_host, |_| Some(key)).is_some();
             let raw = Raw { bytes, inner };
             assert!(read(raw.clone(), KEY));
             let forged = !read(raw.clone(), ProbeKey([8; 16]));

@@ -77,13 +77,13 @@ impl<M: Side> SimEnd<M, Packet> {
     pub(crate) fn receive_raw(
         &mut self,
         now: Time,
-        from: SocketAddr,
-        to: SocketAddr,
+        (from, to): (SocketAddr, SocketAddr),
+        dscp: u8,
         raw: Raw,
         effects: &mut Effects<Packet, M>,
     ) -> Arrived {
         let model = &mut self.end.datapath;
-        match bytes::open(raw, M::ROLE == Role::Host, |index| model.key_of(index)) {
+        match bytes::open(raw, dscp, M::ROLE == Role::Host, |index| model.key_of(index)) {
             Some(message) => self.receive(now, from, to, message, effects),
             None => {
                 model.refuse();

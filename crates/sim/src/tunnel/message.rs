@@ -81,6 +81,8 @@ pub enum Body<P> {
     Size {
         /// What it says.
         size: Size,
+        /// Code point of the outer header.
+        dscp: u8,
         /// As a probe's.
         key: ProbeKey,
     },
@@ -125,6 +127,17 @@ impl<P> Message<P> {
             Body::Data { inner, .. } => Some(inner),
             Body::Ride(ride) => Some(&ride.inner),
             Body::Probe { .. } | Body::Size { .. } => None,
+        }
+    }
+
+    /// Code point of the outer header: data have that of what is in them (RFC 2983: uniform).
+    #[must_use]
+    pub fn dscp(&self) -> u8 {
+        match &self.body {
+            Body::Data { inner, .. } => inner.dscp,
+            Body::Ride(ride) => ride.inner.dscp,
+            Body::Size { dscp, .. } => *dscp,
+            Body::Probe { .. } => 0,
         }
     }
 

@@ -456,7 +456,7 @@ impl<P: Clone> Model<P> {
                 let probe = self.receive_probe(now, (from, to), message.index, head, probe);
                 Received::Ride(Box::new([data, probe]))
             }
-            Body::Size { size, key } => {
+            Body::Size { size, dscp, key } => {
                 if key != path.setup.key {
                     self.refused += 1;
                     return Received::Nothing;
@@ -464,7 +464,7 @@ impl<P: Clone> Model<P> {
                 if !self.is_anchor {
                     return Received::Size(message.index, size.token);
                 }
-                let answer = path.message(Body::Size { size: size.answered(), key });
+                let answer = path.message(Body::Size { size: size.answered(), dscp, key });
                 Received::Quiet(path.outer(true).map(|outer| (outer, answer)))
             }
             Body::Probe { kind, k, report, question, age, probe, key } => {

@@ -9,14 +9,14 @@ use super::{bytes, signal};
 use crate::Packet;
 use crate::packet::Raw;
 
-/// A message between these ends as a packet. Data has the code point of what is in it (RFC 2983: uniform).
+/// A message between these ends as a packet.
 pub(super) fn tunnelled(
     now: Time,
     from: SocketAddr,
     to: SocketAddr,
     message: Message<Packet>,
 ) -> Packet {
-    let dscp = message.inner().map_or(0, |inner| inner.dscp);
+    let dscp = message.dscp();
     let (bytes, inner) = bytes::seal(message);
     let packet = Packet::carrying(place(from), place(to), bytes, inner);
     Packet { dscp, sent: now, ..packet }
@@ -35,19 +35,19 @@ fn place(end: SocketAddr) -> (IpAddr, u16) {
     (end.ip(), end.port())
 }
 
-/// What came for an end, from where and to which of its addresses.
+/// What came for an end, from where and to which of its addresses; of a tunnel, also with which code point.
 pub(super) enum Came {
-    Tunnel(SocketAddr, SocketAddr, Raw),
+    Tunnel(SocketAddr, SocketAddr, u8, Raw),
     Signal(SocketAddr, SocketAddr, signal::Datagram),
 }
 
 /// Reads a packet to an end; `None` for what neither tunnels nor signalling send.
 pub(super) fn came(packet: Packet) -> Option<Came> {
-    let (sport, dport) = packet.ports;
+    let ((sport, dport), dscp) = (packet.ports, packet.dscp);
     let (from, to) = ((packet.src, sport).into(), (packet.dst, dport).into());
     let raw = *packet.into_value::<Raw>().ok()?;
     if dport == signal::SIGNAL_PORT {
         return Some(Came::Signal(from, to, signal::Datagram::decode(&raw.bytes)?));
     }
-    Some(Came::Tunnel(from, to, raw))
+    Some(Came::Tunnel(from, to, dscp, raw))
 }

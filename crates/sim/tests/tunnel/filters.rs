@@ -5,7 +5,7 @@ use segue_clock::{Rng, Span, Time};
 use segue_keepalive::MeasuredBy;
 use segue_keepalive::size::Direction;
 use segue_sim::AgentId;
-use segue_sim::net::{Change, LinkFault};
+use segue_sim::net::{Change, LinkFault, PacketFilter};
 use segue_tunnel::Report;
 
 use crate::world::{MS, SECS, Setup, World};
@@ -27,6 +27,9 @@ struct Case {
     single: bool,
     /// Probes ride on data, so that those on filtered packets die, too.
     rides: bool,
+    filter: PacketFilter,
+    /// Code point of the filtered flows.
+    dscp: u8,
 }
 
 const CASE: Case = Case {
@@ -37,6 +40,8 @@ const CASE: Case = Case {
     flows: 1,
     single: false,
     rides: false,
+    filter: PacketFilter::Port(PORT),
+    dscp: 0,
 };
 
 struct Run {
@@ -61,14 +66,14 @@ fn run(case: Case, seed: u64) -> Run {
     let ports = (0..case.flows).map(|n| PORT + 10 * n);
     let filtered = ports
         .clone()
-        .map(|port| world.talk_every(interval(case.per_second), port, forever)[0])
+        .map(|port| world.talkers(interval(case.per_second), case.dscp, port, forever)[0])
         .collect();
     let beside = case.beside.map(|rate| world.talk_every(interval(rate), BESIDE, forever)[0]);
     let begins = Time(60_000_000_000) + Span(Rng::new(seed).below(5_000_000_000));
     let [uplink, downlink] = world.access["wifi"];
     let channel = if case.direction == Direction::Up { uplink } else { downlink };
     // One filter at a time: several flows are filtered by the port that they share.
-    world.network.schedule(begins, Change::Fault(channel, LinkFault::Filter(PORT)));
+    world.network.schedule(begins, Change::Fault(channel, LinkFault::Filter(case.filter)));
     world.run(begins);
     Run { world, filtered, beside, begins }
 }
@@ -165,6 +170,62 @@ fn a_filtered_flow_returns_when_the_filter_has_gone() {
     world.run(begins + SECS(300));
     assert_eq!(found(&world).len(), 2, "{:?}", found(&world));
     assert_eq!(world.way_of(flow).as_deref(), Some("wifi"));
+}
+
+/// A test of the path has the flow's length and code point: while a filter stands that looks at one of these, the flow does
+/// not try the path, however often it is tested.
+#[test]
+fn a_filtered_flow_tries_a_path_only_when_packets_like_its_own_pass() {
+    let filters = [PacketFilter::CodePoint(46), PacketFilter::Length(150, 400)];
+    for (filter, direction) in [(filters[0], Direction::Up), (filters[0], Direction::Down)]
+        .into_iter()
+        .chain([Direction::Up, Direction::Down].map(|direction| (filters[1], direction)))
+    {
+        for measured_by in [MeasuredBy::Machine, MeasuredBy::PacketPath] {
+            let case = Case { filter, dscp: 46, direction, measured_by, ..CASE };
+            let Run { mut world, filtered, begins, .. } = run(case, 5);
+            let flow = filtered[0];
+            // Tested after 1, 3 and 7 minutes, the answer awaited for a second.
+            world.run(begins + SECS(600));
+            assert_eq!(found(&world).len(), 1, "{case:?}: {:?}", found(&world));
+            assert_eq!(world.way_of(flow).as_deref(), Some("lte"), "{case:?}");
+            let [uplink, downlink] = world.access["wifi"];
+            let channel = if direction == Direction::Up { uplink } else { downlink };
+            let mended = begins + SECS(601);
+            world.network.schedule(mended, Change::Fault(channel, LinkFault::Mend));
+            world.run(mended + SECS(600));
+            assert_eq!(found(&world).len(), 1, "{case:?}: {:?}", found(&world));
+            assert_eq!(world.way_of(flow).as_deref(), Some("wifi"), "{case:?}");
+        }
+    }
+}
+
+/// The path that a filtered flow uses now is often in doubt, and what leaves it goes over the filtering path, too. Those
+/// copies die there, which is no loss of the flow that stays.
+#[test]
+fn copies_of_a_filtered_flow_are_no_loss_of_the_path_that_filters_it() {
+    for direction in [Direction::Up, Direction::Down] {
+        for measured_by in [MeasuredBy::Machine, MeasuredBy::PacketPath] {
+            let case = Case { direction, measured_by, beside: Some(50), ..CASE };
+            let Run { mut world, filtered, beside, begins } = run(case, 6);
+            world.run(begins + SECS(5));
+            assert_eq!(world.way_of(filtered[0]).as_deref(), Some("lte"), "{case:?}");
+            for n in 0..50 {
+                for channel in world.access["lte"] {
+                    let burst = Change::Fault(channel, LinkFault::Burst(6));
+                    world.network.schedule(begins + SECS(5) + MS(1_000 * n), burst);
+                }
+            }
+            world.run(begins + SECS(55));
+            let lost = |report: &Report| matches!(report, Report::PathLoss { path, verdict: Some(_), .. } if path == "wifi");
+            let reports = world.host().reports();
+            let doubts = |report: &Report| matches!(report, Report::PathDoubt { .. });
+            assert!(reports.iter().any(|(_, report)| doubts(report)), "{case:?}");
+            let lost: Vec<_> = reports.iter().filter(|(_, report)| lost(report)).collect();
+            assert!(lost.is_empty(), "{case:?}: {lost:?}");
+            assert_eq!(world.way_of(beside.unwrap()).as_deref(), Some("wifi"), "{case:?}");
+        }
+    }
 }
 
 /// Without another path, the filter is named and the flow stays.

@@ -175,7 +175,7 @@ impl World {
 
     /// The same marked with this code point.
     pub(crate) fn talk_as(&mut self, dscp: u8, port: u16, until: Time) -> [AgentId; 2] {
-        self.add_talkers(MS(20), dscp, port, [until, until])
+        self.talkers(MS(20), dscp, port, [until, until])
     }
 
     /// The same so often, without a mark; each end until its own time.
@@ -185,7 +185,7 @@ impl World {
         port: u16,
         until: [Time; 2],
     ) -> [AgentId; 2] {
-        self.add_talkers(interval, 0, port, until)
+        self.talkers(interval, 0, port, until)
     }
 
     /// Telephony that begins at `from`.
@@ -204,7 +204,14 @@ impl World {
         self.network.agent_mut(id).unwrap()
     }
 
-    fn add_talkers(&mut self, every: Span, dscp: u8, port: u16, until: [Time; 2]) -> [AgentId; 2] {
+    /// Packets so often with this code point; each end until its own time.
+    pub(crate) fn talkers(
+        &mut self,
+        every: Span,
+        dscp: u8,
+        port: u16,
+        until: [Time; 2],
+    ) -> [AgentId; 2] {
         let mut first = Talker::new(pool(), port, Some((ip(SERVER), port)), every);
         let mut second = Talker::new(Prefix::host(ip(SERVER)), port, None, every);
         [first.until, second.until] = until;

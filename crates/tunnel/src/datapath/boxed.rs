@@ -53,8 +53,8 @@ impl<D: Datapath + ?Sized> Datapath for Box<D> {
         (**self).send_probes(orders)
     }
 
-    fn test_size(&mut self, slot: u32, test: Size) {
-        (**self).test_size(slot, test)
+    fn test_size(&mut self, slot: u32, test: Size, dscp: u8) {
+        (**self).test_size(slot, test, dscp)
     }
 
     fn set_heard(&mut self, slots: &[u32], heard: u16) {

@@ -56,8 +56,9 @@ pub trait Datapath {
     fn count_flow(&mut self, key: &FlowKey) -> Option<FlowCount>;
     /// Stamps and sends probes, all in one go.
     fn send_probes(&mut self, orders: &[ProbeOrder]) -> Result<(), Self::Error>;
-    /// Sends a test of a path's packet size (host); an anchor's datapath answers it. Not on paths with UPMT's packets.
-    fn test_size(&mut self, slot: u32, test: Size);
+    /// Sends a test of a path's packet size with this code point (host); an anchor's datapath answers it with the same.
+    /// Not on paths with UPMT's packets.
+    fn test_size(&mut self, slot: u32, test: Size, dscp: u8);
     /// The `heard` word that answers, unsolicited responses and requests that ride carry from now on on
     /// these paths. An ordered request sets it too.
     fn set_heard(&mut self, slots: &[u32], heard: u16);

@@ -206,8 +206,8 @@ pub enum Order {
     Reinject(Reinjection),
     /// Send a probe.
     SendProbe(ProbeOrder),
-    /// Send a test of a path's packet size (host).
-    TestSize(u32, Size),
+    /// Send a test of a path's packet size with this code point (host).
+    TestSize(u32, Size, u8),
     /// Bind a flow to a path.
     Bind(FlowKey, u32),
     /// Forget a binding (host).

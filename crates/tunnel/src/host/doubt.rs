@@ -64,7 +64,7 @@ impl Host {
             && outputs.iter().any(asks)
             && let Some(over) = self.beside(number)
         {
-            self.reinject(number, over);
+            self.reinject(now, number, over);
             let Some(path) = self.paths.get_mut(&number) else { return };
             if path.helped.is_none_or(|at| now.since(at) >= HELP_PACE) {
                 path.helped = Some(now);
@@ -83,7 +83,8 @@ impl Host {
         Steering::beside(Class::Default, &views, PathId(number)).map(|PathId(n)| n)
     }
 
-    fn reinject(&mut self, number: u8, over: u8) {
+    fn reinject(&mut self, now: Time, number: u8, over: u8) {
+        self.expect_lost_copies(now, over);
         let client = self.paths.get(&number).and_then(|path| path.client.as_ref());
         let Some(since) = client.map(|client| client.proven_until()) else { return };
         let (slot, over) = (u32::from(number), u32::from(over));
@@ -97,7 +98,7 @@ impl Host {
             return;
         }
         if let Some(over) = self.beside(number) {
-            self.reinject(number, over);
+            self.reinject(now, number, over);
         }
         let others = self.paths.iter();
         let others =

@@ -76,6 +76,11 @@ impl Path {
         self.watch.as_deref().is_some_and(|watch| now < watch.excused)
     }
 
+    /// Whether it may lose copies of flows that it filters.
+    pub(super) fn loses_copies(&self, now: Time) -> bool {
+        self.watch.as_deref().is_some_and(|watch| now < watch.copies)
+    }
+
     /// Whether the path is asked for its counts, since its flows are being looked at.
     pub(super) fn is_audited(&self) -> bool {
         self.audit().is_some()
@@ -108,8 +113,8 @@ impl Host {
             return;
         }
         let watch = path.watch.get_or_insert_with(|| Box::new(FlowWatch::new(now)));
-        if !up {
-            // An outage is another matter, also in the first counts after it.
+        if !up || now < watch.copies {
+            // An outage is another matter, also in the first counts after it; and so are copies of filtered flows.
             (watch.at, watch.lost) = (now, totals.lost);
         }
         let is_new = path.loss_told == [false; 2]
@@ -421,7 +426,7 @@ impl Host {
         Some((due, "a filtered flow tries its path again"))
     }
 
-    /// Tests the paths of filtered flows with a packet of their size, before the flows return to them.
+    /// Tests the paths of filtered flows with a packet of their size and code point, before the flows return to them.
     fn retry_filtered(&mut self, now: Time) {
         if self.filters_deadline().is_none_or(|(at, _)| at > now) {
             return;
@@ -431,12 +436,12 @@ impl Host {
         for (key, number) in due {
             let token = self.secrets.seed() as u32;
             let is_up = self.paths.get(&number).is_some_and(|path| path.is_up());
-            let gone = !self.flows.contains_key(&key);
+            let dscp = self.flows.get(&key).map(|flow| flow.dscp);
             let Some(filter) = self.filters.get_mut(&(key, number)) else { continue };
-            if gone || filter.released {
+            let Some(dscp) = dscp.filter(|_| !filter.released) else {
                 self.filters.remove(&(key, number));
                 continue;
-            }
+            };
             let unanswered = filter.test.take().is_some();
             if unanswered && is_up {
                 filter.wait = (filter.wait * 2).min(LONGEST_RETRY);
@@ -451,7 +456,7 @@ impl Host {
                 Direction::Down => (Size::LEAST, filter.bytes),
             };
             let test = Size { token, size, answer };
-            self.out.push_back(Output::Order(Order::TestSize(u32::from(number), test)));
+            self.out.push_back(Output::Order(Order::TestSize(u32::from(number), test, dscp)));
         }
     }
 
@@ -465,6 +470,20 @@ impl Host {
         filter.due = now + filter.wait + Span::from_secs(600);
         self.evaluate(now);
         true
+    }
+
+    /// What left on another path goes over this one, too, and so does what leaves the anchor. If this path filters a flow,
+    /// losses of its copies say nothing of others.
+    pub(super) fn expect_lost_copies(&mut self, now: Time, over: u8) {
+        if !self.filters.iter().any(|((_, number), filter)| *number == over && !filter.released) {
+            return;
+        }
+        if let Some(path) = self.paths.get_mut(&over)
+            && let Some(client) = &path.client
+            && let Some(watch) = path.watch.as_deref_mut()
+        {
+            watch.copies = now + client.answer_within() + COUNTED;
+        }
     }
 
     /// A path is gone, or belongs to another interface.

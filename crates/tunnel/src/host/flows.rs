@@ -32,6 +32,8 @@ const IDLE: Span = Span::from_secs(180);
 pub struct Flow {
     /// Its class.
     pub class: Class,
+    /// Code point of the packet that decided on its path last.
+    pub dscp: u8,
     /// The path it is bound to, by number.
     pub path: u8,
     /// The path that the operator wants for it.
@@ -81,7 +83,7 @@ impl Host {
         if self.flows.len() >= MAX_FLOWS && !self.flows.contains_key(&key) {
             self.forget_old_ones();
         }
-        let flow = Flow { class, path, pinned, first_seen, last_seen: now };
+        let flow = Flow { class, dscp, path, pinned, first_seen, last_seen: now };
         self.flows.insert(key, flow);
         self.out.push_back(Output::Order(Order::Bind(key, u32::from(path))));
         self.out.push_back(Output::Order(Order::Inject(ticket)));

@@ -100,7 +100,7 @@ impl Path {
     /// Gives the tests new counts.
     fn test_losses(&mut self, now: Time, was_up: bool, excused: bool) {
         let Some(client) = &self.client else { return };
-        let up = was_up && self.is_up();
+        let up = was_up && self.is_up() && !self.loses_copies(now);
         // An idle path that has lost nothing needs no test.
         let lost: u64 = client.counted().into_iter().map(Counted::lost).sum();
         let in_use = client.use_of_path().0 > now;

@@ -228,7 +228,7 @@ impl Host {
         while let Some(output) = sizes.sizes.poll() {
             match output {
                 SizeOutput::Ask(test) => {
-                    self.out.push_back(Output::Order(Order::TestSize(u32::from(number), test)));
+                    self.out.push_back(Output::Order(Order::TestSize(u32::from(number), test, 0)));
                 }
                 SizeOutput::Found(..) => found = true,
             }

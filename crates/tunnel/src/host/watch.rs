@@ -27,6 +27,8 @@ pub(super) struct FlowWatch {
     pub(super) holds: bool,
     /// Until then what the path loses was that of flows that have left.
     pub(super) excused: Time,
+    /// Until then it may lose copies of flows that it filters, which another path in doubt has sent over it.
+    pub(super) copies: Time,
 }
 
 impl FlowWatch {
@@ -39,6 +41,7 @@ impl FlowWatch {
             ended: None,
             holds: false,
             excused: Time::ZERO,
+            copies: Time::ZERO,
         }
     }
 

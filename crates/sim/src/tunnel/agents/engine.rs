@@ -126,8 +126,9 @@ where
             return;
         }
         match came(packet) {
-            Some(Came::Tunnel(from, to, raw)) => {
-                let arrived = self.end.receive_raw(io.now, from, to, raw, &mut self.effects);
+            Some(Came::Tunnel(from, to, dscp, raw)) => {
+                let ends = (from, to);
+                let arrived = self.end.receive_raw(io.now, ends, dscp, raw, &mut self.effects);
                 let probe = matches!(arrived, Arrived::Probe | Arrived::Quiet);
                 self.traffic.probes += u64::from(probe);
                 self.traffic.quiet += u64::from(arrived == Arrived::Quiet);

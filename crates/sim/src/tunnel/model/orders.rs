@@ -155,11 +155,11 @@ impl<P: Clone> Datapath for Model<P> {
         Ok(())
     }
 
-    fn test_size(&mut self, slot: u32, size: Size) {
+    fn test_size(&mut self, slot: u32, size: Size, dscp: u8) {
         let is_anchor = self.is_anchor;
         let Some(path) = self.path_mut(slot) else { return };
         let Some(outer) = path.outer(is_anchor) else { return };
-        let message = path.message(Body::Size { size, key: path.setup.key });
+        let message = path.message(Body::Size { size, dscp, key: path.setup.key });
         self.sent.push((outer, message));
     }
 
