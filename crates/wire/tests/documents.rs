@@ -125,9 +125,8 @@ where
     bytes
 }
 
-#[test]
-fn the_messages_in_the_description_of_the_signalling_are_real() {
-    let offer = PathOffer {
+fn offer() -> PathOffer {
+    PathOffer {
         path: 3,
         name: "wlan0".into(),
         index: 70_000,
@@ -143,7 +142,11 @@ fn the_messages_in_the_description_of_the_signalling_are_real() {
         largest: 1_456,
         v6: false,
         checksums: false,
-    };
+    }
+}
+
+#[test]
+fn the_messages_in_the_description_of_the_signalling_are_real() {
     let registered = FromAnchor::Registered {
         inner: ["10.77.0.2", "fd5e:67e0::2"].map(|a| a.parse::<IpAddr>().unwrap()).into(),
         anchor: vec!["10.77.0.1".parse().unwrap()],
@@ -178,7 +181,7 @@ fn the_messages_in_the_description_of_the_signalling_are_real() {
     let version = FromAnchor::Refused { reason: Refusal::Version { speaks: 1 } };
     let examples = [
         ("Register", host(FromHost::Register { version: SIGNAL_VERSION, epoch: 9 })),
-        ("AddPath", host(FromHost::AddPath(offer))),
+        ("AddPath", host(FromHost::AddPath(offer()))),
         ("RemovePath", host(FromHost::RemovePath { path: 3 })),
         ("Leave", host(FromHost::Leave)),
         ("OneByOne", host(FromHost::OneByOne { path: 3 })),
