@@ -7,14 +7,18 @@ use segue_keepalive::Counted;
 
 /// Most questions that wait for an answer; of more, the oldest counts as lost.
 const MOST: usize = 64;
-/// Stamps of probes are taken at most so long after the probe was ordered.
-const STAMPED: Span = Span::from_millis(10);
+/// Stamps of probes are taken at most so long after the probe was ordered, on a busy machine.
+const STAMPED: Span = Span::from_millis(50);
+/// An answer that comes later than it should by at most this counts as one after all.
+const LATE: Span = Span::from_secs(2);
 
 /// The questions of a path.
 #[derive(Default)]
 pub(super) struct Questions {
-    /// When those were ordered that have not been answered.
+    /// When those were ordered that have not been answered, oldest first.
     waiting: VecDeque<Time>,
+    /// How many of them count as lost, since their answer is late.
+    late: usize,
     settled: Counted,
 }
 
@@ -22,8 +26,7 @@ impl Questions {
     /// One is asked.
     pub(super) fn ask(&mut self, now: Time) {
         if self.waiting.len() >= MOST {
-            self.waiting.pop_front();
-            self.settled.sent += 1;
+            self.give_up();
         }
         self.waiting.push_back(now);
     }
@@ -37,16 +40,32 @@ impl Questions {
             |asked: &Time| at + Span::from_micros(1) >= *asked && at.since(*asked) <= STAMPED;
         if let Some(place) = self.waiting.iter().rposition(fits) {
             self.waiting.remove(place);
-            self.settled.sent += 1;
             self.settled.received += 1;
+            if place < self.late {
+                self.late -= 1;
+            } else {
+                self.settled.sent += 1;
+            }
         }
     }
 
-    /// Those whose answer would have come by now are lost.
+    /// Those whose answer would have come by now count as lost.
     pub(super) fn expire(&mut self, now: Time, within: Span) {
-        while self.waiting.front().is_some_and(|asked| now.since(*asked) > within) {
-            self.waiting.pop_front();
+        while self.waiting.get(self.late).is_some_and(|asked| now.since(*asked) > within) {
+            self.late += 1;
             self.settled.sent += 1;
+        }
+        while self.waiting.front().is_some_and(|asked| now.since(*asked) > within + LATE) {
+            self.give_up();
+        }
+    }
+
+    /// Waits no longer for the oldest.
+    fn give_up(&mut self) {
+        self.waiting.pop_front();
+        match self.late {
+            0 => self.settled.sent += 1,
+            _ => self.late -= 1,
         }
     }
 
@@ -75,9 +94,17 @@ mod tests {
         assert_eq!(questions.settled(), Counted { sent: 2, received: 1 });
         questions.answer(MS(350), 300_000);
         assert_eq!(questions.settled(), Counted { sent: 3, received: 2 });
-        // Too late, or never asked.
+        // Late, and never asked.
         questions.answer(MS(360), 100_000);
-        assert_eq!(questions.settled(), Counted { sent: 3, received: 2 });
+        questions.answer(MS(360), 100_000);
+        questions.answer(MS(360), 50_000);
+        assert_eq!(questions.settled(), Counted { sent: 3, received: 3 });
+        // Too late.
+        questions.ask(MS(400));
+        questions.expire(MS(500), Span::from_millis(50));
+        questions.expire(MS(2_600), Span::from_millis(50));
+        questions.answer(MS(2_600), 400_000);
+        assert_eq!(questions.settled(), Counted { sent: 4, received: 3 });
     }
 
     #[test]
