@@ -169,12 +169,6 @@ impl Sizes {
         self.ways[way as usize].test.is_some()
     }
 
-    /// Whether a packet of [`Sizes::limit`] has passed.
-    #[must_use]
-    pub fn is_proven(&self, way: Direction) -> bool {
-        self.ways[way as usize].passes.is_some()
-    }
-
     /// How many tests of a size have to fail.
     fn tries(&self) -> u8 {
         let (mut tries, mut chance) = (0, 1.0);

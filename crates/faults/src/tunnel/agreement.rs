@@ -134,8 +134,6 @@ impl Tunnels {
             return agree(false, || format!("{name} of host {} is not at both ends", at.host));
         };
         let watched = self.hosts[at.host].paths[at.path].keepalive.0;
-        // What the host has said since may be under way.
-        let is_narrow = at_anchor.is_narrow() && (at_host.is_narrow() || !at_host.told_narrow());
         // Where only the host measures, the anchor keeps no timer.
         let there = watched && self.hosts[at.host].keepalive.mode != Mode::Client;
         let back = anchor.datapath.tx_of(slot).map(|(index, _)| index);
@@ -146,7 +144,7 @@ impl Tunnels {
             (at_host.via().is_none(), "the host redirects it"),
             (at_anchor.is_watched() == there, "the anchor does not watch it as ordered"),
             (at_anchor.is_up() || !there, "it is not up at the anchor"),
-            (at_anchor.via().is_none() || is_narrow, "the anchor redirects it"),
+            (at_anchor.via().is_none() || at_anchor.is_narrow(), "the anchor redirects it"),
             (at_anchor.name == *name, "it has another name at the anchor"),
             (at_anchor.number == number, "it has another number at the anchor"),
             (back == Some(u32::from(number)), "the anchor sends to another index"),

@@ -80,12 +80,6 @@ impl Path {
         self.inner_both() < LEAST_INNER
     }
 
-    /// Whether the anchor was told so last.
-    #[must_use]
-    pub fn told_narrow(&self) -> bool {
-        self.largest_told < LEAST_INNER
-    }
-
     /// Whether the size of a direction is being tested.
     #[must_use]
     pub fn tests_sizes(&self) -> bool {
@@ -234,13 +228,10 @@ impl Host {
             }
         }
         // Also what is no news to the tests: with a new grant all began anew, and the anchor was told before. Larger only
-        // once the tests are over, but that a path is no longer narrow at once: flows wait for it.
-        let ways = [Direction::Up, Direction::Down];
-        let proven = ways.iter().all(|way| sizes.sizes.is_proven(*way));
+        // once it is tested.
         let testing = sizes.sizes.is_testing(Direction::Down);
         let (offered, told) = (path.offered(self.config.largest), path.largest_told);
-        let widens = path.told_narrow() && !path.is_narrow() && proven;
-        if offered < told || offered > told && (widens || !testing) {
+        if offered < told || offered > told && !testing {
             self.offer(number);
         }
         let Some(path) = self.paths.get(&number).filter(|_| found) else { return };
