@@ -233,8 +233,8 @@ impl Host {
                 SizeOutput::Found(..) => found = true,
             }
         }
-        // Also what is no news to the tests: with a new grant all began anew, and the anchor was told before. Larger only
-        // once the tests are over, but that a path is no longer narrow at once: flows wait for it.
+        // Also what is no news to the tests: with a new grant all began anew, and the anchor was told before. A larger size
+        // is reported after the tests; that the path is wide again, at once, as flows wait for it.
         let ways = [Direction::Up, Direction::Down];
         let proven = ways.iter().all(|way| sizes.sizes.is_proven(*way));
         let testing = sizes.sizes.is_testing(Direction::Down);
