@@ -151,7 +151,9 @@ fn among(devices: &[Device], rules: &[Rule], routes: &[Route]) -> Vec<Rival> {
 
 /// Whether a rule of another program looks up a table of its own for packets without a mark.
 fn is_foreign_lookup(rule: &Rule) -> bool {
-    let unmarked = rule.fwmark.is_none_or(|mark| mark == 0) != rule.invert;
+    let marked = rule.fwmark.is_some_and(|mark| mark != 0);
+    // `not` turns the whole selector round.
+    let unmarked = if rule.invert { marked || selects(rule).is_some() } else { !marked };
     let kernels = [0, MAIN_TABLE, LOCAL_TABLE, DEFAULT_TABLE].contains(&rule.table);
     let own = rule.protocol == PROTOCOL || OWN_TABLES.contains(&rule.table);
     rule.then == Then::Lookup && unmarked && !kernels && !own
@@ -169,8 +171,10 @@ fn selects(rule: &Rule) -> Option<String> {
         device("iif", &rule.iif),
         device("oif", &rule.oif),
     ];
-    let words: Vec<String> = words.into_iter().flatten().collect();
-    (!words.is_empty()).then(|| words.join(" "))
+    let others = rule.narrower.then(|| "some ports, protocols or users".to_owned());
+    let words: Vec<String> = words.into_iter().chain([others]).flatten().collect();
+    let not = if rule.invert { "not " } else { "" };
+    (!words.is_empty()).then(|| format!("{not}{}", words.join(" ")))
 }
 
 /// Whether a destination is half of all, or of the global IPv6 addresses (2000::/3), or those themselves.
@@ -326,6 +330,8 @@ mod tests {
             (Rule { to: some, ..rule(100, 100) }, "to 10.0.0.1/32"),
             (Rule { oif: Some("eth0".into()), ..rule(100, 100) }, "oif eth0"),
             (Rule { iif: Some("br0".into()), ..rule(100, 100) }, "iif br0"),
+            (Rule { from: some, invert: true, ..rule(100, 100) }, "(not from 10.0.0.1/32, "),
+            (Rule { narrower: true, ..rule(100, 100) }, "some ports, protocols or users"),
         ] {
             let rivals = of(std::slice::from_ref(&selective), &ordinary);
             assert_eq!(Place::of(Number::of("segue0"), None, false, &rivals).main, 5_280);

@@ -29,7 +29,7 @@ pub use flow::FlowKey;
 pub use forward::{Forward, Forwarding};
 pub use interface::Interface;
 pub use link::{DownReason, LinkEvent};
-pub use pref64::{BadPref64, Pref64};
+pub use pref64::{BadPref64, Pref64, TRANSLATED};
 pub use prefix::{BadPrefix, Prefix};
 pub use route::{MAIN_TABLE, Route, Rule, Then};
 pub use source::order_sources;

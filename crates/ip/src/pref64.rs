@@ -106,18 +106,19 @@ impl Pref64 {
     }
 }
 
+/// The prefixes there for translators: the well-known one (RFC 6052, section 2.1), and the one for use within a network
+/// (RFC 8215).
+pub const TRANSLATED: [Prefix; 2] = [
+    Prefix { addr: IpAddr::V6(Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0)), len: 96 },
+    Prefix { addr: IpAddr::V6(Ipv6Addr::new(0x64, 0xff9b, 1, 0, 0, 0, 0, 0)), len: 48 },
+];
+
 /// Checks whether no translator can have the prefix: it is link-local, multicast, or in ::/8 (loopback, mapped and similar
-/// addresses) outside of the two prefixes there for translators (RFC 6052, section 2.1; RFC 8215).
+/// addresses) outside of [`TRANSLATED`].
 fn is_reserved(network: Ipv6Addr, len: u8) -> bool {
-    let [well_known, local] = [
-        (Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0), 96),
-        (Ipv6Addr::new(0x64, 0xff9b, 1, 0, 0, 0, 0, 0), 48),
-    ];
-    let within = |(of, least): (Ipv6Addr, u8)| {
-        len >= least && Prefix::new(of, least).contains(network.into())
-    };
+    let within = |of: &Prefix| len >= of.len && of.contains(network.into());
     let first = network.octets()[0];
-    first == 0 && !within(well_known) && !within(local)
+    first == 0 && !TRANSLATED.iter().any(within)
         || network.is_unicast_link_local()
         || network.is_multicast()
 }

@@ -97,6 +97,8 @@ pub struct Rule {
     pub iif: Option<String>,
     /// Only packets whose sender is bound to this interface; what is forwarded never is.
     pub oif: Option<String>,
+    /// Only some of them, by what has no field here: protocol, ports, user, type of service.
+    pub narrower: bool,
     /// What becomes of the packets.
     pub then: Then,
     /// Ignores results with a prefix this long or shorter: 0 hides default routes.

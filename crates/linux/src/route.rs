@@ -389,7 +389,9 @@ fn read_rule(message: &RuleMessage) -> Option<Rule> {
         _ => return None,
     };
     let invert = header.flags.contains(RuleFlags::Invert);
-    let mut rule = Rule { v6, table: u32::from(header.table), invert, then, ..Rule::default() };
+    let table = u32::from(header.table);
+    let mut rule =
+        Rule { v6, table, invert, narrower: header.tos != 0, then, ..Rule::default() };
     for attribute in &message.attributes {
         match attribute {
             RuleAttribute::Source(addr) => {
@@ -409,6 +411,10 @@ fn read_rule(message: &RuleMessage) -> Option<Rule> {
             RuleAttribute::Oifname(name) => rule.oif = Some(name.clone()),
             RuleAttribute::Goto(priority) => rule.then = Then::Goto(*priority),
             RuleAttribute::Protocol(protocol) => rule.protocol = (*protocol).into(),
+            RuleAttribute::IpProtocol(_)
+            | RuleAttribute::SourcePortRange(_)
+            | RuleAttribute::DestinationPortRange(_)
+            | RuleAttribute::UidRange(_) => rule.narrower = true,
             _ => (),
         }
     }

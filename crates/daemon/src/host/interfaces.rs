@@ -155,7 +155,7 @@ impl Daemon {
         }
         let listed: Vec<String> = new.iter().map(SocketAddr::to_string).collect();
         info!("the anchor's name leads to {}", listed.join(", "));
-        let reached = self.core.end.machine.anchor().map(|anchor| anchor.ip());
+        let reached = self.core.end.machine.anchor().map(|anchor| self.untranslated(anchor.ip()));
         let given = self.member.join().addresses();
         self.anchors.retain(|address| {
             given.contains(address) || found.contains(address) || Some(address.ip()) == reached
@@ -169,12 +169,23 @@ impl Daemon {
 
     /// A connection to the anchor at this address is up.
     pub(super) fn on_reached(&mut self, anchor: SocketAddr) {
+        let own = SocketAddr::new(self.untranslated(anchor.ip()), anchor.port());
         if self.signalling.has_names()
-            && let Some(at) = self.anchors.iter().position(|address| *address == anchor)
+            && let Some(at) = self.anchors.iter().position(|address| *address == own)
         {
             self.anchors[..=at].rotate_right(1);
             self.keep_anchors();
         }
+    }
+
+    /// The anchor's own address, where a translator's stands for it.
+    fn untranslated(&self, address: IpAddr) -> IpAddr {
+        let prefixes = self.translators.accesses.values().filter_map(|access| access.used.as_ref());
+        let own = match address {
+            IpAddr::V6(v6) => prefixes.filter_map(|(prefix, _)| prefix.extract(v6)).next(),
+            IpAddr::V4(_) => None,
+        };
+        own.map_or(address, IpAddr::V4)
     }
 
     fn keep_anchors(&mut self) {

@@ -5,7 +5,7 @@ use segue_linux::monitor::{Device, RouterOptions};
 use tracing::warn;
 
 use super::names::{self, Translation};
-use super::translators::{Asking, Ends, discover, needing, shows_none};
+use super::translators::{Access, Asking, Ends, discover, needing, shows_none};
 use super::{Daemon, Settings};
 
 impl Daemon {
@@ -15,7 +15,8 @@ impl Daemon {
         let devices = needing(&self.anchors, all, &common.interfaces);
         self.translators.keep(&devices);
         let ends = Ends::new(&self.anchors, all);
-        self.translators.choose(&ends);
+        let reached = self.signalling.is_up();
+        self.translators.choose(&ends, reached);
         for device in devices {
             let Some(access) = self.translators.accesses.get_mut(&device.interface.name) else {
                 continue;
@@ -57,7 +58,8 @@ impl Daemon {
             Err(why) => access.why = Some(why.clone()),
         }
         let before = access.used.clone();
-        self.translators.choose(&Ends::new(&self.anchors, &self.seen));
+        let reached = self.signalling.is_up();
+        self.translators.choose(&Ends::new(&self.anchors, &self.seen), reached);
         if self.translators.accesses.get(interface).is_some_and(|access| access.used != before) {
             self.use_seen()?;
         }
@@ -75,9 +77,16 @@ impl Daemon {
         Ok(())
     }
 
-    /// Follows the translators' prefixes among a router's options.
+    /// Follows the translators' prefixes among a router's options: the first of an access at once, others with the next
+    /// heartbeat, however many there are.
     pub(super) fn on_router_options(&mut self, options: &RouterOptions) -> anyhow::Result<()> {
-        if self.translators.advertise(monotonic(), options) { self.use_seen() } else { Ok(()) }
+        if !self.translators.advertise(monotonic(), options) {
+            return Ok(());
+        }
+        let waits = |access: &Access| access.index == options.interface && access.used.is_none();
+        let first = !self.translators.changed && self.translators.accesses.values().any(waits);
+        self.translators.changed = true;
+        if first { self.use_seen() } else { Ok(()) }
     }
 
     /// Drops the prefixes advertised at a link that is down: the next network may be another.
@@ -85,9 +94,11 @@ impl Daemon {
         self.translators.advertised.remove(&interface);
     }
 
-    /// Drops the prefixes whose advertised lifetime has ended.
+    /// Drops the prefixes whose advertised lifetime has ended, and follows what changed since the last heartbeat.
     pub(super) fn expire_translators(&mut self) -> anyhow::Result<()> {
-        if self.translators.expire(monotonic()) { self.use_seen() } else { Ok(()) }
+        let changed = std::mem::take(&mut self.translators.changed);
+        let expired = self.translators.expire(monotonic()) && !self.translators.accesses.is_empty();
+        if changed || expired { self.use_seen() } else { Ok(()) }
     }
 
     fn use_seen(&mut self) -> anyhow::Result<()> {

@@ -19,6 +19,7 @@ use super::names::{self, NameServer, Translation};
 use super::signal::{LOOK_AGAIN, SignallingEvent};
 use crate::control::TranslatorStatus;
 use crate::settings::Host as Settings;
+use crate::ways::is_tunnel;
 
 /// Most prefixes of one access that are known at a time.
 const MOST: usize = 4;
@@ -26,16 +27,27 @@ const MOST: usize = 4;
 const SOLICITATIONS: u32 = 3;
 /// All routers of a link.
 const ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
+/// Longest lifetime of an advertised prefix that counts, in seconds: routers repeat it every half hour at least.
+const LONGEST_S: u64 = 3_600;
 /// How long before its end an answer is renewed (RFC 7050, section 3).
 const RENEWAL: Duration = Duration::from_secs(10);
 
 /// The known translators.
 #[derive(Default)]
 pub(super) struct Translators {
-    /// The prefixes that routers advertise, with their ends, by the index of the interface.
-    pub(super) advertised: BTreeMap<u32, BTreeMap<Pref64, Time>>,
+    /// The prefixes that routers advertise, by the index of the interface.
+    pub(super) advertised: BTreeMap<u32, BTreeMap<Pref64, Advertised>>,
     /// The accesses that need a translator, by name.
     pub(super) accesses: BTreeMap<String, Access>,
+    /// They are to be chosen anew at the next heartbeat.
+    pub(super) changed: bool,
+}
+
+/// What a router said of a prefix last.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Advertised {
+    heard: Time,
+    until: Time,
 }
 
 /// An access that needs a translator.
@@ -81,7 +93,8 @@ impl Translators {
         self.accesses.iter().map(status).collect()
     }
 
-    /// Takes a router's prefixes; returns whether one was added or withdrawn.
+    /// Takes a router's prefixes; returns whether one was added or withdrawn at an access that needs a translator. Of too
+    /// many, the one that was heard longest ago is forgotten, so that who has left holds no place.
     pub(super) fn advertise(
         &mut self,
         now: Time,
@@ -90,21 +103,29 @@ impl Translators {
         let known = self.advertised.entry(*interface).or_default();
         let before: Vec<Pref64> = known.keys().copied().collect();
         for option in OptionView::all(options) {
-            if let Ok(NdOption::Pref64 { lifetime, prefix }) = NdOption::parse(option)
-                && (known.len() < MOST || known.contains_key(&prefix))
+            let Ok(NdOption::Pref64 { lifetime, prefix }) = NdOption::parse(option) else {
+                continue;
+            };
+            let oldest = known.iter().min_by_key(|(_, known)| known.heard).map(|(oldest, _)| *oldest);
+            if known.len() >= MOST
+                && !known.contains_key(&prefix)
+                && let Some(oldest) = oldest
             {
-                known.insert(prefix, now + Span::from_secs(lifetime.into()));
+                known.remove(&oldest);
             }
+            let until = now + Span::from_secs(u64::from(lifetime).min(LONGEST_S));
+            known.insert(prefix, Advertised { heard: now, until });
         }
-        known.retain(|_, until| *until > now);
-        !known.keys().eq(&before)
+        known.retain(|_, known| known.until > now);
+        let needed = self.accesses.values().any(|access| access.index == *interface);
+        needed && !known.keys().eq(&before)
     }
 
     /// Forgets expired prefixes; returns whether there were any.
     pub(super) fn expire(&mut self, now: Time) -> bool {
         self.advertised.values_mut().fold(false, |any, known| {
             let before = known.len();
-            known.retain(|_, until| *until > now);
+            known.retain(|_, known| known.until > now);
             any || known.len() != before
         })
     }
@@ -129,21 +150,23 @@ impl Translators {
             if access.networks.is_disjoint(&networks) {
                 *access = new();
             }
-            access.networks = networks;
         }
     }
 
-    /// Chooses the prefix of each access among those that fit: a router's before a name server's, the present one before
-    /// others.
-    pub(super) fn choose(&mut self, ends: &Ends) {
+    /// Chooses the prefix of each access among those that fit: a router's before a name server's. Among those the present
+    /// one stays while the anchor is `reached`; else the one that was heard last goes first.
+    pub(super) fn choose(&mut self, ends: &Ends, reached: bool) {
         for (name, access) in &mut self.accesses {
             let advertised = self.advertised.get(&access.index).into_iter().flatten();
-            let by_router = advertised.map(|(prefix, _)| (*prefix, "a router's advertisement"));
+            let mut advertised: Vec<_> = advertised.collect();
+            advertised.sort_by_key(|(_, known)| std::cmp::Reverse(known.heard));
+            let by_router =
+                advertised.into_iter().map(|(prefix, _)| (*prefix, "a router's advertisement"));
             let answered = access.answered.iter();
             let by_server =
                 answered.flat_map(|t| t.prefixes.iter().map(|prefix| (*prefix, &*t.by)));
             let preferred = [by_router.collect::<Vec<_>>(), by_server.collect()];
-            let present = access.used.as_ref().map(|(prefix, _)| *prefix);
+            let present = access.used.as_ref().filter(|_| reached).map(|(prefix, _)| *prefix);
             let choice = preferred.iter().find_map(|all| {
                 let mut fitting = all.iter().filter(|(prefix, _)| ends.are_apart(prefix));
                 let first = fitting.clone().next();
@@ -182,7 +205,11 @@ pub(super) fn needing<'a>(
     }
     let of_family =
         |device: &Device, v6| device.interface.addresses.iter().any(|a| a.is_ipv6() == v6);
-    let listed = |device: &Device| wanted.is_empty() || wanted.contains(&device.interface.name);
+    let leads_out = |device: &Device| device.default_route || !device.elsewhere.is_empty();
+    let listed = |device: &Device| match wanted {
+        [] => leads_out(device) && !is_tunnel(device),
+        _ => wanted.contains(&device.interface.name),
+    };
     let devices = physical(all).filter(|device| listed(device));
     devices.filter(|device| of_family(device, true) && !of_family(device, false)).collect()
 }
@@ -381,15 +408,15 @@ mod tests {
         let from_now = |s| START + Span::from_secs(s);
         known.keep(&[&all[0]]);
         known.accesses.get_mut("net1").unwrap().answered = answered(&["2001:db8:9::/96"]);
-        known.choose(&ends(&all));
+        known.choose(&ends(&all), true);
         assert_eq!(used(&known).as_deref(), Some("2001:db8:9::/96"));
         assert!(known.advertise(START, &advertised(&[("64:ff9b::/96", 600)])));
-        known.choose(&ends(&all));
+        known.choose(&ends(&all), true);
         assert_eq!(used(&known).as_deref(), Some("64:ff9b::/96"));
         // Repeated, it counts for longer, and nothing else changes.
         assert!(!known.advertise(from_now(300), &advertised(&[("64:ff9b::/96", 600)])));
         assert!(!known.expire(from_now(899)) && known.expire(from_now(900)));
-        known.choose(&ends(&all));
+        known.choose(&ends(&all), true);
         assert_eq!(used(&known).as_deref(), Some("2001:db8:9::/96"));
         // A lifetime of zero withdraws it.
         assert!(known.advertise(START, &advertised(&[("64:ff9b::/96", 600)])));
@@ -399,6 +426,30 @@ mod tests {
         let many: Vec<(&str, u16)> = many.iter().map(|prefix| (&**prefix, 600)).collect();
         known.advertise(START, &advertised(&many));
         assert_eq!(known.advertised[&1].len(), MOST);
+    }
+
+    #[test]
+    fn false_prefixes_of_who_has_left_give_way_to_what_is_still_advertised() {
+        let (mut known, all) = (Translators::default(), [device(1, &["2001:db8::2"])]);
+        known.keep(&[&all[0]]);
+        let fill: Vec<String> = (0..MOST).map(|n| format!("2001:db8:{n}::/96")).collect();
+        let fill: Vec<(&str, u16)> = fill.iter().map(|prefix| (&**prefix, u16::MAX)).collect();
+        known.advertise(START, &advertised(&fill));
+        known.choose(&ends(&all), false);
+        let later = START + Span::from_secs(5);
+        assert!(known.advertise(later, &advertised(&[("64:ff9b::/96", 1_800)])));
+        assert_eq!(known.advertised[&1].len(), MOST);
+        // Where the anchor is reached, nothing changes.
+        known.choose(&ends(&all), true);
+        assert_eq!(used(&known).as_deref(), Some("2001:db8::/96"));
+        known.choose(&ends(&all), false);
+        assert_eq!(used(&known).as_deref(), Some("64:ff9b::/96"));
+        // Nobody's word counts for longer than an hour.
+        known.expire(START + Span::from_secs(LONGEST_S));
+        assert_eq!(known.advertised[&1].len(), 1);
+        // An access that needs no translator is none of its business.
+        known.keep(&[]);
+        assert!(!known.advertise(later, &advertised(&[("2001:db8:9::/96", 600)])));
     }
 
     #[test]
@@ -412,7 +463,7 @@ mod tests {
             (&[], None),
         ] {
             known.accesses.get_mut("net1").unwrap().answered = answered(answers);
-            known.choose(&ends(&all));
+            known.choose(&ends(&all), true);
             assert_eq!(used(&known).as_deref(), expected, "{answers:?}");
         }
     }
@@ -424,7 +475,7 @@ mod tests {
         known.keep(&[&all[0]]);
         let both = answered(&["2001:db8:7::/96", "2001:db8:8::/96"]);
         known.accesses.get_mut("net1").unwrap().answered = both;
-        known.choose(&ends(&all));
+        known.choose(&ends(&all), true);
         assert_eq!(used(&known).as_deref(), Some("2001:db8:8::/96"));
     }
 
@@ -436,6 +487,8 @@ mod tests {
             // For privacy, within the network.
             (&["2001:db8::77", "2001:db8::2"], true),
             (&["2001:db8::77"], true),
+            // Renumbered in two steps.
+            (&["2001:db8::77", "2001:db8:1::77"], true),
             (&["2001:db8:1::77"], false),
         ] {
             let all = [device(1, addresses)];
@@ -444,7 +497,7 @@ mod tests {
             if access.answered.is_none() && stays {
                 access.answered = answered(&["2001:db8:64::/96"]);
             }
-            known.choose(&ends(&all));
+            known.choose(&ends(&all), true);
             assert_eq!(used(&known).is_some(), stays, "{addresses:?}");
         }
         // An access that needs none is not known at all, nor another one of the same name.

@@ -17,8 +17,9 @@ pub fn check(anchors: impl IntoIterator<Item = IpAddr>, accesses: &[Access]) -> 
     let anchors: BTreeSet<IpAddr> = anchors.into_iter().collect();
     let indices: Vec<Option<u32>> =
         accesses.iter().map(|access| link::index_of(&access.interface).ok()).collect();
+    let own: BTreeSet<IpAddr> = accesses.iter().map(|access| access.proxy_coa).collect();
     for anchor in anchors {
-        for Access { proxy_coa, .. } in accesses {
+        for proxy_coa in &own {
             // Without an answer there is no way, or none that this process may know of.
             let Ok(Some(way)) = way_from(*proxy_coa, anchor) else { continue };
             let over = indices.iter().position(|index| *index == Some(way.interface));

@@ -103,7 +103,8 @@ impl Host {
         let registered = self.registered();
         let Some(path) = self.paths.get_mut(&number) else { return };
         if let Some(client) = &path.client {
-            path.questions.expire(now, client.answer_within());
+            // An answer may wait for a busy machine as long as counts may.
+            path.questions.expire(now, client.answer_within() + COUNTED);
         }
         // Without questions nothing would show that probes pass.
         let asks = path.client.as_ref().is_some_and(|client| client.config().doubt.is_some());
@@ -188,8 +189,8 @@ impl Host {
             self.judged(number, ENOUGH).into_iter().filter(|found| found.filtered).collect();
         let alike = filtered.len() + self.lately_filtered(now, number) >= ALIKE
             && self.all_alike(now, number, &self.judged(number, FEW));
-        if !filtered.is_empty() {
-            self.suspect_translator(number);
+        if let Some(since) = filtered.iter().map(|found| found.since).max() {
+            self.suspect_translator(now, number, since);
         }
         if filtered.is_empty() || alike {
             self.review_hold(now, number);
@@ -476,7 +477,11 @@ impl Host {
     /// What left on another path goes over this one, too, and so does what leaves the anchor. If this path filters a flow,
     /// losses of its copies say nothing of others.
     pub(super) fn expect_lost_copies(&mut self, now: Time, over: u8) {
-        if !self.filters.iter().any(|((_, number), filter)| *number == over && !filter.released) {
+        let elsewhere = |key| self.flows.get(key).is_some_and(|flow| flow.path != over);
+        let concerns = |((key, number), filter): (&(FlowKey, u8), &Filter)| {
+            *number == over && !filter.released && elsewhere(key)
+        };
+        if !self.filters.iter().any(concerns) {
             return;
         }
         if let Some(path) = self.paths.get_mut(&over)

@@ -14,6 +14,7 @@ use segue_wire::signal::FromHost;
 use super::following::Following;
 use super::questions::Questions;
 use super::source::Sources;
+use super::translation::Trial;
 use super::{Host, Path, Signalling};
 use crate::{Cause, HostOutput, Order, Output, Report};
 use segue_clock::planted::fault;
@@ -137,7 +138,8 @@ impl Host {
             losses: None,
             watch: None,
             questions: Questions::default(),
-            filters_data: false,
+            translated: self.is_translated(local, remote.ip()),
+            checksums_tried: Trial::Never,
             loss_told: [false; 2],
             recounted: None,
             via: None,
@@ -174,6 +176,7 @@ impl Host {
     /// and counters: to the anchor this is a NAT rebinding.
     fn refresh_path(&mut self, now: Time, number: u8, interface: &Interface) {
         let Some((local, remote, gateway)) = self.ends(interface) else { return };
+        let translated = self.is_translated(local, remote.ip());
         let Some(path) = self.paths.get_mut(&number) else { return };
         path.sources.first = Sources::of(interface, local).first;
         let is_waiting = path.sources.next_at.is_some();
@@ -181,19 +184,18 @@ impl Host {
         let new = (interface.index, local, remote.ip(), gateway);
         if new != (path.ifindex, path.local, path.remote.ip(), path.gateway) {
             let moved = (path.ifindex, path.gateway) != (interface.index, gateway);
-            let told = (path.remote.is_ipv6(), path.wants_checksums());
+            let offered = (path.remote.is_ipv6(), path.wants_checksums());
             (path.ifindex, path.local, path.remote, path.gateway) =
                 (interface.index, local, remote, gateway);
+            path.translated = translated;
             if moved {
                 // Another network filters other things.
-                path.filters_data = false;
-            }
-            let tells = told != (path.remote.is_ipv6(), path.wants_checksums());
-            if moved {
+                path.checksums_tried = Trial::Never;
                 self.forget_filters(number);
             }
             self.configure(number);
-            if tells {
+            let path = self.paths.get(&number);
+            if path.is_some_and(|p| offered != (p.remote.is_ipv6(), p.wants_checksums())) {
                 self.offer(number);
             }
             self.show_endpoint(now, number);

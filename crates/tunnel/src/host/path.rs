@@ -14,6 +14,7 @@ use segue_wire::signal::PathGrant;
 use super::following::Following;
 use super::questions::Questions;
 use super::source::{SourceChoice, Sources};
+use super::translation::Trial;
 use super::watch::FlowWatch;
 use crate::{Carried, PathConfig, Via};
 
@@ -49,8 +50,10 @@ pub struct Path {
     /// What is watched of its flows, once it has lost something.
     pub(super) watch: Option<Box<FlowWatch>>,
     pub(super) questions: Questions,
-    /// Data died on it while probes passed, in the network where it is.
-    pub(super) filters_data: bool,
+    /// Its addresses show that packets are translated between IPv6 and IPv4 on their way.
+    pub(super) translated: bool,
+    /// In the network where it is.
+    pub(super) checksums_tried: Trial,
     /// Verdicts of loss that have been reported, up and down.
     pub(super) loss_told: [bool; 2],
     /// When it was last asked for its counters, since it looked as if it lost packets.

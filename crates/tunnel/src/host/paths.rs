@@ -141,7 +141,7 @@ impl Host {
             ifindex: path.ifindex,
             gateway: path.gateway,
             owner: 0,
-            probing: Probing { checksums: grant.checksums, ..probing },
+            probing: Probing { checksums: path.checksums(), ..probing },
         };
         self.out.push_back(Output::Order(Order::SetPath(u32::from(number), setup)));
     }

@@ -99,6 +99,8 @@ mod tests {
         questions.answer(MS(360), 100_000);
         questions.answer(MS(360), 50_000);
         assert_eq!(questions.settled(), Counted { sent: 3, received: 3 });
+        // Those that wait behind each other are not lost one moment and found the next.
+        assert_eq!(questions.settled().lost(), 0);
         // Too late.
         questions.ask(MS(400));
         questions.expire(MS(500), Span::from_millis(50));

@@ -1,46 +1,64 @@
 //! Translators between IPv6 and IPv4 on the way to the anchor (NAT64, 464XLAT). They may drop data without a UDP
 //! checksum (RFC 7915, 4.5 and 5.1), which a datapath in the kernel leaves out, while probes have one and pass.
 
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::net::{IpAddr, Ipv4Addr};
 
-use segue_ip::Prefix;
+use segue_clock::{Span, Time};
+use segue_ip::{Prefix, TRANSLATED};
 
 use super::{Host, Path};
 
-/// Prefixes for addresses of IPv4 hosts: the well-known one (RFC 6052), and the one for use within a network (RFC 8215).
-const MAPPED: [Prefix; 2] = [
-    Prefix { addr: IpAddr::V6(Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0)), len: 96 },
-    Prefix { addr: IpAddr::V6(Ipv6Addr::new(0x64, 0xff9b, 1, 0, 0, 0, 0, 0)), len: 48 },
-];
 /// IPv4 addresses of hosts whose packets are translated to IPv6 before they leave (RFC 7335).
-const TRANSLATED: Prefix = Prefix { addr: IpAddr::V4(Ipv4Addr::new(192, 0, 0, 0)), len: 29 };
+const HOSTS: Prefix = Prefix { addr: IpAddr::V4(Ipv4Addr::new(192, 0, 0, 0)), len: 29 };
+/// Checksums that were asked for are in force after this time.
+const IN_FORCE: Span = Span::from_secs(2);
 
-/// Whether the addresses alone say that a translator is on the way. The anchor sees others by the family of what arrives.
+/// Whether the addresses alone show that a translator is on the way.
 fn shows(local: IpAddr, remote: IpAddr) -> bool {
-    TRANSLATED.contains(local) || MAPPED.iter().any(|prefix| prefix.contains(remote))
+    HOSTS.contains(local) || TRANSLATED.iter().any(|prefix| prefix.contains(remote))
+}
+
+/// Whether checksums are tried because data died while probes passed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Trial {
+    #[default]
+    Never,
+    Since(Time),
+    /// Data died with checksums, too: not again in this network.
+    InVain,
 }
 
 impl Path {
-    /// Whether the host thinks that the path's data need a UDP checksum.
+    /// Whether the host thinks that the path's data need a UDP checksum. The anchor sees what the host does not: that
+    /// packets arrive over another protocol.
     pub(super) fn wants_checksums(&self) -> bool {
-        self.filters_data || shows(self.local, self.remote.ip())
+        self.translated || matches!(self.checksums_tried, Trial::Since(_))
     }
 
     /// Data have a UDP checksum, whatever the datapath.
     #[must_use]
     pub fn checksums(&self) -> bool {
-        self.grant.as_ref().is_some_and(|grant| grant.checksums)
+        self.wants_checksums() || self.grant.as_ref().is_some_and(|grant| grant.checksums)
     }
 }
 
 impl Host {
-    /// Data die on a path where probes pass: perhaps for want of a checksum.
-    pub(super) fn suspect_translator(&mut self, number: u8) {
-        let Some(path) = self.paths.get_mut(&number).filter(|path| !path.filters_data) else {
-            return;
+    /// Whether packets between these addresses are translated: no address of the anchor's own means a translator's.
+    pub(super) fn is_translated(&self, local: IpAddr, remote: IpAddr) -> bool {
+        shows(local, remote) || !self.config.anchor.iter().any(|own| own.ip() == remote)
+    }
+
+    /// Data have died on a path since then, where probes pass: perhaps for want of a checksum.
+    pub(super) fn suspect_translator(&mut self, now: Time, number: u8, since: Time) {
+        let Some(path) = self.paths.get_mut(&number) else { return };
+        let trial = match path.checksums_tried {
+            Trial::Never if !path.checksums() => Trial::Since(now),
+            Trial::Since(at) if since > at + IN_FORCE => Trial::InVain,
+            standing => standing,
         };
-        path.filters_data = true;
-        if !path.checksums() {
+        if trial != path.checksums_tried {
+            path.checksums_tried = trial;
+            self.configure(number);
             self.offer(number);
         }
     }
