@@ -390,8 +390,7 @@ fn read_rule(message: &RuleMessage) -> Option<Rule> {
     };
     let invert = header.flags.contains(RuleFlags::Invert);
     let table = u32::from(header.table);
-    let mut rule =
-        Rule { v6, table, invert, narrower: header.tos != 0, then, ..Rule::default() };
+    let mut rule = Rule { v6, table, invert, narrower: header.tos != 0, then, ..Rule::default() };
     for attribute in &message.attributes {
         match attribute {
             RuleAttribute::Source(addr) => {

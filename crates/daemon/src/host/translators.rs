@@ -106,7 +106,8 @@ impl Translators {
             let Ok(NdOption::Pref64 { lifetime, prefix }) = NdOption::parse(option) else {
                 continue;
             };
-            let oldest = known.iter().min_by_key(|(_, known)| known.heard).map(|(oldest, _)| *oldest);
+            let oldest =
+                known.iter().min_by_key(|(_, known)| known.heard).map(|(oldest, _)| *oldest);
             if known.len() >= MOST
                 && !known.contains_key(&prefix)
                 && let Some(oldest) = oldest

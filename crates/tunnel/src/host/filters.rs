@@ -477,7 +477,7 @@ impl Host {
     /// What left on another path goes over this one, too, and so does what leaves the anchor. If this path filters a flow,
     /// losses of its copies say nothing of others.
     pub(super) fn expect_lost_copies(&mut self, now: Time, over: u8) {
-        let elsewhere = |key| self.flows.get(key).is_some_and(|flow| flow.path != over);
+        let elsewhere = |key: &FlowKey| self.flows.get(key).is_some_and(|flow| flow.path != over);
         let concerns = |((key, number), filter): (&(FlowKey, u8), &Filter)| {
             *number == over && !filter.released && elsewhere(key)
         };

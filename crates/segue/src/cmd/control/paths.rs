@@ -118,7 +118,10 @@ fn reasons(path: &PathStatus) -> Vec<String> {
     )];
     said.extend(source(path).map(|line| format!("    {line}")));
     if path.checksums {
-        said.push("    data have UDP checksums: a translator (NAT64, 464XLAT) is on the way, or may be".into());
+        said.push(
+            "    data have UDP checksums: a translator (NAT64, 464XLAT) is on the way, or may be"
+                .into(),
+        );
     }
     match &path.why {
         Some(why) => {
