@@ -438,7 +438,7 @@ mod tests {
         known.advertise(START, &advertised(&fill));
         known.choose(&ends(&all), false);
         let later = START + Span::from_secs(5);
-        assert!(known.advertise(later, &advertised(&[("64:ff9b::/96", 1_800)])));
+        assert!(known.advertise(later, &advertised(&[("64:ff9b::/96", u16::MAX)])));
         assert_eq!(known.advertised[&1].len(), MOST);
         // Where the anchor is reached, nothing changes.
         known.choose(&ends(&all), true);
