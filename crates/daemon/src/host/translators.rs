@@ -94,20 +94,22 @@ impl Translators {
     }
 
     /// Takes a router's prefixes; returns whether one was added or withdrawn at an access that needs a translator. Of too
-    /// many, the one that was heard longest ago is forgotten, so that who has left holds no place.
+    /// many, the one heard longest ago is forgotten, so that who has left holds no place; not the one in use.
     pub(super) fn advertise(
         &mut self,
         now: Time,
         RouterOptions { interface, options }: &RouterOptions,
     ) -> bool {
+        let used = self.accesses.values().find(|access| access.index == *interface);
+        let used = used.and_then(|access| access.used.as_ref()).map(|(prefix, _)| *prefix);
         let known = self.advertised.entry(*interface).or_default();
         let before: Vec<Pref64> = known.keys().copied().collect();
         for option in OptionView::all(options) {
             let Ok(NdOption::Pref64 { lifetime, prefix }) = NdOption::parse(option) else {
                 continue;
             };
-            let oldest =
-                known.iter().min_by_key(|(_, known)| known.heard).map(|(oldest, _)| *oldest);
+            let others = known.iter().filter(|(known, _)| Some(**known) != used);
+            let oldest = others.min_by_key(|(_, known)| known.heard).map(|(oldest, _)| *oldest);
             if known.len() >= MOST
                 && !known.contains_key(&prefix)
                 && let Some(oldest) = oldest

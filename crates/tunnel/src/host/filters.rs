@@ -31,6 +31,8 @@ const UNDECIDED: Span = Span::from_millis(800);
 const LIKELY: Span = Span::from_secs(2);
 /// Counters tell of a packet this long after its answer would have come, at the latest.
 const COUNTED: Span = Span::from_millis(300);
+/// An answer to a question may wait this long for a busy machine.
+const BUSY: Span = Span::from_millis(100);
 /// Between two questions to the anchor.
 const APART: Span = Span::from_millis(25);
 /// So many lost questions may be chance.
@@ -103,8 +105,7 @@ impl Host {
         let registered = self.registered();
         let Some(path) = self.paths.get_mut(&number) else { return };
         if let Some(client) = &path.client {
-            // An answer may wait for a busy machine as long as counts may.
-            path.questions.expire(now, client.answer_within() + COUNTED);
+            path.questions.expire(now, client.answer_within() + BUSY);
         }
         // Without questions nothing would show that probes pass.
         let asks = path.client.as_ref().is_some_and(|client| client.config().doubt.is_some());
