@@ -12,9 +12,9 @@ use segue_wire::MAX_PATHS;
 use segue_wire::signal::FromHost;
 
 use super::following::Following;
+use super::path::Trial;
 use super::questions::Questions;
 use super::source::Sources;
-use super::translation::Trial;
 use super::{Host, Path, Signalling};
 use crate::{Cause, HostOutput, Order, Output, Report};
 use segue_clock::planted::fault;

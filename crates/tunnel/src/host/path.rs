@@ -14,7 +14,6 @@ use segue_wire::signal::PathGrant;
 use super::following::Following;
 use super::questions::Questions;
 use super::source::{SourceChoice, Sources};
-use super::translation::Trial;
 use super::watch::FlowWatch;
 use crate::{Carried, PathConfig, Via};
 
@@ -71,6 +70,16 @@ pub struct Path {
     pub(super) helped: Option<Time>,
     /// Since when it is down.
     pub(super) down_at: Option<Time>,
+}
+
+/// Whether checksums are tried because data died while probes passed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Trial {
+    #[default]
+    Never,
+    Since(Time),
+    /// Data died with checksums, too: not again in this network.
+    InVain,
 }
 
 /// A path's sizes, and what it had carried and lost when it was last looked at.

@@ -6,6 +6,7 @@ use core::net::{IpAddr, Ipv4Addr};
 use segue_clock::{Span, Time};
 use segue_ip::{Prefix, TRANSLATED};
 
+use super::path::Trial;
 use super::{Host, Path};
 
 /// IPv4 addresses of hosts whose packets are translated to IPv6 before they leave (RFC 7335).
@@ -16,16 +17,6 @@ const IN_FORCE: Span = Span::from_secs(2);
 /// Whether the addresses alone show that a translator is on the way.
 fn shows(local: IpAddr, remote: IpAddr) -> bool {
     HOSTS.contains(local) || TRANSLATED.iter().any(|prefix| prefix.contains(remote))
-}
-
-/// Whether checksums are tried because data died while probes passed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Trial {
-    #[default]
-    Never,
-    Since(Time),
-    /// Data died with checksums, too: not again in this network.
-    InVain,
 }
 
 impl Path {
