@@ -1,4 +1,4 @@
-//! How the daemon follows the [translators](super::translators) of its accesses.
+//! How the daemon follows the [translators](mod@super::translators) of its accesses.
 
 use segue_linux::clock::monotonic;
 use segue_linux::monitor::{Device, RouterOptions};
