@@ -267,14 +267,8 @@ mod tests {
         let device = |index, name: &str, kind: Option<&str>| Device {
             interface: Interface { index, name: name.into(), ..Interface::default() },
             up: true,
-            loopback: false,
             kind: kind.map(Into::into),
-            ethernet: false,
-            metric: None,
-            default_route: false,
-            routes: Vec::new(),
-            deprecated: Vec::new(),
-            elsewhere: Vec::new(),
+            ..Device::default()
         };
         vec![
             device(2, "eth0", None),

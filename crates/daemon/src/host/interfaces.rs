@@ -68,6 +68,12 @@ impl Daemon {
         Ok(())
     }
 
+    /// Uses the present interfaces anew, since what is known of the ways to the anchor has changed.
+    pub(super) fn use_seen(&mut self) -> anyhow::Result<()> {
+        let seen = std::mem::take(&mut self.seen);
+        self.use_interfaces(&seen)
+    }
+
     /// Lets other programs' tunnels go first, and logs what is new about them.
     fn make_way(&mut self, all: &[Device]) -> anyhow::Result<()> {
         let rivals = match rivals(all) {
@@ -163,8 +169,7 @@ impl Daemon {
         self.anchors.extend(new);
         self.keep_anchors();
         self.feed(HostInput::Anchor(self.anchors.iter().map(tunnel_of).collect()))?;
-        let seen = std::mem::take(&mut self.seen);
-        self.use_interfaces(&seen)
+        self.use_seen()
     }
 
     /// A connection to the anchor at this address is up.

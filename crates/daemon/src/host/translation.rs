@@ -100,9 +100,4 @@ impl Daemon {
         let expired = self.translators.expire(monotonic()) && !self.translators.accesses.is_empty();
         if changed || expired { self.use_seen() } else { Ok(()) }
     }
-
-    fn use_seen(&mut self) -> anyhow::Result<()> {
-        let seen = std::mem::take(&mut self.seen);
-        self.use_interfaces(&seen)
-    }
 }

@@ -349,14 +349,9 @@ mod tests {
                 ..Interface::default()
             },
             up: true,
-            loopback: false,
-            kind: None,
             ethernet: true,
-            metric: None,
             default_route: true,
-            routes: Vec::new(),
-            deprecated: Vec::new(),
-            elsewhere: Vec::new(),
+            ..Device::default()
         }
     }
 

@@ -28,17 +28,12 @@ static __always_inline __u16 datagram_checksum(const __u32 local[4], const __u32
 					       const struct probe_datagram *datagram)
 {
 	const __u64 *word = (const void *)&datagram->packet;
-	__u64 sum = bpf_htons(IPPROTO_UDP) + (__u64)datagram->udp.len * 2;
-	__u16 folded;
+	__u64 sum = pseudo_sum(local, remote, datagram->udp.len);
 
-	/* The mapped prefix of an IPv4 address adds ffff, which is zero in this arithmetic. */
-	for (int i = 0; i < 4; i++)
-		sum += (__u64)local[i] + remote[i];
-	sum += datagram->udp.source + (__u64)datagram->udp.dest;
+	sum += datagram->udp.source + (__u64)datagram->udp.dest + datagram->udp.len;
 	for (int i = 0; i < 7; i++)
 		sum += sum_of(word[i]);
-	folded = ~fold(sum);
-	return folded ? folded : 0xffff;
+	return udp_check(sum);
 }
 
 #endif

@@ -92,10 +92,7 @@ __noinline int fill_checksum(struct __sk_buff *skb, const struct outer_ends *to)
 	if (skb->len <= udp_at)
 		return -1;
 	left = skb->len - udp_at;
-	sum = bpf_htons(IPPROTO_UDP) + (__u64)bpf_htons(left);
-	/* The mapped prefix of an IPv4 address adds ffff, which is zero in this arithmetic. */
-	for (int i = 0; i < 4; i++)
-		sum += (__u64)to->local[i] + to->remote[i];
+	sum = pseudo_sum(to->local, to->remote, bpf_htons(left));
 	at = udp_at;
 	for (int i = 0; i < SUMMED_TIMES && left >= SUMMED; i++) {
 		if (bpf_skb_load_bytes(skb, at, bytes, SUMMED))
@@ -112,8 +109,7 @@ __noinline int fill_checksum(struct __sk_buff *skb, const struct outer_ends *to)
 			return -1;
 		sum += (__u32)bpf_csum_diff(0, 0, (void *)bytes, SUMMED, 0);
 	}
-	check = ~fold(sum);
-	check = check ?: 0xffff;
+	check = udp_check(sum);
 	return bpf_skb_store_bytes(skb, udp_at + offsetof(struct udphdr, check), &check, sizeof(check), 0);
 }
 
@@ -260,17 +256,11 @@ static __always_inline int complete_unsolicited(struct probe_packet *packet,
 static __always_inline __u16 udp_checksum(const struct outer_ends *to, struct udphdr *udp,
 					  struct probe_packet *packet)
 {
-	__u64 sum = bpf_htons(IPPROTO_UDP) + (__u64)udp->len;
-	__u16 folded;
+	__u64 sum = pseudo_sum(to->local, to->remote, udp->len);
 
-	/* The mapped prefix of an IPv4 address adds ffff, which is zero in this arithmetic. */
-#pragma unroll
-	for (int i = 0; i < 4; i++)
-		sum += (__u64)to->local[i] + to->remote[i];
 	sum += udp->source + (__u64)udp->dest + udp->len;
 	sum += (__u32)bpf_csum_diff(0, 0, (void *)packet, sizeof(*packet), 0);
-	folded = ~fold(sum);
-	return folded ? folded : 0xffff;
+	return udp_check(sum);
 }
 
 /* `len`: of the UDP payload, the packet and zeros behind it. */

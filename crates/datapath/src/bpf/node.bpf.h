@@ -116,6 +116,26 @@ static __always_inline __u16 fold(__u64 sum)
 	return (__u16)sum;
 }
 
+/* The sum of UDP's pseudo-header; `len`: of the datagram, network order. */
+static __always_inline __u64 pseudo_sum(const __u32 local[4], const __u32 remote[4], __u16 len)
+{
+	__u64 sum = bpf_htons(IPPROTO_UDP) + (__u64)len;
+
+	/* The mapped prefix of an IPv4 address adds ffff, which is zero in this arithmetic. */
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+		sum += (__u64)local[i] + remote[i];
+	return sum;
+}
+
+/* The UDP checksum of what adds up to `sum`: zero would mean that there is none. */
+static __always_inline __u16 udp_check(__u64 sum)
+{
+	__u16 check = ~fold(sum);
+
+	return check ? check : 0xffff;
+}
+
 static __always_inline __u16 ipv4_checksum(const struct iphdr *ip)
 {
 	const __u16 *word = (const void *)ip;

@@ -62,8 +62,8 @@ pub(super) fn send_order(path: &Path, order: &ProbeOrder, drops: &Drops) {
     });
 }
 
-/// Sends a test of the path's packet size, or the answer to one, with this traffic class. A packet that the interface refuses counts as lost,
-/// like one that the network drops.
+/// Sends a test of the path's packet size, or the answer to one, with this traffic class. A packet that the interface
+/// refuses counts as lost, like one that the network drops.
 pub(super) fn send_size(path: &Path, size: Size, class: u8) {
     let Some((socket, endpoint)) = path.route().filter(|_| !path.is_upmt()) else { return };
     let header = Header { packet_type: PacketType::Size, age: 0, ..path.data_header(0) };

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use segue_ip::{Interface, Prefix, Route};
 
 /// A network device, as far as paths are concerned.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Device {
     /// What protocols are told about it. Its addresses are those that a socket may use (not tentative), in ascending
     /// order, deprecated ones last; its gateways are the next hops of the best default routes over it, if they have one.
@@ -106,18 +106,13 @@ mod tests {
                 ..Interface::default()
             },
             up: true,
-            loopback: false,
-            kind: None,
             ethernet: true,
-            metric: None,
-            default_route: false,
-            deprecated: Vec::new(),
-            elsewhere: Vec::new(),
             routes: vec![
                 route("0.0.0.0/0", Some("192.0.2.9"), 600),
                 Route { metric: None, ..route("192.0.2.0/24", None, 0) },
                 route("0.0.0.0/0", Some("192.0.2.1"), 100),
             ],
+            ..Device::default()
         })
     }
 

@@ -100,15 +100,9 @@ pub(super) fn link(message: &LinkMessage) -> Device {
     let header = &message.header;
     let mut device = Device {
         interface: Interface { index: header.index, ..Interface::default() },
-        up: false,
         loopback: header.flags.contains(LinkFlags::Loopback),
-        kind: None,
         ethernet: header.link_layer_type == LinkLayerType::Ether,
-        metric: None,
-        default_route: false,
-        routes: Vec::new(),
-        deprecated: Vec::new(),
-        elsewhere: Vec::new(),
+        ..Device::default()
     };
     // Drivers without an operational state (TUN, loopback, many mobile modems) say `Unknown`.
     let mut link_up = header.flags.contains(LinkFlags::LowerUp);
