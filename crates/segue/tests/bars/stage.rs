@@ -210,7 +210,10 @@ impl Stage {
         from: Time,
         wanted: impl Fn(&Value) -> bool,
     ) -> (Time, Value) {
-        patiently("an event", || self.seen(role, from, &wanted))
+        patiently_told(
+            || format!("an event of the {role} other than\n{}", self.story(from)),
+            || self.seen(role, from, &wanted),
+        )
     }
 
     /// A daemon's first matching event from an instant on, if there is one yet.
@@ -298,13 +301,18 @@ pub(crate) fn path<'a>(status: &'a Value, name: &str) -> &'a Value {
 }
 
 /// Asks until there is an answer.
-pub(crate) fn patiently<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn patiently<T>(what: &str, ask: impl FnMut() -> Option<T>) -> T {
+    patiently_told(|| what.to_owned(), ask)
+}
+
+/// As [`patiently`], for what is told only when the time is over.
+fn patiently_told<T>(what: impl Fn() -> String, mut ask: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
         if let Some(answer) = ask() {
             return answer;
         }
-        assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {}", what());
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -11,6 +11,7 @@ use segue_sim::net::{CellConfig, Change, NatConfig, RadioConfig, Walk};
 use segue_sim::tunnel::{AnchorAgent, HostAgent, add_anchor, add_host};
 use segue_sim::{AgentId, ChannelId, Network, NodeId};
 use segue_tunnel::{AnchorConfig, HostConfig, Known, PathConfig, Pool};
+use segue_wire::FlowKey;
 
 use crate::talk::Talker;
 
@@ -266,16 +267,20 @@ impl World {
     pub(crate) fn way_of(&self, talker: AgentId) -> Option<String> {
         let talker = self.talker(talker);
         let (dst, dport) = talker.peer?;
-        let key = segue_wire::FlowKey {
+        self.way_of_flow(&FlowKey {
             src: talker.source?,
             dst,
             sport: talker.port,
             dport,
             protocol: 17,
             label: 0,
-        };
+        })
+    }
+
+    /// The interface over which the host sends a flow.
+    pub(crate) fn way_of_flow(&self, key: &FlowKey) -> Option<String> {
         let end = self.host().end();
-        let slot = end.datapath.route(&key)?;
+        let slot = end.datapath.route(key)?;
         let mut paths = end.machine.paths();
         paths.find(|(n, _)| u32::from(*n) == slot).map(|(_, path)| path.name().to_owned())
     }
