@@ -9,7 +9,7 @@ mod radius;
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use nix::unistd::{Gid, Group};
@@ -23,7 +23,11 @@ pub use pmip::{LmaFile, MagFile, ProfileKey};
 pub use radius::{RadiusKeys, RadiusProfileKey};
 pub use segue_grammar::ScheduleKey;
 
+use segue_grammar::Duration;
 use segue_probe::metrics;
+
+use crate::history;
+use crate::settings::History;
 
 /// The name of the tunnel device, `segue0` unless one is given.
 fn device(name: Option<String>) -> anyhow::Result<String> {
@@ -57,6 +61,21 @@ pub fn instance_name(name: &str) -> anyhow::Result<String> {
 fn state(role: &str, instance: Option<&str>) -> PathBuf {
     let dash = instance.map(|name| format!("-{name}")).unwrap_or_default();
     PathBuf::from(format!("/var/lib/segue/{role}{dash}.db"))
+}
+
+/// The log of events beside a daemon's state, kept for this long and of so many megabytes at most; none for no megabytes.
+fn history(
+    keep: Option<Duration>,
+    megabytes: Option<u32>,
+    state: &Path,
+) -> anyhow::Result<Option<History>> {
+    let keep = keep.map_or(history::KEEP, |Duration(keep)| keep);
+    let megabytes = megabytes.unwrap_or(history::MEGABYTES);
+    if megabytes > 10_000 {
+        bail!("history_mb: {megabytes} must lie between 0 and 10000");
+    }
+    let (path, bytes) = (state.with_extension("events"), u64::from(megabytes) * 1_000_000);
+    Ok((megabytes > 0).then_some(History { path, keep, bytes }))
 }
 
 /// The group of this name; none if it is empty.

@@ -34,8 +34,8 @@ pub use events::{EventRecord, EventsPage, News};
 pub use place::Place;
 pub use tunnels::{
     Count, EnrolmentStatus, FilterStatus, FlowStatus, FlowsPage, HostStatus, LossStatus,
-    PathStatus, TranslatorStatus, TroubleStatus, TunnelAnswer, TunnelEvent, TunnelRequest,
-    TunnelStatus, Tunnels, WhyStatus,
+    PathSample, PathStatus, TranslatorStatus, TroubleStatus, TunnelAnswer, TunnelEvent,
+    TunnelRequest, TunnelStatus, Tunnels, WhyStatus, WifiStatus,
 };
 
 /// A daemon's refusal of an unauthorised client.
@@ -58,7 +58,7 @@ pub trait Vocabulary: Clone + Debug + 'static {
     /// Its part of the status.
     type Status: Serialize + DeserializeOwned + Send + Debug;
     /// What an event says, beside when it was and of what kind.
-    type Event: Serialize + DeserializeOwned + Clone + Send + Debug;
+    type Event: Serialize + DeserializeOwned + Clone + Default + Send + Debug;
 
     /// Its metrics, for Prometheus.
     fn metrics(_status: &Status<Self>) -> String {
@@ -133,6 +133,9 @@ pub struct Head {
     pub drops: BTreeMap<String, u64>,
     /// Number of the next event.
     pub next_event: u64,
+    /// Where its log of events is.
+    #[serde(default)]
+    pub history: Option<PathBuf>,
 }
 
 /// Where control sockets are.

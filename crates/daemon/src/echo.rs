@@ -77,7 +77,7 @@ impl Vocabulary for Words {
 }
 
 /// What an event is about.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct About {
     owner: u64,
     address: String,

@@ -1,12 +1,16 @@
-//! A daemon's event history: the machine's news, numbered and bounded, and logged to standard error.
+//! A daemon's events: the machine's news and what happens to the clock, numbered and bounded, logged to standard error,
+//! and written to the [log](crate::history) that outlives the daemon.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
 
 use segue_clock::{Span, Time};
 use segue_text::errors::Told;
 use tracing::{debug, info, warn};
 
 use crate::control::{EventRecord, EventsPage, News, Vocabulary};
+use crate::history::History;
+use crate::wall::{Jump, Reading};
 
 /// Events kept for later requests; older ones are forgotten.
 const KEPT: usize = 10_000;
@@ -30,6 +34,9 @@ pub struct Events<V: Vocabulary> {
     logged: segue_mobility::Pace,
     /// Events that are kept and were not logged.
     unlogged: u64,
+    history: Option<History>,
+    /// The clocks as they were last looked at.
+    seen: Option<Reading>,
 }
 
 /// A host's allowance of events.
@@ -49,24 +56,67 @@ impl<V: Vocabulary> Default for Events<V> {
             paces: BTreeMap::new(),
             logged: segue_mobility::Pace::default(),
             unlogged: 0,
+            history: None,
+            seen: None,
         }
     }
 }
 
 impl<V: Vocabulary> Events<V> {
+    /// From now on, writes all events to this log.
+    pub fn write_to(&mut self, history: History) {
+        self.history = Some(history);
+    }
+
+    /// Where its log is.
+    pub fn log(&self) -> Option<&Path> {
+        self.history.as_ref().map(History::path)
+    }
+
     /// Notes news and logs it, unless its host has had too many.
-    pub fn note(&mut self, now: Time, news: &V::News) {
+    pub fn note(&mut self, at: &Reading, news: &V::News) {
+        self.look_at_clocks(at);
         let host = news.host();
         // A host's own daemon logs everything.
-        if !host.is_empty() && !self.may_tell(now, &host) {
+        if !host.is_empty() && !self.may_tell(at.monotonic, &host) {
             return;
         }
-        let (kind, text) = (news.kind().to_owned(), news.to_string());
-        if self.is_to_be_logged(now) {
+        let text = news.to_string();
+        if self.is_to_be_logged(at.monotonic) {
             if news.warns() { warn!("{text}") } else { info!("{text}") }
         }
-        let (number, at_ns, about) = (self.next, now.0, news.about());
-        self.kept.push_back(EventRecord { number, at_ns, kind, host, text, about });
+        self.keep(at, news.kind(), host, text, news.about());
+    }
+
+    /// Notes what the daemon itself has seen, and logs it.
+    pub fn tell(&mut self, at: &Reading, kind: &str, text: String, about: V::Event) {
+        self.look_at_clocks(at);
+        info!("{text}");
+        self.keep(at, kind, String::new(), text, about);
+    }
+
+    /// Writes something to the log of events that is no event.
+    pub fn write(&mut self, at: &Reading, kind: &str, text: String, about: V::Event) {
+        let Some(history) = &mut self.history else { return };
+        let record = EventRecord::<V>::new(at, self.next, kind, String::new(), text, about);
+        history.put(at.wall_ns, &record);
+    }
+
+    /// Notes that the time of day was set, or that the machine slept, since it last looked.
+    pub fn look_at_clocks(&mut self, at: &Reading) {
+        let before = self.seen.replace(*at);
+        for jump in before.iter().flat_map(|before| Jump::between(before, at)) {
+            warn!("{jump}");
+            self.keep(at, "clock", String::new(), jump.to_string(), V::Event::default());
+        }
+    }
+
+    fn keep(&mut self, at: &Reading, kind: &str, host: String, text: String, about: V::Event) {
+        let record = EventRecord::new(at, self.next, kind, host, text, about);
+        if let Some(history) = &mut self.history {
+            history.put(at.wall_ns, &record);
+        }
+        self.kept.push_back(record);
         self.next += 1;
         if self.kept.len() > KEPT {
             self.kept.pop_front();
@@ -153,6 +203,49 @@ mod tests {
     use super::*;
     use crate::control::Tunnels;
 
+    /// A machine that began in November 2025 and whose clock nobody sets.
+    fn at(now: Time) -> Reading {
+        let wall_ns = 1_764_000_000_000_000_000 + now.0;
+        Reading { monotonic: now, boot: now, wall_ns }
+    }
+
+    #[test]
+    fn each_event_has_the_time_of_day_that_the_clock_showed_then() {
+        let files = tempfile::tempdir().unwrap();
+        let path = files.path().join("host.events");
+        let (keep, bytes) = (Span::from_secs(86_400), 1_000_000);
+        let settings = crate::history::Settings { path: path.clone(), keep, bytes };
+        let mut events = Events::<Tunnels>::default();
+        events.write_to(History::start(&settings).unwrap());
+        let gone = |name: &str| Report::Gone { host: name.into() };
+        let second = 1_000_000_000;
+        let first = at(Time(second));
+        events.note(&first, &gone("first"));
+        // An hour back, then ten minutes of sleep.
+        let wall_ns = first.wall_ns + second - 3_600 * second;
+        let second_one = Reading { wall_ns, ..at(Time(2 * second)) };
+        events.note(&second_one, &gone("second"));
+        let asleep = Span::from_secs(600);
+        let third = Reading {
+            monotonic: second_one.monotonic + Span::from_secs(1),
+            boot: second_one.boot + Span::from_secs(1) + asleep,
+            wall_ns: second_one.wall_ns + second + asleep.0,
+        };
+        events.look_at_clocks(&third);
+        let told: Vec<_> = events.since(0).into_iter().map(|e| (e.text, e.unix_s)).collect();
+        let wanted = [
+            ("first: gone", 1_764_000_001.0),
+            ("the clock was set back by 60 min", 1_763_996_402.0),
+            ("second: gone", 1_763_996_402.0),
+            ("the machine slept for 10 min", 1_763_997_003.0),
+        ];
+        assert_eq!(told, wanted.map(|(text, at)| (text.to_owned(), at)));
+        drop(events);
+        let written = crate::history::read(&path, 0).unwrap();
+        let written: Vec<_> = written.iter().map(|record| record["text"].as_str()).collect();
+        assert_eq!(written, wanted.map(|(text, _)| Some(text)));
+    }
+
     #[test]
     fn events_of_very_many_hosts_fill_no_log_and_are_kept() {
         let mut events = Events::<Tunnels>::default();
@@ -160,7 +253,7 @@ mod tests {
         for n in 0..100_000u64 {
             let now = Time(n * 1_000_000);
             let before = events.unlogged;
-            events.note(now, &Report::Gone { host: format!("host-{n}") });
+            events.note(&at(now), &Report::Gone { host: format!("host-{n}") });
             logged += u64::from(events.unlogged <= before);
         }
         // A thousand at once, and fifty a second for a hundred seconds.
@@ -173,11 +266,11 @@ mod tests {
     fn a_host_that_has_too_many_events_buries_no_other_hosts() {
         let mut events = Events::<Tunnels>::default();
         let gone = |host: &str| Report::Gone { host: host.into() };
-        events.note(Time(0), &gone("alice"));
+        events.note(&at(Time(0)), &gone("alice"));
         for n in 0..100_000 {
-            events.note(Time(n * 100_000), &gone("mallory"));
+            events.note(&at(Time(n * 100_000)), &gone("mallory"));
         }
-        events.note(Time(10_000_000_000), &gone("alice"));
+        events.note(&at(Time(10_000_000_000)), &gone("alice"));
         let of = |host: &str| events.since(0).iter().filter(|e| e.host == host).count();
         assert_eq!((of("alice"), of("mallory")), (2, 200 + 20 - 1));
         assert_eq!(events.next(), 221, "what is not told has no number");

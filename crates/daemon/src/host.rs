@@ -8,6 +8,7 @@ mod routes;
 mod signal;
 mod signalled;
 mod start;
+mod stations;
 mod sweep;
 mod translation;
 mod translators;
@@ -30,6 +31,7 @@ use tokio::sync::mpsc;
 use self::member::Member;
 pub use self::member::{Membership, membership};
 use self::signal::{Signalling, SignallingEvent};
+use self::stations::Stations;
 use self::sweep::Sweep;
 use self::translators::Translators;
 use super::ends::{TunnelEnd, Waiting};
@@ -41,10 +43,12 @@ use super::run::{self, Core, Role};
 use super::status;
 use crate::clamp::Clamp;
 use crate::control::{
-    Response, TranslatorStatus, TroubleStatus, TunnelRequest, TunnelStatus, Tunnels,
+    PathSample, PathStatus, Response, TranslatorStatus, TroubleStatus, TunnelEvent, TunnelRequest,
+    TunnelStatus, Tunnels,
 };
 use crate::ledger::{Entry, Ledger};
 pub use crate::settings::Host as Settings;
+use crate::wall::Reading;
 
 /// The addresses of an anchor's names, each with its port, as a host with these settings finds them.
 ///
@@ -91,6 +95,7 @@ pub struct Daemon {
     /// What was logged of other programs' routing and of unused interfaces.
     noted: BTreeSet<String>,
     sweep: Sweep,
+    stations: Stations,
 }
 
 impl Role for Daemon {
@@ -145,6 +150,7 @@ impl Role for Daemon {
             attached: BTreeMap::new(),
             noted: BTreeSet::new(),
             sweep: Sweep::new(),
+            stations: Stations::default(),
             member,
             settings,
         };
@@ -158,6 +164,10 @@ impl Role for Daemon {
     /// Once a second; the only regular wakeup while all requests ride on data.
     fn on_heartbeat(&mut self) -> anyhow::Result<()> {
         self.expire_translators()?;
+        for (text, path, wifi) in self.stations.look(&self.seen) {
+            let about = TunnelEvent { path, wifi, ..TunnelEvent::default() };
+            self.core.events.tell(&Reading::now(), "wifi", text, about);
+        }
         let carried = self.core.end.machine.carried();
         self.follow(Turn::reading(carried))
     }
@@ -237,6 +247,22 @@ impl Role for Daemon {
         self.signalling.close().await;
         self.routing.end(&mut self.core.kept);
         Ok(())
+    }
+
+    /// The paths.
+    fn samples(&mut self) -> Vec<(String, TunnelEvent)> {
+        let indices: BTreeMap<&str, u32> =
+            self.seen.iter().map(|d| (&*d.interface.name, d.interface.index)).collect();
+        let paths = self.core.end.status(&self.settings.tunnel.device).paths;
+        let of = |path: PathStatus| {
+            let sample = PathSample::of(&path);
+            let wifi = indices.get(&*path.name).and_then(|index| self.stations.of(*index)).cloned();
+            let at = wifi.iter().map(|wifi| format!(", access point {wifi}")).collect::<String>();
+            let text = format!("path {}: {sample}{at}", path.name);
+            let (path, sample) = (path.name, Some(sample));
+            (text, TunnelEvent { path, sample, wifi, ..TunnelEvent::default() })
+        };
+        paths.into_iter().map(of).collect()
     }
 
     fn name(&self) -> String {

@@ -16,6 +16,7 @@ pub mod events;
 mod fair;
 mod fitted;
 pub mod forwarding;
+pub mod history;
 pub mod host;
 pub mod identity;
 pub mod kept;
@@ -46,6 +47,7 @@ pub mod stations;
 pub mod status;
 pub mod streams;
 pub mod turns;
+pub mod wall;
 pub mod ways;
 
 use std::time::Duration;

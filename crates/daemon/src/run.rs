@@ -3,6 +3,7 @@
 //! follows from them, and gives the kernel the forwarding that the machine wants. A [`Role`] adds what is specific to it.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 use segue_clock::Time;
@@ -16,13 +17,17 @@ use super::turns::{Sources, Work};
 use super::{check_interfaces, check_permission, scrape, termination, until};
 use crate::control::{self, Asked, Head, Request, Response, Status, Vocabulary};
 use crate::engine::{Engine, ToLoop};
+use crate::history::History;
 use crate::kept::Kept;
 use crate::ledger::{Entry, Ledger};
 use crate::notify::Manager;
 pub use crate::settings::Common as Settings;
+use crate::wall::Reading;
 
 /// How often the engine has a heartbeat.
 const HEARTBEAT: Duration = Duration::from_secs(1);
+/// In how many of them how things are is written to the log of events.
+const SAMPLED: u64 = 10;
 /// Requests over the control socket that wait; more wait in their connections.
 const ASKED: usize = 16;
 
@@ -128,6 +133,11 @@ pub trait Role: Sized {
         Ok(())
     }
 
+    /// What its log of events is to have every ten seconds beside the events, each with a sentence.
+    fn samples(&mut self) -> Vec<(String, <Self::Words as Vocabulary>::Event)> {
+        Vec::new()
+    }
+
     /// Its name, if daemons of this role have one.
     fn name(&self) -> String {
         String::new()
@@ -184,7 +194,7 @@ pub trait Role: Sized {
                 self.core().ledger.put(entry);
             }
             Output::Report(report) => {
-                self.core().events.note(now, &report);
+                self.core().events.note(&Reading::now(), &report);
                 self.on_report(&report)?;
             }
             Output::Send(datagram) => self.core().end.send(datagram),
@@ -277,8 +287,9 @@ fn status<R: Role>(role: &mut R, events_from: u64) -> anyhow::Result<Status<R::W
     let uptime_s = now.since(core.started).as_secs_f64();
     let (events, next_event) = (core.events.since(events_from), core.events.next());
     let body = role.status(&mut drops);
+    let history = role.core().events.log().map(Path::to_owned);
     let (role, version) = (R::NAME.to_owned(), env!("CARGO_PKG_VERSION").into());
-    let head = Head { role, name, version, now_ns: now.0, uptime_s, drops, next_event };
+    let head = Head { role, name, version, now_ns: now.0, uptime_s, drops, next_event, history };
     Ok(Status { head, events, body })
 }
 
@@ -295,13 +306,34 @@ pub async fn run<R: Role>(settings: R::Settings) -> anyhow::Result<()> {
     let mut control = control::Server::start(&common.control, common.control_group, asked_in)?;
     let (signalling, signalled) = mpsc::channel(R::SIGNALLED);
     let (mut role, packets) = R::start(settings, signalling)?;
+    let core = role.core();
+    match common.history.as_ref().map(History::start).transpose() {
+        Ok(history) => history.into_iter().for_each(|history| core.events.write_to(history)),
+        Err(error) => core.trouble.tell(monotonic(), &error),
+    }
+    mark(&mut role, "started");
     role.on_interfaces(monitor.current())?;
     let sources = Sources::new(packets, signalled, asked, monitor);
     let manager = Manager::of_process();
     manager.ready();
     serve(&mut role, &mut interrupt, (&mut control, &manager), sources).await?;
     manager.stopping();
+    mark(&mut role, "stopped");
     role.stop().await
+}
+
+/// Writes to the log of events that the daemon starts or stops: one that was killed only starts.
+fn mark<R: Role>(role: &mut R, what: &str) {
+    let text = format!("segue {} {} {what}", R::NAME, env!("CARGO_PKG_VERSION"));
+    role.core().events.write(&Reading::now(), what, text, Default::default());
+}
+
+/// Writes how things are to the log of events.
+fn sample<R: Role>(role: &mut R) {
+    let at = Reading::now();
+    for (text, about) in role.samples() {
+        role.core().events.write(&at, "sample", text, about);
+    }
 }
 
 async fn serve<R: Role>(
@@ -311,6 +343,7 @@ async fn serve<R: Role>(
     mut sources: Sources<<R::Engine as Engine>::Queue, R::Signalling, R::Words>,
 ) -> anyhow::Result<()> {
     let mut heartbeat = tokio::time::interval(HEARTBEAT);
+    let mut beats = 0u64;
     let written = role.core().ledger.told();
     loop {
         let deadline = role.core().end.deadline();
@@ -322,9 +355,14 @@ async fn serve<R: Role>(
                 core.end.heartbeat()?;
                 core.ledger.writes()?;
                 core.kept.look_after(monotonic());
+                core.events.look_at_clocks(&Reading::now());
                 control.look_after();
                 manager.alive();
                 role.on_heartbeat()?;
+                beats += 1;
+                if beats % SAMPLED == 0 {
+                    sample(role);
+                }
             }
             () = until(deadline) => {
                 let turn = role.core().end.at_deadline(&mut sources.below);

@@ -45,13 +45,32 @@ pub struct Common {
     pub control_group: Option<Gid>,
     /// Where to serve metrics; `None` for nowhere.
     pub metrics: Option<SocketAddr>,
+    /// The log of its events; `None` for none.
+    pub history: Option<History>,
+}
+
+/// The log of a daemon's events.
+#[derive(Clone, Debug)]
+pub struct History {
+    /// Its newer file.
+    pub path: PathBuf,
+    /// How long an event is kept at least, unless the log is too large.
+    pub keep: Span,
+    /// Largest size of both files.
+    pub bytes: u64,
 }
 
 impl Common {
     /// All usual, with this control socket.
     #[must_use]
     pub fn at(control: PathBuf) -> Common {
-        Common { interfaces: Vec::new(), control, control_group: None, metrics: None }
+        Common {
+            interfaces: Vec::new(),
+            control,
+            control_group: None,
+            metrics: None,
+            history: None,
+        }
     }
 }
 

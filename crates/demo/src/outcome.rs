@@ -449,6 +449,7 @@ mod tests {
             let record = EventRecord {
                 number: 0,
                 at_ns: 0,
+                unix_s: 0.0,
                 kind: kind.into(),
                 host: String::new(),
                 text: String::new(),

@@ -12,6 +12,15 @@ pub fn monotonic() -> Time {
     read(ClockId::CLOCK_MONOTONIC)
 }
 
+/// The time on `CLOCK_BOOTTIME`: as [`monotonic`], but it goes on while the machine is suspended.
+///
+/// # Panics
+/// Never on Linux, where the clock always exists.
+#[must_use]
+pub fn boottime() -> Time {
+    read(ClockId::CLOCK_BOOTTIME)
+}
+
 /// Time of day in nanoseconds since 1970, for what outlives a boot and for converting the kernel's
 /// receive stamps.
 #[must_use]

@@ -39,6 +39,21 @@ pub fn duration(s: &str) -> Result<Span, String> {
     Ok(Span(ns.round() as u64))
 }
 
+/// A duration as people read it, such as `45 ms`, `3.2 s`, `10 min`, `1.5 h` or `2 d`.
+#[must_use]
+pub fn span(span: Span) -> String {
+    let s = span.as_secs_f64();
+    let (value, unit) = match s {
+        s if s < 0.9995 => return format!("{:.0} ms", span.as_millis_f64()),
+        s if s < 119.95 => (s, "s"),
+        s if s < 7_197.0 => (s / 60.0, "min"),
+        s if s < 172_620.0 => (s / 3_600.0, "h"),
+        s => (s / 86_400.0, "d"),
+    };
+    let text = format!("{value:.1}");
+    format!("{} {unit}", text.trim_end_matches(".0"))
+}
+
 /// A time of day with its date, from seconds since 1970, as people read it.
 #[must_use]
 pub fn date(s: u64) -> String {
@@ -189,6 +204,21 @@ mod tests {
         assert_eq!(rate("1.5Mbit/s"), Ok(1_500_000));
         for text in ["50", "50mb", "-1mbit", "mbit", "1e30tbit"] {
             assert!(rate(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_duration_has_the_unit_in_which_it_is_short() {
+        for (ms, text) in [
+            (0, "0 ms"),
+            (45, "45 ms"),
+            (3_200, "3.2 s"),
+            (600_000, "10 min"),
+            (3_600_000, "60 min"),
+            (9_000_000, "2.5 h"),
+            (172_800_000, "2 d"),
+        ] {
+            assert_eq!(span(Span::from_millis(ms)), text);
         }
     }
 

@@ -8,7 +8,7 @@ use core::net::IpAddr;
 use segue_clock::Span;
 use segue_keepalive::size::Direction;
 use segue_keepalive::{Counted, LossVerdict, State};
-use segue_steering::Class;
+use segue_steering::{Class, Score};
 use segue_wire::FlowKey;
 use segue_wire::signal::Refusal;
 
@@ -110,12 +110,15 @@ pub enum Report {
         /// T_Rmax of eq. 1 with the path's K, T_KA and largest RTT.
         bound: Span,
     },
-    /// Something was due on a path and did not come (host): questions are under way. Not every doubt is reported.
+    /// Something was due on a path and did not come (host): questions are under way. Not every doubt is reported; each
+    /// that is ends with another report of this kind, or with the path's going down.
     PathDoubt {
         /// The host's name; empty at the host itself.
         host: String,
         /// The path's name.
         path: String,
+        /// How long the doubt took, once an answer has ended it.
+        ended: Option<Span>,
     },
     /// A test of the packet counts has found that a direction of a path loses packets, or no longer does (host).
     PathLoss {
@@ -168,6 +171,8 @@ pub enum Report {
         cause: Cause,
         /// How many flows were on the path, or of the class; 0 at an anchor, which does not know.
         flows: usize,
+        /// The scores on which it rests, by path; of the default class if all flows moved. Empty at an anchor.
+        scores: Vec<(String, Score)>,
     },
 }
 
@@ -246,7 +251,10 @@ impl fmt::Display for Report {
                 let half = *state == State::Down && *heard;
                 f.write_str(if half { ", downlink still heard" } else { "" })
             }
-            Report::PathDoubt { path, .. } => write!(f, "path {path} in doubt"),
+            Report::PathDoubt { path, ended: None, .. } => write!(f, "path {path} in doubt"),
+            Report::PathDoubt { path, ended: Some(ended), .. } => {
+                write!(f, "path {path} answers, after {:.0} ms of doubt", ended.as_millis_f64())
+            }
             Report::PathLoss { path, direction, verdict, took, .. } => match verdict {
                 Some(verdict) => {
                     write!(f, "path {path} loses packets {}: ", direction.name())?;
@@ -295,7 +303,8 @@ mod tests {
             (1, Some(Class::Voice), "1 voice flow"),
         ] {
             let (from, to, cause) = ("wifi".into(), "lte".into(), Cause::Down);
-            let report = Report::Handover { host: String::new(), class, from, to, cause, flows };
+            let (host, scores) = (String::new(), Vec::new());
+            let report = Report::Handover { host, class, from, to, cause, flows, scores };
             assert_eq!(report.to_string(), format!("{what} moved from wifi to lte (down)"));
         }
     }

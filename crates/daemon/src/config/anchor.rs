@@ -59,6 +59,10 @@ pub struct AnchorFile {
     pub control_group: Option<String>,
     /// Where metrics are served; nowhere.
     pub metrics: Option<String>,
+    /// How long events are kept in a log beside the state, 1 d.
+    pub history: Option<Duration>,
+    /// Largest size of that log in megabytes, 10; with 0 there is none.
+    pub history_mb: Option<u32>,
     /// Run before ordinary threads, true.
     pub realtime: Option<bool>,
     /// Whether hosts may have paths that use UPMT's packets, false.
@@ -130,12 +134,14 @@ impl AnchorFile {
         if stamp.as_ref().is_some_and(|stamp| [port, signal_port].contains(&stamp.port)) {
             bail!("stamp: the port must differ from port and signal_port");
         }
+        let state = self.state.unwrap_or_else(|| default_state(instance));
         Ok(Anchor {
             common: Common {
                 interfaces: self.interfaces.unwrap_or_default(),
                 control: self.control.unwrap_or_else(|| control::default_path("anchor", instance)),
                 control_group: super::group(self.control_group)?,
                 metrics: super::metrics(self.metrics)?,
+                history: super::history(self.history, self.history_mb, &state)?,
             },
             tunnel: Tunnel {
                 device,
@@ -163,7 +169,7 @@ impl AnchorFile {
                 },
                 routed: self.reach_routed.unwrap_or(true),
             },
-            state: self.state.unwrap_or_else(|| default_state(instance)),
+            state,
         })
     }
 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
-use segue_grammar::{Config, KeepaliveKeys, PathKeys, Paths, SteeringKeys};
+use segue_grammar::{Config, Duration, KeepaliveKeys, PathKeys, Paths, SteeringKeys};
 use segue_wire::TUNNEL_PORT;
 use serde::Deserialize;
 
@@ -46,6 +46,10 @@ pub struct HostFile {
     pub control_group: Option<String>,
     /// Where metrics are served; nowhere.
     pub metrics: Option<String>,
+    /// How long events are kept in a log beside the state, 1 d.
+    pub history: Option<Duration>,
+    /// Largest size of that log in megabytes, 10; with 0 there is none.
+    pub history_mb: Option<u32>,
     /// Run before ordinary threads, true.
     pub realtime: Option<bool>,
     /// Probing of all paths.
@@ -89,12 +93,14 @@ impl HostFile {
         let user = self.datapath == Some(Choice::User);
         let Paths { path, paths, steering } =
             Paths::validate(&self.keepalive, &self.path, &self.steering, user)?;
+        let state = self.state.unwrap_or_else(|| default_host_state(instance));
         Ok(Host {
             common: Common {
                 interfaces: self.interfaces.unwrap_or_default(),
                 control: self.control.unwrap_or_else(|| control::default_path("host", instance)),
                 control_group: super::group(self.control_group)?,
                 metrics: super::metrics(self.metrics)?,
+                history: super::history(self.history, self.history_mb, &state)?,
             },
             tunnel: Tunnel {
                 device,
@@ -103,7 +109,7 @@ impl HostFile {
                 realtime: self.realtime.unwrap_or(true),
             },
             join: None,
-            state: self.state.unwrap_or_else(|| default_host_state(instance)),
+            state,
             mtu: self.mtu,
             routes: routes.transpose()?,
             fail_closed: self.fail_closed.unwrap_or(false),

@@ -30,7 +30,7 @@ use self::transport::{
 use super::mih::{self, MihKeys};
 use super::radius::RadiusKeys;
 use crate::control;
-use crate::settings::{Choice, Common, Lma, Mag, Relay};
+use crate::settings::{Choice, Common, History, Lma, Mag, Relay};
 
 /// 1500 bytes less an IPv6 header, and one of GRE with a key, which an anchor may have for some.
 const MTU: u32 = 1_452;
@@ -118,6 +118,10 @@ pub struct LmaFile {
     pub control: Option<PathBuf>,
     /// The group that may use it, beside root; none.
     pub control_group: Option<String>,
+    /// How long events are kept in a log beside the state, 1 d.
+    pub history: Option<Duration>,
+    /// Largest size of that log in megabytes, 10; with 0 there is none.
+    pub history_mb: Option<u32>,
 }
 
 /// The keys of a gateway's file, each with its default.
@@ -176,6 +180,10 @@ pub struct MagFile {
     pub control: Option<PathBuf>,
     /// The group that may use it, beside root; none.
     pub control_group: Option<String>,
+    /// How long events are kept in a log beside the state, 1 d.
+    pub history: Option<Duration>,
+    /// Largest size of that log in megabytes, 10; with 0 there is none.
+    pub history_mb: Option<u32>,
 }
 
 /// The keys of an `[[access]]`.
@@ -287,14 +295,16 @@ impl LmaFile {
         }
         let listens = |keys: MihKeys| keys.listens(("pmip-lma", instance), mih::of_all_links());
         let mih = self.mih.map(listens).transpose()?;
+        let state = self.state.unwrap_or_else(|| super::state("pmip-lma", instance));
         Ok(Lma {
             common: common(
                 self.interfaces,
                 self.control.unwrap_or_else(|| control::default_path("pmip-lma", instance)),
                 self.control_group,
+                super::history(self.history, self.history_mb, &state)?,
             )?,
             relay,
-            state: self.state.unwrap_or_else(|| super::state("pmip-lma", instance)),
+            state,
             flow_idle,
             decisions: self.decisions.filter(|path| !path.as_os_str().is_empty()),
             mih,
@@ -376,13 +386,15 @@ impl MagFile {
         if !(Span::from_secs(4)..=Span::from_secs(1_800)).contains(&advertise_every) {
             bail!("advertise_every must lie between 4s and 30min (RFC 4861, 6.2.1)");
         }
+        let state = self.state.unwrap_or_else(|| super::state("pmip-mag", instance));
         Ok(Mag {
             common: common(
                 self.interfaces,
                 self.control.unwrap_or_else(|| control::default_path("pmip-mag", instance)),
                 self.control_group,
+                super::history(self.history, self.history_mb, &state)?,
             )?,
-            state: self.state.unwrap_or_else(|| super::state("pmip-mag", instance)),
+            state,
             fixed_mac: self.fixed_mac.unwrap_or(true),
             mih_links,
             mih,
@@ -425,9 +437,10 @@ fn common(
     interfaces: Option<Vec<String>>,
     control: PathBuf,
     group: Option<String>,
+    history: Option<History>,
 ) -> anyhow::Result<Common> {
     let (interfaces, control_group) = (interfaces.unwrap_or_default(), super::group(group)?);
-    Ok(Common { interfaces, control, control_group, metrics: None })
+    Ok(Common { interfaces, control, control_group, metrics: None, history })
 }
 
 fn check_lifetimes(lifetime: &Lifetimes) -> anyhow::Result<()> {

@@ -5,6 +5,7 @@ use std::fmt::Display;
 use serde::{Deserialize, Serialize};
 
 use super::Vocabulary;
+use crate::wall::Reading;
 
 /// Events that a daemon remembers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -26,8 +27,11 @@ pub struct EventRecord<V: Vocabulary> {
     pub number: u64,
     /// Monotonic clock in nanoseconds.
     pub at_ns: u64,
-    /// Its kind. Of hosts and anchors: `registered`, `refused`, `gone`, `path_added`, `path_removed`, `path_state`,
-    /// `path_doubt`, `path_loss`, `path_mtu` or `handover`.
+    /// Time of day in seconds since 1970, as the clock showed it then.
+    #[serde(default)]
+    pub unix_s: f64,
+    /// Its kind. Of all daemons: `clock`. Of hosts and anchors: `registered`, `refused`, `gone`, `path_added`,
+    /// `path_removed`, `path_state`, `path_doubt`, `path_loss`, `path_mtu`, `handover` or `wifi`.
     pub kind: String,
     /// The host that it is about, by name; empty at the host itself.
     pub host: String,
@@ -37,6 +41,21 @@ pub struct EventRecord<V: Vocabulary> {
     /// What belongs to its kind.
     #[serde(flatten)]
     pub about: V::Event,
+}
+
+impl<V: Vocabulary> EventRecord<V> {
+    /// Of what happened at this moment.
+    pub fn new(
+        at: &Reading,
+        number: u64,
+        kind: &str,
+        host: String,
+        text: String,
+        about: V::Event,
+    ) -> EventRecord<V> {
+        let (at_ns, unix_s, kind) = (at.monotonic.0, at.unix_s(), kind.to_owned());
+        EventRecord { number, at_ns, unix_s, kind, host, text, about }
+    }
 }
 
 /// News of a role's machine; as text it is a sentence without a full stop.

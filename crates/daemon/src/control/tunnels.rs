@@ -457,6 +457,75 @@ pub struct TunnelEvent {
     pub flows: Option<usize>,
     /// `handover`: the class, if only one moved.
     pub class: Option<String>,
+    /// `handover`: the scores on which it rests, by path (host).
+    #[serde(default)]
+    pub scores: BTreeMap<String, f64>,
+    /// `path_doubt`: how long it took in milliseconds, once it has ended.
+    #[serde(default)]
+    pub doubt_ms: Option<f64>,
+    /// `sample`: how the path does. Only in the log of events.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sample: Option<PathSample>,
+    /// `sample` and `wifi`: the access point. Only of paths over Wi-Fi.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wifi: Option<WifiStatus>,
+}
+
+/// How a path does, for the log of events.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PathSample {
+    /// Its state, as `segue paths` shows it.
+    pub state: String,
+    /// Its shortest average of round-trip times in milliseconds; none before there is a measurement.
+    pub rtt_ms: Option<f64>,
+    /// Its shortest average of loss towards the anchor, a share.
+    pub loss_up: Option<f64>,
+    /// The same towards the host.
+    pub loss_down: Option<f64>,
+}
+
+/// An access point, as the host's station hears it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WifiStatus {
+    /// Its address (BSSID).
+    pub access_point: String,
+    /// Strength of its signal.
+    pub signal_dbm: Option<i16>,
+    /// Data rate to it.
+    pub rate_kbps: Option<u32>,
+}
+
+/// As in a sentence.
+impl fmt::Display for WifiStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.access_point)?;
+        self.signal_dbm.map_or(Ok(()), |dbm| write!(f, " at {dbm} dBm"))
+    }
+}
+
+impl PathSample {
+    /// Of a path as it is now.
+    pub fn of(path: &PathStatus) -> PathSample {
+        let first = |values: &[f64]| values.first().copied();
+        PathSample {
+            state: path.shown_state().to_owned(),
+            rtt_ms: first(&path.rtt_ms),
+            loss_up: first(&path.owl_up),
+            loss_down: first(&path.owl_down),
+        }
+    }
+}
+
+/// As in a sentence.
+impl fmt::Display for PathSample {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.state)?;
+        self.rtt_ms.map_or(Ok(()), |rtt| write!(f, ", {rtt:.1} ms"))?;
+        for (loss, way) in [(self.loss_up, "up"), (self.loss_down, "down")] {
+            loss.map_or(Ok(()), |loss| write!(f, ", loses {:.1} % {way}", loss * 100.0))?;
+        }
+        Ok(())
+    }
 }
 
 impl News<TunnelEvent> for Report {
@@ -492,9 +561,12 @@ impl News<TunnelEvent> for Report {
                 bound_ms: Some(ms(bound)),
                 ..none
             },
-            Report::PathDoubt { path, .. } => {
-                TunnelEvent { path, detail: "in doubt".into(), ..none }
-            }
+            Report::PathDoubt { path, ended, .. } => TunnelEvent {
+                path,
+                detail: if ended.is_some() { "answers" } else { "in doubt" }.into(),
+                doubt_ms: ended.map(ms),
+                ..none
+            },
             Report::PathLoss { path, direction, verdict, .. } => {
                 let loss = verdict.map_or(0.0, |verdict| verdict.loss);
                 let detail = format!("{} {:.0} %", direction.name(), loss * 100.0);
@@ -507,12 +579,13 @@ impl News<TunnelEvent> for Report {
             Report::PathMtu { path, up, down } => {
                 TunnelEvent { path, detail: Takes(up, down).to_string(), ..none }
             }
-            Report::Handover { class, from, to, cause, flows, .. } => TunnelEvent {
+            Report::Handover { class, from, to, cause, flows, scores, .. } => TunnelEvent {
                 path: from,
                 to: Some(to),
                 detail: cause.name().into(),
                 flows: Some(flows),
                 class: class.map(|class| class.name().to_owned()),
+                scores: scores.into_iter().map(|(path, score)| (path, score.value)).collect(),
                 ..none
             },
         }
@@ -580,6 +653,7 @@ mod tests {
         let events = vec![EventRecord {
             number: 3,
             at_ns: 4,
+            unix_s: 5.25,
             kind: "gone".into(),
             host: "bob".into(),
             text: "bob: gone".into(),
@@ -589,11 +663,10 @@ mod tests {
         let status: Status<Tunnels> = Status { head, events, body };
         let text = serde_json::to_string(&status).unwrap();
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
-        let wanted = "anchor classes datapath device drops events filtered hosts inner name next_event now_ns orders paths \
+        let wanted = "anchor classes datapath device drops events filtered history hosts inner name next_event now_ns orders paths \
                       registered reinjected role signalling translators trouble uptime_s version";
         assert_eq!(keys(&value).join(" "), wanted);
-        let wanted =
-            "at_ns bound_ms class detail downlink flows host kind number path silent_ms text to";
+        let wanted = "at_ns bound_ms class detail doubt_ms downlink flows host kind number path scores silent_ms text to unix_s";
         assert_eq!(keys(&value["events"][0]).join(" "), wanted);
         let again: Status<Tunnels> = serde_json::from_str(&text).unwrap();
         assert_eq!(serde_json::to_value(&again).unwrap(), value);

@@ -151,7 +151,8 @@ impl Anchor {
             && path.heard_once
             && path.told_to != told
         {
-            let report = Report::Handover { host, class: None, from, to, cause, flows: 0 };
+            let (class, flows, scores) = (None, 0, Vec::new());
+            let report = Report::Handover { host, class, from, to, cause, flows, scores };
             self.out.push_back(Output::report(report));
         }
     }

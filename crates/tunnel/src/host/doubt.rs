@@ -46,12 +46,23 @@ impl Host {
         let up = self.paths.get(&number).is_some_and(|path| path.is_up() && !path.off);
         self.set_quiet(number, up && !doubt);
         let Some(path) = self.paths.get_mut(&number) else { return };
-        if path.doubt_told.is_some_and(|at| now.since(at) < DOUBT_PACE) || !doubt {
-            return;
-        }
-        path.doubt_told = Some(now);
+        let ended = if doubt {
+            if path.doubt_told.is_some_and(|at| now.since(at) < DOUBT_PACE) {
+                return;
+            }
+            path.doubt_told = Some(now);
+            path.told_doubt_since = Some(now);
+            None
+        } else {
+            let Some(since) = path.told_doubt_since.take() else { return };
+            // That it went down is told apart.
+            if !up {
+                return;
+            }
+            Some(now.since(since))
+        };
         let path = path.name.to_string();
-        self.out.push_back(Output::report(Report::PathDoubt { host: String::new(), path }));
+        self.out.push_back(Output::report(Report::PathDoubt { host: String::new(), path, ended }));
     }
 
     /// A path's client has given these orders. With each question in doubt, what left goes over the other path, and at

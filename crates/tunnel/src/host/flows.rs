@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use segue_clock::{Span, Time};
 use segue_keepalive::Client;
-use segue_steering::{Class, Decision, PathId, Reason, classify};
+use segue_steering::{Class, Decision, PathId, Reason, Score, classify};
 use segue_wire::FlowKey;
 
 use super::{Host, Path, Signalling};
@@ -284,7 +284,9 @@ impl Host {
         if left.is_empty() && self.paths.get(&number).is_some_and(|path| carried(path)) {
             left.insert(target, 0);
         }
+        let scores = self.scores(Class::Default);
         for (to, flows) in left {
+            let scores = scores.clone();
             let to = self.paths.get(&to).map_or_else(String::new, |p| p.name().to_string());
             self.out.push_back(Output::report(Report::Handover {
                 host: String::new(),
@@ -293,6 +295,7 @@ impl Host {
                 to,
                 cause,
                 flows,
+                scores,
             }));
         }
     }
@@ -406,6 +409,7 @@ impl Host {
     ) {
         let name = |n: u8| self.paths.get(&n).map_or_else(String::new, |p| p.name().to_string());
         let (from, to) = (name(from), name(to));
+        let scores = self.scores(class.unwrap_or(Class::Default));
         self.out.push_back(Output::report(Report::Handover {
             host: String::new(),
             class,
@@ -413,6 +417,15 @@ impl Host {
             to,
             cause,
             flows,
+            scores,
         }));
+    }
+
+    /// The scores of the last decision about a class, with the names of their paths.
+    fn scores(&self, class: Class) -> Vec<(String, Score)> {
+        let decision = self.decisions.get(&class).map(|moved| &moved.decision);
+        let scores = decision.into_iter().flat_map(|decision| &decision.scores);
+        let name = |id: &PathId| self.paths.get(&id.0).map(|path| path.name().to_string());
+        scores.filter_map(|(id, score)| Some((name(id)?, score.clone()))).collect()
     }
 }

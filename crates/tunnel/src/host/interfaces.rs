@@ -145,6 +145,7 @@ impl Host {
             via: None,
             told_to: None,
             doubt_told: None,
+            told_doubt_since: None,
             uncut_told: None,
             largest_told: 0,
             helped: None,

@@ -62,6 +62,8 @@ pub struct Path {
     pub(super) told_to: Option<u8>,
     /// When a doubt was told last.
     pub(super) doubt_told: Option<Time>,
+    /// Since when it is in a doubt that was reported.
+    pub(super) told_doubt_since: Option<Time>,
     /// When the anchor was last told to send one by one.
     pub(super) uncut_told: Option<Time>,
     /// The largest inner packet that the anchor was told last; it may have missed it.

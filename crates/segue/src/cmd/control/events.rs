@@ -4,20 +4,28 @@ use std::process::ExitCode;
 
 use segue_clock::Span;
 use segue_daemon::control::{Any, EventRecord, EventsPage, any};
+use segue_daemon::history;
 use segue_linux::clock;
 use segue_linux::stop_signals::StopSignals;
 use segue_text::errors::Told;
 use segue_text::units;
 
+use super::past::Past;
 use super::which::Which;
 
-/// Print the events that a daemon remembers: registrations, paths up and down, handovers.
+/// Print what happened: registrations, paths up and down, handovers, clocks that were set.
 ///
-/// A daemon remembers its last 10 000 events.
+/// A daemon remembers its last 10 000 events. With --since, those of its log are printed, which goes back a day and
+/// outlives the daemon.
 #[derive(clap::Args)]
 pub struct EventsArgs {
     #[command(flatten)]
     which: Which,
+    #[command(flatten)]
+    past: Past,
+    /// Print also the samples of the log: each path's round-trip time and loss, every ten seconds
+    #[arg(long)]
+    samples: bool,
     /// Continue with new events, until Ctrl-C
     #[arg(short, long)]
     follow: bool,
@@ -35,7 +43,14 @@ const EVERY: Span = Span::from_millis(250);
 /// Runs `segue events`.
 pub fn events(args: EventsArgs) -> anyhow::Result<ExitCode> {
     let signals = StopSignals::take()?;
-    let mut page = ask(&args.which, 0)?;
+    let mut page = if args.past.is_wanted() || args.samples {
+        let mut events = args.past.read(&args.which, history::KEEP)?;
+        let next = next_after(&events);
+        events.retain(|event| args.samples || event.kind != "sample");
+        EventsPage { events, next, now_ns: 0 }
+    } else {
+        ask(&args.which, 0)?
+    };
     let skipped = page.events.len().saturating_sub(args.last.unwrap_or(usize::MAX));
     page.events.drain(..skipped);
     print(&page, args.json)?;
@@ -71,6 +86,13 @@ pub fn events(args: EventsArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// Number of the first event of a running daemon that its log did not have yet.
+fn next_after(log: &[EventRecord<Any>]) -> u64 {
+    let own = log.iter().rev().take_while(|event| event.kind != "started");
+    let event = own.filter(|event| !matches!(&*event.kind, "sample" | "stopped"));
+    event.map(|event| event.number + 1).max().unwrap_or(0)
+}
+
 fn ask(which: &Which, from: u64) -> anyhow::Result<EventsPage<Any>> {
     any::events(&which.socket()?, from)
 }
@@ -85,44 +107,55 @@ fn gap(next: u64, page: &EventsPage<Any>) -> Option<String> {
 }
 
 fn print(page: &EventsPage<Any>, json: bool) -> anyhow::Result<()> {
-    let now_ns = clock::realtime_ns();
     for event in &page.events {
         if json {
             println!("{}", serde_json::to_string(event)?);
         } else {
-            println!("{}  {}", when(event, page.now_ns, now_ns), event.text);
+            println!("{}  {}", when(event.unix_s), event.text);
         }
     }
     Ok(())
 }
 
-/// The time of day of an event, if the daemon's clock shows `daemon_ns` when the time of day is `now_ns`.
-fn when(event: &EventRecord<Any>, daemon_ns: u64, now_ns: u64) -> String {
-    let at_ns = now_ns.saturating_sub(daemon_ns.saturating_sub(event.at_ns));
-    let (s, ms) = (at_ns / 1_000_000_000, at_ns / 1_000_000 % 1_000);
-    let date = units::date(s);
-    format!("{}.{ms:03}Z", date.trim_end_matches('Z'))
+/// A time of day with its date.
+pub(super) fn when(unix_s: f64) -> String {
+    let ms = (unix_s * 1e3).round() as u64;
+    let date = units::date(ms / 1_000);
+    format!("{}.{:03}Z", date.trim_end_matches('Z'), ms % 1_000)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn event(number: u64, at_ns: u64) -> EventRecord<Any> {
-        let (kind, host, text) = ("gone".into(), "bob".into(), "bob: gone".into());
-        EventRecord { number, at_ns, kind, host, text, about: serde_json::Map::new() }
+    fn event(number: u64, kind: &str) -> EventRecord<Any> {
+        let (host, text) = ("bob".into(), "bob: gone".into());
+        let (kind, about) = (kind.to_owned(), serde_json::Map::new());
+        EventRecord { number, at_ns: 0, unix_s: 0.0, kind, host, text, about }
     }
 
     fn page(numbers: std::ops::Range<u64>) -> EventsPage<Any> {
         let next = numbers.end;
-        EventsPage { events: numbers.map(|number| event(number, 0)).collect(), next, now_ns: 0 }
+        EventsPage {
+            events: numbers.map(|number| event(number, "gone")).collect(),
+            next,
+            now_ns: 0,
+        }
     }
 
     #[test]
     fn an_event_is_shown_at_its_time_of_day() {
-        let event = event(0, 4_000_000_000);
-        let now_ns = 1_764_000_000 * 1_000_000_000 + 7_000_000;
-        assert_eq!(when(&event, 4_002_000_000, now_ns), "2025-11-24 16:00:00.005Z");
+        assert_eq!(when(1_764_000_000.005), "2025-11-24 16:00:00.005Z");
+    }
+
+    #[test]
+    fn a_follower_goes_on_after_the_last_event_of_the_daemon_that_runs() {
+        let mut log = vec![event(0, "started"), event(0, "gone"), event(7, "gone")];
+        assert_eq!(next_after(&log), 8);
+        log.extend([event(8, "sample"), event(8, "stopped"), event(0, "started")]);
+        assert_eq!(next_after(&log), 0);
+        log.extend([event(0, "sample"), event(0, "clock"), event(1, "sample")]);
+        assert_eq!(next_after(&log), 1);
     }
 
     #[test]

@@ -202,6 +202,7 @@ mod tests {
         let event = |n: usize| EventRecord {
             number: n as u64,
             at_ns: 0,
+            unix_s: 0.0,
             kind: "handover".into(),
             host: String::new(),
             text: format!("{n} interactive flows moved from wifi to lte (down)"),
