@@ -323,6 +323,14 @@ mod tests {
     }
 
     #[test]
+    fn a_doubt_that_an_answer_has_ended_says_how_long_it_took() {
+        let doubt = |ended| Report::PathDoubt { host: String::new(), path: "wifi".into(), ended };
+        assert_eq!(doubt(None).to_string(), "path wifi in doubt");
+        let ended = doubt(Some(Span::from_micros(43_200)));
+        assert_eq!(ended.to_string(), "path wifi answers, after 43 ms of doubt");
+    }
+
+    #[test]
     fn the_sizes_of_both_directions_are_told_apart_where_they_differ() {
         let takes = |up, down| Report::PathMtu { path: "lte".into(), up, down }.to_string();
         assert_eq!(takes(1_400, 1_400), "path lte takes packets of 1400 bytes at most");

@@ -52,6 +52,9 @@ fn no_packet_is_lost_when_the_operator_moves_a_flow_a_class_or_everything(datapa
         println!("  longest gaps up and down {:?} ms", heard.gap_ms);
         assert_eq!(heard.lost, [0, 0]);
     }
+    let moves = host.events("handover", "wifi", 0);
+    let scores = moves.last().unwrap()["scores"].as_object().unwrap();
+    assert!(scores.keys().eq(["lte", "wifi"]), "on which the move rests: {scores:?}");
     for (args, part) in [
         (&["--to", "wlan7"][..], "the paths are wifi, lte"),
         (&["--flow", "nonsense", "--to", "lte"], "segue flows"),

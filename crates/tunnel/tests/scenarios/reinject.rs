@@ -20,6 +20,33 @@ fn silenced() -> (Stage, usize, Time) {
     (stage, host, fault)
 }
 
+/// The doubts about Wi-Fi that were told since an instant: how long each took, if an answer ended it.
+fn doubts(stage: &Stage, host: usize, since: Time) -> Vec<Option<Span>> {
+    let reports = stage.host(host).reports();
+    let doubt = |(at, report): &(Time, Report)| match report {
+        Report::PathDoubt { path, ended, .. } if path == "wifi" && *at > since => Some(*ended),
+        _ => None,
+    };
+    reports.iter().filter_map(doubt).collect()
+}
+
+#[test]
+fn each_doubt_that_is_told_ends_with_an_answer_or_with_the_paths_going_down() {
+    let (mut stage, host, fault) = silenced();
+    assert!(stage.run_while_not(secs(1), |stage| !doubts(stage, host, fault).is_empty()));
+    let doubted = stage.now();
+    stage.set_alive(host, "wifi", Way::Both, true);
+    stage.run_for(secs(2));
+    let told = doubts(&stage, host, fault);
+    let [None, Some(ended)] = told[..] else { panic!("{told:?}") };
+    assert!(ended > Span::ZERO && ended < stage.now().since(doubted) + ms(1), "{ended}");
+    assert!(stage.flows_use(0, "wifi"), "it did not go down");
+
+    let (mut stage, host, fault) = silenced();
+    stage.run_for(secs(2));
+    assert_eq!(doubts(&stage, host, fault), [None], "it went down");
+}
+
 #[test]
 fn a_host_in_doubt_sends_what_left_again_and_tells_the_anchor_since_when_it_hears_nothing() {
     let (mut stage, host, fault) = silenced();
