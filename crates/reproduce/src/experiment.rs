@@ -188,6 +188,17 @@ impl Line {
         self.judged(bar, range.contains(&value))
     }
 
+    /// The same line, judged by whether a value is at most this.
+    pub(crate) fn at_most(self, value: f64, most: f64, unit: &str) -> Line {
+        self.judged(format!("at most {} {unit}", digits(most)), value <= most)
+    }
+
+    /// The same line, judged by whether a value is within a factor of two of what the paper states: machines differ by
+    /// that much.
+    pub(crate) fn about(self, value: f64, stated: f64, unit: &str) -> Line {
+        self.within(value, stated / 2.0..=stated * 2.0, unit)
+    }
+
     /// The verdict in a word.
     pub(crate) fn verdict(&self) -> &'static str {
         match self.agrees {
@@ -195,6 +206,20 @@ impl Line {
             Some(false) => "DIFFERS",
             None => "–",
         }
+    }
+}
+
+/// Each verdict of lines that all agree is another one in at least one of these, in which something is ten times off.
+#[cfg(test)]
+pub(crate) fn assert_fails_ten_times_off(right: &[Line], wrong: &[Vec<Line>]) {
+    let judged: Vec<&Line> = right.iter().filter(|line| line.agrees.is_some()).collect();
+    assert!(!judged.is_empty());
+    for line in judged {
+        assert_eq!(line.agrees, Some(true), "{line:?}");
+        let fails = wrong.iter().flatten().any(|other| {
+            other.what == line.what && other.bar == line.bar && other.agrees == Some(false)
+        });
+        assert!(fails, "it cannot fail: {line:?}");
     }
 }
 

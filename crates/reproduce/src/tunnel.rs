@@ -14,7 +14,7 @@ use segue_demo::stage::Stage as Daemons;
 use segue_keepalive::{Config, Tau};
 use segue_lab::{DemoNet, DemoOptions, Direction, Handle, Record};
 use segue_linux::clock::monotonic;
-use segue_wire::TUNNEL_PORT;
+use segue_wire::{Header, PacketType, TUNNEL_PORT};
 
 use super::experiment::Stage;
 use super::track::{self, Client, Course, Level, Look, Track};
@@ -137,10 +137,16 @@ fn look(path: &PathStatus, at: f64, looks: &mut Vec<Look>) {
     }
 }
 
+/// What the path's counters count: tests of the packet size are not among it.
+fn is_counted(record: &Record) -> bool {
+    let header = Header::parse(&record.payload);
+    record.is_udp(TUNNEL_PORT) && header.is_ok_and(|head| head.packet_type != PacketType::Size)
+}
+
 fn client(log: &[Record], looks: Vec<Look>, start: Time) -> Client {
     let ways = Direction::ALL.map(|way| {
-        let mut mine: Vec<&Record> =
-            log.iter().filter(|r| r.direction == way && r.is_udp(TUNNEL_PORT)).collect();
+        let mine = log.iter().filter(|record| record.direction == way && is_counted(record));
+        let mut mine: Vec<&Record> = mine.collect();
         mine.sort_by_key(|record| record.arrival);
         mine
     });

@@ -36,10 +36,28 @@ impl Domain {
     /// # Errors
     /// Without root, or when a daemon does not start.
     pub(crate) fn start(stage: &Stage) -> anyhow::Result<Domain> {
+        Domain::with(stage, false)
+    }
+
+    /// The same as the paper's evaluation had it: functions of IEEE 802.21 tell of attachments, and a RADIUS server knows
+    /// the hosts where FreeRADIUS is installed.
+    ///
+    /// # Errors
+    /// As [`Domain::start`].
+    pub(crate) fn whole(stage: &Stage) -> anyhow::Result<Domain> {
+        Domain::with(stage, true)
+    }
+
+    /// Whether a RADIUS server knows the hosts.
+    pub(crate) fn has_radius(&self) -> bool {
+        self.base.has_radius()
+    }
+
+    fn with(stage: &Stage, whole: bool) -> anyhow::Result<Domain> {
         let files = tempfile::Builder::new().prefix("segue-reproduce").tempdir()?;
         let (accesses, datapath) = (&[FIRST, SECOND], Choice::Ebpf);
-        let plan =
-            Plan { tag: "alves", accesses, mih: false, radius: false, paced: false, datapath };
+        let (mih, radius) = (whole, whole);
+        let plan = Plan { tag: "alves", accesses, mih, radius, paced: false, datapath };
         let base = domain::Domain::start(&plan, files.path(), &|| stage.check())?;
         Ok(Domain { base, _files: files })
     }

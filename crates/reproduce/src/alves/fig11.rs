@@ -121,3 +121,19 @@ fn figure(found: &Found) -> Figure {
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::assert_fails_ten_times_off;
+
+    #[test]
+    fn each_verdict_fails_for_a_value_ten_times_off() {
+        let lines = |with: f64| {
+            let samples = |us| Samples::new(vec![us; 3]);
+            let how = [[samples(25.0), samples(10.0)], [samples(with), samples(10.0)]];
+            lines(&[how.clone(), how])
+        };
+        assert_fails_ten_times_off(&lines(28.0), &[lines(280.0)]);
+    }
+}

@@ -20,6 +20,11 @@ pub(crate) fn steps(kind: Kind, stage: &Stage) -> &'static [usize] {
 /// eBPF with the most flows against one: at most this many times.
 const MOST: f64 = 1.2;
 
+/// A delay that grows by no more than this many times with the rules is not noticeable.
+const UNNOTICED: f64 = 1.5;
+/// Iptables is the best if it takes at most this many times as long as nftables.
+const BEST: f64 = 0.5;
+
 /// Samples by kind and number of rules.
 type Found = BTreeMap<(Kind, usize), Samples>;
 
@@ -79,11 +84,13 @@ fn lines(found: &Found, missing: &[(Kind, String)]) -> Vec<Line> {
             lines.push(Line::new(format!("time in the node, {name}"), paper, why));
             continue;
         };
-        lines.push(Line::new(
-            format!("time in the node, {name}, {many} rules"),
-            paper,
-            at_many.told("µs"),
-        ));
+        let what = format!("time in the node, {name}, {many} rules");
+        let line = Line::new(what, paper, at_many.told("µs"));
+        lines.push(match kind {
+            Kind::Iptables => line.about(at_many.median(), 75.0, "µs (median)"),
+            Kind::Rules => line.about(at_many.median(), 360.0, "µs (median)"),
+            _ => line,
+        });
         let ratio = at_many.median() / at_few.median();
         let what = format!("{name}: medians with {many} rules over {few}");
         let here = format!("{} times", digits(ratio));
@@ -92,9 +99,20 @@ fn lines(found: &Found, missing: &[(Kind, String)]) -> Vec<Line> {
                 Line::new(what, "–", here).judged(format!("at most {MOST} times"), ratio <= MOST)
             }
             Kind::Iptables => Line::new(what, "no noticeable delay; the drawing rises", here)
-                .judged("rises: more than 1 times", ratio > 1.0),
+                .at_most(ratio, UNNOTICED, "times"),
             _ => Line::new(what, "–", here),
         });
+    }
+    if let [Some([_, (many, iptables)]), Some([_, (_, rules)])] =
+        [Kind::Iptables, Kind::Rules].map(|kind| ends(found, kind))
+    {
+        let ratio = iptables.median() / rules.median();
+        let what = format!("iptables over rules of nftables, {many} rules, medians");
+        let here = format!("{} times", digits(ratio));
+        lines.push(
+            Line::new(what, "iptables is the best: 75 of 360 µs, 0.21 times", here)
+                .at_most(ratio, BEST, "times"),
+        );
     }
     lines
 }
@@ -142,6 +160,26 @@ fn figure(found: &Found) -> Figure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::assert_fails_ten_times_off;
+
+    #[test]
+    fn each_verdict_fails_for_a_value_ten_times_off() {
+        let lines = |factors: [f64; 2]| {
+            let of = |kind, [few, many]: [f64; 2], most| {
+                let samples = |us| Samples::new(vec![us; 3]);
+                [((kind, 1), samples(few)), ((kind, most), samples(many * factors[0]))]
+            };
+            let [iptables, mut rules, ebpf] = [
+                of(Kind::Iptables, [70.0, 75.0], 1_000),
+                of(Kind::Rules, [10.0, 360.0], 1_000),
+                of(Kind::Ebpf, [10.0, 11.0], 100_000),
+            ];
+            // Only one of two that are compared is off.
+            rules[1].1 = Samples::new(vec![360.0 * factors[1]; 3]);
+            lines(&iptables.into_iter().chain(rules).chain(ebpf).collect(), &[])
+        };
+        assert_fails_ten_times_off(&lines([1.0, 1.0]), &[lines([10.0, 1.0]), lines([1.0, 10.0])]);
+    }
 
     #[test]
     fn a_way_that_this_machine_lacks_has_its_reason_and_no_number() {
@@ -160,6 +198,7 @@ mod tests {
         };
         assert_eq!(of("iptables"), [("not available here: no such program", None)]);
         assert_eq!(of("a rule for each flow: medians"), [("8.000 times", None)]);
+        assert!(lines.iter().all(|line| !line.what.contains("iptables over")));
         assert_eq!(of("eBPF, the relay: medians"), [("1.210 times", Some(false))]);
         assert_eq!(figure(&found).plot.series.len(), 2);
     }

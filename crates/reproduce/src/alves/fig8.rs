@@ -1,6 +1,7 @@
 //! Fig. 8: how long it takes to add the rule of a further flow, against the number of rules.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::time::Instant;
 
 use segue_linux::netns::Netns;
@@ -14,6 +15,10 @@ use crate::experiment::{DataTable, Figure, Line, Outcome, Stage, digits, header,
 
 /// A new flow in the relay: at most this long, in µs.
 pub(crate) const NEW_FLOW_US: f64 = 100.0;
+/// What counts as constant: the time with the most rules over that with the fewest.
+const CONSTANT: RangeInclusive<f64> = 0.67..=1.5;
+/// Iptables is the best if it takes at most this many times as long as nftables.
+const BEST: f64 = 0.5;
 
 /// Samples in µs by kind and number of rules.
 type Found = BTreeMap<(Kind, usize), Samples>;
@@ -43,6 +48,7 @@ pub(crate) fn run(stage: &Stage) -> anyhow::Result<Outcome> {
         starts.extend(started(kind)?.map(|us| format!("{us:.0} µs of {}", kind.name())));
         lines.extend(told(&found, kind));
     }
+    lines.extend(compared(&found));
     Ok(Outcome {
         figures: vec![figure(&found)],
         tables: vec![table(&found)],
@@ -96,11 +102,31 @@ fn told(found: &Found, kind: Kind) -> Vec<Line> {
             let bar = format!("the median of each step under {NEW_FLOW_US} µs");
             vec![line.judged(bar, worst < NEW_FLOW_US)]
         }
-        Kind::Iptables => {
-            vec![line.judged("rises", last.median() > first.median())]
+        Kind::Iptables => vec![line.about(last.median() / 1e3, 75.0, "ms with the most rules")],
+        Kind::Rules => {
+            let ratio = last.median() / first.median();
+            let constant = Line::new(
+                format!("time to add a rule, {name}: medians with {many} rules over {few}"),
+                "constant",
+                format!("{} times", digits(ratio)),
+            );
+            vec![
+                line.about(last.median() / 1e3, 180.0, "ms with the most rules"),
+                constant.within(ratio, CONSTANT, "times"),
+            ]
         }
-        _ => vec![line],
+        Kind::Map => vec![line],
     }
+}
+
+/// The paper finds iptables the best to make a rule, too.
+fn compared(found: &Found) -> Option<Line> {
+    let most = |kind| found.range((kind, 0)..=(kind, usize::MAX)).next_back().map(|(_, s)| s);
+    let ratio = most(Kind::Iptables)?.median() / most(Kind::Rules)?.median();
+    let here = format!("{} times", digits(ratio));
+    let what = "adding a rule: iptables over rules of nftables, with the most rules, medians";
+    let line = Line::new(what, "iptables is the best: 75 of 180 ms, 0.42 times", here);
+    Some(line.at_most(ratio, BEST, "times"))
 }
 
 fn table(found: &Found) -> DataTable {
@@ -133,5 +159,36 @@ fn figure(found: &Found) -> Figure {
             y_log: true,
             ..Plot::default()
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::assert_fails_ten_times_off;
+
+    #[test]
+    fn each_verdict_fails_for_a_value_ten_times_off() {
+        // In ms, with the fewest and the most rules.
+        let lines = |iptables: f64, rules: [f64; 2], ebpf_us: f64| {
+            let samples = |ms: f64| Samples::new(vec![ms * 1e3; 3]);
+            let found = Found::from([
+                ((Kind::Iptables, 1), samples(25.0)),
+                ((Kind::Iptables, 1_000), samples(iptables)),
+                ((Kind::Rules, 1), samples(rules[0])),
+                ((Kind::Rules, 1_000), samples(rules[1])),
+                ((Kind::Ebpf, 1), samples(ebpf_us / 1e3)),
+                ((Kind::Ebpf, 100_000), samples(ebpf_us / 1e3)),
+            ]);
+            let told = Kind::ALL.into_iter().flat_map(|kind| told(&found, kind));
+            told.chain(compared(&found)).collect::<Vec<_>>()
+        };
+        let wrong = [
+            lines(750.0, [180.0; 2], 20.0),
+            lines(75.0, [18.0; 2], 20.0),
+            lines(75.0, [18.0, 180.0], 20.0),
+            lines(75.0, [180.0; 2], 200.0),
+        ];
+        assert_fails_ten_times_off(&lines(75.0, [180.0; 2], 20.0), &wrong);
     }
 }

@@ -129,9 +129,10 @@ fn handover(
     domain.detach(&FIRST)?;
     domain
         .wait(stage, "the flow over the other access", |_| Ok(came(new, from, next)?.is_some()))?;
+    // What was sent until now has arrived after a while, or is lost.
+    let until = next.load(Ordering::Relaxed);
     std::thread::sleep(AFTER);
     message.look()?;
-    let until = next.load(Ordering::Relaxed);
     let (mut last, mut first, mut arrived) = (None, None::<Time>, 0);
     for number in from..until {
         let (at_old, at_new) = (old.of(number)?, new.of(number)?);
@@ -147,8 +148,7 @@ fn handover(
     domain.attach(stage, &FIRST)?;
     domain.await_mobility(stage)?;
     let period_ms = load.moved().period.as_secs_f64() * 1e3;
-    // What was sent last may still be on its way.
-    let lost = (until - from).saturating_sub(arrived + 1);
+    let lost = (until - from).saturating_sub(arrived);
     Ok(Handover { delay: gap_ms - period_ms, told, rebound, lost })
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::experiment::{DataTable, Line, Outcome, header, row};
+use crate::experiment::{Line, Outcome};
 
 /// A part of the evaluation: its letter, what it is about, the paper's result, and the experiments that show it.
 struct Part {
@@ -28,7 +28,7 @@ const PARTS: [Part; 5] = [
     Part {
         letter: "C",
         about: "MAG and LMA",
-        paper: "NAPI's effect at the LMA is noticeable at high throughputs alone",
+        paper: "the LMA takes twice the MAG's time; NAPI's effect is noticeable at high throughputs alone",
         shown_by: &["alves-fig10"],
     },
     Part {
@@ -47,7 +47,7 @@ const PARTS: [Part; 5] = [
 
 /// What the figures' lines come to, by the names of their experiments.
 pub(crate) fn outcome(found: &BTreeMap<&'static str, Vec<Line>>) -> Outcome {
-    let (mut lines, mut rows) = (Vec::new(), Vec::new());
+    let mut lines = Vec::new();
     for Part { letter, about, paper, shown_by } in PARTS {
         let all = || shown_by.iter().filter_map(|id| Some((*id, found.get(id)?)));
         let judged = all().flat_map(|(id, lines)| lines.iter().map(move |line| (id, line)));
@@ -58,21 +58,16 @@ pub(crate) fn outcome(found: &BTreeMap<&'static str, Vec<Line>>) -> Outcome {
             all => format!("{met} of {all} bars are met ({})", shown_by.join(", ")),
         };
         lines.push(Line::new(format!("{letter}: {about}"), paper, here));
-        rows.extend(judged.iter().map(|(id, line)| {
-            let bar = line.bar.as_deref().unwrap_or_default();
-            row([&letter, id, &line.what, &line.paper, &line.here, &bar, &line.verdict()])
+        // With their verdicts, which the page's headline counts.
+        lines.extend(judged.into_iter().map(|(id, line)| {
+            let what = format!("{letter}, {id}: {}", line.what);
+            Line { what, ..line.clone() }
         }));
     }
-    let columns = ["part", "experiment", "quantity", "paper says", "here", "bar", "verdict"];
     Outcome {
-        tables: vec![DataTable {
-            caption: "Every bar of the figures".into(),
-            header: header(&columns),
-            rows,
-        }],
         lines,
         conditions: "From the same runs as the figures that ran before; the others ran for this table. Each bar is judged \
-                     there, and counted here."
+                     there, and stands here again."
             .into(),
         ..Outcome::default()
     }
@@ -83,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_counts_the_bars_of_each_part_and_judges_none_again() {
+    fn the_table_has_the_bars_of_each_part_and_judges_none_again() {
         let line = |agrees| Line::new("x", "1", "2").judged("3", agrees);
         let found = BTreeMap::from([
             ("alves-fig7", vec![line(true), Line::new("y", "", "")]),
@@ -93,9 +88,10 @@ mod tests {
         let outcome = outcome(&found);
         let here: Vec<&str> = outcome.lines.iter().map(|line| line.here.as_str()).collect();
         assert_eq!(here[0], "1 of 2 bars are met (alves-fig7, alves-fig8)");
-        assert_eq!(here[1..4], ["no bar"; 3]);
-        assert_eq!(here[4], "1 of 1 bars are met (alves-fig12)");
-        assert!(outcome.lines.iter().all(|line| line.agrees.is_none()));
-        assert_eq!(outcome.tables[0].rows.len(), 3);
+        assert_eq!(outcome.lines[1].what, "A, alves-fig7: x");
+        assert_eq!(here[3..6], ["no bar"; 3]);
+        assert_eq!(here[6], "1 of 1 bars are met (alves-fig12)");
+        let verdicts: Vec<bool> = outcome.lines.iter().filter_map(|line| line.agrees).collect();
+        assert_eq!(verdicts, [true, false, true], "each that stands on the page");
     }
 }
