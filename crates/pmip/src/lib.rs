@@ -31,8 +31,8 @@ mod peer;
 
 pub use lma::{
     Allowed, Authorization, DECISION, Flow, GreUse, LinkQuality, Lma, LmaConfig, LmaInput,
-    LmaOutput, LmaRecord, LmaWish, Nodes, Placed, Schedule, Session, SessionState, StoredLease,
-    StoredSession,
+    LmaOutput, LmaRecord, LmaWish, Nodes, Placed, Presence, Rated, Schedule, Session, SessionState,
+    StoredLease, StoredSession, Worth,
 };
 pub use mag::{
     Access, AttachBy, Encapsulation, FIXED_LINK_LOCAL, FIXED_MAC, HOSTS_MAX, Identities, Identity,

@@ -31,10 +31,12 @@ use crate::message::{Registration, Update, read};
 use crate::news::Why;
 use crate::peer::Ends;
 use crate::{LinkLayer, NodeId, PeerAddress, Refusal, Refused, Report};
-pub use config::{Allowed, GreUse, LmaConfig, Nodes, Schedule};
+pub use config::{Allowed, GreUse, LmaConfig, Nodes, Rated, Schedule, Worth};
 pub use flows::DECISION;
 use greet::Greeted;
-pub use io::{Authorization, LmaInput, LmaOutput, LmaRecord, LmaWish, StoredLease, StoredSession};
+pub use io::{
+    Authorization, LmaInput, LmaOutput, LmaRecord, LmaWish, Presence, StoredLease, StoredSession,
+};
 pub use state::{Flow, LinkQuality, Placed, Session, SessionState};
 use state::{Host, Notification, Order, Peer, Revocation, Stage, Unauthorized, Waiting};
 

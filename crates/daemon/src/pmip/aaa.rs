@@ -327,7 +327,12 @@ impl OfHosts for Lma {
             LmaWish::Unbound { node, link_layer, why } => {
                 Ok(AaaInput::Ended { key: (node, link_layer), cause: cause(why) })
             }
-            LmaWish::Release(_) | LmaWish::Refuse(_) | LmaWish::Decide(_) => Err(wish),
+            LmaWish::Release(_)
+            | LmaWish::Refuse(_)
+            | LmaWish::Decide(_)
+            | LmaWish::Went { .. }
+            | LmaWish::Ended(_)
+            | LmaWish::Interface { .. } => Err(wish),
         }
     }
 

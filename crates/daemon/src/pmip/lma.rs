@@ -1,6 +1,7 @@
 //! The daemon of a local mobility anchor.
 
 mod deciding;
+mod rates;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
@@ -32,6 +33,7 @@ use super::{
     About, PORTS, add, day_clock, know, open, over_v4, records, refused, seconds_left, stored,
     today,
 };
+use self::rates::Rates;
 use crate::clamp::Clamp;
 use crate::control::{Response, Vocabulary};
 use crate::engine::{Engine, ToLoop};
@@ -198,6 +200,8 @@ pub struct Daemon {
     leaving: Leaving,
     /// The last flow that was looked at.
     looked_at: Option<FlowKey>,
+    /// What flows carry, for those who decide.
+    rates: Rates,
     began: Time,
     handovers: VecDeque<HandoverStatus>,
     _clamp: Clamp,
@@ -219,8 +223,12 @@ impl Daemon {
         let (now, idle) = (monotonic(), self.settings.flow_idle);
         let lma = &self.core.end.sockets.machine.machine;
         let (mut ended, mut last) = (Vec::new(), None);
+        let mut carry = Vec::new();
         for (key, flow) in lma.flows_after(self.looked_at.as_ref()).take(LOOKS) {
             let carried = self.core.end.traffic_carried(&Traffic::Flow(*key));
+            if self.decisions.is_some() && self.rates.look(now, *key, flow.since, &carried) {
+                carry.push(*key);
+            }
             let heard = carried.last_sent.unwrap_or(flow.since).max(flow.since);
             if now.since(heard) >= idle {
                 ended.push(*key);
@@ -228,9 +236,7 @@ impl Daemon {
             last = Some(*key);
         }
         self.looked_at = last;
-        if let Some(decisions) = &mut self.decisions {
-            ended.iter().for_each(|key| decisions.tell(&Told::FlowEnded { flow: (*key).into() }));
-        }
+        carry.iter().for_each(|key| self.tell_of_rate(key));
         if ended.is_empty() { Ok(()) } else { self.feed(Input::Own(LmaInput::FlowsEnded(ended))) }
     }
 
@@ -333,6 +339,7 @@ impl Role for Daemon {
             reporting,
             leaving: Leaving::default(),
             looked_at,
+            rates: Rates::default(),
             began,
             handovers,
             _clamp: clamp,
@@ -352,6 +359,11 @@ impl Role for Daemon {
             }
             LmaWish::Refuse(key) => self.core.end.refuse(&key),
             LmaWish::Decide(key) => self.tell_of_flow(&key, true),
+            LmaWish::Went { key, asked } => self.tell_of_flow(&key, asked),
+            LmaWish::Ended(key) => self.tell_of_end(&key),
+            LmaWish::Interface { node, link_layer, now } => {
+                self.tell_of_interface(&node, &link_layer, now);
+            }
             // The client's.
             LmaWish::Authorize { .. } | LmaWish::Bound { .. } | LmaWish::Unbound { .. } => {}
         }
@@ -447,7 +459,9 @@ impl Role for Daemon {
                 self.handovers.pop_front();
             }
         }
-        self.tell_of_bindings(report);
+        if let Report::Silent { .. } | Report::Answers { .. } = report {
+            self.tell_quality();
+        }
         Ok(())
     }
 

@@ -15,7 +15,7 @@ use segue_clock::planted::fault;
 use super::Lma;
 use super::answer::Answer;
 use super::config::Nodes;
-use super::io::LmaRecord;
+use super::io::{LmaRecord, Presence};
 use super::lookup::Found;
 use super::state::{LinkQuality, SESSION, Session, SessionState, Stage, WAITING, Waiting, Way};
 use crate::message::{Registration, Update};
@@ -327,6 +327,7 @@ impl Lma {
         }
         self.accept(number, update);
         self.tell_bound(number);
+        self.tell_presence(number, Presence::There);
         self.gone.clear();
         self.follow(now, &node);
         self.tell_gone(now, &node, Cause::Back);
@@ -365,9 +366,14 @@ impl Lma {
         if moved || update.asked.handoff != Some(Handoff::REREGISTRATION) {
             (value.told, value.asked) = (None, None);
         }
+        let was_there = value.state == SessionState::Active;
         if value.link_layer != link_layer {
             self.tell_unbound(node.clone(), value.link_layer.clone(), Why::Displaced);
+            if was_there {
+                self.tell_interface(node.clone(), value.link_layer.clone(), Presence::Left);
+            }
         }
+        let same = !moved && was_there && same_access && value.link_layer == link_layer;
         (value.link_layer, value.access) = (link_layer.clone(), access);
         value.state = SessionState::Active;
         // There is room: it was there a moment ago.
@@ -376,6 +382,9 @@ impl Lma {
         self.encapsulate(number, update.wants_gre());
         self.accept(number, update);
         self.tell_bound(number);
+        if !same {
+            self.tell_presence(number, Presence::There);
+        }
         self.gone.clear();
         self.follow(now, &node);
         let is_keyed = self.session(number).is_some_and(|session| session.gre.is_some());
@@ -441,6 +450,7 @@ impl Lma {
         };
         let (node, prefixes) = (at.value.node.clone(), at.value.prefixes.clone());
         if at.value.state == SessionState::Active {
+            self.tell_presence(number, Presence::Left);
             self.sessions.renew(&number, until);
             if let Some(session) = self.sessions.value_mut(&number) {
                 session.state = SessionState::Leaving;
@@ -481,6 +491,10 @@ impl Lma {
             host.sessions.remove(&number);
         }
         self.leave_link_layer(&value, number);
+        if value.state == SessionState::Active {
+            // One that has left was told of then.
+            self.tell_interface(value.node.clone(), value.link_layer.clone(), Presence::Left);
+        }
         self.store(number);
         self.notifications.retain(|_, open| !open.is_of(number));
         self.follow(now, &value.node);

@@ -257,8 +257,20 @@ pub struct Flow {
     pub since: Time,
     /// Its differentiated services code point.
     pub dscp: u8,
+    /// Where somebody has ordered it to go. The order holds while that interface is away.
+    pub(super) ordered: Option<Ordered>,
+    /// How many bindings could carry it when that was looked at last.
+    pub(super) choices: usize,
     /// The tunnel that it was bound to.
     pub(super) tunnel: Option<u32>,
+}
+
+/// The interface that somebody has ordered for a flow: by its binding, and by its name, since it may have another binding when it
+/// is back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Ordered {
+    pub(super) session: u32,
+    pub(super) link_layer: LinkLayer,
 }
 
 /// Why a flow goes where it goes.
@@ -268,7 +280,7 @@ pub enum Placed {
     Rule,
     /// Somebody decided so.
     Decision,
-    /// Where it was cannot be reached any more.
+    /// Where it was, or where somebody has ordered it to go, cannot be reached.
     Moved,
 }
 

@@ -214,6 +214,7 @@ pub(super) fn lma(file: &LmaFile, settings: &Lma) -> Vec<Row> {
         ScheduleKey::Hash => "hash: by their addresses, ports and protocol",
         ScheduleKey::Random => "random",
         ScheduleKey::LeastLoaded => "least-loaded: to the interface with the fewest flows",
+        ScheduleKey::Preferred => "preferred: to the cheapest interface, then to the preferred one",
         ScheduleKey::Quality => "quality: to the interface that serves the flow's class best",
     };
     let measured =
