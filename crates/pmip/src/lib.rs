@@ -40,7 +40,7 @@ pub use mag::{
     StoredStation, Wish,
 };
 pub use names::{LinkLayer, NodeId};
-pub use news::{Cause, Refusal, Refused, Report, Why};
+pub use news::{Cause, Off, Refusal, Refused, Report, Why};
 pub use peer::{DATA_PORT, PeerAddress, SIGNALLING_PORT};
 
 /// The protocol number of the Mobility Header.

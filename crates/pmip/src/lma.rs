@@ -83,6 +83,8 @@ pub struct Lma {
     numbers: [u64; 5],
     /// Since when answers to strangers are counted, and how many there were.
     strangers: (Time, u32),
+    /// Those that were named, and when.
+    named: BTreeMap<IpAddr, Time>,
     /// All records of earlier starts have come.
     started: bool,
     greeted: Greeted,
@@ -121,6 +123,7 @@ impl Lma {
             // Messages are numbered from anywhere, so that they are not those of an earlier start.
             numbers: [0, 0, config.seed & 0xffff, 0, config.seed >> 16 & 0xffff],
             strangers: (Time::ZERO, 0),
+            named: BTreeMap::new(),
             started: false,
             greeted: Greeted::default(),
             refused: Refused::new(),

@@ -16,8 +16,8 @@ use segue_linux::monitor::Device;
 use segue_linux::raw::RawSocket;
 use segue_mih::{Foretold, Leaving, What};
 use segue_pmip::{
-    LinkLayer, Lma, LmaInput, LmaRecord, LmaWish, NodeId, PeerAddress, Refusal, Report,
-    SessionState,
+    Flow, LinkLayer, Lma, LmaInput, LmaRecord, LmaWish, NodeId, PeerAddress, Placed, Refusal,
+    Report, Schedule, SessionState,
 };
 use segue_wire::mih::identity::LinkAddress;
 use segue_wire::mobility::{Message, MobilityOption, Profile};
@@ -25,6 +25,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use tracing::warn;
 
+use self::rates::Rates;
 use super::aaa::{self, Asking, RadiusStatus, Told as News};
 use super::decision::{Decisions, Happened, Told};
 use super::quality::{self, LinkStatus, QualityStatus, Reporting};
@@ -33,7 +34,6 @@ use super::{
     About, PORTS, add, day_clock, know, open, over_v4, records, refused, seconds_left, stored,
     today,
 };
-use self::rates::Rates;
 use crate::clamp::Clamp;
 use crate::control::{Response, Vocabulary};
 use crate::engine::{Engine, ToLoop};
@@ -135,6 +135,9 @@ pub struct FlowStatus {
     pub bid: u16,
     /// Why: `rule`, `decision` or `moved`.
     pub why: String,
+    /// The same in a sentence.
+    #[serde(default)]
+    pub because: String,
     /// What it has carried towards the host, in packets.
     pub packets: u64,
 }
@@ -243,6 +246,21 @@ impl Daemon {
     /// How often the machine has refused something for this reason.
     fn refused(&self, why: Refusal) -> u64 {
         self.core.end.sockets.machine.machine.refused().get(&why).copied().unwrap_or(0)
+    }
+}
+
+/// Why a flow goes where it goes, in a sentence.
+fn because(flow: &Flow, schedule: Schedule) -> String {
+    let rule = schedule.name();
+    match (flow.why, flow.ordered()) {
+        (Placed::Decision, _) => "a program has ordered so".into(),
+        (Placed::Moved, Some(ordered)) => format!(
+            "a program has ordered it to {ordered}, which is away; meanwhile it goes as schedule = \"{rule}\" says"
+        ),
+        (Placed::Moved, None) => {
+            format!("its own interface is away; schedule = \"{rule}\" has placed it")
+        }
+        (Placed::Rule, _) => format!("schedule = \"{rule}\" has placed it"),
     }
 }
 
@@ -553,6 +571,7 @@ impl Role for Daemon {
                 mn_id: flow.node.to_string(),
                 bid: lma.session(flow.session)?.bid,
                 why: flow.why.name().to_owned(),
+                because: because(flow, lma.config().schedule),
                 packets: end.traffic_carried(&Traffic::Flow(*key)).sent_packets,
             })
         });

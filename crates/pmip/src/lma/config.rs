@@ -189,3 +189,18 @@ pub enum Schedule {
     /// To the interface that serves flows of its class best, and to another when that is better ([`segue_steering`]).
     Quality,
 }
+
+impl Schedule {
+    /// Its name in files.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Schedule::Static => "static",
+            Schedule::Hash => "hash",
+            Schedule::Random => "random",
+            Schedule::LeastLoaded => "least-loaded",
+            Schedule::Preferred => "preferred",
+            Schedule::Quality => "quality",
+        }
+    }
+}

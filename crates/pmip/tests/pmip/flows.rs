@@ -167,6 +167,51 @@ fn when_an_access_goes_its_flows_are_on_the_other_in_the_same_instant_and_come_b
 }
 
 #[test]
+fn a_move_is_one_handover_also_of_a_host_whose_flows_were_elsewhere_meanwhile() {
+    let (mut domain, [first, _]) = of_two(3, lma_config(), |_| {});
+    let keys: Vec<FlowKey> = (1..=3).map(|port| flow(first, port)).collect();
+    keys.iter().for_each(|key| drop(first_packet(&mut domain, *key)));
+    domain.attach(2, station(1));
+    domain.run(s(3.0));
+    assert_eq!(handovers(&domain), [(Cause::Moved, mag(0), mag(2), 3)]);
+    domain.detach(2, station(1));
+    domain.run(s(4.0));
+    domain.attach(0, station(1));
+    domain.run(s(6.0));
+    let all = [
+        (Cause::Moved, mag(0), mag(2), 3),
+        (Cause::Left, mag(2), mag(1), 3),
+        (Cause::Moved, mag(2), mag(0), 3),
+    ];
+    assert_eq!(handovers(&domain), all);
+    keys.iter().for_each(|key| assert_eq!(goes(&domain, *key), Some(mag(0).into())));
+}
+
+#[test]
+fn an_address_that_goes_to_and_fro_between_two_gateways_is_named_once() {
+    let mut domain = Domain::new(2);
+    let twice = |domain: &Domain| {
+        let named = domain.reports.iter().filter(|report| matches!(report, Report::Twice { .. }));
+        named.map(ToString::to_string).collect::<Vec<_>>()
+    };
+    // Two machines with one address: each shows itself at its own gateway.
+    for n in 0..20 {
+        domain.attach(n % 2, station(1));
+        domain.run(domain.now + Span::from_secs(2));
+    }
+    let named = twice(&domain);
+    assert_eq!(named.len(), 1, "{named:?}");
+    assert!(named[0].contains("02:00:00:00:00:01 goes to and fro between"), "{named:?}");
+    // A host that walks there and back does so slowly.
+    let mut domain = Domain::new(2);
+    for n in 0..20 {
+        domain.attach(n % 2, station(1));
+        domain.run(domain.now + Span::from_secs(20));
+    }
+    assert_eq!(twice(&domain), [""; 0]);
+}
+
+#[test]
 fn without_flow_mobility_a_prefix_goes_to_its_own_interface_or_nowhere() {
     let mut config = lma_config();
     config.flow_mobility = false;
