@@ -3,7 +3,8 @@
 
     decide.py /run/segue/decisions.sock
 
-docs/decision.md has the lines. A flow of a host with one interface is not asked about.
+docs/decision.md has the lines. A new flow of a host with one interface is not asked about: its place is decided when
+the host has another one.
 """
 import json
 import socket
@@ -14,8 +15,9 @@ CALLS = {46, 44, 40}  # EF, VOICE-ADMIT, CS5
 
 def choose(bindings, flow):
     """The number of the interface for a flow; None leaves it to the anchor."""
-    wifi = [b["bid"] for b in bindings.values() if "802.11" in b["att"]]
-    other = [b["bid"] for b in bindings.values() if "802.11" not in b["att"]]
+    staying = [b for b in bindings.values() if not b.get("leaves")]
+    wifi = [b["bid"] for b in staying if "802.11" in b["att"]]
+    other = [b["bid"] for b in staying if "802.11" not in b["att"]]
     wanted = wifi if flow["dscp"] in CALLS else other
     return wanted[0] if wanted else None
 
@@ -38,11 +40,20 @@ def main(path):
             hosts.setdefault(told["mn_id"], {})[told["llid"]] = told
         elif what == "left":
             hosts.get(told["mn_id"], {}).pop(told["llid"], None)
-        elif what == "flow" and told["asked"]:
-            bid = choose(hosts.get(told["mn_id"], {}), told)
+        elif what in ("going_down", "stays"):
+            binding = hosts.get(told["mn_id"], {}).get(told["llid"], {})
+            binding["leaves"] = what == "going_down"
+        elif what == "flow":
             name = {"flow": told["flow"]}
-            say({"order": "default", **name} if bid is None else {"order": "place", "bid": bid, **name})
-            print(told["mn_id"], told["flow"]["dst"], "over", bid, flush=True)
+            if told["asked"]:
+                bid = choose(hosts.get(told["mn_id"], {}), told)
+                say({"order": "default", **name} if bid is None else {"order": "place", "bid": bid, **name})
+                print(told["mn_id"], told["flow"]["dst"], "over", bid, flush=True)
+            elif told["why"] == "moved":
+                # What was ordered holds: the flow is back when its interface is.
+                print(told["mn_id"], told["flow"]["dst"], "meanwhile over", told["bid"], flush=True)
+            elif told["why"] == "decision":
+                print(told["mn_id"], told["flow"]["dst"], "goes over", told["bid"], flush=True)
         elif what == "refused":
             print(told["why"], file=sys.stderr)
 

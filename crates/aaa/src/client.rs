@@ -188,26 +188,25 @@ impl<K: Ord + Clone> Aaa<K> {
             self.unanswered(now, key);
             return;
         };
-        let grant = match packet.code {
-            Code::ACCESS_ACCEPT => {
-                let grant = Grant::of(&packet, self.config.profile, self.config.side);
-                if grant.is_none() {
-                    self.exchanges.peer(peer).refuse(Unfit::NoIdentity);
-                }
-                grant
-            }
-            // A challenge that cannot be met is a refusal (RFC 2865, 4.4).
-            _ => None,
-        };
+        // A challenge that cannot be met is a refusal (RFC 2865, 4.4).
+        let accepted = packet.code == Code::ACCESS_ACCEPT;
+        let grant = Grant::of(&packet, self.config.profile, self.config.side);
+        let grant = grant.filter(|_| accepted);
         match grant {
             Some(grant) => self.granted(now, key, subject, grant),
             None => {
                 let from = self.exchanges.peer(peer);
-                from.status.rejects += 1;
                 let server = from.status.address;
                 let user = request::user_name(&self.config, &subject);
                 let user = String::from_utf8_lossy(&user).into_owned();
-                self.out.push_back(Output::Report(AaaReport::Refused { user, server }));
+                let report = if accepted {
+                    from.refuse(Unfit::NoIdentity);
+                    AaaReport::Nameless { user, server }
+                } else {
+                    from.status.rejects += 1;
+                    AaaReport::Refused { user, server }
+                };
+                self.out.push_back(Output::Report(report));
                 self.hold(now, &key, true);
                 self.answer(key, Verdict::Refused);
             }

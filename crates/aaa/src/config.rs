@@ -19,6 +19,8 @@ pub struct AaaConfig {
     pub profile: AaaProfile,
     /// For whom it asks.
     pub side: Side,
+    /// A gateway's User-Name is the interface identifier of the link-layer address (EUI-64).
+    pub eui64: bool,
     /// The User-Password of a gateway's requests; `None`: the profile's.
     pub password: Option<Vec<u8>>,
     /// NAS-Identifier, if there is one.
@@ -52,6 +54,7 @@ impl AaaConfig {
             accounting: Vec::new(),
             profile: AaaProfile::Rfc6572,
             side,
+            eui64: false,
             password: None,
             identifier: None,
             patience: Backoff::from_secs(1, 4, Some(3)),

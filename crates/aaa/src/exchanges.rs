@@ -280,6 +280,12 @@ impl<T> Exchanges<T> {
                 if is_unsigned && !from.status.refused.contains_key(&why) {
                     self.news.push_back(AaaReport::Unsigned { server: from.status.address });
                 }
+                let secret = [Unfit::Authenticator, Unfit::MessageAuthenticator];
+                if secret.contains(&why)
+                    && !secret.iter().any(|why| from.status.refused.contains_key(why))
+                {
+                    self.news.push_back(AaaReport::Secret { server: from.status.address });
+                }
                 return from.refuse(why);
             }
         };

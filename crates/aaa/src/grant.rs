@@ -1,5 +1,6 @@
 //! What an Access-Accept says.
 
+use alloc::format;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv6Addr};
 
@@ -46,6 +47,9 @@ impl Grant {
         let mut node = octets(AttributeType::MOBILE_NODE_IDENTIFIER).unwrap_or_default();
         // An identity has no zeros behind it.
         node.truncate(node.iter().rposition(|octet| *octet != 0).map_or(0, |last| last + 1));
+        if profile == AaaProfile::Paper && node.is_empty() {
+            node = interface_id(packet).unwrap_or_default();
+        }
         let node = Some(node).filter(|node| !node.is_empty());
         if side == Side::Gateway && node.is_none() {
             return None;
@@ -78,6 +82,13 @@ impl Grant {
             state: octets(AttributeType::STATE),
         })
     }
+}
+
+/// A host that is named by its interface identifier alone (Framed-Interface-Id, RFC 3162, 2.2): its 16 digits.
+fn interface_id(packet: &Packet) -> Option<Vec<u8>> {
+    let found = packet.first(AttributeType::FRAMED_INTERFACE_ID)?;
+    let id = <[u8; 8]>::try_from(&found.value[..]).ok().filter(|id| *id != [0; 8])?;
+    Some(format!("{:016x}", u64::from_be_bytes(id)).into_bytes())
 }
 
 fn is_anchors(address: Ipv6Addr) -> bool {

@@ -14,6 +14,18 @@ pub enum AaaReport {
         /// Says this server.
         server: SocketAddr,
     },
+    /// A host may be served, and the server does not say who it is.
+    Nameless {
+        /// Its User-Name.
+        user: String,
+        /// Says this server.
+        server: SocketAddr,
+    },
+    /// The first answer of a server that is not made with the secret.
+    Secret {
+        /// Which.
+        server: SocketAddr,
+    },
     /// A server does not answer.
     Silent {
         /// Which.
@@ -37,7 +49,19 @@ impl fmt::Display for AaaReport {
             AaaReport::Refused { user, server } => {
                 write!(f, "{user} may not be served, says {server}")
             }
-            AaaReport::Silent { server } => write!(f, "RADIUS: {server} does not answer"),
+            AaaReport::Nameless { user, server } => write!(
+                f,
+                "RADIUS: {server} accepted {user}, but named no host: have it send Mobile-Node-Identifier"
+            ),
+            AaaReport::Secret { server } => write!(
+                f,
+                "RADIUS: an answer of {server} is not made with this daemon's secret and is refused: secret_file has another secret \
+                 than the server, or the answer is forged"
+            ),
+            AaaReport::Silent { server } => write!(
+                f,
+                "RADIUS: {server} does not answer: it is away, or does not know this client, or has another secret"
+            ),
             AaaReport::Answers { server } => write!(f, "RADIUS: {server} answers again"),
             AaaReport::Unsigned { server } => write!(
                 f,

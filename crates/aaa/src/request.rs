@@ -33,12 +33,22 @@ pub(crate) enum Status {
 /// The User-Name of a host's interface.
 pub(crate) fn user_name(config: &AaaConfig, subject: &Subject) -> Vec<u8> {
     match (config.profile, &subject.node) {
+        _ if config.eui64 && config.side == Side::Gateway => eui64(&subject.link_layer),
         (AaaProfile::Paper, _) if config.side == Side::Gateway => {
             format!("{:0>16}", digits(&subject.link_layer, "")).into_bytes()
         }
         (_, Some(node)) => node.clone(),
         (_, None) => digits(&subject.link_layer, "-").into_bytes(),
     }
+}
+
+/// A link-layer address as the interface identifier that a host makes of it (modified EUI-64, RFC 4291, appendix A), 16 digits.
+fn eui64(link_layer: &[u8]) -> Vec<u8> {
+    let octets = match *link_layer {
+        [a, b, c, d, e, f] => [a ^ 2, b, c, 0xff, 0xfe, d, e, f].to_vec(),
+        _ => link_layer.to_vec(),
+    };
+    digits(&octets, "").into_bytes()
 }
 
 /// The User-Password of a request, if it has one: an anchor does not know any.

@@ -62,6 +62,8 @@ impl News<About> for Report {
             Report::Handover { .. } => "handover",
             Report::Left { .. } => "left",
             Report::Denied { .. } => "refused",
+            Report::Stranger { .. } => "stranger",
+            Report::Twice { .. } => "twice",
             Report::Restarted { .. } => "restarted",
             Report::Silent { .. } => "silent",
             Report::Answers { .. } => "answers",
@@ -74,6 +76,8 @@ impl News<About> for Report {
             | Report::Moved { node, .. }
             | Report::Handover { node, .. }
             | Report::Left { node, .. }
+            | Report::Stranger { node, .. }
+            | Report::Twice { node, .. }
             | Report::Denied { node: Some(node), .. } => node.to_string(),
             Report::Denied { with: peer, .. }
             | Report::Restarted { peer }
@@ -83,7 +87,14 @@ impl News<About> for Report {
     }
 
     fn warns(&self) -> bool {
-        matches!(self, Report::Denied { .. } | Report::Silent { .. } | Report::Restarted { .. })
+        matches!(
+            self,
+            Report::Denied { .. }
+                | Report::Stranger { .. }
+                | Report::Twice { .. }
+                | Report::Silent { .. }
+                | Report::Restarted { .. }
+        )
     }
 
     fn about(&self) -> About {
@@ -116,10 +127,20 @@ impl News<About> for Report {
                 why: Some(why.name().to_owned()),
                 ..About::default()
             },
-            Report::Denied { node, status, with } => About {
+            Report::Denied { node, status, with, .. } => About {
                 mn_id: node.as_ref().and_then(text),
                 with: Some(with.to_string()),
                 why: Some(status.name().map_or_else(|| status.0.to_string(), str::to_owned)),
+                ..About::default()
+            },
+            Report::Stranger { gateway, node } => {
+                About { mn_id: text(node), with: Some(gateway.to_string()), ..About::default() }
+            }
+            Report::Twice { node, link_layer, gateways: [from, with] } => About {
+                mn_id: text(node),
+                llid: Some(link_layer.to_string()),
+                with: Some(with.to_string()),
+                from: Some(from.to_string()),
                 ..About::default()
             },
             Report::Restarted { peer } | Report::Silent { peer } | Report::Answers { peer } => {

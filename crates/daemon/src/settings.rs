@@ -118,6 +118,8 @@ pub struct Radius {
     pub servers: Vec<RadiusServer>,
     /// How requests are worded.
     pub profile: AaaProfile,
+    /// A gateway calls hosts by the interface identifiers of their link-layer addresses.
+    pub eui64: bool,
     /// What this daemon is called there.
     pub identifier: Option<String>,
     /// File of the password of a gateway's requests.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use segue_clock::{Span, Time};
 use segue_datapath::{FlowCursor, FlowEntry, FlowPage, LinuxDatapath};
 use segue_keepalive::size::Direction;
-use segue_keepalive::{Counted, Estimates, LossVerdict, Why};
+use segue_keepalive::{Counted, Estimates, LossVerdict, Tau, Why};
 use segue_steering::Class;
 use segue_tunnel::host::Path;
 use segue_tunnel::{Anchor, End, Filter, Host, SourceChoice};
@@ -218,13 +218,18 @@ pub fn host_paths(host: &Host, datapath: &mut dyn LinuxDatapath, now: Time) -> V
                 status.loses_down = path.loss_verdict(Direction::Down).map(|v| loss_status(now, v));
                 status.k = client.config().k;
                 status.t_ka_ms = ms(client.config().t_ka);
-                status.tau_s = client.config().taus.iter().map(|t| t.rise.as_secs_f64()).collect();
+                (status.tau_s, status.tau_fall_s) = constants(&client.config().taus);
                 measured(&mut status, client.estimates());
             }
             counted(&mut status, u32::from(number), datapath, false);
             status
         })
         .collect()
+}
+
+/// Time constants in seconds: for worse samples, and for better ones.
+fn constants(taus: &[Tau]) -> (Vec<f64>, Vec<f64>) {
+    taus.iter().map(|tau| (tau.rise.as_secs_f64(), tau.fall.as_secs_f64())).unzip()
 }
 
 /// The anchor's paths.
@@ -234,6 +239,7 @@ pub fn anchor_paths(anchor: &Anchor, datapath: &mut dyn LinuxDatapath) -> Vec<Pa
         .map(|(slot, path)| {
             let (k, t_ka) = path.keepalive();
             let server = path.server();
+            let (tau_s, tau_fall_s) = constants(&server.config().taus);
             let mut status = PathStatus {
                 host: anchor.host_name(path.owner).unwrap_or_default().to_owned(),
                 name: path.name.clone(),
@@ -243,7 +249,8 @@ pub fn anchor_paths(anchor: &Anchor, datapath: &mut dyn LinuxDatapath) -> Vec<Pa
                 k,
                 t_ka_ms: ms(t_ka),
                 bound_ms: ms(path.detection_bound()),
-                tau_s: server.config().taus.iter().map(|t| t.rise.as_secs_f64()).collect(),
+                tau_s,
+                tau_fall_s,
                 ..PathStatus::default()
             };
             agreed(

@@ -3,7 +3,8 @@
 //!
 //! What must hold: no prefix is two nodes', at the anchor or at gateways (`unique`); each binding that is there has a tunnel
 //! to its gateway (`tunnel`); no flow goes to a binding that cannot carry it (`flow`), and the first packet of each goes on or
-//! nowhere in time (`answered`); where flows go by quality, none stays at a gateway that cannot be reached while its host has another (`reached`);
+//! nowhere in time (`answered`); one that somebody has ordered to an interface goes there whenever that can carry it
+//! (`ordered`); where flows go by quality, none stays at a gateway that cannot be reached while its host has another (`reached`);
 //! nobody is served whose registration has ended (`lapsed`), nor at a gateway that the anchor
 //! has left, whose word ends nothing any more (`former`); a start has all that was there before it (`restored`). In the end
 //! anchor and gateways agree with where each interface is, and with each other about its prefixes, which are those that it had
@@ -20,13 +21,13 @@ use core::net::{IpAddr, Ipv6Addr};
 
 use segue_clock::{DayClock, Rng, Span, Time, UnixTime};
 use segue_ip::{FlowKey, Prefix};
-use segue_keepalive::Config as Keepalive;
+use segue_keepalive::{Config as Keepalive, State};
 use segue_mobility::Pool;
 use segue_netem::LinkSpec;
 use segue_pmip::{
-    Access, Allowed, AttachBy, DATA_PORT, DECISION, Encapsulation, Identities, Identity, Lifetimes,
-    LinkLayer, Lma, LmaConfig, LmaInput, LmaWish, MOBILITY, Mag, MagConfig, MagInput, NodeId,
-    PeerAddress, SIGNALLING_PORT, Schedule as Placing, SessionState,
+    Access, Allowed, AttachBy, DATA_PORT, DECISION, Encapsulation, Flow, Identities, Identity,
+    Lifetimes, LinkLayer, Lma, LmaConfig, LmaInput, LmaWish, MOBILITY, Mag, MagConfig, MagInput,
+    NodeId, PeerAddress, Placed, SIGNALLING_PORT, Schedule as Placing, SessionState,
 };
 use segue_sim::net::Hop;
 use segue_sim::packet::UDP;
@@ -64,17 +65,18 @@ const UPLINK: u32 = 1;
 const LINK: u32 = 2;
 
 /// An anchor and its gateways as a protocol. Its orders: `attach GATEWAY NODE INTERFACE`, where the former gateway
-/// learns of it, `roam …`, where it does not, `detach GATEWAY NODE INTERFACE`, and `flow GATEWAY NODE PORT`, a flow to the
-/// node.
+/// learns of it, `roam …`, where it does not, `detach GATEWAY NODE INTERFACE`, `flow GATEWAY NODE PORT`, a flow to the
+/// node, and `place GATEWAY NODE PORT`: it is ordered to the node's first or second binding, as the port is even or odd.
 pub struct Pmip;
 
 fn order(rng: &mut Rng, gateway: usize) -> String {
     let (node, interface) = (rng.below(NODES.into()), rng.below(INTERFACES.into()));
-    match rng.below(10) {
+    match rng.below(11) {
         0..4 => format!("attach {gateway} {node} {interface}"),
         4..6 => format!("roam {gateway} {node} {interface}"),
         6..8 => format!("detach {gateway} {node} {interface}"),
-        _ => format!("flow {gateway} {node} {}", 1 + rng.below(6)),
+        8..10 => format!("flow {gateway} {node} {}", 1 + rng.below(6)),
+        _ => format!("place {gateway} {node} {}", 1 + rng.below(6)),
     }
 }
 
@@ -138,8 +140,8 @@ impl Protocol for Pmip {
 
     fn check_order(&self, words: &mut Words<'_>, hosts: &[HostShape]) -> Result<(), String> {
         let verb = words.next("the order")?;
-        if !["attach", "roam", "detach", "flow"].contains(&verb) {
-            return Err(format!("\"{verb}\" is none of attach, roam, detach, flow"));
+        if !["attach", "roam", "detach", "flow", "place"].contains(&verb) {
+            return Err(format!("\"{verb}\" is none of attach, roam, detach, flow, place"));
         }
         words.host(hosts)?;
         for what in ["the node", "the interface"] {
@@ -361,13 +363,40 @@ impl Domain {
         self.at_mag(gateway, MagInput::Detached { interface, station });
     }
 
-    /// A first packet to the first prefix of a node.
-    fn flow(&mut self, now: Time, n: u8, port: u16) {
-        let Some(prefix) = self.first.iter().find(|((owner, _), _)| *owner == n) else { return };
-        let Some(IpAddr::V6(network)) = prefix.1.first().map(|prefix| prefix.addr) else { return };
+    /// A flow to the first prefix of a node.
+    fn key(&self, n: u8, port: u16) -> Option<FlowKey> {
+        let prefix = self.first.iter().find(|((owner, _), _)| *owner == n)?;
+        let IpAddr::V6(network) = prefix.1.first()?.addr else { return None };
         let dst = Ipv6Addr::from_bits(network.to_bits() | 1).into();
         let src = Ipv6Addr::new(0x2001, 0xdba, 0, 0, 0, 0, 0, 9).into();
-        let key = FlowKey { src, dst, sport: 443, dport: port, protocol: 17, label: 0 };
+        Some(FlowKey { src, dst, sport: 443, dport: port, protocol: 17, label: 0 })
+    }
+
+    /// Somebody orders a flow to one of its node's bindings.
+    fn place(&mut self, n: u8, port: u16) {
+        let Some(key) = self.key(n, port) else { return };
+        let bid = Some(1 + port % 2);
+        self.stage.command(self.lma, |agent: &mut Anchor, io| {
+            agent.obey(io, At::Own(LmaInput::Place { key, bid }));
+        });
+    }
+
+    /// Whether the interface that somebody has ordered for a flow is there, and nothing speaks against it.
+    fn may_be_as_ordered(&self, key: &FlowKey, flow: &Flow) -> bool {
+        let lma = self.lma();
+        let prefix = Prefix::new(key.dst, 64).network();
+        let mut own = lma.sessions_of(&flow.node);
+        own.any(|(_, gateway, _, session)| {
+            Some(&session.link_layer) == flow.ordered()
+                && session.state == SessionState::Active
+                && (session.prefixes.contains(&prefix) || session.elsewhere().contains(&prefix))
+                && lma.measured(gateway).is_none_or(|(state, _)| state != State::Down)
+        })
+    }
+
+    /// A first packet to the first prefix of a node.
+    fn flow(&mut self, now: Time, n: u8, port: u16) {
+        let Some(key) = self.key(n, port) else { return };
         if self.lma().flow(&key).is_some() {
             return;
         }
@@ -436,6 +465,7 @@ impl Scene for Domain {
         let known = n < NODES.into() && last < INTERFACES.into() && gateway < self.mags.len();
         match verb {
             "flow" => self.flow(now, n as u8, last),
+            "place" => self.place(n as u8, last),
             "attach" | "roam" if known => {
                 let before = self.truth.insert(place, gateway);
                 if let Some(before) = before.filter(|before| *before != gateway && verb == "attach")
@@ -509,6 +539,10 @@ impl Scene for Domain {
                 session.node == flow.node && session.state == SessionState::Active
             });
             Violation::unless(good, "flow", || format!("{key} goes to {session:?}"))?;
+            let astray = flow.why != Placed::Decision && self.may_be_as_ordered(key, flow);
+            Violation::unless(!astray, "ordered", || {
+                format!("{key} is ordered to {:?} and goes to {session:?}", flow.ordered())
+            })?;
         }
         for place in every() {
             if let Some(gateway) = self.truth.get(&place)

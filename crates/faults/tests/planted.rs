@@ -76,6 +76,7 @@ const MISTAKES: [(u8, &str, &str); 49] = [
     (47, "mih", "function: whoever subscribes is not told who is there"),
     (48, "mih", "function: an event does not wait for the one before it"),
     (49, "mih", "function: renews the registration of somebody whom it does not know"),
+    (50, "pmip", "anchor: an order is not carried out when its interface is back"),
 ];
 
 /// Of those that PLANTED names (`3,18`), if it names any.

@@ -29,7 +29,7 @@ pub use names::{check_address, check_name};
 pub use network::{Address, End, EndAddress, Ends, Link, Node, PrefixText, RouteText, Ways};
 pub use part::{Part, known, tables, value};
 pub use paths::{PathKeys, Paths, SteeringKeys};
-pub use pmip::{HandoffKey, ScheduleKey, TechnologyKey};
+pub use pmip::{HandoffKey, ScheduleKey, TechnologyKey, WorthKeys};
 pub use source::{Mistake, Name, Source, hint, named, printable};
 pub use text::{text, text_up_to};
 pub use values::{Duration, Ratio};

@@ -1,9 +1,12 @@
 //! Words of Proxy Mobile IPv6 in the files of its daemons and in scenarios.
 
-use segue_pmip::Schedule;
+use anyhow::bail;
+use segue_pmip::{Rated, Schedule, Worth};
 use segue_wire::mih::codes::LinkType;
 use segue_wire::mobility::option::{AccessTechnology, Handoff};
 use serde::Deserialize;
+
+use crate::PrefixText;
 
 /// How flows are placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -17,6 +20,8 @@ pub enum ScheduleKey {
     Random,
     /// To the interface with the fewest flows.
     LeastLoaded,
+    /// To the cheapest interface; of equals to the one that is preferred most.
+    Preferred,
     /// To the interface that serves the flow's class best.
     Quality,
 }
@@ -41,6 +46,38 @@ pub enum TechnologyKey {
     Utran,
     /// 3GPP's fourth generation.
     EUtran,
+}
+
+/// What accesses are worth to an anchor.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WorthKeys {
+    /// Their kind; any.
+    technology: Option<TechnologyKey>,
+    /// The address of their gateway, or a prefix of several; any.
+    gateway: Option<PrefixText>,
+    /// Relative price per byte, 0.
+    price: Option<f64>,
+    /// Points of their own, 0.
+    preference: Option<f64>,
+}
+
+impl WorthKeys {
+    /// What it means to an anchor.
+    ///
+    /// # Errors
+    /// A price below zero, or no number.
+    pub fn validate(self) -> anyhow::Result<Rated> {
+        let (price, preference) = (self.price.unwrap_or(0.0), self.preference.unwrap_or(0.0));
+        if !(price.is_finite() && price >= 0.0 && preference.is_finite()) {
+            bail!("price must be zero or more, and preference a number");
+        }
+        Ok(Rated {
+            access: self.technology.map(TechnologyKey::code),
+            gateway: self.gateway.map(|PrefixText(prefix)| prefix),
+            worth: Worth { price, preference },
+        })
+    }
 }
 
 /// How a host came to an access (Handoff Indicator).
@@ -68,6 +105,7 @@ impl ScheduleKey {
             ScheduleKey::Hash => Schedule::Hash,
             ScheduleKey::Random => Schedule::Random,
             ScheduleKey::LeastLoaded => Schedule::LeastLoaded,
+            ScheduleKey::Preferred => Schedule::Preferred,
             ScheduleKey::Quality => Schedule::Quality,
         }
     }

@@ -31,8 +31,8 @@ mod peer;
 
 pub use lma::{
     Allowed, Authorization, DECISION, Flow, GreUse, LinkQuality, Lma, LmaConfig, LmaInput,
-    LmaOutput, LmaRecord, LmaWish, Nodes, Placed, Schedule, Session, SessionState, StoredLease,
-    StoredSession,
+    LmaOutput, LmaRecord, LmaWish, Nodes, Placed, Presence, Rated, Schedule, Session, SessionState,
+    StoredLease, StoredSession, Worth,
 };
 pub use mag::{
     Access, AttachBy, Encapsulation, FIXED_LINK_LOCAL, FIXED_MAC, HOSTS_MAX, Identities, Identity,
@@ -40,7 +40,7 @@ pub use mag::{
     StoredStation, Wish,
 };
 pub use names::{LinkLayer, NodeId};
-pub use news::{Cause, Refusal, Refused, Report, Why};
+pub use news::{Cause, Off, Refusal, Refused, Report, Why};
 pub use peer::{DATA_PORT, PeerAddress, SIGNALLING_PORT};
 
 /// The protocol number of the Mobility Header.

@@ -31,10 +31,12 @@ use crate::message::{Registration, Update, read};
 use crate::news::Why;
 use crate::peer::Ends;
 use crate::{LinkLayer, NodeId, PeerAddress, Refusal, Refused, Report};
-pub use config::{Allowed, GreUse, LmaConfig, Nodes, Schedule};
+pub use config::{Allowed, GreUse, LmaConfig, Nodes, Rated, Schedule, Worth};
 pub use flows::DECISION;
 use greet::Greeted;
-pub use io::{Authorization, LmaInput, LmaOutput, LmaRecord, LmaWish, StoredLease, StoredSession};
+pub use io::{
+    Authorization, LmaInput, LmaOutput, LmaRecord, LmaWish, Presence, StoredLease, StoredSession,
+};
 pub use state::{Flow, LinkQuality, Placed, Session, SessionState};
 use state::{Host, Notification, Order, Peer, Revocation, Stage, Unauthorized, Waiting};
 
@@ -81,6 +83,8 @@ pub struct Lma {
     numbers: [u64; 5],
     /// Since when answers to strangers are counted, and how many there were.
     strangers: (Time, u32),
+    /// Those that were named, and when.
+    named: BTreeMap<IpAddr, Time>,
     /// All records of earlier starts have come.
     started: bool,
     greeted: Greeted,
@@ -119,6 +123,7 @@ impl Lma {
             // Messages are numbered from anywhere, so that they are not those of an earlier start.
             numbers: [0, 0, config.seed & 0xffff, 0, config.seed >> 16 & 0xffff],
             strangers: (Time::ZERO, 0),
+            named: BTreeMap::new(),
             started: false,
             greeted: Greeted::default(),
             refused: Refused::new(),

@@ -3,7 +3,7 @@
 use alloc::collections::BTreeMap;
 use core::fmt;
 
-use segue_clock::Time;
+use segue_clock::{Span, Time, UnixTime};
 use segue_ip::Prefix;
 use segue_wire::mobility::Status;
 
@@ -66,6 +66,24 @@ pub enum Report {
         status: Status,
         /// The other end.
         with: PeerAddress,
+        /// With TIMESTAMP_MISMATCH: by how much the gateway's clock is off the anchor's, if the answer says so.
+        off: Option<Off>,
+    },
+    /// A gateway that may not register hosts wants to. Only an anchor says so, of each gateway once in a while.
+    Stranger {
+        /// Its address.
+        gateway: PeerAddress,
+        /// The host.
+        node: NodeId,
+    },
+    /// A host's interface goes to and fro between two gateways. Only an anchor says so, of each once in a while.
+    Twice {
+        /// The host.
+        node: NodeId,
+        /// Its interface.
+        link_layer: LinkLayer,
+        /// The gateways.
+        gateways: [PeerAddress; 2],
     },
     /// The other end has started anew.
     Restarted {
@@ -82,6 +100,65 @@ pub enum Report {
         /// The other end.
         peer: PeerAddress,
     },
+}
+
+/// By how much a clock is off another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Off {
+    /// It is ahead.
+    Ahead(Span),
+    /// It is behind.
+    Behind(Span),
+}
+
+impl Off {
+    /// That of a clock that shows this, while another shows that.
+    #[must_use]
+    pub fn of(this: UnixTime, that: UnixTime) -> Off {
+        match this >= that {
+            true => Off::Ahead(this.since(that)),
+            false => Off::Behind(that.since(this)),
+        }
+    }
+}
+
+impl fmt::Display for Off {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Off::Ahead(by) | Off::Behind(by)) = self;
+        let word = if matches!(self, Off::Ahead(_)) { "ahead of" } else { "behind" };
+        write!(f, "{:.1} s {word}", by.as_secs_f64())
+    }
+}
+
+/// Why a registration was refused, and what helps, in words.
+fn words(status: Status) -> &'static str {
+    match status {
+        Status::REASON_UNSPECIFIED => "the anchor does not say why",
+        Status::ADMINISTRATIVELY_PROHIBITED => "the host is at another gateway by now",
+        Status::INSUFFICIENT_RESOURCES => {
+            "the anchor has no room: see max_bindings, max_tunnels and pool"
+        }
+        Status::PROXY_REG_NOT_ENABLED => {
+            "the anchor, or its RADIUS server, does not serve this host"
+        }
+        Status::NOT_LMA_FOR_THIS_MOBILE_NODE => "the anchor's `nodes` do not list this host",
+        Status::MAG_NOT_AUTHORIZED_FOR_PROXY_REG => {
+            "the anchor's `gateways` do not list this gateway: add its proxy_coa there"
+        }
+        Status::NOT_AUTHORIZED_FOR_HOME_NETWORK_PREFIX => "the host may not have this prefix",
+        Status::TIMESTAMP_MISMATCH => "the clocks of gateway and anchor differ: set both, by NTP",
+        Status::TIMESTAMP_LOWER_THAN_PREV_ACCEPTED => "a later registration has come already",
+        Status::SEQUENCE_OUT_OF_WINDOW => "a registration with a higher number has come already",
+        Status::BCE_PBU_PREFIX_SET_DO_NOT_MATCH => "the host has other prefixes at the anchor",
+        Status::MISSING_HOME_NETWORK_PREFIX_OPTION => "it names no prefix",
+        Status::MISSING_MN_IDENTIFIER_OPTION => "it names no host",
+        Status::MISSING_HANDOFF_INDICATOR_OPTION => "it does not say how the host came",
+        Status::MISSING_ACCESS_TECH_TYPE_OPTION => "it does not say over which kind of access",
+        Status::GRE_KEY_OPTION_REQUIRED => {
+            "the anchor wants GRE: set encapsulation = \"gre\" at the gateway"
+        }
+        other => other.name().unwrap_or("for a reason that is not known here"),
+    }
 }
 
 /// Why what is for a host goes another way.
@@ -178,12 +255,28 @@ impl fmt::Display for Report {
             Report::Left { node, link_layer, why } => {
                 write!(f, "{node} ({link_layer}) is not registered any more: {}", why.name())
             }
-            Report::Denied { node, status, with } => {
-                let name = status.name().unwrap_or("unknown status");
+            Report::Denied { node, status, with, off } => {
                 write!(f, "{with}: registration")?;
                 node.as_ref().map_or(Ok(()), |node| write!(f, " of {node}"))?;
-                write!(f, " refused: {name} ({})", status.0)
+                write!(f, " refused: ")?;
+                match off {
+                    Some(off) => write!(
+                        f,
+                        "the gateway's clock is {off} the anchor's: set both, by NTP, or raise the anchor's timestamp_window"
+                    ),
+                    None => f.write_str(words(*status)),
+                }
             }
+            Report::Stranger { gateway, node } => write!(
+                f,
+                "{gateway} wants to register {node}, and `gateways` does not list it: if it is yours, add \"{}\" there",
+                gateway.address
+            ),
+            Report::Twice { node, link_layer, gateways: [one, other] } => write!(
+                f,
+                "{node}: {link_layer} goes to and fro between {one} and {other}: two machines seem to have this address (a copied \
+                 virtual machine has its original's)"
+            ),
             Report::Restarted { peer } => write!(f, "{peer} has started anew"),
             Report::Silent { peer } => write!(f, "{peer} does not answer"),
             Report::Answers { peer } => write!(f, "{peer} answers again"),

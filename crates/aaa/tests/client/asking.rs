@@ -82,6 +82,36 @@ fn papers_gateway_asks_as_it_does_and_reads_the_framed_prefix() {
 }
 
 #[test]
+fn a_host_may_be_asked_about_by_its_interface_identifier_and_be_named_by_it() {
+    let mut config = config(Side::Gateway);
+    (config.profile, config.eui64) = (AaaProfile::Paper, true);
+    let mut world = World::with(config);
+    let id = |octets: &[u8]| Attribute::octets(AttributeType::FRAMED_INTERFACE_ID, octets);
+    let named = [0x02, 0, 0, 0xff, 0xfe, 0, 0, 0x1a];
+    world.does(1, Does::Accept(vec![id(&named)]));
+    world.ask(0x1a);
+    let (_, request) = &world.sent_to(1, 1812)[0];
+    assert_eq!(request.first(AttributeType::USER_NAME).unwrap().value, b"000000fffe00001a");
+    let [(_, Verdict::Granted(grant))] = &world.verdicts[..] else { panic!() };
+    assert_eq!(grant.node.as_deref(), Some(&b"020000fffe00001a"[..]));
+    // An identity counts more; an identifier of another length, or of zeros, is none.
+    world.does(1, accepts(&[id(&named)]));
+    world.ask(2);
+    let (_, Verdict::Granted(grant)) = &world.verdicts[1] else { panic!() };
+    assert_eq!(grant.node.as_deref(), Some(&b"alice@example.org"[..]));
+    for (key, octets) in [(3, &named[..7]), (4, &[0; 8])] {
+        world.does(1, Does::Accept(vec![id(octets)]));
+        world.ask(key);
+        assert_eq!(world.verdicts.last(), Some(&(key, Verdict::Refused)));
+    }
+    // RFC 6572 has another attribute for it.
+    let mut world = World::gateway();
+    world.does(1, Does::Accept(vec![id(&named)]));
+    world.ask(1);
+    assert_eq!(world.verdicts, [(1, Verdict::Refused)]);
+}
+
+#[test]
 fn who_is_refused_is_not_asked_about_again_for_a_while() {
     let mut world = World::gateway();
     world.does(1, Does::Reject);
@@ -105,10 +135,14 @@ fn who_is_refused_is_not_asked_about_again_for_a_while() {
 fn a_challenge_and_an_acceptance_of_nobody_are_refusals() {
     for does in [Does::Challenge, Does::Accept(Vec::new())] {
         let mut world = World::gateway();
+        let is_challenge = matches!(does, Does::Challenge);
         world.does(1, does);
         world.ask(1);
         assert_eq!(world.verdicts, [(1, Verdict::Refused)]);
-        assert_eq!(world.server(1, 1812).rejects, 1);
+        assert_eq!(world.server(1, 1812).rejects, u64::from(is_challenge));
+        let said = world.reports[0].to_string();
+        let expected = if is_challenge { "may not be served" } else { "but named no host" };
+        assert!(said.contains(expected), "{said}");
     }
 }
 

@@ -50,6 +50,8 @@ fn a_wrong_secret_is_silence_and_counted() {
         world.deliver(from(at(1, 1812), bytes.unwrap()));
     }
     assert_eq!(world.refused(1, Unfit::Authenticator), 3);
+    let server = at(1, 1812);
+    assert_eq!(world.reports, [AaaReport::Secret { server }], "said once");
     assert_eq!((world.verdicts.len(), world.server(1, 1812).answers), (0, 0));
     world.run(s(8.0));
     assert_eq!(world.verdicts, [(1, segue_aaa::Verdict::Unanswered)]);

@@ -10,13 +10,14 @@ use anyhow::{Context, bail};
 use segue_clock::{DayClock, Span, Time, UnixTime};
 use segue_grammar::{
     Config, Duration, HandoffKey, PeerKeepaliveKeys, ScheduleKey, SteeringKeys, TechnologyKey,
+    WorthKeys,
 };
 use segue_ip::Prefix;
 use segue_mih::{Interest, MihfConfig};
 use segue_mobility::{Lifetime, Pool};
 use segue_pmip::{
     Access, Allowed, AttachBy, Encapsulation, HOSTS_MAX, Identities, Identity, Lifetimes,
-    LinkLayer, LmaConfig, MagConfig, NodeId, Nodes,
+    LinkLayer, LmaConfig, MagConfig, NodeId, Nodes, Rated,
 };
 use segue_wire::mih::codes::EventList;
 use segue_wire::mih::identity::LinkAddress;
@@ -79,8 +80,11 @@ pub struct LmaFile {
     pub flow_mobility: Option<bool>,
     /// Tell gateways of the prefixes that their hosts have elsewhere, true.
     pub flow_mobility_initiate: Option<bool>,
-    /// How flows are placed where nobody else decides: `static`, `hash`, `random`, `least-loaded` or `quality`; `static`.
+    /// How flows are placed where nobody else decides: `static`, `hash`, `random`, `least-loaded`, `preferred` or `quality`; `static`.
     pub schedule: Option<ScheduleKey>,
+    /// With `schedule = "preferred"` or `"quality"`: what accesses are worth; all the same.
+    #[serde(default)]
+    pub access: Vec<WorthKeys>,
     /// How the ways to gateways are measured; with `schedule = "quality"` as planned, else not.
     pub keepalive: Option<PeerKeepaliveKeys>,
     /// With `schedule = "quality"`: when flows move by choice.
@@ -284,6 +288,7 @@ impl LmaFile {
         let keepalive = PeerKeepaliveKeys::validate(keepalive, schedule == ScheduleKey::Quality)
             .context("[keepalive]")?;
         let steering = self.steering.validate(keepalive.as_ref().map(|probed| probed.t_ka))?;
+        let accesses = worth(self.access, schedule)?;
         let default = LmaConfig::new(address, pool, NO_CLOCK);
         let span = |key: Option<Duration>, usual| key.map_or(usual, |Duration(span)| span);
         let longest = span(self.lifetime, default.longest.span());
@@ -325,6 +330,7 @@ impl LmaFile {
                 flow_mobility: self.flow_mobility.unwrap_or(true),
                 flow_mobility_initiate: self.flow_mobility_initiate.unwrap_or(true),
                 schedule: schedule.schedule(),
+                accesses,
                 keepalive,
                 steering,
                 always_ask: self.every_flow.unwrap_or(false),
@@ -414,6 +420,21 @@ impl MagFile {
             relay,
         })
     }
+}
+
+/// What accesses are worth.
+fn worth(keys: Vec<WorthKeys>, schedule: ScheduleKey) -> anyhow::Result<Vec<Rated>> {
+    let counts = matches!(schedule, ScheduleKey::Preferred | ScheduleKey::Quality);
+    match (counts, keys.is_empty()) {
+        (false, false) => {
+            bail!("[[access]] counts with schedule = \"preferred\" or \"quality\" alone")
+        }
+        (true, true) if schedule == ScheduleKey::Preferred => {
+            bail!("schedule = \"preferred\" needs an [[access]] with a price or a preference")
+        }
+        _ => {}
+    }
+    keys.into_iter().map(|keys| keys.validate().context("[[access]]")).collect()
 }
 
 /// As many as the relay has room for.

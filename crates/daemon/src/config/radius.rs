@@ -27,6 +27,9 @@ pub struct RadiusKeys {
     pub enabled: Option<bool>,
     /// How they are asked: `rfc6572` or `paper`; `rfc6572`.
     pub profile: Option<RadiusProfileKey>,
+    /// The User-Name of a gateway's requests: `profile`, as the profile has it, or `eui64`, the interface identifier of the
+    /// link-layer address; `profile`.
+    pub user_name: Option<UserNameKey>,
     /// What this daemon is called there (NAS-Identifier); none.
     pub identifier: Option<String>,
     /// File of the password that a gateway's requests have; that of the profile.
@@ -70,6 +73,16 @@ pub enum RadiusProfileKey {
     Rfc6572,
     /// As paper 3's gateway does.
     Paper,
+}
+
+/// What a gateway calls a host that it asks about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum UserNameKey {
+    /// As the profile has it.
+    Profile,
+    /// The interface identifier of its link-layer address (modified EUI-64).
+    Eui64,
 }
 
 /// Which answers must have a Message-Authenticator.
@@ -139,6 +152,7 @@ impl RadiusKeys {
                 RadiusProfileKey::Rfc6572 => AaaProfile::Rfc6572,
                 RadiusProfileKey::Paper => AaaProfile::Paper,
             },
+            eui64: self.user_name == Some(UserNameKey::Eui64),
             identifier: self.identifier.filter(|name| !name.is_empty()),
             password_file: self.password_file.filter(|file| !file.as_os_str().is_empty()),
             patience: Backoff { initial, longest, tries: Some(tries) },

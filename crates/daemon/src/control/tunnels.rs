@@ -261,8 +261,11 @@ pub struct PathStatus {
     /// The longest time until an outage is noticed, in milliseconds: T_Rmax (eq. 1) with the
     /// largest RTT seen, or the time that the questions in doubt take.
     pub bound_ms: f64,
-    /// Time constants of the averages in seconds.
+    /// Time constants of the averages in seconds, for samples that are worse than the average.
     pub tau_s: Vec<f64>,
+    /// The same for better samples: others where averages are asymmetric.
+    #[serde(default)]
+    pub tau_fall_s: Vec<f64>,
     /// Last round-trip time in milliseconds.
     pub rtt_last_ms: Option<f64>,
     /// Smallest.

@@ -327,7 +327,12 @@ impl OfHosts for Lma {
             LmaWish::Unbound { node, link_layer, why } => {
                 Ok(AaaInput::Ended { key: (node, link_layer), cause: cause(why) })
             }
-            LmaWish::Release(_) | LmaWish::Refuse(_) | LmaWish::Decide(_) => Err(wish),
+            LmaWish::Release(_)
+            | LmaWish::Refuse(_)
+            | LmaWish::Decide(_)
+            | LmaWish::Went { .. }
+            | LmaWish::Ended(_)
+            | LmaWish::Interface { .. } => Err(wish),
         }
     }
 
@@ -402,6 +407,7 @@ fn config(radius: &Radius, side: Side) -> anyhow::Result<AaaConfig> {
         counts: !accounting.is_empty(),
         accounting,
         profile: radius.profile,
+        eui64: radius.eui64,
         password: radius.password_file.as_deref().map(password).transpose()?,
         identifier: radius.identifier.clone(),
         patience: radius.patience,
@@ -496,6 +502,8 @@ impl News<About> for Told {
         match self {
             Told::Role(report) => report.kind(),
             Told::Radius(AaaReport::Refused { .. }) => "unauthorized",
+            Told::Radius(AaaReport::Nameless { .. }) => "radius_nameless",
+            Told::Radius(AaaReport::Secret { .. }) => "radius_secret",
             Told::Radius(AaaReport::Silent { .. }) => "radius_silent",
             Told::Radius(AaaReport::Answers { .. }) => "radius_answers",
             Told::Radius(AaaReport::Unsigned { .. }) => "radius_unsigned",
@@ -505,9 +513,12 @@ impl News<About> for Told {
     fn host(&self) -> String {
         match self {
             Told::Role(report) => report.host(),
-            Told::Radius(AaaReport::Refused { user, .. }) => user.clone(),
+            Told::Radius(AaaReport::Refused { user, .. } | AaaReport::Nameless { user, .. }) => {
+                user.clone()
+            }
             Told::Radius(
-                AaaReport::Silent { server }
+                AaaReport::Secret { server }
+                | AaaReport::Silent { server }
                 | AaaReport::Answers { server }
                 | AaaReport::Unsigned { server },
             ) => server.to_string(),
@@ -524,13 +535,16 @@ impl News<About> for Told {
     fn about(&self) -> About {
         match self {
             Told::Role(report) => report.about(),
-            Told::Radius(AaaReport::Refused { user, server }) => About {
+            Told::Radius(
+                AaaReport::Refused { user, server } | AaaReport::Nameless { user, server },
+            ) => About {
                 mn_id: Some(user.clone()),
                 with: Some(server.to_string()),
                 ..About::default()
             },
             Told::Radius(
-                AaaReport::Silent { server }
+                AaaReport::Secret { server }
+                | AaaReport::Silent { server }
                 | AaaReport::Answers { server }
                 | AaaReport::Unsigned { server },
             ) => About { with: Some(server.to_string()), ..About::default() },

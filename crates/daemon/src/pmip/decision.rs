@@ -56,6 +56,18 @@ impl From<FlowName> for FlowKey {
     }
 }
 
+/// What a flow has carried towards its host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct FlowRate {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes of these.
+    pub bytes: u64,
+    /// In the last second that was looked at, in kbit/s, once there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate_kbps: Option<f64>,
+}
+
 /// What whoever decides is told.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
@@ -82,7 +94,23 @@ pub enum Told {
         /// Its interface.
         llid: String,
     },
-    /// There is a flow.
+    /// It is about to leave: its flows go another way by now, if there is one.
+    GoingDown {
+        /// The host's identity.
+        mn_id: String,
+        /// Its interface.
+        llid: String,
+        /// Within this time.
+        within_ms: f64,
+    },
+    /// It does not leave after all.
+    Stays {
+        /// The host's identity.
+        mn_id: String,
+        /// Its interface.
+        llid: String,
+    },
+    /// There is a flow, or it goes another way than before.
     Flow {
         /// The flow.
         flow: FlowName,
@@ -92,10 +120,27 @@ pub enum Told {
         dscp: u8,
         /// Where it goes, or will if nobody decides.
         bid: u16,
-        /// An order within 20 ms decides where its first packet goes.
+        /// Why: `rule`, `decision` or `moved`.
+        why: &'static str,
+        /// Decide. If the flow is new, its first packet waits for that for 20 ms.
         asked: bool,
+        /// What it has carried.
+        #[serde(flatten)]
+        carried: FlowRate,
     },
-    /// Nothing has come of it for a while.
+    /// What a flow has carried: each second, if anything.
+    Rate {
+        /// The flow.
+        flow: FlowName,
+        /// The host's identity.
+        mn_id: String,
+        /// Where it goes.
+        bid: u16,
+        /// What.
+        #[serde(flatten)]
+        carried: FlowRate,
+    },
+    /// It is forgotten: nothing has come of it for a while, or no interface of its host can carry it, or the table is full.
     FlowEnded {
         /// The flow.
         flow: FlowName,

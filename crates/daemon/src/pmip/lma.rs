@@ -1,6 +1,7 @@
 //! The daemon of a local mobility anchor.
 
 mod deciding;
+mod rates;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
@@ -15,8 +16,8 @@ use segue_linux::monitor::Device;
 use segue_linux::raw::RawSocket;
 use segue_mih::{Foretold, Leaving, What};
 use segue_pmip::{
-    LinkLayer, Lma, LmaInput, LmaRecord, LmaWish, NodeId, PeerAddress, Refusal, Report,
-    SessionState,
+    Flow, LinkLayer, Lma, LmaInput, LmaRecord, LmaWish, NodeId, PeerAddress, Placed, Refusal,
+    Report, Schedule, SessionState,
 };
 use segue_wire::mih::identity::LinkAddress;
 use segue_wire::mobility::{Message, MobilityOption, Profile};
@@ -24,6 +25,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use tracing::warn;
 
+use self::rates::Rates;
 use super::aaa::{self, Asking, RadiusStatus, Told as News};
 use super::decision::{Decisions, Happened, Told};
 use super::quality::{self, LinkStatus, QualityStatus, Reporting};
@@ -133,6 +135,9 @@ pub struct FlowStatus {
     pub bid: u16,
     /// Why: `rule`, `decision` or `moved`.
     pub why: String,
+    /// The same in a sentence.
+    #[serde(default)]
+    pub because: String,
     /// What it has carried towards the host, in packets.
     pub packets: u64,
 }
@@ -198,6 +203,8 @@ pub struct Daemon {
     leaving: Leaving,
     /// The last flow that was looked at.
     looked_at: Option<FlowKey>,
+    /// What flows carry, for those who decide.
+    rates: Rates,
     began: Time,
     handovers: VecDeque<HandoverStatus>,
     _clamp: Clamp,
@@ -219,8 +226,12 @@ impl Daemon {
         let (now, idle) = (monotonic(), self.settings.flow_idle);
         let lma = &self.core.end.sockets.machine.machine;
         let (mut ended, mut last) = (Vec::new(), None);
+        let mut carry = Vec::new();
         for (key, flow) in lma.flows_after(self.looked_at.as_ref()).take(LOOKS) {
             let carried = self.core.end.traffic_carried(&Traffic::Flow(*key));
+            if self.decisions.is_some() && self.rates.look(now, *key, flow.since, &carried) {
+                carry.push(*key);
+            }
             let heard = carried.last_sent.unwrap_or(flow.since).max(flow.since);
             if now.since(heard) >= idle {
                 ended.push(*key);
@@ -228,15 +239,28 @@ impl Daemon {
             last = Some(*key);
         }
         self.looked_at = last;
-        if let Some(decisions) = &mut self.decisions {
-            ended.iter().for_each(|key| decisions.tell(&Told::FlowEnded { flow: (*key).into() }));
-        }
+        carry.iter().for_each(|key| self.tell_of_rate(key));
         if ended.is_empty() { Ok(()) } else { self.feed(Input::Own(LmaInput::FlowsEnded(ended))) }
     }
 
     /// How often the machine has refused something for this reason.
     fn refused(&self, why: Refusal) -> u64 {
         self.core.end.sockets.machine.machine.refused().get(&why).copied().unwrap_or(0)
+    }
+}
+
+/// Why a flow goes where it goes, in a sentence.
+fn because(flow: &Flow, schedule: Schedule) -> String {
+    let rule = schedule.name();
+    match (flow.why, flow.ordered()) {
+        (Placed::Decision, _) => "a program has ordered so".into(),
+        (Placed::Moved, Some(ordered)) => format!(
+            "a program has ordered it to {ordered}, which is away; meanwhile it goes as schedule = \"{rule}\" says"
+        ),
+        (Placed::Moved, None) => {
+            format!("its own interface is away; schedule = \"{rule}\" has placed it")
+        }
+        (Placed::Rule, _) => format!("schedule = \"{rule}\" has placed it"),
     }
 }
 
@@ -333,6 +357,7 @@ impl Role for Daemon {
             reporting,
             leaving: Leaving::default(),
             looked_at,
+            rates: Rates::default(),
             began,
             handovers,
             _clamp: clamp,
@@ -352,6 +377,11 @@ impl Role for Daemon {
             }
             LmaWish::Refuse(key) => self.core.end.refuse(&key),
             LmaWish::Decide(key) => self.tell_of_flow(&key, true),
+            LmaWish::Went { key, asked } => self.tell_of_flow(&key, asked),
+            LmaWish::Ended(key) => self.tell_of_end(&key),
+            LmaWish::Interface { node, link_layer, now } => {
+                self.tell_of_interface(&node, &link_layer, now);
+            }
             // The client's.
             LmaWish::Authorize { .. } | LmaWish::Bound { .. } | LmaWish::Unbound { .. } => {}
         }
@@ -447,7 +477,9 @@ impl Role for Daemon {
                 self.handovers.pop_front();
             }
         }
-        self.tell_of_bindings(report);
+        if let Report::Silent { .. } | Report::Answers { .. } = report {
+            self.tell_quality();
+        }
         Ok(())
     }
 
@@ -539,6 +571,7 @@ impl Role for Daemon {
                 mn_id: flow.node.to_string(),
                 bid: lma.session(flow.session)?.bid,
                 why: flow.why.name().to_owned(),
+                because: because(flow, lma.config().schedule),
                 packets: end.traffic_carried(&Traffic::Flow(*key)).sent_packets,
             })
         });

@@ -8,6 +8,7 @@ use segue_clock::{DayClock, Span};
 use segue_ip::Prefix;
 use segue_mobility::{Lifetime, Pool, TimestampOrder};
 use segue_wire::mobility::Profile;
+use segue_wire::mobility::option::AccessTechnology;
 
 use crate::{FIXED_LINK_LOCAL, NodeId};
 
@@ -54,6 +55,8 @@ pub struct LmaConfig {
     pub flow_mobility_initiate: bool,
     /// How flows are placed.
     pub schedule: Schedule,
+    /// What accesses are worth; of several that fit, the first counts.
+    pub accesses: Vec<Rated>,
     /// How the ways to gateways are measured; `None`: not at all.
     pub keepalive: Option<segue_keepalive::Config>,
     /// Which class a flow is of, and by how much better a way must be.
@@ -106,6 +109,7 @@ impl LmaConfig {
             flow_mobility: true,
             flow_mobility_initiate: true,
             schedule: Schedule::Static,
+            accesses: Vec::new(),
             keepalive: None,
             steering: segue_steering::Config::default(),
             always_ask: false,
@@ -148,6 +152,26 @@ pub enum Nodes {
     Listed(BTreeMap<NodeId, bool>),
 }
 
+/// What accesses are worth: those of a kind, at a gateway, or all.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rated {
+    /// Their kind; `None`: any.
+    pub access: Option<AccessTechnology>,
+    /// The addresses of their gateways; `None`: any.
+    pub gateway: Option<Prefix>,
+    /// What they are worth.
+    pub worth: Worth,
+}
+
+/// What an access is worth.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Worth {
+    /// Relative price per byte, 0 for free.
+    pub price: f64,
+    /// The more, the sooner it is used.
+    pub preference: f64,
+}
+
 /// How flows are placed when nobody else decides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Schedule {
@@ -160,6 +184,23 @@ pub enum Schedule {
     Random,
     /// To the interface with the fewest flows.
     LeastLoaded,
+    /// To the interface whose access is cheapest; of equals to the one that is preferred most. Back to it when that returns.
+    Preferred,
     /// To the interface that serves flows of its class best, and to another when that is better ([`segue_steering`]).
     Quality,
+}
+
+impl Schedule {
+    /// Its name in files.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Schedule::Static => "static",
+            Schedule::Hash => "hash",
+            Schedule::Random => "random",
+            Schedule::LeastLoaded => "least-loaded",
+            Schedule::Preferred => "preferred",
+            Schedule::Quality => "quality",
+        }
+    }
 }

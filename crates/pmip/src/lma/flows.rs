@@ -11,9 +11,9 @@ use segue_ip::{Binding as Bind, Exit, FlowKey, Forward, Output, Prefix, Traffic}
 use segue_clock::planted::fault;
 
 use super::Lma;
-use super::config::Schedule;
+use super::config::{Rated, Schedule, Worth};
 use super::io::LmaWish;
-use super::state::{Flow, Placed};
+use super::state::{Flow, Ordered, Placed};
 use crate::news::Cause;
 use crate::{NodeId, Report};
 
@@ -62,7 +62,9 @@ impl Lma {
         }
         let why = Placed::Rule;
         let session = self.schedule(now, prefix, &key, dscp, &usable);
-        let flow = Flow { node: node.clone(), session, why, since: now, dscp, tunnel: None };
+        let (node_of, since, choices) = (node.clone(), now, usable.len());
+        let (ordered, tunnel) = (None, None);
+        let flow = Flow { node: node_of, session, why, since, dscp, ordered, choices, tunnel };
         self.by_age.insert((now, key));
         self.of_host(now, &node, &key);
         self.flows.insert(key, flow);
@@ -93,10 +95,14 @@ impl Lma {
                 Some((self.schedule(now, prefix, key, dscp, &usable), Placed::Rule))
             }
         };
-        let Some((session, why)) = placed.filter(|_| self.flows.contains_key(key)) else {
-            return false;
-        };
-        self.assign(key, session, why);
+        let Some((session, why)) = placed else { return false };
+        let link_layer = self.sessions.get(&session).map(|at| at.value.link_layer.clone());
+        let Some(flow) = self.flows.get_mut(key) else { return false };
+        let ordered = link_layer.map(|link_layer| Ordered { session, link_layer });
+        flow.ordered = ordered.filter(|_| why == Placed::Decision);
+        if self.assign(key, session, why) {
+            self.tell_went(key, false);
+        }
         self.gone.clear();
         self.decided(key);
         true
@@ -109,11 +115,14 @@ impl Lma {
         }
     }
 
-    /// A flow goes to another binding, or for another reason.
-    pub(super) fn assign(&mut self, key: &FlowKey, session: u32, why: Placed) {
-        let Some(flow) = self.flows.get_mut(key) else { return };
-        flow.why = why;
+    /// A flow goes to another binding, or for another reason. Whether that changes anything.
+    pub(super) fn assign(&mut self, key: &FlowKey, session: u32, why: Placed) -> bool {
+        let Some(flow) = self.flows.get_mut(key) else { return false };
+        let reason = core::mem::replace(&mut flow.why, why);
         let before = core::mem::replace(&mut flow.session, session);
+        if (before, reason) == (session, why) {
+            return false;
+        }
         let gateway = |number: u32| self.sessions.get(&number).map(|at| at.peer);
         if before != session
             && let Some(way) = gateway(before).zip(gateway(session))
@@ -122,6 +131,14 @@ impl Lma {
         }
         *self.loads.entry(session).or_default() += 1;
         self.unload(before);
+        true
+    }
+
+    /// Whoever decides is told where a flow goes. Of one whose first packet waits it is told when that goes on.
+    pub(super) fn tell_went(&mut self, key: &FlowKey, asked: bool) {
+        if self.undecided.get(key).is_none() {
+            self.out.push_back(Output::Own(LmaWish::Went { key: *key, asked }));
+        }
     }
 
     /// A flow does not go to a binding any more.
@@ -176,6 +193,7 @@ impl Lma {
             let (traffic, exit) = (Traffic::Flow(*key), Exit::Tunnel(tunnel));
             self.out.push_back(Output::Withdraw(Forward::Bind(Bind { traffic, exit })));
         }
+        self.out.push_back(Output::Own(LmaWish::Ended(*key)));
     }
 
     fn of_host(&mut self, now: Time, node: &NodeId, key: &FlowKey) {
@@ -205,18 +223,32 @@ impl Lma {
                 continue;
             };
             let usable = self.usable(node, prefix);
+            if usable.is_empty() {
+                self.forget_flow(&key);
+                continue;
+            }
+            let Some(flow) = self.flows.get_mut(&key) else { continue };
+            let more = usable.len() > core::mem::replace(&mut flow.choices, usable.len());
             let Some(flow) = self.flows.get(&key) else { continue };
+            let (dscp, is_ordered) = (flow.dscp, flow.ordered.is_some());
+            let there = flow.ordered.as_ref().and_then(|ordered| self.among(ordered, &usable));
             let stays = usable.contains(&flow.session);
-            let returns = flow.why == Placed::Moved && self.config.schedule == Schedule::Static;
-            if !stays || returns {
-                if usable.is_empty() {
-                    self.forget_flow(&key);
-                    continue;
-                }
-                let dscp = flow.dscp;
+            let returns = self.config.schedule.returns(flow.why);
+            let goes = if let Some(session) = there.filter(|_| !fault(50)) {
+                Some((session, Placed::Decision))
+            } else if !stays || returns {
                 let session = self.schedule(now, prefix, &key, dscp, &usable);
-                let is_own = self.holds(session, prefix) || self.is_by_quality();
-                self.assign(&key, session, if is_own { Placed::Rule } else { Placed::Moved });
+                let is_own = self.holds(session, prefix) || self.config.schedule.is_anywhere();
+                let is_rule = is_own && !is_ordered;
+                Some((session, if is_rule { Placed::Rule } else { Placed::Moved }))
+            } else {
+                None
+            };
+            let changed = goes.is_some_and(|(session, why)| self.assign(&key, session, why));
+            let asked = self.deciding && there.is_none() && usable.len() > 1;
+            let again = asked && more && !is_ordered;
+            if changed || again {
+                self.tell_went(&key, asked);
             }
             if self.undecided.get(&key).is_none() {
                 self.lead(&key);
@@ -259,6 +291,39 @@ impl Lma {
         self.owner(key).map_or(Vec::new(), |(prefix, node)| self.usable(&node, prefix))
     }
 
+    /// The cheapest of some bindings; of equals the one that is preferred most, then this one, then the first.
+    fn preferred(&self, own: u32, usable: &[u32]) -> u32 {
+        let mut best = (own, self.worth(own));
+        for number in usable.iter().copied() {
+            let worth = self.worth(number);
+            let cheaper = best.1.price.total_cmp(&worth.price);
+            if cheaper.then(worth.preference.total_cmp(&best.1.preference)).is_gt() {
+                best = (number, worth);
+            }
+        }
+        best.0
+    }
+
+    /// What an operator thinks of a binding's access.
+    pub(super) fn worth(&self, number: u32) -> Worth {
+        let Some(at) = self.sessions.get(&number) else { return Worth::default() };
+        let is_it = |rated: &&Rated| {
+            rated.access.is_none_or(|access| access == at.value.access)
+                && rated.gateway.is_none_or(|prefix| prefix.contains(at.peer.address))
+        };
+        self.config.accesses.iter().find(is_it).map_or(Worth::default(), |rated| rated.worth)
+    }
+
+    /// The binding of the interface that was ordered, if it is among these.
+    fn among(&self, ordered: &Ordered, usable: &[u32]) -> Option<u32> {
+        let is_it = |number: &&u32| {
+            let named = || self.sessions.get(number).map(|at| &at.value.link_layer);
+            let is_named = || ordered.link_layer.is_known() && named() == Some(&ordered.link_layer);
+            **number == ordered.session || is_named()
+        };
+        usable.iter().find(is_it).copied()
+    }
+
     fn holds(&self, session: u32, prefix: Prefix) -> bool {
         self.holders.get(&prefix).is_some_and(|all| all.contains(&session))
     }
@@ -276,6 +341,7 @@ impl Lma {
         let first = own.unwrap_or(usable[0]);
         match self.config.schedule {
             Schedule::Static => first,
+            Schedule::Preferred => self.preferred(first, usable),
             Schedule::Hash => {
                 let mut hasher = Fnv::default();
                 (key.src, key.sport, key.dport, key.protocol, key.label).hash(&mut hasher);
@@ -293,6 +359,22 @@ impl Lma {
                 usable.iter().copied().min_by_key(there).unwrap_or(first)
             }
         }
+    }
+}
+
+impl Schedule {
+    /// Whether flows go back to where they belong, or on to where they would rather go, when an interface comes.
+    fn returns(self, why: Placed) -> bool {
+        match self {
+            Schedule::Static => why == Placed::Moved,
+            Schedule::Preferred => true,
+            Schedule::Hash | Schedule::Random | Schedule::LeastLoaded | Schedule::Quality => false,
+        }
+    }
+
+    /// Whether any interface may be the one where it places a flow, whatever the flow's prefix.
+    fn is_anywhere(self) -> bool {
+        matches!(self, Schedule::Quality | Schedule::Preferred)
     }
 }
 

@@ -140,6 +140,24 @@ pub enum LmaWish {
     Refuse(FlowKey),
     /// Ask who decides where this flow goes, and say it ([`LmaInput::Place`]).
     Decide(FlowKey),
+    /// A flow goes another way than before, or for another reason, or could go more ways: whoever decides is told.
+    Went {
+        /// The flow.
+        key: FlowKey,
+        /// Nobody's order says where it goes: who decides is asked again. It does not wait for that.
+        asked: bool,
+    },
+    /// A flow is forgotten: whoever decides is told.
+    Ended(FlowKey),
+    /// What has become of a host's interface: whoever decides is told.
+    Interface {
+        /// The host.
+        node: NodeId,
+        /// Its interface.
+        link_layer: LinkLayer,
+        /// What.
+        now: Presence,
+    },
     /// Find out whether this may be registered, and say it ([`LmaInput::Authorized`]). Its gateway waits.
     Authorize {
         /// The host.
@@ -171,6 +189,19 @@ pub enum LmaWish {
         /// Why.
         why: Why,
     },
+}
+
+/// What has become of a host's interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// It is at a gateway, and was not, or was at another.
+    There,
+    /// It is about to leave, within this time.
+    GoingDown(Span),
+    /// It does not leave after all.
+    Stays,
+    /// It has left.
+    Left,
 }
 
 /// What an anchor asks of its driver.

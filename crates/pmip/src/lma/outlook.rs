@@ -4,11 +4,13 @@
 use alloc::vec::Vec;
 
 use segue_clock::{Span, Time};
+use segue_ip::Output;
 
 use super::Lma;
-use super::state::Session;
-use crate::LinkLayer;
+use super::io::{LmaWish, Presence};
+use super::state::{Session, SessionState};
 use crate::news::Cause;
+use crate::{LinkLayer, NodeId};
 
 /// How long after the time that was foretold an interface that is still there is taken for one that stays.
 const GRACE: Span = Span::from_secs(2);
@@ -57,6 +59,7 @@ impl Lma {
                 session.leaves = Some(until);
                 self.fading.insert((until, number));
             }
+            self.tell_presence(number, Presence::GoingDown(within));
             self.turn(now, number, Cause::GoingDown);
         }
     }
@@ -65,6 +68,7 @@ impl Lma {
     pub(super) fn recovered(&mut self, now: Time, link_layer: &LinkLayer) {
         for number in self.numbers_of(link_layer) {
             if self.stays(now, number) {
+                self.tell_presence(number, Presence::Stays);
                 self.turn(now, number, Cause::Back);
             }
         }
@@ -80,8 +84,23 @@ impl Lma {
             .collect();
         for number in due {
             self.stays(now, number);
+            self.tell_presence(number, Presence::Stays);
             self.turn(now, number, Cause::Back);
         }
+    }
+
+    /// Whoever decides is told what has become of a binding's interface.
+    pub(super) fn tell_presence(&mut self, number: u32, now: Presence) {
+        let Some(at) = self.sessions.get(&number) else { return };
+        if at.value.state == SessionState::Active {
+            let (node, link_layer) = (at.value.node.clone(), at.value.link_layer.clone());
+            self.tell_interface(node, link_layer, now);
+        }
+    }
+
+    /// The same of an interface that has no binding any more.
+    pub(super) fn tell_interface(&mut self, node: NodeId, link_layer: LinkLayer, now: Presence) {
+        self.out.push_back(Output::Own(LmaWish::Interface { node, link_layer, now }));
     }
 
     /// What is for a host goes where it should now.

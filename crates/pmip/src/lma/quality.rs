@@ -12,7 +12,7 @@ use segue_steering::{Class, PathId, PathView, Steering, classify};
 use segue_wire::Probe;
 
 use super::Lma;
-use super::config::Schedule;
+use super::config::Worth;
 use super::state::{LinkQuality, Placed};
 use crate::heart;
 use crate::keepalive::{self, Keepalive, Outcome};
@@ -125,7 +125,8 @@ impl Lma {
             let rate_kbps = session.link(now).rate_kbps;
             let view = view(session.bid, peer.keepalive.as_ref(), usable, since);
             let rate_bps = rate_kbps.map(|kbps| f64::from(kbps) * 1e3);
-            Some((number, PathView { rate_bps, ..view }))
+            let Worth { price, preference } = self.worth(number);
+            Some((number, PathView { rate_bps, price, preference, ..view }))
         };
         self.active(host).into_iter().filter_map(view).collect()
     }
@@ -196,18 +197,18 @@ impl Lma {
             let to = views.iter().find(|(_, view)| Some(view.id) == path).map(|(n, _)| *n);
             let Some(to) = to.filter(|to| *to != flow.session) else { continue };
             if self.flow_usable(&key).contains(&to) {
-                self.assign(&key, to, Placed::Rule);
+                // One that was ordered elsewhere goes back there.
+                let is_ordered = flow.ordered.is_some();
+                let why = if is_ordered { Placed::Moved } else { Placed::Rule };
+                if self.assign(&key, to, why) {
+                    self.tell_went(&key, false);
+                }
                 self.lead(&key);
             } else if let Some(host) = self.hosts.get_mut(node) {
                 host.settled = Default::default();
             }
         }
         self.tell_gone(now, node, Cause::Better);
-    }
-
-    /// Whether flows are placed by quality.
-    pub(super) fn is_by_quality(&self) -> bool {
-        self.config.schedule == Schedule::Quality
     }
 }
 

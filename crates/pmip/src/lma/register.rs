@@ -15,11 +15,13 @@ use segue_clock::planted::fault;
 use super::Lma;
 use super::answer::Answer;
 use super::config::Nodes;
-use super::io::LmaRecord;
+use super::io::{LmaRecord, Presence};
 use super::lookup::Found;
-use super::state::{LinkQuality, SESSION, Session, SessionState, Stage, WAITING, Waiting, Way};
+use super::state::{
+    LinkQuality, Roams, SESSION, Session, SessionState, Stage, WAITING, Waiting, Way,
+};
 use crate::message::{Registration, Update};
-use crate::news::{Cause, Why};
+use crate::news::{Cause, Off, Why};
 use crate::{NodeId, PeerAddress, Refusal, Report};
 
 /// Most registrations that wait for the end of another binding.
@@ -28,6 +30,12 @@ const WAITING_MAX: usize = 4_096;
 /// Most interfaces of a host, and most prefixes: what it has elsewhere fits into one message.
 const INTERFACES_MAX: usize = 16;
 const PREFIXES_MAX: usize = 48;
+/// Most gateways that are named though they are not allowed, and how long each is not named again.
+const NAMED_MAX: usize = 16;
+const NAMED_AGAIN: Span = Span::from_secs(3_600);
+/// So many moves between the same two gateways within this time are to and fro: nobody walks so.
+const TWICE: u32 = 6;
+const TO_AND_FRO: Span = Span::from_secs(30);
 /// Most answers to strangers in a second.
 const STRANGERS_MAX: u32 = 10;
 
@@ -102,11 +110,43 @@ impl Lma {
             if self.may_answer_stranger(now) {
                 self.acknowledge(update, answer);
             }
+            self.name_stranger(now, update);
             return;
         }
         let (node, with) = (update.asked.node.clone(), update.proxy_coa());
-        self.report(Report::Denied { node, status, with });
+        let off = own_time.zip(update.asked.timestamp).map(|(own, sent)| Off::of(sent, own));
+        self.report(Report::Denied { node, status, with, off });
         self.acknowledge(update, answer);
+    }
+
+    /// Names a gateway that is not allowed. A forger of addresses writes no more than a few lines.
+    fn name_stranger(&mut self, now: Time, update: &Update) {
+        let Some(node) = update.asked.node.clone() else { return };
+        let gateway = update.ends.peer.0;
+        self.named.retain(|_, at| now < *at + NAMED_AGAIN);
+        if self.named.len() < NAMED_MAX && !self.named.contains_key(&gateway) {
+            self.named.insert(gateway, now);
+            self.report(Report::Stranger { gateway: gateway.into(), node });
+        }
+    }
+
+    /// An interface is at another gateway. One that goes to and fro is that of two machines, perhaps.
+    fn roams(&mut self, now: Time, number: u32, from: PeerAddress, to: PeerAddress) {
+        let Some(session) = self.sessions.value_mut(&number) else { return };
+        let roams = &mut session.roams;
+        if roams.between != Some((to, from)) && roams.between != Some((from, to))
+            || now.since(roams.since) > TO_AND_FRO
+        {
+            *roams = Roams { between: Some((from, to)), since: now, ..*roams };
+            roams.count = 0;
+        }
+        roams.count += 1;
+        if roams.count < TWICE || roams.said.is_some_and(|at| now < at + NAMED_AGAIN) {
+            return;
+        }
+        roams.said = Some(now);
+        let (node, link_layer) = (session.node.clone(), session.link_layer.clone());
+        self.report(Report::Twice { node, link_layer, gateways: [from, to] });
     }
 
     fn may_answer_stranger(&mut self, now: Time) -> bool {
@@ -289,6 +329,7 @@ impl Lma {
             link_local: None,
             told: None,
             asked: None,
+            roams: Roams::default(),
         };
         let (peer, until) = (update.proxy_coa(), lifetime.end(now));
         let displaced = match self.sessions.enter(number, Binding { peer, until, value: session }) {
@@ -327,6 +368,7 @@ impl Lma {
         }
         self.accept(number, update);
         self.tell_bound(number);
+        self.tell_presence(number, Presence::There);
         self.gone.clear();
         self.follow(now, &node);
         self.tell_gone(now, &node, Cause::Back);
@@ -365,9 +407,14 @@ impl Lma {
         if moved || update.asked.handoff != Some(Handoff::REREGISTRATION) {
             (value.told, value.asked) = (None, None);
         }
+        let was_there = value.state == SessionState::Active;
         if value.link_layer != link_layer {
             self.tell_unbound(node.clone(), value.link_layer.clone(), Why::Displaced);
+            if was_there {
+                self.tell_interface(node.clone(), value.link_layer.clone(), Presence::Left);
+            }
         }
+        let same = !moved && was_there && same_access && value.link_layer == link_layer;
         (value.link_layer, value.access) = (link_layer.clone(), access);
         value.state = SessionState::Active;
         // There is room: it was there a moment ago.
@@ -376,13 +423,18 @@ impl Lma {
         self.encapsulate(number, update.wants_gre());
         self.accept(number, update);
         self.tell_bound(number);
+        if !same {
+            self.tell_presence(number, Presence::There);
+        }
         self.gone.clear();
         self.follow(now, &node);
         let is_keyed = self.session(number).is_some_and(|session| session.gre.is_some());
         self.take_back(was.filter(|_| !is_keyed));
         if moved {
+            self.roams(now, number, before, peer);
+            // One move, also of flows that were elsewhere while the interface was nowhere.
             let flows = self.loads.get(&number).copied().unwrap_or(0);
-            *self.gone.entry((before, peer)).or_default() += flows;
+            self.gone = BTreeMap::from([((before, peer), flows)]);
         }
         self.tell_gone(now, &node, if moved { Cause::Moved } else { Cause::Back });
         // The gateway has the host, whatever it was to be told of an earlier stay.
@@ -441,6 +493,7 @@ impl Lma {
         };
         let (node, prefixes) = (at.value.node.clone(), at.value.prefixes.clone());
         if at.value.state == SessionState::Active {
+            self.tell_presence(number, Presence::Left);
             self.sessions.renew(&number, until);
             if let Some(session) = self.sessions.value_mut(&number) {
                 session.state = SessionState::Leaving;
@@ -481,6 +534,10 @@ impl Lma {
             host.sessions.remove(&number);
         }
         self.leave_link_layer(&value, number);
+        if value.state == SessionState::Active {
+            // One that has left was told of then.
+            self.tell_interface(value.node.clone(), value.link_layer.clone(), Presence::Left);
+        }
         self.store(number);
         self.notifications.retain(|_, open| !open.is_of(number));
         self.follow(now, &value.node);

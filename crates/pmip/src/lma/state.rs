@@ -88,6 +88,18 @@ pub struct Session {
     /// What its gateway knows of the host's other interfaces, and what it was told last.
     pub(super) told: Option<Elsewhere>,
     pub(super) asked: Option<Elsewhere>,
+    /// Its moves of late.
+    pub(super) roams: Roams,
+}
+
+/// Moves between the same two gateways.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Roams {
+    pub(super) between: Option<(PeerAddress, PeerAddress)>,
+    pub(super) since: Time,
+    pub(super) count: u32,
+    /// When somebody was told.
+    pub(super) said: Option<Time>,
 }
 
 impl Session {
@@ -257,8 +269,28 @@ pub struct Flow {
     pub since: Time,
     /// Its differentiated services code point.
     pub dscp: u8,
+    /// Where somebody has ordered it to go. The order holds while that interface is away.
+    pub(super) ordered: Option<Ordered>,
+    /// How many bindings could carry it when that was looked at last.
+    pub(super) choices: usize,
     /// The tunnel that it was bound to.
     pub(super) tunnel: Option<u32>,
+}
+
+impl Flow {
+    /// The interface where somebody has ordered it to go, also while that is away.
+    #[must_use]
+    pub fn ordered(&self) -> Option<&LinkLayer> {
+        self.ordered.as_ref().map(|ordered| &ordered.link_layer)
+    }
+}
+
+/// The interface that somebody has ordered for a flow: by its binding, and by its name, since it may have another binding when it
+/// is back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Ordered {
+    pub(super) session: u32,
+    pub(super) link_layer: LinkLayer,
 }
 
 /// Why a flow goes where it goes.
@@ -268,7 +300,7 @@ pub enum Placed {
     Rule,
     /// Somebody decided so.
     Decision,
-    /// Where it was cannot be reached any more.
+    /// Where it was, or where somebody has ordered it to go, cannot be reached.
     Moved,
 }
 

@@ -10,7 +10,7 @@ use segue_clock::planted::fault;
 
 use super::Lma;
 use super::io::{LmaRecord, StoredLease, StoredSession};
-use super::state::{LinkQuality, Order, SESSION, Session, SessionState, Way};
+use super::state::{LinkQuality, Order, Roams, SESSION, Session, SessionState, Way};
 use crate::news::Why;
 use crate::{DATA_PORT, NodeId, PeerAddress};
 
@@ -93,6 +93,7 @@ impl Lma {
             link_local: stored.link_local,
             told: None,
             asked: None,
+            roams: Roams::default(),
         };
         let displaced = match self.sessions.enter(number, Binding { peer: gateway, until, value }) {
             Err(_) => return,

@@ -6,7 +6,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv6Addr};
 
-use segue_clock::{Span, Time};
+use segue_clock::{Span, Time, UnixTime};
 use segue_ip::{Forward, Output};
 use segue_mobility::{Backoff, Lifetime, Retransmission, Silence};
 use segue_wire::mobility::body::{BindingAcknowledgement, BindingUpdate};
@@ -21,7 +21,7 @@ use super::io::Wish;
 use super::state::{Event, Next, StationState};
 use super::station::{Place, Station, Task};
 use crate::message::{ANY_PREFIX, Registration, datagram};
-use crate::news::Why;
+use crate::news::{Off, Why};
 use crate::peer::Ends;
 use crate::{NodeId, Refusal, Report};
 
@@ -350,7 +350,7 @@ impl Mag {
             return Ok(());
         }
         if !answer.status.is_accepted() {
-            self.denied(now, &place, node, answer, from);
+            self.denied(now, &place, node, answer, told.timestamp, from);
             return Ok(());
         }
         self.closed(&place);
@@ -435,10 +435,14 @@ impl Mag {
         place: &Place,
         node: NodeId,
         answer: &BindingAcknowledgement,
+        anchors: Option<UnixTime>,
         from: IpAddr,
     ) {
         let status = answer.status;
-        self.report(Report::Denied { node: Some(node), status, with: from.into() });
+        // The answer then has the anchor's time.
+        let anchors = anchors.filter(|_| status == Status::TIMESTAMP_MISMATCH);
+        let off = anchors.map(|anchors| Off::of(self.config.clock.at(now), anchors));
+        self.report(Report::Denied { node: Some(node), status, with: from.into(), off });
         let Some(at) = self.stations.get_mut(place) else { return };
         let hurry = at.hurried < HURRIED_MAX;
         at.hurried += 1;

@@ -146,6 +146,45 @@ fn each_check_has_its_status_and_the_first_that_fails_counts() {
     }
     let denied = |report: &&Report| matches!(report, Report::Denied { .. });
     assert_eq!(domain.reports.iter().filter(denied).count(), 9, "but of strangers");
+    // The log says it in words, and by how much clocks differ.
+    let said: Vec<String> = domain.reports.iter().filter(denied).map(ToString::to_string).collect();
+    let all = said.join("\n");
+    assert!(all.contains("the gateway's clock is 0.3 s behind the anchor's"), "{all}");
+    assert!(all.contains("the anchor's `nodes` do not list this host"), "{all}");
+    for report in &said {
+        let (_, why) = report.split_once("refused: ").unwrap();
+        assert!(!why.contains('_') || why.contains('`') || why.contains("window"), "{report}");
+    }
+    let named: Vec<String> = domain
+        .reports
+        .iter()
+        .filter(|report| matches!(report, Report::Stranger { .. }))
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(named.len(), 1);
+    assert!(named[0].starts_with("fd00::9 wants to register"), "{named:?}");
+    assert!(named[0].ends_with("add \"fd00::9\" there"), "{named:?}");
+}
+
+#[test]
+fn a_gateway_that_is_not_listed_is_named_once_in_an_hour_and_a_flood_of_them_is_not() {
+    let mut domain = Domain::new(0);
+    let named = |domain: &Domain| {
+        domain.reports.iter().filter(|report| matches!(report, Report::Stranger { .. })).count()
+    };
+    for (at, expected) in [(1.0, 1), (1_000.0, 1), (3_700.0, 2)] {
+        domain.run(s(at));
+        let mut stranger = Asked::new(&domain, 1);
+        stranger.from = "2001:db8:9::9".parse().unwrap();
+        status(&mut domain, &stranger);
+        assert_eq!(named(&domain), expected, "after {at} s");
+    }
+    for n in 0..100 {
+        let mut stranger = Asked::new(&domain, 1);
+        stranger.from = std::net::Ipv6Addr::new(0x2001, 0xdb8, 9, 0, 0, 0, 1, n);
+        status(&mut domain, &stranger);
+    }
+    assert_eq!(named(&domain), 17);
 }
 
 #[test]

@@ -6,8 +6,9 @@ use segue_clock::Span;
 use segue_ip::{FlowKey, Input, Prefix, Traffic};
 use segue_pmip::{
     Cause, DECISION, Identity, LmaConfig, LmaInput, LmaWish, MagConfig, PREFERENCE, PeerAddress,
-    Placed, Report, Schedule, VENDOR,
+    Placed, Presence, Rated, Report, Schedule, VENDOR, Worth,
 };
+use segue_wire::mobility::option::AccessTechnology;
 use segue_wire::mobility::{Body, Message, MobilityOption, UpdateNotificationFlags};
 use segue_wire::nd::{self, Preference};
 
@@ -166,6 +167,51 @@ fn when_an_access_goes_its_flows_are_on_the_other_in_the_same_instant_and_come_b
 }
 
 #[test]
+fn a_move_is_one_handover_also_of_a_host_whose_flows_were_elsewhere_meanwhile() {
+    let (mut domain, [first, _]) = of_two(3, lma_config(), |_| {});
+    let keys: Vec<FlowKey> = (1..=3).map(|port| flow(first, port)).collect();
+    keys.iter().for_each(|key| drop(first_packet(&mut domain, *key)));
+    domain.attach(2, station(1));
+    domain.run(s(3.0));
+    assert_eq!(handovers(&domain), [(Cause::Moved, mag(0), mag(2), 3)]);
+    domain.detach(2, station(1));
+    domain.run(s(4.0));
+    domain.attach(0, station(1));
+    domain.run(s(6.0));
+    let all = [
+        (Cause::Moved, mag(0), mag(2), 3),
+        (Cause::Left, mag(2), mag(1), 3),
+        (Cause::Moved, mag(2), mag(0), 3),
+    ];
+    assert_eq!(handovers(&domain), all);
+    keys.iter().for_each(|key| assert_eq!(goes(&domain, *key), Some(mag(0).into())));
+}
+
+#[test]
+fn an_address_that_goes_to_and_fro_between_two_gateways_is_named_once() {
+    let mut domain = Domain::new(2);
+    let twice = |domain: &Domain| {
+        let named = domain.reports.iter().filter(|report| matches!(report, Report::Twice { .. }));
+        named.map(ToString::to_string).collect::<Vec<_>>()
+    };
+    // Two machines with one address: each shows itself at its own gateway.
+    for n in 0..20 {
+        domain.attach(n % 2, station(1));
+        domain.run(domain.now + Span::from_secs(2));
+    }
+    let named = twice(&domain);
+    assert_eq!(named.len(), 1, "{named:?}");
+    assert!(named[0].contains("02:00:00:00:00:01 goes to and fro between"), "{named:?}");
+    // A host that walks there and back does so slowly.
+    let mut domain = Domain::new(2);
+    for n in 0..20 {
+        domain.attach(n % 2, station(1));
+        domain.run(domain.now + Span::from_secs(20));
+    }
+    assert_eq!(twice(&domain), [""; 0]);
+}
+
+#[test]
 fn without_flow_mobility_a_prefix_goes_to_its_own_interface_or_nowhere() {
     let mut config = lma_config();
     config.flow_mobility = false;
@@ -254,7 +300,9 @@ fn who_decides_is_asked_first_and_the_own_rule_decides_when_no_answer_comes() {
     assert_eq!(goes(&domain, slow), Some(mag(0).into()));
     domain.wishes.clear();
     // Later it is moved, and given back to the rule; what cannot be is refused.
-    assert_eq!(place(&mut domain, slow, Some(2)), []);
+    let went = LmaWish::Went { key: slow, asked: false };
+    assert_eq!(place(&mut domain, slow, Some(2)), [went], "all who listen are told");
+    assert_eq!(place(&mut domain, slow, Some(2)), [], "nothing has changed");
     assert_eq!(goes(&domain, slow), Some(mag(1).into()));
     place(&mut domain, slow, None);
     assert_eq!(goes(&domain, slow), Some(mag(0).into()));
@@ -262,6 +310,179 @@ fn who_decides_is_asked_first_and_the_own_rule_decides_when_no_answer_comes() {
     place(&mut domain, flow(first, 99), Some(1));
     assert_eq!(domain.refused("no_binding"), 2);
     assert_eq!(goes(&domain, slow), Some(mag(0).into()));
+}
+
+/// With a third gateway, where the host may have a further interface.
+fn and_a_third(config: LmaConfig) -> (Domain, [Prefix; 2]) {
+    of_two(3, config, |mag| {
+        let identity = Identity { node: node(1), anchor: None, prefixes: vec![] };
+        mag.identities.as_mut().unwrap().known.insert(station(3), identity);
+    })
+}
+
+/// What whoever decides was told since it was asked last.
+fn told(domain: &mut Domain) -> Vec<LmaWish> {
+    std::mem::take(&mut domain.wishes)
+}
+
+fn interface(n: u8, now: Presence) -> LmaWish {
+    LmaWish::Interface { node: node(1), link_layer: station(n), now }
+}
+
+/// By the binding's number, and why.
+fn place_of(domain: &Domain, key: FlowKey) -> (std::net::IpAddr, Placed) {
+    (goes(domain, key).unwrap(), domain.lma.flow(&key).unwrap().why)
+}
+
+#[test]
+fn an_order_is_carried_out_each_time_its_interface_is_back_and_who_decides_is_told_at_once() {
+    for schedule in [Schedule::Static, Schedule::Random, Schedule::Quality, Schedule::Preferred] {
+        let (mut domain, [first, _]) = and_a_third(LmaConfig { schedule, ..lma_config() });
+        domain.at_lma(Input::Own(LmaInput::Deciding(true)));
+        let key = flow(first, 1);
+        assert_eq!(first_packet(&mut domain, key), [LmaWish::Decide(key)]);
+        domain.at_lma(Input::Own(LmaInput::Place { key, bid: Some(2) }));
+        assert_eq!(told(&mut domain), [LmaWish::Release(key)]);
+        let went = LmaWish::Went { key, asked: false };
+        for round in 0..20 {
+            domain.detach(1, station(2));
+            domain.run(domain.now + DELAY);
+            // With a third interface there is something to ask.
+            let asked = LmaWish::Went { key, asked: round > 8 };
+            let expected = [interface(2, Presence::Left), asked];
+            assert_eq!(told(&mut domain), expected, "{schedule:?}, {round}: at once");
+            assert_ne!(goes(&domain, key), Some(mag(1).into()));
+            assert_eq!(domain.lma.flow(&key).unwrap().why, Placed::Moved);
+            // Also when its binding has ended, and another interface has its number.
+            domain.run(domain.now + Span::from_secs(if round % 4 == 0 { 15 } else { 2 }));
+            if round == 8 {
+                domain.attach(2, station(3));
+                domain.run(domain.now + Span::from_secs(1));
+            }
+            told(&mut domain);
+            domain.attach(1, station(2));
+            domain.run(domain.now + Span::from_secs(1));
+            let said = told(&mut domain);
+            assert_eq!(
+                said,
+                [interface(2, Presence::There), went.clone()],
+                "{schedule:?}, {round}"
+            );
+            assert_eq!(place_of(&domain, key), (mag(1).into(), Placed::Decision));
+        }
+        // An order that is taken back is no more.
+        domain.at_lma(Input::Own(LmaInput::Place { key, bid: Some(1) }));
+        domain.at_lma(Input::Own(LmaInput::Place { key, bid: None }));
+        domain.detach(1, station(2));
+        domain.run(domain.now + Span::from_secs(1));
+        domain.attach(1, station(2));
+        domain.run(domain.now + Span::from_secs(1));
+        assert_ne!(domain.lma.flow(&key).unwrap().why, Placed::Decision);
+    }
+}
+
+#[test]
+fn an_order_outlives_the_time_in_which_its_interface_was_about_to_leave() {
+    let (mut domain, [first, _]) = two(lma_config());
+    let key = flow(first, 1);
+    first_packet(&mut domain, key);
+    domain.at_lma(Input::Own(LmaInput::Place { key, bid: Some(2) }));
+    told(&mut domain);
+    let (link_layer, within) = (station(2), Span::from_millis(400));
+    let went = LmaWish::Went { key, asked: false };
+    for by_word in [true, false] {
+        domain.at_lma(Input::Own(LmaInput::GoingDown { link_layer: link_layer.clone(), within }));
+        let expected = [interface(2, Presence::GoingDown(within)), went.clone()];
+        assert_eq!(told(&mut domain), expected);
+        assert_eq!(place_of(&domain, key), (mag(0).into(), Placed::Moved));
+        if by_word {
+            domain.at_lma(Input::Own(LmaInput::Stays { link_layer: link_layer.clone() }));
+        } else {
+            domain.run(domain.now + Span::from_secs(3));
+        }
+        assert_eq!(told(&mut domain), [interface(2, Presence::Stays), went.clone()]);
+        assert_eq!(place_of(&domain, key), (mag(1).into(), Placed::Decision));
+    }
+}
+
+#[test]
+fn who_decides_is_asked_again_when_a_flow_without_an_order_has_more_ways() {
+    let (mut domain, [first, _]) = and_a_third(lma_config());
+    domain.at_lma(Input::Own(LmaInput::Deciding(true)));
+    let key = flow(first, 1);
+    first_packet(&mut domain, key);
+    domain.at_lma(Input::Own(LmaInput::Place { key, bid: None }));
+    domain.detach(0, station(1));
+    domain.run(domain.now + DELAY);
+    told(&mut domain);
+    domain.run(domain.now + Span::from_secs(1));
+    domain.attach(0, station(1));
+    domain.run(domain.now + Span::from_secs(1));
+    let asks = |wish: &LmaWish| *wish == LmaWish::Went { key, asked: true };
+    assert_eq!(told(&mut domain).iter().filter(|wish| asks(wish)).count(), 1);
+    // Of the one that it has placed it is not.
+    domain.at_lma(Input::Own(LmaInput::Place { key, bid: Some(1) }));
+    domain.attach(2, station(3));
+    domain.run(domain.now + Span::from_secs(1));
+    assert!(!told(&mut domain).iter().any(asks));
+    // Unless that has gone, and there are two others.
+    domain.detach(0, station(1));
+    domain.run(domain.now + DELAY);
+    assert_eq!(
+        told(&mut domain),
+        [interface(1, Presence::Left), LmaWish::Went { key, asked: true }]
+    );
+    // One that nothing can carry is over.
+    domain.detach(1, station(2));
+    domain.detach(2, station(3));
+    domain.run(domain.now + DELAY);
+    assert_eq!(told(&mut domain).iter().filter(|wish| **wish == LmaWish::Ended(key)).count(), 1);
+}
+
+#[test]
+fn flows_go_over_the_cheapest_access_and_of_equals_over_the_preferred_one() {
+    let rated = |access, price, preference| Rated {
+        access: Some(access),
+        gateway: None,
+        worth: Worth { price, preference },
+    };
+    let (wlan, lte) = (AccessTechnology::WLAN, AccessTechnology::E_UTRAN);
+    for (accesses, expected) in [
+        (vec![rated(wlan, 1.0, 9.0), rated(lte, 0.0, 0.0)], 1),
+        (vec![rated(wlan, 0.0, 0.0), rated(lte, 1.0, 9.0)], 0),
+        (vec![rated(wlan, 0.0, 0.0), rated(lte, 0.0, 1.0)], 1),
+        (vec![rated(wlan, 0.5, 1.0), rated(lte, 0.5, 0.0)], 0),
+        (vec![rated(lte, 1.0, 0.0)], 0),
+        // The first that fits counts.
+        (
+            vec![
+                Rated { access: None, gateway: Some(Prefix::host(mag(1))), ..rated(lte, 2.0, 0.0) },
+                rated(lte, 0.0, 0.0),
+                rated(wlan, 1.0, 0.0),
+            ],
+            0,
+        ),
+        (vec![], 0),
+    ] {
+        let config = LmaConfig { schedule: Schedule::Preferred, accesses, ..lma_config() };
+        let rate = |mag: &mut MagConfig| {
+            let second = mag.accesses[0].proxy_coa == std::net::IpAddr::from(crate::domain::mag(1));
+            mag.accesses[0].technology = if second { lte } else { wlan };
+        };
+        let (mut domain, [first, second]) = of_two(2, config, rate);
+        let keys = [flow(first, 1), flow(second, 2)];
+        keys.iter().for_each(|key| drop(first_packet(&mut domain, *key)));
+        // Where its own access is as good, it goes there.
+        let has = |domain: &Domain, n: usize| place_of(domain, keys[n]);
+        assert_eq!(has(&domain, 0), (mag(expected).into(), Placed::Rule));
+        let (link, station) = (expected, station(expected as u8 + 1));
+        domain.detach(link, station.clone());
+        domain.run(domain.now + Span::from_secs(2));
+        assert_eq!(has(&domain, 0).0, std::net::IpAddr::from(mag(1 - expected)));
+        domain.attach(link, station);
+        domain.run(domain.now + Span::from_secs(2));
+        assert_eq!(has(&domain, 0), (mag(expected).into(), Placed::Rule), "and back");
+    }
 }
 
 #[test]

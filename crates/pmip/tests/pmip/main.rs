@@ -14,5 +14,6 @@ mod keys;
 mod moves;
 mod newcomers;
 mod oai;
+mod page;
 mod quality;
 mod restarts;

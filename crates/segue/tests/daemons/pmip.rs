@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
@@ -556,6 +557,106 @@ fn whoever_decides_is_told_of_flows_and_places_them() {
         said.starts_with("alice@example.org") && said.ends_with(&format!("over {bid}")),
         "{said}"
     );
+}
+
+/// What an anchor says to a program that decides, each line with the time at which it was read.
+fn decisions(socket: &Path) -> (UnixStream, Receiver<(Instant, Value)>) {
+    let orders = UnixStream::connect(socket).unwrap();
+    let lines = BufReader::new(orders.try_clone().unwrap()).lines();
+    let (to, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in lines.map_while(Result::ok) {
+            let value = serde_json::from_str(&line).unwrap();
+            if to.send((Instant::now(), value)).is_err() {
+                return;
+            }
+        }
+    });
+    (orders, told)
+}
+
+/// The next line that is such.
+fn next(
+    told: &Receiver<(Instant, Value)>,
+    what: &str,
+    is: impl Fn(&Value) -> bool,
+) -> (Instant, Value) {
+    loop {
+        let line = told.recv_timeout(Duration::from_secs(20)).unwrap_or_else(|_| panic!("{what}"));
+        if is(&line.1) {
+            return line;
+        }
+    }
+}
+
+crate::over_both! { among_others:
+    what_a_program_has_ordered_is_restored_each_time_an_access_is_back
+}
+
+fn what_a_program_has_ordered_is_restored_each_time_an_access_is_back(datapath: &'static str) {
+    let Some(mut domain) = Domain::empty(datapath) else { return };
+    let socket = domain.dir.path().join("decisions.sock");
+    let more = format!("decisions = {:?}\n", socket.to_str().unwrap());
+    domain.lma = Some(domain.start("lma", "lma", &more));
+    for access in ["wlan1", "lte2"] {
+        domain.mags.insert(access, domain.start("mag", access, ""));
+    }
+    domain.attach("host:wlan", "wlan1");
+    domain.attach("host:wwan", "lte2");
+    domain.is_bound(FIRST, "fd00:2::2");
+    let status = domain.is_bound(SECOND, "fd00:3::3");
+    domain.address("host", "wlan");
+    domain.address("host", "wwan");
+    self::told(&domain, &["wlan1", "lte2"]);
+    let bid = |llid| binding(&status, llid).unwrap()["bid"].clone();
+    let (first, second) = (bid(FIRST), bid(SECOND));
+    let (mut orders, told) = decisions(&socket);
+    orders.write_all(b"{\"order\":\"decide\"}\n").unwrap();
+    let voice = Voice::start(domain.node("host"), domain.node("cn"), cn());
+    let (_, flow) = next(&told, "a question", |line| line["asked"] == true);
+    // The interface that is not the flow's own by the anchor's rule.
+    let (own, other, radio, access, llid, coa) = match flow["bid"] == first {
+        true => (&first, &second, "host:wwan", "lte2", SECOND, "fd00:3::3"),
+        false => (&second, &first, "host:wlan", "wlan1", FIRST, "fd00:2::2"),
+    };
+    let order = serde_json::json!({ "order": "place", "flow": flow["flow"], "bid": other });
+    orders.write_all(format!("{order}\n").as_bytes()).unwrap();
+    let of_flow = |line: &Value| line["event"] == "flow" && line["flow"] == flow["flow"];
+    let (_, placed) = next(&told, "it is placed", of_flow);
+    assert_eq!((&placed["bid"], &placed["why"]), (other, &"decision".into()), "{placed}");
+    voice.flows_on(10);
+    let (_, carries) = next(&told, "what it carries", |line| {
+        line["event"] == "rate" && line["flow"] == flow["flow"] && line["rate_kbps"].is_number()
+    });
+    assert!(carries["rate_kbps"].as_f64().unwrap() > 0.0, "{carries}");
+    let mut waits = Vec::new();
+    for round in 0..20 {
+        let began = Instant::now();
+        domain.lab.detach(radio, None).unwrap();
+        let left = |line: &Value| line["event"] == "left" && line["llid"] == llid;
+        let (at, _) = next(&told, "the interface has left", left);
+        let (then, moved) = next(&told, "the flow has moved", of_flow);
+        waits.push(then.max(at).saturating_duration_since(began));
+        let said = ["bid", "why", "asked"].map(|key| moved[key].clone());
+        assert_eq!(said, [own.clone(), "moved".into(), false.into()], "round {round}: {moved}");
+        assert!(moved["packets"].as_u64() > Some(0), "{moved}");
+        domain.attach(radio, access);
+        next(&told, "it is back", |line| line["event"] == "binding" && line["llid"] == llid);
+        let (_, back) = next(&told, "the order is carried out", of_flow);
+        let said = ["bid", "why", "asked"].map(|key| back[key].clone());
+        assert_eq!(said, [other.clone(), "decision".into(), false.into()], "round {round}: {back}");
+    }
+    let status = domain.is_bound(llid, coa);
+    let flows = status["flows"].as_array().unwrap();
+    assert!(
+        flows.iter().any(|flow| flow["bid"] == *other && flow["why"] == "decision"),
+        "{flows:?}"
+    );
+    voice.flows_on(10);
+    waits.sort();
+    println!("{datapath}: told after {:?}, at most {:?}", waits[10], waits[19]);
+    assert!(waits[10] < Duration::from_millis(50), "{waits:?}");
+    assert!(waits[19] < Duration::from_millis(500), "{waits:?}");
 }
 
 #[test]

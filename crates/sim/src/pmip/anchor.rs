@@ -91,7 +91,10 @@ impl Anchor {
                 }
             }
             // Nobody but the anchor decides here; it does so itself after a while.
-            LmaWish::Decide(_) => {}
+            LmaWish::Decide(_)
+            | LmaWish::Went { .. }
+            | LmaWish::Ended(_)
+            | LmaWish::Interface { .. } => {}
             // Nobody is asked here who may be registered.
             LmaWish::Authorize { .. } | LmaWish::Bound { .. } | LmaWish::Unbound { .. } => {}
         }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use segue_ip::{FlowKey, Input};
+use segue_ip::{FlowKey, Input, Traffic};
 use segue_linux::clock::monotonic;
-use segue_pmip::{LinkLayer, LmaInput, PeerAddress, Refusal, Report};
+use segue_pmip::{LinkLayer, Lma, LmaInput, NodeId, PeerAddress, Presence, Refusal, SessionState};
 
-use super::super::decision::{Decisions, Order, Told};
+use super::super::decision::{Decisions, FlowRate, Order, Told};
 use super::super::quality::{LinkStatus, QualityStatus};
 use super::{Daemon, att};
 use crate::run::Role;
@@ -17,8 +17,38 @@ impl Daemon {
         let lma = &self.core.end.sockets.machine.machine;
         let flow = lma.flow(key)?;
         let bid = lma.session(flow.session)?.bid;
-        let (mn_id, dscp) = (flow.node.to_string(), flow.dscp);
-        Some(Told::Flow { flow: (*key).into(), mn_id, dscp, bid, asked })
+        let (mn_id, dscp, why) = (flow.node.to_string(), flow.dscp, flow.why.name());
+        let carried = self.carried(key);
+        Some(Told::Flow { flow: (*key).into(), mn_id, dscp, bid, why, asked, carried })
+    }
+
+    /// What a flow has carried until now.
+    fn carried(&self, key: &FlowKey) -> FlowRate {
+        let carried = self.core.end.traffic_carried(&Traffic::Flow(*key));
+        let (packets, bytes) = (carried.sent_packets, carried.sent_bytes);
+        FlowRate { packets, bytes, rate_kbps: self.rates.of(key) }
+    }
+
+    /// Tells whoever decides what a flow carries.
+    pub(super) fn tell_of_rate(&mut self, key: &FlowKey) {
+        if !self.decisions.as_ref().is_some_and(Decisions::heard) {
+            return;
+        }
+        let lma = &self.core.end.sockets.machine.machine;
+        let Some(flow) = lma.flow(key) else { return };
+        let Some(bid) = lma.session(flow.session).map(|session| session.bid) else { return };
+        let (mn_id, carried) = (flow.node.to_string(), self.carried(key));
+        if let Some(decisions) = &mut self.decisions {
+            decisions.tell(&Told::Rate { flow: (*key).into(), mn_id, bid, carried });
+        }
+    }
+
+    /// A flow is forgotten.
+    pub(super) fn tell_of_end(&mut self, key: &FlowKey) {
+        self.rates.forget(key);
+        if let Some(decisions) = &mut self.decisions {
+            decisions.tell(&Told::FlowEnded { flow: (*key).into() });
+        }
     }
 
     /// Tells whoever decides how well the ways to hosts do.
@@ -58,32 +88,30 @@ impl Daemon {
     /// All bindings and flows, as whoever decides is told of them.
     pub(super) fn present(&self) -> Vec<Told> {
         let lma = &self.core.end.sockets.machine.machine;
-        let bindings =
-            lma.sessions().map(|(_, gateway, _, session)| told_binding(gateway, session));
+        let there = lma.sessions().filter(|(.., session)| session.state == SessionState::Active);
+        let bindings = there.map(|(_, gateway, _, session)| told_binding(gateway, session));
         let flows = lma.flows().filter_map(|(key, _)| self.told_of(key, false));
         let links = lma.sessions().filter_map(|(.., session)| told_link(session));
         bindings.chain(links).chain(flows).collect()
     }
 
-    /// Tells of bindings that have come, moved or gone.
-    pub(super) fn tell_of_bindings(&mut self, report: &Report) {
+    /// Tells what has become of a host's interface.
+    pub(super) fn tell_of_interface(&mut self, node: &NodeId, of: &LinkLayer, now: Presence) {
         let Some(decisions) = &mut self.decisions else { return };
-        match report {
-            Report::Registered { node, link_layer, .. }
-            | Report::Moved { node, link_layer, .. } => {
-                let lma = &self.core.end.sockets.machine.machine;
-                let mut own = lma.sessions_of(node);
-                let found = own.find(|(.., session)| session.link_layer == *link_layer);
-                if let Some((_, gateway, _, session)) = found {
-                    decisions.tell(&told_binding(gateway, session));
-                }
+        let (mn_id, llid) = (node.to_string(), of.to_string());
+        decisions.tell(&match now {
+            Presence::There => {
+                let mut own = self.core.end.sockets.machine.machine.sessions_of(node);
+                let found = own.find(|(.., session)| session.link_layer == *of);
+                let Some((_, gateway, _, session)) = found else { return };
+                told_binding(gateway, session)
             }
-            Report::Left { node, link_layer, .. } => {
-                let (mn_id, llid) = (node.to_string(), link_layer.to_string());
-                decisions.tell(&Told::Left { mn_id, llid });
+            Presence::GoingDown(within) => {
+                Told::GoingDown { mn_id, llid, within_ms: within.as_millis_f64() }
             }
-            _ => {}
-        }
+            Presence::Stays => Told::Stays { mn_id, llid },
+            Presence::Left => Told::Left { mn_id, llid },
+        });
     }
 
     /// Does what is ordered.
@@ -104,10 +132,25 @@ impl Daemon {
         if self.refused(Refusal::NoBinding) > before
             && let Some(decisions) = &mut self.decisions
         {
-            let why = format!("{key}: there is no such flow, or no such binding of its host");
+            let lma = &self.core.end.sockets.machine.machine;
+            let why = format!("{key}: {}", why_not(lma, &key, bid));
             decisions.tell_one(number, Told::Refused { why });
         }
         Ok(())
+    }
+}
+
+/// Why a flow cannot be placed.
+fn why_not(lma: &Lma, key: &FlowKey, bid: Option<u16>) -> String {
+    let Some(flow) = lma.flow(key) else { return "there is no such flow".into() };
+    let bid = bid.unwrap_or_default();
+    let mut own = lma.sessions_of(&flow.node);
+    match own.find(|(.., session)| session.bid == bid) {
+        None => format!("its host has no interface with bid {bid}"),
+        Some((.., session)) if session.state == SessionState::Leaving => {
+            format!("the interface with bid {bid} has left")
+        }
+        Some(_) => format!("the interface with bid {bid} cannot carry it now"),
     }
 }
 

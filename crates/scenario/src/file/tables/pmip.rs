@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use segue_clock::Span;
 use segue_grammar::{
     Address, Duration, End, HandoffKey, Mistake, Name, PeerKeepaliveKeys, PrefixText, ScheduleKey,
-    SteeringKeys, TechnologyKey, named,
+    SteeringKeys, TechnologyKey, WorthKeys, named,
 };
 use segue_ip::Prefix;
 use segue_mobility::{Lifetime, Pool};
@@ -96,6 +96,9 @@ struct LmaTable {
     flow_mobility: Option<bool>,
     /// How flows are placed.
     schedule: Option<ScheduleKey>,
+    /// What accesses are worth.
+    #[serde(default)]
+    access: Vec<Spanned<WorthKeys>>,
     /// How the ways to gateways are measured.
     keepalive: Option<Spanned<PeerKeepaliveKeys>>,
     /// When flows move by choice.
@@ -241,7 +244,12 @@ impl LmaTable {
                 .validate(shortest)
                 .map_err(|error| Mistake::of(keys, format!("{error:#}")))?,
         };
+        let worth = |written: &Spanned<WorthKeys>| {
+            let rated = written.get_ref().validate();
+            rated.map_err(|error| Mistake::of(written, format!("{error:#}")))
+        };
         Ok(LmaConfig {
+            accesses: self.access.iter().map(worth).collect::<Result<_, _>>()?,
             prefix_hold: span(self.prefix_hold, usual.prefix_hold),
             gateways: gateways.into_iter().map(allowed).collect(),
             nodes: self.nodes.as_ref().map_or(Nodes::All, listed),

@@ -14,7 +14,7 @@ use segue_grammar::SteeringKeys;
 use segue_ip::Prefix;
 use segue_lab::file::Plan;
 use segue_mih::{MihfConfig, Transport};
-use segue_pmip::{Encapsulation, GreUse};
+use segue_pmip::{Encapsulation, GreUse, Rated, Worth};
 use segue_population::Spec;
 use segue_scenario::file::Scenario;
 use segue_tunnel::PathConfig;
@@ -214,6 +214,7 @@ pub(super) fn lma(file: &LmaFile, settings: &Lma) -> Vec<Row> {
         ScheduleKey::Hash => "hash: by their addresses, ports and protocol",
         ScheduleKey::Random => "random",
         ScheduleKey::LeastLoaded => "least-loaded: to the interface with the fewest flows",
+        ScheduleKey::Preferred => "preferred: to the cheapest interface, then to the preferred one",
         ScheduleKey::Quality => "quality: to the interface that serves the flow's class best",
     };
     let measured =
@@ -255,6 +256,11 @@ pub(super) fn lma(file: &LmaFile, settings: &Lma) -> Vec<Row> {
             file.flow_mobility_initiate.is_none(),
         ),
         row("schedule", schedule, file.schedule.is_none()),
+        row(
+            "access",
+            listed(machine.accesses.iter().map(rated), "all alike"),
+            file.access.is_empty(),
+        ),
         row("keepalive", measured, file.keepalive.is_none()),
         row("steering", steering, file.steering == SteeringKeys::default()),
         row("every_flow", machine.always_ask, file.every_flow.is_none()),
@@ -274,6 +280,14 @@ pub(super) fn lma(file: &LmaFile, settings: &Lma) -> Vec<Row> {
     let given = [file.interfaces.is_none(), file.control.is_none(), file.control_group.is_none()];
     rows.extend(common(&settings.common, "all that are up", file.control_group.as_deref(), given));
     rows
+}
+
+/// What accesses are worth to an anchor.
+fn rated(rated: &Rated) -> String {
+    let Worth { price, preference } = rated.worth;
+    let kind = rated.access.map_or("any", |access| access.name().unwrap_or("unknown"));
+    let gateway = rated.gateway.map(|prefix| format!(" at {prefix}")).unwrap_or_default();
+    format!("{kind}{gateway}: price {price}, preference {preference}")
 }
 
 /// A mobile access gateway's.

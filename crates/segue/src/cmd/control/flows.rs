@@ -84,9 +84,9 @@ pub fn flows(args: FlowsArgs) -> anyhow::Result<ExitCode> {
 
 /// Those of a local mobility anchor, which go to gateways: the ones with most packets first.
 fn to_gateways(args: &FlowsArgs, status: &lma::LmaStatus) -> anyhow::Result<ExitCode> {
-    if args.why || args.sort != Sort::Busy {
+    if args.sort != Sort::Busy {
         bail!(
-            "--why and --sort are for hosts and anchors of tunnels; here each flow has its reason beside it"
+            "--sort is for hosts and anchors of tunnels; here those with most packets come first"
         );
     }
     let is_wanted =
@@ -105,7 +105,8 @@ fn to_gateways(args: &FlowsArgs, status: &lma::LmaStatus) -> anyhow::Result<Exit
     let all = flows.len() + status.flow_count.saturating_sub(status.flows.len());
     let (Limit::Flows(most) | Limit::Lines(most)) = Limit::of(args.limit);
     flows.truncate(most.max(1));
-    let lines = pmip::flows(&flows, status, (all, "--limit N"), Paper::output());
+    let paper = Paper::output();
+    let lines = pmip::flows(&flows, status, (all, "--limit N"), args.why, paper);
     lines.iter().for_each(|line| println!("{line}"));
     Ok(ExitCode::SUCCESS)
 }

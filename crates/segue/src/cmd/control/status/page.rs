@@ -27,21 +27,36 @@ pub(super) fn sentences(said: &[String], paper: Paper) -> Vec<String> {
 pub(super) fn table(
     columns: &[Column],
     rows: impl IntoIterator<Item = Vec<String>>,
+    of: (usize, &str),
+    paper: Paper,
+) -> Vec<String> {
+    explained(columns, rows.into_iter().map(|row| (row, None)), of, paper)
+}
+
+/// The same with a sentence below each row that has one.
+pub(super) fn explained<'a>(
+    columns: &[Column],
+    rows: impl IntoIterator<Item = (Vec<String>, Option<&'a str>)>,
     (all, more): (usize, &str),
     paper: Paper,
 ) -> Vec<String> {
     let mut table = Table::new(columns);
-    let mut shown = 0;
-    for row in rows {
+    let mut said = Vec::new();
+    for (row, sentence) in rows {
         table.row(row);
-        shown += 1;
+        said.push(sentence);
     }
+    let shown = said.len();
     if shown == 0 {
         return Vec::new();
     }
     let laid = table.lay(paper.room);
     let mut lines: Vec<String> = laid.head.into_iter().collect();
-    lines.extend(laid.rows.into_iter().flatten());
+    for (row, sentence) in laid.rows.into_iter().zip(said) {
+        lines.extend(row);
+        let sentence = sentence.map(|said| format!("    {said}"));
+        lines.extend(sentence.into_iter().flat_map(|said| layout::sentence(&said, paper.room)));
+    }
     if all > shown {
         lines.push(format!("and {} more ({more})", all - shown));
     }

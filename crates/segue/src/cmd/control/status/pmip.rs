@@ -10,7 +10,7 @@ use segue_text::terminal::{Colours, Tone};
 use segue_text::units;
 
 use super::super::which::Paper;
-use super::page::{ALL, ROWS, counted, sentences, table};
+use super::page::{ALL, ROWS, counted, explained, sentences, table};
 
 const BINDINGS: [Column; 9] = [
     Column::left("host", 20),
@@ -74,7 +74,7 @@ pub(super) fn anchor(head: &Head, status: &LmaStatus, paper: Paper) -> Vec<Strin
     let mut busiest: Vec<&FlowStatus> = status.flows.iter().collect();
     busiest.sort_by_key(|flow| std::cmp::Reverse(flow.packets));
     busiest.truncate(LATEST);
-    all.extend(flows(&busiest, status, (status.flow_count, "segue flows"), paper));
+    all.extend(flows(&busiest, status, (status.flow_count, "segue flows"), false, paper));
     let rows = tunnels.iter().map(|of| tunnel(of, paper.colours)).take(ROWS);
     all.extend(table(&TUNNELS, rows, (tunnels.len(), ALL), paper));
     let from = handovers.len().saturating_sub(LATEST);
@@ -107,11 +107,12 @@ pub(super) fn gateway(head: &Head, status: &MagStatus, paper: Paper) -> Vec<Stri
     all
 }
 
-/// Flows as a table; how many there are, and where the rest is.
+/// Flows as a table, with `why` each with a sentence; how many there are, and where the rest is.
 pub(in crate::cmd::control) fn flows(
     flows: &[&FlowStatus],
     status: &LmaStatus,
     more: (usize, &str),
+    why: bool,
     paper: Paper,
 ) -> Vec<String> {
     let to = |flow: &FlowStatus| {
@@ -122,11 +123,12 @@ pub(in crate::cmd::control) fn flows(
             |at| format!("{} (bid {})", at.proxy_coa, at.bid),
         )
     };
-    let row = |flow: &&FlowStatus| {
+    let rows = flows.iter().map(|flow| {
         let packets = flow.packets.to_string();
-        vec![flow.flow.clone(), flow.mn_id.clone(), to(flow), flow.why.clone(), packets]
-    };
-    table(&FLOWS, flows.iter().map(row), more, paper)
+        let row = vec![flow.flow.clone(), flow.mn_id.clone(), to(flow), flow.why.clone(), packets];
+        (row, why.then_some(flow.because.as_str()))
+    });
+    explained(&FLOWS, rows, more, paper)
 }
 
 fn binding(at: &BindingStatus, colours: Colours) -> Vec<String> {
@@ -298,6 +300,7 @@ mod tests {
             mn_id: "alice@example.org".into(),
             bid: 1,
             why: "rule".into(),
+            because: "schedule = \"static\" has placed it".into(),
             packets: 50,
         };
         let handover = HandoverStatus {
@@ -320,6 +323,8 @@ mod tests {
             tunnels: vec![measured_tunnel()],
             ..LmaStatus::default()
         };
+        let why = flows(&[&status.flows[0]], &status, (1, ""), true, paper(80));
+        assert_eq!(why.last().unwrap(), "    schedule = \"static\" has placed it");
         let lines = anchor(&head("pmip-lma"), &status, paper(200));
         assert_eq!(lines[0], "pmip-lma, up 61 s");
         assert_eq!(lines[2], "bindings   1; flows that were placed: 3");
