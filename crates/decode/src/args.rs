@@ -1,5 +1,6 @@
 //! The options of `segue decode`, and what they start.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::Path;
@@ -7,7 +8,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 
-use crate::{Bare, Capture, Element, Link, Packet, bare, hex, packet};
+use crate::names::Chosen;
+use crate::{Bare, Capture, Element, Link, bare, hex, link, packet, unpacked};
 
 /// The longest text that is taken for hexadecimal digits: that of a packet.
 const TEXT_MAX: u64 = 1 << 20;
@@ -15,15 +17,20 @@ const TEXT_MAX: u64 = 1 << 20;
 /// Show the mobility messages of a capture or a packet, field by field
 ///
 /// Mobility Headers (Mobile IPv6, Proxy Mobile IPv6 and what extends them), neighbour discovery, MIH (IEEE 802.21),
-/// RADIUS, Segue's own packets, UPMT's and STAMP's, also inside of tunnels. Every packet gives its messages, or the reason why it has none.
+/// RADIUS, Segue's own packets, UPMT's and STAMP's, also inside of tunnels. A message that cannot be read is listed with
+/// the reason; packets of other protocols are counted.
 #[derive(clap::Args)]
 pub struct Args {
-    /// A capture (pcap or pcapng), or hexadecimal digits: here, in a file, or with - on standard input
+    /// A capture (pcap or pcapng, also compressed with gzip), or hexadecimal digits: here, in a file, or with - on standard input
     #[arg(value_name = "FILE|HEX")]
     input: String,
     /// What hexadecimal digits are: an IP packet, or a message by itself
     #[arg(long = "as", value_name = "WHAT", value_enum, default_value_t = As::Ip)]
     what: As,
+    /// Show these messages alone: a group (mobility, nd, mih, radius, segue, upmt, stamp), or a name such as
+    /// binding-update; several with commas or by repetition
+    #[arg(long, value_name = "TYPE", value_delimiter = ',', value_parser = Chosen::of)]
+    only: Vec<Chosen>,
     /// Print JSON: a list of messages
     #[arg(long)]
     json: bool,
@@ -53,7 +60,8 @@ pub enum As {
 /// no message.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let (live, out) = (args.input == "-", BufWriter::new(io::stdout().lock()));
-    let mut out = Printer { out, json: args.json, live, printed: 0 };
+    let Args { only, json, .. } = args;
+    let mut out = Printer { out, json, only, live, printed: 0, hidden: BTreeMap::new() };
     if args.input != "-" && !Path::new(&args.input).exists() {
         let Some(bytes) = hex::parse(&args.input) else {
             bail!("{}: there is no such file, and these are no hexadecimal digits", args.input);
@@ -72,14 +80,14 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn read(mut input: impl Read, what: As, out: &mut Printer<impl Write>) -> anyhow::Result<()> {
-    let mut head = Vec::new();
-    input.by_ref().take(4).read_to_end(&mut head).context("cannot be read")?;
+fn read(input: impl Read, what: As, out: &mut Printer<impl Write>) -> anyhow::Result<()> {
+    let (mut head, input) = unpacked(input).context("cannot be read")?;
     if let Some(magic) = head.first_chunk()
         && Capture::<File>::is(*magic)
     {
-        return capture(*magic, head.chain(input), out);
+        return capture(*magic, input, out);
     }
+    head.clear();
     input.take(TEXT_MAX).read_to_end(&mut head).context("cannot be read")?;
     let bytes = str::from_utf8(&head).ok().and_then(hex::parse);
     one(&bytes.context("neither a capture (pcap, pcapng) nor hexadecimal digits")?, what, out)
@@ -89,18 +97,23 @@ fn capture(magic: [u8; 4], input: impl Read, out: &mut Printer<impl Write>) -> a
     let mut capture = Capture::open(magic, input)?;
     let broken = loop {
         match capture.next_packet() {
-            Ok(Some(Packet { number, data_link, bytes, cut })) => match Link::of(data_link) {
-                Some(link) => out.print(&packet(number, link, &bytes, cut))?,
-                None => {
-                    let error = format!("link type {}: not decoded", u32::from(data_link));
-                    out.print(&[Element::without_message(number, error)])?;
-                }
-            },
+            Ok(Some(read)) => {
+                let mut elements = match Link::of(read.link_type) {
+                    Some(link) => packet(read.number, link, &read.bytes, read.length),
+                    None => {
+                        let unknown = link::unknown(read.link_type);
+                        vec![Element::without_message(read.number, unknown)]
+                    }
+                };
+                let time = read.time.map(|time| time.to_string());
+                elements.iter_mut().for_each(|element| element.time.clone_from(&time));
+                out.packet(&elements)?;
+            }
             Ok(None) => break None,
             Err(error) => break Some(error),
         }
     };
-    out.end()?;
+    out.end(broken.is_none())?;
     broken.map_or(Ok(()), Err)
 }
 
@@ -110,7 +123,7 @@ fn one(bytes: &[u8], what: As, out: &mut Printer<impl Write>) -> anyhow::Result<
         As::Ip if !matches!(bytes[0] >> 4, 4 | 6) => {
             bail!("these digits begin like no IP packet: say with --as what they are")
         }
-        As::Ip => packet(1, Link::Raw, bytes, false),
+        As::Ip => packet(1, Link::Raw(0), bytes, bytes.len()),
         As::Mh => bare(Bare::MobilityHeader, bytes),
         As::Icmpv6 => bare(Bare::Icmpv6, bytes),
         As::Segue => bare(Bare::Segue, bytes),
@@ -121,22 +134,41 @@ fn one(bytes: &[u8], what: As, out: &mut Printer<impl Write>) -> anyhow::Result<
         let error = elements.into_iter().find_map(|element| element.error);
         bail!("no message: {}", error.unwrap_or_default());
     }
-    out.print(&elements)?;
-    out.end()
+    out.packet(&elements)?;
+    out.end(true)
 }
 
-/// Prints elements as they come.
+/// Prints elements as they come, and in the end counts what was not printed.
 struct Printer<W: Write> {
     out: W,
     json: bool,
+    /// Messages that are shown; all if there are none.
+    only: Vec<Chosen>,
     /// What is printed is shown at once: the input may go on for long.
     live: bool,
     printed: u64,
+    /// Messages that are not chosen by their names, and packets of other protocols.
+    hidden: BTreeMap<String, u64>,
 }
 
 impl<W: Write> Printer<W> {
-    fn print(&mut self, elements: &[Element]) -> anyhow::Result<()> {
-        let mut printed = elements.iter().try_for_each(|element| self.element(element));
+    /// Prints what is known of a packet.
+    fn packet(&mut self, elements: &[Element]) -> anyhow::Result<()> {
+        let mut printed = Ok(());
+        for element in elements.iter().filter(|element| element.other.is_none()) {
+            let message = element.message.unwrap_or("broken");
+            if self.only.is_empty() || self.only.iter().any(|chosen| chosen.has(message)) {
+                printed = printed.and_then(|()| self.element(element));
+            } else {
+                *self.hidden.entry(message.to_owned()).or_default() += 1;
+            }
+        }
+        // Of a packet with messages, what is beside them needs no word.
+        if elements.iter().all(|element| element.other.is_some())
+            && let Some(other) = elements.last().and_then(|element| element.other.clone())
+        {
+            *self.hidden.entry(other).or_default() += 1;
+        }
         if self.live {
             printed = printed.and_then(|()| self.out.flush());
         }
@@ -154,12 +186,24 @@ impl<W: Write> Printer<W> {
         Ok(())
     }
 
-    fn end(&mut self) -> anyhow::Result<()> {
+    /// Ends the output. What was not printed is counted behind it; for JSON on standard error, where a capture that is not
+    /// `whole` has its one line.
+    fn end(&mut self, whole: bool) -> anyhow::Result<()> {
+        let mut counts: Vec<(&String, &u64)> = self.hidden.iter().collect();
+        counts.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+        let counts: Vec<String> = counts.iter().map(|(what, n)| format!("{n} {what}")).collect();
+        let hidden = match &counts[..] {
+            [] => String::new(),
+            counts => format!("not shown: {}\n", counts.join(", ")),
+        };
         let end: &[u8] = match (self.json, self.printed) {
-            (false, _) => b"",
+            (false, _) => hidden.as_bytes(),
             (true, 0) => b"[]\n",
             (true, _) => b"\n]\n",
         };
+        if self.json && whole && !hidden.is_empty() {
+            eprint!("{hidden}");
+        }
         self.out.write_all(end).and_then(|()| self.out.flush()).context(CANNOT_WRITE)
     }
 }

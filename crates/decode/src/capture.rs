@@ -1,70 +1,130 @@
-//! Captures: pcap and pcapng.
+//! Captures: pcap and pcapng, read leniently. Only packets and what they need of their interfaces are looked at, so
+//! nothing else in a file can end it.
 
+use std::fmt;
 use std::io::{self, Read};
 
 use anyhow::{Context, bail};
-use pcap_file::pcap::PcapReader;
-use pcap_file::pcapng::{Block, PcapNgReader};
-use pcap_file::{DataLink, PcapError};
+use flate2::read::MultiGzDecoder;
+use segue_text::units;
 
-use crate::Link;
+mod ng;
+mod old;
 
-/// First bytes of pcap (microseconds, nanoseconds, in either byte order) and of pcapng.
-const PCAP: [[u8; 4]; 4] = [
-    [0xa1, 0xb2, 0xc3, 0xd4],
-    [0xd4, 0xc3, 0xb2, 0xa1],
-    [0xa1, 0xb2, 0x3c, 0x4d],
-    [0x4d, 0x3c, 0xb2, 0xa1],
-];
-const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
+/// First bytes of pcap in network order: microseconds, nanoseconds, and microseconds with longer heads of packets
+/// (Kuznetsov's).
+const PCAP: [u32; 3] = [0xa1b2_c3d4, 0xa1b2_3c4d, 0xa1b2_cd34];
+/// First bytes of pcapng, in either order.
+const PCAPNG: u32 = 0x0a0d_0d0a;
+/// How gzip begins.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+/// No packet is longer: a length above it is none.
+const PACKET_MAX: u32 = 16 << 20;
+
+const ENDS_EARLY: &str = "the capture ends too early";
+
+/// The first four bytes of an input, and all of it, unpacked if it is compressed with gzip.
+///
+/// # Errors
+/// Of reading.
+pub fn unpacked<'a>(input: impl Read + 'a) -> io::Result<(Vec<u8>, Box<dyn Read + 'a>)> {
+    let head = |input: &mut dyn Read| {
+        let mut head = Vec::new();
+        input.take(4).read_to_end(&mut head).map(|_| head)
+    };
+    let mut input: Box<dyn Read + 'a> = Box::new(input);
+    let mut begin = head(&mut input)?;
+    if begin.starts_with(&GZIP) {
+        input = Box::new(MultiGzDecoder::new(io::Cursor::new(begin).chain(input)));
+        begin = head(&mut input)?;
+    }
+    Ok((begin.clone(), Box::new(io::Cursor::new(begin).chain(input))))
+}
 
 /// A packet of a capture.
 #[derive(Clone, Debug)]
 pub struct Packet {
     /// From 1, as other programs count them.
     pub number: u64,
-    /// Link type of its interface.
-    pub data_link: DataLink,
-    /// What was captured of it.
+    /// When it was captured. None where the capture does not say.
+    pub time: Option<Time>,
+    /// Number of its interface's link type.
+    pub link_type: u16,
+    /// What was captured of it, without a frame check sequence.
     pub bytes: Vec<u8>,
-    /// The capture kept only its beginning.
-    pub cut: bool,
+    /// How many bytes it had: more, where the capture kept only its beginning.
+    pub length: usize,
 }
 
-enum Reader<R: Read> {
-    Pcap(PcapReader<R>),
-    PcapNg(PcapNgReader<R>),
+impl Packet {
+    fn new(number: u64, time: Option<Time>, link: LinkType, bytes: Vec<u8>, length: u32) -> Packet {
+        let length = (length as usize).max(bytes.len());
+        let check = if length > bytes.len() { 0 } else { link.check_octets.min(length) };
+        let (mut bytes, length) = (bytes, length - check);
+        bytes.truncate(length);
+        Packet { number, time, link_type: link.number, bytes, length }
+    }
+}
+
+/// A time in UTC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Time {
+    /// Since 1970.
+    pub seconds: u64,
+    /// Less than a second.
+    pub nanoseconds: u32,
+}
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let date = units::date(self.seconds);
+        let Some(date) = date.strip_suffix('Z') else { return f.write_str(&date) };
+        match self.nanoseconds {
+            ns if ns % 1_000 == 0 => write!(f, "{date}.{:06}Z", ns / 1_000),
+            ns => write!(f, "{date}.{ns:09}Z"),
+        }
+    }
+}
+
+/// What an interface's packets begin with, and what ends them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct LinkType {
+    number: u16,
+    /// Length of the frame check sequence behind each packet.
+    check_octets: usize,
 }
 
 /// A capture that is read packet by packet.
-pub struct Capture<R: Read> {
-    reader: Reader<R>,
+pub struct Capture<R> {
+    input: Input<R>,
+    form: Form,
     packets: u64,
+}
+
+enum Form {
+    Old(old::Pcap),
+    Ng(ng::Section),
 }
 
 impl<R: Read> Capture<R> {
     /// Whether these are the first bytes of a capture.
     #[must_use]
     pub fn is(head: [u8; 4]) -> bool {
-        PCAP.contains(&head) || head == PCAPNG
+        let word = u32::from_be_bytes(head);
+        word == PCAPNG || PCAP.contains(&word) || PCAP.contains(&word.swap_bytes())
     }
 
     /// Opens a capture that begins with `head`, which stands in `reader` too.
     ///
     /// # Errors
-    /// It is none, or of a link type that is not decoded.
+    /// It is none, or ends within its head.
     pub fn open(head: [u8; 4], reader: R) -> anyhow::Result<Capture<R>> {
-        let reader = if head == PCAPNG {
-            Reader::PcapNg(PcapNgReader::new(reader).map_err(said)?)
-        } else {
-            let reader = PcapReader::new(reader).map_err(said)?;
-            let data_link = reader.header().datalink;
-            if Link::of(data_link).is_none() {
-                bail!("link type {} is not decoded", u32::from(data_link));
-            }
-            Reader::Pcap(reader)
+        let mut input = Input { reader, is_little: false };
+        let form = match u32::from_be_bytes(head) {
+            PCAPNG => Form::Ng(ng::Section::default()),
+            _ => Form::Old(old::Pcap::open(head, &mut input)?),
         };
-        Ok(Capture { reader, packets: 0 })
+        Ok(Capture { input, form, packets: 0 })
     }
 
     /// The next packet.
@@ -73,55 +133,72 @@ impl<R: Read> Capture<R> {
     /// The file ends within it, or is broken.
     pub fn next_packet(&mut self) -> anyhow::Result<Option<Packet>> {
         let number = self.packets + 1;
-        let packet = self.read(number).with_context(|| format!("packet {number}"))?;
-        self.packets = number;
-        Ok(packet)
-    }
-
-    fn read(&mut self, number: u64) -> anyhow::Result<Option<Packet>> {
-        let packet = |data_link, bytes: &[u8], length: u32| {
-            let (bytes, cut) = (bytes.to_vec(), bytes.len() < length as usize);
-            Ok(Some(Packet { number, data_link, bytes, cut }))
+        let packet = match &mut self.form {
+            Form::Old(pcap) => pcap.next_packet(number, &mut self.input),
+            Form::Ng(section) => section.next_packet(number, &mut self.input),
         };
-        match &mut self.reader {
-            Reader::Pcap(reader) => {
-                let data_link = reader.header().datalink;
-                // Raw, since the library refuses packets that were cut to the snapshot length otherwise.
-                let Some(raw) = reader.next_raw_packet() else { return Ok(None) };
-                let raw = raw.map_err(said)?;
-                packet(data_link, &raw.data, raw.orig_len)
-            }
-            Reader::PcapNg(reader) => loop {
-                let Some(block) = reader.next_block() else { return Ok(None) };
-                let (interface, bytes, length) = match block.map_err(said)? {
-                    Block::EnhancedPacket(block) => {
-                        (block.interface_id, block.data.into_owned(), block.original_len)
-                    }
-                    Block::SimplePacket(block) => {
-                        // Padded to a multiple of four.
-                        let mut data = block.data.into_owned();
-                        data.truncate(block.original_len as usize);
-                        (0, data, block.original_len)
-                    }
-                    _ => continue,
-                };
-                let Some(interface) = reader.interfaces().get(interface as usize) else {
-                    bail!("the capture describes no interface {interface}");
-                };
-                return packet(interface.linktype, &bytes, length);
-            },
-        }
+        let packet = packet.with_context(|| format!("packet {number}"))?;
+        self.packets += u64::from(packet.is_some());
+        Ok(packet)
     }
 }
 
-/// The library's error in a user's words.
-fn said(error: PcapError) -> anyhow::Error {
-    match error {
-        PcapError::IncompleteBuffer => anyhow::anyhow!("the capture ends too early"),
-        PcapError::IoError(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-            anyhow::anyhow!("the capture ends too early")
+/// Bytes with an order of bytes.
+struct Input<R> {
+    reader: R,
+    is_little: bool,
+}
+
+impl<R: Read> Input<R> {
+    /// So many bytes. Takes memory for no more than there are.
+    fn take(&mut self, length: u32) -> anyhow::Result<Vec<u8>> {
+        let bytes = self.at_most(length)?;
+        if bytes.len() < length as usize {
+            bail!(ENDS_EARLY);
         }
-        PcapError::IoError(error) => error.into(),
-        error => anyhow::anyhow!("the capture is broken: {error}"),
+        Ok(bytes)
+    }
+
+    fn at_most(&mut self, length: u32) -> anyhow::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        match self.reader.by_ref().take(length.into()).read_to_end(&mut bytes) {
+            // Of a compressed file.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => bail!(ENDS_EARLY),
+            read => read?,
+        };
+        Ok(bytes)
+    }
+
+    /// So many words, or none at the end of the file.
+    fn words<const N: usize>(&mut self) -> anyhow::Result<Option<[u32; N]>> {
+        let bytes = self.at_most(4 * N as u32)?;
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        let mut words = [0; N];
+        for (at, word) in words.iter_mut().enumerate() {
+            *word = self.word(&bytes, 4 * at).context(ENDS_EARLY)?;
+        }
+        Ok(Some(words))
+    }
+
+    fn skip(&mut self, length: u32) -> anyhow::Result<()> {
+        let skipped = io::copy(&mut self.reader.by_ref().take(length.into()), &mut io::sink())?;
+        if skipped < length.into() {
+            bail!(ENDS_EARLY);
+        }
+        Ok(())
+    }
+
+    /// A number of four bytes at a place.
+    fn word(&self, bytes: &[u8], at: usize) -> Option<u32> {
+        let bytes = *bytes.get(at..)?.first_chunk()?;
+        Some(if self.is_little { u32::from_le_bytes(bytes) } else { u32::from_be_bytes(bytes) })
+    }
+
+    /// A number of two bytes at a place.
+    fn half(&self, bytes: &[u8], at: usize) -> Option<u16> {
+        let bytes = *bytes.get(at..)?.first_chunk()?;
+        Some(if self.is_little { u16::from_le_bytes(bytes) } else { u16::from_be_bytes(bytes) })
     }
 }

@@ -13,6 +13,8 @@ use crate::Tree;
 pub struct Element {
     /// The packet's number in its capture, from 1.
     pub packet: u64,
+    /// When it was captured, in UTC. None of digits, and where a capture does not say.
+    pub time: Option<String>,
     /// Source address on the wire, with its port if there is one: of the header next to the message, which is that of
     /// the link for an MIH frame behind it. None of a message that was given by itself.
     pub source: Option<String>,
@@ -26,23 +28,36 @@ pub struct Element {
     pub fields: Tree,
     /// Whether what was read is written as the same bytes.
     pub reencodes: bool,
+    /// What there is of the packet, where that is not all of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cut: Option<String>,
     /// Why there is no message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// What the packet is, where it is none of ours.
+    #[serde(skip)]
+    pub other: Option<String>,
 }
 
 impl Element {
-    /// A packet that is not looked into.
-    pub(crate) fn without_message(packet: u64, error: String) -> Element {
+    /// A packet without a message.
+    pub(crate) fn without_message(packet: u64, nothing: Nothing) -> Element {
+        let (other, error) = match nothing {
+            Nothing::Other { kind, what } => (Some(kind), format!("{what}: not decoded")),
+            Nothing::Broken(error) => (None, error),
+        };
         Element {
             packet,
+            time: None,
             source: None,
             destination: None,
             within: Vec::new(),
             message: None,
             fields: Tree::Object(Vec::new()),
             reencodes: false,
+            cut: None,
             error: Some(error),
+            other,
         }
     }
 }
@@ -58,8 +73,23 @@ pub struct Within {
     pub destination: String,
 }
 
+/// Why there is no message.
+#[derive(Debug)]
+pub(crate) enum Nothing {
+    /// Something else is there: of which kind, as packets are counted, and what precisely.
+    Other { kind: String, what: String },
+    /// What should be a message, or lead to one, cannot be read.
+    Broken(String),
+}
+
+impl Nothing {
+    pub(crate) fn other(kind: &str, what: &str) -> Nothing {
+        Nothing::Other { kind: kind.to_owned(), what: what.to_owned() }
+    }
+}
+
 /// What a decoder makes of bytes: a message, or why there is none.
-pub(crate) type Outcome = Result<Decoded, String>;
+pub(crate) type Outcome = Result<Decoded, Nothing>;
 
 /// A message without its surroundings.
 #[derive(Debug)]
@@ -88,16 +118,20 @@ impl Ends {
     }
 }
 
-/// What a datagram or a segment holds.
+/// What a datagram, a segment or a tunnel holds.
 pub(crate) enum Found<'a> {
     /// A message, or why there is none.
     Message(Outcome),
     /// A packet in a tunnel of this form.
     Inner(&'static str, Cow<'a, [u8]>),
+    /// The beginning of a packet, quoted by such a message.
+    Quote(&'static str, Cow<'a, [u8]>),
+    /// What is behind such a tunnel's header, by its Ethertype.
+    Typed(&'static str, u16, &'a [u8]),
 }
 
 /// The ports of a datagram or a segment, and what it holds.
-pub(crate) type Ported<'a> = Result<((u16, u16), Vec<Found<'a>>), String>;
+pub(crate) type Ported<'a> = Result<((u16, u16), Vec<Found<'a>>), Nothing>;
 
 /// What a message takes from the IPv6 packet that it is in.
 pub(crate) struct Over {
@@ -106,6 +140,10 @@ pub(crate) struct Over {
     /// The destination that checksums count.
     pub(crate) destination: Ipv6Addr,
     pub(crate) hop_limit: u8,
+    /// Neighbour discovery is void in it.
+    pub(crate) is_atomic_fragment: bool,
+    /// Of the packet, only the beginning is there.
+    pub(crate) is_cut: bool,
     /// The address in such an option.
     pub(crate) home_address_option: Option<Ipv6Addr>,
     /// The address in such a header.
@@ -128,7 +166,7 @@ impl Over {
 }
 
 /// An error with the name of what is broken, which many errors begin with.
-pub(crate) fn named(name: &str, error: WireError) -> String {
+pub(crate) fn named(name: &str, error: WireError) -> Nothing {
     let text = error.to_string();
-    if text.starts_with(name) { text } else { format!("{name}: {text}") }
+    Nothing::Broken(if text.starts_with(name) { text } else { format!("{name}: {text}") })
 }

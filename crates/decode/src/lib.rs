@@ -15,6 +15,7 @@ mod icmpv6;
 mod link;
 mod mh;
 mod mih;
+mod names;
 mod own;
 mod radius;
 mod show;
@@ -25,7 +26,7 @@ mod udp;
 mod walk;
 
 pub use args::{Args, As, run};
-pub use capture::{Capture, Packet};
+pub use capture::{Capture, Packet, Time, unpacked};
 pub use element::{Element, Within};
 pub use link::Link;
 pub use tree::Tree;

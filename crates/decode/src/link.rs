@@ -1,27 +1,49 @@
-//! Link layers of captures.
+//! Link layers of captures, and what stands between them and a packet.
 
-use pcap_file::DataLink;
 use segue_wire::mih::ETHERTYPE as MIH;
+
+use crate::element::Nothing;
 
 /// A link layer that is understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Link {
     /// Ethernet, with tags or without.
     Ethernet,
-    /// IP packets with nothing before them.
-    Raw,
-    /// BSD's and macOS's loopback: four bytes of an address family in either byte order.
-    Null,
-    /// Linux's "any" device.
-    Cooked,
-    /// The same, version 2.
-    Cooked2,
+    /// IP packets with so many bytes before them.
+    Raw(usize),
+    /// An Ethertype behind so many bytes, then the packet behind so many from the start.
+    Typed(usize, usize),
+    /// IEEE 802.11.
+    Wlan,
+    /// The same behind a radiotap header, AVS' or Prism's, or a packet of any of these behind that of PPI.
+    Radiotap,
+    /// Behind Prism's header.
+    Prism,
+    /// Behind AVS' header.
+    Avs,
+    /// Behind a header per packet (PPI).
+    Ppi,
+    /// PPP with so many bytes before it.
+    Ppp(usize),
+    /// PPPoE, without Ethernet.
+    Pppoe,
+    /// IEEE 802.2 behind so many bytes: FDDI, Token Ring, ATM.
+    Llc(usize),
+    /// MPLS.
+    Mpls,
 }
 
 /// Ethertypes.
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
 const TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
+const ETHERNET: u16 = 0x6558;
+const PPP: u16 = 0x880b;
+/// Below it, the field is the length of what IEEE 802.2 begins.
+const LENGTHS: u16 = 0x0600;
+
+/// Headers in front of a packet: more are not walked through.
+const LAYERS_MAX: usize = 32;
 
 /// What a frame of a link layer holds.
 pub(crate) enum Inside<'a> {
@@ -31,17 +53,43 @@ pub(crate) enum Inside<'a> {
     Mih(&'a [u8]),
 }
 
+/// What a header says of what is behind it.
+enum Next {
+    Link(Link),
+    /// By its Ethertype.
+    Type(u16),
+    /// By its protocol of PPP, which is next.
+    Ppp,
+}
+
 impl Link {
-    /// The link layer of a capture.
+    /// The link layer of a capture, by its number.
     #[must_use]
-    pub fn of(data_link: DataLink) -> Option<Link> {
-        // Of the number: the library knows 276 by no name.
-        Some(match u32::from(data_link) {
+    pub fn of(number: u16) -> Option<Link> {
+        Some(match number {
             1 => Link::Ethernet,
-            12 | 14 | 101 | 228 | 229 => Link::Raw,
-            0 | 108 => Link::Null,
-            113 => Link::Cooked,
-            276 => Link::Cooked2,
+            12 | 14 | 101 | 228 | 229 => Link::Raw(0),
+            // The family of addresses differs between systems; the packet says its version itself.
+            0 | 108 => Link::Raw(4),
+            109 => Link::Raw(12),
+            117 => Link::Raw(48),
+            104 => Link::Typed(2, 4),
+            113 => Link::Typed(14, 16),
+            138 => Link::Typed(16, 18),
+            276 => Link::Typed(0, 20),
+            9 => Link::Ppp(0),
+            50 | 166 => Link::Ppp(0),
+            204 => Link::Ppp(1),
+            51 => Link::Pppoe,
+            6 => Link::Llc(14),
+            10 => Link::Llc(13),
+            100 => Link::Llc(0),
+            105 => Link::Wlan,
+            119 => Link::Prism,
+            127 => Link::Radiotap,
+            163 => Link::Avs,
+            192 => Link::Ppi,
+            219 => Link::Mpls,
             _ => return None,
         })
     }
@@ -59,30 +107,161 @@ impl Link {
     ///
     /// # Errors
     /// Why it is not looked into.
-    pub(crate) fn inside(self, frame: &[u8]) -> Result<Inside<'_>, String> {
-        let half = |at: usize| frame.get(at..at + 2).map(|b| u16::from_be_bytes([b[0], b[1]]));
-        let (ethertype, at) = match self {
-            Link::Raw => return Ok(Inside::Ip(frame)),
-            // Families differ between systems; the packet says its version itself.
-            Link::Null => return frame.get(4..).map(Inside::Ip).ok_or_else(|| cut(frame)),
-            Link::Cooked => (half(14), 16),
-            Link::Cooked2 => (half(0), 20),
-            Link::Ethernet => (half(12), 14),
-        };
-        let (mut ethertype, mut at) = (ethertype.ok_or_else(|| cut(frame))?, at);
-        while TAGS.contains(&ethertype) {
-            ethertype = half(at + 2).ok_or_else(|| cut(frame))?;
-            at += 4;
-        }
-        match ethertype {
-            IPV4 | IPV6 => frame.get(at..).map(Inside::Ip).ok_or_else(|| cut(frame)),
-            MIH => frame.get(at..).map(Inside::Mih).ok_or_else(|| cut(frame)),
-            0x0806 => Err("ARP: not decoded".into()),
-            other => Err(format!("ethertype {other:#06x}: not decoded")),
-        }
+    pub(crate) fn inside(self, frame: &[u8]) -> Result<Inside<'_>, Nothing> {
+        walk(Next::Link(self), frame)
     }
 }
 
-fn cut(frame: &[u8]) -> String {
-    format!("a frame of {} bytes has no packet in it", frame.len())
+/// What is behind an Ethertype.
+pub(crate) fn behind_type(ethertype: u16, bytes: &[u8]) -> Result<Inside<'_>, Nothing> {
+    walk(Next::Type(ethertype), bytes)
+}
+
+fn walk(mut next: Next, frame: &[u8]) -> Result<Inside<'_>, Nothing> {
+    let mut bytes = frame;
+    for _ in 0..LAYERS_MAX {
+        if let Next::Type(ethertype @ (IPV4 | IPV6 | MIH)) = next {
+            let inside = if ethertype == MIH { Inside::Mih(bytes) } else { Inside::Ip(bytes) };
+            return Ok(inside);
+        }
+        let (behind, at) = match next {
+            Next::Link(link) => header(link, bytes)?,
+            Next::Type(ethertype) => typed(ethertype, bytes)?,
+            Next::Ppp => ppp(bytes)?,
+        };
+        bytes = bytes.get(at..).ok_or_else(|| short(frame))?;
+        next = behind;
+    }
+    Err(Nothing::Broken("more headers in front of a packet than are walked through".into()))
+}
+
+fn half(bytes: &[u8], at: usize) -> Result<u16, Nothing> {
+    let two = bytes.get(at..).and_then(|bytes| bytes.first_chunk());
+    two.map(|two| u16::from_be_bytes(*two)).ok_or_else(|| short(bytes))
+}
+
+/// What follows the header of a link layer, and where.
+fn header(link: Link, frame: &[u8]) -> Result<(Next, usize), Nothing> {
+    let little = |at: usize| half(frame, at).map(u16::swap_bytes);
+    Ok(match link {
+        Link::Raw(at) => (Next::Type(IPV6), at),
+        Link::Ethernet => (Next::Type(half(frame, 12)?), 14),
+        Link::Typed(ethertype_at, at) => (Next::Type(half(frame, ethertype_at)?), at),
+        Link::Ppp(at) => (Next::Ppp, at),
+        Link::Pppoe => (Next::Ppp, 6),
+        Link::Llc(at) => (Next::Type(0), at),
+        Link::Mpls => (Next::Type(0x8847), 0),
+        Link::Wlan => wlan(frame, false)?,
+        Link::Radiotap => {
+            let length = usize::from(little(2)?);
+            let behind = frame.get(length..).ok_or_else(|| short(frame))?;
+            let (next, at) = wlan(behind, radiotap_pads(frame))?;
+            (next, length + at)
+        }
+        Link::Prism => (Next::Link(Link::Wlan), usize::from(little(4)?)),
+        Link::Avs => (Next::Link(Link::Wlan), usize::from(half(frame, 6)?)),
+        Link::Ppi => {
+            let number = little(4)?;
+            let link = Link::of(number).ok_or_else(|| unknown(number))?;
+            (Next::Link(link), usize::from(little(2)?))
+        }
+    })
+}
+
+/// What follows an Ethertype's header, and where.
+fn typed(ethertype: u16, bytes: &[u8]) -> Result<(Next, usize), Nothing> {
+    Ok(match ethertype {
+        tag if TAGS.contains(&tag) => (Next::Type(half(bytes, 2)?), 4),
+        ETHERNET => (Next::Link(Link::Ethernet), 0),
+        // PPPoE's session.
+        0x8864 => (Next::Link(Link::Pppoe), 0),
+        PPP => (Next::Ppp, 0),
+        // A service tag of a provider's backbone, then the customer's frame.
+        0x88e7 => (Next::Link(Link::Ethernet), 4),
+        0x8847 | 0x8848 => {
+            let last = bytes.chunks_exact(4).position(|label| label[2] & 1 != 0);
+            let at = 4 * (last.ok_or_else(|| short(bytes))? + 1);
+            match bytes.get(at).map(|byte| byte >> 4) {
+                Some(4 | 6) => (Next::Type(IPV6), at),
+                // A pseudowire's control word.
+                Some(0) => (Next::Link(Link::Ethernet), at + 4),
+                None => return Err(short(bytes)),
+                _ => return Err(Nothing::other("MPLS", "MPLS without an IP packet")),
+            }
+        }
+        ..LENGTHS => match bytes {
+            [0xaa, 0xaa, 3, 0, 0, 0 | 0xf8, ..] => (Next::Type(half(bytes, 6)?), 8),
+            _ if bytes.len() < 8 => return Err(short(bytes)),
+            _ => return Err(Nothing::other("IEEE 802.2", "a frame of IEEE 802.2 without IP")),
+        },
+        0x0806 => return Err(Nothing::other("ARP", "ARP")),
+        other => {
+            return Err(Nothing::other("other Ethertypes", &format!("ethertype {other:#06x}")));
+        }
+    })
+}
+
+/// What follows a protocol number of PPP, which may stand behind address and control, and may be one byte long.
+fn ppp(bytes: &[u8]) -> Result<(Next, usize), Nothing> {
+    if bytes.len() < 4 {
+        return Err(short(bytes));
+    }
+    let at = if bytes.starts_with(&[0xff, 3]) { 2 } else { 0 };
+    let (protocol, at) = match bytes.get(at) {
+        Some(byte) if byte & 1 == 1 => (u16::from(*byte), at + 1),
+        _ => (half(bytes, at)?, at + 2),
+    };
+    Ok(match protocol {
+        0x0021 | 0x0057 => (Next::Type(IPV6), at),
+        0x0281 => (Next::Type(0x8847), at),
+        // Cisco's HDLC, which shares a link type with PPP.
+        0x0f00 | 0x8f00 => (Next::Type(half(bytes, at)?), at + 2),
+        other => return Err(Nothing::other("PPP", &format!("PPP protocol {other:#06x}"))),
+    })
+}
+
+/// What follows a header of IEEE 802.11. `pads`: to a multiple of four bytes.
+fn wlan(frame: &[u8], pads: bool) -> Result<(Next, usize), Nothing> {
+    let [control, flags, ..] = *frame else { return Err(short(frame)) };
+    let (is_qos, is_protected) = (control & 0x80 != 0, flags & 0x40 != 0);
+    // Data with a frame body.
+    if control & 0x4c != 0x08 {
+        let what = "a frame of IEEE 802.11 without data";
+        return Err(Nothing::other("IEEE 802.11 without data", what));
+    }
+    if is_protected {
+        return Err(Nothing::other("IEEE 802.11, encrypted", "a frame of IEEE 802.11, encrypted"));
+    }
+    let mut length = if flags & 3 == 3 { 30 } else { 24 };
+    let sequence = frame.get(22).ok_or_else(|| short(frame))?;
+    let is_aggregate = is_qos && frame.get(length).is_some_and(|byte| byte & 0x80 != 0);
+    if flags & 4 != 0 || sequence & 15 != 0 || is_aggregate {
+        let what = "a fragment or an aggregate of IEEE 802.11";
+        return Err(Nothing::other("parts of IEEE 802.11", what));
+    }
+    if is_qos {
+        length += if flags & 0x80 == 0 { 2 } else { 6 };
+    }
+    Ok((Next::Type(0), if pads { length.next_multiple_of(4) } else { length }))
+}
+
+/// Whether a radiotap header says that the header behind it is padded: in its flags, which stand behind the words that
+/// say what is there, and behind a time, if there is one.
+fn radiotap_pads(frame: &[u8]) -> bool {
+    let words = frame.get(4..).unwrap_or_default().chunks_exact(4);
+    let more = words.take_while(|word| word[3] & 0x80 != 0).count();
+    let present = frame.get(4).copied().unwrap_or_default();
+    let fields = 4 + 4 * (more + 1);
+    let at = if present & 1 == 0 { fields } else { fields.next_multiple_of(8) + 8 };
+    present & 2 != 0 && frame.get(at).is_some_and(|flags| flags & 0x20 != 0)
+}
+
+/// A link type that is not understood.
+pub(crate) fn unknown(number: u16) -> Nothing {
+    let what = format!("link type {number}");
+    Nothing::other(&what, &what)
+}
+
+fn short(frame: &[u8]) -> Nothing {
+    Nothing::Broken(format!("a frame of {} bytes has no packet in it", frame.len()))
 }

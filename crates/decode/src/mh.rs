@@ -1,9 +1,15 @@
 //! Mobility Headers.
 
+use segue_wire::WireError;
 use segue_wire::mobility::{CHECKSUM_AT, Message, Profile, verify_checksum};
 
-use crate::Tree;
 use crate::element::{Decoded, Outcome, Over, named};
+use crate::{Tree, hex};
+
+/// What errors begin with, and the name of a message of a type that has none.
+pub(crate) const MESSAGE: &str = "Mobility Header";
+/// Octets in front of what its type says.
+const FIXED: usize = 6;
 
 /// A message, which is all of `bytes`; `over` is missing where its checksum counts no addresses that are known.
 pub(crate) fn decode(bytes: &[u8], over: Option<&Over>) -> Outcome {
@@ -12,27 +18,51 @@ pub(crate) fn decode(bytes: &[u8], over: Option<&Over>) -> Outcome {
         let lenient = Message::parse(bytes, &Profile::OAI);
         lenient.map(|message| (message, Profile::OAI)).map_err(|_| error)
     });
-    let (message, profile) = read.map_err(|error| named("Mobility Header", error))?;
+    let Some([proto, length, kind, _, high, low]) = bytes.first_chunk::<FIXED>() else {
+        let error = WireError::TooShort { what: MESSAGE, got: bytes.len(), min: FIXED };
+        return Err(named(MESSAGE, error));
+    };
     let mut fields = Tree::object([
-        ("payload_proto", bytes[0].into()),
-        ("header_len", bytes[1].into()),
-        ("mh_type", bytes[2].into()),
-        ("checksum", format!("{:#06x}", u16::from_be_bytes([bytes[4], bytes[5]])).into()),
+        ("payload_proto", (*proto).into()),
+        ("header_len", (*length).into()),
+        ("mh_type", (*kind).into()),
+        ("checksum", format!("{:#06x}", u16::from_be_bytes([*high, *low])).into()),
         ("checksum_ok", checksum_ok(bytes, over).into()),
     ]);
-    if profile == Profile::OAI {
-        fields.push("profile", "OAI-PMIPv6-FM");
-    }
-    fields.append(Tree::of(&message));
+    let (message, reencodes) = match read {
+        Ok((message, profile)) => {
+            if profile == Profile::OAI {
+                fields.push("profile", "OAI-PMIPv6-FM");
+            }
+            fields.append(Tree::of(&message));
+            (message.message_name(), message.reencodes(bytes, &profile))
+        }
+        Err(error) => {
+            if over.is_none_or(|over| !over.is_cut) {
+                fields.push("malformed", error.to_string());
+            }
+            match Message::parse_lossy(bytes) {
+                Ok(message) => {
+                    fields.append(Tree::of(&message));
+                    (message.message_name(), message.reencodes(bytes, &Profile::STRICT))
+                }
+                Err(WireError::Type { .. }) => {
+                    fields.push("data", hex::of(&bytes[FIXED..]));
+                    (MESSAGE, true)
+                }
+                Err(error) => return Err(named(MESSAGE, error)),
+            }
+        }
+    };
     if let Some(over) = over {
         over.add_to(&mut fields);
     }
-    let reencodes = message.reencodes(bytes, &profile);
-    Ok(Decoded { message: message.message_name(), fields, reencodes })
+    Ok(Decoded { message, fields, reencodes })
 }
 
 /// Over UDP (RFC 5844) the checksum is zero and not looked at.
 fn checksum_ok(bytes: &[u8], over: Option<&Over>) -> Option<bool> {
-    debug_assert!(bytes.len() > CHECKSUM_AT.end, "a message that was read");
-    over.map(|over| verify_checksum(over.source, over.destination, bytes))
+    debug_assert!(bytes.len() >= CHECKSUM_AT.end, "the fixed part");
+    let whole = over.filter(|over| !over.is_cut);
+    whole.map(|over| verify_checksum(over.source, over.destination, bytes))
 }

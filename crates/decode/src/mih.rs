@@ -6,7 +6,7 @@ use crate::element::{Decoded, Found, Outcome, named};
 use crate::{Tree, hex};
 
 /// Names what is broken.
-const FRAME: &str = "MIH frame";
+pub(crate) const FRAME: &str = "MIH frame";
 
 /// A frame, which is all of `bytes`.
 pub(crate) fn decode(bytes: &[u8]) -> Outcome {

@@ -7,7 +7,7 @@ use segue_wire::header::flags;
 use segue_wire::upmt::{Form, ProbePacket, Trailer};
 use segue_wire::{Header, PacketType, Probe, Size};
 
-use crate::element::{Decoded, Found, Outcome};
+use crate::element::{Decoded, Found, Nothing, Outcome};
 use crate::{Tree, hex};
 
 /// Length of the authenticator.
@@ -25,7 +25,7 @@ pub(crate) fn payload(bytes: &[u8], length: usize) -> Vec<Found<'_>> {
 fn segue(bytes: &[u8], length: usize) -> Vec<Found<'_>> {
     let header = match Header::parse(bytes) {
         Ok(header) => header,
-        Err(error) => return vec![Found::Message(Err(format!("Segue: {error}")))],
+        Err(error) => return vec![Found::Message(Err(Nothing::Broken(format!("Segue: {error}"))))],
     };
     let message = Found::Message(fields(&header, bytes, length));
     let inner = match header.packet_type {
@@ -57,17 +57,19 @@ fn fields(header: &Header, bytes: &[u8], length: usize) -> Outcome {
     };
     if header.packet_type != PacketType::Data {
         let (words, mac) = words(bytes).ok_or_else(|| {
-            format!("{message}: {} bytes, at least {} needed", bytes.len(), Probe::PACKET_LEN)
+            let (got, min) = (bytes.len(), Probe::PACKET_LEN);
+            Nothing::Broken(format!("{message}: {got} bytes, at least {min} needed"))
         })?;
         if matches!(header.packet_type, PacketType::Request | PacketType::Response)
             && length != Probe::PACKET_LEN
         {
-            return Err(format!("{message}: a length of {length} bytes is wrong"));
+            let error = format!("{message}: a length of {length} bytes is wrong");
+            return Err(Nothing::Broken(error));
         }
         if header.packet_type == PacketType::Size {
             let from_host = words.t_sc as u16 != 0;
             let size = Size::read(&words, length, from_host)
-                .map_err(|error| format!("{message}: {error}"))?;
+                .map_err(|error| Nothing::Broken(format!("{message}: {error}")))?;
             fields.push("token", size.token);
             fields.push("size", size.size);
             fields.push("answer", size.answer);
@@ -130,7 +132,10 @@ fn probe(probe: &Probe) -> Tree {
 fn upmt_inner(bytes: &[u8]) -> Vec<Found<'_>> {
     let packet = match ProbePacket::parse(bytes) {
         Some(Ok(packet)) => packet,
-        Some(Err(error)) => return vec![Found::Message(Err(format!("UPMT probe: {error}")))],
+        Some(Err(error)) => {
+            let error = format!("UPMT probe: {error}");
+            return vec![Found::Message(Err(Nothing::Broken(error)))];
+        }
         None => return vec![Found::Inner("UPMT", Cow::Borrowed(bytes))],
     };
     let mut fields = Tree::object([
@@ -147,7 +152,10 @@ fn upmt_inner(bytes: &[u8]) -> Vec<Found<'_>> {
 fn upmt_ride(bytes: &[u8]) -> Vec<Found<'_>> {
     let (trailer, inner) = match Trailer::split(bytes) {
         Ok(split) => split,
-        Err(error) => return vec![Found::Message(Err(format!("UPMT ride: {error}")))],
+        Err(error) => {
+            let error = format!("UPMT ride: {error}");
+            return vec![Found::Message(Err(Nothing::Broken(error)))];
+        }
     };
     let mut fields = Tree::object([
         ("path", trailer.path.into()),

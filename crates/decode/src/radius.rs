@@ -1,31 +1,43 @@
-//! RADIUS packets (RFC 2865, 2866, 6572).
+//! RADIUS packets (RFC 2865 to 2869, 3162, 5176, 6572).
 
-use segue_wire::radius::{Attribute, AttributeType as Type, Packet, View};
+use segue_wire::radius::{Attribute, AttributeType as Type, Format, Packet, View};
 
-use crate::element::{Decoded, Outcome, named};
+use crate::element::{Decoded, Nothing, Outcome, named};
 use crate::{Tree, hex};
 
 /// Names what is broken, and packets whose code has no name.
-const PACKET: &str = "RADIUS packet";
+pub(crate) const PACKET: &str = "RADIUS packet";
+/// The highest tag of a tunnel's attribute (RFC 2868, 3.1).
+const TAG_MAX: u8 = 31;
 
-/// The packet in a datagram, which may be padded.
-pub(crate) fn decode(bytes: &[u8]) -> Outcome {
-    let view = View::parse(bytes).map_err(|error| named(PACKET, error))?;
-    let attribute = |(kind, value)| {
-        let name = Type::name(kind).unwrap_or("unknown");
-        let value = match kind.name() {
-            Some(_) => said(kind, value),
-            None => Tree::object([("type", kind.0.into()), ("data", hex::of(value).into())]),
-        };
-        Tree::object([("attribute", name.into()), ("value", value)])
-    };
+/// The packet in a datagram, which may be padded. `is_cut`: the datagram is not whole.
+pub(crate) fn decode(bytes: &[u8], is_cut: bool) -> Outcome {
+    let malformed = View::parse(bytes).err();
+    let view = View::lossy(bytes).map_err(|error| named(PACKET, error))?;
+    if malformed.is_some() && view.code().name().is_none() {
+        return Err(Nothing::other("UDP", "UDP on a port of RADIUS, no packet of RADIUS"));
+    }
+    let mut attributes: Vec<Tree> = view.attributes().map(attribute).collect();
+    if let [kind, rest @ ..] = view.rest() {
+        let data = rest.get(1..).unwrap_or_default();
+        let error = "longer than what is there, or shorter than itself";
+        let value = Tree::object([
+            ("type", (*kind).into()),
+            ("data", hex::of(data).into()),
+            ("error", error.into()),
+        ]);
+        attributes.push(Tree::object([("attribute", "malformed".into()), ("value", value)]));
+    }
     let mut fields = Tree::object([
         ("code", view.code().0.into()),
         ("identifier", view.id().into()),
-        ("length", (view.bytes().len() as u64).into()),
+        ("length", u16::from_be_bytes([bytes[2], bytes[3]]).into()),
         ("authenticator", hex::of(&view.authenticator()).into()),
-        ("attributes", Tree::List(view.attributes().map(attribute).collect())),
+        ("attributes", Tree::List(attributes)),
     ]);
+    if let Some(error) = malformed.filter(|_| !is_cut) {
+        fields.push("malformed", error.to_string());
+    }
     let padding = bytes.len() - view.bytes().len();
     if padding > 0 {
         fields.push("padding", padding as u64);
@@ -34,56 +46,43 @@ pub(crate) fn decode(bytes: &[u8]) -> Outcome {
     Ok(Decoded { message: view.code().name().unwrap_or(PACKET), fields, reencodes })
 }
 
-/// What an attribute says; its octets, if they have not the format of its type.
-fn said(kind: Type, value: &[u8]) -> Tree {
-    let attribute = Attribute::octets(kind, value);
-    let read = match kind {
-        Type::USER_NAME
-        | Type::REPLY_MESSAGE
-        | Type::CALLED_STATION_ID
-        | Type::CALLING_STATION_ID
-        | Type::NAS_IDENTIFIER
-        | Type::ACCT_SESSION_ID
-        | Type::NAS_PORT_ID
-        | Type::MOBILE_NODE_IDENTIFIER
-        | Type::SERVICE_SELECTION => str::from_utf8(value).ok().map(Tree::from),
-        Type::SERVICE_TYPE
-        | Type::SESSION_TIMEOUT
-        | Type::IDLE_TIMEOUT
-        | Type::TERMINATION_ACTION
-        | Type::ACCT_STATUS_TYPE
-        | Type::ACCT_DELAY_TIME
-        | Type::ACCT_INPUT_OCTETS
-        | Type::ACCT_OUTPUT_OCTETS
-        | Type::ACCT_AUTHENTIC
-        | Type::ACCT_SESSION_TIME
-        | Type::ACCT_INPUT_PACKETS
-        | Type::ACCT_OUTPUT_PACKETS
-        | Type::ACCT_TERMINATE_CAUSE
-        | Type::ACCT_INPUT_GIGAWORDS
-        | Type::ACCT_OUTPUT_GIGAWORDS
-        | Type::EVENT_TIMESTAMP
-        | Type::NAS_PORT_TYPE
-        | Type::ACCT_INTERIM_INTERVAL => attribute.to_integer().map(Tree::from),
-        Type::MIP6_FEATURE_VECTOR => attribute.to_integer64().map(Tree::from),
-        Type::FRAMED_IPV6_PREFIX | Type::PMIP6_HOME_HN_PREFIX | Type::PMIP6_VISITED_HN_PREFIX => {
-            attribute.to_prefix().map(|at| at.to_string().into())
-        }
-        Type::NAS_IP_ADDRESS
-        | Type::NAS_IPV6_ADDRESS
-        | Type::PMIP6_HOME_LMA_IPV6_ADDRESS
-        | Type::PMIP6_VISITED_LMA_IPV6_ADDRESS
-        | Type::PMIP6_HOME_LMA_IPV4_ADDRESS
-        | Type::PMIP6_VISITED_LMA_IPV4_ADDRESS
-        | Type::PMIP6_HOME_DHCP4_SERVER_ADDRESS
-        | Type::PMIP6_VISITED_DHCP4_SERVER_ADDRESS
-        | Type::PMIP6_HOME_DHCP6_SERVER_ADDRESS
-        | Type::PMIP6_VISITED_DHCP6_SERVER_ADDRESS
-        | Type::PMIP6_HOME_IPV4_GATEWAY
-        | Type::PMIP6_VISITED_IPV4_GATEWAY => {
-            attribute.to_address().map(|at| at.to_string().into())
-        }
-        _ => None,
+fn attribute((kind, value): (Type, &[u8])) -> Tree {
+    let name = Type::name(kind).unwrap_or("unknown");
+    let value = match kind.name() {
+        Some(_) => said(kind, value).unwrap_or_else(|| hex::of(value).into()),
+        None => Tree::object([("type", kind.0.into()), ("data", hex::of(value).into())]),
     };
-    read.unwrap_or_else(|| hex::of(value).into())
+    Tree::object([("attribute", name.into()), ("value", value)])
+}
+
+/// What an attribute says, if it has the format of its type.
+fn said(kind: Type, value: &[u8]) -> Option<Tree> {
+    let octets = Attribute::octets(kind, value);
+    let number = |number: u32| Tree::named(number.into(), kind.value_name(number));
+    Some(match kind.format() {
+        Format::Text => str::from_utf8(value).ok()?.into(),
+        Format::Integer => number(octets.to_integer()?),
+        Format::Integer64 => octets.to_integer64()?.into(),
+        Format::Prefix => octets.to_prefix()?.to_string().into(),
+        Format::Address => octets.to_address()?.to_string().into(),
+        Format::Vendor => {
+            let (vendor, data) = value.split_first_chunk()?;
+            Tree::object([
+                ("vendor_id", u32::from_be_bytes(*vendor).into()),
+                ("data", hex::of(data).into()),
+            ])
+        }
+        Format::TaggedInteger => {
+            let whole = octets.to_integer()?;
+            Tree::object([("tag", value[0].into()), ("value", number(whole & 0x00ff_ffff))])
+        }
+        Format::TaggedText => match value {
+            [tag @ 1..=TAG_MAX, text @ ..] => {
+                let text = str::from_utf8(text).ok()?;
+                Tree::object([("tag", (*tag).into()), ("value", text.into())])
+            }
+            text => str::from_utf8(text).ok()?.into(),
+        },
+        Format::Octets => return None,
+    })
 }

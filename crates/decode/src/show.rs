@@ -8,12 +8,15 @@ use crate::{Element, Tree};
 impl Display for Element {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "{:>4}  ", self.packet)?;
-        if let (Some(source), Some(destination)) = (&self.source, &self.destination) {
-            write!(f, "{source} > {destination}  ")?;
+        if let Some(time) = &self.time {
+            write!(f, "{time}  ")?;
         }
         match (self.message, &self.error) {
             (Some(message), _) => writeln!(f, "{message}")?,
             (None, error) => writeln!(f, "{}", error.as_deref().unwrap_or("not decoded"))?,
+        }
+        if let (Some(source), Some(destination)) = (&self.source, &self.destination) {
+            writeln!(f, "      {source} > {destination}")?;
         }
         for outer in &self.within {
             writeln!(f, "      in {}  {} > {}", outer.tunnel, outer.source, outer.destination)?;
@@ -22,7 +25,9 @@ impl Display for Element {
             return Ok(());
         }
         object(f, &self.fields, 6)?;
-        if !self.reencodes {
+        if let Some(cut) = &self.cut {
+            writeln!(f, "      (cut {cut})")?;
+        } else if !self.reencodes {
             writeln!(f, "      (written again, this is not the same bytes)")?;
         }
         Ok(())
@@ -87,6 +92,7 @@ fn inline(tree: &Tree) -> Option<String> {
         Tree::Bool(true) => Some("yes".into()),
         Tree::Bool(false) => Some("no".into()),
         Tree::Number(number) => Some(number.to_string()),
+        Tree::Named(number, name) => Some(format!("{number} ({name})")),
         Tree::Negative(number) => Some(number.to_string()),
         Tree::Text(text) => Some(visible(text)),
         Tree::List(items) if items.is_empty() => Some("none".into()),
@@ -113,27 +119,33 @@ fn visible(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::element::Nothing;
 
     #[test]
     fn fields_stand_in_columns_and_options_under_their_names() {
         let option = Tree::object([("option", "mtu".into()), ("mtu", 1_500_u16.into())]);
         let header = Tree::object([("home_address", "2001:db8::1".into())]);
-        let mut element = Element::without_message(12, String::new());
+        let broken = Nothing::Broken(String::new());
+        let mut element = Element::without_message(12, broken);
         (element.message, element.error) = (Some("Router Advertisement"), None);
         element.fields = Tree::object([
             ("cur_hop_limit", 64_u8.into()),
             ("flags", Tree::List(vec!["M".into(), "O".into()])),
             ("name", "a\u{1b}[2J".into()),
+            ("status", Tree::named(128, Some("Reason unspecified"))),
             ("checksum_ok", Tree::Null),
             ("options", Tree::List(vec![option])),
             ("header", header),
         ]);
+        element.time = Some("2026-01-31 14:05:00.000001Z".into());
         element.source = Some("fe80::1".into());
         element.destination = Some("ff02::1".into());
-        let expected = "  12  fe80::1 > ff02::1  Router Advertisement
+        let expected = "  12  2026-01-31 14:05:00.000001Z  Router Advertisement
+      fe80::1 > ff02::1
       cur_hop_limit  64
       flags          M O
       name           a\\u{1b}[2J
+      status         128 (Reason unspecified)
       checksum_ok    unknown
       options
         mtu

@@ -1,9 +1,10 @@
 //! STAMP.
 
+use segue_wire::WireError;
 use segue_wire::stamp::tlv::{is_padding, tlvs};
 use segue_wire::stamp::{BASE_LEN, ErrorEstimate, ReflectorPacket, SenderPacket, TimestampFormat};
 
-use crate::element::{Decoded, Outcome};
+use crate::element::{Decoded, Nothing, Outcome};
 use crate::{Tree, hex};
 
 /// Where an authenticated packet has zeros and another its timestamp.
@@ -12,10 +13,13 @@ const ZEROS: std::ops::Range<usize> = 4..16;
 /// A packet to a reflector (`request`) or from one.
 pub(crate) fn decode(bytes: &[u8], request: bool) -> Outcome {
     if bytes.get(ZEROS).is_some_and(|zeros| zeros == [0; ZEROS.end - ZEROS.start]) {
-        return Err("STAMP, authenticated: not decoded without its key".into());
+        return Err(Nothing::other(
+            "STAMP, authenticated",
+            "STAMP, authenticated: without its key",
+        ));
     }
     let mut emitted = [0; BASE_LEN];
-    let refused = |error| format!("{error}");
+    let refused = |error: WireError| Nothing::Broken(error.to_string());
     let (message, mut fields, length, rest) = if request {
         let (packet, rest) = SenderPacket::parse(bytes, None).map_err(refused)?;
         let fields = Tree::object([
@@ -59,9 +63,9 @@ fn estimate(error: ErrorEstimate) -> Tree {
     ])
 }
 
-fn extensions(bytes: &[u8]) -> Result<Tree, String> {
+fn extensions(bytes: &[u8]) -> Result<Tree, Nothing> {
     let tlvs = tlvs(bytes).map(|tlv| {
-        let tlv = tlv.map_err(|error| error.to_string())?;
+        let tlv = tlv.map_err(|error| Nothing::Broken(format!("STAMP: {error}")))?;
         Ok(Tree::object([
             ("flags", tlv.flags.into()),
             ("type", tlv.kind.into()),

@@ -1,10 +1,9 @@
 //! What serialises, as a tree that keeps the order of its fields.
 
-use std::fmt;
-
-use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde::ser::SerializeMap;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Serialize, Serializer};
+
+mod build;
 
 /// A value of JSON whose objects keep the order in which their fields were written: that of the wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +14,8 @@ pub enum Tree {
     Bool(bool),
     /// A number on the wire.
     Number(u64),
+    /// A number on the wire, and its name. In JSON the name follows under the field's own name with `_name` behind it.
+    Named(u64, String),
     /// A number below zero.
     Negative(i64),
     /// Anything else.
@@ -29,8 +30,14 @@ impl Tree {
     /// The tree of something that has fields of these kinds only.
     #[must_use]
     pub(crate) fn of(value: &impl Serialize) -> Tree {
-        let text = serde_json::to_string(value).expect("names of fields are strings");
-        serde_json::from_str(&text).expect("formats have whole numbers")
+        value
+            .serialize(build::Builder)
+            .expect("formats have whole numbers, and names of fields are strings")
+    }
+
+    /// A number with its name, if it has one.
+    pub(crate) fn named(number: u64, name: Option<&str>) -> Tree {
+        name.map_or(Tree::Number(number), |name| Tree::Named(number, name.to_owned()))
     }
 
     /// An object.
@@ -53,10 +60,15 @@ impl Tree {
         }
     }
 }
-
 impl From<u64> for Tree {
     fn from(number: u64) -> Tree {
         Tree::Number(number)
+    }
+}
+
+impl From<i64> for Tree {
+    fn from(number: i64) -> Tree {
+        u64::try_from(number).map_or(Tree::Negative(number), Tree::Number)
     }
 }
 
@@ -107,69 +119,20 @@ impl Serialize for Tree {
         match self {
             Tree::Null => serializer.serialize_unit(),
             Tree::Bool(is_so) => serializer.serialize_bool(*is_so),
-            Tree::Number(number) => serializer.serialize_u64(*number),
+            Tree::Number(number) | Tree::Named(number, _) => serializer.serialize_u64(*number),
             Tree::Negative(number) => serializer.serialize_i64(*number),
             Tree::Text(text) => serializer.serialize_str(text),
             Tree::List(items) => serializer.collect_seq(items),
             Tree::Object(fields) => {
-                let mut map = serializer.serialize_map(Some(fields.len()))?;
+                let mut map = serializer.serialize_map(None)?;
                 for (name, value) in fields {
                     map.serialize_entry(name, value)?;
+                    if let Tree::Named(_, of_value) = value {
+                        map.serialize_entry(&format!("{name}_name"), of_value)?;
+                    }
                 }
                 map.end()
             }
         }
-    }
-}
-
-impl<'de> Deserialize<'de> for Tree {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Tree, D::Error> {
-        deserializer.deserialize_any(Reader)
-    }
-}
-
-struct Reader;
-
-impl<'de> Visitor<'de> for Reader {
-    type Value = Tree;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a value without fractions")
-    }
-
-    fn visit_unit<E>(self) -> Result<Tree, E> {
-        Ok(Tree::Null)
-    }
-
-    fn visit_bool<E>(self, is_so: bool) -> Result<Tree, E> {
-        Ok(Tree::Bool(is_so))
-    }
-
-    fn visit_u64<E>(self, number: u64) -> Result<Tree, E> {
-        Ok(Tree::Number(number))
-    }
-
-    fn visit_i64<E>(self, number: i64) -> Result<Tree, E> {
-        Ok(u64::try_from(number).map_or(Tree::Negative(number), Tree::Number))
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<Tree, E> {
-        Ok(Tree::Text(text.to_owned()))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Tree, A::Error> {
-        let mut list = Vec::new();
-        while let Some(item) = items.next_element()? {
-            list.push(item);
-        }
-        Ok(Tree::List(list))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Tree, A::Error> {
-        let mut object = Vec::new();
-        while let Some(field) = fields.next_entry()? {
-            object.push(field);
-        }
-        Ok(Tree::Object(object))
     }
 }

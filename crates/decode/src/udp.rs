@@ -1,12 +1,12 @@
-//! UDP by its ports.
+//! UDP by its ports: messages, and tunnels.
 
 use std::borrow::Cow;
 
 use segue_wire::mih::PORT as MIH;
-use segue_wire::radius::{ACCOUNTING_PORT, PORT as RADIUS_PORT};
+use segue_wire::radius::{ACCOUNTING_PORT, DYNAMIC_PORTS, OLD_PORTS, PORT as RADIUS_PORT};
 use segue_wire::{SIGNAL_PORT, TUNNEL_PORT, stamp as wire};
 
-use crate::element::{Found, Ported};
+use crate::element::{Found, Nothing, Ported};
 use crate::{mh, mih, own, radius, stamp};
 
 /// Mobile IPv6 for dual stacks (RFC 5555).
@@ -14,18 +14,29 @@ const DSMIPV6: u16 = 4191;
 /// Proxy Mobile IPv6 over IPv4 (RFC 5844): signalling and data.
 const PMIPV6_CONTROL: u16 = 5436;
 const PMIPV6_DATA: u16 = 5437;
+/// Tunnels of others: RFC 4380, AYIYA, 3GPP TS 29.281, RFC 7348, RFC 8926.
+const TEREDO: u16 = 3544;
+const AYIYA: u16 = 5072;
+const GTP_U: u16 = 2152;
+const VXLAN: u16 = 4789;
+const GENEVE: u16 = 6081;
+/// Ethertype of Ethernet in a tunnel.
+const ETHERNET: u16 = 0x6558;
 
 const HEADER: usize = 8;
 
 /// The ports of a datagram, and what it holds. `cut`: the capture kept only its beginning.
 pub(crate) fn datagram(bytes: &[u8], cut: bool) -> Ported<'_> {
     let Some(header) = bytes.first_chunk::<HEADER>() else {
-        return Err(format!("UDP: {} bytes, at least {HEADER} needed", bytes.len()));
+        let error = format!("UDP: {} bytes, at least {HEADER} needed", bytes.len());
+        return Err(Nothing::Broken(error));
     };
     let half = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
     let (source, destination, length) = (half(0), half(2), usize::from(half(4)));
     if length < HEADER || length > bytes.len() && !cut {
-        return Err(format!("UDP: a length of {length} bytes is wrong, {} are there", bytes.len()));
+        let there = bytes.len();
+        let error = format!("UDP: a length of {length} bytes is wrong, {there} are there");
+        return Err(Nothing::Broken(error));
     }
     let payload = &bytes[HEADER..length.min(bytes.len())];
     let ports = [destination, source];
@@ -35,32 +46,46 @@ pub(crate) fn datagram(bytes: &[u8], cut: bool) -> Ported<'_> {
         Some(DSMIPV6) => vec![Found::Inner("UDP (RFC 5555)", Cow::Borrowed(payload))],
         Some(PMIPV6_CONTROL) => vec![Found::Message(mh::decode(payload, None))],
         Some(PMIPV6_DATA) => vec![pmipv6_data(payload)],
+        Some(TEREDO) => tunnel("Teredo", teredo(payload)),
+        Some(AYIYA) => tunnel("AYIYA", ayiya(payload)),
+        Some(GTP_U) => tunnel("GTP-U", gtp_u(payload)),
+        Some(VXLAN) => typed("VXLAN", ETHERNET, payload.get(8..)),
+        Some(GENEVE) => geneve(payload),
         Some(wire::PORT) => {
             vec![Found::Message(stamp::decode(payload, destination == wire::PORT))]
         }
-        Some(SIGNAL_PORT) => not_decoded(SIGNAL_PORT, "signalling, encrypted"),
+        Some(SIGNAL_PORT) => not_decoded("UDP port 5006 (signalling, encrypted)"),
         Some(MIH) => vec![Found::Message(mih::decode(payload))],
-        Some(_) => vec![Found::Message(radius::decode(payload))],
-        None => vec![Found::Message(Err(format!("UDP port {destination}: not decoded")))],
+        Some(_) => vec![Found::Message(radius::decode(payload, cut))],
+        None => not_decoded(&format!("UDP port {destination}")),
     };
     Ok(((source, destination), found))
 }
 
-/// Ports that say what a datagram is; the first three may carry any of the others.
-const KNOWN: [u16; 9] = [
+/// Ports that say what a datagram is; those of tunnels may carry any of the others.
+const KNOWN: [u16; 18] = [
     TUNNEL_PORT,
     PMIPV6_DATA,
     DSMIPV6,
+    TEREDO,
+    AYIYA,
+    GTP_U,
+    VXLAN,
+    GENEVE,
     PMIPV6_CONTROL,
     wire::PORT,
     SIGNAL_PORT,
     MIH,
     RADIUS_PORT,
     ACCOUNTING_PORT,
+    OLD_PORTS[0],
+    OLD_PORTS[1],
+    DYNAMIC_PORTS[0],
+    DYNAMIC_PORTS[1],
 ];
 
-fn not_decoded<'a>(port: u16, what: &str) -> Vec<Found<'a>> {
-    vec![Found::Message(Err(format!("UDP port {port} ({what}): not decoded")))]
+fn not_decoded<'a>(what: &str) -> Vec<Found<'a>> {
+    vec![Found::Message(Err(Nothing::other("UDP", what)))]
 }
 
 /// An inner packet, with a TLV header (RFC 5845) or without.
@@ -70,4 +95,55 @@ fn pmipv6_data(payload: &[u8]) -> Found<'_> {
         inner => inner,
     };
     Found::Inner("UDP (RFC 5844)", Cow::Borrowed(inner))
+}
+
+/// An IP packet in a tunnel of others, if one is found behind its header.
+fn tunnel<'a>(form: &'static str, inner: Option<&'a [u8]>) -> Vec<Found<'a>> {
+    match inner {
+        Some(inner @ [0x40..=0x6f, ..]) => vec![Found::Inner(form, Cow::Borrowed(inner))],
+        _ => not_decoded(&format!("{form} without an IP packet")),
+    }
+}
+
+fn typed<'a>(form: &'static str, ethertype: u16, inner: Option<&'a [u8]>) -> Vec<Found<'a>> {
+    match inner {
+        Some(inner) => vec![Found::Typed(form, ethertype, inner)],
+        None => not_decoded(&format!("{form}: a short header")),
+    }
+}
+
+/// Behind an authentication header and an origin indication (RFC 4380, 5.1.1).
+fn teredo(mut payload: &[u8]) -> Option<&[u8]> {
+    if let [0, 1, id, authentication, ..] = payload {
+        payload = payload.get(13 + usize::from(*id) + usize::from(*authentication)..)?;
+    }
+    if payload.starts_with(&[0, 0]) { payload.get(8..) } else { Some(payload) }
+}
+
+/// Behind an identity of 2 to the power of n octets and a signature of m words (draft-massar-v6ops-ayiya, 3).
+fn ayiya(payload: &[u8]) -> Option<&[u8]> {
+    let [identity, signature, ..] = payload else { return None };
+    payload.get(8 + (1 << (identity >> 4)) + 4 * usize::from(signature >> 4)..)
+}
+
+/// A packet of a user (message 255), behind optional fields and extension headers (TS 29.281, 5.1).
+fn gtp_u(payload: &[u8]) -> Option<&[u8]> {
+    let [flags @ 0x30..=0x3f, 255, ..] = payload else { return None };
+    if flags & 7 == 0 {
+        return payload.get(8..);
+    }
+    let (mut at, mut extension) = (12, if flags & 4 == 0 { 0 } else { *payload.get(11)? });
+    while extension != 0 {
+        let length = 4 * usize::from(*payload.get(at)?);
+        at += length;
+        extension = if length == 0 { return None } else { *payload.get(at - 1)? };
+    }
+    payload.get(at..)
+}
+
+/// Behind options of so many words (RFC 8926, 3.4).
+fn geneve(payload: &[u8]) -> Vec<Found<'_>> {
+    let [words, _, high, low, ..] = payload else { return not_decoded("Geneve: a short header") };
+    let inner = payload.get(8 + 4 * usize::from(words & 0x3f)..);
+    typed("Geneve", u16::from_be_bytes([*high, *low]), inner)
 }

@@ -5,31 +5,33 @@ use std::net::{IpAddr, Ipv4Addr};
 use segue_wire::extension::{Chain, FRAGMENT, IPV6_LEN};
 use segue_wire::{mobility, nd};
 
-use crate::element::{Decoded, Ends, Found, Outcome, Over, Ported};
-use crate::link::Inside;
+use crate::element::{Decoded, Ends, Found, Nothing, Outcome, Over, Ported};
+use crate::link::{Inside, behind_type};
 use crate::{Element, Link, Within, icmpv6, mh, mih, own, radius, tcp, udp};
 
 /// IP protocols.
+const ICMP: u8 = 1;
 const IPV4: u8 = 4;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const IPV6: u8 = 41;
 const GRE: u8 = 47;
+const ESP: u8 = 50;
+const NO_NEXT_HEADER: u8 = 59;
+/// The Mobility Header before RFC 3775.
+const OLD_MOBILITY: u8 = 62;
 
 /// Tunnels in each other: more are not followed.
 const TUNNELS_MAX: usize = 16;
 
-/// The messages of a packet of a capture: at least one [`Element`].
+/// The messages of a packet of a capture, which had `length` bytes on the wire: at least one [`Element`].
 #[must_use]
-pub fn packet(number: u64, link: Link, frame: &[u8], cut: bool) -> Vec<Element> {
-    let mut walk = Walk { number, cut, elements: Vec::new() };
-    match link.inside(frame) {
-        Ok(Inside::Ip(packet)) => walk.ip(packet, &[]),
-        Ok(Inside::Mih(frame_of_mih)) => {
-            walk.tell(link.ends(frame), &[], mih::padded(frame_of_mih));
-        }
-        Err(error) => walk.say(None, &[], Err(error)),
+pub fn packet(number: u64, link: Link, frame: &[u8], length: usize) -> Vec<Element> {
+    let mut walk = Walk::new(number);
+    if frame.len() < length {
+        walk.short = Some(format!("by the capture, {} of {length} bytes", frame.len()));
     }
+    walk.inside(link.inside(frame), link.ends(frame), &[]);
     walk.elements
 }
 
@@ -51,12 +53,12 @@ pub enum Bare {
 /// The messages in a message that was given by itself.
 #[must_use]
 pub fn bare(kind: Bare, bytes: &[u8]) -> Vec<Element> {
-    let mut walk = Walk { number: 1, cut: false, elements: Vec::new() };
+    let mut walk = Walk::new(1);
     match kind {
         Bare::MobilityHeader => walk.say(None, &[], mh::decode(bytes, None)),
         Bare::Icmpv6 => walk.say(None, &[], icmpv6::decode(bytes, None)),
         Bare::Mih => walk.say(None, &[], mih::decode(bytes)),
-        Bare::Radius => walk.say(None, &[], radius::decode(bytes)),
+        Bare::Radius => walk.say(None, &[], radius::decode(bytes, false)),
         Bare::Segue => {
             let found = own::payload(bytes, bytes.len());
             walk.found(found, None, &[]);
@@ -68,12 +70,18 @@ pub fn bare(kind: Bare, bytes: &[u8]) -> Vec<Element> {
 /// A walk through one packet.
 struct Walk {
     number: u64,
-    /// The capture kept only the packet's beginning.
-    cut: bool,
+    /// Why only the beginning of what is walked through may be there.
+    short: Option<String>,
+    /// Only its beginning is there.
+    cut: Option<String>,
     elements: Vec<Element>,
 }
 
 impl Walk {
+    fn new(number: u64) -> Walk {
+        Walk { number, short: None, cut: None, elements: Vec::new() }
+    }
+
     /// Notes a message, or why there is none.
     fn say(&mut self, ends: Option<&Ends>, within: &[Within], outcome: Outcome) {
         self.tell(ends.map(Ends::texts), within, outcome);
@@ -82,31 +90,60 @@ impl Walk {
     /// The same between addresses of any kind.
     fn tell(&mut self, ends: Option<(String, String)>, within: &[Within], outcome: Outcome) {
         let (source, destination) = ends.unzip();
-        let mut element = Element::without_message(self.number, String::new());
+        let broken = Nothing::Broken(String::new());
+        let mut element = match outcome {
+            Ok(Decoded { message, fields, reencodes }) => Element {
+                message: Some(message),
+                fields,
+                reencodes,
+                error: None,
+                ..Element::without_message(self.number, broken)
+            },
+            Err(nothing) => Element::without_message(self.number, nothing),
+        };
         (element.source, element.destination, element.within) =
             (source, destination, within.to_vec());
-        match outcome {
-            Ok(Decoded { message, fields, reencodes }) => {
-                (element.message, element.fields) = (Some(message), fields);
-                (element.reencodes, element.error) = (reencodes, None);
-            }
-            Err(error) => element.error = Some(error),
+        element.cut.clone_from(&self.cut);
+        if let (Some(error), None) = (&element.error, &element.other)
+            && let Some(cut) = self.cut.as_ref().or(self.short.as_ref())
+        {
+            element.error = Some(format!("cut {cut}: {error}"));
         }
         self.elements.push(element);
     }
 
+    /// What a link layer holds, or why nothing is known of it.
+    fn inside(
+        &mut self,
+        inside: Result<Inside<'_>, Nothing>,
+        ends: Option<(String, String)>,
+        within: &[Within],
+    ) {
+        match inside {
+            Ok(Inside::Ip(packet)) => self.ip(packet, within),
+            Ok(Inside::Mih(frame)) => self.tell(ends, within, mih::padded(frame)),
+            Err(nothing) => self.tell(None, within, Err(nothing)),
+        }
+    }
+
     /// An IP packet of either version.
     fn ip(&mut self, packet: &[u8], within: &[Within]) {
+        let cut = self.cut.clone();
         let result = match packet.first().map(|byte| byte >> 4) {
             _ if within.len() > TUNNELS_MAX => Err("too many tunnels in each other".into()),
             Some(4) => self.ipv4(packet, within),
             Some(6) => self.ipv6(packet, within),
-            Some(other) => Err(format!("an IP packet of version {other}: not decoded")),
+            Some(other) => {
+                let what = format!("an IP packet of version {other}");
+                self.say(None, within, Err(Nothing::other("neither IPv4 nor IPv6", &what)));
+                Ok(())
+            }
             None => Err("no packet".into()),
         };
         if let Err(error) = result {
-            self.say(None, within, Err(error));
+            self.say(None, within, Err(Nothing::Broken(error)));
         }
+        self.cut = cut;
     }
 
     fn ipv4(&mut self, packet: &[u8], within: &[Within]) -> Result<(), String> {
@@ -117,7 +154,7 @@ impl Walk {
         let (header_len, total) = (usize::from(header[0] & 15) * 4, usize::from(half(2)));
         // A packet that its interface cuts into segments says nothing of its length.
         let total = if total == 0 { packet.len() } else { total };
-        let end = self.end("IPv4 packet", packet, total)?;
+        let end = self.end(packet, total);
         if header_len < 20 || header_len > end {
             return Err(format!("IPv4 header: a length of {header_len} bytes is wrong"));
         }
@@ -126,7 +163,7 @@ impl Walk {
         };
         let ends = Ends { source: address(12), destination: address(16), ports: None };
         if half(6) & 0x3fff != 0 {
-            self.say(Some(&ends), within, Err("a fragment: not decoded".into()));
+            self.say(Some(&ends), within, Err(Nothing::other("fragments", "a fragment")));
             return Ok(());
         }
         self.payload(header[9], &packet[header_len..end], ends, within, None);
@@ -138,10 +175,13 @@ impl Walk {
             return Err(format!("IPv6 header: {} bytes, at least {IPV6_LEN} needed", packet.len()));
         };
         let stated = usize::from(u16::from_be_bytes([header[4], header[5]])) + IPV6_LEN;
-        let end = self.end("IPv6 packet", packet, stated)?;
+        // As of IPv4.
+        let stated = if stated == IPV6_LEN { packet.len() } else { stated };
+        let end = self.end(packet, stated);
         // Of a packet that was cut, what is there is the packet.
         let mut packet = packet[..end].to_vec();
-        packet[4..6].copy_from_slice(&((end - IPV6_LEN) as u16).to_be_bytes());
+        let length = u16::try_from(end - IPV6_LEN).unwrap_or(u16::MAX);
+        packet[4..6].copy_from_slice(&length.to_be_bytes());
         let chain = Chain::parse(&packet).map_err(|error| error.to_string())?;
         let (source, destination) = (chain.source.into(), chain.destination.into());
         let ends = Ends { source, destination, ports: None };
@@ -149,6 +189,8 @@ impl Walk {
             source: chain.checksum_source(),
             destination: chain.checksum_destination(),
             hop_limit: header[7],
+            is_atomic_fragment: chain.is_atomic_fragment,
+            is_cut: end < stated,
             home_address_option: chain.home_address,
             type_2_routing_header: chain.routing_home_address,
         };
@@ -156,14 +198,14 @@ impl Walk {
         Ok(())
     }
 
-    /// Where a packet ends in what was captured.
-    fn end(&self, what: &str, packet: &[u8], stated: usize) -> Result<usize, String> {
-        match packet.len() {
-            got if got < stated && !self.cut => {
-                Err(format!("{what}: {got} bytes, at least {stated} needed"))
-            }
-            got => Ok(stated.min(got)),
+    /// Where a packet ends in what is there.
+    fn end(&mut self, packet: &[u8], stated: usize) -> usize {
+        let got = packet.len();
+        if got < stated && self.cut.is_none() {
+            let short = self.short.clone();
+            self.cut = short.or_else(|| Some(format!("before its end, {got} of {stated} bytes")));
         }
+        stated.min(got)
     }
 
     /// What an IP packet carries.
@@ -188,14 +230,26 @@ impl Walk {
             }
             GRE => return self.gre(bytes, &ends, within),
             TCP => return self.ported(tcp::segment(bytes), ends, within),
-            UDP => return self.ported(udp::datagram(bytes, self.cut), ends, within),
-            nd::NEXT_HEADER if v6 => icmpv6::decode(bytes, over),
-            mobility::NEXT_HEADER if v6 => mh::decode(bytes, over),
-            FRAGMENT if v6 => Err("a fragment: not decoded".into()),
-            1 => Err("ICMP: not decoded".into()),
-            50 => Err("ESP: encrypted, not decoded".into()),
-            59 => Err("no payload".into()),
-            other => Err(format!("IP protocol {other}: not decoded")),
+            UDP => return self.ported(udp::datagram(bytes, self.cut.is_some()), ends, within),
+            nd::NEXT_HEADER => match over {
+                Some(over) => return self.found(icmpv6::found(bytes, over), Some(&ends), within),
+                None => Err(Nothing::other("IP protocol 58", "ICMPv6 in IPv4")),
+            },
+            mobility::NEXT_HEADER | OLD_MOBILITY if v6 => mh::decode(bytes, over),
+            FRAGMENT if v6 => Err(Nothing::other("fragments", "a fragment")),
+            ICMP if !v6 => match bytes {
+                // Errors, which quote a packet.
+                [3 | 4 | 5 | 11 | 12, _, _, _, _, _, _, _, quote @ ..] if !quote.is_empty() => {
+                    return self.quote("ICMP", quote, &ends, within);
+                }
+                _ => Err(Nothing::other("ICMP", "ICMP")),
+            },
+            ESP => Err(Nothing::other("ESP", "ESP, encrypted")),
+            NO_NEXT_HEADER => Err(Nothing::other("packets without payload", "no payload")),
+            other => {
+                let what = format!("IP protocol {other}");
+                Err(Nothing::other(&what, &what))
+            }
         };
         self.say(Some(&ends), within, outcome);
     }
@@ -219,31 +273,56 @@ impl Walk {
                 (Found::Inner(tunnel, packet), Some(ends)) => {
                     self.enter(tunnel, &packet, ends, within);
                 }
-                (Found::Inner(_, packet), None) => self.ip(&packet, within),
+                (Found::Quote(by, packet), Some(ends)) => self.quote(by, &packet, ends, within),
+                (Found::Typed(tunnel, ethertype, bytes), Some(ends)) => {
+                    let within = deeper(tunnel, ends, within);
+                    self.inside(behind_type(ethertype, bytes), None, &within);
+                }
+                (Found::Inner(_, packet) | Found::Quote(_, packet), None) => {
+                    self.ip(&packet, within);
+                }
+                (Found::Typed(_, ethertype, bytes), None) => {
+                    self.inside(behind_type(ethertype, bytes), None, within);
+                }
             }
         }
     }
 
     /// Goes into a tunnel.
     fn enter(&mut self, tunnel: &'static str, inner: &[u8], ends: &Ends, within: &[Within]) {
-        let (source, destination) = ends.texts();
-        let mut within = within.to_vec();
-        within.push(Within { tunnel, source, destination });
-        self.ip(inner, &within);
+        self.ip(inner, &deeper(tunnel, ends, within));
     }
 
-    /// GRE (RFC 2784) with key and sequence number (RFC 2890).
+    /// Looks at the beginning of a packet that a message quotes.
+    fn quote(&mut self, by: &'static str, quote: &[u8], ends: &Ends, within: &[Within]) {
+        let before = self.short.replace(format!("by its quotation in {by}"));
+        self.ip(quote, &deeper(by, ends, within));
+        self.short = before;
+    }
+
+    /// GRE (RFC 2784) with key and sequence number (RFC 2890), and PPTP's (RFC 2637).
     fn gre(&mut self, bytes: &[u8], ends: &Ends, within: &[Within]) {
         let inner = bytes.first_chunk().and_then(|[flags, version, high, low]: &[u8; 4]| {
-            let optional = [0x80, 0x20, 0x10].iter().filter(|flag| *flags & **flag != 0).count();
-            let is_ip = matches!(u16::from_be_bytes([*high, *low]), 0x0800 | 0x86dd);
-            (version & 7 == 0 && is_ip).then(|| bytes.get(4 + 4 * optional..)).flatten()
+            let at = match version & 7 {
+                0 => 4 + 4 * [0x80, 0x20, 0x10].iter().filter(|f| *flags & **f != 0).count(),
+                _ => 8 + 4 * (usize::from(flags & 0x10 != 0) + usize::from(version & 0x80 != 0)),
+            };
+            bytes.get(at..).map(|inner| (u16::from_be_bytes([*high, *low]), inner))
         });
         match inner {
-            Some(inner) => self.enter("GRE", inner, ends, within),
+            Some((ethertype, inner)) => {
+                let within = deeper("GRE", ends, within);
+                self.inside(behind_type(ethertype, inner), None, &within);
+            }
             None => {
-                self.say(Some(ends), within, Err("GRE without an IP packet: not decoded".into()));
+                self.say(Some(ends), within, Err(Nothing::Broken("GRE: a short header".into())))
             }
         }
     }
+}
+
+/// The tunnels around a packet in one more.
+fn deeper(tunnel: &'static str, ends: &Ends, within: &[Within]) -> Vec<Within> {
+    let (source, destination) = ends.texts();
+    [within, &[Within { tunnel, source, destination }]].concat()
 }

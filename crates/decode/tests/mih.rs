@@ -25,7 +25,7 @@ fn tcp(payload: &[u8]) -> Vec<Element> {
     let mut bytes = Vec::new();
     let ip = PacketBuilder::ipv4([192, 0, 2, 1], [192, 0, 2, 2], 64);
     ip.tcp(40_000, PORT, 1, 100).write(&mut bytes, payload).unwrap();
-    packet(3, Link::Raw, &bytes, false)
+    packet(3, Link::Raw(0), &bytes, bytes.len())
 }
 
 fn messages(elements: &[Element]) -> Vec<Result<&str, &str>> {
@@ -46,7 +46,7 @@ fn all_frames_of_odtone_on_their_port_are_told() {
     let mut capture = Capture::open(magic, File::open(path).unwrap()).unwrap();
     let mut elements = Vec::new();
     while let Some(read) = capture.next_packet().unwrap() {
-        elements.extend(packet(read.number, Link::Ethernet, &read.bytes, read.cut));
+        elements.extend(packet(read.number, Link::Ethernet, &read.bytes, read.length));
     }
     let (told, others): (Vec<_>, Vec<_>) =
         elements.iter().partition(|element| element.message.is_some());
@@ -59,6 +59,7 @@ fn all_frames_of_odtone_on_their_port_are_told() {
     let subscribed = told.iter().find(|element| element.packet == 14).unwrap();
     let expected = json!({
         "packet": 14,
+        "time": null,
         "source": "127.0.0.1:4551",
         "destination": "127.0.0.2:4555",
         "within": [],
@@ -76,9 +77,10 @@ fn all_frames_of_odtone_on_their_port_are_told() {
             "tlvs": [
                 { "tlv": "source_mihf_id", "value": "mihf1" },
                 { "tlv": "destination_mihf_id", "value": "mihf2" },
-                { "tlv": "status", "value": 0 },
+                { "tlv": "status", "value": 0, "value_name": "Success" },
                 { "tlv": "link_identifier", "value": { "link": {
                     "link_type": 19,
+                    "link_type_name": "Wireless - IEEE 802.11",
                     "address": { "mac": { "family": 6, "address": "020000000051" } },
                 } } },
                 { "tlv": "event_list", "value": ["0x60000000"] },
@@ -99,7 +101,7 @@ fn frames_of_a_stream_stand_one_behind_another() {
     let cut = tcp(&[&up[..], &private[..9]].concat());
     let short = format!("MIH frame: 9 bytes, at least {} needed", private.len());
     assert_eq!(messages(&cut), [Ok("MIH_Link_Up indication"), Err(&*short)]);
-    assert_eq!(messages(&tcp(&[])), [Err("TCP port 4551 (MIHF): no data")]);
+    assert_eq!(messages(&tcp(&[])), [Err("TCP without data: not decoded")]);
     assert_eq!(messages(&tcp(&[0x20; 8])), [Err("MIH frame: version 2 is not known")]);
 }
 
@@ -110,11 +112,11 @@ fn segments_that_are_none_say_why() {
     ip.tcp(PORT, 9, 1, 100).write(&mut bytes, &[0x10; 4]).unwrap();
     for (offset, said) in [(0x40, "16"), (0xf0, "60")] {
         bytes[32] = offset;
-        let told = packet(1, Link::Raw, &bytes, false);
+        let told = packet(1, Link::Raw(0), &bytes, bytes.len());
         assert_eq!(messages(&told), [Err(&*format!("TCP: a header of {said} bytes is wrong"))]);
     }
     bytes[3] = 30;
-    let told = packet(1, Link::Raw, &bytes, false);
+    let told = packet(1, Link::Raw(0), &bytes, bytes.len());
     assert_eq!(messages(&told), [Err("TCP: 10 bytes, at least 20 needed")]);
 }
 
@@ -127,16 +129,16 @@ fn a_frame_in_ethernet_has_the_addresses_of_the_link_and_may_be_padded() {
     bytes.extend(&up);
     for padding in [0, 20] {
         let padded = [&bytes[..], &vec![0; padding]].concat();
-        let told = packet(1, Link::Ethernet, &padded, false);
+        let told = packet(1, Link::Ethernet, &padded, padded.len());
         assert_eq!(messages(&told), [Ok("MIH_Link_Up indication")]);
         assert!(told[0].reencodes);
         assert_eq!(told[0].source.as_deref(), Some("02:00:00:00:00:ab"));
         assert_eq!(told[0].destination.as_deref(), Some("02:00:00:00:00:01"));
     }
     let cooked = [&[0; 14][..], &ETHERTYPE.to_be_bytes(), &up].concat();
-    let told = packet(1, Link::Cooked, &cooked, false);
+    let told = packet(1, Link::of(113).unwrap(), &cooked, cooked.len());
     assert_eq!((messages(&told), &told[0].source), (vec![Ok("MIH_Link_Up indication")], &None));
-    let cut = packet(1, Link::Ethernet, &bytes[..20], false);
+    let cut = packet(1, Link::Ethernet, &bytes[..20], 20);
     assert_eq!(messages(&cut), [Err("MIH frame: 2 bytes, at least 8 needed")]);
 }
 
@@ -161,7 +163,7 @@ fn text_has_a_line_for_each_tlv() {
     let (_, tlvs) = text.split_once("      tlvs\n").unwrap();
     let expected = r"        source_mihf_id  mihf1
         destination_mihf_id  \x01\\
-        status  2
+        status  2 (Rejected)
         assigned_resource_set
           qos
             classes_of_service         1

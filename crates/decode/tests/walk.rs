@@ -51,8 +51,14 @@ fn solicitation_packet() -> Vec<u8> {
     ipv6(SOURCE, ALL_ROUTERS, 255, 58, &solicitation())
 }
 
+/// A packet in a frame of IEEE 802.11, whose header has so many octets more than the shortest.
+fn wifi(control: u8, flags: u8, more: usize, inner: &[u8]) -> Vec<u8> {
+    let snap = [0xaa, 0xaa, 3, 0, 0, 0, 0x86, 0xdd];
+    [&[control, flags][..], &[0; 22], &vec![0; more], &snap, inner].concat()
+}
+
 fn raw(bytes: &[u8]) -> Vec<Element> {
-    packet(7, Link::Raw, bytes, false)
+    packet(7, Link::Raw(0), bytes, bytes.len())
 }
 
 /// The only element of a packet.
@@ -77,28 +83,51 @@ fn number(element: &Element, name: &str) -> u64 {
 fn the_same_packet_is_found_behind_every_link_layer() {
     let inner = solicitation_packet();
     let ethernet = |types: &[u8]| [&[1; 12][..], types, &inner].concat();
+    let link = |number| Link::of(number).unwrap();
+    let radiotap =
+        [&[0, 0, 25, 0, 3, 0, 0, 0x80, 0, 0, 0, 0][..], &[0; 4], &[9; 8], &[0x20]].concat();
+    let snap = [0xaa, 0xaa, 3, 0, 0, 0, 0x86, 0xdd];
     let frames = [
-        (Link::Raw, inner.clone()),
-        (Link::Null, [&[0, 0, 0, 30][..], &inner].concat()),
+        (Link::Raw(0), inner.clone()),
+        (link(0), [&[0, 0, 0, 30][..], &inner].concat()),
         (Link::Ethernet, ethernet(&[0x86, 0xdd])),
         (Link::Ethernet, ethernet(&[0x81, 0, 0, 5, 0x86, 0xdd])),
         (Link::Ethernet, ethernet(&[0x88, 0xa8, 0, 5, 0x81, 0, 0, 6, 0x86, 0xdd])),
-        (Link::Cooked, [&[0; 14][..], &[0x86, 0xdd], &inner].concat()),
-        (Link::Cooked2, [&[0x86, 0xdd][..], &[0; 18], &inner].concat()),
+        (link(113), [&[0; 14][..], &[0x86, 0xdd], &inner].concat()),
+        (link(276), [&[0x86, 0xdd][..], &[0; 18], &inner].concat()),
+        // IEEE 802.2, PPPoE, MPLS.
+        (Link::Ethernet, ethernet(&[&[0, 64][..], &snap].concat())),
+        (Link::Ethernet, ethernet(&[0x88, 0x64, 0x11, 0, 0, 5, 0, 66, 0, 0x57])),
+        (Link::Ethernet, ethernet(&[0x88, 0x47, 0, 0, 0x10, 64, 0, 0, 0x21, 64])),
+        (link(9), [&[0xff, 3, 0, 0x57][..], &inner].concat()),
+        (link(9), [&[0x57][..], &inner].concat()),
+        (link(104), [&[0x0f, 0, 0x86, 0xdd][..], &inner].concat()),
+        // IEEE 802.11, with a quality of service, with four addresses, behind radiotap headers: the last has a time, and says
+        // that the header behind it is padded.
+        (link(105), wifi(8, 1, 0, &inner)),
+        (link(105), wifi(0x88, 2, 2, &inner)),
+        (link(105), wifi(8, 3, 6, &inner)),
+        (link(127), [&[0, 0, 8, 0, 0, 0, 0, 0][..], &wifi(8, 1, 0, &inner)].concat()),
+        (link(127), [&radiotap[..], &wifi(0x88, 1, 4, &inner)].concat()),
+        (link(192), [&[0, 0, 8, 0, 105, 0, 0, 0][..], &wifi(8, 1, 0, &inner)].concat()),
         // Padded to the shortest frame.
         (Link::Ethernet, [&ethernet(&[0x86, 0xdd])[..], &[0; 9]].concat()),
     ];
     for (link, frame) in frames {
-        let elements = packet(7, link, &frame, false);
+        let elements = packet(7, link, &frame, frame.len());
         let [element] = &elements[..] else { panic!("{link:?}: {elements:?}") };
         assert_eq!(element.message, Some("Router Solicitation"), "{link:?}: {element}");
         assert_eq!((element.packet, element.reencodes), (7, true));
         assert_eq!(field(element, "checksum_ok"), &Tree::Bool(true));
         for n in 0..frame.len() {
-            let cut = packet(7, link, &frame[..n], false);
+            let cut = packet(7, link, &frame[..n], frame.len());
             assert!(cut.iter().all(|cut| cut.message.is_none() == cut.error.is_some()));
+            let is_named = |element: &Element| {
+                let error = element.error.as_deref().unwrap_or_default();
+                element.cut.is_some() || error.starts_with("cut by the capture, ")
+            };
             // The padding of the last frame is no part of the packet.
-            assert!(n + 9 >= frame.len() || cut.iter().all(|cut| cut.error.is_some()), "{n}");
+            assert!(n + 9 >= frame.len() || cut.iter().all(is_named), "{link:?} {n}: {cut:?}");
         }
     }
 }
@@ -106,6 +135,7 @@ fn the_same_packet_is_found_behind_every_link_layer() {
 #[test]
 fn a_message_in_any_tunnel_is_told_with_the_tunnels_around_it() {
     let inner = solicitation_packet();
+    let ethernet = [&[1; 12][..], &[0x86, 0xdd], &inner].concat();
     let tunnels = [
         (ipv6("2001:db8::1", "2001:db8::2", 64, 41, &inner), "IPv6-in-IPv6"),
         (ipv4(41, &inner), "IPv6-in-IPv4"),
@@ -115,6 +145,46 @@ fn a_message_in_any_tunnel_is_told_with_the_tunnels_around_it() {
         (ipv4(17, &udp(5437, 4000, &inner)), "UDP (RFC 5844)"),
         (ipv4(17, &udp(5437, 5437, &[&[0, 41, 0, 64][..], &inner].concat())), "UDP (RFC 5844)"),
         (ipv4(17, &udp(4000, TUNNEL_PORT, &inner)), "UPMT"),
+        (
+            ipv4(
+                47,
+                &[&[0x30, 1, 0x88, 0x0b, 0, 0, 0, 9, 0, 0, 0, 1, 0, 0x57][..], &inner].concat(),
+            ),
+            "GRE",
+        ),
+        (ipv4(47, &[&[0, 0, 0x65, 0x58][..], &ethernet].concat()), "GRE"),
+        (
+            ipv4(17, &udp(4000, 3544, &[&[0, 1, 0, 0][..], &[7; 9], &[0; 8], &inner].concat())),
+            "Teredo",
+        ),
+        (
+            ipv4(17, &udp(5072, 4000, &[&[0x40, 0x52, 0x11, 41][..], &[7; 40], &inner].concat())),
+            "AYIYA",
+        ),
+        (
+            ipv4(17, &udp(2152, 2152, &[&[0x30, 255, 0, 56, 0, 0, 0, 1][..], &inner].concat())),
+            "GTP-U",
+        ),
+        (
+            ipv4(
+                17,
+                &udp(
+                    2152,
+                    2152,
+                    &[&[0x34, 255, 0, 64, 0, 0, 0, 1, 0, 0, 0, 0x85, 1, 0, 0, 0][..], &inner]
+                        .concat(),
+                ),
+            ),
+            "GTP-U",
+        ),
+        (ipv4(17, &udp(9, 4789, &[&[8, 0, 0, 0, 0, 0, 5, 0][..], &ethernet].concat())), "VXLAN"),
+        (
+            ipv4(
+                17,
+                &udp(9, 6081, &[&[1, 0, 0x86, 0xdd, 0, 0, 5, 0, 1, 2, 3, 4][..], &inner].concat()),
+            ),
+            "Geneve",
+        ),
     ];
     for (bytes, tunnel) in tunnels {
         let element = only(&bytes);
@@ -166,14 +236,14 @@ fn packets_without_a_message_say_why() {
         "Neighbor Solicitation: 4 bytes, at least 24 needed"
     );
     assert_eq!(
-        error(&ipv6(SOURCE, ALL_ROUTERS, 255, 135, &[59, 0, 99, 0, 0, 0, 0, 0])),
-        "Mobility Header: packet type 99 is not known"
+        error(&ipv6(SOURCE, ALL_ROUTERS, 255, 135, &[59, 0, 5])),
+        "Mobility Header: 3 bytes, at least 6 needed"
     );
     let mut fragment = ipv4(17, &udp(9, TUNNEL_PORT, &[0; 16]));
     fragment[6] = 0x20;
     assert_eq!(error(&fragment), "a fragment: not decoded");
     let frame = [&[1; 12][..], &[8, 6], &[0; 28]].concat();
-    let arp = packet(1, Link::Ethernet, &frame, false).remove(0);
+    let arp = packet(1, Link::Ethernet, &frame, frame.len()).remove(0);
     assert_eq!(arp.error.as_deref(), Some("ARP: not decoded"));
 }
 
@@ -232,10 +302,18 @@ fn a_packet_of_which_a_capture_kept_the_beginning_is_told_as_far_as_it_goes() {
     let size = Size { token: 1, size: 1_400, answer: 56 };
     size.seal(&Header::new(PacketType::Size, 0, 10, 11), &KEY, &mut test);
     let whole = on_our_port(&test);
-    let elements = packet(1, Link::Raw, &whole[..256], true);
-    assert_eq!(elements[0].message, Some("Segue Size"));
-    let elements = packet(1, Link::Raw, &whole[..256], false);
-    assert_eq!(elements[0].error.as_deref(), Some("IPv4 packet: 256 bytes, at least 1428 needed"));
+    for (length, cut) in
+        [(1_428, "by the capture, 256 of 1428 bytes"), (256, "before its end, 256 of 1428 bytes")]
+    {
+        let elements = packet(1, Link::Raw(0), &whole[..256], length);
+        assert_eq!(
+            (elements[0].message, elements[0].cut.as_deref()),
+            (Some("Segue Size"), Some(cut))
+        );
+    }
+    let elements = packet(1, Link::Raw(0), &whole[..40], whole.len());
+    let error = "cut by the capture, 40 of 1428 bytes: Segue: header: 12 bytes";
+    assert!(elements[0].error.as_ref().unwrap().starts_with(error), "{}", elements[0]);
 }
 
 #[test]
@@ -304,8 +382,112 @@ fn packets_of_another_builder_are_walked() {
         .udp(4000, TUNNEL_PORT)
         .write(&mut bytes, &Header::new(PacketType::Data, 0, 1, 2).emit())
         .unwrap();
-    let elements = packet(1, Link::Ethernet, &bytes, false);
+    let elements = packet(1, Link::Ethernet, &bytes, bytes.len());
     assert_eq!(elements[0].message, Some("Segue Data"));
     assert_eq!(elements[0].destination.as_deref().unwrap().split(']').nth(1), Some(":5005"));
     assert_eq!(elements[1].error.as_deref(), Some("no packet"));
+}
+
+#[test]
+fn one_bad_option_does_not_hide_its_message() {
+    let bad = NdOption::Unknown { kind: 5, data: vec![0; 14] };
+    let good = NdOption::Mtu { mtu: 1_280 };
+    let message = Message::RouterSolicitation { options: vec![bad, good] };
+    let bytes = message.emit_with_checksum(SOURCE.parse().unwrap(), ALL_ROUTERS.parse().unwrap());
+    let element = only(&ipv6(SOURCE, ALL_ROUTERS, 255, 58, &bytes));
+    assert_eq!(element.message, Some("Router Solicitation"));
+    let Tree::List(options) = field(&element, "options") else { panic!("{element}") };
+    assert_eq!(options.len(), 2);
+    let text = element.to_string();
+    assert!(text.contains("malformed\n          type   5\n"), "{text}");
+    assert!(text.contains("error  field option length holds 2\n"), "{text}");
+    assert!(text.contains("mtu  1280\n") && !text.contains("refused"), "{text}");
+    // An option without a length ends the message, and voids it.
+    let endless =
+        ipv6(SOURCE, ALL_ROUTERS, 255, 58, &[&[133, 0, 0, 0, 0, 0, 0, 0][..], &[1, 0, 9]].concat());
+    let element = only(&endless);
+    assert_eq!(element.message, Some("Router Solicitation"));
+    assert!(
+        element.to_string().contains("refused      field option length holds 0\n"),
+        "{element}"
+    );
+
+    // A Binding Acknowledgement with a Binding Refresh Advice of one octet, and a type of message that is not known.
+    let refresh = [59, 2, 6, 0, 0, 0, 135, 0, 0, 1, 0, 9, 2, 1, 7, 2, 2, 0, 5, 1, 3, 0, 0, 0];
+    let element = only(&ipv6(SOURCE, ALL_ROUTERS, 255, 135, &refresh));
+    assert_eq!(element.message, Some("Binding Acknowledgement"));
+    let text = element.to_string();
+    assert!(text.contains("status         135 (Sequence number out of window)\n"), "{text}");
+    assert!(text.contains("malformed      Binding Refresh Advice: 1 bytes"), "{text}");
+    assert!(text.contains("refresh_interval_4s  5\n"), "{text}");
+    let element = only(&ipv6(SOURCE, ALL_ROUTERS, 255, 135, &[59, 0, 99, 0, 0, 0, 1, 2]));
+    assert_eq!((element.message, number(&element, "mh_type")), (Some("Mobility Header"), 99));
+    assert_eq!(field(&element, "data"), &Tree::Text("0102".into()));
+}
+
+#[test]
+fn a_message_in_an_atomic_fragment_is_shown_and_refused() {
+    let atomic = [&[58, 0, 0, 0, 0, 0, 0, 9][..], &solicitation()].concat();
+    let element = only(&ipv6(SOURCE, ALL_ROUTERS, 255, 44, &atomic));
+    assert_eq!(field(&element, "checksum_ok"), &Tree::Bool(true));
+    assert_eq!(field(&element, "refused"), &Tree::Text("in a fragment (RFC 6980)".into()));
+    // Another header behind it, and an Authentication Header.
+    let hops =
+        [&[60, 0, 0, 0, 0, 0, 0, 9][..], &[135, 0, 1, 4, 0, 0, 0, 0], &[59, 0, 0, 0, 0, 0, 0, 0]];
+    let element = only(&ipv6(SOURCE, ALL_ROUTERS, 255, 44, &hops.concat()));
+    assert_eq!(element.message, Some("Binding Refresh Request"));
+    let authenticated = [&[135, 4, 0, 0][..], &[7; 20], &[59, 0, 0, 0, 0, 0, 0, 0]].concat();
+    let element = only(&ipv6(SOURCE, ALL_ROUTERS, 255, 51, &authenticated));
+    assert_eq!(element.message, Some("Binding Refresh Request"));
+    let part = only(&ipv6(SOURCE, ALL_ROUTERS, 255, 44, &[&[58, 0, 0, 1][..], &[0; 40]].concat()));
+    assert_eq!(part.other.as_deref(), Some("fragments"));
+}
+
+#[test]
+fn packets_that_errors_quote_are_told_as_quotes() {
+    let quoted = solicitation_packet();
+    let unreachable = [&[1, 3, 0, 0, 0, 0, 0, 0][..], &quoted].concat();
+    let whole = only(&ipv6("fe80::9", SOURCE, 64, 58, &unreachable));
+    assert_eq!((whole.message, whole.within[0].tunnel), (Some("Router Solicitation"), "ICMPv6"));
+    assert_eq!((whole.cut.as_deref(), field(&whole, "checksum_ok")), (None, &Tree::Bool(true)));
+    let part = ipv6("fe80::9", SOURCE, 64, 58, &unreachable[..unreachable.len() - 8]);
+    assert_eq!(only(&part).cut.as_deref(), Some("by its quotation in ICMPv6"));
+    let tunnelled = ipv4(1, &[&[3, 1, 0, 0, 0, 0, 0, 0][..], &ipv4(41, &quoted)].concat());
+    let element = only(&tunnelled);
+    let within: Vec<&str> = element.within.iter().map(|within| within.tunnel).collect();
+    assert_eq!(within, ["ICMP", "IPv6-in-IPv4"]);
+}
+
+#[test]
+fn radius_is_found_on_all_its_ports_with_names_for_its_values() {
+    let attributes = [
+        &[6, 6, 0, 0, 0, 2][..],
+        &[64, 6, 1, 0, 0, 13],
+        &[81, 5, 1, b'4', b'2'],
+        &[26, 9, 0, 0, 0, 9, 1, 3, 7],
+        &[101, 6, 0, 0, 1, 0xf7],
+        // Longer than the packet.
+        &[1, 9, b'a'],
+    ]
+    .concat();
+    let mut packet = vec![45, 7, 0, 20 + attributes.len() as u8];
+    packet.extend([9; 16]);
+    packet.extend(attributes);
+    for port in [1645, 1646, 1700, 1812, 1813, 3799] {
+        let element = only(&ipv4(17, &udp(4000, port, &packet)));
+        assert_eq!(element.message, Some("CoA-NAK"), "{port}");
+        let text = element.to_string();
+        for line in [
+            "Service-Type  2 (Framed)\n",
+            "Tunnel-Type\n          tag    1\n          value  13 (VLAN)\n",
+            "Tunnel-Private-Group-Id\n          tag    1\n          value  42\n",
+            "Vendor-Specific\n          vendor_id  9\n          data       010307\n",
+            "Error-Cause  503 (Session-Context-Not-Found)\n",
+            "malformed",
+        ] {
+            assert!(text.contains(line), "{line}: {text}");
+        }
+    }
+    let dns = only(&ipv4(17, &udp(1812, 53, &[200; 40])));
+    assert_eq!(dns.other.as_deref(), Some("UDP"));
 }

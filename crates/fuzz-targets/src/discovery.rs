@@ -7,8 +7,8 @@ use segue_wire::nd::{
     Envelope, Message, NdOption, OptionView, Refusal, View, check, fill_checksum,
 };
 
-/// A message: what is read has one reading and its own type; one that is cut is refused or is shorter; what a
-/// receiver accepts is what was read.
+/// A message: what is read has one reading and its own type; one that is cut is refused or is shorter, and what is shown
+/// of it ends with the option that is cut; what a receiver accepts is what was read.
 pub(crate) fn nd(data: &[u8]) {
     let read = Message::parse(data);
     if let Ok(message) = &read {
@@ -19,6 +19,14 @@ pub(crate) fn nd(data: &[u8]) {
         let kinds: Vec<u8> = view.options().map(|option| option.kind).collect();
         let read: Vec<u8> = message.options().iter().map(|option| option.kind()).collect();
         assert_eq!(kinds, read);
+    }
+    match (&read, Message::parse_lossy(data)) {
+        (Ok(message), lossy) => assert_eq!(lossy.as_ref(), Ok(message)),
+        (Err(_), Ok(lossy)) => {
+            let last = lossy.options().last();
+            assert!(matches!(last, Some(NdOption::Malformed { .. })), "{lossy:?}");
+        }
+        (Err(_), Err(_)) => {}
     }
     for n in 0..data.len().min(128) {
         match View::new(&data[..n]) {
@@ -54,24 +62,22 @@ pub(crate) fn router_options(data: &[u8]) {
     let Some(RouterOptions { options, .. }) = whole else { return };
     assert!(options.is_empty() || data[16..].starts_with(&options));
     for option in OptionView::all(&options) {
-        if let Ok(read) = NdOption::parse(option) {
-            let mut out = Vec::new();
-            read.emit(&mut out);
-            let again = OptionView::all(&out).next().map(NdOption::parse);
-            assert_eq!(again, Some(Ok(read)));
-        }
+        let read = NdOption::read(option);
+        let mut out = Vec::new();
+        read.emit(&mut out);
+        let again = OptionView::all(&out).next().map(NdOption::read);
+        assert_eq!(again, Some(read));
     }
 }
 
 /// Captures and packets: every packet gives a message or a reason, of one line; what is said is JSON that reads back.
 pub(crate) fn decode(data: &[u8]) {
-    let links = [Link::Raw, Link::Ethernet, Link::Null, Link::Cooked, Link::Cooked2];
-    for link in links {
-        for cut in [false, true] {
-            told(&packet(1, link, data, cut));
+    for link in (0..=u16::MAX).filter_map(Link::of) {
+        for more in [0, 1] {
+            told(&packet(1, link, data, data.len() + more));
         }
     }
-    for kind in [Bare::MobilityHeader, Bare::Icmpv6, Bare::Segue, Bare::Mih] {
+    for kind in [Bare::MobilityHeader, Bare::Icmpv6, Bare::Segue, Bare::Mih, Bare::Radius] {
         told(&bare(kind, data));
     }
     let Some(magic) = data.first_chunk().filter(|magic| Capture::<&[u8]>::is(**magic)) else {
@@ -83,8 +89,9 @@ pub(crate) fn decode(data: &[u8]) {
         packets += 1;
         assert_eq!(read.number, packets);
         assert!(packets as usize <= data.len());
-        let Some(link) = Link::of(read.data_link) else { continue };
-        told(&packet(read.number, link, &read.bytes, read.cut));
+        assert!(read.bytes.len() <= read.length);
+        let Some(link) = Link::of(read.link_type) else { continue };
+        told(&packet(read.number, link, &read.bytes, read.length));
     }
 }
 

@@ -6,8 +6,15 @@ use segue_wire::radius::{Packet, Secret, View};
 /// A packet that is read reads back from its own encoding, which is the bytes that were read; one that is cut says so; a
 /// sealed answer is taken with its request and its secret, and with no other.
 pub(crate) fn radius(data: &[u8]) {
+    if let Ok(lossy) = View::lossy(data) {
+        assert!(data.starts_with(lossy.bytes()) && lossy.bytes().ends_with(lossy.rest()));
+    }
     let view = match View::parse(data) {
-        Ok(view) => view,
+        Ok(view) => {
+            assert_eq!(View::lossy(data), Ok(view));
+            assert!(view.rest().is_empty());
+            view
+        }
         Err(WireError::TooShort { got, min, .. }) => {
             return assert!(got == data.len() && got < min);
         }

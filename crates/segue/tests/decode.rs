@@ -46,13 +46,17 @@ fn a_capture_is_a_list_with_the_same_keys_in_each_element() {
     let list: Vec<Value> =
         serde_json::from_str(&ok(&["--json", path.to_str().unwrap()], b"")).unwrap();
     for element in &list {
-        for key in ["packet", "source", "destination", "within", "message", "fields", "reencodes"] {
+        for key in
+            ["packet", "time", "source", "destination", "within", "message", "fields", "reencodes"]
+        {
             assert!(element.get(key).is_some(), "{key}: {element}");
         }
         assert_eq!(element["message"].is_null(), element.get("error").is_some(), "{element}");
     }
     let update = list.iter().find(|element| element["message"] == "Binding Update").unwrap();
     assert_eq!(update["source"], "2001:db8:1:0:f0ca:28ff:fee6:6e60");
+    let time = update["time"].as_str().unwrap();
+    assert!(time.starts_with("20") && time.len() == "2026-01-31 14:05:00.123456Z".len(), "{time}");
     assert_eq!(update["fields"]["home_address_option"]["home_address"], "2001:db8:100::1234");
     assert_eq!(update["fields"]["checksum_ok"], true);
     assert_eq!(update["reencodes"], true);
@@ -63,7 +67,7 @@ fn a_capture_is_a_list_with_the_same_keys_in_each_element() {
 #[test]
 fn digits_are_taken_from_the_command_line_a_file_and_standard_input() {
     let text = ok(&[SOLICITATION], b"");
-    assert!(text.starts_with("   1  fe80::1 > ff02::2  Router Solicitation\n"), "{text}");
+    assert!(text.starts_with("   1  Router Solicitation\n      fe80::1 > ff02::2\n"), "{text}");
     assert!(text.contains("checksum_ok  yes\n") && text.contains("02:02:02:02:02:02"), "{text}");
     assert_eq!(ok(&["-"], SOLICITATION.as_bytes()), text);
     let mut file = tempfile::NamedTempFile::new().unwrap();
@@ -96,12 +100,10 @@ fn bad_input_is_told_in_one_line() {
     assert!(told(&["-"], b"hello").starts_with("segue: standard input: neither a capture"));
     assert!(told(&["8500000000000000"], b"").contains("--as"));
     assert!(told(&["6000000000103aff"], b"").contains("IPv6 header: 8 bytes, at least 40 needed"));
-    assert!(told(&["--as", "mh", "3b00ff0000000000"], b"").contains("type 255 is not known"));
+    assert!(told(&["--as", "mh", "3b00"], b"").contains("2 bytes, at least 6 needed"));
     assert!(told(&["--as", "diameter", "00"], b"").contains("diameter"));
-    // Radiotap.
-    let mut wifi = fs::read(captures().join("oai-pmip.pcap")).unwrap();
-    wifi[20] = 127;
-    assert!(told(&["-"], &wifi).contains("link type 127 is not decoded"));
+    assert!(told(&["--only", "binding", "00"], b"").contains("did you mean Binding "));
+    assert!(told(&["--only", "sip", "00"], b"").contains("mobility, nd, mih, radius"));
 }
 
 #[test]
@@ -110,12 +112,53 @@ fn a_capture_that_ends_early_is_shown_up_to_there() {
     let (said, text) = refused(&["-", "--json"], &whole[..whole.len() - 1]);
     assert!(said.contains("standard input: packet 18: the capture ends too early"), "{said}");
     let list: Vec<Value> = serde_json::from_str(&text).unwrap();
-    assert_eq!(list.len(), 17);
+    assert_eq!(list.last().unwrap()["packet"], 17);
     let (said, text) = refused(&["-"], &whole[..30]);
     assert!(said.contains("packet 1: ") && text.is_empty(), "{said}");
     for n in 0..24 {
         refused(&["-"], &whole[..n]);
     }
+}
+
+#[test]
+fn packets_of_others_are_counted_and_messages_chosen() {
+    let path = captures().join("umip.pcap");
+    let path = path.to_str().unwrap();
+    let text = ok(&[path], b"");
+    assert!(!text.contains("not decoded") && !text.contains("Z  ICMPv6"), "{text}");
+    let last = text.lines().last().unwrap();
+    assert!(last.starts_with("not shown: ") && last.contains(" ICMPv6 Echo Request"), "{last}");
+    let updates = ok(&["--only", "Binding-Update", path], b"");
+    let heads = |text: &str, name: &str| text.lines().filter(|line| line.ends_with(name)).count();
+    assert!(heads(&updates, "Z  Binding Update") > 0);
+    assert_eq!(heads(&updates, "Z  Binding Update"), heads(&text, "Z  Binding Update"));
+    assert_eq!(heads(&updates, "Advertisement"), 0);
+    let hidden = heads(&text, "Z  Router Advertisement");
+    let hidden = format!(" {hidden} Router Advertisement");
+    assert!(updates.lines().last().unwrap().contains(&hidden), "{hidden}");
+    let list = |args: &[&str]| {
+        serde_json::from_str::<Vec<Value>>(&ok(&[args, &["--json", path]].concat(), b"")).unwrap()
+    };
+    let groups = list(&["--only", "mobility,nd"]);
+    assert_eq!(groups, list(&[]));
+    assert_eq!(list(&["--only", "radius"]), [Value::Null; 0]);
+    // Of a link layer that is not known, packets are counted.
+    let mut unknown = fs::read(path).unwrap();
+    unknown[20..22].copy_from_slice(&[147, 0]);
+    let text = ok(&["-"], &unknown);
+    assert!(text.starts_with("not shown: ") && text.ends_with(" link type 147\n"), "{text}");
+}
+
+#[test]
+fn a_compressed_capture_is_read_and_one_that_ends_early_says_so() {
+    let path = captures().join("oai-pmip.pcap");
+    let whole = ok(&[path.to_str().unwrap()], b"");
+    let mut gzip = Command::new("gzip").arg("-c").arg(&path).output().unwrap().stdout;
+    assert_eq!(ok(&["-"], &gzip), whole);
+    gzip.truncate(gzip.len() / 2);
+    let (said, text) = refused(&["-"], &gzip);
+    assert!(said.contains("the capture ends too early"), "{said}");
+    assert!(whole.starts_with(text.split("not shown").next().unwrap()) && !text.is_empty());
 }
 
 #[test]

@@ -16,6 +16,8 @@ pub const HOP_BY_HOP: u8 = 0;
 pub const ROUTING: u8 = 43;
 /// Next header: Fragment.
 pub const FRAGMENT: u8 = 44;
+/// Next header: Authentication Header.
+pub const AUTHENTICATION: u8 = 51;
 /// Next header: Destination Options.
 pub const DESTINATION_OPTIONS: u8 = 60;
 /// Length of the IPv6 header.
@@ -37,7 +39,10 @@ pub struct Chain {
     pub home_address: Option<Ipv6Addr>,
     /// From the type 2 routing header.
     pub routing_home_address: Option<Ipv6Addr>,
-    /// What stands at `payload`: a protocol, or the header at which the walk stops ([`FRAGMENT`], ESP, AH).
+    /// There is an atomic fragment's header: the packet is whole, and messages of neighbour discovery in it are void
+    /// (RFC 6946; RFC 6980, 5).
+    pub is_atomic_fragment: bool,
+    /// What stands at `payload`: a protocol, or the header at which the walk stops ([`FRAGMENT`], ESP).
     pub next_header: u8,
     /// Where it begins.
     pub payload_at: usize,
@@ -75,7 +80,8 @@ impl Chain {
                     let field = &mut chain.routing_home_address;
                     once("type 2 routing headers", field, home_address)?;
                 }
-                Header::HopByHop(_) | Header::Routing { .. } => {}
+                Header::AtomicFragment => chain.is_atomic_fragment = true,
+                Header::HopByHop(_) | Header::Routing { .. } | Header::Authentication => {}
                 Header::Payload { next_header } => {
                     (chain.next_header, chain.payload_at) = (next_header, at);
                 }
@@ -128,6 +134,10 @@ pub enum Header<'a> {
         /// Segments Left.
         segments_left: u8,
     },
+    /// Fragment, of a packet that is whole (RFC 6946).
+    AtomicFragment,
+    /// Authentication Header (RFC 4302).
+    Authentication,
     /// The end of the walk: what follows all headers, or one that is not looked into.
     Payload {
         /// What it is.
@@ -166,6 +176,7 @@ impl<'a> Headers<'a> {
             destination,
             home_address: None,
             routing_home_address: None,
+            is_atomic_fragment: false,
             next_header,
             payload_at: IPV6_LEN,
             payload_end,
@@ -175,7 +186,9 @@ impl<'a> Headers<'a> {
 
     fn header(&mut self) -> Result<(usize, Header<'a>), WireError> {
         let at = self.chain.payload_at;
-        let (what, next_header) = (name(self.chain.next_header), self.chain.next_header);
+        let next_header = self.chain.next_header;
+        let is_part = next_header == FRAGMENT && !is_atomic(&self.packet[at..]);
+        let what = if is_part { "" } else { name(next_header) };
         if what.is_empty() {
             self.left = 0;
             return Ok((at, Header::Payload { next_header }));
@@ -188,7 +201,11 @@ impl<'a> Headers<'a> {
         }
         let mut reader = Reader::new(what, &self.packet[at..], 0);
         let [next, length] = <[u8; 2]>::read(&mut reader)?;
-        let data = reader.take(usize::from(length) * 8 + 6)?;
+        let data = reader.take(match next_header {
+            FRAGMENT => 6,
+            AUTHENTICATION => usize::from(length) * 4 + 6,
+            _ => usize::from(length) * 8 + 6,
+        })?;
         self.chain.next_header = next;
         self.chain.payload_at = at + reader.at();
         Ok((
@@ -196,6 +213,8 @@ impl<'a> Headers<'a> {
             match next_header {
                 HOP_BY_HOP => Header::HopByHop(RawOptions::new(what, data)),
                 DESTINATION_OPTIONS => Header::Destination(RawOptions::new(what, data)),
+                FRAGMENT => Header::AtomicFragment,
+                AUTHENTICATION => Header::Authentication,
                 _ => Header::Routing { routing_type: data[0], segments_left: data[1] },
             },
         ))
@@ -208,8 +227,15 @@ fn name(next_header: u8) -> &'static str {
         HOP_BY_HOP => "Hop-by-Hop Options",
         ROUTING => "Routing Header",
         DESTINATION_OPTIONS => "Destination Options",
+        FRAGMENT => "Fragment Header",
+        AUTHENTICATION => "Authentication Header",
         _ => "",
     }
+}
+
+/// Whether a Fragment header says that the packet is whole: offset and M flag are zero.
+fn is_atomic(header: &[u8]) -> bool {
+    matches!(header, [_, _, 0, low, ..] if low & !0b110 == 0)
 }
 
 impl<'a> Iterator for Headers<'a> {

@@ -254,14 +254,28 @@ macro_rules! flags {
 }
 pub(crate) use flags;
 
-/// Defines a code with the names that RFCs give its values.
+/// Begins the name of a serialised newtype where that is the name of its value.
+pub const VALUE_NAME: char = '=';
+
+/// Defines a code with the names that RFCs give its values. It is serialised as a newtype, named after its value where
+/// that has a name ([`VALUE_NAME`]): most formats ignore the name of a newtype, and a serialiser for people shows it.
 macro_rules! codes {
     ($( $(#[$meta:meta])* pub struct $name:ident($int:ty) {
         $( $(#[$code_meta:meta])* $code:ident = $value:literal $text:literal, )*
     } )*) => { $(
         $(#[$meta])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
         pub struct $name(pub $int);
+
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                let name = match self.0 {
+                    $( $value => concat!("=", $text), )*
+                    _ => stringify!($name),
+                };
+                serializer.serialize_newtype_struct(name, &self.0)
+            }
+        }
 
         impl $name {
             $( $(#[$code_meta])* #[doc = $text] pub const $code: $name = $name($value); )*
@@ -306,4 +320,12 @@ pub(crate) fn hex<S: Serializer>(
     let digits = bytes.as_ref().iter().flat_map(|byte| [byte >> 4, byte & 15]);
     let text: String = digits.map(|digit| char::from(DIGITS[usize::from(digit)])).collect();
     serializer.serialize_str(&text)
+}
+
+/// Shows a value as the text that it prints as.
+pub(crate) fn text<S: Serializer>(
+    value: &impl core::fmt::Display,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(value)
 }

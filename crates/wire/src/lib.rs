@@ -36,6 +36,7 @@ pub use drop_reason::DropReason;
 pub use error::WireError;
 pub use header::{Header, PacketType};
 pub use icmp::{OuterTooBig, TooBig};
+pub use layout::VALUE_NAME;
 pub use probe::{Probe, ProbeKey, ProbeReport};
 pub use segue_ip::FlowKey;
 pub use signal::{Encapsulation, Mode};

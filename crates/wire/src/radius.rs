@@ -1,4 +1,4 @@
-//! RADIUS (RFC 2865, 2866, 2869, 3162, 3579), with the attributes of Proxy Mobile IPv6 (RFC 6572).
+//! RADIUS (RFC 2865 to 2869, 3162, 3579, 5176), with the attributes of Proxy Mobile IPv6 (RFC 6572).
 //!
 //! ```text
 //! |     Code      |  Identifier   |            Length             |
@@ -18,7 +18,11 @@ mod attribute;
 mod packet;
 mod secret;
 
-pub use attribute::{Attribute, AttributeType};
+pub use attribute::{
+    AcctAuthentic, AcctStatusType, AcctTerminateCause, Attribute, AttributeType, ErrorCause,
+    Format, FramedProtocol, NasPortType, ServiceType, TerminationAction, TunnelMediumType,
+    TunnelType,
+};
 pub use packet::{AUTHENTICATOR_LEN, Code, Packet, Unproven, View};
 pub use secret::Secret;
 
@@ -26,6 +30,10 @@ pub use secret::Secret;
 pub const PORT: u16 = 1812;
 /// UDP port of accounting (RFC 2866).
 pub const ACCOUNTING_PORT: u16 = 1813;
+/// UDP ports of authentication and accounting before RFC 2865 (its section 3; RFC 2866, 3), which old servers use.
+pub const OLD_PORTS: [u16; 2] = [1645, 1646];
+/// UDP ports of requests from the server: RFC 5176, 2.3, and what many servers had before it.
+pub const DYNAMIC_PORTS: [u16; 2] = [3799, 1700];
 /// The longest packet, in octets.
 pub const LONGEST: usize = 4_096;
 /// Proxy Mobile IPv6 in the MIP6-Feature-Vector (RFC 6572, 4.1).

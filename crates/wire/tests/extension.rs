@@ -77,6 +77,7 @@ fn the_walk_takes_the_home_addresses_along() {
         destination: DESTINATION,
         home_address: Some(HOME),
         routing_home_address: Some(HOME),
+        is_atomic_fragment: false,
         next_header: MOBILITY,
         payload_at: IPV6_LEN + headers.len(),
         payload_end: bytes.len(),
@@ -101,7 +102,7 @@ fn without_a_home_address_the_ends_are_those_of_the_packet() {
 
 #[test]
 fn the_walk_stops_at_fragments_and_what_it_does_not_know() {
-    for stop in [FRAGMENT, 50, 51, 59, 6, 200] {
+    for stop in [50, 59, 6, 200] {
         let bytes =
             packet(DESTINATION_OPTIONS, &[&home_address(stop)[..], &[60, 200, 0, 0]].concat());
         let chain = Chain::parse(&bytes).unwrap();

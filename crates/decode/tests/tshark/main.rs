@@ -3,6 +3,7 @@
 //! in [`UNKNOWN_TO_TSHARK`], and no field of its own is left out ([`table`]).
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
+mod counts;
 mod own;
 mod pdml;
 mod radius;
@@ -95,8 +96,8 @@ fn elements(path: &Path) -> Vec<Element> {
     let mut capture = Capture::open(magic, File::open(path).unwrap()).unwrap();
     let mut elements = Vec::new();
     while let Some(read) = capture.next_packet().unwrap() {
-        let link = Link::of(read.data_link).unwrap();
-        elements.extend(packet(read.number, link, &read.bytes, read.cut));
+        let link = Link::of(read.link_type).unwrap();
+        elements.extend(packet(read.number, link, &read.bytes, read.length));
     }
     elements
 }
@@ -143,7 +144,9 @@ fn add(facts: &mut Vec<Fact>, name: &str, value: &Tree) {
             }
         }
         Tree::Bool(is_so) => facts.push((name.into(), if *is_so { "yes" } else { "no" }.into())),
-        Tree::Number(number) => facts.push((name.into(), number.to_string())),
+        Tree::Number(number) | Tree::Named(number, _) => {
+            facts.push((name.into(), number.to_string()));
+        }
         Tree::Text(text) => facts.push((name.into(), text.clone())),
         Tree::Null => {}
         other => panic!("{name}: {other:?}"),

@@ -1,11 +1,12 @@
 //! RADIUS in the eyes of tshark: what FreeRADIUS and its client said, and a packet of our own with every attribute that we
 //! know.
 
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::Command;
 
 use segue_decode::{Link, Tree, packet};
-use segue_wire::radius::{Attribute, AttributeType, Code, Packet};
+use segue_wire::radius::{Attribute, AttributeType, Code, Format, Packet};
 
 use crate::pdml::attribute;
 
@@ -20,47 +21,40 @@ fn captured() -> Vec<Vec<u8>> {
     lines.map(|line| line.as_bytes().chunks(2).map(byte).collect()).collect()
 }
 
-/// Every attribute that has a name but EAP-Message, which tshark reads as EAP: with text, numbers, addresses and prefixes where those are its format.
+/// Every attribute that has a name but EAP-Message and those with tags and vendors, which tshark splits into fields: with a
+/// value of their format.
 fn own() -> Vec<u8> {
-    let is_known =
-        |kind: &AttributeType| kind.name().is_some() && *kind != AttributeType::EAP_MESSAGE;
-    let all = (1..=u8::MAX).map(AttributeType).filter(is_known);
+    let is_split = |kind: &AttributeType| {
+        matches!(kind.format(), Format::Vendor | Format::TaggedInteger | Format::TaggedText)
+            || ["CHAP-Password", "EAP-Message", "Tunnel-Password"]
+                .contains(&kind.name().unwrap_or(""))
+    };
+    let all =
+        (1..=u8::MAX).map(AttributeType).filter(|kind| kind.name().is_some() && !is_split(kind));
     let attribute = |kind: AttributeType| {
         let name = kind.name().unwrap();
-        let home = "2001:db8:1:2::/64".parse().unwrap();
-        let v4 = name.contains("IPv4") || name.contains("DHCP4") || name == "NAS-IP-Address";
-        match kind {
-            AttributeType::MIP6_FEATURE_VECTOR => Attribute::integer64(kind, 1 << 40),
-            AttributeType::MESSAGE_AUTHENTICATOR => Attribute::octets(kind, &[7; 16]),
-            AttributeType::USER_PASSWORD => Attribute::octets(kind, &[9; 16]),
-            _ if name.ends_with("HN-Prefix") || name == "Framed-IPv6-Prefix" => {
-                Attribute::prefix(kind, home)
+        let is_v6 = ["IPv6-Address", "IPv6-Host", "DHCP6"].iter().any(|of| name.contains(of));
+        match kind.format() {
+            Format::Text => Attribute::octets(kind, b"alice@example.org"),
+            Format::Integer64 => Attribute::integer64(kind, 1 << 40),
+            Format::Prefix => Attribute::prefix(kind, "2001:db8:1:2::/64".parse().unwrap()),
+            Format::Address if is_v6 => Attribute::address(kind, "2001:db8::7".parse().unwrap()),
+            Format::Address => Attribute::address(kind, "192.0.2.7".parse().unwrap()),
+            Format::Integer => Attribute::integer(kind, 0x0102_0304),
+            _ if name.ends_with("Authenticator") || name.ends_with("Password") => {
+                Attribute::octets(kind, &[9; 16])
             }
-            _ if name.ends_with("Interface-ID") || name == "Framed-Interface-Id" => {
+            _ if name.to_ascii_lowercase().ends_with("interface-id") => {
                 Attribute::octets(kind, &[1, 2, 3, 4, 5, 6, 7, 8])
             }
             _ if name.ends_with("HoA") => Attribute::octets(kind, &[0, 24, 192, 0, 2, 7]),
-            _ if v4 => Attribute::address(kind, "192.0.2.7".parse().unwrap()),
-            _ if name.contains("Address") => {
-                Attribute::address(kind, "2001:db8::7".parse().unwrap())
-            }
-            _ if is_text(name) => Attribute::octets(kind, b"alice@example.org"),
-            _ if ["State", "Class", "Proxy-State", "Chargeable-User-Identity"].contains(&name) => {
-                Attribute::octets(kind, &[0xab, 0, 0xcd])
-            }
-            _ => Attribute::integer(kind, 0x0102_0304),
+            _ => Attribute::octets(kind, &[0xab, 0, 0xcd]),
         }
     };
     let attributes = all.map(attribute).collect();
     let packet =
         Packet { code: Code::ACCOUNTING_REQUEST, id: 5, authenticator: [3; 16], attributes };
     packet.emit().unwrap()
-}
-
-fn is_text(name: &str) -> bool {
-    let endings =
-        ["Name", "Message", "Station-Id", "-Identifier", "Session-Id", "Port-Id", "Selection"];
-    endings.iter().any(|end| name.ends_with(end))
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -137,7 +131,7 @@ fn attributes_of_radius_are_read_as_tshark_reads_them() {
     assert_eq!(theirs.len(), packets.len());
     let mut compared = 0;
     for (bytes, theirs) in packets.iter().zip(&theirs) {
-        let told = packet(1, Link::Raw, bytes, false);
+        let told = packet(1, Link::Raw(0), bytes, bytes.len());
         assert!(told[0].reencodes, "{}", told[0]);
         let Tree::Object(fields) = &told[0].fields else { panic!("{:?}", told[0].fields) };
         let attributes = fields.iter().find(|(name, _)| name == "attributes").unwrap();
@@ -150,12 +144,15 @@ fn attributes_of_radius_are_read_as_tshark_reads_them() {
             };
             assert_eq!(own_name, name);
             let same = match value {
-                Tree::Number(number) => u64::from_str_radix(octets, 16).unwrap() == *number,
+                Tree::Number(number) | Tree::Named(number, _) => {
+                    u64::from_str_radix(octets, 16).unwrap() == *number
+                }
                 // Of text and prefixes it may show the octets.
                 Tree::Text(text) => {
                     [shown, octets].contains(&text)
                         || hex(text.as_bytes()) == *octets
                         || prefix(text).is_some_and(|written| written == *octets)
+                        || text.parse().is_ok_and(|at: Ipv4Addr| hex(&at.octets()) == *octets)
                 }
                 _ => false,
             };

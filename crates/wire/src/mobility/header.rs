@@ -48,6 +48,19 @@ impl<'a> MobilityHeader<'a> {
         }
     }
 
+    /// Looks at what there is of a message, for showing it: as long as Header Len says, or shorter.
+    ///
+    /// # Errors
+    /// [`WireError::TooShort`] where the fixed part is not whole.
+    pub(super) fn lossy(bytes: &'a [u8]) -> Result<MobilityHeader<'a>, WireError> {
+        let (what, got) = ("Mobility Header", bytes.len());
+        let Some([_, header_len, ..]) = bytes.first_chunk::<FIXED_LEN>() else {
+            return Err(WireError::TooShort { what, got, min: FIXED_LEN });
+        };
+        let said = (usize::from(*header_len) + 1) * 8;
+        Ok(MobilityHeader { bytes: &bytes[..said.min(got)] })
+    }
+
     /// All of the message.
     #[must_use]
     pub fn bytes(&self) -> &'a [u8] {

@@ -37,6 +37,18 @@ impl Message {
         Ok(Message { body, options })
     }
 
+    /// Reads what there is of a message, for showing it. An option that cannot be read is [`MobilityOption::Malformed`]; one that
+    /// is cut is so too, and the last. Octets behind the length that the header states are left out.
+    ///
+    /// # Errors
+    /// [`WireError::Type`] for an MH Type that is not known or has no format here; [`WireError::TooShort`] where the fields in front
+    /// of the options are not whole.
+    pub fn parse_lossy(bytes: &[u8]) -> Result<Message, WireError> {
+        let header = MobilityHeader::lossy(bytes)?;
+        let (body, at) = Body::parse(&header)?;
+        Ok(Message { body, options: option::parse_lossy(&header.bytes()[at..]) })
+    }
+
     /// The message's bytes, with a checksum of zero. An option that has to be the last is put there.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::profile::Profile;
 use crate::WireError;
-use crate::layout::{Reader, Wire, hex};
+use crate::layout::{Reader, Wire, hex, text};
 use crate::padded::{Alignment, RawOption, RawOptions, push};
 
 mod flow;
@@ -38,6 +38,8 @@ macro_rules! options {
             $( #[doc = concat!($name, " (", $kind, ").")] $option($option), )*
             /// One that has no format here.
             Unknown(Unknown),
+            /// One that cannot be read. Only [`Message::parse_lossy`](super::Message::parse_lossy) gives it.
+            Malformed(Malformed),
         }
 
         impl MobilityOption {
@@ -47,6 +49,7 @@ macro_rules! options {
                 match self {
                     $( MobilityOption::$option(_) => $kind, )*
                     MobilityOption::Unknown(option) => option.kind,
+                    MobilityOption::Malformed(option) => option.kind,
                 }
             }
 
@@ -55,7 +58,7 @@ macro_rules! options {
             pub const fn name(&self) -> &'static str {
                 match self {
                     $( MobilityOption::$option(_) => $name, )*
-                    MobilityOption::Unknown(_) => "mobility option",
+                    MobilityOption::Unknown(_) | MobilityOption::Malformed(_) => "mobility option",
                 }
             }
 
@@ -63,6 +66,7 @@ macro_rules! options {
                 match self {
                     $( MobilityOption::$option(_) => options!(@align $($align)*), )*
                     MobilityOption::Unknown(option) => option.alignment(),
+                    MobilityOption::Malformed(_) => Alignment::None,
                 }
             }
 
@@ -83,6 +87,7 @@ macro_rules! options {
                 match self {
                     $( MobilityOption::$option(option) => option.write(out), )*
                     MobilityOption::Unknown(option) => out.extend(&option.data),
+                    MobilityOption::Malformed(option) => out.extend(&option.data),
                 }
             }
         }
@@ -142,6 +147,20 @@ pub struct Unknown {
     /// What follows its length.
     #[serde(serialize_with = "hex")]
     pub data: Vec<u8>,
+}
+
+/// An option that cannot be read, as it came.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Malformed {
+    /// Its type.
+    #[serde(rename = "type")]
+    pub kind: u8,
+    /// What follows its length.
+    #[serde(serialize_with = "hex")]
+    pub data: Vec<u8>,
+    /// What is wrong.
+    #[serde(serialize_with = "text")]
+    pub error: WireError,
 }
 
 impl Unknown {
@@ -239,6 +258,30 @@ pub(super) fn parse_all(bytes: &[u8], profile: &Profile) -> Result<Vec<MobilityO
         options.push(option);
     }
     Ok(options)
+}
+
+/// Reads what can be read of the options of a message.
+pub(super) fn parse_lossy(bytes: &[u8]) -> Vec<MobilityOption> {
+    let malformed = |kind, data: &[u8], error| {
+        MobilityOption::Malformed(Malformed { kind, data: data.to_vec(), error })
+    };
+    let mut raw = RawOptions::new("mobility options", bytes);
+    let mut options = Vec::new();
+    loop {
+        let rest = &bytes[bytes.len() - raw.left()..];
+        match raw.next() {
+            Some(Ok(RawOption { kind, data, .. })) => options.push(
+                MobilityOption::read(kind, data)
+                    .unwrap_or_else(|error| malformed(kind, data, error)),
+            ),
+            Some(Err(error)) => {
+                // Padding may stand between the place and the option.
+                let kind = rest.iter().find(|octet| **octet != 0).copied().unwrap_or_default();
+                options.push(malformed(kind, rest.get(2..).unwrap_or_default(), error));
+            }
+            None => return options,
+        }
+    }
 }
 
 /// Between network order and that of x86, each half of a timestamp by itself.

@@ -131,16 +131,29 @@ pub struct RouterAdvertisement {
 
 impl Message {
     /// Reads an ICMPv6 message from its type on. What RFC 4861 has a receiver look at besides, [`check()`](super::check()) does.
+    /// An option whose content is wrong is [`NdOption::Malformed`], which receivers ignore.
     ///
     /// # Errors
-    /// Those of [`View::new`] and [`NdOption::parse`]; [`WireError::Field`] where a reply holds a part of an address.
+    /// Those of [`View::new`]; [`WireError::Field`] where a reply holds a part of an address.
     pub fn parse(bytes: &[u8]) -> Result<Message, WireError> {
-        let view = View::new(bytes)?;
+        View::new(bytes)?;
+        Message::parse_lossy(bytes)
+    }
+
+    /// Reads what there is of a message, for showing it: an option that is cut or has no length, for which receivers
+    /// discard the message, is [`NdOption::Malformed`] and the last.
+    ///
+    /// # Errors
+    /// [`WireError::Type`] and [`WireError::TooShort`] where the fixed part is not whole; [`WireError::Field`] where a reply holds
+    /// a part of an address.
+    pub fn parse_lossy(bytes: &[u8]) -> Result<Message, WireError> {
+        let view = View::fixed(bytes)?;
         let half = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
         let word = |at: usize| {
             u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
         };
-        let options = view.options().map(NdOption::parse).collect::<Result<Vec<_>, _>>()?;
+        let cut = view.cut_option().map(|(option, error)| NdOption::malformed(option, error));
+        let options = view.options().map(NdOption::read).chain(cut).collect();
         Ok(match view.kind() {
             Kind::RouterSolicitation => Message::RouterSolicitation { options },
             Kind::RouterAdvertisement => Message::RouterAdvertisement(RouterAdvertisement {

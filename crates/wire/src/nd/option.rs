@@ -11,7 +11,7 @@ use serde::{Serialize, Serializer};
 use super::domain;
 use super::view::OptionView;
 use crate::WireError;
-use crate::layout::{flags, hex};
+use crate::layout::{flags, hex, text};
 
 /// The longest data of an option: 255 times 8 bytes less type and length.
 const DATA_MAX: usize = 2038;
@@ -98,8 +98,20 @@ pub enum NdOption {
         /// Seconds, a multiple of 8; at 0 the router withdraws the prefix.
         lifetime: u16,
         /// The translator's prefix.
-        #[serde(serialize_with = "prefix64")]
+        #[serde(serialize_with = "text")]
         prefix: Pref64,
+    },
+    /// One of a known type whose content is wrong. Receivers ignore it and go on (RFC 4862, 5.5.3; RFC 8106, 5.3.1).
+    Malformed {
+        /// Its type.
+        #[serde(rename = "type")]
+        kind: u8,
+        /// What follows type and length.
+        #[serde(serialize_with = "hex")]
+        data: Vec<u8>,
+        /// What is wrong.
+        #[serde(serialize_with = "text")]
+        error: WireError,
     },
     /// Any other type; receivers skip it.
     Unknown {
@@ -268,6 +280,16 @@ impl NdOption {
         })
     }
 
+    /// Reads an option, or keeps what it says where that is wrong.
+    #[must_use]
+    pub fn read(option: OptionView<'_>) -> NdOption {
+        NdOption::parse(option).unwrap_or_else(|error| NdOption::malformed(option, error))
+    }
+
+    pub(super) fn malformed(option: OptionView<'_>, error: WireError) -> NdOption {
+        NdOption::Malformed { kind: option.kind, data: option.data.to_vec(), error }
+    }
+
     fn parse_pref64(data: &[u8]) -> Option<NdOption> {
         let [high, low, prefix @ ..] = data else { return None };
         let prefix: [u8; 12] = prefix.try_into().ok()?;
@@ -284,6 +306,7 @@ impl NdOption {
         match self {
             NdOption::SourceLinkLayerAddress { link_layer_address: data }
             | NdOption::TargetLinkLayerAddress { link_layer_address: data }
+            | NdOption::Malformed { data, .. }
             | NdOption::Unknown { data, .. } => out.extend(data.iter().take(DATA_MAX)),
             NdOption::PrefixInformation(prefix) => prefix.emit(out),
             NdOption::RedirectedHeader { packet } => {
@@ -349,7 +372,7 @@ impl NdOption {
             NdOption::RecursiveDnsServer { .. } => 25,
             NdOption::DnsSearchList { .. } => 31,
             NdOption::Pref64 { .. } => 38,
-            NdOption::Unknown { kind, .. } => *kind,
+            NdOption::Malformed { kind, .. } | NdOption::Unknown { kind, .. } => *kind,
         }
     }
 }
@@ -374,10 +397,6 @@ pub(super) fn address(bytes: &[u8]) -> Ipv6Addr {
     let mut octets = [0; 16];
     octets.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
     octets.into()
-}
-
-fn prefix64<S: Serializer>(prefix: &Pref64, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(prefix)
 }
 
 /// Bytes with colons between them.

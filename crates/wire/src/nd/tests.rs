@@ -173,36 +173,60 @@ fn a_message_cut_anywhere_is_refused_or_is_a_shorter_message() {
 }
 
 #[test]
-fn what_no_option_can_be_is_refused_by_field_and_value() {
+fn options_without_an_end_and_addresses_that_are_cut_void_a_message() {
     let solicitation = |option: &str| Message::parse(&bytes(&format!("8500000000000000{option}")));
     let field = |field, got| Err(WireError::Field { field, got });
     assert_eq!(solicitation("0100020000000001"), field("option length", 0));
-    assert_eq!(
-        solicitation("0303400000000000 0000000000000000 0000000000000000"),
-        field("option length", 3)
-    );
-    assert_eq!(
-        solicitation("0304810000000000 0000000000000000 0000000000000000 0000000000000000"),
-        field("prefix length", 129)
-    );
-    for one in ["05", "07", "08"] {
-        let two = format!("{one}020000000000000000000000000000");
-        assert_eq!(solicitation(&two), field("option length", 2));
-    }
-    assert_eq!(solicitation("1801 0100 00000384"), field("option length", 1));
-    assert_eq!(solicitation("1802 4100 00000384 0000000000000000"), field("option length", 2));
-    assert_eq!(solicitation("1901 0000 00000078"), field("option length", 1));
-    assert_eq!(solicitation("1902 0000 00000078 0000000000000000"), field("option length", 2));
-    assert_eq!(solicitation("1f02 0000 00000078 c000000000000000"), field("label length", 0xc0));
-    assert_eq!(
-        solicitation("1f02 0000 00000078 0861616161616161"),
-        Err(WireError::TooShort { what: "domain name", got: 8, min: 9 })
-    );
     assert_eq!(Message::parse(&[128, 0, 0, 0, 0, 0, 0, 0]), Err(WireError::Type { got: 128 }));
     assert_eq!(
         Message::parse(&bytes("9100000000010000 20010db8")),
         field("length of the addresses", 4)
     );
+}
+
+#[test]
+fn an_option_whose_content_is_wrong_is_named_and_does_not_void_its_message() {
+    let field = |field, got| WireError::Field { field, got };
+    let zeros = "0000000000000000";
+    let short = WireError::TooShort { what: "domain name", got: 8, min: 9 };
+    for (option, error) in [
+        (format!("0303400000000000 {zeros} {zeros}"), field("option length", 3)),
+        (format!("0304810000000000 {zeros} {zeros} {zeros}"), field("prefix length", 129)),
+        (format!("0502000000000000 {zeros}"), field("option length", 2)),
+        (format!("0702000000000000 {zeros}"), field("option length", 2)),
+        (format!("0802000000000000 {zeros}"), field("option length", 2)),
+        ("1801 0100 00000384".into(), field("option length", 1)),
+        (format!("1802 4100 00000384 {zeros}"), field("option length", 2)),
+        ("1901 0000 00000078".into(), field("option length", 1)),
+        (format!("1902 0000 00000078 {zeros}"), field("option length", 2)),
+        ("1f02 0000 00000078 c000000000000000".into(), field("label length", 0xc0)),
+        ("1f02 0000 00000078 0861616161616161".into(), short),
+    ] {
+        let raw = bytes(&option);
+        let whole = bytes(&format!("8500000000000000 {option} 0501 0000 000005dc"));
+        let message = Message::parse(&whole).unwrap();
+        let malformed = NdOption::Malformed { kind: raw[0], data: raw[2..].to_vec(), error };
+        assert_eq!(message.options(), [malformed, NdOption::Mtu { mtu: 1_500 }]);
+        assert_eq!(message.emit(), whole);
+    }
+}
+
+#[test]
+fn what_can_be_read_of_a_message_with_an_option_that_is_cut_is_shown() {
+    let text = "8500000000000000 0501 0000 000005dc";
+    for (rest, data, error) in [
+        ("0100 0102", vec![1, 2], WireError::Field { field: "option length", got: 0 }),
+        ("0101 0102", vec![1, 2], WireError::TooShort { what: "option", got: 4, min: 8 }),
+        ("01", vec![], WireError::TooShort { what: "option", got: 1, min: 8 }),
+    ] {
+        let whole = bytes(&format!("{text} {rest}"));
+        assert_eq!(Message::parse(&whole), Err(error));
+        let message = Message::parse_lossy(&whole).unwrap();
+        let last = NdOption::Malformed { kind: 1, data, error };
+        assert_eq!(message.options(), [NdOption::Mtu { mtu: 1_500 }, last]);
+    }
+    let cut = Message::parse_lossy(&bytes("85000000"));
+    assert!(matches!(cut, Err(WireError::TooShort { .. })));
 }
 
 #[test]

@@ -107,6 +107,18 @@ impl<'a> View<'a> {
     /// [`WireError::Type`] for another type; [`WireError::TooShort`] for a message or an option that is cut;
     /// [`WireError::Field`] for an option whose length is zero.
     pub fn new(bytes: &'a [u8]) -> Result<View<'a>, WireError> {
+        let view = View::fixed(bytes)?;
+        match view.cut_option() {
+            Some((_, error)) => Err(error),
+            None => Ok(view),
+        }
+    }
+
+    /// Looks at the fixed part alone.
+    ///
+    /// # Errors
+    /// [`WireError::Type`] and [`WireError::TooShort`], as [`View::new`].
+    pub(super) fn fixed(bytes: &'a [u8]) -> Result<View<'a>, WireError> {
         let Some(icmp_type) = bytes.first() else {
             return Err(WireError::TooShort { what: "ICMPv6", got: 0, min: 4 });
         };
@@ -115,14 +127,22 @@ impl<'a> View<'a> {
         if got < min {
             return Err(WireError::TooShort { what: kind.name(), got, min });
         }
-        let view = View { kind, bytes };
-        if kind.has_options() {
-            let mut rest = view.rest();
-            while !rest.is_empty() {
-                (_, rest) = OptionView::split(rest)?;
+        Ok(View { kind, bytes })
+    }
+
+    /// The option that is cut or has no length, with which the options end, and why it is none.
+    pub(super) fn cut_option(&self) -> Option<(OptionView<'a>, WireError)> {
+        let mut rest = if self.kind.has_options() { self.rest() } else { &[] };
+        while let [kind, data @ ..] = rest {
+            match OptionView::split(rest) {
+                Ok((_, behind)) => rest = behind,
+                Err(error) => {
+                    let data = data.get(1..).unwrap_or_default();
+                    return Some((OptionView { kind: *kind, data }, error));
+                }
             }
         }
-        Ok(view)
+        None
     }
 
     /// Its type.

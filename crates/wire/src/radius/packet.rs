@@ -28,6 +28,13 @@ codes! {
         ACCOUNTING_RESPONSE = 5 "Accounting-Response",
         ACCESS_CHALLENGE = 11 "Access-Challenge",
         STATUS_SERVER = 12 "Status-Server",
+        STATUS_CLIENT = 13 "Status-Client",
+        DISCONNECT_REQUEST = 40 "Disconnect-Request",
+        DISCONNECT_ACK = 41 "Disconnect-ACK",
+        DISCONNECT_NAK = 42 "Disconnect-NAK",
+        COA_REQUEST = 43 "CoA-Request",
+        COA_ACK = 44 "CoA-ACK",
+        COA_NAK = 45 "CoA-NAK",
     }
 }
 
@@ -80,6 +87,26 @@ impl<'a> View<'a> {
             return Err(WireError::Length { what: "RADIUS attribute", got: rest.len() });
         }
         Ok(View { bytes })
+    }
+
+    /// Looks at what there is of a packet, for showing it: as long as it says, or shorter.
+    ///
+    /// # Errors
+    /// [`WireError::TooShort`] where the part in front of the attributes is not whole.
+    pub fn lossy(bytes: &'a [u8]) -> Result<View<'a>, WireError> {
+        let Some([_, _, high, low, ..]) = bytes.first_chunk::<HEADER_LEN>() else {
+            let (what, got) = ("RADIUS packet", bytes.len());
+            return Err(WireError::TooShort { what, got, min: HEADER_LEN });
+        };
+        let len = usize::from(u16::from_be_bytes([*high, *low]));
+        Ok(View { bytes: &bytes[..len.clamp(HEADER_LEN, bytes.len())] })
+    }
+
+    /// What follows the last whole attribute: nothing, unless the view is [lossy](View::lossy).
+    #[must_use]
+    pub fn rest(&self) -> &'a [u8] {
+        let end = self.places().last().map_or(HEADER_LEN, |(at, _, value)| at + 2 + value.len());
+        &self.bytes[end..]
     }
 
     /// All of the packet.
