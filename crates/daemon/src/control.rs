@@ -14,6 +14,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use nix::unistd::Gid;
 use segue_linux::peer;
+use segue_probe::metrics::Page;
 use segue_text::errors::Told;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -31,6 +32,7 @@ pub mod tunnels;
 
 pub use any::{Any, expecting};
 pub use events::{EventRecord, EventsPage, News};
+pub(crate) use metrics::{page, refused};
 pub use place::Place;
 pub use tunnels::{
     Count, EnrolmentStatus, FilterStatus, FlowStatus, FlowsPage, HostStatus, LossStatus,
@@ -60,10 +62,13 @@ pub trait Vocabulary: Clone + Debug + 'static {
     /// What an event says, beside when it was and of what kind.
     type Event: Serialize + DeserializeOwned + Clone + Default + Send + Debug;
 
-    /// Its metrics, for Prometheus.
-    fn metrics(_status: &Status<Self>) -> String {
+    /// How it moves packets, for metrics; empty if it does not say.
+    fn datapath(_status: &Status<Self>) -> String {
         String::new()
     }
+
+    /// Its metrics, for Prometheus, beside those that every daemon has.
+    fn metrics(_status: &Status<Self>, _page: &mut Page) {}
 }
 
 /// A request to a daemon.
@@ -116,6 +121,9 @@ pub struct Status<V: Vocabulary> {
     pub body: V::Status,
 }
 
+/// How many events there were, by kind and, within it, by cause; without one it is empty.
+pub type EventCounts = BTreeMap<String, BTreeMap<String, u64>>;
+
 /// The part of the status that every daemon has.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Head {
@@ -133,6 +141,9 @@ pub struct Head {
     pub drops: BTreeMap<String, u64>,
     /// Number of the next event.
     pub next_event: u64,
+    /// How many events there were, by kind and cause.
+    #[serde(default)]
+    pub event_counts: EventCounts,
     /// Where its log of events is.
     #[serde(default)]
     pub history: Option<PathBuf>,

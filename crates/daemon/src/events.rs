@@ -8,7 +8,7 @@ use segue_clock::{Span, Time};
 use segue_text::errors::Told;
 use tracing::{debug, info, warn};
 
-use crate::control::{EventRecord, EventsPage, News, Vocabulary};
+use crate::control::{EventCounts, EventRecord, EventsPage, News, Vocabulary};
 use crate::history::History;
 use crate::wall::{Jump, Reading};
 
@@ -37,6 +37,8 @@ pub struct Events<V: Vocabulary> {
     history: Option<History>,
     /// The clocks as they were last looked at.
     seen: Option<Reading>,
+    /// How many there were, by kind and cause; also those that were not told.
+    counts: EventCounts,
 }
 
 /// A host's allowance of events.
@@ -58,6 +60,7 @@ impl<V: Vocabulary> Default for Events<V> {
             unlogged: 0,
             history: None,
             seen: None,
+            counts: EventCounts::new(),
         }
     }
 }
@@ -76,6 +79,7 @@ impl<V: Vocabulary> Events<V> {
     /// Notes news and logs it, unless its host has had too many.
     pub fn note(&mut self, at: &Reading, news: &V::News) {
         self.look_at_clocks(at);
+        self.count(news.kind(), news.cause());
         let host = news.host();
         // A host's own daemon logs everything.
         if !host.is_empty() && !self.may_tell(at.monotonic, &host) {
@@ -92,6 +96,7 @@ impl<V: Vocabulary> Events<V> {
     pub fn tell(&mut self, at: &Reading, kind: &str, text: String, about: V::Event) {
         self.look_at_clocks(at);
         info!("{text}");
+        self.count(kind, "");
         self.keep(at, kind, String::new(), text, about);
     }
 
@@ -107,8 +112,19 @@ impl<V: Vocabulary> Events<V> {
         let before = self.seen.replace(*at);
         for jump in before.iter().flat_map(|before| Jump::between(before, at)) {
             warn!("{jump}");
+            self.count("clock", "");
             self.keep(at, "clock", String::new(), jump.to_string(), V::Event::default());
         }
+    }
+
+    fn count(&mut self, kind: &str, cause: &str) {
+        let of = self.counts.entry(kind.to_owned()).or_default();
+        *of.entry(cause.to_owned()).or_default() += 1;
+    }
+
+    /// How many there were, by kind and cause.
+    pub fn counts(&self) -> &EventCounts {
+        &self.counts
     }
 
     fn keep(&mut self, at: &Reading, kind: &str, host: String, text: String, about: V::Event) {
@@ -273,6 +289,7 @@ mod tests {
         events.note(&at(Time(10_000_000_000)), &gone("alice"));
         let of = |host: &str| events.since(0).iter().filter(|e| e.host == host).count();
         assert_eq!((of("alice"), of("mallory")), (2, 200 + 20 - 1));
+        assert_eq!(events.counts()["gone"][""], 100_002, "all are counted");
         assert_eq!(events.next(), 221, "what is not told has no number");
     }
 }

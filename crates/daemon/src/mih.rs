@@ -19,6 +19,7 @@ use segue_linux::station::HeardStation;
 use segue_mih::{
     Action, Event, LinkConfig, Mihf, MihfInput, MihfWish, Owner, Report, Transport, What,
 };
+use segue_probe::metrics::{Page, names};
 use segue_wire::WireError;
 use segue_wire::mih::codes::{CommandList, GenericParameter, LinkActionResult, LinkDownReason};
 use segue_wire::mih::identity::{LinkAddress, LinkId};
@@ -28,7 +29,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{info, warn};
 
-use crate::control::{News, Response, Vocabulary};
+use crate::control::{self, News, Response, Status, Vocabulary};
 use crate::lacks;
 use crate::ledger::{Entry, Ledger};
 use crate::run::{self, Core, Role};
@@ -64,6 +65,11 @@ impl Vocabulary for Words {
     type Answer = Answer;
     type Status = MihStatus;
     type Event = About;
+
+    fn metrics(status: &Status<Words>, page: &mut Page) {
+        page.one(&names::MIH_PEERS, status.body.registered.len() as f64);
+        control::refused(page, &status.body.refused);
+    }
 }
 
 /// What an event is about.

@@ -97,6 +97,14 @@ impl News<About> for Report {
         )
     }
 
+    fn cause(&self) -> &'static str {
+        match self {
+            Report::Handover { cause, .. } => cause.name(),
+            Report::Left { why, .. } => why.name(),
+            _ => "",
+        }
+    }
+
     fn about(&self) -> About {
         let text = |node: &NodeId| Some(node.to_string());
         match self {

@@ -287,9 +287,12 @@ fn status<R: Role>(role: &mut R, events_from: u64) -> anyhow::Result<Status<R::W
     let uptime_s = now.since(core.started).as_secs_f64();
     let (events, next_event) = (core.events.since(events_from), core.events.next());
     let body = role.status(&mut drops);
+    let event_counts = role.core().events.counts().clone();
     let history = role.core().events.log().map(Path::to_owned);
     let (role, version) = (R::NAME.to_owned(), env!("CARGO_PKG_VERSION").into());
-    let head = Head { role, name, version, now_ns: now.0, uptime_s, drops, next_event, history };
+    let now_ns = now.0;
+    let head =
+        Head { role, name, version, now_ns, uptime_s, drops, next_event, event_counts, history };
     Ok(Status { head, events, body })
 }
 
@@ -302,7 +305,7 @@ pub async fn run<R: Role>(settings: R::Settings) -> anyhow::Result<()> {
     let monitor = Monitor::new().await?;
     check_interfaces(&common.interfaces, monitor.current())?;
     let (asked_in, asked) = mpsc::channel::<Asked<R::Words>>(ASKED);
-    scrape::start(common.metrics, asked_in.clone(), R::Words::metrics)?;
+    scrape::start(common.metrics, asked_in.clone(), control::page)?;
     let mut control = control::Server::start(&common.control, common.control_group, asked_in)?;
     let (signalling, signalled) = mpsc::channel(R::SIGNALLED);
     let (mut role, packets) = R::start(settings, signalling)?;

@@ -32,6 +32,8 @@ pub struct MihFunctionFile {
     pub control: Option<PathBuf>,
     /// The group that may use it, beside root; none.
     pub control_group: Option<String>,
+    /// Where metrics are served; nowhere.
+    pub metrics: Option<String>,
 }
 
 /// The keys of a link service access point's file, each with its default.
@@ -53,6 +55,8 @@ pub struct MihLinkSapFile {
     pub control: Option<PathBuf>,
     /// The group that may use it, beside root; none.
     pub control_group: Option<String>,
+    /// Where metrics are served; nowhere.
+    pub metrics: Option<String>,
 }
 
 /// The keys of a `[[link]]`.
@@ -191,9 +195,11 @@ fn common(
     instance: Option<&str>,
     control: Option<PathBuf>,
     group: Option<String>,
+    metrics: Option<String>,
 ) -> anyhow::Result<Common> {
     let control = control.unwrap_or_else(|| control::default_path(role, instance));
-    Ok(Common { control_group: super::group(group)?, ..Common::at(control) })
+    let (control_group, metrics) = (super::group(group)?, super::metrics(metrics)?);
+    Ok(Common { control_group, metrics, ..Common::at(control) })
 }
 
 impl MihFunctionFile {
@@ -204,7 +210,8 @@ impl MihFunctionFile {
     pub fn validate(self) -> anyhow::Result<Mih> {
         let instance = super::instance(self.instance)?;
         let instance = instance.as_deref();
-        let common = common("mih-function", instance, self.control, self.control_group)?;
+        let common =
+            common("mih-function", instance, self.control, self.control_group, self.metrics)?;
         let mut peers = Vec::new();
         for text in ["::1", "127.0.0.0/8"] {
             peers.push(Prefix::parse_network(text).context("peers")?);
@@ -231,7 +238,8 @@ impl MihLinkSapFile {
     pub fn validate(self) -> anyhow::Result<Mih> {
         let instance = super::instance(self.instance)?;
         let instance = instance.as_deref();
-        let common = common("mih-link-sap", instance, self.control, self.control_group)?;
+        let common =
+            common("mih-link-sap", instance, self.control, self.control_group, self.metrics)?;
         if self.link.is_empty() {
             bail!("link is missing: a [[link]] for each link to tell of");
         }

@@ -122,6 +122,8 @@ pub struct LmaFile {
     pub control: Option<PathBuf>,
     /// The group that may use it, beside root; none.
     pub control_group: Option<String>,
+    /// Where metrics are served; nowhere.
+    pub metrics: Option<String>,
     /// How long events are kept in a log beside the state, 1 d.
     pub history: Option<Duration>,
     /// Largest size of that log in megabytes, 10; with 0 there is none.
@@ -184,6 +186,8 @@ pub struct MagFile {
     pub control: Option<PathBuf>,
     /// The group that may use it, beside root; none.
     pub control_group: Option<String>,
+    /// Where metrics are served; nowhere.
+    pub metrics: Option<String>,
     /// How long events are kept in a log beside the state, 1 d.
     pub history: Option<Duration>,
     /// Largest size of that log in megabytes, 10; with 0 there is none.
@@ -306,6 +310,7 @@ impl LmaFile {
                 self.interfaces,
                 self.control.unwrap_or_else(|| control::default_path("pmip-lma", instance)),
                 self.control_group,
+                self.metrics,
                 super::history(self.history, self.history_mb, &state)?,
             )?,
             relay,
@@ -398,6 +403,7 @@ impl MagFile {
                 self.interfaces,
                 self.control.unwrap_or_else(|| control::default_path("pmip-mag", instance)),
                 self.control_group,
+                self.metrics,
                 super::history(self.history, self.history_mb, &state)?,
             )?,
             state,
@@ -458,10 +464,11 @@ fn common(
     interfaces: Option<Vec<String>>,
     control: PathBuf,
     group: Option<String>,
+    metrics: Option<String>,
     history: Option<History>,
 ) -> anyhow::Result<Common> {
     let (interfaces, control_group) = (interfaces.unwrap_or_default(), super::group(group)?);
-    Ok(Common { interfaces, control, control_group, metrics: None, history })
+    Ok(Common { interfaces, control, control_group, metrics: super::metrics(metrics)?, history })
 }
 
 fn check_lifetimes(lifetime: &Lifetimes) -> anyhow::Result<()> {

@@ -66,6 +66,10 @@ pub trait News<E>: Display {
     fn host(&self) -> String {
         String::new()
     }
+    /// Its cause or result, by which events of its kind are counted; empty if it has none.
+    fn cause(&self) -> &'static str {
+        ""
+    }
     /// Somebody should look.
     fn warns(&self) -> bool {
         false

@@ -1,8 +1,10 @@
-//! What hosts and anchors say to Prometheus.
+//! What daemons say to Prometheus.
+
+use std::collections::BTreeMap;
 
 use segue_probe::metrics::{Label, Page, names};
 
-use super::{Count, PathStatus, Status, Tunnels};
+use super::{Count, Head, PathStatus, Status, Tunnels, Vocabulary};
 
 /// Most paths with measurements on the page, the same limit as for a listener's clients;
 /// `segue_paths` counts all.
@@ -10,13 +12,36 @@ const PATHS_MAX: usize = 1_000;
 /// The states of a path.
 const STATES: [&str; 5] = ["setup", "starting", "up", "down", "unwatched"];
 
-/// The metrics of a host or an anchor.
-pub(crate) fn of_tunnels(status: &Status<Tunnels>) -> String {
+/// The metrics of a daemon.
+pub(crate) fn page<V: Vocabulary>(status: &Status<V>) -> String {
     let mut page = Page::default();
-    let Status { head, body: status, .. } = status;
-    let told = [("role", &head.role), ("version", &head.version), ("datapath", &status.datapath)];
+    let Head { role, version, uptime_s, drops, event_counts, .. } = &status.head;
+    V::metrics(status, &mut page);
+    let told = [("role", role), ("version", version), ("datapath", &V::datapath(status))];
     page.add(&names::INFO, &told.map(|(name, value)| (name, value.clone())), &[], 1.0);
-    page.one(&names::UPTIME, head.uptime_s);
+    page.one(&names::UPTIME, *uptime_s);
+    for (reason, count) in drops {
+        page.add(&names::DROPS, &[("reason", reason.clone())], &[], *count as f64);
+    }
+    for (kind, causes) in event_counts {
+        for (cause, count) in causes {
+            let labels = [("kind", kind.clone()), ("cause", cause.clone())];
+            page.add(&names::EVENTS, &labels, &[], *count as f64);
+        }
+    }
+    page.text()
+}
+
+/// Messages that were refused, by reason.
+pub(crate) fn refused(page: &mut Page, refused: &BTreeMap<String, u64>) {
+    for (reason, count) in refused {
+        page.add(&names::REFUSED, &[("reason", reason.clone())], &[], *count as f64);
+    }
+}
+
+/// The metrics of a host or an anchor.
+pub(crate) fn of_tunnels(status: &Status<Tunnels>, page: &mut Page) {
+    let Status { head, body: status, .. } = status;
     match head.role.as_str() {
         "host" => page.one(&names::REGISTERED, f64::from(u8::from(status.registered))),
         _ => page.one(&names::HOSTS, status.hosts.len() as f64),
@@ -26,13 +51,13 @@ pub(crate) fn of_tunnels(status: &Status<Tunnels>) -> String {
         page.add(&names::PATHS, &[("state", state.to_owned())], &[], there as f64);
     }
     page.one(&names::REINJECTED, status.reinjected as f64);
-    for (reason, count) in &head.drops {
-        page.add(&names::DROPS, &[("reason", reason.clone())], &[], *count as f64);
+    for (class, path) in &status.classes {
+        let labels = [("class", class.clone()), ("path", path.clone())];
+        page.add(&names::CLASS_PATH, &labels, &[], 1.0);
     }
     for path in status.paths.iter().take(PATHS_MAX) {
-        measured(&mut page, head.role == "anchor", path);
+        measured(page, head.role == "anchor", path);
     }
-    page.text()
 }
 
 fn measured(page: &mut Page, anchor: bool, path: &PathStatus) {
@@ -66,12 +91,17 @@ fn measured(page: &mut Page, anchor: bool, path: &PathStatus) {
     for (way, bytes) in [("up", up), ("down", down)] {
         page.add(&names::BYTES, &labels, &[("direction", way.to_owned())], bytes as f64);
     }
+    for (way, mtu) in [("up", path.mtu_up), ("down", path.mtu_down)] {
+        let Some(mtu) = mtu else { continue };
+        page.add(&names::PATH_MTU, &labels, &[("direction", way.to_owned())], f64::from(mtu));
+    }
     for state in STATES {
         let value = f64::from(u8::from(path.state == state));
         page.add(&names::STATE, &labels, &[("state", state.to_owned())], value);
     }
     for (metric, value) in [
         (&names::TRANSITIONS, path.transitions),
+        (&names::DOUBTS, path.doubts),
         (&names::PROBES_SENT, path.probes_sent),
         (&names::PROBES_RECEIVED, path.probes_received),
     ] {

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use anyhow::bail;
 use segue_clock::Span;
+use segue_probe::metrics::Page;
 use segue_tunnel::{Report, Takes};
 use serde::{Deserialize, Serialize};
 
@@ -26,8 +27,12 @@ impl Vocabulary for Tunnels {
     type Status = TunnelStatus;
     type Event = TunnelEvent;
 
-    fn metrics(status: &Status<Tunnels>) -> String {
-        super::metrics::of_tunnels(status)
+    fn datapath(status: &Status<Tunnels>) -> String {
+        status.body.datapath.clone()
+    }
+
+    fn metrics(status: &Status<Tunnels>, page: &mut Page) {
+        super::metrics::of_tunnels(status, page);
     }
 }
 
@@ -540,6 +545,21 @@ impl News<TunnelEvent> for Report {
         self.host().to_owned()
     }
 
+    fn cause(&self) -> &'static str {
+        match self {
+            Report::Handover { cause, .. } => cause.name(),
+            Report::PathState { state, .. } => state.name(),
+            Report::PathDoubt { ended, .. } => {
+                if ended.is_some() {
+                    "ended"
+                } else {
+                    "began"
+                }
+            }
+            _ => "",
+        }
+    }
+
     fn warns(&self) -> bool {
         matches!(self, Report::Refused { .. } | Report::FlowFiltered { .. })
     }
@@ -666,7 +686,7 @@ mod tests {
         let status: Status<Tunnels> = Status { head, events, body };
         let text = serde_json::to_string(&status).unwrap();
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
-        let wanted = "anchor classes datapath device drops events filtered history hosts inner name next_event now_ns orders paths \
+        let wanted = "anchor classes datapath device drops event_counts events filtered history hosts inner name next_event now_ns orders paths \
                       registered reinjected role signalling translators trouble uptime_s version";
         assert_eq!(keys(&value).join(" "), wanted);
         let wanted = "at_ns bound_ms class detail doubt_ms downlink flows host kind number path scores silent_ms text to unix_s";

@@ -510,6 +510,13 @@ impl News<About> for Told {
         }
     }
 
+    fn cause(&self) -> &'static str {
+        match self {
+            Told::Role(report) => report.cause(),
+            Told::Radius(_) => "",
+        }
+    }
+
     fn host(&self) -> String {
         match self {
             Told::Role(report) => report.host(),

@@ -19,6 +19,7 @@ use segue_pmip::{
     Flow, LinkLayer, Lma, LmaInput, LmaRecord, LmaWish, NodeId, PeerAddress, Placed, Refusal,
     Report, Schedule, SessionState,
 };
+use segue_probe::metrics::{Page, names};
 use segue_wire::mih::identity::LinkAddress;
 use segue_wire::mobility::{Message, MobilityOption, Profile};
 use serde::{Deserialize, Serialize};
@@ -35,7 +36,7 @@ use super::{
     today,
 };
 use crate::clamp::Clamp;
-use crate::control::{Response, Vocabulary};
+use crate::control::{self, Response, Status, Vocabulary};
 use crate::engine::{Engine, ToLoop};
 use crate::forwarding::Forwarding;
 use crate::kept::Kept;
@@ -60,6 +61,12 @@ impl Vocabulary for Words {
     type Answer = ();
     type Status = LmaStatus;
     type Event = About;
+
+    fn metrics(status: &Status<Words>, page: &mut Page) {
+        page.one(&names::BINDINGS, status.body.binding_count as f64);
+        page.one(&names::FLOWS, status.body.flow_count as f64);
+        control::refused(page, &status.body.refused);
+    }
 }
 
 /// What can be asked of an anchor.

@@ -16,6 +16,7 @@ use segue_mih::{Event, Interest, MihfConfig, What};
 use segue_pmip::{
     AttachBy, FIXED_LINK_LOCAL, FIXED_MAC, LinkLayer, Mag, MagInput, MagRecord, Report, Why, Wish,
 };
+use segue_probe::metrics::{Page, names};
 use segue_wire::mih::codes::EventList;
 use segue_wire::mih::identity::LinkAddress;
 use segue_wire::nd::Kind;
@@ -31,7 +32,7 @@ use super::{
     today, uplink,
 };
 use crate::clamp::Clamp;
-use crate::control::{Response, Vocabulary};
+use crate::control::{self, Response, Status, Vocabulary};
 use crate::engine::ToLoop;
 use crate::forwarding::Forwarding;
 use crate::kept::Kept;
@@ -58,6 +59,11 @@ impl Vocabulary for Words {
     type Answer = ();
     type Status = MagStatus;
     type Event = About;
+
+    fn metrics(status: &Status<Words>, page: &mut Page) {
+        page.one(&names::ATTACHED, status.body.host_count as f64);
+        control::refused(page, &status.body.refused);
+    }
 }
 
 /// What can be asked of a gateway; nothing so far.

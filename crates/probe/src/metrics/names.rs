@@ -83,6 +83,36 @@ pub static REINJECTED: Metric = counter(
     "segue_reinjected_total",
     "Packets sent a second time over another path, while their own was in doubt.",
 );
+/// Labels `kind` and `cause`, as of events; an event without a cause has none.
+pub static EVENTS: Metric =
+    counter("segue_events_total", "What happened, by kind of event and, where it has one, cause.");
+/// A count.
+pub static DOUBTS: Metric = counter(
+    "segue_doubts_total",
+    "How often something that was due on the path did not come, so that questions were asked.",
+);
+/// Always 1; labels `class` and `path`.
+pub static CLASS_PATH: Metric =
+    gauge("segue_class_path", "1 for the path that flows of the class use, by class.");
+/// Bytes; label `direction`.
+pub static PATH_MTU: Metric = gauge(
+    "segue_path_mtu_bytes",
+    "The largest IP packet that was found to pass over the path, by direction.",
+);
+/// Interfaces of hosts with a binding.
+pub static BINDINGS: Metric =
+    gauge("segue_bindings", "Interfaces of hosts that have a binding at this anchor.");
+/// Flows.
+pub static FLOWS: Metric = gauge("segue_flows", "Flows that this anchor places by themselves.");
+/// Interfaces of hosts.
+pub static ATTACHED: Metric =
+    gauge("segue_attached", "Interfaces of hosts that are at this gateway.");
+/// Functions.
+pub static MIH_PEERS: Metric =
+    gauge("segue_mih_registered", "Functions of IEEE 802.21 that are registered here.");
+/// Label `reason`.
+pub static REFUSED: Metric =
+    counter("segue_refused_messages_total", "Messages of signalling that were refused, by reason.");
 /// Seconds.
 pub static UPTIME: Metric = gauge("segue_uptime_seconds", "Time since the daemon started.");
 /// Always 1; the labels carry the information.

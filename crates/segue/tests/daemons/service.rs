@@ -9,6 +9,7 @@ use segue_linux::netns::Netns;
 
 use crate::exposition::{Values, page_over, scrape_over};
 use crate::over_both;
+use crate::pmip::Domain;
 use crate::traffic::{Stream, correspondents};
 use crate::world::{Daemon, SEGUE, World, text, wait_for};
 
@@ -70,7 +71,12 @@ fn both_daemons_serve_metrics_on_loopback_while_paths_come_and_go(datapath: &'st
         assert_eq!(at_wifi("segue_path_state", ",state=\"down\""), 0.0);
         assert_eq!(value(&page, "segue_paths", "state=\"up\""), 2.0);
         assert_eq!(value(&page, "segue_paths", "state=\"down\""), 0.0);
+        let ups = value(&page, "segue_events_total", "kind=\"path_state\",cause=\"up\"");
+        assert!(ups >= 2.0, "each path came up: {ups}");
     }
+    let page = scrape(world.net.host());
+    assert_eq!(value(&page, "segue_class_path", "class=\"voice\",path=\"wifi\""), 1.0);
+    assert!(value(&page, "segue_path_mtu_bytes", "path=\"wifi\",direction=\"up\"") >= 1_280.0);
     assert_eq!(value(&scrape(world.net.host()), "segue_registered", ""), 1.0);
     assert_eq!(value(&scrape(world.net.anchor()), "segue_hosts", ""), 1.0);
 
@@ -93,6 +99,36 @@ fn both_daemons_serve_metrics_on_loopback_while_paths_come_and_go(datapath: &'st
         }
     }
     assert!(is_closed_from_outside(world.net.host()), "only this machine is served");
+}
+
+#[test]
+fn anchors_and_gateways_of_proxy_mobile_ipv6_count_what_happens() {
+    let _turn = crate::among_others();
+    let Some(mut domain) = Domain::empty("user") else { return };
+    let setting = format!("metrics = \":{PORT}\"\n");
+    domain.lma = Some(domain.start("lma", "lma", &setting));
+    let left = domain.start("mag", "wlan1", &setting);
+    domain.attach("host:wlan", "wlan1");
+    domain.lma().wait("a binding", |status| status["bindings"].as_array().unwrap().len() == 1);
+    left.wait("a host", |status| status["host_count"] == 1);
+    let counted = |node: &str| {
+        let node = domain.node(node);
+        judge(&page_over(connect(node)));
+        scrape(node)
+    };
+    let (lma, mag) = (counted("lma"), counted("left"));
+    assert_eq!(value(&lma, "segue_bindings", ""), 1.0);
+    assert_eq!(value(&mag, "segue_attached", ""), 1.0);
+    for page in [&lma, &mag] {
+        assert_eq!(value(page, "segue_events_total", "kind=\"registered\",cause=\"\""), 1.0);
+    }
+    domain.lab.detach("host:wlan").unwrap();
+    left.wait("no host", |status| status["host_count"] == 0);
+    let left = counted("left");
+    let gone = left.iter().filter(|((name, labels), _)| {
+        name == "segue_events_total" && labels.starts_with("kind=\"left\",cause=\"")
+    });
+    assert_eq!(gone.map(|(_, count)| *count).sum::<f64>(), 1.0, "{left:#?}");
 }
 
 fn is_closed_from_outside(host: &Netns) -> bool {
