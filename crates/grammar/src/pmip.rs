@@ -1,6 +1,6 @@
 //! Words of Proxy Mobile IPv6 in the files of its daemons and in scenarios.
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use segue_pmip::{Rated, Schedule, Worth};
 use segue_wire::mih::codes::LinkType;
 use segue_wire::mobility::option::{AccessTechnology, Handoff};
@@ -63,6 +63,23 @@ pub struct WorthKeys {
 }
 
 impl WorthKeys {
+    /// What they mean to an anchor with this schedule.
+    ///
+    /// # Errors
+    /// They do not count with it, or it needs some; or the first invalid one.
+    pub fn all(keys: Vec<WorthKeys>, schedule: ScheduleKey) -> anyhow::Result<Vec<Rated>> {
+        match (schedule, keys.is_empty()) {
+            (ScheduleKey::Preferred, true) => {
+                bail!("schedule = \"preferred\" needs an [[access]] with a price or a preference")
+            }
+            (ScheduleKey::Preferred | ScheduleKey::Quality, _) | (_, true) => {}
+            (_, false) => {
+                bail!("[[access]] counts with schedule = \"preferred\" or \"quality\" alone")
+            }
+        }
+        keys.into_iter().map(|keys| keys.validate().context("[[access]]")).collect()
+    }
+
     /// What it means to an anchor.
     ///
     /// # Errors

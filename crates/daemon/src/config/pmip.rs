@@ -17,7 +17,7 @@ use segue_mih::{Interest, MihfConfig};
 use segue_mobility::{Lifetime, Pool};
 use segue_pmip::{
     Access, Allowed, AttachBy, Encapsulation, HOSTS_MAX, Identities, Identity, Lifetimes,
-    LinkLayer, LmaConfig, MagConfig, NodeId, Nodes, Rated,
+    LinkLayer, LmaConfig, MagConfig, NodeId, Nodes,
 };
 use segue_wire::mih::codes::EventList;
 use segue_wire::mih::identity::LinkAddress;
@@ -292,7 +292,7 @@ impl LmaFile {
         let keepalive = PeerKeepaliveKeys::validate(keepalive, schedule == ScheduleKey::Quality)
             .context("[keepalive]")?;
         let steering = self.steering.validate(keepalive.as_ref().map(|probed| probed.t_ka))?;
-        let accesses = worth(self.access, schedule)?;
+        let accesses = WorthKeys::all(self.access, schedule)?;
         let default = LmaConfig::new(address, pool, NO_CLOCK);
         let span = |key: Option<Duration>, usual| key.map_or(usual, |Duration(span)| span);
         let longest = span(self.lifetime, default.longest.span());
@@ -426,21 +426,6 @@ impl MagFile {
             relay,
         })
     }
-}
-
-/// What accesses are worth.
-fn worth(keys: Vec<WorthKeys>, schedule: ScheduleKey) -> anyhow::Result<Vec<Rated>> {
-    let counts = matches!(schedule, ScheduleKey::Preferred | ScheduleKey::Quality);
-    match (counts, keys.is_empty()) {
-        (false, false) => {
-            bail!("[[access]] counts with schedule = \"preferred\" or \"quality\" alone")
-        }
-        (true, true) if schedule == ScheduleKey::Preferred => {
-            bail!("schedule = \"preferred\" needs an [[access]] with a price or a preference")
-        }
-        _ => {}
-    }
-    keys.into_iter().map(|keys| keys.validate().context("[[access]]")).collect()
 }
 
 /// As many as the relay has room for.

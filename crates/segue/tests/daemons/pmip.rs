@@ -622,8 +622,10 @@ fn what_a_program_has_ordered_is_restored_each_time_an_access_is_back(datapath: 
     let order = serde_json::json!({ "order": "place", "flow": flow["flow"], "bid": other });
     orders.write_all(format!("{order}\n").as_bytes()).unwrap();
     let of_flow = |line: &Value| line["event"] == "flow" && line["flow"] == flow["flow"];
-    let (_, placed) = next(&told, "it is placed", of_flow);
-    assert_eq!((&placed["bid"], &placed["why"]), (other, &"decision".into()), "{placed}");
+    // On a busy machine the anchor may have decided first.
+    let (_, placed) =
+        next(&told, "it is placed", |line| of_flow(line) && line["why"] == "decision");
+    assert_eq!(placed["bid"], *other, "{placed}");
     voice.flows_on(10);
     let (_, carries) = next(&told, "what it carries", |line| {
         line["event"] == "rate" && line["flow"] == flow["flow"] && line["rate_kbps"].is_number()
@@ -753,6 +755,16 @@ fn what_is_wrong_in_a_file_is_said_in_one_line() {
             "address_v4 is for an anchor",
         ),
         ("lma", "address = \"127.0.0.1\"\n", "address: 127.0.0.1 is no address"),
+        (
+            "lma",
+            "address = \"fd00::1\"\npool = \"2001:db8::/48\"\ngateways = [\"fd00::/16\"]\nschedule = \"preferred\"\n",
+            "schedule = \"preferred\" needs an [[access]]",
+        ),
+        (
+            "lma",
+            "address = \"fd00::1\"\npool = \"2001:db8::/48\"\ngateways = [\"fd00::/16\"]\n[[access]]\nprice = 1.0\n",
+            "[[access]] counts with schedule = \"preferred\" or",
+        ),
         ("mag", "anchor = \"fd00::1\"\nencapsulation = \"udp\"\n", "encapsulation: udp is for"),
         (
             "mag",
