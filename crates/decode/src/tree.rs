@@ -27,14 +27,6 @@ pub enum Tree {
 }
 
 impl Tree {
-    /// The tree of something that has fields of these kinds only.
-    #[must_use]
-    pub(crate) fn of(value: &impl Serialize) -> Tree {
-        value
-            .serialize(build::Builder)
-            .expect("formats have whole numbers, and names of fields are strings")
-    }
-
     /// A number with its name, if it has one.
     pub(crate) fn named(number: u64, name: Option<&str>) -> Tree {
         name.map_or(Tree::Number(number), |name| Tree::Named(number, name.to_owned()))

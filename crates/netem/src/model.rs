@@ -206,6 +206,12 @@ impl LinkModel {
         Ok(())
     }
 
+    /// Packets that wait for serialisation at `now`.
+    #[must_use]
+    pub fn waiting(&self, now: Time) -> usize {
+        self.waiting.iter().filter(|(start, _)| *start > now).count()
+    }
+
     /// What the link has done so far.
     #[must_use]
     pub fn counters(&self) -> Counters {

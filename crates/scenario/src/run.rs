@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use segue_clock::Span;
 use segue_linux::clock::thread_cpu;
-use segue_sim::Results;
+use segue_sim::{Observer, Results};
 use segue_text::terminal::Progress;
 use segue_text::units;
 
 use super::file::{self, Built, Scenario};
+use super::page;
+use super::series::{Observers, Recorder};
 use super::show::{Json, table};
 use super::sweep;
 use super::trace::{self, Trace};
@@ -38,6 +40,9 @@ pub struct Args {
     /// Also print the counters of links and nodes
     #[arg(long)]
     links: bool,
+    /// Write time series (CSV, Parquet), results and a page with plots into this directory
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
     /// Write PREFIX.pcapng and PREFIX.log [default prefix: the scenario's name, in this directory]
     #[arg(long, value_name = "PREFIX", num_args = 0..=1, require_equals = true)]
     trace: Option<Option<PathBuf>>,
@@ -66,8 +71,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let text = segue_grammar::text(&args.file)?;
     let name = args.file.display().to_string();
     if let Some(spec) = file::population::parse(&text, &name, &sets)? {
-        if args.trace.is_some() || args.links {
-            anyhow::bail!("a population has no nodes and links: leave --trace and --links away");
+        if args.trace.is_some() || args.links || args.out.is_some() {
+            anyhow::bail!(
+                "a population has no nodes and links: leave --trace, --links and --out away"
+            );
         }
         return super::population::run(&spec, args.threads, args.json);
     }
@@ -79,12 +86,19 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         .as_ref()
         .map(|prefix| begin_trace(&args, prefix.as_deref(), &built))
         .transpose()?;
-    if let Some(trace) = &trace {
-        built.network.observe(trace.observer());
+    let recorder = args.out.as_ref().map(|_| Recorder::new(&built));
+    let of_trace = trace.as_ref().map(Trace::observer);
+    let of_series = recorder.clone().map(|recorder| Box::new(recorder) as Box<dyn Observer>);
+    let observers: Vec<_> = of_trace.into_iter().chain(of_series).collect();
+    if !observers.is_empty() {
+        built.network.observe(Box::new(Observers(observers)));
     }
     let begun = thread_cpu();
     let mut progress = Progress::new(Duration::from_secs(1), Duration::from_secs(60));
     let ran = built.run(|network, share| {
+        if let Some(recorder) = &recorder {
+            recorder.sample(network);
+        }
         progress.tell(|| {
             let (at, events) = (Span(network.now().0), network.events());
             format!("segue: {:.0} %, {at}, {events} events", share * 100.0)
@@ -94,6 +108,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     trace.as_ref().map_or(Ok(()), Trace::end)?;
     ran?;
     let mut results = built.network.results();
+    if let (Some(directory), Some(recorder)) = (&args.out, &recorder) {
+        page::write(directory, &name, &recorder.series(), &results)?;
+        eprintln!("segue: wrote {}", directory.join(page::PAGE).display());
+    }
     if args.links {
         add_links(&built, &mut results);
     }
@@ -101,6 +119,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         println!("{}", serde_json::to_string(&Json(&results))?);
     } else {
         print!("{}", table(&results));
+    }
+    for doubt in built.doubts() {
+        eprintln!("segue: note: {doubt}");
     }
     let cpu = thread_cpu() - begun;
     let (events, seconds) = (built.network.events(), cpu.as_secs_f64());

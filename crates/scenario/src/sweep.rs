@@ -2,7 +2,7 @@
 
 mod plan;
 mod store;
-mod table;
+pub(crate) mod table;
 #[cfg(test)]
 mod tests;
 mod work;

@@ -181,10 +181,110 @@ fn a_run_in_which_time_stands_still_ends_with_a_line() {
     let path = directory.path().join("s.toml");
     let greedy = "[[tcp]]\nname = \"t\"\nfrom = \"a\"\nto = \"b\"\n";
     std::fs::write(&path, format!("{TWO}{greedy}")).unwrap();
+    let named = "tcp.t.to: link wire has neither delay nor rate";
+    refused(&[&path.display().to_string()], named);
+    let check = Command::new(env!("CARGO_BIN_EXE_segue")).arg("check").arg(&path).output().unwrap();
+    assert_eq!(check.status.code(), Some(2), "{}", text(&check.stderr));
+    let said = [text(&check.stdout), text(&check.stderr)].concat();
+    assert!(said.contains("link wire has neither delay nor rate"), "{said}");
+    // Either makes it a link over which time passes.
+    for key in ["delay = \"1ms\"", "rate = \"1mbit\""] {
+        std::fs::write(&path, format!("{TWO}{key}\n{greedy}")).unwrap();
+        let ran = run(&[&path.display().to_string(), "--duration", "50ms"]);
+        assert!(ran.status.success(), "{key}: {}", text(&ran.stderr));
+    }
+    // So long a file is as good as endless.
+    std::fs::write(&path, format!("{TWO}{greedy}bytes = 1000000000000\n")).unwrap();
     refused(
         &[&path.display().to_string()],
         "the run gets no further than 0.000 ms, with 10000000 events at that instant",
     );
+}
+
+#[test]
+fn a_run_writes_time_series_and_a_page() {
+    let directory = TempDir::new().unwrap();
+    let out = directory.path().join("out");
+    let at = out.display().to_string();
+    let ran = run(&[&example("handover"), "--out", &at]);
+    assert!(ran.status.success(), "{}", text(&ran.stderr));
+    assert_eq!(text(&ran.stdout), text(&run(&[&example("handover")]).stdout));
+    let read = |name: &str| std::fs::read_to_string(out.join(name)).unwrap();
+    let series = read("series.csv");
+    let mut lines = series.lines();
+    let names: Vec<&str> = lines.next().unwrap().split(',').collect();
+    let rows: Vec<Vec<&str>> = lines.map(|line| line.split(',').collect()).collect();
+    assert_eq!(rows.len(), 1_000);
+    let column = |name: &str| -> Vec<Option<f64>> {
+        let place = names.iter().position(|known| *known == name);
+        let place = place.unwrap_or_else(|| panic!("no {name} in {names:?}"));
+        rows.iter().map(|row| row[place].parse().ok()).collect()
+    };
+    let times = column("time_s");
+    assert_eq!((times[0], times[999]), (Some(0.03), Some(30.0)));
+    // Between 12.5 s and 22 s all goes over cellular.
+    let mean = |name: &str, from: usize, to: usize| {
+        let values: Vec<f64> = column(name)[from..to].iter().flatten().copied().collect();
+        values.iter().sum::<f64>() / values.len() as f64
+    };
+    assert!(mean("link.wifi.down.received_bps", 100, 400) > 1e6);
+    assert_eq!(mean("link.wifi.down.received_bps", 417, 733), 0.0);
+    assert!(mean("link.lte.down.received_bps", 450, 733) > 1e6);
+    assert!((5.0..20.0).contains(&mean("link.wifi.down.delay_ms", 100, 400)));
+    assert!(mean("download.window_packets", 100, 400) > 2.0);
+    assert!(mean("link.lte.down.queue_packets", 450, 733) >= 0.0);
+    assert!(column("link.wifi.down.lost").iter().flatten().sum::<f64>() > 10.0);
+    // What arrived in all slices is what the link counted.
+    let counted = run(&[&example("handover"), "--json", "--links"]);
+    let counted: serde_json::Value = serde_json::from_slice(&counted.stdout).unwrap();
+    let bits: f64 =
+        column("link.lte.down.received_bps").iter().flatten().map(|bps| bps * 0.03).sum();
+    let bytes = counted["link.lte.down.delivered_bytes"].as_f64().unwrap();
+    assert!((bits / 8.0 - bytes).abs() < 1.0, "{bits} {bytes}");
+    let page = read("report.html");
+    for words in
+        ["States", "Handovers", "Congestion windows", "moved from wifi to lte", "up.r_g711"]
+    {
+        assert!(page.contains(words), "{words}");
+    }
+    assert!(read("events.csv").contains("path wifi down"));
+    assert_eq!(&std::fs::read(out.join("series.parquet")).unwrap()[..4], b"PAR1");
+    let results: serde_json::Value = serde_json::from_str(&read("results.json")).unwrap();
+    assert_eq!(results["call.up.sent"], 1400);
+    refused(&[&example("million"), "--out", &at], "--out");
+}
+
+#[test]
+fn handovers_of_a_host_are_counted_without_a_list_of_instants() {
+    let file = std::fs::read_to_string(root().join("examples/handover.toml")).unwrap();
+    let listed = "handovers = [\"12s\"]\n";
+    assert!(file.contains(listed));
+    let found = results(&file.replace(listed, ""));
+    // Away from the Wi-Fi, for each direction at its own instant, and back.
+    let count = |key: &str| found[key].as_u64().unwrap();
+    assert_eq!(count("alice.handovers"), 4, "{found}");
+    assert!((2..=4).contains(&count("call.up.handovers")), "{found}");
+    assert_eq!(count("call.up.handovers"), count("call.down.handovers"));
+    assert!(count("call.up.handover_lost") > 5, "{found}");
+    assert_eq!(results(&file)["call.up.handovers"], 1);
+}
+
+#[test]
+fn nodes_that_must_forward_and_links_that_carry_nothing_are_named() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("s.toml").display().to_string();
+    let stderr = |scenario: &str| {
+        std::fs::write(&path, scenario).unwrap();
+        let output = run(&[&path]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stderr)
+    };
+    let idle = format!(
+        "{TWO}delay = \"1ms\"\n[[link]]\nname = \"spare\"\nends = [\"a\", \"b\"]\ndelay = \"9ms\"\n{CALL}"
+    );
+    let said = stderr(&idle);
+    assert!(said.contains("segue: note: link spare carried no packet\n"), "{said}");
+    assert!(!said.contains("link wire"), "{said}");
 }
 
 /// Two nodes and a perfect link; the link's table is left open for more keys.

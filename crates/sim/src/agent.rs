@@ -39,6 +39,12 @@ pub trait Agent: Any {
     /// [`interfaces_changed`](Agent::interfaces_changed).
     fn link_changed(&mut self, _io: &mut Io<'_>, _event: LinkEvent) {}
 
+    /// Another agent of its node moved flows of the node to another path.
+    fn flows_moved(&mut self, _io: &mut Io<'_>) {}
+
+    /// Adds what it holds at this instant to a time series; `name` is its name in the scenario.
+    fn gauges(&self, _name: &str, _gauges: &mut Results) {}
+
     /// Adds its results to those of the run; `name` is its name in the scenario.
     fn report(&self, _name: &str, _now: Time, _results: &mut Results) {}
 }
@@ -60,6 +66,8 @@ pub enum Action {
     Address(IpAddr, bool),
     /// The node gets or loses this part of its forwarding.
     Forward(Forward, bool),
+    /// The node's other agents hear that flows of the node took another path.
+    FlowsMoved,
     /// A line of the event log.
     Log(String),
 }
@@ -130,6 +138,11 @@ impl Io<'_> {
     /// Hands the node a packet that came out of a tunnel.
     pub fn arrive(&mut self, packet: Packet) {
         self.actions.push(Action::Arrive(packet));
+    }
+
+    /// Reports to the other agents of the node that flows of it took another path.
+    pub fn report_moved_flows(&mut self) {
+        self.actions.push(Action::FlowsMoved);
     }
 
     /// Gives the node an address, or takes it away. Its other agents are told as if an interface had changed.

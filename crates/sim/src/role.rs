@@ -78,6 +78,10 @@ pub trait Role: Sized + 'static {
     fn sees(&self, adapter: &Adapter) -> Option<Interface> {
         Some(adapter.interface.clone())
     }
+    /// Whether a report says that flows of its node took another path.
+    fn moves_flows(_report: &ReportOf<Self>) -> bool {
+        false
+    }
     /// What a record is about: a later one about the same takes its place.
     fn key(record: &RecordOf<Self>) -> String;
     /// Adds its results, always under the same names.
@@ -244,6 +248,9 @@ impl<R: Role> RoleAgent<R> {
                 }
                 Output::Report(report) => {
                     io.log(|| report.to_string());
+                    if R::moves_flows(&report) {
+                        io.report_moved_flows();
+                    }
                     self.reports.push((io.now, report));
                 }
                 Output::Own(wish) => self.role.apply(io, &mut self.engine, wish),

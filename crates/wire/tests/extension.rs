@@ -216,3 +216,22 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_whole_fragment_is_walked_through_and_a_part_of_one_is_not() {
+    let authentication = [&[MOBILITY, 4, 0, 0][..], &[7; 20]].concat();
+    let whole = [&[51, 0, 0, 0b110, 1, 2, 3, 4][..], &authentication].concat();
+    let chain = Chain::parse(&packet(FRAGMENT, &whole)).unwrap();
+    assert_eq!((chain.next_header, chain.payload_at), (MOBILITY, IPV6_LEN + 8 + 24));
+    assert!(chain.is_atomic_fragment);
+    let chain = Chain::parse(&packet(51, &authentication)).unwrap();
+    assert_eq!((chain.next_header, chain.is_atomic_fragment), (MOBILITY, false));
+    // More of it follows, and some came before.
+    for part in [[0, 1], [1, 0], [0, 8]] {
+        let header = [51, 0, part[0], part[1], 1, 2, 3, 4];
+        let chain = Chain::parse(&packet(FRAGMENT, &header)).unwrap();
+        assert_eq!((chain.next_header, chain.payload_at), (FRAGMENT, IPV6_LEN));
+    }
+    let cut = Chain::parse(&packet(FRAGMENT, &[51, 0, 0, 0, 1]));
+    assert!(matches!(cut, Err(WireError::TooShort { .. })), "{cut:?}");
+}

@@ -4,7 +4,7 @@ use std::io::Read;
 
 use anyhow::{Context, bail};
 
-use super::{Input, LinkType, PACKET_MAX, PCAPNG, Packet, Time};
+use super::input::{Input, LinkType, PACKET_MAX, PCAPNG, Packet, Time};
 
 const INTERFACE: u32 = 1;
 const OBSOLETE_PACKET: u32 = 2;

@@ -4,7 +4,7 @@ use std::io::Read;
 
 use anyhow::{Context, bail};
 
-use super::{ENDS_EARLY, Input, LinkType, PACKET_MAX, PCAP, Packet, Time};
+use super::input::{ENDS_EARLY, Input, LinkType, PACKET_MAX, PCAP, Packet, Time};
 
 /// What the head of a capture says of its packets.
 pub(super) struct Pcap {

@@ -11,12 +11,22 @@ use serde::{Serialize, Serializer};
 
 use super::Tree;
 
+impl Tree {
+    /// The tree of something that has fields of these kinds only.
+    #[must_use]
+    pub(crate) fn of(value: &impl Serialize) -> Tree {
+        value
+            .serialize(Builder)
+            .expect("formats have whole numbers, and names of fields are strings")
+    }
+}
+
 /// Builds a tree of what is serialised.
-pub(super) struct Builder;
+struct Builder;
 
 /// What no tree holds.
 #[derive(Debug)]
-pub(super) struct Unfit(String);
+struct Unfit(String);
 
 impl Display for Unfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -34,7 +44,7 @@ impl ser::Error for Unfit {
 
 /// A list or an object in the making, by itself or as the value of a variant.
 #[derive(Default)]
-pub(super) struct Parts {
+struct Parts {
     variant: Option<&'static str>,
     items: Vec<Tree>,
     fields: Vec<(String, Tree)>,

@@ -225,11 +225,19 @@ fn captures_of_every_form_hold_the_messages_that_tshark_counts() {
     assert!(all > 300, "{all} messages");
 }
 
-/// Files under a directory.
+/// How names of captures end.
+const ENDINGS: [&str; 6] = ["pcap", "pcapng", "cap", "trace", "dmp", "gz"];
+
+/// Captures under a directory.
 fn files(directory: &Path, files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
-        if path.is_dir() { self::files(&path, files) } else { files.push(path) }
+        let is_capture = path.extension().is_some_and(|end| ENDINGS.iter().any(|of| end == *of));
+        if path.is_dir() {
+            self::files(&path, files);
+        } else if is_capture {
+            files.push(path);
+        }
     }
 }
 

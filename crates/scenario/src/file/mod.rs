@@ -178,8 +178,8 @@ fn directory(name: &str) -> Files {
     Files::new(Path::new(name).parent().map(Path::to_owned))
 }
 
-/// Progress reports per run.
-const SLICES: u64 = 1_000;
+/// Progress reports per run, and values of its time series.
+pub const SLICES: u64 = 1_000;
 
 impl Built {
     /// What a channel is called: the name of its link, and the way.
@@ -193,6 +193,23 @@ impl Built {
         let channel = self.network.channel(id);
         let [from, to] = [channel.from, channel.to].map(|(node, _)| &self.network.node(node).name);
         format!("{from}-{to}")
+    }
+
+    /// What looks like a mistake in the file, after the run: a node that had to forward and is no transit, a link that carried
+    /// nothing.
+    #[must_use]
+    pub fn doubts(&self) -> Vec<String> {
+        let stops = self.network.nodes().filter(|(_, node)| node.not_forwarded > 0);
+        let stops = stops.map(|(_, node)| {
+            let (name, dropped) = (&node.name, node.not_forwarded);
+            format!("{name} dropped {dropped} packets for others: give it transit = true if it is a router")
+        });
+        let is_idle = |channels: &[ChannelId; 2]| {
+            channels.iter().all(|channel| self.network.counters(*channel).offered == 0)
+        };
+        let idle = self.links.iter().filter(|(_, channels)| is_idle(channels));
+        let idle = idle.map(|(name, _)| format!("link {name} carried no packet"));
+        stops.chain(idle).collect()
     }
 
     /// Runs to the end; calls `tell` now and then with the share of time that has passed.

@@ -2,8 +2,9 @@
 
 use std::net::IpAddr;
 
+use segue_netem::{Jitter, LinkSpec, Profile};
 use segue_sim::net::Hop;
-use segue_sim::{Network, NodeId, Packet, Raw};
+use segue_sim::{ChannelId, Network, NodeId, Packet, Raw};
 
 /// Most routers on a way.
 const MAX_HOPS: u32 = 64;
@@ -20,7 +21,23 @@ pub(super) fn probe(from: (IpAddr, u16), to: (IpAddr, u16), protocol: u8, dscp: 
 /// # Errors
 /// Where it ends.
 pub(super) fn follow(network: &Network, from: NodeId, packet: &Packet) -> Result<bool, String> {
-    follow_from(network, from, from, packet)
+    follow_from(network, from, from, packet, &mut |_| ())
+}
+
+/// The first link on a packet's way where none of them takes time. None if one does, and if the way leads into a tunnel.
+pub(super) fn timeless(network: &Network, from: NodeId, packet: &Packet) -> Option<ChannelId> {
+    let (mut first, mut is_timeless) = (None, true);
+    let way = follow_from(network, from, from, packet, &mut |id| {
+        first.get_or_insert(id);
+        is_timeless &= takes_no_time(network.channel(id).spec());
+    });
+    let arrives = way.is_ok_and(|_| network.nodes().any(|(_, node)| node.owns(packet.dst)));
+    first.filter(|_| arrives && is_timeless)
+}
+
+fn takes_no_time(spec: &LinkSpec) -> bool {
+    let LinkSpec { rate_bps, delay, jitter, profile, .. } = spec;
+    rate_bps.is_none() && delay.0 == 0 && *jitter == Jitter::None && *profile == Profile::default()
 }
 
 /// The same for a packet that leaves over this interface, whatever the routes say.
@@ -35,7 +52,7 @@ pub(super) fn follow_over(
 ) -> Result<bool, String> {
     let node = network.node(from);
     match node.adapter(index).and_then(|adapter| adapter.out) {
-        Some(out) => follow_from(network, from, network.channel(out).to.0, packet),
+        Some(out) => follow_from(network, from, network.channel(out).to.0, packet, &mut |_| ()),
         None => Err(format!("{} is not attached", node.name)),
     }
 }
@@ -45,6 +62,7 @@ fn follow_from(
     from: NodeId,
     mut at: NodeId,
     packet: &Packet,
+    crossed: &mut dyn FnMut(ChannelId),
 ) -> Result<bool, String> {
     let (first, from, dst) = (from, &network.node(from).name, packet.dst);
     let mut translated = false;
@@ -74,6 +92,7 @@ fn follow_from(
         let Some(out) = out else {
             return Err(format!("{from} does not reach {dst}: {} is not attached", node.name));
         };
+        crossed(out);
         at = network.channel(out).to.0;
     }
     Err(format!("{from} does not reach {dst}: its way goes round in a circle"))

@@ -11,6 +11,7 @@ use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleTyp
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::Type;
+use segue_text::units;
 
 use super::plan::Plan;
 use super::store::{Figure, Kept};
@@ -42,7 +43,7 @@ struct Column {
 }
 
 /// All runs.
-pub(super) struct Table {
+pub(crate) struct Table {
     columns: Vec<Column>,
 }
 
@@ -59,7 +60,7 @@ impl Table {
         let mut columns = vec![column("run", numbers), column("seed", seeds)];
         for (place, axis) in plan.axes().iter().enumerate() {
             let cells = points.iter().map(|point| Some(written(point.values[place].1))).collect();
-            columns.push(column(&axis.key, cells));
+            columns.push(of_axis(&axis.key, cells));
         }
         let first = columns.len();
         let mut places = BTreeMap::new();
@@ -81,9 +82,18 @@ impl Table {
         Ok(Table { columns })
     }
 
+    /// A table of numbers by their names, of which some may be missing.
+    pub(crate) fn of_numbers(columns: impl Iterator<Item = (String, Vec<Option<f64>>)>) -> Table {
+        let of = |(name, cells): (String, Vec<Option<f64>>)| {
+            let cells = cells.into_iter().map(|cell| cell.map(Cell::Float)).collect();
+            column(&name, cells)
+        };
+        Table { columns: columns.map(of).collect() }
+    }
+
     /// Comma-separated values with a heading.
     #[must_use]
-    pub(super) fn csv(&self) -> Vec<u8> {
+    pub(crate) fn csv(&self) -> Vec<u8> {
         let rows = self.columns[0].cells.len();
         let mut text = String::new();
         let heading = self.columns.iter().map(|column| quoted(&column.name)).collect::<Vec<_>>();
@@ -104,10 +114,10 @@ impl Table {
     ///
     /// # Errors
     /// Does not happen for tables made here.
-    pub(super) fn parquet(&self) -> anyhow::Result<Vec<u8>> {
+    pub(crate) fn parquet(&self) -> anyhow::Result<Vec<u8>> {
         let fields = self.columns.iter().map(|column| column.field().map(Arc::new));
         let fields = fields.collect::<Result<Vec<_>, _>>().context("Parquet schema")?;
-        let schema = Type::group_type_builder("sweep").with_fields(fields).build()?;
+        let schema = Type::group_type_builder("segue").with_fields(fields).build()?;
         let made_by = format!("segue {}", env!("CARGO_PKG_VERSION"));
         let properties = WriterProperties::builder().set_created_by(made_by).build();
         let mut bytes = Vec::new();
@@ -200,6 +210,13 @@ impl Cell {
         }
     }
 
+    fn word(&self) -> Option<&str> {
+        match self {
+            Cell::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
     fn text(&self) -> String {
         match self {
             Cell::Unsigned(n) => n.to_string(),
@@ -231,6 +248,27 @@ fn written(text: &str) -> Cell {
         Some(toml::Value::String(text)) => Cell::Text(text),
         _ => Cell::Text(text.to_owned()),
     }
+}
+
+/// The column of an axis. Durations and rates are numbers in seconds and in bits per second, and the column's name ends with
+/// the unit; percentages are shares of 1.
+fn of_axis(key: &str, cells: Vec<Option<Cell>>) -> Column {
+    type Read = fn(&Cell) -> Option<f64>;
+    let seconds: Read = |cell| Some(units::duration(cell.word()?).ok()?.as_secs_f64());
+    let rate: Read = |cell| Some(units::rate(cell.word()?).ok()? as f64);
+    let share: Read = |cell| match cell.word() {
+        Some(text) => units::ratio(text).ok().filter(|_| text.ends_with('%')),
+        None => cell.number(),
+    };
+    let is_written = cells.iter().flatten().any(|cell| cell.word().is_some());
+    for (unit, read) in [("_s", seconds), ("_bps", rate), ("", share)] {
+        let numbers: Option<Vec<f64>> = cells.iter().flatten().map(read).collect();
+        if let Some(numbers) = numbers.filter(|_| is_written) {
+            let cells = numbers.into_iter().map(|number| Some(Cell::Float(number))).collect();
+            return column(&format!("{key}{unit}"), cells);
+        }
+    }
+    column(key, cells)
 }
 
 /// A column of the narrowest kind that holds all of its values: one fractional number makes the

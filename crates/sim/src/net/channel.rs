@@ -38,6 +38,12 @@ impl Channel {
         self.model.counters()
     }
 
+    /// Packets that wait for serialisation.
+    #[must_use]
+    pub fn waiting(&self, now: Time) -> usize {
+        self.model.waiting(now)
+    }
+
     /// What it is like.
     #[must_use]
     pub fn spec(&self) -> &segue_netem::LinkSpec {

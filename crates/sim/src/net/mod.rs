@@ -266,10 +266,16 @@ impl Network {
         &self.channels[id.0 as usize]
     }
 
-    /// What a channel's link model counted.
+    /// What a channel counted. Packets that are still on their way are not delivered.
     #[must_use]
     pub fn counters(&self, id: ChannelId) -> Counters {
-        self.channel(id).counters()
+        let mut counters = self.channel(id).counters();
+        for flying in self.flight.iter().flatten().filter(|flying| flying.channel == id) {
+            let bytes = u64::from(flying.packet.bytes);
+            counters.delivered = counters.delivered.saturating_sub(1);
+            counters.delivered_bytes = counters.delivered_bytes.saturating_sub(bytes);
+        }
+        counters
     }
 
     /// All channels, in the order in which they were made.
@@ -304,6 +310,14 @@ impl Network {
     #[must_use]
     pub fn events(&self) -> u64 {
         self.events
+    }
+
+    /// What every agent holds at this instant, in the order in which they were added.
+    #[must_use]
+    pub fn gauges(&self) -> Results {
+        let mut gauges = Results::new();
+        self.agents.iter().for_each(|slot| slot.agent.gauges(&slot.name, &mut gauges));
+        gauges
     }
 
     /// What every agent found, in the order in which they were added.

@@ -53,6 +53,8 @@ pub struct Node {
     pub policy: Policy,
     /// It carries what is not for it further, as a router does.
     pub forwards: bool,
+    /// Packets for others that it dropped because it does not.
+    pub not_forwarded: u64,
     /// Protocol, port and agent, in ascending order. Port 0 takes all that no other takes.
     pub(super) ports: Vec<((u8, u16), AgentId)>,
     pub(super) nat: Option<Box<Nat>>,
@@ -71,6 +73,7 @@ impl Node {
             routes: Routes::default(),
             policy: Policy::default(),
             forwards: true,
+            not_forwarded: 0,
             ports: Vec::new(),
             nat: None,
             relay: None,

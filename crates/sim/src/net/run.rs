@@ -40,8 +40,8 @@ pub(super) enum Due {
 }
 
 pub(super) struct InFlight {
-    packet: Packet,
-    channel: ChannelId,
+    pub(super) packet: Packet,
+    pub(super) channel: ChannelId,
     start: Time,
 }
 
@@ -52,6 +52,8 @@ pub(super) enum Step {
     Receive(AgentId, Packet),
     /// Its node has other addresses.
     Addresses(AgentId),
+    /// Flows of its node took another path.
+    FlowsMoved(AgentId),
 }
 
 impl Network {
@@ -149,10 +151,11 @@ impl Network {
             Step::Receive(id, packet) if too_many => {
                 self.drop(self.agents[id.0 as usize].node, &packet, Lost::Loop);
             }
-            Step::Addresses(_) if too_many => {}
+            Step::Addresses(_) | Step::FlowsMoved(_) if too_many => {}
             Step::Deliver(node, packet) => self.deliver(node, packet),
             Step::Receive(id, packet) => self.call(id, |agent, io| agent.receive(io, None, packet)),
             Step::Addresses(id) => self.call(id, |agent, io| agent.interfaces_changed(io)),
+            Step::FlowsMoved(id) => self.call(id, |agent, io| agent.flows_moved(io)),
         }
     }
 
@@ -386,6 +389,7 @@ impl Network {
 
     pub(super) fn drop(&mut self, node: NodeId, packet: &Packet, why: Lost) {
         self.refused.count(why);
+        self.nodes[node.0 as usize].not_forwarded += u64::from(why == Lost::NotForwarded);
         if let Some(observer) = &mut self.observer {
             observer.dropped(self.now, node, packet, why);
         }
@@ -436,6 +440,7 @@ impl Network {
                 Action::Arrive(packet) => self.todo.push_back(Step::Deliver(node, packet)),
                 Action::Address(address, present) => self.set_address(id, address, present),
                 Action::Forward(part, present) => self.forward(id, &part, present),
+                Action::FlowsMoved => self.do_at_others(id, Step::FlowsMoved),
                 Action::Log(line) => self.say(node, || line),
             }
         }
@@ -451,9 +456,15 @@ impl Network {
         }
         addresses.retain(|known| *known != address);
         addresses.extend(present.then_some(address));
+        self.do_at_others(from, Step::Addresses);
+    }
+
+    /// Has the other agents on the node of an agent do something next.
+    fn do_at_others(&mut self, from: AgentId, step: impl Fn(AgentId) -> Step) {
+        let node = self.agents[from.0 as usize].node;
         let others = self.agents.iter().zip(0..).filter(|(slot, _)| slot.node == node);
         let others = others.map(|(_, id)| AgentId(id)).filter(|id| *id != from);
-        self.todo.extend(others.map(Step::Addresses));
+        self.todo.extend(others.map(step));
     }
 
     /// Gives a node a part of its forwarding or takes it away. That it can have it has been looked at.

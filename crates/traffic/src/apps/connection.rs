@@ -49,6 +49,10 @@ impl Connection {
         self.flush(io);
     }
 
+    pub(super) fn window(&self) -> f64 {
+        self.source.window()
+    }
+
     pub(super) fn deadline(&self) -> Option<Time> {
         earliest(self.source.deadline(), self.sink.deadline())
     }

@@ -13,7 +13,7 @@ use super::connection::{Connection, earliest};
 use super::histogram::Histogram;
 use super::stream::Period;
 use super::{BadConfig, End, Ends, Pair, report, require};
-use crate::tcp::{Config, Endpoint, GREEDY, Sent, Variant};
+use crate::tcp::{Config, Endpoint, GREEDY, Sent, Variant, WINDOW};
 use segue_sim::agent::{Agent, Io};
 use segue_sim::packet::{Packet, TCP};
 use segue_sim::results::Results;
@@ -169,6 +169,12 @@ impl Agent for FtpAgent {
             self.start_file(io);
         }
         self.follow(io);
+    }
+
+    fn gauges(&self, name: &str, gauges: &mut Results) {
+        if self.sends {
+            gauges.float(format!("{name}.{WINDOW}"), self.connection.window());
+        }
     }
 
     fn deadline(&self) -> Option<Time> {

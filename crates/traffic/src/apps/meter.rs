@@ -281,6 +281,11 @@ impl Meter {
         self.config.handovers_of_interfaces
     }
 
+    /// Where no instants are listed, a move of flows is a handover.
+    pub(super) fn follows_flows(&self) -> bool {
+        self.config.handovers_of_interfaces && self.config.handovers.is_empty()
+    }
+
     /// A delay as it enters delay variance: without the forwarding delay where that can be computed.
     fn varied(&self, delay: Span, bytes: u32) -> i64 {
         nanos(delay) - self.config.forwarding.delay(bytes).map_or(0, nanos)

@@ -7,7 +7,7 @@ use core::net::IpAddr;
 
 use segue_clock::{Span, Time};
 
-use super::meter::SharedMeter;
+use super::meter::{Meter, SharedMeter};
 use super::report;
 use segue_sim::agent::{Agent, Io};
 use segue_sim::net::{CellId, Node};
@@ -171,6 +171,20 @@ impl Sender {
     }
 }
 
+impl Endpoint {
+    /// Tells the meters that follow such a handover of one.
+    fn notice_handover(&self, now: Time, follows: impl Fn(&Meter) -> bool) {
+        let own = self.senders.iter().map(|sender| &sender.meter);
+        for meter in own.chain(self.receivers.iter().map(|(_, meter)| meter)) {
+            meter.tell(|meter| {
+                if follows(meter) {
+                    meter.handover(now);
+                }
+            });
+        }
+    }
+}
+
 impl Agent for Endpoint {
     fn start(&mut self, io: &mut Io<'_>) {
         self.attached = attachments(io.node);
@@ -199,14 +213,12 @@ impl Agent for Endpoint {
         if before.is_empty() || before == self.attached {
             return;
         }
-        let own = self.senders.iter().map(|sender| &sender.meter);
-        for meter in own.chain(self.receivers.iter().map(|(_, meter)| meter)) {
-            meter.tell(|meter| {
-                if meter.follows_interfaces() {
-                    meter.handover(io.now);
-                }
-            });
-        }
+        self.notice_handover(io.now, Meter::follows_interfaces);
+    }
+
+    /// A host of its node moved flows, perhaps this one.
+    fn flows_moved(&mut self, io: &mut Io<'_>) {
+        self.notice_handover(io.now, Meter::follows_flows);
     }
 
     fn report(&self, name: &str, now: Time, results: &mut Results) {

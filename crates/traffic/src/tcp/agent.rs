@@ -18,6 +18,9 @@ use segue_sim::agent::{Agent, Io};
 use segue_sim::packet::{Packet, TCP};
 use segue_sim::results::Results;
 
+/// The name of a congestion window in time series, behind that of its sender.
+pub const WINDOW: &str = "window_packets";
+
 /// Bytes of a stream that never ends.
 pub const GREEDY: u64 = u64::MAX / 4;
 
@@ -173,6 +176,13 @@ impl Source {
         self.sender.is_idle()
     }
 
+    /// Its congestion window in segments.
+    #[must_use]
+    pub fn window(&self) -> f64 {
+        let core = self.sender.core();
+        core.cwnd / core.smss_f64()
+    }
+
     /// What it has done.
     #[must_use]
     pub fn sent(&self) -> Sent {
@@ -285,6 +295,10 @@ impl Agent for SourceAgent {
 
     fn deadline(&self) -> Option<Time> {
         self.source.deadline()
+    }
+
+    fn gauges(&self, name: &str, gauges: &mut Results) {
+        gauges.float(alloc::format!("{name}.{WINDOW}"), self.source.window());
     }
 
     fn report(&self, name: &str, _now: Time, results: &mut Results) {

@@ -33,7 +33,7 @@ mod tahoe;
 pub mod tlp;
 mod vegas;
 
-pub use agent::{Endpoint, GREEDY, Sink, SinkAgent, Source, SourceAgent, TracePoint};
+pub use agent::{Endpoint, GREEDY, Sink, SinkAgent, Source, SourceAgent, TracePoint, WINDOW};
 pub use config::{Config, Congestion, Counting, Growth, Halving, Rto, Variant};
 pub use receiver::{Acknowledgement, Receiver};
 pub use recovery::{Ack, Core, Recovery, Sent, Transmit};

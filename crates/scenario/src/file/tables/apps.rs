@@ -121,6 +121,28 @@ impl Common {
         Ok(placed)
     }
 
+    /// Checks that what a sender that never stops sends, or what answers it, takes time.
+    pub(super) fn check_takes_time(
+        &self,
+        builder: &Builder<'_>,
+        placed: &Placed,
+        protocol: u8,
+    ) -> Result<(), Mistake> {
+        let ways = [false, true].map(|back| {
+            let (node, probe) = placed.probe(protocol, 0, back);
+            reach::timeless(&builder.network, node, &probe)
+        });
+        let [Some(first), Some(_)] = ways else { return Ok(()) };
+        let link = builder.links.iter().find(|(_, channels)| channels.contains(&first));
+        let link = link.map_or("the way", |(name, _)| name);
+        Err(Mistake::of(
+            &self.to,
+            format!(
+                "link {link} has neither delay nor rate, so an endless sender over it stops time: give it one"
+            ),
+        ))
+    }
+
     /// When it starts and stops.
     pub(super) fn period(&self, builder: &Builder<'_>) -> Result<Period, Mistake> {
         let start = self.start.as_ref().map_or(Ok(Time::ZERO), |start| builder.within(start))?;

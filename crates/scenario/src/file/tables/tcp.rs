@@ -94,7 +94,11 @@ enum WebModel {
 impl Table for App<Connection, Tcp> {
     fn reach(&self, builder: &mut Builder<'_>) -> Result<(), Mistake> {
         let common = &self.common;
-        let Placed { nodes, ends } = common.place(builder, PROTOCOL, (1, 1), 0)?;
+        let placed = common.place(builder, PROTOCOL, (1, 1), 0)?;
+        if self.own.bytes.is_none() {
+            common.check_takes_time(builder, &placed, PROTOCOL)?;
+        }
+        let Placed { nodes, ends } = placed;
         if let Some(start) = common.start.as_ref().or(common.stop.as_ref()) {
             return Err(Mistake::of(start, "a stream of [[tcp]] begins with the run: see [[ftp]]"));
         }
@@ -120,6 +124,10 @@ impl Table for App<Connection, Ftp> {
     fn reach(&self, builder: &mut Builder<'_>) -> Result<(), Mistake> {
         let App { common, over, own } = self;
         let placed = common.place(builder, PROTOCOL, (1, 1), 0)?;
+        let has_pauses = own.pause.is_some_and(|pause| pause.0 > Span::ZERO);
+        if own.file_bytes.is_none() || own.files.is_none() && !has_pauses {
+            common.check_takes_time(builder, &placed, PROTOCOL)?;
+        }
         let config = FtpConfig {
             file_bytes: own.file_bytes,
             files: own.files,

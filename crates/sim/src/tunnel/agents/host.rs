@@ -115,6 +115,10 @@ impl Role for HostRole {
         match *record {}
     }
 
+    fn moves_flows(report: &Report) -> bool {
+        matches!(report, Report::Handover { flows, .. } if *flows > 0)
+    }
+
     fn results(agent: &HostAgent, name: &str, results: &mut Results) {
         let (mut handovers, mut flows_moved, mut path_downs) = (0, 0, 0);
         let (mut registered_after, mut worst_silence) = (f64::NAN, Span::ZERO);
