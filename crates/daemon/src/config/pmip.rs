@@ -426,7 +426,7 @@ fn common(
     control: PathBuf,
     group: Option<String>,
 ) -> anyhow::Result<Common> {
-    let (interfaces, control_group) = (interfaces.unwrap_or_default(), super::group(group)?);
+    let (interfaces, control_group) = (super::interfaces(interfaces)?, super::group(group)?);
     Ok(Common { interfaces, control, control_group, metrics: None })
 }
 
