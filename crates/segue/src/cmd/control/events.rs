@@ -7,9 +7,10 @@ use segue_daemon::control::{Any, EventRecord, EventsPage, any};
 use segue_linux::clock;
 use segue_linux::stop_signals::StopSignals;
 use segue_text::errors::Told;
+use segue_text::terminal::layout;
 use segue_text::units;
 
-use super::which::Which;
+use super::which::{Paper, Which};
 
 /// Print the events that a daemon remembers: registrations, paths up and down, handovers.
 ///
@@ -85,12 +86,13 @@ fn gap(next: u64, page: &EventsPage<Any>) -> Option<String> {
 }
 
 fn print(page: &EventsPage<Any>, json: bool) -> anyhow::Result<()> {
-    let now_ns = clock::realtime_ns();
+    let (now_ns, room) = (clock::realtime_ns(), Paper::output().room);
     for event in &page.events {
         if json {
             println!("{}", serde_json::to_string(event)?);
         } else {
-            println!("{}  {}", when(event, page.now_ns, now_ns), event.text);
+            let line = format!("{}  {}", when(event, page.now_ns, now_ns), event.text);
+            layout::sentence(&line, room).iter().for_each(|line| println!("{line}"));
         }
     }
     Ok(())
