@@ -15,11 +15,13 @@ use std::sync::Arc;
 use segue_datapath::ebpf::EbpfOptions;
 use segue_ip::Output;
 use segue_linux::clock::{monotonic, realtime_s};
+use segue_linux::link;
 use segue_linux::monitor::Device;
 use segue_store::Embedded;
 use segue_tunnel::{Anchor, AnchorOutput, ConnId, Known};
 use tokio::sync::mpsc;
 use tokio::time::Interval;
+use tracing::warn;
 
 use self::credentials::{Credentials, review_period};
 pub use self::enrolment::{Enrolment, LINE_LIFETIME};
@@ -77,7 +79,7 @@ impl Role for Daemon {
     }
 
     fn start(
-        settings: Settings,
+        mut settings: Settings,
         signalling: mpsc::Sender<SignallingEvent>,
     ) -> anyhow::Result<(Daemon, Waiting)> {
         let store = Arc::new(Embedded::open(&settings.state)?);
@@ -93,6 +95,13 @@ impl Role for Daemon {
         };
         let mut opened = packets::open(&settings.tunnel, &start::setup(&settings), options)?;
         let mut kept = Kept::default();
+        // A machine whose IPv6 is off serves hosts over IPv4, and its tunnel device still has IPv6 if that can be.
+        if let Some(pool) = &settings.pool_v6
+            && let Err(error) = link::enable_ipv6(&settings.tunnel.device)
+        {
+            warn!("hosts get no addresses of {}: {error}", pool.prefix());
+            settings.pool_v6 = None;
+        }
         let pools = Pools::serve(&settings, opened.datapath.as_mut(), &mut kept)?;
         let machine = start::machine(&settings, &store, opened.measured_by())?;
         let (end, waiting) = TunnelEnd::new(machine, opened);

@@ -99,6 +99,14 @@ fn metrics(text: Option<String>) -> anyhow::Result<Option<SocketAddr>> {
     given.map(read).transpose()
 }
 
+/// The interfaces to use; all if the key is not there.
+fn interfaces(listed: Option<Vec<String>>) -> anyhow::Result<Vec<String>> {
+    if listed.as_ref().is_some_and(Vec::is_empty) {
+        bail!("interfaces: the list is empty: name some, or leave the key out to use all");
+    }
+    Ok(listed.unwrap_or_default())
+}
+
 /// Every host accepts 576 bytes (RFC 791, section 3.1); the device's MTU has 16 bits.
 fn check_mtu(mtu: u32) -> anyhow::Result<()> {
     if !(576..=65_535).contains(&mtu) {

@@ -22,7 +22,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
-use tracing::warn;
+use tracing::{debug, warn};
 
 pub mod any;
 mod events;
@@ -43,7 +43,9 @@ pub use tunnels::{
 /// A daemon's refusal of an unauthorised client.
 const NOT_YOU: &str = "the daemon does not answer you: be root, or a member of its control_group";
 /// What a client says of an answer to something else.
-const NO_SENSE: &str = "the daemon's answer makes no sense";
+const NO_SENSE: &str = "the daemon's answer makes no sense: is the daemon of another version, or of a role that cannot be asked this?";
+/// What a daemon says of a request that it does not know.
+const NO_SUCH_REQUEST: &str = "this daemon does not know the request: its role cannot be asked this, or it is of another version";
 /// How long a daemon has for an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Longest request in bytes.
@@ -230,7 +232,8 @@ impl Client {
         if length == 0 {
             bail!("the daemon hung up without an answer; has it ended?");
         }
-        match serde_json::from_str(&answer).context(NO_SENSE)? {
+        let Ok(answer) = serde_json::from_str(&answer) else { bail!(NO_SENSE) };
+        match answer {
             Response::Error(error) => bail!(error),
             response => Ok(response),
         }
@@ -382,7 +385,10 @@ async fn serve<V: Vocabulary>(stream: tokio::net::UnixStream, sink: mpsc::Sender
     let mut lines = tokio::io::BufReader::new(read.take(MAX_REQUEST)).lines();
     while let Ok(Some(line)) = lines.next_line().await {
         let response = match serde_json::from_str(&line) {
-            Err(error) => Response::Error(format!("the request makes no sense: {error}")),
+            Err(error) => {
+                debug!("a request that makes no sense: {error}");
+                Response::Error(NO_SUCH_REQUEST.into())
+            }
             Ok(request) => {
                 let (back, answer) = oneshot::channel();
                 if sink.send((request, back)).await.is_err() {

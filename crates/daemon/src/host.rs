@@ -279,6 +279,7 @@ impl Role for Daemon {
         let trouble = self.signalling.why_unreached().map(|(why, at)| TroubleStatus {
             why: why.to_owned(),
             ago_s: now.since(at).as_secs_f64(),
+            rejected: self.signalling.is_rejected(),
         });
         let translators = self.translators.status();
         TunnelStatus { trouble, translators, ..status::of_host(&mut self.core.end, common, now) }

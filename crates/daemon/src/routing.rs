@@ -22,7 +22,7 @@ use segue_linux::link;
 use segue_linux::route::{delete_rule, rules, unreachables};
 use segue_linux::{Kernel, LinuxError};
 use segue_text::errors::{First, Told};
-use tracing::warn;
+use tracing::{debug, warn};
 
 use super::kept::Kept;
 use super::number::{Claim, Number};
@@ -137,6 +137,11 @@ impl Routing {
     ) -> anyhow::Result<()> {
         let before = self.routes()?;
         let had = self.addresses.clone();
+        if inner.iter().any(IpAddr::is_ipv6)
+            && let Err(error) = link::enable_ipv6(&self.device)
+        {
+            debug!("{error}");
+        }
         set_addresses(kept, &self.device, &mut self.addresses, inner)?;
         self.destinations = destinations.to_vec();
         let now = self.routes()?;

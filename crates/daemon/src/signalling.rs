@@ -17,7 +17,9 @@ use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, UnixTime};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::time_provider::TimeProvider;
 use rustls::{AlertDescription, ClientConfig, ConfigBuilder, RootCertStore, ServerConfig};
+use segue_linux::clock::realtime_s;
 use segue_text::errors::Told;
+use segue_text::units::date;
 use segue_wire::enrol;
 use segue_wire::signal::{self, ALPN};
 use serde::{Deserialize, Serialize};
@@ -262,6 +264,14 @@ pub fn why_ended(error: &ConnectionError) -> String {
             "the anchor does not accept this host's certificate: run segue enroll at the anchor, and start with its line"
                 .into()
         }
+        ConnectionError::TransportError(error)
+            if error.code == alert(AlertDescription::CertificateExpired) =>
+        {
+            format!(
+                "the anchor's certificate is not valid at this host's time, {}: set the clock",
+                date(realtime_s())
+            )
+        }
         ConnectionError::ConnectionClosed(_) | ConnectionError::ApplicationClosed(_) => {
             "the anchor closed the connection: its log says why".into()
         }
@@ -287,13 +297,48 @@ pub fn in_words(error: &anyhow::Error) -> String {
     ended.map_or_else(|| Told(error).to_string(), why_ended)
 }
 
-/// Whether the anchor ended the connection because the host's certificate has expired.
-pub fn is_expired(connection: &Connection) -> bool {
-    let Some(ConnectionError::ConnectionClosed(close)) = connection.close_reason() else {
-        return false;
-    };
-    let alert = u8::from(AlertDescription::CertificateExpired);
-    close.error_code == TransportErrorCode::crypto(alert)
+/// Why an anchor refuses a host's certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unacceptable {
+    /// It is not valid at the anchor's time.
+    Expired,
+    /// The host is no longer enrolled.
+    Removed,
+}
+
+impl Unacceptable {
+    fn of(code: TransportErrorCode) -> Option<Unacceptable> {
+        match code {
+            code if code == alert(AlertDescription::CertificateExpired) => {
+                Some(Unacceptable::Expired)
+            }
+            code if code == alert(AlertDescription::CertificateRevoked) => {
+                Some(Unacceptable::Removed)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Why the anchor ended the connection, if it does not accept the host's certificate.
+pub fn refused_by_anchor(connection: &Connection) -> Option<Unacceptable> {
+    match connection.close_reason()? {
+        ConnectionError::ConnectionClosed(close) => Unacceptable::of(close.error_code),
+        _ => None,
+    }
+}
+
+/// Why this anchor ended a handshake, if it does not accept the host's certificate.
+pub fn refused_here(error: &anyhow::Error) -> Option<Unacceptable> {
+    match error.chain().find_map(|cause| cause.downcast_ref::<ConnectionError>())? {
+        ConnectionError::TransportError(error) => Unacceptable::of(error.code),
+        _ => None,
+    }
+}
+
+/// What QUIC calls an alert of TLS (RFC 9001, section 4.8).
+fn alert(alert: AlertDescription) -> TransportErrorCode {
+    TransportErrorCode::crypto(alert.into())
 }
 
 /// Writes one message.

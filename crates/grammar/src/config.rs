@@ -61,6 +61,12 @@ fn in_numbers(message: &str) -> String {
         ("expected u64", i64::MAX as u64),
         ("expected usize", i64::MAX as u64),
     ];
+    if let Some((has, needs)) = message
+        .strip_prefix("invalid length ")
+        .and_then(|rest| rest.split_once(", expected an array of length "))
+    {
+        return format!("a list of {needs} values is needed, not of {has}");
+    }
     let named = ranges.iter().find(|(end, _)| message.ends_with(end));
     match named.and_then(|(end, most)| Some((message.strip_suffix(end)?, most))) {
         Some((head, most)) => format!("{head}expected a whole number from 0 to {most}"),
@@ -83,6 +89,8 @@ mod tests {
         share: Option<Ratio>,
         #[expect(dead_code, reason = "it is only read")]
         hosts: Option<Vec<std::net::IpAddr>>,
+        #[expect(dead_code, reason = "it is only read")]
+        ends: Option<[String; 2]>,
     }
 
     impl Config for Small {}
@@ -99,6 +107,7 @@ mod tests {
     fn an_error_is_one_line_with_file_line_and_what_is_wrong() {
         for (text, part) in [
             ("\nwait = 5", "wait: invalid type"),
+            ("\nends = [\"a\"]", "ends: a list of 2 values is needed, not of 1"),
             ("\nwiat = \"5s\"", "x:2: unknown field `wiat`"),
             ("\nwiat = \"5s\"", "(did you mean wait?)"),
             ("\nhosts = [\"::1\", \"::zz\"]", "hosts: invalid IP"),

@@ -1,6 +1,7 @@
 //! What can go wrong between this crate and the kernel, in plain words.
 
 use std::io;
+use std::net::IpAddr;
 
 use nix::errno::Errno;
 
@@ -14,6 +15,14 @@ pub enum LinuxError {
         what: String,
         /// The kernel's answer.
         source: io::Error,
+    },
+    /// IPv6 is switched off where the request needs it.
+    #[error(
+        "cannot {what}: IPv6 is switched off here (sysctl net.ipv6.conf.all.disable_ipv6, or that of the device)"
+    )]
+    Ipv6Off {
+        /// What was tried, as a verb phrase.
+        what: String,
     },
     /// No device of this name in the calling thread's namespace.
     #[error("there is no network interface {name:?} here (list them with: ip link)")]
@@ -50,11 +59,21 @@ impl LinuxError {
         LinuxError::Refused { what: what.into(), source: source.into() }
     }
 
+    /// The same for a request about this address: the kernel refuses IPv6 with `EACCES` where it is switched off, and
+    /// missing privileges with `EPERM`.
+    pub(crate) fn refused_at(what: impl Into<String>, ip: IpAddr, source: io::Error) -> LinuxError {
+        match source.raw_os_error() {
+            Some(libc::EACCES) if ip.is_ipv6() => LinuxError::Ipv6Off { what: what.into() },
+            _ => LinuxError::refused(what, source),
+        }
+    }
+
     /// The kernel's error number, if there was one.
     #[must_use]
     pub fn errno(&self) -> Option<Errno> {
         match self {
             LinuxError::Refused { source, .. } => source.raw_os_error().map(Errno::from_raw),
+            LinuxError::Ipv6Off { .. } => Some(Errno::EACCES),
             _ => None,
         }
     }
@@ -62,6 +81,12 @@ impl LinuxError {
 
 fn hint(source: &io::Error) -> &'static str {
     match source.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) if nix::unistd::geteuid().is_root() => {
+            " (although this is root: a container without CAP_NET_ADMIN, or a security module forbids it)"
+        }
+        Some(libc::EROFS) => {
+            " (this container may not change it: set it outside, on the machine that runs it)"
+        }
         Some(libc::EPERM | libc::EACCES) => " (needs root or CAP_NET_ADMIN)",
         _ => "",
     }

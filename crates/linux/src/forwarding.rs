@@ -17,8 +17,11 @@ impl Forwarding for Kernel {
     /// Gives the kernel this part. It must be permitted to (`CAP_NET_ADMIN`).
     fn put(&mut self, part: &Forward) -> Result<()> {
         match part {
-            Forward::Address { interface, prefix } => put_address(*interface, *prefix)
-                .map_err(|e| LinuxError::refused(format!("add address {prefix}"), e)),
+            Forward::Address { interface, prefix } => {
+                put_address(*interface, *prefix).map_err(|e| {
+                    LinuxError::refused_at(format!("add address {prefix}"), prefix.addr, e)
+                })
+            }
             Forward::Route(route) => replace_route(route),
             Forward::Rule(rule) => add_missing_rule(rule).map(drop),
             Forward::Proxy { interface, address } => put_proxy(*interface, *address),

@@ -183,8 +183,9 @@ pub fn set_mtu(name: &str, mtu_bytes: u32) -> Result<()> {
 /// # Errors
 /// No such device, or no permission.
 pub fn add_address(name: &str, prefix: Prefix) -> Result<()> {
-    put_address(index_of(name)?, prefix)
-        .map_err(|e| LinuxError::refused(format!("add address {prefix} to {name}"), e))
+    put_address(index_of(name)?, prefix).map_err(|e| {
+        LinuxError::refused_at(format!("add address {prefix} to {name}"), prefix.addr, e)
+    })
 }
 
 /// As [`add_address`], by the index of the device.
@@ -211,14 +212,26 @@ pub(crate) fn take_address(index: u32, prefix: Prefix) -> std::io::Result<()> {
 }
 
 /// Writes a kernel setting, `net.ipv4.ip_forward` or with slashes where a part contains a dot.
-/// Those below `net.` belong to the calling thread's namespace.
+/// Those below `net.` belong to the calling thread's namespace. One that has the value already is not written: in
+/// containers it often cannot be.
 ///
 /// # Errors
 /// No such setting, or no permission.
 pub fn sysctl(key: &str, value: &str) -> Result<()> {
     let path = if key.contains('/') { key.to_owned() } else { key.replace('.', "/") };
-    std::fs::write(format!("/proc/sys/{path}"), value)
-        .map_err(|e| LinuxError::refused(format!("set {key} to {value}"), e))
+    let path = format!("/proc/sys/{path}");
+    if std::fs::read_to_string(&path).is_ok_and(|present| present.trim() == value) {
+        return Ok(());
+    }
+    std::fs::write(path, value).map_err(|e| LinuxError::refused(format!("set {key} to {value}"), e))
+}
+
+/// Switches IPv6 on for one device, where it may be off for all.
+///
+/// # Errors
+/// The kernel has no IPv6, or no permission.
+pub fn enable_ipv6(name: &str) -> Result<()> {
+    sysctl(&format!("net/ipv6/conf/{name}/disable_ipv6"), "0")
 }
 
 pub(crate) fn family(v6: bool) -> AddressFamily {

@@ -58,6 +58,14 @@ pub fn listed(name: &str) -> Result<String> {
     run(&["list", "table", "inet", name], "")
 }
 
+/// All tables as `nft` shows them.
+///
+/// # Errors
+/// `nft` is missing, or may not list them.
+pub fn ruleset() -> Result<String> {
+    run(&["list", "ruleset"], "")
+}
+
 /// The tables whose names begin with `prefix`.
 ///
 /// # Errors

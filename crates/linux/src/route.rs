@@ -287,7 +287,8 @@ fn put(route: &Route, flags: u16, verb: &str) -> Result<()> {
 
 fn route_error(verb: &str, route: &Route, e: io::Error) -> LinuxError {
     let via = route.gateway.map(|g| format!(" via {g}")).unwrap_or_default();
-    LinuxError::refused(format!("{verb} the route to {}{via}", route.destination), e)
+    let what = format!("{verb} the route to {}{via}", route.destination);
+    LinuxError::refused_at(what, route.destination.addr, e)
 }
 
 fn route_message(route: &Route) -> RouteMessage {

@@ -58,10 +58,26 @@ pub(crate) fn resolve(
 pub(crate) fn listen_address(text: &str, default_port: u16) -> anyhow::Result<SocketAddr> {
     let (host, port) = split(text, default_port)?;
     let host = if host.is_empty() { "::" } else { host };
+    let (host, scope) = match host.split_once('%') {
+        Some((host, scope)) => (host, Some(scope)),
+        None => (host, None),
+    };
     let ip: IpAddr = host.parse().map_err(|_| {
-        anyhow!("{text} is no address to listen on; examples: [::]:5005, 192.0.2.1")
+        anyhow!("{text} is no address to listen on; examples: [::]:5005, 192.0.2.1, fe80::1%eth0")
     })?;
-    Ok(SocketAddr::new(ip, port))
+    let mut address = SocketAddr::new(ip, port);
+    match (&mut address, scope) {
+        (_, None) => {}
+        (SocketAddr::V6(v6), Some(scope)) => v6.set_scope_id(match scope.parse() {
+            Ok(index) => index,
+            Err(_) => if_nametoindex(scope)
+                .with_context(|| format!("{text}: there is no interface {scope}"))?,
+        }),
+        (SocketAddr::V4(_), Some(_)) => {
+            return Err(anyhow!("{text}: only an IPv6 address has a scope"));
+        }
+    }
+    Ok(address)
 }
 
 fn split(text: &str, default_port: u16) -> anyhow::Result<(&str, u16)> {
@@ -135,6 +151,17 @@ mod tests {
         assert_eq!(listen_address(":7", 5005).unwrap(), "[::]:7".parse().unwrap());
         assert_eq!(listen_address("192.0.2.1", 5005).unwrap(), "192.0.2.1:5005".parse().unwrap());
         assert!(listen_address("anchor.example:7", 5005).is_err());
+    }
+
+    #[test]
+    fn a_listener_takes_the_scope_of_a_link_local_address() {
+        for (text, port) in [("[fe80::1%1]:7", 7), ("fe80::1%lo", 5005)] {
+            let SocketAddr::V6(found) = listen_address(text, 5005).unwrap() else { panic!() };
+            assert_eq!((found.scope_id(), found.port()), (1, port), "{text}");
+        }
+        let said = |text| listen_address(text, 5005).unwrap_err().to_string();
+        assert!(said("fe80::1%nosuch0").contains("there is no interface nosuch0"));
+        assert!(said("192.0.2.1%lo").contains("only an IPv6 address"));
     }
 
     #[test]

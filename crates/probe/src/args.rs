@@ -9,6 +9,7 @@ use anyhow::{Context, ensure};
 use nix::net::if_::if_nameindex;
 use segue_clock::Span;
 use segue_keepalive::{Config, Tau};
+use segue_text::errors::Told;
 use segue_text::units;
 use segue_wire::{Probe, ProbeKey, TUNNEL_PORT};
 
@@ -291,13 +292,30 @@ fn start_stamp(args: &Args, config: Config, running: Running) -> anyhow::Result<
     }
 }
 
-/// The targets' names and addresses.
+/// The targets' names and addresses. One that does not resolve is reported, and stops only itself.
 fn addresses(args: &Args, default_port: u16) -> anyhow::Result<Vec<(String, SocketAddr)>> {
     let interface = args.interface.as_deref();
     let address = |name: &String| {
         resolve(name, default_port, family(args), interface).map(|found| (name.clone(), found))
     };
-    args.targets.iter().map(address).collect()
+    let (mut found, mut last) = (Vec::new(), None);
+    for answer in args.targets.iter().map(address) {
+        match answer {
+            Ok(target) => found.push(target),
+            Err(error) => last.replace(error).iter().for_each(report),
+        }
+    }
+    match last {
+        Some(error) if found.is_empty() => Err(error),
+        last => {
+            last.iter().for_each(report);
+            Ok(found)
+        }
+    }
+}
+
+fn report(error: &anyhow::Error) {
+    eprintln!("segue: {}", Told(error));
 }
 
 fn output(args: &Args) -> screen::Output {

@@ -28,7 +28,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use segue_linux::netns;
 
 use self::experiment::{Experiment, Needs, Stage};
@@ -42,7 +42,7 @@ Exit status: 0 if all experiments ran or were skipped, 1 if one could not, 2 for
 the papers are reported, and do not change it.")]
 pub struct Args {
     /// Experiments to run
-    #[arg(value_name = "ID", required_unless_present_any = ["all", "list"], conflicts_with = "all")]
+    #[arg(value_name = "ID", conflicts_with = "all")]
     ids: Vec<String>,
     /// Run every experiment
     #[arg(long, conflicts_with = "list")]
@@ -69,6 +69,13 @@ pub struct Args {
 /// # Errors
 /// An unknown experiment, a directory that cannot be written, or no permission to make namespaces.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    if args.ids.is_empty() && !args.all && !args.list {
+        let ids: Vec<&str> = catalogue::all().iter().map(|experiment| experiment.id).collect();
+        bail!(
+            "name one or more of {}; or run all with --all, or list them with --list",
+            ids.join(", ")
+        );
+    }
     let experiments =
         if args.ids.is_empty() { catalogue::all() } else { catalogue::find(&args.ids)? };
     if args.list {

@@ -11,7 +11,7 @@ use segue_text::errors::Told;
 
 /// IP mobility for Linux: keeps every session alive while a device moves between access networks.
 #[derive(Parser)]
-#[command(name = "segue", version, disable_help_subcommand = true)]
+#[command(name = "segue", version)]
 struct Cli {
     #[command(subcommand)]
     verb: Verb,

@@ -2,6 +2,7 @@
 //! ended. Each step writes an audit line to the log.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -110,7 +111,8 @@ impl Daemon {
                 Enrolled::Certificate { certificate }
             }
             Err(reason) => {
-                self.tell_refusal(name, from, reason);
+                let name = if check_name(name).is_ok() { name } else { "?" };
+                self.tell_refusal(&format!("enrolment of {name}"), from, &reason);
                 Enrolled::Refused { reason }
             }
         }
@@ -190,7 +192,8 @@ impl Daemon {
         }
     }
 
-    fn tell_refusal(&mut self, name: &str, from: SocketAddr, reason: EnrolRefusal) {
+    /// Logs that something of a host was refused.
+    pub(super) fn tell_refusal(&mut self, what: &str, from: SocketAddr, reason: &dyn Display) {
         let now = monotonic();
         let credentials = &mut self.credentials;
         if credentials.last_refusal.is_some_and(|last| now.since(last) < REFUSAL_PACE) {
@@ -198,11 +201,10 @@ impl Daemon {
             return;
         }
         credentials.last_refusal = Some(now);
-        let name = if check_name(name).is_ok() { name } else { "?" };
         let untold = match std::mem::take(&mut credentials.untold) {
             0 => String::new(),
             n => format!(" ({n} refusals before were not told)"),
         };
-        warn!("audit: enrolment of {name} from {from} refused: {reason}{untold}");
+        warn!("audit: {what} from {from} refused: {reason}{untold}");
     }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::Context;
 use quinn::{Connection, Endpoint};
 use rustls::pki_types::CertificateDer;
+use segue_text::errors::Told;
 use segue_tunnel::ConnId;
 use segue_wire::enrol::{Enrolled, ToEnrol};
 use segue_wire::signal::{FromAnchor, FromHost};
@@ -20,7 +21,7 @@ use tokio::time::Instant;
 use tracing::debug;
 
 use super::Enrolment;
-use crate::signalling::{self, Messages, Roster, Worker};
+use crate::signalling::{self, Messages, Roster, Unacceptable, Worker};
 
 mod handshakes;
 mod pace;
@@ -48,6 +49,8 @@ pub enum SignallingEvent {
     Message { conn: ConnId, message: FromHost },
     /// The connection ended.
     Closed { conn: ConnId },
+    /// The certificate that a host shows is not accepted.
+    Unacceptable { from: SocketAddr, why: Unacceptable },
     /// A client without a certificate asks to be enrolled.
     Enrol { asked: ToEnrol, from: SocketAddr, back: oneshot::Sender<Enrolled> },
 }
@@ -208,7 +211,10 @@ async fn accept(endpoint: Endpoint, gate: Gate, events: mpsc::Sender<SignallingE
         let (gate, events) = (gate.clone(), events.clone());
         tokio::spawn(async move {
             if let Err(error) = serve(conn, incoming, place, &gate, &events).await {
-                debug!("signalling connection {}: {error:#}", conn.0);
+                debug!("signalling connection {} of {source}: {}", conn.0, Told(&error));
+                if let Some(why) = signalling::refused_here(&error) {
+                    let _ = events.send(SignallingEvent::Unacceptable { from: source, why }).await;
+                }
             }
             let _ = events.send(SignallingEvent::Closed { conn }).await;
         });

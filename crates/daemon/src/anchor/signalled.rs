@@ -6,6 +6,7 @@ use segue_wire::signal::FromHost;
 use super::Daemon;
 use super::signal::SignallingEvent;
 use crate::run::Role;
+use crate::signalling::Unacceptable;
 
 impl Daemon {
     pub(super) fn on_signalled(&mut self, event: SignallingEvent) -> anyhow::Result<()> {
@@ -19,6 +20,19 @@ impl Daemon {
                 self.signalling.admit(conn, &host, established);
                 self.on_shown(conn, &host, certificate);
                 self.feed(AnchorInput::Connected { conn, host })
+            }
+            SignallingEvent::Unacceptable { from, why } => {
+                let why = match why {
+                    Unacceptable::Removed => {
+                        "its certificate is no longer enrolled; segue enroll NAME makes a join line for it"
+                    }
+                    Unacceptable::Expired => {
+                        "its certificate is not valid at this time; segue enroll NAME makes a join line for it, unless \
+                         the clock here is wrong"
+                    }
+                };
+                self.tell_refusal("a host", from, &why);
+                Ok(())
             }
             SignallingEvent::Enrol { asked, from, back } => {
                 let _ = back.send(self.on_enrol(&asked, from));

@@ -130,6 +130,9 @@ impl AnchorFile {
             bail!("max_paths must lie between 2 and {}", 1 << 20);
         }
         let port = self.port.unwrap_or(TUNNEL_PORT);
+        if port == signal_port {
+            bail!("signal_port must differ from port, and both are {port}");
+        }
         let stamp = stamp(self.stamp.unwrap_or(OnPort::Off), self.stamp_key)?;
         if stamp.as_ref().is_some_and(|stamp| [port, signal_port].contains(&stamp.port)) {
             bail!("stamp: the port must differ from port and signal_port");
@@ -137,7 +140,7 @@ impl AnchorFile {
         let state = self.state.unwrap_or_else(|| default_state(instance));
         Ok(Anchor {
             common: Common {
-                interfaces: self.interfaces.unwrap_or_default(),
+                interfaces: super::interfaces(self.interfaces)?,
                 control: self.control.unwrap_or_else(|| control::default_path("anchor", instance)),
                 control_group: super::group(self.control_group)?,
                 metrics: super::metrics(self.metrics)?,

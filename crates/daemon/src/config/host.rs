@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use segue_grammar::{Config, Duration, KeepaliveKeys, PathKeys, Paths, SteeringKeys};
+use segue_ip::Prefix;
 use segue_wire::TUNNEL_PORT;
 use serde::Deserialize;
 
@@ -88,7 +89,13 @@ impl HostFile {
         if let Some(priority) = self.priority.filter(|p| !(1..=LAST_PRIORITY).contains(p)) {
             bail!("priority: {priority} must lie between 1 and {LAST_PRIORITY}");
         }
-        let prefix = |text: &String| text.parse().with_context(|| format!("routes: {text:?}"));
+        let prefix = |text: &String| {
+            let prefix: Prefix = text.parse().with_context(|| format!("routes: {text:?}"))?;
+            match prefix.network() {
+                network if network == prefix => Ok(prefix),
+                network => bail!("routes: {text:?} has host bits (did you mean {network}?)"),
+            }
+        };
         let routes = self.routes.map(|all| all.iter().map(prefix).collect::<anyhow::Result<_>>());
         let user = self.datapath == Some(Choice::User);
         let Paths { path, paths, steering } =
@@ -96,7 +103,7 @@ impl HostFile {
         let state = self.state.unwrap_or_else(|| default_host_state(instance));
         Ok(Host {
             common: Common {
-                interfaces: self.interfaces.unwrap_or_default(),
+                interfaces: super::interfaces(self.interfaces)?,
                 control: self.control.unwrap_or_else(|| control::default_path("host", instance)),
                 control_group: super::group(self.control_group)?,
                 metrics: super::metrics(self.metrics)?,

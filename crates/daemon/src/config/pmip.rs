@@ -452,7 +452,7 @@ fn common(
     metrics: Option<String>,
     history: Option<History>,
 ) -> anyhow::Result<Common> {
-    let (interfaces, control_group) = (interfaces.unwrap_or_default(), super::group(group)?);
+    let (interfaces, control_group) = (super::interfaces(interfaces)?, super::group(group)?);
     Ok(Common { interfaces, control, control_group, metrics: super::metrics(metrics)?, history })
 }
 

@@ -189,6 +189,9 @@ pub struct TroubleStatus {
     pub why: String,
     /// Seconds since that was last seen.
     pub ago_s: f64,
+    /// The anchor refuses this host: nothing changes until an operator acts.
+    #[serde(default)]
+    pub rejected: bool,
 }
 
 /// A registered host.

@@ -26,6 +26,10 @@ impl Daemon {
         let usable = self.usable(all);
         self.make_way(all)?;
         self.note_unused(&usable);
+        // A name that does not resolve has a reason of its own.
+        let none =
+            (usable.is_empty() && !self.anchors.is_empty()).then(|| self.why_none_is_usable());
+        self.signalling.set_cut_off(none);
         let present: BTreeSet<u32> = usable.iter().map(|(used, _)| used.interface.index).collect();
         for Interface { index, name, .. } in usable.iter().map(|(used, _)| &used.interface) {
             if self.attached.contains_key(index) {
@@ -93,6 +97,25 @@ impl Daemon {
             }
         }
         Ok(())
+    }
+
+    /// Why nothing leads to the anchor.
+    fn why_none_is_usable(&self) -> String {
+        let wanted = &self.settings.common.interfaces;
+        let named = self.seen.iter().filter(|device| !device.loopback);
+        let mut idle = Vec::new();
+        for device in named.filter(|d| d.interface.name != self.settings.tunnel.device) {
+            let Interface { name, addresses, .. } = &device.interface;
+            let lack = match device {
+                _ if !wanted.is_empty() && !wanted.contains(name) => "is not listed in interfaces",
+                Device { up: false, .. } => "is down",
+                _ if addresses.is_empty() => "has no address",
+                _ => "has no route to the anchor",
+            };
+            idle.push(format!("{name} {lack}"));
+        }
+        let idle = if idle.is_empty() { "there is no interface".into() } else { idle.join(", ") };
+        format!("no network leads to the anchor: {idle}")
     }
 
     /// Logs why interfaces with a default route are not used.

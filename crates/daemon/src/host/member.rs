@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use segue_store::{Embedded, Store, StoreExt, Write};
+use segue_text::units::date;
 use segue_wire::enrol::{ENROL_VERSION, ToEnrol};
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +27,8 @@ const EPOCH: &str = "epoch";
 const FOUND: &str = "found";
 /// Key of the join line of an enrolment under way.
 const PENDING: &str = "pending";
+/// Key of why the anchor last refused what the host shows, with advice.
+const REJECTED: &str = "rejected";
 
 /// An enrolment in force.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -63,6 +66,8 @@ enum State {
 pub(super) struct Member {
     store: Embedded,
     state: State,
+    /// The state may say that the anchor refuses this host.
+    rejected: bool,
 }
 
 /// The enrolment recorded in a host's state.
@@ -71,6 +76,8 @@ pub struct Membership {
     pub anchor: Vec<Locator>,
     /// When the certificate expires, in seconds since 1970; `None` while there is only a join line.
     pub expires_s: Option<u64>,
+    /// Why the anchor refused it last, with advice; `None` if it did not.
+    pub rejected: Option<String>,
 }
 
 /// Reads a host's state. This works even while another process has the file open.
@@ -85,12 +92,11 @@ pub fn membership(state: &Path) -> anyhow::Result<Option<Membership>> {
     let store = Embedded::snapshot(state)?;
     let standing: Option<Standing> = store.get_as(TABLE, MEMBER)?;
     let pending: Option<Pending> = store.get_as(TABLE, PENDING)?;
-    let enrolled = standing.map(|standing| {
-        let expires_s = expiry_of(&standing.host.certificate);
-        Membership { anchor: standing.join.anchor, expires_s }
-    });
-    Ok(enrolled
-        .or(pending.map(|pending| Membership { anchor: pending.join.anchor, expires_s: None })))
+    let rejected: Option<String> = store.get_as(TABLE, REJECTED)?;
+    let known = standing
+        .map(|standing| (standing.join.anchor, expiry_of(&standing.host.certificate)))
+        .or(pending.map(|pending| (pending.join.anchor, None)));
+    Ok(known.map(|(anchor, expires_s)| Membership { anchor, expires_s, rejected }))
 }
 
 impl Member {
@@ -116,7 +122,29 @@ impl Member {
                 state.display()
             ),
         };
-        Ok(Member { store, state })
+        let mut member = Member { store, state, rejected: true };
+        // Another line may be accepted.
+        if line.is_some() && matches!(member.state, State::Pending(_)) {
+            member.note_rejection(None);
+        }
+        Ok(member)
+    }
+
+    /// Stores why the anchor refuses what this host shows, for `segue doctor`; `None` if it does not.
+    pub(super) fn note_rejection(&mut self, advice: Option<&str>) {
+        if advice.is_none() && !self.rejected {
+            return;
+        }
+        self.rejected = advice.is_some();
+        let done = match advice {
+            Some(advice) => self.store.put_as(TABLE, REJECTED, &advice),
+            None => {
+                self.store.transact(&[], &[Write::Delete { table: TABLE, key: REJECTED }]).map(drop)
+            }
+        };
+        if let Err(error) = done {
+            tracing::debug!("{error}");
+        }
     }
 
     /// The join line of the host's enrolment, done or under way.
@@ -188,8 +216,20 @@ impl Member {
     }
 
     /// Advice for the operator if the anchor refuses what this host shows.
-    pub(super) fn advice(&self, why: Rejected) -> String {
+    pub(super) fn advice(&self, why: Rejected, now_s: u64) -> String {
         let name = &self.join().name;
+        let until_s = match &self.state {
+            State::Standing(standing) => expiry_of(&standing.host.certificate),
+            State::Pending(_) => None,
+        };
+        if let (Rejected::Expired, Some(until_s)) = (why, until_s.filter(|end| *end > now_s)) {
+            return format!(
+                "the anchor says that the certificate of this host has expired, and it is good until {}: the clock of \
+                 the anchor or of this host, where it is {}, is wrong; set it",
+                date(until_s),
+                date(now_s)
+            );
+        }
         format!(
             "{why}: run `segue enroll {name}` at the anchor and start this host with the line that it prints"
         )
@@ -305,7 +345,7 @@ mod tests {
         // The other line was tried and refused: the enrolment remains in force.
         let member = place.open(Some(place.line(2))).unwrap();
         assert!(!is_enrolled(&member));
-        let advice = member.advice(Rejected::Line(EnrolRefusal::Used));
+        let advice = member.advice(Rejected::Line(EnrolRefusal::Used), 0);
         assert!(
             advice.contains("used already") && advice.contains("segue enroll laptop"),
             "{advice}"

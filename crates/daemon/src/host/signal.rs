@@ -7,9 +7,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
-use quinn::{Connection, ConnectionError, Endpoint, TransportErrorCode};
-use rustls::AlertDescription;
+use anyhow::{Context, bail};
+use quinn::{Connection, Endpoint};
 use segue_clock::Time;
 use segue_ip::Interface;
 use segue_linux::clock::monotonic;
@@ -22,10 +21,10 @@ use tokio::task::AbortHandle;
 use tracing::{debug, warn};
 
 use super::names::{self, NameServer, Named, Translation};
-use super::unreached::Unreached;
+use super::unreached::{Unreached, no_answer, unreached};
 use crate::identity::{ANCHOR_NAME, Credentials};
 use crate::packets::MARK;
-use crate::signalling::{self, Messages, Worker};
+use crate::signalling::{self, Messages, Unacceptable, Worker};
 
 /// Head start of each address of the anchor over the next.
 const STAGGER: Duration = Duration::from_millis(150);
@@ -62,14 +61,17 @@ pub enum SignallingEvent {
 
 /// Why an anchor refuses what a host shows. Another attempt with the same credentials would fail
 /// too.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Rejected {
     /// Its join line.
     #[error("{0}")]
     Line(EnrolRefusal),
-    /// Its certificate has expired.
+    /// Its certificate is not valid at the anchor's time.
     #[error("the certificate of this host has expired")]
     Expired,
+    /// It was removed, or another host was enrolled by its name.
+    #[error("this host is no longer enrolled")]
+    Removed,
 }
 
 /// What a host shows to an anchor.
@@ -117,6 +119,10 @@ pub(super) struct Signalling {
     waiting: Vec<String>,
     current: Option<Established>,
     unreached: Unreached,
+    /// The anchor refuses what the host shows.
+    rejected: bool,
+    /// Why no interface leads to the anchor, and since when.
+    cut_off: Option<(String, Time)>,
 }
 
 impl Signalling {
@@ -141,6 +147,8 @@ impl Signalling {
             waiting: Vec::new(),
             current: None,
             unreached: Unreached::default(),
+            rejected: false,
+            cut_off: None,
         })
     }
 
@@ -183,9 +191,37 @@ impl Signalling {
     pub(super) fn note_unreached(&mut self, why: &str) -> bool {
         let notes = !self.is_up();
         if notes {
-            self.unreached.note(monotonic(), why.to_owned());
+            self.note(why.to_owned());
         }
         notes
+    }
+
+    /// Notes why no interface leads to the anchor, or that one does.
+    pub(super) fn set_cut_off(&mut self, why: Option<String>) {
+        let is_new = why.as_ref() != self.cut_off.as_ref().map(|(why, _)| why);
+        if is_new {
+            let now = monotonic();
+            why.iter().for_each(|why| self.unreached.note(now, why.clone()));
+            self.cut_off = why.map(|why| (why, now));
+        }
+    }
+
+    /// A refusal by the anchor stays the reason until a registration stands: it needs an operator.
+    fn note(&mut self, why: String) {
+        if !self.rejected {
+            self.unreached.note(monotonic(), why);
+        }
+    }
+
+    /// The anchor refuses what the host shows; says so where it says why the anchor is not reached.
+    pub(super) fn reject(&mut self, advice: String) {
+        self.rejected = true;
+        self.unreached.note(monotonic(), advice);
+    }
+
+    /// Whether the anchor refuses what the host shows.
+    pub(super) fn is_rejected(&self) -> bool {
+        self.rejected && self.cut_off.is_none()
     }
 
     /// Looks up the anchor's names until they resolve; does nothing while a connection is up.
@@ -230,7 +266,7 @@ impl Signalling {
     pub(super) fn connect(&mut self, interfaces: &[String]) {
         if !self.waiting.is_empty() {
             let ways = std::mem::take(&mut self.waiting).join(", nor ");
-            self.unreached.note(monotonic(), format!("no answer from the anchor at {ways}"));
+            self.note(no_answer(&ways));
         }
         self.abandon();
         let targets: Vec<(Target, usize)> = self.targets(interfaces);
@@ -318,17 +354,17 @@ impl Signalling {
             SignallingEvent::Failed { round, why } if round == self.round => {
                 let concerns = |way: &str| why.ends_with(way) || why.contains(&format!("{way}:"));
                 self.waiting.retain(|way| !concerns(way));
-                self.unreached.note(monotonic(), why);
+                self.note(why);
                 None
             }
             // An unresolved name does not matter while the anchor is reached.
             SignallingEvent::Unnamed { why } if !self.is_up() => {
-                self.unreached.note(monotonic(), why);
+                self.note(why);
                 None
             }
             SignallingEvent::Closed { round, why } if round == self.round => {
-                // Failed attempts were noted already; note this once per lost connection.
-                if self.current.is_some() {
+                // Failed attempts and refusals were noted already; note this once per lost connection.
+                if self.current.is_some() && !self.rejected {
                     warn!("signalling: {why}; trying again");
                 } else {
                     debug!("signalling: {why}");
@@ -343,12 +379,13 @@ impl Signalling {
 
     /// The registration stands.
     pub(super) fn registered(&mut self) {
+        self.rejected = false;
         self.unreached.reached();
     }
 
     /// The last known reason why the anchor is not reached, and since when.
     pub(super) fn why_unreached(&self) -> Option<(&str, Time)> {
-        self.unreached.why()
+        self.cut_off.as_ref().map(|(why, at)| (why.as_str(), *at)).or(self.unreached.why())
     }
 
     /// Says goodbye and waits a moment for it to leave.
@@ -424,31 +461,6 @@ impl fmt::Display for Target {
             None => Ok(()),
         }
     }
-}
-
-/// Why there is no connection, including the way.
-fn unreached(error: ConnectionError, way: &str) -> anyhow::Error {
-    match error {
-        ConnectionError::TimedOut => anyhow!("no answer from the anchor at {way}"),
-        ConnectionError::TransportError(error) if is_of_another_authority(error.code) => {
-            anyhow!(
-                "another anchor than the one of this host's join line answers at {way}: its certificate is of \
-                 another authority"
-            )
-        }
-        error => {
-            let why = signalling::why_ended(&error);
-            anyhow!("no connection with the anchor at {way}: {why}")
-        }
-    }
-}
-
-/// Whether another authority than the join line's signed the anchor's certificate. All authorities
-/// have the same name, so the mismatch shows in the signature.
-fn is_of_another_authority(code: TransportErrorCode) -> bool {
-    [AlertDescription::UnknownCA, AlertDescription::DecryptError]
-        .into_iter()
-        .any(|alert| code == TransportErrorCode::crypto(alert.into()))
 }
 
 /// Enrols this host; returns its certificate.
@@ -552,5 +564,9 @@ async fn converse(
         result = reader => result,
     };
     // The host's handshake completes before the anchor has checked its certificate.
-    if signalling::is_expired(&own) { Err(Rejected::Expired.into()) } else { ended }
+    match signalling::refused_by_anchor(&own) {
+        Some(Unacceptable::Expired) => Err(Rejected::Expired.into()),
+        Some(Unacceptable::Removed) => Err(Rejected::Removed.into()),
+        None => ended,
+    }
 }

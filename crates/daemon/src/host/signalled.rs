@@ -2,7 +2,7 @@
 //! certificate.
 
 use anyhow::bail;
-use segue_linux::clock::monotonic;
+use segue_linux::clock::{monotonic, realtime_s};
 use segue_tunnel::Report;
 use segue_wire::signal::{FromAnchor, FromHost, Refusal};
 use tracing::info;
@@ -33,7 +33,10 @@ impl Daemon {
             }
             SignallingEvent::Message { round, message } if self.signalling.is_present(*round) => {
                 match message {
-                    FromAnchor::Registered { .. } => self.signalling.registered(),
+                    FromAnchor::Registered { .. } => {
+                        self.signalling.registered();
+                        self.member.note_rejection(None);
+                    }
                     FromAnchor::Renew => self.renew(),
                     FromAnchor::Renewed { certificate } => self.on_renewed(certificate.clone()),
                     FromAnchor::WaysOut(ways_out) => self.on_ways_out(*ways_out)?,
@@ -51,11 +54,12 @@ impl Daemon {
     /// If the host has registered before, it logs the problem and carries on with what it has;
     /// otherwise the daemon ends.
     fn on_rejected(&mut self, why: Rejected) -> anyhow::Result<()> {
-        let advice = self.member.advice(why);
+        let advice = self.member.advice(why, realtime_s());
+        self.member.note_rejection(Some(&advice));
         if self.core.end.machine.inner().is_empty() {
             bail!(advice);
         }
-        self.core.trouble.tell(monotonic(), &anyhow::anyhow!(advice));
+        self.signalling.reject(advice);
         Ok(())
     }
 

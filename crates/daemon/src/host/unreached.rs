@@ -1,9 +1,14 @@
 //! Why the anchor is not reached, in words.
 
+use anyhow::anyhow;
+use quinn::{ConnectionError, TransportErrorCode};
+use rustls::AlertDescription;
 use segue_clock::Time;
+use segue_wire::{SIGNAL_PORT, TUNNEL_PORT};
 use tracing::{info, warn};
 
 use crate::seldom::Seldom;
+use crate::signalling;
 
 /// The reasons since the anchor was last reached.
 #[derive(Default)]
@@ -34,4 +39,36 @@ impl Unreached {
     pub(super) fn why(&self) -> Option<(&str, Time)> {
         self.last.as_ref().map(|(why, at)| (why.as_str(), *at))
     }
+}
+
+/// Nothing came back over these ways.
+pub(super) fn no_answer(ways: &str) -> String {
+    format!(
+        "no answer from the anchor at {ways}: is it running, and do firewalls let UDP {SIGNAL_PORT} and {TUNNEL_PORT} through?"
+    )
+}
+
+/// Why there is no connection, including the way.
+pub(super) fn unreached(error: ConnectionError, way: &str) -> anyhow::Error {
+    match error {
+        ConnectionError::TimedOut => anyhow!(no_answer(way)),
+        ConnectionError::TransportError(error) if is_of_another_authority(error.code) => {
+            anyhow!(
+                "another anchor than the one of this host's join line answers at {way}: its certificate is of \
+                 another authority; correct the address, or run `segue enroll` at that anchor and start with its line"
+            )
+        }
+        error => {
+            let why = signalling::why_ended(&error);
+            anyhow!("no connection with the anchor at {way}: {why}")
+        }
+    }
+}
+
+/// Whether another authority than the join line's signed the anchor's certificate. All authorities
+/// have the same name, so the mismatch shows in the signature.
+fn is_of_another_authority(code: TransportErrorCode) -> bool {
+    [AlertDescription::UnknownCA, AlertDescription::DecryptError]
+        .into_iter()
+        .any(|alert| code == TransportErrorCode::crypto(alert.into()))
 }

@@ -9,7 +9,7 @@ use segue_daemon::settings::Choice;
 /// Run an anchor: the fixed point that hosts tunnel to.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Configuration file (TOML)
+    /// Configuration file (TOML) [default: /etc/segue/anchor.toml, if there is one]
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Datapath to use
@@ -28,8 +28,8 @@ pub struct Args {
 
 /// Runs the verb.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let mut file: AnchorFile = match &args.config {
-        Some(path) => segue_grammar::read(path)?,
+    let mut file: AnchorFile = match super::file_or_usual(args.config.clone(), "anchor") {
+        Some(path) => segue_grammar::read(&path)?,
         None => AnchorFile::default(),
     };
     file.datapath = args.datapath.or(file.datapath);

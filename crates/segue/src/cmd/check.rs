@@ -4,6 +4,7 @@ mod summary;
 
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -11,13 +12,16 @@ use anyhow::bail;
 use segue_daemon::config::{
     AnchorFile, HostFile, LmaFile, MagFile, MihFunctionFile, MihLinkSapFile,
 };
+use segue_daemon::lacks;
 use segue_daemon::pmip::uplink;
+use segue_linux::link;
 use segue_scenario::file::{Scenario, population};
 use segue_scenario::sweep;
 use segue_text::errors::Told;
 use serde_json::json;
 
 use self::summary::Row;
+use super::host::check_private;
 
 /// Check a configuration or scenario: show what would be in force, or every mistake.
 ///
@@ -91,6 +95,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         Ok(rows) => {
             println!("{name}: ok, {}{guess}", kind.describe());
+            absent(kind, &text).iter().for_each(|line| eprintln!("segue: {name}: {line}"));
             let widest = rows.iter().map(|row| row.key.len()).max().unwrap_or(0);
             for Row { key, value, default } in rows {
                 let mark = if default { "  (default)" } else { "" };
@@ -276,12 +281,28 @@ fn check(kind: FileKind, path: &Path, text: &str) -> Result<Vec<Row>, Vec<Mistak
     Err(mistakes)
 }
 
+/// The interfaces that a file lists and this machine does not have: the daemon waits for them.
+fn absent(kind: FileKind, text: &str) -> Vec<String> {
+    let listed = match kind {
+        FileKind::Host => segue_grammar::parse(text, "").map(|file: HostFile| file.interfaces),
+        FileKind::Anchor => segue_grammar::parse(text, "").map(|file: AnchorFile| file.interfaces),
+        _ => return Vec::new(),
+    };
+    let (listed, Ok(links)) = (listed.ok().flatten().unwrap_or_default(), link::links()) else {
+        return Vec::new();
+    };
+    listed.iter().filter_map(|name| lacks::interface("interfaces:", name, &links)).collect()
+}
+
 fn read(kind: FileKind, path: &Path, text: &str) -> anyhow::Result<Vec<Row>> {
     let name = path.display().to_string();
     match kind {
         FileKind::Host => {
             let file: HostFile = segue_grammar::parse(text, &name)?;
-            Ok(summary::host(&file, &file.clone().validate()?))
+            let settings = file.clone().validate()?;
+            let found = file.join_file.as_ref().and_then(|at| Some((at, at.metadata().ok()?)));
+            found.map_or(Ok(()), |(at, found)| check_private(at, found.permissions().mode()))?;
+            Ok(summary::host(&file, &settings))
         }
         FileKind::Anchor => {
             let file: AnchorFile = segue_grammar::parse(text, &name)?;
@@ -397,6 +418,32 @@ mod tests {
         let lines: Vec<_> = found.iter().map(|(line, _)| line.unwrap_or(0)).collect();
         assert_eq!(lines, [1, 2, 3, 8, 9, 10, 13], "{found:#?}");
         assert!(found[1].1.contains("unknown field `prot`"), "{found:#?}");
+    }
+
+    #[test]
+    fn what_the_daemon_refuses_is_a_mistake() {
+        for (kind, text, line, part) in [
+            (FileKind::Anchor, "nat = true\nport = 7000\nsignal_port = 7000\n", 3, "both are 7000"),
+            (FileKind::Anchor, "nat = true\ninterfaces = []\n", 2, "the list is empty"),
+            (FileKind::Host, "mtu = 1400\ninterfaces = []\n", 2, "the list is empty"),
+            (FileKind::Host, "routes = [\"10.1.2.3/8\"]\n", 1, "did you mean 10.0.0.0/8?"),
+        ] {
+            let found = mistakes(kind, text);
+            assert_eq!(found.len(), 1, "{text}: {found:#?}");
+            assert!(found[0].0 == Some(line) && found[0].1.contains(part), "{found:#?}");
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let join = directory.path().join("join");
+        std::fs::write(&join, "segue2:").unwrap();
+        let text = format!("join_file = {join:?}\n");
+        let set = |mode| std::fs::set_permissions(&join, PermissionsExt::from_mode(mode)).unwrap();
+        set(0o644);
+        let found = mistakes(FileKind::Host, &text);
+        assert!(found.len() == 1 && found[0].1.contains("can be read by others"), "{found:#?}");
+        set(0o600);
+        assert_eq!(mistakes(FileKind::Host, &text), []);
+        let absent = absent(FileKind::Host, "interfaces = [\"nosuch0\", \"lo\"]\n");
+        assert!(absent.len() == 1 && absent[0].contains("no such interface yet"), "{absent:?}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! `segue doctor`
 
 mod finding;
+mod firewall;
 mod gateway;
 mod network;
 mod system;
@@ -14,10 +15,11 @@ use segue_daemon::control::{self, Status, Tunnels, tunnels};
 use segue_daemon::locator::Locator;
 use segue_daemon::pmip::mag;
 use segue_daemon::{anchor, host};
+use segue_text::terminal::{Stream, layout};
 use segue_wire::SIGNAL_PORT;
 
 use super::check::{FileKind, kind_of};
-use finding::{Finding, Verdict, ok};
+use finding::{Finding, Verdict, ok, todo};
 
 /// Check whether this machine can run a host, an anchor or a gateway, and say what to do if not.
 ///
@@ -40,6 +42,12 @@ pub struct Args {
     json: bool,
 }
 
+/// Whether the system starts the daemon of a role.
+fn is_enabled(of_host: bool) -> bool {
+    let role = if of_host { "host" } else { "anchor" };
+    Path::new(&format!("/etc/systemd/system/multi-user.target.wants/segue-{role}.service")).exists()
+}
+
 /// The role of this machine, present or planned.
 enum Role {
     Host(Box<HostFile>, Box<host::Settings>),
@@ -57,11 +65,16 @@ impl Role {
         };
         let here = |of_host: bool| match running {
             Some(status) => (status.head.role == "host") == of_host,
-            None => state(of_host).exists(),
+            None => state(of_host).exists() || is_enabled(of_host),
         };
-        let usual = |of_host: bool| {
+        let file = |of_host: bool| {
             let name = if of_host { "/etc/segue/host.toml" } else { "/etc/segue/anchor.toml" };
-            Some(PathBuf::from(name)).filter(|file| here(of_host) && file.exists())
+            Some(PathBuf::from(name)).filter(|file| file.exists())
+        };
+        // On a fresh machine, the only file there is.
+        let usual = |of_host: bool| {
+            let fresh = !here(true) && !here(false) && file(!of_host).is_none();
+            file(of_host).filter(|_| here(of_host) || fresh)
         };
         let found = given.map(Path::to_owned).or_else(|| usual(true)).or_else(|| usual(false));
         let Some(path) = found else {
@@ -129,13 +142,15 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.json {
         println!("{}", serde_json::to_string_pretty(&findings)?);
     } else {
+        let room = Stream::Output.size().map_or(usize::MAX, |size| size.columns);
         for Finding { check, verdict, text } in &findings {
             let mark = match verdict {
                 Verdict::Ok => "ok",
                 Verdict::Todo => "to do",
                 Verdict::Unknown => "?",
             };
-            println!("{check:<14} {mark:<5}  {text}");
+            let line = format!("{check:<14} {mark:<5}  {text}");
+            layout::sentence(&line, room).iter().for_each(|line| println!("{line}"));
         }
     }
     let left = findings.iter().any(|finding| finding.verdict == Verdict::Todo);
@@ -154,6 +169,8 @@ fn examine(
 ) -> anyhow::Result<Vec<Finding>> {
     let mut all = vec![system::kernel(), system::capabilities()];
     let interfaces = network::interfaces()?;
+    // The programs take the tunnel's packets before the packet filter does.
+    let before_filters = running.is_some_and(|status| status.body.datapath.starts_with("ebpf"));
     match role {
         Role::Host(file, settings) => {
             let enrolment = system::enrolment(file, settings);
@@ -161,10 +178,13 @@ fn examine(
             let named = asked.map(|locator| vec![locator]).or_else(enrolled).unwrap_or_default();
             all.push(system::datapath(settings.tunnel.datapath, running));
             all.push(network::port("port", settings.tunnel.port, running));
-            all.push(match &enrolment {
-                Ok(seen) => system::credentials(seen),
-                Err(finding) if running.is_some() => ok("enrolment", finding.running()),
-                Err(finding) => finding.told(),
+            let refused = running.and_then(|status| status.body.trouble.as_ref());
+            let refused = refused.filter(|trouble| trouble.rejected);
+            all.push(match (refused, &enrolment) {
+                (Some(trouble), _) => todo("enrolment", &*trouble.why),
+                (None, Ok(seen)) => system::credentials(seen),
+                (None, Err(finding)) if running.is_some() => ok("enrolment", finding.running()),
+                (None, Err(finding)) => finding.told(),
             });
             let (mut anchor, unknown) = network::resolve(&named, &interfaces, settings)?;
             all.extend(unknown);
@@ -175,14 +195,19 @@ fn examine(
             let reached = running.and_then(|status| status.body.anchor.as_ref()?.parse().ok());
             anchor.extend(reached.filter(|at| !anchor.contains(at)));
             all.extend(network::reachability(&anchor, running));
+            all.extend(running.and_then(network::without_path));
             let known = (&**settings, &*translators);
             all.extend(network::host_ways(&interfaces, &anchor, known, running));
             all.extend(network::others(&interfaces, settings));
+            all.extend(firewall::at_host(settings.tunnel.port).filter(|_| !before_filters));
         }
         Role::Anchor(settings) => {
             all.push(system::datapath(settings.tunnel.datapath, running));
             all.push(network::port("port", settings.tunnel.port, running));
             all.push(network::port("signal port", settings.signal_port, running));
+            let ports = [settings.signal_port, settings.tunnel.port];
+            let ports = if before_filters { &ports[..1] } else { &ports[..] };
+            all.extend(firewall::at_anchor(ports, &settings.tunnel.device));
             all.extend(network::anchor_ways(&interfaces, settings, running)?);
         }
         Role::Gateway(settings) => {
@@ -196,5 +221,7 @@ fn examine(
     all.extend(network::clamp(running));
     all.push(system::clock());
     all.push(system::leftovers());
+    // What there is to do comes first.
+    all.sort_by_key(|finding| finding.verdict != Verdict::Todo);
     Ok(all)
 }

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
@@ -14,7 +14,7 @@ use segue_daemon::settings::Choice;
 /// Run a mobile host: keep the sessions of this machine alive across its networks.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Configuration file (TOML)
+    /// Configuration file (TOML) [default: /etc/segue/host.toml, if there is one]
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// The line that `segue enroll` printed; `-` reads it from standard input, since other users can see a process's
@@ -40,8 +40,8 @@ pub struct Args {
 
 /// Runs the verb.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let mut file: HostFile = match &args.config {
-        Some(path) => segue_grammar::read(path)?,
+    let mut file: HostFile = match super::file_or_usual(args.config.clone(), "host") {
+        Some(path) => segue_grammar::read(&path)?,
         None => HostFile::default(),
     };
     file.state = args.state.clone().or(file.state);
@@ -81,12 +81,19 @@ fn join_line(args: &Args, file: &HostFile) -> anyhow::Result<Option<String>> {
         Err(error) => return Err(error).with_context(cannot),
     };
     let mode = opened.get_ref().metadata().with_context(cannot)?.permissions().mode();
-    if mode & 0o077 != 0 {
-        bail!("the join line in {name} can be read by others; run: chmod 600 {name}");
-    }
+    check_private(path, mode)?;
     let mut line = String::new();
     opened.read_to_string(&mut line).with_context(cannot)?;
     Ok(Some(line))
+}
+
+/// Refuses a join line that others can read.
+pub fn check_private(path: &Path, mode: u32) -> anyhow::Result<()> {
+    if mode & 0o077 != 0 {
+        let name = path.display();
+        bail!("join_file: the join line in {name} can be read by others; run: chmod 600 {name}");
+    }
+    Ok(())
 }
 
 fn has_state(file: &HostFile) -> bool {

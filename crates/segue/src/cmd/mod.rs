@@ -17,11 +17,18 @@ pub mod pmip;
 pub mod sim;
 
 use std::future::Future;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
+
+/// The file to read: the given one, else the usual one of a role if it is there.
+pub fn file_or_usual(given: Option<PathBuf>, role: &str) -> Option<PathBuf> {
+    let usual = PathBuf::from(format!("/etc/segue/{role}.toml"));
+    given.or_else(|| Some(usual).filter(|file| file.exists()))
+}
 
 /// Runs a daemon on one thread; its log goes to standard error (`SEGUE_LOG` filters it).
 pub fn block_on(daemon: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<ExitCode> {

@@ -1,6 +1,6 @@
 //! A wrong clock, and a copy of a host's state: neither keeps the true host out.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -13,6 +13,18 @@ use crate::world::{Daemon, paths_up, registered, text};
 /// Time limit for a host with a wrong clock, or with a copy of its state gone.
 const BAR: Duration = Duration::from_secs(10);
 
+/// A library to preload that moves the clock by `CLOCK_OFFSET_S` seconds.
+pub(crate) fn shim(directory: &Path) -> PathBuf {
+    let shim = directory.join("shim.so");
+    if !shim.exists() {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/daemons/clock_shim.c");
+        let mut cc = Command::new("cc");
+        let made = cc.args(["-shared", "-fPIC", "-o"]).arg(&shim).arg(source).arg("-ldl").status();
+        assert!(made.unwrap().success());
+    }
+    shim
+}
+
 /// A host's daemon in a node, with the state of `name` and its clock off by `off_s` seconds.
 fn start(two: &Two, node: &str, name: &str, off_s: i64, more: &[&str]) -> Daemon {
     start_under(two, (node, name), &format!("CLOCK_OFFSET_S={off_s}"), more)
@@ -20,13 +32,7 @@ fn start(two: &Two, node: &str, name: &str, off_s: i64, more: &[&str]) -> Daemon
 
 /// The same with this word for the clock.
 fn start_under(two: &Two, (node, name): (&str, &str), clock: &str, more: &[&str]) -> Daemon {
-    let shim = two.directory().join("shim.so");
-    if !shim.exists() {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/daemons/clock_shim.c");
-        let mut cc = Command::new("cc");
-        let made = cc.args(["-shared", "-fPIC", "-o"]).arg(&shim).arg(source).arg("-ldl").status();
-        assert!(made.unwrap().success());
-    }
+    let shim = shim(two.directory());
     let state = two.directory().join(format!("{name}.db"));
     let args = ["host", "--datapath", "user", "--state", state.to_str().unwrap()];
     let preload = format!("LD_PRELOAD={}", shim.display());

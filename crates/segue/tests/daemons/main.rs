@@ -9,6 +9,7 @@ mod clocks;
 mod closed;
 mod credentials;
 mod crowd;
+mod diagnosis;
 mod doctor;
 mod echo;
 mod enrolment;

@@ -122,7 +122,7 @@ fn anchors_and_gateways_of_proxy_mobile_ipv6_count_what_happens() {
     for page in [&lma, &mag] {
         assert_eq!(value(page, "segue_events_total", "kind=\"registered\",cause=\"\""), 1.0);
     }
-    domain.lab.detach("host:wlan").unwrap();
+    domain.lab.detach("host:wlan", None).unwrap();
     left.wait("no host", |status| status["host_count"] == 0);
     let left = counted("left");
     let gone = left.iter().filter(|((name, labels), _)| {

@@ -91,7 +91,7 @@ fn a_watched_status_changes_in_place_and_ends_in_order() {
 
     // Text into a pipe.
     for text in texts(watch(&host, &[]), 2) {
-        assert!(text[0].starts_with("host laptop, up "), "{text:?}");
+        assert!(text[0].starts_with("on ") && text[1].starts_with("host laptop, up "), "{text:?}");
         assert!(text.iter().all(|line| !line.contains('\x1b')), "{text:?}");
     }
     let (mut child, _lines) = Piped::start(watch(&host, &[]));

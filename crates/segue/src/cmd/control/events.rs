@@ -8,10 +8,11 @@ use segue_daemon::history;
 use segue_linux::clock;
 use segue_linux::stop_signals::StopSignals;
 use segue_text::errors::Told;
+use segue_text::terminal::layout;
 use segue_text::units;
 
 use super::past::Past;
-use super::which::Which;
+use super::which::{Paper, Which};
 
 /// Print what happened: registrations, paths up and down, handovers, clocks that were set.
 ///
@@ -107,11 +108,13 @@ fn gap(next: u64, page: &EventsPage<Any>) -> Option<String> {
 }
 
 fn print(page: &EventsPage<Any>, json: bool) -> anyhow::Result<()> {
+    let room = Paper::output().room;
     for event in &page.events {
         if json {
             println!("{}", serde_json::to_string(event)?);
         } else {
-            println!("{}  {}", when(event.unix_s), event.text);
+            let line = format!("{}  {}", when(event.unix_s), event.text);
+            layout::sentence(&line, room).iter().for_each(|line| println!("{line}"));
         }
     }
     Ok(())

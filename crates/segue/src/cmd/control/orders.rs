@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use anyhow::bail;
 use segue_daemon::control::{TunnelRequest, tunnels};
 
 use super::which::Which;
@@ -18,7 +19,7 @@ pub struct HandoverArgs {
     #[arg(long)]
     class: Option<String>,
     /// The path to move to
-    #[arg(long, required_unless_present = "auto")]
+    #[arg(long)]
     to: Option<String>,
     /// Return to automatic steering
     #[arg(long, conflicts_with = "to")]
@@ -55,6 +56,12 @@ pub fn keepalive(args: KeepaliveArgs) -> anyhow::Result<ExitCode> {
 
 /// Runs `segue handover`.
 pub fn handover(args: HandoverArgs) -> anyhow::Result<ExitCode> {
+    if args.to.is_none() && !args.auto {
+        bail!(
+            "name the path with --to PATH (segue paths lists them), or return to automatic steering with --auto; \
+             --class voice, interactive, bulk or default, or --flow FLOW, concerns those flows alone"
+        );
+    }
     let order = TunnelRequest::Handover { flow: args.flow, class: args.class, to: args.to };
     println!("{}", tunnels::order(&args.which.socket()?, order)?);
     Ok(ExitCode::SUCCESS)

@@ -1,8 +1,9 @@
 //! `segue paths`.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-use segue_daemon::control::PathStatus;
+use segue_daemon::control::{PathStatus, TunnelStatus};
 use segue_text::terminal::Tone;
 use segue_text::terminal::layout::{self, Column, Table};
 
@@ -13,7 +14,7 @@ use super::which::{Paper, Which};
 pub struct PathsArgs {
     #[command(flatten)]
     which: Which,
-    /// Explain how each path is probed
+    /// Add how each path is probed and why, and both its ends
     #[arg(long)]
     why: bool,
     /// Print JSON
@@ -21,19 +22,13 @@ pub struct PathsArgs {
     json: bool,
 }
 
-const COLUMNS: [Column; 12] = [
-    Column::left("path", 20),
+const COLUMNS: [Column; 6] = [
+    Column::left("path", 12),
     Column::left("state", 9),
-    Column::left("downlink", 8),
     Column::right("rtt", 11),
     Column::right("loss up", 9),
-    Column::right("loss dn", 9),
-    Column::right("K", 3),
-    Column::right("T_KA", 7),
-    Column::right("T_Rmax", 8),
-    Column::right("alone", 8),
-    Column::right("rode", 8),
-    Column::left("to", 0).apart(),
+    Column::right("loss down", 9),
+    Column::left("in use", 0).apart(),
 ];
 
 /// Runs `segue paths`.
@@ -42,7 +37,7 @@ pub fn paths(args: PathsArgs) -> anyhow::Result<ExitCode> {
     if args.json {
         println!("{}", serde_json::to_string_pretty(&status.body.paths)?);
     } else {
-        let lines = lines(&status.body.paths, args.why, Paper::output());
+        let lines = lines(&status.body, args.why, Paper::output());
         lines.iter().for_each(|line| println!("{line}"));
     }
     Ok(ExitCode::SUCCESS)
@@ -57,10 +52,10 @@ pub fn path_figures(path: &PathStatus) -> [String; 3] {
 }
 
 /// The paths as a table; `why` adds why each is probed as it is.
-pub(super) fn lines(paths: &[PathStatus], why: bool, paper: Paper) -> Vec<String> {
-    let mut table = Table::new(&COLUMNS);
+pub(super) fn lines(status: &TunnelStatus, why: bool, paper: Paper) -> Vec<String> {
+    let (paths, mut table) = (&status.paths, Table::new(&COLUMNS));
     for path in paths {
-        table.row(row(path, paper));
+        table.row(row(path, &status.classes, paper));
     }
     let laid = table.lay(paper.room);
     let mut lines: Vec<String> = laid.head.into_iter().collect();
@@ -73,30 +68,33 @@ pub(super) fn lines(paths: &[PathStatus], why: bool, paper: Paper) -> Vec<String
     lines
 }
 
-fn row(path: &PathStatus, paper: Paper) -> Vec<String> {
+fn row(path: &PathStatus, classes: &BTreeMap<String, String>, paper: Paper) -> Vec<String> {
     let name = if path.host.is_empty() {
         path.name.clone()
     } else {
         format!("{}/{}", path.host, path.name)
     };
     let [rtt, up, down] = path_figures(path);
-    let heard =
-        if path.downlink { "works".to_owned() } else { paper.colours.paint(Tone::Bad, "dead") };
-    let via = path.via.as_ref().map(|via| format!(" (via {via})")).unwrap_or_default();
-    vec![
-        name,
-        paper.colours.state(path.shown_state()),
-        heard,
-        rtt,
-        up,
-        down,
-        path.k.to_string(),
-        format!("{:.0} ms", path.t_ka_ms),
-        format!("{:.0} ms", path.bound_ms),
-        path.probes_alone.to_string(),
-        path.probes_rode.to_string(),
-        format!("{}{via}", path.remote.as_deref().unwrap_or("-")),
-    ]
+    let state = match path.state == "up" && !path.downlink {
+        true => paper.colours.paint(Tone::Bad, "one-way"),
+        false => paper.colours.state(path.shown_state()),
+    };
+    vec![name, state, rtt, up, down, use_of(path, classes)]
+}
+
+/// The classes of flows that use a path, or the path that carries its packets instead.
+fn use_of(path: &PathStatus, classes: &BTreeMap<String, String>) -> String {
+    if let Some(via) = &path.via {
+        return format!("via {via}");
+    }
+    let own =
+        classes.iter().filter(|(_, used)| **used == path.name).map(|(class, _)| class.as_str());
+    let own: Vec<&str> = own.collect();
+    match own.len() {
+        0 => "-".into(),
+        n if n == classes.len() => "all".into(),
+        _ => own.join(", "),
+    }
 }
 
 /// Which address a host's path sends from, and why.
@@ -113,9 +111,19 @@ pub(super) fn source(path: &PathStatus) -> Option<String> {
 
 fn reasons(path: &PathStatus) -> Vec<String> {
     let mut said = vec![format!(
+        "    to {}; downlink {}; K {}, T_KA {:.0} ms, T_Rmax {:.0} ms; probes: {} alone, {} on data",
+        path.remote.as_deref().unwrap_or("-"),
+        if path.downlink { "works" } else { "dead" },
+        path.k,
+        path.t_ka_ms,
+        path.bound_ms,
+        path.probes_alone,
+        path.probes_rode
+    )];
+    said.push(format!(
         "    mode {}, packets {}; last round trip good to {:.3} ms",
         path.mode, path.encapsulation, path.uncertainty_ms
-    )];
+    ));
     said.extend(source(path).map(|line| format!("    {line}")));
     if path.checksums {
         said.push(
@@ -160,23 +168,32 @@ mod tests {
             remote: Some("10.61.9.2:5005".into()),
             ..PathStatus::default()
         };
-        let lay = |room| {
-            lines(std::slice::from_ref(&path), false, Paper { room, colours: Colours::NONE })
+        let classes = [("bulk", "wifi"), ("voice", "lte")];
+        let status = TunnelStatus {
+            paths: vec![path],
+            classes: classes.map(|(class, path)| (class.to_owned(), path.to_owned())).into(),
+            ..TunnelStatus::default()
         };
+        let lay = |why, room| lines(&status, why, Paper { room, colours: Colours::NONE });
+        let table = [
+            "path         state             rtt   loss up loss down  in use",
+            "wifi         in doubt     22.25 ms    0.53 %    0.63 %  bulk",
+        ];
+        assert_eq!(lay(false, usize::MAX), table);
+        assert_eq!(lay(false, 80), table);
         assert_eq!(
-            lay(usize::MAX),
+            lay(false, 40),
             [
-                "path                 state     downlink         rtt   loss up   loss dn   K    T_KA   T_Rmax    alone     rode  to",
-                "wifi                 in doubt  works       22.25 ms    0.53 %    0.63 %   4  250 ms   239 ms        7       30  10.61.9.2:5005",
+                "wifi  state in doubt  rtt 22.25 ms",
+                "  loss up 0.53 %  loss down 0.63 %",
+                "  in use bulk"
             ]
         );
-        assert_eq!(
-            lay(79),
-            [
-                "wifi  state in doubt  downlink works  rtt 22.25 ms  loss up 0.53 %",
-                "  loss dn 0.63 %  K 4  T_KA 250 ms  T_Rmax 239 ms  alone 7  rode 30",
-                "  to 10.61.9.2:5005",
-            ]
-        );
+        let explained = lay(true, 80);
+        assert!(explained.iter().all(|line| line.len() <= 80), "{explained:#?}");
+        let explained = explained.join(" ");
+        for part in ["10.61.9.2:5005", "K 4, T_KA 250 ms", "T_Rmax 239 ms", "7 alone, 30 on"] {
+            assert!(explained.contains(part), "{part}: {explained}");
+        }
     }
 }

@@ -3,10 +3,12 @@
 mod mih;
 mod page;
 pub(super) mod pmip;
+pub(crate) mod sentence;
 mod tunnels;
 
 use std::process::ExitCode;
 
+use clap::builder::PossibleValuesParser as Roles;
 use segue_clock::Span;
 use segue_daemon::control::{self, Any, Head, Status, Tunnels, Vocabulary, tunnels::ROLES};
 use segue_daemon::pmip::{lma, mag};
@@ -26,7 +28,7 @@ use super::which::{Paper, Which};
 #[derive(clap::Args)]
 pub struct StatusArgs {
     /// Role of the daemon, if several run here: host, anchor, pmip-lma, pmip-mag, mih-function, mih-link-sap
-    #[arg(value_name = "ROLE", conflicts_with = "control")]
+    #[arg(value_name = "ROLE", conflicts_with = "control", value_parser = Roles::new(ROLE_NAMES), hide_possible_values = true)]
     role: Option<String>,
     #[command(flatten)]
     which: Which,
@@ -37,6 +39,10 @@ pub struct StatusArgs {
     #[arg(long)]
     json: bool,
 }
+
+/// The roles with a status.
+const ROLE_NAMES: [&str; 7] =
+    ["host", "anchor", "pmip-lma", "pmip-mag", "mih-function", "mih-link-sap", "echo"];
 
 /// Time between two polls.
 const EVERY: Span = Span::from_secs(1);

@@ -18,6 +18,7 @@ use segue_text::errors::Told;
 use segue_tunnel::host::LEAST_INNER;
 
 use super::finding::{Finding, ok, todo, told, unknown};
+use crate::cmd::control::sentence;
 
 /// How long to wait for an anchor, and how long until it is asked again: satellites take 700 ms.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -181,6 +182,13 @@ pub(crate) fn reachability(
         Err(why) => todo("anchor", format!("{address}: {why}")),
     };
     answers.into_iter().map(line).collect()
+}
+
+/// The anchor is reached, and over no path do packets come back.
+pub(super) fn without_path(status: &Status<Tunnels>) -> Option<Finding> {
+    let none = status.body.paths.iter().all(|path| path.state != "up" && path.state != "unwatched");
+    let blocked = status.body.registered && !status.body.paths.is_empty() && none;
+    blocked.then(|| todo("paths", sentence::of(status).0))
 }
 
 /// The round trip of a version negotiation (RFC 9000, section 6).

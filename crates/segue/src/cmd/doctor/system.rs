@@ -145,6 +145,10 @@ pub(super) fn enrolment(
     settings: &host::Settings,
 ) -> Result<Membership, NoEnrolment> {
     let state = settings.state.display();
+    if let Err(error) = settings.state.try_exists() {
+        let text = format!("only root can read {state}: {}", told(error));
+        return Err(NoEnrolment { text, readable: false });
+    }
     match host::membership(&settings.state) {
         Ok(Some(found)) => return Ok(found),
         Err(error) => {
@@ -161,7 +165,7 @@ pub(super) fn enrolment(
     };
     let line = std::fs::read_to_string(path).map_err(anyhow::Error::from);
     match line.and_then(|line| line.trim().parse::<Join>()) {
-        Ok(join) => Ok(Membership { anchor: join.anchor, expires_s: None }),
+        Ok(join) => Ok(Membership { anchor: join.anchor, expires_s: None, rejected: None }),
         Err(error) => Err(NoEnrolment {
             text: format!(
                 "none in {state}, and the join line in {}: {}",
@@ -177,6 +181,9 @@ pub(super) fn enrolment(
 pub(super) fn credentials(seen: &Membership) -> Finding {
     let anchors: Vec<String> = seen.anchor.iter().map(ToString::to_string).collect();
     let anchors = anchors.join(", ");
+    if let Some(advice) = &seen.rejected {
+        return todo("enrolment", advice);
+    }
     match seen
         .expires_s
         .map(|end| (end.saturating_sub(clock::realtime_s()) / 86_400, end <= clock::realtime_s()))

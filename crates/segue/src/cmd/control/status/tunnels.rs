@@ -7,13 +7,16 @@ use segue_text::terminal::layout;
 use super::super::paths;
 use super::super::which::Paper;
 use super::page::counted;
+use super::sentence;
 
 /// All but the events.
 pub(super) fn lines(status: &Status<Tunnels>, paper: Paper) -> Vec<String> {
     let colours = paper.colours;
     let name =
         if status.head.name.is_empty() { String::new() } else { format!(" {}", status.head.name) };
+    let (sentence, well) = sentence::of(status);
     let mut said = vec![
+        if well { sentence } else { colours.paint(Tone::Bad, &sentence) },
         format!(
             "{}{name}, up {:.0} s, datapath {}",
             status.head.role, status.head.uptime_s, status.body.datapath
@@ -57,7 +60,7 @@ pub(super) fn lines(status: &Status<Tunnels>, paper: Paper) -> Vec<String> {
     }
     let mut all: Vec<String> =
         said.iter().flat_map(|line| layout::sentence(line, paper.room)).collect();
-    all.extend(paths::lines(&status.body.paths, false, paper));
+    all.extend(paths::lines(&status.body, false, paper));
     all.extend(figures(status).iter().flat_map(|line| layout::sentence(line, paper.room)));
     all
 }
