@@ -123,6 +123,7 @@ mod tests {
         status.events.push(EventRecord {
             number: 0,
             at_ns: 7_000_000_000,
+            unix_s: 0.0,
             kind,
             host,
             text,
