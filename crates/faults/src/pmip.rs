@@ -27,8 +27,8 @@ use segue_mobility::Pool;
 use segue_netem::LinkSpec;
 use segue_pmip::{
     Access, Allowed, AttachBy, DATA_PORT, DECISION, Encapsulation, Identities, Identity, Lifetimes,
-    LinkLayer, Lma, LmaConfig, LmaInput, LmaWish, MOBILITY, Mag, MagConfig, MagInput, NodeId,
-    PeerAddress, Placed, SIGNALLING_PORT, Schedule as Placing, SessionState,
+    LinkLayer, Lma, LmaConfig, LmaWish, MOBILITY, Mag, MagConfig, MagInput, NodeId, PeerAddress,
+    SIGNALLING_PORT, Schedule as Placing, SessionState,
 };
 use segue_sim::net::Hop;
 use segue_sim::packet::UDP;

