@@ -11,5 +11,4 @@ pub use events::{EventsArgs, events};
 pub use flows::{FlowsArgs, flows};
 pub use orders::{HandoverArgs, KeepaliveArgs, handover, keepalive};
 pub use paths::{PathsArgs, path_figures, paths};
-pub(crate) use status::sentence;
 pub use status::{StatusArgs, status};

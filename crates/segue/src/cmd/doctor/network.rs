@@ -18,7 +18,6 @@ use segue_text::errors::Told;
 use segue_tunnel::host::LEAST_INNER;
 
 use super::finding::{Finding, ok, todo, told, unknown};
-use crate::cmd::control::sentence;
 
 /// How long to wait for an anchor, and how long until it is asked again: satellites take 700 ms.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -32,6 +31,9 @@ const OVERHEAD: [u32; 2] = [44, 64];
 /// Where the kernel says whether it forwards IPv4 and IPv6.
 const FORWARDING: [&str; 2] =
     ["/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/ipv6/conf/all/forwarding"];
+
+/// Where the kernel says whether IPv6 is off; nothing is there if it has none.
+const IPV6_OFF: &str = "/proc/sys/net/ipv6/conf/all/disable_ipv6";
 
 /// The interfaces as they are.
 pub(super) fn interfaces() -> anyhow::Result<Vec<Device>> {
@@ -184,11 +186,10 @@ pub(crate) fn reachability(
     answers.into_iter().map(line).collect()
 }
 
-/// The anchor is reached, and over no path do packets come back.
+/// Why a registered host has no path that works.
 pub(super) fn without_path(status: &Status<Tunnels>) -> Option<Finding> {
-    let none = status.body.paths.iter().all(|path| path.state != "up" && path.state != "unwatched");
-    let blocked = status.body.registered && !status.body.paths.is_empty() && none;
-    blocked.then(|| todo("paths", sentence::of(status).0))
+    let trouble = status.body.trouble.as_ref().filter(|_| status.body.registered)?;
+    Some(todo("paths", &*trouble.why))
 }
 
 /// The round trip of a version negotiation (RFC 9000, section 6).
@@ -497,6 +498,14 @@ pub(crate) fn anchor_ways(
         let out: Vec<&str> = ways.iter().map(|d| d.interface.name.as_str()).collect();
         if out.is_empty() {
             let key = if v6 { "pool_v6" } else { "pool_v4" };
+            if v6 && read_flag(IPV6_OFF).is_none_or(|off| off != "0") {
+                all.push(todo(
+                    "way out",
+                    "IPv6 is switched off on this machine, so that hosts reach nothing over it: sysctl \
+                     net.ipv6.conf.all.disable_ipv6=0, or set pool_v6 = \"\"",
+                ));
+                continue;
+            }
             all.push(todo(
                 "way out",
                 format!(
