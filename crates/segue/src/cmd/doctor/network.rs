@@ -18,6 +18,7 @@ use segue_text::errors::Told;
 use segue_tunnel::host::LEAST_INNER;
 
 use super::finding::{Finding, ok, todo, told, unknown};
+use super::system::no_way_out;
 
 /// How long to wait for an anchor, and how long until it is asked again: satellites take 700 ms.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -31,9 +32,6 @@ const OVERHEAD: [u32; 2] = [44, 64];
 /// Where the kernel says whether it forwards IPv4 and IPv6.
 const FORWARDING: [&str; 2] =
     ["/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/ipv6/conf/all/forwarding"];
-
-/// Where the kernel says whether IPv6 is off; nothing is there if it has none.
-const IPV6_OFF: &str = "/proc/sys/net/ipv6/conf/all/disable_ipv6";
 
 /// The interfaces as they are.
 pub(super) fn interfaces() -> anyhow::Result<Vec<Device>> {
@@ -497,21 +495,7 @@ pub(crate) fn anchor_ways(
         let ways = physical_candidates(interfaces, any);
         let out: Vec<&str> = ways.iter().map(|d| d.interface.name.as_str()).collect();
         if out.is_empty() {
-            let key = if v6 { "pool_v6" } else { "pool_v4" };
-            if v6 && read_flag(IPV6_OFF).is_none_or(|off| off != "0") {
-                all.push(todo(
-                    "way out",
-                    "IPv6 is switched off on this machine, so that hosts reach nothing over it: sysctl \
-                     net.ipv6.conf.all.disable_ipv6=0, or set pool_v6 = \"\"",
-                ));
-                continue;
-            }
-            all.push(todo(
-                "way out",
-                format!(
-                    "{family}: this machine has no default route: add one, or set {key} = \"\""
-                ),
-            ));
+            all.push(no_way_out(v6));
             continue;
         }
         let network = pool.prefix();
