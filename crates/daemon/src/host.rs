@@ -23,6 +23,7 @@ use segue_datapath::{FlowCursor, Kind};
 use segue_ip::{Input, LinkEvent};
 use segue_linux::clock::monotonic;
 use segue_linux::monitor::{Device, RouterOptions};
+use segue_tunnel::host::Path;
 use segue_tunnel::{Host, HostInput, HostOutput, Report, Turn};
 use segue_wire::DropReason;
 use segue_wire::signal::WaysOut;
@@ -71,6 +72,17 @@ pub async fn translators(
     all: &[Device],
 ) -> Vec<TranslatorStatus> {
     translators::ask_once(anchors, settings, all).await
+}
+
+impl Daemon {
+    /// The anchor's port of tunnels, if the host is registered and no path works.
+    fn blocked(&self) -> Option<u16> {
+        let machine = &self.core.end.machine;
+        let works = |path: &Path| path.is_up() || path.is_unwatched();
+        let none =
+            machine.paths().next().is_some() && !machine.paths().any(|(_, path)| works(path));
+        machine.anchor().filter(|_| none && machine.registered()).map(|anchor| anchor.port())
+    }
 }
 
 /// The role of a mobile host.
@@ -164,6 +176,7 @@ impl Role for Daemon {
     /// Once a second; the only regular wakeup while all requests ride on data.
     fn on_heartbeat(&mut self) -> anyhow::Result<()> {
         self.expire_translators()?;
+        self.signalling.set_blocked(self.blocked());
         for (text, path, wifi) in self.stations.look(&self.seen) {
             let about = TunnelEvent { path, wifi, ..TunnelEvent::default() };
             self.core.events.tell(&Reading::now(), "wifi", text, about);

@@ -130,13 +130,8 @@ impl AnchorFile {
             bail!("max_paths must lie between 2 and {}", 1 << 20);
         }
         let port = self.port.unwrap_or(TUNNEL_PORT);
-        if port == signal_port {
-            bail!("signal_port must differ from port, and both are {port}");
-        }
         let stamp = stamp(self.stamp.unwrap_or(OnPort::Off), self.stamp_key)?;
-        if stamp.as_ref().is_some_and(|stamp| [port, signal_port].contains(&stamp.port)) {
-            bail!("stamp: the port must differ from port and signal_port");
-        }
+        check_ports(port, signal_port, stamp.as_ref())?;
         let state = self.state.unwrap_or_else(|| default_state(instance));
         Ok(Anchor {
             common: Common {
@@ -175,6 +170,17 @@ impl AnchorFile {
             state,
         })
     }
+}
+
+/// No two services share a port.
+fn check_ports(port: u16, signal_port: u16, stamp: Option<&Stamp>) -> anyhow::Result<()> {
+    if port == signal_port {
+        bail!("signal_port must differ from port, and both are {port}");
+    }
+    if stamp.is_some_and(|stamp| [port, signal_port].contains(&stamp.port)) {
+        bail!("stamp: the port must differ from port and signal_port");
+    }
+    Ok(())
 }
 
 /// In whole seconds, as certificates have them.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use quinn::{Connection, Endpoint};
-use segue_clock::Time;
+use segue_clock::{Span, Time};
 use segue_ip::Interface;
 use segue_linux::clock::monotonic;
 use segue_tunnel::HostInput;
@@ -21,7 +21,7 @@ use tokio::task::AbortHandle;
 use tracing::{debug, warn};
 
 use super::names::{self, NameServer, Named, Translation};
-use super::unreached::{Unreached, no_answer, unreached};
+use super::unreached::{Unreached, no_answer, no_path, unreached};
 use crate::identity::{ANCHOR_NAME, Credentials};
 use crate::packets::MARK;
 use crate::signalling::{self, Messages, Unacceptable, Worker};
@@ -33,6 +33,8 @@ pub(super) const LOOK_AGAIN: (Duration, Duration) =
     (Duration::from_secs(1), Duration::from_secs(30));
 /// Most source addresses of an interface that are tried.
 const SOURCES: usize = 4;
+/// From when on paths that do not work are no mere outage: signalling would have ended with one.
+const BLOCKED_FOR: Span = Span::from_secs(12);
 /// Messages that wait to be written.
 const OUTBOX: usize = 256;
 
@@ -123,6 +125,8 @@ pub(super) struct Signalling {
     rejected: bool,
     /// Why no interface leads to the anchor, and since when.
     cut_off: Option<(String, Time)>,
+    /// Why no path works although the host is registered, and since when.
+    blocked: Option<(String, Time)>,
 }
 
 impl Signalling {
@@ -149,6 +153,7 @@ impl Signalling {
             unreached: Unreached::default(),
             rejected: false,
             cut_off: None,
+            blocked: None,
         })
     }
 
@@ -204,6 +209,24 @@ impl Signalling {
             why.iter().for_each(|why| self.unreached.note(now, why.clone()));
             self.cut_off = why.map(|why| (why, now));
         }
+    }
+
+    /// Notes that no path to this port of the anchor works although the host is registered, or that one does.
+    pub(super) fn set_blocked(&mut self, port: Option<u16>) {
+        let Some(port) = port.filter(|_| self.is_up()) else {
+            self.blocked = None;
+            return;
+        };
+        let now = monotonic();
+        let (why, since) = self.blocked.get_or_insert_with(|| (no_path(port), now));
+        if now.since(*since) >= BLOCKED_FOR {
+            self.unreached.log(now, why);
+        }
+    }
+
+    /// Why no path works, once that is no mere outage.
+    fn why_blocked(&self) -> Option<&(String, Time)> {
+        self.blocked.as_ref().filter(|(_, since)| monotonic().since(*since) >= BLOCKED_FOR)
     }
 
     /// A refusal by the anchor stays the reason until a registration stands: it needs an operator.
@@ -385,7 +408,8 @@ impl Signalling {
 
     /// The last known reason why the anchor is not reached, and since when.
     pub(super) fn why_unreached(&self) -> Option<(&str, Time)> {
-        self.cut_off.as_ref().map(|(why, at)| (why.as_str(), *at)).or(self.unreached.why())
+        let known = self.cut_off.as_ref().or(self.why_blocked());
+        known.map(|(why, at)| (why.as_str(), *at)).or(self.unreached.why())
     }
 
     /// Says goodbye and waits a moment for it to leave.

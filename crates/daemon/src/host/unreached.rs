@@ -21,10 +21,15 @@ pub(super) struct Unreached {
 impl Unreached {
     /// An attempt has failed.
     pub(super) fn note(&mut self, now: Time, why: String) {
-        if self.told.is_due(now, &why) {
+        self.log(now, &why);
+        self.last = Some((why, now));
+    }
+
+    /// Logs a reason, repeats seldom.
+    pub(super) fn log(&mut self, now: Time, why: &str) {
+        if self.told.is_due(now, why) {
             warn!("{why}; trying again");
         }
-        self.last = Some((why, now));
     }
 
     /// The registration stands.
@@ -45,6 +50,14 @@ impl Unreached {
 pub(super) fn no_answer(ways: &str) -> String {
     format!(
         "no answer from the anchor at {ways}: is it running, and do firewalls let UDP {SIGNAL_PORT} and {TUNNEL_PORT} through?"
+    )
+}
+
+/// Signalling passes, and packets of paths do not.
+pub(super) fn no_path(port: u16) -> String {
+    format!(
+        "no path works: the anchor's signalling answers and its UDP {port} does not; let UDP {port} through the \
+         firewalls at the anchor and on the way"
     )
 }
 

@@ -14,5 +14,4 @@ pub use flows::{FlowsArgs, flows};
 pub use orders::{HandoverArgs, KeepaliveArgs, handover, keepalive};
 pub use paths::{PathsArgs, path_figures, paths};
 pub use report::{ReportArgs, report};
-pub(crate) use status::sentence;
 pub use status::{StatusArgs, status};

@@ -48,6 +48,9 @@ fn is_enabled(of_host: bool) -> bool {
     Path::new(&format!("/etc/systemd/system/multi-user.target.wants/segue-{role}.service")).exists()
 }
 
+/// Columns before the text of a finding.
+const BEFORE: usize = 22;
+
 /// The role of this machine, present or planned.
 enum Role {
     Host(Box<HostFile>, Box<host::Settings>),
@@ -149,8 +152,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
                 Verdict::Todo => "to do",
                 Verdict::Unknown => "?",
             };
-            let line = format!("{check:<14} {mark:<5}  {text}");
-            layout::sentence(&line, room).iter().for_each(|line| println!("{line}"));
+            let mut lines = layout::sentence(text, room.saturating_sub(BEFORE)).into_iter();
+            println!("{check:<14} {mark:<5}  {}", lines.next().unwrap_or_default());
+            lines.for_each(|line| println!("{:BEFORE$}{}", "", line.trim_start()));
         }
     }
     let left = findings.iter().any(|finding| finding.verdict == Verdict::Todo);

@@ -179,6 +179,9 @@ fn an_anchor_starts_where_ipv6_is_off_and_where_settings_cannot_be_written() {
     let mut anchor = two.anchor();
     let inner = |status: &serde_json::Value| status["inner"].as_array().unwrap().len();
     assert_eq!(inner(&anchor.status()), 2, "its device has IPv6 all the same");
+    let socket = anchor.socket();
+    let (_, lines) = doctor(node, &["--control", socket.to_str().unwrap()]);
+    crate::doctor::expect(&lines, "way out", "todo", "IPv6 is switched off on this machine");
     let host = two.host(&anchor, 1, "a");
     drop(host);
     anchor.end(Signal::SIGTERM);

@@ -104,7 +104,9 @@ async fn a_host_that_floods_is_heard_at_a_steady_pace() {
         match events.recv().await.unwrap() {
             SignallingEvent::Connected { established, .. } => admitted.push(established),
             SignallingEvent::Message { .. } => heard += 1,
-            SignallingEvent::Closed { .. } | SignallingEvent::Enrol { .. } => {
+            SignallingEvent::Closed { .. }
+            | SignallingEvent::Unacceptable { .. }
+            | SignallingEvent::Enrol { .. } => {
                 panic!("the connection was to be slowed, not ended")
             }
         }
@@ -144,7 +146,9 @@ async fn heard(message: fn(u64) -> FromHost) -> (u32, f64) {
                     signalling.admit(conn, "mallory", established);
                 }
                 SignallingEvent::Message { .. } => count += 1,
-                SignallingEvent::Closed { .. } | SignallingEvent::Enrol { .. } => {}
+                SignallingEvent::Closed { .. }
+                | SignallingEvent::Unacceptable { .. }
+                | SignallingEvent::Enrol { .. } => {}
             }
         }
     })
@@ -190,13 +194,16 @@ async fn a_host_that_was_removed_is_refused_by_tls() {
     let revoked = u8::from(rustls::AlertDescription::CertificateRevoked);
     let quinn::ConnectionError::ConnectionClosed(close) = &why else { panic!("{why}") };
     assert_eq!(close.error_code, quinn::TransportErrorCode::crypto(revoked), "{why}");
+    let mut told = None;
     loop {
         match events.recv().await.unwrap() {
-            SignallingEvent::Connected { .. } => panic!("the daemon hears nothing of it"),
+            SignallingEvent::Connected { .. } => panic!("it is not let in"),
+            SignallingEvent::Unacceptable { why, .. } => told = Some(why),
             SignallingEvent::Closed { .. } => break,
             SignallingEvent::Message { .. } | SignallingEvent::Enrol { .. } => {} // of the good one
         }
     }
+    assert_eq!(told, Some(Unacceptable::Removed), "so that the daemon logs why");
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 mod mih;
 mod page;
 pub(super) mod pmip;
-pub(crate) mod sentence;
+mod sentence;
 mod tunnels;
 
 use std::process::ExitCode;

@@ -18,7 +18,7 @@ use segue_text::errors::Told;
 use segue_tunnel::host::LEAST_INNER;
 
 use super::finding::{Finding, ok, todo, told, unknown};
-use crate::cmd::control::sentence;
+use super::system::no_way_out;
 
 /// How long to wait for an anchor, and how long until it is asked again: satellites take 700 ms.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -184,11 +184,10 @@ pub(crate) fn reachability(
     answers.into_iter().map(line).collect()
 }
 
-/// The anchor is reached, and over no path do packets come back.
+/// Why a registered host has no path that works.
 pub(super) fn without_path(status: &Status<Tunnels>) -> Option<Finding> {
-    let none = status.body.paths.iter().all(|path| path.state != "up" && path.state != "unwatched");
-    let blocked = status.body.registered && !status.body.paths.is_empty() && none;
-    blocked.then(|| todo("paths", sentence::of(status).0))
+    let trouble = status.body.trouble.as_ref().filter(|_| status.body.registered)?;
+    Some(todo("paths", &*trouble.why))
 }
 
 /// The round trip of a version negotiation (RFC 9000, section 6).
@@ -496,13 +495,7 @@ pub(crate) fn anchor_ways(
         let ways = physical_candidates(interfaces, any);
         let out: Vec<&str> = ways.iter().map(|d| d.interface.name.as_str()).collect();
         if out.is_empty() {
-            let key = if v6 { "pool_v6" } else { "pool_v4" };
-            all.push(todo(
-                "way out",
-                format!(
-                    "{family}: this machine has no default route: add one, or set {key} = \"\""
-                ),
-            ));
+            all.push(no_way_out(v6));
             continue;
         }
         let network = pool.prefix();

@@ -200,6 +200,25 @@ pub(super) fn credentials(seen: &Membership) -> Finding {
     }
 }
 
+/// An anchor has a pool of a family that leads nowhere from here.
+pub(super) fn no_way_out(v6: bool) -> Finding {
+    const IPV6_OFF: &str = "/proc/sys/net/ipv6/conf/all/disable_ipv6";
+    // Nothing is there if the kernel has no IPv6.
+    let is_off = || std::fs::read_to_string(IPV6_OFF).map_or(true, |off| off.trim() != "0");
+    if v6 && is_off() {
+        return todo(
+            "way out",
+            "IPv6 is switched off on this machine, so that hosts reach nothing over it: sysctl \
+             net.ipv6.conf.all.disable_ipv6=0, or set pool_v6 = \"\"",
+        );
+    }
+    let (family, key) = if v6 { ("IPv6", "pool_v6") } else { ("IPv4", "pool_v4") };
+    todo(
+        "way out",
+        format!("{family}: this machine has no default route: add one, or set {key} = \"\""),
+    )
+}
+
 /// Whether the time of day is plausible.
 pub(super) fn clock() -> Finding {
     // From 2026, since the program was not built earlier, to 2100.

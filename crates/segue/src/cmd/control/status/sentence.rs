@@ -3,10 +3,9 @@
 use std::collections::BTreeSet;
 
 use segue_daemon::control::{PathStatus, Status, TunnelStatus, Tunnels};
-use segue_wire::TUNNEL_PORT;
 
 /// How it goes, in one sentence without a full stop, and whether that is well.
-pub(crate) fn of(status: &Status<Tunnels>) -> (String, bool) {
+pub(super) fn of(status: &Status<Tunnels>) -> (String, bool) {
     if status.head.role == "host" { host(status) } else { anchor(&status.body) }
 }
 
@@ -19,10 +18,13 @@ fn host(status: &Status<Tunnels>) -> (String, bool) {
     let up: BTreeSet<&str> = body.paths.iter().filter(|p| works(p)).map(|p| &*p.name).collect();
     if up.is_empty() {
         let said = match trouble {
-            _ if body.registered && !body.paths.is_empty() => blocked(body),
-            Some(why) if body.registered => why.into(),
+            Some(why) if body.registered => why.to_owned(),
             Some(why) => format!("not registered: {why}"),
             None if body.paths.is_empty() => "no network leads to the anchor".into(),
+            None if body.registered => {
+                let lost: Vec<String> = body.paths.iter().map(|path| lost(status, path)).collect();
+                format!("no path works: {}", lost.join("; "))
+            }
             None => "not registered yet".into(),
         };
         return (said, false);
@@ -44,16 +46,6 @@ fn host(status: &Status<Tunnels>) -> (String, bool) {
 
 fn works(path: &PathStatus) -> bool {
     path.state == "up" || path.state == "unwatched"
-}
-
-/// The anchor is reached, and no path.
-fn blocked(body: &TunnelStatus) -> String {
-    let anchor = body.anchor.as_deref().unwrap_or_default();
-    let port = anchor.parse::<std::net::SocketAddr>().map_or(TUNNEL_PORT, |anchor| anchor.port());
-    format!(
-        "registered, but no path works: the anchor's signalling answers and its UDP {port} does not; let UDP {port} \
-         through the firewalls at the anchor and on the way"
-    )
 }
 
 /// What became of a path.
@@ -144,7 +136,9 @@ mod tests {
             paths: vec![path("wifi", "setup")],
             ..TunnelStatus::default()
         };
-        assert!(of(&host_with(body.clone())).0.contains("let UDP 5105 through"));
+        assert_eq!(of(&host_with(body.clone())).0, "no path works: wifi setup");
+        body.trouble = trouble("let UDP 5105 through", false);
+        assert_eq!(of(&host_with(body.clone())).0, "let UDP 5105 through");
         body.registered = false;
         body.trouble = trouble("no answer", false);
         assert_eq!(of(&host_with(body.clone())).0, "not registered: no answer");
