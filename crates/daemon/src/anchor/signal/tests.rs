@@ -194,16 +194,17 @@ async fn a_host_that_was_removed_is_refused_by_tls() {
     let revoked = u8::from(rustls::AlertDescription::CertificateRevoked);
     let quinn::ConnectionError::ConnectionClosed(close) = &why else { panic!("{why}") };
     assert_eq!(close.error_code, quinn::TransportErrorCode::crypto(revoked), "{why}");
-    let mut told = None;
-    loop {
+    let told = loop {
         match events.recv().await.unwrap() {
             SignallingEvent::Connected { .. } => panic!("it is not let in"),
-            SignallingEvent::Unacceptable { why, .. } => told = Some(why),
-            SignallingEvent::Closed { .. } => break,
-            SignallingEvent::Message { .. } | SignallingEvent::Enrol { .. } => {} // of the good one
+            SignallingEvent::Unacceptable { why, .. } => break why,
+            // Of the good one.
+            SignallingEvent::Closed { .. }
+            | SignallingEvent::Message { .. }
+            | SignallingEvent::Enrol { .. } => {}
         }
-    }
-    assert_eq!(told, Some(Unacceptable::Removed), "so that the daemon logs why");
+    };
+    assert_eq!(told, Unacceptable::Removed, "so that the daemon logs why");
 }
 
 #[tokio::test]
