@@ -173,3 +173,26 @@ impl HandoffKey {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accesses_have_a_worth_where_that_counts_and_one_that_is_a_price() {
+        let keys = |price| {
+            Vec::from([WorthKeys { technology: None, gateway: None, price, preference: None }])
+        };
+        let all = |keys, schedule| WorthKeys::all(keys, schedule).map_err(|why| format!("{why:#}"));
+        assert_eq!(all(keys(Some(1.0)), ScheduleKey::Quality).unwrap()[0].worth.price, 1.0);
+        assert_eq!(all(Vec::new(), ScheduleKey::Static), Ok(Vec::new()));
+        for (keys, schedule, expected) in [
+            (keys(None), ScheduleKey::Hash, "counts with"),
+            (Vec::new(), ScheduleKey::Preferred, "needs an [[access]]"),
+            (keys(Some(-1.0)), ScheduleKey::Preferred, "price must be zero or more"),
+        ] {
+            let said = all(keys, schedule).unwrap_err();
+            assert!(said.contains(expected), "{said}");
+        }
+    }
+}

@@ -765,11 +765,6 @@ fn what_is_wrong_in_a_file_is_said_in_one_line() {
             "address = \"fd00::1\"\npool = \"2001:db8::/48\"\ngateways = [\"fd00::/16\"]\nschedule = \"preferred\"\n",
             "schedule = \"preferred\" needs an [[access]]",
         ),
-        (
-            "lma",
-            "address = \"fd00::1\"\npool = \"2001:db8::/48\"\ngateways = [\"fd00::/16\"]\n[[access]]\nprice = 1.0\n",
-            "[[access]] counts with schedule = \"preferred\" or",
-        ),
         ("mag", "anchor = \"fd00::1\"\nencapsulation = \"udp\"\n", "encapsulation: udp is for"),
         (
             "mag",

@@ -209,14 +209,7 @@ pub(super) fn lma(file: &LmaFile, settings: &Lma) -> Vec<Row> {
     let machine = &settings.machine;
     let nodes = file.nodes.as_ref();
     let nodes = nodes.map_or("all that gateways register".into(), |nodes| listed(nodes, "none"));
-    let schedule = match file.schedule.unwrap_or(ScheduleKey::Static) {
-        ScheduleKey::Static => "static: to the interface whose prefix they have",
-        ScheduleKey::Hash => "hash: by their addresses, ports and protocol",
-        ScheduleKey::Random => "random",
-        ScheduleKey::LeastLoaded => "least-loaded: to the interface with the fewest flows",
-        ScheduleKey::Preferred => "preferred: to the cheapest interface, then to the preferred one",
-        ScheduleKey::Quality => "quality: to the interface that serves the flow's class best",
-    };
+    let schedule = schedule(file.schedule.unwrap_or(ScheduleKey::Static));
     let measured =
         machine.keepalive.as_ref().map_or("gateways are not measured".into(), |probed| {
             format!("every {}, {} lost: not reached", probed.t_ka, probed.k)
@@ -280,6 +273,18 @@ pub(super) fn lma(file: &LmaFile, settings: &Lma) -> Vec<Row> {
     let given = [file.interfaces.is_none(), file.control.is_none(), file.control_group.is_none()];
     rows.extend(common(&settings.common, "all that are up", file.control_group.as_deref(), given));
     rows
+}
+
+/// How flows are placed.
+fn schedule(key: ScheduleKey) -> &'static str {
+    match key {
+        ScheduleKey::Static => "static: to the interface whose prefix they have",
+        ScheduleKey::Hash => "hash: by their addresses, ports and protocol",
+        ScheduleKey::Random => "random",
+        ScheduleKey::LeastLoaded => "least-loaded: to the interface with the fewest flows",
+        ScheduleKey::Preferred => "preferred: to the cheapest interface, then to the preferred one",
+        ScheduleKey::Quality => "quality: to the interface that serves the flow's class best",
+    }
 }
 
 /// What accesses are worth to an anchor.
