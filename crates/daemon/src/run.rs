@@ -363,7 +363,7 @@ async fn serve<R: Role>(
                 manager.alive();
                 role.on_heartbeat()?;
                 beats += 1;
-                if beats % SAMPLED == 0 {
+                if beats.is_multiple_of(SAMPLED) {
                     sample(role);
                 }
             }

@@ -298,10 +298,7 @@ impl LmaFile {
         let longest = span(self.lifetime, default.longest.span());
         check_lifetime("lifetime", longest)?;
         let max_flows = max_flows(self.max_flows, default.max_flows)?;
-        let flow_idle = span(self.flow_idle, Span::from_secs(60));
-        if flow_idle < Span::from_secs(1) {
-            bail!("flow_idle must be 1s or longer");
-        }
+        let flow_idle = flow_idle(self.flow_idle)?;
         let listens = |keys: MihKeys| keys.listens(("pmip-lma", instance), mih::of_all_links());
         let mih = self.mih.map(listens).transpose()?;
         let state = self.state.unwrap_or_else(|| super::state("pmip-lma", instance));
@@ -454,6 +451,14 @@ fn common(
 ) -> anyhow::Result<Common> {
     let (interfaces, control_group) = (super::interfaces(interfaces)?, super::group(group)?);
     Ok(Common { interfaces, control, control_group, metrics: super::metrics(metrics)?, history })
+}
+
+fn flow_idle(key: Option<Duration>) -> anyhow::Result<Span> {
+    let idle = key.map_or(Span::from_secs(60), |Duration(span)| span);
+    if idle < Span::from_secs(1) {
+        bail!("flow_idle must be 1s or longer");
+    }
+    Ok(idle)
 }
 
 fn check_lifetimes(lifetime: &Lifetimes) -> anyhow::Result<()> {
