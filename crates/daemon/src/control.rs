@@ -26,18 +26,22 @@ use tracing::{debug, warn};
 
 pub mod any;
 mod events;
+mod filter;
 mod metrics;
 mod place;
+mod sample;
 pub mod tunnels;
 
 pub use any::{Any, expecting};
 pub use events::{EventRecord, EventsPage, News};
+pub use filter::FilterStatus;
 pub(crate) use metrics::{page, refused};
 pub use place::Place;
+pub use sample::{PathSample, WifiStatus};
 pub use tunnels::{
-    Count, EnrolmentStatus, FilterStatus, FlowStatus, FlowsPage, HostStatus, LossStatus,
-    PathSample, PathStatus, TranslatorStatus, TroubleStatus, TunnelAnswer, TunnelEvent,
-    TunnelRequest, TunnelStatus, Tunnels, WhyStatus, WifiStatus,
+    Count, EnrolmentStatus, FlowStatus, FlowsPage, HostStatus, LossStatus, PathStatus,
+    TranslatorStatus, TroubleStatus, TunnelAnswer, TunnelEvent, TunnelRequest, TunnelStatus,
+    Tunnels, WhyStatus,
 };
 
 /// A daemon's refusal of an unauthorised client.

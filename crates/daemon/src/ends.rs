@@ -15,9 +15,9 @@ use tokio::sync::mpsc;
 
 use crate::control::TunnelStatus;
 use crate::engine::{Engine, Queue, ToLoop};
-use crate::events::Trouble;
 use crate::packets::{self, Opened, Packets};
 use crate::shares::Shares;
+use crate::trouble::Trouble;
 use crate::{routers, turns};
 
 /// Routers' messages in a turn.

@@ -7,7 +7,7 @@ use anyhow::bail;
 use segue_clock::Time;
 use segue_ip::{Datagram, Forward, Input, Output};
 
-use crate::events::Trouble;
+use crate::trouble::Trouble;
 
 /// A machine over what is below it: that of an end of tunnels over a packet path ([`crate::ends::TunnelEnd`]).
 pub trait Engine {

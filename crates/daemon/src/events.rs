@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 
 use segue_clock::{Span, Time};
-use segue_text::errors::Told;
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
 use crate::control::{EventCounts, EventRecord, EventsPage, News, Vocabulary};
 use crate::history::History;
@@ -183,32 +182,6 @@ impl<V: Vocabulary> Events<V> {
     /// The same as a page, for a client that continues from there later.
     pub fn page(&self, now: Time, number: u64) -> EventsPage<V> {
         EventsPage { events: self.since(number), next: self.next, now_ns: now.0 }
-    }
-}
-
-/// Logs failures, at most once a second: an error that repeats with every packet must not fill the
-/// log.
-#[derive(Default)]
-pub struct Trouble {
-    last: Option<Time>,
-}
-
-impl Trouble {
-    /// Logs what went wrong, if anything did.
-    pub fn note(&mut self, now: Time, result: Result<(), impl Into<anyhow::Error>>) {
-        if let Err(error) = result {
-            self.tell(now, &error.into());
-        }
-    }
-
-    /// Logs an error.
-    pub fn tell(&mut self, now: Time, error: &anyhow::Error) {
-        if self.last.is_some_and(|last| now.since(last) < Span::from_secs(1)) {
-            debug!("{}", Told(error));
-            return;
-        }
-        self.last = Some(now);
-        warn!("{}", Told(error));
     }
 }
 

@@ -18,8 +18,8 @@ use segue_linux::clock::monotonic;
 use serde_json::{Map, Value};
 use tracing::warn;
 
-use crate::events::Trouble;
 pub use crate::settings::History as Settings;
+use crate::trouble::Trouble;
 
 /// Lines that wait for the disk; more are lost, and counted.
 const WAITING: usize = 4_096;

@@ -46,6 +46,7 @@ pub mod stamp;
 pub mod stations;
 pub mod status;
 pub mod streams;
+pub mod trouble;
 pub mod turns;
 pub mod wall;
 pub mod ways;

@@ -20,8 +20,8 @@ use segue_wire::DropReason;
 use tokio::sync::mpsc;
 use tracing::{debug, error, info, warn};
 
-use super::events::Trouble;
 use super::shares::Shares;
+use super::trouble::Trouble;
 use super::turns;
 use crate::settings::{Choice, Tunnel};
 

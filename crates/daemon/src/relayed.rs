@@ -17,12 +17,12 @@ use tokio::sync::mpsc;
 use tracing::{info, warn};
 
 use crate::engine::{Engine, Queue, ToLoop};
-use crate::events::Trouble;
 use crate::fitted::Fitted;
 use crate::packets::MARK;
 use crate::routers;
 use crate::settings::{self, Choice};
 use crate::sockets::{Arrivals, Sockets};
+use crate::trouble::Trouble;
 use crate::turns;
 
 /// First packets of flows that wait for the daemon; more are dropped.

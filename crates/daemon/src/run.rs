@@ -12,7 +12,8 @@ use segue_linux::clock::monotonic;
 use segue_linux::monitor::{Change, Device, Monitor, RouterOptions};
 use tokio::sync::{mpsc, oneshot};
 
-use super::events::{Events, Trouble};
+use super::events::Events;
+use super::trouble::Trouble;
 use super::turns::{Sources, Work};
 use super::{check_interfaces, check_permission, scrape, termination, until};
 use crate::control::{self, Asked, Head, Request, Response, Status, Vocabulary};

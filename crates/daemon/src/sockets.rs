@@ -22,11 +22,11 @@ use tokio::net::UdpSocket;
 use tracing::debug;
 
 use crate::engine::{Engine, Queue, ToLoop};
-use crate::events::Trouble;
 use crate::fair::{Dropped, Fair};
 use crate::pmip::leading;
 use crate::shield::Shield;
 use crate::streams::{Allowed, Arrived, Length, Streams, TCP};
+use crate::trouble::Trouble;
 
 /// The protocol number of UDP.
 const UDP: u8 = 17;

@@ -1,7 +1,6 @@
 //! The words of hosts and anchors on their control sockets.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::Path;
 
 use anyhow::bail;
@@ -11,6 +10,7 @@ use segue_tunnel::{Report, Takes};
 use serde::{Deserialize, Serialize};
 
 use super::{Client, NO_SENSE, News, Request, Response, Status, Vocabulary, expecting};
+use super::{FilterStatus, PathSample, WifiStatus};
 use crate::locator::Locator;
 
 /// The roles that speak these.
@@ -142,44 +142,6 @@ pub struct TranslatorStatus {
     pub learned: Option<String>,
     /// Why none is known.
     pub why: Option<String>,
-}
-
-/// A path drops the data of a flow while probes pass.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct FilterStatus {
-    /// The flow, as it leaves the host.
-    pub flow: String,
-    /// The path.
-    pub path: String,
-    /// `up` or `down`.
-    pub direction: String,
-    /// Packets of the flow that were counted.
-    pub sent: u64,
-    /// Lost of those.
-    pub lost: u64,
-    /// Seconds since it was found.
-    pub ago_s: f64,
-    /// The path that the flow uses; the same where there is no other.
-    pub uses: Option<String>,
-}
-
-/// One sentence, without a full stop.
-impl fmt::Display for FilterStatus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let FilterStatus { flow, path, direction, sent, lost, ago_s, uses } = self;
-        write!(
-            f,
-            "{path} drops {flow} {direction}: lost {lost} of {sent} packets {ago_s:.0} s ago"
-        )?;
-        write!(f, " while probes passed")?;
-        match uses {
-            Some(uses) if uses == path => {
-                write!(f, "; the flow stays: there is no other path, or an operator bound it")
-            }
-            Some(uses) => write!(f, "; the flow uses {uses}"),
-            None => Ok(()),
-        }
-    }
 }
 
 /// Why the anchor is not reached.
@@ -480,63 +442,6 @@ pub struct TunnelEvent {
     /// `sample` and `wifi`: the access point. Only of paths over Wi-Fi.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wifi: Option<WifiStatus>,
-}
-
-/// How a path does, for the log of events.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct PathSample {
-    /// Its state, as `segue paths` shows it.
-    pub state: String,
-    /// Its shortest average of round-trip times in milliseconds; none before there is a measurement.
-    pub rtt_ms: Option<f64>,
-    /// Its shortest average of loss towards the anchor, a share.
-    pub loss_up: Option<f64>,
-    /// The same towards the host.
-    pub loss_down: Option<f64>,
-}
-
-/// An access point, as the host's station hears it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct WifiStatus {
-    /// Its address (BSSID).
-    pub access_point: String,
-    /// Strength of its signal.
-    pub signal_dbm: Option<i16>,
-    /// Data rate to it.
-    pub rate_kbps: Option<u32>,
-}
-
-/// As in a sentence.
-impl fmt::Display for WifiStatus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.access_point)?;
-        self.signal_dbm.map_or(Ok(()), |dbm| write!(f, " at {dbm} dBm"))
-    }
-}
-
-impl PathSample {
-    /// Of a path as it is now.
-    pub fn of(path: &PathStatus) -> PathSample {
-        let first = |values: &[f64]| values.first().copied();
-        PathSample {
-            state: path.shown_state().to_owned(),
-            rtt_ms: first(&path.rtt_ms),
-            loss_up: first(&path.owl_up),
-            loss_down: first(&path.owl_down),
-        }
-    }
-}
-
-/// As in a sentence.
-impl fmt::Display for PathSample {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.state)?;
-        self.rtt_ms.map_or(Ok(()), |rtt| write!(f, ", {rtt:.1} ms"))?;
-        for (loss, way) in [(self.loss_up, "up"), (self.loss_down, "down")] {
-            loss.map_or(Ok(()), |loss| write!(f, ", loses {:.1} % {way}", loss * 100.0))?;
-        }
-        Ok(())
-    }
 }
 
 impl News<TunnelEvent> for Report {
