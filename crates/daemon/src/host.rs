@@ -268,7 +268,7 @@ impl Role for Daemon {
             self.seen.iter().map(|d| (&*d.interface.name, d.interface.index)).collect();
         let paths = self.core.end.status(&self.settings.tunnel.device).paths;
         let of = |path: PathStatus| {
-            let sample = PathSample::of(&path);
+            let sample = PathSample::from(&path);
             let wifi = indices.get(&*path.name).and_then(|index| self.stations.of(*index)).cloned();
             let at = wifi.iter().map(|wifi| format!(", access point {wifi}")).collect::<String>();
             let text = format!("path {}: {sample}{at}", path.name);

@@ -4,8 +4,6 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::PathStatus;
-
 /// How a path does, for the log of events.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PathSample {
@@ -35,19 +33,6 @@ impl fmt::Display for WifiStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.access_point)?;
         self.signal_dbm.map_or(Ok(()), |dbm| write!(f, " at {dbm} dBm"))
-    }
-}
-
-impl PathSample {
-    /// Of a path as it is now.
-    pub fn of(path: &PathStatus) -> PathSample {
-        let first = |values: &[f64]| values.first().copied();
-        PathSample {
-            state: path.shown_state().to_owned(),
-            rtt_ms: first(&path.rtt_ms),
-            loss_up: first(&path.owl_up),
-            loss_down: first(&path.owl_down),
-        }
     }
 }
 

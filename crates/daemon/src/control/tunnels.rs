@@ -444,6 +444,18 @@ pub struct TunnelEvent {
     pub wifi: Option<WifiStatus>,
 }
 
+impl From<&PathStatus> for PathSample {
+    fn from(path: &PathStatus) -> PathSample {
+        let first = |values: &[f64]| values.first().copied();
+        PathSample {
+            state: path.shown_state().to_owned(),
+            rtt_ms: first(&path.rtt_ms),
+            loss_up: first(&path.owl_up),
+            loss_down: first(&path.owl_down),
+        }
+    }
+}
+
 impl News<TunnelEvent> for Report {
     fn kind(&self) -> &'static str {
         self.kind()
