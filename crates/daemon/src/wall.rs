@@ -1,4 +1,4 @@
-//! The clocks by which events are told, and what happens to them: the time of day is set, or the machine sleeps.
+//! The clocks that date events, and their jumps: somebody sets the time of day, or the machine sleeps.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use segue_clock::{Span, Time};
 use segue_linux::clock;
 use segue_text::units;
 
-/// What the clocks show at one moment.
+/// The three clocks at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
     /// The machine's clock, which stands still while the machine is suspended.
@@ -38,7 +38,7 @@ impl Reading {
 /// Less than this is a clock that is steered, or a slow look at three clocks.
 const NOTICED: Span = Span::from_millis(500);
 
-/// What happened to the clocks between two readings.
+/// A jump of the clocks between two readings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Jump {
     /// The machine was suspended for this long.
@@ -62,7 +62,7 @@ impl fmt::Display for Jump {
 }
 
 impl Jump {
-    /// What happened from one reading to a later one: first the sleep, then the setting of the clock.
+    /// The jumps from one reading to a later one: first the sleep, then the setting of the clock.
     pub fn between(before: &Reading, after: &Reading) -> impl Iterator<Item = Jump> + use<> {
         let passed = after.boot.since(before.boot);
         let slept = Span(passed.0.saturating_sub(after.monotonic.since(before.monotonic).0));

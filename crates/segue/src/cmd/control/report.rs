@@ -1,4 +1,4 @@
-//! `segue report`: a page with plots of what a daemon's log of events has, for whoever asks why it was bad an hour ago.
+//! `segue report`: makes a page with plots from a daemon's log of events. It answers why things were bad an hour ago.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -40,7 +40,7 @@ pub struct ReportArgs {
 const USUAL: Span = Span::from_secs(3_600);
 /// Most events in the page's table.
 const LISTED: usize = 500;
-/// Most moves and clock changes that figures mark: more would hide what they mark.
+/// Figures mark at most this many moves and jumps of the clock. More marks would hide the curves.
 const MARKED: usize = 12;
 /// Without a sample for this long, in minutes, a line ends.
 const BREAK: f64 = 0.5;
@@ -162,7 +162,7 @@ fn marks(events: &[&EventRecord<Any>], time: &Times) -> Vec<Mark> {
     if marks.len() > MARKED { Vec::new() } else { marks }
 }
 
-/// What each path's state was when, and where each class of flows went.
+/// A row with the states of each path, and one with the path of each class of flows.
 fn rows(records: &[EventRecord<Any>], time: &Times) -> Vec<Band> {
     let mut paths: BTreeMap<&str, Vec<(f64, &str)>> = BTreeMap::new();
     let mut classes: BTreeMap<&str, Vec<(f64, &str)>> = BTreeMap::new();
