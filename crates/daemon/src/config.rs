@@ -74,7 +74,14 @@ fn history(
     if megabytes > 10_000 {
         bail!("history_mb: {megabytes} must lie between 0 and 10000");
     }
-    let (path, bytes) = (state.with_extension("events"), u64::from(megabytes) * 1_000_000);
+    // Names of states that differ give different names.
+    let mut name = state.to_owned();
+    if state.extension().is_some_and(|extension| extension == "db") {
+        name.set_extension("");
+    }
+    let mut path = name.into_os_string();
+    path.push(".events");
+    let (path, bytes) = (PathBuf::from(path), u64::from(megabytes) * 1_000_000);
     Ok((megabytes > 0).then_some(History { path, keep, bytes }))
 }
 
@@ -145,5 +152,22 @@ impl Visitor<'_> for OnPortVisitor {
 impl<'de> Deserialize<'de> for OnPort {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(OnPortVisitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_state_has_a_log_of_its_own() {
+        let log = |state: &str| {
+            let log = history(None, None, Path::new(state)).unwrap().unwrap();
+            log.path.to_str().unwrap().to_owned()
+        };
+        assert_eq!(log("/var/lib/segue/host.db"), "/var/lib/segue/host.events");
+        assert_eq!(log("/srv/site.1"), "/srv/site.1.events");
+        assert_eq!(log("/srv/host.events"), "/srv/host.events.events");
+        assert!(history(None, Some(0), Path::new("/srv/host.db")).unwrap().is_none());
     }
 }

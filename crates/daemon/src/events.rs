@@ -21,6 +21,8 @@ const PACE: Span = Span::from_millis(500);
 /// Burst of events of all hosts that are logged, and the time between two beyond it: a crowd of hosts fills no disk.
 const LOGGED_AT_ONCE: u32 = 1_000;
 const LOGGED_PACE: Span = Span::from_millis(20);
+/// The same of those that go to the log of events: half of its bound holds a day of them.
+const WRITTEN_PACE: Span = Span::from_secs(5);
 /// Hosts whose pace is remembered before those with a full allowance are forgotten.
 const HOSTS: usize = 1_024;
 
@@ -34,6 +36,9 @@ pub struct Events<V: Vocabulary> {
     /// Events that are kept and were not logged.
     unlogged: u64,
     history: Option<History>,
+    written: segue_mobility::Pace,
+    /// Events that went to no log.
+    unwritten: u64,
     /// The clocks as they were last looked at.
     seen: Option<Reading>,
     /// How many there were, by kind and cause; also those that were not told.
@@ -58,6 +63,8 @@ impl<V: Vocabulary> Default for Events<V> {
             logged: segue_mobility::Pace::default(),
             unlogged: 0,
             history: None,
+            written: segue_mobility::Pace::default(),
+            unwritten: 0,
             seen: None,
             counts: EventCounts::new(),
         }
@@ -116,6 +123,21 @@ impl<V: Vocabulary> Events<V> {
         }
     }
 
+    /// Writes an event to the log, unless there are too many: a crowd must not push the day before out of it.
+    fn write_event(&mut self, at: &Reading, record: &EventRecord<V>) {
+        let Some(history) = &mut self.history else { return };
+        if !self.written.take(at.monotonic, WRITTEN_PACE, LOGGED_AT_ONCE) {
+            self.unwritten += 1;
+            return;
+        }
+        history.put(at.wall_ns, record);
+        let unwritten = std::mem::take(&mut self.unwritten);
+        if unwritten > 0 {
+            let text = format!("{unwritten} events were not written, there were too many");
+            self.write(at, "unwritten", text, V::Event::default());
+        }
+    }
+
     fn count(&mut self, kind: &str, cause: &str) {
         let of = self.counts.entry(kind.to_owned()).or_default();
         *of.entry(cause.to_owned()).or_default() += 1;
@@ -128,9 +150,7 @@ impl<V: Vocabulary> Events<V> {
 
     fn keep(&mut self, at: &Reading, kind: &str, host: String, text: String, about: V::Event) {
         let record = EventRecord::new(at, self.next, kind, host, text, about);
-        if let Some(history) = &mut self.history {
-            history.put(at.wall_ns, &record);
-        }
+        self.write_event(at, &record);
         self.kept.push_back(record);
         self.next += 1;
         if self.kept.len() > KEPT {
@@ -249,6 +269,28 @@ mod tests {
         assert!((5_990..=6_002).contains(&logged), "{logged}");
         assert_eq!(events.next(), 100_000);
         assert_eq!(events.since(0).len(), KEPT);
+    }
+
+    #[test]
+    fn events_of_very_many_hosts_leave_the_day_before_in_the_log() {
+        let files = tempfile::tempdir().unwrap();
+        let path = files.path().join("anchor.events");
+        let (keep, bytes) = (Span::from_secs(86_400), 10_000_000);
+        let settings = crate::history::Settings { path: path.clone(), keep, bytes };
+        let mut events = Events::<Tunnels>::default();
+        events.write_to(History::start(&settings).unwrap());
+        let gone = |host: String| Report::Gone { host };
+        events.note(&at(Time(0)), &gone("before".into()));
+        for n in 0..100_000u64 {
+            events.note(&at(Time(1_000_000_000 + n * 1_000_000)), &gone(format!("host-{n}")));
+        }
+        events.note(&at(Time(200_000_000_000)), &gone("after".into()));
+        drop(events);
+        let written = crate::history::read(&path, 0).unwrap();
+        let text = |n: usize| written[n]["text"].as_str().unwrap();
+        assert_eq!(text(0), "before: gone");
+        assert!((1_000..1_030).contains(&written.len()), "{}", written.len());
+        assert!(text(written.len() - 1).ends_with("events were not written, there were too many"));
     }
 
     #[test]

@@ -65,6 +65,9 @@ impl History {
         let sent = self.lines.as_ref().is_some_and(|to| to.try_send((wall_ns, line)).is_ok());
         if !sent {
             self.lost += 1;
+            if self.lost == 1 {
+                warn!("the log of events loses lines: the disk is too slow");
+            }
         } else if self.lost > 0 {
             warn!("the log of events lacks {}: the disk was too slow", self.lost);
             self.lost = 0;
@@ -111,6 +114,14 @@ impl Log {
         Ok(Log { settings: settings.clone(), file, bytes, began, broken, trouble })
     }
 
+    /// Whether the file that is written is the one at the log's place.
+    fn is_in_place(&self) -> bool {
+        let identity = |found: std::fs::Metadata| (found.dev(), found.ino());
+        let own = self.file.metadata().map(identity);
+        let there = std::fs::symlink_metadata(&self.settings.path).map(identity);
+        matches!((own, there), (Ok(own), Ok(there)) if own == there)
+    }
+
     fn take_all(&mut self, lines: &Receiver<Line>) {
         while let Ok((at, line)) = lines.recv() {
             if let Err(error) = self.add(at, &line) {
@@ -122,11 +133,15 @@ impl Log {
     }
 
     fn add(&mut self, at: u64, line: &[u8]) -> std::io::Result<()> {
-        let is_old = self.began.is_some_and(|began| began + self.settings.keep.0 < at);
+        if !self.is_in_place() {
+            // Somebody has moved or removed it, or it could not be made anew.
+            *self = Log::open(&self.settings)?;
+        }
+        let keep = self.settings.keep.0;
+        let is_old = self.began.is_some_and(|began| began.saturating_add(keep) < at);
         if self.bytes > 0 && (is_old || self.bytes + line.len() as u64 > self.settings.bytes / 2) {
             std::fs::rename(&self.settings.path, older(&self.settings.path))?;
-            self.file = append(&self.settings.path)?;
-            (self.bytes, self.began, self.broken) = (0, None, false);
+            *self = Log::open(&self.settings)?;
         }
         if self.broken {
             self.file.write_all(b"\n")?;
@@ -253,6 +268,24 @@ mod tests {
         assert!(kept.len() > 40, "{}", kept.len());
         let first = kept[0];
         assert!(kept.iter().copied().eq(first..=1_000), "{kept:?}");
+    }
+
+    #[test]
+    fn a_log_that_somebody_moves_away_is_made_anew() {
+        let files = tempfile::tempdir().unwrap();
+        let settings = settings(files.path(), 1_000_000);
+        let mut log = Log::open(&settings).unwrap();
+        let mut add = |second: u64| {
+            let line = serde_json::to_string(&record(second)).unwrap() + "\n";
+            log.add(second * 1_000_000_000, line.as_bytes()).unwrap();
+        };
+        add(1);
+        std::fs::rename(&settings.path, files.path().join("elsewhere")).unwrap();
+        add(2);
+        std::fs::remove_file(&settings.path).unwrap();
+        // As old as what asks for another file.
+        add(9_000);
+        assert_eq!(seconds(&settings, 0), [9_000]);
     }
 
     #[test]

@@ -177,7 +177,10 @@ impl Role for Daemon {
     fn on_heartbeat(&mut self) -> anyhow::Result<()> {
         self.expire_translators()?;
         self.signalling.set_blocked(self.blocked());
-        for (text, path, wifi) in self.stations.look(&self.seen) {
+        // An interface that serves others as an access point has no path.
+        let paths: BTreeSet<&str> = self.core.end.machine.paths().map(|(_, p)| p.name()).collect();
+        let used = self.seen.iter().filter(|device| paths.contains(&*device.interface.name));
+        for (text, path, wifi) in self.stations.look(used) {
             let about = TunnelEvent { path, wifi, ..TunnelEvent::default() };
             self.core.events.tell(&Reading::now(), "wifi", text, about);
         }

@@ -18,7 +18,7 @@ use super::turns::{Sources, Work};
 use super::{check_interfaces, check_permission, scrape, termination, until};
 use crate::control::{self, Asked, Head, Request, Response, Status, Vocabulary};
 use crate::engine::{Engine, ToLoop};
-use crate::history::History;
+use crate::history::{self, History};
 use crate::kept::Kept;
 use crate::ledger::{Entry, Ledger};
 use crate::notify::Manager;
@@ -29,6 +29,8 @@ use crate::wall::Reading;
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// In how many of them how things are is written to the log of events.
 const SAMPLED: u64 = 10;
+/// In how many of them a log of events that could not be opened is tried again.
+const LOG_TRIED: u64 = 60;
 /// Requests over the control socket that wait; more wait in their connections.
 const ASKED: usize = 16;
 
@@ -310,20 +312,29 @@ pub async fn run<R: Role>(settings: R::Settings) -> anyhow::Result<()> {
     let mut control = control::Server::start(&common.control, common.control_group, asked_in)?;
     let (signalling, signalled) = mpsc::channel(R::SIGNALLED);
     let (mut role, packets) = R::start(settings, signalling)?;
-    let core = role.core();
-    match common.history.as_ref().map(History::start).transpose() {
-        Ok(history) => history.into_iter().for_each(|history| core.events.write_to(history)),
-        Err(error) => core.trouble.tell(monotonic(), &error),
-    }
-    mark(&mut role, "started");
+    open_log(&mut role, common.history.as_ref());
     role.on_interfaces(monitor.current())?;
     let sources = Sources::new(packets, signalled, asked, monitor);
     let manager = Manager::of_process();
     manager.ready();
-    serve(&mut role, &mut interrupt, (&mut control, &manager), sources).await?;
+    let keeping = (&mut control, &manager, common.history.as_ref());
+    serve(&mut role, &mut interrupt, keeping, sources).await?;
     manager.stopping();
     mark(&mut role, "stopped");
     role.stop().await
+}
+
+/// Opens the log of events, if there is to be one and it is not open.
+fn open_log<R: Role>(role: &mut R, settings: Option<&history::Settings>) {
+    let core = role.core();
+    let Some(settings) = settings.filter(|_| core.events.log().is_none()) else { return };
+    match History::start(settings) {
+        Ok(history) => {
+            core.events.write_to(history);
+            mark(role, "started");
+        }
+        Err(error) => core.trouble.tell(monotonic(), &error),
+    }
 }
 
 /// Writes to the log of events that the daemon starts or stops: one that was killed only starts.
@@ -343,7 +354,7 @@ fn sample<R: Role>(role: &mut R) {
 async fn serve<R: Role>(
     role: &mut R,
     interrupt: &mut mpsc::Receiver<()>,
-    (control, manager): (&mut control::Server, &Manager),
+    (control, manager, log): (&mut control::Server, &Manager, Option<&history::Settings>),
     mut sources: Sources<<R::Engine as Engine>::Queue, R::Signalling, R::Words>,
 ) -> anyhow::Result<()> {
     let mut heartbeat = tokio::time::interval(HEARTBEAT);
@@ -366,6 +377,9 @@ async fn serve<R: Role>(
                 beats += 1;
                 if beats.is_multiple_of(SAMPLED) {
                     sample(role);
+                }
+                if beats.is_multiple_of(LOG_TRIED) {
+                    open_log(role, log);
                 }
             }
             () = until(deadline) => {

@@ -19,7 +19,7 @@ use rustls::time_provider::TimeProvider;
 use rustls::{AlertDescription, ClientConfig, ConfigBuilder, RootCertStore, ServerConfig};
 use segue_linux::clock::realtime_s;
 use segue_text::errors::Told;
-use segue_text::units::date;
+use segue_text::units::day;
 use segue_wire::enrol;
 use segue_wire::signal::{self, ALPN};
 use serde::{Deserialize, Serialize};
@@ -269,7 +269,7 @@ pub fn why_ended(error: &ConnectionError) -> String {
         {
             format!(
                 "the anchor's certificate is not valid at this host's time, {}: set the clock",
-                date(realtime_s())
+                day(realtime_s())
             )
         }
         ConnectionError::ConnectionClosed(_) | ConnectionError::ApplicationClosed(_) => {

@@ -72,6 +72,12 @@ pub fn date(s: u64) -> String {
     )
 }
 
+/// The date alone, from seconds since 1970.
+#[must_use]
+pub fn day(s: u64) -> String {
+    date(s).split(' ').next().unwrap_or_default().to_owned()
+}
+
 /// A ratio between 0 and 1, such as `5%` or `0.05`.
 ///
 /// # Errors

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use segue_store::{Embedded, Store, StoreExt, Write};
-use segue_text::units::date;
+use segue_text::units::{date, day};
 use segue_wire::enrol::{ENROL_VERSION, ToEnrol};
 use serde::{Deserialize, Serialize};
 
@@ -227,7 +227,7 @@ impl Member {
                 "the anchor says that the certificate of this host has expired, and it is good until {}: the clock of \
                  the anchor or of this host, where it is {}, is wrong; set it",
                 date(until_s),
-                date(now_s)
+                day(now_s)
             );
         }
         format!(

@@ -17,9 +17,12 @@ pub(super) struct Stations {
 impl Stations {
     /// Looks at the interfaces. Returns those that have come to another access point, or have left theirs: a sentence,
     /// the interface's name, and where it is now.
-    pub(super) fn look(&mut self, all: &[Device]) -> Vec<(String, String, Option<WifiStatus>)> {
+    pub(super) fn look<'a>(
+        &mut self,
+        all: impl Iterator<Item = &'a Device>,
+    ) -> Vec<(String, String, Option<WifiStatus>)> {
         let wireless: Vec<&Device> =
-            all.iter().filter(|device| is_wireless(&device.interface.name)).collect();
+            all.filter(|device| is_wireless(&device.interface.name)).collect();
         // Without one, the kernel may have no Wi-Fi to ask.
         let wifi = if wireless.is_empty() { None } else { Wifi::open().ok() };
         let mut changes = Vec::new();

@@ -12,13 +12,14 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::quality::{LinkStatus, QualityStatus};
 use crate::control::Place;
 
-/// Lines that wait for a connection; one that does not read them loses the connection.
-const WAITING: usize = 65_536;
+/// Lines that wait for a connection; one that does not read them loses the connection. A gateway that is lost moves as many
+/// flows as there may be by default, at once.
+const WAITING: usize = 262_144;
 /// Connections at a time.
 const CONNECTIONS: usize = 16;
 /// Longest line in bytes.
@@ -264,7 +265,9 @@ impl Decisions {
     pub fn connected(&mut self, number: u64, to: mpsc::Sender<Told>, present: Vec<Told>) {
         info!("decisions: somebody has connected");
         let fits = present.into_iter().all(|told| to.try_send(told).is_ok());
-        if fits {
+        if !fits {
+            warn!("decisions: a connection is closed, there are more flows than may wait for it");
+        } else {
             self.connected.insert(number, Connected { to, decides: false });
         }
     }

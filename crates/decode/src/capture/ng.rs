@@ -6,6 +6,8 @@ use anyhow::{Context, bail};
 
 use super::input::{Input, LinkType, PACKET_MAX, PCAPNG, Packet, Time};
 
+/// Most interfaces of a section: their list is all that grows with a capture.
+const INTERFACES_MAX: usize = 65_536;
 const INTERFACE: u32 = 1;
 const OBSOLETE_PACKET: u32 = 2;
 const SIMPLE_PACKET: u32 = 3;
@@ -57,6 +59,9 @@ impl Section {
             let block = input.take(body)?;
             input.skip(4)?;
             if kind == INTERFACE {
+                if self.interfaces.len() == INTERFACES_MAX {
+                    bail!("a section of the capture has more than {INTERFACES_MAX} interfaces");
+                }
                 self.interfaces.push(interface(&block, input).context("a short interface")?);
             } else {
                 return self.packet(number, kind, &block, input).map(Some);

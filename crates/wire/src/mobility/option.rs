@@ -276,8 +276,13 @@ pub(super) fn parse_lossy(bytes: &[u8]) -> Vec<MobilityOption> {
             ),
             Some(Err(error)) => {
                 // Padding may stand between the place and the option.
-                let kind = rest.iter().find(|octet| **octet != 0).copied().unwrap_or_default();
-                options.push(malformed(kind, rest.get(2..).unwrap_or_default(), error));
+                let padding = rest.iter().take_while(|octet| **octet == 0).count();
+                let (kind, data) = match &rest[padding..] {
+                    [kind, _, data @ ..] => (*kind, data),
+                    [kind] => (*kind, &[][..]),
+                    [] => (0, &[][..]),
+                };
+                options.push(malformed(kind, data, error));
             }
             None => return options,
         }

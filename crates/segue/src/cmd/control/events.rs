@@ -28,7 +28,7 @@ pub struct EventsArgs {
     #[arg(long)]
     samples: bool,
     /// Continue with new events, until Ctrl-C
-    #[arg(short, long)]
+    #[arg(short, long, conflicts_with = "log")]
     follow: bool,
     /// Start with the last COUNT events
     #[arg(short = 'n', long, value_name = "COUNT")]
@@ -45,7 +45,8 @@ const EVERY: Span = Span::from_millis(250);
 pub fn events(args: EventsArgs) -> anyhow::Result<ExitCode> {
     let signals = StopSignals::take()?;
     let mut page = if args.past.is_wanted() || args.samples {
-        let mut events = args.past.read(&args.which, history::KEEP)?;
+        let logged = args.past.read(&args.which, history::KEEP)?;
+        let mut events: Vec<_> = logged.into_iter().map(|logged| logged.record).collect();
         let next = next_after(&events);
         events.retain(|event| args.samples || event.kind != "sample");
         EventsPage { events, next, now_ns: 0 }
@@ -90,8 +91,12 @@ pub fn events(args: EventsArgs) -> anyhow::Result<ExitCode> {
 /// Number of the first event of a running daemon that its log did not have yet.
 fn next_after(log: &[EventRecord<Any>]) -> u64 {
     let own = log.iter().rev().take_while(|event| event.kind != "started");
-    let event = own.filter(|event| !matches!(&*event.kind, "sample" | "stopped"));
-    event.map(|event| event.number + 1).max().unwrap_or(0)
+    // What is no event has the number of the next one.
+    let next = |event: &EventRecord<Any>| match &*event.kind {
+        "sample" | "stopped" | "unwritten" => event.number,
+        _ => event.number + 1,
+    };
+    own.map(next).max().unwrap_or(0)
 }
 
 fn ask(which: &Which, from: u64) -> anyhow::Result<EventsPage<Any>> {
@@ -113,11 +118,18 @@ fn print(page: &EventsPage<Any>, json: bool) -> anyhow::Result<()> {
         if json {
             println!("{}", serde_json::to_string(event)?);
         } else {
-            let line = format!("{}  {}", when(event.unix_s), event.text);
+            // A file may have anything in it.
+            let text: String = event.text.chars().map(visible).collect();
+            let line = format!("{}  {text}", when(event.unix_s));
             layout::sentence(&line, room).iter().for_each(|line| println!("{line}"));
         }
     }
     Ok(())
+}
+
+/// A character as a terminal may show it.
+fn visible(c: char) -> char {
+    if c.is_control() { '\u{fffd}' } else { c }
 }
 
 /// A time of day with its date.
@@ -159,6 +171,7 @@ mod tests {
         assert_eq!(next_after(&log), 0);
         log.extend([event(0, "sample"), event(0, "clock"), event(1, "sample")]);
         assert_eq!(next_after(&log), 1);
+        assert_eq!(next_after(&[event(7, "sample")]), 7, "nothing happened for a while");
     }
 
     #[test]

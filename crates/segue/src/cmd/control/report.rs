@@ -13,7 +13,7 @@ use segue_text::units;
 use serde_json::Value;
 
 use super::events::when;
-use super::past::Past;
+use super::past::{Logged, Past};
 use super::which::Which;
 
 /// Make a page of what happened: states, round-trip times and loss of the paths, moves, Wi-Fi signal, and all events.
@@ -42,7 +42,7 @@ const USUAL: Span = Span::from_secs(3_600);
 const LISTED: usize = 500;
 /// Figures mark at most this many moves and jumps of the clock. More marks would hide the curves.
 const MARKED: usize = 12;
-/// Without a sample for this long, in minutes, a line ends.
+/// Without a sample for this long, in minutes, a line ends: the daemon did not run, or the machine slept.
 const BREAK: f64 = 0.5;
 
 /// Runs `segue report`.
@@ -61,10 +61,10 @@ pub fn report(args: ReportArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn page(records: &[EventRecord<Any>], since: Span, now_s: f64) -> Page {
+fn page(records: &[Logged], since: Span, now_s: f64) -> Page {
     let time = Times { now_s, minutes: since.as_secs_f64() / 60.0 };
-    let events: Vec<&EventRecord<Any>> =
-        records.iter().filter(|record| record.kind != "sample").collect();
+    let events: Vec<&Logged> =
+        records.iter().filter(|logged| logged.record.kind != "sample").collect();
     let lead = format!(
         "What the daemon's log of events has of the {} before {}. Round-trip times and losses are the daemon's shortest \
          averages, every ten seconds; states and moves are exact.",
@@ -118,14 +118,15 @@ struct Times {
 }
 
 impl Times {
-    fn of(&self, record: &EventRecord<Any>) -> f64 {
-        (record.unix_s - self.now_s) / 60.0
+    fn of(&self, logged: &Logged) -> f64 {
+        (logged.at_s - self.now_s) / 60.0
     }
 }
 
 /// How often what happened, in a sentence.
-fn verdict(events: &[&EventRecord<Any>]) -> String {
-    let count = |is: &dyn Fn(&EventRecord<Any>) -> bool| events.iter().filter(|e| is(e)).count();
+fn verdict(events: &[&Logged]) -> String {
+    let count =
+        |is: &dyn Fn(&EventRecord<Any>) -> bool| events.iter().filter(|e| is(&e.record)).count();
     let kind = |kind: &'static str| count(&|event| event.kind == kind);
     let downs = count(&|event| event.kind == "path_state" && text(event, "detail") == "down");
     let doubts = count(&|event| event.kind == "path_doubt" && event.about["doubt_ms"].is_null());
@@ -148,26 +149,27 @@ fn text<'a>(event: &'a EventRecord<Any>, key: &str) -> &'a str {
     event.about.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
-fn marks(events: &[&EventRecord<Any>], time: &Times) -> Vec<Mark> {
-    let mark = |event: &&EventRecord<Any>| {
+fn marks(events: &[&Logged], time: &Times) -> Vec<Mark> {
+    let mark = |logged: &&Logged| {
+        let event = &logged.record;
         let label = match &*event.kind {
             "handover" => format!("to {}", text(event, "to")),
             "clock" => "clock".into(),
             "started" => "start".into(),
             _ => return None,
         };
-        Some(Mark { x: time.of(event), label })
+        Some(Mark { x: time.of(logged), label })
     };
     let marks: Vec<Mark> = events.iter().filter_map(mark).collect();
     if marks.len() > MARKED { Vec::new() } else { marks }
 }
 
 /// A row with the states of each path, and one with the path of each class of flows.
-fn rows(records: &[EventRecord<Any>], time: &Times) -> Vec<Band> {
+fn rows(records: &[Logged], time: &Times) -> Vec<Band> {
     let mut paths: BTreeMap<&str, Vec<(f64, &str)>> = BTreeMap::new();
     let mut classes: BTreeMap<&str, Vec<(f64, &str)>> = BTreeMap::new();
-    for record in records {
-        let at = time.of(record);
+    for logged in records {
+        let (at, record) = (time.of(logged), &logged.record);
         let path = text(record, "path");
         match &*record.kind {
             "sample" => {
@@ -193,7 +195,42 @@ fn rows(records: &[EventRecord<Any>], time: &Times) -> Vec<Band> {
     }
     let states = paths.into_iter().map(|(path, points)| (format!("path {path}"), points));
     let moves = classes.into_iter().map(|(class, points)| (format!("{class} flows"), points));
-    states.chain(moves).map(|(name, points)| Band { name, intervals: stretches(&points) }).collect()
+    let alive = alive(records, time);
+    let band = |(name, points): (String, Vec<(f64, &str)>)| Band {
+        name,
+        intervals: within(&stretches(&points), &alive),
+    };
+    states.chain(moves).map(band).collect()
+}
+
+/// When the daemon ran: from its first record to its last one, without pauses in which even samples are missing. A daemon
+/// that samples nothing counts as running all the time.
+fn alive(records: &[Logged], time: &Times) -> Vec<(f64, f64)> {
+    if records.iter().all(|logged| logged.record.kind != "sample") {
+        return vec![(-time.minutes, 0.0)];
+    }
+    let mut stretches: Vec<(f64, f64)> = Vec::new();
+    for at in records.iter().map(|logged| time.of(logged)) {
+        match stretches.last_mut() {
+            Some((_, end)) if at - *end <= BREAK => *end = at.max(*end),
+            _ => stretches.push((at, at)),
+        }
+    }
+    if let Some((_, end)) = stretches.last_mut().filter(|(_, end)| -*end <= BREAK) {
+        *end = 0.0;
+    }
+    stretches
+}
+
+/// The parts of labelled stretches that are within these.
+fn within(of: &[(f64, f64, String)], alive: &[(f64, f64)]) -> Vec<(f64, f64, String)> {
+    let parts = of.iter().flat_map(|(from, to, label)| {
+        alive.iter().filter_map(move |(begin, end)| {
+            let (from, to) = (from.max(*begin), to.min(*end));
+            (from < to).then(|| (from, to, label.clone()))
+        })
+    });
+    parts.collect()
 }
 
 /// Stretches of time from points after which something holds; nothing does after an empty one.
@@ -211,16 +248,10 @@ fn stretches(points: &[(f64, &str)]) -> Vec<(f64, f64, String)> {
 }
 
 /// A series of a value for each path, with a break where there was none.
-fn sampled(
-    records: &[EventRecord<Any>],
-    time: &Times,
-    part: &str,
-    key: &str,
-    factor: f64,
-) -> Vec<Series> {
+fn sampled(records: &[Logged], time: &Times, part: &str, key: &str, factor: f64) -> Vec<Series> {
     let mut series: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
-    for record in records.iter().filter(|record| record.kind == "sample") {
-        let at = time.of(record);
+    for logged in records.iter().filter(|logged| logged.record.kind == "sample") {
+        let (at, record) = (time.of(logged), &logged.record);
         let value = record.about.get(part).and_then(|part| part.get(key)).and_then(Value::as_f64);
         let Some(value) = value else { continue };
         let points = series.entry(text(record, "path")).or_default();
@@ -232,7 +263,7 @@ fn sampled(
     series.into_iter().map(|(path, points)| Series::new(path, Style::Line, points)).collect()
 }
 
-fn push_events(page: &mut Page, events: &[&EventRecord<Any>]) {
+fn push_events(page: &mut Page, events: &[&Logged]) {
     page.push_heading("Events");
     let left_out = events.len().saturating_sub(LISTED);
     if left_out > 0 {
@@ -240,6 +271,7 @@ fn push_events(page: &mut Page, events: &[&EventRecord<Any>]) {
     }
     let rows: Vec<[String; 3]> = events[left_out..]
         .iter()
+        .map(|logged| &logged.record)
         .map(|event| [when(event.unix_s), event.text.clone(), scores(event)])
         .collect();
     page.push_table("", &["time", "what", "scores (0 to 100, higher is better)"], &rows);
@@ -257,6 +289,7 @@ fn scores(event: &EventRecord<Any>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::past::logged;
     use super::*;
 
     fn record(unix_s: f64, kind: &str, about: Value) -> EventRecord<Any> {
@@ -277,16 +310,18 @@ mod tests {
             record(at, "path_state", serde_json::json!({ "path": "wifi", "detail": detail }))
         };
         let moves = serde_json::json!({ "path": "wifi", "to": "lte", "scores": { "lte": 71.4 } });
-        let records = [
-            sample(600.0, "wifi", "up", 20.0),
-            sample(610.0, "wifi", "up", 20.0),
+        let seen = |from: u64, to: u64| (from..=to).step_by(10).map(|at| at as f64);
+        let mut records: Vec<_> = seen(600, 610).map(|at| sample(at, "wifi", "up", 20.0)).collect();
+        records.extend([
             state(612.0, "down"),
             record(612.0, "handover", moves),
             state(630.0, "up"),
-            record(660.0, "stopped", serde_json::json!({})),
+            // It was killed.
+            sample(650.0, "wifi", "up", 20.0),
             record(840.0, "started", serde_json::json!({})),
-            sample(850.0, "wifi", "up", 90.0),
-        ];
+        ]);
+        records.extend(seen(850, 890).map(|at| sample(at, "wifi", "up", 90.0)));
+        let records = logged(records);
         let time = Times { now_s: 900.0, minutes: 10.0 };
         let rows = rows(&records, &time);
         let names: Vec<&str> = rows.iter().map(|row| &*row.name).collect();
@@ -297,16 +332,16 @@ mod tests {
         let wifi = [
             at(600.0, 612.0, "up"),
             at(612.0, 630.0, "down"),
-            at(630.0, 660.0, "up"),
+            at(630.0, 650.0, "up"),
             at(850.0, 900.0, "up"),
         ];
         assert_eq!(rows[0].intervals, wifi);
-        assert_eq!(rows[1].intervals, [at(300.0, 612.0, "wifi"), at(612.0, 660.0, "lte")]);
+        assert_eq!(rows[1].intervals, [at(600.0, 612.0, "wifi"), at(612.0, 650.0, "lte")]);
 
         let rtt = sampled(&records, &time, "sample", "rtt_ms", 1.0);
         let values: Vec<f64> = rtt[0].points.iter().map(|(_, value)| *value).collect();
-        assert_eq!((values.len(), values[1], values[3]), (4, 20.0, 90.0));
-        assert!(values[2].is_nan(), "no line over what was not measured");
+        let gaps: Vec<usize> = (0..values.len()).filter(|n| values[*n].is_nan()).collect();
+        assert_eq!(gaps, [2, 4], "no line over what was not measured: {values:?}");
 
         let page = page(&records, Span::from_secs(600), 900.0).html();
         assert!(page.contains("1 path went down, 1 move of flows."), "{page}");
@@ -315,7 +350,9 @@ mod tests {
 
     #[test]
     fn an_hour_without_events_is_called_that() {
-        let page = page(&[sample(890.0, "wifi", "up", 20.0)], Span::from_secs(600), 900.0).html();
+        let page =
+            page(&logged(vec![sample(890.0, "wifi", "up", 20.0)]), Span::from_secs(600), 900.0)
+                .html();
         assert!(page.contains("Nothing happened."));
     }
 }

@@ -81,67 +81,179 @@ fn accepts(rule: &str) -> bool {
     rule.split_whitespace().any(|word| word == "accept")
 }
 
-fn refuses(rule: &str) -> bool {
-    rule.split_whitespace().any(|word| word == "drop" || word == "reject")
+/// What a rule does to UDP packets to a port.
+#[derive(Debug, PartialEq, Eq)]
+enum Does {
+    Accept,
+    /// Refuses the port by name.
+    Refuse,
+    /// Refuses whatever comes.
+    Close,
+    Jump(String),
+    Return,
+    /// It is about other packets, or only counts.
+    Nothing,
+    /// It is about the port, and about something else that is not looked at.
+    Unknown,
+}
+
+/// What a rule does to a port, if it looks at nothing but protocol and port.
+fn does(rule: &str, port: u16) -> Does {
+    let mut words: Vec<&str> = rule.split_whitespace().collect();
+    // What changes no verdict.
+    if let Some(at) = words.iter().position(|word| *word == "comment") {
+        words.truncate(at);
+    }
+    if let Some(at) = words.iter().position(|word| *word == "counter") {
+        words.drain(at..(at + 5).min(words.len()));
+    }
+    let is_verdict =
+        |word: &&str| matches!(*word, "accept" | "drop" | "reject" | "jump" | "goto" | "return");
+    let Some(at) = words.iter().position(|word| is_verdict(&word)) else { return Does::Nothing };
+    let matches = words[..at].join(" ");
+    let udp = ["meta l4proto udp ", "ip protocol udp ", "ip6 nexthdr udp "];
+    let bare = udp.iter().find_map(|first| matches.strip_prefix(first)).unwrap_or(&matches);
+    let all = matches.is_empty() || udp.iter().any(|only| only.trim_end() == matches);
+    let named = names_port(&matches, port);
+    let by_name = named && (bare.starts_with("udp dport ") || bare.starts_with("th dport ")) && {
+        // Nothing behind the port, or the set of ports.
+        let ports = bare.split_once("dport ").map_or("", |(_, ports)| ports);
+        if ports.starts_with('{') { ports.ends_with('}') } else { !ports.contains(' ') }
+    };
+    match (words[at], all, by_name) {
+        (_, false, false) if named || matches.contains("dport @") => Does::Unknown,
+        (_, false, false) => Does::Nothing,
+        ("accept", ..) => Does::Accept,
+        ("jump" | "goto", ..) => Does::Jump(words.get(at + 1).copied().unwrap_or("").into()),
+        ("return", ..) => Does::Return,
+        (_, true, _) => Does::Close,
+        _ => Does::Refuse,
+    }
+}
+
+/// What becomes of UDP packets to a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Fate {
+    /// Nothing here decides.
+    On,
+    In,
+    /// A rule refuses the port.
+    Refused(String),
+    /// What no rule accepts is refused in this place.
+    Closed(String),
+    /// A rule decides by what is not looked at.
+    Unknown(String),
+}
+
+/// What a chain does to a port, and the chains that it calls. `depth` bounds rulesets that call themselves.
+fn fate(chains: &[Chain], chain: &Chain, port: u16, depth: usize) -> Fate {
+    let mut unknown = None;
+    for rule in &chain.rules {
+        let found = match does(rule, port) {
+            Does::Accept => Fate::In,
+            Does::Refuse => Fate::Refused(rule.clone()),
+            Does::Close => Fate::Closed(chain.place()),
+            Does::Jump(name) if depth > 0 => {
+                let called = |c: &&Chain| c.table == chain.table && c.name == name;
+                let called = chains.iter().find(called);
+                called.map_or(Fate::On, |called| fate(chains, called, port, depth - 1))
+            }
+            Does::Return => return unknown.map_or(Fate::On, Fate::Unknown),
+            Does::Unknown => Fate::Unknown(rule.clone()),
+            Does::Jump(_) | Does::Nothing => Fate::On,
+        };
+        match found {
+            Fate::On => {}
+            Fate::Unknown(rule) => unknown = unknown.or(Some(rule)),
+            decided => return unknown.map_or(decided, Fate::Unknown),
+        }
+    }
+    match unknown {
+        Some(rule) => Fate::Unknown(rule),
+        None if chain.drops => Fate::Closed(chain.place()),
+        None => Fate::On,
+    }
+}
+
+/// The worst that the chains of the input do to a port: all of them see it.
+fn worst(chains: &[Chain], port: u16) -> Fate {
+    let input = chains.iter().filter(|chain| chain.hook == "input");
+    let fates: Vec<Fate> = input.map(|chain| fate(chains, chain, port, 8)).collect();
+    let of = |is: fn(&Fate) -> bool| fates.iter().find(|fate| is(fate)).cloned();
+    of(|fate| matches!(fate, Fate::Refused(_) | Fate::Closed(_)))
+        .or_else(|| of(|fate| matches!(fate, Fate::Unknown(_))))
+        .or_else(|| of(|fate| *fate == Fate::In))
+        .unwrap_or(Fate::On)
 }
 
 /// Whether the filter lets these UDP ports in, as far as its rules say.
 fn input(chains: &[Chain], ports: &[u16]) -> Finding {
     let all: Vec<String> = ports.iter().map(u16::to_string).collect();
     let (list, set, all) = (all.join(","), all.join(", "), all.join(" and "));
-    let rules = || chains.iter().flat_map(|chain| &chain.rules);
-    let named = |port: u16, verdict: fn(&str) -> bool| {
-        rules().find(|rule| names_port(rule, port) && verdict(rule))
-    };
-    for port in ports.iter().copied() {
-        if let Some(rule) = named(port, refuses) {
+    let fates: Vec<(u16, Fate)> = ports.iter().map(|port| (*port, worst(chains, *port))).collect();
+    let outside = "to test from outside, run segue doctor --anchor ADDR elsewhere";
+    for (port, fate) in &fates {
+        if let Fate::Refused(rule) = fate {
             return todo(
                 CHECK,
                 format!("a rule keeps UDP {port} out, which hosts need: {rule}; remove it"),
             );
         }
     }
-    let closed = chains.iter().find(|chain| chain.hook == "input" && chain.drops);
-    let missing: Vec<String> =
-        ports.iter().filter(|port| named(**port, accepts).is_none()).map(u16::to_string).collect();
-    match closed {
-        Some(chain) if !missing.is_empty() => {
-            let how = if chains.iter().any(|chain| chain.name.starts_with("ufw-")) {
-                ports
-                    .iter()
-                    .map(|port| format!("ufw allow {port}/udp"))
-                    .collect::<Vec<_>>()
-                    .join("; ")
-            } else if chain.name == "INPUT" {
-                format!(
-                    "iptables -I INPUT -p udp -m multiport --dports {list} -j ACCEPT, and ip6tables"
-                )
-            } else {
-                format!("nft insert rule {} udp dport {{ {set} }} accept", chain.place())
-            };
-            todo(
-                CHECK,
-                format!(
-                    "{} drops what no rule accepts, and none accepts UDP {}, which hosts need: {how}",
-                    chain.place(),
-                    missing.join(" and ")
-                ),
+    let closed = |(port, fate): &(u16, Fate)| match fate {
+        Fate::Closed(place) => Some((port.to_string(), place.clone())),
+        _ => None,
+    };
+    let (missing, places): (Vec<String>, Vec<String>) = fates.iter().filter_map(closed).unzip();
+    if let Some(place) = places.first() {
+        let how = if chains.iter().any(|chain| chain.name.starts_with("ufw-")) {
+            let each: Vec<String> =
+                ports.iter().map(|port| format!("ufw allow {port}/udp")).collect();
+            each.join("; ")
+        } else if place.contains(" firewalld ") {
+            let each = ports.iter().map(|port| format!("--add-port={port}/udp"));
+            format!(
+                "firewall-cmd --permanent {}; firewall-cmd --reload",
+                each.collect::<Vec<_>>().join(" ")
             )
-        }
-        Some(_) => ok(CHECK, format!("lets UDP {all} in")),
-        None => ok(
+        } else if place.ends_with(" INPUT") {
+            format!(
+                "iptables -I INPUT -p udp -m multiport --dports {list} -j ACCEPT, and ip6tables"
+            )
+        } else {
+            format!("nft insert rule {place} udp dport {{ {set} }} accept")
+        };
+        let missing = missing.join(" and ");
+        return todo(
             CHECK,
             format!(
-                "none on this machine drops UDP {all}; to test from outside, run segue doctor \
-                     --anchor ADDR elsewhere"
+                "{place} refuses what no rule accepts, and none accepts UDP {missing}, which hosts need: {how}"
+            ),
+        );
+    }
+    let unknown_rule = fates.iter().find_map(|(port, fate)| match fate {
+        Fate::Unknown(rule) => Some((port, rule)),
+        _ => None,
+    });
+    match unknown_rule {
+        Some((port, rule)) => unknown(
+            CHECK,
+            format!(
+                "whether UDP {port} comes in depends on what is not looked at: {rule}; {outside}"
             ),
         ),
+        None if fates.iter().all(|(_, fate)| *fate == Fate::In) => {
+            ok(CHECK, format!("lets UDP {all} in"))
+        }
+        None => ok(CHECK, format!("none on this machine drops UDP {all}; {outside}")),
     }
 }
 
 /// Whether the filter lets packets of hosts through this machine: Docker and ufw drop them.
 fn forward(chains: &[Chain], device: &str) -> Option<Finding> {
-    let chain = chains.iter().find(|chain| chain.hook == "forward" && chain.drops)?;
+    let closes =
+        |chain: &&Chain| chain.drops || chain.rules.iter().any(|rule| does(rule, 0) == Does::Close);
+    let chain = chains.iter().filter(|chain| chain.hook == "forward").find(closes)?;
     let passes = |way: &str| {
         let named = [format!("{way} \"{device}\""), format!("{way} {device}")];
         let rules = chains.iter().flat_map(|chain| &chain.rules);
@@ -183,14 +295,8 @@ pub(super) fn at_anchor(ports: &[u16], device: &str) -> Vec<Finding> {
 /// Whether a host's own filter keeps the anchor's packets out.
 pub(super) fn at_host(port: u16) -> Option<Finding> {
     let chains = chains(&nft::ruleset().ok()?);
-    let refused =
-        |chain: &&Chain| chain.rules.iter().any(|rule| names_port(rule, port) && refuses(rule));
-    let chain = chains.iter().find(refused)?;
-    let place = chain.place();
-    Some(todo(
-        CHECK,
-        format!("a rule in {place} drops UDP {port}, which the tunnel needs: remove it"),
-    ))
+    let Fate::Refused(rule) = worst(&chains, port) else { return None };
+    Some(todo(CHECK, format!("a rule drops UDP {port}, which the tunnel needs: {rule}; remove it")))
 }
 
 #[cfg(test)]
@@ -242,10 +348,27 @@ mod tests {
             ("drop", "udp dport { 53, 5005-5006 } counter packets 0 bytes 0 accept", Verdict::Ok),
             ("accept", "udp dport 5005 drop", Verdict::Todo),
             ("accept", "udp dport 50055 drop", Verdict::Ok),
+            (
+                "accept",
+                "tcp dport 22 accept\n\t\treject with icmpx admin-prohibited",
+                Verdict::Todo,
+            ),
+            ("accept", "counter packets 3 bytes 9 drop comment \"rest\"", Verdict::Todo),
+            ("drop", "meta l4proto udp accept", Verdict::Ok),
+            ("drop", "ct state established,related accept", Verdict::Todo),
+            ("accept", "udp dport 5005 limit rate over 50000/second drop", Verdict::Unknown),
+            ("drop", "iifname \"mgmt0\" udp dport { 5005, 5006 } accept", Verdict::Unknown),
+            ("drop", "udp dport @ports accept", Verdict::Unknown),
         ] {
             let found = filter(policy, rule);
             assert_eq!(found.verdict, verdict, "{policy} {rule}: {}", found.text);
         }
+        let output = "table inet filter {\n\tchain out {\n\t\ttype filter hook output priority 0; policy accept;\n\t\t\
+             udp dport 5005 drop\n\t}\n}\n";
+        assert_eq!(input(&chains(output), &[5005]).verdict, Verdict::Ok, "what leaves");
+        let called = "table inet filter {\n\tchain ports {\n\t\tudp dport { 5005, 5006 } accept\n\t}\n\
+             \tchain input {\n\t\ttype filter hook input priority 0; policy drop;\n\t\tjump ports\n\t}\n}\n";
+        assert_eq!(input(&chains(called), &[5005, 5006]).verdict, Verdict::Ok, "in another chain");
         let found = filter("drop", "udp dport 5006 accept");
         assert!(found.text.contains("none accepts UDP 5005,"), "{}", found.text);
         assert!(

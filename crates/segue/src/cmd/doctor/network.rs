@@ -186,7 +186,8 @@ pub(crate) fn reachability(
 
 /// Why a registered host has no path that works.
 pub(super) fn without_path(status: &Status<Tunnels>) -> Option<Finding> {
-    let trouble = status.body.trouble.as_ref().filter(|_| status.body.registered)?;
+    let works = status.body.paths.iter().any(|path| ["up", "unwatched"].contains(&&*path.state));
+    let trouble = status.body.trouble.as_ref().filter(|_| status.body.registered && !works)?;
     Some(todo("paths", &*trouble.why))
 }
 
