@@ -17,6 +17,7 @@ use segue_mih::{MihfConfig, Transport};
 use segue_pmip::{Encapsulation, GreUse, Rated, Worth};
 use segue_population::Spec;
 use segue_scenario::file::Scenario;
+use segue_text::units;
 use segue_tunnel::PathConfig;
 use segue_wire::Mode;
 
@@ -32,6 +33,23 @@ pub(super) struct Row {
 
 fn row(key: &str, value: impl ToString, default: bool) -> Row {
     Row { key: key.to_owned(), value: value.to_string(), default }
+}
+
+/// Where metrics are served.
+fn served(common: &Common, default: bool) -> Row {
+    row("metrics", common.metrics.map_or("none".into(), |at| at.to_string()), default)
+}
+
+/// How long events are kept in the log.
+fn kept(common: &Common, default: bool) -> Row {
+    let kept = common.history.as_ref().map_or("none".into(), |log| units::span(log.keep));
+    row("history", kept, default)
+}
+
+/// Megabytes of that log.
+fn limited(common: &Common, default: bool) -> Row {
+    let megabytes = common.history.as_ref().map_or(0, |log| log.bytes / 1_000_000);
+    row("history_mb", megabytes, default)
 }
 
 /// A list in words, or the text for an empty one.
@@ -97,11 +115,9 @@ pub(super) fn host(file: &HostFile, settings: &host::Settings) -> Vec<Row> {
             file.control_group.as_deref().unwrap_or("root alone"),
             file.control_group.is_none(),
         ),
-        row(
-            "metrics",
-            settings.common.metrics.map_or("none".into(), |at| at.to_string()),
-            file.metrics.is_none(),
-        ),
+        served(&settings.common, file.metrics.is_none()),
+        kept(&settings.common, file.history.is_none()),
+        limited(&settings.common, file.history_mb.is_none()),
         row("realtime", settings.tunnel.realtime, file.realtime.is_none()),
         row("keepalive", probing(&settings.path), false),
     ];
@@ -195,11 +211,9 @@ pub(super) fn anchor(file: &AnchorFile, settings: &anchor::Settings) -> Vec<Row>
             file.control_group.as_deref().unwrap_or("root alone"),
             file.control_group.is_none(),
         ),
-        row(
-            "metrics",
-            settings.common.metrics.map_or("none".into(), |at| at.to_string()),
-            file.metrics.is_none(),
-        ),
+        served(&settings.common, file.metrics.is_none()),
+        kept(&settings.common, file.history.is_none()),
+        limited(&settings.common, file.history_mb.is_none()),
         row("realtime", settings.tunnel.realtime, file.realtime.is_none()),
     ]
 }
@@ -272,6 +286,9 @@ pub(super) fn lma(file: &LmaFile, settings: &Lma) -> Vec<Row> {
     rows.extend(relay(&settings.relay, given));
     let given = [file.interfaces.is_none(), file.control.is_none(), file.control_group.is_none()];
     rows.extend(common(&settings.common, "all that are up", file.control_group.as_deref(), given));
+    rows.push(served(&settings.common, file.metrics.is_none()));
+    rows.push(kept(&settings.common, file.history.is_none()));
+    rows.push(limited(&settings.common, file.history_mb.is_none()));
     rows
 }
 
@@ -332,6 +349,9 @@ pub(super) fn mag(file: &MagFile, settings: &Mag) -> Vec<Row> {
     let given = [file.interfaces.is_none(), file.control.is_none(), file.control_group.is_none()];
     let all = "all that are up and no accesses";
     rows.extend(common(&settings.common, all, file.control_group.as_deref(), given));
+    rows.push(served(&settings.common, file.metrics.is_none()));
+    rows.push(kept(&settings.common, file.history.is_none()));
+    rows.push(limited(&settings.common, file.history_mb.is_none()));
     rows.extend(
         machine
             .accesses
@@ -368,6 +388,7 @@ pub(super) fn mih_function(file: &MihFunctionFile, settings: &Mih) -> Vec<Row> {
     let given = [file.name.is_none(), file.instance.is_none(), file.control.is_none()];
     let mut rows =
         mih(settings, given, [&file.instance, &file.control_group].map(|key| key.as_deref()));
+    rows.push(served(&settings.common, file.metrics.is_none()));
     rows.push(row("peers", listed(&settings.machine.peers, "none"), file.peers.is_none()));
     rows.push(row("validity", settings.machine.validity, file.validity.is_none()));
     rows
@@ -378,6 +399,7 @@ pub(super) fn mih_link_sap(file: &MihLinkSapFile, settings: &Mih) -> Vec<Row> {
     let given = [file.name.is_none(), file.instance.is_none(), file.control.is_none()];
     let mut rows =
         mih(settings, given, [&file.instance, &file.control_group].map(|key| key.as_deref()));
+    rows.push(served(&settings.common, file.metrics.is_none()));
     rows.push(row("functions", heard(Some(&settings.machine)), file.functions.is_none()));
     let functions = settings.machine.functions.iter();
     let tcp = functions.clone().any(|function| function.transport == Transport::Tcp);
