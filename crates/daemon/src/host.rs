@@ -292,12 +292,14 @@ impl Role for Daemon {
             0 => {}
             n => *drops.entry(DropReason::Replay.name().to_owned()).or_default() += n,
         }
-        let trouble = self.signalling.why_unreached().map(|(why, at)| TroubleStatus {
-            why: why.to_owned(),
-            ago_s: now.since(at).as_secs_f64(),
-            rejected: self.signalling.is_rejected(),
-        });
         let translators = self.translators.status();
+        // An access that lacks a translator is the reason.
+        let trouble =
+            self.signalling.why_unreached(!translators.is_empty()).map(|(why, at)| TroubleStatus {
+                why: why.to_owned(),
+                ago_s: now.since(at).as_secs_f64(),
+                rejected: self.signalling.is_rejected(),
+            });
         TunnelStatus { trouble, translators, ..status::of_host(&mut self.core.end, common, now) }
     }
 }

@@ -406,9 +406,11 @@ impl Signalling {
         self.unreached.reached();
     }
 
-    /// The last known reason why the anchor is not reached, and since when.
-    pub(super) fn why_unreached(&self) -> Option<(&str, Time)> {
-        let known = self.cut_off.as_ref().or(self.why_blocked());
+    /// The last known reason why the anchor is not reached, and since when. `noted`: what was noted last says more than that
+    /// no network leads there.
+    pub(super) fn why_unreached(&self, noted: bool) -> Option<(&str, Time)> {
+        let cut_off = self.cut_off.as_ref().filter(|_| !noted);
+        let known = cut_off.or(self.why_blocked());
         known.map(|(why, at)| (why.as_str(), *at)).or(self.unreached.why())
     }
 

@@ -111,18 +111,14 @@ fn how_many_probes_rode_and_how_many_went_alone_is_shown_at_both_ends(datapath: 
         let count = |field: &str| path(&status, &name)[field].as_u64().unwrap();
         let (rode, alone) = (count("probes_rode"), count("probes_alone"));
         assert!(alone > 0 && rode + alone == count("probes_sent"), "{status}");
-        let table = daemon.cli(&["paths"]);
+        let table = daemon.cli(&["paths", "--why"]);
         println!("{datapath}:\n{}", text(&table.stdout));
-        let lines: Vec<Vec<&str>> = std::str::from_utf8(&table.stdout)
-            .unwrap()
-            .lines()
-            .map(|line| line.split_whitespace().collect())
-            .collect();
-        let column = |line: &[&str], from_end: usize| line[line.len() - from_end].to_owned();
-        assert_eq!((column(&lines[0], 3), column(&lines[0], 2)), ("alone".into(), "rode".into()));
-        let row = lines.iter().find(|line| line[0].ends_with(&name)).unwrap();
-        let shown = [3, 2].map(|from_end| column(row, from_end).parse::<u64>().unwrap());
-        assert!(shown[0] >= alone && shown[1] >= rode, "{row:?}");
+        let shown = text(&table.stdout);
+        let (_, of_path) = shown.split_once(&format!("{name} ")).expect("its row");
+        let (_, probes) = of_path.split_once("probes: ").expect("what was probed");
+        let numbers: Vec<u64> =
+            probes.split_whitespace().filter_map(|word| word.parse().ok()).take(2).collect();
+        assert!(numbers[0] >= alone && numbers[1] >= rode, "{numbers:?}: {probes}");
     }
     voice.finish();
 }

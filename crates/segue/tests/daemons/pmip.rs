@@ -581,11 +581,16 @@ fn next(
     what: &str,
     is: impl Fn(&Value) -> bool,
 ) -> (Instant, Value) {
+    let until = Instant::now() + Duration::from_secs(20);
+    let mut last = Vec::new();
     loop {
-        let line = told.recv_timeout(Duration::from_secs(20)).unwrap_or_else(|_| panic!("{what}"));
+        // Rates come each second.
+        let left = until.saturating_duration_since(Instant::now());
+        let line = told.recv_timeout(left).unwrap_or_else(|_| panic!("{what}: {last:#?}"));
         if is(&line.1) {
             return line;
         }
+        last.push(line.1);
     }
 }
 
