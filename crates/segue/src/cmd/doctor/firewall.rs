@@ -109,7 +109,7 @@ fn does(rule: &str, port: u16) -> Does {
     }
     let is_verdict =
         |word: &&str| matches!(*word, "accept" | "drop" | "reject" | "jump" | "goto" | "return");
-    let Some(at) = words.iter().position(|word| is_verdict(&word)) else { return Does::Nothing };
+    let Some(at) = words.iter().position(is_verdict) else { return Does::Nothing };
     let matches = words[..at].join(" ");
     let udp = ["meta l4proto udp ", "ip protocol udp ", "ip6 nexthdr udp "];
     let bare = udp.iter().find_map(|first| matches.strip_prefix(first)).unwrap_or(&matches);
