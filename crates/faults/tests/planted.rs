@@ -18,7 +18,7 @@ const SOUND_SEEDS: u64 = 60;
 /// One test at a time plants mistakes.
 static CHOICE: Mutex<()> = Mutex::new(());
 
-const MISTAKES: [(u8, &str, &str); 49] = [
+const MISTAKES: [(u8, &str, &str); 50] = [
     (1, "tunnel", "host: a redirection is not renewed when the path it leads to dies too"),
     (2, "tunnel", "host: a redirection is not ended when its path comes back"),
     (3, "tunnel", "anchor: registers an epoch that is older than the last"),
