@@ -112,7 +112,7 @@ fn end_of_wire(near: bool) -> Result<(u32, [u8; 6]), BenchError> {
 
 /// Avoids address resolution in the middle of a measurement.
 fn set_neighbour(ns: &Netns, address: &str, mac: [u8; 6]) -> Result<(), BenchError> {
-    let mac = mac.map(|byte| format!("{byte:02x}")).join(":");
+    let mac = link::mac_text(mac);
     let status = ns
         .command("ip")
         .args(["neigh", "replace", address, "lladdr", &mac, "dev", WIRE, "nud", "permanent"])

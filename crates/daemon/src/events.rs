@@ -18,8 +18,9 @@ const KEPT: usize = 10_000;
 const AT_ONCE: u64 = 200;
 /// Time between two events of a host beyond its burst; the excess is counted and dropped.
 const PACE: Span = Span::from_millis(500);
-/// Burst of events of all hosts that are logged, and the time between two beyond it: a crowd of hosts fills no disk.
-const LOGGED_AT_ONCE: u32 = 1_000;
+/// Burst of events of all hosts that are logged or written.
+const CROWD_AT_ONCE: u32 = 1_000;
+/// Time between two beyond it that are logged: a crowd of hosts fills no disk.
 const LOGGED_PACE: Span = Span::from_millis(20);
 /// The same of those that go to the log of events: half of its bound holds a day of them.
 const WRITTEN_PACE: Span = Span::from_secs(5);
@@ -32,17 +33,31 @@ pub struct Events<V: Vocabulary> {
     next: u64,
     /// By name, at an anchor.
     paces: BTreeMap<String, Pace>,
-    logged: segue_mobility::Pace,
-    /// Events that are kept and were not logged.
-    unlogged: u64,
+    logged: Paced,
     history: Option<History>,
-    written: segue_mobility::Pace,
-    /// Events that went to no log.
-    unwritten: u64,
+    written: Paced,
     /// The clocks as they were last looked at.
     seen: Option<Reading>,
     /// How many there were, by kind and cause; also those that were not told.
     counts: EventCounts,
+}
+
+/// A burst of events and then one now and then; the others are counted.
+#[derive(Default)]
+struct Paced {
+    pace: segue_mobility::Pace,
+    untold: u64,
+}
+
+impl Paced {
+    /// Whether there is room for one more; if so, how many there was none for since the last.
+    fn take(&mut self, now: Time, period: Span) -> Option<u64> {
+        if self.pace.take(now, period, CROWD_AT_ONCE) {
+            return Some(std::mem::take(&mut self.untold));
+        }
+        self.untold += 1;
+        None
+    }
 }
 
 /// A host's allowance of events.
@@ -60,11 +75,9 @@ impl<V: Vocabulary> Default for Events<V> {
             kept: VecDeque::new(),
             next: 0,
             paces: BTreeMap::new(),
-            logged: segue_mobility::Pace::default(),
-            unlogged: 0,
+            logged: Paced::default(),
             history: None,
-            written: segue_mobility::Pace::default(),
-            unwritten: 0,
+            written: Paced::default(),
             seen: None,
             counts: EventCounts::new(),
         }
@@ -126,12 +139,8 @@ impl<V: Vocabulary> Events<V> {
     /// Writes an event to the log, unless there are too many: a crowd must not push the day before out of it.
     fn write_event(&mut self, at: &Reading, record: &EventRecord<V>) {
         let Some(history) = &mut self.history else { return };
-        if !self.written.take(at.monotonic, WRITTEN_PACE, LOGGED_AT_ONCE) {
-            self.unwritten += 1;
-            return;
-        }
+        let Some(unwritten) = self.written.take(at.monotonic, WRITTEN_PACE) else { return };
         history.put(at.wall_ns, record);
-        let unwritten = std::mem::take(&mut self.unwritten);
         if unwritten > 0 {
             let text = format!("{unwritten} events were not written, there were too many");
             self.write(at, "unwritten", text, V::Event::default());
@@ -160,14 +169,11 @@ impl<V: Vocabulary> Events<V> {
 
     /// Whether the log has room for one more line; counts it.
     fn is_to_be_logged(&mut self, now: Time) -> bool {
-        let is_within = self.logged.take(now, LOGGED_PACE, LOGGED_AT_ONCE);
-        if !is_within {
-            self.unlogged += 1;
-        } else if self.unlogged > 0 {
-            let unlogged = std::mem::take(&mut self.unlogged);
+        let unlogged = self.logged.take(now, LOGGED_PACE);
+        if let Some(unlogged) = unlogged.filter(|unlogged| *unlogged > 0) {
             warn!("{unlogged} events were not logged, there were too many: see `segue events`");
         }
-        is_within
+        unlogged.is_some()
     }
 
     /// Whether one more event of a host is within its pace; counts it.
@@ -261,9 +267,9 @@ mod tests {
         let mut logged = 0;
         for n in 0..100_000u64 {
             let now = Time(n * 1_000_000);
-            let before = events.unlogged;
+            let before = events.logged.untold;
             events.note(&at(now), &Report::Gone { host: format!("host-{n}") });
-            logged += u64::from(events.unlogged <= before);
+            logged += u64::from(events.logged.untold <= before);
         }
         // A thousand at once, and fifty a second for a hundred seconds.
         assert!((5_990..=6_002).contains(&logged), "{logged}");

@@ -95,7 +95,7 @@ pub struct About {
 /// An address as text.
 fn text(address: &LinkAddress) -> String {
     match address.as_mac() {
-        Some(mac) => source::mac_text(mac),
+        Some(mac) => link::mac_text(mac),
         None => format!("{address:?}"),
     }
 }

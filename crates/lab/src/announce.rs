@@ -54,11 +54,6 @@ pub enum What {
     },
 }
 
-/// A link-layer address as text.
-pub(crate) fn mac_text(mac: [u8; 6]) -> String {
-    mac.map(|byte| format!("{byte:02x}")).join(":")
-}
-
 /// The socket of a lab, removed when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Socket {
@@ -165,11 +160,11 @@ mod tests {
             what,
             node: text("phone"),
             interface: text("wlan0"),
-            mac: mac_text([2, 0x5e, 0x67, 1, 0, 0]),
+            mac: segue_linux::link::mac_text([2, 0x5e, 0x67, 1, 0, 0]),
             cell: text("home"),
             router: text("mag"),
             router_interface: text("home"),
-            router_mac: mac_text([2, 0x5e, 0x67, 2, 0, 0]),
+            router_mac: segue_linux::link::mac_text([2, 0x5e, 0x67, 2, 0, 0]),
         }
     }
 

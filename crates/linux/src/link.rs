@@ -57,6 +57,12 @@ pub struct Address {
     pub usable: bool,
 }
 
+/// A hardware address as text: `02:00:00:00:00:01`.
+#[must_use]
+pub fn mac_text(mac: [u8; 6]) -> String {
+    mac.map(|byte| format!("{byte:02x}")).join(":")
+}
+
 /// The devices of this namespace in order of their index.
 ///
 /// # Errors

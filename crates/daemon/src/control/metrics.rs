@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use segue_probe::metrics::{Label, Page, names};
+use segue_probe::metrics::{Label, Metric, Page, names};
 
 use super::{Count, Head, PathStatus, Status, Tunnels, Vocabulary};
 
@@ -20,9 +20,7 @@ pub(crate) fn page<V: Vocabulary>(status: &Status<V>) -> String {
     let told = [("role", role), ("version", version), ("datapath", &V::datapath(status))];
     page.add(&names::INFO, &told.map(|(name, value)| (name, value.clone())), &[], 1.0);
     page.one(&names::UPTIME, *uptime_s);
-    for (reason, count) in drops {
-        page.add(&names::DROPS, &[("reason", reason.clone())], &[], *count as f64);
-    }
+    by_reason(&mut page, &names::DROPS, drops);
     for (kind, causes) in event_counts {
         for (cause, count) in causes {
             let labels = [("kind", kind.clone()), ("cause", cause.clone())];
@@ -34,8 +32,12 @@ pub(crate) fn page<V: Vocabulary>(status: &Status<V>) -> String {
 
 /// Messages that were refused, by reason.
 pub(crate) fn refused(page: &mut Page, refused: &BTreeMap<String, u64>) {
-    for (reason, count) in refused {
-        page.add(&names::REFUSED, &[("reason", reason.clone())], &[], *count as f64);
+    by_reason(page, &names::REFUSED, refused);
+}
+
+fn by_reason(page: &mut Page, metric: &'static Metric, counts: &BTreeMap<String, u64>) {
+    for (reason, count) in counts {
+        page.add(metric, &[("reason", reason.clone())], &[], *count as f64);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use segue_linux::link::mac_text;
 use segue_linux::monitor::Device;
 use segue_linux::nl80211::{Peer, Wifi};
 
@@ -59,9 +60,8 @@ fn told(name: &str, before: Option<&WifiStatus>, now: Option<&WifiStatus>) -> Op
 }
 
 fn status(peer: &Peer) -> WifiStatus {
-    let octets: Vec<String> = peer.mac.iter().map(|octet| format!("{octet:02x}")).collect();
     WifiStatus {
-        access_point: octets.join(":"),
+        access_point: mac_text(peer.mac),
         signal_dbm: peer.signal_dbm,
         rate_kbps: peer.rate_kbps,
     }

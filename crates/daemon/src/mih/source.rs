@@ -400,7 +400,7 @@ impl Hostapd {
                 stations.push(station);
                 self.told(Told::Event(station, What::Up)).await?;
             }
-            let after = format!("STA-NEXT {}", mac_text(station));
+            let after = format!("STA-NEXT {}", link::mac_text(station));
             next = self.command(connection, &mut stations, &after).await?;
         }
         let mut look = tokio::time::interval(LOOK);
@@ -420,7 +420,7 @@ impl Hostapd {
                         self.command(connection, &mut stations, "PING").await?;
                     }
                     for station in stations.clone() {
-                        let ask = format!("STA {}", mac_text(station));
+                        let ask = format!("STA {}", link::mac_text(station));
                         let answer = self.command(connection, &mut stations, &ask).await?;
                         match station_of(&answer) {
                             Some(peer) => {
@@ -451,7 +451,9 @@ impl Hostapd {
     ) -> anyhow::Result<LinkActionResult> {
         let station = action.station.as_ref().and_then(|station| station.as_mac());
         let command = match (action.action, station) {
-            (LinkActionType::DISCONNECT, Some(mac)) => format!("DEAUTHENTICATE {}", mac_text(mac)),
+            (LinkActionType::DISCONNECT, Some(mac)) => {
+                format!("DEAUTHENTICATE {}", link::mac_text(mac))
+            }
             (LinkActionType::POWER_DOWN, _) => "DISABLE".to_owned(),
             (LinkActionType::POWER_UP, _) => "ENABLE".to_owned(),
             _ => return Ok(LinkActionResult::INCAPABLE),
@@ -460,12 +462,6 @@ impl Hostapd {
         let done = answer.trim() == "OK";
         Ok(if done { LinkActionResult::SUCCESS } else { LinkActionResult::FAILURE })
     }
-}
-
-/// A link-layer address as text.
-#[must_use]
-pub fn mac_text(mac: [u8; 6]) -> String {
-    mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use segue_linux::link;
 use segue_linux::netns::Netns;
 
 use super::state::{Air, Met, Port, Radio, found};
-use crate::announce::{Announcement, What, mac_text};
+use crate::announce::{Announcement, What};
 use crate::emulator::{Gate, start_air};
 use crate::log::Direction;
 
@@ -134,11 +134,11 @@ impl Air {
             what: What::Attached,
             node: port.node.clone(),
             interface: port.device.clone(),
-            mac: mac_text(port.mac),
+            mac: link::mac_text(port.mac),
             cell: cell.to_owned(),
             router: there.node.clone(),
             router_interface: there.device.clone(),
-            router_mac: mac_text(there.mac),
+            router_mac: link::mac_text(there.mac),
         })
     }
 

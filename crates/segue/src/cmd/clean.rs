@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use segue_daemon::control::{self, Place};
-use segue_daemon::mih::source::mac_text;
 use segue_daemon::number::Number;
 use segue_daemon::pmip::{leading, macs};
 use segue_daemon::{check_permission, clamp, forwarding, nat, past, routing};
+use segue_linux::link::mac_text;
 use segue_linux::link::{self, Link};
 use segue_linux::nft;
 
