@@ -1,4 +1,4 @@
-//! The client: who is asked about, who is served, and for how long.
+//! The client: authorizations, sessions and their timers.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
@@ -17,29 +17,29 @@ use crate::request::{self, Served, Status};
 use crate::servers::{ServerStatus, Service};
 use crate::sessions::Session;
 
-/// Most hosts that nobody is asked about again for a while.
+/// Maximum number of hosts in hold-off; beyond it, the oldest leave early.
 const HELD_MAX: usize = 1 << 13;
-/// Most ended sessions whose end is still to be told.
+/// Maximum number of ended sessions whose stop record is unacknowledged; beyond it, the oldest is dropped.
 const ENDING_MAX: usize = 1 << 12;
 
-/// What a question is for.
+/// The purpose of a request.
 enum Purpose<K> {
-    /// Whether a host may be served.
+    /// Authorization of a host.
     Ask(K),
-    /// What a session was served, by its number.
+    /// An accounting record of the session with this number.
     Account(u64),
-    /// That the client has started.
+    /// Accounting-On.
     On,
 }
 
-/// What falls due.
+/// Timers of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
-    /// A session is over.
+    /// The Session-Timeout has passed.
     Over,
-    /// Nobody has said whether it goes on.
+    /// Ask again: no server answered about a session in service.
     Again,
-    /// What it was served so far is to be told.
+    /// An interim update is due.
     Interim,
 }
 
@@ -53,31 +53,31 @@ impl Due {
     }
 }
 
-/// The machine of a client. `K` names hosts' interfaces to its driver.
+/// The client's machine. `K` is the driver's key of a host's interface.
 pub struct Aaa<K> {
     config: AaaConfig,
     exchanges: Exchanges<Purpose<K>>,
-    /// Questions without an answer: their number, and of whom.
+    /// Pending Access-Requests: request number and host.
     asks: BTreeMap<K, (u64, Subject)>,
-    /// Who is not asked about again until when, and whether they are refused.
+    /// Hosts in hold-off: until when, and whether they were refused.
     held: BTreeMap<K, (Time, bool)>,
     held_order: VecDeque<(Time, K)>,
-    /// By number, those included whose end is to be told.
+    /// By session number, including ended sessions with unsent records.
     sessions: BTreeMap<u64, Session<K>>,
     current: BTreeMap<K, u64>,
     timers: Timers<(u64, Due)>,
     number: u64,
-    /// Questions that were answered without a server: because it was asked a moment ago, or because too many wait.
+    /// Questions answered without asking a server: during hold-off, and because too many requests were pending.
     held_back: u64,
     too_many: u64,
-    /// Ends of sessions that nobody was told of.
+    /// Stop records that no server acknowledged.
     untold: u64,
     greeted: bool,
     out: VecDeque<AaaOutput<K>>,
 }
 
 impl<K: Ord + Clone> Aaa<K> {
-    /// A client that has asked nothing.
+    /// A client with no requests and no sessions.
     #[must_use]
     pub fn new(config: AaaConfig) -> Aaa<K> {
         Aaa {
@@ -98,31 +98,31 @@ impl<K: Ord + Clone> Aaa<K> {
         }
     }
 
-    /// What has become of each server.
+    /// State and counters of each server.
     pub fn servers(&self) -> impl Iterator<Item = &ServerStatus> {
         self.exchanges.servers()
     }
 
-    /// What was passed over from nobody that is asked, by reason.
+    /// Datagrams from unknown senders, counted by reason.
     #[must_use]
     pub fn strangers(&self) -> &BTreeMap<Unfit, u64> {
         self.exchanges.strangers()
     }
 
-    /// Hosts with a session.
+    /// Number of hosts with a session.
     #[must_use]
     pub fn sessions(&self) -> usize {
         self.current.len()
     }
 
-    /// Requests without an answer.
+    /// Number of pending requests.
     #[must_use]
     pub fn open(&self) -> usize {
         self.exchanges.count()
     }
 
-    /// Questions that no server was asked: hosts that were refused a moment ago or had no answer; too many at a time; and ends
-    /// of sessions that no server was told of.
+    /// Counters of what no server was asked or told: questions during hold-off, questions beyond a limit, and
+    /// stop records that were never acknowledged.
     #[must_use]
     pub fn passed_over(&self) -> [u64; 3] {
         [self.held_back, self.too_many, self.untold]
@@ -166,7 +166,7 @@ impl<K: Ord + Clone> Aaa<K> {
         }
     }
 
-    /// Nobody is asked about a host for a while.
+    /// Starts the hold-off of a host.
     fn hold(&mut self, now: Time, key: &K, refused: bool) {
         while let Some((until, _)) = self.held_order.front()
             && (*until <= now || self.held_order.len() >= HELD_MAX)
@@ -188,7 +188,7 @@ impl<K: Ord + Clone> Aaa<K> {
             self.unanswered(now, key);
             return;
         };
-        // A challenge that cannot be met is a refusal (RFC 2865, 4.4).
+        // The client cannot answer a challenge, so it counts as a refusal (RFC 2865, 4.4).
         let accepted = packet.code == Code::ACCESS_ACCEPT;
         let grant = Grant::of(&packet, self.config.profile, self.config.side);
         let grant = grant.filter(|_| accepted);
@@ -213,7 +213,7 @@ impl<K: Ord + Clone> Aaa<K> {
         }
     }
 
-    /// No server has answered. Who is served stays so, and is asked about again.
+    /// No server answered. A host in service stays in service and is asked about again after the hold-off.
     fn unanswered(&mut self, now: Time, key: K) {
         if let Some(number) = self.current.get(&key)
             && self.sessions.get(number).is_some_and(|session| session.began.is_some())
@@ -297,7 +297,7 @@ impl<K: Ord + Clone> Aaa<K> {
         }
     }
 
-    /// Asks what a session has carried, if anybody wants to know.
+    /// Requests the traffic of a session, if traffic is counted.
     fn count(&mut self, number: u64) {
         let Some(session) = self.sessions.get_mut(&number).filter(|_| self.config.counts) else {
             return;
@@ -310,7 +310,7 @@ impl<K: Ord + Clone> Aaa<K> {
         }
     }
 
-    /// What a session has carried.
+    /// Records the traffic of a session.
     fn counted(&mut self, now: Time, number: u64, volume: Volume) {
         let Some(session) = self.sessions.get_mut(&number) else { return };
         session.volume = Some(volume);
@@ -318,7 +318,7 @@ impl<K: Ord + Clone> Aaa<K> {
         self.account(now, number);
     }
 
-    /// Tells what is to be told of a session next.
+    /// Sends the next accounting record of a session, or removes the session if none is left.
     fn account(&mut self, now: Time, number: u64) {
         let Some(session) = self.sessions.get_mut(&number) else { return };
         if self.config.accounting.is_empty() {
@@ -391,7 +391,7 @@ impl<K: Ord + Clone> Aaa<K> {
         }
     }
 
-    /// Follows what has become of questions, until nothing has.
+    /// Processes completed requests until none is left.
     fn follow(&mut self, now: Time) {
         while let Some(Outcome { tag, answer }) = self.exchanges.done.pop_front() {
             match tag {
@@ -404,7 +404,7 @@ impl<K: Ord + Clone> Aaa<K> {
         self.out.extend(self.exchanges.news.drain(..).map(Output::Report));
     }
 
-    /// What it had told servers before it started is over.
+    /// Sends Accounting-On before anything else: sessions reported before the restart have ended.
     fn greet(&mut self, now: Time) {
         if core::mem::replace(&mut self.greeted, true) || self.config.accounting.is_empty() {
             return;

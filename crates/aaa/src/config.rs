@@ -1,4 +1,4 @@
-//! What a client needs to know.
+//! Configuration of a RADIUS client.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -8,45 +8,47 @@ use segue_clock::{DayClock, Span};
 use segue_mobility::Backoff;
 use segue_wire::radius::Secret;
 
-/// What a client needs to know.
+/// Configuration of a RADIUS client.
 #[derive(Clone, Debug)]
 pub struct AaaConfig {
-    /// Who is asked about hosts, the first one that answers.
+    /// Authentication servers, in order of preference.
     pub authentication: Vec<Server>,
-    /// Who is told what hosts were served, likewise; nobody if it is empty.
+    /// Accounting servers, in order of preference; empty disables accounting.
     pub accounting: Vec<Server>,
-    /// How requests are worded, and what is read in answers.
+    /// Attributes of requests, and attributes read from replies.
     pub profile: AaaProfile,
-    /// For whom it asks.
+    /// The role that the client serves.
     pub side: Side,
-    /// A gateway's User-Name is the interface identifier of the link-layer address (EUI-64).
+    /// On a gateway, send the interface identifier of the link-layer address (modified EUI-64) as User-Name.
     pub eui64: bool,
-    /// The User-Password of a gateway's requests; `None`: the profile's.
+    /// User-Password of a gateway's requests; `None` selects the profile's.
     pub password: Option<Vec<u8>>,
-    /// NAS-Identifier, if there is one.
+    /// NAS-Identifier. `None`: omitted, or `segue` if the request has no NAS-IPv6-Address either.
     pub identifier: Option<String>,
-    /// How long a server has for an answer before it is asked again, and how often it is asked.
+    /// Retransmission timeout and number of attempts per server.
     pub patience: Backoff,
-    /// How long a server that was silent is passed over.
+    /// How long a server that did not answer is skipped.
     pub dead_time: Span,
-    /// How long nobody is asked about a host again that was refused, or about which no server has answered.
+    /// How long a host that was refused, or for which no server answered, is not asked about again. Also the delay
+    /// before servers are asked again about a host in service.
     pub hold_off: Span,
-    /// Which answers must have a Message-Authenticator.
+    /// Which replies must carry a Message-Authenticator.
     pub require_message_authenticator: Signed,
-    /// Time between interim updates, if the server does not say so; `None`: none.
+    /// Interval of interim updates if the server sends no Acct-Interim-Interval; `None`: no updates.
     pub interim: Option<Span>,
-    /// Ask the driver what sessions have carried, and tell accounting servers.
+    /// Read traffic counters from the driver and include them in accounting.
     pub counts: bool,
-    /// Most hosts that are served at a time.
+    /// Maximum number of concurrent sessions.
     pub capacity: usize,
-    /// From the system's generator: nobody may foresee authenticators.
+    /// Seed of authenticators and session names. Take it from the system's random generator: authenticators must be
+    /// unpredictable.
     pub seed: [u8; 32],
-    /// The time of day.
+    /// Converts machine time to time of day.
     pub clock: DayClock,
 }
 
 impl AaaConfig {
-    /// With usual values.
+    /// The default settings.
     #[must_use]
     pub fn new(authentication: Vec<Server>, side: Side, clock: DayClock) -> AaaConfig {
         AaaConfig {
@@ -70,43 +72,44 @@ impl AaaConfig {
     }
 }
 
-/// A server.
+/// A RADIUS server.
 #[derive(Clone, Debug)]
 pub struct Server {
     /// Its address.
     pub address: IpAddr,
     /// Its UDP port.
     pub port: u16,
-    /// What it shares with this client.
+    /// The shared secret.
     pub secret: Secret,
 }
 
-/// Which answers must have a Message-Authenticator.
+/// Which replies must carry a Message-Authenticator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signed {
-    /// All.
+    /// All replies of authentication servers.
     Always,
-    /// Those of a server that has signed before.
+    /// Acceptances from a server that has signed any reply, and refusals from one that has signed a refusal.
     Auto,
     /// None.
     Never,
 }
 
-/// How requests are worded.
+/// Which attributes requests use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AaaProfile {
-    /// As RFC 6572 has it.
+    /// The attributes of RFC 6572.
     Rfc6572,
-    /// As paper 3's gateway does: the link-layer address as 16 digits for a name, a fixed password, Authenticate-Only; the
-    /// prefix is in Framed-IPv6-Prefix.
+    /// Those of paper 3's gateway: the link-layer address as 16 digits for a User-Name, a fixed password,
+    /// Authenticate-Only, and Framed-IPv6-Prefix for the prefix.
     Paper,
 }
 
-/// For whom a client asks.
+/// The role that the client serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// A gateway, which must be told who a host is. What a session's end means is in the answer (Termination-Action).
+    /// A gateway, which needs the host's identity. Termination-Action decides whether it asks again when a session
+    /// times out.
     Gateway,
-    /// An anchor, which knows that. It asks again when a session ends.
+    /// An anchor, which already knows the identity. It always asks again when a session times out.
     Anchor,
 }

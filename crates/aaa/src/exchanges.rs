@@ -1,4 +1,4 @@
-//! Requests and their answers: repetition, fail-over, and which answers count.
+//! Requests and replies: retransmission, fail-over, and validation of replies.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -13,33 +13,33 @@ use crate::config::{AaaConfig, Signed};
 use crate::news::{AaaReport, Unfit};
 use crate::servers::{Peer, ServerStatus, Service, choose};
 
-/// Most requests that wait for an identifier.
+/// Maximum number of requests that wait for an identifier.
 const WAITING_MAX: usize = 1 << 15;
-/// How long one waits at most.
+/// Maximum time that a request waits for an identifier.
 const WAIT_MAX: Span = Span::from_secs(10);
 const UDP: u8 = 17;
 const HOPS: u8 = 64;
 
-/// What servers are asked or told, `T` says what for.
+/// A request to make; `tag` identifies it to the caller.
 pub(crate) struct Question<T> {
     pub(crate) service: Service,
     pub(crate) attributes: Vec<Attribute>,
-    /// Hidden for the server that is asked.
+    /// In the clear; hidden with the secret of the chosen server.
     pub(crate) password: Option<Vec<u8>>,
     pub(crate) tag: T,
 }
 
-/// What has become of a question.
+/// The result of a request.
 pub(crate) struct Outcome<T> {
     pub(crate) tag: T,
-    /// `None`: no server has answered.
+    /// `None`: no server answered.
     pub(crate) answer: Option<Answer>,
 }
 
-/// An answer that counts.
+/// A valid reply.
 pub(crate) struct Answer {
     pub(crate) packet: Packet,
-    /// Of this server.
+    /// Index of the server that sent it.
     pub(crate) peer: usize,
 }
 
@@ -60,7 +60,7 @@ struct Sent {
     again: Retransmission,
 }
 
-/// All that is open.
+/// All pending requests, and the servers.
 pub(crate) struct Exchanges<T> {
     peers: Vec<Peer>,
     open: BTreeMap<u64, Exchange<T>>,
@@ -71,7 +71,7 @@ pub(crate) struct Exchanges<T> {
     patience: Backoff,
     dead_time: Span,
     signed: Signed,
-    /// What came from nobody that is asked.
+    /// Datagrams discarded because they came from no configured server.
     strangers: BTreeMap<Unfit, u64>,
     pub(crate) done: VecDeque<Outcome<T>>,
     pub(crate) to_send: VecDeque<Datagram>,
@@ -119,12 +119,12 @@ impl<T> Exchanges<T> {
         &self.strangers
     }
 
-    /// Requests without an answer.
+    /// Pending requests.
     pub(crate) fn count(&self) -> usize {
         self.open.len()
     }
 
-    /// A number that nobody foresees.
+    /// An unpredictable number.
     pub(crate) fn random(&mut self) -> u64 {
         u64::from_be_bytes(self.secrets.key())
     }
@@ -133,7 +133,8 @@ impl<T> Exchanges<T> {
         self.timers.next().map(|(at, _)| at)
     }
 
-    /// Asks; `None` if too much waits. The outcome is among those that are done, some time.
+    /// Starts a request and returns its number; `None` if too many requests wait for an identifier. The result appears
+    /// in `done`.
     pub(crate) fn start(&mut self, now: Time, question: Question<T>) -> Option<u64> {
         if self.waiting.len() >= WAITING_MAX {
             return None;
@@ -145,7 +146,7 @@ impl<T> Exchanges<T> {
         Some(self.number)
     }
 
-    /// Nobody waits for this answer any more.
+    /// Abandons a request whose answer is no longer needed.
     pub(crate) fn cancel(&mut self, now: Time, number: u64) {
         self.close(number);
         self.next_waiting(now);
@@ -160,7 +161,7 @@ impl<T> Exchanges<T> {
         Some(exchange)
     }
 
-    /// Sends to the next server, gives up if there is none, or has it wait for an identifier.
+    /// Sends to the next server; gives up if no server is left, and queues the request if all identifiers are in use.
     fn dispatch(&mut self, now: Time, number: u64) {
         let Some(exchange) = self.open.get_mut(&number) else { return };
         let service = exchange.question.service;
@@ -184,13 +185,14 @@ impl<T> Exchanges<T> {
             attributes.insert(0, Attribute::octets(AttributeType::USER_PASSWORD, &hidden));
         }
         let packet = Packet { code, id, authenticator, attributes };
-        // What does not fit into a packet is never asked: attributes have bounds.
+        // The attributes are bounded, so the packet always fits.
         let bytes = packet.seal_request(secret).unwrap_or_default();
         if let Ok(view) = View::parse(&bytes) {
             authenticator = view.authenticator();
         }
         to.status.requests += 1;
-        // So that clients that began at one instant do not go on in step (RFC 5080, 2.2.1).
+        // Varies the first timeout by ±10 %, so that clients that started together do not retransmit in step (RFC 5080,
+        // 2.2.1).
         let initial = self.patience.initial;
         let tenths = u64::from_be_bytes(self.secrets.key()) % 2_001;
         let initial = Span(initial.0 / 10_000 * (9_000 + tenths));
@@ -207,7 +209,7 @@ impl<T> Exchanges<T> {
         }
     }
 
-    /// An identifier is free: what waits for one is sent, or has waited for too long.
+    /// Sends waiting requests while identifiers are free, and gives up those that waited too long.
     fn next_waiting(&mut self, now: Time) {
         for _ in 0..self.waiting.len() {
             let Some(number) = self.waiting.pop_front() else { return };
@@ -217,7 +219,7 @@ impl<T> Exchanges<T> {
                 continue;
             }
             self.dispatch(now, number);
-            // It waits again: so do all behind it.
+            // Queued again: no identifier is free, so the rest must wait as well.
             if self.waiting.back() == Some(&number) {
                 self.waiting.pop_back();
                 self.waiting.push_front(number);
@@ -244,7 +246,7 @@ impl<T> Exchanges<T> {
         }
     }
 
-    /// A server has not answered: the next one is asked.
+    /// The server did not answer: tries the next one.
     fn on_silence(&mut self, now: Time, number: u64) {
         let sent = self.open.get_mut(&number).and_then(|open| open.sent.take());
         let Some(sent) = sent else { return };
@@ -257,7 +259,7 @@ impl<T> Exchanges<T> {
         self.next_waiting(now);
     }
 
-    /// Something has come.
+    /// Handles a received datagram.
     pub(crate) fn take(&mut self, now: Time, came: &Datagram) {
         let from = SocketAddr::new(came.from.0, came.from.1);
         let all = || self.peers.iter().enumerate().filter(|(_, p)| p.status.address == from);
@@ -304,7 +306,7 @@ impl<T> Exchanges<T> {
         self.next_waiting(now);
     }
 
-    /// The request that a packet answers.
+    /// Validates a reply, and finds the request that it answers.
     fn check(&self, peer: usize, view: &View<'_>) -> Result<(u64, Packet), Unfit> {
         let from = &self.peers[peer];
         let is_answer = match from.status.service {
@@ -339,7 +341,7 @@ impl<T> Exchanges<T> {
     }
 }
 
-/// From the port that the driver has for it.
+/// A datagram to send; the driver fills in the source.
 fn datagram(to: SocketAddr, bytes: &[u8]) -> Datagram {
     Datagram {
         waited_ns: 0,

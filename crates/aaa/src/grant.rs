@@ -1,4 +1,4 @@
-//! What an Access-Accept says.
+//! The contents of an Access-Accept.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -10,42 +10,42 @@ use segue_wire::radius::{Attribute, AttributeType, Packet};
 
 use crate::config::{AaaProfile, Side};
 
-/// Most prefixes that are taken.
+/// Maximum number of prefixes; the rest are ignored.
 const PREFIXES_MAX: usize = 16;
-/// Most Class attributes that are taken (RFC 2865, 5.25).
+/// Maximum number of Class attributes (RFC 2865, 5.25); the rest are ignored.
 const CLASSES_MAX: usize = 8;
-/// The shortest Acct-Interim-Interval (RFC 2869, 5.16).
+/// Shortest Acct-Interim-Interval allowed (RFC 2869, 5.16).
 const INTERIM_MIN: Span = Span::from_secs(60);
-/// Termination-Action: ask again (RFC 2865, 5.29).
+/// Termination-Action RADIUS-Request: ask again when the session times out (RFC 2865, 5.29).
 const RADIUS_REQUEST: u32 = 1;
 
-/// What a host may have.
+/// The service that a server granted to a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Grant {
-    /// Who it is (MN-ID).
+    /// The host's identity (MN-ID).
     pub node: Option<Vec<u8>>,
-    /// Its anchor.
+    /// The address of its anchor (LMA).
     pub anchor: Option<Ipv6Addr>,
-    /// Its prefixes.
+    /// Its home network prefixes.
     pub prefixes: Vec<Prefix>,
-    /// How long it may be served.
+    /// Session-Timeout, at least one second; `None`: unlimited.
     pub session: Option<Span>,
-    /// Whether servers are asked again when that is over.
+    /// Ask the servers again when the session times out.
     pub again: bool,
-    /// Time between interim updates.
+    /// Acct-Interim-Interval, at least 60 s.
     pub interim: Option<Span>,
-    /// What servers want to see again in accounting.
+    /// Class attributes, echoed in accounting requests.
     pub classes: Vec<Vec<u8>>,
-    /// What they want to see again when they are asked again.
+    /// State, echoed in the next Access-Request.
     pub state: Option<Vec<u8>>,
 }
 
 impl Grant {
-    /// Reads an Access-Accept; `None` if it does not say what it must.
+    /// Reads an Access-Accept; `None` if a gateway's reply does not identify the host.
     pub(crate) fn of(packet: &Packet, profile: AaaProfile, side: Side) -> Option<Grant> {
         let octets = |kind| packet.first(kind).map(|found| found.value.clone());
         let mut node = octets(AttributeType::MOBILE_NODE_IDENTIFIER).unwrap_or_default();
-        // An identity has no zeros behind it.
+        // Trailing zeros are padding, not part of the identity.
         node.truncate(node.iter().rposition(|octet| *octet != 0).map_or(0, |last| last + 1));
         if profile == AaaProfile::Paper && node.is_empty() {
             node = interface_id(packet).unwrap_or_default();
@@ -65,7 +65,7 @@ impl Grant {
             AaaProfile::Rfc6572 => AttributeType::PMIP6_HOME_HN_PREFIX,
             AaaProfile::Paper => AttributeType::FRAMED_IPV6_PREFIX,
         };
-        // The unspecified prefix asks the anchor for any.
+        // The unspecified prefix leaves the choice to the anchor.
         let prefixes = packet.all(home).filter_map(Attribute::to_prefix);
         let prefixes = prefixes.filter(|prefix| !prefix.addr.is_unspecified()).take(PREFIXES_MAX);
         let classes = packet.all(AttributeType::CLASS).map(|class| class.value.clone());
@@ -73,7 +73,7 @@ impl Grant {
             node,
             anchor,
             prefixes: prefixes.collect(),
-            // None at all would be asked about without end.
+            // A Session-Timeout of 0 would ask again without end.
             session: seconds(AttributeType::SESSION_TIMEOUT).map(|s| s.max(Span::from_secs(1))),
             again: side == Side::Anchor
                 || integer(AttributeType::TERMINATION_ACTION) == Some(RADIUS_REQUEST),
@@ -84,7 +84,7 @@ impl Grant {
     }
 }
 
-/// A host that is named by its interface identifier alone (Framed-Interface-Id, RFC 3162, 2.2): its 16 digits.
+/// The identity of a host that is named only by Framed-Interface-Id (RFC 3162, 2.2): 16 hexadecimal digits.
 fn interface_id(packet: &Packet) -> Option<Vec<u8>> {
     let found = packet.first(AttributeType::FRAMED_INTERFACE_ID)?;
     let id = <[u8; 8]>::try_from(&found.value[..]).ok().filter(|id| *id != [0; 8])?;

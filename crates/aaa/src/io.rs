@@ -1,4 +1,4 @@
-//! What goes into a client's machine, and comes out of it.
+//! Inputs and outputs of the client's machine.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -10,120 +10,122 @@ use segue_ip::{Output, Prefix};
 use crate::grant::Grant;
 use crate::news::AaaReport;
 
-/// What a driver tells. `K` names a host's interface to it.
+/// Input from the driver. `K` is the driver's key of a host's interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AaaInput<K> {
-    /// It is this time of day.
+    /// Sets the time of day.
     TimeOfDay(UnixTime),
-    /// Who is this, and may it be served? Answered by [`AaaWish::Answered`], also if the question is repeated.
+    /// Asks whether a host may be served. Answered by [`AaaWish::Answered`], unless the host is in service and no
+    /// server answers. Repetitions while a request is pending share its answer; during hold-off the last verdict is
+    /// repeated.
     Ask {
-        /// Whose.
+        /// The host's interface.
         key: K,
-        /// What is known of it.
+        /// Facts for the request.
         subject: Subject,
     },
-    /// It is served from now on, or still is. One that nobody was asked about is asked about.
+    /// Service has begun, or continues. If the host has no grant yet, a server is asked.
     Began {
-        /// Whose.
+        /// The host's interface.
         key: K,
-        /// What is known of it.
+        /// Facts for the request.
         subject: Subject,
     },
-    /// It is not served, or waits for an answer no longer.
+    /// Service has ended, or the driver no longer waits for an answer.
     Ended {
-        /// Whose.
+        /// The host's interface.
         key: K,
-        /// Why.
+        /// Acct-Terminate-Cause.
         cause: Cause,
     },
     /// The answer to [`AaaWish::Count`].
     Counted {
-        /// Which.
+        /// The session.
         session: u64,
-        /// What it has carried.
+        /// Its traffic so far.
         volume: Volume,
     },
 }
 
-/// What a session has carried.
+/// Traffic of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Volume {
-    /// Octets from the host, of whole IP packets.
+    /// Octets from the host, counting whole IP packets.
     pub input_octets: u64,
-    /// Octets to it.
+    /// Octets to the host, counting whole IP packets.
     pub output_octets: u64,
-    /// Packets from it.
+    /// Packets from the host.
     pub input_packets: u64,
-    /// Packets to it.
+    /// Packets to the host.
     pub output_packets: u64,
 }
 
-/// A host's interface, as servers are told of it.
+/// A host's interface, as requests describe it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Subject {
-    /// Its link-layer address.
+    /// The link-layer address.
     pub link_layer: Vec<u8>,
-    /// The host's identity (MN-ID), as far as it is known.
+    /// The host's identity (MN-ID), if known.
     pub node: Option<Vec<u8>>,
-    /// The address of who asks.
+    /// NAS-IPv6-Address: our own address.
     pub nas: Option<Ipv6Addr>,
-    /// The access, by the name of its interface.
+    /// NAS-Port-Id: the name of the access interface.
     pub port: Option<String>,
     /// NAS-Port-Type.
     pub port_type: Option<u32>,
-    /// Its prefixes, or those that it asks for.
+    /// Its prefixes, or the prefixes that it requests.
     pub prefixes: Vec<Prefix>,
 }
 
-/// Why a session has ended (Acct-Terminate-Cause, RFC 2866, 5.10).
+/// Why a session ended (Acct-Terminate-Cause, RFC 2866, 5.10).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// The host has left.
+    /// The host left.
     UserRequest = 1,
-    /// It does not answer.
+    /// The host does not answer.
     LostCarrier = 2,
-    /// The other end refuses it.
+    /// The peer (gateway or anchor) refused the host.
     LostService = 3,
-    /// The session's time is over, or a server refuses to go on.
+    /// The session timed out, or a server refused to extend it.
     SessionTimeout = 5,
-    /// An operator has ended it.
+    /// An operator ended it.
     AdminReset = 6,
-    /// It went on elsewhere.
+    /// The host moved to another access.
     PortPreempted = 13,
 }
 
-/// What servers say of a host.
+/// The servers' decision about a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It may be served.
+    /// The host may be served.
     Granted(Grant),
-    /// It may not, or not any longer.
+    /// The host may not be served, or no longer.
     Refused,
-    /// No server has answered.
+    /// No server answered.
     Unanswered,
 }
 
-/// What a client asks of its driver, beside what every role does.
+/// Outputs of a client to its driver, in addition to the outputs of every role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AaaWish<K> {
-    /// Servers were asked.
+    /// The servers' decision is known.
     Answered {
-        /// Whose.
+        /// The host's interface.
         key: K,
-        /// What they say; never [`Verdict::Unanswered`] of a host that is served.
+        /// The decision; never [`Verdict::Unanswered`] for a host in service.
         verdict: Verdict,
     },
-    /// How much have these prefixes carried since this was asked first? To be answered at once, by
+    /// Requests the traffic of these prefixes since the first `Count` of this session. The driver answers at once, with
     /// [`AaaInput::Counted`].
     Count {
-        /// For which session.
+        /// The session.
         session: u64,
         /// Its prefixes.
         prefixes: Vec<Prefix>,
-        /// It is over: this is not asked again.
+        /// The session has ended; this is the last `Count` for it.
         last: bool,
     },
 }
 
-/// What a client asks of its driver.
+/// Outputs of the client's machine.
 pub type AaaOutput<K> = Output<AaaWish<K>, AaaReport, ()>;

@@ -1,5 +1,5 @@
-//! A RADIUS client (RFC 2865, 2866, 5080) of a gateway or an anchor of Proxy Mobile IPv6 (RFC 6572): it asks who a host is and
-//! whether it may be served, and accounts for what it was served.
+//! A RADIUS client (RFC 2865, 2866, 5080) for the gateways and anchors of Proxy Mobile IPv6 (RFC 6572). It
+//! authenticates or authorizes hosts, and sends accounting for their sessions.
 //!
 //! ```text
 //!   gateway ── Access-Request {User-Name, Calling-Station-Id, …} ──► server
@@ -8,8 +8,8 @@
 //!   either  ── Accounting-Request {Start, Interim-Update, Stop} ──► server ── Accounting-Response ──►
 //! ```
 //!
-//! An [`Aaa`] is a machine. Who is asked about is named by a key of its driver's. What is sent to servers and comes from them is
-//! `exchanges.rs`'s matter; what an accepted host has from then on is `client.rs`'s.
+//! [`Aaa`] is the machine; the driver chooses a key for each host's interface. `exchanges.rs` handles requests and
+//! replies, `client.rs` the sessions of accepted hosts.
 
 #![no_std]
 #![forbid(unsafe_code)]

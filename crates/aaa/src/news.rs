@@ -1,44 +1,44 @@
-//! What a client tells: news, and why what came was passed over.
+//! Reports of the client, and the reasons for discarding a datagram.
 
 use alloc::string::String;
 use core::fmt;
 use core::net::SocketAddr;
 
-/// News of a client.
+/// A report for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AaaReport {
-    /// A host may not be served.
+    /// The server refused a host.
     Refused {
-        /// Its User-Name.
+        /// The host's User-Name.
         user: String,
-        /// Says this server.
+        /// The server.
         server: SocketAddr,
     },
-    /// A host may be served, and the server does not say who it is.
+    /// The server accepted a host, but did not identify it.
     Nameless {
-        /// Its User-Name.
+        /// The host's User-Name.
         user: String,
-        /// Says this server.
+        /// The server.
         server: SocketAddr,
     },
-    /// The first answer of a server that is not made with the secret.
+    /// First reply of a server that fails authentication: the secrets differ, or the reply is forged.
     Secret {
-        /// Which.
+        /// The server.
         server: SocketAddr,
     },
-    /// A server does not answer.
+    /// A server stopped answering.
     Silent {
-        /// Which.
+        /// The server.
         server: SocketAddr,
     },
-    /// It answers again.
+    /// A server answers again.
     Answers {
-        /// Which.
+        /// The server.
         server: SocketAddr,
     },
-    /// The first answer of a server that was refused because it is not signed.
+    /// First reply of a server that was discarded for lack of a Message-Authenticator.
     Unsigned {
-        /// Which.
+        /// The server.
         server: SocketAddr,
     },
 }
@@ -72,33 +72,33 @@ impl fmt::Display for AaaReport {
     }
 }
 
-/// Why something that came was passed over.
+/// Why a datagram was discarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Unfit {
-    /// It is no packet.
+    /// Not a RADIUS packet.
     Malformed,
-    /// It is from nobody that is asked.
+    /// The sender is not a configured server.
     Stranger,
-    /// It is no answer.
+    /// Its code is not that of a reply from this kind of server.
     NoAnswer,
-    /// It is not made with the secret: it is forged, or the secret is wrong.
+    /// The Response Authenticator is wrong: a forgery, or a wrong secret.
     Authenticator,
-    /// Its Message-Authenticator is wrong.
+    /// The Message-Authenticator is wrong.
     MessageAuthenticator,
-    /// It has no Message-Authenticator, and must have one.
+    /// A Message-Authenticator is required and missing.
     NoMessageAuthenticator,
-    /// It has no Message-Authenticator, and a Proxy-State that its request did not have.
+    /// No Message-Authenticator, and a Proxy-State that the request did not contain.
     ProxyState,
-    /// It is right, and the request has had an answer, or is given up.
+    /// Authentic, but the request is already answered or given up.
     Late,
-    /// It answers nothing that was asked.
+    /// No request with this identifier is pending.
     Unasked,
-    /// It accepts a host and does not say who it is.
+    /// An Access-Accept that does not identify the host.
     NoIdentity,
 }
 
 impl Unfit {
-    /// Its name in counts.
+    /// Its name in metrics and status output.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

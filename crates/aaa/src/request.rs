@@ -1,4 +1,4 @@
-//! How requests are worded.
+//! The attributes of requests.
 
 use alloc::format;
 use alloc::string::String;
@@ -15,7 +15,7 @@ use crate::io::{Cause, Subject, Volume};
 const LOGIN: u32 = 1;
 const AUTHENTICATE_ONLY: u32 = 8;
 const AUTHORIZE_ONLY: u32 = 17;
-/// The password of paper 3's gateway.
+/// The password that paper 3's gateway sends.
 const PAPERS_PASSWORD: &[u8] = b"linux";
 /// Acct-Authentic: RADIUS.
 const BY_RADIUS: u32 = 1;
@@ -26,11 +26,11 @@ pub(crate) enum Status {
     Start = 1,
     Stop = 2,
     Interim = 3,
-    /// The client has started: what it had told before is over.
+    /// Accounting-On: the client has restarted, so all its previous sessions have ended.
     On = 7,
 }
 
-/// The User-Name of a host's interface.
+/// The User-Name for a host's interface.
 pub(crate) fn user_name(config: &AaaConfig, subject: &Subject) -> Vec<u8> {
     match (config.profile, &subject.node) {
         _ if config.eui64 && config.side == Side::Gateway => eui64(&subject.link_layer),
@@ -42,7 +42,8 @@ pub(crate) fn user_name(config: &AaaConfig, subject: &Subject) -> Vec<u8> {
     }
 }
 
-/// A link-layer address as the interface identifier that a host makes of it (modified EUI-64, RFC 4291, appendix A), 16 digits.
+/// The interface identifier that a host derives from its link-layer address (modified EUI-64, RFC 4291, appendix A), as
+/// 16 digits.
 fn eui64(link_layer: &[u8]) -> Vec<u8> {
     let octets = match *link_layer {
         [a, b, c, d, e, f] => [a ^ 2, b, c, 0xff, 0xfe, d, e, f].to_vec(),
@@ -51,7 +52,7 @@ fn eui64(link_layer: &[u8]) -> Vec<u8> {
     digits(&octets, "").into_bytes()
 }
 
-/// The User-Password of a request, if it has one: an anchor does not know any.
+/// The User-Password of a request; an anchor sends none.
 pub(crate) fn password(config: &AaaConfig, subject: &Subject) -> Option<Vec<u8>> {
     if config.side == Side::Anchor {
         return None;
@@ -63,7 +64,7 @@ pub(crate) fn password(config: &AaaConfig, subject: &Subject) -> Option<Vec<u8>>
     Some(config.password.clone().unwrap_or_else(usual))
 }
 
-/// What an Access-Request says, but for the password.
+/// The attributes of an Access-Request, except User-Password.
 pub(crate) fn access(
     config: &AaaConfig,
     subject: &Subject,
@@ -89,20 +90,20 @@ pub(crate) fn access(
     all
 }
 
-/// What was served so far.
+/// The service that an Accounting-Request reports.
 pub(crate) struct Served<'a> {
     pub(crate) subject: &'a Subject,
     pub(crate) grant: &'a Grant,
     /// Acct-Session-Id.
     pub(crate) session: &'a str,
     pub(crate) lasted: Span,
-    /// What it carried, if that is counted.
+    /// Traffic, if it is counted.
     pub(crate) volume: Option<Volume>,
-    /// When what is told happened.
+    /// Event-Timestamp: when the reported event happened.
     pub(crate) at: UnixTime,
 }
 
-/// What an Accounting-Request says.
+/// The attributes of an Accounting-Request.
 pub(crate) fn accounting(
     config: &AaaConfig,
     served: &Served<'_>,
@@ -133,7 +134,7 @@ pub(crate) fn accounting(
     all
 }
 
-/// What a session has carried: octets of 64 bits in two attributes each (RFC 2869, 5.1 and 5.2), packets of 32 bits.
+/// Traffic counters: octets as 64 bits in two attributes each (RFC 2869, 5.1 and 5.2), packets as 32 bits.
 fn carried(volume: &Volume) -> [Attribute; 6] {
     let Volume { input_octets, output_octets, input_packets, output_packets } = volume;
     let low = |kind, number: &u64| Attribute::integer(kind, *number as u32);
@@ -148,7 +149,7 @@ fn carried(volume: &Volume) -> [Attribute; 6] {
     ]
 }
 
-/// That the client has started.
+/// The attributes of an Accounting-On.
 pub(crate) fn accounting_on(config: &AaaConfig, session: &str, at: UnixTime) -> Vec<Attribute> {
     let mut all = Vec::from([
         Attribute::integer(AttributeType::ACCT_STATUS_TYPE, Status::On as u32),
@@ -159,7 +160,7 @@ pub(crate) fn accounting_on(config: &AaaConfig, session: &str, at: UnixTime) -> 
     all
 }
 
-/// Whose it is, and where.
+/// Identifies the host and its access.
 fn of_subject(config: &AaaConfig, subject: &Subject) -> Vec<Attribute> {
     let mut all =
         Vec::from([Attribute::octets(AttributeType::USER_NAME, &user_name(config, subject))]);
@@ -171,7 +172,7 @@ fn of_subject(config: &AaaConfig, subject: &Subject) -> Vec<Attribute> {
     all
 }
 
-/// Who asks. A request says it in one way at least (RFC 2865, 4.1).
+/// Identifies the client. A request needs NAS-IPv6-Address or NAS-Identifier (RFC 2865, 4.1; RFC 3162, 2.1).
 fn nas(config: &AaaConfig, subject: &Subject) -> Vec<Attribute> {
     let mut all = Vec::new();
     let address = subject.nas.map(Into::into);
@@ -192,7 +193,8 @@ fn homes(subject: &Subject) -> impl Iterator<Item = Attribute> {
     all.map(|prefix| Attribute::prefix(AttributeType::PMIP6_HOME_HN_PREFIX, *prefix))
 }
 
-/// `02-00-00-00-00-0A`, as access points write it (RFC 3580, 3.21), or another sign or none between.
+/// Hexadecimal digits, joined by `between`: `02-00-00-00-00-0A`, as access points write addresses (RFC 3580, 3.21).
+/// Lower case if `between` is empty.
 fn digits(octets: &[u8], between: &str) -> String {
     let case = |octet: &u8| match between.is_empty() {
         true => format!("{octet:02x}"),

@@ -1,4 +1,4 @@
-//! Servers: which one is asked, and what each has said.
+//! Servers: selection, state and counters.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -10,17 +10,17 @@ use segue_wire::radius::Code;
 use crate::config::{Server, Signed};
 use crate::news::Unfit;
 
-/// What a server is for.
+/// The service that a server provides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Service {
-    /// It says who hosts are.
+    /// Authenticates and authorizes hosts.
     Authentication,
-    /// It is told what hosts were served.
+    /// Records sessions.
     Accounting,
 }
 
 impl Service {
-    /// Its name in output.
+    /// Its name in status output.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -30,44 +30,44 @@ impl Service {
     }
 }
 
-/// What has become of a server.
+/// State and counters of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerStatus {
     /// Its address.
     pub address: SocketAddr,
-    /// What it is for.
+    /// The service it provides.
     pub service: Service,
-    /// It has not answered when it was asked last.
+    /// A request timed out, and no valid reply has arrived since.
     pub silent: bool,
-    /// Requests to it, repetitions not counted.
+    /// Requests sent, without retransmissions.
     pub requests: u64,
-    /// Repetitions.
+    /// Retransmissions.
     pub repeated: u64,
-    /// Answers that counted.
+    /// Valid replies.
     pub answers: u64,
-    /// Those of them that refuse a host.
+    /// Valid replies that refuse a host.
     pub rejects: u64,
-    /// Requests that it did not answer.
+    /// Requests that were given up without a reply.
     pub unanswered: u64,
-    /// What came from it and was passed over.
+    /// Discarded datagrams from its address, by reason.
     pub refused: BTreeMap<Unfit, u64>,
 }
 
-/// A server that is asked.
+/// A server and the requests that are pending there.
 pub(crate) struct Peer {
     pub(crate) server: Server,
     pub(crate) status: ServerStatus,
-    /// It was silent, and is passed over until then.
+    /// Skipped until then because it did not answer.
     dead_until: Option<Time>,
     answered: Option<Time>,
-    /// Requests without an answer, by identifier.
+    /// Pending requests: RADIUS identifier to request number.
     open: BTreeMap<u8, u64>,
     next_id: u8,
-    /// The authenticator of the last request with each identifier that is closed.
+    /// Authenticator of the last closed request with each identifier, by which late replies are recognised.
     closed: BTreeMap<u8, [u8; 16]>,
-    /// An answer of it had a Message-Authenticator.
+    /// It has sent a valid reply with a Message-Authenticator.
     has_signed: bool,
-    /// One that refused a host had.
+    /// It has sent a valid refusal with a Message-Authenticator.
     has_signed_refusal: bool,
 }
 
@@ -97,12 +97,12 @@ impl Peer {
         }
     }
 
-    /// Whether others are to be asked first. When its time is over, one request shows whether it answers again.
+    /// Whether other servers take precedence. After the dead time, a single request probes whether the server is back.
     fn is_passed_over(&self, now: Time) -> bool {
         self.dead_until.is_some_and(|until| now < until || !self.open.is_empty())
     }
 
-    /// An identifier that is not in use, the one that was used longest ago; `None` if all are.
+    /// Allocates the least recently used free identifier; `None` if all 256 are in use.
     pub(crate) fn take_id(&mut self, number: u64) -> Option<u8> {
         let free = |n: &u8| !self.open.contains_key(n);
         let id = (0..=u8::MAX).map(|n| self.next_id.wrapping_add(n)).find(free)?;
@@ -111,35 +111,35 @@ impl Peer {
         Some(id)
     }
 
-    /// The request with this identifier.
+    /// The pending request with this identifier.
     pub(crate) fn asked(&self, id: u8) -> Option<u64> {
         self.open.get(&id).copied()
     }
 
-    /// The authenticator of the last request with this identifier that is closed.
+    /// The authenticator of the last closed request with this identifier.
     pub(crate) fn closed(&self, id: u8) -> Option<&[u8; 16]> {
         self.closed.get(&id)
     }
 
-    /// A request is closed.
+    /// Frees the identifier of a request that was answered or given up.
     pub(crate) fn close(&mut self, id: u8, authenticator: [u8; 16]) {
         self.open.remove(&id);
         self.closed.insert(id, authenticator);
     }
 
-    /// An answer that counts had a Message-Authenticator.
+    /// Records that a valid reply carried a Message-Authenticator.
     pub(crate) fn on_signed(&mut self, code: Code) {
         self.has_signed = true;
         self.has_signed_refusal |= code != Code::ACCESS_ACCEPT;
     }
 
-    /// Whether an answer of this code must have a Message-Authenticator.
+    /// Whether a reply with this code must carry a Message-Authenticator.
     ///
-    /// With [`Signed::Auto`] an acceptance must, once the server has signed anything. A refusal must once it has signed a
-    /// refusal: some servers sign by the entry of a host, so that they refuse unknown hosts unsigned, and an unsigned refusal
-    /// admits nobody.
+    /// With [`Signed::Auto`], an Access-Accept must once the server has signed any reply; a refusal must once the
+    /// server has signed a refusal. Some servers sign only for hosts that they know, so they refuse unknown hosts
+    /// unsigned, and an unsigned refusal cannot admit a host.
     pub(crate) fn must_sign(&self, code: Code, signed: Signed) -> bool {
-        // Accounting responses have none (RFC 5997 apart).
+        // Accounting-Responses carry none (except in RFC 5997).
         self.status.service == Service::Authentication
             && match signed {
                 Signed::Always => true,
@@ -149,14 +149,14 @@ impl Peer {
             }
     }
 
-    /// It has answered; whether it did not before.
+    /// Records a valid reply; true if the server was marked dead.
     pub(crate) fn on_answer(&mut self, now: Time) -> bool {
         self.answered = Some(now);
         self.status.silent = false;
         self.dead_until.take().is_some()
     }
 
-    /// It has not answered what it was asked first at `since`; whether that is news.
+    /// Records that a request first sent at `since` was not answered; true if the server is newly marked dead.
     pub(crate) fn on_silence(&mut self, now: Time, since: Time, dead_time: Span) -> bool {
         self.status.unanswered += 1;
         if self.answered.is_some_and(|at| at >= since) {
@@ -171,8 +171,8 @@ impl Peer {
     }
 }
 
-/// The server to ask next, of those for a service that were not tried; if all are silent, the one that was for the longest, and
-/// no further one.
+/// The next server to ask for a service, not counting those in `tried`. If all servers are marked dead, the one whose
+/// dead time ends first, but no second one.
 pub(crate) fn choose(
     peers: &[Peer],
     now: Time,

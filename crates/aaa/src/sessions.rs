@@ -1,4 +1,4 @@
-//! What an accepted host has: a session, and what is told of it in which order.
+//! A session of an accepted host, and the order of its accounting records.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -14,24 +14,24 @@ use crate::request::Status;
 pub(crate) struct Session<K> {
     pub(crate) key: K,
     pub(crate) subject: Subject,
-    /// What it may have; `None` until a server has said so.
+    /// The grant; `None` until a server accepted the host.
     pub(crate) grant: Option<Grant>,
     /// Acct-Session-Id.
     pub(crate) name: String,
-    /// Since when it is served, and the time of day.
+    /// When service began, in machine time and time of day.
     pub(crate) began: Option<(Time, UnixTime)>,
     pub(crate) ended: Option<(Time, UnixTime, Cause)>,
-    /// What is told now.
+    /// The record that is being sent.
     pub(crate) telling: Option<Status>,
-    /// Its start was told, or nobody has taken it.
+    /// The start record was acknowledged or given up.
     started: bool,
     stopped: bool,
     pub(crate) interim_due: bool,
-    /// The prefixes that are counted for it; none before it begins.
+    /// The prefixes whose traffic is counted; `None` before service begins.
     pub(crate) counted: Option<Vec<Prefix>>,
-    /// What it had carried when that was asked last.
+    /// The traffic at the last count.
     pub(crate) volume: Option<Volume>,
-    /// That is asked.
+    /// A count was requested and is not answered yet.
     pub(crate) asking: bool,
 }
 
@@ -54,7 +54,8 @@ impl<K> Session<K> {
         }
     }
 
-    /// What is to be told next. One thing is told at a time, so that a server hears of the start first and of the stop last.
+    /// The record to send next. Records of a session go one at a time, so that a server receives the start first and
+    /// the stop last.
     pub(crate) fn next(&self) -> Option<Status> {
         if self.telling.is_some() || self.stopped || self.asking {
             return None;
@@ -68,7 +69,7 @@ impl<K> Session<K> {
         self.interim_due.then_some(Status::Interim)
     }
 
-    /// Somebody has taken what was told, or nobody has for long enough.
+    /// The current record was acknowledged or given up.
     pub(crate) fn told(&mut self) {
         match self.telling.take() {
             Some(Status::Start) => self.started = true,
@@ -77,7 +78,7 @@ impl<K> Session<K> {
         }
     }
 
-    /// Whether nothing is left to be told of one that has ended.
+    /// True if the session has ended and no record is left to send.
     pub(crate) fn is_done(&self) -> bool {
         self.ended.is_some() && !self.asking && self.telling.is_none() && self.next().is_none()
     }

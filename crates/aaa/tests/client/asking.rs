@@ -1,4 +1,4 @@
-//! Questions: repetition, fail-over, hold-off, bounds.
+//! Access-Requests: retransmission, fail-over, hold-off, limits.
 
 use segue_aaa::{AaaProfile, AaaReport, Side, Verdict};
 use segue_clock::Span;
@@ -18,7 +18,7 @@ fn a_host_is_granted_what_the_server_says() {
                 "2001:db8::1".parse().unwrap(),
             ),
             Attribute::prefix(AttributeType::PMIP6_HOME_HN_PREFIX, home),
-            // Asks the anchor for any.
+            // The unspecified prefix: any prefix that the anchor chooses.
             Attribute::octets(
                 AttributeType::PMIP6_HOME_HN_PREFIX,
                 &[[0, 128].as_slice(), &[0; 16]].concat(),
@@ -36,7 +36,7 @@ fn a_host_is_granted_what_the_server_says() {
     assert_eq!(grant.session, Some(Span::from_secs(3_600)));
     let (_, request) = &world.sent_to(1, 1812)[0];
     assert_eq!(request.code, Code::ACCESS_REQUEST);
-    // First, so that nobody who knows what follows can choose what is before it.
+    // Must come first: otherwise an attacker could choose the bytes before it with knowledge of those after it.
     assert_eq!(request.attributes[0].kind, AttributeType::MESSAGE_AUTHENTICATOR);
     let text = |kind| String::from_utf8(request.first(kind).unwrap().value.clone()).unwrap();
     assert_eq!(text(AttributeType::USER_NAME), "02-00-00-00-00-01");
@@ -94,7 +94,7 @@ fn a_host_may_be_asked_about_by_its_interface_identifier_and_be_named_by_it() {
     assert_eq!(request.first(AttributeType::USER_NAME).unwrap().value, b"000000fffe00001a");
     let [(_, Verdict::Granted(grant))] = &world.verdicts[..] else { panic!() };
     assert_eq!(grant.node.as_deref(), Some(&b"020000fffe00001a"[..]));
-    // An identity counts more; an identifier of another length, or of zeros, is none.
+    // Mobile-Node-Identifier takes precedence; an all-zero Framed-Interface-Id, or one of another length, is invalid.
     world.does(1, accepts(&[id(&named)]));
     world.ask(2);
     let (_, Verdict::Granted(grant)) = &world.verdicts[1] else { panic!() };
@@ -104,7 +104,7 @@ fn a_host_may_be_asked_about_by_its_interface_identifier_and_be_named_by_it() {
         world.ask(key);
         assert_eq!(world.verdicts.last(), Some(&(key, Verdict::Refused)));
     }
-    // RFC 6572 has another attribute for it.
+    // The RFC 6572 profile ignores Framed-Interface-Id.
     let mut world = World::gateway();
     world.does(1, Does::Accept(vec![id(&named)]));
     world.ask(1);
@@ -163,11 +163,11 @@ fn a_silent_server_is_asked_again_ever_more_slowly_and_then_the_next_one() {
     assert!(is_granted(&world.verdicts[0].1));
     assert_eq!(world.server(1, 1812).unanswered, 1);
     assert!(world.reports.contains(&AaaReport::Silent { server: crate::world::at(1, 1812) }));
-    // It is passed over while it is taken for dead.
+    // Skipped while it is marked dead.
     world.ask(2);
     assert!(is_granted(&world.verdicts[1].1), "at once");
     assert_eq!(world.sent_to(1, 1812).len(), 3);
-    // Then one request shows whether it is back, and the rest go on.
+    // After the dead time one request probes the server; the others do not wait for it.
     world.run(s(70.0));
     (3..6).for_each(|key| world.ask(key));
     assert_eq!(world.verdicts.len(), 4, "two of three had no need to wait");
@@ -216,13 +216,13 @@ fn requests_wait_for_an_identifier_when_all_are_in_use() {
 fn what_waited_for_too_long_is_given_up_and_all_have_an_answer() {
     let mut world = World::gateway();
     (0..2_000).for_each(|key| world.ask(key));
-    // Two servers have their time, not one after another for each 256 of them.
+    // Both servers time out once, not once per 256 requests.
     world.run(s(30.0));
     let mut keys: Vec<u32> = world.verdicts.iter().map(|(key, _)| *key).collect();
     keys.sort_unstable();
     assert_eq!(keys, (0..2_000).collect::<Vec<u32>>(), "each has one answer");
     assert_eq!(world.client.open(), 0);
-    // Of the machine's memory nothing is left but for the hold-off.
+    // The machine keeps nothing but the hold-off.
     assert_eq!(world.client.sessions(), 0);
 }
 

@@ -1,11 +1,11 @@
-//! What comes and does not count: each is counted by its reason, and changes nothing.
+//! Invalid replies: each is counted by reason and changes nothing else.
 
 use segue_aaa::{AaaConfig, AaaReport, Side, Signed, Unfit};
 use segue_wire::radius::{Attribute, AttributeType, Code, Packet, Secret};
 
 use crate::world::*;
 
-/// A client that has asked about a host, and the true answer.
+/// A client with one pending request, and the genuine reply.
 fn asked() -> (World, segue_ip::Datagram) {
     let mut world = World::gateway();
     world.keeps = true;
@@ -120,7 +120,7 @@ fn an_unsigned_answer_with_a_proxy_state_is_refused() {
             Signed::Auto | Signed::Never => Unfit::ProxyState,
         };
         assert_eq!((world.verdicts.len(), world.refused(1, why)), (0, 1), "{signed:?}");
-        // A signature proves that the server has put it there.
+        // A signature proves that the server itself added the Proxy-State.
         world.with_message_authenticator = true;
         world.ask(2);
         assert_eq!(world.verdicts.len(), 1, "{signed:?}");
@@ -153,7 +153,7 @@ fn strangers_and_other_ports_are_nobody() {
         other.from = (from.ip(), from.port());
         world.deliver(other);
     }
-    // The other server knows the secret, and was not asked.
+    // The second server shares the secret, but has no pending request.
     let mut other = answer.clone();
     other.from = (at(2, 1812).ip(), 1812);
     world.deliver(other);
@@ -167,7 +167,7 @@ fn an_answer_that_comes_twice_or_late_counts_once() {
     world.deliver(answer.clone());
     world.deliver(answer.clone());
     assert_eq!((world.verdicts.len(), world.refused(1, Unfit::Late)), (1, 1));
-    // Also when the identifier is in use again: another request has another authenticator.
+    // Recognised as late even while its identifier is in use again, because the authenticators differ.
     world.does(1, Does::Nothing);
     (2..258).for_each(|key| world.ask(key));
     let open = world.sent_to(1, 1812).len();

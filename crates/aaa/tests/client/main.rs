@@ -1,4 +1,4 @@
-//! A client on virtual time, with servers that say what a test wants.
+//! A client on virtual time, with scripted servers.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at the first failure")]
 

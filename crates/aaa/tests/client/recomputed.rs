@@ -1,4 +1,4 @@
-//! Authenticators and the hidden password, recomputed by a program that shares nothing with this one: Python's hashlib and hmac.
+//! Checks authenticators and hidden passwords with an independent implementation: Python's hashlib and hmac.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -8,7 +8,8 @@ use segue_wire::radius::{AttributeType, Code, Packet, Secret};
 
 use crate::world::*;
 
-/// Reads `secret kind request-authenticator packet` a line, in hexadecimal digits; prints what is wrong.
+/// Reads lines of `kind secret request-authenticator packet`, hexadecimal except for the kind; prints what it decoded,
+/// and fails at the first mistake.
 const CHECK: &str = r#"
 import hashlib, hmac, sys
 for line in sys.stdin:
@@ -42,7 +43,7 @@ for line in sys.stdin:
     print(code, ident, "authenticated" if has else "plain", password.rstrip(b"\0").decode())
 "#;
 
-/// What Python says of packets; `None` without it.
+/// The lines that Python prints for the packets; `None` if Python is not installed.
 fn checked(lines: &[String]) -> Option<Vec<String>> {
     let mut python = Command::new("python3");
     python.args(["-c", CHECK]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -66,7 +67,7 @@ fn line(kind: &str, request: &[u8], packet: &[u8]) -> String {
 
 #[test]
 fn another_program_recomputes_all_that_is_sent() {
-    // Passwords of no, one, and several blocks.
+    // Passwords of zero, one and several blocks.
     for password in
         ["", "x", "sixteen letters.", "a password that has more letters than a block of MD5"]
     {

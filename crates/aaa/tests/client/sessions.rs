@@ -1,4 +1,4 @@
-//! Sessions: how long they last, and what servers are told of them.
+//! Sessions: their length, and their accounting records.
 
 use segue_aaa::{AaaInput, Cause, Side, Verdict, Volume};
 use segue_clock::Span;
@@ -27,7 +27,7 @@ fn a_session_that_is_over_ends() {
     assert_eq!(world.verdicts[1], (1, Verdict::Refused));
     assert_eq!(world.sent_to(1, 1812).len(), 1, "nobody is asked again");
     world.ended(1);
-    // It may come back at once.
+    // A new attempt is allowed at once.
     world.ask(1);
     assert!(is_granted(&world.verdicts[2].1));
 }
@@ -177,7 +177,7 @@ fn what_a_session_has_carried_is_told_as_of_its_end_with_all_64_bits() {
     world.does(1, accepts(&[]));
     world.ask(1);
     world.began(1);
-    // Again, as hosts that move do: that is no other session.
+    // Reported again, as when a host moves; the session stays the same.
     world.began(1);
     world.volume = Volume {
         input_octets: 5 << 32 | 7,
@@ -191,7 +191,7 @@ fn what_a_session_has_carried_is_told_as_of_its_end_with_all_64_bits() {
     world.run(s(20.5));
     world.volume.output_octets = 4;
     world.ended(1);
-    // What another session of the prefixes carries is not counted.
+    // Traffic of a later session with the same prefixes does not count.
     world.volume.output_octets = 1_000;
     world.servers.insert(at(2, 1813), Does::Accept(Vec::new()));
     world.run(s(90.0));

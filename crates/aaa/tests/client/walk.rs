@@ -1,4 +1,4 @@
-//! Random walks: hosts that come and go before servers that do whatever they like.
+//! Random walks: hosts come and go while servers behave arbitrarily.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ enum Step {
     Ask(u32),
     Began(u32),
     Ended(u32),
-    /// A server, and what it does from now on.
+    /// Changes what an authentication server does.
     Server(u8, Does),
     Accounting(u8, Does),
-    /// Answers are kept from now on, or all that were kept come, the last one first and each twice.
+    /// `true`: hold replies back. `false`: deliver the held replies, last one first and each twice.
     Keep(bool),
     Wait(u64),
 }
@@ -78,16 +78,16 @@ proptest! {
     ) {
         let side = if at_gateway { Side::Gateway } else { Side::Anchor };
         let mut world = walk(&steps, side);
-        // The same again is the same.
+        // Deterministic: the same steps give the same result.
         let again = walk(&steps, side);
         prop_assert_eq!(&world.sent, &again.sent);
         prop_assert_eq!(&world.verdicts, &again.verdicts);
-        // All leave: nothing is left but what nobody takes, and that neither after a while.
+        // After all hosts have left and the records are acknowledged or given up, nothing is left.
         world.keeps = false;
         (0..6).for_each(|key| world.ended(key));
         world.run(world.now + Span::from_secs(600));
         prop_assert_eq!((world.client.open(), world.client.sessions()), (0, 0));
-        // Of each session the start comes first and the stop last, whatever is repeated to whom.
+        // Each session's start comes first and its stop last, regardless of retransmissions and fail-over.
         let mut told: BTreeMap<Vec<u8>, Vec<u32>> = BTreeMap::new();
         for (_, to, bytes) in &world.sent {
             if to.port() != 1813 {

@@ -1,4 +1,4 @@
-//! A client, and servers between which datagrams take no time.
+//! A client and its servers, on a network without delay.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -18,7 +18,7 @@ pub(crate) fn s(seconds: f64) -> Time {
     Time::ZERO + Span::from_secs_f64(seconds)
 }
 
-/// A server's address.
+/// The address of server `n`.
 pub(crate) fn at(n: u8, port: u16) -> SocketAddr {
     SocketAddr::new(IpAddr::from([192, 0, 2, n]), port)
 }
@@ -47,7 +47,7 @@ pub(crate) fn subject(key: u32) -> Subject {
     }
 }
 
-/// What a server does with a request.
+/// The behaviour of a server.
 #[derive(Clone, Debug)]
 pub(crate) enum Does {
     Accept(Vec<Attribute>),
@@ -56,7 +56,7 @@ pub(crate) enum Does {
     Nothing,
 }
 
-/// That a host is somebody.
+/// The identity of a host.
 pub(crate) fn identity() -> Attribute {
     Attribute::octets(AttributeType::MOBILE_NODE_IDENTIFIER, b"alice@example.org")
 }
@@ -68,20 +68,20 @@ pub(crate) fn accepts(more: &[Attribute]) -> Does {
 pub(crate) struct World {
     pub(crate) now: Time,
     pub(crate) client: Aaa<u32>,
-    /// By address; who is not here does nothing.
+    /// By address; a server that is not listed does not answer.
     pub(crate) servers: BTreeMap<SocketAddr, Does>,
-    /// Their answers have a Message-Authenticator.
+    /// Replies of authentication servers carry a Message-Authenticator.
     pub(crate) with_message_authenticator: bool,
-    /// Their answers are kept, and not delivered.
+    /// Keep replies in `kept` and do not deliver them.
     pub(crate) keeps: bool,
     pub(crate) kept: Vec<Datagram>,
-    /// All that was sent: when, to whom, what.
+    /// Everything sent: time, destination, bytes.
     pub(crate) sent: Vec<(Time, SocketAddr, Vec<u8>)>,
     pub(crate) verdicts: Vec<(u32, Verdict)>,
     pub(crate) reports: Vec<AaaReport>,
-    /// What every session has carried.
+    /// The traffic of every session.
     pub(crate) volume: Volume,
-    /// Which sessions were asked about, and whether for the last time.
+    /// The session and `last` flag of each `Count`.
     pub(crate) counted: Vec<(u64, bool)>,
 }
 
@@ -102,7 +102,7 @@ impl World {
         }
     }
 
-    /// A gateway's, whose servers take accounting.
+    /// A gateway whose accounting servers acknowledge.
     pub(crate) fn gateway() -> World {
         World::with(config(Side::Gateway))
     }
@@ -172,7 +172,7 @@ impl World {
         }
     }
 
-    /// A server's answer.
+    /// A server's reply.
     fn serve(&self, server: SocketAddr, bytes: &[u8]) -> Option<Datagram> {
         let view = View::parse(bytes).unwrap();
         view.check_request(&Secret::new(SECRET)).unwrap();
@@ -191,7 +191,7 @@ impl World {
         Some(from(server, bytes.unwrap()))
     }
 
-    /// Runs until an instant.
+    /// Runs all timers until `until`.
     pub(crate) fn run(&mut self, until: Time) {
         while let Some((at, _)) = self.client.deadline().filter(|(at, _)| *at <= until) {
             self.now = self.now.max(at);
@@ -209,13 +209,13 @@ impl World {
         self.server(n, 1812).refused.get(&why).copied().unwrap_or(0)
     }
 
-    /// When what was sent to a server.
+    /// The time in seconds and the packet of each datagram to a server.
     pub(crate) fn sent_to(&self, n: u8, port: u16) -> Vec<(f64, Packet)> {
         let own = self.sent.iter().filter(|(_, to, _)| *to == at(n, port));
         own.map(|(when, _, bytes)| (when.as_secs_f64(), Packet::parse(bytes).unwrap())).collect()
     }
 
-    /// Acct-Status-Type of all that servers were told, in order.
+    /// Acct-Status-Type of all accounting requests, in order.
     pub(crate) fn told(&self) -> Vec<u32> {
         let all = self.sent.iter().filter(|(_, to, _)| to.port() == 1813);
         let status = |bytes: &[u8]| {
@@ -226,7 +226,7 @@ impl World {
     }
 }
 
-/// A datagram of a server's.
+/// A datagram from a server.
 pub(crate) fn from(server: SocketAddr, bytes: Vec<u8>) -> Datagram {
     Datagram {
         waited_ns: 0,
