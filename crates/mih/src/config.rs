@@ -1,4 +1,4 @@
-//! What a function needs to know.
+//! Configuration of a function.
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -11,31 +11,31 @@ use segue_wire::mih::{PORT, Profile};
 
 use crate::Name;
 
-/// What a function needs to know.
+/// Configuration of a function.
 #[derive(Clone, Debug)]
 pub struct MihfConfig {
-    /// Its name (MIHF ID), unlike any other's.
+    /// Its MIHF ID; must be unique.
     pub name: Name,
-    /// The port that it sends from; 0: any, which its driver chooses.
+    /// Source port; 0: chosen by the driver.
     pub port: u16,
-    /// Links of its own: it is their service access point.
+    /// Links of this node, for which the function acts as link service access point.
     pub links: Vec<LinkConfig>,
-    /// Functions that it registers at.
+    /// Functions to register at.
     pub functions: Vec<Remote>,
-    /// Events that it wants to hear from them.
+    /// Events to subscribe to at those functions.
     pub interests: Vec<Interest>,
-    /// Who may register here.
+    /// Prefixes from which peers may register here.
     pub peers: Vec<Prefix>,
-    /// For how long a registration counts.
+    /// Validity of registrations.
     pub validity: Span,
-    /// Where peers depart from the standard.
+    /// Deviations from the standard that peers need.
     pub profile: Profile,
-    /// Any number, another at each start: transactions are numbered from there.
+    /// Seed of the first transaction ID; should differ at each start.
     pub seed: u64,
 }
 
 impl MihfConfig {
-    /// With usual values; it has no links and nobody may register.
+    /// The default settings: no links, and no peer may register.
     #[must_use]
     pub fn new(name: Name) -> MihfConfig {
         MihfConfig {
@@ -52,19 +52,19 @@ impl MihfConfig {
     }
 }
 
-/// A link of one's own.
+/// A link of this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkConfig {
-    /// Its kind and its address; an access point's is that of the access point.
+    /// Type and address of the link; for an access point, the address of the access point.
     pub id: LinkId,
-    /// What can be ordered of it, beside parameters and thresholds.
+    /// The supported commands. Link_Get_Parameters and Link_Configure_Thresholds always work.
     pub commands: CommandList,
-    /// When the end of an attachment is foretold; `None`: never.
+    /// When to announce Link_Going_Down; `None`: never.
     pub forecasting: Option<Forecasting>,
 }
 
 impl LinkConfig {
-    /// A link of this kind.
+    /// A link with the default commands and forecast.
     #[must_use]
     pub fn new(link_type: LinkType, address: LinkAddress) -> LinkConfig {
         LinkConfig {
@@ -75,34 +75,34 @@ impl LinkConfig {
     }
 }
 
-/// When Link_Going_Down is told.
+/// When Link_Going_Down is announced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forecasting {
-    /// The signal below which an attachment ends, in dBm.
+    /// Signal below which an attachment is lost, in dBm.
     pub lost_dbm: i16,
-    /// What is looked at.
+    /// How far back the signal is considered.
     pub window: Span,
-    /// It is told when the signal is expected to be lost within this.
+    /// Announce when the signal is expected to be lost within this time.
     pub ahead: Span,
 }
 
 impl Forecasting {
-    /// Lost at -85 dBm, as 802.11 cards roam or lose frames about there; the last 2 s, half a second ahead.
+    /// -85 dBm, where 802.11 cards begin to roam or lose frames; looks back 2 s and ahead 0.5 s.
     pub const USUAL: Forecasting =
         Forecasting { lost_dbm: -85, window: Span::from_secs(2), ahead: Span::from_millis(500) };
 }
 
-/// How frames travel (RFC 5677, 4).
+/// Transport of frames (RFC 5677, 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Transport {
-    /// UDP: each is acknowledged.
+    /// UDP: each frame is acknowledged.
     Udp,
-    /// TCP: none is. The driver says that a stream has ended by an empty frame from there.
+    /// TCP: no frame is acknowledged. The driver reports the end of a stream as an empty datagram.
     Tcp,
 }
 
 impl Transport {
-    /// IANA's protocol number.
+    /// The IP protocol number.
     #[must_use]
     pub const fn protocol(self) -> u8 {
         match self {
@@ -111,7 +111,7 @@ impl Transport {
         }
     }
 
-    /// The transport with this protocol number.
+    /// The transport with this IP protocol number.
     #[must_use]
     pub const fn of(protocol: u8) -> Option<Transport> {
         match protocol {
@@ -129,23 +129,23 @@ pub struct Remote {
     pub address: IpAddr,
     /// Its port.
     pub port: u16,
-    /// How frames travel.
+    /// Its transport.
     pub transport: Transport,
 }
 
 impl Remote {
-    /// At the usual port.
+    /// The function at the default port (4551).
     #[must_use]
     pub fn new(address: IpAddr, transport: Transport) -> Remote {
         Remote { address, port: PORT, transport }
     }
 }
 
-/// Events that a user wants to hear.
+/// Events to subscribe to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interest {
-    /// Of the link with this address; `None`: of all links.
+    /// The link's address; `None`: all links.
     pub link: Option<LinkAddress>,
-    /// Which.
+    /// The events.
     pub events: EventList,
 }

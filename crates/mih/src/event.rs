@@ -1,4 +1,4 @@
-//! Events of links, and how frames carry them.
+//! Link events, and their encoding in frames.
 
 use alloc::vec::Vec;
 
@@ -7,31 +7,31 @@ use segue_wire::mih::identity::{LinkAddress, LinkId, LinkTupleId};
 use segue_wire::mih::link::{LinkDetectedInfo, ParameterReport};
 use segue_wire::mih::{MessageId, Tlv};
 
-/// Something that happened to a link.
+/// A link event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     /// The link.
     pub link: LinkId,
-    /// Its other end, if it is known: the station of an access point.
+    /// The other end, if known: the station attached to an access point.
     pub station: Option<LinkAddress>,
-    /// What.
+    /// The kind of event.
     pub what: What,
 }
 
-/// What happened.
+/// The kind of a link event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
     /// Link_Detected.
     Detected(Vec<LinkDetectedInfo>),
-    /// Link_Up: the station is attached. Told again of one that is not about to leave any more.
+    /// Link_Up: the station has attached. Sent again when a predicted departure is cancelled.
     Up,
-    /// Link_Down: it has left.
+    /// Link_Down: the station has left.
     Down(LinkDownReason),
-    /// Link_Going_Down: it is about to leave.
+    /// Link_Going_Down: the station is about to leave.
     GoingDown {
-        /// In how many milliseconds, as far as is known.
+        /// Expected time until then, in milliseconds.
         within_ms: u16,
-        /// Why.
+        /// The cause.
         reason: LinkGoingDownReason,
     },
     /// Link_Parameters_Report.
@@ -39,7 +39,7 @@ pub enum What {
 }
 
 impl What {
-    /// Its name in a list of events.
+    /// Its bit in an event list.
     #[must_use]
     pub fn kind(&self) -> EventList {
         match self {
@@ -51,7 +51,7 @@ impl What {
         }
     }
 
-    /// Whether it says that a station is there, or is not.
+    /// Whether the event says that a station is attached or has left.
     pub(crate) fn is_state(&self) -> bool {
         matches!(self, What::Up | What::Down(_))
     }
@@ -68,8 +68,9 @@ impl What {
 }
 
 impl Event {
-    /// The TLVs that follow the names. The station of Link_Up stands where the standard has the new access router and that of
-    /// Link_Down where it has the old one, as in paper 3's system; in all others it is the link's point of attachment.
+    /// The TLVs that follow the MIHF IDs. As in paper 3's system, Link_Up carries the station in the New Access Router
+    /// TLV, and Link_Down in the Old Access Router TLV. The other events carry it as the link identifier's point of
+    /// attachment.
     pub(crate) fn tlvs(&self) -> Vec<Tlv> {
         let tuple = |poa| Tlv::LinkIdentifier(LinkTupleId { link: self.link.clone(), poa });
         let station = || self.station.clone();
@@ -97,7 +98,7 @@ impl Event {
         }
     }
 
-    /// Reads an indication; `None` if it lacks something.
+    /// Decodes an indication; `None` if a TLV is missing or the message is not an event.
     pub(crate) fn read(message: MessageId, tlvs: &[Tlv]) -> Option<Event> {
         let tuple = tlvs.iter().find_map(|tlv| match tlv {
             Tlv::LinkIdentifier(tuple) => Some(tuple.clone()),
@@ -122,7 +123,7 @@ impl Event {
             }
             _ => return None,
         };
-        // What is detected is told of no link that is attached.
+        // Link_Detected has no station, and carries the link in its list.
         if let What::Detected(all) = &what {
             let link = all.first()?.link.link.clone();
             return Some(Event { link, station: None, what });

@@ -1,4 +1,5 @@
-//! When a signal will be lost: a straight line through its last values (least squares), and where it meets the threshold.
+//! Predicts when a signal will be lost: fits a line to its latest values (least squares), and extrapolates to the
+//! threshold.
 
 use alloc::collections::VecDeque;
 
@@ -6,17 +7,17 @@ use segue_clock::{Span, Time};
 
 use crate::config::Forecasting;
 
-/// Most values that are looked at.
+/// Maximum number of values kept.
 const MOST: usize = 256;
-/// Values that a line needs.
+/// Minimum number of values for a fit.
 const FEWEST: usize = 5;
-/// Where a signal bends, as behind a corner, its last part alone tells earlier.
+/// A second fit over this shorter window reacts earlier when the signal bends, as it does behind a corner.
 const LAST_PART: Span = Span::from_millis(450);
-/// A signal that falls more slowly, in dB a second, does not say when it will be lost.
+/// Minimum decline for a prediction, in dB/s.
 const SLOWEST: f64 = 2.0;
-/// A signal that is this much above the threshold, in dB, and does not fall is not about to be lost any more.
+/// A signal this far above the threshold, in dB, that falls more slowly than `SLOWEST` cancels a prediction.
 const RECOVERED: f64 = 3.0;
-/// How many standard errors a slope has to lie below zero.
+/// Confidence: the slope must lie this many standard errors below `-SLOWEST`.
 const SURE: f64 = 1.5;
 
 /// The signal of one attachment.
@@ -27,36 +28,36 @@ pub struct Forecast {
     told: bool,
 }
 
-/// What follows from a value.
+/// The consequence of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outlook {
-    /// The signal will be lost in so many milliseconds.
+    /// The signal will be lost soon.
     GoingDown {
-        /// In how many milliseconds.
+        /// Time until then, in milliseconds.
         within_ms: u16,
     },
-    /// It will not, after it was told that it would.
+    /// An earlier prediction is cancelled.
     Recovered,
 }
 
-/// A line through some values.
+/// A fitted line.
 struct Line {
-    /// In dBm, now.
+    /// Level now, in dBm.
     level: f64,
-    /// In dB a second.
+    /// In dB/s.
     slope: f64,
-    /// The standard error of the slope.
+    /// Standard error of the slope, in dB/s.
     error: f64,
 }
 
 impl Forecast {
-    /// Nothing is known yet.
+    /// A forecast without samples.
     #[must_use]
     pub fn new(config: Forecasting) -> Forecast {
         Forecast { config, values: VecDeque::new(), told: false }
     }
 
-    /// Takes a value, in dBm, that is not older than the one before.
+    /// Adds a sample in dBm, not older than the previous one.
     pub fn sample(&mut self, now: Time, dbm: i16) -> Option<Outlook> {
         self.values.push_back((now, f64::from(dbm)));
         while self.values.len() > MOST
@@ -87,7 +88,7 @@ impl Forecast {
         Some(Outlook::GoingDown { within_ms: (within * 1_000.0) as u16 })
     }
 
-    /// The line through the values of this time.
+    /// Fits a line to the values within `of` before `now`; `None` if there are too few.
     fn line(&self, now: Time, of: Span) -> Option<Line> {
         let values = self.values.iter().filter(|(at, _)| now.since(*at) <= of);
         let points = values.map(|(at, dbm)| (-now.since(*at).as_secs_f64(), *dbm));
@@ -115,7 +116,7 @@ impl Forecast {
     }
 }
 
-/// The square root of what is not negative (Newton): `core` has none.
+/// The square root of a number >= 0, by Newton's method: `core` has none.
 fn root(of: f64) -> f64 {
     let mut guess = if of > 1.0 { of } else { 1.0 };
     for _ in 0..60 {

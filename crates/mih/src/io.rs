@@ -1,4 +1,4 @@
-//! What goes into a function, and comes out of it.
+//! Inputs and outputs of a function.
 
 use alloc::vec::Vec;
 use core::convert::Infallible;
@@ -15,114 +15,114 @@ use segue_wire::mih::link::{
 
 use crate::{Event, Report};
 
-/// What a function's driver tells and its operator orders.
+/// Input from the driver and the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MihfInput {
-    /// Something happened to a link of its own.
+    /// An event of a link of this node.
     Event(Event),
-    /// Parameters of a link of its own were measured.
+    /// Measured parameters of a link of this node.
     Measured {
         /// The link.
         link: LinkId,
         /// The station.
         station: Option<LinkAddress>,
-        /// The values in the standard's units; a signal in dBm, in two's complement.
+        /// Values in the standard's units; a signal in dBm, in two's complement.
         values: Vec<(ParameterType, u16)>,
     },
-    /// A command of the operator, whose answer has the same number.
+    /// A command from the operator; [`MihfWish::Answered`] carries the same number.
     Command {
         /// The number.
         number: u64,
         /// The command.
         command: Command,
     },
-    /// A link of its own has done what it was to do ([`MihfWish::Act`]), or has not.
+    /// The result of [`MihfWish::Act`].
     Acted {
-        /// The number of the wish.
+        /// The number of the `Act`.
         number: u64,
-        /// What became of it.
+        /// The result.
         result: LinkActionResult,
     },
-    /// The daemon ends: it deregisters.
+    /// The daemon stops: deregister everywhere.
     Leave,
 }
 
-/// A command to links (MIH_CS).
+/// A link command (MIH_CS).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// MIH_Link_Get_Parameters.
     GetParameters {
-        /// What of the device.
+        /// Device states to read.
         device: DeviceStatesRequest,
-        /// Of which links.
+        /// Links to read.
         links: Vec<LinkId>,
-        /// What of them.
+        /// Link states, parameters and descriptors to read.
         status: LinkStatusRequest,
     },
     /// MIH_Link_Configure_Thresholds.
     ConfigureThresholds {
-        /// Of which link.
+        /// The link.
         link: LinkId,
-        /// Which.
+        /// Parameters with their thresholds and intervals.
         parameters: Vec<ParameterConfiguration>,
     },
     /// MIH_Link_Actions.
     Actions(Vec<Action>),
 }
 
-/// What a link is to do.
+/// An action of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Action {
     /// The link.
     pub link: LinkId,
-    /// The station that it is about: with [`LinkActionType::DISCONNECT`] that one is sent away.
+    /// The station concerned; [`LinkActionType::DISCONNECT`] disconnects it.
     pub station: Option<LinkAddress>,
-    /// What.
+    /// The action.
     pub action: LinkActionType,
-    /// How.
+    /// Its attributes.
     pub attributes: LinkActionAttributes,
-    /// After how long.
+    /// Delay in milliseconds, at most [`AFTER_MAX_MS`](crate::AFTER_MAX_MS).
     pub after_ms: u16,
 }
 
-/// What became of a command.
+/// The answer to a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommandAnswer {
-    /// Parameters.
+    /// Answer to [`Command::GetParameters`].
     Parameters {
-        /// Of the device.
+        /// Device states.
         device: Vec<DeviceState>,
-        /// Of links.
+        /// Status of each link.
         links: Vec<LinkStatus>,
     },
-    /// Thresholds.
+    /// Answer to [`Command::ConfigureThresholds`].
     Thresholds(Vec<ParameterConfigurationStatus>),
-    /// Actions.
+    /// Answer to [`Command::Actions`].
     Actions(Vec<LinkActionResponse>),
-    /// It failed with this status.
+    /// The command failed with this status.
     Failed(Status),
 }
 
-/// What a function asks of its driver, beside what every role does.
+/// Outputs of a function to its driver, in addition to the outputs of every role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MihfWish {
-    /// An event that it is interested in.
+    /// An event that matches an [`Interest`](crate::Interest).
     Event(Event),
-    /// Have a link of its own do this, and say what became of it ([`MihfInput::Acted`]).
+    /// Requests an action of a link of this node; the driver answers with [`MihfInput::Acted`].
     Act {
-        /// The number of the wish.
+        /// The number to answer with.
         number: u64,
-        /// What.
+        /// The action.
         action: Action,
     },
-    /// A command of the operator is done.
+    /// A command from the operator is complete.
     Answered {
-        /// Its number.
+        /// The number of the command.
         number: u64,
-        /// What became of it.
+        /// The answer.
         answer: CommandAnswer,
     },
 }
 
-/// What a function asks of its driver. It stores nothing: who speaks to it registers anew.
+/// Outputs of a function. It stores no records: after a restart peers register again.
 pub type MihfOutput = Output<MihfWish, Report, Infallible>;

@@ -1,4 +1,4 @@
-//! Stations that are about to leave a link, for who leads their traffic another way before they do.
+//! Tracks the stations that are about to leave a link, so that their traffic can be redirected before they do.
 
 use alloc::collections::BTreeMap;
 
@@ -7,24 +7,24 @@ use segue_wire::mih::identity::{LinkAddress, LinkId};
 
 use crate::{Event, Mihf, What};
 
-/// No end is foretold earlier than this.
+/// Upper limit of the announced time to departure.
 const FORETOLD_MAX: Span = Span::from_secs(5);
 
-/// Those that are, each with the link that it leaves.
+/// The leaving stations, each with the link that it leaves.
 #[derive(Clone, Debug, Default)]
 pub struct Leaving(BTreeMap<LinkAddress, LinkId>);
 
-/// What follows from an event.
+/// The consequence of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Foretold {
-    /// A station is about to leave.
+    /// The station is about to leave.
     GoingDown {
         /// The station.
         station: LinkAddress,
-        /// Within this time.
+        /// Expected time until then.
         within: Span,
     },
-    /// It does not leave after all.
+    /// The departure is cancelled.
     Stays {
         /// The station.
         station: LinkAddress,
@@ -32,7 +32,7 @@ pub enum Foretold {
 }
 
 impl Leaving {
-    /// What follows from an event of which a function was told.
+    /// Processes an event from [`MihfWish::Event`](crate::MihfWish::Event); `None` if nothing follows from it.
     pub fn follow(&mut self, mihf: &Mihf, event: Event) -> Option<Foretold> {
         if !mihf.is_newest(&event) {
             return None;
@@ -45,7 +45,7 @@ impl Leaving {
                 self.0.insert(station.clone(), link);
                 Some(Foretold::GoingDown { station, within })
             }
-            // One that comes to another access is still to leave the one where it is bound.
+            // Attaching to another link cancels nothing: the station still leaves the first one.
             What::Up => {
                 let left = self.0.remove(&station);
                 (left == Some(link)).then_some(Foretold::Stays { station })

@@ -1,12 +1,13 @@
-//! IEEE 802.21, media independent handover services: what happens to links, told to those who asked for it, and commands
-//! to links, over one protocol for every kind of access.
+//! IEEE 802.21, media independent handover services: delivers link events to subscribers and commands to links, with
+//! one protocol for all types of access.
 //!
-//! [`Mihf`] is the function (MIHF) of a node. What it is for follows from its [`MihfConfig`]:
+//! [`Mihf`] is the media independent handover function (MIHF) of a node. Its [`MihfConfig`] decides which role it
+//! plays:
 //!
 //! ```text
 //!   link SAP                  function                      user (a gateway, an anchor)
-//!   has links of its own ──►  has neither links nor    ◄──  is interested in links' events
-//!                             interests of its own
+//!   owns links           ──►  no links,                ◄──  subscribes to link events
+//!                             no interests
 //!      Register (its links) ─►                        ◄─ (1) Register              ─► (2)
 //!                                                     ◄─ (3) Capability_Discover   ─► (4)
 //!      (6) ◄─ Event_Subscribe                         ◄─ (5) Event_Subscribe
@@ -14,11 +15,12 @@
 //!      Link_Up ─► (9)                                 ─► (10) Link_Up
 //! ```
 //!
-//! The numbers are the steps of paper 3's Fig. 6. A function that registers at another one passes on what that one tells, so
-//! that any number of them can stand between links and users.
+//! The numbers are the steps of paper 3's Fig. 6. A function forwards events from the functions where it is registered,
+//! so functions can be chained between links and users.
 //!
-//! What a function knows of links it knows from those who told it. Whoever subscribes is told at once who is attached; a
-//! function that has lost its subscriptions subscribes anew, and stations that are not told again within ten seconds have left.
+//! A function learns about links only from their owners. A new subscriber is immediately sent a Link_Up for each
+//! attached station. A function that lost its subscriptions subscribes again, and removes the stations that are not
+//! reported again within ten seconds.
 
 #![no_std]
 #![forbid(unsafe_code)]

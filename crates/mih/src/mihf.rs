@@ -1,4 +1,4 @@
-//! The function of a node.
+//! The media independent handover function of a node.
 
 mod command;
 mod exchange;
@@ -30,13 +30,13 @@ use seen::Seen;
 use state::{Client, Endpoint, Key, Line, Open, Party, Path, Request, Side, Task, Upstream};
 pub use state::{Link, Owner, Registered, Station};
 
-/// Most who are registered.
+/// Maximum number of registered peers.
 const CLIENTS_MAX: usize = 1_024;
-/// Most links.
+/// Maximum number of links.
 const LINKS_MAX: usize = 4_096;
-/// Most stations of a link.
+/// Maximum number of stations per link.
 const STATIONS_MAX: usize = 4_096;
-/// What another node may take of these for all who speak from there, so that there is room for others.
+/// Limits for all peers at one address together, so that one node cannot exhaust the tables.
 const CLIENTS_OF_NODE: usize = 64;
 const LINKS_OF_NODE: usize = 512;
 const STATIONS_OF_NODE: usize = 8_192;
@@ -48,26 +48,26 @@ pub struct Mihf {
     functions: Vec<Upstream>,
     links: BTreeMap<LinkId, Link>,
     open: BTreeMap<Key, Open>,
-    /// Events that are under way.
+    /// The event in flight of each line.
     lines: BTreeMap<Line, Key>,
     seen: Seen,
-    /// Round-trip times of who has acknowledged something.
+    /// Smoothed round-trip time of each peer that has acknowledged a frame.
     round_trips: BTreeMap<Endpoint, Span>,
     timers: Timers<Task>,
-    /// The last number of a frame, and the last to each peer: who gets few is not to see one come round.
+    /// The last transaction ID, overall and per peer. The counters are separate so that IDs wrap later for each peer.
     transaction: u16,
     transactions: BTreeMap<Endpoint, u16>,
-    /// Actions of own links that are under way, and who is to be told.
+    /// Actions in progress on links of this node, and the requester.
     acting: BTreeMap<u64, command::Acting>,
     number: u64,
     refused: Refused,
-    /// The last one who may not register.
+    /// The last sender that was refused as [`Refusal::Stranger`].
     stranger: Option<IpAddr>,
     out: VecDeque<MihfOutput>,
 }
 
 impl Mihf {
-    /// A function to which nobody has spoken yet.
+    /// A function without registrations.
     #[must_use]
     pub fn new(config: MihfConfig) -> Mihf {
         let mut timers = Timers::new();
@@ -110,19 +110,19 @@ impl Mihf {
         }
     }
 
-    /// What it knows.
+    /// Its configuration.
     #[must_use]
     pub fn config(&self) -> &MihfConfig {
         &self.config
     }
 
-    /// Links that it knows.
+    /// The known links.
     #[must_use]
     pub fn links(&self) -> &BTreeMap<LinkId, Link> {
         &self.links
     }
 
-    /// Who is registered here.
+    /// The peers that are registered here.
     pub fn registered(&self) -> impl Iterator<Item = Registered> {
         self.clients.iter().map(|(name, client)| Registered {
             name: name.clone(),
@@ -133,12 +133,12 @@ impl Mihf {
         })
     }
 
-    /// Functions where it is to be registered: which, their names, and whether it is.
+    /// The functions to register at: the configuration, the name if known, and whether we are registered.
     pub fn functions(&self) -> impl Iterator<Item = (&crate::Remote, Option<&Name>, bool)> {
         self.functions.iter().map(|of| (&of.remote, of.name.as_ref(), of.registered))
     }
 
-    /// Who is subscribed to a link's events, by name, and to which; a function by the name that it has told.
+    /// The subscribers of a link, and their events. Functions that have not told their name are left out.
     #[must_use]
     pub fn subscribed(&self, link: &Link) -> Vec<(Name, EventList)> {
         let name = |party: &Party| match party {
@@ -149,7 +149,8 @@ impl Mihf {
         all.filter_map(|(party, events)| Some((name(party)?, *events))).collect()
     }
 
-    /// Whether an event is about where its station came to last: where it was before, it may be missed for a while.
+    /// Whether the event concerns the link that its station attached to last: a previous link may report its loss late.
+    /// False without a station; true if the station is attached nowhere.
     #[must_use]
     pub fn is_newest(&self, event: &Event) -> bool {
         let Some(station) = &event.station else { return false };
@@ -158,13 +159,13 @@ impl Mihf {
         there.max_by_key(|(since, _)| *since).is_none_or(|(_, id)| *id == event.link)
     }
 
-    /// What it refused.
+    /// Refused frames and events, by reason.
     #[must_use]
     pub fn refused(&self) -> &Refused {
         &self.refused
     }
 
-    /// The last address from which somebody spoke who may not register.
+    /// The address of the last sender that was refused as [`Refusal::Stranger`].
     #[must_use]
     pub fn stranger(&self) -> Option<IpAddr> {
         self.stranger
@@ -178,12 +179,12 @@ impl Mihf {
         self.out.push_back(Output::Report(report));
     }
 
-    /// Whether who is there may register.
+    /// Whether a node at this address may register here.
     fn may_register(&self, address: IpAddr) -> bool {
         self.config.peers.iter().any(|prefix| prefix.contains(address))
     }
 
-    /// Who speaks, if it is known.
+    /// The sender of a frame, if it is a configured function or registered from this endpoint.
     fn party(&self, from: Endpoint, name: &Name) -> Option<Party> {
         let of = |function: &Upstream| {
             let remote = function.remote;
@@ -197,7 +198,7 @@ impl Mihf {
         (client.at.remote == from).then(|| Party::Client(name.clone()))
     }
 
-    /// The way to somebody, and its name.
+    /// The path to a party, and its name (empty if unknown).
     fn way(&self, party: &Party) -> Option<(Path, Name)> {
         match party {
             Party::Client(name) => Some((self.clients.get(name)?.at, name.clone())),
@@ -223,7 +224,7 @@ impl Mihf {
             self.stranger = Some(remote.address);
             return Err(Refusal::Stranger);
         }
-        // A stream that ends.
+        // The stream has ended.
         if transport == Transport::Tcp && came.bytes.is_empty() {
             self.closed(now, remote);
             return Ok(());
@@ -234,7 +235,7 @@ impl Mihf {
         let [Tlv::SourceMihfId(name), Tlv::DestinationMihfId(to), ..] = &tlvs[..] else {
             return Err(Refusal::Malformed);
         };
-        // Who does not know the name yet names nobody.
+        // The destination is empty while the sender does not know our name.
         if !to.0.is_empty() && *to != self.config.name {
             return Err(Refusal::Destination);
         }
@@ -252,7 +253,7 @@ impl Mihf {
         }
         let is_event = frame.message_id.opcode() == Opcode::INDICATION;
         let party = self.party(remote, name);
-        // Before it counts as having come: it comes again once its sender has registered.
+        // Refused before it is recorded as seen: the sender repeats it after it has registered.
         if is_event && party.is_none() {
             return Err(Refusal::NotRegistered);
         }
@@ -265,7 +266,7 @@ impl Mihf {
         self.heed(now, &path, (name, party), &frame, acknowledges)
     }
 
-    /// Does what a frame that has not come before asks for, tells or answers.
+    /// Processes a frame that is not a duplicate.
     fn heed(
         &mut self,
         now: Time,
@@ -316,7 +317,7 @@ impl Mihf {
         }
     }
 
-    /// Does what a request asks for.
+    /// Executes a request.
     fn serve(&mut self, now: Time, request: &Request, tlvs: &[Tlv]) -> Result<Served, Refusal> {
         let (remote, name) = (request.path.remote, &request.name);
         match request.message {
@@ -353,7 +354,7 @@ impl Mihf {
     }
 }
 
-/// The link that a request is about.
+/// The link that a request concerns.
 fn link_of(tlvs: &[Tlv]) -> Option<LinkId> {
     tlvs.iter().find_map(|tlv| match tlv {
         Tlv::LinkIdentifier(tuple) => Some(tuple.link.clone()),
@@ -361,13 +362,13 @@ fn link_of(tlvs: &[Tlv]) -> Option<LinkId> {
     })
 }
 
-/// What becomes of a request.
+/// The outcome of a request.
 enum Served {
-    /// It is answered with these.
+    /// Answer now, with these TLVs.
     Now(Vec<Tlv>),
-    /// It is answered.
+    /// Already answered.
     Answered,
-    /// It is answered when somebody else has answered.
+    /// Answered later, when another party has answered.
     Later,
 }
 

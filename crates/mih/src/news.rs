@@ -1,4 +1,4 @@
-//! What a function tells: news for people and pages, and what it refused.
+//! Reports of a function, and its reasons to refuse a frame.
 
 use alloc::collections::BTreeMap;
 use core::fmt;
@@ -7,25 +7,25 @@ use segue_wire::mih::identity::LinkAddress;
 
 use crate::{Event, Name, What};
 
-/// News of a function.
+/// A report for the log and status pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Report {
-    /// Somebody has registered here.
+    /// A peer registered here.
     Registered(Name),
-    /// Somebody has deregistered, or has not been heard in time.
+    /// A peer deregistered, or its registration expired.
     Gone(Name),
-    /// It is registered at this function.
+    /// We registered at this function.
     RegisteredAt(Name),
-    /// A function does not answer, or does not know it any more.
+    /// The function stopped answering, or lost our registration.
     Lost(Name),
-    /// A function has never answered: told once.
+    /// The function at this address has never answered; reported once.
     Silent(core::net::IpAddr),
-    /// Something happened to a link that it knows.
+    /// A link event.
     Link(Event),
 }
 
 impl Report {
-    /// The link's event, in a word.
+    /// Its name in status output.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
@@ -45,7 +45,7 @@ impl Report {
     }
 }
 
-/// A name as text.
+/// An MIHF ID as text.
 struct Text<'a>(&'a Name);
 
 impl fmt::Display for Text<'_> {
@@ -54,7 +54,7 @@ impl fmt::Display for Text<'_> {
     }
 }
 
-/// The address of a link or a station as text.
+/// A link or station address as text.
 struct Address<'a>(&'a LinkAddress);
 
 impl fmt::Display for Address<'_> {
@@ -104,32 +104,32 @@ impl fmt::Display for Report {
 /// Why a frame was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Refusal {
-    /// It is no frame, or lacks what it has to have.
+    /// Not a valid frame, or a mandatory TLV is missing.
     Malformed,
-    /// It is a fragment: none are put together.
+    /// A fragment; reassembly is not implemented.
     Fragment,
-    /// It is for another function.
+    /// Addressed to another MIHF ID.
     Destination,
-    /// Its sender may not register here.
+    /// The sender's address may not register here.
     Stranger,
-    /// Its sender has not registered.
+    /// The sender has not registered.
     NotRegistered,
-    /// Another node has registered with that name.
+    /// The name is registered from another address.
     NameTaken,
-    /// There is no room for another.
+    /// A table is full.
     Full,
-    /// It answers nothing that was asked, or nothing any more.
+    /// The answer to no pending request.
     Stale,
-    /// There is no such link, or it is another's.
+    /// The link is unknown, or the peer does not own it.
     Link,
-    /// What it asks for is not done here.
+    /// The request is not supported.
     NotServed,
-    /// It is too long to be sent over UDP.
+    /// Too long for one UDP datagram.
     TooLong,
 }
 
 impl Refusal {
-    /// Its name in counts.
+    /// Its name in metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! Commands to links: done where the link is one's own, handed to its owner where not.
+//! Link commands: executed if this node owns the link, forwarded to the owner otherwise.
 
 use segue_wire::mih::codes::{
     CommandList, DeviceStatesRequest, LinkActionResult, LinkActionType, LinkStatesRequest,
@@ -14,12 +14,12 @@ use super::state::{Asker, Purpose};
 use super::*;
 use crate::io::{Action, Command, CommandAnswer, MihfWish};
 
-/// Most actions of a command, and most commands that are under way.
+/// Maximum number of actions per command, and of action commands in progress.
 const ACTIONS_MAX: usize = 64;
-/// The longest time that an action is put off, in milliseconds: meanwhile it keeps others from being ordered.
+/// Maximum delay of an action, in milliseconds. A delayed action occupies one of the `ACTIONS_MAX` slots.
 pub const AFTER_MAX_MS: u16 = 10_000;
 
-/// Actions that are under way.
+/// Actions in progress for one command.
 pub(super) struct Acting {
     asker: Asker,
     results: Vec<(LinkId, Option<LinkActionResult>)>,
@@ -143,7 +143,7 @@ impl CommandAnswer {
 }
 
 impl Mihf {
-    /// Somebody gives a command.
+    /// A peer sends a command.
     pub(super) fn commanded(
         &mut self,
         now: Time,
@@ -151,7 +151,7 @@ impl Mihf {
         tlvs: &[Tlv],
     ) -> Result<Served, Refusal> {
         let Some(command) = Command::read(request.message, tlvs) else {
-            // Handovers and the information service are understood and not served.
+            // Handover and information service requests are decoded, but not supported.
             self.refuse(Refusal::NotServed);
             return Ok(Served::Now(Vec::from([Tlv::Status(Status::REJECTED)])));
         };
@@ -160,7 +160,7 @@ impl Mihf {
         Ok(Served::Later)
     }
 
-    /// The operator gives a command.
+    /// The operator sends a command.
     pub(super) fn ordered(&mut self, now: Time, number: u64, command: Command) {
         self.command(now, Asker::Operator(number), command);
     }
@@ -175,7 +175,7 @@ impl Mihf {
         let party = match owners.as_slice() {
             [] | [Some(Owner::Own)] => None,
             [Some(owner)] => owner.party(),
-            // There is no such link, or they are not of one owner.
+            // Unknown link, or links of several owners.
             _ => {
                 self.refuse(Refusal::Link);
                 self.conclude(now, &asker, CommandAnswer::Failed(Status::REJECTED));
@@ -194,12 +194,12 @@ impl Mihf {
         }
     }
 
-    /// Nobody will answer a command any more.
+    /// Fails a command that will not be answered.
     pub(super) fn unanswered(&mut self, now: Time, asker: &Asker) {
         self.conclude(now, asker, CommandAnswer::Failed(Status::NETWORK_ERROR));
     }
 
-    /// Does what is ordered of links of its own.
+    /// Executes a command on links of this node.
     fn perform(&mut self, now: Time, asker: Asker, command: Command) {
         let answer = match command {
             Command::GetParameters { device, links, status } => {
@@ -244,7 +244,7 @@ impl Mihf {
         self.acted_all(now, group);
     }
 
-    /// A link has done what it was to do, or has not.
+    /// Records the result of an action.
     pub(super) fn acted(&mut self, now: Time, number: u64, result: LinkActionResult) {
         let place = number % ACTIONS_MAX as u64;
         let group = number - place;
@@ -255,7 +255,7 @@ impl Mihf {
         }
     }
 
-    /// Answers when all is done.
+    /// Answers once all actions have a result.
     fn acted_all(&mut self, now: Time, group: u64) {
         let Some(acting) = self.acting.get(&group) else { return };
         let response = |(link, result): &(LinkId, Option<LinkActionResult>)| {
@@ -270,7 +270,8 @@ impl Mihf {
         }
     }
 
-    /// What is known of a link: of its only station, since the answer names none.
+    /// The status of a link. Parameters only if exactly one station is attached, since the answer cannot name a
+    /// station.
     fn status_of(&self, id: &LinkId, wanted: &LinkStatusRequest) -> Option<LinkStatus> {
         let link = self.links.get(id)?;
         let mut stations = link.stations.values();
@@ -289,7 +290,7 @@ impl Mihf {
         })
     }
 
-    /// The owner of a link has answered a command.
+    /// The owner of a link answered a command.
     pub(super) fn command_answered(
         &mut self,
         now: Time,
@@ -300,7 +301,7 @@ impl Mihf {
         self.conclude(now, asker, CommandAnswer::read(status, tlvs));
     }
 
-    /// Tells who gave a command what became of it.
+    /// Sends the answer to the requester.
     pub(super) fn conclude(&mut self, now: Time, asker: &Asker, answer: CommandAnswer) {
         match asker {
             Asker::Operator(number) => {

@@ -1,31 +1,33 @@
-//! Transactions: acknowledgements, frames that are sent again, and those that came twice (RFC 5677, 4; IEEE 802.21-2008, 8.2).
+//! Transactions: acknowledgement, retransmission and deduplication (RFC 5677, 4; IEEE 802.21-2008, 8.2).
 
 use segue_mobility::{Backoff, Silence};
 
 use super::state::Purpose;
 use super::*;
 
-/// Until the first round trip is known (RFC 5677, 4.1.2: 3 s), and longer than any other.
+/// First retransmission timeout without a measured round trip (RFC 5677, 4.1.2: 3 s), and its upper limit otherwise.
 const FIRST: Span = Span::from_secs(3);
+/// Upper limit of the backoff.
 const LONGEST: Span = Span::from_secs(30);
-/// Shorter than any other.
+/// Lower limit of the first retransmission timeout.
 const SHORTEST: Span = Span::from_millis(100);
-/// Times that a frame is sent.
+/// Maximum number of transmissions of a frame.
 const TRIES: u32 = 3;
-/// How long an answer is waited for.
+/// How long to wait for an answer.
 const PATIENCE: Span = Span::from_secs(15);
-/// Most frames without an answer, of 4096 numbers.
+/// Room for pending requests and events, among 4096 transaction IDs.
 const OPEN_MAX: usize = 2_048;
-/// Most answers of these that nobody has acknowledged, and most to one peer: questions have room whatever peers do not say.
+/// Maximum number of our answers that wait for an acknowledgement, in total and per peer. Excess answers are not
+/// retransmitted, so peers that never acknowledge cannot use up the room for requests.
 const ANSWERS_MAX: usize = OPEN_MAX / 2;
 const ANSWERS_OF_ONE: usize = 64;
-/// Before all others.
+/// The lower bound of all endpoints, for range queries.
 const FIRST_ENDPOINT: Endpoint = Endpoint {
     address: IpAddr::V4(core::net::Ipv4Addr::UNSPECIFIED),
     port: 0,
     transport: Transport::Udp,
 };
-/// The longest frame that one datagram carries on any way.
+/// Maximum length of a frame over UDP, in octets.
 const UDP_MAX: usize = 1_400;
 const HOPS: u8 = 64;
 
@@ -73,7 +75,7 @@ impl Mihf {
         names.into_iter().chain(tlvs).collect()
     }
 
-    /// Sends a request or an indication. False if there is no room for it.
+    /// Sends a request or an indication. Returns false if too many frames are pending.
     pub(super) fn ask(
         &mut self,
         now: Time,
@@ -88,7 +90,7 @@ impl Mihf {
         };
         let mut frame = Frame::new(message, transaction, self.named(&name, tlvs));
         frame.ack_req = path.remote.transport == Transport::Udp;
-        // Nothing is to be waited for where an event goes over a stream.
+        // An event over TCP has neither an acknowledgement nor an answer.
         if frame.ack_req || !matches!(purpose, Purpose::Event(_)) {
             let key = (Side::Ours, path.remote, transaction);
             self.await_answer(now, path, &frame, key, purpose);
@@ -113,7 +115,8 @@ impl Mihf {
         self.open.insert(key, open);
     }
 
-    /// Answers a request. Over UDP the answer acknowledges it, if nothing has yet, and is to be acknowledged itself.
+    /// Answers a request. Over UDP the answer also acknowledges the request, unless that was done already, and must
+    /// itself be acknowledged.
     pub(super) fn answer(&mut self, now: Time, request: &Request, tlvs: Vec<Tlv>) {
         let message = request.message.with_opcode(Opcode::RESPONSE);
         let tlvs = self.named(&request.name, tlvs);
@@ -131,7 +134,7 @@ impl Mihf {
         self.send(&request.path, &frame);
     }
 
-    /// Says that a frame has come.
+    /// Acknowledges a frame.
     pub(super) fn acknowledge(&mut self, to: &Path, name: &Name, came: &Frame) {
         let tlvs = self.named(name, Vec::new());
         let mut frame = Frame::new(came.message_id, came.transaction_id, tlvs);
@@ -139,7 +142,7 @@ impl Mihf {
         self.send(to, &frame);
     }
 
-    /// Somebody has got a frame.
+    /// A peer acknowledged a frame.
     pub(super) fn on_acknowledgement(&mut self, now: Time, from: &Path, key: Key) {
         let Some(open) = self.open.get_mut(&key) else { return };
         if open.acknowledged {
@@ -149,7 +152,7 @@ impl Mihf {
         if open.again.sent() == 1 {
             let took = now.since(open.sent_at);
             let smooth = |before: Span| Span(before.0 - before.0 / 8 + took.0 / 8);
-            // Those of peers that are gone go with them, at the latest when there are too many.
+            // Entries are removed with their peer; this bounds the others.
             if self.round_trips.len() >= 2 * CLIENTS_MAX {
                 self.round_trips.clear();
             }
@@ -164,7 +167,7 @@ impl Mihf {
         }
     }
 
-    /// A transaction is over; the next event in its line goes.
+    /// Completes a transaction, and sends the next event of its line.
     pub(super) fn done(&mut self, now: Time, key: Key) -> Option<Open> {
         self.timers.cancel(&Task::Again(key));
         let mut open = self.open.remove(&key)?;
@@ -177,7 +180,7 @@ impl Mihf {
         Some(open)
     }
 
-    /// A frame has no acknowledgement, or no answer.
+    /// Handles the timeout of a frame.
     pub(super) fn again(&mut self, now: Time, key: Key) {
         let Some(open) = self.open.get_mut(&key) else { return };
         if open.acknowledged {
@@ -188,7 +191,7 @@ impl Mihf {
             Silence::Wait => {}
             Silence::GiveUp => self.fail(now, key),
             Silence::Again => {
-                // A newer event takes its place: it would come too late.
+                // A newer event is queued; a retransmission would arrive too late.
                 if open.is_superseded() {
                     self.done(now, key);
                     return;
@@ -205,11 +208,11 @@ impl Mihf {
         }
     }
 
-    /// Nothing is waited for any more.
+    /// Gives up a frame.
     fn fail(&mut self, now: Time, key: Key) {
         let Some(open) = self.done(now, key) else { return };
         if !open.acknowledged {
-            // The way may be another one by now.
+            // The path may have changed.
             self.round_trips.remove(&open.to.remote);
         }
         match open.purpose {
@@ -220,13 +223,13 @@ impl Mihf {
             Purpose::Subscribe(link, _) => self.not_subscribed(now, &link),
             Purpose::Command(asker) => self.unanswered(now, &asker),
             Purpose::Event(Line { party: Party::Client(name), .. }) => {
-                // Who does not hear what it has asked for is not there; it registers anew if it is. Somebody of that name may have
-                // registered from elsewhere since.
+                // A client that does not acknowledge its events has gone; if not, it registers again. The client may
+                // already have registered from another endpoint.
                 if self.clients.get(&name).is_some_and(|client| client.at == open.to) {
                     self.forget(now, &Party::Client(name));
                 }
             }
-            // What it did not hear it is told when it subscribes anew.
+            // The function receives the missed event when it subscribes again.
             Purpose::Event(Line { party: Party::Function(number), .. }) => {
                 self.not_registered(now, number);
             }
@@ -235,7 +238,7 @@ impl Mihf {
         }
     }
 
-    /// An answer has come.
+    /// Handles an answer.
     pub(super) fn on_answer(
         &mut self,
         now: Time,

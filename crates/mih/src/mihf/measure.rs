@@ -1,4 +1,4 @@
-//! Parameters of links of one's own: thresholds, regular reports, and signals that will be lost.
+//! Measurements on links of this node: thresholds, periodic reports, and forecasts of signal loss.
 
 use segue_wire::mih::codes::{
     GenericParameter, Ieee80211Parameter, LinkGoingDownReason, ThresholdAction, ThresholdDirection,
@@ -15,12 +15,12 @@ use super::*;
 use crate::event::What;
 use crate::forecast::Outlook;
 
-/// Most parameters of a link that are configured, and most thresholds of one.
+/// Maximum number of configured parameters per link, and of thresholds per parameter.
 const CONFIGURED_MAX: usize = 16;
-/// The shortest time between regular reports.
+/// Minimum interval of periodic reports.
 const INTERVAL_MIN: Span = Span::from_millis(100);
 
-/// Whether a parameter is a signal, in dBm.
+/// True for a signal strength in dBm.
 fn is_signal(parameter: &ParameterType) -> bool {
     matches!(
         parameter,
@@ -29,12 +29,12 @@ fn is_signal(parameter: &ParameterType) -> bool {
     )
 }
 
-/// A value as a number that can be compared.
+/// The value as a comparable number.
 fn number(parameter: &ParameterType, value: u16) -> i32 {
     if is_signal(parameter) { value.cast_signed().into() } else { value.into() }
 }
 
-/// Whether a value has come to the other side of a threshold; the first one, whether it is beyond.
+/// Whether a value crosses a threshold: it lies beyond, and the previous value, if any, did not.
 fn crosses(parameter: &ParameterType, before: Option<u16>, value: u16, at: &Threshold) -> bool {
     let [limit, value] = [at.value, value].map(|value| number(parameter, value));
     let beyond = |value: i32| match at.direction {
@@ -54,7 +54,7 @@ fn report_of(
 }
 
 impl Mihf {
-    /// Parameters of a link of its own were measured.
+    /// Handles measurements of a link of this node.
     pub(super) fn measured(
         &mut self,
         now: Time,
@@ -100,7 +100,7 @@ impl Mihf {
         Ok(())
     }
 
-    /// Sets thresholds of a link of its own, and when parameters are reported.
+    /// Configures thresholds and periodic reports of a link of this node.
     pub(super) fn configure(
         &mut self,
         now: Time,
@@ -164,7 +164,7 @@ impl Mihf {
         statuses
     }
 
-    /// It is time to report a parameter.
+    /// Sends a periodic report.
     pub(super) fn report_regularly(&mut self, now: Time, id: &LinkId, which: usize) {
         let Some(link) = self.links.get(id) else { return };
         let Some(configured) = link.thresholds.get(which) else { return };

@@ -1,4 +1,4 @@
-//! Events: from links of one's own or from their owners, to who has subscribed.
+//! Events: from links of this node or from their owners, to subscribers.
 
 use segue_clock::planted::fault;
 use segue_wire::mih::identity::LinkAddress;
@@ -10,7 +10,7 @@ use crate::event::{Event, What};
 use crate::io::MihfWish;
 
 impl Mihf {
-    /// Something happened to a link of its own.
+    /// An event of a link of this node.
     pub(super) fn happened(&mut self, now: Time, event: Event) -> Result<(), Refusal> {
         let link = self.links.get(&event.link).ok_or(Refusal::Link)?;
         if link.owner != Some(Owner::Own) {
@@ -19,7 +19,7 @@ impl Mihf {
         self.learn(now, event, None)
     }
 
-    /// Somebody has told of a link.
+    /// A peer reported an event.
     pub(super) fn told(&mut self, now: Time, from: &Party, event: Event) -> Result<(), Refusal> {
         let link = self.links.get(&event.link).ok_or(Refusal::Link)?;
         if link.owner.as_ref().and_then(Owner::party).as_ref() != Some(from) {
@@ -28,7 +28,7 @@ impl Mihf {
         self.learn(now, event, Some(from))
     }
 
-    /// Keeps what an event says, and passes it on if it says something new.
+    /// Updates the stations from an event, and passes it on if it is news.
     fn learn(&mut self, now: Time, event: Event, from: Option<&Party>) -> Result<(), Refusal> {
         let Some(link) = self.links.get_mut(&event.link) else { return Err(Refusal::Link) };
         let station = event.station.clone().unwrap_or_else(|| event.link.address.clone());
@@ -55,7 +55,7 @@ impl Mihf {
                 link.stations.insert(station, new);
             }
             (What::GoingDown { .. }, Some(known)) => known.going_down = true,
-            // What is told of who is not there is late.
+            // The station is not attached: the event is late.
             (What::Down(_) | What::GoingDown { .. }, None) => return Ok(()),
             (What::Parameters(reports), Some(known)) => {
                 for report in reports {
@@ -70,7 +70,7 @@ impl Mihf {
         Ok(())
     }
 
-    /// Tells all who want to hear it; who has left is forgotten.
+    /// Passes an event to the subscribers and to the driver; removes a station that has left.
     pub(super) fn pass(&mut self, now: Time, event: Event, from: Option<&Party>) {
         let kind = event.what.kind();
         let Some(link) = self.links.get_mut(&event.link) else { return };
@@ -91,8 +91,8 @@ impl Mihf {
         }
     }
 
-    /// Tells somebody. Of a station, one event is under way at a time, so that none overtakes another; of those that wait the
-    /// newest goes.
+    /// Sends an event to a party. Per station, only one event is in flight, so that none overtakes another; meanwhile
+    /// [`Open::queue`] keeps the latest.
     pub(super) fn tell(&mut self, now: Time, party: &Party, event: &Event) {
         let Some(way) = self.way(party) else { return };
         let parameters = matches!(event.what, What::Parameters(_));
@@ -105,7 +105,7 @@ impl Mihf {
             return;
         }
         let asked = self.ask(now, way, event.what.message(), event.tlvs(), Purpose::Event(line));
-        // Whoever is not told everything is to subscribe anew: then it is told who is there.
+        // An event was lost, so have the party register and subscribe again: it is then sent all attached stations.
         match party {
             _ if asked => {}
             Party::Client(_) => self.forget(now, party),
@@ -115,7 +115,7 @@ impl Mihf {
 }
 
 impl Station {
-    /// Keeps what was measured.
+    /// Stores a measurement and returns the previous value.
     pub(super) fn note(&mut self, parameter: &ParameterType, value: u16) -> Option<u16> {
         if let Some((_, known)) = self.values.iter_mut().find(|(of, _)| of == parameter) {
             return Some(core::mem::replace(known, value));
@@ -124,14 +124,14 @@ impl Station {
         None
     }
 
-    /// What was measured last.
+    /// The latest measurement, in the standard's units.
     #[must_use]
     pub fn value(&self, parameter: &ParameterType) -> Option<u16> {
         self.values.iter().find(|(of, _)| of == parameter).map(|(_, value)| *value)
     }
 }
 
-/// The address under which a station is kept.
+/// The key of a station in [`Link::stations`]; without a station, the address of the link.
 #[must_use]
 pub(super) fn key(link: &LinkId, station: Option<&LinkAddress>) -> LinkAddress {
     station.unwrap_or(&link.address).clone()

@@ -1,4 +1,4 @@
-//! Registrations: those here, and this function's at others.
+//! Registrations of peers here, and of this function elsewhere.
 
 use segue_clock::planted::fault;
 use segue_wire::mih::codes::{CommandList, EventList, RegisterRequestCode, Status, TransportList};
@@ -8,18 +8,18 @@ use segue_wire::mih::{MessageId, OctetString, Tlv};
 use super::state::{Purpose, Task};
 use super::*;
 
-/// After a function has refused or not answered.
+/// Delay before registering again after a refusal or a timeout.
 pub(super) const RETRY: Span = Span::from_secs(1);
-/// Most links of one owner.
+/// Maximum number of links per owner.
 const LINKS_OF_ONE: usize = 64;
-/// The longest address of a link, in octets: those of 3GPP have up to 15.
+/// Maximum length of a link address in octets; 3GPP addresses have up to 15.
 const ADDRESS_MAX: usize = 16;
-/// Links that one datagram has room for.
+/// Number of links that fit into one datagram.
 const LINKS_IN_UDP: usize = 60;
-/// Between questions to a function that does not have a link yet which somebody named.
+/// Interval of Capability_Discover while a link that an interest names is unknown.
 const LOOK: Span = Span::from_secs(1);
 
-/// Events that functions pass on.
+/// The events that functions forward.
 const EVENTS: EventList = EventList(
     EventList::LINK_DETECTED.0
         | EventList::LINK_UP.0
@@ -29,7 +29,7 @@ const EVENTS: EventList = EventList(
 );
 
 impl Mihf {
-    /// Somebody registers.
+    /// Handles a registration request.
     pub(super) fn register(
         &mut self,
         now: Time,
@@ -54,9 +54,9 @@ impl Mihf {
             self.refuse(Refusal::NameTaken);
             return rejected;
         }
-        // Who renews what is not known is to subscribe anew, too.
+        // An unknown peer that renews lost its state here: it must register and subscribe again.
         let renews = code == Some(RegisterRequestCode::RE_REGISTRATION);
-        // Nor has one that has moved heard what it was told where it was.
+        // The same holds for a peer that moved, because events may have been sent to its old endpoint.
         let stayed = known.is_some_and(|client| client.at.remote == path.remote);
         if renews && !stayed && !fault(49) {
             return rejected;
@@ -71,21 +71,21 @@ impl Mihf {
         let known = known.is_some();
         if !renews {
             self.seen.forget(path.remote);
-            // What it was asked before, it is asked anew.
+            // Drops pending subscriptions at its links; they are repeated below.
             let (party, owner) = (Party::Client(name.clone()), Some(Owner::Client(name.clone())));
             let is_own = |id: &&LinkId| self.links.get(id).is_some_and(|link| link.owner == owner);
             let own: Vec<LinkId> =
                 links.unwrap_or_default().iter().filter(is_own).cloned().collect();
             self.drop_open(now, |open| match &open.purpose {
                 Purpose::Subscribe(link, _) | Purpose::Unsubscribe(link) => own.contains(link),
-                // It may have been elsewhere.
+                // Pending events may be addressed to its old endpoint.
                 Purpose::Event(line) => line.party == party,
                 _ => false,
             });
             self.lines.retain(|line, _| line.party != party);
         }
         if !renews && known {
-            // It has started anew.
+            // It restarted.
             self.drop_subscriptions(now, &Party::Client(name.clone()));
         }
         if !known {
@@ -94,7 +94,7 @@ impl Mihf {
         let until = now + self.config.validity;
         let remote = path.remote;
         let before = self.clients.insert(name.clone(), Client { at: path, until });
-        // It has another port than before.
+        // Its port changed.
         if let Some(old) = before.map(|old| old.at.remote).filter(|old| *old != remote) {
             self.transactions.remove(&old);
             self.round_trips.remove(&old);
@@ -102,7 +102,7 @@ impl Mihf {
         self.timers.set(Task::Lapse(name.clone()), until);
         let seconds = (self.config.validity.as_micros() / 1_000_000) as u32;
         let granted = [Tlv::Status(Status::SUCCESS), Tlv::ValidTimeInterval(seconds)];
-        // Before its links are asked for.
+        // The answer goes out before subscriptions to its links.
         self.answer(now, request, granted.into());
         for link in links.unwrap_or_default() {
             self.offered(now, link, &Owner::Client(name.clone()), renews);
@@ -110,9 +110,9 @@ impl Mihf {
         Ok(Served::Answered)
     }
 
-    /// Somebody has a link.
+    /// A peer offers a link.
     fn offered(&mut self, now: Time, id: &LinkId, owner: &Owner, known: bool) {
-        // Users know a link by its address alone.
+        // Users identify a link by its address alone, so the type does not matter here.
         let same = self.links.iter().filter(|(other, _)| other.address == id.address);
         let others = same.filter_map(|(of, link)| Some((of, link.owner.as_ref()?)));
         let others: Vec<(&LinkId, &Owner)> = others.filter(|(_, of)| *of != owner).collect();
@@ -152,20 +152,20 @@ impl Mihf {
         }
     }
 
-    /// Whose word counts more when two say that a link is theirs: of equals, the first has it.
+    /// Precedence among owners that claim the same link; the first claim wins a tie.
     fn nearness(&self, owner: &Owner) -> u8 {
         let is_here = || self.node_of(owner).is_some_and(|node| node.is_loopback());
         match owner {
             Owner::Own => 3,
             Owner::Client(_) if is_here() => 2,
-            // The operator has named it.
+            // More than a remote client, because the operator configured it.
             Owner::Function(_) => 1,
             Owner::Client(_) => 0,
         }
     }
 
-    /// A link is nobody's any more. It stays known while others are subscribed to it: its stations have not left because nobody
-    /// tells of them.
+    /// Removes the owner of a link. The link stays while it has subscribers or interests here: losing its owner does
+    /// not mean that its stations left.
     fn orphan(&mut self, now: Time, id: &LinkId) {
         self.drop_open(now, |open| match &open.purpose {
             Purpose::Subscribe(link, _) | Purpose::Unsubscribe(link) => link == id,
@@ -181,7 +181,7 @@ impl Mihf {
         }
     }
 
-    /// What it can do: its links, and what can be asked of them.
+    /// The TLVs of a Capability_Discover response: our links, events, commands and transports.
     pub(super) fn capabilities(&self, transport: Transport) -> Vec<Tlv> {
         let network_type = |of: &LinkId| NetworkType {
             link_type: Some(of.link_type),
@@ -207,7 +207,7 @@ impl Mihf {
         ])
     }
 
-    /// Somebody is not there any more.
+    /// Forgets a peer: its registration, subscriptions and links.
     pub(super) fn forget(&mut self, now: Time, party: &Party) {
         if let Party::Client(name) = party {
             let Some(client) = self.clients.remove(name) else { return };
@@ -228,7 +228,7 @@ impl Mihf {
         own.iter().for_each(|id| self.orphan(now, id));
     }
 
-    /// Registers at a function, or renews that.
+    /// Registers at a function, or renews the registration.
     pub(super) fn register_at(&mut self, now: Time, number: usize) {
         let party = Party::Function(number);
         let (Some(way), Some(function)) = (self.way(&party), self.functions.get_mut(number)) else {
@@ -250,7 +250,8 @@ impl Mihf {
         }
     }
 
-    /// A function has not answered something: whether it still knows this one is asked at once.
+    /// An event was retransmitted to a function: renews the registration at once (once per `RETRY`), which
+    /// shows whether the function still knows us.
     pub(super) fn doubt(&mut self, now: Time, number: usize) {
         let function = &self.functions[number];
         if !function.asking && now.since(function.asked_at) >= RETRY {
@@ -258,7 +259,7 @@ impl Mihf {
         }
     }
 
-    /// A function does not know this one.
+    /// Marks a function as not registered, and registers again later.
     pub(super) fn not_registered(&mut self, now: Time, number: usize) {
         let Some(function) = self.functions.get_mut(number) else { return };
         function.asking = false;
@@ -269,7 +270,7 @@ impl Mihf {
         let name = function.name.clone().unwrap_or_default();
         self.timers.set(Task::Register(number), now + RETRY);
         self.timers.cancel(&Task::Discover(number));
-        // The answer to a renewal would say that the function has what it has not.
+        // A late answer to the renewal would wrongly mark us as registered.
         self.drop_open(now, |open| matches!(open.purpose, Purpose::Register(of) if of == number));
         if was {
             self.report(Report::Lost(name));
@@ -278,7 +279,7 @@ impl Mihf {
         }
     }
 
-    /// A function has answered a registration.
+    /// Handles the answer to a registration.
     pub(super) fn registered_at(
         &mut self,
         now: Time,
@@ -293,7 +294,7 @@ impl Mihf {
         if status != Status::SUCCESS {
             self.not_registered(now, number);
             if was {
-                // It has started anew.
+                // The function restarted.
                 self.timers.set(Task::Register(number), now);
             }
             return;
@@ -303,7 +304,7 @@ impl Mihf {
             Tlv::ValidTimeInterval(seconds) => Some(Span::from_secs((*seconds).into())),
             _ => None,
         });
-        // Whoever sends nothing notices a restart by its renewals alone.
+        // A node without traffic notices a restart only by its renewals, so the interval is limited.
         let valid = valid.unwrap_or(self.config.validity).min(self.config.validity).max(RETRY * 2);
         self.timers.set(Task::Register(number), now + valid.half());
         if !was {
@@ -323,7 +324,7 @@ impl Mihf {
         }
     }
 
-    /// Answers to what a function was asked before it knew this one anew do not count.
+    /// Drops requests that were sent to a function before the new registration; their answers no longer apply.
     fn drop_questions(&mut self, now: Time, number: usize) {
         let Some((path, _)) = self.way(&Party::Function(number)) else { return };
         let is_old = |open: &Open| {
@@ -336,7 +337,7 @@ impl Mihf {
         self.drop_open(now, is_old);
     }
 
-    /// Nothing follows from these any more, but that commands among them have failed.
+    /// Drops pending frames; commands among them fail.
     fn drop_open(&mut self, now: Time, which: impl Fn(&Open) -> bool) {
         let old = self.open.iter().filter(|(_, open)| which(open)).map(|(key, _)| *key);
         let old: Vec<Key> = old.collect();
@@ -357,7 +358,7 @@ impl Mihf {
         }
     }
 
-    /// A function has told what it has.
+    /// Handles a Capability_Discover response.
     pub(super) fn discovered(&mut self, now: Time, number: usize, tlvs: &[Tlv]) {
         let links = tlvs.iter().find_map(|tlv| match tlv {
             Tlv::LinkAddressList(links) => Some(links),
@@ -386,7 +387,7 @@ impl Mihf {
         }
     }
 
-    /// A stream has ended.
+    /// A TCP stream has ended.
     pub(super) fn closed(&mut self, now: Time, remote: Endpoint) {
         let of = |name: &Name, client: &Client| (client.at.remote == remote).then(|| name.clone());
         let client = self.clients.iter().find_map(|(name, client)| of(name, client));
@@ -427,7 +428,7 @@ impl Mihf {
     }
 }
 
-/// Octets of an address.
+/// The length of an address, in octets.
 fn length(address: &LinkAddress) -> usize {
     match address {
         LinkAddress::Mac(mac) => mac.address.len(),

@@ -1,4 +1,4 @@
-//! Frames that have come, so that each counts once.
+//! Deduplication of received frames.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -7,14 +7,15 @@ use segue_wire::mih::{MessageId, Opcode};
 
 use super::state::Endpoint;
 
-/// How long it is known that a frame came.
+/// How long a frame is remembered.
 const KNOWN: Span = Span::from_secs(30);
-/// Most of one sender: it has 4096 numbers, and one that has come round is another frame's.
+/// Maximum number of remembered frames per sender. Well below the 4096 transaction IDs, so that a wrapped ID is not
+/// mistaken for a duplicate.
 const OF_ONE: usize = 1_024;
-/// Most senders. Of more, the one that was silent for longest is forgotten.
+/// Maximum number of senders; beyond it, the one silent for longest is forgotten.
 const SENDERS_MAX: usize = 2_048;
 
-/// Frames by their senders.
+/// Recently received frames by sender.
 #[derive(Default)]
 pub(super) struct Seen(BTreeMap<Endpoint, Sender>);
 
@@ -37,7 +38,7 @@ impl Sender {
 }
 
 impl Seen {
-    /// Whether a frame has come before.
+    /// Records a frame; true if it is a duplicate.
     pub(super) fn is_repeated(
         &mut self,
         now: Time,
@@ -68,7 +69,8 @@ impl Seen {
         false
     }
 
-    /// Somebody has started anew: numbers that it has used before are those of other frames.
+    /// A sender restarted, so it may reuse transaction IDs. Keeps registrations, whose retransmissions are still
+    /// duplicates.
     pub(super) fn forget(&mut self, from: Endpoint) {
         let Some(sender) = self.0.get_mut(&from) else { return };
         let register = MessageId::REGISTER.with_opcode(Opcode::CONFIRM);

@@ -1,4 +1,4 @@
-//! What a function knows: who speaks to it, links and their stations, and frames without an answer.
+//! The state of a function: peers, links and their stations, and pending frames.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -16,7 +16,7 @@ use crate::config::{Forecasting, Remote, Transport};
 use crate::event::Event;
 use crate::forecast::Forecast;
 
-/// Where somebody is.
+/// The address of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Endpoint {
     pub(super) address: IpAddr,
@@ -24,31 +24,31 @@ pub(super) struct Endpoint {
     pub(super) transport: Transport,
 }
 
-/// Both ends of the way to somebody.
+/// Both ends of the path to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Path {
-    /// Our address, unspecified where the node chooses.
+    /// Our address; unspecified where the node chooses.
     pub(super) local: IpAddr,
     pub(super) remote: Endpoint,
 }
 
-/// Who speaks to this function, once it is known.
+/// A known peer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Party {
-    /// Somebody who has registered here.
+    /// A peer that is registered here.
     Client(Name),
-    /// A function where this one is registered, by its place in the configuration.
+    /// A function that we register at, by its index in the configuration.
     Function(usize),
 }
 
-/// Whose a link is.
+/// The owner of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// This function's own.
+    /// This node.
     Own,
-    /// Somebody's who has registered here.
+    /// A peer that is registered here.
     Client(Name),
-    /// A function's where this one is registered, by its place in the configuration.
+    /// A function that we register at, by its index in the configuration.
     Function(usize),
 }
 
@@ -62,24 +62,24 @@ impl Owner {
     }
 }
 
-/// A link that is known.
+/// A known link.
 #[derive(Clone, Debug)]
 pub struct Link {
-    /// Whose it is; `None`: somebody's who is gone, while others are still subscribed to it.
+    /// The owner; `None` if it has gone while others are still subscribed to the link.
     pub owner: Option<Owner>,
-    /// The node from where it was offered last.
+    /// The node that offered the link last.
     pub(super) node: Option<IpAddr>,
-    /// Who is attached.
+    /// The attached stations.
     pub stations: BTreeMap<LinkAddress, Station>,
-    /// What can be ordered of it.
+    /// The supported commands.
     pub commands: CommandList,
-    /// Who is subscribed, and to what.
+    /// The subscribers and their events.
     pub(super) subscribed: BTreeMap<Party, EventList>,
-    /// What the owner has confirmed that it tells.
+    /// The events that the owner has confirmed to report.
     pub(super) told: EventList,
-    /// Whether it is being asked for more.
+    /// A subscription request to the owner is pending.
     pub(super) asking: bool,
-    /// Subscribers that wait for the owner's answer.
+    /// Subscription requests that wait for the owner's answer.
     pub(super) waiting: Vec<Request>,
     pub(super) thresholds: Vec<Configured>,
     pub(super) forecasting: Option<Forecasting>,
@@ -102,21 +102,21 @@ impl Link {
     }
 }
 
-/// A station that is attached.
+/// An attached station.
 #[derive(Clone, Debug)]
 pub struct Station {
-    /// Since when it is known.
+    /// When it was first reported.
     pub since: Time,
-    /// Whether it is about to leave.
+    /// A departure was announced and not cancelled.
     pub going_down: bool,
-    /// What was measured last, in the standard's units.
+    /// The latest measurements, in the standard's units.
     pub values: Vec<(ParameterType, u16)>,
-    /// Whether it was told of since the last subscription.
+    /// It was reported since the last subscription.
     pub(super) fresh: bool,
     pub(super) forecast: Option<Forecast>,
 }
 
-/// When a parameter of a link is reported.
+/// Reporting of one parameter of a link.
 #[derive(Clone, Debug)]
 pub(super) struct Configured {
     pub(super) parameter: ParameterType,
@@ -124,59 +124,59 @@ pub(super) struct Configured {
     pub(super) thresholds: Vec<(Threshold, bool)>,
 }
 
-/// Somebody who has registered here.
+/// A peer that is registered here.
 #[derive(Clone, Debug)]
 pub(super) struct Client {
     pub(super) at: Path,
     pub(super) until: Time,
 }
 
-/// Somebody who has registered here, as others see it.
+/// Public view of a registered peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registered {
-    /// Its name.
+    /// Its MIHF ID.
     pub name: Name,
-    /// Where it is.
+    /// Its address.
     pub address: IpAddr,
     /// Its port.
     pub port: u16,
-    /// How it speaks.
+    /// Its transport.
     pub transport: Transport,
-    /// Until when its registration counts.
+    /// When its registration expires.
     pub until: Time,
 }
 
-/// A function where this one registers.
+/// A function that we register at.
 #[derive(Clone, Debug)]
 pub(super) struct Upstream {
     pub(super) remote: Remote,
-    /// Its name, once it has answered.
+    /// Its MIHF ID, once it has answered.
     pub(super) name: Option<Name>,
     pub(super) registered: bool,
-    /// Whether a registration is under way.
+    /// A registration request is pending.
     pub(super) asking: bool,
-    /// When it was asked last.
+    /// Time of the last registration request.
     pub(super) asked_at: Time,
-    /// It was told that it does not answer.
+    /// [`Report::Silent`](crate::Report::Silent) was issued.
     pub(super) silent: bool,
-    /// Events that it has links for.
+    /// The events that it can report.
     pub(super) events: EventList,
 }
 
-/// A request that is to be answered.
+/// A request to answer.
 #[derive(Clone, Debug)]
 pub(super) struct Request {
     pub(super) path: Path,
     pub(super) name: Name,
     pub(super) message: MessageId,
     pub(super) transaction: u16,
-    /// Whether it was acknowledged by itself.
+    /// An acknowledgement was already sent, separately from the answer.
     pub(super) acknowledged: bool,
-    /// The link that it is about, if its answer names it.
+    /// The link of the request, for answers that name it.
     pub(super) link: Option<LinkId>,
 }
 
-/// What a frame that has no answer yet was sent for.
+/// The purpose of a pending frame.
 #[derive(Clone, Debug)]
 pub(super) enum Purpose {
     Register(usize),
@@ -189,17 +189,17 @@ pub(super) enum Purpose {
     Answer,
 }
 
-/// Events of which only the newest counts.
+/// A stream of events in which only the latest matters.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Line {
     pub(super) party: Party,
     pub(super) link: LinkId,
     pub(super) station: Option<LinkAddress>,
-    /// Parameters have a line of their own.
+    /// Parameters form a separate line.
     pub(super) parameters: bool,
 }
 
-/// Who has given a command.
+/// The requester of a command.
 #[derive(Clone, Debug)]
 pub(super) enum Asker {
     Operator(u64),
@@ -207,8 +207,8 @@ pub(super) enum Asker {
 }
 
 impl Open {
-    /// Has an event wait. One that says where a station is takes the place of all that wait; another one that of the last of
-    /// its kind.
+    /// Queues an event. A Link_Up or Link_Down replaces all queued events; another event replaces the queued one of the
+    /// same kind.
     pub(super) fn queue(&mut self, event: &Event) {
         if event.what.is_state() {
             self.next.clear();
@@ -217,23 +217,23 @@ impl Open {
         self.next.push(event.clone());
     }
 
-    /// Whether what waits makes this one needless.
+    /// Whether a queued event makes the one in flight obsolete.
     pub(super) fn is_superseded(&self) -> bool {
         self.next.first().is_some_and(|next| next.what.is_state())
     }
 }
 
-/// Who has numbered a frame: an answer has its asker's number.
+/// The side that allocated the transaction ID: an answer carries the ID of its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Side {
     Ours,
     Theirs,
 }
 
-/// Which frame, to whom.
+/// Identifies a pending frame: allocator, peer, and transaction ID.
 pub(super) type Key = (Side, Endpoint, u16);
 
-/// A frame that has no acknowledgement or no answer yet.
+/// A frame that waits for an acknowledgement or an answer.
 #[derive(Clone, Debug)]
 pub(super) struct Open {
     pub(super) to: Path,
@@ -241,27 +241,27 @@ pub(super) struct Open {
     pub(super) sent_at: Time,
     pub(super) again: Retransmission,
     pub(super) acknowledged: bool,
-    /// When it is given up.
+    /// When to give up.
     pub(super) ends: Time,
     pub(super) purpose: Purpose,
-    /// Events that go next in its line.
+    /// Queued events of its line.
     pub(super) next: Vec<Event>,
 }
 
-/// What is due at a time.
+/// A timer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Task {
-    /// A frame has no acknowledgement or answer.
+    /// Retransmit a frame, or give it up.
     Again(Key),
-    /// A registration is to be made or renewed.
+    /// Register, or renew the registration.
     Register(usize),
-    /// A function's links are to be asked for.
+    /// Ask a function for its links.
     Discover(usize),
-    /// A registration ends.
+    /// A registration expires.
     Lapse(Name),
-    /// Stations that were not told again have left.
+    /// Remove the stations that were not reported again.
     Settle(LinkId),
-    /// A parameter is to be reported.
+    /// Report a parameter.
     Report(LinkId, usize),
 }
 

@@ -1,4 +1,4 @@
-//! Subscriptions: those of others, and this function's at the owners of links.
+//! Subscriptions of peers here, and of this function at the owners of links.
 
 use segue_clock::planted::fault;
 use segue_wire::mih::codes::{EventList, LinkDownReason, Status};
@@ -9,12 +9,12 @@ use super::state::{Line, Purpose, Task};
 use super::*;
 use crate::event::{Event, What};
 
-/// Until who is attached has been told after a subscription; whoever was not has left.
+/// After a subscription, how long the owner has to report the attached stations; the others are then removed.
 const SETTLE: Span = Span::from_secs(10);
-/// Most requests that wait for the owner of a link.
+/// Maximum number of requests that wait for the owner of a link.
 const WAITING_MAX: usize = 64;
 
-/// The link and the events that a request is about.
+/// The link and the events of a request.
 fn about(tlvs: &[Tlv]) -> Option<(LinkId, EventList)> {
     let link = tlvs.iter().find_map(|tlv| match tlv {
         Tlv::LinkIdentifier(tuple) => Some(tuple.link.clone()),
@@ -33,25 +33,25 @@ fn answer_of(status: Status, link: &LinkId, events: EventList) -> Vec<Tlv> {
 }
 
 impl Mihf {
-    /// Whether this function itself wants to hear of a link.
+    /// Whether this node has an interest in a link.
     pub(super) fn is_interesting(&self, id: &LinkId) -> bool {
         self.interest(id).0 != 0
     }
 
-    /// What this function itself wants to hear of a link.
+    /// The events of a link that this node is interested in.
     pub(super) fn interest(&self, id: &LinkId) -> EventList {
         let of = |address: &Option<_>| address.as_ref().is_none_or(|of| *of == id.address);
         let all = self.config.interests.iter().filter(|interest| of(&interest.link));
         all.fold(EventList(0), |events, interest| events | interest.events)
     }
 
-    /// What anybody wants to hear of a link.
+    /// The events of a link that this node or any subscriber wants.
     fn wanted(&self, id: &LinkId) -> EventList {
         let others = self.links.get(id).into_iter().flat_map(|link| link.subscribed.values());
         others.fold(self.interest(id), |events, one| events | *one)
     }
 
-    /// Asks the owner of a link for what somebody wants and nobody tells yet.
+    /// Subscribes at the owner of a link if it does not report all wanted events yet.
     pub(super) fn want(&mut self, now: Time, id: &LinkId) {
         let wanted = self.wanted(id);
         let Some(link) = self.links.get_mut(id) else { return };
@@ -60,9 +60,9 @@ impl Mihf {
             return;
         }
         link.asking = true;
-        // Only the answer to this question says who has left.
+        // The answer to this request restarts the timer.
         self.timers.cancel(&Task::Settle(id.clone()));
-        // From now on: what is told may overtake the answer.
+        // Reset already here, because events may overtake the answer.
         link.stations.values_mut().for_each(|station| station.fresh = false);
         let tuple = LinkTupleId { link: id.clone(), poa: None };
         let tlvs = Vec::from([Tlv::LinkIdentifier(tuple), Tlv::EventList(wanted)]);
@@ -75,7 +75,7 @@ impl Mihf {
         }
     }
 
-    /// Somebody subscribes.
+    /// Handles a subscription request.
     pub(super) fn subscribe(
         &mut self,
         now: Time,
@@ -110,7 +110,7 @@ impl Mihf {
         Ok(Served::Later)
     }
 
-    /// Tells who has subscribed who is attached.
+    /// Sends a Link_Up for each attached station to a new subscriber.
     fn present(&mut self, now: Time, party: &Party, id: &LinkId) {
         let Some(link) = self.links.get(id).filter(|_| !fault(47)) else { return };
         if !link.subscribed.get(party).is_some_and(|events| events.contains(EventList::LINK_UP)) {
@@ -126,7 +126,7 @@ impl Mihf {
         all.iter().for_each(|event| self.tell(now, party, event));
     }
 
-    /// Somebody does not want to hear any more.
+    /// Handles an unsubscription request.
     pub(super) fn unsubscribe(
         &mut self,
         now: Time,
@@ -150,8 +150,8 @@ impl Mihf {
         Ok(Served::Now(answer_of(Status::SUCCESS, &id, events)))
     }
 
-    /// Tells somebody nothing more of a link than these: what is under way could come after it has subscribed again, and would
-    /// be old.
+    /// Stops sending events other than `left` to a party. An event still in flight could otherwise arrive after a new
+    /// subscription, and would be outdated.
     fn hush(&mut self, now: Time, party: &Party, id: &LinkId, left: EventList) {
         let about = |line: &Line| line.party == *party && line.link == *id;
         let keys = self.lines.iter().filter(|(line, _)| about(line)).map(|(_, key)| *key);
@@ -166,7 +166,7 @@ impl Mihf {
         }
     }
 
-    /// Has the owner of a link tell no more than somebody wants, and forgets a link that is nobody's.
+    /// Unsubscribes from events that are no longer wanted, and removes a link without owner and subscribers.
     fn shed(&mut self, now: Time, id: &LinkId) {
         let wanted = self.wanted(id);
         let Some(link) = self.links.get_mut(id) else { return };
@@ -182,12 +182,12 @@ impl Mihf {
         }
         link.told = EventList(link.told.0 & wanted.0);
         if wanted.0 == 0 {
-            // Nobody will tell when they leave.
+            // Departures are not reported any longer.
             link.stations.clear();
         }
         let tuple = LinkTupleId { link: id.clone(), poa: None };
         let tlvs = Vec::from([Tlv::LinkIdentifier(tuple), Tlv::EventList(surplus)]);
-        // One question at a time: this one must not overtake a later subscription.
+        // One request at a time: this one must not overtake a later subscription.
         link.asking = true;
         let (unsubscribe, purpose) =
             (MessageId::EVENT_UNSUBSCRIBE, Purpose::Unsubscribe(id.clone()));
@@ -198,14 +198,14 @@ impl Mihf {
         }
     }
 
-    /// The owner of a link tells less from now on; somebody may want more meanwhile.
+    /// The owner of a link confirmed an unsubscription. More events may be wanted by now.
     pub(super) fn unsubscribed_at(&mut self, now: Time, id: &LinkId) {
         let Some(link) = self.links.get_mut(id) else { return };
         link.asking = false;
         self.want(now, id);
     }
 
-    /// Somebody is not told anything any more.
+    /// Removes all subscriptions of a party.
     pub(super) fn drop_subscriptions(&mut self, now: Time, party: &Party) {
         let theirs = self.links.iter_mut().filter_map(|(id, link)| {
             let had = link.subscribed.remove(party).is_some();
@@ -222,7 +222,7 @@ impl Mihf {
         }
     }
 
-    /// The owner of a link has answered.
+    /// Handles the answer to a subscription.
     pub(super) fn subscribed_at(
         &mut self,
         now: Time,
@@ -249,7 +249,8 @@ impl Mihf {
         self.want(now, id);
     }
 
-    /// The owner of a link does not tell. It is asked again when it renews its registration, or this function its own.
+    /// The subscription failed. It is retried when the owner renews its registration, or this function its registration
+    /// there.
     pub(super) fn not_subscribed(&mut self, now: Time, id: &LinkId) {
         let Some(link) = self.links.get_mut(id) else { return };
         link.asking = false;
@@ -262,7 +263,7 @@ impl Mihf {
         }
     }
 
-    /// Whoever was not told since the last subscription has left.
+    /// Removes the stations that were not reported since the last subscription.
     pub(super) fn settle(&mut self, now: Time, id: &LinkId) {
         let Some(link) = self.links.get(id) else { return };
         let gone = link.stations.iter().filter(|(_, station)| !station.fresh && !fault(46));

@@ -1,4 +1,4 @@
-//! Frames that nobody should believe.
+//! Forged and excessive frames.
 
 use segue_clock::{Machine, Span};
 use segue_ip::{Datagram, Input, Output};
@@ -22,9 +22,9 @@ fn all() -> Stage {
     stage
 }
 
-/// Gives a function a frame from somebody, and says what it refused.
+/// Delivers a frame to the function, and returns the refusals that it caused.
 fn forge(stage: &mut Stage, from: (&str, u16), mut bytes: Vec<u8>) -> Vec<(Refusal, u64)> {
-    // Each has a number of its own.
+    // A fresh transaction ID, so that the frame is not a duplicate.
     if let Some(number) = bytes.get_mut(4..6) {
         let n = ((stage.now.0 / 1_000_000) & 0xfff) as u16;
         number.copy_from_slice(&n.to_be_bytes());
@@ -75,20 +75,20 @@ fn a_strangers_frames_are_counted_and_not_even_acknowledged() {
 #[test]
 fn one_peer_cannot_speak_for_another() {
     let mut stage = all();
-    // The gateway's node may register; it has no such link.
+    // The gateway's node may register, but does not own the link.
     let down = frame(MessageId::LINK_DOWN, "mag", "mihf", left());
     assert_eq!(forge(&mut stage, (GATEWAY, 4551), down), [(Refusal::Link, 1)]);
-    // Under the name of the other, from its own address.
+    // With the owner's name, but from another address.
     let down = frame(MessageId::LINK_DOWN, "sap", "mihf", left());
     assert_eq!(forge(&mut stage, (GATEWAY, 4551), down), [(Refusal::NotRegistered, 1)]);
     let code = Tlv::RegisterRequestCode(RegisterRequestCode::REGISTRATION);
     let links = Tlv::LinkIdentifierList(vec![link(1)]);
     let takes = frame(MessageId::REGISTER, "sap", "", vec![links.clone(), code.clone()]);
     assert_eq!(forge(&mut stage, (GATEWAY, 4551), takes), [(Refusal::NameTaken, 1)]);
-    // Its links neither.
+    // Another peer cannot claim the owner's link.
     let takes = frame(MessageId::REGISTER, "other", "", vec![links, code]);
     assert_eq!(forge(&mut stage, (ANCHOR, 4551), takes), [(Refusal::Link, 1)]);
-    // Nor under another kind: users know a link by its address.
+    // The link type makes no difference: users identify a link by its address.
     let LinkId { address, .. } = link(1);
     let links = Tlv::LinkIdentifierList(vec![LinkId { link_type: LinkType::ETHERNET, address }]);
     let code = Tlv::RegisterRequestCode(RegisterRequestCode::REGISTRATION);
@@ -154,7 +154,7 @@ fn a_flood_of_names_and_stations_has_an_end() {
     }
     assert_eq!(stage.node(FUNCTION).registered().count(), 1_024);
     assert_eq!(full, 1_100 + 2 - 1_024);
-    // Who was there before is served.
+    // Peers that registered earlier are still served.
     stage.happens(down(1, 1));
     stage.run(Span::from_secs(1));
     assert_eq!(stage.news(GATEWAY), [down(1, 1)]);
@@ -165,7 +165,7 @@ fn registers(name: &str, links: Vec<LinkId>) -> Vec<u8> {
     frame(MessageId::REGISTER, name, "", vec![Tlv::LinkIdentifierList(links), code])
 }
 
-/// Gives a function a frame from somebody at once.
+/// Delivers a frame to the function.
 fn give(stage: &mut Stage, from: (&str, u16), bytes: Vec<u8>) {
     let (to, now) = ((ip(FUNCTION), 4551), stage.now);
     let from = (ip(from.0), from.1);
@@ -182,7 +182,7 @@ fn one_node_has_no_more_than_its_share_of_names_links_and_stations() {
         let [high, low] = b.to_be_bytes();
         mac([2, 7, 0, a as u8, high, low])
     };
-    // Ten names with 60 links each; 54 names without any.
+    // Ten names with 60 links each, and 54 names without links.
     for n in 0..70_u16 {
         let links = (0..if n < 10 { 60 } else { 0 })
             .map(|link| LinkId { link_type: LinkType::IEEE_802_11, address: of(n, link) });
@@ -191,7 +191,7 @@ fn one_node_has_no_more_than_its_share_of_names_links_and_stations() {
     assert_eq!(stage.node(FUNCTION).registered().count(), 2 + 64);
     assert_eq!(stage.node(FUNCTION).links().len(), 1 + 512);
     assert_eq!(refused(&mut stage), 6 + 600 - 512);
-    // Links that are nobody's, because others there have subscribed to them, count as well.
+    // Links without an owner but with subscribers from that node count as well.
     let about = |n, link| {
         let id = LinkId { link_type: LinkType::IEEE_802_11, address: of(n, link) };
         let tuple = Tlv::LinkIdentifier(LinkTupleId { link: id, poa: None });
@@ -220,7 +220,7 @@ fn one_node_has_no_more_than_its_share_of_names_links_and_stations() {
     assert_eq!(stage.node(FUNCTION).links().len(), 1 + 512);
     give(&mut stage, (ANCHOR, 90), registers("n69", vec![link(8)]));
     assert!(!stage.node(FUNCTION).links().contains_key(&link(8)));
-    // 5 links with 2000 stations each.
+    // Five links with 2000 stations each.
     for link in 0..5_u16 {
         for station in 0..2_000_u16 {
             let tuple = about(1, link).remove(0);
@@ -232,7 +232,7 @@ fn one_node_has_no_more_than_its_share_of_names_links_and_stations() {
     }
     let stations: usize = stage.node(FUNCTION).links().values().map(|l| l.stations.len()).sum();
     assert_eq!(stations, 1 + 8_192);
-    // There is room for others.
+    // Other nodes still have room.
     give(&mut stage, ("fd00::9", 1), registers("other", vec![link(9)]));
     assert!(stage.node(FUNCTION).links().contains_key(&link(9)));
 }
@@ -253,7 +253,7 @@ fn a_link_belongs_to_who_is_nearer_and_among_equals_to_the_first() {
         forge(&mut stage, (ANCHOR, 1), registers("far", vec![link(1)])),
         [(Refusal::Link, 1)]
     );
-    // Its own access point's: what the other one told of it is not believed any longer.
+    // An access point on the same node takes precedence; events from the previous owner are refused.
     assert_eq!(forge(&mut stage, ("::1", 9), registers("near", vec![link(1)])), []);
     let owner = stage.node(FUNCTION).links()[&link(1)].owner.clone();
     assert_eq!(owner, Some(segue_mih::Owner::Client("near".into())));
@@ -261,7 +261,7 @@ fn a_link_belongs_to_who_is_nearer_and_among_equals_to_the_first() {
     stage.run(Span::from_secs(1));
     assert_eq!(stage.node(FUNCTION).refused()[&Refusal::Link], 2);
     assert_eq!(stage.stations(FUNCTION, 1), [station(1)]);
-    // Under another kind, too.
+    // The same holds for another link type.
     let LinkId { address, .. } = link(1);
     let wire = LinkId { link_type: LinkType::ETHERNET, address };
     assert_eq!(forge(&mut stage, ("::1", 8), registers("late", vec![wire])), [(Refusal::Link, 1)]);

@@ -54,7 +54,7 @@ fn command(stage: &mut Stage, command: Command) -> CommandAnswer {
     }
 }
 
-/// Values and thresholds that the gateway was told.
+/// The reported values and thresholds, as received by the gateway.
 fn reported(stage: &mut Stage) -> Vec<(i16, Option<i16>)> {
     let told = stage.news(GATEWAY).into_iter().flat_map(|event| match event.what {
         What::Parameters(reports) => reports,
@@ -162,7 +162,7 @@ fn an_action_is_done_by_the_links_driver_and_its_result_comes_back() {
     let (at, MihfWish::Answered { number: 5, answer }) = stage.wishes.remove(0) else { panic!() };
     let CommandAnswer::Actions(all) = answer else { panic!("{answer:?}") };
     assert_eq!((at, all[0].result), (ip(GATEWAY), LinkActionResult::SUCCESS));
-    // Nobody keeps others waiting for a minute.
+    // A delay of more than ten seconds is refused: it would occupy a slot for too long.
     let late = Action { after_ms: 10_001, ..action };
     let CommandAnswer::Actions(all) = command(&mut stage, Command::Actions(vec![late])) else {
         panic!()
@@ -175,7 +175,7 @@ fn commands_to_links_that_nobody_has_fail() {
     let mut stage = set();
     let order = Command::ConfigureThresholds { link: link(9), parameters: Vec::new() };
     assert_eq!(command(&mut stage, order), CommandAnswer::Failed(Status::REJECTED));
-    // Nobody knows it here; its owner has gone elsewhere.
+    // The link is known, but its owner does not answer.
     stage.nodes.remove(&ip(SAP));
     let order = Command::ConfigureThresholds { link: link(1), parameters: Vec::new() };
     stage.give(GATEWAY, MihfInput::Command { number: 5, command: order });

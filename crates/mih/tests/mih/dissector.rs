@@ -1,4 +1,4 @@
-//! All frames of ours before tshark.
+//! Checks all kinds of our frames with tshark.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -19,7 +19,7 @@ use crate::stage::*;
 
 const SIGNAL: ParameterType = ParameterType::Generic(GenericParameter::SIGNAL_STRENGTH);
 
-/// A packet of UDP over IPv6, with its checksum.
+/// An IPv6 packet with a UDP datagram and its checksum.
 fn packet(datagram: &Datagram) -> Vec<u8> {
     let (IpAddr::V6(from), IpAddr::V6(to)) = (datagram.from.0, datagram.to.0) else { panic!() };
     let length = (datagram.bytes.len() as u16 + 8).to_be_bytes();
@@ -36,7 +36,7 @@ fn packet(datagram: &Datagram) -> Vec<u8> {
     [&head[..], &from.octets(), &to.octets(), &udp].concat()
 }
 
-/// What tshark says of each: its message, and what is wrong with it.
+/// Per packet: the message ID, and the problems that tshark found. `None` if tshark is not installed.
 fn dissected(packets: &[Datagram]) -> Option<Vec<String>> {
     let head: [u32; 6] = [0xa1b2_c3d4, 2 | 4 << 16, 0, 0, 65_535, 101];
     let mut capture: Vec<u8> = head.into_iter().flat_map(u32::to_le_bytes).collect();
@@ -123,7 +123,7 @@ fn tshark_finds_nothing_wrong_with_any_frame() {
         let (id, wrong) = line.split_once(';').unwrap();
         assert!(!id.is_empty(), "{}: {line}", sent.line());
         seen.insert(sent.line().split(": ").nth(1).unwrap().replace("ack of ", ""));
-        // Its reading of the types of networks, of configurations and of what is asked of links is another than ODTONE's.
+        // tshark decodes network types, configuration requests and status requests differently from ODTONE.
         let differs = [
             "Capability_Discover response",
             "Configure_Thresholds request",
@@ -134,7 +134,7 @@ fn tshark_finds_nothing_wrong_with_any_frame() {
     }
     println!("{seen:#?}");
     assert_eq!(seen.len(), 20, "{seen:?}");
-    // It would find something.
+    // Verifies that the check can fail.
     let mut cut = sent[0].clone();
     cut.bytes.truncate(cut.bytes.len() - 4);
     assert!(dissected(&[cut]).unwrap()[0].contains("alformed"));

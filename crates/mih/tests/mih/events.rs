@@ -1,4 +1,4 @@
-//! Events: to whom they go, in which order, and what remains of them when something fails.
+//! Events: recipients, order, and recovery after failures.
 
 use segue_clock::{Rng, Span, Time};
 use segue_mih::{MihfInput, Report, Transport};
@@ -38,7 +38,7 @@ fn who_subscribes_later_is_told_who_is_there() {
     stage.start(GATEWAY, user("mag", Some(1), UDP));
     stage.run(Span::from_secs(1));
     assert_eq!(stage.news(GATEWAY), [up(1, 1)]);
-    // The owner tells already: the function knows by itself.
+    // The function answers from its state, because the owner already reports to it.
     stage.start(ANCHOR, user("lma", None, UDP));
     stage.run(Span::from_secs(1));
     assert_eq!(stage.news(ANCHOR), [up(1, 1)]);
@@ -51,7 +51,7 @@ fn a_link_that_comes_later_is_found() {
     stage.run(Span::from_secs(5));
     stage.start(SAP, sap(&[1], UDP));
     stage.happens(up(1, 1));
-    // Its name is known, and it is looked for each second.
+    // The interest names the link, so the function is asked for it every second.
     stage.run(Span::from_millis(1_200));
     assert_eq!(stage.news(GATEWAY), [up(1, 1)]);
 }
@@ -72,7 +72,7 @@ fn after_any_restart_everybody_knows_again_who_is_there() {
         stage.start(who, again);
         stage.news(ANCHOR);
         if who == SAP {
-            // It finds who is there, and one has left meanwhile.
+            // It reports only the station that is still attached.
             stage.happens(up(1, 2));
         } else {
             stage.happens(down(1, 1));
@@ -113,7 +113,7 @@ fn who_leaves_is_forgotten_at_once() {
     assert_eq!(stage.news(GATEWAY), []);
 }
 
-/// What the last event of each station says.
+/// The latest event of each station.
 fn truth(events: &[segue_mih::Event]) -> std::collections::BTreeMap<String, segue_mih::What> {
     events.iter().map(|event| (format!("{:?}", event.station), event.what.clone())).collect()
 }
@@ -192,7 +192,8 @@ fn numbers_that_come_round_are_those_of_new_frames() {
         stage.start(&format!("fd00::6:{more}"), user(more, Some(1), UDP));
     }
     stage.run(Span::from_secs(1));
-    // 500 a second, to each of eight: of 4096 numbers all have been used after 8 s, or after one second if they were one row.
+    // At 500 frames a second to each of eight peers: the 4096 IDs of a peer wrap after 8 s; a shared counter would wrap
+    // after 1 s.
     for n in 0..10_000_u32 {
         let who = (n % 100) as u8;
         stage.happens(if n / 100 % 2 == 0 { up(1, who) } else { down(1, who) });

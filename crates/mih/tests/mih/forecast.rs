@@ -1,9 +1,9 @@
-//! When Link_Going_Down is told, over walks out of a cell, and while nobody moves.
+//! When Link_Going_Down is announced: on walks out of a cell, and while the station stands still.
 //!
-//! A walk is paper 5's worst case and everyday life's: out of the room and round a corner. Its signal is the distance's
-//! (exponent 3), less what the corner takes (25 dB over 2 to 4 m), less shadowing that is correlated over metres, plus the
-//! error of each measurement; a driver looks ten times a second and rounds to 1 dB. Speeds are 0.8 to 2 m/s, so that the
-//! signal falls by 5 to 25 dB a second.
+//! A walk is both paper 5's worst case and an everyday one: out of the room and round a corner. The signal is path loss
+//! (exponent 3), minus the loss behind the corner (25 dB over 2 to 4 m), minus shadowing correlated over metres, plus
+//! measurement noise. The driver samples ten times a second and rounds to 1 dB. Speeds are 0.8 to 2 m/s, so the signal
+//! falls by 5 to 25 dB/s.
 
 use segue_clock::{Rng, Span, Time};
 use segue_mih::{Forecast, Forecasting, Outlook};
@@ -11,18 +11,18 @@ use segue_mih::{Forecast, Forecasting, Outlook};
 const LOST_DBM: f64 = Forecasting::USUAL.lost_dbm as f64;
 const STEP: Span = Span::from_millis(100);
 
-/// A normal variate, by the sum of uniform ones.
+/// An approximately normal variate: a sum of uniform ones.
 fn normal(rng: &mut Rng) -> f64 {
     (0..12).map(|_| rng.unit()).sum::<f64>() - 6.0
 }
 
-/// What a corner takes, in dB, by how far one is behind it: 25 dB over this many metres.
+/// Loss behind a corner, in dB: 25 dB, reached `over` metres behind it.
 fn corner_loss(behind: f64, over: f64) -> f64 {
     let x = (behind / over).clamp(0.0, 1.0);
     25.0 * x * x * (3.0 - 2.0 * x)
 }
 
-/// Shadowing: a deviation of 2 dB that changes over 2 m.
+/// Shadowing with a standard deviation of 2 dB and a correlation distance of 2 m.
 struct Shadow(f64);
 
 impl Shadow {
@@ -33,12 +33,12 @@ impl Shadow {
     }
 }
 
-/// What a driver reads of this signal.
+/// The driver's reading of this signal.
 fn read(signal: f64, rng: &mut Rng) -> i16 {
     (signal + 0.5 * normal(rng)).round() as i16
 }
 
-/// How long before the loss it was told, if it was.
+/// How many seconds before the loss it was announced; `None` if it was not.
 fn walk(seed: u64) -> Option<f64> {
     let mut rng = Rng::new(seed);
     let speed = 0.8 + 1.2 * rng.unit();
@@ -80,7 +80,7 @@ fn ten_minutes_of_standing_are_hardly_ever_taken_for_leaving() {
         let mut forecast = Forecast::new(Forecasting::USUAL);
         let (mut told, mut now, mut shadow) = (0, Time(1_000_000_000), Shadow(0.0));
         for _ in 0..6_000 {
-            // People pass: what is in between changes as if one moved slowly.
+            // People passing by change the shadowing, as slow movement would.
             let signal = level + shadow.over(0.02, &mut rng);
             let outlook = forecast.sample(now, read(signal, &mut rng));
             told += usize::from(matches!(outlook, Some(Outlook::GoingDown { .. })));

@@ -1,4 +1,4 @@
-//! Functions with a network between them.
+//! Functions connected by a simulated network.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -22,7 +22,7 @@ pub(crate) fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// The link of the access point with this number.
+/// The link of access point `number`.
 pub(crate) fn link(number: u8) -> LinkId {
     LinkId { link_type: LinkType::IEEE_802_11, address: mac([2, 0, 0, 0, 1, number]) }
 }
@@ -55,7 +55,7 @@ pub(crate) fn function() -> MihfConfig {
     }
 }
 
-/// The service access point of these links.
+/// A function with these links that registers at [`FUNCTION`].
 pub(crate) fn sap(links: &[u8], transport: Transport) -> MihfConfig {
     let links = links.iter().map(|number| {
         let LinkId { link_type, address } = link(*number);
@@ -69,7 +69,7 @@ pub(crate) fn sap(links: &[u8], transport: Transport) -> MihfConfig {
     }
 }
 
-/// A user that wants to hear all of one link, or of all.
+/// A user with an interest in one link, or in all links.
 pub(crate) fn user(name: &str, of: Option<u8>, transport: Transport) -> MihfConfig {
     MihfConfig {
         functions: vec![Remote::new(ip(FUNCTION), transport)],
@@ -79,7 +79,7 @@ pub(crate) fn user(name: &str, of: Option<u8>, transport: Transport) -> MihfConf
     }
 }
 
-/// A frame on its way.
+/// A frame that was sent.
 #[derive(Clone, Debug)]
 pub(crate) struct Sent {
     pub(crate) at: Time,
@@ -91,7 +91,7 @@ impl Sent {
         Frame::parse(&self.datagram.bytes, &Profile::STRICT).unwrap()
     }
 
-    /// Who to whom, what, and whether it is an acknowledgement alone.
+    /// Sender, receiver and message, and whether the frame is only an acknowledgement.
     pub(crate) fn line(&self) -> String {
         let who = |address: IpAddr| match address.to_string().as_str() {
             FUNCTION => "MIHF",
@@ -110,20 +110,20 @@ impl Sent {
     }
 }
 
-/// Functions by their addresses. A frame takes 5 ms.
+/// Functions by address. A frame takes 5 ms, plus jitter.
 pub(crate) struct Stage {
     pub(crate) now: Time,
     pub(crate) nodes: BTreeMap<IpAddr, Mihf>,
     pub(crate) on_the_way: Vec<(Time, Datagram)>,
     pub(crate) sent: Vec<Sent>,
-    /// What each has heard of what it is interested in.
+    /// The events that each node received through its interests.
     pub(crate) heard: BTreeMap<IpAddr, Vec<(Time, Event)>>,
     pub(crate) wishes: Vec<(IpAddr, MihfWish)>,
     pub(crate) reports: Vec<(IpAddr, Report)>,
     pub(crate) rng: Rng,
-    /// Of frames: lost, come twice.
+    /// Probabilities of loss and of duplication.
     pub(crate) faults: (f64, f64),
-    /// Up to how much later a frame may come.
+    /// Maximum extra delay of a frame.
     pub(crate) jitter: Span,
 }
 
@@ -147,7 +147,7 @@ impl Stage {
         stage
     }
 
-    /// Starts a function, in place of one that was there.
+    /// Starts a function, replacing a running one.
     pub(crate) fn start(&mut self, address: &str, config: MihfConfig) {
         self.nodes.insert(ip(address), Mihf::new(config));
         self.heard.insert(ip(address), Vec::new());
@@ -193,7 +193,7 @@ impl Stage {
         }
     }
 
-    /// Lets time pass.
+    /// Advances time.
     pub(crate) fn run(&mut self, span: Span) {
         let end = self.now + span;
         loop {
@@ -222,13 +222,13 @@ impl Stage {
         self.now = end;
     }
 
-    /// What somebody has heard since it was asked last, without times.
+    /// The events that a node received since the last call.
     pub(crate) fn news(&mut self, address: &str) -> Vec<Event> {
         let heard = std::mem::take(self.heard.get_mut(&ip(address)).unwrap());
         heard.into_iter().map(|(_, event)| event).collect()
     }
 
-    /// Stations that a function takes for attached to a link.
+    /// The stations attached to a link, as a function knows them.
     pub(crate) fn stations(&mut self, address: &str, of: u8) -> Vec<LinkAddress> {
         let link = self.node(address).links().get(&link(of));
         link.map_or(Vec::new(), |link| link.stations.keys().cloned().collect())

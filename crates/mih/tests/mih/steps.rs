@@ -1,4 +1,4 @@
-//! The steps of paper 3's Fig. 6 that are this protocol's: 1 to 10.
+//! Steps 1 to 10 of paper 3's Fig. 6, the ones that use this protocol.
 
 use segue_clock::Span;
 use segue_mih::Transport;
@@ -32,7 +32,7 @@ fn a_gateway_hears_of_a_host_in_the_order_of_the_papers_figure() {
         ];
         assert_eq!(steps, expected, "{transport:?}");
         assert_eq!(stage.news(GATEWAY), [up(1, 7)]);
-        // Over UDP every frame is acknowledged, by itself or with its answer; over TCP none is.
+        // Over UDP each frame is acknowledged, separately or with its answer; over TCP none is.
         let acks = all.len() - steps.len();
         assert_eq!(acks > 0, transport == Transport::Udp, "{all:#?}");
         for sent in &stage.sent {
@@ -40,7 +40,7 @@ fn a_gateway_hears_of_a_host_in_the_order_of_the_papers_figure() {
             let is_ack = frame.ack_rsp && frame.tlvs().len() == 2;
             assert_eq!(frame.ack_req, transport == Transport::Udp && !is_ack, "{}", sent.line());
         }
-        // Nothing was sent twice.
+        // No frame was sent twice.
         let mut once: Vec<&[u8]> = stage.sent.iter().map(|sent| &sent.datagram.bytes[..]).collect();
         once.sort_unstable();
         once.dedup();
