@@ -1,4 +1,4 @@
-//! How a client comes to an address and keeps it.
+//! The client: obtains an address and keeps its lease.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -10,65 +10,64 @@ use segue_ip::{Datagram, Forward, Input, Interface, Output, Prefix};
 
 use crate::{Message, Refusal, Refused, Report};
 
-/// How often a question without an answer is asked.
+/// Interval between requests until one is answered.
 const RETRY: Span = Span::from_secs(1);
-/// The protocol number of UDP.
+/// IP protocol number of UDP.
 const UDP: u8 = 17;
-/// Hop limit of what it sends.
+/// Hop limit of sent datagrams.
 const HOPS: u8 = 64;
 
-/// What a client needs to know.
+/// Configuration of a client.
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
-    /// Who it is, unlike any other and the same at each start.
+    /// Identifies the client: unique, and the same after a restart.
     pub owner: u64,
     /// The server.
     pub server: SocketAddr,
-    /// The time between echoes.
+    /// Interval between echoes.
     pub period: Span,
-    /// Any number, another at each start: questions are numbered from there, so that late answers to those of an
-    /// earlier start are none.
+    /// Seed of request numbers. Should differ at each start, so that late answers from before a restart do not match.
     pub seed: u64,
 }
 
-/// What a client's operator can order.
+/// An order from the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Give the address up, and ask anew.
+    /// Give up the address and request one again.
     Release,
 }
 
-/// What a client asks of its driver; it stores nothing and there is nothing of its own.
+/// Outputs of a client. It stores no records and has no outputs of its role.
 pub type ClientOutput = Output<Infallible, Report, Infallible>;
 
-/// Where a client stands.
+/// The state of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// No interface with an address.
+    /// No interface with a usable address.
     Down,
-    /// It asks.
+    /// Requesting a lease.
     Asking,
-    /// It has an address.
+    /// Holding a lease.
     Leased,
 }
 
-/// What moves it.
+/// An event of the transition table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// There is an interface.
+    /// An interface is available.
     Up,
-    /// Its interface is gone.
+    /// The interface is gone.
     Gone,
-    /// The server has granted.
+    /// The server granted a lease.
     Granted,
-    /// The server has refused.
+    /// The server refused.
     Refused,
-    /// The lease's time is over, or it is given up.
+    /// The lease expired or was given up.
     Over,
 }
 
 impl State {
-    /// The transition table; `None`: the event says nothing here.
+    /// The transition table; `None` if the event is ignored in this state.
     pub(crate) fn next(self, event: Event) -> Option<State> {
         match (self, event) {
             (State::Down, Event::Up) => Some(State::Asking),
@@ -80,20 +79,20 @@ impl State {
     }
 }
 
-/// The machine of a client.
+/// The client's machine.
 pub struct Client {
     config: ClientConfig,
     state: State,
-    /// Where it sends: the interface's index, and its address there.
+    /// Interface index and source address for sending.
     way: Option<(u32, IpAddr)>,
-    /// The open question, and when it was asked.
+    /// Number and time of the pending request.
     asked: Option<(u64, Time)>,
     ask_at: Option<Time>,
     echo_at: Option<Time>,
-    /// Its address, and until when.
+    /// Leased address and expiry.
     lease: Option<(Prefix, Time)>,
     number: u64,
-    /// Answers to its echoes.
+    /// Number of answered echoes.
     answers: u64,
     refused: Refused,
     out: VecDeque<ClientOutput>,
@@ -118,37 +117,37 @@ impl Client {
         }
     }
 
-    /// Who it is.
+    /// The configured owner.
     #[must_use]
     pub fn owner(&self) -> u64 {
         self.config.owner
     }
 
-    /// Where it stands.
+    /// The current state.
     #[must_use]
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// Its address, and until when it has it.
+    /// The leased address and its expiry.
     #[must_use]
     pub fn lease(&self) -> Option<(Prefix, Time)> {
         self.lease
     }
 
-    /// Its address.
+    /// The leased address.
     #[must_use]
     pub fn address(&self) -> Option<Prefix> {
         self.lease.map(|(address, _)| address)
     }
 
-    /// How many of its echoes were answered.
+    /// Number of answered echoes.
     #[must_use]
     pub fn answers(&self) -> u64 {
         self.answers
     }
 
-    /// What it refused.
+    /// Refused datagrams, by reason.
     #[must_use]
     pub fn refused(&self) -> &Refused {
         &self.refused
@@ -218,7 +217,7 @@ impl Client {
                 self.granted(now, address, asked_at, lifetime);
             }
             Message::Refuse { number, .. } => {
-                // An echo that it refuses is the last one.
+                // The refusal may answer the latest echo, which is not kept as pending.
                 if open(number).is_none() && number != self.number {
                     return Err(Refusal::Stale);
                 }
@@ -231,7 +230,8 @@ impl Client {
         Ok(())
     }
 
-    /// The lease counts from the question: it ends before the server's, however late the answer.
+    /// Starts or renews the lease. Its time counts from the request, so it ends before the server's however late the
+    /// grant arrives.
     fn granted(&mut self, now: Time, address: Prefix, asked_at: Time, lifetime: Span) {
         let until = asked_at + lifetime;
         if until <= now {
@@ -308,7 +308,7 @@ mod tests {
 
     use super::*;
 
-    /// The table, as a reader of the documentation sees it.
+    /// The table as documented.
     const TABLE: &str = "\
 Down + Up -> Asking
 Asking + Gone -> Down

@@ -1,10 +1,10 @@
-//! An echo with a lease: the smallest protocol of this project. It serves nobody; it is the pattern for others, and the
-//! test that a protocol needs no more than this (docs/adding-a-protocol.md goes through it file by file).
+//! An echo with a lease: the smallest protocol of this project. It has no practical use; it is the template for other
+//! protocols, and proves that this much code is enough for one. docs/adding-a-protocol.md explains it file by file.
 //!
-//! A [`Client`] asks a [`Server`] for an address, puts it on its interface, and renews the lease at half its time. While
-//! it has the lease it sends echoes, which the server answers. No two clients ever have the same address: a client
-//! counts its lease from when it *asked*, so that it ends before the server's, and a server that starts anew takes what
-//! it has stored for leased.
+//! A [`Client`] requests an address from a [`Server`], puts it on its interface, and renews the lease at half its
+//! lifetime. While it holds the lease it sends echoes, which the server answers. No two clients ever hold the same
+//! address: a client counts the lifetime from its *request*, so that its lease ends before the server's, and a
+//! restarted server treats all stored leases as active.
 //!
 //! ```text
 //!   client ── Ask {owner, number} ──► server          at once, then every second; at half the lease's time
@@ -41,47 +41,47 @@ const REFUSE: u8 = 3;
 const ECHO: u8 = 4;
 const ANSWER: u8 = 5;
 
-/// A message of either side. As bytes: type (1), then the fields in their order, numbers in network byte order.
+/// A message. Encoding: type (1 byte), then the fields in order, numbers in network byte order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// A client asks for a lease, or for more time.
+    /// A client requests or renews a lease.
     Ask {
-        /// Who asks, the same at each of its starts.
+        /// The client; stays the same when it restarts.
         owner: u64,
-        /// Of the question: the answer repeats it.
+        /// Request number, repeated in the answer.
         number: u64,
     },
-    /// It has one.
+    /// The server grants a lease.
     Grant {
-        /// Of the question.
+        /// Number of the request.
         number: u64,
-        /// The address, with the prefix of the pool.
+        /// The address, with the prefix length of the pool.
         address: Prefix,
-        /// For so long, in whole milliseconds.
+        /// Lifetime; sent as whole milliseconds.
         lifetime: Span,
     },
-    /// It has none.
+    /// The server refuses.
     Refuse {
-        /// Of the question or the echo.
+        /// Number of the request or echo.
         number: u64,
-        /// Why.
+        /// The reason.
         why: Why,
     },
-    /// A client with a lease shows itself.
+    /// A client with a lease reports that it is alive.
     Echo {
-        /// Who.
+        /// The client.
         owner: u64,
-        /// Of the echo.
+        /// Echo number, repeated in the answer.
         number: u64,
     },
-    /// The server has seen the echo.
+    /// The server received an echo.
     Answer {
-        /// Of the echo.
+        /// Number of the echo.
         number: u64,
     },
 }
 
-/// Why a server refuses.
+/// The reason of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
     /// All addresses are leased.
@@ -91,7 +91,7 @@ pub enum Why {
 }
 
 impl Message {
-    /// The bytes of the message.
+    /// Encodes the message.
     #[must_use]
     pub fn emit(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -131,7 +131,7 @@ impl Message {
         bytes
     }
 
-    /// The message that these bytes are; `None` if they are none.
+    /// Decodes a message; `None` if the bytes are malformed.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Message> {
         let (kind, rest) = bytes.split_first()?;
@@ -165,21 +165,21 @@ fn prefix(family: u8, len: u8, octets: &[u8]) -> Option<Prefix> {
     (len <= width).then(|| Prefix::new(address, len))
 }
 
-/// News of a client or a server.
+/// A report of a client or a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Report {
-    /// A client has this address; at a server, this owner has it.
+    /// A client obtained a lease.
     Leased {
-        /// Who.
+        /// The client.
         owner: u64,
-        /// What.
+        /// The address.
         address: Prefix,
     },
-    /// It does not have it any more.
+    /// A lease ended.
     Ended {
-        /// Who.
+        /// The client.
         owner: u64,
-        /// What.
+        /// The address.
         address: Prefix,
     },
 }
@@ -196,20 +196,20 @@ impl fmt::Display for Report {
 /// Why a datagram was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Refusal {
-    /// It is no message.
+    /// Not a valid message.
     Malformed,
-    /// It is not from the server, or a message that only the other side takes.
+    /// Not from the server, or a message type that only the other side receives.
     Stranger,
-    /// It answers no question that is open.
+    /// Does not answer a pending request.
     Stale,
-    /// An echo of a client without a lease.
+    /// An echo from a client without a lease.
     NoLease,
     /// All addresses are leased.
     PoolFull,
 }
 
 impl Refusal {
-    /// Its name in counts.
+    /// Its name in metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! Who has which address.
+//! The server: which client leases which address.
 
 use alloc::collections::VecDeque;
 use core::convert::Infallible;
@@ -9,7 +9,7 @@ use segue_mobility::{Leases, Pool};
 
 use crate::{Message, Refusal, Refused, Report, Why};
 
-/// What a server needs to know.
+/// Configuration of a server.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
     pool: Pool,
@@ -17,29 +17,30 @@ pub struct ServerConfig {
 }
 
 impl ServerConfig {
-    /// Leases the addresses of a network, but for the first, for this long. `None`: there is no room for a client.
+    /// Leases the addresses of `network` for `lifetime`, except the first one and the IPv4 broadcast address. `None` if
+    /// no address is left for clients.
     #[must_use]
     pub fn new(network: Prefix, lifetime: Span) -> Option<ServerConfig> {
         Some(ServerConfig { pool: Pool::addresses(network.network(), 1)?, lifetime })
     }
 }
 
-/// What a server stores: who has an address. A later record of the same address takes its place.
+/// The record of a lease. A later record of the same address replaces it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// Which address, counted from the network's first.
+    /// The address, as an offset from the start of the network.
     pub place: u32,
-    /// Whose.
+    /// The client.
     pub owner: u64,
 }
 
-/// What a server asks of its driver; there is nothing of its own.
+/// Outputs of a server. It has no outputs of its role.
 pub type ServerOutput = Output<Infallible, Report, Lease>;
 
-/// The machine of a server.
+/// The server's machine.
 pub struct Server {
     config: ServerConfig,
-    /// By owner.
+    /// Active leases, by client.
     leases: Leases<u64>,
     refused: Refused,
     out: VecDeque<ServerOutput>,
@@ -49,23 +50,23 @@ impl Server {
     /// A server without leases.
     #[must_use]
     pub fn new(config: ServerConfig) -> Server {
-        // A client's own lease ends before the server's, so that an address can be leased again at once.
+        // No quarantine: a client's lease ends before the server's, so the address can be leased again at once.
         let leases = Leases::lowest_first(config.pool, Span::ZERO);
         Server { config, leases, refused: Refused::new(), out: VecDeque::new() }
     }
 
-    /// Who has which address.
+    /// The active leases: client and address.
     pub fn leases(&self) -> impl Iterator<Item = (u64, Prefix)> {
         self.leases.iter().map(|(part, owner, _)| (*owner, self.address(part)))
     }
 
-    /// What it refused.
+    /// Refused datagrams, by reason.
     #[must_use]
     pub fn refused(&self) -> &Refused {
         &self.refused
     }
 
-    /// An address with the prefix of the pool.
+    /// The address with the prefix length of the pool.
     fn address(&self, part: Prefix) -> Prefix {
         Prefix::new(part.addr, self.config.pool.network().len)
     }
@@ -113,11 +114,11 @@ impl Machine for Server {
     type Output = ServerOutput;
 
     fn handle(&mut self, now: Time, input: Self::Input) {
-        // What is due comes first: an address that is free by now can be leased again.
+        // Expire leases first, so that their addresses are available.
         self.tick(now);
         match input {
             Input::Datagram(came) => self.take(now, came),
-            // Its client may have asked a moment before the last end.
+            // The client may have renewed just before the restart, so the lease gets a full lifetime.
             Input::Record(Lease { place, owner }) => {
                 let until = Some(now + self.config.lifetime);
                 let part = self.config.pool.part(place);
