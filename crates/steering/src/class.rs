@@ -1,4 +1,4 @@
-//! What a flow needs, from what its packets say openly.
+//! Classes of flows, and how a flow's class is read from its packets.
 
 use core::fmt;
 
@@ -6,16 +6,16 @@ use segue_wire::FlowKey;
 
 use crate::Config;
 
-/// What a flow needs of a path.
+/// What a flow requires of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    /// Conversation: delay and loss both hurt, rate does not matter.
+    /// Conversations: sensitive to delay and loss; the rate does not matter.
     Voice,
-    /// A user waits for each answer: terminals, names, games.
+    /// A user waits for each answer: terminals, DNS, games.
     Interactive,
-    /// Much data; no user waits for a single packet.
+    /// Bulk transfer: no user waits for a single packet.
     Bulk,
-    /// Unknown, or a mixture such as the web.
+    /// Unknown, or mixed such as web traffic.
     Default,
 }
 
@@ -23,7 +23,7 @@ impl Class {
     /// Every class, in order.
     pub const ALL: [Class; 4] = [Class::Voice, Class::Interactive, Class::Bulk, Class::Default];
 
-    /// The name in output and configuration.
+    /// Its name in output and configuration.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -34,7 +34,7 @@ impl Class {
         }
     }
 
-    /// The class of that name, `None` if there is none.
+    /// The class with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Class> {
         Class::ALL.into_iter().find(|class| class.name() == name)
@@ -47,11 +47,11 @@ impl fmt::Display for Class {
     }
 }
 
-/// The class of a flow: by its code point if the sender set one that the configuration lists, else by
-/// a port that it lists, the destination's first; else [`Class::Default`].
+/// The class of a flow: by DSCP if the configuration lists it, otherwise by port (the destination port first),
+/// otherwise [`Class::Default`].
 ///
-/// Both ports are looked at because the same flow is seen from either end. Nothing is guessed from
-/// packet sizes or timing, so that the answer for a flow's first packet is final and can be explained.
+/// Both ports are checked because either end may classify the flow. Packet sizes and timing are not used, so that the
+/// class of a flow's first packet is final and explainable.
 #[must_use]
 pub fn classify(key: &FlowKey, dscp: u8, config: &Config) -> Class {
     let by_port = || config.ports.get(&key.dport).or_else(|| config.ports.get(&key.sport));

@@ -1,4 +1,4 @@
-//! What an operator may set.
+//! Settings for the operator.
 
 use alloc::collections::BTreeMap;
 
@@ -9,43 +9,41 @@ use crate::Class;
 /// The settings of [`classify`](crate::classify) and [`Steering`](crate::Steering).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// A path is better if its score is higher by more than this, in points of score.
+    /// How much higher a path's score must be to count as better, in points.
     pub margin: f64,
-    /// A better path that came up after the one in use, and less than `settle` ago, must stay better for this long
-    /// before flows move to it: a path that returns is used again promptly. Doubled for each failure of that path
-    /// beyond the first that is not yet forgiven.
+    /// How long a path that came up after the one in use, and less than `settle` ago, must stay better before flows
+    /// move to it. Short, so that a returning path is used again promptly. Doubled for each unforgiven failure of that
+    /// path beyond the first.
     pub hold: Span,
-    /// Between paths that have both been up for a while, the better one must stay better for this long: a passing queue
-    /// or a few losses move nothing.
+    /// How long any other path must stay better, so that a transient queue or a few losses do not move flows.
     pub settle: Span,
-    /// The longest that `hold` grows to for a path that keeps failing.
+    /// Upper limit of the doubled `hold`.
     pub max_hold: Span,
-    /// One failure of a path is forgiven per this span since its last one.
+    /// One failure of a path is forgiven for each such period since the last failure.
     pub forgive: Span,
-    /// A path that was left because it lost packets must stay better for this long after it has recovered. Doubled for
-    /// each further time that is not yet forgiven, up to ten times as long.
+    /// How long a path that lost packets must stay better after it has recovered. Doubled for each further unforgiven
+    /// loss, up to ten times this span.
     pub loss_hold: Span,
-    /// One such time is forgiven per this span since the last one.
+    /// One loss is forgiven for each such period since the last one.
     pub loss_forgive: Span,
-    /// After a move to a better path, flows stay at least this long, unless it goes down.
+    /// Minimum time on a path after a move to a better one, unless the path goes down.
     pub min_stay: Span,
-    /// Class by differentiated services code point.
+    /// Class by DSCP.
     pub dscp: BTreeMap<u8, Class>,
-    /// Class by port, of whatever transport.
+    /// Class by port, for all transport protocols.
     pub ports: BTreeMap<u16, Class>,
 }
 
 impl Default for Config {
-    /// Margin 5 points, which is two thirds of a doubling of TCP's rate in the bulk score and under a
-    /// quarter of a quality class in the E-model; hold 0.5 s, growing to at most 30 s; settle 2 s; a failure is
-    /// forgiven in 60 s; 60 s before a path that lost packets is used again, and ten minutes until that is forgiven; 2 s
-    /// between two moves by choice.
+    /// Margin 5 points: two thirds of a doubling of TCP's rate in the bulk score, and less than a quarter of a quality
+    /// class in the E-model. Hold 0.5 s, at most 30 s; settle 2 s; a failure is forgiven after 60 s. A path with packet
+    /// loss is held for 60 s, and a loss is forgiven after ten minutes. 2 s between voluntary moves.
     ///
-    /// Code points by RFC 4594 (service classes) and RFC 8622 (lower effort). Streaming (CS3, AF3x)
-    /// stays with [`Class::Default`]: it has buffers and needs rate as well.
+    /// DSCPs follow RFC 4594 (service classes) and RFC 8622 (lower effort). Streaming (CS3, AF3x) stays in
+    /// [`Class::Default`]: it is buffered, and also needs rate.
     ///
-    /// Ports are those whose protocol says what it is for. ssh also carries file transfers, but then
-    /// its usual implementation marks them with a code point. Web ports are absent: default.
+    /// Only ports whose protocol determines the class are listed. ssh also carries file transfers, but the common
+    /// implementation marks those with a DSCP. Web ports are not listed, so web traffic is in the default class.
     fn default() -> Config {
         let dscp = [
             (Class::Voice, &[46, 44, 40][..]), // EF, VOICE-ADMIT (RFC 5865), CS5

@@ -1,4 +1,4 @@
-//! What was decided and why.
+//! Decisions and their reasons.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -7,14 +7,14 @@ use segue_clock::Span;
 
 use crate::{PathId, Score};
 
-/// The path of a class, and why it is that one.
+/// The path chosen for a class, and the reason.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
     /// The path to use.
     pub path: PathId,
-    /// The path used until now; the same as `path` if nothing moves, `None` before the first choice.
+    /// The path used before; equal to `path` if flows stay, `None` for the first choice.
     pub previous: Option<PathId>,
-    /// Why.
+    /// The reason.
     pub reason: Reason,
     /// The scores of all usable paths, best first.
     pub scores: Vec<(PathId, Score)>,
@@ -31,22 +31,22 @@ impl Decision {
 /// Why a path was chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Reason {
-    /// There was no path before.
+    /// There was no previous path.
     First,
-    /// The path in use is no longer usable.
+    /// The path in use is unusable.
     Down,
     /// The path in use no longer exists.
     Removed,
-    /// The path in use loses packets, and the other is better even if it loses as many as its counts allow.
+    /// The path in use loses packets. The new path scores higher even at the upper bound of its own loss.
     Lossy,
-    /// Another path was better.
+    /// Another path scores higher.
     Better {
-        /// Its lead in points of score at the time of the move.
+        /// Its lead in points at the time of the move.
         by: f64,
-        /// For how long its lead had been above the margin.
+        /// How long its lead had exceeded the margin.
         held: Span,
     },
-    /// An operator asked for this path.
+    /// An operator requested this path.
     Requested,
     /// The path in use is kept.
     Unchanged,

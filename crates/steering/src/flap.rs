@@ -1,4 +1,4 @@
-//! The memory of failures, which makes a path that keeps failing wait longer for its return.
+//! Remembers failures, so that a path that keeps failing has to wait longer before it is used again.
 
 use alloc::vec::Vec;
 
@@ -6,11 +6,11 @@ use segue_clock::{Span, Time};
 
 use crate::{Config, PathId, PathView};
 
-/// Failures remembered of one path; more only lengthen the time to forgive them.
+/// Maximum number of failures counted per path; more would only lengthen the time to forgive them.
 const MAX_FAILURES: u64 = 16;
 
-/// What is remembered of each path seen. A path that vanishes is remembered until it is forgiven, so
-/// that an interface that comes and goes counts as one that fails.
+/// The history of each path. A path that is removed is remembered until its failures are forgiven, so that an interface
+/// that comes and goes counts as failing.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Flaps(Vec<Flap>);
 
@@ -21,14 +21,13 @@ struct Flap {
     failures: u64,
     last: Time,
     lossy: bool,
-    /// How often it was found to lose packets, and when that was last so.
+    /// Number of unforgiven periods of packet loss, and the time when loss was last seen.
     losses: u64,
     lost: Time,
 }
 
 impl Flaps {
-    /// Counts the paths that were usable and are not any more. Calling it again with the same paths
-    /// changes nothing.
+    /// Counts the paths that have become unusable or lossy since the last call. Idempotent for unchanged paths.
     pub(crate) fn observe(&mut self, now: Time, paths: &[PathView], config: &Config) {
         for flap in &mut self.0 {
             let usable = paths.iter().any(|path| path.id == flap.id && path.usable);
@@ -58,7 +57,7 @@ impl Flaps {
         });
     }
 
-    /// Whether all of these paths are usable and were when they were last observed, and no others were.
+    /// True if all of these paths are usable, and exactly these were usable at the last observation.
     pub(crate) fn are_usable(&self, paths: &[PathView]) -> bool {
         let known = |path: &PathView| self.get(path.id).is_some_and(|flap| flap.usable);
         paths.iter().all(|path| path.usable && known(path))
@@ -69,7 +68,7 @@ impl Flaps {
         self.0.iter().find(|flap| flap.id == id)
     }
 
-    /// How long this path must be better before flows move to it.
+    /// How long this path must stay better before flows move to it.
     pub(crate) fn hold(&self, now: Time, id: PathId, config: &Config) -> Span {
         let Some(flap) = self.get(id) else { return config.hold };
         let doubled = |span: Span, times: u64| {
@@ -83,13 +82,13 @@ impl Flaps {
         }
     }
 
-    /// Whether this path fails again and again and has not been usable for its hold.
+    /// True for a path that failed repeatedly and has not yet been usable for its hold time.
     pub(crate) fn is_suspect(&self, now: Time, path: &PathView, config: &Config) -> bool {
         let repeated = self.get(path.id).is_some_and(|flap| flap.unforgiven(now, config) > 1);
         repeated && now.since(path.since) < self.hold(now, path.id, config)
     }
 
-    /// Whether this path has failed lately.
+    /// Whether this path has an unforgiven failure.
     pub(crate) fn has_failed(&self, now: Time, id: PathId, config: &Config) -> bool {
         self.get(id).is_some_and(|flap| flap.unforgiven(now, config) > 0)
     }

@@ -1,18 +1,17 @@
-//! Which path each flow should use.
+//! Chooses the path for each flow.
 //!
-//! A flow has a [`Class`] ([`classify`]); a class has a [`Score`] on each path ([`score()`]); and
-//! [`Steering`] turns the scores into [`Decision`]s that do not flap and that can be explained.
-//! Flows follow their class. Pinning a single flow is up to the caller and does not pass through this crate.
+//! A flow belongs to a [`Class`] ([`classify`]); a class has a [`Score`] on each path ([`score()`]); and [`Steering`]
+//! turns the scores into stable, explainable [`Decision`]s. Flows follow their class. Pinning a single flow is up to
+//! the caller and does not involve this crate.
 //!
 //! ```text
 //!  packet ──classify──▶ Class ─┐
 //!  PathView (alive, RTT, loss) ─┴─score──▶ Score ──Steering::choose──▶ Decision (path, reason)
 //! ```
 //!
-//! Three rules, in this order. A path that is down is never chosen while another is usable. The loss
-//! of the path in use moves its flows at once, and so does a loss of packets there that another path does not have. A
-//! better path is taken only if it is better by a margin and stays so for a while; the while grows for a path that keeps
-//! failing.
+//! Three rules, in order of precedence. A path that is down is never chosen while another is usable. Flows leave a path
+//! at once if it goes down, or if it loses packets and another path does not. A better path is taken only if its lead
+//! exceeds a margin for some time; that time grows for a path that keeps failing.
 
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! How well a path serves a class.
+//! How well a path suits a class.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -7,92 +7,90 @@ use segue_clock::Time;
 
 use crate::Class;
 
-/// A path of this end.
+/// Identifies a path of this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PathId(pub u8);
 
-/// What is known of a path when a decision is due.
+/// The measurements and settings of a path when a decision is due.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PathView {
     /// The path.
     pub id: PathId,
-    /// Alive in the direction for which the decision is made, and within its hard limits.
+    /// Alive in the direction of the decision, and within its hard limits.
     pub usable: bool,
     /// Round-trip time in seconds, `None` before the first measurement.
     pub rtt_s: Option<f64>,
-    /// Share of packets lost on the way up, 0 to 1. An outage is not loss: it belongs to `usable`, and
-    /// must not weigh on this for long after it, or the path could not be used again promptly.
+    /// Share of packets lost upstream, 0 to 1. Must exclude outages, which belong to `usable`: otherwise the path could
+    /// not be used again promptly after one.
     pub loss_up: f64,
-    /// Share of packets lost on the way down, likewise.
+    /// Share of packets lost downstream, 0 to 1; likewise.
     pub loss_down: f64,
-    /// A test has found that the path loses packets: its flows leave at once if another path is better.
+    /// A statistical test found packet loss: flows leave at once if another path is better.
     pub lossy: bool,
-    /// The most loss on the way up that what was counted does not rule out, 0 to 1. A path must be better even with
-    /// this loss to take the flows of a lossy one.
+    /// Upper confidence bound of the upstream loss, 0 to 1. To take over the flows of a lossy path, a path must score
+    /// higher even with this loss.
     pub bound_up: f64,
-    /// The same on the way down.
+    /// The same downstream.
     pub bound_down: f64,
-    /// Typical deviation of the one-way delay in seconds.
+    /// Typical deviation of the one-way delay, in seconds.
     pub jitter_s: f64,
-    /// The most that its link carries, in bits per second; `None` if nobody has said.
+    /// Rate of its link in bit/s; `None` if unknown.
     pub rate_bps: Option<f64>,
-    /// Cost per byte relative to the operator's other paths: 0 is free, 1 a metered link.
+    /// Relative cost per byte: 0 is free, 1 a metered link.
     pub price: f64,
-    /// Usable since.
+    /// When the path became usable.
     pub since: Time,
     /// The operator's bonus in points, added to every score of this path.
     pub preference: f64,
 }
 
-/// A path's suitability for a class, with what it was computed from.
+/// The suitability of a path for a class, and the terms of the calculation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Score {
-    /// The sum of the terms. The path's quality alone lies between 0 and 100; price and preference
-    /// may take the value out of this range, so that they count on very good and bad paths as well.
+    /// Sum of the terms. Quality alone lies between 0 and 100; price and preference may exceed this range, so that they
+    /// also count for very good and very bad paths.
     pub value: f64,
-    /// Named summands in points.
+    /// Named summands, in points.
     pub terms: Vec<(&'static str, f64)>,
-    /// The path has been measured. Before, its score is that of a long round-trip time with loss, so that a
-    /// path that is known to be good comes first.
+    /// Whether the path has been measured. An unmeasured path gets a pessimistic score, so that a path known to be good
+    /// comes first.
     pub measured: bool,
 }
 
-/// Stand for the round-trip time and loss of a path without a measurement: one that is known to be
-/// good comes first.
+/// Pessimistic round-trip time and loss of an unmeasured path, so that a path known to be good comes first.
 const UNKNOWN_RTT_S: f64 = 1.0;
 const UNKNOWN_LOSS: f64 = 0.05;
 /// E-model rating without impairments (ITU-T G.107, default values).
 const R_MAX: f64 = 93.2;
-/// Deviations of delay that the receiver's jitter buffer covers.
+/// Size of the receiver's jitter buffer, in deviations of the delay.
 const BUFFER_DEVIATIONS: f64 = 2.0;
-/// Expected response time with an interactive score of 50.
+/// Expected response time that gives an interactive score of 50.
 const HALF_RESPONSE_S: f64 = 0.15;
-/// What a loss costs an interactive flow beyond another round trip: Linux's least retransmission
+/// Extra delay that a lost packet causes in an interactive flow, besides a round trip: Linux's minimum retransmission
 /// timeout.
 const RETRANSMISSION_S: f64 = 0.2;
-/// Mathis' constant √(3/2) (every segment acknowledged) for segments of 1 460 bytes, in bits.
+/// Mathis' constant √(3/2) (every segment acknowledged) times a segment of 1 460 bytes, in bits.
 const MATHIS_BITS: f64 = 1_460.0 * 8.0 * 1.224_744_871_391_589;
-/// Probes cannot tell lower loss from none within minutes.
+/// Probes cannot distinguish a lower loss from zero within minutes.
 const MIN_LOSS: f64 = 1e-4;
 const MIN_RTT_S: f64 = 1e-3;
-/// Bulk score 0 and 100: 10 kbit/s and 1 Gbit/s, five decades.
+/// The rates with bulk score 0 and 100 are 10 kbit/s and 1 Gbit/s, five decades apart.
 const RATE_0_BPS: f64 = 1e4;
 const DECADES: f64 = 5.0;
 
 /// Scores a usable path for a class; higher is better.
 ///
-/// - Voice: the E-model's R (ITU-T G.107) in the form of Cole and Rosenbluth (Voice over IP
-///   performance monitoring, 2001) for G.711 with loss concealment, over one-way delay (half the
-///   round trip, and a jitter buffer) and the loss of the worse direction. What is the same on all
-///   paths, such as packetisation, is left out.
-/// - Interactive: 100/(1 + t/150 ms) with the expected response time t: round trip, jitter, and for
-///   the share of exchanges that lose a packet a retransmission timeout.
-/// - Bulk: Mathis' TCP rate MSS·√(3/2)/(RTT·√p), p being the loss of the worse direction, on a
-///   logarithmic scale: 20 points a decade, 6 a factor of two; no more than the link's rate.
+/// - Voice: the E-model's R (ITU-T G.107), in the form of Cole and Rosenbluth (Voice over IP performance monitoring,
+///   2001) for G.711 with loss concealment. Inputs are the one-way delay (half the round trip plus a jitter buffer) and
+///   the loss of the worse direction. Terms that are equal on all paths, such as packetisation delay, are left out.
+/// - Interactive: 100/(1 + t/150 ms), where t is the expected response time: round trip, jitter, and a retransmission
+///   timeout for the share of exchanges that lose a packet.
+/// - Bulk: Mathis' TCP rate MSS·√(3/2)/(RTT·√p), where p is the loss of the worse direction, limited to the link's
+///   rate, on a logarithmic scale: 20 points per decade, 6 per factor of two.
 /// - Default: half interactive, half bulk.
 ///
-/// Each class pays the price according to the bytes it moves: per unit 10 points for voice and
-/// interactive, 30 for bulk, 20 for default. Senseless measurements (negative, NaN) count as zero.
+/// The price is weighted by the volume of a class: 10 points per unit for voice and interactive, 30 for bulk, 20 for
+/// default. Invalid measurements (negative, NaN) count as zero.
 #[must_use]
 pub fn score(class: Class, path: &PathView) -> Score {
     let terms = Terms::new(class, path, Quality::of(path));
@@ -103,7 +101,7 @@ pub fn score(class: Class, path: &PathView) -> Score {
     }
 }
 
-/// What the scores of several classes share.
+/// The parts of a score that several classes share.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Quality {
     interactive: f64,
@@ -121,7 +119,7 @@ impl Quality {
     }
 }
 
-/// The summands of a score, without memory of their own: scores are computed with every sample.
+/// The summands of a score in a fixed array: scores are computed for every sample, so they must not allocate.
 struct Terms {
     list: [(&'static str, f64); 5],
     len: usize,
@@ -175,7 +173,7 @@ fn voice(path: &PathView) -> [(&'static str, f64); 3] {
         1e3 * (0.5 * rtt_s(path) + BUFFER_DEVIATIONS * not_negative(path.jitter_s)).min(1e6);
     let mut delay = delay_impairment(delay_ms).min(R_MAX);
     let mut loss = loss_impairment(worse_loss(path));
-    // R is not used below zero; the terms keep their proportion.
+    // R has no meaning below zero; scale both terms down in proportion.
     let excess = (delay + loss) / R_MAX;
     if excess > 1.0 {
         delay /= excess;
@@ -184,12 +182,12 @@ fn voice(path: &PathView) -> [(&'static str, f64); 3] {
     [("best R", R_MAX), ("delay", -delay), ("loss", -loss)]
 }
 
-/// Id of the E-model for a one-way delay in milliseconds.
+/// Delay impairment Id of the E-model for a one-way delay in milliseconds.
 fn delay_impairment(ms: f64) -> f64 {
     0.024 * ms + 0.11 * (ms - 177.3).max(0.0)
 }
 
-/// Ie of the E-model for G.711 with concealment at a share of lost packets.
+/// Loss impairment Ie of the E-model for G.711 with concealment, for a loss share of 0 to 1.
 fn loss_impairment(loss: f64) -> f64 {
     30.0 * libm::log(1.0 + 15.0 * loss)
 }
@@ -208,7 +206,7 @@ fn bulk(path: &PathView) -> f64 {
     let loss = worse_loss(path).max(MIN_LOSS);
     let rate_bps = MATHIS_BITS / (rtt_s(path).max(MIN_RTT_S) * libm::sqrt(loss));
     let most = path.rate_bps.filter(|rate| rate.is_finite()).map_or(rate_bps, not_negative);
-    // A rate of nothing has a score as well.
+    // A rate of zero also gets a score.
     let share = libm::log10(rate_bps.min(most).max(1.0) / RATE_0_BPS) / DECADES;
     100.0 * share.clamp(0.0, 1.0)
 }
@@ -293,7 +291,7 @@ mod tests {
     #[test]
     fn jitter_costs_voice_the_delay_of_its_buffer() {
         let jittery = PathView { jitter_s: 0.05, ..path(0.1, 0.0) };
-        // 50 ms one way and 2 * 50 ms of buffer are what 150 ms one way is.
+        // A delay of 50 ms one way plus 2 * 50 ms of buffer equal 150 ms one way.
         assert_eq!(score(Class::Voice, &jittery).value, score(Class::Voice, &path(0.3, 0.0)).value);
     }
 
@@ -319,7 +317,7 @@ mod tests {
     #[test]
     fn interactive_is_fifty_at_150_ms_and_pays_a_timeout_for_a_loss() {
         assert!((score(Class::Interactive, &path(0.15, 0.0)).value - 50.0).abs() < 1e-9);
-        // Loss 0.2: 0.25 repeats of 0.1 + 0.2 s on top of 0.1 s make 0.175 s.
+        // Loss 0.2: 0.25 repeats of 0.1 + 0.2 s, in addition to 0.1 s, make 0.175 s.
         let lossy = score(Class::Interactive, &path(0.1, 0.2)).value;
         assert!((lossy - 100.0 / (1.0 + 0.175 / 0.15)).abs() < 1e-9, "{lossy}");
     }

@@ -1,4 +1,4 @@
-//! Decisions that do not flap.
+//! Path selection with hysteresis.
 
 use alloc::vec::Vec;
 
@@ -8,16 +8,15 @@ use crate::flap::Flaps;
 use crate::score::Quality;
 use crate::{Class, Config, Decision, PathId, PathView, Reason, score};
 
-/// Chooses a path for each class, one [`Steering`] per direction of traffic, and remembers what it
-/// needs for hysteresis.
+/// Chooses a path for each class, and keeps the state for hysteresis. Use one [`Steering`] per direction of traffic.
 ///
-/// Call [`choose`](Steering::choose) for every class in use whenever a path changes and whenever
-/// [`deadline`](Steering::deadline) has come; more often does no harm, and the same calls give the
-/// same decisions. `now` never goes backwards.
+/// Call [`choose`](Steering::choose) for every class in use whenever a path changes, and at
+/// [`deadline`](Steering::deadline). Additional calls are harmless, and the same calls give the same decisions. `now`
+/// must not go backwards.
 #[derive(Clone, Debug)]
 pub struct Steering {
     config: Config,
-    /// In the order of [`Class::ALL`].
+    /// Indexed by class, in the order of [`Class::ALL`].
     classes: [State; Class::ALL.len()],
     flaps: Flaps,
     /// See [`deadline`](Steering::deadline).
@@ -27,9 +26,9 @@ pub struct Steering {
 #[derive(Clone, Debug, Default)]
 struct State {
     current: Option<PathId>,
-    /// The last move by choice.
+    /// Time of the last voluntary move.
     moved: Option<Time>,
-    /// Paths better by the margin, without a break.
+    /// Paths that have led by more than the margin without a break.
     better: Vec<Lead>,
     pin: Option<Pin>,
     /// When a pinned path that had failed may be used again.
@@ -46,19 +45,19 @@ struct Lead {
 #[derive(Clone, Copy, Debug)]
 struct Pin {
     path: PathId,
-    /// Not yet carried out: then it is at once, even if the path has failed lately.
+    /// The pin has not taken effect yet: it does so at once, even if the path failed recently.
     fresh: bool,
 }
 
 impl Steering {
-    /// No path chosen for any class yet.
+    /// No path is chosen yet.
     #[must_use]
     pub fn new(config: Config) -> Steering {
         Steering { config, classes: Default::default(), flaps: Flaps::default(), due: None }
     }
 
-    /// The path that `class` should use; `None` if none is usable, and then the path in use is
-    /// remembered for [`current`](Steering::current).
+    /// Chooses the path for `class`; `None` if no path is usable. The path in use then stays in
+    /// [`current`](Steering::current).
     pub fn choose(&mut self, now: Time, class: Class, paths: &[PathView]) -> Option<Decision> {
         self.flaps.observe(now, paths, &self.config);
         let mut ranking = Ranking::new(now, paths, &self.flaps, &self.config);
@@ -68,8 +67,8 @@ impl Steering {
         Some(Decision { path, previous, reason, scores: ranking.scores(class, paths) })
     }
 
-    /// As [`choose`](Steering::choose) for every class in order; gives `moved` the decisions that move flows.
-    /// What the classes share is computed once, and nothing is explained that does not happen.
+    /// Like [`choose`](Steering::choose) for every class in order, but computes the shared part once. Calls `moved`
+    /// with the decisions that move flows, and only these are explained.
     pub fn choose_all(
         &mut self,
         now: Time,
@@ -92,8 +91,8 @@ impl Steering {
         self.review();
     }
 
-    /// Whether every class uses one and the same path, and nothing that is measured of the others could move
-    /// any: each is as bad in every respect, or worse. Scores fall with each of them.
+    /// True if all classes use the same path and will stay there: every other path is equal or worse in each
+    /// measurement, so its score cannot be higher for any class.
     fn is_settled(&self, paths: &[PathView]) -> bool {
         let first = self.classes[0].current;
         let rests = |state: &State| {
@@ -129,18 +128,18 @@ impl Steering {
         Some((path, previous, reason))
     }
 
-    /// The path chosen last for `class`.
+    /// The path last chosen for `class`.
     #[must_use]
     pub fn current(&self, class: Class) -> Option<PathId> {
         self.classes[class as usize].current
     }
 
-    /// The best usable path for `class` but one: where packets go a second time while that one is in doubt. `None`
-    /// if there is no other.
+    /// The best usable path for `class` other than `but`, for duplicating packets while `but` is in doubt. `None` if
+    /// there is no other.
     #[must_use]
     pub fn beside(class: Class, paths: &[PathView], but: PathId) -> Option<PathId> {
         let others = paths.iter().filter(|path| path.usable && path.id != but);
-        // Among equals the lowest number, as in a ranking.
+        // Ties go to the lowest number, as in a ranking.
         let best = others.max_by(|a, b| {
             let (of_a, of_b) = (score(class, a).value, score(class, b).value);
             of_a.total_cmp(&of_b).then(b.id.cmp(&a.id))
@@ -148,15 +147,15 @@ impl Steering {
         best.map(|path| path.id)
     }
 
-    /// When a path that is better by now will have been so for long enough.
+    /// When to choose again: when a path has led for long enough, or a pinned path may be used again.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         self.due
     }
 
-    /// Binds a class, or all of them, to a path; `None` as path ends that. A pinned path is used
-    /// whenever it is usable; while it is not, the class is steered as if it were not pinned. Takes
-    /// effect with the next [`choose`](Steering::choose).
+    /// Pins a class, or all classes, to a path; a `path` of `None` removes the pin. A pinned path is used whenever it
+    /// is usable; otherwise the class is steered as if it were not pinned. Takes effect with the next
+    /// [`choose`](Steering::choose).
     pub fn pin(&mut self, class: Option<Class>, path: Option<PathId>) {
         for each in Class::ALL.into_iter().filter(|each| class.is_none_or(|class| class == *each)) {
             let state = &mut self.classes[each as usize];
@@ -178,10 +177,10 @@ impl Steering {
     }
 }
 
-/// Scores of equals may differ by this because numbers are rounded.
+/// Margin below which rounding errors of equal scores could matter.
 const LEAST_MARGIN: f64 = 1e-3;
 
-/// Whether a path may have a higher score than another for any class.
+/// True if `path` may score higher than `other` for any class.
 fn better_anywhere(path: &PathView, other: &PathView) -> bool {
     let (Some(rtt), Some(other_rtt)) = (path.rtt_s, other.rtt_s) else { return true };
     let worse = [
@@ -192,26 +191,26 @@ fn better_anywhere(path: &PathView, other: &PathView) -> bool {
         (path.price, other.price),
         (other.preference, path.preference),
     ];
-    // A link that is slower, or of which nobody has said how fast it is, is no better for that.
+    // A lower rate is no better. An unknown rate counts as unlimited.
     let most = |view: &PathView| view.rate_bps.filter(|rate| rate.is_finite()).unwrap_or(f64::MAX);
     if most(path) > most(other) {
         return true;
     }
-    // NaN is not above anything.
+    // Values that are not finite cannot be compared; such a path counts as possibly better.
     !worse.iter().all(|(more, less)| more.is_finite() && more >= less && less.is_finite())
 }
 
-/// The usable paths, the best for a class first.
+/// The usable paths, best first for a class.
 struct Ranking {
     ranked: Vec<Ranked>,
-    /// The best one that is not in doubt; the best one if all are.
+    /// The best path that is not in doubt, or the best of all if every path is.
     best: Option<PathId>,
-    /// The class for which they were ranked last.
+    /// The class of the latest ranking.
     class: Class,
 }
 
 struct Ranked {
-    /// Where it stands in the list of paths.
+    /// Its index in the list of paths.
     place: usize,
     id: PathId,
     quality: Quality,
@@ -220,7 +219,7 @@ struct Ranked {
 }
 
 impl Ranking {
-    /// Still without an order.
+    /// A ranking without an order yet.
     fn new(now: Time, paths: &[PathView], flaps: &Flaps, config: &Config) -> Ranking {
         let mut ranked = Vec::with_capacity(paths.len());
         for (place, path) in paths.iter().enumerate().filter(|(_, path)| path.usable) {
@@ -240,7 +239,7 @@ impl Ranking {
         for each in &mut self.ranked {
             each.value = each.quality.value(class, &paths[each.place]);
         }
-        // Among equals the lowest number, so that the order of the input does not matter.
+        // Ties go to the lowest number, so that the order of the input does not matter.
         self.ranked.sort_by(|a, b| b.value.total_cmp(&a.value).then(a.id.cmp(&b.id)));
         let certain = self.ranked.iter().find(|each| !each.in_doubt);
         self.best = certain.or(self.ranked.first()).map(|each| each.id);
@@ -250,14 +249,14 @@ impl Ranking {
         self.ranked.iter().find(|each| each.id == id).map(|each| each.value)
     }
 
-    /// The scores in the order of the class for which they were ranked last.
+    /// The scores, in the order of the latest ranking.
     fn scores(&self, class: Class, paths: &[PathView]) -> Vec<(PathId, crate::Score)> {
         self.ranked.iter().map(|each| (each.id, score(class, &paths[each.place]))).collect()
     }
 }
 
 impl State {
-    /// Notes which paths lead the one in use by more than the margin, and until when they must.
+    /// Updates the paths that lead by more than the margin, and when each may be taken.
     fn update_leads(
         &mut self,
         now: Time,
@@ -325,9 +324,8 @@ impl State {
         Some(better.unwrap_or((current, Reason::Unchanged)))
     }
 
-    /// The path for the flows of one that loses packets: the best that is not lossy, in doubt or about to be used
-    /// again, taken with the most loss that its counts allow. No margin: the way back is what flapping would need, and
-    /// that takes [`Config::loss_hold`].
+    /// The new path for the flows of a lossy one: the best that is neither lossy nor in doubt, scored with the upper
+    /// bound of its loss. No margin applies: flapping would need the way back, which takes [`Config::loss_hold`].
     fn better_than_lossy(
         &self,
         paths: &[PathView],
@@ -349,8 +347,8 @@ impl State {
         (best.1 > bar).then_some(best.0)
     }
 
-    /// The pinned path if it can be used: at once after the request and while it works, after its
-    /// hold when it comes back.
+    /// The pinned path, if it can be used: at once after the request and while it works, and after its hold when it
+    /// returns.
     fn pick_pinned(
         &mut self,
         now: Time,
@@ -371,8 +369,8 @@ impl State {
         Some(pin.path)
     }
 
-    /// Before this instant a move by choice would follow the last one too soon. A move because a
-    /// path went down starts no such wait, so that a path that comes back is not kept waiting.
+    /// The earliest time of the next voluntary move. A move from a path that went down does not delay it, so that a
+    /// returning path need not wait.
     fn may_move(&self, config: &Config) -> Option<Time> {
         self.moved.map(|moved| moved + config.min_stay)
     }

@@ -8,7 +8,7 @@ const WIFI: PathId = PathId(0);
 const LTE: PathId = PathId(1);
 const STEP: Span = Span::from_millis(20);
 
-/// A Wi-Fi of 20 ms, and an LTE of 60 ms that costs; the Wi-Fi is better for every class.
+/// A free Wi-Fi path of 20 ms, and a metered LTE path of 60 ms; Wi-Fi is better for every class.
 struct World {
     now: Time,
     steering: Steering,
@@ -53,7 +53,7 @@ impl World {
         self.wifi.since = self.now;
     }
 
-    /// Chooses in steps until a move or the end of `span`; the time it took and the move.
+    /// Chooses in steps until flows move or `span` has passed; returns the time taken and the move.
     fn run(&mut self, span: Span) -> Option<(Span, Decision)> {
         let start = self.now;
         while self.now < start + span {
@@ -66,7 +66,7 @@ impl World {
         None
     }
 
-    /// One failure and recovery of the Wi-Fi; how long its return took.
+    /// Fails and restores Wi-Fi; returns how long it took until Wi-Fi was used again.
     fn fail_and_recover(&mut self, longest: Span) -> Span {
         self.wifi_usable(false);
         assert_eq!(self.choose().map(|decision| decision.path), Some(LTE));
@@ -176,7 +176,7 @@ fn when_a_path_fails_a_steady_path_is_taken_before_a_better_one_that_flaps() {
     for _ in 0..3 {
         world.fail_and_recover(Span::from_secs(40));
     }
-    // As LTE goes, the Wi-Fi is the better one but has just come back; the third path is steady.
+    // When LTE fails, Wi-Fi is better but has only just returned; the third path is steady.
     world.wifi_usable(false);
     world.choose();
     world.now += STEP;
@@ -200,7 +200,7 @@ fn a_lead_that_breaks_starts_again_from_zero() {
         assert!(world.run(STEP).is_none());
     }
     world.wifi.rtt_s = Some(0.02);
-    // The lead begins with the first look at it, one step later.
+    // The lead starts at the first observation, one step later.
     assert_eq!(world.run(Span::from_secs(3)).unwrap().0, Config::default().settle + STEP);
 }
 
@@ -377,7 +377,7 @@ proptest! {
     }
 }
 
-/// Two or three paths of few kinds, mostly usable, so that one often is as bad as another in every respect.
+/// Two or three paths with few distinct values, mostly usable, so that one often dominates another.
 fn similar_paths() -> impl Strategy<Value = Vec<PathView>> {
     let one = (
         prop_oneof![9 => Just(true), 1 => Just(false)],
