@@ -1,12 +1,12 @@
-//! Which binding a packet goes by, and whether it may have its source: the tables of a node that relays, as the words
-//! of [`Traffic`] and [`Port`] say it. Whoever carries packets without the kernel's programs looks them up here.
+//! Lookup tables of a relaying node: which binding a packet follows, and whether a port may bring its source.
+//! [`Traffic`] and [`Port`] define the rules. Used by the simulator and the user-space relay.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::net::IpAddr;
 
 use crate::{FlowKey, Port, Prefix, Source, Traffic};
 
-/// Traffic, and a value for each.
+/// Maps traffic to values.
 #[derive(Clone, Debug)]
 pub struct Bindings<V> {
     bound: BTreeMap<Traffic, V>,
@@ -14,16 +14,16 @@ pub struct Bindings<V> {
     from: Lengths,
 }
 
-/// The inner sources that ports may bring.
+/// The inner sources allowed at each port.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     known: BTreeSet<Source>,
     lengths: Lengths,
-    /// What comes over checked links, with the number of links that may bring each prefix.
+    /// Prefixes allowed at checked links, with the number of links that may bring each.
     hosts: Bindings<usize>,
 }
 
-/// How many prefixes of each length a table has, so that a look-up tries no others.
+/// Number of prefixes per length, so that a lookup only tries lengths that occur.
 #[derive(Clone, Debug, Default)]
 struct Lengths {
     v4: BTreeMap<u8, usize>,
@@ -37,7 +37,7 @@ impl<V> Default for Bindings<V> {
 }
 
 impl<V> Bindings<V> {
-    /// Binds traffic; returns what it was bound to.
+    /// Binds traffic; returns the previous value.
     pub fn insert(&mut self, traffic: Traffic, value: V) -> Option<V> {
         let traffic = traffic.network();
         let old = self.bound.insert(traffic, value);
@@ -49,7 +49,7 @@ impl<V> Bindings<V> {
         old
     }
 
-    /// Binds traffic to nothing; returns what it was bound to.
+    /// Removes a binding; returns its value.
     pub fn remove(&mut self, traffic: &Traffic) -> Option<V> {
         let traffic = traffic.network();
         let old = self.bound.remove(&traffic)?;
@@ -59,31 +59,31 @@ impl<V> Bindings<V> {
         Some(old)
     }
 
-    /// What just this traffic is bound to.
+    /// The value of exactly this traffic.
     #[must_use]
     pub fn get(&self, traffic: &Traffic) -> Option<&V> {
         self.bound.get(&traffic.network())
     }
 
-    /// The same, to be changed.
+    /// Like [`get`](Bindings::get), but mutable.
     pub fn get_mut(&mut self, traffic: &Traffic) -> Option<&mut V> {
         self.bound.get_mut(&traffic.network())
     }
 
-    /// How many flows are bound, and how many prefixes.
+    /// Number of bound flows, and number of bound prefixes.
     #[must_use]
     pub fn count(&self) -> [usize; 2] {
         let prefixes = self.to.count() + self.from.count();
         [self.bound.len() - prefixes, prefixes]
     }
 
-    /// All of it, in order.
+    /// All bindings, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&Traffic, &V)> {
         self.bound.iter()
     }
 
-    /// The traffic that a packet of this flow belongs to; `checked` says that it came over a checked link, where its
-    /// source counts before its destination.
+    /// The bound traffic that a packet of this flow matches. `checked`: the packet came over a checked link, where
+    /// source prefixes take precedence over destination prefixes.
     #[must_use]
     pub fn of(&self, key: &FlowKey, checked: bool) -> Option<Traffic> {
         let flow = Traffic::Flow(*key);
@@ -94,14 +94,14 @@ impl<V> Bindings<V> {
         if checked { from().or_else(to) } else { to().or_else(from) }
     }
 
-    /// The longest prefix of destinations that is bound and has this address.
+    /// The longest bound destination prefix that contains this address.
     #[must_use]
     pub fn to(&self, address: IpAddr) -> Option<Traffic> {
         let bound = |traffic: &Traffic| self.bound.contains_key(traffic);
         self.to.networks(address).map(Traffic::To).find(bound)
     }
 
-    /// The same of sources.
+    /// The longest bound source prefix that contains this address.
     #[must_use]
     pub fn from(&self, address: IpAddr) -> Option<Traffic> {
         let bound = |traffic: &Traffic| self.bound.contains_key(traffic);
@@ -118,7 +118,7 @@ impl<V> Bindings<V> {
 }
 
 impl Sources {
-    /// Lets a port bring packets from a prefix; false if it already may.
+    /// Allows a source; false if it was allowed already.
     pub fn allow(&mut self, source: Source) -> bool {
         let source = Source { prefix: source.prefix.network(), ..source };
         let new = self.known.insert(source);
@@ -133,7 +133,7 @@ impl Sources {
         new
     }
 
-    /// Takes that back; false if it might not.
+    /// Removes a source; false if it was not allowed.
     pub fn forbid(&mut self, source: &Source) -> bool {
         let source = Source { prefix: source.prefix.network(), ..*source };
         let known = self.known.remove(&source);
@@ -150,38 +150,38 @@ impl Sources {
         known
     }
 
-    /// What a port may bring.
+    /// The sources allowed at a port.
     pub fn at(&self, port: Port) -> impl Iterator<Item = &Source> {
-        // The least prefix there is.
+        // The smallest prefix in sort order.
         let first = Source { port, prefix: Prefix::default_of(false) };
         self.known.range(first..).take_while(move |source| source.port == port)
     }
 
-    /// Whether packets that come in at a port may have this source.
+    /// True if packets that arrive at `port` may have this source.
     #[must_use]
     pub fn may_bring(&self, port: Port, source: IpAddr) -> bool {
         self.lengths.networks(source).any(|prefix| self.known.contains(&Source { port, prefix }))
     }
 
-    /// Whether a checked link may bring packets with this source.
+    /// True if a checked link may bring packets with this source.
     #[must_use]
     pub fn is_behind_link(&self, source: IpAddr) -> bool {
         self.hosts.from(source).is_some()
     }
 
-    /// Whether just this prefix is allowed at a link.
+    /// True if exactly this prefix is allowed at a link.
     #[must_use]
     pub fn has_at_link(&self, prefix: Prefix) -> bool {
         self.hosts.get(&Traffic::From(prefix)).is_some()
     }
 
-    /// How many there are.
+    /// Number of allowed sources.
     #[must_use]
     pub fn count(&self) -> usize {
         self.known.len()
     }
 
-    /// Whether what comes over an interface is checked: it has a source.
+    /// True if packets from this interface are checked: at least one source is allowed there.
     #[must_use]
     pub fn is_checked(&self, interface: u32) -> bool {
         self.at(Port::Link(interface)).next().is_some()
@@ -211,7 +211,7 @@ impl Lengths {
         if prefix.addr.is_ipv6() { &mut self.v6 } else { &mut self.v4 }
     }
 
-    /// The networks of these lengths that an address is in, the longest first.
+    /// The networks with these lengths that contain an address, longest first.
     fn networks(&self, address: IpAddr) -> impl Iterator<Item = Prefix> {
         let lengths = if address.is_ipv6() { &self.v6 } else { &self.v4 };
         lengths.keys().rev().map(move |len| Prefix::new(address, *len).network())
@@ -252,7 +252,7 @@ mod tests {
         assert_eq!(bindings.count(), [1, 3]);
         assert_eq!(bindings.of(&flow("fd00::1", "fd01::1"), false), Some(from));
         assert_eq!(bindings.of(&flow("fd02::1", "fd01::1"), true), None);
-        // The host bits of a prefix mean nothing.
+        // Host bits are ignored.
         assert_eq!(bindings.insert(Traffic::To(prefix("10.9.9.9/8")), 7), Some(0));
         assert_eq!(bindings.remove(&wide), Some(7));
         assert_eq!((bindings.to(key.dst), bindings.remove(&wide)), (None, None));

@@ -1,25 +1,25 @@
-//! What every role takes from its driver and gives to it, beside what is its own.
+//! The inputs and outputs that all roles have in common.
 //!
-//! A driver that knows these words can drive any role: it brings what it has (`Input`), carries out what it can
-//! (`Output`), and leaves the rest to the role's own few lines.
+//! A driver that implements these can drive any role: it supplies inputs, carries out outputs, and leaves only
+//! [`Input::Own`] and [`Output::Own`] to code of the role.
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use crate::{Forward, Interface, LinkEvent};
 
-/// What happens to a role: `I` is its own input, `P` what it stores.
+/// An input of a role: `I` is the role's own input, `P` its stored record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input<I, P> {
-    /// The interfaces that the role may use, all of them, best first. First at the start, again after each change.
+    /// All interfaces that the role may use, best first. Given at the start and after each change.
     Interfaces(Vec<Interface>),
-    /// Something happened to the link of an interface.
+    /// An event of an interface's link.
     Link(LinkEvent),
     /// A datagram arrived.
     Datagram(Datagram),
-    /// What an earlier start stored. All of it comes before any other input.
+    /// A record that an earlier start stored. All records come before any other input.
     Record(P),
-    /// Anything else.
+    /// The role's own input.
     Own(I),
 }
 
@@ -29,25 +29,25 @@ impl<I, P> From<I> for Input<I, P> {
     }
 }
 
-/// What a role asks of its driver: `O` is the role's own output, `R` its news, `P` what it stores.
+/// An output of a role: `O` is the role's own output, `R` its report, `P` its stored record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output<O, R, P> {
-    /// Send this.
+    /// Send a datagram.
     Send(Datagram),
-    /// Give the node this part of its forwarding.
+    /// Add this to the node's forwarding.
     Forward(Forward),
-    /// Take this part of its forwarding back.
+    /// Remove this from the node's forwarding.
     Withdraw(Forward),
-    /// Store this. It is on disk before anything leaves that the role asks for later and that follows from it.
+    /// Store this record. It must be on disk before any later output that depends on it leaves the node.
     Persist(P),
-    /// News for a person, a log or a page.
+    /// A report for a person, a log or a status page.
     Report(R),
-    /// Anything else.
+    /// The role's own output.
     Own(O),
 }
 
 impl<O, R, P> Output<O, R, P> {
-    /// The same, with the role's own in another form.
+    /// Converts the role's own output.
     pub fn map_own<T>(self, form: impl FnOnce(O) -> T) -> Output<T, R, P> {
         match self {
             Output::Send(datagram) => Output::Send(datagram),
@@ -63,18 +63,18 @@ impl<O, R, P> Output<O, R, P> {
 /// A datagram of a protocol above IP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Datagram {
-    /// Index of the interface that it came over, or that it must leave over; `None` for what the routes say.
+    /// Index of the interface that it arrived on, or must leave by; `None`: chosen by the routes.
     pub interface: Option<u32>,
-    /// Source address and port; port 0 where the protocol has none.
+    /// Source address and port; the port is 0 if the protocol has none.
     pub from: (IpAddr, u16),
-    /// Destination address and port, likewise.
+    /// Destination address and port; the port is 0 if the protocol has none.
     pub to: (IpAddr, u16),
-    /// Protocol number (IANA): 17 for UDP, 58 for ICMPv6, 135 for the Mobility Header.
+    /// IP protocol number: 17 for UDP, 58 for ICMPv6, 135 for the Mobility Header.
     pub protocol: u8,
-    /// Hop limit, or time to live.
+    /// Hop limit or time to live.
     pub hop_limit: u8,
-    /// How long it has waited in queues of this machine since it arrived, in nanoseconds; zero for one that is sent.
+    /// Time spent in queues of this node since arrival, in nanoseconds; 0 for a datagram to send.
     pub waited_ns: u64,
-    /// What follows the IP header, of UDP what follows its header.
+    /// Payload after the IP header, for UDP after the UDP header.
     pub bytes: Vec<u8>,
 }

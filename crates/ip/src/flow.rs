@@ -1,4 +1,4 @@
-//! What packets of one conversation have in common.
+//! Identifies the packets of one conversation.
 
 use core::fmt;
 use core::net::IpAddr;
@@ -6,10 +6,9 @@ use core::net::IpAddr;
 /// The flow of an inner packet: addresses, ports, protocol and, where ports cannot be read
 /// (fragments, ESP, unknown protocols), the IPv6 flow label.
 ///
-/// The label takes part only where there are no ports: each direction of a connection chooses its
-/// own label, so a key with ports and label could not be reversed, and the return path of a flow
-/// could not be learned from its packets. All fragments of a packet have ports 0, so that they take
-/// one path.
+/// The label is used only without ports: each direction of a connection chooses its own label, so a key with ports and
+/// label could not be reversed, and the return path of a flow could not be learned from its packets. All fragments of a
+/// packet have ports 0, so that they take one path.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowKey {
     /// Inner source.

@@ -1,63 +1,63 @@
-//! What a machine asks of the forwarding of its node.
+//! Changes to the forwarding of a node.
 
 use core::net::IpAddr;
 
 use crate::{Binding, Prefix, Route, Rule, Source, Tunnel};
 
-/// A part of a node's forwarding. The node has it or not: to give it twice changes nothing.
+/// A part of a node's forwarding. Adding the same part twice has no effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Forward {
-    /// An interface's own address, with the prefix that it reaches on the link.
+    /// An address of an interface, with the prefix that is on the link.
     Address {
         /// Index of the interface.
         interface: u32,
-        /// The address, host bits and all.
+        /// The address; host bits are kept.
         prefix: Prefix,
     },
-    /// A route. One to the same destination, in the same table and with the same metric, takes its place.
+    /// A route. Replaces a route with the same destination, table and metric.
     Route(Route),
-    /// A rule that chooses among routing tables.
+    /// A rule that selects a routing table.
     Rule(Rule),
-    /// An address that the node answers for on the link of an interface, when neighbours ask who has it (RFC 4861,
-    /// 7.2.8). What they send there is forwarded.
+    /// An address for which the node answers neighbour solicitations on an interface's link (RFC 4861, 7.2.8). Packets
+    /// to it are forwarded.
     Proxy {
         /// Index of the interface.
         interface: u32,
         /// The address.
         address: IpAddr,
     },
-    /// A neighbour whose link-layer address is known, so that nobody asks for it. One with the same address takes its place.
+    /// A static neighbour, which needs no address resolution. Replaces one with the same address.
     Neighbour {
         /// Index of the interface.
         interface: u32,
-        /// Its address.
+        /// The neighbour's address.
         address: IpAddr,
-        /// Its link-layer address, on Ethernet and Wi-Fi.
+        /// Its link-layer address (Ethernet or Wi-Fi).
         mac: [u8; 6],
     },
-    /// A tunnel. One with the same number takes its place; what is bound to it stays so.
+    /// A tunnel. Replaces one with the same number; bindings to it stay.
     Tunnel(Tunnel),
     /// Inner sources that a tunnel or a link may bring.
     Source(Source),
-    /// Where traffic goes. One for the same traffic takes its place.
+    /// The exit for some traffic. Replaces the binding of the same traffic.
     Bind(Binding),
 }
 
-/// A node whose forwarding can be changed: `segue-linux` does so over netlink, `segue-datapath` adds tunnels, `segue-sim`
-/// has its nodes.
+/// A node whose forwarding can be changed: `segue-linux` implements this over netlink, `segue-datapath` adds tunnels,
+/// and the nodes of `segue-sim` implement it as well.
 pub trait Forwarding {
-    /// Why something could not be done.
+    /// Why a change failed.
     type Error;
 
-    /// Gives the node this part.
+    /// Adds this part.
     ///
     /// # Errors
-    /// It cannot have it; nothing has changed.
+    /// The part cannot be added; nothing has changed.
     fn put(&mut self, part: &Forward) -> Result<(), Self::Error>;
 
-    /// Takes this part from the node, if it has it.
+    /// Removes this part, if present.
     ///
     /// # Errors
-    /// It cannot be taken away.
+    /// The part cannot be removed.
     fn take_back(&mut self, part: &Forward) -> Result<(), Self::Error>;
 }

@@ -1,4 +1,4 @@
-//! Where a machine meets a network.
+//! Network interfaces.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -6,30 +6,30 @@ use core::net::IpAddr;
 
 use crate::Pref64;
 
-/// An interface, as far as a protocol is concerned.
+/// A network interface, as protocols see it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interface {
-    /// Its name, unlike any other of the machine.
+    /// Its name, unique on the machine.
     pub name: String,
-    /// Its number, from 1, unlike any other of the machine.
+    /// Its index, from 1, unique on the machine.
     pub index: u32,
-    /// Its addresses that reach beyond the link, of each family the preferred source first.
+    /// Addresses with more than link scope; within each family the preferred source first.
     pub addresses: Vec<IpAddr>,
-    /// Further addresses of its own that no packet of the role may come from: no route leads on from them.
+    /// Further addresses that the role must not send from, because no route leads on from them.
     pub unusable: Vec<IpAddr>,
-    /// The next hops of what leaves over it, at most one of each family; a family without one has its destinations on
-    /// the link.
+    /// Next hops for packets that leave by this interface, at most one per family. Without one, destinations of that
+    /// family are on the link.
     pub gateways: Vec<IpAddr>,
-    /// Next hops by source, for addresses whose packets take another than that of `gateways`.
+    /// Next hops by source address, for sources whose packets do not use `gateways`.
     pub by_source: Vec<(IpAddr, IpAddr)>,
-    /// The prefix of a translator on the way, by which an interface without IPv4 reaches destinations of IPv4.
+    /// Prefix of a translator (NAT64), by which an interface without IPv4 reaches IPv4 destinations.
     pub pref64: Option<Pref64>,
-    /// The largest IP packet that it takes, in bytes.
+    /// Largest IP packet, in bytes.
     pub mtu_bytes: u32,
 }
 
 impl Interface {
-    /// The next hop of packets from `source`, one of the interface's addresses; `None` if the destination is on the link.
+    /// Next hop for packets from `source`, an address of the interface; `None` if destinations are on the link.
     #[must_use]
     pub fn gateway(&self, source: IpAddr) -> Option<IpAddr> {
         let mut own = self.by_source.iter().filter(|(from, _)| *from == source);
@@ -37,8 +37,8 @@ impl Interface {
         own.next().map(|(_, next)| next).or_else(general).copied()
     }
 
-    /// The address by which the interface reaches `destination`: that of the translator's, where it is of IPv4 and the
-    /// interface has none.
+    /// The address to use for `destination` on this interface: translated with `pref64` if the destination is IPv4 and
+    /// the interface has no IPv4 address.
     #[must_use]
     pub fn towards(&self, destination: IpAddr) -> IpAddr {
         match (destination, self.pref64) {

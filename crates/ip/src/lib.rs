@@ -1,10 +1,9 @@
-//! The words about IP that protocols, the simulator and Linux share, as plain values: a [`Prefix`] of addresses, a
-//! translator's [`Pref64`], an [`Interface`] of a machine, a [`LinkEvent`] at it, a [`Route`] and a [`Rule`] of its routing
-//! tables, a [`Tunnel`] and the [`Binding`] of traffic to it, and the envelope of what machines take and give ([`Input`],
-//! [`Output`]).
+//! IP values that protocols, the simulator and Linux share: a [`Prefix`], a translator's [`Pref64`], an [`Interface`],
+//! its [`LinkEvent`]s, a [`Route`] and a [`Rule`] of routing tables, a [`Tunnel`] and the [`Binding`] of traffic to it,
+//! and the envelope of a machine's inputs and outputs ([`Input`], [`Output`]).
 //!
-//! Nothing here acts. Machines are told of interfaces and say what they want; `segue-linux` reads and writes all of it over
-//! netlink, `segue-sim` has it at its nodes.
+//! This crate only defines values. `segue-linux` reads and writes them over netlink; `segue-sim` models them at its
+//! nodes.
 
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,33 +1,34 @@
-//! What happens to a link, in the words of IEEE 802.21's link service access point.
+//! Link events, as in IEEE 802.21's link service access point.
 
-/// Something that the link of an interface tells. A driver gives it to machines that ask for more than the state of the
-/// interfaces. A point of attachment (PoA) is numbered, unlike any other that the interface can reach: an access point's
-/// hardware address, for instance; a wire has none. An interface that can be attached to two at a time tells of each.
+/// An event of an interface's link. A driver passes it to machines that need more than the state of the interfaces. A
+/// point of attachment (PoA) has a number that is unique among those the interface can reach, for instance the hardware
+/// address of an access point; a wired link has none. An interface that can attach to two PoAs at a time reports events
+/// for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkEvent {
-    /// Link_Up: the interface with this index is attached, and packets can come and go.
+    /// Link_Up: the interface is attached, and packets can pass.
     Up {
         /// The interface.
         interface: u32,
-        /// What it is attached to.
+        /// The PoA.
         poa: Option<u64>,
     },
-    /// Link_Down: it is not any more.
+    /// Link_Down: the interface is detached.
     Down {
         /// The interface.
         interface: u32,
-        /// What it was attached to.
+        /// The PoA that it was attached to.
         poa: Option<u64>,
-        /// Why.
+        /// The reason.
         why: DownReason,
     },
-    /// Link_Going_Down: it is about to be left.
+    /// Link_Going_Down: the interface will soon be detached.
     GoingDown {
         /// The interface.
         interface: u32,
-        /// What it is attached to.
+        /// The PoA.
         poa: Option<u64>,
-        /// When, in milliseconds from this event on; the largest value stands for more too.
+        /// Time until then, in milliseconds from this event; `u16::MAX` also stands for longer times.
         within_ms: u16,
     },
 }
@@ -35,8 +36,8 @@ pub enum LinkEvent {
 /// Why a link is down (LINK_DN_REASON).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DownReason {
-    /// One of its ends has left.
+    /// One end has left.
     ExplicitDisconnect,
-    /// Nothing comes from the other end, not even a carrier.
+    /// Loss of carrier, or no packets from the other end.
     PacketTimeout,
 }

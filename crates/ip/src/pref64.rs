@@ -1,13 +1,13 @@
-//! IPv4 addresses inside IPv6 addresses, as a translator (NAT64) reads them (RFC 6052).
+//! IPv4 addresses embedded in IPv6 addresses for translators (NAT64, RFC 6052).
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::Prefix;
 
-/// The lengths that a prefix may have (RFC 6052, section 2.2), longest first.
+/// The allowed prefix lengths (RFC 6052, section 2.2), longest first.
 const LENGTHS: [u8; 6] = [96, 64, 56, 48, 40, 32];
-/// The octet that is zero in every such address (RFC 6052, section 2.2).
+/// Index of the octet that must be zero (RFC 6052, section 2.2).
 const U: usize = 8;
 /// The addresses of `ipv4only.arpa` (RFC 7050, section 8.2).
 const WELL_KNOWN: [Ipv4Addr; 2] = [Ipv4Addr::new(192, 0, 0, 170), Ipv4Addr::new(192, 0, 0, 171)];
@@ -33,19 +33,19 @@ pub struct Pref64 {
 /// Why a prefix is not a [`Pref64`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadPref64 {
-    /// It is a prefix of IPv4, or has none of the six lengths.
+    /// An IPv4 prefix, or not one of the six lengths.
     Length(u8),
     /// Bits 64 to 71 are not zero.
     OctetU(u8),
-    /// Its addresses never leave the machine or the link, or belong to groups.
+    /// Loopback, link-local, multicast or another reserved range.
     Reserved(Ipv6Addr),
 }
 
 impl Pref64 {
-    /// The prefix, host bits cleared.
+    /// Checks the prefix and clears its host bits.
     ///
     /// # Errors
-    /// A prefix that no translator may have.
+    /// The prefix is not allowed for a translator.
     pub fn new(prefix: Prefix) -> Result<Pref64, BadPref64> {
         let len = prefix.len;
         let Prefix { addr: IpAddr::V6(network), .. } = prefix.network() else {
@@ -60,8 +60,8 @@ impl Pref64 {
         }
     }
 
-    /// The prefix with which a resolver has made an address of `ipv4only.arpa` (RFC 7050, section 3). Other bits than
-    /// those of prefix and IPv4 address must be zero, so an address has one reading at most.
+    /// The prefix that a resolver used to synthesize an address of `ipv4only.arpa` (RFC 7050, section 3). All bits
+    /// other than the prefix and the IPv4 address must be zero, so an answer has at most one reading.
     #[must_use]
     pub fn of_well_known(answer: Ipv6Addr) -> Option<Pref64> {
         LENGTHS.into_iter().find_map(|len| {
@@ -80,7 +80,8 @@ impl Pref64 {
         octets.into()
     }
 
-    /// The IPv4 address to which the translator maps `address`; `None` outside of the prefix. The suffix does not matter.
+    /// The IPv4 address to which the translator maps `address`; `None` if it is outside the prefix or octet u is not
+    /// zero. The suffix is ignored.
     #[must_use]
     pub fn extract(&self, address: Ipv6Addr) -> Option<Ipv4Addr> {
         let octets = address.octets();
@@ -94,27 +95,26 @@ impl Pref64 {
         Some(v4.into())
     }
 
-    /// As a set of addresses.
+    /// The prefix as a set of addresses.
     #[must_use]
     pub fn prefix(&self) -> Prefix {
         Prefix { addr: self.network.into(), len: self.len }
     }
 
-    /// Where the octets of an IPv4 address lie.
+    /// Indices of the octets that hold the IPv4 address.
     fn places(&self) -> impl Iterator<Item = usize> + use<> {
         (usize::from(self.len / 8)..16).filter(|at| *at != U).take(4)
     }
 }
 
-/// The prefixes there for translators: the well-known one (RFC 6052, section 2.1), and the one for use within a network
-/// (RFC 8215).
+/// The prefixes reserved for translators: the well-known one (RFC 6052, section 2.1), and the local-use one (RFC 8215).
 pub const TRANSLATED: [Prefix; 2] = [
     Prefix { addr: IpAddr::V6(Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0)), len: 96 },
     Prefix { addr: IpAddr::V6(Ipv6Addr::new(0x64, 0xff9b, 1, 0, 0, 0, 0, 0)), len: 48 },
 ];
 
-/// Checks whether no translator can have the prefix: it is link-local, multicast, or in ::/8 (loopback, mapped and similar
-/// addresses) outside of [`TRANSLATED`].
+/// True if no translator can have the prefix: link-local, multicast, or in ::/8 (loopback, IPv4-mapped and similar)
+/// outside [`TRANSLATED`].
 fn is_reserved(network: Ipv6Addr, len: u8) -> bool {
     let within = |of: &Prefix| len >= of.len && of.contains(network.into());
     let first = network.octets()[0];
@@ -229,7 +229,7 @@ mod tests {
             ("64:ff9b::c000:aa", "64:ff9b::/96"),
             ("2001:db8:64::c000:ab", "2001:db8:64::/96"),
             ("2001:db8:64:0:c0:0:aa00::", "2001:db8:64::/64"),
-            // The address in it twice: once as a part of the prefix.
+            // The address occurs twice, once as part of the prefix.
             ("2001:db8:c000:aa::c000:ab", "2001:db8:c000:aa::/96"),
             ("2001:db8:c000:aa::", "2001:db8::/32"),
         ] {
@@ -243,7 +243,7 @@ mod tests {
             "fe80::c000:aa",
             "ff02::c000:aa",
             "2001:db8:0:0:100::c000:aa",
-            // Something stands behind the address.
+            // The suffix is not zero.
             "2001:db8:c000:aa::1",
         ] {
             assert_eq!(of(none), None, "{none}");
@@ -266,7 +266,7 @@ mod tests {
             prop_assert!(known.prefix().contains(embedded.into()));
             prop_assert_eq!(embedded.octets()[U], 0);
             prop_assert_eq!(known.extract(embedded), Some(address));
-            // With any suffix.
+            // The result does not depend on the suffix.
             let end = known.places().last().unwrap() + 1;
             let behind = u128::MAX.checked_shr(8 * end as u32).unwrap_or(0) & !(0xff << 56);
             let longer = Ipv6Addr::from_bits(embedded.to_bits() | suffix & behind);

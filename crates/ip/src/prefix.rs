@@ -1,4 +1,4 @@
-//! Addresses that begin alike.
+//! Address prefixes.
 
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -6,29 +6,29 @@ use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::str::FromStr;
 
-/// An address and how many of its first bits count.
+/// An address and a prefix length.
 ///
-/// It serves two purposes. *An interface's address with its prefix*, `10.0.0.7/24`, keeps the bits beyond the length, the
-/// host bits. *A set of addresses*, `10.0.0.0/24`, has none: [`network`](Prefix::network) gives the set that an address
-/// is in. [`contains`](Prefix::contains) and [`nth`](Prefix::nth) speak of the set and pass over host bits; two prefixes are
-/// equal only if their host bits are too, so code that compares sets, such as a routing table, must compare networks.
+/// Used in two ways. *The address of an interface with its prefix*, `10.0.0.7/24`, keeps its host bits. *A set of
+/// addresses*, `10.0.0.0/24`, has none: [`network`](Prefix::network) returns the set that contains an address.
+/// [`contains`](Prefix::contains) and [`nth`](Prefix::nth) treat the prefix as a set and ignore host bits. Equality
+/// compares host bits, so code that compares sets, such as a routing table, must compare networks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix {
     /// The address; host bits may be set.
     pub addr: IpAddr,
-    /// How many bits count: at most 32 or 128.
+    /// Prefix length in bits: at most 32 or 128.
     pub len: u8,
 }
 
 impl Prefix {
-    /// `addr/len`, host bits kept; a length beyond the address means all of it.
+    /// `addr/len` with host bits; a `len` beyond the address is reduced to its width.
     #[must_use]
     pub fn new(addr: impl Into<IpAddr>, len: u8) -> Prefix {
         let addr = addr.into();
         Prefix { addr, len: len.min(width(addr)) }
     }
 
-    /// The single address.
+    /// The prefix that contains only this address.
     #[must_use]
     pub fn host(addr: impl Into<IpAddr>) -> Prefix {
         Prefix::new(addr, u8::MAX)
@@ -42,10 +42,10 @@ impl Prefix {
         Prefix { addr, len: 0 }
     }
 
-    /// Reads a set of addresses: a prefix, whose host bits are cleared, or one address.
+    /// Parses a set of addresses: a prefix, whose host bits are cleared, or a single address.
     ///
     /// # Errors
-    /// A text that is neither.
+    /// The text is neither.
     pub fn parse_network(text: &str) -> Result<Prefix, BadPrefix> {
         match text.parse::<IpAddr>() {
             Ok(addr) => Ok(Prefix::host(addr)),
@@ -53,13 +53,13 @@ impl Prefix {
         }
     }
 
-    /// Whether all bits count, so that there is no other address in it.
+    /// True if the prefix contains a single address.
     #[must_use]
     pub fn is_host(&self) -> bool {
         self.host_bits() == 0
     }
 
-    /// Whether an address is of this prefix, and of its family.
+    /// True if the prefix contains this address; false for the other family.
     #[must_use]
     pub fn contains(&self, addr: IpAddr) -> bool {
         let host_bits = self.host_bits();
@@ -76,7 +76,7 @@ impl Prefix {
         }
     }
 
-    /// The same without host bits, as the kernel gives destinations back.
+    /// The prefix with host bits cleared, as the kernel reports destinations.
     #[must_use]
     pub fn network(&self) -> Prefix {
         let host_bits = self.host_bits();
@@ -93,8 +93,8 @@ impl Prefix {
         Prefix { addr, len: self.len }
     }
 
-    /// The address this far behind the network's first; `None` if it lies beyond the prefix, or is its last one of IPv4
-    /// (the broadcast address).
+    /// The address `number` after the network's first. `None` beyond the prefix, and for the last IPv4 address
+    /// (broadcast).
     #[must_use]
     pub fn nth(&self, number: u32) -> Option<IpAddr> {
         let len = u32::from(self.len);
@@ -116,7 +116,7 @@ impl Prefix {
     }
 }
 
-/// Bits of an address.
+/// Width of an address in bits.
 fn width(addr: IpAddr) -> u8 {
     if addr.is_ipv4() { 32 } else { 128 }
 }
@@ -127,7 +127,7 @@ impl fmt::Display for Prefix {
     }
 }
 
-/// Why a text is no [`Prefix`].
+/// The text that is not a [`Prefix`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadPrefix(String);
 
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn addresses_are_counted_from_the_network_to_its_end() {
         let nth = |text: &str, number| prefix(text).nth(number).map(|a| a.to_string());
-        // Host bits do not matter; the last address of IPv4 is the broadcast address.
+        // Host bits are ignored; the last IPv4 address is the broadcast address.
         for text in ["10.1.0.0/30", "10.1.0.2/30"] {
             assert_eq!(nth(text, 0).as_deref(), Some("10.1.0.0"));
             assert_eq!(nth(text, 2).as_deref(), Some("10.1.0.2"));

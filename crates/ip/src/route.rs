@@ -1,4 +1,4 @@
-//! Entries of routing tables, and the rules that choose among the tables.
+//! Routes, and the rules that select routing tables.
 
 use alloc::string::String;
 use core::net::IpAddr;
@@ -8,35 +8,35 @@ use crate::Prefix;
 /// The number of Linux's main routing table.
 pub const MAIN_TABLE: u32 = 254;
 
-/// A route: a way to a destination, or that there is none.
+/// A route to a destination, or a statement that it is unreachable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
     /// Destination; [`Prefix::default_of`] for a default route.
     pub destination: Prefix,
     /// Next hop; `None` for a destination on the link.
     pub gateway: Option<IpAddr>,
-    /// Interface index of the way out; 0 leaves it to the kernel (by the gateway).
+    /// Index of the outgoing interface; 0: the kernel derives it from the gateway.
     pub index: u32,
-    /// Table number; [`MAIN_TABLE`] where no other was chosen.
+    /// Table number; [`MAIN_TABLE`] by default.
     pub table: u32,
-    /// Metric, smaller wins; `None` takes the kernel's default (0, or 1024 for IPv6).
+    /// Metric; the smallest wins. `None`: the kernel's default (0, or 1024 for IPv6).
     pub metric: Option<u32>,
     /// Preferred source address.
     pub source: Option<IpAddr>,
-    /// The largest packet that takes this route, in bytes; `None` leaves it to the interface.
+    /// Largest packet for this route, in bytes; `None`: the interface's MTU.
     pub mtu_bytes: Option<u32>,
-    /// There is no way: packets that take this route are refused.
+    /// Packets that match this route are rejected as unreachable.
     pub unreachable: bool,
 }
 
 impl Route {
-    /// A route in the main table by way of `gateway`.
+    /// A route via `gateway` in the main table.
     #[must_use]
     pub fn via(destination: Prefix, gateway: impl Into<IpAddr>) -> Route {
         Route { gateway: Some(gateway.into()), ..Route::on(destination, 0) }
     }
 
-    /// A route in the main table straight out of the interface with this index.
+    /// A route in the main table directly out of interface `index`.
     #[must_use]
     pub fn on(destination: Prefix, index: u32) -> Route {
         Route {
@@ -51,7 +51,7 @@ impl Route {
         }
     }
 
-    /// In the main table: the destination is unreachable, unless there is a better route to it.
+    /// A route in the main table that makes the destination unreachable, unless a better route exists.
     #[must_use]
     pub fn unreachable(destination: Prefix) -> Route {
         Route { unreachable: true, ..Route::on(destination, 0) }
@@ -69,57 +69,57 @@ impl Route {
         Route { metric: Some(metric), ..self }
     }
 
-    /// The same route out of the interface with this index.
+    /// The same route out of interface `index`.
     #[must_use]
     pub fn index(self, index: u32) -> Route {
         Route { index, ..self }
     }
 }
 
-/// A policy rule (`ip rule`): which table packets are looked up in.
+/// A policy rule (`ip rule`): selects the table for a lookup.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
-    /// For IPv6 if true, for IPv4 if false.
+    /// True for IPv6, false for IPv4.
     pub v6: bool,
-    /// Order among rules, smaller first; it also names the rule when it is deleted.
+    /// Order among rules, smallest first. Also identifies the rule for deletion.
     pub priority: u32,
     /// Table to look up.
     pub table: u32,
     /// Only packets with this firewall mark.
     pub fwmark: Option<u32>,
-    /// Turns the selector round: `not fwmark …`.
+    /// Inverts the selector: `not fwmark …`.
     pub invert: bool,
     /// Only packets from this prefix.
     pub from: Option<Prefix>,
     /// Only packets to this prefix.
     pub to: Option<Prefix>,
-    /// Only packets that came by this interface; what this machine sends comes by `lo`.
+    /// Only packets that arrived by this interface; locally generated packets arrive by `lo`.
     pub iif: Option<String>,
-    /// Only packets whose sender is bound to this interface; what is forwarded never is.
+    /// Only packets whose socket is bound to this interface; never matches forwarded packets.
     pub oif: Option<String>,
-    /// Only some of them, by what has no field here: protocol, ports, user, type of service.
+    /// The rule has further selectors that are not modelled here: protocol, ports, user, type of service.
     pub narrower: bool,
-    /// What becomes of the packets.
+    /// The action for matching packets.
     pub then: Then,
-    /// Ignores results with a prefix this long or shorter: 0 hides default routes.
+    /// Ignores results with a prefix of this length or shorter; 0 hides default routes.
     pub suppress_prefix_length: Option<u32>,
-    /// Who added the rule (the kernel's `proto`); 0 if that is not recorded.
+    /// Origin of the rule (the kernel's `proto`); 0 if not recorded.
     pub protocol: u8,
 }
 
-/// What a rule does with packets that fit.
+/// The action of a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Then {
-    /// Looks the table up.
+    /// Look up the table.
     #[default]
     Lookup,
-    /// Goes on with the rule of this priority, a greater one.
+    /// Continue at the rule with this priority, which must be greater.
     Goto(u32),
-    /// Nothing: goes on with the next rule.
+    /// Continue with the next rule.
     Nothing,
-    /// Refuses them: there is no way.
+    /// Reject as unreachable.
     Unreachable,
-    /// Refuses them: there is no permission.
+    /// Reject as prohibited.
     Prohibit,
 }
 

@@ -1,12 +1,12 @@
-//! Which source address packets should have: RFC 6724, section 5.
+//! Source address selection (RFC 6724, section 5).
 
 use core::cmp::Reverse;
 use core::net::{IpAddr, Ipv6Addr};
 
 use crate::Prefix;
 
-/// Puts candidate sources of packets to `destination` in order, the best first. They are addresses of one interface and
-/// of the destination's family. Rules 1, 2, 3, 6 and 8 apply; equal candidates keep their order.
+/// Sorts candidate source addresses for `destination`, best first. The candidates belong to one interface and to the
+/// destination's family. Rules 1, 2, 3, 6 and 8 apply; ties keep their order.
 pub fn order_sources(
     destination: IpAddr,
     candidates: &mut [IpAddr],
@@ -59,7 +59,7 @@ fn label(address: IpAddr) -> u8 {
     special.map_or(u8::from(v6 != Ipv6Addr::LOCALHOST), |(_, _, label)| *label)
 }
 
-/// Leading bits that two addresses share, at most the 64 of an IPv6 subnet's prefix.
+/// Number of leading bits that two addresses share; for IPv6 at most 64, the length of a subnet prefix.
 fn common_bits(a: IpAddr, b: IpAddr) -> u32 {
     match (a, b) {
         (IpAddr::V4(a), IpAddr::V4(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros(),

@@ -1,91 +1,92 @@
-//! Tunnels to other nodes, and which packets take them.
+//! Tunnels to other nodes, and the packets that use them.
 
 use core::net::{IpAddr, Ipv6Addr};
 
 use crate::{FlowKey, Prefix};
 
-/// A tunnel to another node. What comes out of it is carried on only if its inner source is one of the [`Source`]s of the
-/// tunnel.
+/// A tunnel to another node. A packet that leaves the tunnel is forwarded only if its inner source is one of the
+/// tunnel's [`Source`]s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tunnel {
-    /// Its number, unlike that of any other tunnel of this node; less than 2³¹.
+    /// Unique number on this node, less than 2³¹.
     pub number: u32,
-    /// This end's address: source of what goes in, destination of what comes out.
+    /// Our address: the outer source when sending, the outer destination when receiving.
     pub local: IpAddr,
-    /// The other end's address, of the same family.
+    /// The peer's address, of the same family.
     pub remote: IpAddr,
-    /// Index of the interface that it leaves over; `None` for the one that routes choose, unless they lead to the relay.
+    /// Index of the outgoing interface. `None`: chosen by the routes, unless they lead to the relay.
     pub interface: Option<u32>,
-    /// What is around inner packets.
+    /// The encapsulation.
     pub form: Form,
 }
 
-/// What is around the inner packets of a [`Tunnel`].
+/// The encapsulation of a [`Tunnel`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// An IP header alone: IPv6 in IPv6 and IPv4 in IPv6 (RFC 2473), IPv4 in IPv4 (RFC 2003), IPv6 in IPv4 (RFC 4213).
+    /// Only an IP header: IPv6 in IPv6 and IPv4 in IPv6 (RFC 2473), IPv4 in IPv4 (RFC 2003), IPv6 in IPv4 (RFC 4213).
     Ip,
-    /// IP and GRE (RFC 2784), with a key (RFC 2890) where there is one. The ends may have chosen different keys
-    /// (RFC 5845).
+    /// IP and GRE (RFC 2784), optionally with a key (RFC 2890). Each end may choose its own key (RFC 5845).
     Gre {
-        /// Key in what goes in.
+        /// Key of sent packets.
         send: Option<u32>,
-        /// Key in what comes out; packets with another, or with one where there is none, are of another tunnel.
+        /// Key of received packets. Packets with another key, or with a key if this is `None`, belong to another
+        /// tunnel.
         receive: Option<u32>,
     },
-    /// IP and UDP; the first four bits of what follows say whether it is IPv4 or IPv6 (RFC 5555, 5844).
+    /// IP and UDP; the first four bits of the payload tell IPv4 from IPv6 (RFC 5555, 5844).
     Udp {
-        /// This end's port.
+        /// Our port.
         local: u16,
-        /// The other end's port.
+        /// The peer's port.
         remote: u16,
     },
-    /// No header around, but an address kept in an extension header while a care-of address stands in its place (RFC 6275,
-    /// 6.3 and 6.4). The tunnel's addresses are those on the wire, both IPv6. At least one of the two is given.
+    /// No outer header: a care-of address replaces the home address, which an extension header carries (RFC 6275, 6.3
+    /// and 6.4). The tunnel's addresses are those on the wire, both IPv6. At least one home address is set.
     Optimized {
-        /// This node's home address, in a Home Address option of what it sends, in the type 2 routing header of what it
-        /// gets.
+        /// Our home address: in the Home Address option of sent packets, and in the type 2 routing header of received
+        /// packets.
         home: Option<Ipv6Addr>,
-        /// The other node's home address, the other way round.
+        /// The peer's home address: in the type 2 routing header of sent packets, and in the Home Address option of
+        /// received packets.
         peer: Option<Ipv6Addr>,
     },
 }
 
-/// Where packets come into a node that relays them.
+/// The point where packets enter a relaying node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Port {
-    /// Out of the tunnel with this number. Its packets are checked.
+    /// The tunnel with this number. Its packets are checked.
     Tunnel(u32),
-    /// Over the interface with this index. Its packets are checked if it has at least one [`Source`]. If it has none, it is the
-    /// rest of the world's, from which nothing comes with a source that [`Traffic::To`] is bound for, or that a checked
-    /// interface may bring.
+    /// The interface with this index. If it has at least one [`Source`], its packets are checked. Otherwise it faces
+    /// the rest of the world, and packets from it are dropped if [`Traffic::To`] is bound for their source, or if a
+    /// checked interface may bring it.
     Link(u32),
 }
 
-/// Packets that come in at `port` may have inner sources in `prefix`.
+/// Packets that enter at `port` may have inner sources in `prefix`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Source {
-    /// Where they come in.
+    /// The entry point.
     pub port: Port,
-    /// Where they may come from.
+    /// The allowed inner sources.
     pub prefix: Prefix,
 }
 
-/// Some of the packets that the routes of a node lead to its tunnels. Each packet goes by its flow, if that is named. If
-/// not, a packet that came over a checked link goes by its source, any other by its destination, each by the longest
-/// prefix; if there is none, by the other of the two.
+/// Part of the packets that a node's routes lead to its tunnels. A packet follows the binding of its flow, if there is
+/// one. Otherwise the longest matching prefix decides: by source and then destination for packets from a checked link,
+/// and by destination and then source for all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Traffic {
-    /// Those of one flow.
+    /// Packets of one flow.
     Flow(FlowKey),
-    /// Those to a prefix.
+    /// Packets to a prefix.
     To(Prefix),
-    /// Those from a prefix.
+    /// Packets from a prefix.
     From(Prefix),
 }
 
 impl Traffic {
-    /// The same without host bits of its prefix, which mean nothing.
+    /// Clears the host bits of the prefix, which are ignored.
     #[must_use]
     pub fn network(self) -> Traffic {
         match self {
@@ -96,36 +97,37 @@ impl Traffic {
     }
 }
 
-/// Where packets go.
+/// The destination of packets inside this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// Into the tunnel with this number.
     Tunnel(u32),
-    /// Out of an interface, to the next hop, or to the destination itself.
+    /// Out of an interface.
     Link {
         /// Index of the interface.
         interface: u32,
-        /// Next hop.
+        /// Next hop; `None`: the packet's destination.
         next: Option<IpAddr>,
     },
-    /// Nowhere for now. They leave in order when the traffic is bound to something else.
+    /// Queue the packets, and send them in order when the traffic is bound to another exit.
     Hold {
-        /// Most packets; for each one more the oldest is dropped.
+        /// Maximum number of packets; beyond it, the oldest is dropped.
         packets: u16,
-        /// Longest stay in milliseconds; then a packet is dropped.
+        /// Maximum time in the queue, in milliseconds; then a packet is dropped.
         within_ms: u16,
     },
-    /// Nowhere.
+    /// Drop the packets.
     Drop,
-    /// The first packet of each flow goes to the node's driver, which binds the flow; its next ones are kept meanwhile.
+    /// Pass the first packet of each flow to the node's driver, which binds the flow. Further packets are queued
+    /// meanwhile.
     Ask,
 }
 
-/// Where some traffic goes.
+/// Assigns an exit to traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Binding {
-    /// Which.
+    /// The traffic.
     pub traffic: Traffic,
-    /// Where to.
+    /// Its exit.
     pub exit: Exit,
 }
