@@ -1,4 +1,4 @@
-//! Whether the other end lives, and whether it has started anew (RFC 5847).
+//! Heartbeats: detect that a peer is unreachable or has restarted (RFC 5847).
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
@@ -11,15 +11,15 @@ use segue_wire::mobility::{Body, HeartbeatFlags, MobilityOption, Profile};
 use crate::message::{datagram, ipv4_care_of_address};
 use crate::peer::Ends;
 
-/// Time between requests (HEARTBEAT_INTERVAL), the least that RFC 5847 recommends: a peer that restarts and cannot say so
-/// is noticed by its next response.
+/// Time between requests (HEARTBEAT_INTERVAL): the minimum that RFC 5847 recommends. A peer that restarts and cannot
+/// announce it is noticed at its next response.
 pub(crate) const INTERVAL: Span = Span::from_secs(30);
-/// Least time between two requests, if somebody claims that the other end has started anew.
+/// Minimum time between requests when an unsolicited message claims that the peer has restarted.
 const PAUSE: Span = Span::from_secs(1);
-/// Requests without an answer until the other end counts as gone (MISSING_HEARTBEATS_ALLOWED).
+/// Unanswered requests after which the peer counts as unreachable (MISSING_HEARTBEATS_ALLOWED).
 const MISSING_ALLOWED: u32 = 3;
 
-/// What one end knows of the other's life.
+/// Heartbeat state of one peer.
 #[derive(Clone, Debug)]
 struct Heart {
     sequence: u32,
@@ -28,25 +28,26 @@ struct Heart {
     open: u32,
     counter: Option<u32>,
     silent: bool,
-    /// Somebody said that it has started anew. Its answer shows whether it has.
+    /// An unsolicited message claimed a restart. The next response confirms or refutes it.
     suspected: bool,
-    /// When it was asked last.
+    /// When the last request was sent.
     asked: Option<Time>,
 }
 
-/// What a beat or its absence says.
+/// A change of the peer's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pulse {
-    /// It has started anew.
+    /// The peer has restarted.
     Restarted,
-    /// It answers again.
+    /// The peer answers again.
     Back,
-    /// It does not answer any more.
+    /// The peer has stopped answering.
     Silent,
 }
 
 impl Heart {
-    /// Asks at once: who knows no counter sees no restart. Requests are numbered from anywhere, so that nobody else answers them.
+    /// The first request is due at once: without a first counter a restart would go unnoticed. Sequence numbers start
+    /// at a random value, so that an off-path attacker cannot guess them.
     fn new(now: Time, seed: u64) -> Heart {
         Heart {
             sequence: Rng::new(seed).next_u64() as u32,
@@ -63,7 +64,7 @@ impl Heart {
         self.next
     }
 
-    /// Asks if it is time; also says if too much was not answered.
+    /// Returns the sequence number of the request to send if one is due, and `Silent` if too many are unanswered.
     fn tick(&mut self, now: Time) -> (Option<u32>, Option<Pulse>) {
         if now < self.next {
             return (None, None);
@@ -75,8 +76,9 @@ impl Heart {
         (Some(self.sequence), silent.then_some(Pulse::Silent))
     }
 
-    /// A response to the request with this number, or one that nobody asked for; `None`: it is neither. Who sends the latter may be
-    /// anybody: if it says something new, the other end is asked, at most once a second.
+    /// Handles a response to the latest request, or an unsolicited one; `None` if it is neither. The source of an
+    /// unsolicited response may be forged, so a new counter only brings the next request forward, to at most one a
+    /// second.
     fn on_response(
         &mut self,
         now: Time,
@@ -108,7 +110,7 @@ impl Heart {
     }
 }
 
-/// The hearts of peers, by when each is due.
+/// Heartbeat states of all peers, ordered by when each is due.
 #[derive(Clone, Debug)]
 pub(crate) struct Hearts<P> {
     known: BTreeMap<P, Heart>,
@@ -122,7 +124,7 @@ impl<P> Default for Hearts<P> {
 }
 
 impl<P: Copy + Ord> Hearts<P> {
-    /// Listens to a peer from now on.
+    /// Starts monitoring a peer.
     pub(crate) fn listen(&mut self, now: Time, peer: P, seed: u64) {
         self.forget(peer);
         let heart = Heart::new(now, seed);
@@ -130,7 +132,7 @@ impl<P: Copy + Ord> Hearts<P> {
         self.known.insert(peer, heart);
     }
 
-    /// Does not any more.
+    /// Stops monitoring a peer.
     pub(crate) fn forget(&mut self, peer: P) {
         if let Some(heart) = self.known.remove(&peer) {
             self.due.remove(&(heart.deadline(), peer));
@@ -141,7 +143,7 @@ impl<P: Copy + Ord> Hearts<P> {
         self.due.first().map(|(at, _)| (*at, "a heartbeat is due"))
     }
 
-    /// What a response of a peer says; `None`: nobody has asked for it.
+    /// Handles a peer's response; `None` if it matches no request.
     pub(crate) fn on_response(
         &mut self,
         now: Time,
@@ -156,7 +158,7 @@ impl<P: Copy + Ord> Hearts<P> {
         pulse
     }
 
-    /// A peer that is due: what to ask it with, and whether it has become silent.
+    /// A peer whose request is due: the sequence number to send, and whether the peer has just become silent.
     pub(crate) fn beat(&mut self, now: Time) -> Option<(P, Option<u32>, bool)> {
         let (_, peer) = self.due.first().copied().filter(|(at, _)| *at <= now)?;
         self.due.pop_first();
@@ -167,7 +169,8 @@ impl<P: Copy + Ord> Hearts<P> {
     }
 }
 
-/// A request, which may carry a probe. Over IPv4 a gateway says which it is, since a NAT may be between the ends.
+/// A heartbeat request, with a probe if given. Over IPv4 a gateway includes its own address, since a NAT may lie
+/// between the ends.
 pub(crate) fn request(
     sequence: u32,
     probe: Option<MobilityOption>,
@@ -179,7 +182,8 @@ pub(crate) fn request(
     datagram(body, options.collect(), ends, &Profile::STRICT)
 }
 
-/// A response, with how often this end has started, and the answer to a probe; `None` for a request: nobody has asked for it.
+/// A heartbeat response with our restart counter and the answer to a probe. Without a request to answer it is
+/// unsolicited.
 pub(crate) fn response(
     to_request: Option<u32>,
     restart_counter: u32,

@@ -1,7 +1,9 @@
-//! How well the way between an anchor and a gateway does: the keepalive of papers 1 and 2, whose probes are heartbeats
-//! (RFC 5847) with an option of our own. The anchor asks and measures; the gateway answers and counts.
+//! Measures the path between an anchor and a gateway: the keepalive of papers 1 and 2, whose probes travel in
+//! heartbeats (RFC 5847) as a vendor-specific option. The anchor sends requests and measures; the gateway answers and
+//! counts.
 //!
-//! A gateway that answers heartbeats without the option is measured too: round trips as exactly, losses of both ways together.
+//! A gateway that answers heartbeats without the option is measured too: round-trip times with the same precision, but
+//! losses of the two directions cannot be told apart.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -18,20 +20,20 @@ use segue_wire::mobility::option::VendorSpecific;
 
 use crate::{PROBE, VENDOR};
 
-/// Requests whose answers count: those of 25 s at twelve in a second.
+/// Number of requests remembered, so that their responses count: 25 s at twelve a second.
 const REMEMBERED: usize = 300;
 
-/// The option that carries a probe.
+/// The vendor-specific option that carries a probe.
 pub(crate) fn option(probe: &Probe) -> MobilityOption {
     let (vendor_id, sub_type, data) = (VENDOR, PROBE, Vec::from(probe.emit()));
     MobilityOption::VendorSpecific(VendorSpecific { vendor_id, sub_type, data })
 }
 
-/// The asking end, at an anchor.
+/// The requesting end, at an anchor.
 #[derive(Clone, Debug)]
 pub(crate) struct Keepalive {
     client: Client,
-    /// The number of a heartbeat is that of its probe and this.
+    /// Added to a probe's number to get the heartbeat's sequence number.
     base: u32,
     sent: u32,
     received: u32,
@@ -39,16 +41,16 @@ pub(crate) struct Keepalive {
     losses: Box<PathLosses>,
 }
 
-/// What follows from an answer, or from time.
+/// The result of a response or a tick.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
-    /// Requests to send, by the numbers of their heartbeats.
+    /// Requests to send: the heartbeat's sequence number and the probe.
     pub(crate) requests: Vec<(u32, Probe)>,
     /// The state, if it has changed.
     pub(crate) changed: Option<State>,
 }
 
-/// A request.
+/// A request that was sent.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     seq: u32,
@@ -57,7 +59,8 @@ struct Sent {
 }
 
 impl Keepalive {
-    /// Asks at once. Heartbeats are numbered from anywhere, so that nobody else answers them.
+    /// The first request is due at once. Sequence numbers start at a random value, so that an off-path attacker cannot
+    /// guess them.
     pub(crate) fn new(config: Config, now: Time, seed: u64) -> Keepalive {
         let client = Client::new(config, now, seed);
         Keepalive {
@@ -82,19 +85,19 @@ impl Keepalive {
         self.client.estimates()
     }
 
-    /// The tests of loss.
+    /// The loss tests of both directions.
     pub(crate) fn losses(&self) -> &PathLosses {
         &self.losses
     }
 
-    /// Does what is due.
     pub(crate) fn tick(&mut self, now: Time) -> Outcome {
         let was_up = self.state() == State::Up;
         self.client.tick(now);
         self.outcome(now, was_up)
     }
 
-    /// The response to the heartbeat with this number, and its probe if it has one. `None`: nobody asked.
+    /// Handles the response to the heartbeat with this number, and its probe if it has one. `None` if no such request
+    /// is remembered.
     pub(crate) fn on_response(
         &mut self,
         now: Time,
@@ -108,7 +111,7 @@ impl Keepalive {
             self.received = self.received.wrapping_add(1);
         }
         let sent = *sent;
-        // Without counts of the other end all that was not answered is lost on the way back.
+        // The peer sends no counts: assume that it received and answered everything, so all loss falls on the way back.
         let unsaid = || Probe {
             seq,
             t_sc: sent.at.micros32(),
@@ -152,7 +155,7 @@ impl Keepalive {
     }
 }
 
-/// The answering end, at a gateway, of one anchor.
+/// The answering end, at a gateway; one for each anchor.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Answers {
     window: SeqWindow,
@@ -161,10 +164,10 @@ pub(crate) struct Answers {
 }
 
 impl Answers {
-    /// The answer to a probe.
+    /// The probe to answer with.
     pub(crate) fn answer(&mut self, now: Time, probe: Probe) -> Probe {
         let order = self.window.observe(probe.seq, Some(probe.t_sc));
-        // Counted once, as nothing is lost that came twice. An anchor that has started anew goes on from these counts.
+        // A duplicate counts once: nothing was lost. After a restart, an anchor continues from these counts.
         if !matches!(order, Order::Duplicate | Order::Stale) {
             self.received = self.received.wrapping_add(1);
             self.sent = self.sent.wrapping_add(1);

@@ -1,5 +1,5 @@
-//! Proxy Mobile IPv6 (RFC 5213) with flow mobility (RFC 7864): hosts keep their prefixes while they move, and change nothing
-//! themselves. An [`Lma`] anchors the prefixes, and a [`Mag`] at each access registers the hosts that it finds there.
+//! Proxy Mobile IPv6 (RFC 5213) with flow mobility (RFC 7864): hosts keep their prefixes while they move and need no
+//! mobility software. An [`Lma`] anchors the prefixes; a [`Mag`] at each access registers the hosts that attach there.
 //!
 //! ```text
 //!   host ── attaches ──► MAG ── PBU {MN-ID, handoff, access, link-layer id, timestamp} ──► LMA
@@ -11,9 +11,9 @@
 //!                        MAG ◄── BRI ── LMA,  MAG ── BRA ──► LMA         (RFC 5846)
 //! ```
 //!
-//! What either wants of its node is forwarding: tunnels, the inner sources that may come out of them, and which prefix goes
-//! where. Signalling goes right above IPv6 (Mobility Header), where IPsec of the kernel protects it, or over IPv4 in UDP
-//! (RFC 5844).
+//! Both machines ask their driver for forwarding state: tunnels, the inner source prefixes allowed out of each tunnel,
+//! and the route of each prefix. Signalling runs directly over IPv6 (Mobility Header), where kernel IPsec can protect
+//! it, or in UDP over IPv4 (RFC 5844).
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -43,13 +43,14 @@ pub use names::{LinkLayer, NodeId};
 pub use news::{Cause, Off, Refusal, Refused, Report, Why};
 pub use peer::{DATA_PORT, PeerAddress, SIGNALLING_PORT};
 
-/// The protocol number of the Mobility Header.
+/// IP protocol number of the Mobility Header.
 pub const MOBILITY: u8 = segue_wire::mobility::NEXT_HEADER;
-/// The vendor of our own options: the enterprise number for examples (RFC 5612), as there is none of ours.
+/// Vendor ID of our vendor-specific options: the documentation enterprise number (RFC 5612), because none is registered
+/// for Segue.
 pub const VENDOR: u32 = 32_473;
-/// Subtype of our option that wishes a gateway to advertise itself as the better router: one octet, 1.
+/// Subtype of the option that asks a gateway to advertise itself with high router preference: one octet, value 1.
 pub const PREFERENCE: u8 = 1;
-/// Subtype of our option of heartbeats with the 32 octets of a keepalive's probe ([`segue_wire::Probe`]).
+/// Subtype of the heartbeat option that carries a 32-octet keepalive probe ([`segue_wire::Probe`]).
 pub const PROBE: u8 = 2;
-/// Hop limit of what either sends.
+/// Hop limit of every message that the machines send.
 const HOPS: u8 = 64;

@@ -1,4 +1,4 @@
-//! Updates and acknowledgements of proxies, with the options that both sides look at.
+//! Proxy Binding Updates and Acknowledgements, and the options that both sides read.
 
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -19,13 +19,13 @@ use segue_wire::mobility::{
 use crate::peer::{Ends, UDP};
 use crate::{HOPS, LinkLayer, MOBILITY, NodeId, PREFERENCE, PROBE, PeerAddress, Refusal, VENDOR};
 
-/// What an update asks for, and an acknowledgement repeats or grants.
+/// The mobility options of a message: what an update requests and an acknowledgement echoes or grants.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Registration {
     pub(crate) node: Option<NodeId>,
-    /// An unspecified one asks for any.
+    /// An unspecified prefix requests any.
     pub(crate) prefixes: Vec<Prefix>,
-    /// Not to be advertised (RFC 7864).
+    /// Prefixes that must not be advertised (RFC 7864).
     pub(crate) off_link: Vec<Prefix>,
     pub(crate) handoff: Option<Handoff>,
     pub(crate) access: Option<AccessTechnology>,
@@ -33,14 +33,14 @@ pub(crate) struct Registration {
     pub(crate) link_local: Option<Ipv6Addr>,
     pub(crate) timestamp: Option<UnixTime>,
     pub(crate) alternate: Option<Ipv6Addr>,
-    /// Over IPv4: the address that the gateway has itself.
+    /// Over IPv4: the gateway's own address, which differs from the packet's source behind a NAT.
     pub(crate) care_of: Option<Ipv4Addr>,
-    /// GRE is asked for, or granted: the key that the sender expects in what it gets.
+    /// GRE is requested or granted; the key is the one that the sender expects in packets it receives.
     pub(crate) gre: Option<Option<u32>>,
-    /// There is a NAT between the ends, or they are to act as if there were.
+    /// A NAT lies between the ends, or UDP encapsulation is forced as if one did.
     pub(crate) nat: Option<NatDetection>,
     pub(crate) restart_counter: Option<u32>,
-    /// The sender wishes that the host prefers this gateway.
+    /// The anchor wants the host to prefer this gateway.
     pub(crate) prefer: bool,
     pub(crate) probe: Option<Probe>,
 }
@@ -101,7 +101,7 @@ impl Registration {
         all
     }
 
-    /// Its options, in an order that needs little padding.
+    /// The options in an order that needs little padding.
     pub(crate) fn options(&self) -> Vec<MobilityOption> {
         let mut options = Vec::new();
         options
@@ -125,7 +125,6 @@ impl Registration {
     }
 }
 
-/// A Home Network Prefix option.
 pub(crate) fn home_network_prefix(prefix: Prefix) -> MobilityOption {
     let home_network_prefix = match prefix.addr {
         IpAddr::V6(address) => address,
@@ -136,7 +135,7 @@ pub(crate) fn home_network_prefix(prefix: Prefix) -> MobilityOption {
     MobilityOption::HomeNetworkPrefix(home)
 }
 
-/// The same of a prefix that is not to be advertised (RFC 7864).
+/// A Home Network Prefix option with the off-link flag, for a prefix that must not be advertised (RFC 7864).
 pub(crate) fn off_link_prefix(prefix: Prefix) -> MobilityOption {
     match home_network_prefix(prefix) {
         MobilityOption::HomeNetworkPrefix(home) => {
@@ -147,43 +146,41 @@ pub(crate) fn off_link_prefix(prefix: Prefix) -> MobilityOption {
     }
 }
 
-/// A Timestamp option.
 pub(crate) fn timestamp(time: UnixTime) -> MobilityOption {
     let (seconds, fraction_65536ths) = time.to_timestamp();
     MobilityOption::Timestamp(Timestamp { seconds, fraction_65536ths })
 }
 
-/// An IPv4 Care-of Address option.
 pub(crate) fn ipv4_care_of_address(ipv4_care_of_address: Ipv4Addr) -> MobilityOption {
     MobilityOption::Ipv4CareOfAddress(Ipv4CareOfAddress { ipv4_care_of_address })
 }
 
-/// A GRE Key option.
 pub(crate) fn gre_key(gre_key_identifier: Option<u32>) -> MobilityOption {
     MobilityOption::GreKey(GreKey { gre_key_identifier })
 }
 
-/// Asks for any prefix.
+/// The unspecified prefix, which requests any prefix.
 pub(crate) const ANY_PREFIX: Prefix = Prefix { addr: IpAddr::V6(Ipv6Addr::UNSPECIFIED), len: 0 };
 
-/// A Proxy Binding Update as it came.
+/// A received Proxy Binding Update.
 #[derive(Clone, Debug)]
 pub(crate) struct Update {
-    /// When it arrived: before it waited for the machine.
+    /// Arrival time at the socket, before the packet waited for the machine.
     pub(crate) arrived: Time,
     pub(crate) sequence: u16,
     pub(crate) flags: BindingUpdateFlags,
     pub(crate) lifetime: Lifetime,
     pub(crate) asked: Registration,
-    /// As it came, to be repeated.
+    /// The options as received; the answer echoes some of them.
     pub(crate) options: Vec<MobilityOption>,
-    /// Whom to answer, and from where.
+    /// Where the answer goes, and the source address it uses.
     pub(crate) ends: Ends,
     pub(crate) profile: Profile,
 }
 
 impl Update {
-    /// The address to register. A gateway that sends from another address than it has is behind a NAT.
+    /// The address to register (Proxy-CoA). A gateway whose source address differs from its IPv4 Care-of Address is
+    /// behind a NAT.
     pub(crate) fn proxy_coa(&self) -> PeerAddress {
         match self.ends.peer.0 {
             IpAddr::V6(from) => self.asked.alternate.unwrap_or(from).into(),
@@ -194,26 +191,27 @@ impl Update {
         }
     }
 
-    /// Whether another update is about the same interface at the same gateway.
+    /// Whether `other` comes from the same gateway for the same interface, so that it replaces this update.
     pub(crate) fn is_repeated_by(&self, other: &Update) -> bool {
         let who = |update: &Update| (update.asked.node.clone(), update.asked.link_layer.clone());
         self.proxy_coa() == other.proxy_coa() && who(self) == who(other)
     }
 
-    /// Whether it is about the same interface.
+    /// Whether both updates are about the same interface, at any gateway. False if the link-layer identifier is
+    /// unknown.
     pub(crate) fn is_of_same(&self, other: &Update) -> bool {
         let (one, other) = (&self.asked, &other.asked);
         one.link_layer.is_known()
             && (&one.node, &one.link_layer) == (&other.node, &other.link_layer)
     }
 
-    /// Whether it gives a prefix that it wants.
+    /// Whether the update requests specific prefixes.
     pub(crate) fn names_prefixes(&self) -> bool {
         self.asked.prefixes.iter().any(|prefix| !prefix.addr.is_unspecified())
     }
 }
 
-/// A message as it leaves: over IPv6 with its checksum, over IPv4 in UDP, which has one.
+/// Builds a message: over IPv6 with a Mobility Header checksum, over IPv4 in UDP, which has its own.
 pub(crate) fn datagram(
     body: Body,
     options: Vec<MobilityOption>,
@@ -231,7 +229,7 @@ pub(crate) fn datagram(
     Some(Datagram { waited_ns: 0, interface: None, from, to, protocol, hop_limit: HOPS, bytes })
 }
 
-/// Reads a message whose checksum is right. In UDP it has none of its own.
+/// Verifies the checksum and parses a message. Over IPv4, UDP has already checked it.
 pub(crate) fn read(came: &Datagram, ends: Ends, profile: &Profile) -> Result<Message, Refusal> {
     if let (IpAddr::V6(from), IpAddr::V6(to)) = (ends.peer.0, ends.own.0)
         && !verify_checksum(from, to, &came.bytes)

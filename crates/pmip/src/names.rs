@@ -1,11 +1,11 @@
-//! Who is who.
+//! Identifiers of hosts and their interfaces.
 
 use alloc::vec::Vec;
 use core::fmt;
 
 use segue_wire::mobility::option::MobileNodeIdentifier;
 
-/// A mobile node's identity (MN-ID, RFC 4283), without the zeros that some peers put behind it.
+/// A mobile node's identity (MN-ID, RFC 4283). Trailing zero bytes, which some peers append, are removed.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NodeId {
     subtype: u8,
@@ -13,32 +13,32 @@ pub struct NodeId {
 }
 
 impl NodeId {
-    /// That of a network access identifier (`user@realm`).
+    /// From a network access identifier (`user@realm`).
     #[must_use]
     pub fn nai(nai: &str) -> NodeId {
         NodeId::of(&MobileNodeIdentifier::nai(nai))
             .unwrap_or(NodeId { subtype: MobileNodeIdentifier::NAI, bytes: Vec::new() })
     }
 
-    /// What an option says; `None` if that is nobody.
+    /// Reads a Mobile Node Identifier option; `None` if it holds only zeros.
     #[must_use]
     pub(crate) fn of(option: &MobileNodeIdentifier) -> Option<NodeId> {
         let len = option.identifier.iter().rposition(|byte| *byte != 0)? + 1;
         Some(NodeId { subtype: option.subtype, bytes: option.identifier[..len].to_vec() })
     }
 
-    /// As an option.
+    /// Builds a Mobile Node Identifier option.
     pub(crate) fn option(&self) -> MobileNodeIdentifier {
         MobileNodeIdentifier { subtype: self.subtype, identifier: self.bytes.clone() }
     }
 
-    /// Its subtype and its bytes, to be stored.
+    /// Subtype and bytes, for storage.
     #[must_use]
     pub fn parts(&self) -> (u8, &[u8]) {
         (self.subtype, &self.bytes)
     }
 
-    /// From its subtype and its bytes.
+    /// From stored subtype and bytes.
     #[must_use]
     pub fn from_parts(subtype: u8, bytes: &[u8]) -> NodeId {
         NodeId { subtype, bytes: bytes.to_vec() }
@@ -46,7 +46,7 @@ impl NodeId {
 }
 
 impl fmt::Display for NodeId {
-    /// Its text; bytes that are none in hexadecimal.
+    /// As text, or in hexadecimal if the bytes are not printable UTF-8.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match core::str::from_utf8(&self.bytes) {
             Ok(text) if !text.chars().any(char::is_control) => f.write_str(text),
@@ -61,19 +61,19 @@ impl fmt::Debug for NodeId {
     }
 }
 
-/// The link-layer identifier of one of a node's interfaces (MN-LL-ID, RFC 5213, 8.6): its hardware address on Ethernet
-/// and Wi-Fi. Empty where it is not known.
+/// The link-layer identifier of one interface of a node (MN-LL-ID, RFC 5213, section 8.6): the hardware address on
+/// Ethernet and Wi-Fi. Empty if unknown.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LinkLayer(pub Vec<u8>);
 
 impl LinkLayer {
-    /// Of a hardware address.
+    /// From a hardware address.
     #[must_use]
     pub fn mac(mac: [u8; 6]) -> LinkLayer {
         LinkLayer(mac.to_vec())
     }
 
-    /// Whether it is known.
+    /// Whether the identifier is known, that is, not empty.
     #[must_use]
     pub fn is_known(&self) -> bool {
         !self.0.is_empty()

@@ -1,4 +1,4 @@
-//! What either side tells: news for people and pages, and what it refused.
+//! Reports for users, and the reasons why messages were refused.
 
 use alloc::collections::BTreeMap;
 use core::fmt;
@@ -9,47 +9,48 @@ use segue_wire::mobility::Status;
 
 use crate::{LinkLayer, NodeId, PeerAddress};
 
-/// News of an anchor or a gateway.
+/// An event that an anchor or a gateway reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Report {
-    /// A host's interface is registered; at an anchor with this gateway, at a gateway with this anchor.
+    /// A host's interface has been registered. `with` is the gateway in an anchor's report, and the anchor in a
+    /// gateway's.
     Registered {
         /// The host.
         node: NodeId,
         /// Its interface.
         link_layer: LinkLayer,
-        /// The other end.
+        /// The peer.
         with: PeerAddress,
-        /// Its first prefix.
+        /// The first prefix of the interface.
         prefix: Option<Prefix>,
     },
-    /// A host's interface is at another gateway now.
+    /// A host's interface has moved to another gateway.
     Moved {
         /// The host.
         node: NodeId,
         /// Its interface.
         link_layer: LinkLayer,
-        /// The former gateway.
+        /// The previous gateway.
         from: PeerAddress,
-        /// The gateway.
+        /// The new gateway.
         to: PeerAddress,
     },
-    /// What is for a host goes another way. Only an anchor says so.
+    /// Traffic to a host takes another way. Reported by anchors only.
     Handover {
         /// The host.
         node: NodeId,
         /// Why.
         cause: Cause,
-        /// The gateway that it went to.
+        /// The previous gateway.
         from: PeerAddress,
-        /// The gateway that it goes to.
+        /// The new gateway.
         to: PeerAddress,
-        /// Flows that were placed by themselves and went along.
+        /// Number of individually placed flows that moved.
         flows: usize,
-        /// When the anchor took that up.
+        /// When the anchor handled the event.
         at: Time,
     },
-    /// A host's interface has left.
+    /// A host's interface is no longer registered.
     Left {
         /// The host.
         node: NodeId,
@@ -58,61 +59,64 @@ pub enum Report {
         /// Why.
         why: Why,
     },
-    /// A registration is refused.
+    /// A registration was refused.
     Denied {
-        /// The host, if it was named.
+        /// The host, if the update named one.
         node: Option<NodeId>,
-        /// With this status.
+        /// Status of the acknowledgement.
         status: Status,
-        /// The other end.
+        /// The peer.
         with: PeerAddress,
-        /// With TIMESTAMP_MISMATCH: by how much the gateway's clock is off the anchor's, if the answer says so.
+        /// With TIMESTAMP_MISMATCH: offset of the gateway's clock from the anchor's, if the acknowledgement carries the
+        /// anchor's time.
         off: Option<Off>,
     },
-    /// A gateway that may not register hosts wants to. Only an anchor says so, of each gateway once in a while.
+    /// A gateway that is not configured tries to register a host. Reported by anchors only, at most once an hour for
+    /// each gateway.
     Stranger {
-        /// Its address.
+        /// The gateway.
         gateway: PeerAddress,
         /// The host.
         node: NodeId,
     },
-    /// A host's interface goes to and fro between two gateways. Only an anchor says so, of each once in a while.
+    /// A host's interface moves back and forth between two gateways, as if two machines had the same address. Reported
+    /// by anchors only, at most once an hour for each interface.
     Twice {
         /// The host.
         node: NodeId,
         /// Its interface.
         link_layer: LinkLayer,
-        /// The gateways.
+        /// The two gateways.
         gateways: [PeerAddress; 2],
     },
-    /// The other end has started anew.
+    /// The peer has restarted.
     Restarted {
-        /// The other end.
+        /// The peer.
         peer: PeerAddress,
     },
-    /// The other end does not answer.
+    /// The peer does not answer.
     Silent {
-        /// The other end.
+        /// The peer.
         peer: PeerAddress,
     },
-    /// The other end answers again.
+    /// The peer answers again.
     Answers {
-        /// The other end.
+        /// The peer.
         peer: PeerAddress,
     },
 }
 
-/// By how much a clock is off another.
+/// Offset of one clock from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Off {
-    /// It is ahead.
+    /// Ahead by this time.
     Ahead(Span),
-    /// It is behind.
+    /// Behind by this time.
     Behind(Span),
 }
 
 impl Off {
-    /// That of a clock that shows this, while another shows that.
+    /// Offset of the clock that shows `this` from the one that shows `that`.
     #[must_use]
     pub fn of(this: UnixTime, that: UnixTime) -> Off {
         match this >= that {
@@ -130,7 +134,7 @@ impl fmt::Display for Off {
     }
 }
 
-/// Why a registration was refused, and what helps, in words.
+/// Explains a status in words, with a remedy where there is one.
 fn words(status: Status) -> &'static str {
     match status {
         Status::REASON_UNSPECIFIED => "the anchor does not say why",
@@ -161,25 +165,26 @@ fn words(status: Status) -> &'static str {
     }
 }
 
-/// Why what is for a host goes another way.
+/// Why traffic to a host takes another way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// An interface has moved to another gateway.
+    /// The interface has moved to another gateway.
     Moved,
-    /// An interface has left, and another one takes over.
+    /// The interface has left, and another one takes over.
     Left,
-    /// An interface is about to leave, and another one takes over.
+    /// The interface is about to leave, and another one takes over.
     GoingDown,
-    /// The gateway of an interface does not answer keepalives, and another interface takes over.
+    /// The interface's gateway does not answer keepalives, and another interface takes over.
     Unreachable,
-    /// Another interface serves flows better.
+    /// Another interface serves the flows better.
     Better,
-    /// An interface is back, or stays after all, or its gateway answers again, and has again what is its own.
+    /// The interface is back or stays after all, or its gateway answers again: the interface takes its own traffic
+    /// back.
     Back,
 }
 
 impl Cause {
-    /// Every cause.
+    /// All causes.
     pub const ALL: [Cause; 6] = [
         Cause::Moved,
         Cause::Left,
@@ -189,7 +194,7 @@ impl Cause {
         Cause::Back,
     ];
 
-    /// In a word.
+    /// Short name for output.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -203,27 +208,27 @@ impl Cause {
     }
 }
 
-/// Why a host's interface is not registered any more.
+/// Why a host's interface is no longer registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// It has detached.
+    /// The interface has detached.
     Detached,
-    /// Its lifetime is over.
+    /// The lifetime has ended.
     Expired,
-    /// It does not answer.
+    /// The host does not answer.
     Unreachable,
-    /// It was revoked (RFC 5846).
+    /// The anchor revoked the binding (RFC 5846).
     Revoked,
-    /// Another one took its place in a full table.
+    /// Another binding took over: the table was full, or the host registered the same prefixes from another interface.
     Displaced,
-    /// The other end refuses it.
+    /// The peer refused the registration.
     Refused,
-    /// Whoever says who hosts are allows it no longer.
+    /// The authority for host identities withdrew its permission.
     Unauthorized,
 }
 
 impl Why {
-    /// In a word.
+    /// Short name for output.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -287,36 +292,37 @@ impl fmt::Display for Report {
 /// Why a message was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Refusal {
-    /// It is no message.
+    /// Cannot be parsed.
     Malformed,
-    /// Its checksum is wrong.
+    /// The checksum is wrong.
     Checksum,
-    /// It is from nobody that may send it.
+    /// The sender is not an allowed peer.
     Stranger,
-    /// It came over an access, where only hosts are, and they do not signal.
+    /// It arrived on an access link. Only hosts are there, and hosts send no mobility signalling.
     FromHost,
-    /// It is of a kind that is not served.
+    /// A message type that this role does not serve.
     NotServed,
-    /// It answers nothing that is open, or something else than was asked.
+    /// It answers no pending request, does not match its request, or was overtaken by a newer message.
     Stale,
-    /// It ends a registration that there is not, or that another has made; or a host's packet, in a tunnel that does not exist.
+    /// It ends a binding that does not exist or belongs to another gateway; or it is a host's packet in an unknown
+    /// tunnel.
     NoBinding,
-    /// Nobody has said whether the host may be served.
+    /// The driver could not find out whether the host may be registered.
     Unanswered,
-    /// Too many wait.
+    /// A table or queue is full.
     Full,
-    /// Too many hosts are new at its access.
+    /// Rate limit: too many new hosts at the access.
     Paced,
-    /// Another host is at a gateway that forwards everything to one.
+    /// A second host at a gateway that forwards everything to one ([`crate::MagConfig::forward_all`]).
     SecondHost,
-    /// It does not say which station it is from.
+    /// A router solicitation whose link-layer address is not an Ethernet address.
     NoStation,
-    /// A registration, refused with this status.
+    /// A registration refused with this status.
     Denied(Status),
 }
 
 impl Refusal {
-    /// Its name in counts; of a registration that of its status.
+    /// Name in counters; for a denied registration, the name of its status.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -337,5 +343,5 @@ impl Refusal {
     }
 }
 
-/// Refused messages by reason.
+/// Counts of refused messages by reason.
 pub type Refused = BTreeMap<Refusal, u64>;

@@ -1,4 +1,4 @@
-//! Where the other end is: its address, and how messages reach it.
+//! Addresses of peers, and the address pairs of messages.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -7,19 +7,19 @@ use segue_ip::Datagram;
 
 use crate::{MOBILITY, Refusal};
 
-/// The protocol number of UDP.
+/// IP protocol number of UDP.
 pub(crate) const UDP: u8 = 17;
-/// The UDP port of messages over IPv4 (RFC 5844).
+/// UDP port of signalling over IPv4 (RFC 5844).
 pub const SIGNALLING_PORT: u16 = 5_436;
-/// The UDP port of hosts' packets over IPv4, where they are in UDP.
+/// UDP port of tunnelled packets over IPv4 with UDP encapsulation.
 pub const DATA_PORT: u16 = 5_437;
 
-/// The address of a gateway or an anchor.
+/// The address of a gateway or an anchor, with its private address if it is behind a NAT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PeerAddress {
-    /// Where its packets come from. Behind a NAT this is the NAT's.
+    /// Source address of its packets; behind a NAT, the NAT's address.
     pub address: IpAddr,
-    /// Behind a NAT: the address that it has itself.
+    /// Behind a NAT: the peer's own (private) address.
     pub behind: Option<Ipv4Addr>,
 }
 
@@ -42,7 +42,8 @@ impl fmt::Display for PeerAddress {
     }
 }
 
-/// The two ends of a message, with their UDP ports over IPv4; over IPv6, where nothing is around a message, these are 0.
+/// The local and remote address of a message. Over IPv4 with UDP ports; over IPv6 there is no UDP header and the ports
+/// are 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ends {
     pub(crate) own: (IpAddr, u16),
@@ -50,13 +51,13 @@ pub(crate) struct Ends {
 }
 
 impl Ends {
-    /// With the usual ports.
+    /// Uses the signalling port over IPv4.
     pub(crate) fn between(own: IpAddr, peer: IpAddr) -> Ends {
         let port = |address: IpAddr| if address.is_ipv4() { SIGNALLING_PORT } else { 0 };
         Ends { own: (own, port(own)), peer: (peer, port(peer)) }
     }
 
-    /// Of a message that came.
+    /// The ends of a received message. `Malformed` if the families or the protocol do not match.
     pub(crate) fn of(came: &Datagram) -> Result<Ends, Refusal> {
         let Datagram { from: peer, to: own, protocol, .. } = *came;
         match (peer.0, own.0, protocol) {
@@ -67,7 +68,7 @@ impl Ends {
         }
     }
 
-    /// This end's address of IPv4, if that is what is between the two.
+    /// The local IPv4 address; `None` over IPv6.
     pub(crate) fn own_v4(&self) -> Option<Ipv4Addr> {
         match self.own.0 {
             IpAddr::V4(own) => Some(own),
