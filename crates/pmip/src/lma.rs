@@ -1,4 +1,4 @@
-//! The local mobility anchor: who is where, and which prefix is whose.
+//! The local mobility anchor: leases prefixes to hosts, and knows the gateway of each of their interfaces.
 
 mod answer;
 mod authorize;
@@ -40,52 +40,52 @@ pub use io::{
 pub use state::{Flow, LinkQuality, Placed, Session, SessionState};
 use state::{Host, Notification, Order, Peer, Revocation, Stage, Unauthorized, Waiting};
 
-/// The machine of an anchor.
+/// The state machine of an anchor.
 pub struct Lma {
     config: LmaConfig,
-    /// By number; peers are gateways.
+    /// Bindings by number. The cache's peers are the gateways.
     sessions: BindingCache<u32, PeerAddress, Session>,
     hosts: BTreeMap<NodeId, Host>,
-    /// Those that have each prefix.
+    /// Numbers of the bindings that hold each prefix.
     holders: BTreeMap<Prefix, BTreeSet<u32>>,
     leases: Leases<(NodeId, LinkLayer)>,
     peers: BTreeMap<PeerAddress, Peer>,
-    /// Numbers of tunnels, to gateways and of bindings.
+    /// Tunnel numbers in use: those of gateways, and those of single bindings.
     tunnels_used: BTreeSet<u32>,
     hearts: Hearts<PeerAddress>,
-    /// When keepalives to gateways are due.
+    /// When the next keepalive to each gateway is due.
     probes: BTreeSet<(Time, PeerAddress)>,
-    /// When to look whether flows should go elsewhere.
+    /// When to check next whether flows should move to another path.
     review_at: Option<Time>,
-    /// Registrations that wait for the end of another binding, by when they no longer do.
+    /// Registrations that wait for another binding to end, by the time when the wait is over.
     waiting: BTreeMap<(Time, u64), Waiting>,
-    /// Registrations about which the driver is asked.
+    /// Registrations that wait for the driver's authorization.
     unauthorized: BTreeMap<(NodeId, LinkLayer), Unauthorized>,
     revocations: BTreeMap<u16, Revocation>,
     notifications: BTreeMap<u16, Notification>,
-    /// Bindings by the interface that they are of.
+    /// Numbers of the bindings of each interface.
     by_link_layer: BTreeMap<LinkLayer, BTreeSet<u32>>,
-    /// Bindings that are about to end, and until when that is believed.
+    /// Bindings whose interface is about to leave, by the time when that prediction expires.
     fading: BTreeSet<(Time, u32)>,
     flows: BTreeMap<FlowKey, Flow>,
     by_age: BTreeSet<(Time, FlowKey)>,
-    /// How many hosts have flows.
+    /// Number of hosts with flows.
     busy: usize,
-    /// How many flows go to a binding.
+    /// Number of flows that go to each binding.
     loads: BTreeMap<u32, usize>,
-    /// Flows that have gone from one gateway to another since that was told.
+    /// Flows that moved from one gateway to another and are not reported yet.
     gone: BTreeMap<(PeerAddress, PeerAddress), usize>,
-    /// Flows whose place somebody is to decide, until when.
+    /// Flows that wait for the external scheduler, with the time when the anchor places them itself.
     undecided: Timers<FlowKey>,
     deciding: bool,
     rng: Rng,
-    /// The number given last, of bindings, tunnels, revocations, what waits, and notifications.
+    /// The last number given to a binding, tunnel, revocation, waiting registration and notification.
     numbers: [u64; 5],
-    /// Since when answers to strangers are counted, and how many there were.
+    /// Start of the current second, and the number of replies to unknown peers in it.
     strangers: (Time, u32),
-    /// Those that were named, and when.
+    /// Unknown gateways that were reported, and when.
     named: BTreeMap<IpAddr, Time>,
-    /// All records of earlier starts have come.
+    /// Whether all stored records of earlier starts have been restored.
     started: bool,
     greeted: Greeted,
     refused: Refused,
@@ -93,7 +93,7 @@ pub struct Lma {
 }
 
 impl Lma {
-    /// An anchor without bindings.
+    /// Creates an anchor without bindings.
     #[must_use]
     pub fn new(config: LmaConfig) -> Lma {
         Lma {
@@ -120,7 +120,7 @@ impl Lma {
             undecided: Timers::new(),
             deciding: false,
             rng: Rng::new(config.seed),
-            // Messages are numbered from anywhere, so that they are not those of an earlier start.
+            // Sequence numbers of messages start at a random value, so that they differ from those of an earlier start.
             numbers: [0, 0, config.seed & 0xffff, 0, config.seed >> 16 & 0xffff],
             strangers: (Time::ZERO, 0),
             named: BTreeMap::new(),
@@ -132,18 +132,18 @@ impl Lma {
         }
     }
 
-    /// What it knows.
+    /// Its configuration.
     #[must_use]
     pub fn config(&self) -> &LmaConfig {
         &self.config
     }
 
-    /// All bindings, by number: the gateway, until when, and what.
+    /// All bindings: number, gateway, end of the lifetime, and state.
     pub fn sessions(&self) -> impl Iterator<Item = (u32, PeerAddress, Time, &Session)> {
         self.sessions.iter().map(|(number, at)| (*number, at.peer, at.until, &at.value))
     }
 
-    /// Those of a host.
+    /// All bindings of a host, as [`Lma::sessions`] returns them.
     pub fn sessions_of(
         &self,
         node: &NodeId,
@@ -153,13 +153,13 @@ impl Lma {
         known.map(|(number, at)| (number, at.peer, at.until, &at.value))
     }
 
-    /// A binding, by its number.
+    /// The binding with this number.
     #[must_use]
     pub fn session(&self, number: u32) -> Option<&Session> {
         self.sessions.get(&number).map(|at| &at.value)
     }
 
-    /// The tunnels to gateways with bindings, and those of bindings that have their own, with their gateways.
+    /// All tunnels with their gateways: one to each gateway that has bindings, and one for each binding with GRE keys.
     pub fn tunnels(&self) -> impl Iterator<Item = (Tunnel, PeerAddress)> {
         let own = self
             .sessions
@@ -169,7 +169,7 @@ impl Lma {
         shared.chain(own)
     }
 
-    /// What it refused.
+    /// Counts of refused messages.
     #[must_use]
     pub fn refused(&self) -> &Refused {
         &self.refused
@@ -206,7 +206,8 @@ impl Lma {
             }
             let (mut asked, lifetime) = (Registration::of(&options), Lifetime(lifetime_4s));
             if profile != Profile::STRICT {
-                // It may know no name but the interface's, and says the network with a host's length.
+                // A non-strict gateway may send only a link-layer identifier, and writes network prefixes with length
+                // 128.
                 let unnamed = asked.node.is_none() && asked.link_layer.is_known();
                 if unnamed {
                     asked.node = Some(NodeId::nai(&alloc::format!("{}", asked.link_layer)));
@@ -251,17 +252,18 @@ impl Lma {
         }
         let answered = self.answered(now, from, beat.sequence, told.probe);
         if answered.is_some() && told.restart_counter.is_none() {
-            // It says nothing of starts.
+            // This gateway sends no restart counters.
             return Ok(());
         }
-        // An answer to a keepalive shows a restart as well as that to a heartbeat, which is far apart: it is asked at once.
+        // A keepalive's answer reveals a restart as well as a heartbeat's, and earlier, since heartbeats are far apart.
+        // It is handled like an unsolicited heartbeat, which brings the next request forward.
         let unasked =
             Heartbeat { flags: HeartbeatFlags::RESPONSE | HeartbeatFlags::UNSOLICITED, ..*beat };
         let beat = if answered.is_some() { &unasked } else { beat };
         let pulse = self.hearts.on_response(now, from, beat, told.restart_counter);
         self.beat(now);
         match pulse.ok_or(Refusal::Stale)? {
-            // It registers its hosts anew, or lets their lifetimes end.
+            // The gateway registers its hosts again; otherwise their lifetimes end.
             Some(Pulse::Restarted) => {
                 self.report(Report::Restarted { peer: from });
                 self.tell_anew(now, from);
@@ -278,14 +280,14 @@ impl Lma {
         while let Some((gateway, ask, silent)) = self.hearts.beat(now) {
             let ends = self.ends_to(gateway);
             self.send(ask.and_then(|sequence| heart::request(sequence, None, ends, false)));
-            // Keepalives, where there are some, have said so long ago.
+            // Keepalives, if enabled, have reported this long before.
             if silent && self.config.keepalive.is_none() {
                 self.report(Report::Silent { peer: gateway });
             }
         }
     }
 
-    /// The length of prefixes that it gives away.
+    /// Length of the prefixes that the anchor leases.
     fn part_length(&self) -> u8 {
         let pool = &self.config.pool;
         pool.part(pool.numbers().start).map_or(0, |part| part.len)
@@ -308,7 +310,7 @@ impl Machine for Lma {
             return;
         }
         self.greet(now);
-        // What is due comes first: a prefix that is free by now can be leased again.
+        // Timers first: a prefix whose hold time has ended can be leased again.
         self.tick(now);
         match input {
             Input::Datagram(came) => {

@@ -1,4 +1,4 @@
-//! Answers to registrations (RFC 5213, 5.3.6).
+//! Answers to registrations (RFC 5213, section 5.3.6).
 
 use alloc::vec::Vec;
 use core::net::Ipv6Addr;
@@ -19,23 +19,23 @@ use crate::message::{
     ANY_PREFIX, Registration, Update, datagram, gre_key, home_network_prefix, timestamp,
 };
 
-/// What an answer says.
+/// Contents of an acknowledgement.
 #[derive(Default)]
 pub(super) struct Answer {
     pub(super) status: Status,
     pub(super) lifetime: Lifetime,
-    /// None: those that were asked for.
+    /// Empty: echo the requested prefixes.
     pub(super) prefixes: Vec<Prefix>,
-    /// Where clocks differ.
+    /// Our time of day, if the clocks disagree.
     pub(super) own_time: Option<UnixTime>,
-    /// In place of the one that the gateway has said, or has asked for.
+    /// Replaces the link-local address that the gateway sent or asked for.
     pub(super) link_local: Option<Ipv6Addr>,
-    /// Further options.
+    /// Additional options.
     pub(super) more: Vec<MobilityOption>,
 }
 
 impl Lma {
-    /// The answer to an update that is accepted, of this binding if it does not end.
+    /// Contents of a positive acknowledgement; `number` is the binding unless it ends.
     pub(super) fn grant(
         &self,
         update: &Update,
@@ -66,7 +66,7 @@ impl Lma {
         answer
     }
 
-    /// Answers an update. What the standard has repeated is repeated as it came.
+    /// Sends an acknowledgement. Options that RFC 5213 requires to be echoed are copied unchanged.
     pub(super) fn acknowledge(&mut self, update: &Update, answer: Answer) {
         let Answer { status, lifetime, prefixes, own_time, link_local, more } = answer;
         let asked = &update.asked;
@@ -77,7 +77,8 @@ impl Lma {
         } else {
             asked.prefixes.clone()
         };
-        // Such a gateway takes what its own anchor would send: prefixes as it wrote them, and no more than it looks at.
+        // A non-strict gateway expects what its own anchor sends: prefixes with length 128, as it wrote them, and only
+        // the options that it reads.
         let is_plain = update.profile != Profile::STRICT;
         let home = |prefix: Prefix| match is_plain {
             true => home_network_prefix(Prefix { len: 128, ..prefix }),

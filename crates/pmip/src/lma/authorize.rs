@@ -1,4 +1,4 @@
-//! Hosts about which somebody else says whether they may be registered (RFC 6572, 3).
+//! Authorization of hosts by an external authority (RFC 6572, section 3), which the driver asks.
 
 use alloc::vec::Vec;
 
@@ -13,18 +13,19 @@ use crate::message::Update;
 use crate::news::Why;
 use crate::{LinkLayer, NodeId, Refusal};
 
-/// Most registrations about which the driver is asked at a time.
+/// Maximum number of pending authorization requests.
 const ASKED_MAX: usize = 1 << 15;
-/// When it is asked again, if it has said nothing.
+/// A retransmitted update asks the driver again if it has not replied for this long.
 const AGAIN: Span = Span::from_secs(60);
 
 impl Lma {
-    /// Whether the driver is to be asked about an update that begins a binding.
+    /// Whether the driver must authorize an update that starts a binding.
     pub(super) fn is_asked(&self, stage: Stage) -> bool {
         self.config.authorize && stage == Stage::Came
     }
 
-    /// Asks the driver about the host of an update, which waits. Of a gateway that repeats itself the last word counts.
+    /// Asks the driver whether the host may be registered; the update waits. A retransmission replaces the waiting
+    /// update.
     pub(super) fn authorize(&mut self, now: Time, update: Update) {
         let Some(node) = update.asked.node.clone() else { return };
         let link_layer = update.asked.link_layer.clone();
@@ -48,7 +49,7 @@ impl Lma {
         self.unauthorized.insert(key, Unauthorized { asked, update });
     }
 
-    /// It is known whether a host may be registered, or whether it still may.
+    /// Handles the driver's verdict: continues a waiting registration, or ends bindings that are no longer authorized.
     pub(super) fn authorized(
         &mut self,
         now: Time,
@@ -66,7 +67,7 @@ impl Lma {
             (Some(Unauthorized { update, .. }), Authorization::Refused) => {
                 self.deny(now, &update, Status::PROXY_REG_NOT_ENABLED, None);
             }
-            // Its gateway tries again.
+            // The gateway retransmits.
             (Some(_), Authorization::Unanswered) => self.refuse(Refusal::Unanswered),
             (None, Authorization::Refused) => {
                 let (node, link_layer) = &key;
@@ -79,7 +80,7 @@ impl Lma {
         }
     }
 
-    /// Tells the driver of a binding.
+    /// Reports a new or renewed binding to the driver, if that authorizes hosts.
     pub(super) fn tell_bound(&mut self, number: u32) {
         let Some(at) = self.sessions.get(&number).filter(|_| self.config.authorize) else { return };
         let session = &at.value;
@@ -92,14 +93,14 @@ impl Lma {
         self.out.push_back(Output::Own(wish));
     }
 
-    /// Tells it that there is none any more.
+    /// Reports the end of a binding to the driver, if that authorizes hosts.
     pub(super) fn tell_unbound(&mut self, node: NodeId, link_layer: LinkLayer, why: Why) {
         if self.config.authorize {
             self.out.push_back(Output::Own(LmaWish::Unbound { node, link_layer, why }));
         }
     }
 
-    /// A registration has failed: its host may have been allowed, and has no binding.
+    /// Reports a failed registration: the host may have been authorized but has no binding.
     pub(super) fn tell_failed(&mut self, update: &Update) {
         let link_layer = &update.asked.link_layer;
         let Some(node) = update.asked.node.as_ref().filter(|_| self.config.authorize) else {

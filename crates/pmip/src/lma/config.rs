@@ -1,4 +1,4 @@
-//! What an anchor needs to know.
+//! Configuration of an anchor.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -12,71 +12,73 @@ use segue_wire::mobility::option::AccessTechnology;
 
 use crate::{FIXED_LINK_LOCAL, NodeId};
 
-/// What an anchor needs to know.
+/// Configuration of an anchor.
 #[derive(Clone, Debug)]
 pub struct LmaConfig {
-    /// Its address (LMAA).
+    /// The anchor's address (LMAA).
     pub address: IpAddr,
-    /// Beside one of IPv6: its address for gateways that are reached over IPv4 (RFC 5844).
+    /// If `address` is IPv6: an additional address for gateways that are reached over IPv4 (RFC 5844).
     pub address_v4: Option<Ipv4Addr>,
-    /// Whether gateways may have what they exchange with it in UDP, though there is no NAT
-    /// (AcceptForcedIPv4UDPEncapsulationRequest).
+    /// Whether gateways may request UDP encapsulation without a NAT (AcceptForcedIPv4UDPEncapsulationRequest).
     pub accept_udp: bool,
-    /// Time between the keepalives of gateways behind a NAT (NATKATIMEOUT).
+    /// Keepalive interval for gateways behind a NAT (NATKATIMEOUT).
     pub nat_keepalive: Span,
-    /// Whether bindings have tunnels of GRE with keys (RFC 5845).
+    /// Whether bindings use GRE tunnels with keys (RFC 5845).
     pub gre: GreUse,
-    /// Most tunnels: one for each gateway, and one for each binding with GRE.
+    /// Maximum number of tunnels: one for each gateway, and one for each binding with GRE.
     pub max_tunnels: usize,
-    /// The address that gateways have on links to hosts, for those that ask what it is.
+    /// Link-local address that gateways have on links to hosts; returned to gateways that ask for it.
     pub link_local: Ipv6Addr,
-    /// The home network prefixes that it gives away.
+    /// The home network prefixes to lease.
     pub pool: Pool,
-    /// How long a prefix rests for its host when the host's last binding has ended.
+    /// How long a prefix stays reserved for its host after the host's last binding has ended.
     pub prefix_hold: Span,
-    /// Which gateways may register hosts; of several that fit, the longest prefix counts.
+    /// Gateways that may register hosts. The entry with the longest matching prefix applies.
     pub gateways: Vec<Allowed>,
-    /// Which hosts it serves.
+    /// Hosts that the anchor serves.
     pub nodes: Nodes,
-    /// Whether its driver is asked about each host before a binding of it begins ([`crate::LmaWish::Authorize`]).
+    /// Whether the driver must authorize each new binding ([`crate::LmaWish::Authorize`]).
     pub authorize: bool,
-    /// The longest lifetime that it grants.
+    /// Maximum lifetime that the anchor grants.
     pub longest: Lifetime,
-    /// By how much the clocks of both ends may differ (TimestampValidityWindow).
+    /// Maximum difference between the clocks of gateway and anchor (TimestampValidityWindow).
     pub window: Span,
     /// How long a binding stays after its host has left (MinDelayBeforeBCEDelete).
     pub delete_delay: Span,
-    /// How long a registration whose handoff state is unknown waits for the end of another (MaxDelayBeforeNewBCEAssign).
+    /// How long a registration with an unknown handoff state waits for the end of another binding
+    /// (MaxDelayBeforeNewBCEAssign).
     pub assign_delay: Span,
-    /// Whether flows go to another interface of their host than the one whose prefix they have (RFC 7864).
+    /// Whether flows may go to another interface of their host than the one that holds their prefix (RFC 7864).
     pub flow_mobility: bool,
-    /// Gateways are told of the prefixes that their hosts have elsewhere (Flow Mobility Initiate, RFC 7864, 3.2.2), and of who is to
-    /// be preferred. If not, they have to forward everything ([`crate::MagConfig::forward_all`]), as in paper 3.
+    /// Whether gateways are notified of the prefixes that their hosts have at other gateways (Flow Mobility Initiate,
+    /// RFC 7864, section 3.2.2), and of which gateway the host should prefer. If false, gateways must forward
+    /// everything ([`crate::MagConfig::forward_all`]), as in paper 3.
     pub flow_mobility_initiate: bool,
     /// How flows are placed.
     pub schedule: Schedule,
-    /// What accesses are worth; of several that fit, the first counts.
+    /// Price and preference of accesses. The first matching entry applies.
     pub accesses: Vec<Rated>,
-    /// How the ways to gateways are measured; `None`: not at all.
+    /// How the paths to gateways are measured; `None` disables the measurement.
     pub keepalive: Option<segue_keepalive::Config>,
-    /// Which class a flow is of, and by how much better a way must be.
+    /// How flows are classified, and how much better a path must be before flows move to it.
     pub steering: segue_steering::Config,
-    /// Have each flow placed by itself, also where there is no choice: who decides is told of all.
+    /// Place every flow individually, even if the host has only one usable interface, so that the external scheduler
+    /// sees all flows.
     pub always_ask: bool,
-    /// Most flows that are placed by themselves.
+    /// Maximum number of individually placed flows.
     pub max_flows: usize,
-    /// Any number: what the schedule by chance begins with.
+    /// Seed of the random number generator.
     pub seed: u64,
-    /// Most bindings.
+    /// Maximum number of bindings.
     pub capacity: usize,
-    /// Another number at each start: peers that see it change register again (RFC 5847).
+    /// Must differ at each start: peers that see it change register again (RFC 5847).
     pub restart_counter: u32,
-    /// The time of day.
+    /// Converts between monotonic time and time of day.
     pub clock: DayClock,
 }
 
 impl LmaConfig {
-    /// Its address of the same family as a peer's; unspecified if it has none.
+    /// The anchor's address in the family of a peer's address; unspecified if it has none.
     pub(super) fn own(&self, peer: IpAddr) -> IpAddr {
         let v4 = self.address_v4.unwrap_or(Ipv4Addr::UNSPECIFIED).into();
         match peer.is_ipv6() == self.address.is_ipv6() {
@@ -86,7 +88,7 @@ impl LmaConfig {
         }
     }
 
-    /// With the defaults of RFC 5213, for prefixes of this pool.
+    /// The defaults of RFC 5213, for prefixes of this pool.
     #[must_use]
     pub fn new(address: impl Into<IpAddr>, pool: Pool, clock: DayClock) -> LmaConfig {
         LmaConfig {
@@ -122,19 +124,19 @@ impl LmaConfig {
     }
 }
 
-/// Whether an anchor has tunnels of GRE.
+/// Whether an anchor uses GRE tunnels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GreUse {
     /// Never.
     Off,
-    /// Where a gateway asks for it.
+    /// If the gateway requests it.
     #[default]
     Allowed,
-    /// Who does not ask for it is refused.
+    /// Gateways that do not request GRE are refused.
     Required,
 }
 
-/// Gateways that may register hosts, and how they speak.
+/// Gateways that may register hosts, and their dialect of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allowed {
     /// Their addresses.
@@ -146,52 +148,53 @@ pub struct Allowed {
 /// Hosts that an anchor serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Nodes {
-    /// Any.
+    /// All hosts.
     All,
-    /// These; with `false` they are known, but not allowed to be moved by proxies.
+    /// Only these. Hosts with `false` are known, but refused proxy registration.
     Listed(BTreeMap<NodeId, bool>),
 }
 
-/// What accesses are worth: those of a kind, at a gateway, or all.
+/// Price and preference of the accesses of one kind, of one gateway, or of all.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rated {
-    /// Their kind; `None`: any.
+    /// Access technology; `None` matches any.
     pub access: Option<AccessTechnology>,
-    /// The addresses of their gateways; `None`: any.
+    /// Addresses of the gateways; `None` matches any.
     pub gateway: Option<Prefix>,
-    /// What they are worth.
+    /// Price and preference.
     pub worth: Worth,
 }
 
-/// What an access is worth.
+/// Price and preference of an access.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Worth {
-    /// Relative price per byte, 0 for free.
+    /// Relative price per byte; 0 is free.
     pub price: f64,
-    /// The more, the sooner it is used.
+    /// Of equally cheap accesses, the one with the higher preference is used.
     pub preference: f64,
 }
 
-/// How flows are placed when nobody else decides.
+/// How flows are placed unless an external scheduler decides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Schedule {
-    /// Each goes to the interface whose prefix it has, and back to it when that returns.
+    /// On the interface that holds their prefix; they return to it when it comes back.
     #[default]
     Static,
-    /// By its addresses, ports and protocol.
+    /// By a hash of addresses, ports and protocol.
     Hash,
-    /// By chance.
+    /// At random.
     Random,
-    /// To the interface with the fewest flows.
+    /// On the interface with the fewest flows.
     LeastLoaded,
-    /// To the interface whose access is cheapest; of equals to the one that is preferred most. Back to it when that returns.
+    /// On the cheapest access; among equally cheap ones, on the most preferred. Flows return to it when it comes back.
     Preferred,
-    /// To the interface that serves flows of its class best, and to another when that is better ([`segue_steering`]).
+    /// On the interface that serves flows of their class best. Flows move when another becomes better
+    /// ([`segue_steering`]).
     Quality,
 }
 
 impl Schedule {
-    /// Its name in files.
+    /// Name in configuration files.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

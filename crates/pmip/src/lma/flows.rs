@@ -1,4 +1,4 @@
-//! Which of a host's interfaces each of its flows goes to: the flow scheduler of paper 3, section III.B.
+//! Assigns flows to the interfaces of their host: the flow scheduler of paper 3, section III.B.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -17,28 +17,28 @@ use super::state::{Flow, Ordered, Placed};
 use crate::news::Cause;
 use crate::{NodeId, Report};
 
-/// How long a decision is waited for; then the anchor's own rule decides.
+/// How long to wait for the external scheduler. After that the anchor's schedule applies.
 pub const DECISION: Span = Span::from_millis(20);
 
 impl Lma {
-    /// All flows that were placed by themselves.
+    /// All individually placed flows.
     pub fn flows(&self) -> impl Iterator<Item = (&FlowKey, &Flow)> {
         self.flows.iter()
     }
 
-    /// Those behind one in their order, or all.
+    /// The individually placed flows after `key` in order; all if `None`.
     pub fn flows_after(&self, key: Option<&FlowKey>) -> impl Iterator<Item = (&FlowKey, &Flow)> {
         let from = key.map_or(Bound::Unbounded, Bound::Excluded);
         self.flows.range((from, Bound::Unbounded))
     }
 
-    /// A flow that was placed by itself.
+    /// An individually placed flow.
     #[must_use]
     pub fn flow(&self, key: &FlowKey) -> Option<&Flow> {
         self.flows.get(key)
     }
 
-    /// The first packet of a flow waits.
+    /// Handles the first packet of a flow, which is held.
     pub(super) fn on_flow(&mut self, now: Time, key: FlowKey, dscp: u8) {
         let Some((prefix, node)) = self.owner(&key) else {
             self.out.push_back(Output::Own(LmaWish::Refuse(key)));
@@ -50,7 +50,7 @@ impl Lma {
             return;
         }
         if self.flows.contains_key(&key) {
-            // Whoever decides has its time; the first packet waits no longer than that.
+            // While the external scheduler decides, the packet stays held until the deadline.
             if self.undecided.get(&key).is_none() {
                 self.lead(&key);
                 self.out.push_back(Output::Own(LmaWish::Release(key)));
@@ -78,7 +78,8 @@ impl Lma {
         self.out.push_back(Output::Own(LmaWish::Release(key)));
     }
 
-    /// Somebody decides where a flow goes: to the binding of its host with this number (BID), or as the own rule says.
+    /// Handles a decision: places a flow on the host's binding with this BID, or by the anchor's schedule if `None`.
+    /// Returns false if the flow is unknown or cannot go there.
     pub(super) fn place(&mut self, now: Time, key: &FlowKey, bid: Option<u16>) -> bool {
         let Some((prefix, node)) = self.owner(key) else { return false };
         let usable = self.usable(&node, prefix);
@@ -108,14 +109,14 @@ impl Lma {
         true
     }
 
-    /// Tells of flows that have gone another way.
+    /// Reports flows that moved to another gateway.
     pub(super) fn tell_gone(&mut self, now: Time, node: &NodeId, cause: Cause) {
         for ((from, to), flows) in core::mem::take(&mut self.gone) {
             self.report(Report::Handover { node: node.clone(), cause, from, to, flows, at: now });
         }
     }
 
-    /// A flow goes to another binding, or for another reason. Whether that changes anything.
+    /// Assigns a flow to a binding, for this reason. Returns whether that changed anything.
     pub(super) fn assign(&mut self, key: &FlowKey, session: u32, why: Placed) -> bool {
         let Some(flow) = self.flows.get_mut(key) else { return false };
         let reason = core::mem::replace(&mut flow.why, why);
@@ -134,14 +135,15 @@ impl Lma {
         true
     }
 
-    /// Whoever decides is told where a flow goes. Of one whose first packet waits it is told when that goes on.
+    /// Reports a flow's way to the external scheduler; skipped while its first packet is held, since the release is
+    /// reported then.
     pub(super) fn tell_went(&mut self, key: &FlowKey, asked: bool) {
         if self.undecided.get(key).is_none() {
             self.out.push_back(Output::Own(LmaWish::Went { key: *key, asked }));
         }
     }
 
-    /// A flow does not go to a binding any more.
+    /// Counts one flow less on a binding.
     fn unload(&mut self, session: u32) {
         if let Some(load) = self.loads.get_mut(&session) {
             *load -= 1;
@@ -151,7 +153,7 @@ impl Lma {
         }
     }
 
-    /// Nobody has decided in time.
+    /// Places flows whose deadline for a decision has passed.
     pub(super) fn decide_alone(&mut self, now: Time) {
         while let Some(key) = self.undecided.pop_due(now) {
             self.lead(&key);
@@ -159,7 +161,7 @@ impl Lma {
         }
     }
 
-    /// A flow goes where it was placed; its first packet may wait still.
+    /// Binds a flow to its tunnel and releases its held first packet.
     fn decided(&mut self, key: &FlowKey) {
         self.lead(key);
         if self.undecided.get(key).is_some() {
@@ -168,7 +170,6 @@ impl Lma {
         }
     }
 
-    /// Flows have ended.
     pub(super) fn flows_ended(&mut self, keys: &[FlowKey]) {
         keys.iter().for_each(|key| self.forget_flow(key));
     }
@@ -203,7 +204,8 @@ impl Lma {
         }
     }
 
-    /// One flow gives way to one of this host: the oldest of all, or the host's own oldest if it has its share of the table.
+    /// Evicts one flow in favour of one of this host: the host's own oldest if the host has its share of the table, or
+    /// the oldest of all.
     fn make_room(&mut self, node: &NodeId) {
         let share = self.config.max_flows / self.busy.max(1);
         let own = self.hosts.get(node).map(|host| &host.flows);
@@ -213,7 +215,7 @@ impl Lma {
         }
     }
 
-    /// Moves a host's flows off bindings that cannot carry them any more, and forgets them if none can.
+    /// Moves a host's flows off bindings that can no longer carry them, and forgets flows that no binding can carry.
     pub(super) fn follow_flows(&mut self, now: Time, node: &NodeId) {
         let Some(host) = self.hosts.get(node).filter(|_| !fault(43)) else { return };
         let keys: Vec<FlowKey> = host.flows.iter().map(|(_, key)| *key).collect();
@@ -256,7 +258,7 @@ impl Lma {
         }
     }
 
-    /// Binds a flow to the tunnel of its binding's gateway.
+    /// Binds a flow to the tunnel of its binding.
     pub(super) fn lead(&mut self, key: &FlowKey) {
         let Some(flow) = self.flows.get(key) else { return };
         let tunnel = self.tunnel_of(flow.session);
@@ -269,14 +271,14 @@ impl Lma {
         self.out.push_back(Output::Forward(Forward::Bind(Bind { traffic, exit })));
     }
 
-    /// Whose flow it is: the prefix that it goes to, and the host.
+    /// The prefix that a flow goes to, and the host that holds it.
     fn owner(&self, key: &FlowKey) -> Option<(Prefix, NodeId)> {
         let prefix = Prefix::new(key.dst, self.part_length()).network();
         let (node, _) = self.leases.whose(prefix)?;
         Some((prefix, node.clone()))
     }
 
-    /// The bindings of a host that can carry what is for a prefix, in order.
+    /// Numbers of a host's bindings that can carry traffic to a prefix, in order.
     pub(super) fn usable(&self, node: &NodeId, prefix: Prefix) -> Vec<u32> {
         let Some(host) = self.hosts.get(node) else { return Vec::new() };
         let can = |number: &u32| {
@@ -286,12 +288,12 @@ impl Lma {
         self.lasting(self.active(host).into_iter().map(|(number, _)| number).filter(can).collect())
     }
 
-    /// The bindings that can carry a flow, in order.
+    /// Numbers of the bindings that can carry a flow, in order.
     pub(super) fn flow_usable(&self, key: &FlowKey) -> Vec<u32> {
         self.owner(key).map_or(Vec::new(), |(prefix, node)| self.usable(&node, prefix))
     }
 
-    /// The cheapest of some bindings; of equals the one that is preferred most, then this one, then the first.
+    /// The cheapest usable binding; among equally cheap ones the most preferred, then `own`, then the first.
     fn preferred(&self, own: u32, usable: &[u32]) -> u32 {
         let mut best = (own, self.worth(own));
         for number in usable.iter().copied() {
@@ -304,7 +306,7 @@ impl Lma {
         best.0
     }
 
-    /// What an operator thinks of a binding's access.
+    /// Configured price and preference of a binding's access.
     pub(super) fn worth(&self, number: u32) -> Worth {
         let Some(at) = self.sessions.get(&number) else { return Worth::default() };
         let is_it = |rated: &&Rated| {
@@ -314,7 +316,7 @@ impl Lma {
         self.config.accesses.iter().find(is_it).map_or(Worth::default(), |rated| rated.worth)
     }
 
-    /// The binding of the interface that was ordered, if it is among these.
+    /// The usable binding of the ordered interface, if there is one.
     fn among(&self, ordered: &Ordered, usable: &[u32]) -> Option<u32> {
         let is_it = |number: &&u32| {
             let named = || self.sessions.get(number).map(|at| &at.value.link_layer);
@@ -328,7 +330,7 @@ impl Lma {
         self.holders.get(&prefix).is_some_and(|all| all.contains(&session))
     }
 
-    /// Chooses one of some bindings for a flow.
+    /// Chooses one of the usable bindings for a flow.
     fn schedule(
         &mut self,
         now: Time,
@@ -351,7 +353,7 @@ impl Lma {
             Schedule::Quality => {
                 let node = self.owner(key).map(|(_, node)| node);
                 let best = node.and_then(|node| self.best(now, &node, key, dscp));
-                // The best of all may not carry this prefix.
+                // The best binding overall may be unable to carry this prefix.
                 best.filter(|best| usable.contains(best)).unwrap_or(first)
             }
             Schedule::LeastLoaded => {
@@ -363,7 +365,7 @@ impl Lma {
 }
 
 impl Schedule {
-    /// Whether flows go back to where they belong, or on to where they would rather go, when an interface comes.
+    /// Whether a flow that is placed for this reason is scheduled again when the host's interfaces change.
     fn returns(self, why: Placed) -> bool {
         match self {
             Schedule::Static => why == Placed::Moved,
@@ -372,13 +374,13 @@ impl Schedule {
         }
     }
 
-    /// Whether any interface may be the one where it places a flow, whatever the flow's prefix.
+    /// Whether the schedule may choose any interface, whichever holds the flow's prefix.
     fn is_anywhere(self) -> bool {
         matches!(self, Schedule::Quality | Schedule::Preferred)
     }
 }
 
-/// FNV-1a, whose result is the same everywhere and in every build.
+/// FNV-1a: the result is the same on all platforms and in all builds.
 struct Fnv(u64);
 
 impl Default for Fnv {
@@ -389,7 +391,7 @@ impl Default for Fnv {
 
 impl Hasher for Fnv {
     fn finish(&self) -> u64 {
-        // The low bits of a short input hardly differ: those above them do.
+        // For short inputs the low bits differ too little, so mix in the high ones.
         self.0 ^ self.0 >> 32
     }
 

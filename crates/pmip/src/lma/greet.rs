@@ -1,5 +1,5 @@
-//! Tells gateways that this is another start (RFC 5847), so that they register their hosts anew. Their hosts have no service
-//! until then.
+//! Announces a restart to gateways (RFC 5847), so that they register their hosts again. Until then these hosts have no
+//! service.
 
 use alloc::collections::BTreeSet;
 use core::net::IpAddr;
@@ -11,27 +11,27 @@ use super::Lma;
 use crate::peer::{DATA_PORT, UDP};
 use crate::{PeerAddress, Refusal, heart};
 
-/// Protocols of hosts' packets in tunnels: IPv4 and IPv6 in IP, and GRE.
+/// IP protocols of tunnelled packets: IPv4 and IPv6 in IP, and GRE.
 const IN_IP: [u8; 3] = [4, 41, 47];
-/// Most gateways that are greeted in a second because of what they send, each once.
+/// Maximum number of gateways per second that a stray packet causes to be greeted, each at most once.
 const GREETED_MAX: usize = 1_024;
 
-/// Gateways that were greeted because of what they sent, and since when these are counted.
+/// Gateways greeted in the current second because of stray packets.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Greeted {
     since: Time,
     gateways: BTreeSet<IpAddr>,
 }
 
-/// Whether it is a host's packet in a tunnel. The packet path takes those of tunnels that exist.
+/// Whether this is a tunnelled packet of a host. Those of known tunnels take the packet path and never get here.
 pub(super) fn is_of_tunnel(came: &Datagram) -> bool {
     let is_ip = || came.bytes.first().is_some_and(|first| matches!(first >> 4, 4 | 6));
     IN_IP.contains(&came.protocol) || came.protocol == UDP && came.to.1 == DATA_PORT && is_ip()
 }
 
 impl Lma {
-    /// All records have come: greets the gateways of bindings from before, and those that the configuration names by their
-    /// own addresses.
+    /// Called once all stored records are restored: greets the gateways of restored bindings, and the gateways that the
+    /// configuration lists by address.
     pub(super) fn greet(&mut self, now: Time) {
         if core::mem::replace(&mut self.started, true) {
             return;
@@ -44,14 +44,15 @@ impl Lma {
         gateways.into_iter().for_each(|gateway| self.show_itself(gateway));
     }
 
-    /// Says how often it has started, to a gateway that has not asked.
+    /// Sends a gateway our restart counter in an unsolicited heartbeat.
     pub(super) fn show_itself(&mut self, gateway: PeerAddress) {
         let (ends, counter) = (self.ends_to(gateway), self.config.restart_counter);
         self.send(heart::response(None, counter, None, ends, false));
     }
 
-    /// A host's packet has come in a tunnel that does not exist. A gateway without a binding may have registered its hosts at
-    /// an earlier start, of which nothing is known here. The greeting is shorter than the packet, whose source may be forged.
+    /// Handles a tunnelled packet from an unknown tunnel. A gateway without a binding may have registered its hosts at
+    /// an earlier start whose state is lost, so it is greeted. The source may be forged, but the greeting is shorter
+    /// than the packet.
     pub(super) fn stray(&mut self, now: Time, came: &Datagram) -> Result<(), Refusal> {
         let gateway = PeerAddress::from(came.from.0);
         if self.allowed(gateway.address).is_none() {

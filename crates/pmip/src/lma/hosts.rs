@@ -1,5 +1,4 @@
-//! Hosts, and the forwarding that they need: derived anew from their bindings at each change, so that what the node has is
-//! always what the bindings say.
+//! Forwarding state of hosts. Each change derives it again from the bindings, so that it always matches them.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -13,14 +12,15 @@ use super::state::{Host, SessionState};
 use crate::{LinkLayer, NodeId, PeerAddress};
 
 impl Lma {
-    /// The sessions of a host that are there, by number: the gateway.
+    /// The active bindings of a host: number and gateway.
     pub(super) fn active(&self, host: &Host) -> Vec<(u32, PeerAddress)> {
         let known = host.sessions.iter().filter_map(|n| Some((*n, self.sessions.get(n)?)));
         let active = known.filter(|(_, at)| at.value.state == SessionState::Active);
         active.map(|(number, at)| (number, at.peer)).collect()
     }
 
-    /// Where what is for a prefix goes: to the only interface that can have it, or where each flow is placed.
+    /// Exit for traffic to a prefix: the tunnel of the only usable interface, or `Ask` if flows are placed
+    /// individually.
     fn exit(&self, node: &NodeId, prefix: Prefix) -> Exit {
         let usable = self.usable(node, prefix);
         let tunnel = |number: &u32| self.tunnel_of(*number);
@@ -32,13 +32,14 @@ impl Lma {
         }
     }
 
-    /// What a host needs. The first lines are to be there before the later ones.
+    /// Forwarding state that a host needs. Earlier entries must be installed before later ones.
     fn wanted(&self, node: &NodeId, host: &Host) -> Vec<Forward> {
         let active = self.active(host);
         if host.sessions.is_empty() {
             return Vec::new();
         }
-        // Any gateway that serves the host may bring any of its prefixes: flows go up where the host chooses.
+        // Any gateway of the host may send from any of its prefixes: the host chooses the interface of its uplink
+        // traffic.
         let tunnels = active.iter().filter_map(|(number, _)| self.tunnel_of(*number));
         let ports: BTreeSet<Port> = tunnels.map(Port::Tunnel).collect();
         let prefixes = || host.prefixes.keys().copied();
@@ -52,10 +53,10 @@ impl Lma {
         sources.chain(binds).collect()
     }
 
-    /// Gives the node what a host needs now, and takes back what it needs no longer; forgets a host without bindings, whose
-    /// prefixes rest.
+    /// Installs the forwarding state that a host needs and withdraws the rest. Forgets a host without bindings; its
+    /// prefixes stay reserved.
     pub(super) fn follow(&mut self, now: Time, node: &NodeId) {
-        // Flows first: what is bound by itself goes on where it can while the rest is led anew.
+        // Flows first: individually placed flows move to a usable binding before the prefixes are rerouted.
         self.follow_flows(now, node);
         let Some(host) = self.hosts.get(node) else { return };
         let wanted = self.wanted(node, host);
@@ -88,7 +89,7 @@ impl Lma {
     }
 }
 
-/// Whether a part takes the place of another, or is the same.
+/// Whether installing `new` replaces `old`, so that `old` needs no withdrawal.
 fn replaces(new: &Forward, old: &Forward) -> bool {
     match (new, old) {
         (Forward::Bind(new), Forward::Bind(old)) => new.traffic == old.traffic,

@@ -1,4 +1,4 @@
-//! What goes into an anchor's machine, and comes out of it.
+//! Inputs and outputs of an anchor's machine.
 
 use alloc::vec::Vec;
 use core::net::Ipv6Addr;
@@ -11,58 +11,58 @@ use super::state::LinkQuality;
 use crate::news::Why;
 use crate::{LinkLayer, NodeId, PeerAddress, Report};
 
-/// What an anchor's operator orders, and what its driver tells.
+/// Inputs from the operator and the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LmaInput {
-    /// It is this time of day: told now and then, and when somebody has set the clock.
+    /// The time of day. The driver sends it periodically, and after the clock was set.
     TimeOfDay(UnixTime),
-    /// End a host's bindings (RFC 5846).
+    /// Revoke all bindings of a host (RFC 5846).
     Revoke(NodeId),
-    /// The first packet of a flow waits for a place to go to.
+    /// The first packet of a flow is held until the flow is placed.
     Flow {
         /// The flow.
         key: FlowKey,
-        /// Its differentiated services code point.
+        /// Its DSCP.
         dscp: u8,
     },
-    /// Nothing has come of these flows for a while.
+    /// These flows have been idle and are forgotten.
     FlowsEnded(Vec<FlowKey>),
-    /// A flow goes to the binding of its host with this number (BID); `None`: where the own rule says.
+    /// Place a flow on the binding of its host with this BID; `None`: let the anchor's schedule decide.
     Place {
         /// The flow.
         key: FlowKey,
-        /// The binding.
+        /// The binding identifier.
         bid: Option<u16>,
     },
-    /// Whether somebody decides where flows go; if not, the own rule does.
+    /// Whether an external scheduler decides where flows go. Without one, the anchor's schedule decides.
     Deciding(bool),
-    /// A host's interface is about to leave the gateway where it is: what is for it goes another way, if there is one, until it
-    /// has left or does not.
+    /// A host's interface is about to leave its gateway. Its traffic moves to another interface, if there is one, until
+    /// it has left or is reported to stay.
     GoingDown {
         /// The interface.
         link_layer: LinkLayer,
-        /// Within this time.
+        /// Predicted time until it leaves.
         within: Span,
     },
-    /// It does not leave after all.
+    /// The interface stays after all.
     Stays {
         /// The interface.
         link_layer: LinkLayer,
     },
-    /// The link to a host's interface is so good, in what is known of it.
+    /// Quality of the link to a host's interface.
     Link {
         /// The interface.
         link_layer: LinkLayer,
-        /// What is known.
+        /// The known figures; others keep their last value.
         quality: LinkQuality,
     },
-    /// Whether a host's interface may be registered, or still be ([`LmaWish::Authorize`]).
+    /// The answer to [`LmaWish::Authorize`]. Also sent unasked, to withdraw an authorization.
     Authorized {
         /// The host.
         node: NodeId,
         /// Its interface.
         link_layer: LinkLayer,
-        /// Whether it may.
+        /// The verdict.
         verdict: Authorization,
     },
 }
@@ -70,117 +70,118 @@ pub enum LmaInput {
 /// Whether a host's interface may be registered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Authorization {
-    /// It may, with these prefixes; none: any.
+    /// Yes, with these prefixes; empty: any.
     Allowed(Vec<Prefix>),
-    /// It may not.
+    /// No.
     Refused,
-    /// Nobody has said so.
+    /// The authority did not answer.
     Unanswered,
 }
 
-/// What an anchor stores. A later record of the same key takes its place; `None` takes it away.
+/// A record for persistent storage. It replaces an earlier record of the same key; `None` deletes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LmaRecord {
     /// A binding, by its number.
     Session(u32, Option<StoredSession>),
-    /// Whose a prefix is.
+    /// The lease of a prefix.
     Lease(Prefix, Option<StoredLease>),
 }
 
-/// A binding as it is stored.
+/// A binding, as stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredSession {
     /// The host.
     pub node: NodeId,
     /// Its interface.
     pub link_layer: LinkLayer,
-    /// Of the access.
+    /// Technology of the access.
     pub access: AccessTechnology,
-    /// What it was given.
+    /// The leased prefixes.
     pub prefixes: Vec<Prefix>,
-    /// Its number among those of the host.
+    /// Its binding identifier (BID) among the host's bindings.
     pub bid: u16,
-    /// Whether its host has left.
+    /// Whether the host has left.
     pub leaving: bool,
     /// The gateway.
     pub gateway: PeerAddress,
-    /// The UDP port of its messages, over IPv4.
+    /// Over IPv4: UDP port of the gateway's signalling.
     pub port: u16,
-    /// What is exchanged with it is in UDP.
+    /// Whether hosts' packets to and from the gateway are in UDP.
     pub in_udp: bool,
-    /// With GRE: the key of what the gateway gets.
+    /// With GRE: key of the packets to the gateway.
     pub gre: Option<u32>,
-    /// The address that gateways have on the host's link, if one has said so.
+    /// Link-local address of gateways on the host's link, if a gateway has sent one.
     pub link_local: Option<Ipv6Addr>,
-    /// When it ends.
+    /// End of the lifetime.
     pub until: UnixTime,
-    /// The last timestamp that was accepted.
+    /// Last accepted timestamp.
     pub timestamp: Option<UnixTime>,
-    /// The last sequence number that was accepted.
+    /// Last accepted sequence number.
     pub sequence: Option<u16>,
 }
 
-/// Whose a prefix is.
+/// The lease of a prefix, as stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredLease {
     /// The host.
     pub node: NodeId,
     /// Its interface.
     pub link_layer: LinkLayer,
-    /// The host has no binding, and the prefix rests for it until then.
+    /// Set if the host has no binding: the prefix stays reserved for it until then.
     pub rests: Option<UnixTime>,
 }
 
-/// What an anchor asks of its driver, beside what every role does.
+/// Requests of an anchor to its driver, in addition to those of every role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LmaWish {
-    /// The first packet of this flow may go where the flow is bound to.
+    /// Forward the held first packet of this flow.
     Release(FlowKey),
-    /// It goes nowhere.
+    /// Drop the held first packet of this flow.
     Refuse(FlowKey),
-    /// Ask who decides where this flow goes, and say it ([`LmaInput::Place`]).
+    /// Ask the external scheduler where this flow goes; it answers with [`LmaInput::Place`].
     Decide(FlowKey),
-    /// A flow goes another way than before, or for another reason, or could go more ways: whoever decides is told.
+    /// Report to the external scheduler: the flow took another way, has another reason, or gained a possible way.
     Went {
         /// The flow.
         key: FlowKey,
-        /// Nobody's order says where it goes: who decides is asked again. It does not wait for that.
+        /// The flow is not on an ordered interface, so the external scheduler may decide again. Its packets are not
+        /// held.
         asked: bool,
     },
-    /// A flow is forgotten: whoever decides is told.
+    /// Report to the external scheduler: the flow was forgotten.
     Ended(FlowKey),
-    /// What has become of a host's interface: whoever decides is told.
+    /// Report to the external scheduler: the state of a host's interface changed.
     Interface {
         /// The host.
         node: NodeId,
         /// Its interface.
         link_layer: LinkLayer,
-        /// What.
+        /// Its new state.
         now: Presence,
     },
-    /// Find out whether this may be registered, and say it ([`LmaInput::Authorized`]). Its gateway waits.
+    /// Find out whether the interface may be registered; answer with [`LmaInput::Authorized`]. The gateway waits.
     Authorize {
         /// The host.
         node: NodeId,
         /// Its interface.
         link_layer: LinkLayer,
-        /// Of the access.
+        /// Technology of the access.
         access: AccessTechnology,
-        /// Prefixes that it asks for; none: any.
+        /// Requested prefixes; empty: any.
         prefixes: Vec<Prefix>,
     },
-    /// A host's interface is registered. Only a driver that is asked is told this, and what follows.
+    /// A host's interface was registered. `Bound` and `Unbound` are sent only with [`crate::LmaConfig::authorize`].
     Bound {
         /// The host.
         node: NodeId,
         /// Its interface.
         link_layer: LinkLayer,
-        /// Of the access.
+        /// Technology of the access.
         access: AccessTechnology,
         /// Its prefixes.
         prefixes: Vec<Prefix>,
     },
-    /// It is not, or not any more.
+    /// The registration has ended or was refused.
     Unbound {
         /// The host.
         node: NodeId,
@@ -191,18 +192,18 @@ pub enum LmaWish {
     },
 }
 
-/// What has become of a host's interface.
+/// State of a host's interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
-    /// It is at a gateway, and was not, or was at another.
+    /// It has attached to a gateway, or moved to another.
     There,
     /// It is about to leave, within this time.
     GoingDown(Span),
-    /// It does not leave after all.
+    /// It stays after all.
     Stays,
     /// It has left.
     Left,
 }
 
-/// What an anchor asks of its driver.
+/// Outputs of an anchor's machine.
 pub type LmaOutput = Output<LmaWish, Report, LmaRecord>;

@@ -1,4 +1,4 @@
-//! Which binding an update is about (RFC 5213, 5.4.1; RFC 7864, 3.2).
+//! Finds the binding that an update is about (RFC 5213, section 5.4.1; RFC 7864, section 3.2).
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -13,23 +13,23 @@ use super::state::{Session, SessionState};
 use crate::message::Update;
 use crate::{NodeId, PeerAddress};
 
-/// What a look-up finds.
+/// Result of a lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// It is about this binding.
+    /// The update is about this binding.
     Session(u32),
-    /// It is a further interface of the host, or a new host.
+    /// A new host, or an additional interface of a known one.
     New,
-    /// It is a further interface that has the same prefixes.
+    /// An additional interface that shares the prefixes of another.
     Shares,
-    /// It may be about this binding, once that has ended.
+    /// Perhaps a handoff of this binding: known once that has ended, or has not ended in time.
     Perhaps(u32),
-    /// It asks for what it may not have.
+    /// The update requests prefixes that it may not have.
     Denied(Status),
 }
 
 impl Lma {
-    /// Looks the binding of an update up.
+    /// Finds the binding that an update is about.
     pub(super) fn look_up(&self, node: &NodeId, update: &Update) -> Found {
         if update.names_prefixes() {
             return self.by_prefixes(node, update);
@@ -112,7 +112,8 @@ impl Lma {
         }
     }
 
-    /// The binding whose order an update is in: that of the same interface, or the host's only one.
+    /// The binding whose sequence an update continues: that of the same interface; or the only one of the host, if the
+    /// update has no link-layer identifier.
     pub(super) fn ordered_by(&self, node: &NodeId, update: &Update) -> Option<&Session> {
         let own = self.bindings_of(node);
         let same = |(_, at): &&(u32, &Binding<PeerAddress, Session>)| {

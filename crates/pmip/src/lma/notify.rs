@@ -1,8 +1,9 @@
-//! What gateways are told of a host's other interfaces: flow mobility (RFC 7864, 3.2.2), by update notifications (RFC 7077).
+//! Notifies gateways of a host's prefixes at other gateways: flow mobility (RFC 7864, section 3.2.2) by update
+//! notifications (RFC 7077).
 //!
-//! A gateway carries a flow to a prefix that it has not given only if it knows that the prefix is its host's. So each gateway of a
-//! host is told at once of all prefixes that the host has elsewhere, long before a flow moves: when an access goes, the anchor
-//! has only to lead its traffic to another one.
+//! A gateway carries a flow to a prefix that it did not assign only if it knows that the prefix belongs to its host. So
+//! each gateway of a host is notified at once of all the host's other prefixes, long before a flow moves. When an
+//! access fails, the anchor only has to reroute the traffic.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -21,11 +22,11 @@ use super::state::{Elsewhere, NOTIFICATION, Notification};
 use crate::message::off_link_prefix;
 use crate::{NodeId, PREFERENCE, PeerAddress, Refusal, VENDOR};
 
-/// Most that are not acknowledged at a time.
+/// Maximum number of unacknowledged notifications.
 const OPEN_MAX: usize = 1 << 15;
 
 impl Lma {
-    /// Tells the gateways of a host what they do not know yet.
+    /// Notifies the gateways of a host of what has changed for them.
     pub(super) fn notify(&mut self, now: Time, node: &NodeId) {
         if !self.config.flow_mobility {
             return;
@@ -36,8 +37,8 @@ impl Lma {
             let holders = self.holders.get(prefix);
             holders.is_some_and(|all| active.iter().any(|(number, _)| all.contains(number)))
         };
-        // A host goes on sending into an access that has gone, or is about to, or whose gateway is not reached: the others are to
-        // be preferred.
+        // A host keeps sending into an access that has failed or is about to fail, or whose gateway is unreachable: ask
+        // it to prefer the other gateways.
         let leaves = |number: &u32| self.is_doubtful(*number);
         let any_leaves = active.iter().any(|(number, _)| leaves(number));
         let gone = !host.prefixes.keys().all(held);
@@ -47,7 +48,8 @@ impl Lma {
             .filter(|number| gone || any_leaves && !leaves(number))
             .collect();
         let all: BTreeSet<Prefix> = host.prefixes.keys().copied().collect();
-        // A notification names the host, not its interface: it says all that one of those at a gateway lacks.
+        // A notification names the host, not the interface, so it lists the prefixes that any of the host's interfaces
+        // at that gateway lacks.
         let mut lacks: BTreeMap<PeerAddress, BTreeSet<Prefix>> = BTreeMap::new();
         for (number, gateway) in &active {
             let own = self.sessions.get(number).map(|at| &at.value.prefixes);
@@ -66,7 +68,7 @@ impl Lma {
             if nothing_ever || session.asked.as_ref() == Some(&says) {
                 continue;
             }
-            // Until it is acknowledged, only what is in both is sure.
+            // Until the acknowledgement, only prefixes that are in both lists are certain to be carried.
             if let Some(told) = &mut session.told {
                 told.prefixes.retain(|prefix| says.prefixes.contains(prefix));
             }
@@ -82,7 +84,7 @@ impl Lma {
         }
     }
 
-    /// A gateway may have forgotten what it was told.
+    /// Notifies a gateway again: after its restart it may have forgotten everything.
     pub(super) fn tell_anew(&mut self, now: Time, gateway: PeerAddress) {
         let there: Vec<u32> = self.sessions.of(&gateway).map(|(number, _)| *number).collect();
         let mut nodes = BTreeSet::new();
@@ -140,7 +142,7 @@ impl Lma {
         self.say(Body::UpdateNotification(body), open.options.clone(), open.to);
     }
 
-    /// A gateway knows, or cannot.
+    /// Handles the acknowledgement of a notification.
     pub(super) fn noticed(
         &mut self,
         now: Time,
@@ -150,7 +152,7 @@ impl Lma {
         let open = self.notifications.get(&answer.sequence).filter(|open| open.to == from);
         let open = open.ok_or(Refusal::Stale)?;
         if answer.status != NotificationStatus::SUCCESS {
-            // It may have come before the answer to the registration: it is repeated.
+            // The notification may have overtaken the answer to the registration: it will be retransmitted.
             return Ok(());
         }
         let (session, says) = (open.session, open.says.clone());
@@ -159,14 +161,15 @@ impl Lma {
         value.told = Some(says);
         let node = value.node.clone();
         self.follow(now, &node);
-        // Flows that could not be there until now are looked at again.
+        // Reconsider flows that this gateway could not carry before.
         if let Some(host) = self.hosts.get_mut(&node) {
             host.settled = Default::default();
         }
         Ok(())
     }
 
-    /// Says again what is not acknowledged; a gateway that never answers is told once more when it registers the host again.
+    /// Retransmits unacknowledged notifications. A gateway that never answers is notified again when it renews the
+    /// registration.
     pub(super) fn notify_again(&mut self, now: Time) {
         let due = self.notifications.values().filter(|open| open.again.deadline() <= now);
         let due: Vec<u16> = due.map(|open| open.sequence).collect();

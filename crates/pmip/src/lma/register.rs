@@ -1,4 +1,4 @@
-//! Registrations: what is checked in which order (RFC 5213, 5.3), and what becomes of bindings.
+//! Registrations: the order of the checks (RFC 5213, section 5.3), and the life of bindings.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -24,36 +24,37 @@ use crate::message::{Registration, Update};
 use crate::news::{Cause, Off, Why};
 use crate::{NodeId, PeerAddress, Refusal, Report};
 
-/// Most registrations that wait for the end of another binding.
+/// Maximum number of registrations that wait for the end of another binding.
 const WAITING_MAX: usize = 4_096;
 
-/// Most interfaces of a host, and most prefixes: what it has elsewhere fits into one message.
+/// Maximum numbers of interfaces and prefixes of a host. Within them, a host's prefixes at other gateways fit into one
+/// message.
 const INTERFACES_MAX: usize = 16;
 const PREFIXES_MAX: usize = 48;
-/// Most gateways that are named though they are not allowed, and how long each is not named again.
+/// Maximum number of unknown gateways that are reported, and the time until one is reported again.
 const NAMED_MAX: usize = 16;
 const NAMED_AGAIN: Span = Span::from_secs(3_600);
-/// So many moves between the same two gateways within this time are to and fro: nobody walks so.
+/// This many moves between the same two gateways within this time are reported. A mobile host does not move so often.
 const TWICE: u32 = 6;
 const TO_AND_FRO: Span = Span::from_secs(30);
-/// Most answers to strangers in a second.
+/// Maximum number of replies per second to unknown peers.
 const STRANGERS_MAX: u32 = 10;
 
-/// What becomes of an update.
+/// Result of an update.
 enum Outcome {
-    /// Accepted: these prefixes for so long, and this binding if it does not end.
+    /// Accepted: the prefixes, the lifetime, and the binding unless it ends.
     Granted(Vec<Prefix>, Lifetime, Option<u32>),
-    /// It is answered when it is known whether its host may be registered.
+    /// The answer waits for the driver's authorization.
     Unauthorized,
-    /// It is answered when this binding has ended, or has not for a while.
+    /// The answer waits until this binding has ended, or until the wait is over.
     Later(u32),
 }
 
-/// Why an update is not accepted.
+/// Why an update is refused.
 pub(super) enum Denial {
-    /// The other end learns this; with an own time of day where clocks differ.
+    /// Reported to the peer, with our time of day if the clocks disagree.
     Status(Status, Option<UnixTime>),
-    /// It does not.
+    /// Ignored without an answer.
     Silent(Refusal),
 }
 
@@ -64,11 +65,11 @@ impl From<Status> for Denial {
 }
 
 impl Lma {
-    /// Takes an update and answers it.
+    /// Processes an update and answers it.
     pub(super) fn update(&mut self, now: Time, update: Update, stage: Stage) {
         match self.register(now, &update, stage) {
             Ok(Outcome::Granted(prefixes, lifetime, number)) => {
-                // What the same interface wanted before counts no more.
+                // Supersedes pending registrations of the same interface.
                 self.waiting.retain(|_, waits| !waits.update.is_of_same(&update));
                 let answer = self.grant(&update, prefixes, lifetime, number);
                 self.acknowledge(&update, answer);
@@ -76,7 +77,7 @@ impl Lma {
             }
             Ok(Outcome::Unauthorized) => self.authorize(now, update),
             Ok(Outcome::Later(session)) => {
-                // A gateway that repeats itself is answered once, and its last word counts.
+                // A retransmission replaces the waiting update; only the last one is answered.
                 let same = |waits: &&mut Waiting| waits.update.is_repeated_by(&update);
                 if let Some(waits) = self.waiting.values_mut().find(same) {
                     waits.update = update;
@@ -94,7 +95,7 @@ impl Lma {
         }
     }
 
-    /// Refuses an update.
+    /// Refuses an update with a status.
     pub(super) fn deny(
         &mut self,
         now: Time,
@@ -104,7 +105,7 @@ impl Lma {
     ) {
         self.tell_failed(update);
         self.refuse(Refusal::Denied(status));
-        // Strangers write no log, and have no more packets sent to those in whose name they write.
+        // Unknown peers are not logged, and replies to them are rate-limited because their source may be forged.
         let answer = Answer { status, own_time, ..Answer::default() };
         if self.allowed(update.ends.peer.0).is_none() {
             if self.may_answer_stranger(now) {
@@ -119,7 +120,7 @@ impl Lma {
         self.acknowledge(update, answer);
     }
 
-    /// Names a gateway that is not allowed. A forger of addresses writes no more than a few lines.
+    /// Reports a gateway that is not allowed. The number of reports is bounded, because the source may be forged.
     fn name_stranger(&mut self, now: Time, update: &Update) {
         let Some(node) = update.asked.node.clone() else { return };
         let gateway = update.ends.peer.0;
@@ -130,7 +131,8 @@ impl Lma {
         }
     }
 
-    /// An interface is at another gateway. One that goes to and fro is that of two machines, perhaps.
+    /// Counts the moves of an interface between two gateways. Too many back and forth suggest two machines with the
+    /// same link-layer address, which is reported.
     fn roams(&mut self, now: Time, number: u32, from: PeerAddress, to: PeerAddress) {
         let Some(session) = self.sessions.value_mut(&number) else { return };
         let roams = &mut session.roams;
@@ -172,7 +174,7 @@ impl Lma {
                 Some(true) => {}
             }
         }
-        // What has waited was in order when it came.
+        // A deferred update was checked on arrival.
         if stage == Stage::Came {
             self.check_order(&node, update)?;
         }
@@ -194,7 +196,7 @@ impl Lma {
             Found::New | Found::Shares | Found::Perhaps(_) => None,
             Found::Denied(status) => return Err(status.into()),
         };
-        // A gateway renews what it has: if another has it by now, it has not noticed that.
+        // A re-registration from a gateway that the host has left: the gateway has not noticed the handover.
         let elsewhere = |at: &Binding<PeerAddress, Session>| {
             at.peer != coa && at.value.state == SessionState::Active
         };
@@ -220,8 +222,8 @@ impl Lma {
         Ok(Outcome::Granted(prefixes, lifetime, Some(number)))
     }
 
-    /// Whether an update is newer than those before. Its timestamp is compared with the time at which it arrived: waiting here is
-    /// no difference of clocks.
+    /// Checks that an update is newer than the previous ones. Its timestamp is compared with its arrival time, so that
+    /// time spent waiting here is not taken for a clock difference.
     fn check_order(&self, node: &NodeId, update: &Update) -> Result<(), Denial> {
         let before = self.ordered_by(node, update).map(|session| session.order);
         let order = before.unwrap_or_default();
@@ -240,7 +242,7 @@ impl Lma {
         }
     }
 
-    /// The prefixes of a binding that shares them.
+    /// Prefixes of a binding that shares them: the requested ones, or those of the host's first binding.
     fn shared(&self, node: &NodeId, update: &Update) -> Vec<Prefix> {
         if update.names_prefixes() {
             return update.asked.prefixes.clone();
@@ -251,7 +253,7 @@ impl Lma {
         first.map_or(Vec::new(), |at| at.value.prefixes.clone())
     }
 
-    /// Leases what a new binding asks for: each prefix that it names, or one.
+    /// Leases the prefixes of a new binding: each requested one, or any one.
     fn allocate(
         &mut self,
         now: Time,
@@ -278,7 +280,7 @@ impl Lma {
             leased.push(*prefix);
         }
         if named.is_empty() {
-            // One that the interface had before, unless it moved on to another interface.
+            // Prefer a prefix that the interface had before, unless another binding holds it.
             let free = |prefix: &Prefix| !self.holders.contains_key(prefix);
             let own = self.leases.of(&key).find(free).filter(|_| !fault(39));
             let prefix = own.or_else(|| self.leases.another(now, &key, None));
@@ -287,7 +289,7 @@ impl Lma {
         Ok(leased)
     }
 
-    /// Ends the leases of prefixes that a host was to have.
+    /// Releases prefixes that were leased for a failed registration, except those that the host already has.
     fn give_back(&mut self, now: Time, node: &NodeId, prefixes: &[Prefix]) {
         let kept = |prefix: &&Prefix| {
             self.hosts.get(node).is_some_and(|host| host.prefixes.contains_key(prefix))
@@ -345,7 +347,7 @@ impl Lma {
         let is_forgotten = is_renewal && !self.peers.contains_key(&peer);
         self.reach(now, peer, Way::of(update));
         if is_forgotten {
-            // An earlier start has served it: it has more hosts, perhaps.
+            // The gateway registered this host at an earlier start and may have more hosts: announce the restart.
             self.show_itself(peer);
         }
         self.encapsulate(number, update.wants_gre());
@@ -362,7 +364,8 @@ impl Lma {
         for prefix in leased {
             self.store_lease(prefix, &node, link_layer.clone(), None);
         }
-        // Only now, since it may have been the host's own last one, whose prefixes would rest.
+        // Not earlier: the displaced binding may be the host's only other one, and its end would have released the
+        // host's prefixes.
         if let Some((other, binding)) = displaced {
             self.ended(now, other, binding, Why::Displaced);
         }
@@ -377,7 +380,7 @@ impl Lma {
         Ok(number)
     }
 
-    /// A binding goes on, here or at another gateway.
+    /// Renews a binding or moves it to another gateway.
     fn renew(
         &mut self,
         now: Time,
@@ -403,7 +406,7 @@ impl Lma {
             (value.since, value.steady) = (now, now);
             value.link = LinkQuality::default();
         }
-        // A gateway to which the host is new knows nothing of its other interfaces, also if it has had the host before.
+        // A gateway that is new to the host does not know its other interfaces, even if it served the host before.
         if moved || update.asked.handoff != Some(Handoff::REREGISTRATION) {
             (value.told, value.asked) = (None, None);
         }
@@ -417,7 +420,7 @@ impl Lma {
         let same = !moved && was_there && same_access && value.link_layer == link_layer;
         (value.link_layer, value.access) = (link_layer.clone(), access);
         value.state = SessionState::Active;
-        // There is room: it was there a moment ago.
+        // There is room: the entry was removed above.
         let _ = self.sessions.enter(number, Binding { peer, until: lifetime.end(now), value });
         self.reach(now, peer, Way::of(update));
         self.encapsulate(number, update.wants_gre());
@@ -432,12 +435,12 @@ impl Lma {
         self.take_back(was.filter(|_| !is_keyed));
         if moved {
             self.roams(now, number, before, peer);
-            // One move, also of flows that were elsewhere while the interface was nowhere.
+            // Report a single move, which includes flows that were elsewhere while the interface was detached.
             let flows = self.loads.get(&number).copied().unwrap_or(0);
             self.gone = BTreeMap::from([((before, peer), flows)]);
         }
         self.tell_gone(now, &node, if moved { Cause::Moved } else { Cause::Back });
-        // The gateway has the host, whatever it was to be told of an earlier stay.
+        // This gateway serves the host: drop revocations to it that belong to an earlier stay.
         self.revocations.retain(|_, open| {
             let of_it =
                 || Registration::of(&open.options).prefixes.iter().any(|p| prefixes.contains(p));
@@ -454,7 +457,7 @@ impl Lma {
         number
     }
 
-    /// Nothing older than this update counts from here on.
+    /// Records the update's timestamp and sequence number, so that older updates are refused.
     fn accept(&mut self, number: u32, update: &Update) {
         if let Some(session) = self.sessions.value_mut(&number) {
             if let Some(sent) = update.asked.timestamp {
@@ -470,17 +473,17 @@ impl Lma {
         self.store(number);
     }
 
-    /// Stores a binding, or that there is none.
+    /// Stores a binding, or deletes its record.
     pub(super) fn store(&mut self, number: u32) {
         let stored = self.sessions.get(&number).map(|at| self.stored(at));
 
         self.out.push_back(Output::Persist(LmaRecord::Session(number, stored)));
     }
 
-    /// A host's interface has left its gateway. The binding stays for a while.
+    /// Handles a deregistration: the interface has left its gateway. The binding stays for `delete_delay`.
     fn leave(&mut self, now: Time, found: &Found, update: &Update) -> Result<Outcome, Denial> {
         let Found::Session(number) = *found else {
-            // What is to end may wait to begin.
+            // The registration may still be waiting: cancel it.
             self.waiting.retain(|_, waits| !waits.update.is_repeated_by(update));
             self.unauthorized.retain(|_, asked| !asked.update.is_repeated_by(update));
             return Err(Denial::Silent(Refusal::NoBinding));
@@ -500,7 +503,7 @@ impl Lma {
             }
             self.gone.clear();
             self.follow(now, &node);
-            // What is placed by nobody goes along.
+            // Traffic without individually placed flows moves too: report the handover even if no flow moved.
             let takes =
                 prefixes.iter().find_map(|prefix| self.usable(&node, *prefix).first().copied());
             if let Some(to) = takes.and_then(|number| self.sessions.get(&number)).map(|at| at.peer)
@@ -514,7 +517,7 @@ impl Lma {
         Ok(Outcome::Granted(prefixes, Lifetime::ZERO, None))
     }
 
-    /// A binding has ended and is out of the cache.
+    /// Cleans up after a binding that was removed from the cache.
     pub(super) fn ended(
         &mut self,
         now: Time,
@@ -535,7 +538,7 @@ impl Lma {
         }
         self.leave_link_layer(&value, number);
         if value.state == SessionState::Active {
-            // One that has left was told of then.
+            // For a leaving interface this was reported when it left.
             self.tell_interface(value.node.clone(), value.link_layer.clone(), Presence::Left);
         }
         self.store(number);
@@ -550,7 +553,7 @@ impl Lma {
         self.end_waits(now, number);
     }
 
-    /// Registrations that have waited for this binding are taken up.
+    /// Processes the registrations that waited for this binding to end.
     fn end_waits(&mut self, now: Time, session: u32) {
         let due = self.waiting.iter().filter(|(_, waits)| waits.session == session);
         let due: Vec<(Time, u64)> = due.map(|(key, _)| *key).collect();
@@ -559,7 +562,7 @@ impl Lma {
         self.take_up(now, due);
     }
 
-    /// Registrations that have waited long enough are of a further interface.
+    /// Processes registrations whose wait is over: they are about an additional interface.
     pub(super) fn wait_no_longer(&mut self, now: Time) {
         if fault(41) {
             return;
@@ -573,7 +576,7 @@ impl Lma {
         due.into_values().for_each(|waits| self.update(now, waits.update, Stage::Waited));
     }
 
-    /// The answer comes first, so that the gateway knows of whom it is told.
+    /// Notifies the gateways after the acknowledgement, so that they know the host that the notification is about.
     fn notify_of(&mut self, now: Time, update: &Update) {
         if let Some(node) = &update.asked.node {
             self.notify(now, node);

@@ -1,4 +1,4 @@
-//! Ending a host's bindings from here (RFC 5846).
+//! Revocation of bindings by the anchor (RFC 5846).
 
 use alloc::vec::Vec;
 
@@ -19,18 +19,18 @@ use crate::news::Why;
 use crate::peer::Ends;
 use crate::{NodeId, PeerAddress, Refusal};
 
-/// Most that are not acknowledged at a time.
+/// Maximum number of unacknowledged revocations.
 const OPEN_MAX: usize = 1 << 12;
 
 impl Lma {
-    /// Tells the gateways of a host's bindings that these end.
+    /// Revokes all bindings of a host.
     pub(super) fn revoke(&mut self, now: Time, node: &NodeId) {
         let Some(host) = self.hosts.get(node) else { return };
         let sessions: Vec<u32> = host.sessions.iter().copied().collect();
         self.revoke_sessions(now, node, &sessions);
     }
 
-    /// Tells the gateways of some bindings of a host that these end.
+    /// Revokes some bindings of a host.
     pub(super) fn revoke_sessions(&mut self, now: Time, node: &NodeId, sessions: &[u32]) {
         for session in sessions.iter().copied() {
             let Some(at) = self.sessions.get(&session) else { continue };
@@ -43,7 +43,7 @@ impl Lma {
         }
     }
 
-    /// Tells a former gateway that a host's interface is at another one, so that it does not keep it.
+    /// Tells the previous gateway that a host's interface has moved, so that it drops its state.
     pub(super) fn revoke_former(
         &mut self,
         now: Time,
@@ -59,8 +59,8 @@ impl Lma {
         self.open_revocation(now, node, prefixes, None, former, trigger);
     }
 
-    /// A host has moved while its binding is revoked: its gateway is another one now, which is told once it has the answer to
-    /// its registration.
+    /// Redirects a pending revocation after the host has moved: the new gateway is told once it has the answer to its
+    /// registration.
     pub(super) fn revoke_at(&mut self, now: Time, session: u32, gateway: PeerAddress) {
         let ends = self.ends_to(gateway);
         for open in self.revocations.values_mut().filter(|open| open.session == Some(session)) {
@@ -109,7 +109,7 @@ impl Lma {
         self.send(datagram(body, open.options.clone(), ends, &Profile::STRICT));
     }
 
-    /// A gateway has ended a binding, or never had it.
+    /// Handles an acknowledgement: the gateway has ended the binding, or never had it.
     pub(super) fn revoked(
         &mut self,
         now: Time,
@@ -127,7 +127,7 @@ impl Lma {
         Ok(())
     }
 
-    /// Sends again what is not acknowledged; after the last time the binding ends all the same.
+    /// Retransmits unacknowledged revocations. After the last attempt the binding ends anyway.
     pub(super) fn revoke_again(&mut self, now: Time) {
         let due = self.revocations.values().filter(|open| open.again.deadline() <= now);
         let due: Vec<u16> = due.map(|open| open.sequence).collect();

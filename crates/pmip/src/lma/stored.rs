@@ -1,4 +1,4 @@
-//! What outlives an anchor's process.
+//! Persistent state of an anchor.
 
 use alloc::vec::Vec;
 
@@ -36,7 +36,7 @@ impl Lma {
         }
     }
 
-    /// Takes a record of an earlier start. A binding whose time was over is none; its gateway registers it anew.
+    /// Restores a record of an earlier start. Expired bindings are dropped; their gateways register again.
     pub(super) fn restore(&mut self, now: Time, record: LmaRecord) {
         match record {
             LmaRecord::Session(number, Some(stored)) => self.restore_session(now, number, stored),
@@ -53,7 +53,7 @@ impl Lma {
                     }
                     return;
                 };
-                // The clock may have been wrong.
+                // The clock may have been wrong, so the hold time is capped.
                 let until = self.config.clock.when(until, now).min(now + self.config.prefix_hold);
                 if until <= now || self.leases.rest(key, prefix, until).is_none() {
                     self.out.push_back(Output::Persist(LmaRecord::Lease(prefix, None)));
@@ -64,7 +64,7 @@ impl Lma {
     }
 
     fn restore_session(&mut self, now: Time, number: u32, stored: StoredSession) {
-        // The clock may have been wrong.
+        // The clock may have been wrong, so the lifetime is capped.
         let until = self.config.clock.when(stored.until, now);
         let until = until.min(now + self.config.longest.span());
         if until <= now {
@@ -115,14 +115,14 @@ impl Lma {
         self.follow(now, &node);
     }
 
-    /// While records come, a host may have prefixes before it has a binding.
+    /// During the restore, a host may have prefixes before it has a binding.
     fn follow_if_bound(&mut self, now: Time, node: &NodeId) {
         if self.hosts.get(node).is_some_and(|host| !host.sessions.is_empty()) {
             self.follow(now, node);
         }
     }
 
-    /// All records have come: prefixes of hosts without a binding rest.
+    /// All records are restored: reserve the prefixes of hosts without a binding.
     pub(super) fn settle(&mut self, now: Time) {
         let unbound = self.hosts.iter().filter(|(_, host)| host.sessions.is_empty());
         let unbound: Vec<NodeId> = unbound.map(|(node, _)| node.clone()).collect();

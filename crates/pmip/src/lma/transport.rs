@@ -1,4 +1,4 @@
-//! How gateways are reached: tunnels, over IPv6 or IPv4 (RFC 5844), and those of single bindings (RFC 5845).
+//! Tunnels to gateways: over IPv6 or IPv4 (RFC 5844), and with GRE keys for single bindings (RFC 5845).
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -16,7 +16,7 @@ use crate::message::{Registration, Update, datagram};
 use crate::peer::{DATA_PORT, Ends, SIGNALLING_PORT};
 
 impl Way {
-    /// That of a gateway that sends this. Its packets are in UDP behind a NAT, and where it wishes so.
+    /// The way to the gateway that sent an update. Data is in UDP behind a NAT, or if the gateway forces UDP.
     pub(super) fn of(update: &Update) -> Way {
         Way { port: update.ends.peer.1, data: update.wants_udp().then_some(DATA_PORT) }
     }
@@ -29,15 +29,15 @@ impl Update {
                 || self.flags.contains(BindingUpdateFlags::FORCE_UDP))
     }
 
-    /// The key of what the gateway gets, if its binding is to have a tunnel of its own. In UDP there is none, and GRE without
-    /// keys tells nothing apart.
+    /// The gateway's GRE key, if it requests a separate tunnel for the binding. UDP encapsulation excludes GRE, and GRE
+    /// without keys could not separate bindings.
     pub(super) fn wants_gre(&self) -> Option<u32> {
         self.asked.gre.flatten().filter(|_| !self.wants_udp())
     }
 }
 
 impl Lma {
-    /// Who has sent a message. A gateway behind a NAT says which it is, or is known by the port that it registers hosts from.
+    /// The gateway that sent a message. Behind a NAT, it names its own address or is recognized by its signalling port.
     pub(super) fn peer_of(&self, ends: Ends, told: &Registration) -> PeerAddress {
         let (address, port) = ends.peer;
         let first = PeerAddress::from(address);
@@ -52,27 +52,26 @@ impl Lma {
         { found }.next().unwrap_or(first)
     }
 
-    /// The two ends of a message to a gateway.
+    /// The local and remote address for a message to a gateway.
     pub(super) fn ends_to(&self, to: PeerAddress) -> Ends {
         let usual = Ends::between(self.config.own(to.address), to.address);
         let port = self.peers.get(&to).map_or(usual.peer.1, |peer| peer.way.port);
         Ends { peer: (to.address, port), ..usual }
     }
 
-    /// Sends a message to a gateway.
     pub(super) fn say(&mut self, body: Body, options: Vec<MobilityOption>, to: PeerAddress) {
         let ends = self.ends_to(to);
         self.send(datagram(body, options, ends, &Profile::STRICT));
     }
 
-    /// The tunnel of a binding: its own, or that to its gateway.
+    /// Number of the tunnel of a binding: its own, or the shared one to its gateway.
     pub(super) fn tunnel_of(&self, number: u32) -> Option<u32> {
         let at = self.sessions.get(&number)?;
         let shared = || self.peers.get(&at.peer).map(|peer| peer.tunnel);
         at.value.gre.map(|gre| gre.tunnel).or_else(shared)
     }
 
-    /// Whether an update may have the tunnel that it needs.
+    /// Checks that an update may have the encapsulation that it requests, and that there is room for another tunnel.
     pub(super) fn check_tunnel(&self, update: &Update, number: Option<u32>) -> Result<(), Denial> {
         let config = &self.config;
         if config.gre == GreUse::Required && update.asked.gre.flatten().is_none() {
@@ -95,7 +94,7 @@ impl Lma {
         Ok(())
     }
 
-    /// Their numbers come round after more tunnels than there can be at a time.
+    /// Allocates a tunnel number. Numbers wrap after more tunnels than can exist at the same time.
     fn new_tunnel(&mut self) -> u32 {
         loop {
             let number = (self.number(TUNNEL) % (1 << 31)) as u32;
@@ -105,10 +104,10 @@ impl Lma {
         }
     }
 
-    /// There is a binding at this gateway: makes the tunnel to it, or has it go where the gateway is reached now.
+    /// Creates the tunnel to a gateway with a binding, or updates its endpoint.
     pub(super) fn reach(&mut self, now: Time, gateway: PeerAddress, way: Way) {
         if let Some(peer) = self.peers.get_mut(&gateway) {
-            // What keepalives have told of its packets' port holds.
+            // A data port that keepalives have shown takes precedence over the usual one.
             let data = way.data.map(|usual| peer.way.data.unwrap_or(usual));
             let before = core::mem::replace(&mut peer.way, Way { data, ..way });
             if before.data.is_some() != data.is_some() {
@@ -124,9 +123,9 @@ impl Lma {
         self.set_data(gateway, way.data, false);
     }
 
-    /// A gateway sends hosts' packets from this port, or not in UDP. Of two gateways behind one NAT, only one can have the usual
-    /// port: what is for the other goes to the port of its messages until a keepalive has `shown` another. Who has shown a port
-    /// has it, whoever was thought to.
+    /// Sets the UDP port that a gateway sends hosts' packets from; `None` without UDP encapsulation. Of several
+    /// gateways behind one NAT, only one can have the usual port: traffic to another goes to its signalling port until
+    /// a keepalive has `shown` its data port. A shown port takes precedence over an assumed one.
     fn set_data(&mut self, gateway: PeerAddress, data: Option<u16>, shown: bool) {
         let first = PeerAddress::from(gateway.address);
         let here =
@@ -155,7 +154,7 @@ impl Lma {
         self.out.extend(tunnel.map(Forward::Tunnel).map(Output::Forward));
     }
 
-    /// A gateway has shown the port that its packets come from.
+    /// Learns a gateway's source port from a received message.
     pub(super) fn learn(&mut self, gateway: PeerAddress, ends: Ends) {
         let Some(peer) = self.peers.get_mut(&gateway) else { return };
         let (_, port) = ends.peer;
@@ -168,7 +167,7 @@ impl Lma {
         }
     }
 
-    /// Takes back the tunnel to a gateway that has no binding any more.
+    /// Withdraws the tunnel to a gateway if it has no binding left.
     pub(super) fn leave_gateway(&mut self, gateway: PeerAddress) {
         if self.sessions.of(&gateway).next().is_some() {
             return;
@@ -190,7 +189,7 @@ impl Lma {
         Some(self.tunnel(*number, gateway.address, form))
     }
 
-    /// The tunnel of a binding at this gateway.
+    /// The GRE tunnel of a binding at this gateway.
     pub(super) fn keyed(&self, gateway: PeerAddress, gre: Gre) -> Tunnel {
         let Gre { tunnel, send, receive } = gre;
         self.tunnel(tunnel, gateway.address, Form::Gre { send: Some(send), receive: Some(receive) })
@@ -200,8 +199,8 @@ impl Lma {
         Tunnel { number, local: self.config.own(remote), remote, interface: None, form }
     }
 
-    /// Gives a binding its own tunnel if its gateway asks for one. What it sends there has the number of the binding as its key,
-    /// wherever the host goes.
+    /// Creates the GRE tunnel of a binding if its gateway requests one. The gateway sends with the binding's number as
+    /// key, which stays the same when the host moves.
     pub(super) fn encapsulate(&mut self, number: u32, send: Option<u32>) {
         let send = send.filter(|_| self.config.gre != GreUse::Off);
         let Some(before) = self.sessions.get(&number).map(|at| at.value.gre) else { return };
@@ -215,7 +214,7 @@ impl Lma {
         self.out.extend(tunnel.map(Forward::Tunnel).map(Output::Forward));
     }
 
-    /// Takes back a tunnel to which nothing leads any more.
+    /// Withdraws a tunnel that carries no traffic any more.
     pub(super) fn take_back(&mut self, tunnel: Option<Tunnel>) {
         let Some(tunnel) = tunnel else { return };
         self.tunnels_used.remove(&tunnel.number);
