@@ -1,4 +1,4 @@
-//! The mobile access gateway: which hosts are at its accesses, and where their traffic goes.
+//! The mobile access gateway: registers the hosts at its accesses and forwards their traffic.
 
 mod advertise;
 mod anchors;
@@ -40,39 +40,39 @@ pub use station::Station;
 use station::{Anchor, Carried, Place, Task};
 use stays::Stays;
 
-/// The machine of a gateway.
+/// The state machine of a gateway.
 pub struct Mag {
     config: MagConfig,
-    /// Interfaces of accesses that are there: index, and which access.
+    /// Present access interfaces: interface index, and index of the access in the configuration.
     links: BTreeMap<u32, usize>,
     stations: BTreeMap<Place, Station>,
-    /// Where each host is.
+    /// The stations of each host.
     nodes: BTreeMap<NodeId, BTreeSet<Place>>,
-    /// Prefixes that are carried here.
+    /// Prefixes that are forwarded here.
     carried: BTreeMap<Prefix, Carried>,
-    /// By the number of an update that is not acknowledged.
+    /// Stations by the sequence number of their unacknowledged update.
     open: BTreeMap<u16, Place>,
     timers: Timers<(Place, Task)>,
     anchors: BTreeMap<IpAddr, Anchor>,
-    /// What anchors were answered, by anchor and own address.
+    /// Answering ends of keepalives, by anchor and own address.
     answers: BTreeMap<(IpAddr, IpAddr), Answers>,
     hearts: Hearts<IpAddr>,
-    /// Keepalives through NATs: own address and anchor.
+    /// When to send the next NAT keepalive, by own address and anchor.
     keepalives: Timers<(IpAddr, IpAddr)>,
     stays: Stays,
     newcomers: Newcomers,
-    /// Records of earlier starts, until the interfaces are known.
+    /// Records of earlier starts, held until the interfaces are known.
     records: Vec<MagRecord>,
     sequence: u16,
     tunnel: u32,
-    /// The largest packets that tunnels take, where that is known.
+    /// Maximum inner packet size of tunnels in bytes, where known.
     sizes: BTreeMap<u32, u32>,
     refused: Refused,
     out: VecDeque<MagOutput>,
 }
 
 impl Mag {
-    /// A gateway without hosts.
+    /// Creates a gateway without hosts.
     #[must_use]
     pub fn new(config: MagConfig) -> Mag {
         Mag {
@@ -98,38 +98,38 @@ impl Mag {
         }
     }
 
-    /// What it knows.
+    /// Its configuration.
     #[must_use]
     pub fn config(&self) -> &MagConfig {
         &self.config
     }
 
-    /// Its anchors: those that it is configured with, and others of hosts that are here.
+    /// The configured anchors, and other anchors of hosts that are here.
     pub fn anchors(&self) -> impl Iterator<Item = IpAddr> {
         self.config.anchors().chain(self.anchors.keys().copied())
     }
 
-    /// Hosts at its accesses: the access, the host's interface, and what is known of it.
+    /// All stations: the access, the link-layer identifier, and the state.
     pub fn stations(&self) -> impl Iterator<Item = (&Access, &LinkLayer, &Station)> {
         let all = self.stations.iter();
         all.map(|((_, station), at)| (&self.config.accesses[at.access], station, at))
     }
 
-    /// A host's interface at the access with this interface.
+    /// The station with this link-layer identifier at the access with this interface index.
     #[must_use]
     pub fn station(&self, interface: u32, station: &LinkLayer) -> Option<(&Access, &Station)> {
         let at = self.stations.get(&(interface, station.clone()))?;
         Some((&self.config.accesses[at.access], at))
     }
 
-    /// Hosts that are served at the access with this interface.
+    /// Link-layer identifiers of the served stations at the access with this interface index.
     pub fn served_at(&self, interface: u32) -> impl Iterator<Item = &LinkLayer> {
         let all = self.stations.range((interface, LinkLayer::default())..);
         let here = all.take_while(move |((of, _), _)| *of == interface);
         here.filter(|(_, at)| at.state.is_served()).map(|((_, station), _)| station)
     }
 
-    /// What it refused.
+    /// Counts of refused messages.
     #[must_use]
     pub fn refused(&self) -> &Refused {
         &self.refused
@@ -158,7 +158,7 @@ impl Mag {
             Some((interface.index, access))
         });
         let links: BTreeMap<u32, usize> = found.collect();
-        // An index may be another interface's by now.
+        // The same index may belong to another interface by now.
         let other = |one: &BTreeMap<u32, usize>, than: &BTreeMap<u32, usize>| -> Vec<u32> {
             let differs = |(index, access): &(&u32, &usize)| than.get(index) != Some(access);
             one.iter().filter(differs).map(|(index, _)| *index).collect()
@@ -195,13 +195,13 @@ impl Mag {
         if ![MOBILITY, UDP].contains(&came.protocol) {
             return self.discover(now, came);
         }
-        // Anchors are never behind an access: a host there would be forging an anchor's address.
+        // Anchors are never behind an access: a host there forges an anchor's address.
         if came.interface.is_some_and(|interface| self.links.contains_key(&interface)) {
             return Err(Refusal::FromHost);
         }
         let ends = Ends::of(came)?;
         let (from, to) = (ends.peer.0, ends.own.0);
-        // That of another gateway on the same node.
+        // For another gateway on the same node.
         if !self.config.accesses.iter().any(|access| access.proxy_coa == to) {
             return Ok(());
         }
@@ -212,7 +212,7 @@ impl Mag {
                 self.acknowledged(now, &answer, &options, (from, to))
             }
             Body::Heartbeat(beat) => self.on_beat(now, &beat, &Registration::of(&options), ends),
-            // The usual anchor may speak of a host that is forgotten here: it is told so.
+            // The configured anchor may ask about a host that is forgotten here, and gets an answer.
             _ if !self.anchors.contains_key(&from) && from != self.config.anchor => {
                 Err(Refusal::Stranger)
             }
@@ -238,8 +238,8 @@ impl Mag {
     }
 }
 
-/// What the link of an access has: the address that every gateway has there, and a source that lets nobody's packets through, so
-/// that what comes over it is checked from the beginning.
+/// Forwarding state of an access link: the address that all gateways share, and a link-local source prefix. The latter
+/// lets no forwarded packet through, so that source checks apply to the link from the start.
 fn of_link(interface: u32) -> [Forward; 2] {
     let prefix = Prefix::new(FIXED_LINK_LOCAL, 64);
     let source = Source { port: Port::Link(interface), prefix: prefix.network() };

@@ -1,4 +1,5 @@
-//! What a gateway says to hosts: advertisements to each alone (RFC 6085), and questions whether they are still there.
+//! Messages to hosts: router advertisements to single hosts (RFC 6085), and neighbour solicitations that check whether
+//! a host is still there.
 
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv6Addr};
@@ -17,20 +18,21 @@ use super::station::{Place, Task};
 use crate::news::Why;
 use crate::{LinkLayer, Refusal};
 
-/// The protocol number of ICMPv6.
+/// IP protocol number of ICMPv6.
 const ICMPV6: u8 = nd::NEXT_HEADER;
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
-/// The least MTU of a link (RFC 8200, section 5).
+/// Minimum MTU of an IPv6 link (RFC 8200, section 5).
 const LEAST_IPV6: u32 = 1_280;
-/// Time between solicitations of a host (RetransTimer, RFC 4861, 10), and how many there are (MAX_UNICAST_SOLICIT).
+/// Time between solicitations of a host (RetransTimer, RFC 4861, section 10), and their maximum number
+/// (MAX_UNICAST_SOLICIT).
 const RETRANS: Span = Span::from_secs(1);
 const SOLICITATIONS: u32 = 3;
-/// Seconds that a host may use its prefix for new connections, and at all, after an advertisement.
+/// Preferred and valid lifetime of advertised prefixes, in seconds.
 const PREFERRED_S: u32 = 14_400;
 const VALID_S: u32 = 86_400;
 
 impl Mag {
-    /// A message of neighbour discovery.
+    /// Handles a neighbour discovery message.
     pub(super) fn discover(&mut self, now: Time, came: &Datagram) -> Result<(), Refusal> {
         let (IpAddr::V6(source), IpAddr::V6(destination)) = (came.from.0, came.to.0) else {
             return Err(Refusal::Malformed);
@@ -44,7 +46,7 @@ impl Mag {
             Message::RouterSolicitation { options } => {
                 let own =
                     |option: &&NdOption| matches!(option, NdOption::SourceLinkLayerAddress { .. });
-                // Without the option the frame tells the station: MagInput::Solicited.
+                // Without the option, the driver reads the address from the frame: `MagInput::Solicited`.
                 let Some(own) = options.iter().find(own) else { return Ok(()) };
                 let station = link_layer(own).ok_or(Refusal::NoStation)?;
                 let link_local = Some(source).filter(Ipv6Addr::is_unicast_link_local);
@@ -62,7 +64,7 @@ impl Mag {
         Ok(())
     }
 
-    /// A station solicits a router.
+    /// Handles a router solicitation.
     pub(super) fn solicited(&mut self, now: Time, place: Place, link_local: Option<Ipv6Addr>) {
         let Some(access) = self.access(place.0) else { return };
         if access.by == AttachBy::Solicitation || self.stations.contains_key(&place) {
@@ -73,14 +75,14 @@ impl Mag {
         }
     }
 
-    /// What a station's tunnel takes.
+    /// The MTU to advertise to a station, in bytes.
     fn mtu_of(&self, place: &Place) -> u32 {
         let tunnel = self.tunnel_of(place);
         let size = tunnel.and_then(|tunnel| self.sizes.get(&tunnel)).copied();
         size.map_or(self.config.mtu_bytes, |size| size.clamp(LEAST_IPV6, self.config.mtu_bytes))
     }
 
-    /// Tells those behind a tunnel what it takes now.
+    /// Records a tunnel's packet size and advertises the new MTU to the stations behind it.
     pub(super) fn resized(&mut self, now: Time, tunnel: u32, bytes: Option<u32>) {
         let behind = |place: &&Place| self.tunnel_of(place) == Some(tunnel);
         let behind: Vec<Place> = self.stations.keys().filter(behind).cloned().collect();
@@ -96,7 +98,7 @@ impl Mag {
         }
     }
 
-    /// Tells a host of its prefixes, and when to tell it again.
+    /// Sends a router advertisement to a station and schedules the next one.
     pub(super) fn advertise(&mut self, now: Time, place: &Place) {
         let Some(at) = self.stations.get(place).filter(|at| at.state.is_served()) else { return };
         let config = &self.config;
@@ -108,7 +110,7 @@ impl Mag {
         options.extend(all.filter_map(|(prefix, valid, preferred)| match prefix.addr {
             IpAddr::V6(addr) => Some(NdOption::PrefixInformation(PrefixInformation {
                 prefix_length: prefix.len,
-                // Not on-link: what is for others of the prefix goes to the gateway too.
+                // Not on-link: traffic to other addresses of the prefix goes to the gateway too.
                 flags: PrefixFlags::AUTONOMOUS,
                 valid_lifetime: valid,
                 preferred_lifetime: preferred,
@@ -116,9 +118,9 @@ impl Mag {
             })),
             IpAddr::V4(_) => None,
         }));
-        // A stock host looks the ways of its open sockets up anew only when it gets a further route; a higher preference alone
-        // leaves them where they are until neighbour discovery fails, three seconds later. So it gets one, to the
-        // gateway itself, for as long as it is to prefer this access.
+        // A stock host re-evaluates the routes of open sockets only when it learns an additional route. A higher
+        // preference alone leaves them unchanged until neighbour unreachability detection fails, three seconds later.
+        // So the host gets an additional route, to the gateway itself, for as long as it should prefer this access.
         let marker = at.prefixes.first().filter(|_| at.was_preferred).and_then(marker);
         options.extend(marker.map(|prefix| {
             let lifetime = if at.preferred { VALID_S } else { 0 };
@@ -154,7 +156,7 @@ impl Mag {
         self.timers.set((place.clone(), Task::Advertise), next);
     }
 
-    /// Asks a host whether it is there; one that has not answered for long enough has left.
+    /// Solicits a host. Detaches it if the last solicitations were not answered.
     pub(super) fn probe(&mut self, now: Time, place: &Place) {
         let Some(at) = self.stations.get_mut(place) else { return };
         if at.probes >= SOLICITATIONS {
@@ -187,25 +189,25 @@ impl Mag {
     }
 }
 
-/// The gateway's address in a host's prefix, by the identifier that all gateways have (RFC 6543).
+/// The gateway's address in a host's prefix, with the interface identifier that all gateways share (RFC 6543).
 fn marker(prefix: &Prefix) -> Option<Ipv6Addr> {
     let IpAddr::V6(network) = prefix.addr else { return None };
     let host = u128::MAX.checked_shr(prefix.len.into()).unwrap_or(0);
     Some(Ipv6Addr::from_bits(network.to_bits() | FIXED_LINK_LOCAL.to_bits() & host))
 }
 
-/// What says the gateway's link-layer address.
+/// The Source Link-Layer Address option of the gateway.
 fn own_link_layer(mac: Option<[u8; 6]>) -> impl Iterator<Item = NdOption> {
     let option =
         |mac: [u8; 6]| NdOption::SourceLinkLayerAddress { link_layer_address: mac.to_vec() };
     mac.map(option).into_iter()
 }
 
-/// The link-layer address of a message's sender.
+/// The link-layer address of a solicitation's sender.
 fn link_layer(option: &NdOption) -> Option<LinkLayer> {
     match option {
         NdOption::SourceLinkLayerAddress { link_layer_address } => {
-            // Of Ethernet, with nothing behind it.
+            // Only Ethernet addresses, without trailing bytes.
             <[u8; 6]>::try_from(&link_layer_address[..]).ok().map(LinkLayer::mac)
         }
         _ => None,

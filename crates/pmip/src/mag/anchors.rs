@@ -1,4 +1,4 @@
-//! Anchors of hosts that are here: the tunnels to them, and whether they live (RFC 5847).
+//! Anchors of the hosts that are here: their tunnels, and heartbeats (RFC 5847).
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -17,11 +17,11 @@ use crate::message::Registration;
 use crate::peer::{DATA_PORT, Ends};
 use crate::{Refusal, Report, keepalive};
 
-/// Time until a keepalive is said again if it is not answered; twice as long after each.
+/// Initial timeout of a NAT keepalive; it doubles after each one.
 const AGAIN: Span = Span::from_secs(1);
 
 impl Mag {
-    /// Tells anchors of hosts from before that this is another start: what they said of other accesses is forgotten.
+    /// Announces a restart to the anchors of restored hosts: their notifications about other accesses are lost.
     pub(super) fn greet(&mut self) {
         let ends = self
             .anchors
@@ -31,7 +31,7 @@ impl Mag {
         ends.into_iter().for_each(|(own, anchor)| self.show_itself(own, anchor));
     }
 
-    /// Says how often it has started, to an anchor that has not asked.
+    /// Sends an anchor our restart counter in an unsolicited heartbeat.
     fn show_itself(&mut self, own: IpAddr, anchor: IpAddr) {
         let (ends, counter) = (Ends::between(own, anchor), self.config.restart_counter);
         self.send(heart::response(None, counter, None, ends, true));
@@ -46,7 +46,7 @@ impl Mag {
     ) -> Result<(), Refusal> {
         let (from, _) = ends.peer;
         if !beat.flags.contains(HeartbeatFlags::RESPONSE) {
-            // It may ask for hosts that this start does not know.
+            // The configured anchor is always answered: it may still have hosts from before our restart.
             if from != self.config.anchor && !self.anchors.contains_key(&from) {
                 return Err(Refusal::Stranger);
             }
@@ -59,11 +59,11 @@ impl Mag {
             return self.is_open(now, ends, beat.sequence);
         }
         if self.nat(ends).is_some_and(|nat| nat.sequence == beat.sequence) {
-            // A keepalive was answered at the port of messages.
+            // A NAT keepalive was answered on the signalling port.
             return Ok(());
         }
         if !self.anchors.contains_key(&from) {
-            // An anchor that starts greets gateways without hosts, too.
+            // A restarted anchor also greets gateways without hosts.
             return if from == self.config.anchor { Ok(()) } else { Err(Refusal::Stranger) };
         }
         let pulse = self.hearts.on_response(now, from, beat, told.restart_counter);
@@ -80,7 +80,7 @@ impl Mag {
         Ok(())
     }
 
-    /// The answer to an anchor's probe.
+    /// The option that answers an anchor's probe.
     fn answer(&mut self, now: Time, probe: Probe, ends: Ends) -> MobilityOption {
         let answers = self.answers.entry((ends.peer.0, ends.own.0)).or_default();
         keepalive::option(&answers.answer(now, probe))
@@ -100,7 +100,8 @@ impl Mag {
         }
     }
 
-    /// There is a host of this anchor here: counts it, and listens to the anchor.
+    /// Counts a station on the tunnel to its anchor. For the first one, creates the tunnel and starts monitoring the
+    /// anchor.
     pub(super) fn reach(&mut self, now: Time, place: &Place) {
         let Some((anchor, coa)) = self.tunnel_ends(place) else { return };
         if !self.anchors.contains_key(&anchor) {
@@ -119,7 +120,7 @@ impl Mag {
         self.open_tunnel(tunnel);
     }
 
-    /// An anchor says itself whose packets it lets through.
+    /// Installs a tunnel. Any source may come out of it, because the anchor does the filtering.
     fn open_tunnel(&mut self, tunnel: Tunnel) {
         let port = Port::Tunnel(tunnel.number);
         let source = Source { port, prefix: Prefix::default_of(true) };
@@ -145,14 +146,14 @@ impl Mag {
         self.out.push_back(Output::Withdraw(part));
     }
 
-    /// The anchor of a station, and the address that it is registered at.
+    /// The anchor of a station, and its Proxy-CoA.
     fn tunnel_ends(&self, place: &Place) -> Option<(IpAddr, IpAddr)> {
         let at = self.stations.get(place)?;
         let (identity, coa) = (at.identity.as_ref()?, self.config.accesses[at.access].proxy_coa);
         Some((identity.anchor.unwrap_or(self.config.anchor), coa))
     }
 
-    /// The tunnel of a station: its own, or the one that it shares.
+    /// Number of the tunnel of a station: its own, or the shared one.
     pub(super) fn tunnel_of(&self, place: &Place) -> Option<u32> {
         let own = self.stations.get(place)?.gre.filter(|gre| gre.send.is_some());
         let (anchor, coa) = self.tunnel_ends(place)?;
@@ -160,7 +161,7 @@ impl Mag {
         own.map(|gre| gre.number).or_else(shared)
     }
 
-    /// The key that a station's update asks for.
+    /// The GRE key that a station's update requests; allocated on first use.
     pub(super) fn key_of(&mut self, place: &Place) -> Option<u32> {
         let at = self.stations.get_mut(place)?;
         if at.gre.is_none() {
@@ -170,20 +171,20 @@ impl Mag {
         Some(at.gre.get_or_insert(Gre { number, receive: number, send: None }).receive)
     }
 
-    /// A station had a tunnel of its own with these keys, of what goes and what comes.
+    /// Restores the GRE tunnel of a station: keys to send with, and to receive with.
     pub(super) fn restore_key(&mut self, place: &Place, keys: Option<[u32; 2]>) {
         let Some([send, receive]) = keys else { return };
         self.tunnel = self.tunnel.wrapping_add(1) % (1 << 31);
         let number = self.tunnel;
-        // The keys of new ones are above.
+        // New keys must be above the restored ones.
         self.tunnel = number.max(receive);
         let Some(at) = self.stations.get_mut(place) else { return };
         at.gre = Some(Gre { number, receive, send: None });
         self.key_granted(place, Some(send));
     }
 
-    /// The anchor keeps a station apart with this key, or does not. The tunnel that it had alone, if it has none any more, is to be
-    /// taken back when nothing goes there.
+    /// Records the GRE key that the anchor granted a station, or that it granted none. In the latter case returns the
+    /// station's own tunnel, if it had one: the caller withdraws it once no traffic is routed there.
     pub(super) fn key_granted(&mut self, place: &Place, send: Option<u32>) -> Option<Tunnel> {
         let (anchor, coa) = self.tunnel_ends(place)?;
         let gre = self.stations.get_mut(place)?.gre.as_mut()?;
@@ -197,13 +198,13 @@ impl Mag {
         before.tunnel(coa, anchor).filter(|_| send.is_none())
     }
 
-    /// A station has no tunnel of its own any more.
+    /// Withdraws the GRE tunnel of a station.
     pub(super) fn end_key(&mut self, place: &Place) {
         let former = self.key_granted(place, None);
         self.out.extend(former.map(Forward::Tunnel).map(Output::Withdraw));
     }
 
-    /// An anchor says of the way to it whether it goes through a NAT.
+    /// Handles an acknowledgement's report on whether a NAT lies between gateway and anchor.
     pub(super) fn on_nat(
         &mut self,
         now: Time,
@@ -237,7 +238,7 @@ impl Mag {
         self.keep_alive(now);
     }
 
-    /// An anchor that has started anew has forgotten where NATs lead.
+    /// A restarted anchor has forgotten the NATs' ports: send keepalives at once.
     fn open_again(&mut self, now: Time, anchor: IpAddr) {
         let ways = self.anchors.get(&anchor).into_iter().flat_map(|known| &known.tunnels);
         let kept = ways.filter(|(_, way)| way.nat.is_some());
@@ -245,7 +246,7 @@ impl Mag {
         self.keep_alive(now);
     }
 
-    /// Says something through NATs from both ports, so that they stay open and the anchor knows where they lead.
+    /// Sends NAT keepalives from both ports, so that NATs keep their mappings and the anchor learns them.
     pub(super) fn keep_alive(&mut self, now: Time) {
         while let Some((coa, anchor)) = self.keepalives.pop_due(now) {
             let way = self.anchors.get_mut(&anchor).and_then(|known| known.tunnels.get_mut(&coa));
@@ -262,13 +263,13 @@ impl Mag {
         }
     }
 
-    /// What is known of NATs on a way.
+    /// NAT state between these ends.
     fn nat(&mut self, ends: Ends) -> Option<&mut Nat> {
         let known = self.anchors.get_mut(&ends.peer.0)?;
         known.tunnels.get_mut(&ends.own.0)?.nat.as_mut()
     }
 
-    /// A keepalive was answered at the port of hosts' packets.
+    /// Handles a response on the data port: the NAT passes hosts' packets.
     fn is_open(&mut self, now: Time, ends: Ends, sequence: u32) -> Result<(), Refusal> {
         let (coa, anchor) = (ends.own.0, ends.peer.0);
         if !self.anchors.contains_key(&anchor) {

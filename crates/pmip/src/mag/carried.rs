@@ -1,5 +1,5 @@
-//! What a gateway carries: of each prefix, whose it is here, and what the node was given for it. Stations of one host may have
-//! a prefix together, and one that leaves takes nothing from another.
+//! Forwarding state of a gateway, by prefix. Stations of one host may share a prefix; one that leaves takes nothing
+//! away from another.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -11,7 +11,7 @@ use segue_ip::{Binding as Bind, Exit, Forward, Output, Port, Prefix, Route, Sour
 use super::Mag;
 use super::station::Place;
 impl Mag {
-    /// Gives the node what a station needs now, and takes back what it needs no longer.
+    /// Installs the forwarding state that a station needs and withdraws the rest.
     pub(super) fn follow(&mut self, place: &Place) {
         let Some(at) = self.stations.get(place) else { return };
         let served = at.state.is_served() && self.tunnel_of(place).is_some();
@@ -21,16 +21,16 @@ impl Mag {
         self.carry(place, wanted);
     }
 
-    /// Carries nothing more for a station.
+    /// Withdraws all forwarding state of a station.
     pub(super) fn end_service(&mut self, place: &Place) {
         self.carry(place, BTreeSet::new());
     }
 
-    /// Carries these prefixes for a station, and no others.
+    /// Forwards exactly these prefixes for a station.
     fn carry(&mut self, place: &Place, wanted: BTreeSet<Prefix>) {
         let Some(at) = self.stations.get_mut(place) else { return };
-        // The link is the host's alone (RFC 5213, 6.3): all that is for it goes to its link-layer address, also what is for an
-        // address of another interface, which a stock host does not resolve here.
+        // The link belongs to the host alone (RFC 5213, section 6.3). All its traffic goes to its link-layer address,
+        // including traffic to addresses of other interfaces, which a stock host does not resolve here.
         let mac = <[u8; 6]>::try_from(&place.1.0[..]).ok().filter(|_| !wanted.is_empty());
         let neighbour = mac.map(|mac| {
             let (interface, address) = (place.0, next_hop(mac));
@@ -55,8 +55,8 @@ impl Mag {
         }
     }
 
-    /// Leads a prefix to the station that has it, the newest if there are several, or else to one that has it as another
-    /// interface's; and lets all that have it send from it.
+    /// Routes a prefix to a station that holds it, the newest if there are several; otherwise to one that carries it
+    /// for another interface. All these stations may send from it.
     fn lead(&mut self, prefix: Prefix) {
         let Some(carried) = self.carried.get(&prefix) else { return };
         let rank = |place: &&Place| -> Option<(bool, Time)> {
@@ -76,7 +76,7 @@ impl Mag {
             wanted.push(Forward::Route(Route { gateway: mac.map(next_hop), ..route }));
         }
         let given = &carried.given;
-        // A route is not there twice: the old one goes first. A binding takes the place of the one before.
+        // The kernel refuses a duplicate route, so the old one goes first. A new binding replaces the old one.
         let old = given.iter().rev().filter(|part| !wanted.contains(part));
         let is_bound = wanted.iter().any(|part| matches!(part, Forward::Bind(_)));
         let old = old.filter(|part| !(is_bound && matches!(part, Forward::Bind(_))));
@@ -91,8 +91,8 @@ impl Mag {
     }
 }
 
-/// The next hop to a station, one in name only: the address of link scope that its link-layer address gives (RFC 2464,
-/// section 4).
+/// Next hop to a station: a placeholder, the link-local address derived from its link-layer address (RFC 2464, section
+/// 4).
 fn next_hop([a, b, c, d, e, f]: [u8; 6]) -> IpAddr {
     IpAddr::from([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
 }

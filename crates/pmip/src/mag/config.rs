@@ -1,4 +1,4 @@
-//! What a gateway needs to know.
+//! Configuration of a gateway.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -12,56 +12,57 @@ use segue_wire::mobility::option::{AccessTechnology, Handoff};
 
 use crate::{LinkLayer, NodeId};
 
-/// Most hosts of a gateway: each may have an update that is not acknowledged, and these are known by numbers of 16 bits.
+/// Maximum number of hosts of a gateway: each may have an unacknowledged update, and these are told apart by a 16-bit
+/// sequence number.
 pub const HOSTS_MAX: usize = 1 << 15;
 
-/// The address that every gateway has on every access link (RFC 6543).
+/// Link-local address of every gateway on every access link (RFC 6543).
 pub const FIXED_LINK_LOCAL: Ipv6Addr =
     Ipv6Addr::new(0xfe80, 0, 0, 0, 0x0200, 0x5eff, 0xfe00, 0x5213);
 
-/// The link-layer address of every gateway on every access link (RFC 6543).
+/// Link-layer address of every gateway on every access link (RFC 6543).
 pub const FIXED_MAC: [u8; 6] = [0x00, 0x00, 0x5e, 0x00, 0x52, 0x13];
 
-/// What a gateway needs to know.
+/// Configuration of a gateway.
 #[derive(Clone, Debug)]
 pub struct MagConfig {
-    /// Its accesses.
+    /// The links to hosts.
     pub accesses: Vec<Access>,
     /// The anchor of hosts whose identity names none.
     pub anchor: IpAddr,
-    /// What is to be around hosts' packets between gateway and anchor.
+    /// Encapsulation of hosts' packets between gateway and anchor.
     pub encapsulation: Encapsulation,
     /// Where anchors depart from the standards.
     pub profile: Profile,
-    /// Who hosts are; `None`: its driver is asked ([`crate::Wish::Identify`]).
+    /// Identities of hosts; `None`: the driver identifies them ([`crate::Wish::Identify`]).
     pub identities: Option<Identities>,
-    /// The link-layer address that advertisements say the gateway has; `None`: hosts resolve it.
+    /// The gateway's link-layer address in advertisements; `None`: hosts resolve it.
     pub mac: Option<[u8; 6]>,
-    /// The MTU that it advertises, in bytes: what fits into the tunnel.
+    /// The MTU to advertise, in bytes: the packet size that fits into the tunnel.
     pub mtu_bytes: u32,
-    /// Name servers that it advertises.
+    /// Name servers to advertise.
     pub name_servers: Vec<Ipv6Addr>,
-    /// Everything that comes out of anchors' tunnels goes to the host, and it may send from anywhere: for anchors that tell nothing of
-    /// flows that move (paper 3). It serves one host at a time and refuses others.
+    /// Forward everything from anchors' tunnels to the host, and let it send from any address: for anchors that send no
+    /// flow mobility notifications (paper 3). The gateway then serves one host at a time and refuses others.
     pub forward_all: bool,
     /// Time between advertisements to a host.
     pub advertise_every: Span,
-    /// Bounds of the lifetimes that it asks for, and the one for a host that has not stayed here yet.
+    /// Lifetimes to request.
     pub lifetime: Lifetimes,
-    /// The routing table for what is for hosts.
+    /// Routing table for routes to hosts.
     pub table: u32,
-    /// Most hosts, at most [`HOSTS_MAX`].
+    /// Maximum number of hosts, at most [`HOSTS_MAX`].
     pub capacity: usize,
-    /// Another number at each start: peers that see it change register again (RFC 5847).
+    /// Must differ at each start: peers that see it change register again (RFC 5847).
     pub restart_counter: u32,
-    /// Any number, another at each start: messages are numbered from there.
+    /// Seed for initial sequence numbers; must differ at each start.
     pub seed: u64,
-    /// The time of day.
+    /// Converts between monotonic time and time of day.
     pub clock: DayClock,
 }
 
 impl MagConfig {
-    /// With usual values, for hosts with this anchor.
+    /// Default values, for hosts with this anchor.
     #[must_use]
     pub fn new(anchor: impl Into<IpAddr>, accesses: Vec<Access>, clock: DayClock) -> MagConfig {
         MagConfig {
@@ -84,55 +85,55 @@ impl MagConfig {
         }
     }
 
-    /// The anchors that it names: the usual one, and those of single hosts.
+    /// The configured anchors: the usual one, and those of single hosts.
     pub fn anchors(&self) -> impl Iterator<Item = IpAddr> {
         let known = self.identities.iter().flat_map(|all| all.known.values());
         known.filter_map(|identity| identity.anchor).chain([self.anchor])
     }
 }
 
-/// What a gateway asks its anchors to have around hosts' packets.
+/// Encapsulation of hosts' packets that a gateway requests from its anchors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Encapsulation {
-    /// An IP header. Behind a NAT also UDP.
+    /// An IP header; behind a NAT, also UDP.
     #[default]
     Ip,
-    /// GRE with keys of each host's interface (RFC 5845).
+    /// GRE with keys for each host's interface (RFC 5845).
     Gre,
-    /// Over IPv4 UDP, whether there is a NAT or not (RFC 5844).
+    /// Over IPv4, UDP even without a NAT (RFC 5844).
     Udp,
 }
 
 /// An access: a link to hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// The name of its interface.
+    /// Name of its interface.
     pub interface: String,
-    /// Its kind.
+    /// Access technology.
     pub technology: AccessTechnology,
-    /// The address that hosts there are registered at (Proxy-CoA).
+    /// Care-of address under which hosts there are registered (Proxy-CoA).
     pub proxy_coa: IpAddr,
-    /// How a host that attaches came there, as far as the gateway can know (Handoff Indicator).
+    /// Handoff indicator in registrations of newly attached hosts, as far as the gateway can know.
     pub handoff: Handoff,
-    /// Who says that a host is there.
+    /// Source of attachment events.
     pub by: AttachBy,
 }
 
-/// Who says that a host has attached or left; only one does.
+/// Source of the events that a host has attached or left. Exactly one source is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttachBy {
-    /// The driver ([`crate::MagInput::Attached`], [`crate::MagInput::Detached`]): IEEE 802.21, or what its system tells.
+    /// The driver ([`crate::MagInput::Attached`], [`crate::MagInput::Detached`]), from IEEE 802.21 or system events.
     Driver,
-    /// The host itself, by a router solicitation; it has left when the link goes down.
+    /// Router solicitations of the host. It has left when the link goes down.
     Solicitation,
 }
 
-/// Who hosts are, by their link-layer addresses.
+/// Identities of hosts, by link-layer address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identities {
-    /// Those that are known.
+    /// Known hosts.
     pub known: BTreeMap<LinkLayer, Identity>,
-    /// The realm of others, which are called by their link-layer addresses; `None`: they are refused.
+    /// Realm of other hosts, which are named by their link-layer address; `None`: they are refused.
     pub realm: Option<String>,
 }
 
@@ -142,26 +143,26 @@ impl Default for Identities {
     }
 }
 
-/// Who a host is, and what it is to have.
+/// Identity and policy of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Its MN-ID.
     pub node: NodeId,
-    /// Its anchor; `None`: the gateway's usual one.
+    /// Its anchor; `None`: [`MagConfig::anchor`].
     pub anchor: Option<IpAddr>,
-    /// Prefixes that it is to ask for; none: any.
+    /// Prefixes to request; empty: any.
     pub prefixes: Vec<Prefix>,
 }
 
-/// Lifetimes that a gateway asks for. A host's is its mean stay at this gateway: the average of its stays so far, in which each
-/// counts a quarter and those before it the rest; between the two bounds.
+/// Lifetimes that a gateway requests. A host's lifetime is its mean stay at this gateway, within the bounds. The mean
+/// is an exponential average in which each new stay has a weight of one quarter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetimes {
-    /// The shortest.
+    /// Minimum lifetime.
     pub shortest: Span,
-    /// That of a host whose stays are not known.
+    /// Lifetime for a host without known stays.
     pub first: Span,
-    /// The longest.
+    /// Maximum lifetime.
     pub longest: Span,
 }
 

@@ -1,4 +1,4 @@
-//! Who hosts are, where the driver says it: it is asked, and told how long each is served.
+//! Identification of hosts by the driver, which learns in turn how long each host is served.
 
 use segue_clock::Time;
 use segue_ip::Output;
@@ -11,18 +11,18 @@ use super::station::Place;
 use crate::news::Why;
 
 impl Mag {
-    /// It is known who a host is, or that it may not be served.
+    /// Handles the driver's answer: the identity of a host, or `None` if it must not be served.
     pub(super) fn identified(&mut self, now: Time, place: Place, identity: Option<Identity>) {
         let Some(at) = self.stations.get_mut(&place) else { return };
         if at.state != StationState::Identifying {
-            // It was known before. Whoever is another one now is not served in the former one's name.
+            // The host was identified before. Stop the service if it has another identity now.
             let node = |identity: &Option<Identity>| identity.as_ref().map(|i| i.node.clone());
             if node(&identity) != node(&at.identity) {
                 self.detach(now, &place, Why::Unauthorized);
             }
             return;
         }
-        // A tunnel has both ends in one family.
+        // Both ends of a tunnel must be of the same address family.
         let coa = self.config.accesses[at.access].proxy_coa;
         let fits = |identity: &Identity| {
             identity.anchor.is_none_or(|anchor| anchor.is_ipv4() == coa.is_ipv4())
@@ -45,7 +45,7 @@ impl Mag {
         self.send_update(now, &place);
     }
 
-    /// Tells a driver that says who hosts are that one is served.
+    /// Tells the driver, if it identifies hosts, that a station is served.
     pub(super) fn tell_beginning(&mut self, (interface, station): &Place) {
         if self.config.identities.is_none() {
             let (interface, station) = (*interface, station.clone());
@@ -53,7 +53,7 @@ impl Mag {
         }
     }
 
-    /// Tells it that one is not any more.
+    /// Tells the driver, if it identifies hosts, that a station is no longer served.
     pub(super) fn tell_end(&mut self, (interface, station): &Place, why: Why) {
         if self.config.identities.is_none() {
             let (interface, station) = (*interface, station.clone());

@@ -1,4 +1,4 @@
-//! What goes into a gateway's machine, and comes out of it.
+//! Inputs and outputs of a gateway's machine.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -11,138 +11,139 @@ use super::config::Identity;
 use crate::news::Why;
 use crate::{LinkLayer, Report};
 
-/// What a gateway's driver tells.
+/// Inputs from the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MagInput {
-    /// It is this time of day: told now and then, and when somebody has set the clock.
+    /// The time of day. The driver sends it periodically, and after the clock was set.
     TimeOfDay(UnixTime),
-    /// A host has attached to the access with this interface.
+    /// A host has attached to an access.
     Attached {
-        /// Index of the interface.
+        /// Interface index of the access.
         interface: u32,
-        /// The host's interface.
+        /// The station's link-layer identifier.
         station: LinkLayer,
-        /// Its address of link scope, if that is known.
+        /// Its link-local address, if known.
         link_local: Option<Ipv6Addr>,
     },
-    /// A frame of a station was heard at the access. Its address may be forged: new ones are served at a pace.
+    /// A frame of a station was heard at an access. The source address may be forged, so new stations are rate-limited.
     Heard {
-        /// Index of the interface.
+        /// Interface index of the access.
         interface: u32,
-        /// The host's interface.
+        /// The station's link-layer identifier.
         station: LinkLayer,
-        /// Its address of link scope, if that is known.
+        /// Its link-local address, if known.
         link_local: Option<Ipv6Addr>,
     },
-    /// A station solicits a router and does not say its link-layer address: the frame has told it. Solicitations that
-    /// say it come as messages.
+    /// A router solicitation without a Source Link-Layer Address option; the driver takes the address from the frame.
+    /// Solicitations with the option arrive as datagrams.
     Solicited {
-        /// Index of the interface.
+        /// Interface index of the access.
         interface: u32,
-        /// The host's interface.
+        /// The station's link-layer identifier.
         station: LinkLayer,
-        /// Its address of link scope, if it has one.
+        /// Its link-local address, if it has one.
         link_local: Option<Ipv6Addr>,
     },
-    /// It has left.
+    /// A station has left.
     Detached {
-        /// Index of the interface.
+        /// Interface index of the access.
         interface: u32,
-        /// The host's interface.
+        /// The station's link-layer identifier.
         station: LinkLayer,
     },
-    /// Who it is; `None`: it may not be served, or not any longer.
+    /// The identity of a station; `None` if it must not be served, or no longer.
     Identified {
-        /// Index of the interface.
+        /// Interface index of the access.
         interface: u32,
-        /// The host's interface.
+        /// The station's link-layer identifier.
         station: LinkLayer,
-        /// Who.
+        /// Its identity.
         identity: Option<Identity>,
     },
-    /// A tunnel takes packets of another size.
+    /// The maximum packet size of a tunnel has changed.
     TunnelSize {
-        /// Its number.
+        /// Tunnel number.
         tunnel: u32,
-        /// The largest inner packet in bytes; `None` if nothing is known, or the tunnel is gone.
+        /// Maximum inner packet size in bytes; `None` if unknown, or if the tunnel is gone.
         bytes: Option<u32>,
     },
 }
 
-/// What a gateway asks of its driver, beside what every role does.
+/// Requests of a gateway to its driver, in addition to those of every role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wish {
-    /// Find out who this is, and say it ([`MagInput::Identified`]).
+    /// Identify a station and answer with [`MagInput::Identified`].
     Identify {
-        /// Index of the interface.
+        /// Interface index of the access.
         interface: u32,
-        /// The host's interface.
+        /// The station's link-layer identifier.
         station: LinkLayer,
     },
-    /// A station is served, or has other prefixes. Only a driver that says who hosts are is told this, and what follows.
+    /// A station is served, or has different prefixes. `Began` and `Ended` are sent only if the driver identifies
+    /// hosts.
     Began {
-        /// Index of the interface.
+        /// Interface index of the access.
         interface: u32,
-        /// The host's interface.
+        /// The station's link-layer identifier.
         station: LinkLayer,
     },
-    /// It is not served any more, or is not asked about; may be said twice.
+    /// A station is no longer served, or no longer needs to be identified. May be sent twice.
     Ended {
-        /// Index of the interface.
+        /// Interface index of the access.
         interface: u32,
-        /// The host's interface.
+        /// The station's link-layer identifier.
         station: LinkLayer,
         /// Why.
         why: Why,
     },
-    /// Have all hosts of this link show themselves, and say who was heard ([`MagInput::Heard`]).
+    /// Make all hosts of this link show themselves, and report those that are heard ([`MagInput::Heard`]).
     Ask {
-        /// Index of the interface.
+        /// Interface index of the access.
         interface: u32,
     },
-    /// Have this station alone show itself, and say at once if it is heard ([`MagInput::Heard`]).
+    /// Make this station show itself, and report at once if it is heard ([`MagInput::Heard`]).
     Show {
-        /// Index of the interface.
+        /// Interface index of the access.
         interface: u32,
-        /// The host's interface.
+        /// The station's link-layer identifier.
         station: LinkLayer,
     },
-    /// Send this to one station, whatever its destination is (RFC 6085).
+    /// Send a datagram to one station, whatever its destination address (RFC 6085).
     ToStation {
-        /// Its link-layer address.
+        /// Link-layer address of the station.
         mac: [u8; 6],
-        /// With its checksum, and the interface.
+        /// The datagram, with its checksum and its interface.
         datagram: Datagram,
     },
 }
 
-/// What a gateway stores: who is at an access. A later record of the same place takes its place; `None` takes it away.
+/// A stored station. A later record of the same access and station replaces it; without contents it deletes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MagRecord {
-    /// The name of the access's interface.
+    /// Interface name of the access.
     pub access: String,
-    /// The host's interface.
+    /// The station's link-layer identifier.
     pub station: LinkLayer,
-    /// Who.
+    /// The contents; `None` deletes the record.
     pub stored: Option<StoredStation>,
 }
 
-/// A host's interface as it is stored.
+/// A station, as stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredStation {
-    /// Who it is, and its anchor.
+    /// Its identity, with its anchor.
     pub identity: Identity,
-    /// What it was given.
+    /// Its assigned prefixes.
     pub prefixes: Vec<Prefix>,
-    /// Prefixes of its other interfaces, which are carried too.
+    /// Prefixes of the host's other interfaces, which are also forwarded here.
     pub off_link: Vec<Prefix>,
-    /// Its address of link scope, if it has shown it.
+    /// Its link-local address, if it has shown it.
     pub link_local: Option<Ipv6Addr>,
-    /// The keys of its own tunnel, of what goes and what comes, if it has one.
+    /// Keys of its GRE tunnel, if it has one: to send with, and to receive with.
     pub gre: Option<[u32; 2]>,
-    /// When its registration ends.
+    /// End of the registration.
     pub until: UnixTime,
 }
 
-/// What a gateway asks of its driver.
+/// Outputs of a gateway's machine.
 pub type MagOutput = Output<Wish, Report, MagRecord>;

@@ -1,7 +1,7 @@
-//! Hosts that are new at an access. Who sends frames with ever new link-layer addresses is to cost others nothing: each access
-//! has a pace at which it takes hosts that nothing is known of. Beyond it, and while the gateway is half full, a new host must
-//! show that it receives: it is asked, and is served if it is heard again at once. Hosts with a name in the configuration, and
-//! those that are served already, are never paced.
+//! Admission of new hosts at an access, so that frames with ever new link-layer addresses do not use up what other
+//! hosts need. Each access admits unknown hosts at a limited rate. Above that rate, and while the gateway is more than
+//! half full, a new host must first prove that it receives: it is solicited, and admitted if it is heard again in time.
+//! Hosts that the configuration names and hosts that are already served are not limited.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::net::Ipv6Addr;
@@ -16,38 +16,38 @@ use super::io::Wish;
 use super::station::Place;
 use crate::Refusal;
 
-/// Hosts that an access takes at once, and then one per period, without asking them.
+/// Burst size and period of the rate limit for hosts that were not solicited.
 const UNASKED: (u32, Span) = (32, Span::from_millis(100));
-/// The same of hosts that have answered.
+/// The same for hosts that have answered a solicitation.
 const ANSWERED: (u32, Span) = (100, Span::from_millis(10));
-/// How long the answer of a host may take.
+/// How long a host may take to answer.
 const ANSWER: Span = Span::from_millis(200);
-/// Most questions that are open; the oldest gives way.
+/// Maximum number of open solicitations; the oldest is evicted.
 const OPEN_MAX: usize = 4_096;
 
-/// What is known of new hosts.
+/// State of the admission of new hosts.
 #[derive(Default)]
 pub(super) struct Newcomers {
-    /// By interface: of hosts that were not asked, and of those that have answered.
+    /// By interface: rate limits for unsolicited hosts, and for hosts that have answered.
     paces: BTreeMap<u32, (Pace, Pace)>,
-    /// Hosts that were asked, and when.
+    /// When each host was solicited.
     asked: BTreeMap<Place, Time>,
     by_age: BTreeSet<(Time, Place)>,
 }
 
-/// What becomes of a new host.
+/// Decision about a new host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Admission {
-    /// It is served.
+    /// Admitted.
     Served,
-    /// It is asked to show itself.
+    /// Solicited first.
     Asked,
-    /// It was asked, and is not served yet.
+    /// Solicited before, and not admitted yet.
     Refused,
 }
 
 impl Newcomers {
-    /// Whether a host that is new was asked to show itself, and has time left for its answer.
+    /// Returns true if a new host was solicited and still has time to answer.
     fn is_asked(&self, now: Time, place: &Place) -> bool {
         self.asked.get(place).is_some_and(|at| now.since(*at) <= ANSWER)
     }
@@ -80,13 +80,14 @@ impl Newcomers {
 }
 
 impl Mag {
-    /// Whether a station was asked to show itself before it is served: what is heard of it counts ([`super::MagInput::Heard`]).
+    /// Returns true if a station was solicited before admission, so that the driver should report frames from it at
+    /// once ([`super::MagInput::Heard`]).
     #[must_use]
     pub fn awaits(&self, now: Time, interface: u32, station: &crate::LinkLayer) -> bool {
         self.newcomers.is_asked(now, &(interface, station.clone()))
     }
 
-    /// A frame of a station was heard.
+    /// Handles a frame heard from a station.
     pub(super) fn heard(&mut self, now: Time, place: Place, link_local: Option<Ipv6Addr>) {
         let named = |place: &Place| {
             let identities = self.config.identities.as_ref();

@@ -1,4 +1,4 @@
-//! Registrations of hosts with their anchors (RFC 5213, 6.9), and what anchors say of themselves.
+//! Registrations of hosts with their anchors (RFC 5213, section 6.9).
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -25,9 +25,9 @@ use crate::news::{Off, Why};
 use crate::peer::Ends;
 use crate::{NodeId, Refusal, Report};
 
-/// Updates in a row that are repeated at once when an anchor refuses their order.
+/// Maximum number of immediate retries in a row after an anchor refused the timestamp or the sequence number.
 const HURRIED_MAX: u32 = 3;
-/// How long the end of a registration waits for its confirmation.
+/// Timeout of a deregistration, which is sent once.
 const GOODBYE: Span = Span::from_secs(1);
 
 impl Mag {
@@ -63,8 +63,8 @@ impl Mag {
         })
     }
 
-    /// A host is at an access. One that is known there is left as it is, unless it was about to go. Its address of link scope is the
-    /// first that it showed: nobody who sends in its name changes whom the gateway asks.
+    /// Handles the attachment of a host. A known station is left as it is, unless it was leaving. Its link-local
+    /// address stays the first one it showed: a forged frame must not change which address the gateway probes.
     pub(super) fn attach(&mut self, now: Time, place: Place, link_local: Option<Ipv6Addr>) {
         match self.stations.get_mut(&place) {
             Some(at) if at.state == StationState::Leaving => self.forget(&place),
@@ -104,13 +104,13 @@ impl Mag {
         }
     }
 
-    /// Whether the one station that may be here is: everything from anchors' tunnels goes to it, which must not be another
-    /// host's packets. One that is leaving counts, as packets for it may be on their way.
+    /// Returns true if everything is forwarded to a single station and there is one: packets for it must not reach
+    /// another host. A leaving station counts, because packets for it may be in flight.
     pub(super) fn is_occupied(&self) -> bool {
         self.config.forward_all && !self.stations.is_empty()
     }
 
-    /// It is known whose a station is.
+    /// Adds an identified station to the index by host.
     pub(super) fn know(&mut self, place: &Place) {
         let identity = self.stations.get(place).and_then(|at| at.identity.as_ref());
         if let Some(identity) = identity {
@@ -124,7 +124,8 @@ impl Mag {
         places.filter_map(|place| Some((place, self.stations.get(place)?)))
     }
 
-    /// Whether the anchor has the registration of a station as another's by now: it could not tell whose end is meant.
+    /// Returns true if the anchor attributes a station's registration to another station of the same host by now, so
+    /// that a deregistration would end the wrong one. With `since_then`, only a station that registered later counts.
     fn is_taken_over(&self, place: &Place, since_then: bool) -> bool {
         let Some(at) = self.stations.get(place) else { return false };
         let Some(identity) = &at.identity else { return false };
@@ -140,7 +141,7 @@ impl Mag {
         })
     }
 
-    /// A host has left.
+    /// Handles the departure of a host: ends the service and deregisters.
     pub(super) fn detach(&mut self, now: Time, place: &Place, why: Why) {
         let Some(at) = self.stations.get_mut(place) else { return };
         match at.state.next(Event::Left) {
@@ -172,8 +173,8 @@ impl Mag {
         }
     }
 
-    /// A registration has ended. The anchor cannot be reached, or the host does not answer: one that may be there still is
-    /// registered anew as soon as the anchor answers.
+    /// Handles an expired registration. An active station is kept and registered again once its anchor answers; a
+    /// station that is being probed, or has left, is detached.
     pub(super) fn over(&mut self, now: Time, place: &Place) {
         let Some(at) = self.stations.get_mut(place) else { return };
         match at.state.next(Event::Over) {
@@ -199,7 +200,7 @@ impl Mag {
         }
     }
 
-    /// What is known of a station ends without a word to anyone.
+    /// Removes a station and its state without notifying its anchor.
     pub(super) fn forget(&mut self, place: &Place) {
         self.end_service(place);
         self.end_key(place);
@@ -223,12 +224,12 @@ impl Mag {
             self.timers.cancel(&(place.clone(), task));
         }
         if self.config.forward_all {
-            // A host that was refused because of this one has its turn.
+            // A host that was refused because of this one may be served now.
             self.out.push_back(Output::Own(Wish::Ask { interface: place.0 }));
         }
     }
 
-    /// Asks a host's anchor for what its state needs: a registration, its renewal or its end.
+    /// Sends the update that a station's state requires: a registration, a renewal or a deregistration.
     pub(super) fn send_update(&mut self, now: Time, place: &Place) {
         let Some(at) = self.stations.get(place) else { return };
         let access = &self.config.accesses[at.access];
@@ -288,7 +289,7 @@ impl Mag {
         self.open.insert(sequence, place.clone());
     }
 
-    /// An update has no answer.
+    /// Handles the timeout of an update.
     pub(super) fn again(&mut self, now: Time, place: &Place) {
         let Some((_, _, again)) = self.stations.get_mut(place).and_then(|at| at.open.as_mut())
         else {
@@ -301,7 +302,7 @@ impl Mag {
         }
     }
 
-    /// An anchor has confirmed that a host has left, or has not for long enough.
+    /// Removes a station that has left: the anchor has confirmed that, or has not answered in time.
     fn confirmed(&mut self, place: &Place) {
         if self.stations.get(place).is_some_and(|at| at.state.next(Event::Confirmed) == Next::Gone)
         {
@@ -309,7 +310,7 @@ impl Mag {
         }
     }
 
-    /// A host is forgotten, also on disk.
+    /// Removes a station and its stored record.
     fn forget_stored(&mut self, place: &Place) {
         let access = self.stations.get(place).map(|at| at.access);
         self.forget(place);
@@ -322,7 +323,7 @@ impl Mag {
         }
     }
 
-    /// An anchor has answered an update.
+    /// Handles an acknowledgement.
     pub(super) fn acknowledged(
         &mut self,
         now: Time,
@@ -331,7 +332,8 @@ impl Mag {
         (from, to): (IpAddr, IpAddr),
     ) -> Result<(), Refusal> {
         let place = self.open.get(&answer.sequence).cloned();
-        // An anchor that found the number old says which it had last.
+        // An anchor that refuses a sequence number answers with the last one it accepted, so look the station up by the
+        // options.
         let by_options = || self.place_of(&Registration::of(options), from);
         let is_old = answer.status == Status::SEQUENCE_OUT_OF_WINDOW;
         let place = place.or_else(|| is_old.then(by_options)?).ok_or(Refusal::Stale)?;
@@ -398,7 +400,7 @@ impl Mag {
         Ok(())
     }
 
-    /// Nothing is asked of the anchor about a station any more.
+    /// Marks a station's update as answered.
     fn closed(&mut self, place: &Place) {
         if let Some((sequence, ..)) = self.stations.get_mut(place).and_then(|at| at.open.take()) {
             self.open.remove(&sequence);
@@ -406,7 +408,7 @@ impl Mag {
         self.timers.cancel(&(place.clone(), Task::Again));
     }
 
-    /// Whether an answer repeats what was asked. Some anchors leave some out.
+    /// Returns true if an acknowledgement echoes the update. Non-strict anchors omit some options.
     fn is_echo(&self, told: &Registration, place: &Place, at: &Station) -> bool {
         let lenient = self.config.profile != Profile::STRICT;
         let node = at.identity.as_ref().map(|identity| &identity.node);
@@ -417,7 +419,7 @@ impl Mag {
             && (told.handoff.is_some() || lenient)
     }
 
-    /// The station that an answer is about, by what it repeats.
+    /// Finds the station that an acknowledgement is about by the echoed options.
     fn place_of(&self, told: &Registration, from: IpAddr) -> Option<Place> {
         let mut all = self.stations_of(told.node.as_ref()?);
         let found = all.find(|((_, link_layer), at)| {
@@ -439,7 +441,7 @@ impl Mag {
         from: IpAddr,
     ) {
         let status = answer.status;
-        // The answer then has the anchor's time.
+        // Only then the acknowledgement carries the anchor's time.
         let anchors = anchors.filter(|_| status == Status::TIMESTAMP_MISMATCH);
         let off = anchors.map(|anchors| Off::of(self.config.clock.at(now), anchors));
         self.report(Report::Denied { node: Some(node), status, with: from.into(), off });
@@ -447,13 +449,13 @@ impl Mag {
         let hurry = at.hurried < HURRIED_MAX;
         at.hurried += 1;
         match status {
-            // Another gateway was faster, or the numbers are those of an earlier start: once more, with new ones.
+            // Another gateway was faster, or the numbers belong to an earlier start: retry with new ones.
             Status::TIMESTAMP_LOWER_THAN_PREV_ACCEPTED if hurry => self.send_update(now, place),
             Status::SEQUENCE_OUT_OF_WINDOW if hurry => {
                 self.sequence = answer.sequence;
                 self.send_update(now, place);
             }
-            // They pass: the update is repeated as if there had been no answer.
+            // Transient: the update is retransmitted as if there had been no answer.
             Status::TIMESTAMP_LOWER_THAN_PREV_ACCEPTED
             | Status::SEQUENCE_OUT_OF_WINDOW
             | Status::TIMESTAMP_MISMATCH
@@ -463,7 +465,7 @@ impl Mag {
         }
     }
 
-    /// A registration has ended by the anchor's will.
+    /// Handles the end of a registration by the anchor.
     pub(super) fn lost(&mut self, place: &Place, why: Why) {
         let Some(at) = self.stations.get(place) else { return };
         if let (Some(_), Some(identity)) = (at.registered, &at.identity) {
@@ -474,10 +476,10 @@ impl Mag {
         self.forget_stored(place);
     }
 
-    /// The registration is to be renewed: a host is asked first whether it is there. One whose address is not known shows itself
-    /// now and then where the driver hears it.
+    /// Starts the renewal of a registration: probes first whether the host is still there. A host without a known
+    /// address is renewed if the driver has heard it since, or if only solicitations show hosts.
     pub(super) fn renew(&mut self, now: Time, place: &Place) {
-        // A renewal would take it back.
+        // A renewal would take the registration back.
         if self.is_taken_over(place, true) {
             self.lost(place, Why::Displaced);
             return;
@@ -495,7 +497,7 @@ impl Mag {
         }
     }
 
-    /// A host has answered.
+    /// Handles a sign of life of a host: finishes the probe and renews the registration.
     pub(super) fn answered(&mut self, now: Time, place: &Place) {
         let Some(at) = self.stations.get_mut(place) else { return };
         if let Next::To(state) = at.state.next(Event::Answered) {
@@ -505,10 +507,10 @@ impl Mag {
         }
     }
 
-    /// An anchor has started anew: all its hosts are registered again.
+    /// Registers all hosts of a restarted anchor again.
     pub(super) fn register_again(&mut self, now: Time, anchor: IpAddr) {
         let usual = self.config.anchor;
-        // It numbers what it tells anew.
+        // The anchor numbers its notifications anew.
         self.stations.values_mut().for_each(|at| at.notified = None);
         let is_of = |at: &Station| {
             let identity = at.identity.as_ref();

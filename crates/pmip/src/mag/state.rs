@@ -1,54 +1,54 @@
-//! Where a host's interface stands at a gateway (paper 3, fig. 5; RFC 5213, 6.9).
+//! State of a station at a gateway (paper 3, figure 5; RFC 5213, section 6.9).
 
-/// Where a host's interface stands.
+/// State of a station.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StationState {
-    /// It is being found out who it is.
+    /// The driver is identifying the host.
     Identifying,
-    /// A temporary entry: the anchor has not answered. Nothing is advertised or forwarded.
+    /// Temporary entry: the anchor has not answered. Nothing is advertised or forwarded.
     Registering,
-    /// It has its prefixes.
+    /// The station is registered and has its prefixes.
     Active,
-    /// It has them, and is asked whether it is still there, since its registration is to be renewed.
+    /// Still served, but probed before its registration is renewed.
     Probing,
-    /// It has left, and the anchor has not confirmed that.
+    /// The host has left, and the anchor has not confirmed that.
     Leaving,
 }
 
-/// What moves it.
+/// Events that change the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
-    /// It is known who it is.
+    /// The host was identified.
     Identified,
     /// The anchor has accepted the registration.
     Accepted,
-    /// The anchor has refused it, or has revoked it.
+    /// The anchor has refused or revoked the registration.
     Refused,
-    /// The registration is to be renewed, and the host is asked.
+    /// The registration needs renewal, and the host is probed.
     Asked,
     /// The host has answered.
     Answered,
-    /// The registration has ended without an answer to its renewal.
+    /// The registration has expired without a renewal.
     Over,
     /// The host has left, or does not answer.
     Left,
-    /// The anchor has confirmed that it has left, or has not for long enough.
+    /// The anchor has confirmed the deregistration, or has not answered in time.
     Confirmed,
 }
 
-/// Where an event leads.
+/// Result of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// Here.
+    /// Enters this state.
     To(StationState),
-    /// The entry is gone.
+    /// The entry is removed.
     Gone,
-    /// The event says nothing here.
+    /// The event has no effect.
     Same,
 }
 
 impl StationState {
-    /// Its name in output.
+    /// Name in output.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -60,7 +60,7 @@ impl StationState {
         }
     }
 
-    /// Whether its traffic is carried.
+    /// Returns true if the station's traffic is forwarded.
     #[must_use]
     pub fn is_served(self) -> bool {
         matches!(self, StationState::Active | StationState::Probing)

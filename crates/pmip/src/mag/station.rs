@@ -1,4 +1,4 @@
-//! What a gateway knows: hosts at its accesses, their anchors, and what is carried.
+//! State of a gateway: stations, anchors and forwarded prefixes.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -15,67 +15,67 @@ use crate::LinkLayer;
 /// A host's interface at an access.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Station {
-    /// Which of the configured accesses.
+    /// Index of the access in the configuration.
     pub access: usize,
-    /// Who it is, once that is known.
+    /// Identity of the host, once known.
     pub identity: Option<Identity>,
-    /// Where it stands.
+    /// Its state.
     pub state: StationState,
-    /// What it was given.
+    /// Its assigned prefixes.
     pub prefixes: Vec<Prefix>,
-    /// Prefixes that it was given before and has no longer.
+    /// Prefixes that were assigned earlier and are withdrawn.
     pub(super) former: Vec<Prefix>,
-    /// Prefixes of the host's other interfaces, which are carried and not advertised (RFC 7864).
+    /// Prefixes of the host's other interfaces: forwarded, but not advertised (RFC 7864).
     pub off_link: Vec<Prefix>,
-    /// Another access of the host is gone: it is to prefer this one.
+    /// The host should prefer this access, because another one has failed or is about to.
     pub preferred: bool,
-    /// It was to do so once.
+    /// `preferred` was set at some time.
     pub(super) was_preferred: bool,
-    /// When its registration ends.
+    /// End of the registration.
     pub until: Time,
     /// When it attached.
     pub since: Time,
-    /// When it was known who it is.
+    /// When it was identified.
     pub identified: Option<Time>,
-    /// When it was registered first.
+    /// When it was first registered.
     pub registered: Option<Time>,
-    /// When it was first told of its prefixes.
+    /// When its prefixes were first advertised.
     pub advertised: Option<Time>,
-    /// Its address of link scope, if it has shown it.
+    /// Its link-local address, if it has shown it.
     pub(super) link_local: Option<Ipv6Addr>,
     /// It was heard since its registration was last accepted.
     pub(super) heard: bool,
-    /// The last notification about it, and when it came.
+    /// Sequence number and arrival time of the last notification about it.
     pub(super) notified: Option<(u16, Time)>,
-    /// The update that is not acknowledged: its number, when it was sent first, and its repetition.
+    /// The unacknowledged update: sequence number, send time and retransmission.
     pub(super) open: Option<(u16, Time, Retransmission)>,
-    /// Updates that were repeated at once since the last one was accepted.
+    /// Immediate retries since the last accepted update.
     pub(super) hurried: u32,
     /// Solicitations since the last sign of life.
     pub(super) probes: u32,
-    /// What leads to it on its link, if that was given.
+    /// The installed neighbour entry.
     pub(super) neighbour: Option<Forward>,
-    /// The tunnel that it has asked for or has alone, if its anchor keeps it apart with GRE.
+    /// Its GRE tunnel, requested or granted.
     pub(super) gre: Option<Gre>,
-    /// Prefixes that are carried for it now, its own and others.
+    /// Prefixes that are forwarded for it, including those of other interfaces.
     pub(super) carries: BTreeSet<Prefix>,
 }
 
-/// Where a station is: index of the interface, link-layer address.
+/// Key of a station: interface index and link-layer identifier.
 pub(super) type Place = (u32, LinkLayer);
 
-/// What falls due for a station.
+/// A timer of a station.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Task {
-    /// To ask again.
+    /// Retransmit the update.
     Again,
-    /// To see whether it is there, and renew.
+    /// Probe the host and renew the registration.
     Renew,
-    /// To look for an answer of the station.
+    /// Check for an answer to a solicitation.
     Probe,
-    /// To advertise.
+    /// Send a router advertisement.
     Advertise,
-    /// Its registration ends.
+    /// The registration expires.
     End,
 }
 
@@ -91,49 +91,49 @@ impl Task {
     }
 }
 
-/// An anchor with hosts here.
+/// An anchor of hosts that are here.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Anchor {
-    /// Tunnels to it by the address of this end.
+    /// Tunnels to it, by local address.
     pub(super) tunnels: BTreeMap<IpAddr, Way>,
 }
 
-/// A tunnel to an anchor that stations share.
+/// A tunnel to an anchor, shared by stations.
 #[derive(Clone, Debug)]
 pub(super) struct Way {
     pub(super) number: u32,
-    /// How many stations use it.
+    /// Number of stations that use it.
     pub(super) stations: usize,
-    /// It is in UDP, and kept open.
+    /// Set if the tunnel is in UDP and kept open with keepalives.
     pub(super) nat: Option<Nat>,
 }
 
-/// What keeps a NAT open.
+/// Keepalives through a NAT.
 #[derive(Clone, Debug)]
 pub(super) struct Nat {
-    /// Time between keepalives; `None`: none is needed.
+    /// Time between keepalives; `None`: none are needed.
     pub(super) refresh: Option<Span>,
-    /// Until the next one, while none is answered.
+    /// Timeout of the next keepalive while none is answered.
     pub(super) wait: Span,
-    /// The number of the last one.
+    /// Sequence number of the last keepalive.
     pub(super) sequence: u32,
 }
 
-/// The tunnel of one station (RFC 5845).
+/// The GRE tunnel of one station (RFC 5845).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gre {
-    /// Its number.
+    /// Tunnel number.
     pub(super) number: u32,
-    /// The key of what comes: the number, unless it is from an earlier start.
+    /// Key of received packets: the tunnel number, unless restored from an earlier start.
     pub(super) receive: u32,
-    /// The anchor's key, of what goes; until it has one there is no tunnel.
+    /// Key of sent packets, granted by the anchor. Without it the tunnel does not exist.
     pub(super) send: Option<u32>,
 }
 
-/// A prefix that is carried here.
+/// A prefix that is forwarded here.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Carried {
-    /// Stations that have it, as their own or as another interface's.
+    /// Stations that hold it, or carry it for another interface.
     pub(super) users: BTreeSet<Place>,
     pub(super) given: Vec<Forward>,
 }

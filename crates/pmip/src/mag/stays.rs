@@ -1,4 +1,4 @@
-//! How long hosts stay: the lifetime that is asked for follows from it.
+//! Mean stay of each host, which determines the lifetime to request.
 
 use alloc::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ impl Stays {
         Stays { most, mean: BTreeMap::new() }
     }
 
-    /// A host has stayed for this long.
+    /// Records a finished stay of a host.
     pub(super) fn add(&mut self, node: &NodeId, stay: Span) {
         if let Some(mean) = self.mean.get_mut(node) {
             *mean = Span(mean.0 - mean.0 / 4 + stay.0 / 4);
@@ -31,7 +31,7 @@ impl Stays {
         }
     }
 
-    /// The lifetime to ask for.
+    /// The lifetime to request for a host.
     pub(super) fn lifetime(&self, node: &NodeId, bounds: &Lifetimes) -> Span {
         let mean = self.mean.get(node).copied().unwrap_or(bounds.first);
         mean.max(bounds.shortest).min(bounds.longest)

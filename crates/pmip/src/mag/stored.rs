@@ -1,4 +1,4 @@
-//! What outlives a gateway's process.
+//! Persistent state of a gateway.
 
 use segue_clock::Time;
 use segue_ip::Output;
@@ -10,7 +10,7 @@ use super::io::{MagRecord, StoredStation};
 use super::state::StationState;
 use super::station::{Place, Task};
 impl Mag {
-    /// Stores a station, or that it is none any more.
+    /// Stores a served station; deletes the record of any other.
     pub(super) fn store(&mut self, place: &Place) {
         let Some(at) = self.stations.get(place) else { return };
         let until = self.config.clock.at(at.until);
@@ -28,20 +28,20 @@ impl Mag {
         self.note(at.access, place, stored);
     }
 
-    /// Has a record written.
+    /// Emits a record for storage.
     pub(super) fn note(&mut self, access: usize, place: &Place, stored: Option<StoredStation>) {
         let access = self.config.accesses[access].interface.clone();
         let station = place.1.clone();
         self.out.push_back(Output::Persist(MagRecord { access, station, stored }));
     }
 
-    /// Takes a record of an earlier start: the station is served as before, and registered anew at once, so that it is soon known
-    /// whether it and its registration are still there.
+    /// Restores a record of an earlier start. The station is served as before, and its registration is renewed at once
+    /// to find out whether it still exists.
     pub(super) fn restore(&mut self, now: Time, MagRecord { access, station, stored }: MagRecord) {
         let of_access = |index: &usize| self.config.accesses[*index].interface == access;
         let interface = self.links.iter().find(|(_, index)| of_access(index)).map(|(i, _)| *i);
         let (Some(interface), Some(stored)) = (interface, stored) else { return };
-        // The clock may have been wrong.
+        // The clock may have been wrong, so the lifetime is capped.
         let until = self.config.clock.when(stored.until, now);
         let until = until.min(now + self.config.lifetime.longest);
         let place = (interface, station);

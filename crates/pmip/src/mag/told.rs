@@ -1,4 +1,4 @@
-//! What anchors tell by themselves: bindings that end (RFC 5846), and flows that move (RFC 7077, RFC 7864).
+//! Messages that anchors initiate: revocations (RFC 5846), and notifications of flow mobility (RFC 7077, RFC 7864).
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -21,11 +21,12 @@ use crate::message::{Registration, datagram};
 use crate::news::Why;
 use crate::peer::Ends;
 
-/// How long a notification may be on its way: after that, its number is that of another start.
+/// Maximum age of the last notification for detecting reordering. After that, a lower sequence number belongs to a
+/// restarted anchor.
 const OVERTAKEN: Span = Span::from_secs(10);
 
 impl Mag {
-    /// An anchor revokes bindings (RFC 5846).
+    /// Handles a Binding Revocation Indication (RFC 5846).
     pub(super) fn revoke(
         &mut self,
         _now: Time,
@@ -51,7 +52,7 @@ impl Mag {
         self.send(answer);
     }
 
-    /// An anchor notifies (RFC 7077): of flows that move here (RFC 7864), or that it wants registrations again.
+    /// Handles an Update Notification (RFC 7077): flows move here (RFC 7864), or the anchor requests a re-registration.
     pub(super) fn notified(
         &mut self,
         now: Time,
@@ -109,8 +110,8 @@ impl Mag {
         Ok(())
     }
 
-    /// The stations of a host that an anchor has registered at this address, or is about to: a notification may come before the
-    /// answer. Those that have a prefix, or all of them if none is named.
+    /// The stations of a host that this anchor has registered at this address, or is registering: a notification may
+    /// arrive before the acknowledgement. Restricted to stations with a named prefix, if any is named.
     fn places(&self, asked: &Registration, anchor: IpAddr, coa: IpAddr) -> Vec<Place> {
         let Some(node) = &asked.node else { return Vec::new() };
         let usual = self.config.anchor;
@@ -127,7 +128,7 @@ impl Mag {
     }
 }
 
-/// The options that say whom a message is about.
+/// The options that identify the host and its prefixes.
 fn identifying(options: &[MobilityOption]) -> Vec<MobilityOption> {
     let of_whom = |option: &&MobilityOption| {
         matches!(
