@@ -3,7 +3,7 @@
 //! counts.
 //!
 //! A gateway that answers heartbeats without the option is measured too: round-trip times with the same precision, but
-//! losses of the two directions cannot be told apart.
+//! only the total loss of both directions.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;

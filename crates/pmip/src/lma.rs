@@ -85,7 +85,7 @@ pub struct Lma {
     strangers: (Time, u32),
     /// Unknown gateways that were reported, and when.
     named: BTreeMap<IpAddr, Time>,
-    /// Whether all stored records of earlier starts have been restored.
+    /// All stored records of earlier starts have been restored.
     started: bool,
     greeted: Greeted,
     refused: Refused,

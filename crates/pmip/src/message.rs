@@ -191,21 +191,20 @@ impl Update {
         }
     }
 
-    /// Whether `other` comes from the same gateway for the same interface, so that it replaces this update.
+    /// Returns true if `other` comes from the same gateway for the same interface, so that it replaces this update.
     pub(crate) fn is_repeated_by(&self, other: &Update) -> bool {
         let who = |update: &Update| (update.asked.node.clone(), update.asked.link_layer.clone());
         self.proxy_coa() == other.proxy_coa() && who(self) == who(other)
     }
 
-    /// Whether both updates are about the same interface, at any gateway. False if the link-layer identifier is
-    /// unknown.
+    /// Returns true if both updates are about the same interface, at any gateway; false if its identifier is unknown.
     pub(crate) fn is_of_same(&self, other: &Update) -> bool {
         let (one, other) = (&self.asked, &other.asked);
         one.link_layer.is_known()
             && (&one.node, &one.link_layer) == (&other.node, &other.link_layer)
     }
 
-    /// Whether the update requests specific prefixes.
+    /// Returns true if the update requests specific prefixes.
     pub(crate) fn names_prefixes(&self) -> bool {
         self.asked.prefixes.iter().any(|prefix| !prefix.addr.is_unspecified())
     }

@@ -73,7 +73,7 @@ impl LinkLayer {
         LinkLayer(mac.to_vec())
     }
 
-    /// Whether the identifier is known, that is, not empty.
+    /// Returns true if the identifier is known, that is, not empty.
     #[must_use]
     pub fn is_known(&self) -> bool {
         !self.0.is_empty()

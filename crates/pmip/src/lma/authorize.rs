@@ -19,7 +19,7 @@ const ASKED_MAX: usize = 1 << 15;
 const AGAIN: Span = Span::from_secs(60);
 
 impl Lma {
-    /// Whether the driver must authorize an update that starts a binding.
+    /// Returns true if the driver must authorize an update that starts a binding.
     pub(super) fn is_asked(&self, stage: Stage) -> bool {
         self.config.authorize && stage == Stage::Came
     }

@@ -19,11 +19,11 @@ pub struct LmaConfig {
     pub address: IpAddr,
     /// If `address` is IPv6: an additional address for gateways that are reached over IPv4 (RFC 5844).
     pub address_v4: Option<Ipv4Addr>,
-    /// Whether gateways may request UDP encapsulation without a NAT (AcceptForcedIPv4UDPEncapsulationRequest).
+    /// Let gateways request UDP encapsulation without a NAT (AcceptForcedIPv4UDPEncapsulationRequest).
     pub accept_udp: bool,
     /// Keepalive interval for gateways behind a NAT (NATKATIMEOUT).
     pub nat_keepalive: Span,
-    /// Whether bindings use GRE tunnels with keys (RFC 5845).
+    /// Use of GRE tunnels with keys (RFC 5845).
     pub gre: GreUse,
     /// Maximum number of tunnels: one for each gateway, and one for each binding with GRE.
     pub max_tunnels: usize,
@@ -37,7 +37,7 @@ pub struct LmaConfig {
     pub gateways: Vec<Allowed>,
     /// Hosts that the anchor serves.
     pub nodes: Nodes,
-    /// Whether the driver must authorize each new binding ([`crate::LmaWish::Authorize`]).
+    /// Ask the driver to authorize each new binding ([`crate::LmaWish::Authorize`]).
     pub authorize: bool,
     /// Maximum lifetime that the anchor grants.
     pub longest: Lifetime,
@@ -48,9 +48,9 @@ pub struct LmaConfig {
     /// How long a registration with an unknown handoff state waits for the end of another binding
     /// (MaxDelayBeforeNewBCEAssign).
     pub assign_delay: Span,
-    /// Whether flows may go to another interface of their host than the one that holds their prefix (RFC 7864).
+    /// Let flows go to another interface of their host than the one that holds their prefix (RFC 7864).
     pub flow_mobility: bool,
-    /// Whether gateways are notified of the prefixes that their hosts have at other gateways (Flow Mobility Initiate,
+    /// Notify gateways of the prefixes that their hosts have at other gateways (Flow Mobility Initiate,
     /// RFC 7864, section 3.2.2), and of which gateway the host should prefer. If false, gateways must forward
     /// everything ([`crate::MagConfig::forward_all`]), as in paper 3.
     pub flow_mobility_initiate: bool,
@@ -124,7 +124,7 @@ impl LmaConfig {
     }
 }
 
-/// Whether an anchor uses GRE tunnels.
+/// Use of GRE tunnels by an anchor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GreUse {
     /// Never.
@@ -170,7 +170,7 @@ pub struct Rated {
 pub struct Worth {
     /// Relative price per byte; 0 is free.
     pub price: f64,
-    /// Of equally cheap accesses, the one with the higher preference is used.
+    /// Among equally cheap accesses, the one with the higher preference is used.
     pub preference: f64,
 }
 

@@ -365,7 +365,7 @@ impl Lma {
 }
 
 impl Schedule {
-    /// Whether a flow that is placed for this reason is scheduled again when the host's interfaces change.
+    /// Returns true if a flow that is placed for this reason is scheduled again when the host's interfaces change.
     fn returns(self, why: Placed) -> bool {
         match self {
             Schedule::Static => why == Placed::Moved,
@@ -374,7 +374,7 @@ impl Schedule {
         }
     }
 
-    /// Whether the schedule may choose any interface, whichever holds the flow's prefix.
+    /// Returns true if the schedule may choose any interface, even one that does not hold the flow's prefix.
     fn is_anywhere(self) -> bool {
         matches!(self, Schedule::Quality | Schedule::Preferred)
     }

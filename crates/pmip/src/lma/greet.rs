@@ -23,7 +23,7 @@ pub(super) struct Greeted {
     gateways: BTreeSet<IpAddr>,
 }
 
-/// Whether this is a tunnelled packet of a host. Those of known tunnels take the packet path and never get here.
+/// Returns true for a tunnelled packet of a host. Packets in known tunnels take the packet path and never get here.
 pub(super) fn is_of_tunnel(came: &Datagram) -> bool {
     let is_ip = || came.bytes.first().is_some_and(|first| matches!(first >> 4, 4 | 6));
     IN_IP.contains(&came.protocol) || came.protocol == UDP && came.to.1 == DATA_PORT && is_ip()

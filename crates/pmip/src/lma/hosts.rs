@@ -89,7 +89,7 @@ impl Lma {
     }
 }
 
-/// Whether installing `new` replaces `old`, so that `old` needs no withdrawal.
+/// Returns true if installing `new` replaces `old`, so that `old` needs no withdrawal.
 fn replaces(new: &Forward, old: &Forward) -> bool {
     match (new, old) {
         (Forward::Bind(new), Forward::Bind(old)) => new.traffic == old.traffic,

@@ -34,7 +34,7 @@ pub enum LmaInput {
         /// The binding identifier.
         bid: Option<u16>,
     },
-    /// Whether an external scheduler decides where flows go. Without one, the anchor's schedule decides.
+    /// Set while an external scheduler decides where flows go. Otherwise the anchor's schedule decides.
     Deciding(bool),
     /// A host's interface is about to leave its gateway. Its traffic moves to another interface, if there is one, until
     /// it has left or is reported to stay.
@@ -67,7 +67,7 @@ pub enum LmaInput {
     },
 }
 
-/// Whether a host's interface may be registered.
+/// Verdict on the registration of a host's interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Authorization {
     /// Yes, with these prefixes; empty: any.
@@ -100,13 +100,13 @@ pub struct StoredSession {
     pub prefixes: Vec<Prefix>,
     /// Its binding identifier (BID) among the host's bindings.
     pub bid: u16,
-    /// Whether the host has left.
+    /// True if the host has left.
     pub leaving: bool,
     /// The gateway.
     pub gateway: PeerAddress,
     /// Over IPv4: UDP port of the gateway's signalling.
     pub port: u16,
-    /// Whether hosts' packets to and from the gateway are in UDP.
+    /// True if hosts' packets to and from the gateway are in UDP.
     pub in_udp: bool,
     /// With GRE: key of the packets to the gateway.
     pub gre: Option<u32>,

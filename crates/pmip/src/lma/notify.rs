@@ -26,7 +26,7 @@ use crate::{NodeId, PREFERENCE, PeerAddress, Refusal, VENDOR};
 const OPEN_MAX: usize = 1 << 15;
 
 impl Lma {
-    /// Notifies the gateways of a host of what has changed for them.
+    /// Notifies the gateways of a host of changes that concern them.
     pub(super) fn notify(&mut self, now: Time, node: &NodeId) {
         if !self.config.flow_mobility {
             return;

@@ -59,7 +59,7 @@ impl Lma {
         self.open_revocation(now, node, prefixes, None, former, trigger);
     }
 
-    /// Redirects a pending revocation after the host has moved: the new gateway is told once it has the answer to its
+    /// Redirects a pending revocation after the host has moved: the new gateway gets it after the answer to its
     /// registration.
     pub(super) fn revoke_at(&mut self, now: Time, session: u32, gateway: PeerAddress) {
         let ends = self.ends_to(gateway);

@@ -123,7 +123,7 @@ impl Lma {
         self.set_data(gateway, way.data, false);
     }
 
-    /// Sets the UDP port that a gateway sends hosts' packets from; `None` without UDP encapsulation. Of several
+    /// Sets the UDP port that a gateway sends hosts' packets from; `None` without UDP encapsulation. Among several
     /// gateways behind one NAT, only one can have the usual port: traffic to another goes to its signalling port until
     /// a keepalive has `shown` its data port. A shown port takes precedence over an assumed one.
     fn set_data(&mut self, gateway: PeerAddress, data: Option<u16>, shown: bool) {

@@ -12,8 +12,8 @@ use segue_wire::mobility::option::{AccessTechnology, Handoff};
 
 use crate::{LinkLayer, NodeId};
 
-/// Maximum number of hosts of a gateway: each may have an unacknowledged update, and these are told apart by a 16-bit
-/// sequence number.
+/// Maximum number of hosts of a gateway. Each may have an unacknowledged update, which a 16-bit sequence number
+/// identifies.
 pub const HOSTS_MAX: usize = 1 << 15;
 
 /// Link-local address of every gateway on every access link (RFC 6543).

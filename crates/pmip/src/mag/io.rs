@@ -108,7 +108,7 @@ pub enum Wish {
         /// The station's link-layer identifier.
         station: LinkLayer,
     },
-    /// Send a datagram to one station, whatever its destination address (RFC 6085).
+    /// Send a datagram to one station. Its IP destination may be a multicast address (RFC 6085).
     ToStation {
         /// Link-layer address of the station.
         mac: [u8; 6],

@@ -1,4 +1,4 @@
-//! What an anchor refuses, and with which status.
+//! Updates that an anchor refuses, and the status of the answer.
 
 use std::net::Ipv6Addr;
 
@@ -15,7 +15,7 @@ use segue_wire::mobility::{BindingUpdateFlags, Body, Message, MobilityOption, Pr
 
 use crate::domain::*;
 
-/// An update as a gateway would send it, to be spoilt.
+/// An update as a gateway would send it; tests modify it.
 struct Asked {
     from: Ipv6Addr,
     sequence: u16,
@@ -71,7 +71,7 @@ impl Asked {
         }
     }
 
-    /// Without options of this kind.
+    /// Removes the options of this kind.
     fn without(mut self, kind: u8) -> Asked {
         self.options.retain(|option| option.kind() != kind);
         self
@@ -93,7 +93,6 @@ impl Asked {
     }
 }
 
-/// The answer to an update: status, sequence number, and options.
 fn answer(domain: &mut Domain, asked: &Asked) -> Option<(Status, u16, Vec<MobilityOption>)> {
     domain.log.clear();
     domain.at_lma(Input::Datagram(asked.datagram()));
@@ -121,7 +120,7 @@ fn each_check_has_its_status_and_the_first_that_fails_counts() {
     let old = |by| stamp(DAY + Span::from_secs(10) - by);
     let (ms, many) = (Span::from_millis(299), Span::from_millis(301));
     let cases = [
-        // Each lacks all that the checks after it look at, too.
+        // Each update also fails all later checks.
         (asked(&domain).without(8).without(22), 160),
         (stranger.without(22), 154),
         (Asked::new(&domain, 4).without(22), 153),
@@ -131,7 +130,7 @@ fn each_check_has_its_status_and_the_first_that_fails_counts() {
         (asked(&domain).without(23).without(24), 161),
         (asked(&domain).without(24), 162),
         (asked(&domain).with(old(ms)), 0),
-        // No later than the one before.
+        // Not later than the previous update.
         (asked(&domain).without(22).with(old(ms)), 157),
         (asked(&domain).with(home("2001:db9:9:9::/64".parse().unwrap())), 155),
     ];
@@ -146,7 +145,7 @@ fn each_check_has_its_status_and_the_first_that_fails_counts() {
     }
     let denied = |report: &&Report| matches!(report, Report::Denied { .. });
     assert_eq!(domain.reports.iter().filter(denied).count(), 9, "but of strangers");
-    // The log says it in words, and by how much clocks differ.
+    // The log explains the refusals and names the clock offset.
     let said: Vec<String> = domain.reports.iter().filter(denied).map(ToString::to_string).collect();
     let all = said.join("\n");
     assert!(all.contains("the gateway's clock is 0.3 s behind the anchor's"), "{all}");
@@ -201,7 +200,7 @@ fn clocks_that_differ_are_told_the_anchors_and_the_rest_is_repeated() {
         assert!(options.contains(option), "{option:?} is repeated as it came");
     }
     assert_eq!(options.len(), asked.options.len());
-    // One that says nothing gets options all the same, which say nothing.
+    // Options that are missing in the update are answered with empty ones.
     let asked = Asked::new(&domain, 2).without(8).without(23).without(24).without(25).without(27);
     let (status, _, options) = answer(&mut domain, &asked).unwrap();
     assert_eq!(status, Status::MISSING_MN_IDENTIFIER_OPTION);
@@ -236,7 +235,7 @@ fn nobody_registers_with_anothers_prefix_or_with_other_than_all_of_his() {
     assert_eq!(status(&mut domain, &more), Some(159));
     let again = Asked::new(&domain, 1).with(own);
     assert_eq!(status(&mut domain, &again), Some(0));
-    // A prefix that it has not, and nobody has, is its own if it is of the pool.
+    // A prefix that no binding holds is granted if it is from the pool.
     let free: Prefix = "2001:db8:0:55::/64".parse().unwrap();
     let asked = Asked::new(&domain, 3).with(home(free));
     let (status, _, options) = answer(&mut domain, &asked).unwrap();
@@ -258,7 +257,7 @@ fn an_end_is_answered_once_bound_and_silently_ignored_otherwise() {
     let mut end = Asked::new(&domain, 1);
     end.lifetime_4s = 0;
     assert_eq!(status(&mut domain, &end), Some(0));
-    // What came before it does not bring the binding back.
+    // An older update must not bring the binding back.
     domain.run(s(1.1));
     let late = Asked::new(&domain, 1).with(stamp(DAY + Span::from_millis(999)));
     assert_eq!(status(&mut domain, &late), Some(157));
@@ -330,7 +329,7 @@ fn a_gateway_that_has_not_noticed_that_a_host_has_moved_cannot_take_it_back() {
     domain.run(s(2.0));
     let elsewhere = renews(&domain, mag(8));
     assert_eq!(status(&mut domain, &elsewhere), Some(129));
-    // Once it has left, it may be anywhere.
+    // After a deregistration, any gateway may register the interface.
     let mut end = Asked::new(&domain, 1);
     end.lifetime_4s = 0;
     assert_eq!(status(&mut domain, &end), Some(0));

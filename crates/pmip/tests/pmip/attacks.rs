@@ -1,4 +1,4 @@
-//! Strangers, hosts that misbehave, lost messages at the wrong time, and tables that are full.
+//! Unknown peers, misbehaving hosts, messages lost at bad moments, and full tables.
 
 use std::net::Ipv6Addr;
 
@@ -18,10 +18,10 @@ use segue_wire::nd;
 
 use crate::domain::*;
 
-/// The index of a second access, `wire`.
+/// Interface index of a second access, `wire`.
 const WIRE: u32 = 3;
 
-/// A gateway for which these stations are interfaces of one host.
+/// A gateway that takes these stations for interfaces of one host.
 fn of_one(n: usize, stations: std::ops::RangeInclusive<u8>) -> MagConfig {
     let mut config = mag_config(n);
     for k in stations {
@@ -31,7 +31,7 @@ fn of_one(n: usize, stations: std::ops::RangeInclusive<u8>) -> MagConfig {
     config
 }
 
-/// The same with a second access.
+/// The same, with a second access.
 fn with_wire(
     mut config: MagConfig,
     technology: AccessTechnology,
@@ -140,7 +140,7 @@ fn a_full_gateway_without_an_anchor_goes_on() {
         mag.handle(Time::ZERO, Input::Own(own));
         while mag.poll().is_some() {}
     }
-    // All repeat their updates, and there is a number for each.
+    // All stations retransmit, each with a sequence number of its own choice.
     mag.tick(s(1.0));
     assert_eq!(mag.stations().count(), HOSTS_MAX);
 }
@@ -177,7 +177,7 @@ fn a_prefix_that_rests_goes_on_resting_after_a_restart_and_no_longer() {
     domain.run(s(31.0));
     let day = DAY + domain.now.since(Time::ZERO);
     restart_lma(&mut domain, config(), day);
-    // The binding has ended at 11 s, and the prefix rests until 71 s.
+    // The binding ended at 11 s; the prefix stays reserved until 71 s.
     domain.run(s(70.0));
     for n in 2..=4 {
         domain.attach(0, station(n));
@@ -198,7 +198,7 @@ fn a_gateway_that_missed_what_it_was_told_hears_it_again() {
     domain.run(s(1.0));
     domain.attach(1, station(2));
     domain.run(s(1.0049));
-    // The acknowledgement, and the notification with it.
+    // The acknowledgement is lost, and the notification with it.
     domain.cut = true;
     domain.run(s(1.006));
     domain.cut = false;
@@ -218,7 +218,7 @@ fn a_host_that_is_back_is_not_told_by_a_late_revocation_that_it_has_left() {
     let prefix = domain.prefix(0, &station(1));
     domain.attach(1, station(1));
     domain.run(s(1.0051));
-    domain.drop_wire(); // the revocation to the first gateway
+    domain.drop_wire(); // the revocation to the first gateway is lost
     domain.run(s(1.5));
     domain.detach(0, station(1));
     domain.attach(0, station(1));
@@ -386,7 +386,7 @@ fn a_prefix_that_an_interface_has_no_longer_is_advertised_as_such() {
         last.unwrap().iter().filter_map(of).collect::<Vec<_>>()
     };
     assert_eq!(lifetimes(&domain), [(first, true)]);
-    // Another anchor's answer to the renewal names another one.
+    // Another anchor's answer to the renewal carries a different prefix.
     let (_, answer) = domain.sent_by(LMA, is_acknowledgement).pop().unwrap();
     let mut answer = answer.clone();
     domain.run(s(299.0));
@@ -628,7 +628,7 @@ fn a_host_has_no_more_interfaces_than_a_message_can_name() {
     }
     assert_eq!(domain.lma.sessions().count(), 16);
     assert!(domain.refused(Status::INSUFFICIENT_RESOURCES.name().unwrap()) >= 84);
-    // And all gateways know of all that it has.
+    // Each gateway knows all prefixes of the host.
     let all: Vec<_> = domain.mags[0].stations().filter(|(.., at)| at.state.is_served()).collect();
     assert!(all.iter().all(|(.., at)| at.prefixes.len() + at.off_link.len() == 16));
 }

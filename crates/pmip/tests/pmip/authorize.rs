@@ -1,4 +1,4 @@
-//! Hosts about which somebody else says who they are, and whether they may be registered.
+//! Hosts that the driver identifies or authorizes.
 
 use segue_ip::Input;
 use segue_pmip::{
@@ -9,7 +9,7 @@ use segue_wire::mobility::{Body, Status};
 
 use crate::domain::*;
 
-/// An anchor that asks, and a gateway that does not.
+/// An anchor that authorizes hosts, and a gateway that knows them.
 fn asking() -> Domain {
     let config = LmaConfig { authorize: true, ..lma_config() };
     Domain::of(config, vec![mag_config(0), mag_config(1)])
@@ -20,7 +20,7 @@ fn says(domain: &mut Domain, n: u8, verdict: Authorization) {
     domain.at_lma(Input::Own(LmaInput::Authorized { node, link_layer, verdict }));
 }
 
-/// About whom the anchor has asked.
+/// The hosts whose authorization the anchor requested.
 fn asked(domain: &Domain) -> Vec<NodeId> {
     let all = domain.wishes.iter().filter_map(|wish| match wish {
         LmaWish::Authorize { node, .. } => Some(node.clone()),
@@ -53,7 +53,7 @@ fn a_registration_waits_until_its_host_may_be_registered_and_renewals_do_not() {
     let bound =
         |wish: &&LmaWish| matches!(wish, LmaWish::Bound { prefixes, .. } if *prefixes == [home]);
     assert_eq!(domain.wishes.iter().filter(bound).count(), 1);
-    // Through renewals, and a move to another gateway.
+    // The binding survives renewals and a handover.
     domain.run(s(900.0));
     domain.detach(0, station(1));
     domain.attach(1, station(1));
@@ -157,7 +157,7 @@ fn what_a_registration_lacks_is_told_after_its_host_was_allowed() {
     let mut domain = asking();
     domain.attach(0, station(1));
     domain.run(s(0.1));
-    // Not of the pool.
+    // This prefix is not from the pool.
     says(&mut domain, 1, Authorization::Allowed(vec!["2001:db8:ffff:1::/64".parse().unwrap()]));
     domain.run(s(0.2));
     assert_eq!(statuses(&domain), [Status::NOT_AUTHORIZED_FOR_HOME_NETWORK_PREFIX]);
@@ -165,7 +165,7 @@ fn what_a_registration_lacks_is_told_after_its_host_was_allowed() {
     assert!(domain.wishes.iter().any(unbound), "whoever was asked is told that nothing came of it");
 }
 
-/// A gateway whose driver says who hosts are.
+/// A gateway whose driver identifies hosts.
 fn told() -> Domain {
     Domain::of(lma_config(), vec![MagConfig { identities: None, ..mag_config(0) }])
 }
@@ -194,7 +194,7 @@ fn a_gateway_asks_who_a_host_is_and_tells_how_long_it_is_served() {
     let began = Wish::Began { interface, station: station.clone() };
     assert_eq!(domain.asked[1..], [(0, began)]);
     assert_eq!(domain.mags[0].station(LINK, &station).unwrap().1.state, StationState::Active);
-    // It may go on, or, as another one or not at all, may not.
+    // The same identity changes nothing; another identity, or none, ends the service.
     identified(&mut domain, identity("alice@example.org"));
     domain.run(s(1.5));
     assert_eq!(domain.asked.len(), 2);

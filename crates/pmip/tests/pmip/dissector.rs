@@ -1,4 +1,4 @@
-//! All messages of a domain before tshark.
+//! Checks all messages of a domain with tshark.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -10,7 +10,7 @@ use segue_pmip::{Identity, LmaInput};
 
 use crate::domain::*;
 
-/// A packet of IPv6, or a datagram of IPv4.
+/// Builds an IPv6 packet, or the IPv4 packet around a UDP datagram.
 fn packet(datagram: &Datagram) -> Vec<u8> {
     let (IpAddr::V6(from), IpAddr::V6(to)) = (datagram.from.0, datagram.to.0) else {
         let (IpAddr::V4(from), IpAddr::V4(to)) = (datagram.from.0, datagram.to.0) else { panic!() };
@@ -26,7 +26,7 @@ fn packet(datagram: &Datagram) -> Vec<u8> {
     [&head[..], &from.octets(), &to.octets(), &datagram.bytes].concat()
 }
 
-/// A capture of packets without frames.
+/// A pcap file of raw IP packets.
 fn capture(packets: &[Datagram]) -> Vec<u8> {
     let head: [u32; 6] = [0xa1b2_c3d4, 2 | 4 << 16, 0, 0, 65_535, 101];
     let mut all: Vec<u8> = head.into_iter().flat_map(u32::to_le_bytes).collect();
@@ -39,7 +39,7 @@ fn capture(packets: &[Datagram]) -> Vec<u8> {
     all
 }
 
-/// What tshark says of each: the type of the message, whether it is malformed, and its checksum.
+/// tshark's verdict on each packet: message type, whether it is malformed, and the checksum status.
 fn dissected(packets: &[Datagram]) -> Option<Vec<String>> {
     let mut tshark = Command::new("tshark");
     let fields = ["mip6.mhtype", "_ws.malformed", "_ws.expert.group", "mip6.csum"];
@@ -56,7 +56,7 @@ fn dissected(packets: &[Datagram]) -> Option<Vec<String>> {
     Some(String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect())
 }
 
-/// The checksum of a message by RFC 1071, over RFC 6275's pseudo-header: 0 if it is right.
+/// Checksum of a message (RFC 1071) with the pseudo-header of RFC 6275; 0 if it is correct.
 fn checksum(datagram: &Datagram) -> u16 {
     let (IpAddr::V6(from), IpAddr::V6(to)) = (datagram.from.0, datagram.to.0) else { panic!() };
     let length = (datagram.bytes.len() as u32).to_be_bytes();
@@ -88,9 +88,9 @@ fn tshark_finds_nothing_wrong_with_any_message() {
     domain.run(s(2.0));
     domain.detach(0, station(1));
     domain.run(s(3.0));
-    domain.attach(1, station(1)); // and a revocation to nobody
+    domain.attach(1, station(1)); // also revokes at a gateway that has already forgotten the host
     domain.run(s(4.0));
-    domain.attach(0, station(1)); // the gateway before learns it from the anchor
+    domain.attach(0, station(1)); // the anchor notifies the previous gateway
     domain.run(s(400.0));
     domain.at_lma(Input::Own(LmaInput::Revoke(node(1))));
     domain.run(s(500.0));
@@ -103,13 +103,13 @@ fn tshark_finds_nothing_wrong_with_any_message() {
             panic!()
         };
         assert_eq!(malformed, "", "{line}");
-        // 4.0 does not know notifications, 19 and 20.
+        // tshark 4.0 does not know notifications, types 19 and 20.
         assert!(expert.is_empty() || matches!(kind, "19" | "20"), "{line}");
         *kinds.entry(kind.to_owned()).or_default() += 1;
     }
     let all: Vec<&str> = kinds.keys().map(String::as_str).collect();
     assert_eq!(all, ["13", "16", "19", "20", "5", "6"], "{kinds:?}");
-    // It would find something.
+    // Check that tshark detects a truncated message.
     let mut cut = domain.packets[0].clone();
     cut.bytes.truncate(cut.bytes.len() - 4);
     assert!(dissected(&[cut]).unwrap()[0].contains("Malformed"));
@@ -149,7 +149,7 @@ fn tshark_finds_nothing_wrong_with_messages_over_ipv4_or_of_gre_keys() {
             panic!()
         };
         assert_eq!((malformed, expert), ("", ""), "{line}");
-        // It takes the other port for hosts' packets alone.
+        // tshark decodes only data on the other port.
         assert!(kinds.contains(&kind) || of_data(datagram), "{line}: {datagram:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! An anchor, gateways with an access each, and what they were given.
+//! A simulated domain: an anchor, gateways with one access each, and the forwarding state of all nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -19,37 +19,37 @@ use segue_wire::nd;
 
 /// The anchor's address.
 pub(crate) const LMA: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1);
-/// Its address of IPv4, and that of a NAT.
+/// IPv4 addresses of the anchor and of a NAT.
 pub(crate) const LMA_V4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 pub(crate) const NAT: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 9);
-/// The index of each gateway's access.
+/// Interface index of each gateway's access.
 pub(crate) const LINK: u32 = 2;
-/// One way between anchor and gateways.
+/// One-way delay between anchor and gateways.
 pub(crate) const DELAY: Span = Span::from_millis(5);
-/// The time of day at the beginning.
+/// Time of day at the start.
 pub(crate) const DAY: UnixTime = UnixTime::from_secs(1_700_000_000);
 
-/// The address of a gateway.
+/// The IPv6 address of gateway `n`.
 pub(crate) fn mag(n: usize) -> Ipv6Addr {
     Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 1, n as u16)
 }
 
-/// The address of a gateway over IPv4.
+/// The IPv4 address of gateway `n`.
 pub(crate) fn mag_v4(n: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, 0, 0, 2 + n as u8)
 }
 
-/// A host's interface.
+/// The link-layer identifier of station `n`.
 pub(crate) fn station(n: u8) -> LinkLayer {
     LinkLayer::mac([2, 0, 0, 0, 0, n])
 }
 
-/// The host to which an interface belongs if it is not said otherwise.
+/// The host of station `n`, unless a test defines another.
 pub(crate) fn node(n: u8) -> NodeId {
     NodeId::nai(&format!("02000000000{n}@segue.invalid"))
 }
 
-/// What leads a prefix to a station.
+/// The route that leads a prefix to a station.
 pub(crate) fn to_station(prefix: Prefix, n: usize) -> Forward {
     let gateway = Some(format!("fe80::ff:fe00:{n}").parse().unwrap());
     Forward::Route(Route { gateway, ..Route::on(prefix, LINK) })
@@ -59,7 +59,7 @@ pub(crate) fn s(seconds: f64) -> Time {
     Time::ZERO + Span::from_secs_f64(seconds)
 }
 
-/// What a node was given.
+/// The installed forwarding state of a node.
 #[derive(Default)]
 pub(crate) struct Given(pub(crate) Vec<Forward>);
 
@@ -79,14 +79,14 @@ impl Given {
     fn take(&mut self, part: &Forward) {
         let place = self.0.iter().position(|old| old == part);
         self.0.remove(place.unwrap_or_else(|| panic!("taken back, not given: {part:?}")));
-        // Its sources go with a tunnel.
+        // Withdrawing a tunnel withdraws its sources.
         if let Forward::Tunnel(Tunnel { number, .. }) = part {
             let of_it = |part: &Forward| matches!(part, Forward::Source(Source { port, .. }) if *port == Port::Tunnel(*number));
             self.0.retain(|part| !of_it(part));
         }
     }
 
-    /// Where what is for a prefix, or from it, goes.
+    /// The exit of traffic to or from a prefix.
     pub(crate) fn exit(&self, traffic: Traffic) -> Option<Exit> {
         self.0.iter().find_map(|part| match part {
             Forward::Bind(Binding { traffic: bound, exit }) if *bound == traffic => Some(*exit),
@@ -101,7 +101,7 @@ impl Given {
         })
     }
 
-    /// The other ends of the tunnels that may bring a prefix.
+    /// Remote addresses of the tunnels that may carry traffic from a prefix.
     pub(crate) fn brings(&self, prefix: Prefix) -> Vec<IpAddr> {
         let tunnels = self.0.iter().filter_map(|part| match part {
             Forward::Source(Source { port: Port::Tunnel(number), prefix: may }) => {
@@ -119,14 +119,14 @@ impl Given {
     }
 }
 
-/// The way between the anchor and a gateway.
+/// The path between the anchor and a gateway.
 #[derive(Clone, Copy)]
 pub(crate) struct Way {
-    /// One way.
+    /// One-way delay.
     pub(crate) delay: Span,
-    /// One of so many messages to the gateway is lost; 1: all in either direction are.
+    /// Every n-th message to the gateway is lost; with 1, all messages in both directions.
     pub(crate) loses_one_of: Option<u64>,
-    /// The gateway knows no options of ours, and does not say how often it has started.
+    /// The gateway does not know our vendor-specific options and sends no restart counter.
     pub(crate) foreign: bool,
     pub(crate) sent: u64,
 }
@@ -138,7 +138,7 @@ impl Default for Way {
 }
 
 impl Way {
-    /// What of a message arrives.
+    /// The message as it arrives; `None` if it is lost.
     fn carry(&mut self, datagram: Datagram, down: bool) -> Option<Datagram> {
         self.sent += u64::from(down);
         match self.loses_one_of {
@@ -167,31 +167,31 @@ pub(crate) struct Domain {
     pub(crate) now: Time,
     pub(crate) lma: Lma,
     pub(crate) mags: Vec<Mag>,
-    /// On their way, by arrival.
+    /// Messages in flight, by arrival time.
     wire: BTreeMap<(Time, u64), Datagram>,
     sent: u64,
-    /// A NAT between gateways of IPv4 and the anchor: its ports, with whom they lead to.
+    /// A NAT between IPv4 gateways and the anchor: each of its ports, and the endpoint it maps to.
     pub(crate) nat: Option<BTreeMap<u16, (IpAddr, u16)>>,
-    /// The port that the NAT gave last.
+    /// The last port that the NAT assigned.
     last_port: u16,
-    /// What is sent from now on is lost.
+    /// Drops every message sent from here on.
     pub(crate) cut: bool,
-    /// Ways to gateways that are not as the others.
+    /// Paths to gateways that differ from the default.
     pub(crate) ways: BTreeMap<Ipv6Addr, Way>,
-    /// All messages that were sent: when, from whom, what.
+    /// All sent messages: time, sender, message.
     pub(crate) log: Vec<(Time, Ipv6Addr, Message)>,
-    /// The same as they left.
+    /// The same messages as datagrams.
     pub(crate) packets: Vec<Datagram>,
-    /// Of the anchor, then of each gateway.
+    /// Forwarding state of the anchor, then of each gateway.
     pub(crate) given: Vec<Given>,
     pub(crate) reports: Vec<Report>,
-    /// Of the anchor.
+    /// Requests of the anchor to its driver.
     pub(crate) wishes: Vec<LmaWish>,
-    /// What each gateway asks and tells of hosts whose identities it does not know.
+    /// Requests of gateways to their driver about the identity of hosts.
     pub(crate) asked: Vec<(usize, Wish)>,
-    /// Advertisements and solicitations to stations: the gateway, the station, what.
+    /// Advertisements and solicitations to stations: gateway, station, message.
     pub(crate) frames: Vec<(usize, LinkLayer, nd::Message)>,
-    /// Who shows itself when asked: the gateway, the interface, the station.
+    /// Stations that answer when asked to show themselves: gateway, interface, station.
     pub(crate) here: BTreeSet<(usize, u32, LinkLayer)>,
     pub(crate) stored: BTreeMap<String, LmaRecord>,
     pub(crate) stored_at_mags: Vec<BTreeMap<String, MagRecord>>,
@@ -245,7 +245,7 @@ impl Domain {
             stored_at_mags: vec![BTreeMap::new(); count],
         };
         domain.at_lma(Input::Interfaces(Vec::new()));
-        // Gateways are not there yet when it greets them.
+        // No gateway is up yet when the anchor greets them.
         domain.wire.clear();
         (0..count).for_each(|n| domain.has_link(n));
         domain
@@ -362,7 +362,7 @@ impl Domain {
         }
     }
 
-    /// As it leaves a NAT, if it goes through one.
+    /// Applies the NAT, if the datagram passes one.
     fn translated(&mut self, mut datagram: Datagram) -> Datagram {
         let Some(nat) = &mut self.nat else { return datagram };
         if (0..self.mags.len()).any(|n| datagram.from.0 == IpAddr::from(mag_v4(n))) {
@@ -375,7 +375,7 @@ impl Domain {
         datagram
     }
 
-    /// What is on its way is lost, but for answers to registrations.
+    /// Drops all messages in flight, except acknowledgements of updates.
     pub(crate) fn drop_wire(&mut self) {
         self.wire.retain(|_, datagram| {
             let message = Message::parse(&datagram.bytes, &Profile::STRICT);
@@ -383,7 +383,7 @@ impl Domain {
         });
     }
 
-    /// Runs until an instant.
+    /// Runs the simulation until this time.
     pub(crate) fn run(&mut self, until: Time) {
         loop {
             let wire = self.wire.first_key_value().map(|((at, _), _)| *at);
@@ -426,21 +426,21 @@ impl Domain {
         }
     }
 
-    /// The prefixes that an interface has at a gateway.
+    /// The prefixes of a station at gateway `n`.
     pub(crate) fn prefixes(&self, n: usize, station: &LinkLayer) -> Vec<Prefix> {
         let mut all = self.mags[n].stations();
         let found = all.find(|(_, there, at)| *there == station && at.state.is_served());
         found.map_or(Vec::new(), |(_, _, at)| at.prefixes.clone())
     }
 
-    /// The only prefix that an interface has there.
+    /// The only prefix of a station at gateway `n`.
     pub(crate) fn prefix(&self, n: usize, station: &LinkLayer) -> Prefix {
         let all = self.prefixes(n, station);
         assert_eq!(all.len(), 1, "{:?}", self.log);
         all[0]
     }
 
-    /// Where the anchor sends some traffic: to a gateway, or nowhere.
+    /// The gateway to which the anchor sends traffic, if any.
     pub(crate) fn sends(&self, traffic: Traffic) -> Option<IpAddr> {
         match self.given[0].exit(traffic) {
             Some(Exit::Tunnel(number)) => Some(self.given[0].tunnel(number).unwrap().remote),
@@ -449,24 +449,24 @@ impl Domain {
         }
     }
 
-    /// Where the anchor sends what is for a prefix, if it does not ask for each flow.
+    /// The gateway to which the anchor sends traffic to a prefix, unless it places flows individually.
     pub(crate) fn leads(&self, prefix: Prefix) -> Option<IpAddr> {
         self.sends(Traffic::To(prefix))
     }
 
-    /// Whether the anchor asks for each flow to a prefix where it goes.
+    /// Returns true if the anchor places each flow to a prefix individually.
     pub(crate) fn asks(&self, prefix: Prefix) -> bool {
         self.given[0].exit(Traffic::To(prefix)) == Some(Exit::Ask)
     }
 
-    /// The messages of a kind that a node has sent.
+    /// The messages of one kind that a node has sent.
     pub(crate) fn sent_by(&self, from: Ipv6Addr, is: fn(&Body) -> bool) -> Vec<(Time, &Message)> {
         let own =
             self.log.iter().filter(|(_, sender, message)| *sender == from && is(&message.body));
         own.map(|(at, _, message)| (*at, message)).collect()
     }
 
-    /// How often the anchor refused something for this reason.
+    /// How many messages the anchor refused for this reason.
     pub(crate) fn refused(&self, name: &str) -> u64 {
         let all = self.lma.refused().iter().filter(|(why, _)| why.name() == name);
         all.map(|(_, count)| count).sum()

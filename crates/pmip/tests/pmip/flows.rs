@@ -1,4 +1,4 @@
-//! Flows of a host with two interfaces: where each goes, and what gateways know of it.
+//! Flows of a host with two interfaces: their placement, and the notifications to gateways.
 
 use std::net::Ipv6Addr;
 
@@ -14,12 +14,12 @@ use segue_wire::nd::{self, Preference};
 
 use crate::domain::*;
 
-/// A host with both its interfaces at a gateway each, and their prefixes.
+/// A host with two interfaces, each at its own gateway, and their prefixes.
 pub(crate) fn two(config: LmaConfig) -> (Domain, [Prefix; 2]) {
     of_two(2, config, |_| {})
 }
 
-/// The same with so many gateways, and what is set at them.
+/// The same with this number of gateways and a change to their configuration.
 pub(crate) fn of_two(
     gateways: usize,
     config: LmaConfig,
@@ -65,7 +65,7 @@ fn v6(peer: PeerAddress) -> Ipv6Addr {
     address
 }
 
-/// What was told of handovers: why, from where to where, and how many flows.
+/// The reported handovers: cause, previous gateway, new gateway, number of flows.
 pub(crate) fn handovers(domain: &Domain) -> Vec<(Cause, Ipv6Addr, Ipv6Addr, usize)> {
     let told = domain.reports.iter().filter_map(|report| match report {
         Report::Handover { cause, from, to, flows, .. } => {
@@ -80,7 +80,7 @@ fn is_initiate(body: &Body) -> bool {
     matches!(body, Body::UpdateNotification(_))
 }
 
-/// The prefixes that a notification says, and whether it wishes a preference.
+/// The prefixes in a notification, and whether it sets the preference.
 fn says(message: &Message) -> (Vec<String>, bool) {
     let prefixes = message.options.iter().filter_map(|option| match option {
         MobilityOption::HomeNetworkPrefix(home) => {
@@ -144,12 +144,12 @@ fn when_an_access_goes_its_flows_are_on_the_other_in_the_same_instant_and_come_b
     assert_eq!(domain.leads(first), Some(mag(1).into()), "new ones too, unasked");
     assert_eq!(handovers(&domain), [(Cause::Left, mag(0), mag(1), 3)]);
     assert_eq!(goes(&domain, other), Some(mag(1).into()));
-    // The gateway that is left is to be preferred, since the host would go on sending into the other access.
+    // The remaining gateway advertises a high preference, since the host would keep sending into the other access.
     domain.run(s(1.1));
     let (_, last) = domain.sent_by(LMA, is_initiate).pop().unwrap();
     assert_eq!(says(last), (vec![first.to_string()], true));
     assert_eq!(preference(&domain, 2), Some(Preference::High));
-    // Also long after the binding has ended.
+    // The same holds long after the binding has ended.
     domain.run(s(60.0));
     assert_eq!(goes(&domain, keys[0]), Some(mag(1).into()));
     domain.attach(0, station(1));
@@ -194,7 +194,7 @@ fn an_address_that_goes_to_and_fro_between_two_gateways_is_named_once() {
         let named = domain.reports.iter().filter(|report| matches!(report, Report::Twice { .. }));
         named.map(ToString::to_string).collect::<Vec<_>>()
     };
-    // Two machines with one address: each shows itself at its own gateway.
+    // Two machines with the same address show themselves alternately at two gateways.
     for n in 0..20 {
         domain.attach(n % 2, station(1));
         domain.run(domain.now + Span::from_secs(2));
@@ -202,7 +202,7 @@ fn an_address_that_goes_to_and_fro_between_two_gateways_is_named_once() {
     let named = twice(&domain);
     assert_eq!(named.len(), 1, "{named:?}");
     assert!(named[0].contains("02:00:00:00:00:01 goes to and fro between"), "{named:?}");
-    // A host that walks there and back does so slowly.
+    // A host that really moves back and forth does so more slowly.
     let mut domain = Domain::new(2);
     for n in 0..20 {
         domain.attach(n % 2, station(1));
@@ -226,7 +226,7 @@ fn without_flow_mobility_a_prefix_goes_to_its_own_interface_or_nowhere() {
 #[test]
 fn a_notification_without_an_answer_is_repeated_once_and_marked_and_its_prefix_is_not_used() {
     let mut domain = Domain::of(lma_config(), vec![mag_config(0), mag_config(1)]);
-    // Both are of one host, as the anchor sees it.
+    // The anchor sees both as interfaces of one host.
     let identity = Identity { node: node(1), anchor: None, prefixes: vec![] };
     for n in 0..2 {
         let mut config = mag_config(n);
@@ -240,7 +240,7 @@ fn a_notification_without_an_answer_is_repeated_once_and_marked_and_its_prefix_i
     domain.attach(0, station(1));
     domain.run(s(1.0));
     domain.attach(1, station(2));
-    // The answer to the registration has left, and what the anchor says after it is lost.
+    // The answer to the registration arrives; later messages of the anchor are lost.
     domain.run(s(1.0) + DELAY);
     domain.drop_wire();
     domain.cut = true;
@@ -269,7 +269,7 @@ fn flows_are_placed_by_hash_by_chance_or_where_there_are_fewest() {
         let there = keys.iter().filter(|key| goes(&domain, **key) == Some(mag(0).into())).count();
         let even = if schedule == Schedule::LeastLoaded { 200..=200 } else { 160..=240 };
         assert!(even.contains(&there), "{schedule:?}: {there}");
-        // They stay where they are while they can.
+        // Flows stay where they are as long as they can.
         let before: Vec<_> = keys.iter().map(|key| goes(&domain, *key)).collect();
         domain.detach(0, station(1));
         domain.run(s(2.0));
@@ -299,7 +299,7 @@ fn who_decides_is_asked_first_and_the_own_rule_decides_when_no_answer_comes() {
     assert_eq!(domain.wishes, [LmaWish::Release(slow)]);
     assert_eq!(goes(&domain, slow), Some(mag(0).into()));
     domain.wishes.clear();
-    // Later it is moved, and given back to the rule; what cannot be is refused.
+    // Later decisions move the flow and return it to the schedule; impossible ones are refused.
     let went = LmaWish::Went { key: slow, asked: false };
     assert_eq!(place(&mut domain, slow, Some(2)), [went], "all who listen are told");
     assert_eq!(place(&mut domain, slow, Some(2)), [], "nothing has changed");
@@ -312,7 +312,7 @@ fn who_decides_is_asked_first_and_the_own_rule_decides_when_no_answer_comes() {
     assert_eq!(goes(&domain, slow), Some(mag(0).into()));
 }
 
-/// With a third gateway, where the host may have a further interface.
+/// The same with a third gateway, to which the host may attach another interface.
 fn and_a_third(config: LmaConfig) -> (Domain, [Prefix; 2]) {
     of_two(3, config, |mag| {
         let identity = Identity { node: node(1), anchor: None, prefixes: vec![] };
@@ -320,7 +320,7 @@ fn and_a_third(config: LmaConfig) -> (Domain, [Prefix; 2]) {
     })
 }
 
-/// What whoever decides was told since it was asked last.
+/// Reports to the external scheduler since the last call.
 fn told(domain: &mut Domain) -> Vec<LmaWish> {
     std::mem::take(&mut domain.wishes)
 }
@@ -329,7 +329,7 @@ fn interface(n: u8, now: Presence) -> LmaWish {
     LmaWish::Interface { node: node(1), link_layer: station(n), now }
 }
 
-/// By the binding's number, and why.
+/// The gateway of a flow, and the reason for its placement.
 fn place_of(domain: &Domain, key: FlowKey) -> (std::net::IpAddr, Placed) {
     (goes(domain, key).unwrap(), domain.lma.flow(&key).unwrap().why)
 }
@@ -347,13 +347,13 @@ fn an_order_is_carried_out_each_time_its_interface_is_back_and_who_decides_is_to
         for round in 0..20 {
             domain.detach(1, station(2));
             domain.run(domain.now + DELAY);
-            // With a third interface there is something to ask.
+            // With a third interface there is a choice.
             let asked = LmaWish::Went { key, asked: round > 8 };
             let expected = [interface(2, Presence::Left), asked];
             assert_eq!(told(&mut domain), expected, "{schedule:?}, {round}: at once");
             assert_ne!(goes(&domain, key), Some(mag(1).into()));
             assert_eq!(domain.lma.flow(&key).unwrap().why, Placed::Moved);
-            // Also when its binding has ended, and another interface has its number.
+            // Even after the binding has ended and another interface has taken over its BID.
             domain.run(domain.now + Span::from_secs(if round % 4 == 0 { 15 } else { 2 }));
             if round == 8 {
                 domain.attach(2, station(3));
@@ -370,7 +370,7 @@ fn an_order_is_carried_out_each_time_its_interface_is_back_and_who_decides_is_to
             );
             assert_eq!(place_of(&domain, key), (mag(1).into(), Placed::Decision));
         }
-        // An order that is taken back is no more.
+        // Placing the flow by the schedule cancels the order.
         domain.at_lma(Input::Own(LmaInput::Place { key, bid: Some(1) }));
         domain.at_lma(Input::Own(LmaInput::Place { key, bid: None }));
         domain.detach(1, station(2));
@@ -420,19 +420,19 @@ fn who_decides_is_asked_again_when_a_flow_without_an_order_has_more_ways() {
     domain.run(domain.now + Span::from_secs(1));
     let asks = |wish: &LmaWish| *wish == LmaWish::Went { key, asked: true };
     assert_eq!(told(&mut domain).iter().filter(|wish| asks(wish)).count(), 1);
-    // Of the one that it has placed it is not.
+    // No request for a flow that the scheduler has placed.
     domain.at_lma(Input::Own(LmaInput::Place { key, bid: Some(1) }));
     domain.attach(2, station(3));
     domain.run(domain.now + Span::from_secs(1));
     assert!(!told(&mut domain).iter().any(asks));
-    // Unless that has gone, and there are two others.
+    // Except when that interface is gone and two others remain.
     domain.detach(0, station(1));
     domain.run(domain.now + DELAY);
     assert_eq!(
         told(&mut domain),
         [interface(1, Presence::Left), LmaWish::Went { key, asked: true }]
     );
-    // One that nothing can carry is over.
+    // A flow that no interface can carry ends.
     domain.detach(1, station(2));
     domain.detach(2, station(3));
     domain.run(domain.now + DELAY);
@@ -453,7 +453,7 @@ fn flows_go_over_the_cheapest_access_and_of_equals_over_the_preferred_one() {
         (vec![rated(wlan, 0.0, 0.0), rated(lte, 0.0, 1.0)], 1),
         (vec![rated(wlan, 0.5, 1.0), rated(lte, 0.5, 0.0)], 0),
         (vec![rated(lte, 1.0, 0.0)], 0),
-        // The first that fits counts.
+        // The first matching entry applies.
         (
             vec![
                 Rated { access: None, gateway: Some(Prefix::host(mag(1))), ..rated(lte, 2.0, 0.0) },
@@ -472,7 +472,7 @@ fn flows_go_over_the_cheapest_access_and_of_equals_over_the_preferred_one() {
         let (mut domain, [first, second]) = of_two(2, config, rate);
         let keys = [flow(first, 1), flow(second, 2)];
         keys.iter().for_each(|key| drop(first_packet(&mut domain, *key)));
-        // Where its own access is as good, it goes there.
+        // Among equally good accesses, a flow goes to the one that holds its prefix.
         let has = |domain: &Domain, n: usize| place_of(domain, keys[n]);
         assert_eq!(has(&domain, 0), (mag(expected).into(), Placed::Rule));
         let (link, station) = (expected, station(expected as u8 + 1));
@@ -498,7 +498,7 @@ fn flows_that_have_ended_and_the_oldest_of_too_many_are_bound_to_nothing() {
     assert_eq!(goes(&domain, flow(first, 1)), None);
     domain.at_lma(Input::Own(LmaInput::FlowsEnded(vec![flow(first, 3)])));
     assert_eq!(goes(&domain, flow(first, 3)), None);
-    // With the host, the rest goes.
+    // All flows end with the host.
     domain.detach(0, station(1));
     domain.detach(1, station(2));
     domain.run(s(60.0));
@@ -548,16 +548,16 @@ fn what_is_for_an_interface_that_is_about_to_leave_goes_another_way_before_it_do
     assert_eq!(domain.leads(first), Some(mag(1).into()), "new ones too, unasked");
     assert_eq!(domain.leads(second), Some(mag(1).into()));
     assert_eq!(handovers(&domain), [(Cause::GoingDown, mag(0), mag(1), 3)]);
-    // The host is to send over the other access while it still hears both.
+    // The host should use the other access while it still hears both.
     domain.run(domain.now + Span::from_millis(100));
     assert_eq!(preference(&domain, 2), Some(Preference::High));
     assert_eq!(preference(&domain, 1), Some(Preference::Medium));
-    // It leaves: nothing changes any more.
+    // The interface leaves: nothing changes.
     domain.detach(0, station(1));
     domain.run(s(5.0));
     assert_eq!(goes(&domain, keys[0]), Some(mag(1).into()));
     assert_eq!(preference(&domain, 2), Some(Preference::High));
-    // With the other about to leave as well there is nowhere to go.
+    // If the other interface is about to leave too, there is no alternative.
     leaves(&mut domain, 2);
     assert_eq!(goes(&domain, keys[0]), Some(mag(1).into()));
 }
@@ -575,7 +575,7 @@ fn an_interface_that_stays_after_all_has_again_what_is_its_own() {
             let link_layer = station(1);
             domain.at_lma(Input::Own(LmaInput::Stays { link_layer }));
         } else {
-            // It is believed for two seconds more.
+            // The prediction holds for two more seconds.
             domain.run(s(1.0) + Span::from_millis(2_390));
             assert_eq!(goes(&domain, key), Some(mag(1).into()));
             domain.run(s(1.0) + Span::from_millis(2_410));
@@ -628,7 +628,7 @@ fn a_gateway_that_forwards_all_serves_one_host_at_a_time() {
     domain.run(s(2.0));
     assert_eq!(served(&domain), [station(1)]);
     assert!(domain.given[1].has(&to_station(everything, 1)));
-    // What is on its way to a host that leaves must not reach another.
+    // Packets in flight to a host that leaves must not reach another.
     domain.detach(0, station(1));
     domain.attach(0, station(2));
     let refused = domain.mags[0].refused().iter();
@@ -636,7 +636,7 @@ fn a_gateway_that_forwards_all_serves_one_host_at_a_time() {
         refused.filter(|(why, _)| why.name() == "second_host").map(|(_, n)| *n).sum();
     assert_eq!(refused, 2);
     domain.run(s(4.0));
-    // Once it has left, hosts are asked to show themselves, and the second one has its turn.
+    // After the departure, hosts are asked to show themselves, and the second one is served.
     assert_eq!(served(&domain), [station(2)]);
     assert!(domain.given[1].has(&to_station(everything, 2)));
 }

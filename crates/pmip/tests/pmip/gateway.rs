@@ -1,4 +1,4 @@
-//! What a gateway does for a host that attaches, stays and leaves.
+//! A gateway serves a host that attaches, stays and leaves.
 
 use segue_clock::{Span, Time};
 use segue_ip::{Datagram, Exit, Forward, Input, Port, Prefix, Source, Traffic};
@@ -9,7 +9,7 @@ use segue_wire::nd::{self, NdOption};
 
 use crate::domain::*;
 
-/// The prefixes of the advertisements that a station got.
+/// The prefixes in the advertisements to a station.
 fn advertised(domain: &Domain, station: u8) -> Vec<Prefix> {
     let own = domain.frames.iter().filter(|(_, to, _)| *to == crate::domain::station(station));
     let prefixes = own.filter_map(|(_, _, message)| match message {
@@ -131,7 +131,7 @@ fn what_a_host_was_given_goes_when_it_leaves_and_its_anchor_confirms_it() {
     let Body::BindingUpdate(update) = &last.body else { panic!() };
     assert_eq!(update.lifetime_4s, 0);
 
-    // Without an answer it is forgotten after a second.
+    // Without an answer the station is removed after a second.
     domain.attach(0, station(2));
     domain.run(s(2.0));
     domain.cut = true;
@@ -143,7 +143,7 @@ fn what_a_host_was_given_goes_when_it_leaves_and_its_anchor_confirms_it() {
     assert_eq!(domain.given[1].0, empty);
 }
 
-/// A message of neighbour discovery from a station.
+/// A neighbour discovery message from a station.
 fn from_station(message: &nd::Message, source: &str, to: &str) -> Datagram {
     let (source, to) = (source.parse().unwrap(), to.parse().unwrap());
     Datagram {
@@ -174,7 +174,7 @@ fn a_host_is_asked_whether_it_is_there_before_its_registration_is_renewed() {
         let frames = domain.frames.iter();
         frames.filter(|f| matches!(f.2, nd::Message::NeighborSolicitation { .. })).count()
     };
-    // Half of the lifetime, 600 s.
+    // Half of the lifetime of 600 s.
     domain.run(s(299.0));
     assert_eq!((asked(&domain), domain.sent_by(mag(0), is_update).len()), (0, 1));
     domain.run(s(300.5));
@@ -195,7 +195,7 @@ fn a_host_is_asked_whether_it_is_there_before_its_registration_is_renewed() {
     let (_, _, until, _) = domain.lma.sessions().next().unwrap();
     assert!(until > s(899.0) && until < s(902.0), "{until:?}");
 
-    // Three solicitations without an answer: it has left.
+    // After three unanswered solicitations the host has left.
     domain.run(s(610.0));
     assert_eq!(asked(&domain), 4);
     assert_eq!(domain.mags[0].stations().count(), 0);
@@ -209,7 +209,7 @@ fn a_host_without_a_known_address_is_registered_as_long_as_its_access_has_it() {
     domain.run(s(10_000.0));
     assert_eq!(domain.prefix(0, &station(1)).len, 64);
     assert!(domain.sent_by(mag(0), is_update).len() > 30);
-    // And it is told of its prefix again and again.
+    // Its prefix is advertised periodically.
     assert!(advertised(&domain, 1).len() >= 16);
 }
 
@@ -229,7 +229,7 @@ fn where_solicitations_attach_a_link_that_goes_down_detaches() {
     domain.at_mag(0, Input::Link(down));
     domain.run(s(2.0));
     assert_eq!(domain.mags[0].stations().count(), 0);
-    // One that does not say its link-layer address attaches nobody by itself.
+    // A solicitation without a link-layer address attaches no host.
     let nobody = nd::Message::RouterSolicitation { options: vec![] };
     domain.at_mag(0, Input::Datagram(from_station(&nobody, "fe80::9", "ff02::2")));
     assert_eq!(domain.mags[0].stations().count(), 0);
@@ -243,7 +243,7 @@ fn a_solicitation_that_only_its_frame_identifies_is_answered() {
     let solicits = |link_local| {
         Input::Own(MagInput::Solicited { interface: LINK, station: station(1), link_local })
     };
-    // From the unspecified address, and from its own.
+    // From the unspecified address, then from a link-local address.
     domain.at_mag(0, solicits(None));
     domain.run(s(1.0));
     assert_eq!(advertised(&domain, 1).len(), 1);
@@ -279,7 +279,7 @@ fn the_lifetime_follows_the_mean_stay() {
     });
     let mut lifetimes: Vec<u16> = lifetimes.collect();
     lifetimes.dedup();
-    // 600, then the mean of 100 s; of 100 and 200 s it is 125 s (124 in units of 4 s).
+    // 600 s, then the mean stay: 100 s, and 125 s for stays of 100 s and 200 s (rounded down to multiples of 4 s).
     assert_eq!(lifetimes, [600, 96, 124], "{lifetimes:?}");
 }
 
@@ -288,7 +288,7 @@ fn an_answer_that_repeats_something_else_is_none() {
     let mut domain = Domain::new(2);
     domain.attach(0, station(1));
     domain.run(s(0.001));
-    // What another gateway's host would get, under this number.
+    // The answer for another gateway's host, with the same sequence number.
     let (_, update) = domain.sent_by(mag(0), is_update)[0];
     let Body::BindingUpdate(asked) = update.body.clone() else { panic!() };
     let mut options = update.options.clone();
@@ -381,7 +381,7 @@ fn a_flow_of_another_interface_is_carried_without_being_advertised() {
     assert!(domain.given[1].has(&may));
     domain.run(s(700.0));
     assert!(!advertised(&domain, 1).contains(&other));
-    // It states the full set: what is not in it is gone.
+    // A notification lists all prefixes: one that is missing is withdrawn.
     assert_eq!(initiate(&mut domain, 1, &[], 8), (8, 0));
     assert!(!domain.given[1].has(&out));
     assert!(!domain.given[1].has(&may));

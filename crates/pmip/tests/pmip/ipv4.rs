@@ -1,4 +1,4 @@
-//! Messages and hosts' packets over IPv4 (RFC 5844), with a NAT and without.
+//! Signalling and hosts' packets over IPv4 (RFC 5844), with and without a NAT.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -32,7 +32,7 @@ fn domain(gateways: usize) -> Domain {
     Domain::of(anchor(), (0..gateways).map(gateway).collect())
 }
 
-/// Starts the anchor anew, with what it has stored.
+/// Restarts the anchor with its stored records.
 fn restart_anchor(domain: &mut Domain) {
     domain.given[0] = Given::default();
     let records: Vec<_> = domain.stored.values().cloned().collect();
@@ -41,7 +41,7 @@ fn restart_anchor(domain: &mut Domain) {
     domain.at_lma(Input::Interfaces(Vec::new()));
 }
 
-/// The only tunnel of the anchor to a gateway with this address, or of the gateway.
+/// The tunnels of a node: local and remote address, and form.
 fn tunnels(domain: &Domain, node: usize) -> Vec<(IpAddr, IpAddr, Form)> {
     let all = domain.given[node].0.iter().filter_map(|part| match part {
         segue_ip::Forward::Tunnel(Tunnel { local, remote, form, .. }) => {
@@ -60,7 +60,7 @@ fn in_udp(remote: u16) -> Form {
     Form::Udp { local: DATA_PORT, remote }
 }
 
-/// The NAT's port for something of a gateway.
+/// The NAT's port for a gateway's port.
 fn port_of(domain: &Domain, gateway: usize, own: u16) -> u16 {
     let inside = (v4(mag_v4(gateway)), own);
     let found = domain.nat.as_ref().unwrap().iter().find(|(_, of)| **of == inside);
@@ -97,7 +97,7 @@ fn messages_are_in_udp_and_packets_in_ipv4_and_a_host_keeps_its_prefix_when_it_m
     assert!(domain.packets.iter().all(is_udp), "{:?}", domain.packets);
     let answers = domain.sent_by(LMA_V4.to_ipv6_mapped(), is_acknowledgement);
     assert!(answers.iter().all(|(_, message)| detected(message).is_none()));
-    // Heartbeats there and back.
+    // Heartbeats in both directions.
     let beats = |body: &Body| matches!(body, Body::Heartbeat(_));
     assert!(domain.sent_by(mag_v4(1).to_ipv6_mapped(), beats).len() >= 4);
     domain.detach(1, station(1));
@@ -146,7 +146,7 @@ fn behind_a_nat_packets_are_in_udp_and_go_where_keepalives_come_from() {
     assert!(!domain.reports.iter().any(anew), "a keepalive is no start");
     assert!(domain.lma.refused().is_empty(), "{:?}", domain.lma.refused());
     assert!(domain.mags.iter().all(|mag| mag.refused().is_empty()), "their answers are expected");
-    // A host that moves behind the NAT.
+    // A host moves between gateways behind the NAT.
     let prefix = domain.prefix(0, &station(1));
     domain.attach(1, station(1));
     domain.run(s(2.0));
@@ -154,7 +154,8 @@ fn behind_a_nat_packets_are_in_udp_and_go_where_keepalives_come_from() {
     assert_eq!(domain.prefixes(0, &station(1)), [], "what the anchor says gets through");
     let end = (v4(LMA_V4), v4(NAT), in_udp(port_of(&domain, 1, DATA_PORT)));
     assert!(tunnels(&domain, 0).contains(&end));
-    // Its last host leaves the gateway to which the NAT gave another port: it is told, again if that is lost, and answers.
+    // The last host leaves the gateway whose port the NAT changed: the revocation is retransmitted after a loss, and
+    // answered.
     domain.detach(1, station(2));
     domain.run(s(30.0));
     domain.attach(0, station(1));
@@ -178,12 +179,12 @@ fn a_nat_that_has_forgotten_everything_is_opened_anew_by_the_next_keepalive() {
     let after = port_of(&domain, 0, DATA_PORT);
     assert_ne!(before, after);
     assert_eq!(tunnels(&domain, 0), [(v4(LMA_V4), v4(NAT), in_udp(after))]);
-    // What the anchor says by itself arrives.
+    // Messages that the anchor initiates arrive.
     let node = node(1);
     domain.at_lma(Input::Own(segue_pmip::LmaInput::Revoke(node)));
     domain.run(s(116.0));
     assert_eq!(domain.prefixes(0, &station(1)), []);
-    // None of it took more than four packets in a keepalive's time: two of the gateway, an answer, and heartbeats.
+    // There were at most four packets per keepalive interval: two from the gateway, an answer, and heartbeats.
     let of_data = |datagram: &&Datagram| datagram.to.1 == DATA_PORT || datagram.from.1 == DATA_PORT;
     assert_eq!(domain.packets.iter().filter(of_data).count(), 4);
 }
@@ -193,7 +194,7 @@ fn a_keepalive_that_is_lost_is_said_again_ever_more_seldom() {
     let mut domain = domain(1);
     domain.nat = Some(Default::default());
     domain.attach(0, station(1));
-    // The answer arrives, and nothing after it.
+    // The acknowledgement arrives, and nothing after it.
     domain.run(s(0.010));
     domain.cut = true;
     domain.run(s(400.0));
@@ -211,7 +212,7 @@ fn whoever_starts_anew_behind_a_nat_finds_the_other_again() {
     domain.run(s(1.0));
     let prefix = domain.prefix(0, &station(1));
     restart_anchor(&mut domain);
-    // Until the gateway shows where its packets come from, they go to the usual port.
+    // Until the gateway shows its data port, packets go to the usual one.
     assert_eq!(tunnels(&domain, 0), [(v4(LMA_V4), v4(NAT), in_udp(DATA_PORT))]);
     domain.run(s(2.0));
     let end = (v4(LMA_V4), v4(NAT), in_udp(port_of(&domain, 0, DATA_PORT)));
@@ -265,7 +266,7 @@ fn a_stranger_behind_the_nat_moves_no_packets_of_others() {
     let before = tunnels(&domain, 0);
     let beat = domain.packets.iter().find(|datagram| datagram.from.1 == DATA_PORT);
     let beat = beat.unwrap().clone();
-    // Of a gateway that has no binding, and from elsewhere.
+    // From a gateway without a binding, and from another port.
     let mut other = beat.clone();
     other.from = (NAT.into(), 1);
     let octets = mag_v4(0).octets();

@@ -1,4 +1,4 @@
-//! GRE with keys (RFC 5845), and the address that gateways have on links (RFC 5213, 6543).
+//! GRE with keys (RFC 5845), and the link-local address of gateways (RFC 5213, RFC 6543).
 
 use std::net::Ipv6Addr;
 
@@ -18,7 +18,7 @@ fn domain(gre: GreUse, gateways: usize) -> Domain {
     Domain::of(config, (0..gateways).map(gateway).collect())
 }
 
-/// Tunnels of GRE: keys of what goes and of what comes.
+/// Keys of the GRE tunnels of a node: to send with, and to receive with.
 fn keys(domain: &Domain, node: usize) -> Vec<[u32; 2]> {
     let all = domain.given[node].0.iter().filter_map(|part| match part {
         Forward::Tunnel(Tunnel { form: Form::Gre { send, receive }, .. }) => {
@@ -47,7 +47,7 @@ fn answer(domain: &Domain) -> (Status, Option<Option<u32>>) {
     (answer.status, key(message))
 }
 
-/// Where an anchor's or a gateway's packets of some traffic go.
+/// The tunnel that a node uses for this traffic.
 fn tunnel(domain: &Domain, node: usize, traffic: segue_ip::Traffic) -> Tunnel {
     let Some(Exit::Tunnel(number)) = domain.given[node].exit(traffic) else { panic!() };
     *domain.given[node].tunnel(number).unwrap()
@@ -73,7 +73,7 @@ fn each_interface_has_its_own_keys_and_the_anchors_stays_when_it_moves() {
         panic!()
     };
     assert_eq!((send, receive), (own, other));
-    // What comes through one tunnel is of one interface alone.
+    // Each tunnel may carry packets of one interface only.
     assert_eq!(domain.given[0].brings(prefix), [mag(0)]);
     domain.attach(1, station(1));
     domain.run(s(2.0));
@@ -110,7 +110,7 @@ fn whoever_starts_anew_has_the_keys_that_it_had() {
     records.into_iter().for_each(|record| domain.at_lma(Input::Record(record)));
     domain.at_lma(Input::Interfaces(Vec::new()));
     assert_eq!(at_once(keys(&domain, 0)), at_once(before.clone()));
-    // A further one gets keys that nobody has.
+    // Another station gets unused keys.
     domain.attach(0, station(3));
     domain.run(s(2.0));
     let all = keys(&domain, 0);
@@ -160,7 +160,7 @@ fn a_binding_without_keys_goes_back_into_the_tunnel_that_all_have() {
     assert_eq!(domain.given[0].brings(prefix), [mag(1)]);
 }
 
-/// The update of a gateway once more, with its Link-local Address.
+/// Repeats a gateway's update with a Link-local Address option, and returns the address in the answer.
 fn asks(domain: &mut Domain, address: &str) -> Ipv6Addr {
     let mut updates = domain.packets.iter().filter(|datagram| datagram.bytes[2] == 5);
     let mut update = updates.next_back().unwrap().clone();
@@ -192,7 +192,7 @@ fn an_anchor_says_which_address_gateways_have_on_the_link_of_a_host() {
     assert_eq!(asks(&mut domain, "::"), FIXED_LINK_LOCAL);
     domain.run(s(1.1));
     assert_eq!(asks(&mut domain, "fe80::7"), "fe80::7".parse::<Ipv6Addr>().unwrap());
-    // It stays that of this host, and is another one's no less.
+    // The address belongs to this host; another host may have another.
     domain.run(s(1.2));
     domain.attach(1, station(1));
     domain.run(s(2.0));
@@ -201,6 +201,6 @@ fn an_anchor_says_which_address_gateways_have_on_the_link_of_a_host() {
     domain.run(s(3.0));
     assert_eq!(asks(&mut domain, "::"), FIXED_LINK_LOCAL);
     domain.run(s(3.1));
-    // No other router's address.
+    // Only a link-local address is accepted.
     assert_eq!(asks(&mut domain, "2001:db8::1"), FIXED_LINK_LOCAL);
 }

@@ -1,4 +1,4 @@
-//! Anchor and gateways on virtual time, with the messages as bytes between them.
+//! An anchor and gateways on virtual time that exchange encoded messages.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at the first failure")]
 

@@ -6,7 +6,7 @@ use segue_wire::mobility::option::Handoff;
 
 use crate::domain::*;
 
-/// A domain whose gateways know that interfaces 1 and 2 are of one host, and say this of who attaches.
+/// A domain whose gateways take interfaces 1 and 2 for one host and use this handoff indicator.
 fn of_one_host(mags: usize, handoff: Handoff) -> Domain {
     let configs = (0..mags).map(|n| {
         let mut config = mag_config(n);
@@ -42,7 +42,7 @@ fn an_interface_that_comes_to_another_gateway_keeps_its_prefix() {
     };
     assert!(domain.reports.contains(&moved));
     assert_eq!(domain.lma.tunnels().count(), 1);
-    // The former gateway is told, and keeps nothing of it.
+    // The previous gateway was notified and has dropped its state.
     assert_eq!(domain.mags[0].stations().count(), 0);
     let revoked =
         Report::Left { node: node(1), link_layer: station(1), why: segue_pmip::Why::Revoked };
@@ -60,7 +60,7 @@ fn a_prefix_waits_for_its_interface_for_ten_seconds_bound_and_an_hour_at_rest() 
     let prefix = domain.prefix(0, &station(1));
     domain.detach(0, station(1));
     domain.run(s(5.0));
-    // Nothing of it goes anywhere, and the binding is there still.
+    // Its traffic is dropped, but the binding still exists.
     assert_eq!((domain.leads(prefix), domain.lma.sessions().count()), (None, 1));
     domain.attach(0, station(1));
     domain.run(s(6.0));
@@ -86,7 +86,7 @@ fn each_interface_of_a_host_has_a_prefix_and_takes_over_when_the_other_leaves() 
     let [first, second] = [domain.prefix(0, &station(1)), domain.prefix(1, &station(2))];
     assert_ne!(first, second);
     assert!(domain.asks(first) && domain.asks(second), "each flow may go over either");
-    // What the host sends may come over either, whichever prefix it is from.
+    // The host may send from either prefix over either gateway.
     assert_eq!(domain.given[0].brings(first), [mag(0), mag(1)]);
     let mut bids: Vec<u16> = domain.lma.sessions().map(|(.., session)| session.bid).collect();
     bids.sort_unstable();
@@ -95,7 +95,7 @@ fn each_interface_of_a_host_has_a_prefix_and_takes_over_when_the_other_leaves() 
     domain.run(s(1.1));
     assert_eq!(domain.leads(first), Some(mag(1).into()), "its traffic goes over the other at once");
     assert_eq!(domain.given[0].brings(first), [mag(1)]);
-    // Long after the binding has ended the prefix is the host's, since that is still there.
+    // The prefix stays with the host long after the binding has ended, because the host has another binding.
     domain.run(s(8_000.0));
     assert_eq!(domain.lma.sessions().count(), 1);
     assert_eq!(domain.leads(first), Some(mag(1).into()));
@@ -115,7 +115,7 @@ fn a_handoff_between_interfaces_takes_the_prefix_along() {
     domain.run(s(2.0));
     assert_eq!((domain.prefix(1, &station(2)), domain.lma.sessions().count()), (prefix, 1));
     assert_eq!(domain.leads(prefix), Some(mag(1).into()));
-    // When the first interface comes back as another one, it gets another prefix.
+    // If the first interface returns as a different one, it gets a new prefix.
     let mut config = mag_config(0);
     config.accesses[0].handoff = Handoff::NEW_INTERFACE;
     config.identities.clone_from(&domain.mags[0].config().identities);
@@ -146,7 +146,7 @@ fn an_unknown_handoff_waits_for_the_end_of_the_other_binding_but_not_for_long() 
         let own = domain.prefix(1, &station(2));
         assert_eq!(own == prefix, leaves);
         assert_eq!(domain.lma.sessions().count(), if leaves { 1 } else { 2 });
-        // The gateway repeated its question while the anchor waited; nothing was given twice.
+        // The gateway retransmitted while the anchor waited; only one prefix was assigned for it.
         let given =
             domain.lma.sessions().map(|(.., session)| session.prefixes.len()).sum::<usize>();
         assert_eq!(given, if leaves { 1 } else { 2 });

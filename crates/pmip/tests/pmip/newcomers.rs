@@ -1,4 +1,4 @@
-//! Storms of hosts that nobody knows, and messages that have waited.
+//! Storms of unknown hosts, and messages that were delayed.
 
 use segue_clock::{Span, Time};
 use segue_ip::Input;
@@ -9,16 +9,16 @@ use segue_wire::mobility::Status;
 use crate::attacks::{by_solicitation, solicitation};
 use crate::domain::*;
 
-/// Solicitations in a millisecond of the storm.
+/// Solicitations per millisecond of the storm.
 const A_MS: u64 = 3;
 
-/// A link-layer address that comes once.
+/// A link-layer address that is used once.
 fn forged(n: u64) -> LinkLayer {
     let [.., a, b, c, d] = n.to_be_bytes();
     LinkLayer::mac([6, 0x5e, a, b, c, d])
 }
 
-/// Storms from `domain.now` on for so many milliseconds.
+/// Sends a storm that starts at `domain.now` and lasts `ms` milliseconds.
 fn storm(domain: &mut Domain, ms: u64) {
     for _ in 0..ms {
         let at = domain.now.0;
@@ -44,7 +44,7 @@ fn a_host_attaches_in_a_storm_of_solicitations_with_random_addresses() {
     domain.at_mag(0, solicitation("fe80::1", station(1).0));
     storm(&mut domain, 100);
     assert!(served(&domain, &station(1)), "it has answered the question");
-    // One that does not answer waits for its turn: there is one in 100 ms.
+    // A host that does not answer waits for the rate limit, which admits one in 100 ms.
     storm(&mut domain, 50);
     domain.at_mag(0, solicitation("fe80::2", station(2).0));
     storm(&mut domain, 100);

@@ -1,4 +1,4 @@
-//! What OAI-PMIPv6-FM's gateway sent is answered as its anchor answered it, octet by octet.
+//! Messages of OAI-PMIPv6-FM's gateway get the answers that its own anchor gave, byte for byte.
 
 use segue_clock::{DayClock, Machine, Span, Time, UnixTime};
 use segue_ip::{Datagram, Input, Output, Prefix};
@@ -10,7 +10,7 @@ use crate::domain::lma_config;
 
 const CAPTURE: &str = include_str!("../../../wire/tests/captures/oai-pmip.hex");
 
-/// A packet of the capture as a datagram.
+/// A captured packet as a datagram.
 fn datagram(line: &str) -> Datagram {
     let digits = |at: usize| u8::from_str_radix(&line[at..at + 2], 16).unwrap();
     let packet: Vec<u8> = (0..line.len()).step_by(2).map(digits).collect();
@@ -58,7 +58,7 @@ fn its_updates_are_answered_as_its_own_anchor_answered_them() {
     });
     lma.handle(Time::ZERO, Input::Interfaces(Vec::new()));
     for (n, (asked, expected)) in [(first, one), (second, two)].into_iter().enumerate() {
-        // Its stamps lack their fraction: they are of the second.
+        // The captured timestamps have no fraction, only seconds.
         let now = Time::ZERO + sent_at(asked).since(sent_at(first)) + Span::from_millis(1);
         lma.handle(now, Input::Datagram(asked.clone()));
         let answers = std::iter::from_fn(|| lma.poll()).filter_map(|output| match output {

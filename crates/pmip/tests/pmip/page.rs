@@ -1,4 +1,4 @@
-//! The hex dumps in `docs/wire/pmip-options.md` are what the machines send.
+//! The hex dumps in `docs/wire/pmip-options.md` match what the machines send.
 
 use segue_pmip::{LmaConfig, PROBE, VENDOR};
 use segue_wire::mobility::{Body, HeartbeatFlags, Message, MobilityOption, Profile};
@@ -8,14 +8,14 @@ use crate::flows::{first_packet, flow, two};
 
 const PAGE: &str = include_str!("../../../../docs/wire/pmip-options.md");
 
-/// A dump of the page.
+/// A hex dump of the page.
 fn example(name: &str) -> Vec<u8> {
     let start = format!("<!-- example: {name} -->\n```text\n");
     let dump = PAGE.split_once(&start).unwrap().1.split_once("\n```").unwrap().0;
     dump.split_whitespace().map(|hex| u8::from_str_radix(hex, 16).unwrap()).collect()
 }
 
-/// The bytes of a message's own option: behind them is padding at most.
+/// The bytes of a message's vendor-specific option; at most padding follows it.
 fn option(message: &Message) -> Vec<u8> {
     let bytes = message.emit(&Profile::STRICT).unwrap();
     let head = [&[19][..], &[0], &VENDOR.to_be_bytes()].concat();

@@ -1,4 +1,4 @@
-//! Keepalives between anchor and gateways, and flows that go where they are served best.
+//! Keepalives between anchor and gateways, and flows that move to the best path.
 
 use segue_clock::{Machine, Span};
 use segue_ip::{FlowKey, Input};
@@ -14,7 +14,7 @@ use segue_wire::nd::Preference;
 use crate::domain::*;
 use crate::flows::{first_packet, flow, goes, handovers, of_two, preference, two};
 
-/// A request every 100 ms, of which three may be lost.
+/// A keepalive every 100 ms; three may be lost.
 fn measuring() -> LmaConfig {
     let keepalive = Config { k: 3, t_ka: Span::from_millis(100), ..Config::default() };
     LmaConfig { keepalive: Some(keepalive), ..lma_config() }
@@ -38,7 +38,7 @@ fn estimates(domain: &Domain, n: usize) -> &Estimates {
     estimates
 }
 
-/// A further flow, with the code point of bulk data (CS1).
+/// Adds a flow with the DSCP of bulk data (CS1).
 fn bulk(domain: &mut Domain, key: FlowKey) {
     domain.at_lma(Input::Own(LmaInput::Flow { key, dscp: 8 }));
 }
@@ -64,7 +64,7 @@ fn who_is_not_to_measure_sends_no_more_than_heartbeats() {
     let (mut domain, _) = two(lma_config());
     domain.run(s(25.0));
     assert_eq!(domain.lma.measured(mag(0).into()).map(|(state, _)| state), None);
-    // A request to each, and the answer to its own.
+    // One request to each gateway, and one answer to each.
     assert_eq!(domain.sent_by(LMA, |body| matches!(body, Body::Heartbeat(_))).len(), 4);
 }
 
@@ -77,7 +77,7 @@ fn a_gateway_without_the_option_is_measured_by_round_trips() {
     assert!((first.rtt_ewma[0] - 0.010).abs() < 1e-6, "{first:?}");
     let (up, down) = (first.owl_up[1], first.owl_down[1]);
     assert!(up == 0.0 && (down - 0.1).abs() < 0.02, "both ways together: {up} {down}");
-    // It does not say how often it has started either.
+    // This gateway sends no restart counter either.
     assert!(!domain.reports.iter().any(|report| matches!(report, Report::Restarted { .. })));
     let beats = |message: &Message| {
         let is_beat = matches!(message.body, Body::Heartbeat(_));
@@ -134,7 +134,7 @@ fn each_flow_goes_where_its_class_is_served_best_and_moves_when_that_changes() {
     assert_eq!(goes(&domain, key), Some(mag(0).into()), "a fifth is lost there");
     assert_eq!(handovers(&domain), [(Cause::Better, mag(1), mag(0), 1)]);
     assert_eq!(domain.lma.flow(&key).unwrap().why, Placed::Rule);
-    // It stays, however long.
+    // The flow stays there.
     domain.run(s(120.0));
     assert_eq!(handovers(&domain).len(), 1);
 }
@@ -146,7 +146,7 @@ fn flows_that_came_before_a_better_way_was_known_move_along_with_the_first_that_
     let before: Vec<FlowKey> = (1..=5).map(|port| flow(first, port)).collect();
     before.iter().for_each(|key| drop(first_packet(&mut domain, *key)));
     domain.ways.insert(mag(0), lossy(5));
-    // Each new flow is a look at the ways, which may be the one that moves the class.
+    // Each new flow triggers a comparison of the paths, and any of them may move the class.
     for n in 0..100u32 {
         domain.run(s(5.0 + f64::from(n) / 10.0));
         first_packet(&mut domain, flow(first, 1_000 + n as u16));
@@ -182,7 +182,8 @@ fn a_better_interface_that_stays_after_all_has_its_flows_again_soon() {
     assert_eq!(goes(&domain, key), Some(mag(1).into()));
     domain.run(s(20.5));
     domain.at_lma(Input::Own(LmaInput::Stays { link_layer }));
-    // Half a second as one that has come anew, not the two of one that has been there; looked at twice a second.
+    // The interface counts as newly attached, so half a second suffices where a settled one needs two. The comparison
+    // runs twice a second.
     domain.run(s(21.6));
     assert_eq!(goes(&domain, key), Some(mag(0).into()));
 }
@@ -211,7 +212,7 @@ fn a_gateway_that_is_not_reached_has_no_flows_until_it_is() {
         let keys = [flow(first, 1), flow(second, 2)];
         keys.iter().for_each(|key| drop(first_packet(&mut domain, *key)));
         domain.ways.insert(mag(0), lossy(1));
-        // Three and a half periods and a round trip.
+        // Three and a half keepalive periods and a round trip.
         domain.run(s(5.5));
         for key in &keys {
             assert_eq!(goes(&domain, *key), Some(mag(1).into()), "{schedule:?}");
@@ -222,12 +223,12 @@ fn a_gateway_that_is_not_reached_has_no_flows_until_it_is() {
             (*cause, *from, *to) == (Cause::Unreachable, mag(0), mag(1))
         }));
         assert!(told.iter().map(|told| told.3).sum::<usize>() >= flows, "{told:?}");
-        // The host goes on sending into the access whose gateway is not reached.
+        // The host keeps sending into the access whose gateway is unreachable.
         domain.run(s(6.0));
         assert_eq!(preference(&domain, 2), Some(Preference::High));
         let first_at = domain.lma.sessions().find(|(_, at, ..)| *at == mag(0).into()).unwrap().3;
         assert_eq!(first_at.state, SessionState::Active);
-        // Longer than three heartbeats.
+        // Longer than three heartbeat intervals.
         domain.run(s(300.0));
         domain.ways.insert(mag(0), Way::default());
         domain.run(s(330.0));
@@ -261,7 +262,7 @@ fn bulk_data_go_where_the_link_is_said_to_be_fast() {
         domain.run(s(6.0 + f64::from(second)));
     }
     assert_eq!(goes(&domain, key), Some(mag(0).into()));
-    // Elsewhere its link is another one, of which nobody has said anything yet.
+    // At another gateway the link is a different one, with no reports yet.
     let rates = |domain: &Domain| {
         let all = domain.lma.sessions().map(|(.., at)| at.link(domain.now).rate_kbps);
         all.collect::<Vec<_>>()
@@ -273,7 +274,7 @@ fn bulk_data_go_where_the_link_is_said_to_be_fast() {
     let link = domain.lma.session(at).unwrap().link(domain.now);
     assert_eq!(link, LinkQuality::default());
     assert_eq!(rates(&domain), [Some(500), None]);
-    // Whoever has told of the other says nothing more.
+    // Reports about the other link have stopped too, and expire.
     domain.run(s(26.0));
     assert_eq!(rates(&domain), [None, None]);
 }
@@ -286,7 +287,7 @@ fn flows_follow_the_better_interface_to_its_next_gateway() {
     let key = flow(first, 1);
     first_packet(&mut domain, key);
     assert_eq!(goes(&domain, key), Some(mag(1).into()));
-    // Long after it was looked at.
+    // Long after the last comparison.
     domain.run(s(8.0));
     domain.attach(2, station(2));
     domain.run(s(12.0));

@@ -1,4 +1,4 @@
-//! Starts anew, heartbeats, and revocations.
+//! Restarts, heartbeats and revocations.
 
 use std::net::Ipv6Addr;
 
@@ -55,7 +55,7 @@ fn an_anchor_that_starts_anew_has_its_bindings_and_gateways_register_again() {
     assert!(domain.reports.contains(&Report::Restarted { peer: LMA.into() }));
     assert_eq!(domain.prefix(1, &station(2)), prefixes[1]);
     assert_eq!(domain.lma.sessions().count(), 2);
-    // A third host gets none of theirs.
+    // A third host gets another prefix.
     domain.attach(0, station(3));
     domain.run(s(101.0));
     assert!(!prefixes.contains(&domain.prefix(0, &station(3))));
@@ -85,7 +85,8 @@ fn an_anchor_that_has_lost_everything_gives_hosts_their_prefixes_again() {
     domain.run(s(1.0));
     let prefixes = [1, 2].map(|n| domain.prefix(0, &station(n)));
     restart_lma(&mut domain, false);
-    // It knows no gateway that it could tell, and no host sends: the gateway asks within half a minute.
+    // The anchor knows no gateway to greet, and no host sends: the gateway's next heartbeat, within 30 s, reveals the
+    // restart.
     domain.run(s(31.5));
     assert_eq!([1, 2].map(|n| domain.prefix(0, &station(n))), prefixes);
     assert_eq!(domain.leads(prefixes[0]), Some(mag(0).into()));
@@ -125,7 +126,7 @@ fn an_anchor_that_has_lost_everything_greets_gateways_that_send_hosts_packets() 
     domain.log.clear();
     domain.at_lma(Input::Datagram(packet(mag(0))));
     assert_eq!(domain.sent_by(LMA, is_beat).len(), 0, "a gateway with bindings knows");
-    // One that has none hears it once a second, and it changes nothing.
+    // A gateway without bindings is greeted once a second; nothing else changes.
     domain.at_lma(Input::Datagram(packet(mag(5))));
     domain.at_lma(Input::Datagram(packet(mag(5))));
     assert_eq!(domain.sent_by(LMA, is_beat).len(), 1);
@@ -206,7 +207,7 @@ fn a_gateway_that_starts_anew_serves_its_hosts_and_registers_them_again() {
     domain.run(s(100.1));
     assert_eq!(domain.sent_by(mag(0), is_update).len(), 2);
     assert_eq!([1, 2].map(|n| domain.prefix(0, &station(n))), prefixes);
-    // Both leave: nothing is left, of the tunnel either.
+    // Both hosts leave: no forwarding state remains, not even the tunnel.
     domain.detach(0, station(1));
     domain.detach(0, station(2));
     domain.run(s(102.0));
