@@ -1,18 +1,19 @@
-//! Who is where, bounded, with a share for each peer.
+//! A bounded binding cache with fair shares for peers.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::ops::RangeBounds;
 
 use segue_clock::Time;
 
-/// Bindings by key (a home address, a session of a mobile node), each entered by a peer (an access router, a host) and good
-/// until its lifetime ends.
+/// Bindings by key (a home address, a session of a mobile node). Each is entered by a peer (an access router, a host)
+/// and valid until its lifetime ends.
 ///
-/// **Shares.** While there is room a peer may have any number of bindings. When the cache is full, a further binding takes
-/// the place of one of the peer that has most, if that peer has at least two more than the one that asks; otherwise it is
-/// refused. So peers that together want more than there is end up with equal shares, a peer below its share always finds
-/// room, and no peer loses a binding to one that has as many. It loses the one that would end first. A binding that moves from
-/// peer to peer, as at a handover, takes no further place and is never refused.
+/// **Shares.** While there is room, a peer may have any number of bindings. When the cache is full, a new binding
+/// displaces one of the peer that has most, if that peer has at least two more than the requesting one; otherwise the
+/// new binding is refused. Peers that compete for a full cache therefore end up with equal shares, a peer below its
+/// share always finds room, and no peer loses a binding to one that has as many. The displaced binding is the one that
+/// would end first. A binding that moves from peer to peer, as at a handover, needs no additional room and is never
+/// refused.
 ///
 /// All iteration is in a defined order, and the cost of each call grows with the logarithm of the number of bindings.
 #[derive(Clone, Debug)]
@@ -20,40 +21,40 @@ pub struct BindingCache<K, P, V> {
     capacity: usize,
     bindings: BTreeMap<K, Binding<P, V>>,
     ends: BTreeSet<(Time, K)>,
-    /// What each peer has, by end. None is empty.
+    /// Bindings of each peer, by end. No set is empty.
     peers: BTreeMap<P, BTreeSet<(Time, K)>>,
-    /// How many each peer has.
+    /// Number of bindings of each peer.
     sizes: BTreeSet<(usize, P)>,
 }
 
 /// A binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Binding<P, V> {
-    /// Who entered it last.
+    /// The peer that entered it last.
     pub peer: P,
-    /// When it ends.
+    /// End of its lifetime.
     pub until: Time,
-    /// What it says.
+    /// Its contents.
     pub value: V,
 }
 
-/// What became of a binding that was entered.
+/// Result of entering a binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entered<K, P, V> {
-    /// It has a place of its own.
+    /// Added as a new binding.
     New,
-    /// It has taken the place of the former binding of its key.
+    /// Replaced this binding of the same key.
     Replaced(Binding<P, V>),
-    /// It has taken the place of this one, of a peer above its share.
+    /// Displaced this binding of a peer above its share.
     Displaced(K, Binding<P, V>),
 }
 
-/// There is no place, and the peer that asks has its share.
+/// The cache is full, and no other peer has at least two bindings more than the requesting one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
 impl<K: Ord + Clone, P: Ord + Clone, V> BindingCache<K, P, V> {
-    /// An empty cache of at most `capacity` bindings.
+    /// Creates an empty cache for at most `capacity` bindings.
     #[must_use]
     pub fn new(capacity: usize) -> BindingCache<K, P, V> {
         BindingCache {
@@ -65,33 +66,33 @@ impl<K: Ord + Clone, P: Ord + Clone, V> BindingCache<K, P, V> {
         }
     }
 
-    /// How many there are.
+    /// Number of bindings.
     #[must_use]
     pub fn len(&self) -> usize {
         self.bindings.len()
     }
 
-    /// Whether there is none.
+    /// Returns true if there are no bindings.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bindings.is_empty()
     }
 
-    /// The binding of a key, also one whose end has come but that was not [taken](BindingCache::ended) yet.
+    /// The binding of a key, even an expired one that [`ended`](BindingCache::ended) has not removed yet.
     #[must_use]
     pub fn get(&self, key: &K) -> Option<&Binding<P, V>> {
         self.bindings.get(key)
     }
 
-    /// What the binding of a key says.
+    /// The contents of a key's binding.
     pub fn value_mut(&mut self, key: &K) -> Option<&mut V> {
         self.bindings.get_mut(key).map(|binding| &mut binding.value)
     }
 
-    /// Enters a binding.
+    /// Enters a binding, in place of an existing one of the same key.
     ///
     /// # Errors
-    /// There is no place for it: nothing has changed.
+    /// [`Full`], and the cache is unchanged.
     pub fn enter(&mut self, key: K, binding: Binding<P, V>) -> Result<Entered<K, P, V>, Full> {
         let before = match self.remove(&key) {
             Some(former) => Entered::Replaced(former),
@@ -107,7 +108,7 @@ impl<K: Ord + Clone, P: Ord + Clone, V> BindingCache<K, P, V> {
         Ok(before)
     }
 
-    /// Gives a binding another end; whether there is one.
+    /// Changes the end of a binding. Returns false if the key has none.
     pub fn renew(&mut self, key: &K, until: Time) -> bool {
         let Some(mut binding) = self.remove(key) else { return false };
         binding.until = until;
@@ -123,7 +124,7 @@ impl<K: Ord + Clone, P: Ord + Clone, V> BindingCache<K, P, V> {
         Some(binding)
     }
 
-    /// Takes the next binding that is over at `now`, in the order of their ends and then of their keys.
+    /// Removes and returns the next binding that has expired at `now`, ordered by end and then by key.
     pub fn ended(&mut self, now: Time) -> Option<(K, Binding<P, V>)> {
         let (end, key) = self.ends.first()?;
         if *end > now {
@@ -134,7 +135,7 @@ impl<K: Ord + Clone, P: Ord + Clone, V> BindingCache<K, P, V> {
         Some((key, binding))
     }
 
-    /// When the next binding is over.
+    /// When the next binding expires.
     #[must_use]
     pub fn next_end(&self) -> Option<Time> {
         self.ends.first().map(|(end, _)| *end)
@@ -145,23 +146,23 @@ impl<K: Ord + Clone, P: Ord + Clone, V> BindingCache<K, P, V> {
         self.bindings.iter()
     }
 
-    /// The bindings of these keys, such as all sessions of one mobile node.
+    /// The bindings in a range of keys, such as all sessions of one mobile node.
     pub fn range(&self, keys: impl RangeBounds<K>) -> impl Iterator<Item = (&K, &Binding<P, V>)> {
         self.bindings.range(keys)
     }
 
-    /// The bindings of a peer, those that end first before others.
+    /// The bindings of a peer, ordered by end.
     pub fn of(&self, peer: &P) -> impl Iterator<Item = (&K, &Binding<P, V>)> {
         let own = self.peers.get(peer).into_iter().flatten();
         own.filter_map(|(_, key)| self.bindings.get_key_value(key))
     }
 
-    /// The peers, and how many bindings each has.
+    /// All peers with their number of bindings.
     pub fn peers(&self) -> impl Iterator<Item = (&P, usize)> {
         self.peers.iter().map(|(peer, own)| (peer, own.len()))
     }
 
-    /// The binding whose place this peer may take in a full cache.
+    /// The binding that this peer may displace from a full cache.
     fn above_the_share_of(&self, peer: &P) -> Option<K> {
         let own = self.peers.get(peer).map_or(0, BTreeSet::len);
         let (most, largest) = self.sizes.last()?;
@@ -203,7 +204,7 @@ mod tests {
         Binding { peer, until: Time(until), value: () }
     }
 
-    /// How many each peer has.
+    /// Number of bindings of each peer.
     fn sizes(cache: &BindingCache<u32, char, ()>) -> Vec<(char, usize)> {
         cache.peers().map(|(peer, size)| (*peer, size)).collect()
     }
@@ -269,7 +270,7 @@ mod tests {
         assert!(cache.is_empty());
     }
 
-    /// A key that counts how often it is compared.
+    /// A key that counts its comparisons.
     #[derive(Clone, Debug)]
     struct Counted<'a>(u64, &'a Cell<u64>);
 
@@ -294,13 +295,13 @@ mod tests {
 
     impl Eq for Counted<'_> {}
 
-    /// The most comparisons that one call takes in a full cache of this size, in which three peers displace each other.
+    /// Maximum number of comparisons in one call, in a full cache of this size whose three peers displace each other.
     fn most_comparisons(capacity: u64) -> u64 {
         let compared = Cell::new(0);
         let mut cache = BindingCache::new(capacity as usize);
         let enter = |cache: &mut BindingCache<_, _, _>, n: u64, peer| {
             let before = compared.get();
-            // One end for all, so that keys are compared there too.
+            // All ends are equal, so that ordering by end also compares keys.
             let _ = cache.enter(Counted(n * 7_919 % 1_000_003, &compared), binding(peer, 1));
             compared.get() - before
         };

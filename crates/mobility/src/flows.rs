@@ -1,4 +1,4 @@
-//! Which flow goes where: flow bindings.
+//! Flow bindings: which bindings carry a flow.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -8,21 +8,21 @@ use segue_wire::FlowKey;
 use segue_wire::mobility::option::FlowStatus;
 use segue_wire::mobility::{Family, Span, TrafficSelector};
 
-/// The flow bindings of one mobile node (RFC 6089; RFC 7864's Flow Mobility Cache), and the bindings that they refer to by
-/// their Binding Identifiers (RFC 5648).
+/// The flow bindings of one mobile node (RFC 6089; the Flow Mobility Cache of RFC 7864), and the bindings that they
+/// refer to by Binding Identifier (RFC 5648).
 ///
-/// A packet goes where the flow binding with the lowest priority number says of those that select it and are active: that
-/// drop, or have a binding that is registered. Without any it goes to the binding with the lowest priority number.
-/// Messages of mobility protocols are not to be asked about.
+/// For each packet, the matching active flow binding with the lowest priority number decides. A flow binding is active
+/// if it drops packets or names a registered binding. If none matches, the packet goes to the binding with the lowest
+/// priority number. Do not look up mobility signalling here.
 #[derive(Clone, Debug)]
 pub struct FlowBindings {
-    /// Most flow bindings, and most bindings.
+    /// Maximum number of flow bindings, and of bindings.
     most: usize,
-    /// Priorities by BID.
+    /// Priorities of the registered bindings, by BID.
     bids: BTreeMap<u16, u8>,
-    /// By priority.
+    /// Flow bindings by priority.
     flows: BTreeMap<u16, FlowBinding>,
-    /// Priorities by FID.
+    /// Priorities of the flow bindings, by FID.
     priorities: BTreeMap<u16, u16>,
 }
 
@@ -31,69 +31,69 @@ pub struct FlowBindings {
 pub struct FlowBinding {
     /// Flow identifier, not 0.
     pub fid: u16,
-    /// Not 0, unlike any other of the node; lower numbers come first.
+    /// Unique within the node, not 0; lower numbers come first.
     pub priority: u16,
-    /// Its packets.
+    /// Selects the packets.
     pub selector: TrafficSelector,
-    /// What becomes of them.
+    /// What to do with the packets.
     pub action: Action,
 }
 
-/// What becomes of a flow's packets.
+/// What to do with the packets of a flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Each goes to all of these bindings that are registered, by BID.
+    /// Send each to all of these bindings (BIDs) that are registered.
     Forward(BTreeSet<u16>),
-    /// None goes anywhere.
+    /// Drop all.
     Drop,
 }
 
-/// What a message says of a flow binding.
+/// An update of a flow binding, from a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowUpdate {
-    /// Which one; one that is unknown is added.
+    /// The flow binding; an unknown one is added.
     pub fid: u16,
-    /// Its priority from here on.
+    /// The new priority.
     pub priority: u16,
-    /// Its packets; `None`: as before.
+    /// The new selector; `None`: unchanged.
     pub selector: Option<TrafficSelector>,
-    /// What becomes of them; `None`: as before.
+    /// The new action; `None`: unchanged.
     pub action: Option<Action>,
 }
 
-/// A packet as traffic selectors see it.
+/// The fields of a packet that traffic selectors examine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Classified {
-    /// Its flow; a port of 0 is none.
+    /// The flow key. A port of 0 means that the packet has none.
     pub key: FlowKey,
-    /// Differentiated services code point, 0 to 63.
+    /// DSCP, 0 to 63.
     pub dscp: u8,
-    /// Flow label of IPv6, which the key has only where ports are unknown.
+    /// IPv6 flow label. The key contains it only if the ports are unknown.
     pub flow_label: u32,
-    /// Security Parameter Index of IPsec.
+    /// IPsec Security Parameter Index.
     pub spi: Option<u32>,
 }
 
 /// Where a packet goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// To each of these bindings, of which there is one at least; by the flow binding `fid`, or because there is none.
+    /// To each of these bindings, at least one.
     Forward {
-        /// The flow binding.
+        /// The flow binding that decided; `None` if none matched.
         fid: Option<u16>,
-        /// BIDs.
+        /// BIDs of the bindings.
         bids: Vec<u16>,
     },
-    /// Nowhere, by this flow binding.
+    /// Dropped by a flow binding.
     Drop {
         /// The flow binding.
         fid: u16,
     },
-    /// Nowhere: no binding is registered.
+    /// Dropped: no binding is registered.
     Unreachable,
 }
 
-/// Whether a selector takes a packet.
+/// Returns true if the selector matches the packet.
 #[must_use]
 pub fn selects(selector: &TrafficSelector, packet: &Classified) -> bool {
     fn within<T: Copy + Ord>(span: Option<Span<T>>, value: Option<T>) -> bool {
@@ -115,21 +115,22 @@ pub fn selects(selector: &TrafficSelector, packet: &Classified) -> bool {
 }
 
 impl FlowBindings {
-    /// None. There can be so many flow bindings, and as many bindings.
+    /// Creates an empty table for at most `most` flow bindings and `most` bindings.
     #[must_use]
     pub fn new(most: usize) -> FlowBindings {
         let (bids, flows, priorities) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         FlowBindings { most, bids, flows, priorities }
     }
 
-    /// A binding is registered with this priority (BID-PRI), lower numbers first; whether there is room for it.
+    /// Registers a binding, or changes its priority (BID-PRI; lower numbers first). Returns false if there is no room
+    /// for it.
     pub fn set_bid(&mut self, bid: u16, priority: u8) -> bool {
         let room = self.bids.contains_key(&bid) || self.bids.len() < self.most;
         room.then(|| self.bids.insert(bid, priority));
         room
     }
 
-    /// A binding is not registered any more. Flow bindings go on naming it, in case that it comes back.
+    /// Removes a binding. Flow bindings still name it, in case it is registered again.
     pub fn remove_bid(&mut self, bid: u16) {
         self.bids.remove(&bid);
     }
@@ -144,7 +145,7 @@ impl FlowBindings {
         self.flows.values()
     }
 
-    /// Where a packet goes.
+    /// Decides where a packet goes.
     #[must_use]
     pub fn verdict(&self, packet: &Classified) -> Verdict {
         for flow in self.flows.values().filter(|flow| selects(&flow.selector, packet)) {
@@ -164,8 +165,9 @@ impl FlowBindings {
         })
     }
 
-    /// Takes a message that says all: what it neither updates nor keeps by name (Flow Summary) is gone. The statuses
-    /// are as of [`update`](FlowBindings::update), and FID_NOT_FOUND for a name that is none.
+    /// Applies a message that lists all flow bindings: removes those that it neither updates nor keeps (`kept`, its
+    /// Flow Summary). The statuses are those of [`update`](FlowBindings::update), and FID_NOT_FOUND for an unknown FID
+    /// in `kept`.
     pub fn replace(&mut self, updates: &[FlowUpdate], kept: &[u16]) -> Vec<(u16, FlowStatus)> {
         let named: BTreeSet<u16> =
             updates.iter().map(|u| u.fid).chain(kept.iter().copied()).collect();
@@ -177,15 +179,15 @@ impl FlowBindings {
         statuses
     }
 
-    /// Adds and changes flow bindings, and says of each by FID what became of it:
+    /// Adds and changes flow bindings. Returns a status for each update:
     ///
-    /// - MALFORMED: its FID or priority is 0, its FID had an update before, or it goes to no binding at all;
-    /// - BID_NOT_FOUND: it names a binding that is not registered;
-    /// - FID_NOT_FOUND: it changes a flow binding that there is not, since it does not say all of a new one;
-    /// - REJECTED: another has its priority, or there are too many.
+    /// - MALFORMED: the FID or the priority is 0, the message updates the FID twice, or the list of bindings is empty;
+    /// - BID_NOT_FOUND: a named binding is not registered;
+    /// - FID_NOT_FOUND: unknown FID, and the update lacks fields that a new flow binding needs;
+    /// - REJECTED: another flow binding has the priority, or the table is full.
     ///
-    /// Flow bindings may change priorities among each other. One whose update is refused stays as it was, unless another
-    /// has taken its priority.
+    /// One message may exchange priorities between flow bindings. A flow binding whose update is refused stays
+    /// unchanged, unless another one has taken its priority.
     pub fn update(&mut self, updates: &[FlowUpdate]) -> Vec<(u16, FlowStatus)> {
         let mut before: BTreeMap<u16, FlowBinding> = updates
             .iter()
@@ -193,7 +195,7 @@ impl FlowBindings {
             .collect();
         let mut statuses = Vec::with_capacity(updates.len());
         for update in updates {
-            // All that were there keep their places until their own update has come.
+            // Existing flow bindings keep their room until their own update is processed.
             let room = self.most - self.flows.len() - before.len();
             let made = self.made(update, before.get(&update.fid), room);
             statuses.push((update.fid, made.as_ref().err().copied().unwrap_or_default()));
@@ -211,7 +213,7 @@ impl FlowBindings {
         statuses
     }
 
-    /// The flow binding that an update makes of the one before.
+    /// The flow binding that results from an update.
     fn made(
         &self,
         update: &FlowUpdate,
@@ -279,7 +281,7 @@ mod tests {
         FlowUpdate { fid, priority, selector: Some(selector(ports)), action: to(bids) }
     }
 
-    /// Bindings 1, 2 and 3, of which 2 is the best.
+    /// Bindings 1, 2 and 3; 2 is the best.
     fn bindings() -> FlowBindings {
         let mut bindings = FlowBindings::new(4);
         for (bid, priority) in [(1, 20), (2, 10), (3, 20)] {
@@ -294,7 +296,7 @@ mod tests {
         statuses.into_iter().map(|(_, status)| status.0).collect()
     }
 
-    /// By which flow binding a packet to a port goes where.
+    /// The flow binding that decides about a packet to this port, and the BIDs it goes to.
     fn way(bindings: &FlowBindings, dport: u16) -> (Option<u16>, Vec<u16>) {
         match bindings.verdict(&packet(dport)) {
             Verdict::Forward { fid, bids } => (fid, bids),
@@ -303,7 +305,7 @@ mod tests {
         }
     }
 
-    /// FIDs by priority.
+    /// Priorities and FIDs, by priority.
     fn order(bindings: &FlowBindings) -> Vec<(u16, u16)> {
         bindings.iter().map(|flow| (flow.priority, flow.fid)).collect()
     }
@@ -332,7 +334,7 @@ mod tests {
             some(takes, TrafficSelector { dscp: byte(46), ..any.clone() });
             some(takes, TrafficSelector { protocol: byte(6), ..any.clone() });
         }
-        // What has no port or SPI is in no span of them.
+        // A packet without a port or SPI matches no range of them.
         assert!(!selects(&selector((0, u16::MAX)), &packet(0)));
         let spi = TrafficSelector { ipsec_spi: Some(Span::range(0, u32::MAX)), ..any };
         assert!(selects(&spi, &own) && !selects(&spi, &packet(443)));
@@ -392,11 +394,11 @@ mod tests {
         assert_eq!(way(&bindings, 500), (Some(10), [2].into()));
         assert_eq!(update_all(&mut bindings, &[wider]), [0]);
         assert_eq!(way(&bindings, 800), (Some(10), [2].into()));
-        // Two change places.
+        // Two flow bindings exchange priorities.
         let place = |fid, priority| FlowUpdate { fid, priority, selector: None, action: None };
         assert_eq!(update_all(&mut bindings, &[place(10, 6), place(11, 5)]), [0, 0]);
         assert_eq!(order(&bindings), [(5, 11), (6, 10)]);
-        // A binding that is gone is no reason to refuse what does not speak of it.
+        // An update without an action does not fail because of a removed binding.
         bindings.remove_bid(2);
         assert_eq!(update_all(&mut bindings, &[place(10, 9)]), [0]);
         assert_eq!(order(&bindings), [(5, 11), (9, 10)]);
@@ -424,7 +426,7 @@ mod tests {
             assert_eq!(order(&bindings), [(5, 10), (6, 11)], "{updates:?}");
             assert_eq!(way(&bindings, 500), (Some(10), [1].into()));
         }
-        // Another has its priority by now.
+        // Another flow binding has taken its priority.
         let both = [update(11, 5, (1, 1), &[1]), update(10, 7, (1, 1), &[9])];
         assert_eq!(update_all(&mut bindings, &both), [0, 131]);
         assert_eq!(order(&bindings), [(5, 11)]);
@@ -450,7 +452,7 @@ mod tests {
         let flow = |fid| update(fid, fid, (1, 1), &[1]);
         let all: Vec<FlowUpdate> = (1..=6).map(flow).collect();
         assert_eq!(update_all(&mut bindings, &all), [0, 0, 0, 0, 129, 129]);
-        // The place of one that stays because its update is refused is not free.
+        // A flow binding whose update is refused keeps its room.
         let updates = [flow(5), update(1, 1, (1, 1), &[9]), update(2, 8, (1, 1), &[1])];
         assert_eq!(update_all(&mut bindings, &updates), [129, 131, 0]);
         assert_eq!(order(&bindings), [(1, 1), (3, 3), (4, 4), (8, 2)]);

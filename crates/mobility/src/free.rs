@@ -1,29 +1,29 @@
-//! Which numbers are free.
+//! A set of free numbers.
 
 use alloc::collections::BTreeMap;
 use core::ops::Range;
 
-/// Free numbers as ranges, so that the next one is found without passing those that are taken.
+/// Free numbers, stored as ranges so that finding the next one does not scan the taken ones.
 #[derive(Clone, Debug)]
 pub(crate) struct Free {
-    /// First number to one more than the last. No two ranges touch.
+    /// Start of each range, and its exclusive end. No two ranges touch.
     ranges: BTreeMap<u32, u32>,
 }
 
 impl Free {
-    /// All of these are free.
+    /// All of these numbers are free.
     pub(crate) fn all(numbers: Range<u32>) -> Free {
         Free { ranges: BTreeMap::from([(numbers.start, numbers.end)]) }
     }
 
-    /// The first free number from this one on, or else the first of all.
+    /// The first free number at or after `from`; if there is none, the first of all.
     pub(crate) fn next(&self, from: u32) -> Option<u32> {
         let first = || self.ranges.keys().next().copied();
         let next = || self.ranges.range(from..).next().map(|(start, _)| *start);
         self.around(from).map(|_| from).or_else(next).or_else(first)
     }
 
-    /// Takes a number; whether it was free.
+    /// Takes a number. Returns false if it was not free.
     pub(crate) fn take(&mut self, number: u32) -> bool {
         let Some(Range { start, end }) = self.around(number) else { return false };
         self.ranges.remove(&start);
@@ -36,7 +36,7 @@ impl Free {
         true
     }
 
-    /// Gives a number back that was taken.
+    /// Gives back a number that was taken.
     pub(crate) fn give(&mut self, number: u32) {
         let end = self.ranges.remove(&(number + 1)).unwrap_or(number + 1);
         let before = self.ranges.range_mut(..number).next_back();
@@ -46,7 +46,7 @@ impl Free {
         }
     }
 
-    /// The range that a number is in.
+    /// The free range that contains a number.
     fn around(&self, number: u32) -> Option<Range<u32>> {
         let (start, end) = self.ranges.range(..=number).next_back()?;
         (number < *end).then_some(*start..*end)
@@ -68,7 +68,7 @@ mod tests {
         let (mut free, mut model) = (Free::all(numbers.clone()), BTreeSet::from_iter(numbers));
         for _ in 0..20_000 {
             let number = 3 + rng.below(37) as u32;
-            // More is taken than given back, and then the other way round.
+            // A free number is taken. A taken one is taken again in vain, or given back.
             if model.contains(&number) || rng.chance(0.5) {
                 assert_eq!(free.take(number), model.remove(&number));
             } else {

@@ -1,4 +1,4 @@
-//! Who has what of a pool.
+//! Leases of addresses and prefixes from a pool.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -9,41 +9,42 @@ use segue_ip::Prefix;
 use crate::Pool;
 use crate::free::Free;
 
-/// The leases of a pool. A lease belongs to a key (a host's name, a session), and a key may have several. A part whose lease
-/// is over *rests*: for the time of the hold the same key gets it again and nobody else does, since packets to the one that
-/// had it may still be on their way.
+/// Leases of the parts (addresses or prefixes) of a pool. A lease belongs to a key (a host's name, a session); a key
+/// may have several. After a lease ends, its part *rests* for the hold time: only the same key can lease it again,
+/// since packets to its previous owner may still be in flight.
 ///
-/// The pool bounds it. At each instant call [`ended`](Leases::ended) until `None` before anything else. The cost of a
-/// call grows with the logarithm of the number of leases, and with the number that one key has.
+/// The pool bounds the number of leases. At each instant, call [`ended`](Leases::ended) until `None` before anything
+/// else. The cost of a call grows with the logarithm of the number of leases, and with the number of parts of one key.
 #[derive(Clone, Debug)]
 pub struct Leases<K> {
     pool: Pool,
     hold: Span,
-    /// Where the search for a free part begins; `None`: at the first.
+    /// Where to start the search for a free part; `None`: always at the first.
     from: Option<u32>,
     slots: BTreeMap<u32, Slot<K>>,
-    /// What a key has, and what rests for it.
+    /// The parts that are leased to a key or rest for it.
     of: BTreeMap<K, BTreeSet<u32>>,
     ends: BTreeSet<(Time, u32)>,
     rests: BTreeSet<(Time, u32)>,
     free: Free,
 }
 
-/// A part that is not free.
+/// State of a part that is not free.
 #[derive(Clone, Debug)]
 enum Slot<K> {
-    /// Until then; `None`: until it is released.
+    /// Leased until this time; `None`: until it is released.
     Leased(K, Option<Time>),
-    /// For this key, or for nobody.
+    /// Resting until this time, for this key or for no one.
     Resting(Option<K>, Time),
 }
 
-/// A part is leased to another key, rests for another, or is none of the pool.
+/// The part is leased to another key, rests for another, or is not in the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken;
 
 impl<K: Ord + Clone> Leases<K> {
-    /// Nothing leased. A free part is looked for behind the one that was given last, so that none is given again soon.
+    /// Creates a pool without leases. The search for a free part starts after the last one assigned, so that parts are
+    /// not reused soon.
     #[must_use]
     pub fn new(pool: Pool, hold: Span) -> Leases<K> {
         Leases {
@@ -58,20 +59,20 @@ impl<K: Ord + Clone> Leases<K> {
         }
     }
 
-    /// The same, but the first free part is given.
+    /// Like [`new`](Leases::new), but always assigns the lowest free part.
     #[must_use]
     pub fn lowest_first(pool: Pool, hold: Span) -> Leases<K> {
         Leases { from: None, ..Leases::new(pool, hold) }
     }
 
-    /// What there is to lease.
+    /// The pool.
     #[must_use]
     pub fn pool(&self) -> &Pool {
         &self.pool
     }
 
-    /// Leases a part to a key, until then or until it is released: the first that it has, otherwise as
-    /// [`another`](Leases::another). `None`: all are leased or rest for others.
+    /// Leases a part to a key, until `until` or until it is released: the first part that the key has, otherwise as
+    /// [`another`](Leases::another). `None`: no part is available.
     pub fn lease(&mut self, now: Time, key: &K, until: Option<Time>) -> Option<Prefix> {
         let first = self.numbers_of(key).next();
         match first {
@@ -80,7 +81,8 @@ impl<K: Ord + Clone> Leases<K> {
         }
     }
 
-    /// Leases one more part to a key: the first that rests for it, or else one that is free.
+    /// Leases an additional part to a key: the first that rests for it, or else a free one. `None`: no part is
+    /// available.
     pub fn another(&mut self, now: Time, key: &K, until: Option<Time>) -> Option<Prefix> {
         self.free_rested(now);
         let rests = |number: &&u32| matches!(self.slots.get(number), Some(Slot::Resting(..)));
@@ -93,10 +95,10 @@ impl<K: Ord + Clone> Leases<K> {
         self.put(number, Slot::Leased(key.clone(), until))
     }
 
-    /// Leases this part to a key that asks for it by name.
+    /// Leases this part to a key that requests it.
     ///
     /// # Errors
-    /// It is not to be had.
+    /// [`Taken`].
     pub fn take(
         &mut self,
         now: Time,
@@ -115,14 +117,13 @@ impl<K: Ord + Clone> Leases<K> {
         Ok(())
     }
 
-    /// Notes a lease from before a restart, whatever was noted of the part so far. `None`: the part is none of the pool,
-    /// and nothing is noted.
+    /// Restores a lease from before a restart, whatever the part's current state. `None`: the part is not in the pool.
     pub fn restore(&mut self, key: K, part: Prefix, until: Option<Time>) -> Option<Prefix> {
         let number = self.pool.number(part)?;
         self.put(number, Slot::Leased(key, until))
     }
 
-    /// Ends a key's leases. What it had rests.
+    /// Ends all leases of a key. Its parts rest.
     pub fn release(&mut self, now: Time, key: &K) {
         let own: Vec<u32> = self.numbers_of(key).collect();
         for number in own {
@@ -130,7 +131,7 @@ impl<K: Ord + Clone> Leases<K> {
         }
     }
 
-    /// Ends the lease of one part, if it has one. It rests.
+    /// Ends the lease of a part, if there is one. The part rests.
     pub fn release_one(&mut self, now: Time, part: Prefix) {
         if let Some(number) = self.pool.number(part)
             && let Some(Slot::Leased(key, _)) = self.slots.get(&number)
@@ -139,13 +140,13 @@ impl<K: Ord + Clone> Leases<K> {
         }
     }
 
-    /// Notes what rests for a key since before a restart, until then. `None`: the part is none of the pool.
+    /// Restores a resting part from before a restart. `None`: the part is not in the pool.
     pub fn rest(&mut self, key: K, part: Prefix, until: Time) -> Option<Prefix> {
         let number = self.pool.number(part)?;
         self.put(number, Slot::Resting(Some(key), until))
     }
 
-    /// Nobody gets this part before then, not even the one that has it. Of two such times the later one counts.
+    /// Ends the lease of a part and reserves it for no one until this time. A later time set earlier stays in effect.
     pub fn withhold(&mut self, part: Prefix, until: Time) {
         let Some(number) = self.pool.number(part) else { return };
         let before = match self.slots.get(&number) {
@@ -155,8 +156,8 @@ impl<K: Ord + Clone> Leases<K> {
         self.put(number, Slot::Resting(None, until.max(before)));
     }
 
-    /// The next lease that is over at `now`, in the order of their ends and then of the parts: whose it was, and what. Its
-    /// part rests from its end on.
+    /// Ends the next lease that has expired at `now`, ordered by end and then by part, and returns its key and part.
+    /// The part rests from its end on.
     pub fn ended(&mut self, now: Time) -> Option<(K, Prefix)> {
         let (end, number) = self.ends.first().copied().filter(|(end, _)| *end <= now)?;
         let Some(Slot::Leased(key, _)) = self.slots.get(&number) else { return None };
@@ -165,8 +166,8 @@ impl<K: Ord + Clone> Leases<K> {
         Some((key, part))
     }
 
-    /// The next part that has rested for long enough: it is free. Who keeps records asks before anything else, as for
-    /// [`ended`](Leases::ended).
+    /// Frees and returns the next part whose hold time is over. Callers that keep records drain this before anything
+    /// else, as with [`ended`](Leases::ended).
     pub fn rested(&mut self, now: Time) -> Option<Prefix> {
         let (_, number) = self.rests.first().copied().filter(|(until, _)| *until <= now)?;
         self.clear(number);
@@ -174,24 +175,24 @@ impl<K: Ord + Clone> Leases<K> {
         self.pool.part(number)
     }
 
-    /// When the next part has rested for long enough.
+    /// When the next hold time is over.
     #[must_use]
     pub fn next_rested(&self) -> Option<Time> {
         self.rests.first().map(|(until, _)| *until)
     }
 
-    /// When the next lease is over.
+    /// When the next lease expires.
     #[must_use]
     pub fn next_end(&self) -> Option<Time> {
         self.ends.first().map(|(end, _)| *end)
     }
 
-    /// What is leased to a key, by number.
+    /// The parts leased to a key, by number.
     pub fn of(&self, key: &K) -> impl Iterator<Item = Prefix> {
         self.numbers_of(key).filter_map(|number| self.pool.part(number))
     }
 
-    /// To whom a part is leased.
+    /// The key that a part is leased to.
     #[must_use]
     pub fn whose(&self, part: Prefix) -> Option<&K> {
         match self.slots.get(&self.pool.number(part)?)? {
@@ -200,7 +201,7 @@ impl<K: Ord + Clone> Leases<K> {
         }
     }
 
-    /// All leases by number: what, whose, and until when.
+    /// All leases by part number: part, key, and end.
     pub fn iter(&self) -> impl Iterator<Item = (Prefix, &K, Option<Time>)> {
         self.slots.iter().filter_map(|(number, slot)| match slot {
             Slot::Leased(key, until) => Some((self.pool.part(*number)?, key, *until)),
@@ -217,7 +218,7 @@ impl<K: Ord + Clone> Leases<K> {
         while self.rested(now).is_some() {}
     }
 
-    /// Gives a part this slot in place of the one that it has.
+    /// Replaces the state of a part.
     fn put(&mut self, number: u32, slot: Slot<K>) -> Option<Prefix> {
         if !self.free.take(number) {
             self.clear(number);
@@ -233,7 +234,7 @@ impl<K: Ord + Clone> Leases<K> {
         self.pool.part(number)
     }
 
-    /// Forgets the slot of a part.
+    /// Removes the state of a part.
     fn clear(&mut self, number: u32) {
         let Some(slot) = self.slots.remove(&number) else { return };
         match &slot {
@@ -324,7 +325,7 @@ mod tests {
         assert_eq!((leases.next_end(), leases.ended(Time(6))), (Some(Time(7)), None));
         assert_eq!(leases.ended(Time(8)), Some(("a", part(2))));
         assert_eq!((leases.ended(Time(8)), leases.next_end()), (None, Some(Time(9))));
-        // It rests from its end on, not from when that was noticed.
+        // The hold time starts at the end of the lease, not when the end was noticed.
         assert_eq!(leases.take(Time(16), &"b", part(2), None), Err(Taken));
         assert_eq!(leases.take(Time(17), &"b", part(2), None), Ok(()));
     }

@@ -1,16 +1,16 @@
-//! What mobility protocols share, as plain types that their machines own. Nothing here is a machine, sends a message or
-//! reads a clock.
+//! Building blocks of mobility protocols, as plain types that state machines own. They send no messages and read no
+//! clock.
 //!
 //! | | |
 //! | --- | --- |
-//! | [`SequenceOrder`], [`TimestampOrder`] | which registration of two is the newer one |
-//! | [`Retransmission`] | when a message without an answer is sent again |
-//! | [`Pool`], [`Leases`] | who has which address or prefix, and for whom one rests |
-//! | [`BindingCache`] | who is where; bounded, with a share for each peer |
-//! | [`Secrets`], [`Nonces`] | cookies and keys; nonces that follow each other |
-//! | [`FlowBindings`] | which flow goes where |
-//! | [`Pace`] | how often something may happen |
-//! | [`Lifetime`] | for how long a binding is asked for and granted |
+//! | [`SequenceOrder`], [`TimestampOrder`] | decide which of two registrations is newer |
+//! | [`Retransmission`] | retransmission of unanswered messages |
+//! | [`Pool`], [`Leases`] | leases of addresses and prefixes |
+//! | [`BindingCache`] | bindings, bounded, with fair shares for peers |
+//! | [`Secrets`], [`Nonces`] | cookies, keys and nonces |
+//! | [`FlowBindings`] | routing of flows to bindings |
+//! | [`Pace`] | rate limit |
+//! | [`Lifetime`] | requested and granted lifetimes |
 
 #![no_std]
 #![forbid(unsafe_code)]

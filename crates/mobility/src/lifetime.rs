@@ -1,55 +1,55 @@
-//! For how long a binding is asked for and granted.
+//! Requested and granted lifetimes of bindings.
 
 use segue_clock::{Span, Time};
 
-/// The lifetime of a binding in units of 4 s, as `lifetime_4s` of binding updates and
-/// acknowledgements (RFC 6275, section 6.1.7). Of the
-/// same unit is the interval of a Binding Refresh Advice.
+/// The lifetime of a binding in units of 4 s, as in `lifetime_4s` of binding updates and acknowledgements (RFC 6275,
+/// section 6.1.7). The interval of a Binding Refresh Advice has the same unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lifetime(pub u16);
 
 const UNIT: Span = Span::from_secs(4);
 
 impl Lifetime {
-    /// In a binding update: delete the binding. In an acknowledgement: there is none any more.
+    /// In a binding update: delete the binding. In an acknowledgement: the binding no longer exists.
     pub const ZERO: Lifetime = Lifetime(0);
-    /// MAX_RR_BINDING_LIFETIME: the longest at a correspondent node, 420 s (RFC 6275, section 12).
+    /// MAX_RR_BINDING_LIFETIME: the maximum at a correspondent node, 420 s (RFC 6275, section 12).
     pub const MAX_RR_BINDING: Lifetime = Lifetime(105);
 
-    /// The longest that is not longer than a span; at most some 73 hours.
+    /// Rounds a span down to units of 4 s; at most about 73 hours.
     #[must_use]
     pub fn of(span: Span) -> Lifetime {
         Lifetime(u16::try_from(span.0 / UNIT.0).unwrap_or(u16::MAX))
     }
 
-    /// Its length.
+    /// The lifetime as a span.
     #[must_use]
     pub const fn span(self) -> Span {
         Span(UNIT.0 * self.0 as u64)
     }
 
-    /// Whether it deletes.
+    /// Returns true if the lifetime requests or confirms a deletion.
     #[must_use]
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
 
-    /// What is granted of a request, where there is so much at most: never more than was asked for.
+    /// The lifetime to grant if at most `most` is allowed: never more than requested.
     #[must_use]
     pub fn grant(self, most: Lifetime) -> Lifetime {
         self.min(most)
     }
 
-    /// When a binding ends that was granted for so long. A receiver counts from when it accepts; a sender from when it
-    /// *asked*, so that its binding ends before the receiver's (RFC 6275, section 11.7.3, says the same as a difference of
-    /// lifetimes).
+    /// When a binding with this lifetime ends. A receiver counts from when it accepts the update. A sender counts from
+    /// when it *sent* it, so that its binding ends before the receiver's (RFC 6275, section 11.7.3, expresses the same
+    /// as a difference of lifetimes).
     #[must_use]
     pub fn end(self, from: Time) -> Time {
         from + self.span()
     }
 
-    /// When a sender that asked at `asked` and was granted so much asks again: at half of it, or at the advised refresh
-    /// interval if that is shorter than the lifetime (RFC 6275, section 6.2.4). Never at once.
+    /// When a sender renews a binding that it requested at `asked`: after half the granted lifetime, or after the
+    /// advised refresh interval if that is shorter than the lifetime (RFC 6275, section 6.2.4). At least 2 s after
+    /// `asked`.
     #[must_use]
     pub fn refresh(self, asked: Time, advice: Option<Lifetime>) -> Time {
         let advised = advice.filter(|advice| !advice.is_zero() && *advice < self);

@@ -1,4 +1,4 @@
-//! Nonces that follow each other.
+//! A sequence of nonces.
 
 use alloc::collections::VecDeque;
 
@@ -9,41 +9,41 @@ use crate::Secrets;
 /// A nonce of a correspondent node.
 pub type Nonce = [u8; 8];
 
-/// The nonces from which a correspondent node makes its keygen tokens (RFC 6275, section 5.2.2), by index: the one that it
-/// uses, and those before it that still count. From what a nonce was used for, whoever has it can be recognised without
-/// keeping any state for it.
+/// The nonces from which a correspondent node derives its keygen tokens (RFC 6275, section 5.2.2), by index: the
+/// current one and its predecessors that are still valid. They let a correspondent node verify a token without storing
+/// state for each peer.
 ///
-/// A nonce is used for 30 s and counts for MAX_NONCE_LIFETIME, 240 s: a token made from it is good for
-/// MAX_TOKEN_LIFETIME, 210 s, at least. So there are eight at most, and nothing has to be done while nobody asks.
+/// A nonce is used for 30 s and valid for MAX_NONCE_LIFETIME, 240 s, so a token stays valid for at least
+/// MAX_TOKEN_LIFETIME, 210 s. There are at most eight nonces, and without requests there is nothing to do.
 #[derive(Clone)]
 pub struct Nonces {
     secrets: Secrets,
-    /// Of the newest, or of the one before the first. Begins anywhere, so that an index from before a restart is
-    /// probably none of these.
+    /// Index of the newest nonce; before the first one, its predecessor. Starts at a random value, so that an index
+    /// from before a restart is probably invalid.
     index: u16,
-    /// With the instant since which each is used; the newest last. Their indices follow each other.
+    /// Consecutive nonces with the start of their use; the newest is last.
     kept: VecDeque<(Time, Nonce)>,
 }
 
-/// The nonce with this index does not count any more, or never did (RFC 6275, section 9.5.1: status 136 for the home nonce
-/// index, 137 for the care-of one, 138 for both).
+/// The nonce with this index is no longer valid, or never was (RFC 6275, section 9.5.1: status 136 for the home nonce
+/// index, 137 for the care-of nonce index, 138 for both).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NonceExpired;
 
-/// How long tokens are made from a nonce.
+/// How long new tokens are derived from a nonce.
 const USED: Span = Span::from_secs(30);
 /// MAX_NONCE_LIFETIME.
 const LIFETIME: Span = Span::from_secs(240);
 
 impl Nonces {
-    /// None yet.
+    /// Creates an empty sequence.
     #[must_use]
     pub fn new(mut secrets: Secrets) -> Nonces {
         let index = secrets.seed() as u16;
         Nonces { secrets, index, kept: VecDeque::new() }
     }
 
-    /// The nonce for tokens that are made at `now`, and its index.
+    /// The nonce for tokens issued at `now`, and its index.
     pub fn current(&mut self, now: Time) -> (u16, Nonce) {
         while self.kept.front().is_some_and(|(since, _)| now.since(*since) >= LIFETIME) {
             self.kept.pop_front();
@@ -59,10 +59,10 @@ impl Nonces {
         }
     }
 
-    /// The nonce with this index, with which to check a token at `now`.
+    /// The nonce with this index, to verify a token at `now`.
     ///
     /// # Errors
-    /// It does not count.
+    /// [`NonceExpired`].
     pub fn get(&self, now: Time, index: u16) -> Result<Nonce, NonceExpired> {
         let behind = usize::from(self.index.wrapping_sub(index));
         let (since, nonce) = self.kept.iter().rev().nth(behind).ok_or(NonceExpired)?;
@@ -97,7 +97,7 @@ mod tests {
             }
             assert_eq!(nonces.kept.len(), 8.min(1 + now as usize / 30));
         }
-        // Counted at its first second, too.
+        // The first second counts as well.
         let range = good_s[..700].iter().min().zip(good_s[..700].iter().max());
         assert_eq!(range, Some((&211, &240)));
     }

@@ -1,10 +1,10 @@
-//! Which of two registrations is the newer one.
+//! Decides which of two registrations is newer.
 
 use segue_clock::{Span, UnixTime};
 use segue_wire::mobility::Status;
 
-/// The sequence numbers of one sender's registrations (RFC 6275, section 9.5.1): a number is newer than the last one if it is
-/// less than 2¹⁵ ahead of it modulo 2¹⁶.
+/// Sequence numbers of one sender's registrations (RFC 6275, section 9.5.1). A number is newer than the last one if it
+/// is less than 2¹⁵ ahead of it, modulo 2¹⁶.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SequenceOrder {
     last: Option<u16>,
@@ -13,23 +13,23 @@ pub struct SequenceOrder {
 /// The number is not newer than the last accepted one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfWindow {
-    /// The last accepted one, for the answer.
+    /// The last accepted number, for the answer.
     pub last: u16,
 }
 
 impl OutOfWindow {
-    /// Of the acknowledgement.
+    /// Status of the acknowledgement.
     pub const STATUS: Status = Status::SEQUENCE_OUT_OF_WINDOW;
 }
 
 impl SequenceOrder {
-    /// Any number is accepted as the first.
+    /// Accepts any first number.
     #[must_use]
     pub const fn new() -> SequenceOrder {
         SequenceOrder { last: None }
     }
 
-    /// Goes on behind a number that was stored.
+    /// Continues after a stored number.
     #[must_use]
     pub const fn behind(last: u16) -> SequenceOrder {
         SequenceOrder { last: Some(last) }
@@ -41,11 +41,11 @@ impl SequenceOrder {
         self.last
     }
 
-    /// Whether a message with this number is newer than all before it. What else is wrong with the message may show
-    /// later, so that this changes nothing: [`accept`](SequenceOrder::accept) does.
+    /// Checks that a number is newer than the last accepted one. Later checks may still refuse the message, so this
+    /// changes nothing: call [`accept`](SequenceOrder::accept) afterwards.
     ///
     /// # Errors
-    /// It is not, and the answer has [`OutOfWindow::STATUS`] and the last number.
+    /// [`OutOfWindow`]: answer with [`OutOfWindow::STATUS`] and the last number.
     pub const fn check(&self, received: u16) -> Result<(), OutOfWindow> {
         match self.last {
             Some(last) if !is_newer(received, last) => Err(OutOfWindow { last }),
@@ -53,42 +53,42 @@ impl SequenceOrder {
         }
     }
 
-    /// The message with this number was accepted.
+    /// Records the number of an accepted message.
     pub const fn accept(&mut self, received: u16) {
         self.last = Some(received);
     }
 }
 
-/// Whether `received` is less than 2¹⁵ ahead of `last`; the number opposite on the circle is an old one.
+/// Returns true if `received` is less than 2¹⁵ ahead of `last`. A distance of exactly 2¹⁵ counts as old.
 const fn is_newer(received: u16, last: u16) -> bool {
     let ahead = received.wrapping_sub(last);
     ahead != 0 && ahead < 1 << 15
 }
 
-/// The timestamps of one mobile node's registrations (RFC 5213, section 5.5), in place of sequence numbers: the access
-/// routers between which a node moves share no counter, but have their clocks from one source.
+/// Timestamps of one mobile node's registrations (RFC 5213, section 5.5), which replace sequence numbers: the access
+/// routers that a node moves between share no counter, but have synchronized clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimestampOrder {
     last: Option<UnixTime>,
 }
 
-/// Why a timestamp is not accepted.
+/// Why a timestamp is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Untimely {
-    /// TIMESTAMP_MISMATCH: it is further than the window from this clock.
+    /// TIMESTAMP_MISMATCH: it differs from the receiver's clock by more than the window.
     Mismatch {
-        /// What this clock shows, for the answer.
+        /// The receiver's time of day, for the answer.
         own: UnixTime,
     },
-    /// TIMESTAMP_LOWER_THAN_PREV_ACCEPTED: it is not later than that of a registration before.
+    /// TIMESTAMP_LOWER_THAN_PREV_ACCEPTED: it is not later than the last accepted one.
     NotLater {
-        /// That of the registration before.
+        /// The last accepted timestamp.
         last: UnixTime,
     },
 }
 
 impl Untimely {
-    /// Of the acknowledgement.
+    /// Status of the acknowledgement.
     #[must_use]
     pub const fn status(&self) -> Status {
         match self {
@@ -99,17 +99,17 @@ impl Untimely {
 }
 
 impl TimestampOrder {
-    /// TimestampValidityWindow: how far a timestamp may be from the receiver's clock, either way, unless an operator says
-    /// otherwise.
+    /// TimestampValidityWindow: default for the maximum difference between a timestamp and the receiver's clock, in
+    /// either direction.
     pub const WINDOW: Span = Span::from_millis(300);
 
-    /// Any timestamp within the window is accepted as the first.
+    /// Accepts any first timestamp within the window.
     #[must_use]
     pub const fn new() -> TimestampOrder {
         TimestampOrder { last: None }
     }
 
-    /// Goes on behind a timestamp that was stored.
+    /// Continues after a stored timestamp.
     #[must_use]
     pub const fn behind(last: UnixTime) -> TimestampOrder {
         TimestampOrder { last: Some(last) }
@@ -121,16 +121,16 @@ impl TimestampOrder {
         self.last
     }
 
-    /// Whether a message with this timestamp is later than all before it, `own` being the receiver's time of day. What
-    /// else is wrong with the message may show later, so that this changes nothing:
-    /// [`accept`](TimestampOrder::accept) does.
+    /// Checks that a timestamp is within the window around the receiver's time of day, `own`, and later than the last
+    /// accepted one. Later checks may still refuse the message, so this changes nothing: call
+    /// [`accept`](TimestampOrder::accept) afterwards.
     ///
-    /// The last timestamp was within the window when it was accepted. If it lies beyond the window now, the clock has
-    /// stepped back since, and the last timestamp orders nothing any more: otherwise the node would be locked out for as
-    /// long as the step was. A smaller step heals by itself, since timestamps pass the last one before long.
+    /// The last timestamp was within the window when it was accepted. If it is beyond the window now, the clock has
+    /// stepped back and the last timestamp is ignored; otherwise the node would be locked out for as long as the step.
+    /// A smaller step needs no handling, since new timestamps soon pass the last one.
     ///
     /// # Errors
-    /// It is not, and why.
+    /// [`Untimely`].
     pub fn check(&self, received: UnixTime, own: UnixTime, window: Span) -> Result<(), Untimely> {
         if received.since(own).max(own.since(received)) > window {
             return Err(Untimely::Mismatch { own });
@@ -143,7 +143,7 @@ impl TimestampOrder {
         }
     }
 
-    /// The message with this timestamp was accepted.
+    /// Records the timestamp of an accepted message.
     pub const fn accept(&mut self, received: UnixTime) {
         self.last = Some(received);
     }
@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(order.check(own, own, WINDOW), refused);
         assert_eq!(order.check(ms(99_999), own, WINDOW), refused);
         assert_eq!(order.check(UnixTime(own.0 + 1), own, WINDOW), Ok(()));
-        // One that is neither is told of the clock, which its sender must set first.
+        // If both checks fail, the answer reports the clock, which the sender must set first.
         assert_eq!(order.check(ms(1), own, WINDOW), Err(Untimely::Mismatch { own }));
         let statuses = [Untimely::Mismatch { own }, Untimely::NotLater { last: own }];
         assert_eq!(statuses.map(|why| why.status().0), [156, 157]);
@@ -220,7 +220,8 @@ mod tests {
             }
         }
         assert_eq!(longest, 601, "two windows, and a tick to be later");
-        // A sender that is as far ahead as it was, and a clock that has just stepped by less than the window.
+        // A sender with an unchanged clock offset, and a receiver's clock that has just stepped back by less than the
+        // window.
         let order = TimestampOrder::behind(ms(5_000));
         let refused = Err(Untimely::NotLater { last: ms(5_000) });
         assert_eq!(order.check(ms(4_900), ms(4_750), WINDOW), refused);

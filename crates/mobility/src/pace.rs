@@ -1,16 +1,16 @@
-//! How often something may happen.
+//! A rate limit.
 
 use segue_clock::{Span, Time};
 
-/// Lets a burst through, then holds to a steady pace.
+/// A rate limit that allows a burst, then a steady rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pace {
-    /// When everything so far would have come at that pace.
+    /// When all events so far would have happened at the steady rate.
     settled: Time,
 }
 
 impl Pace {
-    /// Counts one more if `burst` at once, and one per `period` after that, allow it; returns whether they do.
+    /// Returns true, and counts the event, if it is within the limit: `burst` at once, then one per `period`.
     #[must_use]
     pub fn take(&mut self, now: Time, period: Span, burst: u32) -> bool {
         let settled = self.settled.max(now);
@@ -36,7 +36,7 @@ mod tests {
         assert_eq!(passed(0, 5), 5);
         assert_eq!(passed(5, 100), 0);
         assert_eq!(passed(100, 1_100), 10);
-        // After a rest there is a burst again.
+        // After a pause a burst is allowed again.
         assert_eq!(passed(10_000, 10_050), 5);
     }
 }

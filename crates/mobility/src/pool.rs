@@ -1,28 +1,28 @@
-//! Addresses and prefixes to give away.
+//! Pools of addresses and prefixes.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use segue_ip::Prefix;
 
-/// What there is to give: the addresses of a network, or its parts of one length, numbered from the first. The first few
-/// can be kept back.
+/// A pool: the addresses of a network, or its subnets of one length (its *parts*), numbered from the first. The first
+/// few can be kept back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pool {
     network: Prefix,
-    /// Length of a part: that of an address, or shorter.
+    /// Prefix length of a part; for addresses, the full length.
     len: u8,
-    /// The number of the first part to give.
+    /// Number of the first part of the pool.
     first: u32,
-    /// One more than the last.
+    /// Number of the last part plus one.
     end: u32,
 }
 
-/// Most parts of a pool; those behind it are never given. Each part that is given costs memory.
+/// Maximum number of parts of a pool, since each leased part costs memory. Later parts of the network are never leased.
 const MOST: u32 = 1 << 20;
 
 impl Pool {
-    /// The addresses of a network but for the first `kept_back`, which always include the network's own, and but for the
-    /// last one of IPv4 (the broadcast address). `None` if host bits are set or nothing is left.
+    /// The addresses of a network without the first `kept_back`, which always include the network address, and without
+    /// the broadcast address of IPv4. `None` if host bits are set or no address is left.
     #[must_use]
     pub fn addresses(network: Prefix, kept_back: u32) -> Option<Pool> {
         let host = Prefix::host(network.addr).len;
@@ -30,8 +30,8 @@ impl Pool {
         Pool::new(network, host, kept_back.max(1), all)
     }
 
-    /// The parts of a network with prefixes of this length, but for the first `kept_back`. `None` if host bits are set, the
-    /// length is 0, the network has no such part, or nothing is left.
+    /// The subnets of a network with prefixes of this length, without the first `kept_back`. `None` if host bits are
+    /// set, the length is 0, the network has no such subnet, or none is left.
     #[must_use]
     pub fn prefixes(network: Prefix, len: u8, kept_back: u32) -> Option<Pool> {
         let fits = 0 < len && network.len <= len && len <= Prefix::host(network.addr).len;
@@ -43,19 +43,19 @@ impl Pool {
         (network == network.network() && first < end).then_some(Pool { network, len, first, end })
     }
 
-    /// The network that it is taken from.
+    /// The network that the parts belong to.
     #[must_use]
     pub fn network(&self) -> Prefix {
         self.network
     }
 
-    /// The numbers of what it gives.
+    /// Numbers of all parts.
     #[must_use]
     pub fn numbers(&self) -> core::ops::Range<u32> {
         self.first..self.end
     }
 
-    /// The part with this number, if it is to give.
+    /// The part with this number, if it is in the pool.
     #[must_use]
     pub fn part(&self, number: u32) -> Option<Prefix> {
         let addr = || match self.network.addr {
@@ -67,7 +67,7 @@ impl Pool {
         self.numbers().contains(&number).then(|| Prefix { addr: addr(), len: self.len })
     }
 
-    /// The number of a part, if it is to give.
+    /// The number of a part, if it is in the pool.
     #[must_use]
     pub fn number(&self, part: Prefix) -> Option<u32> {
         let behind = match (self.network.addr, part.addr) {
@@ -84,7 +84,7 @@ impl Pool {
     }
 }
 
-/// How many parts of this length a network has; the largest number stands for more too.
+/// Number of subnets of this length in a network, saturating.
 fn parts(network: Prefix, len: u8) -> u128 {
     1_u128.checked_shl((len - network.len).into()).unwrap_or(u128::MAX)
 }
@@ -100,7 +100,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// All that a pool gives, as text.
+    /// All parts of a pool, as text.
     fn all(pool: Pool) -> Vec<String> {
         let part = |number| {
             let part = pool.part(number).unwrap();

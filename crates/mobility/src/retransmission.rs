@@ -1,39 +1,39 @@
-//! When a message without an answer is sent again.
+//! Retransmission of unanswered messages.
 
 use segue_clock::{Span, Time};
 
-/// How patient a sender is.
+/// Timeouts of a retransmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
-    /// From the first message to the second.
+    /// Timeout of the first transmission.
     pub initial: Span,
-    /// Each wait is twice as long as the one before, but no longer than this.
+    /// The timeout doubles with each retransmission up to this maximum.
     pub longest: Span,
-    /// Messages in all, the first one included; `None`: for ever, at the longest wait.
+    /// Total number of transmissions; `None`: unlimited.
     pub tries: Option<u32>,
 }
 
 impl Backoff {
-    /// Binding updates (RFC 6275, section 11.8): INITIAL_BINDACK_TIMEOUT 1 s, MAX_BINDACK_TIMEOUT 32 s. Home and care-of test
-    /// inits too, and proxy binding updates (RFC 5213, section 6.9.4).
+    /// Binding updates (RFC 6275, section 11.8): INITIAL_BINDACK_TIMEOUT 1 s, MAX_BINDACK_TIMEOUT 32 s. Also home and
+    /// care-of test inits, and proxy binding updates (RFC 5213, section 6.9.4).
     pub const BINDING: Backoff = Backoff::from_secs(1, 32, None);
-    /// The first registration at a home agent (RFC 6275, section 11.8), which takes the time of duplicate address
-    /// detection: InitialBindackTimeoutFirstReg 1.5 s.
+    /// The first registration at a home agent (RFC 6275, section 11.8), which includes duplicate address detection:
+    /// InitialBindackTimeoutFirstReg 1.5 s.
     pub const FIRST_BINDING: Backoff =
         Backoff { initial: Span::from_millis(1_500), ..Backoff::BINDING };
     /// Binding revocation (RFC 5846, section 11): InitMINDelayBRIs 1 s, MAXDelayBRIs 2 s, BRIMaxRetriesNumber 1.
     pub const REVOCATION: Backoff = Backoff::from_secs(1, 2, Some(2));
-    /// Update notifications (RFC 7077, section 7): one more try after 1 s.
+    /// Update notifications (RFC 7077, section 7): one retransmission after 1 s.
     pub const NOTIFICATION: Backoff = Backoff::from_secs(1, 1, Some(2));
 
-    /// With whole seconds.
+    /// From whole seconds.
     #[must_use]
     pub const fn from_secs(initial: u64, longest: u64, tries: Option<u32>) -> Backoff {
         Backoff { initial: Span::from_secs(initial), longest: Span::from_secs(longest), tries }
     }
 }
 
-/// A message that was sent and has no answer yet. Its owner drops it when the answer comes.
+/// A message without an answer so far. Drop it when the answer arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retransmission {
     backoff: Backoff,
@@ -42,39 +42,39 @@ pub struct Retransmission {
     at: Time,
 }
 
-/// What follows from no answer.
+/// What to do about a missing answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Silence {
-    /// It is not time yet.
+    /// The timeout has not passed yet.
     Wait,
-    /// Send the message again. The protocol says whether as it was (update notifications) or with a new sequence number or
-    /// timestamp (binding updates).
+    /// Send the message again: unchanged (update notifications), or with a new sequence number or timestamp (binding
+    /// updates), as the protocol requires.
     Again,
-    /// The last try has had its time, too: there will be no answer. It stays so.
+    /// The last timeout has passed. Further calls return the same.
     GiveUp,
 }
 
 impl Retransmission {
-    /// A message that is sent for the first time at `now`.
+    /// A message that is first sent at `now`.
     #[must_use]
     pub fn new(now: Time, backoff: Backoff) -> Retransmission {
         Retransmission { backoff, sent: 1, wait: backoff.initial, at: now + backoff.initial }
     }
 
-    /// When to ask [`on_silence`](Retransmission::on_silence).
+    /// When to call [`on_silence`](Retransmission::on_silence).
     #[must_use]
     pub const fn deadline(&self) -> Time {
         self.at
     }
 
-    /// How often the message was sent.
+    /// Number of transmissions so far.
     #[must_use]
     pub const fn sent(&self) -> u32 {
         self.sent
     }
 
-    /// What to do at `now`, there being no answer. A wait counts from when the message was sent, not from when it was
-    /// due, so that a late driver sends no two at once.
+    /// Decides what to do at `now` without an answer. The timeout counts from the actual transmission, not from when it
+    /// was due, so that a late driver never sends two at once.
     pub fn on_silence(&mut self, now: Time) -> Silence {
         if now < self.at {
             return Silence::Wait;
@@ -95,7 +95,7 @@ mod tests {
 
     use super::*;
 
-    /// When each message is sent, and when the sender gives up, in milliseconds, over two minutes; the driver is `late_ms`.
+    /// Send times and the time of giving up, in milliseconds, over two minutes. The driver is late by `late_ms`.
     fn sent(backoff: Backoff, late_ms: u64) -> (Vec<u64>, Option<u64>) {
         let late = Span::from_millis(late_ms);
         let (mut sent, mut message) = (Vec::from([0]), Retransmission::new(Time(0), backoff));

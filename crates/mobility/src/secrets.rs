@@ -1,21 +1,21 @@
-//! Cookies, keys and nonces, from a seed given at construction.
+//! Cookies, keys and nonces from a seed.
 
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
-/// A cryptographic generator (ChaCha20). A daemon seeds it from the system, the simulator from its
-/// own seed.
+/// A cryptographic random number generator (ChaCha20). A daemon seeds it from the operating system, the simulator from
+/// its own seed.
 #[derive(Clone)]
 pub struct Secrets(ChaCha20Rng);
 
 impl Secrets {
-    /// A generator whose secrets nobody foresees who does not know the seed.
+    /// Creates a generator. Its output cannot be predicted without the seed.
     #[must_use]
     pub fn new(seed: [u8; 32]) -> Secrets {
         Secrets(ChaCha20Rng::from_seed(seed))
     }
 
-    /// A cookie, never zero: zero is what an unset table entry holds.
+    /// A cookie, never 0, because 0 marks an unset table entry.
     pub fn cookie(&mut self) -> u64 {
         loop {
             let cookie = self.0.next_u64();
@@ -25,14 +25,14 @@ impl Secrets {
         }
     }
 
-    /// A key of so many bytes.
+    /// A key of `N` bytes.
     pub fn key<const N: usize>(&mut self) -> [u8; N] {
         let mut key = [0; N];
         self.0.fill_bytes(&mut key);
         key
     }
 
-    /// The seed of a generator that need not be cryptographic.
+    /// A seed for a generator that need not be cryptographic.
     pub fn seed(&mut self) -> u64 {
         self.0.next_u64()
     }

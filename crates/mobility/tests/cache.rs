@@ -1,4 +1,4 @@
-//! The binding cache against a plain model: a list that is looked through from its start.
+//! Compares the binding cache with a simple model: an unsorted list.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -10,10 +10,10 @@ use segue_mobility::{
 const RUNS: u64 = 500;
 const STEPS: u64 = 2_000;
 const KEYS: u64 = 40;
-/// The products of two numbers below 4.
+/// Peers are products of two numbers below 4.
 const PEERS: u8 = 10;
 
-/// A binding's value: the last of its sequence numbers and of its timestamps.
+/// Contents of a binding: its last sequence number and timestamp.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Last {
     sequence: SequenceOrder,
@@ -25,7 +25,7 @@ type Entry = Binding<u8, Last>;
 
 struct Model {
     capacity: usize,
-    /// In no order.
+    /// Unsorted.
     bindings: Vec<(u64, Entry)>,
 }
 
@@ -64,14 +64,14 @@ impl Model {
     }
 }
 
-/// As far ahead as `received` is of `last` on the circle of 2¹⁶ numbers, 1 to 32 767 is newer.
+/// Newer if `received` is 1 to 32 767 ahead of `last`, modulo 2¹⁶.
 fn is_newer(received: u16, last: u16) -> bool {
     (1..0x8000).contains(&((u32::from(received) + 0x1_0000 - u32::from(last)) % 0x1_0000))
 }
 
-/// Whether a registration with this number is accepted, and then its number is the last.
+/// Draws a sequence number, and returns true and records it if it is accepted.
 fn is_numbered_later(rng: &mut Rng, order: &mut SequenceOrder) -> bool {
-    // Often near the last number, on either side of the circle's end.
+    // Often near the last number, on either side of the wrap.
     let number = match order.last() {
         Some(last) if rng.chance(0.8) => last.wrapping_add(rng.below(5) as u16).wrapping_sub(1),
         _ => rng.next_u64() as u16,
@@ -90,7 +90,7 @@ fn is_stamped_later(rng: &mut Rng, day: UnixTime, order: &mut TimestampOrder) ->
     let received = UnixTime(day.0 + rng.below(2 * window + 20_000) - window - 10_000);
     let expected = match order.last() {
         _ if received.0.abs_diff(day.0) > window => Err(Untimely::Mismatch { own: day }),
-        // One from before the clock stepped back does not count.
+        // A timestamp from before the clock stepped back is ignored.
         Some(last) if last.0 <= day.0 + window && last >= received => {
             Err(Untimely::NotLater { last })
         }
@@ -103,10 +103,10 @@ fn is_stamped_later(rng: &mut Rng, day: UnixTime, order: &mut TimestampOrder) ->
     expected.is_ok()
 }
 
-/// A registration, or what ends one.
+/// One random operation: a registration, a renewal, a removal or a change of contents.
 fn step(rng: &mut Rng, (now, day): (Time, UnixTime), model: &mut Model, cache: &mut Cache) {
     let key = rng.below(KEYS);
-    // Some peers want much more than others.
+    // Some peers request many more bindings than others.
     let peer = (rng.below(4) * rng.below(4)) as u8;
     let until = now + Span::from_millis(1 + rng.below(300));
     match rng.below(10) {

@@ -1,4 +1,4 @@
-//! What holds of flow bindings after any updates.
+//! Invariants of flow bindings after arbitrary updates.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -24,7 +24,7 @@ fn by_fid(bindings: &FlowBindings) -> Flows {
     flows
 }
 
-/// Mostly of a few FIDs and priorities, so that they meet; some say nothing of selector or action.
+/// Uses few FIDs and priorities, so that they collide; some updates lack a selector or an action.
 fn draw(rng: &mut Rng) -> FlowUpdate {
     let port = Span::one(rng.below(3) as u16);
     let selector =
@@ -39,7 +39,7 @@ fn draw(rng: &mut Rng) -> FlowUpdate {
     }
 }
 
-/// What is to hold of one flow binding that had this update.
+/// Checks the effect of one update.
 fn check(update: &FlowUpdate, status: FlowStatus, before: &Flows, after: &Flows) {
     let was = before.get(&update.fid);
     let is = after.get(&update.fid);

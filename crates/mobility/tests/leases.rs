@@ -1,4 +1,4 @@
-//! Leases against a plain model: a list of parts that is looked through from its start.
+//! Compares leases with a simple model: a list of parts.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -119,7 +119,7 @@ impl Model {
     }
 }
 
-/// Pools of addresses and prefixes with 2 to 62 parts.
+/// A pool of 2 to 62 addresses or prefixes.
 fn pool(rng: &mut Rng) -> Pool {
     match rng.below(3) {
         0 => Pool::addresses(Prefix::new([10, 9, 0, 0], 26 + rng.below(4) as u8), 2),
@@ -129,7 +129,7 @@ fn pool(rng: &mut Rng) -> Pool {
     .unwrap()
 }
 
-/// A part of the pool, or one that is none of it.
+/// A part of the pool, or one outside of it.
 fn any_part(model: &Model, rng: &mut Rng) -> Prefix {
     let at = rng.below(model.parts.len() as u64 + 1) as usize;
     if at < model.parts.len() { model.name(at) } else { Prefix::host([192, 0, 2, 1]) }
@@ -185,8 +185,8 @@ fn step(rng: &mut Rng, now: Time, model: &mut Model, leases: &mut Leases<u64>) {
     }
 }
 
-/// A restart: all leases go through records that say their end by a clock that people set. `stepped` is what that
-/// clock went back by in between. No lease may be shorter than it was, however the clock stepped back.
+/// A restart: all leases pass through records with wall-clock ends, and the wall clock has stepped back by `stepped` in
+/// between. No lease may become shorter, however far the clock stepped back.
 fn restart(now: Time, day: UnixTime, stepped: Span, model: &mut Model, leases: &mut Leases<u64>) {
     let to_day = |until: Time| day + Span(until.since(now).0.next_multiple_of(1_000));
     let records = leases.iter().map(|(part, key, until)| (part, *key, until.map(to_day)));
@@ -202,7 +202,7 @@ fn restart(now: Time, day: UnixTime, stepped: Span, model: &mut Model, leases: &
         let at = model.at(part).unwrap();
         model.parts[at] = Part::Leased(key, until);
     }
-    // What rested is not in the records.
+    // Records do not contain resting parts.
     for part in &mut model.parts {
         if let Part::Resting(..) = part {
             *part = Part::Free;

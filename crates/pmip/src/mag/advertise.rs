@@ -120,7 +120,7 @@ impl Mag {
         }));
         // A stock host re-evaluates the routes of open sockets only when it learns an additional route. A higher
         // preference alone leaves them unchanged until neighbour unreachability detection fails, three seconds later.
-        // The host therefore gets an additional route, to the gateway itself, for as long as it should prefer this access.
+        // The host therefore gets an additional route, to the gateway itself, while it should prefer this access.
         let marker = at.prefixes.first().filter(|_| at.was_preferred).and_then(marker);
         options.extend(marker.map(|prefix| {
             let lifetime = if at.preferred { VALID_S } else { 0 };
