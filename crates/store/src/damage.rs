@@ -1,7 +1,8 @@
-//! Finds damage in a file before redb works on it, and turns redb's panics into errors.
+//! Detects damage in a file before redb opens it, and turns redb's panics into errors.
 //!
-//! redb trusts what a file that was closed in order says of its pages: a flipped bit can make it panic, or read a wrong value.
-//! So [`verify`] first opens a copy in memory, where redb checks the sum of each page; the file itself stays as it is.
+//! redb trusts the pages of a file that was closed properly: a flipped bit can make it panic or return a wrong value.
+//! [`verify`] therefore first opens a copy in memory, where redb checks the checksum of each page. The file itself is not
+//! changed.
 
 use std::cell::Cell;
 use std::fs::{File, TryLockError};
@@ -15,18 +16,19 @@ use redb::{Database, StorageBackend};
 
 use crate::StoreError;
 
-/// The longest file that is checked as a whole; of a longer one damage shows when the damaged page is read.
+/// Maximum size of a file that is checked as a whole, in bytes. Damage in a larger file is found when the damaged page
+/// is read.
 const CHECKED_MAX: u64 = 64 << 20;
 
 thread_local! {
-    /// This thread runs redb: its panic is reported as an error, without a trace on the terminal.
+    /// True while this thread runs redb: a panic becomes an error and prints no trace.
     static WITHIN: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs redb on the file at `path`.
+/// Runs an operation of redb on the file at `path`.
 ///
 /// # Errors
-/// [`StoreError::Damaged`] if it panics, else its own.
+/// [`StoreError::Damaged`] if redb panics; otherwise the operation's error.
 pub(crate) fn guarded<T>(
     path: &Path,
     act: impl FnOnce() -> Result<T, StoreError>,
@@ -46,13 +48,13 @@ pub(crate) fn guarded<T>(
     outcome.unwrap_or_else(|_| Err(StoreError::Damaged { path: path.to_owned() }))
 }
 
-/// Checks all pages of the file at `path` that are in use.
+/// Checks all used pages of the file at `path`. A file larger than [`CHECKED_MAX`] passes unchecked.
 ///
 /// # Errors
 /// [`StoreError::InUse`], [`StoreError::Damaged`], [`StoreError::Format`], [`StoreError::Io`].
 pub(crate) fn verify(path: &Path) -> Result<(), StoreError> {
     let mut file = File::open(path).map_err(StoreError::io("open", path))?;
-    // Another process has it open and may be writing. Where locks are not supported, redb says so itself.
+    // Another process has the file open and may be writing. Where locks are not supported, redb reports that itself.
     if matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)) {
         return Err(StoreError::InUse { path: path.to_owned() });
     }
@@ -63,7 +65,7 @@ pub(crate) fn verify(path: &Path) -> Result<(), StoreError> {
     open_copy(path, &mut file).map(drop)
 }
 
-/// Opens a copy of the file in memory, after a check of all pages.
+/// Opens a copy of the file in memory and checks all pages.
 pub(crate) fn open_copy(path: &Path, file: &mut File) -> Result<Database, StoreError> {
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes).map_err(StoreError::io("read", path))?;
@@ -71,7 +73,7 @@ pub(crate) fn open_copy(path: &Path, file: &mut File) -> Result<Database, StoreE
     let filled = copy.set_len(bytes.len() as u64).and_then(|()| copy.write(0, &bytes));
     filled.map_err(StoreError::io("read", path))?;
     let damaged = || StoreError::Damaged { path: path.to_owned() };
-    // Memory has no errors of its own.
+    // Memory cannot fail, so any other error means damage.
     let fail = |error: redb::Error| match StoreError::backend(path, error) {
         format @ StoreError::Format { .. } => format,
         _ => damaged(),

@@ -1,4 +1,4 @@
-//! The store in one file, for a single anchor and for hosts.
+//! A store in a single file, for a single anchor and for hosts.
 
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io;
@@ -16,24 +16,24 @@ use redb::{
 use crate::damage::{guarded, open_copy, verify};
 use crate::{Condition, Store, StoreError, Write};
 
-/// A value begins with the time of day, in milliseconds since 1970, little-endian, at which it
-/// expires; [`FOREVER`] if it does not.
+/// Each value is prefixed with its expiry time: milliseconds since 1970, little-endian; [`FOREVER`] if it does not
+/// expire.
 const EXPIRY_BYTES: usize = 8;
 const FOREVER: u64 = u64::MAX;
 
 /// A [`Store`] in one file, which only one process at a time can open.
 #[derive(Debug)]
 pub struct Embedded {
-    /// None while the file cannot be reopened.
+    /// `None` while the file cannot be reopened.
     database: RwLock<Option<Database>>,
-    /// A write has failed: redb takes no other one until the file is reopened.
+    /// A write has failed: redb accepts no other until the file is reopened.
     failed: AtomicBool,
     path: PathBuf,
 }
 
 impl Embedded {
-    /// Opens the store at `path`. A missing file is created, readable only by its owner (0600), and so are missing
-    /// directories above it (0700); an existing file is closed to others.
+    /// Opens the store at `path`. Creates a missing file, readable only by its owner (0600), and missing parent
+    /// directories (0700). The mode of an existing file is set to 0600.
     ///
     /// # Errors
     /// [`StoreError::InUse`], [`StoreError::Damaged`], [`StoreError::Format`], [`StoreError::Io`].
@@ -48,7 +48,7 @@ impl Embedded {
         Embedded::of(open_file(path)?, path)
     }
 
-    /// What the store at `path` holds, while another process may have it open: a copy in memory, whose changes are lost.
+    /// Reads the store at `path` into memory, even while another process has it open. Changes to the copy are lost.
     ///
     /// # Errors
     /// [`StoreError::Damaged`], [`StoreError::Format`], [`StoreError::Io`].
@@ -67,7 +67,7 @@ impl Embedded {
         Ok(store)
     }
 
-    /// The tables that were ever written to.
+    /// Names of all tables that were ever written to.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -79,15 +79,15 @@ impl Embedded {
         })
     }
 
-    /// Reopens the file after a failed write, as the next start would.
+    /// Reopens the file after a failed write, as a restart would.
     fn mend(&self) -> Result<(), StoreError> {
         if !self.failed.load(Ordering::Acquire) {
             return Ok(());
         }
         let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);
-        // Another caller may have been first.
+        // Another caller may have reopened it already.
         if self.failed.load(Ordering::Acquire) {
-            // Dropping it releases the lock on the file.
+            // Dropping the database releases the lock on the file.
             let closed = database.take();
             let _ = guarded(&self.path, || {
                 drop(closed);
@@ -117,8 +117,8 @@ impl Embedded {
         |error| StoreError::backend(&self.path, error.into())
     }
 
-    /// Clears out what has expired. Expired values are invisible at once; they take room until the store is next
-    /// opened or their key is written to.
+    /// Removes expired values. Expired values are never returned, but occupy space until the store is next opened or
+    /// their key is written.
     fn purge(&self, database: &Database) -> Result<(), StoreError> {
         let transaction = database.begin_write().map_err(self.fail())?;
         let tables: Vec<String> = transaction
@@ -225,7 +225,7 @@ impl Embedded {
                 return Ok(false);
             }
         }
-        // An error before the commit drops the transaction, which undoes it.
+        // An error before the commit drops the transaction, which rolls it back.
         for write in writes {
             self.write(&transaction, now_ms, write)?;
         }
@@ -263,7 +263,7 @@ impl Store for Embedded {
     }
 }
 
-/// Opens the file, or puts a new one in its place that is whole from the first instant on.
+/// Opens the file, or creates one atomically: it becomes visible only when it is complete.
 fn open_file(path: &Path) -> Result<Database, StoreError> {
     if path.exists() {
         verify(path)?;
@@ -273,7 +273,7 @@ fn open_file(path: &Path) -> Result<Database, StoreError> {
     new.push(format!(".new-{}", std::process::id()));
     let new = PathBuf::from(new);
     let database = open_at(&new, path);
-    // A link replaces nothing: another process may have been first.
+    // Linking never replaces a file: another process may have created it first.
     let linked = match &database {
         Ok(_) => std::fs::hard_link(&new, path),
         Err(_) => Ok(()),
@@ -290,7 +290,7 @@ fn open_file(path: &Path) -> Result<Database, StoreError> {
     }
 }
 
-/// Opens or creates the file at `at`, which errors call `path`, and closes it to others.
+/// Opens or creates the file at `at` with mode 0600. Errors name `path`.
 fn open_at(at: &Path, path: &Path) -> Result<Database, StoreError> {
     let file = OpenOptions::new()
         .read(true)
@@ -304,7 +304,7 @@ fn open_at(at: &Path, path: &Path) -> Result<Database, StoreError> {
     let create = || Database::builder().create_file(copy);
     let database =
         guarded(path, || create().map_err(|error| StoreError::backend(path, error.into())))?;
-    // Only touch a file that has turned out to be a store.
+    // Change the mode only of a file that turned out to be a store.
     file.set_permissions(Permissions::from_mode(0o600))
         .map_err(StoreError::io("set the mode of", path))?;
     Ok(database)
@@ -314,7 +314,7 @@ fn definition(table: &str) -> TableDefinition<'_, &'static str, &'static [u8]> {
     TableDefinition::new(table)
 }
 
-/// The stored value, unless it has expired.
+/// The value without its expiry; `None` if it has expired.
 fn alive(stored: &[u8], now_ms: u64) -> Option<&[u8]> {
     let (expiry, value) = stored.split_first_chunk::<EXPIRY_BYTES>()?;
     (u64::from_le_bytes(*expiry) > now_ms).then_some(value)
@@ -336,7 +336,7 @@ mod tests {
         let [path, aside] = ["store.db", "aside.db"].map(|name| directory.path().join(name));
         let store = Embedded::open(&path).unwrap();
         store.put_as("table", "key", &7).unwrap();
-        // As after a failed write: the next call tries to reopen the file, and cannot.
+        // As after a failed write: the next call tries to reopen the file and fails.
         store.failed.store(true, Ordering::Release);
         std::fs::rename(&path, &aside).unwrap();
         std::fs::create_dir(&path).unwrap();

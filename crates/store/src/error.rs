@@ -1,4 +1,4 @@
-//! What can go wrong with stored state.
+//! Errors of persistent state.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,29 +26,29 @@ pub enum StoreError {
         /// The version found.
         version: u8,
     },
-    /// The operating system refused.
+    /// The operating system reported an error.
     #[error("cannot {what} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The attempted operation.
         what: &'static str,
         /// The file or directory.
         path: PathBuf,
-        /// Why it failed.
+        /// Its error.
         #[source]
         source: io::Error,
     },
-    /// A write failed, and the file could not be reopened since.
+    /// A write failed, and the file has not been reopened successfully since.
     #[error("{} failed and cannot be opened again yet", path.display())]
     Closed {
         /// The file.
         path: PathBuf,
     },
-    /// The back end failed for a reason of its own.
+    /// Any other error of redb.
     #[error("{}: {source}", path.display())]
     Backend {
         /// The file.
         path: PathBuf,
-        /// What it says.
+        /// The error of redb.
         #[source]
         source: Box<redb::Error>,
     },
@@ -59,7 +59,7 @@ pub enum StoreError {
         table: String,
         /// The key.
         key: String,
-        /// What the decoder says.
+        /// The error of the decoder.
         #[source]
         source: postcard::Error,
     },
@@ -75,7 +75,7 @@ impl StoreError {
         StoreError::Value { table: table.into(), key: key.into(), source }
     }
 
-    /// Sorts the back end's errors by what an operator can do about them.
+    /// Classifies redb's errors by what an operator can do about them.
     pub(crate) fn backend(path: &Path, error: redb::Error) -> StoreError {
         let path = path.to_owned();
         match error {

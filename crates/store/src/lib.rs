@@ -1,7 +1,7 @@
-//! State that outlives a process: registrations, enrolments, address leases, keys.
+//! Persistent state: registrations, enrolments, address leases, keys.
 //!
-//! Everything goes through the [`Store`] trait; nothing else writes state files. [`Embedded`] keeps it in one file of
-//! the machine. Several anchors that share the load share a store elsewhere; the trait fits etcd as it is:
+//! All state files are written through the [`Store`] trait. [`Embedded`] stores everything in one local file. Several
+//! anchors that share the load need a shared store; the trait maps to etcd as it is:
 //!
 //! | here | embedded | etcd |
 //! | --- | --- | --- |
@@ -23,10 +23,10 @@ pub use error::StoreError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// What must be true for a transaction to take place.
+/// A precondition of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition<'a> {
-    /// The key has no value (or one that has expired).
+    /// The key has no value, or only an expired one.
     Absent {
         /// Table of the key.
         table: &'a str,
@@ -39,26 +39,26 @@ pub enum Condition<'a> {
         table: &'a str,
         /// The key.
         key: &'a str,
-        /// The value it must have.
+        /// The required value.
         value: &'a [u8],
     },
 }
 
-/// What a transaction changes.
+/// A change in a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Write<'a> {
-    /// Gives the key this value.
+    /// Set the value of a key.
     Put {
         /// Table of the key.
         table: &'a str,
         /// The key.
         key: &'a str,
-        /// Its value.
+        /// The new value.
         value: &'a [u8],
-        /// The value vanishes after this long, even across restarts of the process.
+        /// The value expires after this time, even across restarts of the process; `None`: never.
         lifetime: Option<Duration>,
     },
-    /// Removes the key's value, if it has one.
+    /// Remove the value of a key, if it has one.
     Delete {
         /// Table of the key.
         table: &'a str,
@@ -67,7 +67,7 @@ pub enum Write<'a> {
     },
 }
 
-/// Tables of keys with values. What a call has written is durable when it returns.
+/// Tables of keys and values. A write is durable when the call returns.
 pub trait Store: Send + Sync {
     /// The value of `key`.
     ///
@@ -81,14 +81,14 @@ pub trait Store: Send + Sync {
     /// If the store cannot be read.
     fn list(&self, table: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError>;
 
-    /// Does all of `writes`, in order, if every one of `conditions` is true, else nothing; returns which. No reader
-    /// sees a part of it, even after a crash.
+    /// Applies all `writes`, in order, if all `conditions` hold; otherwise changes nothing. Returns whether it applied
+    /// them. The change is atomic for readers and across crashes.
     ///
     /// # Errors
-    /// If the store cannot be written; nothing has changed then.
+    /// If the store cannot be written; then nothing has changed.
     fn transact(&self, conditions: &[Condition], writes: &[Write]) -> Result<bool, StoreError>;
 
-    /// Gives `key` a value, replacing any other.
+    /// Sets the value of `key`.
     ///
     /// # Errors
     /// As [`Store::transact`].
@@ -96,7 +96,7 @@ pub trait Store: Send + Sync {
         self.transact(&[], &[Write::Put { table, key, value, lifetime: None }]).map(drop)
     }
 
-    /// Gives `key` a value if it has none; returns whether it did. Of several callers that try, one succeeds.
+    /// Sets the value of `key` if it has none, and returns whether it did. Only one of several concurrent callers succeeds.
     ///
     /// # Errors
     /// As [`Store::transact`].
@@ -138,15 +138,15 @@ pub trait StoreExt: Store {
         self.list(table)?.into_iter().map(decoded).collect()
     }
 
-    /// Gives `key` a value, replacing any other.
+    /// Sets the value of `key`.
     ///
     /// # Errors
-    /// [`StoreError::Value`] if it cannot be written as postcard, else as [`Store::put`].
+    /// [`StoreError::Value`] if it cannot be encoded as postcard, else as [`Store::put`].
     fn put_as<T: Serialize>(&self, table: &str, key: &str, value: &T) -> Result<(), StoreError> {
         self.put(table, key, &encode(table, key, value)?)
     }
 
-    /// Gives `key` a value that vanishes after `lifetime`, replacing any other.
+    /// Sets the value of `key`, which expires after `lifetime`.
     ///
     /// # Errors
     /// As [`StoreExt::put_as`].

@@ -8,7 +8,7 @@ use segue_store::{Embedded, Store, StoreError, StoreExt};
 
 const VALUES: u32 = 300;
 
-/// Numbers from a seed (SplitMix64).
+/// A seeded random number generator (SplitMix64).
 struct Draw(u64);
 
 impl Draw {
@@ -32,7 +32,7 @@ fn filled(path: &Path) {
     store.put_as("starts", "bindings", &3u32).unwrap();
 }
 
-/// All that a role does with its state; the values that it read.
+/// Uses the state as a role does, and returns the values that it read.
 fn used(path: &Path) -> Result<Vec<(String, Vec<u32>)>, StoreError> {
     let store = Embedded::open(path)?;
     store.tables()?;
