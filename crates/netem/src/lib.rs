@@ -1,9 +1,9 @@
-//! Link models: rate, delay, jitter, queue, loss and time profiles, one [`LinkModel`] per direction; and ways from cell
-//! to cell ([`Walk`]).
+//! Link models: rate, delay, jitter, queue, loss and time profiles, one [`LinkModel`] per direction; and movement from
+//! cell to cell ([`Walk`]).
 //!
-//! A model says what becomes of each packet; it moves none. The lab's emulator and the simulator use
-//! the same one, so a link means the same in both. All times are integer nanoseconds and all chance
-//! comes from a seed: the same packets and the same seed give the same verdicts.
+//! A model only decides whether and when each packet arrives; it forwards none. The lab's emulator and the simulator
+//! share it, so a link behaves the same in both. All times are integer nanoseconds, and all randomness comes from a
+//! seed: the same packets and the same seed give the same verdicts.
 //!
 //! ```text
 //!  offer ──► queue (drop-tail) ──► serialisation (rate) ──► propagation (delay ± jitter) ──► arrival

@@ -1,22 +1,22 @@
-//! The loss process at work.
+//! A loss process in operation.
 
 use segue_clock::{Rng, Span};
 
 use crate::spec::{Loss, stationary_bad};
 
-/// A [`Loss`] with its state.
+/// A [`Loss`] and its state.
 #[derive(Clone, Debug)]
 pub(crate) struct LossProcess {
     loss: Loss,
     bad: bool,
-    /// How many entries of a list lie behind, or the next entry of a trace.
+    /// Number of list entries passed, or index of the next trace entry.
     passed: usize,
-    /// What is left of the last arming.
+    /// Remaining losses of the last `Armed` entry.
     armed: u32,
 }
 
 impl LossProcess {
-    /// Draws the first state where the process has one.
+    /// Draws the initial state, if the process has states.
     pub(crate) fn new(loss: Loss, rng: &mut Rng) -> LossProcess {
         let bad = match loss {
             Loss::GilbertElliott { p, r, .. } => rng.chance(stationary_bad(p, r)),
@@ -25,8 +25,8 @@ impl LossProcess {
         LossProcess { loss, bad, passed: 0, armed: 0 }
     }
 
-    /// Whether the packet with this number is lost, which starts serialisation at `at` from the start of
-    /// the link; one step of the process.
+    /// Advances the process by one step. Returns true if the packet with this number is lost, whose serialisation
+    /// starts at `at` after the start of the link.
     pub(crate) fn step(&mut self, number: u64, at: Span, rng: &mut Rng) -> bool {
         match &self.loss {
             Loss::None => false,

@@ -1,4 +1,4 @@
-//! The link at work: the fate of each packet, and its time.
+//! A link in operation: decides for each packet whether and when it arrives.
 
 use alloc::collections::VecDeque;
 
@@ -7,21 +7,21 @@ use segue_clock::{Rng, Span, Time};
 use crate::loss::LossProcess;
 use crate::spec::{Change, Jitter, LinkSpec, Queue, SpecError};
 
-/// What becomes of a packet.
+/// Result of offering a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It starts serialisation at `start` and arrives at `at`.
+    /// Serialisation starts at `start`, and the packet arrives at `at`.
     Deliver {
         /// Start of serialisation.
         start: Time,
         /// Arrival of its last bit at the far end.
         at: Time,
     },
-    /// It never arrives.
+    /// The packet is dropped.
     Drop(DropCause),
 }
 
-/// Why a packet never arrives.
+/// Why a packet is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DropCause {
     /// Lost on the wire by the loss process.
@@ -32,12 +32,12 @@ pub enum DropCause {
     Silent,
 }
 
-/// What a link has done so far. `offered` is the sum of the others.
+/// Counters of a link. `offered` = `delivered` + `lost` + `queue_full` + `silenced`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Packets offered.
     pub offered: u64,
-    /// Packets that arrive, also those still on their way.
+    /// Packets that have arrived or will arrive.
     pub delivered: u64,
     /// Bytes of the delivered packets.
     pub delivered_bytes: u64,
@@ -51,20 +51,19 @@ pub struct Counters {
 
 /// One direction of a link.
 ///
-/// A packet waits until those before it are serialised, is serialised at the rate in force when that
-/// starts, and arrives after the delay in force then (store and forward). Loss and silence are decided
-/// when serialisation starts; a lost packet occupies the wire all the same, and one that is on the wire
-/// when silence begins still arrives.
+/// A packet waits until the previous ones are serialised. It is serialised at the rate in force at that time, and
+/// arrives after the delay in force at that time (store and forward). Loss and silence are decided when serialisation
+/// starts. A lost packet still occupies the wire, and a packet on the wire when silence begins still arrives.
 #[derive(Clone, Debug)]
 pub struct LinkModel {
     spec: LinkSpec,
-    /// The current values; `spec` keeps those of the start, for a periodic profile.
+    /// The values in force; `spec` keeps the initial ones, which a periodic profile returns to.
     rate_bps: Option<u64>,
     delay: Span,
     silent: bool,
-    /// Silence switched by hand, whatever the profile says.
+    /// Silence set with `set_silent`, in addition to that of the profile.
     muted: bool,
-    /// Begin and end of its stalls that are not over, by begin.
+    /// Start and end of the stalls that are not over, by start.
     stalls: VecDeque<(Time, Time)>,
     loss: LossProcess,
     /// Start of the link.
@@ -72,14 +71,14 @@ pub struct LinkModel {
     /// Start of the profile or of its current period, and the next step.
     epoch: Time,
     next_step: usize,
-    /// End of the last serialisation, with the part below a nanosecond in units of 1/rate ns.
+    /// End of the last serialisation; `remainder` is the fraction of a nanosecond, in units of 1/rate ns.
     busy_until: Time,
     remainder: u64,
     /// Start and bytes of accepted packets, oldest first.
     waiting: VecDeque<(Time, u32)>,
     waiting_bytes: u64,
     last_arrival: Time,
-    /// Packets that have started serialisation: the number of the next one.
+    /// Packets that have started serialisation, which is also the number of the next one.
     started: u64,
     loss_rng: Rng,
     jitter_rng: Rng,
@@ -87,11 +86,11 @@ pub struct LinkModel {
 }
 
 impl LinkModel {
-    /// A link whose profile starts at `now`. Loss and jitter draw from separate sequences, so that the
-    /// same packets are lost with and without jitter.
+    /// Creates a link whose profile starts at `now`. Loss and jitter have separate random sequences, so that the same
+    /// packets are lost with and without jitter.
     ///
     /// # Errors
-    /// A parameter that makes no link.
+    /// An invalid parameter.
     pub fn new(spec: LinkSpec, seed: u64, now: Time) -> Result<LinkModel, SpecError> {
         spec.check()?;
         let mut loss_rng = Rng::new(seed);
@@ -118,7 +117,7 @@ impl LinkModel {
         })
     }
 
-    /// Offers a packet of `bytes` bytes at `now`, which must not go backwards.
+    /// Offers a packet of `bytes` bytes at `now`. Time must not go backwards.
     pub fn offer(&mut self, now: Time, bytes: u32) -> Verdict {
         self.counters.offered += 1;
         self.forget_started(now);
@@ -151,48 +150,48 @@ impl LinkModel {
         Verdict::Deliver { start, at: self.arrival() }
     }
 
-    /// Lets the link stall: what would arrive from `from` on and before `until` arrives then, all at once, in the order in
-    /// which it was sent, as behind a radio link that repeats a frame until it passes. The sender notices nothing.
-    /// Packets that were accepted before this call have their verdicts and are for the caller.
+    /// Stalls the link: packets due in `from..until` arrive together at `until`, in the order in which they were sent,
+    /// as behind a radio link that retransmits a frame until it succeeds. The sender does not notice. Packets accepted
+    /// before this call keep their arrival times; the caller must delay them itself.
     pub fn stall(&mut self, from: Time, until: Time) {
         let place = self.stalls.partition_point(|stall| *stall <= (from, until));
         self.stalls.insert(place, (from, until));
     }
 
-    /// Switches silence by hand, beside what the profile says. Packets that were accepted and have not
-    /// started serialisation are for the caller to drop and to report by [`withdraw`](Self::withdraw).
+    /// Silences the link, in addition to what the profile says. The caller must drop packets that were accepted and
+    /// have not started serialisation, and report each with [`withdraw`](Self::withdraw).
     pub fn set_silent(&mut self, silent: bool) {
         self.muted = silent;
     }
 
-    /// Corrects the counters for a packet of `bytes` bytes that was to be delivered and was silenced
-    /// before it started.
+    /// Corrects the counters for a packet of `bytes` bytes that was to be delivered but was silenced before it started.
     pub fn withdraw(&mut self, bytes: u32) {
         self.counters.delivered -= 1;
         self.counters.delivered_bytes -= u64::from(bytes);
         self.counters.silenced += 1;
     }
 
-    /// Removes what waits for serialisation at `now`, as if it had never been offered, and frees the wire
-    /// behind the packet that is on it. The caller drops those packets and reports each by
+    /// Removes all packets that wait for serialisation at `now`, as if they had never been offered. The wire is free
+    /// after the packet that occupies it. The caller must drop the removed packets and report each with
     /// [`withdraw`](Self::withdraw).
     pub fn flush(&mut self, now: Time) {
         self.forget_started(now);
         if let Some((start, _)) = self.waiting.front() {
             self.busy_until = *start;
             self.remainder = 0;
-            // What follows may overtake the packet on the wire by at most its jitter.
+            // Later packets may overtake the packet on the wire by at most its jitter.
             self.last_arrival = self.last_arrival.min(*start + self.delay);
         }
         self.waiting.clear();
         self.waiting_bytes = 0;
     }
 
-    /// Takes other parameters from `now` on. Queue, counters and silence by hand stay; the profile
-    /// starts at `now`; numbers of an exact list go on counting from the start of the link.
+    /// Applies other parameters from `now` on. The queue, the counters and the silence set with
+    /// [`set_silent`](Self::set_silent) stay. The profile starts at `now`. Packet numbers of an exact loss list still
+    /// count from the start of the link.
     ///
     /// # Errors
-    /// A parameter that makes no link; then nothing changes.
+    /// An invalid parameter; then nothing changes.
     pub fn reconfigure(&mut self, now: Time, spec: LinkSpec) -> Result<(), SpecError> {
         spec.check()?;
         self.rate_bps = spec.rate_bps;
@@ -206,19 +205,19 @@ impl LinkModel {
         Ok(())
     }
 
-    /// Packets that wait for serialisation at `now`.
+    /// Number of packets that wait for serialisation at `now`.
     #[must_use]
     pub fn waiting(&self, now: Time) -> usize {
         self.waiting.iter().filter(|(start, _)| *start > now).count()
     }
 
-    /// What the link has done so far.
+    /// Counters since the start of the link.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// The parameters it was made with.
+    /// The parameters from creation or the last [`reconfigure`](Self::reconfigure).
     #[must_use]
     pub fn spec(&self) -> &LinkSpec {
         &self.spec
@@ -234,7 +233,7 @@ impl LinkModel {
         }
     }
 
-    /// Whether a packet may wait for so long.
+    /// Returns true if the queue has room for a packet that would wait this long.
     fn has_room(&self, bytes: u32, wait: Span) -> bool {
         match self.spec.queue {
             Queue::Unbounded => true,
@@ -244,8 +243,7 @@ impl LinkModel {
         }
     }
 
-    /// Brings the values in force up to `to`, which never goes backwards: starts of serialisation
-    /// follow one another.
+    /// Applies the profile up to `to`, which never goes backwards because serialisation starts follow one another.
     fn advance_profile(&mut self, to: Time) {
         if let Some(period) = self.spec.profile.period {
             let periods = to.since(self.epoch).0 / period.0;
@@ -265,7 +263,7 @@ impl LinkModel {
         }
     }
 
-    /// Undoes what the profile's steps touch; the rest, such as a loss process under way, goes on.
+    /// Resets only the values that the profile changes. Others, such as a running loss process, continue.
     fn restore(&mut self) {
         let mut base = Change::default();
         for (_, change) in &self.spec.profile.steps {
@@ -291,8 +289,8 @@ impl LinkModel {
         }
     }
 
-    /// Moves the end of serialisation. What a nanosecond cannot hold is carried to the next packet of
-    /// a busy period, so that a long transfer takes exactly bits / rate.
+    /// Advances the end of serialisation. Within a busy period the fraction of a nanosecond carries over to the next
+    /// packet, so that a long transfer takes exactly bits / rate.
     fn serialise(&mut self, start: Time, bytes: u32) {
         if start > self.busy_until {
             self.remainder = 0;
@@ -311,7 +309,7 @@ impl LinkModel {
         if !self.spec.reordering {
             at = at.max(self.last_arrival);
         }
-        // The end of one may lie in the next.
+        // One stall may end within the next.
         for (from, until) in &self.stalls {
             if (*from..*until).contains(&at) {
                 at = *until;
@@ -336,7 +334,7 @@ impl LinkModel {
         }
     }
 
-    /// A standard normal number (Box and Muller, 1958).
+    /// A standard normal random number (Box and Muller, 1958).
     fn normal(&mut self) -> f64 {
         // 1 − u lies in (0, 1], where the logarithm is finite.
         let radius = libm::sqrt(-2.0 * libm::log(1.0 - self.jitter_rng.unit()));

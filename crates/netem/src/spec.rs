@@ -1,4 +1,4 @@
-//! What a link is like: the parameters of a [`LinkModel`](crate::LinkModel) and their check.
+//! Parameters of a [`LinkModel`](crate::LinkModel), and their validation.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -6,29 +6,29 @@ use core::fmt;
 
 use segue_clock::Span;
 
-/// One direction of a link. The default is a perfect one: no delay, no loss, unlimited rate.
+/// One direction of a link. The default is perfect: no delay, no loss, unlimited rate.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LinkSpec {
-    /// Serialisation rate in bits per second; `None` serialises in no time (and nothing ever queues).
+    /// Serialisation rate in bits per second; `None`: serialisation takes no time, and nothing queues.
     pub rate_bps: Option<u64>,
     /// Propagation delay.
     pub delay: Span,
     /// Variation of the delay from packet to packet.
     pub jitter: Jitter,
-    /// Whether jitter and changes of delay may let a packet overtake another. If not, a packet
-    /// arrives no earlier than the one before it.
+    /// Let packets overtake each other because of jitter or changes of the delay. Otherwise a packet arrives no earlier
+    /// than the previous one.
     pub reordering: bool,
-    /// Room for packets that wait for serialisation.
+    /// Capacity for packets that wait for serialisation.
     pub queue: Queue,
     /// Loss on the wire.
     pub loss: Loss,
-    /// Drops everything.
+    /// The link drops every packet.
     pub silent: bool,
     /// How the link changes with time.
     pub profile: Profile,
 }
 
-/// Variation of the propagation delay; a delay never becomes negative.
+/// Variation of the propagation delay. A delay never becomes negative.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Jitter {
     /// None.
@@ -40,22 +40,22 @@ pub enum Jitter {
     Normal(Span),
 }
 
-/// Bound of a drop-tail queue: a packet that would exceed it is dropped on arrival. The packet being
-/// serialised is not counted, so ns-2's DropTail with limit L is `Packets(L - 1)`.
+/// Limit of a drop-tail queue: a packet that would exceed it is dropped on arrival. The packet being serialised is not
+/// counted, so ns-2's DropTail with limit L is `Packets(L - 1)`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Queue {
-    /// Everything waits. The one unbounded choice; its user bounds what is offered.
+    /// No limit: the caller must bound the load.
     #[default]
     Unbounded,
     /// At most this many packets wait.
     Packets(u32),
     /// At most this many bytes wait.
     Bytes(u64),
-    /// No packet waits longer than this for its serialisation, as tc-tbf's "latency".
+    /// No packet waits longer than this for serialisation, like tc-tbf's "latency".
     Delay(Span),
 }
 
-/// The loss process. It steps once for every packet that starts serialisation.
+/// The loss process. It advances by one step for each packet that starts serialisation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Loss {
     /// No loss.
@@ -63,10 +63,9 @@ pub enum Loss {
     None,
     /// Each packet is lost with this probability, independently.
     Bernoulli(f64),
-    /// Two states (Gilbert 1960, Elliott 1963), left after a packet with probability `p` (good to bad)
-    /// and `r` (bad to good), each with a loss probability of its own. It starts in a state drawn from
-    /// the stationary distribution. With `loss_good` 0 and `loss_bad` 1, bursts are 1/r long in the
-    /// mean and the loss is p/(p + r).
+    /// Two states (Gilbert 1960, Elliott 1963), each with its own loss probability. After each packet the state changes
+    /// with probability `p` (good to bad) or `r` (bad to good). The initial state is drawn from the stationary
+    /// distribution. With `loss_good` 0 and `loss_bad` 1, the mean burst length is 1/r and the loss is p/(p + r).
     GilbertElliott {
         /// Probability of going from good to bad after a packet.
         p: f64,
@@ -77,55 +76,55 @@ pub enum Loss {
         /// Loss probability in the bad state.
         loss_bad: f64,
     },
-    /// Exactly the packets with these numbers, in ascending order; the first packet that ever starts
-    /// serialisation on this link is number 0.
+    /// Exactly the packets with these numbers, in ascending order. The first packet that starts serialisation on this
+    /// link has number 0.
     Exact(Vec<u64>),
-    /// At each of these times from the start of the link a counter is set, whatever it was; while it is
-    /// positive, every packet that starts serialisation is lost and takes one from it.
+    /// Sets a counter to a value at each of these times from the start of the link. While it is positive, each packet
+    /// that starts serialisation is lost and decrements it.
     Armed(Vec<(Span, u32)>),
-    /// What was recorded, an entry for each packet; behind the last entry the first follows.
+    /// A recording with one entry per packet, which repeats from its start.
     Trace(LossTrace),
 }
 
-/// A recorded sequence of lost and kept packets, a bit each. Copies share it.
+/// A recorded sequence of lost and delivered packets, one bit each. Clones share the data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LossTrace {
     words: Arc<[u64]>,
-    /// Entries in `words`, or how many were given where those are too many to be held.
+    /// Number of entries offered. `words` holds at most `MAX` of them.
     len: u64,
 }
 
 impl LossTrace {
-    /// Entries that a trace may have: 2 MiB.
+    /// Maximum number of entries of a trace: 2 MiB.
     pub const MAX: u64 = 1 << 24;
 
-    /// How many packets were recorded.
+    /// Number of recorded packets.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Nothing was recorded.
+    /// Returns true if no packet was recorded.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// How many of them were lost.
+    /// Number of lost packets.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.words.iter().map(|word| u64::from(word.count_ones())).sum()
     }
 
-    /// Whether entry `i`, counted from 0 and below [`len`](Self::len), is a loss.
+    /// Returns true if entry `i` is a loss; `i` counts from 0 and is below [`len`](Self::len).
     pub(crate) fn get(&self, i: u64) -> bool {
         self.words.get((i / 64) as usize).is_some_and(|word| word >> (i % 64) & 1 == 1)
     }
 }
 
 impl FromIterator<bool> for LossTrace {
-    /// A trace of these entries, true for a loss. It holds [`LossTrace::MAX`] of them; a link refuses one
-    /// that was given more.
+    /// A trace of these entries, true for a loss. It stores at most [`LossTrace::MAX`] of them; [`LinkSpec::check`]
+    /// refuses a trace that was given more.
     fn from_iter<I: IntoIterator<Item = bool>>(entries: I) -> LossTrace {
         let (mut words, mut len) = (Vec::new(), 0);
         for lost in entries {
@@ -144,7 +143,7 @@ impl FromIterator<bool> for LossTrace {
 }
 
 impl Loss {
-    /// The expected share of lost packets; `None` for a list, which has none.
+    /// Expected fraction of lost packets; `None` for `Exact` and `Armed`.
     #[must_use]
     pub fn mean(&self) -> Option<f64> {
         match *self {
@@ -160,56 +159,56 @@ impl Loss {
     }
 }
 
-/// The share of packets that meet the bad state in the long run.
+/// Long-run fraction of packets that find the process in the bad state.
 pub(crate) fn stationary_bad(p: f64, r: f64) -> f64 {
     if p + r > 0.0 { p / (p + r) } else { 0.0 }
 }
 
-/// A change of a link; what is `None` stays.
+/// A change of a link. `None` leaves a value unchanged.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Change {
     /// New propagation delay.
     pub delay: Option<Span>,
-    /// New loss process, started afresh.
+    /// New loss process, in its initial state.
     pub loss: Option<Loss>,
     /// New rate in bits per second; `Some(None)` is unlimited.
     pub rate_bps: Option<Option<u64>>,
-    /// Silence begins or ends.
+    /// Start or end of silence.
     pub silent: Option<bool>,
 }
 
-/// Piecewise constant changes over time. Each adds to those before it.
+/// Piecewise constant changes over time. Each change applies on top of the previous ones.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profile {
-    /// When, counted from the start of the link (or of the period), and what; in ascending order.
+    /// Time from the start of the link (or of the period) and change, in ascending order.
     pub steps: Vec<(Span, Change)>,
-    /// After this span everything starts again from the link's own values.
+    /// After this time the profile repeats, starting from the link's own values.
     pub period: Option<Span>,
 }
 
-/// A parameter that makes no link.
+/// An invalid parameter of a link.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SpecError {
     /// A probability outside [0, 1].
     Probability {
-        /// Which one.
+        /// Name of the parameter.
         name: &'static str,
         /// The refused value.
         value: f64,
     },
-    /// A rate of zero. Silence is `silent`.
+    /// A rate of zero. Use `silent` to drop everything.
     ZeroRate,
-    /// A list of losses whose entry at this position is not above the one before it.
+    /// The loss list is not ascending: the entry at this index is not above the previous one.
     UnsortedLoss(usize),
-    /// A trace of losses without an entry.
+    /// The loss trace is empty.
     EmptyTrace,
-    /// A trace of losses with this many entries.
+    /// The loss trace has this many entries, which is too many.
     LongTrace(u64),
-    /// A profile whose step at this position does not come after the one before it.
+    /// The profile is not ascending: the step at this index is not later than the previous one.
     UnsortedProfile(usize),
-    /// A profile whose step at this position lies at or beyond the period.
+    /// The step at this index of the profile is at or beyond the period.
     BeyondPeriod(usize),
-    /// A period of zero.
+    /// The period of the profile is zero.
     ZeroPeriod,
 }
 
@@ -241,10 +240,10 @@ impl fmt::Display for SpecError {
 impl core::error::Error for SpecError {}
 
 impl LinkSpec {
-    /// Checks every parameter.
+    /// Validates all parameters.
     ///
     /// # Errors
-    /// The first one that makes no link.
+    /// The first invalid one.
     pub fn check(&self) -> Result<(), SpecError> {
         check_rate(self.rate_bps)?;
         check_loss(&self.loss)?;

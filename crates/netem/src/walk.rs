@@ -1,55 +1,55 @@
-//! The way of a radio from cell to cell, the same in the lab and in the simulator.
+//! Movement of a radio from cell to cell, shared by the lab and the simulator.
 
 use alloc::vec::Vec;
 use core::fmt;
 
 use segue_clock::{Span, Time};
 
-/// A way from cell to cell: attached to the first from its beginning, then to the next with every period. A cell is
-/// whatever the driver calls one.
+/// Movement of a radio along a list of cells: it attaches to the first cell at `begin`, then moves to the next one each
+/// period. The driver defines what a cell is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Walk<C> {
-    /// The cells along it.
+    /// The cells on the way.
     pub cells: Vec<C>,
-    /// From the last cell it leads back; otherwise it ends there.
+    /// After the last cell, move back; otherwise the walk ends there.
     pub back_and_forth: bool,
     /// When the radio attaches to the first cell.
     pub begin: Time,
-    /// From its beginning to its first handover.
+    /// Time from `begin` to the first handover.
     pub first: Span,
-    /// From one handover to the next.
+    /// Time between handovers.
     pub period: Span,
-    /// How long the radio is attached to both cells.
+    /// How long the radio is attached to both cells at a handover.
     pub overlap: Span,
-    /// How long it is attached to neither. One of the two is 0.
+    /// How long the radio is attached to neither cell. Either this or `overlap` is 0.
     pub gap: Span,
-    /// How long before the radio leaves a cell that is announced; zero: never.
+    /// How long before leaving a cell the radio announces it; zero: never.
     pub notice: Span,
-    /// How many handovers at most.
+    /// Maximum number of handovers.
     pub handovers: u32,
 }
 
-/// What a radio does on its way.
+/// An event of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step<C> {
-    /// It attaches to a cell.
+    /// The radio attaches to a cell.
     Attach(C),
-    /// It leaves a cell.
+    /// The radio leaves a cell.
     Detach(C),
-    /// It is about to leave a cell, at this time.
+    /// The radio will leave a cell at this time.
     Announce(C, Time),
 }
 
-/// What makes no walk.
+/// Why a walk is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WalkError {
-    /// It has fewer than two cells.
+    /// The walk has fewer than two cells.
     FewCells,
-    /// A cell stands twice in succession, the second time at this position.
+    /// The cell at this index is the same as the previous one.
     SameCell(usize),
-    /// The period is 0, or no longer than overlap or gap.
+    /// The period is 0, or not longer than the overlap or the gap.
     Period,
-    /// Overlap and gap exclude each other.
+    /// The walk has both an overlap and a gap.
     OverlapAndGap,
 }
 
@@ -69,7 +69,7 @@ impl fmt::Display for WalkError {
 impl core::error::Error for WalkError {}
 
 impl<C: Copy + PartialEq> Walk<C> {
-    /// A walk from time 0 back and forth, with a handover every `period`.
+    /// A walk back and forth that starts at time 0 and moves once each `period`.
     #[must_use]
     pub fn new(cells: Vec<C>, period: Span, handovers: u32) -> Walk<C> {
         Walk {
@@ -85,8 +85,8 @@ impl<C: Copy + PartialEq> Walk<C> {
         }
     }
 
-    /// The walk of host `turn` (from 0) of `hosts` who take turns: one handover in the period that was
-    /// given, by one host after the other.
+    /// The walk of host number `turn` (from 0) of `hosts` that take turns: in each period of this walk, one of them
+    /// moves.
     #[must_use]
     pub fn taking_turns(mut self, turn: u32, hosts: u32) -> Walk<C> {
         self.first = self.first + self.period * u64::from(turn);
@@ -94,10 +94,10 @@ impl<C: Copy + PartialEq> Walk<C> {
         self
     }
 
-    /// Checks that it is a walk. Whether the radio can be in two cells at a time is for the caller to know.
+    /// Validates the walk. The caller must know if the radio can be attached to two cells at a time.
     ///
     /// # Errors
-    /// Too few cells, or times that exclude each other.
+    /// Too few cells, a repeated cell, or conflicting times.
     pub fn check(&self) -> Result<(), WalkError> {
         if self.cells.len() < 2 {
             return Err(WalkError::FewCells);
@@ -114,9 +114,9 @@ impl<C: Copy + PartialEq> Walk<C> {
         Ok(())
     }
 
-    /// What the radio does for the handover with this number, from 0, with the times; nothing if there is none. Steps of
-    /// one time are to be taken in this order, after those of the handover before. A cell is not announced before the radio
-    /// came there.
+    /// The steps of one handover, counted from 0, with their times; empty if there is no such handover. Steps at the
+    /// same time must be taken in this order, after those of the previous handover. A departure is never announced
+    /// before the radio has attached.
     pub fn handover(&self, number: u32) -> impl Iterator<Item = (Time, Step<C>)> + use<C> {
         let places =
             (number < self.handovers).then(|| (self.place(number), self.place(number + 1)));
@@ -140,7 +140,7 @@ impl<C: Copy + PartialEq> Walk<C> {
         steps.into_iter().flatten()
     }
 
-    /// Where it is after so many handovers: a place in the list of cells.
+    /// Index of the cell after this many handovers.
     fn place(&self, handovers: u32) -> usize {
         let last = self.cells.len() - 1;
         if !self.back_and_forth {

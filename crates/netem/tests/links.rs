@@ -1,4 +1,4 @@
-//! Links under load: exactness, statistics with fixed seeds, order and profiles.
+//! Links under load: exact times, loss statistics with fixed seeds, ordering and profiles.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at the first failure")]
 
@@ -19,7 +19,7 @@ fn with_loss(loss: Loss, seed: u64) -> LinkModel {
     LinkModel::new(LinkSpec { loss, ..LinkSpec::default() }, seed, Time::ZERO).unwrap()
 }
 
-/// One packet a millisecond; true where it was lost.
+/// Offers one packet per millisecond; true for each lost one.
 fn losses(link: &mut LinkModel, packets: u64) -> Vec<bool> {
     (0..packets).map(|i| link.offer(Time(i * MS), 100) == Verdict::Drop(DropCause::Loss)).collect()
 }
@@ -38,7 +38,7 @@ fn an_unloaded_link_takes_serialisation_plus_propagation() {
         delay: Span::from_millis(16),
         ..LinkSpec::default()
     });
-    // 1 480 bytes at 10 Mbit/s are 1.184 ms; two ways with an acknowledgement of 40 bytes: 33.216 ms.
+    // 1 480 bytes take 1.184 ms at 10 Mbit/s; a round trip with an acknowledgement of 40 bytes takes 33.216 ms.
     let there = arrival(link.offer(Time::ZERO, 1_480)).unwrap();
     assert_eq!(there, 17_184_000);
     assert_eq!(arrival(link.offer(Time(there), 40)), Some(33_216_000));
@@ -58,7 +58,7 @@ fn a_busy_link_sends_exactly_at_its_rate_also_where_a_packet_is_no_whole_nanosec
 
 #[test]
 fn a_queue_of_packets_holds_its_number_beside_the_one_being_sent() {
-    // ns-2's DropTail with limit 50: one in service, 49 waiting, the rest dropped.
+    // ns-2's DropTail with limit 50: one in service, 49 waiting, the others dropped.
     let mut link = link(LinkSpec {
         rate_bps: Some(8_000_000),
         queue: Queue::Packets(49),
@@ -67,7 +67,7 @@ fn a_queue_of_packets_holds_its_number_beside_the_one_being_sent() {
     let fates: Vec<_> = (0..60).map(|_| link.offer(Time::ZERO, 1_000)).collect();
     assert!(fates[..50].iter().all(|v| arrival(*v).is_some()));
     assert!(fates[50..].iter().all(|v| *v == Verdict::Drop(DropCause::Queue)));
-    // After 1 ms the first is through, the second in service: one place is free, not two.
+    // After 1 ms the first packet is sent and the second in service: one place is free, not two.
     assert!(arrival(link.offer(Time(MS), 1_000)).is_some());
     assert_eq!(link.offer(Time(MS), 1_000), Verdict::Drop(DropCause::Queue));
     assert_eq!(link.counters().queue_full, 11);
@@ -86,7 +86,8 @@ fn a_queue_of_bytes_takes_a_small_packet_where_a_large_one_has_no_room() {
     assert_eq!(taken, [true, true, true, false, true, false]);
 }
 
-/// An overloaded queue: a packet of 1 ms every half millisecond, for this long.
+/// Overloads a queue with packets of 1 ms each, one per half millisecond. Returns the counters and the longest wait in
+/// ns.
 fn overloaded(bytes_each: u32, longest_ms: u64, packets: u64) -> (Counters, u64) {
     let spec = LinkSpec {
         rate_bps: Some(u64::from(bytes_each) * 8 * 1_000),
@@ -107,8 +108,8 @@ fn overloaded(bytes_each: u32, longest_ms: u64, packets: u64) -> (Counters, u64)
 #[test]
 fn a_queue_of_a_delay_holds_what_the_rate_carries_in_it_whatever_the_packets_size() {
     for (bytes, longest_ms) in [(100, 0), (100, 1), (1_000, 7), (1_500, 50)] {
-        // The wait grows by half a millisecond a packet up to the bound, and the wire is never idle until the end:
-        // of n packets those are dropped that neither fit into the time of n/2 ms nor wait at its end.
+        // The wait grows by half a millisecond per packet up to the limit, and the wire is busy until the end. Of n
+        // packets, those are delivered that fit into n/2 ms or are still waiting then; the others are dropped.
         let packets = 1_000;
         let (counters, longest) = overloaded(bytes, longest_ms, packets);
         assert_eq!(longest, longest_ms * MS, "{bytes} bytes");
@@ -130,7 +131,7 @@ fn a_packet_may_wait_exactly_as_long_as_the_bound_and_no_nanosecond_more() {
             queue: Queue::Delay(Span(longest)),
             ..LinkSpec::default()
         });
-        // At once: they would wait 0, 1, 2 and 3 ms.
+        // Offered together, they would wait 0, 1, 2 and 3 ms.
         let offered = (0..4).filter(|_| arrival(link.offer(Time::ZERO, 1_000)).is_some());
         assert_eq!(offered.count(), taken, "{longest} ns");
     }
@@ -228,7 +229,7 @@ fn rate_and_silence_of_a_waiting_packet_are_those_when_its_turn_comes() {
     ];
     let profile = Profile { steps, period: None };
     let mut link = link(LinkSpec { rate_bps: Some(8_000_000), profile, ..LinkSpec::default() });
-    // 1 ms each at first, 2 ms from 2 ms on; the fourth is on the wire at 5 ms and survives.
+    // Serialisation takes 1 ms at first, and 2 ms from 2 ms on. The fourth packet is on the wire at 5 ms and survives.
     let fates: Vec<_> = (0..5).map(|_| arrival(link.offer(Time::ZERO, 1_000))).collect();
     assert_eq!(fates, [Some(MS), Some(2 * MS), Some(4 * MS), Some(6 * MS), None]);
     assert_eq!(link.counters().silenced, 1);
@@ -326,7 +327,7 @@ fn any_spec() -> impl Strategy<Value = LinkSpec> {
     )
 }
 
-/// When packets arrive that are sent every millisecond, over a link of 5 ms with these stalls.
+/// Arrival times in ms of packets sent every millisecond over a link with 5 ms delay and these stalls.
 fn stalled(spec: LinkSpec, stalls: &[(u64, u64)]) -> Vec<u64> {
     let mut link = link(LinkSpec { delay: Span::from_millis(5), ..spec });
     for (from, until) in stalls {
@@ -339,20 +340,20 @@ fn stalled(spec: LinkSpec, stalls: &[(u64, u64)]) -> Vec<u64> {
 fn a_stalled_link_holds_what_arrives_meanwhile_and_releases_it_at_once() {
     let perfect = LinkSpec::default;
     assert_eq!(stalled(perfect(), &[]), [5, 6, 7, 8, 9, 10, 11, 12, 13, 14]);
-    // What arrives at 7 to 11 ms comes at 12, together with what arrives then by itself.
+    // Packets due from 7 to 11 ms arrive at 12 ms, together with the one due then.
     let held = [5, 6, 12, 12, 12, 12, 12, 12, 13, 14];
     assert_eq!(stalled(perfect(), &[(7, 12)]), held);
-    // In any order, one in the other, and one where the other ends.
+    // Stalls in any order, nested, and adjacent or overlapping.
     assert_eq!(stalled(perfect(), &[(8, 9), (7, 12)]), held);
     assert_eq!(stalled(perfect(), &[(9, 12), (7, 9)]), held);
     assert_eq!(stalled(perfect(), &[(7, 10), (9, 12)]), held);
-    // One before and one after change nothing else.
+    // Stalls before and after change nothing else.
     assert_eq!(stalled(perfect(), &[(0, 5), (7, 12), (20, 30)]), held);
 }
 
 #[test]
 fn a_stall_neither_loses_anything_nor_keeps_the_wire_from_sending() {
-    // Half a millisecond for each packet: its place in the queue is not taken by what is held.
+    // Each packet takes half a millisecond. Stalled packets occupy no place in the queue.
     let narrow =
         LinkSpec { rate_bps: Some(16_000_000), queue: Queue::Packets(0), ..LinkSpec::default() };
     let held = stalled(narrow.clone(), &[(6, 11)]);
@@ -391,7 +392,7 @@ proptest! {
 
 #[test]
 fn a_recorded_sequence_of_losses_is_repeated_to_the_bit() {
-    // 67 entries, so that the words of the trace do not end where it does.
+    // 67 entries, so that the last word of the trace is partly filled.
     let recorded: Vec<bool> = (0..67u64).map(|i| i * i % 5 == 1).collect();
     let trace: LossTrace = recorded.iter().copied().collect();
     let lost = recorded.iter().filter(|lost| **lost).count() as u64;
@@ -425,7 +426,7 @@ fn a_flushed_queue_leaves_the_packet_on_the_wire_and_frees_what_is_behind_it() {
     link.flush(Time(MS));
     link.withdraw(10);
     link.withdraw(10);
-    // The first is on the wire until 10 ms; the next follows it at once.
+    // The first packet is on the wire until 10 ms; the next one follows at once.
     assert_eq!(arrival(link.offer(Time(2 * MS), 10)), Some(25 * MS));
     let counters = link.counters();
     assert_eq!((counters.offered, counters.delivered, counters.silenced), (5, 2, 2));
