@@ -1,5 +1,5 @@
-//! What a population of `examples/million.toml`'s kind costs: processor time of a host and virtual second once
-//! all are up, memory of a host, and a digest of what was found, which a change of speed must not change.
+//! Measures the cost of a population like `examples/million.toml`: processor time per host and virtual second once all
+//! hosts are up, and memory per host. Also prints a digest of the statistics, which an optimization must not change.
 //!
 //! `cargo run --release -p segue-population --example population -- HOSTS SECONDS probes|readings`
 
@@ -70,16 +70,16 @@ fn spec(hosts: u32, seconds: u32, measured_by: MeasuredBy) -> Spec {
     }
 }
 
-/// User time of this process.
+/// User time of this process in milliseconds, at 100 clock ticks a second.
 fn user_ms() -> f64 {
     let stat = read_to_string("/proc/self/stat").expect("Linux has it");
-    // The 14th field; the second, in brackets, may have blanks.
+    // The 14th field. The second field, in brackets, may contain blanks.
     let rest = stat.rsplit(')').next().expect("there is a bracket");
     let ticks = rest.split_whitespace().nth(11).and_then(|ticks| ticks.parse().ok());
     ticks.map_or(f64::NAN, |ticks: f64| ticks * 10.0)
 }
 
-/// Memory of this process, in units of 1024 bytes.
+/// Resident memory of this process in units of 1024 bytes.
 fn resident_kb() -> f64 {
     let status = read_to_string("/proc/self/status").expect("Linux has it");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

@@ -1,17 +1,17 @@
-//! Access paths without a rate: delay, jitter, loss and outages, in a few bytes each.
+//! Access paths without a rate: delay, jitter, loss and outages, with little memory per path.
 
 use segue_clock::{Span, Time};
 use segue_netem::Loss;
 
 use super::spec::{Class, Outages, Silent};
 
-/// A small generator (SplitMix64; Steele, Lea and Flood, 2014): eight bytes, of which a population needs
-/// millions. Its sequence is part of what a seed gives.
+/// A small random number generator (SplitMix64; Steele, Lea and Flood, 2014). Its state is eight bytes, since a
+/// population needs millions of them. Results depend on its exact sequence.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SplitMix(u64);
 
 impl SplitMix {
-    /// A generator for something of this kind and number, which depends on nothing else.
+    /// A generator that depends only on the seed and on the kind and number of its user.
     pub(super) fn new(seed: u64, kind: u64, number: u64) -> SplitMix {
         let mut mix = SplitMix(seed ^ kind << 56);
         let start = mix.next() ^ number;
@@ -26,41 +26,41 @@ impl SplitMix {
         z ^ (z >> 31)
     }
 
-    /// In [0, 1), with 53 random bits.
+    /// Uniform in [0, 1), with 53 random bits.
     pub(super) fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 * (1.0 / (1_u64 << 53) as f64)
     }
 
-    /// In [0, n); 0 for n = 0.
+    /// Uniform in [0, n); 0 for n = 0.
     pub(super) fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
     }
 
-    /// Exponential with this mean.
+    /// Exponentially distributed with this mean.
     pub(super) fn exponential(&mut self, mean: Span) -> Span {
         Span((-libm::log(1.0 - self.unit()) * mean.0 as f64) as u64)
     }
 }
 
-/// One direction of an access path. Loss and jitter have sequences of their own, so that the same packets are
-/// lost with and without jitter.
+/// One direction of an access path. Loss and jitter have separate random sequences, so that the same packets are lost
+/// with and without jitter.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Direction {
     loss: SplitMix,
     jitter: SplitMix,
     last_arrival: Time,
-    /// State of a loss process that has two.
+    /// State of a loss process with two states.
     bad: bool,
 }
 
-/// What becomes of a packet.
+/// Fate of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// It arrives.
+    /// The packet arrives.
     Arrives(Time),
-    /// It is lost by chance.
+    /// The packet is lost at random.
     Lost,
-    /// The path is silent.
+    /// The packet is lost because the path is silent.
     Silent,
 }
 
@@ -78,8 +78,7 @@ impl Direction {
         self.last_arrival
     }
 
-    /// Offers a packet on a path that is not silent; the process of loss goes on with packets, also with
-    /// those offered to a silent one.
+    /// Offers a packet. The loss process also advances for packets on a silent path.
     pub(super) fn offer(&mut self, now: Time, class: &Class, silent: bool) -> Fate {
         let lost = match class.loss {
             Loss::None | Loss::Exact(_) | Loss::Armed(_) | Loss::Trace(_) => false,
@@ -110,15 +109,15 @@ impl Direction {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outage {
     rng: SplitMix,
-    /// The one that is or comes next.
+    /// The current or next outage.
     pub(super) start: Time,
     pub(super) end: Time,
-    /// When the one before ended.
+    /// End of the previous outage.
     pub(super) before: Time,
 }
 
 impl Outage {
-    /// The first comes after `from`.
+    /// The first outage starts after `from`.
     pub(super) fn new(outages: Option<Outages>, from: Time, seed: u64, number: u64) -> Outage {
         let never = Time(u64::MAX);
         let rng = SplitMix::new(seed, 3, number);
@@ -134,7 +133,7 @@ impl Outage {
         self.end = self.start + outages.lasts.half() + Span(self.rng.below(outages.lasts.0));
     }
 
-    /// Goes on to the next if this one is over at `now`; whether it did, and the one that is over then.
+    /// If the current outage is over at `now`, draws the next one and returns the start and end of the finished one.
     pub(super) fn pass(&mut self, now: Time, outages: Option<Outages>) -> Option<(Time, Time)> {
         let outages = outages.filter(|_| self.end <= now)?;
         let over = (self.start, self.end);
@@ -143,14 +142,14 @@ impl Outage {
         Some(over)
     }
 
-    /// Whether the path is in an outage at `now`, up to which it has been passed.
+    /// Returns true if the path is in an outage at `now`. Call [`pass`](Outage::pass) up to `now` first.
     pub(super) fn covers(&self, now: Time) -> bool {
         self.start <= now && now < self.end
     }
 }
 
 impl Outages {
-    /// Whether this direction is the silent one, or both are.
+    /// Returns true if the outages silence this direction.
     pub(super) fn silences(&self, up: bool) -> bool {
         match self.direction {
             Silent::Both => true,

@@ -1,13 +1,12 @@
-//! Very many hosts without a topology: the real machines of hosts and anchors, access paths of a few classes,
-//! keepalive and handovers in full.
+//! Very large numbers of hosts without a topology: the real state machines of hosts and anchors, access paths of a few
+//! classes, keepalives and handovers without simplification.
 //!
 //! ```text
 //!   Spec ─► Shard (own queue, hosts, anchors)  ─► Stats ─┐
 //!        ─► Shard                              ─► Stats ─┴ merge, in order ─► report: results and verdicts
 //! ```
 //!
-//! Shards know nothing of each other, so that they run on as many threads as there are, and the result is the
-//! same for any number.
+//! Shards are independent, so they can run on any number of threads with the same result.
 
 #![no_std]
 #![forbid(unsafe_code)]

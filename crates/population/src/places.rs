@@ -1,4 +1,4 @@
-//! What a shard consists of: its hosts, anchors, paths and flows, and what can happen to them.
+//! The parts of a shard (hosts, anchors, paths and flows) and its events.
 
 use segue_clock::Time;
 use segue_sim::tunnel::{AnchorEnd, HostEnd};
@@ -8,24 +8,24 @@ use super::access::{Direction, Outage, SplitMix};
 use super::stats::Load;
 use super::truth::Truth;
 
-/// What can happen.
+/// An event of a shard.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ShardEvent {
-    /// A host sees its interfaces.
+    /// A host detects its interfaces.
     Start(u32),
     /// A host's deadline.
     Host(u32),
     /// An anchor's deadline.
     Anchor(u32),
-    /// A packet comes to an anchor over a path.
+    /// A packet arrives at an anchor over a path.
     Up { path: u32, packet: u32 },
-    /// A packet comes to a host over a path.
+    /// A packet arrives at a host over a path.
     Down { path: u32, packet: u32 },
-    /// Something of signalling.
+    /// A signalling message arrives, or a handshake ends.
     Signal(u32),
-    /// A flow's next packets.
+    /// A flow sends its next packets.
     Flow(u32),
-    /// A flow's host is ordered to move it.
+    /// A host is ordered to move its flow.
     Order(u32),
 }
 
@@ -33,7 +33,7 @@ pub(super) enum ShardEvent {
 pub(super) struct HostPlace {
     pub(super) end: HostEnd<u32>,
     pub(super) connection: Connection,
-    /// For when the next look at its deadline is scheduled.
+    /// Time of the scheduled [`ShardEvent::Host`].
     pub(super) armed: Option<Time>,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct AnchorPlace {
     pub(super) end: AnchorEnd<u32>,
     pub(super) armed: Option<Time>,
     pub(super) load: Load,
-    /// The second that is counted, with its requests and messages.
+    /// The second being counted, with its requests and signalling messages.
     second: (u64, u64, u64),
 }
 
@@ -51,7 +51,7 @@ impl AnchorPlace {
         AnchorPlace { end, armed: None, load: Load::default(), second: (0, 0, 0) }
     }
 
-    /// Counts requests and messages of signalling.
+    /// Counts requests and signalling messages.
     pub(super) fn count(&mut self, now: Time, from: Time, (requests, signals): (u64, u64)) {
         let second = now.0 / 1_000_000_000;
         if second != self.second.0 {
@@ -67,7 +67,6 @@ impl AnchorPlace {
     }
 }
 
-/// A path.
 #[derive(Clone, Copy)]
 pub(super) struct PathPlace {
     pub(super) up: Direction,
@@ -76,22 +75,22 @@ pub(super) struct PathPlace {
     pub(super) truth: Truth,
 }
 
-/// A host's connection.
+/// The signalling connection of a host.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Connection {
     pub(super) stands: bool,
-    /// Attempts to connect so far; only the last counts.
+    /// Number of connection attempts. Handshakes of earlier attempts are ignored.
     pub(super) attempt: u32,
-    /// Which of the host's paths carries it.
+    /// Index of the host's path that carries the connection.
     pub(super) carrier: u8,
-    /// When the last message arrives, up and down.
+    /// Arrival time of the last message, up and down.
     pub(super) last: [Time; 2],
 }
 
-/// Something of signalling that is under way.
+/// A signalling event in flight.
 #[derive(Clone, Debug)]
 pub(super) enum SignalInFlight {
-    /// A handshake ends.
+    /// A handshake completes.
     Handshake {
         host: u32,
         place: u8,
@@ -102,13 +101,12 @@ pub(super) enum SignalInFlight {
     ToHost(u32, Option<FromAnchor>),
 }
 
-/// One flow.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flow {
     pub(super) host: u32,
     pub(super) orders: SplitMix,
-    /// Which of the host's paths it was ordered to last.
+    /// Index of the host's path that was ordered last.
     pub(super) ordered: u8,
-    /// Up and down: when the last packet came, and over which of the host's paths.
+    /// Up and down: arrival time of the last packet, and index of the host's path that carried it.
     pub(super) last: [Option<(Time, u32)>; 2],
 }

@@ -1,4 +1,4 @@
-//! What a population's findings mean: beside each the bar by the paper's equations, and whether it holds.
+//! Results of a population, and verdicts that compare them with the papers' equations.
 
 use alloc::format;
 use alloc::string::String;
@@ -15,30 +15,30 @@ use segue_tunnel::Cause;
 use super::stats::{ClassStats, Distribution, EndStats, Load, Stats};
 use segue_sim::results::Results;
 
-/// Fewer expected events than this are not judged.
+/// Minimum number of expected events for a verdict.
 const FEWEST: f64 = 10.0;
-/// The same in a bar.
+/// The same, as text in a bar.
 const JUDGED: &str = "from 10 detections on";
-/// Standard deviations by which a count or mean may be off: one in 150 000 is, by chance.
+/// Allowed deviation of a count or mean in standard deviations. By chance, one in 150 000 exceeds it.
 const SIGMAS: f64 = 4.5;
-/// Probes over which the spread of eq. 4's count is computed; it grows with their square root.
+/// Number of probes for which the deviation of eq. 4's count is computed. It grows with the square root of the number.
 const SAMPLE: u64 = 100_000;
 
-/// A finding and its expected value.
+/// A result and its expected value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
-    /// What, with its class and end.
+    /// Name of the result, with its class and end.
     pub what: String,
-    /// What was found.
+    /// The measured value.
     pub found: f64,
-    /// What it should be and by how much it may differ: all that decides.
+    /// The expected value and the tolerance, which decide the verdict.
     pub bar: String,
-    /// Whether it is; `None` where too little happened to tell.
+    /// True if the value is within the tolerance; `None` if there were too few events.
     pub holds: Option<bool>,
 }
 
 impl Verdict {
-    /// The word for it.
+    /// The verdict in a word.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self.holds {
@@ -49,12 +49,12 @@ impl Verdict {
     }
 }
 
-/// The time that counts, in seconds.
+/// Duration of the measurement in seconds.
 fn measured_s(spec: &Spec) -> f64 {
     (Time::ZERO + spec.duration).since(spec.measured_from()).as_secs_f64()
 }
 
-/// The findings as named values.
+/// The results as named values.
 #[must_use]
 pub fn results(spec: &Spec, stats: &Stats) -> Results {
     let mut results = Results::new();
@@ -140,7 +140,7 @@ fn distribution(name: &str, times_us: &[u32], results: &mut Results) {
     }
 }
 
-/// The findings and their expected values.
+/// The results with their expected values.
 #[must_use]
 pub fn verdicts(spec: &Spec, stats: &Stats) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
@@ -174,7 +174,7 @@ pub fn verdicts(spec: &Spec, stats: &Stats) -> Vec<Verdict> {
     verdicts
 }
 
-/// Detection times against eq. 1 and eq. 2, and against the mean that the time-out of K + ½ periods gives.
+/// Compares detection times with eq. 1 and eq. 2, and with the mean that follows from the timeout of K + ½ periods.
 fn detection(
     spec: &Spec,
     number: usize,
@@ -202,7 +202,7 @@ fn detection(
     });
     let eq_2 = spec.keepalive().t_r_avg(Span::from_secs_f64(rtt)).as_secs_f64();
     let Some(lost) = independent(class) else {
-        // Nothing says what the mean should be but that half a period is saved.
+        // The mean is not known exactly: it is only at most that of eq. 2, since half a period is saved.
         verdicts.push(Verdict {
             what: format!("{name}: mean detection, s"),
             found: d.mean,
@@ -212,8 +212,7 @@ fn detection(
         return;
     };
     let q = if end == 0 { 1.0 - (1.0 - lost) * (1.0 - lost) } else { lost };
-    // The last sign of life was due up to T_KA before the outage, and further back where probes had just
-    // been lost.
+    // The last sign of life was due up to T_KA before the outage, and earlier if probes had just been lost.
     let window = libm::pow(q, f64::from(spec.k));
     let before = q / (1.0 - q) - f64::from(spec.k) * window / (1.0 - window);
     let direction = class.outages.map(|outages| outages.direction);
@@ -231,7 +230,7 @@ fn detection(
     });
 }
 
-/// The probability that a packet of one direction is lost, where losses are independent.
+/// Probability that a packet is lost in one direction; `None` if losses are not independent.
 fn independent(class: &Class) -> Option<f64> {
     match class.loss {
         Loss::None => Some(0.0),
@@ -240,13 +239,13 @@ fn independent(class: &Class) -> Option<f64> {
     }
 }
 
-/// How often a living path is called down in one period, where a probe is lost with probability `q`: after K
-/// losses in a row, and again after `up_after` successes have brought it back.
+/// Expected number of times per period that a working path is reported as down, if a probe is lost with probability
+/// `q`: after K consecutive losses, and again after `up_after` answers have brought the path back up.
 fn downs_per_period(q: f64, k: u8, up_after: u8) -> f64 {
     if q <= 0.0 {
         return 0.0;
     }
-    // Mean number of trials up to a run of n events of probability p.
+    // Mean number of trials until n consecutive events of probability p.
     let run = |p: f64, n: u8| {
         let all = libm::pow(p, n.into());
         (1.0 - all) / ((1.0 - p) * all)
@@ -254,7 +253,7 @@ fn downs_per_period(q: f64, k: u8, up_after: u8) -> f64 {
     1.0 / (run(q, k) + run(1.0 - q, up_after))
 }
 
-/// How often an end called a living path down, against the chain of losses and answers.
+/// Compares the number of down reports of working paths with the model of losses and answers.
 fn false_alarms(
     spec: &Spec,
     class: &Class,
@@ -281,7 +280,7 @@ fn false_alarms(
     });
 }
 
-/// Periods that end K unanswered probes, against eq. 4.
+/// Compares the number of periods that end K unanswered probes with eq. 4.
 fn eq_4(spec: &Spec, class: &Class, found: &ClassStats, verdicts: &mut Vec<Verdict>) {
     let Some(lost) = independent(class) else { return };
     let q = 1.0 - (1.0 - lost) * (1.0 - lost);
@@ -298,7 +297,7 @@ fn eq_4(spec: &Spec, class: &Class, found: &ClassStats, verdicts: &mut Vec<Verdi
     });
 }
 
-/// The bar of [`judge`], for a count in so many seconds.
+/// The bar of [`judge`] for a count over so many seconds.
 fn near(expected: f64, deviation: f64, seconds: f64) -> String {
     if expected == 0.0 {
         return "0".into();
@@ -307,7 +306,7 @@ fn near(expected: f64, deviation: f64, seconds: f64) -> String {
     format!("{rate:.3e} ± {off:.1e}; from {FEWEST} expected events on, here {expected:.1}")
 }
 
-/// Whether a count is near the expected one; where none may be, whether there is none.
+/// Returns true if a count is close to the expected one, or 0 if none is expected; `None` if too few are expected.
 fn judge(found: f64, expected: f64, deviation: f64) -> Option<bool> {
     if expected == 0.0 {
         return Some(found == 0.0);

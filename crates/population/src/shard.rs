@@ -1,4 +1,4 @@
-//! One part of a population: its hosts, paths and anchors on one queue of events.
+//! One part of a population: its hosts, paths and anchors, with one event queue.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -27,43 +27,43 @@ use segue_sim::tunnel::{
     AnchorEffect, AnchorEnd, Arrived, Body, HostEffect, HostEnd, Message, Outer,
 };
 
-/// Port of the tunnels.
+/// UDP port of the tunnels.
 const PORT: u16 = 4_754;
-/// Where the addresses of paths begin: 11.0.0.0. Paths of different shards have the same.
+/// First address of paths, 11.0.0.0. Shards use the same addresses.
 const FIRST_PATH: u32 = 0x0b00_0000;
-/// Where the addresses of anchors begin: 198.18.0.0 (RFC 2544).
+/// First address of anchors, 198.18.0.0 (RFC 2544).
 const FIRST_ANCHOR: u32 = 0xc612_0000;
 
-/// Events that the queue knows in order.
+/// Number of upcoming events that the queue keeps sorted.
 const FORESEEN: usize = 400;
 
-/// One part of a population. [`Shard::run_until`] lets it live, [`Shard::finish`] asks what came of it.
+/// One part of a population. [`Shard::run_until`] advances it, [`Shard::finish`] returns its statistics.
 pub struct Shard {
     pub(super) spec: Spec,
     pub(super) now: Time,
-    /// From when on it counts.
+    /// Start of the measurement.
     pub(super) from: Time,
     pub(super) queue: EventQueue<ShardEvent>,
     pub(super) hosts: Vec<HostPlace>,
     pub(super) anchors: Vec<AnchorPlace>,
-    /// Those of a host are together.
+    /// The paths of a host are adjacent.
     pub(super) paths: Vec<PathPlace>,
     pub(super) flows: Vec<Flow>,
     pub(super) packets: Store<Message<u32>>,
     pub(super) signals: Store<SignalInFlight>,
     pub(super) stats: Stats,
-    /// The number of the first host in the whole population.
+    /// Number of the first host in the whole population.
     first: u32,
-    /// Events until others are warmed.
+    /// Number of events until the next prefetch.
     pub(super) warm_in: usize,
-    /// The packet paths measure.
+    /// The packet paths measure for the machines.
     pub(super) reads: bool,
     pub(super) host_effects: Vec<HostEffect<u32>>,
     pub(super) anchor_effects: Vec<AnchorEffect<u32>>,
 }
 
 impl Shard {
-    /// Part `number` of a population that has passed [`Spec::check`].
+    /// Creates part `number` of a population that has passed [`Spec::check`].
     #[must_use]
     pub fn new(spec: &Spec, number: u32) -> Shard {
         let (first, count) = spec.hosts_of(number);
@@ -153,7 +153,7 @@ impl Shard {
         self.queue.schedule(Time(start), ShardEvent::Start(host));
     }
 
-    /// Lets everything happen up to `end`.
+    /// Processes all events up to `end`.
     pub fn run_until(&mut self, end: Time) {
         while let Some((now, event)) = self.queue.pop_until(end) {
             self.warm_some();
@@ -164,7 +164,7 @@ impl Shard {
         self.now = end;
     }
 
-    /// Events that have happened.
+    /// Number of events so far.
     #[must_use]
     pub fn events(&self) -> u64 {
         self.stats.events
@@ -197,7 +197,7 @@ impl Shard {
         self.tell_host(host, Input::Interfaces(interfaces));
     }
 
-    /// Number of a host's path in the shard.
+    /// Index of a host's path in the shard.
     pub(super) fn path(&self, host: u32, place: usize) -> u32 {
         host * self.spec.paths.len() as u32 + place as u32
     }
@@ -238,7 +238,7 @@ impl Shard {
         self.follow_host(host);
     }
 
-    /// Carries out what a host's end requests, and looks at its deadline.
+    /// Carries out what a host's end requests, and schedules its deadline.
     pub(super) fn follow_host(&mut self, host: u32) {
         let mut effects = core::mem::take(&mut self.host_effects);
         for effect in effects.drain(..) {
@@ -303,7 +303,7 @@ impl Shard {
         place.truth.on_state(self.now, end, state, world, &mut self.stats.classes[class]);
     }
 
-    /// Brings a path's outages up to now.
+    /// Passes the outages of a path up to now.
     pub(super) fn pass_outages(&mut self, path: u32) {
         let number = self.class_of(path);
         let class = &self.spec.classes[number];
@@ -333,7 +333,7 @@ impl Shard {
         self.follow_anchor(anchor);
     }
 
-    /// Carries out what an anchor's end requests, and looks at its deadline.
+    /// Carries out what an anchor's end requests, and schedules its deadline.
     pub(super) fn follow_anchor(&mut self, anchor: usize) {
         let mut effects = core::mem::take(&mut self.anchor_effects);
         for effect in effects.drain(..) {
@@ -419,7 +419,7 @@ impl Shard {
         direction.offer(self.now, class, silent)
     }
 
-    /// A request was lost, or its response was sent and lost or not.
+    /// Records the outcome of an exchange: its request was lost, or its response was sent with this fate.
     fn note_exchange(&mut self, path: u32, fate: Fate) {
         if self.now < self.from {
             return;
@@ -457,7 +457,7 @@ impl Shard {
         let end = &mut self.hosts[host as usize].end;
         let effects = &mut self.host_effects;
         match end.receive(self.now, from, path_address(path), message, effects) {
-            // The packet path told neither the machine nor the driver.
+            // The packet path handled it without notifying the machine or the driver.
             Arrived::Quiet => {
                 self.stats.kept += 1;
                 return;
@@ -469,7 +469,7 @@ impl Shard {
         self.follow_host(host);
     }
 
-    /// Ends the run: what is under way is left.
+    /// Ends the run and returns the statistics. Packets in flight are ignored.
     #[must_use]
     pub fn finish(mut self) -> Stats {
         for path in 0..self.paths.len() as u32 {
@@ -491,20 +491,20 @@ impl Shard {
         self.stats
     }
 
-    /// Where a run is: the instant up to which everything has happened.
+    /// Virtual time up to which all events have been processed.
     #[must_use]
     pub fn now(&self) -> Time {
         self.now
     }
 }
 
-/// T_Rmax of eq. 1 on a path of a class.
+/// T_Rmax of eq. 1 for a path of a class.
 pub(super) fn bound(spec: &Spec, class: usize) -> Span {
     let class = &spec.classes[class];
     spec.keepalive().t_r_max((class.delay + class.jitter) * 2)
 }
 
-/// A response to a request, not one that no request asked for.
+/// Returns true for a response to a request, and false for an unsolicited one.
 fn is_answer(message: &Message<u32>) -> bool {
     matches!(message.body, Body::Probe { kind: segue_tunnel::ProbeKind::Response, .. })
 }
@@ -520,12 +520,12 @@ fn path_number(address: SocketAddr) -> u32 {
     }
 }
 
-/// The name of a host at its anchor.
+/// Name of a host at its anchor.
 pub(super) fn host_name(host: u32) -> alloc::string::String {
     format!("h{host}")
 }
 
-/// A machine's seed.
+/// Seed of a machine.
 fn seed(seed: u64, kind: u64, number: u32) -> [u8; 32] {
     let mut mix = SplitMix::new(seed, kind, u64::from(number));
     let mut bytes = [0; 32];

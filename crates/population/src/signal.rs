@@ -1,6 +1,6 @@
-//! Signalling of a population: reliable messages in order with the delay of the path that carries the
-//! connection. A connection stands once two round trips have passed, and never breaks by itself; what is sent
-//! during an outage of its path arrives a round trip after the outage, unless the host moves the connection.
+//! Signalling of a population: reliable, ordered messages with the delay of the path that carries the connection. A
+//! connection is established after two round trips and never breaks by itself. Messages sent during an outage of the
+//! path arrive a round trip after its end, unless the host moves the connection.
 
 use alloc::string::String;
 
@@ -16,7 +16,7 @@ impl Shard {
         self.spec.paths.iter().position(|class| self.spec.classes[*class].name == name)
     }
 
-    /// How long a message takes, and until when its path is silent.
+    /// One-way delay of a path, and the end of its outage if it is in one.
     fn carriage(&mut self, host: u32, place: usize) -> (Span, Option<Time>) {
         let path = self.path(host, place);
         self.pass_outages(path);
@@ -106,7 +106,7 @@ impl Shard {
         self.tell_host(host, HostInput::SignalUp { interface, anchor });
     }
 
-    /// Something came to the host's anchor.
+    /// Counts a message that arrives at the host's anchor.
     fn count_signal(&mut self, host: u32) {
         self.stats.signals += 1;
         let anchor = self.anchor_of(host);

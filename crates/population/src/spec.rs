@@ -1,4 +1,4 @@
-//! What a population is made of.
+//! Parameters of a population.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -9,75 +9,75 @@ use segue_keepalive::{Config as Keepalive, MeasuredBy};
 use segue_netem::Loss;
 use segue_wire::MAX_PATHS;
 
-/// Most hosts of a population: the numbers of their paths are parts of addresses.
+/// Maximum number of hosts. Path numbers are part of addresses, which limits them.
 pub const MAX_HOSTS: u32 = 1 << 22;
-/// Most shards and anchors.
+/// Maximum number of shards.
 pub(crate) const MAX_SHARDS: u32 = 1 << 10;
-/// Most anchors of all shards.
+/// Maximum number of anchors in all shards together.
 pub(crate) const MAX_ANCHORS: u32 = 1 << 16;
 
-/// Hosts without a topology: each has the same kinds of access paths to one of a set of anchors.
+/// Hosts without a topology. Each host has access paths of the same classes to one of a set of anchors.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spec {
-    /// Everything random comes from it.
+    /// Seed of all randomness.
     pub seed: u64,
-    /// How many hosts.
+    /// Number of hosts.
     pub hosts: u32,
-    /// How many anchors, at least one in each shard.
+    /// Number of anchors, at least one in each shard.
     pub anchors: u32,
-    /// Parts that are simulated alone. They belong to the scenario and not to the machine, so that the
-    /// result does not depend on its cores.
+    /// Number of shards, which are simulated independently. It belongs to the scenario and not to the machine, so that
+    /// the result does not depend on the number of cores.
     pub shards: u32,
-    /// Virtual time.
+    /// Duration of the run in virtual time.
     pub duration: Span,
-    /// The hosts start at random instants of this span.
+    /// The hosts start at random times within this span.
     pub start_over: Span,
-    /// K and T_KA, the rest as a host has it by default.
+    /// K of the keepalive. K and T_KA are set here; other keepalive settings are a host's defaults.
     pub k: u8,
-    /// See `k`.
+    /// T_KA of the keepalive.
     pub t_ka: Span,
-    /// Whether the machines see each probe, or the packet path measures for them.
+    /// Let the machines see each probe, or let the packet path measure for them.
     pub measured_by: MeasuredBy,
-    /// Kinds of access paths.
+    /// Classes of access paths.
     pub classes: Vec<Class>,
-    /// The kinds of a host's paths, by their place in `classes`.
+    /// The classes of a host's paths, as indices of `classes`.
     pub paths: Vec<usize>,
-    /// Packets of applications.
+    /// Application traffic.
     pub flows: Option<Flows>,
-    /// Mean time between two orders to a host with a flow to move it.
+    /// Mean time between two orders to move the flow of a host.
     pub planned_every: Option<Span>,
 }
 
-/// A kind of access path. Both directions are alike, and independent.
+/// A class of access paths. Both directions have the same parameters, but independent randomness.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Class {
-    /// Its name, which is that of the hosts' interfaces.
+    /// Name of the class, and of the hosts' interfaces.
     pub name: String,
-    /// Delay of one direction.
+    /// One-way delay.
     pub delay: Span,
-    /// It varies uniformly by so much up and down; packets do not overtake each other.
+    /// The delay varies uniformly by up to this much in either direction. Packets do not overtake each other.
     pub jitter: Span,
-    /// Loss of one direction.
+    /// Loss in each direction.
     pub loss: Loss,
-    /// When it carries nothing.
+    /// Times when the path carries nothing.
     pub outages: Option<Outages>,
 }
 
-/// Outages of a kind of path, at random.
+/// Random outages of a class of paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outages {
-    /// Mean time from the end of one to the start of the next (exponential).
+    /// Mean time from the end of one outage to the start of the next (exponential).
     pub every: Span,
-    /// Mean length (uniform, from half to one and a half of it).
+    /// Mean duration (uniform, from half to one and a half times the mean).
     pub lasts: Span,
-    /// Which direction is silent.
+    /// The silent direction.
     pub direction: Silent,
 }
 
 /// The silent direction of an outage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Silent {
-    /// Both.
+    /// Both directions.
     #[default]
     Both,
     /// From host to anchor.
@@ -86,23 +86,23 @@ pub enum Silent {
     Down,
 }
 
-/// Packets of applications, in both directions.
+/// Application traffic, in both directions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Flows {
-    /// Share of the hosts that have one.
+    /// Fraction of the hosts that have a flow.
     pub share: f64,
-    /// Time between its packets.
+    /// Time between packets.
     pub interval: Span,
-    /// Length of an inner packet.
+    /// Length of an inner packet in bytes.
     pub bytes: u32,
 }
 
-/// What of a [`Spec`] makes no population.
+/// An invalid parameter of a [`Spec`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpecError {
     /// The key, as a scenario names it.
     pub key: &'static str,
-    /// What is wrong and what to do.
+    /// The problem, and a valid range where there is one.
     pub what: &'static str,
 }
 
@@ -115,10 +115,10 @@ impl fmt::Display for SpecError {
 impl core::error::Error for SpecError {}
 
 impl Spec {
-    /// Whether it makes a population.
+    /// Validates all parameters.
     ///
     /// # Errors
-    /// The first value that does not.
+    /// The first invalid value.
     pub fn check(&self) -> Result<(), SpecError> {
         let err = |key, what| Err(SpecError { key, what });
         let loss_ok = |class: &Class| match class.loss {
@@ -172,13 +172,13 @@ impl Spec {
         }
     }
 
-    /// From when on everything is counted: all have started and are up. Outages begin after it.
+    /// Start of the measurement: by then all hosts have started and all paths are up. Outages begin later.
     #[must_use]
     pub fn measured_from(&self) -> Time {
         Time::ZERO + self.start_over + self.t_ka * (u64::from(self.k) + 3)
     }
 
-    /// K and T_KA with what a host has by default.
+    /// A host's default keepalive settings, with K and T_KA of the population.
     #[must_use]
     pub fn keepalive(&self) -> Keepalive {
         Keepalive {
@@ -189,20 +189,20 @@ impl Spec {
         }
     }
 
-    /// The hosts of a shard: the first, and how many.
+    /// The hosts of a shard: number of the first, and count.
     #[must_use]
     pub(crate) fn hosts_of(&self, shard: u32) -> (u32, u32) {
         part(self.hosts, self.shards, shard)
     }
 
-    /// How many anchors a shard has.
+    /// Number of anchors of a shard.
     #[must_use]
     pub(crate) fn anchors_of(&self, shard: u32) -> u32 {
         part(self.anchors, self.shards, shard).1
     }
 }
 
-/// The `n`th of `parts` parts of `all`, as even as can be: where it begins, and its size.
+/// Divides `all` as evenly as possible into `parts`, and returns the start and the size of the `n`th part.
 fn part(all: u32, parts: u32, n: u32) -> (u32, u32) {
     let at = |n: u32| (u64::from(all) * u64::from(n) / u64::from(parts)) as u32;
     (at(n), at(n + 1) - at(n))

@@ -1,109 +1,109 @@
-//! What a shard found, and how the shards' findings are put together.
+//! Statistics of a shard, and their aggregation.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
 use segue_tunnel::Cause;
 
-/// Findings of one shard, or of several.
+/// Statistics of one or more shards.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stats {
-    /// Events that happened.
+    /// Number of events.
     pub events: u64,
-    /// Hosts that the anchor gave addresses. In an outage of all its paths a host has no connection.
+    /// Hosts that have an address from their anchor. A host keeps no connection while all its paths are in an outage.
     pub registered: u64,
-    /// Paths that were up at the end at both ends, or in an outage.
+    /// Paths that were up at both ends when the run ended, or in an outage.
     pub accounted: u64,
-    /// Messages of signalling, handshakes included, that came to an anchor or a host.
+    /// Signalling messages, including handshakes, that arrived at an anchor or a host.
     pub signals: u64,
-    /// Packets of the tunnels that an end refused.
+    /// Tunnel packets that an end refused.
     pub refused: u64,
-    /// Orders of a machine that could not be obeyed.
+    /// Requests of a machine that could not be carried out.
     pub wrong: u64,
     /// By class, in the order of the scenario.
     pub classes: Vec<ClassStats>,
     /// By anchor.
     pub anchors: Vec<Load>,
-    /// Requests that hosts sent in the time that counts.
+    /// Requests that hosts sent during the measurement.
     pub requests_sent: u64,
-    /// Responses that the hosts' machines saw, and that their packet paths kept.
+    /// Responses that reached the hosts' machines.
     pub seen: u64,
-    /// See `seen`.
+    /// Responses that the hosts' packet paths handled alone.
     pub kept: u64,
-    /// Handovers at the hosts by cause, in the order of [`Cause::ALL`].
+    /// Handovers of hosts by cause, in the order of [`Cause::ALL`].
     pub handovers: [u64; Cause::ALL.len()],
-    /// Downlinks that anchors redirected.
+    /// Number of downlinks that anchors redirected.
     pub redirected: u64,
     /// Packets of flows.
     pub flows: FlowStats,
 }
 
-/// Findings of the paths of one class.
+/// Statistics of the paths of one class.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClassStats {
-    /// Exchanges that no outage touched, in the time that counts.
+    /// Exchanges during the measurement that no outage touched.
     pub exchanges: u64,
-    /// Of these, the ones with K − 1 such before them, which can end K unanswered in a row.
+    /// Those of them with at least K − 1 such exchanges directly before, so that K in a row can be unanswered.
     pub possible: u64,
-    /// Of these, the ones that did, which is what eq. 4 counts.
+    /// Those of them that ended K unanswered exchanges in a row, which eq. 4 counts.
     pub windows: u64,
-    /// Outages that were over by the end.
+    /// Outages that had ended by the end of the run.
     pub outages: u64,
     /// At hosts and at anchors.
     pub ends: [EndStats; 2],
 }
 
-/// Findings of one end of the paths of a class.
+/// Statistics of one end of the paths of a class.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EndStats {
-    /// Time from the start of an outage to when this end called the path down, in microseconds.
+    /// Times from the start of an outage until this end reported the path as down, in microseconds.
     pub detections: Vec<u32>,
-    /// Outages longer than eq. 1 in which this end did not, though it held the path for up before.
+    /// Outages longer than eq. 1 that this end did not report, although it believed the path to be up before.
     pub missed: u64,
-    /// How often it called a path down that was not in an outage.
+    /// Number of times this end reported a path as down outside of outages.
     pub false_positives: u64,
-    /// How often it did when an outage had ended since the last sign of life.
+    /// Number of such reports after an outage that ended since the last sign of life. They are not false positives.
     pub late: u64,
 }
 
-/// What an anchor had to do.
+/// Load of an anchor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
-    /// Requests that came in the time that counts.
+    /// Requests that arrived during the measurement.
     pub requests: u64,
-    /// In the busiest second of it.
+    /// Requests in the busiest second of the measurement.
     pub most_requests: u64,
-    /// Messages of signalling that came, in the whole run.
+    /// Signalling messages that arrived in the whole run.
     pub signals: u64,
-    /// In the busiest second.
+    /// Signalling messages in the busiest second.
     pub most_signals: u64,
 }
 
-/// Findings about the packets of applications.
+/// Statistics of application traffic.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FlowStats {
-    /// Flows.
+    /// Number of flows.
     pub flows: u64,
-    /// Packets sent, up and down.
+    /// Packets sent, in both directions.
     pub sent: u64,
     /// Packets delivered.
     pub delivered: u64,
-    /// Gaps of changes from one path to another because of an outage, in microseconds: time from the last
-    /// packet over the old path to the first over the new, less the interval of the packets.
+    /// Gaps at changes of the path because of an outage, in microseconds: time from the last packet over the old path
+    /// to the first over the new one, minus the packet interval.
     pub interruptions: Vec<u32>,
-    /// The same for other changes.
+    /// Gaps at other changes of the path, in microseconds.
     pub planned: Vec<u32>,
 }
 
 impl Stats {
-    /// None yet, of so many classes and anchors.
+    /// Empty statistics for this number of classes and anchors.
     #[must_use]
     pub fn new(classes: usize, anchors: usize) -> Stats {
         let classes = vec![ClassStats::default(); classes];
         Stats { classes, anchors: vec![Load::default(); anchors], ..Stats::default() }
     }
 
-    /// Adds what the next shard found. The order of the calls is that of the shards.
+    /// Adds the statistics of the next shard. Call it in the order of the shards.
     pub fn merge(&mut self, other: Stats) {
         self.events += other.events;
         self.registered += other.registered;
@@ -150,27 +150,27 @@ impl ClassStats {
     }
 }
 
-/// What a list of times says, in seconds.
+/// Summary of a list of times, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Distribution {
-    /// How many.
+    /// Number of values.
     pub count: usize,
-    /// The smallest.
+    /// Minimum.
     pub min: f64,
-    /// The mean.
+    /// Mean.
     pub mean: f64,
-    /// Half are at or below.
+    /// 50th percentile.
     pub median: f64,
-    /// 95 % are at or below.
+    /// 95th percentile.
     pub p95: f64,
-    /// 99 % are at or below.
+    /// 99th percentile.
     pub p99: f64,
-    /// The largest.
+    /// Maximum.
     pub max: f64,
 }
 
 impl Distribution {
-    /// Of times in microseconds; `None` of none.
+    /// Summarizes times given in microseconds; `None` if there are none.
     #[must_use]
     pub fn of(times_us: &[u32]) -> Option<Distribution> {
         let mut sorted = times_us.to_vec();
@@ -178,7 +178,7 @@ impl Distribution {
         let count = sorted.len();
         let (min, max) = (*sorted.first()?, *sorted.last()?);
         let seconds = |us: u32| f64::from(us) / 1e6;
-        // Nearest rank.
+        // Nearest-rank percentile.
         let at = |percent: usize| seconds(sorted[(count * percent).div_ceil(100).max(1) - 1]);
         let sum: u64 = sorted.iter().map(|us| u64::from(*us)).sum();
         Some(Distribution {

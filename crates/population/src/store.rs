@@ -1,8 +1,8 @@
-//! Values kept under a number until they are taken.
+//! A table of values by number.
 
 use alloc::vec::Vec;
 
-/// A table whose places are used again, the last one given up first: it is in the cache.
+/// Reuses the most recently freed place first, because it is still in the cache.
 pub(super) struct Store<T> {
     places: Vec<Option<T>>,
     free: Vec<u32>,

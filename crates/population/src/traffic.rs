@@ -1,5 +1,5 @@
-//! Flows of a population: a packet each way at an interval, so that handovers have something to move, and the
-//! gaps that they leave.
+//! Flows of a population: periodic packets in both directions, so that handovers have something to move, and a
+//! measurement of the gaps that handovers leave.
 
 use core::net::{IpAddr, Ipv4Addr};
 
@@ -12,13 +12,13 @@ use super::places::{Flow, ShardEvent};
 use super::shard::Shard;
 use segue_sim::tunnel::Inner;
 
-/// The other end of every flow: an address for documentation (RFC 5737).
+/// The peer of all flows: a documentation address (RFC 5737).
 const CORRESPONDENT: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 99));
-/// Code point of voice (RFC 3246).
+/// DSCP of voice, expedited forwarding (RFC 3246).
 const EXPEDITED: u8 = 46;
 
 impl Shard {
-    /// Gives a share of the hosts a flow, evenly spread over their numbers.
+    /// Gives a fraction of the hosts a flow, evenly spread over their numbers.
     pub(super) fn add_flows(&mut self) {
         let Some(flows) = self.spec.flows else { return };
         let step = |host: usize| libm::floor(host as f64 * flows.share) as u64;
@@ -36,14 +36,14 @@ impl Shard {
         self.stats.flows.flows = self.flows.len() as u64;
     }
 
-    /// A packet each way.
+    /// Sends one packet in each direction.
     pub(super) fn on_flow(&mut self, number: u32) {
         let Some(flows) = self.spec.flows else { return };
         self.queue.schedule(self.now + flows.interval, ShardEvent::Flow(number));
         let host = self.flows[number as usize].host;
         let place = &mut self.hosts[host as usize];
         let Some(src) = place.end.machine.inner().first().copied() else { return };
-        // Two ports a flow would do; the number is in them so that flows differ in traces.
+        // All flows have the same ports: `payload` identifies the flow.
         let key = FlowKey {
             src,
             dst: CORRESPONDENT,
@@ -62,7 +62,7 @@ impl Shard {
         self.follow_anchor(anchor);
     }
 
-    /// A packet of a flow came over one of the host's paths.
+    /// Handles the arrival of a flow's packet over one of the host's paths.
     pub(super) fn delivered(&mut self, number: u32, up: bool, place: u32) {
         let Some(flows) = self.spec.flows else { return };
         self.stats.flows.delivered += 1;
@@ -76,12 +76,12 @@ impl Shard {
         self.pass_outages(old);
         let outage = &self.paths[old as usize].outage;
         let stats = &mut self.stats.flows;
-        // An outage of the old path since its last packet, whether it lasts or not.
+        // The old path had an outage since its last packet, which may still last.
         let failed = outage.covers(self.now) || outage.before > at;
         if failed { &mut stats.interruptions } else { &mut stats.planned }.push(gap);
     }
 
-    /// The host is ordered to use its next path for everything.
+    /// Orders the host to use its next path for all flows.
     pub(super) fn on_order(&mut self, number: u32) {
         let Some(every) = self.spec.planned_every else { return };
         let flow = &mut self.flows[number as usize];

@@ -1,4 +1,4 @@
-//! The truth, as opposed to what the ends believe: outages and lost exchanges of a path, to judge the machines by.
+//! Ground truth about outages and lost exchanges of a path, to judge the beliefs of the machines.
 
 use segue_clock::{Span, Time};
 use segue_keepalive::State;
@@ -14,24 +14,25 @@ pub(super) enum End {
     Anchor = 1,
 }
 
-/// Of one path.
+/// Ground truth of one path.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Truth {
-    /// Exchanges lost in a row.
+    /// Number of consecutive lost exchanges.
     unanswered: u8,
-    /// Exchanges in a row that no outage touched, at most K: before there are K none can end K unanswered.
+    /// Number of consecutive exchanges without an outage, capped at K. Before it reaches K, no exchange can be the last
+    /// of K unanswered ones.
     seen: u8,
-    /// An outage is over, and the host has not said yet that the path is up.
+    /// An outage has ended, and the host has not reported the path as up yet.
     recovering: bool,
     ends: [Belief; 2],
 }
 
-/// What an end holds a path for.
+/// Belief of an end about a path.
 #[derive(Clone, Copy, Debug, Default)]
 struct Belief {
     is_up: bool,
     since: Time,
-    /// It called the path down in the outage that is.
+    /// This end has reported the path as down in the current outage.
     found: bool,
 }
 
@@ -40,7 +41,7 @@ impl Truth {
         self.ends[end as usize].is_up
     }
 
-    /// An exchange that no outage touched was answered or not.
+    /// Counts an exchange that no outage touched.
     pub(super) fn on_exchange(&mut self, answered: bool, k: u8, stats: &mut ClassStats) {
         if self.recovering {
             return;
@@ -52,13 +53,13 @@ impl Truth {
         stats.windows += u64::from(self.unanswered >= k);
     }
 
-    /// An outage touched an exchange, which says nothing about chance then.
+    /// An outage touched an exchange, so the exchange says nothing about random loss.
     pub(super) fn on_silence(&mut self) {
         (self.unanswered, self.seen) = (0, 0);
     }
 
-    /// The path's outage from `start` to `end` is over, or the run; outages shorter than `bound` (eq. 1) need
-    /// not be found.
+    /// Handles the end of a path's outage from `start` to `end`, or the end of the run. Outages shorter than `bound`
+    /// (eq. 1) need not be detected.
     pub(super) fn on_over(
         &mut self,
         (start, end): (Time, Time),
@@ -79,9 +80,9 @@ impl Truth {
         }
     }
 
-    /// An end says what it holds the path for; `silent` is the time since the last sign of life. The outages
-    /// have been passed up to `now`. What counts are the states from `from` on, and the detections of outages
-    /// that start by `last`: of later ones only those found quickly would be seen before the run ends.
+    /// Handles a state report of an end; `silent` is the time since the last sign of life. All outages up to `now` must
+    /// have been passed. Counts state changes after `from`, and detections of outages that start by `last`: of later
+    /// ones, only those detected quickly would fall into the run.
     pub(super) fn on_state(
         &mut self,
         now: Time,
@@ -115,7 +116,8 @@ impl Truth {
     }
 }
 
-/// Whether an end can see the outages of a class: an anchor does not miss what only hosts miss.
+/// Returns true if an end can notice the outages of a class: an outage that silences only the way to the host concerns
+/// only the host.
 fn concerns(end: End, class: &Class) -> bool {
     end == End::Host || class.outages.is_some_and(|outages| outages.silences(true))
 }

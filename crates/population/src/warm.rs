@@ -1,7 +1,6 @@
-//! Memory ahead of its use. Each event concerns another host, whose state left the caches long ago: with a
-//! million of them a run would wait for memory, one line after another. So the state of the next events is
-//! read before their turn, for several at once, which the processor does in parallel. Nothing depends on what
-//! is read.
+//! Prefetching. Each event concerns another host, whose state has left the caches long before: with a million hosts a
+//! run would wait for one cache line after another. Reading the state of several upcoming events at once lets the
+//! processor load it in parallel. The values that are read have no effect.
 
 use core::hint::black_box;
 
@@ -10,7 +9,7 @@ use segue_steering::Class;
 use super::places::ShardEvent;
 use super::shard::Shard;
 
-/// Events warmed at once.
+/// Number of events prefetched at once.
 const BATCH: usize = 8;
 
 impl Shard {
@@ -22,7 +21,7 @@ impl Shard {
         }
         self.warm_in = BATCH - 1;
         let mut read = 0;
-        // First what is reached directly, of those further ahead; then what that leads to.
+        // Directly reachable state first, for events further ahead; then the state that it points to.
         for (_, event) in self.queue.upcoming().skip(2 * BATCH).take(BATCH) {
             read ^= self.warm_place(*event);
         }
@@ -103,7 +102,7 @@ impl Shard {
     }
 }
 
-/// What a host's machine looks at in each call.
+/// State that a host's machine reads in each call.
 fn warm_machine(end: &segue_sim::tunnel::HostEnd<u32>) -> u64 {
     let first = |values: &[f64]| values.first().map_or(0, |value| value.to_bits());
     let paths = end.machine.paths().map(|(_, path)| {

@@ -1,4 +1,4 @@
-//! Populations of a few hundred hosts: everything that the million's run says, on virtual time.
+//! Populations of a few hundred hosts on virtual time, with everything that the run of a million hosts reports.
 
 use segue_clock::{Span, Time};
 use segue_keepalive::MeasuredBy;
@@ -16,7 +16,7 @@ fn every_host_registers_and_every_path_comes_up_with_the_load_that_the_period_gi
         let stats = run(&spec);
         assert_eq!((stats.registered, stats.accounted), (300, 600));
         assert_eq!((stats.refused, stats.wrong), (0, 0));
-        // Handshake, registration and two paths, and the three answers.
+        // Per host: a handshake, a registration, two paths, and the three answers.
         assert_eq!(stats.signals, 300 * 7);
         let measured = 60 - 5 - 6;
         assert_eq!(stats.requests_sent, 600 * measured);
@@ -59,7 +59,8 @@ fn each_outage_is_found_within_eq_1_and_on_average_when_the_time_out_says() {
             for end in &class.ends {
                 let d = Distribution::of(&end.detections).unwrap();
                 assert!(d.count > 100, "{d:?}");
-                // (K + ½)·T_KA from the last probe, which is half a period old on average: (2.5, 3.5] and a way.
+                // Timeout K + ½ periods after the last probe, which was sent up to a period before the outage: 2.5 s to
+                // 3.5 s, plus a one-way delay.
                 assert!(d.max <= 4.0 + 0.1 && d.min < d.mean, "{d:?}");
                 assert!((2.9..3.2).contains(&d.mean), "{d:?}");
                 assert_eq!((end.missed, end.late), (0, 0));
@@ -92,7 +93,7 @@ fn false_positives_are_as_frequent_as_eq_4_and_the_chain_of_answers_say() {
         spec.classes[1].loss = Loss::Bernoulli(0.15);
         let stats = run(&spec);
         expect_no_failure(&spec, &stats, 14);
-        // 44 % and 28 % of the exchanges fail: 8 % and 2 % of the periods end three in a row.
+        // 44 % and 28 % of the exchanges fail, so 8 % and 2 % of the periods end three failures in a row.
         assert!(stats.classes[0].windows > 1_000 && stats.classes[1].windows > 200);
         for class in &stats.classes {
             assert!(class.ends[0].false_positives > 50, "{class:?}");
@@ -113,13 +114,14 @@ fn flows_survive_outages_and_orders_and_the_gaps_of_planned_handovers_are_those_
     assert_eq!(flows.flows, 150);
     assert!(flows.delivered * 10 > flows.sent * 9, "{} of {}", flows.delivered, flows.sent);
     let median = |times: &[u32]| Distribution::of(times).unwrap().median;
-    // An order moves a flow between two packets; the new path may be slower by its delay.
+    // An order moves a flow between two packets, so the gap is at most the difference of the delays.
     assert!(median(&flows.planned) < 0.1, "{}", median(&flows.planned));
     let (gap, bound) = (median(&flows.interruptions), 4.1);
     assert!(gap > 1.0 && gap < bound, "{gap}");
 }
 
-/// Nothing failed, and this many facts were judged. Too few events excuse what losses do purely by chance.
+/// Asserts that no verdict failed and that `judged` verdicts were decided. Only results of random loss may have too few
+/// events.
 fn expect_no_failure(spec: &Spec, stats: &Stats, judged: usize) {
     let (mut facts, mut held) = (std::collections::BTreeSet::new(), 0);
     for verdict in verdicts(spec, stats) {
@@ -132,7 +134,7 @@ fn expect_no_failure(spec: &Spec, stats: &Stats, judged: usize) {
     assert_eq!(held, judged, "{facts:#?}");
 }
 
-/// Two clean classes; T_KA is a second.
+/// Two classes without loss or outages; T_KA is 1 s.
 fn spec(hosts: u32, measured_by: MeasuredBy) -> Spec {
     let class = |name: &str, delay, jitter| Class {
         name: name.into(),
