@@ -1,8 +1,8 @@
 //! Detects damage in a file before redb opens it, and turns redb's panics into errors.
 //!
 //! redb trusts the pages of a file that was closed properly: a flipped bit can make it panic or return a wrong value.
-//! [`verify`] therefore first opens a copy in memory, where redb checks the checksum of each page. The file itself is not
-//! changed.
+//! [`verify`] therefore first opens a copy in memory, where redb verifies the checksum of each page. The file itself
+//! is not changed.
 
 use std::cell::Cell;
 use std::fs::{File, TryLockError};

@@ -96,7 +96,8 @@ pub trait Store: Send + Sync {
         self.transact(&[], &[Write::Put { table, key, value, lifetime: None }]).map(drop)
     }
 
-    /// Sets the value of `key` if it has none, and returns whether it did. Only one of several concurrent callers succeeds.
+    /// Sets the value of `key` if it has none, and returns whether it did. Only one of several concurrent callers
+    /// succeeds.
     ///
     /// # Errors
     /// As [`Store::transact`].
