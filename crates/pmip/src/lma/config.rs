@@ -67,7 +67,7 @@ pub struct LmaConfig {
     pub always_ask: bool,
     /// Maximum number of individually placed flows.
     pub max_flows: usize,
-    /// Seed of the random number generator.
+    /// Seed of the random number generator and of initial sequence numbers.
     pub seed: u64,
     /// Maximum number of bindings.
     pub capacity: usize,

@@ -140,7 +140,7 @@ fn a_full_gateway_without_an_anchor_goes_on() {
         mag.handle(Time::ZERO, Input::Own(own));
         while mag.poll().is_some() {}
     }
-    // All stations retransmit, each with a sequence number of its own choice.
+    // All stations retransmit, each with a different sequence number.
     mag.tick(s(1.0));
     assert_eq!(mag.stations().count(), HOSTS_MAX);
 }

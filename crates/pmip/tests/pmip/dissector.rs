@@ -90,7 +90,7 @@ fn tshark_finds_nothing_wrong_with_any_message() {
     domain.run(s(3.0));
     domain.attach(1, station(1)); // also revokes at a gateway that has already forgotten the host
     domain.run(s(4.0));
-    domain.attach(0, station(1)); // the anchor notifies the previous gateway
+    domain.attach(0, station(1)); // the anchor revokes at the previous gateway
     domain.run(s(400.0));
     domain.at_lma(Input::Own(LmaInput::Revoke(node(1))));
     domain.run(s(500.0));

@@ -154,8 +154,8 @@ fn behind_a_nat_packets_are_in_udp_and_go_where_keepalives_come_from() {
     assert_eq!(domain.prefixes(0, &station(1)), [], "what the anchor says gets through");
     let end = (v4(LMA_V4), v4(NAT), in_udp(port_of(&domain, 1, DATA_PORT)));
     assert!(tunnels(&domain, 0).contains(&end));
-    // The last host leaves the gateway whose port the NAT changed: the revocation is retransmitted after a loss, and
-    // answered.
+    // The last host leaves the second gateway, which is reached through a NAT's port: the revocation is retransmitted
+    // after a loss, and answered.
     domain.detach(1, station(2));
     domain.run(s(30.0));
     domain.attach(0, station(1));
