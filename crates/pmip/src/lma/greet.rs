@@ -13,7 +13,7 @@ use crate::{PeerAddress, Refusal, heart};
 
 /// IP protocols of tunnelled packets: IPv4 and IPv6 in IP, and GRE.
 const IN_IP: [u8; 3] = [4, 41, 47];
-/// Maximum number of gateways per second that a stray packet causes to be greeted, each at most once.
+/// Maximum number of gateways greeted per second because of stray packets, each at most once.
 const GREETED_MAX: usize = 1_024;
 
 /// Gateways greeted in the current second because of stray packets.
