@@ -19,8 +19,8 @@ impl Lma {
         active.map(|(number, at)| (number, at.peer)).collect()
     }
 
-    /// Exit for traffic to a prefix: the tunnel of the only usable interface, `Ask` if flows are placed individually, or
-    /// `Drop` without a usable interface.
+    /// Exit for traffic to a prefix: the tunnel of the only usable interface, `Ask` if flows are placed individually,
+    /// or `Drop` without a usable interface.
     fn exit(&self, node: &NodeId, prefix: Prefix) -> Exit {
         let usable = self.usable(node, prefix);
         let tunnel = |number: &u32| self.tunnel_of(*number);

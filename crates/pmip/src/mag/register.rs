@@ -173,8 +173,8 @@ impl Mag {
         }
     }
 
-    /// Handles an expired registration. An active station is kept and registered again once its anchor answers; one that
-    /// is being probed is detached.
+    /// Handles an expired registration. An active station is kept and registered again once its anchor answers; one
+    /// that is being probed is detached.
     pub(super) fn over(&mut self, now: Time, place: &Place) {
         let Some(at) = self.stations.get_mut(place) else { return };
         match at.state.next(Event::Over) {
