@@ -1,4 +1,4 @@
-//! What the operator sets, validated before a machine sees it.
+//! Settings by the operator, validated before a machine sees them.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -11,83 +11,83 @@ use segue_wire::Encapsulation;
 
 use crate::Pool;
 
-/// Minimum time between two messages that ask the other end to send one by one: packets already under way are not cut
-/// yet.
+/// Minimum time between two requests to the peer to send one by one: packets already in flight still arrive
+/// unsegmented.
 pub(crate) const UNCUT_PAUSE: Span = Span::from_secs(1);
 
-/// Minimum time between two messages that tell a host what routers say of one of its paths.
+/// Minimum time between two reports of a router's packet size for one path.
 pub(crate) const TOO_BIG_PAUSE: Span = Span::from_millis(100);
 
 /// Settings of a mobile host.
 #[derive(Clone, Debug)]
 pub struct HostConfig {
-    /// Where the anchor answers, in order of preference; the port is that of the tunnels.
+    /// The anchor's addresses, in order of preference, with the port of the tunnels.
     pub anchor: Vec<SocketAddr>,
-    /// Grows with every start of the host. If it has not, the anchor tells the host the epoch to continue from.
+    /// Grows with every start of the host. If it did not, the anchor reports the epoch from which to continue.
     pub epoch: u64,
     /// Local UDP port of the tunnels.
     pub port: u16,
-    /// Settings of paths without settings of their own.
+    /// Settings of the paths not listed in `paths`.
     pub path: PathConfig,
-    /// Settings by interface name.
+    /// Settings of paths by interface name.
     pub paths: BTreeMap<String, PathConfig>,
-    /// How flows are classed and moved.
+    /// How flows are classified and moved.
     pub steering: segue_steering::Config,
-    /// Whether the packet path measures by itself.
+    /// The component that measures: the machine or the packet path.
     pub measured_by: MeasuredBy,
-    /// The largest packet that its tunnel device takes, in bytes; `None` without a limit.
+    /// The largest packet that the tunnel device takes, in bytes; `None` means no limit.
     pub largest: Option<u16>,
 }
 
 /// Settings of a path.
 #[derive(Clone, Debug)]
 pub struct PathConfig {
-    /// K, T_KA, averages.
+    /// K, T_KA and averages.
     pub keepalive: Keepalive,
-    /// Whether the path is probed. An unprobed path counts as up once an answer has come.
+    /// True if the path is probed. An unprobed path counts as up once an answer has arrived.
     pub enabled: bool,
-    /// What K and T_KA follow while it is in use; `None` leaves them as configured.
+    /// Goals by which K and T_KA adapt to use; `None` keeps them as configured.
     pub adaptive: Option<Aims>,
-    /// Relative price per byte, 0 for free.
+    /// Relative price per byte; 0 means free.
     pub price: f64,
     /// Added to the path's score.
     pub preference: f64,
-    /// Form of the path's packets.
+    /// Packet format.
     pub encapsulation: Encapsulation,
-    /// Outer source address; `None` chooses among the interface's own. Where the interface lacks it there is no path of
-    /// its family.
+    /// Outer source address; `None` chooses among the interface's addresses. If the interface lacks the configured
+    /// address, it gets no path of that family.
     pub source: Option<IpAddr>,
 }
 
 /// Settings of an anchor.
 #[derive(Clone, Debug)]
 pub struct AnchorConfig {
-    /// Port of the tunnels, told to hosts.
+    /// Port of the tunnels, reported to hosts.
     pub port: u16,
-    /// Inner IPv4 addresses to give away.
+    /// Inner IPv4 addresses for hosts.
     pub pool_v4: Option<Pool>,
-    /// Inner IPv6 addresses to give away.
+    /// Inner IPv6 addresses for hosts.
     pub pool_v6: Option<Pool>,
-    /// Most paths of all hosts together.
+    /// Maximum number of paths of all hosts together.
     pub max_paths: u32,
-    /// A host without a live path and without signalling for this long is forgotten; its addresses
-    /// stay its own.
+    /// A host is forgotten after this long without a live path and without signalling; its addresses stay reserved for
+    /// it.
     pub expiry: Span,
-    /// How long the addresses of a removed host are withheld from other hosts: its packets may still be on their way,
-    /// and others may still send to it.
+    /// How long the addresses of a removed host are withheld from other hosts: its packets may still be in flight, and
+    /// peers may still send to it.
     pub rest: Span,
-    /// Addresses that rest from before, and until when.
+    /// Addresses withheld since an earlier start, and until when.
     pub resting: Vec<(IpAddr, Time)>,
-    /// Whether the packet path measures by itself.
+    /// The component that measures: the machine or the packet path.
     pub measured_by: MeasuredBy,
-    /// The largest packet that its tunnel device takes, in bytes, reported to hosts; `None` without a limit.
+    /// The largest packet that the tunnel device takes, in bytes, reported to hosts; `None` means no limit.
     pub largest: Option<u16>,
-    /// Whether a host may have paths with the packets of [`Encapsulation::Upmt`], which no cookie
-    /// protects; it gets [`Encapsulation::Segue`] otherwise.
+    /// True if hosts may use [`Encapsulation::Upmt`], whose packets no cookie protects; otherwise they get
+    /// [`Encapsulation::Segue`].
     pub allow_upmt: bool,
 }
 
-/// What outlives a restart of the anchor, per host.
+/// The record of a host that survives a restart of the anchor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Known {
     /// The host's enrolled name.

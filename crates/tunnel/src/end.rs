@@ -1,4 +1,5 @@
-//! An end of tunnels: a machine over its packet path. Daemons, simulator and fault harness all drive this.
+//! One end of the tunnels: a machine and its packet path. The daemons, the simulator and the fault harness all drive
+//! it.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
@@ -19,48 +20,47 @@ use crate::{
 };
 use segue_clock::planted::fault;
 
-/// Packets without a binding that wait for the machine's decision; the oldest is dropped for a new one.
+/// Maximum number of packets without a binding that wait for the machine's decision; a further one replaces the oldest.
 const HELD: usize = 1_024;
-/// Number of readings after which the packet path is told again that its driver lives: with very many paths they take
-/// long on a busy machine.
+/// Number of readings between two heartbeats to the packet path: reading very many paths takes long on a busy machine.
 const PASS: usize = 1_024;
-/// More orders than this in a row are a loop: an anchor with a million paths has fewer.
+/// More consecutive orders than this are an endless loop: an anchor with a million paths causes fewer.
 const ENDLESS: usize = 1 << 24;
 
-/// The machine of either side of tunnels.
+/// A machine at either side of the tunnels.
 pub trait Side:
     Machine<Input = Input<Self::Own, Self::Record>, Output = Output<Self::Wish, Self::Record>>
 {
-    /// Which side it is.
+    /// The role of this side.
     const ROLE: Role;
-    /// Its own inputs.
+    /// Inputs of this role.
     type Own;
-    /// What it wants of its driver, beside what all roles do.
+    /// Outputs to the driver that only this role has.
     type Wish;
-    /// What it stores.
+    /// The record that it stores.
     type Record;
 
-    /// The paths on which something is due at `now`, of which a reading comes first.
+    /// The paths with a timer due at `now`, which need a reading first.
     fn due(&self, now: Time) -> Vec<u32>;
     /// All paths.
     fn slots(&self) -> Vec<u32>;
     /// A probe arrived.
     fn probe(probe: ProbeEvent) -> Self::Own;
-    /// What was measured on a path.
+    /// The measurements of a path.
     fn reading(slot: u32, reading: Reading) -> Self::Own;
-    /// What a path has carried, for a side that wants to know.
+    /// The counters of a path, if this side uses them.
     fn carried(slot: u32, carried: impl FnOnce() -> Carried) -> Option<Self::Own>;
     /// A flow has no binding; its packet is held.
     fn miss(key: FlowKey, dscp: u8, ticket: Ticket) -> Self::Own;
-    /// When all flows were last in use, for a side that forgets those that ended.
+    /// When all flows were last used, if this side expires idle flows.
     fn in_use(seen: Vec<(FlowKey, Time)>) -> Option<Self::Own>;
-    /// What was counted of some flows.
+    /// The counts of some flows.
     fn counted(round: u32, counts: Vec<Option<FlowCount>>) -> Self::Own;
-    /// Several packets came in one piece on a path.
+    /// Several unsegmented super-packets arrived on a path.
     fn uncut(slot: u32) -> Self::Own;
-    /// A test of the packet size was answered, for a side that asks.
+    /// A test of the packet size was answered, if this side tests sizes.
     fn sized(slot: u32, token: u32) -> Option<Self::Own>;
-    /// A router says that a packet was too big.
+    /// A router reported that a packet was too big.
     fn too_big(said: TooBig) -> Self::Own;
 }
 
@@ -166,49 +166,49 @@ impl Side for Anchor {
     }
 }
 
-/// What a side asks of its driver.
+/// An output of a side for its driver.
 pub type ToDriver<M> = segue_ip::Output<<M as Side>::Wish, Report, <M as Side>::Record>;
 
-/// What could not be done.
+/// An operation that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure<E> {
-    /// An order, of which nothing was carried out.
+    /// An order; it has had no effect.
     Order(E),
-    /// Probes were not sent. They count as lost, like any that are lost on the way.
+    /// Probes were not sent. They count as lost, like probes lost on the way.
     Probes(E),
-    /// The packet that an order names is not held.
+    /// No packet is held under the ticket of an order.
     Ticket(Ticket),
-    /// The machine does not come to an end: the driver stopped in the middle.
+    /// The machine keeps producing outputs; the driver stopped polling it.
     Endless,
 }
 
-/// What to do before a tick.
+/// Progress of a turn towards its tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Idle,
-    /// Read the paths that are due.
+    /// Determine the paths that are due.
     Due,
-    /// They have been read.
+    /// Those paths have been read.
     Tick,
 }
 
-/// What is under way between an end and its driver. Between two calls of the end nothing is, so a driver with very many
-/// ends needs only one. It begins with what happened, and [`End::poll`] completes it.
+/// Work in progress between an end and its driver. Nothing is pending between two calls of the driver, so a driver with
+/// very many ends needs only one turn. A turn starts with an event, and [`End::poll`] completes it.
 #[derive(Debug)]
 #[must_use]
 pub struct Turn<E> {
-    /// Consecutive probe orders, sent in one go: a single one, which allocates nothing, or several.
+    /// Consecutive probe orders, sent in one batch: either a single one, without an allocation, or several.
     order: Option<ProbeOrder>,
     orders: Vec<ProbeOrder>,
-    /// Probes to send before what is due.
+    /// Probes to handle before the timers that are due.
     waiting: vec::IntoIter<ProbeEvent>,
-    /// Paths to read, and one whose carried data the machine has yet to learn.
+    /// Paths to read, and one whose counters the machine still needs.
     to_read: vec::IntoIter<u32>,
     carried: Option<u32>,
-    /// Counts of flows that the machine has yet to learn.
+    /// Counts of flows that the machine still needs.
     counted: Vec<(u32, Vec<Option<FlowCount>>)>,
     stage: Stage,
-    /// What could not be done.
+    /// Operations that failed.
     pub failures: Vec<Failure<E>>,
 }
 
@@ -228,13 +228,13 @@ impl<E> Default for Turn<E> {
 }
 
 impl<E> Turn<E> {
-    /// The deadline has come. Waiting probes and the packet path's readings of the paths that are due go before
-    /// time-outs: a late driver must not take its own lateness for silence.
+    /// The deadline has come. The machine handles waiting probes and the packet path's readings before timeouts: a late
+    /// driver must not mistake its own lateness for silence.
     pub fn at_deadline(waiting: Vec<ProbeEvent>) -> Turn<E> {
         Turn { waiting: waiting.into_iter(), stage: Stage::Due, ..Turn::default() }
     }
 
-    /// Tells the machine what the packet path knows of these paths.
+    /// Gives the machine the packet path's readings of these paths.
     pub fn reading(slots: Vec<u32>) -> Turn<E> {
         Turn { to_read: slots.into_iter(), ..Turn::default() }
     }
@@ -251,9 +251,10 @@ impl<E> Turn<E> {
 
 /// A machine and its packet path.
 ///
-/// As with a machine itself: call [`handle`](End::handle) or [`on_event`](End::on_event), or begin a [`Turn`] with what
-/// is due; then [`poll`](End::poll) with the turn until `None`, then arm [`deadline`](End::deadline). Meanwhile the end
-/// carries out the machine's orders to the packet path, in order; `poll` returns the other outputs.
+/// The contract is that of a machine: call [`handle`](End::handle) or [`on_event`](End::on_event), or start a [`Turn`]
+/// for a deadline; then call [`poll`](End::poll) with the turn until it returns `None`, then arm
+/// [`deadline`](End::deadline). Meanwhile the end carries out the machine's orders to the packet path, in order; `poll`
+/// returns the other outputs.
 pub struct End<M: Side, D: Datapath> {
     /// The machine.
     pub machine: M,
@@ -261,16 +262,16 @@ pub struct End<M: Side, D: Datapath> {
     pub datapath: D,
     held: BTreeMap<Ticket, D::Packet>,
     next_ticket: u64,
-    /// Paths on which probes ride, and when the packet path wants the sweep of what waits for a ride.
+    /// Paths on which probes ride, and when the packet path next has to be swept for responses without a ride.
     riding: BTreeSet<u32>,
     sweep_at: Option<Time>,
-    /// A probe came since the last sweep.
+    /// A probe arrived since the last sweep.
     probed: bool,
     reinjected: u64,
 }
 
 impl<M: Side, D: Datapath> End<M, D> {
-    /// A new end.
+    /// Creates an end.
     pub fn new(machine: M, datapath: D) -> End<M, D> {
         End {
             machine,
@@ -284,14 +285,14 @@ impl<M: Side, D: Datapath> End<M, D> {
         }
     }
 
-    /// When to begin a turn [at the deadline](Turn::at_deadline), and why.
+    /// When to start a turn [at the deadline](Turn::at_deadline), and why.
     #[must_use]
     pub fn deadline(&self) -> Deadline {
         let sweep = self.sweep_at.map(|at| (at, "a response has waited for a ride"));
         earlier(self.machine.deadline(), sweep)
     }
 
-    /// Packets that were sent a second time.
+    /// Number of packets sent again so far.
     #[must_use]
     pub fn reinjected(&self) -> u64 {
         self.reinjected
@@ -307,7 +308,7 @@ impl<M: Side, D: Datapath> End<M, D> {
         Turn::default()
     }
 
-    /// Takes an event of the packet path.
+    /// Handles an event of the packet path.
     pub fn on_event(&mut self, now: Time, event: DatapathEvent<D::Packet>) -> Turn<D::Error> {
         match event {
             DatapathEvent::Probe(probe) => {
@@ -328,8 +329,9 @@ impl<M: Side, D: Datapath> End<M, D> {
         }
     }
 
-    /// The machine's next output for its driver; `None` when all is done. `clock` gives the present instant, which
-    /// moves while very many paths are read. `changing` sees each order before it is carried out.
+    /// Returns the machine's next output for its driver, or `None` when the turn is complete. `clock` returns the
+    /// current time, which advances while very many paths are read. `changing` sees each order before it is carried
+    /// out.
     pub fn poll_with(
         &mut self,
         turn: &mut Turn<D::Error>,
@@ -342,7 +344,7 @@ impl<M: Side, D: Datapath> End<M, D> {
                     changing(&order);
                     self.carry_out(turn, order);
                 }
-                // Probes ordered earlier leave earlier.
+                // Probes that were ordered earlier must leave earlier.
                 Some(Output::Driver(output)) => {
                     self.flush(turn);
                     return Some(output);
@@ -359,7 +361,7 @@ impl<M: Side, D: Datapath> End<M, D> {
         None
     }
 
-    /// As [`poll_with`](End::poll_with) for a driver that need not see orders.
+    /// Like [`poll_with`](End::poll_with), for a driver that need not see orders.
     pub fn poll(
         &mut self,
         turn: &mut Turn<D::Error>,
@@ -368,12 +370,12 @@ impl<M: Side, D: Datapath> End<M, D> {
         self.poll_with(turn, clock, |_| {})
     }
 
-    /// Gives the machine the next thing it has to know. Returns whether there was one.
+    /// Gives the machine its next pending input. Returns whether there was one.
     fn go_on(&mut self, turn: &mut Turn<D::Error>, clock: &impl Fn() -> Time) -> bool {
         loop {
-            // A path that was taken down has no counts to compare with its earlier ones.
+            // A removed path has no counters to compare with earlier ones.
             if let Some(slot) = turn.carried.take().filter(|slot| self.datapath.is_set(*slot)) {
-                // Probes that were ordered count.
+                // Send ordered probes first, because the counters include them.
                 self.flush(turn);
                 let carried = || self.datapath.counters(slot).carried();
                 if let Some(input) = M::carried(slot, carried) {
@@ -431,7 +433,7 @@ impl<M: Side, D: Datapath> End<M, D> {
         let datapath = &mut self.datapath;
         let mut done = Ok(());
         match order {
-            // Above.
+            // Handled above.
             Order::SendProbe(_) => {}
             Order::SetPath(slot, setup) => done = datapath.set_path(slot, &setup),
             Order::RemovePath(slot) => datapath.remove_path(slot),
@@ -465,7 +467,7 @@ impl<M: Side, D: Datapath> End<M, D> {
         turn.failures.extend(done.err().map(Failure::Order));
     }
 
-    /// Sends the probes that were ordered. Mostly there are none, which is to cost no call.
+    /// Sends ordered probes. Inlined because in most cases there are none.
     #[inline]
     fn flush(&mut self, turn: &mut Turn<D::Error>) {
         if turn.order.is_some() || !turn.orders.is_empty() {
@@ -481,10 +483,10 @@ impl<M: Side, D: Datapath> End<M, D> {
         turn.failures.extend(sent.err().map(Failure::Probes));
     }
 
-    /// Sends the probes that have waited long enough for a ride. Also called after each request: its response may wait,
-    /// and for less time than those before.
+    /// Sends responses that have waited long enough for a ride. Also runs after each request, because its response may
+    /// wait, and for less time than earlier ones.
     fn sweep(&mut self, now: Time) {
-        // At anchors alone: a host's set need not come to the processor.
+        // Only anchors sweep: skip without touching a host's set.
         if M::ROLE == Role::Host {
             return;
         }

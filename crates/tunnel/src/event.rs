@@ -1,4 +1,4 @@
-//! What the machines take and give.
+//! Inputs and outputs of the machines.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -16,84 +16,83 @@ use crate::{Carried, FlowCount, Order, ProbeEvent, Report, Ticket};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConnId(pub u64);
 
-/// What happens to a host.
+/// Inputs of a host's machine.
 #[derive(Clone, Debug)]
 #[expect(
     clippy::large_enum_variant,
     reason = "made one at a time; a box would cost more than it saves"
 )]
 pub enum HostInput {
-    /// Signalling stands, over the named interface.
+    /// The signalling connection is established, over the named interface.
     SignalUp {
         /// Interface that carried the handshake.
         interface: String,
         /// The anchor's address that answered, with the tunnel port.
         anchor: SocketAddr,
     },
-    /// Signalling broke.
+    /// The signalling connection broke.
     SignalDown,
     /// A message of the anchor.
     Signal(FromAnchor),
     /// A probe arrived.
     Probe(ProbeEvent),
-    /// What the datapath measured by itself on the path in this slot. Before a tick, for each path in
+    /// Measurements of the datapath for the path in this slot. Given before a tick for each path in
     /// [`crate::Host::due`].
     Reading(u32, Reading),
-    /// What the path in this slot has carried. With each reading.
+    /// The counters of the path in this slot. Given with each reading.
     Carried(u32, Carried),
-    /// A test of the packet size of the path in this slot was answered: its token.
+    /// A test of the packet size was answered: the slot and the test's token.
     Sized(u32, u32),
-    /// What the packet path has counted of the flows of [`Order::CountFlows`], in their order.
+    /// The datapath's counts for the flows of [`Order::CountFlows`], in the same order.
     Counted(u32, Vec<Option<FlowCount>>),
-    /// Several packets came in one piece on the path in this slot, and were refused.
+    /// Several unsegmented super-packets arrived on the path in this slot and were refused.
     Uncut(u32),
-    /// A router says that a packet was too big, and quotes it.
+    /// A router reported that a packet was too big, and quoted it.
     TooBig(TooBig),
-    /// The anchor's addresses, best first, with the port of its tunnels: its name resolves differently now.
+    /// The anchor's name now resolves to these addresses, best first, with the port of the tunnels.
     Anchor(Vec<SocketAddr>),
-    /// A flow has no binding; the driver holds its packet.
+    /// A flow has no binding, and the driver holds a packet of it.
     Miss {
         /// The flow.
         key: FlowKey,
-        /// Its code point.
+        /// The packet's code point.
         dscp: u8,
-        /// The packet held.
+        /// The held packet.
         ticket: Ticket,
     },
     /// When flows were last seen, from the datapath's table.
     Flows {
-        /// Some of them.
+        /// Some of the flows.
         seen: Vec<(FlowKey, Time)>,
-        /// The last part: flows that are idle are forgotten.
+        /// True for the last part: the host then forgets idle flows.
         last: bool,
     },
-    /// An order of the operator: move one flow, a class or everything to an interface, or leave it
-    /// to the steering again.
+    /// The operator moves one flow, a class or everything to an interface, or returns it to the steering.
     Handover {
-        /// One flow; `None` for a class or all.
+        /// One flow; `None` for a class or all flows.
         flow: Option<FlowKey>,
-        /// A class; `None` for all, if no flow is given.
+        /// A class; `None` for all classes, if no flow is given.
         class: Option<Class>,
-        /// The interface; `None` to end an earlier order.
+        /// The interface; `None` cancels an earlier order.
         to: Option<String>,
     },
-    /// An order of the operator: turn probing of a path on or off.
+    /// The operator switches probing of a path on or off.
     Keepalive {
-        /// The path.
+        /// The path's name.
         path: String,
-        /// Whether requests are sent.
+        /// True if requests are sent.
         on: bool,
     },
-    /// The daemon ends.
+    /// The daemon stops.
     Stop,
 }
 
-/// What a machine asks of what is around it.
+/// Outputs of a machine.
 #[derive(Clone, Debug)]
 pub enum Output<O, P> {
-    /// Of its packet path.
+    /// For its packet path.
     Order(Order),
-    /// Of its driver.
+    /// For its driver.
     Driver(segue_ip::Output<O, Report, P>),
 }
 
@@ -107,22 +106,22 @@ impl<O, P> Output<O, P> {
     }
 }
 
-/// What a host asks of its driver.
+/// Outputs of a host's machine for its driver.
 #[derive(Clone, Debug)]
 pub enum HostOutput {
-    /// Set signalling up over any of these interfaces, in this order of preference, at once.
+    /// Establish signalling over any of these interfaces: try all at once, in this order of preference.
     Connect {
-        /// Interfaces by name.
+        /// Names of the interfaces.
         interfaces: Vec<String>,
     },
     /// Move the signalling connection to another interface.
     MoveSignal {
-        /// Its name.
+        /// Name of the interface.
         interface: String,
     },
     /// Send a message to the anchor.
     Signal(FromHost),
-    /// The inner addresses are these.
+    /// The inner addresses have changed to these.
     Addresses {
         /// The host's own.
         inner: Vec<IpAddr>,
@@ -133,25 +132,26 @@ pub enum HostOutput {
     SetMtu(u16),
 }
 
-/// Why a host's registration ends by order.
+/// Why a registration is ended administratively.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// Its enrolment ended: its epoch is forgotten, and its addresses rest before another host gets them.
+    /// The host's enrolment ended: its epoch is forgotten, and its addresses are withheld for a while before another
+    /// host gets them.
     Removed,
-    /// The host will be enrolled anew: its epoch is forgotten, it keeps its addresses.
+    /// The host will be enrolled anew: its epoch is forgotten, but it keeps its addresses.
     Replaced,
     /// Its certificate expired: it keeps its epoch and addresses.
     Expired,
 }
 
-/// What happens to an anchor.
+/// Inputs of an anchor's machine.
 #[derive(Clone, Debug)]
 #[expect(
     clippy::large_enum_variant,
     reason = "made one at a time; a box would cost more than it saves"
 )]
 pub enum AnchorInput {
-    /// A host has a connection; its name is authenticated.
+    /// A host has connected; its name is authenticated.
     Connected {
         /// The connection.
         conn: ConnId,
@@ -165,47 +165,47 @@ pub enum AnchorInput {
         /// The message.
         message: FromHost,
     },
-    /// A connection ended or is useless.
+    /// A connection ended or became useless.
     Disconnected {
         /// The connection.
         conn: ConnId,
     },
-    /// A host's registration ends by order.
+    /// End a host's registration.
     End {
-        /// Its name.
+        /// The host's name.
         host: String,
-        /// Why.
+        /// The reason.
         why: Ending,
     },
     /// A probe arrived (a request has been answered).
     Probe(ProbeEvent),
-    /// What the datapath measured by itself on the path in this slot. Before a tick, for each path in
+    /// Measurements of the datapath for the path in this slot. Given before a tick for each path in
     /// [`crate::Anchor::due`].
     Reading(u32, Reading),
-    /// What the packet path has counted of the flows of [`Order::CountFlows`], in their order.
+    /// The datapath's counts for the flows of [`Order::CountFlows`], in the same order.
     Counted(u32, Vec<Option<FlowCount>>),
-    /// Several packets came in one piece on the path in this slot, and were refused.
+    /// Several unsegmented super-packets arrived on the path in this slot and were refused.
     Uncut(u32),
-    /// A flow has no binding; the driver holds its packet.
+    /// A flow has no binding, and the driver holds a packet of it.
     Miss {
         /// The flow.
         key: FlowKey,
-        /// The packet held.
+        /// The held packet.
         ticket: Ticket,
     },
-    /// The families for which there is a default route, at the start and after each change.
+    /// The address families with a default route, at the start and after each change.
     WaysOut(WaysOut),
-    /// A router says that a packet was too big, and quotes it.
+    /// A router reported that a packet was too big, and quoted it.
     TooBig(TooBig),
 }
 
-/// What an anchor asks of its driver.
+/// Outputs of an anchor's machine for its driver.
 #[derive(Clone, Debug)]
 pub enum AnchorOutput {
     /// Send a message.
     Signal(ConnId, FromAnchor),
-    /// End a connection after what was sent.
+    /// Close a connection once pending messages are sent.
     Close(ConnId),
-    /// The largest inner packet to send to an inner address, in bytes; `None` for what the tunnel device takes.
+    /// The largest inner packet to send to an inner address, in bytes; `None` for the tunnel device's own limit.
     SetMtu(IpAddr, Option<u16>),
 }

@@ -9,15 +9,14 @@
 //!              paths, bindings, via            paths, bindings, via
 //! ```
 //!
-//! Both are driven as [`segue_clock::Machine`]. They own no packet: the datapath reports probes and
-//! flows without a binding, the machines answer with what to configure. The host decides which path
-//! each flow uses; the anchor learns it from the packets, and moves a direction by itself when that
-//! direction of a path dies (see [`anchor`]).
+//! Both are driven as [`segue_clock::Machine`]s. They handle no packets: the datapath reports probes and flows without
+//! a binding, and the machines respond with configuration. The host decides which path each flow uses. The anchor
+//! learns this from the packets, and moves a direction itself if that direction of a path dies (see [`anchor`]).
 //!
-//! **Two directions, judged apart.** Each end knows what it hears. Every probe carries a `heard` word
-//! with a bit per path, so any live path tells the other end which of its directions are dead:
+//! **The two directions are judged separately.** Each end knows what it hears. Every probe carries a `heard` word with
+//! a bit per path, so any live path can tell the other end which of its directions are dead:
 //!
-//! | what died | host sees | host does | anchor sees | anchor does |
+//! | dead direction | host sees | host does | anchor sees | anchor does |
 //! | --- | --- | --- | --- | --- |
 //! | both | no answer, nothing heard | moves its flows (anchor learns) | no request | moves downlink |
 //! | uplink | no answer, unsolicited responses | moves uplink only (one-way) | no request, host hears | leaves downlink |

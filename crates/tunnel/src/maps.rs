@@ -1,13 +1,13 @@
-//! Values by small dense numbers.
+//! Maps keyed by small, dense numbers.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-/// A table ordered by number. A look-up costs the same however many values there are, and an empty place costs a
-/// pointer.
+/// A table ordered by number. The cost of a look-up does not depend on the number of values, and an empty place costs
+/// one pointer.
 pub(crate) struct DenseMap<V> {
     values: Vec<Option<Box<V>>>,
-    /// How many values were looked at: what an event costs, measured without a clock.
+    /// Number of values looked at: the cost of an event, measured without a clock.
     #[cfg(test)]
     pub(crate) looks: core::cell::Cell<u64>,
 }
@@ -57,8 +57,7 @@ impl<V> DenseMap<V> {
     }
 }
 
-/// A map of few entries, sorted by key. It needs no more memory than the entries do, and a look at all of them reads
-/// one place in memory.
+/// A map of few entries, sorted by key. It allocates only what the entries need, and iteration reads contiguous memory.
 pub(crate) struct SmallMap<K, V>(Vec<(K, V)>);
 
 impl<K: Ord + Copy, V> SmallMap<K, V> {

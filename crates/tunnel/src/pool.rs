@@ -1,4 +1,4 @@
-//! Inner addresses to give away.
+//! Inner addresses for hosts.
 
 use alloc::string::String;
 use core::net::IpAddr;
@@ -7,21 +7,21 @@ use segue_clock::Span;
 use segue_ip::Prefix;
 use segue_mobility::Leases;
 
-/// A prefix of inner addresses. The first address after the network's own is the anchor's.
+/// A prefix of inner addresses. The first address after the network address is the anchor's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pool(segue_mobility::Pool);
 
-/// The network's own address and the anchor's.
+/// The network address and the anchor's address.
 const KEPT_BACK: u32 = 2;
 
 impl Pool {
-    /// A pool of these addresses; `None` if host bits are set, or if there is no room for an anchor and one host.
+    /// A pool of a prefix; `None` if host bits are set or there is no room for an anchor and one host.
     #[must_use]
     pub fn new(prefix: Prefix) -> Option<Pool> {
         segue_mobility::Pool::addresses(prefix, KEPT_BACK).map(Pool)
     }
 
-    /// Its addresses.
+    /// The prefix of the pool.
     #[must_use]
     pub fn prefix(&self) -> Prefix {
         self.0.network()
@@ -33,7 +33,7 @@ impl Pool {
         self.prefix().nth(1).expect("a pool has room for its anchor")
     }
 
-    /// The leases of hosts by name: without an end, since a host's addresses are its own until it is removed.
+    /// Leases by host name. They do not expire, because a host keeps its addresses until it is removed.
     pub(crate) fn leases(&self) -> Leases<String> {
         Leases::new(self.0, Span::ZERO)
     }

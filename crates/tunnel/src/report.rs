@@ -1,4 +1,4 @@
-//! What the machines tell a person, a log or a report.
+//! Reports of the machines, for operators, logs and statistics.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -58,24 +58,24 @@ impl Cause {
     }
 }
 
-/// News for a person, a log or a report.
+/// An event for operators, logs and statistics.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Report {
-    /// The registration stands (host) or a host registered (anchor).
+    /// The host has registered (at the host), or a host has (at the anchor).
     Registered {
         /// The host's name; empty at the host itself.
         host: String,
         /// Its inner addresses.
         inner: Vec<IpAddr>,
     },
-    /// The anchor refused.
+    /// The anchor refused a registration or a path.
     Refused {
         /// The host's name; empty at the host itself.
         host: String,
-        /// Why.
+        /// The reason.
         reason: Refusal,
     },
-    /// A host is gone (anchor).
+    /// The registration of a host ended (anchor).
     Gone {
         /// Its name.
         host: String,
@@ -87,14 +87,14 @@ pub enum Report {
         /// The path's name.
         path: String,
     },
-    /// A path was taken down.
+    /// A path was removed.
     PathRemoved {
         /// The host's name; empty at the host itself.
         host: String,
         /// The path's name.
         path: String,
     },
-    /// A path's state changed: at the host the round trip, at the anchor the uplink.
+    /// A path's state changed: of the round trip at the host, of the uplink at the anchor.
     PathState {
         /// The host's name; empty at the host itself.
         host: String,
@@ -102,25 +102,25 @@ pub enum Report {
         path: String,
         /// The new state.
         state: State,
-        /// At the host whether the downlink is heard, at the anchor whether it goes over this path
-        /// (is not redirected).
+        /// At the host: whether the downlink is heard. At the anchor: whether the downlink uses this path, so is not
+        /// redirected.
         heard: bool,
-        /// Time since the last sign of life, for a path that went down.
+        /// Time since the last sign of life, if the path went down.
         silent: Option<Span>,
-        /// T_Rmax of eq. 1 with the path's K, T_KA and largest RTT.
+        /// The path's detection bound; where K and T_KA decide, T_Rmax of eq. 1 with the largest RTT.
         bound: Span,
     },
-    /// Something was due on a path and did not come (host): questions are under way. Not every doubt is reported; each
-    /// that is ends with another report of this kind, or with the path's going down.
+    /// Something was due on a path and did not arrive, and questions are in flight (host). Not every doubt is reported.
+    /// A reported one ends with another report of this kind, or when the path goes down.
     PathDoubt {
         /// The host's name; empty at the host itself.
         host: String,
         /// The path's name.
         path: String,
-        /// How long the doubt took, once an answer has ended it.
+        /// Duration of the doubt, once an answer has ended it.
         ended: Option<Span>,
     },
-    /// A test of the packet counts has found that a direction of a path loses packets, or no longer does (host).
+    /// A test of the packet counts found that a direction of a path loses packets, or no longer does (host).
     PathLoss {
         /// The host's name; empty at the host itself.
         host: String,
@@ -130,25 +130,25 @@ pub enum Report {
         direction: Direction,
         /// The verdict; `None` when it has ended.
         verdict: Option<LossVerdict>,
-        /// From the beginning of the loss, as far as the counts show it, to the verdict.
+        /// Time from the start of the loss, as far as the counts show it, to this report.
         took: Span,
     },
-    /// The data of a flow die on a path while probes pass (host).
+    /// A path filters a flow: it drops the flow's data while probes pass (host).
     FlowFiltered {
         /// The flow, as it leaves the host.
         flow: FlowKey,
         /// The path's name.
         path: String,
-        /// In which direction they die.
+        /// The direction of the dropped data.
         direction: Direction,
-        /// The packets that showed it.
+        /// The counts that showed it.
         counted: Counted,
-        /// From the first of them to the finding.
+        /// Time from the first of these packets to the finding.
         took: Span,
-        /// The path that it uses now; `None` if there is no other.
+        /// The path that the flow now uses; `None` if it stays.
         to: Option<String>,
     },
-    /// The sizes that a path takes have changed (host): the largest IP packet of each direction, in bytes.
+    /// The packet sizes of a path changed (host): the largest IP packet in each direction, in bytes.
     PathMtu {
         /// The path's name.
         path: String,
@@ -161,23 +161,23 @@ pub enum Report {
     Handover {
         /// The host's name; empty at the host itself.
         host: String,
-        /// The class, `None` for all flows of the path.
+        /// The class; `None` for all flows of the path.
         class: Option<Class>,
-        /// From this path.
+        /// Name of the old path.
         from: String,
-        /// To this path.
+        /// Name of the new path.
         to: String,
-        /// Why.
+        /// The cause.
         cause: Cause,
-        /// How many flows were on the path, or of the class; 0 at an anchor, which does not know.
+        /// Number of flows on the path or in the class; 0 at an anchor, which does not know it.
         flows: usize,
-        /// The scores on which it rests, by path; of the default class if all flows moved. Empty at an anchor.
+        /// The scores behind the decision, by path; those of the default class if all flows moved. Empty at an anchor.
         scores: Vec<(String, Score)>,
     },
 }
 
 impl Report {
-    /// Its kind, as in output.
+    /// Name of its kind, as in output.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -213,7 +213,7 @@ impl Report {
     }
 }
 
-/// The largest packets that a path takes, up and down, in bytes: what `path_mtu` says of it.
+/// The largest packets that a path takes, up and down, in bytes. Displayed as in `path_mtu`.
 pub struct Takes(pub u16, pub u16);
 
 impl fmt::Display for Takes {
@@ -224,7 +224,7 @@ impl fmt::Display for Takes {
     }
 }
 
-/// A clear sentence, without a full stop.
+/// A sentence without a full stop.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.host() {

@@ -1,4 +1,4 @@
-//! What hosts ask about their flows.
+//! Answers hosts that ask for the packet counts of their flows.
 
 use alloc::vec::Vec;
 
@@ -10,11 +10,11 @@ use super::Anchor;
 use super::host::Counting;
 use crate::{AnchorOutput, FlowCount, Order, Output};
 
-/// A host's questions are answered at most this often. A host asks a little less often, and goes on without an answer.
+/// Minimum time between two answers to one host. Hosts ask less often than this, and tolerate a missing answer.
 const PACE: Span = Span::from_millis(10);
 
 impl Anchor {
-    /// A host asks what was counted of its flows. Of others' flows it learns nothing.
+    /// Handles a host's request for the counts of its flows. Flows of other hosts yield no counts.
     pub(super) fn count_flows(&mut self, now: Time, owner: u32, round: u32, flows: &[CountedFlow]) {
         let Some(host) = self.hosts.get_mut(&owner) else { return };
         let too_soon = host.counting.is_some_and(|last| now.since(last.at) < PACE);
@@ -22,7 +22,8 @@ impl Anchor {
             return;
         }
         host.counting = Some(Counting { at: now, round });
-        // As the anchor sends them. One that is not the host's has no binding under the unspecified destination.
+        // The keys as the anchor sees outgoing packets. A flow that is not the host's gets the unspecified destination,
+        // which has no binding.
         let own = |flow: &CountedFlow| host.inner.contains(&flow.src);
         let key = |flow: &CountedFlow| {
             let key = FlowKey::from(flow).reversed();
@@ -32,7 +33,7 @@ impl Anchor {
         self.out.push_back(Output::Order(Order::CountFlows(owner, flows)));
     }
 
-    /// The packet path has counted a host's flows.
+    /// Sends the counts from the datapath to the host that asked.
     pub(super) fn on_counted(&mut self, owner: u32, counts: &[Option<FlowCount>]) {
         let Some(host) = self.hosts.get(&owner) else { return };
         let (Some(conn), Some(Counting { round, .. })) = (host.conn, host.counting) else { return };
@@ -50,7 +51,7 @@ impl Anchor {
     }
 }
 
-/// The address of the same family that nobody has.
+/// The unspecified address of the same family, which no host owns.
 fn unspecified(address: core::net::IpAddr) -> core::net::IpAddr {
     match address {
         core::net::IpAddr::V4(_) => core::net::Ipv4Addr::UNSPECIFIED.into(),

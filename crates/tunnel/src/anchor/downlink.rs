@@ -1,4 +1,4 @@
-//! Where the downlink of each path goes.
+//! Chooses the path that carries the downlink of each path.
 
 use alloc::vec::Vec;
 
@@ -7,7 +7,7 @@ use crate::{Cause, Order, Output, Report, Via};
 use segue_clock::planted::fault;
 
 impl Anchor {
-    /// Tells the datapath which paths of a host are heard, if that changed.
+    /// Sends the datapath the set of paths on which the anchor hears a host.
     pub(super) fn say_heard(&mut self, owner: u32) {
         let Some(host) = self.hosts.get(&owner) else { return };
         let up = |slot: &u32| self.slots.get(slot).is_some_and(AnchorPath::may_carry);
@@ -23,15 +23,14 @@ impl Anchor {
         self.out.push_back(Output::Order(Order::SetHeard(slots, word)));
     }
 
-    /// Whether the host hears this path, by the rule in the module's text.
+    /// Returns whether the host hears this path. The [module](super) documents the rule.
     pub(super) fn downlink_lives(&self, host: &RegisteredHost, path: &AnchorPath) -> bool {
         let Some(word) = host.word else { return path.may_carry() };
         let hears = fault(6) || word.bits >> path.number & 1 == 1;
         hears && path.down_at.is_none_or(|down_at| word.sent_after > down_at + path.doubt())
     }
 
-    /// Whether a path takes less than every path should, while the host has a live one that does not. The host leaves
-    /// such a path out, too.
+    /// Returns whether the path is narrow while the host has a live path that is not. The host excludes the same paths.
     fn is_left_out(&self, host: &RegisteredHost, path: &AnchorPath) -> bool {
         let wide = |slot: &u32| {
             self.slots.get(slot).is_some_and(|other| {
@@ -41,8 +40,8 @@ impl Anchor {
         path.is_narrow() && host.paths.values().any(wide)
     }
 
-    /// The host's live path with the lowest RTT, other than `except`. Narrow ones come after wide ones, and a path on which
-    /// the host has not reported yet comes last.
+    /// The host's live path with the lowest RTT, other than `except`. Wide paths rank before narrow ones; a path that
+    /// the host has not reported as heard yet ranks last.
     pub(super) fn best_slot(&self, host: &RegisteredHost, except: Option<u32>) -> Option<u32> {
         host.paths
             .values()
@@ -58,8 +57,8 @@ impl Anchor {
             .map(|(slot, _)| slot)
     }
 
-    /// The path of a new flow: the best live one, or else, of those that were heard once, the one with the lowest RTT.
-    /// A packet on a path in doubt may arrive; a refused one is lost for certain.
+    /// The path for a new flow: the best live one, or else the one with the lowest RTT among those that the host has
+    /// ever heard. A packet on a path in doubt may arrive, whereas a refused packet is certainly lost.
     pub(super) fn slot_for_new(&self, host: &RegisteredHost) -> Option<u32> {
         let any = || {
             host.paths
@@ -72,8 +71,9 @@ impl Anchor {
         self.best_slot(host, None).or_else(any)
     }
 
-    /// Redirects the downlinks of a host that are dead or left out, and ends redirections that no longer serve. A path that the host has not
-    /// heard yet may be dead too: if the host hears another, earlier bindings move there without an event.
+    /// Redirects the host's downlinks that are dead or excluded, and ends redirections whose target no longer serves. A
+    /// path that the host has not heard yet may be dead too: once the host hears another path, flows bound to the
+    /// unheard one move there without a report.
     pub(super) fn reroute(&mut self, owner: u32) {
         let Some(host) = self.hosts.get(&owner) else { return };
         let mut changes: Vec<(u32, Option<Via>)> = Vec::new();
@@ -103,7 +103,7 @@ impl Anchor {
         for (slot, via) in changes {
             self.redirect(owner, slot, via);
         }
-        // If it dies again, its new redirection is news.
+        // The path recovered: report its next redirection.
         for slot in live {
             if let Some(path) = self.slots.get_mut(&slot) {
                 path.told_to = None;
@@ -135,7 +135,7 @@ impl Anchor {
         let host = self.name_of(owner);
         let Some(path) = self.slots.get_mut(&slot) else { return };
         path.via = via;
-        // What was moved to a path that died too returns when that path comes back; this is no news.
+        // A downlink whose target died too returns to its own path once that recovers; do not report this again.
         let told = path.told_to;
         if let Some(via) = via {
             path.told_to = Some(via.slot);

@@ -1,4 +1,4 @@
-//! One host of the anchor: what is known of it.
+//! State of one registered host.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -14,53 +14,53 @@ use crate::ConnId;
 pub struct RegisteredHost {
     /// Its enrolled name.
     pub name: String,
-    /// Its number in tables of the datapath.
+    /// Its number in the datapath's tables.
     pub owner: u32,
     /// Its inner addresses.
     pub inner: Vec<IpAddr>,
-    /// Its paths: the host's number to the anchor's slot.
+    /// Its paths, keyed by the host's path number; the values are the anchor's slots.
     pub paths: BTreeMap<u8, u32>,
-    /// Its signalling connection, if one stands.
+    /// Its signalling connection, if it has one.
     pub conn: Option<ConnId>,
     pub(super) epoch: u64,
-    /// When it is forgotten, unless it shows life before then.
+    /// When the registration expires, unless the host shows a sign of life before.
     pub(super) expires: Option<Time>,
     pub(super) heard_word: u16,
-    /// The host's last report of what it hears.
+    /// The host's last report of the paths that it hears.
     pub(super) word: Option<Word>,
-    /// At the last look at the downlinks all were on their own paths, which the host heard and from which requests
-    /// came. While the host repeats its report, there is nothing to do.
+    /// At the last review every downlink used its own path, the host heard all paths, and requests arrived on all of
+    /// them. As long as the host repeats the same report, no review is needed.
     pub(super) calm: bool,
-    /// The largest packet to send to it, once one of its paths has reported a size.
+    /// The largest packet to send to it, in bytes, once one of its paths has reported a size.
     pub(super) mtu: Option<u16>,
-    /// When packets to it were last sent a second time.
+    /// The last reinjection of packets to it.
     pub(super) reinjected: Option<Reinjected>,
-    /// The last question about its flows.
+    /// The last request for counts of its flows.
     pub(super) counting: Option<Counting>,
 }
 
-/// A question of a host about its flows.
+/// A host's request for counts of its flows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Counting {
     pub(super) at: Time,
-    /// As the host numbered it.
+    /// The host's number of the request.
     pub(super) round: u32,
 }
 
 /// The `heard` word of a host's request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Word {
-    /// When the host sent it, by its own clock: requests over different paths overtake each other.
+    /// When the host sent it, by the host's clock. Requests on different paths can overtake each other.
     pub(super) stamp: u32,
-    /// When it came.
+    /// When it arrived.
     pub(super) at: Time,
-    /// The host sent it after this instant, as far as this end can tell.
+    /// A lower bound on when the host sent it, by the anchor's clock.
     pub(super) sent_after: Time,
-    /// A bit for each path.
+    /// One bit per path.
     pub(super) bits: u16,
 }
 
-/// The last time that a host's report had packets to it sent a second time.
+/// The last reinjection that a host's report caused.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reinjected {
     pub(super) at: Time,

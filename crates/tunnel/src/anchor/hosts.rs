@@ -1,4 +1,4 @@
-//! Registration: who a host is, which addresses it has, when it is forgotten.
+//! Registration: admits hosts, assigns their addresses and expires them.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -44,7 +44,7 @@ impl Anchor {
             FromHost::CountFlows { round, flows } => self.count_flows(now, owner, round, &flows),
             FromHost::RemovePath { path } => self.remove_path(owner, path),
             FromHost::Leave => self.forget(owner),
-            // The driver's, which has the keys.
+            // The driver handles these: it has the keys.
             FromHost::Renew { .. } | FromHost::Register { .. } => {}
         }
     }
@@ -57,7 +57,8 @@ impl Anchor {
         self.out.push_back(Output::report(report));
     }
 
-    /// The owner number of the host's registration: the standing one if the epoch is the same, a new one if it grew.
+    /// Returns the owner number of the host's registration: the existing one if the epoch is unchanged, a new one if it
+    /// grew.
     fn register(
         &mut self,
         now: Time,
@@ -90,19 +91,19 @@ impl Anchor {
         }
         let inner = self.addresses(now, name).ok_or(Refusal::NoAddress)?;
         if let Some(owner) = standing {
-            // This connection carries the new registration and must not end with the old one.
+            // This connection carries the new registration and must not close with the old one.
             self.release(now, owner, conn);
             self.forget(owner);
         }
         Ok(self.insert(conn, name, epoch, inner))
     }
 
-    /// The addresses a host had before, as far as the pools still have them, or new ones.
+    /// Leases the host's previous addresses where the pools still have them, or new ones.
     fn addresses(&mut self, now: Time, name: &str) -> Option<Vec<IpAddr>> {
         let key = name.to_string();
         let leased = self.leases.iter_mut().map(|pool| pool.lease(now, &key, None));
         let inner = leased.map(|part| Some(part?.addr)).collect::<Option<Vec<IpAddr>>>();
-        // If only the second pool is full, a new host leaves nothing behind in the first.
+        // If only the second pool is full, a new host must keep nothing of the first.
         if inner.is_none() && !self.known.contains_key(name) || fault(4) {
             self.leases.iter_mut().for_each(|pool| pool.release(now, &key));
         }
@@ -162,7 +163,7 @@ impl Anchor {
         self.out.push_back(Output::own(AnchorOutput::Signal(conn, message)));
     }
 
-    /// Tells every host that is connected.
+    /// Sends the default routes, if they changed, to every connected host.
     pub(super) fn on_ways_out(&mut self, ways_out: WaysOut) {
         if self.ways_out.replace(ways_out) == Some(ways_out) {
             return;
@@ -180,7 +181,7 @@ impl Anchor {
         }
     }
 
-    /// A connection no longer carries a host's registration.
+    /// Detaches a connection from the host's registration.
     fn release(&mut self, now: Time, owner: u32, conn: ConnId) {
         if let Some(host) = self.hosts.get_mut(&owner)
             && host.conn == Some(conn)
@@ -190,7 +191,7 @@ impl Anchor {
         self.review_expiry(now, owner);
     }
 
-    /// Starts or stops the host's expiry: it runs while neither signalling nor a path lives.
+    /// Starts or stops the host's expiry timer, which runs while the host has neither signalling nor a live path.
     pub(super) fn review_expiry(&mut self, now: Time, owner: u32) {
         let expiry = self.config.expiry;
         let Some(host) = self.hosts.get(&owner) else { return };
@@ -227,7 +228,7 @@ impl Anchor {
             .values()
             .filter_map(|slot| Some((*slot, self.release_slot(*slot)?.via().is_none())))
             .collect();
-        // Redirected paths first, so that none is ever redirected to a path that is gone.
+        // Remove redirected paths first, so that no path is ever redirected to a removed one.
         paths.sort_by_key(|(_, direct)| *direct);
         for (slot, _) in paths {
             self.out.push_back(Output::Order(Order::RemovePath(slot)));

@@ -1,14 +1,13 @@
-//! The anchor: registers hosts, gives them addresses and paths, and keeps each downlink on a path
-//! that lives.
+//! The anchor: registers hosts, gives them addresses and paths, and keeps each downlink on a live path.
 //!
-//! Which path a flow's downlink uses is learned by the datapath from the host's packets. The anchor
-//! itself acts only when a direction dies: it redirects a path whose downlink is dead to the host's best other path.
-//! The downlink of a path counts as dead when
+//! The datapath learns from the host's packets which path a flow's downlink uses. The anchor acts only when a direction
+//! dies: it redirects a path whose downlink is dead to the host's best other path. The downlink of a path is considered
+//! dead if
 //!
-//! - the host said last, over whatever path, that it does not hear this one, or
-//! - no request has come for K + ½ periods, and the host has not said *since then* that it hears the
-//!   path. In doubt the downlink moves: both paths deliver, so a needless move costs nothing, and it
-//!   goes back when the host says that it hears.
+//! - the host's latest report, on any path, says that it does not hear this one, or
+//! - no request has arrived for K + ½ periods, and the host has not reported *since then* that it hears the path. In
+//!   doubt the downlink moves: both paths deliver, so an unnecessary move costs nothing, and it moves back once the
+//!   host reports the path as heard.
 
 mod counts;
 mod downlink;
@@ -41,46 +40,46 @@ use crate::maps::DenseMap;
 use crate::{AnchorConfig, AnchorInput, AnchorOutput, ConnId, Known, Order, Output, Ticket};
 use segue_clock::planted::fault;
 
-/// The anchor's machine. See the module's text.
+/// The anchor's machine. The module documentation states when a downlink counts as dead.
 pub struct Anchor {
     config: AnchorConfig,
     secrets: Secrets,
     known: BTreeMap<String, Known>,
-    /// Who has which address of each pool, IPv4 first, and which ones rest.
+    /// Leased and withheld addresses of each pool, IPv4 first.
     leases: Vec<Leases<String>>,
-    /// By number. Boxed, since a look-up passes several nodes of the map.
+    /// By owner number. Boxed, because a look-up passes several nodes of the map.
     hosts: BTreeMap<u32, Box<RegisteredHost>>,
     owner_of: BTreeMap<String, u32>,
     owner_of_address: BTreeMap<IpAddr, u32>,
     conns: BTreeMap<ConnId, String>,
     slots: DenseMap<AnchorPath>,
-    /// What is due when, also kept by the paths and hosts. Each event changes the timer of one path only, so its cost
-    /// does not grow with the number of paths.
+    /// Timers, each also stored with its path or host. An event changes only the timer of one path, so its cost does
+    /// not depend on the number of paths.
     timers: BTreeSet<(Time, Timer)>,
     next_owner: u32,
-    /// Slots below this have been in use.
+    /// Slots below this one have been used.
     fresh_slot: u32,
-    /// Slots that were given up, the longest unused first, so that late packets of their former paths reach no path.
+    /// Released slots, the longest unused first, so that late packets for a slot's former path do not reach a new one.
     free_slots: VecDeque<u32>,
     scales: scales::Scales,
-    /// Where packets can go on from here, once that is known.
+    /// The anchor's default routes, once known.
     ways_out: Option<WaysOut>,
     out: VecDeque<Output<AnchorOutput, Known>>,
 }
 
-/// What can be due.
+/// Kinds of timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
-    /// The server of the path in this slot.
+    /// The keepalive server of the path in this slot is due.
     Path(u32),
-    /// This host's registration ends.
+    /// The registration of this host expires.
     Expiry(u32),
-    /// What left for this host since it reported silence follows.
+    /// Packets that left for this host after it reported silence are sent again.
     Reinjection(u32),
 }
 
 impl Anchor {
-    /// An anchor that knows no host. `seed` is secret and unique to this start.
+    /// Creates an anchor without hosts. `seed` must be secret and unique to this start.
     #[must_use]
     pub fn new(config: AnchorConfig, seed: [u8; 32]) -> Anchor {
         let pools = [&config.pool_v4, &config.pool_v6].into_iter().flatten();
@@ -108,7 +107,7 @@ impl Anchor {
         }
     }
 
-    /// The hosts that are registered.
+    /// The registered hosts.
     pub fn hosts(&self) -> impl Iterator<Item = &RegisteredHost> {
         self.hosts.values().map(Box::as_ref)
     }
@@ -118,7 +117,7 @@ impl Anchor {
         self.slots.iter()
     }
 
-    /// The paths on which something is due at `now`, of which a reading should be given first.
+    /// The paths with a timer due at `now`. The driver should supply a reading of each before the tick.
     #[must_use]
     pub fn due(&self, now: Time) -> Vec<u32> {
         let path = |(_, timer): &(Time, Timer)| match timer {
@@ -140,7 +139,7 @@ impl Anchor {
         self.hosts.get(&owner).map(|host| host.name.as_str())
     }
 
-    /// A registered host's number in tables of the datapath.
+    /// A registered host's number in the datapath's tables.
     #[must_use]
     pub fn owner(&self, name: &str) -> Option<u32> {
         self.owner_of.get(name).copied()
@@ -163,7 +162,8 @@ impl Anchor {
     fn on_record(&mut self, known: Known) {
         for pool in &mut self.leases {
             for part in known.inner.iter().copied().map(Prefix::host) {
-                // One that rested before and was given away since is its new owner's.
+                // An address that was withheld may have been assigned to another host since: then the new owner keeps
+                // it.
                 if !fault(33) || pool.take(Time(0), &known.name, part, None).is_ok() {
                     pool.restore(known.name.clone(), part, None);
                 }
@@ -199,7 +199,7 @@ impl Machine for Anchor {
         match input {
             Input::Record(known) => self.on_record(known),
             Input::Own(own) => self.on_own(now, own),
-            // It has no paths of its own to set up, and its driver has the connections.
+            // An anchor has no interfaces of its own to follow, and its driver owns the connections.
             Input::Interfaces(_) | Input::Link(_) | Input::Datagram(_) => {}
         }
     }

@@ -1,4 +1,4 @@
-//! One path of the anchor: what is known of it.
+//! State of one path of the anchor.
 
 use alloc::string::String;
 
@@ -10,95 +10,96 @@ use segue_wire::{Encapsulation, Mode};
 use crate::host::LEAST_INNER;
 use crate::{PathSetup, Via};
 
-/// A path as the anchor has it.
+/// A path as the anchor sees it.
 pub struct AnchorPath {
-    /// The host it belongs to, by number.
+    /// Number of the host that it belongs to.
     pub owner: u32,
-    /// The host's number for it.
+    /// The host's path number.
     pub number: u8,
-    /// The host's name for it.
+    /// The host's name for the path.
     pub name: String,
     pub(super) offer: PathOffer,
     pub(super) grant: PathGrant,
-    /// As the datapath has it.
+    /// The setup sent to the datapath.
     pub(super) setup: PathSetup,
-    /// Its requests come over IPv6; `None` before the first.
+    /// `Some(true)` if its requests arrive over IPv6; `None` before the first.
     pub(super) comes_v6: Option<bool>,
     pub(super) server: Server,
-    /// The host sends requests on it.
+    /// True if the host sends requests on it.
     pub(super) on: bool,
     pub(super) down_at: Option<Time>,
-    /// The host has said at least once that it hears this path.
+    /// True if the host has ever reported that it hears this path.
     pub(super) heard_once: bool,
-    /// The host has said since that it does not.
+    /// True if the host has since reported that it does not hear it.
     pub(super) deaf: bool,
     pub(super) via: Option<Via>,
-    /// Where its downlink went by the last report, since it died.
+    /// The redirection target in the last report, while the downlink is dead.
     pub(super) told_to: Option<u32>,
     pub(super) quiet: bool,
-    /// When the anchor last told the host to send one by one.
+    /// When the anchor last asked the host to send one by one.
     pub(super) uncut_told: Option<Time>,
-    /// When the anchor last told the host what a router had said.
+    /// When the anchor last reported a router's packet size to the host.
     pub(super) too_big_told: Option<Time>,
-    /// For when its timer is set.
+    /// The instant for which its timer is set.
     pub(super) armed: Option<Time>,
 }
 
 impl AnchorPath {
-    /// The measurement.
+    /// The keepalive server with the path's measurements.
     #[must_use]
     pub fn server(&self) -> &Server {
         &self.server
     }
 
-    /// It takes less than every path should, by what the host said last.
+    /// Returns whether it takes less than [`LEAST_INNER`], by the host's latest offer.
     #[must_use]
     pub fn is_narrow(&self) -> bool {
         self.offer.largest < LEAST_INNER
     }
 
-    /// The path that carries this one's downlink instead.
+    /// The path that carries this one's downlink.
     #[must_use]
     pub fn via(&self) -> Option<Via> {
         self.via
     }
 
-    /// K and T_KA in force.
+    /// K and T_KA in effect.
     #[must_use]
     pub fn keepalive(&self) -> (u8, Span) {
         self.server.in_force()
     }
 
-    /// Who measures, as agreed.
+    /// Which ends measure, as granted.
     #[must_use]
     pub fn mode(&self) -> Mode {
         self.grant.mode
     }
 
-    /// Whether probes may ride on data, as agreed.
+    /// Returns whether probes may ride on data, as granted.
     #[must_use]
     pub fn rides(&self) -> bool {
         self.grant.rides
     }
 
-    /// Form of the packets, as agreed.
+    /// The packet format, as granted.
     #[must_use]
     pub fn encapsulation(&self) -> Encapsulation {
         self.grant.encapsulation
     }
 
-    /// Data have a UDP checksum, as agreed.
+    /// Returns whether data packets have a UDP checksum, as granted.
     #[must_use]
     pub fn checksums(&self) -> bool {
         self.grant.checksums
     }
 
-    /// Whether they need one: where packets arrive over another protocol than they left the host, they are translated.
+    /// Returns whether data packets need a checksum: packets that arrive over another protocol than the host sent them
+    /// have been translated.
     pub(super) fn needs_checksums(&self, offer: &PathOffer) -> bool {
         offer.checksums || self.comes_v6.is_some_and(|v6| v6 != offer.v6)
     }
 
-    /// T_Rmax of eq. 1 with K and T_KA in force and the largest RTT seen.
+    /// T_Rmax of eq. 1 with the K and T_KA in effect and the largest RTT seen.
     #[must_use]
     pub fn detection_bound(&self) -> Span {
         let (k, t_ka) = self.keepalive();
@@ -106,20 +107,20 @@ impl AnchorPath {
         Keepalive { k, t_ka, ..self.server.config().clone() }.t_r_max(rtt_max)
     }
 
-    /// Whether this end judges the path by its requests: not while its keepalive is off, nor where only the client
-    /// measures.
+    /// Returns whether the anchor judges the path by its requests: not while the path's keepalive is off, nor if only
+    /// the client measures.
     #[must_use]
     pub fn is_watched(&self) -> bool {
         self.on && self.grant.mode != Mode::Client
     }
 
-    /// Requests arrive.
+    /// Returns whether requests arrive.
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.is_watched() && self.server.state() == State::Up
     }
 
-    /// Requests arrive, or none are expected.
+    /// Returns whether requests arrive or none are expected.
     pub(super) fn may_carry(&self) -> bool {
         self.is_up() || !self.is_watched()
     }
@@ -128,9 +129,10 @@ impl AnchorPath {
         self.server.deadline().filter(|_| self.is_watched()).map(|(at, _)| at)
     }
 
-    /// When to look at the path: at the last point of a grid before its deadline, where a reading moves the deadline of
-    /// a path that lives, so that one wake-up serves many paths; otherwise at the deadline. The points are a power of
-    /// two of nanoseconds apart, at most T_KA/8, so that different grids share points.
+    /// When to check the path. A reading moves the deadline of a live path, so the anchor checks at the last grid point
+    /// before the deadline, where one wake-up serves many paths; without such a point it checks at the deadline. Grid
+    /// points are a power of two of nanoseconds apart, at most T_KA/8, so that the grids of different periods share
+    /// points.
     pub(super) fn look_at(&self, now: Time) -> Option<Time> {
         let deadline = self.deadline()?;
         let t_ka = self.keepalive().1;
@@ -139,14 +141,14 @@ impl AnchorPath {
         Some(if point > now { point } else { deadline })
     }
 
-    /// The largest RTT, or a guess if there is none.
+    /// The largest RTT seen, or a guess of 200 ms before the first sample.
     pub(super) fn rtt_max(&self) -> Span {
         self.server.estimates().rtt_max.unwrap_or(Span::from_millis(200))
     }
 
-    /// How long the host may still take the path for heard after this end has missed the requests, though both
-    /// directions died at once: the host heard the last answer a little later than this end heard the request, and its
-    /// time-out is at most half a period longer.
+    /// How long the host may still report the path as heard after the anchor missed its requests, if both directions
+    /// died at once: the host heard the last answer slightly later than the anchor heard the request, and its timeout
+    /// is at most half a period longer.
     pub(super) fn doubt(&self) -> Span {
         self.keepalive().1 + self.rtt_max()
     }

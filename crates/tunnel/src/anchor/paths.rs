@@ -1,4 +1,4 @@
-//! The anchor's side of each path: offer, grant, and the end of a path.
+//! The anchor's side of each path: offers, grants and removal.
 
 use alloc::string::{String, ToString};
 
@@ -15,10 +15,10 @@ use crate::host::LEAST_INNER;
 use crate::{AnchorConfig, AnchorOutput, ConnId, Order, Output, PathSetup, Report};
 use segue_clock::planted::fault;
 
-/// The shortest probe period a host may ask for: bounds the anchor's work for one path.
+/// The shortest probe period that a host may ask for, in milliseconds. It bounds the anchor's work per path.
 pub(super) const MIN_T_KA_MS: u16 = 5;
 
-/// The anchor's settings of an offered path.
+/// The keepalive settings for an offered path.
 fn settings(config: &AnchorConfig, offer: &PathOffer, grant: &PathGrant, taus: &Taus) -> Keepalive {
     Keepalive {
         k: offer.k,
@@ -34,7 +34,7 @@ fn settings(config: &AnchorConfig, offer: &PathOffer, grant: &PathGrant, taus: &
     }
 }
 
-/// What its datapath must know of them.
+/// The part of the settings that the datapath needs.
 fn probing(keepalive: &Keepalive, grant: &PathGrant) -> Probing {
     Probing { checksums: grant.checksums, ..keepalive.probing(grant.encapsulation) }
 }
@@ -55,8 +55,8 @@ impl Anchor {
         }
     }
 
-    /// The grant for an offer: the standing one, with the offer's other changes, if the offer names the same receiver;
-    /// else a new path that replaces the old.
+    /// Grants an offer. An offer that names the receiver of an existing path amends that path; any other offer replaces
+    /// it with a new one.
     fn grant(&mut self, now: Time, owner: u32, offer: &PathOffer) -> Result<PathGrant, Refusal> {
         let counts = offer.k > 0 && offer.n > 0 && offer.t_ka_ms >= MIN_T_KA_MS;
         if usize::from(offer.path) >= MAX_PATHS || !counts {
@@ -92,7 +92,7 @@ impl Anchor {
         if self.config.allow_upmt { offer.encapsulation } else { Encapsulation::Segue }
     }
 
-    /// Changes a standing path to what its host offers: cookies, keys and counters stay.
+    /// Applies an offer's changes to an existing path. Cookies, keys and counters stay.
     fn amend(&mut self, now: Time, slot: u32, offer: &PathOffer) -> Option<PathGrant> {
         let encapsulation = self.encapsulation_for(offer);
         let old = self.slots.get(&slot)?;
@@ -151,7 +151,7 @@ impl Anchor {
         Some(grant)
     }
 
-    /// Requests of a path come over IPv6, or over IPv4: whether they are translated on their way.
+    /// Notes whether a path's requests arrive over IPv6, and so whether they are translated on the way.
     pub(super) fn on_family(&mut self, slot: u32, v6: bool) {
         let Some(path) = self.slots.get_mut(&slot) else { return };
         if path.comes_v6 == Some(v6) {
@@ -238,7 +238,7 @@ impl Anchor {
         self.review(now, slot);
     }
 
-    /// The time constants of a path that has `slot` or will get one.
+    /// Obtains time constants for the path in `slot`, or for a new path.
     fn take_scale(&mut self, owner: u32, slot: Option<u32>, offer: &PathOffer) -> Taus {
         let slots = self.hosts.get(&owner).into_iter().flat_map(|host| host.paths.values());
         let others = slots.filter(|other| Some(**other) != slot);
@@ -246,7 +246,7 @@ impl Anchor {
         self.scales.take(wanted(offer), taus)
     }
 
-    /// Follows the host when it switches a path's keepalive off or on.
+    /// Switches the path's keepalive when the host switches it.
     pub(super) fn switch(&mut self, now: Time, owner: u32, number: u8, on: bool) {
         let slot = self.hosts.get(&owner).and_then(|host| host.paths.get(&number)).copied();
         let Some(slot) = slot else { return };
@@ -257,7 +257,7 @@ impl Anchor {
         self.review(now, slot);
     }
 
-    /// Tells the host that no device cuts what it sends in one piece.
+    /// Reports to the host that its super-packets arrive unsegmented: no device cuts them.
     pub(super) fn on_uncut(&mut self, now: Time, slot: u32) {
         let Some(path) = self.slots.get_mut(&slot) else { return };
         let conn = self.hosts.get(&path.owner).and_then(|host| host.conn);
@@ -270,7 +270,8 @@ impl Anchor {
         }
     }
 
-    /// A router has said that a packet was too big. A sender that knows the cookie has seen one; the host tests it.
+    /// Reports to the host that a router found a packet too big. The quoted cookie shows that the router saw such a
+    /// packet; the host tests the size.
     pub(super) fn on_too_big(&mut self, now: Time, TooBig { index, cookie, mtu }: TooBig) {
         let quoted =
             |path: &AnchorPath| (path.setup.tx_index, path.setup.tx_cookie) == (index, cookie);
@@ -289,13 +290,13 @@ impl Anchor {
         }
     }
 
-    /// The host gets in one piece what leaves here.
+    /// The host receives the anchor's super-packets unsegmented: sends one by one from now on.
     pub(super) fn one_by_one(&mut self, owner: u32, number: u8) {
         let slot = self.hosts.get(&owner).and_then(|host| host.paths.get(&number)).copied();
         self.out.extend(slot.map(|slot| Output::Order(Order::SetOneByOne(slot))));
     }
 
-    /// After a change of what is expected of a path.
+    /// Updates everything that depends on whether a path is watched and up.
     fn review(&mut self, now: Time, slot: u32) {
         self.arm(now, slot);
         let Some(owner) = self.slots.get(&slot).map(|path| path.owner) else { return };
@@ -305,7 +306,7 @@ impl Anchor {
         self.review_expiry(now, owner);
     }
 
-    /// Sets the path's timer to what its server waits for; where the datapath measures, to a look before.
+    /// Sets the path's timer to its server's deadline, or to an earlier check if the datapath measures.
     pub(super) fn arm(&mut self, now: Time, slot: u32) {
         let Some(path) = self.slots.get_mut(&slot) else { return };
         let due = match self.config.measured_by {
@@ -321,7 +322,7 @@ impl Anchor {
         self.timers.extend(due.map(|at| (at, Timer::Path(slot))));
     }
 
-    /// Ends the path's timer.
+    /// Cancels the path's timer.
     pub(super) fn disarm(&mut self, slot: u32) {
         let armed = self.slots.get_mut(&slot).and_then(|path| path.armed.take());
         if let Some(at) = armed {
@@ -333,7 +334,7 @@ impl Anchor {
         let Some(host) = self.hosts.get_mut(&owner) else { return };
         let Some(slot) = host.paths.remove(&number) else { return };
         let name = self.release_slot(slot).map(|path| path.name).unwrap_or_default();
-        // First the rest lets go of it.
+        // Remove the redirections to it first.
         self.reroute(owner);
         self.out.push_back(Output::Order(Order::RemovePath(slot)));
         let report = Report::PathRemoved { host: self.name_of(owner), path: name };
@@ -345,8 +346,7 @@ impl Anchor {
         self.fit(owner);
     }
 
-    /// Sets the largest size of packets to a host to what all of its paths take, leaving out narrow paths where there
-    /// are wider ones.
+    /// Sets the largest packet to a host to what all its paths take, ignoring narrow paths if there are wider ones.
     fn fit(&mut self, owner: u32) {
         let Some(host) = self.hosts.get_mut(&owner) else { return };
         let all =
@@ -366,8 +366,8 @@ impl Anchor {
     }
 }
 
-/// A host's name for its path as the operator's terminal may show it: no control characters, nothing
-/// that turns the direction of writing, and no longer than a name of an interface.
+/// A host's name for its path, made safe for the operator's terminal: no control characters, nothing that changes the
+/// direction of writing, and no longer than an interface name.
 pub(super) fn printable(name: &str) -> String {
     let shown = |c: char| if c.is_ascii_graphic() { c } else { '?' };
     name.chars().take(MAX_NAME / 4).map(shown).collect()

@@ -1,4 +1,4 @@
-//! Probes at the anchor: what the host says in them, and what its paths' servers make of them.
+//! Probes at the anchor: evaluates the host's reports and drives the servers of its paths.
 
 use alloc::vec::Vec;
 
@@ -12,7 +12,7 @@ use super::paths::MIN_T_KA_MS;
 use crate::{Order, Output, ProbeEvent, ProbeKind, ProbeOrder, Report};
 use segue_clock::planted::fault;
 
-/// A report older than this does not keep a newer one out, whatever their stamps say: stamps wrap.
+/// A report older than this cannot overtake a newer one, whatever their stamps say, because stamps wrap.
 const WORD_LIFE: Span = Span::from_secs(600);
 
 impl Anchor {
@@ -45,8 +45,8 @@ impl Anchor {
         self.review_quiet(owner);
     }
 
-    /// Which paths the host reports as unheard. A report that it hears one again counts only in a request over that
-    /// path, which also carries the counters of what was lost.
+    /// Updates which paths the host reports as unheard. A path counts as heard again only when a request on that path
+    /// says so, because that request also carries the counters of the lost packets.
     fn review_deaf(&mut self, now: Time, owner: u32, asked: u32) {
         let Some(host) = self.hosts.get(&owner) else { return };
         let Some(word) = host.word else { return };
@@ -70,15 +70,15 @@ impl Anchor {
         }
     }
 
-    /// Takes what the datapath has seen by itself, with the same bounds on what requests state.
+    /// Handles a reading of the datapath, with the same bounds on the stated T_KA as for requests.
     pub(super) fn on_reading(&mut self, now: Time, slot: u32, mut reading: Reading) {
         let least = Span::from_millis(MIN_T_KA_MS.into());
         reading.t_ka = reading.t_ka.map(|t_ka| t_ka.max(least));
         self.feed(now, slot, ServerInput::Reading(reading));
     }
 
-    /// Takes the host's report of what it hears, unless a newer report has overtaken it. Returns whether it may concern
-    /// a downlink.
+    /// Stores the host's report of the paths that it hears, unless a newer one arrived before. Returns whether the
+    /// report may affect a downlink.
     fn note_word(&mut self, owner: u32, word: Word) -> bool {
         let Some(host) = self.hosts.get_mut(&owner) else { return false };
         let overtaken = host.word.is_some_and(|last| {
@@ -103,12 +103,12 @@ impl Anchor {
         true
     }
 
-    /// Gives a path's server an input and carries out what it orders.
+    /// Gives a path's server an input and carries out its outputs.
     pub(super) fn feed(&mut self, now: Time, slot: u32, input: ServerInput) {
         self.drive(now, slot, |server| server.handle(now, input));
     }
 
-    /// Lets a path's server do what is due, and carries out what it orders.
+    /// Ticks a path's server and carries out its outputs.
     pub(super) fn tick_path(&mut self, now: Time, slot: u32) {
         self.drive(now, slot, |server| server.tick(now));
     }
@@ -126,13 +126,13 @@ impl Anchor {
                     self.tell_down(now, slot, state);
                     self.on_state(now, slot, state);
                 }
-                // None are given.
+                // The anchor's servers are created without samples.
                 ServerOutput::Sample(_) => {}
             }
         }
     }
 
-    /// Tells the datapath when the host has changed K or T_KA in its requests.
+    /// Updates the datapath when the host has changed K or T_KA in its requests.
     fn follow_settings(&mut self, slot: u32) {
         let Some(path) = self.slots.get_mut(&slot) else { return };
         let (k, t_ka) = path.keepalive();
@@ -143,8 +143,8 @@ impl Anchor {
         }
     }
 
-    /// Sends a response that no request asked for. The datapath sends it where it sends data: to an
-    /// endpoint that has shown that it receives, and nowhere while there is none.
+    /// Sends a response that no request asked for. The datapath sends it where it sends data: to an endpoint that has
+    /// been verified, or nowhere while there is none.
     fn send_unsolicited(&mut self, slot: u32, request: Request) {
         let heard = self.word_for(slot);
         let Some(path) = self.slots.get(&slot) else { return };
@@ -188,7 +188,7 @@ impl Anchor {
         }));
     }
 
-    /// Tells a datapath that measures when an outage begins and ends.
+    /// Tells a datapath that measures when an outage begins or ends.
     pub(super) fn tell_down(&mut self, now: Time, slot: u32, state: State) {
         let Some(path) = self.slots.get(&slot) else { return };
         if self.config.measured_by == MeasuredBy::PacketPath {
@@ -198,8 +198,8 @@ impl Anchor {
         }
     }
 
-    /// Lets the datapath keep probes that say nothing new, on paths that are up. While it is unknown whether a host
-    /// still hears a path from which no request comes, each of its reports says something new.
+    /// Lets the datapath withhold probes without news on paths that are up. Not while a path without requests is still
+    /// reported as heard: then every report of the host matters.
     pub(super) fn review_quiet(&mut self, owner: u32) {
         if self.config.measured_by != MeasuredBy::PacketPath {
             return;

@@ -1,4 +1,4 @@
-//! Sends a second time what left for a host and may not have arrived, over the path on which the host reports it.
+//! Reinjection: sends packets again that left for a host and may be lost, over the path on which the host reports this.
 
 use segue_clock::{Span, Time};
 
@@ -6,25 +6,26 @@ use super::host::Reinjected;
 use super::{Anchor, Timer};
 use crate::{Order, Output, ProbeEvent, Reinjection};
 
-/// Minimum time between two reinjections for a host's reports. Questions in doubt are further apart. When a path goes
-/// down, the host reports it over several others at once, and the first report is enough.
+/// Minimum time between two reinjections for one host. Questions in doubt are further apart. When a path goes down, the
+/// host reports this over several others at once, and the first report is enough.
 const PACE: Span = Span::from_millis(5);
-/// What left meanwhile follows after this time: answers to what the host itself reinjected along with its request.
+/// Delay of a second reinjection, for packets that left in the meantime: answers to packets that the host itself
+/// reinjected along with its request.
 const AGAIN: Span = Span::from_millis(15);
-/// Packets that left longer ago are not sent a second time: an outage of an idle path is found after about half of it.
+/// Maximum age of reinjected packets. An outage of an idle path is detected after about half this time.
 const REINJECTED_FOR: Span = Span::from_secs(10);
 
 impl Reinjected {
-    /// When what left meanwhile follows.
+    /// The timer of the second reinjection.
     pub(super) fn timer(&self, owner: u32) -> (Time, Timer) {
         (self.at + AGAIN, Timer::Reinjection(owner))
     }
 }
 
 impl Anchor {
-    /// Checks whether a request reports another path as unheard.
+    /// Reinjects if a request reports another path as unheard.
     pub(super) fn reinject(&mut self, now: Time, owner: u32, probe: &ProbeEvent) {
-        // Before the host has heard this path, its destination may still be unknown.
+        // Until the host has heard this path, the anchor may not know its endpoint.
         let heard = self.slots.get(&probe.slot).is_some_and(|path| path.heard_once);
         if probe.age == 0 || !heard {
             return;
@@ -42,7 +43,7 @@ impl Anchor {
         self.send_again(owner, reinjected);
     }
 
-    /// The same for what left since.
+    /// Repeats the last reinjection, for packets that left since.
     pub(super) fn reinject_again(&mut self, owner: u32) {
         let Some(last) = self.hosts.get(&owner).and_then(|host| host.reinjected) else { return };
         self.timers.remove(&last.timer(owner));

@@ -1,6 +1,6 @@
 //! Time constants that hosts ask for. Paths with the same constants share an entry of the datapath's table, which is
-//! small: each host has a few, and all hosts together at most as many as fit. A host that asks for more gets the
-//! anchor's own.
+//! small: a host may use two sets, and all hosts together only as many as fit. A path beyond these limits gets the
+//! anchor's defaults.
 
 use alloc::collections::BTreeMap;
 
@@ -8,15 +8,16 @@ use segue_clock::Span;
 use segue_keepalive::Tau;
 use segue_wire::signal::{PathOffer, Timescale};
 
-/// The time constants of one path's averages.
+/// The time constants of a path's averages.
 pub(super) type Taus = [Tau; 2];
 
-/// What a path gets if it asks for nothing that is available.
+/// The default set, for paths whose request cannot be met.
 pub(super) const TAUS: Taus =
     [Tau::symmetric(Span::from_secs(1)), Tau::symmetric(Span::from_secs(10))];
-/// Different sets of one host at a time.
+/// Maximum number of distinct sets of one host.
 pub(super) const SCALES_PER_HOST: usize = 2;
-/// Different sets of all hosts. The programs have 64 entries; a path that changes has two for a moment.
+/// Maximum number of distinct sets of all hosts. The datapath's table has 64 entries, and a path that changes its set
+/// briefly has two.
 pub(super) const SCALES_MAX: usize = 62;
 /// The longest time constant.
 const LONGEST: Span = Span::from_secs(3_600);
@@ -29,7 +30,7 @@ fn key(taus: &Taus) -> [u64; 4] {
     [taus[0].rise.0, taus[0].fall.0, taus[1].rise.0, taus[1].fall.0]
 }
 
-/// What an offer asks for.
+/// The set that an offer asks for.
 pub(super) fn wanted(offer: &PathOffer) -> Taus {
     let span = |ms: u32| Span::from_millis(ms.into()).min(LONGEST);
     offer
@@ -38,7 +39,7 @@ pub(super) fn wanted(offer: &PathOffer) -> Taus {
 }
 
 impl Scales {
-    /// A path of a host whose `others` use these sets gets `wanted`, or the anchor's own.
+    /// Returns `wanted`, or the default set if a limit is reached. `others` are the sets of the host's other paths.
     pub(super) fn take(&mut self, wanted: Taus, others: impl Iterator<Item = Taus>) -> Taus {
         let mut own: alloc::vec::Vec<[u64; 4]> =
             others.filter(|t| *t != TAUS).map(|t| key(&t)).collect();
@@ -51,7 +52,7 @@ impl Scales {
         taus
     }
 
-    /// A path no longer uses a set.
+    /// Releases a path's use of a set.
     pub(super) fn release(&mut self, taus: &Taus) {
         let key = key(taus);
         if let Some(count) = self.0.get_mut(&key) {

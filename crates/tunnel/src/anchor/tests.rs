@@ -1,4 +1,4 @@
-//! The anchor's machine with inputs made by hand.
+//! Tests of the anchor's machine with handmade inputs.
 
 extern crate std;
 
@@ -52,7 +52,7 @@ fn offer(path: u8) -> PathOffer {
     }
 }
 
-/// A request that came over a path in this slot, with so many packets before it.
+/// A request on the path in this slot; `received` is the datapath's packet counter at its arrival.
 fn request(slot: u32, at: Time, received: u32, probe: Probe) -> ProbeEvent {
     ProbeEvent {
         slot,

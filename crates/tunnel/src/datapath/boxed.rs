@@ -1,4 +1,4 @@
-//! A packet path behind a pointer is one too.
+//! Implements [`Datapath`] for boxed packet paths.
 
 use alloc::boxed::Box;
 use core::net::IpAddr;

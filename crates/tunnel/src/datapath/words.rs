@@ -1,4 +1,4 @@
-//! What the packet path and the machines say to each other of paths, probes and flows.
+//! Types that the packet path and the machines exchange: paths, probes and flows.
 
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
@@ -7,7 +7,7 @@ use segue_clock::{Span, Time};
 use segue_keepalive::{Arrival, Probing};
 use segue_wire::{FlowKey, Probe, ProbeKey, Size};
 
-/// Which end of its paths a daemon is.
+/// The role of a daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The mobile host: sends requests, accepts inner packets *to* its own addresses.
@@ -17,53 +17,53 @@ pub enum Role {
     Anchor,
 }
 
-/// One path, as this end uses it.
+/// The setup of one path at this end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathSetup {
-    /// Index that the other end wants to see.
+    /// Index that the peer expects.
     pub tx_index: u32,
-    /// Cookie that the other end wants to see.
+    /// Cookie that the peer expects.
     pub tx_cookie: u64,
-    /// Cookie that this end wants to see.
+    /// Cookie that this end expects.
     pub rx_cookie: u64,
     /// Key of the path's probes.
     pub key: ProbeKey,
     /// Outer source; `None` at an anchor until learned.
     pub local: Option<SocketAddr>,
-    /// Outer destination; `None` at an anchor until a valid probe request shows it.
+    /// Outer destination; `None` at an anchor until a valid probe request reveals it.
     pub remote: Option<SocketAddr>,
     /// Interface to send on; 0 at an anchor until learned.
     pub ifindex: u32,
     /// Next hop, of the outer family; `None` leaves it to the kernel's routes.
     pub gateway: Option<IpAddr>,
-    /// The host that the path belongs to (anchor); 0 at the host.
+    /// Number of the host that owns the path (anchor); 0 at the host.
     pub owner: u32,
-    /// How it is probed.
+    /// Probing settings.
     pub probing: Probing,
 }
 
-/// Where packets of a path go instead.
+/// The redirection of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Via {
     /// The path to use.
     pub slot: u32,
-    /// Mark the packets `DATA_ONE_WAY`: only this direction moved, the other end must not learn.
+    /// Mark the packets `DATA_ONE_WAY`: only this direction moved, and the peer must not learn from them.
     pub one_way: bool,
 }
 
-/// What left on a path that follows its use, to be sent a second time.
+/// An order to send packets again that left on a path that follows its use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reinjection {
-    /// The path on which it left.
+    /// The path on which they left.
     pub slot: u32,
     /// The path to use, of the same owner.
     pub over: u32,
-    /// What left after this, as far as there are copies ([`segue_keepalive::Copies`]).
+    /// Only packets that left after this instant, as far as copies exist ([`segue_keepalive::Copies`]).
     pub since: Time,
 }
 
-/// Packets and bytes (outer IP packet lengths not included: inner bytes) of a path. Packet counters
-/// count probes too, but for questions and their answers, wrap at 2³² and are what probes carry.
+/// Packet and byte counters of a path. Bytes are those of inner packets, without outer headers. Packet counters include
+/// probes, except questions and their answers; they wrap at 2³² and are the counters that probes carry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathCounters {
     /// Packets sent (Sc at the host, Ss at the anchor).
@@ -79,7 +79,7 @@ pub struct PathCounters {
 }
 
 impl PathCounters {
-    /// The counters that the machines use.
+    /// The subset that the machines use.
     #[must_use]
     pub fn carried(&self) -> Carried {
         let PathCounters { tx_packets, rx_packets, tx_bytes, rx_bytes, .. } = *self;
@@ -87,7 +87,7 @@ impl PathCounters {
     }
 }
 
-/// What a path has carried of data, at this end: up and down.
+/// Data carried by a path at this end: up, then down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Carried {
     /// Bytes of inner packets.
@@ -96,21 +96,21 @@ pub struct Carried {
     pub packets: [u32; 2],
 }
 
-/// What an end has counted of a flow since it was bound to its path. Packets of a super-packet count one by one. Counters
-/// of packets wrap at 2³².
+/// Counts of a flow at one end since it was bound to its path. Each packet of a super-packet counts. Packet counters
+/// wrap at 2³².
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowCount {
-    /// The path that it is bound to.
+    /// The slot of the path that it is bound to.
     pub slot: u32,
     /// Packets sent on that path.
     pub sent: u32,
-    /// Packets of the other direction that came over that path.
+    /// Packets of the opposite direction that arrived on that path.
     pub received: u32,
-    /// Mean length of the packets sent, in bytes, on whatever path.
+    /// Mean length of the packets sent on any path, in bytes.
     pub length: u32,
 }
 
-/// Names a packet that the driver keeps until the machine says what to do with it.
+/// Names a packet that the driver holds until the machine decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
 
@@ -121,20 +121,20 @@ pub struct ProbeOrder {
     pub slot: u32,
     /// [`ProbeKind::Request`] (host) or [`ProbeKind::Unsolicited`] (anchor).
     pub kind: ProbeKind,
-    /// Goes into the header.
+    /// K, for the header.
     pub k: u8,
-    /// All fields that the datapath does not fill. Request: it fills `t_sc`, `sc` and `dt = t_sc − held_since`; on a
-    /// path with rides it numbers requests, and fills the echoes, too. Unsolicited: `t_ss`, `ss`, `r` and `dt = t_ss −
-    /// held_since`.
+    /// All fields that the datapath does not fill. Request: the datapath fills `t_sc`, `sc` and `dt = t_sc −
+    /// held_since`; on a path with rides it also numbers requests and fills the echoes. Unsolicited: it fills `t_ss`,
+    /// `ss`, `r` and `dt = t_ss − held_since`.
     pub probe: Probe,
-    /// Request: t_Rc of the last response. Unsolicited: t_Rs of the last request. Microseconds
-    /// modulo 2³².
+    /// Request: t_Rc of the last response. Unsolicited: t_Rs of the last request. In microseconds modulo 2³².
     pub held_since: u32,
-    /// A request that reports the host's averages: its flag REPORT.
+    /// True if this request reports the host's averages (flag REPORT).
     pub report: bool,
-    /// A request that neither end counts as a packet, nor its response: its flag QUESTION. It never rides.
+    /// True if this request is a question (flag QUESTION): neither end counts it or its response as a packet, and it
+    /// never rides.
     pub question: bool,
-    /// Age that a request's header states ([`segue_wire::age`]).
+    /// The age in a request's header ([`segue_wire::age`]).
     pub age: u8,
 }
 
@@ -146,7 +146,7 @@ impl ProbeOrder {
     }
 }
 
-/// Which kind of probe.
+/// Kinds of probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeKind {
     /// Host to anchor.
@@ -157,52 +157,52 @@ pub enum ProbeKind {
     Unsolicited,
 }
 
-/// A valid probe that arrived: authenticated, with a cookie that fits, and (request) newer than any
-/// before it on its path, so that it may count for liveness. At an anchor the datapath has answered it.
+/// A valid probe that arrived: authenticated, with a matching cookie, and (request) newer than any before it on its
+/// path, so that it may count for liveness. The anchor's datapath has already answered it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbeEvent {
     /// The path.
     pub slot: u32,
-    /// What it is.
+    /// Its kind.
     pub kind: ProbeKind,
     /// K from its header.
     pub k: u8,
-    /// A request that reports the host's averages (flag REPORT).
+    /// True if this request reports the host's averages (flag REPORT).
     pub report: bool,
-    /// Age that the header of a request states ([`segue_wire::age`]); 0 of others, and of one that rode.
+    /// The age in a request's header ([`segue_wire::age`]); 0 for other probes and for one that rode.
     pub age: u8,
-    /// Its fields, stamp and counter.
+    /// Its fields, arrival time and receive counter.
     pub arrival: Arrival,
     /// Outer source.
     pub remote: SocketAddr,
-    /// The kernel stamped the arrival; else this process, when it came to it.
+    /// True if the kernel stamped the arrival; otherwise this process did when it read the packet.
     pub kernel_stamp: bool,
 }
 
-/// An order of a machine to its packet path. A [`crate::End`] carries it out.
+/// A machine's order to its packet path, carried out by [`crate::End`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Set a path up or change it.
+    /// Set up or change a path.
     SetPath(u32, PathSetup),
-    /// Take a path down.
+    /// Remove a path.
     RemovePath(u32),
-    /// Send what is bound to a path over another one.
+    /// Redirect a path, or end the redirection.
     SetVia(u32, Option<Via>),
-    /// Whether to keep probes that say nothing new from the machine.
+    /// Withhold probes without news from the machine, or report them again.
     SetQuiet(u32, bool),
     /// A path was declared down after this silence, or is up: for a packet path that measures.
     SetDown(u32, Option<Span>),
-    /// Whether the host says that it does not hear a path: for a packet path that measures (anchor).
+    /// The host reports a path as unheard, or as heard again: for a packet path that measures (anchor).
     SetDeaf(u32, bool),
-    /// The `heard` word of these paths' answers (anchor), or of their requests that ride (host).
+    /// The `heard` word of these paths' answers (anchor) or of their requests that ride (host).
     SetHeard(Vec<u32>, u16),
-    /// An inner address belongs to a host (anchor).
+    /// Set the owner of an inner address.
     SetInner(IpAddr, u32),
-    /// No host has an inner address any more (anchor).
+    /// Remove an inner address.
     RemoveInner(IpAddr),
     /// Send one by one on a path.
     SetOneByOne(u32),
-    /// Send a second time what the packet path has kept.
+    /// Send the packet path's copies again.
     Reinject(Reinjection),
     /// Send a probe.
     SendProbe(ProbeOrder),
@@ -210,9 +210,9 @@ pub enum Order {
     TestSize(u32, Size, u8),
     /// Bind a flow to a path.
     Bind(FlowKey, u32),
-    /// Forget a binding (host).
+    /// Remove a binding (host).
     Unbind(FlowKey),
-    /// Count the packets of these flows. What comes back repeats the number.
+    /// Count the packets of these flows. The answer repeats the number.
     CountFlows(u32, Vec<FlowKey>),
     /// Send a held packet.
     Inject(Ticket),

@@ -1,4 +1,4 @@
-//! T_KA and the questions in doubt follow what is measured on each of the host's paths, and whether it is used.
+//! Adapts T_KA and the questions in doubt to the measurements and the use of each path of the host.
 
 use alloc::vec::Vec;
 
@@ -8,10 +8,10 @@ use segue_keepalive::{ClientInput, Config as Keepalive};
 
 use super::Host;
 
-/// Minimum time between two calls of the planner, which are made on a sample and so cost no wake-up.
+/// Minimum time between two calls of the planner. They happen on samples and so cause no wake-up.
 const PACE: Span = Span::from_millis(250);
 impl Host {
-    /// Something new is known of a path.
+    /// Calls the planner for a path if its use has begun or ended, or if the last call was long enough ago.
     pub(super) fn follow(&mut self, now: Time, number: u8) {
         let Some(path) = self.paths.get(&number) else { return };
         let Some(following) = path.following.as_deref() else { return };
@@ -25,7 +25,7 @@ impl Host {
         }
     }
 
-    /// Adapts all paths at once.
+    /// Adapts all paths now.
     pub(super) fn adapt_all(&mut self, now: Time) {
         let numbers: Vec<u8> = self.paths.keys().copied().collect();
         for number in numbers {
@@ -42,7 +42,7 @@ impl Host {
             return;
         };
         following.asked = now;
-        // Up, but nothing measured yet: a later reading brings it.
+        // The path is up but has no estimates yet: wait for a reading.
         if is_up && client.estimates().rtt_ewma.is_empty() {
             return;
         }
@@ -75,7 +75,7 @@ impl Host {
     }
 }
 
-/// A period as probes can state it, rounded down.
+/// A period as probes can carry it, rounded down to milliseconds.
 fn whole_milliseconds(seconds: f64) -> Span {
     Span::from_millis(Span::from_secs_f64(seconds).0 / 1_000_000)
 }

@@ -1,15 +1,17 @@
-//! Which flows lose the packets that a path loses?
+//! Determines which flows lose the packets that a path loses.
 //!
-//! Both ends count the packets of each flow on the path that it is bound to. While a path loses packets, the host takes
-//! its own counts of the flows on it every [`SOON`], and asks the anchor for the anchor's: one [`Round`]. Two rounds
-//! give a bound of what a flow has lost between them that needs no clock in common:
+//! Both ends count the packets of each flow on the path that it is bound to. While a path loses packets, the host
+//! periodically (every [`SOON`] at first) counts the flows on it and asks the anchor for its counts: one [`Round`]. Two
+//! rounds bound the loss of a flow between them, without a common clock:
 //!
-//! * **Up.** What the host sent after the earlier answer arrived, and an answer's time before the later round asked, has
-//!   either arrived by the later answer or is lost. The growth of the anchor's count is at most what arrived of it.
-//! * **Down.** What the anchor sent between its two answers has either arrived an answer's time after the later one or
-//!   is lost. The growth of the host's count since the earlier round asked is at most what arrived of it.
+//! * **Up.** Consider the packets that the host sent after the earlier answer arrived, but at least one settling time
+//!   before the later round. By the later answer each of them has arrived or is lost, and the growth of the anchor's
+//!   count is an upper bound on the arrived ones.
+//! * **Down.** Consider the packets that the anchor sent between its two answers. One settling time after the later
+//!   answer each of them has arrived or is lost, and the growth of the host's count since the start of the earlier
+//!   round is an upper bound on the arrived ones.
 //!
-//! So a packet that is on its way, or in a queue, is not taken for a lost one.
+//! A packet in flight or in a queue is therefore not taken for a lost one.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -22,55 +24,56 @@ use segue_wire::signal::{FlowSeen, MAX_COUNTED};
 
 use crate::FlowCount;
 
-/// From one round to the next, at first and later.
+/// Time from one round to the next, at first and later.
 const SOON: Span = Span::from_millis(50);
 const LATER: Span = Span::from_millis(100);
-/// How long rounds follow soon.
+/// How long the shorter interval applies.
 const FIRST: Span = Span::from_secs(1);
-/// Most rounds that are remembered.
+/// Maximum number of rounds kept.
 const ROUNDS: usize = 64;
-/// A filter drops at least this share of a flow.
+/// Minimum share of a flow's packets that a filter drops.
 const FILTERED: f64 = 0.9;
-/// Of at least this many packets, over at least this long and in several rounds: one burst that a full queue drops is no
+/// Minimum evidence for a filter. It must span several rounds, because a single burst that a full queue drops is no
 /// filter.
 pub(super) const ENOUGH: Least = Least { packets: 20, rounds: 3, span: Span::from_millis(350) };
-/// From this on, a share like a filter's is a reason to wait for more.
+/// From this much evidence on, a share like a filter's justifies waiting for more.
 pub(super) const FEW: Least = Least { packets: 5, rounds: 1, span: Span::ZERO };
-/// While at most this share of questions is lost.
+/// Maximum share of lost questions at which probes are considered to pass.
 const QUESTIONS_LOST: f64 = 0.1;
-/// Of at least this many, or one.
+/// Minimum number of questions for that. One loss is always tolerated.
 const LEAST_QUESTIONS: u64 = 4;
-/// The path as a whole has lost at least this share of what its flow has: counts that disagree show no filter.
+/// The path as a whole must have lost at least this share of the flow's loss: otherwise the counts disagree and show no
+/// filter.
 const AGREES: f64 = 0.8;
 
-/// How much has to be known of a flow to judge it.
+/// Minimum evidence about a flow for a verdict.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) struct Least {
     packets: u32,
-    /// Rounds between which its count grew.
+    /// Number of rounds in which the flow's count grew.
     rounds: usize,
     span: Span,
 }
 
-/// Counts of a path's flows.
+/// The counts of the flows on one path.
 pub(super) struct Audit {
-    /// The path, by number.
+    /// The path's number.
     path: u8,
     pub(super) began: Time,
     /// When the next round begins.
     pub(super) next: Time,
     pub(super) flows: Vec<FlowKey>,
     rounds: VecDeque<Round>,
-    /// When the path's counts of lost packets last grew, and what they were.
+    /// When the path's loss counters last grew, and their values.
     pub(super) lost_at: Time,
     lost: [u64; 2],
 }
 
-/// One look at all flows.
+/// The counts of all flows at one time.
 struct Round {
     number: u32,
     at: Time,
-    /// What the host has counted; `None` for a flow that is not on the path.
+    /// The host's counts; `None` for a flow that is not on the path.
     own: Vec<Option<FlowCount>>,
     totals: Totals,
     answer: Option<Answer>,
@@ -81,16 +84,16 @@ struct Answer {
     seen: Vec<FlowSeen>,
 }
 
-/// Counts of a path as a whole.
+/// Counters of a path as a whole.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Totals {
-    /// Questions and their answers: probes that never ride on data.
+    /// Questions and their answers, which are probes that never ride on data.
     pub(super) questions: Counted,
     /// Packets lost, up and down.
     pub(super) lost: [u64; 2],
 }
 
-/// What a flow has lost, at least.
+/// A lower bound on the loss of a flow.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Found {
     pub(super) flow: FlowKey,
@@ -99,9 +102,9 @@ pub(super) struct Found {
     pub(super) since: Time,
     /// Mean length of its packets in that direction, in bytes.
     pub(super) length: u16,
-    /// It loses what a filter would drop.
+    /// The loss is large enough for a filter.
     pub(super) mostly: bool,
-    /// And probes pass, and the path's own counts agree.
+    /// In addition, probes pass and the path's own counters agree.
     pub(super) filtered: bool,
 }
 
@@ -119,12 +122,12 @@ impl Audit {
         }
     }
 
-    /// Forgets what was counted, and goes on with these flows.
+    /// Discards all counts and continues with these flows.
     pub(super) fn restart(&mut self, now: Time, flows: Vec<FlowKey>) {
         *self = Audit { next: self.next, ..Audit::new(now, self.path, flows) };
     }
 
-    /// From this round to the next.
+    /// Time from this round to the next.
     pub(super) fn pause(&self, now: Time) -> Span {
         if now.since(self.began) < FIRST { SOON } else { LATER }
     }
@@ -134,14 +137,14 @@ impl Audit {
         self.rounds.front().map(|round| round.totals)
     }
 
-    /// What the path has lost by now, up and down.
+    /// Updates the path's loss counters, up and down.
     pub(super) fn on_lost(&mut self, now: Time, lost: [u64; 2]) {
         if self.lost != lost {
             (self.lost_at, self.lost) = (now, lost);
         }
     }
 
-    /// The host's counts of a round.
+    /// Starts a round with the host's counts.
     pub(super) fn count(
         &mut self,
         now: Time,
@@ -158,7 +161,7 @@ impl Audit {
         self.rounds.push_back(Round { number, at: now, own, totals, answer: None });
     }
 
-    /// The anchor's counts of a round.
+    /// Completes a round with the anchor's counts.
     pub(super) fn answer(&mut self, now: Time, number: u32, seen: Vec<FlowSeen>) {
         let round = self.rounds.iter_mut().find(|round| round.number == number);
         if let Some(round) = round.filter(|round| round.own.len() == seen.len()) {
@@ -166,8 +169,8 @@ impl Audit {
         }
     }
 
-    /// What each flow has lost of its last `least` packets or a few more, where that many are known of. `settle` is how
-    /// long an answer takes at most, `totals` are the present ones.
+    /// Returns the loss of each flow over its last `least` packets or slightly more, if that much is known. `settle` is
+    /// the longest time that an answer takes, `totals` are the current ones.
     pub(super) fn judge(&self, settle: Span, totals: Totals, least: Least) -> Vec<Found> {
         let up = self.up_rounds(settle);
         let down = self.down_rounds(settle);
@@ -200,7 +203,7 @@ impl Audit {
         found
     }
 
-    /// The last answered round that asked after an earlier round's packets had settled, and that earlier round.
+    /// The last answered round, and the latest round that began a settling time before it.
     fn up_rounds(&self, settle: Span) -> Option<(usize, usize)> {
         let last = self.rounds.iter().rposition(|round| round.answer.is_some())?;
         let asked = self.rounds[last].at;
@@ -208,7 +211,7 @@ impl Audit {
         Some((last, settled))
     }
 
-    /// The last answered round whose packets have settled, and the round that shows it.
+    /// The last answered round whose packets have settled, and the newest round, whose counts include them.
     fn down_rounds(&self, settle: Span) -> Option<(usize, usize)> {
         let newest = self.rounds.back()?.at;
         let settled = |round: &Round| {
@@ -218,7 +221,7 @@ impl Audit {
         Some((last, self.rounds.len() - 1))
     }
 
-    /// The answered rounds before one, the latest first.
+    /// The answered rounds before `last`, latest first.
     fn answered_before(&self, last: usize) -> impl Iterator<Item = (usize, &Answer)> {
         let rounds = self.rounds.iter().enumerate().take(last).rev();
         rounds.filter_map(|(n, round)| Some((n, round.answer.as_ref()?)))
@@ -238,7 +241,7 @@ impl Audit {
             let counts = (from..=end).map(|n| self.own(n, index).map(|count| count.sent));
             if sent < u32::MAX / 2 && least.is_met(sent, self.span(from, end), counts) {
                 let before = received(answer.seen.get(index)?);
-                // A binding that began anew at the anchor counts from zero.
+                // A binding that was created anew at the anchor counts from zero.
                 let came = if until >= before { until - before } else { until };
                 let lost = sent.saturating_sub(came);
                 let length = u16::try_from(self.own(end, index)?.length).unwrap_or(u16::MAX);
@@ -267,7 +270,7 @@ impl Audit {
         None
     }
 
-    /// From one round to another.
+    /// Time from one round to another.
     fn span(&self, from: usize, to: usize) -> Span {
         self.rounds[to].at.since(self.rounds[from].at)
     }
@@ -277,18 +280,18 @@ impl Audit {
     }
 }
 
-/// What was found of one direction of a flow.
+/// The loss of one direction of a flow.
 struct Lost {
     sent: u32,
     lost: u32,
-    /// The round with which it begins.
+    /// The round at which the evidence starts.
     from: usize,
     /// Mean length of its packets, in bytes.
     length: u16,
 }
 
 impl Least {
-    /// Whether so many packets over so long are enough; `counts` are those of the rounds.
+    /// Returns whether this many packets over this time suffice; `counts` are those of the rounds.
     fn is_met(self, packets: u32, span: Span, counts: impl Iterator<Item = Option<u32>>) -> bool {
         let mut before = None;
         let grew = |count: &u32| before.replace(*count).is_some_and(|old| old != *count);
@@ -298,7 +301,7 @@ impl Least {
     }
 }
 
-/// Whether questions pass, as far as is known. For few packets it is enough that they are not known to be lost.
+/// Returns whether questions pass, as far as known. With few packets it suffices that they are not known to be lost.
 fn pass(questions: Counted, least: Least) -> bool {
     let enough = questions.sent >= LEAST_QUESTIONS || least == FEW;
     enough && questions.lost() as f64 <= (QUESTIONS_LOST * questions.sent as f64).max(1.0)
@@ -318,8 +321,8 @@ mod tests {
         FlowKey { src: address, dst: address, sport: 1, dport: 2, protocol: 17, label: 0 }
     }
 
-    /// Counts of one flow every 100 ms, each answered after 20 ms: what the host has sent and received by the question,
-    /// and the anchor by its answer. Questions pass, and the path loses as much as the flow.
+    /// Counts of one flow every 100 ms, each answered after 20 ms. `own` gives the host's sent and received packets at
+    /// the start of a round, `far` the anchor's at its answer. Questions pass, and the path loses as much as the flow.
     fn audit(
         rounds: u64,
         own: impl Fn(u64) -> (u32, u32),
@@ -360,14 +363,14 @@ mod tests {
         assert!(!up.mostly && !down.mostly && lost == [true; 2], "{up:?} {down:?}");
     }
 
-    /// A queue of a second builds up: what was sent lately is under way.
+    /// A queue builds up to a second, so recent packets are still in flight.
     #[test]
     fn packets_on_their_way_are_not_lost() {
         let sent = |n: u64| 10 * n as u32;
         let mut late = audit(4, |n| (sent(n), 0), |n| (sent(n), 0));
         late.rounds.back_mut().unwrap().at = MS(325);
         assert!(judge(&late, 4).iter().flatten().all(|found| !found.filtered));
-        // The sender has just become much faster, and what it sent is in the air at the last question.
+        // The sender has just become much faster, and its last burst is in flight at the last round.
         let bursts = |n: u64| sent(n) + if n >= 8 { 1_000 } else { 0 };
         let fast = audit(9, |n| (bursts(n), 0), |n| (0, sent(n)));
         assert!(!judge(&fast, 9)[0].unwrap().mostly);
@@ -392,7 +395,7 @@ mod tests {
         }
     }
 
-    /// The flow has moved at the anchor, or its packets on the path are all lost from the first on.
+    /// The flow has moved at the anchor, or all its packets on the path were lost from the start.
     #[test]
     fn a_path_that_the_anchor_has_never_seen_a_flow_on_has_received_nothing() {
         let mut lost = audit(9, |n| (10 * n as u32, 0), |_| (0, 0));

@@ -1,9 +1,8 @@
-//! What the host does about a path in doubt: it sends a second time, over the best other path, what left there and has
-//! not been shown to arrive, and asks the anchor to do the same.
+//! Handles a path in doubt: the host sends again, over the best other path, the packets that left there and have not
+//! been shown to arrive, and asks the anchor to do the same.
 //!
-//! The anchor learns of it from requests on the other path, which state an upper bound on the time since the host heard
-//! the path in doubt. What left the anchor on its other paths since then is reinjected over the path on which the
-//! request came.
+//! The anchor notices from requests on the other path, which state an upper bound on the time since the host heard the
+//! path in doubt. It then sends again what left on its other paths since then, over the path on which the request came.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -18,15 +17,15 @@ use crate::{Order, Output, Reinjection, Report};
 
 /// Minimum time between two reports of doubt about a path.
 const DOUBT_PACE: Span = Span::from_secs(10);
-/// Minimum time between requests that a path in doubt causes on another: most doubts are over sooner.
+/// Minimum time between two requests on another path on behalf of a path in doubt: most doubts end sooner.
 const HELP_PACE: Span = Span::from_millis(40);
-/// How long a path's silence is reported after it went down, so that what left the anchor before it knew is not lost
-/// either.
+/// How long requests still state a path's silence after it went down. This covers packets that left the anchor before
+/// it knew.
 const TOLD_FOR: Span = Span::from_secs(2);
 
 impl Path {
-    /// An upper bound on the time since this end heard the path, if it is in doubt or went down a moment ago. It holds
-    /// for the instant at which what is sent now over a path of the round-trip time `over` arrives.
+    /// An upper bound on the time since this end heard the path, if the path is in doubt or went down recently. The
+    /// bound is for the arrival of a packet sent now over a path of round-trip time `over`.
     fn unheard(&self, now: Time, over: Span) -> Option<Span> {
         let client = self.client.as_ref().filter(|client| client.config().doubt.is_some())?;
         let silent = now.since(client.heard_at());
@@ -40,9 +39,10 @@ impl Path {
 }
 
 impl Host {
-    /// Silence where something was due, or its end. Streams pause often, so only some of their doubts are reported.
+    /// Handles the start or end of a doubt: something was due and did not arrive. Streams pause often, so only some
+    /// doubts are reported.
     pub(super) fn on_doubt(&mut self, now: Time, number: u8, doubt: bool) {
-        // Each answer counts, though it says nothing new: the sooner it arrives, the fewer questions follow.
+        // In doubt every answer matters, even without news: the sooner it arrives, the fewer questions follow.
         let up = self.paths.get(&number).is_some_and(|path| path.is_up() && !path.off);
         self.set_quiet(number, up && !doubt);
         let Some(path) = self.paths.get_mut(&number) else { return };
@@ -55,7 +55,7 @@ impl Host {
             None
         } else {
             let Some(since) = path.told_doubt_since.take() else { return };
-            // That it went down is told apart.
+            // The path went down, which is reported separately.
             if !up {
                 return;
             }
@@ -65,8 +65,8 @@ impl Host {
         self.out.push_back(Output::report(Report::PathDoubt { host: String::new(), path, ended }));
     }
 
-    /// A path's client has given these orders. With each question in doubt, what left goes over the other path, and at
-    /// a [pace](HELP_PACE) the anchor is asked to do the same.
+    /// Handles a client's outputs. With each question in doubt the host sends packets again over another path, and
+    /// every [`HELP_PACE`] it asks the anchor to do the same.
     pub(super) fn help_out(&mut self, now: Time, number: u8, outputs: &[ClientOutput]) {
         let asks = |output: &ClientOutput| matches!(output, ClientOutput::SendRequest(_));
         let Some(path) = self.paths.get(&number) else { return };
@@ -102,8 +102,8 @@ impl Host {
         self.out.push_back(Output::Order(Order::Reinject(Reinjection { slot, over, since })));
     }
 
-    /// A path is down. What left on it goes over another; if its downlink is dead, the anchor is told at once, over
-    /// every path that lives. Where K and T_KA decide, the next request tells it.
+    /// Handles a path that went down: sends its packets again over another. If its downlink is dead, the host notifies
+    /// the anchor at once over every live path. Paths whose outages K and T_KA decide leave this to the next request.
     pub(super) fn leave_behind(&mut self, now: Time, number: u8, heard: bool) {
         if self.paths.get(&number).is_none_or(|path| path.keepalive().doubt.is_none()) {
             return;
@@ -120,7 +120,7 @@ impl Host {
         }
     }
 
-    /// What a request over this path states of the others.
+    /// The age that a request over this path states about the others.
     pub(super) fn stated_age(&self, now: Time, over: u8) -> u8 {
         let rtt = |path: &Path| path.client.as_ref().and_then(|c| c.estimates().rtt_max);
         let rtt = self.paths.get(&over).and_then(|path| rtt(path)).unwrap_or(Span::ZERO);

@@ -1,4 +1,4 @@
-//! Flows that a path filters: their data die while probes and other flows pass. Such a flow moves alone.
+//! Flows that a path filters: their data are dropped while probes and other flows pass. Such a flow moves alone.
 
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
@@ -17,38 +17,38 @@ use super::watch::{Filter, FlowWatch};
 use super::{Host, Path};
 use crate::{FlowCount, HostOutput, Order, Output, Report};
 
-/// An audit that finds no filter ends after this.
+/// An audit that finds no filter ends after this time.
 const FRUITLESS: Span = Span::from_secs(3);
-/// One that has something to look at, after this.
+/// An audit with a suspect ends after this time.
 const LONGEST: Span = Span::from_secs(8);
-/// One whose path loses nothing more, after this.
+/// An audit ends once its path has lost nothing for this long.
 const CALM: Span = Span::from_secs(1);
-/// The next one begins no sooner than this after the last.
+/// Minimum time from the end of an audit to the next.
 const PAUSE: Span = Span::from_secs(2);
-/// A verdict of loss waits this long for the counts of flows.
+/// How long a verdict of loss waits for the counts of flows.
 const UNDECIDED: Span = Span::from_millis(800);
-/// And this long while it looks as if a flow were filtered.
+/// The same while a flow looks filtered.
 const LIKELY: Span = Span::from_secs(2);
-/// Counters tell of a packet this long after its answer would have come, at the latest.
+/// The latest time by which counters include a packet, after its answer would have arrived.
 const COUNTED: Span = Span::from_millis(300);
-/// An answer to a question may wait this long for a busy machine.
+/// Extra time for an answer to a question, for a busy machine.
 const BUSY: Span = Span::from_millis(100);
-/// Between two questions to the anchor.
+/// Minimum time between two requests to the anchor.
 const APART: Span = Span::from_millis(25);
-/// So many lost questions may be chance.
+/// This many lost questions may be chance.
 const QUESTIONS_LOST: u64 = 1;
-/// When so many flows lose alike, it is the path that loses.
+/// If this many flows lose alike, the path is at fault.
 const ALIKE: usize = 3;
-/// First time until a flow may try its path again; it doubles each time that the flow is filtered anew.
+/// Initial time until a flow may use its path again; it doubles each time that the flow is filtered anew.
 const RETRY: Span = Span::from_secs(60);
 const LONGEST_RETRY: Span = Span::from_secs(3_600);
-/// How long the answer to a test of the path may take.
+/// Timeout of a path test.
 const TEST: Span = Span::from_secs(1);
-/// Most filtered flows that are remembered; the one found first is forgotten for another.
+/// Maximum number of filtered flows kept; a new one replaces the oldest.
 const MOST: usize = 1_024;
 
 impl Path {
-    /// Whether verdicts of loss wait until it is known which flows lose.
+    /// Returns whether verdicts of loss wait until it is known which flows lose.
     pub(super) fn holds_verdicts(&self) -> bool {
         self.watch.as_deref().is_some_and(|watch| watch.holds)
     }
@@ -59,7 +59,7 @@ impl Path {
         Some(Totals { questions: self.questions.settled(), lost })
     }
 
-    /// The look at its flows that is under way.
+    /// The audit in progress.
     fn audit(&self) -> Option<&Audit> {
         self.watch.as_deref()?.audit.as_ref()
     }
@@ -68,29 +68,29 @@ impl Path {
         self.watch.as_deref_mut()?.audit.as_mut()
     }
 
-    /// When the next round of counts is due.
+    /// When the next round is due.
     pub(super) fn audit_deadline(&self) -> Deadline {
         Some((self.audit()?.next, "the flows of a path that loses packets are counted"))
     }
 
-    /// Whether its losses are those of filtered flows.
+    /// Returns whether its current losses are attributed to filtered flows.
     pub(super) fn is_excused(&self, now: Time) -> bool {
         self.watch.as_deref().is_some_and(|watch| now < watch.excused)
     }
 
-    /// Whether it may lose copies of flows that it filters.
+    /// Returns whether it may be losing copies of flows that it filters.
     pub(super) fn loses_copies(&self, now: Time) -> bool {
         self.watch.as_deref().is_some_and(|watch| now < watch.copies)
     }
 
-    /// Whether the path is asked for its counts, since its flows are being looked at.
+    /// Returns whether an audit is in progress, so that the host asks for the path's counters more often.
     pub(super) fn is_audited(&self) -> bool {
         self.audit().is_some()
     }
 }
 
 impl Host {
-    /// The flows on a path that it does not filter as far as is known, those used last first.
+    /// The flows on a path that are not known to be filtered there, most recently used first.
     fn flows_on(&self, number: u8) -> Vec<FlowKey> {
         let here = |key: &FlowKey, path: u8| path == number && !self.is_filtered(key, number);
         let on = self.flows.iter().filter(|(key, flow)| here(key, flow.path));
@@ -100,7 +100,7 @@ impl Host {
         flows.into_iter().map(|(_, key)| key).collect()
     }
 
-    /// A path's counts have changed: begins to look at its flows where it loses more than usual.
+    /// Handles new counters of a path: starts an audit if it loses more than usual.
     pub(super) fn watch_flows(&mut self, now: Time, number: u8, was_up: bool) {
         let registered = self.registered();
         let Some(path) = self.paths.get_mut(&number) else { return };
@@ -116,7 +116,8 @@ impl Host {
         }
         let watch = path.watch.get_or_insert_with(|| Box::new(FlowWatch::new(now)));
         if !up || now < watch.copies {
-            // An outage is another matter, also in the first counts after it; and so are copies of filtered flows.
+            // Losses of an outage, and in the first counts after it, do not count here; neither do those of copies of
+            // filtered flows.
             (watch.at, watch.lost) = (now, totals.lost);
         }
         let is_new = path.loss_told == [false; 2]
@@ -139,7 +140,7 @@ impl Host {
         let Some(path) = self.paths.get_mut(&number).filter(|_| !flows.is_empty()) else { return };
         let Some(watch) = &mut path.watch else { return };
         watch.audit = Some(Audit::new(now, number, flows));
-        // Before anything tells of the verdict.
+        // Before the verdict is reported.
         self.review_hold(now, number);
         self.count_flows(now, number);
     }
@@ -152,7 +153,7 @@ impl Host {
         self.review_hold(now, number);
     }
 
-    /// Begins a round. Those of several paths do not follow closer than the anchor answers.
+    /// Starts a round. Rounds of all paths together keep the anchor's minimum interval.
     fn count_flows(&mut self, now: Time, number: u8) {
         let soon = self.counted_at.map(|at| at + APART).filter(|at| *at > now);
         let Some(path) = self.paths.get_mut(&number) else { return };
@@ -169,7 +170,7 @@ impl Host {
         self.feed(now, number, ClientInput::Recount);
     }
 
-    /// What the packet path has counted: completes the round with a question to the anchor.
+    /// Handles the datapath's counts, and asks the anchor for its own.
     pub(super) fn on_counted(&mut self, now: Time, round: u32, counts: &[Option<FlowCount>]) {
         let Some(path) = self.paths.get_mut(&path_of(round)) else { return };
         let Some(totals) = path.totals() else { return };
@@ -180,7 +181,7 @@ impl Host {
         self.out.push_back(Output::own(HostOutput::Signal(message)));
     }
 
-    /// What the anchor has counted.
+    /// Handles the anchor's counts.
     pub(super) fn on_flow_counts(&mut self, now: Time, round: u32, seen: Vec<FlowSeen>) {
         let number = path_of(round);
         let Some(path) = self.paths.get_mut(&number) else { return };
@@ -200,7 +201,7 @@ impl Host {
         for found in filtered {
             self.on_filtered(now, number, &found);
         }
-        // The rest is judged by itself, once the last of their packets are counted.
+        // The remaining flows are judged separately, once their last packets are counted.
         let flows = self.flows_on(number);
         if let Some(path) = self.paths.get_mut(&number)
             && let Some(client) = &path.client
@@ -220,7 +221,7 @@ impl Host {
 
     fn judged(&self, number: u8, least: Least) -> Vec<Found> {
         let Some(path) = self.paths.get(&number) else { return Vec::new() };
-        // A path that takes smaller packets than before loses flows that send larger ones, until its size is known.
+        // A path whose packet size shrinks loses the flows with larger packets until the new size is known.
         let settle = path.client.as_ref().map(Client::answer_within);
         let settle = settle.filter(|_| !path.tests_sizes());
         let (Some(audit), Some(settle), Some(totals)) = (path.audit(), settle, path.totals())
@@ -230,7 +231,7 @@ impl Host {
         audit.judge(settle, totals, least)
     }
 
-    /// How many flows were found to be filtered on a path in the last minute.
+    /// Number of flows found filtered on a path within the last minute ([`RETRY`]).
     fn lately_filtered(&self, now: Time, number: u8) -> usize {
         let lately = |(_, of): &(FlowKey, u8), filter: &Filter| {
             *of == number && !filter.released && now.since(filter.at) < RETRY
@@ -238,8 +239,8 @@ impl Host {
         self.filters.iter().filter(|(place, filter)| lately(place, filter)).count()
     }
 
-    /// Whether every flow that sends enough to be judged loses all, in one direction, and with those found lately they are
-    /// several.
+    /// Returns whether, in one direction, every flow with enough packets loses everything, and these flows and those
+    /// found recently are at least [`ALIKE`].
     fn all_alike(&self, now: Time, number: u8, judged: &[Found]) -> bool {
         let lately = self.lately_filtered(now, number);
         [Direction::Up, Direction::Down].into_iter().any(|way| {
@@ -249,7 +250,7 @@ impl Host {
         })
     }
 
-    /// Decides whether a verdict of loss waits, and tells what no longer does.
+    /// Updates whether a verdict of loss waits, and reports a verdict that no longer does.
     fn review_hold(&mut self, now: Time, number: u8) {
         let Some(path) = self.paths.get(&number) else { return };
         let held = path.holds_verdicts();
@@ -264,20 +265,20 @@ impl Host {
         }
     }
 
-    /// A verdict waits while it may be a flow's alone: no probe was lost, and the counts of flows have not come, or say
-    /// so.
+    /// Returns whether a verdict waits because it may concern a single flow: no question was lost, and the counts of
+    /// flows are pending or point to that flow.
     fn is_to_hold(&self, now: Time, number: u8) -> bool {
         let Some(path) = self.paths.get(&number) else { return false };
         let Some(verdict) = path.losses.as_deref().and_then(|losses| losses.latest()) else {
             return false;
         };
         let Some(audit) = path.audit() else { return false };
-        // One that was told stands.
+        // A verdict that was already reported stands.
         if path.loss_told != [false; 2] {
             return false;
         }
         let judged = self.judged(number, FEW);
-        // One lost packet may be chance.
+        // A single lost packet may be chance.
         let loses = |found: &Found| found.counted.lost() > 1;
         let questions_pass = !Host::lost_questions(path, audit);
         let likely = judged.iter().any(|found| found.mostly) && questions_pass;
@@ -288,7 +289,7 @@ impl Host {
         !is_decided && questions_pass && now.since(verdict.at) < UNDECIDED
     }
 
-    /// Whether questions were lost since an audit began.
+    /// Returns whether questions were lost since an audit began.
     fn lost_questions(path: &Path, audit: &Audit) -> bool {
         let (Some(totals), Some(before)) = (path.totals(), audit.first_totals()) else {
             return false;
@@ -296,7 +297,7 @@ impl Host {
         totals.questions.lost().saturating_sub(before.questions.lost()) > QUESTIONS_LOST
     }
 
-    /// A path drops a flow's data.
+    /// Handles a flow whose data a path drops.
     fn on_filtered(&mut self, now: Time, number: u8, found: &Found) {
         let Found { flow: key, direction, counted, since, length, .. } = *found;
         let before = self.filters.remove(&(key, number));
@@ -338,14 +339,14 @@ impl Host {
         }));
     }
 
-    /// Whether a flow's data die on a path, as far as is known.
+    /// Returns whether a path is known to filter a flow.
     pub(super) fn is_filtered(&self, key: &FlowKey, number: u8) -> bool {
         !self.filters.is_empty()
             && self.filters.get(&(*key, number)).is_some_and(|filter| !filter.released)
     }
 
-    /// The path for a flow whose class uses this one: another if this one filters it. Once elsewhere it stays there as long
-    /// as that path carries it, and where every path filters it.
+    /// The path for a flow whose class uses path `number`: another one if that path filters the flow. The flow then
+    /// stays on the other path as long as that carries it, or if every path filters it.
     pub(super) fn open_path(&self, key: &FlowKey, class: Class, number: u8) -> u8 {
         if !self.is_filtered(key, number) {
             return number;
@@ -368,7 +369,7 @@ impl Host {
         Steering::beside(class, &open, PathId(number)).map(|PathId(n)| n)
     }
 
-    /// Whether a flow stays on a path that filters it, for want of another.
+    /// Returns whether a flow stays on a path that filters it because no other is available.
     pub(super) fn keeps_filtered(&self, number: u8) -> bool {
         let stays = |(key, path): &(FlowKey, u8)| {
             *path == number && self.flows.get(key).is_some_and(|flow| flow.path == number)
@@ -376,7 +377,7 @@ impl Host {
         self.filters.iter().any(|(place, filter)| !filter.released && stays(place))
     }
 
-    /// The filtered flows: flow, path, and what is known.
+    /// The filtered flows: flow, path name and evidence.
     pub fn filters(&self) -> impl Iterator<Item = (&FlowKey, &str, &Filter)> {
         let there = self
             .filters
@@ -387,7 +388,7 @@ impl Host {
         })
     }
 
-    /// Why a flow does not use the path of its class, if that is for a filter.
+    /// Why a flow does not use the path of its class, if a filter is the reason.
     #[must_use]
     pub fn why_flow(&self, now: Time, key: &FlowKey) -> Option<String> {
         let mut filters = self.filters().filter(|(of, ..)| *of == key).peekable();
@@ -397,7 +398,7 @@ impl Host {
         Some(said.join("; "))
     }
 
-    /// Counts flows, ends audits, and lets filtered flows try again.
+    /// Counts flows, ends audits and lets filtered flows try again.
     pub(super) fn tick_filters(&mut self, now: Time) {
         let due = |path: &Path| path.audit_deadline().is_some_and(|(at, _)| at <= now);
         let numbers: Vec<u8> =
@@ -429,7 +430,7 @@ impl Host {
         Some((due, "a filtered flow tries its path again"))
     }
 
-    /// Tests the paths of filtered flows with a packet of their size and code point, before the flows return to them.
+    /// Tests the paths of filtered flows with a packet of the same size and code point before the flows return.
     fn retry_filtered(&mut self, now: Time) {
         if self.filters_deadline().is_none_or(|(at, _)| at > now) {
             return;
@@ -463,20 +464,21 @@ impl Host {
         }
     }
 
-    /// A test of a path was answered. Returns whether it was one for a filtered flow, which may now use the path again.
+    /// Handles the answer to a path test. Returns whether the test was for a filtered flow, which may then use the path
+    /// again.
     pub(super) fn on_filter_tested(&mut self, now: Time, number: u8, token: u32) -> bool {
         let mut tested =
             self.filters.iter_mut().filter(|((_, n), f)| *n == number && f.test == Some(token));
         let Some((_, filter)) = tested.next() else { return false };
         (filter.test, filter.released) = (None, true);
-        // Forgotten if nothing is heard of it for as long as it has waited, and some minutes more.
+        // The entry expires if the flow is not filtered again within its wait time plus ten minutes.
         filter.due = now + filter.wait + Span::from_secs(600);
         self.evaluate(now);
         true
     }
 
-    /// What left on another path goes over this one, too, and so does what leaves the anchor. If this path filters a flow,
-    /// losses of its copies say nothing of others.
+    /// Prepares for copies of another path's packets on this one, from the host and from the anchor. If this path
+    /// filters a flow, the loss of its copies says nothing about other flows.
     pub(super) fn expect_lost_copies(&mut self, now: Time, over: u8) {
         let elsewhere = |key: &FlowKey| self.flows.get(key).is_some_and(|flow| flow.path != over);
         let concerns = |((key, number), filter): (&(FlowKey, u8), &Filter)| {
@@ -493,13 +495,13 @@ impl Host {
         }
     }
 
-    /// A path is gone, or belongs to another interface.
+    /// Forgets the filters of a path that is gone or belongs to another interface.
     pub(super) fn forget_filters(&mut self, number: u8) {
         self.filters.retain(|(_, of), _| *of != number);
     }
 }
 
-/// Names a round of a path.
+/// Encodes a round's number and its path.
 fn round_of(count: u32, number: u8) -> u32 {
     count << 8 | u32::from(number)
 }

@@ -14,17 +14,16 @@ use super::{Host, Path, Signalling};
 use crate::{Cause, Order, Output, Report, Ticket};
 use segue_clock::planted::fault;
 
-/// Most flows remembered; those seen longest ago are dropped first.
+/// Maximum number of flows kept; beyond that, those seen longest ago are dropped.
 const MAX_FLOWS: usize = 65_536;
-/// How many are dropped at once. Finding the oldest means a look at all flows, which a flood of new flows must not
-/// cause each time, and unbinding many takes long.
+/// Number of flows dropped at once. Finding the oldest requires a scan of all flows, which a flood of new flows must
+/// not cause each time, but unbinding too many takes long.
 const GIVE_WAY: usize = 1_024;
-/// Most packets that wait for a first path; the oldest is dropped.
+/// Maximum number of packets that wait for a first path; a further one replaces the oldest.
 const MAX_WAITING: usize = 256;
-/// How long a packet may wait. Any later, newer packets would have overtaken it and its receiver would long have asked
-/// again.
+/// Maximum wait of such a packet. Later, newer packets would overtake it, and its receiver would long have asked again.
 const WAITS: Span = Span::from_secs(1);
-/// The host forgets a flow without packets after this long.
+/// Idle time after which the host forgets a flow.
 const IDLE: Span = Span::from_secs(180);
 
 /// One flow of the host.
@@ -32,11 +31,11 @@ const IDLE: Span = Span::from_secs(180);
 pub struct Flow {
     /// Its class.
     pub class: Class,
-    /// Code point of the packet that decided on its path last.
+    /// Code point of the packet for which its path was last chosen.
     pub dscp: u8,
-    /// The path it is bound to, by number.
+    /// Number of the path that it is bound to.
     pub path: u8,
-    /// The path that the operator wants for it.
+    /// The path that the operator pinned it to.
     pub pinned: Option<u8>,
     /// When it was first seen.
     pub first_seen: Time,
@@ -44,16 +43,16 @@ pub struct Flow {
     pub last_seen: Time,
 }
 
-/// Why a class moved last.
+/// The last move of a class.
 pub(super) struct Moved {
     at: Time,
     cause: Cause,
     decision: Decision,
-    /// The counts that showed the loss, where that was the reason.
+    /// The counts that showed the loss, if that was the cause.
     evidence: String,
 }
 
-/// A packet without a path.
+/// A packet for which no path exists yet.
 pub(super) struct Waiting {
     key: FlowKey,
     dscp: u8,
@@ -89,9 +88,9 @@ impl Host {
         self.out.push_back(Output::Order(Order::Inject(ticket)));
     }
 
-    /// Where a flow of this class goes: to its pinned path if that lives, else to the path of its class, else (nothing
-    /// lives) to the last path of its class, else to any path that exists. From a path that filters it, to the best that
-    /// does not.
+    /// Chooses the path for a flow of this class: its pinned path if that is up; else the current path of its class,
+    /// even if that is down; else any path that is up; else any path that exists. If the class's path filters the flow,
+    /// the best path that does not.
     pub(super) fn path_for(&self, key: &FlowKey, class: Class, pinned: Option<u8>) -> Option<u8> {
         let up = |n: &u8| self.paths.get(n).is_some_and(|path| path.is_up());
         let is_set = |n: &u8| self.paths.get(n).is_some_and(|path| path.is_set());
@@ -107,8 +106,8 @@ impl Host {
             .or_else(|| any(&Path::is_set))
     }
 
-    /// As [`Host::path_for`] for a flow that has a path: its pinned path takes it back only after a
-    /// while, so that one that flaps does not drag it along.
+    /// Like [`Host::path_for`], for a flow that has a path: its pinned path takes the flow back only after a while, so
+    /// that a flapping path does not drag the flow along.
     fn path_for_bound(&self, now: Time, key: &FlowKey, flow: &Flow) -> Option<u8> {
         let hold = self.config.steering.hold;
         let steady = |n: &u8| {
@@ -150,10 +149,10 @@ impl Host {
         }
     }
 
-    /// Asks the steering about every class and moves what it wants moved.
+    /// Evaluates the steering for every class and moves flows accordingly.
     pub(super) fn evaluate(&mut self, now: Time) {
         self.decide(now);
-        // With each sample, and mostly there are none.
+        // Called with each sample; most hosts have no flows then.
         if !self.flows.is_empty() {
             self.rebind_all(now);
         }
@@ -169,7 +168,7 @@ impl Host {
         }
     }
 
-    /// Lets the steering hear the news; remembers why each class moved last.
+    /// Passes the current path views to the steering and records why each class moved.
     fn decide(&mut self, now: Time) {
         self.evaluated = now;
         let views = self.views();
@@ -196,13 +195,13 @@ impl Host {
         });
     }
 
-    /// Why a class moved last.
+    /// Why a class last moved.
     fn cause(&self, class: Class) -> Cause {
         self.decisions.get(&class).map_or(Cause::Better, |moved| moved.cause)
     }
 
-    /// Why a class of flows uses the path it does: an order that stands, or else the reason of its last move and
-    /// the scores then.
+    /// Why a class of flows uses its path: an order in effect, or else the reason of the last move with the scores at
+    /// that time.
     #[must_use]
     pub fn why(&self, now: Time, class: Class) -> String {
         let name = |id: &PathId| self.paths.get(&id.0).map_or("gone", |path| path.name());
@@ -226,7 +225,7 @@ impl Host {
         format!("{reason}: {}", scores.join("; "))
     }
 
-    /// The orders for classes that stand, with the names of their paths.
+    /// The orders in effect for classes, with the names of their paths.
     pub fn orders(&self) -> impl Iterator<Item = (Class, &str)> {
         Class::ALL.into_iter().filter_map(|class| {
             let path = self.paths.get(&self.steering.pinned(class)?.0)?;
@@ -234,9 +233,9 @@ impl Host {
         })
     }
 
-    /// Binds the flows of a class to the paths where they belong. Returns how many went from which path to which. Flows
-    /// of a path whose uplink alone is dead stay bound to it unless `whole` says that they move in both directions: its
-    /// redirection carries them, marked one-way.
+    /// Binds the flows of a class to the paths where they belong. Returns the number of flows moved from each path to
+    /// each other. Flows of a path whose uplink alone is dead keep their binding, because its redirection carries them,
+    /// marked one-way; with `whole` they move too, in both directions.
     fn rebind(&mut self, now: Time, class: Class, whole: bool) -> BTreeMap<(u8, u8), usize> {
         let one_way = |n: &u8| {
             self.paths.get(n).and_then(|path| path.via).is_some_and(|redirect| redirect.one_way)
@@ -259,8 +258,8 @@ impl Host {
         counts
     }
 
-    /// Takes all flows off a path at once: first one redirection, then each binding. The classes may
-    /// part.
+    /// Takes all flows off a path at once: first one redirection, then each binding. Classes may move to different
+    /// paths.
     pub(super) fn move_off(&mut self, now: Time, number: u8, name: &str, cause: Cause) {
         let Some(target) = self.best_for_all(now).filter(|target| *target != number) else {
             self.set_via(number, None);
@@ -279,7 +278,7 @@ impl Host {
                 }
             }
         }
-        // What the daemon does not know of moved, too, if there was anything.
+        // Packets of unknown flows moved too, if the path carried any.
         let carried = |path: &Path| path.client().is_some_and(|c| c.use_of_path().0 > Time::ZERO);
         if left.is_empty() && self.paths.get(&number).is_some_and(|path| carried(path)) {
             left.insert(target, 0);
@@ -300,7 +299,7 @@ impl Host {
         }
     }
 
-    /// The live path of the default class, after the steering has heard the news.
+    /// The current path of the default class, if up, after a new evaluation of the steering.
     pub(super) fn best_for_all(&mut self, now: Time) -> Option<u8> {
         self.decide(now);
         self.steering
@@ -319,7 +318,7 @@ impl Host {
         for waiting in fresh {
             self.on_miss(now, waiting.key, waiting.dscp, waiting.ticket);
         }
-        // Last, since what else the datapath holds of a flow is given up with its packet.
+        // Discarded last, because the datapath drops the queued packets of a flow along with it.
         self.out
             .extend(stale.into_iter().map(|waiting| Output::Order(Order::Discard(waiting.ticket))));
     }
@@ -354,8 +353,7 @@ impl Host {
         }
     }
 
-    /// An order for a class or all of them replaces those for single flows, and moves both
-    /// directions.
+    /// Handles an order for one class or all classes: it replaces orders for single flows and moves both directions.
     fn on_order(&mut self, now: Time, class: Option<Class>) {
         for flow in self.flows.values_mut().filter(|flow| class.is_none_or(|c| c == flow.class)) {
             flow.pinned = None;
@@ -370,7 +368,7 @@ impl Host {
         self.evaluate(now);
     }
 
-    /// A path's number goes to another interface: what was ordered of it no longer holds.
+    /// Cancels the orders for a path whose number goes to another interface.
     pub(super) fn forget_orders(&mut self, number: u8) {
         self.forget_filters(number);
         for class in Class::ALL {
@@ -384,7 +382,7 @@ impl Host {
         }
     }
 
-    /// Forgets the flows that nothing has taken off a path.
+    /// Forgets the flows still bound to a path.
     pub(super) fn unbind_from(&mut self, number: u8) {
         let left: Vec<FlowKey> =
             self.flows.iter().filter(|(_, f)| f.path == number).map(|(key, _)| *key).collect();
@@ -421,7 +419,7 @@ impl Host {
         }));
     }
 
-    /// The scores of the last decision about a class, with the names of their paths.
+    /// The scores of the last decision about a class, with path names.
     fn scores(&self, class: Class) -> Vec<(String, Score)> {
         let decision = self.decisions.get(&class).map(|moved| &moved.decision);
         let scores = decision.into_iter().flat_map(|decision| &decision.scores);

@@ -1,24 +1,24 @@
-//! What the settings of a path follow.
+//! State of a path's adaptive settings.
 
 use segue_clock::{Deadline, Span, Time, earlier};
 use segue_keepalive::Adaptive;
 
-/// A path that is down for less than these times gets this T_KA, in turn: a burst of losses shows at once, and a path
-/// that comes back is wanted.
+/// T_KA of a path that has been down for less than these times, tried in turn: probes are frequent at first, because
+/// after a burst of losses, or when a path comes back, the host should notice at once.
 const RETRIES: [(Span, Span); 2] = [
     (Span::from_millis(400), Span::from_millis(50)),
     (Span::from_secs(60), Span::from_millis(500)),
 ];
 
-/// What a path's settings follow.
+/// State of a path's adaptive settings.
 pub(super) struct Following {
     pub(super) planner: Adaptive,
-    /// The path counts as used until then, as far as is known.
+    /// The path is considered in use until this instant.
     pub(super) used_until: Time,
-    /// When the planner was last asked, and when it last changed the settings.
+    /// When the planner was last called, and when it last changed the settings.
     pub(super) asked: Time,
     pub(super) changed: Time,
-    /// Since when the path is down.
+    /// Since when the path has been down.
     pub(super) down_since: Option<Time>,
 }
 
@@ -28,7 +28,7 @@ impl Following {
         Following { planner, used_until: never, asked: never, changed: never, down_since: None }
     }
 
-    /// When something ends so that the settings have to change.
+    /// When the settings have to change without new measurements.
     pub(super) fn deadline(&self) -> Deadline {
         let unused = self.in_use().then_some((self.used_until, "no data any more"));
         let ends =
@@ -37,12 +37,12 @@ impl Following {
         earlier(unused, retries)
     }
 
-    /// Data run, as of the last look.
+    /// Returns whether data were running at the last check.
     pub(super) fn in_use(&self) -> bool {
         self.used_until > self.asked
     }
 
-    /// T_KA while the path is down.
+    /// T_KA while the path is down, if it is to be probed more often.
     pub(super) fn retry(&self, now: Time) -> Option<Span> {
         let down_for = now.since(self.down_since?);
         RETRIES.into_iter().find(|(end, _)| down_for < *end).map(|(_, t_ka)| t_ka)

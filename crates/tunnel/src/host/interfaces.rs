@@ -1,4 +1,4 @@
-//! The host's interfaces: a new one gets a path, one that goes loses it.
+//! The host's interfaces: a new one gets a path, and the path of a removed one goes.
 
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
@@ -48,7 +48,7 @@ impl Host {
                 None => self.add_path(&interface),
             }
         }
-        // Only a new interface or address justifies an early attempt.
+        // Only a new interface or address justifies an early attempt to connect.
         if !new.is_empty() && matches!(self.signal, Signalling::Idle(_) | Signalling::Connecting(_))
         {
             self.connect(now);
@@ -57,7 +57,7 @@ impl Host {
         self.rescue_signal(now);
     }
 
-    /// The anchor's addresses have changed. Each interface counts as new, and is tried at once.
+    /// The anchor's addresses have changed: handles each interface like a new one and tries it at once.
     pub(super) fn on_anchor(&mut self, now: Time, addresses: Vec<SocketAddr>) {
         if self.config.anchor != addresses {
             self.config.anchor = addresses;
@@ -66,8 +66,8 @@ impl Host {
         }
     }
 
-    /// The anchor has been reached at this address: paths that have never been answered, or no longer are, go there and
-    /// not to another address of its family.
+    /// The anchor was reached at this address: paths without answers switch to it from the anchor's other addresses of
+    /// the same family.
     pub(super) fn prefer(&mut self, now: Time, reached: IpAddr) {
         let anchor = &self.config.anchor;
         let is_reached = |own: &SocketAddr| {
@@ -91,8 +91,8 @@ impl Host {
         }
     }
 
-    /// The first of the anchor's addresses that the interface has an address for, else the first that a translator on
-    /// the way leads to.
+    /// The path's ends over an interface (source, destination, next hop): the first of the anchor's addresses for which
+    /// the interface has a source, else the first that it reaches through a translator.
     pub(super) fn ends(
         &self,
         interface: &Interface,
@@ -155,8 +155,8 @@ impl Host {
         self.offer(number);
     }
 
-    /// The number that this interface had before, else one never used, else that of an interface that is gone; `None`
-    /// if all are in use.
+    /// The number for an interface: the one it had before, else one never used, else that of a removed interface;
+    /// `None` if all are in use.
     fn number_for(&mut self, name: &str) -> Option<u8> {
         if let Some(number) = self.numbers.get(name) {
             return Some(*number);
@@ -173,8 +173,8 @@ impl Host {
         Some(number)
     }
 
-    /// Follows a new address, gateway or index of the path's interface. The path keeps its cookies
-    /// and counters: to the anchor this is a NAT rebinding.
+    /// Follows a new address, gateway or index of the path's interface. Cookies and counters stay, so to the anchor
+    /// this looks like a NAT rebinding.
     fn refresh_path(&mut self, now: Time, number: u8, interface: &Interface) {
         let Some((local, remote, gateway)) = self.ends(interface) else { return };
         let translated = self.is_translated(local, remote.ip());
@@ -190,7 +190,7 @@ impl Host {
                 (interface.index, local, remote, gateway);
             path.translated = translated;
             if moved {
-                // Another network filters other things.
+                // Another network filters differently.
                 path.checksums_tried = Trial::Never;
                 self.forget_filters(number);
             }

@@ -1,4 +1,4 @@
-//! Loss on the host's paths: a test of each direction, what steering sees of it, and the news.
+//! Loss on the host's paths: tests each direction, feeds the steering and reports verdicts.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -13,29 +13,29 @@ use segue_keepalive::{Client, ClientInput, Counted, LossTest, LossVerdict, PathL
 use super::{Host, Path};
 use crate::{Output, Report};
 
-/// T_KA of every path for a while after one became suspicious: the others show whether they are better, and the lossy
-/// one whether it has recovered.
+/// Upper bound of T_KA on every path for a while after one became suspicious: probes show whether the other paths are
+/// better, and whether the lossy one has recovered.
 const WATCHED: Span = Span::from_millis(250);
-/// For how long.
+/// How long that bound applies.
 const WATCHED_FOR: Span = Span::from_secs(60);
-/// T_KA after that, until the verdict ends.
+/// Upper bound of T_KA on the lossy path after that, until the verdict ends.
 const WATCHED_LATER: Span = Span::from_secs(1);
-/// Minimum time between questions about a suspicious path that wait for no verdict yet.
+/// Minimum time between two extra requests for the counters of a suspicious path.
 const RECOUNT: Span = Span::from_millis(100);
-/// Counts of a path without losses go back this far, in packets.
+/// Maximum number of packets that count as evidence for a path without losses.
 const MOST_COUNTED: u64 = 500;
 
 /// The loss of one direction, as steering uses it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SeenLoss {
-    /// The least that explains the counts while a verdict stands; zero without one.
+    /// While a verdict stands, the lowest loss consistent with the counts; otherwise zero.
     pub(super) share: f64,
-    /// The most that the counts do not rule out.
+    /// The highest loss that the counts do not rule out.
     pub(super) bound: f64,
 }
 
 impl Path {
-    /// The test of a direction; `None` before anything was lost.
+    /// The test of a direction; `None` before the first loss.
     fn loss_test(&self, direction: Direction) -> Option<&LossTest> {
         let losses = self.losses.as_deref()?;
         Some(match direction {
@@ -44,19 +44,20 @@ impl Path {
         })
     }
 
-    /// The verdict that a direction loses packets, while it stands. One that may concern a single flow waits.
+    /// The verdict that a direction loses packets, while it stands; `None` while the verdict waits because it may
+    /// concern a single flow.
     #[must_use]
     pub fn loss_verdict(&self, direction: Direction) -> Option<&LossVerdict> {
         self.loss_test(direction)?.verdict().filter(|_| !self.holds_verdicts())
     }
 
-    /// Whether a verdict of loss stands.
+    /// Returns whether a verdict of loss stands.
     pub(super) fn is_lossy(&self) -> bool {
         !self.holds_verdicts() && self.losses.as_deref().is_some_and(PathLosses::is_lossy)
     }
 
-    /// The loss up and down, as steering uses it. The loss of round trips is divided evenly, which is right for small
-    /// equal losses.
+    /// The loss up and down, for the steering. If only round trips are counted, their loss is divided evenly, which is
+    /// right for small equal losses.
     pub(super) fn seen_losses(&self) -> [SeenLoss; 2] {
         let Some([up, down]) = self.client.as_ref().map(Client::counted) else {
             return Default::default();
@@ -75,8 +76,8 @@ impl Path {
         [seen(Direction::Up, up.sent), seen(Direction::Down, down.sent)]
     }
 
-    /// Whether data run and yet no answer with counts has come for longer than a period. Requests that ride may die
-    /// with the data of one flow, while those of others show that the path lives.
+    /// Returns whether data are running but no answer with counters has arrived for more than 1.5 periods. Requests
+    /// that ride may be lost with the data of one flow, while data of other flows show that the path lives.
     fn counts_are_old(&self, now: Time) -> bool {
         self.client.as_ref().is_some_and(|client| {
             let most = client.config().t_ka + client.config().t_ka.half() + client.answer_within();
@@ -84,7 +85,7 @@ impl Path {
         })
     }
 
-    /// The counts on which the verdicts rest, in a sentence.
+    /// Describes the counts behind the verdicts.
     pub(super) fn loss_evidence(&self, now: Time) -> String {
         let directions = [Direction::Up, Direction::Down].into_iter();
         let found = directions.filter_map(|d| Some((d, self.loss_verdict(d)?)));
@@ -97,11 +98,11 @@ impl Path {
         found.collect::<Vec<String>>().join(" and ")
     }
 
-    /// Gives the tests new counts.
+    /// Updates the tests with new counters.
     fn test_losses(&mut self, now: Time, was_up: bool, excused: bool) {
         let Some(client) = &self.client else { return };
         let up = was_up && self.is_up() && !self.loses_copies(now);
-        // An idle path that has lost nothing needs no test.
+        // An idle path without losses needs no test.
         let lost: u64 = client.counted().into_iter().map(Counted::lost).sum();
         let in_use = client.use_of_path().0 > now;
         if self.losses.is_none() && (!up || lost == 0 && !in_use) {
@@ -117,9 +118,9 @@ impl Path {
 }
 
 impl Host {
-    /// A path's client has taken something: judges its counts.
+    /// Evaluates a path's counters after its client has handled an input.
     pub(super) fn judge_losses(&mut self, now: Time, number: u8, was_up: bool) {
-        // Where there is no other path, a verdict of loss would say nothing more.
+        // Without another path, a verdict that rests on a filtered flow would serve no purpose.
         let other = || self.paths.iter().any(|(n, path)| *n != number && path.is_up());
         let keeps_filtered = self.keeps_filtered(number) && !other();
         let Some(path) = self.paths.get_mut(&number) else { return };
@@ -145,7 +146,7 @@ impl Host {
         self.tell_losses(now, number);
     }
 
-    /// Reports the verdicts of loss that are new or have ended, and acts on them.
+    /// Reports verdicts of loss that are new or have ended, and re-evaluates the steering.
     pub(super) fn tell_losses(&mut self, now: Time, number: u8) {
         let directions = [Direction::Up, Direction::Down];
         let Some(path) = self.paths.get_mut(&number) else { return };
@@ -176,7 +177,7 @@ impl Host {
         }));
     }
 
-    /// T_KA that a path may have at most while loss is watched.
+    /// The upper bound of T_KA on a path while loss is watched.
     pub(super) fn watched_t_ka(&self, now: Time, path: &Path) -> Option<Span> {
         if self.watched_since.is_some_and(|at| now.since(at) < WATCHED_FOR) {
             return Some(WATCHED);

@@ -1,11 +1,11 @@
-//! The mobile host: finds its anchor, keeps a path over each interface, decides which flow uses which.
+//! The mobile host: finds its anchor, keeps a path over each interface, and decides which flow uses which path.
 //!
-//! | state of signalling | on | does |
+//! | signalling state | event | action |
 //! | --- | --- | --- |
 //! | idle | an interface, or the retry time | connects over all interfaces at once |
 //! | connecting | `SignalUp` | registers |
 //! | up | `Registered` | offers every path; each grant starts that path's probes |
-//! | up | its interface's path dies | moves to the best live path |
+//! | up | the path of its interface dies | moves to the best live path |
 //! | up | `SignalDown` | connects again, after a pause that doubles |
 //!
 //! Moving flows never waits for signalling: bindings and redirections are local, and the anchor
@@ -56,71 +56,71 @@ use segue_clock::planted::fault;
 
 /// First pause before signalling is tried again.
 const RETRY_MIN: Span = Span::from_millis(500);
-/// Longest pause before signalling is tried again.
+/// Longest such pause.
 const RETRY_MAX: Span = Span::from_secs(8);
-/// How long a host waits before it asks again when another machine holds its registration.
+/// Pause before the next registration when another machine holds the host's registration.
 const HELD_RETRY: Span = Span::from_secs(2);
-/// A connection that stood for this long is retried without a pause.
+/// A registered connection that lasted this long is replaced without a pause.
 const STOOD: Span = Span::from_secs(2);
-/// How long one round of connection attempts may take.
+/// Timeout of one round of connection attempts.
 const CONNECT_TIMEOUT: Span = Span::from_secs(5);
 
-/// The mobile host's machine. See the module's table.
+/// The mobile host's machine. The module documentation lists its signalling states.
 pub struct Host {
     config: HostConfig,
     secrets: Secrets,
     interfaces: Vec<Interface>,
     signal: Signalling,
     retry: Span,
-    /// When it last left a connection because no path lived.
+    /// When it last abandoned a connection because no path was up.
     left: Option<Time>,
-    /// When it leaves the connection that stands, which it has put off.
+    /// When it will abandon the current connection, if that was postponed.
     leave_at: Option<Time>,
     anchor: Option<SocketAddr>,
     inner: Vec<IpAddr>,
-    /// By number.
+    /// Paths by number.
     paths: SmallMap<u8, Box<Path>>,
-    /// The number of each interface seen. An interface that comes back gets its number again, so the operator's orders
-    /// and the steering's memory of it still hold.
+    /// The number of each interface seen. An interface that returns gets its number back, so the operator's orders and
+    /// the steering's memory still apply.
     numbers: BTreeMap<String, u8>,
-    /// What the operator ordered of the keepalive, by interface: an order outlives the interface.
+    /// The operator's keepalive orders by interface name. They outlive the interface.
     switched: BTreeMap<String, bool>,
     steering: Steering,
     flows: BTreeMap<FlowKey, Flow>,
-    /// Flows whose data die on a path, by its number.
+    /// Flows filtered on a path, by flow and path number.
     filters: BTreeMap<(FlowKey, u8), Filter>,
-    /// Rounds of counts of flows so far.
+    /// Number of rounds of flow counts so far.
     rounds: u32,
-    /// When the last began.
+    /// When the last round began.
     counted_at: Option<Time>,
     waiting: VecDeque<Waiting>,
     /// Why each class moved last.
     decisions: SmallMap<Class, Moved>,
     evaluated: Time,
-    /// When a path last looked as if it lost packets.
+    /// When a path last looked lossy.
     watched_since: Option<Time>,
-    /// What enters the tunnel, once a path says.
+    /// The MTU of the tunnel, once a path's size is known.
     mtu: Option<u16>,
-    /// The largest packet that the anchor's device takes, once the anchor has reported it.
+    /// The largest packet that the anchor's device takes, once reported.
     anchor_takes: Option<u16>,
     out: VecDeque<Output<HostOutput, Infallible>>,
 }
 
-/// How signalling stands.
+/// The state of signalling.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Signalling {
     /// Nothing to connect over, or pausing until this instant.
     Idle(Time),
-    /// Attempts are under way; given up at this instant.
+    /// Attempts are under way until this instant.
     Connecting(Time),
-    /// The connection stands over this interface; `registered` once the anchor said so.
+    /// The connection over this interface is established; `registered` once the anchor confirmed.
     Up { interface: String, registered: bool, since: Time },
-    /// The daemon ends.
+    /// The daemon stops.
     Stopped,
 }
 
 impl Host {
-    /// A host that has seen nothing yet. `seed` is secret and unique to this start.
+    /// Creates a host that has seen no input. `seed` must be secret and unique to this start.
     #[must_use]
     pub fn new(config: HostConfig, seed: [u8; 32]) -> Host {
         Host {
@@ -151,7 +151,7 @@ impl Host {
         }
     }
 
-    /// Whether the anchor has confirmed the registration on a connection that stands.
+    /// Returns whether the anchor has confirmed the registration on the current connection.
     #[must_use]
     pub fn registered(&self) -> bool {
         matches!(self.signal, Signalling::Up { registered: true, .. })
@@ -166,13 +166,13 @@ impl Host {
         }
     }
 
-    /// The inner addresses, empty before the first registration.
+    /// The inner addresses; empty before the first registration.
     #[must_use]
     pub fn inner(&self) -> &[IpAddr] {
         &self.inner
     }
 
-    /// The anchor's address in use.
+    /// The anchor's address of the current or last connection.
     #[must_use]
     pub fn anchor(&self) -> Option<SocketAddr> {
         self.anchor
@@ -183,8 +183,8 @@ impl Host {
         self.paths.iter().map(|(number, path)| (*number, &**path))
     }
 
-    /// The paths on which something is due at `now`, whose readings should be given first. Includes those that sleep
-    /// while rides carry their requests, since the caller is awake anyway.
+    /// The paths with a timer due at `now`, which need a reading first. If there is one, includes the paths whose
+    /// timers sleep while requests ride, because the caller is awake anyway.
     #[must_use]
     pub fn due(&self, now: Time) -> Vec<u32> {
         let due = |path: &Path| path.deadline().is_some_and(|(at, _)| at <= now);
@@ -193,8 +193,8 @@ impl Host {
         self.paths.iter().filter(|(_, path)| asked(path)).map(|(n, _)| u32::from(*n)).collect()
     }
 
-    /// The paths that sleep while rides carry their requests. A driver that is awake for other reasons
-    /// gives readings of them, so that steering and planner have new estimates.
+    /// The paths whose timers sleep while requests ride. A driver that wakes up for other reasons should supply their
+    /// readings, so that steering and planner have recent estimates.
     #[must_use]
     pub fn carried(&self) -> Vec<u32> {
         let carried = self.paths.iter().filter(|(_, path)| path.is_carried());
@@ -207,12 +207,12 @@ impl Host {
         self.paths.iter().find(|(_, path)| path.name() == name).map(|(number, _)| *number)
     }
 
-    /// The flows and where they go.
+    /// The flows and their state.
     pub fn flows(&self) -> impl Iterator<Item = (&FlowKey, &Flow)> {
         self.flows.iter()
     }
 
-    /// A flow.
+    /// The state of a flow.
     #[must_use]
     pub fn flow(&self, key: &FlowKey) -> Option<&Flow> {
         self.flows.get(key)
@@ -275,7 +275,7 @@ impl Host {
                 self.on_registered(&inner, anchor, tunnel_port);
             }
             FromAnchor::Refused { reason: Refusal::Behind { epoch } } => {
-                // Once more, at once, when the anchor has closed this connection.
+                // Retried at once when the anchor has closed this connection.
                 self.config.epoch = epoch.saturating_add(1);
                 self.retry = RETRY_MIN;
             }
@@ -295,7 +295,7 @@ impl Host {
             FromAnchor::FlowCounts { round, counts } => self.on_flow_counts(now, round, counts),
             FromAnchor::TooBig { path, mtu } => self.on_hint(now, path, Direction::Down, mtu),
             FromAnchor::Largest { bytes } => self.on_largest(bytes),
-            // The driver's, which has the keys and the routes.
+            // The driver handles these: it has the keys and the routes.
             FromAnchor::Renew | FromAnchor::Renewed { .. } | FromAnchor::WaysOut(_) => {}
             FromAnchor::PathRefused { path, reason } => {
                 if let Some(path) = self.paths.get_mut(&path) {
@@ -337,7 +337,7 @@ impl Host {
             let report = Report::Registered { host: String::new(), inner };
             self.out.push_back(Output::report(report));
         }
-        // The anchor may not know of paths that went while no connection stood, or just before one broke.
+        // The anchor may still have paths that were removed without a connection, or just before one broke.
         let there = |number: &u8| self.paths.contains_key(number) || fault(32);
         let gone = self.numbers.values().filter(|number| !there(number));
         let gone =
@@ -349,8 +349,8 @@ impl Host {
         }
     }
 
-    /// Whether the anchor may give this address. The host would answer for it, so it must not belong to any other
-    /// machine on the host's networks.
+    /// Returns whether the anchor may assign this address. The host would answer for it, so it must not belong to
+    /// another machine on the host's networks.
     fn may_be_inner(&self, address: IpAddr) -> bool {
         let ordinary = match address {
             IpAddr::V4(a) => {
@@ -376,8 +376,8 @@ impl Host {
                 .any(|ends| ends.1.ip() == address)
     }
 
-    /// Sets signalling up again on its own interface when that is back or has another address: the old connection was
-    /// bound to an address that is gone.
+    /// Re-establishes signalling on its own interface if that has returned or changed its address: the old connection
+    /// was bound to an address that is gone.
     fn renew_signal(&mut self, new: &[String]) {
         if let Signalling::Up { interface, .. } = &self.signal
             && new.contains(interface)
@@ -388,8 +388,8 @@ impl Host {
         }
     }
 
-    /// Moves signalling off an interface whose path is dead or gone, if another path lives. Connects afresh if it
-    /// cannot move there because they are of the other address family.
+    /// Moves signalling off an interface whose path is dead or gone, if another path is up. If the connection cannot
+    /// move because the other paths use the other address family, connects anew.
     fn rescue_signal(&mut self, now: Time) {
         let Signalling::Up { interface, .. } = &self.signal else { return };
         let path = self.paths.values().find(|path| path.name() == interface);
@@ -417,8 +417,8 @@ impl Host {
         }
     }
 
-    /// Whether the connection's packets can leave over this interface. They keep the family that the connection began
-    /// with, and a translator's address leads nowhere behind another translator.
+    /// Returns whether the connection's packets can leave over this interface. They keep the connection's address
+    /// family, and an address behind one translator is unreachable through another.
     fn may_carry_signal(&self, name: &str) -> bool {
         let Some(anchor) = self.anchor else { return false };
         let is_own = self.config.anchor.iter().any(|own| own.ip() == anchor.ip());
@@ -429,7 +429,7 @@ impl Host {
         self.interfaces.iter().any(|i| i.name == name && leads_there(i))
     }
 
-    /// A path that comes up shows that the anchor answers, so the host does not wait for attempts that began before.
+    /// Connects when a path comes up: the anchor answers there, so the host does not wait for earlier attempts.
     fn connect_over_live(&mut self, now: Time) {
         match self.signal {
             Signalling::Idle(_) => self.connect(now),
@@ -440,9 +440,9 @@ impl Host {
         }
     }
 
-    /// Connects afresh once no path lives any more: an anchor that has restarted knows nothing of the connection, and
-    /// the host would need ten seconds to notice. Reconnects are spaced, and a suppressed one becomes due later:
-    /// otherwise a path that comes and goes would cause a connection each time.
+    /// Abandons the connection once no path is up: a restarted anchor does not know it, and the host would need ten
+    /// seconds to notice. Reconnects are rate-limited, and a suppressed one becomes due later; otherwise a flapping
+    /// path would cause a connection each time.
     fn leave_dead_signal(&mut self, now: Time) {
         self.leave_at = None;
         let lives = self.paths.values().any(|path| path.is_up());
@@ -520,7 +520,7 @@ impl Machine for Host {
         match input {
             Input::Interfaces(interfaces) => self.on_interfaces(now, interfaces),
             Input::Own(own) => self.on_own(now, own),
-            // Its driver has the connections, and its own probes say what a link carries.
+            // The driver owns the connections, and the host's own probes show what a link carries.
             Input::Link(_) | Input::Datagram(_) => {}
             Input::Record(never) => match never {},
         }
@@ -548,7 +548,8 @@ impl Machine for Host {
     fn poll(&mut self) -> Option<Output<HostOutput, Infallible>> {
         match self.out.len() {
             0 => None,
-            // Outputs are large: with very many hosts, each would keep room for the most it ever had.
+            // Outputs are large: freeing the queue saves memory with very many hosts, each of which would keep its
+            // maximum.
             1 => core::mem::take(&mut self.out).pop_front(),
             _ => self.out.pop_front(),
         }

@@ -1,4 +1,4 @@
-//! One path of the host: what is known of it.
+//! State of one path of the host.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -17,7 +17,7 @@ use super::source::{SourceChoice, Sources};
 use super::watch::FlowWatch;
 use crate::{Carried, PathConfig, Via};
 
-/// One interface of the host to one address of the anchor.
+/// A path from one interface of the host to one address of the anchor.
 pub struct Path {
     pub(super) name: String,
     pub(super) ifindex: u32,
@@ -25,7 +25,7 @@ pub struct Path {
     pub(super) remote: SocketAddr,
     pub(super) gateway: Option<IpAddr>,
     pub(super) sources: Sources,
-    /// Of its interface.
+    /// MTU of its interface, in bytes.
     pub(super) mtu: u32,
     pub(super) sizes: Option<Box<PathSizes>>,
     pub(super) config: PathConfig,
@@ -34,61 +34,61 @@ pub struct Path {
     pub(super) client: Option<Client>,
     pub(super) quiet: bool,
     pub(super) following: Option<Box<Following>>,
-    /// The operator wants requests on it.
+    /// True if the operator wants requests on it.
     pub(super) enabled: bool,
-    /// There are none, and the anchor has been told.
+    /// True if no requests are sent and the anchor has been told so.
     pub(super) off: bool,
-    /// Since when the anchor has not been shown that this end receives at its address: the answer to a
-    /// request from there has to be echoed first.
+    /// Since when the anchor has not verified that this end receives at its address. For that, the answer to a request
+    /// from there has to be echoed.
     pub(super) unshown: Option<Time>,
     pub(super) usable_since: Time,
-    /// When to offer it again, after a refusal.
+    /// When to repeat the offer after a refusal.
     pub(super) offer_at: Option<Time>,
-    /// The tests of loss, once there is something to test.
+    /// The tests for loss, once there is something to test.
     pub(super) losses: Option<Box<PathLosses>>,
-    /// What is watched of its flows, once it has lost something.
+    /// State about its flows, once it has lost something.
     pub(super) watch: Option<Box<FlowWatch>>,
     pub(super) questions: Questions,
-    /// Its addresses show that packets are translated between IPv6 and IPv4 on their way.
+    /// True if its addresses show that packets are translated between IPv6 and IPv4 on the way.
     pub(super) translated: bool,
-    /// In the network where it is.
+    /// The trial of checksums in the current network.
     pub(super) checksums_tried: Trial,
-    /// Verdicts of loss that have been reported, up and down.
+    /// True for verdicts of loss that have been reported, up and down.
     pub(super) loss_told: [bool; 2],
-    /// When it was last asked for its counters, since it looked as if it lost packets.
+    /// When the host last asked for extra counters because the path looked lossy.
     pub(super) recounted: Option<Time>,
     pub(super) via: Option<Via>,
-    /// Where its uplink went by the last report of that, since it died.
+    /// The redirection target in the last report, while the uplink is dead.
     pub(super) told_to: Option<u8>,
-    /// When a doubt was told last.
+    /// When a doubt was last reported.
     pub(super) doubt_told: Option<Time>,
-    /// Since when it is in a doubt that was reported.
+    /// Since when the path has been in a doubt that was reported.
     pub(super) told_doubt_since: Option<Time>,
-    /// When the anchor was last told to send one by one.
+    /// When the host last asked the anchor to send one by one.
     pub(super) uncut_told: Option<Time>,
-    /// The largest inner packet that the anchor was told last; it may have missed it.
+    /// The largest inner packet in the last offer, in bytes; the anchor may have missed it.
     pub(super) largest_told: u16,
-    /// When another path last asked on behalf of this one, which was in doubt.
+    /// When another path last sent a request on behalf of this one, which was in doubt.
     pub(super) helped: Option<Time>,
-    /// Since when it is down.
+    /// Since when it has been down.
     pub(super) down_at: Option<Time>,
 }
 
-/// Whether checksums are tried because data died while probes passed.
+/// State of the trial of checksums that follows if data are lost while probes pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Trial {
     #[default]
     Never,
     Since(Time),
-    /// Data died with checksums, too: not again in this network.
+    /// Data were lost with checksums too: do not try again in this network.
     InVain,
 }
 
-/// A path's sizes, and what it had carried and lost when it was last looked at.
+/// A path's packet sizes, with its counters at the last check.
 pub(super) struct PathSizes {
     pub(super) sizes: Sizes,
     pub(super) carried: Option<Carried>,
-    /// Packets, up and down.
+    /// Packets lost, up and down.
     pub(super) lost: [u64; 2],
 }
 
@@ -105,7 +105,7 @@ impl Path {
         self.local
     }
 
-    /// Why it is that.
+    /// Why the path uses that source address.
     #[must_use]
     pub fn source_choice(&self) -> SourceChoice {
         match self.config.source {
@@ -127,25 +127,25 @@ impl Path {
         self.client.as_ref()
     }
 
-    /// The path that carries this one's packets instead.
+    /// The path that carries this one's packets.
     #[must_use]
     pub fn via(&self) -> Option<Via> {
         self.via
     }
 
-    /// Answers arrive.
+    /// Returns whether answers arrive.
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.client.as_ref().is_some_and(|client| client.state() == State::Up)
     }
 
-    /// No requests are sent on it: it counts as up while its interface is there.
+    /// Returns whether no requests are sent on it; then it counts as up as long as its interface exists.
     #[must_use]
     pub fn is_unwatched(&self) -> bool {
         self.off
     }
 
-    /// Answers should arrive and do not.
+    /// Returns whether answers are due but do not arrive.
     #[must_use]
     pub fn is_down(&self) -> bool {
         self.client.as_ref().is_some_and(|client| client.state() == State::Down)
@@ -165,18 +165,18 @@ impl Path {
         earlier(earlier(path, self.audit_deadline()), self.sizes_deadline())
     }
 
-    /// Whether the anchor has granted it, so that the datapath has it.
+    /// Returns whether the anchor has granted it, so that the datapath knows it.
     pub(super) fn is_set(&self) -> bool {
         self.client.is_some()
     }
 
-    /// Answers arrive, and have for so long.
+    /// Returns whether answers have been arriving for at least `hold`.
     pub(super) fn is_up_since(&self, now: Time, hold: Span) -> bool {
         self.is_up() && now.since(self.usable_since) >= hold
     }
 
-    /// How long an outage may go unnoticed: T_Rmax of eq. 1 with the largest RTT seen, where K and T_KA decide; else
-    /// from the first packet lost on a path in use, and from the outage on an idle one.
+    /// The longest time in which an outage is detected. If K and T_KA decide: T_Rmax of eq. 1 with the largest RTT
+    /// seen. Otherwise counted from the first packet lost on a path in use, or from the outage on an idle one.
     #[must_use]
     pub fn detection_bound(&self) -> Span {
         if let Some((client, doubt)) = self.client.as_ref().zip(self.keepalive().doubt) {
@@ -187,21 +187,20 @@ impl Path {
         self.keepalive().t_r_max(rtt)
     }
 
-    /// The settings in force: those configured, before the anchor has granted the path.
+    /// The settings in effect; before the grant, the configured ones.
     #[must_use]
     pub fn keepalive(&self) -> &Keepalive {
         self.client.as_ref().map_or(&self.config.keepalive, Client::config)
     }
 
-    /// Why the settings are what they are, and since when; `None` where they are fixed, or nothing has been
-    /// chosen yet.
+    /// Why the settings were chosen, and when; `None` if they are fixed or nothing was chosen yet.
     #[must_use]
     pub fn why(&self) -> Option<(&Why, Time)> {
         let following = self.following.as_deref()?;
         Some((following.planner.why()?, following.changed))
     }
 
-    /// Form of the packets: what was granted, else what is wanted.
+    /// The packet format: the granted one, else the configured one.
     #[must_use]
     pub fn encapsulation(&self) -> Encapsulation {
         self.grant.as_ref().map_or(self.config.encapsulation, |grant| grant.encapsulation)
@@ -220,7 +219,7 @@ impl Path {
             lossy: self.is_lossy(),
             bound_up: up.bound,
             bound_down: down.bound,
-            // One direction has about half of what a round trip shows.
+            // One direction has about half the jitter of a round trip.
             jitter_s: estimates.map_or(0.0, |e| e.rtt_jitter / 2.0),
             rate_bps: None,
             price: self.config.price,

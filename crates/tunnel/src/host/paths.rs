@@ -20,23 +20,23 @@ use crate::{
 };
 use segue_clock::planted::fault;
 
-/// Steering looks at new samples at most this often.
+/// Minimum time between two evaluations of the steering because of new samples.
 const EVALUATION: Span = Span::from_millis(50);
 
-/// Whether an input is the answer to a request that left after `since`.
+/// Returns whether an input is the answer to a request that left after `since`.
 fn answers_since(input: &ClientInput, now: Time, since: Time) -> bool {
     let ClientInput::Response(arrival) = input else { return false };
     let age_us = now.micros32().wrapping_sub(arrival.probe.t_sc);
     u64::from(age_us) <= now.since(since).0 / 1_000
 }
 
-/// A time constant as it is signalled: whole milliseconds.
+/// A time constant in signalling: whole milliseconds, rounded up.
 fn timescale(tau: Tau) -> Timescale {
     let ms = |span: Span| u32::try_from(span.0.div_ceil(1_000_000)).unwrap_or(u32::MAX);
     Timescale { rise_ms: ms(tau.rise), fall_ms: ms(tau.fall) }
 }
 
-/// The host's settings of a path with the terms of its grant.
+/// The host's settings of a path, with the terms of its grant.
 fn granted(keepalive: &Keepalive, grant: &PathGrant) -> Keepalive {
     Keepalive { mode: grant.mode, rides: grant.rides, ..keepalive.clone() }
 }
@@ -47,7 +47,7 @@ impl Host {
         prefer_wide(views, |number| self.paths.get(&number).is_some_and(|path| path.is_narrow()))
     }
 
-    /// Offers a path to the anchor, if it listens.
+    /// Offers a path to the anchor, if registered.
     pub(super) fn offer(&mut self, number: u8) {
         if !self.registered() {
             return;
@@ -111,10 +111,10 @@ impl Host {
         self.fit();
     }
 
-    /// A standing path is granted again, perhaps with other terms.
+    /// Handles a repeated grant of an existing path, possibly with other terms.
     fn on_terms(&mut self, now: Time, number: u8, grant: PathGrant) {
         let Some(path) = self.paths.get_mut(&number) else { return };
-        // A switch may have missed the anchor while there was no connection.
+        // The anchor may have missed a switch of the keepalive while there was no connection.
         let on = !path.off;
         let said = Output::own(HostOutput::Signal(FromHost::Keepalive { path: number, on }));
         self.out.extend((!fault(27)).then_some(said));
@@ -177,20 +177,20 @@ impl Host {
         }
     }
 
-    /// Gives a path's client an input and carries out what it orders.
+    /// Gives a path's client an input and carries out its outputs.
     pub(super) fn feed(&mut self, now: Time, number: u8, input: ClientInput) {
         let Some(path) = self.paths.get(&number) else { return };
         let shows = path.unshown.is_some_and(|since| answers_since(&input, now, since));
         self.drive(now, number, shows, |client| client.handle(now, input));
     }
 
-    /// Lets a path's client do what is due, and carries out what it orders.
+    /// Ticks a path's client and carries out its outputs.
     fn tick_path(&mut self, now: Time, number: u8) {
         self.drive(now, number, false, |client| client.tick(now));
     }
 
-    /// Calls a path's client and carries out what it orders. `shows`: it hears an answer whose echo will show the
-    /// anchor that this end receives at its address.
+    /// Calls a path's client and carries out its outputs. With `shows`, the client handles an answer whose echo will
+    /// show the anchor that this end receives at its address.
     fn drive(&mut self, now: Time, number: u8, shows: bool, call: impl FnOnce(&mut Client)) {
         let Some(path) = self.paths.get_mut(&number) else { return };
         let Some(client) = &mut path.client else { return };
@@ -199,12 +199,12 @@ impl Host {
         let mut outputs = Vec::from(client.take_outputs());
         if shows {
             let asks = |output: &ClientOutput| matches!(output, ClientOutput::SendRequest(_));
-            // A request that was due anyway says the same.
+            // A request that is due anyway echoes it too.
             if !outputs.iter().any(asks) {
                 client.handle(now, ClientInput::Ask);
                 outputs.extend(client.take_outputs());
             }
-            // Requests first, so that the anchor has them before the data that follow.
+            // Requests first, so that the anchor receives them before the data that follow.
             outputs.sort_by_key(|output| !asks(output));
             path.unshown = None;
         }
@@ -255,15 +255,15 @@ impl Host {
         })));
     }
 
-    /// The paths that the host hears.
+    /// A bit for each path that the host hears.
     fn heard_word(&self) -> u16 {
         let heard = |path: &Path| path.client.as_ref().is_some_and(Client::heard);
         let paths = self.paths.iter().filter(|(_, path)| heard(path));
         paths.fold(0, |word, (n, _)| word | 1 << n)
     }
 
-    /// The set of paths that are heard has changed. Requests that ride repeat what the last ordered one said, and while
-    /// data flow there may be no other.
+    /// The set of heard paths has changed: updates the word for requests that ride. They repeat the word of the last
+    /// ordered request, and while data run there may be no new one.
     pub(super) fn tell_riders(&mut self) {
         let riding = self.paths.iter().filter(|(_, path)| path.is_set() && path.keepalive().rides);
         let slots: Vec<u32> = riding.map(|(number, _)| u32::from(*number)).collect();
@@ -342,8 +342,8 @@ impl Host {
         }
     }
 
-    /// The downlink of a path whose uplink was already given up has fallen silent too, so its flows move for good; or
-    /// it is heard again, which changes nothing until answers come.
+    /// Handles a change of whether a path's downlink is heard. If the downlink of a path with a dead uplink falls
+    /// silent too, its flows move for good. If it is heard again, nothing changes until answers arrive.
     fn on_path_heard(&mut self, now: Time, number: u8, heard: bool) {
         self.tell_riders();
         let Some(path) = self.paths.get(&number) else { return };
@@ -378,7 +378,7 @@ impl Host {
         }
     }
 
-    /// The operator turns probing of a path on or off.
+    /// Switches probing of a path at the operator's request.
     pub(super) fn on_keepalive(&mut self, now: Time, name: &str, on: bool) {
         let Some(number) = self.path_named(name) else { return };
         if let Some(path) = self.paths.get_mut(&number) {
@@ -389,8 +389,8 @@ impl Host {
         self.evaluate(now);
     }
 
-    /// Turns a path's keepalive on or off as the operator wants, but off only once the path is up: a path that was never
-    /// answered cannot be used, and the anchor learns from requests where this end is.
+    /// Switches a path's keepalive as the operator wants, but off only once the path is up: an unanswered path cannot
+    /// be used, and the anchor learns this end's address from requests.
     fn follow_switch(&mut self, now: Time, number: u8) {
         let Some(path) = self.paths.get_mut(&number).filter(|path| path.is_set()) else { return };
         let on = path.enabled;
@@ -403,8 +403,8 @@ impl Host {
         self.feed(now, number, ClientInput::Switch(on));
     }
 
-    /// Shows the anchor that the path's address has changed: one request leaves at once, the next when it has been
-    /// answered. A path that is not probed does this too.
+    /// Shows the anchor that the path's address has changed: one request leaves at once, the next when that is
+    /// answered. This applies to unprobed paths as well.
     pub(super) fn show_endpoint(&mut self, now: Time, number: u8) {
         let Some(path) = self.paths.get_mut(&number).filter(|path| path.is_set()) else { return };
         path.unshown = Some(now);
@@ -422,7 +422,7 @@ impl Host {
         self.feed(now, number, ClientInput::Switch(true));
     }
 
-    /// Lets a datapath that measures keep probes without news to itself.
+    /// Lets a datapath that measures withhold probes without news.
     pub(super) fn set_quiet(&mut self, number: u8, quiet: bool) {
         if self.config.measured_by == MeasuredBy::PacketPath
             && let Some(path) = self.paths.get_mut(&number)

@@ -1,29 +1,30 @@
-//! Which of a path's questions were answered. Questions never ride on data, so what drops data alone lets them pass.
+//! Counts which of a path's questions were answered. Questions never ride on data, so they pass through anything that
+//! drops data alone.
 
 use alloc::collections::VecDeque;
 
 use segue_clock::{Span, Time};
 use segue_keepalive::Counted;
 
-/// Most questions that wait for an answer; of more, the oldest counts as lost.
+/// Maximum number of unanswered questions kept; beyond that, the oldest counts as lost.
 const MOST: usize = 64;
-/// Stamps of probes are taken at most so long after the probe was ordered, on a busy machine.
+/// Maximum time from the order of a probe to its stamp, on a busy machine.
 const STAMPED: Span = Span::from_millis(50);
-/// An answer that comes later than it should by at most this counts as one after all.
+/// An answer that is late by at most this still counts as received.
 const LATE: Span = Span::from_secs(2);
 
 /// The questions of a path.
 #[derive(Default)]
 pub(super) struct Questions {
-    /// When those were ordered that have not been answered, oldest first.
+    /// When the unanswered questions were ordered, oldest first.
     waiting: VecDeque<Time>,
-    /// How many of them count as lost, since their answer is late.
+    /// How many of them count as lost because their answer is overdue.
     late: usize,
     settled: Counted,
 }
 
 impl Questions {
-    /// One is asked.
+    /// Adds a question.
     pub(super) fn ask(&mut self, now: Time) {
         if self.waiting.len() >= MOST {
             self.give_up();
@@ -31,11 +32,11 @@ impl Questions {
         self.waiting.push_back(now);
     }
 
-    /// One was answered that bears this stamp, in microseconds modulo 2³².
+    /// Handles the answer to the question with this stamp, in microseconds modulo 2³².
     pub(super) fn answer(&mut self, now: Time, stamp: u32) {
         let age = Span::from_micros(u64::from(now.micros32().wrapping_sub(stamp)));
         let at = Time(now.0.saturating_sub(age.0));
-        // The stamp has lost what is less than a microsecond.
+        // The stamp is truncated to a microsecond.
         let fits =
             |asked: &Time| at + Span::from_micros(1) >= *asked && at.since(*asked) <= STAMPED;
         if let Some(place) = self.waiting.iter().rposition(fits) {
@@ -49,7 +50,7 @@ impl Questions {
         }
     }
 
-    /// Those whose answer would have come by now count as lost.
+    /// Counts questions as lost whose answer is overdue.
     pub(super) fn expire(&mut self, now: Time, within: Span) {
         while self.waiting.get(self.late).is_some_and(|asked| now.since(*asked) > within) {
             self.late += 1;
@@ -60,7 +61,7 @@ impl Questions {
         }
     }
 
-    /// Waits no longer for the oldest.
+    /// Stops waiting for the oldest.
     fn give_up(&mut self) {
         self.waiting.pop_front();
         match self.late {
@@ -69,7 +70,7 @@ impl Questions {
         }
     }
 
-    /// Those answered, or not in time.
+    /// The counts of questions that were answered or are overdue.
     pub(super) fn settled(&self) -> Counted {
         self.settled
     }
@@ -85,7 +86,7 @@ mod tests {
     fn a_question_is_answered_once_or_lost_in_the_end() {
         let mut questions = Questions::default();
         [100, 200, 300].into_iter().for_each(|at| questions.ask(MS(at)));
-        // Stamped a millisecond after it was ordered; the answer comes twice.
+        // Stamped a millisecond after the order; the answer arrives twice.
         questions.answer(MS(230), 201_000);
         questions.answer(MS(231), 201_000);
         assert_eq!(questions.settled(), Counted { sent: 1, received: 1 });
@@ -94,14 +95,14 @@ mod tests {
         assert_eq!(questions.settled(), Counted { sent: 2, received: 1 });
         questions.answer(MS(350), 300_000);
         assert_eq!(questions.settled(), Counted { sent: 3, received: 2 });
-        // Late, and never asked.
+        // One late answer, a duplicate of it, and one to an unknown question.
         questions.answer(MS(360), 100_000);
         questions.answer(MS(360), 100_000);
         questions.answer(MS(360), 50_000);
         assert_eq!(questions.settled(), Counted { sent: 3, received: 3 });
-        // Those that wait behind each other are not lost one moment and found the next.
+        // Late answers revise the count of lost questions.
         assert_eq!(questions.settled().lost(), 0);
-        // Too late.
+        // This answer arrives too late to count.
         questions.ask(MS(400));
         questions.expire(MS(500), Span::from_millis(50));
         questions.expire(MS(2_600), Span::from_millis(50));

@@ -1,5 +1,5 @@
-//! How large a packet each path takes, and so the tunnel. Every packet fits every path that its flow may move to, so no
-//! move makes packets too large.
+//! The largest packet that each path, and so the tunnel, can carry. A packet must fit every path that its flow may move
+//! to, so that no move makes packets too large.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -15,16 +15,16 @@ use super::path::{Path, PathSizes};
 use crate::config::UNCUT_PAUSE;
 use crate::{Carried, HostOutput, Order, Output, Report};
 
-/// IP and UDP header outside, by whether the anchor's address is IPv6.
+/// Length of the outer IP and UDP headers, in bytes; indexed by whether the anchor's address is IPv6.
 const OUTER: [u16; 2] = [28, 48];
 /// The inner packet size that every path should take, the IPv6 minimum (RFC 8200, section 5). A path that takes less is
-/// narrow and carries only what no other path does.
+/// narrow: it carries traffic only if there is no other path.
 pub const LEAST_INNER: u16 = 1_280;
-/// No link of IPv4 that is in use takes less. An anchor's smaller figure counts as this.
+/// No IPv4 link in use takes less than this. A smaller figure from the anchor is raised to it.
 const LEAST_IPV4: u16 = 576;
 /// Data count as large from this many bytes on, and from this many bytes per packet.
 const LARGE: (u64, u64) = (1_200, 500);
-/// Sizes up to which probes may ride on any packet: the kernel knows of these.
+/// Up to this size probes may ride on any packet, because the kernel reserves space for them.
 const ETHERNET: u16 = 1_500;
 
 impl Path {
@@ -37,24 +37,24 @@ impl Path {
         payload.clamp(Size::LEAST.into(), Size::MOST.into()) as u16
     }
 
-    /// The largest IP packet that the path takes in a direction, as far as is known.
+    /// The largest IP packet that the path is known to take in a direction, in bytes.
     #[must_use]
     pub fn mtu(&self, way: Direction) -> u16 {
         let limit = self.sizes.as_ref().map_or(self.largest(), |sizes| sizes.sizes.limit(way));
         limit.saturating_add(self.overhead())
     }
 
-    /// The largest UDP payload that the path takes in a direction.
+    /// The largest UDP payload that the path takes in a direction, in bytes.
     pub(super) fn payload(&self, way: Direction) -> u16 {
         self.mtu(way).saturating_sub(self.overhead())
     }
 
-    /// The largest inner packet that the path takes in a direction.
+    /// The largest inner packet that the path takes in a direction, in bytes.
     pub(super) fn inner(&self, way: Direction) -> u16 {
         self.inside(self.mtu(way))
     }
 
-    /// The largest inner packet in an IP packet of this size.
+    /// The largest inner packet in an outer IP packet of this size, in bytes.
     fn inside(&self, mtu: u16) -> u16 {
         let rides = self.keepalive().rides && mtu < ETHERNET;
         let header = match (self.encapsulation(), rides) {
@@ -69,18 +69,18 @@ impl Path {
         self.sizes.as_ref().filter(|_| self.is_up()).and_then(|sizes| sizes.sizes.deadline())
     }
 
-    /// The largest inner packet that it takes in both directions.
+    /// The largest inner packet that it takes in both directions, in bytes.
     fn inner_both(&self) -> u16 {
         self.inside(self.mtu(Direction::Up).min(self.mtu(Direction::Down)))
     }
 
-    /// It takes less than every path should.
+    /// Returns whether it takes less than [`LEAST_INNER`].
     #[must_use]
     pub fn is_narrow(&self) -> bool {
         self.inner_both() < LEAST_INNER
     }
 
-    /// Whether the size of a direction is being tested.
+    /// Returns whether the size of a direction is being tested.
     #[must_use]
     pub fn tests_sizes(&self) -> bool {
         self.sizes.as_ref().is_some_and(|sizes| {
@@ -88,8 +88,8 @@ impl Path {
         })
     }
 
-    /// The size that the host reports to the anchor, where the host's device takes `device` bytes. For a narrow path this
-    /// is what it takes in both directions, so that both ends call the same paths narrow.
+    /// The size that the host offers to the anchor, if the host's device takes `device` bytes. For a narrow path this
+    /// is the size for both directions, so that both ends agree on which paths are narrow.
     pub(super) fn offered(&self, device: Option<u16>) -> u16 {
         let path = if self.is_narrow() { self.inner_both() } else { self.inner(Direction::Down) };
         path.min(device.unwrap_or(u16::MAX))
@@ -97,12 +97,12 @@ impl Path {
 }
 
 impl Host {
-    /// Searches for the sizes of a path that is up, or tests those known before it was down.
+    /// Searches for the sizes of a path that came up, or tests those known from before.
     pub(super) fn review_sizes(&mut self, now: Time, number: u8) {
         let Some(path) = self.paths.get_mut(&number) else { return };
         let (largest, overhead) = (path.largest(), path.overhead());
         if path.encapsulation() == Encapsulation::Upmt {
-            // Its packets have no room for a test.
+            // UPMT packets have no room for a test.
             path.sizes = None;
         } else if path.sizes.is_none() {
             let sizes = Sizes::new(now, largest, overhead);
@@ -114,7 +114,7 @@ impl Host {
         }
     }
 
-    /// A path has changed its interface or address, or its interface takes other sizes.
+    /// Handles a new interface, address or MTU of a path.
     pub(super) fn renew_sizes(&mut self, now: Time, number: u8) {
         let Some(path) = self.paths.get(&number) else { return };
         let largest = path.largest();
@@ -135,7 +135,7 @@ impl Host {
         }
     }
 
-    /// A test was answered.
+    /// Handles the answer to a test.
     pub(super) fn on_sized(&mut self, now: Time, slot: u32, token: u32) {
         let Ok(number) = u8::try_from(slot) else { return };
         if !self.on_filter_tested(now, number, token) {
@@ -143,8 +143,8 @@ impl Host {
         }
     }
 
-    /// What a path has carried so far. A direction is tested when it carries large data or loses packets. Of packets
-    /// that are too large for the downlink the host sees only that they were sent.
+    /// Handles a path's counters. A direction is tested when it carries large data or loses packets. The host notices
+    /// downlink packets that are too large only as losses.
     pub(super) fn on_carried(&mut self, now: Time, slot: u32, carried: Carried) {
         let Ok(number) = u8::try_from(slot) else { return };
         let Some(path) = self.paths.get_mut(&number) else { return };
@@ -166,7 +166,7 @@ impl Host {
         }
     }
 
-    /// A router has said that a packet was too big. A sender that knows the cookie has seen one.
+    /// Handles a router's report that a packet was too big. The quoted cookie shows that the router saw such a packet.
     pub(super) fn on_too_big(&mut self, now: Time, TooBig { index, cookie, mtu }: TooBig) {
         let quoted = |path: &&Path| {
             path.grant.as_ref().is_some_and(|grant| (grant.index, grant.cookie) == (index, cookie))
@@ -177,20 +177,20 @@ impl Host {
         }
     }
 
-    /// The anchor has reported what its device takes.
+    /// Handles the anchor's report of what its device takes.
     pub(super) fn on_largest(&mut self, bytes: u16) {
         self.anchor_takes = Some(bytes.max(LEAST_IPV4));
         self.fit();
     }
 
-    /// A router's word is only a reason to test.
+    /// Handles a router's packet size, which is only a reason to test.
     pub(super) fn on_hint(&mut self, now: Time, number: u8, way: Direction, mtu: Option<u16>) {
         let Some(path) = self.paths.get(&number) else { return };
         let payload = mtu.map(|mtu| mtu.saturating_sub(path.overhead()));
         self.follow_sizes(now, number, SizeInput::TooLarge(way, payload));
     }
 
-    /// Tells the anchor that no device cuts what it sends in one piece.
+    /// Reports to the anchor that its super-packets arrive unsegmented: no device cuts them.
     pub(super) fn on_uncut(&mut self, now: Time, slot: u32) {
         let registered = self.registered();
         let Ok(number) = u8::try_from(slot) else { return };
@@ -204,12 +204,12 @@ impl Host {
         }
     }
 
-    /// Does what a path's tests say.
+    /// Gives a path's size search an input and carries out its outputs.
     pub(super) fn follow_sizes(&mut self, now: Time, number: u8, input: SizeInput) {
         self.drive_sizes(now, number, |sizes| sizes.handle(now, input));
     }
 
-    /// Lets a path's size search do what is due, and carries out what it orders.
+    /// Ticks a path's size search and carries out its outputs.
     fn tick_sizes_of(&mut self, now: Time, number: u8) {
         self.drive_sizes(now, number, |sizes| sizes.tick(now));
     }
@@ -227,8 +227,8 @@ impl Host {
                 SizeOutput::Found(..) => found = true,
             }
         }
-        // Also what is no news to the tests: with a new grant all began anew, and the anchor was told before. Larger only
-        // once it is tested.
+        // Offer the size even if the search found nothing new: after a new grant the search starts anew, while the
+        // anchor still has an earlier size. A larger size is offered only once it is tested.
         let testing = sizes.sizes.is_testing(Direction::Down);
         let (offered, told) = (path.offered(self.config.largest), path.largest_told);
         if offered < told || offered > told && !testing {
@@ -243,7 +243,7 @@ impl Host {
         self.evaluate(now);
     }
 
-    /// Sets the tunnel to the largest size that both ends' devices and every path take, leaving out narrow paths where
+    /// Sets the tunnel's MTU to the largest size that both ends' devices and all paths take, ignoring narrow paths if
     /// there are wider ones. The anchor does the same.
     pub(super) fn fit(&mut self) {
         let set = || self.paths.values().filter(|path| path.is_set());
@@ -260,7 +260,7 @@ impl Host {
     }
 }
 
-/// Leaves narrow paths out where a wider one is usable.
+/// Marks narrow paths as unusable if a wider one is usable.
 pub(super) fn prefer_wide(
     mut views: Vec<PathView>,
     is_narrow: impl Fn(u8) -> bool,

@@ -1,33 +1,33 @@
-//! What a path knows of its outer source addresses.
+//! State of a path's outer source addresses.
 
 use core::net::IpAddr;
 
 use segue_clock::Time;
 use segue_ip::Interface;
 
-/// What a path knows of its source addresses.
+/// State of a path's outer source addresses.
 pub(super) struct Sources {
-    /// The preferred one when the present one was chosen.
+    /// The preferred address when the current one was chosen.
     pub(super) first: IpAddr,
-    /// The last one that was answered.
+    /// The last address that was answered.
     pub(super) answered: Option<IpAddr>,
-    /// When another is tried; `None` while answers come, and where there is no other.
+    /// When to try another address; `None` while answers arrive or if there is no other.
     pub(super) next_at: Option<Time>,
 }
 
 /// Why a path has its outer source address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourceChoice {
-    /// The operator's file says so.
+    /// The operator configured it.
     Configured,
     /// It is the first of the interface's addresses.
     Preferred,
-    /// Those before it were not answered.
+    /// The addresses before it were not answered.
     Tried,
 }
 
 impl Sources {
-    /// Of a path that sends from `local`.
+    /// State of a path that sends from `local`.
     pub(super) fn of(interface: &Interface, local: IpAddr) -> Sources {
         let first = of_family(interface, local.is_ipv4()).next().unwrap_or(local);
         Sources { first, answered: None, next_at: None }

@@ -1,5 +1,5 @@
-//! A path's outer source address: the configured one, else the one that the driver's order prefers, else the next while
-//! none is answered.
+//! Chooses a path's outer source address: the configured one, else the driver's preferred one, else the next one as
+//! long as none is answered.
 
 use core::net::IpAddr;
 
@@ -12,9 +12,9 @@ use super::Host;
 use super::source::of_family;
 use crate::PathConfig;
 
-/// How long an address has for its first answer.
+/// How long an address has to be answered for the first time.
 const FIRST_ANSWER: Span = Span::from_secs(3);
-/// How long an address that has been answered stays in use without answers: as a rule the link is at fault.
+/// How long an address that was once answered stays in use without answers: usually the link is at fault.
 const SILENCE: Span = Span::from_secs(30);
 
 impl Host {
@@ -22,7 +22,7 @@ impl Host {
         self.config.paths.get(name).unwrap_or(&self.config.path)
     }
 
-    /// The outer source of a path over this interface.
+    /// The outer source address for a path over this interface.
     pub(super) fn source(&self, interface: &Interface, v4: bool) -> Option<IpAddr> {
         let mut all = of_family(interface, v4);
         let configured = self.path_config(&interface.name).source;
@@ -30,13 +30,13 @@ impl Host {
             return all.find(|own| *own == configured);
         }
         let first = all.next()?;
-        // One that was tried in place of the same preferred address stays.
+        // An address that was tried because the same preferred address had no answer stays in use.
         let path = self.paths.values().find(|path| path.name == interface.name);
         let tried = path.filter(|path| path.sources.first == first).map(|path| path.local);
         Some(tried.filter(|tried| interface.addresses.contains(tried)).unwrap_or(first))
     }
 
-    /// The addresses that a path may send from, in the order in which they are tried.
+    /// The addresses that a path may send from, in the order of attempts.
     fn choices(&self, number: u8) -> Vec<IpAddr> {
         let Some(path) = self.paths.get(&number) else { return Vec::new() };
         let v4 = path.local.is_ipv4();
@@ -47,7 +47,7 @@ impl Host {
         interface.map(|i| of_family(i, v4).collect()).unwrap_or_default()
     }
 
-    /// Waits for an answer to the path's present address, if there is another to try.
+    /// Starts the timer for an answer to the path's current address, if there is another to try.
     pub(super) fn await_answer(&mut self, now: Time, number: u8) {
         let others = self.choices(number).len() > 1;
         let Some(path) = self.paths.get_mut(&number).filter(|path| path.is_set()) else { return };
@@ -59,7 +59,7 @@ impl Host {
         path.sources.next_at = Some(now + patience).filter(|_| others && !path.is_up());
     }
 
-    /// Tries the next address of paths that had no answer in time. To the anchor this is a NAT rebinding.
+    /// Tries the next address on paths without a timely answer. To the anchor this looks like a NAT rebinding.
     pub(super) fn tick_sources(&mut self, now: Time) {
         let due = |at: Option<Time>| at.is_some_and(|at| at <= now);
         let paths = self.paths.iter().filter(|(_, path)| due(path.sources.next_at));

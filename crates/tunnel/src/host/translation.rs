@@ -1,5 +1,5 @@
 //! Translators between IPv6 and IPv4 on the way to the anchor (NAT64, 464XLAT). They may drop data without a UDP
-//! checksum (RFC 7915, 4.5 and 5.1), which a datapath in the kernel leaves out, while probes have one and pass.
+//! checksum (RFC 7915, sections 4.5 and 5.1). A kernel datapath omits this checksum, while probes have one and pass.
 
 use core::net::{IpAddr, Ipv4Addr};
 
@@ -9,24 +9,24 @@ use segue_ip::{Prefix, TRANSLATED};
 use super::path::Trial;
 use super::{Host, Path};
 
-/// IPv4 addresses of hosts whose packets are translated to IPv6 before they leave (RFC 7335).
+/// IPv4 addresses of hosts whose packets are translated to IPv6 on the host's side (RFC 7335).
 const HOSTS: Prefix = Prefix { addr: IpAddr::V4(Ipv4Addr::new(192, 0, 0, 0)), len: 29 };
-/// Checksums that were asked for are in force after this time.
+/// Time after which requested checksums are in effect at both ends.
 const IN_FORCE: Span = Span::from_secs(2);
 
-/// Whether the addresses alone show that a translator is on the way.
+/// Returns whether the addresses alone show a translator on the way.
 fn shows(local: IpAddr, remote: IpAddr) -> bool {
     HOSTS.contains(local) || TRANSLATED.iter().any(|prefix| prefix.contains(remote))
 }
 
 impl Path {
-    /// Whether the host thinks that the path's data need a UDP checksum. The anchor sees what the host does not: that
-    /// packets arrive over another protocol.
+    /// Returns whether the host considers a UDP checksum necessary for the path's data. The anchor knows what the host
+    /// cannot: whether packets arrive over another protocol.
     pub(super) fn wants_checksums(&self) -> bool {
         self.translated || matches!(self.checksums_tried, Trial::Since(_))
     }
 
-    /// Data have a UDP checksum, whatever the datapath.
+    /// Returns whether data packets have a UDP checksum, on any datapath.
     #[must_use]
     pub fn checksums(&self) -> bool {
         self.wants_checksums() || self.grant.as_ref().is_some_and(|grant| grant.checksums)
@@ -34,12 +34,13 @@ impl Path {
 }
 
 impl Host {
-    /// Whether packets between these addresses are translated: no address of the anchor's own means a translator's.
+    /// Returns whether packets between these addresses are translated. A destination that is not one of the anchor's
+    /// addresses is a translator's.
     pub(super) fn is_translated(&self, local: IpAddr, remote: IpAddr) -> bool {
         shows(local, remote) || !self.config.anchor.iter().any(|own| own.ip() == remote)
     }
 
-    /// Data have died on a path since then, where probes pass: perhaps for want of a checksum.
+    /// Handles data lost since `since` while probes pass: the cause may be a missing checksum.
     pub(super) fn suspect_translator(&mut self, now: Time, number: u8, since: Time) {
         let Some(path) = self.paths.get_mut(&number) else { return };
         let trial = match path.checksums_tried {

@@ -1,4 +1,4 @@
-//! What is watched of a path's flows, and what is known of those that it filters.
+//! State about a path's flows, and about those that it filters.
 
 use alloc::format;
 use alloc::string::String;
@@ -9,25 +9,25 @@ use segue_keepalive::size::Direction;
 
 use super::audit::Audit;
 
-/// Losses of at most this long are compared with what the path usually loses.
+/// Minimum time between two updates of the usual loss rate.
 const WINDOW: Span = Span::from_millis(500);
-/// Time constant of what it usually loses, in seconds.
+/// Time constant of the usual loss rate, in seconds.
 const USUAL_TAU_S: f64 = 10.0;
 
-/// What is watched of the flows on a path that has lost packets.
+/// State about the flows on a path that has lost packets.
 pub(super) struct FlowWatch {
-    /// When the losses were last compared, how many there had been, and how many there usually are in a second.
+    /// When losses were last compared, the count at that time, and the usual losses per second; each up and down.
     pub(super) at: Time,
     pub(super) lost: [u64; 2],
     usual: [f64; 2],
     pub(super) audit: Option<Audit>,
     /// When the last audit ended.
     pub(super) ended: Option<Time>,
-    /// A verdict of loss waits for the counts of flows.
+    /// True while a verdict of loss waits for the counts of flows.
     pub(super) holds: bool,
-    /// Until then what the path loses was that of flows that have left.
+    /// Until this instant losses are attributed to filtered flows that have moved away.
     pub(super) excused: Time,
-    /// Until then it may lose copies of flows that it filters, which another path in doubt has sent over it.
+    /// Until this instant the path may lose copies of flows that it filters, sent over it on behalf of a path in doubt.
     pub(super) copies: Time,
 }
 
@@ -45,7 +45,7 @@ impl FlowWatch {
         }
     }
 
-    /// Whether the path loses much more than it usually does.
+    /// Returns whether the path loses much more than usual. Also updates the usual rate.
     pub(super) fn jumps(&mut self, now: Time, lost: [u64; 2]) -> bool {
         let elapsed = now.since(self.at);
         let (s, ends) = (elapsed.as_secs_f64(), elapsed >= WINDOW);
@@ -65,31 +65,31 @@ impl FlowWatch {
     }
 }
 
-/// A flow whose data a path drops.
+/// A flow that a path filters: it drops the flow's data.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Filter {
-    /// The direction in which they are dropped.
+    /// The direction of the dropped data.
     pub direction: Direction,
-    /// The packets that showed it.
+    /// The counts that showed it.
     pub counted: Counted,
-    /// When the first of them was sent, at the earliest.
+    /// The earliest time at which the first of these packets was sent.
     pub since: Time,
-    /// When it was found.
+    /// When the filter was found.
     pub at: Time,
-    /// The flow may use the path again; if it is dropped once more, it waits twice as long.
+    /// True if the flow may use the path again. If it is filtered once more, it waits twice as long.
     pub released: bool,
-    /// When that is, or the present test of the path ends.
+    /// When the flow may try again, or the current test of the path ends.
     pub(super) due: Time,
     /// The wait after the last finding.
     pub(super) wait: Span,
-    /// The test of the path that is under way.
+    /// Token of the path test in progress.
     pub(super) test: Option<u32>,
-    /// UDP payload of the flow's packets on the path, on average.
+    /// Mean UDP payload of the flow's packets on the path, in bytes.
     pub(super) bytes: u16,
 }
 
 impl Filter {
-    /// The counts, in words.
+    /// The counts as a phrase.
     pub(super) fn evidence(&self, path: &str, now: Time) -> String {
         let took = self.at.since(self.since).as_secs_f64();
         let ago = now.since(self.at).as_secs_f64();

@@ -1,4 +1,4 @@
-//! T_KA and the questions in doubt follow the use of a path and what is measured.
+//! T_KA and the questions in doubt follow measurements and the use of a path.
 
 use segue_clock::{Machine, Span};
 use segue_ip::Output::Own;
@@ -15,7 +15,7 @@ fn adaptive() -> HostConfig {
     config
 }
 
-/// K and T_KA of a path at the host and at the anchor.
+/// K and T_KA of a path at the host, then at the anchor.
 fn settings(stage: &Stage, host: usize, name: &str) -> [(u8, Span); 2] {
     let (_, path) = stage.host(host).end().machine.paths().find(|(_, p)| p.name() == name).unwrap();
     let at_host = (path.keepalive().k, path.keepalive().t_ka);
@@ -90,12 +90,12 @@ fn a_loss_that_rises_asks_for_more_questions_so_that_false_alarms_stay_rare() {
         };
         set_loss(&mut stage, 5);
         stage.add_voice(host);
-        // The flow stays, or an idle path would learn slowly.
+        // Pin the flow to the path: an idle path would learn slowly.
         stage.handover(host, None, None, Some("wifi"));
         stage.run_for(secs(60));
         let before = questions(&stage, host, "wifi");
         set_loss(&mut stage, 80);
-        // A few dozen packets must be lost before the loss can be known: until then the host asks as many questions as
+        // A few dozen packets must be lost before the loss is known: until then the host asks as many questions as
         // before.
         stage.run_for(secs(2));
         let ignorant = downs(&stage, host, "wifi");
@@ -105,7 +105,7 @@ fn a_loss_that_rises_asks_for_more_questions_so_that_false_alarms_stay_rare() {
             stage.host(host).end().machine.paths().find(|(_, p)| p.name() == "wifi").unwrap();
         let (why, _) = path.why().unwrap();
         assert!(why.known.loss_up > 0.04, "{why}");
-        // 10⁵ s are promised between two; ten runs have twenty minutes.
+        // The planner aims at 10⁵ s between two false alarms; the ten runs last twenty minutes.
         assert_eq!(downs(&stage, host, "wifi"), ignorant, "seed {seed}: {why}");
         early += ignorant;
     }
@@ -142,7 +142,7 @@ fn a_host_that_registers_again_offers_the_period_in_force_and_its_paths_stay_up_
     stage.run_for(secs(20));
     let down = |report: &Report| matches!(report, Report::PathState { state: State::Down, .. });
     assert!(!stage.anchor().reports()[told..].iter().any(|(_, report)| down(report)));
-    // What it says then, to an anchor that may know nothing any more.
+    // The host's offer to an anchor that may have forgotten everything.
     let (now, before) = (stage.now(), settings(&stage, host, "wifi")[0]);
     let wifi = stage.at_host_end(host, |end, _, _| {
         let machine = &mut end.machine;

@@ -1,4 +1,4 @@
-//! What both ends agree on: who measures, whether to measure at all, and who gets unsolicited responses.
+//! What both ends agree on: which end measures, whether paths are probed, and who gets unsolicited responses.
 
 use std::collections::BTreeSet;
 
@@ -129,7 +129,7 @@ fn an_offer_with_other_terms_changes_a_standing_path() {
         matches!(&granted, Some(segue_wire::signal::FromAnchor::PathReady(g)) if g.index == slot && g.rides),
         "{granted:?}"
     );
-    // The host takes what is granted, though it did not ask.
+    // The host accepts the grant although it did not ask for it.
     stage.run_for(secs(1));
     let (_, path) =
         stage.host(host).end().machine.paths().find(|(_, p)| p.name() == "lte").unwrap();
@@ -161,12 +161,12 @@ fn a_path_that_is_not_watched_sends_nothing_and_keeps_its_flows() {
         let at_anchor =
             stage.anchor().end().machine.paths().find(|(_, path)| path.name == "wifi").unwrap().1;
         assert!(!at_anchor.is_watched());
-        // Its death goes unnoticed, and nothing is sent or moved.
+        // The outage goes unnoticed: nothing is sent or moved.
         stage.set_alive(host, "wifi", Way::Both, false);
         stage.run_for(secs(5));
         assert_eq!(sent(&stage), before);
         assert!(stage.flows_use(bulk, "wifi"), "{measured_by:?}: {:?}", stage.routes(bulk));
-        // Watched again, it is found dead.
+        // Once watched again, the path is found dead.
         switch(&mut stage, host, "wifi", true);
         stage.run_for(ms(60 * 4 + 20 + 150));
         assert!(stage.flows_use(bulk, "lte"), "{measured_by:?}: {:?}", stage.routes(bulk));
@@ -196,7 +196,7 @@ fn a_path_that_shall_not_be_watched_is_probed_until_its_anchor_knows_it_also_aft
     let before = sent(&stage);
     stage.run_for(secs(5));
     assert_eq!(sent(&stage), before);
-    // A new address: the downlink finds it.
+    // A new address: the downlink must find it.
     let name = over.0.unwrap();
     stage.renumber(host, &name, "198.51.100.77".parse().unwrap());
     stage.run_for(secs(1));
@@ -223,7 +223,7 @@ fn packet_paths_that_measure_keep_the_probes_of_live_paths_to_themselves() {
     let quiet = |stage: &Stage| stage.host(host).probes_quiet() + stage.anchor().probes_quiet();
     let before = quiet(&stage);
     stage.run_for(secs(10));
-    // Two paths, each end hears one probe in a period.
+    // With two paths, each end hears one probe per path and period.
     let (all, quiet) = (10_000 / 60 * 4, quiet(&stage));
     assert!(quiet - before >= all - 8, "{} of {all}", quiet - before);
     for (_, path) in stage.host(host).end().machine.paths() {
@@ -292,7 +292,7 @@ fn the_pace_and_the_form_of_an_offer_are_in_force_before_any_request_and_after_e
             });
             assert_eq!(granted.map(|grant| grant.encapsulation), Some(form), "{outputs:?}");
             cookies.extend(granted.map(|grant| grant.cookie));
-            // The datapath is told what changes, and only then.
+            // The datapath is updated only on changes.
             let told = outputs.iter().find_map(|output| match output {
                 Output::Order(Order::SetPath(_, setup)) => Some(&setup.probing),
                 _ => None,
@@ -314,10 +314,10 @@ fn a_path_whose_requests_ride_is_read_of_with_the_others_and_not_waited_for() {
     config.path.keepalive.rides = true;
     let anchor = AnchorConfig { measured_by, ..anchor_config() };
     let (mut stage, host) = Stage::two_paths_to(1, config, anchor);
-    // Between two requests.
+    // Stop between two requests.
     stage.run_for(ms(10));
     assert_eq!(stage.host(host).end().machine.carried(), []);
-    // The packet path says that a request has just ridden, and that it calls if no other does.
+    // The packet path reports that a request has just ridden, and that it will call if no other does.
     let now = stage.now();
     let wifi = u32::from(stage.host(host).end().machine.path_named("wifi").unwrap());
     let reading = stage.host(host).end().datapath.reading_at(now, wifi).unwrap();
@@ -326,7 +326,7 @@ fn a_path_whose_requests_ride_is_read_of_with_the_others_and_not_waited_for() {
     stage.tell_host(host, HostInput::Reading(wifi, reading));
     let machine = &stage.host(host).end().machine;
     assert_eq!(machine.carried(), [wifi]);
-    // It is due with the other path, which sends by itself, and never before.
+    // It becomes due together with the other path, which sends its own requests, and never earlier.
     let (at, _) = machine.deadline().unwrap();
     assert!(at < now + ms(60));
     assert_eq!(machine.due(at - Span(1)), []);
@@ -358,7 +358,7 @@ fn data_of_a_path_have_checksums_at_both_ends_where_its_packets_arrive_over_anot
         [at_host, at_anchor]
     };
     assert_eq!(checksums(&stage), [false; 2]);
-    // The host says that it sends over IPv6; what arrives came over IPv4.
+    // The host claims to send over IPv6, but its packets arrive over IPv4.
     let receiver = stage.anchor().end().datapath.tx_of(slot).unwrap();
     let conn = stage.conn_of("alice").unwrap();
     let (index, cookie) = receiver;
@@ -367,11 +367,11 @@ fn data_of_a_path_have_checksums_at_both_ends_where_its_packets_arrive_over_anot
     assert_eq!(checksums(&stage), [false, true]);
     stage.run_for(ms(100));
     assert_eq!(checksums(&stage), [true; 2]);
-    // By another connection it says what is true.
+    // After a reconnect the host offers the true family.
     stage.break_signal(host);
     stage.run_for(secs(5));
     assert_eq!(checksums(&stage), [false; 2]);
-    // A request comes over IPv6: from then on the path is translated, until one comes over IPv4 again.
+    // A request arrives over IPv6: the path counts as translated until one arrives over IPv4 again.
     let probe = Probe { seq: 1 << 20, t_ka_ms: 60, ..Probe::default() };
     let request = ProbeEvent {
         slot,
@@ -412,18 +412,18 @@ fn an_end_that_gets_several_packets_in_one_piece_has_the_other_send_one_by_one()
     stage.tell_anchor(AnchorInput::Uncut(lte_at_anchor));
     stage.run_for(ms(100));
     assert_eq!(state(&stage), [[false, true], [true, false]]);
-    // What is under way meanwhile is not told again and again, and what goes on is.
+    // Repeats while the order is in flight are suppressed; a lasting problem is reported again.
     let told = |stage: &mut Stage, wait: Span| {
         stage.run_for(wait);
         let mut again = || stage.tell_anchor(AnchorInput::Uncut(lte_at_anchor)).len();
         (0..5).map(|_| again()).sum::<usize>()
     };
     assert_eq!([ms(0), secs(1), ms(500)].map(|wait| told(&mut stage, wait)), [0, 1, 0]);
-    // Without a connection nothing is said, of paths that there are not neither.
+    // Nothing is sent without a connection, or about unknown paths.
     stage.break_signal(host);
     stage.tell_host(host, HostInput::Uncut(lte));
     stage.tell_host(host, HostInput::Uncut(u32::MAX));
-    // The anchor has heard of its end, and the next one does not stand.
+    // The anchor has noticed the end of the connection, and there is no new one yet.
     stage.run_for(ms(15));
     assert_eq!(stage.tell_anchor(AnchorInput::Uncut(wifi_at_anchor)), []);
     stage.run_for(secs(3));

@@ -1,4 +1,4 @@
-//! Peers that have keys and lie.
+//! Malicious peers with valid keys.
 
 use core::net::{IpAddr, SocketAddr};
 use std::convert::Infallible;
@@ -29,7 +29,7 @@ fn a_paths_name_cannot_write_on_the_operators_terminal() {
     let reversed = "\u{202e}ifiw\u{2066}";
     let long = "x".repeat(4_000);
     for (path, name) in [(0, colour), (1, reversed), (2, &long), (3, "\u{9b}2J\n")] {
-        // Offered, offered again as it stands, and replaced.
+        // Offer a path, repeat the offer, and replace it.
         for cookie in [1, 1, 2] {
             let offer = PathOffer { name: name.into(), cookie, ..offer(path) };
             stage.say(conn, FromHost::AddPath(offer));
@@ -174,7 +174,7 @@ fn a_stated_period_below_the_least_does_not_make_the_anchor_work_more() {
     }
 }
 
-/// What the anchor has granted, in order: index, cookie, key.
+/// Index, cookie and key of each grant by the anchor, in order.
 fn grants(stage: &Stage) -> Vec<(u32, u64, [u8; 16])> {
     let grant = |message: &FromAnchor| match message {
         FromAnchor::PathReady(grant) => Some((grant.index, grant.cookie, grant.key)),
@@ -186,7 +186,7 @@ fn grants(stage: &Stage) -> Vec<(u32, u64, [u8; 16])> {
 #[test]
 fn each_set_up_of_a_path_has_new_secrets() {
     let (mut stage, host) = Stage::two_paths(5, host_config(3, 60));
-    // The interface goes and comes back; then the anchor starts again.
+    // The interface goes and returns; then the anchor restarts.
     for present in [false, true] {
         stage.set_present(host, "wifi", present);
         stage.run_for(secs(2));
@@ -217,7 +217,7 @@ fn false_heard_words_move_nobody_elses_downlink() {
     let from = SocketAddr::from(([192, 0, 2, 1], 5005));
     let mut moved = 0;
     for n in 0..200u32 {
-        // That it hears none of its paths, all that there could be, or one of the two.
+        // The host claims to hear none of its paths, all possible paths, or one of the two.
         let heard = [0, u16::MAX, 1, 2][n as usize % 4];
         let grant = &grants[n as usize % 2];
         let (seq, t_sc) = (1 + n, 2_000_000_000 + n * 10_000);

@@ -23,7 +23,7 @@ fn flows_leave_an_interface_that_goes_away_and_return_to_it() {
     assert!(stage.causes(host).contains(&Cause::InterfaceGone));
     stage.run_for(secs(1));
     let app = &stage.apps[bulk];
-    // The anchor hears of it over the other path: the downlink waits for that delay only.
+    // The anchor learns this over the other path, so the downlink waits only for that delay.
     assert!(app.down.gap(app.interval) <= ms(30 + 30 + 20), "{:?}", app.down);
     assert_eq!(stage.anchor().end().machine.paths().count(), 1);
     assert_eq!(stage.host(host).end().machine.signal_interface(), Some("lte"));
@@ -34,7 +34,7 @@ fn flows_leave_an_interface_that_goes_away_and_return_to_it() {
     assert_eq!(stage.anchor().end().machine.paths().count(), 2);
 }
 
-/// Found by the fault harness, seed 1271: the anchor kept the path for as long as the host lived.
+/// Regression, found by the fault harness with seed 1271: the anchor kept the path as long as the host was registered.
 #[test]
 fn an_interface_that_goes_while_signalling_is_broken_goes_at_the_anchor_too() {
     let (mut stage, host) = Stage::two_paths(1, host_config(3, 60));
@@ -119,7 +119,7 @@ fn a_host_without_interfaces_is_quiet_and_one_without_a_live_one_asks_less_and_l
     assert_eq!(stage.load().worst_signals, 0);
     stage.set_present(host, "wifi", true);
     for _ in 0..100 {
-        // News without news is no reason to ask again.
+        // An announcement without changes is no reason to connect again.
         stage.announce(host);
         stage.run_for(ms(100));
     }
@@ -170,7 +170,7 @@ fn more_interfaces_than_paths_use_what_there_is() {
     let up =
         |stage: &Stage| stage.host(host).end().machine.paths().filter(|(_, p)| p.is_up()).count();
     assert_eq!(up(&stage), 16);
-    // When others go, those that had none get theirs.
+    // When other interfaces go, those without a path get one.
     for i in 0..10 {
         stage.set_present(host, &format!("if{i}"), false);
     }
@@ -216,11 +216,11 @@ fn where_one_family_goes_away_signalling_connects_afresh_over_the_other() {
     let both = || String::from("connect [\"wifi\", \"lte\"]");
     assert_eq!(tell(interfaces(&[v4, v6])), [both()]);
     assert_eq!(tell(up("wifi", anchor[0])), [""; 0]);
-    // A connection that began with IPv4 moves to no IPv6 socket.
+    // A connection over IPv4 cannot move to an IPv6 socket.
     assert_eq!(tell(interfaces(&[v6])), [both()]);
     assert_eq!(tell(up("lte", anchor[1])), [""; 0]);
     assert_eq!(tell(interfaces(&[v4, v6])), ["move lte"], "a new address: another socket");
-    // Nothing is left to connect over: what stands may still be moved.
+    // Without an interface to connect over, the connection may still be moved later.
     assert_eq!(tell(interfaces(&[])), [""; 0]);
     assert_eq!(tell(interfaces(&[v4, v6])).last().map(String::as_str), Some("move lte"));
 }

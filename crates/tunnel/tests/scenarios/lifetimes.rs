@@ -47,7 +47,7 @@ fn a_silent_host_is_forgotten_and_has_its_address_when_it_comes_again() {
     for name in ["wifi", "lte"] {
         stage.set_alive(host, name, Way::Both, false);
     }
-    // Ten seconds until its connection ends, and a minute.
+    // Ten seconds until its connection ends, then the expiry of one minute.
     stage.run_for(secs(65));
     assert_eq!(stage.anchor().end().machine.hosts().count(), 1, "not yet");
     stage.run_for(secs(10));
@@ -114,8 +114,8 @@ fn a_host_whose_enrolment_ends_is_cut_off_and_its_address_rests_for_a_day() {
     stage.run_for(secs(2));
     assert!(stage.is_registered(bob));
     assert_ne!(stage.host(bob).end().machine.inner(), inner);
-    // Until the day is over, a host that comes when all other addresses are taken gets none, and a restart does not
-    // change that.
+    // Until the day is over, a new host gets no address even if all others are taken, and a restart does not change
+    // that.
     let register = |stage: &mut Stage, n: u64, at: Time| {
         let conn = stage.open(&format!("host{n}"));
         let message = FromHost::Register { version: SIGNAL_VERSION, epoch: 1 };
@@ -147,7 +147,7 @@ fn a_host_that_is_enrolled_anew_or_has_expired_keeps_its_address() {
         let last = said.last().map(|(_, message)| message);
         assert_eq!(last, Some(&FromAnchor::Refused { reason }));
         assert_eq!(stage.anchor().end().machine.hosts().count(), 0);
-        // A smaller epoch than that of before is good where a thief may have chosen the last.
+        // If a thief may have chosen the last epoch, a smaller one is accepted.
         let conn = stage.open("alice");
         let register = FromHost::Register { version: SIGNAL_VERSION, epoch: 0 };
         match stage.say(conn, register).last() {
@@ -159,7 +159,7 @@ fn a_host_that_is_enrolled_anew_or_has_expired_keeps_its_address() {
     }
 }
 
-/// Two slots, reused by each host that comes, while old packets still arrive for those that have left.
+/// Two slots are reused by each new host while old packets for earlier hosts still arrive.
 #[test]
 fn packets_for_hosts_that_have_left_reach_nobody() {
     let mut stage = Stage::with_anchor(1, AnchorConfig { max_paths: 3, ..anchor_config() });
@@ -218,8 +218,8 @@ fn fifty_hosts_have_fifty_addresses_and_a_load_in_proportion() {
         machines.iter().flat_map(|machine| machine.inner().to_vec()).collect();
     assert_eq!(addresses.len(), 50);
     assert!(machines.iter().all(|machine| machine.paths().all(|(_, path)| path.is_up())));
-    // Ten requests and ten answers a second on each of a hundred paths; at the start a tenth more, and two tests of the
-    // packet size in each direction, of two packets and two answers.
+    // Ten requests and ten answers per second on each of a hundred paths. At the start there are a tenth more, plus two
+    // tests of the packet size per direction, of two packets and two answers each.
     assert!(stage.load().worst_probes <= 2_200 + 800, "{:?}", stage.load());
     assert!(stage.load().worst_signals <= 50 * 10, "{:?}", stage.load());
 }
@@ -264,7 +264,7 @@ fn hosts_are_told_the_anchors_ways_out_before_they_are_registered_and_once_for_e
     let mut stage = Stage::new(1);
     let (both, v4) = (WaysOut { v4: 0, v6: 0 }, WaysOut { v4: 0, v6: 64 });
     let conn = ConnId(7);
-    // Not before it has shown that it speaks this version.
+    // Not before the host has shown that it speaks this version.
     for input in [
         AnchorInput::WaysOut(both),
         AnchorInput::Connected { conn, host: "alice".into() },

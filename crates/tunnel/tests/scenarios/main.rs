@@ -1,4 +1,4 @@
-//! Host and anchor together on virtual time.
+//! Host and anchor together, on virtual time.
 
 #![expect(clippy::unwrap_used, reason = "the network of the tests may panic")]
 

@@ -15,15 +15,15 @@ struct Setting {
     voice: usize,
     bulk: usize,
     t_ka: Span,
-    /// T_Rmax of the dying path, one period, and the other path's delay.
+    /// T_Rmax of the dying path, one period, and the delay of the other path.
     bound: Span,
 }
 
-/// A voice and a bulk flow on the Wi-Fi path, at some instant.
+/// A stage with a voice and a bulk flow on the Wi-Fi path, run to a random instant.
 fn settled(seed: u64) -> Setting {
     let mut rng = Rng::new(seed);
     let (k, t_ka) = (1 + rng.below(5) as u8, 20 + rng.below(100));
-    // Every third run with packet paths that measure, so that few probes reach the machines.
+    // Every third run uses packet paths that measure, so that few probes reach the machines.
     let measured_by = if seed % 3 == 2 { MeasuredBy::PacketPath } else { MeasuredBy::Machine };
     let mut stage = Stage::with_anchor(seed, AnchorConfig { measured_by, ..anchor_config() });
     let host = stage.add_host("alice", HostConfig { measured_by, ..host_config(k, t_ka) });
@@ -56,14 +56,14 @@ fn when_the_uplink_dies_uplink_flows_move_and_the_downlink_stays() {
         for app in [voice, bulk] {
             let stream = &stage.apps[app];
             assert!(stream.up.gap(stream.interval) <= bound, "seed {seed}: {:?}", stream.up);
-            // At worst the downlink made a detour over the slower path, of which nothing is lost.
+            // At worst the downlink took a detour over the slower path, without loss.
             assert!(
                 stream.down.worst <= stream.interval + ms(70),
                 "seed {seed}: {:?}",
                 stream.down
             );
             assert_eq!(stage.routes(app).1.as_deref(), Some("wifi"), "seed {seed}");
-            // The anchor waits a period and a round trip, 200 ms where it knows none, for the host's next word.
+            // The anchor waits a period and a round trip (200 ms if unknown) for the host's next report.
             let detour = stream.interval * stream.down.count_over("lte");
             assert!(detour <= t_ka * 2 + ms(200), "seed {seed}: {detour}");
             elsewhere += stream.down.count_over("lte");
@@ -118,7 +118,7 @@ fn when_the_downlink_dies_flows_of_the_downlink_move_within_the_bound() {
     }
 }
 
-/// The long average of a path's loss downwards: the host's, and the anchor's.
+/// The long-term average of a path's downlink loss, at the host and at the anchor.
 fn lost_downwards(stage: &Stage, host: usize, name: &str) -> [f64; 2] {
     let (_, path) = stage.host(host).end().machine.paths().find(|(_, p)| p.name() == name).unwrap();
     let (_, other) = stage.anchor().end().machine.paths().find(|(_, p)| p.name == name).unwrap();
@@ -129,7 +129,7 @@ fn lost_downwards(stage: &Stage, host: usize, name: &str) -> [f64; 2] {
 #[test]
 fn an_outage_of_the_downlink_alone_is_left_out_by_the_anchor_as_by_the_host() {
     let mut worst = 0f64;
-    // Of the settings those in which the machines measure.
+    // Only the settings in which the machines measure.
     for seed in (0..150).filter(|seed| seed % 3 != 2) {
         let Setting { mut stage, host, .. } = settled(seed);
         stage.set_alive(host, "wifi", Way::Down, false);
@@ -173,7 +173,7 @@ fn unsolicited_responses_end_with_a_host_that_stays_silent() {
 
 #[test]
 fn a_dead_downlink_is_redirected_to_the_path_with_the_lowest_round_trip_time() {
-    // Slots follow the order of the interfaces: neither the first nor the last may be the best by chance.
+    // Slots follow the order of the interfaces, so neither the first nor the last may always be the best.
     for delays in [[60, 30, 90], [90, 60, 30], [30, 90, 60]] {
         let mut stage = Stage::new(1);
         let host = stage.add_host("alice", host_config(3, 60));
@@ -193,7 +193,7 @@ fn a_dead_downlink_is_redirected_to_the_path_with_the_lowest_round_trip_time() {
         let via = stage.anchor().end().machine.path(dead).unwrap().via();
         assert_eq!(via.map(|via| via.slot), Some(best), "{delays:?}");
 
-        // With all of them dead a new flow has the best of those that were heard once.
+        // With all paths dead, a new flow gets the best of those that the host has ever heard.
         for name in ["wifi", "lte", "usb", "dsl"] {
             stage.set_alive(host, name, Way::Both, name != "wifi");
         }

@@ -1,4 +1,4 @@
-//! The operator moves flows, and nothing is lost.
+//! The operator moves flows without loss.
 
 use segue_clock::Rng;
 use segue_steering::Class;
@@ -6,12 +6,12 @@ use segue_tunnel::{Cause, Report};
 
 use crate::stage::{Stage, Way, host_config, ms, secs};
 
-/// Nothing was lost, sent twice or late.
+/// Checks that nothing was lost, duplicated or late.
 fn expect_nothing_lost(stage: &mut Stage) {
     stage.stop_apps();
     for app in &stage.apps {
         assert_eq!((app.up.sent, app.down.sent), (app.up.received, app.down.received));
-        // Over the longer path a packet takes 20 ms more.
+        // The longer path takes 20 ms more.
         assert!(app.up.gap(app.interval) <= ms(20) && app.down.gap(app.interval) <= ms(20));
     }
 }
@@ -136,7 +136,8 @@ fn an_order_for_a_path_whose_uplink_is_dead_moves_both_directions() {
     assert!(stage.flows_use(bulk, "usb"), "{:?}", stage.routes(bulk));
 }
 
-/// Class, from, to and flows of the handovers that the host has reported since `from`, all ordered.
+/// Class, old path, new path and number of flows of the host's handovers since report number `from`. All must have been
+/// requested.
 fn ordered(stage: &Stage, host: usize, from: usize) -> Vec<(Option<Class>, String, String, usize)> {
     let reports = stage.host(host).reports()[from..].iter().map(|(_, report)| report);
     let mut seen = Vec::new();

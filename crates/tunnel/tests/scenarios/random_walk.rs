@@ -1,6 +1,6 @@
-//! Any input in any order, nonsense included, to both machines. The network checks every output:
-//! only existing paths are named, no flow is bound to a path that is gone, `heard` words have bits
-//! of existing paths only, no address has two owners.
+//! Feeds both machines any input in any order, including nonsense. The stage checks every output: only existing paths
+//! are named, no flow is bound to a removed path, `heard` words have only bits of existing paths, and no address has
+//! two owners.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -219,7 +219,7 @@ fn disturb_anchor(stage: &mut Stage, rng: &mut Rng) {
     stage.tell_anchor(input);
 }
 
-/// One walk; what the ends reported, to compare runs.
+/// One random walk; returns the reports of all ends, to compare runs.
 fn walk(seed: u64) -> String {
     let mut rng = Rng::new(seed);
     let measured_by = if rng.chance(0.3) { MeasuredBy::PacketPath } else { MeasuredBy::Machine };

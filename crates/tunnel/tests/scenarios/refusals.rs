@@ -1,4 +1,4 @@
-//! What the anchor refuses, and that nothing else changes with it.
+//! The anchor's refusals, and their lack of side effects.
 
 use segue_sim::tunnel::signal::Conn;
 use segue_tunnel::{AnchorConfig, AnchorInput, Known, Pool, Report};
@@ -15,12 +15,12 @@ fn offered(path: u8, k: u8, t_ka_ms: u16, cookie: u64) -> FromHost {
     FromHost::AddPath(PathOffer { k, t_ka_ms, cookie, ..offer(path) })
 }
 
-/// The epoch of a host that the anchor has stored.
+/// The host's epoch as stored by the anchor.
 fn stored(stage: &Stage, name: &str) -> Option<u64> {
     stage.anchor().records().find(|known| known.name == name).map(|known| known.epoch)
 }
 
-/// A running host with a voice flow, to see that it does not notice.
+/// A running host with a voice flow, which must not be affected.
 fn bystander(config: AnchorConfig) -> (Stage, usize) {
     let (mut stage, host) = Stage::two_paths_to(9, host_config(3, 60), config);
     stage.add_voice(host);
@@ -59,7 +59,7 @@ fn replays_other_versions_and_messages_out_of_turn_are_refused() {
         let conn = stage.open("alice");
         let answer = stage.say(conn, message);
         assert_eq!(answer, [FromAnchor::Refused { reason }]);
-        // The connection is closed: what still comes over it is not heard.
+        // The connection is closed: further messages on it are ignored.
         assert_eq!(stage.say(conn, register(100)), []);
     }
     assert_eq!(stored(&stage, "alice"), Some(1));
@@ -84,7 +84,7 @@ fn paths_out_of_range_senseless_settings_and_floods_are_refused() {
             granted += usize::from(matches!(answer[..], [FromAnchor::PathReady(_)]));
         }
     }
-    // Slots 1 to 11 less the two of the other host, each taken anew in every round.
+    // Slots 1 to 11 except the other host's two, each reused in every round.
     assert_eq!((granted, stage.anchor().end().machine.paths().count()), (900, 11));
     let mallory = stage.anchor().end().machine.hosts().find(|h| h.name == "mallory").unwrap();
     assert_eq!(mallory.paths.len(), 9);
@@ -128,14 +128,14 @@ fn a_newer_start_of_a_host_replaces_the_older_one() {
     assert!(
         matches!(&answer[..], [FromAnchor::Registered { inner: again, .. }] if *again == inner)
     );
-    // Also over one and the same connection.
+    // Also over the same connection.
     let answer = stage.say(conn, register(3));
     assert!(
         matches!(&answer[..], [FromAnchor::Registered { inner: again, .. }] if *again == inner)
     );
     let alice = stage.anchor().end().machine.hosts().next().unwrap();
     assert_eq!((alice.conn, alice.paths.len()), (Some(conn), 0));
-    // The host with the old epoch learns that another machine has its credentials, and does not insist.
+    // The host with the old epoch learns that another machine uses its credentials, and retries slowly.
     stage.run_for(secs(60));
     assert!(!stage.is_registered(host));
     assert!(stage.load().worst_signals <= 25, "{:?}", stage.load());
@@ -144,9 +144,9 @@ fn a_newer_start_of_a_host_replaces_the_older_one() {
             |report: &Report| matches!(report, Report::Refused { reason: Refusal::Held, .. });
         stage.host(host).reports().iter().filter(|(_, report)| held(report)).count()
     };
-    // Every two seconds.
+    // One refusal every two seconds.
     assert!((25..=31).contains(&told(host)), "{}", told(host));
-    // When that one is gone it goes on from there.
+    // When the other machine is gone, the host continues from that epoch.
     stage.tell_anchor(AnchorInput::Disconnected { conn });
     assert!(stage.run_while_not(secs(5), |stage| stage.is_registered(host)));
     assert_eq!(stored(&stage, "alice"), Some(4));
@@ -176,12 +176,12 @@ fn a_connection_that_is_refused_does_not_keep_its_host_from_expiring() {
     assert_eq!(stage.anchor().end().machine.hosts().next().unwrap().conn, None);
     stage.run_for(ms(100));
     assert!(!stage.is_registered(host));
-    // Its paths live on, and it registers again by itself.
+    // Its paths stay up, and it registers again by itself.
     assert!(stage.run_while_not(secs(10), |stage| stage.is_registered(host)));
     expect_undisturbed(&mut stage, host);
 }
 
-/// Finding the oldest flow means a look at all of them.
+/// Finding the oldest flow requires a scan of all flows.
 #[test]
 fn under_a_flood_of_new_flows_the_host_looks_for_old_ones_once_in_a_thousand() {
     const MOST: u32 = 65_536;
@@ -209,7 +209,7 @@ fn under_a_flood_of_new_flows_the_host_looks_for_old_ones_once_in_a_thousand() {
 fn a_host_that_registers_over_another_connection_has_its_old_one_closed() {
     let (mut stage, host) = bystander(anchor_config());
     let (old, connection) = (stage.conn_of("alice").unwrap(), stage.connection(host));
-    // Over the same connection again nothing ends.
+    // Registering again over the same connection closes nothing.
     assert!(matches!(stage.say(old, register(1))[..], [FromAnchor::Registered { .. }]));
     stage.run_for(ms(100));
     assert_eq!(stage.connection(host), connection);
@@ -217,7 +217,7 @@ fn a_host_that_registers_over_another_connection_has_its_old_one_closed() {
     assert!(matches!(stage.say(new, register(1))[..], [FromAnchor::Registered { .. }]));
     let alice = stage.anchor().end().machine.hosts().next().unwrap();
     assert_eq!((alice.conn, alice.paths.len()), (Some(new), 2), "it is the same registration");
-    // What still comes over the old one is not heard: not answered, and the host does not leave.
+    // Further messages on the old connection are ignored: they get no answer, and the host does not leave.
     assert_eq!(stage.say(old, FromHost::Leave), []);
     assert_eq!(stage.say(old, register(2)), []);
     assert_eq!(stage.anchor().end().machine.hosts().next().unwrap().conn, Some(new));

@@ -1,4 +1,4 @@
-//! How a host begins.
+//! The start of a host.
 
 use crate::stage::{Stage, Way, host_config, ms, secs};
 
@@ -11,10 +11,10 @@ fn a_host_registers_over_the_live_interface_though_the_preferred_one_is_dead() {
     stage.set_alive(host, "wifi", Way::Both, false);
     let start = stage.now();
     assert!(stage.run_while_not(secs(1), |stage| stage.is_registered(host)));
-    // One round trip of the handshake, one of the registration: nothing waits for the dead path.
+    // One round trip for the handshake and one for the registration: nothing waits for the dead path.
     assert!(stage.now().since(start) <= ms(2 * 60 + 1), "{}", stage.now().since(start));
     assert_eq!(stage.host(host).end().machine.signal_interface(), Some("lte"));
-    // Bulk, since for voice both paths are as good.
+    // Bulk, because for voice both paths are equally good.
     let bulk = stage.add_bulk(host);
     assert!(stage.run_while_not(ms(200), |stage| stage.apps[bulk].up.received > 0));
 

@@ -1,4 +1,4 @@
-//! What left on a path of which nothing shows that it arrived goes a second time, over another.
+//! Packets that left on a path and may be lost are sent again over another.
 
 use segue_clock::{Machine, Span, Time};
 use segue_keepalive::Asking;
@@ -7,7 +7,7 @@ use segue_wire::age;
 
 use crate::stage::{Stage, Way, host_config, ms, secs};
 
-/// A host whose voice flow takes Wi-Fi, which falls silent in both directions at the time that is told.
+/// A host whose voice flow uses Wi-Fi, which falls silent in both directions at the returned time.
 fn silenced() -> (Stage, usize, Time) {
     let mut config = host_config(3, 1_000);
     config.path.keepalive.doubt = Some(Asking { k: 5, spacing: ms(20) });
@@ -20,7 +20,7 @@ fn silenced() -> (Stage, usize, Time) {
     (stage, host, fault)
 }
 
-/// The doubts about Wi-Fi that were told since an instant: how long each took, if an answer ended it.
+/// The doubts about Wi-Fi reported after an instant: for each, its duration if an answer ended it.
 fn doubts(stage: &Stage, host: usize, since: Time) -> Vec<Option<Span>> {
     let reports = stage.host(host).reports();
     let doubt = |(at, report): &(Time, Report)| match report {
@@ -59,13 +59,13 @@ fn a_host_in_doubt_sends_what_left_again_and_tells_the_anchor_since_when_it_hear
     let doubted = doubts(&stage).unwrap();
     assert!(doubted.since(fault) < ms(100), "{}", doubted.since(fault));
 
-    // The same once more, up to that moment.
+    // Repeat the run up to that moment.
     let (mut stage, host, _) = silenced();
     stage.run_until(doubted - Span(1));
     let number = |stage: &Stage, name| stage.host(host).end().machine.path_named(name).unwrap();
     let (wifi, lte) = (number(&stage, "wifi"), number(&stage, "lte"));
     stage.run_until(doubted - Span(1));
-    // As its datapath would: what data did is read before the tick.
+    // As the datapath does: it reports what data did before the tick.
     let outputs: Vec<_> = stage.at_host_end(host, |end, _, _| {
         if let Some(reading) = end.datapath.reading_at(doubted, wifi.into()) {
             end.machine.handle(doubted, HostInput::Reading(wifi.into(), reading).into());
@@ -82,7 +82,7 @@ fn a_host_in_doubt_sends_what_left_again_and_tells_the_anchor_since_when_it_hear
     let early = fault.since(again.since);
     assert!(again.since <= fault && early < ms(60), "{early} before the fault");
 
-    // Over LTE it says how long it will not have heard Wi-Fi when that arrives: by half the round trips of both.
+    // The request over LTE states the silence of Wi-Fi at its arrival, which adds half the round trips of both.
     let ages = outputs.iter().filter_map(|output| match output {
         Output::Order(Order::SendProbe(probe)) => Some((probe.slot, probe.age)),
         _ => None,

@@ -1,4 +1,4 @@
-//! Paths that come back, once or again and again.
+//! Paths that come back, once or repeatedly.
 
 use std::net::SocketAddr;
 
@@ -49,7 +49,7 @@ fn a_flapping_path_does_not_drag_its_flows_each_time() {
     let dragged = moves(&stage) - before;
     assert!(dragged <= 10, "{dragged} moves in 20 flaps");
     assert!(stage.load().worst_signals <= 20, "{:?}", stage.load());
-    // Forgiven in the end.
+    // The steering eventually trusts it again.
     stage.run_for(secs(200));
     assert!(stage.flows_use(bulk, "wifi"));
 }
@@ -107,8 +107,8 @@ fn signalling_follows_to_a_live_interface() {
     assert_eq!(stage.said().iter().filter(is_registered).count(), 1);
 }
 
-/// After this time the connection has just had a sign of life, and has another in a second: what happens to the anchor
-/// meanwhile, the host finds out by its paths.
+/// At this time the connection has just had a sign of life, and the next is due in a second: the host learns only from
+/// its paths what happens to the anchor in between.
 const BETWEEN_SIGNS: Span = Span::from_millis(3_300);
 
 #[test]
@@ -120,11 +120,11 @@ fn a_host_is_registered_again_as_soon_as_it_finds_that_its_anchor_has_started_ag
     stage.restart_anchor();
     let registered = |stage: &Stage| stage.is_registered(host);
     let again = |stage: &Stage| registered(stage) && stage.flows_use(bulk, "wifi");
-    // (K + 1)·T_KA and its round trip for the paths, then a handshake and the registration.
+    // (K + 1)·T_KA and a round trip to find the paths dead, then a handshake and the registration.
     assert!(stage.run_while_not(ms(300) + ms(80), |stage| !registered(stage)), "it notices");
     assert!(stage.run_while_not(ms(400), again), "{:?}", stage.routes(bulk));
     assert_eq!(stage.host(host).end().machine.inner(), inner);
-    // The connection stands, though no path does for a moment.
+    // The connection lasts, although the paths were briefly down.
     stage.run_for(secs(5));
     assert_eq!(stage.said().iter().filter(is_registered).count(), 2);
 }
@@ -140,10 +140,10 @@ fn an_anchor_that_starts_again_twice_within_a_moment_is_not_waited_for_long() {
     assert!(stage.run_while_not(ms(380), |stage| !registered(stage)), "it notices");
     let left = stage.now();
     assert!(stage.run_while_not(ms(400), again), "{:?}", stage.routes(bulk));
-    // At this time the paths are found dead together, so that the connection is not moved, which would show its end.
+    // At this time both paths are found dead together, so the connection is not moved, which would reveal its end.
     stage.run_until(left + ms(1_300));
     stage.restart_anchor();
-    // No connection is left within two seconds of another, and this one as soon as they are over.
+    // A second connection is not abandoned within two seconds of the first, but right after that.
     stage.run_until(left + ms(1_990));
     assert!(registered(&stage));
     assert!(stage.run_while_not(ms(20), |stage| !registered(stage)), "it does not forget");
@@ -177,7 +177,7 @@ fn a_connection_that_stood_is_replaced_at_once_and_one_that_did_not_after_a_paus
     let (mut stage, host) = Stage::two_paths(7, host_config(3, 60));
     stage.run_for(secs(3));
     let registered = |stage: &Stage| stage.is_registered(host);
-    // A round trip of the shorter path for the handshake, one for the registration.
+    // One round trip of the shorter path for the handshake and one for the registration.
     stage.break_signal(host);
     assert!(stage.run_while_not(ms(50), registered));
     stage.break_signal(host);
@@ -188,7 +188,7 @@ fn a_connection_that_stood_is_replaced_at_once_and_one_that_did_not_after_a_paus
 #[test]
 fn an_outage_before_the_first_average_of_loss_is_not_held_against_a_path() {
     let mut config = host_config(3, 60);
-    // A minute until there is an average; until then there are the counts, and they have the outage.
+    // The first average takes a minute; until then only the counts are available, and they include the outage.
     config.path.keepalive.n = 1_000;
     let (mut stage, host) = Stage::two_paths(1, config);
     let bulk = stage.add_bulk(host);
@@ -223,11 +223,11 @@ fn what_has_waited_for_a_path_for_more_than_a_second_is_not_sent() {
     stage.stop_apps();
     let app = &stage.apps[voice];
     let unsent = app.interval * (app.up.sent - app.up.received);
-    // What is held of a flow has the age of the oldest, up to 100 ms more.
+    // The packets held for a flow are as old as the oldest, up to 100 ms more.
     assert!(unsent >= secs(4) - app.interval && unsent <= ms(4_200), "{unsent}");
 }
 
-/// Of each end's reports, how many say that something moved off a path.
+/// Number of reports at each end (host, anchor) that something moved off a path.
 fn moves_off(stage: &Stage, host: usize, path: &str) -> [usize; 2] {
     let off = |reports: &[(Time, Report)]| {
         let moved =
@@ -253,7 +253,7 @@ fn a_move_is_told_once_though_the_path_that_it_went_to_comes_and_goes() {
         stage.run_for(secs(2));
     }
     assert_eq!(moves_off(&stage, host, "wifi"), told, "nothing new");
-    // When it has been back it is news again.
+    // After a recovery, the next move is reported again.
     stage.set_alive(host, "wifi", Way::Both, true);
     stage.run_for(secs(2));
     stage.set_alive(host, "wifi", Way::Both, false);
@@ -261,7 +261,7 @@ fn a_move_is_told_once_though_the_path_that_it_went_to_comes_and_goes() {
     assert_eq!(moves_off(&stage, host, "wifi")[1], told[1] + 1);
 }
 
-/// Where the host's paths go.
+/// The outer destinations of the host's paths.
 fn remotes(stage: &Stage, host: usize) -> Vec<SocketAddr> {
     stage.host(host).end().machine.paths().map(|(_, path)| path.remote()).collect()
 }

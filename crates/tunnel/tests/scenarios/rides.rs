@@ -1,5 +1,5 @@
-//! Probes that ride on data: no bare probe leaves while data run, responses wait no longer than they may, and faults
-//! are found as early as promised.
+//! Probes that ride on data: no bare probe leaves while data run, responses wait no longer than allowed, and outages
+//! are detected within the bound.
 
 use segue_clock::{Span, Time};
 use segue_keepalive::{MeasuredBy, Reading, State};
@@ -38,7 +38,7 @@ fn reading(stage: &Stage, host: usize, path: &str) -> Reading {
     end.datapath.reading_at(stage.now(), slot.into()).unwrap()
 }
 
-/// When a path went down last.
+/// When a path last went down.
 fn down_at(stage: &Stage, host: usize, path: &str) -> Option<Time> {
     let down = |(at, report): &(Time, Report)| match report {
         Report::PathState { path: name, state: State::Down, .. } => {
@@ -58,15 +58,15 @@ fn while_data_run_one_request_rides_in_each_period_and_none_goes_alone() {
         let after = reading(&stage, host, "wifi");
         let (sent, rode) = (after.sent - before.sent, after.rode - before.rode);
         assert_eq!((sent, rode), (100, 100), "{measured_by:?}");
-        // Without data nothing rides.
+        // Nothing rides without data.
         let idle = reading(&stage, host, "lte");
         assert_eq!(idle.rode, 0, "{measured_by:?}");
-        // The requests were answered on time: the path is up, and its round trip is that of the links.
+        // The requests were answered on time: the path is up, and its RTT is that of the links.
         let client = stage.host(host).end().machine.paths().next().unwrap().1.client().unwrap();
         assert_eq!(client.state(), State::Up);
         assert_eq!(client.estimates().rtt_max, Some(ms(20)), "{measured_by:?}");
         assert_eq!(stage.apps[voice].down.worst, ms(20));
-        // The responses rode too, and the anchor measures by what requests echo.
+        // The responses rode too, and the anchor measures by the echoes in requests.
         let (slot, path) =
             stage.anchor().end().machine.paths().find(|(_, path)| path.name == "wifi").unwrap();
         let answered = stage.anchor().end().datapath.reading_at(stage.now(), slot).unwrap();
@@ -87,7 +87,7 @@ fn a_host_whose_requests_ride_sleeps() {
     assert_eq!(path, [u32::from(end.machine.path_named("wifi").unwrap())]);
     let watched = reading(&stage, host, "wifi").watched.unwrap();
     assert!(watched > stage.now() && watched <= stage.now() + ms(2 * T_KA));
-    // It is called for the requests of the other path and to look, no more.
+    // The machine wakes only for the other path's requests and for the check.
     stage.stop_apps();
     assert_eq!(stage.host(host).end().machine.carried(), [], "it is awake when rides are over");
 }
@@ -108,7 +108,7 @@ fn an_outage_while_requests_ride_and_after_rides_are_over_is_found_within_the_bo
     }
 }
 
-/// The report rides: no bare request of the other path may leave as long as data run there.
+/// The report must ride: no bare request leaves on the other path while data run there.
 #[test]
 fn the_anchor_hears_of_a_dead_downlink_from_requests_that_ride() {
     for measured_by in BOTH {
@@ -126,7 +126,7 @@ fn the_anchor_hears_of_a_dead_downlink_from_requests_that_ride() {
         stage.run_for(secs(1));
         let before = reading(&stage, host, "lte");
         stage.set_alive(host, "wifi", Way::Down, false);
-        // What the host needs to miss it, two periods until the next ride, and the way there.
+        // The host's detection time, two periods until the next ride, and the delay.
         stage.run_for(bound(ms(20)) + ms(2 * T_KA + 30));
         let down = stage.anchor().end().datapath.route(&key.reversed());
         let down =
@@ -141,7 +141,7 @@ fn the_anchor_hears_of_a_dead_downlink_from_requests_that_ride() {
 fn a_response_without_a_ride_is_sent_when_its_time_is_up() {
     for measured_by in BOTH {
         let (mut stage, host, voice) = riding(measured_by);
-        // The anchor's next packet would come too late for the next response.
+        // The anchor's next packet would be too late for the next response.
         stage.apps[voice].down.silent = true;
         let before = reading(&stage, host, "wifi").rode;
         stage.run_for(secs(5));

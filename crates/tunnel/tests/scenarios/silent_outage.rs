@@ -1,4 +1,4 @@
-//! Both directions of a path die without a word.
+//! Both directions of a path die silently.
 
 use segue_clock::{Rng, Span, Time};
 use segue_keepalive::State;
@@ -8,7 +8,7 @@ use crate::stage::{Stage, Way, host_config, ms, secs};
 
 const SEEDS: u64 = 1_000;
 
-/// What one outage did.
+/// The result of one outage.
 #[derive(Clone, Copy, Debug, Default)]
 struct Outcome {
     detection: Span,
@@ -16,14 +16,14 @@ struct Outcome {
     mean: Span,
     gap_up: Span,
     gap_down: Span,
-    /// Of the dead path, the smallest.
+    /// The smallest RTT of the dead path.
     rtt: Span,
     half_period: Span,
-    /// Of the other path, the largest.
+    /// The largest delay of the other path.
     other_delay: Span,
 }
 
-/// Kills the path that a voice flow uses, `after` the host settled.
+/// Kills the path that a voice flow uses, at the time `after` the host has settled.
 fn outage(seed: u64, config: HostConfig, one_way: [Span; 2], jitter: Span, after: Span) -> Outcome {
     let keepalive = config.path.keepalive.clone();
     let mut stage = Stage::new(seed);
@@ -128,19 +128,19 @@ fn the_bound_holds_for_any_k_period_delay_and_jitter() {
         detection += o.detection.as_secs_f64();
         mean += o.mean.as_secs_f64();
         half_periods += o.half_period.as_secs_f64();
-        // Where the other path's delay is more than half a period and the dead path's round trip,
-        // the first packet over it takes the difference longer.
+        // If the other path's delay exceeds half a period plus the RTT of the dead path, the first packet over it takes
+        // that much longer.
         let slower = o.other_delay.0.saturating_sub((o.rtt + o.half_period).0);
         let allowed = o.bound + ms(20) + Span(slower);
         assert!(o.gap_up <= allowed && o.gap_down <= allowed, "seed {seed}: {allowed} {o:?}");
     }
     println!("mean detection {:.3} of eq. 2", detection / mean);
-    // A time-out of K + ½ periods is half a period below eq. 2, which is for K + 1.
+    // The timeout of K + ½ periods saves half a period against eq. 2, which assumes K + 1.
     let saved = (mean - detection) / half_periods;
     assert!((0.9..1.1).contains(&saved), "{saved} half periods below eq. 2");
 }
 
-/// The bounds in the reports of a path's end at the host and at the anchor.
+/// The bounds in the first reports that a path went down, at the host and at the anchor.
 fn reported_bounds(stage: &Stage, host: usize, name: &str) -> [Span; 2] {
     let of = |reports: &[(Time, Report)]| {
         let bound = |report: &Report| match report {
@@ -156,7 +156,7 @@ fn reported_bounds(stage: &Stage, host: usize, name: &str) -> [Span; 2] {
 
 #[test]
 fn the_bound_that_is_reported_is_equation_1_with_the_largest_round_trip_time() {
-    // (K + 1)·T_KA + RTT_max, and with rides two and a half periods more.
+    // (K + 1)·T_KA + RTT_max; with rides two and a half periods more.
     for (rides, name, bound) in [
         (false, "wifi", ms(4 * 60 + 20)),
         (false, "lte", ms(4 * 60 + 60)),

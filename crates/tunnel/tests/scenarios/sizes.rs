@@ -1,4 +1,4 @@
-//! What paths take, and what that makes of the tunnel.
+//! The packet sizes of paths, and the resulting MTU of the tunnel.
 
 use segue_keepalive::size::Direction;
 use segue_sim::net::LinkFault;
@@ -8,14 +8,14 @@ use segue_wire::signal::FromAnchor;
 
 use crate::stage::{Stage, Way, anchor_config, host_config, ms, secs};
 
-/// What enters the tunnel at the host, and what the anchor sends to it.
+/// The tunnel's MTU at the host, and the anchor's largest packet to the host.
 fn sizes(stage: &Stage, host: usize) -> (Option<u16>, Option<u16>) {
     let end = &stage.host(host).end();
     let inner = end.machine.inner()[0];
     (end.datapath.mtu(), stage.anchor().end().datapath.mtu_to(inner))
 }
 
-/// The largest IP packet of each direction of a path.
+/// The largest IP packet of a path in each direction, in bytes.
 fn mtu(stage: &Stage, host: usize, name: &str) -> [u16; 2] {
     let mut paths = stage.host(host).end().machine.paths();
     let (_, path) = paths.find(|(_, path)| path.name() == name).unwrap();
@@ -28,7 +28,7 @@ fn narrow(stage: &mut Stage, host: usize, name: &str, takes: [u16; 2]) {
     }
 }
 
-/// A host with Wi-Fi and LTE, of which Wi-Fi takes so much, hidden or as its interface says.
+/// A host with Wi-Fi and LTE. Wi-Fi takes packets of `takes` bytes; with `own` its interface has that MTU too.
 fn with_wifi(takes: [u16; 2], own: bool, config: HostConfig) -> (Stage, usize) {
     let mut stage = Stage::with_anchor(1, anchor_config());
     let host = stage.add_host("alice", config);
@@ -77,7 +77,7 @@ fn the_smaller_of_both_ends_devices_counts_at_both_ends() {
         assert_eq!(up, Some(both));
         // The anchor's own device limits what it sends.
         assert_eq!(down.into_iter().chain(at_anchor).min(), Some(both));
-        // A path that narrows counts as before, and so does one that takes everything again.
+        // A path that narrows still counts, and so does one that takes everything again.
         for (takes, both) in [(1_400, both.min(1_356)), (1_500, both)] {
             narrow(&mut stage, host, "wifi", [takes; 2]);
             stage.interface(host, "wifi").mtu_bytes = takes.into();
@@ -101,7 +101,7 @@ fn a_path_too_narrow_for_ipv6_carries_nothing_while_another_lives() {
     stage.set_alive(host, "lte", Way::Both, true);
     stage.run_for(secs(10));
     assert!(stage.flows_use(bulk, "lte"), "{:?}", stage.routes(bulk));
-    // One narrow path makes the tunnel narrow.
+    // If the only path is narrow, so is the tunnel.
     stage.set_present(host, "lte", false);
     stage.run_for(secs(2));
     assert_eq!(sizes(&stage, host), (Some(1_236), Some(1_236)));
@@ -171,7 +171,7 @@ fn another_mtu_of_the_interface_is_followed_in_both_directions() {
         stage.announce(host);
         stage.run_for(secs(2));
         let inner = own - 44;
-        // 1 300 leaves less than IPv6 needs, and LTE has it.
+        // 1 300 leaves less than IPv6 needs, so LTE decides.
         let inner = if inner < 1_280 { 1_456 } else { inner };
         assert_eq!(sizes(&stage, host), (Some(inner), Some(inner)), "{own}");
     }
@@ -186,7 +186,7 @@ fn an_anchor_that_started_again_is_told_what_a_path_takes_since_then() {
         narrow(&mut stage, host, "wifi", [takes; 2]);
         let registered = |stage: &Stage| stage.is_registered(host);
         assert!(stage.run_while_not(secs(1), |stage| !registered(stage)));
-        // Until the host has tested it the anchor does not take the interface's word.
+        // Until the host has tested the size, the anchor does not rely on the interface's MTU.
         let too_large = |stage: &Stage| {
             let takes_all = takes == 1_500 || mtu(stage, host, "wifi")[1] < 1_500;
             !takes_all && sizes(stage, host).1.is_some_and(|to| to > 1_356)
@@ -231,7 +231,7 @@ fn what_a_router_says_is_tested_at_once_and_believed_only_then() {
     let (mut stage, host) = with_wifi([1_500, 1_500], false, host_config(3, 60));
     let grant = stage.host(host).end().datapath.tx_of(0).unwrap();
     let said = |cookie, mtu| TooBig { index: grant.0, cookie, mtu: Some(mtu) };
-    // Nothing went through that would show it; and it is no size that is tried by itself.
+    // No traffic reveals the new size, and the search does not try it by itself.
     let narrower = 1_411;
     narrow(&mut stage, host, "wifi", [narrower, 1_500]);
     stage.run_for(secs(5));
@@ -242,12 +242,12 @@ fn what_a_router_says_is_tested_at_once_and_believed_only_then() {
     stage.run_for(ms(400));
     assert_eq!(mtu(&stage, host, "wifi"), [1_411, 1_500]);
     assert_eq!(sizes(&stage, host).0, Some(1_367));
-    // What is not so changes nothing.
+    // A false report changes nothing.
     stage.tell_host(host, HostInput::TooBig(said(grant.1, 600)));
     stage.run_for(secs(2));
     assert_eq!(mtu(&stage, host, "wifi"), [1_411, 1_500]);
 
-    // Of the other direction the anchor hears, and tells it as often as the host can test it.
+    // The anchor hears about the other direction, and reports it as often as the host can test it.
     let at_anchor = stage.anchor().end().datapath.tx_of(grant.0).unwrap();
     narrow(&mut stage, host, "wifi", [narrower, narrower]);
     let said = TooBig { index: at_anchor.0, cookie: at_anchor.1, mtu: Some(1_411) };

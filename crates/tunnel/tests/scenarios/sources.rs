@@ -1,4 +1,4 @@
-//! Which of its addresses an interface's path sends from.
+//! The choice of a path's source address.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
@@ -17,11 +17,11 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// A host with one interface whose path nobody answers.
+/// A host with one interface, whose path gets no answers.
 struct Lonely {
     host: Host,
     now: Time,
-    /// Source and next hop of the path each time they changed, with the time since the start.
+    /// The path's source and next hop at each change, with the time since the start.
     sent_from: Vec<(Span, IpAddr, Option<IpAddr>)>,
 }
 
@@ -99,7 +99,7 @@ fn wifi(addresses: &[&str]) -> Interface {
     }
 }
 
-/// Two addresses of either family, and one of the other.
+/// Two addresses of one family, and one of the other; for IPv4 and for IPv6.
 const ADDRESSES: [[&str; 3]; 2] =
     [["10.91.0.2", "10.0.0.2", "2001:db8:91::2"], ["2001:db8:91::2", "2001:db8:5::2", "10.91.0.2"]];
 
@@ -113,7 +113,7 @@ fn the_preferred_address_comes_first_and_the_others_in_turn_while_none_is_answer
         host.run_for(secs(2));
         assert_eq!(host.sources(), [ip(first), ip(second)]);
         assert_eq!(host.choice(), Some(SourceChoice::Tried));
-        // Told of the same again: what is tried stays.
+        // Announced again unchanged: the address on trial stays.
         host.tell(Input::Interfaces(vec![wifi(&[first, second, other])]));
         assert_eq!(host.sources(), [ip(first), ip(second)]);
         host.run_for(secs(3));
@@ -128,7 +128,7 @@ fn the_preferred_address_comes_first_and_the_others_in_turn_while_none_is_answer
 fn a_new_preference_counts_at_once_and_an_address_that_goes_is_left() {
     for (v6, [first, second, _]) in [false, true].into_iter().zip(ADDRESSES) {
         let mut host = Lonely::new(v6, None, wifi(&[first, second]));
-        // The first is deprecated now.
+        // The first is deprecated.
         host.tell(Input::Interfaces(vec![wifi(&[second, first])]));
         assert_eq!(host.sources(), [first, second].map(ip));
         assert_eq!(host.choice(), Some(SourceChoice::Preferred));
@@ -162,7 +162,7 @@ fn a_configured_address_stays_and_without_it_there_is_no_path() {
         assert_eq!(host.choice(), Some(SourceChoice::Configured));
         let mut host = Lonely::new(v6, Some(second), wifi(&[first]));
         assert_eq!(host.choice(), None);
-        // It comes.
+        // The configured address appears.
         host.tell(Input::Interfaces(vec![wifi(&[first, second])]));
         assert_eq!(host.choice(), Some(SourceChoice::Configured));
     }

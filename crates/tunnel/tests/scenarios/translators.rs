@@ -1,4 +1,4 @@
-//! Interfaces that reach the anchor's IPv4 address by a translator's prefix.
+//! Interfaces that reach the anchor's IPv4 address through a translator's prefix.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -31,7 +31,7 @@ fn interface(index: u32, addresses: &[&str], pref64: &str) -> Interface {
     }
 }
 
-/// An interface of IPv6 alone.
+/// An interface with IPv6 only.
 fn v6(index: u32, pref64: &str) -> Interface {
     interface(index, &[&format!("2001:db8:{index}::2")], pref64)
 }
@@ -41,7 +41,7 @@ fn host(anchors: &[&str]) -> Host {
     Host::new(HostConfig { anchor, ..host_config(3, 60) }, [5; 32])
 }
 
-/// Gives the host an input; returns its orders for signalling.
+/// Gives the host an input. Returns its orders for signalling.
 fn tell(
     host: &mut Host,
     input: impl Into<Input<HostInput, std::convert::Infallible>>,
@@ -74,7 +74,7 @@ fn an_interface_without_ipv4_has_a_path_to_where_its_translator_shows_the_anchor
     tell(&mut host, Input::Interfaces(all));
     let shown = ["[2001:db8:64::c000:201]:5005", "[64:ff9b::c000:201]:5005", "192.0.2.1:5005"];
     assert_eq!(remotes(&host), shown);
-    // Another prefix, and none.
+    // Change one prefix, and leave only two interfaces.
     let changed = vec![v6(1, "2001:db8:65::/96"), v6(2, "64:ff9b::/96")];
     let wants = tell(&mut host, Input::Interfaces(changed));
     assert_eq!(remotes(&host), ["[2001:db8:65::c000:201]:5005", shown[1]]);

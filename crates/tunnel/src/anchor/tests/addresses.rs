@@ -1,4 +1,4 @@
-//! Addresses of two pools.
+//! Addresses from two pools.
 
 use alloc::format;
 use core::net::IpAddr;
@@ -11,7 +11,7 @@ use super::super::Anchor;
 use super::config;
 use crate::{AnchorConfig, AnchorInput, AnchorOutput, ConnId, Ending, Output, Pool};
 
-/// The IPv4 address that a host gets, if it gets any; its connection ends then.
+/// Registers a host and disconnects it. Returns its IPv4 address, if it got one.
 fn register(anchor: &mut Anchor, now: Time, host: &str) -> Option<IpAddr> {
     let conn = ConnId(now.0);
     let message = FromHost::Register { version: SIGNAL_VERSION, epoch: 1 };

@@ -1,4 +1,4 @@
-//! What a host says that it did not hear goes a second time, over another path.
+//! Packets that a host reports as unheard are sent again over another path.
 
 use alloc::vec::Vec;
 
@@ -10,7 +10,7 @@ use super::super::Anchor;
 use super::{config, offer, request};
 use crate::{AnchorInput, ConnId, Order, Output, ProbeEvent, Reinjection};
 
-/// An anchor with three paths of one host. The packets of the last are not followed.
+/// An anchor with three paths of one host. The third path does not follow its use.
 struct Asked(Anchor);
 
 impl Asked {
@@ -28,13 +28,13 @@ impl Asked {
         asked
     }
 
-    /// What is sent again because of this.
+    /// Handles an input; returns the reinjections that it caused.
     fn tell(&mut self, at: Time, input: AnchorInput) -> Vec<Reinjection> {
         self.0.handle(at, input.into());
         self.again()
     }
 
-    /// What is sent again because it is due.
+    /// Ticks; returns the reinjections that were due.
     fn tick(&mut self, at: Time) -> Vec<Reinjection> {
         self.0.tick(at);
         self.again()
@@ -54,7 +54,7 @@ impl Asked {
         self.0.paths().find(|(_, known)| known.number == path).unwrap().0
     }
 
-    /// A request over the second path, from a host that hears these.
+    /// Handles a request over the second path, from a host that hears the paths in `heard`.
     fn request(&mut self, at: Time, heard: u16, age: u8) -> Vec<Reinjection> {
         let seq = at.micros32();
         let probe = Probe { seq, t_sc: seq, sc: seq, heard, t_ka_ms: 60, ..Probe::default() };
@@ -76,13 +76,13 @@ fn what_a_host_says_it_did_not_hear_goes_over_the_path_that_says_so_at_once_and_
     asked.tick(at(119));
     let first = again(&asked, at(120) - told);
     assert_eq!(asked.request(at(120), 0b111, silent), [first]);
-    // The same told anew within 5 ms is the same; what left meanwhile follows 15 ms after the first.
+    // A repeated report within 5 ms is ignored; packets that left meanwhile follow 15 ms after the first.
     assert_eq!(asked.request(at(124), 0b111, silent), []);
     assert!(asked.0.deadline().is_some_and(|(due, _)| due == at(135)), "{:?}", asked.0.deadline());
     assert_eq!(asked.tick(at(134)), []);
     assert_eq!(asked.tick(at(135)), [first]);
     assert_eq!(asked.tick(at(160)), [], "once");
-    // Another one later puts that off, and one too long ago to be told is ten seconds.
+    // A later report restarts that timer, and an age too large to encode means ten seconds.
     assert_eq!(asked.request(at(180), 0b111, silent), [again(&asked, at(180) - told)]);
     let longest = again(&asked, at(185) - Span::from_secs(10));
     assert_eq!(asked.request(at(185), 0b111, 255), [longest]);

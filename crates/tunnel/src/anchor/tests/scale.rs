@@ -13,14 +13,14 @@ use crate::{AnchorInput, ConnId, Order, Output};
 
 const T_KA: Span = Span::from_millis(200);
 
-/// An anchor with paths of hosts that have sixteen each.
+/// An anchor and hosts with sixteen paths each.
 struct Crowd {
     anchor: Anchor,
     now: Time,
     paths: u32,
-    /// The greatest number of paths that it looked at for one event.
+    /// The greatest number of path look-ups for one event.
     most: u64,
-    /// Events, and the time that they took.
+    /// Number of events, and the time spent on them.
     events: u64,
     spent: Duration,
 }
@@ -52,7 +52,7 @@ impl Crowd {
         self.count(Anchor::tick)
     }
 
-    /// The unsolicited responses that follow an event, whose time and looks count.
+    /// Runs an event and measures its time and look-ups. Returns the number of unsolicited responses.
     fn count(&mut self, event: impl FnOnce(&mut Anchor, Time)) -> u64 {
         let (before, start) = (self.anchor.slots.looks.get(), Instant::now());
         event(&mut self.anchor, self.now);
@@ -67,7 +67,7 @@ impl Crowd {
         unsolicited
     }
 
-    /// A request on every path, spread over one period, with the ticks that fall between.
+    /// A request on every path, spread over one period, with the ticks due in between.
     fn period(&mut self, seq: u32) {
         let start = self.now;
         for slot in 1..=self.paths {
@@ -110,17 +110,17 @@ fn an_event_looks_at_as_many_paths_with_thousands_of_them_as_with_few() {
         assert!(crowd.anchor.paths().all(|(_, path)| path.is_up()));
         let to_come_up = core::mem::take(&mut crowd.most);
         crowd.period(4);
-        // If the host repeats its last report, its other paths keep their state.
+        // If the host repeats its last report, its other paths are not looked at.
         assert!(crowd.most < MAX_PATHS as u64, "{}", crowd.most);
         (to_set_up, to_come_up)
     });
     assert_eq!(most[0], most[1]);
-    // At most each path of its host a few times.
+    // Each path of the host is looked at only a few times.
     let few = 12 * MAX_PATHS as u64;
     assert!((1..few).contains(&most[1].0) && (1..few).contains(&most[1].1), "{most:?}");
 }
 
-/// How long an event takes is only printed.
+/// The time per event is printed but not checked.
 #[test]
 fn a_hundred_thousand_paths_come_up_and_are_each_told_of_silence_once() {
     let mut few = Crowd::new(160);
@@ -133,7 +133,7 @@ fn a_hundred_thousand_paths_come_up_and_are_each_told_of_silence_once() {
     assert!(many.anchor.paths().all(|(_, path)| path.is_up()));
     std::println!("requests: {:?} with 160 paths, {:?} with 100 000", few.mean(), many.mean());
 
-    // All fall silent: each path is told once that it is down, and gets one response a period.
+    // All paths fall silent: each goes down once and gets one response per period.
     let silent_since = many.now;
     let mut unsolicited = 0;
     while many.now < silent_since + Span::from_millis(900) {

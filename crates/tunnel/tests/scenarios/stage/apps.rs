@@ -1,4 +1,4 @@
-//! Applications that send packets at a fixed pace in both directions and look at what arrives.
+//! Applications that send packets at a fixed pace in both directions and record arrivals.
 
 use std::collections::BTreeMap;
 
@@ -10,17 +10,17 @@ use segue_wire::FlowKey;
 use super::tap::Tape;
 use super::{PEER, PEER_PORT, Stage, ms};
 
-/// The application of packets that none has sent.
+/// Number of the application for packets without one.
 pub(super) const NO_APP: usize = usize::MAX;
-/// Length of an application's packets.
+/// Length of an application's packets, in bytes.
 pub(super) const BYTES: u32 = 1_000;
 
-/// What a packet is to the application that sent it.
+/// The payload of an application's packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Data {
-    /// Which application.
+    /// The application's number.
     pub app: usize,
-    /// Since which reset of the application's counts.
+    /// Number of resets of its counts before the packet was sent.
     pub round: u32,
 }
 
@@ -32,7 +32,7 @@ impl Payload for Data {
     fn write(&self, _packet: &Packet, _image: &mut Vec<u8>) {}
 }
 
-/// Keeps what arrives, with the direction of the link that it came over, until it is looked at.
+/// Keeps arrived packets, with the channel on which each came, until they are collected.
 pub(super) struct Sink {
     got: Vec<(Time, Option<ChannelId>, Data)>,
     tape: Tape,
@@ -51,15 +51,15 @@ impl Agent for Sink {
     }
 }
 
-/// A pair of streams, up and down, of one flow.
+/// One flow of an application: a stream up and a stream down.
 pub(crate) struct App {
     host: usize,
-    /// As packets of the host carry it.
+    /// The flow as in packets from the host.
     pub key: FlowKey,
     dscp: u8,
     pub interval: Span,
     pub running: bool,
-    /// When it sends next.
+    /// When it next sends.
     pub(super) next: Time,
     round: u32,
     sink: AgentId,
@@ -67,16 +67,16 @@ pub(crate) struct App {
     pub down: Stream,
 }
 
-/// What one direction has seen since the last [`Stream::reset`].
+/// Statistics of one direction since the last [`Stream::reset`].
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stream {
     pub silent: bool,
     pub sent: u64,
     pub received: u64,
-    /// Largest distance between two arrivals.
+    /// Largest time between two arrivals.
     pub worst: Span,
     pub last_arrival: Option<Time>,
-    /// Packets by the name of the path they came over.
+    /// Number of packets by the name of their path.
     pub over: BTreeMap<String, u64>,
 }
 
@@ -96,7 +96,7 @@ impl Stream {
         }
     }
 
-    /// The gap as a listener notes it: what the largest distance is longer than the pace.
+    /// The gap that a listener notices: the largest time between arrivals beyond the sending interval.
     pub(crate) fn gap(&self, interval: Span) -> Span {
         Span(self.worst.0.saturating_sub(interval.0))
     }
@@ -105,14 +105,14 @@ impl Stream {
         self.over.get(path).copied().unwrap_or(0)
     }
 
-    /// Packets that came over any other path.
+    /// Number of packets that came over any other path.
     pub(crate) fn count_not_over(&self, path: &str) -> u64 {
         self.received - self.count_over(path)
     }
 }
 
 impl Stage {
-    /// A flow of `interval` with both directions, from now on.
+    /// Starts a flow that sends every `interval` in both directions.
     pub(crate) fn add_app(&mut self, host: usize, sport: u16, dscp: u8, interval: Span) -> usize {
         let src = self.host(host).end().machine.inner()[0];
         let (dst, dport) = (PEER, PEER_PORT);
@@ -139,7 +139,7 @@ impl Stage {
         self.add_app(host, sport, 8, ms(5))
     }
 
-    /// Ends the applications and lets everything in flight arrive.
+    /// Stops the applications and lets packets in flight arrive.
     pub(crate) fn stop_apps(&mut self) {
         for app in &mut self.apps {
             app.running = false;
@@ -155,7 +155,7 @@ impl Stage {
         }
     }
 
-    /// The interface over which a flow's packets go up, and down, by the two flow tables.
+    /// The interfaces of a flow's uplink and downlink, by the two flow tables.
     pub(crate) fn routes(&self, app: usize) -> (Option<String>, Option<String>) {
         let App { host, key, .. } = &self.apps[app];
         let (host, anchor) = (self.host(*host).end(), self.anchor().end());
@@ -166,7 +166,7 @@ impl Stage {
         (up, down.and_then(|slot| anchor.machine.path(slot)).map(|path| path.name.clone()))
     }
 
-    /// Both directions of the flow use this interface.
+    /// Returns whether both directions of the flow use this interface.
     pub(crate) fn flows_use(&self, app: usize, interface: &str) -> bool {
         self.routes(app) == (Some(interface.into()), Some(interface.into()))
     }
@@ -188,7 +188,7 @@ impl Stage {
         }
     }
 
-    /// Notes what has arrived at applications.
+    /// Records what has arrived at applications.
     pub(super) fn collect(&mut self) {
         let sinks = self.apps.iter().map(|app| app.sink).chain([self.peer]);
         for sink in sinks.collect::<Vec<_>>() {

@@ -1,4 +1,4 @@
-//! What holds after each step, and questions that many scenarios share.
+//! Invariants checked after each step, and checks that many scenarios share.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use segue_tunnel::{Cause, Report};
 use super::Stage;
 
 impl Stage {
-    /// What holds at every instant.
+    /// Checks the invariants that hold at every instant.
     pub(super) fn check(&mut self) {
         self.expect_own_sources();
         self.expect_sensible_requests();
@@ -32,7 +32,7 @@ impl Stage {
         }
     }
 
-    /// What a host sends has an address of the interface over which it leaves, unless it was told of others.
+    /// Packets of a host have a source address of their interface, unless the host was given false interfaces.
     fn expect_own_sources(&mut self) {
         let sources = std::mem::take(&mut self.tape.borrow_mut().sources);
         for (channel, source) in sources {
@@ -43,7 +43,7 @@ impl Stage {
         }
     }
 
-    /// Requests hear no path that is gone, and each is newer than those before on its path.
+    /// Requests report no removed path as heard, and each is newer than earlier ones on its path.
     fn expect_sensible_requests(&mut self) {
         let requests = std::mem::take(&mut self.tape.borrow_mut().requests);
         for (channel, header, probe) in requests {
@@ -59,7 +59,7 @@ impl Stage {
         }
     }
 
-    /// The answers on a path never report a path as heard that is gone.
+    /// The answers on a path never report a removed path as heard.
     fn expect_heard_words_of_paths(&self) {
         let anchor = self.anchor().end();
         let slots = 1..self.max_paths;
@@ -81,7 +81,7 @@ impl Stage {
         assert!(addresses.windows(2).all(|pair| pair[0] != pair[1]), "an address has two owners");
     }
 
-    /// No path of either end sends its packets over another one.
+    /// No path of either end is redirected.
     pub(crate) fn expect_no_redirections(&self) {
         for host in 0..self.hosts.len() {
             for (number, path) in self.host(host).end().machine.paths() {
@@ -93,7 +93,7 @@ impl Stage {
         }
     }
 
-    /// Why the flows of a host moved, each time.
+    /// The causes of a host's handovers, in order.
     pub(crate) fn causes(&self, host: usize) -> Vec<Cause> {
         let cause = |report: &Report| match report {
             Report::Handover { cause, flows, .. } if *flows > 0 => Some(*cause),
@@ -102,7 +102,7 @@ impl Stage {
         self.host(host).reports().iter().filter_map(|(_, report)| cause(report)).collect()
     }
 
-    /// Packets that the host's paths have received since they were set up.
+    /// Number of packets that the host's paths have received since they were set up.
     pub(crate) fn probes_heard(&self, host: usize) -> u32 {
         self.host(host).end().datapath.received()
     }

@@ -61,7 +61,7 @@ pub(crate) fn anchor_config() -> AnchorConfig {
     }
 }
 
-/// An offer as a host makes it that no machine runs for.
+/// A host's offer without a machine behind it.
 pub(crate) fn offer(path: u8) -> PathOffer {
     PathOffer {
         path,

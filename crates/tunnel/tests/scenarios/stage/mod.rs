@@ -1,5 +1,5 @@
-//! Hosts and an anchor on a network of the simulator: each interface of a host has a link of its own to the node where
-//! the anchor and the applications' peers are. The same seed gives the same run.
+//! Hosts and an anchor on a simulated network: each interface of a host has its own link to the node of the anchor and
+//! the applications' peers. The same seed gives the same run.
 
 mod apps;
 mod checks;
@@ -28,15 +28,15 @@ pub(crate) use orders::stray;
 pub(crate) use tap::Load;
 use tap::{Tap, Tape};
 
-/// Where the applications' peers are.
+/// Address of the applications' peers.
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 99));
 const PEER_PORT: u16 = 7_000;
-/// What interfaces of hosts call their router.
+/// The next hop of hosts' interfaces.
 const GATEWAY: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
-/// An end that acts more often than this at one instant never comes to rest.
+/// An end that acts more often than this at one instant is in an endless loop.
 const MAX_STEPS: u32 = 1_000;
 
-/// Which directions of a link.
+/// The directions of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Up,
@@ -54,7 +54,7 @@ struct HostNode {
     node: NodeId,
     agent: AgentId,
     links: Vec<Link>,
-    /// The number of the last request by index and cookie. An end refuses what is older than the newest.
+    /// Sequence number of the last request by index and cookie. The receiver refuses anything older than the newest.
     asked: BTreeMap<(u32, u64), u32>,
 }
 
@@ -63,15 +63,15 @@ pub(crate) struct Stage {
     core: NodeId,
     anchor: AgentId,
     max_paths: u32,
-    /// What applications send up arrives there.
+    /// Receives the applications' uplink packets.
     peer: AgentId,
     tape: Tape,
     hosts: Vec<HostNode>,
     pub apps: Vec<App>,
-    /// How many connections were opened by hand, and those of them that the anchor has closed since the last run.
+    /// Number of connections opened by hand, and those that the anchor has closed since the last run.
     opened: u64,
     closed: Vec<ConnId>,
-    /// A host was told of interfaces that it does not have.
+    /// True if a host was told of interfaces that it does not have.
     lied: bool,
 }
 
@@ -99,7 +99,7 @@ impl Stage {
         Stage::two_paths_to(seed, config, anchor_config())
     }
 
-    /// The same, with this anchor.
+    /// The same, with this configuration of the anchor.
     pub(crate) fn two_paths_to(
         seed: u64,
         config: HostConfig,
@@ -127,12 +127,12 @@ impl Stage {
         number
     }
 
-    /// An interface with a link to the core.
+    /// Adds an interface with a link to the core.
     pub(crate) fn add_link(&mut self, host: usize, name: &str, one_way: Span) {
         self.add_jittery_link(host, name, one_way, Span::ZERO);
     }
 
-    /// The same, where packets take up to `jitter` longer, in their order.
+    /// The same, with up to `jitter` of additional delay; packets stay in order.
     pub(crate) fn add_jittery_link(
         &mut self,
         host: usize,
@@ -160,13 +160,13 @@ impl Stage {
         self.hosts[host].links.iter().find(|link| link.name == name).unwrap()
     }
 
-    /// What an interface of a host is like. The host is not told of a change.
+    /// An interface of a host, to be changed without notifying the host.
     pub(crate) fn interface(&mut self, host: usize, name: &str) -> &mut Interface {
         let (node, index) = self.network.channel(self.link(host, name).up).from;
         &mut self.network.node_mut(node).adapters[index as usize - 1].interface
     }
 
-    /// An interface gets an address in place of what it had.
+    /// Replaces the addresses of an interface by this one.
     pub(crate) fn renumber(&mut self, host: usize, name: &str, address: IpAddr) {
         let up = self.network.channel(self.link(host, name).up);
         let ((node, index), (core, there)) = (up.from, up.to);
@@ -176,7 +176,7 @@ impl Stage {
         self.check();
     }
 
-    /// A fault of directions of a link begins, or ends.
+    /// Starts or ends a fault of one or both directions of a link.
     pub(crate) fn fault(&mut self, host: usize, name: &str, way: Way, fault: LinkFault) {
         let &Link { up, down, .. } = self.link(host, name);
         for (channel, other) in [(up, Way::Down), (down, Way::Up)] {
@@ -186,13 +186,13 @@ impl Stage {
         }
     }
 
-    /// Kills directions of a link, or revives them.
+    /// Cuts or restores one or both directions of a link.
     pub(crate) fn set_alive(&mut self, host: usize, name: &str, way: Way, alive: bool) {
         let fault = if alive { LinkFault::Mend } else { LinkFault::Cut };
         self.fault(host, name, way, fault);
     }
 
-    /// An interface goes, or comes back under another index.
+    /// Removes an interface, or restores it under a new index.
     pub(crate) fn set_present(&mut self, host: usize, name: &str, present: bool) {
         let &Link { up, down, .. } = self.link(host, name);
         let change = if present { Change::Plug(up, down) } else { Change::Unplug(up, down) };
@@ -216,7 +216,7 @@ impl Stage {
         self.network.agent(self.anchor).unwrap()
     }
 
-    /// The number of the connection that a host has.
+    /// The number of the host's current connection.
     pub(crate) fn connection(&self, host: usize) -> Option<u64> {
         self.host(host).signal().current().map(|(conn, _)| conn.id())
     }
@@ -230,12 +230,12 @@ impl Stage {
         self.tape.borrow().load
     }
 
-    /// What the anchor has said over connections of hosts.
+    /// All messages that the anchor has sent over connections of hosts.
     pub(crate) fn said(&self) -> Ref<'_, [FromAnchor]> {
         Ref::map(self.tape.borrow(), |seen| &seen.said[..])
     }
 
-    /// Runs in small steps until `done` or for at most `span`; whether it is done.
+    /// Runs in small steps until `done`, or for at most `span`. Returns whether it is done.
     pub(crate) fn run_while_not(&mut self, span: Span, done: impl Fn(&Stage) -> bool) -> bool {
         let end = self.now() + span;
         while !done(self) {
@@ -271,7 +271,7 @@ impl Stage {
     }
 }
 
-/// The addresses that anchors give away.
+/// The prefixes of the anchor's pools.
 fn pools() -> [Prefix; 2] {
     let v6 = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 0);
     [Prefix::new(Ipv4Addr::new(10, 7, 0, 0), 24), Prefix::new(v6, 64)]

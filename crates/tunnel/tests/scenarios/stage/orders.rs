@@ -1,4 +1,4 @@
-//! What no network brings: orders, and inputs as a peer that lies would cause them.
+//! Inputs that no network delivers: orders, and messages of a peer that lies.
 
 use segue_clock::{Machine, Span, Time};
 use segue_ip::{Input, Interface, Output};
@@ -37,7 +37,7 @@ impl Stage {
         result.unwrap()
     }
 
-    /// Lets something happen at a host's end that no network brings.
+    /// Runs code on a host's end.
     pub(crate) fn at_host_end<R>(
         &mut self,
         host: usize,
@@ -50,7 +50,7 @@ impl Stage {
         result.unwrap()
     }
 
-    /// The same at the anchor's.
+    /// Runs code on the anchor's end.
     pub(crate) fn at_anchor_end<R>(
         &mut self,
         happen: impl FnOnce(&mut AnchorEnd<Packet>, Time, &mut Vec<AnchorEffect<Packet>>) -> R,
@@ -66,13 +66,13 @@ impl Stage {
         self.at_host(host, |agent, io| agent.obey(io, Order::Own(Box::new(input))));
     }
 
-    /// Tells a host's machine of interfaces as they are not.
+    /// Announces false interfaces to a host's machine.
     pub(crate) fn announce_falsely(&mut self, host: usize, interfaces: Vec<Interface>) {
         self.lied = true;
         self.at_host(host, |agent, io| agent.handle(io, Input::Interfaces(interfaces)));
     }
 
-    /// Tells a host's machine of its interfaces as they are.
+    /// Announces a host's real interfaces to its machine.
     pub(crate) fn announce(&mut self, host: usize) {
         let adapters = self.network.node(self.hosts[host].node).adapters.iter();
         let present = adapters.filter(|adapter| adapter.out.is_some());
@@ -91,12 +91,12 @@ impl Stage {
         self.tell_host(host, HostInput::Handover { flow, class, to });
     }
 
-    /// Gives the anchor's machine an input; what it says to hosts at once, over whatever connection.
+    /// Gives the anchor's machine an input. Returns its immediate messages to hosts, on all connections.
     pub(crate) fn tell_anchor(&mut self, input: AnchorInput) -> Vec<(ConnId, FromAnchor)> {
         self.tell_anchor_at(self.now(), input)
     }
 
-    /// The same at a later time.
+    /// The same, at a later time.
     pub(crate) fn tell_anchor_at(
         &mut self,
         at: Time,
@@ -120,7 +120,7 @@ impl Stage {
         said
     }
 
-    /// A connection of `name` at the anchor, without the host's machine.
+    /// Opens a connection as host `name` to the anchor, without the host's machine.
     pub(crate) fn open(&mut self, name: &str) -> ConnId {
         let conn = ConnId(BY_HAND + self.opened);
         self.opened += 1;
@@ -128,13 +128,13 @@ impl Stage {
         conn
     }
 
-    /// What the anchor answers to a message over a connection.
+    /// The anchor's answers to a message, on the same connection.
     pub(crate) fn say(&mut self, conn: ConnId, message: FromHost) -> Vec<FromAnchor> {
         let said = self.tell_anchor(AnchorInput::Signal { conn, message }).into_iter();
         said.filter(|(to, _)| *to == conn).map(|(_, answer)| answer).collect()
     }
 
-    /// The connections opened by hand that the anchor has closed end.
+    /// Ends the connections opened by hand that the anchor has closed.
     pub(super) fn tell_of_closed(&mut self) {
         for conn in std::mem::take(&mut self.closed) {
             self.tell_anchor(AnchorInput::Disconnected { conn });
@@ -149,22 +149,22 @@ impl Stage {
         });
     }
 
-    /// A new anchor in the place of the old one, with what that wrote down.
+    /// Restarts the anchor with its stored records.
     pub(crate) fn restart_anchor(&mut self) {
         self.at_anchor(|agent, io| agent.obey(io, Order::Restart(Span::ZERO)));
     }
 
-    /// A host is enrolled, or no longer.
+    /// Begins or ends a host's enrolment.
     pub(crate) fn enrol(&mut self, enrolment: Enrolment) {
         self.at_anchor(|agent, io| agent.obey(io, Order::Own(enrolment)));
     }
 
-    /// Before the run: what an earlier start of the anchor wrote down.
+    /// Supplies a record of an earlier start of the anchor, before the run.
     pub(crate) fn recall(&mut self, known: Known) {
         self.network.agent_mut::<AnchorAgent>(self.anchor).unwrap().recall([known]);
     }
 
-    /// A packet of a flow that no application has.
+    /// Sends a packet of a flow without an application.
     pub(crate) fn miss_at_host(&mut self, host: usize, key: FlowKey, dscp: u8) {
         self.at_host_end(host, |end, now, effects| end.send(now, stray(now, key, dscp), effects));
     }
@@ -173,7 +173,7 @@ impl Stage {
         self.at_anchor_end(|end, now, effects| end.send(now, stray(now, key, 0), effects));
     }
 
-    /// A tick at any time, with no reading before it.
+    /// Ticks at any time, without readings before.
     pub(crate) fn tick_host_unread(&mut self, host: usize) {
         self.at_host_end(host, |end, now, effects| {
             end.machine.tick(now);
@@ -183,7 +183,7 @@ impl Stage {
         });
     }
 
-    /// As [`Stage::tick_host_unread`], at the anchor.
+    /// Like [`Stage::tick_host_unread`], at the anchor.
     pub(crate) fn tick_anchor_unread(&mut self) {
         self.at_anchor_end(|end, now, effects| {
             end.machine.tick(now);
@@ -194,7 +194,7 @@ impl Stage {
     }
 }
 
-/// A packet of a flow that no application has.
+/// A packet of a flow without an application.
 pub(crate) fn stray(now: Time, key: FlowKey, dscp: u8) -> Inner<Packet> {
     let payload = packet(now, key, dscp, Data { app: NO_APP, round: 0 });
     Inner { key, dscp, bytes: BYTES, payload }

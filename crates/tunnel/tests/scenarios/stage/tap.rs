@@ -1,4 +1,4 @@
-//! What passes on the links, read from its bytes.
+//! Observes the packets on the links and decodes their bytes.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -13,22 +13,22 @@ use segue_wire::header::flags;
 use segue_wire::signal::{FromAnchor, FromHost, decode};
 use segue_wire::{Header, PacketType, Probe};
 
-/// What was seen, shared with the tap.
+/// The observations, shared with the tap.
 pub(super) type Tape = Rc<RefCell<Seen>>;
 
-/// What was seen of the links.
+/// Observations of the links.
 #[derive(Default)]
 pub(super) struct Seen {
-    /// The direction of a link that something came out of last.
+    /// The channel on which the last packet arrived.
     pub last: Option<ChannelId>,
-    /// The sources of what hosts have sent since the last look. Channels up have even numbers.
+    /// The sources of packets that hosts have sent since the last check. Uplink channels have even numbers.
     pub sources: Vec<(ChannelId, IpAddr)>,
-    /// Requests that left since the last look, alone or on data.
+    /// Requests that left since the last check, bare or riding on data.
     pub requests: Vec<(ChannelId, Header, Probe)>,
-    /// What the anchor has said over connections of hosts.
+    /// All messages that the anchor has sent over connections of hosts.
     pub said: Vec<FromAnchor>,
     pub load: Load,
-    /// By connection and sender, the host first.
+    /// By connection, and by sender (true for the host).
     streams: BTreeMap<(u64, bool), Stream>,
 }
 
@@ -36,19 +36,19 @@ pub(super) struct Seen {
 #[derive(Default)]
 struct Stream {
     read: u64,
-    /// Of a message that has begun.
+    /// The bytes of an incomplete message.
     rest: Vec<u8>,
-    /// Where its last datagram left.
+    /// The channel of its last datagram.
     over: Option<ChannelId>,
 }
 
-/// Signalling and probes, in the current second and in the worst one.
+/// Numbers of signalling events and probes, in the current second and in the worst one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Load {
     second: u64,
     /// Attempts to connect, moves of a connection to another link, and messages.
     signals: u64,
-    /// Requests and responses that came as packets of their own.
+    /// Bare requests and responses.
     probes: u64,
     pub worst_signals: u64,
     pub worst_probes: u64,
@@ -67,7 +67,7 @@ impl Load {
     }
 }
 
-/// Listens on all links.
+/// Observes all links.
 pub(super) struct Tap(pub Tape);
 
 impl Observer for Tap {
@@ -106,11 +106,11 @@ impl Observer for Tap {
 }
 
 impl Seen {
-    /// A datagram leaves its sender.
+    /// Handles a datagram that leaves its sender.
     fn on_datagram(&mut self, now: Time, channel: ChannelId, datagram: &Datagram) {
         let from_host = is_up(channel);
         let stream = self.streams.entry((datagram.conn, from_host)).or_default();
-        // The first, or the connection has moved.
+        // The first datagram, or the connection has moved.
         let elsewhere = stream.over.replace(channel) != Some(channel);
         let mut signals = u64::from(from_host && elsewhere);
         if let Frame::Stream { offset, bytes } = &datagram.frame {
@@ -143,7 +143,7 @@ fn header(packet: &Packet) -> Option<Header> {
     Header::parse(&raw.bytes).ok()
 }
 
-/// The request that a packet is or takes along.
+/// The request in a packet, bare or riding.
 fn request(packet: &Packet) -> Option<(Header, Probe)> {
     let header = header(packet)?;
     let is_request = match header.packet_type {
