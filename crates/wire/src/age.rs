@@ -1,20 +1,20 @@
-//! The age that data state: how long ago their sender heard the other end on this path.
+//! The age that data packets state: how long ago their sender heard the peer on this path.
 //!
-//! One byte of the tunnel header, in units of 2²² ns (4.194 ms). 0: not stated. n: less than n units ago. 255: 254
-//! units ago or more. So data that arrive prove their own direction, and what they state the other.
+//! One byte of the tunnel header, in units of 2²² ns (4.194 ms). 0 means not stated; n means less than n units ago; 255
+//! means 254 units ago or more. A data packet thus proves its own direction by arriving, and the opposite direction by
+//! its age.
 
 /// Binary logarithm of the unit in nanoseconds.
 pub const UNIT_SHIFT: u32 = 22;
 
-/// The byte for a sender that heard the other end `ns` nanoseconds ago.
+/// Encodes the age for a sender that heard the peer `ns` nanoseconds ago.
 #[must_use]
 pub const fn encode(ns: u64) -> u8 {
     let units = ns >> UNIT_SHIFT;
     if units >= 254 { 255 } else { units as u8 + 1 }
 }
 
-/// Within how many nanoseconds before it sent the sender heard the other end; `None` where it did not say, or
-/// where that is too long ago to be said.
+/// An upper bound on the age in nanoseconds; `None` if the sender stated none, or if the age is too large to encode.
 #[must_use]
 pub const fn decode(age: u8) -> Option<u64> {
     match age {

@@ -1,9 +1,9 @@
-//! The Internet checksum (RFC 1071) and that of messages over IPv6 (RFC 8200, 8.1).
+//! The Internet checksum (RFC 1071), also of messages over IPv6 (RFC 8200, 8.1).
 
 use core::net::Ipv6Addr;
 use core::ops::Range;
 
-/// One's-complement sum; an odd byte at the end is the upper half of a word.
+/// The one's-complement sum of 16-bit words. An odd byte at the end is the upper half of a word.
 pub(crate) fn sum(bytes: &[u8]) -> u16 {
     let words = bytes
         .chunks(2)
@@ -11,7 +11,7 @@ pub(crate) fn sum(bytes: &[u8]) -> u16 {
     fold(words.sum())
 }
 
-/// The sum with its carries added in.
+/// Adds the carries of a sum.
 pub(crate) fn fold(mut sum: u64) -> u16 {
     while sum >> 16 != 0 {
         sum = (sum & 0xffff) + (sum >> 16);
@@ -19,26 +19,26 @@ pub(crate) fn fold(mut sum: u64) -> u16 {
     sum as u16
 }
 
-/// What a message over IPv6 counts, and where its checksum stands.
+/// The next header value and the position of the checksum of a message type.
 pub(crate) struct Ipv6Checksum {
     pub(crate) next_header: u8,
     pub(crate) at: Range<usize>,
 }
 
 impl Ipv6Checksum {
-    /// The checksum of a message whose field holds anything.
+    /// The checksum of a message, regardless of the present content of its field.
     pub(crate) fn of(&self, source: Ipv6Addr, destination: Ipv6Addr, message: &[u8]) -> u16 {
         let field = message.get(self.at.clone());
         let field = field.map_or(0, |field| u16::from_be_bytes([field[0], field[1]]));
         !fold(u64::from(self.sum(source, destination, message)) + u64::from(!field))
     }
 
-    /// Whether a message holds its checksum.
+    /// Returns whether the message's checksum is correct.
     pub(crate) fn is_right(&self, source: Ipv6Addr, destination: Ipv6Addr, message: &[u8]) -> bool {
         self.sum(source, destination, message) == 0xffff
     }
 
-    /// Puts the checksum into a message.
+    /// Writes the checksum into a message.
     pub(crate) fn fill(&self, source: Ipv6Addr, destination: Ipv6Addr, message: &mut [u8]) {
         let checksum = self.of(source, destination, message);
         if let Some(field) = message.get_mut(self.at.clone()) {
@@ -46,7 +46,7 @@ impl Ipv6Checksum {
         }
     }
 
-    /// Over pseudo-header and message: `0xffff` where the checksum is right.
+    /// The sum over pseudo-header and message: `0xffff` if the checksum is correct.
     fn sum(&self, source: Ipv6Addr, destination: Ipv6Addr, message: &[u8]) -> u16 {
         let parts = [sum(&source.octets()), sum(&destination.octets()), sum(message)];
         let parts: u64 = parts.into_iter().map(u64::from).sum();

@@ -1,19 +1,19 @@
-//! The reasons for which the packet path refuses a packet.
+//! The reasons for which the packet path drops a packet.
 
 use core::fmt;
 
-/// Why a packet was refused. The numbers are shared with the eBPF programs (`segue.bpf.h`), the names
-/// with the metrics and the documentation.
+/// Why a packet was dropped. The eBPF programs use the same numbers (`segue.bpf.h`); metrics and documentation use the
+/// same names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u32)]
 pub enum DropReason {
-    /// Shorter than its format.
+    /// Shorter than its format requires.
     Truncated = 0,
     /// A version other than 1.
     Version = 1,
-    /// A packet type without a meaning.
+    /// An unknown packet type.
     Type = 2,
-    /// A field that must be zero is not.
+    /// A field that must be zero is not, or a value is undefined.
     Field = 3,
     /// No path has this tunnel index.
     UnknownIndex = 4,
@@ -21,46 +21,46 @@ pub enum DropReason {
     Cookie = 5,
     /// The probe's authenticator is wrong.
     Mac = 6,
-    /// The probe's sequence number was seen before, or is too old.
+    /// The probe's sequence number was seen before or is too old.
     Replay = 7,
-    /// The inner source does not belong to the host of the path.
+    /// The inner source is not an address of the path's host.
     InnerSource = 8,
-    /// The inner destination is not one of ours (host side).
+    /// The inner destination is not an address of this host (host side).
     InnerDestination = 9,
-    /// The inner packet is neither IPv4 nor IPv6, or does not fit its own length.
+    /// The inner packet is neither IPv4 nor IPv6, or shorter than its header states.
     InnerPacket = 10,
-    /// The path to send on has no known remote end.
+    /// The path to send on has no known remote endpoint.
     NoRemote = 11,
-    /// The kernel would not encapsulate the packet, not even from user space.
+    /// The kernel did not encapsulate the packet, not even from user space.
     Encapsulation = 12,
-    /// The kernel would not decapsulate the packet.
+    /// The kernel did not decapsulate the packet.
     Decapsulation = 13,
     /// The inner destination belongs to no host (anchor side).
     NoHost = 14,
     /// A queue to user space was full.
     QueueFull = 15,
-    /// It came past the tunnel: to an inner address of this host, or (anchor side) from an inner address.
+    /// It bypassed the tunnel: it was sent to an inner address of this host or (anchor side) from an inner address.
     PastTunnel = 16,
-    /// The anchor's settings do not let its hosts reach that destination.
+    /// The anchor's settings do not allow hosts to reach that destination.
     NotAllowed = 17,
-    /// A host has begun more flows than its share of the anchor's table.
+    /// A host exceeded its quota of the anchor's flow table.
     TooManyFlows = 18,
-    /// Several packets in one piece, which a device on the way should have cut and none did.
+    /// A super-packet that a device on the way should have segmented but did not.
     Uncut = 19,
-    /// Nothing says where the relay sends it.
+    /// The relay has no binding for it.
     NoBinding = 20,
-    /// Its traffic is bound to be dropped.
+    /// Its flow is bound to be dropped.
     Denied = 21,
-    /// It was held, and too many others were after it.
+    /// It was held, and too many later packets displaced it.
     HoldFull = 22,
-    /// It was held for as long as its binding allows.
+    /// It was held as long as its binding allows.
     HoldExpired = 23,
-    /// A router on a tunnel's way refused it for its size.
+    /// A router on the tunnel's way reported it as too big.
     TooBig = 24,
 }
 
 impl DropReason {
-    /// Every reason, in the order of its number.
+    /// All reasons, ordered by number.
     pub const ALL: [DropReason; 25] = [
         DropReason::Truncated,
         DropReason::Version,

@@ -1,19 +1,19 @@
-//! The two messages by which a host is enrolled, on a QUIC connection of their own: the anchor shows its
-//! certificate, the host the token of its join line. Framed and encoded as in [`crate::signal`].
+//! The two messages that enrol a host, on a separate QUIC connection: the anchor authenticates with its certificate,
+//! the host with the token of its join line. Framing and encoding are those of [`crate::signal`].
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-/// The version of these messages; a host with another one is refused.
+/// Version of these messages. Hosts with another version are refused.
 pub const ENROL_VERSION: u16 = 1;
 /// ALPN name of the connection.
 pub const ALPN: &[u8] = b"segue-enrol/1";
-/// Bytes of a token.
+/// Length of a token in bytes.
 pub const TOKEN_LEN: usize = 16;
 
-/// What lets a host be enrolled, once. Secret until it has been used.
+/// Authorizes one enrolment of a host. Secret until it is used.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Token(pub [u8; TOKEN_LEN]);
 
@@ -24,10 +24,10 @@ impl core::fmt::Debug for Token {
     }
 }
 
-/// From the host.
+/// Messages from the host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToEnrol {
-    /// Enrols the host under a key of its own.
+    /// Enrols the host with a key that the host generated.
     Enrol {
         /// [`ENROL_VERSION`].
         version: u16,
@@ -35,22 +35,22 @@ pub enum ToEnrol {
         name: String,
         /// The token in its join line.
         token: Token,
-        /// Request for a certificate (PKCS #10, DER).
+        /// The certificate request (PKCS #10, DER).
         request: Vec<u8>,
     },
 }
 
-/// From the anchor.
+/// Messages from the anchor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Enrolled {
     /// The host is enrolled.
     Certificate {
-        /// DER.
+        /// The certificate in DER.
         certificate: Vec<u8>,
     },
-    /// It is not.
+    /// The host is not enrolled.
     Refused {
-        /// Why.
+        /// The reason.
         reason: EnrolRefusal,
     },
 }
@@ -60,23 +60,23 @@ pub enum Enrolled {
 pub enum EnrolRefusal {
     /// The host speaks another version of the messages.
     Version {
-        /// The anchor's.
+        /// The anchor's version.
         speaks: u16,
     },
-    /// There is no such join line: it never was one, a later one took its place, or the host was removed.
+    /// No such join line: it never existed, was replaced by a later one, or its host was removed.
     Unknown,
     /// The join line was used with another key.
     Used,
     /// The join line was not used in time.
     Expired,
-    /// The request for a certificate does not parse, or its key is of another kind.
+    /// The certificate request does not parse, or its key type is not supported.
     Request,
-    /// The anchor cannot write its state, or has too much to do: worth another attempt.
+    /// The anchor cannot store its state or is overloaded: the host may try again.
     Later,
 }
 
 impl EnrolRefusal {
-    /// Whether another attempt with the same join line can do no better.
+    /// Returns whether another attempt with the same join line is pointless.
     #[must_use]
     pub fn is_final(self) -> bool {
         self != EnrolRefusal::Later

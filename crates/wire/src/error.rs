@@ -1,46 +1,46 @@
-//! What a parser refuses, with the value it refused.
+//! Parse errors, with the offending value.
 
 use core::fmt;
 
 /// Why bytes are not a valid message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WireError {
-    /// Fewer bytes than the format needs.
+    /// Fewer bytes than the format requires.
     TooShort {
-        /// The format that was expected.
+        /// Name of the format.
         what: &'static str,
         /// Bytes present.
         got: usize,
         /// Bytes needed.
         min: usize,
     },
-    /// A length that the format does not have, or one that disagrees with the bytes present.
+    /// A length that the format does not allow, or that disagrees with the bytes present.
     Length {
-        /// The format that was expected.
+        /// Name of the format.
         what: &'static str,
         /// The length found, in bytes.
         got: usize,
     },
-    /// A version that this program does not speak.
+    /// An unsupported version.
     Version {
         /// The version found.
         got: u8,
     },
-    /// A packet type without a meaning.
+    /// An unknown packet type.
     Type {
         /// The type found.
         got: u8,
     },
-    /// A field that must be zero is not, or holds a value without a meaning.
+    /// A field that must be zero is not, or its value is undefined.
     Field {
         /// The field's name.
         field: &'static str,
         /// The value found.
         got: u32,
     },
-    /// The probe's authenticator is wrong.
+    /// The authenticator is wrong.
     Mac,
-    /// A signalling message does not decode.
+    /// A signalling message cannot be encoded or decoded.
     Signal,
 }
 

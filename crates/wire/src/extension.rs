@@ -1,5 +1,5 @@
-//! IPv6 extension headers (RFC 8200, section 4) as far as mobility needs them: a walk through a packet's headers, the
-//! Home Address option and the type 2 routing header (RFC 6275, 6.3 and 6.4).
+//! IPv6 extension headers (RFC 8200, section 4) as needed for mobility: a walk through a packet's headers, the Home
+//! Address option and the type 2 routing header (RFC 6275, 6.3 and 6.4).
 
 use alloc::vec::Vec;
 use core::net::Ipv6Addr;
@@ -20,42 +20,42 @@ pub const FRAGMENT: u8 = 44;
 pub const AUTHENTICATION: u8 = 51;
 /// Next header: Destination Options.
 pub const DESTINATION_OPTIONS: u8 = 60;
-/// Length of the IPv6 header.
+/// Length of the IPv6 header in bytes.
 pub const IPV6_LEN: usize = 40;
-/// More headers than this in one packet are refused.
+/// Maximum number of headers in a packet; packets with more are refused.
 pub const MAX_HEADERS: usize = 16;
 
 const HOME_ADDRESS: u8 = 201;
 const TUNNEL_ENCAPSULATION_LIMIT: u8 = 4;
 
-/// A packet's way through its extension headers.
+/// The result of a walk through a packet's extension headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chain {
     /// Source of the IPv6 header.
     pub source: Ipv6Addr,
     /// Destination of the IPv6 header.
     pub destination: Ipv6Addr,
-    /// From the Home Address option.
+    /// Address in the Home Address option.
     pub home_address: Option<Ipv6Addr>,
-    /// From the type 2 routing header.
+    /// Address in the type 2 routing header.
     pub routing_home_address: Option<Ipv6Addr>,
-    /// There is an atomic fragment's header: the packet is whole, and messages of neighbour discovery in it are void
-    /// (RFC 6946; RFC 6980, 5).
+    /// True if the packet has an atomic fragment's header. The packet is whole, but receivers must ignore neighbour
+    /// discovery messages in it (RFC 6946; RFC 6980, 5).
     pub is_atomic_fragment: bool,
-    /// What stands at `payload`: a protocol, or the header at which the walk stops ([`FRAGMENT`], ESP).
+    /// Type of the content at `payload`: a protocol, or the header at which the walk stopped ([`FRAGMENT`], ESP).
     pub next_header: u8,
-    /// Where it begins.
+    /// Offset of the payload.
     pub payload_at: usize,
-    /// Where it ends. Octets behind it are not the packet's.
+    /// End of the payload. Later bytes do not belong to the packet.
     pub payload_end: usize,
 }
 
 impl Chain {
-    /// Walks through the headers of a packet, from its IPv6 header on.
+    /// Walks through the headers of a packet that starts with its IPv6 header.
     ///
     /// # Errors
-    /// [`WireError::TooShort`] for a packet that ends before it says; [`WireError::Version`]; [`WireError::Length`]
-    /// and [`WireError::Field`] for what is wrong in a header that mobility uses, a second one of these, and more than
+    /// [`WireError::TooShort`] if the packet is shorter than it states; [`WireError::Version`]; [`WireError::Length`]
+    /// and [`WireError::Field`] for errors in headers that mobility uses, for a second such header, and for more than
     /// [`MAX_HEADERS`] headers.
     pub fn parse(packet: &[u8]) -> Result<Chain, WireError> {
         let headers = Headers::new(packet)?;
@@ -90,19 +90,19 @@ impl Chain {
         Ok(chain)
     }
 
-    /// The payload of the packet that was walked.
+    /// The payload of `packet`, which must be the packet that was walked.
     #[must_use]
     pub fn payload<'a>(&self, packet: &'a [u8]) -> &'a [u8] {
         packet.get(self.payload_at..self.payload_end).unwrap_or_default()
     }
 
-    /// The source that checksums of upper layers count: the home address if there is one.
+    /// The source address for upper-layer checksums: the home address, if there is one.
     #[must_use]
     pub fn checksum_source(&self) -> Ipv6Addr {
         self.home_address.unwrap_or(self.source)
     }
 
-    /// The destination that checksums of upper layers count.
+    /// The destination address for upper-layer checksums.
     #[must_use]
     pub fn checksum_destination(&self) -> Ipv6Addr {
         self.routing_home_address.unwrap_or(self.destination)
@@ -129,7 +129,7 @@ pub enum Header<'a> {
     Destination(RawOptions<'a>),
     /// Routing.
     Routing {
-        /// 2 for Mobile IPv6.
+        /// Routing Type, 2 for Mobile IPv6.
         routing_type: u8,
         /// Segments Left.
         segments_left: u8,
@@ -138,15 +138,15 @@ pub enum Header<'a> {
     AtomicFragment,
     /// Authentication Header (RFC 4302).
     Authentication,
-    /// The end of the walk: what follows all headers, or one that is not looked into.
+    /// The end of the walk: the upper layer, or a header that is not parsed.
     Payload {
-        /// What it is.
+        /// Its type.
         next_header: u8,
     },
 }
 
-/// The headers behind an IPv6 header, and where each begins in the packet. The last is [`Header::Payload`] unless
-/// there was an error.
+/// An iterator over the headers behind an IPv6 header, with the offset of each in the packet. The last item is
+/// [`Header::Payload`], unless there was an error.
 #[derive(Clone, Debug)]
 pub struct Headers<'a> {
     packet: &'a [u8],
@@ -155,7 +155,7 @@ pub struct Headers<'a> {
 }
 
 impl<'a> Headers<'a> {
-    /// Begins at the IPv6 header.
+    /// Starts at the IPv6 header.
     ///
     /// # Errors
     /// [`WireError::TooShort`], [`WireError::Version`].
@@ -221,7 +221,7 @@ impl<'a> Headers<'a> {
     }
 }
 
-/// The name of a header that is walked through, nothing for any other.
+/// The name of a header that the walk passes; empty for any other.
 fn name(next_header: u8) -> &'static str {
     match next_header {
         HOP_BY_HOP => "Hop-by-Hop Options",
@@ -233,7 +233,7 @@ fn name(next_header: u8) -> &'static str {
     }
 }
 
-/// Whether a Fragment header says that the packet is whole: offset and M flag are zero.
+/// Returns whether a Fragment header belongs to a whole packet: offset and M flag are zero.
 fn is_atomic(header: &[u8]) -> bool {
     matches!(header, [_, _, 0, low, ..] if low & !0b110 == 0)
 }
@@ -251,26 +251,26 @@ impl<'a> Iterator for Headers<'a> {
     }
 }
 
-/// An option of a Destination Options header.
+/// An option in a Destination Options header.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "option", rename_all = "snake_case")]
 pub enum DestinationOption {
     /// Home Address (201; RFC 6275, 6.3).
     HomeAddress {
-        /// The mobile node's.
+        /// The mobile node's home address.
         home_address: Ipv6Addr,
     },
-    /// Tunnel Encapsulation Limit (4; RFC 2473, 4.1.1), which the kernel's tunnels add.
+    /// Tunnel Encapsulation Limit (4; RFC 2473, 4.1.1), added by the kernel's tunnels.
     TunnelEncapsulationLimit {
-        /// Tunnels that may be nested in this one.
+        /// Number of tunnels that may be nested in this one.
         limit: u8,
     },
-    /// Any other.
+    /// Any other option.
     Unknown {
         /// Its type.
         #[serde(rename = "type")]
         kind: u8,
-        /// What follows its length.
+        /// The option's data.
         #[serde(serialize_with = "hex")]
         data: Vec<u8>,
     },
@@ -280,7 +280,7 @@ impl DestinationOption {
     /// Reads an option.
     ///
     /// # Errors
-    /// [`WireError::TooShort`] and [`WireError::Length`] that name it.
+    /// [`WireError::TooShort`] and [`WireError::Length`], with the option's name.
     pub fn read(raw: &RawOption<'_>) -> Result<DestinationOption, WireError> {
         let (what, _) = DestinationOption::format(raw.kind);
         let mut reader = Reader::new(what, raw.data, 0);
@@ -297,7 +297,7 @@ impl DestinationOption {
         Ok(option)
     }
 
-    /// An option's name and alignment.
+    /// The name and alignment of an option type.
     fn format(kind: u8) -> (&'static str, Alignment) {
         match kind {
             HOME_ADDRESS => ("Home Address", Alignment::At { n: 8, offset: 6 }),
@@ -330,21 +330,21 @@ impl DestinationOption {
 /// A Destination Options header.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DestinationOptions {
-    /// What follows it.
+    /// Type of the following header.
     pub next_header: u8,
-    /// Its options without the padding.
+    /// The options without padding.
     pub options: Vec<DestinationOption>,
 }
 
 impl DestinationOptions {
-    /// The header of a packet from a mobile node away from home.
+    /// The header of a packet that a mobile node sends away from home.
     #[must_use]
     pub fn home_address(next_header: u8, home_address: Ipv6Addr) -> DestinationOptions {
         let option = DestinationOption::HomeAddress { home_address };
         DestinationOptions { next_header, options: Vec::from([option]) }
     }
 
-    /// Reads the header at the start of some bytes.
+    /// Reads the header at the start of `bytes`.
     ///
     /// # Errors
     /// [`WireError::TooShort`] and [`WireError::Length`].
@@ -362,7 +362,7 @@ impl DestinationOptions {
     /// The header's bytes.
     ///
     /// # Errors
-    /// [`WireError::Length`]: an option or the header is longer than its length field can say.
+    /// [`WireError::Length`] if an option or the header exceeds its length field.
     pub fn emit(&self) -> Result<Vec<u8>, WireError> {
         let mut out = Vec::from([self.next_header, 0]);
         for option in &self.options {
@@ -384,9 +384,9 @@ impl DestinationOptions {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Type2RoutingHeader {
-    /// What follows it.
+    /// Type of the following header.
     pub next_header: u8,
-    /// Where the packet goes in the end.
+    /// Final destination of the packet.
     pub home_address: Ipv6Addr,
 }
 
@@ -395,7 +395,7 @@ impl Type2RoutingHeader {
     pub const LEN: usize = 24;
     const ROUTING_TYPE: u8 = 2;
 
-    /// Reads the header at the start of some bytes.
+    /// Reads the header at the start of `bytes`.
     ///
     /// # Errors
     /// [`WireError::TooShort`]; [`WireError::Field`] for a length other than 2, another type, or Segments Left other

@@ -1,4 +1,4 @@
-//! The flow key read from an inner packet.
+//! Reads the flow key of an inner packet.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -6,16 +6,16 @@ use segue_ip::FlowKey;
 
 use crate::DropReason;
 
-/// What the packet path needs to know of an inner packet.
+/// The properties of an inner packet that the packet path uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inner {
     /// The flow.
     pub key: FlowKey,
     /// Differentiated services code point, 0 to 63.
     pub dscp: u8,
-    /// Length by the packet's own header, in bytes.
+    /// Length stated in the packet's own header, in bytes.
     pub len: usize,
-    /// Flow label; 0 of IPv4.
+    /// IPv6 flow label; 0 for IPv4.
     pub label: u32,
 }
 
@@ -30,14 +30,14 @@ const ROUTING: u8 = 43;
 const FRAGMENT: u8 = 44;
 const DESTINATION: u8 = 60;
 
-/// IPv6 extension headers followed before the search for ports ends.
+/// Maximum number of IPv6 extension headers followed to find the ports.
 const MAX_EXTENSIONS: usize = 4;
 
 impl Inner {
     /// Reads an inner IPv4 or IPv6 packet.
     ///
     /// # Errors
-    /// [`DropReason::InnerPacket`] if it is neither, or shorter than it says.
+    /// [`DropReason::InnerPacket`] if the packet is neither, or is shorter than its header states.
     pub fn parse(packet: &[u8]) -> Result<Inner, DropReason> {
         match packet.first().map(|b| b >> 4) {
             Some(4) => parse_v4(packet),
@@ -46,8 +46,8 @@ impl Inner {
         }
     }
 
-    /// With the flow label in its key, also where it has ports: the 6-tuple of RFC 6437. Some senders change the label of a
-    /// connection: Linux at each time-out of TCP.
+    /// The same with the flow label in its key even if the packet has ports: the 6-tuple of RFC 6437. Some senders
+    /// change a connection's label; Linux does so at each TCP timeout.
     #[must_use]
     pub fn labelled(self) -> Inner {
         Inner { key: FlowKey { label: self.label, ..self.key }, ..self }
@@ -110,7 +110,7 @@ fn parse_v6(packet: &[u8]) -> Result<Inner, DropReason> {
     })
 }
 
-/// Follows at most [`MAX_EXTENSIONS`] extension headers to the ports.
+/// Follows at most [`MAX_EXTENSIONS`] extension headers. Returns the protocol, and the ports if they were found.
 fn upper_layer(mut next: u8, mut rest: &[u8]) -> (u8, Option<(u16, u16)>) {
     for _ in 0..MAX_EXTENSIONS {
         match next {
@@ -187,7 +187,7 @@ mod tests {
         let key = Inner::parse(&p).unwrap().key;
         assert_eq!(key.to_string(), "udp [::1]:80 > [::2]:81");
         assert_eq!(key.label, 0);
-        // A header of 24 bytes.
+        // Make the extension header 24 bytes long.
         let mut long = p.clone();
         long[41] = 2;
         long.splice(48..48, [0xff; 16]);

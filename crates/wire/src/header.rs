@@ -1,4 +1,4 @@
-//! The 16 bytes between the outer UDP header and what the tunnel carries.
+//! The 16-byte header between the outer UDP header and the tunnel's payload.
 
 use crate::WireError;
 
@@ -18,20 +18,20 @@ use crate::WireError;
 /// +---------------------------------------------------------------+
 /// ```
 ///
-/// All fields are in network byte order. `K` is the number of unanswered probes before the client
-/// calls the path down (probes and rides, else zero). `Age` says how long ago the sender heard the other end
-/// ([`crate::age`]): in data and rides on this path; in a request on another path, which is in doubt, and zero while none
-/// is; else it is zero. The cookie is secret and fixed for a
-/// registration, so that every segment of a segmented super-packet carries the same header.
+/// All fields are in network byte order. `K` is the number of unanswered probes after which the client declares the
+/// path down (in probes and rides, else zero). `Age` ([`crate::age`]) states how long ago the sender heard the peer: in
+/// data and rides, on this path; in a request, on another path that is in doubt, or zero if none is; otherwise it is
+/// zero. The cookie is secret and stays the same during a registration, so that all segments of a super-packet can
+/// carry the same header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What follows.
+    /// Type of the content.
     pub packet_type: PacketType,
-    /// [`flags`] of the type.
+    /// The [`flags`] of that type.
     pub flags: u8,
-    /// K in probes and rides, else zero.
+    /// K in probes and rides, otherwise zero.
     pub k: u8,
-    /// [`crate::age`] in data, rides and requests, else zero.
+    /// [`crate::age`] in data, rides and requests, otherwise zero.
     pub age: u8,
     /// The receiver's index of the path.
     pub index: u32,
@@ -39,17 +39,17 @@ pub struct Header {
     pub cookie: u64,
 }
 
-/// What follows the header.
+/// Type of the content behind the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum PacketType {
     /// An inner IPv4 or IPv6 packet.
     Data = 0,
-    /// Probe and authenticator of a request or response, then an inner packet that carries them.
+    /// Probe and authenticator of a request or response, followed by an inner packet.
     Ride = 1,
     /// A probe request: 32 bytes of probe, 8 bytes of authenticator.
     Request = 2,
-    /// A probe response, laid out as the request.
+    /// A probe response, in the format of the request.
     Response = 3,
     /// A test of the packet size ([`crate::Size`]).
     Size = 4,
@@ -57,24 +57,22 @@ pub enum PacketType {
 
 /// Flag bits by packet type.
 pub mod flags {
-    /// Data: the sender moved this flow in this direction only; do not learn the return path.
+    /// Data: the sender moved only this direction of the flow, so the receiver must not learn the return path.
     pub const DATA_ONE_WAY: u8 = 1;
-    /// Response: no request asked for it; the server has not heard the client for a while.
+    /// Response: sent without a request, because the server has not heard the client for a while.
     pub const RESPONSE_UNSOLICITED: u8 = 1;
-    /// Response: it answers a request with [`REQUEST_QUESTION`], and like that request does not count as a packet.
-    /// Never together with [`RESPONSE_UNSOLICITED`].
+    /// Response: the answer to a request with [`REQUEST_QUESTION`]; like the request, it does not count as a packet.
+    /// Never combined with [`RESPONSE_UNSOLICITED`].
     pub const RESPONSE_QUESTION: u8 = 2;
-    /// Request: it reports the client's averages (see [`crate::Probe`]), in place of the echoes of Ss
-    /// and R.
+    /// Request: carries the client's averages (see [`crate::Probe`]) in the fields that otherwise echo Ss and R.
     pub const REQUEST_REPORT: u8 = 1;
-    /// Request: the client asks because something did not come. Neither end counts it, or the response to it, as a
-    /// packet.
+    /// Request: sent because an expected packet did not arrive. Neither end counts it or its response as a packet.
     pub const REQUEST_QUESTION: u8 = 2;
-    /// Ride: as [`DATA_ONE_WAY`], for the inner packet.
+    /// Ride: like [`DATA_ONE_WAY`], for the inner packet.
     pub const RIDE_ONE_WAY: u8 = 1;
-    /// Ride: the probe is a response; without it a request.
+    /// Ride: the probe is a response; otherwise it is a request.
     pub const RIDE_RESPONSE: u8 = 2;
-    /// Ride: as [`REQUEST_REPORT`], for a request.
+    /// Ride: like [`REQUEST_REPORT`], for a request.
     pub const RIDE_REPORT: u8 = 4;
 }
 
@@ -84,17 +82,17 @@ impl Header {
     /// Length in bytes.
     pub const LEN: usize = 16;
 
-    /// A header without flags that states no age.
+    /// A header without flags and age.
     #[must_use]
     pub const fn new(packet_type: PacketType, k: u8, index: u32, cookie: u64) -> Header {
         Header { packet_type, flags: 0, k, age: 0, index, cookie }
     }
 
-    /// Reads the header in front of `bytes`.
+    /// Reads the header at the start of `bytes`.
     ///
     /// # Errors
-    /// [`WireError`] for short input, another version, an unknown type, an unknown flag or a field that is not
-    /// zero where its type has none.
+    /// [`WireError`] for short input, another version, an unknown type, an unknown flag, or a field that must be zero
+    /// for the type and is not.
     pub fn parse(bytes: &[u8]) -> Result<Header, WireError> {
         let Some((head, _)) = bytes.split_first_chunk::<{ Header::LEN }>() else {
             return Err(WireError::TooShort { what: "header", got: bytes.len(), min: Header::LEN });

@@ -1,5 +1,5 @@
-//! What a router says about a tunnel packet that was too big for it: Destination Unreachable, fragmentation needed (RFC
-//! 792, RFC 1191), and Packet Too Big (RFC 4443, 3.2). Both quote the packet from its IP header on.
+//! Router messages about a tunnel packet that was too big: Destination Unreachable, fragmentation needed (RFC 792, RFC
+//! 1191), and Packet Too Big (RFC 4443, 3.2). Both quote the packet from its IP header on.
 
 use core::net::IpAddr;
 
@@ -13,26 +13,27 @@ const ICMP_HEADER: usize = 8;
 const IPV6_HEADER: usize = 40;
 const UDP_HEADER: usize = 8;
 
-/// A tunnel packet was too big. Any sender can claim this; one that quotes the cookie has seen the packet.
+/// A tunnel packet was too big. Anyone can claim this, but a message that quotes the cookie comes from a node that saw
+/// the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooBig {
-    /// The tunnel index that the packet was sent to.
+    /// The packet's tunnel index.
     pub index: u32,
-    /// The cookie that it brought.
+    /// The packet's cookie.
     pub cookie: u64,
-    /// The largest IP packet that the router takes, in bytes; `None` where it does not say.
+    /// The largest IP packet that the router forwards, in bytes; `None` if not stated.
     pub mtu: Option<u16>,
 }
 
 impl TooBig {
-    /// Reads a message as a raw socket for ICMP gives it, with the router's own IP header. `None` for any other
-    /// message, and for one that quotes no tunnel packet, or too little of it.
+    /// Reads a message as received from a raw ICMP socket, including its IP header. `None` for any other message, and
+    /// for a message that quotes no tunnel packet or too little of it.
     #[must_use]
     pub fn parse_v4(packet: &[u8]) -> Option<TooBig> {
         TooBig::of(Quoted::v4(packet)?)
     }
 
-    /// The same of ICMPv6, for which a raw socket gives no IP header.
+    /// The same for ICMPv6, where a raw socket delivers no IP header.
     #[must_use]
     pub fn parse_v6(message: &[u8]) -> Option<TooBig> {
         TooBig::of(Quoted::v6(message)?)
@@ -44,29 +45,29 @@ impl TooBig {
     }
 }
 
-/// The packet of a tunnel without cookies was too big: what the message says of it, and what of the packet it quotes.
+/// A packet of a tunnel without cookies was too big: the content of the message and of its quote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OuterTooBig {
-    /// Source of the packet.
+    /// Source of the quoted packet.
     pub local: IpAddr,
-    /// Its destination.
+    /// Destination of the quoted packet.
     pub remote: IpAddr,
-    /// Protocol of what follows its IP header.
+    /// Protocol behind the quoted IP header.
     pub protocol: u8,
-    /// The first bytes of that. RFC 792 has routers quote no more.
+    /// The first bytes of that protocol. RFC 792 requires routers to quote no more.
     pub front: [u8; 8],
-    /// The largest IP packet that the router takes, in bytes; `None` where it does not say.
+    /// The largest IP packet that the router forwards, in bytes; `None` if not stated.
     pub mtu: Option<u16>,
 }
 
 impl OuterTooBig {
-    /// Reads a message as a raw socket for ICMP gives it, with the router's own IP header. `None` for any other message.
+    /// Reads a message as received from a raw ICMP socket, including its IP header. `None` for any other message.
     #[must_use]
     pub fn parse_v4(packet: &[u8]) -> Option<OuterTooBig> {
         OuterTooBig::of(Quoted::v4(packet)?)
     }
 
-    /// The same of ICMPv6, for which a raw socket gives no IP header.
+    /// The same for ICMPv6, where a raw socket delivers no IP header.
     #[must_use]
     pub fn parse_v6(message: &[u8]) -> Option<OuterTooBig> {
         OuterTooBig::of(Quoted::v6(message)?)
@@ -78,12 +79,12 @@ impl OuterTooBig {
     }
 }
 
-/// A packet that was too big, as far as it is quoted.
+/// The quoted part of a packet that was too big.
 struct Quoted<'a> {
     from: IpAddr,
     to: IpAddr,
     protocol: u8,
-    /// What follows the IP header.
+    /// The bytes behind the IP header.
     rest: &'a [u8],
     mtu: Option<u16>,
 }
@@ -129,7 +130,7 @@ impl Quoted<'_> {
     }
 }
 
-/// Length of an IPv4 header.
+/// Length of an IPv4 header in bytes.
 fn ipv4_header(packet: &[u8]) -> Option<usize> {
     let first = *packet.first()?;
     let len = usize::from(first & 15) * 4;
@@ -145,7 +146,7 @@ mod tests {
     use super::*;
     use crate::PacketType;
 
-    /// Header of a data packet to index 7 with cookie 9, and a little of what follows, in UDP.
+    /// The UDP datagram of a data packet to index 7 with cookie 9, with some bytes of payload.
     fn udp() -> Vec<u8> {
         let packet_type = PacketType::Data;
         let header = Header::new(packet_type, 0, 7, 9);
@@ -196,7 +197,7 @@ mod tests {
 
     #[test]
     fn other_messages_and_quotes_are_nothing() {
-        // RFC 792 asks only for 8 bytes behind the IP header, which name no path.
+        // RFC 792 requires routers to quote only 8 bytes behind the IP header, which do not identify a path.
         assert_eq!(TooBig::parse_v4(&needed(1_400, &ipv4(UDP, &udp()[..8]))), None);
         assert_eq!(TooBig::parse_v4(&needed(1_400, &ipv4(6, &udp()))), None);
         let mut fragment = ipv4(UDP, &udp());

@@ -1,4 +1,4 @@
-//! Formats as lists of fields: what reads a field writes it too.
+//! Formats as lists of fields: one definition serves reading and writing.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -8,26 +8,26 @@ use serde::Serializer;
 
 use crate::WireError;
 
-/// Reads one format's bytes from front to back.
+/// Reads the bytes of one format from front to back.
 pub(crate) struct Reader<'a> {
-    /// The format's name, for errors.
+    /// Name of the format, for errors.
     pub(crate) what: &'static str,
     bytes: &'a [u8],
     at: usize,
 }
 
 impl<'a> Reader<'a> {
-    /// Begins at `at`, which counts as read.
+    /// Starts at offset `at`; earlier bytes count as read.
     pub(crate) fn new(what: &'static str, bytes: &'a [u8], at: usize) -> Reader<'a> {
         Reader { what, bytes, at: at.min(bytes.len()) }
     }
 
-    /// Where the next field begins.
+    /// Offset of the next field.
     pub(crate) fn at(&self) -> usize {
         self.at
     }
 
-    /// The next `n` bytes.
+    /// Takes the next `n` bytes.
     pub(crate) fn take(&mut self, n: usize) -> Result<&'a [u8], WireError> {
         let (got, min) = (self.bytes.len(), self.at.saturating_add(n));
         let field = self.bytes.get(self.at..min);
@@ -36,34 +36,34 @@ impl<'a> Reader<'a> {
         Ok(field)
     }
 
-    /// Octets that are left.
+    /// Number of bytes left.
     pub(crate) fn left(&self) -> usize {
         self.bytes.len() - self.at
     }
 
-    /// All that is left.
+    /// Takes all bytes left.
     pub(crate) fn rest(&mut self) -> &'a [u8] {
         let rest = &self.bytes[self.at..];
         self.at = self.bytes.len();
         rest
     }
 
-    /// The length of these bytes is none that the format has.
+    /// The error that the format does not allow this length.
     pub(crate) fn wrong_length(&self) -> WireError {
         WireError::Length { what: self.what, got: self.bytes.len() }
     }
 
-    /// Nothing may be left.
+    /// Fails if bytes are left.
     pub(crate) fn end(&self) -> Result<(), WireError> {
         if self.left() == 0 { Ok(()) } else { Err(self.wrong_length()) }
     }
 }
 
-/// A field, or a list of fields.
+/// A field or a list of fields.
 pub(crate) trait Wire: Sized {
-    /// Takes it from the bytes.
+    /// Reads the value.
     fn read(reader: &mut Reader<'_>) -> Result<Self, WireError>;
-    /// Appends its bytes.
+    /// Appends the value's bytes.
     fn write(&self, out: &mut Vec<u8>);
 }
 
@@ -79,7 +79,7 @@ impl<const N: usize> Wire for [u8; N] {
     }
 }
 
-/// All bytes that are left.
+/// All bytes left.
 impl Wire for Vec<u8> {
     fn read(reader: &mut Reader<'_>) -> Result<Self, WireError> {
         Ok(reader.rest().to_vec())
@@ -90,7 +90,7 @@ impl Wire for Vec<u8> {
     }
 }
 
-/// All numbers that are left.
+/// All bytes left, as 16-bit numbers.
 impl Wire for Vec<u16> {
     fn read(reader: &mut Reader<'_>) -> Result<Self, WireError> {
         if !reader.left().is_multiple_of(2) {
@@ -105,7 +105,7 @@ impl Wire for Vec<u16> {
     }
 }
 
-/// All that is left, if there is anything.
+/// A value, if any bytes are left.
 impl<T: Wire> Wire for Option<T> {
     fn read(reader: &mut Reader<'_>) -> Result<Self, WireError> {
         if reader.left() == 0 { Ok(None) } else { T::read(reader).map(Some) }
@@ -148,7 +148,7 @@ macro_rules! addresses {
 }
 addresses!(Ipv4Addr: 4, Ipv6Addr: 16,);
 
-/// Of the family that the number of octets left says, which are all read.
+/// All bytes left; their number determines the address family.
 impl Wire for IpAddr {
     fn read(reader: &mut Reader<'_>) -> Result<Self, WireError> {
         match reader.left() {
@@ -166,8 +166,8 @@ impl Wire for IpAddr {
     }
 }
 
-/// Defines structs by their fields on the wire, in order. `[n]` before a field, or behind all after a semicolon, is
-/// `n` reserved octets: sent as zeros, ignored when read.
+/// Defines structs by their fields on the wire, in order. `[n]` before a field, or after the last one behind a
+/// semicolon, stands for `n` reserved bytes: sent as zeros, ignored on receipt.
 macro_rules! layout {
     ($( $(#[$meta:meta])* pub struct $name:ident {
         $( $(#[$field_meta:meta])* $([$reserved:literal])? $field:ident: $ty:ty ),* $(,)?
@@ -202,8 +202,8 @@ macro_rules! layout {
 }
 pub(crate) use layout;
 
-/// Defines a word of flags. A flag is shown by the letter that its RFC gives it; `[mask = value]` behind the letter
-/// says which other flags must be how for the bit to have this meaning.
+/// Defines a word of flags. A flag is displayed as the letter from its RFC. `[mask = value]` behind the letter states
+/// the other flags that must be set or clear for the bit to have this meaning.
 macro_rules! flags {
     ($( $(#[$meta:meta])* pub struct $name:ident($int:ty) {
         $( $(#[$flag_meta:meta])* $flag:ident = $bit:literal $letter:literal
@@ -216,13 +216,13 @@ macro_rules! flags {
         impl $name {
             $( $(#[$flag_meta])* pub const $flag: $name = $name($bit); )*
 
-            /// Whether all these flags are set.
+            /// Returns whether all these flags are set.
             #[must_use]
             pub const fn contains(self, flags: $name) -> bool {
                 self.0 & flags.0 == flags.0
             }
 
-            /// The letters of the set flags, in the order of the bits; bits without a meaning as a number.
+            /// The letters of the set flags in the order of the bits; unknown bits as one number.
             pub fn letters(self) -> impl Iterator<Item = alloc::borrow::Cow<'static, str>> {
                 let known = [$( ($bit, $letter, (0 $(| $mask)?, 0 $(| $value)?)) ),*];
                 let set = move |bit: $int, (mask, value): ($int, $int)| {
@@ -254,11 +254,12 @@ macro_rules! flags {
 }
 pub(crate) use flags;
 
-/// Begins the name of a serialised newtype where that is the name of its value.
+/// First character of a newtype's serialised name if that is the name of its value.
 pub const VALUE_NAME: char = '=';
 
-/// Defines a code with the names that RFCs give its values. It is serialised as a newtype, named after its value where
-/// that has a name ([`VALUE_NAME`]): most formats ignore the name of a newtype, and a serialiser for people shows it.
+/// Defines a code with the RFC's names for its values. It is serialised as a newtype that is named after its value, if
+/// that has a name ([`VALUE_NAME`]). Most formats ignore the name of a newtype; a serialiser for human-readable output
+/// shows it.
 macro_rules! codes {
     ($( $(#[$meta:meta])* pub struct $name:ident($int:ty) {
         $( $(#[$code_meta:meta])* $code:ident = $value:literal $text:literal, )*
@@ -295,7 +296,7 @@ macro_rules! codes {
 }
 pub(crate) use codes;
 
-/// Makes a struct around a number a field.
+/// Implements [`Wire`] for a struct around a number.
 macro_rules! number {
     ($name:ident) => {
         impl $crate::layout::Wire for $name {
@@ -311,7 +312,7 @@ macro_rules! number {
 }
 pub(crate) use number;
 
-/// Shows bytes as hexadecimal digits.
+/// Serialises bytes as hexadecimal digits.
 pub(crate) fn hex<S: Serializer>(
     bytes: &impl AsRef<[u8]>,
     serializer: S,
@@ -322,7 +323,7 @@ pub(crate) fn hex<S: Serializer>(
     serializer.serialize_str(&text)
 }
 
-/// Shows a value as the text that it prints as.
+/// Serialises a value as its display text.
 pub(crate) fn text<S: Serializer>(
     value: &impl core::fmt::Display,
     serializer: S,

@@ -1,10 +1,10 @@
-//! Byte formats and nothing else: the tunnel header ([`header`]), the keepalive probe ([`probe`]), the
-//! flow key read from an inner packet ([`flow`]), tests of a path's packet size ([`size`]), the signalling messages ([`signal`]) and those of the
-//! enrolment ([`enrol`]),
-//! the Mobility Header ([`mobility`]) and the IPv6 extension headers around it ([`extension`]), neighbour discovery ([`nd`]), MIH ([`mih`]), RADIUS ([`radius`]), STAMP ([`stamp`]), the packets of UPMT itself ([`upmt`]) and the reasons for which a packet is refused ([`DropReason`]).
+//! Byte formats only: the tunnel header ([`header`]), the keepalive probe ([`probe`]), the flow key of an inner packet
+//! ([`flow`]), tests of a path's packet size ([`size`]), the signalling messages ([`signal`]), the enrolment messages
+//! ([`enrol`]), the Mobility Header ([`mobility`]) and the IPv6 extension headers around it ([`extension`]), neighbour
+//! discovery ([`nd`]), MIH ([`mih`]), RADIUS ([`radius`]), STAMP ([`stamp`]), the packets of UPMT itself ([`upmt`]) and
+//! the reasons for dropping a packet ([`DropReason`]).
 //!
-//! Parsing never panics, never allocates (signalling messages excepted) and names the field and the
-//! value that it refuses. The formats are specified byte by byte in `docs/wire/`.
+//! Parsing never panics. Errors name the offending field and value. `docs/wire/` specifies the formats byte by byte.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -46,9 +46,9 @@ pub use size::Size;
 pub const TUNNEL_PORT: u16 = 5005;
 /// UDP port of the signalling (QUIC).
 pub const SIGNAL_PORT: u16 = 5006;
-/// Paths that one host can have at a time: each has a bit in the `heard` field of a probe.
+/// Maximum number of paths of a host at a time: each has a bit in a probe's `heard` field.
 pub const MAX_PATHS: usize = 16;
 
-/// How long a response may wait for a packet to ride on, in milliseconds: as long as packets of a call are apart,
-/// and a little more. Where T_KA is shorter, that is the longest.
+/// Maximum time that a response waits for a packet to ride on, in milliseconds: slightly more than the packet interval
+/// of a call. If T_KA is shorter, T_KA is the maximum.
 pub const HELD_AT_MOST_MS: u64 = 24;

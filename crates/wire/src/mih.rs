@@ -9,12 +9,12 @@
 //! |      Type     |    Length     ~    value, then further TLVs   ~
 //! ```
 //!
-//! A [`View`] is a header over bytes, a [`Frame`] holds what one says, its payload as [`Tlv`]s. Reading ignores
-//! reserved bits and takes lengths in any form; emission is canonical, so that [`Frame::reencodes`] tells whether a
-//! frame was. The standard leaves room for two readings of a BITMAP: a [`Profile`] has the order of its bits.
+//! A [`View`] is a header over bytes; a [`Frame`] holds the content of one, with its payload as [`Tlv`]s. Reading
+//! ignores reserved bits and accepts lengths in any form. Emission is canonical, so [`Frame::reencodes`] tells whether
+//! a frame was canonical. The standard permits two readings of a BITMAP; the [`Profile`] selects the bit order.
 //!
-//! The standard's text is not public. Formats of values are those of ODTONE, an independent implementation
-//! (`inc/odtone/mih/types`), with the names that it and the standard's annex F give the types.
+//! The standard's text is not public. Value formats are those of ODTONE, an independent implementation
+//! (`inc/odtone/mih/types`), with the type names of ODTONE and of the standard's annex F.
 
 pub mod codes;
 mod frame;
@@ -36,5 +36,5 @@ pub use value::OctetString;
 pub const PORT: u16 = 4551;
 /// Ethertype of frames on a link (IEEE 802.21-2008).
 pub const ETHERTYPE: u16 = 0x8917;
-/// The version of the protocol.
+/// Version of the protocol.
 pub const VERSION: u8 = 1;

@@ -1,5 +1,5 @@
-//! The Mobility Header, IPv6 next header 135: messages of Mobile IPv6 (RFC 6275), Proxy Mobile IPv6 (RFC 5213) and what
-//! extends them.
+//! The Mobility Header, IPv6 next header 135: messages of Mobile IPv6 (RFC 6275), Proxy Mobile IPv6 (RFC 5213) and
+//! their extensions.
 //!
 //! ```text
 //! | Payload Proto |  Header Len   |    MH Type    |   Reserved    |
@@ -7,11 +7,10 @@
 //! |           Checksum            |   message data, then options  ~
 //! ```
 //!
-//! A [`MobilityHeader`] is a view over bytes, a [`Message`] is a [`Body`] and a list of [`MobilityOption`]s. Reading
-//! ignores reserved fields and skips padding; emission is canonical ([`padded`](crate::padded) says how), so that what
-//! a peer sent need not come out as the same bytes: [`Message::reencodes`] tells whether it does. Checksums take the
-//! addresses and are functions of their own, authenticators are computed elsewhere over
-//! [`authenticated_range`].
+//! A [`MobilityHeader`] is a view over bytes; a [`Message`] is a [`Body`] and a list of [`MobilityOption`]s. Reading
+//! ignores reserved fields and skips padding. Emission is canonical (see [`padded`](crate::padded)), so a peer's
+//! message may be emitted as other bytes; [`Message::reencodes`] tells whether it is. Checksums depend on the addresses
+//! and are separate functions. Authenticators are computed elsewhere, over [`authenticated_range`].
 
 pub mod body;
 mod codes;

@@ -1,5 +1,5 @@
-//! Neighbour discovery (RFC 4861) with what mobility adds to it (RFC 6275): the ICMPv6 messages ([`View`] over bytes,
-//! [`Message`] as values), their options ([`NdOption`]; RFC 4861, 4191, 8106, 8781, 6275), and what a receiver has to discard
+//! Neighbour discovery (RFC 4861) and its mobility extensions (RFC 6275): the ICMPv6 messages ([`View`] over bytes,
+//! [`Message`] as values), their options ([`NdOption`]; RFC 4861, 4191, 8106, 8781, 6275), and the checks by receivers
 //! ([`check()`]).
 //!
 //! ```text

@@ -1,9 +1,9 @@
-//! Options with padding between them, as the Mobility Header and the Hop-by-Hop and Destination Options headers have
-//! them (RFC 6275, 6.2.1; RFC 8200, 4.2): type, length without these two octets, data; Pad1 (0) is one octet without a
-//! length, PadN (1) an option of zeros.
+//! Options with padding, as in the Mobility Header and the Hop-by-Hop and Destination Options headers (RFC 6275, 6.2.1;
+//! RFC 8200, 4.2): type, length (without these two bytes) and data. Pad1 (0) is a single byte without a length; PadN
+//! (1) is an option of zeros.
 //!
-//! Padding is not kept. What is written has the least padding that the alignments ask for, Pad1 for one octet and PadN
-//! for more. Peers that follow the alignments send the same.
+//! Reading drops the padding. Emission uses the least padding that the alignments require: Pad1 for one byte and PadN
+//! for more. Peers that follow the alignments emit the same bytes.
 
 use alloc::vec::Vec;
 
@@ -14,34 +14,34 @@ const PAD1: u8 = 0;
 /// Type of more padding.
 const PADN: u8 = 1;
 
-/// Where an option's type octet has to be.
+/// The required position of an option's type byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Alignment {
-    /// At any octet.
+    /// Any offset.
     None,
     /// `n * k + offset` octets from the start of the header (an RFC's "8n+4" is `At { n: 8, offset: 4 }`).
     At {
         /// The multiple.
         n: u8,
-        /// What is added.
+        /// The offset.
         offset: u8,
     },
-    /// Behind all others, so that its end is that of the header.
+    /// Behind all other options, so that its end is the end of the header.
     Last,
 }
 
-/// An option as it stands in the bytes.
+/// An option with its data and position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawOption<'a> {
     /// Its type.
     pub kind: u8,
-    /// What follows its length.
+    /// The bytes behind its length.
     pub data: &'a [u8],
-    /// Where its type octet is, in octets from the start of the options.
+    /// Offset of its type byte from the start of the options.
     pub at: usize,
 }
 
-/// The options in some bytes, without the padding. After an error there are no more.
+/// The options in some bytes, without padding. Ends after the first error.
 #[derive(Clone, Debug)]
 pub struct RawOptions<'a> {
     what: &'static str,
@@ -56,7 +56,7 @@ impl<'a> RawOptions<'a> {
         RawOptions { what, bytes, at: 0 }
     }
 
-    /// Octets from where the next option or padding begins.
+    /// Number of bytes from the next option or padding on.
     #[must_use]
     pub fn left(&self) -> usize {
         self.bytes.len() - self.at
@@ -92,10 +92,10 @@ impl<'a> Iterator for RawOptions<'a> {
     }
 }
 
-/// Appends an option behind the padding that it needs. `out` begins with the header that alignments count from.
+/// Appends an option with the padding that it needs. `out` starts with the header from which alignments count.
 ///
 /// # Errors
-/// [`WireError::Length`]: more data than an option holds.
+/// [`WireError::Length`] if the data exceed the length field.
 pub(crate) fn push(
     out: &mut Vec<u8>,
     what: &'static str,
@@ -122,12 +122,12 @@ pub(crate) fn push(
     Ok(())
 }
 
-/// Pads to a multiple of `n` octets.
+/// Pads to a multiple of `n` bytes.
 pub(crate) fn pad_to(out: &mut Vec<u8>, n: usize) {
     pad(out, (n - out.len() % n) % n);
 }
 
-/// Appends fewer than eight octets of padding.
+/// Appends fewer than eight bytes of padding.
 fn pad(out: &mut Vec<u8>, octets: usize) {
     match octets {
         0 => {}

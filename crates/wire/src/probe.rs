@@ -22,28 +22,27 @@ use crate::{Header, WireError};
 /// +---------------------------------------------------------------+
 /// ```
 ///
-/// All fields are in network byte order. Times are microseconds modulo 2³² on the clock of the end
-/// that took them; counters count all packets of the path in one direction, data and probes, modulo
-/// 2³².
+/// All fields are in network byte order. Times are microseconds modulo 2³² on the clock of the end that took them.
+/// Counters count all packets of the path in one direction, data and probes, modulo 2³².
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Probe {
-    /// Numbers the requests; a response repeats its request's. Unsolicited responses have a
-    /// sequence of their own.
+    /// Numbers the requests; a response repeats the number of its request. Unsolicited responses have a separate
+    /// sequence.
     pub seq: u32,
-    /// Request: when it is sent, client clock. Response: repeated from the request.
+    /// Request: departure time on the client's clock. Response: repeated from the request.
     pub t_sc: u32,
-    /// Response: when it is sent, server clock. Request: repeated from the last response.
+    /// Response: departure time on the server's clock. Request: repeated from the last response.
     pub t_ss: u32,
-    /// Response: time the server held it, t_Ss − t_Rs. Request: t_Sc − t_Rc of the last response.
+    /// Response: time that the server held the request, t_Ss − t_Rs. Request: t_Sc − t_Rc of the last response.
     pub dt: u32,
-    /// Request: packets sent by the client, this one included. Response: repeated.
+    /// Request: packets sent by the client, including this one. Response: repeated.
     pub sc: u32,
-    /// Response: packets sent by the server, this one included. Request: repeated.
+    /// Response: packets sent by the server, including this one. Request: repeated.
     pub ss: u32,
-    /// Response: packets received by the server (Rs), the request included. Request: packets
-    /// received by the client (Rc) at the last response, that one included.
+    /// Response: packets received by the server (Rs), including the request. Request: packets received by the client
+    /// (Rc) up to and including the last response.
     pub r: u32,
-    /// Bit *i*: the sender has heard the other end on path *i* within its time-out.
+    /// Bit *i*: the sender has heard the peer on path *i* within its timeout.
     pub heard: u16,
     /// T_KA in milliseconds; zero if not stated.
     pub t_ka_ms: u16,
@@ -99,8 +98,8 @@ impl Probe {
         packet
     }
 
-    /// Reads the probe behind an already parsed header and checks its authenticator. `packet` is the
-    /// UDP payload from the header on, and nothing may follow the authenticator.
+    /// Reads the probe behind an already parsed header and checks its authenticator. `packet` is the UDP payload from
+    /// the header on, and must end with the authenticator.
     ///
     /// # Errors
     /// [`WireError::TooShort`], [`WireError::Field`] for surplus bytes, [`WireError::Mac`].
@@ -112,9 +111,9 @@ impl Probe {
         Ok(Probe::open_ride(packet, key)?.0)
     }
 
-    /// As [`open`](Probe::open), for a ride ([`crate::PacketType::Ride`]): also gives what follows the
-    /// authenticator, the inner packet, which the authenticator does not cover. A ride is made by
-    /// putting what [`seal`](Probe::seal) gives in front of one.
+    /// Like [`open`](Probe::open), for a ride ([`crate::PacketType::Ride`]): also returns the inner packet behind the
+    /// authenticator, which the authenticator does not cover. A ride is the output of [`seal`](Probe::seal) followed by
+    /// the inner packet.
     ///
     /// # Errors
     /// [`WireError::TooShort`], [`WireError::Mac`].
@@ -133,22 +132,22 @@ impl Probe {
     }
 }
 
-/// What a client reports in a request with the flag
-/// [`REQUEST_REPORT`](crate::header::flags::REQUEST_REPORT), in the words that echo Ss and R otherwise.
+/// The averages that a client reports in a request with the flag
+/// [`REQUEST_REPORT`](crate::header::flags::REQUEST_REPORT), in the fields that otherwise echo Ss and R.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbeReport {
-    /// Round-trip loss as a fraction of 2³²; the largest value stands for 1 too.
+    /// Round-trip loss as a fraction of 2³²; the largest value also represents 1.
     pub loss: u32,
     /// Average of the RTT in microseconds; 0 if not reported.
     pub rtt_us: u32,
 }
 
 impl ProbeReport {
-    /// A round-trip loss in [0, 1] and an average of the RTT in seconds. Values beyond a word's range
-    /// saturate; an RTT reported is at least 1 µs.
+    /// Encodes a round-trip loss in [0, 1] and an average RTT in seconds. Out-of-range values saturate; a reported RTT
+    /// is at least 1 µs.
     #[must_use]
     pub fn new(rtl: f64, rtt: Option<f64>) -> ProbeReport {
-        // Float to integer saturates, and what is not a number becomes 0.
+        // Conversion from float to integer saturates, and turns NaN into 0.
         let rtt_us = rtt.map_or(0, |rtt| ((rtt * 1e6 + 0.5) as u32).max(1));
         ProbeReport { loss: (rtl * 4_294_967_296.0) as u32, rtt_us }
     }
@@ -159,27 +158,27 @@ impl ProbeReport {
         f64::from(self.loss) / 4_294_967_296.0
     }
 
-    /// Average of the RTT in seconds.
+    /// Average of the RTT in seconds, if reported.
     #[must_use]
     pub fn rtt(self) -> Option<f64> {
         (self.rtt_us != 0).then(|| f64::from(self.rtt_us) / 1e6)
     }
 
-    /// The request with the report in place of its echoes.
+    /// The request with this report in the fields of the echoes.
     #[must_use]
     pub fn pack(self, probe: Probe) -> Probe {
         Probe { ss: self.loss, r: self.rtt_us, ..probe }
     }
 
-    /// The report of a request that has the flag.
+    /// The report in a request with the flag.
     #[must_use]
     pub fn unpack(probe: &Probe) -> ProbeReport {
         ProbeReport { loss: probe.ss, rtt_us: probe.r }
     }
 }
 
-/// The key of a path's probes: SipHash-2-4 (Aumasson, Bernstein 2012) over header and probe data, 48
-/// bytes. The result stands little-endian in the packet, as SipHash's authors write it.
+/// The key of a path's probes: SipHash-2-4 (Aumasson, Bernstein 2012) over the 48 bytes of header and probe data. The
+/// packet holds the result in little-endian order, as defined by SipHash's authors.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct ProbeKey(pub [u8; 16]);
 
@@ -226,7 +225,7 @@ mod tests {
 
     #[test]
     fn the_authenticator_is_siphash_2_4() {
-        // First and last vectors of the reference implementation (key 00 01 … 0f).
+        // First and last vector of the reference implementation (key 00 01 … 0f).
         assert_eq!(key().mac(&[]), [0x31, 0x0e, 0x0e, 0xdd, 0x47, 0xdb, 0x6f, 0x72]);
         let input: [u8; 63] = core::array::from_fn(|i| i as u8);
         assert_eq!(key().mac(&input), [0x72, 0x45, 0x06, 0xeb, 0x4c, 0x32, 0x8a, 0x95]);

@@ -9,10 +9,10 @@
 //! |     Type      |    Length     ~    value, then further ones   ~
 //! ```
 //!
-//! A [`View`] is over bytes whose lengths have been checked, a [`Packet`] holds what they say. A packet is sent sealed
-//! ([`Packet::seal_request`], [`Packet::seal_reply`]), and what comes counts once its seal is checked ([`View::check_reply`],
-//! [`View::check_request`]). Message-Authenticator comes first, so that no prefix of a packet can be chosen by who knows
-//! what follows (Blast-RADIUS, CVE-2024-3596).
+//! A [`View`] is over bytes with checked lengths; a [`Packet`] holds their content. Packets are sent sealed
+//! ([`Packet::seal_request`], [`Packet::seal_reply`]), and received ones must pass a check of their seal
+//! ([`View::check_reply`], [`View::check_request`]). Message-Authenticator is the first attribute, so that an attacker
+//! cannot choose a prefix of a packet by knowing the rest (Blast-RADIUS, CVE-2024-3596).
 
 mod attribute;
 mod packet;
@@ -30,11 +30,11 @@ pub use secret::Secret;
 pub const PORT: u16 = 1812;
 /// UDP port of accounting (RFC 2866).
 pub const ACCOUNTING_PORT: u16 = 1813;
-/// UDP ports of authentication and accounting before RFC 2865 (its section 3; RFC 2866, 3), which old servers use.
+/// UDP ports of authentication and accounting before RFC 2865 (see its section 3 and RFC 2866, 3), used by old servers.
 pub const OLD_PORTS: [u16; 2] = [1645, 1646];
-/// UDP ports of requests from the server: RFC 5176, 2.3, and what many servers had before it.
+/// UDP ports for requests by the server: that of RFC 5176, 2.3, and the one that many servers used before.
 pub const DYNAMIC_PORTS: [u16; 2] = [3799, 1700];
-/// The longest packet, in octets.
+/// The longest packet in bytes.
 pub const LONGEST: usize = 4_096;
-/// Proxy Mobile IPv6 in the MIP6-Feature-Vector (RFC 6572, 4.1).
+/// The flag for Proxy Mobile IPv6 in MIP6-Feature-Vector (RFC 6572, 4.1).
 pub const PMIP6_SUPPORTED: u64 = 0x0000_0100_0000_0000;

@@ -1,6 +1,5 @@
-//! The messages between host and anchor on their signalling connection (QUIC, both ends
-//! authenticated by certificates). Each message is a 16-bit length in network order and that many
-//! bytes of postcard encoding.
+//! The messages between host and anchor on their signalling connection (QUIC, both ends authenticated by certificates).
+//! Each message consists of a 16-bit length in network byte order and that many bytes of postcard encoding.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -12,58 +11,58 @@ use segue_ip::FlowKey;
 
 use crate::WireError;
 
-/// The version of these messages; a host with another one is refused.
+/// Version of these messages. Hosts with another version are refused.
 pub const SIGNAL_VERSION: u16 = 6;
 /// ALPN name of the signalling connection.
 pub const ALPN: &[u8] = b"segue/1";
 /// Longest message in bytes, without its length field.
 pub const MAX_MESSAGE: usize = 4096;
-/// Most flows that one message asks about.
+/// Maximum number of flows in a request for counts.
 pub const MAX_COUNTED: usize = 24;
-/// Longest name of an interface or host in bytes.
+/// Longest name of an interface or host, in bytes.
 pub const MAX_NAME: usize = 64;
 
-/// From the mobile host to the anchor.
+/// Messages from the mobile host to the anchor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromHost {
-    /// First message of a connection. `epoch` grows with every start of the host; of two processes that have a
-    /// host's credentials the one that started last holds its registration, as long as it is connected. Connections
-    /// of one epoch share one registration, so that signalling can be re-established while the paths live on.
+    /// First message of a connection. `epoch` grows with every start of the host. If two processes have a host's
+    /// credentials, the one that started last holds the registration while it is connected. Connections with the same
+    /// epoch share one registration, so that signalling can be re-established without losing the paths.
     Register {
         /// [`SIGNAL_VERSION`].
         version: u16,
         /// Greater than in any earlier start of this host.
         epoch: u64,
     },
-    /// Sets a path up, or changes the parameters of one that stands.
+    /// Sets up a path, or changes the parameters of an existing one.
     AddPath(PathOffer),
-    /// Takes a path down.
+    /// Removes a path.
     RemovePath {
-        /// Its number.
+        /// Number of the path.
         path: u8,
     },
-    /// The host leaves and asks to end its registration.
+    /// The host leaves, and asks the anchor to end its registration.
     Leave,
-    /// Switches the keepalive of a path off or on again. While it is off no requests are sent, and
-    /// neither end judges the path.
+    /// Switches the keepalive of a path on or off. While it is off, no requests are sent and neither end judges the
+    /// path.
     Keepalive {
-        /// Its number.
+        /// Number of the path.
         path: u8,
-        /// Whether requests are sent.
+        /// True if requests are sent.
         on: bool,
     },
-    /// Asks for a certificate for another key, after [`FromAnchor::Renew`].
+    /// Requests a certificate for another key, in response to [`FromAnchor::Renew`].
     Renew {
-        /// The request (PKCS #10, DER).
+        /// The certificate request (PKCS #10, DER).
         request: Vec<u8>,
     },
-    /// Several packets came on a path in one piece, which no device had cut, and cannot be taken: the anchor shall
-    /// send one by one there.
+    /// Unsegmented super-packets arrived on a path, which the host cannot accept: the anchor should send one by one
+    /// there.
     OneByOne {
-        /// Its number.
+        /// Number of the path.
         path: u8,
     },
-    /// Asks what the anchor has counted of some of the host's flows ([`FromAnchor::FlowCounts`]).
+    /// Requests the anchor's counts for some of the host's flows ([`FromAnchor::FlowCounts`]).
     CountFlows {
         /// Repeated in the answer.
         round: u32,
@@ -72,20 +71,20 @@ pub enum FromHost {
     },
 }
 
-/// A flow whose packets are counted, as it leaves the host. Its source is an inner address of the host.
+/// A flow whose packets are counted, as in packets from the host. Its source is an inner address of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CountedFlow {
     /// Inner source.
     pub src: IpAddr,
-    /// Inner destination, of the same family.
+    /// Inner destination, of the same address family.
     pub dst: IpAddr,
-    /// Source port, or 0.
+    /// Source port, or 0 if unknown.
     pub sport: u16,
-    /// Destination port, or 0.
+    /// Destination port, or 0 if unknown.
     pub dport: u16,
     /// IP protocol.
     pub protocol: u8,
-    /// IPv6 flow label where the ports are unknown, else 0.
+    /// IPv6 flow label if the ports are unknown, else 0.
     pub label: u32,
 }
 
@@ -103,92 +102,92 @@ impl From<&CountedFlow> for FlowKey {
     }
 }
 
-/// What the anchor has counted of a flow since it was bound to its path.
+/// The anchor's counts of a flow since it was bound to its path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlowSeen {
-    /// The host's number of the path over which the anchor sends the flow; `None` if it knows no such flow.
+    /// The host's number of the path on which the anchor sends the flow; `None` if the anchor does not know the flow.
     pub path: Option<u8>,
-    /// Packets that the anchor has sent on that path, modulo 2³².
+    /// Packets that the anchor sent on that path, modulo 2³².
     pub sent: u32,
-    /// Packets that have come over that path, modulo 2³².
+    /// Packets that arrived on that path, modulo 2³².
     pub received: u32,
     /// Mean length of the packets sent, in bytes.
     pub length: u16,
 }
 
-/// One path as the host offers it.
+/// A path as offered by the host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathOffer {
-    /// The host's number for the path, below [`crate::MAX_PATHS`]: its bit in `heard`.
+    /// The host's number for the path, below [`crate::MAX_PATHS`]; also its bit in `heard`.
     pub path: u8,
-    /// Name of the host's interface, for people.
+    /// Name of the host's interface, for display.
     pub name: String,
-    /// Tunnel index under which the host receives.
+    /// Tunnel index of packets to the host.
     pub index: u32,
-    /// Cookie with which the host receives.
+    /// Cookie of packets to the host.
     pub cookie: u64,
-    /// Unanswered probes before the client calls the path down.
+    /// Number of unanswered probes after which the client declares the path down.
     pub k: u8,
     /// Probe period in milliseconds.
     pub t_ka_ms: u16,
-    /// Who measures.
+    /// Which ends measure.
     pub mode: Mode,
-    /// Probes may ride on data, in both directions.
+    /// True if probes may ride on data, in both directions.
     pub rides: bool,
-    /// Form of the path's packets.
+    /// Packet format.
     pub encapsulation: Encapsulation,
-    /// Probes of a loss interval (N), at least 1.
+    /// Number of probes in a loss interval (N), at least 1.
     pub n: u16,
-    /// Time constants of the averages that the anchor keeps of the path.
+    /// Time constants of the anchor's averages.
     pub taus: [Timescale; 2],
-    /// Detection follows use: the host waits for the answer to a request that does not ride, and rides are answered
-    /// soon.
+    /// True if detection follows use: the host waits for the answer to a request that does not ride, and rides are
+    /// answered soon.
     pub follows_use: bool,
-    /// The largest inner packet that the path, and the host's device, take on the way down, in bytes, as far as the host
-    /// knows; below 1280, in both directions.
+    /// The largest inner packet that the path and the host's device are known to take on the downlink, in bytes; if
+    /// below 1280, the largest for both directions.
     pub largest: u16,
-    /// Its packets leave the host over IPv6. The anchor that gets them over the other protocol knows that they are
-    /// translated on their way.
+    /// True if packets leave the host over IPv6. If they reach the anchor over the other protocol, they were translated
+    /// on the way.
     pub v6: bool,
-    /// The host has reasons to think that data need a UDP checksum in both directions.
+    /// True if the host considers a UDP checksum necessary for data in both directions.
     pub checksums: bool,
 }
 
-/// Time constants of an average in milliseconds; 0 follows each sample.
+/// Time constants of an average in milliseconds; with 0 the average equals the last sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timescale {
     /// For samples above the average.
     pub rise_ms: u32,
-    /// For those below.
+    /// For samples below the average.
     pub fall_ms: u32,
 }
 
 impl Timescale {
-    /// The same for both.
+    /// The same time constant for both.
     #[must_use]
     pub const fn symmetric(ms: u32) -> Timescale {
         Timescale { rise_ms: ms, fall_ms: ms }
     }
 }
 
-/// Who measures a path.
+/// Which ends measure a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// Client and server, RTT and one-way loss (Salsano 2018, 4.1 and 4.2).
+    /// Client and server measure RTT and one-way loss (Salsano 2018, 4.1 and 4.2).
     #[default]
     Both,
-    /// Only the client; the server answers and keeps no measurement and no timer (Patriarca 2012, 4).
+    /// Only the client measures; the server answers, without measurements or timers (Patriarca 2012, 4).
     Client,
-    /// The client, which reports its averages of RTT and round-trip loss in its requests; the server
-    /// has a timer (Patriarca 2012, 4: networked robots).
+    /// The client measures and reports its averages of RTT and round-trip loss in its requests; the server has a timer
+    /// (Patriarca 2012, 4: networked robots).
     Reports,
-    /// Client and server measure RTT; loss is that of the round trip, which the client evaluates and
-    /// reports (Salsano 2018, appendix III).
+    /// Client and server measure RTT. Loss is that of the round trip, which the client evaluates and reports (Salsano
+    /// 2018, appendix III).
     RoundTripLoss,
 }
 
-/// Form of a path's packets.
+/// Packet format of a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Encapsulation {
@@ -199,37 +198,37 @@ pub enum Encapsulation {
     Upmt,
 }
 
-/// From the anchor to the mobile host.
+/// Messages from the anchor to the mobile host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromAnchor {
-    /// The registration stands.
+    /// The host is registered.
     Registered {
         /// The host's inner addresses.
         inner: Vec<IpAddr>,
         /// The anchor's own inner addresses.
         anchor: Vec<IpAddr>,
-        /// Where the anchor receives tunnel packets (port; the address is the one that answered).
+        /// UDP port on which the anchor receives tunnel packets, at the address that answered.
         tunnel_port: u16,
     },
-    /// The registration, or a message, is refused; the connection ends.
+    /// The registration or a message was refused; the anchor closes the connection.
     Refused {
-        /// Why.
+        /// The reason.
         reason: Refusal,
     },
-    /// A path is ready to be probed.
+    /// A path is ready for probes.
     PathReady(PathGrant),
-    /// A path cannot be set up; the registration stands.
+    /// A path cannot be set up; the registration remains valid.
     PathRefused {
         /// The host's number for the path.
         path: u8,
-        /// Why.
+        /// The reason.
         reason: Refusal,
     },
-    /// Two thirds of the lifetime of the host's certificate are over: it shall ask for another one.
+    /// Two thirds of the lifetime of the host's certificate have passed: the host should request a new one.
     Renew,
-    /// The certificate that the host has asked for.
+    /// The certificate that the host requested.
     Renewed {
-        /// DER.
+        /// The certificate in DER.
         certificate: Vec<u8>,
     },
     /// [`FromHost::OneByOne`] in the other direction.
@@ -237,32 +236,32 @@ pub enum FromAnchor {
         /// The host's number for the path.
         path: u8,
     },
-    /// Where packets can go on from the anchor. Comes before [`FromAnchor::Registered`], and again when it changes.
+    /// The anchor's default routes. Sent before [`FromAnchor::Registered`] and after each change.
     WaysOut(WaysOut),
-    /// A router has said that a packet on its way down was too big.
+    /// A router reported that a downlink packet was too big.
     TooBig {
         /// The host's number for the path.
         path: u8,
-        /// The largest IP packet that the router takes, in bytes; `None` where it does not say.
+        /// The largest IP packet that the router forwards, in bytes; `None` if not stated.
         mtu: Option<u16>,
     },
     /// Answers [`FromHost::CountFlows`].
     FlowCounts {
-        /// As asked.
+        /// Repeated from the request.
         round: u32,
-        /// In the order of the flows that were asked about.
+        /// Counts in the order of the requested flows.
         counts: Vec<FlowSeen>,
     },
-    /// The largest inner packet that the anchor's device takes. Comes before [`FromAnchor::Registered`]; the host sends
-    /// nothing larger, and its kernel asks its peers for nothing larger.
+    /// The largest inner packet that the anchor's device takes. Sent before [`FromAnchor::Registered`]. The host sends
+    /// nothing larger, and its kernel requests nothing larger from its peers.
     Largest {
-        /// In bytes.
+        /// Size in bytes.
         bytes: u16,
     },
 }
 
-/// What the anchor leads to: of each family, length of the prefix around its own inner address. 0, which is everything,
-/// where it has a default route; else that of its pool, so that hosts reach each other.
+/// The destinations that the anchor can reach: for each family, the length of the prefix around its own inner address.
+/// 0 (everything) with a default route; otherwise the length of its pool, so that hosts can reach each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaysOut {
     /// IPv4.
@@ -271,24 +270,25 @@ pub struct WaysOut {
     pub v6: u8,
 }
 
-/// One path as the anchor grants it.
+/// A path as granted by the anchor.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathGrant {
     /// The host's number for the path.
     pub path: u8,
-    /// Tunnel index under which the anchor receives.
+    /// Tunnel index of packets to the anchor.
     pub index: u32,
-    /// Cookie with which the anchor receives.
+    /// Cookie of packets to the anchor.
     pub cookie: u64,
-    /// Key of the path's probes, both directions.
+    /// Key of the path's probes in both directions.
     pub key: [u8; 16],
     /// Which end measures: as offered, or [`Mode::Both`] if the anchor does not accept that.
     pub mode: Mode,
-    /// Probes may ride on data.
+    /// True if probes may ride on data.
     pub rides: bool,
-    /// Form of the path's packets.
+    /// Packet format.
     pub encapsulation: Encapsulation,
-    /// Data need a UDP checksum: the host thinks so, or the anchor sees that a translator is on the way.
+    /// True if data need a UDP checksum: the host considers it necessary, or the anchor has noticed a translator on the
+    /// way.
     pub checksums: bool,
 }
 
@@ -299,30 +299,30 @@ impl core::fmt::Debug for PathGrant {
     }
 }
 
-/// Why the anchor refuses.
+/// Why the anchor refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Refusal {
     /// The host speaks another version of the messages.
     Version {
-        /// The anchor's.
+        /// The anchor's version.
         speaks: u16,
     },
-    /// The epoch is below that of a registration whose connection stands: another machine has the host's credentials.
+    /// The epoch is below that of a connected registration: another machine uses the host's credentials.
     Held,
     /// No inner address is left.
     NoAddress,
     /// No tunnel index is left, or the path number is out of range.
     NoPath,
-    /// The host is not enrolled, or no longer.
+    /// The host is not enrolled, or no longer enrolled.
     NotEnrolled,
-    /// A message that does not decode, or out of turn.
+    /// A message did not decode, or came out of turn.
     Protocol,
     /// The host's certificate has expired.
     Expired,
-    /// The epoch is below that of the last registration, whose connection has ended: the host's clock was set back,
-    /// say. The host may register again, with an epoch beyond this one.
+    /// The epoch is below that of the last registration, which is no longer connected: for example, the host's clock
+    /// was set back. The host may register again with a greater epoch than this one.
     Behind {
-        /// That of the last registration.
+        /// Epoch of the last registration.
         epoch: u64,
     },
 }
@@ -349,10 +349,10 @@ impl core::fmt::Display for Refusal {
     }
 }
 
-/// A message with its length in front.
+/// Encodes a message with its length.
 ///
 /// # Errors
-/// [`WireError::Signal`] if it is longer than [`MAX_MESSAGE`].
+/// [`WireError::Signal`] if the message is longer than [`MAX_MESSAGE`].
 pub fn encode<M: Serialize>(message: &M) -> Result<Vec<u8>, WireError> {
     let body = postcard::to_allocvec(message).map_err(|_| WireError::Signal)?;
     if body.len() > MAX_MESSAGE {
@@ -364,11 +364,11 @@ pub fn encode<M: Serialize>(message: &M) -> Result<Vec<u8>, WireError> {
     Ok(bytes)
 }
 
-/// Takes the first whole message off the front of `buffer`; `None` while it is not whole.
+/// Removes and decodes the first message of `buffer`; `None` if it is incomplete.
 ///
 /// # Errors
-/// [`WireError::Signal`] for a length over [`MAX_MESSAGE`], a message that does not decode, and
-/// bytes left over within its length. The connection is useless after an error.
+/// [`WireError::Signal`] for a length over [`MAX_MESSAGE`], a message that does not decode, and extra bytes within its
+/// length. The connection is unusable after an error.
 pub fn decode<M: for<'a> Deserialize<'a>>(buffer: &mut Vec<u8>) -> Result<Option<M>, WireError> {
     let Some((len, rest)) = buffer.split_first_chunk::<2>() else { return Ok(None) };
     let len = usize::from(u16::from_be_bytes(*len));

@@ -1,9 +1,9 @@
-//! A test of a path's packet size: a packet of its own, padded to the size in question.
+//! A test of a path's packet size: a separate packet, padded to the tested size.
 
 use crate::{Header, PacketType, Probe, ProbeKey, WireError};
 
-/// What a test says, and its answer. It stands in the place of a probe's data, and its authenticator in that of a
-/// probe's; zeros follow up to the packet's size.
+/// A test or its answer. The packet has the layout of a probe packet with these fields as its data, followed by zeros
+/// up to the tested size.
 ///
 /// ```text
 /// +---------------------------------------------------------------+
@@ -18,16 +18,16 @@ use crate::{Header, PacketType, Probe, ProbeKey, WireError};
 pub struct Size {
     /// Chosen by the host, repeated by the anchor.
     pub token: u32,
-    /// Bytes of this packet's UDP payload.
+    /// UDP payload of this packet, in bytes.
     pub size: u16,
-    /// From the host: bytes that the answer's shall have. From the anchor: zero.
+    /// From the host: requested UDP payload of the answer, in bytes. From the anchor: zero.
     pub answer: u16,
 }
 
 impl Size {
-    /// The shortest UDP payload of a test.
+    /// The shortest UDP payload of a test, in bytes.
     pub const LEAST: u16 = Probe::PACKET_LEN as u16;
-    /// The longest: no network that paths lead over takes larger packets.
+    /// The longest, in bytes: no network under a path takes larger packets.
     pub const MOST: u16 = 9_216;
 
     /// The answer to this test.
@@ -36,19 +36,20 @@ impl Size {
         Size { token: self.token, size: self.answer, answer: 0 }
     }
 
-    /// The fields in the place of a probe's data.
+    /// The fields in the layout of a probe's data.
     #[must_use]
     pub fn words(self) -> Probe {
         let t_sc = u32::from(self.size) << 16 | u32::from(self.answer);
         Probe { seq: self.token, t_sc, ..Probe::default() }
     }
 
-    /// The test in the place of a probe's data, in a packet of `length` bytes of UDP payload from the host
+    /// Reads a test from the data of a probe packet with a UDP payload of `length` bytes, sent by the host
     /// (`from_host`) or the anchor.
     ///
     /// # Errors
-    /// [`WireError::Field`] where the packet is not as long as it says, an answer is wanted that is shorter than
-    /// [`Size::LEAST`] or longer than [`Size::MOST`], an answer wants one, or what must be zero is not.
+    /// [`WireError::Field`] if the packet does not have the stated length, the requested answer is shorter than
+    /// [`Size::LEAST`] or longer than [`Size::MOST`], an answer requests an answer, or a field that must be zero is
+    /// not.
     pub fn read(words: &Probe, length: usize, from_host: bool) -> Result<Size, WireError> {
         let (size, answer) = ((words.t_sc >> 16) as u16, words.t_sc as u16);
         let read = Size { token: words.seq, size, answer };
@@ -66,7 +67,7 @@ impl Size {
         Ok(read)
     }
 
-    /// Whether a header is a test's.
+    /// Returns whether a header belongs to a test.
     #[must_use]
     pub fn is(header: &Header) -> bool {
         header.packet_type == PacketType::Size

@@ -1,9 +1,9 @@
-//! STAMP, the Simple Two-way Active Measurement Protocol (RFC 8762), with the optional extensions of
-//! RFC 8972: the packets of both ends ([`SenderPacket`], [`ReflectorPacket`]), the extensions
-//! ([`tlv`]), what a reflector answers ([`Request`]) and what a sender reads from it ([`Reply`]).
+//! STAMP, the Simple Two-way Active Measurement Protocol (RFC 8762), with the optional extensions of RFC 8972: the
+//! packets of both ends ([`SenderPacket`], [`ReflectorPacket`]), the extensions ([`tlv`]), the reflector's processing
+//! of a request ([`Request`]) and the sender's of an answer ([`Reply`]).
 //!
-//! Whether packets are authenticated is agreed beforehand: with a [`StampKey`] both ends use the
-//! authenticated layout, without one the other. `docs/wire/stamp.md` says what is supported.
+//! Whether packets are authenticated is agreed beforehand: with a [`StampKey`] both ends use the authenticated layout,
+//! otherwise the unauthenticated one. `docs/wire/stamp.md` lists the supported features.
 //!
 //! ```text
 //! offset of                  unauthenticated     authenticated
@@ -20,8 +20,8 @@
 //! length                     44                  112
 //! ```
 //!
-//! A sender's packet has the first four fields. What is named nowhere must be zero on transmission and
-//! is ignored on receipt.
+//! A sender's packet has only the first four fields. Bytes outside all fields must be zero on transmission and are
+//! ignored on receipt.
 
 mod key;
 mod reflect;
@@ -42,14 +42,14 @@ pub const PORT: u16 = 862;
 pub const BASE_LEN: usize = 44;
 /// Length of an authenticated base packet in bytes.
 const AUTHENTICATED_LEN: usize = 112;
-/// Length of an unauthenticated packet up to its last field. TWAMP Light, with which RFC 8762 (4.6)
-/// works together, ends its packets here.
+/// Length of an unauthenticated packet up to its last field. Packets of TWAMP Light, with which STAMP interoperates
+/// (RFC 8762, 4.6), end here.
 pub const TWAMP_LIGHT_LEN: usize = 41;
 
-/// Bytes that the HMAC of a base packet covers.
+/// Number of bytes of a base packet that the HMAC covers.
 const COVERED_LEN: usize = 96;
 
-/// Where the fields of a base packet stand.
+/// Offsets of the fields of a base packet.
 struct Layout {
     timestamp: usize,
     error: usize,
@@ -59,7 +59,7 @@ struct Layout {
     sender_error: usize,
     sender_ttl: usize,
     len: usize,
-    /// The shortest that is understood.
+    /// Minimum accepted length.
     min: usize,
 }
 
@@ -104,7 +104,7 @@ impl Layout {
     }
 }
 
-/// Length in bytes of a base packet, with a key or without.
+/// Length of a base packet in bytes, with or without a key.
 #[must_use]
 pub fn base_len(key: Option<&StampKey>) -> usize {
     Layout::of(key).len
@@ -136,19 +136,19 @@ fn seal(bytes: &mut [u8], key: Option<&StampKey>) {
 /// The base packet of a Session-Sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SenderPacket {
-    /// From zero, one more with each packet of a session.
+    /// Starts at zero and grows by one with each packet of a session.
     pub seq: u32,
-    /// T1: when it was sent, in the format that `error` names.
+    /// T1: departure time, in the format that `error` names.
     pub timestamp: Timestamp,
-    /// How good the sender's clock is.
+    /// Accuracy of the sender's clock.
     pub error: ErrorEstimate,
     /// STAMP Session Identifier; zero for none.
     pub ssid: u16,
 }
 
 impl SenderPacket {
-    /// Writes the packet to the start of `out` and returns its length; `None` if there is not room
-    /// for [`base_len`] bytes.
+    /// Writes the packet to the start of `out` and returns its length; `None` if there is no room for [`base_len`]
+    /// bytes.
     #[must_use]
     pub fn emit(&self, key: Option<&StampKey>, out: &mut [u8]) -> Option<usize> {
         let layout = Layout::of(key);
@@ -162,7 +162,7 @@ impl SenderPacket {
         Some(layout.len)
     }
 
-    /// Reads the base packet at the start of a UDP payload and returns it with what follows it.
+    /// Reads the base packet at the start of a UDP payload and returns it with the bytes behind it.
     ///
     /// # Errors
     /// [`WireError::TooShort`], [`WireError::Mac`].
@@ -185,15 +185,15 @@ impl SenderPacket {
 /// The base packet of a Session-Reflector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReflectorPacket {
-    /// Stateful: answers of this session so far, from zero. Stateless: the sender's number.
+    /// Stateful: number of earlier answers in this session. Stateless: the sender's number.
     pub seq: u32,
-    /// T3: when the answer was sent, in the format that `error` names.
+    /// T3: departure time of the answer, in the format that `error` names.
     pub timestamp: Timestamp,
-    /// How good the reflector's clock is.
+    /// Accuracy of the reflector's clock.
     pub error: ErrorEstimate,
-    /// Repeated from the request; zero from reflectors without RFC 8972.
+    /// Repeated from the request; zero from reflectors that lack RFC 8972.
     pub ssid: u16,
-    /// T2: when the request arrived, in the format that `error` names.
+    /// T2: arrival time of the request, in the format that `error` names.
     pub receive: Timestamp,
     /// Repeated from the request.
     pub sender_seq: u32,
@@ -201,13 +201,13 @@ pub struct ReflectorPacket {
     pub sender_timestamp: Timestamp,
     /// Repeated from the request.
     pub sender_error: ErrorEstimate,
-    /// TTL or hop limit with which the request arrived.
+    /// TTL or hop limit of the request on arrival.
     pub sender_ttl: u8,
 }
 
 impl ReflectorPacket {
-    /// Writes the packet to the start of `out`, as far as `out` reaches, and returns its length;
-    /// `None` if there is not room for the fields.
+    /// Writes the packet to the start of `out`, truncated to the size of `out`, and returns its length; `None` if there
+    /// is no room for all fields.
     #[must_use]
     pub fn emit(&self, key: Option<&StampKey>, out: &mut [u8]) -> Option<usize> {
         let layout = Layout::of(key);
@@ -227,7 +227,7 @@ impl ReflectorPacket {
         Some(len)
     }
 
-    /// Reads the base packet at the start of a UDP payload and returns it with what follows it.
+    /// Reads the base packet at the start of a UDP payload and returns it with the bytes behind it.
     ///
     /// # Errors
     /// [`WireError::TooShort`], [`WireError::Mac`].

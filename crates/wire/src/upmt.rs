@@ -1,6 +1,6 @@
-//! UPMT's own packets (Salsano et al. 2018, Fig. 13): the inner packet directly in UDP, probes on
-//! reserved inner ports (A), probe data behind an inner packet whose version says 15 (B). Extended to
-//! IPv6. Specified in `docs/wire/upmt.md`.
+//! UPMT's packets (Salsano et al. 2018, Fig. 13): the inner packet directly in UDP, probes on reserved inner ports (A),
+//! and probe data behind an inner packet whose version field is 15 (B). Extended to IPv6. Specified in
+//! `docs/wire/upmt.md`.
 
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -10,13 +10,13 @@ use crate::{MAX_PATHS, Probe, WireError};
 
 /// Inner port of the anchor's end of a probe.
 pub const PROBE_PORT: u16 = 50_049;
-/// The same where the probe is a report (request) or unsolicited (response).
+/// The same, for a report (request) or an unsolicited response.
 const FLAGGED_PORT: u16 = 50_048;
-/// Inner port of the host's end, less the number of the path.
+/// Inner port of the host's end for path 0; add the path number.
 const PATH_PORT: u16 = 50_050;
-/// Version in the first byte of an inner packet that has a probe behind it.
+/// Version in the first byte of an inner packet with a trailing probe.
 pub const RIDE_VERSION: u8 = 15;
-/// Fig. 14 with the sequence number: the seven words that a [`Probe`] begins with.
+/// Length of Fig. 14 with the sequence number, in bytes: the first seven words of a [`Probe`].
 pub const DATA_LEN: usize = 28;
 
 const UDP: u8 = 17;
@@ -24,19 +24,19 @@ const UDP_HEADER: usize = 8;
 const HOP_LIMIT: u8 = 64;
 const DONT_FRAGMENT: u16 = 0x4000;
 
-/// What a UDP payload on the tunnel's port is, by its first four bits.
+/// The type of a UDP payload on the tunnel's port, by its first four bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// An inner packet, which may be a probe.
+    /// An inner packet or a bare probe.
     Inner,
-    /// An inner packet with a probe behind it.
+    /// An inner packet with a trailing probe.
     Ride,
-    /// None of UPMT's.
+    /// Not a UPMT packet.
     Other,
 }
 
 impl Form {
-    /// Reads the first byte.
+    /// Reads the type from the first byte.
     #[must_use]
     pub fn of(payload: &[u8]) -> Form {
         match payload.first().map(|byte| byte >> 4) {
@@ -47,29 +47,28 @@ impl Form {
     }
 }
 
-/// A probe by itself (Fig. 13 A).
+/// A bare probe (Fig. 13 A).
 ///
-/// The word `heard` stands in the field Identification of IPv4, and in the lower 16 bits of IPv6's flow
-/// label. K and T_KA are those agreed at set-up: `t_ka_ms` is not sent, and reads as 0.
+/// `heard` is carried in the Identification field of IPv4, and in the lower 16 bits of IPv6's flow label. K and T_KA
+/// are agreed at set-up: `t_ka_ms` is not sent, and reads as 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbePacket {
-    /// Inner address of the host's end, by which the anchor knows the host.
+    /// Inner address of the host, by which the anchor identifies it.
     pub host: IpAddr,
-    /// Inner address of the anchor's end: the tunnel's, or unspecified where that is of the other
-    /// family.
+    /// Inner address of the anchor: the tunnel's address, or unspecified if that is of the other family.
     pub anchor: IpAddr,
     /// The host's number of the path, below [`MAX_PATHS`].
     pub path: u8,
-    /// From the anchor.
+    /// True if the anchor sends it.
     pub response: bool,
-    /// A report (request) or unsolicited (response).
+    /// True for a report (request) or an unsolicited response.
     pub flagged: bool,
     /// The measurement data.
     pub probe: Probe,
 }
 
 impl ProbePacket {
-    /// The inner packet. An address of the anchor whose family is not that of the host's is written as
+    /// The bytes of the inner packet. If the anchor's address is not of the host's family, it is written as
     /// unspecified.
     #[must_use]
     pub fn emit(&self) -> Vec<u8> {
@@ -84,7 +83,7 @@ impl ProbePacket {
             packet.extend(field.to_be_bytes());
         }
         packet.extend_from_slice(&self.probe.emit()[..DATA_LEN]);
-        // A sum of zero would say that there is none.
+        // Zero would mean that there is no checksum.
         let sum = match !udp_sum(&packet, at) {
             0 => 0xffff,
             sum => sum,
@@ -133,7 +132,7 @@ impl ProbePacket {
     /// Reads an inner packet; `None` if its ports are not those of a probe.
     ///
     /// # Errors
-    /// [`WireError::Field`]: the ports are, but a length or a checksum is wrong.
+    /// [`WireError::Field`] if the ports match, but a length or checksum is wrong.
     pub fn parse(packet: &[u8]) -> Option<Result<ProbePacket, WireError>> {
         let (at, source, destination, heard) = addresses(packet)?;
         let udp: &[u8; UDP_HEADER] = packet.get(at..)?.first_chunk()?;
@@ -163,7 +162,7 @@ fn order<T>(swap: bool, a: T, b: T) -> (T, T) {
     if swap { (b, a) } else { (a, b) }
 }
 
-/// Whether the ports are those of the anchor's and the host's end: if it is flagged, and the path.
+/// Matches the ports of the anchor's and the host's end. Returns whether the probe is flagged, and the path.
 fn roles(anchor: u16, host: u16) -> Option<(bool, u8)> {
     let path = host.checked_sub(PATH_PORT).filter(|path| usize::from(*path) < MAX_PATHS)?;
     let path = u8::try_from(path).ok()?;
@@ -174,7 +173,7 @@ fn roles(anchor: u16, host: u16) -> Option<(bool, u8)> {
     }
 }
 
-/// Where UDP begins in a whole datagram without options, its addresses, and the word `heard`.
+/// The offset of UDP in a complete datagram without IP options, its addresses, and `heard`.
 fn addresses(packet: &[u8]) -> Option<(usize, IpAddr, IpAddr, u16)> {
     if packet.first()? >> 4 == 6 {
         let head: &[u8; 40] = packet.first_chunk()?;
@@ -202,7 +201,7 @@ fn addresses(packet: &[u8]) -> Option<(usize, IpAddr, IpAddr, u16)> {
     Some((20, source.into(), destination.into(), u16::from_be_bytes([i0, i1])))
 }
 
-/// The sum that UDP's checksum is made of: addresses, protocol, length, and all from `at` on.
+/// The sum for UDP's checksum: addresses, protocol, length, and everything from `at` on.
 fn udp_sum(packet: &[u8], at: usize) -> u16 {
     let addresses = if at == 40 { 8 } else { 12 };
     let length = (packet.len() - at) as u64;
@@ -210,7 +209,7 @@ fn udp_sum(packet: &[u8], at: usize) -> u16 {
     fold(parts.iter().map(|part| u64::from(*part)).sum::<u64>() + u64::from(UDP) + length)
 }
 
-/// What stands behind the inner packet of a ride (Fig. 13 B).
+/// The bytes behind the inner packet of a ride (Fig. 13 B).
 ///
 /// ```text
 /// +---------------------------------------------------------------+
@@ -222,19 +221,19 @@ fn udp_sum(packet: &[u8], at: usize) -> u16 {
 /// +-------------------------------+
 /// ```
 ///
-/// Its length is even and its one's-complement sum zero, so that a checksum over the inner packet and what follows it
-/// is also right for the inner packet by itself.
+/// Its length is even and its one's-complement sum is zero, so that a checksum over the inner packet and the trailer is
+/// also correct for the inner packet alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trailer {
-    /// Version that the inner packet has.
+    /// The inner packet's version.
     pub version: u8,
-    /// From the anchor.
+    /// True if the anchor sends it.
     pub response: bool,
-    /// A request that reports.
+    /// True for a request with a report.
     pub report: bool,
-    /// The host's number of the path.
+    /// The host's number for the path.
     pub path: u8,
-    /// The measurement data, `t_ka_ms` excepted.
+    /// The measurement data, without `t_ka_ms`.
     pub probe: Probe,
 }
 
@@ -259,12 +258,12 @@ impl Trailer {
         bytes
     }
 
-    /// Splits a ride into the trailer and the inner packet, whose version still says
-    /// [`RIDE_VERSION`]: [`restored`](Trailer::restored) has the right first byte.
+    /// Splits a ride into the trailer and the inner packet. The inner packet still has the version [`RIDE_VERSION`];
+    /// [`restored`](Trailer::restored) gives the right first byte.
     ///
     /// # Errors
-    /// [`WireError::TooShort`]; [`WireError::Field`] for a sum other than zero, a version other than 4
-    /// or 6, a flag without a meaning or a path that no host has.
+    /// [`WireError::TooShort`]; [`WireError::Field`] for a sum other than zero, a version other than 4 or 6, an
+    /// undefined flag, or an invalid path number.
     pub fn split(payload: &[u8]) -> Result<(Trailer, &[u8]), WireError> {
         let (got, min) = (payload.len(), Trailer::LEN + 1);
         let Some((inner, bytes)) =
@@ -294,7 +293,7 @@ impl Trailer {
         Ok((Trailer { version, response, report, path, probe }, inner))
     }
 
-    /// The first byte of the inner packet with its own version again.
+    /// The first byte of the inner packet with its original version.
     #[must_use]
     pub fn restored(&self, first: u8) -> u8 {
         self.version << 4 | first & 15

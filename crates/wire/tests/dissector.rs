@@ -1,5 +1,5 @@
-//! Packets of this crate in the eyes of another implementation: `docs/wire/segue.lua` in tshark, which
-//! reads inner packets with its own dissectors and judges their lengths and checksums.
+//! Checks packets of this crate against another implementation: `docs/wire/segue.lua` in tshark, which parses inner
+//! packets with its own dissectors and checks their lengths and checksums.
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 use std::io::Write;
@@ -15,7 +15,7 @@ use segue_wire::header::flags::{
 use segue_wire::upmt::{DATA_LEN, ProbePacket, Trailer};
 use segue_wire::{Header, PacketType, Probe, ProbeKey, Size, TUNNEL_PORT};
 
-/// Fields asked of tshark. Those of inner packets come second where outer ones have the same name.
+/// Fields to request from tshark. If outer and inner packets share a field name, the inner value comes second.
 const FIELDS: [&str; 42] = [
     "segue.version",
     "segue.type",
@@ -61,10 +61,10 @@ const FIELDS: [&str; 42] = [
     "tcp.checksum.status",
 ];
 
-/// tshark's word for a checksum that it found right.
+/// The status by which tshark reports a correct checksum.
 const GOOD: &str = "1";
 
-/// A capture of raw IP packets (link type 101).
+/// Builds a capture file of raw IP packets (link type 101).
 fn capture(packets: &[Vec<u8>]) -> Vec<u8> {
     let mut file = Vec::new();
     // Magic number, version 2.4, time zone, accuracy, longest packet, link type.
@@ -90,7 +90,7 @@ fn outer(payload: &[u8], v6: bool) -> Vec<u8> {
     packet
 }
 
-/// One map from field to values for each packet; `None` without tshark.
+/// Returns the values of each field for each packet; `None` without tshark.
 fn dissect(packets: &[Vec<u8>]) -> Option<Vec<Vec<Vec<String>>>> {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(&capture(packets)).unwrap();
@@ -123,7 +123,7 @@ fn get<'a>(line: &'a [Vec<String>], field: &str) -> &'a [String] {
     &line[FIELDS.iter().position(|known| *known == field).unwrap()]
 }
 
-/// The only value of a field as a number.
+/// The only value of a field, as a number.
 fn number(line: &[Vec<String>], field: &str) -> u64 {
     let [value] = get(line, field) else { panic!("{field}: {:?}", get(line, field)) };
     match (value.strip_prefix("0x"), value.as_str()) {
@@ -454,7 +454,7 @@ fn an_independent_dissector_reads_upmts_probes() {
     }
 }
 
-/// A ride on an inner packet, as its end sends it.
+/// A ride on an inner packet, as sent.
 fn upmt_ride(inner: &[u8], response: bool, report: bool) -> Vec<u8> {
     let version = inner[0] >> 4;
     let trailer = Trailer { version, response, report, path: 15, probe: UPMT };
@@ -470,7 +470,7 @@ fn an_independent_dissector_reads_both_parts_of_upmts_rides_and_plain_data() {
         PacketBuilder::ipv4([10, 77, 0, 2], [10, 77, 0, 1], 64),
         PacketBuilder::ipv6([0xfd; 16], [0xfe; 16], 64),
     );
-    // A length that is odd, and ports of which one alone is reserved.
+    // One has an odd length and a single reserved port.
     ipv4.udp(1111, 50_049).write(&mut inner[0], b"voice").unwrap();
     ipv6.tcp(1111, 2222, 1, 100).write(&mut inner[1], &[5; 1000]).unwrap();
     let rides = [(false, false), (true, false), (false, true)];
@@ -521,7 +521,7 @@ fn an_independent_dissector_marks_what_upmts_parser_refuses() {
         packet[at] ^= with;
         packet
     };
-    // Another first byte behind the data, and the complement that makes the sum right again.
+    // Changes a byte behind the data and corrects the complement.
     let resummed = |offset: usize, with: u8| {
         let mut packet = spoilt(&ride, at + offset, with);
         let words = packet[at..at + 32].chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w[1]));

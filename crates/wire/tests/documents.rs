@@ -1,4 +1,4 @@
-//! The hex dumps in `docs/wire/` are what the program emits.
+//! Checks that the hex dumps in `docs/wire/` are the program's output.
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 use std::collections::BTreeMap;
@@ -200,7 +200,7 @@ fn the_messages_in_the_description_of_the_signalling_are_real() {
         ("Certificate", enrolled(Enrolled::Certificate { certificate: vec![0x30, 1, 0] })),
         ("EnrolRefused", enrolled(Enrolled::Refused { reason: EnrolRefusal::Used })),
     ];
-    // The join line and its record belong to the program's own test.
+    // A test of the program covers the join line and its record.
     let (before, messages) = SIGNALLING.split_once("## Framing").unwrap();
     assert_eq!(before.matches("<!-- example: join").count(), 2);
     expect_same(messages, &examples);

@@ -1,4 +1,4 @@
-//! The walk through a packet's extension headers, and the two headers that mobility has there.
+//! Tests of the walk through extension headers, and of the two headers that mobility uses.
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 use std::net::Ipv6Addr;
@@ -66,7 +66,7 @@ fn the_routing_header_is_what_the_rfc_draws() {
 
 #[test]
 fn the_walk_takes_the_home_addresses_along() {
-    // Both at once, behind options for each hop.
+    // Both headers at once, behind Hop-by-Hop Options.
     let hops = [ROUTING, 0, 5, 2, 0, 0, 1, 0];
     let headers = [&hops[..], &routing(DESTINATION_OPTIONS), &home_address(MOBILITY)].concat();
     let bytes = packet(HOP_BY_HOP, &[&headers[..], &[1, 2, 3]].concat());
@@ -115,11 +115,11 @@ fn the_walk_stops_at_fragments_and_what_it_does_not_know() {
 fn a_header_cut_by_the_packets_own_length_is_refused() {
     let headers = [&routing(DESTINATION_OPTIONS)[..], &home_address(MOBILITY)].concat();
     for n in 1..headers.len() {
-        // What follows is not the packet's.
+        // The following bytes do not belong to the packet.
         let bytes = [&packet(ROUTING, &headers[..n])[..], &headers[n..]].concat();
         let refused = Chain::parse(&bytes);
         let what = if n < 24 { "Routing Header" } else { "Destination Options" };
-        // Cut between the two, the second is missing as a whole.
+        // After a cut between the two, the second is missing entirely.
         assert!(matches!(refused, Err(WireError::TooShort { what: named, .. }) if named == what));
     }
 }
@@ -226,7 +226,7 @@ fn a_whole_fragment_is_walked_through_and_a_part_of_one_is_not() {
     assert!(chain.is_atomic_fragment);
     let chain = Chain::parse(&packet(51, &authentication)).unwrap();
     assert_eq!((chain.next_header, chain.is_atomic_fragment), (MOBILITY, false));
-    // More of it follows, and some came before.
+    // Neither first fragments nor later ones are atomic.
     for part in [[0, 1], [1, 0], [0, 8]] {
         let header = [51, 0, part[0], part[1], 1, 2, 3, 4];
         let chain = Chain::parse(&packet(FRAGMENT, &header)).unwrap();

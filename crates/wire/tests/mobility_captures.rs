@@ -1,4 +1,4 @@
-//! What other implementations sent is read, has the checksums that we compute, and is emitted as the same bytes.
+//! Reads packets of other implementations, verifies their checksums and emits the same bytes.
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ fn packets(hex: &str) -> Vec<Vec<u8>> {
     lines.map(|line| line.as_bytes().chunks(2).map(byte).collect()).collect()
 }
 
-/// The innermost packet's way and its Mobility Header.
+/// The header chain of the innermost packet, and its Mobility Header.
 fn message(packet: &[u8]) -> (Chain, &[u8]) {
     let chain = Chain::parse(packet).unwrap();
     match chain.next_header {
@@ -63,7 +63,7 @@ fn all_checksums_of_umip_are_right() {
         !verify_checksum(chain.checksum_source(), chain.checksum_destination(), bytes)
     });
     assert_eq!((packets.len(), wrong.count()), (42, 0));
-    // With the addresses of the IPv6 header they are not, where there is a home address.
+    // With the addresses of the IPv6 header, checksums are wrong for packets with a home address.
     let wrong = packets.iter().filter(|packet| {
         let (chain, bytes) = message(packet);
         !verify_checksum(chain.source, chain.destination, bytes)
@@ -124,7 +124,7 @@ fn oai_is_read_with_its_profile_alone_and_emitted_again() {
         let parsed = Message::parse(bytes, &Profile::OAI).unwrap();
         assert!(parsed.reencodes(bytes, &Profile::OAI), "{parsed:?}");
         assert!(!parsed.reencodes(bytes, &Profile::STRICT), "{parsed:?}");
-        // Sent in the second in which it was captured.
+        // Sent within a second of the capture.
         let Some(MobilityOption::Timestamp(timestamp)) = parsed.options.last() else { panic!() };
         assert!((1_795_236_688..=1_795_236_689).contains(&timestamp.seconds));
     }

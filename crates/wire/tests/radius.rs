@@ -1,4 +1,4 @@
-//! RADIUS packets: FreeRADIUS's, and their seals.
+//! RADIUS packets from FreeRADIUS, and their seals.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at the first failure")]
 
@@ -33,7 +33,7 @@ fn freeradius_and_its_client_are_read_checked_and_written_again() {
     assert_eq!(required, Err(Unproven::NoMessageAuthenticator), "it adds none by itself");
     let wrong = said.check_reply(&authenticator, &Secret::new(b"x"), false);
     assert_eq!(wrong, Err(Unproven::Authenticator));
-    // The same seal comes of what it says.
+    // Sealing the same content gives the same bytes.
     let packet = Packet::of(&said);
     assert_eq!(packet.seal_reply(&authenticator, &secret(), false).unwrap(), accept);
 }
@@ -75,7 +75,7 @@ fn a_packet_that_is_cut_or_has_wrong_lengths_is_refused_and_padding_is_not() {
         assert!(matches!(with_length(21, length), Err(WireError::Length { .. })), "{length}");
     }
     assert!(matches!(with_length(3, 19), Err(WireError::Length { .. })));
-    // Of one octet alone, behind which a right one seems to begin.
+    // An attribute with a length of one byte, behind which a valid one seems to start.
     let short = [&[2, 0, 0, 23][..], &[0; 16], &[1, 1, 2]].concat();
     let wrong = WireError::Length { what: "RADIUS attribute", got: 1 };
     assert_eq!(View::parse(&short), Err(wrong));

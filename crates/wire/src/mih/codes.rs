@@ -1,6 +1,6 @@
 //! Enumerations and BITMAPs with the standard's names (IEEE 802.21-2008, annex F; numbers from ODTONE,
-//! `inc/odtone/mih/types`, and from tshark's dissector). Bit 0 of a BITMAP is the least significant one here, whatever
-//! the [`BitOrder`](super::BitOrder) on the wire.
+//! `inc/odtone/mih/types`, and from tshark's dissector). Bit 0 of a BITMAP is the least significant bit here,
+//! regardless of the [`BitOrder`](super::BitOrder) on the wire.
 
 use serde::Serialize;
 
@@ -73,7 +73,7 @@ codes! {
         MULTICAST_PACKET_LOSS_RATE = 2 "Multicast packet loss rate",
     }
 
-    /// THRESHOLD's second member: which way the threshold is crossed.
+    /// The second member of THRESHOLD: the direction in which the threshold is crossed.
     pub struct ThresholdDirection(u8) {
         ABOVE = 0 "Above threshold",
         BELOW = 1 "Below threshold",
@@ -93,7 +93,7 @@ codes! {
         POWERED_DOWN = 2 "Powered down",
     }
 
-    /// LINK_AC_TYPE: what a link is to do.
+    /// LINK_AC_TYPE: the requested action of a link.
     pub struct LinkActionType(u8) {
         NONE = 0 "None",
         DISCONNECT = 1 "Disconnect",
@@ -162,7 +162,7 @@ flags! {
         LINK_PDU_TRANSMIT_STATUS = 0x80 "link_pdu_transmit_status",
     }
 
-    /// MIH_CMD_LIST: commands of a function. (Those of a link, LINK_CMD_LIST, have other bits.)
+    /// MIH_CMD_LIST: commands of a function. (LINK_CMD_LIST, the commands of a link, has other bits.)
     pub struct CommandList(u32) {
         /// MIH_Link_Get_Parameters.
         LINK_GET_PARAMETERS = 0x01 "link_get_parameters",
@@ -170,13 +170,13 @@ flags! {
         LINK_CONFIGURE_THRESHOLDS = 0x02 "link_configure_thresholds",
         /// MIH_Link_Actions.
         LINK_ACTIONS = 0x04 "link_actions",
-        /// The commands of handovers that networks begin, MIH_Net_HO and MIH_N2N_HO.
+        /// The commands of network-initiated handovers, MIH_Net_HO and MIH_N2N_HO.
         NET_HO = 0x08 "net_ho",
-        /// The commands of handovers that hosts begin, MIH_MN_HO.
+        /// The commands of host-initiated handovers, MIH_MN_HO.
         MN_HO = 0x10 "mn_ho",
     }
 
-    /// MIH_IQ_TYPE_LIST: kinds of queries, and information elements that can be asked for (from bit 4).
+    /// MIH_IQ_TYPE_LIST: types of queries, and (from bit 4) information elements that can be queried.
     pub struct QueryTypeList(u64) {
         /// Binary data.
         BINARY_DATA = 0x01 "binary_data",
@@ -196,7 +196,7 @@ flags! {
         TCP = 0x02 "tcp",
     }
 
-    /// IP_MOB_MGMT: protocols of mobility.
+    /// IP_MOB_MGMT: mobility protocols.
     pub struct MobilityManagement(u16) {
         /// Mobile IPv4 (RFC 3344).
         MOBILE_IPV4 = 0x01 "mobile_ipv4",
@@ -214,7 +214,7 @@ flags! {
         MOBIKE = 0x40 "mobike",
     }
 
-    /// IP_CFG_MTHDS: how hosts get their addresses.
+    /// IP_CFG_MTHDS: how hosts obtain addresses.
     pub struct ConfigurationMethods(u32) {
         /// IPv4 static configuration.
         IPV4_STATIC = 0x01 "ipv4_static",
@@ -232,7 +232,7 @@ flags! {
         IPV6_MANUAL = 0x2000 "ipv6_manual",
     }
 
-    /// DEV_STATES_REQ: what is asked of a device.
+    /// DEV_STATES_REQ: requested states of a device.
     pub struct DeviceStatesRequest(u16) {
         /// DEVICE_INFO.
         DEVICE_INFO = 0x01 "device_info",
@@ -240,7 +240,7 @@ flags! {
         BATTERY_LEVEL = 0x02 "battery_level",
     }
 
-    /// LINK_STATES_REQ: what is asked of a link's state.
+    /// LINK_STATES_REQ: requested states of a link.
     pub struct LinkStatesRequest(u16) {
         /// OP_MODE.
         OPERATION_MODE = 0x01 "operation_mode",
@@ -248,7 +248,7 @@ flags! {
         CHANNEL_ID = 0x02 "channel_id",
     }
 
-    /// LINK_DESC_REQ: what is asked of a link's abilities.
+    /// LINK_DESC_REQ: requested abilities of a link.
     pub struct LinkDescriptorsRequest(u16) {
         /// Classes of service.
         CLASSES_OF_SERVICE = 0x01 "classes_of_service",
@@ -256,7 +256,7 @@ flags! {
         QUEUES = 0x02 "queues",
     }
 
-    /// LINK_AC_ATTR: how a link's action is to be done.
+    /// LINK_AC_ATTR: attributes of a link's action.
     pub struct LinkActionAttributes(u8) {
         /// LINK_SCAN.
         SCAN = 0x01 "scan",
@@ -266,7 +266,7 @@ flags! {
         FORWARD_DATA = 0x04 "forward_data",
     }
 
-    /// LINK_MIHCAP_FLAG: services behind a link. ODTONE counts them from bit 1.
+    /// LINK_MIHCAP_FLAG: services available over a link. In ODTONE they start at bit 1.
     pub struct MihCapability(u8) {
         /// Event Service.
         EVENT_SERVICE = 0x02 "event_service",
@@ -301,7 +301,7 @@ flags! {
     }
 }
 
-/// LINK_SUBTYPE: generations of a link type, which give the bits their meaning.
+/// LINK_SUBTYPE: generations of a link type, which defines the meaning of the bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LinkSubtype(pub u64);
 

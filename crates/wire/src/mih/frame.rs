@@ -1,4 +1,4 @@
-//! Frames: the header and what it announces.
+//! Frames: header and payload.
 
 use alloc::vec::Vec;
 
@@ -11,7 +11,7 @@ use super::tlv::{self, Tlv};
 use crate::WireError;
 use crate::layout::hex;
 
-/// Length of the header.
+/// Length of the header in bytes.
 const HEADER_LEN: usize = 8;
 const ACK_REQ: u8 = 0x08;
 const ACK_RSP: u8 = 0x04;
@@ -29,10 +29,10 @@ pub struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// Looks at a frame, which is all of `bytes`.
+    /// Parses a frame that fills `bytes`.
     ///
     /// # Errors
-    /// Of [`View::split`]; [`WireError::Length`] where there are more bytes than the header says.
+    /// Those of [`View::split`]; [`WireError::Length`] if there are more bytes than the header states.
     pub fn parse(bytes: &'a [u8]) -> Result<View<'a>, WireError> {
         match View::split(bytes)? {
             (view, []) => Ok(view),
@@ -40,12 +40,12 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Looks at the frame that `bytes` begin with, and returns what is behind it: the next frame of a stream, or a
+    /// Parses the frame at the start of `bytes`, and returns the bytes behind it: the next frame of a stream, or a
     /// link's padding.
     ///
     /// # Errors
-    /// [`WireError::TooShort`], from which a reader of a stream knows how many bytes it needs; [`WireError::Version`]
-    /// for any but 1.
+    /// [`WireError::TooShort`], which tells the reader of a stream how many bytes it needs; [`WireError::Version`] for
+    /// any version but 1.
     pub fn split(bytes: &'a [u8]) -> Result<(View<'a>, &'a [u8]), WireError> {
         let got = bytes.len();
         let too_short = |min| WireError::TooShort { what: "MIH frame", got, min };
@@ -62,19 +62,19 @@ impl<'a> View<'a> {
         u16::from_be_bytes([self.bytes[at], self.bytes[at + 1]])
     }
 
-    /// All of the frame.
+    /// The whole frame.
     #[must_use]
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// ACK-Req: the receiver is to acknowledge the frame.
+    /// ACK-Req: the receiver has to acknowledge the frame.
     #[must_use]
     pub fn ack_req(&self) -> bool {
         self.bytes[0] & ACK_REQ != 0
     }
 
-    /// ACK-Rsp: the frame acknowledges one with its message and transaction.
+    /// ACK-Rsp: the frame acknowledges one with the same message and transaction.
     #[must_use]
     pub fn ack_rsp(&self) -> bool {
         self.bytes[0] & ACK_RSP != 0
@@ -92,25 +92,25 @@ impl<'a> View<'a> {
         self.bytes[0] & MORE_FRAGMENTS != 0
     }
 
-    /// FN: which fragment it is, from 0.
+    /// FN: number of the fragment, from 0.
     #[must_use]
     pub fn fragment_number(&self) -> u8 {
         self.bytes[1] >> 1
     }
 
-    /// MID: what the frame is.
+    /// MID: the message's identifier.
     #[must_use]
     pub fn message_id(&self) -> MessageId {
         MessageId(self.word(2))
     }
 
-    /// TID, of 12 bits: which request an answer is to.
+    /// TID, 12 bits: matches an answer to its request.
     #[must_use]
     pub fn transaction_id(&self) -> u16 {
         self.word(4) & TRANSACTION_ID_MAX
     }
 
-    /// What is behind the header.
+    /// The bytes behind the header.
     #[must_use]
     pub fn payload(&self) -> &'a [u8] {
         &self.bytes[HEADER_LEN..]
@@ -120,34 +120,34 @@ impl<'a> View<'a> {
 /// A frame (IEEE 802.21-2008, 8.4).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Frame {
-    /// ACK-Req: the receiver is to acknowledge the frame.
+    /// ACK-Req: the receiver has to acknowledge the frame.
     pub ack_req: bool,
-    /// ACK-Rsp: the frame acknowledges one with its message and transaction.
+    /// ACK-Rsp: the frame acknowledges one with the same message and transaction.
     pub ack_rsp: bool,
     /// UIR: an unauthenticated information request, or an answer to one.
     pub uir: bool,
-    /// What it is.
+    /// The message's identifier.
     pub message_id: MessageId,
-    /// Which request an answer is to; 12 bits.
+    /// Matches an answer to its request; 12 bits.
     pub transaction_id: u16,
-    /// What it says.
+    /// The payload.
     #[serde(flatten)]
     pub payload: Payload,
 }
 
-/// What is behind the header of a frame.
+/// The payload of a frame.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Payload {
-    /// The TLVs of a whole message, in their order: the first two are the source's and the destination's names.
+    /// The TLVs of a whole message, in order. The first two are the identifiers of source and destination.
     Tlvs(Vec<Tlv>),
-    /// A part of a message, which ends at any octet.
+    /// A part of a message, which may end at any byte.
     Fragment {
         /// FN, from 0; 7 bits.
         number: u8,
-        /// M: more follow. The only one of its message is no fragment.
+        /// M: more fragments follow. Fragment 0 without M would be a whole message.
         more: bool,
-        /// The part.
+        /// The content of the fragment.
         #[serde(serialize_with = "hex")]
         part: Vec<u8>,
     },
@@ -161,19 +161,19 @@ impl Frame {
         Frame { ack_req: false, ack_rsp: false, uir: false, message_id, transaction_id, payload }
     }
 
-    /// Reads a frame, which is all of `bytes`.
+    /// Reads a frame that fills `bytes`.
     ///
     /// # Errors
-    /// Of [`View::parse`] and [`Frame::of`].
+    /// Those of [`View::parse`] and [`Frame::of`].
     pub fn parse(bytes: &[u8], profile: &Profile) -> Result<Frame, WireError> {
         Frame::of(&View::parse(bytes)?, profile)
     }
 
-    /// Reads a frame that was looked at.
+    /// Reads the frame of a view.
     ///
     /// # Errors
-    /// [`WireError::TooShort`] and [`WireError::Length`] that name the TLV, [`WireError::Field`] for a value without a
-    /// meaning.
+    /// [`WireError::TooShort`] and [`WireError::Length`], with the name of the TLV; [`WireError::Field`] for an
+    /// undefined value.
     pub fn of(view: &View<'_>, profile: &Profile) -> Result<Frame, WireError> {
         let (number, more) = (view.fragment_number(), view.more_fragments());
         let payload = if number != 0 || more {
@@ -191,7 +191,7 @@ impl Frame {
         })
     }
 
-    /// Its TLVs; none of a fragment.
+    /// Its TLVs; empty for a fragment.
     #[must_use]
     pub fn tlvs(&self) -> &[Tlv] {
         match &self.payload {
@@ -200,7 +200,7 @@ impl Frame {
         }
     }
 
-    /// The standard's name of the message, as in "MIH_Link_Up indication".
+    /// The standard's name of the message, such as "MIH_Link_Up indication".
     #[must_use]
     pub fn name(&self) -> Option<&'static str> {
         self.message_id.name()
@@ -209,8 +209,8 @@ impl Frame {
     /// The frame's bytes.
     ///
     /// # Errors
-    /// [`WireError::Length`]: the payload is longer than its length field can say; [`WireError::Field`]: a transaction
-    /// ID of more than 12 bits, a fragment number of more than 7, a fragment that is the only one.
+    /// [`WireError::Length`] if the payload exceeds its length field; [`WireError::Field`] for a transaction ID of more
+    /// than 12 bits, a fragment number of more than 7 bits, or a single fragment.
     pub fn emit(&self, profile: &Profile) -> Result<Vec<u8>, WireError> {
         let refused = |field, got| Err(WireError::Field { field, got });
         let id = self.transaction_id;
@@ -245,7 +245,7 @@ impl Frame {
         Ok(out)
     }
 
-    /// Whether the frame, read from these bytes, is emitted as the same bytes.
+    /// Returns whether the frame, read from `bytes`, is emitted as the same bytes.
     #[must_use]
     pub fn reencodes(&self, bytes: &[u8], profile: &Profile) -> bool {
         self.emit(profile).is_ok_and(|emitted| emitted == bytes)

@@ -1,4 +1,4 @@
-//! Resources and targets of handovers, and information queries.
+//! Handover resources and targets, and information queries.
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -13,13 +13,13 @@ use super::value::{OctetString, Value, choice, sequence};
 use crate::WireError;
 use crate::layout::{Reader, Wire};
 
-/// A CHOICE of NULL, BOOLEAN and a value: what is known of a service.
+/// A CHOICE of NULL, BOOLEAN and a value: knowledge about a service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Known<T> {
-    /// NULL: nothing.
+    /// NULL: unknown.
     Nothing,
-    /// BOOLEAN: whether what was asked for is there.
+    /// BOOLEAN: whether the requested service exists.
     Supported(bool),
     /// The value.
     Value(T),
@@ -47,7 +47,7 @@ impl<T: Value> Value for Known<T> {
     }
 }
 
-/// TSP_CONTAINER: transport of parameters between the target network and the host.
+/// TSP_CONTAINER: parameters in transit between the target network and the host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TransportContainer {
@@ -84,7 +84,7 @@ impl Value for TransportContainer {
 }
 
 choice! {
-    /// TGT_NET_INFO: where a handover goes.
+    /// TGT_NET_INFO: the target of a handover.
     pub enum TargetNetwork "TGT_NET_INFO" {
         /// A network by name.
         0 Network(NetworkName),
@@ -103,7 +103,7 @@ sequence! {
         network_aux_id: Option<OctetString>,
     }
 
-    /// QOS_LIST: resources by class of service.
+    /// QOS_LIST: QoS values by class of service.
     pub struct QosList {
         /// NUM_COS_TYPES.
         classes_of_service: u8,
@@ -119,9 +119,9 @@ sequence! {
         packet_loss_rate: Vec<ClassValue>,
     }
 
-    /// RQ_RESULT: what a target network has.
+    /// RQ_RESULT: the resources of a target network.
     pub struct ResourceResult {
-        /// The link and its points of attachment, the preferred first.
+        /// The link and its points of attachment, the preferred one first.
         link: LinkPoas,
         /// QOS_LIST.
         qos: QosList,

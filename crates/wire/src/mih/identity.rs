@@ -1,4 +1,4 @@
-//! What names links and networks.
+//! Identifiers of links and networks.
 
 use alloc::vec::Vec;
 
@@ -14,9 +14,9 @@ const FAMILY_802: u16 = 6;
 /// MAC_ADDR: an address of a family.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 pub struct MacAddress {
-    /// IANA's number of the family, 6.
+    /// IANA's number of the family, 6 for IEEE 802.
     pub family: u16,
-    /// The address, of 6 octets in that family.
+    /// The address, 6 bytes in family 6.
     #[serde(serialize_with = "hex")]
     pub address: Vec<u8>,
 }
@@ -61,7 +61,7 @@ impl LinkAddress {
         LinkAddress::Mac(MacAddress { family: FAMILY_802, address: address.to_vec() })
     }
 
-    /// The address, if it is that of an IEEE 802 interface.
+    /// The address, if it is a valid IEEE 802 address.
     #[must_use]
     pub fn as_mac(&self) -> Option<[u8; 6]> {
         match self {
@@ -103,7 +103,7 @@ sequence! {
         address: LinkAddress,
     }
 
-    /// LINK_TUPLE_ID: an interface and where it is attached.
+    /// LINK_TUPLE_ID: an interface and its point of attachment.
     pub struct LinkTupleId {
         /// The interface.
         link: LinkId,
@@ -125,25 +125,25 @@ sequence! {
         extension: Option<OctetString>,
     }
 
-    /// NET_TYPE_ADDR: a link and the kind of its network.
+    /// NET_TYPE_ADDR: the type of a network and the address of a link.
     pub struct NetworkTypeAddress {
-        /// The kind.
+        /// The type.
         network_type: NetworkType,
         /// The link's address.
         address: LinkAddress,
     }
 
-    /// MBB_HO_SUPP: whether a handover from one network to another keeps the old link until the new one is up.
+    /// MBB_HO_SUPP: whether a handover between two networks keeps the old link until the new one is up.
     pub struct MakeBeforeBreak {
-        /// From here.
+        /// The old network.
         from: NetworkType,
-        /// To here.
+        /// The new network.
         to: NetworkType,
-        /// Whether it does.
+        /// True if it does.
         supported: bool,
     }
 
-    /// LIST(LINK_ID, LIST(LINK_ADDR))'s element: an interface and its points of attachment.
+    /// An element of LIST(LINK_ID, LIST(LINK_ADDR)): an interface and its points of attachment.
     pub struct LinkPoas {
         /// The interface.
         link: LinkId,

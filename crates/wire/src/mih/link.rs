@@ -7,7 +7,7 @@ use super::identity::{LinkAddress, LinkId, LinkTupleId};
 use super::value::{OctetString, choice, sequence};
 
 choice! {
-    /// LINK_PARAM_TYPE: which parameter of a link, by the kind of link.
+    /// LINK_PARAM_TYPE: a parameter of a link, by link type.
     pub enum ParameterType "LINK_PARAM_TYPE" {
         /// Any link: LINK_PARAM_GEN.
         0 Generic(GenericParameter),
@@ -87,21 +87,21 @@ choice! {
     pub enum SignalStrength "SIG_STRENGTH" {
         /// In dBm.
         0 Dbm(i8),
-        /// In percent of the best.
+        /// In percent of the maximum.
         1 Percent(u8),
     }
 
-    /// EVT_CFG_INFO: when a subscriber wants to hear of an event.
+    /// EVT_CFG_INFO: the condition under which a subscriber is notified of an event.
     pub enum EventConfiguration "EVT_CFG_INFO" {
-        /// LIST(LINK_DET_CFG): of a link that was detected.
+        /// LIST(LINK_DET_CFG): for detected links.
         0 LinkDetected(Vec<LinkDetectedConfiguration>),
-        /// LIST(LINK_CFG_PARAM): of a link's parameters.
+        /// LIST(LINK_CFG_PARAM): for link parameters.
         1 Parameters(Vec<ParameterConfiguration>),
     }
 }
 
 sequence! {
-    /// The element of QoS lists: a value for a class of service.
+    /// An element of QoS lists: a value for a class of service.
     pub struct ClassValue {
         /// COS_ID.
         class: u8,
@@ -111,7 +111,7 @@ sequence! {
 
     /// LINK_PARAM: a parameter of a link.
     pub struct Parameter {
-        /// Which.
+        /// The parameter's type.
         parameter: ParameterType,
         /// Its value.
         value: ParameterValue,
@@ -125,18 +125,18 @@ sequence! {
         direction: ThresholdDirection,
     }
 
-    /// LINK_PARAM_RPT: a parameter, and the threshold that it crossed.
+    /// LINK_PARAM_RPT: a parameter and the threshold that it crossed.
     pub struct ParameterReport {
         /// The parameter.
         parameter: Parameter,
-        /// The threshold; without one the report is periodic.
+        /// The threshold; `None` in a periodic report.
         #[serde(skip_serializing_if = "Option::is_none")]
         threshold: Option<Threshold>,
     }
 
-    /// LINK_CFG_PARAM: when a parameter is reported.
+    /// LINK_CFG_PARAM: the condition under which a parameter is reported.
     pub struct ParameterConfiguration {
-        /// Which.
+        /// The parameter's type.
         parameter: ParameterType,
         /// TIMER_INTERVAL between reports.
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -147,25 +147,25 @@ sequence! {
         thresholds: Vec<Threshold>,
     }
 
-    /// LINK_CFG_STATUS: what became of a threshold.
+    /// LINK_CFG_STATUS: the result of configuring a threshold.
     pub struct ParameterConfigurationStatus {
-        /// Which parameter.
+        /// The parameter's type.
         parameter: ParameterType,
         /// The threshold.
         threshold: Threshold,
-        /// CONFIG_STATUS: whether it is set.
+        /// CONFIG_STATUS: true if the threshold is set.
         configured: bool,
     }
 
-    /// LINK_DET_CFG: which detected links are reported.
+    /// LINK_DET_CFG: the detected links to report.
     pub struct LinkDetectedConfiguration {
         /// NETWORK_ID.
         #[serde(skip_serializing_if = "Option::is_none")]
         network_id: Option<OctetString>,
-        /// SIG_STRENGTH, at least.
+        /// Minimum SIG_STRENGTH.
         #[serde(skip_serializing_if = "Option::is_none")]
         signal: Option<SignalStrength>,
-        /// LINK_DATA_RATE, at least.
+        /// Minimum LINK_DATA_RATE.
         #[serde(skip_serializing_if = "Option::is_none")]
         data_rate_kbps: Option<u32>,
     }
@@ -190,7 +190,7 @@ sequence! {
         network_capabilities: NetworkCapabilities,
     }
 
-    /// LINK_STATUS_REQ: what is asked of links.
+    /// LINK_STATUS_REQ: the requested status of links.
     pub struct LinkStatusRequest {
         /// LINK_STATES_REQ.
         states: LinkStatesRequest,
@@ -200,7 +200,7 @@ sequence! {
         descriptors: LinkDescriptorsRequest,
     }
 
-    /// The element of TLV 28: LINK_ID and LINK_STATUS_RSP.
+    /// An element of TLV 28: LINK_ID and LINK_STATUS_RSP.
     pub struct LinkStatus {
         /// The link.
         link: LinkId,
@@ -212,7 +212,7 @@ sequence! {
         descriptors: Vec<LinkDescriptor>,
     }
 
-    /// LINK_ACTION_REQ: what a link is to do.
+    /// LINK_ACTION_REQ: a requested action of a link.
     pub struct LinkActionRequest {
         /// The link.
         link: LinkId,
@@ -223,17 +223,17 @@ sequence! {
         action: LinkActionType,
         /// LINK_AC_ATTR.
         attributes: LinkActionAttributes,
-        /// LINK_AC_EX_TIME: after how long.
+        /// LINK_AC_EX_TIME: time until the action.
         execution_time_ms: u16,
     }
 
-    /// LINK_ACTION_RSP: what a link has done.
+    /// LINK_ACTION_RSP: the result of a link's action.
     pub struct LinkActionResponse {
         /// The link.
         link: LinkId,
         /// LINK_AC_RESULT.
         result: LinkActionResult,
-        /// LIST(LINK_SCAN_RSP), if it was to scan.
+        /// LIST(LINK_SCAN_RSP), if a scan was requested.
         #[serde(skip_serializing_if = "Option::is_none")]
         scan: Option<Vec<LinkScanResponse>>,
     }

@@ -1,4 +1,4 @@
-//! What a frame is: service, operation and action.
+//! Message identifiers: service, operation and action.
 
 use serde::Serialize;
 
@@ -22,7 +22,7 @@ codes! {
     }
 }
 
-/// The message identifier: SID (4 bits), operation code (2), AID (10).
+/// The message identifier: SID (4 bits), operation code (2 bits) and AID (10 bits).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct MessageId(pub u16);
 
@@ -35,7 +35,7 @@ macro_rules! messages {
                 pub const $constant: MessageId = MessageId::listed($service, $action);
             )*
 
-            /// The standard's name of the primitive, as in "MIH_Link_Up indication".
+            /// The standard's name of the primitive, such as "MIH_Link_Up indication".
             #[must_use]
             pub const fn name(self) -> Option<&'static str> {
                 match (self.service().0, self.action(), self.opcode().0) {
@@ -88,7 +88,7 @@ impl MessageId {
         MessageId((service as u16) << 12 | (opcode.0 as u16) << 10 | action)
     }
 
-    /// The same service and action with another operation code, of which two bits count.
+    /// The same service and action with another operation code, truncated to two bits.
     #[must_use]
     pub const fn with_opcode(self, opcode: Opcode) -> MessageId {
         MessageId(self.0 & !0x0c00 | ((opcode.0 & 3) as u16) << 10)

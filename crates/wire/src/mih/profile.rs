@@ -1,28 +1,28 @@
-//! How a peer writes what the standard leaves open.
+//! Variants that the standard permits.
 
 /// Which bit of a BITMAP is bit 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BitOrder {
-    /// The least significant bit of the last octet, as ODTONE and OAI-PMIPv6-FM have it: a BITMAP is a number.
+    /// The least significant bit of the last byte, as in ODTONE and OAI-PMIPv6-FM: a BITMAP is a number.
     #[default]
     LeastFirst,
-    /// The most significant bit of the first octet, as tshark shows it.
+    /// The most significant bit of the first byte, as in tshark.
     MostFirst,
 }
 
 /// How frames are read and written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {
-    /// The order of the bits of every BITMAP.
+    /// Bit order of all BITMAPs.
     pub bit_order: BitOrder,
-    /// A TLV whose value does not have its type's format is kept as it came. Otherwise its frame is refused.
+    /// True to keep a TLV whose value does not match its type as raw bytes; otherwise its frame is refused.
     pub keep_unreadable: bool,
 }
 
 impl Profile {
-    /// What we send, and what a peer has to.
+    /// The profile of our own frames, and required of peers by default.
     pub const STRICT: Profile = Profile { bit_order: BitOrder::LeastFirst, keep_unreadable: false };
-    /// For peers that put another type's value into a TLV.
+    /// For peers that put the value of another type into a TLV.
     pub const LENIENT: Profile = Profile { bit_order: BitOrder::LeastFirst, keep_unreadable: true };
 }
 

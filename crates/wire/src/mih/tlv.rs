@@ -22,8 +22,8 @@ macro_rules! tlvs {
         #[serde(tag = "tlv", content = "value", rename_all = "snake_case")]
         pub enum Tlv {
             $( #[doc = concat!($name, " (", $kind, ").")] $tlv($value), )*
-            /// One whose type has no format here; with [`Profile::keep_unreadable`] also one whose value does not have
-            /// its type's.
+            /// A TLV of an unknown type; with [`Profile::keep_unreadable`] also one whose value does not match its
+            /// type.
             Unknown(Unknown),
         }
 
@@ -134,7 +134,7 @@ tlvs! {
     63 "Requested resource set" RequestedResourceSet(RequestedResources),
 }
 
-/// The octets of a value whose inner format is not read.
+/// A value whose inner format is not parsed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Raw(pub Vec<u8>);
 
@@ -154,10 +154,10 @@ impl Value for Raw {
     }
 }
 
-/// A TLV that is not read, as it came.
+/// An unparsed TLV.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Unknown {
-    /// Its type. 100 is for vendors, 101 to 255 for experiments.
+    /// Its type: 100 is for vendors, 101 to 255 are for experiments.
     #[serde(rename = "type")]
     pub kind: u8,
     /// Its value.
@@ -170,7 +170,7 @@ impl Tlv {
         Tlv::Unknown(Unknown { kind, data: data.to_vec() })
     }
 
-    /// Appends it to a payload.
+    /// Appends the TLV to a payload.
     pub(super) fn emit(&self, profile: &Profile, out: &mut Vec<u8>) {
         let mut value = Vec::with_capacity(32);
         self.write(profile.bit_order, &mut value);

@@ -1,5 +1,6 @@
-//! Values by the rules of the standard (IEEE 802.21-2008, annexes F and L; ODTONE, `archive.cpp`): a SEQUENCE is
-//! its members one behind another, a CHOICE an octet that selects and the member, a LIST its count and the elements.
+//! Encoding rules for values (IEEE 802.21-2008, annexes F and L; ODTONE, `archive.cpp`): a SEQUENCE is the
+//! concatenation of its members, a CHOICE is a selector byte and the selected member, and a LIST is its count and the
+//! elements.
 
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -12,19 +13,19 @@ use crate::layout::{Reader, Wire};
 
 /// A value in a TLV, or a part of one.
 pub(super) trait Value: Sized {
-    /// Takes it from the bytes.
+    /// Reads the value.
     fn decode(reader: &mut Reader<'_>, order: BitOrder) -> Result<Self, WireError>;
-    /// Appends its bytes.
+    /// Appends the value's bytes.
     fn encode(&self, order: BitOrder, out: &mut Vec<u8>);
 }
 
-/// The largest length, or count, of a single octet.
+/// The largest length or count in the one-byte form.
 const SHORT_MAX: usize = 128;
-/// A long one needs two octets in a frame; zeros in front of them are accepted.
+/// Maximum number of bytes in the long form. Two suffice in a frame, but leading zeros are accepted.
 const LENGTH_OCTETS_MAX: u8 = 4;
 
-/// Reads the length of a TLV or an OCTET_STRING, or the count of a LIST: one octet up to 128; beyond, 0x80 + k and k
-/// octets that hold what is above 128.
+/// Reads the length of a TLV or an OCTET_STRING, or the count of a LIST: one byte for values up to 128; otherwise 0x80
+/// + k, then k bytes with the value minus 128.
 pub(super) fn read_length(reader: &mut Reader<'_>) -> Result<usize, WireError> {
     let first = u8::read(reader)?;
     if usize::from(first) <= SHORT_MAX {
@@ -39,7 +40,7 @@ pub(super) fn read_length(reader: &mut Reader<'_>) -> Result<usize, WireError> {
     Ok(rest.saturating_add(SHORT_MAX))
 }
 
-/// Appends a length or a count, in as few octets as there can be.
+/// Appends a length or a count in the shortest form.
 pub(super) fn write_length(length: usize, out: &mut Vec<u8>) {
     match length.checked_sub(SHORT_MAX) {
         None | Some(0) => out.push(length as u8),
@@ -52,7 +53,7 @@ pub(super) fn write_length(length: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// An OCTET_STRING: names of functions and networks, most of the time text.
+/// An OCTET_STRING: the name of a function or network, usually text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OctetString(pub Vec<u8>);
 
@@ -62,7 +63,7 @@ impl From<&str> for OctetString {
     }
 }
 
-/// As text, in which octets that are no printable ASCII are escaped.
+/// Serialised as text, with bytes other than printable ASCII escaped.
 impl Serialize for OctetString {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(&self.0.escape_ascii())
@@ -81,7 +82,7 @@ impl Value for OctetString {
     }
 }
 
-/// A LIST. Its count is believed element by element: every element has octets of its own.
+/// A LIST. A false count cannot cause a large allocation, because each element must be present.
 impl<T: Value> Value for Vec<T> {
     fn decode(reader: &mut Reader<'_>, order: BitOrder) -> Result<Self, WireError> {
         let count = read_length(reader)?;
@@ -136,7 +137,7 @@ impl Value for i8 {
     }
 }
 
-/// IP_ADDR: the address family of IANA's registry, 1 or 2, and the octets as an OCTET_STRING.
+/// IP_ADDR: IANA's address family number (1 or 2), then the address as an OCTET_STRING.
 impl Value for IpAddr {
     fn decode(reader: &mut Reader<'_>, order: BitOrder) -> Result<Self, WireError> {
         let family = u16::read(reader)?;
@@ -171,7 +172,7 @@ impl Value for IpAddr {
     }
 }
 
-/// Makes values of fields that no profile changes.
+/// Implements [`Value`] for fields that do not depend on the profile.
 macro_rules! plain {
     ($($plain:ty)*) => { $(
         impl $crate::mih::value::Value for $plain {
@@ -192,7 +193,7 @@ pub(super) use plain;
 
 plain!(u8 u16 u32 [u8; 3]);
 
-/// Makes values of structs around a number that is a BITMAP, bit 0 of which is the number's least significant one.
+/// Implements [`Value`] for structs around a BITMAP. Bit 0 is the least significant bit of the number.
 macro_rules! bitmaps {
     ($($bitmap:ident)*) => { $(
         impl $crate::mih::value::Value for $bitmap {
@@ -247,7 +248,7 @@ macro_rules! sequence {
 }
 pub(super) use sequence;
 
-/// Defines CHOICEs by the octets that select and the members. The string is the standard's name.
+/// Defines CHOICEs by selector bytes and members. The string is the standard's name.
 macro_rules! choice {
     ($( $(#[$meta:meta])* pub enum $name:ident $text:literal {
         $( $(#[$member_meta:meta])* $selector:literal $member:ident($ty:ty), )*

@@ -1,4 +1,4 @@
-//! The fields of each type of message, between checksum and options.
+//! The fields of each message type, between checksum and options.
 
 use alloc::vec::Vec;
 use core::net::Ipv6Addr;
@@ -10,10 +10,10 @@ use super::header::{FIXED_LEN, MobilityHeader};
 use crate::WireError;
 use crate::layout::{Reader, Wire, hex, layout};
 
-/// Defines [`Body`] by types and formats.
+/// Defines [`Body`] by message types and formats.
 macro_rules! bodies {
     ($($kind:ident => $body:ident,)*) => {
-        /// What a message says, by its type.
+        /// The fields of a message, by its type.
         #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
         #[serde(untagged)]
         pub enum Body {
@@ -27,7 +27,7 @@ macro_rules! bodies {
                 match self { $( Body::$body(_) => MessageType::$kind, )* }
             }
 
-            /// Reads it, and says where the options begin.
+            /// Reads the body and returns it with the offset of the options.
             pub(super) fn parse(header: &MobilityHeader<'_>) -> Result<(Body, usize), WireError> {
                 let kind = header.message_type();
                 let what = kind.name().ok_or(WireError::Type { got: kind.0 })?;
@@ -39,7 +39,7 @@ macro_rules! bodies {
                 Ok((body, reader.at()))
             }
 
-            /// Appends its bytes.
+            /// Appends the body's bytes.
             pub(super) fn write(&self, out: &mut Vec<u8>) {
                 match self { $( Body::$body(body) => body.write(out), )* }
             }
@@ -76,43 +76,43 @@ layout! {
 
     /// Home Test Init (RFC 6275, 6.1.3).
     pub struct HomeTestInit {
-        /// Comes back in the answer.
+        /// Returned in the answer.
         #[serde(serialize_with = "hex")]
         [2] home_init_cookie: [u8; 8],
     }
 
     /// Care-of Test Init (RFC 6275, 6.1.4).
     pub struct CareOfTestInit {
-        /// Comes back in the answer.
+        /// Returned in the answer.
         #[serde(serialize_with = "hex")]
         [2] care_of_init_cookie: [u8; 8],
     }
 
     /// Home Test (RFC 6275, 6.1.5).
     pub struct HomeTest {
-        /// Names the nonce in the Binding Update.
+        /// Identifies the nonce in the Binding Update.
         home_nonce_index: u16,
-        /// From the Home Test Init.
+        /// The cookie of the Home Test Init.
         #[serde(serialize_with = "hex")]
         home_init_cookie: [u8; 8],
-        /// Half of the binding management key's input.
+        /// One of the two inputs to the binding management key.
         #[serde(serialize_with = "hex")]
         home_keygen_token: [u8; 8],
     }
 
     /// Care-of Test (RFC 6275, 6.1.6).
     pub struct CareOfTest {
-        /// Names the nonce in the Binding Update.
+        /// Identifies the nonce in the Binding Update.
         care_of_nonce_index: u16,
-        /// From the Care-of Test Init.
+        /// The cookie of the Care-of Test Init.
         #[serde(serialize_with = "hex")]
         care_of_init_cookie: [u8; 8],
-        /// Half of the binding management key's input.
+        /// One of the two inputs to the binding management key.
         #[serde(serialize_with = "hex")]
         care_of_keygen_token: [u8; 8],
     }
 
-    /// Binding Update (RFC 6275, 6.1.7), of a proxy with [`BindingUpdateFlags::PROXY`] (RFC 5213, 8.1).
+    /// Binding Update (RFC 6275, 6.1.7); with [`BindingUpdateFlags::PROXY`] a Proxy Binding Update (RFC 5213, 8.1).
     ///
     /// ```text
     ///                                 |          Sequence #           |
@@ -121,19 +121,19 @@ layout! {
     pub struct BindingUpdate {
         /// Sequence #, which wraps.
         sequence: u16,
-        /// What is asked for.
+        /// The requested properties of the binding.
         flags: BindingUpdateFlags,
         /// Lifetime in units of 4 s; 0 deletes the binding.
         lifetime_4s: u16,
     }
 
-    /// Binding Acknowledgement (RFC 6275, 6.1.8), to a proxy with [`BindingAcknowledgementFlags::PROXY`].
+    /// Binding Acknowledgement (RFC 6275, 6.1.8); with [`BindingAcknowledgementFlags::PROXY`] to a proxy.
     pub struct BindingAcknowledgement {
-        /// What became of the update.
+        /// Result of the update.
         status: Status,
-        /// As the update has them.
+        /// Flags of the update.
         flags: BindingAcknowledgementFlags,
-        /// That of the update; with [`Status::SEQUENCE_OUT_OF_WINDOW`] the last one accepted.
+        /// Sequence # of the update; with [`Status::SEQUENCE_OUT_OF_WINDOW`] the last one accepted.
         sequence: u16,
         /// Granted lifetime in units of 4 s.
         lifetime_4s: u16,
@@ -143,7 +143,7 @@ layout! {
     pub struct BindingError {
         /// The reason.
         status: BindingErrorStatus,
-        /// From the Home Address option of the packet, or unspecified.
+        /// The address in the packet's Home Address option, or unspecified.
         [1] home_address: Ipv6Addr,
     }
 
@@ -159,11 +159,11 @@ layout! {
 
     /// Fast Binding Acknowledgment (RFC 5568, 6.2.3).
     pub struct FastBindingAcknowledgment {
-        /// What became of the update.
+        /// Result of the update.
         status: FastStatus,
         /// K.
         flags: BindingAcknowledgementFlags,
-        /// That of the update.
+        /// Sequence # of the update.
         sequence: u16,
         /// Granted lifetime in seconds.
         lifetime_s: u16,
@@ -171,9 +171,9 @@ layout! {
 
     /// Heartbeat (RFC 5847, 4.1), request or response.
     pub struct Heartbeat {
-        /// Which of the two.
+        /// Request or response, and whether it is unsolicited.
         flags: HeartbeatFlags,
-        /// A response has that of its request.
+        /// Sequence #; a response repeats that of its request.
         sequence: u32,
     }
 
@@ -181,39 +181,39 @@ layout! {
     pub struct HandoverInitiate {
         /// Sequence #.
         sequence: u16,
-        /// What is asked for.
+        /// The requested actions.
         flags: HandoverInitiateFlags,
-        /// Why it is sent.
+        /// Reason of the message.
         code: HandoverInitiateCode,
     }
 
     /// Handover Acknowledge (RFC 5568, 6.2.1.2; RFC 5949, 6.1.2).
     pub struct HandoverAcknowledge {
-        /// That of the Handover Initiate.
+        /// Sequence # of the Handover Initiate.
         sequence: u16,
-        /// As the Handover Initiate has them.
+        /// The corresponding flags of the Handover Initiate.
         flags: HandoverAcknowledgeFlags,
-        /// What became of it; below 128 it was accepted.
+        /// Result; below 128 the handover was accepted.
         code: HandoverAcknowledgeCode,
     }
 
-    /// Binding Revocation Indication (RFC 5846, 5.1), without the octet that says so.
+    /// Binding Revocation Indication (RFC 5846, 5.1), without the B.R. Type byte.
     pub struct BindingRevocationIndication {
-        /// Why.
+        /// The reason.
         revocation_trigger: RevocationTrigger,
         /// Sequence #.
         sequence: u16,
-        /// Which bindings.
+        /// The bindings to revoke.
         flags: RevocationFlags,
     }
 
-    /// Binding Revocation Acknowledgement (RFC 5846, 5.2), without the octet that says so.
+    /// Binding Revocation Acknowledgement (RFC 5846, 5.2), without the B.R. Type byte.
     pub struct BindingRevocationAcknowledgement {
-        /// What became of it; below 128 it succeeded.
+        /// Result; below 128 the revocation succeeded.
         status: RevocationStatus,
-        /// That of the indication.
+        /// Sequence # of the indication.
         sequence: u16,
-        /// As the indication has them.
+        /// Flags of the indication.
         flags: RevocationFlags,
     }
 
@@ -221,17 +221,17 @@ layout! {
     pub struct LocalizedRoutingInitiation {
         /// Sequence #.
         sequence: u16,
-        /// Lifetime in seconds; 0 ends local routing, all ones is for ever.
+        /// Lifetime in seconds; 0 ends local routing, all ones means infinity.
         [2] lifetime_s: u16,
     }
 
     /// Localized Routing Acknowledgment (RFC 6705, 10.2).
     pub struct LocalizedRoutingAcknowledgment {
-        /// That of the initiation.
+        /// Sequence # of the initiation.
         sequence: u16,
         /// U.
         flags: LocalizedRoutingFlags,
-        /// What became of it.
+        /// Result.
         status: LocalizedRoutingStatus,
         /// Lifetime in seconds.
         lifetime_s: u16,
@@ -242,29 +242,29 @@ layout! {
     pub struct UpdateNotification {
         /// Sequence #.
         sequence: u16,
-        /// Why.
+        /// The reason.
         notification_reason: NotificationReason,
         /// A and D.
         flags: UpdateNotificationFlags,
     }
 
-    /// Update Notification Acknowledgement (RFC 7077, 4.2), also of a Flow Mobility Initiate.
+    /// Update Notification Acknowledgement (RFC 7077, 4.2), also for a Flow Mobility Initiate.
     pub struct UpdateNotificationAcknowledgement {
-        /// That of the notification.
+        /// Sequence # of the notification.
         sequence: u16,
-        /// What became of it; below 128 it succeeded.
+        /// Result; below 128 the notification succeeded.
         status: NotificationStatus,
         ; [3]
     }
 }
 
-/// Binding Revocation (RFC 5846), whose first octet says which of two messages it is.
+/// Binding Revocation (RFC 5846). The first byte (B.R. Type) selects the message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "br_type", rename_all = "snake_case")]
 pub enum BindingRevocation {
-    /// 1.
+    /// B.R. Type 1.
     Indication(BindingRevocationIndication),
-    /// 2.
+    /// B.R. Type 2.
     Acknowledgement(BindingRevocationAcknowledgement),
 }
 

@@ -33,9 +33,9 @@ codes! {
 }
 
 flags! {
-    /// Flags of a Binding Update, those of proxies and networks included.
+    /// Flags of a Binding Update, including those of proxies and mobile networks.
     pub struct BindingUpdateFlags(u16) {
-        /// Acknowledge: an answer is asked for.
+        /// Acknowledge: an acknowledgement is requested.
         ACKNOWLEDGE = 0x8000 "A",
         /// Home Registration.
         HOME_REGISTRATION = 0x4000 "H",
@@ -53,9 +53,9 @@ flags! {
         FORCE_UDP = 0x0100 "F",
         /// TLV-header format (RFC 5845).
         TLV_HEADER = 0x0080 "T",
-        /// Bulk Binding Update (RFC 6602), in an update of a proxy. The bit of [`Self::OVERWRITE`].
+        /// Bulk Binding Update (RFC 6602), in an update of a proxy. Shares its bit with [`Self::OVERWRITE`].
         BULK = 0x0040 "B" [0x0200 = 0x0200],
-        /// Overwrite (RFC 5648), in an update of a host. The bit of [`Self::BULK`].
+        /// Overwrite (RFC 5648), in an update of a host. Shares its bit with [`Self::BULK`].
         OVERWRITE = 0x0040 "O" [0x0200 = 0],
         /// Multicast signalling (RFC 7161).
         MULTICAST = 0x0020 "S",
@@ -77,7 +77,7 @@ flags! {
 
     /// Flags of a Heartbeat (RFC 5847).
     pub struct HeartbeatFlags(u16) {
-        /// Unsolicited: a response that nobody asked for.
+        /// Unsolicited: a response without a request.
         UNSOLICITED = 0x0002 "U",
         /// Response.
         RESPONSE = 0x0001 "R",
@@ -85,13 +85,13 @@ flags! {
 
     /// Flags of a Handover Initiate (RFC 5568; P and F RFC 5949).
     pub struct HandoverInitiateFlags(u8) {
-        /// Assigned address configuration: a new care-of address is asked for.
+        /// Assigned address configuration: a new care-of address is requested.
         ASSIGN = 0x80 "S",
         /// Buffer.
         BUFFER = 0x40 "U",
         /// Proxy.
         PROXY = 0x20 "P",
-        /// Forwarding is asked for.
+        /// Forwarding is requested.
         FORWARDING = 0x10 "F",
     }
 
@@ -101,7 +101,7 @@ flags! {
         BUFFER = 0x80 "U",
         /// Proxy.
         PROXY = 0x40 "P",
-        /// Forwarding is set up.
+        /// Forwarding is established.
         FORWARDING = 0x20 "F",
     }
 
@@ -117,7 +117,7 @@ flags! {
 
     /// Flags of an Update Notification (RFC 7077).
     pub struct UpdateNotificationFlags(u16) {
-        /// Acknowledgement is asked for.
+        /// An acknowledgement is requested.
         ACKNOWLEDGE = 0x8000 "A",
         /// Retransmission.
         RETRANSMISSION = 0x4000 "D",
@@ -289,7 +289,7 @@ codes! {
 }
 
 impl Status {
-    /// Whether the update was accepted.
+    /// Returns whether the update was accepted.
     #[must_use]
     pub const fn is_accepted(self) -> bool {
         self.0 < 128

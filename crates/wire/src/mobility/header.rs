@@ -1,4 +1,4 @@
-//! The header's fixed part: lengths, checksum, what an authenticator covers.
+//! The fixed part of the header: lengths, checksum and the range of an authenticator.
 
 use core::net::Ipv6Addr;
 use core::ops::Range;
@@ -10,14 +10,14 @@ use crate::WireError;
 use crate::checksum::Ipv6Checksum;
 use crate::padded::RawOptions;
 
-/// Next header of IPv6 in front of a Mobility Header.
+/// Next header value of the Mobility Header.
 pub const NEXT_HEADER: u8 = 135;
-/// Where the checksum stands.
+/// Position of the checksum.
 pub const CHECKSUM_AT: Range<usize> = 4..6;
 const CHECKSUM: Ipv6Checksum = Ipv6Checksum { next_header: NEXT_HEADER, at: CHECKSUM_AT };
-/// Payload Proto: nothing follows.
+/// Payload Proto: no payload follows.
 const NO_NEXT_HEADER: u8 = 59;
-/// Length of the fixed part.
+/// Length of the fixed part in bytes.
 pub(super) const FIXED_LEN: usize = 6;
 
 /// A view over a message whose lengths have been checked.
@@ -27,10 +27,10 @@ pub struct MobilityHeader<'a> {
 }
 
 impl<'a> MobilityHeader<'a> {
-    /// Looks at a message, which is all of `bytes`.
+    /// Parses a message that fills `bytes`.
     ///
     /// # Errors
-    /// [`WireError::TooShort`]; [`WireError::Length`] where there are more bytes than Header Len says;
+    /// [`WireError::TooShort`]; [`WireError::Length`] if there are more bytes than Header Len states;
     /// [`WireError::Field`] for a Payload Proto other than 59.
     pub fn parse(bytes: &'a [u8], profile: &Profile) -> Result<MobilityHeader<'a>, WireError> {
         let (what, got) = ("Mobility Header", bytes.len());
@@ -48,10 +48,10 @@ impl<'a> MobilityHeader<'a> {
         }
     }
 
-    /// Looks at what there is of a message, for showing it: as long as Header Len says, or shorter.
+    /// Parses a possibly truncated message for display: up to the length in Header Len, if there are that many bytes.
     ///
     /// # Errors
-    /// [`WireError::TooShort`] where the fixed part is not whole.
+    /// [`WireError::TooShort`] if the fixed part is incomplete.
     pub(super) fn lossy(bytes: &'a [u8]) -> Result<MobilityHeader<'a>, WireError> {
         let (what, got) = ("Mobility Header", bytes.len());
         let Some([_, header_len, ..]) = bytes.first_chunk::<FIXED_LEN>() else {
@@ -61,13 +61,13 @@ impl<'a> MobilityHeader<'a> {
         Ok(MobilityHeader { bytes: &bytes[..said.min(got)] })
     }
 
-    /// All of the message.
+    /// The whole message.
     #[must_use]
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// Header Len: octets in units of eight, without the first eight.
+    /// Header Len: the length in units of 8 bytes, excluding the first 8.
     #[must_use]
     pub fn header_len(&self) -> u8 {
         self.bytes[1]
@@ -79,37 +79,38 @@ impl<'a> MobilityHeader<'a> {
         MessageType(self.bytes[2])
     }
 
-    /// The checksum as it was sent.
+    /// The checksum as received.
     #[must_use]
     pub fn checksum(&self) -> u16 {
         u16::from_be_bytes([self.bytes[4], self.bytes[5]])
     }
 }
 
-/// The checksum of a message whose field holds anything. `source` is the home address where the packet has a Home
-/// Address option, `destination` that of a type 2 routing header if there is one.
+/// The checksum of a message, regardless of the present content of its field. `source` is the address in a Home Address
+/// option if the packet has one, `destination` the address in a type 2 routing header if it has one.
 #[must_use]
 pub fn checksum(source: Ipv6Addr, destination: Ipv6Addr, message: &[u8]) -> u16 {
     CHECKSUM.of(source, destination, message)
 }
 
-/// Whether a message holds its [`checksum`].
+/// Returns whether a message has the right [`checksum`].
 #[must_use]
 pub fn verify_checksum(source: Ipv6Addr, destination: Ipv6Addr, message: &[u8]) -> bool {
     CHECKSUM.is_right(source, destination, message)
 }
 
-/// Puts the [`checksum`] into a message. The last thing to do: it covers the authenticator, which takes it as zero.
+/// Writes the [`checksum`] into a message. This must be the last step: the checksum covers the authenticator, which in
+/// turn is computed with a checksum of zero.
 pub fn fill_checksum(source: Ipv6Addr, destination: Ipv6Addr, message: &mut [u8]) {
     CHECKSUM.fill(source, destination, message);
 }
 
-/// What the authenticator of a Binding Authorization Data option covers of a message, with the checksum taken as zero:
-/// all up to and with the option's type and length (RFC 6275, 6.2.7). The authenticator follows. `None` if the
-/// message has no such option.
+/// The part of a message that the authenticator of a Binding Authorization Data option covers, with a checksum of zero:
+/// up to and including the option's type and length (RFC 6275, 6.2.7). The authenticator follows. `None` if the message
+/// has no such option.
 ///
 /// # Errors
-/// As [`Message::parse`](super::Message::parse), for what stands in front of the option.
+/// Those of [`Message::parse`](super::Message::parse), for the part before the option.
 pub fn authenticated_range(
     message: &[u8],
     profile: &Profile,

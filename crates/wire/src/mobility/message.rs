@@ -1,4 +1,4 @@
-//! A whole message: what it says and its options.
+//! A whole message: body and options.
 
 use alloc::vec::Vec;
 use core::net::Ipv6Addr;
@@ -16,20 +16,20 @@ use crate::padded::pad_to;
 /// A message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Message {
-    /// The fields that every message of its type has.
+    /// The fields of its type.
     #[serde(flatten)]
     pub body: Body,
-    /// Its options without the padding, in their order; one that has to be the last stands last.
+    /// Its options without padding, in order. An option that must be the last comes last.
     pub options: Vec<MobilityOption>,
 }
 
 impl Message {
-    /// Reads a message, which is all of `bytes`. Its checksum is not looked at.
+    /// Reads a message that fills `bytes`. Does not verify the checksum.
     ///
     /// # Errors
-    /// Of [`MobilityHeader::parse`]; [`WireError::Type`] for an MH Type that is not known or has no format here;
-    /// [`WireError::TooShort`] and [`WireError::Length`] that name the message or the option; [`WireError::Field`]
-    /// for a value without a meaning, and for what follows an option that has to be the last.
+    /// Those of [`MobilityHeader::parse`]; [`WireError::Type`] for an MH Type that is unknown or has no format here;
+    /// [`WireError::TooShort`] and [`WireError::Length`], with the name of the message or option; [`WireError::Field`]
+    /// for an undefined value, and for options behind one that must be the last.
     pub fn parse(bytes: &[u8], profile: &Profile) -> Result<Message, WireError> {
         let header = MobilityHeader::parse(bytes, profile)?;
         let (body, at) = Body::parse(&header)?;
@@ -37,23 +37,24 @@ impl Message {
         Ok(Message { body, options })
     }
 
-    /// Reads what there is of a message, for showing it. An option that cannot be read is [`MobilityOption::Malformed`]; one that
-    /// is cut is so too, and the last. Octets behind the length that the header states are left out.
+    /// Reads a possibly truncated message for display. An option that cannot be read becomes
+    /// [`MobilityOption::Malformed`]; a truncated one too, and it is the last. Bytes beyond the length in the header
+    /// are ignored.
     ///
     /// # Errors
-    /// [`WireError::Type`] for an MH Type that is not known or has no format here; [`WireError::TooShort`] where the fields in front
-    /// of the options are not whole.
+    /// [`WireError::Type`] for an MH Type that is unknown or has no format here; [`WireError::TooShort`] if the fields
+    /// before the options are incomplete.
     pub fn parse_lossy(bytes: &[u8]) -> Result<Message, WireError> {
         let header = MobilityHeader::lossy(bytes)?;
         let (body, at) = Body::parse(&header)?;
         Ok(Message { body, options: option::parse_lossy(&header.bytes()[at..]) })
     }
 
-    /// The message's bytes, with a checksum of zero. An option that has to be the last is put there.
+    /// The message's bytes, with a checksum of zero. An option that must be the last is moved there.
     ///
     /// # Errors
-    /// [`WireError::Length`]: the message or an option is longer than its length field can say; [`WireError::Field`]:
-    /// a field holds a value that would not be read again.
+    /// [`WireError::Length`] if the message or an option exceeds its length field; [`WireError::Field`] if a field
+    /// holds a value that a reader would refuse.
     pub fn emit(&self, profile: &Profile) -> Result<Vec<u8>, WireError> {
         let mut out = Vec::with_capacity(64);
         out.extend([59, 0, self.body.message_type().0, 0, 0, 0]);
@@ -72,10 +73,10 @@ impl Message {
         Ok(out)
     }
 
-    /// The message's bytes with the [`checksum`](super::checksum).
+    /// The message's bytes, with the [`checksum`](super::checksum).
     ///
     /// # Errors
-    /// Of [`Message::emit`].
+    /// Those of [`Message::emit`].
     pub fn emit_with_checksum(
         &self,
         source: Ipv6Addr,
@@ -87,7 +88,7 @@ impl Message {
         Ok(out)
     }
 
-    /// Whether the message, read from these bytes, is emitted as the same bytes, the checksum apart.
+    /// Returns whether the message, read from `bytes`, is emitted as the same bytes, apart from the checksum.
     #[must_use]
     pub fn reencodes(&self, bytes: &[u8], profile: &Profile) -> bool {
         let Ok(mut emitted) = self.emit(profile) else { return false };
@@ -96,8 +97,8 @@ impl Message {
         emitted == bytes
     }
 
-    /// The name that an RFC gives it: of its type, or the one that it has by a flag or a field. (An acknowledgement of
-    /// a Flow Mobility Initiate does not tell that it is one.)
+    /// The RFC's name of the message, which for some types depends on a flag or field. (An acknowledgement of a Flow
+    /// Mobility Initiate looks like any other.)
     #[must_use]
     pub fn message_name(&self) -> &'static str {
         match &self.body {

@@ -1,4 +1,4 @@
-//! Mobility options: their types, names and alignments. The formats stand in the files below.
+//! Mobility options: their types, names and alignments. The submodules define the formats.
 
 use alloc::vec::Vec;
 
@@ -36,9 +36,9 @@ macro_rules! options {
         #[serde(tag = "option", rename_all = "snake_case")]
         pub enum MobilityOption {
             $( #[doc = concat!($name, " (", $kind, ").")] $option($option), )*
-            /// One that has no format here.
+            /// An option of unknown type.
             Unknown(Unknown),
-            /// One that cannot be read. Only [`Message::parse_lossy`](super::Message::parse_lossy) gives it.
+            /// An option that cannot be read, produced only by [`Message::parse_lossy`](super::Message::parse_lossy).
             Malformed(Malformed),
         }
 
@@ -138,33 +138,33 @@ options! {
     63 "MAG Multipath Binding" (any) MagMultipathBinding,
 }
 
-/// An option that has no format here, as it came.
+/// An unparsed option of unknown type.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Unknown {
     /// Its type.
     #[serde(rename = "type")]
     pub kind: u8,
-    /// What follows its length.
+    /// The option's data.
     #[serde(serialize_with = "hex")]
     pub data: Vec<u8>,
 }
 
-/// An option that cannot be read, as it came.
+/// An option that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Malformed {
     /// Its type.
     #[serde(rename = "type")]
     pub kind: u8,
-    /// What follows its length.
+    /// The option's data.
     #[serde(serialize_with = "hex")]
     pub data: Vec<u8>,
-    /// What is wrong.
+    /// The parse error.
     #[serde(serialize_with = "text")]
     pub error: WireError,
 }
 
 impl Unknown {
-    /// Of those that are known by their type alone.
+    /// Alignment of the unparsed types.
     const fn alignment(&self) -> Alignment {
         match self.kind {
             9 => Alignment::At { n: 4, offset: 1 },
@@ -176,7 +176,7 @@ impl Unknown {
 }
 
 impl MobilityOption {
-    /// Where the option's type octet has to be in the message.
+    /// The required position of the option's type byte in the message.
     #[must_use]
     pub const fn alignment(&self) -> Alignment {
         match self {
@@ -187,12 +187,12 @@ impl MobilityOption {
         }
     }
 
-    /// Whether it has to be the last.
+    /// Returns whether it must be the last option.
     pub(super) fn is_last(&self) -> bool {
         self.alignment() == Alignment::Last
     }
 
-    /// Appends it to a message.
+    /// Appends the option to a message.
     pub(super) fn emit(&self, profile: &Profile, out: &mut Vec<u8>) -> Result<(), WireError> {
         self.check()?;
         let mut data = Vec::with_capacity(32);
@@ -203,7 +203,7 @@ impl MobilityOption {
         push(out, self.name(), self.kind(), self.alignment(), &data)
     }
 
-    /// Whether each value is one that can be written and read.
+    /// Checks that all values can be written and read back.
     fn check(&self) -> Result<(), WireError> {
         let at_most = |most: u8, got: u8| match got {
             got if got > most => Err(WireError::Field { field: "Prefix Length", got: got.into() }),
@@ -260,7 +260,7 @@ pub(super) fn parse_all(bytes: &[u8], profile: &Profile) -> Result<Vec<MobilityO
     Ok(options)
 }
 
-/// Reads what can be read of the options of a message.
+/// Reads the options of a message, as far as possible.
 pub(super) fn parse_lossy(bytes: &[u8]) -> Vec<MobilityOption> {
     let malformed = |kind, data: &[u8], error| {
         MobilityOption::Malformed(Malformed { kind, data: data.to_vec(), error })
@@ -275,7 +275,7 @@ pub(super) fn parse_lossy(bytes: &[u8]) -> Vec<MobilityOption> {
                     .unwrap_or_else(|error| malformed(kind, data, error)),
             ),
             Some(Err(error)) => {
-                // Padding may stand between the place and the option.
+                // Padding may precede the malformed option.
                 let padding = rest.iter().take_while(|octet| **octet == 0).count();
                 let (kind, data) = match &rest[padding..] {
                     [kind, _, data @ ..] => (*kind, data),
@@ -289,7 +289,7 @@ pub(super) fn parse_lossy(bytes: &[u8]) -> Vec<MobilityOption> {
     }
 }
 
-/// Between network order and that of x86, each half of a timestamp by itself.
+/// Converts a timestamp between network byte order and that of x86, each half separately.
 fn swap_halves(timestamp: &mut [u8]) {
     for half in timestamp.chunks_exact_mut(4) {
         half.reverse();

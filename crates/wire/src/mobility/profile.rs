@@ -1,17 +1,17 @@
-//! How a peer departs from the standards.
+//! Deviations of peers from the standards.
 
-/// Where a peer departs from the standards and is understood all the same.
+/// Accepted deviations of a peer from the standards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Profile {
-    /// Messages have no padding at their end, and Header Len says up to seven octets less than there are.
+    /// Messages have no padding at the end, and Header Len may be up to 7 bytes too small.
     pub unpadded_end: bool,
-    /// The Timestamp option is in the byte order of x86, each half by itself.
+    /// The Timestamp option is in the byte order of x86, each half separately.
     pub little_endian_timestamp: bool,
 }
 
 impl Profile {
-    /// What the RFCs say.
+    /// No deviations from the RFCs.
     pub const STRICT: Profile = Profile { unpadded_end: false, little_endian_timestamp: false };
-    /// OAI-PMIPv6-FM, as measured. Its other habits are values that any message may have.
+    /// OAI-PMIPv6-FM, as observed. Its other peculiarities are valid values.
     pub const OAI: Profile = Profile { unpadded_end: true, little_endian_timestamp: true };
 }

@@ -1,4 +1,4 @@
-//! Which packets a flow has: binary traffic selectors (RFC 6088).
+//! Binary traffic selectors, which describe the packets of a flow (RFC 6088).
 //!
 //! ```text
 //! | TS Format     |   Reserved    |
@@ -6,7 +6,7 @@
 //! ~            the fields whose flags are set, in order           ~
 //! ```
 //!
-//! The flags come in pairs, start and end of a field. In format 2 (IPv6) these are source address, destination address,
+//! The flags come in pairs, for the start and end of a field. Format 2 (IPv6) has source address, destination address,
 //! IPsec SPI, flow label, source port, destination port, traffic class and next header; format 1 (IPv4) has no flow
 //! label. Fields are packed.
 
@@ -18,7 +18,7 @@ use serde::Serialize;
 use crate::WireError;
 use crate::layout::{Reader, Wire};
 
-/// The flow label has 20 bits; the field's others are ignored.
+/// The flow label has 20 bits; the upper bits of its field are ignored.
 const FLOW_LABEL: u32 = 0x000f_ffff;
 
 /// TS Format.
@@ -32,7 +32,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// Its number.
+    /// The family's format number.
     #[must_use]
     pub const fn ts_format(self) -> u8 {
         match self {
@@ -41,7 +41,7 @@ impl Family {
         }
     }
 
-    /// The family by its number, if it has one.
+    /// The family of a format number, if known.
     #[must_use]
     pub const fn of_ts_format(ts_format: u8) -> Option<Family> {
         match ts_format {
@@ -52,12 +52,12 @@ impl Family {
     }
 }
 
-/// From `start` to `end`, both included; without an end, `start` alone.
+/// A range from `start` to `end`, both inclusive; without an end, `start` alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Span<T> {
-    /// The first.
+    /// First value.
     pub start: T,
-    /// The last. A span that ends before its start contains nothing.
+    /// Last value. A span that ends before its start is empty.
     pub end: Option<T>,
 }
 
@@ -68,7 +68,7 @@ impl<T: Copy + Ord> Span<T> {
         Span { start: value, end: None }
     }
 
-    /// All from `start` to `end`.
+    /// All values from `start` to `end`.
     #[must_use]
     pub const fn range(start: T, end: T) -> Span<T> {
         Span { start, end: Some(end) }
@@ -80,7 +80,7 @@ impl<T: Copy + Ord> Span<T> {
         self.end.unwrap_or(self.start)
     }
 
-    /// Whether a value is in it.
+    /// Returns whether the span contains a value.
     #[must_use]
     pub fn contains(&self, value: T) -> bool {
         self.start <= value && value <= self.last()
@@ -91,11 +91,11 @@ impl<T: Copy + Ord> Span<T> {
     }
 }
 
-/// A traffic selector. A packet has to be in all spans that there are; one that is `None` takes any packet. Addresses
-/// and ports are those of packets to the mobile node.
+/// A traffic selector. A packet must match all spans; a span that is `None` matches any packet. Addresses and ports are
+/// those of packets to the mobile node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TrafficSelector {
-    /// Of the packets, and of the addresses.
+    /// Family of the packets and addresses.
     pub family: Family,
     /// Source addresses.
     pub source_address: Option<Span<IpAddr>>,
@@ -103,7 +103,7 @@ pub struct TrafficSelector {
     pub destination_address: Option<Span<IpAddr>>,
     /// IPsec Security Parameter Index.
     pub ipsec_spi: Option<Span<u32>>,
-    /// Flow label, 20 bits. None for IPv4.
+    /// Flow label, 20 bits; `None` for IPv4.
     pub flow_label: Option<Span<u32>>,
     /// Source ports.
     pub source_port: Option<Span<u16>>,
@@ -111,12 +111,12 @@ pub struct TrafficSelector {
     pub destination_port: Option<Span<u16>>,
     /// The upper six bits of the traffic class, 0 to 63.
     pub dscp: Option<Span<u8>>,
-    /// Protocol of IPv4, next header of IPv6.
+    /// IPv4 protocol or IPv6 next header.
     pub protocol: Option<Span<u8>>,
 }
 
 impl TrafficSelector {
-    /// One that takes every packet of a family.
+    /// A selector that matches every packet of a family.
     #[must_use]
     pub const fn any(family: Family) -> TrafficSelector {
         TrafficSelector {
@@ -132,11 +132,10 @@ impl TrafficSelector {
         }
     }
 
-    /// Reads the selector behind TS Format and the reserved octet, which is all of `bytes`.
+    /// Reads the selector behind TS Format and the reserved byte; it must fill `bytes`.
     ///
     /// # Errors
-    /// [`WireError::TooShort`] and [`WireError::Length`]; [`WireError::Field`] for a flag of an end without that of its
-    /// start.
+    /// [`WireError::TooShort`] and [`WireError::Length`]; [`WireError::Field`] for an end flag without its start flag.
     pub fn parse(family: Family, bytes: &[u8]) -> Result<TrafficSelector, WireError> {
         let mut reader = Reader::new("Traffic Selector", bytes, 0);
         let flags = u16::read(&mut reader)?;
@@ -160,10 +159,10 @@ impl TrafficSelector {
         Ok(selector)
     }
 
-    /// The bytes behind TS Format and the reserved octet.
+    /// The bytes behind TS Format and the reserved byte.
     ///
     /// # Errors
-    /// [`WireError::Field`]: an address is not of the family, IPv4 has a flow label, or a value has too many bits.
+    /// [`WireError::Field`] if an address is of another family, IPv4 has a flow label, or a value has too many bits.
     pub fn emit(&self) -> Result<Vec<u8>, WireError> {
         self.check()?;
         let mut bytes = Vec::with_capacity(32);
@@ -171,7 +170,7 @@ impl TrafficSelector {
         Ok(bytes)
     }
 
-    /// Appends the same, whatever the values are.
+    /// Appends these bytes without checking the values.
     pub(super) fn write(&self, bytes: &mut Vec<u8>) {
         let at = bytes.len();
         bytes.extend([0; 4]);
@@ -190,7 +189,7 @@ impl TrafficSelector {
         bytes[at..at + 2].copy_from_slice(&flags);
     }
 
-    /// Whether each value is one that can be written.
+    /// Checks that all values can be written.
     pub(super) fn check(&self) -> Result<(), WireError> {
         let wrong = |field, got| Err(WireError::Field { field, got });
         let ends = [self.source_address, self.destination_address];
@@ -211,11 +210,11 @@ impl TrafficSelector {
     }
 }
 
-/// The fields of a selector while they are read.
+/// State of reading a selector's fields.
 struct Fields<'a> {
     reader: Reader<'a>,
     flags: u16,
-    /// The flag of the next field's start; its end has the flag behind it.
+    /// The start flag of the next field; the end flag is the next lower bit.
     start: u16,
 }
 
@@ -244,7 +243,7 @@ impl Fields<'_> {
     }
 }
 
-/// The fields of a selector while they are written.
+/// State of writing a selector's fields.
 struct Written<'a> {
     flags: u16,
     start: u16,

@@ -1,4 +1,4 @@
-//! What a receiver has to discard (RFC 4861, 6.1, 7.1 and 8.1; RFC 6275, 6.5 to 6.8).
+//! Checks that a receiver must apply before it acts on a message (RFC 4861, 6.1, 7.1 and 8.1; RFC 6275, 6.5 to 6.8).
 
 use core::fmt;
 use core::net::Ipv6Addr;
@@ -8,7 +8,7 @@ use super::option::NdOption;
 use super::view::{View, verify_checksum};
 use crate::WireError;
 
-/// What the checks need of the IPv6 header.
+/// The fields of the IPv6 header that the checks use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Envelope {
     /// Source. With a Home Address option, the home address.
@@ -24,35 +24,35 @@ pub struct Envelope {
 pub enum Refusal {
     /// It does not parse.
     Malformed(WireError),
-    /// It may have come from another link.
+    /// The hop limit shows that it may come from another link.
     HopLimit {
-        /// On arrival; 255 is right.
+        /// Hop limit on arrival; must be 255.
         got: u8,
     },
     /// The checksum is wrong.
     Checksum {
-        /// In the message.
+        /// The value in the message.
         got: u16,
     },
     /// The code is not zero.
     Code {
-        /// In the message.
+        /// The value in the message.
         got: u8,
     },
-    /// An address that the message cannot have, by the field's name.
+    /// An address field has an invalid value.
     Address {
-        /// The field.
+        /// Name of the field.
         field: &'static str,
-        /// What it holds.
+        /// The value in the message.
         got: Ipv6Addr,
     },
-    /// A source link-layer address from a node without an address.
+    /// A source link-layer address option from an unspecified source address.
     SourceLinkLayerAddress,
-    /// An answer (S flag) to everybody.
+    /// The solicited flag (S) in a message to a multicast address.
     Solicited,
 }
 
-/// Reads a message if a receiver may act on it.
+/// Reads a message that a receiver may act on.
 ///
 /// # Errors
 /// The first [`Refusal`] that applies.
@@ -124,7 +124,7 @@ fn check_addresses(
     }
 }
 
-/// ff02::1:ff00:0/104.
+/// Returns whether the address is in ff02::1:ff00:0/104.
 fn is_solicited_node(address: Ipv6Addr) -> bool {
     address.octets()[..13] == [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff]
 }

@@ -1,5 +1,5 @@
-//! Domain names as the DNS Search List option writes them (RFC 8106, 5.2): labels behind their lengths, each name ended
-//! by a zero, without compression, the whole padded with zeros.
+//! Domain names in the DNS Search List option (RFC 8106, 5.2): labels with length prefixes; a zero ends each name; no
+//! compression; zeros pad the option.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -7,15 +7,15 @@ use core::fmt::Write;
 
 use crate::WireError;
 
-/// The longest name on the wire, and the longest label (RFC 1035, 2.3.4).
+/// The longest encoded name and the longest label, in bytes (RFC 1035, 2.3.4).
 const NAME_MAX: usize = 255;
 const LABEL_MAX: usize = 63;
 
-/// Reads all names. Bytes that a host name does not have are written `\DDD` (RFC 1035, 5.1).
+/// Reads all names. Bytes that are not valid in host names become `\DDD` (RFC 1035, 5.1).
 ///
 /// # Errors
-/// [`WireError::Field`] for a label that is too long or compressed and for a name that is too long,
-/// [`WireError::TooShort`] for one that is cut.
+/// [`WireError::Field`] for a label that is too long or compressed, and for a name that is too long;
+/// [`WireError::TooShort`] for a truncated name.
 pub(super) fn read(mut bytes: &[u8]) -> Result<Vec<String>, WireError> {
     let mut names = Vec::new();
     while let [length, rest @ ..] = bytes {
@@ -30,7 +30,7 @@ pub(super) fn read(mut bytes: &[u8]) -> Result<Vec<String>, WireError> {
     Ok(names)
 }
 
-/// A name that has at least one label, and what follows its final zero.
+/// Reads a name of at least one label. Returns it with the bytes behind its final zero.
 fn read_name(bytes: &[u8]) -> Result<(String, &[u8]), WireError> {
     let mut name = String::new();
     let mut at = 0;
@@ -63,8 +63,8 @@ fn read_name(bytes: &[u8]) -> Result<(String, &[u8]), WireError> {
     }
 }
 
-/// Writes a name as [`read`] gives it. `None` for a label that is empty or too long, a name that is too long, and an
-/// escape that is none.
+/// Encodes a name in the form that [`read`] returns. `None` for an empty or too long label, a too long name, and an
+/// invalid escape.
 pub(super) fn write(name: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     for label in name.split('.') {

@@ -1,4 +1,4 @@
-//! The messages as values.
+//! Neighbour discovery messages as values.
 
 use alloc::vec::Vec;
 use core::net::Ipv6Addr;
@@ -10,68 +10,69 @@ use super::view::{Kind, View, fill_checksum};
 use crate::WireError;
 use crate::layout::flags;
 
-/// A message. Reserved fields are written as zeros; a code other than zero and reserved fields are not kept, reserved flags are.
+/// A message. Reserved fields are written as zeros. Reading drops the code and reserved fields, but keeps reserved
+/// flags.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Message {
     /// Type 133 (RFC 4861, 4.1).
     RouterSolicitation {
-        /// In their order.
+        /// Options in order.
         options: Vec<NdOption>,
     },
     /// Type 134.
     RouterAdvertisement(RouterAdvertisement),
     /// Type 135 (RFC 4861, 4.3).
     NeighborSolicitation {
-        /// Whose link-layer address is asked for.
+        /// The address to resolve.
         target_address: Ipv6Addr,
-        /// In their order.
+        /// Options in order.
         options: Vec<NdOption>,
     },
     /// Type 136 (RFC 4861, 4.4).
     NeighborAdvertisement {
-        /// What it is.
+        /// Router, solicited and override flags.
         flags: NeighborAdvertisementFlags,
-        /// Whose link-layer address is told.
+        /// The address that is resolved.
         target_address: Ipv6Addr,
-        /// In their order.
+        /// Options in order.
         options: Vec<NdOption>,
     },
     /// Type 137 (RFC 4861, 4.5).
     Redirect {
-        /// The better first hop; the destination itself if that is a neighbour.
+        /// The better first hop, or the destination itself if it is a neighbour.
         target_address: Ipv6Addr,
-        /// What is redirected.
+        /// The redirected destination.
         destination_address: Ipv6Addr,
-        /// In their order.
+        /// Options in order.
         options: Vec<NdOption>,
     },
     /// Type 144 (RFC 6275, 6.5).
     HomeAgentAddressDiscoveryRequest {
-        /// Repeated by the reply.
+        /// Repeated in the reply.
         identifier: u16,
     },
     /// Type 145 (RFC 6275, 6.6).
     HomeAgentAddressDiscoveryReply {
-        /// Of the request.
+        /// Identifier of the request.
         identifier: u16,
-        /// The preferred first.
+        /// Addresses, the preferred one first.
         home_agent_addresses: Vec<Ipv6Addr>,
     },
     /// Type 146 (RFC 6275, 6.7).
     MobilePrefixSolicitation {
-        /// Repeated by the advertisement.
+        /// Repeated in the advertisement.
         identifier: u16,
-        /// In their order.
+        /// Options in order.
         options: Vec<NdOption>,
     },
     /// Type 147 (RFC 6275, 6.8).
     MobilePrefixAdvertisement {
-        /// Of the solicitation, or zero.
+        /// Identifier of the solicitation, or zero.
         identifier: u16,
         /// [`RouterAdvertisementFlags::MANAGED`] and [`RouterAdvertisementFlags::OTHER`].
         flags: RouterAdvertisementFlags,
-        /// In their order.
+        /// Options in order.
         options: Vec<NdOption>,
     },
 }
@@ -79,13 +80,13 @@ pub enum Message {
 flags! {
     /// Flags of a router advertisement.
     pub struct RouterAdvertisementFlags(u8) {
-        /// Managed address configuration: addresses by DHCPv6.
+        /// Managed address configuration: addresses are available by DHCPv6.
         MANAGED = 0x80 "M",
-        /// Other configuration by DHCPv6.
+        /// Other configuration is available by DHCPv6.
         OTHER = 0x40 "O",
         /// The router is a home agent of this link.
         HOME_AGENT = 0x20 "H",
-        /// The router is a proxy for neighbour discovery.
+        /// The router proxies neighbour discovery.
         PROXY = 0x04 "P",
     }
 
@@ -93,9 +94,9 @@ flags! {
     pub struct NeighborAdvertisementFlags(u8) {
         /// The sender is a router.
         ROUTER = 0x80 "R",
-        /// It answers a solicitation.
+        /// Sent in response to a solicitation.
         SOLICITED = 0x40 "S",
-        /// It overrides what is cached.
+        /// Overrides a cached entry.
         OVERRIDE = 0x20 "O",
     }
 }
@@ -113,39 +114,40 @@ flags! {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RouterAdvertisement {
-    /// For packets of hosts; 0 if not stated.
+    /// Hop limit for hosts' packets; 0 if unspecified.
     pub cur_hop_limit: u8,
-    /// All but the two bits of the preference.
+    /// All flags except the two bits of the preference.
     pub flags: RouterAdvertisementFlags,
-    /// As a default router.
+    /// Preference as a default router.
     pub prf: Preference,
-    /// As a default router, in seconds; 0 for none.
+    /// Lifetime as a default router, in seconds; 0 if it is not one.
     pub router_lifetime: u16,
-    /// Milliseconds; 0 if not stated.
+    /// Milliseconds; 0 if unspecified.
     pub reachable_time: u32,
-    /// Milliseconds; 0 if not stated.
+    /// Milliseconds; 0 if unspecified.
     pub retrans_timer: u32,
-    /// In their order.
+    /// Options in order.
     pub options: Vec<NdOption>,
 }
 
 impl Message {
-    /// Reads an ICMPv6 message from its type on. What RFC 4861 has a receiver look at besides, [`check()`](super::check()) does.
-    /// An option whose content is wrong is [`NdOption::Malformed`], which receivers ignore.
+    /// Reads an ICMPv6 message from its type on. The other checks that RFC 4861 requires are in
+    /// [`check()`](super::check()). An option with invalid content becomes [`NdOption::Malformed`], which receivers
+    /// ignore.
     ///
     /// # Errors
-    /// Those of [`View::new`]; [`WireError::Field`] where a reply holds a part of an address.
+    /// Those of [`View::new`]; [`WireError::Field`] if a reply contains a partial address.
     pub fn parse(bytes: &[u8]) -> Result<Message, WireError> {
         View::new(bytes)?;
         Message::parse_lossy(bytes)
     }
 
-    /// Reads what there is of a message, for showing it: an option that is cut or has no length, for which receivers
-    /// discard the message, is [`NdOption::Malformed`] and the last.
+    /// Reads a possibly truncated message for display. An option that is truncated or has length zero, for which
+    /// receivers discard the message, becomes [`NdOption::Malformed`] and is the last.
     ///
     /// # Errors
-    /// [`WireError::Type`] and [`WireError::TooShort`] where the fixed part is not whole; [`WireError::Field`] where a reply holds
-    /// a part of an address.
+    /// [`WireError::Type`]; [`WireError::TooShort`] if the fixed part is incomplete; [`WireError::Field`] if a reply
+    /// contains a partial address.
     pub fn parse_lossy(bytes: &[u8]) -> Result<Message, WireError> {
         let view = View::fixed(bytes)?;
         let half = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
@@ -196,7 +198,7 @@ impl Message {
         })
     }
 
-    /// The message with zero for its checksum, which a raw socket for ICMPv6 fills in.
+    /// The message with a checksum of zero, which a raw ICMPv6 socket fills in.
     #[must_use]
     pub fn emit(&self) -> Vec<u8> {
         let mut out = Vec::from([self.kind() as u8, 0, 0, 0]);
@@ -261,7 +263,7 @@ impl Message {
         }
     }
 
-    /// Its options; none for types that have none.
+    /// Its options; empty for types without options.
     #[must_use]
     pub fn options(&self) -> &[NdOption] {
         match self {

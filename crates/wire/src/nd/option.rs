@@ -1,4 +1,4 @@
-//! The options of neighbour discovery as values.
+//! Neighbour discovery options as values.
 
 use alloc::format;
 use alloc::string::String;
@@ -13,30 +13,29 @@ use super::view::OptionView;
 use crate::WireError;
 use crate::layout::{flags, hex, text};
 
-/// The longest data of an option: 255 times 8 bytes less type and length.
+/// The longest data of an option in bytes: 255 · 8 less type and length.
 const DATA_MAX: usize = 2038;
-/// Most addresses in an option.
+/// Maximum number of addresses in an option.
 const ADDRESSES_MAX: usize = 127;
-/// The length of a translator's prefix by its code (RFC 8781, 4).
+/// The length of a NAT64 prefix by its code (RFC 8781, 4).
 const PREFIX_LENGTH_CODES: [u8; 6] = [96, 64, 56, 48, 40, 32];
-/// The bits of a translator's prefix option that state its lifetime in units of 8 seconds, which is in seconds with the
-/// other bits zero.
+/// The bits of a NAT64 prefix option that state its lifetime in units of 8 seconds. With the other bits cleared, the
+/// value is in seconds.
 const SCALED_LIFETIME: u16 = !7;
 
-/// An option. What does not fit into the 2040 bytes of one is left out when it is written; data that do not fill it are
-/// followed by zeros.
+/// An option. Emission drops data beyond the maximum of 2040 bytes, and pads with zeros.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "option", rename_all = "snake_case")]
 pub enum NdOption {
     /// Type 1 (RFC 4861, 4.6.1).
     SourceLinkLayerAddress {
-        /// 6 bytes for Ethernet, else 8 more each, with what the link adds to fill the option.
+        /// 6 bytes for Ethernet; other lengths are 6 + 8n and may include padding of the link layer.
         #[serde(serialize_with = "link_layer")]
         link_layer_address: Vec<u8>,
     },
     /// Type 2 (RFC 4861, 4.6.1).
     TargetLinkLayerAddress {
-        /// As that of the source.
+        /// Like that of the source.
         #[serde(serialize_with = "link_layer")]
         link_layer_address: Vec<u8>,
     },
@@ -44,7 +43,7 @@ pub enum NdOption {
     PrefixInformation(PrefixInformation),
     /// Type 4 (RFC 4861, 4.6.3).
     RedirectedHeader {
-        /// The beginning of the packet, a multiple of 8 bytes.
+        /// The beginning of the packet; a multiple of 8 bytes.
         #[serde(serialize_with = "hex")]
         packet: Vec<u8>,
     },
@@ -55,61 +54,63 @@ pub enum NdOption {
     },
     /// Type 7 (RFC 6275, 7.3).
     AdvertisementInterval {
-        /// The longest time between advertisements, in milliseconds.
+        /// The longest time between two advertisements, in milliseconds.
         advertisement_interval: u32,
     },
     /// Type 8 (RFC 6275, 7.4).
     HomeAgentInformation {
-        /// Higher is preferred; 0 where it is not stated.
+        /// Higher values are preferred; 0 if unspecified.
         home_agent_preference: u16,
         /// Seconds, never 0.
         home_agent_lifetime: u16,
     },
     /// Type 24 (RFC 4191, 2.3).
     RouteInformation {
-        /// The option's length in units of 8 bytes, which says how much of the prefix is sent: 1 to 3.
+        /// Length of the option in units of 8 bytes, 1 to 3. It determines how much of the prefix is sent.
         length: u8,
         /// 0 to 128.
         prefix_length: u8,
-        /// Of this router for the prefix.
+        /// Preference of this router for the prefix.
         prf: Preference,
-        /// Seconds; all ones stand for ever.
+        /// Seconds; all ones means infinity.
         route_lifetime: u32,
-        /// Zero behind the bytes that `length` leaves.
+        /// Zero beyond the bytes that `length` leaves for it.
         prefix: Ipv6Addr,
     },
     /// Type 25 (RFC 8106, 5.1).
     RecursiveDnsServer {
-        /// Seconds; all ones stand for ever.
+        /// Seconds; all ones means infinity.
         lifetime: u32,
         /// At least one.
         addresses: Vec<Ipv6Addr>,
     },
     /// Type 31 (RFC 8106, 5.2).
     DnsSearchList {
-        /// Seconds; all ones stand for ever.
+        /// Seconds; all ones means infinity.
         lifetime: u32,
-        /// Without a final dot; bytes that no host name has as `\DDD`. A name that cannot be written is left out.
+        /// Without a final dot; bytes that are not valid in host names as `\DDD`. A name that cannot be encoded is
+        /// dropped.
         domain_names: Vec<String>,
     },
-    /// Type 38 (RFC 8781, 4). One with another length than 16 bytes, a reserved code or a prefix that no translator has
-    /// is `Unknown`, as receivers ignore it.
+    /// Type 38 (RFC 8781, 4). An option with a length other than 16 bytes, a reserved code or an invalid NAT64 prefix
+    /// becomes `Unknown`, because receivers ignore it.
     Pref64 {
-        /// Seconds, a multiple of 8; at 0 the router withdraws the prefix.
+        /// Seconds, a multiple of 8; 0 withdraws the prefix.
         lifetime: u16,
-        /// The translator's prefix.
+        /// The NAT64 prefix.
         #[serde(serialize_with = "text")]
         prefix: Pref64,
     },
-    /// One of a known type whose content is wrong. Receivers ignore it and go on (RFC 4862, 5.5.3; RFC 8106, 5.3.1).
+    /// An option of a known type with invalid content. Receivers ignore it and continue (RFC 4862, 5.5.3; RFC 8106,
+    /// 5.3.1).
     Malformed {
         /// Its type.
         #[serde(rename = "type")]
         kind: u8,
-        /// What follows type and length.
+        /// The bytes behind type and length.
         #[serde(serialize_with = "hex")]
         data: Vec<u8>,
-        /// What is wrong.
+        /// The parse error.
         #[serde(serialize_with = "text")]
         error: WireError,
     },
@@ -118,7 +119,7 @@ pub enum NdOption {
         /// Its type.
         #[serde(rename = "type")]
         kind: u8,
-        /// What follows type and length.
+        /// The bytes behind type and length.
         #[serde(serialize_with = "hex")]
         data: Vec<u8>,
     },
@@ -129,9 +130,9 @@ flags! {
     pub struct PrefixFlags(u8) {
         /// The prefix is on the link.
         ON_LINK = 0x80 "L",
-        /// Hosts may make addresses of the prefix.
+        /// Hosts may form addresses from the prefix.
         AUTONOMOUS = 0x40 "A",
-        /// The field holds the router's whole address.
+        /// The prefix field holds the router's full address.
         ROUTER_ADDRESS = 0x20 "R",
     }
 }
@@ -151,28 +152,28 @@ flags! {
 pub struct PrefixInformation {
     /// 0 to 128.
     pub prefix_length: u8,
-    /// What the prefix is for.
+    /// The uses of the prefix.
     pub flags: PrefixFlags,
-    /// Seconds; all ones stand for ever.
+    /// Seconds; all ones means infinity.
     pub valid_lifetime: u32,
-    /// Seconds; all ones stand for ever.
+    /// Seconds; all ones means infinity.
     pub preferred_lifetime: u32,
-    /// The prefix, or an address with it.
+    /// The prefix, or an address within it.
     pub prefix: Ipv6Addr,
 }
 
-/// How a router is preferred (RFC 4191, 2.1).
+/// Preference of a router (RFC 4191, 2.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Preference {
-    /// To those of medium preference.
+    /// Preferred over medium.
     High,
-    /// Where nothing is stated.
+    /// The default.
     #[default]
     Medium,
-    /// After those of medium preference.
+    /// Used after medium.
     Low,
-    /// 10, which is not sent: in an advertisement it is taken for medium, in a route option it voids the option.
+    /// Binary 10, never sent. Receivers treat it as medium in an advertisement, and ignore a route option that has it.
     Reserved,
 }
 
@@ -180,7 +181,7 @@ impl Preference {
     /// Its bits in a byte of flags.
     pub(super) const BITS: u8 = 0x18;
 
-    /// Reads them.
+    /// Reads the preference from these bits.
     pub(super) fn of(flags: u8) -> Preference {
         match flags >> 3 & 3 {
             0b01 => Preference::High,
@@ -190,7 +191,7 @@ impl Preference {
         }
     }
 
-    /// Writes them.
+    /// The preference as these bits.
     pub(super) fn bits(self) -> u8 {
         let bits = match self {
             Preference::High => 0b01,
@@ -206,8 +207,8 @@ impl NdOption {
     /// Reads an option.
     ///
     /// # Errors
-    /// [`WireError::Field`] for a known type with a length that it cannot have, a prefix longer than 128 bits, or a
-    /// domain name that is none; [`WireError::TooShort`] for a domain name that is cut.
+    /// [`WireError::Field`] for a known type with an invalid length, a prefix longer than 128 bits or an invalid domain
+    /// name; [`WireError::TooShort`] for a truncated domain name.
     pub fn parse(option: OptionView<'_>) -> Result<NdOption, WireError> {
         let data = option.data;
         let length = (data.len() + 2) / 8;
@@ -280,7 +281,7 @@ impl NdOption {
         })
     }
 
-    /// Reads an option, or keeps what it says where that is wrong.
+    /// Reads an option; an invalid one becomes [`NdOption::Malformed`].
     #[must_use]
     pub fn read(option: OptionView<'_>) -> NdOption {
         NdOption::parse(option).unwrap_or_else(|error| NdOption::malformed(option, error))
@@ -299,7 +300,7 @@ impl NdOption {
         Some(NdOption::Pref64 { lifetime: word & SCALED_LIFETIME, prefix })
     }
 
-    /// Writes the option behind others.
+    /// Appends the option.
     pub fn emit(&self, out: &mut Vec<u8>) {
         let start = out.len();
         out.extend([self.kind(), 0]);
@@ -392,14 +393,14 @@ fn prefix_length(got: u8) -> Result<u8, WireError> {
     (got <= 128).then_some(got).ok_or(refused)
 }
 
-/// An address of which the last bytes may be left out.
+/// An address whose last bytes may be missing.
 pub(super) fn address(bytes: &[u8]) -> Ipv6Addr {
     let mut octets = [0; 16];
     octets.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
     octets.into()
 }
 
-/// Bytes with colons between them.
+/// Serialises bytes as hexadecimal digits with colons between them.
 fn link_layer<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
     let digits: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     serializer.serialize_str(&digits.join(":"))

@@ -10,7 +10,7 @@ use segue_ip::{Pref64, Prefix};
 use super::*;
 use crate::WireError;
 
-/// Messages of Linux 6.1 and of UMIP 1.0, with the addresses that their checksums cover.
+/// Messages of Linux 6.1 and UMIP 1.0, with the addresses for their checksums.
 const CAPTURED: [(&str, &str, &str); 6] = [
     ("::", "ff02::1:ff00:56d1", "87004b2a00000000fe8000000000000044c363fffe0056d10e01a646c7146132"),
     (
@@ -257,7 +257,7 @@ fn what_does_not_fit_into_an_option_is_left_out() {
     );
 }
 
-/// What is read of an option of type 38 with this word of lifetime and code, and this prefix.
+/// Reads an option of type 38 with this word of lifetime and code, and this prefix.
 fn pref64(word: u16, prefix: &str) -> NdOption {
     let data = [&word.to_be_bytes()[..], &address(prefix).octets()[..12]].concat();
     NdOption::parse(OptionView { kind: 38, data: &data }).unwrap()
@@ -289,7 +289,7 @@ fn a_translators_prefix_that_receivers_ignore_is_unknown() {
     }
 }
 
-/// What [`check`] says of a message between two addresses.
+/// The result of [`check`] for a message between two addresses.
 fn judged(
     source: &str,
     destination: &str,
@@ -359,7 +359,7 @@ fn a_receiver_discards_what_its_rfc_has_it_discard() {
         wrong("destination_address", "ff02::5")
     );
 
-    // These cross routers.
+    // These messages may cross routers.
     let request = Message::HomeAgentAddressDiscoveryRequest { identifier: 1 };
     assert_eq!(judged(global, "2001:db8::fdff:ffff:ffff:fffe", 60, &request), Ok(()));
 }
@@ -398,7 +398,7 @@ fn any_preference() -> impl Strategy<Value = Preference> {
     (0..4u8).prop_map(|bits| Preference::of(bits << 3))
 }
 
-/// Data of an option behind `front` bytes, as long as an option can be.
+/// Data of an option behind `front` bytes, up to the maximum length of an option.
 fn any_data(front: usize) -> impl Strategy<Value = Vec<u8>> {
     (1..=255usize).prop_flat_map(move |length| list(any::<u8>(), 8 * length - 2 - front))
 }
@@ -455,7 +455,7 @@ fn any_option() -> impl Strategy<Value = NdOption> {
         }),
         (any::<u16>(), 0..6usize, any::<u64>()).prop_map(|(lifetime, code, high)| {
             let len = [96, 64, 56, 48, 40, 32][code];
-            // Of global unicast addresses.
+            // A global unicast address.
             let high = high >> 3 | 1 << 61;
             let network = Ipv6Addr::from_bits(u128::from(high) << 64);
             let prefix = Pref64::new(Prefix::new(network, len)).unwrap();

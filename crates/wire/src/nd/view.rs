@@ -1,4 +1,4 @@
-//! A message as it lies in memory, its lengths checked once.
+//! A view over a message, with its lengths checked once.
 
 use core::net::Ipv6Addr;
 use core::ops::Range;
@@ -6,13 +6,13 @@ use core::ops::Range;
 use crate::WireError;
 use crate::checksum::Ipv6Checksum;
 
-/// The next header value of ICMPv6.
+/// Next header value of ICMPv6.
 pub const NEXT_HEADER: u8 = 58;
-/// Where the checksum stands.
+/// Position of the checksum.
 pub const CHECKSUM_AT: Range<usize> = 2..4;
 const CHECKSUM: Ipv6Checksum = Ipv6Checksum { next_header: NEXT_HEADER, at: CHECKSUM_AT };
 
-/// A type of message.
+/// Types of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -70,13 +70,13 @@ impl Kind {
         }
     }
 
-    /// Whether it belongs to neighbour discovery, whose messages never leave their link.
+    /// Returns whether it belongs to neighbour discovery, whose messages never leave their link.
     #[must_use]
     pub fn is_of_the_link(self) -> bool {
         (self as u8) < 144
     }
 
-    /// Bytes up to the options, or to the addresses of a reply.
+    /// Length in bytes of the part before the options, or before the addresses of a reply.
     pub(super) fn fixed_len(self) -> usize {
         match self {
             Kind::RouterAdvertisement => 16,
@@ -93,7 +93,7 @@ impl Kind {
     }
 }
 
-/// A message of a known type whose fixed part is whole, and whose options fill the rest exactly.
+/// A message of a known type with a complete fixed part, and options that fill the rest exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct View<'a> {
     kind: Kind,
@@ -101,11 +101,11 @@ pub struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// Looks at an ICMPv6 message from its type on.
+    /// Parses an ICMPv6 message from its type on.
     ///
     /// # Errors
-    /// [`WireError::Type`] for another type; [`WireError::TooShort`] for a message or an option that is cut;
-    /// [`WireError::Field`] for an option whose length is zero.
+    /// [`WireError::Type`] for another type; [`WireError::TooShort`] for a truncated message or option;
+    /// [`WireError::Field`] for an option of length zero.
     pub fn new(bytes: &'a [u8]) -> Result<View<'a>, WireError> {
         let view = View::fixed(bytes)?;
         match view.cut_option() {
@@ -114,10 +114,10 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Looks at the fixed part alone.
+    /// Parses only the fixed part.
     ///
     /// # Errors
-    /// [`WireError::Type`] and [`WireError::TooShort`], as [`View::new`].
+    /// [`WireError::Type`] and [`WireError::TooShort`], like [`View::new`].
     pub(super) fn fixed(bytes: &'a [u8]) -> Result<View<'a>, WireError> {
         let Some(icmp_type) = bytes.first() else {
             return Err(WireError::TooShort { what: "ICMPv6", got: 0, min: 4 });
@@ -130,7 +130,7 @@ impl<'a> View<'a> {
         Ok(View { kind, bytes })
     }
 
-    /// The option that is cut or has no length, with which the options end, and why it is none.
+    /// The first option that is truncated or has length zero, and the error. Options end there.
     pub(super) fn cut_option(&self) -> Option<(OptionView<'a>, WireError)> {
         let mut rest = if self.kind.has_options() { self.rest() } else { &[] };
         while let [kind, data @ ..] = rest {
@@ -151,41 +151,41 @@ impl<'a> View<'a> {
         self.kind
     }
 
-    /// Its code, zero in all these types.
+    /// Its code, zero in valid messages of these types.
     #[must_use]
     pub fn code(&self) -> u8 {
         self.bytes[1]
     }
 
-    /// Its checksum as it arrived ([`verify_checksum`] says whether it is right).
+    /// The checksum as received; see [`verify_checksum`].
     #[must_use]
     pub fn checksum(&self) -> u16 {
         u16::from_be_bytes([self.bytes[2], self.bytes[3]])
     }
 
-    /// Its options in order; none for types that have none.
+    /// Its options in order; empty for types without options.
     pub fn options(&self) -> impl Iterator<Item = OptionView<'a>> + use<'a> {
         let rest = if self.kind.has_options() { self.rest() } else { &[] };
         OptionView::all(rest)
     }
 
-    /// What follows the fixed part.
+    /// The bytes behind the fixed part.
     pub(super) fn rest(&self) -> &'a [u8] {
         &self.bytes[self.kind.fixed_len()..]
     }
 }
 
-/// An option, whole.
+/// A complete option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OptionView<'a> {
     /// Its type.
     pub kind: u8,
-    /// What follows its type and length: 6 bytes, or 8 more each.
+    /// The bytes behind type and length; their number is 6 + 8n.
     pub data: &'a [u8],
 }
 
 impl<'a> OptionView<'a> {
-    /// The options in these bytes, up to the first that is cut or has no length.
+    /// The options in `bytes`, up to the first that is truncated or has length zero.
     pub fn all(mut bytes: &'a [u8]) -> impl Iterator<Item = OptionView<'a>> + use<'a> {
         core::iter::from_fn(move || {
             let (option, behind) = OptionView::split(bytes).ok()?;
@@ -194,7 +194,7 @@ impl<'a> OptionView<'a> {
         })
     }
 
-    /// The first option of some, and what follows it. Refuses a length of zero, which would never end.
+    /// Splits off the first option. Refuses a length of zero, which would cause an endless loop.
     fn split(bytes: &'a [u8]) -> Result<(OptionView<'a>, &'a [u8]), WireError> {
         let short = |min| WireError::TooShort { what: "option", got: bytes.len(), min };
         let [kind, length, ..] = *bytes else { return Err(short(8)) };
@@ -207,20 +207,20 @@ impl<'a> OptionView<'a> {
     }
 }
 
-/// The checksum of a message whose field holds anything. `source` is the home address where the packet has a Home
-/// Address option, `destination` that of a type 2 routing header if there is one.
+/// The checksum of a message, regardless of the present content of its field. `source` is the address in a Home Address
+/// option if the packet has one, `destination` the address in a type 2 routing header if it has one.
 #[must_use]
 pub fn checksum(source: Ipv6Addr, destination: Ipv6Addr, message: &[u8]) -> u16 {
     CHECKSUM.of(source, destination, message)
 }
 
-/// Whether a message holds its [`checksum`].
+/// Returns whether a message has the right [`checksum`].
 #[must_use]
 pub fn verify_checksum(source: Ipv6Addr, destination: Ipv6Addr, message: &[u8]) -> bool {
     CHECKSUM.is_right(source, destination, message)
 }
 
-/// Puts the [`checksum`] into a message.
+/// Writes the [`checksum`] into a message.
 pub fn fill_checksum(source: Ipv6Addr, destination: Ipv6Addr, message: &mut [u8]) {
     CHECKSUM.fill(source, destination, message);
 }

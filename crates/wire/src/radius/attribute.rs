@@ -1,4 +1,4 @@
-//! Attributes: their types, and the formats of values that are read or written here.
+//! Attributes: their types, and the formats of values that this crate reads or writes.
 
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::layout::{codes, hex};
 
 codes! {
-    /// What an attribute is.
+    /// Type of an attribute.
     pub struct AttributeType(u8) {
         USER_NAME = 1 "User-Name",
         USER_PASSWORD = 2 "User-Password",
@@ -127,7 +127,7 @@ codes! {
     }
 }
 
-/// The form of an attribute's value.
+/// The format of an attribute's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// UTF-8.
@@ -140,18 +140,18 @@ pub enum Format {
     Address,
     /// An IPv6 prefix (RFC 3162, 2.3).
     Prefix,
-    /// A vendor's enterprise number, then what the vendor likes (RFC 2865, 5.26).
+    /// A vendor's enterprise number, followed by vendor-defined data (RFC 2865, 5.26).
     Vendor,
     /// A tag, then 24 bits (RFC 2868).
     TaggedInteger,
-    /// UTF-8, with or without a tag of 1 to 31 before it (RFC 2868).
+    /// UTF-8, with an optional tag of 1 to 31 in front (RFC 2868).
     TaggedText,
-    /// Octets, or a form that is not known.
+    /// Raw bytes, or an unknown format.
     Octets,
 }
 
 impl AttributeType {
-    /// The form of its values.
+    /// The format of its values.
     #[must_use]
     pub const fn format(self) -> Format {
         match self.0 {
@@ -208,7 +208,7 @@ impl AttributeType {
         }
     }
 
-    /// The name of one of its numbers, if its numbers have names.
+    /// The name of one of its values, if its values have names.
     #[must_use]
     pub const fn value_name(self, number: u32) -> Option<&'static str> {
         match self {
@@ -365,39 +365,39 @@ codes! {
     }
 }
 
-/// An attribute: what it is, and its value, of 1 to 253 octets.
+/// An attribute: its type, and a value of 1 to 253 bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Attribute {
-    /// What it is.
+    /// Its type.
     pub kind: AttributeType,
-    /// What it says.
+    /// Its value.
     #[serde(serialize_with = "hex")]
     pub value: Vec<u8>,
 }
 
 impl Attribute {
-    /// The longest value, in octets.
+    /// The longest value in bytes.
     pub const VALUE_MAX: usize = 253;
 
-    /// With these octets; what is longer than a value can be is cut off.
+    /// An attribute with these bytes, truncated to [`Attribute::VALUE_MAX`].
     #[must_use]
     pub fn octets(kind: AttributeType, value: &[u8]) -> Attribute {
         Attribute { kind, value: value[..value.len().min(Attribute::VALUE_MAX)].to_vec() }
     }
 
-    /// With a number of 32 bits.
+    /// An attribute with a 32-bit number.
     #[must_use]
     pub fn integer(kind: AttributeType, value: u32) -> Attribute {
         Attribute { kind, value: value.to_be_bytes().to_vec() }
     }
 
-    /// With a number of 64 bits.
+    /// An attribute with a 64-bit number.
     #[must_use]
     pub fn integer64(kind: AttributeType, value: u64) -> Attribute {
         Attribute { kind, value: value.to_be_bytes().to_vec() }
     }
 
-    /// With an address of its own family's length.
+    /// An attribute with an IPv4 or IPv6 address.
     #[must_use]
     pub fn address(kind: AttributeType, address: IpAddr) -> Attribute {
         let value = match address {
@@ -407,7 +407,7 @@ impl Attribute {
         Attribute { kind, value }
     }
 
-    /// With a prefix (RFC 3162, 2.3; RFC 6572, 4.9): reserved octet, length, all of the address.
+    /// An attribute with a prefix (RFC 3162, 2.3; RFC 6572, 4.9): a reserved byte, the length, and the whole address.
     #[must_use]
     pub fn prefix(kind: AttributeType, prefix: Prefix) -> Attribute {
         let mut value = Vec::from([0, prefix.len]);
@@ -418,19 +418,19 @@ impl Attribute {
         Attribute { kind, value }
     }
 
-    /// Its number of 32 bits, if it is as long.
+    /// The value as a 32-bit number; `None` if it has another length.
     #[must_use]
     pub fn to_integer(&self) -> Option<u32> {
         <[u8; 4]>::try_from(&self.value[..]).ok().map(u32::from_be_bytes)
     }
 
-    /// Its number of 64 bits, if it is as long.
+    /// The value as a 64-bit number; `None` if it has another length.
     #[must_use]
     pub fn to_integer64(&self) -> Option<u64> {
         <[u8; 8]>::try_from(&self.value[..]).ok().map(u64::from_be_bytes)
     }
 
-    /// Its address, if it is as long as one.
+    /// The value as an address; `None` if its length fits no address.
     #[must_use]
     pub fn to_address(&self) -> Option<IpAddr> {
         match self.value.len() {
@@ -440,7 +440,8 @@ impl Attribute {
         }
     }
 
-    /// Its IPv6 prefix. Octets that are left out are zero; bits behind the prefix's length must be (RFC 3162, 2.3).
+    /// The value as an IPv6 prefix; `None` if malformed. Omitted bytes are zero; bits beyond the prefix length must be
+    /// zero (RFC 3162, 2.3).
     #[must_use]
     pub fn to_prefix(&self) -> Option<Prefix> {
         let [_, len @ 0..=128, address @ ..] = &self.value[..] else { return None };

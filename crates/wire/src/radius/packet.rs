@@ -1,4 +1,4 @@
-//! Packets, and what proves where they come from.
+//! Packets, and the verification of their origin.
 
 use alloc::vec::Vec;
 
@@ -10,16 +10,16 @@ use super::secret::Secret;
 use crate::WireError;
 use crate::layout::{codes, hex};
 
-/// Octets in front of the attributes.
+/// Length of the header before the attributes, in bytes.
 const HEADER_LEN: usize = 20;
-/// Octets of an authenticator.
+/// Length of an authenticator in bytes.
 pub const AUTHENTICATOR_LEN: usize = 16;
-/// Octets of a Message-Authenticator with its header.
+/// Length of a Message-Authenticator attribute in bytes.
 const MESSAGE_AUTHENTICATOR_LEN: usize = 18;
 const ZEROS: [u8; AUTHENTICATOR_LEN] = [0; AUTHENTICATOR_LEN];
 
 codes! {
-    /// What a packet is.
+    /// Type of a packet.
     pub struct Code(u8) {
         ACCESS_REQUEST = 1 "Access-Request",
         ACCESS_ACCEPT = 2 "Access-Accept",
@@ -38,16 +38,16 @@ codes! {
     }
 }
 
-/// What is not proven of a packet.
+/// Why a packet's origin is not verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unproven {
-    /// Its authenticator is not made with the secret, from this request and from what it says.
+    /// Its authenticator does not match the secret, the request and the content.
     Authenticator,
-    /// Its Message-Authenticator is not, or there are several.
+    /// Its Message-Authenticator does not match, or there are several.
     MessageAuthenticator,
-    /// It has no Message-Authenticator, and must have one.
+    /// It lacks a required Message-Authenticator.
     NoMessageAuthenticator,
-    /// It has no Message-Authenticator, and a Proxy-State that no request of ours had.
+    /// It has no Message-Authenticator, but a Proxy-State, which our requests never contain.
     ProxyState,
 }
 
@@ -58,11 +58,11 @@ pub struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// Looks at a datagram. What is behind the packet is padding (RFC 2865, 3).
+    /// Parses a datagram. Bytes behind the packet are padding (RFC 2865, 3).
     ///
     /// # Errors
-    /// [`WireError::TooShort`] for one that ends before it says so, [`WireError::Length`] for a length that none has, of the
-    /// packet or of an attribute.
+    /// [`WireError::TooShort`] if the datagram is shorter than the packet states; [`WireError::Length`] for an invalid
+    /// length of the packet or of an attribute.
     pub fn parse(bytes: &'a [u8]) -> Result<View<'a>, WireError> {
         let what = "RADIUS packet";
         let got = bytes.len();
@@ -89,10 +89,10 @@ impl<'a> View<'a> {
         Ok(View { bytes })
     }
 
-    /// Looks at what there is of a packet, for showing it: as long as it says, or shorter.
+    /// Parses a possibly truncated packet for display: up to its stated length, if there are that many bytes.
     ///
     /// # Errors
-    /// [`WireError::TooShort`] where the part in front of the attributes is not whole.
+    /// [`WireError::TooShort`] if the header is incomplete.
     pub fn lossy(bytes: &'a [u8]) -> Result<View<'a>, WireError> {
         let Some([_, _, high, low, ..]) = bytes.first_chunk::<HEADER_LEN>() else {
             let (what, got) = ("RADIUS packet", bytes.len());
@@ -102,32 +102,32 @@ impl<'a> View<'a> {
         Ok(View { bytes: &bytes[..len.clamp(HEADER_LEN, bytes.len())] })
     }
 
-    /// What follows the last whole attribute: nothing, unless the view is [lossy](View::lossy).
+    /// The bytes behind the last complete attribute: empty, unless the view is [lossy](View::lossy).
     #[must_use]
     pub fn rest(&self) -> &'a [u8] {
         let end = self.places().last().map_or(HEADER_LEN, |(at, _, value)| at + 2 + value.len());
         &self.bytes[end..]
     }
 
-    /// All of the packet.
+    /// The whole packet.
     #[must_use]
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// What it is.
+    /// Its type.
     #[must_use]
     pub fn code(&self) -> Code {
         Code(self.bytes[0])
     }
 
-    /// Which request it is, or is an answer to.
+    /// Identifier of a request, repeated in the answer.
     #[must_use]
     pub fn id(&self) -> u8 {
         self.bytes[1]
     }
 
-    /// Request Authenticator, or Response Authenticator.
+    /// Request Authenticator or Response Authenticator.
     #[must_use]
     pub fn authenticator(&self) -> [u8; AUTHENTICATOR_LEN] {
         let mut authenticator = ZEROS;
@@ -135,7 +135,7 @@ impl<'a> View<'a> {
         authenticator
     }
 
-    /// Its attributes, in their order: where each begins, its type and its value.
+    /// Its attributes in order: offset, type and value.
     fn places(&self) -> impl Iterator<Item = (usize, AttributeType, &'a [u8])> {
         let bytes = self.bytes;
         let mut at = HEADER_LEN;
@@ -148,12 +148,12 @@ impl<'a> View<'a> {
         })
     }
 
-    /// Its attributes, in their order.
+    /// Its attributes in order.
     pub fn attributes(&self) -> impl Iterator<Item = (AttributeType, &'a [u8])> {
         self.places().map(|(_, kind, value)| (kind, value))
     }
 
-    /// Checks the Message-Authenticator, with this one in place of the packet's own authenticator.
+    /// Checks the Message-Authenticator, computed with `authenticator` in the packet's authenticator field.
     fn check_message(
         &self,
         authenticator: &[u8; AUTHENTICATOR_LEN],
@@ -177,21 +177,21 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Whether there is an attribute of this type.
+    /// Returns whether it has an attribute of this type.
     #[must_use]
     pub fn has(&self, kind: AttributeType) -> bool {
         self.attributes().any(|(other, _)| other == kind)
     }
 
-    /// Checks whether this is the answer of who shares the secret to the request with this authenticator.
+    /// Checks whether this is an answer to the request with this authenticator, from a server that knows the secret.
     ///
-    /// The Response Authenticator alone proves little: an attacker between both ends can have a server echo a Proxy-State that
-    /// makes the MD5 sums of a refusal and of a forged acceptance collide (CVE-2024-3596, "Blast-RADIUS"). Servers copy
-    /// Proxy-State from the request (RFC 2865, 5.33). Requests of this implementation have none, so a Proxy-State in an unsigned
-    /// answer is an attacker's.
+    /// The Response Authenticator alone proves little: an on-path attacker can make a server echo a Proxy-State for
+    /// which the MD5 sums of a reject and of a forged accept collide (CVE-2024-3596, "Blast-RADIUS"). Servers copy
+    /// Proxy-State from the request (RFC 2865, 5.33). Our requests contain none, so a Proxy-State in an answer without
+    /// a Message-Authenticator comes from an attacker.
     ///
     /// # Errors
-    /// What is not proven.
+    /// The reason why it is not verified.
     pub fn check_reply(
         &self,
         request: &[u8; AUTHENTICATOR_LEN],
@@ -199,7 +199,7 @@ impl<'a> View<'a> {
         is_message_authenticator_required: bool,
     ) -> Result<(), Unproven> {
         let digest = secret.digest(&[&self.bytes[..4], request, &self.bytes[HEADER_LEN..]]);
-        // What is wrong with each octet is collected, so that the time does not tell where the first one is.
+        // Collect the differences of all bytes, so that the time does not reveal the position of the first one.
         let differs = digest.iter().zip(self.authenticator()).fold(0, |or, (a, b)| or | (a ^ b));
         if differs != 0 {
             return Err(Unproven::Authenticator);
@@ -210,11 +210,11 @@ impl<'a> View<'a> {
         if is_spoilt { Err(Unproven::ProxyState) } else { Ok(()) }
     }
 
-    /// Checks whether this is a request of who shares the secret. An Access-Request proves that by its
-    /// Message-Authenticator alone.
+    /// Checks whether this request comes from a client that knows the secret. For an Access-Request only the
+    /// Message-Authenticator proves this.
     ///
     /// # Errors
-    /// What is not proven.
+    /// The reason why it is not verified.
     pub fn check_request(&self, secret: &Secret) -> Result<(), Unproven> {
         if self.code() != Code::ACCOUNTING_REQUEST {
             return self.check_message(&self.authenticator(), secret, true);
@@ -231,14 +231,14 @@ impl<'a> View<'a> {
 /// A packet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Packet {
-    /// What it is.
+    /// Its type.
     pub code: Code,
-    /// Which request it is, or is an answer to.
+    /// Identifier of a request, repeated in the answer.
     pub id: u8,
-    /// Request Authenticator, or Response Authenticator.
+    /// Request Authenticator or Response Authenticator.
     #[serde(serialize_with = "hex")]
     pub authenticator: [u8; AUTHENTICATOR_LEN],
-    /// What it says.
+    /// Its attributes in order.
     pub attributes: Vec<Attribute>,
 }
 
@@ -246,12 +246,12 @@ impl Packet {
     /// Reads a datagram.
     ///
     /// # Errors
-    /// Of [`View::parse`].
+    /// Those of [`View::parse`].
     pub fn parse(bytes: &[u8]) -> Result<Packet, WireError> {
         Ok(Packet::of(&View::parse(bytes)?))
     }
 
-    /// Reads a packet that was looked at.
+    /// Reads the packet of a view.
     #[must_use]
     pub fn of(view: &View<'_>) -> Packet {
         let attribute = |(kind, value): (AttributeType, &[u8])| Attribute::octets(kind, value);
@@ -271,10 +271,10 @@ impl Packet {
         self.attributes.iter().filter(move |attribute| attribute.kind == kind)
     }
 
-    /// Its bytes, with the authenticators that it has.
+    /// Its bytes, with its authenticators as they are.
     ///
     /// # Errors
-    /// [`WireError::Length`]: an attribute or the packet is longer than its length field, or the standard, allows.
+    /// [`WireError::Length`] if an attribute or the packet exceeds its length field or the standard's limit.
     pub fn emit(&self) -> Result<Vec<u8>, WireError> {
         let mut out = Vec::from([self.code.0, self.id, 0, 0]);
         out.extend(self.authenticator);
@@ -293,7 +293,7 @@ impl Packet {
         Ok(out)
     }
 
-    /// Its bytes with an empty Message-Authenticator in front of the attributes that it has.
+    /// Its bytes with an empty Message-Authenticator in front of the other attributes.
     fn with_empty_message_authenticator(&self) -> Result<Vec<u8>, WireError> {
         let mut packet = self.clone();
         packet.attributes.retain(|a| a.kind != AttributeType::MESSAGE_AUTHENTICATOR);
@@ -302,11 +302,11 @@ impl Packet {
         packet.emit()
     }
 
-    /// The bytes of a request. An Access-Request gets a Message-Authenticator (RFC 3579, 3.2), any other its Request
-    /// Authenticator (RFC 2866, 3).
+    /// The bytes of a sealed request. An Accounting-Request gets its Request Authenticator (RFC 2866, 3), any other a
+    /// Message-Authenticator (RFC 3579, 3.2).
     ///
     /// # Errors
-    /// Of [`Packet::emit`].
+    /// Those of [`Packet::emit`].
     pub fn seal_request(&self, secret: &Secret) -> Result<Vec<u8>, WireError> {
         let message = HEADER_LEN + 2..HEADER_LEN + MESSAGE_AUTHENTICATOR_LEN;
         if self.code == Code::ACCOUNTING_REQUEST {
@@ -321,10 +321,10 @@ impl Packet {
         Ok(out)
     }
 
-    /// The bytes of the answer to the request with this authenticator, with or without a Message-Authenticator.
+    /// The bytes of a sealed answer to the request with this authenticator, with or without a Message-Authenticator.
     ///
     /// # Errors
-    /// Of [`Packet::emit`].
+    /// Those of [`Packet::emit`].
     pub fn seal_reply(
         &self,
         request: &[u8; AUTHENTICATOR_LEN],

@@ -1,4 +1,4 @@
-//! What both ends share, and what is made with it.
+//! The shared secret and the operations with it.
 
 use alloc::vec::Vec;
 
@@ -13,7 +13,7 @@ pub struct Secret {
 }
 
 impl Secret {
-    /// Of these octets.
+    /// Creates a secret from its bytes.
     ///
     /// # Panics
     /// Never: HMAC takes keys of every length.
@@ -42,12 +42,12 @@ impl Secret {
         self.over(text).finalize().into_bytes().into()
     }
 
-    /// Whether `mac` is that of `text`, in a time that does not depend on where they differ.
+    /// Returns whether `mac` is the HMAC-MD5 of `text`. The time does not depend on the position of a difference.
     pub(super) fn verify(&self, text: &[&[u8]], mac: &[u8]) -> bool {
         self.over(text).verify_slice(mac).is_ok()
     }
 
-    /// A User-Password, hidden (RFC 2865, 5.2): of 128 octets at most, what is more is cut off.
+    /// Hides a User-Password (RFC 2865, 5.2). Passwords are truncated to 128 bytes.
     #[must_use]
     pub fn hide(&self, password: &[u8], authenticator: &[u8; 16]) -> Vec<u8> {
         let password = &password[..password.len().min(128)];
@@ -67,7 +67,7 @@ impl Secret {
 }
 
 impl core::fmt::Debug for Secret {
-    /// Never shows it.
+    /// Never shows the secret.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str("Secret(…)")
     }

@@ -11,7 +11,7 @@ impl StampKey {
     /// Length of an HMAC in bytes.
     pub(super) const MAC_LEN: usize = 16;
 
-    /// A key of any length; RFC 2104 wants at least 32 bytes for SHA-256.
+    /// Creates a key from bytes of any length; RFC 2104 recommends at least 32 bytes for SHA-256.
     ///
     /// # Panics
     /// Never: HMAC takes keys of every length.
@@ -33,7 +33,7 @@ impl StampKey {
         core::array::from_fn(|i| whole[i])
     }
 
-    /// Whether `mac` is that of `text`, in a time that does not depend on where they differ.
+    /// Returns whether `mac` is the HMAC of `text`. The time does not depend on the position of a difference.
     #[must_use]
     pub(super) fn verify(&self, text: &[&[u8]], mac: &[u8]) -> bool {
         mac.len() == StampKey::MAC_LEN && self.over(text).verify_truncated_left(mac).is_ok()

@@ -1,4 +1,4 @@
-//! What a Session-Reflector answers.
+//! The answers of a Session-Reflector.
 
 use super::tlv::{
     ClassOfService, DirectMeasurement, FollowUp, HEADER_LEN, flags, is_padding, kind, tlvs,
@@ -6,7 +6,7 @@ use super::tlv::{
 use super::{ErrorEstimate, ReflectorPacket, SenderPacket, StampKey, Timestamp, half, put};
 use crate::WireError;
 
-/// A request whose length and HMAC are right.
+/// A request whose length and HMAC were checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     bytes: &'a [u8],
@@ -15,40 +15,40 @@ pub struct Request<'a> {
     pub packet: SenderPacket,
 }
 
-/// What the reflector knows besides the request.
+/// The reflector's state and the facts about a request's arrival.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Facts {
-    /// T2, in NTP's format.
+    /// T2 in NTP format.
     pub receive: Timestamp,
-    /// TTL or hop limit with which the request arrived.
+    /// TTL or hop limit of the request on arrival.
     pub ttl: u8,
-    /// DSCP and ECN with which it arrived, as they stand in the IP header.
+    /// DSCP and ECN of the request on arrival, as in the IP header.
     pub tos: u8,
-    /// How good the reflector's clock is.
+    /// Accuracy of the reflector's clock.
     pub error: ErrorEstimate,
-    /// The session's next number; `None` for a stateless reflector, which repeats the sender's.
+    /// Next sequence number of the session; `None` for a stateless reflector, which repeats the sender's.
     pub seq: Option<u32>,
-    /// Packets of the session received, this one included.
+    /// Packets received in the session, including this one.
     pub received: u32,
-    /// Packets of the session sent, the answer included.
+    /// Packets sent in the session, including the answer.
     pub sent: u32,
-    /// The session's last answer, if there was one.
+    /// The previous answer of the session, if any.
     pub follow_up: Option<FollowUp>,
-    /// Bit *n*: answers may have DSCP *n*.
+    /// Bit *n* is set if answers may use DSCP *n*.
     pub dscps: u64,
 }
 
 /// An answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Its length: that of the request.
+    /// Its length, equal to that of the request.
     pub len: usize,
-    /// The DSCP to send it with.
+    /// The DSCP for sending it.
     pub dscp: u8,
 }
 
 impl<'a> Request<'a> {
-    /// Checks a UDP payload.
+    /// Checks the length and HMAC of a UDP payload.
     ///
     /// # Errors
     /// [`WireError::TooShort`], [`WireError::Mac`].
@@ -57,8 +57,8 @@ impl<'a> Request<'a> {
         Ok(Request { bytes, key, packet })
     }
 
-    /// Writes the answer to the start of `out`; `None` if `out` is shorter than the request.
-    /// `transmit` is asked for T3, in NTP's format, as late as can be.
+    /// Writes the answer to the start of `out`; `None` if `out` is shorter than the request. `transmit` returns T3 in
+    /// NTP format, and is called as late as possible.
     #[must_use]
     pub fn answer(
         &self,
@@ -90,7 +90,7 @@ impl<'a> Request<'a> {
         Some(Answer { len, dscp })
     }
 
-    /// Fills the extensions, of which `rest` is a copy.
+    /// Fills in the extensions; `rest` is a copy of those in the request.
     fn extend(&self, rest: &mut [u8], seq: u32, facts: &Facts, dscp: &mut u8) {
         let sealed = match verify(rest, self.packet.seq, self.key) {
             Ok(sealed) => sealed,
@@ -113,10 +113,10 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Checks the HMAC of extensions and returns where its TLV stands.
+/// Checks the HMAC of the extensions and returns the offset of its TLV.
 ///
 /// # Errors
-/// [`WireError::Mac`] if it is wrong, missing where it must be, or not where it must be.
+/// [`WireError::Mac`] if the HMAC is wrong, missing or misplaced.
 pub(super) fn verify(
     rest: &[u8],
     seq: u32,
@@ -125,7 +125,7 @@ pub(super) fn verify(
     let (mut at, mut sealed, mut count, mut padding) = (0, None, 0, 0);
     for tlv in tlvs(rest) {
         let Ok(tlv) = tlv else {
-            // Nothing behind it can be found. Without a key there was nothing to be checked.
+            // The bytes behind it cannot be parsed. Without a key there was nothing to check.
             return if key.is_some() || sealed.is_some() { Err(WireError::Mac) } else { Ok(None) };
         };
         count += 1;
@@ -151,8 +151,8 @@ pub(super) fn verify(
     Ok(sealed)
 }
 
-/// Hands each extension's flags, type and value to `change` until that says no. One that does not fit
-/// is marked malformed, and nothing behind it is touched.
+/// Calls `change` with the flags, type and value of each extension until it returns false. An extension that does not
+/// fit is marked as malformed, and everything behind it stays unchanged.
 fn each(rest: &mut [u8], mut change: impl FnMut(&mut u8, u8, &mut [u8]) -> bool) {
     let mut at = 0;
     while at < rest.len() {
@@ -171,7 +171,7 @@ fn each(rest: &mut [u8], mut change: impl FnMut(&mut u8, u8, &mut [u8]) -> bool)
     }
 }
 
-/// Fills one extension and returns its flags.
+/// Fills in one extension and returns its flags.
 fn fill(kind: u8, value: &mut [u8], facts: &Facts, dscp: &mut u8) -> u8 {
     let known = match kind {
         kind::EXTRA_PADDING => Some(()),

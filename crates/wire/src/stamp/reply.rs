@@ -1,20 +1,20 @@
-//! What a Session-Sender reads from an answer.
+//! Parses answers at a Session-Sender.
 
 use super::reflect::verify;
 use super::tlv::{ClassOfService, DirectMeasurement, FollowUp, flags, is_padding, kind, tlvs};
 use super::{ReflectorPacket, StampKey};
 use crate::WireError;
 
-/// An answer whose length and HMAC are right.
+/// An answer whose length and HMAC were checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reply {
     /// Its base packet.
     pub packet: ReflectorPacket,
-    /// What its extensions say.
+    /// The content of its extensions.
     pub extensions: Extensions,
 }
 
-/// The extensions that the reflector understood.
+/// The extensions that the reflector has processed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extensions {
     /// Class of Service.
@@ -23,16 +23,16 @@ pub struct Extensions {
     pub direct: Option<DirectMeasurement>,
     /// Follow-Up Telemetry.
     pub follow_up: Option<FollowUp>,
-    /// Extensions with the U flag, which were skipped.
+    /// Number of extensions with the U flag, which were skipped.
     pub unrecognised: u32,
-    /// One had the M flag, or did not fit: what follows it was not read.
+    /// True if one had the M flag or did not fit: extensions behind it were not read.
     pub malformed: bool,
-    /// One had the I flag, or the HMAC is wrong: none was read.
+    /// True if one had the I flag or the HMAC is wrong: no extension was read.
     pub integrity: bool,
 }
 
 impl Reply {
-    /// Checks a UDP payload.
+    /// Checks and reads a UDP payload.
     ///
     /// # Errors
     /// [`WireError::TooShort`], [`WireError::Mac`].

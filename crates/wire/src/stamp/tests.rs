@@ -45,7 +45,7 @@ fn facts() -> Facts {
     }
 }
 
-/// A request with all extensions that a sender of this crate writes.
+/// A request with all extensions that this crate can send.
 fn extended(key: Option<&StampKey>, out: &mut [u8]) -> usize {
     let base = sender().emit(key, out).unwrap();
     let mut writer = Writer::new(&mut out[base..]);
@@ -86,7 +86,7 @@ fn golden_bytes_of_an_authenticated_exchange() {
     assert_eq!(bytes[4..16], [0; 12]);
     assert_eq!(bytes[16..28], [1, 2, 3, 4, 5, 6, 7, 8, 0x8f, 1, 0x12, 0x34]);
     assert_eq!(bytes[28..96], [0; 68]);
-    // HMAC-SHA-256 of the 96 bytes above with the key 00 01 … 1f, by Python's hmac module.
+    // HMAC-SHA-256 of the 96 bytes above with the key 00 01 … 1f, computed with Python's hmac module.
     let mac = u128::from_be_bytes(bytes[96..].try_into().unwrap());
     assert_eq!(mac, MAC_OF_SENDER, "{mac:#034x}");
     assert_eq!(reflector().emit(Some(&key()), &mut bytes), Some(112));
@@ -171,7 +171,7 @@ fn a_reflector_fills_what_it_knows_and_marks_what_it_does_not() {
             integrity: false,
         };
         assert_eq!(reply.extensions, expected);
-        // Too little room: nothing is answered.
+        // With too little room there is no answer.
         assert_eq!(opened.answer(&facts(), || Timestamp(2), &mut out[..len - 1]), None);
     }
 }
@@ -204,7 +204,7 @@ fn a_stateless_reflector_repeats_the_number_and_has_no_follow_up() {
 fn spoilt_extensions_are_marked_and_the_rest_is_copied() {
     let (mut request, mut out) = ([0; 256], [0; 256]);
     let len = extended(None, &mut request);
-    // Direct Measurement with a length of 11: everything behind it stays as it came.
+    // Direct Measurement with a length of 11: everything behind it stays unchanged.
     request[BASE_LEN + 8 + 3] = 11;
     let opened = Request::open(&request[..len], None).unwrap();
     opened.answer(&facts(), || Timestamp(2), &mut out).unwrap();
@@ -247,7 +247,7 @@ fn extensions_whose_hmac_is_wrong_or_missing_come_back_marked_and_unused() {
     opened.answer(&facts(), || Timestamp(2), &mut out).unwrap();
     let marked: Vec<u8> = tlvs(&out[base..len]).map(|tlv| tlv.unwrap().flags).collect();
     assert_eq!(marked, [flags::INTEGRITY; 2]);
-    // Authenticated, without the HMAC TLV: only padding may come so.
+    // Authenticated, without an HMAC TLV: only padding may be sent this way.
     let base = sender().emit(Some(&key), &mut request).unwrap();
     let mut writer = Writer::new(&mut request[base..]);
     writer.pad(20).unwrap();

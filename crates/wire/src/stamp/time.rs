@@ -1,10 +1,10 @@
-//! Timestamps of both formats and the estimate of their error.
+//! Timestamps of both formats, and the estimate of their error.
 
-/// Seconds from 1900, NTP's epoch, to 1970.
+/// Seconds from 1900 (NTP's epoch) to 1970.
 const NTP_OFFSET_S: u64 = 2_208_988_800;
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// What the 64 bits of a [`Timestamp`] mean.
+/// The format of the 64 bits of a [`Timestamp`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TimestampFormat {
     /// NTP (RFC 5905): seconds since 1900 modulo 2³², fraction of a second in 2⁻³² s.
@@ -14,13 +14,13 @@ pub enum TimestampFormat {
     Ptp,
 }
 
-/// An instant as it stands in a packet.
+/// An instant in one of the formats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timestamp(pub u64);
 
 impl Timestamp {
-    /// An instant of the time of day, in nanoseconds since 1970, in NTP's format. The fraction is
-    /// rounded up, so that reading it back gives the same nanosecond.
+    /// Converts nanoseconds since 1970 to NTP format. The fraction is rounded up, so that reading it back gives the
+    /// same nanosecond.
     #[must_use]
     pub const fn ntp(unix_ns: u64) -> Timestamp {
         let seconds = (unix_ns / NS_PER_S + NTP_OFFSET_S) as u32 as u64;
@@ -28,8 +28,8 @@ impl Timestamp {
         Timestamp(seconds << 32 | fraction)
     }
 
-    /// Nanoseconds from `earlier` to this instant of the same clock and format; negative if it is
-    /// not earlier. Right for distances below 68 years.
+    /// Nanoseconds from `earlier` to this instant, both of the same clock and format; negative if `earlier` is later.
+    /// Correct for distances below 68 years.
     #[must_use]
     pub const fn since(self, earlier: Timestamp, format: TimestampFormat) -> i64 {
         let seconds = ((self.0 >> 32) as u32).wrapping_sub((earlier.0 >> 32) as u32) as i32 as i64;
@@ -53,18 +53,18 @@ impl Timestamp {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorEstimate {
-    /// The clock is synchronised to UTC by an external source.
+    /// True if the clock is synchronised to UTC by an external source.
     pub synchronised: bool,
-    /// Format of the timestamps that it belongs to.
+    /// Format of the related timestamps.
     pub format: TimestampFormat,
     /// 0 to 63: the error is `multiplier` · 2^(`scale` − 32) seconds.
     pub scale: u8,
-    /// Zero from ends that do not say.
+    /// Zero if the sender does not state the error.
     pub multiplier: u8,
 }
 
 impl Default for ErrorEstimate {
-    /// NTP's format, not synchronised, no bound on the error.
+    /// NTP format, not synchronised, no bound on the error.
     fn default() -> ErrorEstimate {
         ErrorEstimate {
             synchronised: false,
@@ -76,7 +76,7 @@ impl Default for ErrorEstimate {
 }
 
 impl ErrorEstimate {
-    /// For timestamps in NTP's format that are off by at most `error_ns`; rounds up.
+    /// An estimate for NTP timestamps with an error of at most `error_ns`, rounded up.
     #[must_use]
     pub const fn ntp(error_ns: u64, synchronised: bool) -> ErrorEstimate {
         let mut units = ((error_ns as u128) << 32).div_ceil(NS_PER_S as u128);
@@ -93,15 +93,15 @@ impl ErrorEstimate {
         ErrorEstimate { synchronised, format: TimestampFormat::Ntp, scale, multiplier }
     }
 
-    /// The bound on the error in seconds; `None` if the other end does not say.
+    /// The bound on the error in seconds; `None` if not stated.
     #[must_use]
     pub fn seconds(&self) -> Option<f64> {
-        // 2^(scale − 32) as the quotient of two exact powers.
+        // 2^(scale − 32) as a quotient of two exact powers.
         let power = (1u64 << self.scale) as f64 / (1u64 << 32) as f64;
         (self.multiplier > 0).then(|| f64::from(self.multiplier) * power)
     }
 
-    /// The two bytes.
+    /// The bytes of the field.
     #[must_use]
     pub const fn emit(&self) -> [u8; 2] {
         let s = (self.synchronised as u8) << 7;
@@ -109,7 +109,7 @@ impl ErrorEstimate {
         [s | z | self.scale & 63, self.multiplier]
     }
 
-    /// Reads the field; every value has a meaning.
+    /// Reads the field; every value is valid.
     #[must_use]
     pub const fn parse(field: u16) -> ErrorEstimate {
         let [head, multiplier] = field.to_be_bytes();

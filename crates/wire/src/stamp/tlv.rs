@@ -8,30 +8,30 @@
 use super::{StampKey, Timestamp, half, timestamp, word};
 use crate::WireError;
 
-/// Length of flags, type and length.
+/// Length of flags, type and length in bytes.
 pub const HEADER_LEN: usize = 4;
 
 /// STAMP TLV Flags (RFC 8972, section 4).
 pub mod flags {
-    /// U: the reflector did not understand the TLV. A sender sets it.
+    /// U: the reflector did not recognise the TLV. A sender sets it.
     pub const UNRECOGNISED: u8 = 0x80;
-    /// M: its length is wrong, or reaches beyond the packet.
+    /// M: the TLV's length is wrong or exceeds the packet.
     pub const MALFORMED: u8 = 0x40;
     /// I: the HMAC of the extensions is wrong.
     pub const INTEGRITY: u8 = 0x20;
 }
 
-/// STAMP TLV Types that mean something here (RFC 8972, 5.1).
+/// STAMP TLV Types used here (RFC 8972, 5.1).
 pub mod kind {
     /// Makes a packet longer.
     pub const EXTRA_PADDING: u8 = 1;
-    /// Addresses that the reflector sees.
+    /// The addresses that the reflector sees.
     pub const LOCATION: u8 = 2;
     /// DSCP and ECN.
     pub const CLASS_OF_SERVICE: u8 = 4;
     /// Counters of a session's packets.
     pub const DIRECT_MEASUREMENT: u8 = 5;
-    /// When the reflector's last packet really left.
+    /// The actual departure time of the reflector's previous packet.
     pub const FOLLOW_UP: u8 = 7;
     /// Authenticates the TLVs before it.
     pub const HMAC: u8 = 8;
@@ -48,13 +48,13 @@ pub struct Tlv<'a> {
     pub value: &'a [u8],
 }
 
-/// The extensions in order; ends after the first that does not fit into the packet.
+/// Iterates over the extensions in order; ends after the first that does not fit into the packet.
 #[derive(Clone, Debug)]
 pub struct Tlvs<'a> {
     rest: &'a [u8],
 }
 
-/// The extensions in what follows a base packet.
+/// The extensions in the bytes behind a base packet.
 #[must_use]
 pub fn tlvs(bytes: &[u8]) -> Tlvs<'_> {
     Tlvs { rest: bytes }
@@ -79,8 +79,8 @@ impl<'a> Iterator for Tlvs<'a> {
     }
 }
 
-/// Whether what follows a base packet is padding as in RFC 8762 and TWAMP Light, and no extensions: it
-/// is too short for one, or its type would be the reserved one, zero.
+/// Returns whether the bytes behind a base packet are padding as in RFC 8762 and TWAMP Light, not extensions: they are
+/// too short for an extension, or its type would be the reserved zero.
 #[must_use]
 pub fn is_padding(rest: &[u8]) -> bool {
     rest.len() < HEADER_LEN || rest[1] == 0
@@ -100,19 +100,19 @@ impl<'a> Writer<'a> {
         Writer { out, len: 0 }
     }
 
-    /// Bytes written.
+    /// Number of bytes written.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether nothing was written.
+    /// Returns whether nothing was written.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Adds an extension with the flags of a sender. `None`, and nothing written, if it does not fit.
+    /// Adds an extension with the flags of a sender. If it does not fit, returns `None` and writes nothing.
     #[must_use]
     pub fn push(&mut self, kind: u8, value: &[u8]) -> Option<()> {
         let len = u16::try_from(value.len()).ok()?;
@@ -124,14 +124,14 @@ impl<'a> Writer<'a> {
         Some(())
     }
 
-    /// Adds the HMAC of what was written and the packet's sequence number (RFC 8972, 4.8).
+    /// Adds the HMAC over the packet's sequence number and the extensions so far (RFC 8972, 4.8).
     #[must_use]
     pub fn seal(&mut self, key: &StampKey, seq: u32) -> Option<()> {
         let mac = key.mac(&[&seq.to_be_bytes(), &self.out[..self.len]]);
         self.push(kind::HMAC, &mac)
     }
 
-    /// Adds padding of zeros, `len` bytes with its header.
+    /// Adds zero padding of `len` bytes, including its header.
     #[must_use]
     pub fn pad(&mut self, len: usize) -> Option<()> {
         let value = u16::try_from(len.checked_sub(HEADER_LEN)?).ok()?;
@@ -151,11 +151,11 @@ impl<'a> Writer<'a> {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClassOfService {
-    /// The DSCP that the answer is to have.
+    /// The requested DSCP of the answer.
     pub dscp1: u8,
-    /// The DSCP with which the request arrived.
+    /// The DSCP of the request on arrival.
     pub dscp2: u8,
-    /// The ECN field with which the request arrived.
+    /// The ECN field of the request on arrival.
     pub ecn: u8,
     /// Reverse Path: 1 if the reflector does not permit `dscp1`.
     pub rp: u8,
@@ -229,11 +229,11 @@ impl DirectMeasurement {
 /// Follow-Up Telemetry TLV (RFC 8972, 4.7).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FollowUp {
-    /// The reflector's number of its last answer.
+    /// Sequence number of the reflector's previous answer.
     pub seq: u32,
-    /// When that left.
+    /// Departure time of that answer.
     pub timestamp: Timestamp,
-    /// How that is known: one of the STAMP Timestamping Methods.
+    /// Source of that time: one of the STAMP Timestamping Methods.
     pub method: u8,
 }
 

@@ -92,7 +92,7 @@ fn golden_bytes_of_a_trailer_whose_sum_is_zero() {
     let bytes = trailer().emit();
     assert_eq!(bytes[28..], [0x40, 3, 0x80, 1, 0x3f, 0xdf], "{:02x?}", &bytes[28..]);
     assert_eq!(sum(&bytes), 0xffff);
-    // Behind an odd number of bytes too.
+    // Also behind an odd number of bytes.
     let odd = [&[0x12, 0x34, 0x56][..], &bytes].concat();
     assert_eq!(sum(&odd), sum(&[0x12, 0x34, 0x56]));
 }

@@ -1,4 +1,4 @@
-//! What ODTONE and a client of it sent.
+//! Frames captured from ODTONE and from a client of it.
 
 use std::collections::BTreeMap;
 
@@ -51,7 +51,7 @@ fn all_of_odtone_is_read_and_emitted_again() {
     assert_eq!(names, expected);
 }
 
-/// The client put a LIST(LINK_ID) into TLV 9, a LIST(LINK_TUPLE_ID) into TLV 25 and too little into TLV 27.
+/// The client put a LIST(LINK_ID) into TLV 9, a LIST(LINK_TUPLE_ID) into TLV 25, and too few bytes into TLV 27.
 #[test]
 fn two_frames_of_the_client_are_for_a_lenient_reader() {
     let read: Vec<_> = frames().iter().map(|bytes| Frame::parse(bytes, &Profile::STRICT)).collect();
@@ -98,7 +98,7 @@ fn capabilities_have_a_network_type_and_bitmaps() {
         Tlv::TransportOptionList(TransportList::UDP),
     ];
     assert_eq!(frame.tlvs(), tlvs);
-    // The other order has other events: bits 25 to 31, of which none has a name.
+    // With the other bit order these are other events: bits 25 to 31, which have no names.
     let most_first = Profile { bit_order: BitOrder::MostFirst, ..Profile::STRICT };
     let other = Frame::parse(bytes, &most_first).unwrap();
     assert_eq!(other.tlvs()[4], Tlv::EventList(EventList(0xfe00_0000)));

@@ -1,6 +1,6 @@
-//! Frames of ours in tshark's eyes. It takes bit 0 of a BITMAP for the most significant one. Not compared is what it
-//! reads otherwise than ODTONE writes it: IP_ADDR (an octet of the address is taken for its length), NETWORK_TYPE (a
-//! choice of 0 is taken for a value), the list of thresholds in TLV 29, TLV 27; and the bits of TLV 6, which it takes for
+//! Checks our frames against tshark, which takes the most significant bit of a BITMAP as bit 0. Values that tshark
+//! reads differently from ODTONE are excluded: IP_ADDR (it takes a byte of the address for its length), NETWORK_TYPE
+//! (it takes choice 0 for a value), the list of thresholds in TLV 29, TLV 27, and the bits of TLV 6, which it takes for
 //! those of LINK_CMD_LIST.
 
 use std::io::Write;
@@ -12,7 +12,7 @@ use segue_wire::mih::identity::*;
 use segue_wire::mih::link::*;
 use segue_wire::mih::{BitOrder, Frame, MessageId, Opcode, PORT, Payload, Profile, Tlv};
 
-/// A capture of raw IP packets (link type 101).
+/// Builds a capture file of raw IP packets (link type 101).
 fn capture(frames: &[Vec<u8>]) -> Vec<u8> {
     let mut file = Vec::new();
     // Magic number, version 2.4, time zone, accuracy, longest packet, link type.
@@ -30,7 +30,7 @@ fn capture(frames: &[Vec<u8>]) -> Vec<u8> {
     file
 }
 
-/// What tshark says of a frame: all values of these fields. `None` without tshark.
+/// All values that tshark reports for these fields of each frame; `None` without tshark.
 fn dissect(frames: &[Vec<u8>], fields: &[&str]) -> Option<Vec<Vec<String>>> {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(&capture(frames)).unwrap();
@@ -55,10 +55,10 @@ fn dissect(frames: &[Vec<u8>], fields: &[&str]) -> Option<Vec<Vec<String>>> {
     Some(lines)
 }
 
-/// Bitmaps as tshark has them.
+/// The bit order of BITMAPs in tshark.
 const TSHARK: Profile = Profile { bit_order: BitOrder::MostFirst, ..Profile::STRICT };
 
-/// Compares all values of fields with what is expected of a frame with these TLVs.
+/// Compares all values of fields with those expected for a frame with these TLVs.
 fn expect(tlvs: Vec<Tlv>, expected: &[(&str, &str)]) {
     let frame = Frame::new(MessageId::LINK_UP, 1, tlvs).emit(&TSHARK).unwrap();
     let fields: Vec<&str> = expected.iter().map(|(field, _)| *field).collect();
@@ -122,7 +122,7 @@ fn an_independent_dissector_reads_the_header() {
             frame.transaction_id.into(),
             bytes.len() as u64 - 8,
         ];
-        // The version stands in the tree twice.
+        // The version appears twice in the tree.
         let value = |text: &String| {
             let text = text.split(';').next().unwrap();
             match text.strip_prefix("0x") {

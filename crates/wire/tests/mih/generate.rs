@@ -1,4 +1,4 @@
-//! Frames that can be sent, drawn at random.
+//! Strategies for frames that can be sent.
 
 use std::net::IpAddr;
 
@@ -12,14 +12,14 @@ use segue_wire::mih::link::*;
 use segue_wire::mih::tlv::{Raw, Unknown};
 use segue_wire::mih::*;
 
-/// Names an enum's variants, and gives the strategy for what is in each.
+/// A strategy for an enum, from the strategies for the content of its variants.
 macro_rules! variants {
     ($enum:ident { $($variant:ident: $strategy:expr),* $(,)? }) => {
         prop::strategy::Union::new(vec![ $( $strategy.prop_map($enum::$variant).boxed(), )* ])
     };
 }
 
-/// A strategy for a struct, by those for its fields.
+/// A strategy for a struct, from the strategies for its fields.
 macro_rules! fields {
     ($name:ident { $($field:ident: $strategy:expr),* $(,)? }) => {
         ($($strategy,)*).prop_map(|($($field,)*)| $name { $($field),* })
@@ -41,7 +41,7 @@ fn string() -> impl Strategy<Value = OctetString> {
     bytes().prop_map(OctetString)
 }
 
-/// Mostly short, at times with a count of several octets.
+/// Usually short, sometimes with a count of several bytes.
 fn list<T: Strategy<Value: Clone>>(element: T) -> impl Strategy<Value = Vec<T::Value>> {
     let short = vec(element, 0..4);
     (short, prop_oneof![20 => Just(1_usize), 1 => 100..200_usize])
@@ -338,7 +338,7 @@ pub(crate) fn profile() -> impl Strategy<Value = Profile> {
     fields!(Profile { bit_order: order, keep_unreadable: any::<bool>() })
 }
 
-/// Frames that fit: of the TLVs drawn, those that do.
+/// Frames that fit the maximum length.
 pub(crate) fn frame() -> impl Strategy<Value = Frame> {
     let fragment = (0..=0x7fu8, any::<bool>(), bytes()).prop_map(|(number, more, part)| {
         Payload::Fragment { number, more: more || number == 0, part }

@@ -1,4 +1,4 @@
-//! MIH frames: drawn at random, of an independent implementation, octet by octet, refused ones, and in tshark's eyes.
+//! Tests of MIH frames: random ones, captured ones, values byte by byte, refused ones, and comparison with tshark.
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 mod captures;
@@ -41,7 +41,7 @@ proptest! {
         prop_assert_eq!(View::split(&longer).unwrap().1, [0]);
     }
 
-    /// The frame is cut and its length says so: only whole TLVs from the front are read.
+    /// The frame is truncated and its length adapted: only complete TLVs from the front are read.
     #[test]
     fn a_cut_payload_has_no_part_of_a_tlv(tlvs in proptest::collection::vec(tlv(), 1..4)) {
         let frame = Frame::new(MessageId::LINK_UP, 1, tlvs);
@@ -61,7 +61,7 @@ proptest! {
         }
     }
 
-    /// The value of a TLV is cut and all lengths say so: it is refused, or kept as it came.
+    /// The value of a TLV is truncated and all lengths adapted: the TLV is refused, or kept as raw bytes.
     #[test]
     fn a_cut_value_is_refused(tlv in tlv(), profile in profile()) {
         let open = matches!(tlv, Tlv::Unknown(_) | Tlv::InfoQueryBinaryDataList(_) | Tlv::InfoResponseBinaryDataList(_));
@@ -92,7 +92,7 @@ proptest! {
     #[test]
     fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in 0..70u8, profile in profile()) {
         let _ = Frame::parse(&bytes, &profile);
-        // The same in a TLV of a whole frame, so that values are reached.
+        // The same bytes in a TLV of a complete frame, so that value parsers are reached.
         let tlv = Tlv::Unknown(Unknown { kind, data: bytes });
         let bytes = Frame::new(MessageId::LINK_UP, 1, vec![tlv]).emit(&profile).unwrap();
         if let Ok(frame) = Frame::parse(&bytes, &profile) {

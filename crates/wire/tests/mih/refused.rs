@@ -1,4 +1,4 @@
-//! Lengths in all their forms, and what is refused.
+//! Lengths in all their forms, and refused frames.
 
 use segue_wire::WireError;
 use segue_wire::mih::codes::{LinkDownReason, Status};
@@ -6,7 +6,7 @@ use segue_wire::mih::identity::{LinkAddress, MacAddress};
 use segue_wire::mih::tlv::{Raw, Unknown};
 use segue_wire::mih::{Frame, MessageId, OctetString, Payload, Profile, Tlv, View};
 
-/// A frame around TLVs.
+/// A frame with these bytes as TLVs.
 fn around(tlvs: &[u8]) -> Vec<u8> {
     let length = (tlvs.len() as u16).to_be_bytes();
     [&[0x10, 0, 0x2c, 0x02, 0, 1][..], &length, tlvs].concat()
@@ -38,7 +38,7 @@ fn lengths_have_one_octet_up_to_128() {
         let tlv = vendor(vec![7; length]);
         let tlvs = [&[100], field, &vec![7; length]].concat();
         if length > 65_000 {
-            // Type and length take the frame over the most that its header can say.
+            // Type and length push the frame over the maximum of its length field.
             let got = 8 + 4 + length;
             assert_eq!(emit(vec![tlv]), Err(WireError::Length { what: "MIH frame", got }));
             continue;

@@ -1,13 +1,13 @@
-//! Values octet by octet, as the types of ODTONE put them together.
+//! Values byte by byte, as ODTONE's types encode them.
 
 use segue_wire::mih::{Frame, Profile};
 use serde_json::{Value, json};
 
-/// LINK_ADDR of a MAC address, and LINK_ID around it.
+/// LINK_ADDR of a MAC address, and a LINK_ID with it.
 const MAC: &str = "00 0006 06 020000000051";
 const LINK: &str = "13 00 0006 06 020000000051";
 
-/// The only TLV of a frame, which is emitted as the same bytes.
+/// The value of a frame's only TLV. Also checks that the frame is emitted as the same bytes.
 fn value(kind: u8, digits: &str) -> Value {
     let digits: Vec<u8> = digits.bytes().filter(|digit| *digit != b' ').collect();
     let byte = |digits: &[u8]| u8::from_str_radix(str::from_utf8(digits).unwrap(), 16).unwrap();

@@ -1,4 +1,4 @@
-//! Messages that can be sent, drawn at random.
+//! Strategies for messages that can be sent.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -9,14 +9,14 @@ use segue_wire::mobility::body::*;
 use segue_wire::mobility::option::*;
 use segue_wire::mobility::*;
 
-/// Names an option's or a body's variant, and gives the strategy for what is in it.
+/// A strategy for an enum, from the strategies for the content of its variants.
 macro_rules! variants {
     ($enum:ident { $($variant:ident: $strategy:expr,)* }) => {
         prop::strategy::Union::new(vec![ $( $strategy.prop_map($enum::$variant).boxed(), )* ])
     };
 }
 
-/// A strategy for a struct, by those for its fields.
+/// A strategy for a struct, from the strategies for its fields.
 macro_rules! fields {
     ($name:ident { $($field:ident: $strategy:expr),* $(,)? }) => {
         ($($strategy,)*).prop_map(|($($field,)*)| $name { $($field),* })
@@ -78,7 +78,7 @@ fn sub_option() -> impl Strategy<Value = FlowSubOption> {
     })
 }
 
-/// Types that have no format.
+/// Options of types without a format.
 fn unknown() -> impl Strategy<Value = Unknown> {
     let kind = prop_oneof![9..19u8, Just(43u8), 52..63u8, 64..=255u8];
     fields!(Unknown { kind: kind, data: bytes(0) })
@@ -250,7 +250,7 @@ fn last_option() -> impl Strategy<Value = MobilityOption> {
     })
 }
 
-/// Any number of options up to seven.
+/// Up to six options, and perhaps one that must be the last.
 pub(crate) fn options() -> impl Strategy<Value = Vec<MobilityOption>> {
     let option = prop_oneof![host_option(), proxy_option(), ipv4_option(), handover_option()];
     (vec(option, 0..7), of(last_option())).prop_map(|(mut options, last)| {
@@ -371,7 +371,7 @@ pub(crate) fn message() -> impl Strategy<Value = Message> {
     (body, options()).prop_map(|(body, options)| Message { body, options })
 }
 
-/// Strict, or that of OAI.
+/// The strict profile or that of OAI.
 pub(crate) fn profile() -> impl Strategy<Value = Profile> {
     any::<bool>().prop_map(|strict| if strict { Profile::STRICT } else { Profile::OAI })
 }

@@ -1,4 +1,4 @@
-//! The Mobility Header: messages that are drawn at random, tables of the RFCs, what is refused.
+//! Tests of the Mobility Header: random messages, tables from the RFCs, and refused messages.
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 mod generate;
@@ -47,7 +47,7 @@ proptest! {
         }
     }
 
-    /// The packet is cut: Header Len says more than there is.
+    /// The packet is truncated: Header Len states more than there is.
     #[test]
     fn a_cut_packet_holds_no_message(message in message()) {
         let bytes = message.emit(&Profile::STRICT).unwrap();
@@ -58,7 +58,7 @@ proptest! {
         }
     }
 
-    /// The message is cut and its Header Len says so: what is still read are whole options from the front.
+    /// The message is truncated and Header Len adapted: only complete options from the front are read.
     #[test]
     fn a_cut_message_has_no_part_of_a_field(message in message()) {
         let mut bytes = message.emit(&Profile::STRICT).unwrap();
@@ -70,7 +70,7 @@ proptest! {
                 Ok(read) => {
                     prop_assert!(n >= fixed_len(bytes[2]));
                     let mut whole = message.clone();
-                    // The profile reads timestamps in another order.
+                    // This profile reads timestamps in another byte order.
                     let in_order = |option: &MobilityOption| !matches!(option, MobilityOption::Timestamp(_));
                     whole.options.retain(in_order);
                     let read: Vec<_> = read.options.into_iter().filter(in_order).collect();
@@ -114,7 +114,7 @@ proptest! {
     fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in 0..30u8) {
         let mut bytes = bytes;
         let _ = Message::parse(&bytes, &Profile::STRICT);
-        // The same with a header, so that bodies and options are reached.
+        // The same bytes with a header, so that body and option parsers are reached.
         let len = bytes.len();
         if len >= 8 {
             bytes[..3].copy_from_slice(&[59, (len / 8 - 1) as u8, kind]);

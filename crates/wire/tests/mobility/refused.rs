@@ -1,4 +1,4 @@
-//! What is refused, and what is not although a sender should not have sent it.
+//! Refused messages, and messages that are accepted although no sender should send them.
 
 use std::net::Ipv6Addr;
 
@@ -7,7 +7,7 @@ use segue_wire::mobility::body::*;
 use segue_wire::mobility::option::*;
 use segue_wire::mobility::*;
 
-/// A Binding Refresh Request with these octets as options.
+/// A Binding Refresh Request with these bytes as options.
 fn request(options: &[u8]) -> Vec<u8> {
     let mut bytes = [&[59, 0, 0, 0, 0, 0, 0, 0][..], options].concat();
     bytes[1] = (bytes.len() / 8 - 1) as u8;
@@ -79,7 +79,7 @@ fn padding_of_any_kind_is_skipped() {
     let advice = [2, 2, 0, 9];
     let options =
         [MobilityOption::BindingRefreshAdvice(BindingRefreshAdvice { refresh_interval_4s: 9 })];
-    // Where no alignment asks for it, in single octets, filled, of the least length.
+    // Padding that no alignment requires, as single bytes, with content, and of the least length.
     for padded in [
         [&[0, 0, 0, 0][..], &advice].concat(),
         [&[0][..], &advice, &[1, 1, 7]].concat(),

@@ -110,7 +110,7 @@ fn a_span_has_both_its_ends() {
     assert!(!Span::range(7, 5).contains(6));
 }
 
-/// A flow binding with padding as RFC 6275 has it, bindings and a selector, and one in a format that nobody knows.
+/// A flow binding with padding as in RFC 6275, binding references, a selector, and a selector of an unknown format.
 #[test]
 fn a_flow_binding_has_bindings_and_a_selector() {
     #[rustfmt::skip]
@@ -144,7 +144,7 @@ fn a_flow_binding_has_bindings_and_a_selector() {
         ],
     };
     assert_eq!(read.options, [MobilityOption::FlowIdentification(flow)]);
-    // Each sub-option begins at an even octet, with the least padding.
+    // Each sub-option starts at an even offset, with the least padding.
     let emitted = read.emit(&Profile::STRICT).unwrap();
     let behind = [3, 7, 1, 0, 0, 8, 0, 0, 17, 0, 3, 4, 9, 0, 1, 2, 77, 0, 1, 2, 0, 0];
     assert_eq!(emitted[26..], behind);

@@ -1,4 +1,4 @@
-//! Numbers as the RFCs print them.
+//! Tables with numbers from the RFCs.
 
 use std::net::Ipv6Addr;
 
@@ -8,7 +8,7 @@ use segue_wire::mobility::option::*;
 use segue_wire::mobility::*;
 use serde_json::json;
 
-/// MH Type, octets in front of the options.
+/// MH Type, and number of bytes before the options.
 const FIXED: [(u8, usize); 18] = [
     (0, 8),
     (1, 16),
@@ -30,7 +30,7 @@ const FIXED: [(u8, usize); 18] = [
     (20, 12),
 ];
 
-/// Option type, "xn+y", lengths; two that are equal stand for "from this one on".
+/// Option type, alignment "xn+y" as (x, y), and permitted lengths; two equal lengths mean "at least".
 const OPTIONS: [(u8, (usize, usize), &[usize]); 40] = [
     (2, (2, 0), &[2]),
     (3, (8, 6), &[16]),
@@ -78,7 +78,7 @@ pub(crate) fn fixed_len(message_type: u8) -> usize {
     FIXED.iter().find(|(kind, _)| *kind == message_type).unwrap().1
 }
 
-/// Where an option has to be: multiple and offset.
+/// The required position of an option: multiple and offset.
 pub(crate) fn alignment(kind: u8, len: usize) -> (usize, usize) {
     match OPTIONS.iter().find(|(known, ..)| *known == kind) {
         // With a care-of address.
@@ -93,10 +93,10 @@ pub(crate) fn alignment(kind: u8, len: usize) -> (usize, usize) {
     }
 }
 
-/// A Binding Update with an option of so many octets, which are all zero but what tells the family of an address.
+/// A Binding Update with an option of `len` bytes. They are zero, except one that tells the family of an address.
 fn with_option(kind: u8, len: usize) -> Vec<u8> {
     let mut bytes = vec![59, 0, 5, 0, 0, 0, 0, 1, 0x80, 0, 0, 1];
-    // In front of an option that has to be the last.
+    // Padding before the option, which may have to be the last.
     let pad = (8 - (bytes.len() + 2 + len) % 8) % 8;
     match pad {
         0 => {}
@@ -118,7 +118,7 @@ fn options_have_the_lengths_of_the_table_and_no_others() {
     for (kind, _, lengths) in OPTIONS {
         for len in 0..60 {
             let endless = lengths.len() == 2 && lengths[0] == lengths[1];
-            // A request without data is two octets.
+            // A request without data takes two bytes.
             let right = match kind {
                 40 | 44 => len >= lengths[0] && len % 2 == 0,
                 _ if endless => len >= lengths[0],
@@ -150,7 +150,7 @@ fn name_of(kind: u8) -> &'static str {
 #[test]
 fn every_message_without_its_last_octets_is_refused_by_its_name() {
     for (kind, len) in FIXED {
-        // Type 16 says by its first octet which of two it is.
+        // The first byte of type 16 selects one of two messages.
         let mut bytes = [vec![59, 0, kind, 0, 0, 0, 1], vec![0; 40]].concat();
         for n in 8..len {
             bytes[1] = (n / 8 - 1) as u8;
@@ -164,7 +164,7 @@ fn every_message_without_its_last_octets_is_refused_by_its_name() {
     }
 }
 
-/// Where the field ends of which a message of `n` octets has only a part.
+/// The end of the field that a message of `n` bytes has only in part.
 fn min(kind: u8, n: usize) -> usize {
     let ends: &[usize] = match kind {
         0 => &[8],
@@ -176,7 +176,7 @@ fn min(kind: u8, n: usize) -> usize {
         20 => &[8, 9, 12],
         _ => &[8, 10, 12],
     };
-    // A status or a flag of one octet ends in between, and is there.
+    // A one-byte status or flag field ends in between, and is complete.
     let ends = if kind == 18 { &[8, 9, 10, 12][..] } else { ends };
     *ends.iter().find(|end| **end > n).unwrap()
 }
@@ -235,7 +235,7 @@ fn flags_are_shown_by_their_letters_and_one_bit_by_what_the_update_is() {
     assert_eq!(ack, "KRPTB");
 }
 
-/// The update with which a gateway asks for a prefix, octet by octet.
+/// The update with which a gateway requests a prefix, byte by byte.
 #[test]
 fn a_proxy_binding_update_is_what_the_rfc_draws() {
     let message = Message {

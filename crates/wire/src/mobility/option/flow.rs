@@ -1,4 +1,4 @@
-//! Options of flow bindings (RFC 6089) and their sub-options.
+//! Flow binding options (RFC 6089) and their sub-options.
 
 use alloc::vec::Vec;
 
@@ -23,9 +23,9 @@ codes! {
 }
 
 layout! {
-    /// Flow Summary (RFC 6089, 4.3): the flow bindings to keep as they are.
+    /// Flow Summary (RFC 6089, 4.3): the flow bindings to keep unchanged.
     pub struct FlowSummary {
-        /// Their FIDs.
+        /// FIDs of these bindings.
         fids: Vec<u16>,
     }
 
@@ -39,21 +39,21 @@ layout! {
     pub struct FlowIdentification {
         /// Flow Identifier, not 0.
         fid: u16,
-        /// Priority, not 0; the lowest number comes first.
+        /// Priority, not 0; the lowest number has precedence.
         fid_pri: u16,
-        /// In an answer, what became of it.
+        /// In an acknowledgement, the result.
         [1] status: FlowStatus,
-        /// Where to, and which packets.
+        /// Traffic selectors, binding references and others.
         sub_options: Vec<FlowSubOption>,
     }
 
     /// Binding Reference (RFC 6089, 4.2.1.3).
     pub struct BindingReference {
-        /// The bindings to send to, by their BIDs.
+        /// BIDs of the bindings to forward to.
         bids: Vec<u16>,
     }
 
-    /// A traffic selector in a format that is not known.
+    /// A traffic selector of an unknown format.
     pub struct OtherTrafficSelector {
         /// TS Format.
         ts_format: u8,
@@ -71,9 +71,9 @@ pub enum FlowSubOption {
     BindingReference(BindingReference),
     /// Traffic Selector (3).
     TrafficSelector(TrafficSelector),
-    /// Traffic Selector (3) in a format that is not known.
+    /// Traffic Selector (3) of an unknown format.
     OtherTrafficSelector(OtherTrafficSelector),
-    /// Any other.
+    /// Any other sub-option.
     Unknown(super::Unknown),
 }
 
@@ -81,8 +81,8 @@ const BINDING_REFERENCE: u8 = 2;
 const TRAFFIC_SELECTOR: u8 = 3;
 
 impl FlowSubOption {
-    /// RFC 6089 asks Binding Reference to be at even octets. RFC 6088 has its fields at their natural alignments, which
-    /// no place of the option gives; at even octets they are packed.
+    /// RFC 6089 requires Binding Reference at even offsets. RFC 6088 assumes natural alignment of the selector's
+    /// fields, which no position of the option achieves; at even offsets the fields are packed.
     const ALIGNMENT: Alignment = Alignment::At { n: 2, offset: 0 };
 
     fn read(raw: &RawOption<'_>) -> Result<FlowSubOption, WireError> {
@@ -131,7 +131,7 @@ impl FlowSubOption {
     }
 }
 
-/// All that are left.
+/// All sub-options left.
 impl Wire for Vec<FlowSubOption> {
     fn read(reader: &mut Reader<'_>) -> Result<Self, WireError> {
         let options = RawOptions::new(reader.what, reader.rest());
@@ -141,7 +141,7 @@ impl Wire for Vec<FlowSubOption> {
     fn write(&self, out: &mut Vec<u8>) {
         for option in self {
             let (name, kind, data) = option.data();
-            // More than 255 octets do not fit the option itself, which is refused when it is emitted.
+            // More than 255 bytes do not fit the option, which is then refused on emission.
             let short = &data[..data.len().min(255)];
             let _ = push(out, name, kind, FlowSubOption::ALIGNMENT, short);
         }

@@ -1,4 +1,4 @@
-//! Options of fast handovers (RFC 5568, RFC 5949).
+//! Fast handover options (RFC 5568, RFC 5949).
 
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv6Addr};
@@ -9,7 +9,7 @@ use crate::WireError;
 use crate::layout::{Reader, Wire, codes, hex, layout};
 
 codes! {
-    /// What the address of an IPv6 Address/Prefix option is.
+    /// Kind of address in an IPv6 Address/Prefix option.
     pub struct AddressCode(u8) {
         OLD_CARE_OF_ADDRESS = 1 "Old Care-of Address",
         NEW_CARE_OF_ADDRESS = 2 "New Care-of Address",
@@ -21,7 +21,7 @@ codes! {
 layout! {
     /// Mobility Header Link-Layer Address (RFC 5568, 6.4.4).
     pub struct MobilityHeaderLinkLayerAddress {
-        /// 2: of the mobile node.
+        /// 2 for the mobile node's address.
         option_code: u8,
         /// The address.
         #[serde(serialize_with = "hex")]
@@ -32,7 +32,7 @@ layout! {
     pub struct BindingAuthorizationDataForFmipv6 {
         /// Security Parameter Index.
         spi: u32,
-        /// 96 bits where HMAC-SHA1 is used.
+        /// 96 bits with HMAC-SHA1.
         #[serde(serialize_with = "hex")]
         authenticator: Vec<u8>,
     }
@@ -58,16 +58,16 @@ layout! {
 /// Context Request (RFC 5949, 6.2.1).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ContextRequest {
-    /// What is asked for.
+    /// The requested pieces of context.
     pub requests: Vec<Request>,
 }
 
-/// One piece of context that is asked for.
+/// A requested piece of context.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Request {
-    /// Req-type: the type of the mobility option that has it.
+    /// Req-type: the type of the mobility option that carries it.
     pub req_type: u8,
-    /// Req-option: which one, where there are several.
+    /// Req-option: selects among several.
     #[serde(serialize_with = "hex")]
     pub req_option: Vec<u8>,
 }
@@ -87,7 +87,7 @@ impl Wire for ContextRequest {
     fn write(&self, out: &mut Vec<u8>) {
         out.extend([0; 2]);
         for request in &self.requests {
-            // Longer than the option can be: refused when the option is emitted.
+            // Longer data do not fit the option, which is then refused on emission.
             out.extend([request.req_type, request.req_option.len() as u8]);
             out.extend(&request.req_option);
         }
@@ -97,7 +97,7 @@ impl Wire for ContextRequest {
 /// Local Mobility Anchor Address (RFC 5949, 6.2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct LocalMobilityAnchorAddress {
-    /// Its family is Option-Code: 1 for IPv6, 2 for IPv4.
+    /// Its family is encoded in Option-Code: 1 for IPv6, 2 for IPv4.
     pub local_mobility_anchor_address: IpAddr,
 }
 

@@ -1,4 +1,4 @@
-//! Options of hosts: Mobile IPv6 (RFC 6275), networks that move (RFC 3963), identities (RFC 4283, 5149), several
+//! Options of hosts: Mobile IPv6 (RFC 6275), mobile networks (RFC 3963), identifiers (RFC 4283, 5149) and multiple
 //! care-of addresses (RFC 5648).
 
 use alloc::vec::Vec;
@@ -23,15 +23,15 @@ layout! {
 
     /// Nonce Indices (RFC 6275, 6.2.6).
     pub struct NonceIndices {
-        /// Of the Home Test.
+        /// Index of the Home Test.
         home_nonce_index: u16,
-        /// Of the Care-of Test.
+        /// Index of the Care-of Test.
         care_of_nonce_index: u16,
     }
 
     /// Binding Authorization Data (RFC 6275, 6.2.7).
     pub struct BindingAuthorizationData {
-        /// Over the [`authenticated_range`](crate::mobility::authenticated_range), among others.
+        /// Computed over the [`authenticated_range`](crate::mobility::authenticated_range) and other data.
         #[serde(serialize_with = "hex")]
         authenticator: [u8; 12],
     }
@@ -46,20 +46,20 @@ layout! {
 
     /// Mobile Node Identifier (RFC 4283, section 3).
     pub struct MobileNodeIdentifier {
-        /// [`MobileNodeIdentifier::NAI`], or another of RFC 8371.
+        /// [`MobileNodeIdentifier::NAI`] or another subtype of RFC 8371.
         subtype: u8,
-        /// The identifier as it was sent. In output it is text where it is UTF-8, without the zeros at its end.
+        /// The identifier as sent. Serialised as text if it is UTF-8, without trailing zeros.
         #[serde(serialize_with = "text")]
         identifier: Vec<u8>,
     }
 
     /// Vendor Specific (RFC 5094).
     pub struct VendorSpecific {
-        /// The enterprise number that IANA gave the vendor.
+        /// The vendor's enterprise number.
         vendor_id: u32,
-        /// The vendor's.
+        /// Vendor-defined type.
         sub_type: u8,
-        /// The vendor's.
+        /// Vendor-defined data.
         #[serde(serialize_with = "hex")]
         data: Vec<u8>,
     }
@@ -90,16 +90,16 @@ layout! {
 }
 
 impl MobileNodeIdentifier {
-    /// Subtype of a network access identifier (`user@realm`).
+    /// Subtype of a Network Access Identifier (`user@realm`).
     pub const NAI: u8 = 1;
 
-    /// A network access identifier.
+    /// Creates an identifier of that subtype.
     #[must_use]
     pub fn nai(nai: &str) -> MobileNodeIdentifier {
         MobileNodeIdentifier { subtype: MobileNodeIdentifier::NAI, identifier: nai.into() }
     }
 
-    /// The identifier without the zeros that some senders put behind it.
+    /// The identifier without the trailing zeros that some senders add.
     #[must_use]
     pub fn trimmed(&self) -> &[u8] {
         trimmed(&self.identifier)
@@ -111,7 +111,7 @@ fn trimmed(bytes: &[u8]) -> &[u8] {
     &bytes[..end]
 }
 
-/// Shows bytes as text where they are UTF-8, else as hexadecimal digits.
+/// Serialises bytes as text if they are UTF-8, else as hexadecimal digits.
 fn text<S: Serializer>(bytes: &Vec<u8>, serializer: S) -> Result<S::Ok, S::Error> {
     match str::from_utf8(trimmed(bytes)) {
         Ok(text) => serializer.serialize_str(text),

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::WireError;
 use crate::layout::{Reader, Wire, codes, flags, layout};
 
-/// Prefix Length of an IPv4 address, 0 to 32: the upper six bits of an octet whose others are reserved.
+/// Prefix Length of an IPv4 address, 0 to 32: the upper six bits of a byte. The others are reserved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Ipv4PrefixLength(pub u8);
 
@@ -31,7 +31,7 @@ flags! {
 
     /// Flags of an IPv4 DHCP Support Mode option.
     pub struct DhcpSupportModeFlags(u16) {
-        /// DHCP support mode: the gateway is the server, else a relay.
+        /// DHCP support mode: the gateway acts as server if set, otherwise as relay.
         SERVER = 0x0001 "S",
     }
 }
@@ -52,7 +52,7 @@ codes! {
 layout! {
     /// IPv4 Address Acknowledgement (RFC 5555, 3.2.1).
     pub struct Ipv4AddressAcknowledgement {
-        /// What became of the IPv4 binding.
+        /// Result of the IPv4 binding.
         status: Ipv4Status,
         /// Pref-len.
         prefix_length: Ipv4PrefixLength,
@@ -64,7 +64,7 @@ layout! {
     pub struct NatDetection {
         /// Flags.
         flags: NatDetectionFlags,
-        /// Between keepalives, in seconds; all ones: none is needed.
+        /// Keepalive interval in seconds; all ones if no keepalives are needed.
         refresh_time_s: u32,
     }
 
@@ -76,7 +76,7 @@ layout! {
 
     /// GRE Key (RFC 5845, 5.1).
     pub struct GreKey {
-        /// GRE Key Identifier. Without it, one is asked for.
+        /// GRE Key Identifier; `None` requests one.
         [2] gre_key_identifier: Option<u32>,
     }
 
@@ -84,13 +84,13 @@ layout! {
     pub struct Ipv4HomeAddressRequest {
         /// Prefix-len.
         prefix_length: Ipv4PrefixLength,
-        /// Unspecified asks for any.
+        /// The requested address; unspecified requests any.
         [1] ipv4_home_address: Ipv4Addr,
     }
 
     /// IPv4 Home Address Reply (RFC 5844, 3.3.2).
     pub struct Ipv4HomeAddressReply {
-        /// What became of the request.
+        /// Result of the request.
         status: Ipv4Status,
         /// Pref-len.
         prefix_length: Ipv4PrefixLength,
@@ -100,7 +100,7 @@ layout! {
 
     /// IPv4 Default-Router Address (RFC 5844, 3.3.3).
     pub struct Ipv4DefaultRouterAddress {
-        /// Of the mobile node's router.
+        /// Address of the mobile node's router.
         [2] ipv4_default_router_address: Ipv4Addr,
     }
 
@@ -121,9 +121,9 @@ layout! {
 pub struct Ipv4HomeAddress {
     /// Prefix-len.
     pub prefix_length: Ipv4PrefixLength,
-    /// P: a mobile network prefix is asked for.
+    /// P: a mobile network prefix is requested.
     pub prefix_requested: bool,
-    /// Unspecified asks for any.
+    /// The requested address; unspecified requests any.
     pub ipv4_home_address: Ipv4Addr,
 }
 

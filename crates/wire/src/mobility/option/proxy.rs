@@ -1,5 +1,5 @@
-//! Options of proxies: Proxy Mobile IPv6 (RFC 5213, 7864), restarts (RFC 5847), groups (RFC 6602), another anchor (RFC
-//! 6463), local routing (RFC 6705), several paths (RFC 8278).
+//! Options of proxies: Proxy Mobile IPv6 (RFC 5213, 7864), restarts (RFC 5847), groups (RFC 6602), redirection to
+//! another anchor (RFC 6463), local routing (RFC 6705), multiple paths (RFC 8278).
 
 use alloc::vec::Vec;
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -12,7 +12,7 @@ use crate::layout::{Reader, Wire, codes, flags, hex, layout};
 flags! {
     /// Flags of a Home Network Prefix.
     pub struct HomeNetworkPrefixFlags(u8) {
-        /// Off-link (RFC 7864): forwarded to the mobile node, but not advertised.
+        /// Off-link (RFC 7864): the prefix is forwarded to the mobile node, but not advertised.
         OFF_LINK = 0x80 "L",
     }
 
@@ -54,7 +54,7 @@ codes! {
 }
 
 layout! {
-    /// Home Network Prefix (RFC 5213, 8.3). An unspecified prefix of length 0 asks for one.
+    /// Home Network Prefix (RFC 5213, 8.3). An unspecified prefix of length 0 requests one.
     pub struct HomeNetworkPrefix {
         /// Flags (RFC 7864, 4.1).
         flags: HomeNetworkPrefixFlags,
@@ -66,32 +66,32 @@ layout! {
 
     /// Handoff Indicator (RFC 5213, 8.4).
     pub struct HandoffIndicator {
-        /// Why there is an update.
+        /// Reason of the update.
         [1] handoff_indicator: Handoff,
     }
 
     /// Access Technology Type (RFC 5213, 8.5).
     pub struct AccessTechnologyType {
-        /// Of the link to the mobile node.
+        /// Technology of the link to the mobile node.
         [1] access_technology_type: AccessTechnology,
     }
 
     /// Mobile Node Link-layer Identifier (RFC 5213, 8.6).
     pub struct MobileNodeLinkLayerIdentifier {
-        /// As link-layer addresses are in Neighbor Discovery.
+        /// The identifier, formatted as a link-layer address in Neighbor Discovery.
         #[serde(serialize_with = "hex")]
         [2] link_layer_identifier: Vec<u8>,
     }
 
     /// Link-local Address (RFC 5213, 8.7), of the gateway's end of the link.
     pub struct LinkLocalAddress {
-        /// Unspecified asks for one.
+        /// The address; unspecified requests one.
         link_local_address: Ipv6Addr,
     }
 
     /// Restart Counter (RFC 5847, 4.2).
     pub struct RestartCounter {
-        /// Grows with each start of the sender.
+        /// Incremented at each start of the sender.
         restart_counter: u32,
     }
 
@@ -99,7 +99,7 @@ layout! {
     pub struct MobileNodeGroupIdentifier {
         /// 1: a bulk binding update group.
         sub_type: u8,
-        /// 1 stands for all sessions between the two ends.
+        /// 1 means all sessions between the two peers.
         [1] mobile_node_group_identifier: u32,
     }
 
@@ -132,7 +132,7 @@ layout! {
     pub struct MagIpv6Address {
         /// Address Length in bits, 128.
         [1] address_length: u8,
-        /// Of the gateway that takes part in local routing.
+        /// Address of the gateway that takes part in local routing.
         mag_ipv6_address: Ipv6Addr,
     }
 
@@ -150,12 +150,12 @@ layout! {
     }
 }
 
-/// Timestamp (RFC 5213, 8.8): seconds since 1970 in UTC, 48 bits, and 16 bits of a second.
+/// Timestamp (RFC 5213, 8.8): 48 bits of seconds since 1970 in UTC, and a 16-bit fraction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Timestamp {
     /// Whole seconds, below 2⁴⁸.
     pub seconds: u64,
-    /// Units of 1/65536 s.
+    /// Fraction of a second in units of 1/65536 s.
     pub fraction_65536ths: u16,
 }
 
@@ -170,12 +170,12 @@ impl Wire for Timestamp {
     }
 }
 
-/// Redirect (RFC 6463, 4.2): which anchor to go to.
+/// Redirect (RFC 6463, 4.2): the anchor to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Redirect {
-    /// r2LMA address, of IPv6; K in the flags.
+    /// IPv6 r2LMA address, with flag K.
     pub ipv6_r2lma_address: Option<Ipv6Addr>,
-    /// The same of IPv4; N in the flags.
+    /// IPv4 r2LMA address, with flag N.
     pub ipv4_r2lma_address: Option<Ipv4Addr>,
 }
 
