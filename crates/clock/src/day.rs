@@ -4,10 +4,10 @@ use core::ops::{Add, Sub};
 
 use crate::{Span, Time};
 
-/// Microseconds since 1970 (UTC, without leap seconds) on a clock that people set: it may step back.
+/// Microseconds since 1970 (UTC, without leap seconds) on a settable clock, which may step back.
 ///
-/// For what another machine reads or what outlives a boot, never for how long something took: that is
-/// [`Time`]. A driver gives it to machines as an input.
+/// Use it for times that another machine reads or that must survive a reboot, never to measure a duration: that is what
+/// [`Time`] is for. A driver passes it to machines as an input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UnixTime(pub u64);
 
@@ -20,7 +20,7 @@ impl UnixTime {
         UnixTime(s.saturating_mul(US_PER_S))
     }
 
-    /// From nanoseconds since 1970; what is less than a microsecond is dropped.
+    /// From nanoseconds since 1970, rounded down to microseconds.
     #[must_use]
     pub const fn from_nanos(ns: u64) -> UnixTime {
         UnixTime(ns / 1_000)
@@ -38,16 +38,18 @@ impl UnixTime {
         Span::from_micros(self.0.saturating_sub(earlier.0))
     }
 
-    /// As in a Timestamp option (RFC 5213, section 8.8): seconds since 1970, and 1/65536 s, rounded down.
+    /// The value of a Timestamp option (RFC 5213, section 8.8): seconds since 1970, and a fraction in units of 1/65536
+    /// s, rounded down.
     #[must_use]
     pub const fn to_timestamp(self) -> (u64, u16) {
         let fraction = ((self.0 % US_PER_S) << 16) / US_PER_S;
         (self.as_secs(), fraction as u16)
     }
 
-    /// What a Timestamp option says. Seconds beyond the year 500 000 are the last instant that there is.
+    /// The instant in a Timestamp option. Seconds beyond about the year 500 000 saturate.
     ///
-    /// No two timestamps before that are the same instant, and [`to_timestamp`](UnixTime::to_timestamp) gives each back.
+    /// Different timestamps below that limit give different instants, and [`to_timestamp`](UnixTime::to_timestamp)
+    /// returns the original timestamp.
     #[must_use]
     pub const fn from_timestamp(seconds: u64, fraction_65536ths: u16) -> UnixTime {
         let fraction_us = (fraction_65536ths as u64 * US_PER_S).div_ceil(1 << 16);
@@ -55,8 +57,8 @@ impl UnixTime {
     }
 }
 
-/// A time of day that a driver has told, and what it is by now: a machine adds what has passed on its own clock. The driver
-/// tells it anew now and then, and when somebody has set the clock.
+/// A time of day from the driver, from which a machine derives the current time of day by its monotonic clock. The
+/// driver updates it periodically, and when the system clock was set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DayClock {
     told: Time,
@@ -64,7 +66,7 @@ pub struct DayClock {
 }
 
 impl DayClock {
-    /// At `told` it was this time of day.
+    /// The time of day was `day` at the instant `told`.
     #[must_use]
     pub const fn new(told: Time, day: UnixTime) -> DayClock {
         DayClock { told, day }
@@ -76,7 +78,7 @@ impl DayClock {
         self.day + now.since(self.told)
     }
 
-    /// When it is this time of day; at once if it was already.
+    /// The instant at which it will be this time of day; `now` if that has passed.
     #[must_use]
     pub fn when(&self, day: UnixTime, now: Time) -> Time {
         now + day.since(self.at(now))

@@ -1,8 +1,8 @@
-//! Time without a clock: [`Time`] and [`Span`] in nanoseconds, time of day ([`UnixTime`]), the [`Machine`] contract that every
-//! protocol entity follows, a [`Timers`] table and a seeded generator [`Rng`].
+//! Time without a clock: [`Time`] and [`Span`] in nanoseconds, time of day ([`UnixTime`]), the [`Machine`] contract
+//! that every protocol entity follows, a [`Timers`] table and a seeded generator [`Rng`].
 //!
-//! Nothing here can read a clock or ask the system for randomness. A driver (sockets and kernel
-//! timestamps) or the simulator supplies both, so that one and the same protocol code runs in each.
+//! This crate can neither read a clock nor ask the system for randomness. A driver (sockets and kernel timestamps) or
+//! the simulator supplies both, so that the same protocol code runs in each.
 
 #![no_std]
 #![forbid(unsafe_code)]

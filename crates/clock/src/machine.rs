@@ -2,12 +2,12 @@
 
 use crate::Time;
 
-/// When something is due, and what (the reason goes into traces); `None`: nothing is.
+/// When the next action is due, and which one (for traces); `None` if none is.
 pub type Deadline = Option<(Time, &'static str)>;
 
-/// The deadline that comes first; the former of two at one instant.
+/// The earlier of two deadlines; `former` if both are at the same instant.
 ///
-/// A simulator of many machines asks for deadlines after each event: a chain of iterators over a handful of them took a
+/// A simulator of many machines queries deadlines after each event. Iterator chains over a handful of deadlines took a
 /// tenth of the processor time of a simulated host.
 #[must_use]
 #[inline]
@@ -19,27 +19,27 @@ pub fn earlier(former: Deadline, latter: Deadline) -> Deadline {
     }
 }
 
-/// A protocol entity without sockets, clock, threads or randomness of its own.
+/// A protocol entity without sockets, clock, threads or randomness.
 ///
-/// Call [`handle`](Machine::handle) or [`tick`](Machine::tick), then [`poll`](Machine::poll) until `None`, then
-/// arm [`deadline`](Machine::deadline). Never two of these calls without a drain between them. `now` never goes
-/// backwards.
+/// Call [`handle`](Machine::handle) or [`tick`](Machine::tick), then [`poll`](Machine::poll) until `None`, then arm
+/// [`deadline`](Machine::deadline). Never call `handle` or `tick` twice without draining `poll` in between. `now` must
+/// not go backwards.
 pub trait Machine {
-    /// What happens to the entity: a message, a measurement, a command.
+    /// An input: a message, a measurement, a command.
     type Input;
-    /// What the entity orders or reports.
+    /// An output: an order or a report.
     type Output;
 
-    /// Takes one input at the instant `now`.
+    /// Handles one input at the instant `now`.
     fn handle(&mut self, now: Time, input: Self::Input);
 
-    /// Does what is due at the deadline. Calling it at any other instant does no more than that.
+    /// Performs the actions that are due. May be called at any time.
     fn tick(&mut self, now: Time);
 
-    /// The next thing to do, in order; `None` when all is said.
+    /// The next output, in order; `None` when there are no more.
     fn poll(&mut self) -> Option<Self::Output>;
 
-    /// When to call `tick`, and why (the reason goes into traces).
+    /// When to call `tick`, and why (for traces).
     fn deadline(&self) -> Deadline;
 }
 

@@ -1,9 +1,9 @@
-//! Mistakes made on purpose, one line each, for the fault harness to find (docs/simulator/faults.md).
+//! Deliberate mistakes, one line each, which the fault harness must find (docs/simulator/faults.md).
 //!
-//! In an ordinary build [`fault`] is `false` for the compiler, and the mistakes are not in the program. With
-//! `--cfg segue_planted` the test chooses one of them.
+//! In a normal build [`fault`] is a constant `false`, so the compiler removes the mistakes. With `--cfg segue_planted`
+//! the test selects one of them.
 
-/// Whether to make mistake `number`.
+/// Returns whether to make mistake `number`: never in this build.
 #[cfg(not(segue_planted))]
 #[must_use]
 pub const fn fault(_number: u8) -> bool {
@@ -16,13 +16,13 @@ mod chosen {
 
     static CHOSEN: AtomicU8 = AtomicU8::new(0);
 
-    /// Whether to make mistake `number`.
+    /// Returns whether to make mistake `number`.
     #[must_use]
     pub fn fault(number: u8) -> bool {
         CHOSEN.load(Ordering::Relaxed) == number
     }
 
-    /// Makes this mistake from now on; 0: none.
+    /// Makes this mistake from now on; 0 selects none.
     pub fn choose(number: u8) {
         CHOSEN.store(number, Ordering::Relaxed);
     }

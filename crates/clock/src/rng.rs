@@ -1,9 +1,8 @@
-//! A seeded generator whose sequence is part of its contract.
+//! A seeded generator with a fixed sequence.
 
-/// xoshiro256++ (Blackman, Vigna: Scrambled linear pseudorandom number generators, 2019), seeded
-/// through SplitMix64 as its authors advise. The same seed gives the same sequence on every machine,
-/// which is why the generator is fixed here and does not come from a library that may change its own.
-/// Not for secrets.
+/// xoshiro256++ (Blackman, Vigna: Scrambled linear pseudorandom number generators, 2019), seeded through SplitMix64 as
+/// its authors recommend. The same seed gives the same sequence on every machine. The generator is implemented here
+/// because a library might change its sequence. Not for secrets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rng([u64; 4]);
 
@@ -58,8 +57,8 @@ mod tests {
 
     #[test]
     fn the_sequence_of_a_seed_never_changes() {
-        // xoshiro256++ from SplitMix64(0): computed with the authors' C sources.
-        // The first two numbers do not depend on every word of the state, a thousand do.
+        // xoshiro256++ from SplitMix64(0), computed with the authors' C sources. The first two numbers do not depend on
+        // every word of the state; a thousand do.
         for (seed, first, folded) in [
             (0, [0x5317_5d61_490b_23df, 0x61da_6f3d_c380_d507], 0x11bd_60fa_e985_7e38),
             (42, [0xd076_4d4f_4476_689f, 0x519e_4174_576f_3791], 0x1537_9ede_9965_d276),

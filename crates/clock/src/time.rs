@@ -15,13 +15,13 @@ impl Time {
     /// The clock's origin.
     pub const ZERO: Time = Time(0);
 
-    /// This instant in microseconds modulo 2³², the unit of the times in a probe.
+    /// This instant in microseconds modulo 2³², as in probes.
     #[must_use]
     pub const fn micros32(self) -> u32 {
         (self.0 / 1_000) as u32
     }
 
-    /// The span since `earlier`, zero if `earlier` is later than `self`.
+    /// The span since `earlier`; zero if `earlier` is later than `self`.
     #[must_use]
     pub const fn since(self, earlier: Time) -> Span {
         Span(self.0.saturating_sub(earlier.0))
@@ -35,7 +35,7 @@ impl Time {
 }
 
 impl Span {
-    /// No time at all.
+    /// A span of zero.
     pub const ZERO: Span = Span(0);
 
     /// A span of whole microseconds.
@@ -56,7 +56,7 @@ impl Span {
         Span(s.saturating_mul(1_000_000_000))
     }
 
-    /// A span from seconds; negative, infinite and NaN values become zero or the largest span.
+    /// A span from seconds. Negative values and NaN become zero; infinite and too large values become the largest span.
     #[must_use]
     pub fn from_secs_f64(s: f64) -> Span {
         Span((s * 1e9) as u64)
@@ -129,7 +129,7 @@ impl Mul<u64> for Span {
 }
 
 impl fmt::Display for Span {
-    /// Milliseconds below a second, seconds above.
+    /// In milliseconds below a second, otherwise in seconds.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0 < 1_000_000_000 {
             write!(f, "{:.3} ms", self.as_millis_f64())

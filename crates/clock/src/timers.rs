@@ -4,8 +4,8 @@ use alloc::collections::{BTreeMap, BTreeSet};
 
 use crate::Time;
 
-/// Timers by key, at most one instant for each key. Timers due at the same instant fire in the
-/// order of their keys, so that two runs with the same inputs agree.
+/// Timers by key, with one instant per key. Timers due at the same instant fire in the order of their keys, so that
+/// runs with the same inputs are identical.
 #[derive(Clone, Debug)]
 pub struct Timers<K> {
     by_key: BTreeMap<K, Time>,
@@ -25,7 +25,7 @@ impl<K: Ord + Clone> Timers<K> {
         Self::default()
     }
 
-    /// Arms the timer of `key` for `at`, replacing its former one.
+    /// Arms the timer of `key` for `at`, replacing an earlier one.
     pub fn set(&mut self, key: K, at: Time) {
         let before = self.by_key.insert(key.clone(), at);
         if before == Some(at) {
@@ -56,12 +56,12 @@ impl<K: Ord + Clone> Timers<K> {
         self.by_time.first().map(|(at, key)| (*at, key))
     }
 
-    /// The keys of the timers that are due at `now`, in the order in which they fire.
+    /// The keys of the timers due at `now`, in the order in which they fire.
     pub fn due(&self, now: Time) -> impl Iterator<Item = &K> {
         self.by_time.iter().take_while(move |(at, _)| *at <= now).map(|(_, key)| key)
     }
 
-    /// Takes the earliest timer if it is due at `now`.
+    /// Removes and returns the earliest timer if it is due at `now`.
     pub fn pop_due(&mut self, now: Time) -> Option<K> {
         let (at, _) = self.by_time.first()?;
         if *at > now {

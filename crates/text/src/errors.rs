@@ -1,9 +1,9 @@
-//! Errors for people.
+//! Formatting and collecting errors.
 
 use std::fmt;
 
-/// An error with its causes in one line, each once: some errors repeat their cause in their own
-/// text.
+/// Displays an error with its causes on one line. Omits causes that are already part of the text, because some errors
+/// repeat their cause.
 pub struct Told<'a>(pub &'a anyhow::Error);
 
 impl fmt::Display for Told<'_> {
@@ -21,7 +21,7 @@ impl fmt::Display for Told<'_> {
     }
 }
 
-/// Runs independent steps to the end and keeps the first failure.
+/// Collects the results of independent steps and keeps the first failure.
 #[derive(Default)]
 pub struct First(Option<anyhow::Error>);
 
@@ -31,7 +31,7 @@ impl First {
         step.map_err(|error| self.0.get_or_insert(error.into())).ok()
     }
 
-    /// The first failure, if there was one.
+    /// The first failure, if any.
     pub fn result(self) -> anyhow::Result<()> {
         self.0.map_or(Ok(()), Err)
     }
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn a_cause_that_is_named_already_is_not_named_again() {
-        /// An error that repeats its cause, as those of the datapath do.
+        /// An error that repeats its cause, like those of the datapath.
         #[derive(Debug)]
         struct Named(std::io::Error);
         impl fmt::Display for Named {

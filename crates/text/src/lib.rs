@@ -1,5 +1,5 @@
-//! What people type and read: numbers with their units ([`units`]), errors in one line
-//! ([`errors`]), tables, colours and redrawn lines on a terminal ([`terminal`]).
+//! Input and output formats: numbers with units ([`units`]), errors on one line ([`errors`]), tables, colours and
+//! redrawn lines on a terminal ([`terminal`]).
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,7 @@
-//! Terminal output: whether a stream is a terminal, its size, colours, and lines that are redrawn
-//! in place.
+//! Terminal output: terminal detection and size, colours, and lines that are redrawn in place.
 //!
-//! Escape sequences go only to a terminal, and not to a text-only one (`TERM=dumb`, or no `TERM`).
-//! Redrawn lines never exceed the terminal's width or height.
+//! Escape sequences are sent only to terminals that support them: not if `TERM` is `dumb` or unset. Redrawn lines never
+//! exceed the terminal's width or height.
 
 mod drawing;
 pub mod layout;
@@ -23,26 +22,26 @@ pub enum Stream {
     Error,
 }
 
-/// How much a terminal shows.
+/// Size of a terminal in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
-    /// Characters in a line.
+    /// Characters per line.
     pub columns: usize,
-    /// Lines.
+    /// Number of lines.
     pub rows: usize,
 }
 
-/// Assumed if a terminal does not report its size.
+/// Size of a terminal that does not report one.
 const USUAL: Size = Size { columns: 80, rows: 24 };
 
 impl Stream {
-    /// Whether lines can be redrawn in place.
+    /// Returns whether lines can be redrawn in place.
     #[must_use]
     pub fn is_live(self) -> bool {
         self.is_terminal() && understands(std::env::var("TERM").ok().as_deref())
     }
 
-    /// The terminal's size, if there is a terminal.
+    /// The size of the terminal; `None` if the stream is no terminal.
     #[must_use]
     pub fn size(self) -> Option<Size> {
         if !self.is_terminal() {
@@ -59,8 +58,7 @@ impl Stream {
         Some(told.map_or(USUAL, size))
     }
 
-    /// Colours if the terminal shows them and the user has not declined them (`NO_COLOR`, see
-    /// no-color.org).
+    /// Enables colours if the terminal supports them and the user has not disabled them (`NO_COLOR`, see no-color.org).
     #[must_use]
     pub fn colours(self) -> Colours {
         let declined = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
@@ -86,31 +84,31 @@ impl Stream {
     }
 }
 
-/// Whether a terminal of this kind understands more than text.
+/// Returns whether a terminal of this type supports escape sequences.
 fn understands(kind: Option<&str>) -> bool {
     kind.is_some_and(|kind| !kind.is_empty() && kind != "dumb")
 }
 
-/// Colours, or none.
+/// Colours, enabled or disabled.
 #[derive(Clone, Copy, Debug)]
 pub struct Colours(bool);
 
 /// The meaning of a colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
-    /// It works.
+    /// Working.
     Good,
-    /// It needs a look.
+    /// Needs attention.
     Doubtful,
-    /// It does not work.
+    /// Not working.
     Bad,
 }
 
 impl Colours {
-    /// None.
+    /// Disabled.
     pub const NONE: Colours = Colours(false);
 
-    /// `text` in the colour of `tone`.
+    /// `text` in the colour of `tone`, if colours are enabled.
     #[must_use]
     pub fn paint(self, tone: Tone, text: &str) -> String {
         if !self.0 {
@@ -125,7 +123,7 @@ impl Colours {
         format!("{style}{text}{style:#}")
     }
 
-    /// A path's state in its colour; one that is neither up nor down has none.
+    /// A path's state in its colour. Unknown states are not coloured.
     #[must_use]
     pub fn state(self, state: &str) -> String {
         match state {
@@ -144,7 +142,7 @@ pub struct Live {
 }
 
 impl Live {
-    /// Nothing drawn yet. For a stream that [is live](Stream::is_live).
+    /// Creates an empty display, for a stream that [is live](Stream::is_live).
     #[must_use]
     pub fn new(stream: Stream) -> Live {
         Live { stream, drawing: Drawing::default() }
@@ -156,7 +154,7 @@ impl Live {
         self.stream.size().unwrap_or(USUAL)
     }
 
-    /// Draws the lines over the former ones.
+    /// Replaces the lines drawn before by these.
     ///
     /// # Errors
     /// If the output is closed.
@@ -168,14 +166,13 @@ impl Live {
     /// Removes the lines.
     ///
     /// # Errors
-    /// As [`Live::show`].
+    /// Like [`Live::show`].
     pub fn clear(&mut self) -> io::Result<()> {
         self.show(&[])
     }
 }
 
-/// Progress of a long task, on standard error: a changing line on a terminal, elsewhere a line now
-/// and then.
+/// Progress of a long task, on standard error: one changing line on a terminal, otherwise a new line at intervals.
 pub struct Progress {
     live: Option<Live>,
     every: Duration,
@@ -183,7 +180,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Reports at these intervals: on a terminal, and elsewhere.
+    /// Sets the interval between reports: on a terminal, and otherwise.
     #[must_use]
     pub fn new(on_terminal: Duration, elsewhere: Duration) -> Progress {
         let live = Stream::Error.is_live().then(|| Live::new(Stream::Error));
@@ -191,13 +188,13 @@ impl Progress {
         Progress { live, every, told: Some(Instant::now()) }
     }
 
-    /// The first line comes at once.
+    /// Reports the first line immediately.
     #[must_use]
     pub fn at_once(self) -> Progress {
         Progress { told: None, ..self }
     }
 
-    /// Shows the line if it is time. Write errors are ignored.
+    /// Shows the line if the interval has passed. Write errors are ignored.
     pub fn tell(&mut self, line: impl FnOnce() -> String) {
         if self.told.is_some_and(|told| told.elapsed() < self.every) {
             return;
@@ -209,7 +206,7 @@ impl Progress {
         };
     }
 
-    /// Prints a line that stays.
+    /// Prints a permanent line.
     pub fn say(&mut self, line: &str) {
         self.clear();
         let _ = Stream::Error.write(&format!("{line}\n"));

@@ -1,8 +1,8 @@
-//! Numbers as people type them: a duration with its unit, a ratio, a rate.
+//! Parsing and formatting of numbers with units: durations, ratios, rates.
 
 use segue_clock::Span;
 
-/// Units of a duration and their length in seconds.
+/// Units of a duration, with their length in seconds.
 const TIME: [(&str, f64); 9] = [
     ("ns", 1e-9),
     ("us", 1e-6),
@@ -22,8 +22,7 @@ const RATE: [(&str, f64); 5] =
 /// A duration such as `100ms`, `1.5s`, `1e5s`, `2m` or `1h`.
 ///
 /// # Errors
-/// What is wrong, for the user. A number without a unit is refused: some would read it as seconds,
-/// others as milliseconds.
+/// A message for the user. A number without a unit is refused, because it could mean seconds or milliseconds.
 pub fn duration(s: &str) -> Result<Span, String> {
     let (number, unit) = split(s);
     if unit.is_empty() {
@@ -39,7 +38,7 @@ pub fn duration(s: &str) -> Result<Span, String> {
     Ok(Span(ns.round() as u64))
 }
 
-/// A duration as people read it, such as `45 ms`, `3.2 s`, `10 min`, `1.5 h` or `2 d`.
+/// Formats a duration for people, such as `45 ms`, `3.2 s`, `10 min`, `1.5 h` or `2 d`.
 #[must_use]
 pub fn span(span: Span) -> String {
     let s = span.as_secs_f64();
@@ -54,7 +53,7 @@ pub fn span(span: Span) -> String {
     format!("{} {unit}", text.trim_end_matches(".0"))
 }
 
-/// A time of day with its date, from seconds since 1970, as people read it.
+/// Formats a date with the time of day in UTC, from seconds since 1970.
 #[must_use]
 pub fn date(s: u64) -> String {
     let at = i64::try_from(s).ok().and_then(|s| time::OffsetDateTime::from_unix_timestamp(s).ok());
@@ -72,7 +71,7 @@ pub fn date(s: u64) -> String {
     )
 }
 
-/// The date alone, from seconds since 1970.
+/// Formats only the date, from seconds since 1970.
 #[must_use]
 pub fn day(s: u64) -> String {
     date(s).split(' ').next().unwrap_or_default().to_owned()
@@ -81,7 +80,7 @@ pub fn day(s: u64) -> String {
 /// A ratio between 0 and 1, such as `5%` or `0.05`.
 ///
 /// # Errors
-/// What is wrong, for the user.
+/// A message for the user.
 pub fn ratio(s: &str) -> Result<f64, String> {
     let value = match s.strip_suffix('%') {
         Some(percent) => positive(s, percent.trim_end())? / 100.0,
@@ -93,10 +92,10 @@ pub fn ratio(s: &str) -> Result<f64, String> {
     Ok(value)
 }
 
-/// A rate in bits per second, such as `50mbit`, `10kbit` or `1gbit`; a `/s` may follow.
+/// A rate in bits per second, such as `50mbit`, `10kbit` or `1gbit`, with an optional `/s`.
 ///
 /// # Errors
-/// What is wrong, for the user.
+/// A message for the user.
 pub fn rate(s: &str) -> Result<u64, String> {
     let lower = s.to_ascii_lowercase();
     let (number, unit) = split(lower.strip_suffix("/s").unwrap_or(&lower));
@@ -113,7 +112,7 @@ pub fn rate(s: &str) -> Result<u64, String> {
     Ok(rate.round() as u64)
 }
 
-/// Bytes as people read them, such as `812 B`, `55.9 kB` or `2.05 MB`: a kilobyte is 1000 bytes.
+/// Formats a number of bytes, such as `812 B`, `55.9 kB` or `2.05 MB`. A kilobyte is 1000 bytes.
 #[must_use]
 pub fn bytes(bytes: u64) -> String {
     if bytes < 1_000 {
@@ -122,7 +121,7 @@ pub fn bytes(bytes: u64) -> String {
     let mut value = bytes as f64 / 1e3;
     let mut units = ["kB", "MB", "GB", "TB", "PB"].into_iter();
     let mut unit = units.next().unwrap_or_default();
-    // A value that rounds to 1000 already takes the next unit.
+    // A value that rounds to 1000 takes the next unit.
     while let Some(next) = units.next().filter(|_| value >= 999.5) {
         (value, unit) = (value / 1e3, next);
     }
@@ -130,7 +129,7 @@ pub fn bytes(bytes: u64) -> String {
     format!("{value:.digits$} {unit}")
 }
 
-/// Splits a number from the letters that end it.
+/// Splits a number from its trailing letters.
 fn split(s: &str) -> (&str, &str) {
     let number = s.trim_end_matches(char::is_alphabetic);
     (number.trim_end(), &s[number.len()..])
@@ -140,7 +139,7 @@ fn positive(whole: &str, number: &str) -> Result<f64, String> {
     let first = number.chars().next();
     match number.parse::<f64>() {
         Ok(_) if first == Some('-') => Err(format!("{whole:?} is negative")),
-        // `parse` also takes "inf" and "nan".
+        // `parse` also accepts "inf" and "nan".
         Ok(value) if value.is_finite() && first.is_some_and(|c| !c.is_alphabetic()) => Ok(value),
         _ => Err(format!("{whole:?} is not a number with a unit")),
     }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::Size;
 use super::layout::fit;
 
-/// What stands on the terminal.
+/// State of the lines drawn on the terminal.
 #[derive(Default)]
 pub struct Drawing {
     lines: usize,
@@ -13,24 +13,24 @@ pub struct Drawing {
 }
 
 impl Drawing {
-    /// The bytes that make a terminal of this size replace the former lines by `lines`; the cursor
-    /// ends below them. A mark ends a line that is too long, and lines that are too many.
+    /// The bytes that replace the previous lines by `lines` on a terminal of this size. The cursor ends below them.
+    /// Lines that are too long are marked as cut, and excess lines are replaced by their number.
     pub fn draw(&mut self, lines: &[String], size: Size) -> String {
         let mut out = String::new();
         if lines.is_empty() && self.lines == 0 {
             return out;
         }
         if self.lines > 0 {
-            // After a resize the place of the former lines is unknown: some terminals rewrap them,
-            // some cut them.
+            // After a resize the position of the previous lines is unknown: some terminals rewrap them, others cut
+            // them.
             if self.size.is_some_and(|before| before != size) {
                 out.push_str("\x1b[H\x1b[2J");
             } else {
                 let _ = write!(out, "\r\x1b[{}A", self.lines);
             }
         }
-        // Keep the last column free: some terminals wrap as soon as it is written. Keep the last
-        // row free for the cursor.
+        // Keep the last column free because some terminals wrap as soon as it is written, and the last row for the
+        // cursor.
         let columns = size.columns.saturating_sub(1).max(1);
         let rows = size.rows.saturating_sub(1).max(1);
         let shown = if lines.len() > rows { rows - 1 } else { lines.len() };
@@ -56,7 +56,7 @@ mod tests {
         (n as u16).try_into().unwrap()
     }
 
-    /// A terminal and what is drawn on it.
+    /// A terminal with a drawing.
     struct Screen {
         terminal: vt100::Parser,
         drawing: Drawing,
@@ -74,7 +74,7 @@ mod tests {
         fn draw(&mut self, lines: &[&str]) -> String {
             let lines: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
             let bytes = self.drawing.draw(&lines, self.size);
-            // What the terminal's driver makes of a line feed.
+            // The terminal driver translates line feeds.
             self.terminal.process(bytes.replace('\n', "\r\n").as_bytes());
             self.terminal.screen().contents()
         }

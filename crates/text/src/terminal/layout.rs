@@ -1,4 +1,4 @@
-//! Fits text into the available width. Colours take no room.
+//! Fits text into the available width. Colour sequences have no width.
 
 /// Alignment of a value in its column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ impl Column {
         Column { name, side: Side::Right, least, gap: 1 }
     }
 
-    /// With two spaces before it.
+    /// The same column with two spaces before it.
     #[must_use]
     pub const fn apart(self) -> Column {
         Column { gap: 2, ..self }
@@ -48,28 +48,28 @@ pub struct Table {
     rows: Vec<Vec<String>>,
 }
 
-/// A table as text: its heading, which a list lacks, and the lines of each row.
+/// A formatted table.
 pub struct Laid {
-    /// The names of the columns.
+    /// The column names; `None` if the rows are lists.
     pub head: Option<String>,
-    /// Each row.
+    /// The lines of each row.
     pub rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// No rows yet.
+    /// Creates a table without rows.
     #[must_use]
     pub fn new(columns: &[Column]) -> Table {
         Table { columns: columns.to_vec(), rows: Vec::new() }
     }
 
-    /// Adds a row, one value for each column.
+    /// Adds a row with one value per column.
     pub fn row(&mut self, cells: Vec<String>) {
         debug_assert_eq!(cells.len(), self.columns.len());
         self.rows.push(cells);
     }
 
-    /// As text, in lines of at most `room` characters.
+    /// Formats the table in lines of at most `room` characters.
     #[must_use]
     pub fn lay(&self, room: usize) -> Laid {
         let widths: Vec<usize> =
@@ -84,7 +84,7 @@ impl Table {
         Laid { head: Some(self.line(&head, &widths)), rows }
     }
 
-    /// The width of column `i`. Words at the end of a line need no minimum.
+    /// The width of column `i`. A left-aligned last column needs no minimum.
     fn width(&self, i: usize, column: &Column) -> usize {
         let ends = i + 1 == self.columns.len() && column.side == Side::Left;
         let least = if ends { 0 } else { column.least };
@@ -124,7 +124,7 @@ pub fn width(text: &str) -> usize {
     seen(text).filter(|(_, seen)| *seen).count()
 }
 
-/// `text` in at most `columns` characters; a mark shows that it was cut.
+/// `text` in at most `columns` characters; an ellipsis marks a cut.
 #[must_use]
 pub fn fit(text: &str, columns: usize) -> String {
     if width(text) <= columns {
@@ -143,8 +143,8 @@ pub fn fit(text: &str, columns: usize) -> String {
     out + if coloured { "\x1b[0m…" } else { "…" }
 }
 
-/// Items one after the other, in lines of at most `columns` characters; lines after the first are indented. An item
-/// that is longer than a line is broken between words.
+/// Joins items in lines of at most `columns` characters, with lines after the first indented. An item longer than a
+/// line is broken between words.
 #[must_use]
 pub fn flow(items: &[String], gap: &str, columns: usize) -> Vec<String> {
     const INDENT: &str = "  ";
@@ -170,7 +170,7 @@ pub fn flow(items: &[String], gap: &str, columns: usize) -> Vec<String> {
     lines
 }
 
-/// A sentence in lines of at most `columns` characters. Leading spaces stay.
+/// Breaks a sentence into lines of at most `columns` characters. Leading spaces stay.
 #[must_use]
 pub fn sentence(text: &str, columns: usize) -> Vec<String> {
     if width(text) <= columns {
@@ -185,7 +185,7 @@ pub fn sentence(text: &str, columns: usize) -> Vec<String> {
     flow(&words, " ", columns)
 }
 
-/// Each character, and whether it is visible: those of colour sequences are not.
+/// Each character, and whether it is visible: characters of colour sequences are not.
 fn seen(text: &str) -> impl Iterator<Item = (char, bool)> + '_ {
     let mut inside = false;
     text.chars().map(move |c| {
