@@ -61,8 +61,8 @@ pub trait Datapath {
     /// Sets the `heard` word of answers, unsolicited responses and requests that ride, on these paths. An ordered
     /// request sets it too.
     fn set_heard(&mut self, slots: &[u32], heard: u16);
-    /// Sets whether the datapath withholds probes without news from the daemon (only a datapath that measures by
-    /// itself). A new path is not quiet.
+    /// Sets whether the datapath keeps probes without news to itself, instead of reporting each (only a datapath that
+    /// measures by itself). A new path is not quiet.
     fn set_quiet(&mut self, slot: u32, quiet: bool) {
         let _ = (slot, quiet);
     }
@@ -120,9 +120,9 @@ pub enum DatapathEvent<P> {
     /// A packet has no binding. Each flow causes at most one event until the packet is injected or 100 ms have passed;
     /// meanwhile the datapath queues up to 64 further packets of the flow and sends them with it.
     Miss(P),
-    /// A [reading] of the path in this slot is due, for one of three reasons: data follow a silence and the path
-    /// [requires that](segue_keepalive::Probing::follows_use); requests have ceased to ride; or responses have ceased
-    /// to arrive and [`watched`] has passed.
+    /// A [reading] of the path in this slot is due, for one of two reasons: data follow a silence and the path
+    /// [requires that](segue_keepalive::Probing::follows_use), or [`watched`] has passed because requests no longer
+    /// ride or responses no longer arrive.
     ///
     /// [reading]: Datapath::reading
     /// [`watched`]: segue_keepalive::Reading::watched

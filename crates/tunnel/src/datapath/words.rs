@@ -188,7 +188,7 @@ pub enum Order {
     RemovePath(u32),
     /// Redirect a path, or end the redirection.
     SetVia(u32, Option<Via>),
-    /// Withhold probes without news from the machine, or report them again.
+    /// Keep probes without news from the machine, or report each one again.
     SetQuiet(u32, bool),
     /// A path was declared down after this silence, or is up: for a packet path that measures.
     SetDown(u32, Option<Span>),

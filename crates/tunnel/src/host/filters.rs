@@ -153,7 +153,7 @@ impl Host {
         self.review_hold(now, number);
     }
 
-    /// Starts a round. Rounds of all paths together keep the anchor's minimum interval.
+    /// Starts a round. Rounds of different paths are at least [`APART`] from each other, as the anchor requires.
     fn count_flows(&mut self, now: Time, number: u8) {
         let soon = self.counted_at.map(|at| at + APART).filter(|at| *at > now);
         let Some(path) = self.paths.get_mut(&number) else { return };
@@ -201,7 +201,7 @@ impl Host {
         for found in filtered {
             self.on_filtered(now, number, &found);
         }
-        // The remaining flows are judged separately, once their last packets are counted.
+        // Judge the remaining flows without the filtered ones, once the last packets of those are counted.
         let flows = self.flows_on(number);
         if let Some(path) = self.paths.get_mut(&number)
             && let Some(client) = &path.client
