@@ -1,4 +1,4 @@
-//! What lives on a node: the end of a tunnel, a transport connection, an application, a mobility protocol.
+//! Programs on a node: tunnel ends, transport connections, applications and mobility protocols.
 
 use core::any::Any;
 use core::net::IpAddr;
@@ -14,93 +14,93 @@ use crate::net::{Channel, Node, NodeId, neighbour};
 use crate::packet::Packet;
 use crate::results::Results;
 
-/// A program on a node. The network calls it with events that concern it and, after each call, carries out what it
-/// requested in [`Io`]; then it arms [`deadline`](Agent::deadline).
+/// A program on a node. The network calls it for every event that concerns it. After each call the network
+/// carries out the requests in [`Io`] and arms [`deadline`](Agent::deadline).
 pub trait Agent: Any {
-    /// The run begins.
+    /// Called once when the run begins.
     fn start(&mut self, _io: &mut Io<'_>) {}
 
-    /// A packet for one of its ports or its prefixes has arrived over the interface with the index `over`. `None`: it was
-    /// sent by a program on this node, or came out of a tunnel.
+    /// A packet for one of its ports or prefixes has arrived over the interface with index `over`. `None`: the
+    /// packet was sent by a program on this node, or came out of a tunnel.
     fn receive(&mut self, io: &mut Io<'_>, over: Option<u32>, packet: Packet);
 
-    /// Its deadline has come.
+    /// The deadline has been reached.
     fn wake(&mut self, _io: &mut Io<'_>) {}
 
-    /// When to wake it.
+    /// Time of the next [`wake`](Agent::wake).
     fn deadline(&self) -> Option<Time> {
         None
     }
 
-    /// Interfaces of its node came, went or changed their addresses, or the node's own addresses changed.
+    /// Interfaces of its node appeared, disappeared or changed addresses, or the node's own addresses changed.
     fn interfaces_changed(&mut self, _io: &mut Io<'_>) {}
 
-    /// Something happened to the link of an interface of its node. What that changed at the interfaces follows, in
-    /// [`interfaces_changed`](Agent::interfaces_changed).
+    /// Something happened to the link of an interface of its node. If this changes the interface itself, a call
+    /// of [`interfaces_changed`](Agent::interfaces_changed) follows.
     fn link_changed(&mut self, _io: &mut Io<'_>, _event: LinkEvent) {}
 
     /// Another agent of its node moved flows of the node to another path.
     fn flows_moved(&mut self, _io: &mut Io<'_>) {}
 
-    /// Adds what it holds at this instant to a time series; `name` is its name in the scenario.
+    /// Adds its current values to a time series; `name` is the agent's name in the scenario.
     fn gauges(&self, _name: &str, _gauges: &mut Results) {}
 
-    /// Adds its results to those of the run; `name` is its name in the scenario.
+    /// Adds its results to those of the run; `name` is the agent's name in the scenario.
     fn report(&self, _name: &str, _now: Time, _results: &mut Results) {}
 }
 
-/// What an agent requests.
+/// A request from an agent to the network.
 #[derive(Debug)]
 pub enum Action {
-    /// Send by the routes of the node.
+    /// Send according to the node's routes.
     Send(Packet),
     /// Send over the interface with this index.
     SendOn(u32, Packet),
-    /// Send over the interface with this index to the one at its other end alone.
+    /// Send over the interface with this index, to the other end of its link only.
     SendAlone(u32, Packet),
-    /// Drop a packet that the tunnels of the node had asked about.
+    /// Drop a packet that the node's relay had passed to the agent for a decision.
     Refuse(Packet, DropReason),
-    /// Treat as if it had just arrived at the node: a packet that was taken out of a tunnel.
+    /// Process a decapsulated packet as if it had just arrived at the node.
     Arrive(Packet),
-    /// The node gets or loses this address.
+    /// Add (true) or remove this address of the node.
     Address(IpAddr, bool),
-    /// The node gets or loses this part of its forwarding.
+    /// Add (true) or remove this part of the node's forwarding.
     Forward(Forward, bool),
-    /// The node's other agents hear that flows of the node took another path.
+    /// Notify the node's other agents that flows of the node took another path.
     FlowsMoved,
-    /// A line of the event log.
+    /// Write a line to the event log.
     Log(String),
 }
 
-/// An agent's view of its node at one instant, and its requests.
+/// An agent's view of its node at one instant, and the requests it makes.
 pub struct Io<'a> {
     /// Virtual time.
     pub now: Time,
-    /// The node it lives on.
+    /// The node on which the agent runs.
     pub id: NodeId,
     /// The node's current interfaces, addresses and routes.
     pub node: &'a Node,
     pub(crate) nodes: &'a [Node],
     pub(crate) channels: &'a [Channel],
     pub(crate) actions: &'a mut Vec<Action>,
-    /// The event log is read; if not, agents need not write lines for it.
+    /// True if an observer reads the event log; otherwise agents need not format lines for it.
     pub logged: bool,
 }
 
 impl Io<'_> {
-    /// Sends a packet by the routes of the node.
+    /// Sends a packet according to the node's routes.
     pub fn send(&mut self, packet: Packet) {
         self.actions.push(Action::Send(packet));
     }
 
-    /// Sends a packet over the interface with this index, whatever the routes say. One of [link
-    /// scope](crate::net::is_link_scope) that a router sends over its interface towards a radio reaches every radio in
-    /// that cell.
+    /// Sends a packet over the interface with this index and ignores the routes. A
+    /// [link-scope](crate::net::is_link_scope) packet that a router sends over its interface towards a radio
+    /// reaches every radio in that cell.
     pub fn send_on(&mut self, interface: u32, packet: Packet) {
         self.actions.push(Action::SendOn(interface, packet));
     }
 
-    /// Whether an interface is attached to something, and no carrier is missed there that it could miss.
+    /// Returns true if the interface is attached and, if it can sense a carrier, the carrier is present.
     #[must_use]
     pub fn has_carrier(&self, interface: u32) -> bool {
         let Some(adapter) = self.node.adapter(interface) else { return false };
@@ -110,42 +110,42 @@ impl Io<'_> {
         !adapter.senses || back.is_some_and(|back| !back.is_cut())
     }
 
-    /// Sends a packet over the interface with this index to the one at its other end, whatever its destination is: a frame
-    /// with a group's packet in it may be for one alone (RFC 6085).
+    /// Sends a packet over the interface with this index to the other end of its link only, whatever the packet's
+    /// destination: a unicast frame may carry a multicast packet (RFC 6085).
     pub fn send_alone(&mut self, interface: u32, packet: Packet) {
         self.actions.push(Action::SendAlone(interface, packet));
     }
 
-    /// Drops a packet that the tunnels of the node had asked about.
+    /// Drops a packet that the node's relay had passed to the agent for a decision.
     pub fn refuse(&mut self, packet: Packet, why: DropReason) {
         self.actions.push(Action::Refuse(packet, why));
     }
 
-    /// What is at the other end of an interface that is attached: a node, and the index of its interface.
+    /// The node at the other end of an attached interface, and the index of its interface there.
     #[must_use]
     pub fn other_end(&self, interface: u32) -> Option<(NodeId, u32)> {
         let out = self.node.adapter(interface)?.out?;
         Some(self.channels[out.0 as usize].to)
     }
 
-    /// The interface over which the one that has an address is reached without a router between: both ends of their link
-    /// are attached to it at this instant.
+    /// The interface over which the owner of `address` is reached without a router in between, if both ends of
+    /// that link are attached at this instant.
     #[must_use]
     pub fn neighbour(&self, address: IpAddr) -> Option<u32> {
         neighbour(self.node, self.nodes, self.channels, address)
     }
 
-    /// Hands the node a packet that came out of a tunnel.
+    /// Passes a decapsulated packet to the node.
     pub fn arrive(&mut self, packet: Packet) {
         self.actions.push(Action::Arrive(packet));
     }
 
-    /// Reports to the other agents of the node that flows of it took another path.
+    /// Notifies the node's other agents that some of its flows took another path.
     pub fn report_moved_flows(&mut self) {
         self.actions.push(Action::FlowsMoved);
     }
 
-    /// Gives the node an address, or takes it away. Its other agents are told as if an interface had changed.
+    /// Adds an address to the node or removes it. Its other agents are notified as if an interface had changed.
     pub fn set_address(&mut self, address: IpAddr, present: bool) {
         self.actions.push(Action::Address(address, present));
     }
@@ -178,7 +178,7 @@ impl Io<'_> {
         Err(CannotForward(why))
     }
 
-    /// Writes a line of the event log.
+    /// Writes a line to the event log.
     pub fn log(&mut self, line: impl FnOnce() -> String) {
         if self.logged {
             self.actions.push(Action::Log(line()));
@@ -186,7 +186,7 @@ impl Io<'_> {
     }
 }
 
-/// Nodes have addresses, those that they answer for, and tables of routes with their rules.
+/// Nodes support addresses, proxied addresses, and routing tables with rules.
 impl Forwarding for Io<'_> {
     type Error = CannotForward;
 
@@ -199,6 +199,6 @@ impl Forwarding for Io<'_> {
     }
 }
 
-/// Why a node cannot have a part of its forwarding.
+/// Why a node cannot install a part of its forwarding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CannotForward(pub &'static str);

@@ -1,4 +1,4 @@
-//! The pattern of a protocol, `segue-echo`, on nodes: all that the simulator needs to know of it.
+//! Adapts `segue-echo`, the template of a protocol, to the simulator.
 
 use alloc::string::{String, ToString};
 use core::convert::Infallible;
@@ -9,7 +9,7 @@ use segue_ip::Input;
 use crate::role::{Pure, Role, RoleAgent, Start};
 use crate::{Io, Results};
 
-/// The role of a server.
+/// The server role.
 pub struct EchoServer(pub ServerConfig);
 
 impl Role for EchoServer {
@@ -39,7 +39,7 @@ impl Role for EchoServer {
     }
 }
 
-/// The role of a client. Its `seed` is drawn at each start.
+/// The client role. Its `seed` is drawn at each start.
 pub struct EchoClient(pub ClientConfig);
 
 impl Role for EchoClient {
@@ -84,7 +84,8 @@ mod tests {
 
     const PORTS: [(u8, u16); 1] = [(crate::packet::UDP, segue_echo::PORT)];
 
-    /// A server, and two clients on a link each. The server crashes after 10 s, the first client after 20 s.
+    /// A server and two clients, with one link to each client. The server crashes after 10 s, the first client
+    /// after 20 s.
     fn network() -> (Network, [AgentId; 2]) {
         let mut network = Network::new(1);
         let nodes = ["server", "a", "b"].map(|name| network.add_node(name));
@@ -135,7 +136,7 @@ mod tests {
         let results = network.results();
         assert_eq!(results.get("server.starts"), Some(&Value::Int(1)));
         assert_eq!(results.get("server.leases"), Some(&Value::Int(2)));
-        // 120 echoes, but for the one or two while the server was not there.
+        // 120 echoes, minus one or two during the server's outage.
         let Some(Value::Int(answers)) = results.get("client2.answers") else { panic!("no count") };
         assert!((117..=119).contains(answers), "{answers}");
     }

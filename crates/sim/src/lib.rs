@@ -9,8 +9,8 @@
 //!                   └ Observer: traces and measurements
 //! ```
 //!
-//! One run is single-threaded, and its output depends only on the scenario and its seed. Nothing here reads a file or a
-//! clock: the caller does ([`Network::run_until`]).
+//! A run is single-threaded, and its output depends only on the scenario and the seed. The crate reads no files
+//! and no clock; the caller advances time with [`Network::run_until`].
 
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,5 +1,5 @@
-//! Packets as they travel: the header fields that the network reads, and behind them a [`Payload`] of which it knows
-//! nothing. Data travel as values, what protocols say to each other as bytes ([`Raw`]).
+//! Packets in transit: the header fields that the network reads, and a [`Payload`] that is opaque to it.
+//! Application data travel as values, protocol messages as bytes ([`Raw`]).
 
 mod image;
 
@@ -11,16 +11,16 @@ use core::net::IpAddr;
 
 use segue_clock::Time;
 
-/// Hops that a packet may take (RFC 1700's recommendation).
+/// Initial hop limit (recommended by RFC 1700).
 pub const TTL: u8 = 64;
 
-/// Protocol number of IPv4 in IP (RFC 2003).
+/// Protocol number of IPv4-in-IP (RFC 2003).
 pub const IPV4: u8 = 4;
 /// Protocol number of TCP.
 pub const TCP: u8 = 6;
 /// Protocol number of UDP.
 pub const UDP: u8 = 17;
-/// Protocol number of IPv6 in IP (RFC 2473).
+/// Protocol number of IPv6-in-IP (RFC 2473).
 pub const IPV6: u8 = 41;
 
 /// An IP packet.
@@ -30,53 +30,54 @@ pub struct Packet {
     pub src: IpAddr,
     /// Destination address.
     pub dst: IpAddr,
-    /// Protocol number of the header directly behind the IP header.
+    /// Protocol number of the header that follows the IP header.
     pub protocol: u8,
-    /// Source and destination port; zeros where the protocol has none.
+    /// Source and destination port; zeros if the protocol has no ports.
     pub ports: (u16, u16),
-    /// Length of the IP packet with its headers: what links serialise and queues count.
+    /// Length of the IP packet including headers, in bytes. Links serialise and queues count this length.
     pub bytes: u32,
-    /// Routers it may still pass.
+    /// Remaining hops.
     pub ttl: u8,
-    /// Code point (RFC 2474).
+    /// Differentiated services code point (RFC 2474).
     pub dscp: u8,
     /// IPv6 flow label; 0 for IPv4.
     pub label: u32,
-    /// When its first sender sent it.
+    /// Time at which the original sender sent it.
     pub sent: Time,
-    /// What it carries.
+    /// The content.
     pub payload: Box<dyn Payload>,
 }
 
-/// What a packet carries: a value that the agents at its ends know the type of. A network only moves it.
+/// The content of a packet: a value whose type only the communicating agents know. The network just carries it.
 pub trait Payload: Any + fmt::Debug {
-    /// A copy.
+    /// Returns a copy.
     fn copy(&self) -> Box<dyn Payload>;
 
-    /// Appends what a capture shows behind the IP header of `packet`; of UDP, behind the UDP header; of TCP, with the
-    /// TCP header, whose checksum may be missing.
+    /// Appends the bytes that a capture shows after the IP header of `packet`: for UDP, the bytes after the UDP
+    /// header; for TCP, including the TCP header, whose checksum may be left empty.
     fn write(&self, packet: &Packet, image: &mut Vec<u8>);
 }
 
 impl Clone for Box<dyn Payload> {
     fn clone(&self) -> Box<dyn Payload> {
-        // Of the payload, not of the box.
+        // Dereference twice to copy the payload and not the box.
         (**self).copy()
     }
 }
 
-/// Bytes as they stand on the wire, and perhaps a packet behind them: a control message, IP in IP, or a tunnel's header
-/// with what goes through the tunnel.
+/// Bytes as on the wire, optionally followed by a packet: a control message, IP-in-IP, or a tunnel header with
+/// the tunnelled packet.
 #[derive(Clone, Debug, Default)]
 pub struct Raw {
-    /// What follows the IP header, or the UDP header.
+    /// The bytes after the IP header, or after the UDP header.
     pub bytes: Vec<u8>,
-    /// The packet behind it.
+    /// The packet that follows the bytes.
     pub inner: Option<Packet>,
 }
 
 impl Packet {
-    /// A packet without code point and flow label, sent at time 0 with all its hops left. `bytes` is its whole length.
+    /// A packet with code point and flow label 0, sent at time 0 with its full hop limit. `bytes` is the total
+    /// length.
     #[must_use]
     pub fn new(
         protocol: u8,
@@ -99,13 +100,13 @@ impl Packet {
         }
     }
 
-    /// A datagram with these bytes.
+    /// A UDP datagram with these bytes.
     #[must_use]
     pub fn udp(from: (IpAddr, u16), to: (IpAddr, u16), bytes: Vec<u8>) -> Packet {
         Packet::carrying(from, to, bytes, None)
     }
 
-    /// A datagram with these bytes and perhaps a packet behind them.
+    /// A UDP datagram with these bytes, optionally followed by a packet.
     #[must_use]
     pub fn carrying(
         from: (IpAddr, u16),
@@ -118,27 +119,26 @@ impl Packet {
         Packet::new(UDP, from, to, length, Raw { bytes, inner })
     }
 
-    /// What it carries, if it is of this type.
+    /// The payload, if it has this type.
     #[must_use]
     pub fn value<T: Payload>(&self) -> Option<&T> {
         (&*self.payload as &dyn Any).downcast_ref()
     }
 
-    /// The packet that it carries through a tunnel.
+    /// The tunnelled packet, if this packet carries one.
     #[must_use]
     pub fn tunnelled(&self) -> Option<&Packet> {
         self.value::<Raw>()?.inner.as_ref()
     }
 
-    /// What it carries, to change it.
+    /// The payload for modification, if it has this type.
     pub fn value_mut<T: Payload>(&mut self) -> Option<&mut T> {
         (&mut *self.payload as &mut dyn Any).downcast_mut()
     }
 
-    /// What it carried, if it was of this type.
+    /// Extracts the payload if it has this type.
     ///
-    /// # Errors
-    /// The packet, if it was not.
+    /// # Errors Returns the packet unchanged if the payload has another type.
     pub fn into_value<T: Payload>(self) -> Result<Box<T>, Packet> {
         if self.value::<T>().is_none() {
             return Err(self);
@@ -147,15 +147,15 @@ impl Packet {
         Ok(payload.downcast().expect("its type was looked at"))
     }
 
-    /// Sets both ports, as an address translator does; nothing where there are none.
+    /// Sets both ports, as an address translator does. Does nothing for protocols without ports.
     pub fn set_ports(&mut self, sport: u16, dport: u16) {
         if matches!(self.protocol, TCP | UDP) {
             self.ports = (sport, dport);
         }
     }
 
-    /// The whole packet as a capture shows it, as long as it says where its payload is. It is atomic: "do not fragment"
-    /// is set, and the identification is 0 (RFC 6864).
+    /// The whole packet as a capture shows it, whose length follows from the payload. The packet is atomic:
+    /// "don't fragment" is set, and the identification is 0 (RFC 6864).
     #[must_use]
     pub fn image(&self) -> Vec<u8> {
         let mut image = Vec::with_capacity(self.bytes as usize);
@@ -170,7 +170,7 @@ pub const fn ip_header_bytes(address: IpAddr) -> u32 {
     if address.is_ipv4() { 20 } else { 40 }
 }
 
-/// An IP-in-IP packet around another (RFC 2003, RFC 2473).
+/// Encapsulates a packet in IP-in-IP (RFC 2003, RFC 2473).
 #[must_use]
 pub fn encapsulate(src: IpAddr, dst: IpAddr, inner: Packet) -> Packet {
     let protocol = if inner.src.is_ipv4() { IPV4 } else { IPV6 };

@@ -1,4 +1,4 @@
-//! Who is at links: at each interface the one at its other end, while nobody misses a carrier.
+//! Tracks the neighbour on each link: at each interface, the node at the other end while the carrier is present.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -6,20 +6,21 @@ use alloc::vec::Vec;
 use crate::Io;
 use crate::stock::link_layer;
 
-/// An interface, and the link-layer address of the one at its other end.
+/// An interface, and the link-layer address of its neighbour.
 pub(crate) type At = (u32, [u8; 6]);
 
-/// What was seen there last.
+/// The neighbours that the last call of [`look`](Present::look) found.
 #[derive(Debug, Default)]
 pub(crate) struct Present(BTreeMap<u32, [u8; 6]>);
 
 impl Present {
-    /// Who is at a link.
+    /// The neighbour on a link.
     pub(crate) fn at(&self, interface: u32) -> Option<[u8; 6]> {
         self.0.get(&interface).copied()
     }
 
-    /// Looks anew at these interfaces and no others: who has left, and who has come.
+    /// Updates the list for these interfaces (all others are forgotten). Returns the neighbours that left and
+    /// those that arrived.
     pub(crate) fn look(
         &mut self,
         io: &Io<'_>,

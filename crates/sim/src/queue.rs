@@ -1,38 +1,38 @@
-//! Future events in the order of their time, and within an instant in the order of scheduling.
+//! Pending events, ordered by time and, within one instant, by order of scheduling.
 //!
-//! A timing wheel with 64 slots to a level, each level 64 times as coarse as the one below, down to single
-//! nanoseconds, and a short sorted list of what is next:
+//! The queue is a timing wheel with 64 slots per level, each level 64 times as coarse as the one below, down to
+//! single nanoseconds, and a short sorted list of the next events:
 //!
 //! ```text
 //!   level 10        64^10 ns = 36 years
 //!     …
-//!   level 5   64 slots of 1.07 s   ─┐ a slot whose turn comes is put into the slots of a level below,
+//!   level 5   64 slots of 1.07 s   ─┐ when its turn comes, a slot is distributed over a level below,
 //!   level 4   64 slots of 16.8 ms   │ or, if it has few events, sorted at once
 //!     …                             ▼
-//!   current   the next slot's events, sorted; what is scheduled within its span is put in between
+//!   current   the next slot's events, sorted; new events within its span are inserted here
 //! ```
 //!
-//! An event lies at the level of the highest digit (to base 64) in which its time differs from `base`, in the slot of
-//! that digit. `base` moves only to the start of the slot whose turn has come. Everything below is empty then, so the
-//! other events stay where they are. Events of one instant are therefore always together, in the order of scheduling,
-//! without serial numbers: taking a slot apart and sorting it keep their order.
+//! An event is stored at the level of the highest digit (to base 64) in which its time differs from `base`, in
+//! the slot of that digit. `base` advances only to the start of the slot whose turn has come. Everything below is
+//! empty at that point, so no other event has to move. Events of the same instant are therefore always together
+//! and in order of scheduling, without serial numbers: both distributing and sorting a slot keep their order.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use segue_clock::Time;
 
-/// Bits of a digit.
+/// Bits per digit.
 const BITS: u32 = 6;
-/// Slots of a level.
+/// Slots per level.
 const SLOTS: usize = 1 << BITS;
-/// Levels that a time of 64 bits needs.
+/// Levels required for a 64-bit time.
 const LEVELS: usize = u64::BITS.div_ceil(BITS) as usize;
-/// A slot with at most this many events is sorted as a whole, unless the caller says otherwise.
+/// Default limit: a slot with at most this many events is sorted as a whole.
 const SORT: usize = 32;
-/// The current list is put back into slots when it has grown to this length, since insertions cost its length.
+/// When the current list reaches this length it is moved back into slots, since an insertion costs O(length).
 const SPILL: usize = 512;
-/// An empty slot gives back its room beyond this many events.
+/// An empty slot shrinks its capacity to this many events.
 const KEEP: usize = 1 << 13;
 
 struct Entry<E> {
@@ -41,19 +41,19 @@ struct Entry<E> {
 }
 
 struct Level<E> {
-    /// A bit for each slot that is not empty.
+    /// One bit per non-empty slot.
     filled: u64,
     slots: Vec<Vec<Entry<E>>>,
 }
 
-/// Events to come.
+/// Pending events.
 pub struct EventQueue<E> {
-    /// The events at or before `covered`, in order.
+    /// Events at or before `covered`, in order.
     current: VecDeque<Entry<E>>,
     covered: u64,
     base: u64,
     levels: Vec<Level<E>>,
-    /// A bit for each level that is not empty.
+    /// One bit per non-empty level.
     filled: u32,
     len: usize,
     scheduled: u64,
@@ -74,8 +74,8 @@ impl<E> EventQueue<E> {
         Self::default()
     }
 
-    /// An empty queue that sorts many events at once, up to `events` of them, so that
-    /// [`upcoming`](Self::upcoming) has them.
+    /// An empty queue that sorts up to `events` events at once, so that [`upcoming`](Self::upcoming) can list
+    /// them.
     #[must_use]
     pub fn foreseeing(events: usize) -> Self {
         let slots = || core::iter::repeat_with(Vec::new).take(SLOTS).collect();
@@ -92,8 +92,8 @@ impl<E> EventQueue<E> {
         }
     }
 
-    /// Schedules `event` at `at`, after earlier events for the same instant. An event for an instant that has passed is
-    /// the next to happen.
+    /// Schedules `event` at `at`, after events scheduled earlier for the same instant. If `at` has passed,
+    /// `event` is next.
     pub fn schedule(&mut self, at: Time, event: E) {
         self.len += 1;
         self.scheduled += 1;
@@ -113,7 +113,7 @@ impl<E> EventQueue<E> {
         }
     }
 
-    /// Takes the next event if it lies at or before `end`.
+    /// Removes and returns the next event if it is due at or before `end`.
     #[inline]
     pub fn pop_until(&mut self, end: Time) -> Option<(Time, E)> {
         while self.current.is_empty() {
@@ -126,30 +126,30 @@ impl<E> EventQueue<E> {
         self.current.pop_front().map(|entry| (Time(entry.at), entry.event))
     }
 
-    /// The next events, as many as are known in order; there may be more. For a caller that prepares for them.
+    /// The next events, as far as they are sorted; there may be more behind them. Lets a caller prepare for them.
     pub fn upcoming(&self) -> impl Iterator<Item = (Time, &E)> {
         self.current.iter().map(|entry| (Time(entry.at), &entry.event))
     }
 
-    /// How many events are pending.
+    /// Number of pending events.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// No event is pending.
+    /// Returns true if no event is pending.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// How many events were ever scheduled.
+    /// Number of events scheduled so far.
     #[must_use]
     pub fn scheduled(&self) -> u64 {
         self.scheduled
     }
 
-    /// Puts an event later than `covered` into its slot.
+    /// Stores an event later than `covered` in its slot.
     fn put(&mut self, entry: Entry<E>) {
         let level = ((entry.at ^ self.base).ilog2() / BITS) as usize;
         let slot = digit(entry.at, level);
@@ -158,8 +158,8 @@ impl<E> EventQueue<E> {
         self.levels[level].slots[slot].push(entry);
     }
 
-    /// Takes the next slot apart, or makes it the current list, which is empty; `None` if it begins after
-    /// `end` or there is none.
+    /// Distributes the next slot, or makes it the current list, which must be empty. Returns `None` if the slot
+    /// begins after `end` or no event is pending.
     fn refill(&mut self, end: u64) -> Option<()> {
         if self.filled == 0 {
             return None;
@@ -168,7 +168,7 @@ impl<E> EventQueue<E> {
         let level = &mut self.levels[number];
         let slot = level.filled.trailing_zeros() as usize;
         let shift = number as u32 * BITS;
-        // All ones below the digit, and the digits above it from `base`.
+        // All ones below the digit; the digits above it come from `base`.
         let below = (1 << shift) - 1;
         let above = u64::MAX.checked_shl(shift + BITS).unwrap_or(0);
         let start = self.base & above | (slot as u64) << shift;
@@ -182,7 +182,7 @@ impl<E> EventQueue<E> {
         self.base = start;
         let events = &mut level.slots[slot];
         if number == 0 || events.len() <= self.sort {
-            // The list is empty and gives its room to the slot.
+            // Reuse the allocation of the empty list for the slot.
             let room = Vec::from(core::mem::take(&mut self.current));
             let mut events = core::mem::replace(events, room);
             if events.len() > 1 && number > 0 {
@@ -207,7 +207,8 @@ impl<E> EventQueue<E> {
         Some(())
     }
 
-    /// Puts the current list except its first instant back into slots, which are all empty as far as the list reaches.
+    /// Moves the current list except its first instant back into slots. All slots are empty as far as the list
+    /// reaches.
     fn spill(&mut self) {
         let Some(first) = self.current.front().map(|entry| entry.at.max(self.base)) else { return };
         if self.current.back().is_none_or(|entry| entry.at <= first) {
@@ -221,7 +222,7 @@ impl<E> EventQueue<E> {
     }
 }
 
-/// A digit of a time to the base of the wheel.
+/// A digit of a time in base 64.
 fn digit(at: u64, level: usize) -> usize {
     (at >> (level as u32 * BITS)) as usize % SLOTS
 }
@@ -259,12 +260,12 @@ mod tests {
         assert!(order.is_sorted());
     }
 
-    /// What may happen to a queue.
+    /// An operation on a queue.
     #[derive(Clone, Debug)]
     enum Step {
-        /// This many events, this far after the last one to happen; negative: before.
+        /// Schedule this many events, this far (ns) after the last event that happened; negative: before it.
         Schedule(i64, usize),
-        /// Events are taken up to this far after the last one, at most this many.
+        /// Pop events up to this far (ns) after the last one, at most this many.
         Pop(u64, usize),
     }
 

@@ -1,4 +1,4 @@
-//! The results of a run: named values in a defined order.
+//! Results of a run: named values in a defined order.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -6,19 +6,19 @@ use alloc::vec::Vec;
 /// One value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// A count or a whole number of the unit that the name ends in.
+    /// A count, or a whole number in the unit that the name ends in.
     Int(u64),
     /// A measured number in the unit that the name ends in; never NaN or infinite.
     Float(f64),
     /// A word.
     Text(String),
-    /// What there is any number of, such as handovers: each with the same names. Only JSON shows them.
+    /// A list of any length, for example of handovers; every entry has the same names. Only JSON output includes
+    /// it.
     Rows(Vec<Results>),
 }
 
-/// Values by name, in the order in which they were added. Names are dotted (`ftp1.goodput_bps`), end in
-/// their unit, and are the same for every run of a scenario, so that the runs of a sweep are rows of one
-/// table.
+/// Values by name, in insertion order. Names are dotted (`ftp1.goodput_bps`), end in their unit, and are the same
+/// for every run of a scenario, so that the runs of a sweep form the rows of one table.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Results(Vec<(String, Value)>);
 
@@ -34,7 +34,7 @@ impl Results {
         self.0.push((name.into(), Value::Int(value)));
     }
 
-    /// Adds a number. Leaves out one that is not finite, since output formats disagree on it.
+    /// Adds a number. Omits it if it is not finite, since output formats disagree on NaN and infinity.
     pub fn float(&mut self, name: impl Into<String>, value: f64) {
         if value.is_finite() {
             self.0.push((name.into(), Value::Float(value)));
@@ -51,12 +51,12 @@ impl Results {
         self.0.push((name.into(), Value::Rows(rows.into_iter().collect())));
     }
 
-    /// Names and values, in order.
+    /// Names and values in insertion order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value))
     }
 
-    /// The value of a name.
+    /// The value with this name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Value> {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value)

@@ -1,5 +1,5 @@
-//! One agent for every role: it drives what runs on a node for a protocol, and the role itself says the rest in a few
-//! lines.
+//! One generic agent for every role: it drives the engine of a protocol on a node. Each role only supplies a few
+//! lines of its own.
 //!
 //! ```text
 //!   Network ── packets, link events, deadlines ──► RoleAgent<R> ── Input, tick ──► R::Engine (a machine)
@@ -24,65 +24,66 @@ use crate::net::Adapter;
 use crate::packet::{Raw, UDP, ip_header_bytes};
 use crate::{Agent, Io, Packet, Results};
 
-/// What runs for a role between two starts: a machine ([`Pure`]), or an end of tunnels with what is around it. After
-/// each call, call [`poll`](Engine::poll) until it returns nothing.
+/// The part of a role that lives from one start to the next: a machine ([`Pure`]), or a tunnel end with its
+/// signalling and packet path. After each call, call [`poll`](Engine::poll) until it returns `None`.
 pub trait Engine: 'static {
     /// The role's own inputs.
     type Own;
-    /// What it asks for beside what every role does.
+    /// Requests beyond those common to all roles.
     type Wish;
-    /// Its news, as lines of the event log.
+    /// Events to report, as lines of the event log.
     type Report: Display;
-    /// What it stores.
+    /// State kept in stable storage.
     type Record: Clone;
 
-    /// It is started anew: what ran before it, of which it may keep what it counts.
+    /// Called after a restart with the engine that ran before, so that counters can be carried over.
     fn follows(&mut self, _before: &Self) {}
-    /// Takes an input.
+    /// Handles an input.
     fn handle(&mut self, now: Time, input: Input<Self::Own, Self::Record>);
-    /// Takes a packet that came over an interface, or from its own node.
+    /// Handles a packet from an interface or from its own node.
     fn receive(&mut self, io: &mut Io<'_>, over: Option<u32>, packet: Packet);
-    /// Does what is due.
+    /// Handles a timer that has expired.
     fn tick(&mut self, now: Time);
     /// When to call [`tick`](Engine::tick).
     fn deadline(&self) -> Option<Time>;
-    /// The next thing that it asks for. What goes through tunnels it sends itself.
+    /// Returns the next request. The engine itself sends packets that go through tunnels.
     fn poll(&mut self, io: &mut Io<'_>) -> Option<Output<Self::Wish, Self::Report, Self::Record>>;
 }
 
-/// The asks of an engine that a role carries out itself.
+/// Engine requests that the role itself carries out.
 pub type WishOf<R> = <<R as Role>::Engine as Engine>::Wish;
-/// The news of a role's engine.
+/// Reports of a role's engine.
 pub type ReportOf<R> = <<R as Role>::Engine as Engine>::Report;
-/// What a role's engine stores.
+/// Stored records of a role's engine.
 pub type RecordOf<R> = <<R as Role>::Engine as Engine>::Record;
-/// What a role's engine takes.
+/// Inputs of a role's engine.
 pub type InputOf<R> = Input<<<R as Role>::Engine as Engine>::Own, RecordOf<R>>;
 
-/// What a role is, beside its engine.
+/// The specifics of a role, apart from its engine.
 pub trait Role: Sized + 'static {
-    /// What runs.
+    /// The engine.
     type Engine: Engine;
-    /// What a scenario can order at a preset time, beside a restart.
+    /// Orders that a scenario can give at a preset time, apart from a restart.
     type Order: 'static;
 
-    /// Starts the engine. What earlier starts stored comes to it afterwards.
+    /// Creates the engine. Records stored by earlier starts are delivered to it afterwards.
     fn start(&mut self, start: &Start) -> Self::Engine;
-    /// It crashes; what it had given to its node goes.
+    /// The role crashes; its node loses everything the role had installed there.
     fn crash(&mut self, _io: &mut Io<'_>) {}
-    /// Carries out an order, by [`RoleAgent::handle`] as a rule.
+    /// Carries out an order, usually with [`RoleAgent::handle`].
     fn order(agent: &mut RoleAgent<Self>, io: &mut Io<'_>, order: Self::Order);
-    /// Does what the engine asks for.
+    /// Carries out a request of the engine.
     fn apply(&mut self, io: &mut Io<'_>, engine: &mut Self::Engine, wish: WishOf<Self>);
-    /// What the engine is told of an attached interface, if it is told of it.
+    /// The description of an attached interface for the engine, or `None` if the engine does not use this
+    /// interface.
     fn sees(&self, adapter: &Adapter) -> Option<Interface> {
         Some(adapter.interface.clone())
     }
-    /// Whether a report says that flows of its node took another path.
+    /// Returns true if the report means that flows of its node took another path.
     fn moves_flows(_report: &ReportOf<Self>) -> bool {
         false
     }
-    /// What a record is about: a later one about the same takes its place.
+    /// Identifies the subject of a record: a later record with the same key replaces it.
     fn key(record: &RecordOf<Self>) -> String;
     /// Adds its results, always under the same names.
     fn results(agent: &RoleAgent<Self>, name: &str, results: &mut Results);
@@ -90,16 +91,16 @@ pub trait Role: Sized + 'static {
 
 /// One start of a role.
 pub struct Start {
-    /// When.
+    /// Time of the start.
     pub now: Time,
-    /// How many there were before.
+    /// Number of earlier starts.
     pub number: u64,
-    /// Of the role's randomness, the same at each of its starts.
+    /// Seed of the role's randomness, the same for all its starts.
     pub seed: u64,
 }
 
 impl Start {
-    /// The randomness of this start.
+    /// The random generator of this start.
     #[must_use]
     pub fn rng(&self) -> Rng {
         Rng::new(self.seed ^ self.number.wrapping_mul(0x9e37_79b9_7f4a_7c15))
@@ -117,34 +118,34 @@ impl Start {
     }
 }
 
-/// Something that happens to a role at a preset time.
+/// An event scheduled for a role.
 #[derive(Clone, Debug)]
 pub enum Order<O> {
-    /// It crashes and starts anew after this time, with nothing but what it has stored.
+    /// Crash, and restart after this time with nothing but the stored records.
     Restart(Span),
-    /// The role's own.
+    /// An order specific to the role.
     Own(O),
 }
 
-/// A role on a node.
+/// An agent that runs a role on a node.
 pub struct RoleAgent<R: Role> {
     role: R,
     engine: R::Engine,
     seed: u64,
     starts: u64,
     orders: VecDeque<(Time, Order<R::Order>)>,
-    /// It has crashed and starts then.
+    /// While crashed, the time of the restart.
     dead_until: Option<Time>,
-    /// The interfaces of which the engine was told.
+    /// Interfaces reported to the engine.
     interfaces: Vec<Interface>,
-    /// What its node has of it.
+    /// Forwarding installed at its node.
     parts: Vec<Forward>,
     records: BTreeMap<String, RecordOf<R>>,
     reports: Vec<(Time, ReportOf<R>)>,
 }
 
 impl<R: Role> RoleAgent<R> {
-    /// A role that has not started. `seed` differs from that of any other.
+    /// A role that has not started. Each role needs a different `seed`.
     #[must_use]
     pub fn of(mut role: R, seed: u64) -> RoleAgent<R> {
         let engine = role.start(&Start { now: Time::ZERO, number: 0, seed });
@@ -176,7 +177,7 @@ impl<R: Role> RoleAgent<R> {
         }
     }
 
-    /// Has it know what an earlier start stored, before the run.
+    /// Loads records that an earlier start stored; call it before the run.
     pub fn recall(&mut self, records: impl IntoIterator<Item = RecordOf<R>>) {
         for record in records {
             self.engine.handle(Time::ZERO, Input::Record(record.clone()));
@@ -190,45 +191,45 @@ impl<R: Role> RoleAgent<R> {
         &self.role
     }
 
-    /// The role, to change it.
+    /// The role, for modification.
     pub(crate) fn role_mut(&mut self) -> &mut R {
         &mut self.role
     }
 
-    /// What runs.
+    /// The engine.
     #[must_use]
     pub fn engine(&self) -> &R::Engine {
         &self.engine
     }
 
-    /// What runs, to give it orders; [`work`](Self::work) follows.
+    /// The engine, to give it orders; call [`work`](Self::work) afterwards.
     pub(crate) fn engine_mut(&mut self) -> &mut R::Engine {
         &mut self.engine
     }
 
-    /// How often it was started anew.
+    /// Number of restarts.
     #[must_use]
     pub fn starts(&self) -> u64 {
         self.starts
     }
 
-    /// What it reported, and when.
+    /// Reports so far, with their times.
     #[must_use]
     pub fn reports(&self) -> &[(Time, ReportOf<R>)] {
         &self.reports
     }
 
-    /// What it has stored.
+    /// Records in storage.
     pub fn records(&self) -> impl Iterator<Item = &RecordOf<R>> {
         self.records.values()
     }
 
-    /// Takes something out of its store.
+    /// Removes a record from storage.
     pub fn forget(&mut self, key: &str) -> Option<RecordOf<R>> {
         self.records.remove(key)
     }
 
-    /// Gives the engine an input, unless it is dead, and does what it asks for.
+    /// Passes an input to the engine unless the role has crashed, and carries out the resulting requests.
     pub fn handle(&mut self, io: &mut Io<'_>, input: impl Into<InputOf<R>>) {
         if self.dead_until.is_none() {
             self.engine.handle(io.now, input.into());
@@ -236,7 +237,7 @@ impl<R: Role> RoleAgent<R> {
         }
     }
 
-    /// Does what the engine asks for until it asks for nothing.
+    /// Carries out the engine's requests until there are none left.
     pub fn work(&mut self, io: &mut Io<'_>) {
         while let Some(output) = self.engine.poll(io) {
             match output {
@@ -354,7 +355,8 @@ impl<R: Role> Agent for RoleAgent<R> {
     }
 }
 
-/// A machine as an engine. Packets that carry bytes are its datagrams; one with a packet behind them is not for it.
+/// A machine as an engine. Packets that carry only bytes are passed to it as datagrams; tunnel packets are
+/// ignored.
 pub struct Pure<M>(pub M);
 
 impl<M, I, O, N, P> Engine for Pure<M>
@@ -391,7 +393,7 @@ where
     }
 }
 
-/// What a packet that carries bytes is to a machine; nothing if a packet is behind them.
+/// Converts a packet into a datagram for a machine. `None` if the packet carries another packet.
 pub(crate) fn datagram(over: Option<u32>, packet: Packet) -> Option<Datagram> {
     let (from, to) = ((packet.src, packet.ports.0), (packet.dst, packet.ports.1));
     let (protocol, hop_limit) = (packet.protocol, packet.ttl);
@@ -407,7 +409,7 @@ pub(crate) fn datagram(over: Option<u32>, packet: Packet) -> Option<Datagram> {
     })
 }
 
-/// A machine's datagram as a packet, with the interface that it names.
+/// Converts a machine's datagram into a packet and the interface that it names.
 pub(crate) fn packet_of(now: Time, datagram: Datagram) -> (Option<u32>, Packet) {
     let Datagram { interface, from, to, protocol, hop_limit, bytes, waited_ns: _ } = datagram;
     let header = ip_header_bytes(from.0) + if protocol == UDP { 8 } else { 0 };
@@ -416,7 +418,7 @@ pub(crate) fn packet_of(now: Time, datagram: Datagram) -> (Option<u32>, Packet) 
     (interface, Packet { ttl: hop_limit, sent: now, ..packet })
 }
 
-/// Sends a datagram over the interface that it names, or as the routes say.
+/// Sends a datagram over the interface that it names, or else according to the routes.
 fn send(io: &mut Io<'_>, datagram: Datagram) {
     let (interface, packet) = packet_of(io.now, datagram);
     match interface {

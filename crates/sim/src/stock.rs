@@ -1,4 +1,4 @@
-//! A stock host with IPv6: what its kernel does with router advertisements, and no mobility of its own.
+//! An unmodified IPv6 host: handles router advertisements as its kernel would, without mobility support.
 //!
 //! ```text
 //!   link comes up ──► router solicitation, until there is an answer
@@ -6,9 +6,10 @@
 //!   neighbour solicitation ──► neighbour advertisement
 //! ```
 //!
-//! It has one default route: over the interface whose router is preferred most, of equals over the one whose router it has
-//! known longest. A link that goes down changes nothing about that, as in Linux: only routers do, or their lifetimes.
-//! Addresses are not checked for duplicates, and stay on their interface as long as they are valid.
+//! The host has one default route, over the interface with the most preferred router; among equals, over the one
+//! whose router has been known longest. As in Linux, a link that goes down does not change the default route:
+//! only advertisements and expired lifetimes do. There is no duplicate address detection, and addresses stay on
+//! their interface as long as they are valid.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -32,11 +33,11 @@ pub const ICMPV6: u8 = nd::NEXT_HEADER;
 /// RTR_SOLICITATION_INTERVAL and MAX_RTR_SOLICITATIONS (RFC 4861, 10).
 const INTERVAL: Span = Span::from_secs(4);
 const SOLICITATIONS: u32 = 3;
-/// Nobody shortens what is left of an address's lifetime to less (RFC 4862, 5.5.3).
+/// An advertisement cannot reduce the remaining lifetime of an address below this (RFC 4862, 5.5.3).
 const SHORTEST: Span = Span::from_secs(2 * 3_600);
 const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
 
-/// The link-layer address of a node's interface, unlike any other's.
+/// The unique link-layer address of a node's interface.
 #[must_use]
 pub fn link_layer(node: NodeId, interface: u32) -> [u8; 6] {
     let [_, _, a, b] = node.0.to_be_bytes();
@@ -44,39 +45,39 @@ pub fn link_layer(node: NodeId, interface: u32) -> [u8; 6] {
     [0x02, 0x5e, a, b, c, d]
 }
 
-/// The address that an interface makes of a prefix of 64 bits: its link-layer address gives the other half (RFC 4291,
-/// appendix A).
+/// The address that an interface forms from a 64-bit prefix: the lower half derives from its link-layer address
+/// (RFC 4291, appendix A).
 #[must_use]
 pub fn address_in(prefix: Ipv6Addr, [a, b, c, d, e, f]: [u8; 6]) -> Ipv6Addr {
     let identifier = u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f]);
     Ipv6Addr::from_bits(prefix.to_bits() >> 64 << 64 | u128::from(identifier))
 }
 
-/// Its address of link scope.
+/// The link-local address for a link-layer address.
 #[must_use]
 pub fn link_local(mac: [u8; 6]) -> Ipv6Addr {
     address_in(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), mac)
 }
 
-/// A stock host as an agent, listening to ICMPv6.
+/// A stock host as an agent that listens to ICMPv6.
 pub struct StockHost {
     interfaces: BTreeMap<u32, Configured>,
     /// The interface of the default route.
     default: Option<u32>,
-    /// Routers that were learned, to know which has been known longest.
+    /// Number of routers learned so far; orders routers by age.
     routers: u64,
     advertisements: u64,
     solicitations: u64,
     uplink_changes: u64,
 }
 
-/// What an interface has from its routers.
+/// Configuration that an interface received from its routers.
 #[derive(Default)]
 struct Configured {
-    /// When to solicit next, and how often that was done since the link came up.
+    /// Time of the next solicitation, and number sent since the link came up.
     solicits: Option<(Time, u32)>,
     router: Option<Router>,
-    /// Until when each address is valid.
+    /// End of validity of each address.
     addresses: BTreeMap<Ipv6Addr, Time>,
 }
 
@@ -88,7 +89,7 @@ struct Router {
 }
 
 impl StockHost {
-    /// One that configures these interfaces of its node.
+    /// A host that configures these interfaces of its node.
     #[must_use]
     pub fn new(interfaces: impl IntoIterator<Item = u32>) -> StockHost {
         let interfaces = interfaces.into_iter().map(|index| (index, Configured::default()));
@@ -102,13 +103,13 @@ impl StockHost {
         }
     }
 
-    /// The interface that its default route leads over.
+    /// The interface of its default route.
     #[must_use]
     pub fn uplink(&self) -> Option<u32> {
         self.default
     }
 
-    /// Solicits routers where that is due.
+    /// Sends router solicitations that are due.
     fn solicit(&mut self, io: &mut Io<'_>) {
         for (index, own) in &mut self.interfaces {
             let Some((at, count)) = own.solicits.filter(|(at, _)| *at <= io.now) else { continue };
@@ -140,7 +141,7 @@ impl StockHost {
         self.choose(io);
     }
 
-    /// Leads the default route over the router that is preferred.
+    /// Points the default route at the most preferred router.
     fn choose(&mut self, io: &mut Io<'_>) {
         let known = self.interfaces.iter().filter_map(|(index, own)| {
             let router = own.router.as_ref()?;
@@ -164,7 +165,7 @@ impl StockHost {
         io.log(|| format!("default route over {name}"));
     }
 
-    /// Forgets routers and addresses whose time is over.
+    /// Removes expired routers and addresses.
     fn expire(&mut self, io: &mut Io<'_>) {
         for (index, own) in &mut self.interfaces {
             own.router.take_if(|router| router.until <= io.now);
@@ -182,7 +183,7 @@ impl StockHost {
 }
 
 impl Configured {
-    /// An address of a prefix (RFC 4862, 5.5.3).
+    /// Configures or updates the address for a prefix (RFC 4862, 5.5.3).
     fn configure(&mut self, io: &mut Io<'_>, index: u32, said: &PrefixInformation) {
         let usable = said.flags.contains(PrefixFlags::AUTONOMOUS)
             && said.prefix_length == 64
@@ -276,7 +277,7 @@ impl Agent for StockHost {
     }
 }
 
-/// How a router is preferred (RFC 4191, 2.1): more is better.
+/// Rank of a router preference (RFC 4191, 2.1); higher is better.
 fn rank(preference: Preference) -> u8 {
     match preference {
         Preference::High => 2,
@@ -289,7 +290,7 @@ fn at_interface(interface: u32, address: Ipv6Addr) -> Forward {
     Forward::Address { interface, prefix: Prefix::new(address, 64) }
 }
 
-/// Sends a message of neighbour discovery over an interface.
+/// Sends a neighbour discovery message over an interface.
 pub(crate) fn send(
     io: &mut Io<'_>,
     interface: u32,

@@ -1,11 +1,11 @@
-//! Attachment: what happens when a radio meets a cell and when it leaves, and walks from cell to cell.
+//! Attachment of radios to cells, detachment, and walks from cell to cell.
 //!
 //! ```text
 //!   router ── interface per radio ══ air link of the cell ══ radio's interface ── node
 //!               host routes while attached                    out: the newest attachment
 //! ```
 //!
-//! At a detachment what waits for the air is lost, and what is on the air arrives.
+//! When a radio detaches, packets waiting for the air are lost, and packets on the air arrive.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -22,10 +22,9 @@ use super::{
 };
 
 impl Network {
-    /// Gives an access router a cell.
+    /// Adds a cell to an access router.
     ///
-    /// # Errors
-    /// An air link that makes no link.
+    /// # Errors Invalid parameters of an air link.
     pub fn add_cell(&mut self, config: CellConfig) -> Result<CellId, WirelessError> {
         config.down.check()?;
         config.up.check()?;
@@ -34,18 +33,18 @@ impl Network {
             router.addresses.push(gateway);
         }
         if let Some(prefix) = config.prefix {
-            // Addresses of radios that are elsewhere: not out again by a default route.
+            // Addresses of radios that are elsewhere must not leave again by a default route.
             router.routes.set(prefix, Hop::Reject);
         }
         self.wireless.cells.push(config);
         Ok(CellId(self.wireless.cells.len() as u32 - 1))
     }
 
-    /// Makes an interface a radio, attached to no cell. Its node forwards nothing, unless `forwards` is set
-    /// again.
+    /// Turns an interface into a radio that is attached to no cell. Its node stops forwarding; the caller can set
+    /// `forwards` again.
     ///
-    /// # Errors
-    /// An interface that cannot be one.
+    /// # Errors The interface does not exist, is connected or is a radio already; or `at_once` is neither 1 nor
+    /// 2.
     pub fn add_radio(&mut self, config: RadioConfig) -> Result<RadioId, WirelessError> {
         if !(1..=2).contains(&config.at_once) {
             return Err(WirelessError::AtOnce(config.at_once));
@@ -69,7 +68,7 @@ impl Network {
         self.wireless.cells.get(id.0 as usize)
     }
 
-    /// The channels between a cell and a radio, down and up, if they have met.
+    /// The channels between a cell and a radio (down, up), if they have met.
     #[must_use]
     pub fn air(&self, radio: RadioId, cell: CellId) -> Option<(ChannelId, ChannelId)> {
         let place = self.pair_place(radio, cell).ok()?;
@@ -77,8 +76,8 @@ impl Network {
         Some((down, up))
     }
 
-    /// Routes every cell's prefix to its router, over fewest hops ([`route_prefix`](Self::route_prefix)). No other node
-    /// gets a route to a prefix behind a translator.
+    /// Routes every cell's prefix to its router with the fewest hops ([`route_prefix`](Self::route_prefix)).
+    /// Prefixes behind a translator get no routes at other nodes.
     pub fn route_cells(&mut self, transit: impl Fn(NodeId) -> bool) {
         for place in 0..self.wireless.cells.len() {
             let CellConfig { router, prefix, .. } = self.wireless.cells[place];
@@ -88,11 +87,10 @@ impl Network {
         }
     }
 
-    /// Lets a radio walk: its attachments are scheduled, and the first is made at once if the walk begins
-    /// before the run.
+    /// Schedules the attachments of a walk. If the walk begins before the run, its first attachment happens at
+    /// once.
     ///
-    /// # Errors
-    /// A walk that cannot be; then nothing is scheduled.
+    /// # Errors An impossible walk; nothing is scheduled.
     pub fn walk(&mut self, radio: RadioId, walk: &Walk<CellId>) -> Result<(), WirelessError> {
         let known = self.wireless.radios.get(radio.0 as usize);
         let at_once = known.ok_or(WirelessError::NoRadio(radio))?.config.at_once;
@@ -119,10 +117,10 @@ impl Network {
         Ok(())
     }
 
-    /// Gives a radio and a cell their air link before they meet, so that a trace that begins now has it.
+    /// Creates the air link between a radio and a cell before they meet, so that a trace that begins now includes
+    /// it.
     ///
-    /// # Errors
-    /// They cannot meet.
+    /// # Errors The radio or the cell does not exist, or no air link between them is possible.
     pub fn prepare_air(&mut self, radio: RadioId, cell: CellId) -> Result<(), WirelessError> {
         self.meet(radio, cell).map(drop)
     }
@@ -133,7 +131,8 @@ impl Network {
         self.wireless.pairs.iter().filter(here).map(|pair| pair.interface).collect()
     }
 
-    /// Node and interface of both ends of the air link between a radio and the cell that it is attached to.
+    /// Node and interface at both ends of the air link (host first) between a radio and a cell, if the radio is
+    /// attached to it.
     pub(super) fn air_ends(&self, radio: RadioId, cell: CellId) -> Option<[(NodeId, u32); 2]> {
         let pair = &self.wireless.pairs[self.pair_place(radio, cell).ok()?];
         let (router, host) = (self.channel(pair.down).from, self.channel(pair.down).to);
@@ -141,7 +140,8 @@ impl Network {
         there.then_some([host, router])
     }
 
-    /// The ways to all radios in the cell of a router's interface, if that is a cell's.
+    /// The channels to all radios in the cell that this router interface belongs to; `None` if the interface
+    /// belongs to no cell.
     pub(super) fn radios_beside(&self, router: NodeId, index: u32) -> Option<Vec<ChannelId>> {
         let own = |pair: &&Pair| self.channel(pair.down).from == (router, index);
         let cell = self.wireless.pairs.iter().find(own)?.cell;
@@ -153,7 +153,7 @@ impl Network {
         self.wireless.pairs.binary_search_by_key(&(cell, radio), |pair| (pair.cell, pair.radio))
     }
 
-    /// The pair of a radio and a cell; at their first meeting they get their air link.
+    /// The pair of a radio and a cell. Creates their air link at the first meeting.
     fn meet(&mut self, radio: RadioId, cell: CellId) -> Result<usize, WirelessError> {
         let place = match self.pair_place(radio, cell) {
             Ok(place) => return Ok(place),
@@ -167,7 +167,7 @@ impl Network {
             Some(prefix) => {
                 let earlier = self.wireless.pairs.iter().filter(|p| p.cell == cell);
                 let number = earlier.filter(|p| p.address.is_some()).count() as u32 + 2;
-                // The router's own address is left out.
+                // Skip the router's own address.
                 let taken = (2..=number)
                     .any(|n| prefix.nth(n) == config.gateway && prefix.nth(n).is_some());
                 let own = prefix.nth(number + u32::from(taken));
@@ -188,7 +188,7 @@ impl Network {
             nat.add_air(interface);
         }
         let (router, host) = ((config.router, interface), (host.node, host.interface));
-        // The chance of an air link depends on the two ends of it, not on when they first met.
+        // The random sequence of an air link depends on its two ends, not on the time of their first meeting.
         let kind = |kind: u64| kind << 32 | u64::from(cell.0);
         let seeds = [0x646f_776e, 0x7570].map(|k| self.seed_of(kind(k), radio.0));
         let down = LinkModel::new(config.down, seeds[0], self.now())?;
@@ -199,8 +199,8 @@ impl Network {
         Ok(place)
     }
 
-    /// Attaches a radio to a cell; it leaves the oldest if it is attached to as many as it can be. What
-    /// cannot be, because the cell's prefix is full, is told to the observer.
+    /// Attaches a radio to a cell. If the radio has reached its limit it leaves its oldest cell first. If it
+    /// cannot attach because the cell's prefix is full, the observer is notified.
     pub(super) fn attach(&mut self, radio: RadioId, cell: CellId) {
         let place = match self.meet(radio, cell) {
             Ok(place) => place,
@@ -230,7 +230,7 @@ impl Network {
         interface.addresses.extend(pair.address);
         *out = Some(pair.up);
         interface.gateways = gateway.into_iter().collect();
-        // What programs on the node have given the interface is led to it by others.
+        // Addresses that programs on the node gave to the interface are routed to it by others.
         let addresses =
             if fixed { interface.addresses.clone() } else { Vec::from_iter(pair.address) };
         let name = interface.name.clone();
@@ -247,7 +247,7 @@ impl Network {
         self.tell_interfaces(router);
     }
 
-    /// A node without a default route gets one over its radio.
+    /// Adds a default route over the radio if the node has none.
     fn route_default(&mut self, node: NodeId, index: u32, addresses: &[IpAddr]) {
         let routes = &mut self.nodes[node.0 as usize].routes;
         for address in addresses {
@@ -258,7 +258,7 @@ impl Network {
         }
     }
 
-    /// The interface over which a router still reaches a radio, and the radio's addresses there.
+    /// Another interface over which a router still reaches a radio, and the radio's addresses there.
     fn other_way(&self, radio: RadioId, router: NodeId) -> Option<(u32, Vec<IpAddr>)> {
         let Radio { config, fixed } = self.wireless.radios.get(radio.0 as usize)?;
         let Adapter { interface, cells, .. } = self.node(config.node).adapter(config.interface)?;
@@ -269,7 +269,7 @@ impl Network {
         Some((pair.interface, if *fixed { interface.addresses.clone() } else { own() }))
     }
 
-    /// Detaches a radio from a cell; nothing happens if it is not attached to it.
+    /// Detaches a radio from a cell; does nothing if it is not attached there.
     pub(super) fn detach(&mut self, radio: RadioId, cell: CellId) {
         let Ok(place) = self.pair_place(radio, cell) else { return };
         let pair = self.wireless.pairs[place].clone();
@@ -294,7 +294,7 @@ impl Network {
         at.adapter_mut(pair.interface).out = None;
         for address in addresses.into_iter().chain(pair.address) {
             let route = Prefix::host(address);
-            // Another cell of this router may have the radio by now.
+            // The radio may already be attached to another cell of this router.
             if at.routes.get(route) == Some(Hop::Interface(pair.interface)) {
                 at.routes.remove(route);
             }

@@ -1,4 +1,4 @@
-//! What a network does with a node's tunnels and the traffic bound to them.
+//! Applies a node's tunnels and traffic bindings.
 
 use segue_ip::{Forward, Traffic};
 use segue_wire::DropReason;
@@ -9,7 +9,7 @@ use super::{AgentId, Hop, Lost, Network, NodeId};
 use crate::packet::Packet;
 
 impl Network {
-    /// Gives a node a part of its tunnels or takes it away.
+    /// Adds a part of a node's tunnel configuration, or removes it.
     pub(super) fn change_relay(
         &mut self,
         by: AgentId,
@@ -37,7 +37,7 @@ impl Network {
         }
     }
 
-    /// Sends a packet where its traffic is bound to.
+    /// Sends a packet to the exit of its binding.
     pub(super) fn lead_on(&mut self, node: NodeId, traffic: Traffic, packet: Packet) {
         let at = &mut self.nodes[node.0 as usize];
         let Some(relay) = &mut at.relay else { return };
@@ -53,7 +53,7 @@ impl Network {
         }
     }
 
-    /// Drops a packet that was asked about.
+    /// Drops a packet that had been passed to an agent for a decision.
     pub(super) fn refuse_at(&mut self, node: NodeId, packet: &Packet, why: DropReason) {
         if let Some(relay) = &mut self.nodes[node.0 as usize].relay {
             relay.refuse(why, 1);
@@ -61,7 +61,7 @@ impl Network {
         self.drop(node, packet, Lost::Relay(why));
     }
 
-    /// A packet of a tunnel has reached the tunnel's end.
+    /// Decapsulates a packet at the end of its tunnel.
     pub(super) fn take_out_at(&mut self, node: NodeId, tunnel: u32, packet: Packet) {
         let Some(relay) = &mut self.nodes[node.0 as usize].relay else { return };
         match relay.take_out(tunnel, packet) {

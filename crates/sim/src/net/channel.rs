@@ -18,10 +18,10 @@ pub struct Channel {
     /// The node at its end, and its interface.
     pub to: (NodeId, u32),
     model: LinkModel,
-    /// Since when it is cut. What starts serialisation while it is cut is lost, what is on the wire
-    /// arrives.
+    /// Set while the channel is cut, to the time of the cut. Packets that start serialisation while it is cut are
+    /// lost; packets on the wire arrive.
     cut: Option<Time>,
-    /// The interface at its end is away.
+    /// The receiving interface is unplugged.
     pub(super) deaf: bool,
     pub(super) faults: Option<Box<FaultyLink>>,
 }
@@ -31,26 +31,26 @@ impl Channel {
         Channel { from, to, model, cut: None, deaf: false, faults: None }
     }
 
-    /// What the link model counted. A packet that waits while its channel is cut counts as delivered until
-    /// its fate is known: the mending, its arrival, or the end of its attachment.
+    /// Counters of the link model. A packet that waits while the channel is cut counts as delivered until its
+    /// fate is known: when the channel is mended, the packet arrives, or the attachment ends.
     #[must_use]
     pub fn counters(&self) -> segue_netem::Counters {
         self.model.counters()
     }
 
-    /// Packets that wait for serialisation.
+    /// Number of packets that wait for serialisation.
     #[must_use]
     pub fn waiting(&self, now: Time) -> usize {
         self.model.waiting(now)
     }
 
-    /// What it is like.
+    /// The parameters of the link.
     #[must_use]
     pub fn spec(&self) -> &segue_netem::LinkSpec {
         self.model.spec()
     }
 
-    /// Its faults, where it can have some ([`make_faulty`](super::Network::make_faulty)).
+    /// Its faults, if it was [made faulty](super::Network::make_faulty).
     #[must_use]
     pub fn faults(&self) -> Option<&FaultyLink> {
         self.faults.as_deref()
@@ -58,7 +58,7 @@ impl Channel {
 
     pub(super) fn offer(&mut self, now: Time, bytes: u32) -> Verdict {
         match self.model.offer(now, bytes) {
-            // One that waits may start when the channel is whole again.
+            // A waiting packet may start after the channel has been mended.
             Verdict::Deliver { start, .. } if self.cut.is_some() && start <= now => {
                 self.model.withdraw(bytes);
                 Verdict::Drop(DropCause::Silent)
@@ -71,8 +71,8 @@ impl Channel {
         }
     }
 
-    /// What its faults do to a packet that its model lets arrive at this instant: when it does, or why not, and when a copy
-    /// does.
+    /// Applies faults to a packet that the link model would deliver at `at`. Returns the arrival time or the
+    /// reason of the loss, and the arrival time of a duplicate.
     pub(super) fn befalls(
         &mut self,
         at: Time,
@@ -86,26 +86,26 @@ impl Channel {
         fate
     }
 
-    /// Whether it is cut.
+    /// Returns true while the channel is cut.
     #[must_use]
     pub fn is_cut(&self) -> bool {
         self.cut.is_some()
     }
 
-    /// Cuts it; whether it was whole.
+    /// Cuts the channel. Returns true if it was whole.
     pub(super) fn cut(&mut self, now: Time) -> bool {
         let whole = self.cut.is_none();
         self.cut.get_or_insert(now);
         whole
     }
 
-    /// Mends it; since when it was cut. Packets in flight that started since then are for the caller to
-    /// [`withdraw`](Self::withdraw).
+    /// Mends the channel. Returns the time at which it was cut. The caller must [`withdraw`](Self::withdraw)
+    /// packets in flight that started since then.
     pub(super) fn mend(&mut self) -> Option<Time> {
         self.cut.take()
     }
 
-    /// Whether a packet in flight that started serialisation at `start` arrives.
+    /// Returns true if a packet in flight that started serialisation at `start` arrives.
     pub(super) fn arrives(&self, start: Time) -> bool {
         self.cut.is_none_or(|cut| start < cut)
     }
@@ -114,12 +114,12 @@ impl Channel {
         self.model.stall(from, until);
     }
 
-    /// Forgets what waits; the caller withdraws it.
+    /// Removes waiting packets from the model; the caller withdraws them.
     pub(super) fn flush(&mut self, now: Time) {
         self.model.flush(now);
     }
 
-    /// Counts a packet in flight as silenced.
+    /// Counts a packet in flight as silently lost.
     pub(super) fn withdraw(&mut self, bytes: u32) {
         self.model.withdraw(bytes);
     }

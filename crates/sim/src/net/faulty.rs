@@ -1,4 +1,4 @@
-//! What can go wrong on one direction of a link beside what its model does, switched by hand while it runs.
+//! Faults of one direction of a link, in addition to its model, switched while the simulation runs.
 
 use segue_clock::{Rng, Span, Time};
 use segue_netem::DropCause;
@@ -6,40 +6,42 @@ use segue_netem::DropCause;
 use super::lost::{Lost, MTU_BYTES};
 use crate::Packet;
 
-/// How much later than the first a copy arrives, at most.
+/// Maximum delay of a duplicate after the original.
 const COPY_LATER: Span = Span::from_millis(20);
 
-/// Something that begins on one direction of a link, or ends.
+/// A fault that begins or ends on one direction of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LinkFault {
-    /// Packets are lost with this probability, in thousandths.
+    /// Lose packets with this probability, in thousandths.
     Loss(u16),
-    /// This many of the next packets are lost.
+    /// Lose this many of the next packets.
     Burst(u16),
-    /// Packets arrive twice with this probability, in thousandths; the copy up to 20 ms later.
+    /// Duplicate packets with this probability, in thousandths; the copy arrives up to 20 ms later.
     Duplicate(u16),
-    /// Packets are held up with this probability, in thousandths, by up to this many milliseconds, and overtaken.
+    /// Hold up packets with this probability, in thousandths, by up to this many milliseconds, so that others
+    /// overtake them.
     Reorder(u16, u16),
-    /// Packets are this late from now on, in milliseconds, beside the link's own delay; their order stays.
+    /// Delay packets by this much from here on, in milliseconds, in addition to the link's own delay; order is
+    /// kept.
     Delay(u16),
-    /// Packets above this size are lost silently from now on, in bytes, IP header included.
+    /// Silently lose packets above this size from here on, in bytes, including the IP header.
     Narrow(u16),
-    /// These packets are lost.
+    /// Lose packets that match.
     Filter(PacketFilter),
-    /// Nothing arrives any more; what is under way does.
+    /// Lose all packets; those in flight arrive.
     Cut,
-    /// Loss, burst, duplication, reordering, filter and cut end; the delay stays, and the size.
+    /// Ends loss, burst, duplication, reordering, filter and cut. Delay and size limit stay.
     Mend,
 }
 
-/// Which packets a filter drops.
+/// The packets that a filter drops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PacketFilter {
-    /// Those through a tunnel with this port in them; the tunnel's own pass.
+    /// Tunnelled packets with this inner port; the tunnel's own packets pass.
     Port(u16),
-    /// Those with this code point.
+    /// Packets with this code point.
     CodePoint(u8),
-    /// Those of so many bytes, from the first to the second, IP header included.
+    /// Packets whose length is within this range, in bytes, including the IP header.
     Length(u16, u16),
 }
 
@@ -57,14 +59,14 @@ impl PacketFilter {
     }
 }
 
-/// What a link sees of a packet.
+/// The properties of a packet that a link can see.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Looks {
-    /// Length with the IP header.
+    /// Length including the IP header, in bytes.
     pub bytes: u32,
     /// Code point.
     pub dscp: u8,
-    /// Ports of the packet that it carries through a tunnel.
+    /// Ports of the tunnelled packet, if there is one.
     pub ports: Option<(u16, u16)>,
 }
 
@@ -75,7 +77,7 @@ impl Looks {
     }
 }
 
-/// One direction of a link with its faults, and the truth about it.
+/// One direction of a link with its faults, and the ground truth about it.
 #[derive(Clone, Debug)]
 pub struct FaultyLink {
     rng: Rng,
@@ -85,24 +87,24 @@ pub struct FaultyLink {
     duplicate: f64,
     reorder: f64,
     held_up: Span,
-    /// Bytes of the largest packet that passes.
+    /// Size of the largest packet that passes, in bytes.
     takes: u32,
-    /// The filter that stands, and since when.
+    /// The active filter, and its start.
     filter: Option<(PacketFilter, Time)>,
-    /// The last one that dropped a packet, and when.
+    /// The last filter that dropped a packet, and when.
     filtered: Option<(PacketFilter, Time)>,
     cut: bool,
-    /// Arrival of the last packet that was not held up: the order of sending is kept.
+    /// Arrival of the last packet that was not held up; keeps packets in sending order.
     last_arrival: Time,
     dead_since: Option<Time>,
     settled_since: Time,
-    /// The smallest and largest delay of its packets.
+    /// Smallest and largest delay of its packets.
     least: Span,
     most: Span,
 }
 
 impl FaultyLink {
-    /// A link without faults that delays packets by this much.
+    /// A link without faults that delays packets by `delay`.
     #[must_use]
     pub fn new(delay: Span, seed: u64, now: Time) -> FaultyLink {
         FaultyLink {
@@ -125,8 +127,8 @@ impl FaultyLink {
         }
     }
 
-    /// A packet that would arrive at `now` without the faults: when it arrives, or why it does not, and when its copy does
-    /// if it is doubled.
+    /// Sends a packet that would arrive at `now` without the faults. Returns its arrival time or the reason of
+    /// its loss, and the arrival time of a duplicate if there is one.
     pub fn send(&mut self, now: Time, packet: &Looks) -> (Result<Time, Lost>, Option<Time>) {
         if packet.bytes > self.takes {
             return (Err(Lost::TooLarge), None);
@@ -161,7 +163,7 @@ impl FaultyLink {
         share > 0.0 && self.rng.chance(share)
     }
 
-    /// A fault begins or ends.
+    /// Starts or ends a fault.
     pub fn inject(&mut self, now: Time, fault: LinkFault) {
         let share = |permille: u16| f64::from(permille.min(1_000)) / 1_000.0;
         match fault {
@@ -173,12 +175,12 @@ impl FaultyLink {
                 self.held_up = Span::from_millis(ms.into());
             }
             LinkFault::Delay(ms) => self.delay = Span::from_millis(ms.into()),
-            // Small packets do not notice: for them the link is as clean as before.
+            // Small packets are not affected: for them the link is as clean as before.
             LinkFault::Narrow(bytes) => {
                 self.takes = bytes.into();
                 return;
             }
-            // Other packets do not notice.
+            // Other packets are not affected.
             LinkFault::Filter(filter) => {
                 self.filter = Some((filter, now));
                 return;
@@ -202,37 +204,37 @@ impl FaultyLink {
         shares > 0.0 || self.burst > 0 || self.cut
     }
 
-    /// Since when nothing arrives.
+    /// Start of a cut during which nothing arrives.
     #[must_use]
     pub fn dead_since(&self) -> Option<Time> {
         self.dead_since
     }
 
-    /// Since when it has carried everything in order and at one delay; `None` while it does not.
+    /// Time since when it has carried every packet in order and with the same delay; `None` while it is faulty.
     #[must_use]
     pub fn clean_since(&self) -> Option<Time> {
         (!self.is_faulty()).then_some(self.settled_since)
     }
 
-    /// The filter that stands, and since when.
+    /// The active filter, and its start.
     #[must_use]
     pub fn filter(&self) -> Option<(PacketFilter, Time)> {
         self.filter
     }
 
-    /// The last filter that dropped a packet, and when it last did.
+    /// The last filter that dropped a packet, and when it last did so.
     #[must_use]
     pub fn filtered(&self) -> Option<(PacketFilter, Time)> {
         self.filtered
     }
 
-    /// Bytes of the largest packet that passes, IP header included.
+    /// Size of the largest packet that passes, in bytes, including the IP header.
     #[must_use]
     pub fn takes(&self) -> u32 {
         self.takes
     }
 
-    /// The smallest and the largest delay of any packet so far.
+    /// Smallest and largest delay of all packets so far.
     #[must_use]
     pub fn delays(&self) -> (Span, Span) {
         (self.least.min(self.delay), self.most.max(self.delay))
@@ -248,7 +250,7 @@ mod tests {
         Time(ms * 1_000_000)
     }
 
-    /// When a packet of this many bytes arrives.
+    /// Arrival time of a packet of this many bytes.
     fn arrival(link: &mut FaultyLink, at: u64, bytes: u32) -> Option<Time> {
         let (arrival, copy) = link.send(ms(at), &Looks { bytes, ..Looks::default() });
         assert_eq!(copy, None);

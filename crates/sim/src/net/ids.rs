@@ -1,21 +1,21 @@
-//! What the parts of a network are called by.
+//! Identifiers of the parts of a network.
 
-/// Which node.
+/// Identifies a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NodeId(pub u32);
 
-/// Which direction of a link.
+/// Identifies one direction of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ChannelId(pub u32);
 
-/// Which cell.
+/// Identifies a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CellId(pub u32);
 
-/// Which radio.
+/// Identifies a radio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RadioId(pub u32);
 
-/// Which agent.
+/// Identifies an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AgentId(pub u32);

@@ -1,4 +1,4 @@
-//! What the agents of a node hear of its links, their faults, and packets of link scope.
+//! Link events for the agents of a node, link faults, and link-scope packets.
 
 use core::net::IpAddr;
 
@@ -12,26 +12,27 @@ use super::{AgentId, CellId, ChannelId, FaultyLink, Network, NodeId, RadioId, ne
 use crate::packet::Packet;
 
 impl Network {
-    /// Makes a direction of a link faulty, and delays its packets by this much beside its own delay.
+    /// Makes one direction of a link faulty, and delays its packets by `delay` in addition to the link's own
+    /// delay.
     pub fn make_faulty(&mut self, id: ChannelId, delay: Span) {
         let seed = self.seed_of(0x6661_756c, id.0);
         let link = FaultyLink::new(delay, seed, self.now);
         self.channels[id.0 as usize].faults = Some(Box::new(link));
     }
 
-    /// Lets a direction of a link [stall](segue_netem::LinkModel::stall). It must be told before the run: packets that are
-    /// under way keep their times.
+    /// Makes one direction of a link [stall](segue_netem::LinkModel::stall). Call it before the run: packets in
+    /// flight keep their times.
     pub fn stall(&mut self, id: ChannelId, from: Time, until: Time) {
         self.channels[id.0 as usize].stall(from, until);
     }
 
-    /// As [`Io::neighbour`](crate::Io::neighbour), from outside.
+    /// Like [`Io::neighbour`](crate::Io::neighbour), for callers outside of agents.
     #[must_use]
     pub fn neighbour(&self, node: NodeId, address: IpAddr) -> Option<u32> {
         neighbour(self.node(node), &self.nodes, &self.channels, address)
     }
 
-    /// Tells the agents of a node what happened to a link of it, once the run has begun.
+    /// Notifies the agents of a node of a link event, once the run has begun.
     pub(super) fn tell_link(&mut self, node: NodeId, event: LinkEvent) {
         if !self.started {
             return;
@@ -43,7 +44,7 @@ impl Network {
         }
     }
 
-    /// Tells both ends of an air link.
+    /// Notifies both ends of an air link.
     pub(super) fn tell_air(
         &mut self,
         cell: CellId,
@@ -55,7 +56,7 @@ impl Network {
         }
     }
 
-    /// A channel was cut or mended: its receiver is told if it can notice.
+    /// Notifies the receiver of a channel that was cut or mended, if its interface senses the carrier.
     pub(super) fn tell_carrier(&mut self, id: ChannelId, whole: bool) {
         let (node, interface) = self.channel(id).to;
         if !self.node(node).adapter(interface).is_some_and(|adapter| adapter.senses) {
@@ -71,7 +72,7 @@ impl Network {
         );
     }
 
-    /// The interface from which `out` leads away goes; `back` leads to it.
+    /// Removes the interface at which `out` begins; `back` is the opposite direction.
     pub(super) fn unplug(&mut self, out: ChannelId, back: ChannelId) {
         let (node, index) = self.channel(out).from;
         if self.node_mut(node).adapter_mut(index).out.take().is_none() {
@@ -82,7 +83,7 @@ impl Network {
         self.tell_interfaces(node);
     }
 
-    /// It comes back under another index.
+    /// Re-inserts the interface under a new index.
     pub(super) fn plug(&mut self, out: ChannelId, back: ChannelId) {
         let (node, index) = self.channel(out).from;
         let adapters = &mut self.node_mut(node).adapters;
@@ -99,7 +100,7 @@ impl Network {
         self.tell_interfaces(node);
     }
 
-    /// Tells both ends that a radio will leave a cell, if it is there.
+    /// Announces to both ends that a radio will leave a cell, if it is attached there.
     pub(super) fn announce(&mut self, radio: RadioId, cell: CellId, at: Time) {
         let Some(ends) = self.air_ends(radio, cell) else { return };
         let ms = at.since(self.now).0 / 1_000_000;
@@ -108,7 +109,8 @@ impl Network {
         self.tell_air(cell, ends, going);
     }
 
-    /// A packet of link scope has reached a node: every agent that listens on its port gets it, and it goes no further.
+    /// Delivers a link-scope packet to every agent of the node that listens on its port. The packet is not
+    /// forwarded.
     pub(super) fn deliver_on_link(&mut self, node: NodeId, over: Option<u32>, packet: &Packet) {
         let listens = |(protocol, port): (u8, u16)| {
             protocol == packet.protocol && (port == packet.ports.1 || port == 0)

@@ -1,37 +1,37 @@
-//! Why packets go no further, and how many did not.
+//! Reasons for lost packets, and their counts.
 
 use segue_netem::DropCause;
 use segue_wire::DropReason;
 
 use super::nat::NatRefusal;
 
-/// What an interface says that it takes. Links take packets of any size.
+/// MTU reported by interfaces. Links carry packets of any size.
 pub(super) const MTU_BYTES: u32 = 1_500;
 
-/// Why a packet went no further.
+/// Why a packet was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lost {
     /// On a link.
     Link(DropCause),
-    /// On a link that takes no packet of its size.
+    /// Too large for a link.
     TooLarge,
-    /// By a filter of a link.
+    /// Dropped by a filter of a link.
     Filtered,
-    /// A node has no route to its destination.
+    /// No route to its destination.
     NoRoute,
     /// No agent at its destination listens on its port.
     NoListener,
-    /// It passed too many routers.
+    /// Its hop limit was exhausted.
     Ttl,
-    /// It was sent over an interface that is attached to nothing.
+    /// Sent over an interface that is attached to nothing.
     Detached,
-    /// A node that does not forward is not its destination.
+    /// It reached a node that is not its destination and does not forward.
     NotForwarded,
-    /// The agents of a node pass it round among themselves.
+    /// The agents of one node passed it among themselves without end.
     Loop,
-    /// An address translator refused it.
+    /// Refused by an address translator.
     Nat(NatRefusal),
-    /// A node's tunnels refused it.
+    /// Refused by a node's relay.
     Relay(DropReason),
 }
 
@@ -42,17 +42,17 @@ pub struct Refused {
     pub no_route: u64,
     /// No listener.
     pub no_listener: u64,
-    /// Too many routers.
+    /// Hop limit exhausted.
     pub ttl: u64,
     /// Interface attached to nothing.
     pub detached: u64,
-    /// Not for this node, which does not forward.
+    /// Not for this node, and the node does not forward.
     pub not_forwarded: u64,
-    /// Passed round among the agents of a node.
+    /// Passed among the agents of one node without end.
     pub loops: u64,
-    /// Address translators, by what they say themselves: [`Nat::counters`](super::nat::Nat::counters).
+    /// Address translators; [`Nat::counters`](super::nat::Nat::counters) lists their reasons.
     pub nat: u64,
-    /// Tunnels, by what they say themselves: [`Relay::refused`](super::relay::Relay::refused).
+    /// Relays; [`Relay::refused`](super::relay::Relay::refused) lists their reasons.
     pub relay: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The network: nodes, channels between them, and what happens when.
+//! The network: nodes, the channels between them, and the order of events.
 
 mod attachment;
 mod bound;
@@ -54,17 +54,17 @@ use lost::MTU_BYTES;
 use run::{Due, InFlight, Step};
 use wireless::Wireless;
 
-/// Sees what happens. It cannot change anything, so that a run with it and one without are the same.
+/// Observes the simulation. An observer cannot change anything, so a run with and without one is the same.
 pub trait Observer {
-    /// A packet was given to a channel; `at` is when it will have arrived, or why it will not.
+    /// A packet was given to a channel; `at` is its arrival time, or the reason of its loss.
     fn sent(&mut self, now: Time, channel: ChannelId, packet: &Packet, at: Result<Time, Lost>);
     /// A packet came out of a channel.
     fn arrived(&mut self, now: Time, channel: ChannelId, packet: &Packet);
     /// A node dropped a packet, or a channel was cut while it waited there.
     fn dropped(&mut self, now: Time, node: NodeId, packet: &Packet, why: Lost);
-    /// A node has something to tell.
+    /// A node writes a line to the event log.
     fn said(&mut self, now: Time, node: NodeId, line: &str);
-    /// Whether it listens to that; if not, nodes need not say it.
+    /// Returns true if the observer reads the event log; otherwise nodes need not write to it.
     fn listens(&self) -> bool {
         true
     }
@@ -74,38 +74,38 @@ struct Slot {
     name: String,
     node: NodeId,
     agent: Box<dyn Agent>,
-    /// The earliest wake-up that is scheduled.
+    /// The earliest scheduled wake-up.
     armed: Option<Time>,
 }
 
-/// Something that happens to the network, at a time known before or at once ([`Network::happen`]).
+/// A change to the network, scheduled or applied at once ([`Network::happen`]).
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// One direction of a link is cut or mended.
+    /// Cut (false) or mend (true) one direction of a link.
     Cut(ChannelId, bool),
-    /// A radio attaches to a cell; if it is attached to as many as it can be, it leaves the oldest.
+    /// Attach a radio to a cell; if the radio has reached its limit, it leaves its oldest cell.
     Attach(RadioId, CellId),
-    /// A radio leaves a cell.
+    /// Detach a radio from a cell.
     Detach(RadioId, CellId),
-    /// A radio in a cell, and the cell's router, learn that it will leave at this instant. It is left to another change
-    /// that it does.
+    /// Announce to a radio in a cell, and to the cell's router, that the radio will leave at this instant. The
+    /// detachment itself is a separate change.
     Announce(RadioId, CellId, Time),
-    /// The translator of this node forgets its mappings, and has this outside address from then on; routes
-    /// to the old one lead to the new one. It must be an address that no node has.
+    /// The translator of this node forgets its mappings and changes to this outside address, if one is given;
+    /// routes to the old address lead to the new one. No node may own the new address yet.
     RebindNat(NodeId, Option<IpAddr>),
-    /// A fault of one direction of a link, which was [made faulty](Network::make_faulty) before.
+    /// A fault of one direction of a link that was [made faulty](Network::make_faulty) before.
     Fault(ChannelId, LinkFault),
-    /// The interface goes from which the first of these directions of a link leads away, and with it what is under way to it.
+    /// Unplug the interface at which the first of these directions begins. Packets in flight towards it are lost.
     Unplug(ChannelId, ChannelId),
-    /// It comes back under the next index, as in a kernel.
+    /// Plug the interface in again under the next index, as a kernel does.
     Plug(ChannelId, ChannelId),
-    /// A node stands still until then: what arrives waits, and so do its agents' times.
+    /// A node stalls until this time: arriving packets wait, and so do its agents' deadlines.
     Stall(NodeId, Time),
-    /// An interface has these addresses from now on.
+    /// Replace the addresses of an interface.
     Renumber(NodeId, u32, Vec<IpAddr>),
 }
 
-/// Nodes, channels, agents, and the events to come.
+/// Nodes, channels, agents and pending events.
 pub struct Network {
     now: Time,
     queue: EventQueue<Due>,
@@ -122,13 +122,13 @@ pub struct Network {
     refused: Refused,
     seed: u64,
     events: u64,
-    /// How many of them came before the instant that it is.
+    /// Number of events before the current instant.
     before_now: u64,
     started: bool,
 }
 
 impl Network {
-    /// An empty network at time 0. Everything random in it comes from `seed`.
+    /// An empty network at time 0. All randomness derives from `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Network {
         Network {
@@ -152,7 +152,7 @@ impl Network {
         }
     }
 
-    /// An empty network whose time begins at `start`.
+    /// An empty network whose clock begins at `start`.
     #[must_use]
     pub fn starting_at(start: Time, seed: u64) -> Network {
         Network { now: start, ..Network::new(seed) }
@@ -164,7 +164,7 @@ impl Network {
         NodeId(self.nodes.len() as u32 - 1)
     }
 
-    /// Adds an interface that is attached to nothing; its index.
+    /// Adds an unattached interface and returns its index.
     pub fn add_interface(&mut self, node: NodeId, name: impl Into<String>) -> u32 {
         let adapters = &mut self.nodes[node.0 as usize].adapters;
         let index = adapters.len() as u32 + 1;
@@ -174,10 +174,9 @@ impl Network {
         index
     }
 
-    /// Connects two interfaces; the directions away from the first and from the second.
+    /// Connects two interfaces. Returns the direction away from the first and the one away from the second.
     ///
-    /// # Errors
-    /// A parameter that makes no link.
+    /// # Errors Invalid link parameters.
     pub fn connect(
         &mut self,
         a: (NodeId, u32),
@@ -198,7 +197,7 @@ impl Network {
         to: (NodeId, u32),
         spec: LinkSpec,
     ) -> Result<ChannelId, SpecError> {
-        // A channel's sequence depends on its place, so that another channel does not change it.
+        // A channel's random sequence depends on its index, so that other channels do not affect it.
         let seed = self.seed_of(0x6368_616e, self.channels.len() as u32);
         let model = LinkModel::new(spec, seed, self.now)?;
         Ok(self.push_channel(Channel::new(from, to, model)))
@@ -209,15 +208,15 @@ impl Network {
         ChannelId(self.channels.len() as u32 - 1)
     }
 
-    /// A seed for something of this kind and number, which depends on nothing else but the run's seed.
+    /// A seed for the object of this kind and number, derived from the run's seed only.
     #[must_use]
     pub fn seed_of(&self, kind: u64, number: u32) -> u64 {
-        // One after the other, so that no two of them make up for each other.
+        // Mixed one after the other, so that no two inputs cancel out.
         let mixed = Rng::new(self.seed).next_u64() ^ kind;
         Rng::new(Rng::new(mixed).next_u64() ^ u64::from(number)).next_u64()
     }
 
-    /// Adds an agent to a node, listening to these protocols and ports.
+    /// Adds an agent that listens to these protocols and ports on a node.
     pub fn add_agent(
         &mut self,
         node: NodeId,
@@ -233,13 +232,13 @@ impl Network {
         id
     }
 
-    /// Lets something happen to the network at `at`.
+    /// Schedules a change of the network at `at`.
     pub fn schedule(&mut self, at: Time, change: Change) {
         self.changes.push(change);
         self.queue.schedule(at, Due::Change(self.changes.len() as u32 - 1));
     }
 
-    /// Who sees what happens.
+    /// Installs the observer.
     pub fn observe(&mut self, observer: Box<dyn Observer>) {
         self.observer = Some(observer);
     }
@@ -250,7 +249,7 @@ impl Network {
         &self.nodes[id.0 as usize]
     }
 
-    /// A node, to change its addresses or routes.
+    /// A node, for changes of its addresses or routes.
     pub fn node_mut(&mut self, id: NodeId) -> &mut Node {
         &mut self.nodes[id.0 as usize]
     }
@@ -266,7 +265,7 @@ impl Network {
         &self.channels[id.0 as usize]
     }
 
-    /// What a channel counted. Packets that are still on their way are not delivered.
+    /// Counters of a channel. Packets in flight do not count as delivered.
     #[must_use]
     pub fn counters(&self, id: ChannelId) -> Counters {
         let mut counters = self.channel(id).counters();
@@ -278,7 +277,7 @@ impl Network {
         counters
     }
 
-    /// All channels, in the order in which they were made.
+    /// All channels, in the order in which they were created.
     pub fn channels(&self) -> impl Iterator<Item = (ChannelId, &Channel)> {
         self.channels.iter().enumerate().map(|(i, channel)| (ChannelId(i as u32), channel))
     }
@@ -289,12 +288,12 @@ impl Network {
         (&*self.agents[id.0 as usize].agent as &dyn Any).downcast_ref()
     }
 
-    /// An agent, to change it before the run.
+    /// An agent, for changes before the run.
     pub fn agent_mut<A: Agent>(&mut self, id: AgentId) -> Option<&mut A> {
         (&mut *self.agents[id.0 as usize].agent as &mut dyn Any).downcast_mut()
     }
 
-    /// Packets that nodes dropped.
+    /// Packets that nodes dropped, by reason.
     #[must_use]
     pub fn refused(&self) -> Refused {
         self.refused
@@ -306,13 +305,13 @@ impl Network {
         self.now
     }
 
-    /// How many events have happened.
+    /// Number of events so far.
     #[must_use]
     pub fn events(&self) -> u64 {
         self.events
     }
 
-    /// What every agent holds at this instant, in the order in which they were added.
+    /// Current values of every agent, in the order in which agents were added.
     #[must_use]
     pub fn gauges(&self) -> Results {
         let mut gauges = Results::new();
@@ -320,7 +319,7 @@ impl Network {
         gauges
     }
 
-    /// What every agent found, in the order in which they were added.
+    /// Results of every agent, in the order in which agents were added.
     #[must_use]
     pub fn results(&self) -> Results {
         let mut results = Results::new();

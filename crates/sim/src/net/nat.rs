@@ -1,13 +1,13 @@
-//! Network address translators: many inside addresses behind one outside address (RFC 4787 for UDP,
-//! RFC 5382 for TCP).
+//! Network address translators: many inside addresses behind one outside address (RFC 4787 for UDP, RFC 5382 for
+//! TCP).
 //!
 //! ```text
-//!   inside interfaces ──► mapping ──► outside address, a port of its own
+//!   inside interfaces ──► mapping ──► outside address, one port per mapping
 //!                     ◄── filtering ◄──
 //! ```
 //!
-//! A packet between inside interfaces is not translated, nor one that the node's own programs send or
-//! receive. There is no hairpinning: what comes from inside for the outside address ends at the node.
+//! Packets between inside interfaces, and packets sent or received by programs on the node, are not translated.
+//! Hairpinning is not supported: packets from inside to the outside address end at the node.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -18,23 +18,23 @@ use segue_clock::{Span, Time};
 
 use crate::packet::Packet;
 
-/// Remote endpoints that a mapping lets in at most; of more the one that was sent to longest ago is
-/// forgotten.
+/// Maximum number of remote endpoints per mapping. A further one replaces the endpoint that was sent to longest
+/// ago.
 const REMOTES: usize = 256;
 
-/// What a mapping or its filter depends on (RFC 4787, sections 4.1 and 5).
+/// How a mapping or filter depends on the remote endpoint (RFC 4787, sections 4.1 and 5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Behaviour {
-    /// Only on the inside address and port.
+    /// It depends only on the inside address and port.
     EndpointIndependent,
-    /// On the remote address, too.
+    /// It also depends on the remote address.
     AddressDependent,
-    /// On the remote address and port, too.
+    /// It also depends on the remote address and port.
     AddressAndPortDependent,
 }
 
 impl Behaviour {
-    /// What of a remote endpoint counts.
+    /// The part of a remote endpoint that matters for this behaviour.
     fn part(self, (address, port): (IpAddr, u16)) -> Option<(IpAddr, u16)> {
         match self {
             Behaviour::EndpointIndependent => None,
@@ -44,32 +44,33 @@ impl Behaviour {
     }
 }
 
-/// What a translator is like.
+/// Configuration of a translator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NatConfig {
-    /// The node's interfaces on the inside, besides those of its cells; all others are outside.
+    /// The node's inside interfaces, apart from those of its cells; all others are outside.
     pub inside: Vec<u32>,
-    /// Whether the radios in the node's cells are inside.
+    /// True if radios in the node's cells are inside.
     pub cells_inside: bool,
-    /// The node's address that the outside sees. What is of another family passes untranslated.
+    /// The node's address as seen from outside. Packets of the other address family pass untranslated.
     pub outside: IpAddr,
-    /// What the outside port depends on.
+    /// Dependence of the outside port.
     pub mapping: Behaviour,
     /// Which packets from outside a mapping lets in.
     pub filtering: Behaviour,
-    /// How long a UDP mapping lives behind the last packet that refreshed it.
+    /// Lifetime of a UDP mapping after the last packet that refreshed it.
     pub udp_timeout: Span,
-    /// The same for TCP, whose flags are not looked at.
+    /// Lifetime of a TCP mapping after the last packet that refreshed it. TCP flags are ignored.
     pub tcp_timeout: Span,
-    /// Whether packets from outside refresh a mapping, besides those from inside (RFC 4787, REQ-6).
+    /// True if packets from outside also refresh a mapping (RFC 4787, REQ-6); packets from inside always do.
     pub inbound_refresh: bool,
-    /// The first and the last outside port. Programs of the node itself listen elsewhere.
+    /// The first and last outside port. Programs on the node must listen on other ports.
     pub ports: (u16, u16),
 }
 
 impl NatConfig {
-    /// A typical home translator: one port per inside endpoint, whatever its destination, open to the endpoints it has
-    /// sent to. UDP mappings live 120 s, the minimum of RFC 4787 (REQ-5), TCP mappings 2 h 4 min (RFC 5382, REQ-5).
+    /// A typical home translator: one port per inside endpoint regardless of destination, open to the endpoints
+    /// that it has sent to. UDP mappings live for 120 s, the minimum of RFC 4787 (REQ-5); TCP mappings for 2 h 4
+    /// min (RFC 5382, REQ-5).
     #[must_use]
     pub fn new(inside: Vec<u32>, outside: IpAddr) -> NatConfig {
         NatConfig {
@@ -86,18 +87,18 @@ impl NatConfig {
     }
 }
 
-/// Parameters that make no translator.
+/// Why a configuration is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NatError {
-    /// The node has one already.
+    /// The node already has a translator.
     Second,
     /// The node has no interface with this index.
     NoInterface(u32),
-    /// Neither an interface nor the cells are inside.
+    /// No interface is inside, and neither are the cells.
     NoInside,
-    /// The outside address is not the node's, or belongs to an inside interface.
+    /// The outside address does not belong to the node, or belongs to an inside interface.
     NotOutside(IpAddr),
-    /// The first port lies behind the last, or is 0.
+    /// The first port is 0 or greater than the last.
     Ports(u16, u16),
     /// A timeout of 0.
     ZeroTimeout,
@@ -123,28 +124,28 @@ impl core::error::Error for NatError {}
 /// Why a translator refused a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NatRefusal {
-    /// From outside, for a port that no mapping and no program of the node has.
+    /// From outside, to a port without a mapping or listening program.
     NoMapping,
-    /// From outside, and its sender is not one that the mapping lets in.
+    /// From outside, from a sender that the mapping does not let in.
     Filtered,
-    /// From inside, and every port is in use.
+    /// From inside, while every port is in use.
     Exhausted,
-    /// From inside, and it has no ports.
+    /// From inside, of a protocol without ports.
     NoPorts,
 }
 
-/// What a translator has done.
+/// Counters of a translator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NatCounters {
-    /// Mappings made.
+    /// Mappings created.
     pub mappings: u64,
-    /// Packets translated on their way out.
+    /// Packets translated from inside to outside.
     pub out: u64,
-    /// Packets translated on their way in.
+    /// Packets translated from outside to inside.
     pub inward: u64,
-    /// How often all mappings were forgotten.
+    /// Times that all mappings were forgotten.
     pub rebindings: u64,
-    /// Packets refused without a mapping.
+    /// Packets refused because there was no mapping.
     pub no_mapping: u64,
     /// Packets refused by the filter.
     pub filtered: u64,
@@ -154,12 +155,12 @@ pub struct NatCounters {
     pub no_ports: u64,
 }
 
-/// What becomes of a packet that arrives at the node.
+/// Treatment of a packet that arrives at the node.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Inward {
-    /// It goes on to the inside.
+    /// Forward it to the inside.
     Translated,
-    /// It is none for the translator.
+    /// Leave it untranslated.
     Local,
     Refused(NatRefusal),
 }
@@ -175,11 +176,11 @@ struct Key {
 struct Mapping {
     key: Key,
     refreshed: Time,
-    /// What the filter lets in, and when it was last sent to.
+    /// Remote endpoints that the filter lets in, and when each was last sent to.
     remotes: Vec<((IpAddr, u16), Time)>,
 }
 
-/// A translator at work.
+/// A running translator.
 #[derive(Clone, Debug)]
 pub struct Nat {
     pub(super) config: NatConfig,
@@ -187,7 +188,7 @@ pub struct Nat {
     by_port: BTreeMap<(u8, u16), Mapping>,
     /// Where the search for a free port begins.
     next: u16,
-    /// No mapping is known to end before.
+    /// No mapping expires before this time.
     quiet_until: Time,
     counters: NatCounters,
 }
@@ -204,19 +205,19 @@ impl Nat {
         }
     }
 
-    /// What it has done.
+    /// Its counters.
     #[must_use]
     pub fn counters(&self) -> NatCounters {
         self.counters
     }
 
-    /// What it is like; its outside address is the one in force.
+    /// Its configuration; the outside address is the current one.
     #[must_use]
     pub fn config(&self) -> &NatConfig {
         &self.config
     }
 
-    /// One of the node's cells has a new interface.
+    /// Adds a new interface of one of the node's cells.
     pub(super) fn add_air(&mut self, interface: u32) {
         if self.config.cells_inside {
             self.config.inside.push(interface);
@@ -227,7 +228,7 @@ impl Nat {
         self.config.inside.contains(&interface)
     }
 
-    /// A packet arrives at the node over `over`; `None` for one out of a tunnel or of the node itself.
+    /// Handles a packet that arrives over interface `over`; `None`: out of a tunnel, or from the node itself.
     pub(super) fn inward(&mut self, now: Time, over: Option<u32>, packet: &mut Packet) -> Inward {
         if packet.dst != self.config.outside || over.is_none_or(|over| self.inside(over)) {
             return Inward::Local;
@@ -261,7 +262,8 @@ impl Nat {
         Inward::Translated
     }
 
-    /// Counts a packet from outside that no agent at the node takes. Returns whether it was one.
+    /// Counts a packet from outside that no agent on the node accepts. Returns true if the packet was from
+    /// outside.
     pub(super) fn unclaimed(&mut self, over: Option<u32>, packet: &Packet) -> bool {
         let outside = over.is_some_and(|over| !self.inside(over));
         let here = outside && packet.dst == self.config.outside;
@@ -269,7 +271,7 @@ impl Nat {
         here
     }
 
-    /// A packet goes from one interface of the node to another.
+    /// Handles a packet that the node forwards from one interface to another.
     pub(super) fn outward(
         &mut self,
         now: Time,
@@ -312,7 +314,7 @@ impl Nat {
         if protocol == 6 { self.config.tcp_timeout } else { self.config.udp_timeout }
     }
 
-    /// The mapping of a port, unless its time is over; then it is forgotten.
+    /// The mapping of a port. Removes the mapping if it has expired.
     fn alive(&mut self, now: Time, port: (u8, u16)) -> Option<&mut Mapping> {
         let timeout = self.timeout(port.0);
         let mapping = self.by_port.get(&port)?;
@@ -325,7 +327,7 @@ impl Nat {
         self.by_port.get_mut(&port)
     }
 
-    /// The outside port of a key: the one it has, or the next free one.
+    /// The outside port of a key: the existing one, or the next free one.
     fn port_of(&mut self, now: Time, key: Key) -> Option<u16> {
         if let Some(port) = self.by_key.get(&key).copied()
             && self.alive(now, (key.protocol, port)).is_some()
@@ -356,7 +358,7 @@ impl Nat {
         Some(port)
     }
 
-    /// Forgets mappings whose time is over.
+    /// Removes expired mappings.
     fn sweep(&mut self, now: Time) {
         if now < self.quiet_until {
             return;
@@ -371,7 +373,7 @@ impl Nat {
         self.quiet_until = next.unwrap_or(now);
     }
 
-    /// Forgets all mappings. Ports go on where they were, so that the next mappings differ.
+    /// Forgets all mappings. The port search continues where it was, so that new mappings get other ports.
     pub(super) fn rebind(&mut self, outside: Option<IpAddr>) {
         self.by_key.clear();
         self.by_port.clear();

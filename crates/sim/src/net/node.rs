@@ -1,4 +1,4 @@
-//! Nodes, and where they meet links.
+//! Nodes and their interfaces.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -16,51 +16,51 @@ use super::relay::Relay;
 use super::routes::{Hop, Routes};
 use crate::packet::Packet;
 
-/// Where a node meets a link: an interface, and what is at the other end of it.
+/// A node's attachment to a link: the interface, and the channel to the other end.
 #[derive(Clone, Debug, Default)]
 pub struct Adapter {
-    /// What agents are told of it. Its index, from 1 as in a kernel, is its place among the node's adapters. Its own
-    /// addresses are reached over it and no other; there are none where the node's do. Its gateway is the router at the
-    /// other end.
+    /// The interface as agents see it. Its index starts at 1, as in a kernel, and is its position among the
+    /// node's adapters. Its addresses are reached over this interface only; leave them empty if the node's own
+    /// addresses are used. Its gateway is the router at the other end.
     pub interface: Interface,
     /// The direction away from the node; `None` while it is attached to nothing.
     pub out: Option<ChannelId>,
-    /// It notices when the channel towards it is cut or mended, as a wired interface misses its carrier: its node's agents
-    /// are told. An outage that it does not notice is silent.
+    /// It notices when the channel towards it is cut or mended, as a wired interface senses its carrier; the
+    /// node's agents are notified. Outages that it does not notice are silent.
     pub senses: bool,
-    /// It is a radio, or a cell's interface towards one: static routing does not follow it.
+    /// It is a radio, or a cell's interface towards a radio; static routing ignores it.
     pub air: bool,
-    /// The cells that a radio is attached to, the newest last.
+    /// Cells to which a radio is attached, newest last.
     pub cells: Vec<CellId>,
-    /// The cell whose router's interface towards a radio it is.
+    /// The cell, if this is a router's interface towards a radio.
     pub of_cell: Option<CellId>,
-    /// Addresses that the node answers for on the link.
+    /// Addresses for which the node answers on the link.
     pub proxied: Vec<IpAddr>,
 }
 
 /// A host or router.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// Its name, unlike any other.
+    /// Unique name.
     pub name: String,
-    /// Addresses of the node itself, reached over any of its interfaces.
+    /// Addresses of the node itself, reachable over any of its interfaces.
     pub addresses: Vec<IpAddr>,
-    /// Its adapters; index 1 is the first.
+    /// Its adapters; index 1 is the first element.
     pub adapters: Vec<Adapter>,
-    /// Where packets go from here, unless a rule of the policy says otherwise: the main table.
+    /// The main routing table, used unless a policy rule selects another.
     pub routes: Routes,
-    /// Further tables, and the rules that choose among all.
+    /// Additional tables, and the rules that select among all tables.
     pub policy: Policy,
-    /// It carries what is not for it further, as a router does.
+    /// True if it forwards packets like a router.
     pub forwards: bool,
-    /// Packets for others that it dropped because it does not.
+    /// Packets for others that it dropped because it does not forward.
     pub not_forwarded: u64,
-    /// Protocol, port and agent, in ascending order. Port 0 takes all that no other takes.
+    /// Protocol, port and agent, in ascending order. Port 0 receives everything that has no specific listener.
     pub(super) ports: Vec<((u8, u16), AgentId)>,
     pub(super) nat: Option<Box<Nat>>,
-    /// Once an agent has asked for a part of it.
+    /// Created when an agent first installs a tunnel, source or binding.
     pub(super) relay: Option<Box<Relay>>,
-    /// Until when it stands still.
+    /// End of a stall.
     pub(super) stalled: Time,
 }
 
@@ -81,14 +81,14 @@ impl Node {
         }
     }
 
-    /// Whether an address is this node's.
+    /// Returns true if an address belongs to this node.
     #[must_use]
     pub fn owns(&self, address: IpAddr) -> bool {
         self.addresses.contains(&address)
             || self.interfaces().any(|interface| interface.addresses.contains(&address))
     }
 
-    /// Its interfaces, in the order of their indices.
+    /// Its interfaces, ordered by index.
     pub fn interfaces(&self) -> impl Iterator<Item = &Interface> {
         self.adapters.iter().map(|adapter| &adapter.interface)
     }
@@ -99,7 +99,7 @@ impl Node {
         self.adapters.get((index as usize).checked_sub(1)?)
     }
 
-    /// The interface of a route's way out: the one that it names, or the one that has its gateway.
+    /// The outgoing interface of a route: the one that it names, or the one that has its gateway.
     #[must_use]
     pub fn way_of(&self, route: &Route) -> Option<u32> {
         match (route.index, route.gateway) {
@@ -116,14 +116,14 @@ impl Node {
         if number == MAIN_TABLE { &mut self.routes } else { self.policy.table(number) }
     }
 
-    /// Where a packet goes that came over the interface with this index, or out of a tunnel.
+    /// Routing decision for a packet that came over interface `over`, or out of a tunnel.
     pub(super) fn way_on(&self, over: Option<u32>, packet: &Packet) -> Option<Hop> {
         let by = over.and_then(|index| self.adapter(index));
         let by = by.map(|adapter| adapter.interface.name.as_str());
         self.policy.look_up(&self.routes, by, packet)
     }
 
-    /// Where a packet goes that the node sends.
+    /// Routing decision for a packet that the node sends.
     pub(super) fn way_out(&self, packet: &Packet) -> Option<Hop> {
         self.policy.look_up(&self.routes, Some("lo"), packet)
     }
@@ -134,7 +134,7 @@ impl Node {
         self.nat.as_deref()
     }
 
-    /// Its tunnels, if agents have asked for any.
+    /// Its relay, once agents have installed anything there.
     #[must_use]
     pub fn relay(&self) -> Option<&Relay> {
         self.relay.as_deref()
@@ -151,8 +151,8 @@ impl Node {
     }
 }
 
-/// Whether packets to an address stay on the link on which they are sent: 224.0.0.0/24 (RFC 5771, section 4) and
-/// ff02::/16 with any flags (RFC 4291, section 2.7).
+/// Returns true if packets to this address stay on their link: 224.0.0.0/24 (RFC 5771, section 4) and ff02::/16
+/// with any flags (RFC 4291, section 2.7).
 #[must_use]
 pub fn is_link_scope(address: IpAddr) -> bool {
     match address {
@@ -161,8 +161,8 @@ pub fn is_link_scope(address: IpAddr) -> bool {
     }
 }
 
-/// The interface of a node over which the one that has an address is reached without a router between. A radio has its
-/// neighbours in the cells to which it is attached, a cell has those that are attached to it.
+/// The interface over which the owner of `address` is reached without a router in between. The neighbours of a
+/// radio are in the cells to which it is attached; the neighbours of a cell are the attached radios.
 pub(crate) fn neighbour(
     node: &Node,
     nodes: &[Node],

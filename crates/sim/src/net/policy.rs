@@ -1,4 +1,4 @@
-//! Tables beside the main one, and the rules that choose among them, as a kernel has them (`ip rule`).
+//! Additional routing tables and the rules that select among them, as in a kernel (`ip rule`).
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -8,19 +8,19 @@ use segue_ip::{MAIN_TABLE, Rule, Then};
 use super::routes::{Hop, Routes};
 use crate::packet::Packet;
 
-/// The priority of the kernel's own rule for the main table. What a rule behind it says, counts where that has no route.
+/// Priority of the kernel's rule for the main table. Later rules apply only if the main table has no route.
 const MAIN: u32 = 32_766;
 
-/// A node's rules and further tables.
+/// Rules and additional tables of a node.
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
-    /// In the order of their priorities; among equals the first comes first.
+    /// Ordered by priority; rules of equal priority keep their order of insertion.
     rules: Vec<Rule>,
     tables: BTreeMap<u32, Routes>,
 }
 
 impl Policy {
-    /// Adds a rule, unless it is there.
+    /// Adds a rule unless it exists.
     pub fn add(&mut self, rule: &Rule) {
         if !self.rules.contains(rule) {
             let place = self.rules.partition_point(|known| known.priority <= rule.priority);
@@ -28,18 +28,18 @@ impl Policy {
         }
     }
 
-    /// Takes a rule away.
+    /// Removes a rule.
     pub fn remove(&mut self, rule: &Rule) {
         self.rules.retain(|known| known != rule);
     }
 
-    /// A table, empty at first.
+    /// A table; created empty if it does not exist.
     pub fn table(&mut self, number: u32) -> &mut Routes {
         self.tables.entry(number).or_default()
     }
 
-    /// Where a packet goes that came by the interface of this name: `lo` for what the node sends, `None` for what came out
-    /// of a tunnel.
+    /// Routing decision for a packet that came over the interface with this name: `lo` for packets from the node
+    /// itself, `None` for packets out of a tunnel.
     #[must_use]
     pub fn look_up(&self, main: &Routes, by: Option<&str>, packet: &Packet) -> Option<Hop> {
         let mut from = 0;
@@ -72,7 +72,7 @@ impl Policy {
     }
 }
 
-/// Whether a rule is for a packet. No packet has a mark, and no sender is bound to an interface.
+/// Returns true if a rule matches a packet. Packets carry no mark, and senders are not bound to interfaces.
 fn fits(rule: &Rule, by: Option<&str>, packet: &Packet) -> bool {
     let selected = rule.fwmark.is_none()
         && rule.oif.is_none()

@@ -1,4 +1,5 @@
-//! A node's tunnels, and the traffic bound to them: what `segue-datapath`'s relay does with packets of this network.
+//! A node's tunnels and the traffic bound to them: does for packets of this network what the relay of
+//! `segue-datapath` does for real ones.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec;
@@ -13,10 +14,10 @@ use crate::packet::{Packet, Raw, encapsulate, ip_header_bytes};
 
 /// Protocol number of GRE (RFC 2784).
 const GRE: u8 = 47;
-/// The flag of a key (RFC 2890).
+/// Flags of a GRE header with a key (RFC 2890).
 const KEYED: [u8; 2] = [0x20, 0];
 
-/// Tunnels, inner sources and bindings of a node.
+/// Tunnels, permitted inner sources and bindings of a node.
 #[derive(Clone, Debug, Default)]
 pub struct Relay {
     tunnels: BTreeMap<u32, Tunnel>,
@@ -28,29 +29,29 @@ pub struct Relay {
 #[derive(Clone, Debug)]
 struct Bound {
     exit: Exit,
-    /// Whom to ask.
+    /// The agent that decides about new flows.
     by: AgentId,
     held: VecDeque<(Time, Packet)>,
     last_sent: Option<Time>,
 }
 
-/// What becomes of a packet that is bound to somewhere.
+/// Treatment of a packet whose traffic is bound.
 #[derive(Debug)]
 pub(super) enum Led {
-    /// It goes by the routes, in a tunnel's header.
+    /// Route this encapsulated packet.
     Into(Packet),
-    /// It leaves over this interface.
+    /// Send it over this interface.
     Over(u32, Packet),
-    /// This agent is asked.
+    /// Pass it to this agent for a decision.
     Ask(AgentId, Packet),
-    /// It is held.
+    /// Nothing; the relay holds it.
     Held,
-    /// It is refused.
+    /// Drop it.
     Refused(Packet, DropReason),
 }
 
 impl Relay {
-    /// Refused packets by reason.
+    /// Number of refused packets by reason.
     #[must_use]
     pub fn refused(&self) -> &BTreeMap<DropReason, u64> {
         &self.refused
@@ -60,7 +61,7 @@ impl Relay {
         self.tunnels.insert(tunnel.number, tunnel);
     }
 
-    /// Its sources go with it.
+    /// Also removes the tunnel's permitted sources.
     pub(super) fn remove_tunnel(&mut self, number: u32) {
         self.tunnels.remove(&number);
         let sources: Vec<Source> = self.sources.at(Port::Tunnel(number)).copied().collect();
@@ -77,7 +78,7 @@ impl Relay {
         self.sources.forbid(source);
     }
 
-    /// Binds traffic. Returns what was held of it and may go now, the oldest first.
+    /// Binds traffic to an exit. Returns the held packets that may leave as a result, oldest first.
     pub(super) fn bind(&mut self, now: Time, by: AgentId, binding: Binding) -> Vec<Packet> {
         let Binding { traffic, exit } = binding;
         let held = self.bindings.remove(&traffic).map(|bound| (bound.exit, bound.held));
@@ -101,14 +102,14 @@ impl Relay {
         released
     }
 
-    /// What was held is dropped.
+    /// Removes a binding and drops its held packets.
     pub(super) fn unbind(&mut self, traffic: &Traffic) {
         if let Some(bound) = self.bindings.remove(traffic) {
             self.refuse(DropReason::NoBinding, bound.held.len() as u64);
         }
     }
 
-    /// The tunnel that a packet to this node comes out of.
+    /// The tunnel to which a packet for this node belongs.
     pub(super) fn tunnel_of(&self, packet: &Packet) -> Option<u32> {
         let raw = packet.value::<Raw>()?;
         raw.inner.as_ref()?;
@@ -128,10 +129,9 @@ impl Relay {
         self.tunnels.values().find(is_of).map(|tunnel| tunnel.number)
     }
 
-    /// What is in a packet of a tunnel.
+    /// Decapsulates a packet.
     ///
-    /// # Errors
-    /// The packet inside, if its source may not come out of the tunnel.
+    /// # Errors The inner packet, if its source is not permitted to come out of this tunnel.
     pub(super) fn take_out(&mut self, number: u32, packet: Packet) -> Result<Packet, Packet> {
         let raw = packet.into_value::<Raw>();
         let inner = match raw.map(|raw| raw.inner) {
@@ -146,13 +146,13 @@ impl Relay {
         Err(inner)
     }
 
-    /// What a packet of the node's own is bound to.
+    /// The binding that applies to a packet of the node itself.
     pub(super) fn binding_of(&self, packet: &Packet) -> Option<Traffic> {
         self.bindings.of(&flow_key(packet), false)
     }
 
-    /// What a packet that the node forwards is bound to, if it is led into tunnels. What came out of one is not led back by
-    /// its source.
+    /// The binding that applies to a packet that the node forwards, if any. Packets out of a tunnel are not led
+    /// back by a binding of their source.
     pub(super) fn leads(
         &mut self,
         over: Option<u32>,
@@ -166,13 +166,13 @@ impl Relay {
         Some(if good { Ok(traffic) } else { Err(DropReason::InnerSource) })
     }
 
-    /// When a packet was last sent where just this traffic is bound to.
+    /// Time of the last packet sent for exactly this traffic.
     #[must_use]
     pub fn last_sent(&self, traffic: &Traffic) -> Option<Time> {
         self.bindings.get(traffic)?.last_sent
     }
 
-    /// Whether a packet that the node forwards may have its source.
+    /// Returns true if a forwarded packet may use its source address.
     fn has_good_source(&mut self, over: Option<u32>, packet: &Packet) -> bool {
         let Some(link) = over else { return true };
         let good = if self.sources.is_checked(link) {
@@ -184,7 +184,7 @@ impl Relay {
         good
     }
 
-    /// Sends a packet where its traffic is bound to.
+    /// Sends a packet to the exit of its binding.
     pub(super) fn lead(&mut self, now: Time, traffic: Traffic, packet: Packet) -> Led {
         let Some(bound) = self.bindings.get_mut(&traffic) else {
             return self.refused_as(packet, DropReason::NoBinding);
@@ -232,7 +232,7 @@ impl Relay {
     }
 }
 
-/// The flow of a packet, as packet paths see it.
+/// The flow of a packet as packet paths see it.
 pub(crate) fn flow_key(packet: &Packet) -> FlowKey {
     let (sport, dport) = packet.ports;
     let label = if (sport, dport) == (0, 0) { packet.label } else { 0 };
@@ -243,7 +243,7 @@ fn v6(raw: &Raw) -> bool {
     raw.inner.as_ref().is_some_and(|inner| inner.src.is_ipv6())
 }
 
-/// A GRE header in front of IPv6, or of IPv4.
+/// A GRE header in front of an IPv6 or IPv4 packet.
 fn gre(key: Option<u32>, v6: bool) -> Vec<u8> {
     let protocol: [u8; 2] = if v6 { [0x86, 0xdd] } else { [0x08, 0x00] };
     match key {
@@ -252,10 +252,9 @@ fn gre(key: Option<u32>, v6: bool) -> Vec<u8> {
     }
 }
 
-/// A packet in a tunnel's headers.
+/// Encapsulates a packet.
 ///
-/// # Errors
-/// The packet, where the form is one that packets of this network do not have.
+/// # Errors The packet, if this network does not support the tunnel's form.
 fn put_into(tunnel: &Tunnel, packet: Packet) -> Result<Packet, Packet> {
     let Tunnel { local, remote, .. } = *tunnel;
     let (dscp, sent) = (packet.dscp, packet.sent);

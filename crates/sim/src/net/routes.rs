@@ -1,4 +1,4 @@
-//! Where a node sends packets: rules first, then the longest prefix.
+//! Routing decisions: rules first, then the longest prefix.
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -8,36 +8,36 @@ use segue_ip::Prefix;
 use super::AgentId;
 use crate::packet::Packet;
 
-/// Where a packet goes.
+/// The next hop of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hop {
     /// Over the interface with this index.
     Interface(u32),
     /// To an agent on this node.
     Agent(AgentId),
-    /// Nowhere.
+    /// Nowhere: the packet is refused.
     Reject,
 }
 
-/// Looked at before the table; the first that fits decides.
+/// A rule that precedes the table; the first match decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// Sources it is for.
+    /// Source prefix to match.
     pub from: Option<Prefix>,
-    /// Destinations it is for.
+    /// Destination prefix to match.
     pub to: Option<Prefix>,
-    /// Code point it is for.
+    /// Code point to match.
     pub dscp: Option<u8>,
-    /// Protocol it is for.
+    /// Protocol to match.
     pub protocol: Option<u8>,
-    /// Destination port it is for.
+    /// Destination port to match.
     pub dport: Option<u16>,
-    /// Where such packets go.
+    /// Next hop of matching packets.
     pub hop: Hop,
 }
 
 impl Rule {
-    /// A rule for everything.
+    /// A rule that matches every packet.
     #[must_use]
     pub fn all(hop: Hop) -> Rule {
         Rule { from: None, to: None, dscp: None, protocol: None, dport: None, hop }
@@ -52,28 +52,28 @@ impl Rule {
     }
 }
 
-/// A node's rules and its table. A prefix stands for its network here, whatever its host bits.
+/// Rules and table of a node. A prefix stands for its network here; host bits are ignored.
 #[derive(Clone, Debug, Default)]
 pub struct Routes {
     rules: Vec<Rule>,
-    /// Single addresses as [`number`]s, in ascending order.
+    /// Host routes, keyed by [`number`], in ascending order.
     hosts: Vec<(u128, Hop)>,
     /// Wider networks, longest first.
     prefixes: Vec<(Prefix, Hop)>,
 }
 
 impl Routes {
-    /// Adds a rule behind those there are.
+    /// Appends a rule.
     pub fn add_rule(&mut self, rule: Rule) {
         self.rules.push(rule);
     }
 
-    /// Takes away the rules that lead there.
+    /// Removes the rules with this next hop.
     pub fn remove_rules(&mut self, hop: Hop) {
         self.rules.retain(|rule| rule.hop != hop);
     }
 
-    /// Sets where a prefix goes.
+    /// Sets the next hop of a prefix.
     pub fn set(&mut self, prefix: Prefix, hop: Hop) {
         let prefix = prefix.network();
         if prefix.is_host() {
@@ -92,7 +92,7 @@ impl Routes {
         }
     }
 
-    /// Forgets a prefix.
+    /// Removes a prefix.
     pub fn remove(&mut self, prefix: Prefix) {
         let prefix = prefix.network();
         if prefix.is_host()
@@ -103,13 +103,13 @@ impl Routes {
         self.prefixes.retain(|(known, _)| *known != prefix);
     }
 
-    /// Forgets all prefixes that lead there.
+    /// Removes all prefixes with this next hop.
     pub fn remove_towards(&mut self, hop: Hop) {
         self.hosts.retain(|(_, known)| *known != hop);
         self.prefixes.retain(|(_, known)| *known != hop);
     }
 
-    /// Where the table sends exactly this prefix.
+    /// The next hop of exactly this prefix.
     #[must_use]
     pub fn get(&self, prefix: Prefix) -> Option<Hop> {
         let prefix = prefix.network();
@@ -119,7 +119,7 @@ impl Routes {
         self.prefixes.iter().find(|(known, _)| *known == prefix).map(|(_, hop)| *hop)
     }
 
-    /// Sends `new` where `old` went, and forgets `old`.
+    /// Moves the host route for `old` to `new`.
     pub(super) fn rename(&mut self, old: IpAddr, new: IpAddr) {
         if let Some(hop) = self.get(Prefix::host(old)) {
             self.remove(Prefix::host(old));
@@ -127,7 +127,7 @@ impl Routes {
         }
     }
 
-    /// Where a packet goes; `None` without a route.
+    /// The next hop of a packet; `None` without a route.
     #[must_use]
     pub fn look_up(&self, packet: &Packet) -> Option<Hop> {
         if let Some(rule) = self.rules.iter().find(|rule| rule.fits(packet)) {
@@ -136,7 +136,7 @@ impl Routes {
         self.towards(packet.dst)
     }
 
-    /// Where the table sends an address, without the rules.
+    /// The next hop of an address according to the table, without the rules.
     #[must_use]
     pub fn towards(&self, address: IpAddr) -> Option<Hop> {
         let wider = |(prefix, _): &&(Prefix, Hop)| prefix.contains(address);
@@ -152,7 +152,7 @@ impl Routes {
     }
 }
 
-/// An address as a number, which compares in no time; of IPv4 as RFC 4291, section 2.5.5.2 maps it.
+/// An address as a number, for fast comparison; IPv4 addresses are mapped as in RFC 4291, section 2.5.5.2.
 fn number(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
@@ -176,7 +176,7 @@ mod tests {
             assert_eq!(routes.towards(a(to)), Some(Hop::Interface(expected)), "{to}");
         }
         assert_eq!(routes.towards(a("fd00::1")), None);
-        // Host bits name no other prefix.
+        // Host bits do not make another prefix.
         assert_eq!(routes.get(Prefix::new(a("10.1.2.9"), 24)), Some(Hop::Interface(3)));
         routes.set(Prefix::new(a("10.1.2.9"), 24), Hop::Interface(5));
         assert_eq!(routes.towards(a("10.1.2.9")), Some(Hop::Interface(5)));

@@ -1,4 +1,4 @@
-//! What happens when: events, the way of a packet through a node, calls of agents.
+//! The event loop, the path of a packet through a node, and calls of agents.
 
 use core::any::Any;
 use core::net::IpAddr;
@@ -13,25 +13,25 @@ use super::{AgentId, Change, ChannelId, Hop, Lost, Network, Node, NodeId};
 use crate::agent::{Action, Agent, Io};
 use crate::packet::Packet;
 
-/// Steps between agents of one node, or of a node with itself, that one event may cause. A tunnel whose
-/// outer packets lead into itself would go on for ever.
+/// Maximum number of steps between the agents of one node (or within one agent) per event. A tunnel whose outer
+/// packets lead back into it would continue forever.
 const LOCAL_STEPS: u32 = 1_000;
 
-/// Events at one instant after which a network is [stuck](Network::stuck).
+/// Number of events at one instant after which a network is [stuck](Network::stuck).
 pub const AT_ONCE: u64 = 10_000_000;
 
-/// What a step of a network was.
+/// The kind of event that a step processed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Happened {
     /// A packet came out of a channel.
     Arrival(ChannelId),
-    /// The time of an agent had come.
+    /// An agent's deadline was reached.
     Wake(AgentId),
-    /// Something happened to the network.
+    /// A change was applied to the network.
     Change,
 }
 
-/// What the queue holds: something that is due at its instant.
+/// An event in the queue.
 pub(super) enum Due {
     /// A packet in flight comes out of a channel.
     Arrive(ChannelId, u32),
@@ -45,26 +45,27 @@ pub(super) struct InFlight {
     start: Time,
 }
 
-/// What is left to do within an event: an agent never runs inside the call of another.
+/// Work left within an event. Deferred, so that no agent runs inside the call of another.
 pub(super) enum Step {
-    /// A packet for the node itself, or for its routes, has arrived.
+    /// A packet that has arrived for the node itself, or for forwarding.
     Deliver(NodeId, Packet),
     Receive(AgentId, Packet),
-    /// Its node has other addresses.
+    /// The addresses of its node changed.
     Addresses(AgentId),
     /// Flows of its node took another path.
     FlowsMoved(AgentId),
 }
 
 impl Network {
-    /// Lets everything happen up to and at `end`.
+    /// Processes all events up to and including `end`.
     ///
-    /// A network whose time stands still, see [`stuck`](Self::stuck), goes no further.
+    /// Stops early if virtual time does not advance, see [`stuck`](Self::stuck).
     pub fn run_until(&mut self, end: Time) {
         while self.step(end).is_some() {}
     }
 
-    /// Lets the next thing happen that comes up to and at `end`, and says what; otherwise it is `end` afterwards.
+    /// Processes the next event up to and including `end`, and returns its kind. Without such an event, advances
+    /// the clock to `end` and returns `None`.
     pub fn step(&mut self, end: Time) -> Option<Happened> {
         if self.stuck() {
             return None;
@@ -100,7 +101,7 @@ impl Network {
         Some(happened)
     }
 
-    /// Lets the run begin: every agent is told. Otherwise it begins with the first step.
+    /// Starts the run by starting every agent. If not called, the run starts with the first step.
     pub fn start(&mut self) {
         if self.started {
             return;
@@ -112,13 +113,13 @@ impl Network {
         }
     }
 
-    /// Lets something happen to the network at once.
+    /// Applies a change at once.
     pub fn happen(&mut self, change: Change) {
         self.on_change(change);
         self.settle();
     }
 
-    /// Gives an agent an order at once, for a caller that knows its type.
+    /// Gives an order to an agent at once, for a caller that knows its type.
     pub fn command<A: Agent>(&mut self, id: AgentId, order: impl FnOnce(&mut A, &mut Io<'_>)) {
         self.call(id, |agent, io| {
             if let Some(agent) = (agent as &mut dyn Any).downcast_mut() {
@@ -128,14 +129,14 @@ impl Network {
         self.settle();
     }
 
-    /// Whether more than [`AT_ONCE`] events came at one instant: packets that go round over links without
-    /// delay and of unlimited rate never let time pass.
+    /// Returns true if more than [`AT_ONCE`] events happened at one instant: packets that circulate over links
+    /// without delay and rate limit never let time advance.
     #[must_use]
     pub fn stuck(&self) -> bool {
         self.events - self.before_now > AT_ONCE
     }
 
-    /// Does what is left to do within an event; mostly nothing.
+    /// Completes the remaining work of an event; usually there is nothing to do.
     #[inline]
     fn settle(&mut self) {
         let mut steps = 0;
@@ -192,11 +193,11 @@ impl Network {
         }
     }
 
-    /// Drops what is in flight in a channel and started serialisation at such an instant.
+    /// Drops packets in flight in a channel that started serialisation at a matching instant.
     pub(super) fn lose_in_flight(&mut self, id: ChannelId, lost: impl Fn(Time) -> bool) {
         let sender = self.channels[id.0 as usize].from.0;
         for number in 0..self.flight.len() {
-            // The slot stays empty until its event comes.
+            // The slot stays empty until its event is due.
             let gone = self.flight[number].take_if(|f| f.channel == id && lost(f.start));
             if let Some(InFlight { packet, .. }) = gone {
                 self.channels[id.0 as usize].withdraw(packet.bytes);
@@ -245,7 +246,7 @@ impl Network {
             observer.arrived(self.now, id, &flying.packet);
         }
         match fate(at, self.now, Some(over), &mut flying.packet) {
-            // Forwarded where it lies: a packet is larger than its number.
+            // Forwarded in place, since a packet is larger than its number.
             Fate::Over(index) => match at.adapter(index).and_then(|adapter| adapter.out) {
                 Some(out) => self.offer(out, number),
                 None => self.drop_in_flight(number, node, Lost::Detached),
@@ -258,13 +259,13 @@ impl Network {
         }
     }
 
-    /// A packet has come out of a tunnel at a node, or was sent by the node to itself.
+    /// Handles a packet that came out of a tunnel at a node, or that the node sent to itself.
     fn deliver(&mut self, node: NodeId, mut packet: Packet) {
         let fate = fate(&mut self.nodes[node.0 as usize], self.now, None, &mut packet);
         self.undergo(node, None, packet, fate);
     }
 
-    /// A packet meets its fate at a node.
+    /// Carries out the fate of a packet at a node.
     fn undergo(&mut self, node: NodeId, over: Option<u32>, packet: Packet, fate: Fate) {
         match fate {
             Fate::Agent(id) => self.call(id, |agent, io| agent.receive(io, over, packet)),
@@ -277,7 +278,7 @@ impl Network {
         }
     }
 
-    /// A packet for the node itself that no agent listens to.
+    /// Drops a packet for the node itself without a listening agent.
     fn unclaimed(&mut self, node: NodeId, over: Option<u32>, packet: &Packet) {
         let nat = &mut self.nodes[node.0 as usize].nat;
         let unmapped = nat.as_mut().is_some_and(|nat| nat.unclaimed(over, packet));
@@ -285,7 +286,7 @@ impl Network {
         self.drop(node, packet, why);
     }
 
-    /// Sends an agent's packet by the routes of its node; not back to the agent itself.
+    /// Sends an agent's packet according to its node's routes, but never back to the agent itself.
     fn send(&mut self, node: NodeId, from: AgentId, packet: Packet) {
         let at = &self.nodes[node.0 as usize];
         if at.owns(packet.dst) {
@@ -319,7 +320,7 @@ impl Network {
         self.transmit_alone(node, index, packet);
     }
 
-    /// Sends a packet over an interface to what is at its other end.
+    /// Sends a packet over an interface to the other end of its link only.
     fn transmit_alone(&mut self, node: NodeId, index: u32, packet: Packet) {
         let out = self.nodes[node.0 as usize].adapter(index).and_then(|a| a.out);
         let Some(id) = out else {
@@ -329,13 +330,13 @@ impl Network {
         self.launch(id, packet);
     }
 
-    /// Gives a packet to a channel.
+    /// Sends a packet into a channel.
     fn launch(&mut self, id: ChannelId, packet: Packet) {
         let number = self.take_off(InFlight { packet, channel: id, start: self.now });
         self.offer(id, number);
     }
 
-    /// A packet is in flight; its number.
+    /// Stores a packet in flight and returns its number.
     fn take_off(&mut self, flying: InFlight) -> u32 {
         match self.free.pop() {
             Some(number) => {
@@ -349,7 +350,7 @@ impl Network {
         }
     }
 
-    /// Gives a packet that is in flight to a channel, perhaps to its next one.
+    /// Offers a packet in flight to a channel, possibly its next one.
     fn offer(&mut self, id: ChannelId, number: u32) {
         let Some(flying) = &mut self.flight[number as usize] else { return };
         let channel = &mut self.channels[id.0 as usize];
@@ -375,7 +376,7 @@ impl Network {
         }
     }
 
-    /// A packet is in flight no more.
+    /// Removes a packet in flight.
     fn land(&mut self, number: u32) -> Option<Packet> {
         self.free.push(number);
         self.flight[number as usize].take().map(|flying| flying.packet)
@@ -401,8 +402,8 @@ impl Network {
         }
     }
 
-    /// Tells the agents of a node that its interfaces have changed, once the run has begun: until then
-    /// they have seen nothing.
+    /// Notifies the agents of a node that its interfaces have changed. Does nothing before the run begins, since
+    /// agents have not seen the interfaces yet.
     pub(super) fn tell_interfaces(&mut self, node: NodeId) {
         if !self.started {
             return;
@@ -414,8 +415,8 @@ impl Network {
         }
     }
 
-    /// Calls an agent and carries out what it asks for, in order; what concerns other agents of its node
-    /// waits until the call is over.
+    /// Calls an agent and carries out its requests in order. Notifications to other agents of its node wait until
+    /// the call has returned.
     pub(super) fn call(&mut self, id: AgentId, call: impl FnOnce(&mut dyn Agent, &mut Io<'_>)) {
         let mut actions = core::mem::take(&mut self.actions);
         let slot = &mut self.agents[id.0 as usize];
@@ -447,7 +448,7 @@ impl Network {
         self.actions = actions;
     }
 
-    /// Gives the node of an agent an address or takes it away; its other agents get to know.
+    /// Adds an address to an agent's node or removes it, and notifies the node's other agents.
     fn set_address(&mut self, from: AgentId, address: IpAddr, present: bool) {
         let node = self.agents[from.0 as usize].node;
         let addresses = &mut self.nodes[node.0 as usize].addresses;
@@ -459,7 +460,7 @@ impl Network {
         self.do_at_others(from, Step::Addresses);
     }
 
-    /// Has the other agents on the node of an agent do something next.
+    /// Schedules a step for the other agents on an agent's node.
     fn do_at_others(&mut self, from: AgentId, step: impl Fn(AgentId) -> Step) {
         let node = self.agents[from.0 as usize].node;
         let others = self.agents.iter().zip(0..).filter(|(slot, _)| slot.node == node);
@@ -467,7 +468,7 @@ impl Network {
         self.todo.extend(others.map(step));
     }
 
-    /// Gives a node a part of its forwarding or takes it away. That it can have it has been looked at.
+    /// Adds a part of a node's forwarding or removes it. The caller has checked that the node supports it.
     fn forward(&mut self, by: AgentId, part: &Forward, present: bool) {
         let node = self.agents[by.0 as usize].node;
         let at = &mut self.nodes[node.0 as usize];
@@ -493,7 +494,7 @@ impl Network {
                 proxied.retain(|known| known != address);
                 proxied.extend(present.then_some(*address));
             }
-            // Nobody asks for link-layer addresses here.
+            // There is no neighbour resolution in the simulator.
             Forward::Neighbour { .. } => {}
             Forward::Tunnel(_) | Forward::Source(_) | Forward::Bind(_) => {
                 self.change_relay(by, node, part, present);
@@ -501,7 +502,7 @@ impl Network {
         }
     }
 
-    /// Schedules a wake-up at an agent's deadline, unless one comes at or before it.
+    /// Schedules a wake-up at an agent's deadline, unless an earlier one is scheduled.
     fn arm(&mut self, id: AgentId) {
         let slot = &mut self.agents[id.0 as usize];
         let Some(at) = slot.agent.deadline() else { return };
@@ -513,26 +514,26 @@ impl Network {
     }
 }
 
-/// Where a packet goes that has reached a node.
+/// Treatment of a packet that has reached a node.
 enum Fate {
-    /// To an agent there.
+    /// Pass it to an agent there.
     Agent(AgentId),
-    /// To nobody, although the node has its destination.
+    /// Drop it: it is for this node, but no agent listens.
     Unclaimed,
-    /// To all that listen on this link.
+    /// Pass it to all agents that listen on this link.
     Listeners,
-    /// On, over this interface.
+    /// Forward it over this interface.
     Over(u32),
-    /// No further.
+    /// Drop it.
     Lost(Lost),
-    /// It comes out of this tunnel.
+    /// Decapsulate it from this tunnel.
     Out(u32),
-    /// It goes where this is bound to.
+    /// Send it to the exit of this binding.
     Bound(Traffic),
 }
 
-/// The fate of a packet that has reached a node over an interface, or out of a tunnel. If it is forwarded it has a hop
-/// less, and a translator changes its addresses.
+/// Decides the fate of a packet that reached a node over an interface or out of a tunnel. Forwarding decrements
+/// its hop limit, and a translator rewrites its addresses.
 fn fate(at: &mut Node, now: Time, over: Option<u32>, packet: &mut Packet) -> Fate {
     if let Some(nat) = &mut at.nat
         && let Inward::Refused(cause) = nat.inward(now, over, packet)

@@ -1,4 +1,4 @@
-//! Static routing over fewest hops.
+//! Static routing with the fewest hops.
 
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -10,12 +10,12 @@ use segue_ip::Prefix;
 use super::{Hop, Network, NodeId};
 
 impl Network {
-    /// Gives every node a route to every address of every other, over fewest hops; among equals over the
-    /// neighbour whose links to the destination were added first. An interface's own addresses are reached
-    /// over its own link.
+    /// Adds routes from every node to every address of all other nodes with the fewest hops. Among equals it
+    /// prefers the neighbour whose links to the destination were added first. Addresses of an interface are
+    /// reached over its own link.
     ///
-    /// Nodes with `transit` false carry nothing for others. Air links have no static routes, and addresses
-    /// inside of a translator have none outside.
+    /// Nodes for which `transit` is false do not carry traffic for others. Air links get no static routes, and
+    /// nodes outside of a translator get no routes to inside addresses.
     pub fn route_all(&mut self, transit: impl Fn(NodeId) -> bool) {
         let goals: Vec<(NodeId, IpAddr, Option<u32>)> = self
             .nodes()
@@ -35,7 +35,7 @@ impl Network {
         }
     }
 
-    /// Gives every node a route for a prefix to a node, over fewest hops.
+    /// Adds routes for a prefix from every node to `goal` with the fewest hops.
     pub(crate) fn route_prefix(
         &mut self,
         prefix: Prefix,
@@ -47,8 +47,8 @@ impl Network {
         }
     }
 
-    /// For each node from which `goal` is reached, the interface that leads there; over the interface
-    /// `over` of the goal if one is named.
+    /// For each node that can reach `goal`, the interface in its direction. If `over` is given, `goal` is reached
+    /// over that interface of it.
     fn towards(
         &self,
         goal: NodeId,
@@ -70,7 +70,7 @@ impl Network {
                 let known = nat.is_none_or(|nat| !inside[node.0 as usize] || nat.inside(index));
                 let allowed = own && known && !adapter.air;
                 let Some(out) = adapter.out.filter(|_| allowed) else { continue };
-                // The way back from the neighbour is the other direction of the same link.
+                // The way back from the neighbour is the opposite direction of the same link.
                 let (next, back) = self.channel(out).to;
                 if next != goal && reached[next.0 as usize].is_none() {
                     reached[next.0 as usize] = Some(back);

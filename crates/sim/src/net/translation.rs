@@ -1,4 +1,4 @@
-//! Nodes as address translators.
+//! Address translators on nodes.
 
 use alloc::boxed::Box;
 use core::net::IpAddr;
@@ -8,10 +8,9 @@ use segue_clock::Span;
 use super::{Nat, NatConfig, NatError, Network, NodeId};
 
 impl Network {
-    /// Makes a node a translator.
+    /// Turns a node into a translator.
     ///
-    /// # Errors
-    /// Parameters that make no translator.
+    /// # Errors An invalid configuration.
     pub fn add_nat(&mut self, node: NodeId, config: NatConfig) -> Result<(), NatError> {
         let at = self.node_mut(node);
         if at.nat.is_some() {
@@ -45,8 +44,8 @@ impl Network {
         Ok(())
     }
 
-    /// Forgets a translator's mappings and, with another outside address, moves the routes to the old one.
-    /// A node without a translator stays as it is.
+    /// Forgets a translator's mappings and, if the outside address changes, moves the routes from the old address
+    /// to the new one. Has no effect on other nodes.
     pub(super) fn rebind(&mut self, node: NodeId, outside: Option<IpAddr>) {
         let at = &mut self.nodes[node.0 as usize];
         let Some(nat) = &mut at.nat else { return };

@@ -1,8 +1,8 @@
-//! Wireless attachment: cells of access routers, and radios that attach to them.
+//! Wireless attachment: cells of access routers, and the radios that attach to them.
 //!
-//! A radio has a link of its own to every cell that it is attached to, with the cell's parameters in each
-//! direction: cells do not share their rate among the hosts in them. Nothing is said here about fading;
-//! the loss of a cell is that of its [`LinkSpec`].
+//! A radio has a separate link to every cell to which it is attached, with the cell's parameters in each
+//! direction: hosts in a cell do not share its rate. Fading is not modelled; the loss of a cell is the one in its
+//! [`LinkSpec`].
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -19,10 +19,11 @@ use super::ids::{CellId, NodeId, RadioId};
 pub struct CellConfig {
     /// The access router.
     pub router: NodeId,
-    /// Its address on the air, the gateway of radios; it becomes one of the router's own.
+    /// The router's address on the air, which is the gateway of the radios. It becomes one of the router's own
+    /// addresses.
     pub gateway: Option<IpAddr>,
-    /// The prefix from which radios without an address of their own get one: the prefix's first address
-    /// and a number, from 2.
+    /// Prefix from which radios without a fixed address get one, numbered from 2 above the prefix's first
+    /// address.
     pub prefix: Option<Prefix>,
     /// The air link from router to host.
     pub down: LinkSpec,
@@ -30,40 +31,39 @@ pub struct CellConfig {
     pub up: LinkSpec,
 }
 
-/// A node's interface that attaches to cells.
+/// An interface of a node that attaches to cells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RadioConfig {
     /// The node.
     pub node: NodeId,
-    /// Its interface, which is connected to nothing. Addresses that it has are fixed: it keeps them, and
-    /// routes to them from beyond the cell are others' concern. Without one it gets an address in each
-    /// cell that has a prefix.
+    /// The interface; it must not be connected. If it has addresses they are fixed: it keeps them, and routes to
+    /// them from beyond the cell are up to others. Without any it gets an address in each cell that has a prefix.
     pub interface: u32,
-    /// Cells that it can be attached to at one time: 1, or 2 for make-before-break. Attaching to one more
-    /// leaves the oldest.
+    /// Number of cells to which it can be attached at once: 1, or 2 for make-before-break. A further attachment
+    /// replaces the oldest.
     pub at_once: u32,
 }
 
-/// Parameters that make no cell, radio or walk.
+/// Why a cell, radio or walk is invalid.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum WirelessError {
-    /// The air link makes no link.
+    /// Invalid parameters of the air link.
     Link(SpecError),
     /// The node has no interface with this index.
     NoInterface(u32),
-    /// The radio's interface is connected, or a radio already.
+    /// The interface is connected, or is a radio already.
     Connected(u32),
-    /// A radio attaches to one cell at a time or to two.
+    /// The number of simultaneous cells is neither 1 nor 2.
     AtOnce(u32),
-    /// It makes no walk.
+    /// An invalid walk.
     Walk(WalkError),
-    /// An overlap for a radio that attaches to one cell at a time.
+    /// The walk has an overlap, but the radio attaches to one cell at a time.
     NoOverlap,
     /// The cell's prefix has no address left.
     PrefixFull(CellId),
-    /// There is no such cell.
+    /// No such cell.
     NoCell(CellId),
-    /// There is no such radio.
+    /// No such radio.
     NoRadio(RadioId),
 }
 
@@ -120,15 +120,15 @@ pub(super) struct Pair {
     pub(super) interface: u32,
     pub(super) down: ChannelId,
     pub(super) up: ChannelId,
-    /// The radio's address in this cell, if it gets one.
+    /// The radio's address in this cell, if the cell assigns one.
     pub(super) address: Option<IpAddr>,
 }
 
-/// Cells, radios, and which have met.
+/// Cells, radios, and the pairs that have met.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wireless {
     pub(super) cells: Vec<CellConfig>,
     pub(super) radios: Vec<Radio>,
-    /// By cell and radio, in ascending order.
+    /// Sorted by cell and radio.
     pub(super) pairs: Vec<Pair>,
 }

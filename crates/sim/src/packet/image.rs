@@ -1,15 +1,15 @@
-//! The bytes of a packet.
+//! Byte images of packets.
 
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv6Addr};
 
 use super::{Packet, TCP, UDP};
 
-/// Where the length stands in an IPv4 header, in an IPv6 header and in a UDP header.
+/// Offset of the length field in an IPv4 header, an IPv6 header and a UDP header.
 const LENGTH_V4: usize = 2;
 const LENGTH_V6: usize = 4;
 const LENGTH_UDP: usize = 4;
-/// Where the checksum stands in an IPv4 header, a TCP header and a UDP header.
+/// Offset of the checksum in an IPv4 header, a TCP header and a UDP header.
 const SUM_V4: usize = 10;
 const SUM_TCP: usize = 16;
 const SUM_UDP: usize = 6;
@@ -37,7 +37,7 @@ pub(super) fn append(packet: &Packet, image: &mut Vec<u8>) {
     if let Some(at) = at.filter(|at| image.len() >= content + at + 2) {
         set(image, content + at, 0);
         let sum = !folded(pseudo_header(packet, length) + sum(&image[content..]));
-        // In UDP, 0 says that there is none (RFC 768).
+        // In UDP, 0 means "no checksum" (RFC 768).
         set(image, content + at, if sum == 0 && packet.protocol == UDP { u16::MAX } else { sum });
     }
     if packet.src.is_ipv4() {
@@ -50,7 +50,7 @@ pub(super) fn append(packet: &Packet, image: &mut Vec<u8>) {
     }
 }
 
-/// The IP header, its length and checksum still 0.
+/// The IP header, with length and checksum still 0.
 fn header(packet: &Packet, image: &mut Vec<u8>) {
     if let (IpAddr::V4(src), IpAddr::V4(dst)) = (packet.src, packet.dst) {
         let dont_fragment = 0x40;
@@ -68,7 +68,7 @@ fn header(packet: &Packet, image: &mut Vec<u8>) {
     image.extend_from_slice(&v6(packet.dst));
 }
 
-/// RFC 9293, section 3.1, and RFC 8200, section 8.1.
+/// Sum over the pseudo header (RFC 9293, section 3.1; RFC 8200, section 8.1).
 fn pseudo_header(packet: &Packet, length: u16) -> u32 {
     let addresses = match (packet.src, packet.dst) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => sum(&src.octets()) + sum(&dst.octets()),
@@ -77,7 +77,7 @@ fn pseudo_header(packet: &Packet, length: u16) -> u32 {
     addresses + u32::from(packet.protocol) + u32::from(length)
 }
 
-/// The sum of 16-bit words (RFC 1071); of at most 64 KiB, so that it does not overflow.
+/// Sum of 16-bit words (RFC 1071). The input is at most 64 KiB, so the sum does not overflow.
 fn sum(bytes: &[u8]) -> u32 {
     let (words, rest) = bytes.as_chunks::<2>();
     let words: u32 = words.iter().map(|word| u32::from(u16::from_be_bytes(*word))).sum();
@@ -93,12 +93,12 @@ fn set(image: &mut [u8], at: usize, value: u16) {
     image[at..at + 2].copy_from_slice(&value.to_be_bytes());
 }
 
-/// A length as its field says it; a longer one than that can say does not travel.
+/// Clamps a length to its 16-bit field; longer packets are never sent.
 fn word(length: usize) -> u16 {
     u16::try_from(length).unwrap_or(u16::MAX)
 }
 
-/// The bytes of an IPv6 address, or of one of IPv4 in IPv6.
+/// The bytes of an IPv6 address; an IPv4 address is mapped to IPv6.
 fn v6(address: IpAddr) -> [u8; 16] {
     let address: Ipv6Addr = match address {
         IpAddr::V4(a) => a.to_ipv6_mapped(),
@@ -123,7 +123,7 @@ mod tests {
         }
     }
 
-    /// An independent parser's view: protocol, content, and whether the checksums are right.
+    /// The packet as an independent parser sees it: protocol and content; asserts that all checksums are correct.
     fn judge(image: &[u8]) -> (u8, Vec<u8>) {
         let sliced = SlicedPacket::from_ip(image).unwrap();
         let Some(NetSlice::Ipv4(_) | NetSlice::Ipv6(_)) = &sliced.net else { panic!("{sliced:?}") };
@@ -175,7 +175,7 @@ mod tests {
             let image = Packet::udp(ends.0, ends.1, word.to_be_bytes().into()).image();
             u16::from_be_bytes([image[26], image[27]])
         };
-        // Over all words it takes every value, zero too.
+        // Over all words the sum takes every value, including zero.
         let sums: Vec<u16> = (0..=u16::MAX).map(sum).collect();
         assert!(!sums.contains(&0) && sums.contains(&u16::MAX));
     }
@@ -192,7 +192,7 @@ mod tests {
             prop_assert_eq!(judge(&datagram.image()), (UDP, content.clone()));
             let outer = encapsulate(address(!v6, 3), address(!v6, 4), datagram.clone());
             prop_assert_eq!(outer.image().len(), outer.bytes as usize);
-            // The parser goes on to what is inside.
+            // The parser continues into the inner packet.
             let inside = outer.image()[(outer.bytes - datagram.bytes) as usize..].to_vec();
             prop_assert_eq!(inside, datagram.image());
             let mut bytes = [&[0; 12][..], &[0x50, 16], &[0xff; 6]].concat();

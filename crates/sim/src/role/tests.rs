@@ -1,4 +1,4 @@
-//! A machine that knows nothing of the simulator, run by the agent: it greets everybody on its links and remembers who
+//! Runs a machine that does not know the simulator: it greets every neighbour on its links and remembers who
 //! answered.
 
 use alloc::boxed::Box;
@@ -84,7 +84,7 @@ impl Machine for Greeter {
     }
 }
 
-/// All that the simulator needs to know of it.
+/// Everything the simulator needs to know about the machine.
 #[derive(Default)]
 struct Greeting {
     asked: u64,
@@ -116,7 +116,7 @@ impl Role for Greeting {
     }
 }
 
-/// Two nodes on one link, with a greeter each; orders for the first.
+/// Two nodes on one link with a greeter each; the orders are for the first one.
 fn run(orders: &[(u64, Order<()>)], until_ms: u64) -> (Network, [AgentId; 2]) {
     let mut network = Network::new(1);
     let nodes = ["a", "b"].map(|name| network.add_node(name));

@@ -1,5 +1,5 @@
-//! Messages between the ends as they travel through a network: bytes of `docs/wire/tunnel-and-probe.md` and, where an
-//! inner packet follows, that packet as a value.
+//! Encodes messages between the ends for transport through a network: bytes as in
+//! `docs/wire/tunnel-and-probe.md`, followed by the inner packet as a value if there is one.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -21,7 +21,7 @@ fn mark(flag: u8, set: bool) -> u8 {
     if set { flag } else { 0 }
 }
 
-/// The UDP payload of a message: its bytes, and the packet behind them.
+/// The UDP payload of a message: its bytes, and the packet that follows.
 pub(super) fn seal(message: Message<Packet>) -> (Vec<u8>, Option<Packet>) {
     let (index, cookie) = (message.index, message.cookie);
     let header = |packet_type, flags, k, age| Header { packet_type, flags, k, age, index, cookie };
@@ -58,8 +58,8 @@ pub(super) fn seal(message: Message<Packet>) -> (Vec<u8>, Option<Packet>) {
     }
 }
 
-/// Reads what arrived at an end with this code point, for a host (`at_host`) or an anchor; `key_of` gives the key of the path with an index.
-/// `None` for what is no message, or has a wrong authenticator.
+/// Decodes a packet that arrived with this code point, for a host (`at_host`) or an anchor; `key_of` returns the
+/// key of the path with an index. `None` if the packet is not a message or has a wrong authenticator.
 pub(super) fn open(
     raw: Raw,
     dscp: u8,
@@ -125,7 +125,7 @@ mod tests {
         inner(packet())
     }
 
-    /// Every kind of message with every flag that it can have, as a host or an anchor sends it.
+    /// Every kind of message with every permitted flag, as hosts and anchors send them.
     fn messages() -> Vec<(bool, Body<Packet>)> {
         let (key, probe, k) = (KEY, Probe { seq: 9, heard: 5, ..Probe::default() }, 3);
         let mut all = Vec::new();
@@ -163,7 +163,7 @@ mod tests {
             assert_eq!(whole.bytes, sent.bytes(outer), "{sent:?}");
             let key_of = |index| (index == 6).then_some(KEY);
             let read = open(Raw { bytes, inner }, 46, to_host, key_of).unwrap();
-            // A packet's payload has no equality.
+            // Compared as text, since payloads cannot be compared.
             assert_eq!(alloc::format!("{read:?}"), alloc::format!("{sent:?}"));
         }
     }

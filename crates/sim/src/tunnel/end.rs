@@ -1,4 +1,4 @@
-//! The end of either side on virtual time: the daemons' code over the model of a packet path.
+//! A tunnel end of either side on virtual time: the daemons' code over a model of the packet path.
 
 use alloc::vec::Vec;
 use core::cell::Cell;
@@ -20,42 +20,42 @@ use super::message::{Body, Inner, Message, Outer};
 use super::model::{Model, Received, Sent, Unbound, Wrong};
 use crate::packet::{Packet, Raw};
 
-/// How often a daemon looks at the flow table of its packet path (`crates/daemon`, host).
+/// Interval at which a daemon sweeps the flow table of its packet path (`crates/daemon`, host).
 pub const SWEEP: Span = Span::from_secs(5);
 
-/// What an end asks of its driver, which has the links, the connections, the disk and the networks behind it.
+/// A request of an end to its driver, which provides links, connections, storage and networks.
 #[derive(Clone, Debug)]
 pub enum Effect<P, O, S> {
-    /// A packet leaves.
+    /// Send a packet.
     Transmit(Outer, Message<P>),
-    /// An inner packet that came over the path in this slot.
+    /// Deliver an inner packet that arrived over the path in this slot.
     Deliver(Inner<P>, u32),
-    /// What the machine asks of its driver.
+    /// A request of the machine to its driver.
     Ask(Output<O, Report, S>),
 }
 
-/// Of a host's end.
+/// Effect of a host's end.
 pub type HostEffect<P> = Effect<P, HostOutput, Infallible>;
-/// Of an anchor's.
+/// Effect of an anchor's end.
 pub type AnchorEffect<P> = Effect<P, AnchorOutput, Known>;
-/// What a call of an end of this side adds to.
+/// The list to which an end of this side adds its effects.
 pub(super) type Effects<P, M> = Vec<Effect<P, <M as Side>::Wish, <M as Side>::Record>>;
 /// A host's end.
 pub type HostEnd<P> = SimEnd<Host, P>;
-/// An anchor's.
+/// An anchor's end.
 pub type AnchorEnd<P> = SimEnd<Anchor, P>;
 
-/// An [`End`] over the [`Model`]. It has no clock, queue, link or connection: its driver calls [`SimEnd::tick`] at its
-/// [`SimEnd::deadline`] and carries out the effects.
+/// An [`End`] over the [`Model`]. It has no clock, queue, link or connection: its driver calls [`SimEnd::tick`]
+/// at [`SimEnd::deadline`] and carries out the effects.
 pub struct SimEnd<M: Side, P: Clone> {
     end: End<M, Model<P>>,
-    /// Nothing is due before this instant; zero when the machine may have changed since it was computed. To compute it
-    /// means to look at every path.
+    /// Cached deadline: nothing is due before it; zero if the machine may have changed since. Cached because
+    /// computing it visits every path.
     told: Cell<Option<Time>>,
 }
 
 impl<P: Clone> SimEnd<Host, P> {
-    /// A host that has seen nothing yet. `seed` differs from that of any other end.
+    /// A host in its initial state. Each end needs a different `seed`.
     #[must_use]
     pub fn new(config: HostConfig, seed: [u8; 32]) -> HostEnd<P> {
         let measured_by = config.measured_by;
@@ -64,7 +64,7 @@ impl<P: Clone> SimEnd<Host, P> {
 }
 
 impl<P: Clone> SimEnd<Anchor, P> {
-    /// An anchor that knows no host. `seed` differs from that of any other end and start.
+    /// An anchor that knows no hosts. Each end and each start needs a different `seed`.
     #[must_use]
     pub fn new(config: AnchorConfig, seed: [u8; 32]) -> AnchorEnd<P> {
         let measured_by = config.measured_by;
@@ -73,7 +73,7 @@ impl<P: Clone> SimEnd<Anchor, P> {
 }
 
 impl<M: Side> SimEnd<M, Packet> {
-    /// Takes the UDP payload of a packet of the other side, as [`SimEnd::receive`] takes its message.
+    /// Handles the UDP payload of a packet from the other side, like [`SimEnd::receive`] for a decoded message.
     pub(crate) fn receive_raw(
         &mut self,
         now: Time,
@@ -126,18 +126,18 @@ impl<M: Side, P: Clone> SimEnd<M, P> {
         }
     }
 
-    /// Something is due for the machine.
+    /// Returns true if the machine has something due.
     fn is_due(&self, now: Time) -> bool {
         self.told.get().is_some_and(|at| at <= now)
     }
 
-    /// The first order of the machine that could not be obeyed.
+    /// The first invalid order of the machine.
     #[must_use]
     pub fn wrong(&self) -> Option<Wrong> {
         self.datapath.wrong()
     }
 
-    /// Gives the machine an input and carries out its outputs.
+    /// Passes an input to the machine and carries out its outputs.
     pub fn handle(
         &mut self,
         now: Time,
@@ -148,7 +148,7 @@ impl<M: Side, P: Clone> SimEnd<M, P> {
         self.follow(now, &mut turn, effects);
     }
 
-    /// Tells the machine when flows were last in use. A daemon does it every [`SWEEP`].
+    /// Reports to the machine when flows were last in use. A daemon does this every [`SWEEP`].
     pub fn sweep(&mut self, now: Time, effects: &mut Effects<P, M>) {
         let seen: Vec<_> = self.datapath.seen().collect();
         if let Some(input) = M::in_use(seen) {
@@ -156,7 +156,7 @@ impl<M: Side, P: Clone> SimEnd<M, P> {
         }
     }
 
-    /// Carries out an output that the caller took from the machine itself.
+    /// Carries out an output that the caller took directly from the machine.
     pub fn carry_out(
         &mut self,
         now: Time,
@@ -172,8 +172,8 @@ impl<M: Side, P: Clone> SimEnd<M, P> {
         self.follow(now, &mut turn, effects);
     }
 
-    /// The deadline has come: the machine's, or that of a packet path that then calls its driver, which sleeps while
-    /// requests ride.
+    /// Handles an expired deadline: the machine's, or that of a packet path that has to wake its driver, which
+    /// sleeps while requests ride.
     pub fn tick(&mut self, now: Time, effects: &mut Effects<P, M>) {
         let mut called = false;
         while let Some(slot) = self.end.datapath.take_due_call(now) {
@@ -186,7 +186,7 @@ impl<M: Side, P: Clone> SimEnd<M, P> {
         self.follow(now, &mut Turn::at_deadline(Vec::new()), effects);
     }
 
-    /// Takes a packet that is to go through the tunnels.
+    /// Sends a packet through the tunnels.
     pub fn send(&mut self, now: Time, inner: Inner<P>, effects: &mut Effects<P, M>) {
         match self.end.datapath.send(now, inner) {
             Sent::Out(outer, message) => {
@@ -198,7 +198,7 @@ impl<M: Side, P: Clone> SimEnd<M, P> {
         }
     }
 
-    /// Takes a packet of the other side that came from `from` to the own address `to`. The answer to a request leaves
+    /// Handles a packet of the other side from `from` to the local address `to`. The answer to a request leaves
     /// first.
     pub fn receive(
         &mut self,
@@ -237,7 +237,7 @@ impl<M: Side, P: Clone> SimEnd<M, P> {
                 if let Some((outer, message)) = answer {
                     effects.push(Effect::Transmit(outer, message));
                 }
-                // The probe lets a host do what is due, so there is no tick for it.
+                // Handling the probe also does what is due at a host, so no tick is needed.
                 if M::ROLE == Role::Host && self.is_due(now) {
                     let due = self.end.machine.due(now);
                     self.follow(now, &mut Turn::reading(due), effects);
@@ -265,14 +265,14 @@ impl<M: Side, P: Clone> SimEnd<M, P> {
         self.follow(now, &mut turn, effects);
     }
 
-    /// Has the machine look at a path if its packet path calls for that at once, because data follow a silence.
+    /// Makes the machine look at a path at once if the packet path asks for it, because data follow a silence.
     fn look(&mut self, now: Time, effects: &mut Effects<P, M>) {
         if let Some(slot) = self.end.datapath.take_call() {
             self.on_event(now, DatapathEvent::Look(slot), effects);
         }
     }
 
-    /// Carries out the machine's outputs until there are none.
+    /// Carries out the machine's outputs until there are none left.
     fn follow(&mut self, now: Time, turn: &mut Turn<Infallible>, effects: &mut Effects<P, M>) {
         self.told.set(Some(Time::ZERO));
         self.end.datapath.now = now;
@@ -296,9 +296,9 @@ impl<M: Side, P: Clone> SimEnd<M, P> {
     }
 }
 
-/// Packets that were ordered to leave now do.
+/// Transmits packets that the machine ordered.
 fn leave<P: Clone, O, S>(model: &mut Model<P>, effects: &mut Vec<Effect<P, O, S>>) {
-    // Mostly nothing.
+    // Usually there are none.
     if model.has_sent() {
         let sent = model.take_sent().into_iter();
         effects.extend(sent.map(|(outer, message)| Effect::Transmit(outer, message)));

@@ -1,4 +1,4 @@
-//! Packets between the two ends of a tunnel, as the packet paths read them.
+//! Packets between the two tunnel ends, as the packet paths read them.
 
 use alloc::boxed::Box;
 use core::net::{IpAddr, SocketAddr};
@@ -6,10 +6,10 @@ use core::net::{IpAddr, SocketAddr};
 use segue_tunnel::ProbeKind;
 use segue_wire::{FlowKey, Header, Probe, ProbeKey, Size};
 
-/// Where a packet leaves and where it goes.
+/// Outer addresses and interface of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outer {
-    /// The interface (host); 0 leaves it to the routes (anchor).
+    /// The interface (host); 0: according to the routes (anchor).
     pub ifindex: u32,
     /// Outer source.
     pub local: SocketAddr,
@@ -17,73 +17,74 @@ pub struct Outer {
     pub remote: SocketAddr,
 }
 
-/// Outer IP header without options or extension headers, and UDP header, in bytes.
+/// Length of the outer IP header (without options or extension headers) and UDP header, in bytes.
 pub(super) const fn outer_bytes(v6: bool) -> u32 {
     8 + if v6 { 40 } else { 20 }
 }
 
-/// A packet that goes through a tunnel: what the packet paths read, and what its sender put in it.
+/// A packet that goes through a tunnel: the fields that packet paths read, and the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inner<P> {
     /// The flow, as this packet's sender sees it.
     pub key: FlowKey,
-    /// Code point (RFC 2474).
+    /// Differentiated services code point (RFC 2474).
     pub dscp: u8,
-    /// Length of the IP packet with its headers.
+    /// Length of the IP packet including headers, in bytes.
     pub bytes: u32,
     /// The packet.
     pub payload: P,
 }
 
-/// A packet on the wire between the two ends (`docs/wire/tunnel-and-probe.md`), without its outer addresses.
+/// A packet between the two ends (`docs/wire/tunnel-and-probe.md`), without its outer addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message<P> {
     /// The receiver's index of the path.
     pub index: u32,
     /// The receiver's cookie of the path.
     pub cookie: u64,
-    /// What follows.
+    /// The content.
     pub body: Body<P>,
 }
 
-/// What follows the tunnel header.
+/// The part after the tunnel header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body<P> {
     /// An inner packet.
     Data {
         /// The packet.
         inner: Inner<P>,
-        /// Only this direction of the flow moved: the receiver must not learn from it.
+        /// Only this direction of the flow moved: the receiver must not learn the path from it.
         one_way: bool,
-        /// How long ago the sender heard the other end ([`segue_wire::age`]).
+        /// Time since the sender last heard from the peer ([`segue_wire::age`]).
         age: u8,
     },
     /// A request or a response.
     Probe {
-        /// Which.
+        /// Its kind.
         kind: ProbeKind,
         /// K from the header.
         k: u8,
         /// Flag REPORT.
         report: bool,
-        /// Flag QUESTION, of a request and of the response to it: neither counts as a packet.
+        /// Flag QUESTION of a request and of its response: neither counts as a packet.
         question: bool,
-        /// Of a request: how long ago the sender heard another path, which is in doubt ([`segue_wire::age`]).
+        /// In a request: time since the sender last heard on another path, which is in doubt
+        /// ([`segue_wire::age`]).
         age: u8,
         /// The measurement data.
         probe: Probe,
-        /// The key of its authenticator, valid if it is the receiver's.
+        /// Key of the authenticator; valid if it equals the receiver's.
         key: ProbeKey,
     },
-    /// An inner packet and a probe. Boxed, so that packets without rides are no larger.
+    /// An inner packet with a probe. Boxed, so that packets without rides are not larger.
     Ride(Box<Ride<P>>),
-    /// A test of the packet size, or its answer.
+    /// A packet size probe, or its answer.
     Size {
-        /// What it says.
+        /// The fields of the probe.
         size: Size,
         /// Code point of the outer header.
         dscp: u8,
-        /// As a probe's.
+        /// Key of the authenticator, as for a probe.
         key: ProbeKey,
     },
 }
@@ -91,11 +92,11 @@ pub enum Body<P> {
 /// An inner packet that carries a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ride<P> {
-    /// The packet, as in data.
+    /// The packet, as in `Data`.
     pub inner: Inner<P>,
-    /// As in data.
+    /// As in `Data`.
     pub one_way: bool,
-    /// As in data.
+    /// As in `Data`.
     pub age: u8,
     /// A request or a response.
     pub kind: ProbeKind,
@@ -103,12 +104,12 @@ pub struct Ride<P> {
     pub k: u8,
     /// The measurement data.
     pub probe: Probe,
-    /// As a probe's.
+    /// Key of the authenticator, as for a probe.
     pub key: ProbeKey,
 }
 
 impl<P> Message<P> {
-    /// Length of the whole outer IP packet between addresses of this family.
+    /// Length of the whole outer IP packet with addresses of this family, in bytes.
     #[must_use]
     pub fn bytes(&self, outer: IpAddr) -> u32 {
         let payload = match &self.body {
@@ -130,7 +131,7 @@ impl<P> Message<P> {
         }
     }
 
-    /// Code point of the outer header: data have that of what is in them (RFC 2983: uniform).
+    /// Code point of the outer header; data packets copy it from the inner packet (RFC 2983: uniform model).
     #[must_use]
     pub fn dscp(&self) -> u8 {
         match &self.body {
@@ -141,7 +142,7 @@ impl<P> Message<P> {
         }
     }
 
-    /// Whether it is a probe.
+    /// Returns true for a probe without data.
     #[must_use]
     pub fn is_probe(&self) -> bool {
         matches!(self.body, Body::Probe { .. })
@@ -167,7 +168,7 @@ mod tests {
             key: ProbeKey([0; 16]),
         };
         let probe = Message::<()> { index: 1, cookie: 2, body: probe };
-        // 16 bytes of header, 32 of probe and 8 of authenticator in UDP.
+        // 16 bytes of header, 32 of probe and 8 of authenticator, in UDP.
         assert_eq!((probe.bytes(v4), probe.bytes(v6)), (84, 104));
         let key = FlowKey { src: v4, dst: v4, sport: 1, dport: 2, protocol: 17, label: 0 };
         let inner = Inner { key, dscp: 0, bytes: 1_000, payload: () };

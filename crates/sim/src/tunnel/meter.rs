@@ -1,4 +1,4 @@
-//! What a packet path that measures by itself knows about a path, and which probes it keeps from the machine.
+//! Measurements of a path by a packet path, and the decision which probes it passes to the machine.
 
 use core::net::SocketAddr;
 
@@ -7,36 +7,36 @@ use segue_keepalive::{Arrival, Counted, Estimates, Reading, Traffic};
 use segue_tunnel::ProbeKind;
 use segue_wire::Probe;
 
-/// Numbers and measurements of one path, beside the machine.
+/// Sequence numbers and measurements of one path, independent of the machine.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Meter {
-    /// Probes that say nothing new are kept here.
+    /// Probes without news are not passed on.
     pub quiet: bool,
     sent: u32,
     last_sent: Option<Time>,
     received: u32,
     last_received: Option<Time>,
     last_heard: Option<Time>,
-    /// The last probe that counted, and this end's receive counter then.
+    /// The last probe that counted, and the receive counter at that time.
     last: Option<(Probe, u32)>,
-    /// Bit *i*: the response *i* before the newest has come.
+    /// Bit *i*: response *i* before the newest has arrived.
     window: u64,
     run: u8,
     k: u8,
     source: Option<SocketAddr>,
     rtt: Option<Span>,
     rtt_max: Option<Span>,
-    /// Packets of all kinds between probes that came in order, up and down.
+    /// Packets of all kinds between probes that arrived in order, uplink and downlink.
     counted: [Counted; 2],
 }
 
 impl Meter {
-    /// When the last probe that counted came, in microseconds modulo 2³².
+    /// Arrival of the last probe that counted, in microseconds modulo 2³².
     pub(super) fn held_since(&self) -> u32 {
         self.last_received.map_or(0, Time::micros32)
     }
 
-    /// When there will have been no counting probe for this long; `None` before any.
+    /// The time at which no probe has counted for `silence`; `None` before the first probe.
     pub(super) fn silent_at(&self, silence: Span) -> Option<Time> {
         self.last_received.map(|at| at + silence)
     }
@@ -46,7 +46,7 @@ impl Meter {
         u64::from(self.sent) ^ self.last.map_or(0, |(probe, _)| u64::from(probe.seq ^ probe.r))
     }
 
-    /// A probe that the machine orders gets its numbers and echoes from this end.
+    /// Fills numbers and echoes into a probe that the machine orders.
     pub(super) fn on_order(&mut self, now: Time, is_anchor: bool, probe: &mut Probe) {
         let Some((last, received)) = self.last.as_ref() else {
             return self.on_request(now, is_anchor, probe);
@@ -67,7 +67,7 @@ impl Meter {
         }
     }
 
-    /// Whether a response counts: each once, including late ones up to 64 behind the newest.
+    /// Returns true if a response counts: each does once, including late ones up to 64 behind the newest.
     pub(super) fn counts(&mut self, seq: u32) -> bool {
         if seq == 0 || seq > self.sent {
             return false;
@@ -83,7 +83,7 @@ impl Meter {
         fresh
     }
 
-    /// Notes a probe that counts. Returns whether it says something new.
+    /// Notes a probe that counts. Returns true if it has news for the machine.
     pub(super) fn tells(
         &mut self,
         now: Time,
@@ -104,7 +104,7 @@ impl Meter {
             self.last_sent = Some(now);
         }
         let echo = if kind == ProbeKind::Request { probe.t_ss } else { probe.t_sc };
-        // A stamp ahead of the clock is a challenge.
+        // A timestamp ahead of the clock is a challenge.
         if echo != 0 && now.micros32().wrapping_sub(echo) < 1 << 31 {
             let us = now.micros32().wrapping_sub(echo).wrapping_sub(probe.dt);
             let rtt = Span::from_micros(u64::from(us));
@@ -112,7 +112,7 @@ impl Meter {
             self.rtt_max = self.rtt_max.max(Some(rtt));
         }
         if self.last.as_ref().is_some_and(|(last, _)| probe.seq < last.seq) {
-            // A response that a newer one has overtaken.
+            // A newer response has overtaken this one.
             return !self.quiet || arrival.question;
         }
         self.count(kind, arrival);
@@ -122,7 +122,7 @@ impl Meter {
         let follows = self.last.as_ref().is_some_and(|(last, _)| probe.seq == last.seq + 1);
         self.run = if follows { self.run.saturating_add(1) } else { 1 };
         (self.k, self.source, self.last) = (k, Some(from), Some((probe, arrival.received)));
-        // Who asks a question wants to know which one was answered.
+        // The machine needs to know which question was answered.
         let told = kind == ProbeKind::Response && arrival.question;
         !self.quiet || !same || told
     }
@@ -140,7 +140,7 @@ impl Meter {
         }
     }
 
-    /// What the machine learns.
+    /// The measurements for the machine.
     pub(super) fn reading(&self, now: Time) -> Reading {
         let seconds = self.rtt.map(Span::as_secs_f64);
         let t_ka = self.last.as_ref().map(|(last, _)| u64::from(last.t_ka_ms));

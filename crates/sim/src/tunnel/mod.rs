@@ -1,13 +1,12 @@
-//! The two ends of Segue's tunnels on virtual time: the machines of the daemons with a model of the packet
-//! path below them.
+//! The two ends of Segue's tunnels on virtual time: the daemons' machines over a model of the packet path.
 //!
 //! ```text
 //!   inputs, ticks ──► HostEnd ┬ segue_tunnel::Host      AnchorEnd ┬ segue_tunnel::Anchor
 //!   packets ────────►         └ Datapath                          └ Datapath  ──► effects
 //! ```
 //!
-//! The ends are without queue and links, so that a network of nodes and a population of many hosts drive the same
-//! ones.
+//! The ends contain neither a queue nor links, so that a network of nodes and a large population of hosts can use
+//! the same code.
 
 mod agents;
 mod bytes;
@@ -28,16 +27,16 @@ pub use end::{AnchorEffect, AnchorEnd, Effect, HostEffect, HostEnd, SWEEP, SimEn
 pub use message::{Body, Inner, Message, Outer, Ride};
 pub use model::{Model, Wrong};
 
-/// What an arriving packet was.
+/// The kind of an arriving packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrived {
-    /// It carried an inner packet, with a probe or without.
+    /// It carried an inner packet, with or without a probe.
     Data,
-    /// A probe that the machine got to see.
+    /// A probe that was passed to the machine.
     Probe,
-    /// A probe that the packet path kept to itself.
+    /// A probe that the packet path did not pass on.
     Quiet,
-    /// A test of a packet size, or the answer to one.
+    /// A packet size probe, or its answer.
     Size,
     /// It was refused.
     Refused,

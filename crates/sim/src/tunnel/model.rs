@@ -1,5 +1,5 @@
-//! A model of the packet path of either end: slots, cookies, counters, `via`, the flow table, and the answers to
-//! requests, rides included. It behaves as `docs/wire/tunnel-and-probe.md` says of the daemons' packet paths, without
+//! A model of the packet path of either end: slots, cookies, counters, `via`, the flow table, and answers to
+//! requests including rides. It follows `docs/wire/tunnel-and-probe.md` like the daemons' packet paths, without
 //! the packets of Salsano 2018.
 
 mod orders;
@@ -22,56 +22,56 @@ use super::message::{Body, Inner, Message, Outer, Ride};
 use super::rides::{Request, Rider};
 use super::slot::Slot;
 
-/// The outcome of a packet that was given to the packet path.
+/// The outcome of sending a packet.
 #[derive(Clone, Debug)]
 pub enum Sent<P> {
     /// It leaves.
     Out(Outer, Message<P>),
-    /// Its flow has no binding: it is held until the machine decides.
+    /// Its flow has no binding: the packet is held until the machine decides.
     Miss(Unbound),
-    /// It waits with an earlier packet of its flow, or was dropped.
+    /// It was queued with an earlier packet of its flow, or dropped.
     Nothing,
 }
 
-/// What an arriving packet led to.
+/// The outcome of receiving a packet.
 #[derive(Clone, Debug)]
 pub enum Received<P> {
-    /// An inner packet, which came over the path in this slot.
+    /// An inner packet that arrived over the path in this slot.
     Data(Inner<P>, u32),
-    /// A probe for the machine, and the answer that goes back at once.
+    /// A probe for the machine, and the answer to return at once.
     Probe(ProbeEvent, Option<(Outer, Message<P>)>),
-    /// A probe that says nothing new, or a test of the packet size, and the answer that goes back at once.
+    /// A probe without news, or a packet size probe, and the answer to return at once.
     Quiet(Option<(Outer, Message<P>)>),
-    /// What its inner packet led to, and what the probe that rode on it.
+    /// The outcomes of the inner packet and of the probe that rode on it.
     Ride(Box<[Received<P>; 2]>),
-    /// The answer to a test of the packet size of the path in this slot: its token.
+    /// The answer to a packet size probe on the path in this slot, with its token.
     Size(u32, u32),
     /// It was refused.
     Nothing,
 }
 
-/// An order of a machine that no packet path could obey: a fault of the machine, which only a test looks for.
+/// An invalid order of a machine. It indicates a bug of the machine, and only tests check for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wrong {
     /// It names a path that does not exist.
     NoPath(u32),
-    /// The first path is to be removed, but the second still goes over it.
+    /// The first path is being removed while the second still goes over it.
     StillUsed(u32, u32),
-    /// Bindings would go from a path to itself.
+    /// A redirection from a path to itself.
     ViaItself(u32),
-    /// Probes would be kept where each is needed.
+    /// Probes would be withheld although the machine needs each of them.
     Quiet(u32),
-    /// A flow would be bound to a path that does not exist.
+    /// A flow bound to a path that does not exist.
     Bound(FlowKey, u32),
-    /// A flow would be bound to a path of another host than the one with its destination.
+    /// A flow bound to a path of a host that does not own its destination.
     OthersPath(FlowKey, u32),
-    /// An unknown address would be forgotten.
+    /// Removal or MTU of an unknown address.
     NoAddress(IpAddr),
-    /// A packet that is not held.
+    /// A ticket without a held packet.
     NoTicket(Ticket),
-    /// A path of a host without addresses or interface.
+    /// A host's path without addresses or interface.
     NoEnds(u32),
-    /// The machine does not come to an end.
+    /// The machine does not stop producing outputs.
     Endless,
 }
 
@@ -87,16 +87,16 @@ struct Held<P> {
 #[derive(Clone, Copy)]
 struct Bound {
     slot: u32,
-    /// The cookie that the path's packets carry: a later path in the slot has another one.
+    /// The path's receive cookie; a later path in the same slot has another one.
     cookie: u64,
     seen: Time,
-    /// Packets sent on that path, their bytes, and packets that came over it.
+    /// Packets sent on that path, their bytes, and packets received over it.
     sent: u32,
     bytes: u64,
     received: u32,
 }
 
-/// The fields of a probe beside its measurement data.
+/// The fields of a probe apart from its measurement data.
 struct Head {
     kind: ProbeKind,
     k: u8,
@@ -107,23 +107,24 @@ struct Head {
     alone: bool,
 }
 
-/// Packets of one flow kept while it has no binding.
+/// Maximum number of held packets per flow without a binding.
 const MAX_HELD: usize = 64;
-/// How long packets of a flow are kept with the first held one.
+/// How long packets are held, counted from the first held packet of the flow.
 const HOLD: Span = Span::from_millis(100);
 
-/// The packet path of one end. Inner packets carry a payload `P` that it does not look at.
+/// The packet path of one end. Inner packets carry an opaque payload `P`.
 pub struct Model<P> {
-    /// The present instant, set by the driver.
+    /// Current time, set by the driver.
     pub(super) now: Time,
     is_anchor: bool,
-    /// It measures by itself, and its machine learns from readings.
+    /// The packet path measures, and its machine uses readings.
     measures: bool,
-    /// By number. Boxed, since an anchor's table has holes and grows.
+    /// Indexed by slot number. Boxed, since an anchor's table has holes and grows.
     slots: Vec<Option<Box<Slot>>>,
     flows: BTreeMap<FlowKey, Bound>,
     inner: BTreeMap<IpAddr, u32>,
-    /// The largest packet into the tunnel (host), or to an inner address (anchor). None is too large for the model.
+    /// The largest packet into the tunnel (host) or to an inner address (anchor), in bytes. The model itself
+    /// accepts every size.
     mtu: Option<u16>,
     mtus: BTreeMap<IpAddr, u16>,
     held: Vec<Held<P>>,
@@ -134,20 +135,20 @@ pub struct Model<P> {
     call: Option<u32>,
     /// Timers of the paths with rides.
     timers: BTreeSet<(Time, u32)>,
-    /// The packets that left last, for each path that follows its use and has carried something.
+    /// The most recently sent packets of each path that follows its use and has carried data.
     copies: BTreeMap<u32, Copies<Inner<P>>>,
-    /// Packets that leave because of orders, until they are taken.
+    /// Packets that leave because of orders, until the driver takes them.
     sent: Vec<(Outer, Message<P>)>,
 }
 
 impl<P: Clone> Model<P> {
-    /// An anchor's, which measures by itself if its machine learns from readings.
+    /// The packet path of an anchor. It measures if its machine uses readings.
     #[must_use]
     pub fn of_anchor(measured_by: MeasuredBy) -> Model<P> {
         Model { is_anchor: true, ..Model::of_host(measured_by) }
     }
 
-    /// A host's.
+    /// The packet path of a host. It measures if its machine uses readings.
     #[must_use]
     pub fn of_host(measured_by: MeasuredBy) -> Model<P> {
         Model {
@@ -170,34 +171,34 @@ impl<P: Clone> Model<P> {
         }
     }
 
-    /// A path whose packets go over the one in `slot` although that does not exist.
+    /// A path whose packets go over `slot` although that path does not exist.
     fn user_of(&self, slot: u32) -> Option<u32> {
         let uses = |(_, path): &(u32, &Slot)| path.via.is_some_and(|via| via.slot == slot);
         self.paths().find(uses).map(|(number, _)| number)
     }
 
-    /// As [`Model::warm`], what every call needs.
+    /// Like [`Model::warm`], for the fields that every call reads.
     #[must_use]
     pub fn warm_all(&self) -> u64 {
         self.now.0 ^ self.refused ^ self.sent.len() as u64
     }
 
-    /// Whether something leaves because of orders.
+    /// Returns true if packets ordered by the machine are waiting to leave.
     pub(super) fn has_sent(&self) -> bool {
         !self.sent.is_empty()
     }
 
-    /// The packets that leave because of orders since the last call.
+    /// Takes the packets that left because of orders since the last call.
     pub(crate) fn take_sent(&mut self) -> Vec<(Outer, Message<P>)> {
         core::mem::take(&mut self.sent)
     }
 
-    /// The path of which the driver must take a reading at once: data follow a silence.
+    /// Takes the path of which the driver must read the counters at once, because data follow a silence.
     pub(crate) fn take_call(&mut self) -> Option<u32> {
         self.call.take()
     }
 
-    /// Checks that every binding and every redirection leads to a path that exists. Looks at all of them.
+    /// Checks that every binding and every redirection leads to an existing path. Visits all of them.
     #[must_use]
     pub fn bindings_hold(&self) -> bool {
         let there = |slot: u32| self.path(slot).is_some();
@@ -205,7 +206,7 @@ impl<P: Clone> Model<P> {
             && self.paths().all(|(_, path)| path.via.is_none_or(|via| there(via.slot)))
     }
 
-    /// Checks that every flow with a route takes a path of the host that has its destination (anchor).
+    /// Checks that every routed flow takes a path of the host that owns its destination (anchor).
     #[must_use]
     pub fn flows_reach_their_hosts(&self) -> bool {
         let owner = |slot: u32| self.path(slot).map(|path| path.setup.owner);
@@ -215,18 +216,18 @@ impl<P: Clone> Model<P> {
         })
     }
 
-    /// The first order that could not be obeyed.
+    /// The first invalid order.
     #[must_use]
     pub fn wrong(&self) -> Option<Wrong> {
         self.wrong
     }
 
-    /// Notes an order that cannot be obeyed; the first one counts.
+    /// Notes an invalid order; only the first one is kept.
     pub(super) fn note(&mut self, wrong: Wrong) {
         self.wrong.get_or_insert(wrong);
     }
 
-    /// The path that a flow's packets take, `via` followed.
+    /// The path that a flow's packets take, after redirection.
     #[must_use]
     pub fn route(&self, key: &FlowKey) -> Option<u32> {
         self.next_hop(self.flows.get(key)?).map(|(slot, _)| slot)
@@ -248,24 +249,24 @@ impl<P: Clone> Model<P> {
         self.paths().map(|(_, path)| path.rx).sum()
     }
 
-    /// Packets that were refused: unknown index, wrong cookie, key or inner address, or an old request.
+    /// Packets refused because of an unknown index, a wrong cookie, key or inner address, or an outdated request.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// Counts a packet that is no message, or has a wrong authenticator.
+    /// Counts a packet that is malformed or has a wrong authenticator.
     pub(super) fn refuse(&mut self) {
         self.refused += 1;
     }
 
-    /// The `heard` word of a path's answers (anchor).
+    /// The `heard` word in a path's answers (anchor).
     #[must_use]
     pub fn heard(&self, slot: u32) -> Option<u16> {
         self.path(slot).map(|path| path.heard)
     }
 
-    /// Index and cookie under which the other end of a path receives.
+    /// Index and cookie under which the peer receives on a path.
     #[must_use]
     pub fn tx_of(&self, slot: u32) -> Option<(u32, u64)> {
         self.path(slot).map(|path| (path.setup.tx_index, path.setup.tx_cookie))
@@ -277,27 +278,27 @@ impl<P: Clone> Model<P> {
         self.path(slot).map(|path| path.setup.key)
     }
 
-    /// How a path is probed, and the form of its packets.
+    /// Probing settings and packet format of a path.
     #[must_use]
     pub fn probing_of(&self, slot: u32) -> Option<Probing> {
         self.path(slot).map(|path| path.setup.probing)
     }
 
-    /// Whether the destination of a path's packets is known.
+    /// Returns true if the destination of a path's packets is known.
     #[must_use]
     pub fn is_shown(&self, slot: u32) -> bool {
         self.path(slot).is_some_and(|path| path.outer(self.is_anchor).is_some())
     }
 
-    /// Whether a path with this key receives under this index and cookie.
+    /// Returns true if a path with this key receives under this index and cookie.
     #[must_use]
     pub fn is_path(&self, index: u32, cookie: u64, key: &ProbeKey) -> bool {
         let setup = self.path(index).map(|path| &path.setup);
         setup.is_some_and(|setup| (setup.rx_cookie, &setup.key) == (cookie, key))
     }
 
-    /// Reads what the next packet of a path will need. A driver of very many ends does this for several of them before
-    /// their turn, so that their memory arrives together and not one by one; the number means nothing.
+    /// Reads the memory that the next packet of a path will need. A driver of very many ends does this for
+    /// several of them ahead of time, so that cache misses overlap; the returned number is meaningless.
     #[must_use]
     pub fn warm(&self, slot: u32) -> u64 {
         self.path(slot).map_or(0, |path| {
@@ -319,7 +320,7 @@ impl<P: Clone> Model<P> {
         self.slots.get(slot as usize)?.as_deref()
     }
 
-    /// A path that an order names.
+    /// A path named by an order.
     fn path_mut(&mut self, slot: u32) -> Option<&mut Slot> {
         let path = self.slots.get_mut(slot as usize).and_then(Option::as_deref_mut);
         if path.is_none() {
@@ -328,8 +329,8 @@ impl<P: Clone> Model<P> {
         path
     }
 
-    /// The path of a flow's packets, and whether only this direction takes it. A path that has replaced another in its
-    /// slot does not count, and no packet goes over another host's path.
+    /// The path of a flow's packets, and whether only this direction takes it. Ignores a path that has replaced
+    /// another in its slot, and never uses a path of another host.
     fn next_hop(&self, bound: &Bound) -> Option<(u32, bool)> {
         let path = self.path(bound.slot).filter(|path| path.setup.rx_cookie == bound.cookie)?;
         let Some(via) = path.via else { return Some((bound.slot, false)) };
@@ -337,7 +338,7 @@ impl<P: Clone> Model<P> {
         over.map(|_| (via.slot, via.one_way))
     }
 
-    /// Takes a packet of an application.
+    /// Sends a packet of an application.
     pub fn send(&mut self, now: Time, inner: Inner<P>) -> Sent<P> {
         match self.hop_of(now, &inner.key) {
             Some(hop) => {
@@ -348,13 +349,13 @@ impl<P: Clone> Model<P> {
         }
     }
 
-    /// Sends a packet that was held; `None` if its flow has no binding yet.
+    /// Sends a held packet; `None` if its flow still has no binding.
     fn send_bound(&mut self, now: Time, inner: Inner<P>) -> Option<(Outer, Message<P>)> {
         let hop = self.hop_of(now, &inner.key)?;
         self.send_over(now, hop, inner)
     }
 
-    /// Where a packet of a flow that is sent now goes.
+    /// Looks up the path for a packet of a flow, and notes the use of the flow.
     fn hop_of(&mut self, now: Time, key: &FlowKey) -> Option<(u32, bool)> {
         let bound = self.flows.get_mut(key)?;
         bound.seen = now;
@@ -412,7 +413,7 @@ impl<P: Clone> Model<P> {
         Sent::Miss(Unbound { ticket, key, dscp })
     }
 
-    /// The packets held under a ticket, in the order in which they came.
+    /// Takes the packets held under a ticket, in order of arrival.
     fn take_held(&mut self, ticket: Ticket) -> Vec<Inner<P>> {
         let Some(place) = self.held.iter().position(|held| held.ticket == ticket) else {
             self.note(Wrong::NoTicket(ticket));
@@ -420,13 +421,13 @@ impl<P: Clone> Model<P> {
         };
         let packets = self.held.remove(place).packets;
         if self.held.is_empty() {
-            // Of a million hosts, few hold a packet.
+            // Free the memory: few of a million hosts hold a packet at any time.
             self.held = Vec::new();
         }
         packets
     }
 
-    /// Takes a packet of the other end that came from `from` to the own address `to`.
+    /// Handles a packet of the peer from `from` to the local address `to`.
     pub fn receive(
         &mut self,
         now: Time,
@@ -478,7 +479,7 @@ impl<P: Clone> Model<P> {
         }
     }
 
-    /// A probe that came from one address to another, with the path's key.
+    /// Handles a probe between the addresses `ends` that carries the path's key.
     fn receive_probe(
         &mut self,
         now: Time,
@@ -520,7 +521,7 @@ impl<P: Clone> Model<P> {
         Received::Probe(event, answer)
     }
 
-    /// An inner packet, and what its header says: whether only this direction of its flow moved, and an age.
+    /// Handles an inner packet with the fields of its header: one-way flag and age.
     fn receive_data(
         &mut self,
         now: Time,

@@ -1,4 +1,4 @@
-//! Messages and signalling as packets of a network, and back.
+//! Conversion between messages or signalling and packets of a network.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -9,7 +9,7 @@ use super::{bytes, signal};
 use crate::Packet;
 use crate::packet::Raw;
 
-/// A message between these ends as a packet.
+/// Converts a message between tunnel ends into a packet.
 pub(super) fn tunnelled(
     now: Time,
     from: SocketAddr,
@@ -35,13 +35,13 @@ fn place(end: SocketAddr) -> (IpAddr, u16) {
     (end.ip(), end.port())
 }
 
-/// What came for an end, from where and to which of its addresses; of a tunnel, also with which code point.
+/// A packet for an end: source, destination and content; for a tunnel packet also the code point.
 pub(super) enum Came {
     Tunnel(SocketAddr, SocketAddr, u8, Raw),
     Signal(SocketAddr, SocketAddr, signal::Datagram),
 }
 
-/// Reads a packet to an end; `None` for what neither tunnels nor signalling send.
+/// Decodes a packet for an end; `None` if it belongs neither to a tunnel nor to signalling.
 pub(super) fn came(packet: Packet) -> Option<Came> {
     let ((sport, dport), dscp) = (packet.ports, packet.dscp);
     let (from, to) = ((packet.src, sport).into(), (packet.dst, dport).into());

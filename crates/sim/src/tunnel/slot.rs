@@ -1,4 +1,4 @@
-//! One path of a packet path: cookies, counters, and the other end's address.
+//! One path of a packet path: cookies, counters and the peer's address.
 
 use core::net::SocketAddr;
 
@@ -21,19 +21,19 @@ pub(super) struct Slot {
     pub(super) heard: u16,
     pub(super) tx: u32,
     pub(super) rx: u32,
-    /// Bytes of data, up and down (host).
+    /// Data bytes, uplink and downlink (host).
     pub(super) bytes: [u64; 2],
-    /// The source that has proved itself, and the own address that it writes to (anchor).
+    /// The validated source of the host, and the local address it sends to (anchor).
     pub(super) learned: Option<(SocketAddr, SocketAddr)>,
-    /// The last source that has not, and what it must echo.
+    /// The last source that is not validated, and the challenge it must echo.
     pub(super) asked: Option<(SocketAddr, u32)>,
     pub(super) last_seq: Option<u32>,
     pub(super) meter: Meter,
-    /// When anything valid last arrived.
+    /// When the last valid packet arrived.
     pub(super) heard_at: Option<Time>,
-    /// The data of a host's path, once there are any.
+    /// Data traffic of a host's path, after the first data packet.
     pub(super) traffic: Option<Box<Traffic>>,
-    /// Where probes ride.
+    /// Set if probes ride.
     pub(super) rides: Option<Box<Rides>>,
 }
 
@@ -57,12 +57,12 @@ impl Slot {
         }
     }
 
-    /// The age that data state.
+    /// The age field of data packets.
     pub(super) fn age(&self, now: Time) -> u8 {
         self.heard_at.map_or(0, |at| segue_wire::age::encode(now.since(at).0))
     }
 
-    /// Data left (no age) or arrived. Returns whether the driver must be called.
+    /// Counts data that left (no age) or arrived. Returns true if the driver must be called.
     pub(super) fn carries(&mut self, now: Time, bytes: u32, arrived: Option<u8>) -> bool {
         let traffic = self.traffic.get_or_insert_default();
         let last = traffic.sent_at.max(traffic.received_at);
@@ -79,8 +79,8 @@ impl Slot {
         self.setup.probing.follows_use && last.is_none_or(|last| now.since(last) > SILENCE)
     }
 
-    /// Whether a probe is for this end and newer than those before. A response may be late: the meter, or the machine,
-    /// checks its number.
+    /// Returns true if a probe is for this end and newer than earlier ones. A response may be late: the meter or
+    /// the machine checks its number.
     pub(super) fn takes(&mut self, is_anchor: bool, kind: ProbeKind, probe: &Probe) -> bool {
         if is_anchor != (kind == ProbeKind::Request) {
             return false;
@@ -96,7 +96,8 @@ impl Slot {
         true
     }
 
-    /// The answer to a request, sent to the request's source. `challenge`: what that source must echo first.
+    /// Builds the answer to a request, addressed to the request's source. `challenge`: the value that this source
+    /// must echo first.
     pub(super) fn answer<P>(
         &mut self,
         now: Time,
@@ -120,8 +121,8 @@ impl Slot {
         (Outer { ifindex: 0, local: to, remote: from }, answer)
     }
 
-    /// Takes the source of a request as the destination of packets if it has echoed the stamp of an answer sent to it.
-    /// Otherwise returns what it must echo, which is ahead of the clock.
+    /// Validates the source of a request as the destination of packets if it has echoed the timestamp of an
+    /// answer sent to it. Otherwise returns the challenge that it must echo, which is ahead of the clock.
     pub(super) fn learn(
         &mut self,
         now: Time,
@@ -145,7 +146,7 @@ impl Slot {
         }
     }
 
-    /// A probe that leaves as a packet of its own.
+    /// A probe sent without data.
     pub(super) fn probe<P>(&self, kind: ProbeKind, k: u8, probe: Probe) -> Message<P> {
         let (report, question, age, key) = (false, false, 0, self.setup.key);
         self.message(Body::Probe { kind, k, report, question, age, probe, key })

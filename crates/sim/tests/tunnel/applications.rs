@@ -1,4 +1,4 @@
-//! Transport connections over the tunnel, and the record of a run.
+//! Transport connections over the tunnel, and determinism of a run.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use segue_tunnel::Known;
 
 use crate::world::{INNER, MS, SECS, SERVER, Setup, World, ip};
 
-/// The address is the host's from before, so that an application can be told it at once.
+/// The host had this address before, so applications can use it from the start.
 fn known() -> Vec<Known> {
     vec![Known { name: "alice".into(), epoch: 0, inner: vec![ip(INNER)] }]
 }
@@ -63,7 +63,7 @@ fn the_same_seed_gives_the_same_record() {
     assert!(first.0 != record(6).0);
 }
 
-/// Every packet and every line of the log.
+/// Records every packet and every log line.
 struct Record(Rc<RefCell<String>>);
 
 impl Record {

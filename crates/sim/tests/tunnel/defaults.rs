@@ -1,4 +1,4 @@
-//! What an outage costs applications with the settings that a host has without a configuration.
+//! Effect of outages on applications with a host's default settings.
 
 use segue_clock::{Rng, Span, Time};
 use segue_keepalive::{MeasuredBy, State};
@@ -10,19 +10,19 @@ use crate::world::{INNER, MS, SECS, SERVER, Setup, World, ip};
 
 const MEASURED_BY: [MeasuredBy; 2] = [MeasuredBy::Machine, MeasuredBy::PacketPath];
 const WAYS: [[bool; 2]; 3] = [[true, true], [true, false], [false, true]];
-/// What the other access is longer, there and back.
+/// Additional round-trip time of the other access, in milliseconds.
 const LONGER: u64 = 40;
 
-/// What runs over the tunnel.
+/// Traffic over the tunnel.
 #[derive(Clone, Copy, Debug)]
 enum Talk {
-    /// So often in both directions.
+    /// In both directions, with this interval in milliseconds.
     Both(u64),
-    /// Only from the host.
+    /// Only from the host, with this interval.
     Up(u64),
-    /// Only to the host.
+    /// Only to the host, with this interval.
     Down(u64),
-    /// From the host, and what is said is sent back.
+    /// From the host with this interval; the server echoes each packet.
     Keys(u64),
 }
 
@@ -38,7 +38,7 @@ fn world(talk: Talk, measured_by: MeasuredBy, seed: u64) -> (World, [segue_sim::
     (world, ends)
 }
 
-/// The gap of an outage of these directions in the talk's own directions, in milliseconds.
+/// The longest gap after an outage of `ways`, in the directions that carry traffic, in milliseconds.
 fn gap(talk: Talk, measured_by: MeasuredBy, seed: u64, ways: [bool; 2]) -> f64 {
     let (mut world, [up, down]) = world(talk, measured_by, seed);
     let fault = Time(20_000_000_000) + Span(Rng::new(seed).below(1_000_000_000));
@@ -94,7 +94,8 @@ fn an_outage_of_the_path_in_use_is_a_short_gap() {
     }
 }
 
-/// The anchor has sent it over the dead path: what left since it was told of the silence follows.
+/// The anchor has sent the echo over the dead path: packets sent since it was notified of the silence are sent
+/// again.
 #[test]
 fn the_echo_of_what_was_reinjected_follows_at_once() {
     for measured_by in MEASURED_BY {
@@ -105,7 +106,7 @@ fn the_echo_of_what_was_reinjected_follows_at_once() {
     }
 }
 
-/// What leaves in doubt goes a second time over the other path, at both ends, and soon.
+/// Packets sent in doubt are soon duplicated over the other path, at both ends.
 #[test]
 fn of_a_sparse_stream_an_outage_loses_nothing() {
     let mut longest = Span::ZERO;
@@ -120,7 +121,7 @@ fn of_a_sparse_stream_an_outage_loses_nothing() {
                 for (to, from) in
                     [(up, down), (down, up)].map(|(a, b)| (world.talker(a), world.talker(b)))
                 {
-                    // What is under way at the end is not missing; before the first path there was none.
+                    // Packets in flight at the end are not missing; packets before the first path do not count.
                     let late = |n: &u64| (from.sent / 2..from.sent - 2).contains(n);
                     let missing: Vec<u64> = to.missing(from).into_iter().filter(late).collect();
                     assert_eq!(missing, [], "{measured_by:?} {every} {ways:?} {seed}");
@@ -134,7 +135,7 @@ fn of_a_sparse_stream_an_outage_loses_nothing() {
     assert!((MS(30)..MS(150 + LONGER)).contains(&longest), "{longest:?}");
 }
 
-/// The path died since anything was seen of it: the first packet itself finds that out.
+/// The path died after the last sign of life: the first packet itself discovers it.
 #[test]
 fn the_first_packet_over_a_path_that_died_a_moment_ago_arrives_over_another() {
     for measured_by in MEASURED_BY {
@@ -152,7 +153,7 @@ fn the_first_packet_over_a_path_that_died_a_moment_ago_arrives_over_another() {
     }
 }
 
-/// To the host the next idle probe finds it out, and the packet arrives then.
+/// Towards the host, the next idle probe discovers it, and the packet arrives then.
 #[test]
 fn the_first_packet_to_a_host_whose_path_died_a_moment_ago_arrives_late() {
     for measured_by in MEASURED_BY {
@@ -187,7 +188,7 @@ fn the_first_packet_after_idle_minutes_finds_the_living_path() {
     }
 }
 
-/// 84 bytes each of request and response over IPv4, 104 over IPv6.
+/// Request and response have 84 bytes each over IPv4, 104 over IPv6.
 #[test]
 fn an_idle_path_costs_less_than_four_megabytes_a_day() {
     for measured_by in MEASURED_BY {
@@ -206,11 +207,11 @@ fn an_idle_path_costs_less_than_four_megabytes_a_day() {
     }
 }
 
-/// Bytes of a request and its response over IPv4, and of the headers that a tunnel puts in front of data.
+/// Bytes of a request and its response over IPv4, and of the tunnel headers per data packet.
 const EXCHANGE: u64 = 2 * 84;
 const OUTER: u64 = 44;
 
-/// Requests that left over Wi-Fi, and inner bytes that it carried both ways.
+/// Requests sent over Wi-Fi, and inner bytes carried in both directions.
 fn carried(world: &World) -> [u64; 2] {
     let end = world.host().end();
     let mut paths = end.machine.paths();
@@ -219,7 +220,7 @@ fn carried(world: &World) -> [u64; 2] {
     [path.client().unwrap().estimates().sent, traffic.bytes]
 }
 
-/// What probing adds to the bytes of the path in a minute, with so many packets of data.
+/// Ratio of probe bytes to data bytes on the path during a minute with this many data packets.
 fn share(world: &mut World, from: Time, packets: u64) -> f64 {
     world.run(from);
     let before = carried(world);
@@ -264,7 +265,7 @@ fn downs(world: &World) -> usize {
     world.host().reports().iter().filter(down).count()
 }
 
-/// 10⁵ s are asked between two false alarms of a path. Two hours of each, and three talks at once.
+/// The target is at most one false alarm per path in 10⁵ s. Each run takes an hour with three talks at once.
 #[test]
 fn losses_are_no_outages() {
     for measured_by in MEASURED_BY {
@@ -286,7 +287,7 @@ fn losses_are_no_outages() {
     }
 }
 
-/// Silences of both directions, of 50 ms on average, twenty times a minute.
+/// Silences in both directions, 50 ms long on average, twenty times a minute.
 #[test]
 fn bursts_are_no_outages_once_they_are_known() {
     for measured_by in MEASURED_BY {
@@ -314,7 +315,7 @@ fn bursts_are_no_outages_once_they_are_known() {
             "{measured_by:?}: {early} downs in four times three minutes, {later} in the hours after"
         );
         assert!(early <= 20 && later <= 1, "{measured_by:?}: {early}, {later}");
-        // What is taken for a burst makes questions slow: at most twice as long as they are, at least as long.
+        // The learned burst length delays questions: it is at least the true mean, and at most twice as long.
         let mean = learnt.iter().sum::<f64>() / learnt.len() as f64;
         println!(
             "{measured_by:?}: bursts of 50 ms are taken to last {:.0} ms on average",
@@ -342,7 +343,7 @@ fn each_of_several_outages_is_found_as_soon() {
             assert!(short, "{measured_by:?} outage {outage}: {gaps:?} {why}");
             at = mends + SECS(6);
             world.run(at);
-            // The steering comes back later each time to a path that keeps failing.
+            // The steering returns later each time to a path that keeps failing.
             while world.way_of(up).as_deref() != Some("wifi") {
                 at += SECS(1);
                 world.run(at);
@@ -354,8 +355,8 @@ fn each_of_several_outages_is_found_as_soon() {
     }
 }
 
-/// A download's slow start fills the queue of 100 packets, which delays answers and drops several in a row. With K and
-/// T_KA planned for 150 ms every second one was taken for an outage.
+/// A download's slow start fills the queue of 100 packets, which delays answers and drops several in a row. With
+/// K and T_KA planned for 150 ms, every second download was mistaken for an outage.
 #[test]
 fn downloads_that_fill_their_queue_are_no_outages() {
     let spec = LinkSpec {

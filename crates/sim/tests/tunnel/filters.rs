@@ -1,5 +1,4 @@
-//! Paths that drop the data of some flows while probes and other flows pass, with the settings that a host has without a
-//! configuration.
+//! Paths that drop the data of some flows while probes and other flows pass, with a host's default settings.
 
 use segue_clock::{Rng, Span, Time};
 use segue_keepalive::MeasuredBy;
@@ -10,9 +9,9 @@ use segue_tunnel::Report;
 
 use crate::world::{MS, SECS, Setup, World};
 
-/// The port of the flow that is filtered.
+/// Port of the filtered flow.
 const PORT: u16 = 7_000;
-/// The port of the one beside it.
+/// Port of the unfiltered flow.
 const BESIDE: u16 = 7_002;
 
 #[derive(Clone, Copy, Debug)]
@@ -20,12 +19,12 @@ struct Case {
     per_second: u64,
     direction: Direction,
     measured_by: MeasuredBy,
-    /// A flow without a filter on the same path, with so many packets in a second.
+    /// An unfiltered flow on the same path, with this many packets per second.
     beside: Option<u64>,
-    /// How many ports are filtered, from [`PORT`] on in steps of ten, each with a flow.
+    /// Number of filtered ports, from [`PORT`] in steps of ten, with one flow each.
     flows: u16,
     single: bool,
-    /// Probes ride on data, so that those on filtered packets die, too.
+    /// Probes ride on data, so that probes on filtered packets are lost as well.
     rides: bool,
     filter: PacketFilter,
     /// Code point of the filtered flows.
@@ -72,19 +71,19 @@ fn run(case: Case, seed: u64) -> Run {
     let begins = Time(60_000_000_000) + Span(Rng::new(seed).below(5_000_000_000));
     let [uplink, downlink] = world.access["wifi"];
     let channel = if case.direction == Direction::Up { uplink } else { downlink };
-    // One filter at a time: several flows are filtered by the port that they share.
+    // Only one filter is active at a time: several flows are filtered by the port that they share.
     world.network.schedule(begins, Change::Fault(channel, LinkFault::Filter(case.filter)));
     world.run(begins);
     Run { world, filtered, beside, begins }
 }
 
-/// What was found of filters, and when.
+/// Reports of filters, with their times.
 fn found(world: &World) -> Vec<(Time, Report)> {
     let is = |report: &Report| matches!(report, Report::FlowFiltered { .. });
     world.host().reports().iter().filter(|(_, report)| is(report)).cloned().collect()
 }
 
-/// Seconds until the filtered flow is on the other path, which no other flow may take.
+/// Seconds until the filtered flow is on the other path, to which no other flow may move.
 fn moved_after(case: Case, seed: u64) -> f64 {
     let Run { mut world, filtered, beside, begins } = run(case, seed);
     let flow = filtered[0];
@@ -154,14 +153,14 @@ fn soak_a_flow_whose_data_die_moves_alone() {
     moves_in_time(200);
 }
 
-/// The path is tried after a minute, two, four, and the flow returns when the filter has gone.
+/// The path is tried after one, two and four minutes, and the flow returns when the filter is gone.
 #[test]
 fn a_filtered_flow_returns_when_the_filter_has_gone() {
     let Run { mut world, filtered, begins, .. } = run(CASE, 3);
     let flow = filtered[0];
     world.run(begins + SECS(30));
     assert_eq!(world.way_of(flow).as_deref(), Some("lte"));
-    // The test of the path passes, and the flow is filtered again.
+    // The path passes its test, and the flow is filtered again.
     world.run(begins + SECS(100));
     assert_eq!(found(&world).len(), 2, "{:?}", found(&world));
     assert_eq!(world.way_of(flow).as_deref(), Some("lte"));
@@ -172,8 +171,8 @@ fn a_filtered_flow_returns_when_the_filter_has_gone() {
     assert_eq!(world.way_of(flow).as_deref(), Some("wifi"));
 }
 
-/// A test of the path has the flow's length and code point: while a filter stands that looks at one of these, the flow does
-/// not try the path, however often it is tested.
+/// Tests of the path have the flow's length and code point. While a filter on one of these is active, the flow
+/// does not return to the path, however often the path is tested.
 #[test]
 fn a_filtered_flow_tries_a_path_only_when_packets_like_its_own_pass() {
     let filters = [PacketFilter::CodePoint(46), PacketFilter::Length(150, 400)];
@@ -185,7 +184,7 @@ fn a_filtered_flow_tries_a_path_only_when_packets_like_its_own_pass() {
             let case = Case { filter, dscp: 46, direction, measured_by, ..CASE };
             let Run { mut world, filtered, begins, .. } = run(case, 5);
             let flow = filtered[0];
-            // Tested after 1, 3 and 7 minutes, the answer awaited for a second.
+            // Tested after 1, 3 and 7 minutes; each test waits for the answer for a second.
             world.run(begins + SECS(600));
             assert_eq!(found(&world).len(), 1, "{case:?}: {:?}", found(&world));
             assert_eq!(world.way_of(flow).as_deref(), Some("lte"), "{case:?}");
@@ -200,8 +199,8 @@ fn a_filtered_flow_tries_a_path_only_when_packets_like_its_own_pass() {
     }
 }
 
-/// The path that a filtered flow uses now is often in doubt, and what leaves it goes over the filtering path, too. Those
-/// copies die there, which is no loss of the flow that stays.
+/// The current path of the filtered flow is often in doubt, so copies of its packets also go over the filtering
+/// path. They are lost there, but this is not a loss for the flow that stays there.
 #[test]
 fn copies_of_a_filtered_flow_are_no_loss_of_the_path_that_filters_it() {
     for direction in [Direction::Up, Direction::Down] {
@@ -228,13 +227,13 @@ fn copies_of_a_filtered_flow_are_no_loss_of_the_path_that_filters_it() {
     }
 }
 
-/// Whether data have checksums on a path.
+/// Returns true if data have checksums on a path.
 fn checksums(world: &World, name: &str) -> bool {
     let mut paths = world.host().end().machine.paths();
     paths.any(|(_, path)| path.name() == name && path.checksums())
 }
 
-/// Without another path, the filter is named and the flow stays.
+/// Without another path, the filter is reported and the flow stays.
 #[test]
 fn a_filter_on_the_only_path_is_named() {
     for direction in [Direction::Up, Direction::Down] {
@@ -250,7 +249,7 @@ fn a_filter_on_the_only_path_is_named() {
         assert_eq!(world.host().end().machine.filters().count(), 1);
         // It may be a translator that drops data without a checksum.
         assert!(checksums(&world, "wifi") && !checksums(&world, "lte"));
-        // It is not: the flow tries again after a minute, and its data die with checksums, too.
+        // It is not: the flow tries again after a minute, and its data are lost with checksums as well.
         world.run(begins + SECS(90));
         assert!(!checksums(&world, "wifi"));
     }

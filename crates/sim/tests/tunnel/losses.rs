@@ -1,5 +1,5 @@
-//! How soon a flow leaves a path that begins to lose packets, and how rarely it leaves one that does not; with the
-//! settings that a host has without a configuration.
+//! How soon a flow leaves a path that begins to lose packets, and how rarely it leaves a good path, with a host's
+//! default settings.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -16,7 +16,7 @@ use segue_wire::FlowKey;
 
 use crate::world::{INNER, MS, SECS, SERVER, Setup, World, ip};
 
-/// A flow, and from when on which direction of its path loses packets.
+/// A flow, and the loss on one direction of its path.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     talk: Talk,
@@ -24,19 +24,20 @@ struct Case {
     loss: u16,
     direction: Direction,
     measured_by: MeasuredBy,
-    /// Before the loss: idle, or with the same flow.
+    /// The path is idle before the loss begins; otherwise it carries the same flow.
     idle: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Talk {
-    /// So many packets a second, each way.
+    /// This many packets per second in each direction.
     Udp(u64),
-    /// A transfer without end in the direction that loses, 10 segments a round trip.
+    /// An endless transfer in the direction with the loss, 10 segments per round trip.
     Tcp,
 }
 
-/// Seconds from the beginning of the loss until the flow is on the other path; `None`: not within five minutes.
+/// Seconds from the start of the loss until the flow is on the other path; `None` if it takes longer than five
+/// minutes.
 fn moved_after(case: Case, seed: u64) -> Option<f64> {
     let known = vec![Known { name: "alice".into(), epoch: 0, inner: vec![ip(INNER)] }];
     let measured_by = case.measured_by;
@@ -59,7 +60,7 @@ fn moved_after(case: Case, seed: u64) -> Option<f64> {
             let period = Period { start: from.since(Time::ZERO), ..Period::default() };
             let upload = case.direction == Direction::Up;
             let ftp = FtpConfig { period, upload, ..FtpConfig::default() };
-            // The tunnel's packet has to fit into 1500 bytes.
+            // The tunnel packet has to fit into 1500 bytes.
             let tcp = segue_traffic::tcp::Config { window: 10, mss: 1_300, ..ftp.tcp };
             let nodes = (world.mobile, world.server);
             FtpConfig { tcp, ..ftp }.pair(&ends).unwrap().add(&mut world.network, nodes, "ftp");
@@ -86,7 +87,7 @@ fn moved_after(case: Case, seed: u64) -> Option<f64> {
     Some(now.since(begins).as_secs_f64())
 }
 
-/// The median and the 95th percentile, in seconds; infinite where the flow stayed.
+/// Median and 95th percentile in seconds; infinite if the flow stayed.
 fn delays(case: Case, seeds: u64) -> (f64, f64) {
     let delays = (0..seeds).map(|seed| moved_after(case, seed).unwrap_or(f64::INFINITY));
     let mut delays: Vec<f64> = delays.collect();
@@ -97,7 +98,7 @@ fn delays(case: Case, seeds: u64) -> (f64, f64) {
     (median, late)
 }
 
-/// Flows per second, loss in thousandths, and the longest median and 95th percentile in seconds.
+/// Packets per second, loss in thousandths, and upper bounds of the median and 95th percentile in seconds.
 const BARS: [(u64, u16, f64, f64); 5] = [
     (100, 400, 0.7, 1.4),
     (100, 150, 1.2, 2.5),
@@ -106,7 +107,7 @@ const BARS: [(u64, u16, f64, f64); 5] = [
     (20, 150, 3.5, 7.0),
 ];
 
-/// Each end that measures, each direction, after idle minutes and after busy ones.
+/// Runs all combinations: measuring end, direction, and idle or busy before the loss.
 fn each_way(mut of: impl FnMut(MeasuredBy, Direction, bool)) {
     for measured_by in [MeasuredBy::Machine, MeasuredBy::PacketPath] {
         for direction in [Direction::Up, Direction::Down] {
@@ -128,7 +129,7 @@ fn leaves_in_time(seeds: u64, mut wanted: impl FnMut() -> bool) {
     }
 }
 
-/// Every fifth case, so that each value of each setting occurs.
+/// Runs every fifth case, which covers each value of each setting.
 #[test]
 fn a_flow_soon_leaves_a_path_that_loses_its_packets() {
     let mut case = 0;
@@ -138,8 +139,8 @@ fn a_flow_soon_leaves_a_path_that_loses_its_packets() {
     });
 }
 
-/// Two percent of a slow flow, and what TCP loses while it slows down: figures without a bar, but for that the flow
-/// leaves.
+/// Two percent loss of a slow flow, and the losses of a TCP transfer that slows down. No bounds on the times; the
+/// flow just has to leave.
 #[test]
 #[ignore = "minutes"]
 fn soak_a_flow_leaves_a_path_that_loses_little_or_slows_it_down() {
@@ -160,10 +161,10 @@ fn soak_a_flow_soon_leaves_a_path_that_loses_its_packets() {
     leaves_in_time(200, || true);
 }
 
-/// What goes on while nothing is wrong with one path that is not with the other.
+/// Traffic and impairments that do not put one path at a disadvantage.
 #[derive(Clone, Copy, Debug)]
 enum Calm {
-    /// Both lose so many in a thousand.
+    /// Both paths lose this many packets in a thousand.
     Loss(u16),
     /// One packet in a hundred is overtaken, by up to 20 ms.
     Reordered,
@@ -173,15 +174,15 @@ enum Calm {
     UpOnly,
     /// Only to the host.
     DownOnly,
-    /// An upload that fills its queue, or a download.
+    /// An upload (true) or a download that fills its queue.
     Bulk(bool),
-    /// Downloads of a megabyte, one after the other.
+    /// Successive downloads of a megabyte.
     Downloads,
-    /// Both lose bursts of up to so many packets, some ten seconds apart: those of one flow may be among them alone.
+    /// Both paths lose bursts of up to this many packets, some ten seconds apart. A burst may hit only one flow.
     Bursts(u16),
 }
 
-/// Verdicts and moves by choice in so many seconds, over a random seed.
+/// Number of verdicts and of voluntary moves in this many seconds with this seed.
 fn alarms(calm: Calm, measured_by: MeasuredBy, seed: u64, seconds: u64) -> (usize, usize) {
     let link = LinkSpec {
         rate_bps: Some(20_000_000),
@@ -235,12 +236,13 @@ fn alarms(calm: Calm, measured_by: MeasuredBy, seed: u64, seconds: u64) -> (usiz
         Calm::DownOnly => drop(world.talk_every(MS(10), 7_000, [early, never])),
         _ => drop(world.talk_every(MS(10), 7_000, [never, never])),
     }
-    // Another flow, since it is single ones that may be called filtered.
+    // A second flow, since only single flows can be reported as filtered.
     world.talk_every(MS(50), 7_002, [never, never]);
     world.run(Time(seconds * 1_000_000_000));
     let reports = world.host().reports();
     let verdict = |report: &Report| matches!(report, Report::PathLoss { verdict: Some(_), .. });
-    // A download of the default class moves between equal paths for its own queue's round-trip time: docs/limits.md.
+    // A download of the default class moves between equal paths because of the round-trip time of its own queue:
+    // docs/limits.md.
     let queues = matches!(calm, Calm::Bulk(_) | Calm::Downloads);
     let moved = |report: &Report| match report {
         Report::Handover { cause, .. } => {
@@ -280,7 +282,7 @@ fn stays_calm(seeds: u64, seconds: u64) {
             println!(
                 "{calm:?} {measured_by:?}: {verdicts} verdicts, {moves} moves in {hours:.1} h"
             );
-            // Losses of 3 and 5 % on both paths get true verdicts, and so do bursts.
+            // Losses of 3 and 5 % on both paths cause correct verdicts, and so do bursts.
             let allowed = (hours * 3_600.0 / 1e5).ceil() as usize;
             let lossy = matches!(calm, Calm::Loss(30 | 50) | Calm::Bursts(_));
             assert!(lossy || verdicts <= allowed, "{calm:?} {measured_by:?}: {verdicts} verdicts");
@@ -301,7 +303,7 @@ fn soak_what_is_no_loss_of_one_path_alone_moves_nothing() {
     stays_calm(seeds, 6 * 3_600);
 }
 
-/// What each direction of a link has lost, and when.
+/// Losses of each direction of a link, with their times.
 #[derive(Clone, Default)]
 struct Losses(Rc<RefCell<Vec<(Time, ChannelId)>>>);
 
@@ -319,8 +321,8 @@ impl Observer for Losses {
     fn said(&mut self, _: Time, _: NodeId, _: &str) {}
 }
 
-/// A fast stream leaves a path that dies, and comes back; jitter explains some of the few packets that are lost on the
-/// way. The counts of a verdict are of packets that the path has really lost at that time.
+/// A fast stream leaves a path that dies, and returns; jitter accounts for some of the few packets lost on the
+/// way. The counts in a verdict must not exceed the path's real losses in that period.
 #[test]
 fn no_verdict_counts_what_the_path_has_not_lost() {
     for measured_by in [MeasuredBy::Machine, MeasuredBy::PacketPath] {
@@ -352,7 +354,7 @@ fn no_verdict_counts_what_the_path_has_not_lost() {
                 };
                 let channel =
                     world.access[path.as_str()][usize::from(*direction == Direction::Down)];
-                // A pair of counters is a round trip old at most.
+                // A pair of counters is at most one round trip old.
                 let span = verdict.since - MS(200)..=*at;
                 let lost = losses.0.borrow();
                 let lost = lost.iter().filter(|(at, of)| *of == channel && span.contains(at));

@@ -1,4 +1,4 @@
-//! Translators and cells: outer addresses that are not the host's own, or change.
+//! Translators and cells: outer addresses that are translated, or that change.
 
 use segue_clock::{Span, Time};
 use segue_keepalive::MeasuredBy;
@@ -20,9 +20,9 @@ fn a_translator_that_forgets_its_mappings_costs_the_downlink_a_few_probes_and_no
         assert_eq!(world.way_of(up).as_deref(), Some("wifi"));
         world.run(at + SECS(30));
         assert_eq!(world.way_of(up).as_deref(), Some("wifi"));
-        // Up, nothing was lost but what came in the same instant.
+        // In the uplink, nothing is lost except a packet at the same instant.
         assert!(world.talker(down).gap_since(at) <= MS(21));
-        // Down, until a second probe has shown that the host receives at the new address.
+        // In the downlink, until a second probe has shown that the host receives at the new address.
         let gap = world.talker(up).gap_since(at);
         assert!(gap > MS(0) && gap <= setup.t_ka * 3 + rtt(10, Span::ZERO), "{gap}");
         let downs = |(_, report): &&(Time, Report)| {
@@ -53,7 +53,7 @@ fn a_host_that_walks_out_of_one_cell_into_another_keeps_its_flows() {
         assert_eq!(world.way_of(up).as_deref(), Some("wifi"), "back, at another address");
         assert_eq!(world.host().end().machine.paths().count(), 2);
         for talker in [up, down].map(|end| world.talker(end)) {
-            // The host knows at once; the anchor from the host's next packet.
+            // The host knows at once; the anchor learns it from the host's next packet.
             let gap = talker.gap_since(left - SECS(1).half());
             assert!(gap <= MS(20 + 20 + 41), "{measured_by:?}: {gap}");
         }

@@ -1,4 +1,4 @@
-//! Paths that die, ends that begin again, and what flows notice of it.
+//! Paths that fail, ends that restart, and the effect on flows.
 
 use segue_clock::{Rng, Span, Time};
 use segue_keepalive::{MeasuredBy, State};
@@ -26,8 +26,8 @@ fn a_host_registers_over_its_networks_and_applications_get_to_know_the_address()
         }
         let (up, down) = (world.talker(up), world.talker(down));
         assert!(up.sent > 420 && down.sent > 420, "{} {}", up.sent, down.sent);
-        // From the first to the last, though the first was sent before there was a path. Down, not before
-        // the host has shown that it receives at its address.
+        // All packets arrive upwards, though the first was sent before there was a path. Downwards, delivery
+        // starts when the host has shown that it receives at its address.
         assert_eq!(down.missing(up), []);
         assert!(up.missing(down).iter().all(|seq| *seq < 4), "{:?}", up.missing(down));
     }
@@ -45,12 +45,12 @@ fn a_silent_outage_holds_no_flow_for_longer_than_the_bound() {
             world.cut("wifi", fault, None);
             world.run(fault);
             assert_eq!(world.way_of(up).as_deref(), Some("wifi"));
-            // Eq. 1.
+            // Bound of Eq. 1.
             let bound = setup.t_ka * 5 + rtt(10, jitter);
             world.run(fault + bound);
             assert_eq!(world.way_of(up).as_deref(), Some("lte"), "seed {seed}");
             world.run(fault + SECS(3));
-            // One more packet, and what the other path takes longer.
+            // One more packet interval, and the additional delay of the other path.
             let allowed = bound + MS(20) + MS(20) + jitter * 2;
             for end in [up, down] {
                 let talker = world.talker(end);
@@ -66,7 +66,7 @@ fn a_silent_outage_holds_no_flow_for_longer_than_the_bound() {
 fn a_path_that_comes_back_has_its_flows_again() {
     for measured_by in [MeasuredBy::Machine, MeasuredBy::PacketPath] {
         let mut world = World::new(&Setup { measured_by, ..Setup::default() });
-        // Much data; for a conversation both paths are good enough, so it stays.
+        // Bulk data: for a conversation both paths are good enough, so it would stay.
         let [up, _] = world.talk_as(8, 7_000, Time(u64::MAX));
         let fault = Time(4_000_000_000);
         world.cut("wifi", fault, Some(fault + SECS(20)));
@@ -169,6 +169,6 @@ fn a_host_that_is_not_enrolled_gets_no_address_and_does_not_storm() {
     assert_eq!(world.anchor().end().machine.hosts().count(), 0);
     let results = world.network.results();
     let connections = results.get("alice.connections").unwrap();
-    // The pause doubles up to 8 s.
+    // The backoff doubles up to 8 s.
     assert!(matches!(connections, segue_sim::Value::Int(10..=25)), "{connections:?}");
 }

@@ -1,4 +1,4 @@
-//! Two ends that send numbered datagrams to each other and keep what arrives.
+//! Two ends that send numbered datagrams to each other and record what arrives.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -9,21 +9,21 @@ use segue_sim::packet::UDP;
 use segue_sim::{Agent, Io, Packet, Results};
 use segue_traffic::apps::Datagram;
 
-/// Sends from the time at which it knows its own address and its peer's.
+/// Sends as soon as it knows its own address and its peer's.
 pub(crate) struct Talker {
-    /// Its own address is one of its node's in here.
+    /// Prefix that contains its own address, which is one of its node's.
     pub own: Prefix,
     pub port: u16,
-    /// Known, or learned from the first datagram.
+    /// Configured, or learned from the first datagram.
     pub peer: Option<(IpAddr, u16)>,
     pub dscp: u8,
-    /// Length of a packet with its headers.
+    /// Packet length including headers, in bytes.
     pub bytes: u32,
     pub interval: Span,
     pub until: Time,
-    /// Nothing is sent before.
+    /// Start of sending.
     pub from: Time,
-    /// It says nothing by itself and sends back what it gets.
+    /// Only echoes received packets.
     pub echoes: bool,
     next: Option<Time>,
     pub source: Option<IpAddr>,
@@ -58,14 +58,14 @@ impl Talker {
         }
     }
 
-    /// Numbers that are missing of all that were sent by `other`.
+    /// Numbers sent by `other` that did not arrive.
     pub(crate) fn missing(&self, other: &Talker) -> Vec<u64> {
         let mut there = vec![false; other.sent as usize];
         self.got.iter().for_each(|(_, seq)| there[*seq as usize] = true);
         (0..other.sent).filter(|seq| !there[*seq as usize]).collect()
     }
 
-    /// Largest time between two arrivals from `from` on, less the interval. What arrives a second time ends no gap.
+    /// Longest time between two arrivals since `from`, minus the interval. Duplicates do not end a gap.
     pub(crate) fn gap_since(&self, from: Time) -> Span {
         let after: Vec<Time> =
             self.first().map(|(at, _)| at).filter(|at| *at + self.interval >= from).collect();
@@ -73,18 +73,18 @@ impl Talker {
         Span(longest.unwrap_or(Span::ZERO).0.saturating_sub(self.interval.0))
     }
 
-    /// What arrived, without what arrived before.
+    /// Arrivals without duplicates.
     fn first(&self) -> impl Iterator<Item = (Time, u64)> {
         let mut seen = BTreeSet::new();
         self.got.iter().copied().filter(move |(_, seq)| seen.insert(*seq))
     }
 
-    /// When a packet was sent, of one that sends still.
+    /// Sending time of a packet, for a talker that is still sending.
     fn sent_at(&self, seq: u64) -> Time {
         self.next.unwrap() - self.interval * (self.sent - seq)
     }
 
-    /// The longest that a packet of `other` which was sent from `from` on took to arrive for the first time.
+    /// Longest delay until the first arrival of packets that `other` sent since `from`.
     pub(crate) fn longest_delay(&self, other: &Talker, from: Time) -> Span {
         let sent = self.first().map(|(at, seq)| (at, other.sent_at(seq)));
         let later = sent.filter(|(_, sent)| *sent >= from);

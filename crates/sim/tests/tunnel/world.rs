@@ -17,7 +17,7 @@ use crate::talk::Talker;
 
 pub(crate) const MS: fn(u64) -> Span = Span::from_millis;
 pub(crate) const SECS: fn(u64) -> Span = Span::from_secs;
-/// What the anchor gives the host first.
+/// The first address that the anchor assigns.
 pub(crate) const INNER: &str = "10.7.0.2";
 pub(crate) const SERVER: &str = "192.0.2.99";
 
@@ -29,7 +29,7 @@ pub(crate) fn pool() -> Prefix {
     Prefix::new(ip("10.7.0.0"), 24)
 }
 
-/// What differs between worlds.
+/// Parameters of a world.
 #[derive(Clone)]
 pub(crate) struct Setup {
     pub seed: u64,
@@ -42,25 +42,25 @@ pub(crate) struct Setup {
     pub known: Vec<Known>,
     pub enrolled: bool,
     pub wifi: Wifi,
-    /// As a host without a configuration has it: settings follow what is measured and the use of a path.
+    /// Default settings: they follow the measurements and the use of a path.
     pub adaptive: bool,
-    /// Share of packets that each direction of an access loses.
+    /// Loss probability of each direction of an access link.
     pub loss: f64,
     /// One-way delay of the cellular link in milliseconds.
     pub lte_ms: u64,
-    /// The Wi-Fi link, in place of one of 20 Mbit/s and 10 ms.
+    /// The Wi-Fi link; by default 20 Mbit/s and 10 ms.
     pub wifi_link: Option<LinkSpec>,
 }
 
-/// What the Wi-Fi is like.
+/// Kind of Wi-Fi access.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Wifi {
-    /// An address of its own, for ever.
+    /// A fixed address.
     Fixed,
     /// Behind a translator.
     Nat,
-    /// Two cells with addresses of their own: from the first to the second after ten seconds, with two
-    /// seconds without any.
+    /// Two cells with separate prefixes: the host moves to the second after ten seconds, with two seconds in
+    /// neither.
     Cells,
 }
 
@@ -100,7 +100,7 @@ fn link(ms: u64, jitter: Span) -> LinkSpec {
     LinkSpec { rate_bps: Some(20_000_000), delay: MS(ms), jitter, ..LinkSpec::default() }
 }
 
-/// The round-trip time over an access link of this one-way delay, with what serialisation takes.
+/// Round-trip time over an access link with this one-way delay in milliseconds, including serialisation.
 pub(crate) fn rtt(one_way: u64, jitter: Span) -> Span {
     MS(2 * (one_way + 2) + 1) + jitter * 2
 }
@@ -110,7 +110,7 @@ impl World {
         World::with(setup, |_| {}, |_| {})
     }
 
-    /// With things that happen at host and anchor.
+    /// A world with additional setup of host and anchor.
     pub(crate) fn with(
         setup: &Setup,
         at_host: impl FnOnce(&mut HostAgent),
@@ -169,17 +169,17 @@ impl World {
         World { network, mobile, server, wifi_router: wifi, host, anchor, access }
     }
 
-    /// Telephony between the host and the correspondent; the agents.
+    /// Adds telephony between host and correspondent; returns their agents.
     pub(crate) fn talk(&mut self, port: u16, until: Time) -> [AgentId; 2] {
         self.talk_as(46, port, until)
     }
 
-    /// The same marked with this code point.
+    /// Telephony with this code point.
     pub(crate) fn talk_as(&mut self, dscp: u8, port: u16, until: Time) -> [AgentId; 2] {
         self.talkers(MS(20), dscp, port, [until, until])
     }
 
-    /// The same so often, without a mark; each end until its own time.
+    /// Unmarked traffic with this interval; each end sends until its own time.
     pub(crate) fn talk_every(
         &mut self,
         interval: Span,
@@ -189,14 +189,14 @@ impl World {
         self.talkers(interval, 0, port, until)
     }
 
-    /// Telephony that begins at `from`.
+    /// Telephony that starts at `from`.
     pub(crate) fn talk_from(&mut self, from: Time, port: u16) -> [AgentId; 2] {
         let ends = self.talk(port, Time(u64::MAX));
         ends.into_iter().for_each(|end| self.begin_at(end, from));
         ends
     }
 
-    /// Has one end say nothing before `from`.
+    /// Makes one end start at `from`.
     pub(crate) fn begin_at(&mut self, end: AgentId, from: Time) {
         self.talker_mut(end).from = from;
     }
@@ -205,7 +205,7 @@ impl World {
         self.network.agent_mut(id).unwrap()
     }
 
-    /// Packets so often with this code point; each end until its own time.
+    /// Traffic with this interval and code point; each end sends until its own time.
     pub(crate) fn talkers(
         &mut self,
         every: Span,
@@ -241,12 +241,12 @@ impl World {
         self.network.agent(self.anchor).unwrap()
     }
 
-    /// Cuts an access link from `from` on, and mends it.
+    /// Cuts an access link at `from`, and mends it at `until`.
     pub(crate) fn cut(&mut self, name: &str, from: Time, until: Option<Time>) {
         self.cut_ways(name, [true, true], from, until);
     }
 
-    /// The same for the uplink, the downlink or both.
+    /// Cuts the uplink, the downlink or both.
     pub(crate) fn cut_ways(
         &mut self,
         name: &str,
@@ -263,7 +263,7 @@ impl World {
         }
     }
 
-    /// The interface over which the host sends what a talker says.
+    /// The interface over which the host sends a talker's packets.
     pub(crate) fn way_of(&self, talker: AgentId) -> Option<String> {
         let talker = self.talker(talker);
         let (dst, dport) = talker.peer?;
@@ -286,7 +286,7 @@ impl World {
     }
 }
 
-/// The first interface of `mobile` is a radio that goes from one router's cell to the other's.
+/// Turns the first interface of `mobile` into a radio that moves from one router's cell to the other's.
 fn walk(network: &mut Network, setup: &Setup, mobile: NodeId, routers: [NodeId; 2]) {
     let cells = routers.into_iter().zip(["10.1.0.0", "10.3.0.0"]).map(|(router, prefix)| {
         let prefix = Prefix::new(ip(prefix), 24);

@@ -1,4 +1,4 @@
-//! Where packets go.
+//! Tests of routing decisions.
 
 use super::*;
 use alloc::string::String;
@@ -31,7 +31,7 @@ fn what_cannot_be_delivered_is_counted_by_reason() {
     let plan = ["10.0.0.1", "10.0.0.7", "10.9.9.9", "10.9.9.8", "10.9.9.7"];
     let plan = plan.map(|to| (0, udp("10.0.0.0", 1, to, 2, 100)));
     network.add_agent(nodes[0], "a", &[], Desk::sending(plan));
-    // A listener for another port, and one for another protocol.
+    // One listener for another port, and one for another protocol.
     network.add_agent(nodes[1], "b", &[(UDP, 3), (6, 0)], Box::default() as Box<Desk>);
     network.run_until(Time(MS));
     let expected = Refused {
@@ -59,7 +59,7 @@ fn the_listener_of_a_port_goes_before_the_one_of_all_ports() {
 
 #[test]
 fn rules_decide_by_source_code_point_protocol_and_port_and_the_longest_prefix_decides_the_rest() {
-    // Five links from node 0 to node 1; the one taken is the one whose channel counts.
+    // Five links from node 0 to node 1; the channel counters show which one was used.
     let mut network = Network::new(1);
     let (a, b) = (network.add_node("a"), network.add_node("b"));
     let links: Vec<_> = (0..5).map(|_| link(&mut network, a, b, spec(10, 0)).0).collect();
@@ -94,7 +94,7 @@ fn rules_decide_by_source_code_point_protocol_and_port_and_the_longest_prefix_de
 
 #[test]
 fn routes_are_shortest_and_among_equals_over_the_link_that_was_added_first() {
-    // A square with a diagonal of two more hops: 0–1–3, 0–2–3, 0–4–5–3.
+    // Three routes from 0 to 3: 0–1–3, 0–2–3, and the longer 0–4–5–3.
     let mut network = Network::new(1);
     let nodes: Vec<_> = (0..6).map(|i| network.add_node(alloc::format!("n{i}"))).collect();
     for (a, b) in [(0, 2), (0, 1), (0, 4), (4, 5), (5, 3), (1, 3), (2, 3)] {
@@ -104,10 +104,10 @@ fn routes_are_shortest_and_among_equals_over_the_link_that_was_added_first() {
     network.route_all(|_| true);
     let towards =
         |network: &Network, i: usize| network.node(nodes[i]).routes.towards(ip("10.0.0.3"));
-    // Node 3's links to 5, 1 and 2 were added in this order: 0 goes over 1, its second interface.
+    // Node 3's links to 5, 1 and 2 were added in this order, so node 0 uses node 1, over its second interface.
     assert_eq!(towards(&network, 0), Some(Hop::Interface(2)));
     assert_eq!(towards(&network, 4), Some(Hop::Interface(2)));
-    // Where node 1 carries nothing for others, over node 2; where neither does, the long way.
+    // If node 1 carries no transit traffic, over node 2; if neither does, the long way.
     for (silent, expected) in [(&[1][..], 1), (&[1, 2], 3)] {
         network.route_all(|id| !silent.contains(&id.0));
         assert_eq!(towards(&network, 0), Some(Hop::Interface(expected)), "{silent:?}");
@@ -134,7 +134,7 @@ fn an_interfaces_own_address_is_reached_over_its_own_link_even_if_that_is_longer
     assert_eq!((taken, got(&network, sink).len()), ([1, 1, 1], 2));
 }
 
-/// Puts what a route leads to it into a packet to another node, or takes it out there.
+/// One end of a tunnel: encapsulates packets routed to it, or decapsulates packets that arrive.
 struct End(Option<(IpAddr, IpAddr)>);
 
 impl Agent for End {
@@ -150,7 +150,7 @@ impl Agent for End {
 fn a_packet_in_a_packet_counts_both_headers_on_its_way_and_comes_out_as_it_was() {
     let links = [spec(8, 0), spec(8, 0), spec(8, 0), spec(8, 0)];
     let (mut network, nodes, channels) = chain(1, &links);
-    // From node 1 to node 3 in a tunnel.
+    // A tunnel from node 1 to node 3.
     let into = Box::new(End(Some((ip("10.0.0.1"), ip("10.0.0.3")))));
     let into = network.add_agent(nodes[1], "into", &[], into);
     network.node_mut(nodes[1]).routes.set(Prefix::host(ip("10.0.0.4")), Hop::Agent(into));
@@ -159,7 +159,7 @@ fn a_packet_in_a_packet_counts_both_headers_on_its_way_and_comes_out_as_it_was()
     network.add_agent(nodes[0], "a", &[], Desk::sending(plan));
     let sink = network.add_agent(nodes[4], "b", &[(UDP, 2)], Box::default() as Box<Desk>);
     network.run_until(Time(10 * MS));
-    // 1 µs a byte: 200, 220, 220, 200.
+    // 1 µs per byte: 200, 220, 220, 200.
     assert_eq!(got(&network, sink), [(840_000, 5)]);
     let bytes: Vec<_> = channels.iter().map(|id| network.counters(*id).delivered_bytes).collect();
     assert_eq!(bytes, [200, 220, 220, 200]);
@@ -196,7 +196,7 @@ fn two_agents_of_one_node_talk_in_the_order_in_which_they_speak() {
     assert_eq!(back, (0..50).collect::<Vec<_>>());
 }
 
-/// Gives its node parts of forwarding, and takes some back, at once.
+/// Installs and removes forwarding at its node when the run starts.
 struct Asks(Vec<(Forward, bool)>);
 
 impl Agent for Asks {
@@ -212,7 +212,7 @@ impl Agent for Asks {
 
 #[test]
 fn rules_choose_a_table_by_the_interface_that_a_packet_came_by() {
-    // 0 and 1 send through 2, which has three ways to 3.
+    // Nodes 0 and 1 send through node 2, which has three links to node 3.
     let mut network = Network::new(1);
     let nodes: Vec<_> = (0..4).map(|i| network.add_node(alloc::format!("n{i}"))).collect();
     for node in &nodes[..2] {
@@ -231,7 +231,7 @@ fn rules_choose_a_table_by_the_interface_that_a_packet_came_by() {
     };
     let (first, own) = (rule(100, by(1), 77), rule(100, "lo".into(), 78));
     let gone = rule(50, by(1), 78);
-    // What comes by 1 skips the next rule, which refuses everything.
+    // Packets over interface 1 skip the next rule, which refuses everything.
     let skip = segue_ip::Rule { then: Then::Goto(99), ..rule(90, by(1), 0) };
     let refuse = segue_ip::Rule { then: Then::Prohibit, invert: true, ..rule(95, by(2), 0) };
     let own_skip = segue_ip::Rule { then: Then::Goto(99), ..rule(90, "lo".into(), 0) };
@@ -248,7 +248,7 @@ fn rules_choose_a_table_by_the_interface_that_a_packet_came_by() {
     }
     network.run_until(Time(10 * MS));
     let taken: Vec<_> = ways.iter().map(|way| network.counters(*way).delivered).collect();
-    // By 2 the main table, by 1 the first further one, by the node itself the second.
+    // Interface 2 uses the main table, interface 1 the first additional one, the node itself the second.
     assert_eq!(taken, [2, 1, 4]);
 }
 

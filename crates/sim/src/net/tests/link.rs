@@ -1,4 +1,4 @@
-//! What agents learn of their links, and what stays on a link.
+//! Tests of link notifications and link-scope packets.
 
 use alloc::vec;
 
@@ -9,7 +9,7 @@ use crate::packet::TCP;
 
 const ALL_NODES: &str = "ff02::1";
 
-/// A router with a cell, two radios of which the second comes at 10 ms, and a link to a node behind it.
+/// A router with a cell, two radios (the second attaches at 10 ms), and a link to a node behind the router.
 struct Home {
     network: Network,
     router: NodeId,

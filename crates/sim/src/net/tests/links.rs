@@ -1,4 +1,4 @@
-//! When packets arrive, and which.
+//! Tests of link timing and losses.
 
 use super::*;
 use segue_netem::{Jitter, Loss, Queue};
@@ -7,7 +7,7 @@ fn burst(packets: u64, bytes: u32) -> Box<Desk> {
     Desk::sending((0..packets).map(|i| (0, numbered(udp("10.0.0.0", 1, "10.0.0.1", 2, bytes), i))))
 }
 
-/// Two nodes, one of which sends packets at time 0.
+/// Two nodes; one of them sends packets at time 0.
 fn pair(link: LinkSpec, packets: u64, bytes: u32) -> (Network, ChannelId, AgentId) {
     let (mut network, nodes, channels) = chain(1, &[link]);
     network.add_agent(nodes[0], "a", &[], burst(packets, bytes));
@@ -22,7 +22,7 @@ fn consistent(network: &Network, id: ChannelId) {
 
 #[test]
 fn a_chain_stores_and_forwards_to_the_nanosecond() {
-    // Rates that divide no packet evenly into nanoseconds.
+    // Rates that do not divide the packets evenly into nanoseconds.
     let links = [spec(10, 5_000), spec(3, 1_000), spec(7, 250)];
     let (mut network, nodes, _) = chain(1, &links);
     let plan = (0..3).map(|i| (i, numbered(udp("10.0.0.0", 1, "10.0.0.3", 2, 1_000), i)));
@@ -31,7 +31,7 @@ fn a_chain_stores_and_forwards_to_the_nanosecond() {
     network.run_until(Time(100 * MS));
     // 1 000 bytes: 800 000 ns; 2 666 666⅔ ns, the bottleneck; 1 142 857.14 ns; propagation 6 250 000 ns.
     let first = 800_000 + 2_666_666 + 1_142_857 + 6_250_000;
-    // The bottleneck carries the thirds from packet to packet; the last link starts afresh each time.
+    // The bottleneck carries the thirds over from packet to packet; the last link starts afresh each time.
     assert_eq!(got(&network, sink), [(first, 0), (first + 2_666_667, 1), (first + 5_333_334, 2)]);
 }
 
@@ -40,7 +40,7 @@ fn a_queue_of_packets_one_of_bytes_and_one_of_a_delay_drop_the_tail() {
     let packets = LinkSpec { queue: Queue::Packets(3), ..spec(8, 0) };
     let (mut network, id, sink) = pair(packets, 10, 1_000);
     network.run_until(Time(100 * MS));
-    // One is sent, three wait.
+    // One is in transmission, three wait.
     assert_eq!(got(&network, sink), [(MS, 0), (2 * MS, 1), (3 * MS, 2), (4 * MS, 3)]);
     assert_eq!(network.counters(id).queue_full, 6);
     consistent(&network, id);
@@ -65,7 +65,7 @@ fn a_queue_of_packets_one_of_bytes_and_one_of_a_delay_drop_the_tail() {
 
 #[test]
 fn a_stalled_link_releases_what_it_held_at_once_and_in_order() {
-    // Ten packets of 1 ms each, 10 ms on their way: without a stall they arrive at 11 to 20 ms.
+    // Ten packets of 1 ms each with a delay of 10 ms: without a stall they arrive at 11 to 20 ms.
     let (mut network, id, sink) = pair(spec(8, 10_000), 10, 1_000);
     network.stall(id, Time(27 * MS / 2), Time(17 * MS));
     network.run_until(Time(100 * MS));
@@ -77,7 +77,7 @@ fn a_stalled_link_releases_what_it_held_at_once_and_in_order() {
 
 #[test]
 fn a_cut_loses_what_starts_while_it_lasts_and_spares_what_is_on_the_wire_or_waits_until_it_ends() {
-    // Ten packets of 1 ms each; cut from 2.5 ms to 6.5 ms: those that start at 3, 4, 5 and 6 ms are lost.
+    // Ten packets of 1 ms each, cut from 2.5 ms to 6.5 ms: the packets that start at 3, 4, 5 and 6 ms are lost.
     let (mut network, id, sink) = pair(spec(8, 10_000), 10, 1_000);
     let record = Record::default();
     network.observe(Box::new(record.clone()));
@@ -108,7 +108,7 @@ fn what_is_sent_into_a_cut_is_lost_at_once_and_one_cut_within_another_changes_no
     }
     network.run_until(Time(100 * MS));
     let arrived: Vec<_> = got(&network, sink).into_iter().map(|(_, number)| number).collect();
-    // Sent at 4, 6 and 8 ms.
+    // Packets sent at 4, 6 and 8 ms are lost.
     assert_eq!(arrived, [0, 1, 5, 6, 7, 8, 9]);
     assert_eq!(network.counters(id).silenced, 3);
     consistent(&network, id);
@@ -116,7 +116,7 @@ fn what_is_sent_into_a_cut_is_lost_at_once_and_one_cut_within_another_changes_no
 
 #[test]
 fn a_cut_is_remembered_for_packets_that_overtake_each_other() {
-    // Jitter that reorders: packets from after the cut arrive before those that the cut took.
+    // Jitter that reorders: packets from after the cut arrive before those lost in the cut are due.
     let jitter = Jitter::Uniform(Span::from_millis(40));
     let link = LinkSpec { jitter, reordering: true, ..spec(8, 50_000) };
     let (mut network, id, sink) = pair(link, 60, 1_000);
@@ -135,7 +135,7 @@ fn a_cut_is_remembered_for_packets_that_overtake_each_other() {
     consistent(&network, id);
 }
 
-/// A ring of five nodes with loss and jitter on every link, and traffic all ways.
+/// A ring of five nodes with loss and jitter on every link, and traffic in all directions.
 fn ring(seed: u64, loss_of_first: f64, record: &Record) -> (Network, Vec<ChannelId>) {
     let mut network = Network::new(seed);
     let nodes: Vec<_> = (0..5).map(|i| network.add_node(alloc::format!("n{i}"))).collect();
@@ -149,7 +149,7 @@ fn ring(seed: u64, loss_of_first: f64, record: &Record) -> (Network, Vec<Channel
     }
     network.route_all(|_| true);
     for (i, node) in nodes.iter().enumerate() {
-        // To the neighbour, so that no link sees the losses of another.
+        // Only to the neighbour, so that losses of one link do not affect another.
         let (from, to) = (alloc::format!("10.0.0.{i}"), alloc::format!("10.0.0.{}", (i + 1) % 5));
         let plan = (0..200).map(|n| (n * MS, numbered(udp(&from, 1, &to, 2, 500), n)));
         network.add_agent(*node, from.clone(), &[(UDP, 2)], Desk::sending(plan));

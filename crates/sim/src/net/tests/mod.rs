@@ -1,4 +1,4 @@
-//! The network from outside: what agents send, and what arrives.
+//! Tests of the network from outside: what agents send, and what arrives.
 
 mod forwarding;
 mod link;
@@ -30,7 +30,7 @@ pub(super) fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// A link with this rate, delay and room.
+/// A link with this rate and delay.
 pub(super) fn spec(mbit: u64, delay_us: u64) -> LinkSpec {
     LinkSpec {
         rate_bps: Some(mbit * 1_000_000),
@@ -39,7 +39,7 @@ pub(super) fn spec(mbit: u64, delay_us: u64) -> LinkSpec {
     }
 }
 
-/// What the packets of these tests carry.
+/// Payload of the packets in these tests.
 #[derive(Clone, Debug)]
 pub(super) struct Numbered(pub u64);
 
@@ -57,7 +57,7 @@ pub(super) fn udp(src: &str, sport: u16, dst: &str, dport: u16, bytes: u32) -> P
     Packet::new(UDP, (ip(src), sport), (ip(dst), dport), bytes, Numbered(0))
 }
 
-/// Numbers a datagram.
+/// Sets the number of a datagram.
 pub(super) fn numbered(mut packet: Packet, number: u64) -> Packet {
     if let Some(known) = packet.value_mut() {
         *known = Numbered(number);
@@ -65,7 +65,7 @@ pub(super) fn numbered(mut packet: Packet, number: u64) -> Packet {
     packet
 }
 
-/// The packet in IP in IP, or the packet itself where that is none.
+/// The inner packet of an IP-in-IP packet, or else the packet itself as error.
 pub(super) fn opened(packet: Packet) -> Result<Packet, Packet> {
     match packet.into_value::<Raw>() {
         Ok(raw) => Ok(raw.inner.expect("a packet is in it")),
@@ -73,18 +73,18 @@ pub(super) fn opened(packet: Packet) -> Result<Packet, Packet> {
     }
 }
 
-/// Sends packets at times that it was given, and keeps what arrives.
+/// Sends packets at preset times, and records the packets that arrive.
 #[derive(Default)]
 pub(super) struct Desk {
     pub plan: VecDeque<(Time, Packet)>,
     pub got: Vec<(Time, Packet)>,
-    /// Everything that arrives goes back to its sender.
+    /// Returns every packet to its sender.
     pub echo: bool,
-    /// When it was told that interfaces changed, and over which cells they were attached.
+    /// Times of interface notifications, with the cells attached at that time.
     pub told: Vec<(Time, Vec<CellId>)>,
-    /// What its links told, and when.
+    /// Link events, with their times.
     pub events: Vec<(Time, LinkEvent)>,
-    /// Over which interfaces packets came.
+    /// Interfaces over which packets arrived.
     pub over: Vec<Option<u32>>,
     /// Packets to send over an interface.
     pub over_links: VecDeque<(Time, u32, Packet)>,
@@ -139,7 +139,7 @@ impl Agent for Desk {
     }
 }
 
-/// Arrival in nanoseconds and number of each datagram that an agent got.
+/// Arrival time (ns) and number of each datagram that an agent received.
 pub(super) fn got(network: &Network, id: AgentId) -> Vec<(u64, u64)> {
     let desk = network.agent::<Desk>(id).unwrap();
     let number =
@@ -147,7 +147,7 @@ pub(super) fn got(network: &Network, id: AgentId) -> Vec<(u64, u64)> {
     desk.got.iter().map(|(at, packet)| (at.0, number(packet))).collect()
 }
 
-/// Writes down all that happens.
+/// Records everything that happens.
 #[derive(Clone, Default)]
 pub(super) struct Record(pub Rc<RefCell<Vec<String>>>);
 
@@ -184,7 +184,7 @@ impl Observer for Record {
     }
 }
 
-/// Nodes `n0`, `n1`… in a row, node `i` with address 10.0.0.i.
+/// Nodes `n0`, `n1`… in a row; node `i` has address 10.0.0.i.
 pub(super) fn chain(seed: u64, links: &[LinkSpec]) -> (Network, Vec<NodeId>, Vec<ChannelId>) {
     let mut network = Network::new(seed);
     let nodes: Vec<_> =

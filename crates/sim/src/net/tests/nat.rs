@@ -1,4 +1,4 @@
-//! Address translators: what gets through, over which port, and for how long.
+//! Tests of address translators: which packets pass, over which port, and for how long.
 
 use super::*;
 use crate::packet::TCP;
@@ -8,9 +8,9 @@ const OTHER: &str = "203.0.113.2";
 const OUTSIDE: &str = "198.51.100.1";
 const INSIDE: &str = "192.168.1.2";
 
-/// What the inside host sends: time in milliseconds, source port, destination.
+/// A packet of the inside host: time in milliseconds, source port, destination.
 type Out = (u64, u16, (&'static str, u16));
-/// What a server sends to the outside address: time, source, destination port.
+/// A packet of a server to the outside address: time in milliseconds, source, destination port.
 type In = (u64, (&'static str, u16), u16);
 
 struct Home {
@@ -21,7 +21,7 @@ struct Home {
     other: AgentId,
 }
 
-/// host ─ inside ─ NAT ─ outside ─ router ─ two servers; the servers keep what they get.
+/// host ─ inside ─ NAT ─ outside ─ router ─ two servers; the servers record what they receive.
 fn home(change: impl Fn(&mut NatConfig), out: &[Out], back: &[In]) -> Home {
     let mut network = Network::new(1);
     let names = ["host", "nat", "router", "server", "other"];
@@ -64,13 +64,13 @@ impl Home {
         self.network.node(self.nat).nat().unwrap().counters()
     }
 
-    /// Source and source port of all that a server got.
+    /// Source address and port of all packets that a server received.
     fn seen(&self, server: AgentId) -> Vec<(IpAddr, u16)> {
         let desk = self.network.agent::<Desk>(server).unwrap();
         desk.got.iter().map(|(_, packet)| (packet.src, packet.ports.0)).collect()
     }
 
-    /// Number and destination port of all that the inside host got.
+    /// Number and destination port of all packets that the inside host received.
     fn back(&self) -> Vec<(u64, u16)> {
         let desk = self.network.agent::<Desk>(self.inside).unwrap();
         let numbers = got(&self.network, self.inside).into_iter().map(|(_, number)| number);
@@ -100,8 +100,8 @@ fn an_endpoint_keeps_its_port_whoever_it_talks_to_unless_the_mapping_depends_on_
 
 #[test]
 fn a_filter_lets_in_whom_its_kind_says() {
-    // The host has sent to port 1 of the server. Then the server answers from it, from another port, the
-    // other server tries, and all try a port without a mapping.
+    // The host has sent to port 1 of the server. The server answers from this port and from another one, then the
+    // other server tries; finally a port without a mapping is tried.
     let back = [
         (10, (SERVER, 1), 40_000),
         (11, (SERVER, 2), 40_000),
@@ -131,7 +131,8 @@ fn a_mapping_ends_its_timeout_behind_the_last_packet_from_inside() {
     let back = [(209_000, (SERVER, 1), 40_000), (211_000, (SERVER, 1), 40_000)];
     let mut home = home(|_| (), &out, &back);
     let counters = home.run(500_000);
-    // 120 s behind 90 s; then a new mapping, with the next port.
+    // The second answer comes 120 s after the refresh at 90 s; the next packet gets a new mapping with the next
+    // port.
     assert_eq!(home.back(), [(100, 7)]);
     assert_eq!((counters.mappings, counters.no_mapping), (2, 1));
     assert_eq!(home.seen(home.server), [at(40_000), at(40_000), at(40_001)]);
@@ -150,7 +151,7 @@ fn packets_from_outside_keep_a_mapping_where_it_says_so() {
 
 #[test]
 fn without_a_free_port_a_new_mapping_is_refused_until_an_old_one_ends() {
-    // Ten ports, eleven endpoints, the last again when the others are over.
+    // Ten ports and eleven endpoints; the last one tries again after the other mappings have expired.
     let mut out: Vec<Out> = (0..11).map(|i| (u64::from(i), 100 + i, (SERVER, 1))).collect();
     out.push((119_000, 111, (SERVER, 1)));
     out.push((120_003, 111, (SERVER, 1)));

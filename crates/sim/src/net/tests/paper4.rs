@@ -1,5 +1,5 @@
-//! The networks of paper 4: a tree and a mesh of access routers 19 to 30 behind a home agent, as its node
-//! numbers say. Correspondent 0, home agent 6, gateways 7 (and 9 of the mesh).
+//! The networks of paper 4: a tree and a mesh of access routers 19 to 30 behind a home agent, with the paper's
+//! node numbers. Correspondent 0, home agent 6, gateway 7 (and 9 in the mesh).
 
 use super::*;
 
@@ -8,7 +8,7 @@ const HOST: &str = "10.9.0.1";
 struct Topology {
     gateways: &'static [usize],
     wired: &'static [(usize, &'static [usize])],
-    /// Anchor points, and the first and the last of their access routers.
+    /// Anchor points, with the first and last of their access routers.
     anchors: &'static [(usize, usize, usize)],
 }
 
@@ -57,8 +57,8 @@ impl Topology {
     }
 }
 
-/// One end of a tunnel of the mobility protocol, or the point where two of them meet: what arrives is taken
-/// out if it was in a tunnel, and put into the next one if there is one.
+/// A tunnel end of the mobility protocol, or the point where two tunnels meet: decapsulates packets, and forwards
+/// them into the next tunnel if there is one.
 struct Switch {
     own: IpAddr,
     next: Option<IpAddr>,
@@ -78,7 +78,7 @@ fn address(number: usize) -> String {
     alloc::format!("10.0.0.{number}")
 }
 
-/// The network with one mobile host, and its cells by access router from 19 on.
+/// The network with one mobile host, and its cells in the order of access routers from 19.
 fn build(topology: &Topology) -> (Network, Vec<CellId>, RadioId) {
     let mut network = Network::new(1);
     let nodes: Vec<_> = (0..=30).map(|i| network.add_node(alloc::format!("{i}"))).collect();
@@ -108,8 +108,8 @@ fn build(topology: &Topology) -> (Network, Vec<CellId>, RadioId) {
     (network, cells, radio)
 }
 
-/// How long a packet of 200 bytes takes from the correspondent to the host in the cell of a router, and
-/// how many links it passes.
+/// One-way delay of a packet of 200 bytes from the correspondent to the host in the cell of a router, and the
+/// number of links that it passes.
 fn to_host(topology: &Topology, router: usize) -> (u64, u32) {
     let (mut network, cells, radio) = build(topology);
     network.schedule(Time::ZERO, Change::Attach(radio, cells[router - 19]));
@@ -134,7 +134,7 @@ fn to_host(topology: &Topology, router: usize) -> (u64, u32) {
     (got(&network, sink)[0].0 - MS, links as u32)
 }
 
-/// What a packet of 200 bytes, 220 in the tunnels, takes over so many wired links of the access network.
+/// Delay of a packet of 200 bytes (220 inside tunnels) over this many wired links of the access network.
 fn expected(wired: u64) -> u64 {
     let correspondent = 160_000 + 5_000_000;
     let home_agent = 17_600 + 5_000_000;

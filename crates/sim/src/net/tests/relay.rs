@@ -1,11 +1,11 @@
-//! Tunnels of nodes, and the traffic bound to them.
+//! Tests of node relays and bound traffic.
 
 use segue_ip::{Binding, Exit, Form, Forward, Forwarding, Port, Source, Traffic, Tunnel};
 use segue_wire::DropReason;
 
 use super::*;
 
-/// Gives its node parts of its forwarding at times, and keeps what it is asked about.
+/// Installs forwarding at its node at preset times, and records the packets that it is asked about.
 #[derive(Default)]
 struct Wishes {
     plan: VecDeque<(Time, Forward, bool)>,
@@ -55,8 +55,9 @@ fn end(local: &str, remote: &str, form: Form) -> Forward {
     Forward::Tunnel(Tunnel { number: 1, local, remote, interface: None, form })
 }
 
-/// Host, access router, anchor and correspondent in a row; the routers have a tunnel from the beginning. What `more` says
-/// happens at the anchor. Returns the network, and the desks of host and correspondent and the anchor's wishes.
+/// Host, access router, anchor and correspondent in a row; the routers have a tunnel from the start. `more` lists
+/// further changes at the anchor. Returns the network, its channels, the desks of host and correspondent, and the
+/// anchor's agent.
 fn world(
     forms: [Form; 2],
     up: Vec<(u64, Packet)>,
@@ -142,7 +143,7 @@ fn a_packet_of_no_tunnel_is_the_nodes_and_sources_are_checked_on_both_sides() {
     network.run_until(Time(10 * MS));
     assert_eq!(numbers(&network, far), [3], "bound to nothing, it goes by the routes");
     assert_eq!(network.refused().no_listener, 1, "another key is of another tunnel");
-    // The access router lets the stranger in, the anchor does not let it out.
+    // The access router lets the unknown source in; the anchor does not let it out.
     let (mut network, _, [_, far, _]) =
         world([Form::Ip; 2], [(2 * MS, stranger.clone())].into(), Vec::new(), Vec::new());
     let all = Prefix::default_of(false);
@@ -155,7 +156,8 @@ fn a_packet_of_no_tunnel_is_the_nodes_and_sources_are_checked_on_both_sides() {
     network.run_until(Time(10 * MS));
     assert!(numbers(&network, far).is_empty());
     assert_eq!(refused(&network, 2), [(DropReason::InnerSource, 1)]);
-    // Bound traffic of a checked link with a source that is not its own, and a host's source from the other side.
+    // Bound traffic of a checked link with a foreign source, and a packet from the other side with the host's
+    // source.
     let forged = numbered(udp("10.9.9.9", 2, HOST, 1, 100), 4);
     let mirrored = numbered(udp(HOST, 2, HOST, 1, 100), 5);
     let (mut network, _, [host, ..]) =
@@ -176,7 +178,7 @@ fn what_is_held_leaves_in_order_within_its_bounds() {
         [(MS, bind(to, hold(6)), true), (7 * MS + MS / 5, bind(to, Exit::Tunnel(1)), true)].into(),
     );
     network.run_until(Time(20 * MS));
-    // Two for which there was no room, and those that were there for four milliseconds.
+    // Two were dropped for lack of room, and one after it had waited for four milliseconds.
     assert_eq!(numbers(&network, at_host), [3, 4, 5, 6, 7, 8]);
     let expected = [(DropReason::HoldFull, 2), (DropReason::HoldExpired, 1)];
     assert_eq!(refused(&network, 2), expected);

@@ -1,4 +1,4 @@
-//! Cells, radios, walks.
+//! Tests of cells, radios and walks.
 
 use super::*;
 use segue_netem::{Loss, Queue, WalkError};
@@ -15,9 +15,9 @@ struct Ride {
     routers: Vec<NodeId>,
 }
 
-/// A sender in the middle of access routers `r0`, `r1`…, each with a cell of 1 µs a byte and its prefix
-/// 10.1.i.0/24; a mobile node with a radio. The sender sends a datagram of 1 000 bytes every `every_ms` to
-/// one address after the other.
+/// A sender in the middle of access routers `r0`, `r1`…, each with a cell (1 µs per byte, prefix 10.1.i.0/24),
+/// and a mobile node with a radio. The sender sends a datagram of 1,000 bytes every `every_ms`, cycling through
+/// the addresses.
 fn ride(routers: u8, address: Option<&str>, at_once: u32, to: &[&str], every_ms: u64) -> Ride {
     let mut network = Network::new(1);
     let middle = network.add_node("middle");
@@ -54,7 +54,7 @@ fn numbers(network: &Network, id: AgentId) -> Vec<u64> {
 
 #[test]
 fn an_address_from_the_cell_is_reached_while_the_radio_is_there() {
-    // A datagram every 10 ms, to the address in the first cell and the one in the second by turns.
+    // A datagram every 10 ms, alternating between the addresses in the first and in the second cell.
     let mut r = ride(2, None, 1, &["10.1.0.2", "10.1.1.2"], 10);
     let walk = Walk::new(r.cells.clone(), Span::from_millis(105), 2);
     r.network.walk(r.radio, &walk).unwrap();
@@ -64,7 +64,7 @@ fn an_address_from_the_cell_is_reached_while_the_radio_is_there() {
     assert_eq!(interface.addresses, [ip("10.1.1.2")]);
     assert_eq!(interface.gateways, [ip("10.1.1.1")]);
     r.network.run_until(Time(MS * 400));
-    // In the first until 105 ms, in the second until 210 ms (the datagram of 210 ms is too late), and back.
+    // In the first cell until 105 ms, in the second until 210 ms (the datagram at 210 ms is too late), then back.
     let expected: Vec<u64> = (0..40)
         .filter(|i| match i * 10 {
             0..105 => i % 2 == 0,
@@ -73,9 +73,9 @@ fn an_address_from_the_cell_is_reached_while_the_radio_is_there() {
         })
         .collect();
     assert_eq!(numbers(&r.network, r.host), expected);
-    // The rest found the router without the radio.
+    // The others reached the router while the radio was away.
     assert_eq!(r.network.refused(), Refused { no_route: 20, ..Refused::default() });
-    // The agent was told of each change; of what was before the run it needs no telling.
+    // The agent is notified of each change; what happened before the run needs no notification.
     let told = &r.network.agent::<Desk>(r.host).unwrap().told;
     let [a, b] = [r.cells[0], r.cells[1]];
     let at = |ms: u64, cells: &[CellId]| (Time(ms * MS), cells.to_vec());
@@ -90,12 +90,13 @@ fn what_waits_for_the_air_at_a_detachment_is_lost_and_what_is_on_it_arrives() {
     let middle = r.network.agents[r.sender.0 as usize].node;
     r.network.add_agent(middle, "more", &[], Desk::sending(burst.chain(more)));
     r.network.schedule(Time::ZERO, Change::Attach(r.radio, r.cells[0]));
-    // At 3.5 ms two have arrived, the third is on the air; it attaches again before it would be through.
+    // At 3.5 ms two packets have arrived and the third is on the air. The radio attaches again before the third
+    // is through.
     r.network.schedule(Time(7 * MS / 2), Change::Detach(r.radio, r.cells[0]));
     r.network.schedule(Time(4 * MS), Change::Attach(r.radio, r.cells[0]));
     r.network.run_until(Time(100 * MS));
     let times = got(&r.network, r.host);
-    // The very first datagram was sent at 0 ms. The air is free again for those of 5 ms.
+    // The very first datagram was sent at 0 ms. The air is free again for those sent at 5 ms.
     assert_eq!(times.iter().map(|(_, n)| *n).collect::<Vec<_>>(), [0, 0, 1, 2, 20, 21]);
     assert_eq!(times[3].0 / MS, 4);
     assert_eq!(times[4].0 / MS, 6);
@@ -108,7 +109,7 @@ fn what_waits_for_the_air_at_a_detachment_is_lost_and_what_is_on_it_arrives() {
 fn a_fixed_address_is_kept_and_the_router_of_the_cell_reaches_it() {
     let mut r = ride(2, Some(FIXED), 1, &[FIXED], 10);
     let middle = r.network.agents[r.sender.0 as usize].node;
-    // The test routes the host to a fixed cell, which is right half of the time.
+    // The test routes the host to a fixed cell, which is correct half of the time.
     r.network.node_mut(middle).routes.set(Prefix::host(ip(FIXED)), Hop::Interface(2));
     let walk = Walk::new(r.cells.clone(), Span::from_millis(105), 1);
     r.network.walk(r.radio, &walk).unwrap();
@@ -127,7 +128,7 @@ fn a_radio_that_can_is_in_both_cells_while_they_overlap() {
     };
     r.network.walk(r.radio, &walk).unwrap();
     r.network.run_until(Time(400 * MS));
-    // Even ones to the first address until 155 ms, odd ones to the second from 105 ms.
+    // Even numbers reach the first address until 155 ms, odd ones the second from 105 ms.
     let expected: Vec<u64> =
         (0..40).filter(|i| if i % 2 == 0 { *i < 16 } else { *i >= 11 }).collect();
     assert_eq!(numbers(&r.network, r.host), expected);
@@ -299,7 +300,7 @@ fn a_prefix_without_an_address_left_refuses_the_walk() {
         let radio = network.add_radio(RadioConfig { node, interface, at_once: 1 }).unwrap();
         network.walk(radio, &Walk::new([small, wide].into(), Span::from_secs(1), 1))
     };
-    // 10.1.0.2 is the only one beside the gateway.
+    // 10.1.0.2 is the only address besides the gateway.
     assert_eq!(walk(), Ok(()));
     assert_eq!(walk(), Err(WirelessError::PrefixFull(small)));
 }

@@ -13,21 +13,21 @@ use super::engine::{Tunnels, Wish};
 use crate::role::{Order, Role, RoleAgent, Start, WishOf};
 use crate::{Io, Results};
 
-/// The anchor's end of all tunnels on its node, with its signalling.
+/// The anchor of all tunnels on its node, with its signalling.
 pub type AnchorAgent = RoleAgent<AnchorRole>;
-/// What can be ordered of it.
+/// Orders that a scenario can give to an anchor.
 pub type AnchorOrder = Order<Enrolment>;
 
-/// An anchor's own orders.
+/// Orders specific to anchors.
 #[derive(Clone, Debug)]
 pub enum Enrolment {
-    /// A host is enrolled.
+    /// Enrol a host.
     Begin(String),
-    /// A host's enrolment ends.
+    /// End a host's enrolment.
     End(String),
 }
 
-/// An anchor as a role.
+/// The anchor role.
 pub struct AnchorRole {
     config: AnchorConfig,
     pub(super) enrolled: BTreeSet<String>,
@@ -36,7 +36,7 @@ pub struct AnchorRole {
 }
 
 impl AnchorAgent {
-    /// An anchor at which these hosts are enrolled. `seed` differs from that of any other end.
+    /// An anchor at which these hosts are enrolled. Each end needs a different `seed`.
     #[must_use]
     pub fn new(
         config: AnchorConfig,
@@ -52,7 +52,7 @@ impl AnchorAgent {
         RoleAgent::of(role, seed)
     }
 
-    /// Port of its tunnels.
+    /// UDP port of its tunnels.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.role().config.port

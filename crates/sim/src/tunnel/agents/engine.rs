@@ -1,4 +1,4 @@
-//! What runs for either end of tunnels: the end over its model, and its signalling beside it.
+//! The engine of either tunnel end: the end over its packet path model, and its signalling.
 
 use alloc::vec::Vec;
 
@@ -15,35 +15,35 @@ use super::super::{Arrived, Effect, SWEEP};
 use crate::role::{Engine, Role, RoleAgent};
 use crate::{Io, Packet};
 
-/// What its packet path did, at all its starts.
+/// Counters of the packet path, over all starts.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Traffic {
-    /// Probes that left as packets of their own.
+    /// Probes sent without data.
     pub probes_sent: u64,
-    /// Probes that came, and those of them that the packet path kept to itself.
+    /// Probes received, and the part of them that the packet path did not pass on.
     pub probes: u64,
     pub quiet: u64,
     /// Packets that came out of the tunnels.
     pub data: u64,
 }
 
-/// An end of tunnels with its signalling.
+/// A tunnel end with its signalling.
 pub struct Tunnels<M: Side, S> {
     pub(super) end: SimEnd<M, Packet>,
     pub(super) signal: S,
     pub(super) traffic: Traffic,
-    /// When a host next looks at its flow table.
+    /// When a host next sweeps its flow table.
     sweep_at: Option<Time>,
     effects: Effects<Packet, M>,
-    /// What it asked for earlier and is not done, the last first.
+    /// Earlier requests that are not done yet, last first.
     asked: Effects<Packet, M>,
 }
 
-/// What an end of tunnels leaves to its role.
+/// Requests that a tunnel end leaves to its role.
 pub enum Wish<W, S> {
-    /// Of the machine.
+    /// A request of the machine.
     Machine(W),
-    /// Of the signalling.
+    /// An output of the signalling.
     Signal(S),
 }
 
@@ -67,7 +67,7 @@ where
     M: Side<Own: 'static, Wish: 'static, Record: Clone + 'static> + 'static,
     S: Signalling,
 {
-    /// Its end of the tunnels.
+    /// Its tunnel end.
     #[must_use]
     pub fn end(&self) -> &SimEnd<M, Packet> {
         &self.engine().end
@@ -79,12 +79,12 @@ where
         &self.engine().signal
     }
 
-    /// Its signalling, to end a connection; [`work`](RoleAgent::work) follows.
+    /// Its signalling, for example to close a connection; call [`work`](RoleAgent::work) afterwards.
     pub fn signal_mut(&mut self) -> &mut S {
         &mut self.engine_mut().signal
     }
 
-    /// Lets something happen at its end that no network brings, and does what follows.
+    /// Applies `happen` to its tunnel end, for events that no network delivers, and carries out the consequences.
     pub fn at_end(
         &mut self,
         io: &mut Io<'_>,
@@ -95,7 +95,7 @@ where
         self.work(io);
     }
 
-    /// Probes that its packet path has kept to itself, at all its starts.
+    /// Probes that its packet path did not pass on, over all starts.
     #[must_use]
     pub fn probes_quiet(&self) -> u64 {
         self.engine().traffic.quiet
@@ -158,7 +158,7 @@ where
         times.into_iter().flatten().min()
     }
 
-    /// What machine and packet path ask for comes before what the signalling does.
+    /// Requests of machine and packet path precede outputs of the signalling.
     fn poll(
         &mut self,
         io: &mut Io<'_>,

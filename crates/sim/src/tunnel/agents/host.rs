@@ -17,29 +17,29 @@ use crate::net::Adapter;
 use crate::role::{Order, Role, RoleAgent, Start, WishOf};
 use crate::{Io, Results};
 
-/// The end of a host's tunnels on its node, with its signalling.
+/// A host's tunnel end on its node, with its signalling.
 pub type HostAgent = RoleAgent<HostRole>;
-/// Its own orders are inputs of its machine: an operator's order, or its end.
+/// Orders specific to hosts are inputs of the machine: an operator's order, or shutdown.
 pub type HostOrder = Order<Box<HostInput>>;
 
-/// A host as a role.
+/// The host role.
 pub struct HostRole {
     name: String,
     pub(super) config: HostConfig,
-    /// The addresses that its node has of the anchor.
+    /// Inner addresses that the anchor has assigned to its node.
     given: Vec<IpAddr>,
     connections: u64,
 }
 
 impl HostAgent {
-    /// A host with this name at its anchor. `seed` differs from that of any other.
+    /// A host with this name at its anchor. Each host needs a different `seed`.
     #[must_use]
     pub fn new(name: impl Into<String>, config: HostConfig, seed: u64) -> HostAgent {
         let (given, connections) = (Vec::new(), 0);
         RoleAgent::of(HostRole { name: name.into(), config, given, connections }, seed)
     }
 
-    /// Port of its tunnels.
+    /// UDP port of its tunnels.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.role().config.port
@@ -106,7 +106,7 @@ impl Role for HostRole {
         }
     }
 
-    /// Those that can carry a path.
+    /// Interfaces that can carry a path, i.e. have an address.
     fn sees(&self, adapter: &Adapter) -> Option<Interface> {
         Some(&adapter.interface).filter(|i| !i.addresses.is_empty()).cloned()
     }

@@ -1,14 +1,15 @@
-//! The ends of the tunnels as agents of a [`Network`].
+//! Tunnel ends as agents of a [`Network`].
 //!
 //! ```text
 //!   applications ── inner address ─► HostAgent ══ bytes, inner packets ══════════► AnchorAgent ─► networks
 //!   (on the host's node)   rule      (sends over an interface)            (owns the pool)
 //! ```
 //!
-//! An application on the host has the inner address as its source. It learns it from its node: once the anchor has
-//! given the host the address, the host's agent gives it to the node ([`crate::Io::set_address`]), and
-//! [`crate::Agent::interfaces_changed`] tells. An application that knows the address beforehand (an anchor gives a
-//! known host its former address) can use it at once: its packets wait for the first path.
+//! An application on the host uses the inner address as its source. It learns the address from its node: once the
+//! anchor has assigned it, the host's agent adds it to the node ([`crate::Io::set_address`]), and
+//! [`crate::Agent::interfaces_changed`] notifies the application. An application that knows the address
+//! beforehand (an anchor assigns known hosts their former address) can use it at once: its packets wait for the
+//! first path.
 
 mod anchor;
 mod engine;
@@ -29,8 +30,8 @@ pub use anchor::{AnchorAgent, AnchorOrder, AnchorRole, Enrolment};
 pub use engine::{Tunnels, Wish};
 pub use host::{HostAgent, HostOrder, HostRole};
 
-/// Puts a host on a node. Packets whose source is in one of `pools`, the addresses that its anchor gives away, go to
-/// it.
+/// Adds a host to a node. Packets with a source in one of `pools`, from which its anchor assigns addresses, are
+/// routed to the host's agent.
 pub fn add_host(
     network: &mut Network,
     node: NodeId,
@@ -48,7 +49,8 @@ pub fn add_host(
     id
 }
 
-/// Puts an anchor on a node. Packets to `pools`, the addresses that it gives away, go there from everywhere.
+/// Adds an anchor to a node. Packets to `pools`, from which it assigns addresses, are routed to the anchor from
+/// everywhere.
 pub fn add_anchor(
     network: &mut Network,
     node: NodeId,

@@ -1,4 +1,4 @@
-//! What becomes of what the signalling beside an end says.
+//! Passes outputs of the signalling to the network and to the machines.
 
 use segue_tunnel::{Anchor, AnchorInput, Host, HostInput};
 

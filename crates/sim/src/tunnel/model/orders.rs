@@ -1,4 +1,4 @@
-//! The part of the model that every packet path has.
+//! The [`Datapath`] interface of the model, common to every packet path.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -15,7 +15,7 @@ use super::super::message::{Body, Message, Outer};
 use super::super::slot::Slot;
 use super::{Bound, Inner, Model, Wrong};
 
-/// The first packet of a flow without a binding. It and those behind it wait in the model.
+/// The first packet of a flow without a binding. The model holds it and its successors.
 #[derive(Clone, Copy, Debug)]
 pub struct Unbound {
     pub(super) ticket: Ticket,
@@ -33,7 +33,7 @@ impl Missed for Unbound {
     }
 }
 
-/// An order that cannot be obeyed is noted ([`Model::wrong`]).
+/// Invalid orders are noted in [`Model::wrong`].
 impl<P: Clone> Datapath for Model<P> {
     type Error = Infallible;
     type Packet = Unbound;
@@ -51,7 +51,7 @@ impl<P: Clone> Datapath for Model<P> {
         match &mut self.slots[place] {
             Some(old) if cookies(&old.setup) == cookies(setup) => old.setup = setup.clone(),
             old => {
-                // A redirection outlives the path: the machine must end it.
+                // A redirection outlives the path: the machine has to end it.
                 let via = old.as_ref().and_then(|old| old.via);
                 self.set_timer(slot, None);
                 self.slots[place] = Some(Box::new(Slot::new(setup.clone(), via)));
@@ -225,7 +225,7 @@ impl<P: Clone> Datapath for Model<P> {
 }
 
 impl<P: Clone> Model<P> {
-    /// What was measured on a path until `now`, if this end measures, and the data that it carries.
+    /// Measurements of a path up to `now`, if this end measures, and its data traffic.
     #[must_use]
     pub fn reading_at(&self, now: Time, slot: u32) -> Option<Reading> {
         let path = self.path(slot)?;
@@ -244,7 +244,7 @@ impl<P: Clone> Model<P> {
         Some(Reading { traffic, rode, watched, ..path.meter.reading(now) })
     }
 
-    /// Makes a probe that the machine orders; `None` while its destination is unknown.
+    /// Builds a probe that the machine orders; `None` while its destination is unknown.
     fn probe(&mut self, order: &ProbeOrder) -> Option<(Outer, Message<P>)> {
         let (now, is_anchor, measures) = (self.now, self.is_anchor, self.measures);
         let path = self.path_mut(order.slot)?;

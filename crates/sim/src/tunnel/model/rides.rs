@@ -1,4 +1,5 @@
-//! Which packet carries a probe, and what waits for one: docs/wire/tunnel-and-probe.md, "Rides".
+//! Chooses the packet that carries a probe, and manages waiting responses: docs/wire/tunnel-and-probe.md,
+//! "Rides".
 
 use core::net::SocketAddr;
 
@@ -12,11 +13,11 @@ use super::super::rides::{Held, Request, Rider, longest_wait};
 use super::super::slot::Slot;
 use super::{Inner, Model};
 
-/// The MTU of an interface of the simulator. The sender does not know of narrower links on the way.
+/// MTU of the simulator's interfaces. The sender does not know about narrower links on the way.
 const MTU: u32 = 1_500;
 
 impl<P: Clone> Model<P> {
-    /// The probe that a packet which leaves now, and has been counted, carries.
+    /// The probe that a packet which leaves now (and has been counted) should carry.
     pub(super) fn rider(
         &mut self,
         now: Time,
@@ -66,8 +67,8 @@ impl<P: Clone> Model<P> {
         Some(Rider { kind: ProbeKind::Request, k, probe })
     }
 
-    /// Answers a request that came from one address to another. The answer leaves at once and is returned, or leaves
-    /// later.
+    /// Answers a request with source and destination `ends`. Returns the answer if it leaves at once; otherwise
+    /// it leaves later.
     pub(super) fn respond(
         &mut self,
         now: Time,
@@ -84,7 +85,7 @@ impl<P: Clone> Model<P> {
         let received = path.rx;
         let Slot { rides, setup, .. } = path;
         let probing = &setup.probing;
-        // A host whose request does not ride may be in doubt.
+        // A host that sends a bare request may be in doubt about the path.
         let may_wait = challenge.is_none() && !question && !(alone && probing.follows_use);
         if let Some(rides) = rides.as_deref_mut().filter(|_| may_wait) {
             let wait = longest_wait(probing, probe.t_ka_ms);
@@ -95,7 +96,7 @@ impl<P: Clone> Model<P> {
                 return None;
             }
         }
-        // The programs answer with the request's own packet, but not if it carried data.
+        // The BPF programs answer in the request's own packet, unless it carried data.
         if measures && !alone {
             let Outer { remote, local, .. } = path.outer(true)?;
             return Some(path.answer(now, (remote, local), probe, (k, question), None));
@@ -103,7 +104,7 @@ impl<P: Clone> Model<P> {
         Some(path.answer(now, ends, probe, (k, question), challenge))
     }
 
-    /// Sends the response that waits on a path, if there is one.
+    /// Sends the waiting response of a path, if any.
     fn release(&mut self, now: Time, slot: u32) {
         let Some(path) = self.slots.get_mut(slot as usize).and_then(Option::as_deref_mut) else {
             return;
@@ -119,7 +120,7 @@ impl<P: Clone> Model<P> {
         self.set_timer(slot, None);
     }
 
-    /// Sends the responses that found no ride in time. Returns when to call again.
+    /// Sends responses that found no ride in time. Returns when to call again.
     pub(super) fn sweep_held(&mut self, now: Time) -> Option<Time> {
         while self.timers.first().is_some_and(|(at, _)| *at <= now) {
             let due = self.timers.pop_first();
@@ -129,19 +130,20 @@ impl<P: Clone> Model<P> {
         if !self.measures {
             return next;
         }
-        // The driver does not see every request, so a response may be held from now on, at least for the shortest wait.
+        // The driver does not see every request, so a response may be held from now on, at least for the shortest
+        // wait.
         let riding = self.paths().filter(|(_, path)| path.rides.is_some());
         let shortest = riding.map(|(_, path)| now + longest_wait(&path.setup.probing, 0)).min();
         next.into_iter().chain(shortest).min()
     }
 
-    /// When to call the driver: a request should have ridden by then, or a response come.
+    /// When to call the driver: by then a request should have ridden, or a response arrived.
     #[must_use]
     pub(crate) fn calls_at(&self) -> Option<Time> {
         self.timers.first().filter(|_| !self.is_anchor).map(|(at, _)| *at)
     }
 
-    /// A path whose driver must be called now, since rides have ceased or a response is missing.
+    /// A path whose driver must be called now because rides have stopped or a response is missing.
     pub(crate) fn take_due_call(&mut self, now: Time) -> Option<u32> {
         let due = self.timers.first().copied().filter(|(at, _)| *at <= now && !self.is_anchor);
         let (_, slot) = due?;
@@ -149,7 +151,7 @@ impl<P: Clone> Model<P> {
         Some(slot)
     }
 
-    /// Sets or ends the timer of a path with rides.
+    /// Sets or clears the timer of a path with rides.
     pub(super) fn set_timer(&mut self, slot: u32, at: Option<Time>) {
         let path = self.slots.get_mut(slot as usize).and_then(Option::as_deref_mut);
         let Some(rides) = path.and_then(|path| path.rides.as_deref_mut()) else { return };
@@ -159,7 +161,7 @@ impl<P: Clone> Model<P> {
         self.timers.extend(at.map(|at| (at, slot)));
     }
 
-    /// Begins or ends rides on a path, as its settings say.
+    /// Starts or stops rides on a path according to its settings.
     pub(super) fn set_rides(&mut self, slot: u32) {
         let Some(path) = self.path_mut(slot) else { return };
         if path.setup.probing.rides {

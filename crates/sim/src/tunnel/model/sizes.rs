@@ -1,16 +1,16 @@
-//! Packet sizes, and tests of them.
+//! Packet sizes, and probes for them.
 
 use core::net::IpAddr;
 
 use super::{Model, Wrong};
 
 impl<P: Clone> Model<P> {
-    /// Whether packets of a path leave one by one, so that no device has to cut them.
+    /// Returns true if packets of a path are sent one by one, so that no device has to segment them.
     pub fn is_one_by_one(&self, slot: u32) -> bool {
         self.path(slot).is_some_and(|path| path.one_by_one)
     }
 
-    /// Sets the largest packet that may enter the tunnel (host).
+    /// Sets the size of the largest packet that may enter the tunnel (host), in bytes.
     pub fn set_mtu(&mut self, mtu: u16) {
         self.mtu = Some(mtu);
     }
@@ -21,7 +21,8 @@ impl<P: Clone> Model<P> {
         self.mtu
     }
 
-    /// Sets the largest packet to send to an inner address (anchor); `None` when no host has the address any more.
+    /// Sets the size of the largest packet to an inner address (anchor), in bytes; `None` when no host has the
+    /// address any longer.
     pub(crate) fn set_mtu_to(&mut self, address: IpAddr, mtu: Option<u16>) {
         let Some(mtu) = mtu else {
             self.mtus.remove(&address);
@@ -33,7 +34,7 @@ impl<P: Clone> Model<P> {
         self.mtus.insert(address, mtu);
     }
 
-    /// The last value of [`Model::set_mtu_to`] for an address that a host has.
+    /// The last value of [`Model::set_mtu_to`] for an assigned address.
     #[must_use]
     pub fn mtu_to(&self, address: IpAddr) -> Option<u16> {
         self.mtus.get(&address).copied()

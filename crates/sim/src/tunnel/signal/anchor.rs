@@ -1,5 +1,5 @@
-//! The anchor's side: any number of connections. It does what `crates/daemon/src/anchor/signal.rs` does
-//! with QUIC, but for the bounds on handshakes under way and on the pace of messages.
+//! The anchor's side of signalling: any number of connections. Corresponds to QUIC in
+//! `crates/daemon/src/anchor/signal.rs`, without the limits on concurrent handshakes and on the message rate.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
@@ -12,36 +12,36 @@ use segue_wire::signal::{FromAnchor, FromHost, decode, encode};
 
 use super::{Conn, Datagram, Frame, Signalling, Transition};
 
-/// Connections of one host; one more ends its oldest.
+/// Maximum number of connections per host; one more closes its oldest.
 const CONNECTIONS: usize = 4;
 
-/// What an anchor's signalling orders or reports.
+/// Requests and reports of an anchor's signalling.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AnchorSignalOutput {
-    /// Send from an own address to a host's.
+    /// Send from a local address to a host.
     Transmit {
-        /// From here.
+        /// Local address.
         from: SocketAddr,
-        /// To there.
+        /// Host address.
         to: SocketAddr,
         /// The datagram.
         datagram: Datagram,
     },
-    /// A host has a connection.
+    /// A host has connected.
     Connected {
         /// The connection.
         conn: ConnId,
         /// The host's name.
         host: String,
     },
-    /// A message came.
+    /// A message was received.
     Message {
         /// The connection.
         conn: ConnId,
         /// The message.
         message: FromHost,
     },
-    /// A connection ended.
+    /// A connection was closed.
     Closed {
         /// The connection.
         conn: ConnId,
@@ -52,15 +52,15 @@ struct Served {
     conn: Conn,
     number: ConnId,
     name: String,
-    /// The machine knows of it.
+    /// The machine has been notified.
     told: bool,
     peer: SocketAddr,
     local: SocketAddr,
-    /// The instant for which it is in the list of deadlines.
+    /// Its entry in the list of deadlines.
     due: Option<Time>,
 }
 
-/// An anchor's signalling. It is driven as a [`Signalling`].
+/// An anchor's signalling, driven through [`Signalling`].
 #[derive(Default)]
 pub struct AnchorSignal {
     conns: BTreeMap<u64, Served>,
@@ -71,31 +71,31 @@ pub struct AnchorSignal {
 }
 
 impl AnchorSignal {
-    /// No connections.
+    /// An anchor without connections.
     #[must_use]
     pub fn new() -> AnchorSignal {
         AnchorSignal::default()
     }
 
-    /// A connection that stands.
+    /// An open connection.
     #[must_use]
     pub fn conn(&self, number: ConnId) -> Option<&Conn> {
         self.by_number.get(&number).and_then(|id| self.conns.get(id)).map(|served| &served.conn)
     }
 
-    /// How many connections this host has.
+    /// Number of connections of this host.
     #[must_use]
     pub fn count_of(&self, name: &str) -> usize {
         self.conns.values().filter(|served| served.told && served.name == name).count()
     }
 
-    /// How many connections there are.
+    /// Number of all connections.
     #[must_use]
     pub fn len(&self) -> usize {
         self.conns.len()
     }
 
-    /// There is no connection.
+    /// Returns true if there are no connections.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.conns.is_empty()
@@ -132,7 +132,7 @@ impl AnchorSignal {
         }
     }
 
-    /// Ends the oldest connections of the host of a connection that has begun, if there are too many.
+    /// Closes the oldest connections of the host of `newest` if it has too many.
     pub fn limit(&mut self, now: Time, newest: ConnId) {
         let Some(name) = self.by_number.get(&newest).and_then(|id| self.conns.get(id)) else {
             return;
@@ -155,7 +155,7 @@ impl AnchorSignal {
         self.settle(now, id);
     }
 
-    /// Ends a connection after what was sent.
+    /// Closes a connection after everything has been sent.
     pub fn finish(&mut self, now: Time, number: ConnId) {
         let Some(id) = self.by_number.get(&number).copied() else { return };
         if let Some(served) = self.conns.get_mut(&id) {
@@ -164,7 +164,7 @@ impl AnchorSignal {
         self.settle(now, id);
     }
 
-    /// Ends a connection at once.
+    /// Closes a connection at once.
     pub fn close(&mut self, now: Time, number: ConnId) {
         let Some(id) = self.by_number.get(&number).copied() else { return };
         if let Some(served) = self.conns.get_mut(&id) {
@@ -173,7 +173,7 @@ impl AnchorSignal {
         self.settle(now, id);
     }
 
-    /// Sends what a connection has to send, and forgets it if it has ended.
+    /// Sends the pending datagrams of a connection, and removes it if it has ended.
     fn settle(&mut self, now: Time, id: u64) {
         let Some(served) = self.conns.get_mut(&id) else { return };
         while let Some(datagram) = served.conn.poll(now) {
@@ -207,7 +207,7 @@ impl Signalling for AnchorSignal {
         if !self.conns.contains_key(&id) {
             match &datagram.frame {
                 Frame::Hello { name } => self.admit(now, id, name.clone(), (from, to)),
-                // An answer to it would be answered in turn, for ever.
+                // A reset must not be answered, or the answers would continue forever.
                 Frame::Reset | Frame::Close => return,
                 _ => {
                     let reset = Datagram { number: 0, ack: None, frame: Frame::Reset, ..datagram };
@@ -218,7 +218,7 @@ impl Signalling for AnchorSignal {
             }
         }
         let Some(served) = self.conns.get_mut(&id) else { return };
-        // RFC 9000, section 9.3: the newest packet says where the host is.
+        // RFC 9000, section 9.3: the newest packet determines the host's address.
         if served.conn.largest().is_none_or(|largest| datagram.number > largest) {
             (served.peer, served.local) = (from, to);
         }

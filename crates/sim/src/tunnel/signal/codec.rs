@@ -1,4 +1,4 @@
-//! The datagrams of the stand-in as bytes: in place of QUIC's, and as long.
+//! Encoding of the stand-in's datagrams, each as long as the corresponding QUIC datagram.
 //!
 //! ```text
 //! +--------+------------------+--------+-------------------+-----------------+----------+
@@ -8,8 +8,8 @@
 //! +--------+------------------+--------+-------------------+-----------------+----------+
 //! ```
 //!
-//! All numbers but the connection's are variable-length integers (RFC 9000, section 16). One stands in front of a name
-//! and of bytes and says how many there are. QUIC's authenticator leaves room for all of it.
+//! All numbers except the connection ID are variable-length integers (RFC 9000, section 16). A length in the same
+//! encoding precedes names and stream bytes. All of this fits into the space of QUIC's authenticator.
 
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -28,7 +28,7 @@ const RESET: u8 = 7;
 const ACKED: u8 = 128;
 
 impl Datagram {
-    /// Bytes of UDP payload, as many as QUIC's datagram would have.
+    /// UDP payload length in bytes, equal to that of the QUIC datagram.
     fn length(&self) -> usize {
         let ack = if self.ack.is_some() { FRAME_BYTES } else { 0 };
         match &self.frame {
@@ -76,7 +76,7 @@ impl Datagram {
         out
     }
 
-    /// Reads a UDP payload; `None` if it is no datagram of the stand-in.
+    /// Decodes a UDP payload; `None` if it is malformed.
     #[must_use]
     pub fn decode(payload: &[u8]) -> Option<Datagram> {
         let (kind, mut rest) = payload.split_first()?;
@@ -105,7 +105,7 @@ impl Datagram {
     }
 }
 
-/// The largest number that a variable-length integer holds.
+/// Maximum value of a variable-length integer.
 const MOST: u64 = (1 << 62) - 1;
 
 fn put(out: &mut Vec<u8>, number: u64) {
@@ -152,7 +152,7 @@ mod tests {
         let expected = [0x83, 1, 2, 3, 4, 5, 6, 7, 8, 0x40, 70, 3, 0x40, 64];
         assert_eq!(bytes[..14], expected);
         assert_eq!(bytes[14..21], [0x80, 0, 0x4e, 0x20, 2, 9, 8]);
-        // 27 bytes of header and authenticator, 6 each of acknowledgement and frame, and its two bytes.
+        // 27 bytes of header and authenticator, 6 each for acknowledgement and frame, and 2 bytes of data.
         assert_eq!((bytes.len(), bytes[21..].iter().all(|byte| *byte == 0)), (41, true));
     }
 

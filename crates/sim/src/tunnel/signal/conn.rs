@@ -1,4 +1,4 @@
-//! One connection, at either end.
+//! One end of a connection.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
@@ -10,65 +10,65 @@ use super::{Ack, CHUNK, Datagram, Frame, IDLE, KEEP_ALIVE};
 
 /// RTT before the first sample (RFC 9002, section 6.2.2), as the daemons set it.
 const INITIAL_RTT: Span = Span::from_millis(100);
-/// Least share of the variation in a time-out (RFC 9002, section 6.1.2).
+/// Lower bound of the variation term in a timeout (RFC 9002, section 6.1.2).
 const GRANULARITY: Span = Span::from_millis(1);
-/// How long the other end may keep an acknowledgement (RFC 9000, section 18.2).
+/// Maximum delay of the peer's acknowledgements (RFC 9000, section 18.2).
 const MAX_ACK_DELAY: Span = Span::from_millis(25);
-/// A time-out is doubled at most this often; the connection is idle long before.
+/// Maximum number of doublings of a timeout; the connection becomes idle long before.
 const MAX_BACKOFF: u32 = 10;
-/// Packets whose sending times are kept for RTT samples.
+/// Number of packets whose sending times are kept for RTT samples.
 const MAX_IN_FLIGHT: usize = 32;
-/// Parts of the stream kept ahead of a gap.
+/// Number of stream parts kept beyond a gap.
 const MAX_AHEAD: usize = 64;
-/// Bytes that may wait for their acknowledgement; more end the connection, as a full outbox does.
+/// Maximum unacknowledged bytes; more close the connection, as a full outbox does.
 const MAX_OUTGOING: usize = 1 << 16;
-/// How long a connection that is about to end waits for the acknowledgement of what was sent.
+/// How long a closing connection waits for the acknowledgement of sent data.
 const LINGER: Span = Span::from_secs(1);
 /// How long the anchor waits for a host's first message.
 const PATIENCE: Span = Span::from_secs(5);
 
-/// What a datagram, or the time, made of a connection.
+/// A state change of a connection, caused by a datagram or a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transition {
-    /// The handshake is done: at the anchor, the host's first message has begun to come.
+    /// The handshake is complete: at the anchor, the host's first message has begun to arrive.
     Opened,
-    /// The connection ended.
+    /// The connection was closed.
     Closed,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// The host has said who it is.
+    /// The host has sent its name.
     Greeting,
     /// The anchor has answered.
     Greeted {
         until: Time,
     },
     Open,
-    /// It ends once all is acknowledged, or at this instant.
+    /// Closes when everything is acknowledged, or at this instant.
     Finishing {
         until: Time,
     },
-    /// The other end must be told.
+    /// The peer has yet to be notified.
     Closing,
     Ended,
 }
 
-/// One connection at one end. After each [`Conn::receive`], [`Conn::tick`] and [`Conn::write`], send what
-/// [`Conn::poll`] returns until it returns nothing.
+/// One end of a connection. After each [`Conn::receive`], [`Conn::tick`] and [`Conn::write`], send what
+/// [`Conn::poll`] returns until it returns `None`.
 #[derive(Clone, Debug)]
 pub struct Conn {
     id: u64,
-    /// The host's name, at the host.
+    /// The host's name; empty at the anchor.
     name: String,
     phase: Phase,
     next: u64,
-    /// The stream from `acked` on.
+    /// Stream data from `acked` on.
     outgoing: VecDeque<u8>,
     acked: u64,
-    /// Up to where the stream was sent.
+    /// End of the stream data sent so far.
     sent_to: u64,
-    /// The newest packet with a part of the stream.
+    /// Number and sending time of the newest packet with stream data.
     last_stream: Option<(u64, Time)>,
     in_flight: VecDeque<(u64, Time)>,
     last_eliciting: Time,
@@ -82,9 +82,9 @@ pub struct Conn {
     received: u64,
     ahead: BTreeMap<u64, Vec<u8>>,
     incoming: Vec<u8>,
-    /// The start of the idle time-out.
+    /// Start of the idle timeout.
     idle_since: Time,
-    /// Something that requires an answer was sent since the last packet came.
+    /// True if an ack-eliciting packet was sent since the last arrival.
     asked: bool,
     last_heard: Time,
 }
@@ -96,7 +96,7 @@ impl Conn {
         Conn { hello_due: true, name, ..Conn::new(now, id, Phase::Greeting) }
     }
 
-    /// The anchor's end, for a Hello that came.
+    /// The anchor's end, for a received Hello.
     #[must_use]
     pub fn server(now: Time, id: u64) -> Conn {
         Conn::new(now, id, Phase::Greeted { until: now + PATIENCE })
@@ -130,49 +130,49 @@ impl Conn {
         }
     }
 
-    /// Its name on the wire.
+    /// Its connection ID.
     #[must_use]
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// Whether its handshake is done and it has not ended.
+    /// Returns true if the handshake is complete and the connection has not ended.
     #[must_use]
     pub fn is_open(&self) -> bool {
         matches!(self.phase, Phase::Open | Phase::Finishing { .. })
     }
 
-    /// Whether it has ended and nothing is left to send.
+    /// Returns true if the connection has ended and has nothing left to send.
     #[must_use]
     pub(crate) fn has_ended(&self) -> bool {
         self.phase == Phase::Ended
     }
 
-    /// Whether all that was written has arrived.
+    /// Returns true if all written data has been acknowledged.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.outgoing.is_empty()
     }
 
-    /// When it last heard the other end.
+    /// Time of the last packet from the peer.
     #[must_use]
     pub fn last_heard(&self) -> Time {
         self.last_heard
     }
 
-    /// The newest packet that has come.
+    /// Number of the newest packet received.
     #[must_use]
     pub fn largest(&self) -> Option<u64> {
         self.largest
     }
 
-    /// Smoothed RTT, once there was a sample.
+    /// Smoothed RTT, after the first sample.
     #[must_use]
     pub fn rtt(&self) -> Option<Span> {
         self.rtt.map(|(smoothed, _)| smoothed)
     }
 
-    /// Puts bytes on the stream.
+    /// Writes bytes to the stream.
     pub fn write(&mut self, bytes: &[u8]) {
         if self.outgoing.len() + bytes.len() > MAX_OUTGOING {
             self.close();
@@ -181,17 +181,17 @@ impl Conn {
         self.outgoing.extend(bytes);
     }
 
-    /// The part of the stream that has arrived; the caller takes messages off its front.
+    /// Received stream data; the caller removes messages from the front.
     pub fn incoming(&mut self) -> &mut Vec<u8> {
         &mut self.incoming
     }
 
-    /// Sends a sign of life at once, for instance from another address.
+    /// Sends a keep-alive at once, for example from another address.
     pub fn ping(&mut self) {
         self.ping_due |= self.is_open();
     }
 
-    /// Ends it after what was written.
+    /// Closes the connection after everything written has been acknowledged.
     pub fn finish(&mut self, now: Time) {
         match self.phase {
             Phase::Open => self.phase = Phase::Finishing { until: now + LINGER },
@@ -200,14 +200,14 @@ impl Conn {
         }
     }
 
-    /// Ends it at once, and tells the other end.
+    /// Closes the connection at once, and notifies the peer.
     pub fn close(&mut self) {
         if self.phase != Phase::Ended {
             self.phase = Phase::Closing;
         }
     }
 
-    /// Takes a datagram of this connection.
+    /// Handles a datagram of this connection.
     pub fn receive(&mut self, now: Time, datagram: Datagram) -> Option<Transition> {
         if matches!(self.phase, Phase::Ended | Phase::Closing) {
             return None;
@@ -258,7 +258,7 @@ impl Conn {
         opens.then_some(Transition::Opened)
     }
 
-    /// Takes the new bytes of a part of the stream that leaves no gap.
+    /// Appends the new bytes of a stream part that leaves no gap.
     fn append(&mut self, offset: u64, bytes: &[u8]) {
         let known = (self.received - offset) as usize;
         if let Some(new) = bytes.get(known..) {
@@ -290,7 +290,7 @@ impl Conn {
         }
     }
 
-    /// RFC 9002, section 5.3.
+    /// RTT estimator (RFC 9002, section 5.3).
     fn on_rtt(&mut self, sample: Span) {
         self.rtt = Some(match self.rtt {
             None => (sample, sample.half()),
@@ -302,7 +302,7 @@ impl Conn {
         });
     }
 
-    /// Probe time-out (RFC 9002, section 6.2.1).
+    /// Probe timeout (RFC 9002, section 6.2.1).
     fn pto(&self) -> Span {
         let (smoothed, variation) = self.rtt.unwrap_or((INITIAL_RTT, INITIAL_RTT.half()));
         let delay = if self.is_open() { MAX_ACK_DELAY } else { Span::ZERO };
@@ -335,7 +335,7 @@ impl Conn {
         times.into_iter().flatten().min()
     }
 
-    /// Something may be due.
+    /// Handles timers that have expired.
     pub fn tick(&mut self, now: Time) -> Option<Transition> {
         match self.phase {
             Phase::Ended | Phase::Closing => return None,
@@ -347,7 +347,7 @@ impl Conn {
             _ => {}
         }
         if self.idle_at() <= now {
-            // RFC 9000, section 10.1: it ends in silence.
+            // RFC 9000, section 10.1: silent close.
             self.phase = Phase::Ended;
             return Some(Transition::Closed);
         }

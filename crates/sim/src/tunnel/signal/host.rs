@@ -1,5 +1,5 @@
-//! The host's side: attempts over all interfaces at once, one winner, moved when its interface dies. It does
-//! what `crates/daemon/src/host/signal.rs` does with QUIC.
+//! The host's side of signalling: attempts over all interfaces at once, of which one wins; the connection moves
+//! when its interface dies. Corresponds to QUIC in `crates/daemon/src/host/signal.rs`.
 
 use alloc::borrow::ToOwned;
 use alloc::collections::VecDeque;
@@ -12,13 +12,13 @@ use segue_wire::signal::{FromAnchor, FromHost, decode, encode};
 
 use super::{Conn, Datagram, Signalling, Transition};
 
-/// Head start of each address of the anchor over the next.
+/// Head start of each anchor address over the next.
 const STAGGER: Span = Span::from_millis(150);
 
-/// What a host's signalling orders or reports.
+/// Requests and reports of a host's signalling.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostSignalOutput {
-    /// Send over an interface to an address of the anchor.
+    /// Send over an interface to an anchor address.
     Transmit {
         /// The interface.
         interface: String,
@@ -27,32 +27,32 @@ pub enum HostSignalOutput {
         /// The datagram.
         datagram: Datagram,
     },
-    /// A connection stands.
+    /// The connection is up.
     Up {
         /// The interface that carried the handshake.
         interface: String,
         /// The address that answered.
         anchor: SocketAddr,
     },
-    /// A message came.
+    /// A message was received.
     Message(FromAnchor),
-    /// The connection, or all attempts, failed.
+    /// The connection failed, or all attempts did.
     Down,
 }
 
-/// An attempt, or the connection.
+/// A connection attempt, or the established connection.
 struct Attempt {
     conn: Conn,
     interface: String,
     to: SocketAddr,
 }
 
-/// A host's signalling. It is driven as a [`Signalling`].
+/// A host's signalling, driven through [`Signalling`].
 pub struct HostSignal {
     name: String,
     anchors: Vec<SocketAddr>,
     ids: Rng,
-    /// Attempts that will begin later.
+    /// Attempts that start later.
     waiting: VecDeque<(Time, String, SocketAddr)>,
     attempts: Vec<Attempt>,
     current: Option<Attempt>,
@@ -60,8 +60,8 @@ pub struct HostSignal {
 }
 
 impl HostSignal {
-    /// Nothing connected. `anchors` are the addresses of the anchor's signalling, best first; `seed` names the
-    /// connections and differs from that of any other host or start.
+    /// A host without a connection. `anchors` are the signalling addresses of the anchor, best first. `seed`
+    /// determines the connection IDs; it must differ between hosts and between starts.
     #[must_use]
     pub fn new(name: String, anchors: Vec<SocketAddr>, seed: u64) -> HostSignal {
         HostSignal {
@@ -75,8 +75,8 @@ impl HostSignal {
         }
     }
 
-    /// Tries to connect over all of these interfaces at once; where the anchor has several addresses, to
-    /// each a little after the one before.
+    /// Tries to connect over all of these interfaces at once. If the anchor has several addresses, attempts to
+    /// each start a little after those to the previous one.
     pub fn connect(&mut self, now: Time, interfaces: &[String]) {
         self.abandon(now);
         let delays = (0..).map(|n| now + STAGGER * n);
@@ -111,7 +111,7 @@ impl HostSignal {
         self.flush(now);
     }
 
-    /// Ends the connection after what was sent.
+    /// Closes the connection after everything has been sent.
     pub fn finish(&mut self, now: Time) {
         if let Some(current) = &mut self.current {
             current.conn.finish(now);
@@ -119,7 +119,7 @@ impl HostSignal {
         self.flush(now);
     }
 
-    /// Ends the connection at once.
+    /// Closes the connection at once.
     pub fn close(&mut self, now: Time) {
         if let Some(current) = &mut self.current {
             current.conn.close();
@@ -148,7 +148,7 @@ impl HostSignal {
         }
     }
 
-    /// Takes messages off the stream.
+    /// Reads messages from the stream.
     fn read(&mut self) {
         let Some(current) = &mut self.current else { return };
         loop {
@@ -160,7 +160,7 @@ impl HostSignal {
         }
     }
 
-    /// Ends the connection and all attempts, without reporting their end.
+    /// Closes the connection and all attempts without reporting it.
     fn abandon(&mut self, now: Time) {
         self.waiting.clear();
         self.attempts.extend(self.current.take());
@@ -170,7 +170,7 @@ impl HostSignal {
         self.flush(now);
     }
 
-    /// Sends what the connections have to send, and forgets those that have ended.
+    /// Sends pending datagrams of all connections, and removes those that have ended.
     fn flush(&mut self, now: Time) {
         for attempt in self.attempts.iter_mut().chain(&mut self.current) {
             while let Some(datagram) = attempt.conn.poll(now) {

@@ -1,6 +1,6 @@
-//! The signalling connection over packets that can be lost. In the daemons it is QUIC (quinn); this stands in
-//! for it: the real messages, encoded, on one stream in each direction, reliable and in order, with QUIC's
-//! timers (RFC 9000, RFC 9002) and the daemons' settings. Nothing is encrypted; a certificate is a name.
+//! The signalling connection over a lossy network. The daemons use QUIC (quinn); this stand-in carries the real
+//! encoded messages on one reliable, ordered stream per direction, with QUIC's timers (RFC 9000, RFC 9002) and
+//! the daemons' settings. It does not encrypt; a certificate is just a name.
 //!
 //! ```text
 //!   HostSignal ── Conn ── Datagram ──► packets ──► Conn ── AnchorSignal
@@ -10,7 +10,7 @@
 //! | --- | --- | --- |
 //! | handshake | one datagram each way, of 1200 bytes | one flight each way, the anchor's of about three datagrams |
 //! | acknowledgement | of the newest packet and of the stream so far, at once | of ranges, within 25 ms |
-//! | loss | a newer packet is acknowledged 9/8 RTT after, or probe time-out | also three newer packets |
+//! | loss | a newer packet is acknowledged 9/8 RTT after, or probe timeout | also three newer packets |
 //! | congestion control, flow control, path validation | none | as in RFC 9000 and RFC 9002 |
 
 mod anchor;
@@ -31,85 +31,85 @@ pub use conn::{Conn, Transition};
 pub use host::{HostSignal, HostSignalOutput};
 pub use segue_wire::SIGNAL_PORT;
 
-/// A connection without any packet for this long is dead (`crates/daemon`, `signalling`).
+/// Idle timeout of a connection (`crates/daemon`, `signalling`).
 pub const IDLE: Span = Span::from_secs(10);
-/// How often an idle connection sends a sign of life (`crates/daemon`, `signalling`).
+/// Keep-alive interval of an idle connection (`crates/daemon`, `signalling`).
 pub const KEEP_ALIVE: Span = Span::from_secs(1);
-/// Most bytes of the stream in a datagram: what fits into 1200 bytes of QUIC.
+/// Maximum stream bytes per datagram: what fits into 1200 bytes of QUIC.
 const CHUNK: usize = 1_150;
-/// UDP payload of a datagram of a handshake (RFC 9000, section 14.1).
+/// UDP payload of a handshake datagram, in bytes (RFC 9000, section 14.1).
 const HANDSHAKE_BYTES: usize = 1_200;
-/// Short header with connection number and packet number, and the authenticator, in bytes.
+/// Short header with connection ID and packet number, plus the authenticator, in bytes.
 const PACKET_BYTES: usize = 1 + 8 + 2 + 16;
-/// A frame's own fields, and those of an acknowledgement, in bytes.
+/// Header fields of a frame, or an acknowledgement, in bytes.
 const FRAME_BYTES: usize = 6;
 
-/// The signalling of either side. After each call, call [`poll`](Signalling::poll) until it returns nothing.
+/// The signalling of either side. After each call, call [`poll`](Signalling::poll) until it returns `None`.
 pub trait Signalling: 'static {
-    /// What it orders or reports.
+    /// Requests and reports.
     type Output;
 
-    /// Takes a datagram that came from `from` to the own address `to`.
+    /// Handles a datagram from `from` to the local address `to`.
     fn receive(&mut self, now: Time, from: SocketAddr, to: SocketAddr, datagram: Datagram);
-    /// Something may be due.
+    /// Handles timers that have expired.
     fn tick(&mut self, now: Time);
     /// When to call [`tick`](Signalling::tick).
     fn deadline(&self) -> Option<Time>;
-    /// The next thing to do.
+    /// Returns the next output.
     fn poll(&mut self) -> Option<Self::Output>;
 }
 
 /// One UDP datagram of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Datagram {
-    /// The connection, named by its host.
+    /// Connection ID, chosen by the host.
     pub conn: u64,
-    /// Number of the packet, from 0 in each direction; none is reused.
+    /// Packet number, counted from 0 in each direction and never reused.
     pub number: u64,
-    /// What the sender has received.
+    /// Acknowledgement of received packets.
     pub ack: Option<Ack>,
-    /// What it carries.
+    /// The content.
     pub frame: Frame,
 }
 
 /// An acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ack {
-    /// The newest packet.
+    /// The newest packet received.
     pub largest: u64,
-    /// Bytes of the stream without a gap.
+    /// Contiguous stream bytes received.
     pub stream: u64,
 }
 
-/// What a datagram carries.
+/// Content of a datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
-    /// The host's first: who it is.
+    /// First datagram of the host: identifies it.
     Hello {
         /// The name in its certificate.
         name: String,
     },
-    /// The anchor's first.
+    /// First datagram of the anchor.
     Accept,
     /// A part of the stream.
     Stream {
-        /// Where it begins.
+        /// Offset in the stream.
         offset: u64,
         /// The bytes.
         bytes: Vec<u8>,
     },
-    /// A sign of life that requires an answer.
+    /// A keep-alive that must be acknowledged.
     Ping,
-    /// Only the acknowledgement.
+    /// An acknowledgement only.
     Ack,
-    /// The connection ends.
+    /// Closes the connection.
     Close,
-    /// There is no such connection (stateless reset, RFC 9000, section 10.3).
+    /// Unknown connection (stateless reset, RFC 9000, section 10.3).
     Reset,
 }
 
 impl Frame {
-    /// Whether the other end must acknowledge it.
+    /// Returns true if the peer must acknowledge it.
     fn elicits(&self) -> bool {
         matches!(self, Frame::Hello { .. } | Frame::Stream { .. } | Frame::Ping)
     }

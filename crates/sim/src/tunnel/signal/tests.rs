@@ -26,7 +26,7 @@ fn a_connection_stands_after_one_round_trip_and_carries_messages_both_ways() {
     world.say_from_anchor(4);
     world.run(MS(10));
     assert_eq!(world.heard_by_host, [4]);
-    // The other attempt is gone at both ends.
+    // Both ends have dropped the other attempt.
     world.run(MS(1_000));
     assert_eq!(world.anchor.len(), 1);
 }
@@ -95,7 +95,7 @@ fn what_was_said_before_the_end_arrives_before_it() {
 fn a_host_with_more_than_four_connections_loses_its_oldest() {
     let mut world = World::connected(6, Wire::good());
     for number in 0..5 {
-        // The host forgets what it had, as after a crash.
+        // The host loses its state, as after a crash.
         world.host = HostSignal::new("alice".into(), vec![ANCHOR.parse().unwrap()], number);
         world.host.connect(world.now, &names(&["wifi"]));
         world.run(MS(30));
@@ -148,7 +148,7 @@ proptest! {
         let reachable = world.conn != ConnId(u64::MAX);
         world.say_from_anchor(60);
         world.run(Span::from_secs(60));
-        // Without a break: 10 s without any packet are not in it.
+        // Received without a gap; the test never goes 10 s without any packet.
         let all: Vec<u64> = (0..60).collect();
         prop_assert!(all.starts_with(&world.heard_by_anchor));
         prop_assert!((0..=60).collect::<Vec<u64>>().ends_with(&world.heard_by_host));
@@ -168,7 +168,7 @@ fn names(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| String::from(*name)).collect()
 }
 
-/// What an interface's network does to a datagram.
+/// Impairments of an interface's network.
 #[derive(Clone, Copy)]
 struct Wire {
     delay: Span,
@@ -194,7 +194,7 @@ struct World {
     anchor: AnchorSignal,
     wires: BTreeMap<String, Wire>,
     rng: Rng,
-    /// To the anchor, or to the host.
+    /// Datagrams in flight, to the anchor (true) or to the host.
     flying: BTreeMap<(Time, u64), (bool, String, Datagram)>,
     sent: u64,
     ups: Vec<(Time, String)>,
@@ -225,7 +225,7 @@ impl World {
         }
     }
 
-    /// With a connection over Wi-Fi and one message, number 77.
+    /// A world with a connection over Wi-Fi and one message, number 77.
     fn connected(seed: u64, wire: Wire) -> World {
         let mut world = World::new(seed, Wire::good());
         world.host.connect(world.now, &names(&["wifi", "lte"]));
