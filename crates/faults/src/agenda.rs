@@ -1,11 +1,11 @@
-//! The next event in a small world. [`segue_sim::EventQueue`], in contrast, is for millions of events and does not say when
-//! the next one is.
+//! The event queue of a small world. Unlike [`segue_sim::EventQueue`], which is built for millions of events, it
+//! can report the time of the next event.
 
 use alloc::collections::BTreeMap;
 
 use segue_clock::Time;
 
-/// Events in the order of their time, those of one instant in the order in which they were scheduled.
+/// Events ordered by time and, within an instant, by order of scheduling.
 pub(super) struct Agenda<E> {
     events: BTreeMap<(Time, u64), E>,
     serial: u64,
@@ -25,7 +25,7 @@ impl<E> Agenda<E> {
         self.events.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// Takes the next event if it lies at or before `end`.
+    /// Removes and returns the next event if it is due at or before `end`.
     pub(crate) fn pop_until(&mut self, end: Time) -> Option<(Time, E)> {
         let entry = self.events.first_entry().filter(|entry| entry.key().0 <= end)?;
         let ((at, _), event) = entry.remove_entry();

@@ -1,8 +1,8 @@
-//! The pattern of a protocol, `segue-echo`, under faults: clients on the hosts, a server in the core.
+//! The template of a protocol, `segue-echo`, under faults: clients on the hosts, a server in the core.
 //!
-//! What must hold: no two clients have the same address (`unique`); what a client has, the server has leased to it
-//! (`leased`); in the end as many clients as there are addresses have one, at their nodes too, and their echoes are
-//! answered (`served`).
+//! Invariants: no two clients have the same address (`unique`). The server has leased each client's address to it
+//! (`leased`). At the end as many clients as there are addresses have one, also at their nodes, and their echoes
+//! are answered (`served`).
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -23,16 +23,16 @@ use crate::fault::{Entry, Fault, HostShape, Node, PathRef, PathShape, Way};
 use crate::stage::{CORE, Touched};
 use crate::{Protocol, Record, Scene, Schedule, Stage, Staged, Violation, Words, World};
 
-/// A lease is short, so that many end within a run.
+/// Leases are short, so that many end within a run.
 const LIFETIME: Span = Span::from_secs(4);
-/// The time between a client's echoes.
+/// Interval of a client's echoes.
 const PERIOD: Span = Span::from_millis(700);
-/// Echoes that a client with a lease has answered at least in the quiet time.
+/// Minimum number of answers that a client with a lease gets in the quiet time.
 const ANSWERS: u64 = 10;
-/// The lengths of the pools, with the number of their addresses.
+/// Prefix lengths of the pools, with their number of addresses.
 const POOLS: [(u8, usize); 2] = [(29, 6), (30, 2)];
 
-/// Clients and a server as a protocol. Its setting is `pool LENGTH`, its order `release HOST`.
+/// Clients and a server as a protocol. Its setting is `pool LENGTH`, its order is `release HOST`.
 pub struct Echo;
 
 impl Protocol for Echo {
@@ -44,7 +44,8 @@ impl Protocol for Echo {
         &["server"]
     }
 
-    /// Two to four clients with one or two paths each; in half of the runs fewer addresses than there may be clients.
+    /// Two to four clients with one or two paths each; in half of the runs there may be fewer addresses than
+    /// clients.
     fn draw(&self, rng: &mut Rng) -> (Vec<String>, Vec<HostShape>) {
         let host = |rng: &mut Rng| HostShape {
             settings: String::new(),
@@ -58,8 +59,8 @@ impl Protocol for Echo {
         Some(format!("release {}", at.host))
     }
 
-    /// In one run of five a host gives its address up again and again while answers to it are held up for long, and some of
-    /// its questions are lost.
+    /// In one run of five a host releases its address repeatedly while answers to it are delayed for long and
+    /// some of its requests are lost.
     fn draw_more(&self, schedule: &mut Schedule) {
         let mut rng = Rng::new(schedule.seed ^ 0x6f_6c64_6572);
         if !rng.chance(0.2) {
@@ -109,9 +110,9 @@ struct Echoes {
     stage: Stage,
     server: AgentId,
     clients: Vec<AgentId>,
-    /// Addresses to lease.
+    /// Number of addresses in the pool.
     addresses: usize,
-    /// Each client's answered echoes when the quiet time began.
+    /// Number of each client's answers at the start of the quiet time.
     answered: Vec<u64>,
 }
 
@@ -170,11 +171,11 @@ impl Scene for Echoes {
 
     fn check(&mut self, now: Time, _at: Touched, _record: &mut Record) -> Result<(), Violation> {
         let server = &self.stage.agent::<Server>(self.server).engine().0;
-        // After a restart an owner may have two for a while: its present address and one that it had before.
+        // After a restart an owner may temporarily have two leases: its current address and an earlier one.
         let leased: Vec<(u64, Prefix)> = server.leases().collect();
         let mut seen = BTreeMap::new();
         for host in 0..self.clients.len() {
-            // A lease that ends at this instant may have ended at the server first.
+            // A lease that ends at this instant may already have ended at the server.
             let held = self.client(host).lease().filter(|(_, until)| *until > now);
             let Some((address, _)) = held else { continue };
             if let Some(other) = seen.insert(address, host) {

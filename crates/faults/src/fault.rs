@@ -1,4 +1,4 @@
-//! Faults, and the hosts and paths that they happen to.
+//! Faults, and the hosts and paths that they affect.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -13,18 +13,18 @@ pub enum Way {
     Up,
     /// From the anchor to the host.
     Down,
-    /// Both.
+    /// Both directions.
     Both,
 }
 
 impl Way {
-    /// Whether it has the uplink in it.
+    /// Returns true if the uplink is included.
     #[must_use]
     pub const fn up(self) -> bool {
         !matches!(self, Way::Down)
     }
 
-    /// Whether it has the downlink in it.
+    /// Returns true if the downlink is included.
     #[must_use]
     pub const fn down(self) -> bool {
         !matches!(self, Way::Up)
@@ -41,12 +41,12 @@ impl Way {
     }
 }
 
-/// A path of a host, both by number.
+/// A path of a host, identified by numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PathRef {
-    /// Which host.
+    /// Number of the host.
     pub host: usize,
-    /// Which of its paths.
+    /// Number of the path.
     pub path: usize,
 }
 
@@ -55,32 +55,33 @@ pub struct PathRef {
 pub enum Node {
     /// A host, by number.
     Host(usize),
-    /// One of the protocol's others, by its place in [`fixed`](crate::Protocol::fixed).
+    /// Another node of the protocol, by its index in [`fixed`](crate::Protocol::fixed).
     Fixed(usize),
 }
 
-/// One fault, or the end of one. A fault that makes no sense has no effect, so any subset of a schedule is a schedule.
+/// A fault, or the end of one. A fault that does not apply has no effect, so any subset of a schedule is a valid
+/// schedule.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
-    /// Of the link of a path.
+    /// A fault of a path's link.
     Link(PathRef, Way, LinkFault),
-    /// All paths of a host are cut.
+    /// Cut all paths of a host.
     CutAll(usize),
-    /// The interface goes.
+    /// Remove the interface.
     Gone(PathRef),
-    /// It comes back, or stays as it is.
+    /// Restore the interface, if it was removed.
     Back(PathRef),
-    /// The interface gets another address, and its node knows.
+    /// Assign another address to the interface; its node notices.
     Renumber(PathRef),
-    /// The interface is replaced by one with another name.
+    /// Replace the interface by one with another name.
     Rename(PathRef),
-    /// A NAT on the way forgets: the others see another source, and packets to the old one are lost.
+    /// A NAT on the path forgets its mappings: the peers see another source, and packets to the old one are lost.
     Rebind(PathRef),
-    /// A node restarts with what it has stored.
+    /// Restart a node with its stored records.
     Restart(Node),
-    /// A node stands still for so many milliseconds; what comes meanwhile waits.
+    /// Stall a node for this many milliseconds; arriving packets wait.
     Stall(Node, u16),
-    /// All is mended at once: links, interfaces, and what the protocol mends.
+    /// Mend everything at once: links, interfaces, and the protocol's own faults.
     MendAll,
     /// An order of the protocol, in its own words.
     Own(String),
@@ -89,27 +90,27 @@ pub enum Fault {
 /// A fault and its time, in milliseconds from the start.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Entry {
-    /// When.
+    /// The time.
     pub at_ms: u64,
-    /// What.
+    /// The fault.
     pub fault: Fault,
 }
 
-/// A path at the start.
+/// Initial state of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PathShape {
     /// One-way delay from the host, in milliseconds.
     pub up_ms: u16,
     /// One-way delay to the host, in milliseconds.
     pub down_ms: u16,
-    /// Its addresses are of IPv6, without a translator on the way.
+    /// It uses IPv6 addresses, without a translator on the way.
     pub v6: bool,
 }
 
-/// A host at the start.
+/// Initial state of a host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HostShape {
-    /// Its settings, in the words of the protocol.
+    /// Its settings, in the protocol's own words.
     pub settings: String,
     /// Its paths.
     pub paths: Vec<PathShape>,
@@ -124,7 +125,7 @@ impl Entry {
 }
 
 impl PathShape {
-    /// Delays from 1 to 80 ms, each direction its own. Of IPv4.
+    /// An IPv4 path with delays from 1 to 80 ms, independent for each direction.
     #[must_use]
     pub fn draw(rng: &mut Rng) -> PathShape {
         let mut delay = || 1 + rng.below(80) as u16;
@@ -133,7 +134,7 @@ impl PathShape {
 }
 
 impl PathRef {
-    /// Draws one.
+    /// Draws a path.
     #[must_use]
     pub fn draw(rng: &mut Rng, hosts: &[HostShape]) -> PathRef {
         let host = rng.below(hosts.len() as u64) as usize;
@@ -142,7 +143,7 @@ impl PathRef {
 }
 
 impl Way {
-    /// Draws one.
+    /// Draws a direction.
     #[must_use]
     pub fn draw(rng: &mut Rng) -> Way {
         [Way::Up, Way::Down, Way::Both][rng.below(3) as usize]
@@ -150,7 +151,7 @@ impl Way {
 }
 
 impl Fault {
-    /// The path that the fault concerns.
+    /// The path that the fault affects.
     #[must_use]
     pub fn path(&self) -> Option<PathRef> {
         match self {
@@ -165,7 +166,7 @@ impl Fault {
         }
     }
 
-    /// The host that the fault concerns.
+    /// The host that the fault affects.
     #[must_use]
     pub fn host(&self) -> Option<usize> {
         match self {

@@ -7,10 +7,10 @@
 //!                                   └ shrink: the same with fewer faults
 //! ```
 //!
-//! A [`Protocol`] says what its schedules look like and makes their [`World`]. Those that run as roles on a network
-//! implement [`Scene`] over a [`Stage`], as [`tunnel`] (hosts and an anchor) does; [`estimators`], the two ends of one
-//! path's measurement, are without a network. Another protocol joins with one file and a line in [`Machines::ALL`].
-//! docs/simulator/faults.md lists what is injected and checked, with each bound.
+//! A [`Protocol`] defines the contents of its schedules and creates their [`World`]. Protocols that run as roles
+//! on a network implement [`Scene`] over a [`Stage`], as [`tunnel`] (hosts and an anchor) does; [`estimators`],
+//! the two ends of one path's measurement, needs no network. To add a protocol, write one file and add a line to
+//! [`Machines::ALL`]. docs/simulator/faults.md lists the faults and the invariants with their bounds.
 
 #![no_std]
 #![forbid(unsafe_code)]

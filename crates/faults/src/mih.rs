@@ -1,7 +1,8 @@
-//! IEEE 802.21 under faults: a link service access point at the first host, users at the others, the function in the core.
+//! IEEE 802.21 under faults: a link service access point at the first host, users at the other hosts, the
+//! function in the core.
 //!
-//! What must hold: what a user has heard is what its table says (`heard`); in the end the function and all users know the
-//! stations that are there, and no others (`agree`).
+//! Invariants: the events that a user has received match its table (`heard`). At the end the function and all
+//! users know exactly the stations that are present (`agree`).
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -25,15 +26,16 @@ use crate::fault::{Entry, Fault, HostShape, Node, PathRef, PathShape};
 use crate::stage::{CORE, Touched};
 use crate::{Protocol, Record, Scene, Schedule, Stage, Staged, Violation, Words, World};
 
-/// How long a registration counts: short, so that many end within a run.
+/// Validity of a registration: short, so that many end within a run.
 const VALIDITY: Span = Span::from_secs(8);
-/// Stations, which come and go.
+/// Number of stations that come and go.
 const STATIONS: u64 = 3;
-/// The quiet time is longer than others': whoever knows no round trip gives up after 21 s, and stations that were not told
-/// again have left 10 s after a subscription.
+/// The quiet time is longer than for other protocols: without a known round trip time a peer gives up after 21 s,
+/// and stations that are not reported again are removed 10 s after a subscription.
 const LONGER_MS: u64 = 30_000;
 
-/// The machines of IEEE 802.21 as a protocol. Its orders are `comes N`, `goes N` and `fades N`: what a station does.
+/// The machines of IEEE 802.21 as a protocol. Its orders are `comes N`, `goes N` and `fades N`, for the events of
+/// a station.
 pub struct Mih;
 
 impl Protocol for Mih {
@@ -97,11 +99,12 @@ type Agent = RoleAgent<MihfRole>;
 struct Links {
     stage: Stage,
     function: AgentId,
-    /// The service access point's first, then the users'.
+    /// The service access point first, then the users.
     hosts: Vec<AgentId>,
-    /// Stations that are there.
+    /// Stations that are present.
     there: BTreeSet<u8>,
-    /// How often the service access point has started: its driver tells it anew who is there.
+    /// Number of starts of the service access point: after each, its driver reports again which stations are
+    /// present.
     starts: u64,
 }
 
@@ -161,13 +164,13 @@ impl Links {
         });
     }
 
-    /// Stations that a function takes for attached.
+    /// Stations that a function considers attached.
     fn known(&self, agent: AgentId) -> BTreeSet<LinkAddress> {
         let link = self.mihf(agent).links().get(&link());
         link.into_iter().flat_map(|link| link.stations.keys().cloned()).collect()
     }
 
-    /// Stations that a user has heard to be attached.
+    /// Stations reported to a user as attached.
     fn heard(&self, agent: AgentId) -> BTreeSet<LinkAddress> {
         let mut there = BTreeMap::new();
         for event in &self.stage.agent::<Agent>(agent).role().heard {

@@ -1,14 +1,14 @@
-//! Proxy Mobile IPv6 under faults: gateways on the hosts of the stage, an anchor in the core. Mobile nodes have no node of
-//! their own: orders say at which gateway each of their interfaces is.
+//! Proxy Mobile IPv6 under faults: gateways on the hosts of the stage, an anchor in the core. Mobile nodes are
+//! not simulated as nodes: orders set the gateway at which each of their interfaces is.
 //!
-//! What must hold: no prefix is two nodes', at the anchor or at gateways (`unique`); each binding that is there has a tunnel
-//! to its gateway (`tunnel`); no flow goes to a binding that cannot carry it (`flow`), and the first packet of each goes on or
-//! nowhere in time (`answered`); one that somebody has ordered to an interface goes there whenever that can carry it
-//! (`ordered`); where flows go by quality, none stays at a gateway that cannot be reached while its host has another (`reached`);
-//! nobody is served whose registration has ended (`lapsed`), nor at a gateway that the anchor
-//! has left, whose word ends nothing any more (`former`); a start has all that was there before it (`restored`). In the end
-//! anchor and gateways agree with where each interface is, and with each other about its prefixes, which are those that it had
-//! before (`agree`).
+//! Invariants: no prefix belongs to two nodes, at the anchor or at gateways (`unique`). Each binding has a tunnel
+//! to its gateway (`tunnel`). No flow goes to a binding that cannot carry it (`flow`), and the first packet of
+//! each flow is forwarded or dropped in time (`answered`). A flow that was ordered to an interface goes there
+//! whenever the interface can carry it (`ordered`). If flows are placed by quality, none stays at an unreachable
+//! gateway while its host has another one (`reached`). No gateway serves an interface whose registration has
+//! ended (`lapsed`) or that the anchor has moved elsewhere, and a former gateway cannot end the new binding
+//! (`former`). A restart restores everything that existed before (`restored`). At the end, anchor and gateways
+//! agree on where each interface is, and on its prefixes, which are the ones it had before (`agree`).
 
 mod orders;
 mod reach;
@@ -42,32 +42,33 @@ use crate::fault::{Entry, HostShape, Node, PathRef, PathShape};
 use crate::stage::{CORE, CORE_V6, Touched, outside};
 use crate::{Protocol, Record, Scene, Schedule, Stage, Staged, Violation, Words, World};
 
-/// Mobile nodes, and interfaces of each.
+/// Number of mobile nodes, and of interfaces per node.
 const NODES: u8 = 4;
 const INTERFACES: u8 = 2;
 /// Registrations are short, so that many are renewed within a run.
 const LIFETIME: Span = Span::from_secs(16);
-/// Within this time a former gateway gives a host up, if nothing is lost: four times as much as it takes to repeat what it is
-/// told.
+/// Time within which a former gateway drops a host if nothing is lost: four times the time it takes to retransmit
+/// the notification.
 const FORMER: Span = Span::from_secs(4);
-/// An interface that is there shows itself so often.
+/// Time within which an interface that is present shows itself.
 const HEARD: Span = Span::from_secs(2);
-/// How gateways are measured where flows go by quality.
+/// Keepalive settings for measuring gateways if flows are placed by quality.
 fn keepalive() -> Keepalive {
     Keepalive { k: 3, t_ka: Span::from_millis(100), up_after: 3, ..Keepalive::default() }
 }
-/// Time that an anchor has for what it has noticed.
+/// Time that an anchor has to react to a change.
 const SLACK: Span = Span::from_millis(1);
-/// What the machines listen to: messages over IPv6, and both ports over IPv4.
+/// Ports of the machines: mobility messages over IPv6, and both ports over IPv4.
 const PORTS: [(u8, u16); 3] = [(MOBILITY, 0), (UDP, SIGNALLING_PORT), (UDP, DATA_PORT)];
-/// The interface of a gateway to its anchor.
+/// The gateway's interface to the anchor.
 const UPLINK: u32 = 1;
-/// Its access. Nothing of a mobile node passes there.
+/// The gateway's access interface. Data of mobile nodes do not pass there.
 const LINK: u32 = 2;
 
-/// An anchor and its gateways as a protocol. Its orders: `attach GATEWAY NODE INTERFACE`, where the former gateway
-/// learns of it, `roam …`, where it does not, `detach GATEWAY NODE INTERFACE`, `flow GATEWAY NODE PORT`, a flow to the
-/// node, and `place GATEWAY NODE PORT`: it is ordered to the node's first or second binding, as the port is even or odd.
+/// An anchor and its gateways as a protocol. Its orders are: `attach GATEWAY NODE INTERFACE`, where the former
+/// gateway notices the departure; `roam …`, where it does not; `detach GATEWAY NODE INTERFACE`; `flow GATEWAY
+/// NODE PORT`, a flow to the node; and `place GATEWAY NODE PORT`, which orders the flow to the node's first (even
+/// port) or second binding (odd port).
 pub struct Pmip;
 
 fn order(rng: &mut Rng, gateway: usize) -> String {
@@ -94,8 +95,8 @@ impl Protocol for Pmip {
         false
     }
 
-    /// Two to four gateways, some of them over IPv4 behind NATs; in most runs without flow mobility, or with flows that are placed
-    /// by chance or by quality; in half with tunnels of GRE.
+    /// Two to four gateways, some over IPv4 behind NATs. In one run of five flow mobility is off; in the others
+    /// flows are placed statically (two of five), randomly or by quality. In half of the runs tunnels use GRE.
     fn draw(&self, rng: &mut Rng) -> (Vec<String>, Vec<HostShape>) {
         let gateway = |rng: &mut Rng| HostShape {
             settings: String::new(),
@@ -113,7 +114,7 @@ impl Protocol for Pmip {
         Some(order(rng, at.host))
     }
 
-    /// Interfaces come, move and go all the time; in one run of five there is a storm of it.
+    /// Interfaces come, move and go all the time; in one run of five there is a storm of these events.
     fn draw_more(&self, schedule: &mut Schedule) {
         let mut rng = Rng::new(schedule.seed ^ 0x726f_616d);
         let (storm, gateways) = (rng.chance(0.2), schedule.hosts.len() as u64);
@@ -175,26 +176,26 @@ struct Domain {
     lma: AgentId,
     mags: Vec<AgentId>,
     addresses: Vec<PeerAddress>,
-    /// At which gateway each interface is.
+    /// The gateway at which each interface is.
     truth: BTreeMap<Place, usize>,
-    /// The prefixes that each interface was given first.
+    /// The prefixes first assigned to each interface.
     first: BTreeMap<Place, Vec<Prefix>>,
-    /// Flows that were asked about, since when.
+    /// Flows that await a decision, with the time of the request.
     asked: Vec<(FlowKey, Time)>,
-    /// Gateways do not know how interfaces come to them.
+    /// Gateways do not know how interfaces come to them (handoff indicator "unknown").
     unknown: bool,
-    /// All that an anchor had bound after the last event, by number: gateway, prefixes and end; and which interfaces each
-    /// gateway served, with their ends.
+    /// State after the last event: the anchor's bindings by number with gateway, prefixes and end; and the
+    /// interfaces that each gateway served, with their ends.
     bound: BTreeMap<u32, (PeerAddress, Vec<Prefix>, Time)>,
     serving: Vec<BTreeMap<LinkLayer, Time>>,
-    /// Interfaces that the anchor has at gateways, and when it had them there last.
+    /// Interfaces that the anchor has at gateways, and when each last left a gateway.
     had: BTreeSet<(LinkLayer, PeerAddress)>,
     taken: BTreeMap<(LinkLayer, PeerAddress), Time>,
-    /// What a start has lost.
+    /// State lost in a restart.
     lost: Option<String>,
-    /// When gateways hear the interfaces that are there again.
+    /// Time by which gateways hear the interfaces that are present again.
     heard: Time,
-    /// When the anchor started last.
+    /// The anchor's last start.
     began: Time,
 }
 
@@ -210,7 +211,7 @@ fn every() -> impl Iterator<Item = Place> {
     (0..NODES).flat_map(|n| (0..INTERFACES).map(move |interface| (n, interface)))
 }
 
-/// A gateway with this access, which knows all mobile nodes.
+/// Configuration of a gateway with this access that knows all mobile nodes.
 fn mag_config(access: Access, clock: DayClock) -> MagConfig {
     let known = every().map(|place| {
         let (anchor, prefixes) = (None, Vec::new());
@@ -223,7 +224,7 @@ fn mag_config(access: Access, clock: DayClock) -> MagConfig {
     MagConfig { identities, lifetime, ..config }
 }
 
-/// What the anchor knows of a gateway with this address: those of IPv4 are behind NATs.
+/// A gateway's address as seen by the anchor; IPv4 gateways are behind NATs.
 fn seen_at(gateway: usize, proxy_coa: IpAddr) -> PeerAddress {
     match proxy_coa {
         IpAddr::V6(_) => proxy_coa.into(),
@@ -234,7 +235,7 @@ fn seen_at(gateway: usize, proxy_coa: IpAddr) -> PeerAddress {
     }
 }
 
-/// The anchor's configuration with these settings of a schedule.
+/// The anchor's configuration for the settings of a schedule.
 fn lma_config(has: &impl Fn(&str) -> bool, clock: DayClock) -> LmaConfig {
     let IpAddr::V4(anchor_v4) = CORE else { unreachable!("it is of IPv4") };
     let network = Prefix::new(Ipv6Addr::new(0x2001, 0xdb9, 0, 0, 0, 0, 0, 0), 60);
@@ -259,7 +260,7 @@ impl Domain {
     fn new(schedule: &Schedule, start: Time) -> Domain {
         let mut stage = Stage::new(schedule, start);
         let has = |setting: &str| schedule.settings.iter().any(|line| line == setting);
-        // Each start sets it.
+        // Set at each start.
         let clock = DayClock::new(Time::ZERO, UnixTime(0));
         let lma = Anchor::of(LmaRole::new(lma_config(&has, clock)), stage.network.seed_of(1, 0));
         let lma = stage.add_agent(Node::Fixed(0), &PORTS, lma);
@@ -337,7 +338,7 @@ impl Domain {
         });
     }
 
-    /// What the anchor has bound.
+    /// The anchor's bindings.
     fn bindings(&self) -> BTreeMap<u32, (PeerAddress, Vec<Prefix>, Time)> {
         let all = self.lma().sessions();
         let bound =
@@ -345,7 +346,7 @@ impl Domain {
         bound.collect()
     }
 
-    /// Which interfaces a gateway serves, and until when.
+    /// Interfaces that a gateway serves, and until when.
     fn serves(&self, gateway: usize) -> BTreeMap<LinkLayer, Time> {
         let all = self.mag(gateway).stations().filter(|(.., at)| at.state.is_served());
         all.map(|(_, station, at)| (station.clone(), at.until)).collect()
@@ -378,7 +379,7 @@ impl Scene for Domain {
         Some(self.heard)
     }
 
-    /// Gateways hear the interfaces that are there.
+    /// Gateways hear the interfaces that are present.
     fn happen(&mut self, now: Time, _record: &mut Record) -> Touched {
         self.heard = now + HEARD;
         for (place, gateway) in self.truth.clone() {
@@ -389,7 +390,7 @@ impl Scene for Domain {
     }
 
     fn restarted(&mut self, now: Time, node: Node) {
-        // The clock has microseconds: ends are that much off.
+        // The clock has a resolution of microseconds, so ends may differ by that much.
         let same = |a: Time, b: Time| a.since(b).max(b.since(a)) <= Span::from_micros(2);
         let lost = match node {
             Node::Fixed(_) => {
@@ -441,7 +442,7 @@ impl Scene for Domain {
         }
     }
 
-    /// Link layers notice in the end who is not there any more.
+    /// The link layers eventually notice interfaces that have left.
     fn mend(&mut self, _now: Time) {
         for gateway in 0..self.mags.len() {
             for place in
@@ -506,7 +507,7 @@ impl Scene for Domain {
                 matches!(wish, LmaWish::Release(done) | LmaWish::Refuse(done) if done == key)
             })
         };
-        // A start forgets what was asked: the packet path asks again.
+        // A restart forgets pending requests: the packet path asks again.
         let starts = self.stage.agent::<Anchor>(self.lma).starts();
         let late = |(key, since): &(FlowKey, Time)| {
             starts == 0 && now > *since + DECISION && !answered(key)
@@ -539,7 +540,7 @@ impl Scene for Domain {
             Violation::unless(good, "agree", || {
                 format!("{place:?} is at {wanted:?}; bound {bound:?}; served {served:?}")
             })?;
-            // What the anchor believes of a gateway is so.
+            // The anchor's information about the gateway is correct.
             let told = self.lma().sessions().find(|(.., session)| own(session));
             let told = told.map_or(&[][..], |(.., session)| session.elsewhere());
             let here = wanted.and_then(|(gateway, _)| {
@@ -551,7 +552,8 @@ impl Scene for Domain {
                     .all(|prefix| at.off_link.contains(prefix) || at.prefixes.contains(prefix))
             });
             Violation::unless(known, "agree", || format!("{place:?}: {told:?}, and {here:?}"))?;
-            // Whoever does not know whether an interface is another one may give it the other's prefix.
+            // A gateway that does not know whether an interface is another one may assign the other's prefix to
+            // it.
             let first = self.first.get(&place).filter(|_| !self.unknown);
             if let Some((first, (_, now))) = first.zip(served.first()) {
                 Violation::unless(first == *now, "agree", || {

@@ -1,4 +1,4 @@
-//! What a protocol brings to the harness.
+//! The interface between a protocol and the harness.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -15,36 +15,35 @@ use crate::{Schedule, Words, World};
 
 /// A protocol whose machines are run under faults.
 ///
-/// A schedule has one or more hosts, which have one or more paths each. What else it says is the protocol's own, and
-/// the harness has it as text: `settings` of the run, those of each host, and orders among the faults.
+/// A schedule has one or more hosts with one or more paths each. Everything else is specific to the protocol, and
+/// the harness treats it as text: `settings` of the run, settings of each host, and orders among the faults.
 pub trait Protocol: Sync + RefUnwindSafe {
     /// Its name in schedules and on the command line.
     fn name(&self) -> &'static str;
 
-    /// The nodes beside the hosts that can restart, by name.
+    /// Names of the nodes, apart from hosts, that can restart.
     fn fixed(&self) -> &'static [&'static str];
 
-    /// Whether its hosts have interfaces and addresses, which change.
+    /// Returns true if its hosts have interfaces and addresses that change.
     fn moves(&self) -> bool {
         true
     }
 
-    /// Draws the settings of a run, a line each, and its hosts.
+    /// Draws the settings of a run (one per line) and its hosts.
     fn draw(&self, rng: &mut Rng) -> (Vec<String>, Vec<HostShape>);
 
-    /// Draws an order of its own about this path, or its host; `None` for a protocol without orders. The word behind the
-    /// verb is the host or the path.
+    /// Draws an order for this path or its host; `None` for a protocol without orders. The word after the verb is
+    /// the host or the path.
     fn draw_order(&self, _rng: &mut Rng, _at: PathRef) -> Option<String> {
         None
     }
 
-    /// Adds to what was drawn: before the quiet time begins, or behind, where it then begins later.
+    /// Extends a drawn schedule. Entries may precede the quiet time, or follow it if they also postpone it.
     fn draw_more(&self, _schedule: &mut Schedule) {}
 
     /// Checks a line of settings.
     ///
-    /// # Errors
-    /// What is wrong, and what would be right.
+    /// # Errors The error, and the expected text.
     fn check_setting(&self, words: &mut Words<'_>) -> Result<(), String> {
         Err(format!("\"{}\" is none of host, at, quiet", words.next("the setting")?))
     }
@@ -57,10 +56,9 @@ pub trait Protocol: Sync + RefUnwindSafe {
         Ok(())
     }
 
-    /// Checks an order of its own.
+    /// Checks an order of the protocol.
     ///
-    /// # Errors
-    /// As for [`Protocol::check_setting`].
+    /// # Errors As for [`Protocol::check_setting`].
     fn check_order(&self, words: &mut Words<'_>, _hosts: &[HostShape]) -> Result<(), String> {
         let verb = words.next("the fault")?;
         Err(format!("\"{verb}\" is no fault; docs/simulator/faults.md has the list"))
@@ -74,16 +72,16 @@ pub trait Protocol: Sync + RefUnwindSafe {
         Ok(())
     }
 
-    /// Schedules with simpler settings than this one's, for shrinking.
+    /// Variants of this schedule with simpler settings, for shrinking.
     fn simpler(&self, _schedule: &Schedule) -> Vec<Schedule> {
         Vec::new()
     }
 
-    /// The machines of a schedule at `start`.
+    /// Creates the machines of a schedule at `start`.
     fn world(&self, schedule: &Schedule, start: Time) -> Box<dyn World>;
 }
 
-/// A protocol that has joined.
+/// A registered protocol.
 #[derive(Clone, Copy)]
 pub struct Machines(pub(crate) &'static dyn Protocol);
 

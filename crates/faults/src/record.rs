@@ -1,4 +1,4 @@
-//! What happened in a run: a hash of everything, and the last events as text.
+//! The record of a run: a hash of all events, and the last events as text.
 
 use alloc::collections::VecDeque;
 use alloc::format;
@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use segue_clock::Time;
 
-/// Events that a report shows.
+/// Number of events in a report.
 const LAST: usize = 30;
 
 /// The record of a run.
@@ -20,15 +20,15 @@ pub struct Record {
 }
 
 impl Record {
-    /// An empty record of a run that starts at `start`. Texts are kept only if `keeps_text`: they cost more than the
-    /// rest of a run, so a failed run is repeated for them.
+    /// An empty record of a run that starts at `start`. Texts are recorded only if `keeps_text`: they cost more
+    /// than the rest of a run, so a failed run is repeated to obtain them.
     #[must_use]
     pub fn new(start: Time, keeps_text: bool) -> Record {
         let last = keeps_text.then(VecDeque::new);
         Record { start, hash: 0xcbf2_9ce4_8422_2325, events: 0, last }
     }
 
-    /// Records an event: numbers that tell it from other events, and a text for people.
+    /// Records an event: numbers that distinguish it from other events, and a text for people.
     pub fn note(&mut self, now: Time, what: &[u64], text: impl FnOnce() -> String) {
         self.events += 1;
         self.mix(now.since(self.start).0);
@@ -40,7 +40,7 @@ impl Record {
         }
     }
 
-    /// Adds to the texts what belongs to the event before.
+    /// Adds a text that belongs to the previous event.
     pub fn detail(&mut self, now: Time, text: impl FnOnce() -> String) {
         if self.last.is_some() {
             self.write(now, text());
@@ -70,7 +70,7 @@ impl Record {
         self.hash
     }
 
-    /// How many events there were.
+    /// Number of events.
     #[must_use]
     pub fn events(&self) -> u64 {
         self.events

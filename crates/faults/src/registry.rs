@@ -1,9 +1,9 @@
-//! The protocols that have joined.
+//! The registered protocols.
 
 use crate::Machines;
 
 impl Machines {
-    /// All of them.
+    /// All protocols.
     pub const ALL: [Machines; 5] = [
         Machines(&crate::tunnel::Tunnel),
         Machines(&crate::estimators::Keepalive),
@@ -12,7 +12,7 @@ impl Machines {
         Machines(&crate::mih::Mih),
     ];
 
-    /// The machines of that name.
+    /// The protocol with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Machines> {
         Machines::ALL.into_iter().find(|machines| machines.name() == name)

@@ -1,4 +1,4 @@
-//! What a person needs to look into a failure.
+//! Failure reports for people.
 
 use alloc::format;
 use alloc::string::String;
@@ -8,11 +8,11 @@ use super::schedule::Schedule;
 use super::shrink::Shrunk;
 use super::{Failure, Violation};
 
-/// Runs that shrinking may take.
+/// Maximum number of runs for shrinking.
 pub const SHRINK_RUNS: usize = 400;
 
-/// A failure in words: what broke and when, the last events and the state then, how to reproduce it, and the shrunk
-/// schedule if there is one. `replay` is the command that repeats the run.
+/// A failure as text: the violated invariant and its time, the last events and the state, how to reproduce it,
+/// and the shrunk schedule if there is one. `replay` is the command that repeats the run.
 #[must_use]
 pub fn report(
     schedule: &Schedule,

@@ -11,36 +11,36 @@ use crate::{Entry, Fault, Record, Schedule, Violation, World};
 /// A run that broke an invariant.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// Since the start of the run.
+    /// Time since the start of the run.
     pub at: Span,
-    /// What did not hold.
+    /// The violated invariant.
     pub violation: Violation,
-    /// The last events, if the record kept texts.
+    /// The last events, if the record kept their texts.
     pub last: Vec<String>,
-    /// The state of the machines then.
+    /// The state of the machines at that time.
     pub state: String,
 }
 
 /// The outcome of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Hash of all events: the same for the same schedule.
+    /// Hash of all events; identical for identical schedules.
     pub hash: u64,
     /// Number of events.
     pub events: u64,
-    /// What broke, if anything did.
+    /// The failure, if any.
     pub failure: Option<Failure>,
 }
 
-/// The instant at which a run of `seed` starts: in every fourth run the stamps of probes, microseconds modulo 2³²,
-/// wrap.
+/// Start time of a run with this seed: in every fourth run the timestamps of probes (microseconds modulo 2³²)
+/// wrap around.
 fn start_of(seed: u64) -> Time {
     const ROUND: Time = Time((1 << 32) * 1_000);
     if seed % 4 == 3 { ROUND - Span::from_secs(9) } else { Time(1_000_000_000) }
 }
 
-/// Runs a schedule from its start to its end or to the first violation. The failure has the texts of the last events if
-/// `keeps_text`.
+/// Runs a schedule to its end or to the first violation. If `keeps_text`, the failure includes the last events as
+/// text.
 #[must_use]
 pub fn run(schedule: &Schedule, keeps_text: bool) -> Outcome {
     let start = start_of(schedule.seed);
@@ -58,8 +58,7 @@ pub fn run(schedule: &Schedule, keeps_text: bool) -> Outcome {
 
 /// Runs a world through a schedule.
 ///
-/// # Errors
-/// The first violation, at the time that the world has then.
+/// # Errors The first violation; the world's clock shows its time.
 pub fn drive(
     world: &mut dyn World,
     schedule: &Schedule,

@@ -1,11 +1,11 @@
-//! What goes wrong, and when.
+//! Schedules: faults and their times.
 //!
-//! **Distribution** ([`Schedule::generate`]). The protocol draws its hosts and their paths. Eight to forty faults over
-//! six to twenty seconds, in clusters: after one fault the next follows within 300 ms with probability ½ (faults that
-//! meet each other find more), else within twice the mean distance; one cluster in ten is followed by "all mended" and
-//! six seconds of calm, in which everything must settle. A fault is drawn by the weights in [`Fault::draw`], what else
-//! the protocol wants by [`Protocol::draw_more`](crate::Protocol::draw_more). Then the quiet time: all is mended, and
-//! [`QUIET_MS`] later the run ends.
+//! **Distribution** ([`Schedule::generate`]). The protocol draws its hosts and their paths. Eight to forty faults
+//! over six to twenty seconds, in clusters: after one fault the next follows within 300 ms with probability ½
+//! (faults that interact find more), else within twice the mean distance; one cluster in ten is followed by "all
+//! mended" and six seconds of calm, in which everything must settle. Faults are drawn with the weights in
+//! [`Fault::draw`], and the protocol adds more with [`Protocol::draw_more`](crate::Protocol::draw_more). Then the
+//! quiet time begins: everything is mended, and [`QUIET_MS`] later the run ends.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -16,32 +16,32 @@ use segue_sim::net::LinkFault;
 use crate::fault::{Entry, Fault, HostShape, Node, PathRef, Way};
 use crate::protocol::Machines;
 
-/// How long the quiet time at the end is. A host that was refused waits eight seconds before it asks again,
-/// connection attempts may hang for five, a dead connection is noticed after three, and a path that flapped
-/// may be held back by steering for up to a minute, which is no disagreement: flows deliver all the same.
+/// Duration of the quiet time at the end. A refused host waits eight seconds before it asks again, connection
+/// attempts may hang for five, and a dead connection is noticed after ten. Steering may hold back a flapping path
+/// for up to a minute, which is not a disagreement: flows are delivered all the same.
 pub const QUIET_MS: u64 = 30_000;
-/// How long the calm in the middle of a run is.
+/// Duration of a calm period within a run.
 pub const CALM_MS: u64 = 6_000;
 
-/// A run: the network at the start, and what happens to it.
+/// A run: the network at the start, and the events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
-    /// What it is for.
+    /// The protocol.
     pub machines: Machines,
-    /// Seed of the links' draws and the machines' secrets.
+    /// Seed of the links' random draws and the machines' secrets.
     pub seed: u64,
-    /// Settings for all, a line each, in the words of the protocol.
+    /// Settings of the run, one per line, in the protocol's own words.
     pub settings: Vec<String>,
     /// The hosts.
     pub hosts: Vec<HostShape>,
-    /// In the order of time.
+    /// Ordered by time.
     pub entries: Vec<Entry>,
-    /// When the quiet time begins, in milliseconds.
+    /// Start of the quiet time, in milliseconds.
     pub quiet_ms: u64,
 }
 
 impl Schedule {
-    /// The schedule of a seed. See the module's text for the distribution.
+    /// The schedule of a seed. See the module documentation for the distribution.
     #[must_use]
     pub fn generate(machines: Machines, seed: u64) -> Schedule {
         let mut rng = Rng::new(seed ^ 0x6661_756c_7473);
@@ -70,7 +70,7 @@ impl Schedule {
         schedule
     }
 
-    /// When the run ends, in milliseconds.
+    /// End of the run, in milliseconds.
     #[must_use]
     pub fn end_ms(&self) -> u64 {
         self.quiet_ms + QUIET_MS
@@ -78,8 +78,8 @@ impl Schedule {
 }
 
 impl Fault {
-    /// Draws a fault. The weights are those of this table, of 100; without interfaces that change, the first 61 and 5 of
-    /// orders.
+    /// Draws a fault, with the weights of this table out of 100. Protocols without changing interfaces use only
+    /// the first 61, and 5 for orders.
     fn draw(rng: &mut Rng, hosts: &[HostShape], machines: Machines) -> Fault {
         let at = PathRef::draw(rng, hosts);
         let way = Way::draw(rng);

@@ -1,5 +1,5 @@
-//! A failing schedule made small: fewer faults first (ddmin: Zeller, Hildebrandt, Simplifying and
-//! isolating failure-inducing input, 2002), then fewer hosts and paths, then simpler values.
+//! Shrinks a failing schedule: first fewer faults (ddmin: Zeller, Hildebrandt, Simplifying and isolating
+//! failure-inducing input, 2002), then fewer hosts and paths, then simpler values.
 
 use alloc::string::ToString;
 use alloc::vec::Vec;
@@ -14,12 +14,12 @@ use super::schedule::Schedule;
 pub struct Shrunk {
     /// The smallest failing schedule found.
     pub schedule: Schedule,
-    /// How often `fails` was called.
+    /// Number of calls of `fails`.
     pub runs: usize,
 }
 
-/// The smallest schedule for which `fails` is still true, found with at most `max_runs` calls. It is true for
-/// `schedule` itself.
+/// Returns the smallest schedule for which `fails` is still true, found with at most `max_runs` calls. `fails`
+/// must be true for `schedule` itself.
 pub fn shrink(schedule: &Schedule, max_runs: usize, fails: impl Fn(&Schedule) -> bool) -> Shrunk {
     let mut search = Search { best: schedule.clone(), runs: 0, max_runs, fails };
     loop {
@@ -45,9 +45,9 @@ impl<F: Fn(&Schedule) -> bool> Search<F> {
         self.runs >= self.max_runs
     }
 
-    /// Takes a candidate if it fails too.
+    /// Keeps a candidate if it fails as well.
     fn accept(&mut self, candidate: Schedule) -> bool {
-        // What an order names may be gone.
+        // An order may refer to something that was removed.
         let stands = || candidate.to_string().parse::<Schedule>().is_ok();
         if self.is_spent() || candidate == self.best || !stands() {
             return false;
@@ -60,8 +60,8 @@ impl<F: Fn(&Schedule) -> bool> Search<F> {
         fails
     }
 
-    /// Leaves out ever smaller parts of the entries. Leaving out all other parts, one after the other, covers the case
-    /// of one part by itself.
+    /// Removes ever smaller parts of the entries. Keeping a single part needs no extra step: it results from
+    /// removing all other parts one after the other.
     fn fewer_entries(&mut self) {
         let mut parts = 2;
         while !self.best.entries.is_empty() && !self.is_spent() {
@@ -86,8 +86,8 @@ impl<F: Fn(&Schedule) -> bool> Search<F> {
         }
     }
 
-    /// Leaves out the last host, or the last path of a host, that no entry names; the quiet time begins after the last
-    /// entry.
+    /// Removes the last host, or the last path of a host, if no entry refers to it; moves the start of the quiet
+    /// time to just after the last entry.
     fn smaller_network(&mut self) {
         loop {
             let named = |entry: &Entry, host: usize| entry.fault.host() == Some(host);
@@ -144,7 +144,7 @@ impl<F: Fn(&Schedule) -> bool> Search<F> {
     }
 }
 
-/// The same fault with simpler values: all or nothing replaces now and then, both directions replace one.
+/// The same fault with simpler values: always instead of sometimes, and both directions instead of one.
 fn simpler(fault: &Fault) -> Vec<Fault> {
     if let Fault::Stall(node, ms @ 2..) = fault {
         return Vec::from([Fault::Stall(*node, ms / 2)]);

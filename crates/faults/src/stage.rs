@@ -1,12 +1,12 @@
-//! A network of the simulator with faults: hosts whose interfaces each have an access network of their own, and a core
-//! with the others.
+//! A simulated network with faults: hosts with a separate access network per interface, and a core with the other
+//! agents.
 //!
 //! ```text
 //!   host ── if0 ══ faulty link ══ NAT ──┐
 //!        ── if1 ══ faulty link ══ NAT ──┼── core
 //! ```
 //!
-//! A [`Scene`] puts its agents on these nodes and watches them; [`Staged`] is the [`World`] of it.
+//! A [`Scene`] puts its agents on these nodes and watches them; [`Staged`] turns it into a [`World`].
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -25,70 +25,68 @@ use crate::fault::{Fault, Node, PathRef, PathShape};
 use crate::truth::{Access, Still, Truth};
 use crate::{Record, Schedule, Violation, World};
 
-/// Where the core is.
+/// Address of the core.
 pub const CORE: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1));
-/// Its other address.
+/// IPv6 address of the core.
 pub const CORE_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1));
-/// Directions of the links of a path: to the core, and back.
+/// Channels per path: both directions of its two links.
 const CHANNELS: usize = 4;
-/// An agent that wakes more often than this at one instant never comes to rest.
+/// An agent that wakes more often than this at one instant is considered to be in an endless loop.
 const MAX_WAKES: u32 = 50;
 
-/// A protocol on a stage: its reference model and its invariants.
+/// A protocol on a stage: its reference model and invariants.
 pub trait Scene {
     /// The stage.
     fn stage(&self) -> &Stage;
 
-    /// The stage, to change it.
+    /// The stage, for modification.
     fn stage_mut(&mut self) -> &mut Stage;
 
-    /// When something of its own happens next, such as a packet of an application.
+    /// Time of the next event of the scene itself, such as a packet of an application.
     fn next(&self) -> Option<Time> {
         None
     }
 
-    /// That happens; whom it concerns.
+    /// Processes that event. Returns the nodes it concerns.
     fn happen(&mut self, _now: Time, _record: &mut Record) -> Touched {
         Touched::All
     }
 
-    /// A fault comes, which the stage carries out then.
+    /// Called before the stage injects a fault.
     fn on_fault(&mut self, _now: Time, _fault: &Fault) {}
 
-    /// A node has restarted.
+    /// Called after a node has restarted.
     fn restarted(&mut self, _now: Time, _node: Node) {}
 
-    /// An order of the protocol, in its own words.
+    /// Carries out an order of the protocol, in the protocol's own words.
     fn order(&mut self, _now: Time, _order: &str) {}
 
-    /// All is mended: what is the protocol's own, too.
+    /// Mends the protocol's own faults, when everything is mended.
     fn mend(&mut self, _now: Time) {}
 
-    /// The quiet time begins.
+    /// Called when the quiet time begins.
     fn quiet(&mut self, _now: Time) {}
 
-    /// What must hold after every event, of those whom it concerns.
+    /// Checks the invariants after an event, for the nodes it concerns.
     ///
-    /// # Errors
-    /// An invariant that does not hold.
+    /// # Errors The violated invariant.
     fn check(&mut self, now: Time, at: Touched, record: &mut Record) -> Result<(), Violation>;
 
-    /// What must hold at the end.
+    /// Checks the invariants of the end.
     ///
-    /// # Errors
-    /// An invariant that does not hold.
+    /// # Errors The violated invariant.
     fn finish(&mut self, now: Time) -> Result<(), Violation>;
 
-    /// The state of its machines, for a person who examines a failure.
+    /// The state of the machines as text, for the analysis of a failure.
     fn describe(&self) -> String;
 }
 
-/// Whom an event concerns.
+/// The nodes that an event concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Touched {
-    /// Anybody.
+    /// Any node.
     All,
-    /// A host.
+    /// This host.
     Host(usize),
     /// The core, with a packet of this host.
     Core(usize),
@@ -97,7 +95,7 @@ pub enum Touched {
 }
 
 impl Touched {
-    /// The hosts, of so many.
+    /// The hosts concerned, out of `all`.
     #[must_use]
     pub fn hosts(self, all: usize) -> core::ops::Range<usize> {
         match self {
@@ -113,34 +111,34 @@ pub struct Host {
     pub node: NodeId,
     /// Its interfaces.
     pub accesses: Vec<Access>,
-    /// When it last started.
+    /// Its last start.
     pub began: Time,
     /// Time of the last fault that concerns it.
     pub disturbed: Time,
-    /// When it last stood still.
+    /// Its stalls.
     pub still: Still,
 }
 
-/// An agent that restarts.
+/// An agent that can be restarted.
 struct Actor {
     agent: AgentId,
     restart: fn(&mut Network, AgentId),
 }
 
-/// The network of a schedule, and the truth about it.
+/// The network of a schedule, and the ground truth about it.
 pub struct Stage {
     /// The network.
     pub network: Network,
     /// Its hosts.
     pub hosts: Vec<Host>,
-    /// The node of the others.
+    /// The node of all other agents.
     pub core: NodeId,
-    /// When that one last stood still.
+    /// Stalls of the core.
     pub still: Still,
     actors: Vec<(Node, Actor)>,
     /// In the order of their channels.
     paths: Vec<PathRef>,
-    /// New addresses of interfaces and translators.
+    /// Counter for new addresses of interfaces and translators.
     serial: u16,
     wakes: (Time, Option<AgentId>, u32),
 }
@@ -221,7 +219,7 @@ impl Stage {
         Access { name, up, down, router, v6, absent_since: None, changed: now }
     }
 
-    /// Puts an agent on the node of a host or of the others, listening to these protocols and ports.
+    /// Adds an agent that listens to these protocols and ports to a host or to the core.
     pub fn add_agent(&mut self, node: Node, ports: &[(u8, u16)], agent: impl Agent) -> AgentId {
         let (id, name) = match node {
             Node::Host(host) => (self.hosts[host].node, format!("host{host}")),
@@ -230,7 +228,7 @@ impl Stage {
         self.network.add_agent(id, name, ports, Box::new(agent))
     }
 
-    /// The agent that is this node of the schedule, and restarts with it.
+    /// Assigns an agent to a node of the schedule; it restarts with that node.
     pub fn cast<R: Role>(&mut self, node: Node, agent: AgentId) {
         let restart = |network: &mut Network, agent| {
             network.command(agent, |agent: &mut RoleAgent<R>, io| {
@@ -240,7 +238,7 @@ impl Stage {
         self.actors.push((node, Actor { agent, restart }));
     }
 
-    /// Whom an event concerns; `None` for routers, which only forward.
+    /// The nodes that an event concerns; `None` for routers, which only forward.
     fn touched(&self, happened: Happened) -> Option<Touched> {
         let channel = match happened {
             Happened::Arrival(channel) => channel,
@@ -262,7 +260,7 @@ impl Stage {
         }
     }
 
-    /// An access of a host, with the truth about it.
+    /// An access of a host with its ground truth.
     #[must_use]
     pub fn truth(&self, at: PathRef) -> Truth<'_> {
         let host = &self.hosts[at.host];
@@ -272,7 +270,7 @@ impl Stage {
         Truth { access, up: link(access.up), down: link(access.down), waits }
     }
 
-    /// When this host and the core had gone on, if they stood still.
+    /// End of the last stall of this host or the core.
     #[must_use]
     pub fn resumed(&self, host: usize) -> Time {
         self.hosts[host].still.until.max(self.still.until)
@@ -284,12 +282,12 @@ impl Stage {
         &self.paths
     }
 
-    /// All of a host.
+    /// The ground truth of all paths of a host.
     pub fn truths(&self, host: usize) -> impl Iterator<Item = Truth<'_>> + Clone {
         (0..self.hosts[host].accesses.len()).map(move |path| self.truth(PathRef { host, path }))
     }
 
-    /// The largest RTT of any path of a host.
+    /// The largest RTT of all paths of a host.
     #[must_use]
     pub fn rtt_max(&self, host: usize) -> Span {
         self.truths(host).map(|truth| truth.rtt().1).max().unwrap_or_default()
@@ -304,10 +302,9 @@ impl Stage {
         self.network.command(agent, order);
     }
 
-    /// An agent, by the type that its protocol knows.
+    /// An agent of a known type.
     ///
-    /// # Panics
-    /// It is another one.
+    /// # Panics If the agent has another type.
     #[must_use]
     pub fn agent<A: Agent>(&self, id: AgentId) -> &A {
         self.network.agent(id).expect("an agent of this type was added")
@@ -373,7 +370,7 @@ impl Stage {
         }
     }
 
-    /// The interface gets another address of its family.
+    /// Assigns a new address of the same family to the interface.
     fn renumber(&mut self, now: Time, at: PathRef) {
         self.serial += 1;
         let [high, low] = self.serial.to_be_bytes();
@@ -387,7 +384,7 @@ impl Stage {
         self.network.happen(Change::Renumber(node, index, Vec::from([inside])));
     }
 
-    /// A node stands still, unless it does already.
+    /// Stalls a node unless it is stalled already.
     fn stall(&mut self, now: Time, node: Node, lasts: Span) {
         let (still, node) = match node {
             Node::Host(host) => {
@@ -401,7 +398,7 @@ impl Stage {
         }
     }
 
-    /// The interface goes, and one with another name comes in its place, unless it is away.
+    /// Replaces the interface by one with another name. If the interface is away, only its name changes.
     fn rename(&mut self, now: Time, at: PathRef) {
         self.serial += 1;
         let access = &mut self.hosts[at.host].accesses[at.path];
@@ -426,7 +423,7 @@ impl Stage {
         }
     }
 
-    /// Counts how often one agent is woken at one instant.
+    /// Counts wake-ups of one agent at the same instant.
     fn expect_rest(&mut self, now: Time, woken: AgentId) -> Result<(), Violation> {
         let again = (self.wakes.0, self.wakes.1) == (now, Some(woken));
         self.wakes = (now, Some(woken), if again { self.wakes.2 + 1 } else { 0 });
@@ -436,12 +433,12 @@ impl Stage {
     }
 }
 
-/// An address of a host's interface, of those that lead to this path.
+/// An address for a host's interface that is routed to this path.
 fn inside_v6(at: PathRef, choice: u16) -> IpAddr {
     Ipv6Addr::new(0x2001, 0xdb8, 1 + at.host as u16, at.path as u16, 0, 0, choice, 1).into()
 }
 
-/// The source that the core sees after a NAT's choice.
+/// The source address that the core sees for this choice of a NAT.
 pub(crate) fn outside(at: PathRef, choice: u16) -> IpAddr {
     let [high, low] = choice.to_be_bytes();
     Ipv4Addr::new(100, 64 + (at.host * 8 + at.path) as u8, high, low).into()

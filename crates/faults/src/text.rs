@@ -1,4 +1,4 @@
-//! Schedules as text, one item per line, so that people can keep, edit and replay them.
+//! Schedules as text with one item per line, so that people can keep, edit and replay them.
 //!
 //! ```text
 //! # what follows # is a remark
@@ -12,8 +12,9 @@
 //! quiet 4000ms
 //! ```
 //!
-//! A path is `host.path`, both counted from 0; a delay `up/down`, with `/v6` behind it for a path of IPv6. `loss` and `duplicate` take thousandths,
-//! `reorder` thousandths and a time. What is no word of the harness is one of the protocol.
+//! A path is `host.path`, both counted from 0. A delay is `up/down`, followed by `/v6` for an IPv6 path. `loss`
+//! and `duplicate` take thousandths, `reorder` thousandths and a time. Words that the harness does not know
+//! belong to the protocol.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -28,18 +29,18 @@ use crate::protocol::Machines;
 use crate::schedule::Schedule;
 use crate::words::{Words, millis};
 
-/// Most hosts, paths of a host, and milliseconds before the quiet time.
+/// Maximum number of hosts, of paths per host, of milliseconds before the quiet time, and of entries.
 const MAX_HOSTS: usize = 8;
 const MAX_PATHS: usize = 4;
 const MAX_MS: u64 = 3_600_000;
 const MAX_ENTRIES: usize = 10_000;
 
-/// Why a text is no schedule.
+/// Why a text is not a schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextError {
-    /// The line, from 1; 0 if the text as a whole is wrong.
+    /// The line, counted from 1; 0 if the error concerns the text as a whole.
     pub line: usize,
-    /// What is wrong, and what would be right.
+    /// The error, and the expected text.
     pub what: String,
 }
 
@@ -54,7 +55,7 @@ impl fmt::Display for TextError {
 
 impl core::error::Error for TextError {}
 
-/// A fault with the names of its protocol.
+/// A fault with the node names of its protocol.
 struct Named<'a>(&'a Fault, Machines);
 
 impl fmt::Display for Named<'_> {
@@ -107,7 +108,7 @@ impl FromStr for Schedule {
     }
 }
 
-/// Which packets a filter drops: `port 7000`, `dscp 46` or `length 150 400`.
+/// A filter: `port 7000`, `dscp 46` or `length 150 400`.
 fn filter(words: &mut Words<'_>) -> Result<PacketFilter, String> {
     Ok(match words.one_of("the filter", &[("port", 0), ("dscp", 1), ("length", 2)])? {
         0 => PacketFilter::Port(words.number("the port", 1, u16::MAX)?),
@@ -119,7 +120,7 @@ fn filter(words: &mut Words<'_>) -> Result<PacketFilter, String> {
     })
 }
 
-/// What the lines so far have set.
+/// Settings read so far.
 #[derive(Default)]
 struct Draft {
     machines: Option<Machines>,

@@ -1,4 +1,4 @@
-//! What is really so of interfaces, links and nodes, whatever the machines believe.
+//! Ground truth about interfaces, links and nodes, independent of the machines.
 
 use alloc::string::String;
 
@@ -8,32 +8,32 @@ use segue_sim::{ChannelId, NodeId};
 
 /// An interface of a host and the access network behind it.
 pub struct Access {
-    /// Of the interface.
+    /// Name of the interface.
     pub name: String,
-    /// The directions of its link: away from the host, and to it.
+    /// The direction away from the host.
     pub up: ChannelId,
-    /// See `up`.
+    /// The direction to the host.
     pub down: ChannelId,
-    /// The access network's router; of IPv4 it is a translator.
+    /// The router of the access network; for IPv4 it is a translator.
     pub router: NodeId,
     pub(crate) v6: bool,
-    /// Since when the interface has been gone.
+    /// Set while the interface is gone, to the time at which it went.
     pub absent_since: Option<Time>,
-    /// When the interface came, went, or changed its address or the NAT's.
+    /// When the interface last appeared, disappeared, or changed its own or its NAT's address.
     pub changed: Time,
 }
 
-/// How long a node has stood still.
+/// Stalls of a node.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Still {
-    /// Until when it last did, or does.
+    /// End of the last stall.
     pub until: Time,
-    /// For how long in all.
+    /// Total duration of all stalls.
     pub lasted: Span,
 }
 
 impl Still {
-    /// It stands still from now on, unless it does already; whether it begins to.
+    /// Stalls the node unless it is stalled already. Returns true if the stall begins.
     pub(crate) fn stall(&mut self, now: Time, lasts: Span) -> bool {
         let begins = self.until <= now;
         if begins {
@@ -43,39 +43,39 @@ impl Still {
     }
 }
 
-/// An access with the truth about its link.
+/// An access with the ground truth about its link.
 #[derive(Clone, Copy)]
 pub struct Truth<'a> {
     /// The access.
     pub access: &'a Access,
     /// The direction away from the host.
     pub up: &'a FaultyLink,
-    /// The direction to it.
+    /// The direction to the host.
     pub down: &'a FaultyLink,
-    /// How long packets may have waited at either end.
+    /// Total time that packets may have waited at stalled ends.
     pub waits: Span,
 }
 
 impl Truth<'_> {
-    /// Since when nothing that the host sends arrives.
+    /// Time since when nothing that the host sends arrives.
     #[must_use]
     pub fn uplink_dead_since(&self) -> Option<Time> {
         self.access.absent_since.into_iter().chain(self.up.dead_since()).min()
     }
 
-    /// Since when nothing arrives at the host.
+    /// Time since when nothing arrives at the host.
     #[must_use]
     pub fn downlink_dead_since(&self) -> Option<Time> {
         self.access.absent_since.into_iter().chain(self.down.dead_since()).min()
     }
 
-    /// Whether nothing arrives in one direction.
+    /// Returns true if one direction is dead.
     #[must_use]
     pub fn is_dead(&self) -> bool {
         self.uplink_dead_since().is_some() || self.downlink_dead_since().is_some()
     }
 
-    /// Since when the path has been unchanged and without any fault; `None` while it has one.
+    /// Time since when the path has been unchanged and free of faults; `None` while it has a fault.
     #[must_use]
     pub fn clean_since(&self) -> Option<Time> {
         if self.access.absent_since.is_some() {
@@ -84,7 +84,7 @@ impl Truth<'_> {
         Some(self.up.clean_since()?.max(self.down.clean_since()?).max(self.access.changed))
     }
 
-    /// The smallest and the largest RTT that its links, and ends that stood still, can have caused.
+    /// The smallest and largest RTT that the links and stalled ends can have caused.
     #[must_use]
     pub fn rtt(&self) -> (Span, Span) {
         let (up, down) = (self.up.delays(), self.down.delays());

@@ -1,29 +1,28 @@
-//! What is said of an invariant that does not hold.
+//! Violations of invariants.
 
 use alloc::string::String;
 
 use segue_keepalive::Estimates;
 
-/// An invariant that does not hold.
+/// A violated invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// Its name, as in docs/simulator/faults.md.
     pub invariant: &'static str,
-    /// What was found.
+    /// Details of the violation.
     pub detail: String,
 }
 
 impl Violation {
-    /// The violation of `invariant`, with what was found.
+    /// The violation of `invariant`, with details.
     #[must_use]
     pub fn new(invariant: &'static str, detail: String) -> Violation {
         Violation { invariant, detail }
     }
 
-    /// Nothing if `holds`.
+    /// Returns an error unless `holds`.
     ///
-    /// # Errors
-    /// The violation if it does not hold.
+    /// # Errors The violation.
     pub fn unless(
         holds: bool,
         invariant: &'static str,
@@ -33,7 +32,7 @@ impl Violation {
     }
 }
 
-/// What estimates count, which never goes back.
+/// The counters of estimates, which never decrease.
 pub(crate) fn counters_of(e: &Estimates) -> [u64; 9] {
     [
         e.sent,

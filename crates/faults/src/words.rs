@@ -1,4 +1,4 @@
-//! The words of schedules: what is read from a line, and paths and faults as text.
+//! Parsing of schedule lines, and paths and faults as text.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -10,43 +10,40 @@ use segue_sim::net::{LinkFault, PacketFilter};
 
 use crate::fault::{Fault, HostShape, Node, PathRef, Way};
 
-/// The words of a line. What is expected next is named in the errors.
+/// The words of a line. Error messages name the expected word.
 #[derive(Clone)]
 pub struct Words<'a>(pub(crate) SplitWhitespace<'a>);
 
 impl<'a> Words<'a> {
-    /// Those of a text.
+    /// The words of a text.
     #[must_use]
     pub fn of(text: &'a str) -> Words<'a> {
         Words(text.split_whitespace())
     }
 
-    /// The next one, if there is one, without taking it.
+    /// The next word, without taking it.
     #[must_use]
     pub fn peek(&self) -> Option<&'a str> {
         self.clone().0.next()
     }
 
-    /// Takes the next one.
+    /// Takes the next word.
     ///
-    /// # Errors
-    /// There is none.
+    /// # Errors The line ends here.
     pub fn next(&mut self, wanted: &str) -> Result<&'a str, String> {
         self.0.next().ok_or_else(|| format!("{wanted} is missing at the end"))
     }
 
-    /// Expects no more words.
+    /// Expects the end of the line.
     ///
-    /// # Errors
-    /// There is one.
+    /// # Errors Another word follows.
     pub fn end(&mut self) -> Result<(), String> {
         self.0.next().map_or(Ok(()), |word| Err(format!("\"{word}\" is one word too many")))
     }
 
     /// Takes this word.
     ///
-    /// # Errors
-    /// There is another one, or none.
+    /// # Errors Another word, or the end of the line.
     pub fn expect(&mut self, word: &str) -> Result<(), String> {
         match self.next(&format!("\"{word}\""))? {
             found if found == word => Ok(()),
@@ -54,10 +51,9 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// Takes a number between two others.
+    /// Takes a number from `least` to `most`.
     ///
-    /// # Errors
-    /// It is none.
+    /// # Errors Not a number, or out of range.
     pub fn number<T: FromStr + PartialOrd + fmt::Display>(
         &mut self,
         name: &str,
@@ -70,16 +66,14 @@ impl<'a> Words<'a> {
 
     /// Takes a time in milliseconds.
     ///
-    /// # Errors
-    /// It is none, or more than `most`.
+    /// # Errors Not a time, or more than `most`.
     pub fn millis(&mut self, name: &str, most: u64) -> Result<u64, String> {
         millis(self.next(name)?, name, most)
     }
 
-    /// Takes one of these words, and returns what belongs to it.
+    /// Takes one of these words, and returns its value.
     ///
-    /// # Errors
-    /// It is none of them.
+    /// # Errors Not one of these words.
     pub fn one_of<T: Copy>(&mut self, name: &str, choices: &[(&str, T)]) -> Result<T, String> {
         let word = self.next(name)?;
         choices.iter().find(|(choice, _)| *choice == word).map(|(_, value)| *value).ok_or_else(
@@ -92,16 +86,14 @@ impl<'a> Words<'a> {
 
     /// Takes `on` or `off`.
     ///
-    /// # Errors
-    /// It is neither.
+    /// # Errors Another word.
     pub fn switch(&mut self, name: &str) -> Result<bool, String> {
         self.one_of(name, &[("on", true), ("off", false)])
     }
 
     /// Takes a direction.
     ///
-    /// # Errors
-    /// It is none.
+    /// # Errors Not a direction.
     pub fn way(&mut self) -> Result<Way, String> {
         let ways = [Way::Up, Way::Down, Way::Both].map(|way| (way.name(), way));
         self.one_of("the direction", &ways)
@@ -109,16 +101,14 @@ impl<'a> Words<'a> {
 
     /// Takes a probability in thousandths.
     ///
-    /// # Errors
-    /// It is none.
+    /// # Errors Not a number from 0 to 1,000.
     pub fn permille(&mut self) -> Result<u16, String> {
         self.number("the probability in thousandths", 0, 1_000)
     }
 
     /// Takes the number of a host.
     ///
-    /// # Errors
-    /// There is no such host.
+    /// # Errors No such host.
     pub fn host(&mut self, hosts: &[HostShape]) -> Result<usize, String> {
         if hosts.is_empty() {
             return Err("a fault before the first host".to_string());
@@ -128,8 +118,7 @@ impl<'a> Words<'a> {
 
     /// Takes a path.
     ///
-    /// # Errors
-    /// There is no such path.
+    /// # Errors No such path.
     pub fn path(&mut self, hosts: &[HostShape]) -> Result<PathRef, String> {
         let word = self.next("the path")?;
         let there = |at: &PathRef| hosts.get(at.host).is_some_and(|h| at.path < h.paths.len());

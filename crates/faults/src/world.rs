@@ -1,4 +1,4 @@
-//! What the harness drives.
+//! The system that the harness drives.
 
 use alloc::string::String;
 
@@ -6,38 +6,34 @@ use segue_clock::Time;
 
 use crate::{Fault, Record, Violation};
 
-/// Machines on virtual time, with what is between them and what must hold of them.
+/// Machines on virtual time, the network between them, and their invariants.
 pub trait World {
-    /// Virtual time.
+    /// Current virtual time.
     fn now(&self) -> Time;
 
-    /// Runs the next event that is due up to and at `end`, and checks what must hold after it. Returns whether there was
-    /// one; if not, it is `end` afterwards.
+    /// Runs the next event that is due up to and including `end`, and checks the invariants afterwards. Returns
+    /// true if there was an event; if not, advances the clock to `end`.
     ///
-    /// # Errors
-    /// An invariant that does not hold.
+    /// # Errors The violated invariant.
     fn step(&mut self, end: Time, record: &mut Record) -> Result<bool, Violation>;
 
-    /// Injects a fault, and checks what must hold after it. One that makes no sense here does nothing.
+    /// Injects a fault, and checks the invariants afterwards. A fault that does not apply has no effect.
     ///
-    /// # Errors
-    /// As for [`World::step`].
+    /// # Errors The violated invariant.
     fn inject(&mut self, fault: &Fault, record: &mut Record) -> Result<(), Violation>;
 
-    /// All has been mended, and the quiet time begins: everything runs that can.
+    /// Starts the quiet time: everything has been mended, and everything that can run does.
     ///
-    /// # Errors
-    /// As for [`World::step`].
+    /// # Errors The violated invariant.
     fn quiet(&mut self) -> Result<(), Violation> {
         Ok(())
     }
 
-    /// What must hold [`QUIET_MS`](crate::schedule::QUIET_MS) later.
+    /// Checks the invariants of the end, [`QUIET_MS`](crate::schedule::QUIET_MS) later.
     ///
-    /// # Errors
-    /// An invariant that does not hold.
+    /// # Errors The violated invariant.
     fn finish(&mut self) -> Result<(), Violation>;
 
-    /// The state of the machines, for a person who examines a failure.
+    /// The state of the machines as text, for the analysis of a failure.
     fn describe(&self) -> String;
 }

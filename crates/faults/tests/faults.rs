@@ -1,4 +1,4 @@
-//! The fault harness over many seeds, and over those that were kept.
+//! Runs the fault harness over many seeds, and over kept failures.
 
 use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use segue_faults::report::{SHRINK_RUNS, replay_seed, report};
 use segue_faults::{Failure, Machines, Outcome, Schedule, Violation, run, shrink};
 
-/// Seeds of each set of machines in the ordinary tests.
+/// Number of seeds per protocol in the ordinary tests.
 const SEEDS: u64 = 300;
 
 fn of(name: &str) -> Machines {
@@ -67,16 +67,16 @@ fn the_same_seed_gives_the_same_record_and_another_gives_another() {
         let hashes: Vec<u64> = (0..4).map(hash).collect();
         assert_eq!(hashes, (0..4).map(hash).collect::<Vec<_>>());
         assert!(hashes.windows(2).all(|pair| pair[0] != pair[1]), "{hashes:?}");
-        // What is written down for a person changes nothing.
+        // Recording texts does not change the run.
         let schedule = Schedule::generate(machines, 0);
         assert_eq!(run(&schedule, true).hash, hashes[0]);
-        // Nor does the way through text.
+        // Neither does conversion to text and back.
         let again: Schedule = schedule.to_string().parse().unwrap();
         assert_eq!(run(&again, false).hash, hashes[0]);
     }
 }
 
-/// FAULT_SEEDS seeds of each set of machines from FAULT_FIRST on.
+/// Runs FAULT_SEEDS seeds of each protocol, starting at FAULT_FIRST.
 #[test]
 #[ignore = "minutes: make soak"]
 fn soak() {

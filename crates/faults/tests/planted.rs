@@ -1,5 +1,5 @@
-//! Each of the mistakes that can be planted in the machines is found by the fault harness, and none is
-//! found without them. Built and run by `scripts/planted-faults`, with `--cfg segue_planted`.
+//! The fault harness finds each of the mistakes that can be planted in the machines, and finds nothing without
+//! them. Built and run by `scripts/planted-faults`, with `--cfg segue_planted`.
 #![cfg(segue_planted)]
 
 use std::sync::Mutex;
@@ -10,12 +10,12 @@ use segue_clock::planted::choose;
 use segue_faults::report::SHRINK_RUNS;
 use segue_faults::{Machines, Schedule, run, shrink};
 
-/// Seeds after which a mistake counts as not found.
+/// Number of seeds after which a mistake counts as not found.
 const MAX_SEEDS: u64 = 1_000;
-/// Seeds of each set of machines that find nothing in machines without mistakes.
+/// Number of seeds per protocol that must find nothing in machines without mistakes.
 const SOUND_SEEDS: u64 = 60;
 
-/// One test at a time plants mistakes.
+/// Only one test may plant mistakes at a time.
 static CHOICE: Mutex<()> = Mutex::new(());
 
 const MISTAKES: [(u8, &str, &str); 50] = [
@@ -79,7 +79,7 @@ const MISTAKES: [(u8, &str, &str); 50] = [
     (50, "pmip", "anchor: an order is not carried out when its interface is back"),
 ];
 
-/// Of those that PLANTED names (`3,18`), if it names any.
+/// PLANTED restricts the test to the mistakes with these numbers (`3,18`).
 #[test]
 fn every_planted_mistake_is_found_and_nothing_else() {
     let _guard = CHOICE.lock();
@@ -120,7 +120,7 @@ fn every_planted_mistake_is_found_and_nothing_else() {
     assert!(missed.is_empty(), "not found within {MAX_SEEDS} seeds: {missed:?}");
 }
 
-/// Every schedule that is kept in a file and names a mistake finds it.
+/// Every kept schedule that names a mistake finds it.
 #[test]
 fn kept_schedules_show_what_they_were_kept_for() {
     let _guard = CHOICE.lock();
@@ -141,7 +141,7 @@ fn kept_schedules_show_what_they_were_kept_for() {
     assert!(shown >= 2, "{shown} name a mistake");
 }
 
-/// The invariant that a schedule breaks.
+/// The invariant that a schedule violates.
 fn fails(schedule: &Schedule) -> Option<String> {
     match std::panic::catch_unwind(|| run(schedule, false).failure) {
         Ok(failure) => failure.map(|failure| failure.violation.invariant.to_string()),
@@ -149,7 +149,7 @@ fn fails(schedule: &Schedule) -> Option<String> {
     }
 }
 
-/// The smallest seed below `seeds` that fails, and which invariant does.
+/// The smallest seed below `seeds` that fails, and the violated invariant.
 fn first_failure(machines: Machines, seeds: u64) -> Option<(u64, String)> {
     let next = AtomicU64::new(0);
     let end = AtomicU64::new(seeds);

@@ -1,4 +1,4 @@
-//! What is drawn for two ends beside single faults: other settings, and ends that stand still.
+//! Drawn scenarios for two ends, apart from single faults: changes of settings, and stalled ends.
 
 use alloc::format;
 
@@ -11,8 +11,8 @@ use super::settings::Settings;
 use crate::Schedule;
 use crate::fault::{Entry, Fault, Node, Way};
 
-/// A flow runs. Where the client's driver is not late all the time: in half of the runs K and T_KA change, in a third an
-/// end stands still now and then, and in a sixth the client does so again and again, just when answers were missing.
+/// Starts a flow. Unless the client's driver is always late: changes K and T_KA in half of the runs, stalls an
+/// end now and then in a third, and in a sixth stalls the client repeatedly just when answers were missing.
 pub(super) fn more(schedule: &mut Schedule) {
     schedule.entries.push(Entry::own(1_000, "flow 0 0 start"));
     if Settings::of(&schedule.hosts[0]).late_ms > 0 {
@@ -29,7 +29,7 @@ pub(super) fn more(schedule: &mut Schedule) {
     }
 }
 
-/// K and T_KA change, once to four times, and at half of those where packets overtake each other.
+/// Changes K and T_KA one to four times, half of them while packets overtake each other.
 fn periods(rng: &mut Rng, schedule: &mut Schedule) {
     for _ in 0..1 + rng.below(4) {
         let at_ms = 1_000 + rng.below(schedule.quiet_ms - 1_000);
@@ -41,7 +41,7 @@ fn periods(rng: &mut Rng, schedule: &mut Schedule) {
     }
 }
 
-/// An end stands still, once to six times.
+/// Stalls an end one to six times.
 fn stalls(rng: &mut Rng, schedule: &mut Schedule) {
     for _ in 0..1 + rng.below(6) {
         let at_ms = 1_000 + rng.below(schedule.quiet_ms - 1_000);
@@ -49,7 +49,7 @@ fn stalls(rng: &mut Rng, schedule: &mut Schedule) {
         let fault = Fault::Stall(node, 10 + rng.below(1_500) as u16);
         schedule.entries.push(Entry { at_ms, fault });
         if rng.chance(0.3) {
-            // What is ordered meanwhile may come first, and may change nothing.
+            // An order during the stall may be processed first, and may change nothing.
             let same = Settings::of(&schedule.hosts[0]).period;
             let period = if rng.chance(0.5) { same } else { Period::draw(rng) };
             schedule.entries.push(Entry::own(at_ms, format!("period {AT} {period}")));
@@ -57,8 +57,8 @@ fn stalls(rng: &mut Rng, schedule: &mut Schedule) {
     }
 }
 
-/// After all was mended answers are missing for about a time-out, come again, and the client stands still before it has
-/// read one: eight times.
+/// After everything was mended, eight times: answers are missing for about a timeout and return, and the client
+/// stalls before it has read one.
 fn stalls_in_silence(rng: &mut Rng, schedule: &mut Schedule) {
     let mut at_ms = schedule.quiet_ms;
     schedule.entries.push(Entry { at_ms, fault: Fault::MendAll });

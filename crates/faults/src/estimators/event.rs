@@ -1,4 +1,4 @@
-//! What passes between two ends, and when.
+//! Events and packets between two ends.
 
 use alloc::format;
 use alloc::string::String;
@@ -9,16 +9,16 @@ use segue_wire::Probe;
 /// A packet between the ends.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Packet {
-    /// K, whether it is a report, whether a question, and which start of the client sent it.
+    /// A request with K, REPORT flag, QUESTION flag, and the start of the client that sent it.
     Request(Probe, u8, bool, bool, u32),
-    /// Whether it answers a question: neither counts.
+    /// A response; true if it answers a question. Neither question nor answer counts as a packet.
     Response(Probe, bool),
     Unsolicited(Probe),
     Data,
 }
 
 impl Packet {
-    /// What it adds to the counters.
+    /// Increment of the packet counters.
     pub(super) fn counted(self) -> u32 {
         match self {
             Packet::Request(_, _, _, question, _) | Packet::Response(_, question) => {
@@ -29,21 +29,21 @@ impl Packet {
     }
 }
 
-/// What happens at its time.
+/// A scheduled event.
 pub(super) enum Event {
     AtServer(u32, Packet),
     AtClient(u32, Packet),
-    /// An end that stood still reads what waited for it.
+    /// An end that was stalled reads a waiting input.
     ClientReads(u32, ClientInput),
     ServerReads(u32, ServerInput),
-    /// An order that waited for the client.
+    /// An order that waited for the stalled client.
     Order(u32, String),
-    /// The server hears over signalling that the keepalive is on or off.
+    /// Signalling notifies the server that the keepalive is on or off.
     Switch(u32, bool),
     Flow(usize, u32),
 }
 
-/// In words, for a record.
+/// The event as text, for the record.
 pub(super) fn describe(event: &Event) -> String {
     let packet = |packet: &Packet| match packet {
         Packet::Request(probe, ..) => format!("request {}", probe.seq),

@@ -1,4 +1,4 @@
-//! What must hold of the two ends of a path's measurement.
+//! Invariants of the two ends of a path's measurement.
 
 use alloc::format;
 
@@ -10,85 +10,86 @@ use segue_wire::Probe;
 
 use crate::violation::{Violation, counters_of};
 
-/// Stamps are whole microseconds, two in a round trip.
+/// Timestamps are in whole microseconds, and a round trip involves two.
 const STAMPS: Span = Span::from_micros(2);
-/// What waited for an end that stood still is read so much after its time-outs.
+/// A stalled end reads waiting packets at most this long after it checks its timeouts.
 const MOMENT: Span = Span::from_millis(2);
-/// Requests and unsolicited responses per second beyond 1/T_KA: one for the second's edge, and one for each start or
-/// switch.
+/// Requests and unsolicited responses per second beyond 1/T_KA: one for the edge of the second, and one for each
+/// start or switch.
 const SPARE_PROBES: u32 = 2;
-/// Averages of loss after the quiet time: more than ten of the main time constant and two loss intervals.
+/// Bound of the loss average after the quiet time, which exceeds ten times the main time constant and two loss intervals.
 const LOSS_FORGOTTEN: f64 = 0.01;
 
-/// The reference: since when each end has been in its state, and what was last seen of it.
+/// The reference model: since when each end has been in its state, and what was last observed of it.
 pub(super) struct Watch {
-    /// The client's.
+    /// The client's configuration.
     config: Config,
-    /// By how much its ticks may be late at most.
+    /// Maximum lateness of its ticks.
     late: Span,
-    /// The longest T_KA of either end since the client began, for what it hears: the server learns of a shorter one with a
-    /// request only.
+    /// The longest T_KA of either end since the client started, for its downlink state: the server learns a
+    /// shorter one only from a request.
     slowest: Span,
-    /// The shortest at either end in the last second and in this one: a longer one is announced first.
+    /// The shortest T_KA of either end in the previous and in the current second: a longer one is announced
+    /// first.
     fastest: [Span; 2],
-    /// K and T_KA of the newest request that has arrived, or those that the server began with.
+    /// K and T_KA of the newest request that has arrived, or the server's initial values.
     stated: (u8, Span),
     client: End,
     server: End,
     second: u64,
     sent: Sent,
-    /// From when on the client has to be well, if links and ends are, because it stood still before it was.
+    /// The client does not have to be up before this time, because it stalled before it was up.
     excused: Time,
     still: Option<Still>,
 }
 
-/// A client that stands still, or has gone on without having read yet.
+/// A client that is stalled, or has resumed without having read yet.
 #[derive(Clone, Copy, Debug)]
 struct Still {
     until: Time,
-    /// Its changes of state until then.
+    /// Its number of state changes so far.
     transitions: u64,
-    /// When its time-out ran out, by what it had read; `None` if it had reason to have run out before.
+    /// When its timeout expires according to what it had read; `None` if the timeout may have expired before.
     silent: Option<Time>,
     /// When its next request was due.
     due: Time,
-    /// When the last answer to a request came that it had not had an answer to.
+    /// When the last new answer arrived.
     answer: Option<Time>,
 }
 
-/// What the client has sent since its requests have arrived.
+/// The client's packets, as counted from requests that have arrived.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sent {
-    /// The client's start, and the greatest number of its requests that have arrived.
+    /// The client's start, and the highest sequence number that has arrived.
     start: u32,
     newest: u32,
-    /// The Sc from which on it counts, and the greatest that has arrived.
+    /// The value of Sc at which counting started, and the highest that has arrived.
     from: u32,
     to: u32,
-    /// By earlier starts.
+    /// Packets sent in earlier starts.
     before: u64,
-    /// Starts cannot be told from each other any more.
+    /// Starts can no longer be distinguished.
     blurred: bool,
 }
 
-/// What is known of one end.
+/// State of one end.
 struct End {
-    /// It began, or was switched on.
+    /// When it started or was switched on.
     since: Time,
     on: bool,
-    /// The number of its last probe, and when it left.
+    /// Sequence number of its last probe, and when it left.
     last_seq: u32,
     last_sent: Time,
-    /// The greatest number to which it has read an answer.
+    /// The highest sequence number to which it has read an answer.
     answered: u32,
-    /// In the current second.
+    /// Probes in the current second.
     probes: u32,
     disturbed: u32,
     counters: [u64; 9],
-    /// When it last began to stand still, and when it had gone on and had read what had waited.
+    /// Start of its last stall, and the time when it had resumed and read everything that had waited.
     stalled: Time,
     resumed: Time,
-    /// By how much its time-outs may have moved: by as long as it stood still, until the first answer of later.
+    /// How far its timeouts may be delayed: by the duration of its stalls, until the first answer after them.
     moved: Span,
 }
 
@@ -121,7 +122,7 @@ impl End {
         }
     }
 
-    /// Takes the number of a probe, which follows the last one.
+    /// Checks the number of a probe, which must follow the last one.
     fn on_probe(&mut self, now: Time, seq: u32, who: &str) -> Result<(), Violation> {
         let follows = seq == self.last_seq.wrapping_add(1);
         Violation::unless(follows, "probe numbers grow", || {
@@ -171,7 +172,7 @@ impl Watch {
         self.still = None;
     }
 
-    /// The client has other settings.
+    /// The client's settings change.
     pub(super) fn client_configured(&mut self, now: Time, config: &Config) {
         if *config == self.config {
             return;
@@ -185,7 +186,7 @@ impl Watch {
         self.still = None;
     }
 
-    /// The client stands still from now on, and reads what waited at `reads`.
+    /// The client stalls, and reads waiting packets at `reads`.
     pub(super) fn client_stalls(
         &mut self,
         (now, reads): (Time, Time),
@@ -193,7 +194,7 @@ impl Watch {
         up: &FaultyLink,
         down: &FaultyLink,
     ) {
-        // A second time in one silence it is not put off.
+        // The timeout is postponed only once per silence.
         let (before, transitions) = (self.client.resumed, client.estimates().transitions);
         let read = client.last_response();
         let judges = client.state() == State::Up && read > before;
@@ -201,7 +202,7 @@ impl Watch {
         let due = self.client.last_sent + self.config.t_ka;
         let silent = judges.then_some(out);
         let well = self.well_from(up, down).is_some_and(|from| now > from);
-        // It does not notice that it is late by less than that.
+        // The client does not notice a smaller delay.
         let notices = reads.since(due.min(out)) > Span(self.config.t_ka.0 / 4) + MOMENT;
         if !well || !notices || self.late > Span::ZERO {
             self.excused = reads;
@@ -211,7 +212,7 @@ impl Watch {
         self.client.moved = self.client.moved + reads.since(now);
     }
 
-    /// A response waits for a client that stands still.
+    /// A response waits for a stalled client.
     pub(super) fn waits_for_client(&mut self, now: Time, probe: &Probe) {
         let newer = probe.seq > self.client.answered;
         if let Some(still) = self.still.as_mut().filter(|_| newer) {
@@ -234,7 +235,7 @@ impl Watch {
         self.server.resumed = reads;
     }
 
-    /// "Late ticks" at [`Client`]: a time-out whose tick was late waits for what waits.
+    /// "Late ticks" at [`Client`]: if the tick of a timeout is late, the client first reads waiting packets.
     fn expect_put_off(&mut self, now: Time, client: &Client) -> Result<(), Violation> {
         let Some(still) = self.still.take_if(|still| now > still.until) else { return Ok(()) };
         let silent = still.silent.filter(|_| self.late == Span::ZERO);
@@ -263,14 +264,14 @@ impl Watch {
         }
         let Sent { start: known, newest, from, to, .. } = self.sent;
         if start < known {
-            // What is overtaken by a successor's looks like a further start.
+            // A request overtaken by one of a later start looks like another start.
             self.sent.blurred = true;
         } else if start == known && newest > 0 {
             self.sent.newest = newest.max(seq);
             self.sent.to = to.max(sc);
         } else {
             self.sent.before += u64::from(to - from);
-            // A start whose first number is greater than the last before it looks like no start.
+            // A start whose first number is higher than the last one before does not look like a start.
             let goes_on = newest > 0 && seq > newest && sc > to;
             let from = if goes_on { to } else { sc };
             self.sent = Sent { start, newest: seq, from, to: sc, ..self.sent };
@@ -394,8 +395,8 @@ impl Watch {
     ) -> Result<(), Violation> {
         let rtt_max = up.delays().1 + down.delays().1;
         let bound = |(k, t_ka)| Config { k, t_ka, ..self.config.clone() }.t_r_max(rtt_max);
-        // A client that is always late excuses what it may have left out within a round trip before, and counts on by one
-        // period for each request, however late.
+        // A client whose driver is always late excuses requests that it may have omitted within a round trip
+        // before, and counts one period per request, however late.
         let late = |t_ka: Span| t_ka.max(self.late);
         let requests = 2 + self.late.0 / self.config.t_ka.0;
         let always = self.late > Span::ZERO;
@@ -434,29 +435,28 @@ impl Watch {
         Ok(())
     }
 
-    /// Time until a path is up after its cause to be down has gone.
+    /// Time until a path is up after the cause of its outage is gone.
     fn settle(&self, rtt_max: Span) -> Span {
         let periods = u64::from(self.config.up_after) + 1;
         self.config.t_ka.max(self.late) * periods + self.late * 2 + rtt_max
     }
 
-    /// From when on the client has to be well. After a cause has gone, a time-out may still run out until the next answer
-    /// comes: one period and a round trip. Then `up_after` answers to consecutive requests bring the path back. A
-    /// restarted client may mistake answers to its predecessor's requests, which have the same numbers, for its own while
-    /// they are under way: a round trip more.
+    /// Time from which the client must be up. After a cause is gone, a timeout may still expire until the next
+    /// answer arrives: one period and a round trip. Then `up_after` answers to consecutive requests bring the
+    /// path back. A restarted client may mistake answers to its predecessor's requests, which have the same
+    /// numbers, for its own while they are in flight: one more round trip.
     fn well_from(&self, up: &FaultyLink, down: &FaultyLink) -> Option<Time> {
         let (up_clean, down_clean) = (up.clean_since()?, down.clean_since()?);
         let rtt_max = up.delays().1 + down.delays().1;
         let settle = self.settle(rtt_max);
         let began = (self.client.since + rtt_max).max(self.server.since);
-        // A fault while the client stands still meets it afterwards.
+        // A fault during a stall affects the client afterwards.
         let (clean, stalled) = (up_clean.max(down_clean), self.client.stalled);
         let clean = if clean < stalled { clean } else { clean.max(self.client.resumed) };
         Some(clean.max(began).max(self.excused) + settle)
     }
 
-    /// That an end stands still is its own fault: a client that does is well all the same, the server has to hear it
-    /// again.
+    /// A stall is the end's own fault: a stalled client stays up, but the server has to hear from it again.
     fn expect_no_false_alarm(
         &self,
         now: Time,
@@ -469,7 +469,7 @@ impl Watch {
         let Some(from) = from.filter(|from| now > *from) else { return Ok(()) };
         let settle = self.settle(up.delays().1 + down.delays().1);
         let resumed = self.client.resumed.max(self.server.resumed);
-        // A server hears of a client that is always late too seldom.
+        // A client whose driver is always late sends too rarely for the server.
         let heard_again = self.late == Span::ZERO && now > resumed + settle;
         let well = (client.state(), client.heard(), server.state());
         let fine = (well.0, well.1) == (State::Up, true) && (well.2 == State::Up || !heard_again);
@@ -487,7 +487,7 @@ impl Watch {
     pub(super) fn finish(&self, client: &Client, server: &Server) -> Result<(), Violation> {
         for (who, e) in [("client", client.estimates()), ("server", server.estimates())] {
             for loss in [&e.owl_up, &e.owl_down, &e.rtl].into_iter().filter_map(|l| l.first()) {
-                // One that is always late has fewer intervals in that time.
+                // An end that is always late has fewer intervals in that time.
                 let forgotten = *loss < LOSS_FORGOTTEN || self.late > Span::ZERO;
                 Violation::unless(forgotten, "recovered", || {
                     format!("the {who} still has an average loss of {loss}")

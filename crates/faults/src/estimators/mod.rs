@@ -1,8 +1,8 @@
-//! The two ends of one path's measurement, [`Client`] and [`Server`], with only links between them.
+//! The two ends of one path's measurement, [`Client`] and [`Server`], connected by links only.
 //!
-//! The server's clock is ahead of the client's by hours. Data passes in both directions while a flow runs. A restarted
-//! host numbers from 1 again and keeps talking to the same server. A restarted anchor has other keys, so both ends
-//! begin again and packets under way do not count.
+//! The server's clock is up to hours ahead of the client's. Data pass in both directions while a flow runs. A
+//! restarted host numbers from 1 again and keeps talking to the same server. A restarted anchor has other keys,
+//! so both ends start again and packets in flight do not count.
 
 mod draw;
 mod event;
@@ -31,26 +31,27 @@ use super::schedule::Schedule;
 use super::tunnel::shape::Period;
 use super::{Record, Violation, Words, World};
 
-/// A machine that asks for more ticks than this at one instant never comes to rest.
+/// A machine that asks for more ticks than this at one instant is considered to be in an endless loop.
 const MAX_TICKS: u32 = 8;
-/// Most outputs of one input or tick of a client and of a server, by their own documentation.
+/// Maximum number of outputs per input or tick of a client and a server, as documented there.
 const MAX_CLIENT_OUTPUTS: usize = 8;
 const MAX_SERVER_OUTPUTS: usize = 4;
-/// Time from when an end goes on, and looks at its time-outs, until it reads what has waited. Shorter than the quarter of
-/// T_KA for which a client waits for that.
+/// Time from when an end resumes and checks its timeouts until it reads waiting packets. Less than the quarter of
+/// T_KA for which a client waits for them.
 const READS: Span = Span::from_millis(1);
-/// Any packet to its links: none is too large for one.
+/// Any packet, as seen by the links; no packet is too large for them.
 const PROBE: Looks = Looks { bytes: 100, dscp: 0, ports: None };
 
-/// Flows between the ends.
+/// Number of flows between the ends.
 const FLOWS: usize = 3;
 
 const AT: PathRef = PathRef { host: 0, path: 0 };
 
-/// The two ends as a protocol. Its orders are `keepalive 0.0 on|off`, `flow 0 N start|stop` and `period 0.0 k 3 t-ka 60ms`.
+/// The two ends as a protocol. Its orders are `keepalive 0.0 on|off`, `flow 0 N start|stop` and `period 0.0 k 3
+/// t-ka 60ms`.
 pub struct Keepalive;
 
-/// An order.
+/// An order of this protocol.
 enum Order {
     Keepalive(bool),
     Flow(usize, bool),
@@ -93,7 +94,7 @@ impl Protocol for Keepalive {
         false
     }
 
-    /// In one of five runs the client's driver is late all the time.
+    /// In one run of five the client's driver is late all the time.
     fn draw(&self, rng: &mut Rng) -> (Vec<String>, Vec<HostShape>) {
         let period = Period::draw(rng);
         let late_ms =
@@ -137,7 +138,7 @@ impl Protocol for Keepalive {
     }
 }
 
-/// The world. See the module's text.
+/// The world; see the module documentation.
 struct Estimators {
     hosts: Vec<HostShape>,
     now: Time,
@@ -148,43 +149,44 @@ struct Estimators {
     offset: Span,
     up: FaultyLink,
     down: FaultyLink,
-    /// Packets sent and received, as either end counts them: Sc, Rs, Ss, Rc.
+    /// Packets sent and received as each end counts them: Sc, Rs, Ss, Rc.
     sc: u32,
     rs: u32,
     ss: u32,
     rc: u32,
-    /// Whether each flow runs, and how often it began.
+    /// For each flow: true while it runs, and the number of its starts.
     flows: [(bool, u32); FLOWS],
-    /// The start whose keys are in use: packets of others are refused.
+    /// The start whose keys are in use; packets with other keys are refused.
     keys: u32,
-    /// How often the client began again.
+    /// Number of client restarts.
     starts: u32,
     queue: Agenda<Event>,
     rng: Rng,
     ticks: (Time, u32),
-    /// Until when each end stands still.
+    /// End of each end's stall.
     stalled: Stalls,
-    /// The client's driver wakes at multiples of this alone.
+    /// The client's driver wakes only at multiples of this.
     late: Span,
     watch: Watch,
 }
 
-/// Until when the client and the server stand still.
+/// End of the stalls of client and server.
 #[derive(Default)]
 struct Stalls {
     client: Time,
     server: Time,
-    /// How long afterwards the client gets its orders: before it looks at its time-outs, or when it has read what waited.
+    /// When the client gets its orders after a stall: before it checks its timeouts, or after it has read waiting
+    /// packets.
     orders: Span,
 }
 
-/// Distance of a flow's packets, which tells flows apart.
+/// Packet interval of a flow, which also distinguishes the flows.
 fn pace(flow: usize) -> Span {
     Span::from_millis([20, 35, 90][flow])
 }
 
 impl Estimators {
-    /// Both ends at `start`, of the schedule's first host and path.
+    /// Both ends at `start`, for the schedule's first host and path.
     fn new(schedule: &Schedule, start: Time) -> Estimators {
         let shape = &schedule.hosts[0];
         let path = shape.paths[0];
@@ -375,7 +377,7 @@ impl Estimators {
         }
     }
 
-    /// The earlier of both ends' deadlines, and whether it is the client's.
+    /// The earlier of both ends' deadlines; true if it is the client's.
     fn deadline(&self) -> Option<(Time, bool)> {
         let grid = |at: Time| match self.late.0 {
             0 => at,
@@ -406,7 +408,7 @@ impl Estimators {
         self.watch.server_began(now, &self.config);
     }
 
-    /// An end stands still, unless it does already.
+    /// Stalls an end unless it is stalled already.
     fn stall(&mut self, now: Time, node: Node, lasts: Span) {
         let until = now + lasts;
         match node {
@@ -439,7 +441,7 @@ impl Estimators {
     }
 
     fn run(&mut self, now: Time, record: &mut Record) -> Result<(), Violation> {
-        // Arrivals go before a tick that is due.
+        // Arrivals precede a tick that is due at the same time.
         if let Some((_, event)) = self.queue.pop_until(now) {
             let kind = match event {
                 Event::AtServer(..) => 1,

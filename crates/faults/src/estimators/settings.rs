@@ -1,4 +1,4 @@
-//! What a schedule says of two ends.
+//! Settings of two ends in a schedule.
 
 use alloc::string::String;
 use core::fmt;
@@ -11,17 +11,17 @@ use crate::fault::HostShape;
 #[derive(Clone, Copy, Default)]
 pub(super) struct Settings {
     pub(super) period: Period,
-    /// The client's driver wakes at multiples of so many milliseconds alone; 0: in time.
+    /// The client's driver wakes only at multiples of this many milliseconds; 0: always in time.
     pub(super) late_ms: u64,
 }
 
 impl Settings {
-    /// Of a host in a schedule that was checked.
+    /// The settings of a host in a validated schedule.
     pub(super) fn of(shape: &HostShape) -> Settings {
         Settings::read(&mut Words::of(&shape.settings)).unwrap_or_default()
     }
 
-    /// Reads `k 3 t-ka 60ms`, and perhaps `late 20ms`.
+    /// Parses `k 3 t-ka 60ms`, optionally followed by `late 20ms`.
     pub(super) fn read(words: &mut Words<'_>) -> Result<Settings, String> {
         let period = Period::read(words)?;
         let mut settings = Settings { period, late_ms: 0 };

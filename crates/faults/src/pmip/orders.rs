@@ -1,4 +1,4 @@
-//! Flows, and whoever decides where they go: what is ordered of a flow is carried out whenever it can be.
+//! Flows and their placement: an order about a flow is carried out whenever possible.
 
 use alloc::format;
 use core::net::{IpAddr, Ipv6Addr};
@@ -22,7 +22,7 @@ impl Domain {
         Some(FlowKey { src, dst, sport: 443, dport: port, protocol: 17, label: 0 })
     }
 
-    /// Somebody orders a flow to one of its node's bindings.
+    /// Orders a flow to one of its node's bindings.
     pub(super) fn place(&mut self, n: u8, port: u16) {
         let Some(key) = self.key(n, port) else { return };
         let bid = Some(1 + port % 2);
@@ -31,7 +31,7 @@ impl Domain {
         });
     }
 
-    /// Whether the interface that somebody has ordered for a flow is there, and nothing speaks against it.
+    /// Returns true if the interface ordered for a flow is present and usable.
     fn may_be_as_ordered(&self, key: &FlowKey, flow: &Flow) -> bool {
         let lma = self.lma();
         let prefix = Prefix::new(key.dst, 64).network();
@@ -44,7 +44,7 @@ impl Domain {
         })
     }
 
-    /// A first packet to the first prefix of a node.
+    /// The first packet of a flow to the first prefix of a node.
     pub(super) fn flow(&mut self, now: Time, n: u8, port: u16) {
         let Some(key) = self.key(n, port) else { return };
         if self.lma().flow(&key).is_some() {
@@ -56,7 +56,7 @@ impl Domain {
         });
     }
 
-    /// Where flows go can carry them, and is what was ordered if that can.
+    /// Checks that each flow has a binding that can carry it, and that it is the ordered one if possible.
     pub(super) fn check_flows(&self) -> Result<(), Violation> {
         let lma = self.lma();
         for (key, flow) in lma.flows() {

@@ -1,4 +1,5 @@
-//! Invariants of an anchor and gateways that have to be reached: who was left knows it, and nobody stays with who is silent.
+//! Invariants of an anchor and gateways that must be reachable: former gateways are notified, and no flow stays
+//! at a silent gateway.
 
 use alloc::format;
 
@@ -11,15 +12,17 @@ use crate::Violation;
 use crate::fault::PathRef;
 
 impl Domain {
-    /// Whom the anchor has taken elsewhere, the gateway before is told of; and it ends nothing any more.
+    /// When the anchor moves an interface to another gateway, it notifies the former one, which then cannot end
+    /// the binding.
     pub(super) fn check_former(&self, now: Time) -> Result<(), Violation> {
         for (_, at, until, session) in self.lma().sessions() {
-            // Nobody but its gateway says that an interface has left.
+            // Only the gateway itself may report that an interface has left.
             let left = until - self.lma().config().delete_delay;
             let is_leaving =
                 session.state == SessionState::Leaving && now > left + Span::from_secs(2);
             let here = self.addresses.iter().position(|address| *address == at);
-            // One that has started anew while it told so says in time that the interface is there after all.
+            // A gateway that restarted while reporting this will soon report that the interface is present after
+            // all.
             let reached = |gateway: &usize| self.clean_since(*gateway).is_some_and(|at| at <= left);
             let stays = here.filter(|_| is_leaving).filter(reached).is_some_and(|gateway| {
                 self.mag(gateway).stations().any(|(_, there, station)| {
@@ -30,7 +33,8 @@ impl Domain {
             });
             Violation::unless(!stays, "former", || format!("{session:?} has not left {at}"))?;
             let quiet = |gateway: usize| {
-                // It is told when the interface is taken from it, and not again when that returns to where it went.
+                // It is notified when the interface is taken from it, and not again when the interface returns to
+                // where it went.
                 let place = (session.link_layer.clone(), self.addresses[gateway]);
                 let told = self.taken.get(&place).copied().unwrap_or(session.since);
                 self.clean_since(gateway).is_some_and(|clean| clean <= told)
@@ -40,7 +44,8 @@ impl Domain {
                     let served =
                         || self.mag(*gateway).stations().filter(|(.., at)| at.state.is_served());
                     served().any(|(_, there, station)| {
-                        // Where another interface has its prefixes since, the gateway knows it from that one.
+                        // If another interface has its prefixes since, the gateway learned this from that
+                        // interface.
                         let is_taken_over = served().any(|(_, other, at)| {
                             other != there && at.prefixes == station.prefixes
                         });
@@ -59,13 +64,13 @@ impl Domain {
         Ok(())
     }
 
-    /// Since when there has been no fault on the way to a gateway, nor at itself.
+    /// Time since when the path to a gateway and the gateway itself have been free of faults.
     fn clean_since(&self, gateway: usize) -> Option<Time> {
         let clean = self.stage.truth(PathRef { host: gateway, path: 0 }).clean_since();
         clean.map(|clean| clean.max(self.stage.resumed(gateway)))
     }
 
-    /// Since when a gateway has been reached without fail, and since when not at all.
+    /// Time since when a gateway has been reachable without faults, and time since when it has been unreachable.
     fn reached(&self, at: PeerAddress) -> (Option<Time>, Option<Time>) {
         let Some(gateway) = self.addresses.iter().position(|address| *address == at) else {
             return (None, None);
@@ -76,12 +81,13 @@ impl Domain {
         (clean, dead)
     }
 
-    /// Where flows go by quality, none stays at a gateway that cannot be reached while its host has another.
+    /// If flows are placed by quality, none stays at an unreachable gateway while its host has another one.
     pub(super) fn check_reached(&self, now: Time) -> Result<(), Violation> {
         let lma = self.lma();
         let Some(probed) = &lma.config().keepalive else { return Ok(()) };
         let rtt_max = (0..self.mags.len()).map(|n| self.stage.rtt_max(n)).max().unwrap_or_default();
-        // Before the first answer K + 1 periods, and a late look at them is put off by a quarter of one.
+        // Before the first answer the timeout is K + 1 periods, and a late check is postponed by a quarter of a
+        // period.
         let noticed = probed.t_ka * u64::from(probed.k + 2) + rtt_max + SLACK;
         let back = noticed + probed.t_ka * u64::from(probed.up_after + 1);
         let settled = |at: Time, after: Span| now > at.max(self.began) + after;
@@ -91,7 +97,7 @@ impl Domain {
             else {
                 continue;
             };
-            // A gateway where the host has just come is asked from then on.
+            // The anchor starts probing a gateway when the host arrives there.
             let dead = self.reached(at).1.map(|dead| dead.max(session.since));
             let Some(dead) = dead.filter(|dead| settled(*dead, noticed)) else { continue };
             let prefix = Prefix::new(key.dst, 64).network();

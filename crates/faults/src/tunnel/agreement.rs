@@ -1,4 +1,4 @@
-//! What both ends must agree on once nothing has happened for a while, and what must hold at the end.
+//! Agreement of both ends after a calm period, and the invariants at the end of a run.
 
 use alloc::format;
 use alloc::string::String;
@@ -14,23 +14,23 @@ use crate::Violation;
 use crate::fault::PathRef;
 use crate::truth::Truth;
 
-/// Data may be lost for their size no longer than this, the bar of the mtu tests, for each path of their host that
-/// takes less than its interface: while one is being found out, they may meet the next.
+/// Maximum time for which data may be lost because of their size (the bar of the MTU tests), for each narrow path
+/// of their host: while one path's MTU is being discovered, the data may move to the next narrow path.
 const BLACK_HOLE: Span = Span::from_secs(3);
-/// Events of the same instant are not yet wrong.
+/// Events of the same instant are still permitted.
 const EDGE: Span = Span::from_millis(1);
-/// A connection that ends waits for acknowledgements no longer than half of this.
+/// A closing connection waits for acknowledgements for at most half of this.
 const LINGER: Span = Span::from_secs(2);
-/// What an interface takes.
+/// MTU of an interface.
 const MTU: u32 = 1_500;
 
-/// `both ends agree`, unless it `holds`.
+/// A violation of `both ends agree`, unless it `holds`.
 fn agree(holds: bool, what: impl FnOnce() -> String) -> Result<(), Violation> {
     Violation::unless(holds, "both ends agree", what)
 }
 
 impl Tunnels {
-    /// Whether signalling stands in the eyes of both ends, over an interface that carries it.
+    /// Returns true if signalling is up at both ends, over an interface that carries it.
     pub(super) fn signalling_stands(&self, host: usize) -> bool {
         let agent = self.host_agent(host);
         let Some((conn, interface)) = agent.signal().current() else { return false };
@@ -43,7 +43,8 @@ impl Tunnels {
             && self.stage.truths(host).any(carried)
     }
 
-    /// Since when nothing has happened to a host or the anchor, and signalling stands; `None` while something is wrong.
+    /// Time since when a host and the anchor are undisturbed and signalling is up; `None` while something is
+    /// wrong.
     fn calm_since(&self, host: usize) -> Option<Time> {
         let node = &self.stage.hosts[host];
         let began = node.began.max(self.reference.anchor_began);
@@ -56,7 +57,7 @@ impl Tunnels {
         Some(since.max(self.reference.registered_since(host)?))
     }
 
-    /// From when on, in calm, all that was said before has arrived, and the anchor knows where the host is.
+    /// Time from which, in calm, everything sent before has arrived and the anchor knows the host's address.
     fn settled_since(&mut self, now: Time, host: usize) -> Option<Time> {
         let calm = self.calm_since(host)?;
         if let Some((since, settled)) = self.hosts[host].settled
@@ -80,7 +81,7 @@ impl Tunnels {
         let Some(settled) = self.settled_since(now, host) else { return Ok(()) };
         let settles = settle(&self.hosts[host].keepalive, self.stage.rtt_max(host));
         self.expect_large_packets_pass(host, settled + settles)?;
-        // A path is down when so many probes are lost, on whatever they ride.
+        // A path goes down when enough probes are lost, whatever they ride on.
         let due = settled.max(self.hosts[host].lost_probe) + settles;
         if now > due {
             self.expect_paths_agree(host)?;
@@ -134,7 +135,7 @@ impl Tunnels {
             return agree(false, || format!("{name} of host {} is not at both ends", at.host));
         };
         let watched = self.hosts[at.host].paths[at.path].keepalive.0;
-        // Where only the host measures, the anchor keeps no timer.
+        // If only the host measures, the anchor keeps no timer.
         let there = watched && self.hosts[at.host].keepalive.mode != Mode::Client;
         let back = anchor.datapath.tx_of(slot).map(|(index, _)| index);
         for (holds, what) in [
@@ -155,7 +156,7 @@ impl Tunnels {
         Ok(())
     }
 
-    /// Notes since when each flow has gone where it goes.
+    /// Notes since when each flow has had its current path.
     fn note_routes(&mut self, now: Time, host: usize) {
         for flow in 0..FLOWS {
             let slot =
@@ -167,9 +168,9 @@ impl Tunnels {
         }
     }
 
-    /// The downlink of a flow follows its uplink: a packet tells the anchor, one way later. After a move to a faster
-    /// path the last packet over the slower one still arrives and points to the old path once more, until the next
-    /// packet.
+    /// The downlink of a flow follows its uplink one one-way delay later, when a packet shows the anchor the
+    /// path. After a move to a faster path, the last packet over the slower one still arrives and makes the
+    /// anchor return to the old path until the next packet.
     fn expect_routes_agree(&self, now: Time, host: usize, due: Time) -> Result<(), Violation> {
         let known = &self.hosts[host];
         for flow in (0..FLOWS).filter(|flow| known.flows[*flow].runs && *flow != SILENT) {
@@ -180,7 +181,7 @@ impl Tunnels {
             };
             let ways = self.stage.truths(host).map(|truth| truth.up.delays().1);
             let way = shape_of(flow).0 + ways.max().unwrap_or_default() + EDGE;
-            // A packet lost for its size, or filtered, tells the anchor nothing.
+            // A packet that is lost because of its size, or filtered, does not reach the anchor.
             let lost = known.paths[at.path].lost_up.filter(|_| flow == LARGE).unwrap_or(due);
             let filtered = truth.up.filtered().filter(|(filter, _)| hits(*filter, flow));
             let lost = filtered.map_or(lost, |(_, last)| last.max(lost));
@@ -188,8 +189,8 @@ impl Tunnels {
                 continue;
             }
             let anchor = self.anchor_end();
-            // A path that the anchor has been told is narrow carries only what no other does. It hears of a larger size
-            // once the host has tested it.
+            // A path reported to the anchor as narrow carries only data that no other path carries. The anchor
+            // learns the larger size once the host has tested it.
             let far = self.host_end(host).datapath.tx_of(slot).map(|(far, _)| far);
             if far.and_then(|far| anchor.machine.path(far)).is_some_and(|path| path.is_narrow()) {
                 continue;
@@ -204,11 +205,11 @@ impl Tunnels {
         Ok(())
     }
 
-    /// No path takes a flow's packets that are too large for it for longer than [`BLACK_HOLE`].
+    /// No path loses a flow's packets because of their size for longer than [`BLACK_HOLE`].
     fn expect_large_packets_pass(&self, host: usize, due: Time) -> Result<(), Violation> {
         let paths = self.hosts[host].paths.iter().filter(|path| path.keepalive.0);
         let lost = |path: &super::host::Path| path.too_large.iter().any(Option::is_some);
-        // Where only one end measures, nobody counts what a direction has lost: see the limits.
+        // If only one end measures, losses of a direction are not counted: see the limits.
         let counts = self.hosts[host].keepalive.mode == Mode::Both;
         if !counts || !paths.clone().any(lost) {
             return Ok(());
@@ -231,7 +232,7 @@ impl Tunnels {
         Ok(())
     }
 
-    /// At the end of the quiet time.
+    /// Invariants at the end of the quiet time.
     pub(super) fn expect_recovered(&mut self, now: Time) -> Result<(), Violation> {
         for host in 0..self.hosts.len() {
             let settles = settle(&self.hosts[host].keepalive, self.stage.rtt_max(host));
@@ -262,7 +263,7 @@ impl Tunnels {
     }
 }
 
-/// The state of all machines, a line for each path.
+/// The state of all machines, one line per path.
 pub(super) fn describe(tunnels: &Tunnels) -> String {
     let mut text = String::new();
     let anchor = tunnels.anchor_end();

@@ -1,4 +1,4 @@
-//! Applications on hosts and their correspondent, and an old copy of a host.
+//! Applications on hosts and their correspondent, and an outdated copy of a host.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -18,10 +18,10 @@ use segue_wire::signal::{FromAnchor, FromHost, SIGNAL_VERSION};
 use super::tap::Tag;
 use crate::stage::{CORE, Stage};
 
-/// Takes the packets of all flows of its node.
+/// Receives the packets of all flows of its node.
 #[derive(Default)]
 pub(super) struct Apps {
-    /// What arrived since the last look.
+    /// Packets received since the last check.
     pub arrived: Vec<Tag>,
 }
 
@@ -31,12 +31,12 @@ impl Agent for Apps {
     }
 }
 
-/// A machine with a host's keys that registers an epoch of before, once for each order.
+/// A machine with a host's keys that registers with an outdated epoch, once per order.
 pub(super) struct Copy {
     from: IpAddr,
     epoch: u64,
     signal: HostSignal,
-    /// The anchor has taken it.
+    /// The anchor has accepted the registration.
     pub registered: bool,
 }
 
@@ -94,7 +94,7 @@ impl Agent for Copy {
     }
 }
 
-/// Puts a machine with a host's keys beside the anchor.
+/// Connects a machine with a host's keys to the core.
 pub(super) fn add_copy(stage: &mut Stage, host: usize, name: String) -> AgentId {
     let from = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 100 + host as u8));
     let seed = stage.network.seed_of(3, host as u32);

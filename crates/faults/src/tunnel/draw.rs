@@ -1,5 +1,5 @@
-//! What is drawn for tunnels beside single faults: orders that seldom meet what they concern, sizes of links, and scenes
-//! that only a row of faults leads to.
+//! Drawn scenarios for tunnels, apart from single faults: orders that rarely coincide with their subject, link
+//! sizes, and scenes that require a sequence of faults.
 
 use alloc::vec::Vec;
 
@@ -12,10 +12,10 @@ use crate::Schedule;
 use crate::fault::{Entry, Fault, Node, PathRef, Way};
 use crate::schedule::CALM_MS;
 
-/// Sizes that a narrowed link takes, or is said to: those of tunnels of many kinds, and one below any IPv6 link's.
+/// MTUs of narrowed links, or reported ones: those of many kinds of tunnels, and one below the IPv6 minimum.
 const MTUS: [u16; 8] = [1_280, 1_330, 1_358, 1_400, 1_420, 1_492, 1_500, 1_000];
 
-/// The first flow of each host runs.
+/// Starts the first flow of each host, and adds scenarios.
 pub(super) fn more(schedule: &mut Schedule) {
     let seed = schedule.seed;
     let flows = (0..schedule.hosts.len()).map(|host| Entry::own(1_000, Order::Flow(host, 0, true)));
@@ -33,8 +33,9 @@ pub(super) fn more(schedule: &mut Schedule) {
     }
 }
 
-/// Orders that seldom meet what they concern: at half of the broken connections a keepalive is switched while none stands,
-/// and at half of the worn hosts a flow is pinned to an interface that gets another name.
+/// Orders that rarely coincide with their subject: for half of the broken connections a keepalive is switched
+/// while there is no connection, and for half of the worn hosts a flow is pinned to an interface that is then
+/// renamed.
 fn pairs(rng: &mut Rng, schedule: &mut Schedule) {
     let Schedule { hosts, entries, quiet_ms, .. } = schedule;
     let mut pairs = Vec::new();
@@ -58,8 +59,8 @@ fn pairs(rng: &mut Rng, schedule: &mut Schedule) {
     entries.extend(pairs);
 }
 
-/// In two of five runs, links change their MTU, or are said to, one to six times; the first path of a host always takes
-/// a handshake of QUIC.
+/// In two of five runs, links change their MTU (or routers report a change) one to six times. The first path of a
+/// host always lets a QUIC handshake pass.
 fn sizes(rng: &mut Rng, schedule: &mut Schedule) {
     if !rng.chance(0.4) {
         return;
@@ -76,7 +77,7 @@ fn sizes(rng: &mut Rng, schedule: &mut Schedule) {
     }
 }
 
-/// What drops the packets of one flow: its port, or its code point where probes have another one.
+/// A filter for one flow: by its port, or by its code point, which probes do not share.
 fn filter(rng: &mut Rng) -> (usize, LinkFault) {
     let flow = rng.below(SILENT as u64) as usize;
     let filter = match rng.chance(0.5) {
@@ -98,8 +99,8 @@ fn filters(rng: &mut Rng, schedule: &mut Schedule) {
     }
 }
 
-/// After calm, the link of a path drops the packets of a flow in one direction, as a rule of the fastest path, where the flow
-/// probably is. Detection follows use: otherwise nothing is known of single flows.
+/// After a calm period, a path's link drops the packets of a flow in one direction. It is usually the fastest
+/// path, which the flow probably uses. Detection follows use, since single flows are not monitored otherwise.
 fn a_flow_is_filtered(rng: &mut Rng, schedule: &mut Schedule) {
     let hosts = schedule.hosts.iter().enumerate().filter(|(_, host)| host.paths.len() > 1);
     let hosts: Vec<usize> = hosts.map(|(host, _)| host).collect();
@@ -123,7 +124,7 @@ fn a_flow_is_filtered(rng: &mut Rng, schedule: &mut Schedule) {
     schedule.quiet_ms = at_ms + 12_000;
 }
 
-/// A node stands still, once to three times.
+/// Stalls a node one to three times.
 fn stalls(rng: &mut Rng, schedule: &mut Schedule) {
     for _ in 0..1 + rng.below(3) {
         let host = rng.below(schedule.hosts.len() as u64) as usize;
@@ -134,8 +135,8 @@ fn stalls(rng: &mut Rng, schedule: &mut Schedule) {
     }
 }
 
-/// After calm, the paths of a host die one after the other but for the last, in half of the cases their downlinks alone, as
-/// a rule from the fastest on, while a flow runs in both directions and one only down.
+/// After a calm period, all but the last path of a host die one after the other, usually from the fastest on and
+/// in half of the cases only their downlinks, while one flow runs in both directions and another only downwards.
 fn paths_die_in_turn(rng: &mut Rng, schedule: &mut Schedule) {
     let hosts = schedule.hosts.iter().enumerate().filter(|(_, host)| host.paths.len() > 1);
     let hosts: Vec<usize> = hosts.map(|(host, _)| host).collect();
@@ -162,8 +163,8 @@ fn paths_die_in_turn(rng: &mut Rng, schedule: &mut Schedule) {
     schedule.quiet_ms = at_ms + 6_000;
 }
 
-/// After calm, hosts are enrolled again in turn, until one has an address that another had first; then the anchor starts
-/// again, and a further host is given one.
+/// After a calm period, hosts are enrolled again in turn until one has an address that first belonged to another;
+/// then the anchor restarts, and another host gets an address.
 fn addresses_come_round(rng: &mut Rng, schedule: &mut Schedule) {
     let mut at_ms = calm(schedule);
     let hosts = schedule.hosts.len();
@@ -184,7 +185,7 @@ fn addresses_come_round(rng: &mut Rng, schedule: &mut Schedule) {
     schedule.quiet_ms = at_ms;
 }
 
-/// All is mended at the end of what was drawn; returns when it has been calm.
+/// Mends everything at the end of the drawn faults. Returns the end of the calm period.
 fn calm(schedule: &mut Schedule) -> u64 {
     let at_ms = schedule.quiet_ms;
     schedule.entries.push(Entry { at_ms, fault: Fault::MendAll });

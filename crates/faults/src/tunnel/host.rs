@@ -1,4 +1,4 @@
-//! A host on the stage, and what is known of it beside its machine.
+//! A host on the stage, and its state outside of its machine.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -17,7 +17,7 @@ use super::shape::{HostSettings, Settings, host_config};
 use crate::fault::{HostShape, Node};
 use crate::stage::Stage;
 
-/// A host, and what is known of it beside the machine.
+/// A host, and its state outside of the machine.
 pub(super) struct Host {
     pub(super) name: String,
     pub(super) keepalive: Keepalive,
@@ -27,43 +27,45 @@ pub(super) struct Host {
     pub(super) copy: AgentId,
     pub(super) enrolled: bool,
     pub(super) worn: bool,
-    /// What the operator has ordered and not ended, by flow and by class.
+    /// The operator's orders in force, by flow and by class.
     pub(super) pins: ([Option<usize>; FLOWS], [Option<usize>; Class::ALL.len()]),
     pub(super) flows: [Flow; FLOWS],
-    /// Over which slot each flow goes up, and since when.
+    /// The slot that each flow uses upwards, and since when.
     pub(super) routes: [(Option<u32>, Time); FLOWS],
     pub(super) paths: Vec<Path>,
-    /// How many of its reports have been looked at.
+    /// Number of reports already checked.
     pub(super) reports: usize,
-    /// When a probe was last lost on a packet that was too large, or filtered.
+    /// When a probe was last lost on a packet that was too large or filtered.
     pub(super) lost_probe: Time,
-    /// Since when nothing has happened to it and signalling stands, and from when on what was under way then has arrived.
+    /// Time since when the host is undisturbed and signalling is up, and time when everything sent before has
+    /// arrived.
     pub(super) settled: Option<(Time, Time)>,
 }
 
-/// What is known of a path of a host.
+/// State of a host's path.
 #[derive(Clone, Copy)]
 pub(super) struct Path {
-    /// Since when the operator's setting stands.
+    /// The operator's keepalive setting, and since when.
     pub(super) keepalive: (bool, Time),
-    /// By direction, since when data have been lost for their size and none of their flow has passed, and when last.
+    /// By direction: since when data are lost because of their size without any packet of their flow passing, and
+    /// the last loss.
     pub(super) too_large: [Option<(Time, Time)>; 2],
-    /// When one was last lost on its way up.
+    /// When a too large packet was last lost upwards.
     pub(super) lost_up: Option<Time>,
 }
 
-/// Two streams, up and down, of one flow.
+/// The two streams (up and down) of a flow.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Flow {
     pub(super) runs: bool,
-    /// How often it began.
+    /// Number of starts.
     pub(super) round: u32,
-    /// Packets sent in the last seconds of the quiet time, up and down, and how many of those arrived.
+    /// Packets sent in the last seconds of the quiet time, up and down, and how many of them arrived.
     pub(super) sent: [u32; 2],
     pub(super) received: [u32; 2],
 }
 
-/// Puts a host's agents on the stage.
+/// Adds a host's agents to the stage.
 pub(super) fn add_mobile(
     stage: &mut Stage,
     number: usize,

@@ -1,4 +1,4 @@
-//! What must hold after every event, for one end or for a flow's path.
+//! Invariants after every event, for one end or for a flow's path.
 
 mod answers;
 mod filters;
@@ -23,13 +23,13 @@ use crate::fault::PathRef;
 use crate::truth::Truth;
 use crate::violation::{Violation, counters_of};
 
-/// Slots that may have been taken and let go within one event, which nobody saw.
+/// Number of slots that may have been allocated and released unobserved within one event.
 const FEW: u32 = 3;
-/// Periods more until ends with rides agree: see [`settle`].
+/// Additional periods until ends with rides agree: see [`settle`].
 const RIDES_SETTLE: u64 = 4;
-/// For signalling that finds its way again, after all has settled.
+/// Time for signalling to recover after everything has settled.
 const LOOK: Span = Span::from_millis(100);
-/// Stamps are whole microseconds, two in a round trip.
+/// Timestamps are in whole microseconds, and a round trip involves two.
 const STAMPS: Span = Span::from_micros(2);
 
 fn expect_obeyed(wrong: Option<Wrong>, who: &dyn core::fmt::Display) -> Result<(), Violation> {
@@ -39,7 +39,7 @@ fn expect_obeyed(wrong: Option<Wrong>, who: &dyn core::fmt::Display) -> Result<(
     }
 }
 
-/// Takes the counts of a path: they never decrease on the same path.
+/// Checks the counters of a path: they never decrease for the same path.
 fn note(
     seen: &mut Seen,
     now: Time,
@@ -83,11 +83,11 @@ fn expect_sense(
     Ok(())
 }
 
-/// Time from when no path has a fault until both ends have it up and know this of each other: a period until the next
-/// request, `up_after` answers a period apart, a period and a one-way delay until the report of it; and round trips for
-/// the answer, for what was under way, and for an offer and its grant, whose messages may have to be sent again. Where
-/// probes ride a request may come a period later, three times: the first, the last that brings it up, and the one with
-/// the report; and a response may wait a period for its ride.
+/// Time from when no path has a fault until both ends have all paths up and know this of each other. It consists
+/// of a period until the next request, `up_after` answers a period apart, and a period and a one-way delay until
+/// the report of it; and round trips for the answer, for packets in flight, and for an offer and its grant, whose
+/// messages may be retransmitted. If probes ride, a request may come a period later three times (the first, the
+/// last that brings the path up, and the one with the report), and a response may wait a period for its ride.
 pub(super) fn settle(keepalive: &Keepalive, rtt_max: Span) -> Span {
     let rides = if keepalive.rides { RIDES_SETTLE } else { 0 };
     let periods = u64::from(keepalive.up_after) + 2 + rides;
@@ -95,7 +95,7 @@ pub(super) fn settle(keepalive: &Keepalive, rtt_max: Span) -> Span {
 }
 
 impl Tunnels {
-    /// A packet of the tunnels was seen; `data` if it takes a packet of a flow along.
+    /// Checks a tunnel packet; `data` if it carries a flow packet.
     pub(super) fn watch_tunnel(
         &mut self,
         now: Time,
@@ -117,7 +117,8 @@ impl Tunnels {
             Place::ToAnchor if *kind == ProbeKind::Request => {
                 let datapath = &self.anchor_end().datapath;
                 let key = datapath.key_of(to.0).filter(|key| datapath.is_path(to.0, to.1, key));
-                // Not answered is, with the eBPF programs, one that rode before it was shown where the host receives.
+                // The eBPF programs do not answer a request that rode before the host's receiving address was
+                // known.
                 if let Some(key) = key {
                     let waits = !data || self.watch.shown.contains(&to.0);
                     let newest = self.watch.answers.on_request(now, to.0, key, probe.seq, waits);
@@ -163,7 +164,7 @@ impl Tunnels {
         key.map_or(Ok(()), |key| self.watch.expect_newer(to, key.0, probe.seq))
     }
 
-    /// A datagram of a signalling connection was seen.
+    /// Checks a datagram of a signalling connection.
     pub(super) fn watch_signal(
         &mut self,
         now: Time,
@@ -206,7 +207,7 @@ impl Tunnels {
         })?;
         let Watch { host_paths, numbers, .. } = &mut self.watch;
         let seen = &mut host_paths[host];
-        // An interface that is back may, for a moment, get the grant sent for its former path.
+        // An interface that has returned may briefly use the grant sent for its former path.
         for (_, gone) in seen.iter().filter(|(number, _)| !there(**number)) {
             numbers.retain(|(index, cookie, _), _| (*index, *cookie) != gone.tx);
         }
@@ -287,7 +288,7 @@ impl Tunnels {
         Ok(())
     }
 
-    /// What an operator has ordered of an interface does not hold for another one under its number.
+    /// An operator's order for an interface does not apply to another interface with the same path number.
     fn expect_own_orders(&self, host: usize) -> Result<(), Violation> {
         let machine = &self.host_end(host).machine;
         let (flows, classes) = &self.hosts[host].pins;

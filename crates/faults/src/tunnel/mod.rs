@@ -1,12 +1,13 @@
-//! Hosts and an anchor on a [`Stage`]: the simulator's roles ([`segue_sim::tunnel`]), which the daemons' machines run in.
+//! Hosts and an anchor on a [`Stage`]: the simulator's roles ([`segue_sim::tunnel`]), in which the daemons'
+//! machines run.
 //!
 //! ```text
 //!   Apps ── HostAgent ══ stage: interfaces, faulty links, NATs ══ AnchorAgent ── Apps
 //!                               │ Tap reads the bytes
 //! ```
 //!
-//! [`mod@reference`] knows what was really registered, given and broken; [`invariants`] and [`agreement`] hold
-//! the machines against it.
+//! [`mod@reference`] tracks which registrations, assignments and breaks really happened; [`invariants`] and
+//! [`agreement`] compare the machines with it.
 
 mod agreement;
 mod apps;
@@ -54,8 +55,8 @@ impl Protocol for Tunnel {
         &["anchor"]
     }
 
-    /// One to three hosts, of which one in eight has one path and the others have two or three; probes that ride at two
-    /// hosts of five, and at one of four, each path may be of IPv6.
+    /// One to three hosts; one in eight has one path, the others two or three. Probes ride at two hosts of five;
+    /// at one of four, each path may use IPv6.
     fn draw(&self, rng: &mut Rng) -> (Vec<String>, Vec<HostShape>) {
         let host = |rng: &mut Rng| HostShape {
             settings: HostSettings::draw(rng).to_string(),
@@ -141,11 +142,11 @@ impl Tunnels {
         }
     }
 
-    /// What has arrived at the applications.
+    /// Takes the packets that have arrived at the applications.
     fn take_arrived(&mut self, apps: AgentId) {
         let Some(apps) = self.stage.network.agent_mut::<Apps>(apps) else { return };
         for tag in apps.arrived.drain(..) {
-            // What was sent twice in doubt may arrive twice.
+            // A packet that was duplicated in doubt may arrive twice.
             if tag.counts && self.arrived.insert(tag) {
                 let flow = &mut self.hosts[usize::from(tag.host)].flows[usize::from(tag.flow)];
                 flow.received[usize::from(!tag.up)] += 1;
@@ -153,7 +154,7 @@ impl Tunnels {
         }
     }
 
-    /// What passed on the links since the last look.
+    /// Checks the packets seen on the links since the last check.
     fn look_at_packets(&mut self, now: Time, record: &mut Record) -> Result<(), Violation> {
         let seen = core::mem::take(&mut self.tape.borrow_mut().seen);
         self.watch.begin();
@@ -169,14 +170,14 @@ impl Tunnels {
             }
         }
         self.watch.expect_few_outputs()?;
-        // Its room is used again.
+        // Reuse the allocation.
         let mut tape = self.tape.borrow_mut();
         tape.seen = seen;
         tape.seen.clear();
         Ok(())
     }
 
-    /// A packet of a flow met the size of a link, or its filter.
+    /// Notes a flow packet that met a link's size limit or filter.
     fn note_size(&mut self, now: Time, at: PathRef, place: Place, tag: Tag, rode: bool) {
         if place == Place::Filtered && rode {
             self.hosts[at.host].lost_probe = now;
@@ -236,7 +237,7 @@ impl Scene for Tunnels {
             }
             let host = &mut self.hosts[at.host];
             host.paths[at.path].keepalive = (true, now);
-            // What was ordered of an interface ends with it.
+            // Orders for an interface end with it.
             let (flows, classes) = &mut host.pins;
             for pin in flows.iter_mut().chain(classes) {
                 *pin = pin.filter(|path| *path != at.path);

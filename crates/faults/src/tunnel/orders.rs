@@ -1,4 +1,4 @@
-//! What the orders of a schedule do.
+//! Carries out the orders of a schedule.
 
 use alloc::string::String;
 use core::net::IpAddr;
@@ -72,7 +72,7 @@ impl Tunnels {
             _ => None,
         };
         let known = flow.is_none_or(|key| machine.flows().any(|(flow, _)| *flow == key));
-        // The machine ignores orders about what it does not know.
+        // The machine ignores orders about unknown flows and paths.
         let holds = name.as_ref().is_none_or(there) && known;
         let class = match moved {
             Moved::Class(class) => Some(class),
@@ -100,7 +100,7 @@ impl Tunnels {
         self.tell(host, HostInput::Handover { flow, class, to: name });
     }
 
-    /// A host that is to have had more interfaces than a path has numbers has them for an instant.
+    /// A worn host briefly has more interfaces than there are path numbers.
     pub(super) fn wear(&mut self, host: usize) {
         if !self.hosts[host].worn {
             return;
@@ -133,7 +133,7 @@ impl Tunnels {
         });
     }
 
-    /// Both ends of the host's connection end it.
+    /// Both ends of the host's connection close it.
     fn break_signal(&mut self, host: usize) {
         let agent = self.hosts[host].agent;
         self.stage.command(agent, |agent: &mut HostAgent, io| {
@@ -150,7 +150,7 @@ impl Tunnels {
         }
     }
 
-    /// A router's message quotes the packet, and so its destination and its cookie.
+    /// A router's message quotes the packet and thus contains its destination index and cookie.
     fn too_big(&mut self, at: PathRef, way: Way, mtu: u16) {
         let name = &self.stage.hosts[at.host].accesses[at.path].name;
         let end = self.host_end(at.host);

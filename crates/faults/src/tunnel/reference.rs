@@ -1,5 +1,5 @@
-//! What a simple account of the events says should be: who was told which addresses, with which epoch, and
-//! since when signalling stands.
+//! The reference model, a simple account of the events: which addresses and epoch each host was assigned, and
+//! since when its signalling is up.
 
 use alloc::format;
 use alloc::vec;
@@ -12,22 +12,22 @@ use segue_tunnel::Known;
 use super::layout::REST;
 use crate::Violation;
 
-/// The account.
+/// The reference model.
 pub(super) struct Reference {
     hosts: Vec<Account>,
-    /// Addresses of removed hosts, and until when no host gets them.
+    /// Addresses of removed hosts, and the time until which they may not be reassigned.
     resting: Vec<(IpAddr, Time)>,
     pub anchor_began: Time,
 }
 
-/// What is known of one host.
+/// State of one host.
 #[derive(Clone, Debug)]
 struct Account {
-    /// The addresses that are its own, from its first registration to the end of its enrolment.
+    /// Its addresses, from its first registration to the end of its enrolment.
     inner: Vec<IpAddr>,
-    /// The epoch of its last registration that was confirmed.
+    /// The epoch of its last confirmed registration.
     epoch: Option<u64>,
-    /// Since when both ends hold the registration for standing.
+    /// Time since when both ends consider the registration valid.
     registered_since: Option<Time>,
 }
 
@@ -58,15 +58,15 @@ impl Reference {
         *since = if registered { since.or(Some(now)) } else { None };
     }
 
-    /// No host gets its addresses for a while, and its epochs are forgotten.
+    /// Reserves its addresses for a while, and forgets its epochs.
     pub(super) fn unenrolled(&mut self, now: Time, host: usize) {
         let addresses = core::mem::take(&mut self.hosts[host].inner);
         self.resting.extend(addresses.into_iter().map(|address| (address, now + REST)));
         self.hosts[host].epoch = None;
     }
 
-    /// The anchor says to a host that it is registered: `known` is what it has written down of the host, `running` the
-    /// host's epoch, if it is that host's present connection.
+    /// The anchor confirms a host's registration: `known` is its stored record of the host, `running` the host's
+    /// epoch if the message is on its current connection.
     pub(super) fn on_registered(
         &mut self,
         now: Time,

@@ -1,4 +1,4 @@
-//! What a schedule says of hosts and an anchor, and the orders that they get.
+//! Settings of hosts and anchor in a schedule, and their orders.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -15,10 +15,10 @@ use super::layout::{ANCHOR, ANCHOR_V6, FLOWS, PORT, class_of};
 use crate::fault::{HostShape, PathRef, Way};
 use crate::{Schedule, Words};
 
-/// K and T_KA.
+/// K and T_KA of the keepalive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Period {
-    /// Lost probes in a row that declare a path down.
+    /// Number of consecutive lost probes that declare a path down.
     pub k: u8,
     /// T_KA in milliseconds.
     pub t_ka_ms: u16,
@@ -31,16 +31,15 @@ impl Default for Period {
 }
 
 impl Period {
-    /// K from 1 to 5, T_KA from 20 to 200 ms.
+    /// Draws K from 1 to 5 and T_KA from 20 to 200 ms.
     #[must_use]
     pub fn draw(rng: &mut Rng) -> Period {
         Period { k: 1 + rng.below(5) as u8, t_ka_ms: 20 + rng.below(181) as u16 }
     }
 
-    /// Reads `k 3 t-ka 60ms`.
+    /// Parses `k 3 t-ka 60ms`.
     ///
-    /// # Errors
-    /// What is wrong.
+    /// # Errors The error as text.
     pub fn read(words: &mut Words<'_>) -> Result<Period, String> {
         words.expect("k")?;
         let k = words.number("K", 1, 20)?;
@@ -52,7 +51,7 @@ impl Period {
         Ok(Period { k, t_ka_ms: t_ka as u16 })
     }
 
-    /// T_KA.
+    /// T_KA as a time span.
     #[must_use]
     pub fn t_ka(self) -> Span {
         Span::from_millis(self.t_ka_ms.into())
@@ -71,13 +70,13 @@ pub(super) struct HostSettings {
     pub period: Period,
     /// Its probes ride on data.
     pub rides: bool,
-    /// It has had so many interfaces that numbers of paths are used again.
+    /// It has had so many interfaces that path numbers are reused.
     pub worn: bool,
-    /// Which end measures.
+    /// The ends that measure.
     pub mode: Mode,
 }
 
-/// Modes by their words; the usual one goes without saying.
+/// Modes by name; the default mode is not written.
 const MODES: [(&str, Mode); 4] = [
     ("both", Mode::Both),
     ("client", Mode::Client),
@@ -106,7 +105,7 @@ impl HostSettings {
         Ok(settings)
     }
 
-    /// Of a host in a schedule that was checked.
+    /// The settings of a host in a validated schedule.
     pub(super) fn of(shape: &HostShape) -> HostSettings {
         HostSettings::read(&mut Words::of(&shape.settings)).unwrap_or_default()
     }
@@ -122,12 +121,12 @@ impl fmt::Display for HostSettings {
     }
 }
 
-/// Settings of all.
+/// Settings of the whole run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Settings {
-    /// The packet paths measure by themselves, and the machines learn from readings.
+    /// The packet paths measure, and the machines use readings.
     pub readings: bool,
-    /// Detection follows use, as without a configuration: the bounds are derived from the hosts' K and T_KA.
+    /// Detection follows use, as in the default configuration; the bounds derive from the hosts' K and T_KA.
     pub follows_use: bool,
 }
 
@@ -136,7 +135,7 @@ impl Settings {
         Settings { readings: rng.chance(0.3), follows_use: rng.chance(0.3) }
     }
 
-    /// Takes a line.
+    /// Parses a line.
     pub(super) fn take(&mut self, words: &mut Words<'_>) -> Result<(), String> {
         let word = words.next("a setting")?;
         let setting = match word {
@@ -152,7 +151,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Of a schedule that was checked.
+    /// The settings of a validated schedule.
     pub(super) fn of(schedule: &Schedule) -> Settings {
         let mut settings = Settings::default();
         for line in &schedule.settings {
@@ -171,8 +170,8 @@ impl Settings {
     }
 }
 
-/// K and T_KA that find an outage as late as when detection follows use: after at most one idle period, before data
-/// show it.
+/// K and T_KA with the same detection time as detection that follows use: at most one idle period passes before
+/// data reveal an outage.
 const FOLLOWS_USE: (u8, Span) = (3, Span::from_millis(1_500));
 
 pub(super) fn host_config(host: HostSettings, settings: Settings) -> HostConfig {
@@ -206,35 +205,35 @@ pub(super) fn host_config(host: HostSettings, settings: Settings) -> HostConfig 
     }
 }
 
-/// What an operator moves.
+/// The flows that an operator moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Moved {
     /// All flows.
     All,
-    /// Those of a class.
+    /// The flows of a class.
     Class(Class),
-    /// One, by number.
+    /// One flow, by number.
     Flow(usize),
 }
 
-/// An order in a schedule: of the operator, of applications, or of what is around the machines.
+/// An order in a schedule: from the operator, from applications, or from the machines' environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
-    /// A router on the way says, truly or not, that a packet was too big for this many bytes.
+    /// A router on the path reports, truly or not, that a packet exceeded this many bytes.
     TooBig(PathRef, Way, u16),
-    /// A host's signalling connection ends at both ends.
+    /// Both ends close a host's signalling connection.
     BreakSignal(usize),
-    /// A copy of the host with its keys and an older epoch registers.
+    /// A copy of the host registers with its keys and an older epoch.
     OldCopy(usize),
-    /// A host's enrolment ends.
+    /// End a host's enrolment.
     Unenrol(usize),
-    /// The host is enrolled again.
+    /// Enrol the host again.
     Enrol(usize),
-    /// The operator moves flows of a host to a path, or leaves them to the steering again.
+    /// The operator moves flows of a host to a path, or returns them to the steering.
     Handover(usize, Moved, Option<usize>),
     /// The operator switches a path's keepalive.
     Keepalive(PathRef, bool),
-    /// A flow of a host, by number, starts or stops.
+    /// Start or stop a flow of a host, by number.
     Flow(usize, usize, bool),
 }
 

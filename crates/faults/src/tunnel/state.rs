@@ -1,4 +1,4 @@
-//! All that a run of tunnels has: the stage, its agents, and what the reference and the invariants know.
+//! State of a run of tunnels: the stage, its agents, and the data of reference model and invariants.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -35,7 +35,7 @@ use crate::schedule::QUIET_MS;
 use crate::stage::Stage;
 use crate::truth::Truth;
 
-/// The scene. See the module's text.
+/// The scene; see the module documentation.
 pub(super) struct Tunnels {
     pub(super) stage: Stage,
     pub(super) tape: Rc<RefCell<Tape>>,
@@ -43,16 +43,16 @@ pub(super) struct Tunnels {
     pub(super) hosts: Vec<Host>,
     pub(super) anchor: AgentId,
     pub(super) server: AgentId,
-    /// When flows send: host, flow, and which round of it.
+    /// Sending times of flows: host, flow, and the flow's round.
     pub(super) queue: Agenda<(usize, usize, u32)>,
     /// The packet paths measure.
     pub(super) readings: bool,
     pub(super) reference: Reference,
     pub(super) streams: Streams,
     pub(super) watch: Watch,
-    /// Flows' packets of this time count.
+    /// Start and end of the time in which flow packets count.
     pub(super) counted: (Time, Time),
-    /// Those that arrived, and those that were too large for a link.
+    /// Packets that arrived, and packets that were too large for a link.
     pub(super) arrived: BTreeSet<Tag>,
     pub(super) too_large: BTreeSet<Tag>,
 }
@@ -129,7 +129,7 @@ impl Tunnels {
         self.anchor_agent().end()
     }
 
-    /// The truth of a path of a host's machine, by its number.
+    /// The ground truth of a path of a host's machine, by its number.
     pub(super) fn truth_of(&self, host: usize, slot: u32) -> Option<(PathRef, Truth<'_>)> {
         let (_, path) = self.host_end(host).machine.paths().find(|(n, _)| u32::from(*n) == slot)?;
         let accesses = &self.stage.hosts[host].accesses;
@@ -138,7 +138,7 @@ impl Tunnels {
         Some((at, self.stage.truth(at)))
     }
 
-    /// A flow as the host's packets carry it; `None` before the host has an address.
+    /// A flow's key in the host's packets; `None` before the host has an address.
     pub(super) fn key(&self, host: usize, flow: usize) -> Option<FlowKey> {
         let v6 = flow == SILENT;
         let inner = self.host_end(host).machine.inner();

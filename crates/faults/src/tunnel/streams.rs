@@ -1,4 +1,4 @@
-//! The messages in the anchor's and the hosts' signalling, read as they leave.
+//! Decodes the signalling messages of anchor and hosts as they leave.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use segue_sim::tunnel::signal::{Datagram, Frame};
 use segue_wire::signal::{FromAnchor, FromHost, decode};
 
-/// What a datagram says for the first time.
+/// New content of a datagram.
 #[derive(Debug)]
 pub(super) enum Said {
     /// An attempt to connect.
@@ -15,7 +15,7 @@ pub(super) enum Said {
     Host,
     /// A message of the anchor.
     Anchor(FromAnchor),
-    /// What was counted of flows: a question or its answer.
+    /// Flow counters: a question or its answer.
     Counts,
 }
 
@@ -28,12 +28,12 @@ pub(super) struct Streams {
 #[derive(Default)]
 struct Stream {
     read: u64,
-    /// Of a message that has begun.
+    /// The received part of an incomplete message.
     rest: Vec<u8>,
 }
 
 impl Streams {
-    /// A datagram leaves the host, or the anchor.
+    /// A datagram leaves the host or the anchor.
     pub(super) fn on_datagram(&mut self, datagram: &Datagram, from_host: bool) -> Vec<Said> {
         let key = (datagram.conn, from_host);
         match &datagram.frame {

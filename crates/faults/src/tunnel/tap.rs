@@ -1,5 +1,5 @@
-//! What passes on the links, read from its bytes: what the invariants know of the machines' messages. Most packets are data
-//! alone, which say nothing of them.
+//! Decodes packets on the links, so that invariants can check the machines' messages. Most packets carry only
+//! data, which are irrelevant to the invariants.
 
 use alloc::format;
 use alloc::rc::Rc;
@@ -19,13 +19,13 @@ use segue_wire::{Header, PacketType, Probe};
 use super::layout::{LARGE, PORT};
 use crate::fault::PathRef;
 
-/// What a packet of a flow says about itself.
+/// Identity of a flow's packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Tag {
     pub host: u8,
     pub flow: u8,
     pub counts: bool,
-    /// Of those that count, from 0.
+    /// Number of the packet, from 0, among those that count.
     pub number: u32,
     pub up: bool,
 }
@@ -43,43 +43,43 @@ impl Payload for Tag {
 pub(super) enum What {
     Tunnel {
         header: Header,
-        /// The probe that it is, or takes along.
+        /// The probe that it is or carries.
         probe: Option<(ProbeKind, Probe)>,
-        /// Of the flow whose packet it takes along.
+        /// The flow packet that it carries.
         tag: Option<Tag>,
     },
     Signal(Datagram),
-    /// A packet of a flow, and whether a probe rides on it.
+    /// A packet of a flow; true if a probe rides on it.
     Data(Tag, bool),
 }
 
-/// Where a packet was seen.
+/// Where, or with which outcome, a packet was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// It leaves the host.
+    /// Leaving the host.
     FromHost,
-    /// It reaches the core.
+    /// Arriving at the core.
     ToAnchor,
-    /// It leaves the core.
+    /// Leaving the core.
     FromAnchor,
-    /// It was too large for the link, on its way up or down.
+    /// Too large for the link, upwards (true) or downwards.
     TooLarge(bool),
-    /// It was sent over a link that may lose those that are too large, and was not; up or down.
+    /// Sent over a link with a size limit and not too large, upwards (true) or downwards.
     Fits(bool),
-    /// A filter of the link dropped it.
+    /// Dropped by a filter of the link.
     Filtered,
 }
 
-/// What was seen since the last look, in order.
+/// Sightings since the last check, in order.
 #[derive(Default)]
 pub(super) struct Tape {
     pub seen: Vec<(PathRef, Place, What)>,
 }
 
-/// Listens on the links between hosts and core.
+/// Observes the links between hosts and core.
 pub(super) struct Tap {
     tape: Rc<RefCell<Tape>>,
-    /// The paths, in the order in which the stage made them, with four channels each.
+    /// The paths in the order in which the stage created them, with four channels each.
     paths: Vec<PathRef>,
     core: NodeId,
 }
@@ -119,7 +119,8 @@ impl Observer for Tap {
     }
 
     fn dropped(&mut self, _: Time, node: NodeId, packet: &Packet, why: Lost) {
-        // What the anchor sends to a source that a NAT has forgotten. Nobody asks over which path it would have gone.
+        // The anchor sends to a source that a NAT has forgotten. Its path is unknown, and no invariant depends on
+        // it.
         if node == self.core && why == Lost::NoRoute && packet.ports.0 == PORT {
             self.note(PathRef { host: 0, path: 0 }, Place::FromAnchor, packet);
         }
@@ -133,7 +134,7 @@ impl Observer for Tap {
 }
 
 impl Tap {
-    /// Notes of data whether they were too large, or filtered.
+    /// Notes data packets that were too large or filtered, and large ones that passed.
     fn size(&self, path: PathRef, up: bool, packet: &Packet, at: Result<Time, Lost>) {
         let Some(raw) = packet.value::<Raw>() else { return };
         let Some(tag) = raw.inner.as_ref().and_then(|inner| inner.value::<Tag>()) else { return };
@@ -152,7 +153,7 @@ impl Tap {
     }
 }
 
-/// Reads a packet between the ends; `None` for one of a flow alone, and for others.
+/// Decodes a packet between the ends; `None` for a flow packet without a probe, and for anything else.
 fn read(packet: &Packet) -> Option<What> {
     let raw = packet.value::<Raw>()?;
     if packet.ports.0 == SIGNAL_PORT || packet.ports.1 == SIGNAL_PORT {
@@ -176,7 +177,7 @@ fn read(packet: &Packet) -> Option<What> {
     Some(What::Tunnel { header, probe, tag })
 }
 
-/// A sighting in words.
+/// A sighting as text.
 pub(super) fn text((at, place, what): &(PathRef, Place, What)) -> String {
     match what {
         What::Tunnel { header, probe, tag } => {

@@ -1,4 +1,4 @@
-//! What was seen of the machines, and how much they may say.
+//! Observations of the machines, and limits on their output.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -12,70 +12,71 @@ use segue_wire::{MAX_PATHS, ProbeKey};
 use super::host::Host;
 use crate::Violation;
 
-/// Most messages and probes of one input or tick, for each path of the end: the offers of a registration, and more.
+/// Maximum number of messages and probes per input or tick for each path of the end: the offers of a
+/// registration, with a margin.
 const MAX_OUTPUTS_PER_PATH: usize = 16;
-/// Signalling messages of a host with two paths per second: a registration with its offers, twice, and moves. A host that
-/// has had many interfaces names all that are gone.
+/// Signalling messages per second of a host with two paths: a registration with its offers, twice, and moves. In
+/// addition, a host that has had many interfaces names all that are gone.
 const SIGNALS: u32 = 25;
-/// More of them for each further path: its offer, grant and sizes.
+/// Additional messages for each further path: its offer, grant and sizes.
 const SIGNALS_PER_PATH: u32 = 5;
-/// More of them for each fault in this second or the one before.
+/// Additional messages for each fault in this second or the previous one.
 const SIGNALS_PER_FAULT: u32 = 15;
-/// Questions about the flows of a path that loses packets, 50 ms apart, and their answers; some come late together.
+/// Questions about the flows of a lossy path, 50 ms apart, and their answers; late ones may arrive together.
 const COUNTS_PER_PATH: u32 = 2 * 25;
-/// Requests per second on each path beyond 1/T_KA: the second's edge, a start, two to show a new address, and two on
-/// the way to the instants of another path.
+/// Requests per second on each path beyond 1/T_KA: the edge of the second, a start, two to show a new address,
+/// and two to align with the probing times of another path.
 const SPARE_PROBES: u32 = 6;
-/// Requests per second on each path: twice as many where they ride, since on a path that is not up bare requests leave
-/// too.
+/// Requests per second on each path: twice as many if they ride, since bare requests are also sent on a path that
+/// is not up.
 fn per_second(keepalive: &Keepalive) -> u32 {
     let periods = (1_000_000_000 / keepalive.t_ka.0) as u32;
     if keepalive.rides { periods * 2 } else { periods }
 }
 
-/// Requests per second where detection follows use: questions come eight milliseconds apart, and for those about one
-/// path the others have one each.
+/// Requests per second if detection follows use: questions are eight milliseconds apart, and while one path is
+/// questioned each other path gets one as well.
 const QUESTIONS: u32 = 250;
 
-/// What was last seen of a path at one end.
+/// The last observation of a path at one end.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
-    /// Index and cookie under which the other end receives: another path has others.
+    /// Index and cookie under which the peer receives; they differ for another path.
     pub(super) tx: (u32, u64),
     pub(super) began: Time,
-    /// Since when the anchor watches it, if this is there.
+    /// For a path at the anchor: since when the anchor watches it.
     pub(super) watched: Option<Time>,
     pub(super) counters: [u64; 9],
 }
 
-/// What was seen of the machines, for comparison with the next state.
+/// Observations of the machines, for comparison with their next state.
 pub(super) struct Watch {
     pub(super) hosts: Vec<Load>,
     pub(super) host_paths: Vec<BTreeMap<u8, Seen>>,
     pub(super) anchor_paths: BTreeMap<u32, Seen>,
-    /// Slots of the anchor that know where their packets go.
+    /// Slots of the anchor with a known destination.
     pub(super) shown: BTreeSet<u32>,
-    /// Slots that a path has had since the anchor's start.
+    /// Slots that have had a path since the anchor's start.
     pub(super) used: BTreeSet<u32>,
     /// K and T_KA in the newest request with each key.
     pub(super) stated: BTreeMap<[u8; 16], (u8, Span)>,
     /// Number of the last probe to each index with its cookie and key.
     pub(super) numbers: BTreeMap<(u32, u64, [u8; 16]), u32>,
     pub(super) answers: Answers,
-    /// Messages and probes that left within one event, of each host and of the anchor.
+    /// Messages and probes sent within one event, by each host and the anchor.
     pub(super) outputs: Vec<usize>,
-    /// The quiet time begins.
+    /// Start of the quiet time.
     pub(super) quiet: Time,
 }
 
-/// What a host and the anchor said to each other in the current second.
+/// Messages between a host and the anchor in the current second.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Load {
     second: u64,
     signals: u32,
     /// Questions about flows, and their answers.
     counts: u32,
-    /// Paths of a host that has had many interfaces, each of which it may name as gone.
+    /// Number of former paths of a host that has had many interfaces; it may report each of them as gone.
     gone: u32,
     requests: u32,
     faults: [u32; 2],
@@ -125,7 +126,7 @@ impl Watch {
         self.host_paths[host].clear();
     }
 
-    /// A path goes, and its number may go to another at the same instant.
+    /// Removes a path; another one may get its number at the same instant.
     pub(super) fn path_gone(&mut self, host: usize, number: u8) {
         if let Some(gone) = self.host_paths[host].remove(&number) {
             self.numbers.retain(|(index, cookie, _), _| (*index, *cookie) != gone.tx);
@@ -138,7 +139,7 @@ impl Watch {
         self.answers = Answers::default();
     }
 
-    /// A fault about a host, or about all.
+    /// A fault that affects a host, or all hosts.
     pub(super) fn on_fault(&mut self, now: Time, host: Option<usize>) {
         for (number, load) in self.hosts.iter_mut().enumerate() {
             load.turn(now);
@@ -146,12 +147,12 @@ impl Watch {
         }
     }
 
-    /// What leaves from now on belongs to another event.
+    /// Starts the count of a new event's outputs.
     pub(super) fn begin(&mut self) {
         self.outputs.fill(0);
     }
 
-    /// What left within one event, without packets of flows.
+    /// Checks the number of packets sent within one event, not counting flow packets.
     pub(super) fn expect_few_outputs(&self) -> Result<(), Violation> {
         let all: u32 = self.hosts.iter().map(|load| load.paths).sum();
         let ends = self.hosts.iter().map(|load| (load.paths, load.gone)).chain([(all, 0)]);
@@ -176,7 +177,7 @@ impl Watch {
         })
     }
 
-    /// A host asks about its flows, or is answered.
+    /// A host asks about its flows, or receives an answer.
     pub(super) fn on_count(&mut self, now: Time, host: usize) -> Result<(), Violation> {
         let load = &mut self.hosts[host];
         load.turn(now);
@@ -197,7 +198,7 @@ impl Watch {
         })
     }
 
-    /// Requests and unsolicited responses of a path have growing numbers.
+    /// Requests and unsolicited responses of a path have increasing numbers.
     pub(super) fn expect_newer(
         &mut self,
         to: (u32, u64),
@@ -211,17 +212,17 @@ impl Watch {
         })
     }
 
-    /// Since when a path of a host is the one it is.
+    /// Time since when a path number of a host refers to its current path.
     pub(super) fn host_path_began(&self, host: usize, number: u8) -> Option<Time> {
         self.host_paths[host].get(&number).map(|seen| seen.began)
     }
 
-    /// Since when the anchor has watched the path in this slot.
+    /// Time since when the anchor has watched the path in this slot.
     pub(super) fn watched(&self, slot: u32) -> Option<Time> {
         self.anchor_paths.get(&slot).and_then(|seen| seen.watched)
     }
 
-    /// The same for a slot of the anchor.
+    /// Time since when a slot of the anchor has its current path.
     pub(super) fn slot_began(&self, slot: u32) -> Option<Time> {
         self.anchor_paths.get(&slot).map(|seen| seen.began)
     }
@@ -235,12 +236,13 @@ impl Watch {
 #[derive(Debug, Default)]
 pub(super) struct Answers {
     pub(super) newest: BTreeMap<[u8; 16], u32>,
-    /// Those that are not answered: when they came, and to which slot.
+    /// Unanswered requests: when they arrived, and at which slot.
     pub(super) open: BTreeMap<([u8; 16], u32), (Time, u32)>,
 }
 
 impl Answers {
-    /// A request to a slot arrives; whether it is the newest. An old one is not answered; nor need it be unless `waits`.
+    /// A request arrives at a slot. Returns true if it is the newest. An old one is not answered; a new one need
+    /// not be unless `waits`.
     pub(super) fn on_request(
         &mut self,
         now: Time,

@@ -1,4 +1,4 @@
-//! Each request that reaches the anchor is answered, and in time: at once, or where probes ride after the longest wait.
+//! Every request that reaches the anchor is answered in time: at once or, if probes ride, after the longest wait.
 
 use alloc::format;
 
@@ -9,7 +9,7 @@ use super::super::host::Host;
 use super::super::state::Tunnels;
 use crate::Violation;
 
-/// How long the anchor may keep a response to this host.
+/// Maximum time that the anchor may hold a response to this host.
 fn longest_wait(host: &Host) -> Span {
     match (host.keepalive.rides, host.follows_use) {
         (false, _) => Span::ZERO,
@@ -25,7 +25,7 @@ impl Tunnels {
         }
         let mut open = core::mem::take(&mut self.watch.answers.open);
         let anchor = self.anchor_end();
-        // With a path its key goes.
+        // The key of a path is removed with the path.
         open.retain(|(key, _), (_, slot)| anchor.datapath.key_of(*slot) == Some(ProbeKey(*key)));
         for ((_, seq), (came, slot)) in &open {
             let owner = anchor.machine.path(*slot).map(|path| path.owner);

@@ -1,4 +1,4 @@
-//! Losses that hosts report: filtered flows leave their path, and the network has lost every packet that a host calls lost.
+//! Loss reports of hosts: filtered flows leave their path, and packets reported as lost were really lost.
 
 use alloc::format;
 
@@ -16,9 +16,10 @@ use super::LOOK;
 use crate::Violation;
 use crate::truth::Truth;
 
-/// A filtered flow has left its path after this, where it sends at least fourteen packets a second.
+/// Time within which a filtered flow leaves its path, if it sends at least fourteen packets per second.
 const LEFT: Span = Span::from_secs(6);
-/// A filter may be named so long after it dropped a packet: counts go back as far.
+/// Maximum time from the last packet that a filter dropped to the report of the filter, given how far back
+/// counters go.
 const NAMED: Span = Span::from_secs(10);
 /// The MTU of an interface.
 const MTU: u32 = 1_500;
@@ -28,7 +29,7 @@ fn link_of(truth: Truth<'_>, direction: Direction) -> &FaultyLink {
 }
 
 impl Tunnels {
-    /// Checks the new reports of losses.
+    /// Checks new loss reports.
     pub(in super::super) fn expect_true_losses(
         &mut self,
         now: Time,
@@ -52,7 +53,8 @@ impl Tunnels {
         Ok(())
     }
 
-    /// Only flows whose packets a filter has dropped, or a link that takes none so large, are called filtered.
+    /// Only flows whose packets were dropped by a filter, or by a link with a smaller size limit, may be reported
+    /// as filtered.
     fn expect_filter(
         &self,
         now: Time,
@@ -74,7 +76,7 @@ impl Tunnels {
         })
     }
 
-    /// A verdict of loss rests on packets of a time in which the path was not without any fault.
+    /// A loss verdict must be based on packets from a time in which the path was not free of faults.
     fn expect_loss(
         &self,
         host: usize,
@@ -85,7 +87,7 @@ impl Tunnels {
         let Some(truth) = self.stage.truths(host).find(|truth| truth.access.name == path) else {
             return Ok(());
         };
-        // A pair of counters is a round trip old at most.
+        // A pair of counters is at most one round trip old.
         let from = verdict.since - self.stage.rtt_max(host) * 2 - LOOK;
         let node = &self.stage.hosts[host];
         let began = node.began.max(self.reference.anchor_began).max(self.stage.resumed(host));
@@ -99,7 +101,8 @@ impl Tunnels {
         })
     }
 
-    /// A flow is not on a path that filters it, where another carries it and nothing has disturbed the host since `due`.
+    /// A flow must not be on a path that filters it if another path carries it and nothing has disturbed the host
+    /// since `due`.
     pub(in super::super) fn expect_filtered_flows_left(
         &self,
         now: Time,
@@ -108,7 +111,8 @@ impl Tunnels {
     ) -> Result<(), Violation> {
         let known = &self.hosts[host];
         let narrow = |truth: Truth<'_>| truth.up.takes().min(truth.down.takes()) < MTU;
-        // Without questions nothing shows that probes pass. While sizes are looked for, large packets are lost for them.
+        // Without questions the host cannot see that probes pass. During path MTU discovery, large packets are
+        // lost because of their size.
         if !known.follows_use
             || known.keepalive.mode != Mode::Both
             || self.stage.truths(host).any(narrow)

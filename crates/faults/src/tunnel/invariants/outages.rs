@@ -1,4 +1,4 @@
-//! Paths that are dead: nothing goes over them for longer than eq. 1 allows.
+//! Dead paths: no traffic uses them for longer than eq. 1 allows.
 
 use alloc::format;
 
@@ -13,7 +13,7 @@ use crate::Violation;
 use crate::truth::Truth;
 
 impl Tunnels {
-    /// No flow's packets go where they are lost for longer than eq. 1 allows, while another path lives.
+    /// No flow's packets are sent over a dead path for longer than eq. 1 allows while another path is alive.
     pub(in super::super) fn expect_no_flow_on_a_dead_path(
         &self,
         now: Time,
@@ -30,7 +30,7 @@ impl Tunnels {
         self.expect_detection_at_anchor(now, host)
     }
 
-    /// Eq. 1 for the host: of a path of which either direction is dead it says so in time.
+    /// Eq. 1 at the host: it reports a path as down in time when either direction is dead.
     fn expect_detection_at_host(&self, now: Time, host: usize) -> Result<(), Violation> {
         let known = &self.hosts[host];
         for (number, path) in self.host_end(host).machine.paths().filter(|(_, path)| path.is_up()) {
@@ -128,7 +128,8 @@ impl Tunnels {
         })
     }
 
-    /// Eq. 1 for the anchor, with K and T_KA in force there: of a path whose uplink is dead it says so in time.
+    /// Eq. 1 at the anchor, with K and T_KA in force there: it reports a path as down in time when the uplink is
+    /// dead.
     fn expect_detection_at_anchor(&self, now: Time, host: usize) -> Result<(), Violation> {
         let anchor = self.anchor_end();
         let known = &self.hosts[host];
@@ -139,7 +140,7 @@ impl Tunnels {
             let on = truths.clone().find(|(truth, _)| truth.access.name == path.name);
             let Some((truth, state)) = on.filter(|(_, state)| state.keepalive.0) else { continue };
             let Some(dead) = truth.uplink_dead_since() else { continue };
-            // It may have heard late that it is to watch, and where only the host measures it keeps no timer.
+            // It may have been told late to watch the path, and if only the host measures it keeps no timer.
             let Some(watched) = self.watch.watched(slot) else { continue };
             let since = dead.max(state.keepalive.1).max(watched).max(self.stage.resumed(host));
             let (k, t_ka) = path.keepalive();
