@@ -22,15 +22,16 @@ use segue_sim::results::Results;
 pub struct Dumbbell {
     /// The connection; a packet on the wire has `mss + header` bytes.
     pub tcp: Config,
-    /// Rate of the link, both ways.
+    /// Link rate in each direction.
     pub rate_bps: u64,
-    /// Propagation delay, each way.
+    /// Propagation delay in each direction.
     pub delay: Span,
-    /// ns-2's limit: an arrival is dropped when one packet fewer than this many wait behind the one being sent.
+    /// ns-2's limit: an arrival is dropped if one packet fewer than this many wait behind the one in
+    /// transmission.
     pub queue: u32,
-    /// When a counter of packets to lose is set, and its value ([`Loss::Armed`]).
+    /// Times at which the counter of packets to lose is set, and its values ([`Loss::Armed`]).
     pub drop_at: Vec<(Span, u32)>,
-    /// How long the sender sends.
+    /// Duration of the transfer.
     pub duration: Span,
     /// Keep a trace of the window.
     pub trace: bool,
@@ -39,20 +40,19 @@ pub struct Dumbbell {
 /// The results of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// `goodput_bps` (packets handed over in order, with their headers, over the duration), `delivered`,
-    /// `sent`, `retransmissions`, `timeouts`, `queue_drops`, `loss_drops`.
+    /// `goodput_bps` (packets delivered in order including headers, over the duration), `delivered`, `sent`,
+    /// `retransmissions`, `timeouts`, `queue_drops`, `loss_drops`.
     pub results: Results,
-    /// A point for each segment, if requested.
+    /// A point per segment, if requested.
     pub trace: Vec<TracePoint>,
-    /// Time stood still before the end ([`Network::stuck`]): the results are invalid.
+    /// Time stopped advancing before the end ([`Network::stuck`]): the results are invalid.
     pub stuck: bool,
 }
 
 impl Dumbbell {
-    /// Runs it.
+    /// Runs the simulation.
     ///
-    /// # Errors
-    /// A parameter that no link can have.
+    /// # Errors Invalid link parameters.
     pub fn run(&self) -> Result<Outcome, SpecError> {
         let mut network = Network::new(1);
         let ends = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)].map(IpAddr::from);

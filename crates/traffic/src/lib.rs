@@ -1,4 +1,4 @@
-//! What the nodes of a simulated network send each other: transport protocols and applications, as agents of a
+//! Traffic between the nodes of a simulated network: transport protocols and applications, as agents of a
 //! [`segue_sim::Network`].
 //!
 //! ```text

@@ -17,7 +17,8 @@ const MOMENT: Span = Span::from_millis(2);
 /// Requests and unsolicited responses per second beyond 1/T_KA: one for the edge of the second, and one for each
 /// start or switch.
 const SPARE_PROBES: u32 = 2;
-/// Bound of the loss average after the quiet time, which exceeds ten times the main time constant and two loss intervals.
+/// Bound of the loss average after the quiet time, which lasts more than ten main time constants and two loss
+/// intervals.
 const LOSS_FORGOTTEN: f64 = 0.01;
 
 /// The reference model: since when each end has been in its state, and what was last observed of it.

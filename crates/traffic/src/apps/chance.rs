@@ -1,56 +1,55 @@
-//! Distributions to draw from, by seed.
+//! Probability distributions, drawn from a seeded generator.
 
 use segue_clock::Rng;
 
-/// A distribution of non-negative numbers. The unit is that of the parameter it stands for.
+/// A distribution of non-negative numbers, in the unit of the parameter that uses it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Dist {
-    /// Always this.
+    /// Always this value.
     Constant(f64),
     /// Exponential with this mean.
     Exponential {
-        /// Its mean.
+        /// Mean.
         mean: f64,
     },
-    /// exp(N(mu, sigma²)); what lies outside `min` to `max` is drawn again.
+    /// exp(N(mu, sigma²)); values outside `min` to `max` are drawn again.
     Lognormal {
         /// Mean of the logarithm.
         mu: f64,
         /// Standard deviation of the logarithm.
         sigma: f64,
-        /// Least.
+        /// Minimum.
         min: f64,
-        /// Greatest.
+        /// Maximum.
         max: f64,
     },
-    /// Pareto from `scale` upwards; what lies above `max` becomes `max`, and `less` is taken away from the
-    /// outcome. That is 3GPP2's truncated Pareto (C.R1002), with which the least number can be 0.
+    /// Pareto from `scale` upwards; values above `max` become `max`, and `less` is subtracted from the result.
+    /// This is 3GPP2's truncated Pareto (C.R1002), whose minimum can be 0.
     Pareto {
-        /// Shape, the exponent of the tail.
+        /// Shape: the exponent of the tail.
         shape: f64,
-        /// Least, before `less` is taken away.
+        /// Minimum before `less` is subtracted.
         scale: f64,
-        /// Greatest, before `less` is taken away.
+        /// Maximum before `less` is subtracted.
         max: f64,
-        /// Taken away from the outcome.
+        /// Subtracted from the result.
         less: f64,
     },
-    /// Pareto of the second kind (Lomax), from 0, as ns-2's `RandomVariable/ParetoII`: mean `mean`, shape
-    /// above 1.
+    /// Pareto of the second kind (Lomax), from 0, like ns-2's `RandomVariable/ParetoII`.
     ParetoII {
-        /// Its mean.
+        /// Mean.
         mean: f64,
-        /// Shape, the exponent of the tail.
+        /// Shape: the exponent of the tail; above 1.
         shape: f64,
     },
 }
 
-/// Draws of a lognormal before it is cut to its bounds instead: bounds that hold next to nothing of the
-/// distribution must not stop a run.
+/// Number of draws of a lognormal before the value is clamped to its bounds: bounds that contain almost none of
+/// the distribution must not stop a run.
 const DRAWS: u32 = 64;
 
 impl Dist {
-    /// One outcome.
+    /// Draws a value.
     pub fn draw(&self, rng: &mut Rng) -> f64 {
         match *self {
             Dist::Constant(value) => value,
@@ -75,10 +74,9 @@ impl Dist {
         }
     }
 
-    /// Why it cannot be drawn from, if so.
+    /// Checks the parameters.
     ///
-    /// # Errors
-    /// What is wrong with its parameters.
+    /// # Errors Why the distribution is invalid.
     pub fn check(&self) -> Result<(), &'static str> {
         let known = |x: f64| x.is_finite() && x >= 0.0;
         let (fine, problem) = match *self {
@@ -101,14 +99,14 @@ impl Dist {
     }
 }
 
-/// Exponential with a mean.
+/// An exponentially distributed value with this mean.
 pub(crate) fn exponential(rng: &mut Rng, mean: f64) -> f64 {
     // 1 - unit lies in (0, 1].
     -mean * libm::log(1.0 - rng.unit())
 }
 
-/// Standard normal (Box and Muller 1958; the second of the pair is dropped, so that the sequence depends only on the
-/// number of draws).
+/// A standard normal value (Box and Muller 1958; the second of the pair is discarded, so that the sequence
+/// depends only on the number of draws).
 pub(crate) fn normal(rng: &mut Rng) -> f64 {
     let radius = libm::sqrt(-2.0 * libm::log(1.0 - rng.unit()));
     radius * libm::cos(core::f64::consts::TAU * rng.unit())
@@ -160,7 +158,7 @@ mod tests {
 
     #[test]
     fn pareto_ii_has_its_mean_and_median() {
-        // Shape 3 has a variance, so that the mean of a sample means something.
+        // Shape 3 has a finite variance, so that the sample mean is meaningful.
         let (mean, _) = mean_and_deviation(Dist::ParetoII { mean: 10.0, shape: 3.0 }, 200_000);
         assert!((mean - 10.0).abs() < 0.2, "{mean}");
         let heavy = Dist::ParetoII { mean: 10.0, shape: 1.2 };

@@ -1,4 +1,4 @@
-//! A videoconference: pictures and speech both ways.
+//! A videoconference: video and speech in both directions.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -14,20 +14,20 @@ use super::video::{Frames, VideoConfig};
 use super::voip::{Voice, VoipConfig};
 use super::{BadConfig, End, Ends, Pair, UDP, require};
 
-/// Pictures like H.263's: an I frame, then P frames.
+/// Video like H.263: an I frame followed by P frames.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PictureProfile {
-    /// Frames a second.
+    /// Frames per second.
     pub frames_per_s: u32,
-    /// Bits of video a second, without headers.
+    /// Video bits per second, without headers.
     pub rate_bps: u64,
-    /// An I frame is so many times as large as a P frame in the mean.
+    /// Mean size of an I frame relative to a P frame.
     pub intra_factor: f64,
-    /// Standard deviation of the sizes of frames of one type over their mean.
+    /// Standard deviation of the frame sizes of one type, divided by their mean.
     pub variation: f64,
 }
 
-/// An I frame and 131 P frames: H.263 asks that every block be coded by itself at least once in 132 times
+/// An I frame and 131 P frames: H.263 requires every block to be coded independently at least once in 132 times
 /// (ITU-T H.263, section 4.4).
 const GROUP: [FrameType; 132] = {
     let mut group = [FrameType::P; 132];
@@ -36,9 +36,9 @@ const GROUP: [FrameType; 132] = {
 };
 
 impl Default for PictureProfile {
-    /// 15 frames a second at 64 kbit/s, the middle one of the target rates of Fitzek and Reisslein's H.263
-    /// traces (16, 64 and 256 kbit/s; MPEG-4 and H.263 video traces for network performance evaluation,
-    /// 2001). Factor and variation are ours.
+    /// 15 frames per second at 64 kbit/s, the middle one of the target rates of Fitzek and Reisslein's H.263
+    /// traces (16, 64 and 256 kbit/s; MPEG-4 and H.263 video traces for network performance evaluation, 2001).
+    /// Factor and variation are our choice.
     fn default() -> PictureProfile {
         PictureProfile { frames_per_s: 15, rate_bps: 64_000, intra_factor: 5.0, variation: 0.4 }
     }
@@ -76,22 +76,22 @@ impl PictureProfile {
     }
 }
 
-/// A videoconference. Pictures use the first port of each end, speech the one above.
+/// A videoconference. Video uses the first port of each end, speech the next one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConferenceConfig {
-    /// The pictures of each end, of a trace of its own seed; unless `trace` is given.
+    /// The video of each end, from a trace with a separate seed; ignored if `trace` is given.
     pub pictures: PictureProfile,
-    /// A trace for the pictures of both ends.
+    /// A trace for the video of both ends.
     pub trace: Option<Arc<Trace>>,
-    /// Most bytes of video in a datagram, without RTP, UDP and IP headers.
+    /// Maximum video payload of a datagram, without RTP, UDP and IP headers, in bytes.
     pub max_payload_bytes: u32,
-    /// Code point of the pictures' packets.
+    /// Code point of video packets.
     pub dscp: u8,
-    /// Speech. Its period and meter do not count, those of the conference do.
+    /// Speech. Its period and meter are ignored in favour of the conference's.
     pub voice: VoipConfig,
-    /// From when and until when both ends send.
+    /// Start and end of sending, for both ends.
     pub period: Period,
-    /// How it is measured.
+    /// Settings of the measurement.
     pub meter: MeterConfig,
 }
 
@@ -113,8 +113,7 @@ impl Default for ConferenceConfig {
 impl ConferenceConfig {
     /// Agents for both ends. The first reports `video_up`, `video_down`, `voice_up` and `voice_down`.
     ///
-    /// # Errors
-    /// The key whose value makes no conference.
+    /// # Errors The key with an invalid value.
     pub fn pair(&self, ends: &Ends, seed: u64) -> Result<Pair, BadConfig> {
         self.check(ends)?;
         let video = |seed| Box::new(Frames::new(&self.video(seed)));
@@ -137,7 +136,7 @@ impl ConferenceConfig {
             }
             reports.push(Reported { name, meter, kind });
         };
-        // Four seeds that have nothing to do with each other.
+        // Four independent seeds.
         stream("video_up", Direction::Up, video(seed ^ 1), 0, Kind::Video, self.dscp);
         stream("video_down", Direction::Down, video(seed ^ 2), 0, Kind::Video, self.dscp);
         stream("voice_up", Direction::Up, voice(seed ^ 3), 1, Kind::Voice, self.voice.dscp);

@@ -1,4 +1,4 @@
-//! A TCP connection that carries data both ways, for agents that speak first one and then the other.
+//! A bidirectional TCP connection, for agents that take turns in sending.
 
 use segue_clock::Time;
 
@@ -6,8 +6,8 @@ use crate::tcp::{Config, Endpoint, Segment, Sent, Sink, Source};
 use segue_sim::agent::Io;
 use segue_sim::packet::Packet;
 
-/// One end of a connection. Data and acknowledgements are packets of their own, which tells those for the
-/// sending half from those for the receiving half.
+/// One end of a connection. Data and acknowledgements travel in separate packets, which distinguishes packets for
+/// the sending half from those for the receiving half.
 pub(super) struct Connection {
     source: Source,
     sink: Sink,
@@ -66,12 +66,12 @@ impl Connection {
         }
     }
 
-    /// Bytes of the other end that arrived in order.
+    /// Number of the peer's bytes received in order.
     pub(super) fn delivered(&self) -> u64 {
         self.sink.delivered()
     }
 
-    /// All that was offered is acknowledged.
+    /// Returns true if everything offered has been acknowledged.
     pub(super) fn is_done(&self) -> bool {
         self.source.acknowledged() >= self.offered
     }

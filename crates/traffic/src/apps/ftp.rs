@@ -1,4 +1,4 @@
-//! Bulk transfer over TCP: one file without end, or files one after the other.
+//! Bulk transfer over TCP: one endless file, or files one after the other.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -18,25 +18,25 @@ use segue_sim::agent::{Agent, Io};
 use segue_sim::packet::{Packet, TCP};
 use segue_sim::results::Results;
 
-/// A transfer from the second end to the first, or the other way.
+/// A transfer from the second end to the first, or the opposite.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FtpConfig {
-    /// Bytes of a file; `None`: one that never ends.
+    /// File size in bytes; `None`: endless.
     pub file_bytes: Option<u64>,
-    /// How many files one after the other; `None`: as many as there is time for.
+    /// Number of files sent one after the other; `None`: as many as time permits.
     pub files: Option<u64>,
-    /// Time from the acknowledgement of a file's last byte to the start of the next.
+    /// Time from the acknowledgement of a file's last byte to the start of the next file.
     pub pause: Span,
-    /// Whether the first end sends.
+    /// True if the first end sends.
     pub upload: bool,
-    /// From when and until when files are started.
+    /// Start and end of the time in which files are started.
     pub period: Period,
-    /// The transport connection, which all files share.
+    /// The transport connection, shared by all files.
     pub tcp: Config,
 }
 
 impl Default for FtpConfig {
-    /// Greedy, to the first end, by SACK as hosts do it today.
+    /// An endless file to the first end, with SACK as today's hosts use it.
     fn default() -> FtpConfig {
         FtpConfig {
             file_bytes: None,
@@ -52,8 +52,7 @@ impl Default for FtpConfig {
 impl FtpConfig {
     /// Agents for both ends. The first reports.
     ///
-    /// # Errors
-    /// The key whose value makes no transfer.
+    /// # Errors The key with an invalid value.
     pub fn pair(&self, ends: &Ends) -> Result<Pair, BadConfig> {
         require(self.file_bytes != Some(0), "file_bytes", "must be above 0")?;
         require(self.files != Some(0), "files", "must be above 0")?;
@@ -80,11 +79,11 @@ impl FtpConfig {
 /// Width of the bins of transfer times.
 const BIN: Span = Span::from_millis(1);
 
-/// What both ends know together.
+/// State shared by both ends.
 struct Progress {
     began: Option<Time>,
-    /// Start and last byte of files under way, oldest first. A file starts when that before it is
-    /// acknowledged, so there is one, or two while an acknowledgement is under way.
+    /// Start and last byte of files in transit, oldest first. A file starts when the previous one is
+    /// acknowledged, so there is one, or two while an acknowledgement is in flight.
     under_way: VecDeque<(Time, u64)>,
     delivered: u64,
     times: Histogram,
@@ -111,7 +110,7 @@ pub struct FtpAgent {
     reports: bool,
     offered: u64,
     started: u64,
-    /// When the next file is started.
+    /// Start of the next file.
     next: Option<Time>,
     shared: Rc<RefCell<Progress>>,
 }
@@ -130,7 +129,7 @@ impl FtpAgent {
         self.connection.offer(io, bytes);
     }
 
-    /// Looks at what has changed after every call.
+    /// Processes changes after every call.
     fn follow(&mut self, io: &mut Io<'_>) {
         let mut shared = self.shared.borrow_mut();
         if !self.sends {

@@ -1,4 +1,4 @@
-//! What each handover did to a stream: paper 4, section 4, Fig. 4.
+//! The effect of each handover on a stream: paper 4, section 4, Fig. 4.
 
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -8,43 +8,43 @@ use segue_clock::{Span, Time};
 
 use super::meter::{MeterConfig, Outcome};
 
-/// Handovers with so many lost packets or more are counted together.
+/// Handovers with this many lost packets or more are counted together.
 pub(crate) const MOST_LOST: usize = 32;
 
-/// Handovers that are kept one by one; all are counted.
+/// Maximum number of handovers recorded individually; all of them are counted.
 pub const MAX_RECORDS: usize = 4_096;
 
-/// Notices of handovers that can wait for their first packet. Further ones are left out.
+/// Maximum number of handover notices waiting for their first packet. Further ones are ignored.
 const MAX_WAITING: usize = 65_536;
 
-/// What happened to the packets that were sent in a handover's interval.
+/// Statistics of the packets sent in a handover's interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Handover {
-    /// Its instant.
+    /// Time of the handover.
     pub at: Time,
     /// Packets sent in its interval.
     pub sent: u64,
-    /// Those of them that were lost.
+    /// Packets that were lost.
     pub lost: u64,
-    /// Those of them that came more than once.
+    /// Packets that arrived more than once.
     pub duplicated: u64,
-    /// Those of them that were reordered.
+    /// Packets that were reordered.
     pub reordered: u64,
-    /// The greatest delay of them less the forwarding delay, in nanoseconds; where the forwarding delay is
-    /// the minimum, the greatest delay itself, because the minimum is known at the end only.
+    /// The maximum delay minus the forwarding delay, in nanoseconds. If the forwarding delay is the minimum, this
+    /// is the maximum delay itself, because the minimum is known only at the end.
     pub delay_max_ns: Option<i64>,
-    /// The greatest delay variation against the packet before, in nanoseconds.
+    /// The maximum delay variation relative to the previous packet, in nanoseconds.
     pub jitter_max_ns: Option<i64>,
 }
 
-/// The handovers of a stream. The interval of a handover begins `lead` before its instant, since what was on
-/// its way then is lost with it, and ends where the next begins, or after `span`.
+/// The handovers of a stream. The interval of a handover begins `lead` before its instant, since packets in
+/// flight at that instant are lost with it, and ends after `span` or where the next one begins.
 #[derive(Clone, Debug)]
 pub struct Handovers {
     lead: Span,
     span: Option<Span>,
     merge: Span,
-    /// Notices of handovers that no packet has been told of, ascending.
+    /// Notices of handovers without a decided packet yet, ascending.
     waiting: VecDeque<Time>,
     last_opened: Option<Time>,
     open: Option<Handover>,
@@ -77,7 +77,7 @@ impl Mean {
 impl Handovers {
     pub(super) fn new(config: &MeterConfig) -> Handovers {
         Handovers {
-            // A packet is decided `loss_after` after it was sent; the notice must have come by then.
+            // A packet is decided `loss_after` after it was sent; the notice must have arrived by then.
             lead: Span(config.handover_lead.0.min(config.loss_after.0)),
             span: config.handover_span,
             merge: config.handover_merge,
@@ -96,8 +96,8 @@ impl Handovers {
         }
     }
 
-    /// A handover happens at `at`, not before the last whose packets have been told of. Another notice within
-    /// `merge` of one is the same handover, of which several parties told.
+    /// Notes a handover at `at`; notices before the last handover with decided packets are ignored. Another
+    /// notice within `merge` refers to the same handover, reported by several sources.
     pub(super) fn notice(&mut self, at: Time) {
         let place = self.waiting.partition_point(|known| *known <= at);
         let before = place.checked_sub(1).map(|last| self.waiting[last]).or(self.last_opened);
@@ -111,7 +111,7 @@ impl Handovers {
         }
     }
 
-    /// The fate of a packet is known. Packets are told of in the order in which they were sent.
+    /// Notes the outcome of a packet. Packets are decided in the order in which they were sent.
     pub(super) fn decided(&mut self, sent: Time, outcome: &Outcome) {
         while let Some(next) = self.waiting.front().copied().filter(|at| *at - self.lead <= sent) {
             self.waiting.pop_front();
@@ -143,7 +143,7 @@ impl Handovers {
         }
     }
 
-    /// Nothing more will be told. What was to come after `now` did not.
+    /// Ends the measurement. Handovers after `now` did not happen.
     pub(super) fn finish(&mut self, now: Time) {
         self.close();
         while let Some(at) = self.waiting.pop_front().filter(|at| *at <= now) {
@@ -152,56 +152,56 @@ impl Handovers {
         }
     }
 
-    /// The first [`MAX_RECORDS`] of them, in order, with the one that is open at the end.
+    /// The first [`MAX_RECORDS`] handovers in order, including the one still open at the end.
     #[must_use]
     pub fn records(&self) -> &[Handover] {
         &self.records
     }
 
-    /// How many there were.
+    /// Number of handovers.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.closed
     }
 
-    /// How many had no packet sent in their interval; they say nothing of loss.
+    /// Number of handovers without packets in their interval; they are ignored in loss statistics.
     #[must_use]
     pub(crate) fn without_packets(&self) -> u64 {
         self.without_packets
     }
 
-    /// Packets lost in all of them.
+    /// Packets lost in all handovers.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Packets lost in the worst of them.
+    /// Packets lost in the worst handover.
     #[must_use]
     pub(crate) fn most_lost(&self) -> u64 {
         self.most_lost
     }
 
-    /// The mean over all of them of [`Handover::delay_max_ns`].
+    /// The mean of [`Handover::delay_max_ns`] over all handovers.
     #[must_use]
     pub(crate) fn mean_worst_delay_ns(&self) -> Option<f64> {
         self.worst_delay.get()
     }
 
-    /// The mean over all of them of [`Handover::jitter_max_ns`].
+    /// The mean of [`Handover::jitter_max_ns`] over all handovers.
     #[must_use]
     pub(crate) fn mean_worst_jitter_ns(&self) -> Option<f64> {
         self.worst_jitter.get()
     }
 
-    /// Packets sent in the interval of no handover.
+    /// Packets sent outside of any handover's interval.
     #[must_use]
     pub fn outside(&self) -> &Handover {
         &self.outside
     }
 
-    /// The share of handovers, of those with packets, that lost exactly `lost` packets; for [`MOST_LOST`] so
-    /// many or more (paper 4, Fig. 4).
+    /// The share of handovers (with packets) that lost exactly `lost` packets; for [`MOST_LOST`], that many or
+    /// more (paper 4, Fig. 4).
     #[must_use]
     pub(crate) fn share_losing(&self, lost: usize) -> Option<f64> {
         let judged = self.closed - self.without_packets;

@@ -4,17 +4,18 @@ use alloc::collections::BTreeMap;
 
 use segue_clock::Span;
 
-/// Most bins that one histogram keeps; a value that would need another goes to the nearest bin there is.
+/// Maximum number of bins per histogram; a value that would need another bin is added to the nearest existing
+/// one.
 pub(crate) const MAX_BINS: usize = 1 << 18;
 
-/// A histogram of signed nanoseconds with bins of one width: bin k counts the values above
-/// (k - 1)·width and not above k·width, counted from an anchor. Its count, sum, least and greatest value
-/// are exact, and so is the share above any whole number of bins from the anchor; a quantile is the upper
-/// edge of its bin, or the greatest value if that is less. Only bins that hold something take memory.
+/// A histogram of signed nanoseconds with bins of equal width: bin k counts the values in ((k - 1)·width,
+/// k·width], relative to an anchor. Count, sum, minimum and maximum are exact, and so is the share above any
+/// whole number of bins from the anchor. A quantile is the upper edge of its bin, or the maximum if that is less.
+/// Only bins in use take memory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Histogram {
     width_ns: i64,
-    /// Where bin 0 ends: given, or the first value.
+    /// Upper edge of bin 0: given, or the first value.
     anchor: Option<i64>,
     bins: BTreeMap<i64, u64>,
     count: u64,
@@ -24,13 +25,13 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// An empty one whose bins are counted from 0.
+    /// An empty histogram with bins counted from 0.
     #[must_use]
     pub fn new(width: Span) -> Histogram {
         Histogram { anchor: Some(0), ..Histogram::anchored_at_first(width) }
     }
 
-    /// An empty one whose bins are counted from the first value that is added.
+    /// An empty histogram with bins counted from the first value added.
     #[must_use]
     pub(crate) fn anchored_at_first(width: Span) -> Histogram {
         let width_ns = i64::try_from(width.0).unwrap_or(i64::MAX).max(1);
@@ -38,7 +39,7 @@ impl Histogram {
         Histogram { width_ns, anchor, bins, count: 0, sum: 0, squares: 0.0, range }
     }
 
-    /// Counts a value.
+    /// Adds a value.
     pub fn add(&mut self, ns: i64) {
         let bin = self.bin(ns);
         let bin = if self.bins.len() < MAX_BINS || self.bins.contains_key(&bin) {
@@ -55,7 +56,7 @@ impl Histogram {
 
     fn bin(&mut self, ns: i64) -> i64 {
         let from = ns.saturating_sub(*self.anchor.get_or_insert(ns));
-        // Rounded up, for negative numbers too.
+        // Rounds up, also for negative numbers.
         from.div_euclid(self.width_ns) + i64::from(from.rem_euclid(self.width_ns) != 0)
     }
 
@@ -70,38 +71,38 @@ impl Histogram {
         }
     }
 
-    /// How many values were added.
+    /// Number of values.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The least value in nanoseconds.
+    /// Minimum in nanoseconds.
     #[must_use]
     pub(crate) fn min_ns(&self) -> Option<i64> {
         self.range.map(|(low, _)| low)
     }
 
-    /// The greatest value in nanoseconds.
+    /// Maximum in nanoseconds.
     #[must_use]
     pub(crate) fn max_ns(&self) -> Option<i64> {
         self.range.map(|(_, high)| high)
     }
 
-    /// The mean in nanoseconds.
+    /// Mean in nanoseconds.
     #[must_use]
     pub(crate) fn mean_ns(&self) -> Option<f64> {
         (self.count > 0).then(|| self.sum as f64 / self.count as f64)
     }
 
-    /// The standard deviation in nanoseconds.
+    /// Standard deviation in nanoseconds.
     #[must_use]
     pub(crate) fn deviation_ns(&self) -> Option<f64> {
         let mean = self.mean_ns()?;
         Some(libm::sqrt((self.squares / self.count as f64 - mean * mean).max(0.0)))
     }
 
-    /// The least value such that this share of all values is not above it, to the width of a bin.
+    /// The smallest value that this share of all values does not exceed, to the width of a bin.
     #[must_use]
     pub(crate) fn quantile_ns(&self, share: f64) -> Option<i64> {
         let (low, high) = self.range?;
@@ -116,17 +117,17 @@ impl Histogram {
         Some(high)
     }
 
-    /// The share of values above this one: exact for whole numbers of bins from the anchor, else that of the
-    /// next one above.
+    /// The share of values above `ns`: exact for whole numbers of bins from the anchor, otherwise that of the
+    /// next whole number above.
     #[must_use]
     pub(crate) fn share_above_ns(&self, ns: i64) -> Option<f64> {
-        // A bin counts if all of it lies above.
+        // A bin counts if it lies entirely above.
         let whole = |edge: i64| edge.saturating_sub(self.width_ns) >= ns;
         let above: u64 = self.bins_ns().filter(|(edge, _)| whole(*edge)).map(|(_, n)| n).sum();
         (self.count > 0).then(|| above as f64 / self.count as f64)
     }
 
-    /// Upper edges of the bins that hold something, in nanoseconds, and how many values they hold; ascending.
+    /// Upper edges of the bins in use, in nanoseconds, with their number of values; ascending.
     pub(crate) fn bins_ns(&self) -> impl Iterator<Item = (i64, u64)> {
         let anchor = self.anchor.unwrap_or(0);
         self.bins.iter().map(move |(bin, count)| {

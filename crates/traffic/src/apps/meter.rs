@@ -1,4 +1,4 @@
-//! What is measured of a numbered stream of datagrams, as paper 4 (section 4) and the RFCs define it.
+//! Measurements of a numbered stream of datagrams, as defined by paper 4 (section 4) and the RFCs.
 //!
 //! ```text
 //!  sender ──sent──►┌───────┐◄──arrived── receiver
@@ -7,8 +7,8 @@
 //!                      └ decided in the order of sending: histograms, handovers
 //! ```
 //!
-//! The simulator sees both ends, like the reader of a trace: one meter stands for a direction of an application and is
-//! told of each datagram when it is sent and when it arrives. It keeps the datagrams of the last
+//! The simulator sees both ends, like the reader of a trace: one meter serves a direction of an application, and
+//! each datagram is reported to it when it is sent and when it arrives. The meter keeps the datagrams of the last
 //! [`MeterConfig::loss_after`] and counts the others.
 
 use alloc::collections::VecDeque;
@@ -21,21 +21,20 @@ use segue_clock::{Span, Time};
 use super::handovers::Handovers;
 use super::histogram::Histogram;
 
-/// Most datagrams that wait for their fate to be decided. If one more is sent, that of the oldest is
-/// decided at once.
+/// Maximum number of undecided datagrams. If one more is sent, the oldest is decided at once.
 pub const MAX_WINDOW: usize = 1 << 16;
 
-/// The delay of the unloaded path, which delay variance leaves out.
+/// The delay of the unloaded path, which is excluded from delay variance.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Forwarding {
-    /// The least delay that was seen, whatever the size of the datagram that had it. Right for datagrams of
-    /// one size of which one met no queue.
+    /// The minimum delay observed, regardless of the datagram's size. Correct for datagrams of equal size if at
+    /// least one met no queue.
     #[default]
     Minimum,
-    /// Computed for each datagram from the links of the path: rate in bits per second (`None`: unlimited) and
+    /// Computed for each datagram from the links of the path: the rate in bits per second (`None`: unlimited) and
     /// propagation delay of each. [`crate::apps::path_of`] finds them in a network.
     Links(Vec<(Option<u64>, Span)>),
-    /// The same, for paths that differ there and back.
+    /// Like `Links`, for paths that differ by direction.
     EachWay {
         /// From the first end to the second.
         up: Vec<(Option<u64>, Span)>,
@@ -45,7 +44,7 @@ pub enum Forwarding {
 }
 
 impl Forwarding {
-    /// That of one direction.
+    /// The forwarding delay of one direction.
     fn one_way(&self, way: Direction) -> Forwarding {
         match (self, way) {
             (Forwarding::EachWay { up, .. }, Direction::Up) => Forwarding::Links(up.clone()),
@@ -75,34 +74,34 @@ pub enum Direction {
     Down,
 }
 
-/// How a stream is measured.
+/// Settings of a measurement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MeterConfig {
-    /// A packet that has not arrived within this time is lost (RFC 2680, section 2.7: the threshold is the measurer's
-    /// to state).
+    /// A packet that has not arrived within this time is lost (RFC 2680, section 2.7: the measurer chooses the
+    /// threshold).
     pub loss_after: Span,
-    /// What delay variance is counted from.
+    /// Reference of delay variance.
     pub forwarding: Forwarding,
-    /// Width of the bins of one-way delay and delay variance.
+    /// Bin width of one-way delay and delay variance.
     pub delay_bin: Span,
-    /// Width of the bins of delay variation.
+    /// Bin width of delay variation.
     pub jitter_bin: Span,
-    /// How long before a handover's instant its interval begins; at most `loss_after`. It should be longer
-    /// than the one-way delay: what is on its way at that instant is lost with it.
+    /// Lead of a handover's interval before its instant; at most `loss_after`. It should exceed the one-way
+    /// delay, since packets in flight at that instant are lost in the handover.
     pub handover_lead: Span,
-    /// How long a handover's interval is; `None`: until that of the next begins.
+    /// Length of a handover's interval; `None`: until the next interval begins.
     pub handover_span: Option<Span>,
-    /// Notices of a handover that are less than this apart mean the same one.
+    /// Notices of a handover within this time of each other refer to the same handover.
     pub handover_merge: Span,
-    /// Handovers known from the start, for instance from a host's walk; ascending.
+    /// Handovers known from the start, for example from a host's walk; ascending.
     pub handovers: Vec<Time>,
-    /// Whether a change of the interfaces of either end's node is a handover.
+    /// Treat a change of the interfaces of either end's node as a handover.
     pub handovers_of_interfaces: bool,
 }
 
 impl Default for MeterConfig {
-    /// Loss after 2 s, bins of 10 µs, handovers from 100 ms before their instant to the next, noticed by
-    /// changes of interfaces.
+    /// Loss after 2 s, bins of 10 µs, handovers from 100 ms before their instant to the next one, noticed by
+    /// interface changes.
     fn default() -> MeterConfig {
         MeterConfig {
             loss_after: Span::from_secs(2),
@@ -118,16 +117,16 @@ impl Default for MeterConfig {
     }
 }
 
-/// What became of a datagram.
+/// The outcome of a datagram.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outcome {
-    /// Its delay (less the forwarding delay, where that is computed); `None` if it was lost.
+    /// Its delay (minus the forwarding delay, if that is computed); `None` if it was lost.
     pub delay_ns: Option<i64>,
-    /// Its delay less that of the one before it (RFC 3393), if neither was lost.
+    /// Its delay minus that of its predecessor (RFC 3393), if neither was lost.
     pub jitter_ns: Option<i64>,
-    /// How often it came.
+    /// Number of arrivals.
     pub copies: u32,
-    /// It came after one that was sent later (RFC 4737, section 3).
+    /// It arrived after a datagram that was sent later (RFC 4737, section 3).
     pub reordered: bool,
 }
 
@@ -141,30 +140,30 @@ struct Pending {
     reordered: bool,
 }
 
-/// Counts of a stream.
+/// Counters of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Datagrams sent.
     pub sent: u64,
-    /// Bytes of their IP packets.
+    /// Bytes of these IP packets.
     pub sent_bytes: u64,
     /// Datagrams that arrived in time, each counted once.
     pub received: u64,
-    /// Bytes of their IP packets.
+    /// Bytes of these IP packets.
     pub received_bytes: u64,
     /// Datagrams that did not arrive in time.
     pub lost: u64,
-    /// Arrivals after the threshold, duplicates among them.
+    /// Arrivals after the threshold, including duplicates.
     pub late: u64,
-    /// Arrivals in time of datagrams that had arrived before.
+    /// Timely arrivals of datagrams that had arrived before.
     pub duplicates: u64,
     /// Datagrams that arrived after one that was sent later (RFC 4737's reordered packets).
     pub reordered: u64,
-    /// Datagrams whose fate was decided before the threshold, because too many waited.
+    /// Datagrams decided before the threshold because too many were waiting.
     pub hurried: u64,
-    /// Frames (runs of datagrams with the same tag) all of whose datagrams arrived in time.
+    /// Frames (runs of datagrams with equal tags) all of whose datagrams arrived in time.
     pub frames_whole: u64,
-    /// Frames that missed at least one datagram.
+    /// Frames that lack at least one datagram.
     pub frames_broken: u64,
 }
 
@@ -172,14 +171,14 @@ pub struct Counts {
 #[derive(Clone, Debug)]
 pub struct Meter {
     config: MeterConfig,
-    /// The number of the oldest datagram that is not decided.
+    /// Number of the oldest undecided datagram.
     first: u64,
     pending: VecDeque<Pending>,
-    /// Delay of the last datagram that was decided, if it arrived.
+    /// Delay of the last decided datagram, if it arrived.
     before: Option<Span>,
-    /// One above the greatest number that arrived: RFC 4737's NextExp.
+    /// One above the highest number that arrived: RFC 4737's NextExp.
     next_expected: u64,
-    /// Tag of the frame that is being decided, and whether it is whole so far; `None` if that stays unknown.
+    /// Tag of the frame being decided, and whether it is complete so far; `None` if that remains unknown.
     frame: Option<(u32, Option<bool>)>,
     counts: Counts,
     began: Option<Time>,
@@ -191,7 +190,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// A meter that has seen nothing.
+    /// A meter in its initial state.
     #[must_use]
     pub fn new(config: &MeterConfig, way: Direction) -> Meter {
         let config = MeterConfig { forwarding: config.forwarding.one_way(way), ..config.clone() };
@@ -218,7 +217,7 @@ impl Meter {
         }
     }
 
-    /// A datagram of the frame `tag` is sent in an IP packet of `bytes` bytes; its number.
+    /// Notes that a datagram of the frame `tag` is sent in an IP packet of `bytes` bytes. Returns its number.
     pub fn sent(&mut self, now: Time, bytes: u32, tag: u32) -> u64 {
         self.decide_until(now);
         if self.pending.len() >= MAX_WINDOW {
@@ -234,7 +233,7 @@ impl Meter {
         self.first + self.pending.len() as u64 - 1
     }
 
-    /// The datagram with this number arrives.
+    /// Notes the arrival of the datagram with this number.
     pub fn arrived(&mut self, now: Time, seq: u64) {
         self.decide_until(now);
         let Some(place) = seq.checked_sub(self.first).map(|place| place as usize) else {
@@ -269,8 +268,8 @@ impl Meter {
         }
     }
 
-    /// A host at one end of the stream changes its point of attachment at `at`. It must be told of before the
-    /// packets sent then are decided; a notice before the first datagram means nothing.
+    /// Notes that a host at one end of the stream changes its point of attachment at `at`. Call it before packets
+    /// sent at that time are decided; notices before the first datagram are ignored.
     pub fn handover(&mut self, at: Time) {
         if self.began.is_some() {
             self.handovers.notice(at);
@@ -281,12 +280,12 @@ impl Meter {
         self.config.handovers_of_interfaces
     }
 
-    /// Where no instants are listed, a move of flows is a handover.
+    /// If no handover times are configured, a move of flows counts as a handover.
     pub(super) fn follows_flows(&self) -> bool {
         self.config.handovers_of_interfaces && self.config.handovers.is_empty()
     }
 
-    /// A delay as it enters delay variance: without the forwarding delay where that can be computed.
+    /// A delay as it enters delay variance: without the forwarding delay if that can be computed.
     fn varied(&self, delay: Span, bytes: u32) -> i64 {
         nanos(delay) - self.config.forwarding.delay(bytes).map_or(0, nanos)
     }
@@ -332,8 +331,8 @@ impl Meter {
         }
     }
 
-    /// The measurements at the end of a run, at `now`. Packets that arrived are decided; those that did not
-    /// and could still do so in time are left undecided, and so is their frame.
+    /// The measurements at the end of a run, at `now`. Packets that have arrived are decided. Packets that have
+    /// not, and could still do so in time, remain undecided, and so do their frames.
     #[must_use]
     pub fn finished(&self, now: Time) -> Measured {
         let mut meter = self.clone();
@@ -366,32 +365,32 @@ impl Meter {
     }
 }
 
-/// What was measured of a stream in a run.
+/// Measurements of a stream in a run.
 #[derive(Clone, Debug)]
 pub struct Measured {
     /// Counts.
     pub counts: Counts,
-    /// Datagrams that were on their way at the end of the run; no share counts them.
+    /// Datagrams in flight at the end of the run; ratios ignore them.
     pub undecided: u64,
-    /// When the first datagram was sent, and when the run ended.
+    /// Sending time of the first datagram.
     pub began: Time,
-    /// See `began`.
+    /// End of the run.
     pub ended: Time,
-    /// The computed forwarding delay of the last datagram; `None` where the minimum stands for it.
+    /// The computed forwarding delay of the last datagram; `None` if the minimum is used.
     pub forwarding: Option<Span>,
     /// One-way delay (RFC 2679).
     pub delay: Histogram,
-    /// Delay less the computed forwarding delay, or delay; see [`Measured::variance_base_ns`].
+    /// Delay minus the computed forwarding delay, or the whole delay; see [`Measured::variance_base_ns`].
     pub variance: Histogram,
-    /// Packet delay variation between neighbours in sequence (RFC 3393).
+    /// Packet delay variation between consecutive packets (RFC 3393).
     pub jitter: Histogram,
-    /// What each handover did.
+    /// The effect of each handover.
     pub handovers: Handovers,
 }
 
 impl Measured {
-    /// What is taken away from the values of `variance` for paper 4's delay variance: nothing where the
-    /// forwarding delay was computed, else the least of them.
+    /// Offset to subtract from the values of `variance` for paper 4's delay variance: zero if the forwarding
+    /// delay was computed, otherwise their minimum.
     #[must_use]
     pub(crate) fn variance_base_ns(&self) -> i64 {
         match self.forwarding {
@@ -400,7 +399,7 @@ impl Measured {
         }
     }
 
-    /// Lost packets out of those whose fate is known (RFC 2680's average).
+    /// Share of lost packets among those decided (RFC 2680's average).
     #[must_use]
     pub(crate) fn loss_ratio(&self) -> Option<f64> {
         let known = self.counts.received + self.counts.lost;
@@ -412,19 +411,18 @@ fn nanos(span: Span) -> i64 {
     i64::try_from(span.0).unwrap_or(i64::MAX)
 }
 
-/// A meter that the agents at both ends tell of what they do. A mobility protocol that knows of handovers
-/// can hold a copy too.
+/// A meter shared by the agents at both ends. A mobility protocol that knows about handovers can hold a copy too.
 #[derive(Clone, Debug)]
 pub struct SharedMeter(Rc<RefCell<Meter>>);
 
 impl SharedMeter {
-    /// A meter that has seen nothing.
+    /// A meter in its initial state.
     #[must_use]
     pub fn new(config: &MeterConfig, way: Direction) -> SharedMeter {
         SharedMeter(Rc::new(RefCell::new(Meter::new(config, way))))
     }
 
-    /// Tells it something.
+    /// Gives access to the meter, to report something.
     pub fn tell<T>(&self, what: impl FnOnce(&mut Meter) -> T) -> T {
         what(&mut self.0.borrow_mut())
     }

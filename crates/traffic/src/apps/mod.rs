@@ -1,4 +1,4 @@
-//! Applications: what hosts send each other, and what the receivers measure.
+//! Applications: traffic between hosts, and measurements at the receivers.
 //!
 //! ```text
 //!  VoipConfig, VideoConfig, … ──pair(ends, seed)──► Pair ──add──► agents on two nodes
@@ -6,8 +6,8 @@
 //!                                                                   └─► Results by name: voip1.down.loss_ratio
 //! ```
 //!
-//! An application has two ends, the first of which asks for it: caller, viewer, browser. `up` is from the
-//! first end to the second, `down` the other way. The first end reports both.
+//! An application has two ends, of which the first initiates it: caller, viewer, browser. `up` is the direction
+//! from the first end to the second, `down` the opposite one. The first end reports both.
 
 mod chance;
 mod conference;
@@ -51,22 +51,22 @@ use segue_sim::net::{AgentId, Network, NodeId};
 use segue_sim::packet::UDP;
 use stream::{Kind, Reported};
 
-/// Addresses of the two ends of an application, and the first of the ports that it may use at each: an
-/// application takes this one and, if it has several streams, those above.
+/// Addresses of the two ends of an application, and the first port that it may use at each: an application uses
+/// this port and, if it has several streams, the following ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ends {
-    /// The end that asks.
+    /// The initiating end.
     pub first: (IpAddr, u16),
-    /// The end that is asked.
+    /// The responding end.
     pub second: (IpAddr, u16),
 }
 
-/// A value that makes no application.
+/// An invalid configuration value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadConfig {
-    /// The key, named as the field of the configuration.
+    /// The key, named like the field of the configuration.
     pub key: &'static str,
-    /// What is wrong with it.
+    /// The problem.
     pub problem: String,
 }
 
@@ -82,7 +82,7 @@ fn require(fine: bool, key: &'static str, problem: &str) -> Result<(), BadConfig
     if fine { Ok(()) } else { Err(BadConfig { key, problem: problem.into() }) }
 }
 
-/// One end of an application: its agent, and protocols and ports that it listens to.
+/// One end of an application: its agent, and the protocols and ports on which it listens.
 pub struct End {
     /// The agent.
     pub agent: Box<dyn Agent>,
@@ -92,9 +92,9 @@ pub struct End {
 
 /// Both ends of an application.
 pub struct Pair {
-    /// The end that asks, and that reports.
+    /// The initiating end, which also reports.
     pub first: End,
-    /// The end that is asked.
+    /// The responding end.
     pub second: End,
 }
 
@@ -114,7 +114,7 @@ impl Pair {
     }
 }
 
-/// The first end sends `sources.0`, the second `sources.1`, each to the other.
+/// Two streams: the first end sends `sources.0` to the second, the second end sends `sources.1` to the first.
 fn duplex<U, D>(
     ends: &Ends,
     names: [&'static str; 2],

@@ -1,4 +1,4 @@
-//! The path of a packet through a network without load.
+//! The path of a packet through an unloaded network.
 
 use alloc::vec::Vec;
 
@@ -8,11 +8,11 @@ use super::meter::Forwarding;
 use segue_sim::net::{Hop, Network, NodeId};
 use segue_sim::packet::Packet;
 
-/// Links that a path is followed over.
+/// Maximum number of links of a path.
 const MAX_HOPS: u32 = 64;
 
-/// Rate and delay of the links that a packet takes from a node to the owner of its destination by the routes
-/// as they are. `None` if a route is missing, or leads to an agent: where a tunnel goes is its own affair.
+/// Rate and delay of the links that a packet takes from a node to the owner of its destination, according to the
+/// current routes. `None` if a route is missing or leads to an agent, since tunnels are not followed.
 #[must_use]
 pub fn links_of(
     network: &Network,

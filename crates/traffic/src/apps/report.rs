@@ -1,4 +1,4 @@
-//! Names and units of what applications report.
+//! Names and units of the applications' results.
 
 use alloc::format;
 
@@ -12,17 +12,18 @@ use super::stream::Kind;
 use crate::tcp::Sent;
 use segue_sim::results::Results;
 
-/// Delay variance and jitter whose exceedance is reported, in microseconds.
+/// Thresholds of delay variance and jitter whose exceedance is reported, in microseconds.
 const ABOVE_US: [i64; 7] = [0, 500, 1_000, 2_000, 4_000, 8_000, 16_000];
 
-/// Lost packets per handover whose probability is reported one by one; the last means so many or more.
+/// Probabilities are reported for each number of lost packets per handover below this; the last one means this
+/// many or more.
 const LOST: usize = 20;
 
 const _: () = assert!(LOST < MOST_LOST);
 
 const MS: f64 = 1e6;
 
-/// What every stream has.
+/// Results common to all streams.
 pub(super) fn stream(prefix: &str, kind: Kind, measured: &Measured, results: &mut Results) {
     let (counts, handovers) = (&measured.counts, &measured.handovers);
     for (name, value) in [
@@ -83,7 +84,7 @@ fn delays(measured: &Measured, float: &mut impl FnMut(&str, Option<f64>)) {
     let base = measured.variance_base_ns();
     let variance = &measured.variance;
     let above = |ns: Option<i64>| ms(ns.map(|ns| ns - base));
-    // The two readings of the forwarding delay have names of their own, so that none is taken for the other.
+    // The two definitions of the forwarding delay have different names, so that they cannot be confused.
     match measured.forwarding {
         Some(forwarding) => float("forwarding_ms_of_links", Some(forwarding.as_millis_f64())),
         None => float("forwarding_ms_minimum", ms(variance.min_ns())),
@@ -123,8 +124,8 @@ fn handover_losses(handovers: &Handovers, float: &mut impl FnMut(&str, Option<f6
     float(&format!("handover_lost_{LOST}_or_more_ratio"), more.sum());
 }
 
-/// The E-model's rating for G.711 with concealment, as steering computes it: mean one-way delay, a buffer of
-/// two standard deviations of it, and the loss of this direction.
+/// The E-model's rating for G.711 with loss concealment, as steering computes it: mean one-way delay, a buffer of
+/// two standard deviations, and the loss of this direction.
 fn voice_r(measured: &Measured) -> Option<f64> {
     let path = PathView {
         id: PathId(0),
@@ -154,14 +155,14 @@ pub(super) fn ratio(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }
 
-/// What the data's sender did.
+/// Counters of the data's sender.
 pub(super) fn transport(prefix: &str, sent: &Sent, results: &mut Results) {
     results.int(format!("{prefix}sent"), sent.segments);
     results.int(format!("{prefix}retransmissions"), sent.retransmissions);
     results.int(format!("{prefix}timeouts"), sent.timeouts);
 }
 
-/// Times of transfers, in seconds.
+/// Transfer times in seconds.
 pub(super) fn times(prefix: &str, times: &Histogram, results: &mut Results) {
     let seconds = |ns: Option<i64>| ns.map(|ns| ns as f64 / 1e9);
     for (name, value) in [

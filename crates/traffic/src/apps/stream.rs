@@ -1,4 +1,4 @@
-//! The end of an application over UDP: it sends streams, receives streams, and lets meters know.
+//! One end of an application over UDP: sends streams, receives streams, and reports to the meters.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -14,25 +14,25 @@ use segue_sim::net::{CellId, Node};
 use segue_sim::packet::{Packet, Payload, UDP, ip_header_bytes};
 use segue_sim::results::Results;
 
-/// UDP and RTP headers (RFC 768, RFC 3550 without contributing sources).
+/// UDP and RTP headers in bytes (RFC 768, RFC 3550 without contributing sources).
 pub(crate) const UDP_RTP_BYTES: u32 = UDP_HEADER + 12;
 const UDP_HEADER: u32 = 8;
 
-/// What an application has to send next.
+/// The next datagram of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shot {
-    /// Bytes of payload of one datagram.
+    /// Payload of the datagram, in bytes.
     pub payload_bytes: u32,
-    /// What it belongs to, for instance the number of a frame.
+    /// Tag of the datagram, for example a frame number.
     pub tag: u32,
 }
 
-/// A UDP datagram of an application: what its receiver needs for measurements.
+/// A UDP datagram of an application, with the fields that its receiver needs for measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram {
     /// Number of the datagram in its stream, from 0.
     pub seq: u64,
-    /// The application's tag, for instance the number of a video frame.
+    /// The application's tag, for example a video frame number.
     pub tag: u32,
 }
 
@@ -41,38 +41,38 @@ impl Payload for Datagram {
         Box::new(*self)
     }
 
-    /// Zeros, as many as the packet is long.
+    /// Zeros up to the length of the packet.
     fn write(&self, packet: &Packet, image: &mut Vec<u8>) {
         let headers = ip_header_bytes(packet.src) + UDP_HEADER;
         image.resize(image.len() + packet.bytes.saturating_sub(headers) as usize, 0);
     }
 }
 
-/// When an application sends what. A timetable knows nothing of addresses.
+/// Sending times and sizes of an application's datagrams, independent of addresses.
 pub trait Timetable {
-    /// When to send the next datagram; `None`: never again.
+    /// Time of the next datagram; `None`: there are no more.
     fn next(&self) -> Option<Time>;
-    /// Takes the next datagram and goes on to the one after it.
+    /// Takes the next datagram and advances to the following one.
     fn take(&mut self) -> Option<Shot>;
 }
 
-/// From when and until when an application sends.
+/// Start and end of sending.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Period {
-    /// Start, counted from the start of the run.
+    /// Start, relative to the start of the run.
     pub start: Span,
-    /// End, likewise; `None`: the end of the run.
+    /// End, relative to the start of the run; `None`: the end of the run.
     pub stop: Option<Span>,
 }
 
 impl Period {
-    /// The instant of its start.
+    /// Time of its start.
     #[must_use]
     pub fn begin(&self) -> Time {
         Time(self.start.0)
     }
 
-    /// This instant, if it lies before the end.
+    /// Returns `at` if it lies before the end.
     #[must_use]
     pub fn within(&self, at: Time) -> Option<Time> {
         Some(at).filter(|at| self.stop.is_none_or(|stop| at.0 < stop.0))
@@ -87,21 +87,21 @@ struct Sender {
     meter: SharedMeter,
 }
 
-/// What one agent is to report: a direction of the application.
+/// A direction of the application that an agent reports.
 #[derive(Clone)]
 pub(super) struct Reported {
-    /// What stands behind the application's name in the names of results.
+    /// Suffix of the application's name in the names of results.
     pub name: &'static str,
     pub meter: SharedMeter,
     pub kind: Kind,
 }
 
-/// What there is to say of a direction beside what every stream has.
+/// Additional results of a direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Speech: the rating of the E-model.
+    /// Speech: the E-model rating.
     Voice,
-    /// Video: whole frames.
+    /// Video: complete frames.
     Video,
 }
 
@@ -110,11 +110,11 @@ pub struct Endpoint {
     senders: Vec<Sender>,
     receivers: Vec<(u16, SharedMeter)>,
     reports: Vec<Reported>,
-    /// Where its node is attached.
+    /// Current attachments of its node.
     attached: Vec<Attachment>,
 }
 
-/// An interface that is connected, and the newest of its radio's cells.
+/// A connected interface, and the newest of its radio's cells.
 type Attachment = (u32, Option<CellId>);
 
 fn attachments(node: &Node) -> Vec<Attachment> {
@@ -172,7 +172,7 @@ impl Sender {
 }
 
 impl Endpoint {
-    /// Tells the meters that follow such a handover of one.
+    /// Notifies the meters that follow this kind of handover.
     fn notice_handover(&self, now: Time, follows: impl Fn(&Meter) -> bool) {
         let own = self.senders.iter().map(|sender| &sender.meter);
         for meter in own.chain(self.receivers.iter().map(|(_, meter)| meter)) {
@@ -206,8 +206,8 @@ impl Agent for Endpoint {
         self.senders.iter().filter_map(|sender| sender.timetable.next()).min()
     }
 
-    /// A handover begins when its node attaches elsewhere, or is attached to nothing; attaching after that
-    /// belongs to it, and so does leaving what is not used any more.
+    /// A handover begins when its node attaches elsewhere, or becomes detached. Attaching afterwards belongs to
+    /// the same handover, and so does leaving an attachment that is not used any longer.
     fn interfaces_changed(&mut self, io: &mut Io<'_>) {
         let before = core::mem::replace(&mut self.attached, attachments(io.node));
         if before.is_empty() || before == self.attached {
@@ -216,7 +216,7 @@ impl Agent for Endpoint {
         self.notice_handover(io.now, Meter::follows_interfaces);
     }
 
-    /// A host of its node moved flows, perhaps this one.
+    /// A host on its node moved flows, possibly this one.
     fn flows_moved(&mut self, io: &mut Io<'_>) {
         self.notice_handover(io.now, Meter::follows_flows);
     }

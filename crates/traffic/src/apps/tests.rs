@@ -1,4 +1,4 @@
-//! Every application between two nodes.
+//! Runs every application between two nodes.
 
 mod meter;
 
@@ -63,8 +63,8 @@ fn paths_that_differ_there_and_back_have_a_forwarding_delay_each() {
 
 #[test]
 fn the_delay_of_a_queue_is_found_to_the_nanosecond() {
-    // Frames of three datagrams of 1 000 bytes, 1 040 on the wire, which takes 1 ms at 8.32 Mbit/s: the
-    // second waits 1 ms, the third 2 ms.
+    // Frames of three datagrams of 1 000 bytes, 1 040 on the wire, which take 1 ms at 8.32 Mbit/s: the second
+    // waits 1 ms, the third 2 ms.
     let mut run = Run::new(link(8_320_000, 5), link(8_320_000, 5));
     let forwarding = Forwarding::Links(vec![(Some(8_320_000), Span(5 * MS))]);
     let meter = MeterConfig { forwarding, ..MeterConfig::default() };
@@ -72,7 +72,7 @@ fn the_delay_of_a_queue_is_found_to_the_nanosecond() {
     run.add("v", video.pair(&ends(0)).unwrap());
     run.network.run_until(Time(1_000 * MS));
     let down = run.measured("down");
-    // 25 frames have arrived, the 26th is on its way.
+    // 25 frames have arrived; the 26th is in flight.
     assert_eq!(bins(&down.variance), [(0, 25), (MS as i64, 25), (2 * MS as i64, 25)]);
     assert_eq!(bins(&down.jitter), [(-2 * MS as i64, 24), (MS as i64, 50)]);
 }
@@ -102,7 +102,7 @@ fn exactly_the_packets_of_a_loss_list_are_lost() {
     let (sent, on_the_way) = (int(&results, "a.down.sent"), int(&results, "a.down.undecided"));
     let ratio = 3.0 / (sent - on_the_way) as f64;
     assert_eq!((on_the_way < 2, float(&results, "a.down.loss_ratio")), (true, ratio));
-    // Between 497 that came, one after the other, two gaps.
+    // Among 497 consecutive arrivals there are two gaps.
     let down = run.measured("down");
     assert_eq!(down.jitter.count(), down.counts.received - 3);
 }
@@ -114,7 +114,7 @@ fn an_outage_at_a_handover_is_found_at_that_handover() {
     let meter =
         MeterConfig { handovers: [1_000, 2_000, 3_000].map(at).to_vec(), ..MeterConfig::default() };
     run.add("a", VoipConfig { meter, ..VoipConfig::g711() }.pair(&ends(0), 1).unwrap());
-    // Packets every 20 ms: two in any 40 ms, five in any 100 ms.
+    // One packet every 20 ms: two in any 40 ms, five in any 100 ms.
     for (from, to) in [(1_000, 1_040), (3_000, 3_100)] {
         run.network.schedule(at(from), Change::Cut(run.channels.1, true));
         run.network.schedule(at(to), Change::Cut(run.channels.1, false));
@@ -172,7 +172,7 @@ fn handovers_of_a_walk_are_seen_at_the_interfaces_with_a_gap_and_with_an_overlap
 
 #[test]
 fn the_worst_delay_and_jitter_of_each_handover_are_found_by_either_reading() {
-    // A datagram every 20 ms takes 5 ms; at 1 s one takes 25 ms, at 2 s one takes 45 ms.
+    // A datagram every 20 ms takes 5 ms; the one at 1 s takes 25 ms, the one at 2 s takes 45 ms.
     let worst = |forwarding| {
         let handovers = [1_000, 2_000].map(|ms| Time(ms * MS)).to_vec();
         let config = MeterConfig { forwarding, handovers, ..MeterConfig::default() };
@@ -213,14 +213,14 @@ fn talk_spurts_have_the_means_that_are_cited() {
         run.add("a", config.pair(&ends(0), 7).unwrap());
         let hours = 4;
         let results = run.until(hours * 3_600_000);
-        // A spurt of length L takes as many packets as intervals begin in it: 1/(1 - e^(-20 ms/talk)) in the
-        // mean. A packet's interval is finished before the pause can end.
+        // A spurt of length L takes as many packets as intervals begin in it: 1/(1 - e^(-20 ms/talk)) on average.
+        // A packet's interval is complete before the pause can end.
         let per_spurt = 1.0 / (1.0 - libm::exp(-0.020 / spurts.talk_s));
         let cycles = hours as f64 * 3_600.0 / (spurts.talk_s + spurts.pause_s);
         for direction in ["up", "down"] {
             let sent = int(&results, &["a.", direction, ".sent"].concat()) as f64;
             let share = sent / (cycles * per_spurt);
-            // About 6 000 cycles: a standard deviation of 1 % or so.
+            // About 6 000 cycles: a standard deviation of about 1 %.
             assert!((0.96..1.04).contains(&share), "{spurts:?} {direction}: {share}");
         }
         assert_ne!(int(&results, "a.up.sent"), int(&results, "a.down.sent"));
@@ -258,7 +258,7 @@ fn a_lost_datagram_breaks_its_frame_and_no_other() {
         ..still(3_000)
     };
     run.add("v", video.pair(&ends(0)).unwrap());
-    // Frames 0 to 4 of three datagrams each: 1 and 3 are broken.
+    // Frames 0 to 4 consist of three datagrams each; 1 and 3 are incomplete.
     assert_eq!(float(&run.until(10_000), "v.down.frame_loss_ratio"), 0.4);
 }
 
@@ -273,7 +273,7 @@ fn a_conference_sends_pictures_at_the_rate_of_its_profile_and_speech_both_ways()
             |stream: &str, what| int(&results, &["c.", stream, "_", direction, ".", what].concat());
         let headers = 40 * of("video", "sent");
         let rate = (of("video", "sent_bytes") - headers) as f64 * 8.0 / 600.0;
-        // 528 frames of a variation of 0.4: a standard deviation of 2 %.
+        // 528 frames with a variation of 0.4: a standard deviation of 2 %.
         assert!((0.92..1.08).contains(&(rate / 64_000.0)), "{direction}: {rate}");
         assert_eq!(of("voice", "sent"), 30_000);
         assert_eq!(of("voice", "lost") + of("video", "lost"), 0);
@@ -294,8 +294,8 @@ fn a_page_takes_the_time_that_request_and_answer_take() {
     let mut run = Run::new(link(10_000_000, 5), link(10_000_000, 5));
     run.add("w", config.pair(&ends(0), 1).unwrap());
     let results = run.until(10_000);
-    // 390 bytes up in 0.312 ms; the acknowledgement of 40 bytes in 0.032 ms before 1 040 bytes in 0.832 ms
-    // down; and twice 5 ms: a page every 1.011 s.
+    // 390 bytes up in 0.312 ms; the acknowledgement of 40 bytes in 0.032 ms before 1 040 bytes in 0.832 ms down;
+    // plus twice 5 ms: a page every 1.011 s.
     let browser: &Browser = run.network.agent(run.agent).unwrap();
     assert_eq!(browser.loads().min_ns(), Some(11_176_000));
     assert_eq!(browser.loads().max_ns(), Some(11_176_000));
@@ -319,7 +319,7 @@ fn pages_and_their_objects_have_the_sizes_of_their_distributions() {
     assert_eq!(sizes.count(), 300 + libm::round(embedded.mean_ns().unwrap() * 300.0) as u64);
     assert!(sizes.min_ns() >= Some(50) && sizes.max_ns() <= Some(2_000_000));
     assert!(embedded.min_ns() >= Some(0) && embedded.max_ns() <= Some(53));
-    // Standard deviation of the number of objects: about 10, so 0.6 of the mean of 300.
+    // Standard deviation of the number of objects: about 10, so 0.6 for the mean of 300 pages.
     let mean = embedded.mean_ns().unwrap();
     assert!((3.8..7.5).contains(&mean), "{mean}");
     let bytes = libm::round(sizes.mean_ns().unwrap() * objects) as u64;
@@ -376,7 +376,7 @@ fn a_greedy_transfer_fills_the_link() {
     let mut run = Run::new(link(10_000_000, 5), link(10_000_000, 5));
     run.add("f", FtpConfig::default().pair(&ends(0)).unwrap());
     let results = run.until(10_000);
-    // Twenty segments of 1 480 bytes are more than the 12 500 bytes of a round trip; 1 440 of each are data.
+    // Twenty segments of 1 480 bytes exceed the 12 500 bytes of a round trip; 1 440 bytes of each are data.
     let share = float(&results, "f.goodput_bps") / 10e6;
     assert!((0.95..1_440.0 / 1_480.0).contains(&share), "{share}");
     assert_eq!(int(&results, "f.files"), 0);
@@ -422,7 +422,7 @@ fn what_makes_no_application_is_refused_by_its_key() {
     assert_eq!(key(ftp.pair(&ends(0))), Some("file_bytes"));
 }
 
-/// A datagram every 20 ms from 0, which takes so many milliseconds or is lost.
+/// Plays a datagram every 20 ms from 0; each takes this many milliseconds or is lost.
 fn played(config: MeterConfig, count: u64, delay_ms: impl Fn(u64) -> Option<u64>) -> Meter {
     let mut events: Vec<(Time, Option<u64>)> = Vec::new();
     for i in 0..count {
@@ -470,7 +470,7 @@ fn link(rate_bps: u64, delay_ms: u64) -> LinkSpec {
     LinkSpec { rate_bps: Some(rate_bps), delay: Span(delay_ms * MS), ..LinkSpec::default() }
 }
 
-/// Frames of one size every 40 ms.
+/// Frames of equal size every 40 ms.
 fn still(bytes: u32) -> VideoConfig {
     let frame = |i: u64| Frame { at: Span(i * 40 * MS), kind: FrameType::I, bytes };
     let trace = Trace::new((0..2).map(frame).collect()).unwrap();
@@ -481,12 +481,12 @@ fn packet(bytes: u32) -> Packet {
     Packet::new(UDP, (FIRST, 1), (SECOND, 2), bytes, Datagram { seq: 0, tag: 0 })
 }
 
-/// Two nodes and the links between them, there and back.
+/// Two nodes, and the links between them in both directions.
 struct Run {
     network: Network,
     nodes: (NodeId, NodeId),
     channels: (segue_sim::net::ChannelId, segue_sim::net::ChannelId),
-    /// The first end that was added.
+    /// The first end added.
     agent: AgentId,
 }
 
@@ -516,7 +516,7 @@ impl Run {
         self.network.results()
     }
 
-    /// What the first application measured in a direction.
+    /// Measurements of the first application in a direction.
     fn measured(&self, direction: &str) -> Measured {
         let end: &Endpoint = self.network.agent(self.agent).unwrap();
         end.meter(direction).unwrap().finished(self.network.now())

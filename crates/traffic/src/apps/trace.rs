@@ -1,4 +1,4 @@
-//! Traces of video: when frames are shown, of which type and how large they are.
+//! Video traces: display time, type and size of frames.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -8,46 +8,46 @@ use segue_clock::{Rng, Span};
 
 use super::chance::normal;
 
-/// Most frames of a trace: eleven hours at 25 frames a second.
+/// Maximum number of frames in a trace: eleven hours at 25 frames per second.
 pub(crate) const MAX_FRAMES: usize = 1_000_000;
 
-/// Most bytes of one frame.
+/// Maximum size of a frame, in bytes.
 pub const MAX_FRAME_BYTES: u32 = 1 << 24;
 
-/// Latest time of a frame: the first, and no trace lasts longer than 10⁶ s.
+/// Latest time of a frame, in milliseconds: no trace lasts longer than 10⁶ s.
 const MAX_TIME_MS: f64 = 1e9;
 
-/// Least time between frames in the mean: a loop of no time would never end.
+/// Minimum mean time between frames: a loop without duration would never end.
 const MIN_INTERVAL: Span = Span::from_micros(10);
 
-/// How a frame is coded.
+/// Coding type of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FrameType {
-    /// By itself (letters I, IDR, H for a header).
+    /// Coded independently (letters I, IDR; H for a header).
     I,
-    /// From an earlier frame.
+    /// Predicted from an earlier frame.
     P,
-    /// From an earlier and a later frame.
+    /// Predicted from an earlier and a later frame.
     B,
 }
 
 /// One frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// When it is sent, counted from the first.
+    /// Sending time, relative to the first frame.
     pub at: Span,
-    /// How it is coded.
+    /// Coding type.
     pub kind: FrameType,
-    /// Its size.
+    /// Size in bytes.
     pub bytes: u32,
 }
 
-/// Units of the columns of a trace.
+/// Units in the columns of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceUnits {
-    /// Times are seconds, not milliseconds.
+    /// Times are in seconds instead of milliseconds.
     pub seconds: bool,
-    /// Sizes are bits, not bytes; they are rounded up.
+    /// Sizes are in bits instead of bytes; they are rounded up.
     pub bits: bool,
 }
 
@@ -56,12 +56,12 @@ impl TraceUnits {
     pub const MS_BYTES: TraceUnits = TraceUnits { seconds: false, bits: false };
 }
 
-/// A line that is no frame, or a file that is no trace.
+/// A line that is not a frame, or a file that is not a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceError {
-    /// The line, from 1.
+    /// The line, counted from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The problem.
     pub problem: String,
 }
 
@@ -73,19 +73,19 @@ impl fmt::Display for TraceError {
 
 impl core::error::Error for TraceError {}
 
-/// Frames in the order in which they are sent, at least two, with rising times.
+/// At least two frames in sending order, with ascending times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
     frames: Vec<Frame>,
-    /// After which it starts again.
+    /// Time after which the trace repeats.
     period: Span,
 }
 
 impl Trace {
-    /// Reads a trace in one of the usual forms of the libraries of TU Berlin and Arizona State University
-    /// (Fitzek and Reisslein, MPEG-4 and H.263 video traces for network performance evaluation, 2001): a
-    /// frame a line, columns separated by white space, empty lines and what follows a `#` left out.
-    /// The place of the type tells the form:
+    /// Parses a trace in one of the common formats of the libraries of TU Berlin and Arizona State University
+    /// (Fitzek and Reisslein, MPEG-4 and H.263 video traces for network performance evaluation, 2001): one frame
+    /// per line, columns separated by white space; empty lines, and text after a `#`, are ignored. The position
+    /// of the type determines the format:
     ///
     /// ```text
     /// number type time size …     Verbose_Jurassic.dat as ns-3 reads it
@@ -93,12 +93,11 @@ impl Trace {
     /// time type size              the short form
     /// ```
     ///
-    /// Lines are in coding order, times are those of display: a P frame comes before the B frames that
-    /// need it and are shown earlier. Frames are sent in the order of the lines, at the times in rising
-    /// order, which keeps the frame rate even. A line of words before the first frame is a heading.
+    /// Lines are in coding order, times are display times: a P frame precedes the B frames that depend on it and
+    /// are shown earlier. Frames are sent in the order of the lines, at the times in ascending order, which keeps
+    /// the frame rate even. A line of words before the first frame is a heading.
     ///
-    /// # Errors
-    /// The first line that is no frame.
+    /// # Errors The first invalid line.
     pub fn parse(text: &str, units: TraceUnits) -> Result<Trace, TraceError> {
         let mut times: Vec<Span> = Vec::new();
         let mut frames: Vec<(FrameType, u32)> = Vec::new();
@@ -137,10 +136,9 @@ impl Trace {
             .map_err(|problem| TraceError { line: last_line, problem: problem.into() })
     }
 
-    /// A trace of these frames, whose times rise.
+    /// A trace of these frames, whose times must be ascending.
     ///
-    /// # Errors
-    /// Why they make no trace.
+    /// # Errors Why the frames do not form a trace.
     pub fn new(mut frames: Vec<Frame>) -> Result<Trace, &'static str> {
         if frames.len() < 2 {
             return Err("a trace needs at least two frames");
@@ -151,7 +149,7 @@ impl Trace {
             return Err("the times of the frames must rise");
         }
         let last = frames[frames.len() - 1].at;
-        // The last frame lasts as long as the others in the mean.
+        // The last frame lasts as long as the others on average.
         let period = last + Span(last.0 / (frames.len() as u64 - 1));
         if period.0 / (frames.len() as u64) < MIN_INTERVAL.0 {
             return Err("there are more than 100000 frames a second");
@@ -162,29 +160,29 @@ impl Trace {
         Ok(Trace { frames, period })
     }
 
-    /// The frames, in the order in which they are sent.
+    /// The frames in sending order.
     #[must_use]
     pub fn frames(&self) -> &[Frame] {
         &self.frames
     }
 
-    /// After which the trace starts again.
+    /// Time after which the trace repeats.
     #[must_use]
     pub fn period(&self) -> Span {
         self.period
     }
 
-    /// Bytes of all frames.
+    /// Total size of all frames, in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.frames.iter().map(|frame| u64::from(frame.bytes)).sum()
     }
 }
 
-/// Columns that are looked at.
+/// Number of columns that are read.
 const MAX_COLUMNS: usize = 16;
 
-/// Places of the columns.
+/// Positions of the columns.
 #[derive(Clone, Copy)]
 struct Form {
     time: usize,
@@ -193,7 +191,7 @@ struct Form {
 }
 
 impl Form {
-    /// The form of a trace by its first frame.
+    /// Determines the format of a trace from its first frame.
     fn of(words: &[&str]) -> Option<Form> {
         match words.iter().position(|word| frame_type(word).is_some())? {
             1 if words.len() == 3 => Some(Form { time: 0, kind: 1, size: 2 }),
@@ -242,7 +240,7 @@ fn frame_type(word: &str) -> Option<FrameType> {
 }
 
 impl fmt::Display for Trace {
-    /// The form `number type time size` in milliseconds and bytes, which [`Trace::parse`] reads.
+    /// Writes the format `number type time size` in milliseconds and bytes, which [`Trace::parse`] reads.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "# number type time_ms size_bytes, in the order of sending")?;
         for (number, frame) in self.frames.iter().enumerate() {
@@ -254,13 +252,13 @@ impl fmt::Display for Trace {
     }
 }
 
-/// Sizes of the frames of one type: lognormal, as Krunz, Sass and Hughes found them (Statistical
+/// Size distribution of the frames of one type: lognormal, as found by Krunz, Sass and Hughes (Statistical
 /// characteristics and multiplexing of MPEG streams, 1995).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sizes {
-    /// Their mean in bytes.
+    /// Mean in bytes.
     pub mean_bytes: f64,
-    /// Their standard deviation over their mean.
+    /// Coefficient of variation: standard deviation divided by the mean.
     pub variation: f64,
 }
 
@@ -273,11 +271,10 @@ impl Sizes {
     }
 }
 
-/// What a generated trace looks like.
+/// Parameters of a generated trace.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pattern {
-    /// Frames of a group of pictures, in the order of display, that of the first type and then the others
-    /// over and over.
+    /// Frame types of a group of pictures in display order; the group repeats.
     pub group: &'static [FrameType],
     /// Time between frames.
     pub interval: Span,
@@ -292,10 +289,10 @@ const MPEG_GROUP: [FrameType; 12] = {
 };
 
 impl Pattern {
-    /// MPEG-1 of a film at 25 frames a second: groups IBBPBBPBBPBB. The sizes are ours, chosen so that the
-    /// mean of all frames is 1 635 bytes (327 kbit/s) and their standard deviation 1.13 times that, which
-    /// is what Rose found in Jurassic Park (Statistical properties of MPEG video traffic and their impact
-    /// on traffic modeling in ATM systems, 1995, "dino").
+    /// MPEG-1 video of a film at 25 frames per second, in groups IBBPBBPBBPBB. The sizes are our choice: the mean
+    /// of all frames is 1 635 bytes (327 kbit/s) and their standard deviation 1.13 times the mean, as Rose found
+    /// in Jurassic Park (Statistical properties of MPEG video traffic and their impact on traffic modeling in ATM
+    /// systems, 1995, "dino").
     pub(crate) const MPEG: Pattern = Pattern {
         group: &MPEG_GROUP,
         interval: Span::from_millis(40),
@@ -306,7 +303,7 @@ impl Pattern {
         ],
     };
 
-    /// A trace of so many groups from a seed.
+    /// Generates a trace with this many groups from a seed.
     #[must_use]
     pub fn generate(&self, groups: u32, seed: u64) -> Trace {
         let mut rng = Rng::new(seed);
@@ -324,7 +321,7 @@ impl Pattern {
 }
 
 impl Trace {
-    /// Our own trace: 60 groups of [`Pattern::MPEG`], 28.8 s, always the same.
+    /// Our default trace: 60 groups of [`Pattern::MPEG`], 28.8 s, always identical.
     #[must_use]
     pub(crate) fn mpeg() -> Trace {
         Pattern::MPEG.generate(60, 0x6d70_6567)
@@ -337,7 +334,7 @@ mod tests {
     use alloc::string::ToString;
     use alloc::vec;
 
-    /// The beginning of a film in the form of the verbose traces: B frames behind the P frame they need.
+    /// The start of a film in the verbose format: B frames follow the P frame on which they depend.
     const LONG: &str = "\
 # A comment.
 Frame No. Frametype Time[ms] Length[byte]

@@ -12,21 +12,20 @@ use super::stream::{Endpoint, Kind, Period, Reported, Shot, Timetable};
 use super::trace::Trace;
 use super::{BadConfig, End, Ends, Pair, UDP, require};
 
-/// A stream of video from the second end to the first.
+/// A video stream from the second end to the first.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VideoConfig {
-    /// Frames. The trace starts again when it is over.
+    /// The frames. The trace repeats.
     pub trace: Arc<Trace>,
-    /// Most bytes of video in a datagram, without RTP, UDP and IP headers. A larger frame is cut.
+    /// Maximum payload of a datagram, without RTP, UDP and IP headers, in bytes. Larger frames are split.
     pub max_payload_bytes: u32,
-    /// Whether the datagrams of a frame are spread over the time to the next frame; if not, they leave at
-    /// once.
+    /// Spread the datagrams of a frame over the time to the next frame; otherwise they leave at once.
     pub paced: bool,
-    /// From when and until when it is sent.
+    /// Start and end of the stream.
     pub period: Period,
     /// Code point of the packets.
     pub dscp: u8,
-    /// How it is measured.
+    /// Settings of the measurement.
     pub meter: MeterConfig,
 }
 
@@ -50,8 +49,7 @@ impl Default for VideoConfig {
 impl VideoConfig {
     /// Agents for both ends, the viewer first. The first reports `down`.
     ///
-    /// # Errors
-    /// The key whose value makes no stream.
+    /// # Errors The key with an invalid value.
     pub fn pair(&self, ends: &Ends) -> Result<Pair, BadConfig> {
         self.check()?;
         let meter = SharedMeter::new(&self.meter, Direction::Down);
@@ -78,13 +76,13 @@ impl VideoConfig {
     }
 }
 
-/// The frames of a trace, over and over, cut into datagrams. A datagram's tag is the number of its frame.
+/// The repeated frames of a trace, split into datagrams. A datagram's tag is the number of its frame.
 pub(super) struct Frames {
     trace: Arc<Trace>,
     max_payload_bytes: u32,
     paced: bool,
     period: Period,
-    /// Start of the round of the trace, frame in it, bytes of it that are sent.
+    /// Start of the current repetition of the trace, frame within it, and bytes of this frame already sent.
     round: Time,
     frame: usize,
     sent_bytes: u32,
@@ -114,7 +112,7 @@ impl Frames {
         self.trace.frames()[self.frame].bytes
     }
 
-    /// When the next datagram of the frame is due.
+    /// Time of the frame's next datagram.
     fn due(&self) -> Time {
         let frames = self.trace.frames();
         let at = self.round + frames[self.frame].at;
@@ -138,7 +136,7 @@ impl Frames {
         }
     }
 
-    /// A frame without bytes is one that the coder left out. A trace has one with bytes.
+    /// Skips frames without bytes, which the coder left out. A trace has at least one frame with bytes.
     fn skip_empty(&mut self) {
         while self.bytes() == 0 {
             self.next_frame();

@@ -1,4 +1,4 @@
-//! Telephony: speech both ways, at a constant rate or in talk spurts.
+//! Telephony: speech in both directions, at a constant rate or in talk spurts.
 
 use alloc::boxed::Box;
 
@@ -12,21 +12,21 @@ use super::{BadConfig, Ends, Pair, duplex, require};
 /// A telephone call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VoipConfig {
-    /// Time between packets of speech.
+    /// Interval of speech packets.
     pub packet_interval: Span,
-    /// Bytes of speech in a packet, without RTP, UDP and IP headers.
+    /// Speech per packet, without RTP, UDP and IP headers, in bytes.
     pub payload_bytes: u32,
-    /// Talk spurts and pauses; `None`: packets all the time.
+    /// Talk spurts and pauses; `None`: continuous packets.
     pub spurts: Option<Spurts>,
-    /// From when and until when both ends send.
+    /// Start and end of sending, for both ends.
     pub period: Period,
     /// Code point of the packets.
     pub dscp: u8,
-    /// How it is measured.
+    /// Settings of the measurement.
     pub meter: MeterConfig,
 }
 
-/// Exponential talk spurts and pauses, those of the two ends independent of each other.
+/// Exponentially distributed talk spurts and pauses, independent at both ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spurts {
     /// Mean length of a talk spurt in seconds.
@@ -67,8 +67,7 @@ impl VoipConfig {
 
     /// Agents for both ends, the caller first. The first reports `up` (from the caller) and `down`.
     ///
-    /// # Errors
-    /// The key whose value makes no call.
+    /// # Errors The key with an invalid value.
     pub fn pair(&self, ends: &Ends, seed: u64) -> Result<Pair, BadConfig> {
         self.check()?;
         let up = Box::new(Voice::new(self, seed));
@@ -94,8 +93,8 @@ impl Default for VoipConfig {
     }
 }
 
-/// A speaker. The first packet leaves at a random instant of the first interval, so that calls that begin
-/// together do not send in step; each packet holds the speech of the interval before it.
+/// A speaker. The first packet leaves at a random instant of the first interval, so that calls starting together
+/// are not synchronised; each packet contains the speech of the preceding interval.
 pub(super) struct Voice {
     interval: Span,
     payload_bytes: u32,
@@ -113,7 +112,7 @@ impl Voice {
         let mut at = config.period.begin() + Span(rng.below(config.packet_interval.0));
         let mut until = Time(u64::MAX);
         if let Some(spurts) = config.spurts {
-            // Exponential times have no memory: the rest of what is found at the start is one of them too.
+            // Exponential times are memoryless: the remainder at the start has the same distribution.
             if !rng.chance(spurts.talk_s / (spurts.talk_s + spurts.pause_s)) {
                 at += Span::from_secs_f64(exponential(&mut rng, spurts.pause_s));
             }
@@ -130,12 +129,12 @@ impl Voice {
         }
     }
 
-    /// The packet after the one at `at`: an interval later, or at the start of the next talk spurt.
+    /// Time of the packet after the one at `at`: an interval later, or at the start of the next talk spurt.
     fn after(&mut self, at: Time) -> Time {
         let next = at + self.interval;
         let Some(spurts) = self.spurts.filter(|_| next >= self.until) else { return next };
         let pause = Span::from_secs_f64(exponential(&mut self.rng, spurts.pause_s));
-        // Speech is cut into intervals: the spurt's last packet leaves its interval whole.
+        // Speech is divided into intervals: the last packet of a spurt completes its interval.
         let next = next.max(self.until + pause);
         self.until = next + Span::from_secs_f64(exponential(&mut self.rng, spurts.talk_s));
         next

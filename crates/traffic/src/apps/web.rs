@@ -1,11 +1,11 @@
-//! Web browsing over TCP: pages, the objects in them, and the time to read them.
+//! Web browsing over TCP: pages, their objects, and the time to read them.
 //!
 //! ```text
 //!  read ──► main object ──► parse ──► embedded objects, several at a time ──► read …
 //!           └──────────── page load time ────────────────────────────────┘
 //! ```
 //!
-//! Connections stay open from page to page (RFC 9112, section 9.3), one request at a time on each.
+//! Connections persist from page to page (RFC 9112, section 9.3), with one request at a time on each.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -30,34 +30,34 @@ use segue_sim::results::Results;
 /// A browser at the first end, a server at the second.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WebConfig {
-    /// Bytes of a page's main object.
+    /// Size of a page's main object, in bytes.
     pub main_bytes: Dist,
-    /// Objects embedded in a page; rounded.
+    /// Number of objects embedded in a page; rounded.
     pub objects: Dist,
-    /// Bytes of an embedded object.
+    /// Size of an embedded object, in bytes.
     pub object_bytes: Dist,
-    /// Seconds from the arrival of the main object to the requests of the embedded ones.
+    /// Seconds from the arrival of the main object to the requests for the embedded ones.
     pub parsing_s: Dist,
-    /// Seconds from the end of a page to the request of the next.
+    /// Seconds from the end of a page to the request for the next.
     pub reading_s: Dist,
-    /// Bytes of a request.
+    /// Size of a request, in bytes.
     pub request_bytes: u32,
-    /// Connections over which the browser fetches objects at the same time. The browser uses this many ports from its
-    /// first one, the server one.
+    /// Number of parallel connections. The browser uses this many ports starting at its first one, the server
+    /// uses one.
     pub connections: u16,
-    /// Pages after which the browser stops; `None`: never.
+    /// Number of pages after which the browser stops; `None`: unlimited.
     pub pages: Option<u64>,
-    /// From when and until when pages are asked for. The first is asked for at the start.
+    /// Start and end of page requests. The first request is sent at the start.
     pub period: Period,
     /// The transport connections.
     pub tcp: Config,
 }
 
 impl Default for WebConfig {
-    /// 3GPP2's model of HTTP (cdma2000 Evaluation Methodology, C.R1002; the same in IEEE 802.16m's):
-    /// lognormal main objects (mean 10 710 bytes) and embedded objects (mean 7 758 bytes), 5.64 of them in
-    /// the mean, exponential parsing (0.13 s) and reading times (30 s), requests of 350 bytes. Four
-    /// connections, by SACK as hosts do it today.
+    /// 3GPP2's model of HTTP (cdma2000 Evaluation Methodology, C.R1002; also in IEEE 802.16m): lognormal main
+    /// objects (mean 10 710 bytes) and embedded objects (mean 7 758 bytes), 5.64 embedded objects on average,
+    /// exponential parsing (0.13 s) and reading times (30 s), requests of 350 bytes. Four connections with SACK,
+    /// as today's hosts use it.
     fn default() -> WebConfig {
         WebConfig {
             main_bytes: Dist::Lognormal { mu: 8.37, sigma: 1.37, min: 100.0, max: 2e6 },
@@ -74,14 +74,15 @@ impl Default for WebConfig {
     }
 }
 
-/// Most bytes of an object and most objects of a page: a distribution without bounds must not stop a run.
+/// Maximum size of an object in bytes, and maximum number of objects per page: an unbounded distribution must not
+/// stop a run.
 const MAX_OBJECT_BYTES: f64 = 1e12;
 const MAX_OBJECTS: f64 = 10_000.0;
 
 impl WebConfig {
     /// The values of ns-2's test of `PagePool/WebTraf` (the model of Feldmann, Gilbert, Huang and Willinger,
-    /// Dynamics of IP traffic, 1999): pages of one object, of 10 packets of 1 000 bytes in the mean by a
-    /// Pareto II of shape 1.2, a second apart in the mean.
+    /// Dynamics of IP traffic, 1999): pages of one object with 10 packets of 1 000 bytes on average (Pareto II
+    /// with shape 1.2), one second apart on average.
     #[must_use]
     pub fn ns2() -> WebConfig {
         WebConfig {
@@ -96,8 +97,7 @@ impl WebConfig {
 
     /// Agents for both ends, the browser first. The first reports.
     ///
-    /// # Errors
-    /// The key whose value makes no browsing.
+    /// # Errors The key with an invalid value.
     pub fn pair(&self, ends: &Ends, seed: u64) -> Result<Pair, BadConfig> {
         self.check(ends)?;
         let ports: Vec<u16> = (0..self.connections).map(|i| ends.first.1 + i).collect();
@@ -150,11 +150,11 @@ impl WebConfig {
     }
 }
 
-/// What both ends know together: a request tells nothing on the wire but its length.
+/// State shared by both ends: on the wire a request carries only its length.
 struct Shared {
-    /// Bytes of the objects that were asked for, for each connection.
+    /// Sizes of the requested objects in bytes, for each connection.
     asked: Vec<VecDeque<u64>>,
-    /// What the server's connections did.
+    /// Counters of the server's connections.
     sent: Vec<Sent>,
 }
 
@@ -168,7 +168,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Answers the requests that have arrived whole.
+    /// Answers requests that have arrived completely.
     fn answer(&mut self, io: &mut Io<'_>, i: usize) {
         while self.connections[i].delivered() >= (self.answered[i] + 1) * self.request_bytes {
             let asked = self.shared.borrow_mut().asked[i].pop_front();
@@ -180,7 +180,7 @@ impl Server {
     }
 }
 
-/// The connection that a packet belongs to, by the port of the browser.
+/// The index of the connection to which a packet belongs, from the browser's port.
 fn connection_of(packet_port: u16, first_port: u16, connections: usize) -> Option<usize> {
     packet_port.checked_sub(first_port).map(usize::from).filter(|i| *i < connections)
 }
@@ -209,16 +209,16 @@ impl Agent for Server {
     }
 }
 
-/// What the browser is at.
+/// State of the browser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Doing {
-    /// The reader reads until then.
+    /// The user reads until this time.
     Reading(Time),
-    /// The main object is on its way.
+    /// Waiting for the main object.
     Main,
-    /// It is parsed until then.
+    /// Parsing the main object until this time.
     Parsing(Time),
-    /// Embedded objects are on their way, so many of them not yet asked for.
+    /// Waiting for embedded objects; this many have not been requested yet.
     Objects(u64),
     /// No more pages.
     Done,
@@ -229,7 +229,7 @@ pub struct Browser {
     config: WebConfig,
     connections: Vec<Connection>,
     first_port: u16,
-    /// For each connection the bytes that will have arrived with the object under way, or have.
+    /// For each connection, the number of bytes received once the current object has arrived.
     expected: Vec<u64>,
     rng: Rng,
     doing: Doing,
@@ -278,7 +278,7 @@ impl Browser {
     }
 
     fn ask(&mut self, io: &mut Io<'_>, i: usize, dist: Dist) {
-        // An object of no bytes could not be seen to arrive.
+        // The arrival of an empty object could not be detected.
         let bytes = self.whole(dist, MAX_OBJECT_BYTES).max(1);
         self.expected[i] += bytes;
         self.objects += 1;
@@ -291,7 +291,7 @@ impl Browser {
         self.connections[i].delivered() < self.expected[i]
     }
 
-    /// Goes on as far as the instant allows.
+    /// Advances as far as possible at this instant.
     fn advance(&mut self, io: &mut Io<'_>) {
         loop {
             let before = self.doing;
@@ -326,7 +326,7 @@ impl Browser {
         }
     }
 
-    /// Asks for embedded objects on the connections that are free; the page ends when all have arrived.
+    /// Requests embedded objects on idle connections; the page ends when all have arrived.
     fn fetch(&mut self, io: &mut Io<'_>, mut left: u64) -> Doing {
         for i in 0..self.connections.len() {
             if left > 0 && !self.busy(i) {
@@ -345,13 +345,13 @@ impl Browser {
         self.config.period.within(next).map_or(Doing::Done, Doing::Reading)
     }
 
-    /// Sizes of the objects that were asked for, in bytes.
+    /// Sizes of the requested objects, in bytes.
     #[must_use]
     pub fn object_sizes(&self) -> &Histogram {
         &self.object_sizes
     }
 
-    /// Embedded objects of the pages whose main object arrived.
+    /// Number of embedded objects of the pages whose main object arrived.
     #[must_use]
     pub fn embedded(&self) -> &Histogram {
         &self.embedded

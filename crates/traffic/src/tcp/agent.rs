@@ -1,7 +1,7 @@
-//! Senders and receivers at work: between the machines and the packets of the network.
+//! Connects the machines of senders and receivers to the packets of a network.
 //!
-//! [`Source`] and [`Sink`] are for any agent that speaks TCP; [`SourceAgent`] and [`SinkAgent`] are agents
-//! that do nothing else.
+//! [`Source`] and [`Sink`] are building blocks for any agent that uses TCP; [`SourceAgent`] and [`SinkAgent`] are
+//! agents that do nothing else.
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -18,23 +18,23 @@ use segue_sim::agent::{Agent, Io};
 use segue_sim::packet::{Packet, TCP};
 use segue_sim::results::Results;
 
-/// The name of a congestion window in time series, behind that of its sender.
+/// Suffix of a sender's name for its congestion window in time series.
 pub const WINDOW: &str = "window_packets";
 
-/// Bytes of a stream that never ends.
+/// Length of an endless stream, in bytes.
 pub const GREEDY: u64 = u64::MAX / 4;
 
-/// One end of a connection: its own address and port, and the other's.
+/// One end of a connection: local and remote address and port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Its own.
+    /// Local address and port.
     pub local: (IpAddr, u16),
-    /// The other's.
+    /// Remote address and port.
     pub remote: (IpAddr, u16),
 }
 
 impl Endpoint {
-    /// The other end.
+    /// The endpoint as seen by the peer.
     #[must_use]
     pub fn reversed(self) -> Endpoint {
         Endpoint { local: self.remote, remote: self.local }
@@ -45,10 +45,10 @@ impl Endpoint {
     }
 }
 
-/// A segment as it left, for a trace of the window. Window, threshold and number are in segments.
+/// A transmitted segment, for a trace of the window. Window, threshold and number are in segments.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TracePoint {
-    /// When.
+    /// Sending time.
     pub at: Time,
     /// Congestion window.
     pub cwnd: f64,
@@ -58,7 +58,7 @@ pub struct TracePoint {
     pub seq: u64,
 }
 
-/// The sending end: bytes in, packets out. There is no handshake.
+/// The sending end: converts bytes into packets. There is no handshake.
 pub struct Source {
     sender: Sender,
     stream: Stream,
@@ -76,38 +76,38 @@ impl Source {
         Source { sender, stream, endpoint, config, closed: false, trace: None }
     }
 
-    /// Keeps a point for every segment from now on.
+    /// Records a trace point for every segment from here on.
     pub fn trace(&mut self) {
         self.trace = Some(Vec::new());
     }
 
-    /// What was traced.
+    /// The recorded trace.
     #[must_use]
     pub fn traced(&self) -> &[TracePoint] {
         self.trace.as_deref().unwrap_or_default()
     }
 
-    /// The connection opens: what was offered may go.
+    /// Opens the connection: offered data may be sent.
     pub fn start(&mut self, now: Time) {
         self.sender.handle(now, Input::Start);
     }
 
-    /// Gives bytes to send ([`GREEDY`] for ever).
+    /// Offers bytes to send ([`GREEDY`] for an endless stream).
     pub fn offer(&mut self, now: Time, bytes: u64) {
         let units = self.stream.offer(bytes);
         self.sender.handle(now, Input::Offer(units));
     }
 
-    /// Nothing more will be offered: the last segment ends the stream.
+    /// No more data will be offered: the last segment ends the stream.
     pub fn close(&mut self) {
         self.closed = true;
     }
 
-    /// Takes a packet of the other end.
+    /// Handles a packet from the peer.
     pub fn receive(&mut self, now: Time, packet: &Packet) {
         let Some(segment) = packet.value::<Segment>() else { return };
         let Some(byte) = segment.ack else { return };
-        // An acknowledgement of data that was never sent is invalid (RFC 9293, section 3.10.7.4).
+        // An acknowledgement of data that were never sent is invalid (RFC 9293, section 3.10.7.4).
         if byte > self.stream.byte(self.sender.core().max) {
             return;
         }
@@ -123,7 +123,7 @@ impl Source {
         self.stream.forget_before(byte);
     }
 
-    /// Its deadline has come.
+    /// Handles an expired deadline.
     pub fn tick(&mut self, now: Time) {
         self.sender.tick(now);
     }
@@ -164,13 +164,13 @@ impl Source {
         }
     }
 
-    /// Bytes that the other end has acknowledged.
+    /// Number of bytes acknowledged by the peer.
     #[must_use]
     pub fn acknowledged(&self) -> u64 {
         self.stream.byte(self.sender.core().una)
     }
 
-    /// All that was offered is acknowledged.
+    /// Returns true if everything offered has been acknowledged.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.sender.is_idle()
@@ -183,20 +183,20 @@ impl Source {
         core.cwnd / core.smss_f64()
     }
 
-    /// What it has done.
+    /// Its counters.
     #[must_use]
     pub fn sent(&self) -> Sent {
         self.sender.core().sent
     }
 
-    /// The machine, to look at.
+    /// The machine, for inspection.
     #[must_use]
     pub fn sender(&self) -> &Sender {
         &self.sender
     }
 }
 
-/// The receiving end: packets in, acknowledgements out.
+/// The receiving end: converts packets into acknowledgements.
 pub struct Sink {
     receiver: Receiver,
     endpoint: Endpoint,
@@ -205,20 +205,20 @@ pub struct Sink {
 }
 
 impl Sink {
-    /// A receiver of what `endpoint.remote` sends.
+    /// A receiver of data from `endpoint.remote`.
     #[must_use]
     pub fn new(config: Config, endpoint: Endpoint) -> Sink {
         Sink { receiver: Receiver::new(&config), endpoint, config, owed: None }
     }
 
-    /// Takes a packet of the other end.
+    /// Handles a packet from the peer.
     pub fn receive(&mut self, now: Time, packet: &Packet) {
         if let Some(segment) = packet.value() {
             self.owed = self.receiver.on_segment(now, segment);
         }
     }
 
-    /// Its deadline has come.
+    /// Handles an expired deadline.
     pub fn tick(&mut self, now: Time) {
         self.owed = self.receiver.on_deadline(now);
     }
@@ -229,7 +229,7 @@ impl Sink {
         self.receiver.deadline()
     }
 
-    /// The acknowledgement to send, if any; after every call that takes the time.
+    /// The acknowledgement to send, if any; call it after every call that takes the time.
     pub fn poll(&mut self, now: Time) -> Option<Packet> {
         let Acknowledgement { next, sack, echo } = self.owed.take()?;
         let blocks = sack.blocks().len() as u32;
@@ -241,20 +241,20 @@ impl Sink {
         Some(self.endpoint.packet(now, bytes, segment))
     }
 
-    /// Bytes handed over in order.
+    /// Number of bytes delivered in order.
     #[must_use]
     pub fn delivered(&self) -> u64 {
         self.receiver.delivered()
     }
 
-    /// The machine, to look at.
+    /// The machine, for inspection.
     #[must_use]
     pub fn receiver(&self) -> &Receiver {
         &self.receiver
     }
 }
 
-/// An agent that sends a number of bytes from the start of the run, or without end.
+/// An agent that sends a number of bytes (or an endless stream) from the start of the run.
 pub struct SourceAgent {
     /// The connection.
     pub source: Source,
@@ -262,7 +262,7 @@ pub struct SourceAgent {
 }
 
 impl SourceAgent {
-    /// Sends `bytes` bytes ([`GREEDY`] for ever).
+    /// Sends `bytes` bytes ([`GREEDY`] for an endless stream).
     #[must_use]
     pub fn new(source: Source, bytes: u64) -> SourceAgent {
         SourceAgent { source, bytes }
@@ -309,7 +309,7 @@ impl Agent for SourceAgent {
     }
 }
 
-/// An agent that acknowledges what arrives.
+/// An agent that acknowledges received data.
 pub struct SinkAgent {
     /// The connection.
     pub sink: Sink,

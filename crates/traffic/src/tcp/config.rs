@@ -1,32 +1,32 @@
-//! Every parameter of the transport models, and the profiles that set them together.
+//! The parameters of the transport models, and profiles that set them together.
 
 use segue_clock::Span;
 
 use super::cubic;
 
-/// Which sender.
+/// Sender variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Variant {
-    /// Slow start, congestion avoidance, fast retransmit (Jacobson 1988).
+    /// Slow start, congestion avoidance and fast retransmit (Jacobson 1988).
     Tahoe,
-    /// With fast recovery (RFC 5681).
+    /// Adds fast recovery (RFC 5681).
     Reno,
-    /// Stays in fast recovery until all that was outstanding is acknowledged (RFC 6582).
+    /// Stays in fast recovery until all outstanding data are acknowledged (RFC 6582).
     NewReno,
-    /// Selective acknowledgements, counting what is in the pipe (Fall and Floyd 1996, RFC 2018).
+    /// Selective acknowledgements with an estimate of the data in the pipe (Fall and Floyd 1996, RFC 2018).
     Sack,
     /// Forward acknowledgement (Mathis and Mahdavi 1996).
     Fack,
-    /// Holds its queue between two bounds (Brakmo and Peterson 1995).
+    /// Keeps its share of the queue between two bounds (Brakmo and Peterson 1995).
     Vegas,
-    /// A window that grows with the cube of time (RFC 9438), recovery by RFC 6675.
+    /// A window that grows with the cube of time (RFC 9438), with recovery by RFC 6675.
     Cubic,
-    /// Loss by time, and probes for a lost tail (RFC 8985).
+    /// Loss detection by time, and tail loss probes (RFC 8985).
     Rack,
 }
 
 impl Variant {
-    /// All of them: those of paper 4 in its order, then the newer ones.
+    /// All variants: those of paper 4 in its order, then the newer ones.
     pub const ALL: [Variant; 8] = [
         Variant::Tahoe,
         Variant::Reno,
@@ -38,7 +38,7 @@ impl Variant {
         Variant::Rack,
     ];
 
-    /// Whether it wants selective acknowledgements.
+    /// Returns true if it uses selective acknowledgements.
     #[must_use]
     pub(crate) fn selective(self) -> bool {
         matches!(self, Variant::Sack | Variant::Fack | Variant::Cubic | Variant::Rack)
@@ -60,28 +60,27 @@ impl Variant {
     }
 }
 
-/// What a window counts.
+/// Unit of windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counting {
-    /// Whole segments, however full they are.
+    /// Segments, regardless of their size.
     Packets,
     /// Bytes.
     Bytes,
 }
 
-/// What is halved when a loss is seen.
+/// The quantity that is halved after a loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Halving {
-    /// The usable window, with its fraction (ns-2 `precision_reduce_`).
+    /// The usable window, including its fraction (ns-2 `precision_reduce_`).
     Window,
     /// The usable window, rounded down before and after.
     WholeWindow,
-    /// What is outstanding (RFC 5681, equation 4).
+    /// The outstanding data (RFC 5681, equation 4).
     Flight,
 }
 
-/// What makes the window of the variants that repair losses by SACK: `sack` with a scoreboard, `cubic` and
-/// `rack`.
+/// Congestion control for the variants that repair losses by SACK: `sack` with a scoreboard, `cubic` and `rack`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Congestion {
     /// RFC 5681.
@@ -90,105 +89,104 @@ pub enum Congestion {
     Cubic,
 }
 
-/// How an acknowledgement opens the window.
+/// Window growth per acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Growth {
-    /// One segment for each acknowledgement in slow start, 1/cwnd of one above it (RFC 5681, equation 3).
+    /// One segment per acknowledgement in slow start, 1/cwnd of a segment above it (RFC 5681, equation 3).
     PerAck,
-    /// By what was acknowledged, in slow start at most this many segments at once (RFC 3465).
+    /// By the acknowledged data; in slow start at most this many segments at once (RFC 3465).
     PerByte(u32),
 }
 
 /// The round-trip estimator and its timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rto {
-    /// Shortest timeout.
+    /// Minimum timeout.
     pub min: Span,
-    /// Longest timeout.
+    /// Maximum timeout.
     pub max: Span,
     /// Timeout before the first sample.
     pub first: Span,
     /// Granularity of the clock.
     pub tick: Span,
-    /// Samples and estimates are whole ticks, as in ns-2 and 4.4BSD. Otherwise RFC 6298 in nanoseconds,
-    /// where the tick is its G.
+    /// Samples and estimates are whole ticks, as in ns-2 and 4.4BSD. Otherwise RFC 6298 in nanoseconds, with the
+    /// tick as its G.
     pub whole_ticks: bool,
-    /// Apply the lower bound before the backoff doubles it, as RFC 6298 orders it, and not after.
+    /// Apply the lower bound before the backoff doubles the timeout, as in RFC 6298, rather than after.
     pub min_before_backoff: bool,
 }
 
 /// A transport connection's parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Config {
-    /// Which sender.
+    /// The sender variant.
     pub variant: Variant,
-    /// What its windows count.
+    /// Unit of windows.
     pub counting: Counting,
-    /// Bytes of payload in a full segment.
+    /// Payload of a full segment, in bytes.
     pub mss: u32,
-    /// Bytes of IP and TCP header of a data segment.
+    /// IP and TCP header of a data segment, in bytes.
     pub header: u32,
-    /// Bytes of a packet that only acknowledges.
+    /// Size of a pure acknowledgement, in bytes.
     pub ack_bytes: u32,
-    /// By how many bytes SACK blocks make an acknowledgement longer: once, and for each block (RFC 2018: 2 and
-    /// 8, with the padding to whole words 4 and 8).
+    /// Additional bytes of an acknowledgement with SACK blocks: once, and per block (RFC 2018: 2 and 8; with
+    /// padding to whole words 4 and 8).
     pub sack_bytes: (u32, u32),
-    /// Most SACK blocks in an acknowledgement.
+    /// Maximum number of SACK blocks in an acknowledgement.
     pub sack_blocks: u8,
     /// Report a duplicate in the first block (RFC 2883).
     pub dsack: bool,
     /// Maximum window in segments (the receiver's window).
     pub window: u32,
-    /// Acknowledge every second segment, or after this long. `None` acknowledges each.
+    /// Acknowledge every second segment, or after this delay. `None` acknowledges each segment.
     pub delayed_ack: Option<Span>,
-    /// First congestion window in segments.
+    /// Initial congestion window in segments.
     pub initial_window: u32,
-    /// First slow-start threshold in segments; `None` is the maximum window.
+    /// Initial slow-start threshold in segments; `None`: the maximum window.
     pub initial_ssthresh: Option<u32>,
     /// The retransmission timer.
     pub rto: Rto,
-    /// Timestamps echoed by the receiver give a sample for each acknowledgement (RFC 7323). Otherwise
-    /// one segment is timed at a time, and none that was sent twice (Karn).
+    /// Use timestamps echoed by the receiver for an RTT sample per acknowledgement (RFC 7323). Otherwise one
+    /// segment is timed at a time, and never a retransmitted one (Karn).
     pub timestamps: bool,
-    /// Duplicate acknowledgements that make a loss.
+    /// Number of duplicate acknowledgements that indicate a loss.
     pub dupack_threshold: u32,
     /// Send a new segment on each duplicate below the threshold (RFC 3042).
     pub limited_transmit: bool,
-    /// What is halved.
+    /// The quantity that is halved after a loss.
     pub halving: Halving,
-    /// How the window grows.
+    /// Window growth.
     pub growth: Growth,
-    /// What makes the window where recovery is not a part of it.
+    /// Congestion control of variants whose recovery does not determine the window.
     pub congestion: Congestion,
-    /// What may be set of CUBIC.
+    /// Parameters of CUBIC.
     pub cubic: cubic::Parameters,
-    /// `sack` keeps RFC 6675's scoreboard; otherwise it counts the pipe as ns-2 does.
+    /// `sack` uses RFC 6675's scoreboard; otherwise it estimates the pipe as ns-2 does.
     pub scoreboard: bool,
-    /// The congestion window stops at the maximum window.
+    /// Limit the congestion window to the maximum window.
     pub clamp: bool,
-    /// No second fast retransmit until all that was outstanding at the last one, or at a timeout, is
+    /// No second fast retransmit until all data outstanding at the previous one, or at a timeout, are
     /// acknowledged (ns-2 `bugFix_`, RFC 6582 section 3.2).
     pub careful: bool,
-    /// Reno and NewReno: duplicates inflate the window in a recovery only (ns-2 `exitFastRetrans_`, of July 2003).
-    /// Before, every third and later duplicate did, those too that `careful` lets retransmit nothing.
+    /// Reno and NewReno: duplicates inflate the window only during recovery (ns-2 `exitFastRetrans_`, July 2003).
+    /// Previously every third and later duplicate did, even those on which `careful` forbids a retransmission.
     pub inflate_in_recovery_only: bool,
     /// NewReno: only the first partial acknowledgement restarts the timer ("impatient", RFC 6582 section 4).
     pub impatient: bool,
-    /// NewReno: a partial acknowledgement takes from the inflated window what it acknowledges, less one
-    /// segment (RFC 6582, section 3.2); otherwise all of the inflation.
+    /// NewReno: a partial acknowledgement deflates the window by the acknowledged data minus one segment (RFC
+    /// 6582, section 3.2); otherwise it removes the whole inflation.
     pub partial_deflation: bool,
-    /// NewReno: at most this many segments for each acknowledgement in recovery.
+    /// NewReno: maximum number of segments per acknowledgement during recovery.
     pub recovery_burst: Option<u32>,
-    /// NewReno: the window at the end of recovery is no more than what is outstanding and one segment
-    /// (RFC 6582, section 3.2, step 3, option 1).
+    /// NewReno: limit the window at the end of recovery to the outstanding data plus one segment (RFC 6582,
+    /// section 3.2, step 3, option 1).
     pub exit_burst_guard: bool,
-    /// Vegas: least and most segments of its own in the queue, and the bound that ends slow start.
+    /// Vegas: minimum and maximum number of its segments in the queue, and the bound that ends slow start.
     pub vegas: (u32, u32, u32),
-    /// Vegas with what ns-2 adds to the paper: a fine-grained timeout that is a sixteenth longer, and longer
-    /// still after a fast retransmit, which doubles the retransmission timeout too; half the window, not
-    /// three quarters, where the segment had been sent again before; a base round trip that starts afresh
-    /// in a round trip with a single segment; after a retransmission no second look once the first
-    /// acknowledgement found nothing.
+    /// Vegas with ns-2's additions to the paper: a fine-grained timeout that is a sixteenth longer, and longer
+    /// still after a fast retransmit, which also doubles the retransmission timeout; half the window instead of
+    /// three quarters if the segment had been retransmitted before; a base RTT that restarts in a round trip with
+    /// a single segment; after a retransmission no second check once the first acknowledgement found nothing.
     pub vegas_of_ns2: bool,
 }
 
@@ -240,7 +238,7 @@ impl Config {
         }
     }
 
-    /// ns-2 as it was before May 2001, when paper 4's runs were made.
+    /// ns-2 as of before May 2001, when paper 4's runs were made.
     #[must_use]
     pub fn ns2_2001(variant: Variant) -> Config {
         let now = Config::ns2_35(variant);
@@ -263,8 +261,8 @@ impl Config {
         }
     }
 
-    /// The RFCs of today with a host's usual settings: bytes, an initial window of 10 segments (RFC 6928),
-    /// timestamps, delayed acknowledgements, RFC 6298 with a lower bound of 200 ms as Linux has it.
+    /// Current RFCs with a host's usual settings: bytes, an initial window of 10 segments (RFC 6928), timestamps,
+    /// delayed acknowledgements, and RFC 6298 with Linux's lower bound of 200 ms.
     #[must_use]
     pub fn modern(variant: Variant) -> Config {
         let old = Config::ns2_35(variant);

@@ -1,8 +1,8 @@
-//! Recovery by the scoreboard (RFC 6675): what is sent in a recovery is told by what the receiver is known to
-//! hold, and how much by what is known to be in flight.
+//! Recovery by scoreboard (RFC 6675): the data known to have arrived determine which segments are sent during
+//! recovery, and the data known to be in flight determine how many.
 //!
-//! After a timeout the scoreboard is forgotten (RFC 2018, section 8), everything outstanding is sent again in
-//! slow start, and what blocks that come meanwhile cover is passed over (RFC 6675, section 5.1).
+//! After a timeout the scoreboard is cleared (RFC 2018, section 8), and everything outstanding is retransmitted
+//! in slow start, except data covered by blocks that arrive in the meantime (RFC 6675, section 5.1).
 
 use segue_clock::Time;
 
@@ -13,11 +13,11 @@ use super::rfc6675::{Next, Scoreboard};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Nothing is known to be lost.
+    /// No known losses.
     Open,
-    /// Losses are repaired until this unit is acknowledged: the RFC's RecoveryPoint.
+    /// Losses are being repaired until this unit is acknowledged: the RFC's RecoveryPoint.
     Recovery(u64),
-    /// The same after a timeout.
+    /// As `Recovery`, after a timeout.
     Loss(u64),
 }
 
@@ -62,15 +62,16 @@ impl Recovery for Conservative {
             }
             _ => {}
         }
-        // Section 2: a duplicate acknowledgement is one that tells of something new beyond its number.
+        // Section 2: a duplicate acknowledgement is one with new information beyond its number.
         core.dupacks = if news > 0 { core.dupacks + 1 } else { core.dupacks };
         let lost = core.dupacks >= core.config.dupack_threshold || self.board.is_lost(core.una);
-        // A receiver may take back what it reported (RFC 2018, section 8): then the first hole seems to be held,
-        // there is nothing to send, and the timer forgets the reports.
+        // A receiver may renege on reported data (RFC 2018, section 8). The first hole then seems to be held and
+        // there is nothing to send, until the timer clears the scoreboard.
         let held = self.board.hole_end(core.una) <= core.una;
         match self.phase {
             Phase::Open if news > 0 && lost && !held => return self.enter(core, now),
-            // What the acknowledgement at the end of a recovery covers arrived long before: it opens nothing.
+            // Data covered by the acknowledgement that ends a recovery arrived long before, so it does not open
+            // the window.
             Phase::Open | Phase::Loss(_) if acked > 0 && before == self.phase => {
                 self.control.open(core, now, acked, limited);
             }
@@ -96,7 +97,7 @@ impl Recovery for Conservative {
 }
 
 impl Conservative {
-    /// Section 5, step 4.
+    /// Enters recovery (section 5, step 4).
     fn enter(&mut self, core: &mut Core, now: Time) {
         let point = core.max;
         self.phase = Phase::Recovery(point);
@@ -111,7 +112,7 @@ impl Conservative {
         self.send_next(core, now, point);
     }
 
-    /// Section 5, step C.
+    /// Sends during recovery (section 5, step C).
     fn send_next(&mut self, core: &mut Core, now: Time, point: u64) {
         let mut pipe = self.board.pipe(core.max);
         while core.cwnd as u64 >= pipe + core.smss {
@@ -129,8 +130,8 @@ impl Conservative {
         }
     }
 
-    /// New segments while nothing is known to be lost; what blocks tell of has left the network, which is
-    /// Limited Transmit (section 5, step 3).
+    /// Sends new segments while there are no known losses. Data in reported blocks have left the network, which
+    /// yields Limited Transmit (section 5, step 3).
     fn send_new(&mut self, core: &mut Core, now: Time) {
         let mut pipe =
             if core.config.limited_transmit { self.board.pipe(core.max) } else { core.flight() };
@@ -144,7 +145,7 @@ impl Conservative {
         }
     }
 
-    /// After a timeout: from the first hole on, past what is known to have arrived.
+    /// After a timeout: retransmits from the first hole on, skipping data known to have arrived.
     fn send_again(&mut self, core: &mut Core, now: Time) {
         loop {
             core.next = self.board.past(core.next).min(core.max);
@@ -175,7 +176,7 @@ mod tests {
     use crate::tcp::sender::{Input, Sender};
     use crate::tcp::{Config, Variant};
 
-    /// Ten segments of 1 000 bytes under way.
+    /// A sender with ten segments of 1000 bytes in flight.
     struct Sending(Sender, Time);
 
     impl Sending {
@@ -188,14 +189,14 @@ mod tests {
             sending
         }
 
-        /// The segments that leave, by number.
+        /// Passes an input; returns the numbers of the segments sent.
         fn tell(&mut self, input: Input) -> Vec<u64> {
             self.1 += Span::from_millis(1);
             self.0.handle(self.1, input);
             self.sent()
         }
 
-        /// Those that leave when it has a tick.
+        /// Ticks the sender; returns the numbers of the segments sent.
         fn tick(&mut self) -> Vec<u64> {
             self.1 += Span::from_millis(1);
             self.0.tick(self.1);
@@ -211,7 +212,7 @@ mod tests {
                 .collect()
         }
 
-        /// An acknowledgement of all before segment `next` that reports these segments.
+        /// Acknowledges everything before segment `next` and reports these segments.
         fn ack(&mut self, next: u64, blocks: &[(u64, u64)]) -> Vec<u64> {
             let mut sack = Sack::default();
             blocks.iter().for_each(|(start, end)| sack.push(start * 1_000, end * 1_000));
@@ -222,13 +223,15 @@ mod tests {
     #[test]
     fn in_a_recovery_as_much_leaves_as_the_pipe_is_below_the_window() {
         let mut sending = Sending::new();
-        // Three beyond the first: it is lost, the window is half of ten, and seven are in the pipe with it again.
+        // Three segments beyond the first: the first is lost, the window is half of ten, and with the
+        // retransmission seven are in the pipe.
         assert_eq!(sending.ack(0, &[(1, 4)]), [0]);
         assert_eq!(sending.ack(0, &[(1, 5)]), [], "six are left, five may be");
         assert_eq!(sending.ack(0, &[(1, 6)]), [], "five");
         assert_eq!(sending.ack(0, &[(1, 7)]), [10], "four");
         assert_eq!(sending.ack(0, &[(1, 9)]), [11, 12], "two arrived at once");
-        // A second hole: 10 and 11 are missing, and 10 is lost once more than two segments beyond it arrived.
+        // A second hole: 10 and 11 are missing, and 10 is lost once more than two segments beyond it have
+        // arrived.
         assert_eq!(sending.ack(0, &[(12, 13), (1, 10)]), [13, 14]);
         assert_eq!(sending.ack(0, &[(12, 15), (1, 10)]), [10, 11, 15, 16]);
     }
@@ -238,7 +241,7 @@ mod tests {
         let mut sending = Sending::new();
         assert_eq!(sending.ack(0, &[(1, 2)]), [10]);
         assert_eq!(sending.ack(0, &[(1, 3)]), [11]);
-        // What brings no news makes none.
+        // An acknowledgement without news changes nothing.
         assert_eq!(sending.ack(0, &[(1, 3)]), []);
     }
 
@@ -249,7 +252,7 @@ mod tests {
         sending.1 = at;
         assert_eq!(sending.tick(), [0]);
         assert_eq!(sending.ack(1, &[]), [1, 2]);
-        // Segments 3 and 4 had arrived: they are passed over and not in the pipe.
+        // Segments 3 and 4 had arrived: they are skipped and not in the pipe.
         assert_eq!(sending.ack(2, &[(3, 5)]), [5, 6]);
         assert_eq!(sending.ack(5, &[]), [7, 8, 9]);
     }

@@ -1,4 +1,5 @@
-//! The window of senders whose recovery does not make it: Reno's (RFC 5681) or CUBIC's (RFC 9438).
+//! Congestion control for senders whose recovery does not determine the window: Reno (RFC 5681) or CUBIC (RFC
+//! 9438).
 
 use segue_clock::Time;
 
@@ -6,12 +7,12 @@ use super::config::{Config, Congestion};
 use super::cubic::Cubic;
 use super::recovery::Core;
 
-/// What makes the window.
+/// The congestion control.
 #[derive(Clone, Debug)]
 pub(super) struct Control {
     /// `None` is Reno.
     cubic: Option<Cubic>,
-    /// The first unit that was missing when the timer last ran out.
+    /// The first missing unit at the last timeout.
     timed_out: Option<u64>,
 }
 
@@ -24,7 +25,7 @@ impl Control {
         Control { cubic, timed_out: None }
     }
 
-    /// Opens the window for `acked` units; `limited` says that it was what limited the sender.
+    /// Opens the window for `acked` units; `limited`: the window was limiting the sender.
     pub(super) fn open(&mut self, core: &mut Core, now: Time, acked: u64, limited: bool) {
         let avoids = core.cwnd >= core.ssthresh;
         let Some(cubic) = self.cubic.as_mut().filter(|_| avoids) else { return core.open(acked) };
@@ -35,14 +36,14 @@ impl Control {
         core.cwnd = cwnd.min(most);
     }
 
-    /// A loss was seen: reduces window and threshold.
+    /// Reduces window and threshold after a loss.
     pub(super) fn reduce(&mut self, core: &mut Core) {
         core.ssthresh = self.threshold(core, false);
         core.cwnd = core.ssthresh;
     }
 
-    /// The retransmission timer has run out: a window of one segment, from the first hole on. If what is
-    /// missing was sent again by the timer before, the threshold stays (RFC 5681, section 3.1).
+    /// Retransmission timeout: reduces the window to one segment and restarts from the first hole. If the timer
+    /// had already retransmitted the missing segment, the threshold stays (RFC 5681, section 3.1).
     pub(super) fn collapse(&mut self, core: &mut Core, now: Time) {
         let again = self.timed_out == Some(core.una);
         let ssthresh = if again { core.ssthresh } else { self.threshold(core, true) };
@@ -51,8 +52,8 @@ impl Control {
         core.ssthresh = ssthresh;
     }
 
-    /// Half of what is outstanding, or CUBIC's share of it; at least two segments. What Limited Transmit
-    /// sent beyond the window does not count (RFC 5681, section 3.2, step 2).
+    /// Half of the outstanding data, or CUBIC's share of them; at least two segments. Data that Limited Transmit
+    /// sent beyond the window do not count (RFC 5681, section 3.2, step 2).
     fn threshold(&mut self, core: &Core, timeout: bool) -> f64 {
         let smss = core.smss_f64();
         let (cwnd, flight) = (core.cwnd / smss, core.cwnd.min(core.flight() as f64) / smss);

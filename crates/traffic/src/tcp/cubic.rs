@@ -1,28 +1,28 @@
-//! CUBIC's window (RFC 9438), in segments. Pure calculation: a sender asks what an acknowledgement or a loss
-//! makes of its window. Slow start and recovery are the sender's.
+//! CUBIC's window calculation (RFC 9438), in segments, as pure functions of acknowledgements and losses. Slow
+//! start and recovery belong to the sender.
 //!
-//! Not here: HyStart++ (RFC 9406), which RFC 9438 recommends for slow start, and the undoing of a
-//! reduction that proved spurious (section 4.9).
+//! Not implemented: HyStart++ (RFC 9406), which RFC 9438 recommends for slow start, and the reversal of a
+//! spurious reduction (section 4.9).
 
 use segue_clock::{Span, Time};
 
 /// The constant C, in segments per cubic second (section 5).
 pub const C: f64 = 0.4;
-/// What remains of the window after a loss: β_cubic (section 4.6).
+/// Factor of the window after a loss: β_cubic (section 4.6).
 pub const BETA: f64 = 0.7;
-/// The smallest window after a loss, in segments (section 4.6).
+/// Minimum window after a loss, in segments (section 4.6).
 const MIN_SSTHRESH: f64 = 2.0;
 
-/// What may be set of it.
+/// Configurable parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Parameters {
     /// C, in segments per cubic second.
     pub c: f64,
     /// β_cubic.
     pub beta: f64,
-    /// A flow whose window shrinks from loss to loss makes room faster (section 4.7).
+    /// Fast convergence: a flow whose window shrinks from loss to loss releases bandwidth faster (section 4.7).
     pub fast_convergence: bool,
-    /// Never slower than Reno would be (section 4.3).
+    /// Never slower than Reno (section 4.3).
     pub reno_friendly: bool,
 }
 
@@ -35,15 +35,15 @@ impl Default for Parameters {
 /// A stage of congestion avoidance: from a loss, or the end of slow start, to the next loss.
 #[derive(Clone, Copy, Debug)]
 struct Epoch {
-    /// t: how long the window has been what limits the sender.
+    /// t: time for which the window has limited the sender.
     elapsed: Span,
-    /// The acknowledgement before, if the window limited the sender then.
+    /// Time of the previous acknowledgement, if the window limited the sender then.
     limited_at: Option<Time>,
     k: f64,
     w_est: f64,
 }
 
-/// State beside the window itself.
+/// State apart from the window itself.
 #[derive(Clone, Debug)]
 pub struct Cubic {
     parameters: Parameters,
@@ -61,18 +61,18 @@ impl Default for Cubic {
 }
 
 impl Cubic {
-    /// Before the first loss.
+    /// The state before the first loss.
     #[must_use]
     pub fn new(parameters: Parameters) -> Cubic {
         Cubic { parameters, w_max: None, cwnd_prior: f64::INFINITY, epoch: None }
     }
 
-    /// The window after an acknowledgement in congestion avoidance. `acked` segments are newly acknowledged,
-    /// `rtt` is the smoothed round-trip time; with `limited` false something else than the window kept the
-    /// sender from sending, and neither t nor the window grows (sections 4.2 and 5.8).
+    /// The window after an acknowledgement in congestion avoidance. `acked` segments are newly acknowledged, and
+    /// `rtt` is the smoothed RTT. If `limited` is false, something other than the window limited the sender, and
+    /// neither t nor the window grows (sections 4.2 and 5.8).
     ///
-    /// The RFC adds (target - cwnd)/cwnd for an acknowledgement; it is added for each acknowledged segment
-    /// here, so that the window follows W_cubic with delayed acknowledgements too.
+    /// The RFC adds (target - cwnd)/cwnd per acknowledgement; this function adds it per acknowledged segment, so
+    /// that the window also follows W_cubic with delayed acknowledgements.
     pub fn avoid(&mut self, now: Time, cwnd: f64, acked: f64, rtt: Span, limited: bool) -> f64 {
         let Parameters { c, beta, reno_friendly, .. } = self.parameters;
         let mut epoch = self.epoch.unwrap_or_else(|| self.begin(cwnd));
@@ -88,7 +88,7 @@ impl Cubic {
             epoch.w_est += alpha * acked / cwnd;
             let t = epoch.elapsed.as_secs_f64();
             if reno_friendly && w_cubic(c, t, epoch.k, w_max) < epoch.w_est {
-                // A window that W_cubic has carried higher within the coming round trip stays.
+                // A window that W_cubic has already raised further for the coming round trip is kept.
                 next = cwnd.max(epoch.w_est);
             } else {
                 let target = w_cubic(c, t + rtt.as_secs_f64(), epoch.k, w_max);
@@ -109,8 +109,8 @@ impl Cubic {
         (flight * beta).max(MIN_SSTHRESH)
     }
 
-    /// ssthresh after a retransmission timeout (section 4.8): what was known of W_max no longer holds, the
-    /// next stage starts flat at its own window.
+    /// ssthresh after a retransmission timeout (section 4.8): W_max is no longer valid, so the next stage starts
+    /// flat at its own window.
     pub(crate) fn on_timeout(&mut self, cwnd: f64, flight: f64) -> f64 {
         let ssthresh = self.on_loss(cwnd, flight);
         self.w_max = None;
@@ -123,7 +123,7 @@ impl Cubic {
         self.w_max
     }
 
-    /// t and K of the present stage, in seconds.
+    /// t and K of the current stage, in seconds.
     #[must_use]
     pub fn stage(&self) -> Option<(f64, f64)> {
         self.epoch.map(|epoch| (epoch.elapsed.as_secs_f64(), epoch.k))
@@ -131,7 +131,7 @@ impl Cubic {
 
     fn begin(&mut self, cwnd: f64) -> Epoch {
         let w_max = *self.w_max.get_or_insert(cwnd);
-        // Slow start without a loss, and a window that is above W_max already, start flat (section 4.10).
+        // Slow start without a loss, and a window that already exceeds W_max, start flat (section 4.10).
         if cwnd > w_max {
             self.w_max = Some(cwnd);
         }
@@ -140,28 +140,28 @@ impl Cubic {
     }
 }
 
-/// Equation 1: the window at `t` seconds after the beginning of the stage.
+/// Equation 1: the window `t` seconds after the start of the stage.
 #[must_use]
 pub fn w_cubic(c: f64, t: f64, k: f64, w_max: f64) -> f64 {
     let x = t - k;
     c * x * x * x + w_max
 }
 
-/// Equation 2: how long the window takes from `cwnd_epoch` back to `w_max`, in seconds.
+/// Equation 2: time until the window has grown from `cwnd_epoch` back to `w_max`, in seconds.
 #[must_use]
 pub fn k(c: f64, w_max: f64, cwnd_epoch: f64) -> f64 {
     libm::cbrt((w_max - cwnd_epoch).max(0.0) / c)
 }
 
-/// α_cubic (section 4.3): what makes additive increase by α with decrease to β as fast as Reno.
+/// α_cubic (section 4.3): with it, additive increase by α and decrease to β are as fast as Reno.
 #[must_use]
 pub(crate) fn reno_alpha(beta: f64) -> f64 {
     3.0 * (1.0 - beta) / (1.0 + beta)
 }
 
-/// Equation 5: the average window with exactly one loss in every 1/p segments, in segments. The window at a
-/// loss is then 4 / (3 + β) times as large, and stays where it is from loss to loss; a flow that begins
-/// elsewhere comes there slowly, since W_cubic is flat there.
+/// Equation 5: the average window in segments, with exactly one loss in every 1/p segments. The window at a loss
+/// is 4 / (3 + β) times as large, and is the same at every loss; a flow that starts elsewhere approaches it
+/// slowly, since W_cubic is flat there.
 #[must_use]
 pub fn average_window(c: f64, beta: f64, rtt_s: f64, p: f64) -> f64 {
     libm::pow(c * (3.0 + beta) / (4.0 * (1.0 - beta)), 0.25) * libm::pow(rtt_s / p, 0.75)
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn the_constants_of_the_rfc_come_out() {
         assert!((reno_alpha(BETA) - 9.0 / 17.0).abs() < 1e-12);
-        // Equation 6, with β = 0.7, and the values that it gives for a round trip of 0.1 s.
+        // Equation 6 with β = 0.7, and the RFC's values for an RTT of 0.1 s.
         assert!((average_window(C, BETA, 1.0, 1.0) - libm::pow(C * 3.7 / 1.2, 0.25)).abs() < 1e-12);
         let at = |p| average_window(C, BETA, 0.1, p);
         assert!((at(1e-4) - 187.0).abs() < 1.0, "{}", at(1e-4));
@@ -191,7 +191,7 @@ mod tests {
         assert!((k - libm::cbrt(120.0 / 0.4)).abs() < 1e-12);
         let mut acks = 0;
         while now.as_secs_f64() < 2.0 * k {
-            // One acknowledgement for each segment, cwnd of them in a round trip.
+            // One acknowledgement per segment, i.e. cwnd of them per round trip.
             now += Span::from_secs_f64(0.1 / cwnd);
             cwnd = cubic.avoid(now, cwnd, 1.0, rtt, true);
             let expected = w_cubic(C, now.as_secs_f64(), k, 400.0);
@@ -212,7 +212,8 @@ mod tests {
                 cwnd = cubic.avoid(now, cwnd, 1.0, rtt, true);
             }
         }
-        // 14 to 20 with 9/17 of a segment for each round trip is 11.3 of them; from there one for each.
+        // From 14 to 20 takes 11.3 round trips with 9/17 of a segment each; from there one segment per round
+        // trip.
         let expected = 20.0 + (200.0 - 6.0 * 17.0 / 9.0);
         assert!((cwnd - expected).abs() < 0.02 * expected, "{cwnd}, not {expected}");
     }

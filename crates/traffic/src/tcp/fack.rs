@@ -1,6 +1,6 @@
-//! FACK (Mathis and Mahdavi 1996): what is outstanding is counted from the most forward unit that the
-//! receiver holds, which is exact where nothing is reordered; recovery begins as soon as that is more than
-//! the threshold beyond the first hole.
+//! FACK (Mathis and Mahdavi 1996): outstanding data are counted from the highest unit that the receiver holds,
+//! which is exact without reordering. Recovery begins when that unit is more than the threshold beyond the first
+//! hole.
 
 use segue_clock::Time;
 
@@ -12,10 +12,11 @@ use super::scoreboard::Scoreboard;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fack {
     recovering: bool,
-    /// The timer has run out, and what was outstanding then is not yet acknowledged: everything is sent again.
+    /// The timer has expired, and the data outstanding at that time are not yet acknowledged: everything is
+    /// retransmitted.
     collapsed: bool,
     board: Scoreboard,
-    /// Holes that were sent again and are not acknowledged: their first units.
+    /// First units of holes that were retransmitted and are not yet acknowledged.
     resent: alloc::collections::VecDeque<u64>,
 }
 
@@ -41,10 +42,10 @@ impl Recovery for Fack {
         self.board.update(core.una, &ack.sack);
         self.forget_resent(core);
         if self.recovering {
-            // From one segment by slow start to the threshold, which is half of what was.
+            // Slow start from one segment to the threshold, which is half of the previous window.
             core.open(acked.max(core.smss));
             if core.config.halving == Halving::Flight {
-                // ns-2 lets the window grow on beyond it; congestion avoidance begins after the recovery.
+                // ns-2 lets the window grow beyond the threshold; congestion avoidance begins after the recovery.
                 core.cwnd = core.cwnd.min(core.ssthresh);
             }
             if core.una >= core.recover {
@@ -106,7 +107,7 @@ impl Fack {
         let half = core.window() / 2;
         core.cut_ssthresh();
         if core.config.halving == Halving::Flight {
-            // Data that the receiver holds beyond the hole is not outstanding here: at most the window is.
+            // Data that the receiver holds beyond the hole do not count as outstanding: at most the window does.
             core.ssthresh = core.ssthresh.min(half.max(2 * core.smss) as f64);
         }
         core.cwnd = core.smss_f64();

@@ -1,12 +1,12 @@
-//! The smallest round trip of late.
+//! The recent minimum RTT.
 
 use segue_clock::{Span, Time};
 
-/// How long a smallest round trip is remembered, at least half of it (section 6.2, step 1, asks for a filter
-/// that forgets): short against Linux's five minutes, since a handover changes the path.
+/// Time for which a minimum RTT is remembered, at least half of it (section 6.2, step 1, requires a filter that
+/// forgets). Short compared to Linux's five minutes, since a handover changes the path.
 pub(crate) const MIN_RTT_WINDOW: Span = Span::from_secs(10);
 
-/// The smallest round trip of the last [`MIN_RTT_WINDOW`], kept as the smallest of two halves.
+/// The minimum RTT of the last [`MIN_RTT_WINDOW`], kept as the minima of two halves.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct MinRtt {
     since: Time,

@@ -1,12 +1,12 @@
-//! Transport models: machines for the two ends of a connection, and a file for each variant of the sender.
+//! Transport models: machines for the two ends of a connection, and one file for each sender variant.
 //!
 //! ```text
 //!   application ── offer ──► Source ── Sender (Core + Recovery of the variant) ──► packets
 //!   application ◄─ delivered ─ Sink ── Receiver ──► acknowledgements
 //! ```
 //!
-//! A sender counts windows and numbers in units: whole segments or bytes ([`Counting`]). Segments on the
-//! wire always count bytes.
+//! A sender counts windows and numbers in units: whole segments or bytes ([`Counting`]). Segments on the wire
+//! always count bytes.
 
 mod agent;
 mod config;

@@ -1,16 +1,16 @@
-//! NewReno: fast recovery lasts until all that was outstanding when it began is acknowledged; each partial
-//! acknowledgement shows the next hole (RFC 6582).
+//! NewReno: fast recovery lasts until all data outstanding at its start are acknowledged; each partial
+//! acknowledgement reveals the next hole (RFC 6582).
 
 use segue_clock::Time;
 
 use super::recovery::{Ack, Core, Recovery};
 use super::reno::{enter, inflate};
 
-/// Reno that answers to partial acknowledgements.
+/// Reno that responds to partial acknowledgements.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct NewReno {
     recovering: bool,
-    /// A partial acknowledgement has come in this recovery.
+    /// A partial acknowledgement has arrived in this recovery.
     partial: bool,
 }
 
@@ -61,7 +61,8 @@ impl NewReno {
         } else if core.inflation > acked {
             core.inflation - acked + smss
         } else {
-            // More was acknowledged than duplicates had come: the rest leaves the window itself.
+            // More data were acknowledged than duplicates had arrived: the rest is subtracted from the window
+            // itself.
             core.cwnd = (core.cwnd - (acked - core.inflation)).max(smss);
             smss
         };

@@ -1,9 +1,9 @@
-//! RACK (RFC 8985, section 6): loss by time. What was sent well before something that has arrived is lost,
-//! be it a first transmission or a repeated one.
+//! RACK (RFC 8985, section 6): loss detection by time. A segment sent well before one that has arrived is lost,
+//! whether it was a first transmission or a retransmission.
 //!
-//! Every segment in flight is remembered with the time of its last transmission, in the order of its bytes
-//! and in the order of that time: an acknowledgement costs by what it tells, not by the window. The window
-//! bounds both tables. Tail loss probes are in [`tlp`](super::tlp).
+//! Every segment in flight is stored with the time of its last transmission, ordered by its bytes and by that
+//! time, so the cost of an acknowledgement depends on its contents and not on the window. The window bounds both
+//! tables. Tail loss probes are in [`tlp`](super::tlp).
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -11,7 +11,7 @@ use segue_clock::{Span, Time};
 
 use super::min_rtt::MinRtt;
 
-/// Recoveries without a duplicate until the reordering window is as small as before (step 4).
+/// Number of recoveries without a duplicate until the reordering window shrinks back (step 4).
 const PERSIST: u32 = 16;
 
 /// A segment in flight.
@@ -23,58 +23,58 @@ pub struct Sent {
     pub end: u64,
     /// When it was last sent.
     pub xmit: Time,
-    /// How many segments had been sent until then, this one included.
+    /// Number of segments sent up to and including this one.
     pub serial: u64,
     /// It was sent more than once.
     pub retransmitted: bool,
     /// The receiver holds it.
     pub sacked: bool,
-    /// It is lost and has not been sent again.
+    /// It is lost and has not been retransmitted.
     pub lost: bool,
 }
 
 impl Sent {
-    /// RACK_sent_after is the order of these. Where the times are equal the RFC compares sequence numbers,
-    /// which puts a retransmission before everything of its instant; on virtual time much happens in one, and
-    /// a count of what was sent says which was first.
+    /// Defines the order of RACK_sent_after. For equal times the RFC compares sequence numbers, which puts a
+    /// retransmission before everything else of its instant. In virtual time many segments share an instant, so a
+    /// count of sent segments decides which was first.
     fn stamp(&self) -> (Time, u64) {
         (self.xmit, self.serial)
     }
 }
 
-/// What an acknowledgement told.
+/// Results of an acknowledgement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Delivered {
     /// Bytes newly known to have arrived, by number or by block.
     pub bytes: u64,
-    /// Of these, bytes above the acknowledged number.
+    /// Bytes among them above the acknowledged number.
     pub sacked: u64,
-    /// Round trip of the newest segment among them, if all were sent once (Karn).
+    /// RTT of the newest segment among them, if all were sent only once (Karn).
     pub rtt: Option<Span>,
-    /// What the receiver got twice (RFC 2883).
+    /// Range that the receiver got twice (RFC 2883).
     pub dsack: Option<(u64, u64)>,
 }
 
-/// What the clock told.
+/// Results of a loss detection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Detected {
-    /// Bytes that were found lost.
+    /// Bytes found lost.
     pub lost: u64,
-    /// Serial number of the newest of them.
+    /// Serial number of the newest lost segment.
     pub newest: Option<u64>,
-    /// When to look again, if nothing arrives before.
+    /// Time of the next detection, if nothing arrives before.
     pub timer: Option<Time>,
 }
 
-/// Segments in flight, and what was measured of them. Names in capitals in the comments are the RFC's.
+/// Segments in flight, and measurements of them. Names in capitals in the comments are the RFC's.
 #[derive(Clone, Debug)]
 pub struct Rack {
     dup_thresh: u32,
     una: u64,
     segments: VecDeque<Sent>,
-    /// Those neither lost nor held by the receiver, in the order of their last transmissions: their ends.
+    /// Ends of segments that are neither lost nor held by the receiver, ordered by last transmission.
     order: BTreeMap<(Time, u64), u64>,
-    /// First bytes of those lost.
+    /// First bytes of lost segments.
     lost: BTreeSet<u64>,
     sacked_segments: u32,
     sacked_bytes: u64,
@@ -82,9 +82,9 @@ pub struct Rack {
     min_rtt: MinRtt,
     /// RACK.rtt.
     rtt: Option<Span>,
-    /// The newest transmission that is known to have arrived: RACK.xmit_ts.
+    /// The newest transmission known to have arrived: RACK.xmit_ts.
     newest: (Time, u64),
-    /// Segments sent, those sent again included.
+    /// Number of segments sent, including retransmissions.
     serial: u64,
     /// RACK.fack.
     fack: u64,
@@ -95,7 +95,7 @@ pub struct Rack {
 }
 
 impl Rack {
-    /// Nothing is in flight. DupThresh in segments.
+    /// State without segments in flight; `dup_thresh` in segments.
     #[must_use]
     pub fn new(dup_thresh: u32) -> Rack {
         Rack {
@@ -143,20 +143,20 @@ impl Rack {
         self.sacked_bytes
     }
 
-    /// How many segments are not acknowledged by number.
+    /// Number of segments not cumulatively acknowledged.
     #[must_use]
     pub fn segments(&self) -> usize {
         self.segments.len()
     }
 
-    /// The first segment that is lost and was not sent again.
+    /// The first segment that is lost and was not retransmitted.
     #[must_use]
     pub(crate) fn next_lost(&self) -> Option<Sent> {
         let seq = *self.lost.first()?;
         self.find(seq).map(|place| self.segments[place])
     }
 
-    /// How many segments were sent, those sent again included.
+    /// Number of segments sent, including retransmissions.
     #[must_use]
     pub fn serial(&self) -> u64 {
         self.serial
@@ -168,13 +168,13 @@ impl Rack {
         self.segments.back().copied()
     }
 
-    /// RACK.rtt and the smallest round trip.
+    /// RACK.rtt and the minimum RTT.
     #[must_use]
     pub fn rtts(&self) -> (Option<Span>, Option<Span>) {
         (self.rtt, self.min_rtt.get())
     }
 
-    /// Bytes `seq` to before `end` are sent: new ones, or a segment again.
+    /// Notes that the bytes `seq..end` are sent: new data, or a retransmitted segment.
     pub fn sent(&mut self, now: Time, seq: u64, end: u64) {
         self.serial += 1;
         let serial = self.serial;
@@ -206,8 +206,8 @@ impl Rack {
         }
     }
 
-    /// Steps 1 to 3 of section 6.2 for an acknowledgement: `echo` is the sending time that a timestamp brings
-    /// back. What was never sent, and what is no range, is ignored; blocks count for whole segments.
+    /// Steps 1 to 3 of section 6.2 for an acknowledgement; `echo` is the sending time returned by a timestamp.
+    /// Data never sent and invalid ranges are ignored; blocks count for whole segments only.
     pub fn acknowledge(
         &mut self,
         now: Time,
@@ -251,8 +251,8 @@ impl Rack {
         delivered
     }
 
-    /// Steps 4 and 5: finds what is lost. `srtt` bounds the reordering window, `recovering` says that losses
-    /// are being repaired.
+    /// Steps 4 and 5: finds lost segments. `srtt` bounds the reordering window; `recovering`: losses are being
+    /// repaired.
     pub fn detect(&mut self, now: Time, srtt: Option<Span>, recovering: bool) -> Detected {
         let mut detected = Detected::default();
         let Some(rtt) = self.rtt else { return detected };
@@ -277,9 +277,9 @@ impl Rack {
         detected
     }
 
-    /// Step 4 for the newest acknowledgement: duplicates at the receiver widen the reordering window, since
-    /// what was thought lost was late. So they show reordering too, which step 3 cannot see where the late
-    /// segment had been sent again before it arrived.
+    /// Step 4 for the newest acknowledgement: duplicates at the receiver widen the reordering window, since the
+    /// supposedly lost segments were only late. They also prove reordering, which step 3 cannot see if the late
+    /// segment had been retransmitted before it arrived.
     pub(crate) fn on_duplicate(&mut self, dsack: bool) {
         if self.dsack_round.is_some_and(|round| self.una >= round) {
             self.dsack_round = None;
@@ -292,7 +292,7 @@ impl Rack {
         }
     }
 
-    /// A recovery has ended, after which the reordering window may shrink again (step 4).
+    /// Notes the end of a recovery, after which the reordering window may shrink again (step 4).
     pub(crate) fn on_recovered(&mut self) {
         self.reo_wnd_persist = self.reo_wnd_persist.saturating_sub(1);
         if self.reo_wnd_persist == 0 {
@@ -301,7 +301,7 @@ impl Rack {
     }
 
     /// RACK_mark_losses_on_RTO (section 6.3). If the receiver claimed to hold the first segment and did not
-    /// acknowledge it, nothing it claimed is believed (RFC 2018, section 8).
+    /// acknowledge it, none of its claims is trusted (RFC 2018, section 8).
     pub(crate) fn on_timeout(&mut self, now: Time, srtt: Option<Span>) {
         if self.segments.front().is_some_and(|first| first.sacked) {
             for segment in self.segments.iter_mut().filter(|segment| segment.sacked) {
@@ -324,7 +324,7 @@ impl Rack {
         }
     }
 
-    /// RACK_update_reo_wnd's result (step 4).
+    /// The result of RACK_update_reo_wnd (step 4).
     #[must_use]
     pub(crate) fn reordering_window(&self, srtt: Option<Span>, recovering: bool) -> Span {
         if !self.reordering_seen && (recovering || self.sacked_segments >= self.dup_thresh) {
@@ -335,7 +335,7 @@ impl Rack {
         srtt.map_or(window, |srtt| window.min(srtt))
     }
 
-    /// Marks the segments within a block as held by the receiver; how many bytes are new.
+    /// Marks the segments within a block as held by the receiver. Returns the number of new bytes.
     fn hold(&mut self, news: &mut News, start: u64, end: u64) -> u64 {
         let mut place = self.segments.partition_point(|segment| segment.seq < start);
         let mut bytes = 0;
@@ -366,8 +366,8 @@ impl Rack {
         }
         let rtt = news.now.since(segment.xmit);
         if segment.retransmitted {
-            // An earlier transmission may be what arrived. The echo tells of what is acknowledged by number
-            // only: the receiver does not echo what lies beyond a hole (RFC 7323, section 4.3).
+            // An earlier transmission may have arrived. The echo applies only to cumulatively acknowledged data:
+            // the receiver does not echo segments beyond a hole (RFC 7323, section 4.3).
             let earlier =
                 news.echo.is_some_and(|echo| segment.end <= self.una && echo < segment.xmit);
             if earlier || self.min_rtt.get().is_some_and(|min_rtt| rtt < min_rtt) {
@@ -380,7 +380,7 @@ impl Rack {
         self.newest = self.newest.max(at);
     }
 
-    /// Takes a segment out of all counts.
+    /// Removes a segment from all counts.
     fn take_out(&mut self, segment: Sent) {
         self.order.remove(&segment.stamp());
         let bytes = segment.end - segment.seq;
@@ -394,7 +394,7 @@ impl Rack {
         }
     }
 
-    /// The first segment is acknowledged in part.
+    /// Handles a partial acknowledgement of the first segment.
     fn trim(&mut self, ack: u64) {
         let Some(first) = self.segments.front_mut() else { return };
         let gone = ack - first.seq;
@@ -423,7 +423,7 @@ impl Rack {
     }
 }
 
-/// What is gathered over one acknowledgement.
+/// State collected while processing one acknowledgement.
 struct News {
     newest: (Time, u64),
     ambiguous: bool,
@@ -431,7 +431,7 @@ struct News {
     echo: Option<Time>,
 }
 
-/// The first block if it tells of a duplicate (RFC 2883): it lies below what is acknowledged, or within the
+/// The first block if it reports a duplicate (RFC 2883): it lies below the acknowledged number, or within the
 /// second block.
 #[must_use]
 pub(crate) fn dsack(ack: u64, blocks: &[(u64, u64)]) -> Option<(u64, u64)> {
@@ -506,7 +506,7 @@ mod tests {
         };
         assert_eq!(answer(Some(ms(0))), (Some(Span::from_millis(100)), None));
         assert_eq!(answer(Some(ms(105))), (Some(Span::from_millis(125)), None));
-        // Without timestamps, what comes back faster than any round trip is the first one's.
+        // Without timestamps, an answer faster than any RTT so far belongs to the first transmission.
         let mut rack = flight(4);
         rack.acknowledge(ms(103), 0, &[(1_000, 4_000)], None);
         rack.detect(ms(103), None, false);
@@ -588,7 +588,7 @@ mod tests {
         assert_eq!(rack.rtts().1, Some(Span::from_millis(200)));
     }
 
-    /// Segments of a thousand bytes, sent at 0 ms, 1 ms and so on.
+    /// Segments of 1000 bytes, sent at 0 ms, 1 ms and so on.
     fn flight(segments: u64) -> Rack {
         let mut rack = Rack::new(3);
         (0..segments).for_each(|i| rack.sent(ms(i), i * MSS, (i + 1) * MSS));

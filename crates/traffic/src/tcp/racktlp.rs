@@ -1,8 +1,8 @@
 //! Recovery by RACK-TLP (RFC 8985), with Reno's or CUBIC's window.
 //!
-//! What of a flight is lost reduces the window once; a loss of something that was sent after a reduction,
-//! such as a retransmission, is a new sign of congestion (RFC 5681, section 4.3). In a recovery the window is
-//! that of proportional rate reduction (RFC 6937), which lets a sender send from the first acknowledgement on.
+//! Losses within one flight reduce the window once. A loss of a segment sent after a reduction, such as a
+//! retransmission, is a new sign of congestion (RFC 5681, section 4.3). During recovery, proportional rate
+//! reduction (RFC 6937) sets the window, so that a sender can send from the first acknowledgement on.
 
 use segue_clock::{Deadline, Span, Time};
 
@@ -13,16 +13,16 @@ use super::rack::{Detected, Rack};
 use super::recovery::{Ack, Core, Recovery};
 use super::tlp::{Tlp, probe_at};
 
-/// What a receiver is taken to delay an acknowledgement at most, as Linux does (TLP.max_ack_delay).
+/// Assumed maximum ACK delay of a receiver, as in Linux (TLP.max_ack_delay).
 const MAX_ACK_DELAY: Span = Span::from_millis(200);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Nothing is known to be lost.
+    /// No known losses.
     Open,
-    /// Losses are repaired until this unit is acknowledged.
+    /// Losses are being repaired until this unit is acknowledged.
     Recovery(u64),
-    /// The same after a timeout.
+    /// As `Recovery`, after a timeout.
     Loss(u64),
 }
 
@@ -33,14 +33,14 @@ pub(super) struct RackTlp {
     tlp: Tlp,
     control: Control,
     phase: Phase,
-    /// Segments sent when the window was last reduced, and how it goes in the recovery since.
+    /// Number of segments sent when the window was last reduced, and the state of the recovery since.
     reduced: u64,
     prr: Prr,
-    /// When to look for losses again.
+    /// Time of the next loss detection.
     reorder_at: Option<Time>,
-    /// When to probe.
+    /// Time of the next probe.
     probe_at: Option<Time>,
-    /// New units sent up to here when the probe was last put off.
+    /// End of new data when the probe was last postponed.
     seen_max: u64,
 }
 
@@ -69,7 +69,7 @@ impl Recovery for RackTlp {
         let acked = ack.next - core.una;
         let blocks = ack.sack.blocks();
         let told = self.rack.acknowledge(now, ack.next, blocks, ack.echo);
-        // An unnecessary probe says nothing about reordering.
+        // An unnecessary probe is no evidence of reordering.
         self.rack.on_duplicate(told.dsack.is_some_and(|(_, end)| !self.tlp.is_probe(end)));
         if acked > 0 {
             core.advance(now, ack, true);
@@ -77,7 +77,7 @@ impl Recovery for RackTlp {
         if self.tlp.on_ack(ack.next, told.dsack, acked == 0 && blocks.is_empty())
             && self.phase == Phase::Open
         {
-            // The probe was the repair: the window answers, nothing is left to send again.
+            // The probe repaired the loss: the window responds, nothing is left to retransmit.
             self.reduce(core);
         }
         let before = self.phase;
@@ -95,7 +95,8 @@ impl Recovery for RackTlp {
         if matches!(self.phase, Phase::Recovery(_)) {
             self.reduce_in_proportion(core, told.bytes);
         } else if acked > 0 && before == self.phase {
-            // What the acknowledgement at the end of a recovery covers arrived long before: it opens nothing.
+            // Data covered by the acknowledgement that ends a recovery arrived long before, so it does not open
+            // the window.
             self.control.open(core, now, acked, limited);
         }
         self.send(core, now);
@@ -109,7 +110,7 @@ impl Recovery for RackTlp {
         self.tlp.forget();
         (self.phase, self.reduced) = (Phase::Loss(core.max), self.rack.serial());
         (self.reorder_at, self.probe_at) = (None, None);
-        // The first segment goes whatever the pipe: without it nothing would ever move.
+        // The first segment is sent regardless of the pipe: without it the connection would stall.
         self.send_lost(core, now);
         self.send(core, now);
     }
@@ -140,8 +141,8 @@ impl Recovery for RackTlp {
 }
 
 impl RackTlp {
-    /// Looks for losses. The first segment that is found lost goes at once (RFC 5681, section 3.2, step 3),
-    /// the others as the window allows.
+    /// Detects losses. The first segment found lost is retransmitted at once (RFC 5681, section 3.2, step 3), the
+    /// others as the window allows.
     fn detect(&mut self, core: &mut Core, now: Time) {
         let recovering = self.phase != Phase::Open;
         let Detected { lost, newest, timer } = self.rack.detect(now, core.rtt.srtt(), recovering);
@@ -174,7 +175,7 @@ impl RackTlp {
         core.cwnd = window.max(core.smss) as f64;
     }
 
-    /// What is lost first, then what is new, as long as the window has room for a segment.
+    /// Sends lost segments first, then new ones, while the window has room for a segment.
     fn send(&mut self, core: &mut Core, now: Time) {
         while core.cwnd as u64 >= self.rack.pipe() + core.smss {
             if !self.send_lost(core, now) && !self.send_new(core, now) {
@@ -202,8 +203,8 @@ impl RackTlp {
         units > 0
     }
 
-    /// Arms the probe, or leaves the field to the retransmission timer (RFC 8985, section 7.2): it is for a
-    /// flight of which nothing is known to be missing, and starts anew with what is sent and acknowledged.
+    /// Arms the probe, or leaves the field to the retransmission timer (RFC 8985, section 7.2). A probe is for a
+    /// flight without known losses; sent and acknowledged data restart its timer.
     fn set_probe(&mut self, core: &mut Core, now: Time, acked: bool) {
         let quiet = self.phase == Phase::Open && self.rack.sacked_bytes() == 0;
         let Some(rto_at) = core.rto_at.filter(|_| quiet && !self.tlp.outstanding()) else {
@@ -217,8 +218,8 @@ impl RackTlp {
         }
     }
 
-    /// TLP_send_probe (section 7.3): something new if there is, otherwise the last segment again. The
-    /// retransmission timer starts anew.
+    /// TLP_send_probe (section 7.3): sends new data if there are any, otherwise the last segment again. Restarts
+    /// the retransmission timer.
     fn probe(&mut self, core: &mut Core, now: Time) {
         self.probe_at = None;
         if core.flight() == 0 {

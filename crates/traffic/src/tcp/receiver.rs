@@ -7,18 +7,18 @@ use segue_clock::{Span, Time};
 use super::config::Config;
 use super::segment::{Sack, Segment};
 
-/// Takes segments, hands bytes over in order, and says when to acknowledge. Numbers are bytes.
+/// Receives segments, delivers bytes in order, and decides when to acknowledge. Numbers are bytes.
 #[derive(Clone, Debug)]
 pub struct Receiver {
     delay: Option<Span>,
     most_blocks: usize,
     dsack: bool,
-    /// The next byte expected: all before it is handed over.
+    /// The next byte expected: all bytes before it are delivered.
     next: u64,
-    /// What arrived beyond it, the run with the newest arrival first (RFC 2018, section 4). Bounded by the
+    /// Data received beyond it, the run with the newest arrival first (RFC 2018, section 4). Bounded by the
     /// sender's window: no two runs touch.
     runs: Vec<(u64, u64)>,
-    /// An acknowledgement is owed by then.
+    /// Time by which a delayed acknowledgement is due.
     owed: Option<Time>,
     /// Timestamp to echo (RFC 7323, section 4.3).
     echo: u64,
@@ -32,14 +32,14 @@ pub struct Receiver {
 pub struct Acknowledgement {
     /// The next byte expected.
     pub next: u64,
-    /// What arrived beyond it.
+    /// Ranges received beyond it.
     pub sack: Sack,
     /// Timestamp to echo.
     pub echo: u64,
 }
 
 impl Receiver {
-    /// Nothing received.
+    /// A receiver in its initial state.
     #[must_use]
     pub fn new(config: &Config) -> Receiver {
         Receiver {
@@ -56,14 +56,14 @@ impl Receiver {
         }
     }
 
-    /// Takes a segment; answers it at once, or will by [`deadline`](Self::deadline).
+    /// Handles a segment. Returns an acknowledgement at once, or one follows by [`deadline`](Self::deadline).
     pub(crate) fn on_segment(&mut self, now: Time, segment: &Segment) -> Option<Acknowledgement> {
         let (start, end) = (segment.seq, segment.seq + u64::from(segment.len));
         self.segments += 1;
         let duplicate = end <= self.next || self.runs.iter().any(|r| r.0 <= start && end <= r.1);
         self.duplicates += u64::from(duplicate);
-        // The echo of a delayed acknowledgement is that of the earliest segment it answers; a segment
-        // out of order does not hide when the last one in order was sent.
+        // A delayed acknowledgement echoes the timestamp of the earliest segment that it answers; a segment out
+        // of order does not hide the sending time of the last one in order.
         if let Some((value, _)) = segment.timestamps
             && (self.delay.is_none() || start <= self.acknowledged)
         {
@@ -81,7 +81,8 @@ impl Receiver {
         }
         let report = (duplicate && self.dsack).then_some((start, end));
         match self.delay {
-            // RFC 5681, section 4.2: at once for every second segment, out of order, or filling a gap.
+            // RFC 5681, section 4.2: acknowledge every second segment, segments out of order, and segments that
+            // fill a gap at once.
             Some(delay) if in_order && !filled_gap && self.owed.is_none() && !segment.fin => {
                 self.owed = Some(now + delay);
                 None
@@ -96,7 +97,7 @@ impl Receiver {
         self.owed
     }
 
-    /// The deadline has come.
+    /// Handles an expired deadline.
     pub fn on_deadline(&mut self, now: Time) -> Option<Acknowledgement> {
         self.owed.filter(|at| *at <= now).map(|_| self.acknowledge(None))
     }
@@ -128,19 +129,19 @@ impl Receiver {
         self.runs.insert(0, (start, end));
     }
 
-    /// Bytes handed over in order.
+    /// Number of bytes delivered in order.
     #[must_use]
     pub fn delivered(&self) -> u64 {
         self.next
     }
 
-    /// Segments that arrived.
+    /// Number of segments received.
     #[must_use]
     pub fn segments(&self) -> u64 {
         self.segments
     }
 
-    /// Segments that had arrived before.
+    /// Number of segments received more than once.
     #[must_use]
     pub fn duplicates(&self) -> u64 {
         self.duplicates

@@ -1,4 +1,4 @@
-//! What all variants of the sender have in common: its state, and what a variant decides.
+//! The common part of all sender variants: their shared state, and the interface of a variant.
 
 use alloc::collections::VecDeque;
 
@@ -11,102 +11,103 @@ use super::segment::Sack;
 /// An acknowledgement, in units.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ack {
-    /// The first unit that is missing.
+    /// The first missing unit.
     pub next: u64,
-    /// What arrived beyond it.
+    /// Ranges that arrived beyond it.
     pub sack: Sack,
-    /// When the segment that it answers was sent, by the echo of its timestamp.
+    /// Sending time of the segment that it answers, from the echoed timestamp.
     pub echo: Option<Time>,
 }
 
-/// A segment to send: the units from `start` to before `end`.
+/// A segment to send: the units `start..end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transmit {
     /// First unit.
     pub start: u64,
     /// The unit after the last.
     pub end: u64,
-    /// Sent before.
+    /// The data were sent before.
     pub retransmission: bool,
 }
 
-/// What a sender has done.
+/// Counters of a sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
-    /// Segments, also those sent again.
+    /// Segments sent, including retransmissions.
     pub segments: u64,
-    /// Segments sent again.
+    /// Retransmitted segments.
     pub retransmissions: u64,
-    /// Times the retransmission timer ran out.
+    /// Retransmission timeouts.
     pub timeouts: u64,
-    /// Times a loss was seen without it.
+    /// Losses detected without a timeout.
     pub fast_retransmits: u64,
 }
 
-/// How a variant answers to acknowledgements and losses. One file each; [`Core`] holds what they share.
+/// Response of a variant to acknowledgements and losses. Each variant has its file; [`Core`] holds the shared
+/// part.
 pub trait Recovery {
-    /// An acknowledgement: of something new (`ack.next > core.una`), a duplicate (equal), or an old one.
-    /// Everything that may be sent by it goes out here.
+    /// Handles an acknowledgement: of new data (`ack.next > core.una`), a duplicate (equal), or an old one. Sends
+    /// everything that it permits.
     fn on_ack(&mut self, core: &mut Core, now: Time, ack: &Ack);
 
-    /// The retransmission timer has run out.
+    /// Handles a retransmission timeout.
     fn on_timeout(&mut self, core: &mut Core, now: Time);
 
-    /// Sends what the window allows: at the start, and when the application gave more.
+    /// Sends as much as the window allows: at the start, and when the application offers data.
     fn fill(&mut self, core: &mut Core, now: Time) {
         core.fill(now, core.window(), None);
     }
 
-    /// A segment left during the last call.
+    /// A segment was sent during the last call.
     fn on_sent(&mut self, _core: &mut Core, _now: Time, _segment: Transmit) {}
 
-    /// A timer of its own, in addition to the retransmission timer.
+    /// An additional timer of the variant.
     fn deadline(&self, _core: &Core) -> Deadline {
         None
     }
 
-    /// That timer has run out.
+    /// Handles the expiry of that timer.
     fn on_timer(&mut self, _core: &mut Core, _now: Time) {}
 }
 
-/// State and actions that the variants share. Windows and numbers are in units.
+/// State and actions shared by the variants. Windows and numbers are in units.
 #[derive(Clone, Debug)]
 pub struct Core {
-    /// The parameters.
+    /// The configuration.
     pub config: Config,
-    /// Units in a full segment: 1, or its bytes.
+    /// Units in a full segment: 1, or its size in bytes.
     pub smss: u64,
     /// First unit that is not acknowledged.
     pub una: u64,
     /// Next unit to send; below `max` after a step back.
     pub next: u64,
-    /// The unit after the last that was ever sent.
+    /// The unit after the last one ever sent.
     pub max: u64,
-    /// The unit after the last that the application gave.
+    /// The unit after the last one offered by the application.
     pub limit: u64,
     /// Congestion window.
     pub cwnd: f64,
     /// Slow-start threshold.
     pub ssthresh: f64,
-    /// By how much duplicate acknowledgements inflate the window.
+    /// Window inflation by duplicate acknowledgements.
     pub inflation: f64,
-    /// Duplicate acknowledgements in a row.
+    /// Consecutive duplicate acknowledgements.
     pub dupacks: u32,
-    /// What Limited Transmit sent on them, which does not count as outstanding where a loss halves the window
-    /// (RFC 5681, section 3.2, step 2).
+    /// Units sent by Limited Transmit, which do not count as outstanding when a loss halves the window (RFC 5681,
+    /// section 3.2, step 2).
     limited: u64,
-    /// `max` when a loss was last seen, by duplicates or by the timer.
+    /// `max` at the last loss, detected by duplicates or by the timer.
     pub recover: u64,
     /// Round-trip estimator.
     pub rtt: Estimator,
-    /// When the retransmission timer runs out.
+    /// Expiry of the retransmission timer.
     pub rto_at: Option<Time>,
-    /// What was done.
+    /// Counters.
     pub sent: Sent,
-    /// The segment being timed: its first unit and when it was sent.
+    /// The segment being timed: its first unit and sending time.
     timed: Option<(u64, Time)>,
     pub(super) out: VecDeque<Transmit>,
-    /// How many of `out` the variant was told of.
+    /// Number of segments in `out` already reported to the variant.
     pub(super) told: usize,
 }
 
@@ -139,7 +140,7 @@ impl Core {
         }
     }
 
-    /// Units in a full segment, for sums with windows.
+    /// Units in a full segment, for calculations with windows.
     #[must_use]
     pub(crate) fn smss_f64(&self) -> f64 {
         self.smss as f64
@@ -151,20 +152,19 @@ impl Core {
         u64::from(self.config.window) * self.smss
     }
 
-    /// The usable window: congestion window and inflation in whole units, no more than the maximum.
+    /// The usable window: congestion window and inflation in whole units, limited to the maximum.
     #[must_use]
     pub fn window(&self) -> u64 {
         (self.cwnd as u64 + self.inflation as u64).min(self.max_window())
     }
 
-    /// What is outstanding, in units.
+    /// Outstanding data, in units.
     #[must_use]
     pub fn flight(&self) -> u64 {
         self.max - self.una
     }
 
-    /// Units that were never sent and that the receiver has room for; less than a segment only if there is
-    /// no more.
+    /// Unsent units for which the receiver has room; less than a segment only if there are no more.
     #[must_use]
     pub fn unsent(&self) -> u64 {
         let room = (self.una + self.max_window()).saturating_sub(self.max);
@@ -172,7 +172,7 @@ impl Core {
         if room >= self.smss || room >= ready { ready.min(room) } else { 0 }
     }
 
-    /// Half of what [`Halving`] names, in units.
+    /// Half of the quantity that [`Halving`] selects, in units.
     #[must_use]
     pub fn half(&self) -> f64 {
         match self.config.halving {
@@ -187,13 +187,13 @@ impl Core {
         self.ssthresh = ((self.half() as u64).max(2 * self.smss)) as f64;
     }
 
-    /// Whether a run of duplicates may start a fast retransmit.
+    /// Returns true if a run of duplicates may start a fast retransmit.
     #[must_use]
     pub(crate) fn may_retransmit_fast(&self) -> bool {
         !self.config.careful || self.una > self.recover || self.recover == 0
     }
 
-    /// Takes an acknowledgement of something new: round trip, timer, numbers. `restart` restarts the timer.
+    /// Processes an acknowledgement of new data: RTT, timer and numbers. `restart` restarts the timer.
     pub fn advance(&mut self, now: Time, ack: &Ack, restart: bool) {
         (self.dupacks, self.limited) = (0, 0);
         self.una = ack.next;
@@ -236,13 +236,13 @@ impl Core {
         }
     }
 
-    /// Sends from `next` on what `window` allows from `una`, at most `most` segments.
+    /// Sends the data from `next` on that a `window` beginning at `una` allows, at most `most` segments.
     pub fn fill(&mut self, now: Time, window: u64, most: Option<u32>) {
         let end = (self.una + window).min(self.limit);
         let mut left = most.unwrap_or(u32::MAX);
         while self.next < end && left > 0 {
             let full = self.next + self.smss;
-            // No short segment but the last of what there is (RFC 1122, section 4.2.3.4).
+            // Only the last segment of the available data may be short (RFC 1122, section 4.2.3.4).
             if full > end && end < self.limit {
                 break;
             }
@@ -251,15 +251,15 @@ impl Core {
         }
     }
 
-    /// Whether there is a segment at `next` and the receiver has room for it.
+    /// Returns true if there is a segment at `next` and the receiver has room for it.
     #[must_use]
     pub(crate) fn may_send_new(&self) -> bool {
         let end = (self.next + self.smss).min(self.limit);
         self.next < end && end <= self.una + self.max_window()
     }
 
-    /// Sends one new segment on a duplicate below the threshold (RFC 3042): the congestion window may be
-    /// exceeded by the duplicates so far, the receiver's not.
+    /// Sends one new segment on a duplicate below the threshold (RFC 3042). The duplicates so far may exceed the
+    /// congestion window, but not the receiver's window.
     pub fn limited_transmit(&mut self, now: Time) {
         let beyond = self.cwnd as u64 + u64::from(self.dupacks) * self.smss;
         let before = self.max;
@@ -267,13 +267,12 @@ impl Core {
         self.limited += self.max - before;
     }
 
-    /// Sends the segment that starts at `start`, as long as it may be, and moves `next` behind it if it
-    /// stood there.
+    /// Sends the segment that starts at `start`, as long as permitted, and advances `next` if it pointed there.
     pub fn transmit(&mut self, now: Time, start: u64) {
         self.transmit_range(now, start, (start + self.smss).min(self.limit));
     }
 
-    /// Sends a segment that ends where another began, or was cut, before it is full.
+    /// Sends a segment that may be shorter than a full one, because it ends where another began or was split.
     pub(crate) fn transmit_range(&mut self, now: Time, start: u64, end: u64) {
         debug_assert!(start < end, "nothing to send at {start}");
         let retransmission = start < self.max;
@@ -298,13 +297,14 @@ impl Core {
         self.rto_at = Some(now + self.rtt.timeout());
     }
 
-    /// No round trip is being measured: what comes may answer a segment sent twice (Karn).
+    /// Stops the RTT measurement: answers may belong to a retransmitted segment (Karn).
     pub(crate) fn stop_timing(&mut self) {
         self.timed = None;
     }
 
-    /// What every variant does when the timer runs out (RFC 5681, section 3.1; RFC 6298, section 5):
-    /// half the threshold, one segment, from the first hole on, and twice the time. Sends nothing.
+    /// Actions of every variant after a timeout (RFC 5681, section 3.1; RFC 6298, section 5): halves the
+    /// threshold, reduces the window to one segment, restarts from the first hole, and doubles the timeout. Does
+    /// not send.
     pub fn collapse(&mut self, now: Time) {
         self.recover = self.max;
         self.inflation = 0.0;
@@ -315,7 +315,7 @@ impl Core {
         self.step_back(now);
     }
 
-    /// Starts sending again from the first hole.
+    /// Restarts sending from the first hole.
     pub(crate) fn step_back(&mut self, now: Time) {
         self.next = self.una;
         self.stop_timing();
@@ -345,7 +345,7 @@ mod tests {
                 let core = core(halving, counting, cwnd, inflation);
                 core.half() / core.smss_f64()
             };
-            // Down to whole segments before and after.
+            // Rounded down to whole segments before and after.
             for (cwnd, inflation, whole) in [
                 (13.9, 0.0, 6.0),
                 (14.0, 0.0, 7.0),
@@ -355,11 +355,11 @@ mod tests {
             ] {
                 assert_eq!(half(Halving::WholeWindow, cwnd, inflation), whole, "{cwnd}");
             }
-            // No more than the window that the receiver has.
+            // Limited to the receiver's window.
             assert_eq!(half(Halving::WholeWindow, 31.0, 9.0), 10.0);
             assert_eq!(half(Halving::Window, 31.0, 9.0), 10.0);
             assert!((half(Halving::Window, 13.9, 1.0) - 7.45).abs() < 1e-3);
-            // Nine outstanding, one of them by Limited Transmit.
+            // Nine outstanding, one of them sent by Limited Transmit.
             assert_eq!(half(Halving::Flight, 31.0, 9.0), 4.0);
         }
     }

@@ -1,5 +1,5 @@
-//! Reno: fast retransmit and fast recovery (RFC 5681, section 3.2), which end at the first acknowledgement of
-//! something new: several losses in a window mostly end in a timeout.
+//! Reno: fast retransmit and fast recovery (RFC 5681, section 3.2). Recovery ends at the first acknowledgement of
+//! new data, so several losses in a window usually end in a timeout.
 
 use segue_clock::Time;
 
@@ -67,8 +67,8 @@ pub(super) fn inflate(core: &mut Core, recovering: bool) {
     }
 }
 
-/// Fast retransmit: half the window, the hole, and the window inflated by the duplicates that left the
-/// network. Reno and NewReno have it in common.
+/// Fast retransmit: halves the window, resends the hole, and inflates the window by the duplicates that left the
+/// network. Shared by Reno and NewReno.
 pub(super) fn enter(core: &mut Core, now: Time) {
     core.recover = core.max;
     core.sent.fast_retransmits += 1;

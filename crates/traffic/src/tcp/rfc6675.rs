@@ -1,29 +1,29 @@
-//! What the receiver is known to hold, and what follows for recovery (RFC 6675).
+//! SACK scoreboard of data that the receiver holds, and the resulting recovery decisions (RFC 6675).
 //!
-//! Ranges are half open: `start..end` is what the RFC calls the octets `start` to `end - 1`. So the RFC's
+//! Ranges are half open: `start..end` covers the octets that the RFC calls `start` to `end - 1`. The RFC's
 //! HighACK + 1 is [`una`](Scoreboard::una) here, HighRxt + 1 is `rxt`, and HighData + 1 is the argument
 //! `high_data`.
 //!
-//! IsLost is true below some octet and false above it: [`lost_edge`](Scoreboard::lost_edge) finds it from
-//! the topmost ranges, at most DupThresh of them. With it, and with a running count of what lies below
-//! HighRxt, no question needs a walk over the window.
+//! IsLost is true below some octet and false above it. [`lost_edge`](Scoreboard::lost_edge) finds this octet from
+//! the topmost ranges, at most DupThresh of them. Together with a running count of the data below HighRxt, this
+//! avoids every walk over the window.
 
 use alloc::collections::BTreeMap;
 
-/// Most ranges kept. A range beyond them is forgotten, as if its block had never come: it is reported again,
-/// or sent again.
+/// Maximum number of ranges. Further ranges are dropped as if their block had never arrived: they are reported
+/// again, or retransmitted.
 pub(crate) const MAX_RANGES: usize = 1 << 16;
 
-/// What NextSeg (section 4) says to send.
+/// The decision of NextSeg (section 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Rule 1: this range is lost.
     Lost(u64, u64),
-    /// Rule 2: this many bytes that were never sent.
+    /// Rule 2: this many unsent bytes.
     New(u64),
-    /// Rule 3: this range lies below something that arrived, and may be lost.
+    /// Rule 3: this range lies below one that arrived, and may be lost.
     Hole(u64, u64),
-    /// Rule 4: the last outstanding range, once in a recovery.
+    /// Rule 4: the last outstanding range, once per recovery.
     Rescue(u64, u64),
 }
 
@@ -36,16 +36,16 @@ pub struct Scoreboard {
     /// Ranges above `una` that the receiver holds, start to end, neither overlapping nor touching.
     sacked: BTreeMap<u64, u64>,
     sacked_bytes: u64,
-    /// Below this everything that was lost has been sent again in this recovery.
+    /// All lost data below this have been retransmitted in this recovery.
     rxt: u64,
     /// Bytes of `sacked` below `rxt`.
     sacked_below_rxt: u64,
-    /// No rescue before `una` has passed this.
+    /// No further rescue until `una` has passed this.
     rescue: Option<u64>,
 }
 
 impl Scoreboard {
-    /// An empty scoreboard: DupThresh in segments, SMSS in bytes.
+    /// An empty scoreboard; `dup_thresh` (DupThresh) in segments, `mss` (SMSS) in bytes.
     #[must_use]
     pub fn new(dup_thresh: u32, mss: u32) -> Scoreboard {
         Scoreboard {
@@ -66,14 +66,14 @@ impl Scoreboard {
         self.una
     }
 
-    /// The end of what is known to have arrived; `una` if nothing above it has.
+    /// The end of the data known to have arrived; `una` if nothing above it has.
     #[must_use]
     pub fn highest(&self) -> u64 {
         self.sacked.last_key_value().map_or(self.una, |(_, end)| *end)
     }
 
-    /// Update (): takes an acknowledgement and its blocks. What was acknowledged before, what was never sent
-    /// and what is no range is ignored. Returns how many bytes are newly known to have arrived above `ack`.
+    /// Update (): processes an acknowledgement and its blocks. Ignores data acknowledged before, data never sent,
+    /// and invalid ranges. Returns the number of bytes newly known to have arrived above `ack`.
     pub fn update(&mut self, ack: u64, blocks: &[(u64, u64)], high_data: u64) -> u64 {
         if ack > high_data {
             return 0;
@@ -94,7 +94,7 @@ impl Scoreboard {
         seq < self.lost_edge().0
     }
 
-    /// SetPipe (): bytes in flight. What is not lost counts, and what was sent again counts.
+    /// SetPipe (): bytes in flight. Counts data that are not lost, and retransmitted data.
     #[must_use]
     pub fn pipe(&self, high_data: u64) -> u64 {
         let (edge, sacked_above) = self.lost_edge();
@@ -103,7 +103,7 @@ impl Scoreboard {
         not_lost + sent_again
     }
 
-    /// NextSeg (): what to send next if the window allows; `unsent` bytes are ready that were never sent.
+    /// NextSeg (): the data to send next if the window allows; `unsent` bytes are ready that were never sent.
     #[must_use]
     pub(crate) fn next_segment(&self, high_data: u64, unsent: u64) -> Option<Next> {
         let hole = self.hole_from(self.rxt.max(self.una));
@@ -121,7 +121,7 @@ impl Scoreboard {
         (!rescued).then_some(Next::Rescue(start, end))
     }
 
-    /// Recovery begins: the segment up to `end` is sent again (section 5, step 4.3).
+    /// Starts a recovery: the segment up to `end` is retransmitted (section 5, step 4.3).
     pub fn begin(&mut self, end: u64) {
         self.set_rxt(end);
         self.rescue = Some(end);
@@ -136,14 +136,13 @@ impl Scoreboard {
         }
     }
 
-    /// No recovery is under way: HighRxt = HighACK (section 5, step 3.1).
+    /// Ends a recovery: HighRxt = HighACK (section 5, step 3.1).
     pub fn end(&mut self) {
         self.set_rxt(self.una);
         self.rescue = None;
     }
 
-    /// Forgets what arrived above `una`: after a timeout the receiver may have dropped it (RFC 2018,
-    /// section 8).
+    /// Forgets arrivals above `una`: after a timeout the receiver may have discarded them (RFC 2018, section 8).
     pub fn clear(&mut self) {
         self.sacked.clear();
         self.sacked_bytes = 0;
@@ -151,8 +150,8 @@ impl Scoreboard {
         self.end();
     }
 
-    /// The octet below which everything that has not arrived is lost, and how many bytes have arrived above
-    /// it. Without a loss it is 0.
+    /// The octet below which everything that has not arrived is lost (0 without a loss), and the number of bytes
+    /// that have arrived above it.
     fn lost_edge(&self) -> (u64, u64) {
         let mut bytes = 0;
         for (count, (start, end)) in (1..).zip(self.sacked.iter().rev()) {
@@ -164,20 +163,20 @@ impl Scoreboard {
         (0, bytes)
     }
 
-    /// Where a segment that starts at `from` ends: full, or at the next range that arrived.
+    /// End of a segment that starts at `from`: a full segment, or up to the next range that arrived.
     #[must_use]
     pub(crate) fn hole_end(&self, from: u64) -> u64 {
         let next = self.sacked.range(from..).next().map_or(u64::MAX, |(start, _)| *start);
         next.min(from + self.mss)
     }
 
-    /// `seq`, or the end of the range that holds it.
+    /// `seq`, or the end of the range that contains it.
     #[must_use]
     pub fn past(&self, seq: u64) -> u64 {
         self.sacked.range(..=seq).next_back().map_or(seq, |(_, end)| seq.max(*end))
     }
 
-    /// Bytes from `from` to before `to` that arrived.
+    /// Bytes of `from..to` that have arrived.
     #[must_use]
     pub(crate) fn sacked_between(&self, from: u64, to: u64) -> u64 {
         let first = self.sacked.range(..=from).next_back().map_or(from, |(start, _)| *start);
@@ -185,14 +184,13 @@ impl Scoreboard {
         ranges.map(|(start, end)| (*end).min(to).saturating_sub((*start).max(from))).sum()
     }
 
-    /// The first range at or above `from` that has not arrived and has something above it that has; at most
-    /// one segment of it.
+    /// The first missing range at or above `from` with an arrived range above it; at most one segment of it.
     fn hole_from(&self, from: u64) -> Option<(u64, u64)> {
         let start = self.past(from);
         (start < self.highest()).then(|| (start, self.hole_end(start)))
     }
 
-    /// The last segment's worth of what is outstanding and has not arrived.
+    /// The last segment of the outstanding data that has not arrived.
     fn last_hole(&self, high_data: u64) -> Option<(u64, u64)> {
         let mut end = high_data;
         for (start, top) in self.sacked.iter().rev() {
@@ -233,7 +231,7 @@ impl Scoreboard {
         }
         let mut known = 0;
         let mut known_below_rxt = 0;
-        // Every range that overlaps or touches becomes part of the new one.
+        // Merge all overlapping or adjacent ranges into the new one.
         while let Some((&a, &b)) =
             self.sacked.range(..=end).next_back().filter(|(_, b)| **b >= start)
         {
@@ -308,7 +306,7 @@ mod tests {
     #[test]
     fn the_four_rules_of_next_seg_come_in_their_order() {
         let mut board = board();
-        // Of ten segments 0, 2 and 8 are missing; three segments above 2, one above 8.
+        // Segments 0, 2 and 8 of ten are missing; three segments above 2 have arrived, and one above 8.
         board.update(0, &[(9_000, 10_000), (3_000, 8_000), (1_000, 2_000)], 10_000);
         board.begin(1_000);
         let mut taken = Vec::new();
@@ -363,7 +361,7 @@ mod tests {
     }
 
     proptest! {
-        /// The counts kept on the way are those that the RFC's definitions give byte by byte.
+        /// The running counts equal the RFC's byte-by-byte definitions.
         #[test]
         fn running_counts_equal_the_definitions(
             steps in prop::collection::vec((0u8..5, 0u64..60, 1u64..8), 1..60),

@@ -1,30 +1,30 @@
-//! Round-trip time, its variation, and the timeout made of them.
+//! RTT, its variation, and the retransmission timeout derived from them.
 
 use segue_clock::{Span, Time};
 
 use super::config::Rto;
 
-/// Gain 1/8 for the mean and 1/4 for the deviation (Jacobson 1988; RFC 6298, section 2): the estimates are
-/// kept multiplied by 8 and 4, in whole ticks or in nanoseconds.
+/// Gain 1/8 for the mean and 1/4 for the deviation (Jacobson 1988; RFC 6298, section 2). The estimates are stored
+/// multiplied by 8 and 4, in whole ticks or in nanoseconds.
 #[derive(Clone, Debug)]
 pub struct Estimator {
     config: Rto,
     srtt8: i64,
     rttvar4: i64,
-    /// Before bounds and backoff.
+    /// Timeout before bounds and backoff.
     raw: Span,
-    /// Power of two by which repeated timeouts have lengthened it.
+    /// Exponent (base 2) by which repeated timeouts have lengthened it.
     backoff: u32,
 }
 
 impl Estimator {
-    /// Nothing measured.
+    /// An estimator without samples.
     #[must_use]
     pub fn new(config: Rto) -> Estimator {
         Estimator { config, srtt8: 0, rttvar4: 0, raw: config.first, backoff: 0 }
     }
 
-    /// A round trip of what was sent at `sent`.
+    /// Adds an RTT sample of a segment sent at `sent`.
     pub fn sample(&mut self, now: Time, sent: Time, echoed: bool) {
         let unit = self.unit();
         let m = if !self.config.whole_ticks {
@@ -32,7 +32,7 @@ impl Estimator {
         } else if echoed {
             now.since(sent).0.saturating_add(unit / 2) / unit
         } else {
-            // Ticks of the clock that went by.
+            // Number of clock ticks in between.
             now.0 / unit - sent.0 / unit
         };
         let m = m.max(1) as i64;
@@ -47,7 +47,7 @@ impl Estimator {
         self.raw = self.combined(unit);
     }
 
-    /// srtt + 4 rttvar; in whole ticks 4 rttvar is what is kept, and the sum is cut to ticks.
+    /// srtt + 4 rttvar. In whole ticks, 4 rttvar is the stored value, and the sum is truncated to ticks.
     fn combined(&self, unit: u64) -> Span {
         if self.config.whole_ticks {
             return Span(((self.rttvar4 * 8 + self.srtt8) as u64 / 8).saturating_mul(unit));
@@ -60,7 +60,7 @@ impl Estimator {
         if self.config.whole_ticks { self.config.tick.0.max(1) } else { 1 }
     }
 
-    /// How long to wait for an acknowledgement.
+    /// The current retransmission timeout.
     #[must_use]
     pub fn timeout(&self) -> Span {
         let Rto { min, max, tick, .. } = self.config;
@@ -70,29 +70,29 @@ impl Estimator {
         } else {
             longer(self.raw).max(min)
         };
-        // A timer of whole ticks that is armed between two needs two to be sure of one.
+        // A timer of whole ticks that is armed between two ticks needs two to guarantee one.
         timeout.min(max).max(if self.config.whole_ticks { tick * 2 } else { Span::ZERO })
     }
 
-    /// The timer has run out (RFC 6298, section 5.5).
+    /// Handles an expired timer (RFC 6298, section 5.5).
     pub(crate) fn back_off(&mut self) {
         let bounded = !self.config.min_before_backoff && self.backoff >= 6;
         if !bounded && self.timeout() < self.config.max {
             self.backoff += 1;
         }
         if self.backoff > 3 {
-            // The route may have changed: the mean starts afresh, the deviation covers the old one.
+            // The route may have changed: restart the mean; the deviation covers the old one.
             self.rttvar4 += self.srtt8 / 8;
             self.srtt8 = 0;
         }
     }
 
-    /// What was sent once was acknowledged: the timeout is the measured one (Karn).
+    /// A segment sent only once was acknowledged: the timeout returns to the measured one (Karn).
     pub(crate) fn forget_backoff(&mut self) {
         self.backoff = 0;
     }
 
-    /// The smoothed round trip; `None` before the first sample.
+    /// The smoothed RTT; `None` before the first sample.
     #[must_use]
     pub(crate) fn srtt(&self) -> Option<Span> {
         (self.srtt8 != 0).then(|| Span(self.srtt8 as u64 * self.unit() / 8))
@@ -110,7 +110,7 @@ mod tests {
     fn whole_ticks_round_as_ns_2_does() {
         let mut rtt = Estimator::new(Config::ns2_2001(Variant::Reno).rto);
         assert_eq!(rtt.timeout(), Span::from_secs(6));
-        // Sent at 90 ms, answered at 130 ms: one tick of 100 ms went by.
+        // Sent at 90 ms, answered at 130 ms: one tick of 100 ms has passed.
         rtt.sample(Time(130_000_000), Time(90_000_000), false);
         assert_eq!(rtt.srtt(), Some(Span::from_millis(100)));
         // srtt 1, 4 rttvar 2 ticks.

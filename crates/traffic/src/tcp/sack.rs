@@ -1,5 +1,5 @@
-//! SACK as Fall and Floyd (1996) describe it and ns-2 calls Sack1: Reno's cut, and in recovery a count of
-//! what is in the pipe decides when to send; holes first, then new segments.
+//! SACK as described by Fall and Floyd (1996), called Sack1 in ns-2: Reno's window reduction; during recovery an
+//! estimate of the data in the pipe decides when to send, first holes and then new segments.
 
 use segue_clock::Time;
 
@@ -10,10 +10,11 @@ use super::scoreboard::Scoreboard;
 #[derive(Clone, Debug, Default)]
 pub(super) struct SackReno {
     recovering: bool,
-    /// What is thought to be in the network, in units; may pass below 0 for a moment.
+    /// Estimated data in the network, in units; may be briefly negative.
     pipe: i64,
     board: Scoreboard,
-    /// The timer has run out, and nothing new was acknowledged since: duplicates answer what was sent before it.
+    /// The timer has expired without new acknowledgements since: duplicates answer segments sent before the
+    /// timeout.
     timed_out: bool,
 }
 
@@ -52,7 +53,8 @@ impl Recovery for SackReno {
 
 impl SackReno {
     fn on_duplicate(&mut self, core: &mut Core, now: Time, ack: &Ack) {
-        // One that reports nothing new answers what was sent without need: no packet has left for it.
+        // A duplicate without new information answers an unnecessary retransmission: no packet has left the pipe
+        // for it.
         if self.timed_out || !self.board.update(core.una, &ack.sack) {
             return;
         }
@@ -85,7 +87,7 @@ impl SackReno {
         self.pipe -= smss;
         if ack.next >= core.recover {
             self.recovering = false;
-            // What ended the recovery may be followed by the next loss at once.
+            // The acknowledgement that ends a recovery may be followed by another loss at once.
             core.recover = 0;
             core.advance(now, ack, true);
             self.board.clear();
@@ -93,7 +95,7 @@ impl SackReno {
             return;
         }
         if ack.next > core.una {
-            // What was sent again has left too: never slower than slow start.
+            // The retransmitted segment has left the network too: never slower than slow start.
             self.pipe -= smss;
             core.rtt.forget_backoff();
             core.advance(now, ack, true);

@@ -1,26 +1,25 @@
-//! What the receiver holds beyond the first hole, and which holes were sent again.
+//! Data that the receiver holds beyond the first hole, and the holes that were retransmitted.
 
 use alloc::vec::Vec;
 
 use super::segment::Sack;
 
-/// Runs of units that were reported as received, in ascending order, none of which touch. Bounded by the
-/// window.
+/// Runs of units reported as received, in ascending order; no two of them touch. Bounded by the window.
 #[derive(Clone, Debug, Default)]
 pub struct Scoreboard {
     runs: Vec<(u64, u64)>,
-    /// Holes up to here were sent again.
+    /// Holes up to here were retransmitted.
     resent: u64,
 }
 
 impl Scoreboard {
-    /// Nothing reported.
+    /// Forgets all reports.
     pub fn clear(&mut self) {
         self.runs.clear();
         self.resent = 0;
     }
 
-    /// Takes the blocks of an acknowledgement up to `una`; whether they say anything new.
+    /// Processes the blocks of an acknowledgement up to `una`. Returns true if they contain new information.
     pub fn update(&mut self, una: u64, sack: &Sack) -> bool {
         self.runs.retain(|run| run.1 > una);
         let before = self.held();
@@ -42,25 +41,25 @@ impl Scoreboard {
         self.runs.splice(first..last, [(start, end)]);
     }
 
-    /// Units that are held beyond the first hole.
+    /// Number of units held beyond the first hole.
     #[must_use]
     pub fn held(&self) -> u64 {
         self.runs.iter().map(|run| run.1 - run.0).sum()
     }
 
-    /// Whether this unit is held.
+    /// Returns true if the receiver holds this unit.
     #[must_use]
     pub fn holds(&self, unit: u64) -> bool {
         self.runs.iter().any(|run| run.0 <= unit && unit < run.1)
     }
 
-    /// The unit after the most forward that is held; 0 if none is.
+    /// The unit after the highest one held; 0 if none is.
     #[must_use]
     pub fn forward(&self) -> u64 {
         self.runs.last().map_or(0, |run| run.1)
     }
 
-    /// The first unit from `una` on that is missing below something held and was not sent again.
+    /// The first unit from `una` on that is missing below a held one and was not retransmitted.
     #[must_use]
     pub fn hole(&self, una: u64) -> Option<u64> {
         let mut at = una.max(self.resent);
@@ -73,7 +72,7 @@ impl Scoreboard {
         None
     }
 
-    /// Holes before `end` were sent again.
+    /// Marks holes before `end` as retransmitted.
     pub fn mark(&mut self, end: u64) {
         self.resent = self.resent.max(end);
     }

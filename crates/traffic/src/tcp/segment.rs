@@ -1,14 +1,14 @@
-//! A TCP segment as it travels.
+//! A TCP segment in transit.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use segue_sim::packet::{Packet, Payload, ip_header_bytes};
 
-/// Most SACK blocks in a segment (RFC 2018: three beside a timestamp, four without).
+/// Maximum number of SACK blocks in a segment (RFC 2018: three with a timestamp, four without).
 pub(crate) const MAX_SACK: usize = 4;
 
-/// SACK blocks, first the one that holds the newest arrival (RFC 2018, section 4).
+/// SACK blocks; the first one contains the newest arrival (RFC 2018, section 4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sack {
     blocks: [(u64, u64); MAX_SACK],
@@ -16,7 +16,7 @@ pub struct Sack {
 }
 
 impl Sack {
-    /// Adds a block of the bytes from `start` to before `end`; more than four are left out.
+    /// Adds a block with the bytes `start..end`. Blocks beyond the fourth are ignored.
     pub fn push(&mut self, start: u64, end: u64) {
         if usize::from(self.len) < MAX_SACK {
             self.blocks[usize::from(self.len)] = (start, end);
@@ -24,7 +24,7 @@ impl Sack {
         }
     }
 
-    /// Leaves out the blocks for which `keep` is false.
+    /// Removes the blocks for which `keep` is false.
     pub fn retain(&mut self, keep: impl Fn(u64, u64) -> bool) {
         let blocks = *self;
         self.len = 0;
@@ -33,36 +33,36 @@ impl Sack {
         }
     }
 
-    /// The blocks: first byte, and the byte after the last.
+    /// The blocks: the first byte, and the byte after the last.
     #[must_use]
     pub fn blocks(&self) -> &[(u64, u64)] {
         &self.blocks[..usize::from(self.len)]
     }
 }
 
-/// A TCP segment. Numbers count bytes of the stream from 0 and never wrap here; a trace shows their low 32
-/// bits behind the initial sequence number 0.
+/// A TCP segment. Numbers count bytes of the stream from 0 and never wrap here; a trace shows their low 32 bits
+/// relative to the initial sequence number 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Segment {
     /// First byte of the payload.
     pub seq: u64,
-    /// Bytes of payload.
+    /// Payload length in bytes.
     pub len: u32,
-    /// Next byte expected (flag ACK), if it acknowledges.
+    /// Next byte expected, if the ACK flag is set.
     pub ack: Option<u64>,
     /// Flag SYN.
     pub syn: bool,
-    /// Flag FIN, behind the payload.
+    /// Flag FIN; follows the payload.
     pub fin: bool,
-    /// What arrived out of order.
+    /// Ranges that arrived out of order.
     pub sack: Sack,
     /// Timestamp value and echo (RFC 7323), each in the clock of the end that set it.
     pub timestamps: Option<(u64, u64)>,
-    /// Sent before.
+    /// The data were sent before.
     pub retransmission: bool,
 }
 
-/// Window in every TCP header: the models carry none on the wire.
+/// Window in every TCP header: the models do not transmit theirs.
 const WINDOW: u16 = u16::MAX;
 const HEADER: usize = 20;
 const MOST_OPTIONS: usize = 40;
@@ -71,7 +71,8 @@ const SYN: u8 = 2;
 const ACK: u8 = 16;
 const NOP: u8 = 1;
 
-/// A number in the header. Streams begin at 0 with a SYN that the models may leave out, so the first byte has number 1.
+/// A sequence number in the header. Streams begin at 0 with a SYN that the models may omit, so the first byte has
+/// number 1.
 fn number(byte: u64) -> u32 {
     (byte + 1) as u32
 }
@@ -81,11 +82,13 @@ impl Payload for Segment {
         Box::new(*self)
     }
 
-    /// The payload is zeros. It is as long as the packet says, unless it has options that cost nothing in its model.
+    /// The payload consists of zeros. The image is as long as the packet claims, unless it has options that cost
+    /// nothing in its model.
     fn write(&self, packet: &Packet, image: &mut Vec<u8>) {
         let room = packet.bytes.saturating_sub(ip_header_bytes(packet.src) + self.len) as usize;
         let options = self.options(room.saturating_sub(HEADER).min(MOST_OPTIONS));
-        // Only the first segment of a connection acknowledges nothing; a stream one way has received a SYN.
+        // Only the first segment of a connection acknowledges nothing; a one-way stream has implicitly received a
+        // SYN.
         let acknowledges = self.ack.is_some() || !self.syn;
         let seq = if self.syn { 0 } else { number(self.seq) };
         let ack = self.ack.map_or(u32::from(acknowledges), number);
@@ -104,8 +107,8 @@ impl Payload for Segment {
 }
 
 impl Segment {
-    /// SACK blocks always, even if they cost nothing in the model; timestamps if there is room; then padding up to the
-    /// model's length.
+    /// SACK blocks always, even if they cost nothing in the model; timestamps if there is room; then padding up
+    /// to the model's length.
     fn options(&self, room: usize) -> Vec<u8> {
         let mut options = Vec::new();
         let blocks = self.sack.blocks();
@@ -146,7 +149,7 @@ mod tests {
         let timestamps = Some((5_000_000, 3_000_000));
         let (seq, len, ack, fin) = (99, 30, Some(49), true);
         let segment = Segment { seq, len, ack, fin, sack, timestamps, ..Segment::default() };
-        // Room for nothing, for the blocks alone, and for both.
+        // Room for no options, for the blocks only, and for both.
         for (options, header, stamped) in [(0, 48, false), (28, 48, false), (40, 60, true)] {
             let bytes = image(segment, options);
             let sliced = SlicedPacket::from_ip(&bytes).unwrap();

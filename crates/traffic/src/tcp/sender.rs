@@ -1,4 +1,4 @@
-//! The sender: a machine that says what to send next.
+//! The sender: a machine that outputs the segments to send.
 
 use alloc::boxed::Box;
 
@@ -15,12 +15,12 @@ use super::sack::SackReno;
 use super::tahoe::Tahoe;
 use super::vegas::Vegas;
 
-/// What happens to a sender. Numbers count units: whole segments or bytes ([`Counting`](super::config::Counting)).
+/// An input of a sender. Numbers count units: whole segments or bytes ([`Counting`](super::config::Counting)).
 #[derive(Clone, Copy, Debug)]
 pub enum Input {
     /// The connection opens.
     Start,
-    /// The application gives this many more units.
+    /// The application provides this many more units.
     Offer(u64),
     /// An acknowledgement.
     Ack(Ack),
@@ -43,19 +43,19 @@ impl Sender {
         Sender { core: Core::new(config), recovery: recovery(&config), started: false }
     }
 
-    /// Its state, to look at.
+    /// Its state, for inspection.
     #[must_use]
     pub fn core(&self) -> &Core {
         &self.core
     }
 
-    /// All that was given is acknowledged.
+    /// Returns true if everything offered has been acknowledged.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.core.una == self.core.limit
     }
 
-    /// Tells the variant of the segments that are about to leave.
+    /// Reports the segments that are about to leave to the variant.
     fn tell_sent(&mut self, now: Time) {
         while let Some(segment) = self.core.out.get(self.core.told).copied() {
             self.core.told += 1;
@@ -91,8 +91,8 @@ impl Machine for Sender {
     }
 
     fn tick(&mut self, now: Time) {
-        // At the same instant the variant's own timer goes first: a probe takes the timeout's place
-        // (RFC 8985, section 7.2).
+        // If both are due, the variant's own timer precedes the timeout: a probe replaces the timeout (RFC 8985,
+        // section 7.2).
         let own = self.recovery.deadline(&self.core).map(|(at, _)| at).filter(|at| *at <= now);
         let timeout = self.core.rto_at.filter(|at| *at <= now);
         if own.is_some_and(|own| timeout.is_none_or(|timeout| own <= timeout)) {
@@ -123,7 +123,7 @@ impl Machine for Sender {
     }
 }
 
-/// The recovery of a variant.
+/// Creates the recovery of a variant.
 fn recovery(config: &Config) -> Box<dyn Recovery> {
     match config.variant {
         Variant::Tahoe => Box::new(Tahoe),

@@ -1,16 +1,16 @@
-//! Which bytes a unit of the sender stands for.
+//! Maps the sender's units to bytes.
 
 use alloc::collections::VecDeque;
 
 use super::config::{Config, Counting};
 
-/// Maps the sender's units to bytes. Where windows count whole segments, each offer of the application is cut
-/// into segments of its own, the last of which may be short.
+/// Maps the sender's units to bytes. If windows count whole segments, each offer of the application is divided
+/// into separate segments, the last of which may be short.
 #[derive(Clone, Debug)]
 pub(super) struct Stream {
     mss: u64,
     counting: Counting,
-    /// Offers that are not acknowledged, oldest first.
+    /// Offers not yet acknowledged, oldest first.
     offers: VecDeque<Offer>,
     units: u64,
     bytes: u64,
@@ -29,7 +29,7 @@ impl Stream {
         Stream { mss, counting, offers: VecDeque::new(), units: 0, bytes: 0 }
     }
 
-    /// Adds bytes of the application, and says how many units they make.
+    /// Adds bytes of the application, and returns their number of units.
     pub(super) fn offer(&mut self, bytes: u64) -> u64 {
         self.offers.push_back(Offer { unit: self.units, byte: self.bytes, bytes });
         self.bytes += bytes;
@@ -41,7 +41,7 @@ impl Stream {
         units
     }
 
-    /// All bytes that were offered.
+    /// Number of bytes offered.
     pub(super) fn offered(&self) -> u64 {
         self.bytes
     }
@@ -58,7 +58,7 @@ impl Stream {
         offer.map_or(0, |o| o.byte + (unit - o.unit) * self.mss)
     }
 
-    /// The unit in which a byte lies; the one after the last for the byte after the last.
+    /// The unit that contains a byte; the unit after the last for the byte after the last.
     pub(super) fn unit(&self, byte: u64) -> u64 {
         if self.counting == Counting::Bytes {
             return byte;
@@ -70,7 +70,7 @@ impl Stream {
         offer.map_or(0, |o| o.unit + (byte - o.byte) / self.mss)
     }
 
-    /// Forgets offers that lie wholly before this byte.
+    /// Forgets offers that end before this byte.
     pub(super) fn forget_before(&mut self, byte: u64) {
         while self.offers.front().is_some_and(|o| o.byte + o.bytes <= byte) && self.offers.len() > 1
         {

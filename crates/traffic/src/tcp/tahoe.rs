@@ -1,4 +1,4 @@
-//! Tahoe: a loss, however seen, starts slow start from the first hole.
+//! Tahoe: any detected loss starts slow start from the first hole.
 
 use segue_clock::Time;
 

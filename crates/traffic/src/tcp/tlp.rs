@@ -1,13 +1,13 @@
-//! Tail loss probes (RFC 8985, section 7): when nothing comes back for two round trips, something is sent so
-//! that something comes back, and a lost tail is found without a retransmission timeout.
+//! Tail loss probes (RFC 8985, section 7): after two round trips without an acknowledgement the sender sends a
+//! segment to provoke one, so that a lost tail is detected without a retransmission timeout.
 
 use segue_clock::{Span, Time};
 
-/// The probe time-out before any round trip was measured (section 7.2).
+/// The probe timeout before the first RTT measurement (section 7.2).
 const FIRST: Span = Span::from_secs(1);
 
-/// When to probe (TLP_calc_PTO, section 7.2). `one_segment` says that a single segment is in flight, whose
-/// acknowledgement the receiver may delay by `max_ack_delay`; a probe never comes after the retransmission
+/// Time of the probe (TLP_calc_PTO, section 7.2). `one_segment`: a single segment is in flight, whose
+/// acknowledgement the receiver may delay by `max_ack_delay`. A probe never comes after the retransmission
 /// timeout at `rto_at`.
 #[must_use]
 pub fn probe_at(
@@ -22,39 +22,40 @@ pub fn probe_at(
     (now + pto).min(rto_at)
 }
 
-/// The probe that is out.
+/// The outstanding probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Probe {
     end_seq: u64,
     is_retrans: bool,
 }
 
-/// At most one probe is out at a time.
+/// Probe state; at most one probe is outstanding at a time.
 #[derive(Clone, Debug, Default)]
 pub struct Tlp {
     probe: Option<Probe>,
 }
 
 impl Tlp {
-    /// Whether a probe is out.
+    /// Returns true if a probe is outstanding.
     #[must_use]
     pub fn outstanding(&self) -> bool {
         self.probe.is_some()
     }
 
-    /// Whether the segment that ends here was sent again as the probe that is out.
+    /// Returns true if the segment that ends here was retransmitted as the outstanding probe.
     #[must_use]
     pub fn is_probe(&self, end: u64) -> bool {
         self.probe.is_some_and(|probe| probe.is_retrans && probe.end_seq == end)
     }
 
-    /// A probe was sent, of new data or not; `end_seq` is SND.NXT behind it (section 7.3).
+    /// Notes that a probe was sent, with new data or as a retransmission; `end_seq` is SND.NXT after it (section
+    /// 7.3).
     pub fn sent(&mut self, end_seq: u64, is_retrans: bool) {
         self.probe = Some(Probe { end_seq, is_retrans });
     }
 
-    /// TLP_process_ack (section 7.4.2). True if the probe repaired a loss, to which the window must answer.
-    /// `dup` says that the acknowledgement is a duplicate without blocks.
+    /// TLP_process_ack (section 7.4.2). Returns true if the probe repaired a loss, to which the window must
+    /// respond. `dup`: the acknowledgement is a duplicate without blocks.
     pub fn on_ack(&mut self, ack: u64, dsack: Option<(u64, u64)>, dup: bool) -> bool {
         let Some(Probe { end_seq, is_retrans }) = self.probe.filter(|p| ack >= p.end_seq) else {
             return false;
@@ -67,7 +68,7 @@ impl Tlp {
         repaired
     }
 
-    /// Recovery begins, by whatever sign: the probe has done its work.
+    /// Recovery begins for any reason: the probe is no longer needed.
     pub fn forget(&mut self) {
         self.probe = None;
     }

@@ -1,6 +1,6 @@
-//! Vegas (Brakmo and Peterson 1995): once in a round trip the difference between the rate that an empty
-//! queue would give and the actual one says how many of its own segments wait, which it holds between α
-//! and β; a fine-grained timer looked at on duplicates sees losses early.
+//! Vegas (Brakmo and Peterson 1995): once per round trip, the difference between the rate expected with an empty
+//! queue and the actual rate shows how many of its segments are queued. Vegas keeps this number between α and β.
+//! A fine-grained timer, checked on duplicates, detects losses early.
 
 use alloc::collections::VecDeque;
 
@@ -11,32 +11,32 @@ use super::recovery::{Ack, Core, Recovery, Transmit};
 /// Congestion avoidance by delay.
 #[derive(Clone, Debug)]
 pub(super) struct Vegas {
-    /// When each outstanding segment was sent last, and how often: first unit, time, transmissions.
+    /// Last transmission of each outstanding segment: first unit, time, number of transmissions.
     log: VecDeque<(u64, Time, u32)>,
-    /// Smallest round trip.
+    /// Minimum RTT.
     base: Option<Span>,
-    /// Round trips of this period and how many.
+    /// Sum and number of the RTT samples in this period.
     sum: Span,
     samples: u64,
-    /// The period ends with the acknowledgement of this unit.
+    /// The period ends when this unit is acknowledged.
     mark: u64,
     mark_at: Time,
-    /// By how much each acknowledgement opens the window, in segments.
+    /// Window increase per acknowledgement, in segments.
     step: f64,
-    /// Slow start doubles only every other round trip; the other measures.
+    /// Slow start doubles the window only every other round trip, and measures in between.
     growing: bool,
-    /// Fine-grained round trip and its deviation, in nanoseconds; the timeout made of them.
+    /// Fine-grained RTT, its deviation, and the resulting timeout, in nanoseconds.
     srtt: f64,
     deviation: f64,
     timeout: f64,
-    /// Acknowledgements that the fine timer is still looked at on.
+    /// Number of acknowledgements on which the fine timer is still checked.
     worried: u32,
-    /// The window was last cut.
+    /// Time of the last window reduction.
     cut_at: Time,
-    /// The window without the inflation by duplicates, while there is one.
+    /// The window without the inflation by duplicates, while it is inflated.
     deflated: Option<f64>,
-    /// The last cut was a timeout: until what was outstanding then is acknowledged, duplicates are answers to
-    /// what was sent again.
+    /// The last reduction was a timeout: until the data outstanding at that time are acknowledged, duplicates
+    /// answer retransmissions.
     collapsed: bool,
 }
 
@@ -118,7 +118,7 @@ impl Vegas {
         }
     }
 
-    /// Compares what was sent in the last round trip with what an empty queue would have let through
+    /// Compares the data sent in the last round trip with the amount that an empty queue would have let through
     /// (section 3.2 of the paper).
     fn end_period(&mut self, core: &mut Core, now: Time) {
         let (alpha, beta, gamma) = core.config.vegas;
@@ -155,7 +155,7 @@ impl Vegas {
         (self.mark, self.mark_at) = (core.next, now);
     }
 
-    /// Fine-grained round trip of the newest segment acknowledged, if it was sent once.
+    /// Fine-grained RTT of the newest acknowledged segment, if it was sent only once.
     fn measure(&mut self, core: &Core, now: Time) {
         let mut newest = None;
         while let Some(entry) = self.log.front().filter(|entry| entry.0 < core.una) {
@@ -180,7 +180,7 @@ impl Vegas {
         }
         self.timeout = self.srtt + 4.0 * self.deviation;
         if core.config.vegas_of_ns2 {
-            // So that the next packet behind a loss is not yet too late.
+            // Prevents the packet after a lost one from being considered late.
             self.timeout *= 17.0 / 16.0;
         }
     }
@@ -271,7 +271,7 @@ mod tests {
             core.una = core.smss;
             let mut vegas = Vegas { log: [(0, Time(0), 1)].into(), ..Vegas::default() };
             vegas.measure(&core, Time(80_000_000));
-            // The first sample: mean 80 ms, deviation half of it, 80 + 4 · 40.
+            // The first sample: mean 80 ms, deviation half of the mean, timeout 80 + 4 · 40.
             assert_eq!(vegas.timeout, 240e6 * more);
         }
     }

@@ -1,5 +1,5 @@
-//! Forged acknowledgements: of data never sent, of data acknowledged long ago, with invalid blocks. The sender ignores
-//! those that cannot be true, and survives those that might be.
+//! Forged acknowledgements: of data never sent, of data acknowledged long ago, or with invalid blocks. The sender
+//! ignores impossible ones, and survives plausible ones.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -23,7 +23,7 @@ proptest! {
         ),
         lost in prop::collection::btree_set(0u64..100, 0..8),
     ) {
-        // ns-2's Sack1 takes one from its pipe for every acknowledgement in a recovery, old ones too.
+        // ns-2's Sack1 reduces its pipe for every acknowledgement during recovery, even for old ones.
         let counts_old = |c: &Config| c.variant == Variant::Sack && !c.scoreboard;
         for config in configs().filter(|config| !counts_old(config)) {
             let config = Config { mss: 1_000, window: 20, ..config };
@@ -45,7 +45,7 @@ proptest! {
                     let unit = if config.counting == Counting::Bytes { 1 } else { 1_000 };
                     let (first, end) = (core.una * unit, core.max * unit);
                     let ack = if *future { end.saturating_add(*by) } else { first.saturating_sub(*by) };
-                    // Before the first acknowledgement none is old.
+                    // Before the first acknowledgement there are no old ones.
                     if ack == first { vec![] } else { vec![packet(now, ack, blocks, *timestamps)] }
                 })
             };

@@ -1,4 +1,4 @@
-//! The transport models over a network.
+//! Tests of the transport models over a network.
 
 mod forged;
 mod mathis;

@@ -1,9 +1,9 @@
-//! Steady states that have a formula: exactly one packet in every 1/p is lost, no queue forms, and the rate
-//! is what the window makes of it.
+//! Steady states with a known formula: exactly one packet in every 1/p is lost, no queue builds up, and the
+//! window determines the rate.
 //!
-//! Mathis, Semke, Mahdavi and Ott (1997), equation 3: BW = MSS/RTT * sqrt(3/2) / sqrt(p), with a window that
-//! grows by half a segment in a round trip sqrt(3/4). RFC 9438, equation 5: the same for CUBIC. Both take
-//! recovery to be instant; it takes about a round trip of the sqrt(2/(3p)) that a cycle has.
+//! Mathis, Semke, Mahdavi and Ott (1997), equation 3: BW = MSS/RTT * sqrt(3/2) / sqrt(p); sqrt(3/4) with a window
+//! that grows by half a segment per round trip. RFC 9438, equation 5: the same for CUBIC. Both assume instant
+//! recovery, which really takes about one of the sqrt(2/(3p)) round trips of a cycle.
 
 use std::cell::RefCell;
 use std::net::{IpAddr, Ipv4Addr};
@@ -20,7 +20,7 @@ use segue_traffic::tcp::{
     Variant,
 };
 
-/// Recoveries that the model takes to be instant, so that it is at home.
+/// Variants that recover without a timeout, as the model assumes.
 const WITHOUT_TIMEOUT: [Variant; 4] =
     [Variant::Reno, Variant::NewReno, Variant::Sack, Variant::Fack];
 
@@ -44,7 +44,8 @@ fn rack_with_the_window_of_reno_runs_at_it_too() {
     }
 }
 
-/// With a loss in each small window it counts whether what the receiver holds beyond the hole is halved too.
+/// With a loss in each small window it matters whether data that the receiver holds beyond the hole are halved
+/// too.
 #[test]
 fn forward_acknowledgement_is_no_more_aggressive_than_selective_acknowledgement() {
     let rate = |variant| segments_per_s(Config::modern(variant), 100, 100, 34);
@@ -75,8 +76,8 @@ fn cubic_has_the_average_window_of_its_rfc() {
             let window = average_window(C, BETA, rtt_s, 1.0 / f64::from(every));
             let reno = (1.5 * f64::from(every)).sqrt();
             assert!(window > 1.2 * reno, "it must not be the window of Reno: {window}");
-            // The formula has no fast convergence: it takes every loss to come at the same window. The first
-            // one comes in slow start at that window, for which each segment before it has added one.
+            // The formula has no fast convergence: it assumes that every loss occurs at the same window. The
+            // first loss occurs in slow start at that window, for which each earlier segment has added one.
             let config = Config {
                 cubic: Parameters { fast_convergence: false, ..Parameters::default() },
                 initial_ssthresh: Some(100_000),
@@ -114,7 +115,7 @@ fn vegas_holds_its_queue_between_alpha_and_beta() {
             let waits = waits.borrow();
             let mean = waits.iter().sum::<f64>() / waits.len() as f64;
             println!("vegas, {mbit} Mbit/s, {delay_ms} ms: {mean:.2} packets wait");
-            // It compares whole packets, the nearest number of them.
+            // Vegas compares whole packets, rounded to the nearest number.
             let range = f64::from(alpha)..=f64::from(beta);
             let what = format!("{mbit} Mbit/s, {delay_ms} ms, {:?}", config.counting);
             assert!(range.contains(&mean.round()), "{what}: {mean} packets wait");
@@ -122,7 +123,7 @@ fn vegas_holds_its_queue_between_alpha_and_beta() {
     }
 }
 
-/// For how many packets' time each data packet waited in the queue.
+/// Queueing time of each data packet, in packet times.
 struct Waits {
     quiet: Span,
     spacing: Span,
@@ -147,7 +148,7 @@ impl Observer for Waits {
 fn expect_mathis(config: Config, c2: f64, every: u32, rtt_ms: u32) {
     let window = (c2 * f64::from(every)).sqrt();
     let expected = window / (f64::from(rtt_ms) / 1e3);
-    // Slow start ends at the average window: the steady state is near from the beginning.
+    // Slow start ends at the average window, so the steady state is close from the beginning.
     let config = Config { initial_ssthresh: Some(window as u32), ..config };
     let found = segments_per_s(config, every, every, rtt_ms);
     let what = format!("{:?} {:?}, 1/{every}, {rtt_ms} ms", config.variant, config.counting);
@@ -162,8 +163,8 @@ fn expect_near(found: f64, expected: f64, what: &str) {
     );
 }
 
-/// Segments handed over in a second, from the fourth cycle to the end of the fifteenth, with losses of packet
-/// `first` and every so many after it.
+/// Segments delivered per second from the fourth to the end of the fifteenth cycle. Packet `first` is lost, and
+/// every `every`th packet after it.
 fn segments_per_s(config: Config, first: u32, every: u32, rtt_ms: u32) -> f64 {
     let config = Config { window: 100_000, ..config };
     let losses = (0..20).map(|n| u64::from(first) + n * u64::from(every)).collect();

@@ -1,8 +1,8 @@
-//! CUBIC, RACK-TLP and the modern profile of the older variants: windows after one, two, three and more
-//! losses, as traces in `snapshots/`, and what they mean.
+//! CUBIC, RACK-TLP and the modern profile of the older variants: windows after one, two, three and more losses,
+//! as traces in `snapshots/`, and tests of their properties.
 //!
-//! The path: 1 500 bytes take 1 ms, 16 ms each way. A window of 40 segments covers it. A trace's columns are
-//! time in ms, window and threshold in segments, first byte, and `again` for what was sent before.
+//! The path: 1 500 bytes take 1 ms, plus 16 ms in each direction. A window of 40 segments covers it. A trace's
+//! columns are time in ms, window and threshold in segments, first byte, and `again` for retransmissions.
 
 use segue_clock::{Span, Time};
 use segue_sim::Packet;
@@ -14,9 +14,9 @@ use crate::snapshots::expect_snapshots;
 
 const MSS: u64 = 1_460;
 const SEGMENTS: u64 = 120;
-/// The segments from here on are those that are lost: the window is open and has grown for a while.
+/// The first lost segment: by then the window is open and has grown for a while.
 const FIRST_LOST: u64 = 50;
-/// Two ways of 16 ms and a segment of 1 ms; what waits behind others comes on top.
+/// Two directions of 16 ms and a segment of 1 ms, without queueing.
 const RTT_MS: f64 = 33.0;
 
 #[test]
@@ -110,18 +110,19 @@ fn a_probe_recovers_a_lost_tail_before_the_timeout_would() {
         if lost > 1 {
             assert!(rack.completed < sack.completed, "{lost}: {:?}", rack.completed);
         } else {
-            // Of a single segment the acknowledgement may be delayed: the probe comes when the timeout would.
+            // The acknowledgement of a single segment may be delayed, so the probe comes at the time of the
+            // timeout.
             let late = Some(sack.completed.expect("it did") + Span::from_millis(5));
             assert!(rack.completed < late, "{:?}, {late:?}", rack.completed);
         }
-        // One for each that was lost: the probe is one of them.
+        // One retransmission per lost segment; the probe is one of them.
         assert_eq!(rack.trouble().0, lost, "{:#?}", rack.lines);
     }
 }
 
 #[test]
 fn the_window_answers_to_a_loss_that_a_probe_repaired_as_soon_as_it_shows() {
-    // The last segment of the first part is lost. That the probe was its only copy shows with what follows.
+    // The last segment of the first part is lost. The following data reveal that the probe was its only copy.
     let mut lost = false;
     let fate = |way, _, packet: &Packet| match packet.value::<Segment>() {
         Some(s) if way == Direction::Data && s.seq / MSS == SEGMENTS - 1 && !lost => {
@@ -137,7 +138,7 @@ fn the_window_answers_to_a_loss_that_a_probe_repaired_as_soon_as_it_shows() {
 
 #[test]
 fn a_probe_for_an_acknowledgement_that_was_late_costs_no_window() {
-    // All acknowledgements of the end come 120 ms late: the probe is a duplicate, and is told to be.
+    // The last acknowledgements arrive 120 ms late: the probe is a duplicate, and is reported as such.
     let late = Span::from_millis(120);
     let fate = |way, _, packet: &Packet| {
         let end = packet
@@ -152,7 +153,7 @@ fn a_probe_for_an_acknowledgement_that_was_late_costs_no_window() {
 
 #[test]
 fn what_is_late_within_a_quarter_of_the_round_trip_is_not_sent_again_once_reordering_was_seen() {
-    // One segment overtaken by two shows that there is reordering; then every twelfth is overtaken by six.
+    // One segment overtaken by two proves reordering; then every twelfth is overtaken by six.
     let late = |number: u64| match number {
         20 => vec![Span::from_micros(2_500)],
         n if n > 30 && n % 12 == 0 => vec![Span::from_micros(6_500)],
@@ -168,7 +169,7 @@ fn what_is_late_within_a_quarter_of_the_round_trip_is_not_sent_again_once_reorde
 
 #[test]
 fn duplicates_teach_rack_a_wider_reordering_window() {
-    // Overtaken by twelve: later than a quarter of the round trip, within one.
+    // Overtaken by twelve: later than a quarter of the round trip, within one round trip.
     let late = |number: u64| match number % 40 {
         20 => vec![Span::from_micros(12_500)],
         _ => passes(),
@@ -201,8 +202,8 @@ fn the_window_of_cubic_follows_w_cubic_within_a_segment_from_loss_to_loss() {
         let stage = &run.sent[bounds[0]..bounds[1]];
         let ssthresh = stage[0].ssthresh;
         assert!((ssthresh / w_max - BETA).abs() < 0.02, "{ssthresh} of {w_max}");
-        // The stage begins with the acknowledgement that ends the recovery and opens the window, which from
-        // then on only grows.
+        // The stage begins with the acknowledgement that ends the recovery and opens the window, which only grows
+        // from then on.
         let falls = |i: &usize| stage[*i].cwnd < stage[*i - 1].cwnd || stage[*i].cwnd <= ssthresh;
         let begin = (1..stage.len()).rfind(falls).expect("a recovery") + 1;
         let k = k(C, w_max, ssthresh);
@@ -249,7 +250,7 @@ fn modern(variant: Variant) -> Config {
     Config { mss: MSS as u32, window: 40, initial_ssthresh: Some(20), ..Config::modern(variant) }
 }
 
-/// `losses` segments lost in a row, first transmissions only.
+/// A transfer that loses `losses` consecutive segments, first transmissions only.
 fn after_losses(config: Config, losses: u64) -> Run {
     let mut lost = 0;
     transfer(config, SEGMENTS, move |number| {
@@ -261,7 +262,7 @@ fn after_losses(config: Config, losses: u64) -> Run {
     })
 }
 
-/// A transfer in which the fate of a data packet depends on the number of its segment.
+/// A transfer in which the number of a data packet's segment determines its fate.
 fn transfer(config: Config, segments: u64, mut fate: impl FnMut(u64) -> Fate) -> Run {
     let by_segment = |way, _, packet: &Packet| match packet.value::<Segment>() {
         Some(segment) if way == Direction::Data => fate(segment.seq / MSS),
@@ -283,7 +284,7 @@ fn path<F>(config: Config, segments: u64, fate: F) -> Path<F> {
     }
 }
 
-/// Where the threshold changed.
+/// Indices at which the threshold changed.
 fn changes(run: &Run) -> impl Iterator<Item = usize> {
     (1..run.sent.len()).filter(|&i| run.sent[i].ssthresh != run.sent[i - 1].ssthresh)
 }
@@ -297,7 +298,7 @@ fn first_again_ms(run: &Run) -> f64 {
     first.at.as_secs_f64() * 1e3
 }
 
-/// When the last of the lost segments had been sent again and acknowledged.
+/// When the last lost segment had been retransmitted and acknowledged.
 fn repaired_ms(run: &Run, losses: u64) -> f64 {
     let end = (FIRST_LOST + losses - 1) * MSS;
     let last =

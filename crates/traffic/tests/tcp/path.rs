@@ -1,5 +1,4 @@
-//! A path whose every packet has a fate of its own, and what must hold at every step on it: for the tests of
-//! the other files.
+//! A path with a fate for each packet, and invariants checked at every step; used by the other test files.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -8,39 +7,39 @@ use segue_clock::{Span, Time};
 use segue_sim::{EventQueue, Packet};
 use segue_traffic::tcp::{Config, Counting, Endpoint, Segment, Sink, Source};
 
-/// Which way a packet goes.
+/// Direction of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     Data,
     Back,
 }
 
-/// The fate of a packet: one arrival per entry, each this much later than on a quiet path.
+/// The fate of a packet: one arrival per entry, delayed by this much relative to a quiet path.
 pub(crate) type Fate = Vec<Span>;
 
-/// It arrives once, in time.
+/// One timely arrival.
 pub(crate) fn passes() -> Fate {
     vec![Span::ZERO]
 }
 
-/// What a run did.
+/// Results of a run.
 pub(crate) struct Run {
     pub source: Source,
     pub sink: Sink,
-    /// When the last byte was handed over, and when the run ended.
+    /// When the last byte was delivered, and when the run ended.
     pub completed: Option<Time>,
     pub ended: Time,
     pub events: u64,
-    /// A line for each data packet: time in ms, window and threshold in segments, first byte, and whether it
-    /// was sent before.
+    /// A line per data packet: time in ms, window and threshold in segments, first byte, and `again` for a
+    /// retransmission.
     pub lines: Vec<String>,
-    /// Most bytes outstanding at once, by the numbers of what was sent and acknowledged.
+    /// Maximum number of bytes outstanding at once, from the numbers sent and acknowledged.
     pub most_outstanding: u64,
-    /// Data packets that left.
+    /// Data packets sent.
     pub sent: Vec<Left>,
 }
 
-/// A data packet that left, and the window then, in segments.
+/// A transmitted data packet, and the window at that time, in segments.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Left {
     pub at: Time,
@@ -62,25 +61,25 @@ enum Event {
 /// A path.
 pub(crate) struct Path<F> {
     pub config: Config,
-    /// What the application gives, and when.
+    /// Times and sizes of the application's offers.
     pub offers: Vec<(Time, u64)>,
-    /// One way, without serialisation.
+    /// One-way delay without serialisation.
     pub delay: Span,
     /// Serialisation of a data packet; acknowledgements have none.
     pub spacing: Span,
-    /// What becomes of a packet; its number counts the packets of its direction from 0.
+    /// Decides the fate of a packet; numbers count the packets of each direction from 0.
     pub fate: F,
-    /// Events after which the run is given up.
+    /// Number of events after which the run is aborted.
     pub most_events: u64,
 }
 
 impl<F: FnMut(Direction, u64, &Packet) -> Fate> Path<F> {
-    /// Sends all that is offered, and stops when nothing is left to happen.
+    /// Sends everything offered, and stops when no events are left.
     pub(crate) fn run(self) -> Run {
         self.run_with(|_, _| Vec::new())
     }
 
-    /// The same, but `forge` sends the source forged packets each time a packet arrives.
+    /// Like `run`, but `forge` sends forged packets to the source each time a packet arrives.
     pub(crate) fn run_with(mut self, mut forge: impl FnMut(Time, &Source) -> Vec<Packet>) -> Run {
         let total: u64 = self.offers.iter().map(|(_, bytes)| bytes).sum();
         let mut run = Run::new(self.config);
@@ -150,14 +149,14 @@ impl<F: FnMut(Direction, u64, &Packet) -> Fate> Path<F> {
     }
 }
 
-/// What the path itself remembers.
+/// State of the path.
 #[derive(Default)]
 struct Line {
-    /// When the sender's interface has sent what it was given.
+    /// When the sender's interface becomes idle.
     free_at: Time,
-    /// Packets of either direction so far.
+    /// Number of packets in each direction so far.
     numbers: [u64; 2],
-    /// Wake-ups that are scheduled for source and sink.
+    /// Scheduled wake-ups of source and sink.
     armed: [Option<Time>; 2],
 }
 
@@ -225,7 +224,7 @@ impl Run {
     }
 }
 
-/// What a receiver must have: which bytes arrived, and how far without a gap.
+/// The expected state of a receiver: bytes that arrived, and the end of those without a gap.
 #[derive(Default)]
 struct Reference {
     beyond: BTreeSet<(u64, u64)>,

@@ -1,5 +1,6 @@
-//! Whatever is lost, doubled or late, both ways: every stream gets through, whole, in order and once, within
-//! the bounds of its window and without end to nothing ([`path`](crate::path) looks at each step).
+//! With any losses, duplicates and delays in both directions, every stream is delivered completely, in order and
+//! exactly once, within the bounds of its window and without endless exchanges ([`path`](crate::path) checks each
+//! step).
 
 use proptest::prelude::*;
 use segue_clock::{Span, Time};

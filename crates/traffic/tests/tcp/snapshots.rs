@@ -1,9 +1,9 @@
-//! Windows that are kept as text. With `SEGUE_REWRITE_SNAPSHOTS=1` they are written anew where they differ, and the
-//! test fails all the same: what it found has been compared with nothing.
+//! Snapshots of windows as text. With `SEGUE_REWRITE_SNAPSHOTS=1` differing files are rewritten, but the test
+//! still fails, since it has not compared its results with anything.
 
 use std::path::Path;
 
-/// Expects each text, byte by byte, in the file of its name in this directory.
+/// Expects each text to equal the file with its name in this directory, byte by byte.
 pub(crate) fn expect_snapshots(texts: impl IntoIterator<Item = (String, String)>) {
     let rewrite = std::env::var_os("SEGUE_REWRITE_SNAPSHOTS").is_some();
     let mut wrong = Vec::new();

@@ -1,4 +1,4 @@
-//! Streams get through, whole and once, whatever is lost.
+//! Streams are delivered completely and exactly once despite losses.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -42,7 +42,7 @@ fn offers_of_any_size_arrive_whole_and_once_in_both_ways_of_counting() {
     }
 }
 
-/// Two ends with half a round trip of 10 ms between them; the first sending of every nth segment is lost.
+/// Two ends with a one-way delay of 5 ms; the first transmission of every nth segment is lost.
 struct Pair {
     source: Source,
     sink: Sink,

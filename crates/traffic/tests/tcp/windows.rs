@@ -1,5 +1,5 @@
-//! The window of each classical sender with one, two, three and four losses in a window: as snapshots, and what
-//! they mean.
+//! Windows of the classical senders with one to four losses in a window: snapshots, and tests of their
+//! properties.
 
 use std::fmt::Write as _;
 
@@ -14,9 +14,9 @@ use crate::snapshots::expect_snapshots;
 const CLASSICAL: [Variant; 6] =
     [Variant::Tahoe, Variant::Reno, Variant::NewReno, Variant::Sack, Variant::Fack, Variant::Vegas];
 
-/// When the losses begin; by then every window is steady.
+/// Start of the losses; every window is steady by then.
 const LOSS: Time = Time(2_000_000_000);
-/// Round trip with 30 packets of 1.184 ms under way: the link is full and two of them wait.
+/// RTT with 30 packets of 1.184 ms in flight: the link is full and two of them wait.
 const RTT: Span = Span(35_520_000);
 
 #[test]
@@ -44,8 +44,8 @@ fn tahoe_slow_starts_from_one_packet_to_half_its_window_whatever_is_lost() {
         assert_eq!(run.timeouts, 0);
         let again = run.repairs()[0];
         assert_eq!((again.cwnd, again.ssthresh), (1.0, 15.0));
-        // One more for each acknowledgement: with one loss twice as many in each round trip, with more some
-        // of them are spent on what the receiver has.
+        // One more for each acknowledgement: with one loss the window doubles per round trip; with more, some
+        // acknowledgements are spent on data that the receiver already has.
         let windows: Vec<f64> =
             (0..8).map(|n| run.window_at(again.at + RTT * n + Span::from_millis(2))).collect();
         assert!(windows.windows(2).all(|pair| pair[0] <= pair[1]), "{losses} losses: {windows:?}");
@@ -64,7 +64,7 @@ fn reno_repairs_one_loss_in_a_round_trip_and_stalls_to_a_timeout_with_more() {
         let run = after(Variant::Reno, losses);
         assert_eq!(run.timeouts, 1, "{losses} losses");
         let silence = run.longest_silence();
-        // The shortest timeout is 200 ms, counted from the last acknowledgement of something new.
+        // The minimum timeout is 200 ms, counted from the last acknowledgement of new data.
         assert!(silence > Span::from_millis(130), "{losses} losses: {silence}");
     }
 }
@@ -94,9 +94,9 @@ fn sack_and_fack_repair_all_holes_in_about_one_round_trip() {
     }
 }
 
-/// What ns-2.35 delivered in 20 s of a window of 25, with as many losses in a row in each second. After a
-/// timeout duplicates come for what was sent again without need: the Reno of 2001 lets them inflate its window,
-/// Sack1 counts those that report something new.
+/// Packets that ns-2.35 delivered in 20 s with a window of 25 and this many consecutive losses per second. After
+/// a timeout, unnecessary retransmissions cause duplicates: they inflate the window of the 2001 Reno, and Sack1
+/// counts those with new information.
 #[test]
 fn losses_in_a_row_each_second_cost_what_they_cost_in_ns_2() {
     let reno = [(4, 4_737), (5, 4_497), (8, 4_283), (11, 4_097), (14, 4_056)];
@@ -123,7 +123,7 @@ fn losses_in_a_row_each_second_cost_what_they_cost_in_ns_2() {
 #[test]
 fn vegas_holds_between_alpha_and_beta_packets_in_its_queue() {
     let run = run(Variant::Vegas, 60, &[], Span::from_secs(10));
-    // The link holds 33.216 ms / 1.184 ms = 28.05 packets; what a steady window has beyond them waits.
+    // The link holds 33.216 ms / 1.184 ms = 28.05 packets; the rest of a steady window waits.
     for point in run.points.iter().filter(|p| p.at > Time(5_000_000_000)) {
         let queued = point.cwnd.floor() - 33.216 / 1.184;
         assert!((1.0..=3.0).contains(&queued), "{queued} wait at {:?}", point.at);
@@ -139,7 +139,7 @@ struct Run {
     queue_drops: u64,
 }
 
-/// `losses` packets in a row are lost at two seconds.
+/// A run that loses `losses` consecutive packets at two seconds.
 fn after(variant: Variant, losses: u32) -> Run {
     run(variant, 30, &[(Span(LOSS.0), losses)], Span::from_millis(3_000))
 }
@@ -164,7 +164,7 @@ fn run(variant: Variant, window: u32, drop_at: &[(Span, u32)], duration: Span) -
 }
 
 impl Run {
-    /// The segments that had been sent before.
+    /// Retransmitted segments.
     fn repairs(&self) -> Vec<TracePoint> {
         let mut highest = None;
         let again = |point: &&TracePoint| {
@@ -175,7 +175,7 @@ impl Run {
         self.points.iter().filter(again).copied().collect()
     }
 
-    /// From the first repair to the last.
+    /// Returns true if the first and the last repair are at most `limit` apart.
     fn repaired_within(&self, limit: Span) -> bool {
         let repairs = self.repairs();
         let (first, last) = (repairs[0].at, repairs[repairs.len() - 1].at);
@@ -193,7 +193,7 @@ impl Run {
     }
 }
 
-/// From the loss to 450 ms later.
+/// The trace from the loss to 450 ms later.
 fn snapshot(points: &[TracePoint]) -> String {
     let mut text = String::from("time_s cwnd ssthresh sequence\n");
     for p in points.iter().filter(|p| p.at >= LOSS && p.at < LOSS + Span::from_millis(450)) {

@@ -1,4 +1,4 @@
-//! The meter by hand.
+//! Tests of the meter with hand-made arrivals.
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn jitter_of_alternating_delays_is_their_difference_both_ways() {
 
 #[test]
 fn jitter_is_of_neighbours_in_sequence_whatever_the_order_of_arrival() {
-    // Datagram 1 takes 50 ms and arrives behind 2; 4 is lost, so 3-4 and 4-5 have no variation.
+    // Datagram 1 takes 50 ms and arrives after 2; 4 is lost, so 3-4 and 4-5 have no variation.
     let delays = [10, 50, 12, 13, 0, 20];
     let meter = played(MeterConfig::default(), 6, |i| Some(delays[i as usize]).filter(|d| *d > 0));
     let measured = meter.finished(Time(10_000 * MS));
@@ -61,8 +61,8 @@ fn lost_packets_belong_to_the_handover_in_whose_interval_they_were_sent() {
         handovers: [1_000, 2_000, 3_000, 9_000].map(|ms| Time(ms * MS)).to_vec(),
         ..MeterConfig::default()
     };
-    // One every 20 ms. Lost: 880 ms, before everything; 900 ms, in the lead of the first; 1 880 ms, its
-    // last; 1 900 to 1 940 ms, the second.
+    // One every 20 ms. Lost: the one at 880 ms, before any handover; 900 ms, in the lead of the first handover; 1
+    // 880 ms, the last one of the first handover; 1 900 to 1 940 ms, in the second.
     let lost = [44, 45, 94, 95, 96, 97];
     let meter = played(config, 200, |i| Some(5).filter(|_| !lost.contains(&i)));
     let handovers = meter.finished(Time(20_000 * MS)).handovers;
