@@ -43,7 +43,8 @@ pub trait Protocol: Sync + RefUnwindSafe {
 
     /// Checks a line of settings.
     ///
-    /// # Errors The error, and the expected text.
+    /// # Errors
+    /// The error, and the expected text.
     fn check_setting(&self, words: &mut Words<'_>) -> Result<(), String> {
         Err(format!("\"{}\" is none of host, at, quiet", words.next("the setting")?))
     }
@@ -58,7 +59,8 @@ pub trait Protocol: Sync + RefUnwindSafe {
 
     /// Checks an order of the protocol.
     ///
-    /// # Errors As for [`Protocol::check_setting`].
+    /// # Errors
+    /// As for [`Protocol::check_setting`].
     fn check_order(&self, words: &mut Words<'_>, _hosts: &[HostShape]) -> Result<(), String> {
         let verb = words.next("the fault")?;
         Err(format!("\"{verb}\" is no fault; docs/simulator/faults.md has the list"))

@@ -58,7 +58,8 @@ pub fn run(schedule: &Schedule, keeps_text: bool) -> Outcome {
 
 /// Runs a world through a schedule.
 ///
-/// # Errors The first violation; the world's clock shows its time.
+/// # Errors
+/// The first violation; the world's clock shows its time.
 pub fn drive(
     world: &mut dyn World,
     schedule: &Schedule,

@@ -69,12 +69,14 @@ pub trait Scene {
 
     /// Checks the invariants after an event, for the nodes it concerns.
     ///
-    /// # Errors The violated invariant.
+    /// # Errors
+    /// The violated invariant.
     fn check(&mut self, now: Time, at: Touched, record: &mut Record) -> Result<(), Violation>;
 
     /// Checks the invariants of the end.
     ///
-    /// # Errors The violated invariant.
+    /// # Errors
+    /// The violated invariant.
     fn finish(&mut self, now: Time) -> Result<(), Violation>;
 
     /// The state of the machines as text, for the analysis of a failure.
@@ -304,7 +306,8 @@ impl Stage {
 
     /// An agent of a known type.
     ///
-    /// # Panics If the agent has another type.
+    /// # Panics
+    /// If the agent has another type.
     #[must_use]
     pub fn agent<A: Agent>(&self, id: AgentId) -> &A {
         self.network.agent(id).expect("an agent of this type was added")

@@ -22,7 +22,8 @@ impl Violation {
 
     /// Returns an error unless `holds`.
     ///
-    /// # Errors The violation.
+    /// # Errors
+    /// The violation.
     pub fn unless(
         holds: bool,
         invariant: &'static str,

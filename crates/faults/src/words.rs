@@ -29,21 +29,24 @@ impl<'a> Words<'a> {
 
     /// Takes the next word.
     ///
-    /// # Errors The line ends here.
+    /// # Errors
+    /// The line ends here.
     pub fn next(&mut self, wanted: &str) -> Result<&'a str, String> {
         self.0.next().ok_or_else(|| format!("{wanted} is missing at the end"))
     }
 
     /// Expects the end of the line.
     ///
-    /// # Errors Another word follows.
+    /// # Errors
+    /// Another word follows.
     pub fn end(&mut self) -> Result<(), String> {
         self.0.next().map_or(Ok(()), |word| Err(format!("\"{word}\" is one word too many")))
     }
 
     /// Takes this word.
     ///
-    /// # Errors Another word, or the end of the line.
+    /// # Errors
+    /// Another word, or the end of the line.
     pub fn expect(&mut self, word: &str) -> Result<(), String> {
         match self.next(&format!("\"{word}\""))? {
             found if found == word => Ok(()),
@@ -53,7 +56,8 @@ impl<'a> Words<'a> {
 
     /// Takes a number from `least` to `most`.
     ///
-    /// # Errors Not a number, or out of range.
+    /// # Errors
+    /// Not a number, or out of range.
     pub fn number<T: FromStr + PartialOrd + fmt::Display>(
         &mut self,
         name: &str,
@@ -66,14 +70,16 @@ impl<'a> Words<'a> {
 
     /// Takes a time in milliseconds.
     ///
-    /// # Errors Not a time, or more than `most`.
+    /// # Errors
+    /// Not a time, or more than `most`.
     pub fn millis(&mut self, name: &str, most: u64) -> Result<u64, String> {
         millis(self.next(name)?, name, most)
     }
 
     /// Takes one of these words, and returns its value.
     ///
-    /// # Errors Not one of these words.
+    /// # Errors
+    /// Not one of these words.
     pub fn one_of<T: Copy>(&mut self, name: &str, choices: &[(&str, T)]) -> Result<T, String> {
         let word = self.next(name)?;
         choices.iter().find(|(choice, _)| *choice == word).map(|(_, value)| *value).ok_or_else(
@@ -86,14 +92,16 @@ impl<'a> Words<'a> {
 
     /// Takes `on` or `off`.
     ///
-    /// # Errors Another word.
+    /// # Errors
+    /// Another word.
     pub fn switch(&mut self, name: &str) -> Result<bool, String> {
         self.one_of(name, &[("on", true), ("off", false)])
     }
 
     /// Takes a direction.
     ///
-    /// # Errors Not a direction.
+    /// # Errors
+    /// Not a direction.
     pub fn way(&mut self) -> Result<Way, String> {
         let ways = [Way::Up, Way::Down, Way::Both].map(|way| (way.name(), way));
         self.one_of("the direction", &ways)
@@ -101,14 +109,16 @@ impl<'a> Words<'a> {
 
     /// Takes a probability in thousandths.
     ///
-    /// # Errors Not a number from 0 to 1,000.
+    /// # Errors
+    /// Not a number from 0 to 1,000.
     pub fn permille(&mut self) -> Result<u16, String> {
         self.number("the probability in thousandths", 0, 1_000)
     }
 
     /// Takes the number of a host.
     ///
-    /// # Errors No such host.
+    /// # Errors
+    /// No such host.
     pub fn host(&mut self, hosts: &[HostShape]) -> Result<usize, String> {
         if hosts.is_empty() {
             return Err("a fault before the first host".to_string());
@@ -118,7 +128,8 @@ impl<'a> Words<'a> {
 
     /// Takes a path.
     ///
-    /// # Errors No such path.
+    /// # Errors
+    /// No such path.
     pub fn path(&mut self, hosts: &[HostShape]) -> Result<PathRef, String> {
         let word = self.next("the path")?;
         let there = |at: &PathRef| hosts.get(at.host).is_some_and(|h| at.path < h.paths.len());

@@ -138,7 +138,8 @@ impl Packet {
 
     /// Extracts the payload if it has this type.
     ///
-    /// # Errors Returns the packet unchanged if the payload has another type.
+    /// # Errors
+    /// Returns the packet unchanged if the payload has another type.
     pub fn into_value<T: Payload>(self) -> Result<Box<T>, Packet> {
         if self.value::<T>().is_none() {
             return Err(self);

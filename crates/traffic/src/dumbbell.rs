@@ -52,7 +52,8 @@ pub struct Outcome {
 impl Dumbbell {
     /// Runs the simulation.
     ///
-    /// # Errors Invalid link parameters.
+    /// # Errors
+    /// Invalid link parameters.
     pub fn run(&self) -> Result<Outcome, SpecError> {
         let mut network = Network::new(1);
         let ends = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)].map(IpAddr::from);

@@ -39,7 +39,8 @@ impl Period {
 
     /// Parses `k 3 t-ka 60ms`.
     ///
-    /// # Errors The error as text.
+    /// # Errors
+    /// The error as text.
     pub fn read(words: &mut Words<'_>) -> Result<Period, String> {
         words.expect("k")?;
         let k = words.number("K", 1, 20)?;

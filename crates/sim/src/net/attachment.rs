@@ -24,7 +24,8 @@ use super::{
 impl Network {
     /// Adds a cell to an access router.
     ///
-    /// # Errors Invalid parameters of an air link.
+    /// # Errors
+    /// Invalid parameters of an air link.
     pub fn add_cell(&mut self, config: CellConfig) -> Result<CellId, WirelessError> {
         config.down.check()?;
         config.up.check()?;
@@ -43,7 +44,8 @@ impl Network {
     /// Turns an interface into a radio that is attached to no cell. Its node stops forwarding; the caller can set
     /// `forwards` again.
     ///
-    /// # Errors The interface does not exist, is connected or is a radio already; or `at_once` is neither 1 nor
+    /// # Errors
+    /// The interface does not exist, is connected or is a radio already; or `at_once` is neither 1 nor
     /// 2.
     pub fn add_radio(&mut self, config: RadioConfig) -> Result<RadioId, WirelessError> {
         if !(1..=2).contains(&config.at_once) {
@@ -90,7 +92,8 @@ impl Network {
     /// Schedules the attachments of a walk. If the walk begins before the run, its first attachment happens at
     /// once.
     ///
-    /// # Errors An impossible walk; nothing is scheduled.
+    /// # Errors
+    /// An impossible walk; nothing is scheduled.
     pub fn walk(&mut self, radio: RadioId, walk: &Walk<CellId>) -> Result<(), WirelessError> {
         let known = self.wireless.radios.get(radio.0 as usize);
         let at_once = known.ok_or(WirelessError::NoRadio(radio))?.config.at_once;
@@ -120,7 +123,8 @@ impl Network {
     /// Creates the air link between a radio and a cell before they meet, so that a trace that begins now includes
     /// it.
     ///
-    /// # Errors The radio or the cell does not exist, or no air link between them is possible.
+    /// # Errors
+    /// The radio or the cell does not exist, or no air link between them is possible.
     pub fn prepare_air(&mut self, radio: RadioId, cell: CellId) -> Result<(), WirelessError> {
         self.meet(radio, cell).map(drop)
     }

@@ -176,7 +176,8 @@ impl Network {
 
     /// Connects two interfaces. Returns the direction away from the first and the one away from the second.
     ///
-    /// # Errors Invalid link parameters.
+    /// # Errors
+    /// Invalid link parameters.
     pub fn connect(
         &mut self,
         a: (NodeId, u32),

@@ -131,7 +131,8 @@ impl Relay {
 
     /// Decapsulates a packet.
     ///
-    /// # Errors The inner packet, if its source is not permitted to come out of this tunnel.
+    /// # Errors
+    /// The inner packet, if its source is not permitted to come out of this tunnel.
     pub(super) fn take_out(&mut self, number: u32, packet: Packet) -> Result<Packet, Packet> {
         let raw = packet.into_value::<Raw>();
         let inner = match raw.map(|raw| raw.inner) {
@@ -254,7 +255,8 @@ fn gre(key: Option<u32>, v6: bool) -> Vec<u8> {
 
 /// Encapsulates a packet.
 ///
-/// # Errors The packet, if this network does not support the tunnel's form.
+/// # Errors
+/// The packet, if this network does not support the tunnel's form.
 fn put_into(tunnel: &Tunnel, packet: Packet) -> Result<Packet, Packet> {
     let Tunnel { local, remote, .. } = *tunnel;
     let (dscp, sent) = (packet.dscp, packet.sent);

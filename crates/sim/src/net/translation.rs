@@ -10,7 +10,8 @@ use super::{Nat, NatConfig, NatError, Network, NodeId};
 impl Network {
     /// Turns a node into a translator.
     ///
-    /// # Errors An invalid configuration.
+    /// # Errors
+    /// An invalid configuration.
     pub fn add_nat(&mut self, node: NodeId, config: NatConfig) -> Result<(), NatError> {
         let at = self.node_mut(node);
         if at.nat.is_some() {

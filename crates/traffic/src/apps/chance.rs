@@ -76,7 +76,8 @@ impl Dist {
 
     /// Checks the parameters.
     ///
-    /// # Errors Why the distribution is invalid.
+    /// # Errors
+    /// Why the distribution is invalid.
     pub fn check(&self) -> Result<(), &'static str> {
         let known = |x: f64| x.is_finite() && x >= 0.0;
         let (fine, problem) = match *self {

@@ -113,7 +113,8 @@ impl Default for ConferenceConfig {
 impl ConferenceConfig {
     /// Agents for both ends. The first reports `video_up`, `video_down`, `voice_up` and `voice_down`.
     ///
-    /// # Errors The key with an invalid value.
+    /// # Errors
+    /// The key with an invalid value.
     pub fn pair(&self, ends: &Ends, seed: u64) -> Result<Pair, BadConfig> {
         self.check(ends)?;
         let video = |seed| Box::new(Frames::new(&self.video(seed)));

@@ -52,7 +52,8 @@ impl Default for FtpConfig {
 impl FtpConfig {
     /// Agents for both ends. The first reports.
     ///
-    /// # Errors The key with an invalid value.
+    /// # Errors
+    /// The key with an invalid value.
     pub fn pair(&self, ends: &Ends) -> Result<Pair, BadConfig> {
         require(self.file_bytes != Some(0), "file_bytes", "must be above 0")?;
         require(self.files != Some(0), "files", "must be above 0")?;

@@ -97,7 +97,8 @@ impl Trace {
     /// are shown earlier. Frames are sent in the order of the lines, at the times in ascending order, which keeps
     /// the frame rate even. A line of words before the first frame is a heading.
     ///
-    /// # Errors The first invalid line.
+    /// # Errors
+    /// The first invalid line.
     pub fn parse(text: &str, units: TraceUnits) -> Result<Trace, TraceError> {
         let mut times: Vec<Span> = Vec::new();
         let mut frames: Vec<(FrameType, u32)> = Vec::new();
@@ -138,7 +139,8 @@ impl Trace {
 
     /// A trace of these frames, whose times must be ascending.
     ///
-    /// # Errors Why the frames do not form a trace.
+    /// # Errors
+    /// Why the frames do not form a trace.
     pub fn new(mut frames: Vec<Frame>) -> Result<Trace, &'static str> {
         if frames.len() < 2 {
             return Err("a trace needs at least two frames");

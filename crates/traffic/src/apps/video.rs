@@ -49,7 +49,8 @@ impl Default for VideoConfig {
 impl VideoConfig {
     /// Agents for both ends, the viewer first. The first reports `down`.
     ///
-    /// # Errors The key with an invalid value.
+    /// # Errors
+    /// The key with an invalid value.
     pub fn pair(&self, ends: &Ends) -> Result<Pair, BadConfig> {
         self.check()?;
         let meter = SharedMeter::new(&self.meter, Direction::Down);

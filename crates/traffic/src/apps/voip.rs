@@ -67,7 +67,8 @@ impl VoipConfig {
 
     /// Agents for both ends, the caller first. The first reports `up` (from the caller) and `down`.
     ///
-    /// # Errors The key with an invalid value.
+    /// # Errors
+    /// The key with an invalid value.
     pub fn pair(&self, ends: &Ends, seed: u64) -> Result<Pair, BadConfig> {
         self.check()?;
         let up = Box::new(Voice::new(self, seed));

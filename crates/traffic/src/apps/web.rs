@@ -97,7 +97,8 @@ impl WebConfig {
 
     /// Agents for both ends, the browser first. The first reports.
     ///
-    /// # Errors The key with an invalid value.
+    /// # Errors
+    /// The key with an invalid value.
     pub fn pair(&self, ends: &Ends, seed: u64) -> Result<Pair, BadConfig> {
         self.check(ends)?;
         let ports: Vec<u16> = (0..self.connections).map(|i| ends.first.1 + i).collect();

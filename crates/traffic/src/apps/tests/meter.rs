@@ -61,8 +61,8 @@ fn lost_packets_belong_to_the_handover_in_whose_interval_they_were_sent() {
         handovers: [1_000, 2_000, 3_000, 9_000].map(|ms| Time(ms * MS)).to_vec(),
         ..MeterConfig::default()
     };
-    // One every 20 ms. Lost: the one at 880 ms, before any handover; 900 ms, in the lead of the first handover; 1
-    // 880 ms, the last one of the first handover; 1 900 to 1 940 ms, in the second.
+    // One every 20 ms. Lost: the one at 880 ms, before any handover; 900 ms, in the lead of the first handover;
+    // 1 880 ms, the last one of the first handover; 1 900 to 1 940 ms, in the second.
     let lost = [44, 45, 94, 95, 96, 97];
     let meter = played(config, 200, |i| Some(5).filter(|_| !lost.contains(&i)));
     let handovers = meter.finished(Time(20_000 * MS)).handovers;
