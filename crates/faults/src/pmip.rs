@@ -66,9 +66,9 @@ const UPLINK: u32 = 1;
 const LINK: u32 = 2;
 
 /// An anchor and its gateways as a protocol. Its orders are: `attach GATEWAY NODE INTERFACE`, where the former
-/// gateway notices the departure; `roam …`, where it does not; `detach GATEWAY NODE INTERFACE`; `flow GATEWAY
-/// NODE PORT`, a flow to the node; and `place GATEWAY NODE PORT`, which orders the flow to the node's first (even
-/// port) or second binding (odd port).
+/// gateway notices the departure; `roam …`, where it does not; `detach GATEWAY NODE INTERFACE`;
+/// `flow GATEWAY NODE PORT`, a flow to the node; and `place GATEWAY NODE PORT`, which orders the flow to the
+/// node's first (even port) or second binding (odd port).
 pub struct Pmip;
 
 fn order(rng: &mut Rng, gateway: usize) -> String {

@@ -48,7 +48,7 @@ pub(super) struct Watch {
 #[derive(Clone, Copy, Debug)]
 struct Still {
     until: Time,
-    /// Its number of state changes so far.
+    /// Its number of state changes when the stall began.
     transitions: u64,
     /// When its timeout expires according to what it had read; `None` if the timeout may have expired before.
     silent: Option<Time>,

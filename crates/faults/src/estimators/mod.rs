@@ -47,8 +47,8 @@ const FLOWS: usize = 3;
 
 const AT: PathRef = PathRef { host: 0, path: 0 };
 
-/// The two ends as a protocol. Its orders are `keepalive 0.0 on|off`, `flow 0 N start|stop` and `period 0.0 k 3
-/// t-ka 60ms`.
+/// The two ends as a protocol. Its orders are `keepalive 0.0 on|off`, `flow 0 N start|stop` and
+/// `period 0.0 k 3 t-ka 60ms`.
 pub struct Keepalive;
 
 /// An order of this protocol.
@@ -175,8 +175,8 @@ struct Estimators {
 struct Stalls {
     client: Time,
     server: Time,
-    /// When the client gets its orders after a stall: before it checks its timeouts, or after it has read waiting
-    /// packets.
+    /// Delay of the client's orders after a stall: zero, before it checks its timeouts, or [`READS`], when it has
+    /// read waiting packets.
     orders: Span,
 }
 

@@ -45,8 +45,7 @@ impl Network {
     /// `forwards` again.
     ///
     /// # Errors
-    /// The interface does not exist, is connected or is a radio already; or `at_once` is neither 1 nor
-    /// 2.
+    /// The interface does not exist, is connected or is a radio already; or `at_once` is not 1 or 2.
     pub fn add_radio(&mut self, config: RadioConfig) -> Result<RadioId, WirelessError> {
         if !(1..=2).contains(&config.at_once) {
             return Err(WirelessError::AtOnce(config.at_once));

@@ -81,7 +81,7 @@ struct Slot {
 /// A change to the network, scheduled or applied at once ([`Network::happen`]).
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// Cut (false) or mend (true) one direction of a link.
+    /// Cut (true) or mend (false) one direction of a link.
     Cut(ChannelId, bool),
     /// Attach a radio to a cell; if the radio has reached its limit, it leaves its oldest cell.
     Attach(RadioId, CellId),
