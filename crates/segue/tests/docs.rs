@@ -129,6 +129,54 @@ fn every_link_between_the_documents_leads_to_a_file() {
     assert!(links > 50, "{links} links found");
 }
 
+#[test]
+fn alerts_fire_when_they_should_and_not_before() {
+    let rules = read("monitoring/segue-alerts.yml");
+    let tests = read("monitoring/segue-alerts-test.yml");
+    for alert in rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")) {
+        assert!(tests.contains(&format!("alertname: {alert}\n")), "{alert} is not tested");
+    }
+    promtool(&["test", "rules", "segue-alerts-test.yml"], &root().join("monitoring"));
+}
+
+#[test]
+fn the_dashboard_asks_for_what_daemons_serve() {
+    let board: serde_json::Value =
+        serde_json::from_str(&read("monitoring/segue-dashboard.json")).unwrap();
+    let panels = board["panels"].as_array().unwrap();
+    let targets = panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten();
+    let asked: Vec<String> = targets
+        .map(|target| target["expr"].as_str().unwrap())
+        .map(|asked| asked.replace("$instance", ".*").replace("$__rate_interval", "1m"))
+        .collect();
+    assert!(asked.len() > 15, "{asked:?}");
+    let rules: String =
+        (0..).zip(&asked).fold("groups: [{name: all, rules: [\n".into(), |all, (i, asked)| {
+            format!("{all}{{record: panel:{i}, expr: '{asked}'}},\n")
+        });
+    let directory = TempDir::new().unwrap();
+    std::fs::write(directory.path().join("panels.yml"), rules + "]}]\n").unwrap();
+    promtool(&["check", "rules", "panels.yml"], directory.path());
+
+    let names = read("crates/probe/src/metrics/names.rs");
+    let all = asked.join(" ") + &read("monitoring/segue-alerts.yml");
+    let words = all.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+    for metric in words.filter(|word| word.starts_with("segue_")) {
+        assert!(names.contains(&format!("\"{metric}\"")), "no daemon serves {metric}");
+    }
+}
+
+/// Prometheus' own tool finds no fault.
+fn promtool(arguments: &[&str], directory: &Path) {
+    let output = Command::new("promtool").args(arguments).current_dir(directory).output();
+    let output = output.expect("promtool is there (scripts/deps.sh test)");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr)
+    );
+}
+
 /// A line with its default in force: `#key = value` without the mark.
 fn uncommented(line: &str) -> String {
     let key = line

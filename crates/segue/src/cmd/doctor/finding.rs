@@ -15,7 +15,7 @@ pub(super) enum Verdict {
 }
 
 /// One line.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
     pub(super) check: &'static str,
     pub(super) verdict: Verdict,

@@ -249,10 +249,25 @@ fn input(chains: &[Chain], ports: &[u16]) -> Finding {
     }
 }
 
-/// Whether the filter lets packets of hosts through this machine: Docker and ufw drop them.
-fn forward(chains: &[Chain], device: &str) -> Option<Finding> {
-    let closes =
-        |chain: &&Chain| chain.drops || chain.rules.iter().any(|rule| does(rule, 0) == Does::Close);
+/// Whether the filter lets packets of hosts through this machine, in each family: Docker and ufw drop them.
+fn forward(chains: &[Chain], device: &str) -> Vec<Finding> {
+    let families = [("ip", "iptables"), ("ip6", "ip6tables")];
+    let mut found: Vec<Finding> = Vec::new();
+    for (family, tool) in families {
+        let sees = |chain: &&Chain| matches!(chain.table.split(' ').next(), Some(of) if of == family || of == "inet");
+        let own: Vec<&Chain> = chains.iter().filter(sees).collect();
+        let finding = forward_in(&own, device, tool);
+        // A table of both families is told of once.
+        found.extend(finding.filter(|finding| !found.contains(finding)));
+    }
+    found
+}
+
+/// The same for a family's chains, with the tool that gives them rules.
+fn forward_in(chains: &[&Chain], device: &str, tool: &str) -> Option<Finding> {
+    let closes = |chain: &&&Chain| {
+        chain.drops || chain.rules.iter().any(|rule| does(rule, 0) == Does::Close)
+    };
     let chain = chains.iter().filter(|chain| chain.hook == "forward").find(closes)?;
     let passes = |way: &str| {
         let named = [format!("{way} \"{device}\""), format!("{way} {device}")];
@@ -264,9 +279,9 @@ fn forward(chains: &[Chain], device: &str) -> Option<Finding> {
     }
     let has = |name: &str| chains.iter().any(|chain| chain.name == name);
     let (whose, how) = if has("DOCKER-USER") {
-        let rule = |way| format!("iptables -I DOCKER-USER {way} {device} -j ACCEPT");
+        let rule = |way| format!("{tool} -I DOCKER-USER {way} {device} -j ACCEPT");
         ("Docker", format!("{}; {}", rule("-i"), rule("-o")))
-    } else if has("ufw-user-forward") {
+    } else if has("ufw-user-forward") || has("ufw6-user-forward") {
         ("ufw", format!("ufw route allow in on {device}; ufw route allow out on {device}"))
     } else {
         let rule = |way| format!("nft insert rule {} {way} {device} accept", chain.place());
@@ -287,7 +302,7 @@ pub(super) fn at_anchor(ports: &[u16], device: &str) -> Vec<Finding> {
         Err(error) => vec![unknown(CHECK, format!("its rules cannot be read: {}", told(error)))],
         Ok(ruleset) => {
             let chains = chains(&ruleset);
-            [input(&chains, ports)].into_iter().chain(forward(&chains, device)).collect()
+            [vec![input(&chains, ports)], forward(&chains, device)].concat()
         }
     }
 }
@@ -311,7 +326,8 @@ mod tests {
 
     #[test]
     fn dockers_policy_is_told_with_the_rule_to_add_until_it_is_there() {
-        let found = forward(&chains(DOCKER), "segue0").unwrap();
+        let forward = |ruleset: &str, device| forward(&chains(ruleset), device);
+        let found = &forward(DOCKER, "segue0")[0];
         assert_eq!(found.verdict, Verdict::Todo);
         assert!(found.text.starts_with("Docker drops"), "{}", found.text);
         assert!(
@@ -321,13 +337,30 @@ mod tests {
         );
         let rules = "iifname \"segue0\" counter packets 0 bytes 0 accept\n\t\toifname \"segue0\" counter packets 0 bytes 0 accept\n\t\tcounter";
         let mended = DOCKER.replacen("counter", rules, 1);
-        assert_eq!(forward(&chains(&mended), "segue0").unwrap().verdict, Verdict::Ok);
-        assert_eq!(forward(&chains(&mended), "segue1").unwrap().verdict, Verdict::Todo);
+        assert_eq!(forward(&mended, "segue0")[0].verdict, Verdict::Ok);
+        assert_eq!(forward(&mended, "segue1")[0].verdict, Verdict::Todo);
+        assert!(forward(&DOCKER.replace("policy drop", "policy accept"), "segue0").is_empty());
+        let ufw = &forward(&DOCKER.replace("DOCKER-USER", "ufw-user-forward"), "segue0")[0];
+        assert!(ufw.text.contains("ufw route allow in on segue0"));
+    }
+
+    #[test]
+    fn each_family_is_told_of_with_its_own_tool() {
+        let forward = |ruleset: &str| forward(&chains(ruleset), "segue0");
+        let rules = "iifname \"segue0\" accept\n\t\toifname \"segue0\" accept\n\t\tcounter";
+        let v6 = DOCKER.replace("table ip ", "table ip6 ");
+        let found = forward(&(DOCKER.replacen("counter", rules, 1) + &v6));
+        assert_eq!(found[0].verdict, Verdict::Ok);
         assert!(
-            forward(&chains(&DOCKER.replace("policy drop", "policy accept")), "segue0").is_none()
+            found[1].text.contains("ip6tables -I DOCKER-USER -i segue0 -j ACCEPT"),
+            "{}",
+            found[1].text
         );
-        let ufw = forward(&chains(&DOCKER.replace("DOCKER-USER", "ufw-user-forward")), "segue0");
-        assert!(ufw.unwrap().text.contains("ufw route allow in on segue0"));
+        assert_eq!(forward(&(DOCKER.to_owned() + &v6)).len(), 2);
+        let both = forward(&DOCKER.replace("table ip ", "table inet "));
+        assert_eq!(both.len(), 2, "a tool for each family");
+        let plain = "table inet f {\n\tchain forward {\n\t\ttype filter hook forward priority 0; policy drop;\n\t}\n}\n";
+        assert_eq!(forward(plain).len(), 1, "one table of both families");
     }
 
     #[test]
