@@ -1,4 +1,4 @@
-//! Lets a socket receive from some networks alone, by a filter in the kernel: what comes from elsewhere costs the program
+//! Restricts a socket to a set of source networks with a filter in the kernel. Packets from elsewhere cost the program
 //! nothing, not even room in the socket's queue.
 
 use std::io;
@@ -8,12 +8,12 @@ use std::os::fd::AsFd;
 use segue_ip::Prefix;
 use socket2::{SockFilter, SockRef};
 
-/// Offsets from here on are from the network header, whatever the socket's protocol (`linux/filter.h`, `SKF_NET_OFF`).
+/// Base of offsets from the network header, for sockets of any protocol (`linux/filter.h`, `SKF_NET_OFF`).
 const NETWORK_HEADER: u32 = 0xfff0_0000;
-/// Where the source address is.
+/// Offset of the source address.
 const SOURCE_V4: u32 = 12;
 const SOURCE_V6: u32 = 8;
-/// Most networks: the kernel takes 4 096 instructions.
+/// Maximum number of networks: the kernel accepts 4096 instructions.
 pub const NETWORKS_MAX: usize = 256;
 
 const LOAD_WORD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
@@ -28,7 +28,7 @@ fn instruction(code: u32, yes: u8, no: u8, k: u32) -> SockFilter {
     SockFilter::new(code as u16, yes, no, k)
 }
 
-/// Accepts a packet whose source is in this network, or goes on behind.
+/// Accepts a packet whose source is in this network; otherwise continues after the returned instructions.
 fn network(prefix: Prefix) -> Vec<SockFilter> {
     let network = prefix.network();
     let (words, at): (Vec<u32>, u32) = match network.addr {
@@ -46,7 +46,7 @@ fn network(prefix: Prefix) -> Vec<SockFilter> {
     let mut program = Vec::new();
     for (done, (n, word)) in compared.into_iter().enumerate() {
         let mask = u32::MAX << (32 - bits(n));
-        // Three instructions for each further word, and one that accepts.
+        // Three instructions for each remaining word, and one to accept.
         let rest = 3 * (last - done - 1) as u8 + 1;
         program.push(instruction(LOAD_WORD, 0, 0, NETWORK_HEADER + at + 4 * n as u32));
         program.push(instruction(AND, 0, 0, mask));
@@ -56,7 +56,7 @@ fn network(prefix: Prefix) -> Vec<SockFilter> {
     program
 }
 
-/// The same for all networks of a family.
+/// The instructions for all networks of one family.
 fn family(known: &[Prefix], is_v4: bool) -> Vec<SockFilter> {
     let own = known.iter().filter(|prefix| prefix.addr.is_ipv4() == is_v4);
     let mut program: Vec<SockFilter> = own.flat_map(|prefix| network(*prefix)).collect();
@@ -64,10 +64,10 @@ fn family(known: &[Prefix], is_v4: bool) -> Vec<SockFilter> {
     program
 }
 
-/// Has a socket drop what comes from other networks. What waits already stays.
+/// Makes a socket drop packets from other networks. Packets that are already queued stay.
 ///
 /// # Errors
-/// `InvalidInput` for more than [`NETWORKS_MAX`], or the kernel's.
+/// `InvalidInput` for more than [`NETWORKS_MAX`], otherwise an error of the kernel.
 pub fn only(socket: &impl AsFd, known: &[Prefix]) -> io::Result<()> {
     if known.len() > NETWORKS_MAX {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -84,19 +84,19 @@ pub fn only(socket: &impl AsFd, known: &[Prefix]) -> io::Result<()> {
     SockRef::from(socket).attach_filter(&program)
 }
 
-/// Has a socket receive from everywhere again.
+/// Removes the filter, so that the socket receives from everywhere again.
 ///
 /// # Errors
-/// The kernel's.
+/// An error of the kernel.
 pub fn all(socket: &impl AsFd) -> io::Result<()> {
     match SockRef::from(socket).detach_filter() {
-        // There was none.
+        // No filter was attached.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         done => done,
     }
 }
 
-/// Gives a socket's queue this room, if the process may (`CAP_NET_ADMIN`), or as much as the system allows.
+/// Sets the receive buffer to `bytes` if the process has `CAP_NET_ADMIN`, otherwise to as much as the system allows.
 pub fn room(socket: &impl AsFd, bytes: i32) {
     let forced = crate::option::set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &bytes);
     if forced.is_err() {

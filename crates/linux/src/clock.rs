@@ -12,7 +12,7 @@ pub fn monotonic() -> Time {
     read(ClockId::CLOCK_MONOTONIC)
 }
 
-/// The time on `CLOCK_BOOTTIME`: as [`monotonic`], but it goes on while the machine is suspended.
+/// The time on `CLOCK_BOOTTIME`: like [`monotonic`], but it continues while the machine is suspended.
 ///
 /// # Panics
 /// Never on Linux, where the clock always exists.
@@ -21,14 +21,13 @@ pub fn boottime() -> Time {
     read(ClockId::CLOCK_BOOTTIME)
 }
 
-/// Time of day in nanoseconds since 1970, for what outlives a boot and for converting the kernel's
-/// receive stamps.
+/// Time of day in nanoseconds since 1970. For records that outlive a boot, and to convert the kernel's receive stamps.
 #[must_use]
 pub fn realtime_ns() -> u64 {
     read(ClockId::CLOCK_REALTIME).0
 }
 
-/// Time of day, as machines take it.
+/// Time of day in the type that the protocol machines use.
 #[must_use]
 pub fn realtime() -> UnixTime {
     UnixTime::from_nanos(realtime_ns())
@@ -46,16 +45,16 @@ pub fn thread_cpu() -> Span {
     Span(read(ClockId::CLOCK_THREAD_CPUTIME_ID).0)
 }
 
-/// How good the realtime clock is, by the kernel's own account.
+/// Quality of the realtime clock as the kernel estimates it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockQuality {
-    /// An external source keeps it in step with UTC.
+    /// An external source synchronises it with UTC.
     pub synchronised: bool,
-    /// The largest error, in nanoseconds; meaningless without synchronisation.
+    /// The maximum error in nanoseconds; meaningless without synchronisation.
     pub error_max_ns: u64,
 }
 
-/// Asks the kernel how good the realtime clock is.
+/// Reads the kernel's estimate of the realtime clock's quality.
 #[must_use]
 pub fn realtime_quality() -> ClockQuality {
     let (state, timex) = discipline();
@@ -65,16 +64,15 @@ pub fn realtime_quality() -> ClockQuality {
     }
 }
 
-/// How far `CLOCK_TAI` is ahead of `CLOCK_REALTIME` in nanoseconds: zero until something tells the kernel the
-/// leap seconds.
+/// How far `CLOCK_TAI` is ahead of `CLOCK_REALTIME` in nanoseconds; zero until a program has set the leap seconds.
 #[must_use]
 pub fn tai_offset_ns() -> i64 {
     i64::from(discipline().1.tai) * 1_000_000_000
 }
 
-/// The kernel's clock parameters, and the clock's state.
+/// The kernel's clock parameters and state.
 fn discipline() -> (libc::c_int, libc::timex) {
-    // SAFETY: all bytes zero is a value of this plain structure, with which the call changes nothing.
+    // SAFETY: all zero is a valid value of this plain structure, and requests no change.
     let mut timex: libc::timex = unsafe { std::mem::zeroed() };
     // SAFETY: the structure outlives the call.
     let state = unsafe { libc::adjtimex(&raw mut timex) };

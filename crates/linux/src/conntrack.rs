@@ -1,5 +1,5 @@
-//! The connection table of the kernel's NAT. Flushing it takes one message without attributes, described here; a
-//! library for all of ctnetlink would be out of proportion.
+//! The connection table of the kernel's NAT. Flushing it takes one message without attributes, so that message is
+//! defined here: a dependency for all of ctnetlink would be disproportionate.
 
 use std::convert::Infallible;
 
@@ -9,8 +9,8 @@ use rtnetlink::sys::protocols::NETLINK_NETFILTER;
 use crate::error::{LinuxError, Result};
 use crate::netlink;
 
-/// Forgets every connection of the calling thread's network namespace: each flow gets a new mapping
-/// with its next packet.
+/// Deletes every connection of the calling thread's network namespace. Each flow gets a new mapping with its next
+/// packet.
 ///
 /// # Errors
 /// A kernel without ctnetlink, or no permission.

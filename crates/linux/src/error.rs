@@ -1,55 +1,55 @@
-//! What can go wrong between this crate and the kernel, in plain words.
+//! Errors of requests to the kernel, in plain words.
 
 use std::io;
 use std::net::IpAddr;
 
 use nix::errno::Errno;
 
-/// A request that the kernel refused. The text says what was tried; the kernel's reason follows it.
+/// A failed request. The text names the attempted action, followed by the kernel's reason.
 #[derive(Debug, thiserror::Error)]
 pub enum LinuxError {
     /// A system call or netlink request failed.
     #[error("cannot {what}: {}{}", source, hint(source))]
     Refused {
-        /// What was tried, as a verb phrase: "add address 10.0.0.1/24 to wifi".
+        /// The attempted action, as a verb phrase: "add address 10.0.0.1/24 to wifi".
         what: String,
-        /// The kernel's answer.
+        /// The error from the kernel.
         source: io::Error,
     },
-    /// IPv6 is switched off where the request needs it.
+    /// IPv6 is disabled where the request requires it.
     #[error(
         "cannot {what}: IPv6 is switched off here (sysctl net.ipv6.conf.all.disable_ipv6, or that of the device)"
     )]
     Ipv6Off {
-        /// What was tried, as a verb phrase.
+        /// The attempted action, as a verb phrase.
         what: String,
     },
-    /// No device of this name in the calling thread's namespace.
+    /// The calling thread's namespace has no device with this name.
     #[error("there is no network interface {name:?} here (list them with: ip link)")]
     NoSuchDevice {
         /// The name that was looked up.
         name: String,
     },
-    /// No named network namespace of this name.
+    /// No named network namespace with this name exists.
     #[error("there is no network namespace {name:?} (list them with: ip netns list)")]
     NoSuchNamespace {
         /// The name that was looked up.
         name: String,
     },
-    /// A name that the kernel or the file system cannot take.
+    /// A name that the kernel or the file system does not accept.
     #[error("{name:?} cannot be the name of {of}: {why}")]
     BadName {
-        /// The refused name.
+        /// The rejected name.
         name: String,
-        /// What it should have named.
+        /// The kind of object to be named.
         of: &'static str,
-        /// The rule it breaks.
+        /// The rule that the name breaks.
         why: &'static str,
     },
     /// Unprivileged user namespaces are unavailable.
     #[error("cannot make a user namespace without root: {limit}")]
     UserNamespace {
-        /// Which setting or limit forbids it, and how to change it.
+        /// The setting or limit that forbids it, and how to change it.
         limit: String,
     },
 }
@@ -59,8 +59,8 @@ impl LinuxError {
         LinuxError::Refused { what: what.into(), source: source.into() }
     }
 
-    /// The same for a request about this address: the kernel refuses IPv6 with `EACCES` where it is switched off, and
-    /// missing privileges with `EPERM`.
+    /// Like [`LinuxError::refused`] for a request about the address `ip`. The kernel rejects IPv6 with `EACCES` if it
+    /// is disabled, and missing privileges with `EPERM`.
     pub(crate) fn refused_at(what: impl Into<String>, ip: IpAddr, source: io::Error) -> LinuxError {
         match source.raw_os_error() {
             Some(libc::EACCES) if ip.is_ipv6() => LinuxError::Ipv6Off { what: what.into() },
@@ -68,7 +68,7 @@ impl LinuxError {
         }
     }
 
-    /// The kernel's error number, if there was one.
+    /// The error number from the kernel, if any.
     #[must_use]
     pub fn errno(&self) -> Option<Errno> {
         match self {

@@ -1,5 +1,4 @@
-//! Switching a device's offloads, by the ioctls of ethtool: the netlink library for it can read features
-//! and not set them.
+//! Switches a device's offloads with the ethtool ioctls: the ethtool netlink crate can read features but not set them.
 
 use std::os::fd::AsRawFd;
 
@@ -13,12 +12,12 @@ use crate::link::index_of;
 pub enum Feature {
     /// TCP segmentation by the device.
     Tso,
-    /// Segmentation just before the device.
+    /// Segmentation in software, just before the device.
     Gso,
     /// Merging of received packets.
     Gro,
-    /// Checksums filled in by the device. Without it every packet leaves with its checksum, and no
-    /// kind of segmentation is left to the device.
+    /// Checksums filled in by the device. When off, every packet leaves with its checksum complete and the device does
+    /// no segmentation of any kind.
     TxChecksum,
     /// Checksums verified by the device.
     RxChecksum,
@@ -37,11 +36,11 @@ impl Feature {
     }
 }
 
-/// Switches an offload of the device `name` in the calling thread's namespace. A device that cannot
-/// have it takes "off" without an error.
+/// Switches an offload of the device `name` in the calling thread's namespace. Switching an unsupported offload off
+/// succeeds.
 ///
 /// # Errors
-/// No such device, "on" for what it cannot do, or no permission.
+/// No such device, switching an unsupported offload on, or no permission.
 pub fn set_feature(name: &str, feature: Feature, on: bool) -> Result<()> {
     index_of(name)?;
     let state = if on { "on" } else { "off" };

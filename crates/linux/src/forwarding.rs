@@ -1,4 +1,4 @@
-//! The kernel's forwarding in the calling thread's network namespace, over netlink.
+//! Installs forwarding state (addresses, routes, rules, proxies, neighbours) in the calling thread's network namespace.
 
 use segue_ip::{Forward, Forwarding};
 
@@ -7,14 +7,14 @@ use crate::link::{is_gone, put_address, take_address};
 use crate::neighbour::{put_known, put_proxy, take_known, take_proxy};
 use crate::route::{add_missing_rule, delete_route, delete_rule, replace_route};
 
-/// The kernel of this machine, as what carries out what protocols want of it.
+/// This machine's kernel, as the executor of the forwarding that protocols request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Kernel;
 
 impl Forwarding for Kernel {
     type Error = LinuxError;
 
-    /// Gives the kernel this part. It must be permitted to (`CAP_NET_ADMIN`).
+    /// Installs this part. Requires `CAP_NET_ADMIN`.
     fn put(&mut self, part: &Forward) -> Result<()> {
         match part {
             Forward::Address { interface, prefix } => {
@@ -49,7 +49,7 @@ impl Forwarding for Kernel {
     }
 }
 
-/// What the kernel does only with programs of a packet path.
+/// The error for parts that only the programs of a packet path can carry out.
 fn of_the_relay() -> LinuxError {
     LinuxError::refused("carry a tunnel", std::io::Error::from(std::io::ErrorKind::Unsupported))
 }

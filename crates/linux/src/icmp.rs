@@ -1,4 +1,4 @@
-//! What routers say about packets that were too big for them, from any sender on this machine.
+//! "Packet too big" messages from routers about packets of any sender on this machine.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -10,20 +10,20 @@ use tokio::io::unix::AsyncFd;
 use crate::error::{LinuxError, Result};
 use crate::option;
 
-/// By family: the option that names the message types to block, and the type to receive.
+/// For both families: the option that names the message types to block, and the type to receive.
 const FILTER: libc::c_int = 1;
 const SOL_RAW: libc::c_int = 255;
 const UNREACHABLE: u32 = 3;
 const PACKET_TOO_BIG: u32 = 2;
 
-/// A raw socket for the messages of one family that say that a packet was too big.
+/// A raw socket that receives the "packet too big" messages of one family.
 pub struct TooBigSocket(AsyncFd<OwnedFd>);
 
 impl TooBigSocket {
-    /// Opens it in the calling thread's namespace. Inside a runtime.
+    /// Opens the socket in the calling thread's namespace. Must be called inside a tokio runtime.
     ///
     /// # Errors
-    /// No such family, or no permission (needs `CAP_NET_RAW`).
+    /// The kernel lacks this family, or no permission (requires `CAP_NET_RAW`).
     pub fn open(v6: bool) -> Result<TooBigSocket> {
         let refused = |e: std::io::Error| LinuxError::refused("listen to ICMP", e);
         let (domain, protocol) = match v6 {
@@ -47,11 +47,11 @@ impl TooBigSocket {
         Ok(TooBigSocket(unsafe { AsyncFd::register(fd) }.map_err(|e| refused(e.into()))?))
     }
 
-    /// Waits for the next message and returns its length: with its IP header for IPv4, without for IPv6. What does
-    /// not fit is cut off. May be cancelled.
+    /// Waits for the next message and returns its length, which includes the IP header for IPv4 but not for IPv6. A
+    /// message longer than the buffer is truncated. Cancel safe.
     ///
     /// # Errors
-    /// When the socket no longer works.
+    /// The socket failed.
     pub async fn receive(&self, buffer: &mut [u8]) -> Result<usize> {
         let told = |e: std::io::Error| LinuxError::refused("receive ICMP", e);
         loop {

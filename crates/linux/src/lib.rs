@@ -1,9 +1,19 @@
-//! The only crate that talks to Linux: network namespaces ([`netns`]), devices and addresses ([`link`]), neighbours
-//! ([`neighbour`]), routes and rules ([`route`]), all of these as protocols ask for them ([`Kernel`]), a watch on
-//! interfaces that come and go ([`monitor`]), UDP sockets with kernel timestamps ([`udp`]), raw sockets for ICMPv6 and the Mobility Header ([`raw`]), packets for one station of a
-//! link ([`station`]), Wi-Fi interfaces ([`nl80211`]), whole frames ([`packet`]), NAT's connection table ([`conntrack`]), the monotonic
-//! clock ([`clock`]), threads that wake up on time ([`thread`]), the process at the other end of a Unix socket
-//! ([`peer`]), what signals do to this process ([`process`]), and Ctrl-C as a descriptor ([`stop_signals`]).
+//! Everything that Segue asks of Linux. No other crate makes system calls for networking.
+//!
+//! - [`netns`]: network namespaces
+//! - [`link`], [`neighbour`], [`route`]: devices, addresses, neighbours, routes and policy rules; [`Kernel`] installs
+//!   them for the protocols
+//! - [`monitor`]: reports changes of interfaces, addresses and routes
+//! - [`udp`]: UDP sockets with kernel timestamps
+//! - [`raw`]: raw sockets for ICMPv6 and the Mobility Header
+//! - [`station`]: packets to and from single stations of a link
+//! - [`nl80211`]: Wi-Fi interfaces
+//! - [`packet`]: whole frames
+//! - [`conntrack`]: the NAT's connection table
+//! - [`clock`]: the system's clocks
+//! - [`thread`]: threads that wake up on time
+//! - [`peer`]: the process at the other end of a Unix socket
+//! - [`process`], [`stop_signals`]: signals, and Ctrl-C as a descriptor
 
 pub mod admit;
 pub mod clock;

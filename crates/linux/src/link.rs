@@ -1,5 +1,5 @@
-//! Devices and their addresses. Every function acts in the calling thread's network namespace and
-//! blocks for one exchange with the kernel; none needs an async runtime.
+//! Devices and their addresses. Every function acts in the calling thread's network namespace, blocks for one exchange
+//! with the kernel, and works without an async runtime.
 
 use std::net::IpAddr;
 
@@ -36,11 +36,11 @@ pub struct Link {
     pub running: bool,
     /// The loopback device.
     pub loopback: bool,
-    /// Largest packet in bytes without the link layer's header.
+    /// MTU in bytes.
     pub mtu_bytes: u32,
-    /// Link-layer address; all zero if the device has none of six bytes.
+    /// Link-layer address; all zero if the device has no address of six bytes.
     pub mac: [u8; 6],
-    /// The one that it was made with, if the device has such a one: virtual ones have none.
+    /// The factory address; virtual devices have none.
     pub permanent_mac: Option<[u8; 6]>,
 }
 
@@ -51,22 +51,22 @@ pub struct Address {
     pub index: u32,
     /// Address and prefix length.
     pub prefix: Prefix,
-    /// Of link or host scope, or an IPv4 link-local address: useless beyond the link.
+    /// Of link or host scope, or an IPv4 link-local address: not valid beyond the link.
     pub link_local: bool,
     /// Usable as a source: neither tentative, nor a failed duplicate, nor deprecated.
     pub usable: bool,
 }
 
-/// A hardware address as text: `02:00:00:00:00:01`.
+/// Formats a link-layer address: `02:00:00:00:00:01`.
 #[must_use]
 pub fn mac_text(mac: [u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
-/// The devices of this namespace in order of their index.
+/// The devices of this namespace, by index.
 ///
 /// # Errors
-/// When netlink is refused.
+/// The netlink request failed.
 pub fn links() -> Result<Vec<Link>> {
     let all = netlink::dump(RouteNetlinkMessage::GetLink(LinkMessage::default()))
         .map_err(|e| LinuxError::refused("list network interfaces", e))?;
@@ -82,7 +82,7 @@ pub fn links() -> Result<Vec<Link>> {
 /// The addresses of this namespace in the kernel's order.
 ///
 /// # Errors
-/// When netlink is refused.
+/// The netlink request failed.
 pub fn addresses() -> Result<Vec<Address>> {
     let all = netlink::dump(RouteNetlinkMessage::GetAddress(AddressMessage::default()))
         .map_err(|e| LinuxError::refused("list addresses", e))?;
@@ -102,20 +102,21 @@ pub fn index_of(name: &str) -> Result<u32> {
         .map_err(|_| LinuxError::NoSuchDevice { name: name.to_owned() })
 }
 
-/// Makes a pair of virtual Ethernet devices: `name` here, `peer` here or in `peer_ns`. Both are down.
+/// Creates a pair of virtual Ethernet devices: `name` here, `peer` here or in `peer_ns`. Both are down.
 ///
 /// # Errors
-/// A name that is taken or longer than 15 bytes, or no permission.
+/// A name exists or is longer than 15 bytes, or no permission.
 pub fn create_veth(name: &str, peer: &str, peer_ns: Option<&Netns>) -> Result<()> {
     create_veth_numbered(name, 0, peer, peer_ns)
 }
 
-/// As [`create_veth`], with the interface index of `name`; 0 lets the kernel choose. Of a device whose peer happens to have
-/// the same index, in its own namespace, the kernel tells up to a second late that it has lost its carrier
-/// (`linkwatch_urgent_event` in net/core/link_watch.c): an index that no namespace comes to by itself avoids that for both.
+/// Like [`create_veth`], with the interface index of `name`; 0 lets the kernel choose. If a device and its peer happen
+/// to have the same index in their namespaces, the kernel reports a lost carrier up to a second late
+/// (`linkwatch_urgent_event` in net/core/link_watch.c). An index that the kernel never assigns by itself avoids this
+/// for both devices.
 ///
 /// # Errors
-/// As [`create_veth`], or an index that is taken.
+/// As for [`create_veth`], or the index is in use.
 pub fn create_veth_numbered(
     name: &str,
     index: u32,
@@ -165,7 +166,7 @@ pub fn set_up(name: &str, up: bool) -> Result<()> {
 /// Sets the link-layer address of a device.
 ///
 /// # Errors
-/// No such device, an address that it cannot have, or no permission.
+/// No such device, an address that it does not accept, or no permission.
 pub fn set_mac(name: &str, mac: [u8; 6]) -> Result<()> {
     let mut message = link_message(name)?;
     message.attributes.push(LinkAttribute::Address(mac.to_vec()));
@@ -173,10 +174,10 @@ pub fn set_mac(name: &str, mac: [u8; 6]) -> Result<()> {
         .map_err(|e| LinuxError::refused(format!("set the link-layer address of {name}"), e))
 }
 
-/// Sets the largest packet of a device, in bytes.
+/// Sets the MTU of a device in bytes.
 ///
 /// # Errors
-/// No such device, a size it cannot take, or no permission.
+/// No such device, an MTU that it does not accept, or no permission.
 pub fn set_mtu(name: &str, mtu_bytes: u32) -> Result<()> {
     let mut message = link_message(name)?;
     message.attributes.push(LinkAttribute::Mtu(mtu_bytes));
@@ -184,7 +185,7 @@ pub fn set_mtu(name: &str, mtu_bytes: u32) -> Result<()> {
         .map_err(|e| LinuxError::refused(format!("set the MTU of {name} to {mtu_bytes}"), e))
 }
 
-/// Adds an address to a device, usable at once (no duplicate address detection). An existing one is no error.
+/// Adds an address to a device, usable immediately (no duplicate address detection). Succeeds if it exists.
 ///
 /// # Errors
 /// No such device, or no permission.
@@ -194,7 +195,7 @@ pub fn add_address(name: &str, prefix: Prefix) -> Result<()> {
     })
 }
 
-/// As [`add_address`], by the index of the device.
+/// Like [`add_address`], by the index of the device.
 pub(crate) fn put_address(index: u32, prefix: Prefix) -> std::io::Result<()> {
     let mut message = address_message(index, prefix);
     if prefix.addr.is_ipv6() {
@@ -212,14 +213,14 @@ pub fn delete_address(name: &str, prefix: Prefix) -> Result<()> {
         .map_err(|e| LinuxError::refused(format!("delete address {prefix} from {name}"), e))
 }
 
-/// As [`delete_address`], by the index of the device.
+/// Like [`delete_address`], by the index of the device.
 pub(crate) fn take_address(index: u32, prefix: Prefix) -> std::io::Result<()> {
     netlink::request(RouteNetlinkMessage::DelAddress(address_message(index, prefix)), 0)
 }
 
-/// Writes a kernel setting, `net.ipv4.ip_forward` or with slashes where a part contains a dot.
-/// Those below `net.` belong to the calling thread's namespace. One that has the value already is not written: in
-/// containers it often cannot be.
+/// Writes a kernel setting: `net.ipv4.ip_forward`, or with slashes if a component contains a dot. Settings below `net.`
+/// belong to the calling thread's namespace. Does not write a value that is already set, because containers often mount
+/// `/proc/sys` read-only.
 ///
 /// # Errors
 /// No such setting, or no permission.
@@ -232,7 +233,7 @@ pub fn sysctl(key: &str, value: &str) -> Result<()> {
     std::fs::write(path, value).map_err(|e| LinuxError::refused(format!("set {key} to {value}"), e))
 }
 
-/// Switches IPv6 on for one device, where it may be off for all.
+/// Enables IPv6 on one device, for systems where it is disabled by default.
 ///
 /// # Errors
 /// The kernel has no IPv6, or no permission.
@@ -247,7 +248,7 @@ pub(crate) fn family(v6: bool) -> AddressFamily {
 /// Checks the name of a device.
 ///
 /// # Errors
-/// It is empty, too long, or has a character that no name has.
+/// The name is empty, too long, or contains a forbidden character.
 pub fn check_name(name: &str) -> Result<()> {
     let why = match name {
         "" => "it is empty",
@@ -327,13 +328,13 @@ fn read_address(message: &AddressMessage) -> Option<Address> {
     })
 }
 
-/// 169.254.0.0/16, which no router forwards (RFC 3927, 2.7). The kernel knows that only of IPv6: the program that
-/// adds an IPv4 address sets its scope, and often leaves it out.
+/// Whether the address is in 169.254.0.0/16, which no router forwards (RFC 3927, 2.7). The kernel assigns scopes only
+/// to IPv6 addresses. The program that adds an IPv4 address sets its scope, and many programs omit it.
 pub(crate) fn is_ipv4_link_local(addr: IpAddr) -> bool {
     matches!(addr, IpAddr::V4(a) if a.is_link_local())
 }
 
-/// True for the errors that mean "already gone" when something is removed.
+/// True for errors that mean "already removed".
 #[must_use]
 pub fn is_gone(error: &LinuxError) -> bool {
     matches!(error, LinuxError::NoSuchDevice { .. } | LinuxError::NoSuchNamespace { .. })

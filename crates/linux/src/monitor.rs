@@ -1,27 +1,27 @@
-//! A watch on interfaces that come and go.
+//! Reports changes of the network interfaces.
 //!
 //! [`snapshot`] lists the devices of the caller's network namespace with the addresses and routes that matter for
-//! paths. A [`Monitor`] tells what changes:
+//! paths. A [`Monitor`] reports these changes:
 //!
-//! - A link that comes up or goes down, at once, from the kernel's own notice ([`Change::Link`]). Notices of links have
-//!   a socket to themselves, so that a flood of routes neither delays nor displaces them.
-//! - The list of all devices, when it differs ([`Change::Devices`]). A change comes in pieces (a link, its addresses, its
-//!   routes), and the list is read in full when they have all come, so that a notice that was lost (a full socket buffer)
-//!   leaves no wrong picture behind.
-//! - That routing rules or nexthop objects have changed ([`Change::Rules`]), after the list.
-//! - Options of router advertisements that the kernel leaves to programs ([`Change::Advertised`]), after the events of
-//!   links that came before them.
+//! - [`Change::Link`]: a link came up or went down, immediately after the kernel's notification. Link notifications
+//!   have a separate socket, so that a flood of routes neither delays nor displaces them.
+//! - [`Change::Devices`]: the list of all devices differs. A change arrives in pieces (a link, its addresses, its
+//!   routes). The list is read in full after the last piece, so that a lost notification (full socket buffer) leaves no
+//!   stale state.
+//! - [`Change::Rules`]: routing rules or nexthop objects changed; reported after the list.
+//! - [`Change::Advertised`]: options of router advertisements that the kernel leaves to programs, reported after
+//!   earlier link events.
 //!
-//! The order of what it tells: the events of a link alternate, in the order in which the kernel told them, also where
-//! the link was back before anybody looked. A list follows the events that led to it at once, and never shows a link
-//! otherwise than they said; addresses and routes in it may be older, and a further list brings them. A link that was up
-//! at the start has no event. If the kernel lost notices, or a reading shows first what it is about to tell, the events
-//! follow from the reading.
+//! Order of reports: up and down events of a link alternate in the kernel's order, even if the link has recovered
+//! before the first read. A list immediately follows the events that caused it and never contradicts them. Addresses
+//! and routes in it may be older; a later list corrects them. A link that was up at the start has no event. If the
+//! kernel lost notifications, or if a snapshot shows a change before its notification arrives, the events are derived
+//! from the snapshot.
 //!
-//! The kernel itself may tell of a lost carrier late: of a physical card's once a second at most
-//! (`net/core/link_watch.c`). A wireless link's point of attachment is not known here.
+//! The kernel may report a lost carrier late: for a physical device at most once a second (`net/core/link_watch.c`).
+//! The monitor does not know a wireless link's point of attachment.
 //!
-//! Call from a tokio runtime; a current-thread one is enough.
+//! Call from a tokio runtime; a current-thread runtime is sufficient.
 
 mod device;
 mod notices;
@@ -45,38 +45,38 @@ pub use router::RouterOptions;
 use router::UserOption;
 use view::View;
 
-/// The devices are read in full when nothing has come for this long, …
+/// Time without a notification before the devices are read, …
 const QUIET: Duration = Duration::from_millis(50);
-/// … but at the latest after this long if changes never stop.
+/// … and the maximum delay if notifications never stop.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// What has changed.
+/// A reported change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// A link has come up or gone down. Its point of attachment is not said.
+    /// A link came up or went down. The point of attachment is not given.
     Link(LinkEvent),
-    /// The devices differ from those last told: all of them, by index.
+    /// All devices, by index. The list differs from the one last reported.
     Devices(Vec<Device>),
-    /// Routing rules or nexthop objects have changed, so that the same routes may lead elsewhere.
+    /// Routing rules or nexthop objects have changed, so the same routes may lead elsewhere.
     Rules,
-    /// A router has advertised these options.
+    /// A router advertised these options.
     Advertised(RouterOptions),
 }
 
-/// Waits for changes of the interfaces in the network namespace in which it was made.
+/// Watches the interfaces of the network namespace in which it was created.
 pub struct Monitor {
     links: Notices,
     others: Notices,
     rules: Notices,
     options: Notices,
     view: View,
-    /// Events to be told.
+    /// Events to report.
     events: VecDeque<LinkEvent>,
-    /// Options of one datagram that are not reported yet.
+    /// Options from one datagram, still to report.
     advertised: VecDeque<RouterOptions>,
-    /// The view may differ from what was last told.
+    /// The view may differ from the list last reported.
     differs: bool,
-    /// Rules have changed, and were not told of.
+    /// Rules have changed since the last report.
     ruled: bool,
     last: Vec<Device>,
     due: Option<Due>,
@@ -85,14 +85,14 @@ pub struct Monitor {
 
 type Reading = Pin<Box<dyn Future<Output = Result<Vec<Device>, MonitorError>> + Send>>;
 
-/// When the devices are to be read.
+/// When to read the devices.
 struct Due {
-    /// When the first change came that has not been read.
+    /// When the first unread change arrived.
     since: Instant,
     at: Instant,
 }
 
-/// What ended a wait.
+/// Reason for the end of a wait.
 enum Woken {
     Links,
     Others,
@@ -103,10 +103,10 @@ enum Woken {
 }
 
 impl Monitor {
-    /// Starts to watch; tells of every change from here on.
+    /// Starts watching. Reports every change from this call on.
     ///
     /// # Errors
-    /// If netlink is unavailable.
+    /// Netlink is unavailable.
     pub async fn new() -> Result<Monitor, MonitorError> {
         let of = |groups: &[MulticastGroup]| Notices::of(groups).map_err(fail("watch interfaces"));
         let links = of(&[MulticastGroup::Link])?;
@@ -136,16 +136,16 @@ impl Monitor {
         })
     }
 
-    /// The list last told.
+    /// The list last reported.
     #[must_use]
     pub fn current(&self) -> &[Device] {
         &self.last
     }
 
-    /// Waits for the next change. May be dropped at any point without losing one.
+    /// Waits for the next change. Cancel safe: dropping the future loses no change.
     ///
     /// # Errors
-    /// If netlink fails.
+    /// Netlink failed.
     pub async fn changed(&mut self) -> Result<Change, MonitorError> {
         loop {
             if let Some(event) = self.events.pop_front() {
@@ -176,11 +176,11 @@ impl Monitor {
                     }
                 }
                 Woken::Options => {
-                    // A link that went down and came up again since comes first.
+                    // Report link events that preceded this notification first.
                     self.hear()?;
                     let notice =
                         self.options.next().map_err(fail("watch router advertisements"))?;
-                    // Lost ones are repeated by the router.
+                    // The router repeats lost advertisements.
                     if let Some(Notice::Messages(messages)) = notice {
                         let options =
                             messages.into_iter().filter_map(|UserOption(options)| options);
@@ -194,7 +194,7 @@ impl Monitor {
                 }
                 Woken::Read(devices) => {
                     self.reading = None;
-                    // What has come meanwhile is newer.
+                    // Notifications that arrived during the reading are newer.
                     self.hear()?;
                     self.events.extend(self.view.take(devices));
                     self.differs = true;
@@ -228,7 +228,7 @@ impl Monitor {
         }
     }
 
-    /// Takes the notices of links that wait, at most what the socket holds.
+    /// Processes all queued link notifications; the socket's capacity bounds the loop.
     fn hear(&mut self) -> Result<(), MonitorError> {
         while let Some(notice) = self.links.next().map_err(fail("watch interfaces"))? {
             let Notice::Messages(messages) = notice else {
@@ -242,7 +242,7 @@ impl Monitor {
         Ok(())
     }
 
-    /// Something has changed: reads when nothing more has come for this long.
+    /// Schedules a reading after `quiet` without further changes.
     fn read_after(&mut self, quiet: Duration) {
         let now = Instant::now();
         if self.due.as_ref().is_some_and(|due| due.at <= now) {

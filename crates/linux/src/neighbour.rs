@@ -1,4 +1,4 @@
-//! The kernel's table of neighbours, and of those that it answers for.
+//! The kernel's neighbour table and its proxy entries.
 
 use std::net::IpAddr;
 
@@ -13,12 +13,12 @@ use crate::error::{LinuxError, Result};
 use crate::link::{family, is_gone, sysctl};
 use crate::netlink;
 
-/// Forgets the link-layer address of a neighbour on the device with this index, and drops the packets that wait for
-/// it: the kernel keeps them for three seconds, and their senders count them as not yet sent. A permanent entry that
-/// an operator has set stays; a missing one is no error.
+/// Deletes the link-layer address of a neighbour on the device with this index, and drops the packets queued for it.
+/// The kernel would keep these packets for three seconds, and their senders would count them as unsent. A permanent
+/// entry set by an operator stays. A missing entry is not an error.
 ///
 /// # Errors
-/// When netlink is refused.
+/// The netlink request failed.
 pub fn forget(index: u32, address: IpAddr) -> Result<()> {
     let refused = |e| LinuxError::refused(format!("forget the neighbour {address}"), e);
     let all = netlink::dump(RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default()));
@@ -35,9 +35,9 @@ pub fn forget(index: u32, address: IpAddr) -> Result<()> {
     Ok(())
 }
 
-/// Answers for an address on the device with this index. The kernel does so where it forwards, and for IPv4 only if
-/// the address is routed over another device; for IPv6 the device's own switch (`proxy_ndp`) is set here. With a device
-/// that goes down it forgets what it answered for there.
+/// Adds a proxy entry for an address on the device with this index. The kernel answers for it if it forwards packets,
+/// and for IPv4 only if the address is routed over another device. For IPv6 this function also sets the device's
+/// `proxy_ndp`. The kernel deletes the entry when the device goes down.
 ///
 /// # Errors
 /// No such device, or no permission.
@@ -51,7 +51,7 @@ pub fn put_proxy(index: u32, address: IpAddr) -> Result<()> {
     netlink::request(message, NLM_F_CREATE | NLM_F_REPLACE).map_err(refused)
 }
 
-/// Answers for an address no longer. One that it did not answer for is no error.
+/// Deletes a proxy entry. A missing entry is not an error.
 ///
 /// # Errors
 /// No permission.
@@ -65,8 +65,8 @@ pub fn take_proxy(index: u32, address: IpAddr) -> Result<()> {
     }
 }
 
-/// Sets the link-layer address of a neighbour for good, in place of what the kernel knows. With a device that goes down the
-/// kernel forgets it.
+/// Sets the link-layer address of a neighbour permanently and replaces an existing entry. The kernel deletes the entry
+/// when the device goes down.
 ///
 /// # Errors
 /// No such device, or no permission.
@@ -76,7 +76,7 @@ pub fn put_known(index: u32, address: IpAddr, mac: [u8; 6]) -> Result<()> {
         .map_err(|e| LinuxError::refused(format!("set the link-layer address of {address}"), e))
 }
 
-/// Forgets the link-layer address of a neighbour that was set. One that was not is no error.
+/// Deletes a permanent link-layer address. A missing entry is not an error.
 ///
 /// # Errors
 /// No permission.
@@ -90,10 +90,10 @@ pub fn take_known(index: u32, address: IpAddr, mac: [u8; 6]) -> Result<()> {
     }
 }
 
-/// The neighbours whose link-layer addresses were set, with the index of the device.
+/// The neighbours with permanent link-layer addresses, each with the index of its device.
 ///
 /// # Errors
-/// When netlink is refused.
+/// The netlink request failed.
 pub fn known_ones() -> Result<Vec<(u32, IpAddr)>> {
     let all = netlink::dump(RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default()))
         .map_err(|e| LinuxError::refused("list neighbours", e))?;
@@ -108,10 +108,10 @@ pub fn known_ones() -> Result<Vec<(u32, IpAddr)>> {
     Ok(all.into_iter().filter_map(read).collect())
 }
 
-/// The addresses that the kernel answers for, with the index of the device.
+/// The addresses of all proxy entries, each with the index of its device.
 ///
 /// # Errors
-/// When netlink is refused.
+/// The netlink request failed.
 pub fn proxies() -> Result<Vec<(u32, IpAddr)>> {
     let mut question = NeighbourMessage::default();
     question.header.flags = NeighbourFlags::Proxy;

@@ -1,9 +1,8 @@
-//! One blocking exchange with netlink at a time; messages and sockets are those of the rtnetlink family
-//! of crates.
+//! Blocking netlink requests, one at a time, with the message and socket types of the rtnetlink crates.
 //!
-//! It opens its socket in the namespace of the calling thread and runs on any thread, also inside an async runtime.
-//! There, a caller must not wait for rtnetlink's own client, which needs a runtime to itself. To watch for changes,
-//! use [`monitor`](crate::monitor).
+//! The socket is opened in the calling thread's namespace. The functions run on any thread, including inside an async
+//! runtime, where a caller must not block on rtnetlink's own client because that client needs a runtime to itself. To
+//! watch for changes, use [`monitor`](crate::monitor).
 
 use std::fmt::Debug;
 use std::io;
@@ -21,7 +20,7 @@ pub(crate) fn request(message: RouteNetlinkMessage, flags: u16) -> io::Result<()
     request_of(NETLINK_ROUTE, message, flags)
 }
 
-/// The same for another netlink protocol.
+/// Like [`request`], for another netlink protocol.
 pub(crate) fn request_of<M>(protocol: isize, message: M, flags: u16) -> io::Result<()>
 where
     M: NetlinkSerializable + NetlinkDeserializable + Debug,
@@ -29,17 +28,17 @@ where
     exchange(protocol, message, flags | NLM_F_ACK).map(drop)
 }
 
-/// Asks for one thing.
+/// Requests a single object and returns the replies.
 pub(crate) fn ask(message: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
     exchange(NETLINK_ROUTE, message, NLM_F_ACK)
 }
 
-/// Asks for a list and returns its parts in the kernel's order.
+/// Requests a list and returns its entries in the kernel's order.
 pub(crate) fn dump(message: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
     exchange(NETLINK_ROUTE, message, NLM_F_DUMP)
 }
 
-/// Sends a request with `flags` and returns what is answered.
+/// Sends a request with `flags` and returns the replies.
 pub(crate) fn exchange<M>(protocol: isize, message: M, flags: u16) -> io::Result<Vec<M>>
 where
     M: NetlinkSerializable + NetlinkDeserializable + Debug,
@@ -64,7 +63,7 @@ where
     }
 }
 
-/// Walks the messages of one datagram; true when the answer is complete.
+/// Parses the messages of one datagram; true when the reply is complete.
 pub(crate) fn read_datagram<M>(mut rest: &[u8], answers: &mut Vec<M>) -> io::Result<bool>
 where
     M: NetlinkDeserializable + Debug,
@@ -81,8 +80,8 @@ where
             Ok(NetlinkPayload::Error(e)) if e.code.is_some() => return Err(e.to_io()),
             Ok(NetlinkPayload::Error(_)) => return Ok(true),
             Ok(other) => tracing::debug!("netlink message without content: {other:?}"),
-            // One exotic device or route must not hide all the others; a caller that asks each second would log it
-            // each second.
+            // One unparsable device or route must not hide all others. Debug level, because a caller that polls every
+            // second would log it every second.
             Err(e) => tracing::debug!("netlink message left out: {e}"),
         }
         let aligned = len.next_multiple_of(usize::from(NLMSG_ALIGNTO));

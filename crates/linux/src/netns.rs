@@ -1,8 +1,7 @@
-//! Network namespaces: named ones as `ip netns` keeps them, and a user namespace for a process that
-//! is not root.
+//! Network namespaces: named ones like those of `ip netns`, and a user namespace for a process without root.
 //!
-//! A namespace belongs to a thread. [`Netns::run`] uses a fresh thread, so that the caller's own
-//! never changes; [`Netns::enter_thread`] changes the calling thread for good.
+//! A namespace belongs to a thread. [`Netns::run`] uses a fresh thread, so the caller's namespace does not change;
+//! [`Netns::enter_thread`] moves the calling thread permanently.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -18,10 +17,10 @@ use nix::sched::{CloneFlags, setns, unshare};
 use crate::error::{LinuxError, Result};
 use crate::link;
 
-/// Where named namespaces are mounted, the same place as iproute2's.
+/// Directory of named namespaces, shared with iproute2.
 const DIRECTORY: &str = "/run/netns";
 
-/// A handle on a network namespace. One made by [`Netns::create`] is deleted when it is dropped.
+/// A handle on a network namespace. Dropping a handle made by [`Netns::create`] deletes its namespace.
 #[derive(Debug)]
 pub struct Netns {
     name: Option<String>,
@@ -30,10 +29,10 @@ pub struct Netns {
 }
 
 impl Netns {
-    /// Makes a namespace that `ip netns exec NAME` can enter, with `lo` up.
+    /// Creates a namespace that `ip netns exec NAME` can enter, with `lo` up.
     ///
     /// # Errors
-    /// A name that is taken or is no file name, or a process that may not make namespaces.
+    /// The name exists or is not a file name, or no permission.
     pub fn create(name: &str) -> Result<Netns> {
         let path = path_of(name)?;
         prepare_directory()?;
@@ -43,7 +42,7 @@ impl Netns {
             .create_new(true)
             .open(&path)
             .map_err(|e| LinuxError::refused(what(), e))?;
-        // From here on a failure must not leave the empty file behind.
+        // A failure from here on must not leave the empty file behind.
         let made = on_thread(|| {
             unshare(CloneFlags::CLONE_NEWNET)?;
             let own = "/proc/thread-self/ns/net";
@@ -59,10 +58,10 @@ impl Netns {
         Ok(netns)
     }
 
-    /// Opens the namespace called `name`; dropping the handle leaves it alone.
+    /// Opens the namespace called `name`. Dropping this handle does not delete it.
     ///
     /// # Errors
-    /// No such namespace, or it may not be opened.
+    /// No such namespace, or no permission.
     pub fn open(name: &str) -> Result<Netns> {
         match File::open(path_of(name)?) {
             Ok(file) => Ok(Netns { name: Some(name.to_owned()), file, owned: false }),
@@ -83,24 +82,24 @@ impl Netns {
         Ok(Netns { name: None, file, owned: false })
     }
 
-    /// The name with which it was made or opened; `None` for [`Netns::current`].
+    /// The name given to [`Netns::create`] or [`Netns::open`]; `None` for [`Netns::current`].
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
 
-    /// Moves the calling thread into this namespace for good.
+    /// Moves the calling thread into this namespace permanently.
     ///
     /// # Errors
-    /// When the process may not.
+    /// No permission.
     pub fn enter_thread(&self) -> Result<()> {
         self.enter().map_err(|e| LinuxError::refused("enter a network namespace", e))
     }
 
-    /// Runs `f` in this namespace on a fresh thread and waits for it. A panic of `f` goes on here.
+    /// Runs `f` in this namespace on a fresh thread and waits for it. Propagates a panic of `f`.
     ///
     /// # Errors
-    /// When the thread cannot enter the namespace; then `f` was not called.
+    /// The thread cannot enter the namespace; `f` was not called.
     pub fn run<T: Send>(&self, f: impl FnOnce() -> T + Send) -> Result<T> {
         on_thread(|| {
             self.enter_thread()?;
@@ -108,7 +107,7 @@ impl Netns {
         })
     }
 
-    /// A command that will run in this namespace.
+    /// Prepares a command that runs in this namespace.
     #[must_use]
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
@@ -154,7 +153,7 @@ pub fn list_with_prefix(prefix: &str) -> Vec<String> {
     names
 }
 
-/// Deletes the named namespace; processes that still use it keep it alive without the name.
+/// Deletes the named namespace. Processes that still use it keep it alive without its name.
 ///
 /// # Errors
 /// No such namespace, or no permission.
@@ -162,7 +161,7 @@ pub fn delete(name: &str) -> Result<()> {
     let path = path_of(name)?;
     let what = || format!("delete network namespace {name}");
     match umount2(&path, MntFlags::MNT_DETACH) {
-        // EINVAL: an empty file that never became a mount point; remove it anyway.
+        // EINVAL: a file that never became a mount point; remove it as well.
         Ok(()) | Err(Errno::EINVAL) => (),
         Err(Errno::ENOENT) => return Err(LinuxError::NoSuchNamespace { name: name.to_owned() }),
         Err(e) => return Err(LinuxError::refused(what(), e)),
@@ -170,9 +169,9 @@ pub fn delete(name: &str) -> Result<()> {
     fs::remove_file(&path).map_err(|e| LinuxError::refused(what(), e))
 }
 
-/// Gives a process without root the rights it needs, over namespaces of its own: new user, mount and
-/// network namespaces, its own uid and gid mapped to root, private mounts, an empty `/run`, `lo` up.
-/// Call it before any thread is started: the kernel refuses a process with several.
+/// Gives a process without root the privileges of root within new user, mount and network namespaces: maps its uid and
+/// gid to root, makes mounts private, mounts an empty `/run` and sets `lo` up. Call it before starting any thread: the
+/// kernel rejects a multi-threaded process.
 ///
 /// # Errors
 /// [`LinuxError::UserNamespace`] with the setting that forbids it.
@@ -233,8 +232,8 @@ fn path_of(name: &str) -> Result<PathBuf> {
     Ok(Path::new(DIRECTORY).join(name))
 }
 
-/// Makes the directory and lets mounts in it propagate, as iproute2 does: without that a namespace
-/// deleted here would stay mounted in every mount namespace that saw it.
+/// Creates the directory as a shared mount, as iproute2 does. Otherwise a namespace deleted here would stay mounted in
+/// every mount namespace that saw it.
 fn prepare_directory() -> Result<()> {
     let what = || format!("prepare {DIRECTORY}");
     fs::create_dir_all(DIRECTORY).map_err(|e| LinuxError::refused(what(), e))?;

@@ -1,4 +1,4 @@
-//! Configures nftables through its program `nft`: for the few tables of a daemon's start, and for what changes rarely,
+//! Configures nftables through the program `nft`. For tables that a daemon installs at its start, and for rare changes;
 //! never per packet.
 
 use std::io::{self, ErrorKind, Write};
@@ -6,39 +6,39 @@ use std::process::{Command, Stdio};
 
 use crate::error::{LinuxError, Result};
 
-/// A table's name: the prefix and the tunnel device's name. Table names allow fewer characters than
-/// device names.
+/// The name of a table: the prefix followed by the tunnel device's name, with characters replaced that table names do
+/// not permit.
 #[must_use]
 pub fn table_name(prefix: &str, device: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
     format!("{prefix}{}", device.chars().map(plain).collect::<String>())
 }
 
-/// Atomically replaces the table of this name by one with this content.
+/// Atomically replaces the table `name` by one with this content.
 ///
 /// # Errors
-/// `nft` is missing, or refuses it; nothing has changed.
+/// `nft` is missing or rejects the content; nothing has changed.
 pub fn replace_table(name: &str, content: &str) -> Result<()> {
     apply(&format!(
         "table inet {name}\ndelete table inet {name}\ntable inet {name} {{\n{content}}}\n"
     ))
 }
 
-/// Carries commands out, all of them or none.
+/// Executes commands atomically.
 ///
 /// # Errors
-/// `nft` is missing, or refuses one.
+/// `nft` is missing or rejects a command; nothing has changed.
 pub fn apply(commands: &str) -> Result<()> {
     run(&["-f", "-"], commands).map(drop)
 }
 
-/// Removes a table; says whether there was one.
+/// Removes a table; returns whether it existed.
 #[must_use]
 pub fn remove_table(name: &str) -> bool {
     run(&["delete", "table", "inet", name], "").is_ok()
 }
 
-/// How many packets a named counter of a table has counted.
+/// The packet count of a table's named counter.
 ///
 /// # Errors
 /// `nft` is missing, or there is no such counter.
@@ -50,7 +50,7 @@ pub fn counted(table: &str, counter: &str) -> Result<u64> {
     })
 }
 
-/// A table as `nft` shows it.
+/// The text of a table as `nft` lists it.
 ///
 /// # Errors
 /// `nft` is missing, or there is no such table.
@@ -58,25 +58,25 @@ pub fn listed(name: &str) -> Result<String> {
     run(&["list", "table", "inet", name], "")
 }
 
-/// All tables as `nft` shows them.
+/// The text of all tables as `nft` lists them.
 ///
 /// # Errors
-/// `nft` is missing, or may not list them.
+/// `nft` is missing, or has no permission to list them.
 pub fn ruleset() -> Result<String> {
     run(&["list", "ruleset"], "")
 }
 
-/// The tables whose names begin with `prefix`.
+/// The names of tables that begin with `prefix`.
 ///
 /// # Errors
-/// `nft` is missing, or may not list them.
+/// `nft` is missing, or has no permission to list them.
 pub fn tables(prefix: &str) -> Result<Vec<String>> {
     let all = run(&["list", "tables"], "")?;
     let ours = all.lines().filter_map(|line| line.strip_prefix("table inet "));
     Ok(ours.filter(|name| name.starts_with(prefix)).map(str::to_owned).collect())
 }
 
-/// Whether a daemon's table exists; `None` if `nft` cannot tell.
+/// Whether a daemon's table exists; `None` if `nft` fails.
 #[must_use]
 pub fn is_there(prefix: &str, device: &str) -> Option<bool> {
     Some(tables(prefix).ok()?.contains(&table_name(prefix, device)))
@@ -90,7 +90,7 @@ pub fn version() -> Result<String> {
     run(&["--version"], "").map(|said| said.trim().to_owned())
 }
 
-/// Runs `nft`; returns its output.
+/// Runs `nft` and returns its output.
 fn run(args: &[&str], input: &str) -> Result<String> {
     let started = Command::new("nft")
         .args(args)
@@ -108,7 +108,7 @@ fn run(args: &[&str], input: &str) -> Result<String> {
     let written = stdin.as_mut().map_or(Ok(()), |stdin| stdin.write_all(input.as_bytes()));
     drop(stdin);
     let output = child.wait_with_output().map_err(failed)?;
-    // If it has not read everything it has said why.
+    // If `nft` stopped reading early, its own error explains why.
     if output.status.success() {
         written.map_err(failed)?;
     }

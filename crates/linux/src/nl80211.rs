@@ -1,6 +1,8 @@
-//! Wi-Fi interfaces: who is at the other end, what scans have found, and notices of both. The few attributes of nl80211 that
-//! this takes are described here; a library for all of them would be out of proportion.
-//! In station mode the other end is the access point; at an access point's interface the stations are.
+//! Wi-Fi interfaces: attached peers, scan results, and notifications when either changes. The few nl80211 attributes
+//! that these need are defined here: a dependency for all of nl80211 would be disproportionate.
+//!
+//! The peer of an interface in station mode is its access point. The peers of an access point's interface are its
+//! stations.
 
 use std::convert::Infallible;
 use std::io::{self, ErrorKind};
@@ -16,7 +18,7 @@ use rtnetlink::sys::protocols::NETLINK_GENERIC;
 use crate::error::{LinuxError, Result};
 use crate::netlink::{exchange, read_datagram};
 
-/// linux/genetlink.h: the family that knows all others.
+/// The family that resolves all others (linux/genetlink.h).
 mod control {
     pub(super) const FAMILY: u16 = 16;
     pub(super) const GET_FAMILY: u8 = 3;
@@ -27,7 +29,7 @@ mod control {
     pub(super) const GROUP_ID: u16 = 2;
 }
 
-/// Octets of an attribute before its value: its length and its kind.
+/// Length of an attribute's header: length and type.
 const NLA_HEADER: usize = 4;
 
 /// linux/nl80211.h.
@@ -53,40 +55,40 @@ const BSSID: u16 = 1;
 const ELEMENTS: u16 = 6;
 const SIGNAL_MBM: u16 = 7;
 
-/// The other end of an attachment.
+/// A peer of an interface: the access point, or a station.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its address.
+    /// Its link-layer address.
     pub mac: [u8; 6],
-    /// Whether data may pass.
+    /// Whether it may exchange data.
     pub authorized: bool,
-    /// The signal of its last frame.
+    /// Signal strength of its last frame.
     pub signal_dbm: Option<i16>,
-    /// The rate at which it is sent to, in kbit/s.
+    /// Transmit rate towards it, in kbit/s.
     pub rate_kbps: Option<u32>,
 }
 
-/// An access point that a scan has found.
+/// An access point found by a scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Its address.
+    /// Its BSSID.
     pub bssid: [u8; 6],
-    /// The name of its network; empty if it is not told.
+    /// The name of its network; empty if hidden.
     pub ssid: Vec<u8>,
-    /// Its signal.
+    /// Signal strength.
     pub signal_dbm: Option<i16>,
 }
 
-/// What may have changed.
+/// What may have changed on an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Changed {
-    /// Who is at the other end.
+    /// The attached peers.
     pub peers: bool,
-    /// What a scan has found.
+    /// The scan results.
     pub scan: bool,
 }
 
-/// A message of generic netlink.
+/// A generic netlink message.
 #[derive(Debug)]
 struct Message {
     family: u16,
@@ -131,7 +133,7 @@ impl NetlinkDeserializable for Message {
     }
 }
 
-/// The value of an attribute.
+/// The value of the first attribute of this kind.
 fn attribute(attributes: &[u8], kind: u16) -> Option<&[u8]> {
     let mut all = NlasIterator::new(attributes).map_while(std::result::Result::ok);
     let found = all.find(|of| of.kind() == kind)?;
@@ -151,13 +153,13 @@ fn mac_of(value: &[u8]) -> Option<[u8; 6]> {
     value.get(..6)?.try_into().ok()
 }
 
-/// What the attributes of a station say; `None` if they name none.
+/// Parses the attributes of a station; `None` without an address.
 #[must_use]
 pub fn peer_of(attributes: &[u8]) -> Option<Peer> {
     let mac = mac_of(attribute(attributes, MAC)?)?;
     let info = attribute(attributes, STA_INFO).unwrap_or_default();
     let signal = attribute(info, SIGNAL).and_then(|value| value.first().copied());
-    // struct nl80211_sta_flag_update: which are known, which of these are set.
+    // struct nl80211_sta_flag_update: mask of known flags, then the flags.
     let flags = attribute(info, STA_FLAGS).and_then(|value| u32_of(value.get(4..)?));
     let rate = attribute(info, TX_BITRATE).and_then(|rate| {
         let short = || u16_of(attribute(rate, BITRATE)?).map(u32::from);
@@ -171,7 +173,7 @@ pub fn peer_of(attributes: &[u8]) -> Option<Peer> {
     })
 }
 
-/// What the attributes of a scan's result say; `None` if they name no access point.
+/// Parses the attributes of a scan result; `None` without a BSSID.
 #[must_use]
 pub fn found_of(attributes: &[u8]) -> Option<Found> {
     let bss = attribute(attributes, BSS)?;
@@ -182,7 +184,7 @@ pub fn found_of(attributes: &[u8]) -> Option<Found> {
     Some(Found { bssid, ssid, signal_dbm })
 }
 
-/// The SSID among information elements (IEEE 802.11): each has its number and its length.
+/// Finds the SSID among information elements (IEEE 802.11), each with its number and length.
 fn ssid_of(mut elements: &[u8]) -> Option<&[u8]> {
     const SSID: u8 = 0;
     const SSID_MAX: usize = 32;
@@ -196,19 +198,19 @@ fn ssid_of(mut elements: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// The kernel's Wi-Fi, in the namespace of the thread that calls.
+/// The kernel's Wi-Fi in the calling thread's namespace.
 #[derive(Clone, Copy, Debug)]
 pub struct Wifi {
     family: u16,
-    /// Groups of notices: of attachments, and of scans.
+    /// Multicast groups for attachments and for scans.
     groups: [u32; 2],
 }
 
 impl Wifi {
-    /// Looks for it.
+    /// Resolves the nl80211 family.
     ///
     /// # Errors
-    /// A kernel that has none.
+    /// The kernel has no Wi-Fi support.
     pub fn open() -> Result<Wifi> {
         let name = DefaultNla::new(control::FAMILY_NAME, b"nl80211\0".to_vec());
         let ask = Message::new(control::FAMILY, control::GET_FAMILY, &[name]);
@@ -237,43 +239,43 @@ impl Wifi {
         exchange(NETLINK_GENERIC, Message::new(self.family, command, &[of]), NLM_F_DUMP)
     }
 
-    /// Who is at the other end of an interface.
+    /// The peers of an interface.
     ///
     /// # Errors
-    /// The kernel's: there is no such interface, or it is none of Wi-Fi.
+    /// An error of the kernel: no such interface, or not a Wi-Fi interface.
     pub fn peers(&self, interface: u32) -> io::Result<Vec<Peer>> {
         let all = self.list(GET_STATION, interface)?;
         Ok(all.iter().filter_map(|of| peer_of(&of.attributes)).collect())
     }
 
-    /// What the last scans of an interface have found.
+    /// The results of the interface's last scans.
     ///
     /// # Errors
-    /// The kernel's, as of [`Wifi::peers`].
+    /// As for [`Wifi::peers`].
     pub fn found(&self, interface: u32) -> io::Result<Vec<Found>> {
         let all = self.list(GET_SCAN, interface)?;
         Ok(all.iter().filter_map(|of| found_of(&of.attributes)).collect())
     }
 
-    /// Ends an attachment: sends a station away, or leaves the access point.
+    /// Ends an attachment: disconnects a station, or leaves the access point.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error of the kernel.
     pub fn part(&self, interface: u32, from: [u8; 6]) -> io::Result<()> {
         let of = || DefaultNla::new(IFINDEX, interface.to_ne_bytes().to_vec());
         let give = |command, attributes: &[DefaultNla]| {
             let message = Message::new(self.family, command, attributes);
             exchange::<Message>(NETLINK_GENERIC, message, NLM_F_ACK).map(drop)
         };
-        // Of an access point's interface; one in station mode refuses it.
+        // Works on an access point's interface; an interface in station mode rejects it.
         give(DEL_STATION, &[of(), DefaultNla::new(MAC, from.to_vec())])
             .or_else(|_| give(DISCONNECT, &[of()]))
     }
 
-    /// Hears from now on when an interface's attachments or scans change.
+    /// Subscribes to changes of an interface's attachments and scans.
     ///
     /// # Errors
-    /// There is no socket for it.
+    /// The netlink socket cannot be opened.
     pub fn notices(&self, interface: u32) -> Result<Notices> {
         let refused = |error| LinuxError::refused("hear of Wi-Fi (nl80211)", error);
         let mut socket = Socket::new(NETLINK_GENERIC).map_err(refused)?;
@@ -286,7 +288,7 @@ impl Wifi {
     }
 }
 
-/// Notices of an interface.
+/// Notifications about one interface.
 #[derive(Debug)]
 pub struct Notices {
     socket: Socket,
@@ -294,10 +296,10 @@ pub struct Notices {
 }
 
 impl Notices {
-    /// What may have changed since the last call.
+    /// Returns what may have changed since the last call.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error of the kernel.
     pub fn take(&self) -> io::Result<Changed> {
         let mut changed = Changed::default();
         loop {
@@ -309,7 +311,7 @@ impl Notices {
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(changed),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // Some were lost.
+                // Notifications were lost.
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
                     changed = Changed { peers: true, scan: true };
                 }
@@ -363,7 +365,7 @@ mod tests {
         let whole = bytes(&of_it);
         let (signal_dbm, rate_kbps) = (Some(-66), Some(54_000));
         assert_eq!(peer_of(&whole), Some(Peer { mac, authorized: true, signal_dbm, rate_kbps }));
-        // Cut anywhere, it says less and breaks nothing.
+        // Truncated anywhere, it yields less but never panics.
         for length in 0..whole.len() {
             assert_ne!(peer_of(&whole[..length]), peer_of(&whole), "{length} octets");
         }
@@ -382,7 +384,7 @@ mod tests {
         let (ssid, signal_dbm) = (b"segue".to_vec(), Some(-72));
         let found = found_of(&bytes(&[nested(BSS, &bss)]));
         assert_eq!(found, Some(Found { bssid, ssid, signal_dbm }));
-        // An element longer than what is there, and one that no SSID may be.
+        // An element longer than the remaining bytes, and one that is too long for an SSID.
         for elements in [vec![0, 5, 1], [&[0, 33][..], &[b'x'; 33]].concat()] {
             let bss = [bss[0].clone(), DefaultNla::new(ELEMENTS, elements)];
             assert_eq!(found_of(&bytes(&[nested(BSS, &bss)])).unwrap().ssid, b"");

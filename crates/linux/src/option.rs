@@ -1,10 +1,10 @@
-//! Socket options for which no wrapper is at hand.
+//! Socket options that neither `nix` nor `socket2` wraps.
 
 use std::os::fd::{AsFd, AsRawFd};
 
 use nix::errno::Errno;
 
-/// Sets an option whose value is plain data (an integer, a structure of the kernel's, an array of these).
+/// Sets an option whose value is plain data: an integer, a kernel structure, or an array of either.
 pub(crate) fn set<T: Copy>(
     socket: &impl AsFd,
     level: libc::c_int,

@@ -14,11 +14,11 @@ use crate::error::{LinuxError, Result};
 use crate::link::index_of;
 use crate::option;
 
-/// Room for frames while the reader is late; at 50 Mbit/s about a second's worth.
+/// Receive buffer for a late reader: about one second at 50 Mbit/s.
 const RECEIVE_BUFFER_BYTES: usize = 16 << 20;
 
-/// A packet socket bound to one device: receives all frames that arrive there, including those for other stations,
-/// and none that it sends.
+/// A packet socket bound to one device. Receives every frame that arrives there, including frames for other stations,
+/// but not the frames that it sends.
 #[derive(Debug)]
 pub struct PacketSocket {
     fd: OwnedFd,
@@ -29,7 +29,7 @@ pub struct PacketSocket {
 /// A received frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// Length of the frame with its Ethernet header; more than the buffer if it was cut.
+    /// Length of the frame with its Ethernet header; exceeds the buffer if the frame was truncated.
     pub len: usize,
     /// When the kernel took it from the device, on the monotonic clock.
     pub at: Time,
@@ -44,14 +44,14 @@ impl PacketSocket {
         let index = index_of(name)?;
         let refused = |e: Errno| LinuxError::refused(format!("open a packet socket on {name}"), e);
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        // Protocol 0 receives nothing: no frame of another device slips in before the bind.
+        // Protocol 0 receives nothing, so no frame of another device arrives before the bind.
         // SAFETY: no memory is passed.
         let fd = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
         let fd = Errno::result(fd).map_err(refused)?;
         // SAFETY: a descriptor just made, with no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         setsockopt(&fd, sockopt::ReceiveTimestampns, &true).map_err(refused)?;
-        // Beyond the system's limit only with CAP_NET_ADMIN outside any user namespace.
+        // Exceeding the system's limit requires CAP_NET_ADMIN in the initial user namespace.
         if setsockopt(&fd, sockopt::RcvBufForce, &RECEIVE_BUFFER_BYTES).is_err() {
             setsockopt(&fd, sockopt::RcvBuf, &RECEIVE_BUFFER_BYTES).map_err(refused)?;
         }
@@ -69,10 +69,10 @@ impl PacketSocket {
         Ok(PacketSocket { fd, name: name.to_owned(), control })
     }
 
-    /// The next frame, `None` when none waits. None comes while the device is down.
+    /// Returns the next frame, or `None` if none is waiting. A device that is down delivers no frames.
     ///
     /// # Errors
-    /// The device went away.
+    /// The device was removed.
     pub fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<Received>> {
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_TRUNC;
         let mut parts = [IoSliceMut::new(buffer)];
@@ -96,10 +96,10 @@ impl PacketSocket {
         Ok(Some(Received { len: message.bytes, at: on_monotonic(stamp) }))
     }
 
-    /// Sends a whole frame; false if the device had no room for it, or is down.
+    /// Sends a whole frame; false if the device had no room for it or is down.
     ///
     /// # Errors
-    /// The device went away.
+    /// The device was removed.
     pub fn send(&self, frame: &[u8]) -> Result<bool> {
         match send(self.fd.as_raw_fd(), frame, MsgFlags::MSG_DONTWAIT) {
             Ok(_) => Ok(true),
@@ -121,7 +121,8 @@ impl AsFd for PacketSocket {
     }
 }
 
-/// Whether a packet socket's device, which is down, still exists: otherwise the kernel has unbound the socket.
+/// Whether the device of a packet socket still exists, given that it is down. The kernel unbinds the socket from a
+/// removed device.
 fn is_bound(fd: RawFd) -> bool {
     // SAFETY: plain data for which all zero is a valid value.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
@@ -131,8 +132,8 @@ fn is_bound(fd: RawFd) -> bool {
     result == 0 && address.sll_ifindex > 0
 }
 
-/// The kernel stamps in time of day. The current time replaces a stamp that is missing, in the future or more than a
-/// second old (the clock was set).
+/// Converts a realtime stamp to the monotonic clock. Falls back to the current time if the stamp is missing, in the
+/// future or more than a second old (the clock was set).
 fn on_monotonic(stamp_ns: Option<u64>) -> Time {
     let (now, now_ns) = (monotonic(), realtime_ns());
     let age = stamp_ns.and_then(|s| now_ns.checked_sub(s)).filter(|age| *age < 1_000_000_000);
@@ -157,7 +158,7 @@ pub fn overruns(socket: &impl AsFd) -> u64 {
     if result == 0 { u64::from(stats.tp_drops) } else { 0 }
 }
 
-/// Has a packet socket receive the frames of all protocols that arrive on the device with this index.
+/// Binds a packet socket to the device with this index, for frames of all protocols.
 ///
 /// # Errors
 /// No such device, or it is down.

@@ -1,15 +1,15 @@
-//! Who is at the other end of a Unix socket.
+//! Credentials of the process at the other end of a Unix socket.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// More supplementary groups than the kernel lets a process have (NGROUPS_MAX).
+/// Limit of supplementary groups in the kernel (NGROUPS_MAX).
 const GROUPS_MAX: usize = 65_536;
 
-/// The supplementary groups of the process that connected this Unix socket, as they were then (SO_PEERGROUPS).
+/// The supplementary groups that the peer process had when it connected this Unix socket (SO_PEERGROUPS).
 ///
 /// # Errors
-/// If this is not such a socket.
+/// `socket` is not a connected Unix socket.
 pub fn groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
     let mut groups = vec![0u32; 64];
     loop {

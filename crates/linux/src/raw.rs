@@ -1,13 +1,13 @@
-//! Protocols right above IPv6, through the system's IP stack, so that its filters and IPsec policies apply: ICMPv6 and
-//! the Mobility Header.
+//! Raw sockets for protocols directly above IPv6: ICMPv6 and the Mobility Header. Packets pass the system's IP stack,
+//! so its filters and IPsec policies apply.
 //!
-//! Of ICMPv6 the kernel computes and checks the checksum, and [`solicited_node`] groups, routers' groups and the like are
-//! joined with [`RawSocket::join`]. The Mobility Header's checksum is the sender's and the receiver's: beside a Home
-//! Address option or a type 2 routing header it covers other addresses than those that the packet has (RFC 6275,
-//! 6.1.1), and the kernel would take the packet's.
+//! For ICMPv6 the kernel computes and verifies checksums. Join groups with [`RawSocket::join`], for example
+//! [`solicited_node`] or all routers. For the Mobility Header, sender and receiver handle the checksum themselves: with
+//! a Home Address option or a type 2 routing header it covers other addresses than those in the packet (RFC 6275,
+//! 6.1.1), and the kernel would use the packet's.
 //!
-//! A packet with a Home Address option or a type 2 routing header that *arrives* is refused by a kernel without Mobile
-//! IPv6 before any raw socket has it. The packet path takes those.
+//! A kernel without Mobile IPv6 rejects *received* packets with a Home Address option or a type 2 routing header before
+//! any raw socket sees them. The packet path receives those.
 
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -31,24 +31,24 @@ pub const ICMPV6: u8 = 58;
 /// The protocol number of the Mobility Header.
 pub const MOBILITY: u8 = 135;
 
-/// `linux/icmpv6.h`: the option that says which types to block.
+/// The socket option for a filter of message types (`linux/icmpv6.h`).
 const ICMPV6_FILTER: libc::c_int = 1;
 /// Room for packet information, a hop limit and a time stamp.
 const CONTROL_BYTES: usize = 128;
-/// What is kept of a packet of a tunnel, and the room for all that wait.
+/// Bytes read of a stray tunnel packet, and the receive buffer for all strays.
 const STRAY_BYTES: u32 = 64;
 const STRAYS_BYTES: usize = 256 << 10;
 /// Length of an IPv6 header.
 const HEADER_BYTES: usize = 40;
 
-/// A socket for one protocol, of all interfaces, that never blocks.
+/// A non-blocking socket for one protocol on all interfaces.
 #[derive(Debug)]
 pub struct RawSocket {
     socket: Socket,
-    /// Sends packets whose IPv6 header is made here.
+    /// Sends packets whose IPv6 header this module builds.
     whole: Option<Socket>,
     protocol: u8,
-    /// What has been joined, with the index of the interface.
+    /// Joined groups, each with the index of its interface.
     joined: BTreeSet<(Ipv6Addr, u32)>,
 }
 
@@ -57,15 +57,15 @@ pub struct RawSocket {
 pub struct Extension<'a> {
     /// Its protocol number: 60 for destination options, 43 for routing.
     pub protocol: u8,
-    /// The header, a multiple of eight bytes. The first says what follows, and is written here.
+    /// The header; its length is a multiple of eight bytes. Sending overwrites the first byte, the Next Header field.
     pub bytes: &'a [u8],
 }
 
 impl RawSocket {
-    /// Opens one for ICMPv6 that receives messages of these types alone.
+    /// Opens a socket for ICMPv6 that receives only messages of these types.
     ///
     /// # Errors
-    /// No permission (needs `CAP_NET_RAW`).
+    /// No permission (requires `CAP_NET_RAW`).
     pub fn icmpv6(types: &[u8]) -> Result<RawSocket> {
         // A set bit blocks that type.
         let mut filter = [u32::MAX; 8];
@@ -77,21 +77,21 @@ impl RawSocket {
         })
     }
 
-    /// Opens one for the Mobility Header.
+    /// Opens a socket for the Mobility Header.
     ///
     /// # Errors
-    /// No permission (needs `CAP_NET_RAW`).
+    /// No permission (requires `CAP_NET_RAW`).
     pub fn mobility() -> Result<RawSocket> {
         RawSocket::open(MOBILITY, |socket| {
             option::set(socket, libc::IPPROTO_IPV6, libc::IPV6_CHECKSUM, &-1i32)
         })
     }
 
-    /// Opens one for packets of tunnels over IPv6 that nothing takes before: of this protocol, 4 or 41 in IP and 47 in GRE. It
-    /// has the first bytes of few packets, to show who sends some.
+    /// Opens a socket for tunnel packets over IPv6 that no tunnel has consumed: protocol 4 or 41 for IP, 47 for GRE. It
+    /// keeps the first bytes of a few packets, enough to show who sends them.
     ///
     /// # Errors
-    /// No permission (needs `CAP_NET_RAW`).
+    /// No permission (requires `CAP_NET_RAW`).
     pub fn strays(protocol: u8) -> Result<RawSocket> {
         let opened = RawSocket::open(protocol, |_| Ok(()))?;
         let first = SockFilter::new((libc::BPF_RET | libc::BPF_K) as u16, 0, 0, STRAY_BYTES);
@@ -108,7 +108,7 @@ impl RawSocket {
         setsockopt(&socket, Ipv6RecvPacketInfo, &true).map_err(|e| refused(e.into()))?;
         setsockopt(&socket, Ipv6RecvHopLimit, &true).map_err(|e| refused(e.into()))?;
         setsockopt(&socket, ReceiveTimestampns, &true).map_err(|e| refused(e.into()))?;
-        // What it says to a group is not for itself.
+        // Our own messages to a group must not come back.
         socket.set_multicast_loop_v6(false).map_err(refused)?;
         Ok(RawSocket { socket, whole: None, protocol, joined: BTreeSet::new() })
     }
@@ -119,8 +119,7 @@ impl RawSocket {
         self.protocol
     }
 
-    /// Receives what is sent to a group on an interface. The kernel lets one socket join some hundreds
-    /// (`net.core.optmem_max`).
+    /// Joins a group on an interface. The kernel limits a socket to some hundreds of groups (`net.core.optmem_max`).
     ///
     /// # Errors
     /// No such interface, or too many groups.
@@ -129,7 +128,7 @@ impl RawSocket {
             return Ok(());
         }
         match self.socket.join_multicast_v6(&group, interface) {
-            // The interface was away for a time, and has kept it.
+            // `AddrInUse`: the interface was away for a time and kept its membership.
             Err(e) if e.kind() != ErrorKind::AddrInUse => {
                 let what = format!("join {group} on the interface with index {interface}");
                 Err(LinuxError::refused(what, e))
@@ -141,15 +140,15 @@ impl RawSocket {
         }
     }
 
-    /// Receives nothing more that is sent to a group on an interface, unless others here joined it.
+    /// Leaves a group on an interface. Its messages still arrive if other sockets here have joined the group.
     pub fn leave(&mut self, group: Ipv6Addr, interface: u32) {
         if self.joined.remove(&(group, interface)) {
-            // An interface that has gone has left all groups.
+            // The call fails if the interface was removed, which ends its memberships anyway.
             let _ = self.socket.leave_multicast_v6(&group, interface);
         }
     }
 
-    /// The interfaces that are there. With the others the kernel forgets what was joined.
+    /// Forgets memberships on interfaces other than these, as the kernel does when an interface is removed.
     pub fn keep(&mut self, interfaces: &BTreeSet<u32>) {
         let gone = |joined: &&(Ipv6Addr, u32)| !interfaces.contains(&joined.1);
         let gone: Vec<(Ipv6Addr, u32)> = self.joined.iter().filter(gone).copied().collect();
@@ -158,12 +157,12 @@ impl RawSocket {
         }
     }
 
-    /// Sends a message. The kernel chooses its source if that is unspecified, its way if no interface is named, and cuts
-    /// it into fragments if it is too long.
+    /// Sends a message. The kernel chooses the source if it is unspecified, and the route if no interface is named. It
+    /// fragments a message that is too long.
     ///
     /// # Errors
-    /// `InvalidInput` if the message is of another protocol or family, or the kernel's: `PermissionDenied` if an IPsec
-    /// policy or a filter blocks it, `WouldBlock` if there is no room.
+    /// `InvalidInput` if the message is of another protocol or family, otherwise an error of the kernel:
+    /// `PermissionDenied` if an IPsec policy or a filter blocks it, `WouldBlock` if the queue is full.
     pub fn send(&self, message: &Datagram) -> io::Result<()> {
         let (from, to) = self.ends(message)?;
         let hops = i32::from(message.hop_limit);
@@ -177,12 +176,13 @@ impl RawSocket {
         )
     }
 
-    /// Sends a message behind these headers, in this order. The message must have its source, and is not cut; its
-    /// destination is the packet's, the next one's of a routing header. Policies see the message's protocol.
+    /// Sends a message behind these headers, in this order, without fragmentation. The message must have a source. Its
+    /// destination is that of the packet; a routing header carries the next destination. IPsec policies see the
+    /// message's protocol.
     ///
     /// # Errors
-    /// As [`RawSocket::send`]; `InvalidInput` also if a header's length is no multiple of eight, or without a source;
-    /// `EMSGSIZE` if the packet is too long for the interface.
+    /// As for [`RawSocket::send`]; `InvalidInput` also if a header's length is not a multiple of eight or if the source
+    /// is missing; `EMSGSIZE` if the packet is too long for the interface.
     pub fn send_behind(&mut self, headers: &[Extension<'_>], message: &Datagram) -> io::Result<()> {
         let (from, to) = self.ends(message)?;
         if from.is_unspecified() {
@@ -196,10 +196,10 @@ impl RawSocket {
         send(whole, &[IoSlice::new(&packet)], (from, to), message.interface, None)
     }
 
-    /// Takes the next message, with how long it has waited; `None` if none waits.
+    /// Reads the next message and its waiting time; `None` if none is waiting.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error of the kernel.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<Datagram>> {
         let mut control = nix::cmsg_space!([u8; CONTROL_BYTES]);
         let (fd, flags) = (self.socket.as_raw_fd(), MsgFlags::MSG_DONTWAIT);
@@ -246,7 +246,7 @@ impl AsFd for RawSocket {
     }
 }
 
-/// The group of all nodes that may have an address (RFC 4291, 2.7.1).
+/// The solicited-node multicast address (RFC 4291, 2.7.1).
 #[must_use]
 pub fn solicited_node(address: Ipv6Addr) -> Ipv6Addr {
     let low = address.to_bits() & 0xff_ffff;
@@ -261,7 +261,7 @@ fn named(protocol: u8) -> &'static str {
     }
 }
 
-/// How long ago, by the time of day, something was; zero if that lies ahead, since the clock was set.
+/// Nanoseconds since `stamp`, on the realtime clock; zero if `stamp` is in the future because the clock was set.
 fn since(stamp: std::time::Duration) -> u64 {
     let now = std::time::Duration::from_nanos(clock::realtime_ns());
     u64::try_from(now.saturating_sub(stamp).as_nanos()).unwrap_or(0)
@@ -272,7 +272,7 @@ fn new(protocol: u8) -> io::Result<Socket> {
     Socket::new(Domain::IPV6, Type::RAW.nonblocking(), Some(protocol))
 }
 
-/// One that sends whole packets and receives nothing. It has its message's protocol, which policies go by.
+/// A socket that sends whole packets and receives nothing. Its protocol is that of the message, for IPsec policies.
 fn new_whole(protocol: u8) -> io::Result<Socket> {
     let socket = new(protocol)?;
     let nothing = SockFilter::new((libc::BPF_RET | libc::BPF_K) as u16, 0, 0, 0);
@@ -282,7 +282,7 @@ fn new_whole(protocol: u8) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// A whole packet (RFC 8200, section 3).
+/// Builds a whole packet (RFC 8200, section 3).
 pub(crate) fn packet(
     headers: &[Extension<'_>],
     message: &Datagram,

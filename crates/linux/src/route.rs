@@ -54,7 +54,7 @@ pub fn replace_route(route: &Route) -> Result<()> {
 /// No such route, no permission.
 pub fn delete_route(route: &Route) -> Result<()> {
     let mut message = route_message(route);
-    // With these left open, the route is found by the rest.
+    // Leave scope and protocol open: the other fields identify the route.
     message.header.scope = RouteScope::NoWhere;
     message.header.protocol = RouteProtocol::Unspec;
     if !route.unreachable {
@@ -64,19 +64,19 @@ pub fn delete_route(route: &Route) -> Result<()> {
         .map_err(|e| route_error("delete", route, e))
 }
 
-/// The unicast routes of all tables except the kernel's own local one, in the kernel's order.
+/// The unicast routes of all tables except the kernel's local table, in the kernel's order.
 ///
 /// # Errors
-/// When netlink is refused.
+/// The netlink request failed.
 pub fn routes() -> Result<Vec<Route>> {
     let all = all_routes()?;
     Ok(all.into_iter().filter(|route| !route.unreachable).collect())
 }
 
-/// The unreachable destinations, in all tables: reading one table costs as much.
+/// The unreachable routes of all tables. (Reading a single table would cost as much.)
 ///
 /// # Errors
-/// When netlink is refused.
+/// The netlink request failed.
 pub fn unreachables() -> Result<Vec<Route>> {
     let all = all_routes()?;
     Ok(all.into_iter().filter(|route| route.unreachable).collect())
@@ -92,29 +92,30 @@ fn all_routes() -> Result<Vec<Route>> {
     Ok(all.into_iter().filter_map(read).collect())
 }
 
-/// Where packets to a destination go first.
+/// The first hop of packets to a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hop {
-    /// Index of the interface that they leave over.
+    /// Index of the outgoing interface.
     pub interface: u32,
     /// The next hop: a router, or the destination itself.
     pub next: IpAddr,
 }
 
-/// The way that the routes lead to a destination, over an interface if one is named; `None` if they do not.
+/// Looks up the first hop to a destination, over a given interface if `over` names one. `None` if no route leads there.
 ///
 /// # Errors
-/// When netlink is refused.
+/// The netlink request failed.
 pub fn way_to(destination: IpAddr, over: Option<u32>) -> Result<Option<Hop>> {
     let mut question = question(destination);
     question.attributes.extend(over.map(RouteAttribute::Oif));
     hop(question, destination)
 }
 
-/// The way of packets from a source to a destination, or of those from any source if the source is not of this machine.
+/// Looks up the first hop of packets from a source to a destination. Ignores a source that is not an address of this
+/// machine.
 ///
 /// # Errors
-/// When netlink is refused.
+/// The netlink request failed.
 pub fn way_from(source: IpAddr, destination: IpAddr) -> Result<Option<Hop>> {
     let mut of_source = question(destination);
     of_source.header.source_prefix_length = Prefix::host(source).len;
@@ -146,7 +147,7 @@ fn hop(question: RouteMessage, destination: IpAddr) -> Result<Option<Hop>> {
                 match attribute {
                     RouteAttribute::Oif(index) => interface = Some(index),
                     RouteAttribute::Gateway(router) => next = ip(&router).unwrap_or(next),
-                    // A router of the other family.
+                    // A gateway of the other family.
                     RouteAttribute::Via(RouteVia::Inet(router)) => next = router.into(),
                     RouteAttribute::Via(RouteVia::Inet6(router)) => next = router.into(),
                     _ => {}
@@ -159,24 +160,24 @@ fn hop(question: RouteMessage, destination: IpAddr) -> Result<Option<Hop>> {
     Ok(answer.into_iter().find_map(way))
 }
 
-/// How the kernel would send a packet.
+/// The kernel's routing decision for a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Way {
     /// The next hop; `None` if the destination is on the link.
     pub gateway: Option<IpAddr>,
-    /// The source: that of the question, else the route's preferred source or what RFC 6724 selects.
+    /// The requested source, otherwise the route's preferred source, otherwise the RFC 6724 selection.
     pub source: Option<IpAddr>,
-    /// The route names that source.
+    /// The route has a preferred source.
     pub is_named: bool,
-    /// The table that the route is in.
+    /// Number of the route's table.
     pub table: u32,
 }
 
-/// The way of packets with firewall mark `mark` to a destination that leave over interface `over`; `source` is their
-/// source, for rules and routes that look at it. `None` if no route leads there.
+/// Looks up the route of packets with firewall mark `mark` to a destination over interface `over`. `source` is the
+/// packets' source, for rules and routes that depend on it. `None` if no route leads there.
 ///
 /// # Errors
-/// When netlink is refused.
+/// The netlink request failed.
 pub fn way_over(
     destination: IpAddr,
     source: Option<IpAddr>,
@@ -190,10 +191,10 @@ pub fn way_over(
         attributes.push(RouteAttribute::Source(source.into()));
     }
     attributes.extend([RouteAttribute::Oif(over), RouteAttribute::Mark(mark)]);
-    // Where no route leads to the destination, IPv4 takes it for a neighbour on the interface; only the question for the
-    // entry of the table fails.
+    // If no route leads to the destination, IPv4 treats it as a neighbour on the interface. Only the lookup of the
+    // table entry fails.
     let mut entry = question.clone();
-    // IPv4 names the table only if asked to.
+    // IPv4 reports the table only on request.
     entry.header.flags |= RouteFlags::FibMatch | RouteFlags::LookupTable;
     let ask = |question| match netlink::ask(RouteNetlinkMessage::GetRoute(question)) {
         Ok(answer) => Ok(answer.into_iter().find_map(|message| match message {
@@ -224,7 +225,7 @@ pub fn way_over(
             _ => {}
         }
     }
-    // With a source, IPv6 may answer with a better route over another interface.
+    // With a source, IPv6 may return a better route over another interface.
     Ok(Some(way).filter(|_| interface == Some(over)))
 }
 
@@ -246,7 +247,7 @@ pub fn add_rule(rule: &Rule) -> Result<()> {
 /// Adds a policy rule unless it exists. Returns whether it is new.
 ///
 /// # Errors
-/// No permission, or a different rule that the kernel takes for the same: it does not compare every field.
+/// No permission, or the kernel takes a different rule for this one because it does not compare every field.
 pub fn add_missing_rule(rule: &Rule) -> Result<bool> {
     match add_rule(rule) {
         Err(error) if error.errno() == Some(Errno::EEXIST) => match rules()?.contains(rule) {
@@ -266,10 +267,10 @@ pub fn delete_rule(rule: &Rule) -> Result<()> {
         .map_err(|e| LinuxError::refused(format!("delete the routing rule {}", rule.priority), e))
 }
 
-/// The policy rules of both families, except those whose action [`Then`] does not know, in the kernel's order.
+/// The policy rules of both families in the kernel's order, except rules with an action that [`Then`] does not know.
 ///
 /// # Errors
-/// When netlink is refused.
+/// The netlink request failed.
 pub fn rules() -> Result<Vec<Rule>> {
     let all = netlink::dump(RouteNetlinkMessage::GetRule(RuleMessage::default()))
         .map_err(|e| LinuxError::refused("list routing rules", e))?;
@@ -400,7 +401,7 @@ fn read_rule(message: &RuleMessage) -> Option<Rule> {
             RuleAttribute::Priority(priority) => rule.priority = *priority,
             RuleAttribute::FwMark(mark) => rule.fwmark = Some(*mark),
             RuleAttribute::Table(table) => rule.table = *table,
-            // The kernel reports "none" as all ones.
+            // The kernel encodes "none" as all ones.
             RuleAttribute::SuppressPrefixLen(len) => {
                 rule.suppress_prefix_length = Some(*len).filter(|l| *l != u32::MAX);
             }

@@ -1,5 +1,6 @@
-//! The stations of a link: packets for one of them, whatever their destination (a router advertisement for all nodes, say,
-//! that only one of them is to have: RFC 6085), and which of them are heard.
+//! Stations of a link. [`Stations`] sends a packet to a single station, whatever its destination address: for example a
+//! router advertisement to all nodes that only one station should receive (RFC 6085). [`Heard`] reports which stations
+//! send.
 
 use std::io::{self, ErrorKind, IoSliceMut};
 use std::net::{IpAddr, Ipv6Addr};
@@ -14,20 +15,21 @@ use crate::error::{LinuxError, Result};
 use crate::option;
 use crate::raw::{Extension, ICMPV6, packet};
 
-/// A socket that sends to stations, over all Ethernet interfaces of its namespace. It receives nothing and never blocks.
+/// A socket that sends to single stations over any Ethernet interface of its namespace. It receives nothing and never
+/// blocks.
 ///
-/// What it sends goes past the IP stack: no filter and no IPsec policy sees it.
+/// Its packets bypass the IP stack: netfilter and IPsec policies do not see them.
 #[derive(Debug)]
 pub struct Stations(OwnedFd);
 
 impl Stations {
-    /// Opens it in the calling thread's namespace.
+    /// Opens the socket in the calling thread's namespace.
     ///
     /// # Errors
-    /// No permission (needs `CAP_NET_RAW`).
+    /// No permission (requires `CAP_NET_RAW`).
     pub fn open() -> Result<Stations> {
         let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        // Of protocol 0, no frame comes.
+        // A socket of protocol 0 receives no frames.
         // SAFETY: no memory is passed.
         let fd = Errno::result(unsafe { libc::socket(libc::AF_PACKET, kind, 0) });
         let fd = fd.map_err(|e| LinuxError::refused("open a packet socket", e))?;
@@ -35,21 +37,21 @@ impl Stations {
         Ok(Stations(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Asks all nodes of an interface's link to show themselves: each answers within milliseconds (Multicast Listener Query,
-    /// RFC 3810, 5.1).
+    /// Solicits a packet from all nodes of an interface's link with a Multicast Listener Query (RFC 3810, 5.1). Each
+    /// node responds within milliseconds.
     ///
     /// # Errors
-    /// The kernel's, as of [`Stations::send`].
+    /// As for [`Stations::send`].
     pub fn ask_all(&self, interface: u32, from: Ipv6Addr) -> io::Result<()> {
         self.ask([0x33, 0x33, 0, 0, 0, 1], interface, from)
     }
 
-    /// Asks one station of an interface's link to show itself, in the same way.
+    /// Like [`Stations::ask_all`], for one station.
     ///
     /// # Errors
-    /// The kernel's, as of [`Stations::send`].
+    /// As for [`Stations::send`].
     pub fn ask(&self, station: [u8; 6], interface: u32, from: Ipv6Addr) -> io::Result<()> {
-        // Type, code, checksum; a response within 1 ms; any group; robustness 2, interval 125 s, no sources.
+        // Type, code, checksum; maximum response delay 1 ms; any group; robustness 2, interval 125 s, no sources.
         let mut bytes = [&[130, 0, 0, 0, 0, 1, 0, 0][..], &[0; 16], &[2, 125, 0, 0]].concat();
         let all = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
         let sum = checksum(from, all, &bytes);
@@ -64,17 +66,17 @@ impl Stations {
             hop_limit: 1,
             bytes,
         };
-        // Router Alert (RFC 2711) and padding.
+        // Router Alert option (RFC 2711) and padding.
         let alert = Extension { protocol: 0, bytes: &[0, 0, 5, 2, 0, 0, 1, 0] };
         self.send_frame(station, &[alert], &query)
     }
 
-    /// Sends a message over IPv6 in a frame from the interface that it names to the station with this link-layer
-    /// address. The message has its source, its destination and its checksum.
+    /// Sends an IPv6 message in a frame to the station with this link-layer address. The message must have its
+    /// interface, source, destination and checksum.
     ///
     /// # Errors
-    /// `InvalidInput` if the message names no interface or is not over IPv6, or the kernel's: `EMSGSIZE` if it is too
-    /// long for the interface, `ENETDOWN`, `WouldBlock` if there is no room.
+    /// `InvalidInput` if the message names no interface or is not over IPv6, otherwise an error of the kernel:
+    /// `EMSGSIZE` if it is too long for the interface, `ENETDOWN`, `WouldBlock` if the queue is full.
     pub fn send(&self, station: [u8; 6], message: &Datagram) -> io::Result<()> {
         self.send_frame(station, &[], message)
     }
@@ -121,21 +123,21 @@ fn checksum(from: Ipv6Addr, to: Ipv6Addr, message: &[u8]) -> u16 {
     !((folded & 0xffff) + (folded >> 16)) as u16
 }
 
-/// A station that was heard.
+/// A station that sent an ICMPv6 packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeardStation {
     /// Index of the interface.
     pub interface: u32,
-    /// Its link-layer address, the source of its frame.
+    /// Its link-layer address: the source of the frame.
     pub mac: [u8; 6],
-    /// The source of its packet.
+    /// Source address of the packet.
     pub source: Ipv6Addr,
-    /// The packet is a router solicitation without Source Link-Layer Address option (RFC 4861, 4.1), as it is from the
-    /// unspecified address: only the frame says where the answer goes.
+    /// The packet is a router solicitation without Source Link-Layer Address option (RFC 4861, 4.1), as if sent from
+    /// the unspecified address. Only the frame tells where to send the response.
     pub solicits: bool,
 }
 
-/// Whether an IPv6 packet is a router solicitation that does not say its sender's link-layer address.
+/// Whether an IPv6 packet is a router solicitation without Source Link-Layer Address option.
 fn solicits(packet: &[u8]) -> bool {
     const ROUTER_SOLICITATION: u8 = 133;
     const SOURCE_LINK_LAYER_ADDRESS: u8 = 1;
@@ -155,29 +157,29 @@ fn solicits(packet: &[u8]) -> bool {
     true
 }
 
-/// Bytes of a packet that are read: a solicitation with several options.
+/// Bytes read of a packet: enough for a solicitation with several options.
 const READ: usize = 128;
 
-/// A socket that hears stations: of each ICMPv6 packet that one sends, over any interface of its namespace, it tells from whom
-/// it came. A host sends some when it comes to a link, and when it is asked ([`Stations::ask_all`]).
+/// A socket that reports the sender of each ICMPv6 packet that arrives on any interface of its namespace. Hosts send
+/// such packets when they join a link, and in response to [`Stations::ask_all`].
 #[derive(Debug)]
 pub struct Heard(OwnedFd);
 
 impl Heard {
-    /// Opens it in the calling thread's namespace.
+    /// Opens the socket in the calling thread's namespace.
     ///
     /// # Errors
-    /// No permission (needs `CAP_NET_RAW`).
+    /// No permission (requires `CAP_NET_RAW`).
     pub fn open() -> Result<Heard> {
         let refused = |e: Errno| LinuxError::refused("open a packet socket for ICMPv6", e);
         let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        // Of protocol 0, no frame comes until it is bound.
+        // A socket of protocol 0 receives no frames until it is bound.
         // SAFETY: no memory is passed.
         let fd = Errno::result(unsafe { libc::socket(libc::AF_PACKET, kind, 0) });
         // SAFETY: a descriptor just made, with no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd.map_err(refused)?) };
         option::set(&fd, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1i32).map_err(refused)?;
-        // The next header is ICMPv6, or options before it, as of listener reports.
+        // Next header ICMPv6, or hop-by-hop options, which precede the ICMPv6 header of listener reports.
         let filter = [
             SockFilter::new((libc::BPF_LD | libc::BPF_B | libc::BPF_ABS) as u16, 0, 0, 6),
             SockFilter::new(
@@ -204,10 +206,10 @@ impl Heard {
         Ok(Heard(fd))
     }
 
-    /// The next station that was heard; `None` if none was.
+    /// Returns the station that sent the next packet; `None` if none is waiting.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error of the kernel.
     pub fn next(&self) -> io::Result<Option<HeardStation>> {
         let mut buffer = [0; READ];
         let mut parts = [IoSliceMut::new(&mut buffer)];

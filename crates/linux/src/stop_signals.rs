@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM as a descriptor to wait on together with sockets.
+//! Ctrl-C and SIGTERM as a descriptor that can be polled together with sockets.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -16,10 +16,10 @@ use crate::clock;
 pub struct StopSignals(SignalFd);
 
 impl StopSignals {
-    /// Takes both signals for the calling thread; the process must have no other thread yet.
+    /// Blocks both signals in the calling thread, which must still be the only one of the process.
     ///
     /// # Errors
-    /// If the system refuses.
+    /// A system call failed.
     pub fn take() -> io::Result<StopSignals> {
         let mut set = SigSet::empty();
         set.add(Signal::SIGINT);
@@ -29,11 +29,11 @@ impl StopSignals {
         Ok(StopSignals(SignalFd::with_flags(&set, flags)?))
     }
 
-    /// Waits until one of `sockets` is readable, `until` has come, or a signal arrives; returns
-    /// whether it was a signal.
+    /// Waits until one of `sockets` is readable, `until` is reached, or a signal arrives. Returns whether a signal
+    /// arrived.
     ///
     /// # Errors
-    /// If the system cannot wait.
+    /// The system call failed.
     pub fn wait<'a>(
         &self,
         sockets: impl Iterator<Item = BorrowedFd<'a>>,

@@ -1,18 +1,18 @@
-//! Making the calling thread wake up on time.
+//! Real-time scheduling of the calling thread.
 
 /// How a thread was prepared for precise timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precision {
-    /// Ahead of all ordinary threads (`SCHED_FIFO`).
+    /// Scheduled before all ordinary threads (`SCHED_FIFO`).
     Realtime,
     /// An ordinary thread with a better nice value.
     Nice,
-    /// An ordinary thread; the system allows no more.
+    /// An ordinary thread, because the system permits no more.
     Ordinary,
 }
 
-/// Asks for timers without slack and for the best scheduling that the system allows. A thread with
-/// [`Precision::Realtime`] must not spin for long.
+/// Requests timers without slack and the best scheduling that the system permits. A thread with [`Precision::Realtime`]
+/// must not spin for long.
 pub fn prefer_precision() -> Precision {
     // SAFETY: changes an attribute of the calling thread, no memory is passed.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1u64, 0u64, 0u64, 0u64) };

@@ -1,10 +1,9 @@
 //! UDP sockets with kernel timestamps.
 //!
-//! A [`TimestampedSocket`] never blocks; wait for its descriptor with `poll` (readable: datagrams;
-//! error: transmit stamps). Stamps are the kernel's software stamps (`SO_TIMESTAMPING`), taken when a
-//! datagram enters or leaves the network stack, and are reported on the monotonic clock. The kernel takes them on the
-//! realtime clock. Both clocks are read when a stamp is collected, and each stamp says how far the conversion may be
-//! off.
+//! A [`TimestampedSocket`] never blocks; wait for its descriptor with `poll` (readable: datagrams; error: transmit
+//! stamps). The kernel takes software stamps (`SO_TIMESTAMPING`) on the realtime clock when a datagram enters or leaves
+//! the network stack. This module converts each stamp to the monotonic clock when it is collected: it reads both clocks
+//! and reports the possible error of the conversion with the stamp.
 
 mod clocks;
 mod error;
@@ -36,7 +35,7 @@ pub use options::path_mtu;
 
 /// Room for a stamp, packet information and an extended error with its address.
 const CONTROL_BYTES: usize = 256;
-/// What an extended error says when it is a transmit stamp (`linux/errqueue.h`).
+/// Origin of an extended error that carries a transmit stamp (`linux/errqueue.h`).
 const SO_EE_ORIGIN_TIMESTAMPING: u8 = 4;
 
 /// A datagram that arrived.
@@ -44,22 +43,22 @@ const SO_EE_ORIGIN_TIMESTAMPING: u8 = 4;
 pub struct Datagram {
     /// Bytes written to the caller's buffer.
     pub len: usize,
-    /// It was longer than the buffer.
+    /// The datagram was longer than the buffer.
     pub truncated: bool,
-    /// Where it came from; IPv4 addresses are never in their IPv6-mapped form.
+    /// Source address; IPv4 addresses are never in their IPv6-mapped form.
     pub source: SocketAddr,
-    /// The local address it was sent to, if the kernel says.
+    /// Destination address, if the kernel reports it.
     pub local: Option<IpAddr>,
-    /// Index of the interface it came over, if the kernel says.
+    /// Index of the interface on which it arrived, if the kernel reports it.
     pub interface: Option<u32>,
     /// When it arrived.
     pub at: Time,
-    /// `at` is the kernel's; else it is when this program picked the datagram up.
+    /// True if `at` is a kernel stamp; otherwise `at` is the time of the read.
     pub kernel_stamp: bool,
-    /// How far `at` may be off: by the conversion between clocks; without a kernel stamp it may be too late by the
-    /// time since the socket was last found empty.
+    /// Possible error of `at`. With a kernel stamp it is the error of the clock conversion. Without one, `at` may be
+    /// too late by the time since the socket was last found empty.
     pub error: Span,
-    /// When this program picked it up; later than `at` by its wake-up delay.
+    /// When the program read it; later than `at` by the wake-up delay.
     pub seen: Time,
     /// Traffic class (IPv6) or type of service (IPv4): DSCP and, in the two lower bits, ECN. Only after
     /// [`TimestampedSocket::receive_traffic_class`].
@@ -68,10 +67,10 @@ pub struct Datagram {
     pub ttl: Option<u8>,
 }
 
-/// How a datagram is to leave; what is `None` is left to the kernel.
+/// Per-datagram send options; the kernel chooses those that are `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Leave {
-    /// The local address, for answers that must come from where the question went to.
+    /// Source address, for replies that must come from the address that received the request.
     pub from: Option<IpAddr>,
     /// Index of the interface.
     pub interface: Option<u32>,
@@ -88,7 +87,7 @@ pub struct TxStamp {
     pub id: u32,
     /// When it was handed to the network device.
     pub at: Time,
-    /// How far `at` may be off by the conversion between clocks.
+    /// Possible error of `at` from the clock conversion.
     pub error: Span,
 }
 
@@ -97,23 +96,23 @@ pub struct TxStamp {
 pub struct TimestampedSocket {
     socket: Socket,
     v6: bool,
-    /// The kernel takes transmit stamps; ids are assigned even without them.
+    /// The kernel takes transmit stamps. The socket assigns ids even without them.
     tx_stamps: bool,
     want_tx_stamps: bool,
     /// The id of the next datagram, and the id at which the kernel's count was zero.
     next_id: u32,
     kernel_zero: u32,
     ahead: Ahead,
-    /// When there was last nothing to receive; before that, the start.
+    /// When the socket was last found empty; initially the time of its creation.
     empty: Cell<Time>,
     wants_icmp: bool,
-    /// ICMP errors that wait to be collected.
+    /// ICMP errors waiting for collection.
     icmp: RefCell<VecDeque<IcmpError>>,
 }
 
 impl TimestampedSocket {
-    /// Binds to `local` and, if given, to the interface `device`. An IPv6 socket on the unspecified
-    /// address takes IPv4 too. A kernel without timestamps is no error.
+    /// Binds to `local` and, if given, to the interface `device`. An IPv6 socket on the unspecified address also
+    /// accepts IPv4. Works without timestamps if the kernel does not support them.
     ///
     /// # Errors
     /// [`UdpError`]
@@ -152,26 +151,26 @@ impl TimestampedSocket {
         Ok(socket)
     }
 
-    /// The address it is bound to.
+    /// Returns the bound address.
     ///
     /// # Errors
-    /// The kernel's; it has no reason to fail.
+    /// An error of `getsockname`, which is not expected to fail.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         let address = self.socket.local_addr()?;
         address.as_socket().ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
     }
 
-    /// Takes no transmit stamps. For sockets whose user does not collect them with
-    /// [`TimestampedSocket::tx_stamp`]: uncollected ones fill the receive buffer.
+    /// Turns transmit stamps off. For users that do not collect them with [`TimestampedSocket::tx_stamp`]: uncollected
+    /// stamps fill the receive buffer.
     pub fn receive_stamps_only(&mut self) {
         self.want_tx_stamps = false;
         self.start_stamps();
     }
 
-    /// Sends one datagram and returns its id, by which [`TimestampedSocket::tx_stamp`] names it.
+    /// Sends one datagram and returns its id, which identifies its [`TimestampedSocket::tx_stamp`].
     ///
     /// # Errors
-    /// The kernel's; `WouldBlock` if the send buffer is full. The datagram was not sent.
+    /// An error of the kernel, `WouldBlock` if the send buffer is full. The datagram was not sent.
     pub fn send(&mut self, payload: &[u8], to: SocketAddr, how: Leave) -> io::Result<u32> {
         let tos = how.class.unwrap_or(0);
         let (tclass, hops) = (i32::from(tos), how.hop_limit.map_or(0, i32::from));
@@ -212,7 +211,7 @@ impl TimestampedSocket {
         let sent = loop {
             match sendmsg(fd, &iov, &control, flags, Some(&to)) {
                 Err(Errno::EINTR) => {}
-                // The kernel reports an ICMP error on the next call of any kind.
+                // The kernel reports a pending ICMP error on the next call of any kind.
                 Err(error) if again && error != Errno::EAGAIN => {
                     again = false;
                     self.start_stamps();
@@ -221,7 +220,7 @@ impl TimestampedSocket {
             }
         };
         if let Err(error) = sent {
-            // Whether a failed datagram takes a number depends on the kernel: count from zero again.
+            // Kernels differ in whether a failed datagram takes a number, so restart the count at zero.
             self.start_stamps();
             return Err(error.into());
         }
@@ -230,10 +229,10 @@ impl TimestampedSocket {
         Ok(id)
     }
 
-    /// Takes the next datagram; `None` if there is none.
+    /// Reads the next datagram; `None` if none is waiting.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error of the kernel.
     pub fn recv(&self, buffer: &mut [u8]) -> io::Result<Option<Datagram>> {
         let mut control = nix::cmsg_space!([u8; CONTROL_BYTES]);
         let mut iov = [IoSliceMut::new(buffer)];
@@ -246,7 +245,7 @@ impl TimestampedSocket {
                 return Ok(None);
             }
             Err(Errno::EINTR) => return Ok(None),
-            // An ICMP error, which is also in the error queue: the next call returns what has arrived.
+            // An ICMP error, which is also in the error queue; the next call returns the datagram.
             Err(_) if self.wants_icmp => return Ok(None),
             Err(error) => return Err(error.into()),
         };
@@ -290,11 +289,11 @@ impl TimestampedSocket {
         }))
     }
 
-    /// Takes the next transmit stamp; `None` if there is none. Stamps come in any order, and may never come if a
-    /// device driver takes none. Keeps the ICMP errors that it finds for [`TimestampedSocket::icmp_error`].
+    /// Reads the next transmit stamp; `None` if none is waiting. Stamps may arrive out of order, or never if the device
+    /// driver takes none. Queues the ICMP errors that it finds for [`TimestampedSocket::icmp_error`].
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error of the kernel.
     pub fn tx_stamp(&self) -> io::Result<Option<TxStamp>> {
         loop {
             let mut control = nix::cmsg_space!([u8; CONTROL_BYTES]);
@@ -343,12 +342,12 @@ impl TimestampedSocket {
         }
     }
 
-    /// Takes the next ICMP error of those that [`TimestampedSocket::tx_stamp`] has found.
+    /// Returns the next ICMP error that [`TimestampedSocket::tx_stamp`] has queued.
     pub fn icmp_error(&self) -> Option<IcmpError> {
         self.icmp.borrow_mut().pop_front()
     }
 
-    /// Keeps an error for its collector.
+    /// Queues an error, or drops it if the queue is full.
     fn keep_icmp(&self, error: IcmpError) {
         let mut waiting = self.icmp.borrow_mut();
         if waiting.len() < icmp::WAITING_MAX {
@@ -356,7 +355,7 @@ impl TimestampedSocket {
         }
     }
 
-    /// Turns stamps on, with the kernel's count of datagrams at zero.
+    /// Turns stamps on and restarts the kernel's datagram count at zero.
     fn start_stamps(&mut self) {
         let receive = TimestampingFlag::SOF_TIMESTAMPING_SOFTWARE
             | TimestampingFlag::SOF_TIMESTAMPING_RX_SOFTWARE;
@@ -364,7 +363,7 @@ impl TimestampedSocket {
             | TimestampingFlag::SOF_TIMESTAMPING_TX_SOFTWARE
             | TimestampingFlag::SOF_TIMESTAMPING_OPT_ID
             | TimestampingFlag::SOF_TIMESTAMPING_OPT_TSONLY;
-        // The count restarts when the option is turned on, not when it is set again.
+        // The count restarts when the option goes from off to on, not when it is set again.
         let _ = setsockopt(&self.socket, Timestamping, &receive);
         self.tx_stamps =
             self.want_tx_stamps && setsockopt(&self.socket, Timestamping, &both).is_ok();
@@ -407,7 +406,7 @@ fn inward(address: &SockaddrStorage) -> Option<SocketAddr> {
     let a = address.as_sockaddr_in6()?;
     match a.ip().to_canonical() {
         IpAddr::V4(ip) => Some(SocketAddr::new(ip.into(), a.port())),
-        // The scope matters for link-local addresses; the flow label is not part of an address.
+        // The scope matters for link-local addresses. The flow label is not part of an address.
         IpAddr::V6(ip) => Some(SocketAddrV6::new(ip, a.port(), 0, a.scope_id()).into()),
     }
 }

@@ -1,5 +1,4 @@
-//! The monitor against the kernel, in a network namespace of the test's own. Needs root; without it
-//! the test says so and does nothing.
+//! The monitor against the kernel, in a network namespace of the test. Skipped without root.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
@@ -39,8 +38,7 @@ fn a_translators_prefix_that_a_router_advertises_is_told_with_its_interface() {
     apart(advertised);
 }
 
-/// Runs a scenario in a network namespace that lives and dies with its thread, so that nothing is left behind after a
-/// failure.
+/// Runs a scenario in a network namespace that ends with its thread, so that a failed test leaves nothing behind.
 fn apart<F: Future<Output = ()>>(scenario: impl FnOnce() -> F + Send + 'static) {
     let thread = std::thread::spawn(|| {
         if unshare(CloneFlags::CLONE_NEWNET).is_err() {
@@ -86,7 +84,7 @@ async fn advertised() {
     ip("link set sgpeer up");
     let mut monitor = Monitor::new().await.unwrap();
     wait(&mut monitor, |d| d.up).await;
-    // RFC 8781: 64:ff9b::/96 for 1800 s. The router is none of the default ones.
+    // RFC 8781: 64:ff9b::/96 for 1800 s, from a router that is not a default router.
     let option = [38, 2, 7, 8, 0, 0x64, 0xff, 0x9b, 0, 0, 0, 0, 0, 0, 0, 0];
     let header = [134, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     let advertisement = Datagram {
@@ -102,7 +100,7 @@ async fn advertised() {
     let interface = link::index_of("sgmon").unwrap();
     let expected = Change::Advertised(RouterOptions { interface, options: option.to_vec() });
     for _ in 0..200 {
-        // The sender may have no address of the link yet.
+        // Fails while the sender has no link-local address.
         let _ = socket.send(&advertisement);
         let wait = Duration::from_millis(100);
         while let Ok(told) = tokio::time::timeout(wait, monitor.changed()).await {
@@ -114,7 +112,7 @@ async fn advertised() {
     panic!("nothing is told of what was advertised");
 }
 
-/// A device without an operational state, of which the kernel tells in the call that changes it.
+/// A device without an operational state: the kernel reports its changes synchronously.
 async fn plain() -> (Monitor, u32) {
     ip("link add sgmon type ifb");
     (Monitor::new().await.unwrap(), link::index_of("sgmon").unwrap())
@@ -137,7 +135,7 @@ async fn unwatched() {
     assert_eq!(events, flap.repeat(FLAPS));
 }
 
-/// A socket of the default size keeps notices of more.
+/// Fewer than the notifications that a socket buffer of the default size holds.
 const FLAPS: usize = 20;
 
 async fn overflow() {
@@ -154,7 +152,7 @@ async fn overflow() {
     assert!(monitor.current().iter().any(|device| is_ours(device) && device.up));
 }
 
-/// The events until nothing comes any more: of which link, and whether it came up.
+/// Collects events until none arrives for two seconds: the link, and whether it came up.
 async fn events(monitor: &mut Monitor) -> Vec<(u32, bool)> {
     let mut events = Vec::new();
     while let Ok(told) = tokio::time::timeout(Duration::from_secs(2), monitor.changed()).await {
@@ -167,7 +165,7 @@ async fn events(monitor: &mut Monitor) -> Vec<(u32, bool)> {
     events
 }
 
-/// The interface that an event is of.
+/// The interface of an event.
 fn of(told: &Change) -> Option<u32> {
     match told {
         Change::Link(LinkEvent::Up { interface, .. } | LinkEvent::Down { interface, .. }) => {
@@ -184,7 +182,7 @@ async fn come_and_go() {
     ip("link add sgmon type veth peer name sgpeer");
     ip("link set sgmon up");
     ip("link set sgpeer up");
-    // Added first, so that it would be seen together with the others; no scope is given.
+    // Added first, so that a wrong monitor would show it together with the others. The command gives no scope.
     ip("address add 169.254.7.7/16 dev sgmon");
     ip("address add 192.0.2.7/24 dev sgmon");
     ip("address add 2001:db8::7/64 dev sgmon nodad");
@@ -212,7 +210,7 @@ async fn come_and_go() {
     );
     assert_eq!(physical_candidates(monitor.current(), anchor), [seen]);
 
-    // Default routes elsewhere are told apart, and rules are told of.
+    // The monitor lists default routes of other tables separately, and reports rules.
     ip("route add default via 192.0.2.9 dev sgmon table 99");
     let seen = wait(&mut monitor, |d| !d.elsewhere.is_empty()).await;
     assert_eq!(seen.elsewhere.iter().map(|r| r.table).collect::<Vec<_>>(), [99]);
@@ -224,13 +222,13 @@ async fn come_and_go() {
     assert_eq!(way(None), ("192.0.2.1".into(), Some(own), 254));
     ip("rule add from 192.0.2.7 lookup 99");
     while next(&mut monitor).await != Change::Rules {}
-    // The table's own route to the network is on the link.
+    // Table 99 has an on-link route to the network; without it, its default route applies.
     ip("route del 203.0.113.0/24 dev sgmon table 99");
     assert_eq!(way(Some(own)), ("192.0.2.9".into(), Some(own), 99));
     ip("rule del from 192.0.2.7 lookup 99");
     while next(&mut monitor).await != Change::Rules {}
     assert_eq!(way(Some(own)), ("192.0.2.1".into(), Some(own), 254));
-    // Deprecated addresses come last.
+    // Deprecated addresses are listed last.
     ip("address add 2001:db8::3/64 dev sgmon nodad preferred_lft 0");
     let seen = wait(&mut monitor, |d| d.interface.addresses.len() == 3).await;
     let addresses: Vec<String> = seen.interface.addresses.iter().map(IpAddr::to_string).collect();
@@ -246,7 +244,7 @@ async fn come_and_go() {
         change(&mut monitor).await;
     }
 
-    // Nothing changes: nothing is reported.
+    // Without a change the monitor reports nothing.
     let quiet = tokio::time::timeout(Duration::from_millis(300), monitor.changed()).await;
     assert!(quiet.is_err(), "{quiet:?}");
 }
@@ -265,7 +263,7 @@ fn is_ours(device: &Device) -> bool {
     device.interface.name == "sgmon"
 }
 
-/// The next list; it differs from the one before.
+/// Waits for the next list and checks that it differs from the previous one.
 async fn change(monitor: &mut Monitor) {
     let before = monitor.current().to_vec();
     while !matches!(next(monitor).await, Change::Devices(_)) {

@@ -85,7 +85,7 @@ fn a_dropped_namespace_is_gone_and_an_opened_one_is_left_alone() {
     assert!(Netns::open(&name).is_err());
 }
 
-/// A middle namespace that forwards between two others, whose addresses have one prefix.
+/// A router namespace between two others, whose addresses share a prefix.
 fn middle(tag: &str) -> [Netns; 3] {
     let ends = [
         Netns::create(&name(&format!("{tag}0"))).unwrap(),
@@ -114,7 +114,7 @@ fn middle(tag: &str) -> [Netns; 3] {
     [first, middle, second]
 }
 
-/// Whether a datagram from the first to the second end arrives within this time.
+/// Sends datagrams from the first to the second namespace until one arrives (true) or the time is over (false).
 fn crosses(first: &Netns, second: &Netns, from: &str, to: &str, within: Duration) -> bool {
     let [from, to] = [from, to].map(ip);
     let server = second.run(|| UdpSocket::bind((to, 5005)).unwrap()).unwrap();
@@ -122,7 +122,7 @@ fn crosses(first: &Netns, second: &Netns, from: &str, to: &str, within: Duration
     let client = first.run(|| UdpSocket::bind((from, 0)).unwrap()).unwrap();
     let until = std::time::Instant::now() + within;
     while std::time::Instant::now() < until {
-        // Without a neighbour the kernel may say so on the next call.
+        // Without a neighbour entry, this call may return the error of the previous one.
         let _ = client.send_to(b"across", (to, 5005));
         if server.recv_from(&mut [0; 16]).is_ok() {
             return true;
@@ -193,7 +193,7 @@ fn what_is_forwarded_takes_the_table_of_the_interface_that_it_came_by() {
             })
             .unwrap();
         inside(&second, Forward::Address { interface: lo, prefix: Prefix::host(ip(to)) });
-        // The router is the first end's gateway, on the link; it answers for itself.
+        // The router is the first end's gateway. It answers for its own address without a proxy entry.
         let router_address = if v6 { "fd61:77::99" } else { "10.61.77.99" };
         let own = Forward::Address { interface: ways[0], prefix: Prefix::host(ip(router_address)) };
         inside(&router, own);
@@ -296,7 +296,7 @@ fn addresses_routes_and_rules_are_read_back_as_they_were_set_and_deleted() {
                 assert!(!link::rules().unwrap().contains(&rule));
                 assert!(link::is_gone(&link::delete_rule(&rule).unwrap_err()));
                 assert!(link::add_missing_rule(&rule).unwrap());
-                // The kernel takes its opposite for the same rule, and keeps only one.
+                // The kernel takes the inverted rule for the same one and keeps only one of them.
                 let opposite = Rule { invert: !rule.invert, ..rule.clone() };
                 let refused = link::add_missing_rule(&opposite).unwrap_err();
                 assert_eq!(refused.errno(), Some(Errno::EEXIST), "{rule:?}");
@@ -364,7 +364,7 @@ fn a_device_whose_peer_has_another_index_shows_each_loss_of_its_carrier_at_once(
     }
     let near = Netns::create(&name("nn")).unwrap();
     let far = Netns::create(&name("nf")).unwrap();
-    // With the same index as its peer the kernel looks at a device once a second at most.
+    // If device and peer had the same index, the kernel would check the carrier at most once a second.
     far.run(|| link::create_veth_numbered("sg1", 1_000_007, "sg0", Some(&near)).unwrap()).unwrap();
     far.run(|| assert_eq!(link::index_of("sg1").unwrap(), 1_000_007)).unwrap();
     let mac = [2, 0, 0, 0, 0, 9];
@@ -424,7 +424,7 @@ fn what_waits_for_a_neighbour_that_does_not_answer_is_dropped_when_that_is_forgo
     drop(right);
 }
 
-/// Bytes of a socket that have not left the machine.
+/// Bytes in the socket's send queue.
 fn unsent(socket: &UdpSocket) -> i32 {
     let mut bytes = 0;
     // SAFETY: the kernel writes one `int`.

@@ -43,7 +43,7 @@ fn pair(tag: &str) -> Option<(Netns, Netns)> {
         })
         .unwrap();
     }
-    // The kernel has routes to groups a moment after the link is up.
+    // The kernel adds multicast routes shortly after the link comes up.
     let ready = |ns: &Netns, device| {
         let nodes = SocketAddrV6::new(ip("ff02::1"), 9, 0, index(ns, device));
         let socket = ns.run(|| UdpSocket::bind("[::]:0").unwrap()).unwrap();
@@ -82,7 +82,7 @@ fn receive(socket: &RawSocket, within: Duration) -> Option<Datagram> {
 }
 
 const SOON: Duration = Duration::from_secs(20);
-/// For what must not come; what would come has been sent before something that did.
+/// Time to wait for messages that must not arrive. Each test sends them before a message that does arrive.
 const NOTHING: Duration = Duration::from_millis(100);
 
 fn index(ns: &Netns, device: &str) -> u32 {
@@ -97,9 +97,9 @@ fn a_mobility_header_arrives_as_it_was_sent_with_what_the_ip_header_said() {
     let sent = message(MOBILITY, RIGHT, &UPDATE);
     here.send(&sent).unwrap();
     let interface = Some(index(&right, "sgr1"));
-    // The kernel would have filled the checksum in, or refused it.
+    // The kernel would have replaced or rejected the checksum.
     assert_eq!(receive(&there, SOON), Some(Datagram { interface, ..sent.clone() }));
-    // A source that is left to the kernel, and a way that is not.
+    // The kernel chooses the source; the test chooses the interface.
     let any = (IpAddr::from(Ipv6Addr::UNSPECIFIED), 0);
     let way = Some(index(&left, "sgr0"));
     here.send(&Datagram { from: any, interface: way, ..sent.clone() }).unwrap();
@@ -142,7 +142,7 @@ fn what_is_sent_to_a_group_comes_from_the_interfaces_where_it_was_joined() {
     let said =
         |came: Option<Datagram>| came.map(|d| (d.to.0, d.bytes[7], d.interface, d.hop_limit));
     let (routers, nodes) = (ip(ALL_ROUTERS), ip("ff02::1"));
-    // Every node is in the last one.
+    // Every node is in the all-nodes group.
     for (group, last) in [(routers, 1), (proxied, 2), (nodes, 3)] {
         say(group, last);
     }
@@ -193,7 +193,7 @@ fn a_policy_for_mobility_headers_stops_them_and_nothing_else() {
     for _ in 0..2 {
         assert_eq!(receive(&there, SOON).unwrap().bytes, UPDATE);
     }
-    // The same for what arrives.
+    // The same for received packets.
     assert!(policy(&right, &format!("add src {LEFT} dst {RIGHT} proto 135 dir in action block")));
     here.send(&update).unwrap();
     icmp.send(&message(ICMPV6, RIGHT, &[200, 0, 0, 0])).unwrap();
@@ -201,7 +201,7 @@ fn a_policy_for_mobility_headers_stops_them_and_nothing_else() {
     assert_eq!(receive(&there, NOTHING), None);
 }
 
-/// Home Address option (RFC 6275, 6.3) and type 2 routing header (6.4) around a Mobility Header, as tshark reads them.
+/// Home Address option (RFC 6275, 6.3) and type 2 routing header (6.4) around a Mobility Header, as tshark parses them.
 #[test]
 fn headers_with_home_addresses_stand_before_the_message_on_the_wire() {
     let Some((left, right)) = pair("ha") else { return };
@@ -221,7 +221,7 @@ fn headers_with_home_addresses_stand_before_the_message_on_the_wire() {
     let len = loop {
         assert!(Instant::now() < until, "nothing on the wire");
         match wire.receive(&mut frame).unwrap() {
-            // Not the kernel's neighbour discovery.
+            // Skips the kernel's neighbour discovery.
             Some(received) if frame[20] == 43 => break received.len,
             _ => std::thread::sleep(Duration::from_millis(2)),
         }
@@ -241,7 +241,7 @@ fn headers_with_home_addresses_stand_before_the_message_on_the_wire() {
     assert_eq!(read, [LEFT, RIGHT, &options, &routing, "5"]);
 }
 
-/// Sources, destination and the home addresses of option and header, and the message's type, of one frame.
+/// Source and destination, home addresses of option and routing header, and message type of one frame.
 fn tshark(frame: &[u8]) -> Option<Vec<String>> {
     let mut capture = Vec::new();
     for word in [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, 1, 0, 0] {

@@ -1,4 +1,4 @@
-//! A router advertisement for one station, and the other beside it. Needs root.
+//! A router advertisement reaches only the station that it is sent to. Needs root.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at the first failure")]
 
@@ -20,7 +20,7 @@ fn namespace(node: &str) -> Netns {
     Netns::create(&format!("segue-t{}-st{node}", std::process::id())).unwrap()
 }
 
-/// A router advertisement with one prefix for addresses (RFC 4861, 4.2 and 4.6.2).
+/// A router advertisement with one autoconfiguration prefix (RFC 4861, 4.2 and 4.6.2).
 fn advertisement(interface: u32, prefix: Ipv6Addr) -> Datagram {
     let (from, to) = (ip(ROUTER), ip("ff02::1"));
     let mut bytes = vec![134, 0, 0, 0, 64, 0, 0x07, 0x08, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -89,12 +89,12 @@ fn one_station_of_a_link_takes_an_advertisement_for_all_nodes_and_the_other_does
         let until = Instant::now() + Duration::from_secs(20);
         while !has(station, prefix) {
             assert!(Instant::now() < until, "{prefix} is not configured");
-            // The first ones may come before the port of the bridge forwards.
+            // The first advertisements may be lost because the bridge port does not forward yet.
             socket.send(mac, &advertisement(interface, prefix)).unwrap();
             std::thread::sleep(Duration::from_millis(50));
         }
     }
-    // Both have taken their own; all of the first's came to the second's port before its own.
+    // Each station configured only its own prefix. All advertisements to the first preceded those to the second.
     assert!(!has(&stations[0], prefixes[1]) && !has(&stations[1], prefixes[0]));
     let nowhere = Datagram { interface: None, ..advertisement(interface, prefixes[0]) };
     assert!(socket.send(macs[0], &nowhere).is_err());

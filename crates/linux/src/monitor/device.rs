@@ -1,20 +1,21 @@
-//! A device, and whether a path may run over it.
+//! A network device, and whether a path may use it.
 
 use std::net::IpAddr;
 
 use segue_ip::{Interface, Prefix, Route};
 
-/// A network device, as far as paths are concerned.
+/// A network device with the properties that matter for paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Device {
-    /// What protocols are told about it. Its addresses are those that a socket may use (not tentative), in ascending
-    /// order, deprecated ones last; its gateways are the next hops of the best default routes over it, if they have one.
+    /// The interface as the protocols see it. Its addresses are those that a socket may use (not tentative), in
+    /// ascending order, deprecated ones last. Its gateways are the next hops of the best default route of each family,
+    /// if any.
     pub interface: Interface,
-    /// It carries packets: administratively up, and the link below is up or does not say.
+    /// Carries packets: administratively up, and the link below is up or reports no state.
     pub up: bool,
     /// A loopback device.
     pub loopback: bool,
-    /// The kind of a virtual device (`tun`, `veth`, `wireguard`…); hardware has none.
+    /// The kind of a virtual device (`tun`, `veth`, `wireguard`…); `None` for hardware.
     pub kind: Option<String>,
     /// Packets on it begin with an Ethernet header.
     pub ethernet: bool,
@@ -22,24 +23,24 @@ pub struct Device {
     pub metric: Option<u32>,
     /// The main table has a default route over it, of either family.
     pub default_route: bool,
-    /// The unicast routes of the main table over it, default routes included, without preferred source and MTU; the
-    /// most specific first, then by metric.
+    /// The unicast routes of the main table over it, including default routes, without preferred source and MTU. The
+    /// most specific come first, then those with the lowest metric.
     pub routes: Vec<Route>,
-    /// Which of its addresses are deprecated (RFC 4862, section 5.5.4).
+    /// Its deprecated addresses (RFC 4862, section 5.5.4).
     pub deprecated: Vec<IpAddr>,
-    /// Default routes over it in other tables than the main one, and those behind nexthop objects whose interface the
-    /// kernel does not list (index 0). Whether they are used depends on rules.
+    /// Default routes over it in tables other than the main one, and default routes through nexthop objects whose
+    /// interface the kernel does not list (index 0). Policy rules decide whether they are used.
     pub elsewhere: Vec<Route>,
 }
 
 impl Device {
-    /// The route of packets to `destination` that must leave over this device.
+    /// The route to `destination` for packets that must leave over this device.
     #[must_use]
     pub fn route_to(&self, destination: IpAddr) -> Option<&Route> {
         self.routes.iter().find(|route| route.destination.contains(destination))
     }
 
-    /// It has an address of `anchor`'s family, and a route towards it.
+    /// Whether it has an address of `anchor`'s family and a route to it.
     #[must_use]
     fn reaches(&self, anchor: IpAddr) -> bool {
         self.interface.addresses.iter().any(|a| a.is_ipv4() == anchor.is_ipv4())
@@ -47,28 +48,28 @@ impl Device {
     }
 }
 
-/// The devices over which paths may run. They are up, and are neither loopback nor a device of this program (whose names
-/// begin with `segue`; test networks' are excepted, being no TUN devices).
+/// The devices that paths may use: up, neither loopback nor our own tunnel devices. Our own are TUN devices with a name
+/// that begins with `segue`; devices of test networks share the prefix but are not TUN devices.
 pub fn physical(devices: &[Device]) -> impl Iterator<Item = &Device> {
     let named = |d: &Device| d.interface.name.starts_with("segue");
     let ours = move |d: &Device| d.kind.as_deref() == Some("tun") && named(d);
     devices.iter().filter(move |d| d.up && !d.loopback && !ours(d))
 }
 
-/// The devices over which a path to `anchor` may run and that have an address of the anchor's family and a route of the
-/// main table to it.
+/// The devices that a path to `anchor` may use: those of [`physical`] with an address of the anchor's family and a
+/// route of the main table to it.
 #[must_use]
 pub fn physical_candidates(devices: &[Device], anchor: IpAddr) -> Vec<Device> {
     physical(devices).filter(|d| d.reaches(anchor)).cloned().collect()
 }
 
-/// Sorts lists, so that equal states compare equal, and sums the default routes up.
+/// Sorts the lists, so that equal states compare equal, and summarises the default routes.
 pub(super) fn finished(mut device: Device) -> Device {
     device.deprecated.sort_unstable();
     let deprecated = &device.deprecated;
     device.interface.addresses.sort_unstable_by_key(|a| (deprecated.contains(a), *a));
     device.elsewhere.sort_unstable_by_key(|r| (r.table, r.metric, r.destination.addr, r.gateway));
-    // The kernel does not mention an IPv4 route's metric of 0.
+    // The kernel omits the metric of an IPv4 route if it is 0.
     let metric = |r: &Route| r.metric.unwrap_or(0);
     let order = |r: &Route| {
         let Prefix { addr, len } = r.destination;
@@ -76,7 +77,7 @@ pub(super) fn finished(mut device: Device) -> Device {
     };
     device.routes.sort_unstable_by_key(order);
     let defaults = || device.routes.iter().filter(|route| route.destination.len == 0);
-    // Routes are in order of their metrics, so the first of a family is its best. Its next hop may be of the other.
+    // Routes are sorted by metric, so the first of a family is the best. Its next hop may be of the other family.
     let best = |v6: bool| {
         let first = defaults().find(|route| route.destination.addr.is_ipv6() == v6)?;
         first.gateway.filter(|gateway| gateway.is_ipv6() == v6)
@@ -132,7 +133,7 @@ mod tests {
         let v4 = route("0.0.0.0/0", Some("192.0.2.1"), 100);
         let v6 = route("::/0", Some("fe80::1"), 50);
         assert_eq!(gateways(&[v6, v4]), ["192.0.2.1", "fe80::1"]);
-        // The best one decides, whatever its next hop (RFC 5549).
+        // The best default route decides, even if its next hop is of the other family (RFC 5549).
         let first = route("0.0.0.0/0", Some("fe80::1"), 50);
         assert_eq!(gateways(&[v4, first, v6]), ["fe80::1"]);
         assert_eq!(gateways(&[v4, Route { metric: None, gateway: None, ..v4 }]), [""; 0]);

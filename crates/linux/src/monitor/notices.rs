@@ -1,4 +1,4 @@
-//! What the kernel tells by itself, over netlink.
+//! Unsolicited netlink notifications of the kernel.
 
 use std::fmt::Debug;
 use std::io;
@@ -15,17 +15,18 @@ use tokio::io::unix::AsyncFd;
 
 use crate::netlink::read_datagram;
 
-/// The longest datagram. One about a link has one or two kilobytes; of a longer one the message is not known.
+/// Maximum length of a datagram. One about a link takes one or two kilobytes. A longer one is unreadable and counts as
+/// lost.
 const LONGEST: usize = 16 << 10;
 
-/// A socket that some groups of notices come to.
+/// A socket subscribed to some notification groups.
 pub(super) struct Notices(AsyncFd<OwnedFd>);
 
-/// What came.
+/// The result of a read.
 pub(super) enum Notice<M> {
-    /// These messages.
+    /// Parsed messages.
     Messages(Vec<M>),
-    /// The socket had no room for some, or this one cannot be read.
+    /// The socket overflowed, or a datagram is unreadable.
     Lost,
 }
 
@@ -43,13 +44,13 @@ impl Notices {
         Ok(Notices(unsafe { AsyncFd::register(fd) }?))
     }
 
-    /// Waits until there may be one.
+    /// Waits until a notification may be available.
     pub(super) async fn wait(&self) -> io::Result<()> {
         self.0.readable().await?.retain_ready();
         Ok(())
     }
 
-    /// The next, if one waits.
+    /// Returns the next notification, if one is waiting.
     pub(super) fn next<M>(&self) -> io::Result<Option<Notice<M>>>
     where
         M: NetlinkDeserializable + Debug,
@@ -67,7 +68,7 @@ impl Notices {
         }))
     }
 
-    /// Takes all that wait without reading them; says whether there were any.
+    /// Discards all waiting notifications; returns whether there were any.
     pub(super) fn skip(&self) -> io::Result<bool> {
         let mut any = false;
         while self.receive(&mut [])?.is_some() {
@@ -76,7 +77,7 @@ impl Notices {
         Ok(any)
     }
 
-    /// The length of the next, `None` within if notices were lost.
+    /// The length of the next datagram; the inner value is `None` if notifications were lost.
     fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<Option<usize>>> {
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_TRUNC;
         let mut receive = || loop {

@@ -1,4 +1,4 @@
-//! The devices with their addresses and routes, as the kernel lists them.
+//! Reads the devices with their addresses and routes.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -21,11 +21,11 @@ use segue_ip::{Interface, MAIN_TABLE, Prefix, Route};
 use super::device::{Device, finished};
 use crate::link::is_ipv4_link_local;
 
-/// The kernel refused to tell about interfaces.
+/// A failure to read or watch the interfaces.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {what}: {source}")]
 pub struct MonitorError {
-    /// What was tried.
+    /// The attempted action.
     what: &'static str,
     /// Why it failed.
     #[source]
@@ -35,7 +35,7 @@ pub struct MonitorError {
 /// The current devices, by index.
 ///
 /// # Errors
-/// If netlink is unavailable (no permission, no such socket family).
+/// Netlink is unavailable (no permission, no such socket family).
 pub async fn snapshot() -> Result<Vec<Device>, MonitorError> {
     with_netlink(async |handle| read_with(&handle).await).await
 }
@@ -93,7 +93,7 @@ async fn read_with(handle: &Handle) -> Result<Vec<Device>, MonitorError> {
     Ok(devices.into_values().map(finished).collect())
 }
 
-/// The kernel's table of the machine's own addresses.
+/// Number of the table of local addresses.
 const LOCAL_TABLE: u32 = 255;
 
 pub(super) fn link(message: &LinkMessage) -> Device {
@@ -104,7 +104,7 @@ pub(super) fn link(message: &LinkMessage) -> Device {
         ethernet: header.link_layer_type == LinkLayerType::Ether,
         ..Device::default()
     };
-    // Drivers without an operational state (TUN, loopback, many mobile modems) say `Unknown`.
+    // Drivers without an operational state (TUN, loopback, many modems) report `Unknown`.
     let mut link_up = header.flags.contains(LinkFlags::LowerUp);
     for attribute in &message.attributes {
         match attribute {
@@ -127,7 +127,7 @@ pub(super) fn link(message: &LinkMessage) -> Device {
     device
 }
 
-/// An address that a socket may use, and whether it is deprecated.
+/// The address if a socket may use it, and whether it is deprecated.
 fn usable_address(message: &AddressMessage) -> Option<(IpAddr, bool)> {
     if message.header.scope != AddressScope::Universe {
         return None;
@@ -137,7 +137,7 @@ fn usable_address(message: &AddressMessage) -> Option<(IpAddr, bool)> {
     for attribute in &message.attributes {
         match attribute {
             AddressAttribute::Flags(all) => flags = *all,
-            // On a point-to-point device this is the other end's and `Local` is ours.
+            // On a point-to-point device this is the peer's address, and `Local` is ours.
             AddressAttribute::Address(a) => address = Some(*a),
             AddressAttribute::Local(a) => local = Some(*a),
             _ => {}
@@ -151,8 +151,8 @@ fn usable_address(message: &AddressMessage) -> Option<(IpAddr, bool)> {
     usable.map(|address| (address, flags.contains(AddressFlags::Deprecated)))
 }
 
-/// The routes in a message, each over its interface; several for a multipath route. Behind a nexthop object whose
-/// interface the kernel does not repeat (`net.ipv4.nexthop_compat_mode = 0`), the index is 0.
+/// The routes in a message with their interfaces; several for a multipath route. The index is 0 for a route through a
+/// nexthop object whose interface the kernel does not repeat (`net.ipv4.nexthop_compat_mode = 0`).
 fn unicast_routes(message: &RouteMessage) -> Vec<Route> {
     let header = &message.header;
     let mut table = u32::from(header.table);

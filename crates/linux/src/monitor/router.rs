@@ -6,23 +6,23 @@ use rtnetlink::packet_core::{NetlinkDeserializable, NetlinkHeader};
 
 /// `RTM_NEWNDUSEROPT` (linux/rtnetlink.h).
 const NEW_USER_OPTION: u16 = 68;
-/// `struct nduseroptmsg` (linux/rtnetlink.h): family, padding, length of the options, interface, type and code of the
-/// ICMPv6 message, padding.
+/// Length of `struct nduseroptmsg` (linux/rtnetlink.h): family, padding, length of the options, interface, type and
+/// code of the ICMPv6 message, padding.
 const HEADER: usize = 16;
-/// The type of a router advertisement.
+/// The ICMPv6 type of a router advertisement.
 const ROUTER_ADVERTISEMENT: u8 = 134;
 
-/// Options of a router advertisement that the kernel has accepted at an interface.
+/// Options of a router advertisement that the kernel accepted on an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouterOptions {
     /// Index of the interface.
     pub interface: u32,
-    /// The options, each with its type and length, as the router has sent them.
+    /// The options as the router sent them, each with its type and length.
     pub options: Vec<u8>,
 }
 
 impl RouterOptions {
-    /// Reads the kernel's message behind the header of netlink; `None` if it is cut, or of another kind.
+    /// Parses the message after the netlink header; `None` if it is truncated or of another kind.
     #[must_use]
     pub fn parse(message: &[u8]) -> Option<RouterOptions> {
         let (header, rest) = message.split_at_checked(HEADER)?;
@@ -30,13 +30,13 @@ impl RouterOptions {
             i32::from(header[0]) == libc::AF_INET6 && header[8] == ROUTER_ADVERTISEMENT;
         let length = u16::from_ne_bytes([header[2], header[3]]);
         let interface = u32::from_ne_bytes([header[4], header[5], header[6], header[7]]);
-        // Attributes follow the options.
+        // Netlink attributes follow the options.
         let options = rest.get(..usize::from(length))?.to_vec();
         (is_advertisement && interface > 0).then_some(RouterOptions { interface, options })
     }
 }
 
-/// A message to the group of these options.
+/// A message of the group for these options.
 #[derive(Debug)]
 pub(super) struct UserOption(pub(super) Option<RouterOptions>);
 
@@ -53,8 +53,8 @@ impl NetlinkDeserializable for UserOption {
 mod tests {
     use super::*;
 
-    /// A message about interface 3, with a translator's prefix (RFC 8781) and the router's address as attribute. The byte order is
-    /// that of the machine.
+    /// A message about interface 3 with a PREF64 option (RFC 8781) and the router's address as attribute, in the
+    /// machine's byte order.
     fn message() -> Vec<u8> {
         let mut all = vec![libc::AF_INET6 as u8, 0];
         all.extend(16u16.to_ne_bytes());

@@ -1,4 +1,4 @@
-//! What is known of the devices: all as last read, their links as last heard of.
+//! Current knowledge of the devices: all fields from the last snapshot, link states from later notifications.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use super::reading::link;
 /// The devices, by index.
 pub(super) struct View {
     devices: Vec<Device>,
-    /// Those whose links have been heard of since the current reading began, which may be older.
+    /// Indices of links with a notification since the current reading began; the reading may be older.
     heard: BTreeSet<u32>,
 }
 
@@ -25,12 +25,12 @@ impl View {
         &self.devices
     }
 
-    /// A reading begins.
+    /// Marks the beginning of a reading.
     pub(super) fn begin(&mut self) {
         self.heard.clear();
     }
 
-    /// Takes what the kernel tells of a link. What else has changed waits for the next reading.
+    /// Applies a link notification. Other changes wait for the next reading.
     pub(super) fn hear(&mut self, message: &RouteNetlinkMessage) -> Option<LinkEvent> {
         match message {
             RouteNetlinkMessage::NewLink(message) if says_state(message) => self.set(message),
@@ -68,8 +68,8 @@ impl View {
         change(&self.devices.remove(at), false, DownReason::ExplicitDisconnect)
     }
 
-    /// Takes a reading, except for what has been heard of links since it began. The events are those that were not
-    /// heard of: the kernel had no room for them, or has yet to tell.
+    /// Applies a reading, except for link states that were notified since it began. Returns events for link changes
+    /// without a notification: the kernel had no room for it or has not sent it yet.
     pub(super) fn take(&mut self, read: Vec<Device>) -> Vec<LinkEvent> {
         let old = View { devices: std::mem::take(&mut self.devices), heard: BTreeSet::new() };
         let mut events = Vec::new();
@@ -77,7 +77,7 @@ impl View {
             let known = old.place(new.interface.index).ok().map(|at| &old.devices[at]);
             match (known, self.heard.contains(&new.interface.index)) {
                 (Some(known), true) => self.devices.push(Device { up: known.up, ..new }),
-                // It has gone since.
+                // Removed since the reading began.
                 (None, true) => {}
                 (Some(known), false) => {
                     events.extend(change(known, new.up, DownReason::PacketTimeout));
@@ -92,7 +92,7 @@ impl View {
         for known in old.devices {
             if let Err(at) = self.place(known.interface.index) {
                 if self.heard.contains(&known.interface.index) {
-                    // It has come since.
+                    // Added since the reading began.
                     self.devices.insert(at, known);
                 } else {
                     events.extend(change(&known, false, DownReason::ExplicitDisconnect));
@@ -107,12 +107,13 @@ impl View {
     }
 }
 
-/// A bridge speaks of its ports in messages of its own family: one that says that a port is gone means the bridge.
+/// A bridge reports its ports in messages of the bridge family: the removal of a port there only means that it left the
+/// bridge.
 fn is_device(message: &LinkMessage) -> bool {
     message.header.interface_family == AddressFamily::Unspec
 }
 
-/// Messages about other things (wireless scans) leave the state out.
+/// Messages about other subjects (wireless scans) omit the state.
 fn says_state(message: &LinkMessage) -> bool {
     let says = |a: &LinkAttribute| matches!(a, LinkAttribute::OperState(_));
     is_device(message) && message.attributes.iter().any(says)
@@ -148,7 +149,7 @@ mod tests {
         message
     }
 
-    /// What the kernel tells of a link that is up, has lost its carrier, or is switched off.
+    /// The kernel's notification for a link that is up (`true`), without carrier (`false`), or administratively down.
     fn notice(index: u32, up: Option<bool>) -> RouteNetlinkMessage {
         RouteNetlinkMessage::NewLink(match up {
             Some(true) => message(index, LinkFlags::Up | LinkFlags::LowerUp, State::Up),
@@ -208,20 +209,20 @@ mod tests {
         view.begin();
         assert_eq!(view.hear(&notice(2, Some(false))), down(2, CARRIER));
         assert_eq!(view.hear(&notice(5, Some(true))), up(5));
-        // Device 6 came and went while the devices were read.
+        // Device 6 came and went during the reading.
         view.hear(&notice(6, Some(true)));
         let mut gone = LinkMessage::default();
         gone.header.index = 6;
         view.hear(&RouteNetlinkMessage::DelLink(gone));
         let mut second = device(2, true);
         second.interface.mtu_bytes = 1400;
-        // Nothing was heard of devices 1, 3 and 4.
+        // No notifications arrived for devices 1, 3 and 4.
         let read = vec![device(1, false), second.clone(), device(4, true), device(6, true)];
         let told = [down(1, CARRIER), up(4), down(3, SWITCHED_OFF)];
         assert_eq!(view.take(read), told.into_iter().flatten().collect::<Vec<_>>());
         second.up = false;
         assert_eq!(view.devices(), [device(1, false), second, device(4, true), device(5, true)]);
-        // Another reading is newer than all of that.
+        // The next reading is newer than all of them.
         view.begin();
         assert_eq!(view.take(vec![device(2, true)]).len(), 3);
         assert_eq!(view.devices(), [device(2, true)]);

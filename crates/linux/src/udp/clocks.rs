@@ -1,4 +1,4 @@
-//! Stamps of the realtime clock on the monotonic one, and how far that can be off.
+//! Converts realtime stamps to the monotonic clock, with a bound on the error.
 
 use std::cell::Cell;
 
@@ -7,19 +7,19 @@ use segue_clock::{Span, Time};
 
 use crate::clock;
 
-/// A stamp older than this when it is collected means that the realtime clock was stepped.
+/// Maximum age of a stamp when it is collected. An older stamp means that the realtime clock was stepped.
 const STAMP_AGE_MAX_NS: u64 = 60_000_000_000;
-/// Readings of both clocks this close together need no second try, …
+/// Two readings at most this far apart are good enough, …
 const GAP_MAX: Span = Span::from_micros(1);
-/// … and there are no more tries than these.
+/// … and so is the last of this many attempts.
 const TRIES_MAX: u32 = 4;
 
-/// Both clocks at one moment.
+/// Readings of both clocks at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clocks {
     pub(super) monotonic: Time,
     realtime_ns: u64,
-    /// How far apart the two readings may be.
+    /// Maximum time between the two readings.
     gap: Span,
 }
 
@@ -27,18 +27,18 @@ pub(super) struct Clocks {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Converted {
     pub(super) at: Time,
-    /// How far `at` may be off because of the conversion.
+    /// Possible error of `at` from the conversion.
     pub(super) error: Span,
 }
 
-/// How far the realtime clock was ahead of the monotonic one at the last look. The kernel slews both alike, so a
-/// change means that the realtime clock was stepped, and a stamp taken before the step is off by as much.
+/// Difference between realtime and monotonic clock at the last reading. The kernel slews both clocks alike, so a change
+/// means that the realtime clock was stepped, and that a stamp taken before the step is off by the same amount.
 #[derive(Debug, Default)]
 pub(super) struct Ahead(Cell<Option<i64>>);
 
 impl Clocks {
-    /// Reads the realtime clock between two readings of the monotonic one, again if this program was
-    /// interrupted in between.
+    /// Reads the realtime clock between two readings of the monotonic clock. Repeats if the program was interrupted in
+    /// between.
     pub(super) fn read() -> Clocks {
         let mut tries = 0;
         loop {
@@ -53,8 +53,8 @@ impl Clocks {
         }
     }
 
-    /// A stamp of the realtime clock on the monotonic one; `None` if there is none (zero), or if the
-    /// realtime clock was stepped back, or far, since.
+    /// Converts a realtime stamp. `None` without a stamp (zero), or if the realtime clock was stepped back, or far
+    /// forward, since it was taken.
     pub(super) fn convert(&self, stamp: TimeSpec, ahead: &Ahead) -> Option<Converted> {
         let (s, ns) = (u64::try_from(stamp.tv_sec()).ok()?, u64::try_from(stamp.tv_nsec()).ok()?);
         let age_ns = self.realtime_ns.checked_sub(s.checked_mul(1_000_000_000)? + ns)?;
@@ -66,11 +66,11 @@ impl Clocks {
 }
 
 impl Ahead {
-    /// By how much the realtime clock was stepped since the last look.
+    /// How far the realtime clock was stepped since the last call.
     fn stepped(&self, clocks: &Clocks) -> Span {
         let ahead = clocks.realtime_ns as i64 - clocks.monotonic.0 as i64;
         let change = self.0.replace(Some(ahead)).map_or(0, |last| ahead.abs_diff(last));
-        // Readings that are a microsecond apart say nothing about less.
+        // Two readings a microsecond apart cannot resolve a smaller change.
         let noise = clocks.gap + GAP_MAX;
         if change > noise.0 { Span(change) } else { Span::ZERO }
     }

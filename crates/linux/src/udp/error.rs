@@ -1,12 +1,12 @@
-//! Why a socket could not be made.
+//! Errors of opening a UDP socket.
 
 use std::io;
 use std::net::SocketAddr;
 
-/// A socket that could not be made.
+/// Failure to open a UDP socket.
 #[derive(Debug, thiserror::Error)]
 pub enum UdpError {
-    /// There is no such interface.
+    /// No such interface.
     #[error("there is no interface {name}")]
     NoInterface {
         /// The requested name.
@@ -31,7 +31,7 @@ pub enum UdpError {
     Io {
         /// The requested address.
         address: SocketAddr,
-        /// The kernel's answer.
+        /// The error from the kernel.
         #[source]
         source: io::Error,
     },

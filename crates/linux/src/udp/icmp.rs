@@ -1,51 +1,51 @@
-//! What routers and hosts on the way say about sent datagrams: ICMP errors, from a socket's error queue. The kernel
-//! has matched the quoted addresses and ports with the socket; the caller must check that the rest is this program's.
+//! ICMP errors about sent datagrams, read from a socket's error queue. The kernel has matched the quoted addresses and
+//! ports with the socket. The caller must check that the quoted payload is its own.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// What an extended error says when it came as ICMP, and as ICMPv6 (`linux/errqueue.h`).
+/// Origins of an extended error that arrived as ICMP and as ICMPv6 (`linux/errqueue.h`).
 const SO_EE_ORIGIN_ICMP: u8 = 2;
 const SO_EE_ORIGIN_ICMP6: u8 = 3;
-/// Errors kept for collection. More are dropped: the first ones say enough.
+/// Maximum number of queued errors. Later ones are dropped, because the first ones suffice for a diagnosis.
 pub(super) const WAITING_MAX: usize = 1_024;
-/// How much of a quoted datagram is read.
+/// Bytes read of a quoted datagram.
 pub(super) const QUOTE_MAX: usize = 64;
 
 /// An ICMP error about a datagram of this socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IcmpError {
-    /// The datagram's destination.
+    /// Destination of the datagram.
     pub to: SocketAddr,
-    /// The sender of the error, if the kernel says.
+    /// Source of the error, if the kernel reports it.
     pub from: Option<IpAddr>,
     /// The reason.
     pub reason: IcmpReason,
-    /// The beginning of the datagram's payload, as far as the error quotes it.
+    /// The beginning of the datagram's payload, as far as the ICMP message quotes it.
     pub quote: Vec<u8>,
 }
 
-/// Why a datagram did not arrive.
+/// Reason for which a datagram was not delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum IcmpReason {
-    /// No socket has the port there.
+    /// No socket is bound to the destination port.
     PortUnreachable,
-    /// The host does not answer its router, or has none of this address.
+    /// The destination does not answer its router, or does not exist.
     HostUnreachable,
     /// A router has no route.
     NoRoute,
-    /// A filter refused it.
+    /// A filter rejected it.
     Prohibited,
-    /// A network on the way takes packets of this size at most, IP header included.
+    /// A link on the path accepts at most this many bytes, IP header included.
     TooBig(u32),
-    /// Too many routers on the way.
+    /// The hop limit was exceeded in transit.
     HopLimit,
     /// Type and code of any other error.
     Other(u8, u8),
 }
 
 impl IcmpReason {
-    /// For programs.
+    /// Stable name for machine-readable output.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -59,7 +59,7 @@ impl IcmpReason {
         }
     }
 
-    /// Of ICMP (RFC 792, RFC 1812).
+    /// Maps type and code of ICMP (RFC 792, RFC 1812).
     fn v4(kind: u8, code: u8, info: u32) -> IcmpReason {
         match (kind, code) {
             (3, 0 | 5 | 6 | 11) => IcmpReason::NoRoute,
@@ -72,7 +72,7 @@ impl IcmpReason {
         }
     }
 
-    /// Of ICMPv6 (RFC 4443).
+    /// Maps type and code of ICMPv6 (RFC 4443).
     fn v6(kind: u8, code: u8, info: u32) -> IcmpReason {
         match (kind, code) {
             (1, 0 | 6) => IcmpReason::NoRoute,
@@ -100,7 +100,7 @@ impl fmt::Display for IcmpReason {
     }
 }
 
-/// What an extended error says, if it came as ICMP over IPv4.
+/// Parses an extended error and its source address if it arrived as ICMP.
 pub(super) fn said_v4(
     error: &libc::sock_extended_err,
     by: Option<libc::sockaddr_in>,
@@ -110,7 +110,7 @@ pub(super) fn said_v4(
         .then(|| (IcmpReason::v4(error.ee_type, error.ee_code, error.ee_info), from))
 }
 
-/// Like [`said_v4`], over IPv6; an IPv6 socket's IPv4 datagram still gets IPv4's ICMP.
+/// Like [`said_v4`] for an IPv6 socket, whose datagrams to IPv4 addresses still cause ICMP for IPv4.
 pub(super) fn said_v6(
     error: &libc::sock_extended_err,
     by: Option<libc::sockaddr_in6>,

@@ -1,4 +1,4 @@
-//! What a socket asks of the kernel, and what the kernel knows of a path.
+//! Socket options, and the path MTU that the kernel knows.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,15 +16,14 @@ use crate::option;
 impl TimestampedSocket {
     /// Enlarges the receive buffer, as far as the kernel's limit allows.
     pub fn set_receive_buffer(&self, bytes: usize) {
-        // A smaller buffer only means less room.
+        // On failure the buffer only stays smaller.
         let _ = self.socket.set_recv_buffer_size(bytes);
     }
 
-    /// Marks everything that is sent without a class of its own with this traffic class (IPv6) or type
-    /// of service (IPv4).
+    /// Sets the traffic class (IPv6) or type of service (IPv4) of every datagram that does not specify one.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error of the kernel.
     pub fn set_traffic_class(&self, class: u8) -> io::Result<()> {
         if self.v6 {
             self.socket.set_tclass_v6(class.into())?;
@@ -33,10 +32,10 @@ impl TimestampedSocket {
         self.socket.set_tos_v4(class.into())
     }
 
-    /// Asks the kernel for the traffic class of each datagram ([`Datagram::class`](super::Datagram::class)).
+    /// Enables [`Datagram::class`](super::Datagram::class) for received datagrams.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error of the kernel.
     pub fn receive_traffic_class(&self) -> io::Result<()> {
         if self.v6 {
             setsockopt(&self.socket, Ipv6RecvTClass, &true)?;
@@ -44,10 +43,10 @@ impl TimestampedSocket {
         Ok(setsockopt(&self.socket, IpRecvTos, &true)?)
     }
 
-    /// Sends everything with this TTL or hop limit.
+    /// Sets the TTL or hop limit of all datagrams.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error of the kernel.
     pub fn set_ttl(&self, ttl: u8) -> io::Result<()> {
         if self.v6 {
             self.socket.set_unicast_hops_v6(ttl.into())?;
@@ -55,10 +54,10 @@ impl TimestampedSocket {
         self.socket.set_ttl_v4(ttl.into())
     }
 
-    /// Asks the kernel for the TTL or hop limit of each datagram ([`Datagram::ttl`](super::Datagram::ttl)).
+    /// Enables [`Datagram::ttl`](super::Datagram::ttl) for received datagrams.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error of the kernel.
     pub fn receive_ttl(&self) -> io::Result<()> {
         if self.v6 {
             setsockopt(&self.socket, Ipv6RecvHopLimit, &true)?;
@@ -66,10 +65,10 @@ impl TimestampedSocket {
         Ok(setsockopt(&self.socket, Ipv4RecvTtl, &true)?)
     }
 
-    /// Asks for ICMP errors ([`TimestampedSocket::icmp_error`]).
+    /// Enables ICMP errors ([`TimestampedSocket::icmp_error`]).
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error of the kernel.
     pub fn receive_icmp(&mut self) -> io::Result<()> {
         if self.v6 {
             setsockopt(&self.socket, Ipv6RecvErr, &true)?;
@@ -80,11 +79,11 @@ impl TimestampedSocket {
         Ok(())
     }
 
-    /// Lets no datagram be fragmented, neither here nor on the way: [`TimestampedSocket::send`] refuses one too long
-    /// for the path, as far as the path is known, with `EMSGSIZE`.
+    /// Forbids fragmentation here and on the path: [`TimestampedSocket::send`] fails with `EMSGSIZE` for a datagram
+    /// longer than the known path MTU.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error of the kernel.
     pub fn never_fragment(&self) -> io::Result<()> {
         if self.v6 {
             let (name, mode) = (libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO);
@@ -109,10 +108,10 @@ pub(super) fn bind_to_device(
     })
 }
 
-/// The largest packet, IP header included, that the kernel believes can reach `to`.
+/// The path MTU to `to` that the kernel knows, in bytes with the IP header.
 ///
 /// # Errors
-/// The kernel's, also if there is no route.
+/// An error of the kernel, for example if no route exists.
 pub fn path_mtu(to: SocketAddr) -> io::Result<u32> {
     let socket = Socket::new(Domain::for_address(to), Type::DGRAM, Some(Protocol::UDP))?;
     socket.connect(&to.into())?;

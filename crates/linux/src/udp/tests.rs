@@ -21,7 +21,7 @@ fn transmitted(socket: &TimestampedSocket) -> TxStamp {
     socket.tx_stamp().unwrap().unwrap()
 }
 
-/// A question, its answer from the address asked, and the stamps of both ends in order.
+/// Sends a request, answers from the address that received it, and checks the order of the stamps of both ends.
 fn exchange(listen: &str, ask: &str) {
     let mut server = TimestampedSocket::bind(listen.parse().unwrap(), None).unwrap();
     let asked: IpAddr = ask.parse().unwrap();
@@ -40,7 +40,7 @@ fn exchange(listen: &str, ask: &str) {
             .unwrap();
         let (answer, bytes) = receive(&client);
         assert_eq!((bytes.as_slice(), answer.source), (&b"answer"[..], to));
-        // The kernel turns its receive stamps on asynchronously, so the first may lack one.
+        // The kernel enables receive stamps asynchronously, so the first datagram may lack one.
         if n > 0 && question.kernel_stamp {
             assert!(before <= sent.at && sent.at <= question.at, "{sent:?} {question:?}");
         }
@@ -134,7 +134,7 @@ fn a_datagram_longer_than_the_path_takes_is_refused_when_it_must_not_be_fragment
 #[test]
 fn without_a_kernel_stamp_the_bound_reaches_back_to_when_the_socket_was_empty() {
     let socket = TimestampedSocket::bind("127.0.0.1:0".parse().unwrap(), None).unwrap();
-    // The option is off: only this program's clock is left.
+    // With the option off, only the program's clock is left.
     setsockopt(&socket.socket, Timestamping, &TimestampingFlag::empty()).unwrap();
     assert_eq!(socket.recv(&mut [0; 9]).unwrap(), None);
     let empty = socket.empty.get();
@@ -163,7 +163,7 @@ fn a_closed_port_is_told_with_what_was_sent_there_and_by_whom() {
             taken.local_addr().unwrap()
         };
         let open = TimestampedSocket::bind(SocketAddr::new(ip, 0), None).unwrap();
-        // Errors neither stop datagrams from leaving nor disturb their numbers.
+        // ICMP errors neither stop datagrams from leaving nor disturb their numbers.
         for n in 0..3 {
             socket.send(b"anybody there?", closed, Leave::default()).unwrap();
             let id = socket.send(b"hello", open.local_addr().unwrap(), Leave::default()).unwrap();
