@@ -1,23 +1,22 @@
-//! How to probe a path while it is in use and while it is idle, from measurements of it.
+//! Chooses how to probe a path while it is in use and while it is idle, from measurements of it.
 //!
-//! The caller asks [`Adaptive`] now and then about a path that is up; it answers when other settings are due, and why.
-//! It chooses three things.
+//! The caller periodically calls [`Adaptive`] for a path that is up; the call returns new settings when they are due,
+//! and the reason. It chooses three things.
 //!
-//! * **T_KA while the path is idle**: as long as the idle aim allows. On average it takes T_KA/2 longer to find a
-//!   fault, plus the time for an answer and for the questions that follow.
-//! * **T_KA while it is used**: for measurement, not detection, which follows the data ([`crate::Client`], "Doubt").
-//!   Probes cost at most [`Aims::share`] of what the path carries.
-//! * **The questions** that a client in doubt asks ([`crate::questions`]): as few and as close as T_fp allows.
+//! * **T_KA while the path is idle**: as long as the idle aim permits. Finding a fault takes T_KA/2 longer on average,
+//!   plus the time for an answer and for the questions that follow.
+//! * **T_KA while the path is in use**: for measurement; detection follows the data ([`crate::Client`], "Doubt").
+//!   Probes cost at most [`Aims::share`] of the path's bytes.
+//! * **The questions** of a client in doubt ([`crate::questions`]): as few and as close as T_fp permits.
 //!
-//! **Loss** of each direction is estimated from the counts of all its packets over two windows, of about
-//! 500 packets and of about 50. The long one is taken with a standard deviation on top, the short one less
-//! one, and the worse of the two: a rise shows after some dozen packets, a single loss in the short window
-//! does not.
+//! **Loss** of each direction is estimated from the counts of all its packets over two windows, of about 500 and about
+//! 50 packets. The estimate is the larger of two values: the long window plus one standard deviation, and the short
+//! window minus one. A rise is visible after some dozen packets; a single loss in the short window is not.
 //!
-//! **Round trips.** The planner needs to know how often a probe fails. As long as nothing else is known it assumes
-//! independent directions. A radio fault hits both at once, and this assumption then counts each loss twice. So the
-//! client's own counts of requests and answers, over windows of as many probes, bound the value from both sides, each
-//! with a standard deviation allowed for. It is never below the loss of the worse direction.
+//! **Round trips.** The planner needs the probability that a probe fails. Without other information it assumes
+//! independent directions. A radio fault affects both at once, and this assumption then counts each loss twice. The
+//! client's own counts of requests and answers, over windows of the same size, therefore bound the value from both
+//! sides, each with one standard deviation. It is never below the loss of the worse direction.
 
 use core::fmt;
 
@@ -27,20 +26,20 @@ use crate::planner::BITS_PER_EXCHANGE;
 use crate::questions::{QUESTION_GAP, Questions, Silence, questions};
 use crate::{Counted, Estimates, Lapses};
 
-/// What the user asks for. Times in seconds.
+/// Requirements of the user. Times in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Aims {
-    /// How soon a fault of a path without data must be found, on average.
+    /// Average time to detect a fault on a path without data.
     pub idle: f64,
-    /// T_fp^min: the least mean time between two false positives.
+    /// T_fp^min: lower bound of the mean time between two false positives.
     pub fp_interval: f64,
-    /// The most probes per second on this path, questions in doubt aside.
+    /// Maximum number of probes per second on this path, excluding questions in doubt.
     pub probes_per_s: f64,
-    /// The share of a path's bytes that probes may cost.
+    /// Maximum share of a path's bytes that probes may cost.
     pub share: f64,
-    /// The most questions.
+    /// Maximum number of questions.
     pub k_max: u8,
-    /// The least loss planned for, in each direction: some minutes without loss say little.
+    /// Minimum loss assumed in each direction: some minutes without loss prove little.
     pub least_loss: f64,
 }
 
@@ -59,19 +58,19 @@ impl Default for Aims {
     }
 }
 
-/// The shortest T_KA of a path in use, in seconds: four round-trip times in a second are enough to steer by.
+/// Minimum T_KA of a path in use, in seconds: four RTT samples per second suffice for path selection.
 const MEASURING: f64 = 0.25;
-/// The longest T_KA, in seconds: what a probe can state, rounded down.
+/// Maximum T_KA, in seconds: the longest that a probe can state, rounded down.
 const LONGEST: f64 = 60.0;
-/// Assumed pauses of streams per second, on a path that is used.
+/// Assumed pauses of streams per second on a path in use.
 const PAUSES: f64 = 1.0;
 /// Bytes of a request and its response.
 const EXCHANGE: f64 = BITS_PER_EXCHANGE / 8.0;
 
-/// What was known when settings were chosen. Times in seconds.
+/// Measurements on which settings are based. Times in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Known {
-    /// Data run.
+    /// The path carries data.
     pub used: bool,
     /// Bytes of data per second, both directions.
     pub rate: f64,
@@ -79,7 +78,7 @@ pub struct Known {
     pub rtt_avg: f64,
     /// The largest RTT seen.
     pub rtt_max: f64,
-    /// How long an answer may take.
+    /// Time allowed for an answer.
     pub answer: f64,
     /// Loss from client to server, as planned for.
     pub loss_up: f64,
@@ -87,50 +86,51 @@ pub struct Known {
     pub loss_down: f64,
     /// Share of probes whose request or response is lost, as planned for.
     pub loss: f64,
-    /// Mean length of bursts; `None` where none was seen.
+    /// Mean length of bursts; `None` if there were none.
     pub burst: Option<f64>,
-    /// The longest recent burst, in seconds.
+    /// Length of the longest recent burst, in seconds.
     pub longest: f64,
 }
 
-/// The state of a path when [`Adaptive::update`] is called.
+/// State of a path for [`Adaptive::update`].
 #[derive(Clone, Copy, Debug)]
 pub struct Look<'a> {
-    /// What its client knows.
+    /// The client's estimates.
     pub estimates: &'a Estimates,
     /// Requests up to the last one answered, and answers ([`Client::round_trips`](crate::Client::round_trips)).
     pub round_trips: Counted,
-    /// Silences that ended ([`Client::lapses`](crate::Client::lapses)).
+    /// Silences that have ended ([`Client::lapses`](crate::Client::lapses)).
     pub lapses: Lapses,
-    /// How long an answer may take ([`Client::answer_within`](crate::Client::answer_within)).
+    /// Time allowed for an answer ([`Client::answer_within`](crate::Client::answer_within)).
     pub answer: Span,
-    /// Data run.
+    /// The path carries data.
     pub used: bool,
     /// Bytes of data per second, both directions.
     pub rate: f64,
-    /// Answers come. Without them it learns and changes nothing.
+    /// Answers arrive. Otherwise the call neither learns nor changes anything.
     pub is_up: bool,
 }
 
-/// Why settings are as they are, and their properties. Times in seconds.
+/// Reason for the settings, and their properties. Times in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Why {
-    /// What was known.
+    /// The measurements.
     pub known: Known,
-    /// K that probes state to the other end, which judges by them as long as it has no other information.
+    /// K that probes state to the peer, which uses it as long as it has no other information.
     pub k: u8,
     /// T_KA.
     pub t_ka: f64,
     /// The questions in doubt.
     pub questions: Questions,
-    /// Average time to find a fault: from the first lost packet where data run, else from the fault.
+    /// Average time to detect a fault: from the first lost packet if the path carries data, otherwise from the fault.
     pub detection: f64,
-    /// The T_fp asked for.
+    /// The required T_fp.
     pub fp_interval: f64,
 }
 
 impl Why {
-    /// False positives will be more frequent than asked: no allowed number of questions keeps them rare.
+    /// Whether false positives will be more frequent than required, because no permitted number of questions keeps them
+    /// rare.
     #[must_use]
     pub fn is_given_up(&self) -> bool {
         self.questions.t_fp < self.fp_interval
@@ -149,7 +149,7 @@ pub struct Adaptive {
 }
 
 impl Adaptive {
-    /// No settings yet: the first call chooses.
+    /// No settings yet; the first call chooses them.
     #[must_use]
     pub fn new(aims: Aims) -> Adaptive {
         Adaptive {
@@ -162,21 +162,21 @@ impl Adaptive {
         }
     }
 
-    /// Why the settings in force are as they are; `None` before the first.
+    /// Reason for the current settings; `None` before the first choice.
     #[must_use]
     pub fn why(&self) -> Option<&Why> {
         self.in_force.as_ref()
     }
 
-    /// What the user asks for.
+    /// The user's requirements.
     #[must_use]
     pub fn aims(&self) -> &Aims {
         &self.aims
     }
 
-    /// Call this now and then. Returns the reason for new settings if they change.
+    /// Call this periodically. Returns the reason if the settings change.
     pub fn update(&mut self, look: Look<'_>) -> Option<&Why> {
-        // What was lost while it was down is an outage.
+        // Losses while the path was down belong to an outage.
         let learns = look.is_up && self.was_up;
         self.was_up = look.is_up;
         let (up, down) = counts(look.estimates);
@@ -214,7 +214,7 @@ impl Adaptive {
         }
     }
 
-    /// See "Round trips" in the module's description.
+    /// See "Round trips" in the module's documentation.
     fn round_trip_loss(&self, up: f64, down: f64) -> f64 {
         let independent = 1.0 - (1.0 - up) * (1.0 - down);
         let (least, most) = self.round_trips.bounds();
@@ -228,7 +228,7 @@ impl Adaptive {
         let shortest = 1.0 / self.aims.probes_per_s;
         let idle = (2.0 * (self.aims.idle - found_in)).clamp(MEASURING.max(shortest), LONGEST);
         let t_ka = if known.used {
-            // Powers of two, so that a varying rate does not change the period all the time.
+            // Powers of two, so that a varying rate does not change the period constantly.
             let costs = EXCHANGE / (self.aims.share * known.rate.max(1e-3)) / MEASURING;
             let doublings = libm::ceil(libm::log2(costs.max(1.0)));
             (MEASURING * libm::exp2(doublings)).max(shortest).min(idle)
@@ -249,7 +249,7 @@ impl Adaptive {
 }
 
 impl Known {
-    /// The basis of the choice of questions. While data run in only one direction, questions about them are requests,
+    /// The basis for the choice of questions. While data flow in only one direction, questions about them are requests
     /// too.
     #[must_use]
     pub fn silence(&self, aims: &Aims) -> Silence {
@@ -267,14 +267,14 @@ impl Known {
     }
 }
 
-/// How many requests in a row the other end may miss before it takes the uplink for dead by itself: enough to make a
-/// mistake as rare as asked.
+/// Number of consecutive requests that the peer may miss before it declares the uplink dead by itself: enough to make a
+/// false positive as rare as required.
 fn stated_k(known: &Known, t_ka: f64, fp_interval: f64) -> u8 {
     let rare = |k: &u8| libm::pow(known.loss_up, f64::from(*k)) * fp_interval < t_ka;
     (4..20).find(rare).unwrap_or(20)
 }
 
-/// Whether new settings are worth the change.
+/// Whether new settings differ enough to be worth a change.
 fn differs(before: &Why, after: &Why) -> bool {
     let far = |a: f64, b: f64| libm::fabs(a - b) > 0.1 * a.max(b);
     before.k != after.k
@@ -284,16 +284,16 @@ fn differs(before: &Why, after: &Why) -> bool {
         || before.is_given_up() != after.is_given_up()
 }
 
-/// Counts of each direction; where only the round trip is known, its counts replace the uplink's.
+/// Counts of each direction. If only the round trip is known, its counts replace the uplink's.
 fn counts(e: &Estimates) -> (Counted, Counted) {
     if e.up.sent == 0 && e.down.sent == 0 {
-        // The last request may still be under way.
+        // The last request may still be in flight.
         return (Counted { sent: e.sent, received: e.received }, Counted::default());
     }
     (e.up, e.down)
 }
 
-/// The most loss planned for: a path that loses more is useless.
+/// Maximum loss planned for: a path that loses more is useless.
 const MOST_LOSS: f64 = 0.9;
 
 /// Packets and losses of one direction in two windows.
@@ -304,7 +304,7 @@ struct Losses {
     short: Window,
 }
 
-/// About the last `size` packets: older ones weigh less.
+/// Approximately the last `size` packets, exponentially weighted.
 #[derive(Clone, Copy, Debug, Default)]
 struct Window {
     sent: f64,
@@ -330,12 +330,12 @@ impl Losses {
         long.max(self.short.share(-1.0)).clamp(least.min(MOST_LOSS), MOST_LOSS)
     }
 
-    /// Bounds of the true share, one standard deviation either way.
+    /// Bounds of the true loss, one standard deviation in each direction.
     fn bounds(&self) -> (f64, f64) {
-        // If none of n is lost, the true number may be one.
+        // If none of n packets is lost, the true number may be one.
         let lost = self.long.lost.max(0.0);
         let most = (lost + libm::sqrt(lost + 1.0)) / self.long.sent.max(1.0);
-        // The short window shows a rise before the long one does.
+        // The short window shows a rise earlier than the long one.
         (self.long.share(-1.0).min(MOST_LOSS), most.max(self.short.share(-1.0)))
     }
 }
@@ -347,9 +347,9 @@ impl Window {
         self.lost = self.lost * keep + lost;
     }
 
-    /// The share lost, plus this many standard deviations.
+    /// The loss, plus this many standard deviations.
     fn share(&self, deviations: f64) -> f64 {
-        // Packets that arrive after an update has counted them as lost can make it negative.
+        // Negative if packets arrive after an update has counted them as lost.
         let lost = self.lost.max(0.0);
         (lost + deviations * libm::sqrt(lost)) / self.sent.max(Losses::SHORT / 2.0)
     }
@@ -400,7 +400,7 @@ mod tests {
             burst: None,
             longest: 0.0,
         };
-        // One question has no spacing.
+        // A single question has no spacing.
         let questions = Questions { k: 1, spacing: 0.0, t_d: 0.03, t_fp: 2e5 };
         Why { known, k: 4, t_ka: 1.0, questions, detection: 0.06, fp_interval: 1e5 }
     }
@@ -428,11 +428,11 @@ mod tests {
         let stated = |loss_up, t_ka| stated_k(&Known { loss_up, ..why().known }, t_ka, 1e5);
         // 0.01⁴ · 10⁵ s is a millisecond, 0.1⁵ · 10⁵ s a second.
         assert_eq!([stated(0.01, 1.0), stated(0.1, 0.99), stated(0.1, 1.01)], [4, 6, 5]);
-        // 0.5¹⁷ · 10⁵ s = 0.76 s; the other end waits for at most twenty.
+        // 0.5¹⁷ · 10⁵ s = 0.76 s. The stated K is at most twenty.
         assert_eq!([stated(0.5, 0.75), stated(0.5, 0.77), stated(0.9, 1.0)], [18, 17, 20]);
     }
 
-    /// What is known after several rounds of this many packets sent and lost.
+    /// The loss windows after several rounds of packets sent and lost.
     fn seen(counts: &[(u64, u64)]) -> Losses {
         let (mut losses, mut total) = (Losses::default(), Counted::default());
         for (sent, lost) in counts {
@@ -454,7 +454,7 @@ mod tests {
         near(steady.bounds().0, 0.12);
         near(steady.bounds().1, (16.0 + libm::sqrt(17.0)) / 100.0);
 
-        // Half of the last fifty: the long window still has 5 ± 1 in a hundred, the short one more.
+        // Half of the last fifty: the long window has 5 ± 1 in a hundred, the short one more.
         let rise = seen(&[(200, 0), (50, 25)]);
         let (long, short) = (200.0 * libm::exp(-0.1) + 50.0, 200.0 * libm::exp(-1.0) + 50.0);
         near(rise.loss(0.001), 20.0 / short);
@@ -462,7 +462,7 @@ mod tests {
         near(rise.bounds().1, 20.0 / short);
         assert!(20.0 / short > (25.0 + libm::sqrt(26.0)) / long);
 
-        // Few packets count as 25, and none lost of n may be one.
+        // Few packets count as 25. No loss in n may really be one.
         near(seen(&[(10, 4)]).loss(0.001), 6.0 / 25.0);
         near(seen(&[(10, 4)]).bounds().1, (4.0 + libm::sqrt(5.0)) / 10.0);
         near(seen(&[(10, 0)]).loss(0.001), 0.001);
@@ -479,7 +479,7 @@ mod tests {
         near(losses.bounds().1, 0.1);
         losses.observe(Counted { sent: 1_010, received: 12 }, false);
         near(losses.loss(0.0), 0.0);
-        // Counting starts from here.
+        // Counting starts here.
         losses.observe(Counted { sent: 1_020, received: 22 }, true);
         near(losses.loss(0.0), 0.0);
     }
@@ -487,9 +487,9 @@ mod tests {
     #[test]
     fn the_loss_of_round_trips_is_between_what_is_counted_and_never_below_the_worse_direction() {
         let mut adaptive = Adaptive::new(Aims::default());
-        // Without counts, as if the directions lost independently.
+        // Without counts, the directions are assumed independent.
         near(adaptive.round_trip_loss(0.1, 0.2), 0.28);
-        // 16 of 100 ± 4: both directions fail together.
+        // 16 ± 4 of 100: both directions fail together.
         adaptive.round_trips = seen(&[(100, 16)]);
         near(adaptive.round_trip_loss(0.1, 0.15), (16.0 + libm::sqrt(17.0)) / 100.0);
         near(adaptive.round_trip_loss(0.1, 0.25), 0.25);

@@ -1,16 +1,16 @@
-//! How long losses of probes last.
+//! Durations of loss bursts, from lost probes.
 
 use segue_clock::Span;
 
-/// How much an older burst counts against the next: about the last twenty matter.
+/// Weight of a burst relative to the next one: about the last twenty matter.
 const KEEP: f64 = 0.95;
 
-/// Runs of lost probes, later ones with more weight.
+/// Runs of lost probes, recent ones with more weight.
 ///
-/// Where a loss follows a loss one period T later with probability e^(−T/D), D is the mean time that a burst
-/// lasts. The likeliest D of runs seen at one period is T/ln(1 + T/c), c being the mean time from the first
-/// loss of a run to its last. Runs of other periods count with the mean of these, so that the length follows
-/// when the period changes.
+/// If a loss follows a loss one period T later with probability e^(−T/D), D is the mean duration of a burst. The
+/// maximum likelihood estimate of D from runs at one period is T/ln(1 + T/c), where c is the mean time from the first
+/// to the last loss of a run. Runs at other periods are included with the mean of their periods, so that the length in
+/// probes adapts when the period changes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Bursts {
     newest: Option<u32>,
@@ -23,29 +23,30 @@ pub(crate) struct Bursts {
 }
 
 impl Bursts {
-    /// None seen yet.
+    /// No bursts yet.
     #[must_use]
     pub(crate) fn new() -> Bursts {
         Bursts::default()
     }
 
-    /// The newest answer so far is that to `seq`; requests go every `t_ka`. A gap longer than `longest` is an outage,
-    /// not a burst.
+    /// Records that the newest answered request is `seq`, at a period of `t_ka`. A gap of more than `longest` requests
+    /// is an outage and not a burst.
     pub(crate) fn on_answer(&mut self, seq: u32, longest: u32, t_ka: Span) {
         let gap = self.newest.map_or(0, |newest| seq.wrapping_sub(newest).wrapping_sub(1));
         self.newest = Some(seq);
         self.push(u64::from(gap), longest, t_ka);
     }
 
-    /// From counts only: `sent` more requests and `received` more answers than the last time. If none came, the
-    /// requests count as lost together; of two bursts between two calls it sees one. With more than `longest` requests,
-    /// counts do not tell which were lost together: such a call teaches nothing.
+    /// Like [`on_answer`](Bursts::on_answer), from counts: `sent` more requests and `received` more answers since the
+    /// last call. Without any answer, the requests count as lost together; two bursts between two calls count as one.
+    /// Calls with more than `longest` requests are ignored, because the counts do not show which requests were lost
+    /// together.
     pub(crate) fn on_counts(&mut self, sent: u64, received: u64, longest: u32, t_ka: Span) {
         self.waiting += sent;
         if received > 0 {
             let asked = self.waiting;
             let lost = asked.saturating_sub(received);
-            // One may be on its way.
+            // One may still be in flight.
             self.waiting = lost.min(1);
             if asked <= u64::from(longest) {
                 self.push(lost.saturating_sub(1), longest, t_ka);
@@ -53,7 +54,7 @@ impl Bursts {
         }
     }
 
-    /// The mean length in probes that go every `t_ka`, at least 1; `None` before five bursts' weight.
+    /// Mean length in probes at a period of `t_ka`, at least 1; `None` below the weight of five bursts.
     #[must_use]
     pub(crate) fn mean(&self, t_ka: Span) -> Option<f64> {
         if self.runs < 5.0 * KEEP * KEEP {
@@ -107,7 +108,7 @@ mod tests {
 
     #[test]
     fn bursts_at_a_short_period_are_told_for_a_long_one_also_where_most_is_lost() {
-        // Runs of 1, 2, … 19 losses and back: 10 in the mean, however the later ones weigh more.
+        // Runs of 1, 2, … 19 losses and back: a mean of 10 in spite of the higher weight of recent ones.
         let (short, long) = (Span::from_millis(20), Span::from_millis(200));
         let (mut bursts, mut seq) = (Bursts::new(), 0);
         bursts.on_answer(seq, 100, short);
@@ -119,7 +120,7 @@ mod tests {
         }
         let seen = bursts.mean(short).unwrap();
         assert!((8.0..12.0).contains(&seen), "{seen}");
-        // A loss follows a loss with 1 − 1/b after 20 ms, and with the tenth power of it after 200 ms.
+        // A loss follows a loss with probability 1 − 1/b after 20 ms, and with its tenth power after 200 ms.
         let expected = 1.0 / (1.0 - libm::pow(1.0 - 1.0 / seen, 10.0));
         assert!((bursts.mean(long).unwrap() / expected - 1.0).abs() < 1e-9, "{expected}");
         assert!((1.4..1.7).contains(&expected), "{expected}");

@@ -1,4 +1,4 @@
-//! The client's end of a path: it sends requests, and judges by the answers.
+//! The client's end of a path: sends requests and evaluates the answers.
 
 use alloc::collections::VecDeque;
 
@@ -35,79 +35,79 @@ use segue_clock::planted::fault;
 
 /// The client of one path (sections 4.1 to 4.3).
 ///
-/// **Requests** go every T_KA, the first at once, on a grid that does not drift; after a late tick
-/// the missed ones are left out. Only the distance from the first request to the second is shortened,
-/// by up to an eighth of T_KA drawn from the seed, so that clients that begin together do not stay in
-/// step.
+/// **Requests** leave every T_KA, the first immediately, on a grid that does not drift. After a late tick, the missed
+/// ones are skipped. Only the interval between the first two requests is shorter, by up to an eighth of T_KA drawn from
+/// the seed, so that clients that start together do not stay synchronised.
 ///
-/// **Round trip.** The path is down when no response has come for (K + ½)·T_KA since the last. Eq. 3 takes K lost
-/// probes as the condition. A timer of exactly K·T_KA would expire at the very moment when the K-th answer is due, so K
-/// − 1 losses with a little jitter would suffice; the half period makes it K losses. Detection after a fault then takes
-/// at most (K + ½)·T_KA + RTT, inside eq. 1, and on average K·T_KA + RTT/2, inside eq. 2. Before the first response the
-/// time-out is (K + 1)·T_KA from the start. While the path is down requests go on, and `up_after` answers to
+/// **Round trip.** The path is down if no response has arrived for (K + ½)·T_KA since the last. Eq. 3 requires K lost
+/// probes. A timer of exactly K·T_KA would expire at the very moment when the K-th answer is due, so K − 1 losses with
+/// a little jitter would suffice; the half period makes it K losses. Detection after a fault then takes at most
+/// (K + ½)·T_KA + RTT, within eq. 1, and on average K·T_KA + RTT/2, within eq. 2. Before the first response the
+/// time-out is (K + 1)·T_KA from the start. While the path is down, requests continue, and answers to `up_after`
 /// consecutive requests bring it back.
 ///
-/// **Doubt** ([`Config::doubt`]). Then K and T_KA do not decide. Something was due and did not come: an answer to what
-/// was sent, or the next packet of a stream. Requests follow one another until one is answered, or enough of them are
-/// not. T_KA is how long a path without data goes unwatched.
+/// **Doubt** ([`Config::doubt`]). With doubt, K and T_KA do not decide. Doubt begins when an expected packet does not
+/// arrive: an answer to a packet that was sent, or the next packet of a stream. Requests follow until one is answered,
+/// or until enough of them are not. T_KA is the time for which a path without data goes unwatched.
 ///
-/// **Rides** ([`Config::rides`], section 5.3, Fig. 15). A request goes by itself at the end of a period only if none
-/// rode on data in it, which the driver's [`Reading`](crate::Reading) before the tick tells. So each period between two
-/// points of the grid has one request, anywhere in it, and its response may wait up to T_KA for a ride. The answers to
-/// two requests K apart are then up to (K + 2)·T_KA apart, and the time-out is (K + 2½)·T_KA: again K losses are
-/// necessary. No time-out makes K losses sufficient as well, since the distance of two answers varies by up to 3·T_KA:
-/// K + 3 are. Detection takes at most [`Config::t_r_max`]. On a path that is not up requests always go by themselves:
-/// the answer to a ride may go to where the server last saw this end, not to where it is now.
+/// **Rides** ([`Config::rides`], section 5.3, Fig. 15). A bare request leaves at the end of a period only if no request
+/// rode on data during it; the driver's [`Reading`](crate::Reading) before the tick reports this. Each period between
+/// two points of the grid therefore has one request, anywhere in it, and its response may wait up to T_KA for a ride.
+/// The answers to two requests that are K apart then arrive up to (K + 2)·T_KA apart, and the time-out is
+/// (K + 2½)·T_KA: again K losses are necessary. No time-out makes K losses sufficient as well, because the distance of
+/// two answers varies by up to 3·T_KA; K + 3 losses are sufficient. Detection takes at most [`Config::t_r_max`]. On a
+/// path that is not up, requests always leave by themselves: the answer to a ride may go to the address where the
+/// server last saw this end, instead of the current one.
 ///
 /// **Watched rides** ([`Reading::watched`](crate::Reading::watched)). While the path is up and requests ride, the
-/// client needs no tick at the ends of periods or for its time-outs, if the datapath calls the driver as soon as rides
-/// cease: the reading that follows the call decides. The client asks for a reading [`LOOK`] after the last, for its
-/// estimates and in case a call was lost, and at once after a response that is given.
+/// client needs no tick at the ends of periods or for its time-outs if the datapath calls the driver as soon as rides
+/// cease. The reading that follows the call decides. The client requests a reading [`LOOK`] after the last one, for its
+/// estimates and in case a call was lost, and immediately after it receives a response.
 ///
-/// **Readings** ([`MeasuredBy::PacketPath`]). The datapath then keeps counts, estimates and the times of the last probes; a
-/// response given in addition counts for liveness only.
+/// **Readings** ([`MeasuredBy::PacketPath`]). The datapath keeps counts, estimates and the times of the last probes. A
+/// response that it passes in addition counts for liveness only.
 ///
-/// **The driver** gives arrivals, and a reading where the datapath measures or rides, before a tick that is due. A
+/// **The driver** passes arrivals, and a reading if the datapath measures or rides, before a tick that is due. A
 /// response still in the driver's queue during the tick counts as missing.
 ///
-/// **Late ticks.** What a busy host did not send, the path did not lose: if the tick of a request is late by more than
-/// T_KA/4, time-outs move by as much. A time-out that ran out before a late tick, or is about to, is put off once, until
-/// T_KA/4 after it, for answers that wait in a queue.
+/// **Late ticks.** The path did not lose what a busy host did not send. If the tick of a request is late by more than
+/// T_KA/4, time-outs move by the same amount. A time-out that expired before a late tick, or is about to, is deferred
+/// once until T_KA/4 after the tick, for answers that wait in a queue.
 ///
-/// **Switched off** ([`ClientInput::Switch`]) it sends nothing more once one answer has come, and the
-/// state stays as it is.
+/// **Switched off** ([`ClientInput::Switch`]), the client stops sending once it has received an answer, and the state
+/// is frozen.
 ///
-/// **Only the downlink.** When requests do not arrive, the server sends unsolicited responses, the first 1.5·T_KA after
-/// the last request (2.5·T_KA with rides). They keep [`heard`](Client::heard) true, whose time-out is the same, but at
-/// least 2·T_KA so that with K = 1 the first of them comes in time. They say nothing else: the fields that they echo
-/// are old.
+/// **Only the downlink.** If requests do not arrive, the server sends unsolicited responses, the first one 1.5·T_KA
+/// after the last request (2.5·T_KA with rides). They keep [`heard`](Client::heard) true. Its time-out is the same but
+/// at least 2·T_KA, so that with K = 1 the first one arrives in time. Unsolicited responses carry no other information,
+/// because the fields that they echo are old.
 ///
-/// **Replays.** Responses repeat the client's own numbers, and a restarted server has other keys: an old number is a
-/// replay, and shows nothing.
+/// **Replays.** Responses repeat the client's own numbers, and a restarted server has other keys. An old number is
+/// therefore a replay and proves nothing.
 ///
-/// Outputs are at most eight per input or tick.
+/// There are at most eight outputs per input or tick.
 #[derive(Clone, Debug)]
 pub struct Client {
     config: Config,
     state: State,
     heard: bool,
-    /// When this client began: answers to requests from before it are not its own.
+    /// Start of this client. Answers to earlier requests belong to a previous client.
     epoch: Time,
     schedule: Schedule,
-    /// When to look while the datapath watches rides that carry the requests.
+    /// Time of the next reading while the requests ride and the datapath watches the rides.
     carried: Option<Time>,
     /// Number of the last request.
     seq: u32,
-    /// The start of the round-trip time-out.
+    /// Start of the round-trip time-out.
     alive: Time,
-    /// A start of both time-outs that a change of settings has put off.
+    /// Start of both time-outs after a change of settings deferred them.
     fresh: Time,
-    /// The start of the downlink's time-out.
+    /// Start of the downlink's time-out.
     last_heard: Time,
-    /// The period that the last unsolicited response stated; zero before any and after a response.
-    /// The server keeps to it if a later change of ours cannot reach it.
+    /// The period stated by the last unsolicited response; zero before the first one and after a response. The server
+    /// keeps it if a later change of settings does not reach it.
     unsolicited_t_ka: Span,
-    /// The longest T_KA since the last answer: the server may know no other, and paces by it.
+    /// The longest T_KA since the last answer. The server may not know a newer one, and would use this one.
     known_t_ka: Span,
     /// When the settings last changed.
     configured: Time,
@@ -118,19 +118,19 @@ pub struct Client {
     measure: Measure,
     bursts: Bursts,
     round_trips: Counted,
-    /// The last reading.
+    /// Counts of the last reading.
     taken: LastCounts,
     excuse: Excuse,
     doubt: Kept,
     on: bool,
-    /// A response has come, ever.
+    /// Whether any response has ever arrived.
     answered: bool,
     /// The round-trip loss that the next request reports ([`Mode::RoundTripLoss`]).
     unreported: Option<f64>,
     outputs: VecDeque<ClientOutput>,
 }
 
-/// What the next request repeats from the last response.
+/// Fields that the next request echoes from the last response.
 #[derive(Clone, Copy, Debug, Default)]
 struct Echo {
     t_ss: u32,
@@ -139,7 +139,7 @@ struct Echo {
     held_since: u32,
 }
 
-/// Counts of the last reading, and their values when the state last changed.
+/// Counts of the last reading, and their values at the last change of state.
 #[derive(Clone, Copy, Debug, Default)]
 struct LastCounts {
     sent: u32,
@@ -149,15 +149,15 @@ struct LastCounts {
 }
 
 impl LastCounts {
-    /// Runs of answers count from here.
+    /// Starts a new count of consecutive answers.
     fn mark(&mut self) {
         self.marked = self.received;
     }
 }
 
 impl Client {
-    /// A client in [`State::Starting`] that sends its first request at the first tick. The sequence
-    /// of a seed is fixed; paths of one host should have different ones.
+    /// A client in [`State::Starting`] that sends its first request at the first tick. `jitter_seed` fixes the random
+    /// shift of its requests; paths of one host should use different seeds.
     #[must_use]
     pub fn new(config: Config, now: Time, jitter_seed: u64) -> Client {
         let config = config.sane();
@@ -192,43 +192,43 @@ impl Client {
         }
     }
 
-    /// The state of the round trip.
+    /// State of the round trip.
     #[must_use]
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// Whether anything has arrived within the time-out: the state of the downlink.
+    /// State of the downlink: whether anything has arrived within the time-out.
     #[must_use]
     pub fn heard(&self) -> bool {
         self.heard
     }
 
-    /// When the last response arrived; the start before any.
+    /// Arrival time of the last response; the start before the first.
     #[must_use]
     pub fn last_response(&self) -> Time {
         self.alive
     }
 
-    /// What this end knows about the path.
+    /// This end's estimates of the path.
     #[must_use]
     pub fn estimates(&self) -> &Estimates {
         &self.measure.estimates
     }
 
-    /// Mean length of a burst of lost probes, in probes; `None` while few have been seen.
+    /// Mean length of a burst of lost probes, in probes; `None` after too few bursts.
     #[must_use]
     pub fn burst(&self) -> Option<f64> {
         self.bursts.mean(self.config.t_ka)
     }
 
-    /// Requests up to the last one answered, and answers: the difference was lost on one of the two ways.
+    /// Requests up to the last one answered, and answers. The difference was lost in one of the two directions.
     #[must_use]
     pub fn round_trips(&self) -> Counted {
         self.round_trips
     }
 
-    /// Packets of both directions, up and down. Where the packets are not counted, round trips stand for the uplink's.
+    /// Packets of both directions, up and down. If packets are not counted, round trips replace the uplink's count.
     #[must_use]
     pub fn counted(&self) -> [Counted; 2] {
         match self.measure.estimates {
@@ -237,8 +237,8 @@ impl Client {
         }
     }
 
-    /// All outputs that [`poll`](Machine::poll) would give, at once. The client keeps no room for them: a caller with
-    /// very many paths has only a few of them at work at a time.
+    /// Returns all outputs that [`poll`](Machine::poll) would return one by one. Frees the queue's memory: of a
+    /// caller's very many paths, only a few are active at a time.
     #[must_use]
     pub fn take_outputs(&mut self) -> VecDeque<ClientOutput> {
         core::mem::take(&mut self.outputs)
@@ -250,15 +250,15 @@ impl Client {
         &self.config
     }
 
-    /// When the next request is due if none rides first; `None` while switched off.
+    /// When the next request is due if none rides before; `None` while switched off.
     #[must_use]
     pub fn next_request(&self) -> Option<Time> {
         self.runs().then_some(self.schedule.next)
     }
 
-    /// Moves the grid of requests to one that has a point at `point`, so that the caller wakes once for several paths
-    /// of one period. The next request comes earlier by at most half of T_KA, so that it does not overtake the last
-    /// where the delay varies; further points take several calls, one per request.
+    /// Moves the grid of requests to one with a point at `point`, so that the caller wakes once for several paths with
+    /// the same period. The next request moves forward by at most half of T_KA, so that it does not overtake the
+    /// previous one if the delay varies. Larger shifts take several calls, one per request.
     pub fn align(&mut self, now: Time, point: Time) {
         self.schedule.align(now, point, self.config.t_ka);
     }
@@ -266,7 +266,8 @@ impl Client {
     fn on_response(&mut self, now: Time, arrival: &Arrival) {
         self.look(now);
         let probe = &arrival.probe;
-        // Never sent by this client: the answer is a former client's. It shows only that the downlink works.
+        // This client never sent this number: the answer belongs to a previous client. It proves only that the downlink
+        // works.
         let behind = u64::from(self.seq.wrapping_sub(probe.seq));
         if !fault(34) && self.numbers() && behind >= self.measure.estimates.sent.min(1 << 31) {
             self.on_heard(now, arrival.at);
@@ -293,18 +294,18 @@ impl Client {
         }
     }
 
-    /// The longest run of lost probes that counts as a burst; a longer one is an outage.
+    /// Maximum length of a run of lost probes that counts as a burst; a longer run is an outage.
     fn longest_burst(&self) -> u32 {
         u32::from(self.config.k) * 4
     }
 
-    /// Whether this machine numbers the requests. Where they ride or are measured the datapath does, and
-    /// refuses answers to what it never sent.
+    /// Whether this machine numbers the requests. If requests ride or the datapath measures, the datapath numbers them
+    /// and rejects answers to numbers that it never sent.
     fn numbers(&self) -> bool {
         self.config.measured_by == MeasuredBy::Machine && !self.config.rides
     }
 
-    /// The averages that a new response brings.
+    /// Updates the averages from a new response.
     fn sample(&mut self, arrival: &Arrival, order: Order) {
         let (probe, at) = (&arrival.probe, arrival.at);
         let scale = Scale { taus: &self.config.taus, pace: self.config.pace() };
@@ -371,10 +372,10 @@ impl Client {
         }
     }
 
-    /// A response came at `at`.
+    /// A response arrived at `at`.
     fn on_alive(&mut self, at: Time) {
         self.answered = true;
-        // An answer to what left before the last change says nothing about the new settings.
+        // An answer to a request sent before the last change proves nothing about the new settings.
         if at.since(self.configured) > self.last_rtt() {
             self.known_t_ka = self.config.t_ka;
         }
@@ -387,7 +388,7 @@ impl Client {
         }
     }
 
-    /// The last `run` requests were answered without a gap.
+    /// Handles answers to the last `run` consecutive requests.
     fn on_answer(&mut self, now: Time, run: u8) {
         if self.state == State::Down {
             self.on_sign_of_life(now);
@@ -420,7 +421,7 @@ impl Client {
         self.excuse_lateness(now);
         let config = config.sane();
         let old_down_at = self.down_at();
-        // What the server still expects: an announcement may be under way.
+        // The period that the server expects: an announcement may be in progress.
         let told = self.schedule.announce.map_or(self.config.t_ka, |(t_ka, _)| t_ka);
         let slower = config.t_ka > told;
         self.known_t_ka = self.known_t_ka.max(self.config.t_ka);
@@ -433,7 +434,7 @@ impl Client {
         self.schedule.announce = slower.then_some((told, self.config.k));
     }
 
-    /// Whether requests are sent and time-outs run; while switched off, only until the first answer.
+    /// Whether requests are sent and time-outs run. While switched off, only until the first answer.
     fn runs(&self) -> bool {
         self.on || !self.answered
     }
@@ -462,7 +463,7 @@ impl Client {
         self.run_doubt(now);
     }
 
-    /// A `question` is outside the grid: see [`Request::question`].
+    /// Sends a request. A `question` does not move the grid: see [`Request::question`].
     fn send(&mut self, now: Time, question: bool) {
         if self.schedule.last.is_none() {
             self.alive = self.alive.max(now);
@@ -489,7 +490,7 @@ impl Client {
         self.outputs.push_back(ClientOutput::SendRequest(request));
     }
 
-    /// What the mode makes the next request report. Nothing before the first loss interval has ended.
+    /// The report that the mode requires for the next request; `None` before the first loss interval has ended.
     fn report(&mut self) -> Option<ProbeReport> {
         let e = &self.measure.estimates;
         match self.config.mode {
@@ -529,7 +530,7 @@ impl Machine for Client {
     type Output = ClientOutput;
 
     fn handle(&mut self, now: Time, input: ClientInput) {
-        // Arrivals go before timers: a late tick must not overrule a response that came in time.
+        // Arrivals come before timers: a late tick must not overrule a response that arrived in time.
         match input {
             ClientInput::Response(arrival) => self.on_response(now, &arrival),
             ClientInput::Unsolicited(arrival) => self.on_unsolicited(now, &arrival),

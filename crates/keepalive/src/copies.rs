@@ -1,21 +1,22 @@
-//! The last packets that left on a path, kept in case they did not arrive.
+//! Copies of the last packets that left on a path, to send again if they did not arrive.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use segue_clock::{Span, Time};
 
-/// Packets that are kept of a path: the last ones.
+/// Maximum number of copies for a path.
 pub const COPIES: usize = 4;
-/// Binary logarithm of the window, in nanoseconds, of which the first [`COPIES`] packets are kept. Sparse traffic is
-/// kept whole; a bulk transfer, whose next packet soon tells what happened to the last, costs next to nothing.
+/// Binary logarithm of a window in nanoseconds; the first [`COPIES`] packets of each window are kept. This covers
+/// sparse traffic completely. A bulk transfer, whose next packet soon shows whether the last one arrived, costs next to
+/// nothing.
 pub const COPY_WINDOW_SHIFT: u32 = 24;
 
-/// A copy this much older than the last packet of its flow is not sent: it would arrive after newer ones.
+/// Copies older than this, relative to the last packet of their flow, are not sent: they would arrive after newer ones.
 const STALE: Span = Span::from_secs(1);
 
-/// Whether a copy of a packet that left `at` would come too late for its flow, whose last packet was seen at
-/// `last_seen`; `None` for an unknown flow.
+/// Whether a copy of a packet that left `at` would be too late for its flow, whose last packet was seen at `last_seen`;
+/// `None` for an unknown flow.
 #[must_use]
 pub fn is_stale(at: Time, last_seen: Option<Time>) -> bool {
     last_seen.is_some_and(|last_seen| last_seen.since(at) > STALE)
@@ -25,7 +26,7 @@ pub fn is_stale(at: Time, last_seen: Option<Time>) -> bool {
 #[derive(Clone, Debug)]
 pub struct Copies<T> {
     window: u64,
-    /// How many were kept in that window.
+    /// Number of packets kept in this window.
     taken: usize,
     kept: VecDeque<(Time, T)>,
 }
@@ -37,7 +38,7 @@ impl<T> Default for Copies<T> {
 }
 
 impl<T> Copies<T> {
-    /// Keeps a packet that leaves. Makes the copy only if it is to be kept, and drops the oldest for it.
+    /// Keeps a departing packet, and drops the oldest if necessary. Calls `packet` only if it keeps the copy.
     pub fn keep(&mut self, now: Time, packet: impl FnOnce() -> T) {
         let window = now.0 >> COPY_WINDOW_SHIFT;
         if window != self.window {
@@ -51,8 +52,8 @@ impl<T> Copies<T> {
         self.kept.push_front((now, packet()));
     }
 
-    /// Hands out what left after `since`, the oldest first, and forgets the others. `last_seen` says when the last
-    /// packet of a copy's flow was seen: see [`is_stale`].
+    /// Returns the copies of packets that left after `since`, oldest first, and clears all. `last_seen` returns when
+    /// the last packet of a copy's flow was seen; see [`is_stale`].
     pub fn take_since(&mut self, since: Time, last_seen: impl Fn(&T) -> Option<Time>) -> Vec<T> {
         let kept = core::mem::take(&mut self.kept).into_iter().rev();
         let sent = kept.filter(|(at, packet)| *at > since && !is_stale(*at, last_seen(packet)));
@@ -85,7 +86,7 @@ mod tests {
         for (ms, flow) in [(50, "voice"), (100, "shell"), (600, "voice")] {
             copies.keep(at(ms), || flow);
         }
-        // The voice goes on over another path; nothing more was typed.
+        // The voice flow continues on another path; the shell flow has no newer packet.
         let last_seen = |flow: &&str| Some(at(if *flow == "voice" { 1_100 } else { 100 }));
         assert_eq!(copies.take_since(Time(0), last_seen), vec!["shell", "voice"]);
     }

@@ -1,6 +1,6 @@
-//! What consecutive numbers and counters say.
+//! Differences of consecutive numbers and counters.
 
-/// Answers to consecutive requests.
+/// Length of a run of consecutive sequence numbers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Run {
     last: u32,
@@ -8,7 +8,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Takes the next number. Returns the length of the run that it ends.
+    /// Adds the next number. Returns the length of the run that it ends.
     pub(crate) fn push(&mut self, seq: u32) -> u8 {
         let follows = self.length > 0 && seq == self.last.wrapping_add(1);
         self.length = if follows { self.length.saturating_add(1) } else { 1 };
@@ -17,7 +17,7 @@ impl Run {
     }
 }
 
-/// How far a counter went since the last reading. One that went backwards restarted from zero.
+/// Growth of a counter since the last reading. A counter that went backwards has restarted from zero.
 pub(crate) fn grown(last: &mut u32, present: u32) -> u64 {
     let growth = present.wrapping_sub(*last);
     *last = present;

@@ -5,84 +5,83 @@ use segue_wire::Probe;
 
 use crate::{Config, Estimates};
 
-/// A valid probe that arrived: the datapath has checked its authenticator.
+/// A valid probe that arrived. The datapath has verified its authenticator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// Its fields.
+    /// The fields of the probe.
     pub probe: Probe,
-    /// When it arrived, on this end's clock.
+    /// Arrival time on this end's clock.
     pub at: Time,
-    /// This end's receive counter of the path at that moment, the probe included unless it is a question
-    /// or answers one (Rc or Rs).
+    /// This end's receive counter (Rc or Rs) of the path at that moment. Includes the probe itself, unless it is a
+    /// question or answers one.
     pub received: u32,
-    /// It is a question or answers one: neither end counts it.
+    /// The probe is a question or answers one. Neither end counts it.
     pub question: bool,
-    /// Response only: when its request really left, if the kernel reported it. Replaces the echoed t_Sc.
+    /// Response only: actual sending time of its request, if the kernel reported it. Replaces the echoed t_Sc.
     pub sent_at: Option<Time>,
-    /// How far the RTT of this probe may be off because of how this end took its stamps; zero where the kernel took
-    /// them next to the wire. Nearly all samples stay within it: docs/measuring.md says which may not, and how many.
+    /// Possible error of this probe's RTT from this end's stamps; zero where the kernel took them next to the wire.
+    /// Nearly all samples stay within it; docs/measuring.md lists the exceptions and how frequent they are.
     pub uncertainty: Span,
 }
 
 impl Arrival {
-    /// A probe whose stamps are exact, and whose request left at the stamp that is echoed.
+    /// A probe with exact stamps, whose request left at the echoed stamp.
     #[must_use]
     pub const fn new(probe: Probe, at: Time, received: u32) -> Arrival {
         Arrival { probe, at, received, question: false, sent_at: None, uncertainty: Span::ZERO }
     }
 }
 
-/// What a datapath that measures knows about a path, as of `at` ([`crate::config::MeasuredBy::PacketPath`]).
-/// The driver gives one before each tick that is due.
+/// State of a path at `at` as a measuring datapath knows it ([`crate::config::MeasuredBy::PacketPath`]). The driver
+/// passes one before each tick that is due.
 ///
-/// A datapath that does not measure but puts requests onto data gives readings to its client too; of
-/// those `rode` and `last_sent` are used.
+/// A datapath that does not measure but lets requests ride on data also gives its client readings. The client uses only
+/// their `rode`, `last_sent`, `watched` and `traffic`.
 ///
-/// **Periods of rides.** The last request that the machine ordered is a point of its grid. A request rides
-/// on the first packet that fits in each period of T_KA from there; the ordered one itself belongs to the
-/// period before.
+/// **Periods of rides.** The last request ordered by the machine is a point of the grid. In each following period of
+/// T_KA, a request rides on the first packet that has room for it. The ordered request itself belongs to the previous
+/// period.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reading {
-    /// When it was taken.
+    /// Time of the reading.
     pub at: Time,
-    /// Probes of its own kind that this end has sent, rides included: requests at a client,
-    /// responses at a server.
+    /// Probes of its kind that this end has sent, including rides: requests at a client, responses at a server.
     pub sent: u32,
-    /// How many of those rode on data.
+    /// Number of these that rode on data.
     pub rode: u32,
-    /// When the last one left.
+    /// When the last of them left.
     pub last_sent: Option<Time>,
     /// Probes that arrived and counted: responses at a client, requests at a server.
     pub received: u32,
-    /// When the last one arrived; at a client one that a request asked for.
+    /// When the last of them arrived; at a client only those that answer a request.
     pub last_received: Option<Time>,
-    /// Client: when anything at all arrived last, unsolicited responses included.
+    /// Client: time of the last arrival of any kind, including unsolicited responses.
     pub last_heard: Option<Time>,
-    /// Client with rides: when the datapath calls the driver by itself for another reading, unless another request
-    /// rides first. That is the end of the period after the last ride's, or, if sooner, the time-out without a
-    /// response. A past instant, or `None`: it will not call.
+    /// Client with rides: when the datapath calls the driver for another reading, unless another request rides first.
+    /// This is the end of the period after the last ride's, or the time-out without a response if that is earlier.
+    /// `None` or a past instant: no call.
     pub watched: Option<Time>,
-    /// Length of the run of consecutive sequence numbers that ends with the last one received.
+    /// Number of consecutive sequence numbers up to the last one received.
     pub run: u8,
-    /// K that the last probe stated; 0 if none.
+    /// K stated by the last probe; 0 if none.
     pub k: u8,
-    /// T_KA that the last probe stated.
+    /// T_KA stated by the last probe.
     pub t_ka: Option<Span>,
-    /// The data that went over the path, if the datapath reports them.
+    /// Data on the path, if the datapath reports it.
     pub traffic: Traffic,
-    /// Averages and counts; `sent`, `received` and `transitions` in it are not used.
+    /// Averages and counts. Their `sent`, `received` and `transitions` are unused.
     pub estimates: Estimates,
 }
 
-/// The data of a path as one end sees them, including packets that carry a probe but not bare probes.
+/// Data of a path as seen by one end, including packets that carry a probe but not bare probes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// When data left last.
+    /// When data last left.
     pub sent_at: Option<Time>,
-    /// When data arrived last.
+    /// When data last arrived.
     pub received_at: Option<Time>,
-    /// Until when the other end heard this one, from its data: the latest value of an arrival less the age that it
-    /// stated ([`segue_wire::age`]). `None` if no packet has stated one.
+    /// Latest time at which the peer is known to have heard this end: the maximum over its data packets of arrival time
+    /// minus stated age ([`segue_wire::age`]). `None` if no packet has stated an age.
     pub heard_back: Option<Time>,
     /// Packets that arrived, modulo 2³².
     pub received: u32,
@@ -91,33 +90,33 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// None yet.
+    /// No data yet.
     pub const NONE: Traffic =
         Traffic { sent_at: None, received_at: None, heard_back: None, received: 0, bytes: 0 };
 }
 
-/// What happens to a [`crate::Client`].
+/// Inputs of a [`crate::Client`].
 #[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "one lives at a time, and is moved once")]
 pub enum ClientInput {
-    /// The answer to a request.
+    /// A response to a request.
     Response(Arrival),
-    /// A response that no request asked for: the server misses requests.
+    /// A response without a request: the server misses requests.
     Unsolicited(Arrival),
-    /// What the datapath did and measured by itself. Give it before a tick that is due.
+    /// The datapath's own probes and measurements. Pass it before a tick that is due.
     Reading(Reading),
-    /// Send a request at once, not as a ride; the grid of T_KA begins again with it.
+    /// Send a request immediately, not as a ride. The grid of T_KA restarts at it.
     Ask,
-    /// Send a question at once, for the counters that its answer brings.
+    /// Send a question immediately, to obtain the counters in its answer.
     Recount,
-    /// New settings; averages and state stay.
+    /// New settings. Averages and state are kept.
     Reconfigure(Config),
-    /// Keepalive off (`false`): after one answer the client sends no requests and runs no time-outs, and the state
-    /// stays as it is. On again: requests go as from a start.
+    /// Switches the keepalive. When off (`false`), the client sends no requests and runs no time-outs once it has
+    /// received an answer, and its state is frozen. When on again, it sends requests as after a start.
     Switch(bool),
 }
 
-/// What happens to a [`crate::Server`].
+/// Inputs of a [`crate::Server`].
 #[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "one lives at a time, and is moved once")]
 pub enum ServerInput {
@@ -125,54 +124,54 @@ pub enum ServerInput {
     Request {
         /// The request.
         arrival: Arrival,
-        /// K from its header; 0 if not stated.
+        /// K from the header; 0 if not stated.
         k: u8,
-        /// Its flag REPORT: `ss` and `r` hold a [`segue_wire::ProbeReport`] instead of echoes.
+        /// The REPORT flag: `ss` and `r` hold a [`segue_wire::ProbeReport`] instead of echoes.
         report: bool,
     },
-    /// What the datapath did and measured by itself. Give it before a tick that is due.
+    /// The datapath's own probes and measurements. Pass it before a tick that is due.
     Reading(Reading),
     /// New settings. K and T_KA stated by requests take precedence.
     Reconfigure(Config),
-    /// Keepalive off (`false`): no time-outs and no unsolicited responses, the state stays as it is.
+    /// Switches the keepalive. When off (`false`), there are no time-outs or unsolicited responses, and the state is
+    /// frozen.
     Switch(bool),
-    /// Whether the client says that it hears nothing on this path. Until a request says that it hears again, losses of
-    /// the way down are an outage and enter no average.
+    /// Whether the client reports that it hears nothing on this path. Until a request reports otherwise, downlink
+    /// losses count as an outage and do not enter any average.
     Deaf(bool),
 }
 
-/// A probe to send: a request, or from the server an unsolicited response. The datapath fills the
-/// stamps and counters of the sending end, `t_sc`, `sc` and `dt = t_sc − held_since` in a request,
-/// `t_ss`, `ss`, `r` and `dt = t_ss − held_since` in an unsolicited response.
+/// A probe to send: a request, or an unsolicited response from the server. The datapath fills in stamps and counters of
+/// the sending end: `t_sc`, `sc` and `dt = t_sc − held_since` in a request; `t_ss`, `ss`, `r` and
+/// `dt = t_ss − held_since` in an unsolicited response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// All fields that the datapath does not fill; `heard` is left to the caller, which knows all paths.
+    /// All fields that the datapath does not fill in, except `heard`, which the caller sets because it knows all paths.
     pub probe: Probe,
-    /// Microseconds modulo 2³²: when the last probe from the other end arrived (t_Rc of the last
-    /// response, t_Rs of the last request); 0 before the first.
+    /// Arrival time of the last probe from the peer (t_Rc of the last response, t_Rs of the last request), in
+    /// microseconds modulo 2³²; 0 before the first.
     pub held_since: u32,
-    /// The request reports the client's averages: the words `ss` and `r` hold a [`segue_wire::ProbeReport`]; set the flag
-    /// REPORT.
+    /// The request reports the client's averages: `ss` and `r` hold a [`segue_wire::ProbeReport`]. Set the REPORT flag.
     pub report: bool,
-    /// The client asks because something was due and did not come. Set the flag QUESTION; neither end counts this
-    /// request or its response as a packet. Losses lead to questions, so counting them would give intervals with losses
-    /// more packets than others, and make the averages of their shares too low.
+    /// The client asks because an expected packet did not arrive. Set the QUESTION flag; neither end counts this
+    /// request or its response as a packet. Losses cause questions: if questions counted, intervals with losses would
+    /// contain more packets than others, and the averages of their loss ratios would be too low.
     pub question: bool,
 }
 
-/// Whether a path works.
+/// State of a path, or of one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
-    /// Nothing has come yet.
+    /// No probe has arrived yet.
     Starting,
-    /// Probes come.
+    /// Probes arrive.
     Up,
-    /// They ceased, or never came.
+    /// Probes ceased, or never arrived.
     Down,
 }
 
 impl State {
-    /// The name used in output.
+    /// The name in output.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -183,39 +182,40 @@ impl State {
     }
 }
 
-/// What a [`crate::Client`] orders or reports.
+/// Outputs of a [`crate::Client`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ClientOutput {
     /// Send this request.
     SendRequest(Request),
     /// The state of the round trip changed.
     State(State),
-    /// The state of the downlink: something, an unsolicited response included, has arrived (`true`) or nothing has
-    /// within the time-out (`false`). `false` before the first.
+    /// The state of the downlink: `true` if anything, including an unsolicited response, has arrived within the
+    /// time-out. `false` before the first arrival.
     Heard(bool),
-    /// Silence where something was due (`true`), or an answer after it (`false`). Down ends doubt too.
+    /// An expected packet did not arrive (`true`), or an answer arrived afterwards (`false`). Going down also ends
+    /// doubt.
     Doubt(bool),
     /// New raw values.
     Sample(Sample),
 }
 
-/// What a [`crate::Server`] orders or reports.
+/// Outputs of a [`crate::Server`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ServerOutput {
     /// Send this unsolicited response.
     SendUnsolicited(Request),
-    /// The state of the uplink changed: whether requests arrive.
+    /// The state of the uplink changed. Up means that requests arrive.
     State(State),
     /// New raw values.
     Sample(Sample),
 }
 
-/// The raw values that one probe brought; `None` where it brought none.
+/// The raw values from one probe; `None` for values that it did not give.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
     /// Arrival of the probe.
     pub at: Time,
-    /// Its sequence number. From a reading: how many had been received.
+    /// The probe's sequence number. In a sample from a reading: the number of probes received.
     pub seq: u32,
     /// Round-trip time.
     pub rtt: Option<Span>,
@@ -225,12 +225,12 @@ pub struct Sample {
     pub owl_down: Option<f64>,
     /// Loss of the round trip (appendix III), likewise. Only from a client.
     pub rtl: Option<f64>,
-    /// How far `rtt` may be off, see [`Arrival::uncertainty`].
+    /// Possible error of `rtt`, see [`Arrival::uncertainty`].
     pub uncertainty: Span,
 }
 
 impl Sample {
-    /// Whether it has any value.
+    /// True if it has no value.
     pub(crate) fn is_empty(&self) -> bool {
         self.rtt.is_none() && self.owl_up.is_none() && self.owl_down.is_none() && self.rtl.is_none()
     }

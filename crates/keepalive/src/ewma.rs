@@ -8,8 +8,10 @@ use crate::Tau;
 
 /// Averages of one quantity, one for each time constant (appendix I, eq. 13 in its last form):
 ///
-/// S ← (1 − e^(−Δ/τ))·x + e^(−Δ/τ)·S, where Δ is the time since the previous sample and the first
-/// sample is taken as it is. Samples may come at any intervals; a missing one only makes Δ longer.
+/// S ← (1 − e^(−Δ/τ))·x + e^(−Δ/τ)·S
+///
+/// Δ is the time since the previous sample. The first sample initialises the average. Samples may arrive at any
+/// intervals; a missing sample only makes Δ longer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ewma {
     values: Vec<f64>,
@@ -17,15 +19,14 @@ pub struct Ewma {
 }
 
 impl Ewma {
-    /// No samples yet.
+    /// An average without samples.
     #[must_use]
     pub fn new() -> Ewma {
         Ewma::default()
     }
 
-    /// Takes the sample `x` of the instant `at`. An average whose time constant is new (the list
-    /// grew) begins at the main one. A sample out of order has Δ = 0 and therefore no weight; one
-    /// that is not a number is ignored.
+    /// Adds the sample `x` taken at `at`. If the list of time constants has grown, the new averages start at the value
+    /// of the main one. A sample out of order has Δ = 0 and therefore no weight. Ignores values that are not finite.
     pub fn push(&mut self, taus: &[Tau], at: Time, x: f64) {
         push(&mut self.values, &mut self.last, taus, at, x);
     }
@@ -37,7 +38,7 @@ impl Ewma {
     }
 }
 
-/// As [`Ewma::push`] for averages that are kept elsewhere.
+/// Like [`Ewma::push`], for averages stored elsewhere.
 pub(crate) fn push(values: &mut Vec<f64>, last: &mut Option<Time>, taus: &[Tau], at: Time, x: f64) {
     if !x.is_finite() {
         return;
@@ -46,8 +47,7 @@ pub(crate) fn push(values: &mut Vec<f64>, last: &mut Option<Time>, taus: &[Tau],
     *last = Some(last.map_or(at, |last| last.max(at)));
 }
 
-/// Takes the sample `x` of a time of the length `elapsed`, as [`push`] does `elapsed` after the previous
-/// one. The first is taken as it is.
+/// Adds the sample `x` with Δ = `elapsed`. The first sample initialises the average.
 pub(crate) fn push_over(values: &mut Vec<f64>, taus: &[Tau], elapsed: Span, x: f64) {
     if values.len() != taus.len() {
         let start = values.first().copied().unwrap_or(x);
@@ -59,14 +59,14 @@ pub(crate) fn push_over(values: &mut Vec<f64>, taus: &[Tau], elapsed: Span, x: f
     }
 }
 
-/// The time constant with which an average has covered 90 % of a step after `timeliness` (T_tml):
-/// τ = T_tml/ln 10 (appendix IV).
+/// The time constant τ = T_tml/ln 10 with which an average covers 90 % of a step within `timeliness`, T_tml (appendix
+/// IV).
 #[must_use]
 pub fn time_constant(timeliness: Span) -> Span {
     Span::from_secs_f64(timeliness.as_secs_f64() / core::f64::consts::LN_10)
 }
 
-/// One step of eq. 13 from the average `s` with the sample `x`, `elapsed` after the previous one.
+/// One step of eq. 13: the average `s` after the sample `x`, `elapsed` after the previous sample.
 #[must_use]
 pub fn step(s: f64, x: f64, elapsed: Span, tau: Tau) -> f64 {
     let tau = if x > s { tau.rise } else { tau.fall };
@@ -74,6 +74,6 @@ pub fn step(s: f64, x: f64, elapsed: Span, tau: Tau) -> f64 {
         return x;
     }
     let keep = libm::exp(-(elapsed.as_secs_f64() / tau.as_secs_f64()));
-    // Written as a move towards the sample, so that a constant input is reproduced exactly.
+    // A step towards the sample reproduces a constant input exactly.
     s + (1.0 - keep) * (x - s)
 }

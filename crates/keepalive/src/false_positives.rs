@@ -1,9 +1,8 @@
-//! False positives counted and computed: a living path whose probes are lost at random.
+//! False positives, simulated and computed, on a working path whose probes are lost at random.
 //!
-//! Probes are lost independently with probability q. Two counts are of interest. Eq. 4 counts *every*
-//! period that ends K unanswered probes, T_fp = T_KA/q^K; such periods clump, since a run that is longer
-//! than K makes several. A client goes *down* once for each run, T_KA/((1 − q)·q^K) on average, if the
-//! first answer brings it up again.
+//! Probes are lost independently with probability q. There are two ways to count. Eq. 4 counts *every* period at the
+//! end of K unanswered probes: T_fp = T_KA/q^K. Such periods cluster, because a run longer than K contains several. A
+//! client goes *down* once per run, every T_KA/((1 − q)·q^K) on average if the first answer brings it up again.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -16,7 +15,7 @@ use crate::{Arrival, Client, ClientInput, ClientOutput, Config, State};
 /// Both counts over a number of probes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Periods that end K unanswered probes or more.
+    /// Periods at the end of K or more unanswered probes.
     pub periods: u64,
     /// Changes to down.
     pub downs: u64,
@@ -25,9 +24,9 @@ pub struct Counts {
 /// Mean and standard deviation of both counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Expected {
-    /// Mean number of periods that end K unanswered probes.
+    /// Mean number of periods at the end of K unanswered probes.
     pub periods: f64,
-    /// Its standard deviation, that neighbouring periods overlap taken into account.
+    /// Its standard deviation, with the overlap of neighbouring periods.
     pub periods_sd: f64,
     /// Mean number of changes to down.
     pub downs: f64,
@@ -35,8 +34,8 @@ pub struct Expected {
     pub downs_sd: f64,
 }
 
-/// Lets a real [`Client`] probe `probes` times over a path of virtual time that loses each packet with
-/// probability `loss` in each direction. `up_after` is one; RTT a fifth of T_KA.
+/// Lets a real [`Client`] send `probes` probes in virtual time over a path that loses each packet with probability
+/// `loss` in each direction. `up_after` is one, the RTT a fifth of T_KA.
 #[must_use]
 pub fn observe(loss: f64, k: u8, probes: u64, seed: u64) -> Counts {
     let (t_ka, rtt) = (Span::from_millis(100), Span::from_millis(20));
@@ -77,8 +76,8 @@ fn answer(client: &mut Client, sent: Time, rtt: Span, request: Probe) {
     while client.poll().is_some() {}
 }
 
-/// The exact means over `probes` probes, each lost with probability `q`, by the Markov chain of the
-/// length of the run that goes on; and the standard deviations, from the covariances of neighbours.
+/// Exact means over `probes` probes, each lost with probability `q`, from the Markov chain of the current run's length.
+/// The standard deviations follow from the covariances of neighbours.
 #[must_use]
 pub fn expected(q: f64, k: u8, probes: u64) -> Expected {
     let k = usize::from(k.max(1));
@@ -91,7 +90,7 @@ pub fn expected(q: f64, k: u8, probes: u64) -> Expected {
     }
     let n = probes as f64;
     let (window, kf) = (libm::pow(q, k as f64), k as f64);
-    // Two windows of K probes, d apart, are both lost with probability q^(K + d) while they overlap.
+    // Two windows of K probes at distance d are both lost with probability q^(K + d) if they overlap.
     let covariance =
         |d: usize| (n - kf + 1.0 - d as f64) * (libm::pow(q, kf + d as f64) - window * window);
     let overlap: f64 = (1..k).map(covariance).sum();
@@ -107,13 +106,13 @@ pub fn expected(q: f64, k: u8, probes: u64) -> Expected {
     }
 }
 
-/// The exact probabilities of 0, 1, … `most` − 1 periods that end K unanswered probes, and of as many
-/// changes to down; what is more is left out.
+/// Exact probabilities of 0, 1, … `most` − 1 periods at the end of K unanswered probes, and of as many changes to down.
+/// Larger numbers are omitted.
 #[must_use]
 pub fn distributions(q: f64, k: u8, probes: u64, most: usize) -> (Vec<f64>, Vec<f64>) {
     let k = usize::from(k.max(1));
     let tally = |each_period: bool| {
-        // One chain for each count, from the largest down so that a count moves up once in a step.
+        // One chain for each count, updated from the largest down so that a count rises by at most one per step.
         let mut chains = vec![Chain { run: vec![0.0; k + 1] }; most];
         if let Some(first) = chains.first_mut() {
             *first = Chain::new(k);
@@ -134,7 +133,7 @@ pub fn distributions(q: f64, k: u8, probes: u64, most: usize) -> (Vec<f64>, Vec<
     (tally(true), tally(false))
 }
 
-/// Probability of each length of the run that goes on; the last stands for K and more.
+/// Probability of each length of the current run; the last element stands for K and more.
 #[derive(Clone, Debug)]
 struct Chain {
     run: Vec<f64>,

@@ -18,22 +18,22 @@
 //!        SendRequest, State, Heard, Sample            SendUnsolicited, State, Sample
 //! ```
 //!
-//! [`Client`] and [`Server`] are state machines without clock and sockets
-//! ([`segue_clock::Machine`]). The datapath stamps and counts, and answers requests; these machines
-//! decide when a probe leaves, what it echoes, and what the ones that arrive say.
+//! [`Client`] and [`Server`] are state machines without clock and sockets ([`segue_clock::Machine`]). The datapath
+//! stamps and counts probes, and answers requests. The machines decide when to send a probe and what it echoes, and
+//! evaluate the probes that arrive.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
-//! | [`config`] | what can be set |
+//! | [`config`] | settings |
 //! | [`event`] | inputs and outputs |
 //! | [`client`], [`server`] | the two ends |
-//! | [`estimates`] | what an end knows about its path |
-//! | [`rtt`], [`loss`], [`ewma`], [`seq`] | the calculations, each alone |
-//! | [`loss_test`] | whether a direction has begun to lose packets |
+//! | [`estimates`] | one end's estimates of its path |
+//! | [`rtt`], [`loss`], [`ewma`], [`seq`] | the calculations, each independent |
+//! | [`loss_test`] | detects when a direction begins to lose packets |
 //! | [`adapt`] | K and T_KA while the path is in use |
 //! | [`planner`] | K and T_KA from targets, eq. 1–8 |
-//! | [`questions`] | how a client in doubt asks |
-//! | [`false_positives`] | how often a living path is called down: counted and exact |
+//! | [`questions`] | the questions of a client in doubt |
+//! | [`false_positives`] | how often a working path is declared down: simulated and exact |
 
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,38 +1,38 @@
-//! Loss: one way from counters of all packets (section 4.2), round trip from probes alone
-//! (appendix III).
+//! Packet loss: one way from counters of all packets (section 4.2), and for round trips from probes alone (appendix
+//! III).
 
 use segue_clock::{Span, Time};
 
 use crate::Counted;
 
-/// No interface sends more: 100 Gbit/s of smallest frames are 149 packets in a microsecond. A counter that grows faster
-/// belongs to a restarted peer.
+/// Maximum packet rate of an interface: 100 Gbit/s of minimum-size frames are 149 packets per microsecond. A counter
+/// that grows faster belongs to a restarted peer.
 const MAX_PACKETS_PER_US: u64 = 150;
-/// Extra allowance: probes that a stalled link releases together carry counters from far apart.
+/// Extra allowance, because a stalled link releases probes together although their counters are far apart.
 const COUNTER_SLACK: u64 = 1 << 24;
 
-/// Packets of a direction that end a loss interval before its time, and the time that it then takes at least.
+/// Number of packets in one direction that may end a loss interval early, after at least [`EARLY_AFTER`].
 pub const EARLY_PACKETS: u64 = 50;
 /// See [`EARLY_PACKETS`].
 pub const EARLY_AFTER: Span = Span::from_millis(250);
 
-/// What ends a loss interval: the first probe that counts at which either is so. The rule looks at packets sent and at
-/// time, never at losses, or the averages would be biased.
+/// Rule for the end of a loss interval. The interval ends at the first probe that counts and for which either condition
+/// holds. The rule depends on packets sent and on time but never on losses, which would bias the averages.
 ///
-/// * (N − ½)·T_KA has passed since it began, with the T_KA now in force.
-/// * On a path whose T_KA follows its use, [`EARLY_PACKETS`] have been sent and [`EARLY_AFTER`] has passed.
+/// * (N − ½)·T_KA has passed since it began, with the current T_KA.
+/// * On a path whose T_KA follows its use: [`EARLY_PACKETS`] have been sent and [`EARLY_AFTER`] has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// T_KA now.
+    /// Current T_KA.
     pub t_ka: Span,
-    /// N.
+    /// N: probes per interval.
     pub n: u32,
     /// T_KA follows the use of the path.
     pub follows_use: bool,
 }
 
 impl Pace {
-    /// The time after which an interval ends: that of N probes, less half a period for jitter.
+    /// Time after which an interval ends: N probes, minus half a period for jitter.
     fn length(self) -> Span {
         (self.t_ka * u64::from(self.n)) - self.t_ka.half()
     }
@@ -43,47 +43,47 @@ impl Pace {
     }
 }
 
-/// Loss of one direction: sent and received counters of *all* packets, data and probes, as the
-/// probes carry them, modulo 2³².
+/// Loss of one direction, from the counters of *all* packets sent and received, data and probes, modulo 2³², as probes
+/// carry them.
 ///
-/// Feed it only with probes newer than all before. The first pair of counters is the baseline:
-/// packets before it do not count. Counters that go backwards, or forwards faster than any link,
-/// make a new baseline. A value lies in [0, 1]. More arrivals than packets sent (late ones, or duplicates) make up for
-/// losses of the next interval and no further.
+/// Call it only for probes that are newer than all earlier ones. The first pair of counters is the baseline; earlier
+/// packets do not count. Counters that go backwards, or forwards faster than any link, make a new baseline. A value
+/// lies in [0, 1]. Surplus arrivals (late packets or duplicates) offset losses of the next interval but of no later
+/// one.
 ///
-/// **Outages.** However long nothing comes, the next value includes what was lost meanwhile (section 4.2). Only an
-/// outage is left out, from the moment when the path is declared down until it is up again. Losses before the
-/// declaration count: on a lossy path that lives they are what caused it, and without them the average would be too
-/// low. The current interval stands still meanwhile, and then goes on.
+/// **Outages.** After a silence of any length, the next value includes all losses during it (section 4.2). The
+/// exception is an outage, from the declaration of down until the path is up again. Losses before the declaration
+/// count, because on a working but lossy path they caused it, and without them the average would be too low. The
+/// current interval is suspended during the outage.
 ///
 /// No counter tells how many packets of the silence were sent before the declaration. The estimator assumes that they
-/// left evenly in that time, and that all but the last, which came, are alike: of *S* packets, *L* of them lost, in a
-/// silence of which the share *g* had passed, it keeps *B* = ⌊*g S*⌋ ≤ *S* − 1, and of the lost ones *L B*/(*S* − 1),
-/// rounded up as often as the fraction says. Without data *B* is K.
+/// left evenly, and that all except the last, which arrived, are alike. Of *S* packets with *L* losses, in a silence of
+/// which the share *g* had passed, it counts *B* = ⌊*g S*⌋ ≤ *S* − 1 packets and *L B*/(*S* − 1) losses, rounded up as
+/// often as the fraction demands. Without data *B* is K.
 ///
-/// A server whose client hears nothing still gets requests, which repeat the last pair of the way down. The silence is
-/// then the time from that pair to the next different one.
+/// A server whose client hears nothing still receives requests, which repeat the last pair of downlink counters. The
+/// silence is then the time from that pair to the next different one.
 #[derive(Clone, Debug, Default)]
 pub struct OneWayLoss {
     last: Option<Pair>,
     interval: Counted,
-    /// Arrivals that the interval before had more than packets sent.
+    /// Surplus arrivals of the previous interval.
     surplus: u64,
-    /// When the current interval began, moved later by what is left out of it.
+    /// Start of the current interval, moved forward by the time excluded from it.
     begun: Time,
     outage: Outage,
 }
 
-/// Whether losses are left out.
+/// Whether losses are excluded as an outage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Outage {
     #[default]
     None,
-    /// Since this instant, and no pair has come since.
+    /// From this instant; no pair of counters has arrived since.
     Declared(Time),
-    /// Since the last pair but one, as it were: the next one is from before.
+    /// After the next pair, which the peer recorded before the silence.
     Echoed,
-    /// Since this instant by the clock that counts what is sent, while pairs come that repeat the last one.
+    /// From this instant on the sender's clock, while arriving pairs repeat the last one.
     Deaf(Time),
     /// Since the last pair.
     Lasting,
@@ -92,9 +92,9 @@ enum Outage {
 /// The value of a finished loss interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
-    /// Share of the packets that was lost, in [0, 1].
+    /// Share of lost packets, in [0, 1].
     pub loss: f64,
-    /// How long it lasted, without outages: its weight in an average.
+    /// Duration without outages: the weight of the value in an average.
     pub length: Span,
 }
 
@@ -103,52 +103,52 @@ struct Pair {
     sent: u32,
     received: u32,
     at: Time,
-    /// The instant that the counters describe.
+    /// The instant at which the counters had these values.
     of: Time,
 }
 
 impl OneWayLoss {
-    /// No baseline yet.
+    /// An estimator without baseline.
     #[must_use]
     pub fn new() -> OneWayLoss {
         OneWayLoss::default()
     }
 
-    /// Forgets the baseline and the current interval.
+    /// Discards the baseline and the current interval.
     pub fn reset(&mut self) {
         *self = OneWayLoss { outage: self.outage, ..OneWayLoss::default() };
     }
 
-    /// The path is declared down at `now`: from then on losses count only in the total.
+    /// Declares the path down at `now`: later losses count only in the total.
     pub fn declare(&mut self, now: Time) {
         self.outage = Outage::Declared(now);
     }
 
-    /// As [`declare`](OneWayLoss::declare) for counters that the other end echoes: those of the next pair are from
-    /// before the silence, and count.
+    /// Like [`declare`](OneWayLoss::declare), for counters that the peer echoes: the next pair is from before the
+    /// silence and counts.
     pub fn declare_echoed(&mut self) {
         self.outage = Outage::Echoed;
     }
 
-    /// The other end has said that it hears nothing of what was sent from `from` on: until it hears again, losses count
-    /// only in the total. Does nothing in an outage.
+    /// The peer reported that it hears nothing sent from `from` on. Losses count only in the total until it hears
+    /// again. No effect during an outage.
     pub fn declare_deaf(&mut self, from: Time) {
         if self.outage == Outage::None {
             self.outage = Outage::Deaf(from);
         }
     }
 
-    /// The path is up again with the last pair.
+    /// The path has been up again since the last pair.
     pub fn over(&mut self) {
         self.outage = Outage::None;
     }
 
-    /// Takes the counters of the instant `of`, which a probe brought at `at`, adds what is new to `total`, and
-    /// evaluates the interval if it [ends](Pace): 1 − ΔR/ΔS, `None` if nothing was sent in it. The probe is a `question`
-    /// or answers one: it does not count, and ends no interval.
+    /// Processes counters of the instant `of`, carried by a probe that arrived at `at`. Adds the new packets to
+    /// `total`, and returns the loss 1 − ΔR/ΔS if the interval [ends](Pace). `None` while it continues or if nothing
+    /// was sent in it. A `question`, or the answer to one, does not count and does not end an interval.
     ///
-    /// `of` equals `at` unless the other end echoes the counters: then it is when this end's last probe to arrive had
-    /// left (t_Ss). So an interval is as long as the time in which its packets were sent.
+    /// `of` equals `at` unless the peer echoes the counters. Then it is the time (t_Ss) at which this end sent the last
+    /// probe that arrived there. The length of an interval is therefore the time in which its packets were sent.
     pub fn observe(
         &mut self,
         at: Time,
@@ -191,7 +191,7 @@ impl OneWayLoss {
         Some(Interval { loss, length })
     }
 
-    /// How many of the packets between two pairs count in an outage, and how much of the time does not.
+    /// Splits the packets between two pairs at an outage: returns the packets that count, and the time that does not.
     fn keep(&mut self, new: Counted, last: Pair, pair: Pair) -> (Counted, Span) {
         let (at, silence) = (pair.at, pair.at.since(last.at));
         match core::mem::replace(&mut self.outage, Outage::Lasting) {
@@ -213,29 +213,30 @@ impl OneWayLoss {
     }
 }
 
-/// `whole`·`part`/`of`; all of it if `of` is zero.
+/// `whole`·`part`/`of`; `whole` if `of` is zero.
 fn share(whole: u64, part: u64, of: u64) -> u64 {
     let product = u128::from(whole) * u128::from(part);
     product.checked_div(u128::from(of)).map_or(whole, |share| share as u64)
 }
 
 impl Counted {
-    /// How many of these packets of a silence, the last of which ended it at `at`, are from before its first `passed`,
-    /// and how much of its time the others take.
+    /// For the packets of a silence that ended at `at` with the last of them: returns those from its first part,
+    /// `passed`, and the time that the others take.
     fn part(self, passed: Span, silence: Span, at: Time) -> (Counted, Span) {
         let kept = self.before(passed, silence, at);
         let others = self.sent.saturating_sub(kept.sent);
         (kept, Span::from_micros(share(silence.0, others, self.sent) / 1_000))
     }
 
-    /// How many of these packets of a silence, the last of which ended it at `at`, are from before its first `passed`.
+    /// For the packets of a silence that ended at `at` with the last of them: returns those from its first part,
+    /// `passed`.
     fn before(self, passed: Span, silence: Span, at: Time) -> Counted {
         if passed >= silence {
             return self;
         }
         let sent = share(passed.0, self.sent, silence.0).min(self.sent.saturating_sub(1));
         let lost = self.sent.saturating_sub(self.received);
-        // The microsecond of an arrival, spread evenly below 2³².
+        // A pseudo-random number below 2³², from the microsecond of the arrival.
         let chance = u64::from(at.micros32().wrapping_mul(2_654_435_761));
         let others = self.sent.saturating_sub(1).max(1);
         let lost = (lost * sent + ((chance * others) >> 32)) / others;
@@ -244,7 +245,7 @@ impl Counted {
 }
 
 impl Pair {
-    /// How far both counters went from `self` to `later`, `None` if that is not credible.
+    /// Growth of both counters from `self` to `later`; `None` if it is not credible.
     fn growth(self, later: Pair) -> Option<Counted> {
         let sent = u64::from(later.sent.wrapping_sub(self.sent));
         let received = u64::from(later.received.wrapping_sub(self.received));
@@ -254,31 +255,31 @@ impl Pair {
     }
 }
 
-/// Loss of the round trip, from the client's own counts of requests and responses.
+/// Round-trip loss, from the client's own counts of requests and responses.
 ///
-/// A response that arrives after the end of the interval in which its request was sent counts as lost there, and as
-/// surplus in a later one. The surplus is carried over, or it would be lost for good when the RTT shrinks.
+/// A response that arrives after the interval of its request counts as lost there and as surplus in a later interval.
+/// The surplus is carried over; otherwise it would be lost permanently when the RTT shrinks.
 #[derive(Clone, Debug, Default)]
 pub struct RoundTripLoss {
     last: Option<Counted>,
 }
 
 impl RoundTripLoss {
-    /// No baseline yet.
+    /// An estimator without baseline.
     #[must_use]
     pub fn new() -> RoundTripLoss {
         RoundTripLoss::default()
     }
 
-    /// Takes Sc (requests sent) and Rc (responses received) as of a response, and evaluates if the interval has had
-    /// `n` requests. The first response gives the baseline.
+    /// Processes Sc (requests sent) and Rc (responses received) at the arrival of a response. Returns a value if the
+    /// interval has had `n` requests. The first response sets the baseline.
     pub fn observe(&mut self, sc: u64, rc: u64, n: u32) -> Option<f64> {
         self.last.get_or_insert(Counted { sent: sc, received: rc });
         self.evaluate(sc, rc, n)
     }
 
-    /// The same just before another request leaves (Patriarca et al., "When sending out a probe"), so that
-    /// there are values while nothing comes.
+    /// Like [`observe`](RoundTripLoss::observe), just before another request leaves (Patriarca et al., "When sending
+    /// out a probe"), so that there are values while no responses arrive.
     pub fn evaluate(&mut self, sc: u64, rc: u64, n: u32) -> Option<f64> {
         let last = self.last?;
         let sent = sc.saturating_sub(last.sent);
@@ -286,7 +287,7 @@ impl RoundTripLoss {
         if sent < u64::from(n.max(1)) {
             return None;
         }
-        // Count the surplus against the Sc_last of this interval before that moves on.
+        // Compute the surplus against this interval's Sc_last, before that advances.
         let surplus = received.saturating_sub(sent);
         self.last = Some(Counted { sent: sc, received: rc - surplus });
         Some((1.0 - received as f64 / sent as f64).clamp(0.0, 1.0))

@@ -1,21 +1,21 @@
-//! A sequential test of loss: has one direction of a path begun to lose packets?
+//! A sequential test for loss: has a direction of a path begun to lose packets?
 //!
-//! An average answers late: it has to forget the clean past first. [`LossTest`] runs a CUSUM test (Page, Continuous
-//! inspection schemes, 1954) on the exact counts that probes carry. For each of four [`LEVELS`] of loss it adds up the
-//! log-likelihood ratio of that level against [`BASELINE`], never below zero, and gives a verdict when the sum exceeds
-//! a threshold. A path that loses no more than the baseline gets one verdict per [`FALSE_ALARM_S`], all levels and both
-//! directions together.
+//! An average reacts late, because it must first forget the loss-free past. [`LossTest`] runs a CUSUM test (Page,
+//! Continuous inspection schemes, 1954) on the exact counts that probes carry. For each of four [`LEVELS`] of loss it
+//! adds the log-likelihood ratio of that level against [`BASELINE`] to a sum that never falls below zero. It gives a
+//! verdict when a sum exceeds its threshold. A path that loses no more than the baseline gets one verdict per
+//! [`FALSE_ALARM_S`], for all levels and both directions together.
 //!
 //! * **Reordering.** A packet that the probe overtook is not lost. The test holds back as many missing packets as
-//!   reordering explains. What it has held back never counts as a loss of later packets. A surplus (those that came late, or
-//!   duplicates) is set against the losses of the next pair of counters and no further, or duplicates would hide loss.
-//! * **Bursts.** Lost packets come in bursts, and one burst is one event. So a sum grows by at most half its threshold
-//!   in [`EVENT`], and a verdict needs two events.
-//! * **The flow's own congestion.** Packets arrive late before a full queue drops them. While the round-trip time is far
-//!   above its recent minimum, losses count as one event per [`CONGESTED_EVENT`], and against what senders cause by
-//!   themselves instead of the baseline.
-//! * **The end of a verdict.** A sign of life does not end it. A second CUSUM does, of the baseline against the level of
-//!   the verdict.
+//!   reordering can explain, and never counts them as losses of later packets. A surplus (late arrivals or duplicates)
+//!   offsets losses of the next pair of counters but of no later one, because duplicates would otherwise hide loss.
+//! * **Bursts.** Packets are lost in bursts, and a burst is one event. A sum therefore grows by at most half its
+//!   threshold within [`EVENT`], and a verdict requires two events.
+//! * **The flow's own congestion.** Before a full queue drops packets, it delays them. While the round-trip time is far
+//!   above its recent minimum, losses count as one event per [`CONGESTED_EVENT`], and the baseline is the loss that
+//!   senders cause themselves.
+//! * **The end of a verdict.** A packet that arrives does not end a verdict. A second CUSUM does, which tests the
+//!   baseline against the verdict's level.
 
 use core::fmt;
 
@@ -23,48 +23,48 @@ use segue_clock::{Span, Time};
 
 use crate::{Client, Counted};
 
-/// Loss that is normal, in [0, 1].
+/// Normal loss, in [0, 1].
 pub const BASELINE: f64 = 0.01;
-/// The levels of loss that are tested for.
+/// The tested levels of loss.
 pub const LEVELS: [f64; 4] = [0.02, 0.05, 0.15, 0.5];
-/// Mean time between two false verdicts of a path, in seconds.
+/// Mean time between false verdicts of a path, in seconds.
 pub const FALSE_ALARM_S: f64 = 1e5;
 /// Losses within this time are one event.
 pub const EVENT: Span = Span::from_millis(100);
-/// The same while the path is congested.
+/// Like [`EVENT`], while the path is congested.
 pub const CONGESTED_EVENT: Span = Span::from_secs(2);
-/// Loss that senders cause by themselves while the path is congested: it takes the place of [`BASELINE`], and only levels
-/// above it are tested for.
+/// Loss that senders cause themselves while the path is congested. Replaces [`BASELINE`]; only higher levels are
+/// tested.
 const CONGESTION_LOSS: f64 = 0.05;
-/// A verdict ends when the baseline is this many times as likely as a loss halfway from it to the level, by ratio. The
-/// level itself would be too far away: a loss between the two would give a verdict and end it by turns.
+/// A verdict ends when the baseline is this many times as likely as the geometric mean of baseline and level. The level
+/// itself is too far away: losses between the two would alternately cause and end verdicts.
 const END_ODDS: f64 = 1_000.0;
-/// Standard deviations between the counted loss and its bounds.
+/// Distance of the bounds from the counted loss, in standard deviations.
 const BOUND_DEVIATIONS: f64 = 1.5;
-/// A verdict's share of lost packets is that of about the last this many.
+/// Number of recent packets, approximately, that determine a verdict's loss.
 const WINDOW: f64 = 500.0;
 /// Time constant of the packet rate, in seconds.
 const RATE_TAU_S: f64 = 1.0;
-/// The packet rate is at least this, per second.
+/// Minimum packet rate, per second.
 const LEAST_RATE: f64 = 0.1;
 
-/// A path is congested while its round-trip time exceeds the recent minimum by this and three times its variation.
+/// A path is congested while its RTT exceeds the recent minimum by this plus three times the variation.
 const QUEUE_S: f64 = 0.005;
-/// The recent minimum is that of the last one or two of these.
+/// The recent minimum covers between one and two of these spans.
 const MINIMUM_OF: Span = Span::from_secs(60);
 
-/// A direction of a path loses packets.
+/// Verdict that a direction of a path loses packets.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LossVerdict {
-    /// When the loss began, as far as the counts tell.
+    /// Estimated start of the loss.
     pub since: Time,
-    /// When the verdict was given.
+    /// Time of the verdict.
     pub at: Time,
-    /// The level of the test that gave it, one of [`LEVELS`].
+    /// The level whose test gave it, one of [`LEVELS`].
     pub level: f64,
     /// The packets from `since` to the verdict.
     pub counted: Counted,
-    /// Share of the recent packets that was lost, in [0, 1].
+    /// Recent loss, in [0, 1].
     pub loss: f64,
 }
 
@@ -77,25 +77,25 @@ pub struct Conditions {
     pub congested: bool,
 }
 
-/// The test of one direction. Counts of packets are totals, as in [`Estimates`](crate::Estimates).
+/// The test of one direction. Packet counts are totals, as in [`Estimates`](crate::Estimates).
 #[derive(Clone, Debug)]
 pub struct LossTest {
     seen: Counted,
     at: Time,
     /// Packets per second.
     rate: f64,
-    /// Missing packets that may only be late; below zero a surplus.
+    /// Missing packets that may only be late; negative for a surplus.
     balance: f64,
-    /// Share of an event that may still count, in [0, 1].
+    /// Fraction of an event that may still count, in [0, 1].
     credit: f64,
     sums: [Sum; LEVELS.len()],
     verdict: Option<LossVerdict>,
-    /// Towards the end of the verdict.
+    /// Progress towards the end of the verdict.
     recovery: f64,
     recent: Recent,
 }
 
-/// The sum of one level, and the packets since it was last zero.
+/// The sum of one level, and the packets since it was zero.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
     value: f64,
@@ -103,7 +103,7 @@ struct Sum {
     counted: Counted,
 }
 
-/// Packets and losses of late: older ones weigh less.
+/// Recent packets and losses, exponentially weighted.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Recent {
     sent: f64,
@@ -111,7 +111,7 @@ pub struct Recent {
 }
 
 impl Recent {
-    /// As many of these packets as count, with their share of losses.
+    /// These packets with their loss ratio, at no more than the weight of the window.
     fn of(counted: Counted) -> Recent {
         let Counted { sent, .. } = counted;
         let share = if sent > 0 { counted.lost() as f64 / sent as f64 } else { 0.0 };
@@ -130,8 +130,8 @@ impl Recent {
     }
 }
 
-/// The least and the most loss that explain `lost` of `sent` packets: Wilson's score interval, in [0, 1]. It is wide for
-/// few packets, and all of [0, 1] for none.
+/// Bounds of the loss that explains `lost` of `sent` packets: Wilson's score interval, in [0, 1]. It is wide for few
+/// packets, and [0, 1] for none.
 #[must_use]
 pub fn bounds(sent: f64, lost: f64) -> (f64, f64) {
     if sent < 1.0 {
@@ -145,14 +145,14 @@ pub fn bounds(sent: f64, lost: f64) -> (f64, f64) {
     (end(-1.0), end(1.0))
 }
 
-/// Log-likelihood ratio of a loss `p` against `q`, of one packet that is lost and one that arrives.
+/// Log-likelihood ratios of a loss `p` against `q`, for a lost packet and for one that arrives.
 fn ratios(p: f64, q: f64) -> (f64, f64) {
     (libm::log(p / q), libm::log((1.0 - p) / (1.0 - q)))
 }
 
-/// The threshold of a level at a packet rate, by Wald's approximation of the mean time to a false alarm
-/// (Siegmund, Sequential Analysis, 1985, section 2.6): exp(h + excess)/|mean step|, where the excess over the threshold
-/// is about half a step of a lost packet.
+/// Threshold of a level at a packet rate, by Wald's approximation of the mean time to a false alarm (Siegmund,
+/// Sequential Analysis, 1985, section 2.6): exp(h + excess)/|mean step|, where the excess over the threshold is about
+/// half the step of a lost packet.
 fn threshold(level: f64, baseline: f64, rate: f64) -> f64 {
     let share_s = FALSE_ALARM_S * 2.0 * LEVELS.len() as f64;
     let (lost, came) = ratios(level, baseline);
@@ -162,7 +162,7 @@ fn threshold(level: f64, baseline: f64, rate: f64) -> f64 {
 }
 
 impl LossTest {
-    /// A test that begins with these totals.
+    /// Starts a test at these totals.
     #[must_use]
     pub fn new(now: Time, seen: Counted) -> LossTest {
         LossTest {
@@ -178,25 +178,25 @@ impl LossTest {
         }
     }
 
-    /// The verdict that stands.
+    /// The current verdict.
     #[must_use]
     pub fn verdict(&self) -> Option<&LossVerdict> {
         self.verdict.as_ref()
     }
 
-    /// The least loss that explains the recent packets while a verdict stands, in [0, 1]; zero without one.
+    /// Lower bound of the recent loss while there is a verdict, in [0, 1]; otherwise zero.
     #[must_use]
     pub fn least(&self) -> f64 {
         self.verdict.map_or(0.0, |_| bounds(self.recent.sent, self.recent.lost).0)
     }
 
-    /// The most loss that the recent packets do not rule out, in [0, 1].
+    /// Upper bound of the recent loss, in [0, 1].
     #[must_use]
     pub fn most(&self) -> f64 {
         bounds(self.recent.sent, self.recent.lost).1
     }
 
-    /// A sum has passed a quarter of its threshold: a verdict may follow.
+    /// Whether a sum exceeds a quarter of its threshold, so that a verdict may follow.
     #[must_use]
     pub fn is_suspicious(&self) -> bool {
         self.sums
@@ -205,22 +205,22 @@ impl LossTest {
             .any(|(sum, level)| sum.value > 0.25 * threshold(level, BASELINE, self.rate))
     }
 
-    /// The path was down, or has new counters: losses until these totals do not count.
+    /// Ignores losses up to these totals, because the path was down or the counters restarted.
     pub fn skip(&mut self, now: Time, total: Counted) {
         (self.seen, self.at) = (total, now);
         self.balance = 0.0;
         self.sums = [Sum { since: now, ..Sum::default() }; LEVELS.len()];
     }
 
-    /// As [`skip`](LossTest::skip), and no verdict stands any more.
+    /// Like [`skip`](LossTest::skip), and ends the verdict.
     fn restart(&mut self, now: Time, total: Counted) {
         self.skip(now, total);
         (self.verdict, self.recovery) = (None, 0.0);
-        // What passed still counts.
+        // Keep the packets, but forget their losses.
         self.recent.lost = 0.0;
     }
 
-    /// Takes the totals of `now`. Returns whether a verdict was given or ended.
+    /// Processes the totals at `now`. Returns whether a verdict was given or ended.
     pub fn observe(&mut self, now: Time, total: Counted, conditions: Conditions) -> bool {
         let (sent, received) = match total.since(self.seen) {
             Some(new) if new.sent > 0 => (new.sent as f64, new.received as f64),
@@ -250,8 +250,9 @@ impl LossTest {
         }
     }
 
-    /// How many of these packets are lost for sure. Reordering may explain fewer missing packets than before, because the
-    /// rate has fallen. Those held back until then went missing among earlier packets, perhaps many, and are forgotten.
+    /// The packets that are certainly lost. When the rate falls, reordering explains fewer missing packets than before.
+    /// Those held back until then went missing among earlier, perhaps many, packets, and are dropped without being
+    /// counted.
     fn lost(&mut self, sent: f64, received: f64, conditions: Conditions) -> f64 {
         let late = 2.0 * conditions.jitter_s * self.rate;
         let missing = sent - received;
@@ -261,7 +262,7 @@ impl LossTest {
         excess.min(missing.max(0.0))
     }
 
-    /// Adds to the sums; returns whether that gives a verdict.
+    /// Updates the sums; returns whether one gives a verdict.
     fn add(&mut self, now: Time, sent: f64, lost: f64, conditions: Conditions) -> bool {
         let above = self.verdict.map_or(0.0, |verdict| verdict.level);
         let (mut used, mut given) = (0.0_f64, None);
@@ -292,7 +293,7 @@ impl LossTest {
         true
     }
 
-    /// Judges whether the verdict has ended.
+    /// Tests whether the verdict has ended; returns true if so.
     fn recover(&mut self, sent: f64, lost: f64) -> bool {
         let Some(verdict) = &mut self.verdict else { return false };
         verdict.loss = self.recent.share();
@@ -316,7 +317,7 @@ impl Counted {
         Some(Counted { sent, received: self.received.checked_sub(earlier.received)? })
     }
 
-    /// How many of the packets are missing.
+    /// The number of missing packets.
     #[must_use]
     pub fn lost(self) -> u64 {
         self.sent.saturating_sub(self.received)
@@ -330,22 +331,22 @@ impl fmt::Display for Counted {
     }
 }
 
-/// The recent minimum of the round-trip time, and whether a queue stands before the path.
+/// The recent minimum of the round-trip time, for the detection of queueing.
 #[derive(Clone, Copy, Debug)]
 pub struct Queueing {
-    /// The minimum of the current and of the previous span.
+    /// Minima of the current and the previous span.
     minima: [f64; 2],
     since: Time,
 }
 
 impl Queueing {
-    /// Nothing measured yet.
+    /// No measurements yet.
     #[must_use]
     pub fn new(now: Time) -> Queueing {
         Queueing { minima: [f64::INFINITY; 2], since: now }
     }
 
-    /// Takes a round-trip time; returns whether it shows a queue.
+    /// Processes a round-trip time; returns whether it indicates a queue.
     pub fn observe(&mut self, now: Time, rtt: Span, jitter_s: f64) -> bool {
         if now.since(self.since) >= MINIMUM_OF {
             self.minima = [f64::INFINITY, self.minima[0]];
@@ -362,22 +363,22 @@ impl Queueing {
 #[derive(Clone, Debug)]
 pub struct PathLosses {
     queueing: Queueing,
-    /// From client to server; where only round trips are measured, of those.
+    /// From client to server; round trips if only these are measured.
     pub up: LossTest,
     /// From server to client.
     pub down: LossTest,
 }
 
 impl PathLosses {
-    /// Tests that begin with the present counts.
+    /// Starts the tests at the current counts.
     #[must_use]
     pub fn new(now: Time, client: &Client) -> PathLosses {
         let [up, down] = client.counted().map(|total| LossTest::new(now, total));
         PathLosses { queueing: Queueing::new(now), up, down }
     }
 
-    /// Looks at a path's counts. Losses while it is not `up`, and until the first counters after that, are an
-    /// outage and do not count. Returns whether a verdict of either direction was given or ended.
+    /// Processes a path's counts. Losses while it is not `up`, and until the first counters afterwards, belong to an
+    /// outage and are ignored. Returns for each direction whether a verdict was given or ended.
     pub fn observe(&mut self, now: Time, client: &Client, up: bool) -> [bool; 2] {
         let ([total_up, total_down], estimates) = (client.counted(), client.estimates());
         if !up {
@@ -392,26 +393,26 @@ impl PathLosses {
         [self.up.observe(now, total_up, conditions), self.down.observe(now, total_down, conditions)]
     }
 
-    /// The verdict that was given last, of those that stand.
+    /// The newest current verdict.
     #[must_use]
     pub fn latest(&self) -> Option<&LossVerdict> {
         [self.up.verdict(), self.down.verdict()].into_iter().flatten().max_by_key(|v| v.at)
     }
 
-    /// What was lost so far is explained: no verdict stands, and the tests go on from the present counts.
+    /// Ends all verdicts because the losses so far are explained, and restarts the tests at the current counts.
     pub fn restart(&mut self, now: Time, client: &Client) {
         let [up, down] = client.counted();
         self.up.restart(now, up);
         self.down.restart(now, down);
     }
 
-    /// A verdict stands.
+    /// Whether a direction has a verdict.
     #[must_use]
     pub fn is_lossy(&self) -> bool {
         self.up.verdict().is_some() || self.down.verdict().is_some()
     }
 
-    /// A verdict may follow, or stands.
+    /// Whether a direction has a verdict or may get one.
     #[must_use]
     pub fn is_suspicious(&self) -> bool {
         [&self.up, &self.down].iter().any(|test| test.verdict().is_some() || test.is_suspicious())

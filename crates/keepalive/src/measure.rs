@@ -1,4 +1,4 @@
-//! The estimators that client and server share.
+//! Estimators for client and server.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -13,20 +13,20 @@ use crate::seq::Order;
 use crate::{Estimates, Tau};
 use segue_clock::planted::fault;
 
-/// Periods over which estimators work.
+/// Time scales of the estimators.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale<'a> {
     /// Time constants of the averages.
     pub(crate) taus: &'a [Tau],
-    /// What ends a loss interval.
+    /// The rule that ends a loss interval.
     pub(crate) pace: Pace,
 }
 
-/// Estimators of both directions, shared by client and server.
+/// Estimators of both directions.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Measure {
     pub(crate) estimates: Estimates,
-    /// When each average had its last sample. The averages are those of the estimates.
+    /// Time of the last sample of each average. The averages themselves are in `estimates`.
     rtt: Option<Time>,
     rtl: Option<Time>,
     up: OneWayLoss,
@@ -35,7 +35,7 @@ pub(crate) struct Measure {
 }
 
 impl Measure {
-    /// Counts a probe by its order.
+    /// Counts a probe.
     pub(crate) fn count(&mut self, order: Order) {
         match order {
             Order::Newest | Order::Restart => self.estimates.received += 1,
@@ -48,7 +48,7 @@ impl Measure {
         }
     }
 
-    /// Counts a probe that is no answer: only faults in its order.
+    /// Counts a probe that is not an answer: only duplicates and reordering.
     pub(crate) fn count_aside(&mut self, order: Order) {
         match order {
             Order::Duplicate => self.estimates.duplicates += 1,
@@ -57,8 +57,8 @@ impl Measure {
         }
     }
 
-    /// Takes what a datapath measured, with `sent` and `received` more probes than before. It replaces everything but
-    /// what only a machine knows.
+    /// Adopts the datapath's estimates, and adds `sent` and `received` new probes. Keeps the values that only the
+    /// machine knows.
     pub(crate) fn take_over(&mut self, measured: Estimates, sent: u64, received: u64) {
         let own = core::mem::take(&mut self.estimates);
         self.estimates = Estimates {
@@ -70,8 +70,7 @@ impl Measure {
         };
     }
 
-    /// Takes the averages that the client reports (the main one of each) as this end's own. Returns the RTT if there is
-    /// a credible one.
+    /// Adopts the main averages that the client reports. Returns the reported RTT if it is credible.
     pub(crate) fn adopt(&mut self, report: ProbeReport) -> Option<Span> {
         self.estimates.rtl = vec![report.rtl()];
         let seconds = report.rtt().filter(|rtt| *rtt <= MAX_RTT.as_secs_f64())?;
@@ -79,7 +78,7 @@ impl Measure {
         Some(Span::from_secs_f64(seconds))
     }
 
-    /// A value of the round-trip loss that the client evaluated.
+    /// Adds a value of the round-trip loss that the client evaluated.
     pub(crate) fn reported_rtl(&mut self, scale: Scale<'_>, at: Time, rtl: f64) {
         average(&mut self.rtl, &mut self.estimates.rtl, scale, at, rtl);
     }
@@ -96,7 +95,7 @@ impl Measure {
         average(&mut self.rtt, &mut e.rtt_ewma, scale, at, rtt.as_secs_f64());
     }
 
-    /// Counters of the direction from client to server: Sc and Rs.
+    /// Processes the counters from client to server: Sc and Rs.
     pub(crate) fn up(
         &mut self,
         scale: Scale<'_>,
@@ -110,7 +109,7 @@ impl Measure {
         Some(interval.loss)
     }
 
-    /// Counters of the direction from server to client: Ss and Rc; `of` is the instant that they describe.
+    /// Processes the counters from server to client, Ss and Rc, of the instant `of`.
     pub(crate) fn down(
         &mut self,
         scale: Scale<'_>,
@@ -124,7 +123,7 @@ impl Measure {
         Some(interval.loss)
     }
 
-    /// Round-trip loss from the counts of probes sent and received so far.
+    /// Evaluates the round-trip loss from the number of probes sent and received so far.
     pub(crate) fn rtl(&mut self, scale: Scale<'_>, at: Time) -> Option<f64> {
         let e = &mut self.estimates;
         let rtl = self.round_trip.observe(e.sent, e.received, scale.pace.n)?;
@@ -132,7 +131,7 @@ impl Measure {
         Some(rtl)
     }
 
-    /// The same just before another request leaves.
+    /// Like [`rtl`](Measure::rtl), just before another request leaves.
     pub(crate) fn rtl_at_sending(&mut self, scale: Scale<'_>, at: Time) -> Option<f64> {
         let e = &mut self.estimates;
         let rtl = self.round_trip.evaluate(e.sent, e.received, scale.pace.n)?;
@@ -140,42 +139,43 @@ impl Measure {
         Some(rtl)
     }
 
-    /// The client declares the path down.
+    /// At a client, when it declares the path down.
     pub(crate) fn declare(&mut self, now: Time) {
         self.up.declare(now);
         self.down.declare(now);
     }
 
-    /// The server declares the path down. The next request's echo of the way down is from before the silence.
+    /// At a server, when it declares the path down. The downlink counters that the next request echoes are from before
+    /// the silence.
     pub(crate) fn declare_at_server(&mut self, now: Time) {
         self.up.declare(now);
         self.down.declare_echoed();
     }
 
-    /// The client has told the server at `now` that it hears nothing. It knew this half a round trip before, about
-    /// packets that had left half a round trip earlier still.
+    /// At a server, when the client reports at `now` that it hears nothing. The client found this half a round trip
+    /// earlier, and the packets in question left another half round trip before that.
     pub(crate) fn declare_deaf(&mut self, now: Time) {
         self.down.declare_deaf(now - self.estimates.rtt_last.unwrap_or(Span::ZERO));
     }
 
-    /// The client hears again.
+    /// At a server, when the client hears again.
     pub(crate) fn hears(&mut self) {
         self.down.over();
     }
 
-    /// As [`is_up`](Measure::is_up) at a server whose client hears nothing.
+    /// Like [`is_up`](Measure::is_up), at a server whose client hears nothing.
     pub(crate) fn is_up_one_way(&mut self) {
         self.up.over();
     }
 
-    /// Called after a probe has been taken: the path is up. The counts of the probes that brought it up are still left
-    /// out, since they were chosen for having arrived.
+    /// The path is up. Call this after processing the probe that brought it up: the counts of such probes stay
+    /// excluded, because they were selected for having arrived.
     pub(crate) fn is_up(&mut self) {
         self.up.over();
         self.down.over();
     }
 
-    /// The other end began again: its counters start from new baselines.
+    /// The peer restarted, so its counters start from new baselines.
     pub(crate) fn restart(&mut self) {
         if fault(22) {
             return;

@@ -1,80 +1,79 @@
 //! K and T_KA from detection targets (section 4.3, eq. 1–8).
 //!
-//! A probe is lost with probability q: its request or its response. If the directions lose independently
-//! q = 1 − (1 − p_up)(1 − p_down). The path is declared down wrongly when K probes are lost in a row.
+//! A probe is lost with probability q: its request or its response. If the directions lose independently,
+//! q = 1 − (1 − p_up)(1 − p_down). The path is wrongly declared down when K consecutive probes are lost.
 //!
-//! * Independent losses: p_fp = q^K (eq. 3, with a loss for each direction).
-//! * Bursts: probes see a two-state Markov chain (simple Gilbert: all is lost in the bad state,
-//!   nothing in the good one) that makes one step for each probe, that is for each T_KA. Its
-//!   stationary probability of the bad state is q, and a burst has a mean length of b *probes*, so
-//!   that a loss follows a loss with probability 1 − 1/b. Then p_fp = q·(1 − 1/b)^(K−1). With
-//!   b = 1/(1 − q) this is eq. 3. The length is in probes of whatever period results: a burst known in
-//!   seconds is b = seconds/T_KA.
+//! * Independent losses: p_fp = q^K (eq. 3, with a separate loss for each direction).
+//! * Bursts: probes see a two-state Markov chain (simple Gilbert: everything is lost in the bad state, nothing in the
+//!   good one) that takes one step per probe, which is one per T_KA. The stationary probability of the bad state is q,
+//!   and the mean length of a burst is b *probes*, so a loss follows a loss with probability 1 − 1/b. Then
+//!   p_fp = q·(1 − 1/b)^(K−1). With b = 1/(1 − q) this is eq. 3. The length is in probes of the resulting period: a
+//!   burst known in seconds has b = seconds/T_KA.
 //!
-//! Both assume RTT_max < T_KA, as eq. 3 does; a plan warns where that does not hold.
+//! Both assume RTT_max < T_KA, like eq. 3; a plan warns if this does not hold.
 //!
-//! **Rides** (section 5.3): requests are up to 2·T_KA apart and responses wait up to T_KA, so that the time-out
-//! is 2·T_KA longer. Then T_Rmax = (K + 3½)·T_KA + RTT_max, and T_Ravg ≤ (K + 3)·T_KA + RTT_avg/2: the bounds
-//! of [`Config::t_r_max`](crate::Config::t_r_max) and [`t_r_avg`](crate::Config::t_r_avg). Still K losses are
-//! necessary, but up to K + 3 are where traffic does not change at the wrong moment: T_fp is a lower bound.
+//! **Rides** (section 5.3): requests are up to 2·T_KA apart and responses wait up to T_KA, so the time-out is 2·T_KA
+//! longer. Then T_Rmax = (K + 3½)·T_KA + RTT_max, and T_Ravg ≤ (K + 3)·T_KA + RTT_avg/2: the bounds of
+//! [`Config::t_r_max`](crate::Config::t_r_max) and [`t_r_avg`](crate::Config::t_r_avg). At least K losses are still
+//! necessary, and up to K + 3 unless traffic changes at an unfavourable moment, so T_fp is a lower bound.
 
 use alloc::vec::Vec;
 use core::fmt;
 
 use segue_wire::Probe;
 
-/// The shortest period that [`Targets`] usually allow, in seconds.
+/// Usual minimum period in [`Targets`], in seconds.
 pub const T_KA_MIN: f64 = 0.010;
-/// The largest K that [`Targets`] usually allow: what the header of a probe can state.
+/// Usual maximum K in [`Targets`]: the largest that a probe header can state.
 pub const K_MAX: u8 = u8::MAX;
-/// Bits that one request and its response put on the wire over IPv4: twice IP (20 bytes), UDP (8) and
-/// the probe packet. Over IPv6 it is 320 bits more.
+/// Bits on the wire for one request and its response over IPv4: twice IP (20 bytes), UDP (8) and the probe packet. Over
+/// IPv6 it is 320 bits more.
 pub const BITS_PER_EXCHANGE: f64 = (2 * 8 * (20 + 8 + Probe::PACKET_LEN)) as f64;
 
-/// Relative difference below which two sides of an inequality count as equal.
+/// Relative difference below which both sides of an inequality count as equal.
 const TOLERANCE: f64 = 1e-9;
 
-/// The targets, and what is known about the path. Times are in seconds.
+/// Targets and path properties. Times are in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Targets {
     /// RTT_avg.
     pub rtt_avg: f64,
-    /// RTT_max; RTT_avg if not known.
+    /// RTT_max; `None` means RTT_avg.
     pub rtt_max: Option<f64>,
     /// Probability that a packet from client to server is lost.
     pub loss_up: f64,
     /// Probability that a packet from server to client is lost.
     pub loss_down: f64,
-    /// q, if known; `None`: as with independent losses of the directions.
+    /// q; `None` computes it from independent losses of the directions.
     pub loss: Option<f64>,
     /// Mean length of a loss burst in probes, at least 1; `None` for independent losses.
     pub burst: Option<f64>,
     /// Probes may ride on data.
     pub rides: bool,
-    /// How soon a fault must be found.
+    /// Required detection time.
     pub responsiveness: Responsiveness,
-    /// T_fp^min: the mean time between two false positives must be longer.
+    /// T_fp^min: lower bound of the mean time between two false positives.
     pub fp_interval: f64,
-    /// The shortest period allowed.
+    /// Minimum period.
     pub t_ka_min: f64,
-    /// The largest K allowed.
+    /// Maximum K.
     pub k_max: u8,
 }
 
-/// How soon a fault must be found, in seconds.
+/// Required detection time, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Responsiveness {
-    /// On average: T_Ravg, eq. 2.
+    /// Average: T_Ravg, eq. 2.
     Avg(f64),
-    /// At worst: T_Rmax, eq. 1.
+    /// Worst case: T_Rmax, eq. 1.
     Max(f64),
 }
 
 impl Targets {
-    /// Whether every value is meaningful; [`plan`] checks this first.
+    /// Checks that every value is meaningful; [`plan`] does this first.
     ///
     /// # Errors
-    /// [`Infeasible::BadValue`] names the first that has none.
+    /// [`Infeasible::BadValue`] names the first value that is not.
     pub fn check(&self) -> Result<(), Infeasible> {
         let bad = |what, value| Err(Infeasible::BadValue { what, value });
         let (Responsiveness::Avg(responsiveness) | Responsiveness::Max(responsiveness)) =
@@ -107,18 +106,18 @@ impl Targets {
         }
         let q = probe_loss(self);
         match self.burst {
-            // A chain whose bad state is left after `burst` probes on average is in it with probability
-            // q only if it can be entered often enough.
+            // A chain that leaves its bad state after `burst` probes on average is in it with probability q only if it
+            // can enter it often enough.
             Some(b) if !(b.is_finite() && b >= 1.0 && b >= q / (1.0 - q)) => bad("burst length", b),
             _ => Ok(()),
         }
     }
 }
 
-/// A choice of K and T_KA and its properties. Times are in seconds.
+/// A choice of K and T_KA with its properties. Times are in seconds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// K: losses in a row that declare the path down.
+    /// K: consecutive losses after which the path is down.
     pub k: u8,
     /// T_KA: period of probes.
     pub t_ka: f64,
@@ -134,14 +133,14 @@ pub struct Plan {
     pub probes_per_s: f64,
     /// Bits per second, requests and responses together ([`BITS_PER_EXCHANGE`]), if none ride.
     pub bits_per_s: f64,
-    /// Assumptions that do not hold.
+    /// Violated assumptions.
     pub warnings: Vec<Warning>,
 }
 
-/// An assumption of the model that a plan breaks.
+/// A violated assumption of the model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Warning {
-    /// RTT_max ≥ T_KA, in seconds: eq. 3 counts a probe as lost after T_KA, when the response may still be on its way.
+    /// RTT_max ≥ T_KA, in seconds: eq. 3 counts a probe as lost after T_KA, but the response may still be in flight.
     RttNotBelowPeriod {
         /// RTT_max.
         rtt_max: f64,
@@ -150,7 +149,7 @@ pub enum Warning {
     },
 }
 
-/// The constraint that cannot be met. Times are in seconds.
+/// An unsatisfiable constraint. Times are in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Infeasible {
     /// A meaningless value.
@@ -160,37 +159,37 @@ pub enum Infeasible {
         /// Its value.
         value: f64,
     },
-    /// The RTT leaves no period: T_Ravg ≤ RTT_avg/2 or T_Rmax ≤ RTT_max.
+    /// The RTT leaves no time for a period: T_Ravg ≤ RTT_avg/2 or T_Rmax ≤ RTT_max.
     ResponsivenessBelowRtt {
-        /// What was asked.
+        /// The required detection time.
         responsiveness: f64,
         /// The share of the RTT.
         rtt_share: f64,
     },
-    /// The smallest K with rare enough false positives needs a period below the minimum.
+    /// The smallest K with sufficiently rare false positives requires a period below the minimum.
     PeriodBelowMinimum {
-        /// That K.
+        /// The smallest such K.
         k: u8,
-        /// The period it needs.
+        /// The required period.
         t_ka: f64,
-        /// The shortest period allowed.
+        /// The minimum period.
         t_ka_min: f64,
     },
-    /// No allowed K makes false positives rare enough.
+    /// No permitted K makes false positives rare enough.
     FalsePositives {
         /// The largest K tried.
         k_max: u8,
         /// The longest T_fp found.
         t_fp: f64,
-        /// What was asked.
+        /// The required T_fp.
         fp_interval: f64,
     },
 }
 
-/// K*, the smallest K for which eq. 8 holds, and T_KA*, the longest period that eq. 6 allows with it.
+/// K*, the smallest K that satisfies eq. 8, and T_KA*, the longest period that eq. 6 permits for it.
 ///
 /// # Errors
-/// [`Infeasible`] names the constraint that cannot be met.
+/// [`Infeasible`] names the constraint that cannot be satisfied.
 pub fn plan(targets: &Targets) -> Result<Plan, Infeasible> {
     targets.check()?;
     let share = match targets.responsiveness {
@@ -221,7 +220,7 @@ pub fn plan(targets: &Targets) -> Result<Plan, Infeasible> {
     })
 }
 
-/// The properties of `k` and the period `t_ka` (seconds), whether they meet the targets or not.
+/// The properties of `k` and the period `t_ka` (seconds), even if they miss the targets.
 #[must_use]
 pub fn evaluate(k: u8, t_ka: f64, targets: &Targets) -> Plan {
     let (periods, rtt_max) = (f64::from(k), rtt_max(targets));
@@ -243,8 +242,8 @@ pub fn evaluate(k: u8, t_ka: f64, targets: &Targets) -> Plan {
     }
 }
 
-/// The longest T_KA in seconds with which `k` is as responsive as asked: the curve "Resp." of Fig. 8,
-/// eq. 6. Not positive if no period is short enough.
+/// The longest T_KA in seconds at which `k` meets the required detection time: the curve "Resp." of Fig. 8, eq. 6. Not
+/// positive if no period is short enough.
 #[must_use]
 pub fn longest_period(k: u8, targets: &Targets) -> f64 {
     let (periods, beyond) = (f64::from(k), Beyond::of(targets));
@@ -254,13 +253,13 @@ pub fn longest_period(k: u8, targets: &Targets) -> f64 {
     }
 }
 
-/// Periods beyond K.
+/// Periods in addition to K.
 struct Beyond {
-    /// Of the time-out.
+    /// For the time-out.
     time_out: f64,
-    /// Of detection at worst.
+    /// For detection in the worst case.
     max: f64,
-    /// Of detection on average.
+    /// For detection on average.
     avg: f64,
 }
 
@@ -273,14 +272,13 @@ impl Beyond {
     }
 }
 
-/// T_KA in seconds must be longer than this for false positives as rare as asked: the curve "FPev."
-/// of Fig. 8, eq. 7.
+/// Lower bound of T_KA in seconds for sufficiently rare false positives: the curve "FPev." of Fig. 8, eq. 7.
 #[must_use]
 pub fn shortest_period(k: u8, targets: &Targets) -> f64 {
     targets.fp_interval * false_positive(k, targets)
 }
 
-/// p_fp, eq. 3 or its form for bursts (see the module's description).
+/// p_fp, eq. 3 or its form for bursts (see the module's documentation).
 #[must_use]
 pub fn false_positive(k: u8, targets: &Targets) -> f64 {
     let q = probe_loss(targets);
@@ -340,7 +338,7 @@ impl fmt::Display for Infeasible {
 
 impl core::error::Error for Infeasible {}
 
-/// Seconds for people: milliseconds below one second.
+/// Seconds in readable form: milliseconds below one second.
 struct Seconds(f64);
 
 impl fmt::Display for Seconds {

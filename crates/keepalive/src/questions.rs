@@ -1,96 +1,97 @@
-//! How many questions a client in doubt asks, and how far apart, so that it rarely calls a living path down.
+//! Number and spacing of the questions of a client in doubt, such that it rarely declares a working path down.
 //!
-//! A doubt begins because an answer did not come, or because a stream stopped. K questions follow, y apart; the path is
-//! down if none is answered within A, the time allowed for an answer. From the beginning of doubt that takes
+//! A doubt begins because an answer did not arrive, or because a stream stopped. The client then asks K questions, y
+//! apart. The path is down if none is answered within A, the time allowed for an answer. The time from the beginning of
+//! doubt to down is
 //!
 //! ```text
 //! T_D = (K − 1)·y + A
 //! ```
 //!
-//! A question fails with probability q. Where losses come in bursts of mean length B, a question t after a lost packet
-//! fails with probability
+//! A question fails with probability q. If losses occur in bursts of mean length B, a question at time t after a lost
+//! packet fails with probability
 //!
 //! ```text
 //! c(t) = q + (1 − q)·e^(−t/B)
 //! ```
 //!
-//! the two-state chain of [`crate::planner`] in continuous time; c = q without bursts. A doubt about an answer begins
-//! with a loss, A before the first question; one about a stream, which may merely have paused, does not. So a doubt on
-//! a living path ends in a false verdict with probability
+//! which is the two-state chain of [`crate::planner`] in continuous time; without bursts c = q. A doubt about an answer
+//! begins with a loss, A before the first question. A doubt about a stream may have no loss at all, because the stream
+//! may just have paused. A doubt on a working path therefore ends in a false positive with probability
 //!
 //! ```text
 //! p_loss = c(A)·c(y)^(K−1)        p_pause = q·c(y)^(K−1)
 //! ```
 //!
-//! At r requests per second, r·q doubts per second begin with a loss; with bursts it is the rate of bursts, q/B, if
-//! that is more. With s pauses of streams per second the mean time between false positives is
+//! At r requests per second, r·q doubts per second begin with a loss. With bursts it is the rate of bursts, q/B, if
+//! that is higher. With s pauses of streams per second, the mean time between false positives is
 //!
 //! ```text
 //! T_fp = 1 / (max(r·q, q/B)·p_loss + s·p_pause)
 //! ```
 //!
-//! [`questions`] takes the K and y with the shortest T_D that keep T_fp and spread the questions wider, (K − 1)·y, than
-//! the longest recent burst.
+//! [`questions`] selects the K and y with the shortest T_D that keep T_fp and that spread the questions, (K − 1)·y,
+//! over more than the longest recent burst.
 
 use crate::config::Asking;
 use segue_clock::Span;
 
-/// The fewest questions: an unmeasured burst may take two.
+/// Minimum number of questions: an unmeasured burst may swallow two.
 pub const K_MIN: u8 = 3;
-/// The shortest distance of two questions, in seconds. Closer ones fail together in any queue.
+/// Minimum spacing in seconds. Closer questions fail together in any queue.
 pub const SPACING_MIN: f64 = 0.008;
-/// The longest, in seconds.
+/// Maximum spacing in seconds.
 const SPACING_MAX: f64 = 1.0;
 
-/// How late an answer may be beyond the variation of round-trip times: the other end's queue and timers.
+/// Allowance for an answer beyond the RTT variation: the peer's queues and timers.
 pub const MARGIN: Span = Span::from_millis(10);
-/// Minimum distance of questions about unanswered data.
+/// Minimum time between questions about unanswered data.
 pub const QUESTION_GAP: Span = Span::from_millis(60);
 
-/// What is known of a path. Times in seconds.
+/// Properties of a path. Times in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Silence {
-    /// A: how long an answer may take ([`crate::Client::answer_within`]).
+    /// A: time allowed for an answer ([`crate::Client::answer_within`]).
     pub answer: f64,
-    /// q: share of requests whose answer does not come, in [0, 1).
+    /// q: share of requests without an answer, in [0, 1).
     pub loss: f64,
-    /// B: mean length of a burst of losses; `None` for independent ones.
+    /// B: mean length of a loss burst; `None` for independent losses.
     pub burst: Option<f64>,
-    /// The longest recent burst; 0 for none.
+    /// Length of the longest recent burst; 0 if there was none.
     pub longest: f64,
     /// r: requests per second.
     pub requests: f64,
     /// s: pauses of streams per second.
     pub pauses: f64,
-    /// T_fp^min: the mean time between two false positives must be longer.
+    /// T_fp^min: lower bound of the mean time between two false positives.
     pub fp_interval: f64,
-    /// The most questions.
+    /// Maximum number of questions.
     pub k_max: u8,
 }
 
 /// The questions and their properties. Times in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Questions {
-    /// K.
+    /// K: number of questions.
     pub k: u8,
-    /// y.
+    /// y: spacing.
     pub spacing: f64,
-    /// T_D: from the beginning of doubt to down.
+    /// T_D: time from the beginning of doubt to down.
     pub t_d: f64,
-    /// T_fp; infinite without loss.
+    /// T_fp: mean time between false positives; infinite without loss.
     pub t_fp: f64,
 }
 
 impl Questions {
-    /// The form that a client takes.
+    /// As settings of a client.
     #[must_use]
     pub fn asking(&self) -> Asking {
         Asking { k: self.k, spacing: Span::from_secs_f64(self.spacing) }
     }
 }
 
-/// The questions with the shortest T_D that keep T_fp; if none do, those with the longest T_fp, which then says by how
-/// much it is missed.
+/// The questions with the shortest T_D that keep T_fp. If no questions keep it, those with the longest T_fp; the result
+/// states by how much they miss it.
 #[must_use]
 pub fn questions(silence: &Silence) -> Questions {
     let most = silence.k_max.max(K_MIN);
@@ -155,12 +156,12 @@ mod tests {
 
     #[test]
     fn by_hand() {
-        // s·q·q^2 = 8e-9 and r·q·q·q^2 = 6.4e-11 in a second.
+        // Per second: s·q·q^2 = 8e-9 and r·q·q·q^2 = 6.4e-11.
         let found = questions(&PATH);
         assert_eq!((found.k, found.spacing), (3, 0.008));
         assert!((found.t_d - 0.048).abs() < 1e-12);
         assert!((found.t_fp * 8.064e-9 - 1.0).abs() < 1e-3, "{}", found.t_fp);
-        // 36 %: s·q^K < 1e-5 from K = 12, and r·q·q^K adds to it.
+        // At 36 %, s·q^K < 1e-5 from K = 12, to which r·q·q^K adds.
         let lossy = questions(&Silence { loss: 0.36, ..PATH });
         assert_eq!((lossy.k, lossy.spacing), (13, 0.008));
     }
@@ -178,20 +179,20 @@ mod tests {
 
     #[test]
     fn where_most_is_lost_a_question_after_a_burst_still_fails_with_q() {
-        // c(t) = q + (1 − q)·e^(−t/B): 1 at once, and q, not more or less, once the burst is long over.
+        // c(t) = q + (1 − q)·e^(−t/B): 1 at first, and exactly q once the burst is long over.
         let silence = |burst| Silence { loss: 0.8, burst, pauses: 0.0, ..PATH };
         let rate = |burst: Option<f64>, spacing| 1.0 / evaluate(&silence(burst), 4, spacing).t_fp;
         let over = rate(Some(0.001), 1.0);
-        // More bursts begin in a second than requests are lost: q/B = 800.
+        // More bursts begin per second than requests are lost: q/B = 800.
         assert!((over / (800.0 * 0.8 * 0.8 * 0.8 * 0.8) - 1.0).abs() < 1e-6, "{over}");
-        // At B·ln 2 half of what is beyond q is left: c = 0.9.
+        // At B·ln 2, half of the excess over q remains: c = 0.9.
         let answer = 0.8 + 0.2 * libm::exp(-PATH.answer / 0.2);
         let half = rate(Some(0.2), 0.2 * core::f64::consts::LN_2);
         assert!((half / (4.0 * answer * 0.9 * 0.9 * 0.9) - 1.0).abs() < 1e-9, "{half}");
         assert!((rate(None, 0.1) / (4.0 * 0.8 * libm::pow(0.8, 4.0)) - 1.0).abs() < 1e-9);
     }
 
-    /// Usually the closest questions are the fastest. To spread over 0.4547 s, three take less time than twenty.
+    /// The closest spacing is usually the fastest. To cover 0.4547 s, three questions take less time than twenty.
     #[test]
     fn what_is_chosen_is_the_soonest_of_all_that_are_rare_enough_and_spread_wide_enough() {
         for (loss, burst, longest) in [
@@ -220,7 +221,7 @@ mod tests {
         let lossy = Silence { loss: 0.9, burst: Some(0.1), k_max: 5, ..PATH };
         let found = questions(&lossy);
         assert!(found.t_fp < 1e5);
-        // The rarest false positives possible: as many questions, as far apart, as allowed.
+        // The longest possible T_fp: the maximum number of questions at the maximum spacing.
         assert_eq!(found.k, 5);
         assert!((0.8..1.0).contains(&found.spacing), "{found:?}");
         assert_eq!(found, evaluate(&lossy, 5, found.spacing));

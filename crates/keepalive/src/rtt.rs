@@ -5,20 +5,20 @@ use segue_clock::{Span, Time};
 use crate::Arrival;
 use segue_clock::planted::fault;
 
-/// A round-trip time above this is not believed: no network keeps a packet that long, but an echo
-/// from before a restart can look so.
+/// Larger round-trip times are rejected. No network delays a packet that long, but an echo from before a restart can
+/// look like it.
 pub const MAX_RTT: Span = Span::from_secs(60);
 
-/// The time from `earlier` to `later`, microseconds modulo 2³². `None` if it is more than 2³¹ µs
-/// (36 minutes), which cannot be told from a negative one.
+/// The time from `earlier` to `later`, in microseconds modulo 2³². `None` above 2³¹ µs (36 minutes), because such a gap
+/// cannot be distinguished from a negative one.
 #[must_use]
 pub fn gap_us(later: u32, earlier: u32) -> Option<u32> {
     let gap = later.wrapping_sub(earlier);
     (gap <= 1 << 31).then_some(gap)
 }
 
-/// The client's round-trip time t_Rc − t_Sc − Δt_S from a response. `None` if it would be negative
-/// or above [`MAX_RTT`], or if the request left before `epoch`, when this client began.
+/// The client's round-trip time t_Rc − t_Sc − Δt_S from a response. `None` if it would be negative or above
+/// [`MAX_RTT`], or if the request left before `epoch`, the start of this client.
 #[must_use]
 pub fn client_rtt(arrival: &Arrival, epoch: Time) -> Option<Span> {
     let held = Span::from_micros(u64::from(gap_us(arrival.probe.dt, 0)?));
@@ -31,9 +31,8 @@ pub fn client_rtt(arrival: &Arrival, epoch: Time) -> Option<Span> {
     believable(total, held)
 }
 
-/// The server's round-trip time t_Rs − t_Ss(k_prev) − Δt_C from a request. `None` if the request
-/// echoes no response yet, in the same cases as [`client_rtt`], or if the echoed response was sent
-/// before `epoch`, the first request that this server saw.
+/// The server's round-trip time t_Rs − t_Ss(k_prev) − Δt_C from a request. `None` as for [`client_rtt`], if the request
+/// does not echo a response yet, or if the echoed response left before `epoch`, the first request that this server saw.
 #[must_use]
 pub fn server_rtt(arrival: &Arrival, epoch: Time) -> Option<Span> {
     if arrival.probe.t_ss == 0 {
@@ -44,8 +43,8 @@ pub fn server_rtt(arrival: &Arrival, epoch: Time) -> Option<Span> {
     believable(echo_age(arrival.at, arrival.probe.t_ss, epoch)?, held)
 }
 
-/// How long before `at` this end took the stamp that came back, `None` if that was before `epoch`
-/// or too long ago to tell. Stamps of packets and of programs may differ a little: 1 ms is allowed.
+/// Age at `at` of a stamp of this end that the peer echoed. `None` if the stamp is older than `epoch` or too old to
+/// measure. Tolerates 1 ms because stamps of packets and of programs may differ slightly.
 pub(crate) fn echo_age(at: Time, stamp: u32, epoch: Time) -> Option<Span> {
     let age = Span::from_micros(u64::from(gap_us(at.micros32(), stamp)?));
     (age <= at.since(epoch) + Span::from_millis(1)).then_some(age)

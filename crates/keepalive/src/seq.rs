@@ -1,17 +1,17 @@
-//! Duplicates, reordering and restarts, told from sequence numbers.
+//! Detects duplicates, reordering and restarts from sequence numbers.
 
-/// What a sequence number says about its probe.
+/// Classification of a sequence number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Newer than all before it.
+    /// Newer than all earlier numbers.
     Newest,
-    /// Overtaken by a newer one, and seen for the first time.
+    /// First arrival of a number that a newer one has overtaken.
     Late,
-    /// Seen before.
+    /// Arrived before.
     Duplicate,
-    /// Too old to tell late from duplicate; not to be trusted.
+    /// Too old to distinguish a late number from a duplicate. Not trustworthy.
     Stale,
-    /// The sender began again.
+    /// The sender restarted its numbers.
     Restart,
 }
 
@@ -21,7 +21,7 @@ pub struct SeqWindow {
     newest: Option<Newest>,
     /// Bit *i*: the number `newest − i` was seen.
     seen: u64,
-    /// The last stale number: a second one in its succession proves a restart.
+    /// The last stale number. Another one less than `WIDTH` above it proves a restart.
     stale: Option<u32>,
 }
 
@@ -35,16 +35,16 @@ impl SeqWindow {
     /// Width of the window.
     pub(crate) const WIDTH: u32 = 64;
 
-    /// Nothing seen yet.
+    /// An empty window.
     #[must_use]
     pub fn new() -> SeqWindow {
         SeqWindow::default()
     }
 
-    /// Takes the number of a probe that arrived. `stamp` is when the sender sent it (microseconds
-    /// modulo 2³²), where the sender stamps in the order of its numbers: an old number with a newer
-    /// stamp is then a restart at once. Otherwise (also after a reboot, which sets the clock back) a
-    /// restart shows in two stale numbers in succession.
+    /// Records and classifies the number of a probe that arrived. `stamp` is its sending time (microseconds modulo
+    /// 2³²); pass it if the sender stamps in the order of its numbers. An old number with a newer stamp then proves a
+    /// restart immediately. Otherwise, including after a reboot that sets the clock back, two successive stale numbers
+    /// prove a restart.
     pub fn observe(&mut self, seq: u32, stamp: Option<u32>) -> Order {
         let Some(newest) = self.newest else {
             self.begin(seq, stamp);
@@ -75,8 +75,8 @@ impl SeqWindow {
         Order::Stale
     }
 
-    /// As [`observe`](SeqWindow::observe) for a sender that never begins again with the same key. An
-    /// old number is a replay then, however many come in succession: [`Order::Stale`].
+    /// Like [`observe`](SeqWindow::observe), for a sender that never restarts its numbers with the same key. An old
+    /// number is then always a replay: [`Order::Stale`], even for successive numbers.
     pub fn observe_once(&mut self, seq: u32) -> Order {
         let Some(newest) = self.newest else {
             self.begin(seq, None);

@@ -1,4 +1,4 @@
-//! The server's end of a path: it judges by the requests that come.
+//! The server's end of a path: evaluates the requests that arrive.
 
 use alloc::collections::VecDeque;
 
@@ -16,35 +16,36 @@ use crate::seq::{Order, SeqWindow};
 use crate::{Arrival, Config, Estimates, Request, Sample, ServerInput, ServerOutput, State};
 use segue_clock::planted::fault;
 
-/// How long after the last request unsolicited responses are sent. By then the client has learned of the fault over
-/// another path, or is gone.
+/// How long after the last request the server sends unsolicited responses. By then the client has learned about the
+/// fault over another path, or is gone.
 pub const UNSOLICITED_FOR: Span = Span::from_secs(30);
 
-/// The server of one path. The datapath answers requests; this machine learns from them.
+/// The server of one path. The datapath answers requests; this machine evaluates them.
 ///
-/// **Uplink.** The path is down when no request has come for (K + ½)·T_KA, with the K and T_KA that the last request
-/// stated, or the configured ones if it stated none: the condition of the client, K lost probes, with half a period for
-/// jitter. The client's very first request brings it up; after that, `up_after` consecutive requests are needed.
+/// **Uplink.** The path is down if no request has arrived for (K + ½)·T_KA. K and T_KA are those of the last request,
+/// or the configured ones if it did not state them. Like the client's condition, this means K lost probes, with half a
+/// period for jitter. The client's very first request brings the path up; afterwards `up_after` consecutive requests
+/// are necessary.
 ///
-/// With rides ([`Config::rides`]) requests are up to 2·T_KA apart, and two that are K apart up to (K + 1)·T_KA, so the
-/// time-out is (K + 1½)·T_KA.
+/// With rides ([`Config::rides`]) requests are up to 2·T_KA apart, and two requests that are K apart are up to
+/// (K + 1)·T_KA apart, so the time-out is (K + 1½)·T_KA.
 ///
-/// **The client's own silence.** A server cannot know why no requests come. The first one after a down tells: if fewer
-/// than K numbers are missing, and by its t_Sc the client sent nothing for longer than that, the client was silent, not
-/// the path. The server counts such downs (`client_silent`).
+/// **The client's own silence.** A server does not know why no requests arrive. The first request after going down
+/// shows it: if fewer than K numbers are missing, and if by its t_Sc the client sent nothing for at least the time-out,
+/// the client was silent and the path was not at fault. The server counts these cases (`client_silent`).
 ///
-/// **Modes.** [`Mode::Client`]: it keeps nothing from requests, no estimates and no timer; [`heard`](Server::heard) is
-/// true once anything has come, and it never says down. [`Mode::Reports`]: it has the timer, and takes the client's
-/// averages as its own. [`Mode::RoundTripLoss`]: it measures the RTT, and averages the losses that the client reports.
+/// **Modes.** [`Mode::Client`]: the server keeps no estimates and no timer; [`heard`](Server::heard) is true after the
+/// first request, and the path never goes down. [`Mode::Reports`]: it has the timer, and adopts the client's averages.
+/// [`Mode::RoundTripLoss`]: it measures the RTT, and averages the losses that the client reports.
 ///
-/// **Readings** ([`MeasuredBy::PacketPath`]). As for the client. The datapath fills in what an unsolicited response repeats
-/// from the last request.
+/// **Readings** ([`MeasuredBy::PacketPath`]). As for the client. The datapath fills in the fields that an unsolicited
+/// response echoes from the last request.
 ///
-/// **Unsolicited responses.** From 1.5·T_KA (2.5·T_KA with rides) after the last request, and not within T_KA/4 after one
-/// was read, one goes every T_KA, for at most [`UNSOLICITED_FOR`], so that a client whose uplink alone has died knows that
-/// its downlink lives.
+/// **Unsolicited responses.** They start 1.5·T_KA (2.5·T_KA with rides) after the last request, but not within T_KA/4
+/// after reading one, and leave every T_KA for at most [`UNSOLICITED_FOR`]. They show a client with a dead uplink that
+/// its downlink works.
 ///
-/// Outputs are at most four per input or tick.
+/// There are at most four outputs per input or tick.
 #[derive(Clone, Debug)]
 pub struct Server {
     config: Config,
@@ -54,11 +55,10 @@ pub struct Server {
     /// K and T_KA in force.
     k: u8,
     t_ka: Span,
-    /// When the server began to use the client's counters and echoes: at the client's first request, or its first after
-    /// a restart.
+    /// Start of the use of the client's counters and echoes: its first request, or its first one after a restart.
     epoch: Time,
     last: Option<LastRequest>,
-    /// The start of the time-out.
+    /// Start of the time-out.
     alive: Time,
     next_unsolicited: Option<Time>,
     unsolicited_seq: u32,
@@ -68,12 +68,12 @@ pub struct Server {
     /// The last reading.
     taken: reading::LastCounts,
     on: bool,
-    /// The client hears nothing.
+    /// The client reported that it hears nothing.
     deaf: bool,
     outputs: VecDeque<ServerOutput>,
 }
 
-/// What an unsolicited response repeats from the last request.
+/// Fields that an unsolicited response echoes from the last request.
 #[derive(Clone, Copy, Debug)]
 struct LastRequest {
     at: Time,
@@ -83,7 +83,7 @@ struct LastRequest {
 }
 
 impl Server {
-    /// A server in [`State::Starting`]; `unsolicited` says whether it sends unsolicited responses.
+    /// A server in [`State::Starting`]; `unsolicited` enables unsolicited responses.
     #[must_use]
     pub fn new(config: Config, now: Time, unsolicited: bool) -> Server {
         let config = config.sane();
@@ -109,50 +109,50 @@ impl Server {
         }
     }
 
-    /// It gives no [`ServerOutput::Sample`], for a caller with very many paths that needs the estimates alone.
+    /// Disables [`ServerOutput::Sample`], for a caller with very many paths that needs only the estimates.
     #[must_use]
     pub fn without_samples(self) -> Server {
         Server { gives_samples: false, ..self }
     }
 
-    /// The state of the uplink.
+    /// State of the uplink.
     #[must_use]
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// Whether requests arrive, as [`crate::Client::heard`] for the other direction.
+    /// Whether requests arrive; see [`crate::Client::heard`] for the other direction.
     #[must_use]
     pub fn heard(&self) -> bool {
         self.state == State::Up
     }
 
-    /// When the last request arrived; `None` before any.
+    /// Arrival time of the last request; `None` before the first.
     #[must_use]
     pub fn last_request(&self) -> Option<Time> {
         self.last.map(|last| last.at)
     }
 
-    /// What this end knows about the path.
+    /// This end's estimates of the path.
     #[must_use]
     pub fn estimates(&self) -> &Estimates {
         &self.measure.estimates
     }
 
-    /// All outputs that [`poll`](Machine::poll) would give, at once. The server keeps no room for them: a caller with
-    /// very many paths has only a few of them at work at a time.
+    /// Returns all outputs that [`poll`](Machine::poll) would return one by one. Frees the queue's memory: of a
+    /// caller's very many paths, only a few are active at a time.
     #[must_use]
     pub fn take_outputs(&mut self) -> VecDeque<ServerOutput> {
         core::mem::take(&mut self.outputs)
     }
 
-    /// The settings of this end. K and T_KA in force are the client's: [`in_force`](Server::in_force).
+    /// This end's settings. The client's K and T_KA override them: [`in_force`](Server::in_force).
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// K and T_KA as the last request stated them.
+    /// K and T_KA that the last request stated.
     #[must_use]
     pub fn in_force(&self) -> (u8, Span) {
         (self.k, self.t_ka)
@@ -201,7 +201,7 @@ impl Server {
         }
     }
 
-    /// A request where only the client measures: the server keeps what it states, and that requests come at all.
+    /// Handles a request if only the client measures: keeps the stated settings and the fact that requests arrive.
     pub(super) fn on_sign_of_any(&mut self, k: u8, t_ka_ms: u16) {
         self.adopt(k, t_ka_ms);
         if self.state != State::Up {
@@ -209,20 +209,20 @@ impl Server {
         }
     }
 
-    /// When an unsolicited response is due if no request follows the one that came at `at`. Not at once if that is long ago:
-    /// where one was read late, more may wait in a queue.
+    /// Schedules an unsolicited response in case no request follows the one that arrived at `at`. Never immediately,
+    /// even if `at` is long ago: after a late read, more requests may wait in the queue.
     fn expect_next(&mut self, now: Time, at: Time) {
         let wait = self.t_ka + self.t_ka.half() + self.ride_wait();
         let sends = self.on && self.sends_unsolicited;
         self.next_unsolicited = sends.then(|| (at + wait).max(now + Span(self.t_ka.0 / 4)));
     }
 
-    /// How much later a request may come than without rides.
+    /// How much later requests may arrive with rides.
     fn ride_wait(&self) -> Span {
         if self.config.rides && !fault(16) { self.t_ka } else { Span::ZERO }
     }
 
-    /// Whether the client's own silence caused the down that this request ends.
+    /// Counts the going down that this request ends if the client's own silence caused it.
     fn judge_silence(&mut self, probe: &Probe) {
         let Some(last) = self.last else { return };
         let missing = probe.seq.wrapping_sub(last.seq).saturating_sub(1);
@@ -232,7 +232,7 @@ impl Server {
         }
     }
 
-    /// K and T_KA from a request, with the configured ones for what it does not state.
+    /// Adopts K and T_KA from a request, and the configured ones in place of unstated ones.
     fn adopt(&mut self, k: u8, t_ka_ms: u16) {
         self.k = if k == 0 { self.config.k } else { k };
         self.t_ka = match t_ka_ms {
@@ -241,7 +241,7 @@ impl Server {
         };
     }
 
-    /// The last `run` requests came without a gap.
+    /// Handles `run` consecutive requests up to the last one.
     fn on_sign_of_life(&mut self, run: u8, first: bool) {
         match self.state {
             State::Starting => self.enter(State::Up),
@@ -285,8 +285,8 @@ impl Server {
         if self.config.mode == Mode::Both && order != Order::Late {
             let up = (probe.sc, arrival.received);
             sample.owl_up = self.measure.up(scale, at, up, arrival.question);
-            // Before the first response the client has nothing to echo, echoes from before the epoch belong to other
-            // counters, and a report replaces the echo.
+            // Before the first response the client has nothing to echo. Echoes from before the epoch belong to other
+            // counters. A report replaces the echo.
             let echoes = report.is_none() && (probe.t_ss != 0 || probe.ss != 0);
             let age = echo_age(at, probe.t_ss, self.epoch).filter(|_| echoes);
             if let Some(age) = age {

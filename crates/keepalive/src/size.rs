@@ -1,56 +1,56 @@
-//! How large a packet a path takes, in each direction: packetization layer path MTU discovery (RFC 8899), by padded
-//! packets sent for the purpose ([`segue_wire::Size`]).
+//! Packetization layer path MTU discovery (RFC 8899): finds the largest packet that passes in each direction of a path,
+//! with padded probe packets ([`segue_wire::Size`]).
 //!
-//! | a direction | on | does |
+//! | a direction | event | action |
 //! | --- | --- | --- |
-//! | new | | tests what the interface takes; it counts as taken until a test fails |
-//! | searching | a test passes, or fails three times, or more often where packets are lost | tests a size in between, first [`BASE`] |
-//! | settled | large data lately | tests the size again, every [`CONFIRM`]: a way can change |
-//! | settled below what the interface takes | large data, and [`RAISE`] has passed | searches again above |
-//! | any | packets were lost on it | tests the size again, every [`LOSS_PAUSE`] at most: they may have been too large |
-//! | any | a router says that a packet was too big | tests the size again, and the one that it names |
+//! | new | | tests the interface's size, which is assumed to pass until a test fails |
+//! | searching | a test passes, or fails three times (more on lossy paths) | tests a size in between, first [`BASE`] |
+//! | settled | large data recently | tests the size again every [`CONFIRM`], because the route can change |
+//! | settled below the interface's size | large data, and [`RAISE`] has passed | searches above it again |
+//! | any | it lost packets | tests the size again, at most every [`LOSS_PAUSE`]: they may have been too large |
+//! | any | a router reports that a packet was too big | tests the size again, and the reported size |
 //!
-//! A short packet goes with each padded one. The size is to blame only if the short one was answered and the padded one
-//! was not soon after; otherwise the path is, and the test teaches nothing. So an outage or the clock's idea of a round
-//! trip decide nothing here. Sizes are in bytes of UDP payload.
+//! A short packet accompanies each padded one. The size is to blame only if the short packet is answered and the padded
+//! one is not answered soon afterwards. Otherwise the path is to blame, and the test is inconclusive. Outages and
+//! estimates of the round-trip time therefore do not decide anything here. Sizes are in bytes of UDP payload.
 
 use alloc::collections::VecDeque;
 
 use segue_clock::{Deadline, Machine, Span, Time, earlier};
 use segue_wire::Size;
 
-/// Every IPv6 path takes packets of this many bytes, IP header included (RFC 8200, section 5), and nearly every IPv4
-/// path.
+/// Every IPv6 path passes packets of this many bytes, IP header included (RFC 8200, section 5), and so does nearly
+/// every IPv4 path.
 pub const BASE: u16 = 1_280;
-/// Time between two tests of a known size, while data may depend on it.
+/// Time between two tests of a known size while data may depend on it.
 const CONFIRM: Span = Span::from_millis(500);
-/// A larger size is tried again after this time.
+/// Time after which a larger size is tried again.
 const RAISE: Span = Span::from_secs(60);
-/// How long after large data the size is tested.
+/// Large data keep the tests running for this time.
 const USED: Span = Span::from_secs(3);
-/// A loss is no verdict. A size counts as too large once so many tests of it have failed that losses alone would cause
-/// this with at most this probability; the second number bounds the tests. A little more than a millionth, so that
-/// three losses of one in a hundred suffice: as a product of binary fractions they come out above 1e-6.
+/// A single loss proves nothing. A size is too large after so many failed tests that random losses would cause them
+/// with at most the probability `MISTAKE`; `MOST_TRIES` bounds their number. `MISTAKE` is slightly above a millionth so
+/// that three losses at a ratio of 1 % suffice: in binary their product exceeds 1e-6.
 const MISTAKE: f64 = 1.1e-6;
 const MOST_TRIES: u8 = 12;
-/// The least loss assumed, and the weight of a test in the average.
+/// Minimum loss assumed, and the weight of a test in the loss average.
 const LEAST_LOSS: f64 = 0.01;
 const WEIGHT: f64 = 1.0 / 16.0;
-/// How long to wait for the short packet of a test, at first and at most.
+/// Time to wait for the short packet of a test, initially and at most.
 const PATIENCE: [Span; 2] = [Span::from_secs(1), Span::from_secs(8)];
-/// How much later than the short one's answer the padded packet's may come, beyond half a round trip.
+/// Extra time for the padded packet's answer after the short one's, beyond half a round trip.
 const LATER: Span = Span::from_millis(20);
-/// After a loss a test follows the last one that passed by at least this time.
+/// Minimum time from a successful test to the next test that a loss triggers.
 const LOSS_PAUSE: Span = Span::from_millis(1_500);
-/// Minimum time between two claims of routers that are believed: any sender can forge one.
+/// Minimum time between two router reports that are accepted, because any sender can forge one.
 const HINT_PAUSE: Span = Span::from_millis(100);
-/// MTUs of common networks, and what remains of them inside tunnels of many kinds.
+/// MTUs of common networks, and of various tunnels over them.
 const COMMON: [u16; 26] = [
     576, 1_006, 1_100, 1_200, BASE, 1_300, 1_320, 1_336, 1_350, 1_358, 1_372, 1_380, 1_390, 1_400,
     1_412, 1_420, 1_428, 1_436, 1_444, 1_452, 1_460, 1_472, 1_480, 1_492, 1_500, 9_000,
 ];
 
-/// A direction, seen from the host.
+/// Direction of packets, as seen from the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// Host to anchor.
@@ -60,7 +60,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// The name used in output.
+    /// The name in output.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -70,63 +70,63 @@ impl Direction {
     }
 }
 
-/// What happens to a path's sizes.
+/// Inputs of a path's size discovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SizeInput {
-    /// The path has another interface or address, which takes packets of `largest` bytes: its tests start over.
+    /// The path has a new interface or address, which takes packets of `largest` bytes. Restarts the tests.
     Begin {
-        /// UDP payload that the interface takes.
+        /// Largest UDP payload of the interface.
         largest: u16,
     },
-    /// The answer to a test came.
+    /// A test was answered.
     Answer(u32),
-    /// Large data went this way a moment ago.
+    /// Large data recently went in this direction.
     Used(Direction),
-    /// Packets that went this way a moment ago did not arrive.
+    /// Packets that recently went in this direction were lost.
     Lost(Direction),
-    /// A packet was too large for a router, which takes this many bytes of UDP payload, or does not say.
+    /// A router reported a packet as too big. It takes this many bytes of UDP payload, if it says so.
     TooLarge(Direction, Option<u16>),
 }
 
-/// What the driver of a path's tests has to do.
+/// Actions for the driver of a path's tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SizeOutput {
     /// Send a test.
     Ask(Size),
-    /// The largest UDP payload that this way takes has changed.
+    /// The largest UDP payload in this direction has changed.
     Found(Direction, u16),
 }
 
-/// What a path takes.
+/// Size discovery of a path.
 #[derive(Clone, Debug)]
 pub struct Sizes {
-    /// IP and UDP header outside.
+    /// Bytes of the outer IP and UDP headers.
     overhead: u16,
     token: u32,
-    /// Average share of the short packets that were not answered.
+    /// Average share of unanswered short packets.
     loss: f64,
     ways: [Search; 2],
-    /// The deadline, which is asked for much more often than it changes.
+    /// Cached, because the deadline is read much more often than it changes.
     due: Deadline,
     out: VecDeque<SizeOutput>,
 }
 
-/// One direction.
+/// Search of one direction.
 #[derive(Clone, Debug)]
 struct Search {
     way: Direction,
     largest: u16,
-    /// The largest that passed.
+    /// The largest size that passed.
     passes: Option<u16>,
-    /// The smallest that did not pass; above `largest` where nothing failed.
+    /// The smallest size that failed; above `largest` if none failed.
     fails: u16,
-    /// The size that a router has named.
+    /// The size that a router reported.
     named: Option<u16>,
     test: Option<Test>,
-    /// Tests of the same size that failed.
+    /// Failed tests of the current size.
     failed: u8,
     patience: Span,
-    /// When it was last confirmed.
+    /// When the size was last confirmed.
     known_at: Time,
     raise_at: Time,
     used_until: Time,
@@ -134,21 +134,20 @@ struct Search {
     told: u16,
 }
 
-/// A padded packet on its way, and a short one.
+/// A padded and a short packet in flight.
 #[derive(Clone, Copy, Debug)]
 struct Test {
     size: u16,
     /// Token of the padded packet; the short one's is the next.
     token: u32,
     at: Time,
-    /// What to wait for: the short one's answer, then the padded one's.
+    /// Time-out of the short packet's answer, then of the padded one's.
     until: Time,
     answered: bool,
 }
 
 impl Sizes {
-    /// The sizes of a path on an interface that takes `largest` bytes of UDP payload behind `overhead` bytes of
-    /// headers.
+    /// Starts discovery on an interface that takes `largest` bytes of UDP payload after `overhead` bytes of headers.
     #[must_use]
     pub fn new(now: Time, largest: u16, overhead: u16) -> Sizes {
         let search = |way| Search::new(now, way, largest);
@@ -157,19 +156,19 @@ impl Sizes {
         Sizes { overhead, token: 0, loss: 0.0, ways, due, out: VecDeque::new() }
     }
 
-    /// The largest UDP payload that this way takes, as far as is known.
+    /// The largest UDP payload that this direction is known to pass.
     #[must_use]
     pub fn limit(&self, way: Direction) -> u16 {
         self.ways[way as usize].limit(self.overhead)
     }
 
-    /// Whether a test of this way is under way, so that another limit may follow.
+    /// Whether a test of this direction is in progress, so that the limit may change.
     #[must_use]
     pub fn is_testing(&self, way: Direction) -> bool {
         self.ways[way as usize].test.is_some()
     }
 
-    /// How many tests of a size have to fail.
+    /// Number of failed tests after which a size is too large.
     fn tries(&self) -> u8 {
         let (mut tries, mut chance) = (0, 1.0);
         while chance > MISTAKE && tries < MOST_TRIES {
@@ -193,7 +192,7 @@ impl Sizes {
         self.out.extend([padded, short].map(SizeOutput::Ask));
     }
 
-    /// Tests the known size once more, unless a test passed less than `pause` ago.
+    /// Tests the known size again, unless a test passed less than `pause` ago.
     fn doubt(&mut self, now: Time, way: Direction, pause: Span) {
         let search = &self.ways[way as usize];
         if search.test.is_none() && now >= search.known_at + pause {
@@ -216,7 +215,7 @@ impl Sizes {
         }
         let search = &mut self.ways[way];
         let limit = search.limit(overhead);
-        // Report a larger size only once it is sure: each change means work at both ends.
+        // Report a larger size only once it is certain: each change means work at both ends.
         let is_sure = limit < search.told || search.test.is_none_or(|test| test.size <= limit);
         if limit != search.told && is_sure {
             search.told = limit;
@@ -253,14 +252,14 @@ impl Search {
         })
     }
 
-    /// What to try where no size is known to pass: the base, or less.
+    /// Candidates if no size is known to pass: the base and smaller sizes.
     fn below(&self, overhead: u16) -> impl DoubleEndedIterator<Item = u16> {
         let fails = self.fails;
         let base = COMMON.into_iter().filter(|mtu| *mtu <= BASE);
         base.map(move |mtu| mtu - overhead).filter(move |size| *size < fails)
     }
 
-    /// The next size of a search; `None` once there is nothing between what passes and what does not.
+    /// The next size to test in a search; `None` once nothing is left between success and failure.
     fn next(&self, overhead: u16) -> Option<u16> {
         if self.fails > self.largest {
             return (self.passes != Some(self.largest)).then_some(self.largest);
@@ -276,13 +275,13 @@ impl Search {
         open().nth(open().count() / 2)
     }
 
-    /// The size to test now.
+    /// The size to test at `now`, if any.
     fn due(&mut self, now: Time, overhead: u16) -> Option<u16> {
         if let Some(size) = self.next(overhead) {
             return Some(size);
         }
         if now >= self.used_until {
-            // A search may have outlived the use: what was due in it no longer is.
+            // The search may have outlasted the use of the path. Its remaining tests are not due.
             self.used_until = Time::ZERO;
             return None;
         }
@@ -293,7 +292,7 @@ impl Search {
         self.passes.filter(|_| now >= self.known_at + CONFIRM)
     }
 
-    /// The answer to the short packet of a test.
+    /// Handles the answer to a test's short packet.
     fn on_short(&mut self, now: Time, token: u32) -> bool {
         let is_its = |test: &&mut Test| token == test.token.wrapping_add(1) && !test.answered;
         let Some(test) = self.test.as_mut().filter(is_its) else { return false };
@@ -302,7 +301,7 @@ impl Search {
         true
     }
 
-    /// The answer to the padded packet of a test.
+    /// Handles the answer to a test's padded packet.
     fn on_padded(&mut self, now: Time, token: u32) -> bool {
         let Some(test) = self.test.filter(|test| test.token == token) else { return false };
         let size = test.size;
@@ -312,11 +311,11 @@ impl Search {
         true
     }
 
-    /// The time of a test is over. Returns the size to test again, if `tries` failures do not decide it yet.
+    /// Handles a test's time-out. Returns the size to test again if it has not failed `tries` times yet.
     fn on_silence(&mut self, now: Time, tries: u8) -> Option<u16> {
         let test = self.test.take_if(|test| test.until <= now)?;
         if !test.answered {
-            // The path is silent.
+            // No answer to the short packet either, so the path is to blame.
             self.patience = (self.patience * 2).min(PATIENCE[1]);
             return Some(test.size);
         }

@@ -1,11 +1,11 @@
-//! How a path is probed follows what is measured of it and whether it is used.
+//! The settings of a path follow its measurements and its use.
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 use segue_clock::Span;
 use segue_keepalive::adapt::{Look, Why};
 use segue_keepalive::{Adaptive, Aims, Counted, Estimates, Lapses};
 
-/// A path with a round trip of 20 ms that has carried so many packets, of which so many were lost each way.
+/// A path with a round trip of 20 ms that has carried `packets`, of which `lost` were lost each way.
 fn estimates(packets: u64, lost: u64) -> Estimates {
     let counted = Counted { sent: packets, received: packets - lost };
     Estimates {
@@ -29,7 +29,7 @@ fn look<'a>(estimates: &'a Estimates, used: bool, rate: f64) -> Look<'a> {
     }
 }
 
-/// What is chosen on a path that has been like this for some time.
+/// The settings of a path that has been like this for some time.
 fn chosen(aims: Aims, packets: u64, lost: u64, change: impl Fn(&mut Look<'_>)) -> Why {
     let mut adaptive = Adaptive::new(aims);
     for n in 1..=20 {
@@ -45,7 +45,7 @@ fn chosen(aims: Aims, packets: u64, lost: u64, change: impl Fn(&mut Look<'_>)) -
 fn an_idle_path_keeps_its_aim_and_costs_less_than_four_megabytes_a_day() {
     let why = chosen(Aims::default(), 100, 0, |_| {});
     assert!((why.detection - 2.5).abs() < 1e-9, "{why}");
-    // 104 bytes each of request and response over IPv6.
+    // Request and response have 104 bytes each over IPv6.
     assert!(208.0 / why.t_ka * 86_400.0 <= 4e6, "{why}");
     let quick = chosen(Aims { idle: 0.5, ..Aims::default() }, 100, 0, |_| {});
     assert!((quick.detection - 0.5).abs() < 1e-9, "{quick}");

@@ -1,4 +1,4 @@
-//! Any probe at any time: no panic, no value out of its range.
+//! Arbitrary probes at arbitrary times cause no panic and no value out of its range.
 
 use proptest::prelude::*;
 use segue_clock::{Machine, Span, Time};
@@ -9,7 +9,7 @@ use segue_keepalive::{
 };
 use segue_wire::{Mode, Probe};
 
-/// Counters, stamps and numbers near each other, near a wrap, or anything at all.
+/// Counters, stamps and numbers: close to each other, close to a wrap, or arbitrary.
 fn word() -> impl Strategy<Value = u32> {
     prop_oneof![0u32..40, any::<u32>(), (u32::MAX - 40)..=u32::MAX, Just(1 << 31)]
 }
@@ -33,12 +33,12 @@ fn probe() -> impl Strategy<Value = Probe> {
         })
 }
 
-/// How far time goes on before an input.
+/// Time from one input to the next, in nanoseconds.
 fn pause() -> impl Strategy<Value = u64> {
     prop_oneof![0..300_000_000u64, Just(0), any::<u64>().prop_map(|n| n >> 16), any::<u64>()]
 }
 
-/// A probe, its arrival relative to the present (mostly the present), a counter, a stamp.
+/// A probe, its arrival relative to the present (usually the present), a counter, a stamp.
 fn arrival() -> impl Strategy<Value = (Probe, Option<u64>, u32, Option<u64>)> {
     (
         probe(),
@@ -115,7 +115,7 @@ enum Step {
     Switch(bool),
 }
 
-/// What a datapath may say, and what it never would.
+/// Readings, both plausible and impossible.
 fn reading() -> impl Strategy<Value = Reading> {
     let at = || prop_oneof![Just(None), pause().prop_map(|at| Some(Time(at)))];
     let span = prop_oneof![Just(None), any::<u64>().prop_map(|ns| Some(Span(ns)))];
@@ -223,7 +223,7 @@ proptest! {
             prop_assert!(!client.in_doubt() || state == State::Up);
             check_estimates(client.estimates())?;
             if let Some((at, reason)) = client.deadline() {
-                // A look that is due waits for the tick, before which a reading comes.
+                // A due look waits for the tick, which a reading precedes.
                 let comes = at > now || at == Time(u64::MAX);
                 prop_assert!(comes || !ticks && client.config().doubt.is_some(), "{} is due", reason);
             }

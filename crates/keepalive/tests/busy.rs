@@ -1,4 +1,4 @@
-//! A busy host must not look like a bad path: the driver of the client sleeps at random.
+//! A busy host must not look like a bad path. The client's driver sleeps at random.
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 mod common;
@@ -13,14 +13,14 @@ use segue_keepalive::{
 };
 use segue_wire::Probe;
 
-/// A client on a path without loss that dies at `dies`, and a driver that sleeps now and then.
+/// A client on a path without loss that fails at `dies`, with a driver that sometimes sleeps.
 struct Host {
     client: Client,
     config: Config,
     rng: Rng,
     rtt: Span,
     dies: Time,
-    /// Answers on their way or in the queue, with the kernel's stamps.
+    /// Answers in flight or in the queue, with the kernel's stamps.
     answers: VecDeque<(Time, Probe)>,
     received: u32,
     last: Option<Time>,
@@ -49,7 +49,8 @@ impl Host {
         }
     }
 
-    /// Whether the driver sleeps for 0.1 to 3 s now and then; otherwise it is late by 2 ms at most.
+    /// Runs the driver until `end`. With `sleeps` it sometimes sleeps for 0.1 to 3 s; otherwise it is at most 2 ms
+    /// late.
     fn run(&mut self, end: Time, sleeps: bool) {
         while self.now < end {
             let due = self.client.deadline().unwrap().0;
@@ -149,7 +150,7 @@ fn a_dead_path_is_found_by_a_busy_host_later_by_no_more_than_it_slept() {
             host.run(dies - ms(5_000), true);
             let awake = host.now + ms(2_000);
             host.run(awake.max(dies - ms(2_000)), false);
-            // It falls asleep, and the path dies meanwhile.
+            // The driver falls asleep, and the path fails in the meantime.
             let slept = ms(100) + Span(host.rng.below(2_900_000_000));
             let woken = host.now + slept;
             host.dies = host.now + Span(host.rng.below(slept.0));
@@ -164,8 +165,8 @@ fn a_dead_path_is_found_by_a_busy_host_later_by_no_more_than_it_slept() {
     }
 }
 
-/// Ticks come at multiples of a period that is not T_KA's, so that requests are late all the time; once the path is dead
-/// they go on so, or come in time.
+/// Ticks come at multiples of a period other than T_KA, so that requests are always late. After the path fails, ticks
+/// either continue like this or become punctual.
 #[test]
 fn a_driver_that_is_always_late_finds_a_dead_path_after_so_many_requests() {
     let machines = [MeasuredBy::Machine, MeasuredBy::PacketPath];
@@ -193,7 +194,7 @@ fn a_driver_that_is_always_late_finds_a_dead_path_after_so_many_requests() {
     }
 }
 
-/// New settings, or a question, come first after a sleep: what was not sent is excused all the same.
+/// New settings, or a question, arrive first after a sleep. Requests that were not sent are excused all the same.
 #[test]
 fn orders_that_come_before_a_late_tick_end_no_excuse() {
     for order in [ClientInput::Reconfigure(config(2, ms(100))), ClientInput::Ask] {
@@ -223,20 +224,20 @@ fn an_answer_that_waits_while_a_late_tick_runs_first_is_still_in_time() {
     client.handle(at_ms(10), answer(1, at_ms(10)));
     let second = client.deadline().unwrap().0;
     client.tick(second);
-    // The time-out is at 160 ms; the answer came 10 ms after the second request, and waits.
+    // The time-out is at 160 ms. The answer arrived 10 ms after the second request, and waits in a queue.
     client.tick(at_ms(190));
     assert_eq!(client.state(), State::Up);
     client.handle(at_ms(190), answer(2, second + ms(10)));
     client.tick(at_ms(200));
     assert_eq!(client.state(), State::Up);
-    // Put off once, not for ever.
+    // The time-out is deferred once, not indefinitely.
     for tick in 21..60 {
         client.tick(at_ms(tick * 10));
     }
     assert_eq!(client.state(), State::Down);
 }
 
-/// A request that left at `sent`, and when it arrives.
+/// Passes a request that left at `sent` and arrives at `at`.
 fn request(server: &mut Server, seq: u32, sent: Time, at: Time) {
     let probe = Probe { seq, t_sc: sent.micros32(), t_ka_ms: 100, ..Probe::default() };
     let arrival = Arrival::new(probe, at, seq);
@@ -245,11 +246,11 @@ fn request(server: &mut Server, seq: u32, sent: Time, at: Time) {
 
 #[test]
 fn the_first_request_after_a_down_tells_whether_the_client_was_silent() {
-    // (number, when sent, when it arrives) of the request after the silence; silent?
+    // (number, sending time, arrival) of the first request after the silence; whether the client was silent
     for (seq, sent, at, silent) in [
         (11, 3_000, 3_020, 1), // the client slept
         (12, 3_000, 3_020, 1), // and one request was lost besides
-        (31, 3_000, 3_020, 0), // the path lost twenty
+        (31, 3_000, 3_020, 0), // and one request was lost as well
         (11, 1_000, 3_020, 0), // the path held it back
     ] {
         let mut server = Server::new(config(3, ms(100)), Time(0), false);

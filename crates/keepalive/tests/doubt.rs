@@ -1,4 +1,4 @@
-//! Doubt: missing packets reveal an outage, at once while a path is used, and a living path is rarely called down.
+//! Doubt: missing packets reveal an outage, immediately while a path is used. A working path is rarely declared down.
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 mod common;
@@ -10,14 +10,14 @@ use segue_keepalive::questions::{Silence, evaluate};
 use segue_keepalive::{Asking, Config, MeasuredBy, State};
 use segue_wire::Mode;
 
-/// What a path carries.
+/// Data on a path.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Use {
     /// Packets at this interval in both directions.
     Both(u64),
     Up(u64),
     Down(u64),
-    /// A key now and then, which the other end echoes at once.
+    /// A keystroke from time to time, which the peer echoes immediately.
     Keys(u64),
     Nothing,
 }
@@ -31,7 +31,7 @@ fn traffic(of: Use, phase: Span) -> Traffic {
     };
     Box::new(move |dir, now| {
         let every = every(dir)?;
-        // An echo comes a round trip after its key.
+        // An echo arrives a round trip after its keystroke.
         let echo = if matches!(of, Use::Keys(_)) && dir == Dir::Down { ms(1) } else { Span::ZERO };
         let first = Time(0) + ms(200) + phase + echo;
         if now < first {
@@ -46,13 +46,13 @@ fn settings(measured_by: MeasuredBy, rides: bool, t_ka: Span) -> Config {
     Config { doubt, measured_by, rides, ..config(4, t_ka) }
 }
 
-/// Passes everything with this delay until the fault, and then only the directions that live.
+/// Delivers everything with this delay until the fault, and afterwards only in the directions that work.
 fn until(fault: Time, one_way: Span, dead: [bool; 2]) -> Link {
     Box::new(move |dir, at| (!dead[dir as usize] || at + one_way.half() < fault).then_some(one_way))
 }
 
 struct Found {
-    /// From the fault to down.
+    /// Seconds from the fault to down.
     after: Vec<f64>,
     heard: usize,
 }
@@ -98,7 +98,7 @@ fn an_outage_of_a_used_path_is_found_within_its_bar() {
         (Use::Up(20), [true, false], 150.0, 250.0),
         (Use::Down(20), both, 120.0, 150.0),
         (Use::Down(20), [false, true], 120.0, 150.0),
-        // Up to 200 ms pass from the fault to the next key.
+        // The next keystroke comes up to 200 ms after the fault.
         (Use::Keys(200), both, 250.0, 360.0),
     ] {
         for (measured_by, rides) in MEASURED_BY {
@@ -117,8 +117,8 @@ fn an_outage_of_a_used_path_is_found_within_its_bar() {
     }
 }
 
-/// Data that went over another path meanwhile are acknowledged over this one: its downlink lives, which says nothing
-/// about the direction in question.
+/// Data that took another path are acknowledged over this one. This shows that its downlink works, but nothing about
+/// the direction in question.
 #[test]
 fn answers_to_what_another_path_carries_do_not_end_a_doubt() {
     let (fault, one_way) = (at_ms(9_003), ms(10));
@@ -164,8 +164,8 @@ fn only_the_direction_that_died_is_called_dead() {
     }
 }
 
-/// Where the uplink alone died, data and the anchor's own probes show that the downlink lives. However often the host
-/// asks, the probes keep the pace that the anchor was told last.
+/// If only the uplink failed, data and the anchor's own probes show that the downlink works. Regardless of how often
+/// the host asks, the probes keep the period last stated to the anchor.
 #[test]
 fn frequent_retries_do_not_make_a_living_downlink_dead() {
     for (measured_by, rides) in MEASURED_BY {
@@ -192,13 +192,13 @@ fn frequent_retries_do_not_make_a_living_downlink_dead() {
     }
 }
 
-/// A stream that pauses costs only a few questions.
+/// A stream with pauses costs only a few questions.
 #[test]
 fn pauses_of_the_applications_are_no_outages() {
     for (measured_by, rides) in MEASURED_BY {
         for seed in 0..20 {
             let mut pauses = Rng::new(seed);
-            // Talk of one second, silence of one, independent in each direction.
+            // One second of talk, then one of silence, independently in each direction.
             let talks: Traffic = Box::new(move |_, now| {
                 let talk = now.0 / 1_000_000_000 % 2 == 0;
                 let next = Time((now.0 / 1_000_000_000 + 1) * 1_000_000_000);
@@ -217,10 +217,10 @@ fn pauses_of_the_applications_are_no_outages() {
     }
 }
 
-/// Video comes in frames. The client learns how long it pauses between them, and so rarely asks about it.
+/// Video arrives in frames. The client learns the pauses between them, and therefore rarely asks about them.
 #[test]
 fn the_pauses_between_frames_are_learned() {
-    // In doubt each answer is reported at once, whichever end measures.
+    // In doubt each answer is reported immediately, at whichever end the measurement is made.
     for rides in [false, true] {
         for (way, frame) in [(10, 33), (2, 33), (30, 33), (2, 100)] {
             let frames: Traffic = Box::new(move |dir, now| {
@@ -250,7 +250,7 @@ fn the_pauses_between_frames_are_learned() {
     }
 }
 
-/// The answers to questions asked while a stream paused come behind the burst with which it resumes.
+/// Answers to questions asked during a stream's pause arrive behind the burst with which it resumes.
 #[test]
 fn a_burst_after_a_pause_that_delays_the_answers_is_no_outage() {
     for (measured_by, rides) in MEASURED_BY {
@@ -261,7 +261,7 @@ fn a_burst_after_a_pause_that_delays_the_answers_is_no_outage() {
             let next = if (pause..again).contains(&next) { again } else { next };
             (dir == Dir::Down && next < again + ms(300)).then_some(next)
         });
-        // It comes thirteen times as fast as the link takes it, until the queue is 55 ms long.
+        // It arrives thirteen times as fast as the link's rate, until the queue is 55 ms long.
         let link: Link = Box::new(move |dir, at| {
             let queued = if dir == Dir::Down && at > again { at.since(again) * 12 } else { ms(0) };
             let full = at < again + ms(300);
@@ -286,7 +286,7 @@ fn a_path_without_data_is_asked_once_in_a_period() {
     }
 }
 
-/// While data run both ways each direction proves the other: no requests but those of the period.
+/// While data flow in both directions, each direction proves the other: the only requests are those of the period.
 #[test]
 fn data_in_both_directions_need_no_questions() {
     for (measured_by, rides) in MEASURED_BY {
@@ -299,7 +299,7 @@ fn data_in_both_directions_need_no_questions() {
     }
 }
 
-/// What the planner promises of K questions, y apart, against a count: lost probes of an idle path, independent or in
+/// The planner's promise for K questions, y apart, against a count: probes of an idle path are lost independently or in
 /// bursts of 50 ms.
 #[test]
 fn false_alarms_are_as_rare_as_the_planner_says() {
@@ -345,7 +345,7 @@ fn false_alarms_are_as_rare_as_the_planner_says() {
             promised > 30.0 && downs <= promised + off,
             "{share} {burst:?}: {downs}, {promised}"
         );
-        // With independent losses the promise is exact, but for the time that a path is down.
+        // For independent losses the promise is exact, except for the time that a path is down.
         assert!(burst.is_some() || downs >= 0.9 * promised - off, "{downs}, {promised}");
     }
 }
@@ -357,7 +357,7 @@ fn the_bound_of_an_idle_path_is_a_period_an_answer_and_the_questions() {
         let link = until(at_ms(60_000), ms(10), [true, true]);
         let mut plane = Plane::new(config, link, traffic(Use::Nothing, Span::ZERO));
         plane.run_until(at_ms(20_000));
-        // A round trip of 20 ms without jitter, and its margin.
+        // A round trip of 20 ms without jitter, plus the margin.
         let answer = plane.client.answer_within();
         assert!(answer > ms(20) && answer < ms(40), "{answer}");
         let held = if rides { ms(24) } else { Span::ZERO };

@@ -82,7 +82,7 @@ fn a_sample_out_of_order_has_no_weight_and_does_not_turn_time_back() {
     assert!((ewma.values()[0] - (-1.0_f64).exp()).abs() < 1e-12);
 }
 
-/// The step of Fig. 16 and 21: RTT 100 ms, from `step` on 200 ms. Returns T_tml in seconds.
+/// The step of Fig. 16 and 21: an RTT of 100 ms rises to 200 ms at `step`. Returns T_tml in seconds.
 fn timeliness(t_ka: Span, tau: Span, step: Time) -> f64 {
     let link = move |_, at: Time| Some(if at < step { ms(50) } else { ms(100) });
     let mut config = config(3, t_ka);

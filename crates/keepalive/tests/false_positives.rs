@@ -2,8 +2,8 @@
 
 use segue_keepalive::false_positives::{distributions, expected, observe};
 
-/// Cells at p = 1, 3, 5, 8 % and K = 2…7 whose count lies outside the interval of 95 %; none may lie
-/// outside that of 99.99 %.
+/// Number of cells at p = 1, 3, 5, 8 % and K = 2…7 whose count is outside the 95 % interval. Panics if one is outside
+/// the 99.99 % interval.
 fn outside(probes: u64, seed: u64) -> u32 {
     let mut outside = 0;
     for p in [0.01, 0.03, 0.05, 0.08] {
@@ -21,7 +21,7 @@ fn outside(probes: u64, seed: u64) -> u32 {
                 (seen.downs, exact.downs, exact.downs_sd, downs),
             ] {
                 let far = if few {
-                    // Both tails, exactly.
+                    // Both tails, exact.
                     let below: f64 = all.iter().take(seen as usize + 1).sum();
                     let above: f64 = 1.0 - all.iter().take(seen as usize).sum::<f64>();
                     let tail = below.min(above);
@@ -41,7 +41,7 @@ fn outside(probes: u64, seed: u64) -> u32 {
 
 #[test]
 fn counts_of_both_kinds_lie_in_their_intervals() {
-    // Of 48 counts 2.4 lie outside on average, more than six in one run of a hundred.
+    // Of 48 counts, 2.4 lie outside on average, and more than six in one run of a hundred.
     let outside = outside(20_000, 1);
     assert!(outside <= 6, "{outside} of 48 outside the interval of 95 %");
 }

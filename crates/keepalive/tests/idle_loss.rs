@@ -1,5 +1,5 @@
-//! Loss of a path that carries only its probes: averages tend to what the link loses, however often the path is called
-//! down for it.
+//! Loss of a path that carries only its probes: averages approach the link's loss, regardless of how often the losses
+//! take the path down.
 
 mod common;
 
@@ -8,7 +8,7 @@ use segue_clock::{Rng, Span, Time};
 use segue_keepalive::questions::{Silence, questions};
 use segue_keepalive::{Config, Counted, Estimates, State};
 
-/// Time for the averages to forget how they began, and how often they are looked at after it.
+/// Time for the averages to forget their start, and the interval of samples afterwards.
 const WARM: Span = Span::from_secs(120);
 const LOOK: Span = Span::from_secs(1);
 
@@ -20,7 +20,7 @@ struct Means {
 }
 
 impl Means {
-    /// Takes the averages over time constant `which`, up and down.
+    /// Adds the up and down averages with time constant number `which`.
     fn look(&mut self, estimates: &Estimates, which: usize) {
         let now = [&estimates.owl_up, &estimates.owl_down].map(|v| v.get(which).copied());
         let [Some(up), Some(down)] = now else { return };
@@ -29,8 +29,9 @@ impl Means {
     }
 }
 
-/// How an hour of an idle path with these losses looks: for each end, and the short and the long average, how
-/// many standard deviations each direction's mean is from the true loss. How often the client called it down.
+/// Runs an hour of an idle path with this loss. Returns by how many standard deviations each direction's mean differs
+/// from the true loss, for each end and for the short and the long average, and how often the client declared the path
+/// down.
 fn hour(config: Config, loss: f64, seed: u64) -> ([[[f64; 2]; 2]; 2], usize) {
     let mut rng = Rng::new(seed);
     let link = Box::new(move |_: Dir, at: Time| {
@@ -65,8 +66,8 @@ fn averages_of_an_idle_lossy_path_are_true_at_both_ends_though_it_is_called_down
         for k in 2..=12 {
             let (off, downs) = hour(config(k, ms(200)), loss, u64::from(k));
             called_down += downs;
-            // Over a second a loss interval of two is taken nearly whole, however many packets it has: that
-            // average leans a little to the shorter ones.
+            // A time constant of a second gives an interval of two nearly full weight, regardless of its number of
+            // packets. That average is slightly biased towards the shorter ones.
             for [short, long] in off {
                 let (short, long) = (short.map(f64::abs), long.map(f64::abs));
                 assert!(short.iter().all(|z| *z < 5.0), "{loss}, K {k}: {off:.1?}");
@@ -77,11 +78,11 @@ fn averages_of_an_idle_lossy_path_are_true_at_both_ends_though_it_is_called_down
     assert!(called_down > 1_000, "{called_down}");
 }
 
-/// How long a path is watched on which nothing but its probes goes, and how often.
+/// Duration of the test for a path that carries only its probes, and the period of the probes.
 const WATCHED: Span = Span::from_secs(200 * 3_600);
 const IDLE_T_KA: Span = Span::from_millis(4_800);
 
-/// A path whose detection follows use, with as many questions as a host takes for this loss.
+/// A path whose detection follows use, with the number of questions that a host asks for this loss.
 fn asking(loss: f64) -> Config {
     let silence = Silence {
         answer: 0.03,
@@ -96,8 +97,8 @@ fn asking(loss: f64) -> Config {
     Config { doubt: Some(questions(&silence).asking()), ..config(4, IDLE_T_KA) }
 }
 
-/// A request or its answer is lost, and questions follow until one is answered. So there are more packets where there
-/// are losses, and the mean of intervals would be below the share of all packets if questions counted.
+/// A request or its answer is lost, and questions follow until one is answered. Losses therefore cause packets, and if
+/// questions counted, the mean of the intervals would be below the loss of all packets.
 #[test]
 fn questions_about_lost_probes_do_not_lower_the_averages_of_an_idle_path() {
     for (seed, loss) in (1..).zip([0.01, 0.05, 0.1, 0.2]) {
@@ -116,14 +117,14 @@ fn questions_about_lost_probes_do_not_lower_the_averages_of_an_idle_path() {
             ends.iter().zip(&mut means).for_each(|(end, means)| means.look(end, 1));
         }
         let (client, server) = (world.client.estimates(), world.server.estimates());
-        // Without questions: one request in a period, or little more.
+        // Excluding questions: one request per period, or slightly more.
         let periods = (WARM + WATCHED).0 / IDLE_T_KA.0;
         let asked = world.requests - periods;
         assert!(asked as f64 > 1.5 * loss * periods as f64, "{loss}: {asked} questions");
         assert!(client.up.sent < periods + periods / 50, "{loss}: {:?} of {periods}", client.up);
         for (end, (means, estimates)) in means.iter().zip([client, server]).enumerate() {
             for (way, counted) in [estimates.up, estimates.down].into_iter().enumerate() {
-                // Of this very link: how it happened to lose is in both.
+                // The loss of this run, so that its random deviation is on both sides.
                 let truth = share_lost(counted);
                 let mean = means.sum[way] / means.looks;
                 println!("loss {loss}, end {end}, way {way}: {mean:.4} of {truth:.4}");

@@ -1,4 +1,4 @@
-//! Detection of silent outages, of each direction by itself, and coming back.
+//! Detection of silent outages, separately for each direction, and recovery.
 
 mod common;
 
@@ -10,8 +10,8 @@ use segue_keepalive::{
 };
 use segue_wire::Probe;
 
-/// A link of constant delay that is dead in the given directions from `from` to `until`, at a point
-/// that splits the way from client to server in `point` and the rest.
+/// A link of constant delay that is dead in the given directions from `from` to `until`. The point of failure divides
+/// the route from client to server at the fraction `point`.
 fn faulty(one_way: Span, point: f64, dead: [bool; 2], from: Time, until: Time) -> Link {
     Box::new(move |dir, sent| {
         let share = if dir == Dir::Up { point } else { 1.0 - point };
@@ -26,8 +26,8 @@ const BOTH: [bool; 2] = [true, true];
 const UPLINK: [bool; 2] = [true, false];
 const DOWNLINK: [bool; 2] = [false, true];
 
-/// Lets a path run in, kills it, and returns (time to detection, T_Rmax, T_Ravg, what K + ½ periods give on average)
-/// in seconds.
+/// Lets a path settle and then fail. Returns (detection time, T_Rmax, T_Ravg, expected average for K + ½ periods) in
+/// seconds.
 fn outage(rng: &mut Rng, dead: [bool; 2], rtt_below_period: bool) -> (f64, f64, f64, f64) {
     let k = 1 + rng.below(7) as u8;
     let t_ka = Span::from_micros(20_000 + rng.below(480_000));
@@ -47,7 +47,7 @@ fn outage(rng: &mut Rng, dead: [bool; 2], rtt_below_period: bool) -> (f64, f64, 
     assert_eq!(world.client.estimates().transitions, transitions + 1, "no other change");
     let down = world.first_after(fault, Log::Client(State::Down)).expect("it is down");
     let (t, k, rtt) = (t_ka.as_secs_f64(), f64::from(k), one_way.as_secs_f64() * 2.0);
-    // The last answer had passed the break up to a period before, and was still on its way for what is left of it.
+    // The last answer passed the point of failure up to a period earlier, and then travelled the rest of the route.
     let expected = k * t + rtt / 2.0 * point;
     (down.since(fault).as_secs_f64(), (k + 1.0) * t + rtt, (k + 0.5) * t + rtt / 2.0, expected)
 }
@@ -223,14 +223,14 @@ fn a_path_that_was_dead_at_the_start_is_up_within_ten_periods_of_its_coming() {
     world.run_until(at_ms(20_000));
     let up = world.first_after(until, Log::Client(State::Up)).unwrap();
     assert!(up.since(until) <= ms(1_000));
-    // The server had never heard of the client: its first request is enough.
+    // The server had never heard the client, so its first request suffices.
     let up = world.first_after(until, Log::Server(State::Up)).unwrap();
     assert!(up.since(until) <= ms(140));
 }
 
 #[test]
 fn a_flapping_path_stays_down() {
-    // From 5 s on, two requests pass, then six are lost.
+    // From 5 s on, two requests arrive and then six are lost.
     let mut sent = 0;
     let link = Box::new(move |dir, at: Time| {
         sent += u32::from(dir == Dir::Up);
@@ -292,7 +292,7 @@ fn a_response_that_came_in_time_is_not_overruled_by_a_late_tick() {
     };
     client.handle(at_ms(10), answer(1, at_ms(10)));
     client.tick(at_ms(100));
-    // The driver slept from 100 ms to 200 ms; the time-out was at 160 ms, the answer came at 110 ms.
+    // The driver slept from 100 ms to 200 ms. The time-out was at 160 ms, and the answer arrived at 110 ms.
     client.handle(at_ms(200), answer(2, at_ms(110)));
     assert_eq!(client.state(), State::Up);
 }
@@ -379,8 +379,8 @@ fn the_server_takes_k_and_the_period_from_the_request() {
     assert_eq!(server.deadline().unwrap().0, at_ms(40 + 47_500), "its own where none is stated");
 }
 
-/// Mean and variance of the number of trials up to the first run of `r` events of probability `p`
-/// (Feller, An Introduction to Probability Theory, vol. 1, XIII.7).
+/// Mean and variance of the number of trials up to the first run of `r` events of probability `p` (Feller, An
+/// Introduction to Probability Theory, vol. 1, XIII.7).
 fn first_run(p: f64, r: i32) -> (f64, f64) {
     let (q, pr) = (1.0 - p, p.powi(r));
     let mean = (1.0 - pr) / (q * pr);
@@ -402,8 +402,8 @@ fn false_positives_come_as_often_as_the_markov_chain_of_the_rules_says() {
             got += world.count_of(Log::Client(State::Down)) as f64;
         }
         let probes = runs * each;
-        // A cycle: up until K losses in a row, then down until three answers in a row. The first
-        // cycle begins up, each run begins afresh since the trial before it was of the other kind.
+        // A cycle: up until K consecutive losses, then down until three consecutive answers. The first cycle begins up.
+        // Each run starts from zero because the preceding trial was of the other kind.
         let q = 1.0 - (1.0 - p) * (1.0 - p);
         let ((up, up_var), (down, down_var)) = (first_run(q, k.into()), first_run(1.0 - q, 3));
         let (mean, variance) = (up + down, up_var + down_var);

@@ -1,15 +1,15 @@
-//! The sequential test of loss, on packets drawn one by one: how soon it notices a loss, how rarely it errs, and what
-//! it does not take for loss.
+//! The sequential test for loss, on packets drawn one by one: how soon it detects a loss, how rarely it errs, and what
+//! it does not mistake for loss.
 
 use segue_clock::{Rng, Span, Time};
 use segue_keepalive::Counted;
 use segue_keepalive::loss_test::{Conditions, LossTest};
 
 const CALM: Conditions = Conditions { jitter_s: 0.0, congested: false };
-/// From one probe to the next while a path is used.
+/// Period of the probes while a path is in use.
 const T_KA: Span = Span::from_millis(250);
 
-/// One direction that carries packets at an even pace and loses each with a probability.
+/// One direction that carries packets at a constant rate and loses each with a probability.
 struct Way {
     rng: Rng,
     now: Time,
@@ -28,7 +28,7 @@ impl Way {
         Way { rng: Rng::new(seed), now, total, test, rate, owed: 0.0, conditions: CALM }
     }
 
-    /// Until the next probe; whether a verdict was given or ended.
+    /// Advances to the next probe; returns whether a verdict was given or ended.
     fn step(&mut self, loss: f64) -> bool {
         self.now += T_KA;
         self.owed += self.rate * T_KA.as_secs_f64();
@@ -47,7 +47,7 @@ impl Way {
     }
 }
 
-/// Seconds until the verdict on a loss that begins anywhere between two probes, sorted, of 200 seeds.
+/// Sorted delays in seconds, for 200 seeds, from the start of a loss at any time between two probes to the verdict.
 fn delays(rate: f64, loss: f64) -> Vec<f64> {
     let mut delays: Vec<f64> = (0..200)
         .map(|seed| {
@@ -68,7 +68,7 @@ fn delays(rate: f64, loss: f64) -> Vec<f64> {
 
 #[test]
 fn a_loss_is_noticed_about_as_soon_as_counts_allow_also_after_a_long_clean_past() {
-    // Packets per second, loss, the longest median and 95th percentile in seconds.
+    // Packets per second, loss, maximum median and 95th percentile in seconds.
     for (rate, loss, median, late) in [
         (100.0, 0.40, 0.6, 0.8),
         (100.0, 0.15, 1.0, 1.8),
@@ -92,14 +92,14 @@ fn a_loss_of_one_percent_gets_a_verdict_less_than_once_in_a_hundred_thousand_sec
             given += u64::from(way.step(0.01) && way.test.verdict().is_some());
         }
         println!("{rate}/s: {given} in {seconds} s");
-        // One direction has half of the allowance: two in 400 000 s on average.
+        // One direction has half of the allowance: two verdicts in 400 000 s on average.
         assert!(given <= 4 * seconds / 400_000, "{rate}/s: {given} verdicts");
     }
 }
 
 #[test]
 fn copies_and_packets_that_a_probe_overtook_are_no_loss_and_hide_none() {
-    // One in a hundred packets is missing at a probe and comes before the next, or comes twice.
+    // One in a hundred packets is missing at a probe and arrives before the next one, or arrives twice.
     let reordered = |way: &mut Way| {
         way.total.received = way.total.sent;
         way.step(0.01)
@@ -121,8 +121,8 @@ fn copies_and_packets_that_a_probe_overtook_are_no_loss_and_hide_none() {
     }
 }
 
-/// A fast stream may lose as many packets as reordering explains without any being counted. They are no losses of the
-/// few packets that follow when the stream has left the path and its rate, which the explanation rests on, decays.
+/// A fast stream may lose as many packets as reordering explains without any loss being counted. They must not count as
+/// losses of the few packets that follow after the stream has left the path, when the rate that explained them decays.
 #[test]
 fn what_a_stream_has_lost_is_no_loss_of_the_packets_after_it() {
     for seed in 0..20 {

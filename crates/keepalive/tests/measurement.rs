@@ -1,4 +1,4 @@
-//! RTT and loss of a path: exact where they can be, silent where they cannot be known.
+//! RTT and loss of a path: exact if possible, absent if they cannot be known.
 
 mod common;
 
@@ -14,7 +14,7 @@ use segue_keepalive::{
 };
 use segue_wire::Probe;
 
-/// Takes counters of the moment in which they come.
+/// Observes counters with `of` equal to the arrival time.
 fn observe(
     loss: &mut OneWayLoss,
     at: Time,
@@ -25,12 +25,12 @@ fn observe(
     loss.observe(at, at, pair, every(length), false, total).map(|interval| interval.loss)
 }
 
-/// Intervals of this length, of one probe each.
+/// Intervals of this length with one probe each.
 fn every(length: Span) -> Pace {
     Pace { t_ka: length * 2, n: 1, follows_use: false }
 }
 
-/// All loss values among samples.
+/// All loss values in samples.
 fn losses(samples: &[Sample]) -> impl Iterator<Item = f64> + '_ {
     samples.iter().flat_map(|s| [s.owl_up, s.owl_down, s.rtl]).flatten()
 }
@@ -41,7 +41,7 @@ fn losses(samples: &[Sample]) -> impl Iterator<Item = f64> + '_ {
 fn both_ends_measure_the_rtt_without_common_clocks_and_without_the_time_that_probes_are_held() {
     let mut rng = Rng::new(1);
     for _ in 0..50 {
-        // The clients' clocks wrap (2³² µs are 71.6 minutes) or the server's do, in many runs.
+        // In many runs, the clients' or the server's clocks wrap (2³² µs are 71.6 minutes).
         let start = Time((1 << 32) * 1_000 - rng.below(20_000_000_000));
         let link = Box::new(|dir, _| Some(if dir == Dir::Up { ms(35) } else { ms(20) }));
         let mut world = World::new(config(3, ms(200)), start, Span(rng.below(1 << 50)), link);
@@ -112,8 +112,8 @@ fn the_first_request_and_echoes_from_before_a_restart_give_the_server_no_rtt() {
 
 // ---- one-way loss
 
-/// Runs a minute with data in both directions and the given losses; returns the world and the loss
-/// ratio that was imposed, up and down.
+/// Runs a minute with data in both directions and the given losses. Returns the world and the imposed loss ratios, up
+/// and down.
 fn minute(loss: [f64; 2], seed: u64, counters: u32) -> (World, [f64; 2]) {
     let mut rng = Rng::new(seed);
     let lossy = at_ms(1_000)..at_ms(61_000);
@@ -146,7 +146,7 @@ fn one_way_loss_equals_the_links_own_drops_exactly_at_both_ends() {
     for (seed, loss) in
         [[0.001, 0.2], [0.01, 0.1], [0.05, 0.05], [0.1, 0.01], [0.2, 0.001]].into_iter().enumerate()
     {
-        // Counters of one run in two wrap.
+        // Counters wrap in every second run.
         let counters = if seed % 2 == 0 { u32::MAX - 7_000 } else { 0 };
         let (world, imposed) = minute(loss, seed as u64, counters);
         let dropped = |c: Counted| c.sent - c.received;
@@ -198,7 +198,7 @@ fn a_lost_interval_is_made_up_for_by_the_next() {
     let t_l = ms(1_000);
     assert_eq!(observe(&mut loss, at_ms(0), (100, 90), t_l, &mut total), None);
     assert_eq!(observe(&mut loss, at_ms(999), (150, 140), t_l, &mut total), None);
-    // Nothing until 2.3 s: the value covers everything since the baseline.
+    // Nothing until 2.3 s: the value covers the whole time since the baseline.
     assert_eq!(observe(&mut loss, at_ms(2_300), (300, 240), t_l, &mut total), Some(0.25));
     assert_eq!(observe(&mut loss, at_ms(3_299), (310, 250), t_l, &mut total), None);
     assert_eq!(observe(&mut loss, at_ms(3_300), (320, 250), t_l, &mut total), Some(0.5));
@@ -213,13 +213,13 @@ fn an_interval_ends_sooner_when_probes_do_or_when_fifty_packets_have_been_sent()
         let interval = loss.observe(at_ms(at), at_ms(at), pair, pace, question, &mut total);
         interval.map(|interval| (interval.loss, interval.length))
     };
-    // An idle path, whose period then falls: the interval ends nine and a half of the new periods after it began.
+    // An idle path whose period then falls. The interval ends nine and a half new periods after it began.
     assert_eq!(take(0, (0, 0), pace(4_900, true), false), None);
     assert_eq!(take(2_000, (1, 1), pace(250, true), false), None);
     assert_eq!(take(2_370, (11, 6), pace(250, true), false), None);
     assert_eq!(take(2_375, (12, 6), pace(250, true), true), None, "a question ends none");
     assert_eq!(take(2_380, (12, 6), pace(250, true), false), Some((0.5, ms(2_380))));
-    // A fast stream ends it after a quarter of a second, where settings follow use.
+    // If settings follow use, a fast stream ends it after a quarter of a second.
     assert_eq!(take(2_629, (112, 81), pace(250, true), false), None);
     assert_eq!(take(2_630, (112, 81), pace(250, false), false), None);
     assert_eq!(take(2_631, (112, 81), pace(250, true), false), Some((0.25, ms(251))));
@@ -232,7 +232,7 @@ fn late_packets_make_up_for_the_next_interval_and_copies_hide_no_more() {
     let (mut loss, mut total) = (OneWayLoss::new(), Counted::default());
     let mut take = |n: u64, pair| observe(&mut loss, at_ms(n * 1_000), pair, ms(1_000), &mut total);
     assert_eq!(take(0, (0, 0)), None);
-    // Twenty copies of ten packets.
+    // Ten packets arrive with twenty duplicates.
     assert_eq!(take(1, (10, 30)), Some(0.0));
     assert_eq!(take(2, (40, 40)), Some(0.0), "of thirty packets ten came, and twenty before");
     assert_eq!(take(3, (50, 45)), Some(0.5), "and no further");
@@ -244,14 +244,14 @@ fn an_outage_counts_but_is_in_no_value_from_its_declaration_on() {
     let t_l = ms(1_000);
     observe(&mut loss, at_ms(0), (100, 100), t_l, &mut total);
     observe(&mut loss, at_ms(500), (150, 150), t_l, &mut total);
-    // 900 packets in nine seconds, of which the last alone came. A ninth was sent before the declaration.
+    // 900 packets in nine seconds, of which only the last arrived. A ninth left before the declaration.
     loss.declare(at_ms(1_500));
     let value = loss
         .observe(at_ms(9_500), at_ms(9_500), (1_050, 151), every(t_l), false, &mut total)
         .unwrap();
     assert!((value.loss - 100.0 / 150.0).abs() < 1e-12);
     assert_eq!(value.length, ms(1_500), "and it is as long as what it tells of");
-    // Probes that bring it up were chosen for having come.
+    // The probes that bring the path up were selected for having arrived.
     assert_eq!(observe(&mut loss, at_ms(11_000), (1_200, 301), t_l, &mut total), None);
     loss.over();
     assert_eq!(observe(&mut loss, at_ms(11_400), (1_290, 346), t_l, &mut total), None);
@@ -266,7 +266,7 @@ fn of_losses_in_one_direction_of_a_silence_each_part_has_its_share() {
         let (mut loss, mut total) = (OneWayLoss::new(), Counted::default());
         let start = Time(n * 777_777_777);
         observe(&mut loss, start, (0, 0), ms(300), &mut total);
-        // Of five probes none was answered, and two were lost on this way; two of the five are from before.
+        // Two of five unanswered probes were lost in this direction. Two of the five are from before the declaration.
         loss.declare(start + ms(250));
         let end = start + ms(600);
         let value = observe(&mut loss, end, (6, 4), ms(300), &mut total);
@@ -297,7 +297,7 @@ fn more_received_than_sent_is_no_negative_loss() {
 fn probes_that_a_stalled_link_lets_go_together_keep_their_counts() {
     let (mut loss, mut total) = (OneWayLoss::new(), Counted::default());
     observe(&mut loss, at_ms(0), (0, 0), ms(100), &mut total);
-    // Ten seconds at a million packets a second, seen by probes that arrive at one instant.
+    // Ten seconds at a million packets per second, seen by probes that arrive simultaneously.
     for i in 1..=10 {
         observe(&mut loss, at_ms(10_000), (i * 1_000_000, i * 900_000), ms(100), &mut total);
     }
@@ -308,11 +308,11 @@ fn probes_that_a_stalled_link_lets_go_together_keep_their_counts() {
 fn counters_that_jump_make_a_new_baseline() {
     let start = Time(0);
     for (sent, received) in [
-        (1, 1),             // both began again
-        (3_000_000_100, 3), // the receiver did
-        (4, 3_000_000_090), // the sender did
+        (1, 1),             // both restarted
+        (3_000_000_100, 3), // the receiver restarted
+        (4, 3_000_000_090), // the sender restarted
         (3_000_000_099, 3_000_000_090),
-        (700_000_000, 3_000_000_100), // forwards, modulo 2³², and yet a restart
+        (700_000_000, 3_000_000_100), // forwards modulo 2³², and still a restart
     ] {
         let (mut loss, mut total) = (OneWayLoss::new(), Counted::default());
         observe(&mut loss, start, (3_000_000_100, 3_000_000_090), ms(100), &mut total);
@@ -369,11 +369,11 @@ fn surplus_answers_are_carried_over() {
     assert_eq!(rtl.observe(5, 1, 10), None, "baseline with four on their way");
     assert_eq!(rtl.observe(14, 10, 10), None, "nine requests");
     assert_eq!(rtl.observe(15, 11, 10), Some(0.0));
-    // The RTT grows: four answers come in the next interval.
+    // The RTT grows: four answers arrive in the next interval.
     assert!((rtl.observe(25, 17, 10).unwrap() - 0.4).abs() < 1e-12);
-    // It shrinks again: fourteen answers to ten requests; four are left over.
+    // It shrinks again: fourteen answers to ten requests leave a surplus of four.
     assert_eq!(rtl.observe(35, 31, 10), Some(0.0));
-    // Five are lost, four of the surplus stand in for them.
+    // Five are lost, and the surplus offsets four of them.
     assert!((rtl.observe(45, 36, 10).unwrap() - 0.1).abs() < 1e-12);
     assert_eq!(rtl.observe(55, 46, 10), Some(0.0), "and are used up");
     assert!((rtl.observe(65, 51, 10).unwrap() - 0.5).abs() < 1e-12);
@@ -545,7 +545,7 @@ fn round_trip_loss_has_values_while_nothing_comes() {
 
 #[test]
 fn a_burst_is_at_most_four_times_k_long_and_what_lasts_longer_is_an_outage() {
-    // Of every forty requests the last so many are lost.
+    // The last `lost` of every forty requests are lost.
     let burst = |lost: u64| {
         let link = Box::new(move |dir, at: Time| {
             let number = at.0 / ms(100).0 % 40;
@@ -571,7 +571,7 @@ fn what_a_server_sends_to_a_client_that_hears_nothing_counts_but_is_in_no_value(
     while world.now < at_ms(30_000) {
         world.data(Dir::Down);
         world.run_for(ms(20));
-        // The next request says whether it hears anything, and the server takes its counters first.
+        // The next request reports whether the client hears anything; the server processes its counters first.
         let before = said.pop_front().unwrap();
         said.push_back(world.client.heard());
         if before != said[0] {
@@ -581,7 +581,7 @@ fn what_a_server_sends_to_a_client_that_hears_nothing_counts_but_is_in_no_value(
     assert_eq!(world.server.state(), State::Up, "it hears the client all the time");
     let down = world.server.estimates().down;
     assert_eq!(down.sent - down.received, world.lost[Dir::Down as usize]);
-    // Half a second of it, until the client had said that it hears nothing.
+    // Half a second of the outage, until the client had reported that it hears nothing.
     let values: Vec<f64> =
         world.server_samples.iter().filter_map(|sample| sample.owl_down).collect();
     let sum: f64 = values.iter().sum();

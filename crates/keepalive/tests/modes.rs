@@ -1,4 +1,4 @@
-//! Who measures, and keepalive switched off.
+//! Measurement modes, and keepalive switched off.
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 mod common;
@@ -12,7 +12,7 @@ fn world(mode: Mode, link: Link) -> World {
     World::new(Config { mode, ..config(3, ms(100)) }, Time(0), Span::from_secs(9), link)
 }
 
-/// A link that loses one packet of ten in each direction and is dead from `until` on.
+/// A link that loses a tenth of the packets in each direction and is dead from `until` on.
 fn lossy(seed: u64, until: Time) -> Link {
     let mut rng = Rng::new(seed);
     Box::new(move |_, at| (at < until && !rng.chance(0.1)).then_some(ms(20)))
@@ -42,7 +42,7 @@ fn in_reports_mode_the_server_has_the_clients_averages_and_a_timer() {
     assert!((client.rtt_ewma[0] - server.rtt_ewma[0]).abs() < 1e-4);
     assert!((client.rtl[0] - server.rtl[0]).abs() < 0.1 && server.rtl[0] > 0.02);
     assert!(server.rtt_last.is_none() && server.owl_up.is_empty(), "it measures nothing itself");
-    // While no loss value is new, what was reported last stays equal but for rounding.
+    // Without a new loss value, the last reported one stays the same except for rounding.
     let last = world.server_samples.last().unwrap();
     assert_eq!(last.rtl, Some(server.rtl[0]));
     world.run_until(at_ms(61_000));
@@ -52,7 +52,7 @@ fn in_reports_mode_the_server_has_the_clients_averages_and_a_timer() {
 #[test]
 fn in_round_trip_loss_mode_each_value_reaches_the_server_once_and_both_measure_rtt() {
     let mut world = world(Mode::RoundTripLoss, steady(ms(20)));
-    // One request of twenty is lost, but no request that reports: those stay comparable.
+    // One request in twenty is lost, but never one with a report, so that both ends stay comparable.
     let mut sent = 0_u32;
     world.link = Box::new(move |dir, _| {
         sent += u32::from(dir == Dir::Up);
@@ -129,7 +129,7 @@ fn in_client_mode_requests_leave_no_trace_at_the_server() {
 #[test]
 fn to_be_switched_on_again_and_again_changes_nothing() {
     let run = |again: bool| {
-        // Some losses, then none but an outage.
+        // Some losses, then none except an outage.
         let mut lossy = lossy(7, at_ms(8_000));
         let link: Link = Box::new(move |dir, at| lossy(dir, at).filter(|_| at < at_ms(9_030)));
         let mut world = world(Mode::Both, link);

@@ -1,4 +1,4 @@
-//! Sequence numbers: newest, late, duplicate, stale, begun again.
+//! Sequence numbers: newest, late, duplicate, stale, restarted.
 
 use proptest::prelude::*;
 use segue_keepalive::seq::{Order, SeqWindow};
@@ -56,7 +56,7 @@ proptest! {
     fn within_the_window_every_number_counts_once(
         gaps in proptest::collection::vec(0u32..8, 1..200), start in any::<u32>(),
     ) {
-        // A random walk that never falls more than the window behind.
+        // A random walk that never falls behind by more than the window.
         let mut window = SeqWindow::new();
         let (mut seen, mut newest) = (std::collections::BTreeSet::new(), 1_000_u64);
         for (i, gap) in gaps.into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The planner against the paper, against plain search, and its refusals.
+//! The planner against the paper, against an exhaustive search, and its rejections.
 
 use proptest::prelude::*;
 use segue_clock::{Rng, Span};
@@ -43,13 +43,13 @@ fn the_papers_example_gives_k_7_and_60_ms() {
 #[test]
 fn a_period_may_be_the_shortest_allowed_and_must_be_longer_than_false_positives_allow() {
     let found = plan(&example()).unwrap();
-    // 60 ms are found, whatever the last bit says.
+    // The plan has 60 ms, regardless of the last bit.
     for t_ka_min in [found.t_ka, 0.06, 0.06 * (1.0 + 1e-12)] {
         assert_eq!(plan(&Targets { t_ka_min, ..example() }).map(|plan| plan.k), Ok(7));
     }
     let refused = plan(&Targets { t_ka_min: 0.06 * (1.0 + 1e-6), ..example() });
     assert!(matches!(refused, Err(Infeasible::PeriodBelowMinimum { k: 7, .. })), "{refused:?}");
-    // Eq. 8 asks for more than as much.
+    // Eq. 8 requires strictly more.
     let rarest = found.t_fp;
     for (fp_interval, k) in [(rarest * (1.0 - 1e-6), 7), (rarest, 8), (rarest * (1.0 + 1e-6), 8)] {
         let targets = Targets { fp_interval, ..example() };
@@ -66,7 +66,7 @@ fn the_period_is_rounded_down_to_what_a_probe_can_state() {
     assert_eq!(at(100.0), Span::from_millis(65_535));
 }
 
-/// K* and T_KA* by going through all periods on a fine grid, from eq. 2 and 4 as they stand.
+/// K* and T_KA* from a search over all periods on a fine grid, with eq. 2 and 4 in their original form.
 fn search(t: &Targets) -> (u8, f64) {
     let Responsiveness::Avg(wanted) = t.responsiveness else { panic!("average only") };
     let step = 1e-5;
@@ -175,13 +175,13 @@ fn the_burst_formula_is_the_share_of_probes_that_end_k_losses_of_a_gilbert_chain
 
 #[test]
 fn a_burst_is_at_least_as_long_as_so_much_loss_makes_it() {
-    // q = 0.8: even if a lost probe followed each that came, bursts would be 4 long.
+    // q = 0.8: even if a lost probe followed each one that arrived, the mean burst would be 4 long.
     let with = |burst| Targets { loss: Some(0.8), burst: Some(burst), ..example() };
     let refused = |burst| {
         matches!(plan(&with(burst)), Err(Infeasible::BadValue { what: "burst length", .. }))
     };
     assert!(refused(3.999) && !refused(4.001));
-    // And so long the K-th loss follows with 1 − 1/4.
+    // With bursts that long, a loss follows a loss with probability 1 − 1/4.
     let targets = with(4.0);
     for k in 1..6 {
         let expected = 0.8 * 0.75_f64.powi(i32::from(k) - 1);
@@ -250,7 +250,7 @@ fn values_without_a_meaning_are_named() {
         (Targets { loss_down: -0.1, ..e }, "loss down"),
         (Targets { loss: Some(1.0), ..e }, "round-trip loss"),
         (Targets { burst: Some(0.9), ..e }, "burst length"),
-        // Half of all probes lost one by one: they would have to alternate and more.
+        // If half of all probes were lost individually, they would have to alternate, or more.
         (Targets { loss_up: 0.6, loss_down: 0.6, burst: Some(1.0), ..e }, "burst length"),
         (Targets { responsiveness: Responsiveness::Avg(f64::INFINITY), ..e }, "responsiveness"),
         (Targets { fp_interval: 0.0, ..e }, "false positive interval"),

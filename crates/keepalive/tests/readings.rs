@@ -12,10 +12,10 @@ use segue_keepalive::{
 };
 use segue_wire::Mode;
 
-/// Losses of a seed, drawn by the place in time and not by the packet, so that two runs see the same.
+/// Random losses that depend on the time and not on the packet, so that two runs see the same ones.
 fn random_losses(seed: u64, one_way: Span) -> Link {
     Box::new(move |dir, at| {
-        // Outages of some 0.6 s now and then, and 10 % loss between them.
+        // Outages of about 0.6 s from time to time, and 10 % loss between them.
         let outage = Rng::new(seed ^ (at.0 / 600_000_000)).chance(0.15);
         let lost = Rng::new(seed ^ at.0 ^ (dir == Dir::Up) as u64).chance(0.1);
         (!outage && !lost).then_some(one_way)

@@ -1,4 +1,4 @@
-//! What an attacker can do by replaying recorded valid packets of a path.
+//! Attacks that replay a path's recorded valid packets.
 
 use segue_clock::{Machine, Span, Time};
 use segue_keepalive::{
@@ -7,7 +7,7 @@ use segue_keepalive::{
 use segue_wire::Probe;
 
 const T_KA: Span = Span::from_millis(100);
-/// Answers that the attacker has recorded: more than any window remembers.
+/// Number of answers that the attacker has recorded: more than any window remembers.
 const RECORDED: u32 = 200;
 
 fn config() -> Config {
@@ -33,7 +33,7 @@ fn arrival(probe: Probe, at: Time) -> Arrival {
     Arrival::new(probe, at, probe.seq)
 }
 
-/// Ticks everything that is due until `until`.
+/// Runs all ticks that are due until `until`.
 fn idle(client: &mut Client, until: Time) -> Vec<Probe> {
     let mut requests = Vec::new();
     while let Some((at, _)) = client.deadline().filter(|(at, _)| *at <= until) {
@@ -43,7 +43,7 @@ fn idle(client: &mut Client, until: Time) -> Vec<Probe> {
     requests
 }
 
-/// A client that has had an answer to each of its requests, and those answers.
+/// A client with an answer to each of its requests, and those answers.
 fn alive() -> (Client, Time, Vec<Probe>) {
     alive_with(config())
 }
@@ -80,7 +80,7 @@ fn recorded_answers_do_not_keep_a_dead_path_up() {
 #[test]
 fn delayed_answers_keep_a_path_up_and_are_measured_as_late_as_they_come() {
     let (mut client, mut now, _) = alive();
-    // Longer than the time-out: several are under way at once.
+    // Longer than the time-out, so that several are in flight simultaneously.
     let delay = T_KA * 8;
     let (mut under_way, mut seen) = (std::collections::VecDeque::new(), 0);
     for _ in 0..600 {
@@ -95,13 +95,13 @@ fn delayed_answers_keep_a_path_up_and_are_measured_as_late_as_they_come() {
         }
     }
     assert!(seen > 200, "{seen}");
-    // It is called down once, when the delay begins, and comes back.
+    // It goes down once, when the delay begins, and recovers.
     assert_eq!((client.state(), client.estimates().transitions), (State::Up, 2));
     assert_eq!(client.estimates().rtt_last, Some(delay));
 }
 
-/// Both ends' applications send, the uplink is dead, and an attacker with the path's cookie sends data to the host that
-/// say how long ago the anchor heard it: `forged` says until when.
+/// Applications at both ends send, the uplink is dead, and an attacker with the path's cookie sends data to the host
+/// with forged ages. `forged` returns the time at which the anchor supposedly last heard the host.
 fn with_forged_ages(forged: impl Fn(Time) -> Option<Time>, answers: bool) -> State {
     let doubt = Some(Asking { k: 3, spacing: Span::from_millis(8) });
     let (mut client, start, _) = alive_with(Config { doubt, ..config() });
@@ -131,9 +131,9 @@ fn with_forged_ages(forged: impl Fn(Time) -> Option<Time>, answers: bool) -> Sta
 fn forged_young_ages_hide_a_dead_uplink_and_forged_old_ones_make_questions_that_are_answered() {
     let young = |now: Time| Some(now - Span::from_millis(5));
     assert_eq!(with_forged_ages(young, false), State::Up);
-    // Without forged data the outage is found.
+    // Without forged data the outage is detected.
     assert_eq!(with_forged_ages(|_| None, false), State::Down);
-    // Old stamps, or none, call no path down that answers.
+    // Old stamps, or none, do not take a path down that answers.
     let old = |now: Time| Some(now - Span::from_secs(1));
     assert_eq!(with_forged_ages(old, true), State::Up);
     assert_eq!(with_forged_ages(|_| None, true), State::Up);
@@ -163,7 +163,7 @@ fn a_recording_whose_stamps_have_wrapped_is_no_newer() {
     let (mut client, mut now, _) = alive();
     let newest = Probe { seq: 1_000, t_ss: 5, ..Probe::default() };
     handle(&mut client, now, ClientInput::Unsolicited(arrival(newest, now)));
-    // Modulo 2³² µs a stamp of 40 minutes ago is newer than that of now.
+    // Modulo 2³² µs, a stamp from 40 minutes ago is newer than the current one.
     let old = Probe { seq: 10, t_ss: 5u32.wrapping_sub(40 * 60_000_000), ..Probe::default() };
     now += Span::from_secs(1);
     idle(&mut client, now);

@@ -91,7 +91,7 @@ fn nothing_is_called_down_without_loss_at_any_phase() {
     }
 }
 
-/// Up to K − 1 losses in a row, in all phases.
+/// Up to K − 1 consecutive losses, in all phases.
 #[test]
 fn one_loss_less_than_k_does_not_bring_a_riding_path_down() {
     for k in 2..=4_u8 {
@@ -149,7 +149,7 @@ fn faults_are_found_within_the_bound_and_on_average_within_theirs() {
             }
         }
         println!("{dead:?}: mean detection / bound of the mean = {:.3}", sum / sum_avg);
-        // The bound of the mean has a period in hand where both directions die, and half of one of a response.
+        // The bound of the mean has a margin of a period if both directions fail, and of half a period for a response.
         let share = sum / sum_avg;
         assert!((0.7..=1.0).contains(&share), "{dead:?}: {share:.3} of the bound of the mean");
     }
@@ -209,7 +209,7 @@ fn when_the_flow_ends_requests_go_on_alone_and_the_client_wakes_for_each() {
     }
 }
 
-/// The datapath's calls go through a queue that may be full.
+/// The datapath's calls pass a queue that may be full.
 #[test]
 fn a_call_that_is_lost_delays_what_it_tells_by_a_look_at_most() {
     for seed in 0..100 {
@@ -227,7 +227,7 @@ fn a_call_that_is_lost_delays_what_it_tells_by_a_look_at_most() {
     }
 }
 
-/// The planner may change T_KA at any time; earlier rides followed the old one.
+/// The planner may change T_KA at any time. Earlier rides followed the old one.
 #[test]
 fn other_settings_while_requests_ride_bring_no_false_alarm_and_no_gap() {
     for seed in 0..200 {
@@ -251,8 +251,8 @@ fn other_settings_while_requests_ride_bring_no_false_alarm_and_no_gap() {
     }
 }
 
-/// A ride in a short period does not count for the longer one that follows: the server would wait for a request that
-/// never comes.
+/// A ride in a short period does not count for the longer period that follows. Otherwise the server would wait for a
+/// request that never comes.
 #[test]
 fn a_longer_period_is_told_though_requests_rode_just_before() {
     for measured_by in [MeasuredBy::Machine, MeasuredBy::PacketPath] {
@@ -268,9 +268,9 @@ fn a_longer_period_is_told_though_requests_rode_just_before() {
     }
 }
 
-/// The driver slept through ten periods. What comes within a round trip and the time that a response may wait for a
-/// ride may answer what left before that sleep. Then the first answer to what left afterwards comes by the end of that
-/// time, and what is excused ends there.
+/// The driver slept through ten periods. Answers that arrive within a round trip plus the wait of a response for a ride
+/// may belong to requests from before the sleep. The first answer to a later request arrives by the end of that time,
+/// and the excuse ends there.
 #[test]
 fn after_a_late_tick_what_is_excused_ends_with_answers_that_may_have_waited_for_a_ride() {
     let (t_ka, rtt) = (ms(100), ms(20));
@@ -310,7 +310,7 @@ fn after_a_late_tick_what_is_excused_ends_with_answers_that_may_have_waited_for_
     }
 }
 
-/// The answer to a request that rides may go to this end's former address, so no ride ever brings the path back.
+/// The answer to a riding request may go to this end's former address, so no ride ever brings the path back.
 #[test]
 fn on_a_path_that_is_down_requests_go_alone_beside_those_that_ride() {
     for measured_by in [MeasuredBy::Machine, MeasuredBy::PacketPath] {

@@ -1,24 +1,25 @@
-//! How a client sleeps while its requests ride and the datapath watches the rides.
+//! Lets a client sleep while its requests ride and the datapath watches the rides.
 
 use segue_clock::{Span, Time};
 
 use super::Client;
 use crate::{Reading, State};
 
-/// How long a client whose requests ride goes without a reading. Longer than the second after which a daemon wakes
-/// anyway, to show that it lives.
+/// Maximum time without a reading while requests ride. Longer than the second after which a daemon wakes in any case
+/// for its sign of life.
 pub const LOOK: Span = Span::from_millis(1_500);
 
 impl Client {
-    /// Whether requests ride and the datapath calls when that ends: no tick is needed for them until then.
+    /// Whether requests ride and the datapath calls when they cease, so that no ticks are needed for them.
     #[must_use]
     pub fn is_carried(&self) -> bool {
         self.carried.is_some()
     }
 
-    /// Sleeps, if the datapath calls before anything could be due: another request within 2·T_KA of the last, and the
-    /// time-out. If the settings have changed since the last ride, the datapath may not; nor after a silence as long as
-    /// the time-out, as while the keepalive was off: rides that follow do not end it, and it calls for its end once.
+    /// Sleeps if the datapath will call before anything is due: another request within 2·T_KA of the last, and the
+    /// time-out. The datapath may not call if the settings have changed since the last ride. Nor after a silence as
+    /// long as the time-out, for example while the keepalive was off: later rides do not end this silence, and the
+    /// datapath calls only once for it.
     pub(super) fn carry(&mut self, now: Time, reading: &Reading) {
         let t_ka = self.config.t_ka;
         let steady =
@@ -35,16 +36,16 @@ impl Client {
         }
     }
 
-    /// It slept until the datapath's call, or woke before.
+    /// Wakes at the datapath's call, or earlier.
     pub(super) fn wake(&mut self, now: Time, watched: Option<Time>) {
         match watched.filter(|at| *at <= now) {
-            // Another request must leave then; the lateness of this wake-up is this end's own silence.
+            // A request is due at the time of the call. Its delay since then is this end's own silence.
             Some(at) => self.schedule.next = at,
             None => self.schedule.catch_up(now, self.config.t_ka),
         }
     }
 
-    /// A tick with no reading before it.
+    /// A tick without a preceding reading.
     pub(super) fn on_tick(&mut self, now: Time) {
         self.have_looked(now);
         if self.carried.take_if(|look_at| *look_at <= now).is_some() {
@@ -52,8 +53,8 @@ impl Client {
         }
     }
 
-    /// The client wakes while requests ride, and no reading tells what came meanwhile. But the datapath would have
-    /// called if nothing had.
+    /// Wakes while requests ride, without a reading of recent arrivals. There must have been some, because the datapath
+    /// would have called otherwise.
     pub(super) fn land(&mut self, now: Time) {
         if self.carried.take().is_some() {
             self.alive = self.alive.max(now);
@@ -62,10 +63,10 @@ impl Client {
         }
     }
 
-    /// The datapath has news: a reading is due.
+    /// The datapath has news, so schedule a reading.
     pub(super) fn look(&mut self, now: Time) {
         if let Some(look_at) = &mut self.carried {
-            // Not due within this call: the driver has to take the reading first.
+            // Not during this call: the driver must take the reading first.
             *look_at = now + Span(1);
         }
     }

@@ -1,16 +1,18 @@
-//! Doubt: silence where something was due, and the questions that settle it.
+//! Doubt: silence in place of an expected packet, and the questions that decide whether the path works.
 //!
-//! A *proof* shows that a path lives: a response to a request, or data of the other end that say how long ago it heard
-//! this one ([`Traffic::heard_back`]). Two things can be due.
+//! A *proof* shows that the path works: a response to a request, or data from the peer that state how long ago it heard
+//! this end ([`Traffic::heard_back`]). Two kinds of packets can be expected.
 //!
-//! * **An answer.** After the first packet that has not been shown to arrive, a proof is due within what the round-trip
-//!   time allows. If no request left since that packet, and no data of the other end flow that would give a proof, the
-//!   client sends a request, which gets the same time. If that passes as well, the path is in doubt.
-//! * **A stream.** Where packets arrive regularly, the next is due. If it does not come, the path is in doubt at once.
+//! * **An answer.** After the first packet that is not proven to have arrived, a proof is due within a time that
+//!   depends on the RTT. If no request has left since that packet, and the peer's data will not give a proof by
+//!   themselves, the client sends a request, which gets the same time. If that time passes as well, the path is in
+//!   doubt.
+//! * **A stream.** If packets arrive regularly, the next one is expected. If it does not arrive, the path is in doubt
+//!   immediately.
 //!
-//! In doubt requests go every [`Asking::spacing`]. Any proof ends doubt; if the K-th request has had its time without
-//! one, the path is down. So detection follows use: a path that carries data is judged from its first packet, an idle
-//! one from its next probe, and neither needs more probes for it.
+//! In doubt, requests leave every [`Asking::spacing`]. Any proof ends doubt. If there is none by the end of the K-th
+//! request's time, the path is down. Detection therefore follows use: a path with data is judged from its first packet,
+//! an idle path from its next probe, and neither needs extra probes for it.
 
 use alloc::boxed::Box;
 use core::ops::{Deref, DerefMut};
@@ -25,28 +27,27 @@ use crate::config::Asking;
 use crate::questions::MARGIN;
 use crate::{ClientOutput, State, Traffic};
 
-/// The longest time that an answer is given, and the time before anything was measured.
+/// Maximum time allowed for an answer, and the time before any measurement.
 const LONGEST: Span = Span::from_secs(3);
 const UNMEASURED: Span = Span::from_secs(1);
-/// How far a stated age may be rounded up ([`segue_wire::age`]). Programs in the kernel have a coarser clock for data
-/// and sometimes round up by twice as much: this costs an unnecessary question.
+/// Maximum rounding error of a stated age ([`segue_wire::age`]). Programs in the kernel have a coarser clock for data
+/// and sometimes exceed it by a factor of two, which costs an unnecessary question.
 const ROUNDED: Span = Span::from_millis(5);
-/// For how long after its last packet of data a path is in use.
+/// A path is in use for this long after its last data packet.
 const USED_FOR: Span = Span::from_secs(2);
-/// A datapath calls its driver when data follow a silence longer than this, on a path that is [asked
-/// about](crate::config::Probing::follows_use). While data follow sooner the client looks as often by itself.
+/// A datapath calls its driver when data follow a silence longer than this, on a path whose [detection follows
+/// use](crate::config::Probing::follows_use). While data follow sooner, the client looks as often by itself.
 pub const SILENCE: Span = Span::from_millis(40);
-/// The client looks for this much longer, since that datapath's clock for data may be a tick of up to 10 ms behind at
-/// both ends of a silence.
+/// Extra time for which the client looks: the datapath's clock for data may be up to 10 ms late at both ends of a
+/// silence.
 const TICKS: Span = Span::from_millis(20);
-/// A reading holds for this long.
+/// Validity of a reading.
 const FRESH: Span = Span::from_millis(2);
-/// Data of the other end that state an age beyond this say little.
+/// Data that state an age above this are not a useful proof.
 const TOLD: Span = Span::from_secs(1);
-/// If data of the other end come further apart than this, in seconds, the client does not wait for them in place of an
-/// answer.
+/// Maximum distance of the peer's data packets, in seconds, for which the client waits for them instead of asking.
 const SELDOM: f64 = 0.1;
-/// Doubt, allocated when it is first needed: most of a million simulated hosts ask nothing.
+/// Allocated at first use: most of a million simulated hosts never need it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Kept(Option<Box<Doubt>>);
 
@@ -66,24 +67,24 @@ impl DerefMut for Kept {
     }
 }
 
-/// What is due on a path, and the questions that are under way.
+/// Expected packets on a path, and the current questions.
 #[derive(Clone, Debug)]
 pub(super) struct Doubt {
     traffic: Traffic,
     rate: Rate,
     stream: Stream,
-    /// The instant of the latest knowledge about data.
+    /// Time of the latest information about data.
     looked: Time,
-    /// When to look at data again: the datapath does not report what leaves or arrives before then.
+    /// When to look at data again. Until then the datapath does not report departures or arrivals.
     look_at: Option<Time>,
-    /// When the first packet left that has not been shown to arrive.
+    /// When the first packet left that is not proven to have arrived.
     unproven: Option<Time>,
-    /// When the first request left after it.
+    /// When the first request after it left.
     question: Option<Time>,
     episode: Option<Episode>,
-    /// The start of the outage that was found last.
+    /// Start of the last detected outage.
     lost_since: Option<Time>,
-    /// When this end was last late to look: apparent silence may have been its own lateness.
+    /// When this end was last late to look. The silence may have been its own delay.
     stalled: Option<Time>,
     lapses: Lapses,
 }
@@ -108,38 +109,38 @@ impl Doubt {
 #[derive(Clone, Copy, Debug)]
 struct Episode {
     began: Time,
-    /// When the packet that caused it left or arrived.
+    /// When the packet that caused the doubt left or arrived.
     since: Time,
-    /// Sending time of the last packet lost before it.
+    /// When the last lost packet before the doubt left.
     lost: Time,
-    /// Whether it is about an answer, which may be a stated age; else it is about a stream.
+    /// True if it is about an answer, which may be a stated age; false if it is about a stream.
     unanswered: bool,
     asked: u8,
     /// When the next question, or the verdict, is due.
     due: Time,
-    /// The verdict was put off once, because this end was late for it or the stream came back.
+    /// Whether the verdict was deferred, which happens once: if this end was late for it, or if the stream resumed.
     put_off: bool,
-    /// When the stream came back, as far as this end has looked.
+    /// When the stream resumed, if this end has noticed it.
     resumed: Option<Time>,
-    /// Packets that had arrived when it began.
+    /// Number of packets received when the doubt began.
     received: u32,
 }
 
 impl Episode {
-    /// The instant from which it counts: silences that ended before then made no doubt.
+    /// Start of the recorded silence. Earlier ones ended without causing doubt.
     fn lasting(&self, rtt: Span) -> Time {
         self.lost.max(self.began - rtt)
     }
 }
 
 impl Client {
-    /// Something was due, and no answer has come yet.
+    /// Whether an expected packet is missing and no proof has arrived yet.
     #[must_use]
     pub fn in_doubt(&self) -> bool {
         self.doubt.episode.is_some()
     }
 
-    /// What left before this has been shown to arrive; no later packet has for sure.
+    /// Packets that left before this time are proven to have arrived. No later packet is.
     #[must_use]
     pub fn proven_until(&self) -> Time {
         self.proof() - self.rtt().unwrap_or(Span::ZERO)
@@ -151,7 +152,7 @@ impl Client {
         self.doubt.traffic.received_at.map_or(self.last_heard, |at| at.max(self.last_heard))
     }
 
-    /// Until when the path counts as in use, and how many bytes of data per second it carries.
+    /// End of the path's current use, and its data rate in bytes per second.
     #[must_use]
     pub fn use_of_path(&self) -> (Time, f64) {
         let Traffic { sent_at, received_at, .. } = self.doubt.traffic;
@@ -159,13 +160,13 @@ impl Client {
         (last.map_or(Time::ZERO, |at| at + USED_FOR), self.doubt.rate.average)
     }
 
-    /// How long this path is silent without being dead, as far as that still counts at `now`.
+    /// Durations of silence on this path that ended, weighted by their age at `now`.
     #[must_use]
     pub fn lapses(&self, now: Time) -> Lapses {
         self.doubt.lapses.as_of(now)
     }
 
-    /// How long an answer may take that is not held back: the round-trip time, four times its variation, and a margin.
+    /// Time allowed for an answer that does not wait for a ride: the RTT, four times its variation, and a margin.
     #[must_use]
     pub fn answer_within(&self) -> Span {
         let Some(rtt) = self.rtt() else { return UNMEASURED };
@@ -178,21 +179,20 @@ impl Client {
         self.measure.estimates.rtt_last.unwrap_or(Span::ZERO)
     }
 
-    /// The average round-trip time, or the last one if that is longer.
+    /// The average RTT, or the last one if it is longer.
     fn rtt(&self) -> Option<Span> {
         let e = &self.measure.estimates;
         let average = Span::from_secs_f64(*e.rtt_ewma.first()?);
         Some(e.rtt_last.map_or(average, |last| last.max(average)))
     }
 
-    /// The same for an answer that may wait for a ride.
+    /// Like [`answer_within`](Client::answer_within), for an answer that may wait for a ride.
     fn held_answer_within(&self) -> Span {
         let waits = if self.config.rides { segue_wire::HELD_AT_MOST_MS } else { 0 };
         self.answer_within() + Span::from_millis(waits)
     }
 
-    /// The longest time until the path is called down: from the first lost packet if it is in use, else from the
-    /// outage.
+    /// Maximum time until the path is down: from the first lost packet if it is in use, otherwise from the outage.
     #[must_use]
     pub fn detection_bound(&self, asking: Asking, in_use: bool) -> Span {
         let answer = self.answer_within();
@@ -201,7 +201,7 @@ impl Client {
             return self.config.t_ka + self.held_answer_within() + t_d;
         }
         let by_answer = answer + self.doubt.rate.longest_apart() + self.held_answer_within() + t_d;
-        // A stream that comes back meanwhile puts the verdict off.
+        // A stream that resumes in the meantime defers the verdict.
         let silence = Span::from_secs_f64(self.doubt.stream.silence()).max(answer);
         let by_stream = if self.doubt.stream.flows() { silence + t_d + answer } else { Span::ZERO };
         by_answer.max(by_stream)
@@ -221,7 +221,7 @@ impl Client {
         self.doubt.traffic = traffic;
     }
 
-    /// A tick: the reading before it was the look, if there was one.
+    /// Handles a tick. A preceding reading, if any, was the look.
     pub(super) fn have_looked(&mut self, now: Time) {
         if self.config.doubt.is_none() {
             return;
@@ -233,7 +233,7 @@ impl Client {
         self.doubt.looked = now;
     }
 
-    /// The path changed its state, or was switched off or on.
+    /// Resets doubt after a change of state, or after a switch off or on.
     pub(super) fn forget_doubt(&mut self) {
         if let Some(doubt) = &mut self.doubt.0 {
             doubt.episode = None;
@@ -242,25 +242,25 @@ impl Client {
         }
     }
 
-    /// Whether the client looks into silence at present.
+    /// Settings of questions if the client currently investigates silence.
     fn asks(&self) -> Option<Asking> {
         self.config.doubt.filter(|_| self.state == State::Up && self.on && self.answered)
     }
 
-    /// The newest sign that both directions work.
+    /// Time of the newest proof that both directions work.
     #[must_use]
     pub fn proof(&self) -> Time {
         self.doubt.traffic.heard_back.map_or(self.alive, |at| at.max(self.alive))
     }
 
-    /// Whether what left at `sent` has been shown to arrive. What the other end stated within a round trip of it
-    /// concerns older packets.
+    /// Whether a packet that left at `sent` is proven to have arrived. Ages that the peer states within a round trip of
+    /// it concern older packets.
     fn is_proven(&self, sent: Time) -> bool {
         let rtt = self.measure.estimates.rtt_min.unwrap_or(Span::ZERO);
         self.proof() + ROUNDED >= sent + rtt
     }
 
-    /// Takes into account what left and what came.
+    /// Updates the unproven packet and its request.
     fn track(&mut self) {
         if self.doubt.unproven.is_some_and(|sent| self.is_proven(sent)) {
             (self.doubt.unproven, self.doubt.question) = (None, None);
@@ -277,7 +277,7 @@ impl Client {
         }
     }
 
-    /// The latest time for an answer.
+    /// When an answer is due.
     fn answer_due(&self) -> Option<Time> {
         let sent = self.doubt.unproven?;
         if let Some(asked) = self.doubt.question {
@@ -287,8 +287,9 @@ impl Client {
         Some(self.doubt.rate.may_ask_at(due))
     }
 
-    /// How much later than a prompt answer the other end's data give a proof, if they do so by themselves: they flow,
-    /// state ages, and come often. Rare data are not worth the wait: a question is answered sooner.
+    /// How much later than a prompt answer the peer's data will give a proof. `None` if they will not give one by
+    /// themselves: they must flow, state ages and arrive often. Rare data are not worth the wait, because a question is
+    /// answered sooner.
     fn told_within(&self) -> Option<Span> {
         let Traffic { heard_back, received_at, .. } = self.doubt.traffic;
         let heard =
@@ -298,7 +299,7 @@ impl Client {
         (heard && packets >= STREAM && next <= SELDOM).then(|| Span::from_secs_f64(next))
     }
 
-    /// When doubt next has something to do, and what.
+    /// When doubt next requires an action, and which.
     pub(super) fn doubt_deadline(&self) -> Deadline {
         self.asks()?;
         if let Some(episode) = &self.doubt.episode {
@@ -311,7 +312,7 @@ impl Client {
         earlier(earlier(answer, stream), look)
     }
 
-    /// Checks whether something is missing, and asks.
+    /// Checks whether an expected packet is missing, and asks.
     pub(super) fn run_doubt(&mut self, now: Time) {
         let Some(asking) = self.asks() else { return };
         self.track();
@@ -322,17 +323,17 @@ impl Client {
             episode.resumed = received_at.filter(|at| *at > episode.began);
         }
         self.settle_doubt(now);
-        // Data may have brought the answer meanwhile: a reading comes before the tick that is due.
+        // Begin only after a fresh reading: data may have brought the answer.
         if self.doubt.episode.is_none() && now.since(self.doubt.looked) < FRESH {
             self.begin_doubt(now);
         }
         self.ask_on(now, asking);
     }
 
-    /// Ends doubt if something came.
+    /// Ends doubt if a proof arrived.
     fn settle_doubt(&mut self, now: Time) {
         let Some(episode) = self.doubt.episode else { return };
-        // Arriving data show that their own direction lives; the questions are about both.
+        // Arriving data prove that one direction works. The questions concern both.
         let answered =
             self.proof() > episode.began || episode.unanswered && self.is_proven(episode.since);
         if !answered {
@@ -340,13 +341,13 @@ impl Client {
         }
         self.doubt.episode = None;
         (self.doubt.unproven, self.doubt.question) = (None, None);
-        // A doubt about a stream that merely paused ends with the answer to its first question.
+        // A doubt about a stream that had only paused ends with the answer to its first question.
         let rtt = self.last_rtt();
         if episode.unanswered || now - rtt > episode.began + MARGIN {
             self.doubt.stream = Stream::NEW;
             let answered = now - rtt;
             let lasting = episode.lasting(rtt);
-            // The question before the answered one was lost, too.
+            // The question before the answered one was lost as well.
             let spacing = self.config.doubt.map_or(Span::ZERO, |asking| asking.spacing);
             let asked =
                 if answered > episode.began + MARGIN { answered - spacing } else { lasting };
@@ -357,8 +358,8 @@ impl Client {
         self.outputs.push_back(ClientOutput::Doubt(false));
     }
 
-    /// An answer came at `now` to what left a round trip before, and none to what left since `since`; `lost` is the
-    /// last of those.
+    /// Records a silence. An answer arrived at `now` to a packet that left a round trip earlier, but none to packets
+    /// since `since`; `lost` is when the last of these left.
     fn note_lapse(&mut self, now: Time, since: Time, lost: Time) {
         if self.doubt.stalled.is_some_and(|at| at >= since) {
             return;
@@ -367,7 +368,7 @@ impl Client {
         self.doubt.lapses.push(now, lost.since(since), (now - rtt).since(since));
     }
 
-    /// The first answer on a path that is down: the silence is over, whether or not the path is used again.
+    /// Handles the first answer on a path that is down. The silence is over, even if the path does not come up yet.
     pub(super) fn on_sign_of_life(&mut self, now: Time) {
         let Some(since) = self.doubt.lost_since else { return };
         self.doubt.lost_since = None;
@@ -389,7 +390,7 @@ impl Client {
             }
             (_, _, Some((_, last))) if stream.is_some() => (false, last),
             (Some(_), ..) => {
-                // The packet itself may not have called for an answer: this request does.
+                // The packet itself may not require an answer, but this request does.
                 self.ask(now);
                 self.doubt.rate.ask(now);
                 self.doubt.question = Some(now);
@@ -407,7 +408,7 @@ impl Client {
         self.outputs.push_back(ClientOutput::Doubt(true));
     }
 
-    /// Sends the questions that are due, or gives the verdict.
+    /// Sends the question that is due, or gives the verdict.
     fn ask_on(&mut self, now: Time, asking: Asking) {
         let Some(mut episode) = self.doubt.episode.filter(|episode| episode.due <= now) else {
             return;
@@ -420,7 +421,7 @@ impl Client {
             self.doubt.episode = Some(episode);
             self.ask(now);
         } else if (late > MARGIN || self.is_flooded(&episode)) && !episode.put_off {
-            // A gap in this end's own looking is no loss of the path; and answers may wait behind data that come again.
+            // A late look is not a loss of the path. After a resumed stream, answers may be queued behind its data.
             let more = if late > MARGIN { MARGIN } else { self.answer_within() };
             (episode.put_off, episode.due) = (true, now + more);
             self.doubt.episode = Some(episode);
@@ -429,7 +430,7 @@ impl Client {
         }
     }
 
-    /// Whether the stopped stream came back with so many packets that answers may be queued behind them.
+    /// Whether the stopped stream resumed with so many packets that answers may be queued behind them.
     fn is_flooded(&self, episode: &Episode) -> bool {
         let came = self.doubt.traffic.received.wrapping_sub(episode.received);
         !episode.unanswered && came >= 2 * STREAM
@@ -448,14 +449,14 @@ impl Client {
         self.go_down(now);
     }
 
-    /// Sends a question for the counters; in doubt questions go anyway.
+    /// Sends a question to obtain counters. In doubt, other questions already do.
     pub(super) fn on_recount(&mut self, now: Time) {
         if self.asks().is_some() && !self.in_doubt() {
             self.ask(now);
         }
     }
 
-    /// Sends a request at once, which leaves the grid as it is and which neither end counts as a packet.
+    /// Sends a request immediately that does not move the grid and that neither end counts as a packet.
     fn ask(&mut self, now: Time) {
         if self.schedule.last == Some(now) {
             return;

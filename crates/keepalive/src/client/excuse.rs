@@ -1,36 +1,36 @@
-//! This end's own share of a silence.
+//! The part of a silence that this end caused itself.
 
 use segue_clock::{Span, Time};
 
-/// A time-out that was put off.
+/// The time-outs that can be deferred.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum TimeOut {
-    /// Of answers to requests.
+    /// No answers to requests.
     Down,
-    /// Of anything that comes.
+    /// No arrivals of any kind.
     Unheard,
 }
 
-/// This end's own share of the silence: its driver did not run.
+/// The part of a silence that this end caused because its driver did not run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Excuse {
-    /// Periods that went by without a request.
+    /// Total of the periods without a request.
     skipped: Span,
-    /// How late within its period the last request was.
+    /// Delay of the last request within its period.
     late: Span,
-    /// Until when answers may be those to earlier requests.
+    /// Latest arrival of answers to earlier requests.
     until: Time,
-    /// Until when each [`TimeOut`] that expired before a late tick is put off, or was: once in its silence.
+    /// End of the deferral of each [`TimeOut`] that expired before a late tick. At most one deferral per silence.
     put_off: [Option<Time>; 2],
 }
 
 impl Excuse {
-    /// Of a silence since `at`: no more than what may be missing from then on.
+    /// The excused part of a silence since `at`: at most the time in which answers can be missing.
     pub(super) fn since(&self, at: Time) -> Span {
         (self.skipped + self.late).min(self.until.since(at))
     }
 
-    /// A request that was due leaves `late` after its time; answers to older ones may come for `in_flight` from now.
+    /// A due request leaves `late`. Answers to older requests may arrive during `in_flight` from now.
     pub(super) fn on_request(&mut self, now: Time, late: Span, t_ka: Span, in_flight: Span) {
         let skipped = t_ka * (late.0 / t_ka.0.max(1));
         let late = late - skipped;
@@ -44,15 +44,15 @@ impl Excuse {
         }
     }
 
-    /// An answer came at `at`: what was late before it is over.
+    /// An answer arrived at `at`: earlier delays are over.
     pub(super) fn on_answer(&mut self, at: Time) {
         let left = self.until.since(at);
         self.late = self.late.min(left);
         self.skipped = self.skipped.min(left - self.late);
     }
 
-    /// A tick was `late`: a time-out that expired before it, or is about to, is put off once, for answers that wait in a
-    /// queue.
+    /// A tick was `late`. Defers a time-out once if it expired before the tick or is about to, for answers that wait in
+    /// a queue.
     pub(super) fn on_late(
         &mut self,
         now: Time,
@@ -68,12 +68,12 @@ impl Excuse {
         }
     }
 
-    /// Until when a time-out is put off; the start of time if it is not.
+    /// End of a time-out's deferral; zero if it is not deferred.
     pub(super) fn until(&self, which: TimeOut) -> Time {
         self.put_off[which as usize].unwrap_or_default()
     }
 
-    /// The silence that a time-out is about has ended.
+    /// The silence of this time-out has ended.
     pub(super) fn ends(&mut self, which: TimeOut) {
         self.put_off[which as usize] = None;
     }

@@ -1,37 +1,37 @@
-//! How long a path is silent without being dead.
+//! Durations of silence on a path that works.
 
 use segue_clock::{Span, Time};
 
-/// An outage that ends this soon was a burst of losses. Applications notice longer ones: flows had better leave.
+/// Maximum duration of a burst of losses. A longer outage is noticeable to applications, so flows should move.
 pub(super) const BURST_AT_MOST: Span = Span::from_millis(400);
 
-/// Silences that ended: how long they last, later ones with more weight, and how often they come.
+/// Silences that ended: their durations, with more weight for recent ones, and their rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Lapses {
-    /// How many doubts there were.
+    /// Total number of doubts.
     pub doubts: u64,
-    /// Sum of the weights of those in which something was lost.
+    /// Sum of the weights of the silences with a loss.
     pub weight: f64,
-    /// Weighted sum of how long those lasted, in seconds.
+    /// Weighted sum of their durations in seconds.
     pub lasted: f64,
-    /// The longest recent one, in seconds: it fades.
+    /// The longest recent duration in seconds; decays with time.
     pub longest: f64,
-    /// When the last one ended.
+    /// When the last silence ended.
     pub at: Time,
 }
 
 impl Lapses {
     pub(super) const NONE: Lapses =
         Lapses { doubts: 0, weight: 0.0, lasted: 0.0, longest: 0.0, at: Time::ZERO };
-    /// The weight of an older lapse relative to the next.
+    /// Weight of a lapse relative to the next one.
     const KEEP: f64 = 0.98;
-    /// Seconds without a lapse over which they are forgotten.
+    /// Time constant of their decay, in seconds without a lapse.
     const FADES: f64 = 180.0;
-    /// A mean of fewer says nothing.
+    /// Minimum weight for a mean.
     const FEW: f64 = 3.5;
 
-    /// A lapse that ended between these two lengths. Its end was not observed between two questions, so it gets its
-    /// expected length, given that the others' lengths are exponential with their mean.
+    /// Adds a lapse of a duration between `least` and `most`. Its end between two questions was not observed, so it
+    /// gets the expected duration, given that durations are exponential with the mean of the others.
     pub(super) fn push(&mut self, now: Time, least: Span, most: Span) {
         let least = least.min(BURST_AT_MOST).as_secs_f64();
         let width = (most.min(BURST_AT_MOST).as_secs_f64() - least).max(0.0);
@@ -47,15 +47,15 @@ impl Lapses {
         };
     }
 
-    /// How much of them still counts.
+    /// The statistics with their decay until `now`.
     pub(super) fn as_of(&self, now: Time) -> Lapses {
         let keep = libm::exp(-now.since(self.at).as_secs_f64() / Self::FADES);
         let Lapses { weight, lasted, longest, .. } = *self;
         Lapses { weight: weight * keep, lasted: lasted * keep, longest: longest * keep, ..*self }
     }
 
-    /// The mean length in seconds plus one standard deviation, since false alarms are exponential in it; `None` while
-    /// there were few.
+    /// Mean duration in seconds plus one standard deviation, because the rate of false alarms is exponential in it;
+    /// `None` after too few lapses.
     #[must_use]
     pub fn mean(&self) -> Option<f64> {
         let spread = 1.0 + 1.0 / libm::sqrt(self.weight.max(1.0));
@@ -63,8 +63,8 @@ impl Lapses {
     }
 }
 
-/// The mean of an exponential variable with mean `mean`, given that it is below `width`: half of that if nothing is
-/// known.
+/// Mean of an exponential variable with mean `mean`, given that it is below `width`; half of `width` if the mean is
+/// unknown.
 fn expected(width: f64, mean: f64) -> f64 {
     let x = width / mean.max(1e-9);
     if x >= 1e-3 { mean - width / libm::expm1(x) } else { width / 2.0 }
@@ -82,7 +82,7 @@ mod tests {
     fn lapses_that_end_between_two_questions_are_as_long_as_is_to_be_expected() {
         let (ms, at) = (Span::from_millis, Time(7_000_000_000));
         let mut lapses = Lapses::NONE;
-        // Nothing is known: half way between.
+        // Without earlier lapses, halfway between the bounds.
         lapses.push(at, ms(100), ms(140));
         near(lapses.lasted, 0.12);
         near(lapses.weight, 1.0);
@@ -99,14 +99,14 @@ mod tests {
         let mean = lasted / weight;
         near(lapses.mean().unwrap_or(0.0), mean * (1.0 + 1.0 / libm::sqrt(weight)));
 
-        // In three minutes they fade to a third. The next lapse is taken as exponential with their mean.
+        // They decay by a factor of e in three minutes. The next lapse is assumed to be exponential with their mean.
         let later = at + Span::from_secs(180);
         let faded = lapses.as_of(later);
         near(faded.weight, weight / core::f64::consts::E);
         near(faded.lasted, lasted / core::f64::consts::E);
         near(faded.longest, lapses.longest / core::f64::consts::E);
         lapses.push(at, ms(20), ms(220));
-        // The mean of an exponential variable, given that it is below 0.2 s, summed up by hand.
+        // The mean of an exponential variable below 0.2 s, integrated numerically.
         let (mut sum, mut all) = (0.0, 0.0);
         for n in 0..200_000 {
             let t = (f64::from(n) + 0.5) * 1e-6;

@@ -1,28 +1,28 @@
-//! What a path carries, and what questions about its data may cost.
+//! Data rate of a path, and the budget for questions about its data.
 
 use segue_clock::{Span, Time};
 
 use crate::questions::QUESTION_GAP;
 
-/// Bytes of a question and its answer: IPv4, UDP and a probe packet, twice.
+/// Bytes of a question and its answer, each with IPv4, UDP and a probe packet.
 const QUESTION: f64 = (2 * (20 + 8 + segue_wire::Probe::PACKET_LEN)) as f64;
-/// The share of unanswered data's bytes that questions about them may cost, the most credit saved (in questions), the
-/// minimum distance of questions, and their distance where data do not pay for them.
+/// Cost of questions relative to the bytes of unanswered data, the maximum credit in questions, and the distance of
+/// questions that the credit does not cover.
 const QUESTION_SHARE: f64 = 0.3;
 const QUESTION_CREDIT: f64 = 5.0;
 const QUESTION_RARE: Span = Span::from_secs(1);
-/// Over how many seconds the rate is averaged.
+/// Averaging time of the rate in seconds.
 const RATE_OVER: f64 = 1.0;
 
-/// What a path carries, and what questions about it may cost.
+/// Data rate of a path, and the budget for questions about its data.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rate {
     last: Option<(u64, Time)>,
     /// Bytes per second.
     pub(super) average: f64,
-    /// Bytes that questions may still cost.
+    /// Bytes that questions may cost.
     credit: f64,
-    /// When the last question about a missing answer was asked.
+    /// When the last question about a missing answer left.
     asked: Option<Time>,
 }
 
@@ -40,8 +40,8 @@ impl Rate {
         self.average = now_is * (1.0 - keep) + self.average * keep;
     }
 
-    /// When a question about a missing answer may be asked: soon after the last while data pay for it, seldom
-    /// otherwise.
+    /// When a question about a missing answer may leave: [`QUESTION_GAP`] after the last one while the credit covers
+    /// it, otherwise [`QUESTION_RARE`] after it.
     pub(super) fn may_ask_at(&self, due: Time) -> Time {
         self.asked.map_or(due, |asked| due.max(asked + self.apart()))
     }
@@ -50,7 +50,7 @@ impl Rate {
         if self.credit >= QUESTION { QUESTION_GAP } else { QUESTION_RARE }
     }
 
-    /// The longest that the next question may have to wait for data to pay for it.
+    /// Maximum delay of the next question until the credit covers it.
     pub(super) fn longest_apart(&self) -> Span {
         let earned = QUESTION_SHARE * self.average.max(1.0);
         let missing = (QUESTION - self.credit).max(0.0);
@@ -82,14 +82,14 @@ mod tests {
         let average = 500.0 * (1.0 - libm::exp(-1.0));
         near(rate.average, average);
         near(rate.credit, 150.0);
-        // A second reading at the same instant says nothing about the rate.
+        // A second reading at the same instant contains no information about the rate.
         rate.observe(at + second, 1_000_600);
         near(rate.average, average);
         near(rate.credit, 180.0);
         rate.observe(at + second * 3, 1_000_600);
         near(rate.average, average * libm::exp(-2.0));
         near(rate.credit, 180.0);
-        // Credit covers at most five more questions; counters that begin again cost nothing.
+        // The credit is at most five questions. Counters that restart cost nothing.
         rate.observe(at + second * 4, 9_000_000);
         near(rate.credit, 5.0 * QUESTION);
         rate.observe(at + second * 5, 10);
@@ -106,7 +106,7 @@ mod tests {
         near(rate.credit, 0.5 * QUESTION);
         assert_eq!(rate.may_ask_at(at), at + Span::from_secs(1));
         assert_eq!(rate.may_ask_at(at + Span::from_secs(2)), at + Span::from_secs(2));
-        // Half a question is missing; the path earns 1.2 per second.
+        // The credit lacks half a question, and the path earns 1.2 questions per second.
         near(rate.longest_apart().as_secs_f64(), 0.5 / 1.2);
         rate.credit = QUESTION;
         assert_eq!(rate.may_ask_at(at), at + QUESTION_GAP);

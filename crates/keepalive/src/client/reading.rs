@@ -1,4 +1,4 @@
-//! What a client takes from a datapath that rides or measures.
+//! How a client processes readings of a datapath that rides or measures.
 
 use segue_clock::{Span, Time};
 use segue_wire::Mode;
@@ -59,7 +59,7 @@ impl Client {
         reports && self.config.measured_by == MeasuredBy::PacketPath
     }
 
-    /// Requests sent within a round trip before the reading may still be answered.
+    /// Requests that left within the last round trip may still be answered.
     fn settle(&mut self, reading: &Reading) {
         let Estimates { sent, received, rtt_last, .. } = self.measure.estimates;
         let age = reading.last_sent.map_or(Span::ZERO, |at| reading.at.since(at));

@@ -1,4 +1,4 @@
-//! The loss of the round trip while nothing comes.
+//! Round-trip loss while no responses arrive.
 
 use segue_clock::{Span, Time};
 
@@ -7,7 +7,7 @@ use crate::measure::Scale;
 use crate::{ClientOutput, Sample};
 
 impl Client {
-    /// The round-trip loss of an interval that ended without a response.
+    /// Evaluates the round-trip loss of an interval that ended without a response.
     pub(super) fn evaluate_at_sending(&mut self, now: Time) {
         if self.is_told_rtl() {
             return;

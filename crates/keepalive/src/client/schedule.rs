@@ -1,37 +1,37 @@
-//! When requests leave.
+//! Times of the requests.
 
 use segue_clock::{Rng, Span, Time};
 
-/// A grid of T_KA, and what left on it.
+/// The grid of T_KA, and the requests that left.
 #[derive(Clone, Debug)]
 pub(super) struct Schedule {
-    /// The end of the current period: a request goes by itself then if none rode in it.
+    /// End of the current period. A bare request leaves then if none rode in the period.
     pub(super) next: Time,
     /// When the last request left.
     pub(super) last: Option<Time>,
-    /// After a change to a longer period: the old one, and how many requests still keep it. They
-    /// tell the server about the change before it would miss them.
+    /// After a change to a longer period: the old period, and the number of requests that still use it. They announce
+    /// the change to the server before it would miss them.
     pub(super) announce: Option<(Span, u8)>,
     /// When the last ride left.
     last_ride: Option<Time>,
     begun: bool,
-    /// Share by which the first interval is shortened, in units of 2⁻¹⁹: less than an eighth.
+    /// Share by which the first interval is shorter, in units of 2⁻¹⁹; less than an eighth.
     phase: u16,
 }
 
 impl Schedule {
-    /// The first request is due at `now`.
+    /// A schedule whose first request is due at `now`.
     pub(super) fn new(now: Time, jitter_seed: u64) -> Schedule {
         let phase = Rng::new(jitter_seed).below(1 << 16) as u16;
         Schedule { next: now, last: None, announce: None, last_ride: None, begun: false, phase }
     }
 
-    /// Begins again at `now`.
+    /// Restarts the schedule at `now`.
     pub(super) fn restart(&mut self, now: Time) {
         *self = Schedule { next: now, phase: self.phase, ..Schedule::new(now, 0) };
     }
 
-    /// The datapath says when the last request left, and whether one has ridden since it last said so.
+    /// Records when the datapath sent the last request, and whether one has ridden since the previous report.
     pub(super) fn on_sent(&mut self, now: Time, last_sent: Time, rode: bool) {
         let at = last_sent.min(now);
         self.last = self.last.map(|last| last.max(at));
@@ -40,20 +40,20 @@ impl Schedule {
         }
     }
 
-    /// The current period. A longer one begins once it has been announced.
+    /// The current period. A longer one begins after its announcement.
     pub(super) fn period(&self, t_ka: Span) -> Span {
         self.announce.map_or(t_ka, |(old, _)| old)
     }
 
-    /// Whether a request rode in the period that ended last. A bare request at a point of the grid belongs to the
-    /// period before it, so that no two are more than 2·T_KA apart.
+    /// Whether a request rode in the last completed period. A bare request at a point of the grid belongs to the period
+    /// before it, so that two requests are at most 2·T_KA apart.
     pub(super) fn rode(&self, now: Time, t_ka: Span) -> bool {
         let missed = now.since(self.next).0 / t_ka.0.max(1);
         let end = self.next + t_ka * missed;
         self.begun && self.last_ride.is_some_and(|at| at + t_ka > end)
     }
 
-    /// The end of the current period, after a time in which it was not kept up to date: at most 2·T_KA after the last
+    /// Recomputes the end of the current period after a time without updates. It is at most 2·T_KA after the last
     /// request.
     pub(super) fn catch_up(&mut self, now: Time, t_ka: Span) {
         if self.next > now {
@@ -65,14 +65,14 @@ impl Schedule {
         self.next = end.min(latest);
     }
 
-    /// A shorter period begins at the last request.
+    /// Starts a shorter period at the last request.
     pub(super) fn hasten(&mut self, t_ka: Span) {
         if let Some(last) = self.last {
             self.next = self.next.min(last + t_ka);
         }
     }
 
-    /// The current period ends at `now`, if not before.
+    /// Ends the current period at `now` at the latest.
     pub(super) fn hasten_to(&mut self, now: Time) {
         self.next = self.next.min(now);
     }
@@ -91,7 +91,7 @@ impl Schedule {
         }
     }
 
-    /// The period ends at `now`.
+    /// Ends the current period at `now`.
     pub(super) fn advance(&mut self, now: Time, t_ka: Span) {
         let period = match &mut self.announce {
             Some((old, left)) if *left > 1 => {

@@ -1,33 +1,34 @@
-//! A stream that arrives: when its next packet is due.
+//! Detects when a stream of arriving packets stops.
 
 use segue_clock::{Span, Time};
 
 use crate::Traffic;
 
-/// Packets that make a stream.
+/// Minimum number of packets of a stream.
 pub(super) const STREAM: u32 = 8;
-/// Longer pauses of a stream, in seconds, are not learned: the next is a doubt again.
+/// Maximum duration of a pause that is learned, in seconds. A longer pause causes doubt again the next time.
 const LONGEST_PAUSE: f64 = 0.2;
-/// A pause that follows another so soon is one of many, not a burst of losses that ended before the question.
+/// A pause within this time after another is one of many, and not a burst of losses that ended before the question.
 const OFTEN: Span = Span::from_millis(400);
-/// Seconds without a pause over which pauses are forgotten.
+/// Time constant of the decay of pauses, in seconds without a pause.
 const PAUSES_FADE: f64 = 10.0;
-/// No stream is expected after a silence longer than this.
+/// Maximum silence for which a stream is expected, in seconds.
 const SLOWEST: f64 = 1.0;
 
-/// How packets arrive.
+/// Statistics of arriving packets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stream {
     pub(super) last: Option<(u32, Time)>,
-    /// Packets since the last longer silence.
+    /// Packets since the last long silence.
     pub(super) packets: u32,
-    /// Mean distance in seconds, and how far distances are from it.
+    /// Mean distance of packets in seconds, and the mean deviation from it.
     pub(super) gap: f64,
     pub(super) deviation: f64,
-    /// After which packet it paused, as its answered doubt has shown, and when it resumed from the pause before.
+    /// The last packet before the current pause, which an answered doubt has revealed, and the end of the previous
+    /// pause.
     paused: Option<Time>,
     went_on: Option<Time>,
-    /// How long it pauses, in seconds: the longest recent pause.
+    /// The longest recent pause in seconds; decays with time.
     pause: f64,
 }
 
@@ -70,15 +71,16 @@ impl Stream {
         self.packets = self.packets.saturating_add(new);
     }
 
-    /// The silence after which the stream has stopped, in seconds. A fast stream may lose two packets; a slow one is
-    /// missed at the next, since questions cost little beside it.
+    /// The silence in seconds after which the stream has stopped. A fast stream may lose two packets. A slow one is
+    /// missed at the next packet, because questions cost little in comparison.
     pub(super) fn silence(&self) -> f64 {
         let spare = (1.2 * self.gap).min(0.015).max(0.5 * self.gap);
         let silence = self.gap + spare + 4.0 * self.deviation;
         silence.max(1.25 * self.pause) + 0.005
     }
 
-    /// The stream was silent after `since` by itself, until `resumed` or still: its next pause may last as long.
+    /// Records that the stream itself paused after `since`, until `resumed` or until now. Its next pause may last as
+    /// long.
     pub(super) fn pauses(&mut self, since: Time, resumed: Option<Time>) {
         *self = self.begun_anew();
         match resumed {
@@ -96,19 +98,19 @@ impl Stream {
         self.went_on = Some(until);
     }
 
-    /// It has to flow again before it can be missed.
+    /// Statistics of a stream that must flow again before it can be missed.
     fn begun_anew(&self) -> Stream {
         Stream { went_on: self.went_on, pause: self.pause, ..Stream::NEW }
     }
 
-    /// When it has stopped unless a packet comes first; a silence of up to `least` does not count.
+    /// When the stream counts as stopped unless a packet arrives before. A silence of up to `least` never counts.
     pub(super) fn stops_at(&self, least: Span) -> Option<Time> {
         let (_, last) = self.last?;
         let silence = Span::from_secs_f64(self.silence());
         self.flows().then(|| last + silence.max(least))
     }
 
-    /// Whether the next packet is due.
+    /// Whether a next packet is expected.
     pub(super) fn flows(&self) -> bool {
         self.packets >= STREAM && self.silence() < SLOWEST
     }
@@ -123,7 +125,7 @@ mod tests {
         Traffic { received_at, received, ..Traffic::NONE }
     }
 
-    /// Ten packets, one every this many milliseconds, the last at the given second.
+    /// Ten packets at intervals of `every_ms`, the last one at 10 s.
     fn steady(every_ms: u64) -> Stream {
         let mut stream = Stream::NEW;
         for n in 0..10 {
@@ -169,14 +171,14 @@ mod tests {
         stream.observe(&traffic(1, 1_020));
         stream.observe(&traffic(2, 1_040));
         near(stream.gap, 0.02);
-        // Half of it is new, and two that came between two looks have half the distance.
+        // Gain ½ for a new stream. Two packets between two looks have half the distance.
         stream.observe(&traffic(3, 1_050));
         near(stream.deviation, 0.005);
         near(stream.gap, 0.015);
         stream.observe(&traffic(5, 1_100));
         near(stream.deviation, 0.005 + 0.5 * (0.01 - 0.005));
         near(stream.gap, 0.02);
-        // From eight on a quarter.
+        // Gain ¼ from eight packets on.
         let mut stream = steady(20);
         stream.observe(&traffic(10, 10_030));
         near(stream.deviation, 0.002_5);
@@ -205,7 +207,7 @@ mod tests {
     #[test]
     fn a_stream_that_pauses_often_is_given_as_long_as_it_paused_of_late() {
         let at = |ms: u64| Time(ms * 1_000_000);
-        // Two pauses of 0.1 s, the second this long after the first, or of another length.
+        // Two pauses, the first of 0.1 s, `apart_ms` apart.
         let learned = |apart_ms: u64, pause_ms: u64| {
             let mut stream = steady(20);
             stream.pauses(at(10_000), Some(at(10_100)));
@@ -218,8 +220,8 @@ mod tests {
         near(learned(100, 200), 0.2);
         near(learned(100, 201), 0.0);
 
-        // A stream that is still silent when its doubt is answered paused until the next packet. It fades in ten
-        // seconds.
+        // If the stream is still silent when its doubt is answered, the pause lasts until the next packet. It decays
+        // within ten seconds.
         let mut stream = steady(20);
         stream.pauses(at(10_000), Some(at(10_100)));
         stream.pauses(at(10_200), None);

@@ -1,4 +1,4 @@
-//! When a client gives a silence up.
+//! The client's time-outs.
 
 use segue_clock::{Span, Time};
 
@@ -7,9 +7,9 @@ use super::{Client, State};
 use segue_clock::planted::fault;
 
 impl Client {
-    /// After a change to a shorter time-out. The answers on their way still have the old distance, so the new time-out
-    /// counts from when the first faster request can be answered. It never expires later than the old one would have,
-    /// nor earlier than the new one allows.
+    /// Handles a change to a shorter time-out. Answers in flight still have the old distance, so the new time-out
+    /// starts when the first faster request can be answered. It expires no later than the old one would have, and no
+    /// earlier than the new one permits.
     pub(super) fn rebase(&mut self, now: Time, old_down_at: Time) {
         let Some(down_at) = self.down_at() else { return };
         if down_at >= old_down_at {
@@ -27,7 +27,7 @@ impl Client {
     }
 
     pub(super) fn down_at(&self) -> Option<Time> {
-        // Where the client looks into silence, that decides.
+        // With doubt, the questions decide instead.
         let judged = self.config.doubt.is_none() || self.state == State::Starting;
         let runs = self.runs() && self.state != State::Down && judged;
         let alive = if fault(12) { self.last_heard } else { self.alive };
@@ -50,7 +50,7 @@ impl Client {
     pub(super) fn excuse_lateness(&mut self, now: Time) {
         let (t_ka, mut late) = (self.config.t_ka, Span::ZERO);
         if self.schedule.last.is_some() && now >= self.schedule.next {
-            // A shorter period that begins in the past makes nothing late.
+            // A shorter period that begins in the past does not make a request late.
             late = now.since(self.schedule.next.max(self.configured));
             let in_flight = self.measure.estimates.rtt_max.unwrap_or_default();
             let waits = if self.config.rides { t_ka } else { Span::ZERO };

@@ -1,4 +1,4 @@
-//! What a server takes over from a datapath that measures.
+//! How a server processes readings of a datapath that measures.
 
 use segue_clock::Time;
 use segue_wire::Mode;
@@ -8,7 +8,7 @@ use crate::config::{MeasuredBy, stated_ms};
 use crate::counts::grown;
 use crate::{Reading, Sample, ServerOutput};
 
-/// Counts of the last reading, and what they were when the state last changed.
+/// Counts of the last reading, and their values at the last change of state.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LastCounts {
     sent: u32,
@@ -17,7 +17,7 @@ pub(super) struct LastCounts {
 }
 
 impl LastCounts {
-    /// Runs of requests count from here.
+    /// Starts a new count of consecutive requests.
     pub(super) fn mark(&mut self) {
         self.marked = self.received;
     }
@@ -46,7 +46,7 @@ impl Server {
         let last = self.last.map_or((0, 0, 0), |last| (last.seq, last.t_sc, last.sc));
         if self.last.is_none_or(|last| at > last.at) {
             self.last = Some(LastRequest { at, seq: last.0, t_sc: last.1, sc: last.2 });
-            // Nothing waits behind a reading.
+            // A reading leaves no requests in a queue.
             self.expect_next(at, at);
         }
         let since = self.taken.received.wrapping_sub(self.taken.marked);

@@ -8,11 +8,11 @@ use super::*;
 const LARGEST: u16 = 1_472;
 const OVERHEAD: u16 = 28;
 
-/// A path, what it takes in each direction, and its host's machine.
+/// A path with its limits in each direction, and the host's machine.
 struct Path {
     sizes: Sizes,
     now: Time,
-    /// UDP payload that passes, by direction.
+    /// Largest UDP payload that passes, by direction.
     takes: [u16; 2],
     rtt: Span,
     loss: f64,
@@ -62,7 +62,7 @@ impl Path {
         }
     }
 
-    /// Lets time pass, with large data every 100 ms on the ways in `used`.
+    /// Lets time pass, with large data every 100 ms in the directions in `used`.
     fn run(&mut self, span: Span) {
         let end = self.now + span;
         let mut data = self.now;
@@ -99,7 +99,7 @@ impl Path {
     }
 }
 
-/// The largest of the common sizes that a way takes.
+/// The largest common size that a direction passes.
 fn common(takes: u16) -> u16 {
     COMMON.into_iter().map(|mtu| mtu - OVERHEAD).filter(|size| *size <= takes).max().unwrap()
 }
@@ -154,7 +154,7 @@ fn data_are_not_sent_larger_than_what_is_known_to_pass_but_for_the_first_tests()
     assert_eq!(path.limits(), [BASE - OVERHEAD; 2]);
     path.run(Span::from_secs(3));
     assert_eq!(path.limits(), [1_372; 2]);
-    // The base is reported at once, a larger size once the search is done.
+    // The base is reported immediately, a larger size after the search.
     let told: Vec<u16> = path.found.iter().map(|(.., size)| *size).collect();
     assert_eq!(told, [BASE - OVERHEAD, BASE - OVERHEAD, 1_372, 1_372]);
 }
@@ -168,7 +168,7 @@ fn a_way_that_changes_under_large_data_is_known_within_a_second() {
             path.run(Span::from_millis(10_000 + offset_ms));
             let changed = path.now;
             path.takes[index] = 1_372;
-            // From here on no visible large data pass.
+            // No large data from here on.
             path.used.clear();
             path.run(Span::from_secs(5));
             let (at, told, size) = path.found[0];
@@ -213,7 +213,7 @@ fn losses_are_no_verdict() {
     path.loss = 0.03;
     path.used = vec![Direction::Up, Direction::Down];
     path.run(Span::from_secs(3_600));
-    // Three failures in a row would occur in 0.06³ of 7 000 tests of each direction; many more are rare.
+    // Three consecutive failures would occur in 0.06³ of 7000 tests of each direction; many more are rare.
     assert!(path.found.len() <= 2 * 2, "{}", path.found.len());
     assert!(path.asked.len() > 20_000);
     path.loss = 0.2;
@@ -235,7 +235,7 @@ fn a_loss_is_a_reason_to_test_now_and_then() {
         path.tell(SizeInput::Lost(Direction::Down));
         path.run(Span::from_millis(15));
     }
-    // A padded and a short one each time, in 15 s.
+    // One padded and one short packet per test, in 15 s.
     assert!((14..=2 * 10).contains(&(path.asked.len() - before)), "{}", path.asked.len() - before);
     path.takes[1] = 1_372;
     path.run(Span::from_secs(10));
@@ -265,7 +265,7 @@ fn what_a_router_says_is_tested_and_not_believed() {
     assert_eq!(path.limits(), [1_385, LARGEST]);
     path.run(Span::from_secs(3));
     assert_eq!(path.found.last(), Some(&(path.found.last().unwrap().0, Direction::Up, 1_385)));
-    // A forged claim costs one test at a time.
+    // A forged report causes at most one test at a time.
     let (before, start) = (path.asked.len(), path.now);
     for named in (0..u16::MAX).step_by(50) {
         path.tell(SizeInput::TooLarge(Direction::Down, Some(named)));

@@ -1,4 +1,4 @@
-//! A datapath that rides and measures, as a model: two machines with readings, or with probes, on a link.
+//! A model of a datapath that rides and measures: two machines with readings, or with probes, on a link.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use segue_wire::Probe;
 
 use super::{Dir, Link};
 
-/// From the machine's order until the datapath sends it, when its own grid begins.
+/// Delay from the machine's order until the datapath sends it and starts its own grid.
 const LATER: Span = Span(1_000);
 
-/// When the next data packet leaves after the given time, in either direction.
+/// Returns when the next data packet after the given time leaves, in the given direction.
 pub(crate) type Traffic = Box<dyn FnMut(Dir, Time) -> Option<Time>>;
 
 #[derive(Clone, Copy, Debug)]
@@ -22,15 +22,15 @@ enum Happening {
     Request(Probe),
     Response(Probe, bool),
     Data(Dir),
-    /// A held response that has found no ride until then.
+    /// A held response has found no ride.
     Sweep(u32),
-    /// The host's datapath calls its driver, if it is still to.
+    /// The host's datapath calls its driver, unless a later watch has replaced this one.
     Watch(Time),
-    /// Data arrive, with what the anchor said of when it heard the host.
+    /// Data arrive, with the time at which the anchor reports to have heard the host.
     Arrives(Dir, Option<Time>),
 }
 
-/// What one end's datapath counts.
+/// Counters of one end's datapath.
 #[derive(Clone, Debug, Default)]
 struct Counts {
     sent: u32,
@@ -44,7 +44,7 @@ struct Counts {
     last_seq: u32,
     t_ka: Option<Span>,
     k: u8,
-    /// The last round trip.
+    /// The last RTT.
     rtt: Option<Span>,
 }
 
@@ -97,13 +97,13 @@ pub(crate) struct Plane {
     /// When requests left, and whether they rode.
     pub requests: Vec<(Time, bool)>,
     pub unsolicited: Vec<Time>,
-    /// When the client's driver was woken: by its deadline, or by the datapath.
+    /// When the client's driver woke, by its deadline or by the datapath.
     pub wakes: Vec<Time>,
-    /// How many calls of the datapath are lost on the way to the driver, one in so many.
+    /// One in this many calls of the datapath is lost on the way to the driver.
     pub lost_calls: Option<u64>,
-    /// When data of each direction arrived.
+    /// When data arrived, by direction.
     pub arrived: [Vec<Time>; 2],
-    /// What the host's datapath knows of its data, and when the anchor heard anything.
+    /// Data as the host's datapath sees them, and when the anchor last heard anything.
     data: segue_keepalive::Traffic,
     used: Option<Time>,
     anchor_heard: Option<Time>,
@@ -111,11 +111,11 @@ pub(crate) struct Plane {
     host: Counts,
     anchor: Counts,
     quiet: [bool; 2],
-    /// Where the grid of rides begins, and when the last one left.
+    /// Start of the grid of rides, and when the last one left.
     origin: Option<Time>,
     ridden: Option<Time>,
     seq: u32,
-    /// The response that waits: its request's fields and arrival.
+    /// The response that waits: the fields and the arrival of its request.
     held: Option<(Probe, Time)>,
     last_down_data: Option<Time>,
     unsolicited_seq: u32,
@@ -189,7 +189,7 @@ impl Plane {
         self.now = end;
     }
 
-    /// New settings for both ends.
+    /// Applies new settings at both ends.
     pub(crate) fn reconfigure(&mut self, config: Config) {
         self.config = config.clone();
         self.client.handle(self.now, ClientInput::Reconfigure(config.clone()));
@@ -198,14 +198,14 @@ impl Plane {
         self.drain_server();
     }
 
-    /// Other K and T_KA, which the datapath takes at once.
+    /// Applies new K and T_KA, which the datapath adopts immediately.
     pub(crate) fn set_pace(&mut self, k: u8, t_ka: Span) {
         self.config = Config { k, t_ka, ..self.config.clone() };
         self.client.handle(self.now, ClientInput::Reconfigure(self.config.clone()));
         self.drain_client();
     }
 
-    /// As a driver: a reading where the datapath has any, then the tick.
+    /// Acts as a driver: passes a reading if the datapath has any, then the tick.
     fn tick_client(&mut self) {
         self.wakes.push(self.now);
         if self.config.rides
@@ -266,7 +266,7 @@ impl Plane {
         }
     }
 
-    /// Data cross the link; those of the anchor say when it heard the host last.
+    /// Sends data across the link. The anchor's data state when it last heard the host.
     fn leaves(&mut self, dir: Dir) {
         if let Some(delay) = (self.link)(dir, self.now) {
             self.schedule(self.now + delay, Happening::Arrives(dir, self.anchor_heard));
@@ -287,7 +287,7 @@ impl Plane {
         self.data.received_at = Some(self.now);
         self.data.received += 1;
         let delay = self.host.rtt.unwrap_or_default().half();
-        // What it said is older by its way here.
+        // The time that it states is older by the one-way delay.
         self.data.heard_back = self.data.heard_back.max(heard.map(|at| at + delay));
         self.uses();
     }
@@ -307,7 +307,7 @@ impl Plane {
         Reading { traffic: self.data, ..self.host.reading(self.now) }
     }
 
-    /// A datapath that measures watches that another request rides, and that responses come.
+    /// Watches, as a measuring datapath does, that another request rides and that responses arrive.
     fn watch(&mut self, until: Time) {
         if self.config.measured_by == MeasuredBy::PacketPath {
             let silent = self.host.last_received.map(|at| at + self.config.time_out());
@@ -447,12 +447,12 @@ impl Plane {
     }
 }
 
-/// No data at all.
+/// No data.
 pub(crate) fn idle() -> Traffic {
     Box::new(|_, _| None)
 }
 
-/// One packet every `every`, in both directions, from `phase` on.
+/// One packet per `every` in both directions, from `phase` on.
 pub(crate) fn flow(every: Span, phase: Span) -> Traffic {
     Box::new(move |dir, now| {
         let first = if dir == Dir::Up { phase } else { phase.half() };
@@ -461,7 +461,7 @@ pub(crate) fn flow(every: Span, phase: Span) -> Traffic {
     })
 }
 
-/// Bursts of packets 3 ms apart with silences of up to `silence` between, at random.
+/// Bursts of packets 3 ms apart, with random silences of up to `silence` between them.
 pub(crate) fn bursts(seed: u64, silence: Span) -> Traffic {
     let mut rng = Rng::new(seed);
     Box::new(move |_, now| {

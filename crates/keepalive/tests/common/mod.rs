@@ -1,4 +1,4 @@
-//! Two ends on virtual time with a link between them.
+//! Two ends in virtual time, with a link between them.
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
@@ -19,20 +19,20 @@ pub(crate) enum Dir {
     Down,
 }
 
-/// When a packet that leaves at the given time arrives, in one-way delay; `None`: it is lost.
+/// Returns the one-way delay of a packet that leaves at the given time; `None` if it is lost.
 pub(crate) type Link = Box<dyn FnMut(Dir, Time) -> Option<Span>>;
 
 #[derive(Clone, Copy, Debug)]
 enum Packet {
-    /// K, whether it is a report, and whether a question.
+    /// Probe, K, whether it is a report, whether it is a question.
     Request(Probe, u8, bool, bool),
-    /// Whether it answers a question: neither counts.
+    /// Probe, and whether it answers a question, which does not count.
     Response(Probe, bool),
     Unsolicited(Probe),
     Data(Dir),
 }
 
-/// What happened, but for samples.
+/// Events of the log, except samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Log {
     Client(State),
@@ -58,14 +58,14 @@ pub(crate) struct World {
     pub rc: u32,
     /// How far the server's clock is ahead of the client's.
     pub offset: Span,
-    /// How long the server holds a request before it answers.
+    /// Time for which the server holds a request before it answers.
     pub hold: Span,
     pub log: Vec<(Time, Log)>,
     pub client_samples: Vec<Sample>,
     pub server_samples: Vec<Sample>,
     pub keep_samples: bool,
     pub keep_log: bool,
-    /// Requests that left, questions included.
+    /// Number of requests that left, including questions.
     pub requests: u64,
     queue: BTreeMap<(Time, u64), Packet>,
     count: u64,
@@ -96,7 +96,7 @@ impl World {
         }
     }
 
-    /// Lets everything happen up to `end`, that instant included.
+    /// Runs everything up to and including `end`.
     pub(crate) fn run_until(&mut self, end: Time) {
         loop {
             let packet = self.queue.keys().next().map(|(at, _)| *at);
@@ -150,7 +150,7 @@ impl World {
         self.drain_server();
     }
 
-    /// When `wanted` was last logged, if at or after `from`.
+    /// When `wanted` was first logged at or after `from`.
     pub(crate) fn first_after(&self, from: Time, wanted: Log) -> Option<Time> {
         self.log.iter().find(|(at, log)| *at >= from && *log == wanted).map(|(at, _)| *at)
     }
