@@ -1,4 +1,4 @@
-//! What happens in a lab by itself, and the thread that sees to it.
+//! Scheduled events of a lab, and the thread that executes them.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -17,10 +17,10 @@ use crate::air::SharedAir;
 use crate::log::Direction;
 use crate::topology::Emulated;
 
-/// The longest sleep.
+/// Maximum duration of a sleep.
 const LONGEST: Span = Span::from_secs(60);
 
-/// What is to happen, by time and then in the order in which it was added.
+/// Scheduled events, by time and then in the order of insertion.
 #[derive(Debug, Default)]
 pub(crate) struct Agenda {
     due: BTreeMap<(Time, u64), Due>,
@@ -28,7 +28,7 @@ pub(crate) struct Agenda {
     walks: Vec<Way>,
 }
 
-/// The walk of a radio through cells, which it numbers.
+/// The walk of a radio; it refers to cells by their index.
 #[derive(Debug)]
 struct Way {
     radio: String,
@@ -39,21 +39,21 @@ struct Way {
 #[derive(Debug)]
 enum Due {
     Act(Act),
-    /// The next handover of a walk: walks may go on for ever.
+    /// Plans the next handover of a walk, because walks may be endless.
     Plan(usize, u32),
 }
 
-/// Something that happens.
+/// An event.
 #[derive(Debug)]
 pub(crate) enum Act {
-    /// What a radio does, with the name of the cell.
+    /// A step of a radio, with the name of the cell.
     Radio(String, Step<String>),
     /// Directions of a link are cut (true) or mended.
     Cut(Arc<Emulated>, Vec<Direction>, bool),
 }
 
 impl Act {
-    /// Lets it happen. A radio that is to attach where it is, or to leave a cell where it is not, does nothing.
+    /// Executes the event. Ignores attachments that exist already and detachments of absent radios.
     fn happen(self, air: Option<&SharedAir>) -> Result<()> {
         match (self, air) {
             (Act::Cut(link, ways, cut), _) => link.cut(&ways, cut),
@@ -74,12 +74,12 @@ impl Act {
 }
 
 impl Agenda {
-    /// Adds what happens at a time.
+    /// Adds an event at a time.
     pub(crate) fn add(&mut self, at: Time, act: Act) {
         self.put(at, Due::Act(act));
     }
 
-    /// Adds the walk of a radio through cells with these names, to which the walk's numbers belong.
+    /// Adds the walk of a radio; the walk's indices refer to these names of cells.
     pub(crate) fn add_walk(&mut self, radio: &str, cells: Vec<String>, walk: Walk<usize>) {
         let (radio, begin) = (radio.to_owned(), walk.begin);
         self.add(begin, Act::Radio(radio.clone(), Step::Attach(cells[walk.cells[0]].clone())));
@@ -87,7 +87,7 @@ impl Agenda {
         self.put(begin, Due::Plan(self.walks.len() - 1, 0));
     }
 
-    /// Whether nothing is to happen.
+    /// Whether there are no events.
     pub(crate) fn is_empty(&self) -> bool {
         self.due.is_empty()
     }
@@ -97,12 +97,12 @@ impl Agenda {
         self.due.insert((at, self.added), due);
     }
 
-    /// When the next is due.
+    /// Time of the next event.
     fn next(&self) -> Option<Time> {
         self.due.keys().next().map(|(at, _)| *at)
     }
 
-    /// Takes the next of what is due by `now`.
+    /// Removes and returns the next event due by `now`.
     fn take(&mut self, now: Time) -> Option<Act> {
         loop {
             let entry = self.due.first_entry().filter(|entry| entry.key().0 <= now)?;
@@ -113,7 +113,7 @@ impl Agenda {
         }
     }
 
-    /// Adds what a handover consists of, and that the one after it is to be planned when the radio has come.
+    /// Adds the steps of a handover, and the planning of the next one for when the radio has arrived.
     fn plan(&mut self, number: usize, handover: u32) {
         let Way { radio, cells, walk } = &self.walks[number];
         let named = |step: Step<usize>| match step {
@@ -136,10 +136,10 @@ impl Agenda {
     }
 }
 
-/// The thread that lets things happen, and lets in who wants to hear of radios. Dropping it ends it.
+/// The thread that executes events and accepts listeners. Dropping it ends the thread.
 #[derive(Debug)]
 pub(crate) struct Clockwork {
-    /// Closed to stop the thread.
+    /// Closing it stops the thread.
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
 }
@@ -166,7 +166,7 @@ impl Drop for Clockwork {
 
 fn run(mut agenda: Agenda, air: Option<&SharedAir>, stopped: &UnixStream) {
     loop {
-        // One at a time: more than can be done in time must not keep the lab from ending.
+        // One event at a time: an overloaded agenda must not keep the lab from ending.
         if let Some(Err(error)) = agenda.take(monotonic()).map(|act| act.happen(air)) {
             tracing::warn!("an event of the lab failed: {error:#}");
         }

@@ -1,16 +1,16 @@
-//! Cells and radios: accesses of routers, and interfaces of nodes that attach to them.
+//! Cells and radios: accesses of routers, and the interfaces of nodes that attach to them.
 //!
 //! ```text
 //!   node ─ radio ══ sgrN ─┬─ emulator of this radio in this cell ─┬─ sgcN ══ cell ─ router
 //!                         └─ … in the next cell …                 └─ … of the next radio
 //! ```
 //!
-//! A radio and a cell have a virtual pair each, which stay for good, and an emulator of their own from when they first
-//! meet: radios in a cell share neither its rate nor what the other hears. Attaching opens the emulator. The devices in the
-//! middle are up while there is an attachment, so that the devices at the ends have a carrier then and no other time: it is
-//! what the kernel, and everything that listens to it, sees. A radio in two cells hears both, and sends to the newest, but
-//! for what belongs to the links themselves (ARP, neighbour discovery), which it sends to both: it would not be found
-//! in the older otherwise.
+//! A radio and a cell each have a permanent veth pair. From their first meeting they also have an emulator between
+//! them, so that radios in a cell neither share its rate nor receive each other's frames. Attaching opens the emulator.
+//! The devices in the middle are up while there is an attachment, so the devices at the ends have a carrier exactly
+//! then; the kernel and its listeners see this carrier. A radio in two cells receives from both. It sends to the
+//! newest, except for traffic of the links themselves (ARP, neighbour discovery), which it sends to both because the
+//! older one would otherwise not find it.
 
 mod attach;
 mod settings;
@@ -39,10 +39,10 @@ pub(crate) use state::Air;
 pub struct CellSpec {
     /// The router.
     pub router: String,
-    /// Radios without addresses of their own get one from this prefix while they are there: its first address and a
-    /// number, from 2.
+    /// Radios without addresses receive one from this prefix while they are attached: its first address plus a number,
+    /// from 2.
     pub prefix: Option<Prefix>,
-    /// The router's address in the cell, the gateway of radios that have an address of its family.
+    /// The router's address in the cell: the gateway of radios with an address of its family.
     pub gateway: Option<IpAddr>,
     /// From a radio to the router.
     pub up: LinkSpec,
@@ -51,7 +51,7 @@ pub struct CellSpec {
 }
 
 impl CellSpec {
-    /// The router's address in the cell, with the length of the cell's prefix if that has it.
+    /// The router's address in the cell, with the length of the cell's prefix if the prefix contains it.
     pub(crate) fn own_address(&self) -> Option<Prefix> {
         let gateway = self.gateway?;
         let wide = self.prefix.filter(|prefix| prefix.contains(gateway));
@@ -66,13 +66,13 @@ pub struct RadioSpec {
     pub node: String,
     /// The device's name there.
     pub interface: String,
-    /// Addresses that it keeps everywhere.
+    /// Addresses that it keeps in all cells.
     pub addresses: Vec<Prefix>,
-    /// Cells that it can be attached to at a time, at least 1. Attaching to one more leaves the oldest.
+    /// Maximum number of cells at a time, at least 1. Attaching to another one leaves the oldest.
     pub at_once: usize,
 }
 
-/// All cells and radios, and where they are announced.
+/// All cells and radios, and their announcements.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedAir {
     air: Arc<Mutex<Air>>,
@@ -80,8 +80,8 @@ pub(crate) struct SharedAir {
 }
 
 impl SharedAir {
-    /// Nothing in the air of the lab whose namespaces' names begin with `prefix` and whose emulators' devices are in
-    /// `middle`; opens its socket.
+    /// Creates an empty set of cells and radios, and opens the announcement socket. `prefix` is the prefix of the lab's
+    /// namespaces, and `middle` contains the emulators' devices.
     pub(crate) fn new(middle: Arc<Netns>, prefix: &str) -> Result<SharedAir> {
         let socket = Arc::new(Socket::open(prefix)?);
         let air = Air {
@@ -94,7 +94,7 @@ impl SharedAir {
         Ok(SharedAir { air: Arc::new(Mutex::new(air)), socket })
     }
 
-    /// A panic under the lock ends one event; the others go on.
+    /// A panic under the lock aborts one event; the others continue.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Air> {
         self.air.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -118,7 +118,7 @@ impl Air {
         let number = self.cells.len() as u32;
         let peer = (format!("sgc{number}"), FIRST_CELL + number);
         let port = Port::make(&self.middle, &spec.router, node, name, peer, mac(2, number))?;
-        // A radio in two cells asks in both, and wants the answer of the one that has the address.
+        // A radio in two cells sends ARP requests to both; only the cell with the address may answer.
         port.netns.run(|| link::sysctl(&format!("net/ipv4/conf/{name}/arp_ignore"), "1"))??;
         if let Some(own) = spec.own_address() {
             port.netns.run(|| link::add_address(name, own))??;
@@ -142,7 +142,7 @@ impl Air {
             for address in &spec.addresses {
                 link::add_address(&port.device, *address)?;
             }
-            // Without addresses it is as a usual host's: it takes what routers advertise, if any does.
+            // Without addresses it behaves like an ordinary host and accepts router advertisements.
             if spec.addresses.is_empty() {
                 link::sysctl(&format!("net/ipv6/conf/{}/accept_ra", port.device), "1")?;
             }
@@ -161,7 +161,7 @@ impl Air {
         Ok(())
     }
 
-    /// What has passed between radios and the cells that they have met: up, down.
+    /// Counters (up, down) for each radio and each cell that it has met.
     pub(crate) fn counters(&self) -> Vec<(String, [Counters; 2])> {
         let all = self.radios.iter().flat_map(|(name, radio)| {
             radio.met.iter().map(move |(cell, met)| {
@@ -172,7 +172,7 @@ impl Air {
         all.collect()
     }
 
-    /// What has gone wrong between radios and the cells that they have met.
+    /// Problems between radios and the cells that they have met.
     pub(crate) fn troubles(&self) -> Vec<(String, Vec<String>)> {
         let all = self.radios.iter().flat_map(|(name, radio)| {
             let of = move |(cell, met): (&String, &state::Met)| {
@@ -183,8 +183,8 @@ impl Air {
         all.collect()
     }
 
-    /// Lets in who waits to hear: of the present attachments, and from here on of every event. Before an event this is called
-    /// too, so that who connected before it hears of it.
+    /// Accepts waiting listeners and sends them the current attachments. Called before each event as well, so that a
+    /// listener that connected before an event receives it.
     pub(crate) fn welcome(&mut self) {
         while let Some(stream) = self.socket.accept() {
             self.greet(stream);

@@ -1,5 +1,5 @@
-//! What a lab tells of its radios: lines of JSON on a Unix socket, for programs that want to know what a network card or
-//! an access point would tell them (docs/lab.md).
+//! Announcements of a lab's radios: lines of JSON on a Unix socket, for programs that need the information that a
+//! network card or an access point would give them (docs/lab.md).
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -10,51 +10,51 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-/// Where the sockets of labs are: `NAME.sock`, with the name that all namespaces of the lab begin with.
+/// Directory of the labs' sockets, `NAME.sock`. NAME is the common prefix of the lab's namespaces.
 const DIRECTORY: &str = "/run/segue-lab";
-/// Most listeners; one more is turned away.
+/// Maximum number of listeners; further ones are disconnected.
 const MAX_LISTENERS: usize = 64;
 
-/// Something that happened to a radio, or is about to.
+/// An event of a radio, past or imminent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Announcement {
-    /// When, on the monotonic clock, in nanoseconds.
+    /// Time of the event on the monotonic clock, in nanoseconds.
     pub at_ns: u64,
-    /// What.
+    /// The event.
     #[serde(flatten)]
     pub what: What,
     /// The radio's node.
     pub node: String,
     /// The radio's device there.
     pub interface: String,
-    /// Its link-layer address.
+    /// The radio's link-layer address.
     pub mac: String,
     /// The cell.
     pub cell: String,
-    /// The node that has the cell.
+    /// The router of the cell.
     pub router: String,
     /// The cell's device there.
     pub router_interface: String,
-    /// Its link-layer address: the radio's point of attachment.
+    /// The cell's link-layer address: the radio's point of attachment.
     pub router_mac: String,
 }
 
-/// What happens to a radio.
+/// The event of a radio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "lowercase")]
 pub enum What {
-    /// It has attached to the cell.
+    /// The radio attached to the cell.
     Attached,
-    /// It has left the cell.
+    /// The radio left the cell.
     Detached,
-    /// It will leave the cell.
+    /// The radio will leave the cell.
     Leaving {
-        /// In how many milliseconds.
+        /// Time until then in milliseconds.
         within_ms: u64,
     },
 }
 
-/// The socket of a lab, removed when it is dropped.
+/// The socket of a lab. Dropping it removes the file.
 #[derive(Debug)]
 pub(crate) struct Socket {
     listener: UnixListener,
@@ -67,7 +67,7 @@ impl Socket {
         let path = Path::new(DIRECTORY).join(format!("{name}.sock"));
         let open = || -> io::Result<UnixListener> {
             fs::create_dir_all(DIRECTORY)?;
-            // One that is there was left by a dead process which had this one's number.
+            // An existing file is from a dead process with the same process ID.
             let _ = fs::remove_file(&path);
             let listener = UnixListener::bind(&path)?;
             listener.set_nonblocking(true)?;
@@ -81,7 +81,7 @@ impl Socket {
         &self.path
     }
 
-    /// A listener that waits to be heard, if there is one.
+    /// Accepts a waiting listener, if any.
     pub(crate) fn accept(&self) -> Option<UnixStream> {
         self.listener.accept().ok().map(|(stream, _)| stream)
     }
@@ -96,12 +96,12 @@ impl AsFd for Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
-        // The last lab takes the directory with it.
+        // Succeeds only for the last lab, when the directory is empty.
         let _ = fs::remove_dir(DIRECTORY);
     }
 }
 
-/// Removes the sockets of labs for which `gone` holds.
+/// Removes the sockets of the labs for which `gone` returns true.
 pub(crate) fn clean(gone: impl Fn(&str) -> bool) {
     for entry in fs::read_dir(DIRECTORY).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -113,12 +113,12 @@ pub(crate) fn clean(gone: impl Fn(&str) -> bool) {
     let _ = fs::remove_dir(DIRECTORY);
 }
 
-/// Who listens.
+/// The connected listeners.
 #[derive(Debug, Default)]
 pub(crate) struct Listeners(Vec<UnixStream>);
 
 impl Listeners {
-    /// Adds a listener, who is first told this.
+    /// Adds a listener and first sends it these announcements.
     pub(crate) fn add(&mut self, stream: UnixStream, first: &[Announcement]) {
         self.0.retain(still_there);
         if self.0.len() < MAX_LISTENERS
@@ -129,7 +129,7 @@ impl Listeners {
         }
     }
 
-    /// Tells all of them. One that does not read is dropped as soon as its socket is full.
+    /// Sends an announcement to all listeners. Drops a listener that does not read as soon as its socket is full.
     pub(crate) fn tell(&mut self, announcement: &Announcement) {
         self.0.retain(|listener| send(listener, announcement));
     }
@@ -140,7 +140,7 @@ fn send(mut to: &UnixStream, announcement: &Announcement) -> bool {
     to.write_all(format!("{line}\n").as_bytes()).is_ok()
 }
 
-/// Whether the other end has not closed. Listeners say nothing: what they send is thrown away.
+/// Whether the listener is still connected. Discards what it sends.
 fn still_there(mut listener: &UnixStream) -> bool {
     match listener.read(&mut [0; 256]) {
         Ok(len) => len > 0,

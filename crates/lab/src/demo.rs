@@ -18,16 +18,16 @@ use crate::emulator::{EmulatorSpec, Handle};
 use crate::nat::Nat;
 use crate::topology::{End, Lab};
 
-/// Options of the demonstration's network. The default is the demonstration's own.
+/// Options of the demonstration's network, with its own values as default.
 #[derive(Clone, Debug)]
 pub struct DemoOptions {
-    /// Begins the namespaces' names, lower-case letters.
+    /// Prefix of the namespaces' names, in lower-case letters.
     pub tag: String,
     /// The Wi-Fi-like access.
     pub wifi: EmulatorSpec,
     /// The cellular-like access.
     pub lte: EmulatorSpec,
-    /// Translate addresses between each access network and the core.
+    /// Translates addresses between each access network and the core.
     pub nat: bool,
 }
 
@@ -76,7 +76,7 @@ impl DemoNet {
     /// Builds the network.
     ///
     /// # Errors
-    /// No permission to make namespaces, or a spec that makes no link.
+    /// No permission to create namespaces, or an invalid link specification.
     pub fn start(options: &DemoOptions) -> Result<DemoNet> {
         let mut lab = Lab::new(&options.tag)?;
         for (name, router) in [("host", false), ("router", true), ("anchor", true), ("cn", false)] {
@@ -90,7 +90,7 @@ impl DemoNet {
             lab.emulate(device, host, router, spec)?;
             default_routes(&lab, "host", net, Some(u32::from(net) * 100))?;
         }
-        // Besides its own address, the router has an outside address for each access network (NAT).
+        // Besides its own address, the router has an external address for the NAT of each access network.
         let core: Vec<Prefix> = [1, 11, 12].iter().flat_map(|host| prefixes(9, *host)).collect();
         lab.connect(
             End { node: "router", device: "core", addresses: &core },
@@ -150,25 +150,24 @@ impl DemoNet {
         self.emulator(Self::LTE)
     }
 
-    /// Removes or restores the carrier of the host's device towards an access (`wifi` or `lte`), like pulling a
-    /// cable.
+    /// Removes or restores the carrier of the host's device on an access (`wifi` or `lte`), like unplugging a cable.
     ///
     /// # Errors
-    /// The kernel refused.
+    /// The kernel rejects the request.
     pub fn set_carrier(&self, access: &str, carrier: bool) -> Result<()> {
         self.lab.set_carrier(access, carrier)
     }
 
-    /// The network itself.
+    /// The underlying lab.
     #[must_use]
     pub fn lab(&self) -> &Lab {
         &self.lab
     }
 
-    /// Makes the NAT of one access (`wifi` or `lte`) forget its mappings and use other ports.
+    /// Makes the NAT of one access (`wifi` or `lte`) discard its mappings and use other ports.
     ///
     /// # Errors
-    /// When the network was started without NAT, or the kernel refused.
+    /// The network was started without NAT, or the kernel rejects the request.
     pub fn rebind(&mut self, access: &str) -> Result<()> {
         let nat = self.nat.as_mut().context("this network was started without NAT")?;
         nat.rebind(self.lab.node("router")?, access)
@@ -200,7 +199,7 @@ const fn pair(net: u8, host: u8) -> (Ipv4Addr, Ipv6Addr) {
     (Ipv4Addr::new(10, 61, net, host), Ipv6Addr::new(0xfd61, net6, 0, 0, 0, 0, 0, host6))
 }
 
-/// The hexadecimal number that reads like this decimal one.
+/// The number whose hexadecimal form has the digits of `n` in decimal.
 const fn as_written(n: u8) -> u16 {
     (n / 100) as u16 * 256 + (n / 10 % 10) as u16 * 16 + (n % 10) as u16
 }

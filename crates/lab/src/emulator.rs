@@ -1,11 +1,11 @@
-//! A link between two devices, emulated by a thread: frames that arrive at one are sent out of the
-//! other when its [`LinkModel`] says so.
+//! A link between two devices, emulated by a thread: frames that arrive at one device leave through the other when the
+//! [`LinkModel`] schedules them.
 //!
-//! The thread owns both sockets and does all sending; a [`Handle`] shares the models, counters and log
-//! with it under one lock, which the thread never holds while it waits. What belongs to the link itself
-//! (ARP, neighbour discovery, link-local packets) passes at once and uncounted: the emulated part is behind the first
-//! hop, so a silent link does not look like a vanished neighbour. Between a radio and a cell it is the first hop itself,
-//! and all frames are alike.
+//! The thread owns both sockets and does all sending. A [`Handle`] shares models, counters and log with it under one
+//! lock, which the thread never holds while it waits. Traffic of the link itself (ARP, neighbour discovery, link-local
+//! packets) passes immediately and uncounted, because the emulated part is behind the first hop: a silent link must not
+//! look like a vanished neighbour. Between a radio and a cell the emulated part is the first hop itself, and all frames
+//! are treated alike.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,7 +29,7 @@ mod worker;
 
 use worker::Worker;
 
-/// Records kept until they are taken; later ones are only counted.
+/// Maximum number of records in the log; further ones are only counted.
 const MAX_RECORDS: usize = 4_000_000;
 
 /// An emulated link.
@@ -41,34 +41,34 @@ pub struct EmulatorSpec {
     pub down: LinkSpec,
     /// Seed of loss and jitter; each direction draws its own sequence from it.
     pub seed: u64,
-    /// Keep a record of each packet.
+    /// Log each packet.
     pub log: bool,
 }
 
-/// How well the emulator itself keeps up.
+/// Indicators of whether the emulator keeps up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Health {
-    /// How the thread is scheduled.
+    /// Scheduling of the thread.
     pub precision: Precision,
-    /// The longest that a packet was sent after its due time.
+    /// Maximum delay beyond a packet's due time.
     pub late_max: Span,
-    /// Sum of all delays beyond the imposed one, over `sent` packets.
+    /// Sum of these delays over all `sent` packets.
     pub late_sum: Span,
     /// Packets sent.
     pub sent: u64,
-    /// Packets lost because the emulator was too slow: no room to receive or to keep them. Known a moment later
-    /// ([`Handle::stop`] waits for it). While this is zero, the models' drop counts are complete.
+    /// Packets lost because the emulator was too slow, in the receive buffer or in the pending queue. Updated with a
+    /// delay, for which [`Handle::stop`] waits. While this is zero, the drop counts of the models are complete.
     pub overruns: u64,
-    /// Packets that the far device did not take.
+    /// Packets that the outgoing device rejected.
     pub send_failures: u64,
-    /// Records not kept because the log was full.
+    /// Records discarded because the log was full.
     pub records_lost: u64,
-    /// Processor time of the emulator's thread. It includes most of what the kernel does with a packet beyond the far
-    /// device, up to its delivery to a socket: that mostly happens within the send.
+    /// Processor time of the emulator's thread. Includes most of the kernel's processing beyond the outgoing device, up
+    /// to the delivery to a socket, because that usually happens within the send.
     pub cpu: Span,
 }
 
-/// A running emulator. Dropping it stops the thread; packets under way are lost.
+/// A running emulator. Dropping it stops the thread and loses packets in flight.
 #[derive(Debug)]
 pub struct Handle {
     shared: Arc<Shared>,
@@ -89,7 +89,7 @@ struct State {
     failure: Option<String>,
 }
 
-/// One direction: its model and the packets under way, by due time.
+/// One direction: its model, and the packets in flight by due time.
 #[derive(Debug)]
 struct Way {
     model: LinkModel,
@@ -101,12 +101,12 @@ struct Way {
     cut: bool,
 }
 
-/// Which frames a direction takes. The others are no concern of it, and are not counted.
+/// The frames that a direction accepts. Other frames are ignored and not counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gate {
     /// None.
     Closed,
-    /// Those that belong to the link itself ([`stays_on_link`](crate::frame::stays_on_link)).
+    /// Frames of the link itself ([`stays_on_link`](crate::frame::stays_on_link)).
     Link,
     /// All.
     Open,
@@ -119,22 +119,21 @@ struct Pending {
     start: Time,
 }
 
-/// Starts an emulator between the devices `first` and `second` of `netns`, and switches their
-/// offloads off, so that it sees packets as they would be on a wire. The devices at the far ends need
-/// [`wire_like`] too.
+/// Starts an emulator between the devices `first` and `second` of `netns`. Disables their offloads, so that it sees
+/// packets as on a wire. The devices at the far ends require [`wire_like`] as well.
 ///
 /// # Errors
-/// No such device, no permission, or a spec that makes no link.
+/// No such device, no permission, or an invalid link specification.
 pub fn start(netns: &Netns, first: &str, second: &str, spec: &EmulatorSpec) -> Result<Handle> {
     start_with(netns, first, second, spec, None)
 }
 
-/// As [`start`], between the device of a radio, which has this link-layer address, and that of a cell. Both directions are
-/// closed until they are [opened](Handle::set_gate). Of what the cell sends, only what is for this radio or for all passes;
-/// and what belongs to the link itself passes as everything else, since the air is the first hop.
+/// Like [`start`], between the device of a radio with this link-layer address and the device of a cell. Both directions
+/// are closed until [`Handle::set_gate`] opens them. From the cell, only frames for this radio or for a group pass.
+/// Traffic of the link itself is treated like all other traffic, because the air is the first hop.
 ///
 /// # Errors
-/// As [`start`].
+/// As for [`start`].
 pub(crate) fn start_air(
     netns: &Netns,
     radio: &str,
@@ -189,8 +188,8 @@ fn start_with(
     Ok(Handle { shared, thread: Some(thread) })
 }
 
-/// Switches off the offloads of a device of the calling thread's namespace: what then leaves it is what a wire would
-/// carry, no super-packets and with checksums filled in.
+/// Disables the offloads of a device in the calling thread's namespace, so that it sends packets as on a wire: no
+/// super-packets, and with complete checksums.
 ///
 /// # Errors
 /// No such device, or no permission.
@@ -202,20 +201,20 @@ pub(crate) fn wire_like(device: &str) -> Result<()> {
 }
 
 impl Handle {
-    /// Begins or ends silence in one direction and returns the time of the change. Packets that wait for
-    /// serialisation are dropped; those on the wire arrive.
+    /// Starts or ends silence in one direction and returns the time of the change. Packets that wait for serialisation
+    /// are dropped; those on the wire arrive.
     pub fn set_silent(&self, direction: Direction, silent: bool) -> Time {
         self.quiet(direction, |way| way.silent = silent)
     }
 
-    /// Cuts or mends one direction and returns the time of the change: the same silence, beside that of
+    /// Cuts or mends one direction and returns the time of the change. A second cause of silence, independent of
     /// [`set_silent`](Self::set_silent).
     pub(crate) fn set_cut(&self, direction: Direction, cut: bool) -> Time {
         self.quiet(direction, |way| way.cut = cut)
     }
 
-    /// Chooses which frames one direction takes. What waits for serialisation when it closes is dropped and counts as
-    /// silenced; what is on the wire arrives.
+    /// Selects the frames that one direction accepts. When it closes, packets that wait for serialisation are dropped
+    /// and count as silenced; those on the wire arrive.
     pub(crate) fn set_gate(&self, direction: Direction, gate: Gate) {
         let mut state = self.lock();
         let now = monotonic();
@@ -239,7 +238,8 @@ impl Handle {
         now
     }
 
-    /// Lets one direction [stall](LinkModel::stall): what is due from `from` on is sent at `until`, also what is under way.
+    /// [Stalls](LinkModel::stall) one direction: packets due from `from` on are sent at `until`, including those in
+    /// flight.
     pub fn stall(&self, direction: Direction, from: Time, until: Time) {
         let way = &mut self.lock().ways[direction as usize];
         way.model.stall(from, until);
@@ -249,11 +249,10 @@ impl Handle {
         way.pending.extend(rest);
     }
 
-    /// Gives one direction other parameters and returns the time from which they hold. Packets under way keep their
-    /// times.
+    /// Changes the parameters of one direction and returns the time of the change. Packets in flight keep their times.
     ///
     /// # Errors
-    /// A spec that makes no link; then nothing changes.
+    /// An invalid link specification; nothing has changed.
     pub fn set_model(&self, direction: Direction, spec: LinkSpec) -> Result<Time, SpecError> {
         let mut state = self.lock();
         let now = monotonic();
@@ -261,7 +260,7 @@ impl Handle {
         Ok(now)
     }
 
-    /// What one direction has done so far.
+    /// Counters of one direction.
     #[must_use]
     pub fn counters(&self, direction: Direction) -> Counters {
         self.lock().ways[direction as usize].model.counters()
@@ -273,32 +272,32 @@ impl Handle {
         self.lock().ways[direction as usize].model.spec().clone()
     }
 
-    /// Packets of one direction that were accepted and are not sent yet.
+    /// Number of accepted packets of one direction that have not been sent yet.
     #[must_use]
     pub fn under_way(&self, direction: Direction) -> usize {
         self.lock().ways[direction as usize].pending.len()
     }
 
-    /// How well the emulator keeps up.
+    /// Indicators of whether the emulator keeps up.
     #[must_use]
     pub fn health(&self) -> Health {
         self.lock().health
     }
 
-    /// Takes the records since the last call, in the order in which fates were decided (drops) or
-    /// fulfilled (deliveries). Empty if no log was asked for.
+    /// Takes the records since the last call, in the order in which packets were dropped or delivered. Empty if the log
+    /// is disabled.
     #[must_use]
     pub fn take_log(&self) -> Vec<Record> {
         self.lock().log.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Why the emulator gave up, if it did (a device went away).
+    /// Why the emulator failed, if it did (a device was removed).
     #[must_use]
     pub fn failure(&self) -> Option<String> {
         self.lock().failure.clone()
     }
 
-    /// What has gone wrong, in words: packets that it lost against its model, and why it has ended.
+    /// Problems in words: packets lost in violation of the model, and the reason if it has ended.
     #[must_use]
     pub fn troubles(&self) -> Vec<String> {
         let Health { overruns, send_failures, .. } = self.health();
@@ -314,7 +313,7 @@ impl Handle {
         troubles
     }
 
-    /// Stops the thread and waits for it; the counters and the log stay readable.
+    /// Stops the thread and waits for it. Counters and log stay readable.
     pub fn stop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
@@ -334,7 +333,7 @@ impl Drop for Handle {
 }
 
 impl Shared {
-    /// A panic under the lock would have ended the emulator; its data are still worth reading.
+    /// A panic under the lock has ended the emulator, but its data are still useful.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

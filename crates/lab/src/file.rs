@@ -1,6 +1,5 @@
-//! The description of a test network in TOML: `[[node]]`, `[[link]]`, `[[cell]]`, `[[walk]]` and `[[event]]` as in scenarios
-//! (docs/lab.md). A link that says nothing of its parameters, and to which nothing happens, is a plain one, without an
-//! emulator.
+//! The description of a test network in TOML: `[[node]]`, `[[link]]`, `[[cell]]`, `[[walk]]` and `[[event]]` as in
+//! scenarios (docs/lab.md). A link without parameters and without events is a plain one, without an emulator.
 
 mod air;
 mod events;
@@ -25,7 +24,7 @@ use air::{PlannedCell, PlannedRadio};
 use events::Happening;
 use places::{Places, unread};
 
-/// A network as described, checked as far as possible without building it.
+/// The description of a network, validated as far as possible without building it.
 #[derive(Debug)]
 pub struct Plan {
     nodes: Vec<Node>,
@@ -39,26 +38,26 @@ pub struct Plan {
 #[derive(Debug)]
 struct Planned {
     link: Link,
-    /// Of the first end and of the second.
+    /// Addresses of the first and of the second end.
     addresses: [Vec<Prefix>; 2],
-    /// `None` if nothing is to be emulated.
+    /// `None` for a plain link.
     emulator: Option<EmulatorSpec>,
 }
 
 /// Reads the description of a network.
 ///
 /// # Errors
-/// One line with file, line, key and what is wrong.
+/// One line with file, line, key and mistake.
 pub fn read(path: &Path) -> Result<Plan> {
     let name = path.display().to_string();
     let text = segue_grammar::text(path)?;
     parse(&text, &name)
 }
 
-/// Reads the text of the file `name`.
+/// Parses the text of the file `name`.
 ///
 /// # Errors
-/// One line with file, line, key and what is wrong.
+/// One line with file, line, key and mistake.
 pub fn parse(text: &str, name: &str) -> Result<Plan> {
     let source = Source::new(name, text, &[])?;
     plan(&source).map_err(|mistake| source.tell(&mistake))
@@ -113,7 +112,7 @@ fn list<T: Part>(written: Option<Spanned<DeValue<'_>>>) -> Result<Vec<T>, Mistak
     written.map_or(Ok(Vec::new()), tables)
 }
 
-/// The address of an end, with the length of its prefix.
+/// An address of an end, which must have a prefix length.
 fn with_length(written: &Spanned<EndAddress>) -> Result<Prefix, Mistake> {
     let EndAddress { address, length } = *written.get_ref();
     let length = length.ok_or_else(|| {
@@ -123,7 +122,7 @@ fn with_length(written: &Spanned<EndAddress>) -> Result<Prefix, Mistake> {
     Ok(Prefix::new(address, length))
 }
 
-/// A link, to which something happens if it is `busy`.
+/// Plans a link; `busy` means that it has events.
 fn link_plan(link: Link, busy: bool) -> Result<Planned, Mistake> {
     let own = &link.own;
     let prefixes = |list: &[_]| list.iter().map(with_length).collect::<Result<Vec<_>, _>>();
@@ -154,7 +153,7 @@ impl Plan {
     /// Builds the network.
     ///
     /// # Errors
-    /// If the kernel refuses something.
+    /// The kernel rejects a request.
     pub fn build(&self, tag: &str) -> Result<Lab> {
         let mut lab = Lab::new(tag)?;
         for node in &self.nodes {

@@ -1,6 +1,6 @@
-//! What an emulator must know about a frame: whether it belongs to the link itself, and its ports.
+//! Properties of frames for the emulator: traffic of the link itself, and ports.
 
-/// Length of an Ethernet header. It is not counted: rates and sizes are those of IP packets.
+/// Length of an Ethernet header. Not counted: rates and sizes are those of IP packets.
 pub(crate) const ETHERNET_BYTES: usize = 14;
 
 /// Transport protocol and ports of a packet.
@@ -14,8 +14,8 @@ pub struct Ports {
     pub destination: u16,
 }
 
-/// What belongs to the link itself and never goes beyond its first hop: ARP, IPv6 neighbour discovery
-/// (types 133 to 137, RFC 4861, 4), multicast of link scope and link-local addresses.
+/// True for traffic of the link itself, which never passes the first hop: ARP, IPv6 neighbour discovery (types
+/// 133 to 137, RFC 4861, 4), link-scope multicast and link-local addresses.
 pub fn stays_on_link(frame: &[u8]) -> bool {
     let ip = frame.get(ETHERNET_BYTES..).unwrap_or_default();
     match ether_type(frame) {
@@ -33,7 +33,7 @@ pub fn stays_on_link(frame: &[u8]) -> bool {
     }
 }
 
-/// Whether a frame is for the station with this link-layer address, alone or among others.
+/// Whether a frame is addressed to the station with this link-layer address or to a group.
 pub(crate) fn is_for(mac: [u8; 6], frame: &[u8]) -> bool {
     let group = frame.first().is_some_and(|first| first & 1 == 1);
     group || frame.starts_with(&mac)
@@ -47,7 +47,7 @@ pub fn ports(frame: &[u8]) -> Option<Ports> {
     [6, 17].contains(&protocol).then_some(Ports { protocol, source, destination })
 }
 
-/// The first bytes of a UDP packet's payload. Missing bytes are zero; for other packets all are.
+/// The first bytes of a UDP packet's payload. Missing bytes are zero, as are all bytes for other packets.
 pub(crate) fn udp_payload<const N: usize>(frame: &[u8]) -> [u8; N] {
     let mut first = [0; N];
     if let Some((17, datagram)) = transport(frame) {
@@ -56,7 +56,7 @@ pub(crate) fn udp_payload<const N: usize>(frame: &[u8]) -> [u8; N] {
     first
 }
 
-/// Protocol, and what follows the IP header.
+/// Protocol and payload of the IP packet.
 fn transport(frame: &[u8]) -> Option<(u8, &[u8])> {
     let ip = frame.get(ETHERNET_BYTES..)?;
     match ether_type(frame)? {
@@ -150,7 +150,7 @@ mod tests {
         v6[40] = 128;
         assert!(!stays_on_link(&frame(IPV6, &v6)));
         assert!(stays_on_link(&frame(ARP, &[0; 28])));
-        // A multicast listener report: hop-by-hop header, to ff02::16.
+        // A multicast listener report with a hop-by-hop header, to ff02::16.
         (v6[6], v6[24], v6[25], v6[39]) = (0, 0xff, 2, 0x16);
         assert!(stays_on_link(&frame(IPV6, &v6)));
         v6[25] = 5;

@@ -1,7 +1,7 @@
-//! Test networks in namespaces with link emulation: a [`Lab`] holds nodes and links, an [`emulator`] in the middle of
-//! a link adds delay, a rate limit or loss, radios of nodes attach to cells of routers ([`Announcement`] tells of it), and
-//! [`DemoNet`] is the network of the demonstration. Everything is
-//! removed when the lab is dropped. A [file](mod@file) may describe the network.
+//! Test networks in namespaces with link emulation. A [`Lab`] has nodes and links. An [`emulator`] in the middle of a
+//! link adds delay, a rate limit or loss. Radios of nodes attach to cells of routers and send [`Announcement`]s.
+//! [`DemoNet`] is the network of the demonstration. Dropping the lab removes everything. A [file](mod@file) may
+//! describe the network.
 
 mod agenda;
 mod air;

@@ -1,4 +1,4 @@
-//! What an emulator records about each packet.
+//! The emulator's record of each packet.
 
 use segue_clock::{Span, Time};
 use segue_netem::DropCause;
@@ -15,7 +15,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// Both.
+    /// Both directions.
     pub const ALL: [Direction; 2] = [Direction::Up, Direction::Down];
 
     /// `up` or `down`.
@@ -31,38 +31,38 @@ impl Direction {
 /// One packet on an emulated link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Its direction.
+    /// Direction of the packet.
     pub direction: Direction,
     /// When the kernel received it from the sender's device.
     pub arrival: Time,
-    /// Its fate.
+    /// Fate of the packet.
     pub fate: Fate,
     /// Length of the IP packet in bytes.
     pub bytes: u32,
-    /// Its ports, if it has any.
+    /// Ports, if the packet has any.
     pub ports: Option<Ports>,
-    /// The first bytes of its payload, if it is UDP; missing bytes are zero.
+    /// The first bytes of the payload for UDP; missing bytes are zero.
     pub payload: [u8; Record::PAYLOAD_BYTES],
 }
 
 /// The fate of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It was sent on.
+    /// The packet was sent.
     Delivered {
-        /// When the model wanted it sent.
+        /// Sending time according to the model.
         due: Time,
-        /// When it was sent.
+        /// Actual sending time.
         departure: Time,
     },
-    /// The model dropped it.
+    /// The model dropped the packet.
     Dropped(DropCause),
-    /// The emulator itself failed to send it (device queue full or device down).
+    /// The emulator failed to send the packet (device queue full or device down).
     SendFailed,
 }
 
 impl Record {
-    /// How much of a payload is kept: enough to recognise a probe (header, sequence number, t_Sc, t_Ss).
+    /// Recorded bytes of the payload: enough to identify a probe (header, sequence number, t_Sc, t_Ss).
     pub const PAYLOAD_BYTES: usize = 28;
 
     /// The packet's actual delay, from arrival to departure.
@@ -74,7 +74,7 @@ impl Record {
         }
     }
 
-    /// Whether it is UDP to or from this port.
+    /// Whether the packet is UDP to or from this port.
     #[must_use]
     pub fn is_udp(&self, port: u16) -> bool {
         self.ports.is_some_and(|p| p.protocol == 17 && (p.source == port || p.destination == port))

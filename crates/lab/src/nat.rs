@@ -1,4 +1,4 @@
-//! Network address translation in an access router, by nftables, with a rebinding on demand.
+//! Network address translation in an access router, with nftables and rebinding on demand.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use segue_ip::Prefix;
 use segue_linux::conntrack;
 use segue_linux::netns::Netns;
 
-/// Translations of one router: each inside network hides behind addresses of its own.
+/// The translations of one router. Each inside network has its own outside addresses.
 #[derive(Debug, Default)]
 pub(crate) struct Nat {
     networks: Vec<Network>,
@@ -20,17 +20,17 @@ struct Network {
     name: String,
     inside: Vec<Prefix>,
     outside: Vec<IpAddr>,
-    /// Rebindings so far; 0 keeps source ports where it can.
+    /// Number of rebindings so far; 0 keeps source ports where possible.
     generation: u16,
 }
 
-/// Source ports of a network after its n-th rebinding: a range of this size, one after the other.
+/// Each rebinding moves the source ports of a network to the next range of this size.
 const PORTS_PER_GENERATION: u16 = 512;
 const FIRST_PORT: u16 = 20_000;
 const GENERATIONS: u16 = 64;
 
 impl Nat {
-    /// Hides `inside` behind `outside`, one address of each family, which the router must own.
+    /// Hides `inside` behind `outside`, one address of each family. The router must own the outside addresses.
     pub(crate) fn add(&mut self, name: &str, inside: &[Prefix], outside: &[IpAddr]) {
         self.networks.push(Network {
             name: name.to_owned(),
@@ -40,10 +40,10 @@ impl Nat {
         });
     }
 
-    /// Puts the rules into force in `router`.
+    /// Installs the rules in `router`.
     ///
     /// # Errors
-    /// When `nft` is not installed or the kernel has no NAT.
+    /// `nft` is not installed, or the kernel has no NAT.
     pub(crate) fn install(&self, router: &Netns) -> Result<()> {
         let mut child = router
             .command("nft")
@@ -66,11 +66,11 @@ impl Nat {
         Ok(())
     }
 
-    /// Gives every flow of the network `name` another outside port, like a NAT that restarted. Flows of other
-    /// networks keep theirs unless another flow took them.
+    /// Gives every flow of the network `name` another outside port, like a NAT that restarted. Flows of other networks
+    /// keep theirs unless another flow has taken them.
     ///
     /// # Errors
-    /// No such network, or the kernel refused.
+    /// No such network, or the kernel rejects the request.
     pub(crate) fn rebind(&mut self, router: &Netns, name: &str) -> Result<()> {
         let found = self.networks.iter_mut().find(|n| n.name == name);
         let network = found.with_context(|| format!("there is no translated network {name}"))?;
@@ -80,8 +80,8 @@ impl Nat {
         Ok(())
     }
 
-    /// Replaces the whole table. A packet for an outside address that belongs to no flow is silently dropped, as NATs
-    /// do; a host would answer "port unreachable".
+    /// Rules that replace the whole table. They silently drop packets to an outside address that belong to no flow, as
+    /// NATs do; a host would answer "port unreachable".
     fn rules(&self) -> String {
         let (mut post, mut input) = (String::new(), String::new());
         for n in &self.networks {

@@ -19,16 +19,16 @@ use crate::announce;
 use crate::emulator::{self, EmulatorSpec, Handle, wire_like};
 use crate::log::Direction;
 
-/// The node in which the emulators' devices live.
+/// The node that contains the emulators' devices.
 pub(crate) const EMULATORS: &str = "emu";
-/// The index of the first link's device there: no node comes to it by itself.
+/// Index of the first link's device in that node; high enough that no namespace assigns it by itself.
 const FIRST_LINK: u32 = 1_000_000;
 
 /// A network of namespaces `segue-TAGPID-NODE`. Dropping it stops its emulators and deletes its nodes.
 #[derive(Debug)]
 pub struct Lab {
     prefix: String,
-    // What happens by itself ends first, and emulators stop before their devices vanish: fields are dropped in this order.
+    // Drop order: first scheduled events end, then emulators stop, then their devices are deleted.
     clockwork: Option<Clockwork>,
     air: Option<SharedAir>,
     emulators: BTreeMap<String, Arc<Emulated>>,
@@ -46,18 +46,18 @@ pub struct End<'a> {
     pub addresses: &'a [Prefix],
 }
 
-/// A link with its devices in the emulators' node, each next to the device of its end.
+/// A link with its two devices in the emulators' node; each is the peer of an end's device.
 #[derive(Debug)]
 pub(crate) struct Emulated {
     devices: [String; 2],
     handle: Handle,
-    /// Its ends lose their carrier when it is cut.
+    /// An end loses its carrier when the link is cut.
     senses: bool,
     middle: Arc<Netns>,
 }
 
 impl Emulated {
-    /// Cuts or mends directions of it. An end that hears nothing loses its carrier, if the link senses.
+    /// Cuts or mends directions of the link. If the link senses cuts, an end that receives nothing loses its carrier.
     pub(crate) fn cut(&self, ways: &[Direction], cut: bool) -> Result<()> {
         for way in ways {
             self.handle.set_cut(*way, cut);
@@ -71,10 +71,10 @@ impl Emulated {
 }
 
 impl Lab {
-    /// An empty network. First deletes leftovers of earlier networks whose process is gone.
+    /// Creates an empty network. First deletes leftovers of networks whose process has ended.
     ///
     /// # Errors
-    /// A tag that is not made of letters, or no permission to make namespaces.
+    /// The tag has characters other than lower-case letters, or no permission to create namespaces.
     pub fn new(tag: &str) -> Result<Lab> {
         if tag.is_empty() || !tag.bytes().all(|b| b.is_ascii_lowercase()) {
             bail!("the tag of a lab is made of lower-case letters, not {tag:?}");
@@ -84,14 +84,14 @@ impl Lab {
         let (emulators, nodes) = (BTreeMap::new(), BTreeMap::new());
         let mut lab = Lab { prefix, clockwork: None, air: None, emulators, nodes };
         lab.add_node(EMULATORS, false)?;
-        // A device of the emulator must not send packets of its own (router solicitations, MLD).
+        // The emulators' devices must not send their own packets (router solicitations, MLD).
         lab.node(EMULATORS)?
             .run(|| link::sysctl("net.ipv6.conf.default.disable_ipv6", "1"))?
             .context("keep the emulator's devices quiet")?;
         Ok(lab)
     }
 
-    /// The prefix of all its namespaces' names.
+    /// Prefix of the names of all its namespaces.
     #[must_use]
     pub fn prefix(&self) -> &str {
         &self.prefix
@@ -100,14 +100,14 @@ impl Lab {
     /// Adds a node; a router forwards packets between its links.
     ///
     /// # Errors
-    /// A name that is taken, or no permission.
+    /// The name exists, or no permission.
     pub fn add_node(&mut self, name: &str, router: bool) -> Result<()> {
         if self.nodes.contains_key(name) {
             bail!("there are two nodes called {name}");
         }
         let node = Netns::create(&format!("{}-{name}", self.prefix))?;
         node.run(|| -> Result<()> {
-            // Hosts with several routes out are the point of these networks.
+            // The networks test hosts with several default routes.
             for which in ["all", "default"] {
                 link::sysctl(&format!("net.ipv4.conf.{which}.rp_filter"), "0")?;
                 link::sysctl(&format!("net.ipv6.conf.{which}.accept_ra"), "0")?;
@@ -135,7 +135,7 @@ impl Lab {
         self.nodes.get(name).with_context(|| format!("there is no node called {name}"))
     }
 
-    /// The names of the nodes, sorted, without the one that holds the emulators' devices.
+    /// The names of the nodes, sorted, except for the emulators' node.
     pub fn node_names(&self) -> impl Iterator<Item = &str> {
         self.nodes.keys().map(String::as_str).filter(|name| *name != EMULATORS)
     }
@@ -153,10 +153,10 @@ impl Lab {
         self.emulators.iter().map(|(name, link)| (name.as_str(), &link.handle))
     }
 
-    /// Joins two nodes by a perfect link with all offloads.
+    /// Connects two nodes with a perfect link with all offloads.
     ///
     /// # Errors
-    /// A device name that is taken, an invalid address, or no permission.
+    /// A device name exists, an address is invalid, or no permission.
     pub fn connect(&mut self, a: End, b: End) -> Result<()> {
         let (node_a, node_b) = (self.node(a.node)?, self.node(b.node)?);
         node_a.run(|| link::create_veth(a.device, b.device, Some(node_b)))??;
@@ -164,20 +164,20 @@ impl Lab {
         node_b.run(|| configure(&b))?
     }
 
-    /// Joins two nodes by an emulated link called `name`; `up` is the direction from `a` to `b`. Both devices have no
-    /// offloads and stay up whatever the emulator does.
+    /// Connects two nodes with an emulated link called `name`; `up` is the direction from `a` to `b`. Both devices have
+    /// no offloads and keep their carrier in all states of the emulator.
     ///
     /// # Errors
-    /// As [`connect`](Self::connect), or a spec that makes no link.
+    /// As for [`connect`](Self::connect), or an invalid link specification.
     pub fn emulate(&mut self, name: &str, a: End, b: End, spec: &EmulatorSpec) -> Result<()> {
         self.join(name, [a, b], spec, false)
     }
 
-    /// As [`emulate`](Self::emulate), but an end that hears nothing because the link was [cut](Self::cut) loses its
-    /// carrier, as a wire's does.
+    /// Like [`emulate`](Self::emulate), but an end that receives nothing because the link was [cut](Self::cut) loses
+    /// its carrier, as with a cable.
     ///
     /// # Errors
-    /// As [`emulate`](Self::emulate).
+    /// As for [`emulate`](Self::emulate).
     pub fn emulate_sensing(
         &mut self,
         name: &str,
@@ -215,8 +215,8 @@ impl Lab {
         Ok(())
     }
 
-    /// Cuts directions of an emulated link: what comes or waits is lost until they are [mended](Self::mend). Silence by
-    /// hand ([`Handle::set_silent`]) is another matter.
+    /// Cuts directions of an emulated link: arriving and queued packets are lost until they are [mended](Self::mend).
+    /// Independent of [`Handle::set_silent`].
     ///
     /// # Errors
     /// No such link, or no permission.
@@ -232,30 +232,29 @@ impl Lab {
         self.emulated(name)?.cut(ways, false)
     }
 
-    /// Gives a router a cell: an interface of its own with the cell's name, which has a carrier while a radio is in the
-    /// cell.
+    /// Adds a cell to a router: an interface with the cell's name, which has a carrier while a radio is in the cell.
     ///
     /// # Errors
-    /// A name that is taken or fits no device, no such node, a spec that makes no link, or no permission.
+    /// The name exists or is not a valid device name, no such node, an invalid link specification, or no permission.
     pub fn add_cell(&mut self, name: &str, cell: &CellSpec) -> Result<()> {
         let router = Arc::clone(self.shared_node(&cell.router)?);
         self.air()?.lock().add_cell(name, cell, router)
     }
 
-    /// Gives a node a radio: an interface that is attached to no cell, and has no carrier until it is. For up to a second the
-    /// kernel shows new devices as if they had one.
+    /// Adds a radio to a node: an interface that is not attached to a cell and has no carrier until it is. For up to a
+    /// second, the kernel shows a carrier on new devices.
     ///
     /// # Errors
-    /// A name that is taken or fits no device, no such node, or no permission.
+    /// The name exists or is not a valid device name, no such node, or no permission.
     pub fn add_radio(&mut self, radio: &RadioSpec) -> Result<()> {
         let node = Arc::clone(self.shared_node(&radio.node)?);
         self.air()?.lock().add_radio(radio, node)
     }
 
-    /// Attaches a radio, `NODE:INTERFACE`, to a cell; it leaves the oldest if it is attached to as many as it can be.
+    /// Attaches a radio, `NODE:INTERFACE`, to a cell. A radio at its maximum number of cells leaves the oldest.
     ///
     /// # Errors
-    /// No such radio or cell, it is there already, the cell's prefix is full, or no permission.
+    /// No such radio or cell, it is attached to the cell already, the cell's prefix is exhausted, or no permission.
     pub fn attach(&self, radio: &str, cell: &str) -> Result<()> {
         self.some_air(radio)?.lock().attach(radio, cell)
     }
@@ -263,18 +262,18 @@ impl Lab {
     /// Detaches a radio from a cell, or from all.
     ///
     /// # Errors
-    /// No such radio or cell, it is not there, or no permission.
+    /// No such radio or cell, it is not attached, or no permission.
     pub fn detach(&self, radio: &str, cell: Option<&str>) -> Result<()> {
         self.some_air(radio)?.lock().detach(radio, cell)
     }
 
-    /// Tells those who listen that a radio is about to leave a cell, if it is there; it does not leave by that.
+    /// Announces to the listeners that a radio will leave a cell, if it is attached. The radio stays attached.
     pub fn announce_leaving(&self, radio: &str, cell: &str, within: std::time::Duration) {
         let leaves = monotonic() + Span(within.as_nanos() as u64);
         self.air.iter().for_each(|air| air.lock().announce(radio, cell, leaves));
     }
 
-    /// What has gone wrong with emulated links and in the air, in words; nothing for what is well.
+    /// Problems of emulated links and radios, in words. Healthy ones have no entry.
     #[must_use]
     pub fn troubles(&self) -> Vec<(String, Vec<String>)> {
         let links = self.emulators().map(|(name, handle)| (name.to_owned(), handle.troubles()));
@@ -282,24 +281,24 @@ impl Lab {
         links.chain(air).filter(|(_, troubles)| !troubles.is_empty()).collect()
     }
 
-    /// Radios with the cells that they have met, and what has passed between them: up, down.
+    /// Counters (up, down) for each radio and each cell that it has met.
     #[must_use]
     pub fn air_counters(&self) -> Vec<(String, [Counters; 2])> {
         self.air.as_ref().map_or(Vec::new(), |air| air.lock().counters())
     }
 
-    /// Where [announcements](announce::Announcement) of radios can be read, if there are cells or radios.
+    /// Path of the socket for [announcements](announce::Announcement) of radios, if there are cells or radios.
     #[must_use]
     pub fn announcements(&self) -> Option<&Path> {
         self.air.as_ref().map(SharedAir::path)
     }
 
-    /// Waits until the devices of cells and radios, which are new, show that they have no carrier.
+    /// Waits until the new devices of cells and radios show that they have no carrier.
     pub(crate) fn await_silence(&self) -> Result<()> {
         self.air.as_ref().map_or(Ok(()), |air| air.lock().await_silence())
     }
 
-    /// Lets things happen by themselves, in place of what was to happen so far.
+    /// Executes this agenda and abandons the previous one.
     pub(crate) fn follow(&mut self, agenda: Agenda) -> Result<()> {
         if self.air.is_some() || !agenda.is_empty() {
             self.clockwork = None;
@@ -308,7 +307,7 @@ impl Lab {
         Ok(())
     }
 
-    /// What is in the air, which is made with the first cell or radio.
+    /// Returns the cells and radios, created at first use.
     fn air(&mut self) -> Result<&SharedAir> {
         if self.air.is_none() {
             let middle = Arc::clone(self.shared_node(EMULATORS)?);
@@ -322,7 +321,7 @@ impl Lab {
         self.air.as_ref().with_context(|| format!("there is no radio {radio}"))
     }
 
-    /// Removes or restores the carrier of the first device of an emulated link.
+    /// Removes or restores the carrier of the first end of an emulated link.
     ///
     /// # Errors
     /// No such link, or no permission.
@@ -360,7 +359,7 @@ fn configure(end: &End) -> Result<()> {
     Ok(link::set_up(end.device, true)?)
 }
 
-/// Deletes the namespaces of labs whose process is gone, and returns their names.
+/// Deletes the namespaces of labs whose process has ended, and returns their names.
 pub fn clean() -> Vec<String> {
     let mut cleaned = netns::list_with_prefix("segue-");
     cleaned.retain(|name| {
@@ -371,14 +370,14 @@ pub fn clean() -> Vec<String> {
     cleaned
 }
 
-/// The namespaces of all labs, living and dead: name and process.
+/// The namespaces of all labs, including those of ended processes: name and process ID.
 #[must_use]
 pub fn list() -> Vec<(String, i32)> {
     let all = netns::list_with_prefix("segue-").into_iter();
     all.filter_map(|name| pid_of(&name).map(|pid| (name, pid))).collect()
 }
 
-/// The process of `segue-TAGPID-NODE`.
+/// The process ID in `segue-TAGPID-NODE`.
 fn pid_of(name: &str) -> Option<i32> {
     let middle = name.strip_prefix("segue-")?.split('-').next()?;
     middle.trim_start_matches(|c: char| c.is_ascii_lowercase()).parse().ok()

@@ -1,7 +1,7 @@
-//! The emulator measures itself: does it impose the requested delay, loss and rate?
+//! Verifies the emulator: does it impose the requested delay, loss and rate?
 //!
-//! Two nodes with one emulated link, real sockets at both ends. What the emulator says about each packet
-//! (its stamps, its counters) is compared with what was imposed and with what the ends see.
+//! The test network has two nodes with one emulated link, and real sockets at both ends. The check compares the
+//! emulator's own stamps and counters with the imposed values and with what the ends observe.
 
 use std::io::ErrorKind;
 use std::net::UdpSocket;
@@ -26,15 +26,15 @@ const LOSS: f64 = 0.05;
 const LOSS_PACKETS: u32 = 5_000;
 const RATE_BPS: u64 = 50_000_000;
 const RATE_TIME: Span = Span::from_secs(2);
-/// A datagram that fills an IPv4 packet of 1 500 bytes.
+/// Payload of a datagram in an IPv4 packet of 1500 bytes.
 const LARGE_BYTES: usize = 1_472;
 /// IPv4 and UDP headers.
 const HEADER_BYTES: usize = 28;
 /// Two-sided 99.9 % of the normal distribution.
 const Z: f64 = 3.290_5;
-/// By how much a packet may appear early, in microseconds.
+/// Tolerance for packets that seem early, in microseconds.
 const EARLY_US: f64 = 100.0;
-/// How long the ends wait for packets still under way.
+/// How long the ends wait for packets in flight.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The result of [`run`].
@@ -46,11 +46,11 @@ pub struct Verification {
     pub loss: LossReport,
     /// Imposed and achieved rate.
     pub rate: RateReport,
-    /// The kernel's own netem in the same place; absent if the kernel has none.
+    /// Delay of the kernel's own netem in the same position; absent if the kernel has none.
     pub netem: Option<Spread>,
-    /// How the emulator's thread is scheduled: `realtime`, `nice` or `ordinary`.
+    /// Scheduling of the emulator's thread: `realtime`, `nice` or `ordinary`.
     pub scheduling: &'static str,
-    /// Each finding next to its bar; all is well if every bar holds.
+    /// All checks. The verification succeeds if every bar holds.
     pub verdicts: Vec<Verdict>,
 }
 
@@ -59,11 +59,11 @@ pub struct Verification {
 pub struct Verdict {
     /// The quantity, with its unit.
     pub what: &'static str,
-    /// The value found.
+    /// The measured value.
     pub found: f64,
-    /// Least and greatest allowed value.
+    /// Minimum and maximum permitted value.
     pub bar: [f64; 2],
-    /// Whether it is allowed.
+    /// True if the value is within the bar.
     pub holds: bool,
 }
 
@@ -73,7 +73,7 @@ impl Verdict {
     }
 }
 
-/// Delay errors in microseconds: achieved minus imposed.
+/// Delay errors in microseconds: measured minus imposed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Spread {
     /// Mean.
@@ -82,20 +82,20 @@ pub struct Spread {
     pub p50_us: f64,
     /// 99th percentile.
     pub p99_us: f64,
-    /// Largest.
+    /// Maximum.
     pub max_us: f64,
 }
 
-/// The delay, as the emulator stamped it and as the far end saw it.
+/// The delay, as stamped by the emulator and as observed by the receiver.
 #[derive(Clone, Debug, Serialize)]
 pub struct DelayReport {
     /// Imposed one-way delay in milliseconds.
     pub imposed_ms: f64,
     /// Packets measured.
     pub packets: usize,
-    /// Error from arrival to departure stamp.
+    /// Error of the time from arrival stamp to departure stamp.
     pub stamped: Spread,
-    /// Error from the sender's call to the receiver's return, with both ends' own scheduling.
+    /// Error of the time from the sender's call to the receiver's return, including the scheduling of both ends.
     pub end_to_end: Spread,
 }
 
@@ -106,13 +106,13 @@ pub struct LossReport {
     pub imposed: f64,
     /// Packets sent.
     pub sent: u64,
-    /// Packets that the emulator says it dropped.
+    /// Packets that the emulator reports as dropped.
     pub dropped: u64,
     /// Packets that did not arrive.
     pub missing: u64,
-    /// Achieved share.
+    /// Measured loss ratio.
     pub achieved: f64,
-    /// 99.9 % interval of the share for this number of packets.
+    /// 99.9 % interval of the loss ratio for this number of packets.
     pub interval: [f64; 2],
 }
 
@@ -121,20 +121,20 @@ pub struct LossReport {
 pub struct RateReport {
     /// Imposed rate in bits per second of IP packets.
     pub imposed_bps: u64,
-    /// Rate that was offered.
+    /// Offered rate.
     pub offered_bps: u64,
     /// Rate at which packets arrived.
     pub achieved_bps: u64,
     /// Packets dropped at the full queue.
     pub queue_drops: u64,
-    /// Processor time of the emulator's thread while it carried this, in percent of one processor.
+    /// Processor time of the emulator's thread under this load, in percent of one processor.
     pub cpu_percent: f64,
 }
 
-/// Measures an emulator in a network of its own. Takes about eight seconds.
+/// Measures an emulator in a separate network. Takes about eight seconds.
 ///
 /// # Errors
-/// No permission to make namespaces.
+/// No permission to create namespaces.
 pub fn run(seed: u64) -> Result<Verification> {
     let (delay, health) = measure_delay(seed)?;
     let (loss, overruns) = measure_loss(seed)?;
@@ -150,8 +150,8 @@ pub fn run(seed: u64) -> Result<Verification> {
     Ok(report)
 }
 
-/// The bounds are generous: a busy machine is late, a wrong emulator is far off. A packet can be early only by the
-/// clocks' resolution, and the ends' own scheduling only adds.
+/// The bounds are generous: a busy machine is slightly late, but a wrong emulator is far off. A packet can be early
+/// only by the resolution of the clocks, and the scheduling of the ends only adds delay.
 fn verdicts(report: &Verification, overruns: u64) -> Vec<Verdict> {
     let Verification { delay, loss, rate, .. } = report;
     let ratio = rate.achieved_bps as f64 / rate.imposed_bps as f64;
@@ -179,7 +179,7 @@ struct Bench {
 const LINK: &str = "link";
 
 impl Bench {
-    /// Two nodes with an emulated link, or a bare one without a spec.
+    /// Two nodes with an emulated link, or with a plain one if `up` is `None`.
     fn new(up: Option<LinkSpec>, seed: u64) -> Result<Bench> {
         let mut lab = Lab::new("verify")?;
         lab.add_node("a", false)?;
@@ -199,15 +199,15 @@ impl Bench {
         let to = bind(lab.node("b")?, B)?;
         from.connect(to.local_addr()?)?;
         to.set_read_timeout(Some(PATIENCE))?;
-        // Neighbours are resolved before measuring.
+        // Resolve the neighbours before measuring.
         to.send_to(b"hello", from.local_addr()?)?;
         from.set_read_timeout(Some(Duration::from_secs(5)))?;
         from.recv(&mut [0; 8]).context("the two ends cannot reach each other")?;
         Ok(Bench { lab, from, to })
     }
 
-    /// Sends `count` datagrams of `bytes` bytes, `burst` at a time every `gap`, each with its sending time; returns
-    /// sending and arrival times of those that arrived.
+    /// Sends `count` datagrams of `bytes` bytes, `burst` at a time every `gap`, each with its sending time. Returns
+    /// sending and arrival times of the datagrams that arrived.
     fn send(&self, count: u32, bytes: usize, burst: u32, gap: Span) -> Result<Vec<(Time, Time)>> {
         let (from, to) = (&self.from, &self.to);
         std::thread::scope(|scope| {
@@ -232,7 +232,7 @@ impl Bench {
     }
 }
 
-/// Reads until nothing comes any more.
+/// Reads until no datagram arrives within the time-out.
 fn receive(socket: &UdpSocket) -> Vec<(Time, Time)> {
     let mut all = Vec::new();
     let mut buffer = [0; 2_048];
@@ -243,7 +243,7 @@ fn receive(socket: &UdpSocket) -> Vec<(Time, Time)> {
                 let sent = buffer.first_chunk().map_or(0, |b| u64::from_be_bytes(*b));
                 all.push((Time(sent), now));
             }
-            // A wait with a time-out ends early when the kernel interrupts the thread (signal(7)).
+            // The kernel ends a wait with a time-out early if it interrupts the thread (signal(7)).
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(_) => return all,
         }
@@ -290,7 +290,7 @@ fn measure_rate(seed: u64) -> Result<RateReport> {
     let spec = LinkSpec { rate_bps: Some(RATE_BPS), queue, ..LinkSpec::default() };
     let bench = Bench::new(Some(spec), seed)?;
     let bits = (LARGE_BYTES + HEADER_BYTES) as u64 * 8;
-    // Five packets a millisecond are 60 Mbit/s.
+    // Five packets per millisecond are 60 Mbit/s.
     let (burst, gap) = (5, Span::from_millis(1));
     let count = (RATE_TIME.0 / gap.0) as u32 * burst;
     let arrivals = bench.send(count, LARGE_BYTES, burst, gap)?;
@@ -309,7 +309,7 @@ fn measure_rate(seed: u64) -> Result<RateReport> {
     })
 }
 
-/// The same delay by the kernel's netem; `None` where there is no `tc` or no netem.
+/// Measures the same delay with the kernel's netem; `None` without `tc` or netem.
 fn measure_netem() -> Result<Option<Spread>> {
     let bench = Bench::new(None, 0)?;
     let delay = format!("{}us", DELAY.0 / 1_000);
@@ -388,7 +388,7 @@ mod tests {
         bad.delay.stamped.p50_us = 2_500.0;
         bad.delay.end_to_end.p50_us = 6_000.0;
         assert_eq!(broken(&bad, 0), 5);
-        // Packets that are too early, too fast or arrive though dropped are as wrong as the opposite.
+        // Packets that are too early, too fast, or arrive although reported as dropped, are as wrong as the opposite.
         bad.loss.missing = 250;
         bad.rate.achieved_bps = 60_000_000;
         bad.delay.stamped.p50_us = -2_500.0;

@@ -1,7 +1,7 @@
-//! A virtual machine with a distribution's kernel, for what this machine's kernel lacks. Its root file system is this
-//! machine's, read-only below an overlay in memory; it has no network but its own. The processor is emulated, so that
-//! it runs everywhere: it shows behaviour, not speed. Nothing of it is left behind: what it boots from is in memory, and
-//! the kernel ends qemu with this process.
+//! A virtual machine with a distribution's kernel, for features that this machine's kernel lacks. Its root file system
+//! is that of this machine, read-only below an overlay in memory. It has no external network. The processor is
+//! emulated, so that it runs everywhere: suitable for tests of behaviour but not of speed. It leaves nothing behind:
+//! its boot files are in memory, and the kernel ends qemu together with this process.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -26,23 +26,23 @@ mod initramfs;
 const QEMU: &str = "qemu-system-x86_64";
 const MEMORY: &str = "2048";
 const PROCESSORS: &str = "2";
-/// What is kept of the console's end.
+/// Bytes kept of the end of the console output.
 const CONSOLE_BYTES: usize = 4_096;
-/// Mounted anew in the virtual machine.
+/// Directories that the virtual machine mounts itself.
 const COVERED: [&str; 4] = ["/proc", "/sys", "/dev", "/run"];
 
-/// What to run.
+/// The script to run.
 #[derive(Clone, Copy, Debug)]
 pub struct Script<'a> {
-    /// A program, or else a script for `sh`.
+    /// A program, or a script for `sh`.
     pub file: &'a Path,
     /// Its arguments.
     pub arguments: &'a [OsString],
-    /// The most time that it may take, with the start of the virtual machine.
+    /// Maximum duration, including the start of the virtual machine.
     pub limit: Span,
 }
 
-/// What a virtual machine is made of.
+/// The components of a virtual machine.
 #[derive(Debug)]
 pub struct Pieces {
     qemu: PathBuf,
@@ -58,11 +58,11 @@ struct Kernel {
 }
 
 impl Pieces {
-    /// Finds all pieces: the kernel below `directory` (`boot/vmlinuz-*` with `lib/modules/*`), else one that
-    /// `scripts/deps.sh vm` fetched, else an installed one.
+    /// Finds all components. The kernel is the one below `directory` (`boot/vmlinuz-*` with `lib/modules/*`), otherwise
+    /// one that `scripts/deps.sh vm` fetched, otherwise an installed one.
     ///
     /// # Errors
-    /// What is missing and how to install it, in one line.
+    /// One line with the missing component and how to install it.
     pub fn find(directory: Option<&Path>) -> Result<Pieces> {
         let (qemu, busybox, modprobe) = (program(QEMU), program("busybox"), program("modprobe"));
         let packages = [
@@ -96,7 +96,7 @@ impl Pieces {
 }
 
 impl Kernel {
-    /// The last that was put there, of those that may be read.
+    /// The newest readable kernel in this directory.
     fn below(directory: &Path) -> Option<Kernel> {
         let releases = std::fs::read_dir(directory.join("lib/modules")).ok()?;
         let kernels = releases.filter_map(|entry| {
@@ -111,21 +111,21 @@ impl Kernel {
     }
 }
 
-/// Where `scripts/deps.sh vm` puts a kernel.
+/// The directory in which `scripts/deps.sh vm` installs a kernel.
 fn fetched() -> Option<PathBuf> {
     let cache = std::env::var_os("XDG_CACHE_HOME").filter(|path| !path.is_empty());
     let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"));
     Some(cache.map(PathBuf::from).or_else(home)?.join("segue/vm"))
 }
 
-/// A program's path. Those of administrators may be in no path of a user.
+/// Finds a program's path. Includes the administrators' directories, which a user's PATH may lack.
 fn program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let places = std::env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(PathBuf::from));
     places.map(|place| place.join(name)).find(|file| file.is_file())
 }
 
-/// Whether the program needs no library: no part of it names a loader.
+/// True for a statically linked program, which names no loader.
 fn stands_alone(file: &Path) -> bool {
     let loader = b"/ld-linux";
     std::fs::read(file).is_ok_and(|bytes| {
@@ -134,11 +134,11 @@ fn stands_alone(file: &Path) -> bool {
     })
 }
 
-/// Runs a script as root in a virtual machine, with its output on standard output and standard error, and returns its
-/// exit status. It starts in the current directory, with the directory of this program first in its path.
+/// Runs a script as root in a virtual machine, passes its output on to standard output and standard error, and returns
+/// its exit status. The script starts in the current directory, and its PATH begins with the directory of this program.
 ///
 /// # Errors
-/// A script that cannot be run, a virtual machine that does not start, the limit, or the user's request to stop.
+/// The script cannot be run, the virtual machine does not start, the time limit expires, or the user requests a stop.
 pub fn run(pieces: &Pieces, script: Script) -> Result<u8> {
     let words = words(&pieces.kernel, script)?;
     let archive = initramfs::pack(&pieces.busybox, &pieces.kernel.modules, &words)?;
@@ -158,7 +158,7 @@ pub fn run(pieces: &Pieces, script: Script) -> Result<u8> {
     machine.end()
 }
 
-/// What the virtual machine says.
+/// The streams from the virtual machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Says {
     Output,
@@ -167,16 +167,16 @@ enum Says {
     Console,
 }
 
-/// One of its ways out.
+/// One stream from the virtual machine.
 struct Channel {
     says: Says,
     ours: UnixStream,
     open: bool,
-    /// What is not passed on, up to [`CONSOLE_BYTES`] of its end.
+    /// Unforwarded output; at most the last [`CONSOLE_BYTES`].
     kept: Vec<u8>,
 }
 
-/// A virtual machine that runs. Dropping it ends it.
+/// A running virtual machine. Dropping it ends it.
 struct Machine {
     qemu: Child,
     channels: Vec<Channel>,
@@ -200,7 +200,7 @@ impl Machine {
                 "local,path=/,mount_tag=root,security_model=none,readonly=on,multidevs=remap",
             ])
             .args(["-device", "virtio-serial"]);
-        // Ports count from 1 in this order.
+        // Port numbers start at 1 in this order.
         let (mut channels, mut theirs) = (Vec::new(), Vec::new());
         for (i, says) in
             [Says::Console, Says::Output, Says::Errors, Says::Status].into_iter().enumerate()
@@ -223,7 +223,7 @@ impl Machine {
         Ok(Machine { qemu, channels })
     }
 
-    /// Passes on what has come, without waiting for more.
+    /// Forwards the available output without waiting for more.
     fn pass_on(&mut self) -> Result<()> {
         let mut buffer = [0; 16_384];
         for channel in self.channels.iter_mut().filter(|channel| channel.open) {
@@ -232,7 +232,7 @@ impl Machine {
                     Ok(0) => break channel.open = false,
                     Ok(len) => &buffer[..len],
                     Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                    // qemu ended with something unread.
+                    // qemu ended with unread data.
                     Err(error) if error.kind() == ErrorKind::ConnectionReset => {
                         break channel.open = false;
                     }
@@ -244,7 +244,7 @@ impl Machine {
         Ok(())
     }
 
-    /// The script's exit status, once qemu has ended.
+    /// Returns the script's exit status after qemu has ended.
     fn end(mut self) -> Result<u8> {
         let status = String::from_utf8_lossy(self.kept(Says::Status)).trim().parse();
         if let Ok(status) = status {
@@ -292,13 +292,13 @@ impl Channel {
     }
 }
 
-/// Leaves a descriptor open in what this process starts.
+/// Lets child processes inherit a descriptor.
 fn keep_open(descriptor: BorrowedFd) -> Result<()> {
     fcntl(descriptor, FcntlArg::F_SETFD(FdFlag::empty())).context("descriptor for qemu")?;
     Ok(())
 }
 
-/// The variables and the arguments of guest.sh, for the shell to read.
+/// Variables and arguments of guest.sh, for the shell to read.
 fn words(kernel: &Kernel, script: Script) -> Result<Vec<u8>> {
     let name = script.file.display();
     let file = script.file.canonicalize().with_context(|| format!("cannot run {name}"))?;
@@ -341,7 +341,7 @@ fn words(kernel: &Kernel, script: Script) -> Result<Vec<u8>> {
     Ok(words)
 }
 
-/// A word as the shell reads it whatever is in it.
+/// Quotes arbitrary bytes as one word of the shell.
 fn quote(word: &[u8], into: &mut Vec<u8>) {
     into.push(b'\'');
     for byte in word {

@@ -1,4 +1,4 @@
-//! Cells and radios on the running kernel. They need root, and say so without it.
+//! Cells and radios on the running kernel. Skipped without root.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at the first failure")]
 
@@ -19,10 +19,10 @@ use segue_linux::packet::PacketSocket;
 use socket2::{Domain, Socket, Type};
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Long enough for what would come to have come.
+/// Time after which an expected packet would have arrived.
 const A_WHILE: Duration = Duration::from_millis(200);
 
-/// A router with the cells `east` and `west`, 10 ms away, and a server behind it; the rest is the test's.
+/// A router with the cells `east` and `west`, 10 ms away, and a server behind it. Each test adds its own parts.
 const NETWORK: &str = "[[node]]\nname = \"router\"\nrouter = true\n[[node]]\nname = \"phone\"\n\
     [[node]]\nname = \"tablet\"\n[[node]]\nname = \"server\"\nroutes = [\"default via 10.61.8.1\"]\n\
     [[link]]\nname = \"wire\"\nends = [\"router:up0\", \"server:down0\"]\nsenses = true\n\
@@ -37,7 +37,7 @@ fn lab(tag: &str, rest: &str) -> Option<Lab> {
     root().then(|| file::parse(&format!("{NETWORK}{rest}"), tag).unwrap().build(tag).unwrap())
 }
 
-/// Whether the tests may run; if not, says so.
+/// True as root; otherwise prints that the tests are skipped.
 fn root() -> bool {
     let root = nix::unistd::geteuid().is_root();
     if !root {
@@ -46,7 +46,7 @@ fn root() -> bool {
     root
 }
 
-/// A radio that goes nowhere by itself.
+/// A radio without a walk.
 fn still(node: &str, address: Option<[u8; 4]>) -> String {
     let addresses = address.map(|a| format!("addresses = [\"{}\"]\n", IpAddr::from(a)));
     format!("[[walk]]\nnode = \"{node}\"\ncells = []\n{}", addresses.unwrap_or_default())
@@ -59,7 +59,7 @@ fn bind(node: &Netns, addr: impl Into<IpAddr>, port: u16) -> UdpSocket {
     socket
 }
 
-/// A socket for what comes over one device.
+/// A socket for packets on one device.
 fn over(node: &Netns, device: &str, port: u16) -> UdpSocket {
     let any = SocketAddr::from(([0, 0, 0, 0], port));
     let open = || {
@@ -78,7 +78,7 @@ fn device(lab: &Lab, node: &str, name: &str) -> Link {
     links.into_iter().find(|link| link.name == name).unwrap()
 }
 
-/// One datagram from a node to the server and one back; how long that took, and from where the server saw it.
+/// Sends one datagram from a node to the server and one back. Returns the duration, and the source that the server saw.
 fn ask(lab: &Lab, node: &str, server: &UdpSocket) -> (Span, IpAddr) {
     let socket = bind(lab.node(node).unwrap(), [0, 0, 0, 0], 0);
     let begin = monotonic();
@@ -89,7 +89,7 @@ fn ask(lab: &Lab, node: &str, server: &UdpSocket) -> (Span, IpAddr) {
     (monotonic().since(begin), from.ip())
 }
 
-/// Packets that a radio and a cell have offered to the link between them, in one direction.
+/// Packets offered to the link between a radio and a cell, in one direction.
 fn counted(lab: &Lab, radio: &str, cell: &str, way: Direction) -> u64 {
     let name = format!("{radio} in {cell}");
     let all = lab.air_counters();
@@ -97,7 +97,7 @@ fn counted(lab: &Lab, radio: &str, cell: &str, way: Direction) -> u64 {
     found.map_or(0, |(_, counters)| counters[way as usize].offered)
 }
 
-/// Hears the announcements of a lab.
+/// A listener to a lab's announcements.
 struct Ear(BufReader<UnixStream>);
 
 impl Ear {
@@ -114,7 +114,7 @@ impl Ear {
     }
 }
 
-/// The link events of a node, as a daemon there hears them.
+/// The link events of a node, as a daemon there receives them.
 fn watch(node: &Netns) -> Receiver<LinkEvent> {
     let (tell, told) = channel();
     let (ready, is_ready) = channel();
@@ -145,7 +145,7 @@ fn a_radio_that_moves_keeps_its_device_and_its_address_and_is_seen_in_its_cell()
     let before = device(&lab, "phone", "radio");
     assert!(before.up && !before.running, "{before:?}");
     for (cell, other) in [("east", "west"), ("west", "east"), ("east", "west")] {
-        // It leaves the other cell by itself.
+        // The radio leaves the other cell automatically.
         lab.attach("phone:radio", cell).unwrap();
         let now = device(&lab, "phone", "radio");
         assert_eq!((now.index, now.mac), (before.index, before.mac));
@@ -153,12 +153,12 @@ fn a_radio_that_moves_keeps_its_device_and_its_address_and_is_seen_in_its_cell()
         assert!(!device(&lab, "router", other).running);
         let (took, seen_from) = ask(&lab, "phone", &server);
         assert_eq!(seen_from, IpAddr::from(FIXED));
-        // The first packet waits for the gateway's answer, which has its delays too.
+        // The first packet waits for the gateway's ARP reply, which is delayed as well.
         assert!(took >= DELAY * 4, "{took}");
         let (took, _) = ask(&lab, "phone", &server);
         println!("there and back: {took}");
         assert!(took >= DELAY * 2, "{took}");
-        // What the radio sends comes over the interface of its cell and no other.
+        // The radio's packets arrive on the interface of its cell only.
         let router = lab.node("router").unwrap();
         let sockets = [cell, other].map(|device| over(router, device, 5006));
         sockets[1].set_nonblocking(true).unwrap();
@@ -265,7 +265,8 @@ fn a_walk_is_announced_before_and_when_the_radio_leaves_and_when_it_comes() {
     }
     let mac = device(&lab, "router", "west").mac.map(|byte| format!("{byte:02x}")).join(":");
     assert_eq!(heard[3].router_mac, mac);
-    // Each left when it was said, and was away for the gap. A busy machine is late, never early.
+    // Each departure follows its announcement, and the absence lasts for the gap. A busy machine may be late but never
+    // early.
     let at = |number: usize| Time(heard[number].at_ns);
     for number in [1, 4] {
         let What::Leaving { within_ms } = heard[number].what else { panic!("{heard:?}") };
@@ -310,7 +311,7 @@ fn a_frame_for_one_radio_reaches_only_that_one_and_a_frame_for_all_reaches_all()
         }
     }
     assert_eq!(heard, [[20, 0, 1], [0, 0, 1]]);
-    // The cell keeps its carrier while one of the two is there.
+    // The cell keeps its carrier while one of the two is attached.
     lab.detach("phone:radio", None).unwrap();
     assert!(device(&lab, "router", "east").running && !device(&lab, "phone", "radio").running);
     lab.detach("tablet:radio", None).unwrap();
@@ -338,7 +339,7 @@ fn a_radio_that_can_be_in_two_cells_hears_both_and_sends_to_the_newest() {
         phone.send_to(b"up", (IpAddr::from(SERVER), 5009)).unwrap();
     }
     wait_for(|| up("west") >= before[1] + 50);
-    // Neighbours may ask for each other in both.
+    // Neighbours may send ARP requests in both.
     assert!(up("east") < before[0] + 10);
     lab.detach("phone:radio", Some("west")).unwrap();
     assert!(device(&lab, "phone", "radio").running);
@@ -363,14 +364,14 @@ fn an_address_that_a_radio_keeps_is_reached_over_the_newest_of_two_cells_of_a_ro
         for _ in 0..20 {
             assert_eq!(ask(&lab, "tablet", &server).1, IpAddr::from(FIXED));
         }
-        // Neighbours may ask for each other in both.
+        // Neighbours may send ARP requests in both.
         assert!(down(newest) >= before[0] + 20 && down(other) < before[1] + 10, "{newest}");
     }
 }
 
 #[test]
 fn what_waits_for_the_air_at_a_detachment_is_lost_and_the_air_is_free_afterwards() {
-    // A datagram of 1 000 bytes takes 100 ms.
+    // A datagram of 1000 bytes takes 100 ms.
     let slow = "[[cell]]\nname = \"slow\"\nrouter = \"router\"\ngateway = \"10.61.4.1\"\n\
                 rate = \"80kbit\"\n";
     let Some(lab) = lab("cslow", &(still("phone", Some(FIXED)) + slow)) else { return };
@@ -431,13 +432,13 @@ fn events_attach_and_detach_and_a_cut_link_that_senses_loses_its_carrier_until_i
         let events = [told.next(), told.next()].map(Option::unwrap);
         assert_eq!(events, [false, true], "{node}");
     }
-    // In one direction only the end that hears nothing notices.
+    // If one direction is cut, only the end that receives nothing loses its carrier.
     lab.cut("wire", &[Direction::Up]).unwrap();
     wait_for(|| !device(&lab, "server", "down0").running);
     assert!(device(&lab, "router", "up0").running);
     lab.mend("wire", &[Direction::Up]).unwrap();
     wait_for(|| device(&lab, "server", "down0").running);
-    // Silence by hand is another matter.
+    // Manual silence is independent of cuts.
     let wire = lab.emulator("wire").unwrap();
     let router = bind(lab.node("router").unwrap(), [10, 61, 8, 1], 0);
     let silenced = || wire.counters(Direction::Up).silenced;
@@ -487,7 +488,7 @@ fn the_socket_of_a_dead_process_is_removed_and_that_of_a_living_one_is_not() {
     assert!(!dead.exists() && living.exists());
 }
 
-/// An operator has set the router's device down while a radio comes.
+/// An operator has set the router's device down while a radio attaches.
 #[test]
 fn what_could_not_be_put_when_a_radio_came_is_put_by_the_next_attachment() {
     let Some(lab) = lab("cheal", &still("phone", None)) else { return };

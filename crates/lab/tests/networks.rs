@@ -1,4 +1,4 @@
-//! Emulated networks on the running kernel. They need root, and say so without it.
+//! Emulated networks on the running kernel. Skipped without root.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at the first failure")]
 
@@ -65,7 +65,7 @@ fn numbered(lab: &Lab, count: u32) -> Vec<u32> {
     for n in 0..count {
         from.send(&n.to_be_bytes()).unwrap();
         std::thread::sleep(Duration::from_micros(300));
-        // A receive buffer holds fewer small datagrams than are sent here.
+        // The receive buffer is too small for all of these datagrams.
         read();
     }
     let emulator = lab.emulator("link").unwrap();
@@ -122,7 +122,7 @@ fn a_stalled_direction_holds_what_comes_and_what_is_under_way_and_releases_it_in
     from.send(&[0]).unwrap();
     wait_for(|| emulator.counters(Direction::Up).offered == 1);
     let start = monotonic();
-    // The first is under way, unless the machine was away for 50 ms.
+    // The first packet is in flight, unless the machine paused for 50 ms.
     emulator.stall(Direction::Up, start, start + lasting);
     for n in 1..20 {
         from.send(&[n]).unwrap();
@@ -138,7 +138,7 @@ fn a_stalled_direction_holds_what_comes_and_what_is_under_way_and_releases_it_in
         _ => None,
     });
     let due: Vec<_> = due.collect();
-    // Those that a busy machine sent after its end came by themselves.
+    // Packets that a busy machine sent after the end of the stall were not held.
     let held = log.iter().filter(|r| r.arrival >= start && r.arrival + delay < start + lasting);
     let held = held.count();
     println!("{held} held of {}", due.len());
@@ -157,7 +157,7 @@ fn a_silent_direction_drops_everything_while_both_devices_stay_up() {
     emulator.set_silent(Direction::Up, true);
     let to = bind(lab.node("b").unwrap(), [10, 61, 3, 2], 5006);
     let from = bind(lab.node("a").unwrap(), [10, 61, 3, 1], 0);
-    // The neighbour entry is forgotten, but the sender must not notice anything.
+    // The neighbour entry is deleted, but the sender must not notice anything.
     lab.node("a").unwrap().run(|| link::set_up("a0", false).unwrap()).unwrap();
     lab.node("a").unwrap().run(|| link::set_up("a0", true).unwrap()).unwrap();
     for _ in 0..20 {
@@ -181,7 +181,7 @@ fn silence_drops_what_waits_for_its_turn_and_lets_arrive_what_is_on_the_wire() {
     if !root() {
         return;
     }
-    // 80 kbit/s: a datagram of 1 000 bytes takes 100 ms, so that the second one still waits.
+    // 80 kbit/s: a datagram of 1000 bytes takes 100 ms, so that the second one still waits.
     let up = LinkSpec { rate_bps: Some(80_000), ..LinkSpec::default() };
     let lab = two_nodes("tqueue", up, LinkSpec::default());
     let to = bind(lab.node("b").unwrap(), [10, 61, 3, 2], 5005);
@@ -240,7 +240,7 @@ fn both_accesses_of_the_demonstration_carry_both_families_with_their_delay() {
             let least = times[0];
             println!("{device} to {peer}: {least:.3} ms of {round_trip} ms, {times:.2?}");
             assert!(least >= round_trip, "faster than the link: {least}");
-            // The link does not cause what a busy machine adds to the others.
+            // Delays beyond this come from a busy machine and not from the link.
             assert!(least < round_trip + 4.0, "least {least} ms");
         }
     }
@@ -303,7 +303,7 @@ fn a_translated_host_is_seen_from_outside_and_from_another_port_after_a_rebindin
         from
     });
     let to = bind(net.anchor(), DemoNet::ANCHOR.0, 5005);
-    // Some packets are lost: ask until one is answered.
+    // Some packets are lost: repeat until one is answered.
     let seen = |from: &UdpSocket| loop {
         from.send_to(b"?", to.local_addr().unwrap()).unwrap();
         let (_, peer) = to.recv_from(&mut [0; 8]).unwrap();

@@ -1,4 +1,4 @@
-//! Attachment: what happens when a radio comes to a cell, and when it leaves.
+//! Attachment and detachment of radios.
 
 use std::collections::btree_map::Entry;
 use std::time::Duration;
@@ -16,18 +16,18 @@ use crate::announce::{Announcement, What};
 use crate::emulator::{Gate, start_air};
 use crate::log::Direction;
 
-/// Time between looks at a device that should show the carrier that it has.
+/// Interval for polling a device's carrier.
 const LOOK: Duration = Duration::from_millis(1);
-/// Most looks after a change, for which the kernel needs less than one, …
+/// Maximum number of polls after a change, for which the kernel needs less than one, …
 const LOOKS: u32 = 100;
-/// … and at new devices, whose state the kernel calls unknown for up to a second, which counts as a carrier.
+/// … and for a new device, whose state the kernel reports as unknown for up to a second, which counts as a carrier.
 const FIRST_LOOKS: u32 = 1_500;
 
 impl Air {
     /// Attaches a radio to a cell.
     pub(crate) fn attach(&mut self, radio: &str, cell: &str) -> Result<()> {
         if !self.come(radio, cell)? {
-            // What could not be put when it came may be possible now.
+            // Settings that failed at the first attachment may succeed now.
             self.settle(radio)?;
             bail!("{radio} is in {cell} already");
         }
@@ -50,7 +50,8 @@ impl Air {
         Ok(())
     }
 
-    /// Attaches a radio to a cell, after it has left the oldest if it is in as many as it can be. False if it is there.
+    /// Attaches a radio to a cell. A radio at its maximum number of cells first leaves the oldest. Returns false if it
+    /// is attached already.
     pub(crate) fn come(&mut self, radio: &str, cell: &str) -> Result<bool> {
         self.welcome();
         self.cell(cell)?;
@@ -82,7 +83,8 @@ impl Air {
         Ok(true)
     }
 
-    /// Detaches a radio from a cell. What waits for the air is lost. False if it is not there.
+    /// Detaches a radio from a cell. Packets that wait for serialisation are lost. Returns false if it was not
+    /// attached.
     pub(crate) fn leave(&mut self, radio: &str, cell: &str) -> Result<bool> {
         self.welcome();
         self.cell(cell)?;
@@ -108,14 +110,14 @@ impl Air {
         Ok(true)
     }
 
-    /// Waits until new devices show that they have no carrier. Call it before the first attachment.
+    /// Waits until new devices show that they have no carrier. Call this before the first attachment.
     pub(crate) fn await_silence(&self) -> Result<()> {
         let radios = self.radios.values().map(|radio| &radio.port);
         let ports = radios.chain(self.cells.values().map(|cell| &cell.port));
         { ports }.try_for_each(|port| port.shows(false, FIRST_LOOKS))
     }
 
-    /// Tells that a radio will leave a cell, if it is there.
+    /// Announces that a radio will leave a cell, if it is attached.
     pub(crate) fn announce(&mut self, radio: &str, cell: &str, leaves: Time) {
         self.welcome();
         let there = |radio: &Radio| radio.attached.iter().any(|(there, _)| there == cell);
@@ -126,7 +128,7 @@ impl Air {
         }
     }
 
-    /// That this radio came to this cell at this time, if there are both.
+    /// The announcement that a radio attached to a cell at this time, if both exist.
     pub(super) fn announcement(&self, radio: &str, cell: &str, at: Time) -> Option<Announcement> {
         let (port, there) = (&self.radios.get(radio)?.port, &self.cells.get(cell)?.port);
         Some(Announcement {
@@ -148,7 +150,7 @@ impl Air {
         }
     }
 
-    /// A radio and a cell get their emulator at their first meeting, and the radio its address.
+    /// At the first meeting of a radio and a cell, creates their emulator and allocates the radio's address.
     fn meet(&mut self, radio: &str, cell: &str) -> Result<()> {
         let name = cell;
         let cell = self.cells.get_mut(name).context("it was looked up before")?;
@@ -175,7 +177,7 @@ impl Air {
         Ok(())
     }
 
-    /// Whether a radio is in this cell.
+    /// Whether any radio is in this cell.
     fn is_busy(&self, cell: &str) -> bool {
         self.radios.values().any(|radio| radio.attached.iter().any(|(there, _)| there == cell))
     }
@@ -185,8 +187,8 @@ fn chosen(ports: [(bool, &Port); 2]) -> Vec<&Port> {
     ports.into_iter().filter_map(|(chosen, port)| chosen.then_some(port)).collect()
 }
 
-/// Gives devices a carrier or takes it, and waits until they show it: a carrier that is lost and back before the kernel
-/// looks is a change that nobody sees.
+/// Sets or clears the carrier of devices and waits until they show it. A carrier that is lost and back before the
+/// kernel notices would be an invisible change.
 fn set_carriers(middle: &Netns, ports: &[&Port], carrier: bool) -> Result<()> {
     for port in ports {
         middle.run(|| link::set_up(&port.inner, carrier))??;
@@ -195,13 +197,13 @@ fn set_carriers(middle: &Netns, ports: &[&Port], carrier: bool) -> Result<()> {
 }
 
 impl Port {
-    /// Waits until its device shows that it has a carrier, or none; at most for so many looks.
+    /// Polls its device at most `looks` times until it shows this carrier state.
     fn shows(&self, carrier: bool, looks: u32) -> Result<()> {
         self.netns.run(|| {
             for _ in 0..looks {
                 let links = link::links()?;
                 let own = links.iter().find(|link| link.index == self.index);
-                // A device that its node has set down shows none.
+                // A device that its node has set down shows no carrier.
                 if own.is_none_or(|own| own.running == carrier || !own.up) {
                     break;
                 }

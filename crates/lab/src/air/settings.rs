@@ -1,4 +1,4 @@
-//! What attachments put into the system: addresses and default routes of radios, and routes of routers to them.
+//! System settings for attachments: addresses and default routes of radios, and routes of routers to them.
 
 use anyhow::Result;
 use segue_ip::{Prefix, Route};
@@ -6,12 +6,13 @@ use segue_linux::link;
 
 use super::state::{Air, Cell, Radio, Setting, found};
 
-/// Metric of a default route over a radio, plus the radio's number: any other that a node has goes first.
+/// Metric of a default route over a radio, to which the radio's number is added. All other routes of a node take
+/// precedence.
 const METRIC: u32 = 10_000;
 
 impl Air {
-    /// Puts into the system what a radio's attachments ask for, and takes back what they do not any more. What has gone
-    /// from there meanwhile is no concern. What cannot be put is tried again the next time; the first error is returned.
+    /// Installs the settings that a radio's attachments require, and removes those that they no longer require. Ignores
+    /// settings that others have removed. Retries failed settings the next time; returns the first error.
     pub(super) fn settle(&mut self, name: &str) -> Result<()> {
         let radio = self.radio(name)?;
         let wanted = self.wanted(radio);
@@ -33,7 +34,7 @@ impl Air {
         refused
     }
 
-    /// In the order in which they are put: a gateway is reached before a route leads over it.
+    /// In the order of installation: a gateway must be reachable before a route uses it.
     fn wanted(&self, radio: &Radio) -> Vec<Setting> {
         let mut wanted = Vec::new();
         let given = |cell: &str| radio.met.get(cell).and_then(|met| met.address);
@@ -43,7 +44,7 @@ impl Air {
             let own: Vec<Prefix> = radio.fixed.iter().copied().chain(given(name)).collect();
             wanted.extend(routes_out(radio, cell, &own).into_iter().map(Setting::Route));
         }
-        // Of several cells of one router, the newest leads to an address that the radio has in all.
+        // If a router has several of the cells, the newest leads to an address that the radio has in all of them.
         let mut reached: Vec<(&str, Prefix)> = Vec::new();
         for (name, cell) in cells.rev().filter_map(|name| self.known(name)) {
             for address in radio.fixed.iter().copied().chain(given(name)) {
@@ -93,7 +94,7 @@ impl Air {
     }
 }
 
-/// The routes of a node whose radio has these addresses in a cell.
+/// Routes of a radio's node for these addresses in a cell.
 fn routes_out(radio: &Radio, cell: &Cell, own: &[Prefix]) -> Vec<Route> {
     let family = |gateway: &std::net::IpAddr| {
         own.iter().any(|address| address.addr.is_ipv6() == gateway.is_ipv6())

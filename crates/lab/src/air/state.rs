@@ -1,4 +1,4 @@
-//! What is known of cells and radios.
+//! State of cells and radios.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -15,16 +15,17 @@ use segue_netem::LinkSpec;
 use crate::announce::{Listeners, Socket};
 use crate::emulator::{EmulatorSpec, Handle, wire_like};
 
-/// The index of the first cell's device in the emulators' node, and of the first radio's: no node comes to them by itself.
+/// Index of the first cell's device in the emulators' node, and of the first radio's. High enough that no namespace
+/// assigns them by itself.
 pub(super) const FIRST_CELL: u32 = 2_000_000;
 pub(super) const FIRST_RADIO: u32 = 3_000_000;
-/// First bytes of link-layer addresses, locally administered, with a byte for the kind and two for the number.
+/// First bytes of the link-layer addresses, locally administered. One byte for the kind and two for the number follow.
 const MAC: [u8; 3] = [0x02, 0x5e, 0x67];
 
-/// Cells, radios, and who hears of them.
+/// Cells, radios, and the listeners to their announcements.
 #[derive(Debug)]
 pub(crate) struct Air {
-    /// Where the emulators' devices are.
+    /// The namespace of the emulators' devices.
     pub(super) middle: Arc<Netns>,
     pub(super) cells: BTreeMap<String, Cell>,
     /// By `NODE:INTERFACE`.
@@ -52,7 +53,7 @@ pub(super) struct Cell {
     pub(super) gateway: Option<IpAddr>,
     pub(super) up: LinkSpec,
     pub(super) down: LinkSpec,
-    /// Addresses that radios have got from the prefix.
+    /// Number of addresses that radios have received from the prefix.
     pub(super) given: u32,
 }
 
@@ -62,10 +63,10 @@ pub(super) struct Radio {
     pub(super) port: Port,
     pub(super) fixed: Vec<Prefix>,
     pub(super) at_once: usize,
-    /// The cells that it is in, and since when, from the oldest on.
+    /// The cells that it is attached to and since when, oldest first.
     pub(super) attached: Vec<(String, Time)>,
     pub(super) met: BTreeMap<String, Met>,
-    /// What its attachments have put into the system.
+    /// System settings installed for its attachments.
     pub(super) settings: Vec<Setting>,
 }
 
@@ -73,18 +74,18 @@ pub(super) struct Radio {
 #[derive(Debug)]
 pub(super) struct Met {
     pub(super) handle: Handle,
-    /// The radio's address in this cell, if it gets one.
+    /// The radio's address in this cell, if it receives one.
     pub(super) address: Option<Prefix>,
 }
 
-/// Something put into the system.
+/// A system setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Setting {
     /// An address of the radio.
     Address(Prefix),
     /// A route of the radio's node.
     Route(Route),
-    /// A route of the router that has this cell.
+    /// A route of the router with this cell.
     Way(String, Route),
 }
 
@@ -110,7 +111,7 @@ pub(super) fn found<'a>(
 }
 
 impl Port {
-    /// Makes a device of a node, which is up and waits for its carrier, and its peer with this name and index.
+    /// Creates a device of a node, up and without carrier, and its peer with this name and index.
     pub(super) fn make(
         middle: &Netns,
         node: &str,
@@ -132,7 +133,7 @@ impl Port {
 }
 
 impl Cell {
-    /// The link between it and a radio.
+    /// The link between the cell and a radio.
     pub(super) fn spec(&self, radio: u32) -> EmulatorSpec {
         let seed = u64::from(self.number) << 32 | u64::from(radio);
         EmulatorSpec { up: self.up.clone(), down: self.down.clone(), seed, log: false }

@@ -1,4 +1,4 @@
-//! The emulator's thread: it owns both sockets and does all receiving, sending and waiting.
+//! The emulator's thread. It owns both sockets and does all receiving, sending and waiting.
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -18,28 +18,28 @@ use super::{Direction, Gate, Pending, Shared, State, ip_bytes, record, record_of
 use crate::frame::{ETHERNET_BYTES, is_for, stays_on_link};
 use crate::log::Fate;
 
-/// Frames taken from one socket before the thread serves the other one and the timers.
+/// Maximum number of frames read from one socket before the thread serves the other one and the timers.
 const RECEIVE_BATCH: usize = 64;
-/// Longest frame that passes whole; offloads are off, so that none is longer than an MTU.
+/// Maximum length of an untruncated frame. Offloads are disabled, so no frame exceeds an MTU.
 const FRAME_BYTES: usize = 9_216;
-/// A packet due sooner than this is waited for in a loop, since a timer wakes about that much late.
+/// Busy-waits for a packet due sooner than this, because a timer wakes about this much late.
 const SPIN: Span = Span::from_micros(15);
 /// How often the thread checks whether it should stop.
 const IDLE: Span = Span::from_millis(50);
-/// How often the thread asks the kernel for figures about itself.
+/// Interval at which the thread reads its statistics from the kernel.
 const HOUSEKEEPING: Span = Span::from_millis(10);
-/// Packets under way in one direction; one more is dropped and counted as an overrun.
+/// Maximum number of packets in flight in one direction; further ones are dropped and count as overruns.
 const MAX_PENDING: usize = 65_536;
 
-/// The thread's own side.
+/// State of the thread.
 pub(super) struct Worker {
     pub(super) shared: Arc<Shared>,
     pub(super) sockets: [PacketSocket; 2],
-    /// The link-layer address of the radio whose device is the first, if the second is a cell's.
+    /// Link-layer address of the first device's radio, if the second device is that of a cell.
     pub(super) air: Option<[u8; 6]>,
     /// Buffers for reuse.
     pub(super) spare: VecDeque<Vec<u8>>,
-    /// When the next figures are due.
+    /// When to read statistics next.
     pub(super) housekeeping: Time,
 }
 
@@ -51,7 +51,7 @@ impl Worker {
         let mut buffer = vec![0; FRAME_BYTES];
         let mut ready = [true; 2];
         while !shared.stop.load(Ordering::Acquire) {
-            // Not in the match itself, whose arms take the lock again.
+            // Outside the `match`, because its arms take the lock again.
             let turned = self.turn(&mut shared.lock(), ready, &mut buffer);
             let next = match turned {
                 Ok(next) => next,
@@ -67,7 +67,7 @@ impl Worker {
         shared.lock().health.overruns += overruns;
     }
 
-    /// Takes what has arrived at the ready sockets, sends what is due, and returns when there is more to do.
+    /// Processes frames at the ready sockets, sends due packets, and returns when to continue.
     fn turn(&mut self, state: &mut State, ready: [bool; 2], buffer: &mut [u8]) -> Result<Time> {
         let mut more = false;
         for direction in Direction::ALL.into_iter().filter(|d| ready[*d as usize]) {
@@ -89,7 +89,7 @@ impl Worker {
         Ok(due.min().unwrap_or(Time(u64::MAX)).min(now + IDLE))
     }
 
-    /// True if there may be more than one batch.
+    /// Reads a batch of frames. True if there may be more.
     fn receive(&mut self, state: &mut State, to: Direction, buffer: &mut [u8]) -> Result<bool> {
         let State { ways, health, log, .. } = state;
         let way = &mut ways[to as usize];
@@ -114,7 +114,7 @@ impl Worker {
                 self.sockets[1 - to as usize].send(frame)?;
                 continue;
             }
-            // Stamps of two processors may differ a little; a model's time never goes back.
+            // Stamps of two processors may differ slightly, but a model's time must not go back.
             let arrival = got.at.max(way.last_arrival);
             way.last_arrival = arrival;
             let fate = way.model.offer(arrival, ip_bytes(frame));
@@ -164,7 +164,7 @@ impl Worker {
         }
     }
 
-    /// Waits until `next` or until a frame arrives, and returns which sockets to read.
+    /// Waits until `next` or until a frame arrives, and returns the sockets to read.
     fn wait_until(&self, next: Time) -> [bool; 2] {
         let wait = next.since(monotonic());
         let mut ready = [true; 2];
@@ -175,7 +175,7 @@ impl Worker {
             match ppoll(&mut fds, Some(timeout), None) {
                 Ok(0) => ready = [false; 2],
                 Ok(_) => return fds.map(|fd| fd.any() == Some(true)),
-                // Interrupted by a signal: look at everything again.
+                // Interrupted by a signal, so check everything.
                 Err(_) => return ready,
             }
         }

@@ -18,7 +18,7 @@ pub(super) struct PlannedCell {
     pub(super) spec: CellSpec,
 }
 
-/// A radio, and where it goes by itself.
+/// A radio and its walk.
 #[derive(Debug)]
 pub(super) struct PlannedRadio {
     /// `NODE:INTERFACE`.
@@ -27,11 +27,11 @@ pub(super) struct PlannedRadio {
     goes: Goes,
 }
 
-/// Where a radio goes. Cells are places in the list of all.
+/// The walk of a radio. Cells are indices into the list of all cells.
 #[derive(Debug)]
 enum Goes {
     Nowhere,
-    /// To this cell, when this time has passed.
+    /// To this cell, after this time.
     To(usize, Span),
     Along(netem::Walk<usize>),
 }
@@ -102,7 +102,7 @@ pub(super) fn radios(
 }
 
 impl PlannedRadio {
-    /// Lets it go by itself, from when the network is up.
+    /// Adds the radio's walk to the agenda; `up` is when the network came up.
     pub(super) fn begin(&self, cells: &[PlannedCell], up: Time, agenda: &mut Agenda) {
         match &self.goes {
             Goes::Nowhere => {}

@@ -1,4 +1,4 @@
-//! What happens at preset times.
+//! Events at preset times.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,30 +14,30 @@ use crate::agenda::{Act, Agenda};
 use crate::log::Direction;
 use crate::topology::Lab;
 
-/// The kinds that there are.
+/// All kinds of events.
 const KINDS: [EventKeys; 5] = [CUT, MEND, STALL, ATTACH, DETACH];
 
-/// Something that happens to a link or a radio, some time after the network is up.
+/// An event of a link or a radio, at a time after the network came up.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Happening {
     pub(super) at: Span,
-    /// Of the link, or of the radio.
+    /// Name of the link or of the radio.
     pub(super) name: String,
     pub(super) kind: Kind,
 }
 
-/// What happens.
+/// The kind of an event.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A link is cut, and mended after this long.
+    /// Cuts a link, and mends it after this time if there is one.
     Cut(Ways, Option<Span>),
-    /// A link is mended.
+    /// Mends a link.
     Mend(Ways),
-    /// A link stalls for this long.
+    /// Stalls a link for this time.
     Stall(Ways, Span),
-    /// A radio attaches to a cell.
+    /// Attaches a radio to a cell.
     Attach(String),
-    /// A radio leaves a cell.
+    /// Detaches a radio from a cell.
     Detach(String),
 }
 
@@ -75,13 +75,13 @@ pub(super) fn happenings(
 }
 
 impl Happening {
-    /// Whether it happens to the link with this name.
+    /// Whether this is an event of the link with this name.
     pub(super) fn is_of_link(&self, name: &str) -> bool {
         let of_link = matches!(self.kind, Kind::Cut(..) | Kind::Mend(_) | Kind::Stall(..));
         of_link && self.name == name
     }
 
-    /// Lets it happen, with times from when the network is up.
+    /// Adds the event to the agenda; `up` is when the network came up.
     pub(super) fn begin(&self, lab: &Lab, up: Time, agenda: &mut Agenda) -> Result<()> {
         let at = up + self.at;
         let directions = |ways: &Ways| ways.of(Direction::ALL).collect::<Vec<_>>();

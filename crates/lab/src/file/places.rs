@@ -1,4 +1,4 @@
-//! What the tables of a file share.
+//! Checks that tables of a file have in common.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,11 @@ use toml::Spanned;
 
 use crate::topology::EMULATORS;
 
-/// The nodes of a file, and what they get.
+/// The nodes of a file with their devices and addresses.
 pub(super) struct Places<'a> {
     nodes: Vec<&'a str>,
     devices: BTreeMap<String, Vec<String>>,
-    /// By node, with the length of their prefixes.
+    /// Addresses by node, with their prefix lengths.
     addresses: BTreeMap<String, Vec<Prefix>>,
 }
 
@@ -35,7 +35,7 @@ impl<'a> Places<'a> {
         Ok(Places { nodes: names, devices: BTreeMap::new(), addresses: BTreeMap::new() })
     }
 
-    /// Checks that there is a node with this name, which stands at this place.
+    /// Checks that a node with this name exists; `place` is where the file names it.
     pub(super) fn check<T>(&self, node: &str, place: &Spanned<T>) -> Result<(), Mistake> {
         if self.nodes.contains(&node) {
             return Ok(());
@@ -44,7 +44,7 @@ impl<'a> Places<'a> {
         Err(Mistake::of(place, message))
     }
 
-    /// Takes the name of a device at a node, which stands at this place.
+    /// Reserves the name of a device at a node; `place` is where the file names it.
     pub(super) fn take<T>(
         &mut self,
         node: &str,
@@ -66,7 +66,7 @@ impl<'a> Places<'a> {
         Ok(())
     }
 
-    /// Gives a node an address with the length of its prefix; the address stands at this place.
+    /// Gives a node an address with its prefix length; `place` is where the file has it.
     pub(super) fn own<T>(
         &mut self,
         node: &str,
@@ -78,7 +78,7 @@ impl<'a> Places<'a> {
         Ok(())
     }
 
-    /// Checks the routes of a node, when all addresses are given.
+    /// Checks the routes of a node after all addresses are known.
     pub(super) fn check_routes(&self, node: &Node) -> Result<(), Mistake> {
         let name = node.name.get_ref();
         let own = self.addresses.get(name).map_or(&[][..], Vec::as_slice);
@@ -106,10 +106,10 @@ impl<'a> Places<'a> {
     }
 }
 
-/// Words of `sysctl`, and the device that each namespace has.
+/// Reserved words of `sysctl`, and the device that every namespace has.
 const RESERVED: [&str; 3] = ["all", "default", "lo"];
 
-/// A test network has no files of recorded losses.
+/// Test networks do not support files with recorded losses.
 pub(super) fn unread<T>(_: &str) -> Result<T, String> {
     Err("a trace of losses is for segue sim: write a list".to_owned())
 }

@@ -1,4 +1,4 @@
-//! What files of networks say, and what is wrong in them.
+//! Valid and invalid descriptions of networks.
 
 use super::events::Kind;
 use super::*;
@@ -49,7 +49,7 @@ fn the_example_is_taken_and_the_documentation_has_every_key() {
     for table in
         ["[[node]]", "[[link]]", "[[cell]]", "[[walk]]", "[[event]]"].into_iter().chain(parts)
     {
-        // The parser names the valid keys.
+        // The parser's error lists the valid keys.
         let error = parse(&format!("{table}\nno_such_key = 1\n"), "f").unwrap_err().to_string();
         let (_, known) = error.split_once("(known: ").unwrap();
         for key in known.trim_end_matches(')').split(", ") {

@@ -1,4 +1,4 @@
-# Goes on after init.sh: runs the script, says how it ended, and switches the virtual machine off.
+# Continues after init.sh: runs the script, reports its exit status, and powers the virtual machine off.
 here=/run/segue-vm
 b=$here/busybox
 # Sets $directory, $modules, $release and PATH, and the script with its arguments as $@.
@@ -17,13 +17,13 @@ $b mount -t debugfs debugfs /sys/kernel/debug
 [ -e "/lib/modules/$release" ] || $b ln -sfn "$modules" "/lib/modules/$release"
 $b ip link set lo up
 
-# The way out number $1, which comes up a moment after its driver.
+# Prints the path of virtio port $1, which appears shortly after its driver has loaded.
 port() {
   until [ -e /dev/vport*p"$1" ]; do $b usleep 10000; done
   echo /dev/vport*p"$1"
 }
 
-# Only one process may open a port, but a script's may open /dev/stderr again.
+# A port can be opened only once, but processes of the script may reopen /dev/stderr.
 $b mkfifo $here/out $here/err
 $b cat $here/out >"$(port 1)" &
 out=$!
@@ -31,7 +31,7 @@ $b cat $here/err >"$(port 2)" &
 err=$!
 (cd "$directory" && exec $b setsid "$@") </dev/null >$here/out 2>$here/err
 status=$?
-# What the script left running would keep its output open.
+# Processes left by the script would keep its output open.
 for process in /proc/[0-9]*; do
   case ${process#/proc/} in
     1 | $out | $err) ;;

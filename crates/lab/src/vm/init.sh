@@ -1,6 +1,6 @@
 #!/bin/busybox sh
-# The first program in a virtual machine: mounts the machine's root file system, read-only below what is written here,
-# and goes on in it with guest.sh.
+# The first program in a virtual machine: mounts the root file system of the host machine, read-only below an overlay,
+# and continues there with guest.sh.
 b=/bin/busybox
 $b mkdir -p /proc /sys /dev /ro /rw /new
 $b mount -t proc proc /proc

@@ -1,5 +1,5 @@
-//! The first file system of a virtual machine: an archive in the format "newc" (the kernel's
-//! Documentation/driver-api/early-userspace/buffer-format.rst), with the modules that reach the machine's own.
+//! The initial file system of a virtual machine: an archive in the format "newc" (the kernel's
+//! Documentation/driver-api/early-userspace/buffer-format.rst), with the modules to mount the machine's root.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,22 +7,22 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-/// What the virtual machine needs until it can load modules by itself.
+/// Modules that the virtual machine requires before it can load modules itself.
 const MODULES: [&str; 5] = ["virtio_pci", "virtio_console", "9pnet_virtio", "9p", "overlay"];
 const DIRECTORY: u32 = 0o040_755;
 const PROGRAM: u32 = 0o100_755;
-/// A header's magic number; thirteen fields of eight hexadecimal digits follow.
+/// Magic number of a header, which thirteen fields of eight hexadecimal digits follow.
 const MAGIC: &str = "070701";
-/// The name of the last entry.
+/// Name of the last entry.
 const END: &str = "TRAILER!!!";
 
-/// An archive in the making.
+/// An archive under construction.
 #[derive(Debug, Default)]
 struct Archive(Vec<u8>);
 
 impl Archive {
     fn add(&mut self, name: &str, mode: u32, contents: &[u8]) {
-        // All its fields but these are zero: inode, owner, links, time, devices, check sum.
+        // All other fields are zero: inode, owner, links, time, devices, checksum.
         let (size, name_bytes) = (contents.len(), name.len() + 1);
         let (zeros, fields) = ("0".repeat(32), "0".repeat(32));
         let header =
@@ -35,17 +35,17 @@ impl Archive {
         self.pad();
     }
 
-    /// Names and contents begin at multiples of four.
+    /// Aligns to four bytes, as names and contents require.
     fn pad(&mut self) {
         self.0.resize(self.0.len().next_multiple_of(4), 0);
     }
 }
 
-/// Packs the archive: this `busybox`, the modules of the kernel's directory, and the two scripts with the words of the
+/// Packs the archive: `busybox`, the modules from the kernel's directory, and the two scripts with the words of the
 /// second.
 ///
 /// # Errors
-/// A file that cannot be read, or a module that the kernel does not have.
+/// A file cannot be read, or the kernel lacks a module.
 pub(super) fn pack(busybox: &Path, modules: &Path, words: &[u8]) -> Result<Vec<u8>> {
     let read = |path: &Path| {
         std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
@@ -73,7 +73,7 @@ pub(super) fn pack(busybox: &Path, modules: &Path, words: &[u8]) -> Result<Vec<u
     Ok(archive.0)
 }
 
-/// The files of [`MODULES`] and of what they depend on, each after what it needs.
+/// The files of [`MODULES`] and of their dependencies, each after those that it depends on.
 fn order(dependencies: &str, built_in: &str) -> Result<Vec<String>> {
     let lines = dependencies.lines().filter_map(|line| line.split_once(':'));
     let files: BTreeMap<String, (&str, &str)> =
@@ -86,7 +86,7 @@ fn order(dependencies: &str, built_in: &str) -> Result<Vec<String>> {
             }
             bail!("this kernel has no module {module}");
         };
-        // The list begins with what is loaded last.
+        // The last dependency in the list must be loaded first.
         for file in needs.split_whitespace().rev().chain([*file]) {
             if !order.contains(&file) {
                 order.push(file);
@@ -96,13 +96,13 @@ fn order(dependencies: &str, built_in: &str) -> Result<Vec<String>> {
     Ok(order.into_iter().map(str::to_owned).collect())
 }
 
-/// A module's name by its file: `kernel/net/9p/9pnet.ko.xz` is `9pnet`.
+/// Module name of a file: `kernel/net/9p/9pnet.ko.xz` gives `9pnet`.
 fn name_of(file: &str) -> String {
     let name = file.rsplit('/').next().unwrap_or(file);
     name.split(".ko").next().unwrap_or(name).replace('-', "_")
 }
 
-/// A module's name without its packing, and its contents.
+/// File name of a module without the compression suffix, and its uncompressed contents.
 fn unpacked(file: &Path) -> Result<(String, Vec<u8>)> {
     let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let tool = match file.extension().and_then(|extension| extension.to_str()) {
@@ -134,7 +134,7 @@ mod tests {
             u32::from_str_radix(digits, 16).unwrap()
         };
         assert_eq!(&bytes[..6], b"070701");
-        // Mode, size of the contents, size of the name with its zero.
+        // Mode, size of the contents, size of the name with its terminating zero.
         assert_eq!((field(1), field(6), field(11)), (PROGRAM, 3, 3));
         assert_eq!(&bytes[110..112], b"ab");
         assert_eq!(&bytes[116..119], b"xyz");
