@@ -1,4 +1,4 @@
-//! Compiles the eBPF programs of the bench and generates their Rust skeleton; compiles its C responder.
+//! Compiles the bench's eBPF programs, generates their Rust skeletons, and compiles its C responder.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -6,9 +6,9 @@ use std::process::Command;
 
 use libbpf_cargo::SkeletonBuilder;
 
-/// Objects by the names of their sources: the bench of probes, and stamps of packets that pass a node.
+/// Objects, by source name: the benchmark of probes, and the stamps of packets that pass a node.
 const OBJECTS: [&str; 2] = ["bench", "passage"];
-/// The probe's format and authenticator come from the datapath.
+/// Headers of the datapath with the probe's format and authenticator.
 const SHARED: &str = "../datapath/src/bpf";
 const REFLECTOR: &str = "src/c/reflector.c";
 
@@ -41,7 +41,7 @@ fn main() {
     println!("cargo::rerun-if-changed={SHARED}/probe.bpf.h");
 }
 
-/// Uses the compiler of the eBPF programs.
+/// Compiles the C responder with the compiler of the eBPF programs.
 fn reflector(arch: &str, out: &Path) {
     let clang = env::var_os("CLANG").unwrap_or_else(|| "clang".into());
     let target = format!("--target={arch}-linux-gnu");

@@ -1,10 +1,9 @@
-//! The cost of a packet: exact processor time of everything that takes part.
+//! The cost of a packet: exact processor time of all participants.
 //!
-//! Sampling in ticks is useless for loads that come and go in microseconds. The scheduler's run time is exact. On a
-//! virtual wire softirqs run in the sender's context, so they are charged to this process or to the responder's;
-//! deferred work goes to the processor's ksoftirqd, whose run time is added. A kernel that accounts interrupts
-//! separately takes softirqs out of the run times ([`Meter::new`] finds out); there its own count of them, exact
-//! then, is added.
+//! Sampling in ticks is useless for loads of a few microseconds. The scheduler's run time is exact. On a virtual wire,
+//! softirqs run in the sender's context, so they are charged to this process or to the responder's. Deferred work goes
+//! to the processor's ksoftirqd, whose run time is added. A kernel that accounts interrupts separately excludes
+//! softirqs from run times ([`Meter::new`] detects this); its own count of softirqs, which is then exact, is added.
 
 use std::fs;
 use std::time::Duration;
@@ -17,8 +16,7 @@ use segue_linux::clock::{monotonic, thread_cpu};
 use crate::BenchError;
 use crate::error::system;
 
-/// Pins the calling thread, and everything it starts from then on, to the last processor it may use; returns which
-/// one that is.
+/// Pins the calling thread, and everything it starts later, to the last permitted processor; returns that processor.
 pub(crate) fn pin() -> Result<usize, BenchError> {
     let own = Pid::from_raw(0);
     let allowed = sched_getaffinity(own).map_err(system("ask for the processors"))?;
@@ -30,11 +28,11 @@ pub(crate) fn pin() -> Result<usize, BenchError> {
     Ok(cpu)
 }
 
-/// Reads the processor time spent by this process, by its children that answer, and in softirqs.
+/// Reads the processor time of this process, of the responder's processes, and of softirqs.
 #[derive(Debug)]
 pub(crate) struct Meter {
     clocks: Vec<ClockId>,
-    /// The processor whose softirqs the kernel counts separately from run times.
+    /// The processor, if the kernel counts its softirqs separately from run times.
     apart: Option<usize>,
 }
 
@@ -46,7 +44,7 @@ impl Meter {
         Meter { clocks, apart: softirqs_are_apart(cpu).then_some(cpu) }
     }
 
-    /// How softirqs are charged, for a report.
+    /// The accounting method for softirqs, for a report.
     pub(crate) fn method(&self) -> &'static str {
         match (self.apart, self.clocks.len()) {
             (Some(_), _) => "run times, and the kernel's exact count of softirqs",
@@ -58,7 +56,7 @@ impl Meter {
         }
     }
 
-    /// Processor time until now in nanoseconds, with that of the children `pids`.
+    /// Processor time so far in nanoseconds, including the processes `pids`.
     pub(crate) fn read(&self, pids: &[Pid]) -> u64 {
         let children = pids.iter().filter_map(|&pid| clock_getcpuclockid(pid).ok());
         let ns = |clock: ClockId| {
@@ -79,7 +77,7 @@ fn softirq_thread(cpu: usize) -> Option<Pid> {
     })
 }
 
-/// Time of a processor in interrupts and softirqs, by /proc/stat.
+/// Time of a processor in interrupts and softirqs, from /proc/stat.
 fn interrupts_ns(cpu: usize) -> u64 {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
     let name = format!("cpu{cpu} ");
@@ -88,8 +86,8 @@ fn interrupts_ns(cpu: usize) -> u64 {
     columns.filter_map(|ticks| ticks.parse::<u64>().ok()).sum::<u64>() * 10_000_000
 }
 
-/// Whether the kernel takes softirqs out of run times. If so, a thread that mostly causes softirqs (datagrams over
-/// the loopback device) has been on the processor for longer than it ran.
+/// Whether the kernel excludes softirqs from run times. If so, a thread that mostly causes softirqs (datagrams over the
+/// loopback device) occupies the processor for longer than its run time.
 fn softirqs_are_apart(cpu: usize) -> bool {
     let Ok(socket) = std::net::UdpSocket::bind("127.0.0.1:0") else { return false };
     let Ok(to) = socket.local_addr() else { return false };
@@ -97,17 +95,17 @@ fn softirqs_are_apart(cpu: usize) -> bool {
     let counted = interrupts_ns(cpu);
     while monotonic().0 - wall.0 < Duration::from_millis(100).as_nanos() as u64 {
         for _ in 0..32 {
-            // To itself: the softirq does most of the work. A full buffer drops, which is fine.
+            // To itself, so that the softirq does most of the work. Drops at a full buffer do not matter.
             let _ = socket.send_to(&[0; 8], to);
         }
     }
     let wall = monotonic().0 - wall.0;
     let ran = (thread_cpu() - ran).0 + (waited_ns() - waited);
-    // Both signs together: other processes could cause either one.
+    // Both conditions, because other processes could cause either one.
     ran < wall * 9 / 10 && interrupts_ns(cpu) - counted > wall / 10
 }
 
-/// How long the calling thread has been ready and not running.
+/// Time for which the calling thread has been ready but not running.
 fn waited_ns() -> u64 {
     let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split_whitespace().nth(1).and_then(|ns| ns.parse().ok()).unwrap_or(0)

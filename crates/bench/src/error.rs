@@ -1,11 +1,11 @@
-//! What can go wrong.
+//! Errors of the bench.
 
 use std::io;
 
 use segue_datapath::DatapathError;
 use segue_linux::LinuxError;
 
-/// Why a bench could not run.
+/// Reason why a bench could not run.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
     /// Namespaces, eBPF and packet sockets need root.
@@ -14,48 +14,48 @@ pub enum BenchError {
     /// A program or a facility of the kernel is missing.
     #[error("{what} is missing: {remedy}")]
     Missing {
-        /// What is missing.
+        /// The missing program or facility.
         what: &'static str,
-        /// What to do about it.
+        /// How to provide it.
         remedy: String,
     },
-    /// A responder was started and answers nothing.
+    /// A responder was started but does not answer.
     #[error("{responder} was started and does not answer")]
     Silent {
-        /// Its name.
+        /// Name of the responder.
         responder: &'static str,
     },
-    /// A request that makes no sense.
+    /// An invalid option.
     #[error("{0}")]
     Option(&'static str),
-    /// The system refused.
+    /// A system call failed.
     #[error("cannot {what}: {source}")]
     System {
-        /// What was tried.
+        /// The attempted action.
         what: &'static str,
-        /// The system's answer.
+        /// The error from the system.
         #[source]
         source: io::Error,
     },
-    /// Namespaces or devices.
+    /// An error of namespaces or devices.
     #[error(transparent)]
     Linux(#[from] LinuxError),
-    /// The packet path under test.
+    /// An error of the packet path under test.
     #[error(transparent)]
     Datapath(#[from] DatapathError),
 }
 
-/// Turns an error of the system into ours.
+/// Converts a system error.
 pub(crate) fn system<E: Into<io::Error>>(what: &'static str) -> impl Fn(E) -> BenchError {
     move |source| BenchError::System { what, source: source.into() }
 }
 
-/// The last error of a system call if `result` is negative.
+/// Returns the last system error if `result` is negative.
 pub(crate) fn check(what: &'static str, result: i32) -> Result<i32, BenchError> {
     if result < 0 { Err(system(what)(io::Error::last_os_error())) } else { Ok(result) }
 }
 
-/// A refusal of libbpf.
+/// Converts an error of libbpf.
 pub(crate) fn bpf(what: &'static str) -> impl Fn(libbpf_rs::Error) -> BenchError {
     move |e| BenchError::System { what, source: io::Error::other(format!("{e:#}")) }
 }

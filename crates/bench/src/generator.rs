@@ -1,4 +1,4 @@
-//! Sends requests at a steady pace, alone or in bursts, and listens for the answers.
+//! Sends requests at a constant rate, singly or in bursts, and receives the answers.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -17,19 +17,19 @@ use crate::error::{check, system};
 use crate::protocol::{Format, GENERATOR_PORT, Id, Requests};
 use crate::world::World;
 
-/// Most requests in one system call.
+/// Maximum number of requests in one system call.
 pub(crate) const BURST_MAX: usize = 64;
-/// How long answers may still come after the last request.
+/// Time to wait for answers after the last request.
 const GRACE: Duration = Duration::from_millis(20);
 
-/// When and how much to send.
+/// Rate and duration of the requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    /// Requests a second.
+    /// Requests per second.
     pub(crate) rate: f64,
     /// Requests in one system call.
     pub(crate) burst: usize,
-    /// For how long.
+    /// Duration.
     pub(crate) duration: Duration,
 }
 
@@ -48,12 +48,12 @@ impl Generator {
         Ok(Generator { socket, requests, frames: vec![Vec::new(); BURST_MAX], ids: Vec::new() })
     }
 
-    /// Form of what it sends.
+    /// Format of the requests.
     pub(crate) fn format(&self) -> Format {
         self.requests.format()
     }
 
-    /// Sends one burst; returns how many of it the device took.
+    /// Sends one burst; returns how many requests the device accepted.
     fn send(&mut self, burst: usize) -> Result<usize, BenchError> {
         let burst = burst.clamp(1, BURST_MAX);
         let now_us = (monotonic().0 / 1000) as u32;
@@ -83,7 +83,8 @@ impl Generator {
         }
     }
 
-    /// Sends at a pace and reads no answer; returns how many were sent, after answers have had time to arrive.
+    /// Sends at a constant rate without reading answers. Returns the number of requests sent, after waiting for
+    /// answers.
     pub(crate) fn send_paced(&mut self, pace: Pace) -> Result<u64, BenchError> {
         let mut sent = 0;
         for at in departures(pace) {
@@ -94,8 +95,8 @@ impl Generator {
         Ok(sent)
     }
 
-    /// Sends at a pace and measures the turnaround of each answer: from before the system call that sends the burst
-    /// to the kernel's stamp of the answer's arrival, in nanoseconds. Later requests do not wait for earlier answers.
+    /// Sends at a constant rate and measures the turnaround of each answer in nanoseconds: from before the system call
+    /// that sends the burst to the kernel's stamp of the answer's arrival. Requests do not wait for earlier answers.
     pub(crate) fn turnarounds(
         &mut self,
         pace: Pace,
@@ -113,7 +114,7 @@ impl Generator {
     }
 }
 
-/// The times at which bursts leave. A late one does not delay the others.
+/// Departure times of the bursts. A late burst does not delay the others.
 fn departures(pace: Pace) -> impl Iterator<Item = Time> {
     let start = monotonic().0;
     let gap_ns = pace.burst as f64 / pace.rate * 1e9;
@@ -123,11 +124,11 @@ fn departures(pace: Pace) -> impl Iterator<Item = Time> {
 
 fn sleep_until(at: Time) {
     let at = TimeSpec::from_duration(Duration::from_nanos(at.0));
-    // A signal's wake-up only sends a burst early.
+    // An interruption by a signal only sends a burst early.
     let _ = clock_nanosleep(ClockId::CLOCK_MONOTONIC, ClockNanosleepFlags::TIMER_ABSTIME, &at);
 }
 
-/// A packet socket that only sends.
+/// A send-only packet socket.
 fn open(ifindex: u32) -> Result<OwnedFd, BenchError> {
     // SAFETY: no memory is passed.
     let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
@@ -155,22 +156,22 @@ fn open(ifindex: u32) -> Result<OwnedFd, BenchError> {
     Ok(fd)
 }
 
-/// Requests, and what came back.
+/// Counts of requests and answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checked {
     /// Requests sent.
     pub sent: u64,
-    /// Answered by a valid response to that request.
+    /// Requests with a valid response.
     pub answered: u64,
     /// Invalid answers: wrong length, MAC, cookie or counters.
     pub invalid: u64,
 }
 
-/// The receiving half: a socket with the kernel's stamps.
+/// The receiving half: a socket with kernel timestamps.
 pub(crate) struct Listener {
     socket: TimestampedSocket,
     format: Format,
-    /// The last request of each path that awaits its answer.
+    /// The last unanswered request of each path.
     awaited: Vec<Option<(u32, Time)>>,
     turnarounds_ns: Vec<u64>,
     pub(crate) judged: Checked,
@@ -207,7 +208,7 @@ impl Listener {
         }
     }
 
-    /// Takes what arrives until `at`.
+    /// Processes answers that arrive until `at`.
     fn wait_until(&mut self, at: Time) -> Result<(), BenchError> {
         let receive = system("receive answers");
         loop {

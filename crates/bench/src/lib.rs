@@ -1,13 +1,13 @@
-//! What an answered probe costs on this machine: Table 2 of paper 1, run side by side.
+//! Measures the cost of an answered probe on this machine: Table 2 of paper 1, side by side.
 //!
-//! One generator sends the same requests to each way of answering them ([`Responder`]), from a SIP
-//! server to XDP, over a virtual wire between two network namespaces, all on one processor.
-//! [`probes::run`] makes the table, [`probes::sweep`] the curves of paper 2 (Fig. 7 and 8). `docs/bench.md` says what
-//! is measured, and how softirqs are charged.
+//! One generator sends the same requests to each implementation of an answer ([`Responder`]), from a SIP server to XDP.
+//! They cross a virtual wire between two network namespaces, all on one processor. [`probes::run`] makes the table,
+//! [`probes::sweep`] the curves of paper 2 (Fig. 7 and 8). `docs/bench.md` describes the measurements and the
+//! accounting of softirqs.
 //!
-//! [`passage`] stamps numbered packets where they come into a node and where they leave it.
+//! [`passage`] stamps numbered packets where they enter and leave a node.
 //!
-//! Everything needs root. Namespaces are called `segue-bench…` and are removed when a bench ends.
+//! Everything requires root. Namespaces are called `segue-bench…` and are removed when a bench ends.
 
 mod account;
 mod error;

@@ -1,5 +1,5 @@
-//! How long packets stay in a node, measured from outside of what forwards them: programs on the devices on both sides
-//! stamp each packet that carries a number.
+//! Measures how long packets stay in a node, independently of the forwarding program: eBPF programs on the devices at
+//! both sides stamp each numbered packet.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -21,15 +21,15 @@ mod generated {
     include!(concat!(env!("OUT_DIR"), "/passage.skel.rs"));
 }
 
-/// The first word of a numbered packet's payload, in network order, before its number.
+/// The first word of a numbered packet's payload, followed by the number, both in network order.
 const MAGIC: u32 = 0x5347_5031;
-/// The size of a passage in the map.
+/// Size of a map entry in bytes.
 const ENTRY: usize = 32;
-/// Before and after the other programs of a device (`BPF_F_BEFORE`, `BPF_F_AFTER`).
+/// Attach before and after a device's other programs (`BPF_F_BEFORE`, `BPF_F_AFTER`).
 const FIRST: u32 = 1 << 3;
 const LAST: u32 = 1 << 4;
 
-/// The payload of a packet with this number, `bytes` long but at least as long as that takes.
+/// The payload of a packet with this number: `bytes` long, or longer if the number requires it.
 #[must_use]
 pub fn payload(number: u32, bytes: usize) -> Vec<u8> {
     let mut payload = [MAGIC.to_be_bytes(), number.to_be_bytes()].concat();
@@ -37,21 +37,21 @@ pub fn payload(number: u32, bytes: usize) -> Vec<u8> {
     payload
 }
 
-/// A packet's way through a node.
+/// A packet's passage through a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passage {
-    /// When it came.
+    /// When it entered.
     pub entered: Time,
-    /// When it left, if it did.
+    /// When it left; `None` if it did not.
     pub left: Option<Time>,
-    /// The poll of NAPI that it came with: processor and number. Packets of one poll came together.
+    /// The NAPI poll in which it arrived: processor and number. Packets of one poll arrived together.
     pub poll: (u32, u64),
     /// The last four bytes of its outermost destination when it left.
     pub towards: u32,
 }
 
 impl Passage {
-    /// How long it stayed.
+    /// Time from entry to exit.
     #[must_use]
     pub fn took(&self) -> Option<Span> {
         self.left.map(|left| left.since(self.entered))
@@ -61,13 +61,13 @@ impl Passage {
 /// A side of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Where packets come in: stamped before any other program sees them.
+    /// Ingress: stamped before any other program sees the packet.
     Entry,
-    /// Where they go out: stamped after every other program.
+    /// Egress: stamped after all other programs.
     Exit,
 }
 
-/// The stamps of one node, taken until this is dropped.
+/// Stamps packets of one node until it is dropped.
 #[derive(Debug)]
 pub struct Passages {
     enter: OwnedFd,
@@ -82,7 +82,7 @@ impl Passages {
     /// Loads the programs for packets with numbers below `most`.
     ///
     /// # Errors
-    /// Without root, or when the kernel refuses the programs.
+    /// Not root, or the kernel rejects the programs.
     pub fn load(most: u32) -> Result<Passages, BenchError> {
         let mut storage = MaybeUninit::uninit();
         let mut open = generated::PassageSkelBuilder::default()
@@ -105,11 +105,11 @@ impl Passages {
         })
     }
 
-    /// Stamps packets at a device of the calling thread's namespace. What else is attached there later, at the same end of
-    /// the row, comes before an entry and after an exit.
+    /// Stamps packets at a device of the calling thread's namespace. A program attached there later with the same flag
+    /// runs before an entry stamp or after an exit stamp.
     ///
     /// # Errors
-    /// No such device, or a kernel before 6.6, which cannot put one program before another.
+    /// No such device, or a kernel before 6.6, which does not order programs.
     pub fn watch(&mut self, device: &str, side: Side) -> Result<(), BenchError> {
         let (program, kind, place) = match side {
             Side::Entry => (&self.enter, libbpf_sys::BPF_TCX_INGRESS, FIRST),
@@ -127,10 +127,10 @@ impl Passages {
         Ok(())
     }
 
-    /// The passage of the packet with this number, if it came.
+    /// The passage of the packet with this number, if it entered.
     ///
     /// # Errors
-    /// When the kernel refuses the look-up.
+    /// The map lookup fails.
     pub fn of(&self, number: u32) -> Result<Option<Passage>, BenchError> {
         if number >= self.most {
             return Ok(None);
@@ -214,7 +214,7 @@ mod tests {
         let came = coming.of(3).unwrap().unwrap();
         assert_eq!(came.left, None);
         assert_eq!((0..9).filter(|n| coming.of(*n).unwrap().is_some()).count(), 1);
-        // What only leaves never came: the map alone has its stamp.
+        // A packet that only leaves never entered, so only the map has its stamp.
         assert_eq!(leaving.of(3).unwrap(), None);
         let entry = leaving.stamps.lookup(&3u32.to_ne_bytes(), MapFlags::ANY).unwrap().unwrap();
         let left = u64::from_ne_bytes(entry[8..16].try_into().unwrap());

@@ -15,18 +15,18 @@ use trial::Trial;
 
 pub use crate::generator::Checked;
 
-/// What to run.
+/// Options of a bench.
 #[derive(Clone, Debug)]
 pub struct BenchOptions {
     /// The responders, in the order of the table.
     pub responders: Vec<Responder>,
-    /// Kinds of requests: how many arrive together (1 to 64).
+    /// Burst sizes: number of requests that arrive together (1 to 64).
     pub bursts: Vec<usize>,
-    /// How often each part is measured.
+    /// Number of runs of each measurement.
     pub runs: usize,
-    /// How long each measurement takes.
+    /// Duration of each measurement.
     pub duration: Duration,
-    /// Paths that the requests belong to, in turn.
+    /// Number of paths, to which the requests belong in turn.
     pub paths: u32,
     /// Also measure raw frames.
     pub raw: bool,
@@ -35,7 +35,7 @@ pub struct BenchOptions {
 }
 
 impl Default for BenchOptions {
-    /// Everything, five runs of a second.
+    /// All measurements, five runs of a second.
     fn default() -> BenchOptions {
         BenchOptions {
             responders: Responder::ALL.to_vec(),
@@ -69,7 +69,7 @@ impl BenchOptions {
 
 /// Receives the progress of a bench.
 pub trait Progress {
-    /// One line about the part that begins.
+    /// Reports the part that begins, in one line.
     fn step(&mut self, text: &str);
 }
 
@@ -79,7 +79,7 @@ impl<F: FnMut(&str)> Progress for F {
     }
 }
 
-/// A run's figures of one row.
+/// One run's figures for a row.
 #[derive(Clone, Copy, Debug)]
 struct Figures {
     total_us: f64,
@@ -89,12 +89,12 @@ struct Figures {
     p99_us: Option<f64>,
 }
 
-/// Measures what an answered probe costs.
+/// Measures the cost of an answered probe.
 ///
-/// A part that this machine lacks (a JVM, `sipp`) is left out, and the report says so.
+/// Skips a part that this machine lacks (a JVM, `sipp`) and reports that.
 ///
 /// # Errors
-/// Without root, or when the system refuses a part that every Linux has.
+/// Not root, or the system lacks a facility that every Linux has.
 pub fn run(
     options: &BenchOptions,
     progress: &mut (dyn Progress + Send),
@@ -122,7 +122,7 @@ pub fn run(
     })
 }
 
-/// Runs `f` on a thread that stays on one processor, with everything it starts.
+/// Runs `f` on a thread that is pinned to one processor, together with everything it starts.
 fn on_one_processor<T: Send>(
     f: impl FnOnce(&World, &Meter, usize) -> Result<T, BenchError> + Send,
 ) -> Result<T, BenchError> {
@@ -182,7 +182,7 @@ fn table(
     Ok(())
 }
 
-/// One responder, all kinds of requests. Every other run starts with the drop.
+/// Measures one responder with all kinds of requests. Every other run starts with the drop.
 fn one_run(
     options: &BenchOptions,
     trial: &Trial<'_>,
@@ -254,16 +254,16 @@ fn row(responder: Responder, burst: usize, rate: f64, runs: &[Figures]) -> Optio
     Some(row.with_rates())
 }
 
-/// The value that this share of the sorted values does not exceed, in microseconds.
+/// The quantile `share` of the sorted values, in microseconds.
 fn quantile_us(sorted_ns: &[u64], share: f64) -> Option<f64> {
     let last = sorted_ns.len().checked_sub(1)?;
     Some(sorted_ns[(last as f64 * share).ceil() as usize] as f64 / 1e3)
 }
 
-/// Sends requests to a responder and judges each answer as a client would.
+/// Sends requests to a responder and validates each answer as a client would.
 ///
 /// # Errors
-/// As [`run`]; [`BenchError::Missing`] if the responder is not available.
+/// As for [`run`]; [`BenchError::Missing`] if the responder is not available.
 pub fn check(
     responder: Responder,
     rate: f64,
@@ -281,34 +281,34 @@ pub fn check(
 pub struct Sweep {
     /// The responder.
     pub responder: Responder,
-    /// Requests a second, all clients together.
+    /// Requests per second of all clients together.
     pub rates: Vec<f64>,
-    /// Addresses that requests come from, each with paths of its own (1 to 3).
+    /// Number of source addresses, each with separate paths (1 to 3).
     pub clients: u32,
-    /// How many requests arrive together.
+    /// Number of requests that arrive together.
     pub burst: usize,
-    /// How often each point is measured; the median counts.
+    /// Number of runs for each point, which is their median.
     pub runs: usize,
-    /// How long each measurement takes.
+    /// Duration of each measurement.
     pub duration: Duration,
 }
 
 /// One point of a [`Sweep`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// Requests a second.
+    /// Requests per second.
     pub rate: f64,
-    /// Share of one processor for answering, in percent, beyond that of dropping.
+    /// Processor time for answering minus that for dropping, in percent of one processor.
     pub cpu_percent: Quantity,
-    /// Share of the requests that were answered: below 1 the responder is at its limit.
+    /// Share of answered requests: below 1 the responder is at its limit.
     pub answered: f64,
 }
 
-/// Measures a curve: processor time of a responder against the rate of requests (paper 2, Fig. 7 for
-/// user space with one to three clients, Fig. 8 for the kernel).
+/// Measures a curve: processor time of a responder against the rate of requests (paper 2, Fig. 7 for user space with
+/// one to three clients, Fig. 8 for the kernel).
 ///
 /// # Errors
-/// As [`run`]; [`BenchError::Missing`] if the responder is not available.
+/// As for [`run`]; [`BenchError::Missing`] if the responder is not available.
 pub fn sweep(
     sweep: &Sweep,
     progress: &mut (dyn Progress + Send),
@@ -329,7 +329,7 @@ pub fn sweep(
             world,
             meter,
             responder: sweep.responder,
-            // The same for each client, so that three do not share what one has to itself.
+            // The same number for each client, so that three do not share the paths of one.
             paths: 64 * sweep.clients,
             clients: sweep.clients,
         };

@@ -1,29 +1,29 @@
-//! The generator's requests, and the answers that it accepts.
+//! The generator's requests, and the validation of answers.
 
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
 
 use segue_wire::{Header, PacketType, Probe, ProbeKey};
 
-/// The destination port of requests, in any form.
+/// Destination port of requests in all formats.
 pub(crate) const SERVICE_PORT: u16 = 5005;
-/// Their source port.
+/// Source port of requests.
 pub(crate) const GENERATOR_PORT: u16 = 40_005;
 /// The responder's address.
 pub(crate) const FAR: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 const ETHERNET: usize = 14;
 
-/// The address of a client; they share the generator's device.
+/// Address of a client; all clients share the generator's device.
 pub(crate) fn client(number: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(FAR.to_bits() + 10 + number)
 }
 
-/// The responder's cookie of a path.
+/// The responder's cookie for a path.
 pub(crate) fn cookie(slot: u32) -> u64 {
     0x5e60 << 48 | u64::from(slot)
 }
 
-/// The generator's index and cookie of a path, which responses carry.
+/// The generator's index and cookie for a path, which responses carry.
 pub(crate) fn peer(slot: u32) -> (u32, u64) {
     (slot + 0x10_0000, 0xa560 << 48 | u64::from(slot))
 }
@@ -42,18 +42,18 @@ pub(crate) fn key(slot: u32) -> ProbeKey {
     ProbeKey(bytes)
 }
 
-/// The form of requests and answers.
+/// Format of requests and answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     /// Segue's probe.
     Probe,
     /// Segue's probe, returned unchanged.
     Echo,
-    /// MESSAGE with a Timestamp header, answered by 200 (RFC 3261, 3428).
+    /// MESSAGE with a Timestamp header, answered with 200 (RFC 3261, 3428).
     Sip,
 }
 
-/// The request that an answer belongs to.
+/// Identifies the request of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Id {
     pub(crate) slot: u32,
@@ -61,7 +61,7 @@ pub(crate) struct Id {
 }
 
 impl Format {
-    /// Writes the payload of a request; `now_us` is the sender's clock.
+    /// Writes the payload of a request; `now_us` is the sender's clock in microseconds.
     fn request(self, id: Id, from: Ipv4Addr, now_us: u32, payload: &mut Vec<u8>) {
         match self {
             Format::Probe | Format::Echo => {
@@ -72,7 +72,7 @@ impl Format {
         }
     }
 
-    /// Checks an answer as a client would.
+    /// Validates an answer as a client would.
     pub(crate) fn answer(self, payload: &[u8]) -> Option<Id> {
         if self == Format::Sip {
             return sip_answer(payload);
@@ -86,7 +86,7 @@ impl Format {
         let id = Id { slot, seq: probe.seq };
         let expected = match self {
             Format::Echo => head == header(slot),
-            // Its counters began with the first request, or later if requests were lost before.
+            // The counters started with the first request, or later if earlier requests were lost.
             _ => {
                 head.packet_type == PacketType::Response
                     && head.cookie == peer(slot).1
@@ -103,8 +103,8 @@ fn header(slot: u32) -> Header {
     Header::new(PacketType::Request, 3, slot, cookie(slot))
 }
 
-/// A request whose echoes say that the last answer took 60 µs on its way and was kept for 40 µs. The responder thus
-/// has a round-trip time to average while its answers are not read.
+/// A request with the echo of an answer that took 60 µs in transit and was held for 40 µs. The responder can therefore
+/// average a round-trip time although nothing reads its answers.
 fn request(id: Id, now_us: u32) -> Probe {
     Probe {
         seq: id.seq,
@@ -160,14 +160,14 @@ fn sip_answer(payload: &[u8]) -> Option<Id> {
     id.filter(|_| stamped)
 }
 
-/// The two ends of the wire.
+/// MAC addresses of the two ends of the wire.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Macs {
     pub(crate) near: [u8; 6],
     pub(crate) far: [u8; 6],
 }
 
-/// Makes request after request, path after path, as whole frames.
+/// Generates requests as whole frames, for each path in turn.
 #[derive(Debug)]
 pub(crate) struct Requests {
     format: Format,
@@ -178,7 +178,7 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
-    /// For paths 0 to `paths` − 1, dealt out to `clients` addresses.
+    /// Requests for paths 0 to `paths` − 1, distributed over `clients` addresses.
     pub(crate) fn new(format: Format, macs: Macs, paths: u32, clients: u32) -> Requests {
         Requests { format, macs, clients: clients.max(1), last: vec![0; paths as usize], next: 0 }
     }
@@ -187,7 +187,7 @@ impl Requests {
         self.format
     }
 
-    /// Writes the next request over `frame`.
+    /// Overwrites `frame` with the next request.
     pub(crate) fn write(&mut self, now_us: u32, frame: &mut Vec<u8>) -> Id {
         let slot = self.next;
         self.next = (self.next + 1) % self.last.len() as u32;

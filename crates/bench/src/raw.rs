@@ -1,6 +1,6 @@
-//! Raw XDP frames: no socket buffer is made in either direction, and the generator is cheap enough to be counted in.
-//! The kernel runs a program on live frames (`BPF_PROG_TEST_RUN`), which makes each one a valid request and sends it
-//! over the wire.
+//! Raw XDP frames: there are no socket buffers in either direction, and the generator is cheap enough to be included in
+//! the measurement. The kernel runs a program on live frames (`BPF_PROG_TEST_RUN`), which turns each frame into a valid
+//! request and sends it over the wire.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -17,22 +17,22 @@ use crate::world::{Hook, World};
 use crate::{BenchError, Responder};
 
 const HEADERS: usize = 42;
-/// Frames that the kernel makes at a time.
+/// Frames that the kernel allocates at a time.
 const BATCH: u32 = 64;
-/// Frames of a call; deferred work runs between calls.
+/// Frames per call; deferred work runs between calls.
 const CALL: u32 = 100_000;
-/// Unmeasured calls, and measured ones for each requested second.
+/// Number of unmeasured calls, and of measured calls per second of duration.
 const WARM_CALLS: u32 = 2;
 const CALLS_PER_S: f64 = 20.0;
 
-/// What receives the frames.
+/// The receiver of the frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
     Drop,
     Answer(Responder),
 }
 
-/// Measures the drop and the responders that take raw frames.
+/// Measures the drop and the responders that accept raw frames.
 pub(crate) fn measure(
     options: &BenchOptions,
     world: &World,
@@ -82,7 +82,7 @@ fn name(target: Target) -> &'static str {
     }
 }
 
-/// Processor time for a frame in microseconds, and the share of frames that were answered.
+/// Processor time per frame in microseconds, and the share of answered frames.
 fn one_run(
     world: &World,
     meter: &Meter,
@@ -111,7 +111,7 @@ fn one_run(
     Ok((each_us, done as f64 / counts.raw.max(1) as f64))
 }
 
-/// What receives the frames; removed when dropped.
+/// The active receiver of the frames; removed when dropped.
 enum Met {
     Drop { _program: Attached },
     Running(Box<dyn Running>),

@@ -1,4 +1,4 @@
-//! The ways of answering a probe.
+//! Implementations that answer probes.
 
 mod kernel;
 mod process;
@@ -18,34 +18,33 @@ use crate::BenchError;
 use crate::protocol::Format;
 use crate::world::{Hook, World};
 
-/// A way of answering probes, from the most expensive to the cheapest.
+/// An implementation that answers probes, from the most expensive to the cheapest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(into = "&'static str")]
 pub enum Responder {
-    /// SIP MESSAGE with a Timestamp header, answered by 200 OK (`sipp`, a C++ program; the papers used Java). It
-    /// keeps no state and checks nothing: the least that SIP can cost.
+    /// SIP MESSAGE with a Timestamp header, answered with 200 OK (`sipp`, a C++ program; the papers used Java). It is
+    /// stateless and validates nothing: a lower bound for the cost of SIP.
     Sip,
-    /// A Java program over UDP that does what [`Responder::Syscall`] does.
+    /// A Java program over UDP equivalent to [`Responder::Syscall`].
     Java,
-    /// A C program over UDP that does the same: one socket, one system call for each packet in and out, like paper
-    /// 1's.
+    /// An equivalent C program over UDP: one socket, one system call per packet in each direction, like paper 1's.
     C,
-    /// The same in Rust, in a thread of the bench; MAC checked, counters, RTT, loss.
+    /// A Rust thread of the bench over UDP: verifies the MAC, and updates counters, RTT and loss.
     Syscall,
-    /// The same with recvmmsg and sendmmsg.
+    /// Like [`Responder::Syscall`], with recvmmsg and sendmmsg.
     Batched,
-    /// The same on frames of an AF_XDP socket (copy mode).
+    /// Like [`Responder::Syscall`], on frames of an AF_XDP socket (copy mode).
     AfXdp,
     /// Segue's eBPF datapath at TC.
     Tc,
     /// Segue's eBPF datapath with its XDP program attached.
     Xdp,
-    /// A program that returns the request unchanged and parses nothing: the floor.
+    /// A program that returns the request unchanged without parsing it: the lower bound.
     XdpBare,
 }
 
 impl Responder {
-    /// All of them.
+    /// All responders.
     pub const ALL: [Responder; 9] = [
         Responder::Sip,
         Responder::Java,
@@ -58,7 +57,7 @@ impl Responder {
         Responder::XdpBare,
     ];
 
-    /// Its name in options and results.
+    /// The name in options and results.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -82,7 +81,7 @@ impl Responder {
         }
     }
 
-    /// Where it meets requests: the baseline drops them there.
+    /// The hook at which it receives requests; the baseline drops them there.
     pub(crate) fn hook(self) -> Hook {
         match self {
             Responder::AfXdp | Responder::Xdp | Responder::XdpBare => Hook::Xdp,
@@ -90,12 +89,12 @@ impl Responder {
         }
     }
 
-    /// Whether it can take frames from the raw generator.
+    /// Whether it accepts frames from the raw generator.
     pub(crate) fn takes_raw_frames(self) -> bool {
         matches!(self, Responder::Xdp | Responder::XdpBare)
     }
 
-    /// Starts it at the far end, for paths 0 to `paths` − 1 of this many clients.
+    /// Starts it at the far end, for paths 0 to `paths` − 1 of `clients` clients.
     pub(crate) fn start(
         self,
         world: &World,

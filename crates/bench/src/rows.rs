@@ -1,4 +1,4 @@
-//! Results. Their JSON form is documented in `docs/bench.md`.
+//! Results. `docs/bench.md` documents their JSON form.
 
 use std::fmt;
 
@@ -9,16 +9,16 @@ use crate::Responder;
 /// One quantity over several runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Quantity {
-    /// The middle run.
+    /// Median.
     pub median: f64,
-    /// The least.
+    /// Minimum.
     pub min: f64,
-    /// The greatest.
+    /// Maximum.
     pub max: f64,
 }
 
 impl Quantity {
-    /// Of the values of all runs; `None` without any.
+    /// Summarises the values of all runs; `None` without values.
     #[must_use]
     pub fn of(mut values: Vec<f64>) -> Option<Quantity> {
         values.sort_by(f64::total_cmp);
@@ -31,47 +31,46 @@ impl Quantity {
         Some(Quantity { median, min, max })
     }
 
-    /// Of processor times for a probe in microseconds: the median, and true if it is one. If the noise hides it, only
-    /// an upper bound is known: the greatest of the runs and at least the noise.
+    /// For processor times per probe in microseconds: the median and true. If the noise hides it, an upper bound and
+    /// false: the maximum of the runs, and at least the noise.
     #[must_use]
     pub fn cost_us(&self) -> (f64, bool) {
         if self.median >= NOISE_US { (self.median, true) } else { (self.max.max(NOISE_US), false) }
     }
 }
 
-/// What one responder costs with requests of one kind.
+/// Cost of one responder for requests of one kind.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// The responder.
     pub responder: Responder,
     /// Requests that arrive together: 32 or 1.
     pub burst: usize,
-    /// Requests a second while it was measured.
+    /// Requests per second during the measurement.
     pub rate: f64,
-    /// Processor time for an answered probe, minus that of the same requests into a drop at the same place, in
-    /// microseconds.
+    /// Processor time per answered probe in microseconds, minus that of the same requests into a drop at the same hook.
     pub cpu_us: Quantity,
-    /// Total processor time for an answered probe, including the generator's, in microseconds.
+    /// Total processor time per answered probe in microseconds, including the generator's.
     pub total_us: f64,
-    /// Processor time for a request into the drop, in microseconds.
+    /// Processor time per request into the drop, in microseconds.
     pub drop_us: f64,
-    /// Share of the requests that were answered.
+    /// Share of answered requests.
     pub answered: f64,
-    /// Probes a second that half a processor answers, by `cpu_us`; `None` if the noise hides that.
+    /// Probes per second that half a processor answers, according to `cpu_us`; `None` if the noise hides it.
     pub rate_at_half_cpu: Option<f64>,
-    /// Hosts that half a processor serves, with four probes a second each.
+    /// Hosts that half a processor serves, with four probes per second each.
     pub hosts: Option<f64>,
     /// Median turnaround in microseconds.
     pub p50_us: Option<Quantity>,
-    /// Turnaround that one answer in a hundred exceeds, in microseconds.
+    /// The 99th percentile of the turnaround, in microseconds.
     pub p99_us: Option<Quantity>,
 }
 
-/// Least processor time for a probe that stands out from noise, in microseconds.
+/// Minimum processor time per probe that is distinguishable from noise, in microseconds.
 pub(crate) const NOISE_US: f64 = 0.02;
 
 impl Row {
-    /// Fills in what follows from `cpu_us`: the slower runs must agree on its sign.
+    /// Computes the rates from `cpu_us`; `None` below the noise.
     pub(crate) fn with_rates(mut self) -> Row {
         let known = self.cpu_us.median >= NOISE_US;
         self.rate_at_half_cpu = known.then(|| 0.5e6 / self.cpu_us.median);
@@ -80,43 +79,43 @@ impl Row {
     }
 }
 
-/// Frames without socket buffers, generator included.
+/// Cost of frames without socket buffers, including the generator.
 #[derive(Clone, Debug, Serialize)]
 pub struct RawRow {
     /// The responder, or `drop`.
     pub responder: &'static str,
-    /// Total processor time for a frame (answered, or dropped) in microseconds.
+    /// Total processor time per frame (answered or dropped) in microseconds.
     pub cpu_us: Quantity,
-    /// Share of the frames that were answered, or reached the drop.
+    /// Share of frames that were answered or reached the drop.
     pub answered: f64,
 }
 
-/// Sending the probes of many paths.
+/// Cost of sending the probes of many paths.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Sending {
-    /// Paths, each of which gets one probe every 500 ms.
+    /// Number of paths, with one probe per path every 500 ms.
     pub paths: u32,
-    /// Processor time for a probe by `Datapath::send_probes`, without receiving, in microseconds.
+    /// Processor time per probe with `Datapath::send_probes`, without receiving, in microseconds.
     pub batch_us: Quantity,
-    /// Processor time for a probe with one send call each, without receiving, in microseconds.
+    /// Processor time per probe with one send call each, without receiving, in microseconds.
     pub single_us: Quantity,
-    /// What a frame of the batch cost at the other end, in microseconds.
+    /// Cost of receiving a frame of the batch at the other end, in microseconds.
     pub batch_receiving_us: f64,
-    /// What one of the other packets cost there, in microseconds.
+    /// Cost of receiving a packet of the single sends at the other end, in microseconds.
     pub single_receiving_us: f64,
-    /// Share of the batch's probes that reached the other end.
+    /// Share of the batch's probes that arrived.
     pub batch_arrived: f64,
-    /// Share of the others that did.
+    /// Share of the single probes that arrived.
     pub single_arrived: f64,
 }
 
-/// On which side of a bar a result must be.
+/// The side of a bar on which a result must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Side {
-    /// There or above.
+    /// At or above.
     #[serde(rename = "at least")]
     AtLeast,
-    /// There or below.
+    /// At or below.
     #[serde(rename = "at most")]
     AtMost,
 }
@@ -130,25 +129,25 @@ impl fmt::Display for Side {
     }
 }
 
-/// A bar for results.
+/// A requirement on the results.
 #[derive(Clone, Debug, Serialize)]
 pub struct Bar {
-    /// What is compared.
+    /// The compared quantities.
     pub what: String,
-    /// The required ratio, and on which side of it the measured one must be.
+    /// The required ratio.
     pub bar: f64,
-    /// Which: `at least` or `at most`.
+    /// Whether the measured ratio must be `at least` or `at most` the required one.
     pub side: Side,
     /// The measured ratio.
     pub measured: f64,
-    /// The noise hides the cheaper side: `measured` is a lower bound, from the most that it can cost.
+    /// The noise hides the cheaper side: `measured` is a lower bound, from the maximum possible cost.
     pub at_least: bool,
-    /// Whether the bar is met, by the lower bound if only that is known.
+    /// Whether the bar is met; if only the lower bound is known, by the lower bound.
     pub met: bool,
 }
 
 impl Bar {
-    /// `dear` must cost at least `bar` times as much as `cheap`.
+    /// Requires that `dear` costs at least `bar` times as much as `cheap`.
     fn less(what: String, bar: f64, dear: &Quantity, cheap: &Quantity) -> Bar {
         let (cost_us, known) = cheap.cost_us();
         let measured = dear.median / cost_us;
@@ -157,27 +156,27 @@ impl Bar {
     }
 }
 
-/// What was left out.
+/// A skipped part.
 #[derive(Clone, Debug, Serialize)]
 pub struct Skipped {
     /// The part.
     pub what: String,
-    /// The reason, and what to do about it.
+    /// The reason and the remedy.
     pub why: String,
 }
 
 /// All results of one bench.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct BenchReport {
-    /// How processor time was charged.
+    /// Accounting method for processor time.
     pub method: String,
-    /// The processor all of it ran on.
+    /// The processor on which everything ran.
     pub cpu: usize,
-    /// Paths that the requests belong to.
+    /// Number of paths of the requests.
     pub paths: u32,
-    /// Runs of each part.
+    /// Number of runs of each part.
     pub runs: usize,
-    /// Seconds of each measurement.
+    /// Duration of each measurement in seconds.
     pub duration_s: f64,
     /// The table.
     pub rows: Vec<Row>,
@@ -187,7 +186,7 @@ pub struct BenchReport {
     pub sending: Option<Sending>,
     /// Bars.
     pub bars: Vec<Bar>,
-    /// What was left out.
+    /// Skipped parts.
     pub skipped: Vec<Skipped>,
 }
 
@@ -268,7 +267,7 @@ mod tests {
         let judged = |report: &BenchReport| -> Vec<_> {
             report.bars.iter().map(|b| (b.measured, b.at_least, b.met)).collect()
         };
-        // 0.1 against noise is at least five times, and that is not ten.
+        // 0.1 against noise is at least a factor of five, which is below ten.
         let lost = (5.0, true, false);
         assert_eq!(judged(&report), [(4.0, false, false), lost, lost]);
         report.rows[2].cpu_us = Quantity { median: 4.0, min: 4.0, max: 4.0 };

@@ -1,4 +1,4 @@
-//! Sends the probes of many paths at once, compared with one send call for each.
+//! Compares sending the probes of many paths in a batch with one send call for each.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -17,15 +17,15 @@ use crate::protocol::{FAR, GENERATOR_PORT, SERVICE_PORT, client, cookie, key, pe
 use crate::rows::{Quantity, Sending};
 use crate::world::{Hook, World};
 
-/// Periods of each run.
+/// Periods per run.
 const ROUNDS: u32 = 4;
 const PERIOD: Duration = Duration::from_millis(500);
-/// How long deferred work may take.
+/// Time allowed for deferred work.
 const SETTLE: Duration = Duration::from_millis(20);
 
-/// Measures both; the order changes from run to run. The other end drops packets where it first meets them: frames at
-/// XDP, as a driver that takes frames wants it, socket buffers at TC. The cost of receiving is subtracted: normally
-/// another machine pays for it.
+/// Measures both, in alternating order. The other end drops packets at the first hook: frames at XDP, as a driver that
+/// accepts frames requires, socket buffers at TC. The cost of receiving is subtracted, because normally another machine
+/// bears it.
 pub(crate) fn measure(
     world: &World,
     meter: &Meter,
@@ -40,7 +40,7 @@ pub(crate) fn measure(
         for i in [run % 2, (run + 1) % 2] {
             let _drop = world.attach_drop(senders[i].hook())?;
             let figures = one_run(world, meter, &mut senders[i], paths, &mut seq)?;
-            // The first run warms up.
+            // The first run is a warm-up.
             if run > 0 {
                 found[i].push(figures);
             }
@@ -61,11 +61,11 @@ pub(crate) fn measure(
     })
 }
 
-/// Figures of a run, for each probe.
+/// One run's figures per probe.
 struct Figures {
     /// Processor time of both ends.
     all_us: f64,
-    /// That of the other end, in rounds of its own: measuring it takes time, too.
+    /// Processor time of the other end, measured in separate rounds because the measurement itself takes time.
     receiving_us: f64,
     arrived: f64,
 }
@@ -86,7 +86,7 @@ fn one_run(
         if round % 2 == 0 {
             let before = meter.read(&[]);
             sender.send(&orders)?;
-            // Deferred work is still to come.
+            // Wait for deferred work.
             std::thread::sleep(SETTLE);
             cpu_ns += meter.read(&[]) - before;
             reached += world.programs.counts()?.dropped;
@@ -107,7 +107,7 @@ fn one_run(
     })
 }
 
-/// How the probes of all paths are sent.
+/// How to send the probes of all paths.
 enum Sender {
     Batch(Box<Ebpf>),
     Single(Plain),
@@ -132,7 +132,7 @@ impl Sender {
     }
 }
 
-/// A host's datapath with all its paths.
+/// The datapath of a host with all its paths.
 fn host(world: &World, paths: u32) -> Result<Ebpf, BenchError> {
     let setup = Setup {
         tun_name: "segue0".into(),
@@ -173,7 +173,7 @@ fn orders(paths: u32, seq: u32) -> Vec<ProbeOrder> {
     (0..paths).map(order).collect()
 }
 
-/// The same packets from a socket.
+/// Sends the same packets from a socket.
 struct Plain {
     socket: UdpSocket,
 }

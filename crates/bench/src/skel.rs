@@ -1,4 +1,4 @@
-//! The bench's own eBPF programs: loading, attaching, and their maps.
+//! The bench's eBPF programs: loading, attaching, and their maps.
 
 use std::ffi::CStr;
 use std::io;
@@ -21,10 +21,10 @@ mod generated {
     include!(concat!(env!("OUT_DIR"), "/bench.skel.rs"));
 }
 
-/// Paths of the raw generator.
+/// Number of paths of the raw generator.
 pub(crate) const RAW_PATHS: u32 = 1024;
 
-/// The programs, loaded and not attached.
+/// The programs, loaded but not attached.
 #[derive(Debug)]
 pub(crate) struct Programs {
     pub(crate) sink_xdp: OwnedFd,
@@ -43,19 +43,19 @@ pub(crate) struct Programs {
     headers: MapHandle,
 }
 
-/// What the programs count.
+/// Counters of the programs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     /// Answers that arrived at the generator's end.
     pub(crate) answers: u64,
-    /// Requests that the drop at the other end took.
+    /// Requests dropped at the other end.
     pub(crate) dropped: u64,
     /// Frames that the raw generator made.
     pub(crate) raw: u64,
 }
 
 impl Programs {
-    /// Loads the programs for a wire whose near end is the device `near`.
+    /// Loads the programs for a wire with the device `near` at the near end.
     pub(crate) fn load(near: u32) -> Result<Programs, BenchError> {
         let mut storage = MaybeUninit::uninit();
         let mut open = generated::BenchSkelBuilder::default()
@@ -94,8 +94,8 @@ impl Programs {
         })
     }
 
-    /// Starts all counts from zero. `swallow`: answers end at the device; else they also reach the
-    /// generator's socket.
+    /// Resets all counters. With `swallow`, answers end at the device; otherwise they also reach the generator's
+    /// socket.
     pub(crate) fn reset(&self, swallow: bool) -> Result<(), BenchError> {
         let words = [0, 0, 0, u64::from(swallow)].map(u64::to_ne_bytes);
         self.counts
@@ -116,7 +116,7 @@ impl Programs {
         Ok(Counts { answers: word(), dropped: word(), raw: word() })
     }
 
-    /// Begins to measure what this process spends on receiving.
+    /// Starts to measure this process's time in receiving.
     pub(crate) fn watch_receiving(&self) -> Result<Receiving<'_>, BenchError> {
         let began = Receiving {
             programs: self,
@@ -129,7 +129,7 @@ impl Programs {
         Ok(Receiving { before_ns: began.total_ns()?, ..began })
     }
 
-    /// Gives requests of the first queue to an AF_XDP socket.
+    /// Redirects requests of the first queue to an AF_XDP socket.
     pub(crate) fn set_socket(&self, socket: BorrowedFd<'_>) -> Result<(), BenchError> {
         let fd = socket.as_raw_fd() as u32;
         self.sockets
@@ -137,7 +137,7 @@ impl Programs {
             .map_err(bpf("give requests to an AF_XDP socket"))
     }
 
-    /// Sets the raw generator's paths up, with their next number at 1, and its headers (42 bytes).
+    /// Resets the raw generator's paths to sequence number 1, and sets its headers (42 bytes).
     pub(crate) fn set_raw(&self, headers: &[u8]) -> Result<(), BenchError> {
         let mut padded = [0; 48];
         padded[..headers.len()].copy_from_slice(headers);
@@ -156,8 +156,7 @@ impl Programs {
     }
 }
 
-/// Measures the time in softirqs that receive, of this process; ends when dropped. Softirqs that were put
-/// off to `ksoftirqd` are not in it.
+/// Measures this process's time in receive softirqs until it is dropped. Excludes softirqs deferred to `ksoftirqd`.
 #[derive(Debug)]
 pub(crate) struct Receiving<'a> {
     programs: &'a Programs,
@@ -183,14 +182,14 @@ impl Receiving<'_> {
     }
 }
 
-/// Has a program run at a raw trace point, until the descriptor closes.
+/// Attaches a program to a raw tracepoint until the descriptor closes.
 pub(crate) fn trace(program: &OwnedFd, point: &CStr) -> Result<OwnedFd, BenchError> {
-    // SAFETY: the name is a C string that outlives the call, and the descriptor is borrowed for it.
+    // SAFETY: the name is a C string that outlives the call, which borrows the descriptor.
     let fd = unsafe { libbpf_sys::bpf_raw_tracepoint_open(point.as_ptr(), program.as_raw_fd()) };
     if fd < 0 {
         return Err(system("watch a trace point")(io::Error::from_raw_os_error(-fd)));
     }
-    // SAFETY: the kernel has just given this descriptor to us alone.
+    // SAFETY: the kernel has just returned this descriptor, which has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -199,18 +198,18 @@ pub(crate) fn trace(program: &OwnedFd, point: &CStr) -> Result<OwnedFd, BenchErr
 pub(crate) enum Attached {
     /// The kernel detaches it when the descriptor closes.
     Link { _fd: OwnedFd },
-    /// A filter of a kernel before 6.6.
+    /// A filter, for kernels before 6.6.
     Filter { program: OwnedFd, ifindex: u32, netns: Netns },
 }
 
 impl Attached {
-    /// To the driver's XDP hook of a device of the calling thread's namespace.
+    /// Attaches to the driver's XDP hook of a device in the calling thread's namespace.
     pub(crate) fn xdp(program: &OwnedFd, ifindex: u32) -> Result<Attached, BenchError> {
         link(program, ifindex, libbpf_sys::BPF_XDP, libbpf_sys::XDP_FLAGS_DRV_MODE)
             .map_err(system("attach a program to XDP"))
     }
 
-    /// To TC where packets arrive at a device of the calling thread's namespace.
+    /// Attaches to TC ingress of a device in the calling thread's namespace.
     pub(crate) fn tc(program: &OwnedFd, ifindex: u32) -> Result<Attached, BenchError> {
         match link(program, ifindex, libbpf_sys::BPF_TCX_INGRESS, 0) {
             Err(e) if e.kind() == io::ErrorKind::InvalidInput => {}
@@ -219,7 +218,7 @@ impl Attached {
         Attached::filter(program, ifindex)
     }
 
-    /// The same by a filter of the clsact queueing discipline.
+    /// Like [`Attached::tc`], with a filter of the clsact queueing discipline.
     fn filter(program: &OwnedFd, ifindex: u32) -> Result<Attached, BenchError> {
         let program = program.try_clone().map_err(system("keep an eBPF program"))?;
         let mut hook = filter_hook(&program, ifindex);
@@ -232,7 +231,7 @@ impl Attached {
 impl Drop for Attached {
     fn drop(&mut self) {
         if let Attached::Filter { program, ifindex, netns } = self {
-            // The caller may be in another namespace. A device that is gone took its filters along.
+            // The caller may be in another namespace. Removing the device has already removed its filters.
             let _ = netns.run(|| filter_hook(program, *ifindex).detach());
         }
     }
@@ -247,21 +246,21 @@ fn filter_hook(program: &OwnedFd, ifindex: u32) -> TcHook {
         .hook(TC_INGRESS)
 }
 
-/// Attaches a program to a device of the calling thread's namespace by a link.
+/// Attaches a program to a device of the calling thread's namespace with a BPF link.
 pub(crate) fn link(program: &OwnedFd, ifindex: u32, kind: u32, flags: u32) -> io::Result<Attached> {
     let options = libbpf_sys::bpf_link_create_opts {
         sz: size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,
         flags,
         ..Default::default()
     };
-    // SAFETY: the options outlive the call, and the descriptor is borrowed for it.
+    // SAFETY: the options outlive the call, which borrows the descriptor.
     let fd = unsafe {
         libbpf_sys::bpf_link_create(program.as_raw_fd(), ifindex as i32, kind, &raw const options)
     };
     if fd < 0 {
         return Err(io::Error::from_raw_os_error(-fd));
     }
-    // SAFETY: the kernel has just given this descriptor to us alone.
+    // SAFETY: the kernel has just returned this descriptor, which has no other owner.
     Ok(Attached::Link { _fd: unsafe { OwnedFd::from_raw_fd(fd) } })
 }
 
@@ -284,7 +283,7 @@ mod tests {
         let make = || Attached::filter(&world.programs.drop_tc, world.far_ifindex);
         let filter = world.far.run(make).unwrap().unwrap();
         assert!(far(&attached));
-        // From another namespace than the device's.
+        // Dropped in a namespace other than the device's.
         drop(filter);
         assert!(!far(&attached));
     }

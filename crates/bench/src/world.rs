@@ -1,4 +1,4 @@
-//! Two network namespaces with a wire between them: the generator at the near end, the responder at the far end.
+//! Two network namespaces with a wire between them: generator at the near end, responder at the far end.
 
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,17 +14,17 @@ use crate::skel::{Attached, Programs};
 
 /// Name of both ends of the wire.
 const WIRE: &str = "sgw0";
-/// Bytes of the responders' receive buffers: room for bursts while the processor is elsewhere.
+/// Receive buffer of the responders in bytes: room for bursts while the processor is busy elsewhere.
 pub(crate) const RECEIVE_BUFFER: usize = 8 << 20;
-/// Most addresses that send requests.
+/// Maximum number of source addresses of requests.
 pub(crate) const CLIENTS_MAX: u32 = 3;
 
-/// Where a program meets packets on the wire.
+/// The hook at which a program receives packets from the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hook {
-    /// Socket buffers: TC, sockets.
+    /// TC and sockets: socket buffers.
     Tc,
-    /// Frames, before there are socket buffers.
+    /// XDP: frames, before the kernel allocates socket buffers.
     Xdp,
 }
 
@@ -61,8 +61,8 @@ impl World {
         Ok(World { near, far, near_ifindex, far_ifindex, macs, programs })
     }
 
-    /// Counts answers where they arrive. XDP answers need a program at the driver's hook here; for the others it
-    /// would copy each socket buffer for nothing.
+    /// Counts answers on arrival. XDP answers require a program at the driver's XDP hook here; for other answers it
+    /// would copy every socket buffer unnecessarily.
     pub(crate) fn attach_sink(&self, hook: Hook) -> Result<Attached, BenchError> {
         self.near.run(|| match hook {
             Hook::Tc => Attached::tc(&self.programs.sink_tc, self.near_ifindex),
@@ -70,7 +70,7 @@ impl World {
         })?
     }
 
-    /// Drops requests where they arrive.
+    /// Drops requests on arrival.
     pub(crate) fn attach_drop(&self, hook: Hook) -> Result<Attached, BenchError> {
         self.far.run(|| match hook {
             Hook::Tc => Attached::tc(&self.programs.drop_tc, self.far_ifindex),
@@ -84,7 +84,7 @@ impl World {
             .far
             .run(|| UdpSocket::bind((FAR, SERVICE_PORT)))?
             .map_err(system("open the responder's socket"))?;
-        // Beyond the system's limit only outside user namespaces: a smaller buffer is no fault.
+        // Exceeding the system's limit works only outside user namespaces; a smaller buffer is sufficient.
         let _ = nix::sys::socket::setsockopt(
             &socket,
             nix::sys::socket::sockopt::RcvBufForce,
@@ -95,7 +95,7 @@ impl World {
 }
 
 fn end_of_wire(near: bool) -> Result<(u32, [u8; 6]), BenchError> {
-    // The responder would answer the kernel's own packets (neighbours, group memberships) for nothing.
+    // Otherwise the responder would have to process the kernel's own packets (neighbour discovery, group memberships).
     link::sysctl("net.ipv6.conf.all.disable_ipv6", "1")?;
     if near {
         for number in 0..CLIENTS_MAX {
@@ -110,7 +110,7 @@ fn end_of_wire(near: bool) -> Result<(u32, [u8; 6]), BenchError> {
     Ok((index, mac.unwrap_or_default()))
 }
 
-/// Avoids address resolution in the middle of a measurement.
+/// Avoids address resolution during a measurement.
 fn set_neighbour(ns: &Netns, address: &str, mac: [u8; 6]) -> Result<(), BenchError> {
     let mac = link::mac_text(mac);
     let status = ns

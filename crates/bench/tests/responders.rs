@@ -1,4 +1,4 @@
-//! Each responder of this machine answers each probe correctly. Counts, not speeds.
+//! Each available responder answers each probe correctly. The tests check counts but not speeds.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use segue_bench::probes::{self, BenchOptions, Sweep};
 use segue_bench::{BenchError, BenchReport, Responder};
 
-/// Few enough for a busy machine.
+/// A rate that a busy machine sustains.
 const RATE: f64 = 400.0;
 const BURST: usize = 8;
 const DURATION: Duration = Duration::from_millis(500);
@@ -23,7 +23,7 @@ fn answers_all(responder: Responder) {
     if !is_root() {
         return;
     }
-    // Answers later than the grace after the last request are not waited for: on a busy machine, try once more.
+    // Answers that arrive after the grace period are missed, so a busy machine may need another attempt.
     let enough = (0..5).any(|_| {
         let checked = match probes::check(responder, RATE, BURST, DURATION) {
             Err(BenchError::Missing { what, remedy }) => {

@@ -7,7 +7,7 @@ import java.nio.ByteOrder;
 public final class Reflector {
     private static final int LENGTH = 56, COVERED = 48;
 
-    /** What is known of a path. */
+    /** State of a path. */
     private static final class State {
         boolean seen;
         int lastSeq, received, sent, intervalReceived, intervalSent;
@@ -43,7 +43,7 @@ public final class Reflector {
         return (int) (System.nanoTime() / 1000);
     }
 
-    /** Turns a request into its response in place; false for one that is refused. */
+    /** Turns a request into its response in place; false if the request is rejected. */
     private boolean answer(ByteBuffer p) {
         int arrived = microseconds();
         int slot = p.getInt(4);

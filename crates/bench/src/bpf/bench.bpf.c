@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
 /*
- * Both ends of the bench's wire: what takes the answers at the generator's end, what stands in for a
- * responder at the other (a drop, a bare reflector, a way to an AF_XDP socket), and the generator of
+ * Both ends of the bench's wire: the sink for answers at the generator's end, the simplest receivers at
+ * the responder's end (a drop, a bare reflector, a redirect to an AF_XDP socket), and the generator of
  * raw frames.
  */
 #include <linux/bpf.h>
@@ -30,8 +30,8 @@ struct frame {
 struct bench_counts {
 	__u64 answers; /* arrived at the generator's end */
 	__u64 dropped; /* by the drop at the responder's end */
-	__u64 raw;     /* frames that the raw generator has made */
-	__u64 swallow; /* answers end here; else they go on to the generator's socket */
+	__u64 raw;     /* frames made by the raw generator */
+	__u64 swallow; /* answers end here; otherwise they continue to the generator's socket */
 };
 
 struct {
@@ -75,9 +75,9 @@ struct {
 	__type(value, struct raw_headers);
 } bench_headers SEC(".maps");
 
-/* Time that this process has spent receiving. */
+/* Time that this process has spent on receiving. */
 struct receiving {
-	__u64 began_ns; /* 0: is not */
+	__u64 began_ns; /* 0: not receiving */
 	__u64 spent_ns;
 };
 
@@ -95,7 +95,7 @@ static __always_inline struct bench_counts *counts(void)
 	return bpf_map_lookup_elem(&bench_counts, &zero);
 }
 
-/* The headers of a UDP datagram to `to`, or none. */
+/* Parses the headers of a UDP datagram to port `to`; null for other packets. */
 static __always_inline struct frame *datagram(void *data, void *end, __u16 to)
 {
 	struct frame *f = data;
@@ -106,7 +106,7 @@ static __always_inline struct frame *datagram(void *data, void *end, __u16 to)
 	return f;
 }
 
-/* Counts an answer; whether it ends here. */
+/* Counts an answer; returns whether it ends here. */
 static __always_inline int take(void *data, void *end)
 {
 	struct bench_counts *c = counts();
@@ -151,7 +151,7 @@ int bench_drop_tc(struct __sk_buff *skb)
 	return refuse((void *)(long)skb->data, (void *)(long)skb->data_end) ? TC_ACT_SHOT : TC_ACT_UNSPEC;
 }
 
-/* Sends the request back as it came, both ends exchanged, and knows nothing of it. */
+/* Returns the request with source and destination swapped, otherwise unchanged and unparsed. */
 SEC("xdp")
 int bench_reflect(struct xdp_md *ctx)
 {
@@ -193,7 +193,7 @@ static __always_inline struct receiving *receiving(const struct bpf_raw_tracepoi
 	return bpf_map_lookup_elem(&bench_receiving, &zero);
 }
 
-/* What this process's packets cost at the other end of the virtual wire, which is in its softirqs. */
+/* Cost of this process's packets at the other end of the virtual wire, which its softirqs bear. */
 SEC("raw_tp/softirq_entry")
 int bench_receive_begins(struct bpf_raw_tracepoint_args *ctx)
 {
@@ -222,8 +222,8 @@ struct raw_frame {
 } __attribute__((packed));
 
 /*
- * Runs on live frames of BPF_PROG_TEST_RUN: makes each one the next path's next request and sends it.
- * The page comes back as the responder left it, so all of it is written.
+ * Runs on live frames of BPF_PROG_TEST_RUN: turns each one into the next path's next request and sends it.
+ * The kernel recycles pages in the state in which the responder left them, so this writes the whole frame.
  */
 SEC("xdp")
 int bench_generate(struct xdp_md *ctx)
@@ -250,7 +250,7 @@ int bench_generate(struct xdp_md *ctx)
 	packet.header.cookie = path->cookie;
 	packet.probe.seq = bpf_htonl(path->seq);
 	packet.probe.t_sc = bpf_htonl(now);
-	/* An echo as if the last answer had taken 60 us on the way and been kept for 40. */
+	/* Echo of an answer that took 60 us in transit and was held for 40 us. */
 	packet.probe.t_ss = bpf_htonl(now - 100);
 	packet.probe.dt = bpf_htonl(40);
 	packet.probe.sc = bpf_htonl(path->seq);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
 /*
- * When numbered packets come into a node and leave it, by the devices on both sides, so that what happens in between is
- * measured from outside. A numbered packet is UDP over IPv6, alone or in IPv6; its payload begins with PASSAGE_MAGIC and
+ * Records when numbered packets enter and leave a node, at the devices on both sides, to measure the node from
+ * outside. A numbered packet is UDP over IPv6, plain or encapsulated in IPv6; its payload begins with PASSAGE_MAGIC and
  * its number, both in network order.
  */
 #include <linux/bpf.h>
@@ -19,8 +19,8 @@
 struct passage {
 	__u64 in_ns;
 	__u64 out_ns;
-	__u64 poll;    /* of NAPI in which it came, by the count of its processor */
-	__u32 cpu;     /* the same: which processor */
+	__u64 poll;    /* number of the NAPI poll in which it arrived, per processor */
+	__u32 cpu;     /* processor of that poll */
 	__u32 towards; /* last four bytes of its outermost destination when it left */
 };
 
@@ -45,7 +45,7 @@ struct numbered {
 
 _Static_assert(sizeof(struct passage) == 32, "a passage");
 
-/* The place of a packet's passage; 0 if it has no number. */
+/* The map entry of a packet's passage; 0 if the packet has no number. */
 static __always_inline struct passage *passage_of(struct __sk_buff *skb, __u32 *towards)
 {
 	struct numbered payload;
@@ -105,7 +105,7 @@ int segue_pass_out(struct __sk_buff *skb)
 	return TC_ACT_UNSPEC;
 }
 
-/* The end of a poll of NAPI: what comes after it on this processor came in another. */
+/* The end of a NAPI poll: later packets on this processor arrive in another poll. */
 SEC("raw_tp/napi_poll")
 int segue_pass_poll(struct bpf_raw_tracepoint_args *ctx)
 {

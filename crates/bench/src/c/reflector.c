@@ -1,4 +1,4 @@
-/* Answers Segue's probes over UDP as paper 1's C program did: one recvfrom and one sendto for each. In between it
+/* Answers Segue's probes over UDP like paper 1's C program: one recvfrom and one sendto for each. In between it
  * authenticates, counts, averages and seals, like the other responders.
  * usage: reflector PORT PATHS RECEIVE_BUFFER */
 #include <arpa/inet.h>
@@ -18,7 +18,7 @@
 #define WEIGHT 0.125
 #define INTERVAL 100
 
-/* What is known of a path. */
+/* State of a path. */
 struct path {
 	int seen;
 	uint32_t last_seq, received, sent, interval_sent, interval_received;
@@ -66,7 +66,7 @@ static uint64_t rotate(uint64_t word, int by)
 	return word << by | word >> (64 - by);
 }
 
-/* SipHash-2-4 over what the authenticator covers, with a path's key as the bench gives it out. */
+/* SipHash-2-4 over the authenticated bytes, with the bench's key of a path. */
 static uint64_t mac(const uint8_t *packet, uint32_t slot)
 {
 	uint64_t k0 = 0x0706050403020100ULL ^ slot, k1 = 0x0f0e0d0c0b0a0908ULL;
@@ -119,7 +119,7 @@ static void measure(struct path *path, const uint8_t *packet, uint32_t arrived)
 	}
 }
 
-/* Turns a request into its response in place; 0 for one that is refused. */
+/* Turns a request into its response in place; 0 if the request is rejected. */
 static int answer(struct path *paths, uint32_t count, uint8_t *packet)
 {
 	uint32_t arrived = now_us(), slot = get32(packet, 4), now;
@@ -171,13 +171,13 @@ int main(int argc, char **argv)
 		perror("reflector");
 		return 1;
 	}
-	/* As large as the other responders have it; less is no fault. */
+	/* As large as that of the other responders; a smaller buffer is sufficient. */
 	setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &buffer, sizeof(buffer));
 	for (;;) {
 		socklen_t size = sizeof(from);
 		ssize_t length = recvfrom(fd, packet, sizeof(packet), 0, (struct sockaddr *)&from, &size);
 
-		/* An answer that the device has no room for is lost, as in life. */
+		/* An answer that does not fit into the device's queue is lost, as in practice. */
 		if (length == LENGTH && answer(paths, count, packet))
 			sendto(fd, packet, LENGTH, 0, (struct sockaddr *)&from, size);
 	}

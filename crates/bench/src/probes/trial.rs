@@ -1,4 +1,4 @@
-//! One responder under one generator.
+//! One responder under load from one generator.
 
 use std::time::Duration;
 
@@ -13,26 +13,26 @@ use crate::skel::Attached;
 use crate::world::World;
 use crate::{BenchError, Responder};
 
-/// How long a responder may take before its first answer: a JVM compiles its program first.
+/// Maximum time to a responder's first answer; a JVM first compiles its program.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// Requests a second when each must be alone.
+/// Requests per second for single requests.
 const ISOLATED_RATE: f64 = 2000.0;
-/// Most requests a second in bursts: the generator needs some of the processor itself.
+/// Maximum number of requests per second in bursts: the generator also requires processor time.
 const RATE_MAX: f64 = 200_000.0;
-/// Share of the processor that generator and responder together use while they are measured.
+/// Share of the processor for generator and responder together during a measurement.
 const SHARE: f64 = 0.5;
-/// Least share of answered requests for a rate that a responder can bear.
+/// Minimum share of answered requests at a sustainable rate.
 const ANSWERED: f64 = 0.99;
-/// Requests a second in bursts while turnarounds are measured, the same for every responder that can: queues must
-/// come from the burst, not from a processor at its limit.
+/// Requests per second in bursts for the measurement of turnarounds, the same for every responder that sustains it.
+/// Queues must result from the burst and not from a processor at its limit.
 const TURNAROUND_RATE: f64 = 6400.0;
-/// After how long without an answer a responder counts as done, and how long to wait for that.
+/// Time without an answer after which a responder counts as finished, and the maximum time to wait for that.
 const QUIET: Duration = Duration::from_millis(10);
 const QUIET_LIMIT: Duration = Duration::from_secs(2);
-/// Longest time between two heartbeats.
+/// Maximum time between two heartbeats.
 const SLICE: Duration = Duration::from_secs(1);
 
-/// The parts of a trial.
+/// The components of a trial.
 pub(crate) struct Trial<'a> {
     pub(crate) world: &'a World,
     pub(crate) meter: &'a Meter,
@@ -41,28 +41,28 @@ pub(crate) struct Trial<'a> {
     pub(crate) clients: u32,
 }
 
-/// Requests, their outcome, and the cost.
+/// Number of requests, their outcome, and the cost.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sample {
     pub(crate) sent: u64,
-    /// Answered, or dropped if that was the aim.
+    /// Requests answered, or dropped if that is the baseline.
     pub(crate) done: u64,
     pub(crate) cpu_ns: u64,
     pub(crate) wall_ns: u64,
 }
 
 impl Sample {
-    /// Processor time for each request that was done.
+    /// Processor time per completed request.
     pub(crate) fn us_each(&self) -> f64 {
         self.cpu_ns as f64 / 1e3 / self.done.max(1) as f64
     }
 
-    /// Share of the requests that were done.
+    /// Share of completed requests.
     pub(crate) fn share(&self) -> f64 {
         self.done as f64 / self.sent.max(1) as f64
     }
 
-    /// Share of the processor's time.
+    /// Processor time divided by wall time.
     pub(crate) fn cpu_share(&self) -> f64 {
         self.cpu_ns as f64 / self.wall_ns.max(1) as f64
     }
@@ -75,7 +75,7 @@ impl<'a> Trial<'a> {
         Generator::new(self.world, requests)
     }
 
-    /// Starts the responder and waits until it answers.
+    /// Starts the responder and waits for its first answer.
     pub(crate) fn start(&self) -> Result<Live<'a>, BenchError> {
         let sink = self.world.attach_sink(self.responder.hook())?;
         let running = self.responder.start(self.world, self.paths, self.clients)?;
@@ -94,7 +94,7 @@ impl<'a> Trial<'a> {
         Ok(live)
     }
 
-    /// Sends the same requests into a drop at the responder's place.
+    /// Sends the same requests into a drop at the responder's hook.
     pub(crate) fn dropped(
         &self,
         paces: impl Iterator<Item = Pace>,
@@ -116,12 +116,12 @@ impl<'a> Trial<'a> {
     }
 }
 
-/// How long to warm up for a measurement.
+/// Duration of a measurement's warm-up.
 fn warm(pace: Pace) -> Duration {
     (pace.duration / 4).min(Duration::from_millis(250))
 }
 
-/// A responder that answers, and its generator.
+/// A running responder with its generator.
 pub(crate) struct Live<'a> {
     running: Box<dyn Running>,
     _sink: Attached,
@@ -144,13 +144,13 @@ impl Live<'_> {
         Err(BenchError::Silent { responder: self.responder.name() })
     }
 
-    /// Lets caches, branch predictors and just-in-time compilers warm up under the load.
+    /// Warms up caches, branch predictors and just-in-time compilers under load.
     pub(crate) fn warm_up(&mut self, pace: Pace) -> Result<(), BenchError> {
         let longer = if self.responder == Responder::Java { 4 } else { 1 };
         self.answered(Pace { duration: warm(pace) * longer, ..pace }).map(drop)
     }
 
-    /// Sends, and counts the answers where they arrive.
+    /// Sends requests and counts the answers on arrival.
     pub(crate) fn answered(&mut self, pace: Pace) -> Result<Sample, BenchError> {
         self.world.programs.reset(true)?;
         let pids = self.running.processes();
@@ -167,7 +167,7 @@ impl Live<'_> {
         Ok(Sample { sent, done, cpu_ns, wall_ns })
     }
 
-    /// The number of answers once no more come: late ones cost processor time too.
+    /// Waits until no more answers arrive and returns their number; late answers cost processor time too.
     fn settled(&self) -> Result<u64, BenchError> {
         let end = Time(monotonic().0 + QUIET_LIMIT.as_nanos() as u64);
         let mut answers = self.world.programs.counts()?.answers;
@@ -181,7 +181,7 @@ impl Live<'_> {
         }
     }
 
-    /// Sends, and takes the turnaround of each valid answer; sorted, in nanoseconds.
+    /// Sends requests and returns the sorted turnarounds of valid answers in nanoseconds.
     pub(crate) fn turnarounds(&mut self, pace: Pace) -> Result<Vec<u64>, BenchError> {
         self.world.programs.reset(false)?;
         let rate = if pace.burst == 1 { pace.rate } else { pace.rate.min(TURNAROUND_RATE) };
@@ -197,14 +197,14 @@ impl Live<'_> {
         Ok(all)
     }
 
-    /// Sends, and judges each answer as a client would.
+    /// Sends requests and validates each answer as a client would.
     pub(crate) fn judged(&mut self, pace: Pace) -> Result<Checked, BenchError> {
         self.listener.judged = Checked::default();
         self.turnarounds(pace)?;
         Ok(self.listener.judged)
     }
 
-    /// The rate to measure at: alone, or as much as the processor bears without losses.
+    /// Selects the rate: single requests, or as many as the processor sustains without losses.
     pub(crate) fn calibrate(
         &mut self,
         burst: usize,

@@ -1,4 +1,4 @@
-//! Responders in eBPF: Segue's datapath as an anchor, and a bare reflector.
+//! Responders in eBPF: Segue's datapath as an anchor, and a plain reflector.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::protocol::{FAR, GENERATOR_PORT, SERVICE_PORT, client, cookie, key, pe
 use crate::skel::Attached;
 use crate::world::World;
 
-/// An anchor's datapath; its events end here, as they would in a daemon's machines.
+/// An anchor's datapath. Discards its events, which a daemon's machines would consume.
 struct Anchor(Ebpf);
 
 impl Running for Anchor {
@@ -22,8 +22,8 @@ impl Running for Anchor {
     }
 }
 
-/// Segue's datapath with `paths` paths that measure and have nothing new to report. It is told where the clients are:
-/// the generator echoes nothing that would show that they receive.
+/// Segue's datapath with `paths` paths that measure and have no news to report. The clients' addresses are configured,
+/// because the generator's requests contain no echo that proves that the clients receive.
 pub(super) fn segue(
     world: &World,
     paths: u32,

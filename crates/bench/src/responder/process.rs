@@ -1,4 +1,4 @@
-//! Responders that are separate programs.
+//! Responders in separate processes.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -17,10 +17,10 @@ const SCENARIO: &str = include_str!("../assets/message.xml");
 const C_REFLECTOR: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/reflector"));
 const REFLECTOR: &str = include_str!("../assets/Reflector.java");
 
-/// A child in the far namespace; killed when dropped.
+/// A child process in the far namespace; killed when dropped.
 pub(super) struct Process {
     child: Child,
-    /// What it reads, and its working directory.
+    /// Its input files and working directory.
     _files: TempDir,
 }
 
@@ -37,17 +37,17 @@ impl Drop for Process {
     }
 }
 
-/// Debian's `sipp` as a server with a scenario that answers MESSAGE.
+/// Debian's `sipp` as a server, with a scenario that answers MESSAGE.
 pub(super) fn sip(world: &World) -> Result<Process, BenchError> {
     let files = with_file("message.xml", SCENARIO)?;
     let mut command = world.far.command("sipp");
     command.args(["-sf", "message.xml", "-i", &FAR.to_string(), "-p", &SERVICE_PORT.to_string()]);
-    // Calls are forgotten at once; otherwise memory would grow with each request.
+    // Forget calls immediately; otherwise memory would grow with each request.
     command.args(["-nostdin", "-nr", "-deadcall_wait", "0"]);
     start(command, files, "sipp", "install the package sip-tester")
 }
 
-/// A single source file, run by the Java launcher.
+/// A single source file for the Java launcher.
 pub(super) fn java(world: &World, paths: u32) -> Result<Process, BenchError> {
     let files = with_file("Reflector.java", REFLECTOR)?;
     let mut command = world.far.command("java");

@@ -1,10 +1,10 @@
-//! What the bench asks of a responder while it runs.
+//! The interface of a running responder.
 
 use nix::unistd::Pid;
 
-/// A running responder; it ends when dropped.
+/// A running responder; stopped when dropped.
 pub(crate) trait Running {
-    /// Processes of its own, whose time counts.
+    /// Child processes whose processor time counts.
     fn processes(&self) -> Vec<Pid> {
         Vec::new()
     }

@@ -1,4 +1,4 @@
-//! What a user-space responder knows about its paths: the least that does the same as the kernel's.
+//! Path state of a user-space responder: the minimum that is equivalent to the kernel's.
 
 use segue_linux::clock::monotonic;
 use segue_wire::{Header, PacketType, Probe, ProbeKey};
@@ -7,7 +7,7 @@ use crate::protocol::{cookie, key, peer};
 
 /// Weight of a sample in the averages.
 const WEIGHT: f64 = 0.125;
-/// Requests in an interval for which loss is computed.
+/// Number of requests in a loss interval.
 const INTERVAL: u32 = 100;
 
 /// Counters and averages of one path.
@@ -17,7 +17,7 @@ struct PathState {
     last_seq: Option<u32>,
     received: u32,
     sent: u32,
-    /// Counters at the beginning of the loss interval: sent by the client, received here.
+    /// Counters at the start of the loss interval: sent by the client, received here.
     interval: (u32, u32),
     rtt_us: f64,
     loss: f64,
@@ -41,7 +41,7 @@ impl States {
         States((0..paths).map(path).collect())
     }
 
-    /// Checks and records a request, and seals its response; `None` if it is refused.
+    /// Verifies and records a request and returns its sealed response; `None` if it is rejected.
     pub(super) fn answer(&mut self, packet: &[u8]) -> Option<[u8; Probe::PACKET_LEN]> {
         let arrived_us = now_us();
         let header = Header::parse(packet).ok()?;

@@ -1,4 +1,4 @@
-//! Answers from a socket: one packet for each system call, like the C program of paper 1, and in batches.
+//! Responders on a UDP socket: one packet per system call, like the C program of paper 1, and in batches.
 
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
@@ -15,21 +15,21 @@ use crate::BenchError;
 use crate::error::system;
 use crate::world::World;
 
-/// How long a thread sleeps before it checks whether to stop.
+/// Interval at which a thread checks whether to stop.
 pub(super) const LOOK: Duration = Duration::from_millis(200);
-/// Packets in one system call.
+/// Maximum number of packets in one system call.
 const BATCH: usize = 64;
-/// Longer datagrams are cut, and refused by their length.
+/// Longer datagrams are truncated and then rejected because of their length.
 const BUFFER: usize = 128;
 
-/// A thread of this process; its time is the process's.
+/// A thread of this process, whose processor time includes it.
 pub(super) struct Thread {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Thread {
-    /// Starts `body`, which returns soon after the flag is set.
+    /// Starts `body`, which must return soon after the flag is set.
     pub(super) fn start(
         body: impl FnOnce(&AtomicBool) + Send + 'static,
     ) -> Result<Thread, BenchError> {
@@ -60,7 +60,7 @@ fn socket(world: &World) -> Result<UdpSocket, BenchError> {
     Ok(socket)
 }
 
-/// recvfrom, answer, sendto.
+/// One request at a time: recvfrom, answer, sendto.
 pub(super) fn one_by_one(world: &World, paths: u32) -> Result<Thread, BenchError> {
     let socket = socket(world)?;
     let mut states = States::new(paths);
@@ -69,14 +69,14 @@ pub(super) fn one_by_one(world: &World, paths: u32) -> Result<Thread, BenchError
         while !stop.load(Ordering::Relaxed) {
             let Ok((len, from)) = socket.recv_from(&mut buffer) else { continue };
             if let Some(answer) = states.answer(&buffer[..len]) {
-                // An answer that the device has no room for is lost, as in practice.
+                // An answer that does not fit into the device's queue is lost, as in practice.
                 let _ = socket.send_to(&answer, from);
             }
         }
     })
 }
 
-/// recvmmsg, answer all, sendmmsg.
+/// In batches: recvmmsg, answer all, sendmmsg.
 pub(super) fn batched(world: &World, paths: u32) -> Result<Thread, BenchError> {
     let socket = socket(world)?;
     let mut states = States::new(paths);
@@ -95,7 +95,7 @@ struct Batch {
     answers: Vec<[u8; Probe::PACKET_LEN]>,
     names: Box<[libc::sockaddr_in; BATCH]>,
     lengths: [usize; BATCH],
-    /// Which name each answer goes to.
+    /// Index of the address for each answer.
     to: Vec<usize>,
 }
 
@@ -173,7 +173,7 @@ impl Batch {
                     0,
                 )
             };
-            // The one that failed is lost, as in practice.
+            // Skip the failed message, which is lost, as in practice.
             done += usize::try_from(sent).unwrap_or(0).max(1);
         }
     }

@@ -1,5 +1,5 @@
-//! Answers on frames of an AF_XDP socket, which bypass the kernel's network stack in both directions. Copy mode,
-//! which every driver with XDP has.
+//! Answers frames of an AF_XDP socket, which bypass the kernel's network stack in both directions. Uses copy mode,
+//! which every driver with XDP supports.
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
@@ -15,7 +15,7 @@ use crate::error::{check, system};
 use crate::skel::Attached;
 use crate::world::World;
 
-/// Frames for packets in both directions; one packet each.
+/// Number of frames for both directions, with one packet per frame.
 const FRAMES: u32 = RING;
 const FRAME: u32 = 2048;
 /// Entries of each ring.
@@ -23,7 +23,7 @@ const RING: u32 = 2048;
 /// Ethernet, IPv4 and UDP header of a request.
 const HEADERS: usize = 42;
 
-/// The thread first, so that it has ended before the program is removed.
+/// The thread is dropped first, so that it ends before the program is removed.
 struct Socket {
     _thread: Thread,
     _program: Attached,
@@ -31,7 +31,7 @@ struct Socket {
 
 impl Running for Socket {}
 
-/// A thread with a socket on the first queue of the far device.
+/// Starts a thread with a socket on the first queue of the far device.
 pub(super) fn start(world: &World, paths: u32) -> Result<impl Running + use<>, BenchError> {
     let mut rings = world.far.run(|| Rings::open(world.far_ifindex))??;
     world.programs.set_socket(rings.fd.as_fd())?;
@@ -49,16 +49,16 @@ pub(super) fn start(world: &World, paths: u32) -> Result<impl Running + use<>, B
     Ok(Socket { _thread: thread, _program: program })
 }
 
-/// A descriptor of a frame, as both ends of a ring read it.
+/// Descriptor of a frame in a ring.
 type Desc = libc::xdp_desc;
 
-/// A mapping of the socket's or of fresh memory; unmapped when dropped.
+/// A mapping of the socket or of anonymous memory; unmapped when dropped.
 struct Mapping {
     at: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: the memory belongs to the holder of the mapping, in any thread.
+// SAFETY: the mapping's owner has exclusive access to the memory, in any thread.
 unsafe impl Send for Mapping {}
 
 impl Mapping {
@@ -85,11 +85,11 @@ impl Drop for Mapping {
     }
 }
 
-/// One ring: this end moves one of its two counts, the kernel the other.
+/// A ring: this end advances one of its two counters, the kernel the other.
 struct Ring<T> {
     memory: Mapping,
     offsets: libc::xdp_ring_offset,
-    /// This end's count.
+    /// This end's counter.
     own: u32,
     entries: std::marker::PhantomData<T>,
 }
@@ -117,25 +117,25 @@ impl<T: Copy> Ring<T> {
         unsafe { self.memory.at.as_ptr().add(at).cast() }
     }
 
-    /// The next entry that the kernel has produced, if any.
+    /// Takes the next entry from the kernel, if any.
     fn take(&mut self) -> Option<T> {
         if self.count(self.offsets.producer).load(Ordering::Acquire) == self.own {
             return None;
         }
-        // SAFETY: the kernel has filled this entry and leaves it alone until the count moves on.
+        // SAFETY: the kernel has filled this entry and does not modify it until the counter advances.
         let value = unsafe { self.entry(self.own).read() };
         self.own = self.own.wrapping_add(1);
         self.count(self.offsets.consumer).store(self.own, Ordering::Release);
         Some(value)
     }
 
-    /// Gives the kernel an entry; false if there is no room.
+    /// Passes an entry to the kernel; false if the ring is full.
     fn give(&mut self, value: T) -> bool {
         let taken = self.count(self.offsets.consumer).load(Ordering::Acquire);
         if self.own.wrapping_sub(taken) >= RING {
             return false;
         }
-        // SAFETY: the kernel does not read this entry before the count moves on.
+        // SAFETY: the kernel does not read this entry until the counter advances.
         unsafe { self.entry(self.own).write(value) };
         self.own = self.own.wrapping_add(1);
         self.count(self.offsets.producer).store(self.own, Ordering::Release);
@@ -199,7 +199,7 @@ impl Rings {
         Ok(opened)
     }
 
-    /// Answers every request that has arrived, and returns its frames to the kernel.
+    /// Answers all requests that have arrived and returns their frames to the kernel.
     fn answer_all(&mut self, states: &mut States) {
         let mut answers = 0;
         while let Some(desc) = self.received.take() {
@@ -210,7 +210,7 @@ impl Rings {
             }
         }
         if answers > 0 {
-            // SAFETY: no memory is passed: the call makes the kernel look at the ring.
+            // SAFETY: no memory is passed; the call makes the kernel process the ring.
             unsafe {
                 libc::sendto(
                     self.fd.as_raw_fd(),
@@ -232,23 +232,23 @@ impl Rings {
         if at.checked_add(len).is_none_or(|end| end > self.frames.len) {
             return &mut [];
         }
-        // SAFETY: within the mapping; the kernel has given this frame to this end, which keeps it until a ring takes
-        // it back, and that needs `self` again.
+        // SAFETY: within the mapping. The kernel has handed this frame over, and only a ring, which requires `self`
+        // again, returns it.
         unsafe { std::slice::from_raw_parts_mut(self.frames.at.as_ptr().add(at), len) }
     }
 }
 
-/// The beginning of the frame that an address lies in.
+/// Start address of the frame that contains `address`.
 fn base(address: u64) -> u64 {
     address / u64::from(FRAME) * u64::from(FRAME)
 }
 
-/// Turns the frame of a request into that of its response.
+/// Turns the frame of a request into the frame of its response.
 fn answer(frame: &mut [u8], states: &mut States) -> bool {
     let Some((headers, packet)) = frame.split_at_mut_checked(HEADERS) else { return false };
     let Some(answer) = states.answer(packet) else { return false };
     packet.copy_from_slice(&answer);
-    // Sums of 16-bit words do not change when words swap places.
+    // Swapping 16-bit words does not change the checksums.
     let swap = |bytes: &mut [u8], first: usize, second: usize, len: usize| {
         for i in 0..len {
             bytes.swap(first + i, second + i);
