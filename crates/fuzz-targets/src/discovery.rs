@@ -1,4 +1,4 @@
-//! Neighbour discovery, and what shows it.
+//! Neighbour discovery, and its display.
 
 use segue_decode::{Bare, Capture, Element, Link, bare, packet};
 use segue_linux::monitor::RouterOptions;
@@ -7,8 +7,8 @@ use segue_wire::nd::{
     Envelope, Message, NdOption, OptionView, Refusal, View, check, fill_checksum,
 };
 
-/// A message: what is read has one reading and its own type; one that is cut is refused or is shorter, and what is shown
-/// of it ends with the option that is cut; what a receiver accepts is what was read.
+/// A message: it has exactly one interpretation and the corresponding type. A truncated message is rejected or is
+/// shorter, and its display ends with the truncated option. A receiver accepts exactly the parsed message.
 pub(crate) fn nd(data: &[u8]) {
     let read = Message::parse(data);
     if let Ok(message) = &read {
@@ -51,8 +51,8 @@ pub(crate) fn nd(data: &[u8]) {
     }
 }
 
-/// Options of a router advertisement as the kernel hands them on: they lie in the message, and of a cut message the same
-/// are read or none; each that is known goes back to what it was.
+/// Options of a router advertisement as forwarded by the kernel: they are within the message. A truncated message gives
+/// the same options or none. Each known option is emitted as its original bytes.
 pub(crate) fn router_options(data: &[u8]) {
     let whole = RouterOptions::parse(data);
     for length in 0..=data.len() {
@@ -70,7 +70,8 @@ pub(crate) fn router_options(data: &[u8]) {
     }
 }
 
-/// Captures and packets: every packet gives a message or a reason, of one line; what is said is JSON that reads back.
+/// Captures and packets: every packet gives a message or a reason of one line. The output is JSON that parses to
+/// itself.
 pub(crate) fn decode(data: &[u8]) {
     for link in (0..=u16::MAX).filter_map(Link::of) {
         for more in [0, 1] {

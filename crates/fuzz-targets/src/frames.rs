@@ -1,10 +1,11 @@
-//! What the emulator reads from a frame.
+//! Parsing of frames by the emulator.
 
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 use segue_lab::frame::{Ports, ports, stays_on_link};
 
-/// An Ethernet frame: if another parser finds a whole UDP or TCP packet, the ports are the same; packets between
-/// link-local addresses stay on the link. A truncated frame may say less than the whole one, never something else.
+/// An Ethernet frame: if another parser finds a whole UDP or TCP packet, the ports agree. Packets between link-local
+/// addresses stay on the link. A truncated frame may give less information than the whole one, but never different
+/// information.
 pub(crate) fn frame(data: &[u8]) {
     let (whole, stays) = (ports(data), stays_on_link(data));
     for n in 0..data.len().min(128) {

@@ -1,5 +1,5 @@
-//! One function for each parser: it takes any bytes, hands them to the parser and panics if a property does not hold.
-//! The fuzzer (`fuzz/`) calls them with generated inputs, an ordinary `cargo test` with the inputs kept in
+//! One function for each parser. It takes arbitrary bytes, passes them to the parser, and panics if a property does not
+//! hold. The fuzzer (`fuzz/`) calls it with generated inputs, and an ordinary `cargo test` with the inputs stored in
 //! `fuzz/corpus/`. `docs/fuzzing.md` lists the properties.
 
 mod discovery;
@@ -36,10 +36,10 @@ use text::{
 use tunnel::{enrol, from_anchor, from_host, header, icmp, inner, probe, ride, size, upmt};
 use values::{link, plan};
 
-/// A target: takes any bytes, panics if a property does not hold.
+/// A target: takes arbitrary bytes, and panics if a property does not hold.
 pub type Target = fn(&[u8]);
 
-/// Every target by the name of its directory in `fuzz/corpus/`.
+/// All targets, by the name of their directory in `fuzz/corpus/`.
 pub const ALL: &[(&str, Target)] = &[
     ("header", header),
     ("probe", probe),
@@ -82,17 +82,17 @@ pub const ALL: &[(&str, Target)] = &[
     ("echo", |data| reads_back(data, Message::parse, Message::emit)),
 ];
 
-/// Gives a target an input.
+/// Runs a target on an input.
 ///
 /// # Panics
-/// There is no such target, or a property does not hold.
+/// No such target, or a property does not hold.
 pub fn run(name: &str, data: &[u8]) {
     let found = ALL.iter().find(|(known, _)| *known == name);
     let (_, target) = found.expect("a target's name");
     target(data);
 }
 
-/// Messages of a datagram each: whatever is read, of the whole or of a part, goes back to the very bytes.
+/// Messages of one datagram each: every parsed message, from the whole input or a prefix, is emitted as the same bytes.
 fn reads_back<M>(data: &[u8], parse: fn(&[u8]) -> Option<M>, emit: fn(&M) -> Vec<u8>) {
     for n in 0..=data.len() {
         if let Some(message) = parse(&data[..n]) {

@@ -5,9 +5,9 @@ use segue_wire::mih::{BitOrder, Frame, Profile, Tlv, View};
 
 use crate::take::take;
 
-/// A frame that is read reads back from its own encoding, which is emitted as the same bytes and is no longer than what
-/// was read; who keeps unreadable values reads all that others do; a cut frame says how many bytes it needs. The first
-/// byte chooses the profile.
+/// A parsed frame parses to itself from its own encoding, which is stable and no longer than the input. A parser that
+/// keeps unreadable values accepts everything that a strict one accepts. A truncated frame reports how many bytes it
+/// needs. The first byte selects the profile.
 pub(crate) fn mih(data: &[u8]) {
     let mut data = data;
     let [choice] = take(&mut data);

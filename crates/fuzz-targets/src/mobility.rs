@@ -7,8 +7,8 @@ use segue_wire::WireError;
 
 use crate::take::take;
 
-/// A message that is read reads back from its own encoding, which is emitted as the same bytes; what an authenticator
-/// covers ends in front of it, and a checksum that was filled in is right. The first byte chooses the profile.
+/// A parsed message parses to itself from its own encoding, which is stable. The data covered by an authenticator end
+/// before it, and a computed checksum is correct. The first byte selects the profile.
 pub(crate) fn mobility(data: &[u8]) {
     let mut data = data;
     let [choice] = take(&mut data);
@@ -21,7 +21,7 @@ pub(crate) fn mobility(data: &[u8]) {
     let Ok(message) = read else { return };
     let emitted = match message.emit(&profile) {
         Ok(emitted) => emitted,
-        // The padding that the sender left out does not fit.
+        // With the padding that the sender omitted, the message is too long.
         Err(WireError::Length { got, .. }) => return assert!(got > 255),
         Err(error) => panic!("{error}"),
     };
@@ -34,8 +34,8 @@ pub(crate) fn mobility(data: &[u8]) {
     assert!(serde_json::to_value(&message).is_ok());
 }
 
-/// Headers follow each other and end in the packet. Cut, the packet is refused; what is behind it has no influence.
-/// Options that are read are read back from their own encoding.
+/// Extension headers are consecutive and end within the packet. A truncated packet is rejected, and bytes after it have
+/// no influence. Parsed options parse to themselves from their own encoding.
 pub(crate) fn extension(data: &[u8]) {
     if let Ok(options) = DestinationOptions::parse(data) {
         match options.emit() {

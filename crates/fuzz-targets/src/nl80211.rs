@@ -1,8 +1,9 @@
-//! What the kernel says of Wi-Fi. Information elements in it come from the air.
+//! Wi-Fi messages of the kernel. Their information elements were received over the air.
 
 use segue_linux::nl80211::{found_of, peer_of};
 
-/// A network's name is no longer than names are, and of a cut message nothing is read that was not there.
+/// An SSID does not exceed the maximum length, and a truncated message gives nothing that the whole one does not
+/// contain.
 pub(crate) fn nl80211(data: &[u8]) {
     let whole = found_of(data);
     for length in 0..=data.len() {

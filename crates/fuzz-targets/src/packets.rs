@@ -1,4 +1,4 @@
-//! The user-space packet path: receiving, cutting and coalescing.
+//! The user-space packet path: receiving, segmenting and coalescing.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -25,8 +25,8 @@ fn own() -> [IpAddr; 2] {
     [[10, 8, 0, 1].into(), [0xfd08, 0, 0, 0, 0, 0, 0, 1].into()]
 }
 
-/// The rules' verdict on one packet: the inner packet that is delivered, whether a probe is taken, and the reason why
-/// the packet, or a part of it, is refused.
+/// Expected result for one packet: the inner packet to deliver, whether a probe is accepted, and the reason if the
+/// packet or a part of it is rejected.
 #[derive(Default)]
 struct Expected<'a> {
     packet: Option<&'a [u8]>,
@@ -34,7 +34,7 @@ struct Expected<'a> {
     refused: Vec<DropReason>,
 }
 
-/// An end that follows the rules. `last_seq` is that of the last request or unsolicited response taken.
+/// A reference receiver. `last_seq` is the number of the last accepted request or unsolicited response.
 struct Rules {
     role: Role,
     rides: bool,
@@ -102,7 +102,7 @@ impl Rules {
         }
     }
 
-    /// `numbered`: it must be newer than the last. Otherwise it is the answer to a request, and a path
+    /// Checks a probe. If `numbered`, it must be newer than the last one. Otherwise it answers a request, and a path
     /// with rides has sent none.
     fn probe(&mut self, probe: Probe, numbered: bool) -> Result<(), DropReason> {
         let newer = |last: u32| probe.seq.wrapping_sub(last) as i32 > 0;
@@ -120,9 +120,9 @@ impl Rules {
     }
 }
 
-/// Receiving: every packet of a datagram is delivered, taken as a probe or refused with the reason
-/// that the formats' own parsers give, whatever came before it. The first bytes say how the rest is
-/// made into packets that get past the first checks.
+/// Receiving: every packet of a datagram is delivered, accepted as a probe, or rejected with the reason given by the
+/// parsers of its format, regardless of earlier packets. The first bytes determine how to turn the rest into packets
+/// that pass the first checks.
 pub(crate) fn receive(data: &[u8]) {
     let mut data = data;
     let [choice, size] = take(&mut data);
@@ -149,7 +149,7 @@ pub(crate) fn receive(data: &[u8]) {
     let run = DryRun::new(role, &[(SLOT, path)], &inner).expect("descriptors for two events");
     let responses = SeqWindow::new();
     let mut rules = Rules { role, rides, last_seq: None, responses };
-    // Twice, so that replays are seen.
+    // Twice, to include replays.
     for _ in 0..2 {
         let taken = run.receive(SocketAddr::from(([192, 0, 2, 9], 4000)), &bytes, size);
         let (mut packets, mut probes, mut refused) = (Vec::new(), 0, BTreeMap::new());
@@ -200,7 +200,7 @@ fn mend(packet: &mut [u8], choice: u8) {
     }
 }
 
-/// Cutting a packet from the TUN device: the pieces have the announced number and lengths, and carry the whole
+/// Segmenting a packet from the TUN device: the segments have the announced number and lengths, and carry the whole
 /// payload in order.
 pub(crate) fn segment(data: &[u8]) {
     let Some((vnet, packet)) = VnetHeader::split(data) else { return };
@@ -227,7 +227,7 @@ pub(crate) fn segment(data: &[u8]) {
     assert_eq!(at, packet.len());
 }
 
-/// TCP segments, corrupted ones and other packets as the input says.
+/// TCP segments, corrupted segments and other packets, as determined by the input.
 fn packets(mut data: &[u8]) -> Vec<Vec<u8>> {
     let mut seq = 0u32;
     let mut packets = Vec::new();
@@ -272,10 +272,10 @@ fn packets(mut data: &[u8]) -> Vec<Vec<u8>> {
     packets
 }
 
-/// Coalescing segments: the output, cut again, is the input.
+/// Coalescing segments: segmenting the output restores the input.
 pub(crate) fn coalesce(data: &[u8]) {
     let mut packets = packets(data);
-    // Open checksums leave finished.
+    // Packets with partial checksums leave the coalescer with complete ones, so they would differ.
     packets.retain(|packet| partial::left_open(packet).is_none());
     let mut out: Vec<Vec<u8>> = Vec::new();
     let mut coalescer =
@@ -302,8 +302,8 @@ pub(crate) fn coalesce(data: &[u8]) {
     }
 }
 
-/// A packet without the fields that may change: the identification of an IPv4 packet that may not be fragmented (RFC
-/// 6864, 4.1) and the header checksum that covers it.
+/// A packet without its mutable fields: the identification of an IPv4 packet that must not be fragmented (RFC 6864,
+/// 4.1) and the header checksum that covers it.
 fn without_meaning(packet: &[u8]) -> Vec<u8> {
     let mut packet = packet.to_vec();
     if packet.len() >= 20 && packet[0] >> 4 == 4 && packet[6] & 0x40 != 0 {

@@ -3,8 +3,8 @@
 use segue_wire::WireError;
 use segue_wire::radius::{Packet, Secret, View};
 
-/// A packet that is read reads back from its own encoding, which is the bytes that were read; one that is cut says so; a
-/// sealed answer is taken with its request and its secret, and with no other.
+/// A parsed packet is emitted as the bytes that were parsed. A truncated packet is reported as such. A sealed reply is
+/// accepted with its request and secret only.
 pub(crate) fn radius(data: &[u8]) {
     if let Ok(lossy) = View::lossy(data) {
         assert!(data.starts_with(lossy.bytes()) && lossy.bytes().ends_with(lossy.rest()));
@@ -24,7 +24,7 @@ pub(crate) fn radius(data: &[u8]) {
     let packet = Packet::of(&view);
     assert_eq!(packet.emit().as_deref(), Ok(view.bytes()));
     for attribute in &packet.attributes {
-        // Whatever they say, none of these panics.
+        // The conversions must not panic for any value.
         let _ = (attribute.to_integer(), attribute.to_integer64(), attribute.to_address());
         if let Some(prefix) = attribute.to_prefix() {
             assert_eq!(prefix, prefix.network());
@@ -40,7 +40,7 @@ pub(crate) fn radius(data: &[u8]) {
         };
         let sealed = View::parse(&sealed).expect("what is sealed can be read");
         let seen = sealed.check_reply(&request, &secret, with_message_authenticator);
-        // One that the packet had before is not the seal's.
+        // Without this requirement, a Message-Authenticator from the original packet may be wrong after sealing.
         assert!(!with_message_authenticator || seen.is_ok());
         assert!(sealed.check_reply(&[0; 16], &secret, false).is_err());
         assert!(sealed.check_reply(&request, &other, false).is_err());

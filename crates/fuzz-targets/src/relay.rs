@@ -1,4 +1,4 @@
-//! Packets of tunnels, as the relay in user space takes them out.
+//! Decapsulation of tunnel packets by the user-space relay.
 
 use std::net::IpAddr;
 
@@ -24,7 +24,7 @@ fn ends(v6: bool) -> [IpAddr; 2] {
     }
 }
 
-/// A tunnel of each form over either family.
+/// A tunnel of each type over each family.
 fn tunnels() -> Vec<Tunnel> {
     let of = |v6| {
         let [local, remote] = ends(v6);
@@ -38,9 +38,9 @@ fn sources() -> [Prefix; 2] {
     [Prefix::new([0xfd0c, 0, 0, 0, 0, 0, 0, 0], 16), Prefix::new([10, 70, 0, 0], 16)]
 }
 
-/// Taking out: what comes out stood behind its tunnel's addresses, has one of its sources, can be cut, and does not depend
-/// on what is behind it. The first bytes are the virtio header and say what is mended, so that packets get past the first
-/// checks.
+/// Decapsulation: the result was between the tunnel's addresses, has one of its permitted sources, can be segmented,
+/// and does not depend on bytes after it. The first bytes are the virtio header and select which fields to correct, so
+/// that packets pass the first checks.
 pub(crate) fn relay(data: &[u8]) {
     let mut data = data;
     let [choice, flags, gso_type, gso_size, csum_start] = take(&mut data);
@@ -79,7 +79,7 @@ pub(crate) fn relay(data: &[u8]) {
     assert_eq!(parsed.len, inner.len());
     assert!(sources().iter().any(|prefix| prefix.contains(parsed.key.src)));
     assert!(Cut::new(&cut_as, inner).is_ok());
-    // Congestion on the way is all that may have changed.
+    // Only the congestion mark may have changed in transit.
     let differing = inner.iter().zip(&sent[at.clone()]).filter(|(a, b)| a != b).count();
     assert!(differing <= 3, "{differing} bytes differ");
     let mut longer = [&sent[..], &[0xff; 3]].concat();
@@ -89,7 +89,7 @@ pub(crate) fn relay(data: &[u8]) {
     }
 }
 
-/// Gives the packet a tunnel's outer header, and the inner one a source that may be.
+/// Gives the packet a tunnel's outer header, and the inner packet a permitted source.
 fn mend(packet: &mut [u8], choice: u8) {
     let v6 = choice & 1 != 0;
     let [local, remote] = ends(v6);

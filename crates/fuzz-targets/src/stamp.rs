@@ -1,13 +1,13 @@
-//! STAMP: arbitrary requests to the reflector, arbitrary answers to the sender.
+//! STAMP: arbitrary requests to the reflector, and arbitrary replies to the sender.
 
 use segue_wire::stamp::tlv::{self, FollowUp, kind};
 use segue_wire::stamp::{Facts, Reply, Request, StampKey, TWAMP_LIGHT_LEN, Timestamp, base_len};
 
 use crate::take::take;
 
-/// The reflector answers what has the length and the HMAC of a request, in its length, and changes only the fields it
-/// must fill; its answer is read back with the numbers that went in. The first byte says whether there is a key, and
-/// whether the HMACs are mended.
+/// The reflector replies to packets with the length and the HMAC of a request, with the same length, and changes only
+/// the fields that it must fill in. Its reply parses to the original numbers. The first byte selects whether there is a
+/// key and whether HMACs are corrected.
 pub(crate) fn stamp(data: &[u8]) {
     let mut data = data;
     let [choice, tos, dscp] = take(&mut data);
@@ -53,7 +53,7 @@ pub(crate) fn stamp(data: &[u8]) {
     }
 }
 
-/// Puts a right HMAC into a request's base packet, so that the extensions are reached.
+/// Sets the correct HMAC in a request's base packet, so that the target reaches the extensions.
 fn mend(bytes: &mut [u8], key: &StampKey) {
     use segue_wire::stamp::SenderPacket;
     if bytes.len() < base_len(Some(key)) {
@@ -62,7 +62,7 @@ fn mend(bytes: &mut [u8], key: &StampKey) {
     let seq = u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
     let packet = SenderPacket { seq, ..SenderPacket::default() };
     packet.emit(Some(key), bytes).expect("room for the base packet");
-    // A sealed extension in front of the input's own.
+    // A sealed extension before those of the input.
     let rest = &mut bytes[base_len(Some(key))..];
     let mut writer = tlv::Writer::new(rest);
     if writer.push(kind::DIRECT_MEASUREMENT, &[0; 12]).is_some() {

@@ -1,15 +1,15 @@
-//! The datagrams that stand in for QUIC in the simulator.
+//! The simulator's substitute for QUIC datagrams.
 
 use core::net::SocketAddr;
 
 use segue_clock::Time;
 use segue_sim::tunnel::signal::{AnchorSignal, Datagram, Frame, Signalling};
 
-/// Deadlines within which a connection that hears no more has ended: signs of life and repetitions of 10 s.
+/// Number of deadlines after which a silent connection must have ended: keepalives and retransmissions of 10 s.
 const DEADLINES: u32 = 100;
 
-/// A datagram reads back from its own bytes, and one that is cut is the same or none. An anchor that takes it behind a
-/// host's first one forgets the connection when nothing more comes.
+/// A datagram parses to itself from its own bytes, and a truncated one gives the same datagram or none. An anchor that
+/// accepts it after a host's first datagram ends the connection if no more arrive.
 pub(crate) fn stand_in(data: &[u8]) {
     let Some(datagram) = Datagram::decode(data) else { return };
     assert_eq!(Datagram::decode(&datagram.encode()).as_ref(), Some(&datagram));

@@ -1,6 +1,6 @@
-//! How a target that needs numbers gets them from its input.
+//! Takes numbers from a target's input.
 
-/// Takes the first `N` bytes of an input, zeros if it is too short.
+/// Takes the first `N` bytes of an input, with zeros for missing ones.
 pub(crate) fn take<const N: usize>(data: &mut &[u8]) -> [u8; N] {
     let mut bytes = [0; N];
     let n = data.len().min(N);

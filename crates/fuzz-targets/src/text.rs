@@ -20,13 +20,13 @@ fn text(data: &[u8]) -> Option<&str> {
     std::str::from_utf8(data).ok()
 }
 
-/// An error for users is one line with content.
+/// Checks that an error for users is one non-empty line.
 fn expect_one_line(error: &str) {
     assert!(!error.is_empty() && !error.contains(char::is_control), "{error:?}");
 }
 
-/// The join line: what is read is read back from its own line; a refusal does not repeat the line, which is a secret.
-/// Input that is no line is tried as the content of one.
+/// The join line: a parsed line parses to itself from its own text. An error does not repeat the line, which is a
+/// secret. Input that is not a line is tried as the content of one.
 pub(crate) fn join(data: &[u8]) {
     if let Some(line) = text(data) {
         expect_join(line);
@@ -51,13 +51,14 @@ fn expect_join(line: &str) {
     }
 }
 
-/// A request for a certificate: the certificate is for the key that the request proves to have, or there is one line.
+/// A certificate request: the certificate is for the key whose possession the request proves; otherwise there is an
+/// error of one line.
 pub(crate) fn certificate_request(data: &[u8]) {
     static AUTHORITY: OnceLock<Authority> = OnceLock::new();
     let authority = AUTHORITY.get_or_init(|| Authority::generate().expect("random numbers"));
     match authority.certify("laptop", data, 2_000_000_000) {
         Ok(issued) => {
-            // An uncompressed point of P-256, which is in the request as it is in the certificate.
+            // An uncompressed point of P-256, which the request and the certificate both contain.
             assert_eq!(issued.key.len(), 65);
             for whole in [data, &issued.certificate] {
                 assert!(whole.windows(65).any(|bytes| bytes == issued.key));
@@ -71,7 +72,7 @@ fn expect_file_error(error: &str, text: &str) {
     expect_line(error.strip_prefix("f:").expect("the file"), text);
 }
 
-/// An error that begins with the number of one of the lines of `text`.
+/// Checks that an error begins with a line number of `text`.
 fn expect_line(error: &str, text: &str) {
     expect_one_line(error);
     let line = error.split(':').next().and_then(|number| number.parse().ok());
@@ -79,8 +80,7 @@ fn expect_line(error: &str, text: &str) {
     assert!((1..=text.matches('\n').count() + 1).contains(&line), "{error:?}");
 }
 
-/// A host's configuration: an error is one line with file and line, or with the key; an accepted one is usable by a
-/// daemon.
+/// A host's configuration: an error is one line with file and line, or with the key. A daemon can use an accepted one.
 pub(crate) fn host_config(data: &[u8]) {
     let Some(text) = text(data) else { return };
     let file = match parse::<HostFile>(text, "f") {
@@ -128,8 +128,8 @@ pub(crate) fn anchor_config(data: &[u8]) {
     }
 }
 
-/// The description of a test network: an error is one line with file and line. An accepted one is read the
-/// same again, and refused with an unknown key appended.
+/// The description of a test network: an error is one line with file and line. An accepted one parses to the same
+/// result again, and is rejected with an unknown key appended.
 pub(crate) fn lab_file(data: &[u8]) {
     let Some(text) = text(data) else { return };
     match file::parse(text, "f") {
@@ -144,8 +144,8 @@ pub(crate) fn lab_file(data: &[u8]) {
     }
 }
 
-/// A scenario: an error is one line with file and line. An accepted one is accepted again with a comment appended,
-/// and refused with an unknown key appended; setting its seed to its own value changes nothing.
+/// A scenario: an error is one line with file and line. An accepted one is accepted again with a comment appended, and
+/// rejected with an unknown key appended. Setting its seed to the existing value changes nothing.
 pub(crate) fn scenario(data: &[u8]) {
     let Some(text) = text(data) else { return };
     match Scenario::parse_alone(text, "f") {
@@ -163,8 +163,8 @@ pub(crate) fn scenario(data: &[u8]) {
     }
 }
 
-/// The file that `segue probe --key` reads: a key is accepted exactly if there are 32 hexadecimal digits and
-/// otherwise only white space, and its value is theirs. Input that is no text is tried as the content of a file.
+/// The file that `segue probe --key` reads: it is accepted exactly if it contains 32 hexadecimal digits and otherwise
+/// only white space, and the key has their value. Input that is not text is tried as the content of a file.
 pub(crate) fn probe_key(data: &[u8]) {
     let digits = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
     if let Some(text) = text(data) {
@@ -177,7 +177,7 @@ pub(crate) fn probe_key(data: &[u8]) {
     assert_eq!(read.map(|key| key.0.to_vec()), (data.len() == 16).then(|| data.to_vec()));
 }
 
-/// The control socket: a message is written in a form that reads back the same.
+/// The control socket: a message is emitted in a form that parses to the same message.
 pub(crate) fn control(data: &[u8]) {
     let write = |value: &dyn Fn() -> serde_json::Result<String>| value().expect("written");
     if let Ok(request) = serde_json::from_slice::<Request<Tunnels>>(data) {
@@ -194,13 +194,13 @@ pub(crate) fn control(data: &[u8]) {
     }
 }
 
-/// Durations, shares and rates as users type them: in range, or one line that says why not.
+/// Durations, ratios and rates as typed by users: within range, or an error of one line.
 pub(crate) fn units(data: &[u8]) {
     let Some(text) = text(data) else { return };
     match people::duration(text) {
         Ok(span) => {
             let again = people::duration(&format!("{}ns", span.0)).expect("whole nanoseconds");
-            // Numbers beyond 2⁵³ are rounded on the way.
+            // The parser rounds numbers above 2⁵³.
             assert!(again.0.abs_diff(span.0) <= span.0 >> 52);
         }
         Err(error) => expect_one_line(&error),
@@ -214,8 +214,8 @@ pub(crate) fn units(data: &[u8]) {
     }
 }
 
-/// A trace of video frames: an error is one line with the number of the line. An accepted one is read the same from
-/// its own text and with a comment appended, and refused with a line that is no frame.
+/// A trace of video frames: an error is one line with the line number. An accepted one parses to the same result from
+/// its own text and with a comment appended, and is rejected with an invalid line appended.
 pub(crate) fn video_trace(data: &[u8]) {
     let Some(text) = text(data) else { return };
     for (seconds, bits) in [(false, false), (true, true)] {
@@ -240,7 +240,7 @@ pub(crate) fn video_trace(data: &[u8]) {
     }
 }
 
-/// An address with a prefix length: reads back from its own text.
+/// An address with a prefix length parses to itself from its own text.
 pub(crate) fn prefix(data: &[u8]) {
     let Some(text) = text(data) else { return };
     match text.parse::<Prefix>() {

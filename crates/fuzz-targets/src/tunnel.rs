@@ -10,8 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::take::take;
 
-/// The tunnel header: a parsed header is emitted as the same bytes, and a refusal names the fault in these very
-/// bytes.
+/// The tunnel header: a parsed header is emitted as the same bytes, and an error names the fault in the input.
 pub(crate) fn header(data: &[u8]) {
     match Header::parse(data) {
         Ok(header) => assert_eq!(header.emit(), data[..Header::LEN]),
@@ -34,8 +33,8 @@ pub(crate) fn header(data: &[u8]) {
     }
 }
 
-/// The probe: bytes with a right authenticator are what sealing gives; a sealed probe opens, but not with a changed
-/// bit or another key.
+/// The probe: bytes with a valid authenticator are identical to the output of sealing. A sealed probe opens, but not
+/// with a changed bit or another key.
 pub(crate) fn probe(data: &[u8]) {
     let key = ProbeKey(core::array::from_fn(|i| i as u8));
     if let (Ok(header), Ok(probe)) = (Header::parse(data), Probe::open(data, &key)) {
@@ -61,8 +60,8 @@ pub(crate) fn probe(data: &[u8]) {
     assert_eq!(Probe::open(&packet, &key), Err(WireError::Mac));
 }
 
-/// The test of a packet size: what opens is what sealing gives, it does not open with a changed bit or another key,
-/// and a test of another length than it states is refused.
+/// The test of a packet size: bytes that open are identical to the output of sealing. They do not open with a changed
+/// bit or another key, and a test whose length differs from the stated length is rejected.
 pub(crate) fn size(data: &[u8]) {
     let key = ProbeKey(core::array::from_fn(|i| i as u8));
     for from_host in [true, false] {
@@ -100,8 +99,8 @@ pub(crate) fn size(data: &[u8]) {
     assert!(Size::open(&packet, &key, true).is_err(), "bit {bit}");
 }
 
-/// A router's message about a packet that was too big: what is found is in the quoted packet, as another parser reads
-/// it.
+/// A router's report that a packet was too big: the extracted fields are those of the quoted packet according to
+/// another parser.
 pub(crate) fn icmp(data: &[u8]) {
     for (v6, said) in [(false, TooBig::parse_v4(data)), (true, TooBig::parse_v6(data))] {
         let Some(said) = said else { continue };
@@ -109,7 +108,7 @@ pub(crate) fn icmp(data: &[u8]) {
             true => &data[8..],
             false => &data[usize::from(data[0] & 15) * 4 + 8..],
         };
-        // The other parser wants whole packets and right lengths.
+        // The other parser requires whole packets and correct lengths.
         let ip = match v6 {
             true => 40,
             false => usize::from(quote[0] & 15) * 4,
@@ -126,10 +125,10 @@ pub(crate) fn icmp(data: &[u8]) {
     }
 }
 
-/// The inner packet: what is read does not depend on bytes behind the packet, lies in its ranges,
-/// reverses twice to itself, and agrees with another parser where that one accepts the packet.
+/// The inner packet: the result does not depend on bytes after the packet, lies within it, has a flow key that equals
+/// its double reversal, and agrees with another parser if that accepts the packet.
 pub(crate) fn inner(data: &[u8]) {
-    // A zero length means "as long as it is" to the other parser; ours takes it literally.
+    // The other parser takes a zero length as "unspecified"; ours takes it literally.
     let stated = match data.first().map(|first| first >> 4) {
         Some(4) => data.get(2..4),
         _ => data.get(4..6),
@@ -176,8 +175,8 @@ pub(crate) fn inner(data: &[u8]) {
     }
 }
 
-/// A ride: sealed, its probe and inner packet come out as they went in; with any bit of the first 56 bytes changed it
-/// is refused. Arbitrary bytes: what opens is what was sealed.
+/// A ride: after sealing, opening restores its probe and inner packet. It is rejected if any bit of the first 56 bytes
+/// is changed. For arbitrary bytes, anything that opens is identical to the output of sealing.
 pub(crate) fn ride(data: &[u8]) {
     let key = ProbeKey([42; 16]);
     if let Ok((probe, inner)) = Probe::open_ride(data, &key) {
@@ -199,8 +198,8 @@ pub(crate) fn ride(data: &[u8]) {
     assert_eq!(Probe::open_ride(&packet, &key), Err(WireError::Mac));
 }
 
-/// UPMT's packets: the fields of a probe or a trailer are read back from its own bytes, and a trailer with any bit
-/// changed is refused.
+/// UPMT packets: the fields of a probe or a trailer parse to themselves from their own bytes, and a trailer with any
+/// bit changed is rejected.
 pub(crate) fn upmt(data: &[u8]) {
     if let Some(Ok(probe)) = ProbePacket::parse(data) {
         assert_eq!(ProbePacket::parse(&probe.emit()), Some(Ok(probe)));
@@ -225,14 +224,14 @@ pub(crate) fn from_anchor(data: &[u8]) {
     stream::<FromAnchor>(data);
 }
 
-/// Messages of the enrolment, either way.
+/// Messages of the enrolment in both directions.
 pub(crate) fn enrol(data: &[u8]) {
     stream::<ToEnrol>(data);
     stream::<Enrolled>(data);
 }
 
-/// A stream of messages: however the stream is cut, the same messages are read. Each is read back from its own
-/// encoding, which is no longer than the input.
+/// A stream of messages: the result does not depend on how the stream is divided. Each message parses to itself from
+/// its own encoding, which is no longer than the input.
 fn stream<M: Serialize + for<'a> Deserialize<'a> + PartialEq + std::fmt::Debug>(data: &[u8]) {
     let (mut whole, mut messages, mut failed) = (data.to_vec(), Vec::new(), false);
     loop {

@@ -1,4 +1,4 @@
-//! Parameters that users choose: targets of the planner, properties of links.
+//! Parameters chosen by users: targets of the planner, properties of links.
 
 use segue_clock::{Span, Time};
 use segue_keepalive::Config;
@@ -7,7 +7,7 @@ use segue_netem::{Change, Jitter, LinkModel, LinkSpec, Loss, Profile, Queue, Ver
 
 use crate::take::take;
 
-/// Any bits as a number, or an ordinary one, so that both occur often.
+/// A number with arbitrary bits, or an ordinary one, so that both are frequent.
 fn number(data: &mut &[u8]) -> f64 {
     let [tame, bits @ ..]: [u8; 9] = take(data);
     let bits = u64::from_be_bytes(bits);
@@ -115,8 +115,7 @@ fn link_spec(data: &mut &[u8]) -> LinkSpec {
     }
 }
 
-/// A link: one that passes its check carries packets, loses none without a reason and, unless it may reorder,
-/// delivers in order.
+/// A link: a valid one carries packets, gives a reason for each loss and, unless it may reorder, delivers in order.
 pub(crate) fn link(data: &[u8]) {
     let mut data = data;
     let spec = link_spec(&mut data);

@@ -1,4 +1,4 @@
-//! Every kept input of every fuzz target, without the fuzzer.
+//! Runs every stored input of every fuzz target, without the fuzzer.
 
 use std::fs;
 use std::path::Path;
