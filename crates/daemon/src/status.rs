@@ -287,6 +287,8 @@ fn flow_status(entry: &FlowEntry, now: Time, path: &str, via: Option<&str>) -> F
         pinned: false,
         packets: entry.packets,
         bytes: entry.bytes,
+        received_packets: entry.received_packets,
+        received_bytes: entry.received_bytes,
         idle_ms: ms(now.since(entry.last_seen)),
         why: String::new(),
     }

@@ -100,10 +100,14 @@ pub struct FlowEntry {
     pub key: FlowKey,
     /// The path it is bound to.
     pub slot: u32,
-    /// Packets sent since it was bound.
+    /// Packets sent, on whatever path.
     pub packets: u64,
-    /// Inner bytes sent since it was bound.
+    /// Inner bytes of these.
     pub bytes: u64,
+    /// Packets of the other direction, over whatever path.
+    pub received_packets: u64,
+    /// Inner bytes of these.
+    pub received_bytes: u64,
     /// When a packet was last sent or learned from.
     pub last_seen: Time,
 }

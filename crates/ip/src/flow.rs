@@ -34,7 +34,7 @@ impl FlowKey {
 }
 
 impl fmt::Display for FlowKey {
-    /// `tcp 10.0.0.1:80 > 10.0.0.2:1024`
+    /// `tcp 10.0.0.1:80 > 10.0.0.2:1024`, and `proto50 fd00::1 > fd00::2 label 0x12345`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.protocol {
             6 => f.write_str("tcp ")?,
@@ -44,7 +44,11 @@ impl fmt::Display for FlowKey {
         }
         end(f, self.src, self.sport)?;
         f.write_str(" > ")?;
-        end(f, self.dst, self.dport)
+        end(f, self.dst, self.dport)?;
+        match self.label {
+            0 => Ok(()),
+            label => write!(f, " label {label:#x}"),
+        }
     }
 }
 

@@ -401,10 +401,16 @@ pub struct FlowStatus {
     pub via: Option<String>,
     /// An operator bound it.
     pub pinned: bool,
-    /// Packets sent.
+    /// Packets sent since the flow began, on whatever path.
     pub packets: u64,
-    /// Inner bytes sent.
+    /// Inner bytes of these.
     pub bytes: u64,
+    /// Packets of the other direction since the flow began, over whatever path.
+    #[serde(default)]
+    pub received_packets: u64,
+    /// Inner bytes of these.
+    #[serde(default)]
+    pub received_bytes: u64,
     /// Milliseconds since its last packet.
     pub idle_ms: f64,
     /// Why it uses that path.

@@ -1,6 +1,7 @@
 //! The daemon of a local mobility anchor.
 
 mod deciding;
+mod flow;
 mod rates;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -16,8 +17,8 @@ use segue_linux::monitor::Device;
 use segue_linux::raw::RawSocket;
 use segue_mih::{Foretold, Leaving, What};
 use segue_pmip::{
-    Flow, LinkLayer, Lma, LmaInput, LmaRecord, LmaWish, NodeId, PeerAddress, Placed, Refusal,
-    Report, Schedule, SessionState,
+    LinkLayer, Lma, LmaInput, LmaRecord, LmaWish, NodeId, PeerAddress, Refusal, Report,
+    SessionState,
 };
 use segue_probe::metrics::{Page, names};
 use segue_wire::mih::identity::LinkAddress;
@@ -26,6 +27,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use tracing::warn;
 
+pub use self::flow::FlowStatus;
 use self::rates::Rates;
 use super::aaa::{self, Asking, RadiusStatus, Told as News};
 use super::decision::{Decisions, Happened, Told};
@@ -129,24 +131,6 @@ pub struct BindingStatus {
     /// What is known of its link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<LinkStatus>,
-}
-
-/// A flow.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct FlowStatus {
-    /// Its addresses, ports and protocol.
-    pub flow: String,
-    /// The host's identity.
-    pub mn_id: String,
-    /// The binding that it goes to.
-    pub bid: u16,
-    /// Why: `rule`, `decision` or `moved`.
-    pub why: String,
-    /// The same in a sentence.
-    #[serde(default)]
-    pub because: String,
-    /// What it has carried towards the host, in packets.
-    pub packets: u64,
 }
 
 /// What is for a host went another way.
@@ -253,21 +237,6 @@ impl Daemon {
     /// How often the machine has refused something for this reason.
     fn refused(&self, why: Refusal) -> u64 {
         self.core.end.sockets.machine.machine.refused().get(&why).copied().unwrap_or(0)
-    }
-}
-
-/// Why a flow goes where it goes, in a sentence.
-fn because(flow: &Flow, schedule: Schedule) -> String {
-    let rule = schedule.name();
-    match (flow.why, flow.ordered()) {
-        (Placed::Decision, _) => "a program has ordered so".into(),
-        (Placed::Moved, Some(ordered)) => format!(
-            "a program has ordered it to {ordered}, which is away; meanwhile it goes as schedule = \"{rule}\" says"
-        ),
-        (Placed::Moved, None) => {
-            format!("its own interface is away; schedule = \"{rule}\" has placed it")
-        }
-        (Placed::Rule, _) => format!("schedule = \"{rule}\" has placed it"),
     }
 }
 
@@ -573,14 +542,7 @@ impl Role for Daemon {
             }
         });
         let flows = lma.flows().take(SHOWN).filter_map(|(key, flow)| {
-            Some(FlowStatus {
-                flow: key.to_string(),
-                mn_id: flow.node.to_string(),
-                bid: lma.session(flow.session)?.bid,
-                why: flow.why.name().to_owned(),
-                because: because(flow, lma.config().schedule),
-                packets: end.traffic_carried(&Traffic::Flow(*key)).sent_packets,
-            })
+            FlowStatus::of(lma, key, flow, end.traffic_carried(&Traffic::Flow(*key)))
         });
         LmaStatus {
             address: lma.config().address.to_string(),

@@ -67,54 +67,55 @@ static __always_inline int has_share(struct inner_owner *from, __u64 now_ns)
 	return 1;
 }
 
-static __always_inline void reverse(struct flow_key *key, const struct flow_key *arrived)
+/* Counts packets that came of a flow; `own` if over the path that it is bound to. */
+static __always_inline void count_received(struct flow_value *flow, const struct amount *amount,
+					   int own)
 {
-	copy_address(key->src, arrived->dst);
-	copy_address(key->dst, arrived->src);
-	key->sport = arrived->dport;
-	key->dport = arrived->sport;
-	key->protocol = arrived->protocol;
-	key->label = arrived->label;
+	__sync_fetch_and_add(&flow->received_packets, amount->packets);
+	__sync_fetch_and_add(&flow->received_bytes, amount->bytes);
+	if (!own)
+		__sync_fetch_and_add(&flow->received_elsewhere, amount->packets);
 }
 
-/* Counts packets of a flow that came over the path it is bound to (host). */
-static __noinline int count_flow(const struct flow_key *arrived, __u32 slot, __u32 generation,
-				 __u32 packets)
+/* Counts packets of a flow (host). */
+static __noinline int count_flow(const struct flow_key *arrived, __u64 over,
+				 const struct amount *amount)
 {
 	struct flow_key key = {};
 	struct flow_value *flow;
 
-	if (!arrived)
+	if (!arrived || !amount)
 		return 0;
 	reverse(&key, arrived);
 	flow = bpf_map_lookup_elem(&segue_flows, &key);
-	if (flow && *(volatile __u64 *)flow == binding(slot, generation))
-		__sync_fetch_and_add(&flow->received, packets);
+	if (flow)
+		count_received(flow, amount, *(volatile __u64 *)flow == over);
 	return 0;
 }
 
 /* Binds the return direction of a flow to the path that it came over, unless it came `one_way`, and counts its
- * `packets`; -1, or a drop reason if the host may not begin it. What goes on, or answers, has a binding. */
+ * packets; -1, or a drop reason if the host may not begin it. What goes on, or answers, has a binding. */
 static __noinline int learn_flow(const struct flow_key *arrived, struct inner_owner *from,
-				 __u64 bound, __u32 packets, int one_way)
+				 __u64 bound, const struct amount *amount, int one_way)
 {
 	struct flow_value fresh = {
 		.slot = bound,
 		.generation = bound >> 32,
 		.last_seen_ns = bpf_ktime_get_coarse_ns(),
-		.received = packets,
 	};
 	struct flow_key key = {};
 	struct flow_value *flow;
 
-	if (!arrived || !from)
+	if (!arrived || !from || !amount)
 		return DROP_INNER_PACKET;
+	fresh.received_packets = amount->packets;
+	fresh.received_bytes = amount->bytes;
 	reverse(&key, arrived);
 	flow = bpf_map_lookup_elem(&segue_flows, &key);
 	if (!flow && !may_begin(arrived))
 		return DROP_NOT_ALLOWED;
-	if (flow && *(volatile __u64 *)flow == bound)
-		__sync_fetch_and_add(&flow->received, packets);
+	if (flow)
+		count_received(flow, amount, *(volatile __u64 *)flow == bound);
 	if (one_way)
 		return -1;
 	if (!flow) {
@@ -125,10 +126,8 @@ static __noinline int learn_flow(const struct flow_key *arrived, struct inner_ow
 	}
 	if (*(volatile __u64 *)flow != bound) {
 		*(volatile __u64 *)flow = bound;
-		flow->packets = 0;
-		flow->bytes = 0;
-		flow->elsewhere = 0;
-		flow->received = packets;
+		flow->elsewhere = flow->packets;
+		flow->received_elsewhere = flow->received_packets - amount->packets;
 	}
 	flow->last_seen_ns = fresh.last_seen_ns;
 	return -1;
@@ -216,10 +215,10 @@ static __always_inline int accept(struct __sk_buff *skb, __u32 slot, __u32 gener
 	if (!owner || owner->owner != path->owner)
 		return is_anchor ? DROP_INNER_SOURCE : DROP_INNER_DESTINATION;
 	if (!is_anchor) {
-		count_flow(&inner->key, slot, generation, amount.packets);
+		count_flow(&inner->key, binding(slot, generation), &amount);
 		return -1;
 	}
-	return learn_flow(&inner->key, owner, binding(slot, generation), amount.packets,
+	return learn_flow(&inner->key, owner, binding(slot, generation), &amount,
 			  flags & FLAG_DATA_ONE_WAY);
 }
 

@@ -129,6 +129,17 @@ static __always_inline int parse_inner(struct __sk_buff *skb, __u32 at, __u32 le
 }
 
 /* A packet as it is on the wire. */
+/* The flow of packets in the other direction; `key` must be all zero. */
+static __always_inline void reverse(struct flow_key *key, const struct flow_key *arrived)
+{
+	copy_address(key->src, arrived->dst);
+	copy_address(key->dst, arrived->src);
+	key->sport = arrived->dport;
+	key->dport = arrived->sport;
+	key->protocol = arrived->protocol;
+	key->label = arrived->label;
+}
+
 struct amount {
 	__u32 packets;
 	__u32 bytes;

@@ -98,6 +98,8 @@ struct relay_exit {
 	__u32 next[4];
 	__u32 queue; /* EXIT_HOLD, EXIT_ASK: in user space */
 	__u32 reserved_queue;
+	__u64 received_packets; /* of a flow: of the other direction, out of tunnels */
+	__u64 received_bytes;
 };
 
 /* Whose packets are counted by prefix: nobody's; those of hosts behind tunnels; those of hosts at links. */
@@ -128,7 +130,7 @@ _Static_assert(sizeof(struct relay_end) == 72, "end of a tunnel");
 _Static_assert(sizeof(struct relay_source) == 28, "inner sources");
 _Static_assert(sizeof(struct relay_prefix) == 28, "prefix");
 _Static_assert((sizeof(struct relay_prefix) - sizeof(__u32)) % 8 == 0, "counters in line");
-_Static_assert(sizeof(struct relay_exit) == 56, "exit");
+_Static_assert(sizeof(struct relay_exit) == 72, "exit");
 _Static_assert(sizeof(struct relay_count) == 32, "count");
 
 #endif

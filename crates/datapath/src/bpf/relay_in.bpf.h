@@ -97,6 +97,23 @@ static __always_inline int may_be_optimized(const struct arrived *in)
 	return in->family == 6 && (in->next == NEXT_ROUTING || in->next == NEXT_OPTIONS);
 }
 
+/* Counts what came of a flow that has a binding of its own. */
+static __noinline int count_flow(const struct flow_key *arrived, const struct amount *amount)
+{
+	struct flow_key key = {};
+	struct relay_exit *exit;
+
+	if (!arrived || !amount)
+		return 0;
+	reverse(&key, arrived);
+	exit = bpf_map_lookup_elem(&relay_flows, &key);
+	if (!exit)
+		return 0;
+	__sync_fetch_and_add(&exit->received_packets, amount->packets);
+	__sync_fetch_and_add(&exit->received_bytes, amount->bytes);
+	return 0;
+}
+
 static __always_inline int take_out(struct __sk_buff *skb, const struct arrived *in,
 				    const struct inner *inner)
 {
@@ -145,6 +162,7 @@ static __always_inline int arrive(struct __sk_buff *skb, __u32 link)
 	amount = measure(skb, in.inner, len, &inner);
 	__sync_fetch_and_add(&tunnel->received_packets, amount.packets);
 	__sync_fetch_and_add(&tunnel->received_bytes, amount.bytes);
+	count_flow(&inner.key, &amount);
 	if (counted == COUNT_BEHIND_TUNNELS)
 		count_from(&inner, amount);
 	if (counted == COUNT_AT_LINKS)

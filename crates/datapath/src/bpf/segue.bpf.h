@@ -149,16 +149,19 @@ struct flow_key {
 	__u32 label;
 };
 
-/* A binding. Slot and generation are read and written as one word, since halves of two bindings would name another path.
- * Counts begin with the binding. */
+/* A flow and its binding. Slot and generation are read and written as one word, since halves of two bindings would name
+ * another path. Packets and bytes are counted for as long as the flow is known; `elsewhere` and `received_elsewhere` are
+ * set at each move, so that their differences to the totals begin with the binding. */
 struct flow_value {
 	__u32 slot;
 	__u32 generation; /* of the path, see `generation_of` */
 	__u64 packets;
 	__u64 bytes;
 	__u64 last_seen_ns;
-	__u32 elsewhere; /* of `packets`, those that left on another path than the flow's own */
-	__u32 received;  /* packets of the other direction that came over the flow's own path */
+	__u64 received_packets; /* of the other direction */
+	__u64 received_bytes;
+	__u32 elsewhere; /* of `packets`, those that left on another path than the one it is bound to */
+	__u32 received_elsewhere; /* of `received_packets`, those that came over another one */
 };
 
 /* An entry of `segue_addresses`. One that has left the machine stays without `present`, for paths
@@ -460,7 +463,7 @@ _Static_assert(sizeof(struct probe_order) == sizeof(struct probe_packet), "probe
 _Static_assert(sizeof(struct batch_order) == 16, "order of a batch");
 _Static_assert(sizeof(struct batch) == 20, "batch");
 _Static_assert(sizeof(struct flow_key) == 44, "flow key");
-_Static_assert(sizeof(struct flow_value) == 40, "flow");
+_Static_assert(sizeof(struct flow_value) == 56, "flow");
 _Static_assert(__builtin_offsetof(struct flow_value, generation) == 4, "a binding is one word");
 _Static_assert(sizeof(struct local_address) == 20, "local address");
 _Static_assert(sizeof(struct endpoint) == 24, "endpoint");

@@ -50,7 +50,7 @@ mod tests {
         assert_eq!(size_of::<flow_key>(), 44);
         assert_eq!(offset_of!(flow_key, sport), 32);
         assert_eq!(offset_of!(flow_key, label), 40);
-        assert_eq!(size_of::<flow_value>(), 40);
+        assert_eq!(size_of::<flow_value>(), 56);
         assert_eq!(offset_of!(flow_value, packets), 8);
         assert_eq!(size_of::<endpoint>(), 24);
         assert_eq!(offset_of!(endpoint, local), 22);

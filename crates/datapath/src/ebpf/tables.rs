@@ -235,10 +235,19 @@ impl Tables {
         generation: u32,
         now: Time,
     ) -> Result<(), DatapathError> {
-        // Moving a flow sends nothing.
-        let last_seen_ns = self.last_seen(key).unwrap_or(now).0;
-        let value = flow_value { slot, generation, last_seen_ns, ..Default::default() };
-        put(&self.flows, "bind a flow", &flow_key::from(key), &value)
+        let key = flow_key::from(key);
+        let value = match get::<_, flow_value>(&self.flows, &key) {
+            // Moving a flow sends nothing. Packets that the programs count meanwhile are lost to the count.
+            Some(old) => flow_value {
+                slot,
+                generation,
+                elsewhere: old.packets as u32,
+                received_elsewhere: old.received_packets as u32,
+                ..old
+            },
+            None => flow_value { slot, generation, last_seen_ns: now.0, ..Default::default() },
+        };
+        put(&self.flows, "bind a flow", &key, &value)
     }
 
     pub(super) fn unbind(&self, key: &FlowKey) {
@@ -254,8 +263,9 @@ impl Tables {
     /// What the programs have counted of a flow since it was bound, and the generation of its path.
     pub(super) fn count_flow(&self, key: &FlowKey) -> Option<(u32, FlowCount)> {
         let flow = get::<_, flow_value>(&self.flows, &flow_key::from(key))?;
-        let flow_value { slot, packets, bytes, received, .. } = flow;
+        let flow_value { slot, packets, bytes, received_packets, .. } = flow;
         let sent = (packets as u32).wrapping_sub(flow.elsewhere);
+        let received = (received_packets as u32).wrapping_sub(flow.received_elsewhere);
         let length = bytes.checked_div(packets).unwrap_or(0);
         Some((flow.generation, FlowCount { slot, sent, received, length: length as u32 }))
     }
@@ -286,6 +296,8 @@ impl Tables {
             slot: flow.slot,
             packets: flow.packets,
             bytes: flow.bytes,
+            received_packets: flow.received_packets,
+            received_bytes: flow.received_bytes,
             last_seen: Time(flow.last_seen_ns),
         };
         FlowPage { flows: wanted.map(entry).collect(), next }

@@ -173,8 +173,9 @@ impl Plane for KernelPlane {
         Carried {
             sent_packets: exit.packets,
             sent_bytes: exit.bytes,
+            received_packets: exit.received_packets,
+            received_bytes: exit.received_bytes,
             last_sent: (exit.last_seen_ns > 0).then_some(Time(exit.last_seen_ns)),
-            ..Carried::default()
         }
     }
 

@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(size_of::<relay_end>(), 72);
         assert_eq!(size_of::<relay_source>(), 28);
         assert_eq!(size_of::<relay_prefix>(), 28);
-        assert_eq!(size_of::<relay_exit>(), 56);
+        assert_eq!(size_of::<relay_exit>(), 72);
         assert_eq!(offset_of!(relay_exit, packets), 8);
         assert_eq!(size_of::<relay_message>(), 8 + 1_536);
         assert_eq!(size_of::<relay_count>(), 32);

@@ -173,8 +173,9 @@ impl Tables {
     ) -> Result<(), DatapathError> {
         const WHAT: &str = "bind traffic";
         let old = self.exit(traffic).filter(|_| was).unwrap_or_default();
-        let relay_exit { packets, bytes, last_seen_ns, .. } = old;
-        let exit = relay_exit { packets, bytes, last_seen_ns, ..exit };
+        let relay_exit { packets, bytes, last_seen_ns, received_packets, received_bytes, .. } = old;
+        let exit =
+            relay_exit { packets, bytes, last_seen_ns, received_packets, received_bytes, ..exit };
         match (traffic, kernel_prefix(traffic)) {
             (_, Some(prefix)) => put(&self.prefixes, WHAT, &prefix, &exit),
             (Traffic::Flow(key), None) => put(&self.flows, WHAT, &flow_key::from(key), &exit),

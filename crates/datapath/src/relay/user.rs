@@ -142,7 +142,7 @@ impl UserPlane {
     ) -> Result<(), DropReason> {
         let begin = at.start;
         let opened = lock(&self.state).take_out(vnet, &mut buffer[at])?;
-        let Some(Opened { slot, ends, vnet, inner, packets, bytes, turns }) = opened else {
+        let Some(Opened { slot, flow, vnet, inner, packets, bytes, turns }) = opened else {
             return Ok(());
         };
         let (start, end) = (begin + inner.start, begin + inner.end);
@@ -153,7 +153,7 @@ impl UserPlane {
             true => turn(&buffer[front..end]),
             false => self.tun.write(&buffer[front..end]).map_err(|_| DropReason::Decapsulation)?,
         }
-        lock(&self.state).count_received(slot, ends, packets.into(), bytes as u64);
+        lock(&self.state).count_received(slot, &flow, packets.into(), bytes as u64);
         Ok(())
     }
 }

@@ -87,7 +87,7 @@ pub struct Carried {
     pub sent_packets: u64,
     /// Bytes of these, inner headers included.
     pub sent_bytes: u64,
-    /// Packets out of a tunnel.
+    /// Packets out of a tunnel, or of the other direction of a flow.
     pub received_packets: u64,
     /// Bytes of these.
     pub received_bytes: u64,

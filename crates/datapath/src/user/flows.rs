@@ -36,10 +36,13 @@ struct Entry {
     bound: Bound,
     packets: u64,
     bytes: u64,
-    /// Of the packets, those that left on another path than the flow's own.
+    /// Packets of the other direction.
+    received_packets: u64,
+    received_bytes: u64,
+    /// Of `packets`, those that left on another path than the one that the flow is bound to.
     elsewhere: u32,
-    /// Packets of the other direction that came over the flow's own path.
-    received: u32,
+    /// Of `received_packets`, those that came over another one.
+    received_elsewhere: u32,
     last_seen: Time,
     used: u64,
     /// When that was.
@@ -66,15 +69,16 @@ impl FlowTable {
         }
     }
 
-    /// Binds a flow. Its sent counts restart at zero if the path is another one.
+    /// Binds a flow. Its counts go on if the path is another one.
     pub(super) fn bind(&mut self, key: FlowKey, bound: Bound, now: Time) {
         self.uses += 1;
         let used = self.uses;
         if let Some((place, entry)) = self.entry(&key) {
             let before = entry.used;
             if entry.bound != bound {
-                (entry.bound, entry.packets, entry.bytes) = (bound, 0, 0);
-                (entry.elsewhere, entry.received) = (0, 0);
+                entry.bound = bound;
+                entry.elsewhere = entry.packets as u32;
+                entry.received_elsewhere = entry.received_packets as u32;
             }
             (entry.used, entry.used_at) = (used, now);
             self.order.remove(&before);
@@ -94,8 +98,10 @@ impl FlowTable {
             bound,
             packets: 0,
             bytes: 0,
+            received_packets: 0,
+            received_bytes: 0,
             elsewhere: 0,
-            received: 0,
+            received_elsewhere: 0,
             last_seen: now,
             used,
             used_at: now,
@@ -158,19 +164,20 @@ impl FlowTable {
         let place = *self.places.get(key)?;
         let entry = self.entries.get(place as usize)?.as_ref()?;
         let sent = (entry.packets as u32).wrapping_sub(entry.elsewhere);
-        let Entry { bound: Bound { slot, .. }, packets, bytes, received, .. } = *entry;
+        let received = (entry.received_packets as u32).wrapping_sub(entry.received_elsewhere);
+        let Entry { bound: Bound { slot, .. }, packets, bytes, .. } = *entry;
         let length = bytes.checked_div(packets).unwrap_or(0) as u32;
         Some(FlowCount { slot, sent, received, length })
     }
 
-    /// Notes packets of a flow's other direction that came over a path. `last`: the flow of the previous packet and its
+    /// Notes packets and bytes of a flow's other direction that came over a path. `last`: the flow of the previous packet and its
     /// place, which most packets repeat.
     pub(super) fn received(
         &mut self,
         last: &mut Option<(FlowKey, u32)>,
         key: &FlowKey,
         over: Bound,
-        packets: u32,
+        (packets, bytes): (u32, u64),
     ) {
         let place = match *last {
             Some((of, place)) if of == *key => Some(place),
@@ -178,8 +185,11 @@ impl FlowTable {
         };
         let entry = place.and_then(|place| self.entries.get_mut(place as usize)?.as_mut());
         *last = place.map(|place| (*key, place));
-        if let Some(entry) = entry.filter(|entry| entry.bound == over && entry.key == *key) {
-            entry.received = entry.received.wrapping_add(packets);
+        let Some(entry) = entry.filter(|entry| entry.key == *key) else { return };
+        entry.received_packets += u64::from(packets);
+        entry.received_bytes += bytes;
+        if entry.bound != over {
+            entry.received_elsewhere = entry.received_elsewhere.wrapping_add(packets);
         }
     }
 
@@ -221,8 +231,15 @@ impl FlowTable {
             if flows.len() == FLOWS_A_PAGE {
                 return FlowPage { flows, next: Some(FlowCursor((begin + n) as u64)) };
             }
-            let (slot, packets, bytes, last_seen) = (e.bound.slot, e.packets, e.bytes, e.last_seen);
-            flows.push(FlowEntry { key: e.key, slot, packets, bytes, last_seen });
+            flows.push(FlowEntry {
+                key: e.key,
+                slot: e.bound.slot,
+                packets: e.packets,
+                bytes: e.bytes,
+                received_packets: e.received_packets,
+                received_bytes: e.received_bytes,
+                last_seen: e.last_seen,
+            });
         }
         let more = end < self.entries.len();
         FlowPage { flows, next: more.then_some(FlowCursor(end as u64)) }
@@ -335,18 +352,33 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_that_moves_counts_from_zero_and_one_that_is_bound_again_goes_on() {
+    fn the_counts_of_a_flow_go_on_over_a_move_and_those_of_its_path_begin_anew() {
         let mut table = FlowTable::new(2);
         table.bind(key(1), path(1), Time(1));
         table.sent(&key(1), 0, 2, 100, Time(3));
         table.bind(key(1), path(1), Time(4));
         assert_eq!(table.list()[0].packets, 2);
+        table.received(&mut None, &key(1), path(1), (3, 300));
+        // One comes late over another path.
+        table.received(&mut None, &key(1), path(2), (1, 60));
+        let of_path = |table: &FlowTable| {
+            let FlowCount { slot, sent, received, .. } = table.count(&key(1)).unwrap();
+            (slot, sent, received)
+        };
+        let all = |table: &FlowTable| {
+            let entry = table.list()[0];
+            (entry.packets, entry.bytes, entry.received_packets, entry.received_bytes)
+        };
+        assert_eq!((all(&table), of_path(&table)), ((2, 100, 4, 360), (1, 0, 3)));
         table.bind(key(1), path(2), Time(5));
-        assert_eq!((table.list()[0].packets, table.list()[0].slot), (0, 2));
+        assert_eq!((all(&table), of_path(&table)), ((2, 100, 4, 360), (2, 0, 0)));
         let later = Bound { cookie: 1, ..path(2) };
-        table.sent(&key(1), 0, 1, 100, Time(6));
+        table.sent(&key(1), 2, 1, 100, Time(6));
+        table.received(&mut None, &key(1), path(2), (1, 60));
+        assert_eq!((all(&table), of_path(&table)), ((3, 200, 5, 420), (2, 1, 1)));
         table.bind(key(1), later, Time(7));
-        assert_eq!((table.list()[0].packets, table.bound(&key(1))), (0, Some(later)));
+        assert_eq!((all(&table), of_path(&table)), ((3, 200, 5, 420), (2, 0, 0)));
+        assert_eq!(table.bound(&key(1)), Some(later));
         table.unbind(&key(1));
         assert!(table.list().is_empty() && table.order.is_empty());
     }

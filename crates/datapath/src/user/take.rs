@@ -129,7 +129,8 @@ impl<'s, 'a> Intake<'s, 'a> {
                 self.last.learned = Some(back);
             }
         }
-        self.core.flows.received(&mut self.last.counted, &back.0, back.1, packets);
+        let came = (packets, inner.len as u64);
+        self.core.flows.received(&mut self.last.counted, &back.0, back.1, came);
         if congested(arrival.class) && !capable(class_of(&body)) {
             return Err(DropReason::Decapsulation);
         }

@@ -99,12 +99,15 @@ fn via_moves_all_flows_at_once_and_one_way_moves_are_not_learned() {
         let receiver = world.anchor.ns.run(|| UdpSocket::bind("10.8.0.2:0")).unwrap().unwrap();
         receiver.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         let sender = world.host.ns.run(|| UdpSocket::bind("10.8.0.1:0")).unwrap().unwrap();
+        let flow = || {
+            let port = sender.local_addr().unwrap().port();
+            let flows = world.anchor.datapath.lock().unwrap().flows();
+            *flows.iter().find(|f| f.key.dport == port && f.key.protocol == 17).unwrap()
+        };
         let exchange = || {
             sender.send_to(b"there", receiver.local_addr().unwrap()).unwrap();
             receiver.recv(&mut [0; 8]).unwrap();
-            let port = sender.local_addr().unwrap().port();
-            let flows = world.anchor.datapath.lock().unwrap().flows();
-            flows.iter().find(|f| f.key.dport == port && f.key.protocol == 17).unwrap().slot
+            flow().slot
         };
         let via = |via| {
             world.host.datapath.lock().unwrap().set_via(host_slot(0), via).unwrap();
@@ -119,6 +122,9 @@ fn via_moves_all_flows_at_once_and_one_way_moves_are_not_learned() {
         assert_eq!(exchange(), anchor_slot(1), "the way back follows");
         via(None);
         assert_eq!(exchange(), anchor_slot(0));
+        // Four of five bytes, with the headers of IP and UDP. The way back has moved twice, and counts on.
+        let flow = flow();
+        assert_eq!((flow.packets, flow.received_packets, flow.received_bytes), (0, 4, 132));
     }
 }
 

@@ -51,6 +51,20 @@ fn no_packet_is_lost_when_the_operator_moves_a_flow_a_class_or_everything(datapa
         println!("{datapath} over {ip}: eight handovers, {} sent each way", heard.sent[0]);
         println!("  longest gaps up and down {:?} ms", heard.gap_ms);
         assert_eq!(heard.lost, [0, 0]);
+        // Eight moves, over which the counts of the flow go on. At each, a packet in flight may escape the count. The
+        // call's own first word counts too.
+        let [up, down] = heard.sent;
+        for (daemon, [sent, received]) in [(&host, [up, down]), (&anchor, [down, up])] {
+            let flow = daemon.flow(&[&port]).unwrap();
+            let counted =
+                [("packets", "bytes", sent), ("received_packets", "received_bytes", received)];
+            for (packets, bytes, wanted) in counted {
+                let (packets, bytes) = (flow[packets].as_u64(), flow[bytes].as_u64());
+                let near = |n: u64| (wanted.saturating_sub(8)..=wanted + 2).contains(&n);
+                assert!(packets.is_some_and(near), "{wanted} packets: {flow:#}");
+                assert!(bytes >= packets.map(|n| 28 * n), "{flow:#}");
+            }
+        }
     }
     let moves = host.events("handover", "wifi", 0);
     let scores = moves.last().unwrap()["scores"].as_object().unwrap();

@@ -657,10 +657,13 @@ fn what_a_program_has_ordered_is_restored_each_time_an_access_is_back(datapath: 
     }
     let status = domain.is_bound(llid, coa);
     let flows = status["flows"].as_array().unwrap();
-    assert!(
-        flows.iter().any(|flow| flow["bid"] == *other && flow["why"] == "decision"),
-        "{flows:?}"
-    );
+    let ordered = flows.iter().find(|flow| flow["bid"] == *other && flow["why"] == "decision");
+    let ordered = ordered.unwrap_or_else(|| panic!("{flows:?}"));
+    // 40 moves, and what both directions carry is counted since the flow began: a move is a few packets after the last.
+    let count = |key: &str| ordered[key].as_u64().unwrap();
+    let [sent, received] = [count("packets"), count("received_packets")];
+    assert!(sent > 30 && received > 30 && sent.abs_diff(received) < 10, "{ordered}");
+    assert!(count("bytes") > 48 * sent && count("received_bytes") > 48 * received, "{ordered}");
     voice.flows_on(10);
     waits.sort();
     let [median, most] = [waits[10], waits[19]];

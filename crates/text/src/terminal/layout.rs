@@ -12,7 +12,7 @@ pub enum Side {
 /// A column of a [`Table`].
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
-    /// Its heading.
+    /// Its heading. Without one, it belongs to the column before it.
     pub name: &'static str,
     /// Alignment of its values.
     pub side: Side,
@@ -106,14 +106,14 @@ impl Table {
     }
 
     fn list(&self, cells: &[String], room: usize) -> Vec<String> {
-        let named =
-            cells.iter().zip(&self.columns).enumerate().filter(|(_, (cell, _))| !cell.is_empty());
-        let items: Vec<String> = named
-            .map(|(i, (cell, column))| match i {
-                0 => cell.clone(),
-                _ => format!("{} {cell}", column.name),
-            })
-            .collect();
+        let mut items: Vec<String> = Vec::new();
+        for (cell, column) in cells.iter().zip(&self.columns).filter(|(cell, _)| !cell.is_empty()) {
+            match items.last_mut() {
+                None => items.push(cell.clone()),
+                Some(before) if column.name.is_empty() => *before += &format!(" {cell}"),
+                Some(_) => items.push(format!("{} {cell}", column.name)),
+            }
+        }
         flow(&items, "  ", room)
     }
 }

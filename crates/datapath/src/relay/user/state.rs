@@ -67,7 +67,7 @@ pub(super) struct Leave {
 pub(in crate::relay) struct Opened {
     /// The tunnel's slot.
     pub(in crate::relay) slot: u32,
-    pub(super) ends: InnerEnds,
+    pub(super) flow: FlowKey,
     /// How the inner packet is to be cut.
     pub(in crate::relay) vnet: VnetHeader,
     /// Where it is.
@@ -312,8 +312,8 @@ impl State {
             false => vnet,
         };
         let cut = Cut::new(&vnet, packet)?;
-        let ends = (parsed.key.src, parsed.key.dst);
-        Ok(Some(Opened { slot, ends, vnet, inner, packets: cut.count, bytes: cut.bytes, turns }))
+        let (flow, packets, bytes) = (parsed.key, cut.count, cut.bytes);
+        Ok(Some(Opened { slot, flow, vnet, inner, packets, bytes, turns }))
     }
 
     /// Whether packets of this flow may come out of the tunnel in a slot.
@@ -325,20 +325,17 @@ impl State {
     }
 
     /// Counts what came out of a tunnel.
-    pub(super) fn count_received(
-        &mut self,
-        slot: u32,
-        (source, destination): InnerEnds,
-        packets: u64,
-        bytes: u64,
-    ) {
-        if let Some(placed) = self.tunnels.get_mut(&slot) {
-            placed.carried.received_packets += packets;
-            placed.carried.received_bytes += bytes;
+    pub(super) fn count_received(&mut self, slot: u32, flow: &FlowKey, packets: u64, bytes: u64) {
+        let tunnel = self.tunnels.get_mut(&slot).map(|placed| &mut placed.carried);
+        let bound = self.bindings.get_mut(&Traffic::Flow(flow.reversed()));
+        let bound = bound.map(|bound| &mut bound.carried);
+        for carried in tunnel.into_iter().chain(bound) {
+            carried.received_packets += packets;
+            carried.received_bytes += bytes;
         }
         match self.counting {
-            Counts::BehindTunnels => self.count_from(source, packets, bytes),
-            Counts::AtLinks => self.count_to(destination, packets, bytes),
+            Counts::BehindTunnels => self.count_from(flow.src, packets, bytes),
+            Counts::AtLinks => self.count_to(flow.dst, packets, bytes),
             Counts::Nothing => {}
         }
     }

@@ -50,12 +50,14 @@ enum Sort {
 /// A flow without packets for longer than this is not busy.
 const BUSY_MS: f64 = 10_000.0;
 
-const COLUMNS: [Column; 6] = [
+const COLUMNS: [Column; 8] = [
     Column::left("flow", 48),
     Column::left("class", 11).apart(),
     Column::left("path", 6).apart(),
-    Column::right("packets", 7).apart(),
-    Column::right("bytes", 8).apart(),
+    Column::right("sent", 7).apart(),
+    Column::right("", 9),
+    Column::right("received", 8).apart(),
+    Column::right("", 9),
     Column::right("idle", 7).apart(),
 ];
 
@@ -182,7 +184,9 @@ fn row(flow: &FlowStatus) -> Vec<String> {
         flow.class.as_deref().unwrap_or("-").to_owned(),
         format!("{}{via}{pinned}", flow.path),
         flow.packets.to_string(),
-        units::bytes(flow.bytes),
+        format!("({})", units::bytes(flow.bytes)),
+        flow.received_packets.to_string(),
+        format!("({})", units::bytes(flow.received_bytes)),
         format!("{:.1} s", flow.idle_ms / 1e3),
     ]
 }
@@ -201,6 +205,8 @@ mod tests {
             pinned: false,
             packets: 246,
             bytes,
+            received_packets: 1_204,
+            received_bytes: 1_500_000,
             idle_ms,
             why: "the best path at the start".into(),
         }
@@ -235,9 +241,9 @@ mod tests {
         assert_eq!(
             wide,
             [
-                "flow                                              class        path    packets     bytes     idle",
-                "udp 10.77.0.2:1000 > 10.61.10.2:5060              voice        wifi        246   55.9 kB    0.0 s",
-                "udp 10.77.0.2:1001 > 10.61.10.2:5060              voice        wifi        246   55.9 kB    0.0 s",
+                "flow                                              class        path       sent            received               idle",
+                "udp 10.77.0.2:1000 > 10.61.10.2:5060              voice        wifi        246 (55.9 kB)      1204 (1.50 MB)    0.0 s",
+                "udp 10.77.0.2:1001 > 10.61.10.2:5060              voice        wifi        246 (55.9 kB)      1204 (1.50 MB)    0.0 s",
                 "and 48 more (--limit N)",
             ]
         );
@@ -245,10 +251,10 @@ mod tests {
         assert_eq!(
             narrow,
             [
-                "udp 10.77.0.2:1000 > 10.61.10.2:5060  class voice  path wifi  packets 246",
-                "  bytes 55.9 kB  idle 0.0 s",
-                "udp 10.77.0.2:1001 > 10.61.10.2:5060  class voice  path wifi  packets 246",
-                "  bytes 55.9 kB  idle 0.0 s",
+                "udp 10.77.0.2:1000 > 10.61.10.2:5060  class voice  path wifi",
+                "  sent 246 (55.9 kB)  received 1204 (1.50 MB)  idle 0.0 s",
+                "udp 10.77.0.2:1001 > 10.61.10.2:5060  class voice  path wifi",
+                "  sent 246 (55.9 kB)  received 1204 (1.50 MB)  idle 0.0 s",
                 "and 48 more (--limit N)",
             ]
         );

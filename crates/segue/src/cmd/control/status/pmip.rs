@@ -35,12 +35,15 @@ const HOSTS: [Column; 8] = [
     Column::left("attached in", 0).apart(),
 ];
 
-const FLOWS: [Column; 5] = [
+const FLOWS: [Column; 8] = [
     Column::left("flow", 48),
     Column::left("host", 20).apart(),
     Column::left("goes to", 20).apart(),
     Column::left("why", 8).apart(),
-    Column::right("packets", 8).apart(),
+    Column::right("sent", 7).apart(),
+    Column::right("", 9),
+    Column::right("received", 8).apart(),
+    Column::right("", 9),
 ];
 
 const TUNNELS: [Column; 7] = [
@@ -124,8 +127,17 @@ pub(in crate::cmd::control) fn flows(
         )
     };
     let rows = flows.iter().map(|flow| {
-        let packets = flow.packets.to_string();
-        let row = vec![flow.flow.clone(), flow.mn_id.clone(), to(flow), flow.why.clone(), packets];
+        let bytes = |n| format!("({})", units::bytes(n));
+        let row = vec![
+            flow.flow.clone(),
+            flow.mn_id.clone(),
+            to(flow),
+            flow.why.clone(),
+            flow.packets.to_string(),
+            bytes(flow.bytes),
+            flow.received_packets.map_or_else(|| "-".into(), |n| n.to_string()),
+            flow.received_bytes.map_or_else(String::new, bytes),
+        ];
         (row, why.then_some(flow.because.as_str()))
     });
     explained(&FLOWS, rows, more, paper)
@@ -302,6 +314,9 @@ mod tests {
             why: "rule".into(),
             because: "schedule = \"static\" has placed it".into(),
             packets: 50,
+            bytes: 6_400,
+            received_packets: Some(49),
+            received_bytes: Some(6_272),
         };
         let handover = HandoverStatus {
             at_s: 60.0,
@@ -324,6 +339,8 @@ mod tests {
             ..LmaStatus::default()
         };
         let why = flows(&[&status.flows[0]], &status, (1, ""), true, paper(80));
+        let sent = "bid 1)  why rule  sent 50 (6.40 kB)  received 49 (6.27 kB)";
+        assert!(why.iter().any(|line| line.ends_with(sent)), "{why:#?}");
         assert_eq!(why.last().unwrap(), "    schedule = \"static\" has placed it");
         let lines = anchor(&head("pmip-lma"), &status, paper(200));
         assert_eq!(lines[0], "pmip-lma, up 61 s");
