@@ -7,6 +7,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
+use segue_text::terminal::Stream;
+use segue_text::terminal::layout::wrap;
 
 use crate::names::Chosen;
 use crate::{Bare, Capture, Element, Link, bare, hex, link, packet, unpacked};
@@ -180,7 +182,7 @@ impl<W: Write> Printer<W> {
             self.out.write_all(if self.printed == 0 { b"[\n" } else { b",\n" })?;
             serde_json::to_writer(&mut self.out, element)?;
         } else {
-            write!(self.out, "{element}")?;
+            write!(self.out, "{}", wrap(&element.to_string(), Stream::Output.room()))?;
         }
         self.printed += 1;
         Ok(())
@@ -194,7 +196,10 @@ impl<W: Write> Printer<W> {
         let counts: Vec<String> = counts.iter().map(|(what, n)| format!("{n} {what}")).collect();
         let hidden = match &counts[..] {
             [] => String::new(),
-            counts => format!("not shown: {}\n", counts.join(", ")),
+            counts => {
+                let line = format!("not shown: {}\n", counts.join(", "));
+                wrap(&line, Stream::Output.room())
+            }
         };
         let end: &[u8] = match (self.json, self.printed) {
             (false, _) => hidden.as_bytes(),

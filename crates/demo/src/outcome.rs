@@ -1,6 +1,9 @@
 //! The demonstration's results, in figures.
 
 use segue_daemon::control::{EventRecord, PathStatus, Tunnels};
+use segue_text::say;
+use segue_text::terminal::Stream;
+use segue_text::terminal::layout::{Column, Table};
 use serde::Serialize;
 
 use super::stage::{PathTruth, Truth};
@@ -335,14 +338,26 @@ pub fn millis(ms: f64) -> String {
     if ms.is_nan() { "-".into() } else { format!("{ms:.2} ms") }
 }
 
+/// Columns of the table of handovers.
+const HANDOVERS: [Column; 8] = [
+    Column::right("at", 8),
+    Column::left("move", 11).apart(),
+    Column::left("cause", 7).apart(),
+    Column::right("detected", 0).apart(),
+    Column::right("bound", 6).apart(),
+    Column::right("voice up/down", 0).apart(),
+    Column::right("TCP", 6).apart(),
+    Column::right("lost", 0).apart(),
+];
+
 /// Prints the result as tables.
 pub fn print(outcome: &Outcome) {
-    println!("\nDatapath: {}\n", outcome.datapath);
-    println!("Before the outage   round-trip time          loss up             loss down");
-    println!("path                imposed    measured      imposed  measured   imposed  measured");
+    say!("\nDatapath: {}\n", outcome.datapath);
+    say!("Before the outage   round-trip time          loss up            loss down");
+    say!("path              imposed    measured   imposed  measured   imposed  measured");
     for path in &outcome.paths {
-        println!(
-            "{:<16} {:>10}  {:>10}    {:>8} {:>9}  {:>8} {:>9}",
+        say!(
+            "{:<14} {:>10}  {:>10}  {:>8} {:>9}  {:>8} {:>9}",
             path.name,
             millis(path.rtt_ms.imposed),
             millis(path.rtt_ms.measured),
@@ -352,26 +367,24 @@ pub fn print(outcome: &Outcome) {
             percent(path.owl_down.measured),
         );
     }
-    println!("\nHandovers");
-    println!(
-        "   at       move           cause     detected   bound     voice gap up/down   TCP stall   lost"
-    );
+    say!("\nHandovers");
     let ms = |x: Option<f64>| x.map_or_else(|| "-".into(), |x| format!("{x:.0} ms"));
+    let mut table = Table::new(&HANDOVERS);
     for h in &outcome.handovers {
-        println!(
-            "{:>7.2} s  {:<14} {:<9} {:>8} {:>8}   {:>7.0} / {:.0} ms     {:>7.0} ms   {:>4}",
-            h.at_s,
+        table.row(vec![
+            format!("{:.2} s", h.at_s),
             format!("{} > {}", h.from, h.to),
-            h.cause,
+            h.cause.clone(),
             ms(h.detection_ms),
             ms(h.bound_ms),
-            h.udp_gap_up_ms,
-            h.udp_gap_down_ms,
-            h.tcp_stall_ms,
-            h.packets_lost
-        );
+            format!("{:.0} / {:.0} ms", h.udp_gap_up_ms, h.udp_gap_down_ms),
+            format!("{:.0} ms", h.tcp_stall_ms),
+            h.packets_lost.to_string(),
+        ]);
     }
-    println!("\n{}", outcome.summary());
+    let laid = table.lay(Stream::Output.room());
+    laid.head.iter().chain(laid.rows.iter().flatten()).for_each(|line| say!("{line}"));
+    say!("\n{}", outcome.summary());
 }
 
 #[cfg(test)]

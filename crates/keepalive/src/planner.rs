@@ -70,6 +70,18 @@ pub enum Responsiveness {
 }
 
 impl Targets {
+    /// RTT_max, which is RTT_avg if it is not known.
+    #[must_use]
+    pub fn rtt_max(&self) -> f64 {
+        rtt_max(self)
+    }
+
+    /// q: the probability that a probe gets no answer because the probe or its response is lost.
+    #[must_use]
+    pub fn probe_loss(&self) -> f64 {
+        probe_loss(self)
+    }
+
     /// Checks that every value is meaningful; [`plan`] does this first.
     ///
     /// # Errors

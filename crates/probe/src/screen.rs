@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use segue_clock::{Span, Time};
 use segue_keepalive::{Counted, Sample, State};
-use segue_text::terminal::layout::flow;
+use segue_text::terminal::layout::{flow, wrap};
 use segue_text::terminal::{self, Colours, Stream, Tone};
 use serde::Serialize;
 
@@ -517,9 +517,9 @@ pub(crate) fn metrics(output: Output, address: SocketAddr) -> io::Result<()> {
     }
 }
 
-/// Prints a line. Unlike `println!` it returns an error if the output is closed.
+/// Prints text in lines that fit. Unlike `println!` it returns an error if the output is closed.
 pub(crate) fn print(text: &str) -> io::Result<()> {
-    writeln!(io::stdout().lock(), "{text}")
+    writeln!(io::stdout().lock(), "{}", wrap(text, Stream::Output.room()))
 }
 
 /// Prints how many datagrams were refused for each reason.
@@ -534,5 +534,5 @@ pub(crate) fn print_drops(drops: &BTreeMap<&'static str, u64>) -> io::Result<()>
 
 /// Prints a JSON line.
 pub(crate) fn print_json(value: &impl Serialize) -> io::Result<()> {
-    print(&serde_json::to_string(value)?)
+    writeln!(io::stdout().lock(), "{}", serde_json::to_string(value)?)
 }

@@ -30,6 +30,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use segue_linux::netns;
+use segue_text::terminal::Stream;
+use segue_text::terminal::layout::wrap;
 
 use self::experiment::{Experiment, Needs, Stage};
 use self::results::Results;
@@ -98,7 +100,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.json {
         say(&(results.json()? + "\n"));
     } else {
-        say(&results.text());
+        say(&wrap(&results.text(), Stream::Output.room()));
     }
     let complete = results.ran() == experiments.len();
     Ok(if complete { ExitCode::SUCCESS } else { ExitCode::from(1) })
@@ -131,5 +133,5 @@ fn list(experiments: &[Experiment], json: bool) -> anyhow::Result<String> {
             e.paper
         );
     }
-    Ok(text)
+    Ok(wrap(&text, Stream::Output.room()))
 }

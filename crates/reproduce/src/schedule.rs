@@ -90,6 +90,19 @@ fn together(
     })
 }
 
+/// What is running, in a line of a terminal.
+fn progress(left_s: u64, names: &[&str]) -> String {
+    const ROOM: usize = 70;
+    let mut line = format!("about {left_s} s left; running {}", names.first().unwrap_or(&""));
+    for (n, name) in names.iter().enumerate().skip(1) {
+        if line.len() + name.len() > ROOM {
+            return format!("{line}, {} more", names.len() - n);
+        }
+        line += &format!(", {name}");
+    }
+    line
+}
+
 /// What the user sees meanwhile.
 struct Progress {
     /// `None` shows nothing.
@@ -108,7 +121,7 @@ impl Progress {
     fn show(&mut self, names: &[&str]) {
         let left = self.takes.saturating_sub(self.start.elapsed()) + self.later;
         if let Some(shown) = self.shown.as_mut().filter(|_| !names.is_empty()) {
-            shown.tell(|| format!("about {} s left; running {}", left.as_secs(), names.join(", ")));
+            shown.tell(|| progress(left.as_secs(), names));
         }
     }
 

@@ -9,6 +9,7 @@ use anyhow::bail;
 use segue_clock::{Span, Time};
 use segue_linux::clock::thread_cpu;
 use segue_population::{Shard, Spec, Stats, Verdict, results, verdicts};
+use segue_text::say;
 use segue_text::terminal::Progress;
 use serde_json::json;
 
@@ -59,11 +60,11 @@ pub(crate) fn run(spec: &Spec, threads: Option<usize>, json: bool) -> anyhow::Re
         object["verdicts"] = list.collect();
         println!("{object}");
     } else {
-        print!("{}", super::show::table(&found));
-        println!("verdicts");
+        say!("{}", super::show::table(&found).trim_end());
+        say!("verdicts");
         for verdict in &verdicts {
             let Verdict { what, found, bar, .. } = verdict;
-            println!("  {:<8} {what}: {}; bar: {bar}", verdict.word(), super::show::number(*found));
+            say!("  {:<8} {what}: {}; bar: {bar}", verdict.word(), super::show::number(*found));
         }
     }
     let failed = verdicts.iter().any(|verdict| verdict.holds == Some(false));

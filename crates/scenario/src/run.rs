@@ -7,6 +7,7 @@ use std::time::Duration;
 use segue_clock::Span;
 use segue_linux::clock::thread_cpu;
 use segue_sim::{Observer, Results};
+use segue_text::say;
 use segue_text::terminal::Progress;
 use segue_text::units;
 
@@ -119,7 +120,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.json {
         println!("{}", serde_json::to_string(&Json(&results))?);
     } else {
-        print!("{}", table(&results));
+        say!("{}", table(&results).trim_end());
     }
     for doubt in built.doubts() {
         eprintln!("segue: note: {doubt}");

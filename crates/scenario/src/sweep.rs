@@ -15,6 +15,7 @@ use serde_json::json;
 
 use super::file::{self, Scenario};
 use plan::{Plan, Point, Shard};
+use segue_text::say;
 use store::{Kept, Store};
 
 /// Run a scenario over a grid of parameters and seeds
@@ -135,11 +136,9 @@ fn finish(
         let summary = json!({ "runs": all, "done": done, "failed": failed, "files": files });
         println!("{summary}");
     } else if files.is_empty() {
-        println!(
-            "{done} of {all} runs done, {bad} failed; segue sim merge puts the shards together"
-        );
+        say!("{done} of {all} runs done, {bad} failed; segue sim merge puts the shards together");
     } else {
-        println!("{done} runs, {bad} failed: {}", files.join(", "));
+        say!("{done} runs, {bad} failed: {}", files.join(", "));
     }
     if kept.is_empty() {
         bail!("this shard has no runs: the sweep has {all}");

@@ -5,9 +5,13 @@ use std::any::Any;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use segue::cmd;
 use segue_text::errors::Told;
+use segue_text::terminal::Stream;
+
+/// Help has lines of at most this many characters: longer ones are hard to read.
+const HELP_COLUMNS: usize = 100;
 
 /// IP mobility for Linux: keeps every session alive while a device moves between access networks.
 #[derive(Parser)]
@@ -66,7 +70,10 @@ impl Verb {
 }
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    // Elsewhere than on a terminal, clap would assume 100 columns.
+    let command = Cli::command().term_width(Stream::Output.room().min(HELP_COLUMNS));
+    let parsed = command.try_get_matches().and_then(|given| Cli::from_arg_matches(&given));
+    let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),
     };

@@ -11,7 +11,12 @@ fn root() -> PathBuf {
 }
 
 fn check(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_segue")).arg("check").args(args).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_segue"))
+        .env("COLUMNS", "1000")
+        .arg("check")
+        .args(args)
+        .output()
+        .unwrap()
 }
 
 fn written(directory: &Path, name: &str, text: &str) -> String {
@@ -78,7 +83,11 @@ fn a_file_that_might_be_of_any_kind_is_told_to_be_a_guess_and_what_is_no_text_is
         &["lab", "up", binary],
         &["sim", "run", binary],
     ] {
-        let output = Command::new(env!("CARGO_BIN_EXE_segue")).args(words).output().unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_segue"))
+            .env("COLUMNS", "1000")
+            .args(words)
+            .output()
+            .unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
         let expected = format!("segue: cannot read {binary}: it is no UTF-8 text\n");
         assert_eq!(said, expected, "{words:?}");

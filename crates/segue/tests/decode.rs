@@ -14,6 +14,7 @@ const SOLICITATION: &str = "6000000000103aff fe800000000000000000000000000001 \
 
 fn decode(args: &[&str], input: &[u8]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_segue"));
+    command.env("COLUMNS", "1000");
     command.arg("decode").args(args);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();

@@ -11,6 +11,7 @@ fn demonstrate(datapath: &str) -> (Value, bool) {
     // probe.
     let course = ["--silent-at", "8s", "--back-at", "11s", "--until", "15s"];
     let run = Command::new(env!("CARGO_BIN_EXE_segue"))
+        .env("COLUMNS", "1000")
         .args(["demo", "--json", "--datapath", datapath, "--out"])
         .arg(out.path())
         .args(course)

@@ -119,6 +119,7 @@ fn bad_input_is_refused_in_one_line_with_status_2() {
 
 fn dumbbell(options: &str) -> Output {
     Command::new(env!("CARGO_BIN_EXE_segue"))
+        .env("COLUMNS", "1000")
         .args(["sim", "dumbbell"])
         .args(options.split_whitespace())
         .output()

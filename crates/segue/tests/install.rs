@@ -38,7 +38,7 @@ fn installed(into: &Path, prefix: &str) {
 }
 
 fn run(program: &str, args: &[&str]) -> Option<Output> {
-    match Command::new(program).args(args).output() {
+    match Command::new(program).args(args).env("COLUMNS", "1000").output() {
         Ok(output) => Some(output),
         Err(_) => {
             println!("skipped: no {program} here");

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Output, Stdio};
 
 fn segue(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_segue")).args(args).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_segue")).env("COLUMNS", "1000").args(args).output().unwrap()
 }
 
 #[test]
@@ -39,6 +39,7 @@ fn radios_attach_and_links_are_cut_by_command_and_what_cannot_be_is_told() {
                 [[walk]]\nnode = \"left\"\ncells = []\n";
     std::fs::write(&path, text).unwrap();
     let mut child = Command::new(env!("CARGO_BIN_EXE_segue"))
+        .env("COLUMNS", "1000")
         .args(["lab", "up", path.to_str().unwrap()])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -90,6 +91,7 @@ fn a_network_from_a_file_is_up_until_a_command_or_a_signal_ends_it() {
     std::fs::write(&path, text).unwrap();
     for by_signal in [false, true] {
         let mut child = Command::new(env!("CARGO_BIN_EXE_segue"))
+            .env("COLUMNS", "1000")
             .args(["lab", "up", path.to_str().unwrap()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -8,6 +8,7 @@ const EXAMPLE: &str = "--rtt 100ms --loss 5% --responsiveness 500ms --false-posi
 
 fn plan(options: &str) -> Output {
     Command::new(env!("CARGO_BIN_EXE_segue"))
+        .env("COLUMNS", "1000")
         .arg("plan")
         .args(options.split_whitespace())
         .output()
@@ -50,7 +51,13 @@ fn the_papers_example_gives_k_7_and_a_period_of_60_ms() {
     near(&plan["probes_per_s"], 1.0 / 0.06);
     // IP, UDP, header, probe, authenticator; both directions.
     near(&plan["bits_per_s"], 2.0 * 8.0 * f64::from(20 + 8 + 16 + 32 + 8) / 0.06);
-    assert_eq!(plan.as_object().unwrap().len(), 8);
+    // The whole round trip.
+    near(&plan["rtt_ms"], 100.0);
+    near(&plan["rtt_max_ms"], 100.0);
+    near(&plan["loss_up"], 0.05);
+    near(&plan["loss_down"], 0.05);
+    near(&plan["loss"], 0.0975);
+    assert_eq!(plan.as_object().unwrap().len(), 13);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 fn reproduce(out: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_segue"));
+    command.env("COLUMNS", "1000");
     command.arg("reproduce").arg("--out").arg(out).args(args);
     command
 }

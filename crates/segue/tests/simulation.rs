@@ -440,6 +440,7 @@ fn a_trace_changes_nothing_and_has_what_was_lost() {
 fn a_trace_without_a_prefix_has_the_name_of_its_scenario() {
     let directory = TempDir::new().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_segue"));
+    command.env("COLUMNS", "1000");
     command.args(["sim", "run", &example("handover"), "--duration", "1s", "--trace"]);
     let output = command.current_dir(directory.path()).output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
@@ -557,6 +558,7 @@ fn fields(capture: &str, filter: &str, field: &str) -> Vec<String> {
 
 fn run(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_segue"));
+    command.env("COLUMNS", "1000");
     command.args(["sim", "run"]).args(arguments).output().unwrap()
 }
 

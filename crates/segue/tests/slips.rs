@@ -7,6 +7,7 @@ use std::process::{Command, Output, Stdio};
 
 fn segue(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_segue"));
+    command.env("COLUMNS", "1000");
     command.args(args).stdin(Stdio::null());
     command
 }

@@ -296,6 +296,7 @@ impl Relay {
 
 fn segue(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_segue"));
+    command.env("COLUMNS", "1000");
     command.args(args);
     command
 }

@@ -48,6 +48,7 @@ impl Place {
 
     fn sweep(&self, out: &str, options: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_segue"));
+        command.env("COLUMNS", "1000");
         command.args(["sim", "sweep"]).arg(self.path("s.toml"));
         command.arg("--out").arg(self.path(out)).args(options.split_whitespace());
         command
@@ -55,6 +56,7 @@ impl Place {
 
     fn merge(&self, out: &str, dirs: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_segue"));
+        command.env("COLUMNS", "1000");
         command.args(["sim", "merge"]).arg(self.path(out));
         command.args(dirs.iter().map(|dir| self.path(dir)));
         command
@@ -210,6 +212,7 @@ fn the_example_is_a_sweep_and_a_scenario() {
     let [csv, _] = place.tables("o");
     assert_eq!(String::from_utf8(csv).unwrap().lines().count(), 19);
     let mut run = Command::new(env!("CARGO_BIN_EXE_segue"));
+    run.env("COLUMNS", "1000");
     run.args(["sim", "run", "--duration", "1s"]).arg(place.path("s.toml"));
     ended(run, 0);
 }

@@ -65,6 +65,13 @@ impl Stream {
         Colours(self.is_live() && !declined)
     }
 
+    /// Characters in a line: the terminal's; elsewhere what `COLUMNS` says, or 80.
+    #[must_use]
+    pub fn room(self) -> usize {
+        let told = || std::env::var("COLUMNS").ok()?.parse().ok().filter(|columns| *columns > 0);
+        self.size().map(|size| size.columns).or_else(told).unwrap_or(USUAL.columns)
+    }
+
     fn is_terminal(self) -> bool {
         match self {
             Stream::Output => io::stdout().is_terminal(),
@@ -82,6 +89,18 @@ impl Stream {
             Stream::Error => io::stderr().lock().write_all(text.as_bytes()),
         }
     }
+}
+
+/// Prints text to standard output, in lines that [fit](Stream::room). Panics as `println!` does.
+pub fn say(text: &str) {
+    println!("{}", layout::wrap(text, Stream::Output.room()));
+}
+
+/// As `println!`, for text that people read: see [`terminal::say`](crate::terminal::say).
+#[macro_export]
+macro_rules! say {
+    () => { $crate::terminal::say("") };
+    ($($text:tt)*) => { $crate::terminal::say(&format!($($text)*)) };
 }
 
 /// Returns whether a terminal of this type supports escape sequences.

@@ -18,6 +18,7 @@ use segue_linux::link;
 use segue_scenario::file::{Scenario, population};
 use segue_scenario::sweep;
 use segue_text::errors::Told;
+use segue_text::say;
 use serde_json::json;
 
 use self::summary::Row;
@@ -94,12 +95,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             println!("{told:#}");
         }
         Ok(rows) => {
-            println!("{name}: ok, {}{guess}", kind.describe());
+            say!("{name}: ok, {}{guess}", kind.describe());
             absent(kind, &text).iter().for_each(|line| eprintln!("segue: {name}: {line}"));
             let widest = rows.iter().map(|row| row.key.len()).max().unwrap_or(0);
             for Row { key, value, default } in rows {
                 let mark = if default { "  (default)" } else { "" };
-                println!("  {key:widest$}  {value}{mark}");
+                say!("  {key:widest$}  {value}{mark}");
             }
         }
         Err(mistakes) => {

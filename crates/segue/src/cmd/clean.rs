@@ -10,6 +10,7 @@ use segue_daemon::{check_permission, clamp, forwarding, nat, past, routing};
 use segue_linux::link::mac_text;
 use segue_linux::link::{self, Link};
 use segue_linux::nft;
+use segue_text::say;
 
 /// Remove what a crashed daemon or test network left behind.
 ///
@@ -38,11 +39,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         removed.push(format!("tunnel device {}", link.name));
     }
     for link in &living {
-        println!("{} belongs to a running daemon and is left alone", link.name);
+        say!("{} belongs to a running daemon and is left alone", link.name);
     }
     for link in forsaken(&links, &living) {
         let Some(mac) = macs::remembered(link, args.state.as_ref()) else {
-            println!("{}", macs::kept(&link.name));
+            say!("{}", macs::kept(&link.name));
             continue;
         };
         link::set_mac(&link.name, mac)?;
@@ -80,10 +81,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let labs = segue_lab::clean();
     removed.extend(labs.iter().map(|name| format!("network namespace {name}")));
     for what in &removed {
-        println!("removed {what}");
+        say!("removed {what}");
     }
     if removed.is_empty() {
-        println!("nothing to clean");
+        say!("nothing to clean");
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -18,6 +18,9 @@ use segue_lab::emulator::Direction;
 use segue_linux::clock::monotonic;
 use segue_linux::netns;
 use segue_report::Page;
+use segue_text::say;
+use segue_text::terminal::Stream;
+use segue_text::terminal::layout::wrap;
 use segue_text::units;
 
 /// Show that sessions survive a silent Wi-Fi outage (takes 35 seconds).
@@ -92,7 +95,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         .with_context(|| format!("cannot write to {}", args.out.display()))?;
     let say = |text: &str| {
         if !args.json {
-            eprintln!("{text}");
+            eprintln!("{}", wrap(text, Stream::Error.room()));
         }
     };
     if rootless {
@@ -112,7 +115,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         println!("{text}");
     } else {
         outcome::print(&result);
-        println!("\nThe whole story with plots: {}", args.out.join(REPORT).display());
+        say!("\nThe whole story with plots: {}", args.out.join(REPORT).display());
     }
     Ok(if result.holds() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }

@@ -15,7 +15,7 @@ use segue_daemon::control::{self, Status, Tunnels, tunnels};
 use segue_daemon::locator::Locator;
 use segue_daemon::pmip::mag;
 use segue_daemon::{anchor, host};
-use segue_text::terminal::{Stream, layout};
+use segue_text::say;
 use segue_wire::SIGNAL_PORT;
 
 use super::check::{FileKind, kind_of};
@@ -47,9 +47,6 @@ fn is_enabled(of_host: bool) -> bool {
     let role = if of_host { "host" } else { "anchor" };
     Path::new(&format!("/etc/systemd/system/multi-user.target.wants/segue-{role}.service")).exists()
 }
-
-/// Columns before the text of a finding.
-const BEFORE: usize = 22;
 
 /// The role of this machine, present or planned.
 enum Role {
@@ -145,16 +142,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.json {
         println!("{}", serde_json::to_string_pretty(&findings)?);
     } else {
-        let room = Stream::Output.size().map_or(usize::MAX, |size| size.columns);
         for Finding { check, verdict, text } in &findings {
             let mark = match verdict {
                 Verdict::Ok => "ok",
                 Verdict::Todo => "to do",
                 Verdict::Unknown => "?",
             };
-            let mut lines = layout::sentence(text, room.saturating_sub(BEFORE)).into_iter();
-            println!("{check:<14} {mark:<5}  {}", lines.next().unwrap_or_default());
-            lines.for_each(|line| println!("{:BEFORE$}{}", "", line.trim_start()));
+            say!("{check:<14} {mark:<5}  {text}");
         }
     }
     let left = findings.iter().any(|finding| finding.verdict == Verdict::Todo);

@@ -16,6 +16,9 @@ use segue_daemon::control::{
 use segue_daemon::locator::Locator;
 use segue_linux::clock::realtime_s;
 use segue_store::Embedded;
+use segue_text::say;
+use segue_text::terminal::Stream;
+use segue_text::terminal::layout::{Column, Table};
 use segue_text::units::{self, date};
 use segue_wire::SIGNAL_PORT;
 
@@ -92,14 +95,14 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             print(&all);
         }
     } else if args.remove {
-        println!("{}", anchor.remove(name)?);
+        say!("{}", anchor.remove(name)?);
     } else if let Some(path) = &args.out {
         // Create the file first: an existing file or a closed directory must not cost an enrolment.
         let out = Out::create(path, args.force)?;
         out.write(&anchor.enroll(name, addresses, args.valid)?)?;
-        println!("wrote the join line to {}", path.display());
+        say!("wrote the join line to {}", path.display());
     } else {
-        println!("{}", anchor.enroll(name, addresses, args.valid)?);
+        say!("{}", anchor.enroll(name, addresses, args.valid)?);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -216,30 +219,32 @@ impl Anchor {
     }
 }
 
+const COLUMNS: [Column; 6] = [
+    Column::left("name", 20),
+    Column::left("state", 12),
+    Column::left("since", 20),
+    Column::left("expires", 20),
+    Column::left("last seen", 20),
+    Column::left("addresses", 0),
+];
+
 fn print(all: &[EnrolmentStatus]) {
     if all.is_empty() {
-        println!("nobody is enrolled");
+        say!("nobody is enrolled");
         return;
     }
-    println!(
-        "{:<20} {:<12} {:<20} {:<20} {:<20} addresses",
-        "name", "state", "since", "expires", "last seen"
-    );
+    let mut table = Table::new(&COLUMNS);
     for host in all {
         let seen = match (host.connected, host.seen_s) {
             (true, _) => "connected".into(),
             (false, seen) => seen.map_or_else(|| "never".into(), date),
         };
-        let line = format!(
-            "{:<20} {:<12} {:<20} {:<20} {seen:<20} {}",
-            host.name,
-            host.state,
-            date(host.since_s),
-            date(host.expires_s),
-            host.inner.join(" ")
-        );
-        println!("{}", line.trim_end());
+        let [since, expires] = [host.since_s, host.expires_s].map(date);
+        let addresses = host.inner.join(" ");
+        table.row(vec![host.name.clone(), host.state.clone(), since, expires, seen, addresses]);
     }
+    let laid = table.lay(Stream::Output.room());
+    laid.head.iter().chain(laid.rows.iter().flatten()).for_each(|line| say!("{line}"));
 }
 
 #[cfg(test)]

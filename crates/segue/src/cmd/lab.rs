@@ -21,6 +21,7 @@ use segue_lab::{DemoNet, DemoOptions, Direction, Lab};
 use segue_linux::clock::monotonic;
 use segue_linux::netns::{self, Netns};
 use segue_text::errors::Told;
+use segue_text::say;
 use segue_text::units;
 use serde_json::json;
 use std::os::fd::AsFd;
@@ -175,16 +176,16 @@ fn keep_domain(signals: &SigSet, private: bool) -> Result<ExitCode> {
         datapath: Choice::Auto,
     };
     let kept = Domain::start(&plan, &files, &|| Ok(())).and_then(|domain| {
-        println!("an anchor, four gateways, two MIH functions and four link SAPs run");
+        say!("an anchor, four gateways, two MIH functions and four link SAPs run");
         let knows = if domain.has_radius() {
             "FreeRADIUS says"
         } else {
             "without FreeRADIUS, gateways know"
         };
-        println!("{knows} who hosts are");
-        println!("files and logs of the daemons: {}", files.display());
-        println!("the anchor: segue status --control {}", domain.socket("lma").display());
-        println!("a host comes to an access: attach host:wlan wlan1, attach host:wwan lte2");
+        say!("{knows} who hosts are");
+        say!("files and logs of the daemons: {}", files.display());
+        say!("the anchor: segue status --control {}", domain.socket("lma").display());
+        say!("a host comes to an access: attach host:wlan wlan1, attach host:wwan lte2");
         keep(domain.lab(), signals, private)
     });
     let removed = std::fs::remove_dir_all(&files);
@@ -199,26 +200,22 @@ const COMMANDS: &str = "silent LINK up|down|both on|off; stall LINK up|down|both
 
 /// Keeps the network until a signal comes, and takes commands from standard input.
 fn keep(lab: &Lab, signals: &SigSet, private: bool) -> Result<ExitCode> {
-    println!(
-        "{} is up with nodes {}",
-        lab.prefix(),
-        lab.node_names().collect::<Vec<_>>().join(", ")
-    );
+    say!("{} is up with nodes {}", lab.prefix(), lab.node_names().collect::<Vec<_>>().join(", "));
     if private {
         let pid = std::process::id();
-        println!(
+        say!(
             "without root it is this process's own: nsenter -U -m --preserve-credentials -t {pid}"
         );
     } else if let Some(node) = lab.node_names().next() {
-        println!(
+        say!(
             "enter a node: segue lab shell {node}, or: ip netns exec {}-{node} bash",
             lab.prefix()
         );
     }
     if let Some(path) = lab.announcements() {
-        println!("announcements of radios: {}", path.display());
+        say!("announcements of radios: {}", path.display());
     }
-    println!("commands: {COMMANDS}");
+    say!("commands: {COMMANDS}");
     let signal = SignalFd::new(signals).context("wait for signals")?;
     let stdin = std::io::stdin();
     let (mut listening, mut input) = (true, Input::default());
@@ -285,7 +282,7 @@ fn obey(lab: &Lab, line: &str) {
         print_counters(lab);
     } else if !words.is_empty() {
         let answer = carry_out(lab, &words).unwrap_or_else(|error| Told(&error).to_string());
-        println!("{answer}");
+        say!("{answer}");
     }
 }
 
@@ -363,7 +360,7 @@ fn print_counters(lab: &Lab) {
         .map(|(name, handle)| (name.to_owned(), Direction::ALL.map(|way| handle.counters(way))));
     for (name, counters) in links.chain(lab.air_counters()) {
         for (way, c) in Direction::ALL.into_iter().zip(counters) {
-            println!(
+            say!(
                 "{name} {:4}  offered {}  delivered {}  lost {}  queue full {}  silenced {}",
                 way.name(),
                 c.offered,
@@ -376,7 +373,7 @@ fn print_counters(lab: &Lab) {
     }
     for (name, troubles) in lab.troubles() {
         for trouble in troubles {
-            println!("{name}: {trouble}");
+            say!("{name}: {trouble}");
         }
     }
 }
@@ -390,11 +387,11 @@ fn list(as_json: bool) -> ExitCode {
             .collect();
         println!("{}", json!(rows));
     } else if all.is_empty() {
-        println!("no network is up");
+        say!("no network is up");
     } else {
         for (name, pid) in all {
             let state = if alive(pid) { "" } else { "  (left by a dead process: segue lab down)" };
-            println!("{name}  pid {pid}{state}");
+            say!("{name}  pid {pid}{state}");
         }
     }
     ExitCode::SUCCESS
@@ -446,10 +443,10 @@ fn down(network: Option<&str>, all: bool) -> Result<ExitCode> {
     }
     for (name, pid) in up {
         kill(Pid::from_raw(pid), Signal::SIGTERM).with_context(|| format!("end {name}"))?;
-        println!("ended {name}");
+        say!("ended {name}");
     }
     for name in topology::clean() {
-        println!("removed {name}");
+        say!("removed {name}");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -462,21 +459,24 @@ fn is_segue(pid: i32) -> bool {
 
 fn show(r: &Verification) {
     let spread = |name: &str, s: &Spread| {
-        println!(
+        say!(
             "  {name:<28} mean {:7.1}  p50 {:7.1}  p99 {:7.1}  max {:7.1} µs",
-            s.mean_us, s.p50_us, s.p99_us, s.max_us
+            s.mean_us,
+            s.p50_us,
+            s.p99_us,
+            s.max_us
         );
     };
-    println!("delay error, {} packets, {} ms imposed", r.delay.packets, r.delay.imposed_ms);
+    say!("delay error, {} packets, {} ms imposed", r.delay.packets, r.delay.imposed_ms);
     spread("arrival to departure", &r.delay.stamped);
     spread("end to end", &r.delay.end_to_end);
     match &r.netem {
         Some(s) => spread("end to end, kernel's netem", s),
-        None => println!("  this kernel has no netem to compare with"),
+        None => say!("  this kernel has no netem to compare with"),
     }
     let l = &r.loss;
-    println!("loss, {} packets, {:.1} % imposed", l.sent, l.imposed * 100.0);
-    println!(
+    say!("loss, {} packets, {:.1} % imposed", l.sent, l.imposed * 100.0);
+    say!(
         "  dropped {}, missing {}: {:.2} %, 99.9 % interval {:.2} to {:.2} %",
         l.dropped,
         l.missing,
@@ -486,20 +486,20 @@ fn show(r: &Verification) {
     );
     let mbit = |bps: u64| bps as f64 / 1e6;
     let rate = &r.rate;
-    println!(
+    say!(
         "rate, {:.1} Mbit/s imposed, {:.1} offered",
         mbit(rate.imposed_bps),
         mbit(rate.offered_bps)
     );
-    println!(
+    say!(
         "  achieved {:.2} Mbit/s, {} dropped at the queue, {:.1} % of a processor",
         mbit(rate.achieved_bps),
         rate.queue_drops,
         rate.cpu_percent
     );
-    println!("the emulator's thread is scheduled as {}", r.scheduling);
-    println!("verdicts");
-    r.verdicts.iter().for_each(|verdict| println!("  {}", shown(verdict)));
+    say!("the emulator's thread is scheduled as {}", r.scheduling);
+    say!("verdicts");
+    r.verdicts.iter().for_each(|verdict| say!("  {}", shown(verdict)));
 }
 
 /// A verdict with the bar that it was judged by.

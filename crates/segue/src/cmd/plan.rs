@@ -6,7 +6,10 @@ use std::process::ExitCode;
 use anyhow::bail;
 use segue_clock::Span;
 use segue_keepalive::ewma;
-use segue_keepalive::planner::{self, Plan, Responsiveness};
+use segue_keepalive::planner::{self, Plan, Responsiveness, Targets};
+use segue_text::say;
+use segue_text::terminal::Stream;
+use segue_text::terminal::layout::wrap;
 
 mod args;
 mod doubt;
@@ -15,7 +18,7 @@ mod sweep;
 
 pub use args::Args;
 use args::Given;
-use show::{PLAN_COLUMNS, Rows, Shown, digits, human, milliseconds, plan_cells, seconds};
+use show::{OnePlan, PLAN_COLUMNS, Rows, Shown, digits, human, milliseconds, plan_cells, seconds};
 
 /// Runs the verb.
 ///
@@ -46,37 +49,47 @@ fn one_plan(args: &Args) -> anyhow::Result<()> {
     if let (Some(tau_ms), None, None) = (tau_ms, targets, args.rtt) {
         match args.json {
             true => println!("{}", serde_json::json!({ "tau_ms": tau_ms })),
-            false => print!("{}", tau_row(tau_ms)),
+            false => say!("{}", tau_row(tau_ms)),
         }
         return Ok(());
     }
-    let plan = planner::plan(&Given::from(args).check(args)?)?;
+    let targets = Given::from(args).check(args)?;
+    let plan = planner::plan(&targets)?;
     warn(&plan);
     if args.json {
-        println!("{}", serde_json::to_string(&Shown { tau_ms, ..Shown::from(&plan) })?);
+        println!("{}", serde_json::to_string(&OnePlan::of(&targets, &plan, tau_ms))?);
     } else {
-        print!("{}{}", describe(&plan, args.rides), tau_ms.map(tau_row).unwrap_or_default());
+        let mut text = describe(&targets, &plan);
+        text.extend(tau_ms.map(tau_row));
+        say!("{}", text.trim_end());
     }
     Ok(())
 }
 
 fn tau_row(tau_ms: f64) -> String {
     let what = "time constant (tau) of averages that cover 90 % of a step in T_tml";
-    format!("{:<8}{:<28}{what}\n", "tau", milliseconds(tau_ms))
+    format!("{:<8}{:<28}{what}", "tau", milliseconds(tau_ms))
 }
 
 fn warn(plan: &Plan) {
     for warning in &plan.warnings {
-        eprintln!("warning: {warning}");
+        eprintln!("{}", wrap(&format!("warning: {warning}"), Stream::Error.room()));
     }
 }
 
-fn describe(plan: &Plan, rides: bool) -> String {
+fn describe(targets: &Targets, plan: &Plan) -> String {
     let shown = Shown::from(plan);
+    let rides = targets.rides;
+    let [mean, most] = [targets.rtt_avg, targets.rtt_max()].map(|s| milliseconds(s * 1e3));
+    let rtt = if mean == most { mean } else { format!("{mean}, at most {most}") };
+    let [q, up, down] = [targets.probe_loss(), targets.loss_up, targets.loss_down]
+        .map(|share| format!("{} %", digits(share * 1e2)));
     let mut text = String::new();
     let t_to = if rides { "time-out, (K + 2)·T_KA" } else { "time-out, K·T_KA" };
     let t_fp = shown.t_fp_s.map_or("never".into(), |s| format!("{} ({})", seconds(s), human(s)));
     for (name, value, what) in [
+        ("RTT", rtt, "round trip"),
+        ("q", q, &format!("of probes unanswered: {up} lost up, {down} down")),
         ("K*", shown.k.to_string(), "probes lost in a row declare the path down"),
         ("T_KA*", milliseconds(shown.t_ka_ms), "period of probes"),
         ("T_TO", milliseconds(shown.t_to_ms), t_to),

@@ -9,6 +9,7 @@ use segue_daemon::control::{self, Request, Response};
 use segue_daemon::pmip::{lma, mag};
 use segue_daemon::run;
 use segue_daemon::settings::Choice;
+use segue_text::say;
 
 /// Network-based mobility: Proxy Mobile IPv6.
 ///
@@ -80,7 +81,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
                 control::expecting(&path, (&["pmip-lma"], "segue pmip lma"), error)
             });
             if let Response::Done(done) = asked? {
-                println!("{done}");
+                say!("{done}");
             }
             Ok(ExitCode::SUCCESS)
         }

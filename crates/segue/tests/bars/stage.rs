@@ -336,6 +336,7 @@ fn spawn(
     std::fs::write(&file, config).unwrap();
     let log = File::create(files.path().join(format!("{role}.log"))).unwrap();
     let mut command = node.command(env!("CARGO_BIN_EXE_segue"));
+    command.env("COLUMNS", "1000");
     command.arg(role).arg("--config").arg(file);
     if let Some(line) = join {
         command.args(["--join", line, "--state"]).arg(files.path().join("host.db"));

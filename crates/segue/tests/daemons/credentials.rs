@@ -241,6 +241,7 @@ fn a_line_is_written_to_a_file_for_its_owner_alone_and_replaces_nothing() {
     let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
     let enroll = |more: &[&str]| -> Output {
         let mut command = std::process::Command::new(SEGUE);
+        command.env("COLUMNS", "1000");
         command.args(["enroll", "--control", &path("none.sock"), "--state", &path("anchor.db")]);
         command.args(more).output().unwrap()
     };

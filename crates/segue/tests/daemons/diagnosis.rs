@@ -63,6 +63,7 @@ fn a_removed_host_says_so_everywhere_and_after_its_restart() {
     std::fs::write(&config, format!("state = {state:?}\ncontrol = {none:?}\n")).unwrap();
     let config = config.to_str().unwrap();
     let mut host = two.node("a").command(SEGUE);
+    host.env("COLUMNS", "1000");
     let ended = host.args(["host", "--datapath", "user", "-c", config]).output().unwrap();
     expect(&text(&ended.stderr), &SAID);
     expect(&doctor(two.node("a"), &["-c", config]).1[0].2, &SAID);
@@ -90,6 +91,7 @@ fn an_expired_and_a_revoked_join_line_are_told_by_doctor_too() {
         let config = config.to_str().unwrap();
         let control = two.directory().join("none.sock");
         let mut host = two.node("a").command(SEGUE);
+        host.env("COLUMNS", "1000");
         host.args(["host", "--datapath", "user", "-c", config, "--join", &line, "--control"]);
         let ended = host.arg(control).output().unwrap();
         assert_eq!(ended.status.code(), Some(2));

@@ -23,6 +23,7 @@ fn doctor_with(
     args: &[&str],
 ) -> (i32, Vec<(String, String, String)>) {
     let mut command = node.command(SEGUE);
+    command.env("COLUMNS", "1000");
     command.envs(programs.map(|programs| ("PATH", programs)));
     let output = command.args(["doctor", "--json"]).args(args).output().unwrap();
     let all: Vec<Value> = serde_json::from_slice(&output.stdout)

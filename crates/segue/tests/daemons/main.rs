@@ -47,6 +47,9 @@ mod readme;
 mod reasons;
 mod refusals;
 mod routes;
+#[path = "../shared/screen.rs"]
+mod screen;
+mod screens;
 mod service;
 mod several;
 mod sizes_matrix;

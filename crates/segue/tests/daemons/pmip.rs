@@ -665,6 +665,8 @@ fn what_a_program_has_ordered_is_restored_each_time_an_access_is_back(datapath: 
     assert!(sent > 30 && received > 30 && sent.abs_diff(received) < 10, "{ordered}");
     assert!(count("bytes") > 48 * sent && count("received_bytes") > 48 * received, "{ordered}");
     voice.flows_on(10);
+    let screens: [&[&str]; 4] = [&["status"], &["flows"], &["flows", "--why"], &["events"]];
+    crate::screens::all_fit(domain.lma(), &screens);
     waits.sort();
     let [median, most] = [waits[10], waits[19]];
     println!(

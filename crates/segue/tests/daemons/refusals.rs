@@ -250,6 +250,7 @@ fn asking_where_no_daemon_runs_is_refused() {
     let control = dir.path().join("none.sock");
     for verb in [&["status"][..], &["paths"], &["flows"], &["handover", "--auto"]] {
         let mut command = std::process::Command::new(SEGUE);
+        command.env("COLUMNS", "1000");
         let output = command.args(verb).arg("--control").arg(&control).output().unwrap();
         expect_one_line(&output, "none.sock");
     }

@@ -208,6 +208,7 @@ fn what_a_crash_left_is_cleaned_by_hand(datapath: &'static str) {
     let Some(two) = Two::new(datapath) else { return };
     let clean = |daemon: &Daemon| {
         let mut command = two.node("a").command(crate::world::SEGUE);
+        command.env("COLUMNS", "1000");
         let output = command.arg("clean").arg("--control").arg(daemon.socket()).output().unwrap();
         assert!(output.status.success() && output.stderr.is_empty(), "{}", text(&output.stderr));
         text(&output.stdout)
@@ -290,6 +291,7 @@ fn two_hosts_on_one_machine_have_tables_and_rules_of_their_own(datapath: &'stati
     second.end(Signal::SIGKILL);
     assert_ne!(own(1), Vec::<String>::new());
     let mut command = node.command(SEGUE);
+    command.env("COLUMNS", "1000");
     let cleaned = command.arg("clean").arg("--control").arg(second.socket()).output().unwrap();
     let said = text(&cleaned.stdout);
     assert!(said.contains("removed 6 routing rules") && said.contains("second.sock"), "{said}");

@@ -71,12 +71,14 @@ fn a_reflector_in_the_kernel_runs_beside_an_anchor(datapath: &'static str) {
     let Some(world) = World::new(datapath) else { return };
     let (anchor, host) = world.running();
     let mut reflector = world.net.anchor().command(SEGUE);
+    reflector.env("COLUMNS", "1000");
     reflector.args(["probe", "--listen", "--stamp", "--kernel", "-I", "core", "--json"]);
     let mut reflector = reflector.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(reflector.stdout.take().unwrap()).lines().map(Result::unwrap);
     let first = lines.next();
     if first.is_some() {
         let mut command = world.net.host().command(SEGUE);
+        command.env("COLUMNS", "1000");
         let to = DemoNet::ANCHOR.0.to_string();
         command
             .args(["probe", "--stamp", &to, "-I", "wifi", "-c", "10", "-i", "20ms", "-k", "100"]);
@@ -124,6 +126,7 @@ fn numbers(to: IpAddr) -> [u8; 3] {
 /// Ten requests of our own sender at the correspondent.
 fn measure(world: &World, to: &str, options: &[&str]) -> Value {
     let mut command = world.net.cn().command(SEGUE);
+    command.env("COLUMNS", "1000");
     command.args(["probe", "--stamp", to, "-c", "10", "-i", "20ms", "--json"]);
     if !options.contains(&"-k") {
         command.args(["-k", "100"]);

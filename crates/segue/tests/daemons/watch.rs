@@ -13,6 +13,7 @@ use crate::world::{Daemon, SEGUE, World, text, wait_for};
 
 fn watch(daemon: &Daemon, more: &[&str]) -> Command {
     let mut command = Command::new(SEGUE);
+    command.env("COLUMNS", "1000");
     command.args(["status", "--watch"]).args(more).arg("--control").arg(daemon.socket());
     command
 }
@@ -119,6 +120,7 @@ fn events_are_printed_and_followed() {
     let (mut anchor, host) = world.running();
     let events = |daemon: &Daemon, more: &[&str]| {
         let mut command = Command::new(SEGUE);
+        command.env("COLUMNS", "1000");
         command.arg("events").args(more).arg("--control").arg(daemon.socket());
         command
     };

@@ -253,6 +253,7 @@ impl Daemon {
     /// Runs a verb against this daemon.
     pub(crate) fn cli(&self, args: &[&str]) -> Output {
         let mut command = Command::new(SEGUE);
+        command.env("COLUMNS", "1000");
         command.args(args).arg("--control").arg(self.socket()).output().unwrap()
     }
 

@@ -316,7 +316,7 @@ fn segue_json(args: &[&str]) -> (i32, Vec<Value>) {
 }
 
 fn segue(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_segue")).args(args).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_segue")).env("COLUMNS", "1000").args(args).output().unwrap()
 }
 
 /// The targets of the summary, which is the last line and the only one of its kind.
@@ -390,6 +390,7 @@ struct Process {
 impl Process {
     fn start(args: &[&str]) -> Process {
         let mut child = Command::new(env!("CARGO_BIN_EXE_segue"))
+            .env("COLUMNS", "1000")
             .args([&["probe", "--json"], args].concat())
             .stdout(Stdio::piped())
             .spawn()

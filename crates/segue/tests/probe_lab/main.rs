@@ -66,6 +66,7 @@ fn ends<'a>(near: &'a [Prefix], far: &'a [Prefix]) -> [End<'a>; 2] {
 /// The summary of a client in node a, with two seconds of patience.
 fn measure(lab: &Lab, options: &[&str]) -> Value {
     let mut command = lab.node("a").unwrap().command(env!("CARGO_BIN_EXE_segue"));
+    command.env("COLUMNS", "1000");
     command.args(["probe", "-i", "10ms", "-k", "200", "--json"]).args(options);
     let output = command.output().unwrap();
     last(&String::from_utf8(output.stdout).unwrap())
@@ -129,6 +130,7 @@ struct Listening(Child);
 impl Listening {
     fn start(lab: &Lab, options: &[&str]) -> Listening {
         let mut command: Command = lab.node("b").unwrap().command(env!("CARGO_BIN_EXE_segue"));
+        command.env("COLUMNS", "1000");
         command.args(["probe", "--listen", "--json"]).args(options).stdout(Stdio::piped());
         let mut listening = Listening(command.spawn().unwrap());
         // Byte by byte, so that no later output is consumed.

@@ -2,6 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 mod pty;
+#[path = "../shared/screen.rs"]
+mod screen;
+mod screens;
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};

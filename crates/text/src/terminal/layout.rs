@@ -144,7 +144,7 @@ pub fn fit(text: &str, columns: usize) -> String {
 }
 
 /// Joins items in lines of at most `columns` characters, with lines after the first indented. An item longer than a
-/// line is broken between words.
+/// line is broken between words, and a word longer than a line stays whole.
 #[must_use]
 pub fn flow(items: &[String], gap: &str, columns: usize) -> Vec<String> {
     const INDENT: &str = "  ";
@@ -161,28 +161,60 @@ pub fn flow(items: &[String], gap: &str, columns: usize) -> Vec<String> {
             } else if width(&line) + gap.len() + width(part) <= columns {
                 line = format!("{line}{gap}{part}");
             } else {
-                lines.push(fit(&line, columns));
+                lines.push(line);
                 line = format!("{INDENT}{part}");
             }
         }
     }
-    lines.push(fit(&line, columns));
+    lines.push(line);
     lines
 }
 
-/// Breaks a sentence into lines of at most `columns` characters. Leading spaces stay.
+/// Breaks a sentence into lines of at most `columns` characters, as [`wrap`] does.
 #[must_use]
 pub fn sentence(text: &str, columns: usize) -> Vec<String> {
+    wrap(text, columns).split('\n').map(str::to_owned).collect()
+}
+
+/// Text with its long lines broken between words. What goes on stands below the last column of its line, if that column
+/// begins in the left half, else two characters further in than the line. A word that is longer than a line stays whole.
+#[must_use]
+pub fn wrap(text: &str, columns: usize) -> String {
+    let lines = text.split('\n').map(|line| wrap_line(line, columns));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn wrap_line(text: &str, columns: usize) -> String {
     if width(text) <= columns {
-        return vec![text.to_owned()];
+        return text.to_owned();
     }
+    let text = text.trim_end();
     let words = text.trim_start_matches(' ');
-    let before = &text[..text.len() - words.len()];
-    let mut words: Vec<String> = words.split(' ').map(str::to_owned).collect();
-    if let Some(first) = words.first_mut() {
-        first.insert_str(0, before);
+    let mut before = text.len() - words.len();
+    let hang = column_of(text, columns / 2).unwrap_or(before + 2);
+    let (mut out, mut used) = (String::new(), 0);
+    for word in words.split(' ') {
+        // Spaces beside one another are empty words. At a break they are left out.
+        let wide = width(word);
+        if word.is_empty() {
+            before += 1;
+        } else if used > 0 && used + before + wide > columns {
+            out += &format!("\n{:hang$}{word}", "");
+            (used, before) = (hang + wide, 1);
+        } else {
+            out += &format!("{:before$}{word}", "");
+            (used, before) = (used + before + wide, 1);
+        }
     }
-    flow(&words, " ", columns)
+    out
+}
+
+/// Where the last column of a line begins that begins within so many characters.
+fn column_of(text: &str, within: usize) -> Option<usize> {
+    let visible: Vec<char> = seen(text).filter(|(_, seen)| *seen).map(|(c, _)| c).collect();
+    let first = visible.iter().position(|c| *c != ' ')?;
+    let begins = |n: &usize| visible[n - 2..=*n].iter().map(|c| *c == ' ').eq([true, true, false]);
+    (first + 3..visible.len().min(within + 1)).rev().find(begins)
 }
 
 /// Each character, and whether it is visible: characters of colour sequences are not.
@@ -237,12 +269,22 @@ mod tests {
     }
 
     #[test]
-    fn sentences_break_between_words_and_words_that_are_longer_than_a_line_are_marked() {
+    fn sentences_break_between_words_and_words_that_are_longer_than_a_line_stay_whole() {
         assert_eq!(sentence("one two three", 9), ["one two", "  three"]);
         assert_eq!(sentence("one two three", 13), ["one two three"]);
-        assert_eq!(sentence("a 0123456789", 6), ["a", "  012…"]);
-        assert_eq!(sentence("  9.0 s one two", 10), ["  9.0 s", "  one two"]);
+        assert_eq!(sentence("a 0123456789", 6), ["a", "  0123456789"]);
+        assert_eq!(sentence("  9.0 s one two", 10), ["  9.0 s", "    one", "    two"]);
         let items = ["host:5005".to_owned(), "a sentence of words".to_owned()];
         assert_eq!(flow(&items, "  ", 14), ["host:5005  a", "  sentence of", "  words"]);
+    }
+
+    #[test]
+    fn long_lines_go_on_below_their_column_and_others_stay_as_they_are() {
+        assert_eq!(wrap("a  b\n\none two  three", 9), "a  b\n\none two\n  three");
+        assert_eq!(wrap("K*  one two three", 12), "K*  one two\n    three");
+        assert_eq!(wrap("  a few: one two", 11), "  a few:\n    one two");
+        let red = "\x1b[31mdown\x1b[0m";
+        assert_eq!(wrap(&format!("p  {red} of late"), 10), format!("p  {red} of\n   late"));
+        assert_eq!(wrap("at /a/very/long/path it is", 8), "at\n  /a/very/long/path\n  it is");
     }
 }

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use segue_daemon::control::{TunnelRequest, tunnels};
+use segue_text::say;
 
 use super::which::Which;
 
@@ -50,7 +51,7 @@ pub(super) enum Switch {
 /// Runs `segue keepalive`.
 pub fn keepalive(args: KeepaliveArgs) -> anyhow::Result<ExitCode> {
     let order = TunnelRequest::Keepalive { path: args.path, on: args.switch == Switch::On };
-    println!("{}", tunnels::order(&args.which.socket()?, order)?);
+    say!("{}", tunnels::order(&args.which.socket()?, order)?);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -63,6 +64,6 @@ pub fn handover(args: HandoverArgs) -> anyhow::Result<ExitCode> {
         );
     }
     let order = TunnelRequest::Handover { flow: args.flow, class: args.class, to: args.to };
-    println!("{}", tunnels::order(&args.which.socket()?, order)?);
+    say!("{}", tunnels::order(&args.which.socket()?, order)?);
     Ok(ExitCode::SUCCESS)
 }

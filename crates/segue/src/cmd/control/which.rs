@@ -60,10 +60,9 @@ pub(super) struct Paper {
 }
 
 impl Paper {
-    /// Standard output; a file or pipe has room for any line.
+    /// Standard output.
     pub(super) fn output() -> Paper {
-        let room = Stream::Output.size().map_or(usize::MAX, |size| size.columns);
-        Paper { room, colours: Stream::Output.colours() }
+        Paper { room: Stream::Output.room(), colours: Stream::Output.colours() }
     }
 
     /// Redrawn lines leave the last column free.

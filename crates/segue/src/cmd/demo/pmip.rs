@@ -8,6 +8,9 @@ use segue_daemon::settings::Choice;
 use segue_demo::domain::{Domain, LTE1, LTE2, Plan, WLAN1, WLAN2};
 use segue_demo::interrupt;
 use segue_demo::moves::{self, Outcome, PAUSE_MAX_MS};
+use segue_text::say;
+use segue_text::terminal::Stream;
+use segue_text::terminal::layout::{Column, Table, wrap};
 
 /// Show how a network moves the flows of a host that changes nothing (Proxy Mobile IPv6; takes half a minute).
 ///
@@ -35,7 +38,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let files = args.out.canonicalize()?;
     let say = |text: &str| {
         if !args.json {
-            eprintln!("{text}");
+            eprintln!("{}", wrap(text, Stream::Error.room()));
         }
     };
     say(
@@ -77,12 +80,23 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(if outcome.holds() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
+/// What the demonstration shows of each step.
+const STEPS: [Column; 8] = [
+    Column::left("", 0),
+    Column::left("anchor", 10).apart(),
+    Column::right("flows", 0).apart(),
+    Column::right("rebound", 0).apart(),
+    Column::right("call down", 0).apart(),
+    Column::right("call up", 0).apart(),
+    Column::right("lost", 0).apart(),
+    Column::right("download", 0).apart(),
+];
+
 fn print(outcome: &Outcome) {
-    let head = ["", "anchor", "flows", "rebound", "call down", "call up", "lost", "download"];
-    println!();
-    let mut rows = vec![head.map(str::to_owned)];
-    rows.extend(outcome.steps.iter().map(|row| {
-        [
+    let mut table = Table::new(&STEPS);
+    say!();
+    for row in &outcome.steps {
+        table.row(vec![
             format!("{:4.1} s  {}", row.at_s, row.what),
             row.cause.clone(),
             row.flows.to_string(),
@@ -91,20 +105,16 @@ fn print(outcome: &Outcome) {
             format!("{:.0} ms", row.pause_ms[1]),
             format!("{} {}", row.lost[0], row.lost[1]),
             format!("{:.0} ms", row.download_pause_ms),
-        ]
-    }));
-    let widths = (0..head.len()).map(|n| rows.iter().map(|row| row[n].len()).max().unwrap_or(0));
-    let widths: Vec<usize> = widths.collect();
-    for row in rows {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
-        println!("{}", cells.collect::<Vec<_>>().join("  ").trim_end());
+        ]);
     }
+    let laid = table.lay(Stream::Output.room());
+    laid.head.iter().chain(laid.rows.iter().flatten()).for_each(|line| say!("{line}"));
     let [[down, lost_down], [up, lost_up]] = outcome.call;
-    println!(
-        "\nrebound: from when the anchor heard of it until it sent the other way. call, download: the longest pause, of a call\n\
+    say!(
+        "\nrebound: from when the anchor heard of it until it sent the other way. call, download: the longest pause, of a call \
          whose packets are 20 ms apart. lost: packets of the call to the host, and from it; in all {lost_down} of {down} and {lost_up} of {up}."
     );
-    println!(
+    say!(
         "\nThe host's address {} {}; {} connections broke; {:.1} MB were downloaded.",
         outcome.address,
         if outcome.address_kept { "stayed" } else { "was lost" },
@@ -112,7 +122,7 @@ fn print(outcome: &Outcome) {
         outcome.bytes as f64 / 1e6
     );
     let verdict = if outcome.holds() { "holds" } else { "does NOT hold" };
-    println!(
+    say!(
         "{verdict}: no connection broke, the address stayed, and no pause of the call to the host was longer than {PAUSE_MAX_MS} ms"
     );
 }

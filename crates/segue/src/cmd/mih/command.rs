@@ -13,7 +13,7 @@ use segue_daemon::mih::command::{
     Thresholds,
 };
 use segue_mih::AFTER_MAX_MS;
-use segue_text::units;
+use segue_text::{terminal, units};
 use serde::Serialize;
 
 /// How long an answer may take: a frame is sent three times, and what is ordered may be put off.
@@ -119,7 +119,7 @@ impl Which {
         if self.json {
             println!("{}", serde_json::to_string_pretty(answer)?);
         } else {
-            lines.iter().for_each(|line| println!("{line}"));
+            lines.iter().for_each(|line| terminal::say(line));
         }
         Ok(ExitCode::SUCCESS)
     }

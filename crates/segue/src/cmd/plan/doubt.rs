@@ -6,6 +6,7 @@ use segue_clock::Span;
 use segue_keepalive::adapt::{Look, Why};
 use segue_keepalive::questions::{K_MIN, MARGIN, QUESTION_GAP, Questions, SPACING_MIN, evaluate};
 use segue_keepalive::{Adaptive, Aims, Counted, Estimates, Lapses};
+use segue_text::say;
 use serde::Serialize;
 
 use super::args::Args;
@@ -180,12 +181,12 @@ fn describe(shown: &Shown) {
             "of an idle path, over IPv4",
         ),
     ] {
-        println!("{name:<8}{value:<28}{what}");
+        say!("{name:<8}{value:<28}{what}");
     }
     if shown.false_positives_given_up {
-        println!("The false positive interval cannot be kept: --k-max allows no more questions.");
+        say!("The false positive interval cannot be kept: --k-max allows no more questions.");
     }
-    println!();
+    say!();
 }
 
 fn table(shown: &Shown, csv: bool) {

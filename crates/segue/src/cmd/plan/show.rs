@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use segue_keepalive::planner::Plan;
+use segue_keepalive::planner::{Plan, Targets};
+use segue_text::say;
 use serde::Serialize;
 
 /// A plan with the units of the command's output.
@@ -17,9 +18,36 @@ pub(super) struct Shown {
     pub(super) t_fp_s: Option<f64>,
     pub(super) probes_per_s: f64,
     pub(super) bits_per_s: f64,
+}
+
+/// A plan with the round trip that it is for.
+#[derive(Serialize)]
+pub(super) struct OnePlan {
+    rtt_ms: f64,
+    rtt_max_ms: f64,
+    /// Shares of packets that are lost up and down, and of probes that get no answer.
+    loss_up: f64,
+    loss_down: f64,
+    loss: f64,
+    #[serde(flatten)]
+    plan: Shown,
     /// Time constant for `--t-tml`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) tau_ms: Option<f64>,
+    tau_ms: Option<f64>,
+}
+
+impl OnePlan {
+    pub(super) fn of(targets: &Targets, plan: &Plan, tau_ms: Option<f64>) -> OnePlan {
+        OnePlan {
+            rtt_ms: rounded(targets.rtt_avg * 1e3),
+            rtt_max_ms: rounded(targets.rtt_max() * 1e3),
+            loss_up: targets.loss_up,
+            loss_down: targets.loss_down,
+            loss: rounded(targets.probe_loss()),
+            plan: Shown::from(plan),
+            tau_ms,
+        }
+    }
 }
 
 impl From<&Plan> for Shown {
@@ -33,7 +61,6 @@ impl From<&Plan> for Shown {
             t_fp_s: plan.t_fp.is_finite().then(|| rounded(plan.t_fp)),
             probes_per_s: rounded(plan.probes_per_s),
             bits_per_s: rounded(plan.bits_per_s),
-            tau_ms: None,
         }
     }
 }
@@ -95,7 +122,7 @@ impl Rows {
                     false => write!(line, "{cell:<width$}  ", width = width(column)),
                 };
             }
-            println!("{}", line.trim_end());
+            say!("{}", line.trim_end());
         }
     }
 }

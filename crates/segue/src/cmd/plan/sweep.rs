@@ -3,6 +3,8 @@
 use anyhow::{Context, bail};
 use segue_clock::Span;
 use segue_keepalive::planner::{self, Infeasible, Responsiveness, Targets};
+use segue_text::terminal::Stream;
+use segue_text::terminal::layout::wrap;
 use segue_text::units;
 use serde_json::{Value, json};
 
@@ -82,11 +84,12 @@ fn sweep_plans(
         objects.push(object);
     }
     if doubtful > 0 {
-        eprintln!(
+        let warning = format!(
             "warning: the largest RTT is not below T_KA in {doubtful} of {} rows: the false positive \
              interval assumes that it is",
             values.len()
         );
+        eprintln!("{}", wrap(&warning, Stream::Error.room()));
     }
     if args.json {
         println!("{}", Value::Array(objects));

@@ -8,6 +8,7 @@ use anyhow::{Context, bail};
 use segue_clock::Span;
 use segue_sim::net::AT_ONCE;
 use segue_sim::{Results, Value};
+use segue_text::say;
 use segue_text::units;
 use segue_traffic::dumbbell::{Dumbbell, Outcome};
 use segue_traffic::tcp::{Config, Congestion, Counting, TracePoint, Variant};
@@ -160,7 +161,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.json {
         println!("{}", json(&outcome.results));
     } else {
-        print!("{}", describe(&args, &outcome));
+        say!("{}", describe(&args, &outcome).trim_end());
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -14,6 +14,7 @@ use segue_faults::report::{SHRINK_RUNS, replay_seed, report};
 use segue_faults::{
     Failure, Machines, Outcome, Schedule, Shrunk, Violation, run as simulate, shrink,
 };
+use segue_text::say;
 use segue_text::terminal;
 use serde::Serialize;
 
@@ -142,18 +143,18 @@ fn print_text(
 ) {
     let Some((schedule, failure, shrunk)) = first else {
         let runs = if runs == 1 { "1 run".to_owned() } else { format!("{runs} runs") };
-        println!("{runs}, {events} events, every invariant held");
+        say!("{runs}, {events} events, every invariant held");
         return;
     };
     let shrunk = shrunk.as_ref().map(|(shrunk, failure)| (shrunk, failure));
-    println!("{}", report(schedule, failure, shrunk, &replay(schedule)));
-    println!("{} of {runs} runs failed:", failures.len());
+    say!("{}", report(schedule, failure, shrunk, &replay(schedule)));
+    say!("{} of {runs} runs failed:", failures.len());
     for (number, failure) in failures.iter().take(LISTED) {
         let schedule = work.schedule(*number);
-        println!("  {}: {}", replay(&schedule), failure.violation.invariant);
+        say!("  {}: {}", replay(&schedule), failure.violation.invariant);
     }
     if failures.len() > LISTED {
-        println!("  and {} more", failures.len() - LISTED);
+        say!("  and {} more", failures.len() - LISTED);
     }
 }
 
