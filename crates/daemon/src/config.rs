@@ -111,7 +111,29 @@ fn interfaces(listed: Option<Vec<String>>) -> anyhow::Result<Vec<String>> {
     if listed.as_ref().is_some_and(Vec::is_empty) {
         bail!("interfaces: the list is empty: name some, or leave the key out to use all");
     }
-    Ok(listed.unwrap_or_default())
+    let listed = listed.unwrap_or_default();
+    listed.iter().try_for_each(|name| interface(name).context("interfaces"))?;
+    Ok(listed)
+}
+
+/// Whether an interface of Linux may have this name.
+fn interface(name: &str) -> anyhow::Result<()> {
+    let good = |c: char| !c.is_whitespace() && !matches!(c, '/' | ':');
+    if name.len() > 15 {
+        bail!("{name:?} has {} characters: the name of an interface has at most 15", name.len());
+    }
+    if name.is_empty() || name == "." || name == ".." || !name.chars().all(good) {
+        bail!("{name:?} is no name of an interface");
+    }
+    Ok(())
+}
+
+/// Whether a link-layer address is one interface's: others name a group, which never sends.
+fn one_station(text: &str, address: &[u8]) -> anyhow::Result<()> {
+    if address.first().is_some_and(|first| first & 1 == 1) {
+        bail!("{text} is the address of a group, not of one interface");
+    }
+    Ok(())
 }
 
 /// Every host accepts 576 bytes (RFC 791, section 3.1); the device's MTU has 16 bits.

@@ -175,3 +175,70 @@ fn every_mistake_has_a_line_and_ends_with_status_2() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.starts_with("segue: cannot read /nonexistent/host.toml"), "{said}");
 }
+
+/// The mistakes in a file, each a line.
+fn mistakes(directory: &Path, name: &str, text: &str) -> String {
+    let output = check(&[&written(directory, name, text)]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    said
+}
+
+#[test]
+fn a_secret_that_the_daemon_could_not_read_is_a_mistake() {
+    let directory = tempfile::tempdir().unwrap();
+    let secret = directory.path().join("secret");
+    let text = format!(
+        "address = \"fd00:1::1\"\ngateways = [\"fd00:2::2\"]\npool = \"2001:db8::/48\"\n\
+         [radius]\n[[radius.server]]\naddress = \"fd00:9::1\"\nsecret_file = {secret:?}\n"
+    );
+    let said = || mistakes(directory.path(), "lma.toml", &text);
+    let absent = said();
+    assert!(absent.contains("lma.toml:7: ") && absent.contains("No such file"), "{absent}");
+    assert_eq!(absent.lines().count(), 1, "{absent}");
+    std::fs::write(&secret, "\n").unwrap();
+    set_mode(&secret, 0o644);
+    assert!(said().contains("can be read by others; run: chmod 600 "), "{}", said());
+    set_mode(&secret, 0o600);
+    assert!(said().contains("secret") && said().contains(" is empty"), "{}", said());
+    std::fs::remove_file(&secret).unwrap();
+    std::fs::create_dir(&secret).unwrap();
+    set_mode(&secret, 0o700);
+    assert!(said().contains("Is a directory"), "{}", said());
+    std::fs::remove_dir(&secret).unwrap();
+    std::fs::write(&secret, "between us\n").unwrap();
+    set_mode(&secret, 0o600);
+    let path = directory.path().join("lma.toml");
+    assert!(check(&[path.to_str().unwrap()]).status.success());
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
+#[test]
+fn names_that_no_interface_has_and_addresses_that_no_station_has_are_mistakes() {
+    const MAG: &str = "anchor = \"fd00:1::1\"\n[[access]]\ninterface = \"IFACE\"\n\
+                       proxy_coa = \"fd00:2::2\"\n[[node]]\nlink_layer = \"MAC\"\nname = \"a@b\"\n";
+    const SAP: &str = "[[link]]\ninterface = \"IFACE\"\naddress = \"MAC\"\n";
+    let directory = tempfile::tempdir().unwrap();
+    let long = "wlan0123456789ab";
+    let good = "wlan0123456789a";
+    for (name, text) in [
+        ("host.toml", format!("interfaces = [\"lo\", \"{long}\"]\n")),
+        ("host.toml", format!("[path.{long}]\nprice = 1.0\n")),
+        ("anchor.toml", format!("interfaces = [\"{long}\"]\n")),
+        ("mag.toml", MAG.replace("IFACE", long).replace("MAC", "02:00:00:00:00:01")),
+        ("link-sap.toml", SAP.replace("IFACE", long).replace("MAC", "02:00:00:00:00:01")),
+    ] {
+        let said = mistakes(directory.path(), name, &text);
+        let wanted = format!("\"{long}\" has 16 characters");
+        assert!(said.contains(&wanted) && said.contains("at most 15"), "{name}: {said}");
+    }
+    for (name, text) in [("mag.toml", MAG), ("link-sap.toml", SAP)] {
+        let text = text.replace("IFACE", good).replace("MAC", "33:33:00:00:00:01");
+        let said = mistakes(directory.path(), name, &text);
+        assert!(said.contains("33:33:00:00:00:01 is the address of a group"), "{name}: {said}");
+    }
+}

@@ -55,6 +55,15 @@ fn a_value_below_zero_is_no_unknown_option() {
 }
 
 #[test]
+fn no_seeds_and_no_jobs_are_refused_in_words_of_the_user() {
+    for option in ["--seeds", "--jobs"] {
+        let said = refused(&["sim", "faults", option, "0"]);
+        assert!(said.contains("a whole number from 1 on is needed"), "{said}");
+        assert!(!said.contains("non-zero"), "{said}");
+    }
+}
+
+#[test]
 fn what_is_wrong_is_one_sentence_without_the_parsers_other_advice() {
     let said = refused(&["hosts"]);
     assert_eq!(

@@ -97,6 +97,9 @@ impl HostFile {
             }
         };
         let routes = self.routes.map(|all| all.iter().map(prefix).collect::<anyhow::Result<_>>());
+        self.path.keys().try_for_each(|name| {
+            super::interface(name).with_context(|| format!("\"path.{name}\""))
+        })?;
         let user = self.datapath == Some(Choice::User);
         let Paths { path, paths, steering } =
             Paths::validate(&self.keepalive, &self.path, &self.steering, user)?;

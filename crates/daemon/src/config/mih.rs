@@ -164,9 +164,11 @@ fn remotes(
 /// A link's address as the configuration has it.
 pub(super) fn link_address(key: &str, text: Option<String>) -> anyhow::Result<Option<LinkAddress>> {
     let read = |text: String| {
-        mac_of(&text).map(LinkAddress::mac).with_context(|| {
+        let mac = mac_of(&text).with_context(|| {
             format!("{key}: {text:?} is no link-layer address, such as 02:00:00:00:00:01")
-        })
+        })?;
+        super::one_station(&text, &mac).with_context(|| key.to_owned())?;
+        Ok(LinkAddress::mac(mac))
     };
     text.map(read).transpose()
 }
@@ -260,6 +262,7 @@ impl MihLinkSapFile {
 fn link(keys: LinkKeys) -> anyhow::Result<MihLink> {
     let LinkKeys { interface, technology, address, source, socket, foretell, lost_dbm, orders } =
         keys;
+    super::interface(&interface).context("link: interface")?;
     let address = link_address("address", address).with_context(|| format!("link {interface}"))?;
     let source = match (source.unwrap_or(SourceKey::Wire), socket) {
         (SourceKey::Wire, None) => MihSource::Wire,

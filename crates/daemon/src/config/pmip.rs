@@ -488,6 +488,7 @@ fn node(keys: NodeKeys, usual: IpAddr) -> anyhow::Result<(LinkLayer, Identity)> 
         .with_context(|| {
             format!("node: {link_layer:?} is no link-layer address, such as 02:00:00:00:00:01")
         })?;
+    super::one_station(&link_layer, &bytes).context("node: link_layer")?;
     if name.is_empty() {
         bail!("node: {link_layer} needs a name, such as user@realm");
     }

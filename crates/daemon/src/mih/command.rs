@@ -303,9 +303,11 @@ fn command(id: &LinkId, ask: &Ask) -> Result<Command, String> {
         }
         Ask::Act { action, station, after_ms, .. } => {
             let mac = |text: &String| {
-                let mac = mac_of(text).map(LinkAddress::mac);
+                let mac = mac_of(text).filter(|mac| mac[0] & 1 == 0).map(LinkAddress::mac);
                 mac.ok_or_else(|| {
-                    format!("{text:?} is no link-layer address, such as 02:00:00:00:00:01")
+                    format!(
+                        "{text:?} is no station's link-layer address, such as 02:00:00:00:00:01"
+                    )
                 })
             };
             Command::Actions(vec![Action {

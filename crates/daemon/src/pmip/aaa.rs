@@ -380,12 +380,20 @@ fn cause(why: Why) -> Cause {
     }
 }
 
+/// Whether the files that a client needs are there, as the daemon reads them.
+///
+/// # Errors
+/// One is missing or empty, or others can read it.
+pub fn check_here(radius: &Radius) -> anyhow::Result<()> {
+    config(radius, Side::Gateway).map(drop)
+}
+
 /// What a client needs to know, secrets read.
 fn config(radius: &Radius, side: Side) -> anyhow::Result<AaaConfig> {
     let secret = |file| -> anyhow::Result<Secret> {
-        let text = segue_probe::read_secret(file).context("radius")?;
+        let text = segue_probe::read_secret(file).context("radius: secret_file")?;
         let text = text.trim_end_matches(['\r', '\n']);
-        anyhow::ensure!(!text.is_empty(), "radius: key file {} is empty", file.display());
+        anyhow::ensure!(!text.is_empty(), "radius: secret_file {} is empty", file.display());
         Ok(Secret::new(text.as_bytes()))
     };
     let (mut authentication, mut accounting) = (Vec::new(), Vec::new());
@@ -396,7 +404,7 @@ fn config(radius: &Radius, side: Side) -> anyhow::Result<AaaConfig> {
         accounting.extend(server.accounting.map(at));
     }
     let password = |file| -> anyhow::Result<Vec<u8>> {
-        let text = segue_probe::read_secret(file).context("radius")?;
+        let text = segue_probe::read_secret(file).context("radius: password_file")?;
         Ok(text.trim_end_matches(['\r', '\n']).as_bytes().to_vec())
     };
     let capacity = match side {

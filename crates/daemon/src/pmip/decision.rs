@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use segue_ip::FlowKey;
 use serde::{Deserialize, Serialize};
+use serde_json::error::Category;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
@@ -338,11 +339,50 @@ async fn serve(number: u64, stream: UnixStream, sink: &mpsc::Sender<Happened>) {
                 if line.trim().is_empty() {
                     continue;
                 }
-                let order = serde_json::from_str(&line).map_err(|error| error.to_string());
+                let order = serde_json::from_str(&line).map_err(|error| refusal(&error));
                 if sink.send(Happened::Said(number, order)).await.is_err() {
                     return;
                 }
             }
         }
+    }
+}
+
+/// Why a line is no order.
+fn refusal(error: &serde_json::Error) -> String {
+    const EXAMPLE: &str = r#"{"order":"decide"}"#;
+    match error.classify() {
+        Category::Data => {
+            let said = error.to_string();
+            let what = said.split(" at line ").next().unwrap_or(&said);
+            let what = what.replace('`', "\"").replace("unknown field", "unknown key");
+            format!("no order, such as {EXAMPLE}: {}", what.replace("missing field", "missing key"))
+        }
+        Category::Syntax | Category::Eof | Category::Io => {
+            format!("this line is no JSON object, such as {EXAMPLE}: see column {}", error.column())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(line: &str) -> String {
+        refusal(&serde_json::from_str::<Order>(line).unwrap_err())
+    }
+
+    #[test]
+    fn what_is_no_order_is_refused_in_words_of_the_page() {
+        for line in ["decide", "{\"order\":", "{'order':'decide'}"] {
+            let said = refused(line);
+            assert!(said.starts_with("this line is no JSON object, such as {\"order\""), "{said}");
+        }
+        let unknown = refused(r#"{"order":"fly"}"#);
+        assert!(unknown.contains("unknown variant \"fly\""), "{unknown}");
+        let more = refused(r#"{"order":"decide","now":true}"#);
+        assert!(more.ends_with("unknown key \"now\"") || more.contains("\"now\""), "{more}");
+        let less = refused(r#"{"order":"default"}"#);
+        assert!(less.ends_with("missing key \"flow\""), "{less}");
     }
 }

@@ -3,6 +3,7 @@
 mod summary;
 
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ use segue_daemon::config::{
     AnchorFile, HostFile, LmaFile, MagFile, MihFunctionFile, MihLinkSapFile,
 };
 use segue_daemon::lacks;
-use segue_daemon::pmip::uplink;
+use segue_daemon::pmip::{aaa, uplink};
 use segue_linux::link;
 use segue_scenario::file::{Scenario, population};
 use segue_scenario::sweep;
@@ -250,7 +251,13 @@ fn check(kind: FileKind, path: &Path, text: &str) -> Result<Vec<Row>, Vec<Mistak
     let mut doubted: BTreeSet<usize> = BTreeSet::new();
     loop {
         let error = match read(kind, path, &(lines.join("\n") + "\n")) {
-            Ok(rows) if mistakes.is_empty() => return Ok(rows),
+            Ok(rows) if mistakes.is_empty() => match check_secrets(kind, path, text) {
+                Ok(()) => return Ok(rows),
+                Err(error) => {
+                    let (line, what) = place(path, &lines, &Told(&error).to_string());
+                    return Err(vec![Mistake { line, what }]);
+                }
+            },
             Ok(_) => break,
             Err(error) => Told(&error).to_string(),
         };
@@ -293,6 +300,22 @@ fn absent(kind: FileKind, text: &str) -> Vec<String> {
         return Vec::new();
     };
     listed.iter().filter_map(|name| lacks::interface("interfaces:", name, &links)).collect()
+}
+
+/// Whether the daemon will be able to read its secrets. Who may not read them here cannot tell.
+fn check_secrets(kind: FileKind, path: &Path, text: &str) -> anyhow::Result<()> {
+    let name = path.display().to_string();
+    let radius = match kind {
+        FileKind::PmipLma => segue_grammar::parse::<LmaFile>(text, &name)?.validate()?.radius,
+        FileKind::PmipMag => segue_grammar::parse::<MagFile>(text, &name)?.validate()?.radius,
+        _ => None,
+    };
+    let Err(error) = radius.as_ref().map_or(Ok(()), aaa::check_here) else { return Ok(()) };
+    let kind = error.root_cause().downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+    if kind == Some(ErrorKind::PermissionDenied) {
+        return Ok(());
+    }
+    Err(error)
 }
 
 fn read(kind: FileKind, path: &Path, text: &str) -> anyhow::Result<Vec<Row>> {

@@ -298,3 +298,34 @@ fn two_hosts_on_one_machine_have_tables_and_rules_of_their_own(datapath: &'stati
     assert_eq!((own(0), own(1)), (of_first, Vec::new()));
     assert!(pings(a));
 }
+
+#[test]
+fn a_role_without_a_name_is_the_only_daemon_of_it_that_has_one() {
+    if !possible() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("left.toml");
+    std::fs::write(&file, "instance = \"left\"\n").unwrap();
+    // The usual place of sockets, for these alone.
+    let script = format!(
+        "mount -t tmpfs tmpfs /run && ip link set lo up && mkdir /run/segue || exit 9
+         {SEGUE} mih function -c {} 2>/dev/null & left=$!
+         until [ -S /run/segue/mih-function-left.sock ]; do sleep 0.05; done
+         {SEGUE} status mih-function; echo code $?
+         {SEGUE} status mih-function --instance left >/dev/null; echo code $?
+         touch /run/segue/mih-function-right.sock
+         {SEGUE} status mih-function 2>&1; echo code $?
+         kill $left",
+        file.display()
+    );
+    let output = std::process::Command::new("timeout")
+        .args(["60", "unshare", "--mount", "--net", "sh", "-c", &script])
+        .output()
+        .unwrap();
+    let said = text(&output.stdout);
+    assert!(said.starts_with("mih-function mihf-left@"), "{said} {}", text(&output.stderr));
+    assert_eq!(said.matches("code 0").count(), 2, "{said}");
+    let which = "which mih-function? Name one with --instance: left, right";
+    assert!(said.contains(which) && said.trim_end().ends_with("code 2"), "{said}");
+}

@@ -60,6 +60,7 @@ pub(super) fn apart(accesses: &[Access], uplinks: &[String]) -> anyhow::Result<(
 pub(super) fn accesses(keys: Vec<AccessKeys>, anchor: IpAddr) -> anyhow::Result<Vec<Access>> {
     let mut all: Vec<Access> = Vec::new();
     for AccessKeys { interface, proxy_coa, technology, attach, handoff, link: _ } in keys {
+        super::super::interface(&interface).context("access: interface")?;
         unicast("proxy_coa", proxy_coa)?;
         same_family("proxy_coa", proxy_coa, anchor)?;
         if let Some(other) = all.iter().find(|other| other.interface == interface) {

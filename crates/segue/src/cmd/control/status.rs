@@ -52,7 +52,7 @@ const EVENTS: usize = 10;
 /// Runs `segue status`.
 pub fn status(mut args: StatusArgs) -> anyhow::Result<ExitCode> {
     if let Some(role) = &args.role {
-        args.which.of_role(role);
+        args.which.of_role(role)?;
     }
     if args.watch {
         return watch(&args);

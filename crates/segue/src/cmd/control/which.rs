@@ -1,6 +1,6 @@
 //! Which daemon is asked, and how wide its answer may be.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use segue_daemon::config::instance_name;
@@ -39,16 +39,37 @@ impl Which {
         }
     }
 
-    /// The daemon of this role, unless its socket is named.
-    pub(super) fn of_role(&mut self, role: &str) {
-        let usual = || control::default_path(role, self.instance.as_deref());
-        self.control = self.control.take().or_else(|| Some(usual()));
+    /// The daemon of this role, unless its socket is named: the one without a name, else the only one with one.
+    pub(super) fn of_role(&mut self, role: &str) -> anyhow::Result<()> {
+        if self.control.is_some() {
+            return Ok(());
+        }
+        let usual = control::default_path(role, self.instance.as_deref());
+        let mut named = Vec::new();
+        if self.instance.is_none() && !usual.exists() {
+            let is_named = |path: &PathBuf| instance_of(role, path).is_some();
+            named = control::sockets().into_iter().filter(is_named).collect();
+        }
+        self.control = match &named[..] {
+            [] => Some(usual),
+            [only] => Some(only.clone()),
+            all => {
+                let names: Vec<_> = all.iter().filter_map(|path| instance_of(role, path)).collect();
+                bail!("which {role}? Name one with --instance: {}", names.join(", "))
+            }
+        };
+        Ok(())
     }
 
     /// The status of a host or an anchor.
     pub(super) fn status(&self, events_from: u64) -> anyhow::Result<Status<Tunnels>> {
         tunnels::status(&self.socket()?, events_from)
     }
+}
+
+/// The name of the daemon of this role that has this socket, if it has one.
+fn instance_of<'a>(role: &str, socket: &'a Path) -> Option<&'a str> {
+    socket.file_stem()?.to_str()?.strip_prefix(role)?.strip_prefix('-')
 }
 
 /// Where output goes.

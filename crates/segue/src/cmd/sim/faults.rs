@@ -34,7 +34,7 @@ const MAX_FILE: u64 = 1 << 20;
 )]
 pub struct Args {
     /// How many seeds to run.
-    #[arg(long, value_name = "N", default_value = "100", conflicts_with_all = ["seed", "schedule"])]
+    #[arg(long, value_name = "N", default_value = "100", value_parser = one_or_more, conflicts_with_all = ["seed", "schedule"])]
     seeds: NonZeroU64,
     /// The first seed.
     #[arg(long, value_name = "SEED", default_value_t = 0, conflicts_with_all = ["seed", "schedule"])]
@@ -55,11 +55,15 @@ pub struct Args {
     #[arg(long, conflicts_with = "schedule")]
     print: bool,
     /// Runs at the same time [default: one for each processor].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = one_or_more)]
     jobs: Option<NonZeroU64>,
     /// Print the results as JSON.
     #[arg(long)]
     json: bool,
+}
+
+fn one_or_more(text: &str) -> Result<NonZeroU64, String> {
+    text.parse().map_err(|_| "a whole number from 1 on is needed".to_owned())
 }
 
 fn machines(name: &str) -> Result<Machines, String> {
