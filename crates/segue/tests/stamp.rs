@@ -93,6 +93,28 @@ fn without_the_right_key_there_is_no_answer_and_the_reason_is_counted() {
 }
 
 #[test]
+fn answers_that_are_too_short_are_counted_and_told_with_their_length() {
+    let short = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let target = short.local_addr().unwrap().to_string();
+    // As those who read RFC 8762 hastily do: the last field with its padding is missing.
+    std::thread::spawn(move || {
+        let mut buffer = [0; 1_500];
+        while let Ok((_, from)) = short.recv_from(&mut buffer) {
+            short.send_to(&buffer[..40], from).unwrap();
+        }
+    });
+    let args = ["probe", "--stamp", &target, "-c", "3", "-i", "20ms"];
+    let output = segue(&args).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("3 requests sent, none answered"), "{text}");
+    let wanted = "\n3 answers too short for STAMP (44 octets needed, 40 came)\n";
+    assert!(text.contains(wanted), "{text}");
+    let (_, summary) = measure(&target, &["-k", "2"]);
+    assert_eq!(summary["targets"][0]["drops"]["truncated"], 10, "{summary}");
+}
+
+#[test]
 fn a_path_without_answers_ends_with_a_clear_line_and_status_one() {
     let hole = UdpSocket::bind("127.0.0.1:0").unwrap();
     let target = hole.local_addr().unwrap().to_string();

@@ -12,7 +12,7 @@ use segue_linux::stop_signals::StopSignals;
 use serde::Serialize;
 
 use super::common::Common;
-use super::session::{News, Session};
+use super::session::{News, Session, Short};
 use super::stats::{JitterMs, Sample};
 use crate::addresses::shown;
 use crate::icmp::{self, Said};
@@ -75,6 +75,8 @@ struct TargetSummary<'a> {
     icmp: Vec<icmp::Count>,
     #[serde(skip)]
     icmp_text: String,
+    #[serde(skip)]
+    short: Option<Short>,
 }
 
 /// Information from the other end.
@@ -313,6 +315,7 @@ fn summary(session: &Session, since: Time) -> TargetSummary<'_> {
         ipdv_ms: stats.ipdv.ms(),
         icmp: session.icmp.counts(),
         icmp_text: session.icmp.text(),
+        short: session.short,
     }
 }
 
@@ -340,12 +343,15 @@ impl TargetSummary<'_> {
     fn text(&self) -> String {
         let mut text = format!("\n--- {} ({}), STAMP ---\n", self.target, self.address);
         if self.received == 0 {
-            return text + &format!("{} requests sent, none answered{}", self.sent, self.icmp_text);
+            let short = self.short.map(short_text).unwrap_or_default();
+            let (sent, icmp) = (self.sent, &self.icmp_text);
+            return text + &format!("{sent} requests sent, none answered{short}{icmp}");
         }
         text += &sent_text(self.sent, self.received, self.in_flight);
         text += &loss_text(self.rtl, self.owl_up, self.owl_down);
         text += "\n";
         text += &order_text(self.duplicates, self.reordered, self.drops);
+        text.extend(self.short.map(short_text));
         text += &self.icmp_text;
         let (rtt, jitter) = (&self.rtt_ms, &self.jitter_ms);
         text += &format!(
@@ -358,6 +364,12 @@ impl TargetSummary<'_> {
         text += &format!("\njitter both ways/up/down = {jitters} ms\n");
         text + &self.reflector.text()
     }
+}
+
+/// How many answers were too short, on a line of its own.
+fn short_text(Short { count, got, needed }: Short) -> String {
+    let answers = if count == 1 { "answer" } else { "answers" };
+    format!("\n{count} {answers} too short for STAMP ({needed} octets needed, {got} came)")
 }
 
 impl Reflector {

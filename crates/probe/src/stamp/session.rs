@@ -69,6 +69,8 @@ pub(super) struct Session {
     pub stats: Stats,
     /// Datagrams that are no answers.
     pub drops: Refusals,
+    /// Of these, what is too short for an answer.
+    pub short: Option<Short>,
     /// What is said of requests on their way.
     pub icmp: Icmp,
     /// The last error of sending, until a request leaves again.
@@ -79,6 +81,15 @@ pub(super) struct Session {
     requests: VecDeque<Sent>,
     last_sent: Time,
     news: Vec<News>,
+}
+
+/// Answers that are too short.
+#[derive(Clone, Copy)]
+pub(super) struct Short {
+    pub count: u64,
+    /// Octets that the last one had, and those that an answer needs.
+    pub got: usize,
+    pub needed: usize,
 }
 
 /// A request that was sent.
@@ -124,6 +135,7 @@ impl Session {
             sent: 0,
             stats: Stats::new(u64::from_be_bytes(seed)),
             drops: Refusals::default(),
+            short: None,
             icmp: Icmp::default(),
             error: None,
             wishes,
@@ -245,8 +257,17 @@ impl Session {
             let Some(datagram) = datagram else { return Ok(()) };
             if let Err(reason) = self.on_datagram(&datagram, &buffer[..datagram.len]) {
                 self.drops.count(reason.name());
+                if reason == DropReason::Truncated {
+                    self.on_short(datagram.len);
+                }
             }
         }
+    }
+
+    fn on_short(&mut self, got: usize) {
+        let needed = base_len(self.wishes.key.as_ref());
+        let count = self.short.map_or(0, |short| short.count) + 1;
+        self.short = Some(Short { count, got, needed });
     }
 
     fn on_icmp(&mut self, error: &IcmpError) {
