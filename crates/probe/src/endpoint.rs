@@ -15,6 +15,8 @@ use segue_linux::clock;
 use segue_linux::udp::{Datagram, IcmpError, Leave, TimestampedSocket, TxStamp};
 use segue_wire::{DropReason, Header, Probe, ProbeKey};
 
+use super::device::Device;
+
 /// Packets of the past whose delays count.
 const REMEMBERED: usize = 16;
 /// Most packets whose transmit stamps are awaited.
@@ -70,6 +72,13 @@ impl Endpoint {
         })
     }
 
+    /// Takes a socket on an interface that came anew; what was on its way through the old one is forgotten.
+    pub(crate) fn reopen(&mut self, device: &mut Device) -> anyhow::Result<()> {
+        self.awaited.clear();
+        device.reopen(&mut self.socket)?;
+        Ok(self.socket.never_fragment()?)
+    }
+
     /// The socket.
     pub fn socket(&self) -> &TimestampedSocket {
         &self.socket
@@ -119,6 +128,14 @@ impl Endpoint {
             self.delays.push(stamp.at.since(stamped) + stamp.error);
         }
         Ok(stamp)
+    }
+
+    /// Sets the traffic class of all packets.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn set_traffic_class(&self, class: u8) -> io::Result<()> {
+        self.socket.set_traffic_class(class)
     }
 
     /// Asks for ICMP errors ([`Endpoint::icmp_error`]).

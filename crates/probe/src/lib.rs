@@ -12,6 +12,7 @@
 mod addresses;
 mod args;
 mod client;
+mod device;
 mod dscp;
 mod endpoint;
 mod guard;

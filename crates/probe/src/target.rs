@@ -13,6 +13,7 @@ use segue_linux::clock;
 use segue_linux::udp::{Datagram, IcmpError, TimestampedSocket, path_mtu};
 use segue_wire::{DropReason, Header, PacketType, ProbeKey};
 
+use super::device::Device;
 use super::endpoint::{Endpoint, Envelope, LENGTH_MAX, far_delay};
 use super::icmp::{Icmp, Quote, Said};
 use super::ipdv::{self, Ipdv};
@@ -82,6 +83,9 @@ pub struct Target {
     pub error: Option<io::Error>,
     /// Its socket with the key.
     pub end: Endpoint,
+    /// The interface that it leaves over, if one is named.
+    device: Option<Device>,
+    dscp: Option<u8>,
     header: Header,
     /// Bytes of a request.
     length: usize,
@@ -126,7 +130,8 @@ impl Target {
             SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
         let socket = TimestampedSocket::bind(SocketAddr::new(any, 0), interface)?;
-        Target::over(socket, name, address, key, config, marks)
+        let target = Target::over(socket, name, address, key, config, marks)?;
+        Ok(Target { device: interface.map(Device::new), ..target })
     }
 
     /// As [`Target::new`], over an existing socket.
@@ -141,14 +146,11 @@ impl Target {
         config: &Config,
         marks: Marks,
     ) -> anyhow::Result<Target> {
-        if let Some(dscp) = marks.dscp {
-            socket.set_traffic_class(dscp << 2).context("cannot set the DSCP")?;
-        }
         let [a, b, c, d, cookie @ .., _, _, _, _] = random().context("/dev/urandom")?;
         let index = u32::from_be_bytes([a, b, c, d]).max(1);
         let cookie = u64::from_be_bytes(cookie).max(1);
         let mut end = Endpoint::new(socket, key).context("cannot forbid fragments")?;
-        end.receive_icmp().context("cannot ask for ICMP errors")?;
+        set_options(&mut end, marks.dscp)?;
         let header = Header::new(PacketType::Request, config.k, index, cookie);
         Ok(Target {
             name: name.into(),
@@ -162,6 +164,8 @@ impl Target {
             icmp: Icmp::default(),
             error: None,
             end,
+            device: None,
+            dscp: marks.dscp,
             header,
             length: marks.length,
             buffer: vec![0; LENGTH_MAX],
@@ -396,6 +400,7 @@ impl Target {
     }
 
     fn send(&mut self, request: &Request) {
+        self.follow_device();
         self.sent = self.sent.wrapping_add(1);
         let mut probe = request.probe;
         probe.heard = self.end.heard(self.machine.heard());
@@ -408,7 +413,12 @@ impl Target {
             0 => 0,
             _ => probe.t_sc.wrapping_sub(request.held_since),
         };
-        let given = match self.end.send(&self.header, &probe, now, envelope) {
+        let unbound = self.device.as_ref().is_some_and(Device::is_unbound);
+        let sent = match unbound {
+            true => Err(io::Error::from_raw_os_error(libc::ENODEV)),
+            false => self.end.send(&self.header, &probe, now, envelope),
+        };
+        let given = match sent {
             Ok(given) => {
                 self.error = None;
                 Some(given)
@@ -430,6 +440,19 @@ impl Target {
             answered: false,
         });
         self.last_sent = now;
+    }
+
+    /// Takes a new socket if requests could not be sent and the interface came anew.
+    fn follow_device(&mut self) {
+        let Some(device) = &mut self.device else { return };
+        if self.error.is_none() || !device.came_anew() {
+            return;
+        }
+        let opened = self.end.reopen(device);
+        // What fails is tried again with the next request.
+        let _ = opened.and_then(|()| set_options(&mut self.end, self.dscp));
+        // The new socket numbers packets from zero.
+        self.requests.iter_mut().for_each(|sent| sent.id = None);
     }
 
     /// A request that cannot be sent counts as lost; the reason is reported once.
@@ -454,6 +477,13 @@ impl Target {
             _ => error.kind().to_string(),
         }
     }
+}
+
+fn set_options(end: &mut Endpoint, dscp: Option<u8>) -> anyhow::Result<()> {
+    if let Some(dscp) = dscp {
+        end.set_traffic_class(dscp << 2).context("cannot set the DSCP")?;
+    }
+    end.receive_icmp().context("cannot ask for ICMP errors")
 }
 
 impl AsFd for Target {

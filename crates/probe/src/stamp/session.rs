@@ -13,6 +13,7 @@ use segue_wire::DropReason;
 use segue_wire::stamp::tlv::{ClassOfService, DirectMeasurement, FollowUp, Writer, kind};
 use segue_wire::stamp::{ErrorEstimate, Reply, SenderPacket, StampKey, base_len};
 
+use super::super::device::Device;
 use super::super::icmp::{Icmp, Quote, Said};
 use super::super::refusals::Refusals;
 use super::super::secrets::random;
@@ -77,6 +78,8 @@ pub(super) struct Session {
     pub error: Option<io::Error>,
     wishes: Wishes,
     socket: TimestampedSocket,
+    /// The interface that it leaves over, if one is named.
+    device: Option<Device>,
     estimate: ErrorEstimate,
     requests: VecDeque<Sent>,
     last_sent: Time,
@@ -121,13 +124,7 @@ impl Session {
             SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
         let mut socket = TimestampedSocket::bind(SocketAddr::new(any, 0), interface)?;
-        socket.receive_icmp().context("cannot ask for ICMP errors")?;
-        socket.set_ttl(TTL).context("cannot set the TTL")?;
-        socket.receive_traffic_class().context("cannot ask for the DSCP of answers")?;
-        socket.never_fragment().context("cannot forbid fragments")?;
-        if let Some(dscp) = wishes.dscp {
-            socket.set_traffic_class(dscp << 2).context("cannot set the DSCP")?;
-        }
+        set_options(&mut socket, wishes.dscp)?;
         let [seed @ .., _, _, _, _, _, _, _, _] = random().context("/dev/urandom")?;
         Ok(Session {
             name,
@@ -140,6 +137,7 @@ impl Session {
             error: None,
             wishes,
             socket,
+            device: interface.map(Device::new),
             estimate: error_estimate(Span::ZERO),
             requests: VecDeque::new(),
             last_sent: Time::ZERO,
@@ -170,12 +168,18 @@ impl Session {
 
     /// Sends a request.
     pub(super) fn send(&mut self) {
+        self.follow_device();
         let seq = self.sent;
         self.sent = self.sent.wrapping_add(1);
         let mut buffer = vec![0; PACKET_MAX];
         let at = clock::monotonic();
         let len = self.request(seq, at, &mut buffer).unwrap_or(0);
-        let id = match self.socket.send(&buffer[..len], self.address, Leave::default()) {
+        let unbound = self.device.as_ref().is_some_and(Device::is_unbound);
+        let sent = match unbound {
+            true => Err(io::Error::from_raw_os_error(libc::ENODEV)),
+            false => self.socket.send(&buffer[..len], self.address, Leave::default()),
+        };
+        let id = match sent {
             Ok(id) => {
                 self.error = None;
                 Some(id)
@@ -223,6 +227,19 @@ impl Session {
         let packet =
             SenderPacket { seq, timestamp: stamp(at), error: self.estimate, ssid: wishes.ssid };
         Some(packet.emit(key, out)? + extensions)
+    }
+
+    /// Takes a new socket if requests could not be sent and the interface came anew.
+    fn follow_device(&mut self) {
+        let Some(device) = &mut self.device else { return };
+        if self.error.is_none() || !device.came_anew() {
+            return;
+        }
+        let opened = device.reopen(&mut self.socket).map_err(anyhow::Error::from);
+        // What fails is tried again with the next request.
+        let _ = opened.and_then(|()| set_options(&mut self.socket, self.wishes.dscp));
+        // The new socket numbers packets from zero.
+        self.requests.iter_mut().for_each(|sent| sent.id = None);
     }
 
     /// A request that cannot be sent counts as lost; the reason is reported once.
@@ -314,6 +331,17 @@ impl Session {
         self.news.push(News::Sample(self.stats.take(&exchange)));
         Ok(())
     }
+}
+
+fn set_options(socket: &mut TimestampedSocket, dscp: Option<u8>) -> anyhow::Result<()> {
+    socket.receive_icmp().context("cannot ask for ICMP errors")?;
+    socket.set_ttl(TTL).context("cannot set the TTL")?;
+    socket.receive_traffic_class().context("cannot ask for the DSCP of answers")?;
+    socket.never_fragment().context("cannot forbid fragments")?;
+    if let Some(dscp) = dscp {
+        socket.set_traffic_class(dscp << 2).context("cannot set the DSCP")?;
+    }
+    Ok(())
 }
 
 impl AsFd for Session {

@@ -63,6 +63,54 @@ fn ends<'a>(near: &'a [Prefix], far: &'a [Prefix]) -> [End<'a>; 2] {
     ]
 }
 
+#[test]
+fn a_probe_goes_on_when_its_interface_comes_anew() {
+    if !may_run() {
+        return;
+    }
+    for stamp in [false, true] {
+        let (near, far) = (["10.1.0.1/24".parse().unwrap()], ["10.1.0.2/24".parse().unwrap()]);
+        let lab = direct("anew", &near, &far);
+        let mode = if stamp { &["--stamp"][..] } else { &[] };
+        let port = if stamp { "862" } else { "5005" };
+        let mut listener = Listening::start(&lab, mode);
+        let mut command = lab.node("a").unwrap().command(env!("CARGO_BIN_EXE_segue"));
+        command
+            .args(["probe", "-I", "a0", "-i", "50ms", "-k", "20", "-w", "20s", "--json"])
+            .args(mode);
+        let mut probe = command
+            .arg(format!("10.1.0.2:{port}"))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(probe.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let mut sample = |what: &str| {
+            let is_sample = |line: &String| line.contains(r#""type":"sample""#);
+            assert!(lines.any(|line| is_sample(&line)), "no sample {what}");
+        };
+        let ip = |node: &str, command: &str| {
+            let done = lab.node(node).unwrap().command("ip").args(command.split(' ')).status();
+            assert!(done.unwrap().success(), "ip {command}");
+        };
+        sample("at first");
+        ip("a", "link del a0");
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        // The pair, in one namespace first.
+        ip("a", "link add a0 type veth peer name b0");
+        let other = lab.node("b").unwrap().name().unwrap();
+        ip("a", &format!("link set b0 netns {other}"));
+        ip("a", "addr add 10.1.0.1/24 dev a0");
+        ip("b", "addr add 10.1.0.2/24 dev b0");
+        ip("b", "link set b0 up");
+        ip("a", "link set a0 up");
+        (0..5).for_each(|_| sample("over the interface that came anew"));
+        probe.kill().unwrap();
+        probe.wait().unwrap();
+        listener.stop();
+    }
+}
+
 /// The summary of a client in node a, with two seconds of patience.
 fn measure(lab: &Lab, options: &[&str]) -> Value {
     let mut command = lab.node("a").unwrap().command(env!("CARGO_BIN_EXE_segue"));
