@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use libbpf_cargo::SkeletonBuilder;
 
-/// Objects by the names of their sources: the tunnel's packet path, the relay, and the STAMP reflector by itself.
-const OBJECTS: [&str; 3] = ["segue", "relay", "reflector"];
+/// Objects by the names of their sources: the tunnel's packet path, the relay, the STAMP reflector by itself, and what has
+/// programs leave by an access.
+const OBJECTS: [&str; 4] = ["segue", "relay", "reflector", "access"];
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("set by cargo"));

@@ -10,6 +10,7 @@ pub mod ebpf;
 pub mod relay;
 pub mod user;
 
+mod access;
 mod attach;
 mod checksum;
 mod copies;
@@ -25,6 +26,7 @@ mod sync;
 mod types;
 mod worker;
 
+pub use access::ByAccess;
 pub use ebpf::{StampAnswers, StampCounts, StampOptions};
 pub use error::DatapathError;
 pub use segue_tunnel::datapath::{

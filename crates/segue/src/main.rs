@@ -34,6 +34,7 @@ enum Verb {
     Flows(cmd::control::FlowsArgs),
     Handover(cmd::control::HandoverArgs),
     Keepalive(cmd::control::KeepaliveArgs),
+    Run(cmd::run::Args),
     Check(cmd::check::Args),
     Doctor(cmd::doctor::Args),
     Clean(cmd::clean::Args),
@@ -62,6 +63,7 @@ impl Verb {
                 | Verb::Demo(_)
                 | Verb::Bench(_)
                 | Verb::Reproduce(_)
+                | Verb::Run(_)
                 | Verb::Pmip(_)
                 | Verb::Mih(_)
                 | Verb::Echo(_)
@@ -116,6 +118,7 @@ fn run(cli: Cli) -> ExitCode {
         Verb::Flows(args) => cmd::control::flows(args),
         Verb::Handover(args) => cmd::control::handover(args),
         Verb::Keepalive(args) => cmd::control::keepalive(args),
+        Verb::Run(args) => cmd::run::run(args),
         Verb::Check(args) => cmd::check::run(args),
         Verb::Doctor(args) => cmd::doctor::run(args),
         Verb::Clean(args) => cmd::clean::run(args),

@@ -4,6 +4,7 @@ mod finding;
 mod firewall;
 mod gateway;
 mod network;
+mod portal;
 mod system;
 
 use std::path::{Path, PathBuf};
@@ -194,6 +195,7 @@ fn examine(
             anchor.extend(reached.filter(|at| !anchor.contains(at)));
             all.extend(network::reachability(&anchor, running));
             all.extend(running.and_then(network::without_path));
+            all.extend(portal::portals(&interfaces, &anchor, running)?);
             let known = (&**settings, &*translators);
             all.extend(network::host_ways(&interfaces, &anchor, known, running));
             all.extend(network::others(&interfaces, settings));

@@ -39,6 +39,7 @@ mod pmip_quality;
 mod pmip_radius;
 mod pmip_sizes;
 mod pmip_user;
+mod portal;
 #[path = "../views/pty.rs"]
 mod pty;
 mod radius_server;

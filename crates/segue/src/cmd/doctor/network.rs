@@ -38,7 +38,7 @@ pub(super) fn interfaces() -> anyhow::Result<Vec<Device>> {
     Ok(runtime()?.block_on(snapshot())?)
 }
 
-fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+pub(super) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_all().build().context("no event loop")
 }
