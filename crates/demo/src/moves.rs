@@ -1,5 +1,7 @@
 //! The demonstration of network-based mobility: a stock host with a call and a download, whose accesses go and come.
 
+mod page;
+
 use std::time::Duration;
 
 use anyhow::bail;
@@ -8,6 +10,8 @@ use serde::Serialize;
 
 use crate::domain::{Check, Domain, LTE2, WLAN, WLAN1, WLAN2};
 use crate::traffic::{Seen, Traffic, Voice};
+
+pub use page::render;
 
 /// How long the effects of a step are watched, in seconds.
 const WATCHED: f64 = 2.5;
@@ -35,6 +39,8 @@ const COURSE: [(f64, Step); 5] = [
 ];
 /// The end, in seconds.
 pub const END: f64 = 18.5;
+/// The access of the host's address at the beginning.
+const FIRST: &str = WLAN1.name;
 
 impl Step {
     fn words(self) -> &'static str {
@@ -45,15 +51,26 @@ impl Step {
             Step::Moves => "to Wi-Fi of the other node",
         }
     }
+
+    /// Where the flows of the host's address are afterwards.
+    fn to(self) -> &'static str {
+        match self {
+            Step::Goes | Step::Foretold => LTE2.name,
+            Step::Returns => WLAN1.name,
+            Step::Moves => WLAN2.name,
+        }
+    }
 }
 
 /// A step and what came of it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Row {
     /// When it happened, in seconds from the start.
     pub at_s: f64,
     /// What.
     pub what: &'static str,
+    /// The access to which flows went.
+    pub to: &'static str,
     /// Why the anchor sent another way (`left`, `back`, `going_down`, `moved`).
     pub cause: String,
     /// Flows that went along.
@@ -89,8 +106,25 @@ impl Outcome {
     /// Whether no connection broke, the address stayed, and no pause of the call to the host was longer than [`PAUSE_MAX_MS`].
     #[must_use]
     pub fn holds(&self) -> bool {
-        let short = |row: &Row| row.pause_ms[0] <= PAUSE_MAX_MS;
-        self.address_kept && self.broken == 0 && self.steps.iter().all(short)
+        self.address_kept && self.broken == 0 && self.steps.iter().all(Row::holds)
+    }
+
+    /// The same in a sentence.
+    #[must_use]
+    pub fn verdict(&self) -> String {
+        let verdict = if self.holds() { "Holds" } else { "Does NOT hold" };
+        format!(
+            "{verdict}: no connection broke, the address stayed, and no pause of the call to the host was longer than \
+             {PAUSE_MAX_MS} ms"
+        )
+    }
+}
+
+impl Row {
+    /// Whether the call to the host paused for [`PAUSE_MAX_MS`] at most.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.pause_ms[0] <= PAUSE_MAX_MS
     }
 }
 
@@ -111,7 +145,7 @@ pub fn perform(
     domain: &mut Domain,
     check: Check<'_>,
     mut say: impl FnMut(f64, &str),
-) -> anyhow::Result<Outcome> {
+) -> anyhow::Result<(Outcome, Seen)> {
     domain.attach(check, &WLAN1)?;
     domain.attach(check, &LTE2)?;
     domain.await_mobility(check, [&WLAN1, &LTE2])?;
@@ -119,6 +153,7 @@ pub fn perform(
     let start = monotonic();
     let traffic = Traffic::start(&domain.ends(WLAN)?, start)?;
     let now = || monotonic().since(start).as_secs_f64();
+    say(0.0, "a call and a download run over Wi-Fi");
     let mut done = Vec::new();
     for (due, step) in COURSE {
         pause(domain, check, due - now())?;
@@ -145,7 +180,7 @@ pub fn perform(
     pause(domain, check, END - now())?;
     let seen = traffic.stop();
     let kept = domain.address(WLAN).is_ok_and(|now| now == address);
-    Ok(judge(&done, &seen, (address.to_string(), kept)))
+    Ok((judge(&done, &seen, (address.to_string(), kept)), seen))
 }
 
 fn pause(domain: &mut Domain, check: Check<'_>, seconds: f64) -> anyhow::Result<()> {
@@ -193,6 +228,7 @@ fn judge(done: &[Done], seen: &Seen, (address, address_kept): (String, bool)) ->
         Row {
             at_s: done.at,
             what: done.step.words(),
+            to: done.step.to(),
             cause: done.cause.clone(),
             flows: done.flows,
             rebinding_ms: done.rebinding_ms,

@@ -50,12 +50,9 @@ pub fn render(
     for path in &truth.paths {
         page.push_plot(&format!("rtt-{}", path.name), "", &placed(rtt(watch, path)));
     }
-    for path in &truth.paths {
-        page.push_plot(
-            &format!("loss-{}", path.name),
-            "",
-            &placed(loss(watch, path, course.until)),
-        );
+    for (name, way) in [("up", Way::Up), ("down", Way::Down)] {
+        let plot = loss(watch, &truth.paths, way, course.until);
+        page.push_plot(&format!("loss-{name}"), "", &placed(plot));
     }
     page.push_heading("Files");
     page.push_links(&[
@@ -67,7 +64,7 @@ pub fn render(
 }
 
 /// The horizontal axis of all plots.
-const TIME: &str = "time in s";
+pub(crate) const TIME: &str = "time in s";
 
 /// The plot with the demonstration's course on its horizontal axis.
 fn placed(plot: Plot, marks: &[Mark], course: Course) -> Plot {
@@ -85,7 +82,7 @@ fn push_traffic(page: &mut Page, seen: &Seen, marks: &[Mark], course: Course) {
     let download = Plot {
         title: "TCP download".into(),
         y_label: "received in Mbit/s".into(),
-        series: vec![Series::new("received", Style::Step, rate(seen, course))],
+        series: vec![Series::new("received", Style::Step, rate(seen, course.until))],
         ..Plot::default()
     };
     page.push_plot("download", "", &placed(download, marks, course));
@@ -217,9 +214,9 @@ fn rtt(watch: &Watch, truth: &PathTruth) -> Plot {
         title: format!("Round-trip time of {}", truth.name),
         y_label: "RTT in ms".into(),
         series: vec![
-            Series::new("imposed (stamps of the emulator)", Style::Dots, imposed),
-            Series::new("measured, τ = 1 s", Style::Line, average(0)),
-            Series::new("measured, τ = 0.2 s", Style::Line, average(1)),
+            Series::new("imposed (stamps of the emulator)", Style::Dots, imposed).role("imposed"),
+            Series::new("measured, τ = 1 s", Style::Line, average(0)).role(truth.name),
+            Series::new("measured, τ = 0.2 s", Style::Dashed, average(1)).role(truth.name),
         ],
         y_max,
         ..Plot::default()
@@ -257,31 +254,50 @@ fn imposed_rtt(truth: &PathTruth) -> Vec<(f64, f64)> {
     points
 }
 
-fn loss(watch: &Watch, truth: &PathTruth, until: f64) -> Plot {
-    let measured = |pick: fn(&PathStatus) -> Option<f64>| {
-        let percent = move |path: &PathStatus| pick(path).map(|loss| loss * 100.0);
-        known(watch, truth.name, percent)
+/// A direction.
+#[derive(Clone, Copy)]
+enum Way {
+    Up,
+    Down,
+}
+
+/// The losses of all paths in a direction, each path in its colour.
+fn loss(watch: &Watch, paths: &[PathTruth], way: Way, until: f64) -> Plot {
+    let each = paths.iter().flat_map(|truth| {
+        let (packets, measured): (_, fn(&PathStatus) -> Option<f64>) = match way {
+            Way::Up => (&truth.up_packets, |path| path.owl_up.first().copied()),
+            Way::Down => (&truth.down_packets, |path| path.owl_down.first().copied()),
+        };
+        let percent = move |path: &PathStatus| measured(path).map(|loss| loss * 100.0);
+        let name = truth.name;
+        let imposed = corners(&imposed_loss(packets, until));
+        [
+            Series::new(format!("{name}, imposed"), Style::Dashed, imposed).role(name),
+            Series::new(
+                format!("{name}, measured, τ = 1 s"),
+                Style::Line,
+                known(watch, name, percent),
+            )
+            .role(name),
+        ]
+    });
+    let towards = match way {
+        Way::Up => "anchor",
+        Way::Down => "host",
     };
     Plot {
-        title: format!("One-way loss of {}", truth.name),
+        title: format!("One-way loss towards the {towards}"),
         y_label: "loss in %".into(),
-        series: vec![
-            Series::new("up, imposed", Style::Step, imposed_loss(&truth.up_packets, until)),
-            Series::new(
-                "up, measured (τ = 1 s)",
-                Style::Line,
-                measured(|p| p.owl_up.first().copied()),
-            ),
-            Series::new("down, imposed", Style::Step, imposed_loss(&truth.down_packets, until)),
-            Series::new(
-                "down, measured (τ = 1 s)",
-                Style::Line,
-                measured(|p| p.owl_down.first().copied()),
-            ),
-        ],
+        series: each.collect(),
         y_max: Some(5.0),
         ..Plot::default()
     }
+}
+
+/// Steps as a line, which may be dashed: each value lasts until the next point.
+fn corners(steps: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let ends = steps.iter().skip(1).map(|(at, _)| *at);
+    steps.iter().zip(ends).flat_map(|((from, value), to)| [(*from, *value), (to, *value)]).collect()
 }
 
 /// Share of dropped packets in each bin; silence is shown by the marks, and bins with any of it are
@@ -309,19 +325,19 @@ fn imposed_loss(packets: &[(f64, bool, bool)], until: f64) -> Vec<(f64, f64)> {
 }
 
 /// Download in Mbit/s in each bin, the last of which may be shorter.
-fn rate(seen: &Seen, course: Course) -> Vec<(f64, f64)> {
-    let mut bins = vec![0usize; (course.until / BIN).ceil() as usize];
-    for (at, n) in seen.tcp.reads.iter().filter(|(at, _)| *at < course.until) {
+pub(crate) fn rate(seen: &Seen, until: f64) -> Vec<(f64, f64)> {
+    let mut bins = vec![0usize; (until / BIN).ceil() as usize];
+    for (at, n) in seen.tcp.reads.iter().filter(|(at, _)| *at < until) {
         if let Some(bin) = bins.get_mut((at.max(0.0) / BIN) as usize) {
             *bin += n;
         }
     }
     let mbit = |(bin, bytes): (usize, &usize)| {
         let from = bin as f64 * BIN;
-        (from, *bytes as f64 * 8e-6 / (course.until - from).min(BIN))
+        (from, *bytes as f64 * 8e-6 / (until - from).min(BIN))
     };
     let mut points: Vec<(f64, f64)> = bins.iter().enumerate().map(mbit).collect();
-    end_step(&mut points, course.until);
+    end_step(&mut points, until);
     points
 }
 
@@ -332,7 +348,7 @@ fn end_step(points: &mut Vec<(f64, f64)>, to: f64) {
     }
 }
 
-fn silences(voice: &Voice) -> Vec<(f64, f64)> {
+pub(crate) fn silences(voice: &Voice) -> Vec<(f64, f64)> {
     let interval = VOICE_INTERVAL.as_secs_f64();
     voice
         .received
@@ -351,12 +367,11 @@ mod tests {
     #[test]
     fn the_rate_holds_until_the_end() {
         for until in [2.0, 2.1] {
-            let course = Course { silent_at: 0.5, back_at: 1.5, until };
             // 10 kB in each 10 ms, and some that arrived during the teardown.
             let reads = (0..230).map(|i| (f64::from(i) * 0.01 + 0.005, 10_000)).collect();
             let tcp = Tcp { reads, ..Tcp::default() };
             let seen = Seen { up: Voice::default(), down: Voice::default(), tcp };
-            let rate = rate(&seen, course);
+            let rate = rate(&seen, until);
             assert!(rate.iter().all(|(_, mbit)| (mbit - 8.0).abs() < 0.5), "{until}: {rate:?}");
             assert_eq!(rate.last().unwrap().0, until, "the last bin has its width");
         }

@@ -16,6 +16,7 @@ use plotters::style::{
 
 use crate::palette::{GRID, INK};
 use crate::scale::Scale;
+use crate::symbols;
 use crate::timeline::Mark;
 
 /// Width of a figure on a screen and on paper.
@@ -73,7 +74,7 @@ pub(crate) fn draw(width: i32, height: i32, figure: impl FnOnce(&Canvas)) -> Str
         figure(&canvas);
         canvas.area.present().expect("a string takes what is written to it");
     }
-    svg
+    symbols::in_drawing(&svg, FONT)
 }
 
 impl Canvas<'_> {

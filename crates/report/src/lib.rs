@@ -15,6 +15,7 @@ mod palette;
 mod plot;
 mod scale;
 mod style;
+mod symbols;
 mod timeline;
 
 pub use csv::csv;

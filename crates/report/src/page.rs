@@ -8,6 +8,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use crate::canvas::{NARROW, WIDE};
 use crate::palette::Palette;
 use crate::style;
+use crate::symbols::markup;
 use crate::{Plot, Timeline};
 
 /// The origin of a page.
@@ -52,19 +53,19 @@ impl Page {
     /// Adds a heading.
     pub fn push_heading(&mut self, heading: &str) {
         self.in_section = true;
-        self.blocks.push(html! { h2 { (heading) } });
+        self.blocks.push(html! { h2 { (markup(heading)) } });
     }
 
     /// Adds a paragraph; empty lines separate several.
     pub fn push_text(&mut self, text: &str) {
         let paragraphs = text.split("\n\n").filter(|part| !part.trim().is_empty());
-        self.blocks.push(html! { @for part in paragraphs { p { (part) } } });
+        self.blocks.push(html! { @for part in paragraphs { p { (markup(part)) } } });
     }
 
     /// Adds a list of files next to the page: the name and content of each.
     pub fn push_links(&mut self, links: &[(&str, &str)]) {
         self.blocks.push(html! {
-            ul { @for (name, what) in links { li { a href=(name) { (name) } ": " (what) } } }
+            ul { @for (name, what) in links { li { a href=(name) { (name) } ": " (markup(what)) } } }
         });
     }
 
@@ -74,6 +75,28 @@ impl Page {
         caption: &str,
         header: &[H],
         rows: &[R],
+    ) {
+        self.push_rows(caption, header, rows, 0);
+    }
+
+    /// Adds a table of verdicts. They are its first column, which a phone shows without scrolling; the second one names
+    /// what each row is about.
+    pub fn push_verdicts<H: AsRef<str>, R: AsRef<[C]>, C: AsRef<str>>(
+        &mut self,
+        caption: &str,
+        header: &[H],
+        rows: &[R],
+    ) {
+        self.push_rows(caption, header, rows, 1);
+    }
+
+    /// Adds a table whose rows are named by a column.
+    fn push_rows<H: AsRef<str>, R: AsRef<[C]>, C: AsRef<str>>(
+        &mut self,
+        caption: &str,
+        header: &[H],
+        rows: &[R],
+        named_by: usize,
     ) {
         let class = |column: usize| {
             let cells: Vec<_> = rows.iter().filter_map(|row| row.as_ref().get(column)).collect();
@@ -96,18 +119,18 @@ impl Page {
                 div.scroll role="region" tabindex="0" aria-label=(label) { table style=[least] {
                     thead { tr {
                         @for (i, cell) in header.iter().enumerate() {
-                            th scope="col" class=[class(i)] { (cell.as_ref()) }
+                            th scope="col" class=[class(i)] { (markup(cell.as_ref())) }
                         }
                     } }
                     tbody { @for row in rows { tr {
                         @for (i, cell) in row.as_ref().iter().map(AsRef::as_ref).enumerate() {
-                            @if i == 0 && !cell.is_empty() {
-                                th scope="row" class=[class(i)] { (cell) }
-                            } @else { td class=[class(i)] { (cell) } }
+                            @if i == named_by && !cell.is_empty() {
+                                th scope="row" class=[class(i)] { (markup(cell)) }
+                            } @else { td class=[class(i)] { (markup(cell)) } }
                         }
                     } } }
                 } }
-                @if !caption.is_empty() { figcaption { (caption) } }
+                @if !caption.is_empty() { figcaption { (markup(caption)) } }
             }
         });
     }
@@ -151,9 +174,9 @@ impl Page {
                     style { (PreEscaped(style::page())) }
                 }
                 body { main {
-                    h1 { (self.title) }
-                    @if !self.verdict.is_empty() { p.verdict { (self.verdict) } }
-                    @if !self.lead.is_empty() { p.lead { (self.lead) } }
+                    h1 { (markup(&self.title)) }
+                    @if !self.verdict.is_empty() { p.verdict { (markup(&self.verdict)) } }
+                    @if !self.lead.is_empty() { p.lead { (markup(&self.lead)) } }
                     p.made {
                         "Made " time datetime=(at) { (at) } " by " (by) ": " code { (command) }
                     }
@@ -186,7 +209,7 @@ impl Page {
         let [wide, narrow] = drawings;
         self.blocks.push(html! {
             @if !title.is_empty() {
-                @if self.in_section { h3 { (title) } } @else { h2 { (title) } }
+                @if self.in_section { h3 { (markup(title)) } } @else { h2 { (markup(title)) } }
             }
             figure {
                 div role="img" aria-label=(words) {
@@ -218,7 +241,7 @@ fn figcaption(caption: &str, name: &str) -> Markup {
     let (svg, csv) = (format!("{name}.svg"), format!("{name}.csv"));
     html! {
         figcaption {
-            (caption) " "
+            (markup(caption)) " "
             span { "Data: " a href=(csv) { (csv) } ", drawing: " a href=(svg) { (svg) } }
         }
     }

@@ -40,6 +40,7 @@ p,ul{max-width:44rem}
 a{color:var(--link)}
 :focus-visible{outline:3px solid var(--link);outline-offset:2px}
 code{overflow-wrap:anywhere}
+sub,sup{font-size:.75em;line-height:0}
 .verdict{font-size:1.125rem;font-weight:600;border-left:.25rem solid var(--link);padding-left:.75rem;margin:1rem 0}
 .lead{font-size:1.125rem;color:var(--soft)}
 .made,figcaption,.more{color:var(--soft);font-size:.9rem}

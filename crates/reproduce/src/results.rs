@@ -99,7 +99,7 @@ impl Done {
             Err(_) => [self.none().to_lowercase(), String::new(), String::new()],
         };
         let [agrees, differs, open] = cells;
-        [self.id.into(), self.title.into(), agrees, differs, open]
+        [self.id.into(), agrees, differs, open, self.title.into()]
     }
 }
 
@@ -192,7 +192,7 @@ impl Results {
         if !overview.is_empty() {
             page.push_table(
                 OVERVIEW,
-                &["experiment", "what", "agrees", "DIFFERS", "no bar"],
+                &["experiment", "agrees", "DIFFERS", "no bar", "what"],
                 &overview,
             );
         }
@@ -249,10 +249,10 @@ fn push_outcome(page: &mut Page, done: &Done, outcome: &Outcome) {
         .iter()
         .map(|line| {
             let bar = line.bar.as_deref().unwrap_or("–");
-            [line.what.as_str(), &line.paper, &line.here, bar, line.verdict()]
+            [line.verdict(), line.what.as_str(), &line.paper, &line.here, bar]
         })
         .collect();
-    page.push_table(done.paper, &["quantity", "paper says", "here", "bar", "verdict"], &rows);
+    page.push_verdicts(done.paper, &["verdict", "quantity", "paper says", "here", "bar"], &rows);
     for figure in &outcome.figures {
         let name = file_name(done.id, figure.name);
         page.push_plot(&name, &figure.caption, &figure.plot);

@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use segue_daemon::settings::Choice;
 use segue_demo::domain::{Domain, LTE1, LTE2, Plan, WLAN1, WLAN2};
 use segue_demo::interrupt;
-use segue_demo::moves::{self, Outcome, PAUSE_MAX_MS};
+use segue_demo::moves::{self, Outcome};
 use segue_text::say;
 use segue_text::terminal::Stream;
 use segue_text::terminal::layout::{Column, Table, wrap};
@@ -20,7 +20,7 @@ pub(super) struct Args {
     /// Datapath of anchor and gateways
     #[arg(long, value_enum, default_value = "auto")]
     datapath: Choice,
-    /// Directory for the result, and for the daemons' files and logs
+    /// Directory for the page, the result, and the daemons' files and logs
     #[arg(long, value_name = "DIR", default_value = "segue-demo-pmip")]
     out: PathBuf,
     /// Print only the result, as JSON
@@ -67,15 +67,17 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     } else {
         "FreeRADIUS is not installed: gateways know by themselves whose its radios are."
     });
-    let outcome =
+    let (outcome, seen) =
         moves::perform(&mut domain, &check, |at, what| say(&format!("{at:5.1} s  {what}")))?;
     drop(domain);
     let text = serde_json::to_string_pretty(&outcome)?;
     std::fs::write(args.out.join("result.json"), &text)?;
+    moves::render(&outcome, &seen).write(&args.out, super::REPORT)?;
     if args.json {
-        println!("{text}")
+        println!("{text}");
     } else {
-        print(&outcome)
+        print(&outcome);
+        println!("\nThe whole story with plots: {}", args.out.join(super::REPORT).display());
     }
     Ok(if outcome.holds() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
@@ -121,8 +123,5 @@ fn print(outcome: &Outcome) {
         outcome.broken,
         outcome.bytes as f64 / 1e6
     );
-    let verdict = if outcome.holds() { "holds" } else { "does NOT hold" };
-    say!(
-        "{verdict}: no connection broke, the address stayed, and no pause of the call to the host was longer than {PAUSE_MAX_MS} ms"
-    );
+    say!("{}", outcome.verdict());
 }

@@ -19,9 +19,16 @@ pub(super) struct View {
 
 enum Output {
     Nothing,
-    /// One line per event, and how many were printed.
-    Lines(usize),
+    /// One line per event, and what happens every few seconds.
+    Lines(Lines),
     Drawing(Live, Colours),
+}
+
+/// What was printed: how many events, and when what happens.
+#[derive(Default)]
+struct Lines {
+    events: usize,
+    told: Option<(f64, &'static str)>,
 }
 
 /// What is drawn.
@@ -34,6 +41,8 @@ struct Scene<'a> {
     missing: [usize; 2],
 }
 
+/// Seconds between two lines that say what happens, where nothing is drawn.
+const TELL: f64 = 5.0;
 /// Seconds between two drawings.
 const REDRAW: f64 = 0.2;
 /// Events shown at a time, if there is room.
@@ -47,7 +56,7 @@ impl View {
         let output = match (quiet, Stream::Error.is_live()) {
             (true, _) => Output::Nothing,
             (false, true) => Output::Drawing(Live::new(Stream::Error), Stream::Error.colours()),
-            (false, false) => Output::Lines(0),
+            (false, false) => Output::Lines(Lines::default()),
         };
         View { output, course, last: None, rate_mbit: 0.0 }
     }
@@ -56,11 +65,17 @@ impl View {
     pub(super) fn show(&mut self, t: f64, watch: &Watch, traffic: &Traffic) {
         let (live, colours) = match &mut self.output {
             Output::Nothing => return,
-            Output::Lines(told) => {
-                for (at, event) in &watch.host_events[*told..] {
+            Output::Lines(lines) => {
+                for (at, event) in &watch.host_events[lines.events..] {
                     eprintln!("{at:6.2} s  {}", event.text);
                 }
-                *told = watch.host_events.len();
+                lines.events = watch.host_events.len();
+                let act = act(t, self.course);
+                if lines.told.is_none_or(|(at, last)| last != act || t - at >= TELL) {
+                    let megabytes = traffic.tcp_bytes() as f64 / 1e6;
+                    eprintln!("{t:6.2} s  {act}; {megabytes:.1} MB downloaded");
+                    lines.told = Some((t, act));
+                }
                 return;
             }
             Output::Drawing(live, colours) => (live, *colours),
@@ -92,17 +107,22 @@ impl View {
     }
 }
 
+/// What happens at this second.
+fn act(t: f64, course: Course) -> &'static str {
+    if t < course.silent_at {
+        "both networks work"
+    } else if t < course.back_at {
+        "the Wi-Fi's backhaul is SILENT (its link stays up)"
+    } else {
+        "the Wi-Fi's backhaul is back"
+    }
+}
+
 /// The scene in lines for a terminal of this size; if it is low, the oldest events are left out.
 fn draw(scene: &Scene<'_>, course: Course, size: Size, colours: Colours) -> Vec<String> {
     let room = size.columns.saturating_sub(1);
     let mut lines = vec![bar(scene.t, course, room)];
-    let act = if scene.t < course.silent_at {
-        "both networks work"
-    } else if scene.t < course.back_at {
-        "the Wi-Fi's backhaul is SILENT (its link stays up)"
-    } else {
-        "the Wi-Fi's backhaul is back"
-    };
+    let act = act(scene.t, course);
     lines.extend(layout::sentence(&format!("{:.1} s  {act}", scene.t), room));
     lines.push(String::new());
     if let Some(look) = scene.look {
