@@ -20,9 +20,10 @@ const ONE_OF: [u64; 5] = [1_000, 10, 5, 10, 1_000];
 const EACH_S: u64 = 15;
 const LENGTH_S: u64 = EACH_S * ONE_OF.len() as u64;
 const RTT_MS: u64 = 100;
-/// Largest error of an average, in percentage points. The start of each level is not counted, and a
-/// raw value moves in steps of ten.
-const POINTS: f64 = 2.5;
+/// No run of losses is this long: what is lost while a path is declared down belongs in no average.
+const K: u8 = 30;
+/// Largest error of an average, in percentage points. The start of each level is not counted.
+const POINTS: f64 = 0.8;
 /// Seconds at the start of a level during which the average still moves.
 const SETTLE_S: f64 = 6.0;
 
@@ -38,9 +39,14 @@ pub(crate) fn experiments() -> Vec<Experiment> {
     ]
 }
 
-fn run(stage: &Stage, over: Over) -> anyhow::Result<Outcome> {
+/// T_L and the time constant in s.
+fn times() -> (f64, f64) {
     let t_l = T_KA_MS as f64 / 1e3 * f64::from(N);
-    let tau = tau(t_l, ALPHA);
+    (t_l, tau(t_l, ALPHA))
+}
+
+fn course(over: Over) -> Course {
+    let (_, tau) = times();
     let levels = ONE_OF.iter().enumerate().map(|(i, n)| {
         let level = match over {
             Over::Probe => Level { one_lost_of: Some(*n), ..Level::of(RTT_MS) },
@@ -48,26 +54,34 @@ fn run(stage: &Stage, over: Over) -> anyhow::Result<Outcome> {
         };
         (Span::from_secs(i as u64 * EACH_S), level)
     });
-    let course = Course {
+    Course {
         tag: if over == Over::Tunnel { TUNNEL_TAG } else { TAG },
-        config: Config { n: N, ..tracking::config(over, T_KA_MS, &[(tau, tau)]) },
+        config: Config { n: N, k: K, ..tracking::config(over, T_KA_MS, &[(tau, tau)]) },
         clients: 1,
         levels: levels.collect(),
         length: Span::from_secs(LENGTH_S),
-    };
-    let track = over.run(stage, &course)?;
-    let rows = level_rows(&track, over, (t_l, tau));
+    }
+}
+
+fn run(stage: &Stage, over: Over) -> anyhow::Result<Outcome> {
+    Ok(outcome(over, &over.run(stage, &course(over))?))
+}
+
+fn outcome(over: Over, track: &Track) -> Outcome {
+    let (t_l, tau) = times();
+    let rows = level_rows(track, tau);
     let mut lines: Vec<Line> = rows.iter().map(LevelRow::line).collect();
     // A daemon reports its averages, but not the ratio of each interval.
     if over == Over::Probe {
         lines.extend(track.clients.first().map(delay_line));
     }
-    Ok(Outcome {
-        figures: vec![figure(&track, t_l, tau)],
+    Outcome {
+        figures: vec![figure(track, t_l, tau)],
         tables: vec![DataTable {
             caption: format!(
-                "Loss in each level, in %. Imposed: the emulator's drops. Measured: mean of the average \
-                 from {SETTLE_S:.0} s after the beginning of the level on."
+                "Loss in each level, in %: mean of the average from {SETTLE_S:.0} s after the beginning of the level on. \
+                 Imposed: eq. 13 over the emulator's drops among the packets that were counted between two changes of \
+                 the measured average."
             ),
             header: header(&[
                 "level",
@@ -86,13 +100,11 @@ fn run(stage: &Stage, over: Over) -> anyhow::Result<Outcome> {
             match over {
                 Over::Probe =>
                     "exactly one packet of 1 000, 10, 5, so none of the 75 packets of a level of 0.1 %",
-                Over::Tunnel =>
-                    "at random; imposed is what eq. 13 makes of the share that was dropped between two \
-                                 changes of the average",
+                Over::Tunnel => "at random",
             },
-            tracking::conditions(&track)
+            tracking::conditions(track)
         ),
-    })
+    }
 }
 
 /// Loss of one level in per cent, imposed and measured, up and down.
@@ -129,20 +141,12 @@ impl LevelRow {
     }
 }
 
-fn level_rows(track: &Track, over: Over, (t_l, tau): (f64, f64)) -> Vec<LevelRow> {
+fn level_rows(track: &Track, tau: f64) -> Vec<LevelRow> {
     let Some(client) = track.clients.first() else { return Vec::new() };
-    let perfect = [0, 1].map(|way| perfect(client, way, t_l, tau));
+    let perfect = [0, 1].map(|way| perfect(client, way, tau));
     let ends = track.levels.iter().skip(1).map(|(at, _)| *at).chain([tracking::end(track)]);
     let each = track.levels.iter().zip(ends);
     each.map(|((from, level), to)| {
-        let dropped = |packets: &[(f64, bool)]| {
-            mean(
-                packets
-                    .iter()
-                    .filter(|(at, _)| *at >= *from && *at < to)
-                    .map(|(_, lost)| f64::from(u8::from(*lost)) * 100.0),
-            )
-        };
         let settled =
             || client.looks.iter().filter(|look| look.at >= from + SETTLE_S && look.at < to);
         let average =
@@ -150,46 +154,66 @@ fn level_rows(track: &Track, over: Over, (t_l, tau): (f64, f64)) -> Vec<LevelRow
         LevelRow {
             from: *from,
             set: percent(level),
-            imposed: match over {
-                Over::Probe => [dropped(&client.requests), dropped(&client.answers)],
-                Over::Tunnel => perfect
-                    .each_ref()
-                    .map(|series| mean(settled().filter_map(|look| value_at(series, look.at)))),
-            },
+            imposed: perfect
+                .each_ref()
+                .map(|series| mean(settled().filter_map(|look| value_at(series, look.at)))),
             measured: [average(0), average(1)],
         }
     })
     .collect()
 }
 
-/// Eq. 13 applied to the drops of a direction, in per cent. It has a value for each change of the
-/// measured average, over the packets that reached the emulator since the previous change.
-/// Intervals that change nothing, such as lossless ones in a row, are found by their length `t_l`
-/// in s.
-fn perfect(client: &Client, way: usize, t_l: f64, tau: f64) -> Vec<(f64, f64)> {
+/// Eq. 13 applied to the emulator's drops in a direction, in per cent: a value for each change of the measured average. An
+/// interval consists of the packets between the counters of two changes. The time of a look would not do: the daemon
+/// reads a path up to a period after the answer that ended the interval, when the next packet may be under way.
+fn perfect(client: &Client, way: usize, tau: f64) -> Vec<(f64, f64)> {
     let packets = if way == 0 { &client.requests } else { &client.answers };
-    let share = |from: f64, to: f64| {
-        let mine = packets.iter().filter(|(at, _)| (from..to).contains(at));
-        mean(mine.map(|(_, lost)| f64::from(u8::from(*lost)) * 100.0))
-    };
-    let mut from = client.looks.first().map_or(0.0, |look| look.at);
-    let mut shares = Vec::new();
-    let mut add = |from: f64, to: f64| {
-        shares.extend(Some((to, share(from, to))).filter(|(_, share)| share.is_finite()));
+    let first = first_counted(client, way, packets);
+    let place = |look: &Look| (first + look.counted[way].sent as usize).min(packets.len());
+    let mut from = client.looks.first().map_or(0, place);
+    let (mut shares, mut seen) = (Vec::new(), Vec::new());
+    let mut add = |from: usize, to: usize, at: f64| {
+        let lost = packets[from..to].iter().filter(|(_, lost)| *lost).count();
+        if let Some((left, _)) = packets[from..to].last() {
+            shares.push((*left, 100.0 * lost as f64 / (to - from) as f64));
+            seen.push(at);
+        }
     };
     for pair in client.looks.windows(2) {
         if pair[0].owl_ewma[way] == pair[1].owl_ewma[way] {
             continue;
         }
-        let to = pair[1].at;
-        while to - from > 1.5 * t_l {
-            add(from, from + t_l);
-            from += t_l;
+        let to = place(&pair[1]).max(from);
+        // Lossless intervals in a row leave an average of zero unchanged.
+        while pair[0].owl_ewma[way] == Some(0.0) && 2 * (to - from) > 3 * N as usize {
+            add(from, from + N as usize, pair[0].at);
+            from += N as usize;
         }
-        add(from, to);
+        add(from, to, pair[1].at);
         from = to;
     }
-    eq13(&shares, tau, tau)
+    let averages = eq13(&shares, tau, tau).into_iter().map(|(_, share)| share);
+    seen.into_iter().zip(averages).collect()
+}
+
+/// The position in the emulator's log of the first packet that the path counts. With the right one, the counters' losses are
+/// the emulator's drops.
+fn first_counted(client: &Client, way: usize, packets: &[(f64, bool)]) -> usize {
+    let mut drops = vec![0u64];
+    drops.extend(packets.iter().scan(0, |sum, (_, lost)| {
+        *sum += u64::from(*lost);
+        Some(*sum)
+    }));
+    let last = drops.len() - 1;
+    let off = |first: usize| -> u64 {
+        let counted = client.looks.iter().map(|look| look.counted[way]);
+        let differences = counted.map(|count| {
+            let dropped = drops[(first + count.sent as usize).min(last)] - drops[first];
+            dropped.abs_diff(count.sent.saturating_sub(count.received))
+        });
+        differences.sum()
+    };
+    (0..=last).min_by_key(|first| off(*first)).unwrap_or(0)
 }
 
 /// The paper finds the delay of the average behind the raw values negligible.
@@ -281,5 +305,61 @@ fn figure(track: &Track, t_l: f64, tau: f64) -> Figure {
             x_range: Some((0.0, end)),
             ..Plot::default()
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use segue_keepalive::Counted;
+
+    use super::*;
+
+    /// A client whose averages follow what is lost with a time constant that is wrong by a factor.
+    fn ideal(over: Over, slower: f64) -> Track {
+        let course = course(over);
+        let Track { mut clients, .. } = tracking::ideal(&course, &[], 0.0);
+        let client = &mut clients[0];
+        let n_at = |at: f64| ONE_OF[(at / EACH_S as f64) as usize];
+        let sent = |i: usize| i as f64 * T_KA_MS as f64 / 1e3;
+        let fate = |i: usize| (sent(i), (i as u64).is_multiple_of(n_at(sent(i))));
+        let packets: Vec<_> = (0..client.looks.len()).map(fate).collect();
+        let interval = |packets: &[(f64, bool)]| {
+            let lost = packets.iter().filter(|(_, lost)| *lost).count();
+            (packets[packets.len() - 1].0, lost as f64 / packets.len() as f64)
+        };
+        let ratios: Vec<_> = packets.chunks(N as usize).map(interval).collect();
+        let (_, tau) = times();
+        let averages = eq13(&ratios, tau * slower, tau * slower);
+        for (i, look) in client.looks.iter_mut().enumerate() {
+            let done = (i + 1) / N as usize;
+            let ends = (i + 1).is_multiple_of(N as usize);
+            look.owl_up = ends.then(|| ratios[done - 1].1);
+            look.owl_ewma = [done.checked_sub(1).map(|last| averages[last].1); 2];
+            let received = packets[..=i].iter().filter(|(_, lost)| !lost).count() as u64;
+            look.counted = [Counted { sent: i as u64 + 1, received }; 2];
+        }
+        (client.requests, client.answers) = (packets.clone(), packets);
+        Track { clients, ..tracking::ideal(&course, &[], 0.0) }
+    }
+
+    #[test]
+    fn intervals_are_those_that_the_path_counted_however_late_they_are_seen() {
+        let (_, tau) = times();
+        let mut track = ideal(Over::Tunnel, 1.0);
+        let client = &mut track.clients[0];
+        // The path counts from the fifth packet on, and is read most of a period later.
+        for look in &mut client.looks {
+            look.at += 0.18;
+        }
+        let before = [(-0.8, false), (-0.6, false), (-0.4, true), (-0.2, false)];
+        client.requests.splice(..0, before);
+        assert_eq!(first_counted(client, 0, &client.requests), before.len());
+        let measured = average(client, 0);
+        let exact = perfect(client, 0, tau);
+        assert!(exact.len() > 20, "{exact:?}");
+        for (at, share) in exact.iter().filter(|(at, _)| *at > 18.0) {
+            let shown = value_at(&measured, *at).unwrap();
+            assert!((shown - share).abs() < 0.1, "{at}: {shown} and {share}");
+        }
     }
 }

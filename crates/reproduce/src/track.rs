@@ -14,7 +14,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use segue_clock::{Span, Time};
 use segue_ip::Prefix;
-use segue_keepalive::Config;
+use segue_keepalive::{Config, Counted};
 use segue_lab::topology::End;
 use segue_lab::{Direction, EmulatorSpec, Handle, Lab, Record};
 use segue_linux::clock::monotonic;
@@ -93,6 +93,8 @@ pub(crate) struct Look {
     pub owl_up: Option<f64>,
     /// Averages of the loss, up and down, with the main time constant.
     pub owl_ewma: [Option<f64>; 2],
+    /// Packets that the measurement has counted, up and down.
+    pub counted: [Counted; 2],
 }
 
 impl Level {
@@ -241,6 +243,7 @@ impl Running {
                 rtt_ms,
                 owl_up: sample.owl_up,
                 owl_ewma: [&estimates.owl_up, &estimates.owl_down].map(|e| e.first().copied()),
+                counted: [estimates.up, estimates.down],
             });
         }
         Ok(target.deadline().unwrap_or(now + LOOK))

@@ -8,6 +8,8 @@ use segue_report::{Series, Style};
 
 use super::average::{eq13, spread, value_at};
 use super::experiment::{Experiment, Line, Needs, Outcome, SALSANO, Stage, role};
+#[cfg(test)]
+use super::track::Look;
 use super::track::{self, Client, Course, Level, Track};
 use super::tunnel;
 
@@ -164,4 +166,41 @@ pub(crate) fn conditions(track: &Track) -> String {
 /// A time for people.
 pub(crate) fn seconds(s: f64) -> String {
     if s < 1.0 { format!("{:.0} ms", s * 1e3) } else { format!("{s:.2} s") }
+}
+
+/// A course measured without noise: what was imposed on each probe, and the averages of that with these time constants in
+/// s, all this much too high.
+#[cfg(test)]
+pub(crate) fn ideal(course: &Course, taus: &[(f64, f64)], error_ms: f64) -> Track {
+    let level_at = |at: f64| {
+        let mut begun = course.levels.iter().filter(|(from, _)| from.as_secs_f64() <= at);
+        begun.next_back().map_or(Level::of(0), |(_, level)| *level)
+    };
+    let (t_ka, length) = (course.config.t_ka.as_secs_f64(), course.length.as_secs_f64());
+    let client = |phase: u32| {
+        let first = t_ka * f64::from(phase) / f64::from(course.clients);
+        let sent = (0..).map(|i| first + f64::from(i) * t_ka).take_while(|at| *at < length);
+        let imposed: Vec<(f64, f64)> = sent
+            .map(|at| {
+                let rtt_ms = level_at(at).rtt_ms as f64;
+                (at + rtt_ms / 1e3, rtt_ms)
+            })
+            .collect();
+        let averages: Vec<_> =
+            taus.iter().map(|(rise, fall)| eq13(&imposed, *rise, *fall)).collect();
+        let looks = imposed.iter().enumerate().map(|(i, (at, _))| Look {
+            at: *at,
+            rtt_ms: averages.iter().map(|average| average[i].1 + error_ms).collect(),
+            owl_up: None,
+            owl_ewma: [None; 2],
+            counted: Default::default(),
+        });
+        Client { looks: looks.collect(), imposed, ..Client::default() }
+    };
+    Track {
+        levels: course.levels.iter().map(|(at, level)| (at.as_secs_f64(), *level)).collect(),
+        clients: (0..course.clients).map(client).collect(),
+        late_max_ms: 0.0,
+        how: String::new(),
+    }
 }

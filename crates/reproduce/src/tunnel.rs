@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use anyhow::Context;
 use segue_clock::{Span, Time};
-use segue_daemon::control::PathStatus;
+use segue_daemon::control::{Count, PathStatus};
 use segue_daemon::settings::Choice;
 use segue_demo::stage::Stage as Daemons;
-use segue_keepalive::{Config, Tau};
+use segue_keepalive::{Config, Counted, Tau};
 use segue_lab::{DemoNet, DemoOptions, Direction, Handle, Record};
 use segue_linux::clock::monotonic;
+use segue_wire::header::flags;
 use segue_wire::{Header, PacketType, TUNNEL_PORT};
 
 use super::experiment::Stage;
@@ -133,14 +134,21 @@ fn look(path: &PathStatus, at: f64, looks: &mut Vec<Look>) {
     let owl_ewma = [&path.owl_up, &path.owl_down].map(|all| all.first().copied());
     let old = looks.last();
     if old.is_none_or(|old| old.rtt_ms != path.rtt_ms || old.owl_ewma != owl_ewma) {
-        looks.push(Look { at, rtt_ms: path.rtt_ms.clone(), owl_up: None, owl_ewma });
+        let counted = |Count { sent, lost }| Counted { sent, received: sent.saturating_sub(lost) };
+        let counted = [path.up, path.down].map(counted);
+        looks.push(Look { at, rtt_ms: path.rtt_ms.clone(), owl_up: None, owl_ewma, counted });
     }
 }
 
-/// What the path's counters count: tests of the packet size are not among it.
+/// Whether the path's counters include this packet. They omit tests of the packet size, and questions with their answers.
 fn is_counted(record: &Record) -> bool {
-    let header = Header::parse(&record.payload);
-    record.is_udp(TUNNEL_PORT) && header.is_ok_and(|head| head.packet_type != PacketType::Size)
+    let counts = |header: Header| match header.packet_type {
+        PacketType::Data | PacketType::Ride => true,
+        PacketType::Request => header.flags & flags::REQUEST_QUESTION == 0,
+        PacketType::Response => header.flags & flags::RESPONSE_QUESTION == 0,
+        PacketType::Size => false,
+    };
+    record.is_udp(TUNNEL_PORT) && Header::parse(&record.payload).is_ok_and(counts)
 }
 
 fn client(log: &[Record], looks: Vec<Look>, start: Time) -> Client {
