@@ -300,6 +300,11 @@ impl Domain {
         &self.lab
     }
 
+    /// The daemons' names and processes.
+    pub fn processes(&self) -> impl Iterator<Item = (&'static str, u32)> {
+        self.daemons.iter().map(|daemon| (daemon.name(), daemon.process()))
+    }
+
     /// A node of it.
     ///
     /// # Errors

@@ -72,6 +72,12 @@ impl Daemon {
         self.name
     }
 
+    /// The number of its process.
+    #[must_use]
+    pub fn process(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Fails if it has ended, with the end of its log.
     ///
     /// # Errors

@@ -158,3 +158,15 @@ fn outcome(probes: Probes, path: &str, datapath: &str, arrived: [usize; 2]) -> O
         ),
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::experiment::TenTimesOff;
+
+    pub(crate) fn ten_times_off() -> Vec<TenTimesOff> {
+        let lines =
+            |rode| outcome(Probes { sent: [50; 2], rode: [rode; 2] }, "", "", [500; 2]).lines;
+        vec![TenTimesOff { id: "salsano-active-pb", right: lines(50), wrong: vec![lines(5)] }]
+    }
+}

@@ -21,11 +21,12 @@ mod node;
 mod packets;
 mod relay;
 mod steady;
+mod table2;
 mod table4;
 
 use std::time::Duration;
 
-use super::experiment::{ALVES, Experiment, Needs, Outcome, Stage};
+use super::experiment::{ALVES, Experiment, Found, Needs, Outcome, Stage};
 
 /// How an experiment runs.
 type Run = fn(&Stage) -> anyhow::Result<Outcome>;
@@ -51,6 +52,7 @@ pub(crate) fn experiments() -> Vec<Experiment> {
         run,
     };
     vec![
+        of("alves-table2", "The testbed, and whether the daemons fit its routers", 8, table2::run),
         of("alves-fig7", "Time in the node against number of rules", 150, |s| figure(s, 0)),
         of("alves-fig8", "Time to add a rule against number of rules", 90, |s| figure(s, 1)),
         of("alves-fig9", "Time in the LMA of a flow's first packets", 60, |s| figure(s, 2)),
@@ -67,11 +69,15 @@ pub(crate) fn experiments() -> Vec<Experiment> {
 
 /// Runs a figure's experiment, and keeps what it found for the table that sums all up.
 fn figure(stage: &Stage, place: usize) -> anyhow::Result<Outcome> {
+    run_figure(stage, place, true)
+}
+
+fn run_figure(stage: &Stage, place: usize, on_page: bool) -> anyhow::Result<Outcome> {
     let (id, run) = FIGURES[place];
     anyhow::ensure!(nix::unistd::geteuid().is_root(), "programs that stamp packets need root");
     let outcome = run(stage)?;
     if let Ok(mut found) = stage.found.lock() {
-        found.insert(id, outcome.lines.clone());
+        found.insert(id, Found { lines: outcome.lines.clone(), on_page });
     }
     Ok(outcome)
 }
@@ -80,9 +86,23 @@ fn table4(stage: &Stage) -> anyhow::Result<Outcome> {
     for (place, (id, _)) in FIGURES.iter().enumerate() {
         let known = stage.found.lock().is_ok_and(|found| found.contains_key(id));
         if !known {
-            figure(stage, place)?;
+            run_figure(stage, place, false)?;
         }
     }
     let found = stage.found.lock().map(|found| found.clone()).unwrap_or_default();
     Ok(table4::outcome(&found))
+}
+
+#[cfg(test)]
+pub(crate) fn ten_times_off() -> Vec<super::experiment::TenTimesOff> {
+    vec![
+        table2::tests::ten_times_off(),
+        fig7::tests::ten_times_off(),
+        fig8::tests::ten_times_off(),
+        fig9::tests::ten_times_off(),
+        fig10::tests::ten_times_off(),
+        fig11::tests::ten_times_off(),
+        fig12::tests::ten_times_off(),
+        table4::tests::ten_times_off(),
+    ]
 }

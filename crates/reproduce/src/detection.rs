@@ -66,14 +66,21 @@ fn measure(stage: &Stage, (k, t_ka_ms, rtt_ms): (u8, u64, u64)) -> anyhow::Resul
         took.push(one_fault(&config, rtt, &mut rng).as_millis_f64());
     }
     took.sort_by(f64::total_cmp);
-    let (periods, t_ka, rtt) = (f64::from(k), t_ka_ms as f64, rtt_ms as f64);
-    Ok(Case {
-        name: format!("K = {k}, T_KA = {t_ka_ms} ms, RTT = {rtt_ms} ms"),
-        took,
-        average: (periods + 0.5) * t_ka + rtt / 2.0,
-        worst: (periods + 1.0) * t_ka + rtt,
-        ours: [periods * t_ka + rtt / 2.0, (periods + 0.5) * t_ka + rtt],
-    })
+    Ok(Case::new((k, t_ka_ms, rtt_ms), took))
+}
+
+impl Case {
+    /// What was found for K, T_KA and RTT in ms, beside what the equations say.
+    fn new((k, t_ka_ms, rtt_ms): (u8, u64, u64), took: Vec<f64>) -> Case {
+        let (periods, t_ka, rtt) = (f64::from(k), t_ka_ms as f64, rtt_ms as f64);
+        Case {
+            name: format!("K = {k}, T_KA = {t_ka_ms} ms, RTT = {rtt_ms} ms"),
+            took,
+            average: (periods + 0.5) * t_ka + rtt / 2.0,
+            worst: (periods + 1.0) * t_ka + rtt,
+            ours: [periods * t_ka + rtt / 2.0, (periods + 0.5) * t_ka + rtt],
+        }
+    }
 }
 
 /// From a fault to the verdict.
@@ -198,5 +205,27 @@ fn figure(cases: &[Case]) -> Figure {
             y_from_zero: true,
             ..Plot::default()
         },
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::experiment::TenTimesOff;
+
+    pub(crate) fn ten_times_off() -> Vec<TenTimesOff> {
+        // As many faults below the mean as above, and one at the bound.
+        let lines = |times: f64| {
+            let of = |case| {
+                let [mean, worst] = Case::new(case, Vec::new()).ours;
+                let mut took = vec![mean; 998];
+                took.extend([2.0 * mean - worst, worst]);
+                took.iter_mut().for_each(|ms| *ms *= times);
+                Case::new(case, took).lines()
+            };
+            CASES.into_iter().flat_map(of).collect::<Vec<_>>()
+        };
+        let wrong = vec![lines(10.0), lines(0.1)];
+        vec![TenTimesOff { id: "detection", right: lines(1.0), wrong }]
     }
 }

@@ -197,3 +197,25 @@ fn figure(points: &[Point]) -> Figure {
         },
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::experiment::TenTimesOff;
+
+    pub(crate) fn ten_times_off() -> Vec<TenTimesOff> {
+        let all = |times: [f64; 2]| {
+            let of = |loss: f64| {
+                let q = 2.0 * loss - loss * loss;
+                let expected = expected(q, 2, PROBES);
+                let [periods, downs] = [expected.periods * times[0], expected.downs * times[1]];
+                let counts = Some(Counts { periods: periods as u64, downs: downs as u64 });
+                Point { loss, k: 2, q, expected, counts }
+            };
+            let points = LOSSES.map(of);
+            LOSSES.iter().flat_map(|loss| lines(*loss, &points)).collect::<Vec<_>>()
+        };
+        let wrong = vec![all([10.0, 1.0]), all([1.0, 10.0])];
+        vec![TenTimesOff { id: "false-positives", right: all([1.0; 2]), wrong }]
+    }
+}

@@ -84,32 +84,44 @@ pub(crate) fn experiments() -> Vec<Experiment> {
     ]
 }
 
+impl Variant {
+    /// The time constants of the two averages in s, rising and falling. The figures of the asymmetric average show the
+    /// plain slow one beside it.
+    fn taus(&self) -> [(f64, f64); 2] {
+        let [fast, slow] = self.fast_and_slow();
+        [(fast, if self.asymmetric { slow } else { fast }), (slow, slow)]
+    }
+
+    fn fast_and_slow(&self) -> [f64; 2] {
+        [FAST, SLOW].map(|alpha| tau(self.t_ka_ms as f64 / 1e3, alpha))
+    }
+
+    fn course(&self) -> Course {
+        let levels = (0..self.periods * LEVELS_MS.len() as u64).map(|i| {
+            let rtt_ms = LEVELS_MS[i as usize % LEVELS_MS.len()];
+            (Span::from_secs(i * EACH_S), self.over.level(rtt_ms))
+        });
+        Course {
+            tag: self.tag,
+            config: tracking::config(self.over, self.t_ka_ms, &self.taus()),
+            clients: 1,
+            levels: levels.collect(),
+            length: Span::from_secs(self.periods * PERIOD_S),
+        }
+    }
+}
+
 fn run(stage: &Stage, variant: &Variant) -> anyhow::Result<Outcome> {
-    let t_ka = variant.t_ka_ms as f64 / 1e3;
-    let (fast, slow) = (tau(t_ka, FAST), tau(t_ka, SLOW));
-    // The figures of the asymmetric average show the plain slow one beside it.
-    let taus = if variant.asymmetric {
-        [(fast, slow), (slow, slow)]
-    } else {
-        [(fast, fast), (slow, slow)]
-    };
-    let levels = (0..variant.periods * LEVELS_MS.len() as u64).map(|i| {
-        let rtt_ms = LEVELS_MS[i as usize % LEVELS_MS.len()];
-        (Span::from_secs(i * EACH_S), variant.over.level(rtt_ms))
-    });
-    let course = Course {
-        tag: variant.tag,
-        config: tracking::config(variant.over, variant.t_ka_ms, &taus),
-        clients: 1,
-        levels: levels.collect(),
-        length: Span::from_secs(variant.periods * PERIOD_S),
-    };
-    let track = variant.over.run(stage, &course)?;
-    let seen = Seen { track: &track, t_ka_s: t_ka, names: names(variant, fast, slow) };
+    Ok(outcome(variant, &variant.over.run(stage, &variant.course())?))
+}
+
+fn outcome(variant: &Variant, track: &Track) -> Outcome {
+    let (t_ka, [fast, slow]) = (variant.t_ka_ms as f64 / 1e3, variant.fast_and_slow());
+    let seen = Seen { track, t_ka_s: t_ka, names: names(variant, fast, slow) };
     let mut lines =
         if variant.asymmetric { seen.asymmetric_lines(variant) } else { seen.plain_lines(variant) };
-    lines.push(tracking::accuracy(&track, &taus));
-    Ok(Outcome {
+    lines.push(tracking::accuracy(track, &variant.taus()));
+    Outcome {
         figures: vec![seen.figure()],
         tables: vec![seen.table()],
         lines,
@@ -125,9 +137,9 @@ fn run(stage: &Stage, variant: &Variant) -> anyhow::Result<Outcome> {
                 ""
             },
             variant.over.conditions(),
-            tracking::conditions(&track)
+            tracking::conditions(track)
         ),
-    })
+    }
 }
 
 fn names(variant: &Variant, fast: f64, slow: f64) -> [String; 2] {
@@ -324,5 +336,44 @@ impl Seen<'_> {
                 ..Plot::default()
             },
         }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::experiment::TenTimesOff;
+
+    pub(crate) fn ten_times_off() -> Vec<TenTimesOff> {
+        let all = [
+            ("salsano-fig17", &FIG17),
+            ("salsano-fig18", &FIG18),
+            ("salsano-fig22", &FIG22),
+            ("salsano-fig23", &FIG23),
+            ("salsano-fig17-tunnel", &FIG17_TUNNEL),
+            ("salsano-fig18-tunnel", &FIG18_TUNNEL),
+            ("salsano-fig22-tunnel", &FIG22_TUNNEL),
+            ("salsano-fig23-tunnel", &FIG23_TUNNEL),
+        ];
+        let of = |(id, variant): (&'static str, &Variant)| {
+            let lines = |taus: [(f64, f64); 2], error_ms| {
+                outcome(variant, &tracking::ideal(&variant.course(), &taus, error_ms)).lines
+            };
+            let taus = variant.taus();
+            let with = |rise: f64, both: f64| {
+                [(taus[0].0 * rise * both, taus[0].1 * both), (taus[1].0 * both, taus[1].1 * both)]
+            };
+            TenTimesOff {
+                id,
+                right: lines(taus, 0.5),
+                wrong: vec![
+                    lines(with(1.0, 10.0), 0.5),
+                    lines(with(1.0, 0.1), 0.5),
+                    lines(with(10.0, 1.0), 0.5),
+                    lines(taus, 5.0),
+                ],
+            }
+        };
+        all.into_iter().map(of).collect()
     }
 }

@@ -309,10 +309,11 @@ fn figure(track: &Track, t_l: f64, tau: f64) -> Figure {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use segue_keepalive::Counted;
 
     use super::*;
+    use crate::experiment::TenTimesOff;
 
     /// A client whose averages follow what is lost with a time constant that is wrong by a factor.
     fn ideal(over: Over, slower: f64) -> Track {
@@ -340,6 +341,27 @@ mod tests {
         }
         (client.requests, client.answers) = (packets.clone(), packets);
         Track { clients, ..tracking::ideal(&course, &[], 0.0) }
+    }
+
+    /// Averages that are ten times what was imposed.
+    fn ten_times(mut track: Track) -> Track {
+        for look in &mut track.clients[0].looks {
+            let level = ONE_OF[((look.at / EACH_S as f64) as usize).min(ONE_OF.len() - 1)];
+            look.owl_ewma = [Some(10.0 / level as f64); 2];
+        }
+        track
+    }
+
+    pub(crate) fn ten_times_off() -> Vec<TenTimesOff> {
+        let of = |(id, over)| TenTimesOff {
+            id,
+            right: outcome(over, &ideal(over, 1.0)).lines,
+            wrong: vec![
+                outcome(over, &ten_times(ideal(over, 1.0))).lines,
+                outcome(over, &ideal(over, 10.0)).lines,
+            ],
+        };
+        [("salsano-fig24", Over::Probe), ("salsano-fig24-tunnel", Over::Tunnel)].map(of).into()
     }
 
     #[test]

@@ -41,7 +41,10 @@ struct Samples {
 }
 
 fn run(stage: &Stage) -> anyhow::Result<Outcome> {
-    let samples = Samples::read(&in_machine(stage)?)?;
+    outcome(&Samples::read(&in_machine(stage)?)?)
+}
+
+fn outcome(samples: &Samples) -> anyhow::Result<Outcome> {
     let middle = LEVELS_MS.iter().sum::<f64>() / 2.0;
     let sides = [false, true].map(|after| {
         let side = samples.rtt.iter().filter(|(_, ms)| (*ms > middle) == after);
@@ -50,15 +53,8 @@ fn run(stage: &Stage) -> anyhow::Result<Outcome> {
     let [(Some([_, from, _]), Some(step)), (Some([_, to, _]), _)] = sides else {
         anyhow::bail!("the probe saw no step among {} samples", samples.rtt.len());
     };
-    let level = |(ms, found): (f64, f64)| {
-        Line::new(
-            format!("RTT with {ms:.0} ms of netem"),
-            format!("{ms:.0} ms"),
-            format!("median {found:.1} ms"),
-        )
-        .within(found, ms..=ms + LATE_MS, "ms")
-    };
-    let mut lines: Vec<Line> = LEVELS_MS.into_iter().zip([from, to]).map(level).collect();
+    let mut lines: Vec<Line> =
+        LEVELS_MS.into_iter().zip([from, to]).map(|(ms, found)| level_line(ms, found)).collect();
     for (tau, average) in TAUS_S.into_iter().zip(&samples.averages) {
         let formula = tau * 10f64.ln();
         // Of the step the last answer before it does not know: the next comes a period and the longer time later.
@@ -83,6 +79,16 @@ fn run(stage: &Stage) -> anyhow::Result<Outcome> {
             samples.rtt.len()
         ),
     })
+}
+
+/// A round-trip time of netem beside what was measured, in ms.
+fn level_line(ms: f64, found: f64) -> Line {
+    Line::new(
+        format!("RTT with {ms:.0} ms of netem"),
+        format!("{ms:.0} ms"),
+        format!("median {found:.1} ms"),
+    )
+    .within(found, ms..=ms + LATE_MS, "ms")
 }
 
 /// What netem.sh prints in a virtual machine, which this program runs.
@@ -169,5 +175,34 @@ impl Samples {
                 ..Plot::default()
             },
         }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::experiment::TenTimesOff;
+
+    pub(crate) fn ten_times_off() -> Vec<TenTimesOff> {
+        let lines = |slower: f64, error_ms: f64| {
+            let rtt: Vec<_> = (0..60)
+                .map(|i| {
+                    let at = f64::from(i) * T_KA_S;
+                    (at, LEVELS_MS[usize::from(at > 3.75)])
+                })
+                .collect();
+            let averages = TAUS_S.map(|tau| {
+                let average = eq13(&rtt, tau * slower, tau * slower);
+                average.into_iter().map(|(at, ms)| (at, ms + error_ms)).collect()
+            });
+            outcome(&Samples { rtt, averages }).unwrap().lines
+        };
+        let averages = [lines(10.0, 0.5), lines(1.0, 5.0)];
+        let levels = LEVELS_MS.map(|ms| level_line(ms, 10.0 * ms));
+        vec![TenTimesOff {
+            id: "salsano-fig16-netem",
+            right: lines(1.0, 0.5),
+            wrong: averages.into_iter().chain([levels.into()]).collect(),
+        }]
     }
 }

@@ -54,7 +54,6 @@ pub(crate) fn experiments() -> Vec<Experiment> {
 fn fig7(_: &Stage) -> anyhow::Result<Outcome> {
     let plans: Vec<Plan> = KS.map(|k| planner::evaluate(k, FIG7_T_KA, &EXAMPLE)).collect();
     let points = |of: fn(&Plan) -> f64| plans.iter().map(|p| (f64::from(p.k), of(p))).collect();
-    let (first, second) = (&plans[0], &plans[1]);
     let plot = |title: &str, y_label: &str, points: Vec<(f64, f64)>, y_log: bool| Plot {
         title: title.into(),
         x_label: "K".into(),
@@ -88,33 +87,39 @@ fn fig7(_: &Stage) -> anyhow::Result<Outcome> {
             header: header(&["K", "T_Ravg", "T_fp"]),
             rows: rows.collect(),
         }],
-        lines: vec![
-            Line::new(
-                "T_Ravg with growing K",
-                "a linear increase",
-                format!("{:.0} ms more for each K", (second.t_r_avg - first.t_r_avg) * 1e3),
-            )
-            .judged(
-                "T_KA = 100 ms more for each K, to 1 ns",
-                plans.windows(2).all(|p| ((p[1].t_r_avg - p[0].t_r_avg) - FIG7_T_KA).abs() < 1e-9),
-            ),
-            Line::new(
-                "T_fp with growing K",
-                "an exponential increase",
-                format!("{:.2} times as long for each K", second.t_fp / first.t_fp),
-            )
-            .judged(
-                "the same ratio for each K, to 10⁻⁶",
-                plans.windows(2).all(|p| {
-                    (p[1].t_fp / p[0].t_fp - second.t_fp / first.t_fp).abs() < 1e-6
-                }),
-            ),
-        ],
+        lines: growing_lines(&plans),
         conditions: "T_KA = 100 ms, RTT_avg = 100 ms, p_loss = 5 % in each direction (the paper: below \
                      5 %). Eq. 3 assumes that the largest RTT is below T_KA; with these parameters it is \
                      equal."
             .into(),
     })
+}
+
+/// How both quantities grow with K.
+fn growing_lines(plans: &[Plan]) -> Vec<Line> {
+    let [first, second, ..] = plans else { return Vec::new() };
+    vec![
+        Line::new(
+            "T_Ravg with growing K",
+            "a linear increase",
+            format!("{:.0} ms more for each K", (second.t_r_avg - first.t_r_avg) * 1e3),
+        )
+        .judged(
+            "T_KA = 100 ms more for each K, to 1 ns",
+            plans.windows(2).all(|p| ((p[1].t_r_avg - p[0].t_r_avg) - FIG7_T_KA).abs() < 1e-9),
+        ),
+        Line::new(
+            "T_fp with growing K",
+            "an exponential increase",
+            format!("{:.2} times as long for each K", second.t_fp / first.t_fp),
+        )
+        .judged(
+            "the same ratio for each K, to 10⁻⁶",
+            plans
+                .windows(2)
+                .all(|p| (p[1].t_fp / p[0].t_fp - second.t_fp / first.t_fp).abs() < 1e-6),
+        ),
+    ]
 }
 
 fn fig8(_: &Stage) -> anyhow::Result<Outcome> {
@@ -280,5 +285,44 @@ fn sweep(sweep: &Sweep) -> Outcome {
             sweep.what, sweep.example
         ),
         ..Outcome::default()
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::experiment::TenTimesOff;
+
+    pub(crate) fn ten_times_off() -> Vec<TenTimesOff> {
+        let plans = || KS.map(|k| planner::evaluate(k, FIG7_T_KA, &EXAMPLE)).collect::<Vec<_>>();
+        let with = |change: fn(&mut Plan)| {
+            let mut plans = plans();
+            change(&mut plans[4]);
+            growing_lines(&plans)
+        };
+        let plan = || planner::plan(&EXAMPLE).unwrap();
+        let mut all = vec![
+            TenTimesOff {
+                id: "salsano-fig7",
+                right: growing_lines(&plans()),
+                wrong: vec![with(|plan| plan.t_r_avg *= 10.0), with(|plan| plan.t_fp *= 10.0)],
+            },
+            TenTimesOff {
+                id: "salsano-fig8",
+                right: example_lines(&plan()),
+                wrong: vec![
+                    example_lines(&Plan { k: 10 * plan().k, ..plan() }),
+                    example_lines(&Plan { t_ka: 10.0 * plan().t_ka, ..plan() }),
+                ],
+            },
+        ];
+        let drawn = [
+            ("salsano-fig9", &LOSS),
+            ("salsano-fig10", &FALSE_POSITIVES),
+            ("salsano-fig11", &RESPONSIVENESS),
+        ];
+        let unjudged = |(id, of)| TenTimesOff { id, right: sweep(of).lines, wrong: Vec::new() };
+        all.extend(drawn.map(unjudged));
+        all
     }
 }

@@ -139,3 +139,22 @@ impl Case {
         )
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::experiment::TenTimesOff;
+
+    pub(crate) fn ten_times_off() -> Vec<TenTimesOff> {
+        let lines = |imposed: f64, measured: f64| {
+            let of = |losses: (f64, f64)| {
+                let formula = 100.0 * (losses.0 + losses.1 - losses.0 * losses.1);
+                let (imposed, measured) = (imposed * formula, measured * formula);
+                Case { losses, formula, imposed, measured, intervals: 100 }.line()
+            };
+            LOSSES.map(of).into()
+        };
+        let wrong = vec![lines(1.0, 10.0), lines(10.0, 10.0)];
+        vec![TenTimesOff { id: "salsano-appendix3", right: lines(1.0, 1.0), wrong }]
+    }
+}

@@ -59,27 +59,42 @@ pub(crate) fn experiments() -> Vec<Experiment> {
     ]
 }
 
+impl Variant {
+    fn taus(&self) -> Vec<f64> {
+        let alphas = if self.over == Over::Tunnel { &TUNNEL_ALPHAS[..] } else { &ALPHAS[..] };
+        alphas.iter().map(|alpha| tau(self.t_ka_ms as f64 / 1e3, *alpha)).collect()
+    }
+
+    fn course(&self) -> Course {
+        let level = |rtt_ms| self.over.level(rtt_ms);
+        Course {
+            tag: self.tag,
+            config: tracking::config(self.over, self.t_ka_ms, &pairs(&self.taus())),
+            clients: CLIENTS,
+            levels: vec![(Span::ZERO, level(FROM)), (Span::from_millis(STEP_MS), level(TO))],
+            length: Span::from_secs(self.length_s),
+        }
+    }
+}
+
+/// Plain averages, as pairs of time constants.
+fn pairs(taus: &[f64]) -> Vec<(f64, f64)> {
+    taus.iter().map(|tau| (*tau, *tau)).collect()
+}
+
 fn run(stage: &Stage, variant: &Variant) -> anyhow::Result<Outcome> {
-    let t_ka = variant.t_ka_ms as f64 / 1e3;
-    let alphas = if variant.over == Over::Tunnel { &TUNNEL_ALPHAS[..] } else { &ALPHAS[..] };
-    let taus: Vec<f64> = alphas.iter().map(|alpha| tau(t_ka, *alpha)).collect();
-    let pairs: Vec<(f64, f64)> = taus.iter().map(|tau| (*tau, *tau)).collect();
-    let level = |rtt_ms| variant.over.level(rtt_ms);
-    let course = Course {
-        tag: variant.tag,
-        config: tracking::config(variant.over, variant.t_ka_ms, &pairs),
-        clients: CLIENTS,
-        levels: vec![(Span::ZERO, level(FROM)), (Span::from_millis(STEP_MS), level(TO))],
-        length: Span::from_secs(variant.length_s),
-    };
-    let track = variant.over.run(stage, &course)?;
-    let (step, _) = *track.levels.last().unwrap_or(&(0.0, level(FROM)));
-    let times = Times::of(&track, step, &taus);
+    Ok(outcome(variant, &variant.over.run(stage, &variant.course())?))
+}
+
+fn outcome(variant: &Variant, track: &Track) -> Outcome {
+    let (t_ka, taus) = (variant.t_ka_ms as f64 / 1e3, variant.taus());
+    let step = track.levels.last().map_or(0.0, |(at, _)| *at);
+    let times = Times::of(track, step, &taus);
     let late_s = t_ka * (1.0 + variant.over.periods_lost()) + TO as f64 / 1e3;
     let mut lines = times.lines(&taus, t_ka, late_s);
-    lines.push(tracking::accuracy(&track, &pairs));
-    Ok(Outcome {
-        figures: vec![figure(&track, variant.over, step, &taus)],
+    lines.push(tracking::accuracy(track, &pairs(&taus)));
+    Outcome {
+        figures: vec![figure(track, variant.over, step, &taus)],
         tables: vec![times.table(variant.over, &taus)],
         lines,
         conditions: format!(
@@ -95,9 +110,9 @@ fn run(stage: &Stage, variant: &Variant) -> anyhow::Result<Outcome> {
             },
             variant.over.conditions(),
             late_s * 1e3,
-            tracking::conditions(&track)
+            tracking::conditions(track)
         ),
-    })
+    }
 }
 
 /// T_tml of each time constant with each client, in ms, measured and from the imposed values.
@@ -230,8 +245,30 @@ fn figure(track: &Track, over: Over, step: f64, taus: &[f64]) -> Figure {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+    use crate::experiment::TenTimesOff;
+
+    pub(crate) fn ten_times_off() -> Vec<TenTimesOff> {
+        let all = [
+            ("salsano-fig16", &FIG16),
+            ("salsano-fig21", &FIG21),
+            ("salsano-fig16-tunnel", &FIG16_TUNNEL),
+            ("salsano-fig21-tunnel", &FIG21_TUNNEL),
+        ];
+        let of = |(id, variant): (&'static str, &Variant)| {
+            let lines = |slower: f64, error_ms: f64| {
+                let taus: Vec<f64> = variant.taus().iter().map(|tau| tau * slower).collect();
+                outcome(variant, &tracking::ideal(&variant.course(), &pairs(&taus), error_ms)).lines
+            };
+            TenTimesOff {
+                id,
+                right: lines(1.0, 0.5),
+                wrong: vec![lines(10.0, 0.5), lines(1.0, 5.0)],
+            }
+        };
+        all.into_iter().map(of).collect()
+    }
 
     #[test]
     fn figure_and_table_say_how_many_averages_of_what_they_show() {

@@ -8,7 +8,7 @@ use segue_bench::passage::{Passages, Side};
 use segue_daemon::control::{EventRecord, Vocabulary};
 use segue_daemon::pmip::lma;
 use segue_daemon::settings::Choice;
-use segue_demo::domain::{self, CORRESPONDENT, LTE2, Plan, WLAN1};
+use segue_demo::domain::{self, CORRESPONDENT, LTE1, LTE2, Plan, WLAN1, WLAN2};
 use segue_linux::netns::Netns;
 use tempfile::TempDir;
 
@@ -36,7 +36,7 @@ impl Domain {
     /// # Errors
     /// Without root, or when a daemon does not start.
     pub(crate) fn start(stage: &Stage) -> anyhow::Result<Domain> {
-        Domain::with(stage, false)
+        Domain::with(stage, &[FIRST, SECOND], false)
     }
 
     /// The same as the paper's evaluation had it: functions of IEEE 802.21 tell of attachments, and a RADIUS server knows
@@ -45,7 +45,20 @@ impl Domain {
     /// # Errors
     /// As [`Domain::start`].
     pub(crate) fn whole(stage: &Stage) -> anyhow::Result<Domain> {
-        Domain::with(stage, true)
+        Domain::with(stage, &[FIRST, SECOND], true)
+    }
+
+    /// The same with both accesses of the paper's two nodes.
+    ///
+    /// # Errors
+    /// As [`Domain::start`].
+    pub(crate) fn of_two_nodes(stage: &Stage) -> anyhow::Result<Domain> {
+        Domain::with(stage, &[WLAN1, LTE1, WLAN2, LTE2], true)
+    }
+
+    /// The daemons' names and processes.
+    pub(crate) fn processes(&self) -> impl Iterator<Item = (&'static str, u32)> {
+        self.base.processes()
     }
 
     /// Whether a RADIUS server knows the hosts.
@@ -53,10 +66,9 @@ impl Domain {
         self.base.has_radius()
     }
 
-    fn with(stage: &Stage, whole: bool) -> anyhow::Result<Domain> {
+    fn with(stage: &Stage, accesses: &'static [Access], whole: bool) -> anyhow::Result<Domain> {
         let files = tempfile::Builder::new().prefix("segue-reproduce").tempdir()?;
-        let (accesses, datapath) = (&[FIRST, SECOND], Choice::Ebpf);
-        let (mih, radius) = (whole, whole);
+        let (mih, radius, datapath) = (whole, whole, Choice::Ebpf);
         let plan = Plan { tag: "alves", accesses, mih, radius, paced: false, datapath };
         let base = domain::Domain::start(&plan, files.path(), &|| stage.check())?;
         Ok(Domain { base, _files: files })

@@ -183,12 +183,11 @@ fn batches(rates: &[Rate]) -> Figure {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
-    use crate::experiment::assert_fails_ten_times_off;
+    use crate::experiment::TenTimesOff;
 
-    #[test]
-    fn each_verdict_fails_for_a_value_ten_times_off() {
+    pub(crate) fn ten_times_off() -> TenTimesOff {
         let lines = |lma: [f64; 2], mag: [f64; 2]| {
             let rate = |place: usize| {
                 let stay = |us: f64| Stay { alone: vec![us; 3], batched: vec![us; 3] };
@@ -197,7 +196,7 @@ mod tests {
             };
             lines(&[rate(0), rate(1)])
         };
-        let wrong = [lines([300.0, 100.0], [15.0, 5.0]), lines([30.0, 10.0], [150.0, 50.0])];
-        assert_fails_ten_times_off(&lines([30.0, 10.0], [15.0, 5.0]), &wrong);
+        let wrong = vec![lines([300.0, 100.0], [15.0, 5.0]), lines([30.0, 10.0], [150.0, 50.0])];
+        TenTimesOff { id: "alves-fig10", right: lines([30.0, 10.0], [15.0, 5.0]), wrong }
     }
 }

@@ -123,17 +123,16 @@ fn figure(found: &Found) -> Figure {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
-    use crate::experiment::assert_fails_ten_times_off;
+    use crate::experiment::TenTimesOff;
 
-    #[test]
-    fn each_verdict_fails_for_a_value_ten_times_off() {
+    pub(crate) fn ten_times_off() -> TenTimesOff {
         let lines = |with: f64| {
             let samples = |us| Samples::new(vec![us; 3]);
             let how = [[samples(25.0), samples(10.0)], [samples(with), samples(10.0)]];
             lines(&[how.clone(), how])
         };
-        assert_fails_ten_times_off(&lines(28.0), &[lines(280.0)]);
+        TenTimesOff { id: "alves-fig11", right: lines(28.0), wrong: vec![lines(280.0)] }
     }
 }

@@ -178,16 +178,15 @@ fn figure(found: &Found) -> Figure {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
-    use crate::experiment::assert_fails_ten_times_off;
+    use crate::experiment::TenTimesOff;
 
-    #[test]
-    fn each_verdict_fails_for_a_value_ten_times_off() {
+    pub(crate) fn ten_times_off() -> TenTimesOff {
         let lines = |delay: f64| {
             let one = Handover { delay, told: 1.0, rebound: 1.5, lost: 1 };
             lines(&RATES.map(|rate| ((rate, 1), vec![one; 3])).into(), &[[1.0; 5]])
         };
-        assert_fails_ten_times_off(&lines(12.0), &[lines(120.0)]);
+        TenTimesOff { id: "alves-fig12", right: lines(12.0), wrong: vec![lines(120.0)] }
     }
 }

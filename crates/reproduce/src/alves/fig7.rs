@@ -158,12 +158,11 @@ fn figure(found: &Found) -> Figure {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
-    use crate::experiment::assert_fails_ten_times_off;
+    use crate::experiment::TenTimesOff;
 
-    #[test]
-    fn each_verdict_fails_for_a_value_ten_times_off() {
+    pub(crate) fn ten_times_off() -> TenTimesOff {
         let lines = |factors: [f64; 2]| {
             let of = |kind, [few, many]: [f64; 2], most| {
                 let samples = |us| Samples::new(vec![us; 3]);
@@ -178,7 +177,11 @@ mod tests {
             rules[1].1 = Samples::new(vec![360.0 * factors[1]; 3]);
             lines(&iptables.into_iter().chain(rules).chain(ebpf).collect(), &[])
         };
-        assert_fails_ten_times_off(&lines([1.0, 1.0]), &[lines([10.0, 1.0]), lines([1.0, 10.0])]);
+        TenTimesOff {
+            id: "alves-fig7",
+            right: lines([1.0, 1.0]),
+            wrong: vec![lines([10.0, 1.0]), lines([1.0, 10.0])],
+        }
     }
 
     #[test]

@@ -179,16 +179,19 @@ fn by_flow(found: &Found) -> Figure {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
-    use crate::experiment::assert_fails_ten_times_off;
+    use crate::experiment::TenTimesOff;
 
-    #[test]
-    fn each_verdict_fails_for_a_value_ten_times_off() {
+    pub(crate) fn ten_times_off() -> TenTimesOff {
         let lines = |first: f64, late: f64| {
             let of = |flow: usize| [(flow, 0, first), (flow, 7, late), (flow, 20, 12.0)];
             lines(&(0..10).flat_map(of).collect(), 10)
         };
-        assert_fails_ten_times_off(&lines(80.0, 12.0), &[lines(800.0, 12.0), lines(80.0, 120.0)]);
+        TenTimesOff {
+            id: "alves-fig9",
+            right: lines(80.0, 12.0),
+            wrong: vec![lines(800.0, 12.0), lines(80.0, 120.0)],
+        }
     }
 }

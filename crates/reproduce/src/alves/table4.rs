@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::experiment::{Line, Outcome};
+use crate::experiment::{Found, Line, Outcome};
 
 /// A part of the evaluation: its letter, what it is about, the paper's result, and the experiments that show it.
 struct Part {
@@ -45,53 +45,66 @@ const PARTS: [Part; 5] = [
     },
 ];
 
-/// What the figures' lines come to, by the names of their experiments.
-pub(crate) fn outcome(found: &BTreeMap<&'static str, Vec<Line>>) -> Outcome {
+/// What the figures' lines come to, by the names of their experiments. Each verdict stands on a page once: here if the
+/// figure ran for this table alone.
+pub(crate) fn outcome(found: &BTreeMap<&'static str, Found>) -> Outcome {
     let mut lines = Vec::new();
     for Part { letter, about, paper, shown_by } in PARTS {
         let all = || shown_by.iter().filter_map(|id| Some((*id, found.get(id)?)));
-        let judged = all().flat_map(|(id, lines)| lines.iter().map(move |line| (id, line)));
-        let judged: Vec<(&str, &Line)> = judged.filter(|(_, line)| line.agrees.is_some()).collect();
-        let met = judged.iter().filter(|(_, line)| line.agrees == Some(true)).count();
+        let judged = |(id, found): (&'static str, &'_ Found)| {
+            let judged = found.lines.iter().filter(|line| line.agrees.is_some()).cloned();
+            judged.map(|line| (id, found.on_page, line)).collect::<Vec<_>>()
+        };
+        let judged: Vec<_> = all().flat_map(judged).collect();
+        let met = judged.iter().filter(|(.., line)| line.agrees == Some(true)).count();
         let here = match judged.len() {
             0 => "no bar".to_owned(),
             all => format!("{met} of {all} bars are met ({})", shown_by.join(", ")),
         };
         lines.push(Line::new(format!("{letter}: {about}"), paper, here));
-        // With their verdicts, which the page's headline counts.
-        lines.extend(judged.into_iter().map(|(id, line)| {
+        lines.extend(judged.into_iter().filter(|(_, on_page, _)| !on_page).map(|(id, _, line)| {
             let what = format!("{letter}, {id}: {}", line.what);
-            Line { what, ..line.clone() }
+            Line { what, ..line }
         }));
     }
     Outcome {
         lines,
-        conditions: "From the same runs as the figures that ran before; the others ran for this table. Each bar is judged \
-                     there, and stands here again."
+        conditions: "From the same runs as the figures on this page, whose verdicts stand there and count once; other figures \
+                     ran for this table, and their verdicts stand here."
             .into(),
         ..Outcome::default()
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+    use crate::experiment::TenTimesOff;
+
+    pub(crate) fn ten_times_off() -> TenTimesOff {
+        let lines = |value: f64| {
+            let lines = vec![Line::new("x", "1", "").about(value, 1.0, "ms")];
+            outcome(&[("alves-fig7", Found { lines, on_page: false })].into()).lines
+        };
+        TenTimesOff { id: "alves-table4", right: lines(1.0), wrong: vec![lines(10.0)] }
+    }
 
     #[test]
-    fn the_table_has_the_bars_of_each_part_and_judges_none_again() {
+    fn the_table_counts_the_bars_of_each_part_and_shows_a_verdict_that_stands_nowhere_else() {
         let line = |agrees| Line::new("x", "1", "2").judged("3", agrees);
-        let found = BTreeMap::from([
-            ("alves-fig7", vec![line(true), Line::new("y", "", "")]),
-            ("alves-fig8", vec![line(false)]),
-            ("alves-fig12", vec![line(true)]),
+        let found = |lines, on_page| Found { lines, on_page };
+        let all = BTreeMap::from([
+            ("alves-fig7", found(vec![line(true), Line::new("y", "", "")], true)),
+            ("alves-fig8", found(vec![line(false)], false)),
+            ("alves-fig12", found(vec![line(true)], true)),
         ]);
-        let outcome = outcome(&found);
+        let outcome = outcome(&all);
         let here: Vec<&str> = outcome.lines.iter().map(|line| line.here.as_str()).collect();
         assert_eq!(here[0], "1 of 2 bars are met (alves-fig7, alves-fig8)");
-        assert_eq!(outcome.lines[1].what, "A, alves-fig7: x");
-        assert_eq!(here[3..6], ["no bar"; 3]);
-        assert_eq!(here[6], "1 of 1 bars are met (alves-fig12)");
+        assert_eq!(outcome.lines[1].what, "A, alves-fig8: x");
+        assert_eq!(here[2..5], ["no bar"; 3]);
+        assert_eq!(here[5], "1 of 1 bars are met (alves-fig12)");
         let verdicts: Vec<bool> = outcome.lines.iter().filter_map(|line| line.agrees).collect();
-        assert_eq!(verdicts, [true, false, true], "each that stands on the page");
+        assert_eq!(verdicts, [false], "the others stand beside their figures");
     }
 }

@@ -1,0 +1,52 @@
+//! How much memory processes and their maps in the kernel take.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context;
+
+/// Bytes that the kernel accounts to each map of which a process (a number, or `self`) has a descriptor, by the maps' numbers.
+///
+/// # Errors
+/// If there is no such process.
+pub(crate) fn maps(process: &str) -> anyhow::Result<BTreeMap<u64, u64>> {
+    let directory = format!("/proc/{process}/fdinfo");
+    let descriptors = std::fs::read_dir(&directory).with_context(|| directory.clone())?;
+    let mut maps = BTreeMap::new();
+    for descriptor in descriptors {
+        // It may have been closed since.
+        let Ok(text) = std::fs::read_to_string(descriptor?.path()) else { continue };
+        if let (Some(id), Some(bytes)) = (number(&text, "map_id:"), number(&text, "memlock:")) {
+            maps.insert(id, bytes);
+        }
+    }
+    Ok(maps)
+}
+
+/// A process's memory in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Resident {
+    /// Its own.
+    pub own: u64,
+    /// Of files, mostly the program's text, which all processes of a program share.
+    pub shared: u64,
+}
+
+/// What a process has in memory.
+///
+/// # Errors
+/// If there is no such process.
+pub(crate) fn resident(process: u32) -> anyhow::Result<Resident> {
+    let file = format!("/proc/{process}/status");
+    let text = std::fs::read_to_string(&file).with_context(|| file.clone())?;
+    let bytes = |key| {
+        let kilobytes = number(&text, key).with_context(|| format!("{file} has no {key}"))?;
+        anyhow::Ok(kilobytes * 1024)
+    };
+    Ok(Resident { own: bytes("RssAnon:")?, shared: bytes("RssFile:")? })
+}
+
+/// The number behind a key at the start of a line.
+fn number(text: &str, key: &str) -> Option<u64> {
+    let value = text.lines().find_map(|line| line.strip_prefix(key))?;
+    value.split_whitespace().next()?.parse().ok()
+}
