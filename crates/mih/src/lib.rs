@@ -34,6 +34,7 @@ mod io;
 mod leaving;
 mod mihf;
 mod news;
+mod reporting;
 
 pub use config::{Forecasting, Interest, LinkConfig, MihfConfig, Remote, Transport};
 pub use event::{Event, What};
@@ -42,4 +43,5 @@ pub use io::{Action, Command, CommandAnswer, MihfInput, MihfOutput, MihfWish};
 pub use leaving::{Foretold, Leaving};
 pub use mihf::{AFTER_MAX_MS, Link, Mihf, Owner, Registered, Station};
 pub use news::{Refusal, Refused, Report};
+pub use reporting::Reporting;
 pub use segue_wire::mih::OctetString as Name;

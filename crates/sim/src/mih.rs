@@ -1,7 +1,7 @@
 //! IEEE 802.21 on nodes: all that the simulator needs to know of it.
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -13,6 +13,7 @@ use segue_ip::{Datagram, Input, Interface, LinkEvent, Output};
 use segue_mih::{Event, Mihf, MihfConfig, MihfInput, MihfWish, Report, What};
 use segue_wire::mih::codes::{LinkDownReason, LinkGoingDownReason};
 use segue_wire::mih::identity::{LinkAddress, LinkId};
+use segue_wire::mih::link::ParameterType;
 
 use crate::net::{Adapter, CellId};
 use crate::packet::{Packet, UDP};
@@ -45,6 +46,8 @@ pub struct MihfRole {
     pub cells: BTreeMap<CellId, String>,
     /// Links of its own that it watches, by the names of their interfaces; of others, orders tell.
     pub links: BTreeMap<String, LinkId>,
+    /// What is measured of links of its own, in the order of time.
+    pub course: Vec<Measurement>,
     /// What it has heard of what it is interested in, since its start.
     pub heard: Vec<Event>,
 }
@@ -53,8 +56,20 @@ impl MihfRole {
     /// A function that has heard nothing.
     #[must_use]
     pub fn new(config: MihfConfig) -> MihfRole {
-        MihfRole { config, cells: BTreeMap::new(), links: BTreeMap::new(), heard: Vec::new() }
+        let (cells, links) = (BTreeMap::new(), BTreeMap::new());
+        MihfRole { config, cells, links, course: Vec::new(), heard: Vec::new() }
     }
+}
+
+/// How good a link is from an instant on, for whoever is attached. What is not stated stays as it was.
+#[derive(Clone, Debug)]
+pub struct Measurement {
+    /// The instant.
+    pub at: Time,
+    /// The link.
+    pub link: LinkId,
+    /// Parameters with their values, as the machine takes them.
+    pub values: Vec<(ParameterType, u16)>,
 }
 
 /// A function, the links that it watches, and the addresses of its node with their interfaces: what it sends from anywhere leaves
@@ -78,9 +93,35 @@ struct Watch {
     foretold: Vec<(u32, u16)>,
     /// Something may have changed.
     looks: bool,
+    /// Measurements to come.
+    course: VecDeque<Measurement>,
+    /// The last ones, by link and in their order.
+    measured: BTreeMap<LinkId, Vec<(ParameterType, u16)>>,
 }
 
 impl Watch {
+    /// What is measured by now, of each station at the links concerned.
+    fn measure(&mut self, now: Time) -> Vec<MihfInput> {
+        let mut inputs = Vec::new();
+        while self.course.front().is_some_and(|next| next.at <= now) {
+            let Some(Measurement { link, values, .. }) = self.course.pop_front() else { break };
+            let stations = self.known.iter().filter(|(_, known)| **known == link);
+            inputs.extend(stations.filter_map(|(index, _)| {
+                let station = Some(LinkAddress::mac(self.here.at(*index)?));
+                Some(MihfInput::Measured { link: link.clone(), station, values: values.clone() })
+            }));
+            self.measured.entry(link).or_default().extend(values);
+        }
+        inputs
+    }
+
+    /// What is known of the link for a station that has just come.
+    fn measured_of(&self, event: &Event) -> Option<MihfInput> {
+        let values = self.measured.get(&event.link).filter(|_| event.what == What::Up)?.clone();
+        let (link, station) = (event.link.clone(), event.station.clone());
+        Some(MihfInput::Measured { link, station, values })
+    }
+
     fn note(&mut self, input: &Input<MihfInput, Infallible>) {
         match input {
             Input::Interfaces(all) => {
@@ -162,12 +203,18 @@ impl Engine for MihfEngine {
     }
 
     fn deadline(&self) -> Option<Time> {
-        self.pure.deadline()
+        let measured = self.watch.course.front().map(|next| next.at);
+        self.pure.deadline().into_iter().chain(measured).min()
     }
 
     fn poll(&mut self, io: &mut Io<'_>) -> Option<Output<MihfWish, Report, Infallible>> {
         for event in self.watch.look(io) {
+            let measured = self.watch.measured_of(&event);
             self.pure.handle(io.now, Input::Own(MihfInput::Event(event)));
+            measured.into_iter().for_each(|own| self.pure.handle(io.now, Input::Own(own)));
+        }
+        for measured in self.watch.measure(io.now) {
+            self.pure.handle(io.now, Input::Own(measured));
         }
         let mut output = self.pure.poll(io)?;
         if let Output::Send(datagram) = &mut output {
@@ -200,7 +247,8 @@ impl Role for MihfRole {
     fn start(&mut self, start: &Start) -> MihfEngine {
         self.heard.clear();
         let seed = start.rng().next_u64();
-        let watch = Watch { links: self.links.clone(), ..Watch::default() };
+        let course = self.course.clone().into();
+        let watch = Watch { links: self.links.clone(), course, ..Watch::default() };
         MihfEngine::new(MihfConfig { seed, ..self.config.clone() }, watch)
     }
 
@@ -253,6 +301,11 @@ impl Ear {
 
     pub(crate) fn machine(&self) -> &Mihf {
         self.0.machine()
+    }
+
+    /// Gives the function an order.
+    pub(crate) fn order(&mut self, now: Time, order: MihfInput) {
+        self.0.handle(now, Input::Own(order));
     }
 
     /// The interfaces have changed.

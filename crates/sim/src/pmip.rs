@@ -17,10 +17,11 @@ use core::fmt::Display;
 
 use segue_clock::{DayClock, Span, Time, UnixTime};
 use segue_ip::{Input, Interface};
-use segue_mih::MihfConfig;
+use segue_mih::{MihfConfig, Reporting};
 use segue_pmip::{
     Cause, FIXED_LINK_LOCAL, LinkLayer, Lma, LmaConfig, LmaInput, LmaRecord, LmaWish, MOBILITY,
-    Mag, MagConfig, MagInput, MagRecord, Refused, Report, SessionState, StoredLease, Wish,
+    Mag, MagConfig, MagInput, MagRecord, Refused, Report, Schedule, SessionState, StoredLease,
+    Wish,
 };
 use segue_wire::mih::identity::LinkAddress;
 use segue_wire::nd::Message;
@@ -127,7 +128,12 @@ impl Role for LmaRole {
         });
         let anchor = Anchor::new(start.now, machine, self.flow_idle);
         match &self.ear {
-            Some(config) => anchor.hearing(Ear::new(config, start)),
+            Some(config) => {
+                let reports = self.config.schedule == Schedule::Quality;
+                let mut config = config.clone();
+                config.interests.extend(reports.then(Reporting::interest));
+                anchor.hearing(Ear::new(&config, start), reports)
+            }
             None => anchor,
         }
     }

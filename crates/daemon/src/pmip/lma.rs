@@ -15,10 +15,10 @@ use segue_ip::{FlowKey, Form, Forward, Input, Output, Route, Traffic};
 use segue_linux::clock::{monotonic, realtime_ns};
 use segue_linux::monitor::Device;
 use segue_linux::raw::RawSocket;
-use segue_mih::{Foretold, Leaving, What};
+use segue_mih::{Foretold, Leaving, Reporting, What};
 use segue_pmip::{
-    LinkLayer, Lma, LmaInput, LmaRecord, LmaWish, NodeId, PeerAddress, Refusal, Report,
-    SessionState,
+    LinkLayer, LinkQuality, Lma, LmaInput, LmaRecord, LmaWish, NodeId, PeerAddress, Refusal,
+    Report, SessionState,
 };
 use segue_probe::metrics::{Page, names};
 use segue_wire::mih::identity::LinkAddress;
@@ -31,7 +31,7 @@ pub use self::flow::FlowStatus;
 use self::rates::Rates;
 use super::aaa::{self, Asking, RadiusStatus, Told as News};
 use super::decision::{Decisions, Happened, Told};
-use super::quality::{self, LinkStatus, QualityStatus, Reporting};
+use super::quality::{LinkStatus, QualityStatus};
 use super::strays::Strays;
 use super::{
     About, PORTS, add, day_clock, know, open, over_v4, records, refused, seconds_left, stored,
@@ -319,7 +319,7 @@ impl Role for Daemon {
         let (looked_at, began, handovers) = (None, monotonic(), VecDeque::new());
         let reporting = settings.wants_quality().then(Reporting::default);
         let mih = settings.mih.take().map(|mut mih| {
-            mih.interests.extend(reporting.is_some().then(quality::interest));
+            mih.interests.extend(reporting.is_some().then(Reporting::interest));
             mih
         });
         let listener = mih.map(Listener::start).transpose()?;
@@ -404,13 +404,14 @@ impl Role for Daemon {
         let Some(listener) = &mut self.listener else { return Ok(()) };
         let events = listener.turn();
         if let Some(reporting) = &mut self.reporting {
-            reporting.turn(listener);
+            let orders = reporting.turn(monotonic(), listener.machine());
+            orders.into_iter().for_each(|order| listener.order(order));
         }
         for event in events {
             let Some(listener) = &self.listener else { break };
             if let What::Parameters(reports) = &event.what {
                 let mac = event.station.as_ref().and_then(LinkAddress::as_mac);
-                let told = mac.map(LinkLayer::mac).zip(quality::reported(reports));
+                let told = mac.map(LinkLayer::mac).zip(LinkQuality::reported(reports));
                 let Some((link_layer, quality)) = told else { continue };
                 if listener.machine().is_newest(&event) {
                     self.feed(Input::Own(LmaInput::Link {

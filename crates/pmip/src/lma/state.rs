@@ -9,6 +9,8 @@ use segue_clock::{Span, Time};
 use segue_ip::{FlowKey, Forward, Prefix};
 use segue_mobility::{Retransmission, SequenceOrder, TimestampOrder};
 use segue_steering::{Class, PathId, Steering};
+use segue_wire::mih::codes::GenericParameter;
+use segue_wire::mih::link::{ParameterReport, ParameterType, ParameterValue};
 use segue_wire::mobility::option::AccessTechnology;
 use segue_wire::mobility::{MobilityOption, RevocationTrigger};
 
@@ -45,6 +47,29 @@ impl Session {
 }
 
 impl LinkQuality {
+    /// The largest data rate that a report of IEEE 802.21 can state, in kbit/s: the link may be faster.
+    pub const MOST_KBPS: u16 = u16::MAX;
+
+    /// What a Link_Parameters_Report says; `None` if nothing in it counts.
+    #[must_use]
+    pub fn reported(reports: &[ParameterReport]) -> Option<LinkQuality> {
+        let mut quality = LinkQuality::default();
+        for ParameterReport { parameter, .. } in reports {
+            let ParameterValue::Number(value) = parameter.value else { continue };
+            match parameter.parameter {
+                ParameterType::Generic(GenericParameter::DATA_RATE) => {
+                    let at_least = value == LinkQuality::MOST_KBPS;
+                    quality.rate_kbps = Some(if at_least { u32::MAX } else { value.into() });
+                }
+                ParameterType::Generic(GenericParameter::SIGNAL_STRENGTH) => {
+                    quality.signal_dbm = Some(value.cast_signed());
+                }
+                _ => {}
+            }
+        }
+        Some(quality).filter(|quality| *quality != LinkQuality::default())
+    }
+
     /// With what is newer.
     #[must_use]
     pub fn and(self, newer: LinkQuality) -> LinkQuality {

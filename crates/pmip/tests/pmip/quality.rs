@@ -7,6 +7,8 @@ use segue_pmip::{
     Cause, LinkQuality, LmaConfig, LmaInput, LmaWish, MagConfig, Placed, Report, Schedule,
     SessionState,
 };
+use segue_wire::mih::codes::GenericParameter;
+use segue_wire::mih::link::{Parameter, ParameterReport, ParameterType, ParameterValue};
 use segue_wire::mobility::option::Handoff;
 use segue_wire::mobility::{Body, Message, MobilityOption};
 use segue_wire::nd::Preference;
@@ -308,4 +310,21 @@ fn nothing_goes_to_a_gateway_that_is_not_reached_either() {
     let silent = |n: usize| Report::Silent { peer: mag(n).into() };
     assert!((0..2).all(|n| domain.reports.contains(&silent(n))));
     assert_eq!(handovers(&domain), [(Cause::Unreachable, mag(0), mag(1), 0)]);
+}
+
+#[test]
+fn the_largest_rate_that_a_report_can_state_is_no_bound() {
+    let report = |parameter, value| ParameterReport {
+        parameter: Parameter {
+            parameter: ParameterType::Generic(parameter),
+            value: ParameterValue::Number(value),
+        },
+        threshold: None,
+    };
+    let rate = |value| LinkQuality::reported(&[report(GenericParameter::DATA_RATE, value)]);
+    assert_eq!(rate(54_000).unwrap().rate_kbps, Some(54_000));
+    assert_eq!(rate(65_535).unwrap().rate_kbps, Some(u32::MAX));
+    let signal = report(GenericParameter::SIGNAL_STRENGTH, (-61i16).cast_unsigned());
+    assert_eq!(LinkQuality::reported(&[signal]).unwrap().signal_dbm, Some(-61));
+    assert_eq!(LinkQuality::reported(&[report(GenericParameter::SINR, 12)]), None);
 }

@@ -5,9 +5,10 @@ use alloc::vec::Vec;
 
 use segue_clock::{Machine, Span, Time};
 use segue_ip::{FlowKey, Input, Output, Traffic};
-use segue_mih::{Event, Foretold, Leaving};
-use segue_pmip::{LinkLayer, Lma, LmaInput, LmaRecord, LmaWish, Report};
+use segue_mih::{Event, Foretold, Leaving, Reporting, What};
+use segue_pmip::{LinkLayer, LinkQuality, Lma, LmaInput, LmaRecord, LmaWish, Report};
 use segue_wire::DropReason;
+use segue_wire::mih::identity::LinkAddress;
 
 use crate::mih::{Ear, Heard};
 use crate::net::flow_key;
@@ -21,7 +22,15 @@ const PACKETS: usize = 64;
 const LOOK: Span = Span::from_secs(1);
 
 /// The engine of an anchor: the machine, what its node's tunnels ask about, and a function of IEEE 802.21 if it hears of links.
-pub struct Anchor(pub Lma, Asked, Option<(Ear, Leaving)>);
+pub struct Anchor(pub Lma, Asked, Option<Hearing>);
+
+/// How an anchor hears of links.
+struct Hearing {
+    ear: Ear,
+    leaving: Leaving,
+    /// Links are to report how good they are, and when to look for others.
+    reporting: Option<(Reporting, Time)>,
+}
 
 /// What the tunnels of the node have asked about.
 struct Asked {
@@ -45,14 +54,23 @@ impl Anchor {
     }
 
     /// The same, which hears of links.
-    pub(crate) fn hearing(self, ear: Ear) -> Anchor {
+    pub(crate) fn hearing(self, ear: Ear, reports: bool) -> Anchor {
         let Anchor(machine, asked, _) = self;
-        Anchor(machine, asked, Some((ear, Leaving::default())))
+        let reporting = reports.then(|| (Reporting::default(), asked.look_at));
+        Anchor(machine, asked, Some(Hearing { ear, leaving: Leaving::default(), reporting }))
     }
 
     /// A function has told of a link.
     fn told(&mut self, now: Time, event: Event) {
-        let Some((ear, leaving)) = &mut self.2 else { return };
+        let Some(Hearing { ear, leaving, .. }) = &mut self.2 else { return };
+        if let What::Parameters(reports) = &event.what {
+            let mac = event.station.as_ref().and_then(LinkAddress::as_mac).map(LinkLayer::mac);
+            let told = mac.zip(LinkQuality::reported(reports));
+            if let Some((link_layer, quality)) = told.filter(|_| ear.machine().is_newest(&event)) {
+                self.0.handle(now, Input::Own(LmaInput::Link { link_layer, quality }));
+            }
+            return;
+        }
         let (station, within) = match leaving.follow(ear.machine(), event) {
             Some(Foretold::GoingDown { station, within }) => (station, Some(within)),
             Some(Foretold::Stays { station }) => (station, None),
@@ -148,7 +166,7 @@ impl Engine for Anchor {
     }
 
     fn handle(&mut self, now: Time, input: Input<LmaInput, LmaRecord>) {
-        if let (Some((ear, _)), Input::Interfaces(all)) = (&mut self.2, &input) {
+        if let (Some(Hearing { ear, .. }), Input::Interfaces(all)) = (&mut self.2, &input) {
             ear.see(now, all);
         }
         self.0.handle(now, input);
@@ -156,7 +174,7 @@ impl Engine for Anchor {
 
     fn receive(&mut self, io: &mut Io<'_>, over: Option<u32>, packet: Packet) {
         let packet = match &mut self.2 {
-            Some((ear, _)) => match ear.receive(io, over, packet) {
+            Some(Hearing { ear, .. }) => match ear.receive(io, over, packet) {
                 Some(others) => others,
                 None => return,
             },
@@ -176,8 +194,13 @@ impl Engine for Anchor {
 
     fn tick(&mut self, now: Time) {
         self.0.tick(now);
-        if let Some((ear, _)) = &mut self.2 {
+        if let Some(Hearing { ear, reporting, .. }) = &mut self.2 {
             ear.tick(now);
+            if let Some((reporting, at)) = reporting.as_mut().filter(|(_, at)| *at <= now) {
+                *at = now + LOOK;
+                let orders = reporting.turn(now, ear.machine());
+                orders.into_iter().for_each(|order| ear.order(now, order));
+            }
         }
         if self.1.look_at <= now {
             (self.1.look_at, self.1.looks) = (now + LOOK, true);
@@ -186,15 +209,17 @@ impl Engine for Anchor {
 
     fn deadline(&self) -> Option<Time> {
         let look = Some(self.1.look_at).filter(|_| self.0.flows().next().is_some());
-        let ear = self.2.as_ref().and_then(|(ear, _)| ear.deadline());
-        self.0.deadline().map(|(at, _)| at).into_iter().chain(look).chain(ear).min()
+        let ear = self.2.as_ref().and_then(|hearing| hearing.ear.deadline());
+        let reporting = self.2.as_ref().and_then(|hearing| hearing.reporting.as_ref());
+        let turn = reporting.map(|(_, at)| *at);
+        self.0.deadline().map(|(at, _)| at).into_iter().chain(look).chain(ear).chain(turn).min()
     }
 
     fn poll(&mut self, io: &mut Io<'_>) -> Option<Output<LmaWish, Report, LmaRecord>> {
         if core::mem::take(&mut self.1.looks) {
             self.end_idle(io);
         }
-        while let Some(heard) = self.2.as_mut().and_then(|(ear, _)| ear.poll(io)) {
+        while let Some(heard) = self.2.as_mut().and_then(|hearing| hearing.ear.poll(io)) {
             match heard {
                 Heard::Send(datagram) => return Some(Output::Send(datagram)),
                 Heard::Event(event) => self.told(io.now, event),

@@ -3,16 +3,20 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use segue_grammar::{Mistake, Name, named};
+use segue_clock::Time;
+use segue_grammar::link::Rate;
+use segue_grammar::{Duration, Mistake, Name, named};
 use segue_mih::{Interest, LinkConfig, MihfConfig, Remote, Transport};
-use segue_sim::mih::{MihfRole, add_mihf};
+use segue_pmip::LinkQuality;
+use segue_sim::mih::{Measurement, MihfRole, add_mihf};
 use segue_sim::net::CellId;
 use segue_sim::packet::UDP;
 use segue_sim::stock::link_layer;
 use segue_sim::{NodeId, RoleAgent};
 use segue_wire::mih::PORT;
-use segue_wire::mih::codes::{EventList, LinkType};
+use segue_wire::mih::codes::{EventList, GenericParameter, LinkType};
 use segue_wire::mih::identity::{LinkAddress, LinkId};
+use segue_wire::mih::link::ParameterType;
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -37,6 +41,41 @@ struct MihTable {
     node: Name,
     /// Its links: cells of the node, or names of its interfaces.
     links: Spanned<Vec<Name>>,
+    /// How good they are, and from when on.
+    #[serde(default)]
+    quality: Vec<QualityTable>,
+}
+
+/// How good a link is from an instant on, as its function reports it.
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct QualityTable {
+    link: Name,
+    at: Option<Duration>,
+    /// The data rate of each station.
+    rate: Option<Rate>,
+    /// Signal in dBm.
+    signal: Option<i16>,
+}
+
+impl QualityTable {
+    fn measurement(&self, links: &BTreeMap<String, LinkId>) -> Result<Measurement, Mistake> {
+        let link = named("link", &self.link, links)?.clone();
+        let rate = self.rate.as_ref().and_then(|Rate(bps)| *bps).map(|bps| {
+            let kbps = u16::try_from(bps / 1_000).unwrap_or(LinkQuality::MOST_KBPS);
+            (GenericParameter::DATA_RATE, kbps)
+        });
+        let signal =
+            self.signal.map(|dbm| (GenericParameter::SIGNAL_STRENGTH, dbm.cast_unsigned()));
+        let values = rate.into_iter().chain(signal);
+        let values: Vec<_> =
+            values.map(|(parameter, value)| (ParameterType::Generic(parameter), value)).collect();
+        if values.is_empty() {
+            return Err(Mistake::of(&self.link, "its quality needs `rate`, `signal` or both"));
+        }
+        let at = self.at.map_or(Time::ZERO, |Duration(after)| Time::ZERO + after);
+        Ok(Measurement { at, link, values })
+    }
 }
 
 /// What other tables know of functions.
@@ -99,7 +138,10 @@ impl Table for MihTable {
             ..MihfConfig::new(name.as_str().into())
         };
         let (cells, links) = (function.cells, function.links);
-        let role = MihfRole { cells, links, ..MihfRole::new(config) };
+        let course = self.quality.iter().map(|quality| quality.measurement(&links));
+        let mut course = course.collect::<Result<Vec<_>, _>>()?;
+        course.sort_by_key(|measurement| measurement.at);
+        let role = MihfRole { cells, links, course, ..MihfRole::new(config) };
         let id = add_mihf(&mut builder.network, function.node, name, RoleAgent::of(role, seed));
         builder.add_role::<MihfRole>(name, id);
         Ok(())

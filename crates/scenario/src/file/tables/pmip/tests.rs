@@ -192,6 +192,26 @@ fn a_call_goes_over_the_interface_whose_gateway_is_reached_and_best() {
 }
 
 #[test]
+fn a_download_goes_where_functions_report_the_higher_rate() {
+    let best = (
+        "pool = \"2001:db8::/48\"",
+        "pool = \"2001:db8::/48\"\nschedule = \"quality\"\nfunctions = [\"air\", \"mast\"]",
+    );
+    let reports = "[[mih.quality]]\nlink = \"wifi\"\nrate = \"50mbit\"\nsignal = -50\n\
+                   [[mih.quality]]\nlink = \"wifi\"\nat = \"8s\"\nrate = \"200kbit\"\nsignal = -88\n";
+    let mast = "[[mih]]\nname = \"mast\"\nnode = \"right\"\nlinks = [\"lte\"]\n";
+    let of_mast = "[[mih.quality]]\nlink = \"lte\"\nrate = \"50mbit\"\n";
+    let download = "[[ftp]]\nname = \"load\"\nfrom = \"desk\"\nto = \"phone\"\nstart = \"2s\"\n";
+    let moved = |functions: String| {
+        let results = run(&with(&[best], &format!("{functions}{download}")));
+        let handovers = rows(&results, "lma.handovers");
+        handovers.iter().map(|row| text(row, "cause").to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(moved(format!("{FUNCTION}{mast}")), Vec::<String>::new(), "nothing is reported");
+    assert_eq!(moved(format!("{FUNCTION}{reports}{mast}{of_mast}")), ["better"]);
+}
+
+#[test]
 fn without_flow_mobility_a_call_breaks_off_with_its_interface() {
     let leaves = event("8s", "detach = \"phone:wifi\"\ncell = \"wifi\"");
     let results =
