@@ -123,7 +123,8 @@ fn push_plot(
         let points = series.times.iter().zip(values);
         let points: Vec<_> = points.filter_map(|(x, y)| Some((*x, (*y)? * scale))).collect();
         let is_drawn = points.iter().any(|(_, y)| *y != 0.0);
-        is_drawn.then(|| Line::new(of, Style::Line, points))
+        let (link, style) = drawn_as(of);
+        is_drawn.then(|| Line::new(of, style, points).role(link))
     };
     let lines: Vec<Line> = series.columns.iter().filter_map(line).collect();
     if lines.is_empty() {
@@ -140,6 +141,15 @@ fn push_plot(
         ..Plot::default()
     };
     page.push_plot(name, "", &plot);
+}
+
+/// The role of a series and its style: both directions of a link have its colour, and the way up is dashed.
+fn drawn_as(of: &str) -> (&str, Style) {
+    match of.rsplit_once('.') {
+        Some((link, "up")) => (link, Style::Dashed),
+        Some((link, "down")) => (link, Style::Line),
+        _ => (of, Style::Line),
+    }
 }
 
 /// Where flows or a route went, if an event says that they did.
@@ -208,6 +218,13 @@ mod tests {
 
     fn event(at_s: f64, what: &str) -> Event {
         Event { at_s, node: "n".into(), what: what.into() }
+    }
+
+    #[test]
+    fn both_directions_of_a_link_have_its_colour() {
+        assert_eq!(drawn_as("wifi.up"), ("wifi", Style::Dashed));
+        assert_eq!(drawn_as("wifi.down"), ("wifi", Style::Line));
+        assert_eq!(drawn_as("download"), ("download", Style::Line));
     }
 
     #[test]
