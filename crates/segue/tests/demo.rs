@@ -72,3 +72,29 @@ fn no_connection_breaks_and_the_flows_move_within_the_bound_and_back() {
         println!("{datapath}: all that is promised holds: {holds}");
     }
 }
+
+#[test]
+fn the_demonstration_of_a_domain_makes_a_page_and_names_it() {
+    if !nix::unistd::geteuid().is_root() {
+        println!("skipped: needs root");
+        return;
+    }
+    let out = tempfile::Builder::new().prefix("segue-demo").tempdir().expect("a directory");
+    let run = Command::new(env!("CARGO_BIN_EXE_segue"))
+        .args(["demo", "pmip", "--out"])
+        .arg(out.path())
+        .output()
+        .expect("the program runs");
+    let (text, errors) =
+        (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    let report = out.path().join("report.html");
+    assert!(text.contains(&format!("with plots: {}", report.display())), "{text}{errors}");
+    assert!(errors.starts_with("Building the network"), "progress from the first second: {errors}");
+    let page = std::fs::read_to_string(&report).expect("a report");
+    let (_, steps) =
+        page.split_once("<th scope=\"col\">verdict</th>").expect("verdicts come first");
+    assert!(steps.contains("Wi-Fi goes without a word") && page.contains("<svg"), "{page}");
+    for link in page.split("<a href=\"").skip(1).filter_map(|a| a.split('"').next()) {
+        assert!(out.path().join(link).is_file(), "{link} lies beside the report");
+    }
+}
