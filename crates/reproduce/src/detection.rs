@@ -70,7 +70,7 @@ fn measure(stage: &Stage, (k, t_ka_ms, rtt_ms): (u8, u64, u64)) -> anyhow::Resul
 }
 
 impl Case {
-    /// What was found for K, T_KA and RTT in ms, beside what the equations say.
+    /// The measured times for K, T_KA and RTT in ms, with the values of the equations.
     fn new((k, t_ka_ms, rtt_ms): (u8, u64, u64), took: Vec<f64>) -> Case {
         let (periods, t_ka, rtt) = (f64::from(k), t_ka_ms as f64, rtt_ms as f64);
         Case {

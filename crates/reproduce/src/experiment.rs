@@ -97,12 +97,12 @@ pub(crate) struct Stage {
     pub found: Mutex<BTreeMap<&'static str, Found>>,
 }
 
-/// What an experiment found that another one sums up.
+/// Results of an experiment that another one sums up.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
     /// Its lines.
     pub lines: Vec<Line>,
-    /// It has a place of its own on the page, where its verdicts stand.
+    /// The page shows its verdicts under its own heading.
     pub on_page: bool,
 }
 
@@ -232,7 +232,7 @@ pub(crate) struct TenTimesOff {
 
 #[cfg(test)]
 impl TenTimesOff {
-    /// The verdicts that do not agree with good values, or with every bad one too.
+    /// The verdicts that differ for good values, or agree with every bad one.
     pub(crate) fn wrong_verdicts(&self) -> Vec<String> {
         // What follows a semicolon is how many values met the bar.
         let bar = |line: &Line| line.bar.as_deref()?.split(';').next().map(str::to_owned);

@@ -17,7 +17,7 @@ use super::memory;
 const PATHS: [u32; 3] = [23_200, 50_000, 100_000];
 /// The most that a path may take, in bytes: 256 for itself, and 64 for its part of the table of inner addresses.
 const MOST: f64 = 320.0;
-/// What the paper keeps at a server for each path: Ss, Rs, Ss_last and Rc_last, and one variable for each average, of the
+/// The paper's state at a server for each path: Ss, Rs, Ss_last and Rc_last, and one variable for each average, of the
 /// RTT and of both losses (sections 4.1 and 4.2).
 const VARIABLES: u32 = 7;
 

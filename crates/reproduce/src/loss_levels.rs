@@ -20,7 +20,7 @@ const ONE_OF: [u64; 5] = [1_000, 10, 5, 10, 1_000];
 const EACH_S: u64 = 15;
 const LENGTH_S: u64 = EACH_S * ONE_OF.len() as u64;
 const RTT_MS: u64 = 100;
-/// No run of losses is this long: what is lost while a path is declared down belongs in no average.
+/// Longer than any run of losses: the path must not go down, since losses of an outage are excluded from the averages.
 const K: u8 = 30;
 /// Largest error of an average, in percentage points. The start of each level is not counted.
 const POINTS: f64 = 0.8;
@@ -315,7 +315,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::experiment::TenTimesOff;
 
-    /// A client whose averages follow what is lost with a time constant that is wrong by a factor.
+    /// A client whose averages have a time constant that is wrong by this factor.
     fn ideal(over: Over, slower: f64) -> Track {
         let course = course(over);
         let Track { mut clients, .. } = tracking::ideal(&course, &[], 0.0);
@@ -343,7 +343,7 @@ pub(crate) mod tests {
         Track { clients, ..tracking::ideal(&course, &[], 0.0) }
     }
 
-    /// Averages that are ten times what was imposed.
+    /// The same client with averages ten times too high.
     fn ten_times(mut track: Track) -> Track {
         for look in &mut track.clients[0].looks {
             let level = ONE_OF[((look.at / EACH_S as f64) as usize).min(ONE_OF.len() - 1)];

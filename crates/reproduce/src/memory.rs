@@ -31,7 +31,7 @@ pub(crate) struct Resident {
     pub shared: u64,
 }
 
-/// What a process has in memory.
+/// Reads the resident memory of a process.
 ///
 /// # Errors
 /// If there is no such process.

@@ -81,7 +81,7 @@ fn outcome(samples: &Samples) -> anyhow::Result<Outcome> {
     })
 }
 
-/// A round-trip time of netem beside what was measured, in ms.
+/// Compares a round-trip time of netem with the measured one, in ms.
 fn level_line(ms: f64, found: f64) -> Line {
     Line::new(
         format!("RTT with {ms:.0} ms of netem"),

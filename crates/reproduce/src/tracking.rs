@@ -168,8 +168,8 @@ pub(crate) fn seconds(s: f64) -> String {
     if s < 1.0 { format!("{:.0} ms", s * 1e3) } else { format!("{s:.2} s") }
 }
 
-/// A course measured without noise: what was imposed on each probe, and the averages of that with these time constants in
-/// s, all this much too high.
+/// A noiseless measurement of a course: the imposed round-trip times, and their averages with these time constants in s,
+/// too high by `error_ms`.
 #[cfg(test)]
 pub(crate) fn ideal(course: &Course, taus: &[(f64, f64)], error_ms: f64) -> Track {
     let level_at = |at: f64| {

@@ -46,7 +46,7 @@ pub struct MihfRole {
     pub cells: BTreeMap<CellId, String>,
     /// Links of its own that it watches, by the names of their interfaces; of others, orders tell.
     pub links: BTreeMap<String, LinkId>,
-    /// What is measured of links of its own, in the order of time.
+    /// Measurements of its own links, ordered by time.
     pub course: Vec<Measurement>,
     /// What it has heard of what it is interested in, since its start.
     pub heard: Vec<Event>,
@@ -61,7 +61,7 @@ impl MihfRole {
     }
 }
 
-/// How good a link is from an instant on, for whoever is attached. What is not stated stays as it was.
+/// The quality of a link from an instant on, for every attached station. Other parameters keep their values.
 #[derive(Clone, Debug)]
 pub struct Measurement {
     /// The instant.
@@ -100,7 +100,7 @@ struct Watch {
 }
 
 impl Watch {
-    /// What is measured by now, of each station at the links concerned.
+    /// Takes the measurements that are due, for each attached station.
     fn measure(&mut self, now: Time) -> Vec<MihfInput> {
         let mut inputs = Vec::new();
         while self.course.front().is_some_and(|next| next.at <= now) {
@@ -115,7 +115,7 @@ impl Watch {
         inputs
     }
 
-    /// What is known of the link for a station that has just come.
+    /// The current measurement for a station that has just attached.
     fn measured_of(&self, event: &Event) -> Option<MihfInput> {
         let values = self.measured.get(&event.link).filter(|_| event.what == What::Up)?.clone();
         let (link, station) = (event.link.clone(), event.station.clone());

@@ -50,7 +50,7 @@ impl LinkQuality {
     /// The largest data rate that a report of IEEE 802.21 can state, in kbit/s: the link may be faster.
     pub const MOST_KBPS: u16 = u16::MAX;
 
-    /// What a Link_Parameters_Report says; `None` if nothing in it counts.
+    /// Reads a Link_Parameters_Report; `None` if it contains nothing that we use.
     #[must_use]
     pub fn reported(reports: &[ParameterReport]) -> Option<LinkQuality> {
         let mut quality = LinkQuality::default();

@@ -45,8 +45,8 @@ const PARTS: [Part; 5] = [
     },
 ];
 
-/// What the figures' lines come to, by the names of their experiments. Each verdict stands on a page once: here if the
-/// figure ran for this table alone.
+/// Sums up the figures' lines, by the names of their experiments. A verdict appears once on a page: in this table only if
+/// the figure ran just for it.
 pub(crate) fn outcome(found: &BTreeMap<&'static str, Found>) -> Outcome {
     let mut lines = Vec::new();
     for Part { letter, about, paper, shown_by } in PARTS {

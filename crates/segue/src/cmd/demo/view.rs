@@ -24,7 +24,7 @@ enum Output {
     Drawing(Live, Colours),
 }
 
-/// What was printed: how many events, and when what happens.
+/// Number of events printed, and the last line about the course with its time.
 #[derive(Default)]
 struct Lines {
     events: usize,
