@@ -5,7 +5,7 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 export PATH := $(PATH):/usr/sbin:/sbin
 
-.PHONY: build demo test lint unit planted vm bench properties mutants soak fuzz install uninstall
+.PHONY: build demo test lint unit planted vm bench properties mutants soak fuzz install uninstall deb try-deb
 
 build:
 	scripts/deps.sh build
@@ -105,12 +105,13 @@ soak:
 	$(CARGO) build --release -p segue
 	$(TARGET)/release/segue sim run examples/million.toml
 	scripts/planted-faults
+	$(MAKE) try-deb
 	$(MAKE) properties
 	for run in 1 2 3; do $(MAKE) unit || exit 1; done
 	$(MAKE) fuzz FUZZ_SECONDS=600
 
-## Installs the program, systemd units, man pages, completions and initial configurations. DESTDIR and PREFIX as usual;
-## BINARY names an already built program. Existing files in /etc/segue stay unchanged.
+## Installs the program, systemd units, man pages, completions, documentation and initial configurations. DESTDIR and
+## PREFIX as usual; BINARY names an already built program. Existing files in /etc/segue stay unchanged.
 PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc
 ROLES := anchor host pmip-lma pmip-mag mih-function mih-link-sap
@@ -122,6 +123,7 @@ mandir = $(DESTDIR)$(PREFIX)/share/man/man1
 bashdir = $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 zshdir = $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 fishdir = $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+docdir = $(DESTDIR)$(PREFIX)/share/doc/segue
 confdir = $(DESTDIR)$(SYSCONFDIR)/segue
 
 $(RELEASE):
@@ -131,6 +133,7 @@ $(RELEASE):
 .PHONY: $(RELEASE)
 install: $(filter $(RELEASE),$(BINARY))
 	made=$$(mktemp -d) && trap 'rm -rf "$$made"' EXIT && $(BINARY) generate "$$made" && \
+	sed -i 's|/usr/share/doc|$(PREFIX)/share/doc|' "$$made"/man1/* && \
 	install -d $(mandir) && install -m644 "$$made"/man1/* $(mandir) && \
 	install -Dm644 "$$made"/bash/segue.bash $(bashdir)/segue && \
 	install -Dm644 "$$made"/zsh/_segue $(zshdir)/_segue && \
@@ -141,6 +144,11 @@ install: $(filter $(RELEASE),$(BINARY))
 		sed 's|@PREFIX@|$(PREFIX)|; s|@SYSCONFDIR@|$(SYSCONFDIR)|' packaging/segue-$$role.service \
 			>$(unitdir)/segue-$$role.service && chmod 644 $(unitdir)/segue-$$role.service || exit 1; \
 	done
+	install -d $(docdir)
+	cp -R README.md LICENSE docs examples $(docdir)
+	rm $(docdir)/docs/progress.md
+	find $(docdir) -name '*.md' -exec sed -i -f packaging/documentation.sed {} +
+	chmod -R u=rwX,go=rX $(docdir)
 	install -d -m750 $(confdir)
 	for role in $(ROLES); do \
 		[ -e $(confdir)/$$role.toml ] || { sed -f packaging/configuration.sed examples/$$role.toml \
@@ -150,6 +158,22 @@ install: $(filter $(RELEASE),$(BINARY))
 
 ## Removes what `make install` put there, but neither /etc/segue nor the state in /var/lib/segue.
 uninstall:
+	rm -rf $(docdir)
 	rm -f $(bindir)/segue $(ROLES:%=$(unitdir)/segue-%.service) \
 		$(mandir)/segue.1 $(mandir)/segue-*.1 $(bashdir)/segue $(zshdir)/_segue $(fishdir)/segue.fish
 	[ -n "$(DESTDIR)" ] || [ ! -d /run/systemd/system ] || systemctl daemon-reload
+
+## A Debian package of what `make install` installs, in target/debian. Removing it keeps /etc/segue and the state;
+## purging it removes them.
+DEB_VERSION ?=
+deb:
+	scripts/deps.sh deb
+	command -v cargo-deb >/dev/null || $(CARGO) install cargo-deb --locked
+	rm -rf target/deb target/debian
+	$(MAKE) install DESTDIR=target/deb PREFIX=/usr SYSCONFDIR=/etc BINARY=$(BINARY)
+	strip target/deb/usr/bin/segue
+	$(CARGO) deb -p segue --no-build --no-strip --output target/debian/ $(DEB_VERSION:%=--deb-version %)
+
+## Installs the package on fresh machines, and follows the quick starts there. As root; some minutes.
+try-deb: deb
+	scripts/try-deb target/debian/segue_*.deb

@@ -35,7 +35,7 @@ pub enum Choice {
 }
 
 /// Settings of every daemon, validated.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Common {
     /// The interfaces to use; all that fit the role if empty.
     pub interfaces: Vec<String>,
@@ -75,7 +75,7 @@ impl Common {
 }
 
 /// Settings of what is below an end of tunnels.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Tunnel {
     /// Name of the tunnel device.
     pub device: String,
@@ -97,7 +97,7 @@ impl Tunnel {
 }
 
 /// Settings of a relay.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Relay {
     /// Name of its device.
     pub device: String,
@@ -150,6 +150,7 @@ pub struct RadiusServer {
 }
 
 /// Everything that a local mobility anchor's daemon needs to know, validated.
+#[derive(Debug)]
 pub struct Lma {
     /// Settings of every daemon. If no interface is named, packets of tunnels come over all that carry packets.
     pub common: Common,
@@ -178,6 +179,7 @@ impl Lma {
 }
 
 /// Everything that a mobile access gateway's daemon needs to know, validated.
+#[derive(Debug)]
 pub struct Mag {
     /// Settings of every daemon. If no interface is named, packets of tunnels come over all that are no accesses.
     pub common: Common,
@@ -199,6 +201,7 @@ pub struct Mag {
 }
 
 /// Everything that a daemon of IEEE 802.21 needs to know, validated.
+#[derive(Debug)]
 pub struct Mih {
     /// Settings of every daemon. Its interfaces do not matter.
     pub common: Common,
@@ -239,6 +242,7 @@ pub enum MihSource {
 }
 
 /// Everything that a host daemon needs to know, validated.
+#[derive(Debug)]
 pub struct Host {
     /// Settings of every daemon. If no interface is named, all that reach the anchor are used.
     pub common: Common,
@@ -269,6 +273,7 @@ pub struct Host {
 }
 
 /// Everything that an anchor daemon needs to know, validated.
+#[derive(Debug)]
 pub struct Anchor {
     /// Settings of every daemon. If no interface is named, all that carry packets are used.
     pub common: Common,
@@ -303,6 +308,7 @@ pub struct Anchor {
 }
 
 /// How an anchor answers STAMP.
+#[derive(Debug)]
 pub struct Stamp {
     /// UDP port.
     pub port: u16,

@@ -6,6 +6,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use segue_daemon::config::{
+    AnchorFile, HostFile, LmaFile, MagFile, MihFunctionFile, MihLinkSapFile,
+};
+use segue_grammar::{Config, parse};
+
 const SEGUE: &str = env!("CARGO_BIN_EXE_segue");
 
 /// Daemons with a unit, and what starts each.
@@ -168,4 +173,130 @@ fn the_prefix_is_where_it_was_asked_for() {
     );
     let unit = directory.path().join("opt/segue/lib/systemd/system/segue-host.service");
     assert!(std::fs::read_to_string(unit).unwrap().contains("ExecStart=/opt/segue/bin/segue host"));
+}
+
+/// The settings that a configuration of a role puts in force.
+fn in_force(role: &str, text: &str) -> String {
+    fn read<F: Config>(text: &str) -> F {
+        parse(text, "a file").unwrap_or_else(|error| panic!("{error}:\n{text}"))
+    }
+    let in_force = match role {
+        "anchor" => read::<AnchorFile>(text).validate().map(|all| format!("{all:#?}")),
+        "host" => read::<HostFile>(text).validate().map(|all| format!("{all:#?}")),
+        "pmip-lma" => read::<LmaFile>(text).validate().map(|all| format!("{all:#?}")),
+        "pmip-mag" => read::<MagFile>(text).validate().map(|all| format!("{all:#?}")),
+        "mih-function" => read::<MihFunctionFile>(text).validate().map(|all| format!("{all:#?}")),
+        _ => read::<MihLinkSapFile>(text).validate().map(|all| format!("{all:#?}")),
+    };
+    in_force.unwrap_or_else(|error| panic!("{error}:\n{text}"))
+}
+
+/// The name of a table in its header, which may be a comment.
+fn header(line: &str) -> Option<&str> {
+    let name = line.trim_start_matches(['#', ' ']).strip_prefix('[')?;
+    Some(name.trim_matches(['[', ']']))
+}
+
+/// An installed file with the given line's default. If the line's table is an example, `radius` say, then with its
+/// examples, and with those of `radius.server`.
+fn with(text: &str, table: &str, default: usize) -> String {
+    let (mut at, of_gateway) = ("", text.contains("\nanchor = "));
+    let lines = text.lines().enumerate().map(|(number, line)| {
+        if let Some(name) = header(line) {
+            at = if line.starts_with("# ") { name } else { "" };
+        }
+        // A gateway's [mih] needs the access whose hosts it reports.
+        let goes_with = |at: &str| at == table || at == "access" && table == "mih" && of_gateway;
+        let commented = line.strip_prefix("# ").filter(|key| {
+            // A fixed plan leaves targets without effect.
+            let is_key = |name: &str| !name.contains(' ') && !["k", "period"].contains(&name);
+            header(key).is_some() || key.split_once(" = ").is_some_and(|(name, _)| is_key(name))
+        });
+        match commented {
+            Some(example) if !at.is_empty() && at.split('.').next().is_some_and(goes_with) => {
+                example
+            }
+            _ if number == default => &line[1..],
+            _ => line,
+        }
+    });
+    lines.collect::<Vec<&str>>().join("\n")
+}
+
+#[test]
+fn installed_files_show_true_defaults() {
+    let directory = tempfile::tempdir().unwrap();
+    installed(directory.path(), "/usr");
+    let mut defaults = 0;
+    for (role, _) in ROLES {
+        let file = directory.path().join(format!("etc/segue/{role}.toml"));
+        let text = std::fs::read_to_string(file).unwrap();
+        let mut table = "";
+        for (number, line) in text.lines().enumerate() {
+            if let Some(name) = header(line) {
+                table = if line.starts_with("# ") { name.split('.').next().unwrap() } else { "" };
+            }
+            let is_default = line.starts_with('#') && !line.starts_with("# ") && line != "#";
+            if is_default {
+                let base = in_force(role, &with(&text, table, usize::MAX));
+                let with_it = in_force(role, &with(&text, table, number));
+                assert!(with_it == base, "{role}: {line} is not the default:\n{with_it}\n{base}");
+                defaults += 1;
+            }
+        }
+    }
+    assert!(defaults > 130, "{defaults}");
+}
+
+#[test]
+fn documentation_is_beside_the_program() {
+    let directory = tempfile::tempdir().unwrap();
+    installed(directory.path(), "/usr");
+    let docs = directory.path().join("usr/share/doc/segue");
+    for page in files(&docs).iter().filter(|file| file.ends_with(".md")) {
+        let folder = docs.join(page).parent().unwrap().to_owned();
+        let text = std::fs::read_to_string(docs.join(page)).unwrap();
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()) {
+            let is_outside = link.is_empty() || link.contains("://");
+            assert!(is_outside || folder.join(link).exists(), "{page} names {link}");
+        }
+    }
+    let pages = directory.path().join("usr/share/man/man1");
+    for (role, _) in ROLES {
+        let page = std::fs::read_to_string(pages.join(format!("segue-{role}.1"))).unwrap();
+        let (options, files) = page.split_once(".SH FILES").unwrap();
+        let file = format!("/etc/segue/{role}.toml").replace('-', "\\-");
+        assert!(options.contains(&format!("[default: {file}")), "{options}");
+        assert!(files.contains(&file) && files.contains("share/doc/segue"), "{files}");
+    }
+}
+
+/// Runs a verb that must fail, with this directory as `/etc`. Returns its error messages.
+fn with_etc(etc: &Path, verb: &str) -> String {
+    let script = format!("mount --bind {} /etc && exec timeout 10 {SEGUE} {verb}", etc.display());
+    let output = run("unshare", &["--mount", "sh", "-c", &script]).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{verb}: {output:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn without_a_file_named_a_daemon_reads_that_of_its_role() {
+    if !nix::unistd::geteuid().is_root() {
+        println!("skipped: needs root");
+        return;
+    }
+    let etc = tempfile::tempdir().unwrap();
+    std::fs::create_dir(etc.path().join("segue")).unwrap();
+    for (role, missing) in [("pmip-lma", "pmip lma"), ("pmip-mag", "pmip mag")] {
+        let expected = format!(
+            "segue: /etc/segue/{role}.toml does not exist: create it, or name a file with -c\n"
+        );
+        assert_eq!(with_etc(etc.path(), missing), expected);
+    }
+    for (role, verb) in ROLES {
+        let file = etc.path().join(format!("segue/{role}.toml"));
+        std::fs::write(file, "no_such_key = 1\n").unwrap();
+        let said = with_etc(etc.path(), verb);
+        assert!(said.starts_with(&format!("segue: /etc/segue/{role}.toml:1: ")), "{said}");
+    }
 }

@@ -12,26 +12,23 @@ pub struct Args {
     /// Configuration file (TOML) [default: /etc/segue/anchor.toml, if there is one]
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Datapath to use
+    /// Datapath to use [default: auto]
     #[arg(long, value_enum)]
     datapath: Option<Choice>,
-    /// File for the anchor's state
+    /// File for the anchor's state [default: /var/lib/segue/anchor.db]
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
     /// Translate hosts' addresses to the anchor's own on their way to other networks, as `nat = true` does
     #[arg(long)]
     nat: bool,
-    /// Control socket
+    /// Control socket [default: /run/segue/anchor.sock]
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
 }
 
 /// Runs the verb.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let mut file: AnchorFile = match super::file_or_usual(args.config.clone(), "anchor") {
-        Some(path) => segue_grammar::read(&path)?,
-        None => AnchorFile::default(),
-    };
+    let mut file: AnchorFile = super::configuration(args.config, "anchor")?.1;
     file.datapath = args.datapath.or(file.datapath);
     file.state = args.state.or(file.state);
     if args.nat {

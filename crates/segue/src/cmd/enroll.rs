@@ -52,13 +52,13 @@ pub struct Args {
     /// Print JSON
     #[arg(long, requires = "list")]
     json: bool,
-    /// Control socket of the running anchor
+    /// Control socket of the running anchor [default: /run/segue/anchor.sock]
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
     /// Name of the anchor, if several run here (`instance` in its configuration)
     #[arg(long, value_name = "NAME", conflicts_with = "control", value_parser = instance_name)]
     instance: Option<String>,
-    /// State file to use if no anchor is running; created if missing
+    /// State file to use if no anchor is running; created if missing [default: /var/lib/segue/anchor.db, which must exist]
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
 }

@@ -1,5 +1,7 @@
 //! `segue generate`: generates files from the command definitions for `make install`.
 
+use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -15,6 +17,16 @@ pub struct Args {
     directory: PathBuf,
 }
 
+/// Daemons, by role: segue-ROLE(1) lists their files. Those of IEEE 802.21 keep no state.
+const DAEMONS: [(&str, bool); 6] = [
+    ("host", true),
+    ("anchor", true),
+    ("pmip-lma", true),
+    ("pmip-mag", true),
+    ("mih-function", false),
+    ("mih-link-sap", false),
+];
+
 /// Runs the verb, for all of `program`.
 pub fn run(args: Args, program: Command) -> anyhow::Result<ExitCode> {
     let under = |name: &str| -> anyhow::Result<PathBuf> {
@@ -26,13 +38,69 @@ pub fn run(args: Args, program: Command) -> anyhow::Result<ExitCode> {
     // The program's, and one for each verb: segue-host(1).
     let mut built = shown(program.clone());
     built.build();
-    clap_mangen::generate_to(built, under("man1")?).context("cannot write the man pages")?;
+    let pages = under("man1")?;
+    clap_mangen::generate_to(built, &pages)
+        .and_then(|()| append_files(&pages))
+        .context("cannot write the man pages")?;
     for (shell, name) in [(Shell::Bash, "bash"), (Shell::Zsh, "zsh"), (Shell::Fish, "fish")] {
         let into: &Path = &under(name)?;
         clap_complete::generate_to(shell, &mut shown(program.clone()), "segue", into)
             .with_context(|| format!("cannot write the completions of {name}"))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Appends the section FILES to the pages of the program and of each daemon.
+fn append_files(pages: &Path) -> std::io::Result<()> {
+    let append = |page: &str, text: String| {
+        let mut page = File::options().append(true).open(pages.join(format!("{page}.1")))?;
+        page.write_all(text.replace('-', "\\-").as_bytes())
+    };
+    for (role, has_state) in DAEMONS {
+        append(&format!("segue-{role}"), files(role, has_state))?;
+    }
+    let all = [
+        ("/etc/segue", "Configurations of the daemons, one for each role."),
+        ("/var/lib/segue", "State of the daemons, and the logs of their events."),
+        ("/run/segue", "Control sockets."),
+        ("/usr/share/doc/segue", "Documentation and examples, here or under /usr/local."),
+    ];
+    append("segue", section(&all.map(|(path, what)| (path.to_owned(), what))))
+}
+
+/// The files of a daemon.
+fn files(role: &str, has_state: bool) -> String {
+    let mut all = vec![(
+        super::default_file(role).display().to_string(),
+        "Configuration, unless --config names another file. A line \"#key = value\" shows the default.",
+    )];
+    if role == "host" {
+        all.push((
+            "/etc/segue/join".into(),
+            "The line with which the host joins its anchor, once.",
+        ));
+    }
+    if has_state {
+        all.push((
+            format!("/var/lib/segue/{role}.db"),
+            "State, unless --state names another file.",
+        ));
+        let log = "Log of events, beside the state; \"segue events --since\" reads it.";
+        all.push((format!("/var/lib/segue/{role}.events"), log));
+    }
+    all.push((
+        format!("/run/segue/{role}.sock"),
+        "Control socket, for \"segue status\" and others.",
+    ));
+    let docs = "Every key of the configuration, here or under /usr/local.";
+    all.push(("/usr/share/doc/segue/docs/configuration.md".into(), docs));
+    section(&all)
+}
+
+/// A section of files in a man page's language.
+fn section(all: &[(String, &str)]) -> String {
+    let entry = |(path, what): &(String, &str)| format!(".TP\n\\fI{path}\\fR\n{what}\n");
+    std::iter::once(".SH FILES\n".to_owned()).chain(all.iter().map(entry)).collect()
 }
 
 /// The program without its hidden verbs.

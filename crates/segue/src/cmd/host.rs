@@ -24,26 +24,23 @@ pub struct Args {
     /// A file with that line, readable only by its owner; no longer needed after enrolment
     #[arg(long, value_name = "FILE")]
     join_file: Option<PathBuf>,
-    /// File for the host's state: its key and certificate
+    /// File for the host's state: its key and certificate [default: /var/lib/segue/host.db]
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
-    /// Datapath to use
+    /// Datapath to use [default: auto]
     #[arg(long, value_enum)]
     datapath: Option<Choice>,
-    /// Use only these interfaces
+    /// Use only these interfaces [default: all that reach the anchor]
     #[arg(short = 'I', long = "interface", value_name = "NAME")]
     interfaces: Vec<String>,
-    /// Control socket
+    /// Control socket [default: /run/segue/host.sock]
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
 }
 
 /// Runs the verb.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let mut file: HostFile = match super::file_or_usual(args.config.clone(), "host") {
-        Some(path) => segue_grammar::read(&path)?,
-        None => HostFile::default(),
-    };
+    let mut file: HostFile = super::configuration(args.config.clone(), "host")?.1;
     file.state = args.state.clone().or(file.state);
     let join = join_line(&args, &file);
     file.datapath = args.datapath.or(file.datapath);

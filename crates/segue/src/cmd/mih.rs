@@ -23,8 +23,20 @@ pub struct Args {
 #[derive(Subcommand)]
 enum What {
     /// Run a function: it knows links and tells those who subscribe
+    #[command(
+        mut_arg("config", |arg| {
+            arg.help("Configuration file (TOML) [default: /etc/segue/mih-function.toml, if there is one]")
+        }),
+        mut_arg("control", |arg| arg.help("Control socket [default: /run/segue/mih-function.sock]"))
+    )]
     Function(Daemon),
     /// Run a link service access point: it watches links and tells a function
+    #[command(
+        mut_arg("config", |arg| {
+            arg.help("Configuration file (TOML) [default: /etc/segue/mih-link-sap.toml]")
+        }),
+        mut_arg("control", |arg| arg.help("Control socket [default: /run/segue/mih-link-sap.sock]"))
+    )]
     LinkSap(Daemon),
     /// Show parameters of a link, such as its signal (MIH_Link_Get_Parameters)
     Get(command::Get),
@@ -36,10 +48,8 @@ enum What {
 
 #[derive(clap::Args)]
 struct Daemon {
-    /// Configuration file (TOML)
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Control socket
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
 }
@@ -48,17 +58,17 @@ struct Daemon {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.what {
         What::Function(args) => {
-            let file = args.config.as_deref().map(segue_grammar::read::<MihFunctionFile>);
-            let mut file = file.transpose()?.unwrap_or_default();
+            let (path, mut file): (_, MihFunctionFile) =
+                super::configuration(args.config, "mih-function")?;
             file.control = args.control.or(file.control);
-            let settings = file.validate().with_context(|| of_file(args.config.as_deref()))?;
+            let settings = file.validate().with_context(|| of_file(path, "mih-function"))?;
             super::block_on(run::run::<mih::Daemon<false>>(settings))
         }
         What::LinkSap(args) => {
-            let file = args.config.as_deref().map(segue_grammar::read::<MihLinkSapFile>);
-            let mut file = file.transpose()?.unwrap_or_default();
+            let (path, mut file): (_, MihLinkSapFile) =
+                super::configuration(args.config, "mih-link-sap")?;
             file.control = args.control.or(file.control);
-            let settings = file.validate().with_context(|| of_file(args.config.as_deref()))?;
+            let settings = file.validate().with_context(|| of_file(path, "mih-link-sap"))?;
             super::block_on(run::run::<mih::Daemon<true>>(settings))
         }
         What::Get(args) => command::get(args),
@@ -68,6 +78,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Where a mistake is.
-fn of_file(file: Option<&std::path::Path>) -> String {
-    file.map_or_else(|| "without -c FILE".to_owned(), |file| file.display().to_string())
+fn of_file(file: Option<PathBuf>, role: &str) -> String {
+    let none = || format!("without -c FILE and {}", super::default_file(role).display());
+    file.map_or_else(none, |file| file.display().to_string())
 }

@@ -22,13 +22,32 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
+use segue_grammar::Config;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
-/// The file to read: the given one, else the usual one of a role if it is there.
-pub fn file_or_usual(given: Option<PathBuf>, role: &str) -> Option<PathBuf> {
-    let usual = PathBuf::from(format!("/etc/segue/{role}.toml"));
-    given.or_else(|| Some(usual).filter(|file| file.exists()))
+/// A role's configuration file unless `-c` names another.
+pub fn default_file(role: &str) -> PathBuf {
+    PathBuf::from(format!("/etc/segue/{role}.toml"))
+}
+
+/// Reads a role's configuration, from the given file or from the default one if that exists. Also returns the file read.
+pub fn configuration<F: Config + Default>(
+    given: Option<PathBuf>,
+    role: &str,
+) -> anyhow::Result<(Option<PathBuf>, F)> {
+    let path = given.or_else(|| Some(default_file(role)).filter(|file| file.exists()));
+    let file = path.as_deref().map(segue_grammar::read).transpose()?.unwrap_or_default();
+    Ok((path, file))
+}
+
+/// Reads the configuration of a role that has required keys.
+pub fn required_configuration<F: Config>(given: Option<PathBuf>, role: &str) -> anyhow::Result<F> {
+    let path = default_file(role);
+    if given.is_none() && !path.exists() {
+        bail!("{} does not exist: create it, or name a file with -c", path.display());
+    }
+    segue_grammar::read(&given.unwrap_or(path))
 }
 
 /// Runs a daemon on one thread; its log goes to standard error (`SEGUE_LOG` filters it).

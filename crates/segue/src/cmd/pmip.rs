@@ -24,8 +24,18 @@ pub struct Args {
 #[derive(Subcommand)]
 enum What {
     /// Run a local mobility anchor: it gives hosts their prefixes
+    #[command(
+        mut_arg("config", |arg| arg.help("Configuration file (TOML) [default: /etc/segue/pmip-lma.toml]")),
+        mut_arg("state", |arg| arg.help("File for the state [default: /var/lib/segue/pmip-lma.db]")),
+        mut_arg("control", |arg| arg.help("Control socket [default: /run/segue/pmip-lma.sock]"))
+    )]
     Lma(Daemon),
     /// Run a mobile access gateway: it serves hosts at its accesses
+    #[command(
+        mut_arg("config", |arg| arg.help("Configuration file (TOML) [default: /etc/segue/pmip-mag.toml]")),
+        mut_arg("state", |arg| arg.help("File for the state [default: /var/lib/segue/pmip-mag.db]")),
+        mut_arg("control", |arg| arg.help("Control socket [default: /run/segue/pmip-mag.sock]"))
+    )]
     Mag(Daemon),
     /// End a host's bindings at the anchor that runs here
     Revoke(Revoke),
@@ -33,16 +43,13 @@ enum What {
 
 #[derive(clap::Args)]
 struct Daemon {
-    /// Configuration file (TOML)
     #[arg(short, long, value_name = "FILE")]
-    config: PathBuf,
-    /// Datapath to use
+    config: Option<PathBuf>,
+    /// Datapath to use [default: auto]
     #[arg(long, value_enum)]
     datapath: Option<Choice>,
-    /// File for the state
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
-    /// Control socket
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
 }
@@ -52,7 +59,7 @@ struct Revoke {
     /// The host's identity (MN-ID), as `segue status` shows it
     #[arg(value_name = "MN-ID")]
     mn_id: String,
-    /// The anchor's control socket
+    /// The anchor's control socket [default: /run/segue/pmip-lma.sock]
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
 }
@@ -61,14 +68,14 @@ struct Revoke {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.what {
         What::Lma(args) => {
-            let mut file: LmaFile = segue_grammar::read(&args.config)?;
+            let mut file: LmaFile = super::required_configuration(args.config, "pmip-lma")?;
             file.datapath = args.datapath.or(file.datapath);
             file.state = args.state.or(file.state);
             file.control = args.control.or(file.control);
             super::block_on(run::run::<lma::Daemon>(file.validate()?))
         }
         What::Mag(args) => {
-            let mut file: MagFile = segue_grammar::read(&args.config)?;
+            let mut file: MagFile = super::required_configuration(args.config, "pmip-mag")?;
             file.datapath = args.datapath.or(file.datapath);
             file.state = args.state.or(file.state);
             file.control = args.control.or(file.control);
