@@ -5,7 +5,7 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 export PATH := $(PATH):/usr/sbin:/sbin
 
-.PHONY: build demo test lint unit planted vm bench properties mutants soak fuzz install uninstall deb try-deb
+.PHONY: build demo test lint unit planted vm bench properties mutants soak fuzz install uninstall deb try-deb static try-static
 
 build:
 	scripts/deps.sh build
@@ -105,7 +105,7 @@ soak:
 	$(CARGO) build --release -p segue
 	$(TARGET)/release/segue sim run examples/million.toml
 	scripts/planted-faults
-	$(MAKE) try-deb
+	$(MAKE) try-deb try-static
 	$(MAKE) properties
 	for run in 1 2 3; do $(MAKE) unit || exit 1; done
 	$(MAKE) fuzz FUZZ_SECONDS=600
@@ -177,3 +177,18 @@ deb:
 ## Installs the package on fresh machines, and follows the quick starts there. As root; some minutes.
 try-deb: deb
 	scripts/try-deb target/debian/segue_*.deb
+
+## One file without shared libraries, in target/segue-static: for a machine whose C library is older, or for which there is no package.
+STATIC_PROFILE ?= release
+static:
+	scripts/deps.sh build
+	LIBBPF_SYS_LIBRARY_PATH=$$(dirname $$(cc -print-file-name=libelf.a)) CARGO_TARGET_DIR=$(TARGET) \
+		$(CARGO) rustc --profile $(STATIC_PROFILE) -p segue --bin segue --features static -- -C target-feature=+crt-static
+	mkdir -p target && strip -o target/segue-static $(TARGET)/$(patsubst dev,debug,$(STATIC_PROFILE))/segue
+	ls -lh target/segue-static
+
+## The file in a directory that has nothing else, and the demonstration with it. As root.
+try-static: static
+	empty=$$(mktemp -d) && trap 'rm -rf "$$empty"' EXIT && cp target/segue-static examples/host.toml "$$empty" && \
+	chroot "$$empty" /segue-static --version && chroot "$$empty" /segue-static check /host.toml && \
+	target/segue-static demo --out "$$empty/demo"

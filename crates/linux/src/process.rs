@@ -22,3 +22,19 @@ pub fn end_with_parent(command: &mut Command) {
             .pre_exec(|| nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).map_err(io::Error::from));
     }
 }
+
+/// Restricts a static program to its own code for looking up names and groups. The C library would otherwise load the
+/// modules in `/etc/nsswitch.conf` from the system, which fails where the system has another version of that library.
+pub fn use_built_in_lookups() {
+    #[cfg(all(feature = "static", target_env = "gnu"))]
+    for (database, services) in [(c"hosts", c"files dns"), (c"group", c"files")] {
+        unsafe extern "C" {
+            fn __nss_configure_lookup(
+                database: *const libc::c_char,
+                services: *const libc::c_char,
+            ) -> libc::c_int;
+        }
+        // SAFETY: both are strings that end in NUL, which the function only reads, and no other thread runs yet.
+        unsafe { __nss_configure_lookup(database.as_ptr(), services.as_ptr()) };
+    }
+}

@@ -72,6 +72,7 @@ impl Verb {
 }
 
 fn main() -> ExitCode {
+    segue_linux::process::use_built_in_lookups();
     // Elsewhere than on a terminal, clap would assume 100 columns.
     let command = Cli::command().term_width(Stream::Output.room().min(HELP_COLUMNS));
     let parsed = command.try_get_matches().and_then(|given| Cli::from_arg_matches(&given));

@@ -63,7 +63,7 @@ fn append_files(pages: &Path) -> std::io::Result<()> {
         ("/etc/segue", "Configurations of the daemons, one for each role."),
         ("/var/lib/segue", "State of the daemons, and the logs of their events."),
         ("/run/segue", "Control sockets."),
-        ("/usr/share/doc/segue", "Documentation and examples, here or under /usr/local."),
+        ("/usr/share/doc/segue", "Documentation and examples."),
     ];
     append("segue", section(&all.map(|(path, what)| (path.to_owned(), what))))
 }
@@ -92,7 +92,7 @@ fn files(role: &str, has_state: bool) -> String {
         format!("/run/segue/{role}.sock"),
         "Control socket, for \"segue status\" and others.",
     ));
-    let docs = "Every key of the configuration, here or under /usr/local.";
+    let docs = "Every key of the configuration.";
     all.push(("/usr/share/doc/segue/docs/configuration.md".into(), docs));
     section(&all)
 }
