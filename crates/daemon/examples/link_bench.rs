@@ -1,11 +1,11 @@
-//! From a change of a link to the machine of a daemon: how long its event takes, and the list of interfaces that
-//! shows it.
+//! From a change of a link to a daemon's machine: the delay of the event, and of the list of interfaces that shows the
+//! change.
 //!
 //! `cargo run --release -p segue-daemon --example link_bench -- [--rounds N] [--routes N]`
 //!
-//! One namespace with a veth pair, and beside it as many other routes as asked for (default 0, then 10 000): a
-//! reading in full has to pass them all. A daemon runs on the loop that runs all of them; its machine notes when it is
-//! told. A carrier is lost and comes back with the other end of the pair; `off` and `on` switch the device itself. The
+//! One namespace with a veth pair, and as many other routes as requested (default 0, then 10 000), all of which a full
+//! reading has to pass. A daemon runs on the loop that all daemons use, and its machine records when it receives the
+//! event. A carrier is lost and comes back with the other end of the pair; `off` and `on` switch the device itself. The
 //! clock starts before the system call. Bar: the event's median is at most 5 ms.
 
 use std::convert::Infallible;
@@ -26,23 +26,23 @@ use segue_linux::netns::Netns;
 
 const DEVICE: &str = "sgl0";
 const PEER: &str = "sgl1";
-/// An event that has not come by then counts as lost.
+/// An event that has not arrived by then counts as lost.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Between two changes: all readings of the first are over.
+/// Pause between two changes, in which all readings of the first finish.
 const REST: Duration = Duration::from_millis(700);
 
-/// What the machine was told of the device.
+/// The machine's inputs about the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Told {
-    /// An event: it is up, or down.
+    /// An event: the device is up, or down.
     Event(bool),
-    /// A list that has it, or lacks it.
+    /// A list that contains the device, or does not.
     List(bool),
 }
 
 type Said = (Time, Told);
 
-/// The machine: it only notes.
+/// The machine: it only records.
 struct Watch {
     index: u32,
     to: Sender<Said>,
@@ -64,7 +64,7 @@ impl Machine for Watch {
             Input::Interfaces(list) => Told::List(has(&list)),
             _ => return,
         };
-        // The bench may have seen enough.
+        // The benchmark may have ended.
         let _ = self.to.send((monotonic(), told));
     }
 
@@ -175,14 +175,14 @@ fn measure(rounds: usize, routes: usize) -> Result<()> {
     let common = run::Settings::at(control.path().join("control"));
     let settings = Settings { common, machine: Watch { index, to } };
     let inside = Netns::open(&name)?;
-    // It ends with the program.
+    // The thread ends with the program.
     std::thread::spawn(move || -> Result<()> {
         inside.enter_thread()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(run::run::<Daemon>(settings))
     });
     told.recv_timeout(PATIENCE).context("the daemon does not start")?;
-    // What is received is of one thread; the namespace's calls are of another.
+    // The receiver may be used by one thread only, and the namespace's calls run on another.
     let told = Mutex::new(told);
     let changes = [("carrier lost", PEER, false), ("carrier back", PEER, true)]
         .into_iter()
@@ -212,7 +212,7 @@ fn measure(rounds: usize, routes: usize) -> Result<()> {
     Ok(())
 }
 
-/// When the machine was told of the event, and first had a list that shows it.
+/// When the machine received the event, and its first list that shows the change.
 fn wait(told: &Receiver<Said>, up: bool) -> (Option<Time>, Option<Time>) {
     let mut event = None;
     while let Ok((at, what)) = told.recv_timeout(PATIENCE) {

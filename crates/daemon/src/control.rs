@@ -1,6 +1,6 @@
-//! A daemon's control socket: a request is one line of JSON, and so is its answer. Everything that
-//! views or steers a daemon (command line, demo, later the terminal and web views) uses these
-//! types; none touches protocol state.
+//! A daemon's control socket. A request is one line of JSON, and so is its answer. Every program that displays or
+//! controls a daemon (command line, demo, later the terminal and web views) uses these types; none touches protocol
+//! state.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -46,34 +46,34 @@ pub use tunnels::{
 
 /// A daemon's refusal of an unauthorised client.
 const NOT_YOU: &str = "the daemon does not answer you: be root, or a member of its control_group";
-/// What a client says of an answer to something else.
+/// The client's error if the answer does not fit the request.
 const NO_SENSE: &str = "the daemon's answer makes no sense: is the daemon of another version, or of a role that cannot be asked this?";
-/// What a daemon says of a request that it does not know.
+/// The daemon's error for an unknown request.
 const NO_SUCH_REQUEST: &str = "this daemon does not know the request: its role cannot be asked this, or it is of another version";
-/// How long a daemon has for an answer.
+/// How long a daemon has to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Longest request in bytes.
 const MAX_REQUEST: u64 = 64 * 1024;
 
-/// The words of a role on its control socket, beside those that every daemon has.
+/// A role's vocabulary on its control socket, in addition to the common one.
 pub trait Vocabulary: Clone + Debug + 'static {
-    /// What its machine tells.
+    /// The reports of its machine.
     type News: News<Self::Event>;
-    /// Its own requests.
+    /// The requests specific to the role.
     type Request: Serialize + DeserializeOwned + Send + Debug;
-    /// Its own answers.
+    /// The answers specific to the role.
     type Answer: Serialize + DeserializeOwned + Send + Debug;
-    /// Its part of the status.
+    /// The role's part of the status.
     type Status: Serialize + DeserializeOwned + Send + Debug;
-    /// What an event says, beside when it was and of what kind.
+    /// The content of an event, apart from its time and kind.
     type Event: Serialize + DeserializeOwned + Clone + Default + Send + Debug;
 
-    /// How it moves packets, for metrics; empty if it does not say.
+    /// The datapath in use, for metrics; empty if the role does not report one.
     fn datapath(_status: &Status<Self>) -> String {
         String::new()
     }
 
-    /// Its metrics, for Prometheus, beside those that every daemon has.
+    /// The role's Prometheus metrics, in addition to the common ones.
     fn metrics(_status: &Status<Self>, _page: &mut Page) {}
 }
 
@@ -81,17 +81,17 @@ pub trait Vocabulary: Clone + Debug + 'static {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", bound = "")]
 pub enum Request<V: Vocabulary> {
-    /// [`Status`], with the events from this number on.
+    /// [`Status`], with the events from `events_from` on.
     Status {
         /// First event wanted; [`u64::MAX`] for none.
         events_from: u64,
     },
-    /// The events from this number on: an [`EventsPage`].
+    /// The events from `from` on: an [`EventsPage`].
     Events {
         /// First event wanted.
         from: u64,
     },
-    /// One of the role's own.
+    /// A request specific to the role.
     #[serde(untagged)]
     Own(V::Request),
 }
@@ -104,11 +104,11 @@ pub enum Response<V: Vocabulary> {
     Status(Box<Status<V>>),
     /// To [`Request::Events`].
     Events(EventsPage<V>),
-    /// Done; for an enrolment the join line.
+    /// Done; the text is the join line for an enrolment.
     Done(String),
-    /// Refused, and why.
+    /// Refused, with the reason.
     Error(String),
-    /// One of the role's own.
+    /// An answer specific to the role.
     #[serde(untagged)]
     Own(V::Answer),
 }
@@ -117,54 +117,54 @@ pub enum Response<V: Vocabulary> {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(bound = "")]
 pub struct Status<V: Vocabulary> {
-    /// What every daemon has.
+    /// The part that every daemon has.
     #[serde(flatten)]
     pub head: Head,
-    /// Events from the number asked for on.
+    /// Events, from the requested number on.
     pub events: Vec<EventRecord<V>>,
-    /// What its role adds.
+    /// The role's part.
     #[serde(flatten)]
     pub body: V::Status,
 }
 
-/// How many events there were, by kind and, within it, by cause; without one it is empty.
+/// Number of events by kind and, within each kind, by cause; the cause is empty for events without one.
 pub type EventCounts = BTreeMap<String, BTreeMap<String, u64>>;
 
 /// The part of the status that every daemon has.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Head {
-    /// The role: `host` or `anchor`.
+    /// The role, such as `host` or `anchor`.
     pub role: String,
-    /// The daemon's name: at a host the host's, else empty.
+    /// The daemon's name: the host's name on a host, else empty.
     pub name: String,
     /// Program version.
     pub version: String,
-    /// Monotonic clock in nanoseconds, for relating events.
+    /// The daemon's monotonic clock in nanoseconds, to relate events to.
     pub now_ns: u64,
-    /// Seconds since the start.
+    /// Seconds since the daemon's start.
     pub uptime_s: f64,
     /// Refused packets by reason.
     pub drops: BTreeMap<String, u64>,
     /// Number of the next event.
     pub next_event: u64,
-    /// How many events there were, by kind and cause.
+    /// Number of events by kind and cause.
     #[serde(default)]
     pub event_counts: EventCounts,
-    /// Where its log of events is.
+    /// Path of the event log, if there is one.
     #[serde(default)]
     pub history: Option<PathBuf>,
 }
 
-/// Where control sockets are.
+/// Directory of the control sockets.
 const SOCKETS: &str = "/run/segue";
 
-/// A role's default control socket; that of an instance has its name.
+/// The default control socket of a role, or of a named instance of it.
 pub fn default_path(role: &str, instance: Option<&str>) -> PathBuf {
     let dash = instance.map(|name| format!("-{name}")).unwrap_or_default();
     PathBuf::from(format!("{SOCKETS}/{role}{dash}.sock"))
 }
 
-/// What is in the usual place of control sockets, in order.
+/// The control sockets in the default directory, sorted.
 pub fn sockets() -> Vec<PathBuf> {
     let found = std::fs::read_dir(SOCKETS).into_iter().flatten().flatten();
     let is_socket = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "sock");
@@ -173,12 +173,12 @@ pub fn sockets() -> Vec<PathBuf> {
     all
 }
 
-/// Asks a daemon.
+/// Sends a request to a daemon and returns its answer.
 pub fn ask<V: Vocabulary>(path: &Path, request: &Request<V>) -> anyhow::Result<Response<V>> {
     ask_within(path, request, PATIENCE)
 }
 
-/// Asks a daemon what it may have to ask others, within this time.
+/// The same with another timeout, for a request that the daemon may pass on to other daemons.
 pub fn ask_within<V: Vocabulary>(
     path: &Path,
     request: &Request<V>,
@@ -187,7 +187,7 @@ pub fn ask_within<V: Vocabulary>(
     Client::patient(path, patience)?.ask(request)
 }
 
-/// The status of a daemon, with the events from this number on.
+/// The status of a daemon, with the events from `events_from` on.
 pub fn status<V: Vocabulary>(path: &Path, events_from: u64) -> anyhow::Result<Status<V>> {
     match ask(path, &Request::Status { events_from })? {
         Response::Status(status) => Ok(*status),
@@ -274,7 +274,7 @@ impl Server {
         Ok(Server { path: path.to_owned(), listening: Ok(listen()?), listen })
     }
 
-    /// Listens anew if the socket's file was removed. To be called now and then.
+    /// Listens again if the socket's file was removed. Call it periodically.
     pub fn look_after(&mut self) {
         let found = std::fs::symlink_metadata(&self.path);
         if !found.is_err_and(|error| error.kind() == ErrorKind::NotFound) {
@@ -292,7 +292,7 @@ impl Server {
                 warn!("the control socket {path} was removed: {}", Told(&error));
                 self.listening = Err(error);
             }
-            // That was said.
+            // Already logged.
             (Err(_), Err(_)) => {}
         }
     }
@@ -327,7 +327,7 @@ impl Server {
                         tokio::spawn(serve(stream, sink.clone()));
                     }
                     Ok((stream, _)) => refuse::<V>(stream),
-                    // Out of descriptors, for example: that passes.
+                    // Out of descriptors, for example: retry.
                     Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
                 }
             }
@@ -379,8 +379,7 @@ fn refuse<V: Vocabulary>(stream: tokio::net::UnixStream) {
         return;
     };
     bytes.push(b'\n');
-    // The socket is new and empty, so the line fits without waiting; a client that has left needs
-    // none.
+    // The socket is new and its buffer empty, so the line fits without waiting. A client that has left needs no answer.
     let _ = stream.into_std().and_then(|mut stream| stream.write_all(&bytes));
 }
 

@@ -1,5 +1,5 @@
-//! The pattern of a protocol, `segue-echo`, as daemons: a server and its clients. The loop opens the control socket,
-//! watches interfaces, keeps deadlines, stores records and sets addresses; what is here is the rest.
+//! The example protocol `segue-echo` as daemons: a server and its clients. The loop opens the control socket, watches
+//! interfaces, arms deadlines, stores records and sets addresses; this module adds the rest.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -21,7 +21,7 @@ use crate::ledger::{Entry, Ledger, StoreTable};
 use crate::run::{self, Core, Role};
 use crate::sockets::{Arrivals, Sockets};
 
-/// Where a server's leases are stored.
+/// The table of a server's leases.
 const LEASES: StoreTable = StoreTable { name: "echo", of: "lease" };
 
 /// Lease an address, and echo: the pattern for further protocols.
@@ -52,7 +52,7 @@ pub struct Args {
     control: Option<PathBuf>,
 }
 
-/// Runs a server or a client until it is told to end.
+/// Runs a server or a client until it is shut down.
 ///
 /// # Errors
 /// Not permitted, no such pool, or the port is taken.
@@ -64,7 +64,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     }
 }
 
-/// What the daemons say on their control sockets.
+/// The daemons' vocabulary on their control sockets.
 #[derive(Clone, Debug)]
 pub struct Words;
 
@@ -76,7 +76,7 @@ impl Vocabulary for Words {
     type Event = About;
 }
 
-/// What an event is about.
+/// The subject of an event.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct About {
     owner: u64,
@@ -86,7 +86,7 @@ pub struct About {
 /// The status of a server or a client.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct EchoStatus {
-    /// By address: whose it is.
+    /// The owner of each leased address.
     pub leases: BTreeMap<String, u64>,
 }
 
@@ -104,32 +104,32 @@ impl News<About> for Report {
     }
 }
 
-/// What can be asked of them.
+/// A request to either side.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ask {
-    /// A client gives its address up.
+    /// A client releases its address.
     Release,
 }
 
-/// What differs between the two sides.
+/// The differences between the two sides.
 pub trait Side: Machine<Input = Input<Self::Own, Self::Record>, Output = OutputOf<Self>> {
-    /// Its name, as in output.
+    /// The role's name.
     const NAME: &'static str;
-    /// What can be ordered of it.
+    /// The machine's own input.
     type Own;
-    /// What it stores.
+    /// The machine's records.
     type Record: Into<Entry>;
 
-    /// The machine as it starts, and where its records go.
+    /// The machine at startup, and the ledger of its records.
     fn begin(args: &Args) -> anyhow::Result<(Self, Ledger<OutputOf<Self>>)>
     where
         Self: Sized;
-    /// The order behind a request.
+    /// The machine's input for a request; `None` if this side has no such order.
     fn order(ask: Ask) -> Option<Self::Own>;
-    /// Who has which address.
+    /// The owner of each leased address.
     fn leases(&self) -> impl Iterator<Item = (u64, Prefix)>;
-    /// What it refused.
+    /// Refused messages, by reason.
     fn refused(&self) -> &Refused;
 }
 

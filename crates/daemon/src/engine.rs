@@ -1,4 +1,4 @@
-//! What the loop drives: a role's machine over what carries its packets.
+//! The interface between the loop and a role's machine with the layer below it.
 
 use std::collections::BTreeMap;
 use std::task::Context;
@@ -9,74 +9,76 @@ use segue_ip::{Datagram, Forward, Input, Output};
 
 use crate::trouble::Trouble;
 
-/// A machine over what is below it: that of an end of tunnels over a packet path ([`crate::ends::TunnelEnd`]).
+/// A machine together with the layer below it, such as an end of tunnels over a packet path
+/// ([`crate::ends::TunnelEnd`]).
 pub trait Engine {
     /// The machine's own inputs.
     type Own;
-    /// What it wants of its role.
+    /// The machine's requests to its role.
     type Wish;
-    /// What it tells.
+    /// The machine's reports.
     type News;
-    /// What it stores.
+    /// The machine's records.
     type Record;
-    /// What comes from below.
+    /// An event of the layer below.
     type Event;
-    /// Where that waits. It stands apart, so that the loop can wait for it and for the role's chores at once.
+    /// The queue of these events. It is separate, so that the loop can wait for it and for the role's chores at the
+    /// same time.
     type Queue: Queue<Event = Self::Event>;
-    /// Work that is under way: begun by the calls below, and completed by [`Engine::poll`].
+    /// Work in progress: started by the calls below, and completed by [`Engine::poll`].
     type Turn;
 
-    /// When [`Engine::at_deadline`] is due.
+    /// The time at which to call [`Engine::at_deadline`].
     fn deadline(&self) -> Option<Time>;
 
-    /// Gives the machine an input.
+    /// Passes an input to the machine.
     fn handle(&mut self, input: Input<Self::Own, Self::Record>) -> Self::Turn;
 
-    /// Takes an event from below.
+    /// Handles an event of the layer below.
     fn on_event(&mut self, event: Self::Event) -> Self::Turn;
 
-    /// Does what is due. What waits in the queue and bears on it goes first.
+    /// Handles everything that is due. Queued events that affect it are handled first.
     fn at_deadline(&mut self, queue: &mut Self::Queue) -> Self::Turn;
 
-    /// Brings up to date what its status will say.
+    /// Updates what the status reports.
     fn refresh(&mut self) -> Self::Turn;
 
     /// Sends a datagram of the machine.
     fn send(&mut self, datagram: Datagram);
 
-    /// The machine's next output, except what the engine carries out itself.
+    /// The machine's next output, except outputs that the engine carries out itself.
     fn poll(&mut self, turn: &mut Self::Turn) -> Option<ToLoop<Self>>;
 
-    /// Gives what is below a part of forwarding that the kernel has not: a tunnel, an inner source, a binding; or takes it
-    /// back.
+    /// Installs a part of the forwarding that the layer below handles instead of the kernel: a tunnel, an inner source
+    /// or a binding; or removes it.
     ///
     /// # Errors
-    /// It cannot have it.
+    /// The layer below cannot install it.
     fn carry(&mut self, part: &Forward, _given: bool) -> anyhow::Result<()> {
         bail!("nothing carries {part:?} here")
     }
 
-    /// Logs what could not be done.
+    /// Ends a turn, and logs its failures.
     fn finish(&mut self, turn: Self::Turn, trouble: &mut Trouble);
 
-    /// Once a second.
+    /// Called once a second.
     ///
     /// # Errors
-    /// What is below has broken, and the daemon is of no use any more.
+    /// The layer below has failed, and the daemon cannot go on.
     fn heartbeat(&mut self) -> anyhow::Result<()>;
 
     /// Refused packets by reason.
     fn drops(&mut self) -> BTreeMap<String, u64>;
 }
 
-/// What an engine leaves to the loop.
+/// An output that the engine leaves to the loop.
 pub type ToLoop<E> = Output<<E as Engine>::Wish, <E as Engine>::News, <E as Engine>::Record>;
 
-/// What waits for an engine.
+/// Events that wait for an engine.
 pub trait Queue {
-    /// Of this kind.
+    /// The type of events.
     type Event;
 
-    /// Takes a turn's batch; wakes the task when there is more.
+    /// Takes one turn's batch; wakes the task if more events remain.
     fn take(&mut self, context: &mut Context<'_>, into: impl FnMut(Self::Event));
 }

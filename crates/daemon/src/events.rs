@@ -1,5 +1,5 @@
-//! A daemon's events: the machine's news and what happens to the clock, numbered and bounded, logged to standard error,
-//! and written to the [log](crate::history) that outlives the daemon.
+//! A daemon's events: reports of the machine and changes of the clock. They are numbered and bounded, logged to
+//! standard error, and written to the [log](crate::history) that outlives the daemon.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -13,36 +13,35 @@ use crate::wall::{Jump, Reading};
 
 /// Events kept for later requests; older ones are forgotten.
 const KEPT: usize = 10_000;
-/// Burst of events per host that an anchor logs and keeps, so that no host can bury the others'
-/// events.
+/// Burst of events per host that an anchor logs and keeps, so that no host can bury the events of others.
 const AT_ONCE: u64 = 200;
 /// Time between two events of a host beyond its burst; the excess is counted and dropped.
 const PACE: Span = Span::from_millis(500);
 /// Burst of events of all hosts that are logged or written.
 const CROWD_AT_ONCE: u32 = 1_000;
-/// Time between two beyond it that are logged: a crowd of hosts fills no disk.
+/// Interval of logged events beyond that burst, so that a crowd of hosts does not fill the disk.
 const LOGGED_PACE: Span = Span::from_millis(20);
-/// The same of those that go to the log of events: half of its bound holds a day of them.
+/// Interval of events beyond that burst in the event log: half of the log's size holds a day of them.
 const WRITTEN_PACE: Span = Span::from_secs(5);
-/// Hosts whose pace is remembered before those with a full allowance are forgotten.
+/// Hosts whose pace is tracked before those with a full allowance are forgotten.
 const HOSTS: usize = 1_024;
 
 /// The events of a daemon.
 pub struct Events<V: Vocabulary> {
     kept: VecDeque<EventRecord<V>>,
     next: u64,
-    /// By name, at an anchor.
+    /// By host name, on an anchor.
     paces: BTreeMap<String, Pace>,
     logged: Paced,
     history: Option<History>,
     written: Paced,
-    /// The clocks as they were last looked at.
+    /// The last reading of the clocks.
     seen: Option<Reading>,
-    /// How many there were, by kind and cause; also those that were not told.
+    /// Number of events by kind and cause, including suppressed ones.
     counts: EventCounts,
 }
 
-/// A burst of events and then one now and then; the others are counted.
+/// Allows a burst of events and then one per interval; the others are counted.
 #[derive(Default)]
 struct Paced {
     pace: segue_mobility::Pace,
@@ -50,7 +49,8 @@ struct Paced {
 }
 
 impl Paced {
-    /// Whether there is room for one more; if so, how many there was none for since the last.
+    /// Takes one event from the allowance. Returns the number of events suppressed since the last one, or `None` to
+    /// suppress this one.
     fn take(&mut self, now: Time, period: Span) -> Option<u64> {
         if self.pace.take(now, period, CROWD_AT_ONCE) {
             return Some(std::mem::take(&mut self.untold));
@@ -63,9 +63,9 @@ impl Paced {
 /// A host's allowance of events.
 #[derive(Clone, Copy, Default)]
 struct Pace {
-    /// When all its events would have come at [`PACE`].
+    /// The time at which the host's events so far would be over, at one per [`PACE`].
     settled: Time,
-    /// Events that were dropped.
+    /// Suppressed events.
     untold: u64,
 }
 
@@ -85,22 +85,22 @@ impl<V: Vocabulary> Default for Events<V> {
 }
 
 impl<V: Vocabulary> Events<V> {
-    /// From now on, writes all events to this log.
+    /// Starts writing all events to this log.
     pub fn write_to(&mut self, history: History) {
         self.history = Some(history);
     }
 
-    /// Where its log is.
+    /// Path of the event log.
     pub fn log(&self) -> Option<&Path> {
         self.history.as_ref().map(History::path)
     }
 
-    /// Notes news and logs it, unless its host has had too many.
+    /// Records a report and logs it, unless its host has had too many.
     pub fn note(&mut self, at: &Reading, news: &V::News) {
         self.look_at_clocks(at);
         self.count(news.kind(), news.cause());
         let host = news.host();
-        // A host's own daemon logs everything.
+        // A host's own daemon logs every event.
         if !host.is_empty() && !self.may_tell(at.monotonic, &host) {
             return;
         }
@@ -111,7 +111,7 @@ impl<V: Vocabulary> Events<V> {
         self.keep(at, news.kind(), host, text, news.about());
     }
 
-    /// Notes what the daemon itself has seen, and logs it.
+    /// Records an event of the daemon itself, and logs it.
     pub fn tell(&mut self, at: &Reading, kind: &str, text: String, about: V::Event) {
         self.look_at_clocks(at);
         info!("{text}");
@@ -119,14 +119,14 @@ impl<V: Vocabulary> Events<V> {
         self.keep(at, kind, String::new(), text, about);
     }
 
-    /// Writes something to the log of events that is no event.
+    /// Writes a record that is not an event to the event log.
     pub fn write(&mut self, at: &Reading, kind: &str, text: String, about: V::Event) {
         let Some(history) = &mut self.history else { return };
         let record = EventRecord::<V>::new(at, self.next, kind, String::new(), text, about);
         history.put(at.wall_ns, &record);
     }
 
-    /// Notes that the time of day was set, or that the machine slept, since it last looked.
+    /// Records whether the time of day was set, or the machine slept, since the last look.
     pub fn look_at_clocks(&mut self, at: &Reading) {
         let before = self.seen.replace(*at);
         for jump in before.iter().flat_map(|before| Jump::between(before, at)) {
@@ -136,7 +136,7 @@ impl<V: Vocabulary> Events<V> {
         }
     }
 
-    /// Writes an event to the log, unless there are too many: a crowd must not push the day before out of it.
+    /// Writes an event to the event log, unless there are too many: a crowd must not push the previous day out of it.
     fn write_event(&mut self, at: &Reading, record: &EventRecord<V>) {
         let Some(history) = &mut self.history else { return };
         let Some(unwritten) = self.written.take(at.monotonic, WRITTEN_PACE) else { return };
@@ -152,7 +152,7 @@ impl<V: Vocabulary> Events<V> {
         *of.entry(cause.to_owned()).or_default() += 1;
     }
 
-    /// How many there were, by kind and cause.
+    /// Number of events by kind and cause.
     pub fn counts(&self) -> &EventCounts {
         &self.counts
     }
@@ -167,7 +167,7 @@ impl<V: Vocabulary> Events<V> {
         }
     }
 
-    /// Whether the log has room for one more line; counts it.
+    /// Whether one more line may be logged; counts it.
     fn is_to_be_logged(&mut self, now: Time) -> bool {
         let unlogged = self.logged.take(now, LOGGED_PACE);
         if let Some(unlogged) = unlogged.filter(|unlogged| *unlogged > 0) {
@@ -205,7 +205,7 @@ impl<V: Vocabulary> Events<V> {
         self.kept.iter().filter(|event| event.number >= number).cloned().collect()
     }
 
-    /// The same as a page, for a client that continues from there later.
+    /// The same as a page, from which a client can continue later.
     pub fn page(&self, now: Time, number: u64) -> EventsPage<V> {
         EventsPage { events: self.since(number), next: self.next, now_ns: now.0 }
     }
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
     use crate::control::Tunnels;
 
-    /// A machine that began in November 2025 and whose clock nobody sets.
+    /// A machine started in November 2025, whose clock is never set.
     fn at(now: Time) -> Reading {
         let wall_ns = 1_764_000_000_000_000_000 + now.0;
         Reading { monotonic: now, boot: now, wall_ns }

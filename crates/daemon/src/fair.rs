@@ -1,5 +1,6 @@
-//! Datagrams that wait for a machine, in one queue for each peer. Peers have turns, so that one who sends more than the machine
-//! can take delays only itself; what does not fit into its queue is dropped and counted. All strangers share one queue.
+//! Datagrams that wait for a machine, in one queue per peer. Peers take turns, so that one that sends more than the
+//! machine can take delays only itself; datagrams that do not fit into its queue are dropped and counted. All strangers
+//! share one queue.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
@@ -7,31 +8,31 @@ use std::net::IpAddr;
 use segue_clock::Time;
 use segue_ip::{Datagram, Prefix};
 
-/// Most datagrams of a peer that wait.
+/// Most queued datagrams of a peer.
 const OF_A_PEER: usize = 1_024;
-/// Most datagrams, and bytes of them, that wait before peers may have only one each.
+/// Above this many queued datagrams, or bytes, a peer may have only one datagram queued.
 const OF_ALL: usize = 8_192;
 const BYTES: usize = 16 << 20;
-/// Most bytes that wait.
+/// Most queued bytes.
 const BYTES_MAX: usize = 2 * BYTES;
-/// Most peers whose datagrams wait. What comes from more is dropped.
+/// Most peers with queued datagrams. Datagrams of further peers are dropped.
 const PEERS: usize = 4_096;
 
-/// Who has a queue.
+/// The owner of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Peer {
-    /// Somebody on this link: addresses there prove nothing, so the link has one share.
+    /// Any sender on this link. Addresses there prove nothing, so the link has one share.
     OnLink(u32),
-    /// An address that may send.
+    /// An address of a peer.
     Known(IpAddr),
-    /// All others.
+    /// All other addresses.
     Stranger,
 }
 
 /// The queues.
 #[derive(Default)]
 pub(crate) struct Fair {
-    /// Whoever is in one of these is no stranger; `None`: nobody is.
+    /// Addresses outside these prefixes are strangers; `None`: no address is.
     known: Option<Vec<Prefix>>,
     queues: BTreeMap<Peer, VecDeque<(Time, Datagram)>>,
     /// Peers with a queue, in the order of their turns.
@@ -40,17 +41,17 @@ pub(crate) struct Fair {
     bytes: usize,
 }
 
-/// A datagram that found no place.
+/// The queue is full: a datagram was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dropped {
-    /// That of a stranger.
+    /// From a stranger.
     OfStranger,
-    /// That of a peer.
+    /// From a peer.
     OfPeer,
 }
 
 impl Fair {
-    /// From now on only these addresses are peers.
+    /// Sets the addresses of peers.
     pub(crate) fn know(&mut self, known: Vec<Prefix>) {
         self.known = Some(known);
     }
@@ -68,7 +69,7 @@ impl Fair {
         }
     }
 
-    /// Has a datagram wait that arrived then.
+    /// Queues a datagram with its arrival time.
     pub(crate) fn push(&mut self, arrived: Time, datagram: Datagram) -> Result<(), Dropped> {
         let peer = self.peer(&datagram);
         let dropped = if peer == Peer::Stranger { Dropped::OfStranger } else { Dropped::OfPeer };
@@ -90,7 +91,7 @@ impl Fair {
         Ok(())
     }
 
-    /// The next datagram: that of the peer whose turn it is.
+    /// The next datagram, from the peer whose turn it is.
     pub(crate) fn pop(&mut self, now: Time) -> Option<Datagram> {
         let peer = self.turns.pop_front()?;
         let queue = self.queues.get_mut(&peer)?;
@@ -106,7 +107,7 @@ impl Fair {
         Some(datagram)
     }
 
-    /// Whether nothing waits.
+    /// Whether all queues are empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting == 0
     }

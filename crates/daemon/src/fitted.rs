@@ -1,7 +1,9 @@
-//! Fits what goes into a relay to its tunnels. The kernel's routes into the relay carry the size: the kernel then tells
-//! senders of packets that are too large, cuts those that may be cut, and lowers the segment sizes of TCP.
+//! Fits packets that enter a relay to its tunnels. The kernel's routes into the relay carry the MTU: the kernel then
+//! informs senders of packets that are too large, fragments packets that may be fragmented, and lowers TCP's segment
+//! sizes.
 //!
-//! A packet to a prefix may take any tunnel that brings packets from there, so the smallest of them counts.
+//! A packet to a prefix may take any tunnel that accepts packets from that prefix, so the smallest of these tunnels
+//! decides.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -10,19 +12,19 @@ use segue_ip::{Forward, Port, Prefix, Route, Source};
 
 use crate::routing::LEAST_MTU;
 
-/// A route to set (true) or to take back.
+/// A route to set (true) or to remove.
 pub(crate) type RouteChange = (Forward, bool);
 
 /// Routes into a relay by the sizes of its tunnels.
 #[derive(Debug)]
 pub(crate) struct Fitted {
-    /// The routes that lead into the relay. One to a single prefix is like the first of its family.
+    /// The routes that lead into the relay. A route to a single prefix is modelled on the first of its family.
     leads: Vec<Route>,
-    /// What the relay's device takes, in bytes.
+    /// MTU of the relay's device in bytes.
     device: u32,
     behind: BTreeMap<u32, BTreeSet<Prefix>>,
     tunnels: BTreeMap<Prefix, BTreeSet<u32>>,
-    /// Of tunnels that take less than the device.
+    /// Sizes of tunnels that carry less than the device, by tunnel.
     sizes: BTreeMap<u32, u32>,
     routes: BTreeMap<Prefix, u32>,
     /// The size that was last logged for a peer.
@@ -30,7 +32,7 @@ pub(crate) struct Fitted {
 }
 
 impl Fitted {
-    /// Nothing leads into the relay yet, and nothing is behind any tunnel.
+    /// Nothing leads into the relay yet, and no prefix is behind any tunnel.
     #[must_use]
     pub(crate) fn new(device: u32) -> Fitted {
         Fitted {
@@ -44,18 +46,18 @@ impl Fitted {
         }
     }
 
-    /// This route leads into the relay.
+    /// Adds a route that leads into the relay.
     pub(crate) fn lead(&mut self, route: Route) {
         self.leads.push(route);
     }
 
-    /// What the relay's device takes, in bytes.
+    /// MTU of the relay's device in bytes.
     #[must_use]
     pub(crate) fn device(&self) -> u32 {
         self.device
     }
 
-    /// A part of the relay's forwarding is given or taken back.
+    /// A part of the relay's forwarding is installed or removed.
     pub(crate) fn carry(&mut self, part: &Forward, given: bool) -> Vec<RouteChange> {
         match part {
             Forward::Source(Source { port: Port::Tunnel(number), prefix }) => {
@@ -73,7 +75,7 @@ impl Fitted {
                 }
                 self.fit(prefix).into_iter().collect()
             }
-            // Its sources go with it.
+            // The sources of a tunnel are removed with it.
             Forward::Tunnel(tunnel) if !given => {
                 self.sizes.remove(&tunnel.number);
                 let behind = self.behind.remove(&tunnel.number).unwrap_or_default();
@@ -86,7 +88,7 @@ impl Fitted {
         }
     }
 
-    /// A tunnel takes inner packets of this size; `None` if nothing is known.
+    /// A tunnel carries inner packets of this size; `None` if unknown.
     pub(crate) fn resize(&mut self, number: u32, bytes: Option<u32>) -> Vec<RouteChange> {
         match bytes.filter(|bytes| *bytes < self.device) {
             Some(bytes) => self.sizes.insert(number, bytes),
@@ -96,7 +98,7 @@ impl Fitted {
         behind.into_iter().filter_map(|prefix| self.fit(prefix)).collect()
     }
 
-    /// Whether the size of tunnels to a peer is news for the log: the first below what the device takes, and each other one.
+    /// Whether a tunnel size of this peer should be logged: the first one below the device's MTU, and each change.
     pub(crate) fn is_news(&mut self, peer: IpAddr, bytes: u32) -> bool {
         let before = self.logged.insert(peer, bytes).unwrap_or(self.device);
         before.min(self.device) != bytes.min(self.device)
@@ -140,7 +142,7 @@ mod tests {
         Forward::Source(Source { port: Port::Tunnel(number), prefix: prefix(of) })
     }
 
-    /// The sizes that routes to prefixes get, and the routes that go.
+    /// The sizes of routes to prefixes, and the routes that are removed.
     fn shown(changes: Vec<RouteChange>) -> Vec<(String, Option<u32>, bool)> {
         let each = |(part, given)| match part {
             Forward::Route(Route { destination, mtu_bytes, table: 99, index: 7, .. }) => {

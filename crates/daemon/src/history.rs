@@ -1,9 +1,9 @@
-//! The log of a daemon's events, beside its state: what happened, for whoever asks hours later, also of a daemon that has
-//! ended.
+//! The event log of a daemon, next to its state file: readable hours later, even after the daemon has ended.
 //!
-//! It is two files of lines of JSON, of which the older one goes when the newer one is full or old. A thread writes them,
-//! so that a slow disk stops no daemon. Nothing waits for the disk (no `fsync`): the log survives the death of its daemon,
-//! and may lose its last seconds with the machine's power. It is no state: nothing follows from it.
+//! The log is two files of JSON lines; the older file is replaced when the newer one is full or too old. A thread
+//! writes them, so that a slow disk does not block the daemon. Nothing waits for the disk (no `fsync`): the log
+//! survives the death of the daemon, and may lose its last seconds at a power failure. It is not state: no protocol
+//! decision depends on it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
@@ -21,13 +21,13 @@ use tracing::warn;
 pub use crate::settings::History as Settings;
 use crate::trouble::Trouble;
 
-/// Lines that wait for the disk; more are lost, and counted.
+/// Lines that may be queued for the disk; further ones are lost and counted.
 const WAITING: usize = 4_096;
 
 /// A line, and the time of day in nanoseconds since 1970.
 type Line = (u64, Vec<u8>);
 
-/// The daemon's side of its log. Dropping it writes what waits.
+/// The daemon's side of its log. Dropping it writes all queued lines.
 pub struct History {
     path: PathBuf,
     lines: Option<SyncSender<Line>>,
@@ -52,13 +52,13 @@ impl History {
         Ok(History { path, lines: Some(lines), thread: Some(thread), lost: 0 })
     }
 
-    /// Where it is.
+    /// Path of the newer file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Adds a record of this time of day. Never blocks.
+    /// Adds a record with its time of day in nanoseconds since 1970. Never blocks.
     pub fn put(&mut self, wall_ns: u64, record: &impl serde::Serialize) {
         let Ok(mut line) = serde_json::to_vec(record) else { return };
         line.push(b'\n');
@@ -89,9 +89,9 @@ struct Log {
     settings: Settings,
     file: File,
     bytes: u64,
-    /// Time of day of its first record in nanoseconds since 1970.
+    /// Time of day of the file's first record in nanoseconds since 1970.
     began: Option<u64>,
-    /// The last line is not whole.
+    /// Whether the last line is incomplete.
     broken: bool,
     trouble: Trouble,
 }
@@ -114,7 +114,7 @@ impl Log {
         Ok(Log { settings: settings.clone(), file, bytes, began, broken, trouble })
     }
 
-    /// Whether the file that is written is the one at the log's place.
+    /// Whether the open file is still the file at the log's path.
     fn is_in_place(&self) -> bool {
         let identity = |found: std::fs::Metadata| (found.dev(), found.ino());
         let own = self.file.metadata().map(identity);
@@ -134,7 +134,7 @@ impl Log {
 
     fn add(&mut self, at: u64, line: &[u8]) -> std::io::Result<()> {
         if !self.is_in_place() {
-            // Somebody has moved or removed it, or it could not be made anew.
+            // The file was moved or removed, or could not be created before.
             *self = Log::open(&self.settings)?;
         }
         let keep = self.settings.keep.0;
@@ -158,15 +158,15 @@ fn append(path: &Path) -> std::io::Result<File> {
     OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)
 }
 
-/// The file of what came before.
+/// Path of the older file.
 fn older(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".1");
     name.into()
 }
 
-/// The records of a file with their times of day in nanoseconds since 1970. What is no record, such as a line that was
-/// cut when the power went, is passed over.
+/// The records of a file with their times of day in nanoseconds since 1970. Skips malformed lines, such as one cut by a
+/// power failure.
 fn records(lines: impl BufRead) -> impl Iterator<Item = (u64, Map<String, Value>)> {
     lines.split(b'\n').map_while(Result::ok).filter_map(|line| {
         let record: Map<String, Value> = serde_json::from_slice(&line).ok()?;
@@ -175,10 +175,10 @@ fn records(lines: impl BufRead) -> impl Iterator<Item = (u64, Map<String, Value>
     })
 }
 
-/// The records of a log from this time of day on, in nanoseconds since 1970, in the order in which they were written.
+/// The records of a log in the order in which they were written, from this time of day on, in nanoseconds since 1970.
 ///
 /// # Errors
-/// There is no log at this place, or it may not be read.
+/// There is no log at this path, or it is not readable.
 pub fn read(path: &Path, since_ns: u64) -> anyhow::Result<Vec<Map<String, Value>>> {
     let newer = File::open(path).map_err(|error| {
         let place = path.display();
@@ -190,16 +190,16 @@ pub fn read(path: &Path, since_ns: u64) -> anyhow::Result<Vec<Map<String, Value>
         anyhow::Error::new(error).context(said)
     })?;
     let identity = |file: &File| file.metadata().map(|m| (m.dev(), m.ino())).ok();
-    // Between the two, the daemon may make the newer one the older one.
+    // The daemon may rotate the files between the two calls.
     let before = File::open(older(path)).ok().filter(|old| identity(old) != identity(&newer));
     let all = before.into_iter().chain([newer]);
     let all = all.flat_map(|file| records(BufReader::new(file)));
     Ok(all.filter(|(at, _)| *at >= since_ns).map(|(_, record)| record).collect())
 }
 
-/// The bounds of a log that nobody has set.
+/// Default time to keep events.
 pub const KEEP: Span = Span::from_secs(86_400);
-/// Likewise, in megabytes.
+/// Default size of the log, in megabytes.
 pub const MEGABYTES: u32 = 10;
 
 #[cfg(test)]
@@ -217,7 +217,7 @@ mod tests {
     fn put(settings: &Settings, seconds: impl Iterator<Item = u64>) {
         let mut history = History::start(settings).unwrap();
         for second in seconds {
-            // The thread writes as fast as this asks, so that nothing is lost.
+            // The thread keeps up with this loop, so that nothing is lost.
             while {
                 let lost = history.lost;
                 history.put(second * 1_000_000_000, &record(second));
@@ -283,7 +283,7 @@ mod tests {
         std::fs::rename(&settings.path, files.path().join("elsewhere")).unwrap();
         add(2);
         std::fs::remove_file(&settings.path).unwrap();
-        // As old as what asks for another file.
+        // Old enough to start another file.
         add(9_000);
         assert_eq!(seconds(&settings, 0), [9_000]);
     }

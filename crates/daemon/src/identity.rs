@@ -1,9 +1,9 @@
-//! Identities: the anchor's certificate authority, the hosts' credentials, and the join line by
-//! which a host gets them, from `segue enroll` to `segue host --join`.
+//! Identities: the anchor's certificate authority, the hosts' credentials, and the join line by which a host obtains
+//! them, from `segue enroll` to `segue host --join`.
 //!
-//! The anchor signs everything itself: its own certificate, which hosts check against the authority
-//! in their join line, and the certificates of hosts, whose keys the hosts make and keep. TLS does
-//! the checking. The only signature verified here is that of a certificate request, by rcgen.
+//! The anchor signs everything itself: its certificate, which hosts check against the authority in their join line, and
+//! the certificates of hosts, whose keys the hosts generate and keep. TLS does the checking. The only signature
+//! verified here is the one of a certificate request, by rcgen.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -80,7 +80,7 @@ impl Authority {
     pub fn certify(&self, name: &str, request: &[u8], until_s: u64) -> anyhow::Result<Issued> {
         let request = CertificateSigningRequestParams::from_der(&request.into())
             .context("the request for a certificate makes no sense")?;
-        // Only the key of the request counts; its other fields are ignored.
+        // Only the key of the request is used; its other fields are ignored.
         let key = request.public_key;
         if *key.algorithm() != PKCS_ECDSA_P256_SHA256 {
             bail!("the request for a certificate has a key of another kind than ECDSA P-256");
@@ -152,16 +152,16 @@ fn issuer(authority: &Credentials) -> anyhow::Result<Issuer<'static, KeyPair>> {
     Ok(Issuer::new(authority_params()?, key))
 }
 
-/// What a host needs to be enrolled at an anchor, once. Secret until then.
+/// The data with which a host enrols at an anchor, once. Secret until then.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Join {
     /// The host's name at the anchor.
     pub name: String,
-    /// Where the anchor listens for signalling, best first.
+    /// The anchor's signalling addresses, best first.
     pub anchor: Vec<Locator>,
     /// The authority's certificate.
     pub authority: Vec<u8>,
-    /// What the host shows in order to be enrolled.
+    /// The token that the host presents to enrol.
     pub token: Token,
 }
 
@@ -186,7 +186,7 @@ impl Join {
         self.anchor.iter().filter_map(name).collect()
     }
 
-    /// Whether `line` is the same invitation; its addresses do not matter.
+    /// Whether `line` is the same invitation, regardless of its addresses.
     #[must_use]
     pub fn is_of(&self, line: &Join) -> bool {
         self.name == line.name && self.authority == line.authority && self.token == line.token

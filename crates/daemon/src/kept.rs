@@ -1,5 +1,5 @@
-//! What a daemon wants of this system's forwarding: given to it, put back when others have removed it, and taken back
-//! at the end.
+//! Keeps the kernel's routes, rules and addresses as the daemon wants them: installs them, restores them when others
+//! have removed them, and removes them at the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -15,12 +15,12 @@ use tracing::warn;
 
 use crate::seldom::Seldom;
 
-/// Routes to single hosts that are looked at in one go: there may be many, and none is urgent.
+/// Routes to single hosts checked at a time: there may be many, and none is urgent.
 const LOOKED_AT: usize = 64;
 
-/// The parts of forwarding that a daemon has given to the kernel. Dropping this takes them back.
+/// The parts of forwarding that a daemon has installed in the kernel. Dropping this removes them.
 ///
-/// A part that the kernel refuses is kept too, and given again later.
+/// A part that the kernel refuses is kept too, and tried again later.
 #[derive(Default)]
 pub struct Kept {
     addresses: Vec<(u32, Prefix)>,
@@ -28,18 +28,18 @@ pub struct Kept {
     routes: BTreeMap<Place, Route>,
     proxies: BTreeSet<(u32, IpAddr)>,
     neighbours: BTreeMap<(u32, IpAddr), [u8; 6]>,
-    /// The parts that outlive this.
+    /// The parts that remain when this is dropped.
     lasting: Vec<Forward>,
-    /// The last route to a single host that was looked at.
+    /// The route to a single host at which the last check ended.
     looked_at: Option<Place>,
-    /// Paces the log lines about what others have removed.
+    /// Rate-limits the log lines about parts that others have removed.
     told: Seldom,
 }
 
-/// What sets a route apart from others.
+/// The identity of a route.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
-    /// Those to single hosts, and to networks that one host may have, come last.
+    /// Routes to single hosts, and to networks small enough for one host, sort last.
     single: bool,
     table: u32,
     destination: Prefix,
@@ -55,7 +55,7 @@ impl Place {
 }
 
 impl Kept {
-    /// Gives the kernel a part.
+    /// Installs a part in the kernel.
     pub fn put(&mut self, part: Forward) -> Result<(), LinuxError> {
         let done = Kernel.put(&part);
         match part {
@@ -78,13 +78,13 @@ impl Kept {
             Forward::Neighbour { interface, address, mac } => {
                 self.neighbours.insert((interface, address), mac);
             }
-            // Nobody else removes what is in a packet path.
+            // No other program removes parts of a packet path.
             Forward::Tunnel(_) | Forward::Source(_) | Forward::Bind(_) => {}
         }
         done
     }
 
-    /// Gives the kernel a part that stays when this is dropped. Whoever gives it takes it back.
+    /// Installs a part that remains when this is dropped. The caller has to remove it.
     pub fn put_lasting(&mut self, part: Forward) -> Result<(), LinuxError> {
         if !self.lasting.contains(&part) {
             self.lasting.push(part.clone());
@@ -92,13 +92,13 @@ impl Kept {
         self.put(part)
     }
 
-    /// Takes a part back.
+    /// Removes a part.
     pub fn take_back(&mut self, part: &Forward) -> Result<(), LinuxError> {
         self.forget(part);
         Kernel.take_back(part)
     }
 
-    /// Looks after a part no longer, and leaves it where it is.
+    /// Stops maintaining a part, and leaves it in place.
     pub fn forget(&mut self, part: &Forward) {
         match part {
             Forward::Address { interface, prefix } => {
@@ -117,13 +117,13 @@ impl Kept {
         self.lasting.retain(|known| known != part);
     }
 
-    /// Leaves all lasting parts where they are.
+    /// Stops maintaining all lasting parts, and leaves them in place.
     pub fn forget_lasting(&mut self) {
         std::mem::take(&mut self.lasting).iter().for_each(|part| self.forget(part));
     }
 
-    /// Puts back what others have removed, and logs it: network managers remove foreign rules and routes, an operator
-    /// flushes a table, a device that was briefly down has lost its IPv6 addresses.
+    /// Restores parts that others have removed, and logs it: network managers remove foreign rules and routes, an
+    /// operator flushes a table, a device that was briefly down has lost its IPv6 addresses.
     pub fn look_after(&mut self, now: Time) {
         let (mut first, mut back) = (First::default(), Vec::new());
         self.mend(&mut first, &mut back);
@@ -153,14 +153,14 @@ impl Kept {
         }
     }
 
-    /// The name of an interface with routes of ours that is down.
+    /// The name of an interface that has routes of ours and is down.
     fn switched_off(&self) -> Option<String> {
         let is_used = |index: u32| self.routes.values().any(|route| route.index == index);
         let all = link::links().ok()?;
         all.into_iter().find(|link| !link.up && is_used(link.index)).map(|link| link.name)
     }
 
-    /// Puts back what is missing; one failure does not keep the rest away. Says of what kind it was.
+    /// Restores missing parts; a failure does not stop the others. Adds the restored kinds to `back`.
     fn mend(&mut self, first: &mut First, back: &mut Vec<&'static str>) {
         if self.mend_rules(first) {
             back.push("routing rules");
@@ -174,8 +174,8 @@ impl Kept {
         let addresses = self.mend_addresses(first);
         if addresses {
             back.push("addresses");
-            // With an address, the kernel drops it as the source of routes; with the last of a family, all of the
-            // family's routes.
+            // When an address is removed, the kernel drops it as the source of routes; with the last address of a
+            // family, it removes all of the family's routes.
             for route in self.routes.values() {
                 first.note(replace_route(route));
             }
@@ -241,7 +241,7 @@ impl Kept {
         lost
     }
 
-    /// Looks at routes to single hosts, only at some or at `all`.
+    /// Checks routes to single hosts, either the next [`LOOKED_AT`] or `all`.
     fn mend_single(&mut self, all: bool, first: &mut First) -> bool {
         let begin =
             Place { single: true, table: 0, destination: Prefix::default_of(false), metric: None };
@@ -253,7 +253,7 @@ impl Kept {
             lost |= first.note(add_missing_route(route)) == Some(true);
             (seen, last) = (seen + 1, Some(*place));
         }
-        // After the last, start again at the first.
+        // After the last route, start again at the first.
         self.looked_at = last.filter(|_| seen == most);
         lost
     }

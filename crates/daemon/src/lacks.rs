@@ -1,14 +1,15 @@
-//! What the files of anchors and gateways name and this machine does not have. They start all the same, since it may come.
+//! Interfaces and addresses that the files of anchors and gateways name, and this machine does not have. Only a
+//! warning: they may appear later.
 
 use std::net::IpAddr;
 
 use segue_linux::link::{self, Link};
 use segue_pmip::{LmaConfig, MagConfig};
 
-/// What an anchor lacks.
+/// What is missing for an anchor, as sentences.
 ///
 /// # Errors
-/// Nobody tells what is there.
+/// Netlink fails.
 pub fn of_anchor(config: &LmaConfig) -> anyhow::Result<Vec<String>> {
     let v4 = config.address_v4.map(|address| ("address_v4", address.into()));
     let mut all = Vec::new();
@@ -23,10 +24,10 @@ pub fn of_anchor(config: &LmaConfig) -> anyhow::Result<Vec<String>> {
     Ok(all)
 }
 
-/// What a gateway lacks.
+/// What is missing for a gateway, as sentences.
 ///
 /// # Errors
-/// Nobody tells what is there.
+/// Netlink fails.
 pub fn of_gateway(config: &MagConfig) -> anyhow::Result<Vec<String>> {
     let links = link::links()?;
     let mut all = Vec::new();
@@ -43,7 +44,7 @@ pub fn of_gateway(config: &MagConfig) -> anyhow::Result<Vec<String>> {
     Ok(all)
 }
 
-/// What there is to say of an interface that a file names, if it is not there.
+/// A warning if an interface that a file names does not exist.
 #[must_use]
 pub fn interface(what: &str, name: &str, links: &[Link]) -> Option<String> {
     if links.iter().any(|link| link.name == *name) {

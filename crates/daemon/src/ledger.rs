@@ -1,10 +1,9 @@
-//! Records on their way to the store. A separate thread writes them: all that wait go into one
-//! transaction, only the last one of each key. What follows from a record is held until it is on
-//! disk. If it cannot be written, what is held is given back undone, and the record is tried again
-//! when something is to follow from it again.
+//! Records on their way to the store. A separate thread writes them: all waiting records go into one transaction, and
+//! only the last record of each key. Outputs that depend on a record are held until it is on disk. If the write fails,
+//! the held outputs are returned as failed, and the records are written again when another output depends on them.
 //!
-//! Records and what follows from them are in *lanes*: a lane's records hold up that lane alone. At
-//! most [`MOST_HELD`] things are held in one.
+//! Records and the outputs that depend on them belong to *lanes*: a record delays only the outputs of its lane. A lane
+//! holds at most [`MOST_HELD`] outputs.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
@@ -16,68 +15,68 @@ use segue_store::{Store, Write};
 use tokio::sync::Notify;
 use tracing::debug;
 
-/// Most things held in one lane.
+/// Most outputs held in one lane.
 const MOST_HELD: usize = 64;
 
-/// Where a ledger's records go.
+/// The table that a ledger writes to.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreTable {
     /// Its name in the store.
     pub name: &'static str,
-    /// What a record is, in errors: a `registration`.
+    /// What error messages call a record: a `registration`, for example.
     pub of: &'static str,
 }
 
-/// A record as it is stored.
+/// A record as stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Its lane.
     pub lane: String,
-    /// Its key: a later entry with the same takes its place.
+    /// Its key. A later entry with the same key replaces this one.
     pub key: String,
-    /// Its value; `None`: it is taken away.
+    /// Its value; `None` deletes the record.
     pub value: Option<Vec<u8>>,
 }
 
-/// Of a role that stores nothing.
+/// For roles that store nothing.
 impl From<Infallible> for Entry {
     fn from(never: Infallible) -> Entry {
         match never {}
     }
 }
 
-/// What has become of records.
+/// The results of writes.
 #[derive(Debug)]
 pub struct Outcome<H> {
-    /// What was held for those that are written, in order.
+    /// Held outputs whose records are written, in order.
     pub due: Vec<H>,
-    /// What was held for those that could not be.
+    /// Held outputs whose records could not be written.
     pub failed: Vec<H>,
-    /// Why not.
+    /// The last error, if a write failed.
     pub error: Option<anyhow::Error>,
 }
 
-/// The loop's side. `H` is what follows from records.
+/// The loop's side. `H` is an output that depends on records.
 pub struct Ledger<H> {
     desk: Arc<Desk>,
     thread: Option<JoinHandle<()>>,
-    /// Number of records so far.
+    /// Records put so far.
     count: u64,
-    /// By lane: those with records not yet known to be on disk.
+    /// Lanes with records that are not known to be on disk.
     open: BTreeMap<String, Open<H>>,
 }
 
 struct Open<H> {
-    /// The number of its last record, among all.
+    /// The number of the lane's last record; all lanes share one sequence.
     number: u64,
-    /// A write failed; the records wait until something is held for them again.
+    /// A write failed; the records wait until another output is held for them.
     failed: bool,
-    /// What is held, each with the number of the record that it waits for.
+    /// Held outputs, each with the number of the record that it waits for.
     held: VecDeque<(u64, H)>,
 }
 
 impl<H> Ledger<H> {
-    /// Of a role that stores nothing.
+    /// A ledger for a role that stores nothing.
     pub fn without_store() -> Ledger<H> {
         Ledger::over(Arc::default(), None)
     }
@@ -116,12 +115,12 @@ impl<H> Ledger<H> {
         self.desk.put(number, entry);
     }
 
-    /// Whether what follows from this lane's records has to wait.
+    /// Whether outputs of this lane have to wait for records.
     pub fn is_open(&self, lane: &str) -> bool {
         self.open.contains_key(lane)
     }
 
-    /// Holds something until the lane's records are written. Gives it back if too much is held there.
+    /// Holds an output until the lane's records are written. Returns it if the lane is full or has no pending records.
     pub fn hold(&mut self, lane: &str, what: H) -> Result<(), H> {
         let Some(open) = self.open.get_mut(lane) else { return Err(what) };
         if open.held.len() >= MOST_HELD {
@@ -134,7 +133,7 @@ impl<H> Ledger<H> {
         Ok(())
     }
 
-    /// Is notified whenever the thread has a result.
+    /// Notified whenever the thread has a result.
     pub fn told(&self) -> Arc<Notify> {
         Arc::clone(&self.desk.told)
     }
@@ -166,15 +165,16 @@ impl<H> Ledger<H> {
         self.desk.settle();
     }
 
-    /// Forgets everything about a lane. Call it after [`Ledger::settle`] and once the outcome is
-    /// handled.
+    /// Drops everything of a lane. Call it after [`Ledger::settle`], once the outcome has been handled.
     pub fn forget(&mut self, lane: &str) {
         self.open.remove(lane);
         self.desk.lock().waiting.retain(|_, waiting| waiting.entry.lane != lane);
     }
 
+    /// Checks that the writing thread is alive.
+    ///
     /// # Errors
-    /// If the thread has ended.
+    /// The thread has ended.
     pub fn writes(&self) -> anyhow::Result<()> {
         if self.desk.lock().ended {
             bail!("the thread that writes the daemon's state has ended");
@@ -184,7 +184,7 @@ impl<H> Ledger<H> {
 }
 
 impl<H> Drop for Ledger<H> {
-    /// Writes what still waits.
+    /// Writes all waiting records.
     fn drop(&mut self) {
         self.desk.lock().closes = true;
         self.desk.changed.notify_all();
@@ -204,7 +204,7 @@ struct Desk {
 
 #[derive(Default)]
 struct Papers {
-    /// What is to be written, and what could not be.
+    /// Records to be written, including those whose write failed.
     waiting: Batch,
     /// There is a reason to write.
     due: bool,
@@ -213,7 +213,7 @@ struct Papers {
     /// By lane.
     results: BTreeMap<String, Written>,
     error: Option<anyhow::Error>,
-    /// The thread is to end once nothing is due.
+    /// The thread ends once nothing is due.
     closes: bool,
     /// The thread has ended.
     ended: bool,
@@ -257,7 +257,7 @@ impl Desk {
         let _papers = self.changed.wait_while(self.lock(), busy);
     }
 
-    /// Everything that waits; `None` if nothing is due and nothing more will come.
+    /// Takes all waiting records; `None` if nothing is due and the ledger is closing.
     fn take(&self) -> Option<Batch> {
         let idle = |papers: &mut Papers| !papers.due && !papers.closes;
         let waited = self.changed.wait_while(self.lock(), idle);
@@ -266,8 +266,8 @@ impl Desk {
         papers.writing.then(|| std::mem::take(&mut papers.waiting))
     }
 
-    /// What could not be written goes with the next batch, unless something newer has come: a later
-    /// record of a lane is never on disk without the earlier ones.
+    /// Records that could not be written go into the next batch, unless a newer one replaces them: a later record of a
+    /// lane is never on disk without the earlier ones.
     fn done(&self, batch: Batch, result: anyhow::Result<()>) {
         let good = result.is_ok();
         let mut papers = self.lock();

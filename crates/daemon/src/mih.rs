@@ -1,5 +1,5 @@
-//! IEEE 802.21 as daemons: the function of a node, and the service access point of its links. The machine is `segue-mih`'s
-//! for both; a service access point has links, and sources that tell of them ([`source`]).
+//! The IEEE 802.21 daemons: the function of a node, and the link service access point. Both run the machine of
+//! `segue-mih`; a link service access point also has links, and sources of events about them ([`source`]).
 
 pub mod command;
 pub mod listener;
@@ -40,13 +40,13 @@ use crate::stations::{Turn, Watch};
 use command::{Answer, Ask, Asked};
 use source::{Orders, Told};
 
-/// The address that questions to the stations of a wire come from: that of all gateways (RFC 6543).
+/// Source address of the probes to stations of a wire: the address that all gateways share (RFC 6543).
 use segue_pmip::{FIXED_LINK_LOCAL, FIXED_MAC};
 
 /// The signal, in dBm, as links report it.
 const SIGNAL: ParameterType = ParameterType::Generic(GenericParameter::SIGNAL_STRENGTH);
 
-/// How long the frame is that a stream goes on with.
+/// Length in bytes of the next frame of a stream; `None` if more bytes are needed to know it.
 pub(crate) fn frame_length(bytes: &[u8]) -> Result<Option<usize>, ()> {
     match View::split(bytes) {
         Ok((view, _)) => Ok(Some(view.bytes().len())),
@@ -55,7 +55,7 @@ pub(crate) fn frame_length(bytes: &[u8]) -> Result<Option<usize>, ()> {
     }
 }
 
-/// What the daemons say on their control sockets.
+/// The daemons' vocabulary on their control sockets.
 #[derive(Clone, Debug)]
 pub struct Words;
 
@@ -72,7 +72,7 @@ impl Vocabulary for Words {
     }
 }
 
-/// What an event is about.
+/// The subject of an event.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct About {
     /// The peer.
@@ -84,10 +84,10 @@ pub struct About {
     /// The station.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub station: Option<String>,
-    /// Within how many milliseconds.
+    /// Time in ms within which it happens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within_ms: Option<u16>,
-    /// Why.
+    /// The reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }
@@ -151,15 +151,15 @@ impl News<About> for Report {
 pub struct MihStatus {
     /// Its MIH function identifier.
     pub mihf_id: String,
-    /// Links that it knows.
+    /// Links known to it.
     pub links: Vec<LinkStatus>,
-    /// Who is registered here.
+    /// Peers registered here.
     pub registered: Vec<PeerStatus>,
-    /// Functions where it is to be registered.
+    /// Functions that it registers with.
     pub functions: Vec<FunctionStatus>,
     /// Refused frames, by reason.
     pub refused: BTreeMap<String, u64>,
-    /// The last address that was refused since it is not among `peers`.
+    /// The last address that was refused because it is not among `peers`.
     pub stranger: Option<String>,
 }
 
@@ -170,11 +170,11 @@ pub struct LinkStatus {
     pub link: String,
     /// Its kind.
     pub kind: String,
-    /// `own`, or who tells of it; empty if nobody does any more.
+    /// `own`, or the peer that reports the link; empty if that peer is gone.
     pub owner: String,
-    /// Who is attached.
+    /// The attached stations.
     pub stations: Vec<StationStatus>,
-    /// Who hears of it, and of what.
+    /// The subscribers, and the events that each subscribed to.
     pub subscribed: BTreeMap<String, Vec<String>>,
 }
 
@@ -183,13 +183,13 @@ pub struct LinkStatus {
 pub struct StationStatus {
     /// Its address.
     pub station: String,
-    /// Its signal, if that is measured.
+    /// Its signal in dBm, if measured.
     pub signal_dbm: Option<i16>,
     /// Whether it is about to leave.
     pub going_down: bool,
 }
 
-/// Who is registered.
+/// A registered peer.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct PeerStatus {
     /// Its MIH function identifier.
@@ -200,7 +200,7 @@ pub struct PeerStatus {
     pub transport: String,
 }
 
-/// A function where this one is to be registered.
+/// A function that this one registers with.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct FunctionStatus {
     /// Its address.
@@ -218,7 +218,7 @@ fn transport(of: Transport) -> &'static str {
     }
 }
 
-/// Who tells of a link; nobody any more if it is empty.
+/// The peer that reports a link; empty if that peer is gone.
 fn owner_of(mihf: &Mihf, link: &segue_mih::Link) -> String {
     match &link.owner {
         Some(Owner::Own) => "own".to_owned(),
@@ -272,7 +272,7 @@ pub fn status_of(mihf: &Mihf) -> MihStatus {
     }
 }
 
-/// A link, and what tells of it.
+/// A link, and the source of its events.
 struct Own {
     config: MihLink,
     id: LinkId,
@@ -286,22 +286,22 @@ pub struct Daemon<const SAP: bool> {
     core: Core<Sockets<Mihf>, Words>,
     links: Vec<Own>,
     told: mpsc::Receiver<(usize, Told)>,
-    /// Commands of the operator that are under way, by their numbers.
+    /// Pending commands of the operator, by number.
     asked: BTreeMap<u64, Asked>,
     commands: u64,
-    /// While there are wires.
+    /// Present if any link is a wire.
     watch: Option<Watch>,
 }
 
-/// What is to be done beside what the loop brings.
+/// Work beyond what the loop's sources bring.
 pub enum Chore {
-    /// A source has told something.
+    /// An event of a source.
     Told(usize, Told),
-    /// Stations of a wire show themselves, or are to.
+    /// A station of a wire was heard, or probes are due.
     Watch(Turn),
 }
 
-/// A link's own address: what is configured, or the interface's.
+/// A link's address: the configured one, or the interface's.
 fn address_of(config: &MihLink) -> anyhow::Result<LinkAddress> {
     let links = link::links()?;
     let own = links.iter().find(|link| link.name == config.interface).map(|link| link.mac);
@@ -328,7 +328,7 @@ impl<const SAP: bool> Daemon<SAP> {
         self.feed(Input::Own(MihfInput::Event(Event { link, station, what })))
     }
 
-    /// All stations of a link have left.
+    /// Reports all stations of a link as gone.
     fn all_leave(&mut self, place: usize, why: LinkDownReason) -> anyhow::Result<()> {
         let known = self.core.end.machine.links().get(&self.links[place].id);
         let stations = known.into_iter().flat_map(|link| link.stations.keys());
@@ -357,7 +357,7 @@ impl<const SAP: bool> Daemon<SAP> {
         }
     }
 
-    /// The wire that an interface is.
+    /// The wire link on this interface.
     fn wire(&self, interface: u32) -> Option<usize> {
         self.links
             .iter()
@@ -540,7 +540,7 @@ impl<const SAP: bool> Role for Daemon<SAP> {
     }
 
     async fn stop(mut self) -> anyhow::Result<()> {
-        // Nobody is to wait for what this one would have told.
+        // Deregister, so that no peer waits for reports of this function.
         let end = &mut self.core.end;
         end.machine.handle(monotonic(), Input::Own(MihfInput::Leave));
         while let Some(output) = end.machine.poll() {

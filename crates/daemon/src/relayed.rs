@@ -1,4 +1,4 @@
-//! A machine that speaks over sockets and whose tunnels a relay carries ([`segue_datapath::relay`]).
+//! A machine over sockets whose tunnels a relay carries ([`segue_datapath::relay`]).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -25,13 +25,13 @@ use crate::sockets::{Arrivals, Sockets};
 use crate::trouble::Trouble;
 use crate::turns;
 
-/// First packets of flows that wait for the daemon; more are dropped.
+/// First packets of flows that may be queued for the daemon; further ones are dropped.
 const MISSES: usize = 16_384;
-/// Those that the daemon takes in a turn.
+/// Most first packets that the daemon takes in a turn.
 const MISSES_A_TURN: usize = 64;
-/// What routers say of packet sizes, in a turn.
+/// Most packet-too-big messages taken in a turn.
 const TOO_BIG_A_TURN: usize = 4;
-/// The least that every link of IPv6 takes.
+/// Minimum MTU of IPv6 in bytes (RFC 8200, section 5).
 const LEAST_IPV6: u32 = 1_280;
 
 /// A machine that may be asked where a flow goes.
@@ -39,7 +39,7 @@ pub trait OfFlows {
     /// Its own input.
     type Own;
 
-    /// The input that asks; `None` if it binds no traffic so that it is asked.
+    /// The input that asks about a flow; `None` for a machine that never binds traffic in that way.
     fn flow(key: FlowKey, dscp: u8) -> Option<Self::Own>;
 
     /// The input that reports the largest packet that a tunnel takes, in bytes; `None` if the machine does not use it.
@@ -48,47 +48,47 @@ pub trait OfFlows {
     }
 }
 
-/// The machine over its sockets, beside its relay.
+/// The machine over its sockets, together with its relay.
 pub struct Relayed<M> {
     /// The machine over its sockets.
     pub sockets: Sockets<M>,
     relay: Relay,
-    /// First packets of flows that the machine is to place.
+    /// First packets of flows that the machine has yet to place.
     waiting: BTreeMap<FlowKey, MissPacket>,
-    /// How many of them were dropped.
+    /// Number of dropped first packets.
     shed: Arc<AtomicU64>,
-    /// Interfaces over which packets of tunnels come.
+    /// Interfaces on which tunnel packets are accepted.
     attached: BTreeSet<u32>,
     fitted: Fitted,
-    /// Routes that wait for the loop.
+    /// Route changes for the loop.
     routes: VecDeque<(Forward, bool)>,
 }
 
-/// What waits for the daemon: in the sockets, and flows that the relay asks about.
+/// The queue of events: datagrams in the sockets, first packets of flows, and packet-too-big messages.
 pub struct Below {
     arrivals: Arrivals,
     misses: mpsc::Receiver<MissPacket>,
     too_big: mpsc::Receiver<OuterTooBig>,
 }
 
-/// Something from below.
+/// An event of the layer below.
 pub enum Came {
     /// A datagram.
     Datagram(Datagram),
     /// The first packet of a flow.
     Miss(MissPacket),
-    /// A router has refused a packet of this machine for its size.
+    /// A router refused a packet of this machine because of its size.
     TooBig(OuterTooBig),
 }
 
-/// First packets of flows, and how many there were too many.
+/// The queue of first packets of flows, and the number of dropped ones.
 pub type Misses = (mpsc::Receiver<MissPacket>, Arc<AtomicU64>);
 
-/// Opens a relay in the current network namespace, whose driver has sockets at these ports of tunnels itself, and which counts
-/// what these carry.
+/// Opens a relay in the current network namespace. The daemon's own sockets hold the ports in `held`; `counts` selects
+/// the traffic to count.
 ///
 /// # Errors
-/// Neither packet path can be had, or not the one that the operator wants.
+/// Neither packet path is available, or the one that the operator chose is not.
 pub fn open(
     own: &settings::Relay,
     held: &[u16],
@@ -128,7 +128,7 @@ pub fn open(
 }
 
 impl<M> Relayed<M> {
-    /// Nothing is attached yet. The relay comes with the MTU of its device in bytes.
+    /// Nothing is attached yet. `mtu` is the MTU of the relay's device in bytes.
     pub fn new(
         sockets: Sockets<M>,
         (relay, mtu): (Relay, u32),
@@ -142,26 +142,26 @@ impl<M> Relayed<M> {
         (relayed, Below { arrivals, misses, too_big })
     }
 
-    /// This route leads into the relay.
+    /// Adds a route that leads into the relay.
     pub fn leads(&mut self, route: Route) {
         self.fitted.lead(route);
     }
 
-    /// Lets the first packet of a flow go where the flow is bound to, and those behind it.
+    /// Forwards the queued packets of a flow to the flow's binding.
     pub fn release(&mut self, key: &FlowKey) {
         if let Some(packet) = self.waiting.remove(key) {
             self.relay.inject(packet);
         }
     }
 
-    /// Drops the first packet of a flow, and those behind it.
+    /// Drops the queued packets of a flow.
     pub fn refuse(&mut self, key: &FlowKey) {
         if let Some(packet) = self.waiting.remove(key) {
             self.relay.refuse(&packet);
         }
     }
 
-    /// What bound traffic has carried.
+    /// The traffic of a binding so far.
     pub fn traffic_carried(&self, traffic: &Traffic) -> Carried {
         self.relay.traffic_carried(traffic)
     }
@@ -171,8 +171,9 @@ impl<M> Relayed<M> {
         self.relay.tun_ifindex()
     }
 
-    /// Takes packets out of tunnels that come over these interfaces, and no others: of those that are up and `named`, all if
-    /// none is, but for loopback, its own device, accesses of any gateway on this machine and some. Returns them.
+    /// Attaches to every interface that is up and `named` (or any, if none is named), except loopback, the relay's
+    /// device, accesses of any gateway on this machine and `but`. Tunnel packets are accepted on these interfaces only.
+    /// Returns them.
     pub fn attach<'a>(
         &mut self,
         all: &'a [Device],
@@ -208,12 +209,12 @@ impl<M> Relayed<M> {
         over
     }
 
-    /// What a tunnel has carried.
+    /// The traffic of a tunnel so far.
     pub fn tunnel_carried(&self, number: u32) -> Carried {
         self.relay.tunnel_carried(number)
     }
 
-    /// The largest inner packet that a tunnel takes, in bytes, as far as is known.
+    /// The largest inner packet that a tunnel carries, in bytes, as far as is known.
     pub fn tunnel_size(&self, number: u32) -> Option<u32> {
         self.relay.tunnel_size(number)
     }
@@ -223,7 +224,7 @@ impl<M, I, O, N, P> Relayed<M>
 where
     M: Machine<Input = Input<I, P>, Output = Output<O, N, P>> + OfFlows<Own = I>,
 {
-    /// Follows tunnels that take another size.
+    /// Adapts routes to tunnels whose size has changed.
     fn follow_sizes(&mut self) {
         for (tunnel, bytes) in self.relay.resized() {
             self.routes.extend(self.fitted.resize(tunnel.number, bytes));
@@ -329,7 +330,7 @@ where
 
     fn heartbeat(&mut self) -> anyhow::Result<()> {
         self.sockets.heartbeat()?;
-        // Another gateway may have begun to serve hosts there.
+        // Another gateway may have started to serve hosts there.
         self.attached.retain(|access| {
             let has_hosts = self.sockets.has_hosts(*access);
             if has_hosts {

@@ -1,9 +1,9 @@
-//! Rules and routes of other programs' tunnels that want the packets that a host wants: a VPN's rule for everything, or the
-//! two halves of the Internet that OpenVPN puts into the main table.
+//! Rules and routes of other programs' tunnels that compete for a host's packets: a VPN's rule for all packets, or the
+//! two half-Internet routes that OpenVPN adds to the main table.
 //!
-//! A host's rules come after them, so that what belongs in such a tunnel goes there, and the tunnel's own packets go through
-//! Segue where the other program lets them. The operator may choose another place (`priority`); a host that fails closed
-//! comes first.
+//! A host's rules come after them by default, so that packets for such a tunnel enter it, and the tunnel's own packets
+//! use Segue if the other program lets them. The operator may choose another priority (`priority`); a host that fails
+//! closed comes first.
 
 use std::fmt;
 
@@ -14,20 +14,20 @@ use segue_linux::route::{routes, rules};
 use crate::number::Number;
 use crate::ways::is_tunnel;
 
-/// Who added the hosts' rules, as the kernel records it: no other program is known to use this number.
+/// Marks a host's rules in the kernel (rule protocol); no other program is known to use this number.
 pub(crate) const PROTOCOL: u8 = 0x5e;
-/// The kernel's tables of addresses, and of last resort.
+/// The kernel's local and default tables.
 const LOCAL_TABLE: u32 = 255;
 const DEFAULT_TABLE: u32 = 253;
-/// Tables of this program's roles.
+/// Tables of Segue's roles.
 const OWN_TABLES: std::ops::RangeInclusive<u32> = 0x5e60..=0x5fff;
-/// The last priority before the rule of the main table.
+/// The last priority before the main table's rule.
 const LAST: u32 = 32_765;
-/// Most destinations of a table that are named.
+/// Most destinations of a table to name in messages.
 const NAMED: usize = 3;
 
-/// Priorities of a host's rules: of that for the main table, and of that for the tunnel's. Of two with the same, the one
-/// added first goes first.
+/// Priorities of a host's two rules: for the main table and for the tunnel's table. If two rules have the same
+/// priority, the one added first comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     pub(crate) main: u32,
@@ -35,8 +35,8 @@ pub struct Place {
 }
 
 impl Place {
-    /// Where the rules of a host belong: where the operator `chose`, before all others if it fails closed, else behind all
-    /// rivals that would come later.
+    /// The position of a host's rules: the priority that the operator `chose`; before all other rules if the host fails
+    /// closed; otherwise behind all rivals for all packets.
     #[must_use]
     pub fn of(number: Number, chosen: Option<u32>, closed: bool, rivals: &[Rival]) -> Place {
         let main = match (chosen, closed) {
@@ -53,20 +53,20 @@ impl Place {
     }
 }
 
-/// What another program wants.
+/// A rule, or routes, of another program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rival {
-    /// For IPv6.
+    /// Whether it concerns IPv6.
     pub v6: bool,
-    /// Its rule; `None` for routes of the main table.
+    /// The priority of its rule; `None` for routes in the main table.
     pub priority: Option<u32>,
     /// The rule's table.
     table: u32,
-    /// The only packets that it concerns.
+    /// The packets that it is limited to; `None` for all packets.
     selects: Option<String>,
-    /// It has a default route, or one for each half.
+    /// Whether it has a default route, or a route for each half.
     pub is_everything: bool,
-    /// Destinations, and the device that they lead to.
+    /// Destinations, and the device that each leads to.
     leads: String,
 }
 
@@ -83,19 +83,19 @@ impl fmt::Display for Rival {
     }
 }
 
-/// What may go another way than the operator thinks, and whether that needs something done.
+/// Packets that may take another way than the operator expects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
-    /// In words, with what to do.
+    /// The conflict and its remedy, as a sentence.
     pub text: String,
-    /// The operator has to decide.
+    /// Whether the operator has to decide.
     pub is_serious: bool,
 }
 
-/// The tunnels of other programs that want packets of this machine, and rules for some packets.
+/// The tunnels of other programs that compete for packets of this machine, and rules for selected packets.
 ///
 /// # Errors
-/// When netlink is refused.
+/// Netlink fails.
 pub fn rivals(devices: &[Device]) -> segue_linux::error::Result<Vec<Rival>> {
     Ok(among(devices, &rules()?, &routes()?))
 }
@@ -107,10 +107,10 @@ fn among(devices: &[Device], rules: &[Rule], routes: &[Route]) -> Vec<Rival> {
         device(route).is_some_and(is)
     };
     let mut all = Vec::new();
-    // A rule behind that of the main table takes what no route has.
+    // Rules behind the main table's only take packets that no route matches.
     for rule in rules.iter().filter(|rule| is_foreign_lookup(rule) && rule.priority <= LAST) {
         let selects = selects(rule);
-        // Some of the packets go past Segue over any device.
+        // A rule for selected packets bypasses Segue over any device, not only over a tunnel.
         let of_table = |route: &&Route| {
             route.table == rule.table
                 && route.destination.addr.is_ipv6() == rule.v6
@@ -149,17 +149,17 @@ fn among(devices: &[Device], rules: &[Rule], routes: &[Route]) -> Vec<Rival> {
     all
 }
 
-/// Whether a rule of another program looks up a table of its own for packets without a mark.
+/// Whether a rule of another program looks up a table of that program for unmarked packets.
 fn is_foreign_lookup(rule: &Rule) -> bool {
     let marked = rule.fwmark.is_some_and(|mark| mark != 0);
-    // `not` turns the whole selector round.
+    // `not` inverts the whole selector.
     let unmarked = if rule.invert { marked || selects(rule).is_some() } else { !marked };
     let kernels = [0, MAIN_TABLE, LOCAL_TABLE, DEFAULT_TABLE].contains(&rule.table);
     let own = rule.protocol == PROTOCOL || OWN_TABLES.contains(&rule.table);
     rule.then == Then::Lookup && unmarked && !kernels && !own
 }
 
-/// The packets that a rule is for; `None` for all.
+/// The packets that a rule selects; `None` for all.
 fn selects(rule: &Rule) -> Option<String> {
     let prefix = |word, prefix: Option<Prefix>| {
         prefix.filter(|prefix| prefix.len > 0).map(|prefix| format!("{word} {prefix}"))
@@ -177,7 +177,7 @@ fn selects(rule: &Rule) -> Option<String> {
     (!words.is_empty()).then(|| format!("{not}{}", words.join(" ")))
 }
 
-/// Whether a destination is half of all, or of the global IPv6 addresses (2000::/3), or those themselves.
+/// Whether a destination is half of all addresses, half of the global IPv6 addresses (2000::/3), or 2000::/3 itself.
 fn is_half(destination: Prefix, v6: bool) -> bool {
     let Prefix { addr, len } = destination;
     let global = Prefix::new(std::net::Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3);
@@ -208,10 +208,10 @@ fn leads(routes: &[&Route], devices: &[Device]) -> String {
     all.join(", ")
 }
 
-/// What the rivals of a host mean for it, whose rules are at `place`.
+/// The conflicts between a host with rules at `place` and its rivals.
 #[must_use]
 pub fn conflicts(rivals: &[Rival], place: Place, closed: bool) -> Vec<Conflict> {
-    // A host that fails open leaves some packets to whoever chooses them.
+    // A host that fails open may lose selected packets to other programs.
     let counts = |rival: &&Rival| {
         let first = rival.priority.is_some_and(|priority| priority <= place.tunnel);
         rival.selects.is_none() || closed && first
@@ -305,7 +305,7 @@ mod tests {
         ] {
             assert_eq!(of(std::slice::from_ref(&other), &full), [], "{other:?}");
         }
-        // An ordinary uplink in a table of its own, and a tunnel of ours.
+        // An ordinary uplink in a separate table, and one of our tunnels.
         for index in [2, 9] {
             assert_eq!(of(&[rule(5_270, 51_820)], &[route("0.0.0.0/0", index, 51_820)]), []);
         }
@@ -375,7 +375,7 @@ mod tests {
         let rivals = of(&[rule(30_000, 51_820)], &full);
         assert_eq!(Place::of(number, Some(100), false, &rivals).main, 100);
         assert_eq!(Place::of(number, None, true, &rivals).main, 5_210);
-        // What each means.
+        // The text of each conflict.
         let serious = |place: u32, closed: bool| {
             let place = Place { main: place, tunnel: place + 1 };
             conflicts(&rivals, place, closed).iter().map(|c| c.text.clone()).collect::<String>()

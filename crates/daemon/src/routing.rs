@@ -1,16 +1,15 @@
-//! What a host sets up around its tunnel device: addresses, routes, and the rules that send traffic into the tunnel and
-//! the daemon's own outer packets around it. [`Kept`] looks after them.
+//! The addresses, routes and rules that a host sets up around its tunnel device: they send traffic into the tunnel, and
+//! the daemon's own outer packets around it. [`Kept`] maintains them.
 //!
-//! The rules are those familiar from WireGuard: traffic without the daemon's mark uses the tunnel's
-//! table, unless the main table has something better than a default route. So neighbours on the
-//! link stay reachable directly. Addresses and routes vanish with the device. A host's start removes the rules that a
-//! crash left. Rules of other programs' tunnels go first ([`rivals`](crate::rivals)).
+//! The rules follow WireGuard's pattern: traffic without the daemon's mark uses the tunnel's table, unless the main
+//! table has a route better than a default route. Neighbours on the link therefore stay reachable directly. Addresses
+//! and routes vanish with the device; the next start removes rules that a crash left. Rules of other programs' tunnels
+//! go first ([`rivals`](crate::rivals)).
 //!
-//! A host that fails closed does not consult the main table first: an attacker who answers its DHCP
-//! requests could put better routes there. Tunnel destinations are unreachable whenever the
-//! tunnel's table has no device for them. For IPv6 sockets bound to an interface the kernel skips
-//! unreachable routes, so rules make the same destinations unreachable again. All of this survives
-//! the process; it is removed when the daemon is told to end, or by `segue clean`.
+//! A host that fails closed does not consult the main table first: an attacker who answers its DHCP requests could put
+//! better routes there. Tunnel destinations are unreachable whenever the tunnel's table has no device for them. For
+//! IPv6 sockets bound to an interface the kernel skips unreachable routes, so rules make the same destinations
+//! unreachable again. All of this survives the process; a regular shutdown or `segue clean` removes it.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
@@ -38,24 +37,23 @@ pub(crate) const LAST_METRIC: u32 = u32::MAX - 1;
 pub(crate) struct Routing {
     device: String,
     number: Number,
-    /// No other host has this number.
+    /// Reserves the number: no other host has it.
     _claim: Claim,
     addresses: Vec<IpAddr>,
-    /// What goes through the tunnel.
+    /// Destinations that use the tunnel.
     destinations: Vec<Prefix>,
-    /// It fails closed.
+    /// The host fails closed.
     closed: bool,
-    /// The priority that the operator chose.
+    /// The rule priority chosen by the operator.
     chosen: Option<u32>,
-    /// Where its rules are among those of other programs.
+    /// The position of the rules among those of other programs.
     place: Place,
-    /// The largest packet over IPv4, if that is below the minimum MTU that IPv6 demands of a
-    /// device.
+    /// MTU of IPv4 routes, if it is below the minimum MTU that IPv6 demands of the device.
     mtu_v4: Option<u32>,
 }
 
 impl Routing {
-    /// Nothing set up yet; removes what an earlier run left behind.
+    /// Sets up nothing yet; removes what an earlier run left behind.
     pub(crate) fn open(device: &str, priority: Option<u32>) -> anyhow::Result<Routing> {
         let routing = Routing::new(device, false, priority)?;
         remove_rules(routing.number);
@@ -63,8 +61,8 @@ impl Routing {
         Ok(routing)
     }
 
-    /// The same at a host that fails closed: from here on, traffic to `destinations` leaves only through
-    /// the tunnel. What an earlier such run left stays in force throughout.
+    /// The same for a host that fails closed: from here on, traffic to `destinations` leaves only through the tunnel.
+    /// Closed routes and rules of an earlier run stay in force throughout.
     pub(crate) fn closed(
         kept: &mut Kept,
         device: &str,
@@ -90,7 +88,7 @@ impl Routing {
         for rule in &wanted {
             let part = Forward::Rule(rule.clone());
             match kept.put_lasting(part.clone()) {
-                // If only IPv6 rules are unsupported, the routes by themselves do not close it.
+                // If only IPv6 rules are unsupported, the routes alone do not close the host.
                 Err(error) if rule.v6 && is_no_family(&error) && is_without_ipv6() => {
                     warn!("{error}");
                     kept.forget(&part);
@@ -119,7 +117,7 @@ impl Routing {
         })
     }
 
-    /// Opens a closed host again, because the daemon was told to end.
+    /// Opens a closed host again, at a regular shutdown.
     pub(crate) fn end(&self, kept: &mut Kept) {
         if self.closed {
             kept.forget_lasting();
@@ -128,7 +126,7 @@ impl Routing {
         }
     }
 
-    /// Sets the inner addresses and sends what is for these destinations, and nothing else, through the tunnel.
+    /// Sets the inner addresses, and sends traffic to these destinations, and no others, through the tunnel.
     pub(crate) fn set(
         &mut self,
         kept: &mut Kept,
@@ -163,8 +161,8 @@ impl Routing {
         main_rules(self.place).chain(tunnel_rules(self.number, self.place)).collect()
     }
 
-    /// Moves the rules behind those of other programs' tunnels, or back, unless the operator chose their place or the host
-    /// fails closed. Says where they are.
+    /// Moves the rules behind those of other programs' tunnels, or back, unless the operator chose the priority or the
+    /// host fails closed. Returns their position.
     pub(crate) fn make_way(&mut self, kept: &mut Kept, rivals: &[Rival]) -> anyhow::Result<Place> {
         let place = Place::of(self.number, self.chosen, self.closed, rivals);
         if place != self.place {
@@ -181,7 +179,7 @@ impl Routing {
         Ok(place)
     }
 
-    /// The routes into the tunnel, only those of families in which it has an address.
+    /// The routes into the tunnel, for the address families in which it has an address.
     fn routes(&self) -> anyhow::Result<Vec<Route>> {
         if self.addresses.is_empty() {
             return Ok(Vec::new());
@@ -199,9 +197,8 @@ impl Routing {
         Ok(self.destinations.iter().filter_map(route).collect())
     }
 
-    /// Lets packets of `mtu` bytes at most into the tunnel. The kernel tells the senders:
-    /// local sockets directly, forwarded sources by ICMP, and a connection's far end through the
-    /// announced segment size.
+    /// Limits packets into the tunnel to `mtu` bytes. The kernel informs the senders: local sockets directly, forwarded
+    /// sources by ICMP, and the far end of a TCP connection through the announced segment size.
     pub(crate) fn set_mtu(&mut self, kept: &mut Kept, mtu: u32) -> anyhow::Result<()> {
         let device = mtu.max(LEAST_MTU[1]);
         link::set_mtu(&self.device, device)
@@ -215,7 +212,7 @@ impl Routing {
     }
 }
 
-/// Puts each rule of a family that the system has.
+/// Adds the rules of each family that the system supports.
 fn put_rules(kept: &mut Kept, rules: impl IntoIterator<Item = Rule>) -> anyhow::Result<()> {
     let without_ipv6 = is_without_ipv6();
     for rule in rules.into_iter().filter(|rule| !rule.v6 || !without_ipv6) {
@@ -225,7 +222,7 @@ fn put_rules(kept: &mut Kept, rules: impl IntoIterator<Item = Rule>) -> anyhow::
     Ok(())
 }
 
-/// Puts each route, even if another fails.
+/// Adds each route, even if another fails.
 pub(crate) fn put_routes(
     kept: &mut Kept,
     routes: impl IntoIterator<Item = Route>,
@@ -240,7 +237,7 @@ pub(crate) fn put_routes(
     first.result()
 }
 
-/// Gives a device its inner addresses in place of others. Skips a family that the system has switched off.
+/// Sets the inner addresses of a device, and removes others. Skips a family that the system has switched off.
 pub(crate) fn set_addresses(
     kept: &mut Kept,
     device: &str,
@@ -271,12 +268,12 @@ pub(crate) fn set_addresses(
     }
 }
 
-/// Refuses what is for this destination while the tunnel's table has no other route to it.
+/// Makes a destination unreachable while the tunnel's table has no other route to it.
 fn closing_route(number: Number, destination: Prefix) -> Route {
     Route::unreachable(destination).table(number.table()).metric(LAST_METRIC)
 }
 
-/// Unmarked packets use the main table, except for its default routes.
+/// Rules by which unmarked packets use the main table, except for its default routes.
 fn main_rules(place: Place) -> impl Iterator<Item = Rule> {
     [false, true].into_iter().map(move |v6| Rule {
         v6,
@@ -288,7 +285,7 @@ fn main_rules(place: Place) -> impl Iterator<Item = Rule> {
     })
 }
 
-/// Then they use the tunnel's table.
+/// Rules by which the remaining unmarked packets use the tunnel's table.
 fn tunnel_rules(number: Number, place: Place) -> impl Iterator<Item = Rule> {
     [false, true].into_iter().map(move |v6| Rule {
         v6,
@@ -301,18 +298,18 @@ fn tunnel_rules(number: Number, place: Place) -> impl Iterator<Item = Rule> {
     })
 }
 
-/// Priorities of the rules that close IPv6 for sockets bound to an interface: what passes, what
-/// does not, and where the lookup continues.
+/// Priorities of the rules that close IPv6 for sockets bound to an interface: packets that pass, packets that are
+/// refused, and the target where the lookup continues.
 fn closing_priorities(tunnel: u32) -> [u32; 3] {
     [1, 2, 3].map(|n| tunnel + n)
 }
 
-/// Then the rules that close IPv6 for these destinations. Marked packets pass, and so do packets to
-/// a neighbour's link-local address, which no route can divert.
+/// The rules that close IPv6 for these destinations. Marked packets pass, and so do packets to a neighbour's link-local
+/// address, which no route can divert.
 fn closing_rules(place: Place, routes: &[Prefix]) -> Vec<Rule> {
     let [passes, refuses, on] = closing_priorities(place.tunnel);
     let closed = routes.iter().filter(|route| route.addr.is_ipv6());
-    // Compare with what the kernel has.
+    // In network form, to match the rules that the kernel lists.
     let closed: Vec<Prefix> = closed.map(Prefix::network).flat_map(halves).collect();
     if closed.is_empty() {
         return Vec::new();
@@ -339,8 +336,8 @@ fn closing_rules(place: Place, routes: &[Prefix]) -> Vec<Rule> {
     all
 }
 
-/// Splits a prefix of every destination: the kernel takes such a rule for a duplicate of one that
-/// exists for some, and refuses it.
+/// Splits a prefix that covers every destination: the kernel takes such a rule for a duplicate of an existing rule for
+/// some destinations, and refuses it.
 fn halves(route: Prefix) -> Vec<Prefix> {
     if route.len > 0 {
         return vec![route];
@@ -353,7 +350,7 @@ fn own_rules(number: Number, all: &[Rule]) -> Vec<&Rule> {
     let ours = |rule: &&Rule| rule.protocol == PROTOCOL;
     let tunnel = all.iter().filter(ours).filter(|rule| rule.table == number.table());
     let places: Vec<u32> = tunnel.map(|rule| rule.priority).collect();
-    // Of rules that are not alone in naming the host, also those whose tunnel's rule is gone, where they usually are.
+    // Rules that do not name the host by themselves are also found at their default place if the tunnel's rule is gone.
     let near = |rule: &Rule| match rule.then {
         Then::Lookup => {
             let mut near = places.iter().flat_map(|tunnel| [tunnel - 1, *tunnel]);
@@ -373,7 +370,7 @@ fn own_rules(number: Number, all: &[Rule]) -> Vec<&Rule> {
     all.iter().filter(is_own).collect()
 }
 
-/// The numbers of host daemons that have left rules or closed routes, running or not.
+/// The numbers of host daemons that have rules or closed routes here, running or not.
 pub fn numbers() -> Vec<Number> {
     let (rules, closed) = (rules().unwrap_or_default(), unreachables().unwrap_or_default());
     let has = |number: &Number| {
@@ -383,17 +380,17 @@ pub fn numbers() -> Vec<Number> {
     Number::all().filter(has).collect()
 }
 
-/// The number of rules set by a host daemon.
+/// The number of rules that a host daemon has set.
 pub fn count_rules(number: Number) -> usize {
     own_rules(number, &rules().unwrap_or_default()).len()
 }
 
-/// Removes every rule set by a host daemon; returns how many there were.
+/// Removes every rule that a host daemon has set; returns their number.
 pub fn remove_rules(number: Number) -> usize {
     remove(own_rules(number, &rules().unwrap_or_default()).into_iter())
 }
 
-/// Removes rules; returns how many.
+/// Removes rules; returns the number removed.
 pub(crate) fn remove<'a>(rules: impl Iterator<Item = &'a Rule>) -> usize {
     let told = |rule| delete_rule(rule).inspect_err(|error| warn!("{error}")).is_ok();
     rules.filter(|rule| told(rule)).count()
@@ -404,17 +401,17 @@ fn is_without_ipv6() -> bool {
     !Path::new("/proc/thread-self/net/if_inet6").exists()
 }
 
-/// Whether the kernel lacks the family: rules and routes fail with different errors.
+/// Whether the kernel lacks the address family. Rules and routes fail with different errors.
 fn is_no_family(error: &LinuxError) -> bool {
     matches!(error.errno(), Some(Errno::EAFNOSUPPORT | Errno::EOPNOTSUPP))
 }
 
-/// Removes the unreachable routes of a host that failed closed; returns how many there were.
+/// Removes the unreachable routes of a host that failed closed; returns their number.
 pub fn remove_unreachable(number: Number) -> usize {
     remove_unreachable_but(number, &[])
 }
 
-/// Whether the host daemon of this number has closed a destination by this route.
+/// Whether the host daemon of this number uses this route to close a destination.
 fn is_closing(number: Number, route: &Route) -> bool {
     (route.table, route.metric) == (number.table(), Some(LAST_METRIC))
 }
@@ -469,7 +466,7 @@ mod tests {
     #[test]
     fn what_an_earlier_run_closed_and_this_one_does_not_want_is_opened() {
         alone("closed", || {
-            // As after a crash: dropping a closed host's routing removes nothing.
+            // As after a crash: dropping the routing of a closed host removes nothing.
             let everything = prefixes(&["0.0.0.0/0", "10.0.0.0/9", "::/0", "fd07::/16"]);
             close(&everything);
             assert_eq!(closed(), everything);

@@ -1,6 +1,7 @@
-//! The loop that runs every role. It ends on SIGINT or SIGTERM, gives the engine a heartbeat once a second, keeps the
-//! machine's deadlines, takes work from its sources in turns, stores the machine's records before anything leaves that
-//! follows from them, and gives the kernel the forwarding that the machine wants. A [`Role`] adds what is specific to it.
+//! The loop that runs every role until SIGINT or SIGTERM. It gives the engine a heartbeat once a second, arms the
+//! machine's deadlines, takes work from its sources in turn, stores the machine's records before it sends anything that
+//! depends on them, and installs the forwarding that the machine wants in the kernel. A [`Role`] adds what is specific
+//! to it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,17 +26,16 @@ use crate::notify::Manager;
 pub use crate::settings::Common as Settings;
 use crate::wall::Reading;
 
-/// How often the engine has a heartbeat.
+/// Interval of the engine's heartbeat.
 const HEARTBEAT: Duration = Duration::from_secs(1);
-/// In how many of them how things are is written to the log of events.
+/// Heartbeats between two samples in the event log.
 const SAMPLED: u64 = 10;
-/// In how many of them a log of events that could not be opened is tried again.
+/// Heartbeats between two attempts to open an event log that could not be opened.
 const LOG_TRIED: u64 = 60;
-/// Requests over the control socket that wait; more wait in their connections.
+/// Requests over the control socket that may be queued; further ones wait in their connections.
 const ASKED: usize = 16;
 
-/// What a role adds to the loop: its settings, its signalling, what it does for its machine, and
-/// its status.
+/// What a role adds to the loop: settings, signalling, the actions that its machine wants, and status.
 ///
 /// An error ends the daemon. Trouble that leaves it useful is only logged ([`Core::trouble`]).
 pub trait Role: Sized {
@@ -43,20 +43,20 @@ pub trait Role: Sized {
     const NAME: &'static str;
     /// The task that needs the permission, for the error message.
     const TASK: &'static str;
-    /// Events of signalling that wait; the connections wait when there are more.
+    /// Signalling events that may be queued; when the queue is full, the connections wait.
     const SIGNALLED: usize = 256;
-    /// Everything that it needs to know.
+    /// Settings of the role.
     type Settings;
-    /// Its machine, and what is below that.
+    /// The machine, and the layer below it.
     type Engine: Engine;
-    /// What it says on the control socket.
+    /// The vocabulary of the role on the control socket.
     type Words: Vocabulary<News = <Self::Engine as Engine>::News>;
-    /// Its signalling's events.
+    /// Events of the role's signalling.
     type Signalling;
-    /// Work of its own, beside what the sources bring.
+    /// Work of the role that none of the loop's sources brings.
     type Chore;
 
-    /// What every daemon needs to know.
+    /// The settings that every daemon has.
     fn common(settings: &Self::Settings) -> Settings;
 
     /// Opens what the role needs. Its signalling reports through `signalling`.
@@ -65,35 +65,35 @@ pub trait Role: Sized {
         signalling: mpsc::Sender<Self::Signalling>,
     ) -> anyhow::Result<(Self, <Self::Engine as Engine>::Queue)>;
 
-    /// What every role has.
+    /// The parts that every role has.
     fn core(&mut self) -> &mut Core<Self::Engine, Self::Words>;
 
-    /// Does what the machine wants of its own role.
+    /// Carries out an output that is specific to the machine's role.
     fn apply(&mut self, output: <Self::Engine as Engine>::Wish) -> anyhow::Result<()>;
 
-    /// A record as it is stored.
+    /// The stored form of a record.
     fn entry(&self, record: <Self::Engine as Engine>::Record) -> anyhow::Result<Entry>;
 
-    /// The lane of the records that must be on disk before this is done; `None` if it follows from none. A role that
-    /// does not say has one lane, and holds all that it sends.
+    /// The lane of records that must be on disk before this output is carried out; `None` if it depends on no record.
+    /// By default a role has one lane and holds everything it sends.
     fn lane(&self, output: &ToLoop<Self::Engine>) -> Option<String> {
         matches!(output, Output::Send(_)).then(String::new)
     }
 
-    /// This was to follow from a record, and is not done: the record cannot be written, or too much waits.
+    /// An output that depended on a record is dropped: the record cannot be written, or too much is waiting.
     fn on_unwritten(&mut self, _output: ToLoop<Self::Engine>, _why: Unwritten) {}
 
-    /// The machine has told this. It is among the events already.
+    /// The machine reported this; it is already in the event history.
     fn on_report(&mut self, _report: &<Self::Engine as Engine>::News) -> anyhow::Result<()> {
         Ok(())
     }
 
-    /// Once a second.
+    /// Called once a second.
     fn on_heartbeat(&mut self) -> anyhow::Result<()> {
         Ok(())
     }
 
-    /// Signalling of its own tells something.
+    /// Handles an event of the role's signalling.
     fn on_signalling(&mut self, _event: Self::Signalling) -> anyhow::Result<()> {
         Ok(())
     }
@@ -103,8 +103,8 @@ pub trait Role: Sized {
         self.feed(Input::Link(event))
     }
 
-    /// The interfaces have changed, or are known for the first time. A role that does not choose has its machine told of
-    /// all that are up.
+    /// The interfaces have changed, or are known for the first time. By default the machine learns all that are up,
+    /// except loopback.
     fn on_interfaces(&mut self, all: &[Device]) -> anyhow::Result<()> {
         let used = all.iter().filter(|device| device.up && !device.loopback);
         self.feed(Input::Interfaces(used.map(|device| device.interface.clone()).collect()))
@@ -125,28 +125,29 @@ pub trait Role: Sized {
         Ok(Response::Error("this daemon has no requests of its own".into()))
     }
 
-    /// The same for a role that answers some requests later than at once.
+    /// Like [`Role::on_request`], for a role that answers some requests later.
     fn on_asked(
         &mut self,
         request: RequestOf<Self>,
         answer: oneshot::Sender<Response<Self::Words>>,
     ) -> anyhow::Result<()> {
-        // Who asked may have left.
+        // The client may have disconnected.
         let _ = answer.send(self.on_request(request)?);
         Ok(())
     }
 
-    /// What its log of events is to have every ten seconds beside the events, each with a sentence.
+    /// Samples for the event log, one set every ten seconds, each with a sentence that describes it.
     fn samples(&mut self) -> Vec<(String, <Self::Words as Vocabulary>::Event)> {
         Vec::new()
     }
 
-    /// Its name, if daemons of this role have one.
+    /// The daemon's name, if daemons of this role have names.
     fn name(&self) -> String {
         String::new()
     }
 
-    /// Its part of the status. `drops` has what the engine refused; it adds what the role's other parts did.
+    /// The role's part of the status. `drops` holds the engine's drop counts; the role adds the counts of its other
+    /// parts.
     fn status(&mut self, drops: &mut BTreeMap<String, u64>) -> <Self::Words as Vocabulary>::Status;
 
     /// Waits for a chore. Must be cancel-safe: the loop drops the future and calls again.
@@ -159,7 +160,7 @@ pub trait Role: Sized {
         Ok(())
     }
 
-    /// The daemon was told to end.
+    /// Called when the daemon shuts down.
     fn stop(self) -> impl Future<Output = anyhow::Result<()>> {
         async { Ok(()) }
     }
@@ -170,7 +171,7 @@ pub trait Role: Sized {
         self.follow(turn)
     }
 
-    /// Carries out the machine's outputs. What could not be done below it is logged and skipped.
+    /// Carries out the machine's outputs. An output that fails in the layer below is logged and skipped.
     fn follow(&mut self, mut turn: <Self::Engine as Engine>::Turn) -> anyhow::Result<()> {
         while let Some(output) = self.core().end.poll(&mut turn) {
             let lane = self.lane(&output).filter(|lane| self.core().ledger.is_open(lane));
@@ -187,7 +188,7 @@ pub trait Role: Sized {
         Ok(())
     }
 
-    /// Carries out an output that follows from no record that is not yet on disk.
+    /// Carries out an output that depends on no pending record.
     fn carry_out(&mut self, output: ToLoop<Self::Engine>) -> anyhow::Result<()> {
         let now = monotonic();
         match output {
@@ -207,7 +208,7 @@ pub trait Role: Sized {
         Ok(())
     }
 
-    /// Records are on disk, or cannot be.
+    /// Records have been written, or could not be.
     fn on_written(&mut self) -> anyhow::Result<()> {
         let outcome = self.core().ledger.outcome();
         if let Some(error) = outcome.error {
@@ -220,51 +221,52 @@ pub trait Role: Sized {
         Ok(())
     }
 
-    /// Waits until no record is on its way to the store, so that the role can change the store itself.
+    /// Waits until all pending records are written, so that the role can change the store itself.
     fn settle(&mut self) -> anyhow::Result<()> {
         self.core().ledger.settle();
         self.on_written()
     }
 }
 
-/// Why something is not done that was to follow from a record.
+/// Why an output that depends on a record is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unwritten {
     /// The record cannot be written.
     Failed,
-    /// Too much waits for records of the same lane.
+    /// Too many outputs wait for records of the same lane.
     TooMuch,
 }
 
-/// A request of a role's own.
+/// A request that is specific to a role.
 type RequestOf<R> = <<R as Role>::Words as Vocabulary>::Request;
-/// What happens to a role's machine.
+/// The input of a role's machine.
 type InputOf<R> =
     Input<<<R as Role>::Engine as Engine>::Own, <<R as Role>::Engine as Engine>::Record>;
 
-/// What every role has around its machine.
+/// The parts around the machine that every role has.
 pub struct Core<E: Engine, V: Vocabulary> {
-    /// The machine, and what is below it.
+    /// The machine, and the layer below it.
     pub end: E,
-    /// Its records on their way to the store, and what follows from them.
+    /// Records that are being written, and the outputs that depend on them.
     pub ledger: Ledger<ToLoop<E>>,
-    /// What it has the kernel forward.
+    /// Forwarding that the kernel keeps for this daemon.
     pub kept: Kept,
     /// The event history.
     pub events: Events<V>,
-    /// Logs what could not be done.
+    /// Logs failures.
     pub trouble: Trouble,
     started: Time,
 }
 
 impl<E: Engine, V: Vocabulary> Core<E, V> {
-    /// Nothing has happened yet.
+    /// A core in which nothing has happened yet.
     pub fn new(end: E, ledger: Ledger<ToLoop<E>>) -> Core<E, V> {
         let (events, trouble, started) = (Events::default(), Trouble::default(), monotonic());
         Core { end, ledger, kept: Kept::default(), events, trouble, started }
     }
 
-    /// Gives the kernel a part of forwarding, or what is below the machine if the part is not the kernel's; or takes it back.
+    /// Installs a part of the forwarding, or removes it. Tunnels and their bindings belong to the layer below the
+    /// machine, everything else to the kernel.
     fn forward(&mut self, now: Time, part: Forward, given: bool) {
         match (part, given) {
             (part @ (Forward::Tunnel(_) | Forward::Source(_) | Forward::Bind(_)), given) => {
@@ -275,13 +277,13 @@ impl<E: Engine, V: Vocabulary> Core<E, V> {
         }
     }
 
-    /// The same with what it had the kernel forward before it was there.
+    /// Takes over the forwarding that was installed before this core existed.
     pub fn keeping(self, kept: Kept) -> Core<E, V> {
         Core { kept, ..self }
     }
 }
 
-/// The status of a daemon, with the events from this number on.
+/// The status of a daemon, with the events from `events_from` on.
 fn status<R: Role>(role: &mut R, events_from: u64) -> anyhow::Result<Status<R::Words>> {
     let turn = role.core().end.refresh();
     role.follow(turn)?;
@@ -301,7 +303,7 @@ fn status<R: Role>(role: &mut R, events_from: u64) -> anyhow::Result<Status<R::W
 
 /// Runs a role until SIGINT or SIGTERM.
 pub async fn run<R: Role>(settings: R::Settings) -> anyhow::Result<()> {
-    // First: whoever ends the daemon while it starts is to find nothing left.
+    // First of all: a signal during startup must still leave nothing behind.
     let mut interrupt = termination()?;
     check_permission(R::TASK)?;
     let common = R::common(&settings);
@@ -324,7 +326,7 @@ pub async fn run<R: Role>(settings: R::Settings) -> anyhow::Result<()> {
     role.stop().await
 }
 
-/// Opens the log of events, if there is to be one and it is not open.
+/// Opens the event log, if one is configured and not yet open.
 fn open_log<R: Role>(role: &mut R, settings: Option<&history::Settings>) {
     let core = role.core();
     let Some(settings) = settings.filter(|_| core.events.log().is_none()) else { return };
@@ -337,13 +339,13 @@ fn open_log<R: Role>(role: &mut R, settings: Option<&history::Settings>) {
     }
 }
 
-/// Writes to the log of events that the daemon starts or stops: one that was killed only starts.
+/// Records the daemon's start or stop in the event log. A daemon that was killed has no stop record.
 fn mark<R: Role>(role: &mut R, what: &str) {
     let text = format!("segue {} {} {what}", R::NAME, env!("CARGO_PKG_VERSION"));
     role.core().events.write(&Reading::now(), what, text, Default::default());
 }
 
-/// Writes how things are to the log of events.
+/// Writes the role's samples to the event log.
 fn sample<R: Role>(role: &mut R) {
     if role.core().events.log().is_none() {
         return;
@@ -366,7 +368,7 @@ async fn serve<R: Role>(
     loop {
         let deadline = role.core().end.deadline();
         tokio::select! {
-            // Picks one ready source at random, so that none can starve another.
+            // Picks a ready source at random, so that none can starve another.
             _ = interrupt.recv() => return Ok(()),
             _ = heartbeat.tick() => {
                 let core = role.core();

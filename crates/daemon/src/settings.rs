@@ -1,4 +1,5 @@
-//! What daemons need to know, validated: configuration makes it, daemons take it, and neither imports the other.
+//! Validated settings of the daemons. The configuration produces them and the daemons take them; neither imports the
+//! other.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -37,31 +38,31 @@ pub enum Choice {
 /// Settings of every daemon, validated.
 #[derive(Clone, Debug)]
 pub struct Common {
-    /// The interfaces to use; all that fit the role if empty.
+    /// The interfaces to use; if empty, all that fit the role.
     pub interfaces: Vec<String>,
     /// The control socket.
     pub control: PathBuf,
-    /// The group that may use it, beside root.
+    /// The group that may use it, besides root.
     pub control_group: Option<Gid>,
-    /// Where to serve metrics; `None` for nowhere.
+    /// Where to serve metrics; `None` serves none.
     pub metrics: Option<SocketAddr>,
-    /// The log of its events; `None` for none.
+    /// The event log; `None` writes none.
     pub history: Option<History>,
 }
 
-/// The log of a daemon's events.
+/// The event log of a daemon.
 #[derive(Clone, Debug)]
 pub struct History {
-    /// Its newer file.
+    /// The newer of its two files.
     pub path: PathBuf,
-    /// How long an event is kept at least, unless the log is too large.
+    /// How long an event is kept at least, unless the log grows too large.
     pub keep: Span,
-    /// Largest size of both files.
+    /// Largest total size of both files, in bytes.
     pub bytes: u64,
 }
 
 impl Common {
-    /// All usual, with this control socket.
+    /// The defaults, with this control socket.
     #[must_use]
     pub fn at(control: PathBuf) -> Common {
         Common {
@@ -74,21 +75,21 @@ impl Common {
     }
 }
 
-/// Settings of what is below an end of tunnels.
+/// Settings of the layer below an end of tunnels.
 #[derive(Clone, Debug)]
 pub struct Tunnel {
     /// Name of the tunnel device.
     pub device: String,
     /// Local UDP port of the tunnels.
     pub port: u16,
-    /// Which datapath.
+    /// Which datapath to use.
     pub datapath: Choice,
-    /// Run before ordinary threads where the system allows it.
+    /// Use real-time scheduling where the system allows it.
     pub realtime: bool,
 }
 
 impl Tunnel {
-    /// What the datapath of a role needs to know, for at most so many paths and flows.
+    /// The setup of a role's datapath, with bounds on paths and flows.
     #[must_use]
     pub fn setup(&self, role: Role, mtu: u32, (max_paths, max_flows): (u32, u32)) -> Setup {
         let (tun_name, port) = (self.device.clone(), self.port);
@@ -103,32 +104,32 @@ pub struct Relay {
     pub device: String,
     /// MTU of the device in bytes.
     pub mtu: u32,
-    /// Which datapath.
+    /// Which datapath to use.
     pub datapath: Choice,
     /// Most tunnels.
     pub tunnels: u32,
-    /// Flows are told apart by their flow labels also where they have ports.
+    /// Distinguish flows by their flow labels even if they have ports.
     pub labels: bool,
 }
 
-/// Servers that know hosts, and how they are asked.
+/// RADIUS servers that know hosts, and how to query them.
 #[derive(Clone, Debug)]
 pub struct Radius {
-    /// The servers, the first choice first.
+    /// The servers, in order of preference.
     pub servers: Vec<RadiusServer>,
-    /// How requests are worded.
+    /// Which attributes requests carry.
     pub profile: AaaProfile,
-    /// A gateway calls hosts by the interface identifiers of their link-layer addresses.
+    /// A gateway names hosts by the interface identifiers derived from their link-layer addresses (EUI-64).
     pub eui64: bool,
-    /// What this daemon is called there.
+    /// The NAS-Identifier of this daemon.
     pub identifier: Option<String>,
-    /// File of the password of a gateway's requests.
+    /// File of the password in a gateway's requests.
     pub password_file: Option<PathBuf>,
-    /// How long a server has for an answer, and how often it is asked.
+    /// Timeout and number of transmissions of a request.
     pub patience: Backoff,
-    /// How long a server that was silent is passed over.
+    /// How long a server that did not answer is skipped.
     pub dead_time: Span,
-    /// How long nobody is asked again about a host that was refused, or had no answer.
+    /// How long no server is asked again about a host that was refused, or had no answer.
     pub hold_off: Span,
     /// Which answers must have a Message-Authenticator.
     pub require_message_authenticator: Signed,
@@ -136,52 +137,54 @@ pub struct Radius {
     pub interim: Option<Span>,
 }
 
-/// A server that knows hosts.
+/// A RADIUS server.
 #[derive(Clone, Debug)]
 pub struct RadiusServer {
     /// Its address.
     pub address: IpAddr,
-    /// File of what it shares with this daemon.
+    /// File of the secret that it shares with this daemon.
     pub secret_file: PathBuf,
-    /// The port where it is asked about hosts.
+    /// Its authentication port, if it does authentication.
     pub authentication: Option<u16>,
-    /// The port where it is told what they were served.
+    /// Its accounting port, if it does accounting.
     pub accounting: Option<u16>,
 }
 
-/// Everything that a local mobility anchor's daemon needs to know, validated.
+/// Settings of a local mobility anchor, validated.
 #[derive(Debug)]
 pub struct Lma {
-    /// Settings of every daemon. If no interface is named, packets of tunnels come over all that carry packets.
+    /// Settings of every daemon. If no interface is named, tunnel packets are accepted on every interface that carries
+    /// packets.
     pub common: Common,
     /// Its tunnels.
     pub relay: Relay,
     /// File of its bindings.
     pub state: PathBuf,
-    /// How long a flow of which nothing comes is remembered.
+    /// Idle time after which a flow is forgotten.
     pub flow_idle: Span,
-    /// Socket of whoever decides where flows go.
+    /// Socket for a decision entity, which places flows.
     pub decisions: Option<PathBuf>,
-    /// Functions of IEEE 802.21 that tell which hosts are about to leave.
+    /// IEEE 802.21 functions that announce which hosts are about to leave.
     pub mih: Option<MihfConfig>,
-    /// Servers that are asked which hosts may be registered.
+    /// Servers that are asked which hosts may register.
     pub radius: Option<Radius>,
-    /// Its machine, but for what each start has of its own.
+    /// Machine settings, except those set at each start.
     pub machine: LmaConfig,
 }
 
 impl Lma {
-    /// Whether anybody looks at how good links are.
+    /// Whether the quality of links is used.
     #[must_use]
     pub fn wants_quality(&self) -> bool {
         self.machine.schedule == segue_pmip::Schedule::Quality || self.decisions.is_some()
     }
 }
 
-/// Everything that a mobile access gateway's daemon needs to know, validated.
+/// Settings of a mobile access gateway, validated.
 #[derive(Debug)]
 pub struct Mag {
-    /// Settings of every daemon. If no interface is named, packets of tunnels come over all that are no accesses.
+    /// Settings of every daemon. If no interface is named, tunnel packets are accepted on every interface that is not
+    /// an access.
     pub common: Common,
     /// Its tunnels.
     pub relay: Relay,
@@ -189,93 +192,91 @@ pub struct Mag {
     pub state: PathBuf,
     /// Give accesses the link-layer address of RFC 6543.
     pub fixed_mac: bool,
-    /// Accesses whose hosts a function of IEEE 802.21 tells of, and what their links are called there; if that is not said, by
-    /// the interfaces' own addresses.
+    /// Accesses whose hosts an IEEE 802.21 function reports, each with the address of its link there; `None` for the
+    /// interface's own address.
     pub mih_links: BTreeMap<String, Option<LinkAddress>>,
-    /// How that function is found, if there are such accesses.
+    /// The connection to that function, if there are such accesses.
     pub mih: Option<MihfConfig>,
-    /// Servers that say who hosts are.
+    /// Servers that identify hosts.
     pub radius: Option<Radius>,
-    /// Its machine, but for what each start has of its own.
+    /// Machine settings, except those set at each start.
     pub machine: MagConfig,
 }
 
-/// Everything that a daemon of IEEE 802.21 needs to know, validated.
+/// Settings of an IEEE 802.21 daemon, validated.
 #[derive(Debug)]
 pub struct Mih {
-    /// Settings of every daemon. Its interfaces do not matter.
+    /// Settings of every daemon. The list of interfaces is unused.
     pub common: Common,
-    /// Links of a service access point: where each is, and who tells of it.
+    /// The links of a link service access point, each with its source of events.
     pub links: Vec<MihLink>,
-    /// Its machine, but for its links and what each start has of its own.
+    /// Machine settings, except the links and what is set at each start.
     pub machine: MihfConfig,
 }
 
-/// A link of a service access point.
+/// A link of a link service access point.
 #[derive(Clone, Debug)]
 pub struct MihLink {
     /// Its interface.
     pub interface: String,
     /// Its kind.
     pub link_type: LinkType,
-    /// What it is called; the interface's own address if that is not said.
+    /// Its address in IEEE 802.21; `None` for the interface's own address.
     pub address: Option<LinkAddress>,
-    /// Who tells of its stations.
+    /// The source of events about its stations.
     pub source: MihSource,
-    /// When the end of an attachment is foretold.
+    /// When to predict the end of an attachment.
     pub forecasting: Option<Forecasting>,
-    /// Whether it does what peers order (Link_Actions).
+    /// Whether it carries out actions that peers request (Link_Actions).
     pub orders: bool,
 }
 
-/// Who tells of the stations of a link.
+/// The source of events about the stations of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MihSource {
-    /// The wire: its carrier, and whatever a station sends.
+    /// The wire: its carrier, and any packet that a station sends.
     Wire,
     /// hostapd, over this control socket.
     Hostapd(PathBuf),
-    /// The kernel's Wi-Fi.
+    /// The kernel's Wi-Fi (nl80211).
     Nl80211,
     /// The radios of a test network, over this socket.
     Lab(PathBuf),
 }
 
-/// Everything that a host daemon needs to know, validated.
+/// Settings of a host, validated.
 #[derive(Debug)]
 pub struct Host {
     /// Settings of every daemon. If no interface is named, all that reach the anchor are used.
     pub common: Common,
     /// Its tunnels.
     pub tunnel: Tunnel,
-    /// The join line, if one is given. Without one, or with a used one, the stored state identifies
-    /// the host.
+    /// The join line, if one is given. Without one, or with one already used, the stored state identifies the host.
     pub join: Option<Join>,
     /// File of the host's state.
     pub state: PathBuf,
-    /// MTU of the tunnel device; if `None`, it is fitted to the outer families.
+    /// MTU of the tunnel device in bytes; `None` fits it to the outer address families.
     pub mtu: Option<u32>,
-    /// Destinations sent through the tunnel; `None` for everything that the anchor can route
-    /// onwards.
+    /// Destinations sent through the tunnel; `None` for everything that the anchor can route onwards.
     pub routes: Option<Vec<Prefix>>,
     /// Traffic to `routes` leaves only through the tunnel.
     pub fail_closed: bool,
-    /// Priority of the first routing rule; `None` lets other programs' tunnels go first.
+    /// Priority of the first routing rule; `None` lets the tunnels of other programs go first.
     pub priority: Option<u32>,
     /// Name servers that resolve the anchor's name; the system's if empty.
     pub nameservers: Vec<IpAddr>,
-    /// Settings of paths.
+    /// Default settings of paths.
     pub path: PathConfig,
-    /// Settings by interface.
+    /// Settings of paths by interface.
     pub paths: BTreeMap<String, PathConfig>,
-    /// How flows are classed and moved.
+    /// How flows are classified and moved.
     pub steering: segue_steering::Config,
 }
 
-/// Everything that an anchor daemon needs to know, validated.
+/// Settings of an anchor, validated.
 #[derive(Debug)]
 pub struct Anchor {
-    /// Settings of every daemon. If no interface is named, all that carry packets are used.
+    /// Settings of every daemon. If no interface is named, every interface that carries packets is used.
     pub common: Common,
     /// Its tunnels.
     pub tunnel: Tunnel,
@@ -283,13 +284,13 @@ pub struct Anchor {
     pub mtu: u32,
     /// UDP port of the signalling.
     pub signal_port: u16,
-    /// Addresses that join lines name; the anchor's own if empty.
+    /// Addresses that join lines name; if empty, the anchor's own.
     pub addresses: Vec<Locator>,
     /// Inner IPv4 addresses to assign.
     pub pool_v4: Option<Pool>,
     /// Inner IPv6 addresses to assign.
     pub pool_v6: Option<Pool>,
-    /// Most paths of all hosts.
+    /// Most paths of all hosts together.
     pub max_paths: u32,
     /// Whether hosts may have paths that use UPMT's packets.
     pub allow_upmt: bool,
@@ -297,21 +298,21 @@ pub struct Anchor {
     pub reach: Reach,
     /// Translate the pools if outside networks have no route to them.
     pub nat: bool,
-    /// How to answer STAMP; `None` for not at all.
+    /// STAMP reflector settings; `None` disables the reflector.
     pub stamp: Option<Stamp>,
     /// How long a silent host keeps its registration.
     pub expiry: Span,
-    /// How long a host's certificate is good.
+    /// Lifetime of a host's certificate.
     pub certificate_lifetime: Duration,
     /// File of the store.
     pub state: PathBuf,
 }
 
-/// How an anchor answers STAMP.
+/// Settings of an anchor's STAMP reflector.
 #[derive(Debug)]
 pub struct Stamp {
     /// UDP port.
     pub port: u16,
-    /// Answers authenticated requests, and no others.
+    /// With a key, only authenticated requests are answered.
     pub key: Option<StampKey>,
 }

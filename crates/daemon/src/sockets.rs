@@ -1,5 +1,5 @@
-//! A machine that speaks over sockets: all that is below it. UDP has a socket for each port; ICMPv6 and the Mobility
-//! Header have one each, through the IP stack; messages over TCP have a connection for each peer.
+//! A machine over sockets: the complete layer below it. UDP has one socket per port; ICMPv6 and the Mobility Header
+//! have one each, directly above the IP stack; TCP has one connection per peer.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,31 +30,31 @@ use crate::trouble::Trouble;
 
 /// The protocol number of UDP.
 const UDP: u8 = 17;
-/// Datagrams that the machine takes in a turn.
+/// Most datagrams that the machine takes in a turn.
 const A_TURN: usize = 64;
-/// Datagrams that are taken out of a socket in a turn, so that none waits in the kernel behind a flood.
+/// Most datagrams taken out of a socket in a turn, so that none waits in the kernel behind a flood.
 const DRAINED: usize = 1_024;
-/// Room of a socket's queue in the kernel: what arrives during a turn.
+/// Size of a socket's queue in the kernel: must hold what arrives during a turn.
 const ROOM_BYTES: i32 = 4 << 20;
 /// The longest datagram.
 const LONGEST: usize = 65_535;
 
-/// A machine over its sockets. What it sends leaves from the socket of the port that it names, or of its protocol.
+/// A machine over its sockets. A datagram leaves from the socket of its source port, or of its protocol.
 pub struct Sockets<M> {
     /// The machine.
     pub machine: M,
-    /// By the address and the port that they are bound to.
+    /// By bound address and port.
     sockets: BTreeMap<SocketAddr, Shared>,
     /// By protocol number.
     raw: BTreeMap<u8, Raw>,
     streams: Option<Streams>,
-    /// Where hosts of a gateway attach, if nothing of theirs is taken.
+    /// Interfaces where hosts of gateways attach, if their datagrams are ignored.
     hosts: Option<Hosts>,
-    /// Datagrams from hosts.
+    /// Datagrams of hosts that were ignored.
     from_hosts: u64,
     /// Datagrams that could not be sent.
     unsent: u64,
-    /// Datagrams that were dropped because their senders had too many.
+    /// Datagrams dropped because their senders exceeded their share.
     dropped: Rc<Drops>,
     last_error: Option<anyhow::Error>,
 }
@@ -65,25 +65,25 @@ type Shared = Rc<RefCell<TimestampedSocket>>;
 #[derive(Default)]
 struct Hosts {
     at: BTreeSet<u32>,
-    /// Interfaces that were there when accesses were looked for last; `at` says nothing of others.
+    /// Interfaces that existed at the last search for accesses; for others, `at` is not yet known.
     looked: BTreeSet<u32>,
 }
 
-/// Datagrams that found no place, of peers and of strangers.
+/// Dropped datagrams of peers and of strangers.
 #[derive(Default)]
 struct Drops {
     of_peers: Cell<u64>,
     of_strangers: Cell<u64>,
 }
 
-/// A protocol right above IPv6.
+/// A protocol directly above IPv6.
 struct Raw {
     socket: Rc<RefCell<RawSocket>>,
-    /// What it listens to on every interface.
+    /// Multicast groups to join on every interface.
     groups: Vec<Ipv6Addr>,
 }
 
-/// Where datagrams wait: in the sockets, and in turns of their senders.
+/// The queue of datagrams: in the sockets, and in the turns of their senders.
 pub struct Arrivals {
     sockets: Vec<(Source, Readiness)>,
     streams: Option<Arrived>,
@@ -93,7 +93,7 @@ pub struct Arrivals {
     dropped: Rc<Drops>,
 }
 
-/// A socket that datagrams come from.
+/// A socket that receives datagrams.
 enum Source {
     /// UDP, with its port.
     Udp(u16, Shared),
@@ -101,36 +101,37 @@ enum Source {
 }
 
 impl Source {
-    /// Whether hosts of the links send there, and not peers.
+    /// Whether hosts on the link send to this socket, and not peers.
     fn is_on_link(&self) -> bool {
         matches!(self, Source::Raw(socket) if socket.borrow().protocol() == ICMPV6)
     }
 }
 
-/// The runtime's view of a socket of any kind, which tells when it is readable.
+/// The runtime's view of a socket of any kind; reports when it is readable.
 pub struct Readiness(UdpSocket);
 
 impl Readiness {
-    /// Of a socket that never blocks.
+    /// For a socket that never blocks.
     pub fn of(socket: &impl AsFd) -> io::Result<Readiness> {
         let own = std::net::UdpSocket::from(socket.as_fd().try_clone_to_owned()?);
         UdpSocket::from_std(own).map(Readiness)
     }
 
-    /// Waits until there is something to take.
+    /// Waits until something can be read.
     pub async fn ready(&self) {
-        // It ends early if the socket has failed, which who takes from it is told.
+        // Returns early if the socket has failed; the next read reports it.
         let _ = self.0.readable().await;
     }
 
-    /// Takes something; if nothing is there, [`Readiness::ready`] waits again.
+    /// Reads something; if nothing is there, [`Readiness::ready`] waits again.
     pub fn take<T>(&self, take: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         self.0.try_io(Interest::READABLE, take)
     }
 }
 
 impl<M> Sockets<M> {
-    /// Opens a socket of both families on each port; 0 is a port that the system chooses, of which the machine says 0.
+    /// Opens a socket of both families on each port. For port 0 the system chooses a port, which the machine still
+    /// calls 0.
     pub fn open(machine: M, ports: &[u16]) -> anyhow::Result<(Sockets<M>, Arrivals)> {
         let (sockets, raw) = (BTreeMap::new(), BTreeMap::new());
         let dropped = Rc::<Drops>::default();
@@ -159,7 +160,7 @@ impl<M> Sockets<M> {
         Ok((end, arrivals))
     }
 
-    /// Opens a socket on a port of one address, which is that of no other socket.
+    /// Opens a socket on a port of one address, on which no other socket may be bound.
     pub fn bind(&mut self, arrivals: &mut Arrivals, at: SocketAddr) -> anyhow::Result<()> {
         let mut socket = TimestampedSocket::bind(at, None)?;
         socket.receive_stamps_only();
@@ -172,7 +173,8 @@ impl<M> Sockets<M> {
         Ok(())
     }
 
-    /// Has the machine speak over TCP too, in messages of this length, and listen on a port to those who may open connections.
+    /// Lets the machine use TCP too, with messages delimited by `length`; listens on a port for the peers that are
+    /// `allowed` to connect.
     pub fn stream(
         &mut self,
         arrivals: &mut Arrivals,
@@ -185,8 +187,8 @@ impl<M> Sockets<M> {
         Ok(())
     }
 
-    /// Has the machine speak this protocol too, one socket for each, and listen to these groups on every interface that
-    /// it is told of.
+    /// Lets the machine use this protocol too, with one socket per protocol, and joins these groups on every interface
+    /// that the machine is given.
     pub fn speak(
         &mut self,
         arrivals: &mut Arrivals,
@@ -201,15 +203,16 @@ impl<M> Sockets<M> {
         Ok(())
     }
 
-    /// Drops what hosts of any gateway on this machine send, except ICMPv6: addresses are all that anchors, gateways
-    /// and functions of IEEE 802.21 know each other by, and a host can forge them on its own link.
+    /// Drops datagrams of hosts of any gateway on this machine, except ICMPv6. Anchors, gateways and IEEE 802.21
+    /// functions identify each other by address alone, and a host can forge addresses on its own link.
     pub fn ignore_hosts(&mut self) {
         self.hosts = Some(Hosts::default());
         self.find_hosts();
     }
 
-    /// Looks where hosts attach: an access of a gateway, this one or another on the machine, has the address that every
-    /// gateway has there. Rules name those of Segue's gateways before they have it, or are there at all.
+    /// Finds the interfaces where hosts attach. An access of any gateway on this machine has the link-local address
+    /// that all gateways share. Accesses of Segue's gateways are also found by their rules, which exist before the
+    /// address, or even before the interface.
     pub(crate) fn find_hosts(&mut self) {
         let Some(hosts) = &mut self.hosts else { return };
         match link::addresses().and_then(|addresses| Ok((addresses, leading::all_accesses()?))) {
@@ -230,12 +233,12 @@ impl<M> Sockets<M> {
         self.hosts.as_ref().is_some_and(|hosts| hosts.at.contains(&interface))
     }
 
-    /// Whether a host of a gateway on this machine sent it. Only discovery is between hosts and gateways.
+    /// Whether a host of a gateway on this machine sent it. Hosts and gateways exchange discovery messages only.
     fn is_from_host(&mut self, datagram: &Datagram) -> bool {
         let Some(at) = datagram.interface.filter(|_| datagram.protocol != ICMPV6) else {
             return false;
         };
-        // The interface may be an access that has come a moment ago.
+        // The interface may be a new access.
         if self.hosts.as_ref().is_some_and(|hosts| !hosts.looked.contains(&at)) {
             self.find_hosts();
             self.hosts.as_mut().map(|hosts| hosts.looked.insert(at));
@@ -243,13 +246,13 @@ impl<M> Sockets<M> {
         self.has_hosts(at)
     }
 
-    /// The socket of this protocol, to join further groups or to send behind further headers.
+    /// The socket of this protocol, to join further groups or to send with extension headers.
     #[must_use]
     pub fn raw(&self, protocol: u8) -> Option<&RefCell<RawSocket>> {
         self.raw.get(&protocol).map(|raw| &*raw.socket)
     }
 
-    /// Listens to the groups on these interfaces.
+    /// Joins the groups on these interfaces.
     fn listen(&mut self, interfaces: &[Interface]) {
         let present: BTreeSet<u32> = interfaces.iter().map(|interface| interface.index).collect();
         for Raw { socket, groups } in self.raw.values() {
@@ -361,14 +364,14 @@ where
 }
 
 impl Arrivals {
-    /// Only these addresses are of peers: all others together have the share of one, and while they send too much, the kernel
-    /// drops what they send.
+    /// Sets the addresses of peers. All other senders share the quota of one peer, and while they send too much, the
+    /// kernel drops their datagrams.
     pub fn know(&mut self, known: Vec<Prefix>) {
         self.shield = Some(Shield::new(known.clone()));
         self.fair.know(known);
     }
 
-    /// Takes datagrams out of the sockets, and has them wait for their senders' turns. Returns whether there may be more.
+    /// Reads datagrams from the sockets, and queues them for their senders' turns. Returns whether more may be waiting.
     fn drain(&mut self, context: &mut Context<'_>) -> bool {
         let mut is_more = false;
         let Arrivals { sockets, buffer, fair, shield, dropped, .. } = self;
@@ -433,7 +436,7 @@ impl Queue for Arrivals {
     }
 }
 
-/// A port of every address.
+/// A port on all addresses.
 fn any(port: u16) -> SocketAddr {
     SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port)
 }
@@ -469,7 +472,7 @@ mod tests {
     const ADDRESS: Ipv6Addr = Ipv6Addr::new(0xfd61, 0x79, 0, 0, 0, 0, 0, 1);
     const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
 
-    /// It sends what it is told to, and keeps what comes.
+    /// Sends the datagrams it is given, and keeps received ones.
     #[derive(Default)]
     struct Echo {
         came: Vec<Datagram>,
@@ -552,12 +555,12 @@ mod tests {
         end.machine.came.sort_by_key(|datagram| datagram.protocol);
         end.machine.came.dedup();
         assert_eq!(end.machine.came, [udp, header.clone()]);
-        // There is no socket for this one.
+        // No socket exists for this protocol.
         end.send(Datagram { protocol: 58, ..header });
         assert_eq!(end.drops(), [("unsent".to_owned(), 1)].into());
     }
 
-    /// Messages in a peer's name, from an access of whichever gateway.
+    /// Messages that forge a peer's address, from accesses of any gateway.
     fn forged_by_a_host() {
         let access = link::index_of("sgs0").unwrap();
         let forged = |interface, protocol| Datagram {
@@ -581,25 +584,25 @@ mod tests {
         }
         assert_eq!(end.machine.came, []);
         assert_eq!(end.drops(), [("from_host".to_owned(), 2)].into());
-        // An access that has come since is noticed at once.
+        // A later access is noticed at once.
         link::create_veth("sgs2", "sgs3", None).unwrap();
         link::set_up("sgs2", true).unwrap();
         link::add_address("sgs2", Prefix { addr: FIXED_LINK_LOCAL.into(), len: 64 }).unwrap();
         end.on_event(forged(link::index_of("sgs2").unwrap(), MOBILITY));
         assert_eq!(end.drops(), [("from_host".to_owned(), 3)].into());
-        // So is one that a gateway's rule names, and that has no address of a gateway yet.
+        // So is an access that a gateway's rule names, before it has a gateway's address.
         link::create_veth("sgs4", "sgs5", None).unwrap();
         let mut kept = Kept::default();
         leading::lead(["sgs4"].into_iter(), ("segue0", 1), &mut kept).unwrap();
         end.on_event(forged(link::index_of("sgs4").unwrap(), MOBILITY));
         assert_eq!(end.drops(), [("from_host".to_owned(), 4)].into());
-        // Discovery, and another interface.
+        // Discovery, and datagrams on another interface, pass.
         end.on_event(forged(access, ICMPV6));
         end.on_event(forged(1, MOBILITY));
         assert_eq!(end.machine.came.len(), 2);
     }
 
-    /// With `lo`, and `sgs0` that is up.
+    /// With `lo` and `sgs0` up.
     fn in_a_namespace(test: impl AsyncFnOnce() + Send + 'static) {
         // The namespace lives and dies with this thread.
         let thread = std::thread::spawn(move || {

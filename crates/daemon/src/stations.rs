@@ -1,4 +1,4 @@
-//! Who is at a link: stations that are heard there, and that are asked to show themselves when it comes up.
+//! The stations at a link: found by the packets that they send, and probed when the link comes up.
 
 use std::io::ErrorKind;
 use std::net::Ipv6Addr;
@@ -8,32 +8,32 @@ use segue_linux::station::{Heard, HeardStation, Stations};
 
 use crate::sockets::Readiness;
 
-/// When stations are asked after a link has come up: an interface may be up a moment after its other end.
+/// When to probe stations after a link has come up: an interface may be up a moment after its peer.
 const ASKS: [Duration; 3] = [Duration::ZERO, Duration::from_millis(50), Duration::from_millis(500)];
-/// Stations that are taken in a turn.
+/// Most stations taken in a turn.
 const A_TURN: usize = 64;
 
 /// A watch on the stations of links.
 pub struct Watch {
-    /// What is sent to them.
+    /// Sends to stations.
     pub stations: Stations,
     heard: (Heard, Readiness),
-    /// Links whose stations are to be asked to show themselves, and when.
+    /// Due probes of links.
     asks: Vec<(Instant, u32)>,
-    /// Whose question it is.
+    /// Source address of probes.
     from: Ipv6Addr,
 }
 
-/// What is to be done.
+/// Work that is due.
 pub enum Turn {
     /// Stations were heard.
     Heard,
-    /// It is time to ask a link's stations to show themselves.
+    /// It is time to probe a link's stations.
     Ask(u32),
 }
 
 impl Watch {
-    /// Over all interfaces of this namespace; it asks from this address.
+    /// Watches all interfaces of this namespace; probes come from this address.
     ///
     /// # Errors
     /// No permission (needs `CAP_NET_RAW`).
@@ -44,20 +44,20 @@ impl Watch {
         Ok(Watch { stations, heard: (heard, readiness), asks, from })
     }
 
-    /// A link has come up: its stations are asked now and a moment later.
+    /// Probes a link that has come up: at once and a moment later.
     pub fn is_up(&mut self, interface: u32) {
         let now = Instant::now();
         self.asks.extend(ASKS.map(|after| (now + after, interface)));
     }
 
-    /// The stations of a link are asked after this time, if they are not to be asked anyway.
+    /// Probes the stations of a link after this time, unless a probe is already scheduled.
     pub fn ask_after(&mut self, interface: u32, after: Duration) {
         if !self.asks.iter().any(|(_, of)| *of == interface) {
             self.asks.push((Instant::now() + after, interface));
         }
     }
 
-    /// Waits until something is to be done.
+    /// Waits until work is due.
     pub async fn wait(&self) -> Turn {
         let next = self.asks.iter().min().copied();
         let ask = async {
@@ -75,15 +75,15 @@ impl Watch {
         }
     }
 
-    /// Does it, and gives the stations that were heard. Groups are left out.
+    /// Does the work, and returns the stations that were heard, without group addresses.
     ///
     /// # Errors
-    /// The kernel's.
+    /// A socket failed.
     pub fn turn(&mut self, turn: Turn) -> anyhow::Result<Vec<HeardStation>> {
         if let Turn::Ask(interface) = turn {
             let now = Instant::now();
             self.asks.retain(|(at, of)| *of != interface || *at > now);
-            // Another try follows, and hosts speak up by themselves.
+            // Another probe follows, and hosts send packets unasked.
             let _ = self.stations.ask_all(interface, self.from);
             return Ok(Vec::new());
         }

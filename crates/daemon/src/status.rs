@@ -1,4 +1,4 @@
-//! Turns the machines' and the datapath's state into the status types.
+//! Converts the state of machines and datapaths into the status types.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::control::{
     WhyStatus,
 };
 
-/// The state of a path that is not watched.
+/// State of a path without a keepalive.
 const UNWATCHED: &str = "unwatched";
 
 fn ms(span: Span) -> f64 {
@@ -27,17 +27,17 @@ fn count(counted: Counted) -> Count {
     Count { sent: counted.sent, lost: counted.sent.saturating_sub(counted.received) }
 }
 
-/// What an end of tunnels is, whose machine and packet path are these.
+/// An end of tunnels with this machine.
 type Over<M> = End<M, Box<dyn LinuxDatapath>>;
 
-/// What an anchor's machine and packet path have to say, beside what is `common` to both sides.
+/// The status of an anchor; `common` is the part that both sides share.
 pub(crate) fn of_anchor(end: &mut Over<Anchor>, common: TunnelStatus) -> TunnelStatus {
     let End { machine: anchor, datapath, .. } = end;
     let paths = anchor_paths(anchor, datapath.as_mut());
     TunnelStatus { hosts: hosts(anchor), paths, ..common }
 }
 
-/// The same of a host's.
+/// The status of a host.
 pub(crate) fn of_host(end: &mut Over<Host>, common: TunnelStatus, now: Time) -> TunnelStatus {
     let End { machine: host, datapath, .. } = end;
     let classes = Class::ALL.into_iter().filter_map(|class| {
@@ -59,14 +59,14 @@ pub(crate) fn of_host(end: &mut Over<Host>, common: TunnelStatus, now: Time) -> 
     }
 }
 
-/// Answers that came twice. Only the measuring side recognises them: a datapath that measures has counted them.
+/// Duplicate answers. Only the measuring side recognises them; a datapath that measures counts them itself.
 pub(crate) fn repeated(end: &Over<Host>) -> u64 {
     let clients = end.machine.paths().filter_map(|(_, path)| path.client());
     let repeated = clients.map(|client| client.estimates().duplicates).sum();
     if end.datapath.measures() { 0 } else { repeated }
 }
 
-/// Fills what comes from the measurement.
+/// Fills in measurements.
 fn measured(status: &mut PathStatus, e: &Estimates) {
     status.rtt_last_ms = e.rtt_last.map(ms);
     status.rtt_min_ms = e.rtt_min.map(ms);
@@ -83,7 +83,7 @@ fn measured(status: &mut PathStatus, e: &Estimates) {
     status.transitions = e.transitions;
 }
 
-/// Fills what was agreed.
+/// Fills in negotiated settings.
 fn agreed(
     status: &mut PathStatus,
     mode: Mode,
@@ -133,7 +133,7 @@ fn loss_status(now: Time, verdict: &LossVerdict) -> LossStatus {
     }
 }
 
-/// What the planner chose at `changed`.
+/// The planner's choice, made at `changed`.
 fn why_status(now: Time, why: &Why, changed: Time) -> WhyStatus {
     let known = &why.known;
     WhyStatus {
@@ -157,8 +157,8 @@ fn why_status(now: Time, why: &Why, changed: Time) -> WhyStatus {
     }
 }
 
-/// Fills what comes from the datapath. If it does not count probes, an anchor (`answers`) has sent
-/// one for each that counts.
+/// Fills in the datapath's counts. If the datapath does not count probes, an anchor (`answers`) has sent one for each
+/// received probe.
 fn counted(status: &mut PathStatus, slot: u32, datapath: &mut dyn LinuxDatapath, answers: bool) {
     let counters = datapath.counters(slot);
     status.tx_packets = counters.tx_packets;
@@ -227,7 +227,7 @@ pub fn host_paths(host: &Host, datapath: &mut dyn LinuxDatapath, now: Time) -> V
         .collect()
 }
 
-/// Time constants in seconds: for worse samples, and for better ones.
+/// Time constants in seconds: for samples worse than the average, and for better ones.
 fn constants(taus: &[Tau]) -> (Vec<f64>, Vec<f64>) {
     taus.iter().map(|tau| (tau.rise.as_secs_f64(), tau.fall.as_secs_f64())).unzip()
 }

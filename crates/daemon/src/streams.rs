@@ -1,5 +1,5 @@
-//! Messages over TCP: connections that are opened when something is to be sent, and those that others open. A machine sees
-//! datagrams of protocol 6; an empty one says that the stream from there has ended.
+//! Messages over TCP. Connections are opened when there is something to send, or by peers. The machine sees datagrams
+//! of protocol 6; an empty one means that the stream from that peer has ended.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -18,28 +18,29 @@ use tracing::debug;
 
 /// IANA's protocol number of TCP.
 pub const TCP: u8 = 6;
-/// Most connections, and most that one address may open.
+/// Most connections, and most connections that one address may open.
 const MOST: usize = 1_024;
 const OF_ONE: usize = 32;
-/// Messages of a connection that wait to be sent; one that takes no more ends, so that both sides begin anew.
+/// Messages of a connection that may be queued for sending. A full queue ends the connection, so that both sides start
+/// over.
 const WAITING: usize = 8_192;
-/// Messages that wait for the machine.
+/// Messages that may be queued for the machine.
 const ARRIVED: usize = 256;
 /// How long a connection may take to open.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How long nothing may come of the rest of a message.
+/// How long a started message may make no progress.
 const REST: Duration = Duration::from_secs(10);
-/// After how long without a message a peer is asked whether it is there, and how long what is sent may stay without an answer.
+/// Keepalive time of an idle connection, and how long sent data may stay unacknowledged.
 const IDLE: Duration = Duration::from_secs(30);
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// How long the message is that some bytes begin with, once that is known; an error if they begin none.
+/// The length of the message at the start of some bytes, once known; an error if no message starts so.
 pub type Length = fn(&[u8]) -> Result<Option<usize>, ()>;
 
-/// Who may open a connection.
+/// Whether an address may open a connection.
 pub type Allowed = Arc<dyn Fn(IpAddr) -> bool + Send + Sync>;
 
-/// Connections, by their other end.
+/// Connections by peer.
 pub struct Streams {
     all: Shared,
     arrived: mpsc::Sender<Datagram>,
@@ -47,17 +48,18 @@ pub struct Streams {
     allowed: Allowed,
 }
 
-/// By the other end: the number of the connection, and what is sent over it.
+/// By peer: the number of the connection, and the queue of messages to send.
 type Shared = Arc<Mutex<BTreeMap<SocketAddr, (u64, mpsc::Sender<Vec<u8>>)>>>;
 
-/// Connections so far: an address may have another one by the time one ends.
+/// Numbers connections, because an address may have a new one by the time the old one ends.
 static NUMBER: AtomicU64 = AtomicU64::new(0);
 
-/// Where their messages wait.
+/// The queue of received messages.
 pub struct Arrived(mpsc::Receiver<Datagram>);
 
 impl Streams {
-    /// Of messages with this length; listens on a port, if there is one, to those who may open connections.
+    /// Exchanges messages delimited by `length`; listens on a port, if one is given, for the peers that are `allowed`
+    /// to connect.
     pub fn open(
         listen: Option<u16>,
         length: Length,
@@ -80,7 +82,7 @@ impl Streams {
         One { all, arrived, length: self.length, allowed: Arc::clone(&self.allowed), number }
     }
 
-    /// Sends a message, over a connection that there is or a new one.
+    /// Sends a message over an existing connection, or opens a new one.
     pub fn send(&self, datagram: &Datagram) -> io::Result<()> {
         let to = SocketAddr::new(datagram.to.0, datagram.to.1);
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
@@ -104,7 +106,7 @@ impl Streams {
     }
 }
 
-/// What the task of a connection needs.
+/// The data that a connection's task needs.
 #[derive(Clone)]
 struct One {
     all: Shared,
@@ -188,7 +190,7 @@ impl One {
                 }
                 Ok(_) => {}
             }
-            // Only a message that has begun has to go on.
+            // A timeout applies only within a message.
             let patience = if bytes.is_empty() { Duration::MAX } else { REST };
             match tokio::time::timeout(patience, stream.read_buf(&mut bytes)).await {
                 Ok(Ok(len)) if len > 0 => {}
@@ -197,7 +199,7 @@ impl One {
         }
     }
 
-    /// A connection has ended: the machine is told.
+    /// Reports the end of a connection to the machine.
     async fn ended(&self, peer: SocketAddr, local: SocketAddr) {
         {
             let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
@@ -222,7 +224,7 @@ fn datagram(peer: SocketAddr, local: SocketAddr, bytes: Vec<u8>) -> Datagram {
 }
 
 impl Arrived {
-    /// Takes what has come.
+    /// Takes all received messages.
     pub fn take(&mut self, context: &mut Context<'_>, mut into: impl FnMut(Datagram)) {
         while let Poll::Ready(Some(datagram)) = self.0.poll_recv(context) {
             into(datagram);
@@ -238,7 +240,7 @@ mod tests {
 
     use super::*;
 
-    /// Messages begin with their length, of two octets; zero begins none.
+    /// Messages begin with their length in two octets; no message begins with zero.
     fn length(bytes: &[u8]) -> Result<Option<usize>, ()> {
         match bytes {
             [0, 0, ..] => Err(()),
@@ -265,7 +267,7 @@ mod tests {
         Arc::new(|_| true)
     }
 
-    /// A port that is free, as far as anybody knows.
+    /// A port that is free, as far as is known.
     fn port() -> u16 {
         let any = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         any.local_addr().unwrap().port()
@@ -282,7 +284,7 @@ mod tests {
         let first = next(&mut arrived).await;
         assert_eq!((first.bytes.as_slice(), first.protocol), (&[0, 4, 7, 8][..], TCP));
         assert_eq!(next(&mut arrived).await.bytes, [0, 3, 9]);
-        // The answer goes over the connection that is there.
+        // The answer uses the existing connection.
         let own = (Ipv4Addr::LOCALHOST.into(), port);
         streams.send(&Datagram { from: own, to: first.from, ..first.clone() }).unwrap();
         let mut answer = [0; 4];
@@ -333,7 +335,7 @@ mod tests {
         for n in 0..OF_ONE {
             assert_eq!(next(&mut arrived).await.bytes, [0, 3, n as u8]);
         }
-        // Those beyond were closed; another address is let in.
+        // Further ones were closed; another address is accepted.
         let other = std::net::Ipv4Addr::new(127, 0, 0, 2);
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
         let socket = socket.unwrap();

@@ -21,7 +21,8 @@ use crate::settings::{Anchor, Choice, Common, Stamp, Tunnel};
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AnchorFile {
-    /// Name of this daemon, if several of its role run here; it names the control socket and the state file. None.
+    /// Name of this daemon, if several of its role run here; it names the control socket and the state file. Default:
+    /// no name.
     pub instance: Option<String>,
     /// Tunnel device, `segue0`.
     pub device: Option<String>,
@@ -43,7 +44,7 @@ pub struct AnchorFile {
     pub pool_v6: Option<String>,
     /// Most paths of all hosts together, 4096.
     pub max_paths: Option<u32>,
-    /// Answer STAMP, or the port to answer it on; not.
+    /// Whether to answer STAMP, or the port to answer it on; false.
     pub stamp: Option<OnPort>,
     /// File with the key of authenticated STAMP; none.
     pub stamp_key: Option<PathBuf>,
@@ -55,33 +56,33 @@ pub struct AnchorFile {
     pub state: Option<PathBuf>,
     /// Control socket.
     pub control: Option<PathBuf>,
-    /// The group that may use it, beside root; none.
+    /// The group that may use it, in addition to root; none.
     pub control_group: Option<String>,
-    /// Where metrics are served; nowhere.
+    /// Where to serve metrics; not served.
     pub metrics: Option<String>,
-    /// How long events are kept in a log beside the state, 1 d.
+    /// How long events are kept in a log next to the state file, 1 d.
     pub history: Option<Duration>,
-    /// Largest size of that log in megabytes, 10; with 0 there is none.
+    /// Largest size of that log in megabytes, 10; 0 disables the log.
     pub history_mb: Option<u32>,
-    /// Run before ordinary threads, true.
+    /// Use real-time scheduling, true.
     pub realtime: Option<bool>,
-    /// Whether hosts may have paths that use UPMT's packets, false.
+    /// Whether hosts may have paths with UPMT's packet format, false.
     pub allow_upmt: Option<bool>,
     /// Translate the pools to the anchor's own addresses on their way out, false.
     pub nat: Option<bool>,
     /// Whether hosts reach each other, false.
     pub reach_hosts: Option<bool>,
-    /// Which of the anchor's own services hosts reach: `nothing`, `ping` or `all`; `ping`.
+    /// The services of the anchor itself that hosts reach: `nothing`, `ping` or `all`; `ping`.
     pub reach_anchor: Option<ServicesKey>,
-    /// Whether hosts reach what the anchor routes, true.
+    /// Whether hosts reach destinations that the anchor routes to, true.
     pub reach_routed: Option<bool>,
 }
 
-/// Which of the anchor's own services hosts reach.
+/// The services of the anchor itself that hosts reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ServicesKey {
-    /// None.
+    /// No service.
     Nothing,
     /// ICMP and ICMPv6.
     Ping,
@@ -89,7 +90,7 @@ pub enum ServicesKey {
     All,
 }
 
-/// Where an anchor keeps its state unless told otherwise.
+/// Default path of an anchor's state file.
 pub fn default_state(instance: Option<&str>) -> PathBuf {
     super::state("anchor", instance)
 }
@@ -172,7 +173,7 @@ impl AnchorFile {
     }
 }
 
-/// No two services share a port.
+/// Checks that no two services share a port.
 fn check_ports(port: u16, signal_port: u16, stamp: Option<&Stamp>) -> anyhow::Result<()> {
     if port == signal_port {
         bail!("signal_port must differ from port, and both are {port}");
@@ -183,7 +184,7 @@ fn check_ports(port: u16, signal_port: u16, stamp: Option<&Stamp>) -> anyhow::Re
     Ok(())
 }
 
-/// In whole seconds, as certificates have them.
+/// Rounded down to whole seconds, the resolution of certificates.
 fn certificate_lifetime(key: Option<Duration>) -> anyhow::Result<std::time::Duration> {
     let Duration(span) = key.unwrap_or(Duration(Span::from_secs(90 * 86_400)));
     if !(Span::from_secs(6)..=Span::from_secs(10 * 366 * 86_400)).contains(&span) {

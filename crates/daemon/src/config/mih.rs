@@ -1,4 +1,4 @@
-//! The files of IEEE 802.21's daemons, and the table with which other daemons hear of links.
+//! Configuration files of the IEEE 802.21 daemons, and the `[mih]` table of daemons that subscribe to link events.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -20,19 +20,19 @@ use crate::settings::{Common, Mih, MihLink, MihSource};
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MihFunctionFile {
-    /// Name of this daemon, if several of its role run here; it names the control socket. None.
+    /// Name of this daemon, if several of its role run here; it names the control socket. Default: no name.
     pub instance: Option<String>,
-    /// Its MIH function identifier (MIHF ID), unlike any other's; `mihf@` and the name of this machine.
+    /// Its MIH function identifier (MIHF ID), which must be unique; `mihf@` and the name of this machine.
     pub name: Option<String>,
-    /// Who may register, beside this machine: addresses or prefixes. Nobody.
+    /// Addresses or prefixes that may register, in addition to this machine; none.
     pub peers: Option<Vec<String>>,
-    /// How long a registration counts, 20 s.
+    /// Lifetime of a registration, 20 s.
     pub validity: Option<Duration>,
     /// Control socket.
     pub control: Option<PathBuf>,
-    /// The group that may use it, beside root; none.
+    /// The group that may use it, in addition to root; none.
     pub control_group: Option<String>,
-    /// Where metrics are served; nowhere.
+    /// Where to serve metrics; not served.
     pub metrics: Option<String>,
 }
 
@@ -40,22 +40,22 @@ pub struct MihFunctionFile {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MihLinkSapFile {
-    /// Name of this daemon, if several of its role run here; it names the control socket. None.
+    /// Name of this daemon, if several of its role run here; it names the control socket. Default: no name.
     pub instance: Option<String>,
-    /// Its MIH function identifier (MIHF ID), unlike any other's; `link-sap@` and the name of this machine.
+    /// Its MIH function identifier (MIHF ID), which must be unique; `link-sap@` and the name of this machine.
     pub name: Option<String>,
-    /// Functions to tell, `["::1"]`.
+    /// Functions to report to, `["::1"]`.
     pub functions: Option<Vec<IpAddr>>,
-    /// How to reach them: `udp` or `tcp`; `udp`.
+    /// Transport to them: `udp` or `tcp`; `udp`.
     pub transport: Option<TransportKey>,
     /// Its links, at least one.
     #[serde(default)]
     pub link: Vec<LinkKeys>,
     /// Control socket.
     pub control: Option<PathBuf>,
-    /// The group that may use it, beside root; none.
+    /// The group that may use it, in addition to root; none.
     pub control_group: Option<String>,
-    /// Where metrics are served; nowhere.
+    /// Where to serve metrics; not served.
     pub metrics: Option<String>,
 }
 
@@ -65,20 +65,20 @@ pub struct MihLinkSapFile {
 pub struct LinkKeys {
     /// Its interface.
     pub interface: String,
-    /// Its kind, as an access of a gateway has it; `ethernet`.
+    /// Its kind, as for a gateway's access; `ethernet`.
     pub technology: Option<TechnologyKey>,
-    /// Its address, by which others know it; the interface's.
+    /// Its address, by which peers know it; the interface's.
     pub address: Option<String>,
-    /// Who tells of its stations: `wire`, its carrier and whatever they send; `hostapd`; `nl80211`, the kernel's Wi-Fi; or `lab`, a
-    /// test network. `wire`.
+    /// The source of events about its stations: `wire`, the carrier and any packet of a station; `hostapd`; `nl80211`,
+    /// the kernel's Wi-Fi; or `lab`, a test network. `wire`.
     pub source: Option<SourceKey>,
     /// The socket of hostapd, `/run/hostapd/INTERFACE`, or of the test network.
     pub socket: Option<PathBuf>,
-    /// Tell when an attachment is about to end, by its signal, true.
+    /// Predict the end of an attachment from its signal, true.
     pub foretell: Option<bool>,
     /// The signal below which it ends, in dBm, -85.
     pub lost_dbm: Option<i16>,
-    /// Do what peers order: send a station away, go down, come up. False.
+    /// Carry out actions that peers request: send a station away, go down, come up. False.
     pub orders: Option<bool>,
 }
 
@@ -86,25 +86,25 @@ pub struct LinkKeys {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MihKeys {
-    /// Functions that tell of links, `["::1"]`.
+    /// Functions that report links, `["::1"]`.
     pub functions: Option<Vec<IpAddr>>,
-    /// How to reach them: `udp` or `tcp`; `udp`.
+    /// Transport to them: `udp` or `tcp`; `udp`.
     pub transport: Option<TransportKey>,
-    /// MIH function identifier of this daemon, unlike any other's; its role, instance and the name of this machine.
+    /// MIH function identifier of this daemon, which must be unique; its role, instance and the name of this machine.
     pub name: Option<String>,
 }
 
-/// How frames travel.
+/// The transport of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TransportKey {
-    /// UDP, each acknowledged.
+    /// UDP; each frame is acknowledged.
     Udp,
     /// TCP.
     Tcp,
 }
 
-/// Who tells of a link's stations.
+/// The source of events about a link's stations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SourceKey {
@@ -130,7 +130,7 @@ impl TransportKey {
 impl Config for MihFunctionFile {}
 impl Config for MihLinkSapFile {}
 
-/// A name that no other daemon has: what it is, its instance, and the machine.
+/// A unique default name: the role, its instance, and the machine.
 fn usual_name(role: &str, instance: Option<&str>) -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let dash = instance.map(|name| format!("-{name}")).unwrap_or_default();
@@ -161,7 +161,7 @@ fn remotes(
     Ok(all.into_iter().map(|address| Remote::new(address, transport)).collect())
 }
 
-/// A link's address as the configuration has it.
+/// Parses a link's configured address.
 pub(super) fn link_address(key: &str, text: Option<String>) -> anyhow::Result<Option<LinkAddress>> {
     let read = |text: String| {
         let mac = mac_of(&text).with_context(|| {
@@ -174,7 +174,7 @@ pub(super) fn link_address(key: &str, text: Option<String>) -> anyhow::Result<Op
 }
 
 impl MihKeys {
-    /// A function that hears these events, of one link or of all.
+    /// A function that subscribes to these events.
     pub(super) fn listens(
         self,
         (role, instance): (&str, Option<&str>),
@@ -186,7 +186,7 @@ impl MihKeys {
     }
 }
 
-/// What an anchor hears of all links.
+/// An anchor's subscription: to events of all links.
 pub(super) fn of_all_links() -> Vec<Interest> {
     let events = EventList::LINK_UP | EventList::LINK_DOWN | EventList::LINK_GOING_DOWN;
     Vec::from([Interest { link: None, events }])

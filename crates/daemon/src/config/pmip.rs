@@ -1,4 +1,4 @@
-//! The configuration files of Proxy Mobile IPv6's anchors and gateways.
+//! Configuration files of Proxy Mobile IPv6 anchors and gateways.
 
 mod accesses;
 mod transport;
@@ -28,76 +28,80 @@ use super::radius::RadiusKeys;
 use crate::control;
 use crate::settings::{Choice, Common, History, Lma, Mag, Relay};
 
-/// 1500 bytes less an IPv6 header, and one of GRE with a key, which an anchor may have for some.
+/// 1500 bytes less an outer IPv6 header and a GRE header with key, which an anchor may use for some tunnels.
 const MTU: u32 = 1_452;
-/// Tunnels for which a relay has room, unless a file says otherwise.
+/// Default maximum of tunnels of a relay.
 const TUNNELS: u32 = 4_096;
-/// The longest lifetime that a message can say: 65535 times 4 s.
+/// The longest lifetime that a message can carry: 65535 times 4 s.
 const LONGEST: Span = Span::from_secs(65_535 * 4);
 
 /// The keys of an anchor's file, each with its default.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LmaFile {
-    /// Name of this daemon, if several of its role run here; it names the control socket and the state file. None.
+    /// Name of this daemon, if several of its role run here; it names the control socket and the state file. Default:
+    /// no name.
     pub instance: Option<String>,
-    /// Address of the anchor (LMAA), which gateways and tunnels use. Needed.
+    /// Address of the anchor (LMAA), which gateways and tunnels use. Required.
     pub address: Option<IpAddr>,
-    /// Beside an `address` of IPv6: one of IPv4 for gateways that are reached over IPv4; none.
+    /// In addition to an IPv6 `address`: an IPv4 address for gateways reached over IPv4; none.
     pub address_v4: Option<Ipv4Addr>,
-    /// Let gateways have everything in UDP though there is no NAT, false.
+    /// Let gateways use UDP encapsulation even without a NAT, false.
     pub accept_udp: Option<bool>,
     /// Time between keepalives of gateways behind a NAT, 110 s.
     pub nat_keepalive: Option<Duration>,
-    /// Tunnels of GRE with keys for each interface of a host: `off`, `allowed` where a gateway asks for it, or `required`; `allowed`.
+    /// GRE tunnels with keys for each interface of a host: `off`, `allowed` if a gateway asks for them, or `required`;
+    /// `allowed`.
     pub gre: Option<GreKey>,
-    /// Prefixes that it gives to hosts are parts of this one. Needed.
+    /// The network from which hosts' prefixes are assigned. Required.
     pub pool: Option<String>,
-    /// Length of the prefixes, 64.
+    /// Length of the assigned prefixes, 64.
     pub prefix_length: Option<u8>,
-    /// How long a prefix rests for a host that has left, 1 h.
+    /// How long a prefix stays reserved for a host that has left, 1 h.
     pub prefix_hold: Option<Duration>,
-    /// Addresses or prefixes of the gateways that may register hosts. Needed.
+    /// Addresses or prefixes of the gateways that may register hosts. Required.
     pub gateways: Option<Vec<String>>,
-    /// The hosts that it serves, by their identities; all.
+    /// Identities of the hosts to serve; all.
     pub nodes: Option<Vec<String>>,
-    /// Where gateways depart from the standards: `standard` or `oai`; `standard`.
+    /// The dialect of the gateways: `standard` or `oai`; `standard`.
     pub profile: Option<ProfileKey>,
     /// Longest lifetime of a registration, 1 h.
     pub lifetime: Option<Duration>,
-    /// By how much the clocks of anchor and gateways may differ, 300 ms.
+    /// Largest difference between the clocks of anchor and gateways, 300 ms.
     pub timestamp_window: Option<Duration>,
-    /// How long a binding stays after its host has left, 10 s.
+    /// How long a binding stays after its host has left (MinDelayBeforeBCEDelete), 10 s.
     pub delete_delay: Option<Duration>,
-    /// How long a registration with unknown handoff state waits for the end of another, 1.5 s.
+    /// How long a registration with unknown handoff state waits for the previous one to end
+    /// (MaxDelayBeforeNewBCEAssign), 1.5 s.
     pub assign_delay: Option<Duration>,
-    /// Whether flows may go to another interface of their host than the one whose prefix they have, true.
+    /// Whether flows may move to an interface of their host that does not have their prefix, true.
     pub flow_mobility: Option<bool>,
-    /// Tell gateways of the prefixes that their hosts have elsewhere, true.
+    /// Inform gateways of the prefixes that their hosts have elsewhere, true.
     pub flow_mobility_initiate: Option<bool>,
-    /// How flows are placed where nobody else decides: `static`, `hash`, `random`, `least-loaded`, `preferred` or `quality`; `static`.
+    /// How flows are placed without a decision entity: `static`, `hash`, `random`, `least-loaded`, `preferred` or
+    /// `quality`; `static`.
     pub schedule: Option<ScheduleKey>,
-    /// With `schedule = "preferred"` or `"quality"`: what accesses are worth; all the same.
+    /// With `schedule = "preferred"` or `"quality"`: the worth of accesses; all equal.
     #[serde(default)]
     pub access: Vec<WorthKeys>,
-    /// How the ways to gateways are measured; with `schedule = "quality"` as planned, else not.
+    /// How the paths to gateways are measured; by default planned with `schedule = "quality"`, otherwise not measured.
     pub keepalive: Option<PeerKeepaliveKeys>,
     /// With `schedule = "quality"`: when flows move by choice.
     #[serde(default)]
     pub steering: SteeringKeys,
-    /// Place each flow by itself, also where there is no choice, false.
+    /// Place each flow individually, even if there is no choice, false.
     pub every_flow: Option<bool>,
-    /// Tell flows apart by their flow labels also where they have ports, false.
+    /// Distinguish flows by their flow labels even if they have ports, false.
     pub flow_label: Option<bool>,
-    /// How long a flow of which nothing comes is remembered, 1 min.
+    /// Idle time after which a flow is forgotten, 1 min.
     pub flow_idle: Option<Duration>,
-    /// Most flows that are placed by themselves, 131072.
+    /// Most flows with a placement of their own, 131072.
     pub max_flows: Option<usize>,
-    /// Socket of whoever decides where flows go; none.
+    /// Socket for a decision entity, which places flows; none.
     pub decisions: Option<PathBuf>,
-    /// Functions of IEEE 802.21 that tell which hosts are about to leave; none.
+    /// IEEE 802.21 functions that announce which hosts are about to leave; none.
     pub mih: Option<MihKeys>,
-    /// Servers that are asked which hosts may be registered; none.
+    /// RADIUS servers that are asked which hosts may register; none.
     pub radius: Option<RadiusKeys>,
     /// Most bindings, 1048576.
     pub max_bindings: Option<usize>,
@@ -109,19 +113,19 @@ pub struct LmaFile {
     pub mtu: Option<u32>,
     /// `auto`, `ebpf` or `user`.
     pub datapath: Option<Choice>,
-    /// Interfaces over which packets of tunnels come; all.
+    /// Interfaces on which tunnel packets are accepted; all.
     pub interfaces: Option<Vec<String>>,
     /// File of the bindings, `/var/lib/segue/pmip-lma.db`.
     pub state: Option<PathBuf>,
     /// Control socket.
     pub control: Option<PathBuf>,
-    /// The group that may use it, beside root; none.
+    /// The group that may use it, in addition to root; none.
     pub control_group: Option<String>,
-    /// Where metrics are served; nowhere.
+    /// Where to serve metrics; not served.
     pub metrics: Option<String>,
-    /// How long events are kept in a log beside the state, 1 d.
+    /// How long events are kept in a log next to the state file, 1 d.
     pub history: Option<Duration>,
-    /// Largest size of that log in megabytes, 10; with 0 there is none.
+    /// Largest size of that log in megabytes, 10; 0 disables the log.
     pub history_mb: Option<u32>,
 }
 
@@ -129,63 +133,64 @@ pub struct LmaFile {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MagFile {
-    /// Name of this daemon, if several of its role run here; it names the control socket and the state file. None.
+    /// Name of this daemon, if several of its role run here; it names the control socket and the state file. Default:
+    /// no name.
     pub instance: Option<String>,
-    /// Address of the hosts' anchor. Needed.
+    /// Address of the hosts' anchor. Required.
     pub anchor: Option<IpAddr>,
-    /// What is around hosts' packets on the way to the anchor: `ip`, `gre` with keys for each interface of a host, or `udp`, over
-    /// IPv4; `ip`, and behind a NAT always UDP.
+    /// Encapsulation of hosts' packets towards the anchor: `ip`, `gre` with keys for each interface of a host, or `udp`
+    /// over IPv4; `ip`. Behind a NAT always UDP.
     pub encapsulation: Option<EncapsulationKey>,
-    /// Where the anchor departs from the standards: `standard` or `oai`; `standard`.
+    /// The dialect of the anchor: `standard` or `oai`; `standard`.
     pub profile: Option<ProfileKey>,
     /// Its accesses, at least one.
     #[serde(default)]
     pub access: Vec<AccessKeys>,
-    /// Hosts that it knows by their link-layer addresses.
+    /// Hosts known by their link-layer addresses.
     #[serde(default)]
     pub node: Vec<NodeKeys>,
-    /// Servers that say who hosts are, in place of `node` and `realm`; none.
+    /// RADIUS servers that identify hosts; replaces `node` and `realm`; none.
     pub radius: Option<RadiusKeys>,
-    /// Realm of other hosts, which are called by their link-layer addresses, `segue.invalid`; if empty, they are
-    /// refused.
+    /// Realm of hosts not listed, which are named by their link-layer addresses, `segue.invalid`; if empty, such hosts
+    /// are refused.
     pub realm: Option<String>,
-    /// The function of IEEE 802.21 that tells of hosts at accesses with `attach = "mih"`.
+    /// The IEEE 802.21 function that reports hosts at accesses with `attach = "mih"`.
     pub mih: Option<MihKeys>,
-    /// Name servers that hosts are told of; none.
+    /// Name servers to advertise to hosts; none.
     pub name_servers: Option<Vec<Ipv6Addr>>,
-    /// Give access interfaces the link-layer address that all gateways have (RFC 6543), true.
+    /// Give access interfaces the link-layer address shared by all gateways (RFC 6543), true.
     pub fixed_mac: Option<bool>,
     /// Time between advertisements to a host, 10 min.
     pub advertise_every: Option<Duration>,
-    /// Forward everything that comes from anchors to the host at the access, false.
+    /// Forward everything from the anchors to the host at the access, false.
     pub forward_all: Option<bool>,
     /// Lifetime of a host's first registration, 10 min.
     pub lifetime_first: Option<Duration>,
-    /// Shortest lifetime to ask for, 1 min.
+    /// Shortest lifetime to request, 1 min.
     pub lifetime_min: Option<Duration>,
-    /// Longest lifetime to ask for, 1 h.
+    /// Longest lifetime to request, 1 h.
     pub lifetime_max: Option<Duration>,
     /// Most hosts, 32768.
     pub max_hosts: Option<usize>,
     /// Device of the relay, `segue0`.
     pub device: Option<String>,
-    /// Its MTU, which hosts are told, 1452.
+    /// Its MTU, which is advertised to hosts, 1452.
     pub mtu: Option<u32>,
     /// `auto`, `ebpf` or `user`.
     pub datapath: Option<Choice>,
-    /// Interfaces over which packets of tunnels come; all but the accesses.
+    /// Interfaces on which tunnel packets are accepted; all but the accesses.
     pub interfaces: Option<Vec<String>>,
-    /// File of the hosts that are there, `/var/lib/segue/pmip-mag.db`.
+    /// File of the attached hosts, `/var/lib/segue/pmip-mag.db`.
     pub state: Option<PathBuf>,
     /// Control socket.
     pub control: Option<PathBuf>,
-    /// The group that may use it, beside root; none.
+    /// The group that may use it, in addition to root; none.
     pub control_group: Option<String>,
-    /// Where metrics are served; nowhere.
+    /// Where to serve metrics; not served.
     pub metrics: Option<String>,
-    /// How long events are kept in a log beside the state, 1 d.
+    /// How long events are kept in a log next to the state file, 1 d.
     pub history: Option<Duration>,
-    /// Largest size of that log in megabytes, 10; with 0 there is none.
+    /// Largest size of that log in megabytes, 10; 0 disables the log.
     pub history_mb: Option<u32>,
 }
 
@@ -195,22 +200,22 @@ pub struct MagFile {
 pub struct NodeKeys {
     /// The link-layer address of one of its interfaces.
     pub link_layer: String,
-    /// Its identity (MN-ID), `user@realm`. Interfaces with the same identity are of one host.
+    /// Its identity (MN-ID), `user@realm`. Interfaces with the same identity belong to one host.
     pub name: String,
-    /// Its anchor, if it has another than the others.
+    /// Its anchor, if it differs from the gateway's default.
     pub anchor: Option<IpAddr>,
-    /// Prefixes to ask for; any.
+    /// Prefixes to request; any.
     #[serde(default)]
     pub prefixes: Vec<String>,
 }
 
-/// Where peers depart from the standards.
+/// The dialect of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProfileKey {
-    /// Nowhere.
+    /// No departure from the standards.
     Standard,
-    /// As OAI-PMIPv6-FM does.
+    /// That of OAI-PMIPv6-FM.
     Oai,
 }
 
@@ -226,7 +231,7 @@ impl ProfileKey {
 impl Config for LmaFile {}
 impl Config for MagFile {}
 
-/// Until a start sets it.
+/// Placeholder until a start sets the clock.
 const NO_CLOCK: DayClock = DayClock::new(Time::ZERO, UnixTime(0));
 
 impl LmaFile {
@@ -347,7 +352,7 @@ impl MagFile {
         if !(1..=HOSTS_MAX).contains(&capacity) {
             bail!("max_hosts must lie between 1 and {HOSTS_MAX}");
         }
-        // With GRE each host has its own.
+        // With GRE, each host has its own tunnel.
         let tunnels = match encapsulation {
             Encapsulation::Gre => capacity as u32 + TUNNELS,
             Encapsulation::Ip | Encapsulation::Udp => TUNNELS,
@@ -388,7 +393,7 @@ impl MagFile {
     }
 }
 
-/// As many as the relay has room for.
+/// Checked against the relay's capacity.
 fn max_flows(key: Option<usize>, usual: usize) -> anyhow::Result<usize> {
     let max_flows = key.unwrap_or(usual);
     if !(1..=1 << 18).contains(&max_flows) {
@@ -404,7 +409,7 @@ fn nodes(names: Option<Vec<String>>) -> Nodes {
     })
 }
 
-/// What all daemons have.
+/// The settings that all daemons have.
 fn common(
     interfaces: Option<Vec<String>>,
     control: PathBuf,
@@ -434,7 +439,7 @@ fn check_lifetimes(lifetime: &Lifetimes) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What an anchor gives prefixes of.
+/// The network from which an anchor assigns prefixes.
 fn pool(text: Option<String>, length: Option<u8>) -> anyhow::Result<Pool> {
     let text = text.context("pool is missing: a prefix, such as 2001:db8::/48")?;
     let network: Prefix = text.parse().with_context(|| format!("pool: {text:?}"))?;
@@ -447,7 +452,7 @@ fn pool(text: Option<String>, length: Option<u8>) -> anyhow::Result<Pool> {
     })
 }
 
-/// Who may register hosts.
+/// The gateways that may register hosts.
 fn gateways(all: Vec<String>, profile: Option<ProfileKey>) -> anyhow::Result<Vec<Allowed>> {
     if all.is_empty() {
         bail!("gateways is missing: the addresses or prefixes of those that may register hosts");
@@ -467,7 +472,7 @@ fn relay(
     tunnels: u32,
 ) -> anyhow::Result<Relay> {
     let (device, mtu) = (super::device(device)?, mtu.unwrap_or(MTU));
-    // IPv6 needs as much (RFC 8200, section 5).
+    // The minimum MTU of IPv6 (RFC 8200, section 5).
     if !(1_280..=65_535).contains(&mtu) {
         bail!("mtu must lie between 1280 and 65535");
     }

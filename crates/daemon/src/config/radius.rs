@@ -23,30 +23,30 @@ const SERVERS_MAX: usize = 16;
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RadiusKeys {
-    /// Ask servers about hosts, true.
+    /// Query servers about hosts, true.
     pub enabled: Option<bool>,
-    /// How they are asked: `rfc6572` or `paper`; `rfc6572`.
+    /// The form of requests: `rfc6572` or `paper`; `rfc6572`.
     pub profile: Option<RadiusProfileKey>,
-    /// The User-Name of a gateway's requests: `profile`, as the profile has it, or `eui64`, the interface identifier of the
-    /// link-layer address; `profile`.
+    /// The User-Name of a gateway's requests: `profile` for the profile's choice, or `eui64` for the interface
+    /// identifier of the link-layer address; `profile`.
     pub user_name: Option<UserNameKey>,
-    /// What this daemon is called there (NAS-Identifier); none.
+    /// The NAS-Identifier of this daemon; none.
     pub identifier: Option<String>,
-    /// File of the password that a gateway's requests have; that of the profile.
+    /// File of the password in a gateway's requests; the profile's password.
     pub password_file: Option<PathBuf>,
-    /// How long a server has for its answer before it is asked again, 1 s; then twice as long, and so on up to four times.
+    /// Timeout of the first transmission, 1 s; it doubles with each retransmission, up to four times the first.
     pub timeout: Option<Duration>,
-    /// How often a server is asked before the next one is, 3.
+    /// Transmissions to a server before the next one is tried, 3.
     pub tries: Option<u32>,
-    /// How long a server that was silent is passed over, 1 min.
+    /// How long a server that did not answer is skipped, 1 min.
     pub dead_time: Option<Duration>,
-    /// How long nobody is asked again about a host that was refused, or about which no server has answered, 10 s.
+    /// How long no server is asked again about a host that was refused, or had no answer, 10 s.
     pub hold_off: Option<Duration>,
     /// Refuse answers without Message-Authenticator: `true`, `false` or `auto`; `auto`.
     pub require_message_authenticator: Option<SignedKey>,
-    /// Time between interim updates where the server does not say so; none.
+    /// Time between interim updates if the server does not set it; none.
     pub interim: Option<Duration>,
-    /// The servers, the first choice first.
+    /// The servers, in order of preference.
     #[serde(default)]
     pub server: Vec<RadiusServerKeys>,
 }
@@ -55,31 +55,31 @@ pub struct RadiusKeys {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RadiusServerKeys {
-    /// Its address. Needed.
+    /// Its address. Required.
     pub address: IpAddr,
-    /// File of the secret that it shares with this daemon. Needed.
+    /// File of the secret that it shares with this daemon. Required.
     pub secret_file: PathBuf,
-    /// Whether it is asked about hosts, or the port to ask at, true (1812).
+    /// Whether it authenticates hosts, or its port for that, true (1812).
     pub authentication: Option<OnPort>,
-    /// Whether it is told what hosts were served, or the port to tell it at, false (1813).
+    /// Whether it does accounting, or its port for that, false (1813).
     pub accounting: Option<OnPort>,
 }
 
-/// How servers are asked.
+/// The form of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RadiusProfileKey {
-    /// As RFC 6572 has it.
+    /// As in RFC 6572.
     Rfc6572,
-    /// As paper 3's gateway does.
+    /// As in paper 3's gateway.
     Paper,
 }
 
-/// What a gateway calls a host that it asks about.
+/// The User-Name that a gateway uses for a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum UserNameKey {
-    /// As the profile has it.
+    /// The profile's choice.
     Profile,
     /// The interface identifier of its link-layer address (modified EUI-64).
     Eui64,
@@ -113,7 +113,7 @@ impl<'de> Deserialize<'de> for SignedKey {
 }
 
 impl RadiusKeys {
-    /// The settings; `None` if it is switched off.
+    /// The settings; `None` if RADIUS is disabled.
     ///
     /// # Errors
     /// The first invalid or missing key.

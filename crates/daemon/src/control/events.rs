@@ -1,4 +1,4 @@
-//! Events as the control socket tells them.
+//! Events on the control socket.
 
 use std::fmt::Display;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::Vocabulary;
 use crate::wall::Reading;
 
-/// Events that a daemon remembers.
+/// A page of the events that a daemon remembers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(bound = "")]
 pub struct EventsPage<V: Vocabulary> {
@@ -15,11 +15,11 @@ pub struct EventsPage<V: Vocabulary> {
     pub events: Vec<EventRecord<V>>,
     /// Number of the next event.
     pub next: u64,
-    /// Monotonic clock in nanoseconds, for relating events.
+    /// The daemon's monotonic clock in nanoseconds, to relate events to.
     pub now_ns: u64,
 }
 
-/// Something that happened.
+/// An event.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(bound = "")]
 pub struct EventRecord<V: Vocabulary> {
@@ -31,20 +31,20 @@ pub struct EventRecord<V: Vocabulary> {
     #[serde(default)]
     pub unix_s: f64,
     /// Its kind. Of all daemons: `clock`. Of hosts and anchors: `registered`, `refused`, `gone`, `path_added`,
-    /// `path_removed`, `path_state`, `path_doubt`, `path_loss`, `path_mtu`, `handover` or `wifi`.
+    /// `path_removed`, `path_state`, `path_doubt`, `path_loss`, `path_mtu`, `flow_filtered`, `handover` or `wifi`.
     pub kind: String,
-    /// The host that it is about, by name; empty at the host itself.
+    /// The host that it concerns, by name; empty on that host itself.
     pub host: String,
-    /// All of it in a sentence.
+    /// The event in one sentence.
     #[serde(default)]
     pub text: String,
-    /// What belongs to its kind.
+    /// Data specific to its kind.
     #[serde(flatten)]
     pub about: V::Event,
 }
 
 impl<V: Vocabulary> EventRecord<V> {
-    /// Of what happened at this moment.
+    /// A record of an event at this moment.
     pub fn new(
         at: &Reading,
         number: u64,
@@ -58,22 +58,22 @@ impl<V: Vocabulary> EventRecord<V> {
     }
 }
 
-/// News of a role's machine; as text it is a sentence without a full stop.
+/// A report of a role's machine; displayed as a sentence without a full stop.
 pub trait News<E>: Display {
     /// Its kind, as in output.
     fn kind(&self) -> &'static str;
-    /// The host that it is about, by name; empty at the host itself.
+    /// The host that it concerns, by name; empty on that host itself.
     fn host(&self) -> String {
         String::new()
     }
-    /// Its cause or result, by which events of its kind are counted; empty if it has none.
+    /// Its cause or result, by which events of its kind are counted; may be empty.
     fn cause(&self) -> &'static str {
         ""
     }
-    /// Somebody should look.
+    /// Whether it deserves a warning in the log.
     fn warns(&self) -> bool {
         false
     }
-    /// What belongs to its kind.
+    /// Data specific to its kind.
     fn about(&self) -> E;
 }

@@ -1,4 +1,4 @@
-//! The words of hosts and anchors on their control sockets.
+//! The vocabulary of hosts and anchors on their control sockets.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,10 +13,10 @@ use super::{Client, NO_SENSE, News, Request, Response, Status, Vocabulary, expec
 use super::{FilterStatus, PathSample, WifiStatus};
 use crate::locator::Locator;
 
-/// The roles that speak these.
+/// The roles with this vocabulary.
 pub const ROLES: [&str; 2] = ["host", "anchor"];
 
-/// What hosts and anchors say.
+/// The vocabulary of hosts and anchors.
 #[derive(Clone, Copy, Debug)]
 pub enum Tunnels {}
 
@@ -42,10 +42,10 @@ impl Vocabulary for Tunnels {
 pub enum TunnelRequest {
     /// Some of the flows: a [`FlowsPage`].
     Flows {
-        /// Where the page begins: 0, or as the last page says.
+        /// Start of the page: 0, or `next` of the previous page.
         #[serde(default)]
         from: u64,
-        /// Only those of this host, by name (anchor).
+        /// Only flows of this host, by name (anchor).
         #[serde(default)]
         host: Option<String>,
     },
@@ -62,14 +62,14 @@ pub enum TunnelRequest {
     Keepalive {
         /// The path.
         path: String,
-        /// Whether it is probed.
+        /// Whether to probe the path.
         on: bool,
     },
     /// Makes a join line for a host (anchor).
     Enroll {
         /// The host's name.
         name: String,
-        /// Addresses at which the host finds the anchor; the anchor's own if empty.
+        /// Addresses at which the host reaches the anchor; the anchor's own if empty.
         addresses: Vec<Locator>,
         /// How long the join line is valid, in seconds; a day if not given.
         #[serde(default)]
@@ -101,7 +101,7 @@ pub struct TunnelStatus {
     pub datapath: String,
     /// The tunnel device.
     pub device: String,
-    /// The host is registered (an anchor: it listens).
+    /// Whether the host is registered (on an anchor: whether it listens).
     pub registered: bool,
     /// The anchor in use (host).
     pub anchor: Option<String>,
@@ -109,7 +109,7 @@ pub struct TunnelStatus {
     pub inner: Vec<String>,
     /// The interface that carries signalling (host).
     pub signalling: Option<String>,
-    /// Why the anchor is not reached (host).
+    /// Why the anchor is unreachable (host).
     #[serde(default)]
     pub trouble: Option<TroubleStatus>,
     /// The registered hosts (anchor).
@@ -121,35 +121,35 @@ pub struct TunnelStatus {
     /// The path to which an operator bound a class of flows (host).
     #[serde(default)]
     pub orders: BTreeMap<String, String>,
-    /// Packets sent again over another path while their own was in doubt.
+    /// Packets sent again over another path while their own path was in doubt.
     pub reinjected: u64,
     /// Flows whose data a path drops while probes pass (host).
     #[serde(default)]
     pub filtered: Vec<FilterStatus>,
-    /// The accesses that have IPv6 alone where all of the anchor's addresses are of IPv4 (host).
+    /// IPv6-only accesses, if all addresses of the anchor are IPv4 (host).
     #[serde(default)]
     pub translators: Vec<TranslatorStatus>,
 }
 
-/// How an access with IPv6 alone reaches addresses of IPv4.
+/// How an IPv6-only access reaches IPv4 addresses.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct TranslatorStatus {
     /// The access.
     pub interface: String,
     /// The prefix of its translator (NAT64), if one is known.
     pub prefix: Option<String>,
-    /// Who says so.
+    /// How the prefix was learned.
     pub learned: Option<String>,
-    /// Why none is known.
+    /// Why no prefix is known.
     pub why: Option<String>,
 }
 
-/// Why the anchor is not reached.
+/// Why the anchor is unreachable.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TroubleStatus {
-    /// In words.
+    /// The reason, as a sentence.
     pub why: String,
-    /// Seconds since that was last seen.
+    /// Seconds since it was last observed.
     pub ago_s: f64,
     /// The anchor refuses this host: nothing changes until an operator acts.
     #[serde(default)]
@@ -163,7 +163,7 @@ pub struct HostStatus {
     pub name: String,
     /// Its inner addresses.
     pub inner: Vec<String>,
-    /// Its signalling connection stands.
+    /// Whether its signalling connection is up.
     pub connected: bool,
 }
 
@@ -182,58 +182,58 @@ pub struct EnrolmentStatus {
     pub since_s: u64,
     /// When its certificate, or the line, expires.
     pub expires_s: u64,
-    /// Its signalling connection stands.
+    /// Whether its signalling connection is up.
     pub connected: bool,
     /// When it was last connected. If it has not connected since the anchor started: when it last
     /// registered.
     pub seen_s: Option<u64>,
 }
 
-/// A path. Losses and averages are over the time constants in `tau_s`, in that order; empty before
-/// there is a measurement.
+/// A path. Losses and averages are over the time constants in `tau_s`, in that order; empty before the first
+/// measurement.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct PathStatus {
     /// The host's name (anchor).
     pub host: String,
     /// The path's name: the host's interface.
     pub name: String,
-    /// This end.
+    /// The local address.
     pub local: Option<String>,
-    /// Why this end has its address (host): `configured`, `preferred` by the routes, or `tried` since preferred ones were
-    /// not answered.
+    /// Why the local address was chosen (host): `configured`, `preferred` by the routes, or `tried` because preferred
+    /// ones got no answer.
     #[serde(default)]
     pub source: String,
-    /// The other end, as last seen.
+    /// The remote address, as last seen.
     pub remote: Option<String>,
     /// `setup`, `starting`, `up` or `down`: requests and answers pass (host), requests arrive
     /// (anchor); `unwatched` if the keepalive is off or, at an anchor, if only the host measures.
     pub state: String,
-    /// Who measures: `both`, `client`, `reports` or `round-trip-loss`.
+    /// The measuring end: `both`, `client`, `reports` or `round-trip-loss`.
     #[serde(default)]
     pub mode: String,
     /// Form of the packets: `segue` or `upmt`.
     #[serde(default)]
     pub encapsulation: String,
-    /// Probes may ride on data.
+    /// Whether probes may ride on data.
     #[serde(default)]
     pub rides: bool,
-    /// Data have a UDP checksum for a translator that is, or may be, on the way.
+    /// Whether data packets carry a UDP checksum, because a translator is or may be on the path.
     #[serde(default)]
     pub checksums: bool,
-    /// Packets towards the host pass, as far as is known.
+    /// Whether packets towards the host pass, as far as is known.
     pub downlink: bool,
-    /// Path that carries this one's packets instead.
+    /// Another path that carries this path's packets.
     pub via: Option<String>,
     /// K.
     pub k: u8,
     /// T_KA in milliseconds.
     pub t_ka_ms: f64,
-    /// The longest time until an outage is noticed, in milliseconds: T_Rmax (eq. 1) with the
-    /// largest RTT seen, or the time that the questions in doubt take.
+    /// Longest time until an outage is noticed, in milliseconds: T_Rmax (eq. 1) with the largest RTT seen, or the time
+    /// of the questions in doubt.
     pub bound_ms: f64,
-    /// Time constants of the averages in seconds, for samples that are worse than the average.
+    /// Time constants of the averages in seconds, for samples worse than the average.
     pub tau_s: Vec<f64>,
-    /// The same for better samples: others where averages are asymmetric.
+    /// The same for samples better than the average; different if averages are asymmetric.
     #[serde(default)]
     pub tau_fall_s: Vec<f64>,
     /// Last round-trip time in milliseconds.
@@ -252,19 +252,18 @@ pub struct PathStatus {
     pub up: Count,
     /// Packets towards the host since the first exchange: sent and lost.
     pub down: Count,
-    /// Round-trip loss, averages; only where it is evaluated or reported.
+    /// Round-trip loss, averages; only if it is evaluated or reported.
     #[serde(default)]
     pub rtl: Vec<f64>,
     /// Largest error of the last round-trip time in milliseconds.
     #[serde(default)]
     pub uncertainty_ms: f64,
-    /// Probes of its own kind that this end has sent, with and without data: requests (host), responses to
-    /// requests (anchor).
+    /// Probes that this end has sent, with and without data: requests (host), responses to requests (anchor).
     pub probes_sent: u64,
-    /// Those that rode on data.
+    /// Probes that rode on data.
     #[serde(default)]
     pub probes_rode: u64,
-    /// Those that went alone.
+    /// Probes sent alone.
     #[serde(default)]
     pub probes_alone: u64,
     /// The largest IP packet known to pass upwards, in bytes (host).
@@ -273,13 +272,13 @@ pub struct PathStatus {
     /// The same downwards.
     #[serde(default)]
     pub mtu_down: Option<u16>,
-    /// Something that was due did not come: questions are under way (host).
+    /// Whether something expected did not arrive, so that questions are being sent (host).
     #[serde(default)]
     pub in_doubt: bool,
-    /// How often that has happened.
+    /// Number of times the path was in doubt.
     #[serde(default)]
     pub doubts: u64,
-    /// The verdict of the test of loss upwards, while it stands (host).
+    /// The verdict of the loss test upwards, while it holds (host).
     #[serde(default)]
     pub loses_up: Option<LossStatus>,
     /// The same downwards.
@@ -303,7 +302,7 @@ pub struct PathStatus {
 }
 
 impl PathStatus {
-    /// Its state for display: a path that is up may be `in doubt` or `lossy`.
+    /// The state to display: a path that is up may be `in doubt` or `lossy`.
     #[must_use]
     pub fn shown_state(&self) -> &str {
         match &*self.state {
@@ -329,18 +328,18 @@ pub struct LossStatus {
     pub ago_s: f64,
 }
 
-/// What the planner chose, and from what.
+/// The planner's choice, and the measurements behind it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct WhyStatus {
     /// K.
     pub k: u8,
     /// T_KA in milliseconds.
     pub t_ka_ms: f64,
-    /// The path carries data.
+    /// Whether the path carries data.
     pub active: bool,
-    /// Mean round-trip time then known, in milliseconds.
+    /// Mean round-trip time at that time, in milliseconds.
     pub rtt_ms: f64,
-    /// Largest round-trip time then known, in milliseconds.
+    /// Largest round-trip time at that time, in milliseconds.
     pub rtt_max_ms: f64,
     /// Planned loss towards the anchor.
     pub loss_up: f64,
@@ -350,7 +349,7 @@ pub struct WhyStatus {
     pub loss: f64,
     /// Mean length of loss bursts in milliseconds; `None` if none was seen.
     pub burst_ms: Option<f64>,
-    /// Questions in doubt.
+    /// Number of questions in doubt.
     pub questions: u8,
     /// Time from one question to the next, in milliseconds.
     pub spacing_ms: f64,
@@ -358,14 +357,14 @@ pub struct WhyStatus {
     pub t_d_ms: f64,
     /// Planned mean time between false alarms (T_fp) in seconds; `None` if none is expected.
     pub t_fp_s: Option<f64>,
-    /// Planned mean time to notice an outage in milliseconds: from the first packet lost while data
-    /// flow, else from the outage.
+    /// Planned mean time to notice an outage in milliseconds: from the first lost packet if data flow, else from the
+    /// start of the outage.
     pub detection_ms: f64,
-    /// What was given up: `nothing` or `false_positives`.
+    /// The goal that was given up: `nothing` or `false_positives`.
     pub given_up: String,
     /// Seconds since the change.
     pub changed_s: f64,
-    /// All of it in one sentence.
+    /// The whole choice in one sentence.
     pub text: String,
 }
 
@@ -378,8 +377,8 @@ pub struct Count {
     pub lost: u64,
 }
 
-/// One page of the flows. There may be a million, so a client asks for page after page, and the
-/// daemon tends its paths in between.
+/// One page of the flows. A daemon may have a million flows, so a client requests one page after the other, and the
+/// daemon serves its paths in between.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct FlowsPage {
     /// The flows.
@@ -397,18 +396,18 @@ pub struct FlowStatus {
     pub class: Option<String>,
     /// The path it is bound to.
     pub path: String,
-    /// The path that carries it while its own is dead.
+    /// The path that carries the flow while its own is dead.
     pub via: Option<String>,
-    /// An operator bound it.
+    /// Whether an operator bound it.
     pub pinned: bool,
-    /// Packets sent since the flow began, on whatever path.
+    /// Packets sent since the flow began, on any path.
     pub packets: u64,
-    /// Inner bytes of these.
+    /// Inner bytes in these packets.
     pub bytes: u64,
-    /// Packets of the other direction since the flow began, over whatever path.
+    /// Packets received since the flow began, on any path.
     #[serde(default)]
     pub received_packets: u64,
-    /// Inner bytes of these.
+    /// Inner bytes in these packets.
     #[serde(default)]
     pub received_bytes: u64,
     /// Milliseconds since its last packet.
@@ -417,7 +416,7 @@ pub struct FlowStatus {
     pub why: String,
 }
 
-/// What an event of a host or an anchor says.
+/// The content of an event of a host or an anchor.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct TunnelEvent {
     /// The path, or the one moved from.
@@ -436,16 +435,16 @@ pub struct TunnelEvent {
     pub flows: Option<usize>,
     /// `handover`: the class, if only one moved.
     pub class: Option<String>,
-    /// `handover`: the scores on which it rests, by path (host).
+    /// `handover`: the scores that led to it, by path (host).
     #[serde(default)]
     pub scores: BTreeMap<String, f64>,
-    /// `path_doubt`: how long it took in milliseconds, once it has ended.
+    /// `path_doubt`: duration in milliseconds, once it has ended.
     #[serde(default)]
     pub doubt_ms: Option<f64>,
-    /// `sample`: how the path does. Only in the log of events.
+    /// `sample`: measurements of the path. Only in the event log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample: Option<PathSample>,
-    /// `sample` and `wifi`: the access point. Only of paths over Wi-Fi.
+    /// `sample` and `wifi`: the access point. Only for paths over Wi-Fi.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wifi: Option<WifiStatus>,
 }
@@ -541,13 +540,13 @@ impl News<TunnelEvent> for Report {
     }
 }
 
-/// Asks a host or an anchor.
+/// Sends a request to a host or an anchor.
 pub fn ask(path: &Path, request: TunnelRequest) -> anyhow::Result<Response<Tunnels>> {
     let asked = Client::connect(path)?.ask(&Request::Own(request));
     asked.map_err(|error| of_role(path, error))
 }
 
-/// Gives a host or an anchor an order; what it says of it.
+/// Sends an order to a host or an anchor; returns the daemon's reply.
 pub fn order(path: &Path, order: TunnelRequest) -> anyhow::Result<String> {
     match ask(path, order)? {
         Response::Done(said) => Ok(said),
@@ -555,17 +554,17 @@ pub fn order(path: &Path, order: TunnelRequest) -> anyhow::Result<String> {
     }
 }
 
-/// The status of a host or an anchor, with the events from this number on.
+/// The status of a host or an anchor, with the events from `events_from` on.
 pub fn status(path: &Path, events_from: u64) -> anyhow::Result<Status<Tunnels>> {
     super::status(path, events_from).map_err(|error| of_role(path, error))
 }
 
-/// Why a daemon has not answered as a host or an anchor does.
+/// Adds the roles that could have answered to an error.
 fn of_role(path: &Path, error: anyhow::Error) -> anyhow::Error {
     expecting(path, (&ROLES, "segue host and segue anchor"), error)
 }
 
-/// All flows of a daemon, or those of one host (anchor); `each` page as it comes.
+/// Passes all flows of a daemon, or those of one host (anchor), to `each`, page by page.
 pub fn flows(
     path: &Path,
     host: Option<&str>,
@@ -592,7 +591,7 @@ mod tests {
     use super::*;
     use crate::control::{EventRecord, Head};
 
-    /// The keys of an object, in the order of the alphabet.
+    /// The keys of an object, sorted.
     fn keys(value: &serde_json::Value) -> Vec<&str> {
         value.as_object().unwrap().keys().map(String::as_str).collect()
     }

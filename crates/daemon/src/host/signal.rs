@@ -1,5 +1,5 @@
-//! The host's signalling connection: attempts over all interfaces at once, one winner, moved when its
-//! interface dies.
+//! The host's signalling connection: it is attempted over all interfaces at once, the first success wins, and the
+//! connection moves when its interface dies.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -31,11 +31,12 @@ const STAGGER: Duration = Duration::from_millis(150);
 /// Shortest and longest wait before unresolved names are looked up again.
 pub(super) const LOOK_AGAIN: (Duration, Duration) =
     (Duration::from_secs(1), Duration::from_secs(30));
-/// Most source addresses of an interface that are tried.
+/// Most source addresses to try per interface.
 const SOURCES: usize = 4;
-/// From when on paths that do not work are no mere outage: signalling would have ended with one.
+/// Time after which unusable paths count as blocked rather than as an outage: an outage would have ended signalling by
+/// then.
 const BLOCKED_FOR: Span = Span::from_secs(12);
-/// Messages that wait to be written.
+/// Messages that may be queued for writing.
 const OUTBOX: usize = 256;
 
 /// Events of the connection's tasks. `round` numbers the calls of [`Signalling::connect`]; events of an
@@ -45,7 +46,7 @@ pub enum SignallingEvent {
     Connected { round: u64, established: Established },
     /// An attempt failed; others may still run.
     Failed { round: u64, why: String },
-    /// A message came.
+    /// A message arrived.
     Message { round: u64, message: FromAnchor },
     /// The connection, or all attempts, failed.
     Closed { round: u64, why: String },
@@ -53,45 +54,44 @@ pub enum SignallingEvent {
     Found { addresses: Vec<SocketAddr> },
     /// The names could not be resolved.
     Unnamed { why: String },
-    /// A name server's answer about an access's translator, or why there was none.
+    /// A name server's answer about an access's translator, or the reason for having none.
     Translation { interface: String, found: Result<Translation, String> },
-    /// The anchor has enrolled this host and given it this certificate.
+    /// The anchor has enrolled this host and issued this certificate.
     Enrolled { certificate: Vec<u8> },
-    /// The anchor refuses what this host shows.
+    /// The anchor refuses the host's credentials.
     Rejected { round: u64, why: Rejected },
 }
 
-/// Why an anchor refuses what a host shows. Another attempt with the same credentials would fail
-/// too.
+/// Why an anchor refuses a host's credentials. Another attempt with the same credentials would fail too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Rejected {
-    /// Its join line.
+    /// It refuses the join line.
     #[error("{0}")]
     Line(EnrolRefusal),
-    /// Its certificate is not valid at the anchor's time.
+    /// The host's certificate is not valid at the anchor's time.
     #[error("the certificate of this host has expired")]
     Expired,
-    /// It was removed, or another host was enrolled by its name.
+    /// The host was removed, or another host was enrolled under its name.
     #[error("this host is no longer enrolled")]
     Removed,
 }
 
-/// What a host shows to an anchor.
+/// The credentials that a host presents to an anchor.
 #[derive(Clone)]
 pub(super) enum Shown {
-    /// The token of its join line, to be enrolled first.
+    /// The token of its join line; the host enrols first.
     Line(Arc<Line>),
     /// Its certificate.
     Certificate(quinn::ClientConfig),
 }
 
-/// What enrols a host.
+/// The data needed to enrol a host.
 pub(super) struct Line {
     /// The enrolment request.
     pub asked: ToEnrol,
     /// The anchor's authority.
     pub authority: Vec<u8>,
-    /// Its private key.
+    /// The host's private key.
     pub key: Vec<u8>,
 }
 
@@ -108,20 +108,20 @@ pub struct Established {
 pub(super) struct Signalling {
     worker: Worker,
     anchors: Vec<SocketAddr>,
-    /// The interfaces by name, each with the addresses that it sends from, best first.
+    /// The interfaces by name, each with its source addresses, best first.
     interfaces: BTreeMap<String, Interface>,
     names: Vec<Named>,
-    /// The name lookup under way, with the servers that it asks.
+    /// The pending name lookup, with the servers that it asks.
     looking: Option<(Vec<NameServer>, AbortHandle)>,
     shown: Shown,
     events: mpsc::Sender<SignallingEvent>,
     round: u64,
     tasks: Vec<AbortHandle>,
-    /// The targets of this round's attempts that are still under way.
+    /// The targets of this round's pending attempts.
     waiting: Vec<String>,
     current: Option<Established>,
     unreached: Unreached,
-    /// The anchor refuses what the host shows.
+    /// The anchor refuses the host's credentials.
     rejected: bool,
     /// Why no interface leads to the anchor, and since when.
     cut_off: Option<(String, Time)>,
@@ -157,7 +157,7 @@ impl Signalling {
         })
     }
 
-    /// Sets what the host shows from the next connection on.
+    /// Sets the credentials for further connections.
     pub(super) fn show(&mut self, shown: Shown) {
         self.shown = shown;
     }
@@ -177,22 +177,22 @@ impl Signalling {
         self.anchors = anchors;
     }
 
-    /// Sets the interfaces by name, each with the addresses that it sends from, best first.
+    /// Sets the interfaces by name, each with its source addresses, best first.
     pub(super) fn set_interfaces(&mut self, interfaces: BTreeMap<String, Interface>) {
         self.interfaces = interfaces;
     }
 
-    /// Where its tasks report.
+    /// The channel for events of its tasks.
     pub(super) fn events(&self) -> mpsc::Sender<SignallingEvent> {
         self.events.clone()
     }
 
-    /// Runs a task on the thread of signalling.
+    /// Runs a task on the signalling thread.
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
         self.worker.handle().spawn(task).abort_handle()
     }
 
-    /// Notes why the anchor is not reached; does nothing and returns false while a connection is up.
+    /// Notes why the anchor is unreachable; does nothing and returns false while a connection is up.
     pub(super) fn note_unreached(&mut self, why: &str) -> bool {
         let notes = !self.is_up();
         if notes {
@@ -201,7 +201,7 @@ impl Signalling {
         notes
     }
 
-    /// Notes why no interface leads to the anchor, or that one does.
+    /// Notes why no interface leads to the anchor; `None` if one does.
     pub(super) fn set_cut_off(&mut self, why: Option<String>) {
         let is_new = why.as_ref() != self.cut_off.as_ref().map(|(why, _)| why);
         if is_new {
@@ -211,7 +211,7 @@ impl Signalling {
         }
     }
 
-    /// Notes that no path to this port of the anchor works although the host is registered, or that one does.
+    /// Notes that no path to this port of the anchor works although the host is registered; `None` if one works.
     pub(super) fn set_blocked(&mut self, port: Option<u16>) {
         let Some(port) = port.filter(|_| self.is_up()) else {
             self.blocked = None;
@@ -224,25 +224,25 @@ impl Signalling {
         }
     }
 
-    /// Why no path works, once that is no mere outage.
+    /// Why no path works, once this has lasted longer than an outage could.
     fn why_blocked(&self) -> Option<&(String, Time)> {
         self.blocked.as_ref().filter(|(_, since)| monotonic().since(*since) >= BLOCKED_FOR)
     }
 
-    /// A refusal by the anchor stays the reason until a registration stands: it needs an operator.
+    /// A refusal by the anchor remains the reason until a registration succeeds: it needs an operator.
     fn note(&mut self, why: String) {
         if !self.rejected {
             self.unreached.note(monotonic(), why);
         }
     }
 
-    /// The anchor refuses what the host shows; says so where it says why the anchor is not reached.
+    /// Notes that the anchor refuses the host's credentials, with advice as the reason why the anchor is unreachable.
     pub(super) fn reject(&mut self, advice: String) {
         self.rejected = true;
         self.unreached.note(monotonic(), advice);
     }
 
-    /// Whether the anchor refuses what the host shows.
+    /// Whether the anchor refuses the host's credentials.
     pub(super) fn is_rejected(&self) -> bool {
         self.rejected && self.cut_off.is_none()
     }
@@ -284,8 +284,8 @@ impl Signalling {
         round == self.round
     }
 
-    /// Tries to connect over all of these interfaces at once, so that a dead one delays nothing.
-    /// Each further address of the anchor starts a little later.
+    /// Attempts to connect over all of these interfaces at once, so that a dead one delays nothing. Each further
+    /// address of the anchor starts a little later.
     pub(super) fn connect(&mut self, interfaces: &[String]) {
         if !self.waiting.is_empty() {
             let ways = std::mem::take(&mut self.waiting).join(", nor ");
@@ -309,8 +309,8 @@ impl Signalling {
         self.tasks.push(race.abort_handle());
     }
 
-    /// The attempts over these interfaces, each with its place in time: every further address of the anchor, and every
-    /// further source, comes a little later.
+    /// The attempts over these interfaces, each with its place in the stagger: each further address of the anchor, and
+    /// each further source, starts a little later.
     fn targets(&self, interfaces: &[String]) -> Vec<(Target, usize)> {
         let mut all = Vec::new();
         for (nth, anchor) in self.anchors.iter().enumerate() {
@@ -335,8 +335,8 @@ impl Signalling {
         all
     }
 
-    /// Moves the connection to another interface; QUIC migrates it. A failure shows as silence and
-    /// ends the connection, after which the machine connects anew.
+    /// Moves the connection to another interface; QUIC migrates it. If that fails, the connection goes silent and ends,
+    /// and the machine connects anew.
     pub(super) fn move_to(&mut self, interface: &str, source: Option<IpAddr>) {
         let Some(current) = &mut self.current else { return };
         let v6 = current.anchor.is_ipv6();
@@ -361,7 +361,7 @@ impl Signalling {
         }
     }
 
-    /// Keeps the current round's events and turns them into the machine's input.
+    /// Turns events of the current round into the machine's input, and discards older ones.
     pub(super) fn filter(&mut self, event: SignallingEvent) -> Option<HostInput> {
         match event {
             SignallingEvent::Connected { round, established } if round == self.round => {
@@ -380,13 +380,13 @@ impl Signalling {
                 self.note(why);
                 None
             }
-            // An unresolved name does not matter while the anchor is reached.
+            // An unresolved name does not matter while a connection is up.
             SignallingEvent::Unnamed { why } if !self.is_up() => {
                 self.note(why);
                 None
             }
             SignallingEvent::Closed { round, why } if round == self.round => {
-                // Failed attempts and refusals were noted already; note this once per lost connection.
+                // Failed attempts and refusals were logged already; log this once per lost connection.
                 if self.current.is_some() && !self.rejected {
                     warn!("signalling: {why}; trying again");
                 } else {
@@ -400,21 +400,21 @@ impl Signalling {
         }
     }
 
-    /// The registration stands.
+    /// The registration succeeded.
     pub(super) fn registered(&mut self) {
         self.rejected = false;
         self.unreached.reached();
     }
 
-    /// The last known reason why the anchor is not reached, and since when. `noted`: what was noted last says more than that
-    /// no network leads there.
+    /// The last known reason why the anchor is unreachable, and since when. With `noted`, the last noted reason says
+    /// more than that no network leads there.
     pub(super) fn why_unreached(&self, noted: bool) -> Option<(&str, Time)> {
         let cut_off = self.cut_off.as_ref().filter(|_| !noted);
         let known = cut_off.or(self.why_blocked());
         known.map(|(why, at)| (why.as_str(), *at)).or(self.unreached.why())
     }
 
-    /// Says goodbye and waits a moment for it to leave.
+    /// Closes the connection after a moment for pending messages to leave.
     pub(super) async fn close(&mut self) {
         let Some(current) = self.current.take() else { return };
         drop(current.outbox);
@@ -470,12 +470,12 @@ async fn attempt(target: Target, shown: Shown, delay: Duration) -> anyhow::Resul
     Ok(Connected { interface, anchor, endpoint, connection, certificate })
 }
 
-/// What an attempt tries; displayed as a way to the anchor, in words for the operator.
+/// The target of an attempt; displayed to the operator as a way to the anchor.
 struct Target {
     anchor: SocketAddr,
     interface: String,
     source: Option<IpAddr>,
-    /// The interface has more than one source.
+    /// Whether the interface has more than one source.
     several: bool,
 }
 
@@ -542,7 +542,7 @@ async fn first(
                 }
                 return Ok(winner);
             }
-            // A final refusal by the anchor is the same over every interface.
+            // A final refusal by the anchor would be the same over every interface.
             Ok(Err(error)) if error.is::<Rejected>() => return Err(error),
             Ok(Err(error)) => {
                 let why = signalling::in_words(&error);
@@ -589,7 +589,7 @@ async fn converse(
         result = writer => result,
         result = reader => result,
     };
-    // The host's handshake completes before the anchor has checked its certificate.
+    // The host's handshake completes before the anchor has checked the host's certificate.
     match signalling::refused_by_anchor(&own) {
         Some(Unacceptable::Expired) => Err(Rejected::Expired.into()),
         Some(Unacceptable::Removed) => Err(Rejected::Removed.into()),

@@ -1,5 +1,5 @@
-//! The translators (NAT64) of accesses that have IPv6 alone, where all of the anchor's addresses are of IPv4: a router
-//! advertises the prefix (RFC 8781), else a name server's answer shows it (RFC 7050).
+//! The translators (NAT64) of IPv6-only accesses, used if all of the anchor's addresses are IPv4. A router advertises
+//! the prefix (RFC 8781), or else a name server's answer reveals it (RFC 7050).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -21,13 +21,13 @@ use crate::control::TranslatorStatus;
 use crate::settings::Host as Settings;
 use crate::ways::is_tunnel;
 
-/// Most prefixes of one access that are known at a time.
+/// Most known prefixes per access.
 const MOST: usize = 4;
-/// How often the routers of an access are asked for advertisements (RFC 4861, section 6.3.7).
+/// Router solicitations sent per access (RFC 4861, section 6.3.7).
 const SOLICITATIONS: u32 = 3;
 /// All routers of a link.
 const ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
-/// Longest lifetime of an advertised prefix that counts, in seconds: routers repeat it every half hour at least.
+/// Upper limit of an advertised prefix's lifetime, in seconds: routers repeat it every half hour at least.
 const LONGEST_S: u64 = 3_600;
 /// How long before its end an answer is renewed (RFC 7050, section 3).
 const RENEWAL: Duration = Duration::from_secs(10);
@@ -39,11 +39,11 @@ pub(super) struct Translators {
     pub(super) advertised: BTreeMap<u32, BTreeMap<Pref64, Advertised>>,
     /// The accesses that need a translator, by name.
     pub(super) accesses: BTreeMap<String, Access>,
-    /// They are to be chosen anew at the next heartbeat.
+    /// Whether to choose again at the next heartbeat.
     pub(super) changed: bool,
 }
 
-/// What a router said of a prefix last.
+/// A router's last advertisement of a prefix.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Advertised {
     heard: Time,
@@ -53,18 +53,18 @@ pub(super) struct Advertised {
 /// An access that needs a translator.
 pub(super) struct Access {
     pub(super) index: u32,
-    /// Those of its addresses: with none in common, it is at another network.
+    /// The networks of its addresses. If none stays in common, the access has moved to another network.
     networks: BTreeSet<Prefix>,
     /// The last answer of a name server.
     pub(super) answered: Option<Translation>,
     /// The prefix in use, and its origin.
     pub(super) used: Option<(Pref64, String)>,
-    /// Why none is known.
+    /// Why no prefix is known.
     pub(super) why: Option<String>,
     pub(super) asking: Option<Asking>,
 }
 
-/// Questions to name servers under way; dropping it ends them.
+/// Pending questions to name servers; dropping this cancels them.
 pub(super) struct Asking {
     pub(super) servers: Vec<NameServer>,
     pub(super) task: AbortHandle,
@@ -77,7 +77,7 @@ impl Drop for Asking {
 }
 
 impl Translators {
-    /// The prefix by which an access reaches addresses of IPv4.
+    /// The prefix by which an access reaches IPv4 addresses.
     pub(super) fn prefix(&self, interface: &str) -> Option<Pref64> {
         Some(self.accesses.get(interface)?.used.as_ref()?.0)
     }
@@ -93,8 +93,9 @@ impl Translators {
         self.accesses.iter().map(status).collect()
     }
 
-    /// Takes a router's prefixes; returns whether one was added or withdrawn at an access that needs a translator. Of too
-    /// many, the one heard longest ago is forgotten, so that who has left holds no place; not the one in use.
+    /// Takes a router's prefixes; returns whether one was added or withdrawn at an access that needs a translator. If
+    /// there are too many, the one heard longest ago is forgotten, except the one in use, so that routers that have
+    /// left hold no place.
     pub(super) fn advertise(
         &mut self,
         now: Time,
@@ -156,8 +157,9 @@ impl Translators {
         }
     }
 
-    /// Chooses the prefix of each access among those that fit: a router's before a name server's. Among those the present
-    /// one stays while the anchor is `reached`; else the one that was heard last goes first.
+    /// Chooses the prefix of each access among those that fit: a router's prefixes come before a name server's. Within
+    /// each group the present prefix stays while the anchor is `reached`; otherwise the most recently heard one comes
+    /// first.
     pub(super) fn choose(&mut self, ends: &Ends, reached: bool) {
         for (name, access) in &mut self.accesses {
             let advertised = self.advertised.get(&access.index).into_iter().flatten();
@@ -191,7 +193,7 @@ impl Translators {
     }
 }
 
-/// The networks of a device's IPv6 addresses. Addresses for privacy change within them.
+/// The networks of a device's IPv6 addresses; privacy addresses change within them.
 fn networks(device: &Device) -> BTreeSet<Prefix> {
     let own = device.interface.addresses.iter().filter(|own| own.is_ipv6());
     own.map(|own| Prefix::new(*own, 64).network()).collect()
@@ -217,7 +219,7 @@ pub(super) fn needing<'a>(
     devices.filter(|device| of_family(device, true) && !of_family(device, false)).collect()
 }
 
-/// The anchor's addresses, and those of this machine, which no prefix may lead to.
+/// The anchor's addresses, and this machine's, which no prefix may map the anchor to.
 #[derive(Clone)]
 pub(super) struct Ends {
     anchors: Vec<Ipv4Addr>,
@@ -238,13 +240,13 @@ impl Ends {
         Ends { anchors: anchors.collect(), own: own.collect() }
     }
 
-    /// Checks that the prefix does not map the anchor to this machine.
+    /// Whether the prefix does not map the anchor to this machine.
     pub(super) fn are_apart(&self, prefix: &Pref64) -> bool {
         !self.anchors.iter().any(|anchor| self.own.contains(&prefix.embed(*anchor)))
     }
 }
 
-/// Asks name servers once for the translators of accesses that need one.
+/// Queries name servers once for the translators of accesses that need one.
 pub(super) async fn ask_once(
     anchors: &[SocketAddr],
     settings: &Settings,
@@ -277,7 +279,7 @@ pub(super) fn shows_none(by: &str) -> String {
     format!("{by} shows no translator's prefix")
 }
 
-/// Asks for the translator of an access, and again whenever the answer ends.
+/// Queries for the translator of an access, and again before each answer expires.
 pub(super) async fn discover(
     (interface, index): (String, u32),
     servers: Vec<NameServer>,
@@ -355,7 +357,7 @@ mod tests {
         }
     }
 
-    /// Where these addresses of the anchor and of the host's devices are.
+    /// The addresses of the anchor and of the host's devices.
     fn ends(all: &[Device]) -> Ends {
         Ends::new(&[ANCHOR.parse().unwrap()], all)
     }
@@ -411,7 +413,7 @@ mod tests {
         assert!(known.advertise(START, &advertised(&[("64:ff9b::/96", 600)])));
         known.choose(&ends(&all), true);
         assert_eq!(used(&known).as_deref(), Some("64:ff9b::/96"));
-        // Repeated, it counts for longer, and nothing else changes.
+        // A repetition extends the lifetime, and changes nothing else.
         assert!(!known.advertise(from_now(300), &advertised(&[("64:ff9b::/96", 600)])));
         assert!(!known.expire(from_now(899)) && known.expire(from_now(900)));
         known.choose(&ends(&all), true);
@@ -437,15 +439,15 @@ mod tests {
         let later = START + Span::from_secs(5);
         assert!(known.advertise(later, &advertised(&[("64:ff9b::/96", u16::MAX)])));
         assert_eq!(known.advertised[&1].len(), MOST);
-        // Where the anchor is reached, nothing changes.
+        // While the anchor is reached, nothing changes.
         known.choose(&ends(&all), true);
         assert_eq!(used(&known).as_deref(), Some("2001:db8::/96"));
         known.choose(&ends(&all), false);
         assert_eq!(used(&known).as_deref(), Some("64:ff9b::/96"));
-        // Nobody's word counts for longer than an hour.
+        // No advertisement is valid for longer than an hour.
         known.expire(START + Span::from_secs(LONGEST_S));
         assert_eq!(known.advertised[&1].len(), 1);
-        // An access that needs no translator is none of its business.
+        // Advertisements at an access that needs no translator are ignored.
         known.keep(&[]);
         assert!(!known.advertise(later, &advertised(&[("2001:db8:9::/96", 600)])));
     }
@@ -482,7 +484,7 @@ mod tests {
         let mut known = Translators::default();
         for (addresses, stays) in [
             (&["2001:db8::2"][..], true),
-            // For privacy, within the network.
+            // A privacy address within the network.
             (&["2001:db8::77", "2001:db8::2"], true),
             (&["2001:db8::77"], true),
             // Renumbered in two steps.
@@ -498,7 +500,7 @@ mod tests {
             known.choose(&ends(&all), true);
             assert_eq!(used(&known).is_some(), stays, "{addresses:?}");
         }
-        // An access that needs none is not known at all, nor another one of the same name.
+        // An access that needs no translator is unknown, and another one under the same name starts empty.
         known.keep(&[]);
         assert!(known.accesses.is_empty());
         let mut other = device(1, &["2001:db8::2"]);

@@ -1,4 +1,4 @@
-//! Commands of an operator to links (MIH_CS), as they are given on the control socket.
+//! An operator's commands to links (MIH_CS), as the control socket carries them.
 
 use segue_mih::{Action, Command, CommandAnswer, Mihf};
 use segue_wire::mih::codes::{
@@ -17,10 +17,10 @@ use super::source::mac_of;
 use super::{Words, owner_of, text};
 use crate::control::Response;
 
-/// Most commands that are under way.
+/// Most pending commands.
 pub(super) const COMMANDS_MAX: usize = 64;
 
-/// What can be asked of a function, or of a link service access point about its own links.
+/// A request to a function, or to a link service access point about its own links.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ask {
@@ -28,31 +28,31 @@ pub enum Ask {
     Get {
         /// The link's address.
         link: String,
-        /// Which parameters.
+        /// The parameters to read.
         parameters: Vec<ParameterKey>,
     },
     /// MIH_Link_Configure_Thresholds.
     Threshold {
         /// The link's address.
         link: String,
-        /// Of which parameter.
+        /// The parameter.
         parameter: ParameterKey,
         /// The thresholds.
         thresholds: Vec<ThresholdKey>,
-        /// What becomes of them.
+        /// What to do with the thresholds.
         how: HowKey,
-        /// Between regular reports; without it there are none.
+        /// Interval of regular reports in ms; `None` for no regular reports.
         every_ms: Option<u16>,
     },
     /// MIH_Link_Actions.
     Act {
         /// The link's address.
         link: String,
-        /// What it is to do.
+        /// The action.
         action: ActionKey,
-        /// The station that it is about.
+        /// The station that it concerns.
         station: Option<String>,
-        /// After how long.
+        /// Delay in ms.
         after_ms: u16,
     },
 }
@@ -97,7 +97,7 @@ impl ParameterKey {
         })
     }
 
-    /// Its name, as it is typed.
+    /// Its name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -110,7 +110,7 @@ impl ParameterKey {
         }
     }
 
-    /// Its unit; nothing if it has none.
+    /// Its unit with a leading space; empty for a parameter without a unit.
     #[must_use]
     pub fn unit(self) -> &'static str {
         match self {
@@ -125,7 +125,7 @@ impl ParameterKey {
         matches!(self, ParameterKey::Signal | ParameterKey::Rssi)
     }
 
-    /// A value as frames have it.
+    /// The value as frames encode it; `None` if it is out of range.
     fn emit(self, value: i32) -> Option<u16> {
         match self.is_signal() {
             true => i16::try_from(value).ok().map(i16::cast_unsigned),
@@ -147,7 +147,7 @@ pub struct ThresholdKey {
     pub value: i32,
 }
 
-/// Which way a threshold is crossed.
+/// The direction in which a threshold is crossed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DirectionKey {
@@ -157,19 +157,19 @@ pub enum DirectionKey {
     Below,
 }
 
-/// What becomes of thresholds.
+/// What to do with thresholds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HowKey {
-    /// Each crossing is reported.
+    /// Report each crossing.
     Set,
-    /// The first crossing is reported.
+    /// Report the first crossing.
     Once,
-    /// None is reported any more.
+    /// Stop reporting crossings.
     Cancel,
 }
 
-/// What a link is to do.
+/// An action of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum ActionKey {
@@ -183,7 +183,7 @@ pub enum ActionKey {
     PowerUp,
 }
 
-/// What a function answers.
+/// A function's answer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
@@ -191,16 +191,16 @@ pub enum Answer {
     Parameters(Parameters),
     /// To [`Ask::Threshold`].
     Thresholds(Thresholds),
-    /// To [`Ask::Act`]: it is done.
+    /// To [`Ask::Act`]: the action is done.
     Acted(Acted),
 }
 
-/// What is known of a link.
+/// The known parameters of a link.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Parameters {
     /// Its address.
     pub link: String,
-    /// `own`, or who tells of it.
+    /// `own`, or the peer that reports the link.
     pub owner: String,
     /// Its parameters.
     pub parameters: Vec<ParameterStatus>,
@@ -209,35 +209,35 @@ pub struct Parameters {
 /// A parameter of a link.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct ParameterStatus {
-    /// Which.
+    /// The parameter.
     pub parameter: ParameterKey,
     /// Its value, in its unit.
     pub value: i32,
 }
 
-/// Thresholds that are set, or are not any more.
+/// Thresholds that were configured or cancelled.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Thresholds {
     /// The link's address.
     pub link: String,
-    /// Of which parameter.
+    /// The parameter.
     pub parameter: ParameterKey,
     /// The thresholds.
     pub thresholds: Vec<ThresholdKey>,
-    /// What has become of them.
+    /// What was done with the thresholds.
     pub how: HowKey,
-    /// Between regular reports; without it there are none.
+    /// Interval of regular reports in ms; `None` for no regular reports.
     pub every_ms: Option<u16>,
 }
 
-/// What a link has done.
+/// A completed action.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Acted {
     /// The link's address.
     pub link: String,
-    /// What.
+    /// The action.
     pub action: ActionKey,
-    /// The station that it was about.
+    /// The station that it concerned.
     pub station: Option<String>,
 }
 
@@ -248,7 +248,7 @@ impl Ask {
     }
 }
 
-/// The command for what was asked, and who has its link; or why there is none.
+/// The command for a request, and the owner of its link; or why the request is refused.
 pub(super) fn read(mihf: &Mihf, ask: &Ask) -> Result<(Command, String), String> {
     let name = ask.link().to_ascii_lowercase();
     let (id, link) =
@@ -326,19 +326,19 @@ fn command(id: &LinkId, ask: &Ask) -> Result<Command, String> {
     })
 }
 
-/// A command that is under way.
+/// A pending command.
 pub(super) struct Asked {
     pub(super) ask: Ask,
-    /// Who has its link.
+    /// The owner of its link.
     pub(super) of: String,
     pub(super) to: oneshot::Sender<Response<Words>>,
 }
 
 impl Asked {
-    /// Tells who has asked what became of it.
+    /// Sends the outcome to the requester.
     pub(super) fn answer(self, answer: CommandAnswer) {
         let said = answer_of(self.ask, self.of, answer);
-        // Who asked may have left.
+        // The requester may have disconnected.
         let _ = self.to.send(said.map_or_else(Response::Error, Response::Own));
     }
 }

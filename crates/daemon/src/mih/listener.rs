@@ -1,4 +1,4 @@
-//! A function of IEEE 802.21 in the daemon of another role, which hears what happens to links.
+//! An IEEE 802.21 function inside the daemon of another role, which subscribes to link events.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -16,17 +16,17 @@ use crate::engine::{Engine, Queue};
 use crate::sockets::{Arrivals, Sockets};
 use crate::until;
 
-/// A function that listens.
+/// A subscribing function.
 pub struct Listener {
     end: Sockets<Mihf>,
     arrivals: Arrivals,
 }
 
 impl Listener {
-    /// Begins to listen.
+    /// Registers with the configured functions.
     ///
     /// # Errors
-    /// There is no socket for it.
+    /// Its sockets cannot be opened.
     pub fn start(config: MihfConfig) -> anyhow::Result<Listener> {
         let machine = Mihf::new(MihfConfig { port: 0, seed: realtime_ns(), ..config });
         let (mut end, mut arrivals) = Sockets::open(machine, &[0])?;
@@ -35,7 +35,8 @@ impl Listener {
         Ok(Listener { end, arrivals })
     }
 
-    /// Waits until something has come or is due; for ever if there is none. What comes is with the machine then.
+    /// Waits until a datagram arrives or a timer is due; forever without a listener. Datagrams have been passed to the
+    /// machine by then.
     pub async fn wait(listener: Option<&mut Listener>) {
         let Some(Listener { end, arrivals }) = listener else {
             return std::future::pending().await;
@@ -55,7 +56,7 @@ impl Listener {
         }
     }
 
-    /// Does what is due, and gives the events that were told.
+    /// Handles everything that is due, and returns the events received.
     pub fn turn(&mut self) -> Vec<Event> {
         self.end.at_deadline(&mut self.arrivals);
         let mut events = Vec::new();
@@ -73,28 +74,28 @@ impl Listener {
         events
     }
 
-    /// Interfaces have changed, or may have: accesses of gateways, whose hosts it ignores, may be others.
+    /// Finds accesses of gateways again, whose hosts it ignores. Call it when interfaces may have changed.
     pub fn find_hosts(&mut self) {
         self.end.find_hosts();
     }
 
-    /// What it has dropped, by reason.
+    /// Dropped datagrams by reason.
     pub fn drops(&mut self) -> BTreeMap<String, u64> {
         self.end.drops()
     }
 
-    /// Gives its machine an order.
+    /// Passes an input to its machine.
     pub fn order(&mut self, input: MihfInput) {
         self.end.handle(Input::Own(input));
     }
 
-    /// Deregisters: whoever tells is not to wait for this one.
+    /// Deregisters, so that no function waits for this one.
     pub fn leave(mut self) {
         self.end.handle(Input::Own(MihfInput::Leave));
         drop(self.turn());
     }
 
-    /// What its machine knows.
+    /// Its machine.
     #[must_use]
     pub fn machine(&self) -> &Mihf {
         &self.end.machine

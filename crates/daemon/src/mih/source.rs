@@ -1,5 +1,5 @@
-//! Who tells of the stations of a link: hostapd, the kernel's Wi-Fi, or the radios of a test network. Each is a task of its
-//! own, which connects again when its other end has gone.
+//! Sources of events about the stations of a link: hostapd, the kernel's Wi-Fi, or the radios of a test network. Each
+//! source is a task, which reconnects when its peer goes away.
 
 mod wifi;
 
@@ -25,43 +25,43 @@ use tracing::{info, warn};
 
 use crate::settings::{MihLink, MihSource};
 
-/// How long a source waits before it connects again.
+/// Delay before a source reconnects.
 const AGAIN: Duration = Duration::from_secs(1);
-/// How often the signal and the data rate of each station are asked for.
+/// Interval at which the signal and the data rate of each station are read.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long hostapd has for an answer.
+/// How long hostapd has to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Most access points of a scan that are told of: one datagram has room for them.
+/// Most access points reported per scan: as many as fit into one datagram.
 const DETECTED_MAX: usize = 12;
-/// Orders that wait.
+/// Orders that may be queued.
 const ORDERS: usize = 16;
 
-/// What a source tells.
+/// An event of a source.
 #[derive(Debug)]
 pub enum Told {
     /// Something happened to a station.
     Event([u8; 6], What),
     /// Parameters of a station, in the standard's units.
     Measured([u8; 6], Vec<(ParameterType, u16)>),
-    /// What a scan has found.
+    /// The results of a scan.
     Found(Vec<Found>),
-    /// All stations have left, as far as anybody knows.
+    /// All stations have left, as far as is known.
     Gone,
-    /// An order was carried out, or was not.
+    /// The result of an order.
     Acted(u64, LinkActionResult),
 }
 
 type Tell = mpsc::Sender<(usize, Told)>;
 
-/// Where orders to a link go.
+/// The queue of orders to a link.
 #[derive(Debug)]
 pub struct Orders(mpsc::Sender<(u64, Action)>);
 
 impl Orders {
-    /// Gives an order. What became of it, if that is known at once.
+    /// Queues an order. Returns the result if it is known at once.
     #[must_use]
     pub fn give(&self, number: u64, action: &Action) -> Option<LinkActionResult> {
-        // A test network takes none.
+        // A test network takes no orders.
         if self.0.is_closed() {
             return Some(LinkActionResult::FAILURE);
         }
@@ -69,7 +69,7 @@ impl Orders {
         if action.after_ms == 0 {
             return self.0.try_send(order).err().map(|_| LinkActionResult::FAILURE);
         }
-        // Whoever hears of stations does not wait for it.
+        // Delayed in a separate task, so that the source's events need not wait.
         let (sender, after) = (self.0.clone(), Duration::from_millis(action.after_ms.into()));
         tokio::spawn(async move {
             tokio::time::sleep(after).await;
@@ -79,10 +79,10 @@ impl Orders {
     }
 }
 
-/// Starts the source of a link. Orders to it go the way that is returned.
+/// Starts the source of a link, and returns the queue of orders to it.
 ///
 /// # Errors
-/// A socket that names nothing.
+/// Never fails: a source that cannot connect keeps trying.
 pub fn start(link: &MihLink, place: usize, tell: &Tell) -> anyhow::Result<Orders> {
     let tell = tell.clone();
     match &link.source {
@@ -111,7 +111,7 @@ pub fn start(link: &MihLink, place: usize, tell: &Tell) -> anyhow::Result<Orders
     }
 }
 
-/// What can be ordered of any interface: that it goes down or comes up.
+/// Carries out the only actions that any interface supports: going down and coming up.
 fn act_on_wire(interface: &str, action: &Action) -> LinkActionResult {
     let up = match action.action {
         LinkActionType::POWER_DOWN => false,
@@ -124,7 +124,7 @@ fn act_on_wire(interface: &str, action: &Action) -> LinkActionResult {
     }
 }
 
-/// Does what is ordered of a wire.
+/// Carries out the orders to a wire.
 async fn wire(
     interface: String,
     place: usize,
@@ -139,19 +139,19 @@ async fn wire(
     }
 }
 
-/// What was measured of a station, as links report it.
+/// A station's measurements, as links report them.
 fn values_of(peer: &Peer) -> Vec<(ParameterType, u16)> {
     let signal =
         peer.signal_dbm.map(|dbm| (GenericParameter::SIGNAL_STRENGTH, dbm.cast_unsigned()));
     let rate = peer.rate_kbps.map(|kbps| {
-        // The largest value stands for all that are larger.
+        // Faster rates are reported as the largest value.
         (GenericParameter::DATA_RATE, u16::try_from(kbps).unwrap_or(u16::MAX))
     });
     let all = signal.into_iter().chain(rate);
     all.map(|(parameter, value)| (ParameterType::Generic(parameter), value)).collect()
 }
 
-/// What a link tells of a scan (Link_Detected): of those with the strongest signals.
+/// The report of a scan (Link_Detected): the access points with the strongest signals.
 #[must_use]
 pub fn detected(link: &LinkId, mut found: Vec<Found>) -> Vec<LinkDetectedInfo> {
     found.sort_by_key(|found| std::cmp::Reverse(found.signal_dbm));
@@ -159,7 +159,7 @@ pub fn detected(link: &LinkId, mut found: Vec<Found>) -> Vec<LinkDetectedInfo> {
         link: LinkTupleId { link: link.clone(), poa: Some(LinkAddress::mac(found.bssid)) },
         network_id: OctetString(found.ssid),
         network_aux_id: OctetString::default(),
-        // Weaker than any that can be heard, if it is not known.
+        // An unknown signal counts as weaker than any that can be heard.
         signal: SignalStrength::Dbm(
             found.signal_dbm.and_then(|dbm| i8::try_from(dbm).ok()).unwrap_or(i8::MIN),
         ),
@@ -171,7 +171,7 @@ pub fn detected(link: &LinkId, mut found: Vec<Found>) -> Vec<LinkDetectedInfo> {
     found.into_iter().take(DETECTED_MAX).map(info).collect()
 }
 
-/// Waits until it is time to connect again. What is ordered meanwhile fails: it is not to be done some time later.
+/// Waits until it is time to reconnect. Orders that arrive meanwhile fail, because they must not be carried out late.
 async fn refuse_for_now(
     (place, tell): (usize, &Tell),
     ordered: &mut mpsc::Receiver<(u64, Action)>,
@@ -187,7 +187,7 @@ async fn refuse_for_now(
     }
 }
 
-/// A link-layer address as text has it.
+/// Parses a link-layer address.
 #[must_use]
 pub fn mac_of(text: &str) -> Option<[u8; 6]> {
     let bytes = text.split(':').map(|part| u8::from_str_radix(part, 16));
@@ -195,7 +195,7 @@ pub fn mac_of(text: &str) -> Option<[u8; 6]> {
     bytes.try_into().ok()
 }
 
-/// A line of what a test network tells (docs/lab.md).
+/// A line from a test network (docs/lab.md).
 #[derive(Debug, Deserialize)]
 struct Announcement {
     what: String,
@@ -220,7 +220,7 @@ impl Announcement {
     }
 }
 
-/// Hears what happens to the radios in the cell with this interface.
+/// Follows the radios in the cell of this interface.
 async fn lab(path: PathBuf, interface: String, place: usize, tell: Tell) {
     let mut warned = false;
     loop {
@@ -259,7 +259,7 @@ struct Hostapd {
     tell: Tell,
 }
 
-/// Our end of hostapd's socket; its file goes with it.
+/// Our end of hostapd's socket; dropping it removes the socket's file.
 struct Connection {
     socket: UnixDatagram,
     own: PathBuf,
@@ -273,7 +273,7 @@ impl Drop for Connection {
 
 impl Connection {
     fn open(path: &Path, place: usize, number: u64) -> anyhow::Result<Connection> {
-        // Another one each time: an answer that comes late is to nobody.
+        // Each connection has a new path, so that a late answer reaches no later connection.
         let id = std::process::id();
         let own = std::env::temp_dir().join(format!("segue-hostapd-{id}-{place}-{number}"));
         let _ = std::fs::remove_file(&own);
@@ -290,7 +290,7 @@ impl Connection {
     }
 }
 
-/// What an event of hostapd says of a station.
+/// The event in a line of hostapd, if it concerns stations.
 fn event_of(line: &str) -> Option<Told> {
     let text = line.strip_prefix('<')?.split_once('>')?.1;
     let mut words = text.split_whitespace();
@@ -303,7 +303,7 @@ fn event_of(line: &str) -> Option<Told> {
     Some(Told::Event(mac_of(words.next()?)?, what))
 }
 
-/// What an answer about a station says.
+/// Parses hostapd's answer about a station.
 fn station_of(answer: &str) -> Option<Peer> {
     let mut lines = answer.lines();
     let mac = mac_of(lines.next()?.trim())?;
@@ -312,7 +312,7 @@ fn station_of(answer: &str) -> Option<Peer> {
         match line.split_once('=') {
             Some(("flags", flags)) => peer.authorized = flags.contains("[AUTHORIZED]"),
             Some(("signal", dbm)) => peer.signal_dbm = dbm.trim().parse().ok(),
-            // In units of 100 kbit/s, 0 if it is not known; how it is modulated follows.
+            // In units of 100 kbit/s, or 0 if unknown; the modulation follows.
             Some(("tx_rate_info", rate)) => {
                 let rate: Option<u32> = rate.split(' ').next().and_then(|rate| rate.parse().ok());
                 peer.rate_kbps = rate.filter(|rate| *rate > 0).map(|rate| rate.saturating_mul(100));
@@ -355,7 +355,7 @@ impl Hostapd {
         self.tell.send((self.place, told)).await.map_err(|_| anyhow::anyhow!("the daemon ends"))
     }
 
-    /// Gives a command and waits for its answer; events that come before it are told.
+    /// Sends a command and waits for its answer; events that arrive first are forwarded.
     async fn command(
         &self,
         connection: &Connection,
@@ -415,7 +415,7 @@ impl Hostapd {
                     done?;
                 }
                 _ = look.tick() => {
-                    // Without stations nothing else shows that hostapd has gone.
+                    // Without stations, nothing else would show that hostapd has gone.
                     if stations.is_empty() {
                         self.command(connection, &mut stations, "PING").await?;
                     }
@@ -429,7 +429,7 @@ impl Hostapd {
                                     self.told(Told::Measured(peer.mac, values)).await?;
                                 }
                             }
-                            // Its leaving was not heard.
+                            // The event of its departure was missed.
                             None if stations.contains(&station) => {
                                 stations.retain(|known| *known != station);
                                 let what = What::Down(LinkDownReason::PACKET_TIMEOUT);
@@ -481,7 +481,7 @@ mod tests {
         assert_eq!(peer.mac, [2, 0, 0, 0, 2, 0]);
         let of = ParameterType::Generic;
         let signal = (of(GenericParameter::SIGNAL_STRENGTH), (-61i16).cast_unsigned());
-        // More than a report can say.
+        // More than a report can express.
         let rate = (of(GenericParameter::DATA_RATE), 65_535);
         assert_eq!(values_of(&peer), [signal.clone(), rate]);
         let slow = station_of(&answer("540")).unwrap();

@@ -1,5 +1,6 @@
-//! Servers that know hosts: a role's machine beside a client of theirs ([`segue_aaa::Aaa`]), as one machine. What the former asks
-//! goes to the latter and comes back as an answer; the client's datagrams are those over UDP from its port.
+//! Hosts that RADIUS servers authorize: combines a role's machine and a RADIUS client ([`segue_aaa::Aaa`]) into one
+//! machine. The role's questions go to the client, and the client's verdicts return as inputs. The client's datagrams
+//! are UDP datagrams to and from the client's port.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
@@ -26,62 +27,62 @@ use crate::relayed::OfFlows;
 use crate::settings::Radius;
 
 const UDP: u8 = 17;
-/// The client's socket has the port that the system gives it, and goes by this number.
+/// Stands for the client's socket, whose port the system chooses.
 pub const ANY_PORT: u16 = 0;
 
-/// What a relay of this role is to count.
+/// Which counters the relay of this role needs: none unless a server does accounting.
 pub fn counts(radius: Option<&Radius>, whose: Counts) -> Counts {
     let told = |radius: &Radius| radius.servers.iter().any(|server| server.accounting.is_some());
     if radius.is_some_and(told) { whose } else { Counts::Nothing }
 }
 
-/// A machine whose hosts servers know.
+/// A machine whose hosts RADIUS servers know.
 pub trait OfHosts: Machine<Input = InputOf<Self>, Output = OutputOf<Self>> + Sized {
-    /// Its own input.
+    /// The machine's own input.
     type Own;
-    /// What it wants.
+    /// The machine's own output.
     type Wish;
-    /// What it stores.
+    /// The records that it stores.
     type Record;
-    /// How it names a host's interface.
+    /// The key of a host's interface.
     type Key: Ord + Clone;
-    /// For whom servers are asked.
+    /// The side on whose behalf servers are asked.
     const SIDE: Side;
 
-    /// What a wish says to the client; the wish, if it is not the client's.
+    /// The client input for a wish; `Err` returns a wish that does not concern the client.
     fn question(&self, wish: Self::Wish) -> Result<AaaInput<Self::Key>, Self::Wish>;
 
-    /// What servers say, as the machine is told.
+    /// The machine's input for a verdict of the servers.
     fn verdict(key: Self::Key, verdict: Verdict) -> Self::Own;
 
-    /// The time of day, if an input says it.
+    /// The time of day, if the input carries it.
     fn day(own: &Self::Own) -> Option<UnixTime>;
 }
 
 type InputOf<M> = Input<<M as OfHosts>::Own, <M as OfHosts>::Record>;
 type OutputOf<M> = Output<<M as OfHosts>::Wish, Report, <M as OfHosts>::Record>;
 
-/// News of a role, or of its client.
+/// A report of a role, or of its client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// The role's.
+    /// From the role.
     Role(Report),
-    /// The client's.
+    /// From the client.
     Radius(AaaReport),
 }
 
-/// A role's machine, and a client where servers know its hosts.
+/// A role's machine, with a client if RADIUS servers know its hosts.
 pub struct Asking<M: OfHosts> {
-    /// The role's.
+    /// The role's machine.
     pub machine: M,
     client: Option<Aaa<M::Key>>,
-    /// What sessions carry, if somebody is told.
+    /// Counts the traffic of sessions, if a server does accounting.
     counter: Option<Counter>,
     out: VecDeque<Output<M::Wish, Told, M::Record>>,
 }
 
 impl<M: OfHosts> Asking<M> {
-    /// With a client if there are servers.
+    /// Creates the client if servers are configured.
     ///
     /// # Errors
     /// A secret cannot be read.
@@ -90,22 +91,22 @@ impl<M: OfHosts> Asking<M> {
         Ok(Asking { machine, client, counter: None, out: VecDeque::new() })
     }
 
-    /// Counts what sessions carry with this.
+    /// Sets the counter for the traffic of sessions.
     pub fn count_with(&mut self, counter: Counter) {
         self.counter = Some(counter);
     }
 
-    /// The ports that its sockets are to have.
+    /// The ports to open sockets for.
     pub fn ports(&self) -> &'static [u16] {
         if self.client.is_some() { &[ANY_PORT] } else { &[] }
     }
 
-    /// What has become of its questions, if it asks any.
+    /// The client's status, if there is a client.
     pub fn radius(&self) -> Option<RadiusStatus> {
         self.client.as_ref().map(RadiusStatus::of)
     }
 
-    /// Carries what either says to the other, until neither says anything.
+    /// Passes messages between the machine and the client until neither has any left.
     fn settle(&mut self, now: Time) {
         let mut answers = VecDeque::new();
         loop {
@@ -126,7 +127,7 @@ impl<M: OfHosts> Asking<M> {
                     Output::Persist(record) => Output::Persist(record),
                 });
             }
-            // A machine that knows its hosts itself asks nothing.
+            // A machine without a client asks no questions.
             let Some(client) = &mut self.client else { return };
             loop {
                 loop {
@@ -149,7 +150,7 @@ impl<M: OfHosts> Asking<M> {
     }
 }
 
-/// What prefixes have carried since they were counted first; they are not any more if this was the `last` time.
+/// Traffic of prefixes since counting began; counting ends if this is the `last` reading.
 fn volume(counter: Option<&mut Counter>, prefixes: &[Prefix], last: bool) -> Volume {
     let (mut volume, Some(counter)) = (Volume::default(), counter) else {
         return Volume::default();
@@ -171,10 +172,10 @@ fn volume(counter: Option<&mut Counter>, prefixes: &[Prefix], last: bool) -> Vol
     volume
 }
 
-/// For which session what is to be counted, and whether for the last time.
+/// The session, the prefixes to count, and whether this is the last reading.
 type CountWish = (u64, Vec<Prefix>, bool);
 
-/// What a client says: its answers, and what it wants to have counted; the rest goes out.
+/// Drains the client: returns its verdicts and count requests, and moves everything else to `out`.
 fn said<K: Ord + Clone, W, R>(
     client: &mut Aaa<K>,
     out: &mut VecDeque<Output<W, Told, R>>,
@@ -258,7 +259,7 @@ impl OfHosts for Mag {
             let found = self.station(*interface, station);
             found.map_or(Subject::default(), |(access, at)| Subject {
                 link_layer: station.0.clone(),
-                // Servers know it by its link-layer address, and say its identity.
+                // Servers identify the station by its link-layer address, and return its identity.
                 node: None,
                 nas: v6(access.proxy_coa),
                 port: Some(access.interface.clone()),
@@ -350,7 +351,7 @@ impl OfHosts for Lma {
     }
 }
 
-/// Servers know who asks by its address of IPv6; one that has none has a name.
+/// The NAS-IPv6-Address of a daemon. One with an IPv4 address identifies itself by name.
 fn v6(address: IpAddr) -> Option<Ipv6Addr> {
     match address {
         IpAddr::V6(address) => Some(address),
@@ -380,15 +381,15 @@ fn cause(why: Why) -> Cause {
     }
 }
 
-/// Whether the files that a client needs are there, as the daemon reads them.
+/// Checks the client's files as the daemon would read them.
 ///
 /// # Errors
-/// One is missing or empty, or others can read it.
+/// A file is missing or empty, or readable by other users.
 pub fn check_here(radius: &Radius) -> anyhow::Result<()> {
     config(radius, Side::Gateway).map(drop)
 }
 
-/// What a client needs to know, secrets read.
+/// The client's configuration, with its secrets read.
 fn config(radius: &Radius, side: Side) -> anyhow::Result<AaaConfig> {
     let secret = |file| -> anyhow::Result<Secret> {
         let text = segue_probe::read_secret(file).context("radius: secret_file")?;
@@ -429,22 +430,22 @@ fn config(radius: &Radius, side: Side) -> anyhow::Result<AaaConfig> {
     })
 }
 
-/// What has become of a daemon's questions to servers.
+/// The status of a daemon's RADIUS client.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct RadiusStatus {
-    /// Servers, in the order in which they are asked.
+    /// Servers, in the order in which they are tried.
     pub servers: Vec<RadiusServerStatus>,
-    /// Hosts that servers have let in.
+    /// Hosts with an open session.
     pub sessions: usize,
-    /// Requests without an answer.
+    /// Pending requests.
     pub open: usize,
-    /// Questions that were not asked, since the host was refused a moment ago, or had no answer.
+    /// Questions not sent because the host was refused, or had no answer, a moment ago.
     pub held_back: u64,
-    /// Questions that were not asked, since too many wait.
+    /// Questions not sent because too many are pending.
     pub too_many: u64,
-    /// Ends of sessions that no server was told of.
+    /// Ends of sessions that were reported to no server.
     pub untold: u64,
-    /// What came from nobody that is asked, by reason.
+    /// Datagrams from addresses that are not configured servers, by reason.
     pub refused: BTreeMap<String, u64>,
 }
 
@@ -457,17 +458,17 @@ pub struct RadiusServerStatus {
     pub service: String,
     /// `answers`, `silent`, or `unknown` before its first answer.
     pub state: String,
-    /// Requests, repetitions not counted.
+    /// Requests, without retransmissions.
     pub requests: u64,
-    /// Repetitions.
+    /// Retransmissions.
     pub repeated: u64,
-    /// Answers that counted.
+    /// Accepted answers.
     pub answers: u64,
-    /// Those of them that refuse a host.
+    /// Accepted answers that reject a host.
     pub rejects: u64,
-    /// Requests that it did not answer.
+    /// Requests without an answer.
     pub unanswered: u64,
-    /// What came from it and was passed over, by reason.
+    /// Discarded datagrams of this server, by reason.
     pub refused: BTreeMap<String, u64>,
 }
 

@@ -1,5 +1,5 @@
-//! Whoever decides where flows go (paper 3's decision entity) is a program of its own, at a local socket: it is told of
-//! bindings and flows in lines of JSON, and orders where flows go (docs/decision.md).
+//! The local socket for a decision entity (paper 3): a separate program that decides which way each flow goes. The
+//! daemon reports bindings and flows as lines of JSON, and the program answers with orders (docs/decision.md).
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -18,15 +18,15 @@ use tracing::{info, warn};
 use super::quality::{LinkStatus, QualityStatus};
 use crate::control::Place;
 
-/// Lines that wait for a connection; one that does not read them loses the connection. A gateway that is lost moves as many
-/// flows as there may be by default, at once.
+/// Events that may be queued for one connection; a connection that falls further behind is closed. Large enough for the
+/// default maximum of flows, because losing a gateway moves all its flows at once.
 const WAITING: usize = 262_144;
-/// Connections at a time.
+/// Most simultaneous connections.
 const CONNECTIONS: usize = 16;
 /// Longest line in bytes.
 const LONGEST: u64 = 64 * 1024;
 
-/// A flow, as it is named on the socket.
+/// A flow, as the socket names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlowName {
     /// Source address.
@@ -41,7 +41,7 @@ pub struct FlowName {
     pub dport: u16,
     /// IP protocol.
     pub protocol: u8,
-    /// IPv6 flow label where there are no ports, or 0.
+    /// IPv6 flow label of a flow without ports, or 0.
     #[serde(default)]
     pub label: u32,
 }
@@ -58,29 +58,29 @@ impl From<FlowName> for FlowKey {
     }
 }
 
-/// What a flow has carried towards its host.
+/// The traffic of a flow towards its host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct FlowRate {
     /// Packets.
     pub packets: u64,
-    /// Bytes of these.
+    /// Bytes in these packets.
     pub bytes: u64,
-    /// In the last second that was looked at, in kbit/s, once there was one.
+    /// Rate in the last sampled second, in kbit/s; absent before the first sample.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_kbps: Option<f64>,
 }
 
-/// What whoever decides is told.
+/// An event that the daemon reports to the decision entity.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Told {
-    /// A host's interface is at this gateway. Those that are there come first, on connecting.
+    /// A host's interface is attached to this gateway. A new connection first receives the existing bindings.
     Binding {
         /// The host's identity.
         mn_id: String,
         /// Its interface.
         llid: String,
-        /// Its number, by which flows are placed.
+        /// Its binding identifier (BID), which orders refer to.
         bid: u16,
         /// Access Technology Type.
         att: String,
@@ -89,30 +89,30 @@ pub enum Told {
         /// The gateway.
         proxy_coa: String,
     },
-    /// It is not any more.
+    /// The interface has left the gateway.
     Left {
         /// The host's identity.
         mn_id: String,
         /// Its interface.
         llid: String,
     },
-    /// It is about to leave: its flows go another way by now, if there is one.
+    /// The interface is about to leave: its flows have already moved to another binding, if there is one.
     GoingDown {
         /// The host's identity.
         mn_id: String,
         /// Its interface.
         llid: String,
-        /// Within this time.
+        /// Expected time until it leaves, in ms.
         within_ms: f64,
     },
-    /// It does not leave after all.
+    /// The interface stays after all; cancels [`Told::GoingDown`].
     Stays {
         /// The host's identity.
         mn_id: String,
         /// Its interface.
         llid: String,
     },
-    /// There is a flow, or it goes another way than before.
+    /// A new flow, or a flow that has moved to another binding.
     Flow {
         /// The flow.
         flow: FlowName,
@@ -120,94 +120,94 @@ pub enum Told {
         mn_id: String,
         /// Its differentiated services code point.
         dscp: u8,
-        /// Where it goes, or will if nobody decides.
+        /// The binding it uses, or will use if no decision arrives.
         bid: u16,
-        /// Why: `rule`, `decision` or `moved`.
+        /// The reason: `rule`, `decision` or `moved`.
         why: &'static str,
-        /// Decide. If the flow is new, its first packet waits for that for 20 ms.
+        /// The daemon asks for a decision. The first packet of a new flow waits up to 20 ms for it.
         asked: bool,
-        /// What it has carried.
+        /// Its traffic so far.
         #[serde(flatten)]
         carried: FlowRate,
     },
-    /// What a flow has carried: each second, if anything.
+    /// The traffic of a flow: reported each second in which it carried packets.
     Rate {
         /// The flow.
         flow: FlowName,
         /// The host's identity.
         mn_id: String,
-        /// Where it goes.
+        /// The binding it uses.
         bid: u16,
-        /// What.
+        /// Its traffic so far.
         #[serde(flatten)]
         carried: FlowRate,
     },
-    /// It is forgotten: nothing has come of it for a while, or no interface of its host can carry it, or the table is full.
+    /// The flow is forgotten: it was idle for too long, no interface of its host can carry it, or the table is full.
     FlowEnded {
         /// The flow.
         flow: FlowName,
     },
-    /// How well the way to a gateway does: each second, if it is measured.
+    /// The quality of the path to a gateway: reported each second if it is measured.
     Quality {
         /// The gateway.
         proxy_coa: String,
-        /// How well.
+        /// The measured quality.
         #[serde(flatten)]
         quality: QualityStatus,
     },
-    /// What is known of the link to a host's interface: each second, if anything is.
+    /// The state of the link to a host's interface: reported each second if any is known.
     Link {
         /// The host's identity.
         mn_id: String,
         /// Its interface.
         llid: String,
-        /// What.
+        /// The link's state.
         #[serde(flatten)]
         link: LinkStatus,
     },
-    /// An order that could not be followed.
+    /// An order could not be carried out.
     Refused {
-        /// Why.
+        /// The reason.
         why: String,
     },
 }
 
-/// What whoever decides orders.
+/// An order from the decision entity.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "order", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Order {
-    /// From now on it is asked first where a new flow goes.
+    /// From this point on, the daemon asks this connection for a decision on each new flow.
     Decide,
-    /// It is only told.
+    /// The connection only observes.
     Observe,
-    /// A flow goes to this binding of its host.
+    /// Place a flow on this binding of its host.
     Place {
         /// The flow.
         flow: FlowName,
         /// The binding.
         bid: u16,
     },
-    /// The same, of a flow that goes elsewhere by now.
+    /// The same, for a flow that currently uses another binding.
     Move {
         /// The flow.
         flow: FlowName,
         /// The binding.
         bid: u16,
     },
-    /// A flow goes where the anchor's own rule says.
+    /// Return a flow to the anchor's own rule.
     Default {
         /// The flow.
         flow: FlowName,
     },
 }
 
-/// What connections tell the daemon.
+/// An event of the connections, for the daemon.
 pub enum Happened {
-    /// Somebody has connected, and is told through this.
+    /// A client has connected; the sender carries the events for it.
     Connected(u64, mpsc::Sender<Told>),
-    /// Somebody orders something, or says what is no order.
+    /// A client has sent an order, or a line that does not parse as one.
     Said(u64, Result<Order, String>),
-    /// Somebody has left.
+    /// A client has disconnected.
     Gone(u64),
 }
 
@@ -227,7 +227,7 @@ impl Decisions {
     /// Listens at a path.
     ///
     /// # Errors
-    /// Something else is there, or it cannot be made.
+    /// Another file or a live socket is at that path, or the socket cannot be created.
     pub fn listen(path: &Path, sink: mpsc::Sender<Happened>) -> anyhow::Result<Decisions> {
         let cannot = || format!("decisions: cannot listen at {}", path.display());
         if let Some(directory) = path.parent() {
@@ -262,7 +262,7 @@ impl Decisions {
         Ok(Decisions { path, connected: BTreeMap::new(), task })
     }
 
-    /// Somebody has connected: tells them what is there.
+    /// Adds a connection and sends it the present state; closes it if its queue has no room for that.
     pub fn connected(&mut self, number: u64, to: mpsc::Sender<Told>, present: Vec<Told>) {
         info!("decisions: somebody has connected");
         let fits = present.into_iter().all(|told| to.try_send(told).is_ok());
@@ -273,34 +273,34 @@ impl Decisions {
         }
     }
 
-    /// Somebody has left.
+    /// Removes a closed connection.
     pub fn gone(&mut self, number: u64) {
         self.connected.remove(&number);
     }
 
-    /// Somebody decides, or only looks.
+    /// Sets whether a connection decides or only observes.
     pub fn decides(&mut self, number: u64, decides: bool) {
         if let Some(connected) = self.connected.get_mut(&number) {
             connected.decides = decides;
         }
     }
 
-    /// Whether somebody decides.
+    /// Whether any connection decides.
     pub fn anybody(&self) -> bool {
         self.connected.values().any(|connected| connected.decides)
     }
 
-    /// Whether somebody listens.
+    /// Whether any client is connected.
     pub fn heard(&self) -> bool {
         !self.connected.is_empty()
     }
 
-    /// Tells all that have connected; whoever does not read loses the connection.
+    /// Sends an event to all connections, and closes those whose queue is full.
     pub fn tell(&mut self, told: &Told) {
         self.connected.retain(|_, connected| connected.to.try_send(told.clone()).is_ok());
     }
 
-    /// Tells one.
+    /// Sends an event to one connection; discarded if its queue is full.
     pub fn tell_one(&mut self, number: u64, told: Told) {
         if let Some(connected) = self.connected.get(&number) {
             let _ = connected.to.try_send(told);
@@ -334,7 +334,7 @@ async fn serve(number: u64, stream: UnixStream, sink: &mpsc::Sender<Happened>) {
             }
             line = lines.next_line() => {
                 let Ok(Some(line)) = line else { return };
-                // The limit is of a line, not of a connection.
+                // The limit applies to each line, not to the whole connection.
                 lines.get_mut().get_mut().set_limit(LONGEST);
                 if line.trim().is_empty() {
                     continue;
@@ -348,7 +348,7 @@ async fn serve(number: u64, stream: UnixStream, sink: &mpsc::Sender<Happened>) {
     }
 }
 
-/// Why a line is no order.
+/// Why a line is not a valid order.
 fn refusal(error: &serde_json::Error) -> String {
     const EXAMPLE: &str = r#"{"order":"decide"}"#;
     match error.classify() {

@@ -53,7 +53,7 @@ use crate::sockets::Sockets;
 
 const BINDINGS: StoreTable = StoreTable { name: "bindings", of: "binding" };
 
-/// What an anchor says on its control socket.
+/// The anchor's vocabulary on its control socket.
 #[derive(Clone, Debug)]
 pub struct Words;
 
@@ -71,7 +71,7 @@ impl Vocabulary for Words {
     }
 }
 
-/// What can be asked of an anchor.
+/// Requests to an anchor.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ask {
@@ -87,22 +87,22 @@ pub enum Ask {
 pub struct LmaStatus {
     /// Its address.
     pub address: String,
-    /// What it gives prefixes of.
+    /// The network from which it assigns prefixes.
     pub pool: String,
-    /// Hosts' interfaces, by host, at most 1000 of them.
+    /// Interfaces of hosts, sorted by host, at most 1000 of them.
     pub bindings: Vec<BindingStatus>,
-    /// How many there are.
+    /// Total number of bindings.
     #[serde(default)]
     pub binding_count: usize,
-    /// Flows that are placed by themselves, at most 1000 of them.
+    /// Flows with a placement of their own, at most 1000 of them.
     pub flows: Vec<FlowStatus>,
-    /// How many there are.
+    /// Total number of flows.
     pub flow_count: usize,
-    /// The last 100 times that what is for a host went another way.
+    /// The last 100 handovers.
     pub handovers: Vec<HandoverStatus>,
     /// Tunnels to gateways, at most 1000 of them.
     pub tunnels: Vec<TunnelStatus>,
-    /// What has become of questions to servers that know hosts.
+    /// Status of the RADIUS client, if servers are configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub radius: Option<RadiusStatus>,
     /// Refused messages, by status and reason.
@@ -120,35 +120,35 @@ pub struct BindingStatus {
     pub att: String,
     /// Its home network prefixes.
     pub prefixes: Vec<String>,
-    /// The gateway where it is.
+    /// The gateway where it is attached.
     pub proxy_coa: String,
-    /// Its number among the bindings of the host.
+    /// Its binding identifier (BID), unique per host.
     pub bid: u16,
     /// `active` or `leaving`.
     pub state: String,
-    /// Until it ends.
+    /// Remaining lifetime of the binding.
     pub lifetime_s: u64,
-    /// What is known of its link.
+    /// The state of its link, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<LinkStatus>,
 }
 
-/// What is for a host went another way.
+/// A handover: traffic to a host moved to another gateway.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HandoverStatus {
-    /// When, in seconds from the daemon's start.
+    /// When, in seconds since the daemon's start.
     pub at_s: f64,
     /// The host's identity.
     pub mn_id: String,
-    /// Why: `moved`, `left`, `going_down`, `unreachable`, `better` or `back`.
+    /// The cause: `moved`, `left`, `going_down`, `unreachable`, `better` or `back`.
     pub cause: String,
-    /// The gateway that it went to.
+    /// The previous gateway.
     pub from: String,
-    /// The gateway that it goes to.
+    /// The new gateway.
     pub to: String,
-    /// Flows that were placed by themselves and went along.
+    /// Flows with a placement of their own that moved along.
     pub flows: usize,
-    /// From when the gateway's message was read until the node sends the other way, in milliseconds.
+    /// From reading the gateway's message to forwarding over the new gateway, in milliseconds.
     pub rebinding_ms: f64,
 }
 
@@ -157,16 +157,17 @@ pub struct HandoverStatus {
 pub struct TunnelStatus {
     /// The gateway.
     pub proxy_coa: String,
-    /// What is around packets: `ip`, `gre` with the keys of what goes and what comes, or `udp` with the gateway's port.
+    /// The encapsulation: `ip`, `gre` with the keys for sending and receiving, or `udp` with the gateway's address and
+    /// port.
     pub form: String,
-    /// Packets into it, and out of it.
+    /// Packets sent and received.
     pub packets: [u64; 2],
-    /// Bytes of these.
+    /// Bytes sent and received.
     pub bytes: [u64; 2],
-    /// The largest packet of a host that it takes, in bytes, as far as is known.
+    /// The largest inner packet that it carries, in bytes, as far as is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
-    /// How well the way there does, if that is measured.
+    /// The quality of the path to the gateway, if measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quality: Option<QualityStatus>,
 }
@@ -186,33 +187,33 @@ pub struct Daemon {
     strays: Strays,
     forwarding: Forwarding,
     decisions: Option<Decisions>,
-    /// Who tells which hosts are about to leave.
+    /// Receives the IEEE 802.21 events of hosts that are about to leave.
     listener: Option<Listener>,
-    /// Has links report, if that counts.
+    /// Subscribes to link reports, if the quality of links is used.
     reporting: Option<Reporting>,
     /// The links that hosts are about to leave.
     leaving: Leaving,
-    /// The last flow that was looked at.
+    /// The flow at which the last idle check ended.
     looked_at: Option<FlowKey>,
-    /// What flows carry, for those who decide.
+    /// Rates of flows, for decision entities.
     rates: Rates,
     began: Time,
     handovers: VecDeque<HandoverStatus>,
     _clamp: Clamp,
 }
 
-/// Functions of IEEE 802.21 have told of links, or something is due there.
+/// IEEE 802.21 functions have reported events, or a timer of the listener is due.
 pub struct LinksTold;
 
-/// Flows that are looked at in a second, whether anything comes of them.
+/// Flows checked for idleness per second.
 const LOOKS: usize = 4_096;
-/// Bindings, tunnels and flows in the status.
+/// Most bindings, tunnels and flows in the status.
 const SHOWN: usize = 1_000;
-/// Handovers in the status.
+/// Most handovers in the status.
 const HANDOVERS: usize = 100;
 
 impl Daemon {
-    /// Ends flows of which nothing has come for a while.
+    /// Ends flows that have been idle for too long.
     fn end_idle(&mut self) -> anyhow::Result<()> {
         let (now, idle) = (monotonic(), self.settings.flow_idle);
         let lma = &self.core.end.sockets.machine.machine;
@@ -240,7 +241,7 @@ impl Daemon {
     }
 }
 
-/// What is around packets of a tunnel, in words.
+/// The encapsulation of a tunnel as text.
 fn form(form: Form) -> String {
     match form {
         Form::Gre { send: Some(send), receive: Some(receive) } => format!("gre {send} {receive}"),
@@ -250,7 +251,7 @@ fn form(form: Form) -> String {
     }
 }
 
-/// Access Technology Type, in words.
+/// Access Technology Type as text.
 fn att(session: &segue_pmip::Session) -> String {
     session.access.name().unwrap_or("unknown").to_owned()
 }
@@ -304,7 +305,7 @@ impl Role for Daemon {
         end.leads(into_relay);
         let lead = [
             into_relay,
-            // Stays when the device goes with a crash: what is for hosts goes nowhere else.
+            // Remains if a crash removes the device, so that traffic to hosts takes no other route.
             Route::unreachable(pool).metric(LAST_METRIC),
         ];
         for route in lead {
@@ -358,7 +359,7 @@ impl Role for Daemon {
             LmaWish::Interface { node, link_layer, now } => {
                 self.tell_of_interface(&node, &link_layer, now);
             }
-            // The client's.
+            // Handled by the RADIUS client.
             LmaWish::Authorize { .. } | LmaWish::Bound { .. } | LmaWish::Unbound { .. } => {}
         }
         Ok(())
@@ -368,7 +369,7 @@ impl Role for Daemon {
         records::of_lma(&record)
     }
 
-    /// What is said of a host waits for its own records.
+    /// A message about a host waits for the records of that host only.
     fn lane(&self, output: &ToLoop<Self::Engine>) -> Option<String> {
         let Output::Send(datagram) = output else { return None };
         let message = Message::parse(&datagram.bytes, &Profile::STRICT).ok()?;
@@ -399,7 +400,7 @@ impl Role for Daemon {
         LinksTold
     }
 
-    /// Hosts are about to leave, or are not any more.
+    /// Takes the reports of links and of hosts that are about to leave.
     fn on_chore(&mut self, LinksTold: LinksTold) -> anyhow::Result<()> {
         let Some(listener) = &mut self.listener else { return Ok(()) };
         let events = listener.turn();

@@ -1,4 +1,4 @@
-//! The link-layer address that accesses of all gateways have (RFC 6543), and those that interfaces have of their own.
+//! The link-layer address that accesses of all gateways share (RFC 6543), and the original addresses of the interfaces.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,16 +13,16 @@ use tracing::warn;
 
 use super::STARTS;
 
-/// Where states of gateways are, unless they are told otherwise.
+/// Default directory of gateways' state files.
 const STATES: &str = "/var/lib/segue";
 
-/// The key of what an interface had before.
+/// The store's key for an interface's original address.
 fn key(interface: &str) -> String {
     format!("link-layer address of {interface}")
 }
 
-/// An interface's own address; none if nobody knows it. A gateway that was killed leaves its accesses with the address of all
-/// gateways: what they had before it remembers.
+/// An interface's original address; `None` if it is unknown. A gateway that was killed leaves the shared address on its
+/// accesses, so the original one is also stored.
 fn own(link: &Link, store: &Embedded) -> anyhow::Result<Option<[u8; 6]>> {
     let remembered = store.get_as(STARTS, &key(&link.name))?;
     if link.mac == FIXED_MAC {
@@ -34,7 +34,7 @@ fn own(link: &Link, store: &Embedded) -> anyhow::Result<Option<[u8; 6]>> {
     Ok(Some(link.mac))
 }
 
-/// What links are called that have no address in the configuration: by their interfaces' own.
+/// The links' addresses: configured, or the original address of the interface.
 pub(super) fn own_links(
     all: &BTreeMap<String, Option<LinkAddress>>,
     store: &Embedded,
@@ -54,7 +54,7 @@ pub(super) fn own_links(
     all.iter().map(address).collect()
 }
 
-/// Interfaces that have the address of all gateways, with their own. Dropping this gives it back to them.
+/// Interfaces that have the shared address, with their original addresses. Dropping this restores them.
 pub(super) struct Macs {
     had: BTreeMap<String, Option<[u8; 6]>>,
     store: Arc<Embedded>,
@@ -65,7 +65,7 @@ impl Macs {
         Macs { had: BTreeMap::new(), store }
     }
 
-    /// Gives an access that address, if it is there.
+    /// Sets the shared address on an access, if the access exists.
     pub(super) fn fix(&mut self, access: &str) -> anyhow::Result<()> {
         if self.had.contains_key(access) {
             return Ok(());
@@ -84,7 +84,7 @@ impl Macs {
         Ok(())
     }
 
-    /// Forgets interfaces that are not there any more.
+    /// Forgets interfaces that no longer exist.
     pub(super) fn keep(&mut self, present: &BTreeMap<u32, String>) {
         self.had.retain(|name, _| present.values().any(|there| there == name));
     }
@@ -106,7 +106,7 @@ impl Drop for Macs {
     }
 }
 
-/// What is said of an interface whose own address nobody knows.
+/// The warning for an interface whose original address is unknown.
 #[must_use]
 pub fn kept(interface: &str) -> String {
     format!(
@@ -115,13 +115,13 @@ pub fn kept(interface: &str) -> String {
     )
 }
 
-/// Interfaces that have the address of all gateways.
+/// Interfaces that have the shared address.
 #[must_use]
 pub fn fixed(links: &[Link]) -> Vec<&Link> {
     links.iter().filter(|link| link.mac == FIXED_MAC).collect()
 }
 
-/// An interface's own address, as gateways that run no more have remembered it, in the usual places or in `more`.
+/// An interface's original address, as stored by gateways that are not running, in the default directory or in `more`.
 #[must_use]
 pub fn remembered(link: &Link, more: Option<&PathBuf>) -> Option<[u8; 6]> {
     let usual = std::fs::read_dir(STATES).into_iter().flatten().flatten();

@@ -49,7 +49,7 @@ use crate::stations::{Turn, Watch};
 const HOSTS: StoreTable = StoreTable { name: "hosts", of: "host" };
 const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
 
-/// What a gateway says on its control socket.
+/// The gateway's vocabulary on its control socket.
 #[derive(Clone, Debug)]
 pub struct Words;
 
@@ -66,7 +66,7 @@ impl Vocabulary for Words {
     }
 }
 
-/// What can be asked of a gateway; nothing so far.
+/// Requests to a gateway; there are none so far.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ask {}
@@ -74,14 +74,14 @@ pub enum Ask {}
 /// The status of a gateway.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct MagStatus {
-    /// The usual anchor of its hosts.
+    /// The default anchor of its hosts.
     pub anchor: String,
-    /// Hosts' interfaces that are there, at most 1000 of them.
+    /// Attached interfaces of hosts, at most 1000 of them.
     pub hosts: Vec<HostStatus>,
-    /// How many there are.
+    /// Total number of attached interfaces.
     #[serde(default)]
     pub host_count: usize,
-    /// What has become of questions to servers that know hosts.
+    /// Status of the RADIUS client, if servers are configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub radius: Option<RadiusStatus>,
     /// Refused messages, by reason.
@@ -99,30 +99,30 @@ pub struct HostStatus {
     pub access: String,
     /// Its home network prefixes.
     pub prefixes: Vec<String>,
-    /// Prefixes of its other interfaces, which are carried here too.
+    /// Prefixes of the host's other interfaces, which are also carried here.
     pub off_link: Vec<String>,
-    /// Where it is registered at.
+    /// The address at which it is registered (Proxy-CoA).
     pub proxy_coa: String,
     /// `identifying`, `registering`, `active`, `probing` or `leaving`.
     pub state: String,
-    /// Until the registration ends.
+    /// Remaining lifetime of the registration.
     pub lifetime_s: u64,
-    /// From attaching to the anchor's answer, in milliseconds.
+    /// Time from attachment to the anchor's answer, in milliseconds.
     pub registered_ms: Option<f64>,
-    /// How long each step of attaching took.
+    /// Duration of each step of the attachment.
     pub attach: AttachStatus,
 }
 
-/// How long the steps of attaching took, in milliseconds; without those that have not happened.
+/// Durations of the steps of an attachment, in milliseconds; `None` for steps that have not happened.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct AttachStatus {
-    /// From when the link's carrier came until a function of IEEE 802.21 told of the host, where it did so within 5 s.
+    /// From the link's carrier to the report of the IEEE 802.21 function, if the report arrived within 5 s.
     pub mih_ms: Option<f64>,
-    /// Until it was known who the host is.
+    /// From attachment to identification of the host.
     pub aaa_ms: Option<f64>,
-    /// Until the anchor's answer.
+    /// From identification to the anchor's answer.
     pub pba_ms: Option<f64>,
-    /// Until the host was told of its prefixes.
+    /// From the anchor's answer to the router advertisement with the host's prefixes.
     pub ra_ms: Option<f64>,
 }
 
@@ -142,45 +142,46 @@ impl OfFlows for Mag {
 pub struct Daemon {
     settings: Settings,
     core: Core<Relayed<Asking<Mag>>, Words>,
-    /// Accesses that are up: index and name.
+    /// Accesses that exist, by interface index, with their names.
     links: BTreeMap<u32, String>,
     watch: Watch,
-    /// Who tells of hosts at accesses with links of IEEE 802.21, by the accesses' names.
+    /// Receives IEEE 802.21 events for the accesses in `mih_links`, which maps their names to the addresses of their
+    /// links.
     listener: Option<Listener>,
     mih_links: BTreeMap<String, LinkAddress>,
-    /// When links came up, and how long after that a function has told of each host.
+    /// When each link came up, and how long after that (`told_ms`) a function reported each of its hosts.
     ups: BTreeMap<u32, Instant>,
     told_ms: BTreeMap<(String, LinkLayer), f64>,
-    /// Hosts that are elsewhere by now, though they may still be heard here, until when.
+    /// Hosts that another gateway has taken over, each with the time until which they are ignored here.
     elsewhere: BTreeMap<LinkLayer, Instant>,
     forwarding: Forwarding,
     macs: Macs,
     _clamp: Clamp,
 }
 
-/// Hosts in the status.
+/// Most hosts in the status.
 const SHOWN: usize = 1_000;
-/// When hosts are asked to show themselves after a session of one is over.
+/// Delay before hosts are probed after a host's session has ended.
 const AGAIN: Duration = Duration::from_millis(200);
-/// How long after its link has come up a host is one that came with it.
+/// Time after a link came up in which a reported host counts as attached by that event.
 const NEWS: Duration = Duration::from_secs(5);
-/// How long a host that another gateway has taken over is not taken for one that comes back.
+/// How long a host is ignored after another gateway has taken it over: packets of it may still be heard.
 const ELSEWHERE: Duration = Duration::from_secs(3);
 
-/// What a gateway has to do beside what its sources bring.
+/// Work of a gateway beyond what the loop's sources bring.
 pub enum Chore {
-    /// Hosts show themselves, or are to.
+    /// A host was heard, or probes are due.
     Watch(Turn),
-    /// A function of IEEE 802.21 tells.
+    /// An IEEE 802.21 function has reported events.
     Told,
 }
 
-/// Milliseconds from one time to another, if both are known.
+/// Milliseconds between two times, if both are known.
 fn between(from: Option<Time>, to: Option<Time>) -> Option<f64> {
     Some(to?.since(from?).as_millis_f64())
 }
 
-/// Whether the daemon itself says who is at an access.
+/// Whether the daemon itself detects the hosts of an access.
 fn listens(settings: &Settings, name: &str) -> bool {
     let accesses = &settings.machine.accesses;
     !settings.mih_links.contains_key(name)
@@ -188,14 +189,14 @@ fn listens(settings: &Settings, name: &str) -> bool {
 }
 
 impl Daemon {
-    /// The name of an access with hosts that the daemon itself finds.
+    /// Whether the daemon itself detects the hosts of this interface.
     fn listened(&self, interface: u32) -> bool {
         self.links.get(&interface).is_some_and(|name| listens(&self.settings, name))
     }
 
     fn take_heard(&mut self, turn: Turn) -> anyhow::Result<()> {
         for HeardStation { interface, mac, source, solicits } in self.watch.turn(turn)? {
-            // Not a gateway.
+            // Another gateway.
             if mac == FIXED_MAC {
                 continue;
             }
@@ -222,8 +223,8 @@ impl Daemon {
         Ok(())
     }
 
-    /// Whether a function tells that this station is at an access. What is heard of it there tells its address, and that it is
-    /// still there.
+    /// Whether an IEEE 802.21 function reports this station at this access. Packets from such a station then serve to
+    /// learn its address and to confirm its presence.
     fn is_told(&self, interface: u32, mac: [u8; 6]) -> bool {
         let address = self.links.get(&interface).and_then(|name| self.mih_links.get(name));
         let (Some(address), Some(listener)) = (address, &self.listener) else { return false };
@@ -233,7 +234,7 @@ impl Daemon {
         here.any(|(_, link)| link.stations.contains_key(&station))
     }
 
-    /// Notes how long after its link's carrier a host was told of.
+    /// Records how long after its link's carrier a host was reported.
     fn note_told(&mut self, interface: u32, station: &LinkLayer, what: &What) {
         let Some(name) = self.links.get(&interface) else { return };
         let place = (name.clone(), station.clone());
@@ -249,7 +250,7 @@ impl Daemon {
         }
     }
 
-    /// Hosts have come and gone, as a function of IEEE 802.21 tells.
+    /// Takes the attachments and departures that an IEEE 802.21 function has reported.
     fn take_told(&mut self) -> anyhow::Result<()> {
         let events = self.listener.as_mut().map(Listener::turn).unwrap_or_default();
         for Event { link, station, what } in events {
@@ -337,7 +338,7 @@ impl Role for Daemon {
             info!("access {interface}: hosts are registered at {}", access.proxy_coa);
         }
         let hears = |config: MihfConfig| {
-            // Of these links alone, whose names are known by now.
+            // Subscribe to these links only; their addresses are known by this point.
             let events = config.interests.iter().fold(EventList(0), |all, of| all | of.events);
             let of = |link: &LinkAddress| Interest { link: Some(link.clone()), events };
             let interests = mih_links.values().map(of).collect();
@@ -372,17 +373,17 @@ impl Role for Daemon {
                 let sent = sent.context("a host cannot be told of its prefix");
                 self.core.trouble.note(monotonic(), sent);
             }
-            // Another question follows if this one is not heard.
+            // A lost probe is followed by another.
             Wish::Ask { interface } => {
                 drop(self.watch.stations.ask_all(interface, FIXED_LINK_LOCAL))
             }
-            // A host that answers to nothing sends more by itself.
+            // A host that does not answer will send something later.
             Wish::Show { interface, station } => {
                 if let Ok(mac) = <[u8; 6]>::try_from(&station.0[..]) {
                     drop(self.watch.stations.ask(mac, interface, FIXED_LINK_LOCAL));
                 }
             }
-            // The client's.
+            // Handled by the RADIUS client.
             Wish::Identify { .. } | Wish::Began { .. } | Wish::Ended { .. } => {}
         }
         Ok(())
@@ -392,7 +393,7 @@ impl Role for Daemon {
         records::of_mag(&record)
     }
 
-    /// Nothing that a gateway sends follows from its records.
+    /// Nothing that a gateway sends depends on its records.
     fn lane(&self, _: &ToLoop<Self::Engine>) -> Option<String> {
         None
     }
@@ -400,7 +401,7 @@ impl Role for Daemon {
     fn on_heartbeat(&mut self) -> anyhow::Result<()> {
         self.forwarding.look_after(monotonic());
         self.listener.iter_mut().for_each(Listener::find_hosts);
-        // Routes may have changed. Hosts' packets would go onto a link of other hosts.
+        // Routes may have changed: packets of hosts might leave over another host's link.
         let mag = &self.core.end.sockets.machine.machine;
         uplink::check(mag.anchors(), &mag.config().accesses)?;
         self.feed(Input::Own(MagInput::TimeOfDay(today())))
@@ -411,7 +412,7 @@ impl Role for Daemon {
         let accesses = &self.settings.machine.accesses;
         let is_access =
             |device: &Device| accesses.iter().any(|a| a.interface == device.interface.name);
-        // Also without a carrier: what is heard from a host that has just come is not to be missed.
+        // Include links without a carrier, so that the first packets of a newly attached host are not missed.
         let here: Vec<&Device> = all.iter().filter(|device| is_access(device)).collect();
         let is_known = |d: &Device| self.links.get(&d.interface.index) == Some(&d.interface.name);
         let new = here.iter().filter(|d| !is_known(d));
@@ -431,7 +432,7 @@ impl Role for Daemon {
         self.feed(Input::Interfaces(here))
     }
 
-    /// A link to hosts that comes up has new ones; one that goes down has none.
+    /// Detects the hosts of a link that comes up, and detaches all hosts of one that goes down.
     fn on_link(&mut self, event: LinkEvent) -> anyhow::Result<()> {
         if let LinkEvent::Up { interface, .. } = event {
             self.ups.insert(interface, Instant::now());
@@ -439,7 +440,7 @@ impl Role for Daemon {
         }
         match event {
             LinkEvent::Up { interface, .. } if self.listened(interface) => {
-                // Who is heard now is here.
+                // A host heard from here on is attached here.
                 self.elsewhere.clear();
                 self.watch.is_up(interface);
             }
@@ -458,7 +459,7 @@ impl Role for Daemon {
     }
 
     fn on_report(&mut self, told: &Told) -> anyhow::Result<()> {
-        // One whose session is over may have another, and need not speak up by itself.
+        // A host whose session has ended may start a new one, but need not send anything by itself: probe.
         if let Told::Role(Report::Left { why: Why::Unauthorized, .. }) = told {
             self.links.keys().for_each(|index| self.watch.ask_after(*index, AGAIN));
         }

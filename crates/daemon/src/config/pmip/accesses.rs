@@ -1,4 +1,4 @@
-//! A gateway's links to hosts, and who tells of hosts there.
+//! A gateway's links to hosts, and how it learns of hosts there.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -20,33 +20,33 @@ use super::transport::{same_family, unicast};
 pub struct AccessKeys {
     /// Its interface.
     pub interface: String,
-    /// Address that hosts there are registered at (Proxy-CoA), one of this machine's; unlike any other access's.
+    /// Address at which hosts there are registered (Proxy-CoA), one of this machine's; unique per access.
     pub proxy_coa: IpAddr,
     /// Its kind: `ethernet`, `wlan`, `wimax`, `geran`, `utran`, `e-utran`, `ppp` or `virtual`; `ethernet`.
     pub technology: Option<TechnologyKey>,
-    /// Who says that a host is there: `link`, whatever it sends over the link, or `solicitation`, the host when it asks for
-    /// routers, or `mih`, a function of IEEE 802.21 (`[mih]`); `link`.
+    /// How a host is detected: `link`, by any packet on the link; `solicitation`, by its router solicitations; or
+    /// `mih`, by an IEEE 802.21 function (`[mih]`). `link`.
     pub attach: Option<AttachKey>,
-    /// With `attach = "mih"`: what its link is called there; the interface's own address.
+    /// With `attach = "mih"`: the address of its link there; the interface's own address.
     pub link: Option<String>,
-    /// How a host that attaches came there: `new-interface`, `between-interfaces`, `between-gateways`, `unknown` or
-    /// `sharing`; `new-interface`.
+    /// How an attaching host is assumed to have arrived (Handoff Indicator): `new-interface`, `between-interfaces`,
+    /// `between-gateways`, `unknown` or `sharing`; `new-interface`.
     pub handoff: Option<HandoffKey>,
 }
 
-/// Who says that a host is at an access.
+/// How a host at an access is detected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AttachKey {
-    /// What it sends over the link; it has left when the link goes down.
+    /// By any packet on the link; the host leaves when the link goes down.
     Link,
-    /// The host, by router solicitations; it has left when the link goes down.
+    /// By its router solicitations; the host leaves when the link goes down.
     Solicitation,
-    /// A function of IEEE 802.21, by Link_Up and Link_Down.
+    /// By Link_Up and Link_Down of an IEEE 802.21 function.
     Mih,
 }
 
-/// Refuses an access that also leads to the anchor: a host there could speak in the anchor's name.
+/// Refuses an access that also leads to the anchor: a host there could impersonate the anchor.
 pub(super) fn apart(accesses: &[Access], uplinks: &[String]) -> anyhow::Result<()> {
     match accesses.iter().find(|access| uplinks.contains(&access.interface)) {
         Some(Access { interface, .. }) => bail!(
@@ -86,7 +86,7 @@ pub(super) fn accesses(keys: Vec<AccessKeys>, anchor: IpAddr) -> anyhow::Result<
     Ok(all)
 }
 
-/// Accesses whose hosts a function of IEEE 802.21 tells of, and what their links are called.
+/// Accesses whose hosts an IEEE 802.21 function reports, and the configured addresses of their links.
 pub(super) fn mih_links(
     keys: &[AccessKeys],
 ) -> anyhow::Result<BTreeMap<String, Option<LinkAddress>>> {
@@ -104,7 +104,7 @@ pub(super) fn mih_links(
     Ok(all)
 }
 
-/// How a gateway hears of these accesses' hosts. Of a link whose address is not known yet it hears as of all.
+/// The gateway's subscription to these accesses' links. A link without a known address subscribes to all links.
 pub(super) fn told_of(
     keys: Option<MihKeys>,
     instance: Option<&str>,

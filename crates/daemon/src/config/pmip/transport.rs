@@ -1,4 +1,4 @@
-//! Keys of what is between gateways and anchors: addresses, and what is around hosts' packets.
+//! Keys of the transport between gateways and anchors: addresses and encapsulation.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -8,19 +8,19 @@ use segue_grammar::Duration;
 use segue_pmip::{Allowed, Encapsulation, GreUse};
 use serde::Deserialize;
 
-/// Whether an anchor has tunnels of GRE.
+/// Whether an anchor uses GRE tunnels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum GreKey {
     /// Never.
     Off,
-    /// Where a gateway asks for it.
+    /// If a gateway asks for it.
     Allowed,
-    /// Who does not is refused.
+    /// A gateway that does not ask for it is refused.
     Required,
 }
 
-/// What is around hosts' packets between gateway and anchor.
+/// The encapsulation of hosts' packets between gateway and anchor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EncapsulationKey {
@@ -42,7 +42,7 @@ impl GreKey {
     }
 }
 
-/// An anchor's own addresses.
+/// Checks an anchor's own addresses.
 pub(super) fn own_addresses(address: IpAddr, v4: Option<Ipv4Addr>) -> anyhow::Result<()> {
     unicast("address", address)?;
     let Some(v4) = v4 else { return Ok(()) };
@@ -52,7 +52,7 @@ pub(super) fn own_addresses(address: IpAddr, v4: Option<Ipv4Addr>) -> anyhow::Re
     unicast("address_v4", v4.into())
 }
 
-/// Whether an anchor has an address for each of the gateways.
+/// Checks that an anchor has an address for each of the gateways.
 pub(super) fn has_family(
     gateways: &[Allowed],
     address: IpAddr,
@@ -95,7 +95,7 @@ pub(super) fn encapsulation(
     }
 }
 
-/// Both ends of a tunnel are of one family.
+/// Checks that both ends of a tunnel have the same address family.
 pub(super) fn same_family(key: &str, address: IpAddr, anchor: IpAddr) -> anyhow::Result<()> {
     if address.is_ipv4() != anchor.is_ipv4() {
         bail!("{key}: {address} and the anchor, {anchor}, must both be of IPv4, or both of IPv6");

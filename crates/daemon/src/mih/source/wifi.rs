@@ -1,4 +1,5 @@
-//! The kernel's Wi-Fi as a source: in station mode it tells of the access point, at an access point of its stations.
+//! The kernel's Wi-Fi as a source. In station mode it reports the access point; on an access point it reports the
+//! stations.
 
 use anyhow::Context;
 use segue_linux::link;
@@ -18,13 +19,13 @@ pub(super) struct Source {
     pub(super) tell: Tell,
 }
 
-/// An interface while it is there.
+/// An interface that exists.
 struct There {
     wifi: Wifi,
     notices: Notices,
     ready: Readiness,
     index: u32,
-    /// Who is at its other end.
+    /// The stations at the other end.
     peers: Vec<[u8; 6]>,
 }
 
@@ -33,14 +34,15 @@ impl There {
         let all = link::links()?;
         let of = all.iter().find(|link| link.name == interface).context("no such interface")?;
         let (wifi, index) = (Wifi::open()?, of.index);
-        // Before anybody looks: nothing is to happen unnoticed between the two.
+        // Subscribe before the first look, so that no change between the two is missed.
         let notices = wifi.notices(index)?;
         wifi.peers(index).context("it is not known as a Wi-Fi interface")?;
         let ready = Readiness::of(&notices)?;
         Ok(There { wifi, notices, ready, index, peers: Vec::new() })
     }
 
-    /// What is new of those at the other end, and what is measured of them. The list is what counts; notices say when to look.
+    /// Reads the list of stations, and returns what has changed and what is measured. The list decides; notices only
+    /// trigger a look.
     fn look(&mut self) -> anyhow::Result<Vec<Told>> {
         let all = self.wifi.peers(self.index)?;
         let all: Vec<Peer> = all.into_iter().filter(|peer| peer.authorized).collect();
@@ -65,13 +67,13 @@ impl There {
         Ok(told)
     }
 
-    /// What notices lead to.
+    /// Handles notices.
     fn hear(&mut self) -> anyhow::Result<Vec<Told>> {
         let changed = self.ready.take(|| {
             let changed = self.notices.take()?;
             match changed.peers || changed.scan {
                 true => Ok(changed),
-                // Of others; readiness is waited for anew.
+                // About other interfaces; wait for readiness again.
                 false => Err(std::io::ErrorKind::WouldBlock.into()),
             }
         });

@@ -1,4 +1,4 @@
-//! What an anchor's daemon tells whoever decides where flows go, and does as they order.
+//! Reports bindings and flows to decision entities, and carries out their orders.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use super::{Daemon, att};
 use crate::run::Role;
 
 impl Daemon {
-    /// What whoever decides is told of a flow.
+    /// The event for a flow; `asked` requests a decision.
     fn told_of(&self, key: &FlowKey, asked: bool) -> Option<Told> {
         let lma = &self.core.end.sockets.machine.machine;
         let flow = lma.flow(key)?;
@@ -22,14 +22,14 @@ impl Daemon {
         Some(Told::Flow { flow: (*key).into(), mn_id, dscp, bid, why, asked, carried })
     }
 
-    /// What a flow has carried until now.
+    /// The traffic of a flow so far.
     fn carried(&self, key: &FlowKey) -> FlowRate {
         let carried = self.core.end.traffic_carried(&Traffic::Flow(*key));
         let (packets, bytes) = (carried.sent_packets, carried.sent_bytes);
         FlowRate { packets, bytes, rate_kbps: self.rates.of(key) }
     }
 
-    /// Tells whoever decides what a flow carries.
+    /// Reports the traffic of a flow.
     pub(super) fn tell_of_rate(&mut self, key: &FlowKey) {
         if !self.decisions.as_ref().is_some_and(Decisions::heard) {
             return;
@@ -43,7 +43,7 @@ impl Daemon {
         }
     }
 
-    /// A flow is forgotten.
+    /// Reports that a flow is forgotten.
     pub(super) fn tell_of_end(&mut self, key: &FlowKey) {
         self.rates.forget(key);
         if let Some(decisions) = &mut self.decisions {
@@ -51,7 +51,7 @@ impl Daemon {
         }
     }
 
-    /// Tells whoever decides how well the ways to hosts do.
+    /// Reports the quality of the path to each gateway.
     pub(super) fn tell_quality(&mut self) {
         let Some(decisions) = self.decisions.as_mut().filter(|decisions| decisions.heard()) else {
             return;
@@ -64,7 +64,7 @@ impl Daemon {
         }
     }
 
-    /// Tells whoever decides what is known of the link to an interface.
+    /// Reports the state of the link to an interface.
     pub(super) fn tell_of_link(&mut self, link_layer: &LinkLayer) {
         let Some(decisions) = self.decisions.as_mut().filter(|decisions| decisions.heard()) else {
             return;
@@ -85,7 +85,7 @@ impl Daemon {
         }
     }
 
-    /// All bindings and flows, as whoever decides is told of them.
+    /// The state that a new connection receives: all bindings, links and flows.
     pub(super) fn present(&self) -> Vec<Told> {
         let lma = &self.core.end.sockets.machine.machine;
         let there = lma.sessions().filter(|(.., session)| session.state == SessionState::Active);
@@ -95,7 +95,7 @@ impl Daemon {
         bindings.chain(links).chain(flows).collect()
     }
 
-    /// Tells what has become of a host's interface.
+    /// Reports a change of a host's interface.
     pub(super) fn tell_of_interface(&mut self, node: &NodeId, of: &LinkLayer, now: Presence) {
         let Some(decisions) = &mut self.decisions else { return };
         let (mn_id, llid) = (node.to_string(), of.to_string());
@@ -114,7 +114,7 @@ impl Daemon {
         });
     }
 
-    /// Does what is ordered.
+    /// Carries out an order.
     pub(super) fn ordered(&mut self, number: u64, order: Order) -> anyhow::Result<()> {
         let (flow, bid) = match order {
             Order::Decide | Order::Observe => {
@@ -154,14 +154,14 @@ fn why_not(lma: &Lma, key: &FlowKey, bid: Option<u16>) -> String {
     }
 }
 
-/// What whoever decides is told of the link to an interface, if anything is known.
+/// The event for the link to an interface; `None` if nothing is known of the link.
 fn told_link(session: &segue_pmip::Session) -> Option<Told> {
     let link = LinkStatus::of(session.link(monotonic()))?;
     let (mn_id, llid) = (session.node.to_string(), session.link_layer.to_string());
     Some(Told::Link { mn_id, llid, link })
 }
 
-/// What whoever decides is told of a binding.
+/// The event for a binding.
 fn told_binding(gateway: PeerAddress, session: &segue_pmip::Session) -> Told {
     Told::Binding {
         mn_id: session.node.to_string(),

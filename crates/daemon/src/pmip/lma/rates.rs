@@ -1,4 +1,4 @@
-//! What flows carry, as whoever decides is told of it.
+//! The traffic of flows, as reported to decision entities.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use segue_clock::{Span, Time};
 use segue_datapath::relay::Carried;
 use segue_ip::FlowKey;
 
-/// Flows with what they had carried when they were looked at last.
+/// Flows with their counts at the last look.
 #[derive(Debug, Default)]
 pub(super) struct Rates {
     flows: BTreeMap<FlowKey, Look>,
@@ -20,11 +20,11 @@ struct Look {
     rate_kbps: Option<f64>,
 }
 
-/// Less time than this says nothing of a rate.
+/// Shortest interval from which a rate is computed.
 const LEAST: Span = Span::from_millis(100);
 
 impl Rates {
-    /// Looks at a flow that is there since some time. Whether it has carried anything since it was looked at last.
+    /// Updates a flow that began at `since`. Returns whether it has carried anything since the last look.
     pub(super) fn look(
         &mut self,
         now: Time,
@@ -35,7 +35,7 @@ impl Rates {
         let (packets, bytes) = (*packets, *bytes);
         let before = Look { at: since, packets: 0, bytes: 0, rate_kbps: None };
         let before = self.flows.get(&key).copied().unwrap_or(before);
-        // Counts begin anew with a binding that is new to the packet path.
+        // Counters restart with a binding that is new to the packet path.
         let more = |after: u64, before: u64| after.checked_sub(before).unwrap_or(after);
         let elapsed = now.since(before.at);
         if elapsed >= LEAST {
@@ -46,12 +46,12 @@ impl Rates {
         more(packets, before.packets) > 0
     }
 
-    /// What a flow carried between the last two looks, in kbit/s.
+    /// The rate between the last two looks, in kbit/s.
     pub(super) fn of(&self, key: &FlowKey) -> Option<f64> {
         self.flows.get(key)?.rate_kbps
     }
 
-    /// A flow is over.
+    /// Forgets a flow that has ended.
     pub(super) fn forget(&mut self, key: &FlowKey) {
         self.flows.remove(key);
     }
