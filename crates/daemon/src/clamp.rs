@@ -1,7 +1,8 @@
-//! Fits the segments of TCP connections that this machine forwards into or out of the tunnel to what the tunnel takes.
+//! Limits the segment sizes of TCP connections that this machine forwards into or out of the tunnel to the tunnel's
+//! MTU.
 //!
 //! The ends of such a connection announce segments that fit their own links. Without this, only ICMP reports that the
-//! tunnel takes less, and many networks filter ICMP. The packet filter lowers the announced size in the handshake
+//! tunnel carries less, and many networks filter ICMP. The packet filter lowers the announced size in the handshake
 //! packets to the smaller of the two routes' MTUs, so ordinary packets cost nothing in the packet path. The table
 //! survives a crash; the next start replaces it, and `segue clean` removes it.
 

@@ -1,5 +1,5 @@
-//! Configuration files: what an operator wrote, then one validation into what a daemon uses. No file
-//! is needed; every key has a default.
+//! Configuration files: the operator's keys, which one validation turns into a daemon's settings. No file is needed;
+//! every key has a default.
 
 mod anchor;
 mod host;
@@ -39,16 +39,16 @@ fn device(name: Option<String>) -> anyhow::Result<String> {
     Ok(name)
 }
 
-/// The name of one of several daemons of a role; none if it is empty.
+/// Validates the name of one of several daemons of a role; `None` if it is empty.
 fn instance(name: Option<String>) -> anyhow::Result<Option<String>> {
     let name = name.filter(|name| !name.is_empty());
     name.map(|name| instance_name(&name).context("instance")).transpose()
 }
 
-/// The name of one of several daemons of a role: short, and good as a part of a file's name.
+/// Validates the name of one of several daemons of a role: short, and usable in a file name.
 ///
 /// # Errors
-/// It is not.
+/// The name is too long or has other characters.
 pub fn instance_name(name: &str) -> anyhow::Result<String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     if name.is_empty() || name.len() > 32 || !name.chars().all(fits) {
@@ -57,13 +57,13 @@ pub fn instance_name(name: &str) -> anyhow::Result<String> {
     Ok(name.to_string())
 }
 
-/// Where a role keeps its state unless told otherwise.
+/// Default path of a role's state file.
 fn state(role: &str, instance: Option<&str>) -> PathBuf {
     let dash = instance.map(|name| format!("-{name}")).unwrap_or_default();
     PathBuf::from(format!("/var/lib/segue/{role}{dash}.db"))
 }
 
-/// The log of events beside a daemon's state, kept for this long and of so many megabytes at most; none for no megabytes.
+/// The event log next to a daemon's state file, kept for this long and limited to this size; `None` for a size of 0.
 fn history(
     keep: Option<Duration>,
     megabytes: Option<u32>,
@@ -74,7 +74,7 @@ fn history(
     if megabytes > 10_000 {
         bail!("history_mb: {megabytes} must lie between 0 and 10000");
     }
-    // Names of states that differ give different names.
+    // Different state files must have different logs.
     let mut name = state.to_owned();
     if state.extension().is_some_and(|extension| extension == "db") {
         name.set_extension("");
@@ -85,7 +85,7 @@ fn history(
     Ok((megabytes > 0).then_some(History { path, keep, bytes }))
 }
 
-/// The group of this name; none if it is empty.
+/// The group of this name; `None` if the name is empty.
 fn group(name: Option<String>) -> anyhow::Result<Option<Gid>> {
     let Some(name) = name.filter(|name| !name.is_empty()) else { return Ok(None) };
     let found = Group::from_name(&name).with_context(|| format!("control_group: {name:?}"))?;
@@ -95,7 +95,7 @@ fn group(name: Option<String>) -> anyhow::Result<Option<Gid>> {
     Ok(Some(found.with_context(none)?.gid))
 }
 
-/// Where metrics are served; nowhere if it is empty.
+/// The address on which to serve metrics; `None` if it is empty.
 fn metrics(text: Option<String>) -> anyhow::Result<Option<SocketAddr>> {
     let given = text.filter(|text| !text.is_empty());
     let read = |text: String| {
@@ -106,7 +106,7 @@ fn metrics(text: Option<String>) -> anyhow::Result<Option<SocketAddr>> {
     given.map(read).transpose()
 }
 
-/// The interfaces to use; all if the key is not there.
+/// The interfaces to use; an empty list, which means all, if the key is missing.
 fn interfaces(listed: Option<Vec<String>>) -> anyhow::Result<Vec<String>> {
     if listed.as_ref().is_some_and(Vec::is_empty) {
         bail!("interfaces: the list is empty: name some, or leave the key out to use all");
@@ -116,7 +116,7 @@ fn interfaces(listed: Option<Vec<String>>) -> anyhow::Result<Vec<String>> {
     Ok(listed)
 }
 
-/// Whether an interface of Linux may have this name.
+/// Checks that a Linux interface may have this name.
 fn interface(name: &str) -> anyhow::Result<()> {
     let good = |c: char| !c.is_whitespace() && !matches!(c, '/' | ':');
     if name.len() > 15 {
@@ -128,7 +128,7 @@ fn interface(name: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether a link-layer address is one interface's: others name a group, which never sends.
+/// Checks that a link-layer address is of one interface, and not a group address, which never sends.
 fn one_station(text: &str, address: &[u8]) -> anyhow::Result<()> {
     if address.first().is_some_and(|first| first & 1 == 1) {
         bail!("{text} is the address of a group, not of one interface");
@@ -136,7 +136,7 @@ fn one_station(text: &str, address: &[u8]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Every host accepts 576 bytes (RFC 791, section 3.1); the device's MTU has 16 bits.
+/// Checks an MTU. Every host accepts 576 bytes (RFC 791, section 3.1); the device's MTU has 16 bits.
 fn check_mtu(mtu: u32) -> anyhow::Result<()> {
     if !(576..=65_535).contains(&mtu) {
         bail!("mtu must lie between 576 and 65535");

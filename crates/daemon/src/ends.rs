@@ -1,4 +1,4 @@
-//! An end of tunnels as the loop drives it: the machine of a host or an anchor over its packet path.
+//! An end of tunnels as the loop drives it: a host's or an anchor's machine over its packet path.
 
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
@@ -20,10 +20,10 @@ use crate::shares::Shares;
 use crate::trouble::Trouble;
 use crate::{routers, turns};
 
-/// Routers' messages in a turn.
+/// Most packet-too-big messages taken in a turn.
 const TOO_BIG: usize = 4;
 
-/// The machine, its packet path, and what is around them.
+/// The machine, its packet path, and the parts around them.
 pub struct TunnelEnd<M: Side> {
     end: End<M, Box<dyn LinuxDatapath>>,
     shares: Shares,
@@ -32,7 +32,7 @@ pub struct TunnelEnd<M: Side> {
     _reserved: Option<UdpSocket>,
 }
 
-/// What comes from below.
+/// An event of the layer below.
 pub enum Below {
     /// An event of the packet path.
     Packet(DatapathEvent),
@@ -40,14 +40,14 @@ pub enum Below {
     TooBig(TooBig),
 }
 
-/// Where that waits.
+/// The queue of these events.
 pub struct Waiting {
     packets: Packets,
     too_big: mpsc::Receiver<TooBig>,
 }
 
 impl<M: Side> TunnelEnd<M> {
-    /// Puts a machine over an open packet path, and listens to routers.
+    /// Connects a machine to an open packet path, and listens for packet-too-big messages.
     #[must_use]
     pub fn new(machine: M, opened: Opened) -> (TunnelEnd<M>, Waiting) {
         let Opened { datapath, events: packets, shares, shed, reserved } = opened;
@@ -56,7 +56,7 @@ impl<M: Side> TunnelEnd<M> {
         (end, Waiting { packets, too_big: routers::listen() })
     }
 
-    /// The part of its status that says what is below it.
+    /// The part of the status that describes the layer below the machine.
     pub fn status(&self, device: &str) -> TunnelStatus {
         TunnelStatus {
             datapath: packets::kind_name(self.datapath.kind()).into(),
@@ -113,7 +113,7 @@ impl<M: Side> Engine for TunnelEnd<M> {
         Turn::reading(self.end.machine.slots())
     }
 
-    /// There is none: hosts and anchors signal over the connections of their roles.
+    /// Never used: hosts and anchors signal over the connections of their roles.
     fn send(&mut self, _: Datagram) {}
 
     fn poll(&mut self, turn: &mut Self::Turn) -> Option<ToLoop<Self>> {

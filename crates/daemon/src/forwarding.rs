@@ -1,13 +1,13 @@
-//! Limits what an anchor's machine forwards to packets that leave or enter the tunnel.
+//! Restricts an anchor's machine to forwarding packets that leave or enter the tunnel.
 //!
-//! Linux forwards for everyone or for no one, so switching it on for the hosts of a tunnel would
-//! make the machine a router for anyone on an access link. If it forwarded nothing before, rules
-//! ahead of all others pass forwarded packets to a pool or from the tunnel device, and prohibit the
-//! rest. Packets that the machine itself sends are unaffected. If any interface forwards when the
-//! anchor starts, the operator wants that, and nothing is changed.
+//! Linux forwards for everyone or for no one, so switching it on for the hosts of a tunnel would make the machine a
+//! router for anyone on an access link. If the machine forwarded nothing before, rules ahead of all others pass
+//! forwarded packets to a pool or from the tunnel device, and prohibit the rest. Packets that the machine itself sends
+//! are unaffected. If any interface already forwards when the anchor starts, that is taken as the operator's wish, and
+//! nothing is restricted.
 //!
-//! The rules are added before forwarding is switched on and removed after it is switched off. A
-//! crash leaves both; the next start sees from the rules that the forwarding is ours.
+//! The rules are added before forwarding is switched on and removed after it is switched off. A crash leaves both; the
+//! next start recognises by the rules that the forwarding is ours.
 
 use anyhow::Context;
 use segue_clock::Time;
@@ -24,15 +24,15 @@ use crate::seldom::Seldom;
 const TABLE: u32 = 0x5e61;
 /// The kernel's table of the machine's own addresses.
 const LOCAL_TABLE: u32 = 255;
-/// Priority of the rule for packets to this machine, the first of five.
+/// Priority of the rule for packets to this machine, the first of five priorities.
 const LOCAL: u32 = 5_200;
 /// Priority of the rule for packets into the tunnel.
 const INTO: u32 = 5_201;
 /// Priority of the rules for packets out of the tunnel, one for each tunnel device.
 const OUT_OF: u32 = 5_202;
-/// Priority of the rule for all that remains.
+/// Priority of the rule for all other forwarded packets.
 const OTHERS: u32 = 5_203;
-/// Priority of a rule that does nothing: packets out of the tunnel continue their lookup here.
+/// Priority of a no-op rule: the lookup of packets out of the tunnel continues here.
 const ON: u32 = 5_204;
 
 /// Forwarding that the anchor switched on. Dropping this switches it off.
@@ -40,13 +40,13 @@ pub(crate) struct Forwarding {
     device: String,
     /// The families, by whether they are IPv6.
     families: Vec<bool>,
-    /// Paces the log lines about what others have switched off.
+    /// Rate-limits the log lines about forwarding that others have switched off.
     told: Seldom,
 }
 
 impl Forwarding {
-    /// Allows forwarding of the families of these pools to them and from the device. Another anchor may share rules and
-    /// routes, so they last until the last one ends.
+    /// Allows forwarding to these pools and from the device, for the pools' address families. Another anchor may share
+    /// rules and routes, so they last until the last anchor ends.
     pub(crate) fn start(
         kept: &mut Kept,
         device: &str,
@@ -57,7 +57,7 @@ impl Forwarding {
         Forwarding::of(kept, device, families, pools)
     }
 
-    /// The same for these families (`true` is IPv6), of which there may be no pool.
+    /// The same for these families (`true` is IPv6), even without a pool.
     pub(crate) fn of(
         kept: &mut Kept,
         device: &str,
@@ -93,8 +93,8 @@ impl Forwarding {
         Ok(forwarding)
     }
 
-    /// The table that forwarded packets of a family use on their way into the tunnel; `None` if they use those of this
-    /// machine's own packets.
+    /// The table that forwarded packets of a family use on their way into the tunnel; `None` if they use the tables of
+    /// this machine's own packets.
     pub(crate) fn table(&self, v6: bool) -> Option<u32> {
         self.families.contains(&v6).then_some(TABLE)
     }
@@ -121,7 +121,7 @@ impl Drop for Forwarding {
         for v6 in &self.families {
             remove(&out_of(&self.device, *v6));
             let left = rules().unwrap_or_default();
-            // Another anchor's.
+            // Shared with another anchor.
             if !left.iter().any(|rule| rule.v6 == *v6 && is_out_of(rule)) {
                 end(*v6, &left);
             }
@@ -129,8 +129,8 @@ impl Drop for Forwarding {
     }
 }
 
-/// Removes the rules of anchors that are gone and switches off the forwarding that they had
-/// switched on; returns how many rules there were.
+/// Removes the rules of anchors that are gone and switches off the forwarding that they had switched on; returns the
+/// number of rules.
 pub fn clean() -> usize {
     let all = rules().unwrap_or_default();
     [false, true].into_iter().map(|v6| end(v6, &all)).sum()
@@ -146,7 +146,7 @@ fn end(v6: bool, all: &[Rule]) -> usize {
     all.iter().filter(|rule| is_ours(rule, v6)).filter(|rule| remove(rule)).count()
 }
 
-/// Whether an anchor sets such rules for this family.
+/// Whether a rule of this family is one that anchors set.
 fn is_ours(rule: &Rule, v6: bool) -> bool {
     let fixed = [local(v6), into(v6), others(v6), on(v6)];
     rule.v6 == v6 && (fixed.contains(rule) || is_out_of(rule))
@@ -181,14 +181,14 @@ fn switch(v6: bool, on: bool) -> segue_linux::error::Result<()> {
     link::sysctl(key(v6), if on { "1" } else { "0" })
 }
 
-/// Whether it has been switched off for all interfaces.
+/// Whether forwarding is switched off for all interfaces.
 fn is_off(v6: bool) -> bool {
     let path = format!("/proc/sys/{}", key(v6).replace('.', "/"));
     std::fs::read_to_string(path).is_ok_and(|state| state.trim() == "0")
 }
 
-/// Packets to this machine come first: its administrator may have moved the kernel's own rule for
-/// them behind ours.
+/// Packets to this machine come first: its administrator may have moved the kernel's own rule for such packets behind
+/// ours.
 fn local(v6: bool) -> Rule {
     forwarded(v6, LOCAL, Then::Lookup, LOCAL_TABLE)
 }
@@ -208,7 +208,7 @@ fn is_out_of(rule: &Rule) -> bool {
     rule.priority == OUT_OF && rule.then == Then::Goto(ON)
 }
 
-/// All others are prohibited.
+/// Prohibits all other forwarded packets.
 fn others(v6: bool) -> Rule {
     forwarded(v6, OTHERS, Then::Prohibit, 0)
 }

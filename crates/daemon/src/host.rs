@@ -51,10 +51,10 @@ use crate::ledger::{Entry, Ledger};
 pub use crate::settings::Host as Settings;
 use crate::wall::Reading;
 
-/// The addresses of an anchor's names, each with its port, as a host with these settings finds them.
+/// Resolves an anchor's names with the name servers of these settings; each address has its name's port.
 ///
 /// # Errors
-/// What went wrong with each name server.
+/// The failures of each name server.
 pub async fn resolve(
     names: &[(String, u16)],
     settings: &Settings,
@@ -64,8 +64,8 @@ pub async fn resolve(
     names::find(names, &names::name_servers(&settings.nameservers, all, wanted)).await
 }
 
-/// What name servers say of the translators (NAT64) by which accesses without IPv4 reach these addresses of the anchor, as
-/// a host with these settings asks them.
+/// Queries name servers for the translators (NAT64) by which accesses without IPv4 reach these addresses of the anchor,
+/// as a host with these settings would.
 pub async fn translators(
     anchors: &[SocketAddr],
     settings: &Settings,
@@ -75,7 +75,7 @@ pub async fn translators(
 }
 
 impl Daemon {
-    /// The anchor's port of tunnels, if the host is registered and no path works.
+    /// The anchor's tunnel port, if the host is registered and no path works.
     fn blocked(&self) -> Option<u16> {
         let machine = &self.core.end.machine;
         let works = |path: &Path| path.is_up() || path.is_unwatched();
@@ -104,7 +104,7 @@ pub struct Daemon {
     ways_out: WaysOut,
     /// Interfaces that the datapath listens on, with the next hops it sends to there.
     attached: BTreeMap<u32, Vec<IpAddr>>,
-    /// What was logged of other programs' routing and of unused interfaces.
+    /// Logged lines about other programs' routing and unused interfaces.
     noted: BTreeSet<String>,
     sweep: Sweep,
     stations: Stations,
@@ -173,11 +173,11 @@ impl Role for Daemon {
         &mut self.core
     }
 
-    /// Once a second; the only regular wakeup while all requests ride on data.
+    /// Runs once a second; the only regular wakeup while all requests ride on data.
     fn on_heartbeat(&mut self) -> anyhow::Result<()> {
         self.expire_translators()?;
         self.signalling.set_blocked(self.blocked());
-        // An interface that serves others as an access point has no path.
+        // An interface that is an access point for others has no path.
         let paths: BTreeSet<&str> = self.core.end.machine.paths().map(|(_, p)| p.name()).collect();
         let used = self.seen.iter().filter(|device| paths.contains(&*device.interface.name));
         for (text, path, wifi) in self.stations.look(used) {
@@ -265,7 +265,7 @@ impl Role for Daemon {
         Ok(())
     }
 
-    /// The paths.
+    /// A sample of each path.
     fn samples(&mut self) -> Vec<(String, TunnelEvent)> {
         let indices: BTreeMap<&str, u32> =
             self.seen.iter().map(|d| (&*d.interface.name, d.interface.index)).collect();
@@ -293,7 +293,7 @@ impl Role for Daemon {
             n => *drops.entry(DropReason::Replay.name().to_owned()).or_default() += n,
         }
         let translators = self.translators.status();
-        // An access that lacks a translator is the reason.
+        // If an access lacks a translator, the last noted reason describes that.
         let trouble =
             self.signalling.why_unreached(!translators.is_empty()).map(|(why, at)| TroubleStatus {
                 why: why.to_owned(),

@@ -1,9 +1,9 @@
-//! Translation of an anchor's pools to its machine's own addresses, if outside networks have no
-//! route back to them.
+//! Translates an anchor's pools to its machine's own addresses, for outside networks that have no route back to the
+//! pools.
 //!
-//! Inner packets of either datapath come out of the tunnel device and pass netfilter like any
-//! forwarded packets, so one nftables table serves both. The table survives a crash; the next start
-//! replaces or removes it, and `segue clean` removes it.
+//! Inner packets of either datapath come out of the tunnel device and pass netfilter like any forwarded packets, so one
+//! nftables table serves both. The table survives a crash; the next start replaces or removes it, and `segue clean`
+//! removes it.
 
 use std::net::IpAddr;
 
@@ -61,8 +61,8 @@ pub fn is_there(device: &str) -> Option<bool> {
     nft::is_there(PREFIX, device)
 }
 
-/// Whether outside networks cannot have a route to this address, so that only translation helps:
-/// private and shared addresses (RFC 1918, RFC 6598), unique local ones (RFC 4193).
+/// Whether outside networks cannot have a route to this address, so that only translation helps: private and shared
+/// addresses (RFC 1918, RFC 6598), and unique local ones (RFC 4193).
 pub fn is_private(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => v4.is_private() || matches!(v4.octets(), [100, 64..=127, ..]),
@@ -70,7 +70,7 @@ pub fn is_private(address: IpAddr) -> bool {
     }
 }
 
-/// What happens to packets from the pools on their way out, in one line.
+/// Describes in one line how packets from the pools leave.
 pub fn in_force(pools: &[Prefix], wanted: bool) -> String {
     let told = pools.iter().map(|pool| match (wanted, is_private(pool.addr), pool.addr) {
         (true, true, IpAddr::V4(_)) => format!("{pool} is translated to this machine's addresses"),

@@ -1,7 +1,7 @@
-//! Several hosts on one machine: each has a routing table and rules of its own.
+//! Several hosts on one machine: each has a separate routing table and separate rules.
 //!
-//! They go by the number at the end of the tunnel device's name: 0 for `segue0`, 1 for `segue1`. Packets of every daemon have
-//! the same mark, so that no daemon's packets go through the tunnel of another.
+//! A host's number is the number at the end of its tunnel device's name: 0 for `segue0`, 1 for `segue1`. Packets of all
+//! daemons carry the same mark, so that no daemon's packets enter the tunnel of another.
 
 use std::io;
 use std::net::IpAddr;
@@ -11,17 +11,17 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use anyhow::{Context, bail};
 use segue_ip::{Prefix, Rule};
 
-/// Numbers of daemons are below this.
+/// Upper limit (exclusive) of numbers.
 const NUMBERS: u32 = 100;
 /// Routing table of host number 0.
 const TABLE: u32 = 0x5e60;
-/// Priority of the first rule of host number 0: after those of Tailscale, whose last is 5270.
+/// Priority of the first rule of host number 0: after Tailscale's rules, the last of which has 5270.
 const PRIORITY: u32 = 5_280;
-/// The same if it fails closed: before them.
+/// The same for a host that fails closed: before Tailscale's rules.
 const CLOSED: u32 = 5_210;
-/// Priority of the rules by source, before all others.
+/// Priority of the rules by source, before all other rules of hosts.
 const SOURCES: u32 = CLOSED - 1;
-/// Priorities that each host has.
+/// Number of priorities reserved per host.
 const RULES: u32 = 5;
 
 /// A number that no other host of this network namespace can take until this is dropped.
@@ -32,20 +32,22 @@ pub struct Claim(#[expect(dead_code, reason = "it is bound")] UnixListener);
 pub struct Number(u32);
 
 impl Number {
-    /// That of the daemon with this tunnel device. A name without a number, or with one that is too large, means 0.
+    /// The number of the daemon with this tunnel device. A name without a number, or with one that is too large, means
+    /// 0.
     pub fn of(device: &str) -> Number {
         let name = device.trim_end_matches(|c: char| c.is_ascii_digit());
         let number = device.strip_prefix(name).and_then(|digits| digits.parse().ok());
         Number(number.filter(|number| *number < NUMBERS).unwrap_or(0))
     }
 
-    /// As a number.
+    /// The number as an integer.
     pub fn get(self) -> u32 {
         self.0
     }
 
-    /// Takes the number for the host that is about to start: its rules and table are then no other's. What an abstract
-    /// socket is bound to ends with the process, and is the network namespace's own, as rules and tables are.
+    /// Reserves the number for the host that is about to start, so that no other host uses its rules and table. An
+    /// abstract socket address is released when the process ends, and belongs to the network namespace, as rules and
+    /// tables do.
     pub fn claim(self) -> anyhow::Result<Claim> {
         let address = SocketAddr::from_abstract_name(format!("segue-host-{}", self.0))?;
         match UnixListener::bind_addr(&address) {
@@ -59,18 +61,18 @@ impl Number {
         }
     }
 
-    /// All that there can be.
+    /// All possible numbers.
     pub fn all() -> impl Iterator<Item = Number> {
         (0..NUMBERS).map(Number)
     }
 
-    /// Routing table of a host's tunnel. The one after the first is the anchors' (`forwarding`).
+    /// Routing table of a host's tunnel. The table after host 0's is used by anchors (`forwarding`).
     pub fn table(self) -> u32 {
         if self.0 == 0 { TABLE } else { TABLE + 1 + self.0 }
     }
 
-    /// The rules of a host that is not the first: packets from its inner addresses use its own table, whatever the first's
-    /// has.
+    /// The source rules of a host other than host 0: packets from its inner addresses use its table, even if host 0's
+    /// table has a route for them.
     pub fn sources(self, inner: &[IpAddr]) -> impl Iterator<Item = Rule> {
         let inner = inner.iter().filter(move |_| self.0 > 0);
         inner.map(move |inner| Rule {
@@ -82,12 +84,13 @@ impl Number {
         })
     }
 
-    /// Whether a rule is one of these.
+    /// Whether a rule is one of this host's source rules.
     pub fn has_source(self, rule: &Rule) -> bool {
         rule.priority == SOURCES && rule.table == self.table()
     }
 
-    /// Priority of the first of a host's rules, unless the operator chooses one, or other programs' rules go first.
+    /// Default priority of a host's first rule. The operator may choose another, and rules of other programs may move
+    /// it back.
     pub fn priority(self) -> u32 {
         PRIORITY + RULES * self.0
     }
@@ -117,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_number_is_one_hosts_until_that_ends() {
-        // A number that no host of a test has.
+        // No host of another test has this number.
         let number = Number(97);
         let claim = number.claim().unwrap();
         let refused = number.claim().err().map(|error| error.to_string()).unwrap_or_default();

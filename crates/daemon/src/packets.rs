@@ -27,40 +27,39 @@ use crate::settings::{Choice, Tunnel};
 
 /// Firewall mark of everything that a daemon sends outside the tunnel.
 pub const MARK: u32 = 0x5e60;
-/// Probes that wait for the daemon; more are dropped.
+/// Probes that may be queued for the daemon; further ones are dropped.
 const PROBES: usize = 65_536;
-/// Packets without a binding that wait for the daemon; more are dropped. Their own queue keeps a
-/// flood of new flows from displacing probes. It holds the full shares of 64 hosts
-/// (`datapath/src/misses.rs`).
+/// Packets without a binding that may be queued for the daemon; further ones are dropped. The separate queue keeps a
+/// flood of new flows from displacing probes. It holds the full shares of 64 hosts (`datapath/src/misses.rs`).
 const MISSES: usize = 16_384;
-/// Paths that wait for the daemon's look ([`DatapathEvent::Look`] and the like); more are dropped. A path
-/// is reported when its rides end, at most once in two periods, and once for each time that data
-/// follow a silence of [`segue_keepalive::SILENCE`].
+/// Paths that may be queued for the daemon's attention ([`DatapathEvent::Look`] and the like); further ones are
+/// dropped. A path is reported when its rides end, at most once in two periods, and whenever data follow a silence of
+/// [`segue_keepalive::SILENCE`].
 const NOTES: usize = 1_024;
-/// Probes that the daemon takes in a turn.
+/// Most probes that the daemon takes in a turn.
 const PROBES_A_TURN: usize = 256;
-/// Paths to look at that the daemon takes in a turn.
+/// Most such paths that the daemon takes in a turn.
 const NOTES_A_TURN: usize = 64;
-/// Packets without a binding that the daemon takes in a turn.
+/// Most packets without a binding that the daemon takes in a turn.
 const MISSES_A_TURN: usize = 64;
 
 /// An open datapath.
 pub struct Opened {
     /// The datapath.
     pub datapath: Box<dyn LinuxDatapath>,
-    /// What it reports.
+    /// The queue of its events.
     pub events: Packets,
-    /// At an anchor: which host's path is in which slot.
+    /// On an anchor: the owner of the path in each slot.
     pub shares: Shares,
-    /// How many of its events were dropped.
+    /// Number of its events that were dropped.
     pub shed: Shed,
     /// Keeps other programs off the tunnels' port if the datapath has no socket on it.
     pub reserved: Option<UdpSocket>,
 }
 
-/// Opens the datapath in the current network namespace. If `settings` want it, the calling thread, and the one
-/// that takes the programs' events, run before ordinary ones where the system allows it; those that carry
-/// packets in user space stay ordinary. `options` are eBPF's.
+/// Opens the datapath in the current network namespace. If `settings` ask for it and the system allows it, the calling
+/// thread and the thread that takes the programs' events get real-time scheduling; threads that carry packets in user
+/// space keep ordinary scheduling. `options` are for eBPF.
 pub fn open(settings: &Tunnel, setup: &Setup, options: EbpfOptions) -> anyhow::Result<Opened> {
     let (choice, realtime) = (settings.datapath, settings.realtime);
     let reserved = reserve(setup.port)?;
@@ -75,7 +74,7 @@ pub fn open(settings: &Tunnel, setup: &Setup, options: EbpfOptions) -> anyhow::R
                 info!("datapath: {}", kind_name(datapath.kind()));
                 return Ok(Opened { datapath, events, shares, shed, reserved: Some(reserved) });
             }
-            // User space cannot take it either.
+            // User space would find it taken, too.
             Err(error @ DatapathError::Taken { .. }) => return Err(error.into()),
             Err(error) if choice == Choice::Ebpf => {
                 return Err(error).context("the eBPF datapath cannot be had here");
@@ -84,7 +83,7 @@ pub fn open(settings: &Tunnel, setup: &Setup, options: EbpfOptions) -> anyhow::R
         }
         thread::ordinary();
     }
-    // The sockets of this datapath are bound to the port themselves, one for each path.
+    // The sockets of this datapath bind the port themselves, one per path.
     drop(reserved);
     let user = match User::new(setup, sink) {
         Err(error @ DatapathError::Taken { .. }) => return Err(error.into()),
@@ -113,7 +112,7 @@ pub struct Packets {
 pub type Shed = Arc<AtomicU64>;
 
 impl Packets {
-    /// Takes a turn's batch of each kind; wakes the task when there is more.
+    /// Takes one turn's batch of each kind; wakes the task if more remain.
     pub fn take(&mut self, context: &mut TaskContext<'_>, mut into: impl FnMut(DatapathEvent)) {
         turns::take(&mut self.probes, PROBES_A_TURN, context, |probe| {
             into(DatapathEvent::Probe(probe))
@@ -124,15 +123,15 @@ impl Packets {
         });
     }
 
-    /// The probes that wait right now.
+    /// Takes the probes that are queued at this moment.
     pub fn waiting(&mut self) -> Vec<ProbeEvent> {
         let n = self.probes.len();
         std::iter::from_fn(|| self.probes.try_recv().ok()).take(n).collect()
     }
 }
 
-/// The queue and what fills it. Each path and each host has a share of the events, so that one host's flood of
-/// valid probes costs the others none.
+/// The queue and its producer. Each path and each host has a share of the events, so that one host's flood of valid
+/// probes costs other hosts none.
 fn queue(max_paths: u32) -> (EventSink, Packets, Shares) {
     let (probe_in, probes) = mpsc::channel(PROBES);
     let (miss_in, misses) = mpsc::channel(MISSES);
@@ -168,7 +167,7 @@ fn reserve(port: u16) -> anyhow::Result<UdpSocket> {
     .with_context(|| format!("cannot use UDP port {port} for tunnels; set another port"))
 }
 
-/// Refused packets by the name of the reason: the datapath's, and what did not fit into the queue.
+/// Dropped packets by reason: the datapath's, and those that did not fit into the queue.
 pub fn drops(datapath: &mut dyn LinuxDatapath, shed: &Shed) -> BTreeMap<String, u64> {
     let mut drops = datapath.drops();
     let shed = shed.load(Ordering::Relaxed);
@@ -188,25 +187,25 @@ pub fn kind_name(kind: Kind) -> &'static str {
 }
 
 impl Opened {
-    /// What makes the estimates.
+    /// The part that computes the estimates.
     #[must_use]
     pub fn measured_by(&self) -> MeasuredBy {
         measured_by(self.datapath.as_ref())
     }
 }
 
-/// What makes the estimates with this datapath.
+/// The part that computes the estimates with this datapath.
 pub fn measured_by(datapath: &dyn LinuxDatapath) -> MeasuredBy {
     if datapath.measures() { MeasuredBy::PacketPath } else { MeasuredBy::Machine }
 }
 
-/// Logs what an end could not do.
+/// Logs failures of an end of tunnels.
 pub fn tell(failures: Vec<Failure<DatapathError>>, trouble: &mut Trouble) {
     for failure in failures {
         match failure {
             Failure::Order(error) => trouble.tell(monotonic(), &error.into()),
             Failure::Probes(error) => debug!("probes not sent: {error}"),
-            // It gave way to newer ones.
+            // Newer tickets displaced it.
             Failure::Ticket(_) => {}
             Failure::Endless => error!("the machine does not come to an end"),
         }

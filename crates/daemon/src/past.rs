@@ -1,6 +1,6 @@
-//! Guards against packets that bypass the tunnel, for the user-space datapath: an nftables table
-//! refuses what the eBPF programs refuse on the access interfaces. The table survives a crash; the
-//! next start replaces or removes it, and `segue clean` removes it.
+//! Guards against packets that bypass the tunnel, for the user-space datapath: an nftables table refuses the packets
+//! that the eBPF programs refuse on the access interfaces. The table survives a crash; the next start replaces or
+//! removes it, and `segue clean` removes it.
 
 use std::net::IpAddr;
 
@@ -19,14 +19,14 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// No table yet.
+    /// A guard without a table yet.
     fn new(device: &str) -> Guard {
         let table = nft::table_name(PREFIX, device);
         Guard { table, device: device.to_owned() }
     }
 
-    /// The guard of a daemon, if its packet path needs one (`needed`). If not, this removes a table
-    /// that a crash with the other packet path left.
+    /// The guard of a daemon, if its packet path needs one (`needed`). Otherwise removes a table that a crash with the
+    /// other packet path left.
     pub fn at_start(device: &str, needed: bool) -> Option<Guard> {
         let guard = Guard::new(device);
         // A dropped guard removes its table.

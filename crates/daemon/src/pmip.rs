@@ -1,5 +1,5 @@
-//! Proxy Mobile IPv6 as daemons: a local mobility anchor ([`lma`]) and a mobile access gateway ([`mag`]). The machines are
-//! `segue-pmip`'s, a relay carries their tunnels, and what is here is the rest.
+//! The Proxy Mobile IPv6 daemons: a local mobility anchor ([`lma`]) and a mobile access gateway ([`mag`]). Their
+//! machines come from `segue-pmip`, and a relay carries their tunnels; this module adds the rest.
 
 pub mod aaa;
 pub mod decision;
@@ -28,10 +28,10 @@ use serde::{Deserialize, Serialize};
 use crate::control::News;
 use crate::sockets::{Arrivals, Sockets};
 
-/// The table of starts: the restart counter of the last one, by role.
+/// Table of restart counters: the last one of each role.
 const STARTS: &str = "starts";
 
-/// What an event is about.
+/// The subject of an event.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct About {
     /// The host's identity.
@@ -49,7 +49,7 @@ pub struct About {
     /// The prefix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefix: Option<String>,
-    /// Why.
+    /// The reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }
@@ -158,10 +158,10 @@ impl News<About> for Report {
     }
 }
 
-/// UDP ports over IPv4: of messages, and of hosts' packets (RFC 5844).
+/// UDP ports over IPv4: for messages, and for hosts' packets (RFC 5844).
 const PORTS: [u16; 2] = [SIGNALLING_PORT, DATA_PORT];
 
-/// Has a machine speak over IPv4 too, at those of its addresses that are of IPv4.
+/// Opens sockets for the machine's IPv4 addresses.
 fn over_v4<M>(
     sockets: &mut Sockets<M>,
     arrivals: &mut Arrivals,
@@ -175,7 +175,7 @@ fn over_v4<M>(
     Ok(())
 }
 
-/// Has everybody else share one peer's part: these addresses, and the servers.
+/// Sets the known peers: these addresses and the RADIUS servers. All other senders share the quota of one peer.
 fn know(
     arrivals: &mut Arrivals,
     peers: impl Iterator<Item = Prefix>,
@@ -186,12 +186,12 @@ fn know(
     arrivals.know(peers.chain(servers).collect());
 }
 
-/// The time of day, now.
+/// Relates the monotonic clock to the time of day.
 fn day_clock() -> DayClock {
     DayClock::new(monotonic(), realtime())
 }
 
-/// Opens the state of a role, whose records are in this table, and counts the start.
+/// Opens the state file of a role, whose records are in this table, and increments its restart counter.
 fn open(path: &Path, table: &'static str) -> anyhow::Result<(Arc<Embedded>, u32)> {
     let store = Embedded::open(path)?;
     let tables = store.tables()?;
@@ -217,24 +217,24 @@ fn stored(store: &dyn Store, table: &'static str) -> anyhow::Result<Vec<(String,
     Ok(store.list(table)?)
 }
 
-/// Refused messages, by the names that counts have: statuses in the standard's, the rest as the daemon's own.
+/// Refused messages by reason: the standard's names for statuses, and the daemon's names for the rest.
 fn refused(all: &Refused) -> BTreeMap<String, u64> {
     all.iter().map(|(why, count)| (why.name().to_owned(), *count)).collect()
 }
 
-/// Adds counts to others.
+/// Adds counts to `all`.
 fn add(all: &mut BTreeMap<String, u64>, more: BTreeMap<String, u64>) {
     for (why, count) in more {
         *all.entry(why).or_default() += count;
     }
 }
 
-/// Whole seconds until then; zero if it is over.
+/// Whole seconds until then; zero if the time has passed.
 fn seconds_left(until: segue_clock::Time) -> u64 {
     until.since(monotonic()).as_micros() / 1_000_000
 }
 
-/// What a machine is told once a second.
+/// The time of day that a machine receives once a second.
 fn today() -> UnixTime {
     realtime()
 }

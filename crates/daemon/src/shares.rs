@@ -1,5 +1,5 @@
-//! Bounds the probes that the daemon takes per path and, at an anchor, per host. Paths cost a host
-//! nothing, so sixteen of them must not get it sixteen times the daemon's time.
+//! Bounds the probes that the daemon takes per path and, on an anchor, per host. Additional paths cost a host nothing,
+//! so sixteen of them must not get it sixteen times the daemon's time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,37 +10,36 @@ use segue_clock::Time;
 /// Most probes of one path in a [`WINDOW`]: twice as many as the shortest request period, 5 ms,
 /// produces.
 pub const PATH: u32 = 40;
-/// Most probes of one host in a [`WINDOW`]: what sixteen paths produce at 10 ms, or eight at 5 ms.
+/// Most probes of one host in a [`WINDOW`]: as many as sixteen paths produce at 10 ms, or eight at 5 ms.
 pub const HOST: u32 = 160;
 /// Length of a window in nanoseconds.
 const WINDOW: u64 = 100_000_000;
-/// Stands for a host's number: the path has no owner.
+/// Host number of a path without an owner.
 const NOBODY: u32 = u32::MAX;
 
-/// Counts of what was taken, shared with the threads that carry packets.
+/// Counts of taken probes, shared with the threads that carry packets.
 struct Counts {
     paths: Vec<AtomicU64>,
-    /// By slot: its host's number in `hosts`.
+    /// By slot: the number of its host in `hosts`.
     host_of: Vec<AtomicU32>,
-    /// By that number.
+    /// By host number.
     hosts: Vec<AtomicU64>,
 }
 
 /// The shares of all paths, and of the hosts that own them.
 pub struct Shares {
     taken: Arc<Counts>,
-    /// By owner: its number here, and how many paths it has.
+    /// By owner: its host number, and its number of paths.
     owners: BTreeMap<u32, (u32, u32)>,
     /// By slot.
     owner_of: BTreeMap<u32, u32>,
-    /// Numbers that were given back.
+    /// Released host numbers.
     free: Vec<u32>,
 }
 
 impl Shares {
-    /// Shares for this many slots, and a function that counts a slot's probe and says whether it is
-    /// within its shares. Until a path is [given to an owner](Shares::give), only its own share
-    /// applies.
+    /// Shares for this many slots, and a function that counts a slot's probe and returns whether it is within the
+    /// shares. Until a path is [given to an owner](Shares::give), only the path's own share applies.
     pub fn new(max_paths: u32) -> (Shares, impl Fn(u32, Time) -> bool + Send + Sync + use<>) {
         let counts = || (0..max_paths).map(|_| AtomicU64::new(0)).collect();
         let host_of = (0..max_paths).map(|_| AtomicU32::new(NOBODY)).collect();
@@ -51,7 +50,7 @@ impl Shares {
         (Shares { taken, owners, owner_of, free }, within)
     }
 
-    /// The path in a slot belongs to this owner.
+    /// Assigns the path in a slot to this owner.
     pub fn give(&mut self, slot: u32, owner: u32) {
         if self.owner_of.get(&slot) == Some(&owner) {
             return;
@@ -68,7 +67,7 @@ impl Shares {
         self.owner_of.insert(slot, owner);
     }
 
-    /// The slot's path was removed.
+    /// Releases a slot whose path was removed.
     pub fn take_back(&mut self, slot: u32) {
         let Some(owner) = self.owner_of.remove(&slot) else { return };
         if let Some(host_of) = self.taken.host_of.get(slot as usize) {
@@ -107,7 +106,7 @@ fn within(count: &AtomicU64, at: Time, share: u32) -> bool {
 mod tests {
     use super::*;
 
-    /// How many of a flood over these slots are taken within a window.
+    /// Number of probes of a flood over these slots that are taken within a window.
     fn flood(within: &impl Fn(u32, Time) -> bool, slots: std::ops::Range<u32>, at_ms: u64) -> u32 {
         let n = slots.len();
         let each = slots.cycle().take(10_000 * n);

@@ -30,7 +30,7 @@ use crate::identity::{Authority, Credentials};
 
 /// A connection without any packet for this long is dead.
 const IDLE: Duration = Duration::from_secs(10);
-/// How often an idle connection sends a sign of life.
+/// Keepalive interval of an idle connection.
 const KEEP_ALIVE: Duration = Duration::from_secs(1);
 /// Initial round-trip time of an attempt: its first messages are repeated after 3, 9 and 21 times
 /// this. A small value finds a restarted anchor sooner.
@@ -68,8 +68,8 @@ mod roster;
 use roster::Listed;
 pub use roster::Roster;
 
-/// A separate thread for signalling. The cost of TLS must not delay a daemon's timers, nor run at
-/// their priority. So start it before the daemon raises its own scheduling.
+/// A separate thread for signalling: the cost of TLS must not delay a daemon's timers, nor run at their priority. Start
+/// it before the daemon raises its own scheduling.
 pub struct Worker {
     handle: tokio::runtime::Handle,
     /// Dropping this ends the thread.
@@ -93,7 +93,7 @@ impl Worker {
         Ok(Worker { handle, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Its runtime: tasks are spawned and sockets made there.
+    /// Its runtime; spawn tasks and create sockets there.
     pub fn handle(&self) -> &tokio::runtime::Handle {
         &self.handle
     }
@@ -108,8 +108,8 @@ impl Drop for Worker {
     }
 }
 
-/// The anchor's side: its certificate, and clients whose certificate its authority signed and the
-/// roster lists. A client without one may only ask to be enrolled ([`is_enrolment`]).
+/// The anchor's side: presents the anchor's certificate, and accepts clients whose certificate its authority signed and
+/// the roster lists. A client without a certificate may only ask to be enrolled ([`is_enrolment`]).
 fn server_config(authority: &Authority, roster: Roster) -> anyhow::Result<quinn::ServerConfig> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let roots = Arc::new(roots(&authority.authority.certificate)?);
@@ -124,7 +124,7 @@ fn server_config(authority: &Authority, roster: Roster) -> anyhow::Result<quinn:
         .with_single_cert(chain, key.into())?;
     tls.alpn_protocols = vec![ALPN.to_vec(), enrol::ALPN.to_vec()];
     tls.max_early_data_size = 0;
-    // A resumed session shows no certificate, so a removed host would get in.
+    // A resumed session presents no certificate, so a removed host would get in.
     tls.send_tls13_tickets = 0;
     tls.session_storage = Arc::new(NoServerSessionStorage {});
     let mut config = quinn::ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(tls)?));
@@ -132,18 +132,18 @@ fn server_config(authority: &Authority, roster: Roster) -> anyhow::Result<quinn:
     Ok(config)
 }
 
-/// The side of an enrolled host: its certificate. It accepts only an anchor that the join line's
+/// The side of an enrolled host: presents its certificate, and accepts only an anchor whose certificate the join line's
 /// authority signed.
 ///
 /// # Errors
-/// If the certificate is not for the key.
+/// The certificate is not for the key.
 pub fn client_config(authority: &[u8], host: &Credentials) -> anyhow::Result<quinn::ClientConfig> {
     let (chain, key) = chain(host);
     finish(client_builder(authority)?.with_client_auth_cert(chain, key.into())?, ALPN)
 }
 
-/// The side of a host that wants to be enrolled. It accepts only an anchor that the join line's
-/// authority signed.
+/// The side of a host that wants to be enrolled: accepts only an anchor whose certificate the join line's authority
+/// signed.
 pub fn enrolment_config(authority: &[u8]) -> anyhow::Result<quinn::ClientConfig> {
     anonymous_config(authority, enrol::ALPN)
 }
@@ -162,8 +162,8 @@ fn client_builder(
         .with_root_certificates(roots(authority)?))
 }
 
-/// The time of day, but never before the validity of an anchor's certificate: a host without a
-/// battery-backed clock starts in 1970.
+/// The time of day, but never earlier than the validity of an anchor's certificate: a host without a battery-backed
+/// clock starts in 1970.
 #[derive(Debug)]
 struct NotBeforeCertificates;
 
@@ -217,8 +217,8 @@ pub fn client_endpoint(socket: UdpSocket) -> anyhow::Result<Endpoint> {
         .context("no signalling endpoint")
 }
 
-/// An anchor's QUIC endpoint on a socket. A stateless reset (RFC 9000, section 10.3) tells a host
-/// at once that its connection to an earlier run of the anchor is gone.
+/// An anchor's QUIC endpoint on a socket. A stateless reset (RFC 9000, section 10.3) informs a host at once that its
+/// connection to an earlier run of the anchor is gone.
 pub fn server_endpoint(
     socket: UdpSocket,
     authority: &Authority,
@@ -237,8 +237,7 @@ pub fn is_enrolment(connection: &Connection) -> bool {
     data.and_then(|data| data.protocol).is_some_and(|protocol| protocol == enrol::ALPN)
 }
 
-/// Asks the anchor to enrol the host, over a connection of [`enrolment_config`]; returns its
-/// answer.
+/// Asks the anchor to enrol the host, over a connection made with [`enrolment_config`]; returns the answer.
 pub async fn enrol(
     connection: &Connection,
     asked: &enrol::ToEnrol,
@@ -250,7 +249,7 @@ pub async fn enrol(
     answer.context("the anchor says nothing")
 }
 
-/// Why a connection ended, in the words of somebody who runs a host.
+/// Why a connection ended, in words for the operator of a host.
 pub fn why_ended(error: &ConnectionError) -> String {
     match error {
         ConnectionError::TimedOut => {
@@ -286,12 +285,12 @@ pub fn why_ended(error: &ConnectionError) -> String {
     }
 }
 
-/// Whether TLS refused (RFC 9001, section 4.8).
+/// Whether the code is a TLS alert (RFC 9001, section 4.8).
 fn is_alert(code: TransportErrorCode) -> bool {
     (0x100..0x200).contains(&u64::from(code))
 }
 
-/// An error in one line; if a connection ended, why.
+/// An error in one line; if a connection ended, the reason for that.
 pub fn in_words(error: &anyhow::Error) -> String {
     let ended = error.chain().find_map(|cause| cause.downcast_ref::<ConnectionError>());
     ended.map_or_else(|| Told(error).to_string(), why_ended)
@@ -320,7 +319,7 @@ impl Unacceptable {
     }
 }
 
-/// Why the anchor ended the connection, if it does not accept the host's certificate.
+/// Why the anchor ended the connection, if it refused the host's certificate.
 pub fn refused_by_anchor(connection: &Connection) -> Option<Unacceptable> {
     match connection.close_reason()? {
         ConnectionError::ConnectionClosed(close) => Unacceptable::of(close.error_code),
@@ -328,7 +327,7 @@ pub fn refused_by_anchor(connection: &Connection) -> Option<Unacceptable> {
     }
 }
 
-/// Why this anchor ended a handshake, if it does not accept the host's certificate.
+/// Why this anchor ended a handshake, if it refused the host's certificate.
 pub fn refused_here(error: &anyhow::Error) -> Option<Unacceptable> {
     match error.chain().find_map(|cause| cause.downcast_ref::<ConnectionError>())? {
         ConnectionError::TransportError(error) => Unacceptable::of(error.code),
@@ -336,7 +335,7 @@ pub fn refused_here(error: &anyhow::Error) -> Option<Unacceptable> {
     }
 }
 
-/// What QUIC calls an alert of TLS (RFC 9001, section 4.8).
+/// The QUIC error code of a TLS alert (RFC 9001, section 4.8).
 fn alert(alert: AlertDescription) -> TransportErrorCode {
     TransportErrorCode::crypto(alert.into())
 }
@@ -347,7 +346,7 @@ pub async fn send<M: Serialize>(stream: &mut SendStream, message: &M) -> anyhow:
     stream.write_all(&bytes).await.context("the signalling connection broke")
 }
 
-/// Reads messages off a stream.
+/// Reads messages from a stream.
 pub struct Messages {
     stream: RecvStream,
     buffer: Vec<u8>,
@@ -359,7 +358,7 @@ impl Messages {
         Messages { stream, buffer: Vec::new() }
     }
 
-    /// The next message; `None` when the other end has finished.
+    /// The next message; `None` when the peer has finished.
     pub async fn next<M: for<'a> Deserialize<'a>>(&mut self) -> anyhow::Result<Option<M>> {
         loop {
             if let Some(message) = signal::decode(&mut self.buffer)? {
@@ -404,8 +403,7 @@ mod tests {
                 }
             });
             let mut client = client_endpoint(local()).unwrap();
-            // Refused by an enrolled host and by one that wants to be, which would reveal its
-            // token.
+            // Refused by an enrolled host, and by one that wants to enrol, which would reveal its token.
             for config in [client_config(root, &laptop).unwrap(), enrolment_config(root).unwrap()] {
                 client.set_default_client_config(config);
                 let met = client.connect(at, ANCHOR_NAME).unwrap().await;

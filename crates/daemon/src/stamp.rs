@@ -1,6 +1,5 @@
-//! The anchor's STAMP reflector in user space: it answers what the eBPF programs pass on, or
-//! everything if there are none. It has its own thread, because work for strangers must not hold up
-//! the daemon.
+//! The anchor's STAMP reflector in user space: it answers requests that the eBPF programs pass on, or all of them
+//! without those programs. It has a separate thread, because work for unknown senders must not delay the daemon.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,11 +17,11 @@ use segue_probe::stamp::reflector::{self, RATE_MAX, Reflector, SOURCE_RATE_MAX};
 
 pub use crate::settings::Stamp as Settings;
 
-/// Longest wait in milliseconds: between waits, it ends old sessions and reads the clock's quality.
+/// Longest wait in milliseconds. Between waits, the thread ends old sessions and reads the clock's quality.
 const WAIT_MS: u16 = 1_000;
 
 impl Settings {
-    /// What the kernel answers. It cannot use keys.
+    /// Options of the reflector in the kernel; `None` with a key, which the kernel cannot use.
     pub fn in_kernel(&self) -> Option<StampOptions> {
         let plain = StampOptions {
             port: self.port,
@@ -83,7 +82,7 @@ impl Drop for Stamp {
     }
 }
 
-/// Answers until the other end of `stopped` is gone.
+/// Answers requests until the other end of `stopped` is closed.
 fn serve(mut reflector: Reflector, drops: &Mutex<Drops>, stopped: &UnixStream) -> io::Result<()> {
     loop {
         reflector.serve()?;

@@ -1,5 +1,5 @@
-//! Which way packets of paths leave: for each interface, from which of its addresses and by which next hop, as the
-//! kernel's routes and rules say.
+//! The ways that packets of paths leave: for each interface, its source addresses and their next hops, according to the
+//! kernel's routes and rules.
 
 use std::net::IpAddr;
 
@@ -10,10 +10,10 @@ use tracing::debug;
 
 use crate::packets::MARK;
 
-/// Most addresses of a family at one interface that are looked at; the others are not used.
+/// Most addresses of a family considered per interface; further ones are not used.
 const MOST: usize = 8;
-/// Kinds of devices that lead into tunnels of other programs. A rule may send everything there, their own outer packets
-/// through Segue, and a path over one would be a loop.
+/// Kinds of devices that lead into tunnels of other programs. A rule may send everything into such a tunnel, and its
+/// outer packets through Segue, so a path over it would be a loop.
 const TUNNELS: [&str; 10] =
     ["wireguard", "tun", "xfrm", "vti", "vti6", "ipip", "sit", "gre", "ip6tnl", "ip6gre"];
 
@@ -26,13 +26,13 @@ pub struct Way {
     pub gateway: Option<IpAddr>,
     /// The table that the route is in.
     pub table: u32,
-    /// The kernel finds the route for sockets that are bound to the interface. It does not for IPv4 behind a nexthop object
-    /// that is not the best; a packet path that names interface and next hop needs no route.
+    /// Whether the kernel finds the route for sockets bound to the interface. For IPv4 it does not find a route behind
+    /// a nexthop object that is not the best one. A packet path that names interface and next hop needs no route.
     pub is_found: bool,
 }
 
-/// The ways to `destination` over a device, from each address that a route leads on from, the best first: the source that
-/// the kernel prefers, then the others by RFC 6724. `is_named`: the operator wants this device.
+/// The ways to `destination` over a device, one for each source address with a route, best first: the source that the
+/// kernel prefers, then the others by RFC 6724. With `is_named`, the operator has listed this device.
 #[must_use]
 pub fn ways(device: &Device, destination: IpAddr, is_named: bool) -> Vec<Way> {
     let v6 = destination.is_ipv6();
@@ -46,7 +46,7 @@ pub fn ways(device: &Device, destination: IpAddr, is_named: bool) -> Vec<Way> {
     };
     let general = ask(None);
     order_sources(destination, &mut sources, |a| device.deprecated.contains(a));
-    // With no address of its own, the kernel lends an interface that of another.
+    // For an interface without an address, the kernel may pick one of another interface.
     let is_own = |source: &IpAddr| sources.contains(source);
     let preferred = general.and_then(|way| way.source.filter(|own| way.is_named || is_own(own)));
     if let Some(preferred) = preferred {
@@ -70,8 +70,8 @@ pub(crate) fn is_tunnel(device: &Device) -> bool {
     device.kind.as_deref().is_some_and(|kind| TUNNELS.contains(&kind))
 }
 
-/// Why a device with an address of a family has no way to the anchor although it has a default route, and what to do;
-/// `None` if it simply has none.
+/// Why a device with an address of a family has no way to the anchor although it has a default route, with a remedy;
+/// `None` if it has no default route.
 #[must_use]
 pub fn why_unused(device: &Device, v6: bool) -> Option<String> {
     let name = &device.interface.name;
@@ -100,7 +100,7 @@ pub fn why_unused(device: &Device, v6: bool) -> Option<String> {
     ))
 }
 
-/// What to say of a configured source that an interface does not have.
+/// The warning for a configured source that an interface does not have.
 #[must_use]
 pub fn missing_source(interface: &str, source: IpAddr) -> String {
     format!(
@@ -109,7 +109,7 @@ pub fn missing_source(interface: &str, source: IpAddr) -> String {
     )
 }
 
-/// What to say of an interface whose route the kernel does not find for bound sockets; `None` if it does.
+/// The warning for an interface whose route the kernel does not find for bound sockets; `None` if it finds all.
 #[must_use]
 pub fn unfound(device: &Device, ways: &[Way]) -> Option<String> {
     let name = &device.interface.name;

@@ -1,13 +1,12 @@
-//! Which hosts may register: the anchor's authority, the pending join lines and the enrolled hosts,
-//! all in the store.
+//! The hosts that may register: the anchor's authority, the pending join lines and the enrolled hosts, all in the
+//! store.
 //!
-//! A host's steps: [`Enrolment::invite`] makes its join line with a token; [`Enrolment::enrol`]
-//! takes the token with a certificate request, once; [`Enrolment::renew`] gives it the next
-//! certificate. Each step is stored before the host is told. Repeating a step with the same key,
-//! after a lost answer or a crash on either side, gives the same result.
+//! The steps of a host: [`Enrolment::invite`] makes its join line with a token; [`Enrolment::enrol`] takes the token
+//! with a certificate request, once; [`Enrolment::renew`] issues the next certificate. Each step is stored before the
+//! host receives its answer. Repeating a step with the same key, after a lost answer or a crash on either side, gives
+//! the same result.
 //!
-//! Times are seconds since 1970 on the anchor's clock, the only one that counts: a host needs no
-//! clock.
+//! Times are seconds since 1970 on the anchor's clock. No other clock is used, so a host needs none.
 
 mod records;
 #[cfg(test)]
@@ -39,7 +38,7 @@ const AUTHORITY: &str = "authority";
 const INVITATIONS: &str = "invitations";
 /// Table of enrolled hosts: name to [`Host`].
 const HOSTS: &str = "enrolled";
-/// Table of what must survive a restart of the anchor, per host.
+/// Table of the host data that must survive a restart of the anchor.
 pub(super) const LEASES: &str = "registrations";
 /// Table of resting addresses, with the time at which the rest ends.
 const RESTING: &str = "resting";
@@ -51,10 +50,10 @@ pub(super) const REST: Duration = Duration::from_secs(86_400);
 /// Minimum time between two renewals of one host for different keys.
 const RENEWAL_PACE_S: u64 = 60;
 
-/// Why a host gets no new certificate.
+/// Why a host receives no new certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum RenewError {
-    /// Because of what it asked for, or when.
+    /// The request was wrong, or came at the wrong time.
     #[error("{0:#}")]
     Asked(#[source] anyhow::Error),
     /// The store failed.
@@ -115,7 +114,7 @@ impl Enrolment {
         self.hosts.contains_key(name)
     }
 
-    /// The resting addresses, and until when, in seconds since 1970.
+    /// The resting addresses, each with the time at which its rest ends, in seconds since 1970.
     pub fn resting(store: &impl Store) -> anyhow::Result<Vec<(IpAddr, u64)>> {
         let resting =
             store.list_as(RESTING).context("the list of resting addresses is unreadable")?;
@@ -125,8 +124,8 @@ impl Enrolment {
             .collect())
     }
 
-    /// Makes a join line for a host, good for `lifetime`. This ends an earlier line and an earlier
-    /// enrolment of the name; the host keeps its inner addresses.
+    /// Makes a join line for a host, valid for `lifetime`. Ends an earlier line and an earlier enrolment of the name;
+    /// the host keeps its inner addresses.
     pub fn invite(
         &mut self,
         store: &impl Store,
@@ -162,7 +161,7 @@ impl Enrolment {
         Ok(Join { name: name.to_owned(), anchor: addresses, authority, token })
     }
 
-    /// Whether a token is that of a line of this name, used or not.
+    /// Whether a token belongs to a line of this name, used or not.
     pub fn has_line_of(&self, asked: &ToEnrol) -> bool {
         let ToEnrol::Enrol { name, token, .. } = asked;
         let shown = digest(token);
@@ -170,13 +169,12 @@ impl Enrolment {
             || self.invitations.get(name).is_some_and(|line| line.token == shown)
     }
 
-    /// Enrols the host that shows a token; returns its certificate, valid for `lifetime`, and
-    /// whether it is new. A host that asks again with the same token and key gets the certificate
-    /// that it has.
+    /// Enrols the host that presents a token. Returns its certificate, valid for `lifetime`, and whether the
+    /// certificate is new: a host that repeats the request with the same token and key receives the certificate that it
+    /// already has.
     ///
     /// # Errors
-    /// Why the host is not enrolled. A client without one of our tokens learns nothing else from
-    /// it.
+    /// The reason for refusing the host. A client without one of our tokens learns nothing else from it.
     pub fn enrol(
         &mut self,
         store: &impl Store,
@@ -225,19 +223,18 @@ impl Enrolment {
         Ok((der, true))
     }
 
-    /// Whether the host with this certificate should renew: two thirds of the lifetime are over.
+    /// Whether the host with this certificate should renew: two thirds of the lifetime have passed.
     pub fn is_due(&self, certificate: &[u8], now_s: u64) -> bool {
         self.names.get(certificate).and_then(|name| self.hosts.get(&name)).is_some_and(|host| {
             host.certificates().any(|known| known.der == certificate && known.is_due(now_s))
         })
     }
 
-    /// The next certificate of a host, for the key that asks; the present one is valid until the
-    /// next is used, or until it expires. Asking again with the same key gives the same
-    /// certificate.
+    /// Issues the next certificate of a host, for the key in the request. The present one is valid until the next is
+    /// used, or until it expires. Repeating a request with the same key returns the same certificate.
     ///
     /// # Errors
-    /// If the request is malformed, comes too soon after another one, or cannot be stored.
+    /// The request is malformed, follows another one too soon, or the certificate cannot be stored.
     pub fn renew(
         &mut self,
         store: &impl Store,
@@ -268,8 +265,8 @@ impl Enrolment {
         Ok(der)
     }
 
-    /// Notes that a host has shown this certificate: one from [`Enrolment::renew`] replaces the one
-    /// before.
+    /// Records that a host has presented this certificate. One from [`Enrolment::renew`] replaces the previous
+    /// certificate.
     pub fn shown(&mut self, store: &impl Store, certificate: &[u8]) -> anyhow::Result<()> {
         let Some(name) = self.names.get(certificate) else { return Ok(()) };
         let host = self.hosts.get(&name).cloned();
@@ -282,13 +279,13 @@ impl Enrolment {
         Ok(())
     }
 
-    /// The hosts all of whose certificates have expired.
+    /// The hosts whose certificates have all expired.
     pub fn expired(&self, now_s: u64) -> impl Iterator<Item = &str> {
         let over = move |host: &Host| host.certificates().all(|known| now_s >= known.until_s);
         self.hosts.iter().filter(move |(_, host)| over(host)).map(|(name, _)| name.as_str())
     }
 
-    /// Ends a host's enrolment or a pending join line. Its addresses rest.
+    /// Ends a host's enrolment or a pending join line. Its addresses rest for [`REST`].
     pub fn remove(&mut self, store: &impl Store, name: &str, now_s: u64) -> anyhow::Result<()> {
         if !self.hosts.contains_key(name) && !self.invitations.contains_key(name) {
             bail!("{name:?} is not enrolled");
@@ -356,8 +353,7 @@ impl Enrolment {
     }
 }
 
-/// The store has only a token's digest. Comparing digests leaks nothing about the token through
-/// timing.
+/// The store holds only the digest of a token. Comparing digests leaks nothing about the token through timing.
 fn digest(token: &Token) -> [u8; 32] {
     Sha256::digest(token.0).into()
 }

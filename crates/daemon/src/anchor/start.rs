@@ -1,4 +1,4 @@
-//! What an anchor starts with.
+//! An anchor's machine and datapath setup at startup.
 
 use anyhow::Context;
 use segue_clock::{Machine, Span, UnixTime};
@@ -13,12 +13,12 @@ use super::enrolment::{Enrolment, LEASES, Lease, REST};
 use crate::random_seed;
 use crate::settings::Anchor as Settings;
 
-/// What its datapath needs to know.
+/// The setup of its datapath.
 pub(super) fn setup(settings: &Settings) -> Setup {
     settings.tunnel.setup(Role::Anchor, settings.mtu, (settings.max_paths, 1 << 20))
 }
 
-/// What earlier starts stored.
+/// The hosts that earlier starts stored.
 fn known_hosts(store: &Embedded) -> anyhow::Result<impl Iterator<Item = Known>> {
     let leases: Vec<(String, Lease)> =
         store.list_as(LEASES).context("the anchor's leases are unreadable")?;
@@ -27,7 +27,7 @@ fn known_hosts(store: &Embedded) -> anyhow::Result<impl Iterator<Item = Known>> 
     Ok(leases.into_iter().map(known))
 }
 
-/// The machine, told of the hosts that it has in the store.
+/// The machine, with the hosts from the store.
 pub(super) fn machine(
     settings: &Settings,
     store: &Embedded,

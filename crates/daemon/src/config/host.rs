@@ -17,7 +17,8 @@ use crate::settings::{Choice, Common, Host, Tunnel};
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostFile {
-    /// Name of this daemon, if several of its role run here; it names the control socket and the state file. None.
+    /// Name of this daemon, if several of its role run here; it names the control socket and the state file. Default:
+    /// no name.
     pub instance: Option<String>,
     /// File with the join line.
     pub join_file: Option<PathBuf>,
@@ -35,7 +36,7 @@ pub struct HostFile {
     pub routes: Option<Vec<String>>,
     /// Traffic to `routes` leaves only through the tunnel, false.
     pub fail_closed: Option<bool>,
-    /// Priority of its first routing rule, 5280, and behind the rules of other programs' tunnels.
+    /// Priority of its first routing rule; 5280, or behind the rules of other programs' tunnels.
     pub priority: Option<u32>,
     /// Interfaces to use; all that reach the anchor.
     pub interfaces: Option<Vec<String>>,
@@ -43,15 +44,15 @@ pub struct HostFile {
     pub nameservers: Option<Vec<IpAddr>>,
     /// Control socket.
     pub control: Option<PathBuf>,
-    /// The group that may use it, beside root; none.
+    /// The group that may use it, in addition to root; none.
     pub control_group: Option<String>,
-    /// Where metrics are served; nowhere.
+    /// Where to serve metrics; not served.
     pub metrics: Option<String>,
-    /// How long events are kept in a log beside the state, 1 d.
+    /// How long events are kept in a log next to the state file, 1 d.
     pub history: Option<Duration>,
-    /// Largest size of that log in megabytes, 10; with 0 there is none.
+    /// Largest size of that log in megabytes, 10; 0 disables the log.
     pub history_mb: Option<u32>,
-    /// Run before ordinary threads, true.
+    /// Use real-time scheduling, true.
     pub realtime: Option<bool>,
     /// Probing of all paths.
     #[serde(default)]
@@ -64,10 +65,10 @@ pub struct HostFile {
     pub steering: SteeringKeys,
 }
 
-/// The last priority of a host's first rule: its five come before the main table's.
+/// The last priority of a host's first rule: its five rules come before the main table's.
 const LAST_PRIORITY: u32 = 32_760;
 
-/// Where a host keeps its state unless told otherwise.
+/// Default path of a host's state file.
 pub fn default_host_state(instance: Option<&str>) -> PathBuf {
     super::state("host", instance)
 }

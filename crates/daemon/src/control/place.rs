@@ -1,5 +1,4 @@
-//! Checks what occupies the path of a control socket: a daemon removes only a socket without a
-//! listener.
+//! Checks the path of a control socket: a daemon removes only a socket without a listener.
 
 use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
@@ -9,7 +8,7 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, UnixAddr};
 
-/// What is at the path of a control socket.
+/// The state of a control socket's path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// Nothing.
@@ -26,7 +25,7 @@ impl Place {
     /// Looks at `path`.
     ///
     /// # Errors
-    /// If the system cannot tell.
+    /// If the system reports no state.
     pub fn of(path: &Path) -> std::io::Result<Place> {
         let found = match std::fs::symlink_metadata(path) {
             Ok(found) => found,
@@ -70,7 +69,7 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
         std::fs::remove_file(&path).unwrap();
 
-        // A link is not a socket, whatever its target.
+        // A link is not a socket, even if its target is one.
         let elsewhere = directory.path().join("elsewhere");
         drop(std::os::unix::net::UnixListener::bind(&elsewhere).unwrap());
         std::os::unix::fs::symlink(&elsewhere, &path).unwrap();

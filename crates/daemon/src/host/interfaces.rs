@@ -1,4 +1,4 @@
-//! The host's interfaces: which of them are used, and how each reaches the anchor.
+//! The host's interfaces: which of them are used, and how each of them reaches the anchor.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -15,7 +15,7 @@ use crate::rivals::{conflicts, rivals};
 use crate::run::Role;
 use crate::ways::{Way, missing_source, unfound, ways, why_unused};
 
-/// Lines about routing that are remembered, so that each is logged once.
+/// Most remembered log lines about routing; each remembered line is logged once.
 const NOTED: usize = 256;
 
 impl Daemon {
@@ -26,7 +26,7 @@ impl Daemon {
         let usable = self.usable(all);
         self.make_way(all)?;
         self.note_unused(&usable);
-        // A name that does not resolve has a reason of its own.
+        // If a name does not resolve, that is reported instead.
         let none =
             (usable.is_empty() && !self.anchors.is_empty()).then(|| self.why_none_is_usable());
         self.signalling.set_cut_off(none);
@@ -59,7 +59,7 @@ impl Daemon {
         let signalling = signalling.collect();
         self.signalling.set_interfaces(signalling);
         self.feed(Input::Interfaces(interfaces))?;
-        // Whatever belonged to removed paths has moved to others.
+        // Everything that belonged to removed paths has moved to others.
         let (datapath, present) = (&mut self.core.end.datapath, &present);
         self.attached.retain(|index, next_hops| {
             let stays = present.contains(index);
@@ -72,13 +72,13 @@ impl Daemon {
         Ok(())
     }
 
-    /// Uses the present interfaces anew, since what is known of the ways to the anchor has changed.
+    /// Evaluates the present interfaces again, because the known ways to the anchor have changed.
     pub(super) fn use_seen(&mut self) -> anyhow::Result<()> {
         let seen = std::mem::take(&mut self.seen);
         self.use_interfaces(&seen)
     }
 
-    /// Lets other programs' tunnels go first, and logs what is new about them.
+    /// Lets other programs' tunnels go first, and logs new conflicts with them.
     fn make_way(&mut self, all: &[Device]) -> anyhow::Result<()> {
         let rivals = match rivals(all) {
             Ok(rivals) => rivals,
@@ -99,7 +99,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Why nothing leads to the anchor.
+    /// Why no interface leads to the anchor.
     fn why_none_is_usable(&self) -> String {
         let wanted = &self.settings.common.interfaces;
         let named = self.seen.iter().filter(|device| !device.loopback);
@@ -145,7 +145,7 @@ impl Daemon {
         }
     }
 
-    /// Whether a line was logged before; it counts as logged from now on. With too many lines, all count as new.
+    /// Whether a line was logged before; remembers it. When too many lines are remembered, all are forgotten.
     pub(super) fn is_noted(&mut self, line: &str) -> bool {
         if self.noted.len() >= NOTED {
             self.noted.clear();
@@ -153,7 +153,7 @@ impl Daemon {
         !self.noted.insert(line.to_owned())
     }
 
-    /// The addresses that signalling over an interface tries: the configured source of its path, else all.
+    /// The source addresses that signalling over an interface tries: the configured source of its path, or else all.
     fn sources(&self, interface: &Interface) -> Vec<IpAddr> {
         let path = self.settings.paths.get(&interface.name);
         let configured = path.and_then(|path| path.source);
@@ -174,8 +174,8 @@ impl Daemon {
         }
     }
 
-    /// The anchor's names now resolve to these addresses. Addresses at which it was reached stay
-    /// first, so that false answers cannot keep the host from it.
+    /// The anchor's names resolve to these addresses. Addresses at which it was reached stay first, so that false
+    /// answers cannot cut the host off.
     pub(super) fn on_found(&mut self, found: &[SocketAddr]) -> anyhow::Result<()> {
         let unknown = |address: &&SocketAddr| !self.anchors.contains(address);
         let new: Vec<SocketAddr> = found.iter().filter(unknown).copied().collect();
@@ -206,7 +206,7 @@ impl Daemon {
         }
     }
 
-    /// The anchor's own address, where a translator's stands for it.
+    /// The anchor's own address, if this one is a translator's for it.
     fn untranslated(&self, address: IpAddr) -> IpAddr {
         let prefixes = self.translators.accesses.values().filter_map(|access| access.used.as_ref());
         let own = match address {
@@ -223,8 +223,8 @@ impl Daemon {
         self.member.keep_found(&found.copied().collect::<Vec<_>>());
     }
 
-    /// The interfaces that reach the anchor and that the operator allows, best first, with the ways to the anchor's first
-    /// address of each family, or to a translator's for it.
+    /// The interfaces that reach the anchor and that the operator allows, best first. Each comes with the ways to the
+    /// anchor's first address of each family, or to a translator's address for it.
     fn usable(&self, all: &[Device]) -> Vec<(Device, Vec<(IpAddr, Way)>)> {
         let wanted = &self.settings.common.interfaces;
         let first = |v6: bool| {
@@ -270,8 +270,7 @@ fn as_input(device: &Device, ways: &[(IpAddr, Way)]) -> Interface {
     }
 }
 
-/// Drops the packets that wait for a neighbour on a link that is down. Their senders would count on
-/// them.
+/// Drops the packets that wait for a neighbour on a link that is down; their senders would count them as unsent.
 fn forget(index: u32, next_hops: &[IpAddr]) {
     for address in next_hops {
         if let Err(error) = neighbour::forget(index, *address) {

@@ -1,6 +1,6 @@
-//! A host's stored enrolment: the key that it makes itself and the certificate for it. A key is
-//! stored before the anchor hears of it, and a certificate before it is shown. A host that crashes
-//! in between asks again with the same key and gets the same answer.
+//! A host's stored enrolment: the key that it generates and the certificate for it. A key is stored before it is sent
+//! to the anchor, and a certificate before it is presented. A host that crashes in between asks again with the same key
+//! and receives the same answer.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -25,9 +25,9 @@ const MEMBER: &str = "member";
 const EPOCH: &str = "epoch";
 /// Key of the addresses that the anchor's names last resolved to.
 const FOUND: &str = "found";
-/// Key of the join line of an enrolment under way.
+/// Key of the join line of a pending enrolment.
 const PENDING: &str = "pending";
-/// Key of why the anchor last refused what the host shows, with advice.
+/// Key of the reason why the anchor last refused the host's credentials, with advice.
 const REJECTED: &str = "rejected";
 
 /// An enrolment in force.
@@ -39,7 +39,7 @@ struct Standing {
     next: Option<Secret>,
 }
 
-/// A join line, and the key that the host has made for it.
+/// A join line, and the key that the host generated for it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Pending {
     join: Join,
@@ -62,21 +62,21 @@ enum State {
     Pending(Pending),
 }
 
-/// A host's enrolment, in force or under way.
+/// A host's enrolment, in force or pending.
 pub(super) struct Member {
     store: Embedded,
     state: State,
-    /// The state may say that the anchor refuses this host.
+    /// Whether the store may hold a rejection.
     rejected: bool,
 }
 
 /// The enrolment recorded in a host's state.
 pub struct Membership {
-    /// Where the anchor is.
+    /// The anchor's addresses.
     pub anchor: Vec<Locator>,
     /// When the certificate expires, in seconds since 1970; `None` while there is only a join line.
     pub expires_s: Option<u64>,
-    /// Why the anchor refused it last, with advice; `None` if it did not.
+    /// Why the anchor last refused the host, with advice; `None` if it did not.
     pub rejected: Option<String>,
 }
 
@@ -84,7 +84,7 @@ pub struct Membership {
 /// `None` if there is no file or no enrolment in it.
 ///
 /// # Errors
-/// If it cannot be read.
+/// The state cannot be read.
 pub fn membership(state: &Path) -> anyhow::Result<Option<Membership>> {
     if !state.exists() {
         return Ok(None);
@@ -100,8 +100,8 @@ pub fn membership(state: &Path) -> anyhow::Result<Option<Membership>> {
 }
 
 impl Member {
-    /// Opens the host's state. A join line that is new to the state begins an enrolment. Without a
-    /// line, or with the used one, the stored enrolment counts.
+    /// Opens the host's state. A join line that is new to the state begins an enrolment. Without a line, or with one
+    /// already used, the stored enrolment is used.
     pub(super) fn open(state: &Path, line: Option<Join>) -> anyhow::Result<Member> {
         let store = Embedded::open(state)?;
         let unreadable = || format!("the enrolment in {} is unreadable", state.display());
@@ -123,14 +123,14 @@ impl Member {
             ),
         };
         let mut member = Member { store, state, rejected: true };
-        // Another line may be accepted.
+        // The new line may be accepted.
         if line.is_some() && matches!(member.state, State::Pending(_)) {
             member.note_rejection(None);
         }
         Ok(member)
     }
 
-    /// Stores why the anchor refuses what this host shows, for `segue doctor`; `None` if it does not.
+    /// Stores why the anchor refuses the host's credentials, for `segue doctor`; `None` if it does not.
     pub(super) fn note_rejection(&mut self, advice: Option<&str>) {
         if advice.is_none() && !self.rejected {
             return;
@@ -147,7 +147,7 @@ impl Member {
         }
     }
 
-    /// The join line of the host's enrolment, done or under way.
+    /// The join line of the host's enrolment, completed or pending.
     pub(super) fn join(&self) -> &Join {
         match &self.state {
             State::Standing(standing) => &standing.join,
@@ -155,7 +155,7 @@ impl Member {
         }
     }
 
-    /// The anchor's known addresses: those in the line, and those that its names last resolved to.
+    /// The anchor's known addresses: those in the line, and the last ones that its names resolved to.
     pub(super) fn anchors(&self) -> Vec<SocketAddr> {
         let mut anchors = self.join().addresses();
         if !self.join().names().is_empty() {
@@ -166,7 +166,7 @@ impl Member {
         anchors
     }
 
-    /// What the host shows to its anchor.
+    /// The credentials that the host presents to its anchor.
     pub(super) fn shown(&self) -> anyhow::Result<Shown> {
         Ok(match &self.state {
             State::Standing(Standing { join, host, .. }) => {
@@ -185,15 +185,14 @@ impl Member {
         })
     }
 
-    /// The anchor has enrolled the host.
+    /// Stores the certificate of a completed enrolment.
     pub(super) fn enrolled(&mut self, certificate: Vec<u8>) -> anyhow::Result<()> {
         let State::Pending(Pending { join, key }) = &self.state else { return Ok(()) };
         let host = Credentials { certificate, key: key.0.clone() };
         self.keep(Standing { join: join.clone(), host, next: None })
     }
 
-    /// A request for the next certificate, for a new key. It stays the same until there is an
-    /// answer.
+    /// A request for the next certificate, for a new key. The request stays the same until it is answered.
     pub(super) fn renewal(&mut self) -> anyhow::Result<Vec<u8>> {
         let State::Standing(standing) = &self.state else { bail!("there is nothing to renew yet") };
         if let Some(next) = &standing.next {
@@ -205,7 +204,7 @@ impl Member {
         Ok(asked)
     }
 
-    /// Takes the answer. A certificate for another key is refused.
+    /// Stores a renewed certificate. A certificate for another key is refused.
     pub(super) fn renewed(&mut self, certificate: Vec<u8>) -> anyhow::Result<()> {
         let State::Standing(standing) = &self.state else { return Ok(()) };
         let Some(next) = &standing.next else { return Ok(()) };
@@ -215,7 +214,7 @@ impl Member {
         self.keep(Standing { join: standing.join.clone(), host, next: None })
     }
 
-    /// Advice for the operator if the anchor refuses what this host shows.
+    /// Advice for the operator if the anchor refuses the host's credentials.
     pub(super) fn advice(&self, why: Rejected, now_s: u64) -> String {
         let name = &self.join().name;
         let until_s = match &self.state {
@@ -240,7 +239,7 @@ impl Member {
     pub(super) fn next_epoch(&self, now_ns: u64) -> u64 {
         let last: Option<u64> = self.store.get_as(TABLE, EPOCH).ok().flatten();
         let epoch = last.map_or(now_ns, |last| now_ns.max(last.saturating_add(1)));
-        // If it cannot be stored, the anchor tells the next start where to continue.
+        // If storing fails, the anchor informs the next start of the epoch to continue from.
         if let Err(error) = self.store.put_as(TABLE, EPOCH, &epoch) {
             tracing::debug!("{error}");
         }
@@ -325,7 +324,7 @@ mod tests {
         let first = request_of(&place.open(Some(place.line(1))).unwrap());
         let again = request_of(&place.open(Some(place.line(1))).unwrap());
         assert_eq!(key_in(&place, &first), key_in(&place, &again));
-        // Also if the line is not given again.
+        // Also without the line.
         let again = request_of(&place.open(None).unwrap());
         assert_eq!(key_in(&place, &first), key_in(&place, &again));
         let other = request_of(&place.open(Some(place.line(2))).unwrap());
@@ -381,7 +380,7 @@ mod tests {
         assert_eq!(key_in(&place, &member.renewal().unwrap()), key_in(&place, &asked));
         let certificate = place.certify(&asked);
         member.renewed(certificate.clone()).unwrap();
-        // A certificate that was not requested is not taken.
+        // A certificate that was not requested is ignored.
         member.renewed(vec![1]).unwrap();
         drop(member);
         let member = place.open(None).unwrap();

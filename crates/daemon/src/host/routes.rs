@@ -1,4 +1,4 @@
-//! What a host sends through the tunnel.
+//! The destinations that a host sends through the tunnel.
 
 use std::net::IpAddr;
 
@@ -8,13 +8,13 @@ use tracing::info;
 
 use super::{Daemon, Settings};
 
-/// Destinations that the operator wants in the tunnel, whatever the anchor can reach.
+/// Destinations that the operator wants in the tunnel, even if the anchor cannot reach them.
 pub(super) fn wanted(settings: &Settings) -> Vec<Prefix> {
     let everything = || [false, true].map(Prefix::default_of).into();
     settings.routes.clone().unwrap_or_else(everything)
 }
 
-/// Destinations that the anchor can reach: prefixes around its own inner addresses.
+/// Destinations that the anchor can reach: prefixes around its inner addresses.
 fn by_default(ways_out: WaysOut, anchor: &[IpAddr]) -> Vec<Prefix> {
     let mut all = Vec::new();
     for (v6, length) in [(false, ways_out.v4), (true, ways_out.v6)] {
@@ -29,24 +29,24 @@ fn by_default(ways_out: WaysOut, anchor: &[IpAddr]) -> Vec<Prefix> {
 }
 
 impl Daemon {
-    /// The routes in force: the operator's, or else what the anchor can reach.
+    /// The routes in force: the operator's, or else those that the anchor can reach.
     pub(super) fn routes(&self) -> Vec<Prefix> {
         let routes = self.settings.routes.clone();
         routes.unwrap_or_else(|| by_default(self.ways_out, &self.anchor_inner))
     }
 
-    /// Sets the inner addresses, and sends through the tunnel what belongs there.
+    /// Sets the inner addresses, and routes the destinations through the tunnel.
     pub(super) fn set_routes(&mut self, inner: &[IpAddr]) -> anyhow::Result<()> {
         let destinations = self.routes();
         self.routing.set(&mut self.core.kept, inner, &destinations)
     }
 
-    /// Lets packets of this size at most into the tunnel.
+    /// Limits packets into the tunnel to this size in bytes.
     pub(super) fn set_mtu(&mut self, mtu: u16) -> anyhow::Result<()> {
         self.routing.set_mtu(&mut self.core.kept, mtu.into())
     }
 
-    /// The anchor has reported what it can reach.
+    /// Handles the anchor's report of what it can reach.
     pub(super) fn on_ways_out(&mut self, ways_out: WaysOut) -> anyhow::Result<()> {
         let before = std::mem::replace(&mut self.ways_out, ways_out);
         if self.settings.routes.is_some() || before == ways_out {

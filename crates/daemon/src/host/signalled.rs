@@ -1,5 +1,5 @@
-//! What a host's signalling tells: that it is enrolled, refused or reached, what the anchor says, and renewals of its
-//! certificate.
+//! Handles the events of a host's signalling: enrolment, refusals, connections, the anchor's messages, and renewals of
+//! the certificate.
 
 use anyhow::bail;
 use segue_linux::clock::{monotonic, realtime_s};
@@ -63,7 +63,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// The certificate is due for renewal. After a failure the anchor asks again.
+    /// Requests the next certificate. After a failure the anchor asks again.
     fn renew(&mut self) {
         match self.member.renewal() {
             Ok(request) => self.signalling.send(FromHost::Renew { request }),
@@ -83,7 +83,7 @@ impl Daemon {
 
     /// Ends the daemon if the anchor refuses a host that has never registered.
     pub(super) fn check_refusal(&self, report: &Report) -> anyhow::Result<()> {
-        // The present holder of the registration may leave.
+        // The registration may become free when its present holder leaves.
         if let Report::Refused { reason, .. } = report
             && *reason != Refusal::Held
             && self.core.end.machine.inner().is_empty()

@@ -1,4 +1,4 @@
-//! What a host starts with.
+//! A host's machine and datapath setup at startup.
 
 use std::net::SocketAddr;
 
@@ -15,17 +15,17 @@ use crate::settings::Host as Settings;
 /// Outer headers over IPv4 (20 + 8 + 16) and IPv6 (40 + 8 + 16), in bytes.
 const OVERHEAD: [u32; 2] = [44, 64];
 
-/// Most flows that its packet path knows at a time.
+/// Most flows in its packet path at a time.
 const FLOWS: u32 = 65_536;
 
-/// What its datapath needs to know.
+/// The setup of its datapath.
 pub(super) fn setup(settings: &Settings, anchors: &[SocketAddr], has_names: bool) -> Setup {
     let v6 = has_names || anchors.iter().any(SocketAddr::is_ipv6);
     let mtu = settings.mtu.unwrap_or(1_500 - OVERHEAD[usize::from(v6)]);
     settings.tunnel.setup(Role::Host, mtu, (segue_wire::MAX_PATHS as u32, FLOWS))
 }
 
-/// Tunnel address of the anchor that signals from here, until it names another port.
+/// The tunnel address of an anchor that signals from here, until it announces another port.
 pub(super) fn tunnel_of(anchor: &SocketAddr) -> SocketAddr {
     (anchor.ip(), TUNNEL_PORT).into()
 }

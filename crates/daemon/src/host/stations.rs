@@ -1,4 +1,4 @@
-//! The access points that the host's Wi-Fi interfaces use, for its log of events.
+//! The access points that the host's Wi-Fi interfaces use, for its event log.
 
 use std::collections::BTreeMap;
 
@@ -8,23 +8,23 @@ use segue_linux::nl80211::{Peer, Wifi};
 
 use crate::control::WifiStatus;
 
-/// What is known of them.
+/// The access points at the last look.
 #[derive(Default)]
 pub(super) struct Stations {
-    /// By the number of the interface.
+    /// By interface index.
     used: BTreeMap<u32, WifiStatus>,
 }
 
 impl Stations {
-    /// Looks at the interfaces. Returns those that have come to another access point, or have left theirs: a sentence,
-    /// the interface's name, and where it is now.
+    /// Reads the access points of these interfaces. Returns the interfaces that have attached, roamed or left, each
+    /// with a sentence, the interface's name, and its access point.
     pub(super) fn look<'a>(
         &mut self,
         all: impl Iterator<Item = &'a Device>,
     ) -> Vec<(String, String, Option<WifiStatus>)> {
         let wireless: Vec<&Device> =
             all.filter(|device| is_wireless(&device.interface.name)).collect();
-        // Without one, the kernel may have no Wi-Fi to ask.
+        // Without a Wi-Fi interface, the kernel may have no nl80211 to query.
         let wifi = if wireless.is_empty() { None } else { Wifi::open().ok() };
         let mut changes = Vec::new();
         let mut used = BTreeMap::new();
@@ -41,13 +41,13 @@ impl Stations {
         changes
     }
 
-    /// The access point of an interface, as it was last looked at.
+    /// The access point of an interface, as of the last look.
     pub(super) fn of(&self, index: u32) -> Option<&WifiStatus> {
         self.used.get(&index)
     }
 }
 
-/// What happened to an interface's attachment, in a sentence without a full stop.
+/// Describes a change of an interface's attachment, in a sentence without a full stop.
 fn told(name: &str, before: Option<&WifiStatus>, now: Option<&WifiStatus>) -> Option<String> {
     match (before, now) {
         (None, Some(now)) => Some(format!("{name} is at access point {now}")),
@@ -67,7 +67,7 @@ fn status(peer: &Peer) -> WifiStatus {
     }
 }
 
-/// Whether an interface is one of Wi-Fi.
+/// Whether an interface is a Wi-Fi interface.
 fn is_wireless(name: &str) -> bool {
     std::path::Path::new("/sys/class/net").join(name).join("phy80211").exists()
 }

@@ -1,9 +1,8 @@
-//! Bounds the handshakes that an anchor has under way, in total and per network.
+//! Bounds an anchor's handshakes in progress, in total and per network.
 //!
-//! An attacker with many addresses has them in one network, so networks are counted: IPv4 by /24
-//! and IPv6 by /48. Providers route nothing longer between them, so an independently held network
-//! is at least that large. Hosts behind one provider's address translation are counted together,
-//! but would be by single address too.
+//! An attacker with many addresses usually has them in one network, so networks are counted: IPv4 by /24 and IPv6 by
+//! /48. Providers route nothing longer between them, so an independently held network is at least that large. Hosts
+//! behind one provider's address translation count as one network, but would count as one address as well.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -14,36 +13,36 @@ use tokio::time::Instant;
 
 use super::pace::Pace;
 
-/// From this many handshakes under way, a source must first prove that it receives at its address
-/// (RFC 9000, section 8.1.2). This stops handshakes with a spoofed source.
+/// From this many handshakes in progress, a source must first prove that it receives at its address (RFC 9000, section
+/// 8.1.2). This stops handshakes with a spoofed source.
 pub(super) const UNASKED: usize = 32;
 /// The same, per network.
 pub(super) const UNASKED_OF_NETWORK: usize = 8;
-/// Most handshakes under way, including the host's first message; further ones are not answered.
+/// Most handshakes in progress, including the host's first message; further ones are not answered.
 pub(super) const MOST: usize = 1_024;
-/// Most of them per network. When an anchor starts anew, all its hosts come at once, and may be in one network; each
-/// has attempts over several ways, and what it sent while nobody answered waits in the socket.
+/// The same, per network. When an anchor restarts, all its hosts connect at once, possibly from one network; each makes
+/// attempts over several ways, and packets that it sent during the outage wait in the socket.
 pub(super) const MOST_OF_NETWORK: usize = 128;
-/// Burst of handshakes per network. Beyond it, a source must first prove that it receives, and is
-/// not answered even then.
+/// Burst of handshakes per network. Beyond it, a source must first prove that it receives, and even then is not
+/// answered.
 pub(super) const BURST: u32 = 512;
 /// Time between two handshakes of a network that has used its burst.
 pub(super) const PACE: Duration = Duration::from_millis(10);
-/// Networks remembered before idle ones are forgotten. A network is idle if it has no handshake
-/// under way and none left to pay off, which takes [`PACE`] each.
+/// Networks remembered before idle ones are forgotten. A network is idle if it has no handshake in progress and has
+/// paid off its burst, at one handshake per [`PACE`].
 const REMEMBERED: usize = 1_024;
 
-/// What to do with a handshake that begins.
+/// The treatment of a new handshake.
 pub(super) enum Verdict {
-    /// Go on; dropping the place ends the handshake.
+    /// Proceed. Drop the place when the handshake ends.
     Serve(Place),
     /// The source must first prove that it receives.
     Retry,
-    /// Say nothing.
+    /// Ignore it.
     Ignore,
 }
 
-/// The handshakes under way. Clones share them.
+/// The handshakes in progress. Clones share them.
 #[derive(Clone, Default)]
 pub(super) struct Handshakes(Arc<Mutex<State>>);
 
@@ -59,15 +58,14 @@ struct Network {
     pace: Pace,
 }
 
-/// A handshake under way.
+/// A handshake in progress.
 pub(super) struct Place {
     handshakes: Handshakes,
     network: IpAddr,
 }
 
 impl Handshakes {
-    /// What to do with a handshake from `source`; `validated` if the source has proved that it
-    /// receives.
+    /// Decides on a handshake from `source`; `validated` if the source has proved that it receives.
     pub(super) fn begin(&self, source: IpAddr, validated: bool, now: Instant) -> Verdict {
         let network = network_of(source);
         let mut state = self.lock();
@@ -146,7 +144,7 @@ mod tests {
         assert_eq!(served(&handshakes, v4(3), true, now).len(), MOST_OF_NETWORK, "another's");
         drop(held);
         assert_eq!(served(&handshakes, v4(2), true, now).len(), MOST_OF_NETWORK);
-        // An IPv4 address is the same however it is written.
+        // An IPv4 address counts the same in its IPv4-mapped form.
         let mapped = |ip: IpAddr| match ip {
             IpAddr::V4(v4) => IpAddr::V6(v4.to_ipv6_mapped()),
             v6 => v6,
@@ -157,7 +155,7 @@ mod tests {
     #[test]
     fn fifty_hosts_of_one_network_come_back_at_once() {
         let (handshakes, start) = (Handshakes::default(), Instant::now());
-        // Each with an attempt over each of two ways, and two more that it gave up while the anchor was away: those hang.
+        // Each makes an attempt over each of two ways, and left two more hanging that it gave up during the outage.
         let mut held = Vec::new();
         for attempt in 0..2 {
             held.extend(served(&handshakes, v4(2).take(50), true, start));
@@ -181,7 +179,7 @@ mod tests {
             let source = IpAddr::from([192, 0, network, 1]);
             matches!(handshakes.begin(source, true, now), Verdict::Serve(_))
         };
-        // Ten thousand in a second, each ending at once.
+        // Ten thousand in a second, each of which ends at once.
         let began = (0..10_000).filter(|n| tries(2, n / 10)).count();
         assert!((512 + 99..=512 + 101).contains(&began), "{began}");
         assert!(tries(3, 999), "another network's");
