@@ -95,7 +95,8 @@ impl Role for Daemon {
         };
         let mut opened = packets::open(&settings.tunnel, &start::setup(&settings), options)?;
         let mut kept = Kept::default();
-        // A machine whose IPv6 is off serves hosts over IPv4, and its tunnel device still has IPv6 if that can be.
+        // With IPv6 switched off, a machine serves hosts over IPv4; enable IPv6 at least on its tunnel device, if
+        // possible.
         if let Some(pool) = &settings.pool_v6
             && let Err(error) = link::enable_ipv6(&settings.tunnel.device)
         {
@@ -151,7 +152,7 @@ impl Role for Daemon {
         Ok(Entry { lane: known.name.clone(), key: known.name, value: Some(value) })
     }
 
-    /// What a host hears waits for its own lease.
+    /// A message to a host waits for that host's lease.
     fn lane(&self, output: &ToLoop<TunnelEnd<Anchor>>) -> Option<String> {
         Some(self.signalling.host_of(conn_of(output)?)?.to_owned())
     }

@@ -1,7 +1,7 @@
 //! The daemons: one loop ([`run`]) drives each role's pure machine ([`host`], [`anchor`]) with sockets, netlink, a
-//! datapath and the clock. With them what only daemons have: configuration files ([`config`]), the control socket
-//! ([`control`]), signalling ([`signalling`]), credentials and join lines ([`identity`]), and an anchor's address or
-//! name ([`locator`]). Other programs talk to a daemon over its control socket.
+//! datapath and the clock. The crate also holds everything that only daemons need: configuration files ([`config`]),
+//! the control socket ([`control`]), signalling ([`signalling`]), credentials and join lines ([`identity`]), and an
+//! anchor's address or name ([`locator`]). Other programs talk to a daemon over its control socket.
 
 #![forbid(unsafe_code)]
 
@@ -60,7 +60,7 @@ use segue_linux::monitor::Device;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-/// 32 bytes from the system's generator.
+/// 32 random bytes from the system's generator.
 fn random_seed() -> anyhow::Result<[u8; 32]> {
     use std::io::Read;
     let mut seed = [0; 32];
@@ -70,7 +70,7 @@ fn random_seed() -> anyhow::Result<[u8; 32]> {
     Ok(seed)
 }
 
-/// Sleeps until an instant of the monotonic clock; forever if there is none.
+/// Sleeps until a time of the monotonic clock; forever for `None`.
 pub async fn until(deadline: Option<Time>) {
     match deadline {
         Some(at) => tokio::time::sleep(Duration::from_nanos(at.since(monotonic()).0)).await,
@@ -78,7 +78,7 @@ pub async fn until(deadline: Option<Time>) {
     }
 }
 
-/// Receives once for each SIGINT or SIGTERM, also where whoever started this process had blocked them.
+/// Receives one item per SIGINT or SIGTERM, even if the parent process had blocked these signals.
 pub fn termination() -> anyhow::Result<mpsc::Receiver<()>> {
     use nix::sys::signal::{SigSet, Signal};
     let mut blocked = SigSet::empty();
@@ -112,7 +112,7 @@ pub fn check_permission(what: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Fails if one of the interfaces that the operator named is not there.
+/// Fails if one of the interfaces that the operator named does not exist.
 pub fn check_interfaces(named: &[String], present: &[Device]) -> anyhow::Result<()> {
     let is_there = |name: &&String| present.iter().any(|device| device.interface.name == **name);
     let Some(missing) = named.iter().find(|name| !is_there(name)) else {

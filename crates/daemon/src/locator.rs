@@ -1,4 +1,4 @@
-//! Where an anchor is: an address, or a name that resolves to some.
+//! The location of an anchor: an address, or a name that resolves to addresses.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 const MAX_NAME: usize = 253;
 const MAX_LABEL: usize = 63;
 
-/// Where an anchor listens for signalling.
+/// An anchor's signalling address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Locator {
     /// An address with its port.
@@ -23,7 +23,7 @@ impl Locator {
     /// Reads `ADDR`, `ADDR:PORT`, `[ADDR]:PORT`, `NAME` or `NAME:PORT`; `port` is the default.
     ///
     /// # Errors
-    /// If the text is none of them.
+    /// The text has none of these forms.
     pub fn parse(text: &str, port: u16) -> anyhow::Result<Locator> {
         let bare = text.trim_start_matches('[').trim_end_matches(']');
         if let Ok(ip) = bare.parse::<IpAddr>() {
@@ -77,8 +77,8 @@ impl fmt::Display for Locator {
     }
 }
 
-/// The form in a join line and in the host's state. The first two match serde's `SocketAddr`, which
-/// earlier versions stored.
+/// The form in a join line and in the host's state. The first two variants match serde's `SocketAddr`, which earlier
+/// versions stored.
 #[derive(Serialize, Deserialize)]
 enum Stored {
     V4(SocketAddrV4),

@@ -1,4 +1,4 @@
-//! Tells the service manager that the daemon is ready, that it lives, and that it ends (`sd_notify(3)`). Without a manager nothing
+//! Notifies the service manager that the daemon is ready, alive or stopping (`sd_notify(3)`). Without a manager nothing
 //! is sent.
 
 use std::ffi::OsString;
@@ -6,18 +6,18 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// The daemon answers.
+/// The daemon is ready.
 const READY: &str = "READY=1";
-/// Its loop goes round. The manager restarts a daemon that does not say so in `WatchdogSec`.
+/// The loop is running. The manager restarts a daemon that does not send this within `WatchdogSec`.
 const ALIVE: &str = "WATCHDOG=1";
-/// It was told to end.
+/// The daemon is shutting down.
 const STOPPING: &str = "STOPPING=1";
 
-/// The way to the service manager.
+/// The socket of the service manager, if there is one.
 pub(crate) struct Manager(Option<(UnixDatagram, SocketAddr)>);
 
 impl Manager {
-    /// The one that has started this process, if any.
+    /// The manager that has started this process, if any.
     pub(crate) fn of_process() -> Manager {
         Manager::at(std::env::var_os("NOTIFY_SOCKET"))
     }
@@ -44,7 +44,7 @@ impl Manager {
 
     fn say(&self, what: &str) {
         if let Some((socket, address)) = &self.0 {
-            // A manager that has gone is no reason to end.
+            // The daemon continues if the manager is gone.
             let _ = socket.send_to_addr(what.as_bytes(), address);
         }
     }

@@ -13,14 +13,13 @@ const AT_ONCE: usize = 64;
 const PAUSE: Duration = Duration::from_millis(10);
 /// Bytes needed of a message: the headers of the router's packet and of ours.
 const BYTES: usize = 256;
-/// Messages that wait for the daemon; more are dropped, since one test of a path serves all of
-/// them.
+/// Messages that may be queued for the daemon; further ones are dropped, since one test of a path serves all of them.
 const WAITING: usize = 32;
 
-/// What reads a message of IPv4 and of ICMPv6.
+/// Parsers of an ICMP and of an ICMPv6 message.
 type Readers<T> = [fn(&[u8]) -> Option<T>; 2];
 
-/// Listens for messages about packets with cookies, in each family that the system has.
+/// Listens for messages about packets with cookies, in each family that the system supports.
 pub fn listen() -> mpsc::Receiver<TooBig> {
     listen_with([TooBig::parse_v4, TooBig::parse_v6])
 }

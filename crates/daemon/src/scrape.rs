@@ -16,7 +16,7 @@ use crate::control::{Asked, Request, Response, Status, Vocabulary};
 /// Serves `page` at `address`, if there is one, for as long as the process runs.
 ///
 /// # Errors
-/// If the address is unavailable.
+/// The address is unavailable.
 pub fn start<V: Vocabulary>(
     address: Option<SocketAddr>,
     daemon: mpsc::Sender<Asked<V>>,

@@ -1,4 +1,4 @@
-//! Paces log lines that repeat: the first is logged at once, repeats at growing intervals.
+//! Rate-limits repeated log lines: the first is logged at once, repeats at growing intervals.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,7 @@ use segue_clock::{Span, Time};
 const FIRST_PAUSE: Span = Span::from_secs(60);
 /// Longest wait between repeats.
 const LONGEST_PAUSE: Span = Span::from_secs(3_600);
-/// Lines remembered. When full, a new line is logged only once an old one has outlived the longest
-/// wait.
+/// Lines remembered. When full, a new line is logged only once an old one has outlived the longest wait.
 const MOST: usize = 16;
 
 /// The lines logged, and when.
@@ -24,7 +23,7 @@ struct Said {
 }
 
 impl Seldom {
-    /// Whether to log a line now.
+    /// Whether to log a line at this time.
     pub fn is_due(&mut self, now: Time, line: &str) -> bool {
         if let Some(said) = self.said.get_mut(line) {
             let due = now.since(said.at) >= said.pause;

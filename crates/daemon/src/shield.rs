@@ -1,5 +1,5 @@
-//! Keeps strangers out while they send too much: a filter in the kernel lets only peers through, for a second at a time. Without
-//! a flood strangers are heard, so that a gateway that is missing in the configuration is refused with a reason.
+//! Blocks strangers that send too much: a filter in the kernel passes only peers, for a second at a time. Without a
+//! flood, strangers are heard, so that a gateway missing from the configuration is refused with a reason.
 
 use std::os::fd::AsFd;
 
@@ -9,17 +9,17 @@ use segue_linux::admit;
 use segue_mobility::Pace;
 use tracing::debug;
 
-/// Datagrams of strangers that are taken at once, and then one per period.
+/// Burst of strangers' datagrams, and the interval of datagrams beyond it.
 const AT_ONCE: u32 = 200;
 const PERIOD: Span = Span::from_millis(5);
-/// How long strangers are kept out.
+/// How long strangers are blocked.
 const LASTS: Span = Span::from_secs(1);
 
-/// Who is a peer, and whether others are kept out.
+/// The known peers, and whether others are blocked.
 pub(crate) struct Shield {
     known: Vec<Prefix>,
     pace: Pace,
-    /// Strangers have sent too much since the last look.
+    /// Strangers have exceeded their rate since the last look.
     is_wanted: bool,
     until: Option<Time>,
 }
@@ -29,13 +29,13 @@ impl Shield {
         Shield { known, pace: Pace::default(), is_wanted: false, until: None }
     }
 
-    /// Counts a datagram.
+    /// Counts a datagram against the strangers' rate.
     pub(crate) fn count(&mut self, now: Time, datagram: &Datagram) {
         let is_known = self.known.iter().any(|known| known.contains(datagram.from.0));
         self.is_wanted |= !is_known && !self.pace.take(now, PERIOD, AT_ONCE);
     }
 
-    /// Keeps strangers out, or lets them in again.
+    /// Blocks strangers, or unblocks them.
     pub(crate) fn look<'a, S: AsFd + 'a>(
         &mut self,
         now: Time,

@@ -1,4 +1,4 @@
-//! What a daemon could not do, in its log.
+//! Logs a daemon's failures.
 
 use segue_clock::{Span, Time};
 use segue_text::errors::Told;
@@ -12,7 +12,7 @@ pub struct Trouble {
 }
 
 impl Trouble {
-    /// Logs what went wrong, if anything did.
+    /// Logs the error of a result.
     pub fn note(&mut self, now: Time, result: Result<(), impl Into<anyhow::Error>>) {
         if let Err(error) = result {
             self.tell(now, &error.into());

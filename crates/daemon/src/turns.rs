@@ -1,6 +1,5 @@
-//! Takes a daemon's waiting work in turns: a bounded batch from each source. A flood from one
-//! source delays the others by one batch, and timers by all batches of a turn. A turn lasts
-//! milliseconds.
+//! Takes a daemon's queued work in turns: a bounded batch from each source. A flood from one source delays the others
+//! by one batch, and timers by all batches of a turn. A turn lasts milliseconds.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll};
@@ -11,16 +10,16 @@ use tokio::sync::mpsc;
 use crate::control::{Asked, Vocabulary};
 use crate::engine::Queue;
 
-/// Messages and changes of signalling connections in a turn.
+/// Most events of signalling per turn.
 const SIGNALLED: usize = 16;
-/// Changes of interfaces in a turn.
+/// Most changes of interfaces per turn.
 const CHANGED: usize = 4;
-/// Requests over the control socket in a turn.
+/// Most requests over the control socket per turn.
 const ASKED: usize = 4;
 
 /// One piece of work for a daemon.
 pub enum Work<B, S, V: Vocabulary> {
-    /// An event from below the machine.
+    /// An event of the layer below the machine.
     Below(B),
     /// An event of signalling.
     Signalling(S),
@@ -30,9 +29,9 @@ pub enum Work<B, S, V: Vocabulary> {
     Interfaces(Result<Change, MonitorError>),
 }
 
-/// Where work comes from.
+/// The sources of work.
 pub struct Sources<Q, S, V: Vocabulary> {
-    /// What comes from below the machine.
+    /// The queue of the layer below the machine.
     pub below: Q,
     signalled: mpsc::Receiver<S>,
     asked: mpsc::Receiver<Asked<V>>,
@@ -68,7 +67,7 @@ impl<Q: Queue, S, V: Vocabulary> Sources<Q, S, V> {
     }
 }
 
-/// Takes at most this many; wakes the task when an empty queue gets something.
+/// Takes at most this many items; wakes the task when an empty queue receives one.
 pub fn take<T>(
     source: &mut mpsc::Receiver<T>,
     most: usize,

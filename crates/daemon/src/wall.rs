@@ -1,4 +1,4 @@
-//! The clocks that date events, and their jumps: somebody sets the time of day, or the machine sleeps.
+//! The clocks that date events, and their jumps: the time of day is set, or the machine sleeps.
 
 use std::fmt;
 
@@ -9,9 +9,9 @@ use segue_text::units;
 /// The three clocks at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// The machine's clock, which stands still while the machine is suspended.
+    /// The monotonic clock, which stops while the machine is suspended.
     pub monotonic: Time,
-    /// The same, without standing still.
+    /// The same, without stopping (CLOCK_BOOTTIME).
     pub boot: Time,
     /// Time of day in nanoseconds since 1970.
     pub wall_ns: u64,
@@ -35,7 +35,7 @@ impl Reading {
     }
 }
 
-/// Less than this is a clock that is steered, or a slow look at three clocks.
+/// Smaller differences come from a clock that is being adjusted, or from delays between the three readings.
 const NOTICED: Span = Span::from_millis(500);
 
 /// A jump of the clocks between two readings.

@@ -36,9 +36,9 @@ const HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1));
 const ANCHOR: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 0, 2));
 /// Requests of one call: a virtual pair has room for 256 frames.
 const CHUNK: u32 = 192;
-/// Time limit until each path has been up once.
+/// Time limit until every path has been up once.
 const PATIENCE: Span = Span::from_secs(600);
-/// From then until each has echoed and is quiet, in periods.
+/// Time from then until every path has echoed and is quiet, in periods.
 const SETTLE: u64 = 3;
 const MEASURED: Span = Span::from_secs(10);
 
@@ -348,7 +348,7 @@ impl Driver {
     }
 }
 
-/// Takes what the daemon's loop would take in a turn.
+/// Takes one turn's batch, as the daemon's loop would.
 async fn turn(queue: &mut Packets) -> Vec<DatapathEvent> {
     std::future::poll_fn(|context| {
         let mut events = Vec::new();

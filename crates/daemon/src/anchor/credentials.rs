@@ -1,5 +1,5 @@
-//! The anchor daemon's side of enrolment: join lines, and how certificates are issued, renewed and
-//! ended. Each step writes an audit line to the log.
+//! The anchor daemon's side of enrolment: makes join lines, and issues, renews and ends certificates. Each step writes
+//! an audit line to the log.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -22,23 +22,22 @@ use crate::identity::check_name;
 use crate::locator::Locator;
 use crate::run::Role;
 
-/// Minimum time between log lines about refusals; those in between are counted.
+/// Minimum time between log lines about refusals; refusals in between are counted.
 const REFUSAL_PACE: Span = Span::from_secs(1);
-/// How often certificates are reviewed within their lifetime.
+/// Number of reviews within a certificate's lifetime.
 const LOOKS: u32 = 12;
 
-/// How often to check for due or expired certificates, for certificates of this lifetime.
+/// Interval of checks for due or expired certificates, for certificates of this lifetime.
 pub(super) fn review_period(lifetime: Duration) -> Duration {
     (lifetime / LOOKS).clamp(Duration::from_secs(1), Duration::from_secs(3_600))
 }
 
-/// What is known of connections and refusals beyond the store.
+/// Data about connections and refusals that is not in the store.
 #[derive(Default)]
 pub(super) struct Credentials {
-    /// Each connection's host, and the certificate that it has shown or has since been given.
+    /// Each connection's host, and the certificate that it has presented or has since received.
     shown: BTreeMap<ConnId, (String, Vec<u8>)>,
-    /// When hosts without a connection were last seen, in seconds since 1970. At most one entry for
-    /// each enrolled host.
+    /// When hosts without a connection were last seen, in seconds since 1970. At most one entry per enrolled host.
     seen: BTreeMap<String, u64>,
     last_refusal: Option<Time>,
     /// Refusals that were not logged.
@@ -46,8 +45,7 @@ pub(super) struct Credentials {
 }
 
 impl Daemon {
-    /// Makes a join line. Earlier credentials of that name stop working, and the epoch that they
-    /// registered with no longer counts.
+    /// Makes a join line. Earlier credentials of that name stop working, and their epoch is reset.
     pub fn invite(
         &mut self,
         name: &str,
@@ -98,8 +96,8 @@ impl Daemon {
         let ToEnrol::Enrol { name, .. } = asked;
         let now_s = realtime_s();
         let lifetime = self.settings.certificate_lifetime;
-        // Each attempt costs a certificate and a log line, and some cost a write. It has a pace of
-        // its own, so that a client with a used line cannot suppress the host's other log lines.
+        // Each attempt costs a certificate and a log line, and some cost a write. Attempts have a separate rate limit,
+        // so that a client with a used line cannot suppress the host's other log lines.
         let paced = format!("{name} (its join line)");
         if self.enrolment.has_line_of(asked) && !self.core.events.may_tell(monotonic(), &paced) {
             return Enrolled::Refused { reason: EnrolRefusal::Later };
@@ -118,7 +116,7 @@ impl Daemon {
         }
     }
 
-    /// A host has shown a certificate that is enrolled.
+    /// A host has presented an enrolled certificate.
     pub fn on_shown(&mut self, conn: ConnId, name: &str, certificate: Vec<u8>) {
         if let Err(error) = self.enrolment.shown(self.store.as_ref(), &certificate) {
             self.core.trouble.tell(monotonic(), &error);
@@ -165,7 +163,7 @@ impl Daemon {
         }
     }
 
-    /// A host asks for its next certificate. It gets none unless it was asked to renew.
+    /// Issues a host's next certificate, if the host was asked to renew.
     pub fn on_renew(&mut self, conn: ConnId, request: &[u8]) {
         let now_s = realtime_s();
         let shown = self.credentials.shown.get(&conn);
@@ -192,7 +190,7 @@ impl Daemon {
         }
     }
 
-    /// Logs that something of a host was refused.
+    /// Logs a refusal.
     pub(super) fn tell_refusal(&mut self, what: &str, from: SocketAddr, reason: &dyn Display) {
         let now = monotonic();
         let credentials = &mut self.credentials;

@@ -1,4 +1,4 @@
-//! The anchor's interfaces: those that it serves, and where they lead.
+//! The anchor's interfaces: which of them it serves, and where they lead.
 
 use std::collections::BTreeMap;
 

@@ -20,12 +20,12 @@ use crate::nat::Nat;
 use crate::past::Guard;
 use crate::routing::{LEAST_MTU, put_routes, set_addresses};
 
-/// Dropping this removes all of it.
+/// The services for the pools. Dropping this removes all of them.
 pub(super) struct Pools {
     // Dropped first: forwarding ends before the translation does.
     forwarding: Forwarding,
     device: String,
-    /// The largest packets to hosts, if smaller than the device's.
+    /// The size limits of packets to hosts, if below the device's MTU.
     fitted: BTreeMap<IpAddr, u32>,
     _nat: Option<Nat>,
     _guard: Option<Guard>,
@@ -33,7 +33,7 @@ pub(super) struct Pools {
 }
 
 impl Pools {
-    /// Makes the packet path and the system serve the pools.
+    /// Sets up the packet path and the system for the pools.
     pub(super) fn serve(
         settings: &Settings,
         datapath: &mut dyn LinuxDatapath,
@@ -58,12 +58,12 @@ impl Pools {
         Ok(Pools { forwarding, device, fitted, _nat: nat, _guard: guard, _clamp: clamp })
     }
 
-    /// Once a second.
+    /// Called once a second.
     pub(super) fn look_after(&mut self, now: Time) {
         self.forwarding.look_after(now);
     }
 
-    /// Lets packets of `mtu` bytes at most to a host's inner address, where the device takes `most` bytes; `None` lifts
+    /// Limits packets to a host's inner address to `mtu` bytes, on a device with an MTU of `most` bytes; `None` lifts
     /// the limit.
     pub(super) fn fit(
         &mut self,
@@ -82,7 +82,7 @@ impl Pools {
             None => self.fitted.remove(&address),
         };
         let index = link::index_of(&self.device)?;
-        // Forwarded packets may look elsewhere than this machine's own.
+        // Forwarded packets may use another table than this machine's own packets.
         let forwarded = self.forwarding.table(address.is_ipv6());
         let mut first = First::default();
         for table in [MAIN_TABLE].into_iter().chain(forwarded) {

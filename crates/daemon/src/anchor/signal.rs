@@ -1,8 +1,7 @@
 //! The anchor's signalling: one QUIC endpoint, and one stream of messages per host.
 //!
-//! Anyone who can send to the port makes the anchor work, so this work is bounded: the handshakes
-//! of one network, the connections of one host, and the host's messages and registrations over all
-//! of them.
+//! Anyone who can send to the port causes work for the anchor, so this work is bounded: the handshakes of each network,
+//! the connections of each host, and each host's messages and registrations over all its connections.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv6Addr, SocketAddr, UdpSocket};
@@ -31,12 +30,12 @@ use self::pace::Allowances;
 
 mod enrol;
 
-/// Messages that wait to be written to one host.
+/// Messages that may be queued for one host.
 const OUTBOX: usize = 64;
-/// A host must send its first message, and take each of the anchor's, within this time.
+/// A host must send its first message, and read each of the anchor's, within this time.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A connection that is silent for this long gives way when its host opens another.
+/// Silence after which a connection is closed when its host opens another.
 const SILENT: Duration = Duration::from_secs(3);
 /// Most connections of one host; a further one ends its oldest. A host needs one, and a second
 /// while it moves.
@@ -45,11 +44,11 @@ const CONNECTIONS: usize = 4;
 pub enum SignallingEvent {
     /// A host has authenticated itself with this certificate.
     Connected { conn: ConnId, certificate: Vec<u8>, established: Established },
-    /// A message came.
+    /// A message arrived.
     Message { conn: ConnId, message: FromHost },
     /// The connection ended.
     Closed { conn: ConnId },
-    /// The certificate that a host shows is not accepted.
+    /// The certificate that a host presents is not accepted.
     Unacceptable { from: SocketAddr, why: Unacceptable },
     /// A client without a certificate asks to be enrolled.
     Enrol { asked: ToEnrol, from: SocketAddr, back: oneshot::Sender<Enrolled> },
@@ -65,8 +64,7 @@ pub struct Established {
 }
 
 impl Established {
-    /// Whether nothing has come since a check [`SILENT`] ago: a live host sends something every
-    /// second.
+    /// Whether nothing has arrived since a check [`SILENT`] ago: a live host sends something every second.
     fn is_silent(&mut self, now: Instant) -> bool {
         let datagrams = self.connection.stats().udp_rx.datagrams;
         if datagrams != self.heard.0 {
@@ -75,7 +73,7 @@ impl Established {
         now.duration_since(self.heard.1) >= SILENT
     }
 
-    /// Ends it because the host is not enrolled.
+    /// Closes the connection because the host is not enrolled.
     pub fn refuse(self) {
         self.connection.close(2u8.into(), b"not enrolled");
     }
@@ -84,8 +82,8 @@ impl Established {
 /// The anchor's side of signalling.
 pub(super) struct Signalling {
     endpoint: Endpoint,
-    /// With the name of the host, from the first message to the end of the connection: connections
-    /// that are closing count too.
+    /// Each with the name of its host, from the first message until the connection has ended; closing connections
+    /// count.
     connections: BTreeMap<ConnId, (String, Established)>,
     _worker: Worker,
 }
@@ -126,7 +124,7 @@ impl Signalling {
         self.connections.insert(conn, (host.to_owned(), established));
     }
 
-    /// Queues a message.
+    /// Queues a message for a host.
     pub(super) fn send(&mut self, conn: ConnId, message: FromAnchor) {
         if let Some((_, established)) = self.connections.get(&conn)
             && let Some(outbox) = &established.outbox
@@ -136,7 +134,7 @@ impl Signalling {
         }
     }
 
-    /// The host at the other end, as long as it may be sent messages.
+    /// The host at the other end, while messages may be sent to it.
     pub(super) fn host_of(&self, conn: ConnId) -> Option<&str> {
         let open = self.connections.get(&conn).filter(|(_, known)| known.outbox.is_some());
         open.map(|(host, _)| host.as_str())
@@ -156,12 +154,12 @@ impl Signalling {
         }
     }
 
-    /// A connection has ended.
+    /// Removes a connection that has ended.
     pub(super) fn forget(&mut self, conn: ConnId) {
         self.connections.remove(&conn);
     }
 
-    /// Tells every host that the anchor is shutting down.
+    /// Closes all connections, because the anchor shuts down.
     pub(super) async fn close(&mut self) {
         self.connections.clear();
         self.endpoint.close(0u8.into(), b"the anchor stops");
@@ -221,7 +219,7 @@ async fn accept(endpoint: Endpoint, gate: Gate, events: mpsc::Sender<SignallingE
     }
 }
 
-/// Which hosts are let in, and how often each may ask.
+/// The hosts that are let in, and their allowances.
 #[derive(Clone)]
 struct Gate {
     roster: Roster,
@@ -237,7 +235,7 @@ async fn serve(
 ) -> anyhow::Result<()> {
     let connection = tokio::time::timeout(PATIENCE, incoming).await.context("no handshake")??;
     if signalling::is_enrolment(&connection) {
-        // The permit bounds these too: an enrolment counts as a handshake under way.
+        // The permit bounds enrolments too: each counts as a handshake in progress.
         let done = enrol::converse(&connection, events).await;
         drop(handshake);
         return done;

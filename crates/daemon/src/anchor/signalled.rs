@@ -1,4 +1,4 @@
-//! What an anchor's signalling tells.
+//! Handles the events of an anchor's signalling.
 
 use segue_tunnel::AnchorInput;
 use segue_wire::signal::FromHost;
@@ -12,7 +12,7 @@ impl Daemon {
     pub(super) fn on_signalled(&mut self, event: SignallingEvent) -> anyhow::Result<()> {
         match event {
             SignallingEvent::Connected { conn, certificate, established } => {
-                // TLS has asked too, but a moment has passed.
+                // TLS has checked this too, but the host may have been removed since.
                 let Some(host) = self.enrolment.name_of(&certificate) else {
                     established.refuse();
                     return Ok(());

@@ -1,4 +1,5 @@
-//! What a client that does not know a daemon's role makes of its words: what every daemon has it reads, the rest it shows.
+//! The vocabulary of a client that does not know a daemon's role: it reads the common part, and displays the rest as it
+//! is.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -8,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::{EventsPage, NO_SENSE, News, Request, Response, Status, Vocabulary, ask, status};
 
-/// The words of a daemon of any role.
+/// The vocabulary of daemons of any role.
 #[derive(Clone, Copy, Debug)]
 pub enum Any {}
 
@@ -30,7 +31,7 @@ impl<E> News<E> for Infallible {
     }
 }
 
-/// The events of a daemon of any role from this number on.
+/// The events of a daemon of any role, from this number on.
 pub fn events(path: &Path, from: u64) -> anyhow::Result<EventsPage<Any>> {
     match ask(path, &Request::Events { from })? {
         Response::Events(page) => Ok(page),
@@ -38,7 +39,8 @@ pub fn events(path: &Path, from: u64) -> anyhow::Result<EventsPage<Any>> {
     }
 }
 
-/// Why a daemon has not answered as one of these roles does: if it has another, that. `whom` says in words who does.
+/// Explains that a daemon did not answer as one of these roles would: names the daemon's role if it differs. `whom`
+/// names the programs with these roles.
 pub fn expecting(
     path: &Path,
     (roles, whom): (&[&str], &str),

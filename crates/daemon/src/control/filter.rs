@@ -15,11 +15,11 @@ pub struct FilterStatus {
     pub direction: String,
     /// Packets of the flow that were counted.
     pub sent: u64,
-    /// Lost of those.
+    /// Lost packets among them.
     pub lost: u64,
-    /// Seconds since it was found.
+    /// Seconds since this was detected.
     pub ago_s: f64,
-    /// The path that the flow uses; the same where there is no other.
+    /// The path that the flow uses; the same path if there is no other.
     pub uses: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What daemons say to Prometheus.
+//! Metrics of the daemons for Prometheus.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ pub(crate) fn page<V: Vocabulary>(status: &Status<V>) -> String {
     page.text()
 }
 
-/// Messages that were refused, by reason.
+/// Refused messages by reason.
 pub(crate) fn refused(page: &mut Page, refused: &BTreeMap<String, u64>) {
     by_reason(page, &names::REFUSED, refused);
 }

@@ -1,34 +1,35 @@
-//! How a host's paths do, for its log of events.
+//! Samples of a host's paths for its event log.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// How a path does, for the log of events.
+/// A sample of a path for the event log.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PathSample {
     /// Its state, as `segue paths` shows it.
     pub state: String,
-    /// Its shortest average of round-trip times in milliseconds; none before there is a measurement.
+    /// Its round-trip time in milliseconds, averaged over the shortest time constant; `None` before the first
+    /// measurement.
     pub rtt_ms: Option<f64>,
-    /// Its shortest average of loss towards the anchor, a share.
+    /// Its share of packets lost towards the anchor, averaged over the shortest time constant.
     pub loss_up: Option<f64>,
     /// The same towards the host.
     pub loss_down: Option<f64>,
 }
 
-/// An access point, as the host's station hears it.
+/// An access point, as the host's station receives it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WifiStatus {
     /// Its address (BSSID).
     pub access_point: String,
-    /// Strength of its signal.
+    /// Signal strength in dBm.
     pub signal_dbm: Option<i16>,
-    /// Data rate to it.
+    /// Data rate to it in kbit/s.
     pub rate_kbps: Option<u32>,
 }
 
-/// As in a sentence.
+/// As part of a sentence.
 impl fmt::Display for WifiStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.access_point)?;
@@ -36,7 +37,7 @@ impl fmt::Display for WifiStatus {
     }
 }
 
-/// As in a sentence.
+/// As part of a sentence.
 impl fmt::Display for PathSample {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.state)?;

@@ -1,6 +1,6 @@
-//! Resolves the anchor's names. It asks the name servers over every interface at once and outside
-//! the tunnel, since it is not known yet which interface works. It also asks the system, which
-//! knows more than name servers do. The same questions find an access's translator (RFC 7050).
+//! Resolves the anchor's names. The name servers are queried over every interface at once and outside the tunnel, since
+//! it is not yet known which interface works. The system's resolver is also asked, because it has more sources than
+//! name servers. The same queries find an access's translator (RFC 7050).
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -21,34 +21,34 @@ use crate::packets::MARK;
 use crate::signalling;
 use crate::ways::ways;
 
-/// How often a question is asked, and how long each waits for its answer.
+/// Transmissions of a question, and the timeout of each.
 const TRIES: u32 = 3;
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The longest that a lookup takes, and how long it waits for other answers after the first: an
-/// attacker's false address is then not the only one.
+/// The longest duration of a lookup, and how long it waits for other answers after the first, so that an attacker's
+/// false address is not the only one.
 const IN_ALL: Duration = Duration::from_secs(5);
 const OTHERS: Duration = Duration::from_millis(300);
-/// Addresses that are tried.
+/// Most addresses to try.
 const MOST: usize = 8;
-/// Longest answer over UDP without extensions (RFC 1035, 4.2.1), with room for careless servers.
+/// Longest answer over UDP without extensions (RFC 1035, 4.2.1), with room for servers that exceed it.
 const LONGEST: usize = 1_500;
-/// A name whose only addresses are of IPv4, so that one of IPv6 shows a translator's prefix (RFC 7050).
+/// A name with IPv4 addresses only, so that an IPv6 address for it reveals a translator's prefix (RFC 7050).
 const IPV4_ONLY: &str = "ipv4only.arpa";
-/// The least and the longest time for which such an answer counts, in seconds.
+/// The shortest and the longest lifetime of such an answer, in seconds.
 const LIFETIME_S: (u32, u32) = (60, 3_600);
-/// Lists the system's name servers.
+/// The file with the system's name servers.
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 const DNS: u16 = 53;
 
 /// A name of the anchor, and its port.
 pub(super) type Named = (String, u16);
 
-/// A name server, and the interface over which it is asked.
+/// A name server, and the interface over which it is queried.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NameServer {
     address: IpAddr,
     interface: String,
-    /// Where the question comes from.
+    /// Source address of queries.
     source: IpAddr,
 }
 
@@ -58,9 +58,8 @@ impl std::fmt::Display for NameServer {
     }
 }
 
-/// The name servers, each over every interface that has a route to it. If the operator
-/// names no servers, the system's are used. Servers on this machine, such as systemd-resolved, are
-/// left to the system.
+/// The name servers, each over every interface that has a route to it. If the operator names no servers, the system's
+/// are used. Servers on this machine, such as systemd-resolved, are left to the system's resolver.
 pub(super) fn name_servers(
     servers: &[IpAddr],
     all: &[Device],
@@ -82,7 +81,7 @@ pub(super) fn name_servers(
     servers.flat_map(over).collect()
 }
 
-/// What `resolv.conf` says. Servers with link-local addresses are left to the system.
+/// The servers in `resolv.conf`. Servers with link-local addresses are left to the system's resolver.
 fn system_servers() -> Vec<IpAddr> {
     let text = std::fs::read(RESOLV_CONF).unwrap_or_default();
     let (config, _) = resolv_conf::Config::parse_with_errors(&text);
@@ -90,10 +89,10 @@ fn system_servers() -> Vec<IpAddr> {
     config.nameservers.iter().map(IpAddr::from).filter(global).collect()
 }
 
-/// The addresses of these names, IPv4 first.
+/// Resolves these names; IPv4 addresses come first.
 ///
 /// # Errors
-/// If nothing was found: what went wrong with each server.
+/// Nothing was found: the failures of each server.
 pub(super) async fn find(
     names: &[Named],
     servers: &[NameServer],
@@ -133,22 +132,22 @@ pub(super) async fn find(
     Ok(found)
 }
 
-/// A translator's prefixes, as a name server shows them.
+/// A translator's prefixes, as learned from a name server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Translation {
-    /// The prefixes of valid forms, in the order of the answer; none where there is no translator.
+    /// The prefixes with valid forms, in the order of the answer; empty if there is no translator.
     pub(super) prefixes: Vec<Pref64>,
-    /// When to ask again.
+    /// Time until the next query.
     pub(super) lifetime: Duration,
     /// The server that answered.
     pub(super) by: String,
 }
 
-/// The translator's prefixes that these name servers, all of one access, show (RFC 7050, section 3); without a server,
-/// those that the system shows. The first server that shows one that `fits` is believed.
+/// The translator's prefixes according to these name servers, all of one access (RFC 7050, section 3), or according to
+/// the system's resolver without a server. The first server with a prefix that `fits` is believed.
 ///
 /// # Errors
-/// No server answered: the reasons.
+/// No server answered: the failures of each.
 pub(super) async fn translation(
     servers: &[NameServer],
     fits: impl Fn(&Pref64) -> bool,
@@ -164,7 +163,7 @@ pub(super) async fn translation(
     }
     if servers.is_empty() {
         asked.spawn(async {
-            // With its final dot no search list is tried.
+            // The final dot prevents the use of a search list.
             let found = tokio::net::lookup_host((format!("{IPV4_ONLY}."), 0)).await;
             let found = found.map_err(|_| anyhow!("the system does not know {IPV4_ONLY}"))?;
             let addresses = found.map(|address| address.ip()).collect();
@@ -199,7 +198,7 @@ fn shown(answer: &Answer, by: String) -> Translation {
     Translation { prefixes: v6.filter_map(Pref64::of_well_known).collect(), lifetime, by }
 }
 
-/// The addresses of these names, with their ports, as this server knows them.
+/// Resolves these names, with their ports, at this server.
 async fn addresses(names: &[Named], server: &NameServer) -> anyhow::Result<Vec<SocketAddr>> {
     let questions: Vec<Question<'_>> =
         names.iter().flat_map(|(name, _)| [false, true].map(|v6| Question { name, v6 })).collect();
@@ -229,7 +228,7 @@ struct Answer {
     ttl_s: u32,
 }
 
-/// Asks a server all of these; returns the answers with the places of their questions.
+/// Sends all questions to a server; returns each answer with the index of its question.
 ///
 /// # Errors
 /// No question was answered.
@@ -273,7 +272,7 @@ async fn ask(
     if found.is_empty() { bail!(unanswered()) } else { Ok(found) }
 }
 
-/// An unpredictable query number.
+/// An unpredictable query ID.
 fn number() -> anyhow::Result<u16> {
     let mut bytes = [0; 2];
     let random = default_provider().secure_random.fill(&mut bytes);
@@ -281,7 +280,7 @@ fn number() -> anyhow::Result<u16> {
     Ok(u16::from_ne_bytes(bytes))
 }
 
-/// A question as it is sent.
+/// Encodes a question.
 fn question(number: u16, Question { name, v6 }: Question<'_>) -> anyhow::Result<Vec<u8>> {
     let mut packet = Packet::new_query(number);
     packet.set_flags(PacketFlag::RECURSION_DESIRED);
@@ -292,7 +291,7 @@ fn question(number: u16, Question { name, v6 }: Question<'_>) -> anyhow::Result<
     Ok(packet.build_bytes_vec()?)
 }
 
-/// Reads an answer and its number; `asked` gives the question of a number. The server follows aliases, so the
+/// Parses an answer and its query ID; `asked` returns the question with that ID. The server follows aliases, so the
 /// addresses may belong to another name.
 fn answer<'a>(bytes: &[u8], asked: impl Fn(u16) -> Option<Question<'a>>) -> Option<(u16, Answer)> {
     let packet = Packet::parse(bytes).ok()?;

@@ -5,25 +5,25 @@ use std::time::Duration;
 use segue_datapath::FlowCursor;
 use tokio::time::{Interval, MissedTickBehavior};
 
-/// How often the table is scanned.
+/// Interval of scans of the table.
 const SWEEP: Duration = Duration::from_secs(5);
 
-/// Where the scan is.
+/// The position of the scan.
 pub(super) struct Sweep {
     interval: Interval,
-    /// Where it continues; `None` until the next begins.
+    /// Where the scan continues; `None` until the next one begins.
     next: Option<FlowCursor>,
 }
 
 impl Sweep {
-    /// The first begins at once. Even if a scan takes longer than the period, there is a pause before the next.
+    /// The first scan begins at once. Even if a scan takes longer than the interval, there is a pause before the next.
     pub(super) fn new() -> Sweep {
         let mut interval = tokio::time::interval(SWEEP);
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Sweep { interval, next: None }
     }
 
-    /// Waits until a page is to be read, and says which. Cancel-safe.
+    /// Waits until a page is due, and returns its position. Cancel-safe.
     pub(super) async fn due(&mut self) -> FlowCursor {
         if self.next.is_none() {
             self.interval.tick().await;
@@ -31,7 +31,7 @@ impl Sweep {
         self.next.unwrap_or_default()
     }
 
-    /// A page was read; the next is here.
+    /// Notes that a page was read, and the position of the next.
     pub(super) fn read(&mut self, next: Option<FlowCursor>) {
         self.next = next;
     }

@@ -1,4 +1,4 @@
-//! How the daemon follows the [translators](mod@super::translators) of its accesses.
+//! Maintains the [translators](mod@super::translators) of a host's accesses.
 
 use segue_linux::clock::monotonic;
 use segue_linux::monitor::{Device, RouterOptions};
@@ -9,7 +9,7 @@ use super::translators::{Access, Asking, Ends, discover, needing, shows_none};
 use super::{Daemon, Settings};
 
 impl Daemon {
-    /// Chooses the translators of accesses that need one, and asks name servers for those that no router advertises.
+    /// Chooses the translators of accesses that need one, and queries name servers if no router advertises a prefix.
     pub(super) fn find_translators(&mut self, all: &[Device]) {
         let Settings { nameservers, common, .. } = &self.settings;
         let devices = needing(&self.anchors, all, &common.interfaces);
@@ -42,7 +42,7 @@ impl Daemon {
         }
     }
 
-    /// Takes a name server's answer for an access, or why there was none.
+    /// Handles a name server's answer for an access, or the reason for having none.
     pub(super) fn on_translation(
         &mut self,
         interface: &str,
@@ -77,8 +77,8 @@ impl Daemon {
         Ok(())
     }
 
-    /// Follows the translators' prefixes among a router's options: the first of an access at once, others with the next
-    /// heartbeat, however many there are.
+    /// Handles the translators' prefixes in a router's options. The first prefix of an access takes effect at once,
+    /// further ones at the next heartbeat, however many there are.
     pub(super) fn on_router_options(&mut self, options: &RouterOptions) -> anyhow::Result<()> {
         if !self.translators.advertise(monotonic(), options) {
             return Ok(());
@@ -94,7 +94,7 @@ impl Daemon {
         self.translators.advertised.remove(&interface);
     }
 
-    /// Drops the prefixes whose advertised lifetime has ended, and follows what changed since the last heartbeat.
+    /// Drops the prefixes whose advertised lifetime has ended, and applies the changes since the last heartbeat.
     pub(super) fn expire_translators(&mut self) -> anyhow::Result<()> {
         let changed = std::mem::take(&mut self.translators.changed);
         let expired = self.translators.expire(monotonic()) && !self.translators.accesses.is_empty();

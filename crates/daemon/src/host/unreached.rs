@@ -1,4 +1,4 @@
-//! Why the anchor is not reached, in words.
+//! Reasons why the anchor is unreachable, in words for the operator.
 
 use anyhow::anyhow;
 use quinn::{ConnectionError, TransportErrorCode};
@@ -19,20 +19,20 @@ pub(super) struct Unreached {
 }
 
 impl Unreached {
-    /// An attempt has failed.
+    /// Notes why an attempt failed.
     pub(super) fn note(&mut self, now: Time, why: String) {
         self.log(now, &why);
         self.last = Some((why, now));
     }
 
-    /// Logs a reason, repeats seldom.
+    /// Logs a reason; repeats are rate-limited.
     pub(super) fn log(&mut self, now: Time, why: &str) {
         if self.told.is_due(now, why) {
             warn!("{why}; trying again");
         }
     }
 
-    /// The registration stands.
+    /// The registration succeeded.
     pub(super) fn reached(&mut self) {
         if self.last.take().is_some() {
             info!("the anchor is reached");
@@ -40,20 +40,20 @@ impl Unreached {
         self.told.clear();
     }
 
-    /// The last known reason why the anchor is not reached, and since when.
+    /// The last known reason why the anchor is unreachable, and since when.
     pub(super) fn why(&self) -> Option<(&str, Time)> {
         self.last.as_ref().map(|(why, at)| (why.as_str(), *at))
     }
 }
 
-/// Nothing came back over these ways.
+/// The reason if no answer arrived over these ways.
 pub(super) fn no_answer(ways: &str) -> String {
     format!(
         "no answer from the anchor at {ways}: is it running, and do firewalls let UDP {SIGNAL_PORT} and {TUNNEL_PORT} through?"
     )
 }
 
-/// Signalling passes, and packets of paths do not.
+/// The reason if signalling passes and packets of paths do not.
 pub(super) fn no_path(port: u16) -> String {
     format!(
         "no path works: the anchor's signalling answers and its UDP {port} does not; let UDP {port} through the \
@@ -61,7 +61,7 @@ pub(super) fn no_path(port: u16) -> String {
     )
 }
 
-/// Why there is no connection, including the way.
+/// Why an attempt has failed, including its way.
 pub(super) fn unreached(error: ConnectionError, way: &str) -> anyhow::Error {
     match error {
         ConnectionError::TimedOut => anyhow!(no_answer(way)),
@@ -78,8 +78,8 @@ pub(super) fn unreached(error: ConnectionError, way: &str) -> anyhow::Error {
     }
 }
 
-/// Whether another authority than the join line's signed the anchor's certificate. All authorities
-/// have the same name, so the mismatch shows in the signature.
+/// Whether another authority than the join line's signed the anchor's certificate. All authorities have the same name,
+/// so the mismatch appears in the signature.
 fn is_of_another_authority(code: TransportErrorCode) -> bool {
     [AlertDescription::UnknownCA, AlertDescription::DecryptError]
         .into_iter()

@@ -10,7 +10,7 @@ const TABLE: StoreTable = StoreTable { name: "registrations", of: "registration"
 /// A store whose writes wait for the test, and fail if the test says so.
 struct Slow {
     inner: Embedded,
-    /// How many more transactions may take place, and whether they succeed.
+    /// The number of transactions that may still take place, and whether they succeed.
     allowed: Mutex<(usize, bool)>,
     change: Condvar,
     transactions: AtomicUsize,
@@ -48,7 +48,7 @@ impl Store for Slow {
     }
 }
 
-/// What follows from records, in these tests.
+/// An output that depends on records, in these tests.
 type Said = &'static str;
 
 fn slow() -> (tempfile::TempDir, Arc<Slow>, Ledger<Said>) {
@@ -98,7 +98,7 @@ async fn leases_that_wait_together_are_one_transaction_and_the_last_of_each_host
     }
     slow.allow(usize::MAX, true);
     ledger.settle();
-    // One may have begun with the first.
+    // One transaction may have begun with the first record.
     assert!(slow.transactions.load(Ordering::Relaxed) <= 2, "{:?}", slow.transactions);
     let epochs: Vec<_> = (1..=10).map(|n| slow.epoch(&format!("host{}", n % 10))).collect();
     assert_eq!(epochs, (991..=1_000).map(Some).collect::<Vec<_>>());
@@ -115,7 +115,7 @@ async fn a_host_whose_lease_cannot_be_written_is_told_nothing_until_it_can() {
     let first = outcome(&mut ledger).await;
     assert!(first.due.is_empty() && first.failed == ["one"], "{first:?}");
     assert!(first.error.unwrap().to_string().contains("registration of alice"));
-    // The host comes back, and sends nothing that needs a write.
+    // The host returns, and sends nothing that needs a write.
     assert!(ledger.is_open("alice") && ledger.hold("alice", "two").is_ok());
     slow.allow(1, true);
     let second = outcome(&mut ledger).await;

@@ -1,5 +1,5 @@
-//! How a gateway leads its hosts' packets into the relay, and what comes out of it to hosts alone: two routing tables and
-//! rules to them, by the number of its device.
+//! How a gateway leads its hosts' packets into the relay, and packets out of the relay to hosts only: two routing
+//! tables and the rules to them, numbered after its device.
 
 use std::collections::BTreeSet;
 
@@ -13,10 +13,10 @@ use crate::kept::Kept;
 use crate::number::Number;
 use crate::routing::{self, LAST_METRIC};
 
-/// The first routing table of the first gateway on a machine; each has two, by the number of its device. In the first, what
-/// comes over accesses goes into the relay.
+/// The first routing table of the first gateway on a machine. Each gateway has two tables, numbered after its device;
+/// the first leads packets from accesses into the relay.
 const TABLES: u32 = 0x5f00;
-/// Priority of the rules that lead there, before those that pass or prohibit what else is forwarded.
+/// Priority of the rules to these tables, before the rules that pass or prohibit other forwarded packets.
 const RULES: u32 = 5_190;
 
 /// The tables of a gateway: from hosts, and to hosts.
@@ -28,7 +28,7 @@ pub(super) fn tables(number: Number) -> [u32; 2] {
 /// Sets the rules and routes of a gateway with this device and these accesses. Returns the route into the relay.
 ///
 /// # Errors
-/// The kernel refuses one.
+/// The kernel refuses a rule or a route.
 pub(crate) fn lead<'a>(
     accesses: impl Iterator<Item = &'a str>,
     (device, index): (&str, u32),
@@ -55,7 +55,7 @@ fn last(table: u32) -> Route {
     Route::unreachable(Prefix::default_of(true)).table(table).metric(LAST_METRIC)
 }
 
-/// The numbers of gateways that have left rules or routes, running or not.
+/// The numbers of gateways that have rules or routes here, running or not.
 pub fn numbers() -> Vec<Number> {
     let all = Left::all();
     Number::all().filter(|number| all.of(*number) != Left::default()).collect()
@@ -66,22 +66,22 @@ pub fn count_rules(number: Number) -> usize {
     Left::all().of(number).rules.len()
 }
 
-/// The accesses of a gateway, as its rules have them.
+/// The accesses of a gateway, according to its rules.
 pub fn accesses(number: Number) -> Vec<String> {
     Left::all().of(number).rules.into_iter().filter_map(|rule| rule.iif).collect()
 }
 
-/// The accesses of all gateways that run here, or have left rules, whether or not the interfaces are there.
+/// The accesses of all gateways that run here or have left rules, even if the interfaces do not exist.
 ///
 /// # Errors
 /// The kernel does not list rules.
 pub fn all_accesses() -> Result<BTreeSet<String>, LinuxError> {
-    // The other table of each gateway is for what comes out of its relay.
+    // The other table of each gateway is for packets out of its relay.
     let leads = |rule: &Rule| rule.priority == RULES && rule.table % 2 == TABLES % 2;
     Ok(rules()?.into_iter().filter(leads).filter_map(|rule| rule.iif).collect())
 }
 
-/// Removes what a gateway has left: returns how many rules and routes.
+/// Removes the rules and routes that a gateway has left; returns the numbers of both.
 pub fn remove(number: Number) -> (usize, usize) {
     let Left { rules, routes } = Left::all().of(number);
     let opened = |route: &&Route| {
@@ -91,7 +91,7 @@ pub fn remove(number: Number) -> (usize, usize) {
     (routing::remove(rules.iter()), routes.iter().filter(opened).count())
 }
 
-/// Rules and routes that gateways leave.
+/// Rules and routes of gateways.
 #[derive(Default, PartialEq)]
 struct Left {
     rules: Vec<Rule>,
@@ -99,7 +99,7 @@ struct Left {
 }
 
 impl Left {
-    /// All that might be some gateway's.
+    /// All that may belong to a gateway.
     fn all() -> Left {
         let (mut rules, mut routes) =
             (rules().unwrap_or_default(), unreachables().unwrap_or_default());
@@ -108,7 +108,7 @@ impl Left {
         Left { rules, routes }
     }
 
-    /// Those of one.
+    /// The rules and routes of one gateway.
     fn of(&self, number: Number) -> Left {
         let tables = tables(number);
         let ours = self.rules.iter().filter(|rule| tables.contains(&rule.table));

@@ -1,10 +1,10 @@
-//! How well the ways to hosts do, in the status of an anchor and in the messages to programs that decide.
+//! The quality of paths and links to hosts, in an anchor's status and in events for decision entities.
 
 use segue_keepalive::{Estimates, State};
 use segue_pmip::LinkQuality;
 use serde::{Deserialize, Serialize};
 
-/// How well the way to a gateway does.
+/// The quality of the path to a gateway.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct QualityStatus {
     /// `starting`, `up` or `down`.
@@ -12,9 +12,9 @@ pub struct QualityStatus {
     /// Round-trip time in milliseconds, averaged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_ms: Option<f64>,
-    /// Deviation of the delay of one way in milliseconds.
+    /// Deviation of the one-way delay in milliseconds.
     pub jitter_ms: f64,
-    /// Share of packets that are lost towards the gateway, averaged.
+    /// Share of packets lost towards the gateway, averaged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss_to: Option<f64>,
     /// The same from the gateway.
@@ -23,7 +23,7 @@ pub struct QualityStatus {
 }
 
 impl QualityStatus {
-    /// From what keepalives say.
+    /// The quality that keepalives have measured.
     #[must_use]
     pub fn of((state, estimates): (State, &Estimates)) -> QualityStatus {
         let first = |all: &[f64]| all.first().copied();
@@ -37,10 +37,10 @@ impl QualityStatus {
     }
 }
 
-/// What is known of the link to a host's interface.
+/// The state of the link to a host's interface.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LinkStatus {
-    /// Data rate in kbit/s; 65535: that or more.
+    /// Data rate in kbit/s; 65535 stands for that rate or more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_kbps: Option<u16>,
     /// Signal in dBm.
@@ -49,7 +49,7 @@ pub struct LinkStatus {
 }
 
 impl LinkStatus {
-    /// If anything is known.
+    /// The known state; `None` if nothing is known.
     #[must_use]
     pub fn of(link: LinkQuality) -> Option<LinkStatus> {
         let known = link != LinkQuality::default();

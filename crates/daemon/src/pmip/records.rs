@@ -1,4 +1,4 @@
-//! Records of machines as bytes.
+//! Encodes the machines' records for the store.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -75,12 +75,12 @@ fn prefixes(texts: &[String]) -> Option<Vec<Prefix>> {
     texts.iter().map(|text| text.parse().ok()).collect()
 }
 
-/// The host of a record, whose answers wait for it.
+/// The lane of a host's records: answers to the host wait for them.
 fn lane(node: Option<&NodeId>) -> String {
     node.map_or_else(String::new, NodeId::to_string)
 }
 
-/// An anchor's record as it is stored.
+/// The stored form of an anchor's record.
 pub(super) fn of_lma(record: &LmaRecord) -> anyhow::Result<Entry> {
     Ok(match record {
         LmaRecord::Session(number, stored) => Entry {
@@ -124,7 +124,7 @@ pub(super) fn of_lma(record: &LmaRecord) -> anyhow::Result<Entry> {
     })
 }
 
-/// What [`of_lma`] has made; `None` if it is nothing that is known here.
+/// Decodes the result of [`of_lma`]; `None` if it is malformed or of an unknown kind.
 pub(super) fn to_lma(key: &str, value: &[u8]) -> Option<LmaRecord> {
     match key.split_once(' ')? {
         ("session", number) => {
@@ -158,7 +158,7 @@ pub(super) fn to_lma(key: &str, value: &[u8]) -> Option<LmaRecord> {
     }
 }
 
-/// A gateway's record as it is stored.
+/// The stored form of a gateway's record.
 pub(super) fn of_mag(record: &MagRecord) -> anyhow::Result<Entry> {
     let MagRecord { access, station, stored } = record;
     let value = stored.as_ref().map(|stored| {
@@ -178,7 +178,7 @@ pub(super) fn of_mag(record: &MagRecord) -> anyhow::Result<Entry> {
     Ok(Entry { lane: String::new(), key: format!("{access} {station}"), value: value.transpose()? })
 }
 
-/// What [`of_mag`] has made.
+/// Decodes the result of [`of_mag`]; `None` if it is malformed.
 pub(super) fn to_mag(value: &[u8]) -> Option<MagRecord> {
     let stored: Station = postcard::from_bytes(value).ok()?;
     let identity = Identity {

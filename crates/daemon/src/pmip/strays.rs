@@ -1,5 +1,5 @@
-//! Hosts' packets in tunnels that an anchor does not have. Its relay passes them, and they show which gateways take it for the
-//! anchor of hosts that it does not know, as after a start without its state.
+//! Hosts' packets in tunnels that an anchor does not have. Its relay passes such packets on, and they reveal gateways
+//! that consider it the anchor of hosts unknown to it, as after a start without its state.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -7,12 +7,12 @@ use std::net::IpAddr;
 use segue_ip::Datagram;
 use segue_linux::raw::RawSocket;
 
-/// IPv4 and IPv6 in IPv6, and GRE.
+/// IPv4 in IPv6, IPv6 in IPv6, and GRE.
 const PROTOCOLS: [u8; 3] = [4, 41, 47];
-/// Most packets that are looked at in a turn; a socket has room for about as many.
+/// Most packets read in a turn; a socket has room for about as many.
 const A_TURN: usize = 256;
 
-/// Sockets that have such packets, over IPv6.
+/// Sockets that receive such packets, over IPv6.
 pub(super) struct Strays([RawSocket; 3]);
 
 impl Strays {
@@ -23,7 +23,7 @@ impl Strays {
         Ok(Strays([ipv4?, ipv6?, gre?]))
     }
 
-    /// One packet of each sender whose packets came since the last turn.
+    /// One packet of each sender whose packets arrived since the last turn.
     pub(super) fn turn(&self) -> Vec<Datagram> {
         let (mut buffer, mut all) = ([0; 64], BTreeMap::<IpAddr, Datagram>::new());
         for socket in &self.0 {

@@ -1,5 +1,5 @@
-//! A gateway's way to its anchors, which must not lead over an access: hosts there could speak in an anchor's name, and would
-//! have other hosts' packets on their link.
+//! A gateway's routes to its anchors, which must not lead over an access: hosts there could impersonate an anchor, and
+//! would see other hosts' packets on their link.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use segue_pmip::{Access, MagConfig};
 /// Refuses routes that lead to one of these anchors over an access.
 ///
 /// # Errors
-/// Which access, and what to do.
+/// The access concerned, with a remedy.
 pub fn check(anchors: impl IntoIterator<Item = IpAddr>, accesses: &[Access]) -> anyhow::Result<()> {
     let anchors: BTreeSet<IpAddr> = anchors.into_iter().collect();
     let indices: Vec<Option<u32>> =
@@ -20,7 +20,7 @@ pub fn check(anchors: impl IntoIterator<Item = IpAddr>, accesses: &[Access]) -> 
     let own: BTreeSet<IpAddr> = accesses.iter().map(|access| access.proxy_coa).collect();
     for anchor in anchors {
         for proxy_coa in &own {
-            // Without an answer there is no way, or none that this process may know of.
+            // Without an answer there is no route, or none that this process may see.
             let Ok(Some(way)) = way_from(*proxy_coa, anchor) else { continue };
             let over = indices.iter().position(|index| *index == Some(way.interface));
             let Some(over) = over.and_then(|place| accesses.get(place)) else { continue };
@@ -34,10 +34,10 @@ pub fn check(anchors: impl IntoIterator<Item = IpAddr>, accesses: &[Access]) -> 
     Ok(())
 }
 
-/// The same for the anchors that a configuration names, where it is this machine's: where it has an address of a gateway.
+/// The same for the anchors in a configuration, if this machine has one of its gateway addresses.
 ///
 /// # Errors
-/// Those of [`check`].
+/// As for [`check`].
 pub fn check_here(config: &MagConfig) -> anyhow::Result<()> {
     let own = link::addresses().unwrap_or_default();
     let is_own = |access: &Access| own.iter().any(|own| own.prefix.addr == access.proxy_coa);

@@ -1,7 +1,7 @@
 //! Stateless resets that hosts accept from a restarted anchor (RFC 9000, section 10.3).
 //!
-//! The tokens derive from the anchor's secret, which survives a restart. Connection IDs are random
-//! and not tied to a key, so the anchor also answers those of an earlier run.
+//! The tokens derive from the anchor's secret, which survives a restart. Connection IDs are random and not tied to a
+//! key, so the anchor also answers the IDs of an earlier run.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub(super) struct Key {
 impl Key {
     /// Derived from the anchor's private key.
     pub(super) fn of(authority: &Authority) -> anyhow::Result<Key> {
-        // Only with TLS 1.2 compiled in there is another kind.
+        // Another kind exists only with TLS 1.2 compiled in.
         #[allow(unreachable_patterns)]
         let suite = match TLS13_AES_128_GCM_SHA256 {
             SupportedCipherSuite::Tls13(suite) => Some(suite),

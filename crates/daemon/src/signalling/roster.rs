@@ -9,7 +9,7 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 
-/// The enrolled hosts: names by certificate. Clones are the same list.
+/// The enrolled hosts: names by certificate. Clones share the list.
 #[derive(Clone, Debug, Default)]
 pub struct Roster(Arc<RwLock<BTreeMap<Vec<u8>, String>>>);
 
@@ -24,12 +24,12 @@ impl Roster {
         self.write().insert(certificate, name);
     }
 
-    /// Stops letting a certificate in.
+    /// Stops accepting a certificate.
     pub fn remove(&self, certificate: &[u8]) {
         self.write().remove(certificate);
     }
 
-    /// How many certificates there are.
+    /// Number of certificates.
     pub fn count(&self) -> usize {
         self.read().len()
     }
@@ -46,7 +46,7 @@ impl Roster {
 /// Accepts certificates that `signed` accepts and the roster lists.
 #[derive(Debug)]
 pub(super) struct Listed {
-    /// Checks who signed a certificate, its times and its use.
+    /// Checks a certificate's issuer, validity and usage.
     pub signed: Arc<dyn ClientCertVerifier>,
     /// The list.
     pub roster: Roster,

@@ -27,7 +27,7 @@ impl Place {
         self.directory.path().join("anchor.db")
     }
 
-    /// The anchor starts again.
+    /// Restarts the anchor.
     fn restart(&mut self) {
         self.store = None;
         let store = Embedded::open(&self.file()).unwrap();
@@ -142,7 +142,7 @@ fn a_certificate_is_renewed_after_two_thirds_and_the_old_one_serves_until_the_ne
     let (next, other) = (new_key().unwrap(), new_key().unwrap());
     let second = place.renew("laptop", &next, two_thirds).unwrap();
     assert!(second != first && !place.enrolment.is_due(&second, two_thirds));
-    // After a lost answer, asking again gives the same certificate. Further keys have to wait.
+    // After a lost answer, a repeated request returns the same certificate. Requests with further keys have to wait.
     place.restart();
     assert_eq!(place.renew("laptop", &next, two_thirds + 1).unwrap(), second);
     assert!(place.renew("laptop", &other, two_thirds + 1).is_err());
@@ -213,7 +213,7 @@ fn a_new_enrolment_and_the_end_of_one_leave_nothing_of_the_old() {
     let mut place = Place::new();
     let (join, key) = (place.invite("laptop", NOW), new_key().unwrap());
     let (old, _) = place.enrol(&ask(&join, &key), NOW).unwrap();
-    // The epoch of a thief who wants to lock the host out.
+    // The epoch of a thief who tries to lock the host out.
     place.lease("laptop", u64::MAX, &["10.77.0.2"]);
     place.lease("other", 7, &["10.77.0.3"]);
 

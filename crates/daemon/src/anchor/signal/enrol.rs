@@ -1,4 +1,4 @@
-//! The conversation by which a host is enrolled: one question, one answer.
+//! The exchange that enrols a host: one request, one answer.
 
 use std::net::SocketAddr;
 
@@ -11,8 +11,8 @@ use tokio::time::timeout;
 use super::{PATIENCE, SignallingEvent};
 use crate::signalling::{self, Messages};
 
-/// Passes the client's question to the daemon. Each step of the client has a time limit, and the
-/// connection ends with the answer.
+/// Passes the client's request to the daemon. Each step of the client has a time limit, and the connection ends with
+/// the answer.
 pub(super) async fn converse(
     connection: &Connection,
     events: &mpsc::Sender<SignallingEvent>,

@@ -1,4 +1,4 @@
-//! How often each host may do what, counted per host and not per connection.
+//! Rate limits of a host's messages and registrations, counted per host and not per connection.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,39 +7,39 @@ use std::time::Duration;
 use segue_wire::signal::FromHost;
 use tokio::time::Instant;
 
-/// Burst of messages per host: twice what sixteen paths need at a start.
+/// Burst of messages per host: twice what sixteen paths need at startup.
 pub(super) const BURST: u32 = 64;
-/// Time between two messages of a host that sends more.
+/// Interval of messages beyond the burst.
 pub(super) const PACE: Duration = Duration::from_millis(50);
-/// Burst of registrations per host. Each start and each new connection of a host is one.
+/// Burst of registrations per host. Each start and each new connection of a host causes one.
 pub(super) const REGISTRATIONS: u32 = 8;
-/// Time between two registrations of a host that makes more.
+/// Interval of registrations beyond the burst.
 pub(super) const REGISTRATION_PACE: Duration = Duration::from_secs(1);
 
-/// The longest wait: a host that asked too often in error is not shut out for long.
+/// The longest wait, so that a host that asked too often by mistake is not shut out for long.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// Lets a burst through, then holds to a steady pace.
+/// Allows a burst, and then one event per interval.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Pace {
-    /// When everything so far would have come at that pace.
+    /// The time at which the events so far would be over, at one per interval.
     settled: Option<Instant>,
 }
 
 impl Pace {
-    /// How long the next one must wait, if `burst` may come at once and then one per `pace`.
+    /// How long the next event must wait, if `burst` events may come at once and then one per `pace`.
     pub(super) fn wait(&self, pace: Duration, burst: u32, now: Instant) -> Duration {
         let ahead = self.settled.unwrap_or(now).saturating_duration_since(now);
         ahead.saturating_sub(pace * (burst - 1))
     }
 
-    /// Counts one.
+    /// Counts an event.
     pub(super) fn spend(&mut self, pace: Duration, burst: u32, now: Instant) {
         let settled = self.settled.unwrap_or(now).max(now) + pace;
         self.settled = Some(settled.min(now + pace * burst + LONGEST));
     }
 
-    /// Whether nothing that came counts any more.
+    /// Whether the full burst is available again.
     pub(super) fn is_settled(&self, now: Instant) -> bool {
         self.settled.is_none_or(|settled| settled <= now)
     }
@@ -56,9 +56,8 @@ struct Allowance {
 }
 
 impl Allowances {
-    /// Counts a message of a host; returns how long it has to wait. QUIC's flow control makes the
-    /// sender wait meanwhile. Hosts with full allowances are forgotten when there are more than
-    /// `hosts`, the number enrolled.
+    /// Counts a message of a host; returns how long the host has to wait. QUIC's flow control makes the sender wait
+    /// meanwhile. If there are more than `hosts`, the number enrolled, hosts with full allowances are forgotten.
     pub(super) fn take(
         &self,
         host: &str,

@@ -1,4 +1,4 @@
-//! Hosts of every kind at an anchor's signalling, over loopback.
+//! Well-behaved and hostile hosts at an anchor's signalling, over loopback.
 
 use super::handshakes::{MOST_OF_NETWORK, UNASKED};
 use super::pace::{BURST, PACE, REGISTRATION_PACE, REGISTRATIONS};
@@ -20,7 +20,7 @@ struct Listening {
     store: Embedded,
 }
 
-/// What an enrolled host has.
+/// The credentials of an enrolled host.
 struct Member {
     authority: Vec<u8>,
     host: Credentials,
@@ -115,8 +115,8 @@ async fn a_host_that_floods_is_heard_at_a_steady_pace() {
     flood.abort();
 }
 
-/// How many messages the anchor takes from a host that floods every connection it may have, and
-/// in how many seconds.
+/// The number of messages that the anchor takes from a host that floods every connection it may have, and the seconds
+/// that this took.
 async fn heard(message: fn(u64) -> FromHost) -> (u32, f64) {
     let Listening { mut signalling, mut events, join, anchor, .. } = listening();
     let endpoint = client(&join);
@@ -198,7 +198,7 @@ async fn a_host_that_was_removed_is_refused_by_tls() {
         match events.recv().await.unwrap() {
             SignallingEvent::Connected { .. } => panic!("it is not let in"),
             SignallingEvent::Unacceptable { why, .. } => break why,
-            // Of the good one.
+            // From the accepted connection.
             SignallingEvent::Closed { .. }
             | SignallingEvent::Message { .. }
             | SignallingEvent::Enrol { .. } => {}
@@ -278,7 +278,7 @@ async fn a_connection_that_says_nothing_ends() {
     let endpoint = client(&join);
     let silent = connect(&endpoint, anchor).await;
     let half = connect(&endpoint, anchor).await;
-    // A stream without a whole message is no better.
+    // A stream with an incomplete message is treated alike.
     let (mut write, _read) = half.open_bi().await.unwrap();
     write.write_all(&[0]).await.unwrap();
     let start = Instant::now();
@@ -302,7 +302,7 @@ async fn a_host_that_does_not_read_is_cut_off() {
         panic!("the connection stands");
     };
     signalling.admit(conn, "mallory", established);
-    // More than can leave meanwhile or fit into the connection.
+    // More than can be sent meanwhile or fit into the connection.
     for path in 0..OUTBOX * 10_000 {
         if signalling.connections[&conn].1.connection.close_reason().is_some() {
             break;
@@ -343,7 +343,7 @@ async fn a_host_that_lets_nothing_leave_holds_neither_a_connection_nor_more_than
                 break conn;
             }
         };
-        // As for every message out of turn.
+        // As after any message out of turn.
         let refused = FromAnchor::Refused { reason: Refusal::Protocol };
         signalling.send(conn, refused);
         signalling.close_after(conn);

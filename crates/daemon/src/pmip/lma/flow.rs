@@ -1,4 +1,4 @@
-//! A flow as the status shows it.
+//! A flow in the status.
 
 use segue_datapath::relay::Carried;
 use segue_ip::FlowKey;
@@ -12,29 +12,29 @@ pub struct FlowStatus {
     pub flow: String,
     /// The host's identity.
     pub mn_id: String,
-    /// The binding that it goes to.
+    /// The binding that it uses.
     pub bid: u16,
-    /// Why: `rule`, `decision` or `moved`.
+    /// The reason: `rule`, `decision` or `moved`.
     pub why: String,
-    /// The same in a sentence.
+    /// The reason in a sentence.
     #[serde(default)]
     pub because: String,
     /// Packets towards the host.
     pub packets: u64,
-    /// Inner bytes of these.
+    /// Inner bytes in these packets.
     #[serde(default)]
     pub bytes: u64,
-    /// Packets from the host. Missing for a flow that is known by its label beside its ports: the other direction has
-    /// another label.
+    /// Packets from the host. Missing for a flow that is identified by its flow label in addition to its ports: the
+    /// other direction has another label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub received_packets: Option<u64>,
-    /// Inner bytes of these.
+    /// Inner bytes in these packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub received_bytes: Option<u64>,
 }
 
 impl FlowStatus {
-    /// That of a flow which has `carried` so much; `None` if its binding is gone.
+    /// The status of a flow with this traffic; `None` if its binding is gone.
     pub(super) fn of(
         lma: &Lma,
         key: &FlowKey,
@@ -56,7 +56,7 @@ impl FlowStatus {
     }
 }
 
-/// Why a flow goes where it goes, in a sentence.
+/// Why a flow uses its binding, in a sentence.
 fn because(flow: &Flow, schedule: Schedule) -> String {
     let rule = schedule.name();
     match (flow.why, flow.ordered()) {
