@@ -50,7 +50,7 @@ pub fn table_of(device: &str) -> String {
     nft::table_name(PREFIX, device)
 }
 
-/// Whether a daemon's table is there with all its rules; `None` if `nft` cannot tell.
+/// Returns whether a daemon's table is there with all its rules; `None` if `nft` cannot tell.
 #[must_use]
 pub fn is_whole(device: &str) -> Option<bool> {
     let table = table_of(device);
@@ -69,8 +69,8 @@ fn tables_or_none() -> Option<Vec<String>> {
     nft::tables(PREFIX).ok()
 }
 
-/// The kernel takes the smaller MTU of the routes to a packet's destination and back to its source, and never raises the
-/// announced size.
+/// The kernel takes the smaller MTU of the routes to a packet's destination and back to its source, and never raises
+/// the announced size.
 fn rules(device: &str) -> String {
     let rule = |way| {
         format!("{way} \"{device}\" tcp flags syn / syn,rst tcp option maxseg size set rt mtu\n")

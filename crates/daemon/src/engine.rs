@@ -40,7 +40,7 @@ pub trait Engine {
     /// Handles everything that is due. Queued events that affect it are handled first.
     fn at_deadline(&mut self, queue: &mut Self::Queue) -> Self::Turn;
 
-    /// Updates what the status reports.
+    /// Updates the data that the status reports.
     fn refresh(&mut self) -> Self::Turn;
 
     /// Sends a datagram of the machine.

@@ -167,7 +167,7 @@ impl<V: Vocabulary> Events<V> {
         }
     }
 
-    /// Whether one more line may be logged; counts it.
+    /// Returns whether one more line may be logged; counts it.
     fn is_to_be_logged(&mut self, now: Time) -> bool {
         let unlogged = self.logged.take(now, LOGGED_PACE);
         if let Some(unlogged) = unlogged.filter(|unlogged| *unlogged > 0) {
@@ -176,7 +176,7 @@ impl<V: Vocabulary> Events<V> {
         unlogged.is_some()
     }
 
-    /// Whether one more event of a host is within its pace; counts it.
+    /// Returns whether one more event of a host is within its pace; counts it.
     pub fn may_tell(&mut self, now: Time, host: &str) -> bool {
         if self.paces.len() > HOSTS {
             self.paces.retain(|_, pace| pace.settled > now || pace.untold > 0);

@@ -107,7 +107,7 @@ impl Fair {
         Some(datagram)
     }
 
-    /// Whether all queues are empty.
+    /// Returns whether all queues are empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting == 0
     }

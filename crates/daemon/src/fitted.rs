@@ -98,7 +98,8 @@ impl Fitted {
         behind.into_iter().filter_map(|prefix| self.fit(prefix)).collect()
     }
 
-    /// Whether a tunnel size of this peer should be logged: the first one below the device's MTU, and each change.
+    /// Returns whether a tunnel size of this peer should be logged: the first one below the device's MTU, and each
+    /// change.
     pub(crate) fn is_news(&mut self, peer: IpAddr, bytes: u32) -> bool {
         let before = self.logged.insert(peer, bytes).unwrap_or(self.device);
         before.min(self.device) != bytes.min(self.device)

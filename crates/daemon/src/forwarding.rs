@@ -146,7 +146,7 @@ fn end(v6: bool, all: &[Rule]) -> usize {
     all.iter().filter(|rule| is_ours(rule, v6)).filter(|rule| remove(rule)).count()
 }
 
-/// Whether a rule of this family is one that anchors set.
+/// Returns whether a rule of this family is one that anchors set.
 fn is_ours(rule: &Rule, v6: bool) -> bool {
     let fixed = [local(v6), into(v6), others(v6), on(v6)];
     rule.v6 == v6 && (fixed.contains(rule) || is_out_of(rule))
@@ -162,7 +162,7 @@ fn remove(rule: &Rule) -> bool {
     delete_rule(rule).inspect_err(|error| warn!("{error}")).is_ok()
 }
 
-/// Whether packets of a family are forwarded from any interface.
+/// Returns whether packets of a family are forwarded from any interface.
 fn is_on(v6: bool) -> bool {
     let family = if v6 { "ipv6" } else { "ipv4" };
     let interfaces = std::fs::read_dir(format!("/proc/sys/net/{family}/conf"));
@@ -181,7 +181,7 @@ fn switch(v6: bool, on: bool) -> segue_linux::error::Result<()> {
     link::sysctl(key(v6), if on { "1" } else { "0" })
 }
 
-/// Whether forwarding is switched off for all interfaces.
+/// Returns whether forwarding is switched off for all interfaces.
 fn is_off(v6: bool) -> bool {
     let path = format!("/proc/sys/{}", key(v6).replace('.', "/"));
     std::fs::read_to_string(path).is_ok_and(|state| state.trim() == "0")

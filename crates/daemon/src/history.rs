@@ -91,7 +91,7 @@ struct Log {
     bytes: u64,
     /// Time of day of the file's first record in nanoseconds since 1970.
     began: Option<u64>,
-    /// Whether the last line is incomplete.
+    /// The last line is incomplete.
     broken: bool,
     trouble: Trouble,
 }
@@ -114,7 +114,7 @@ impl Log {
         Ok(Log { settings: settings.clone(), file, bytes, began, broken, trouble })
     }
 
-    /// Whether the open file is still the file at the log's path.
+    /// Returns whether the open file is still the file at the log's path.
     fn is_in_place(&self) -> bool {
         let identity = |found: std::fs::Metadata| (found.dev(), found.ino());
         let own = self.file.metadata().map(identity);

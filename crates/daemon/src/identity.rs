@@ -186,7 +186,7 @@ impl Join {
         self.anchor.iter().filter_map(name).collect()
     }
 
-    /// Whether `line` is the same invitation, regardless of its addresses.
+    /// Returns whether `line` is the same invitation, regardless of its addresses.
     #[must_use]
     pub fn is_of(&self, line: &Join) -> bool {
         self.name == line.name && self.authority == line.authority && self.token == line.token
@@ -242,7 +242,7 @@ fn crc32(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(u32::MAX, byte)
 }
 
-/// Whether `name` may name a host: letters, digits, `-` and `_`, at most 40 characters.
+/// Returns whether `name` may name a host: letters, digits, `-` and `_`, at most 40 characters.
 pub fn check_name(name: &str) -> anyhow::Result<()> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     if name.is_empty() || name.len() > 40 || !name.chars().all(fits) {

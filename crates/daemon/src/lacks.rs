@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use segue_linux::link::{self, Link};
 use segue_pmip::{LmaConfig, MagConfig};
 
-/// What is missing for an anchor, as sentences.
+/// Warnings about addresses that an anchor lacks.
 ///
 /// # Errors
 /// Netlink fails.
@@ -24,7 +24,7 @@ pub fn of_anchor(config: &LmaConfig) -> anyhow::Result<Vec<String>> {
     Ok(all)
 }
 
-/// What is missing for a gateway, as sentences.
+/// Warnings about interfaces and addresses that a gateway lacks.
 ///
 /// # Errors
 /// Netlink fails.

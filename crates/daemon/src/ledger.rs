@@ -23,7 +23,7 @@ const MOST_HELD: usize = 64;
 pub struct StoreTable {
     /// Its name in the store.
     pub name: &'static str,
-    /// What error messages call a record: a `registration`, for example.
+    /// The word for a record in error messages, such as `registration`.
     pub of: &'static str,
 }
 
@@ -115,7 +115,7 @@ impl<H> Ledger<H> {
         self.desk.put(number, entry);
     }
 
-    /// Whether outputs of this lane have to wait for records.
+    /// Returns whether outputs of this lane have to wait for records.
     pub fn is_open(&self, lane: &str) -> bool {
         self.open.contains_key(lane)
     }

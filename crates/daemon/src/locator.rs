@@ -44,8 +44,8 @@ impl Locator {
     }
 }
 
-/// Whether this can be a host's name (RFC 1123, 2.1, and underscores). Text that ends in digits is
-/// a mistyped address.
+/// Returns whether this can be a host's name (RFC 1123, 2.1, and underscores). Text that ends in digits is a mistyped
+/// address.
 fn is_name(text: &str) -> bool {
     let text = text.strip_suffix('.').unwrap_or(text);
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');

@@ -185,7 +185,7 @@ pub struct StationStatus {
     pub station: String,
     /// Its signal in dBm, if measured.
     pub signal_dbm: Option<i16>,
-    /// Whether it is about to leave.
+    /// It is about to leave.
     pub going_down: bool,
 }
 
@@ -207,7 +207,7 @@ pub struct FunctionStatus {
     pub address: String,
     /// Its MIH function identifier, once it has answered.
     pub mihf_id: Option<String>,
-    /// Whether this one is registered there.
+    /// This function is registered there.
     pub registered: bool,
 }
 
@@ -293,7 +293,7 @@ pub struct Daemon<const SAP: bool> {
     watch: Option<Watch>,
 }
 
-/// Work beyond what the loop's sources bring.
+/// Work that none of the loop's sources brings.
 pub enum Chore {
     /// An event of a source.
     Told(usize, Told),

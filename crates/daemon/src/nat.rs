@@ -56,13 +56,13 @@ pub fn tables() -> Vec<String> {
     nft::tables(PREFIX).unwrap_or_default()
 }
 
-/// Whether the daemon with this tunnel device translates; `None` if `nft` cannot tell.
+/// Returns whether the daemon with this tunnel device translates; `None` if `nft` cannot tell.
 pub fn is_there(device: &str) -> Option<bool> {
     nft::is_there(PREFIX, device)
 }
 
-/// Whether outside networks cannot have a route to this address, so that only translation helps: private and shared
-/// addresses (RFC 1918, RFC 6598), and unique local ones (RFC 4193).
+/// Returns whether outside networks cannot have a route to this address, so that only translation helps: private and
+/// shared addresses (RFC 1918, RFC 6598), and unique local ones (RFC 4193).
 pub fn is_private(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => v4.is_private() || matches!(v4.octets(), [100, 64..=127, ..]),

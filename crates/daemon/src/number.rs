@@ -84,7 +84,7 @@ impl Number {
         })
     }
 
-    /// Whether a rule is one of this host's source rules.
+    /// Returns whether a rule is one of this host's source rules.
     pub fn has_source(self, rule: &Rule) -> bool {
         rule.priority == SOURCES && rule.table == self.table()
     }

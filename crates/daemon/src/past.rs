@@ -77,7 +77,7 @@ pub fn tables() -> Vec<String> {
     nft::tables(PREFIX).unwrap_or_default()
 }
 
-/// Whether the daemon with this tunnel device is guarded; `None` if `nft` cannot tell.
+/// Returns whether the daemon with this tunnel device is guarded; `None` if `nft` cannot tell.
 pub fn is_there(device: &str) -> Option<bool> {
     nft::is_there(PREFIX, device)
 }

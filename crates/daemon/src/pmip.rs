@@ -191,7 +191,7 @@ fn day_clock() -> DayClock {
     DayClock::new(monotonic(), realtime())
 }
 
-/// Opens the state file of a role, whose records are in this table, and increments its restart counter.
+/// Opens the state file of a role, whose records are in this table, and advances its restart counter.
 fn open(path: &Path, table: &'static str) -> anyhow::Result<(Arc<Embedded>, u32)> {
     let store = Embedded::open(path)?;
     let tables = store.tables()?;

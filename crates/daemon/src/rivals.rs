@@ -36,7 +36,7 @@ pub struct Place {
 
 impl Place {
     /// The position of a host's rules: the priority that the operator `chose`; before all other rules if the host fails
-    /// closed; otherwise behind all rivals for all packets.
+    /// closed; otherwise the default, or behind the last rival that selects all packets.
     #[must_use]
     pub fn of(number: Number, chosen: Option<u32>, closed: bool, rivals: &[Rival]) -> Place {
         let main = match (chosen, closed) {
@@ -56,7 +56,7 @@ impl Place {
 /// A rule, or routes, of another program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rival {
-    /// Whether it concerns IPv6.
+    /// It concerns IPv6; otherwise IPv4.
     pub v6: bool,
     /// The priority of its rule; `None` for routes in the main table.
     pub priority: Option<u32>,
@@ -64,7 +64,7 @@ pub struct Rival {
     table: u32,
     /// The packets that it is limited to; `None` for all packets.
     selects: Option<String>,
-    /// Whether it has a default route, or a route for each half.
+    /// It has a default route, or a route for each half.
     pub is_everything: bool,
     /// Destinations, and the device that each leads to.
     leads: String,
@@ -88,7 +88,7 @@ impl fmt::Display for Rival {
 pub struct Conflict {
     /// The conflict and its remedy, as a sentence.
     pub text: String,
-    /// Whether the operator has to decide.
+    /// The operator has to decide.
     pub is_serious: bool,
 }
 
@@ -149,7 +149,7 @@ fn among(devices: &[Device], rules: &[Rule], routes: &[Route]) -> Vec<Rival> {
     all
 }
 
-/// Whether a rule of another program looks up a table of that program for unmarked packets.
+/// Returns whether a rule of another program looks up a table of that program for unmarked packets.
 fn is_foreign_lookup(rule: &Rule) -> bool {
     let marked = rule.fwmark.is_some_and(|mark| mark != 0);
     // `not` inverts the whole selector.
@@ -177,7 +177,8 @@ fn selects(rule: &Rule) -> Option<String> {
     (!words.is_empty()).then(|| format!("{not}{}", words.join(" ")))
 }
 
-/// Whether a destination is half of all addresses, half of the global IPv6 addresses (2000::/3), or 2000::/3 itself.
+/// Returns whether a destination is half of all addresses, half of the global IPv6 addresses (2000::/3), or 2000::/3
+/// itself.
 fn is_half(destination: Prefix, v6: bool) -> bool {
     let Prefix { addr, len } = destination;
     let global = Prefix::new(std::net::Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3);

@@ -396,12 +396,12 @@ pub(crate) fn remove<'a>(rules: impl Iterator<Item = &'a Rule>) -> usize {
     rules.filter(|rule| told(rule)).count()
 }
 
-/// Whether this network namespace has no IPv6 at all.
+/// Returns whether this network namespace has no IPv6 at all.
 fn is_without_ipv6() -> bool {
     !Path::new("/proc/thread-self/net/if_inet6").exists()
 }
 
-/// Whether the kernel lacks the address family. Rules and routes fail with different errors.
+/// Returns whether the kernel lacks the address family. Rules and routes fail with different errors.
 fn is_no_family(error: &LinuxError) -> bool {
     matches!(error.errno(), Some(Errno::EAFNOSUPPORT | Errno::EOPNOTSUPP))
 }
@@ -411,7 +411,7 @@ pub fn remove_unreachable(number: Number) -> usize {
     remove_unreachable_but(number, &[])
 }
 
-/// Whether the host daemon of this number uses this route to close a destination.
+/// Returns whether the host daemon of this number uses this route to close a destination.
 fn is_closing(number: Number, route: &Route) -> bool {
     (route.table, route.metric) == (number.table(), Some(LAST_METRIC))
 }

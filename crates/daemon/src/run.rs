@@ -1,7 +1,7 @@
 //! The loop that runs every role until SIGINT or SIGTERM. It gives the engine a heartbeat once a second, arms the
 //! machine's deadlines, takes work from its sources in turn, stores the machine's records before it sends anything that
-//! depends on them, and installs the forwarding that the machine wants in the kernel. A [`Role`] adds what is specific
-//! to it.
+//! depends on them, and installs the forwarding that the machine wants in the kernel. A [`Role`] adds its specific
+//! parts.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -35,7 +35,8 @@ const LOG_TRIED: u64 = 60;
 /// Requests over the control socket that may be queued; further ones wait in their connections.
 const ASKED: usize = 16;
 
-/// What a role adds to the loop: settings, signalling, the actions that its machine wants, and status.
+/// The part of a daemon that a role adds to the loop: settings, signalling, the actions that its machine wants, and
+/// status.
 ///
 /// An error ends the daemon. Trouble that leaves it useful is only logged ([`Core::trouble`]).
 pub trait Role: Sized {
@@ -59,7 +60,7 @@ pub trait Role: Sized {
     /// The settings that every daemon has.
     fn common(settings: &Self::Settings) -> Settings;
 
-    /// Opens what the role needs. Its signalling reports through `signalling`.
+    /// Opens the role's sockets, devices and files. Its signalling reports through `signalling`.
     fn start(
         settings: Self::Settings,
         signalling: mpsc::Sender<Self::Signalling>,

@@ -23,7 +23,7 @@ struct Said {
 }
 
 impl Seldom {
-    /// Whether to log a line at this time.
+    /// Returns whether to log a line at this time.
     pub fn is_due(&mut self, now: Time, line: &str) -> bool {
         if let Some(said) = self.said.get_mut(line) {
             let due = now.since(said.at) >= said.pause;

@@ -42,7 +42,7 @@ pub struct Common {
     pub interfaces: Vec<String>,
     /// The control socket.
     pub control: PathBuf,
-    /// The group that may use it, besides root.
+    /// The group that may use it, in addition to root.
     pub control_group: Option<Gid>,
     /// Where to serve metrics; `None` serves none.
     pub metrics: Option<SocketAddr>,
@@ -173,7 +173,7 @@ pub struct Lma {
 }
 
 impl Lma {
-    /// Whether the quality of links is used.
+    /// Returns whether the quality of links is used.
     #[must_use]
     pub fn wants_quality(&self) -> bool {
         self.machine.schedule == segue_pmip::Schedule::Quality || self.decisions.is_some()
@@ -210,7 +210,7 @@ pub struct Mih {
     pub common: Common,
     /// The links of a link service access point, each with its source of events.
     pub links: Vec<MihLink>,
-    /// Machine settings, except the links and what is set at each start.
+    /// Machine settings, except the links and the settings made at each start.
     pub machine: MihfConfig,
 }
 
@@ -227,7 +227,7 @@ pub struct MihLink {
     pub source: MihSource,
     /// When to predict the end of an attachment.
     pub forecasting: Option<Forecasting>,
-    /// Whether it carries out actions that peers request (Link_Actions).
+    /// Carry out actions that peers request (Link_Actions).
     pub orders: bool,
 }
 
@@ -292,9 +292,9 @@ pub struct Anchor {
     pub pool_v6: Option<Pool>,
     /// Most paths of all hosts together.
     pub max_paths: u32,
-    /// Whether hosts may have paths that use UPMT's packets.
+    /// Hosts may have paths with UPMT's packet format.
     pub allow_upmt: bool,
-    /// What hosts may reach.
+    /// The destinations that hosts may reach.
     pub reach: Reach,
     /// Translate the pools if outside networks have no route to them.
     pub nat: bool,

@@ -83,8 +83,7 @@ impl Shares {
 }
 
 impl Counts {
-    /// Whether one more probe is within the shares of its path and its host; `None` if there is no
-    /// such slot.
+    /// Returns whether one more probe is within the shares of its path and its host; `None` if there is no such slot.
     fn take(&self, slot: u32, at: Time) -> Option<bool> {
         let path = self.paths.get(slot as usize)?;
         let host = self.host_of.get(slot as usize)?.load(Ordering::Relaxed);

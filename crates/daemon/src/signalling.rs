@@ -231,7 +231,7 @@ pub fn server_endpoint(
     Endpoint::new(config, server, socket, Arc::new(TokioRuntime)).context("no signalling endpoint")
 }
 
-/// Whether the client asks to be enrolled.
+/// Returns whether the client asks to be enrolled.
 pub fn is_enrolment(connection: &Connection) -> bool {
     let data = connection.handshake_data().and_then(|data| data.downcast::<HandshakeData>().ok());
     data.and_then(|data| data.protocol).is_some_and(|protocol| protocol == enrol::ALPN)
@@ -285,7 +285,7 @@ pub fn why_ended(error: &ConnectionError) -> String {
     }
 }
 
-/// Whether the code is a TLS alert (RFC 9001, section 4.8).
+/// Returns whether the code is a TLS alert (RFC 9001, section 4.8).
 fn is_alert(code: TransportErrorCode) -> bool {
     (0x100..0x200).contains(&u64::from(code))
 }

@@ -101,7 +101,7 @@ enum Source {
 }
 
 impl Source {
-    /// Whether hosts on the link send to this socket, and not peers.
+    /// Returns whether hosts on the link send to this socket, and not peers.
     fn is_on_link(&self) -> bool {
         matches!(self, Source::Raw(socket) if socket.borrow().protocol() == ICMPV6)
     }
@@ -227,13 +227,14 @@ impl<M> Sockets<M> {
         }
     }
 
-    /// Whether hosts of a gateway on this machine attach to an interface, and are ignored.
+    /// Returns whether hosts of a gateway on this machine attach to an interface, and are ignored.
     #[must_use]
     pub fn has_hosts(&self, interface: u32) -> bool {
         self.hosts.as_ref().is_some_and(|hosts| hosts.at.contains(&interface))
     }
 
-    /// Whether a host of a gateway on this machine sent it. Hosts and gateways exchange discovery messages only.
+    /// Returns whether a host of a gateway on this machine sent it. Hosts and gateways exchange discovery messages
+    /// only.
     fn is_from_host(&mut self, datagram: &Datagram) -> bool {
         let Some(at) = datagram.interface.filter(|_| datagram.protocol != ICMPV6) else {
             return false;

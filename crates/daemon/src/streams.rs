@@ -37,7 +37,7 @@ const SILENCE: Duration = Duration::from_secs(10);
 /// The length of the message at the start of some bytes, once known; an error if no message starts so.
 pub type Length = fn(&[u8]) -> Result<Option<usize>, ()>;
 
-/// Whether an address may open a connection.
+/// Decides whether an address may open a connection.
 pub type Allowed = Arc<dyn Fn(IpAddr) -> bool + Send + Sync>;
 
 /// Connections by peer.

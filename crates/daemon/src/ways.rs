@@ -26,7 +26,7 @@ pub struct Way {
     pub gateway: Option<IpAddr>,
     /// The table that the route is in.
     pub table: u32,
-    /// Whether the kernel finds the route for sockets bound to the interface. For IPv4 it does not find a route behind
+    /// The kernel finds the route for sockets bound to the interface. For IPv4 it does not find a route behind
     /// a nexthop object that is not the best one. A packet path that names interface and next hop needs no route.
     pub is_found: bool,
 }
@@ -65,7 +65,7 @@ pub fn ways(device: &Device, destination: IpAddr, is_named: bool) -> Vec<Way> {
     sources.into_iter().filter_map(way).filter(may).collect()
 }
 
-/// Whether a device leads into a tunnel.
+/// Returns whether a device leads into a tunnel.
 pub(crate) fn is_tunnel(device: &Device) -> bool {
     device.kind.as_deref().is_some_and(|kind| TUNNELS.contains(&kind))
 }

@@ -109,7 +109,7 @@ impl Enrolment {
         self.names.clone()
     }
 
-    /// Whether there is an enrolled host of this name.
+    /// Returns whether there is an enrolled host of this name.
     pub fn knows(&self, name: &str) -> bool {
         self.hosts.contains_key(name)
     }
@@ -161,7 +161,7 @@ impl Enrolment {
         Ok(Join { name: name.to_owned(), anchor: addresses, authority, token })
     }
 
-    /// Whether a token belongs to a line of this name, used or not.
+    /// Returns whether a token belongs to a line of this name, used or not.
     pub fn has_line_of(&self, asked: &ToEnrol) -> bool {
         let ToEnrol::Enrol { name, token, .. } = asked;
         let shown = digest(token);
@@ -223,7 +223,7 @@ impl Enrolment {
         Ok((der, true))
     }
 
-    /// Whether the host with this certificate should renew: two thirds of the lifetime have passed.
+    /// Returns whether the host with this certificate should renew: two thirds of the lifetime have passed.
     pub fn is_due(&self, certificate: &[u8], now_s: u64) -> bool {
         self.names.get(certificate).and_then(|name| self.hosts.get(&name)).is_some_and(|host| {
             host.certificates().any(|known| known.der == certificate && known.is_due(now_s))
@@ -285,7 +285,7 @@ impl Enrolment {
         self.hosts.iter().filter(move |(_, host)| over(host)).map(|(name, _)| name.as_str())
     }
 
-    /// Ends a host's enrolment or a pending join line. Its addresses rest for [`REST`].
+    /// Ends a host's enrolment or a pending join line. Its addresses rest before other hosts may get them.
     pub fn remove(&mut self, store: &impl Store, name: &str, now_s: u64) -> anyhow::Result<()> {
         if !self.hosts.contains_key(name) && !self.invitations.contains_key(name) {
             bail!("{name:?} is not enrolled");

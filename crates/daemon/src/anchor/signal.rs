@@ -64,7 +64,7 @@ pub struct Established {
 }
 
 impl Established {
-    /// Whether nothing has arrived since a check [`SILENT`] ago: a live host sends something every second.
+    /// Returns whether nothing has arrived since a check [`SILENT`] ago: a live host sends something every second.
     fn is_silent(&mut self, now: Instant) -> bool {
         let datagrams = self.connection.stats().udp_rx.datagrams;
         if datagrams != self.heard.0 {

@@ -44,7 +44,7 @@ pub struct AnchorFile {
     pub pool_v6: Option<String>,
     /// Most paths of all hosts together, 4096.
     pub max_paths: Option<u32>,
-    /// Whether to answer STAMP, or the port to answer it on; false.
+    /// Answer STAMP, or the port to answer it on; false.
     pub stamp: Option<OnPort>,
     /// File with the key of authenticated STAMP; none.
     pub stamp_key: Option<PathBuf>,
@@ -66,15 +66,15 @@ pub struct AnchorFile {
     pub history_mb: Option<u32>,
     /// Use real-time scheduling, true.
     pub realtime: Option<bool>,
-    /// Whether hosts may have paths with UPMT's packet format, false.
+    /// Let hosts have paths with UPMT's packet format, false.
     pub allow_upmt: Option<bool>,
     /// Translate the pools to the anchor's own addresses on their way out, false.
     pub nat: Option<bool>,
-    /// Whether hosts reach each other, false.
+    /// Let hosts reach each other, false.
     pub reach_hosts: Option<bool>,
     /// The services of the anchor itself that hosts reach: `nothing`, `ping` or `all`; `ping`.
     pub reach_anchor: Option<ServicesKey>,
-    /// Whether hosts reach destinations that the anchor routes to, true.
+    /// Let hosts reach destinations that the anchor routes to, true.
     pub reach_routed: Option<bool>,
 }
 

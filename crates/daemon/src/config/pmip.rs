@@ -74,7 +74,7 @@ pub struct LmaFile {
     /// How long a registration with unknown handoff state waits for the previous one to end
     /// (MaxDelayBeforeNewBCEAssign), 1.5 s.
     pub assign_delay: Option<Duration>,
-    /// Whether flows may move to an interface of their host that does not have their prefix, true.
+    /// Let flows move to an interface of their host that does not have their prefix, true.
     pub flow_mobility: Option<bool>,
     /// Inform gateways of the prefixes that their hosts have elsewhere, true.
     pub flow_mobility_initiate: Option<bool>,
@@ -95,7 +95,7 @@ pub struct LmaFile {
     pub flow_label: Option<bool>,
     /// Idle time after which a flow is forgotten, 1 min.
     pub flow_idle: Option<Duration>,
-    /// Most flows with a placement of their own, 131072.
+    /// Most individually placed flows, 131072.
     pub max_flows: Option<usize>,
     /// Socket for a decision entity, which places flows; none.
     pub decisions: Option<PathBuf>,
@@ -215,7 +215,7 @@ pub struct NodeKeys {
 pub enum ProfileKey {
     /// No departure from the standards.
     Standard,
-    /// That of OAI-PMIPv6-FM.
+    /// The dialect of OAI-PMIPv6-FM.
     Oai,
 }
 

@@ -59,9 +59,9 @@ pub struct RadiusServerKeys {
     pub address: IpAddr,
     /// File of the secret that it shares with this daemon. Required.
     pub secret_file: PathBuf,
-    /// Whether it authenticates hosts, or its port for that, true (1812).
+    /// Use it for authentication, or its port for that, true (1812).
     pub authentication: Option<OnPort>,
-    /// Whether it does accounting, or its port for that, false (1813).
+    /// Use it for accounting, or its port for that, false (1813).
     pub accounting: Option<OnPort>,
 }
 

@@ -30,7 +30,7 @@ pub struct EventRecord<V: Vocabulary> {
     /// Time of day in seconds since 1970, as the clock showed it then.
     #[serde(default)]
     pub unix_s: f64,
-    /// Its kind. Of all daemons: `clock`. Of hosts and anchors: `registered`, `refused`, `gone`, `path_added`,
+    /// Its kind. All daemons have `clock`; hosts and anchors: `registered`, `refused`, `gone`, `path_added`,
     /// `path_removed`, `path_state`, `path_doubt`, `path_loss`, `path_mtu`, `flow_filtered`, `handover` or `wifi`.
     pub kind: String,
     /// The host that it concerns, by name; empty on that host itself.
@@ -70,7 +70,7 @@ pub trait News<E>: Display {
     fn cause(&self) -> &'static str {
         ""
     }
-    /// Whether it deserves a warning in the log.
+    /// Returns whether it deserves a warning in the log.
     fn warns(&self) -> bool {
         false
     }

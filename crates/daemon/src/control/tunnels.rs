@@ -62,7 +62,7 @@ pub enum TunnelRequest {
     Keepalive {
         /// The path.
         path: String,
-        /// Whether to probe the path.
+        /// True to switch probing on.
         on: bool,
     },
     /// Makes a join line for a host (anchor).
@@ -101,7 +101,7 @@ pub struct TunnelStatus {
     pub datapath: String,
     /// The tunnel device.
     pub device: String,
-    /// Whether the host is registered (on an anchor: whether it listens).
+    /// The host is registered; on an anchor, it listens.
     pub registered: bool,
     /// The anchor in use (host).
     pub anchor: Option<String>,
@@ -163,7 +163,7 @@ pub struct HostStatus {
     pub name: String,
     /// Its inner addresses.
     pub inner: Vec<String>,
-    /// Whether its signalling connection is up.
+    /// Its signalling connection is up.
     pub connected: bool,
 }
 
@@ -182,7 +182,7 @@ pub struct EnrolmentStatus {
     pub since_s: u64,
     /// When its certificate, or the line, expires.
     pub expires_s: u64,
-    /// Whether its signalling connection is up.
+    /// Its signalling connection is up.
     pub connected: bool,
     /// When it was last connected. If it has not connected since the anchor started: when it last
     /// registered.
@@ -208,19 +208,19 @@ pub struct PathStatus {
     /// `setup`, `starting`, `up` or `down`: requests and answers pass (host), requests arrive
     /// (anchor); `unwatched` if the keepalive is off or, at an anchor, if only the host measures.
     pub state: String,
-    /// The measuring end: `both`, `client`, `reports` or `round-trip-loss`.
+    /// The measurement mode: `both`, `client`, `reports` or `round-trip-loss`.
     #[serde(default)]
     pub mode: String,
     /// Form of the packets: `segue` or `upmt`.
     #[serde(default)]
     pub encapsulation: String,
-    /// Whether probes may ride on data.
+    /// Probes may ride on data.
     #[serde(default)]
     pub rides: bool,
-    /// Whether data packets carry a UDP checksum, because a translator is or may be on the path.
+    /// Data packets carry a UDP checksum, because a translator is or may be on the path.
     #[serde(default)]
     pub checksums: bool,
-    /// Whether packets towards the host pass, as far as is known.
+    /// Packets towards the host pass, as far as is known.
     pub downlink: bool,
     /// Another path that carries this path's packets.
     pub via: Option<String>,
@@ -272,7 +272,7 @@ pub struct PathStatus {
     /// The same downwards.
     #[serde(default)]
     pub mtu_down: Option<u16>,
-    /// Whether something expected did not arrive, so that questions are being sent (host).
+    /// Something expected did not arrive, so questions are being sent (host).
     #[serde(default)]
     pub in_doubt: bool,
     /// Number of times the path was in doubt.
@@ -335,7 +335,7 @@ pub struct WhyStatus {
     pub k: u8,
     /// T_KA in milliseconds.
     pub t_ka_ms: f64,
-    /// Whether the path carries data.
+    /// The path carries data.
     pub active: bool,
     /// Mean round-trip time at that time, in milliseconds.
     pub rtt_ms: f64,
@@ -398,7 +398,7 @@ pub struct FlowStatus {
     pub path: String,
     /// The path that carries the flow while its own is dead.
     pub via: Option<String>,
-    /// Whether an operator bound it.
+    /// An operator bound it.
     pub pinned: bool,
     /// Packets sent since the flow began, on any path.
     pub packets: u64,

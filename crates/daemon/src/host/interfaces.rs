@@ -145,7 +145,7 @@ impl Daemon {
         }
     }
 
-    /// Whether a line was logged before; remembers it. When too many lines are remembered, all are forgotten.
+    /// Returns whether a line was logged before; remembers it. When too many lines are remembered, all are forgotten.
     pub(super) fn is_noted(&mut self, line: &str) -> bool {
         if self.noted.len() >= NOTED {
             self.noted.clear();

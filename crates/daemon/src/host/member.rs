@@ -66,7 +66,7 @@ enum State {
 pub(super) struct Member {
     store: Embedded,
     state: State,
-    /// Whether the store may hold a rejection.
+    /// The store may hold a rejection.
     rejected: bool,
 }
 

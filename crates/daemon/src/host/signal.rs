@@ -162,12 +162,12 @@ impl Signalling {
         self.shown = shown;
     }
 
-    /// Whether the anchor has names, whose addresses may change.
+    /// Returns whether the anchor has names, whose addresses may change.
     pub(super) fn has_names(&self) -> bool {
         !self.names.is_empty()
     }
 
-    /// Whether a connection is up.
+    /// Returns whether a connection is up.
     pub(super) fn is_up(&self) -> bool {
         self.current.is_some()
     }
@@ -242,7 +242,7 @@ impl Signalling {
         self.unreached.note(monotonic(), advice);
     }
 
-    /// Whether the anchor refuses the host's credentials.
+    /// Returns whether the anchor refuses the host's credentials.
     pub(super) fn is_rejected(&self) -> bool {
         self.rejected && self.cut_off.is_none()
     }
@@ -279,7 +279,7 @@ impl Signalling {
         self.looking = Some((servers, task.abort_handle()));
     }
 
-    /// Whether `round` is the current one.
+    /// Returns whether `round` is the current one.
     pub(super) fn is_present(&self, round: u64) -> bool {
         round == self.round
     }
@@ -475,7 +475,7 @@ struct Target {
     anchor: SocketAddr,
     interface: String,
     source: Option<IpAddr>,
-    /// Whether the interface has more than one source.
+    /// The interface has more than one source address.
     several: bool,
 }
 

@@ -67,7 +67,7 @@ fn status(peer: &Peer) -> WifiStatus {
     }
 }
 
-/// Whether an interface is a Wi-Fi interface.
+/// Returns whether an interface is a Wi-Fi interface.
 fn is_wireless(name: &str) -> bool {
     std::path::Path::new("/sys/class/net").join(name).join("phy80211").exists()
 }

@@ -39,7 +39,7 @@ pub(super) struct Translators {
     pub(super) advertised: BTreeMap<u32, BTreeMap<Pref64, Advertised>>,
     /// The accesses that need a translator, by name.
     pub(super) accesses: BTreeMap<String, Access>,
-    /// Whether to choose again at the next heartbeat.
+    /// Prefixes have to be chosen again at the next heartbeat.
     pub(super) changed: bool,
 }
 
@@ -240,7 +240,7 @@ impl Ends {
         Ends { anchors: anchors.collect(), own: own.collect() }
     }
 
-    /// Whether the prefix does not map the anchor to this machine.
+    /// Returns whether the prefix does not map the anchor to this machine.
     pub(super) fn are_apart(&self, prefix: &Pref64) -> bool {
         !self.anchors.iter().any(|anchor| self.own.contains(&prefix.embed(*anchor)))
     }

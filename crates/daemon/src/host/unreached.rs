@@ -78,8 +78,8 @@ pub(super) fn unreached(error: ConnectionError, way: &str) -> anyhow::Error {
     }
 }
 
-/// Whether another authority than the join line's signed the anchor's certificate. All authorities have the same name,
-/// so the mismatch appears in the signature.
+/// Returns whether another authority than the join line's signed the anchor's certificate. All authorities have the
+/// same name, so the mismatch appears in the signature.
 fn is_of_another_authority(code: TransportErrorCode) -> bool {
     [AlertDescription::UnknownCA, AlertDescription::DecryptError]
         .into_iter()

@@ -39,7 +39,7 @@ pub enum Ask {
         parameter: ParameterKey,
         /// The thresholds.
         thresholds: Vec<ThresholdKey>,
-        /// What to do with the thresholds.
+        /// The operation on the thresholds.
         how: HowKey,
         /// Interval of regular reports in ms; `None` for no regular reports.
         every_ms: Option<u16>,
@@ -157,7 +157,7 @@ pub enum DirectionKey {
     Below,
 }
 
-/// What to do with thresholds.
+/// An operation on thresholds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HowKey {
@@ -224,7 +224,7 @@ pub struct Thresholds {
     pub parameter: ParameterKey,
     /// The thresholds.
     pub thresholds: Vec<ThresholdKey>,
-    /// What was done with the thresholds.
+    /// The operation on the thresholds.
     pub how: HowKey,
     /// Interval of regular reports in ms; `None` for no regular reports.
     pub every_ms: Option<u16>,

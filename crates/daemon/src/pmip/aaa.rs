@@ -464,7 +464,7 @@ pub struct RadiusServerStatus {
     pub repeated: u64,
     /// Accepted answers.
     pub answers: u64,
-    /// Accepted answers that reject a host.
+    /// Accepted answers that refuse a host.
     pub rejects: u64,
     /// Requests without an answer.
     pub unanswered: u64,

@@ -65,7 +65,7 @@ pub struct FlowRate {
     pub packets: u64,
     /// Bytes in these packets.
     pub bytes: u64,
-    /// Rate in the last sampled second, in kbit/s; absent before the first sample.
+    /// Rate between the last two samples, in kbit/s; absent before the first sample.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_kbps: Option<f64>,
 }
@@ -130,7 +130,7 @@ pub enum Told {
         #[serde(flatten)]
         carried: FlowRate,
     },
-    /// The traffic of a flow: reported each second in which it carried packets.
+    /// The traffic of a flow: reported once a second if it carried packets, and less often with very many flows.
     Rate {
         /// The flow.
         flow: FlowName,
@@ -176,7 +176,7 @@ pub enum Told {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "order", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Order {
-    /// From this point on, the daemon asks this connection for a decision on each new flow.
+    /// The connection decides: from this point on, the daemon asks for a decision on each new flow.
     Decide,
     /// The connection only observes.
     Observe,
@@ -285,12 +285,12 @@ impl Decisions {
         }
     }
 
-    /// Whether any connection decides.
+    /// Returns whether any connection decides.
     pub fn anybody(&self) -> bool {
         self.connected.values().any(|connected| connected.decides)
     }
 
-    /// Whether any client is connected.
+    /// Returns whether any client is connected.
     pub fn heard(&self) -> bool {
         !self.connected.is_empty()
     }

@@ -94,7 +94,7 @@ pub struct LmaStatus {
     /// Total number of bindings.
     #[serde(default)]
     pub binding_count: usize,
-    /// Flows with a placement of their own, at most 1000 of them.
+    /// Individually placed flows, at most 1000 of them.
     pub flows: Vec<FlowStatus>,
     /// Total number of flows.
     pub flow_count: usize,
@@ -146,7 +146,7 @@ pub struct HandoverStatus {
     pub from: String,
     /// The new gateway.
     pub to: String,
-    /// Flows with a placement of their own that moved along.
+    /// Individually placed flows that moved along.
     pub flows: usize,
     /// From reading the gateway's message to forwarding over the new gateway, in milliseconds.
     pub rebinding_ms: f64,
@@ -157,8 +157,7 @@ pub struct HandoverStatus {
 pub struct TunnelStatus {
     /// The gateway.
     pub proxy_coa: String,
-    /// The encapsulation: `ip`, `gre` with the keys for sending and receiving, or `udp` with the gateway's address and
-    /// port.
+    /// The encapsulation: `ip`, `gre` with the keys for sending and receiving, or `udp` with the gateway's port.
     pub form: String,
     /// Packets sent and received.
     pub packets: [u64; 2],

@@ -168,7 +168,7 @@ const NEWS: Duration = Duration::from_secs(5);
 /// How long a host is ignored after another gateway has taken it over: packets of it may still be heard.
 const ELSEWHERE: Duration = Duration::from_secs(3);
 
-/// Work of a gateway beyond what the loop's sources bring.
+/// Work of a gateway that none of the loop's sources brings.
 pub enum Chore {
     /// A host was heard, or probes are due.
     Watch(Turn),
@@ -181,7 +181,7 @@ fn between(from: Option<Time>, to: Option<Time>) -> Option<f64> {
     Some(to?.since(from?).as_millis_f64())
 }
 
-/// Whether the daemon itself detects the hosts of an access.
+/// Returns whether the daemon itself detects the hosts of an access.
 fn listens(settings: &Settings, name: &str) -> bool {
     let accesses = &settings.machine.accesses;
     !settings.mih_links.contains_key(name)
@@ -189,7 +189,7 @@ fn listens(settings: &Settings, name: &str) -> bool {
 }
 
 impl Daemon {
-    /// Whether the daemon itself detects the hosts of this interface.
+    /// Returns whether the daemon itself detects the hosts of this interface.
     fn listened(&self, interface: u32) -> bool {
         self.links.get(&interface).is_some_and(|name| listens(&self.settings, name))
     }
@@ -223,8 +223,8 @@ impl Daemon {
         Ok(())
     }
 
-    /// Whether an IEEE 802.21 function reports this station at this access. Packets from such a station then serve to
-    /// learn its address and to confirm its presence.
+    /// Returns whether an IEEE 802.21 function reports this station at this access. Packets from such a station then
+    /// serve to learn its address and to confirm its presence.
     fn is_told(&self, interface: u32, mac: [u8; 6]) -> bool {
         let address = self.links.get(&interface).and_then(|name| self.mih_links.get(name));
         let (Some(address), Some(listener)) = (address, &self.listener) else { return false };

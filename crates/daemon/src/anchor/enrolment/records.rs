@@ -50,7 +50,7 @@ impl Certificate {
         Certificate { der: issued.certificate, key: issued.key, from_s, until_s }
     }
 
-    /// Whether two thirds of its lifetime have passed.
+    /// Returns whether two thirds of its lifetime have passed.
     pub(super) fn is_due(&self, now_s: u64) -> bool {
         let lifetime_s = self.until_s.saturating_sub(self.from_s);
         now_s >= self.from_s.saturating_add(lifetime_s / 3 * 2 + lifetime_s % 3 * 2 / 3)

@@ -39,7 +39,7 @@ impl Pace {
         self.settled = Some(settled.min(now + pace * burst + LONGEST));
     }
 
-    /// Whether the full burst is available again.
+    /// Returns whether the full burst is available again.
     pub(super) fn is_settled(&self, now: Instant) -> bool {
         self.settled.is_none_or(|settled| settled <= now)
     }
